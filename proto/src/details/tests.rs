@@ -1,0 +1,100 @@
+use super::render::bytes;
+use super::*;
+
+pub(crate) fn row(vm: &str, bytes: u64, new_bytes: u64, post_lc: u64) -> DetailRow {
+    DetailRow {
+        namespace: "default".into(),
+        job: "nightly".into(),
+        run: "01J".into(),
+        vm: vm.into(),
+        disk: "disk0".into(),
+        status: RowStatus::Done.into(),
+        started_ms: 1_700_000_000_000,
+        finished_ms: 1_700_000_002_500,
+        virtual_bytes: 2 * bytes,
+        bytes,
+        dup_bytes: bytes - new_bytes,
+        new_bytes,
+        post_lc,
+        meta_bytes: 7,
+        ..DetailRow::default()
+    }
+}
+
+#[test]
+fn header_names_are_the_contract() {
+    let header = tsv(&[]);
+    assert_eq!(
+        header,
+        "namespace job run vm disk backup status started finished seconds virtual_bytes bytes read_bytes \
+         unchanged_bytes dup_bytes new_bytes post_lc meta_bytes wire_bytes global_factor local_factor \
+         bytes/post_lc reduction_pct chunks new_chunks mb_per_s error\n"
+            .replace(' ', "\t")
+    );
+}
+
+#[test]
+fn a_row_in_every_form() {
+    let rows = [row("web", 1000, 500, 200)];
+    let line = tsv(&rows).lines().nth(1).unwrap().to_owned();
+    assert_eq!(
+        line,
+        "default\tnightly\t01J\tweb\tdisk0\t\tdone\t2023-11-14T22:13:20.000Z\t2023-11-14T22:13:22.500Z\t2.500\t\
+         2000\t1000\t0\t0\t500\t500\t200\t7\t0\t2.00\t2.50\t5.00\t80.00\t0\t0\t0.0\t"
+    );
+    assert_eq!(csv(&rows).lines().nth(1).unwrap(), line.replace('\t', ","));
+    let value = &json(&rows)[0];
+    assert_eq!(value["bytes/post_lc"], 5.0);
+    assert_eq!(value["post_lc"], 200);
+    assert_eq!(value["vm"], "web");
+}
+
+#[test]
+fn nothing_stored_has_no_factor() {
+    let rows = [row("web", 1000, 0, 0)];
+    let value = &json(&rows)[0];
+    assert!(value["local_factor"].is_null() && value["bytes/post_lc"].is_null());
+    assert_eq!(value["reduction_pct"], 100.0);
+    let empty = Factors::of(0, 0, 0);
+    assert_eq!(empty.reduction_pct, None);
+}
+
+#[test]
+fn hostile_text_stays_in_its_cell() {
+    let mut hostile = row("a,\"b\"", 1, 1, 1);
+    hostile.error = "line one\nline\ttwo".into();
+    let text = tsv(&[hostile.clone()]);
+    assert_eq!(text.lines().count(), 2);
+    assert_eq!(text.lines().nth(1).unwrap().split('\t').count(), COLUMNS.len() + 1);
+    assert!(csv(&[hostile]).contains("\"a,\"\"b\"\"\""));
+}
+
+#[test]
+fn totals_are_sums_and_worst_is_by_bytes_stored() {
+    let mut rows = vec![row("a", 1000, 10, 5), row("b", 100, 100, 90), row("a", 1000, 0, 0)];
+    let by_vm = totals(&rows, GroupBy::Vm);
+    assert_eq!(
+        by_vm.iter().map(|t| (t.name.as_str(), t.bytes)).collect::<Vec<_>>(),
+        [("default/a", 2000), ("default/b", 100)]
+    );
+    let all = totals(&rows, GroupBy::Repository);
+    assert_eq!((all.len(), all[0].post_lc, all[0].rows), (1, 95, 3));
+    sort_worst_first(&mut rows);
+    assert_eq!(rows.iter().map(|r| r.post_lc).collect::<Vec<_>>(), [90, 5, 0]);
+}
+
+#[test]
+fn bytes_for_people() {
+    for (count, text) in [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.00 KiB"),
+        (1536, "1.50 KiB"),
+        (10 << 20, "10.0 MiB"),
+        (1023 << 20, "1.00 GiB"),
+        (16 << 30, "16.0 GiB"),
+        (u64::MAX, "16.0 EiB"),
+    ] {
+        assert_eq!(bytes(count), text);
+    }
+}

@@ -1,0 +1,85 @@
+//! Totals per run, VM, job and repository.
+
+use std::collections::BTreeMap;
+
+use super::Factors;
+use crate::v1::{DetailRow, RowStatus};
+
+/// What totals are taken over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GroupBy {
+    Run,
+    Vm,
+    Job,
+    Repository,
+}
+
+/// Sums over rows. Failed rows count too: what they wrote is in the repository until it is reclaimed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// What the group is: a run's id, a VM's or job's name with its namespace; empty for the repository.
+    pub name: String,
+    pub rows: u64,
+    pub failed: u64,
+    pub virtual_bytes: u64,
+    pub bytes: u64,
+    pub read_bytes: u64,
+    pub unchanged_bytes: u64,
+    pub dup_bytes: u64,
+    pub new_bytes: u64,
+    pub post_lc: u64,
+    pub meta_bytes: u64,
+    pub wire_bytes: u64,
+    pub chunks: u64,
+    pub new_chunks: u64,
+    pub started_ms: i64,
+    pub finished_ms: i64,
+}
+
+impl Totals {
+    /// Adds one row.
+    pub fn add(&mut self, row: &DetailRow) {
+        self.started_ms = if self.rows == 0 { row.started_ms } else { self.started_ms.min(row.started_ms) };
+        self.finished_ms = self.finished_ms.max(row.finished_ms);
+        self.rows += 1;
+        self.failed += u64::from(row.status != RowStatus::Done as i32);
+        self.virtual_bytes += row.virtual_bytes;
+        self.bytes += row.bytes;
+        self.read_bytes += row.read_bytes;
+        self.unchanged_bytes += row.unchanged_bytes;
+        self.dup_bytes += row.dup_bytes;
+        self.new_bytes += row.new_bytes;
+        self.post_lc += row.post_lc;
+        self.meta_bytes += row.meta_bytes;
+        self.wire_bytes += row.wire_bytes;
+        self.chunks += row.chunks;
+        self.new_chunks += row.new_chunks;
+    }
+
+    /// The group's factors.
+    pub fn factors(&self) -> Factors {
+        Factors::of(self.bytes, self.new_bytes, self.post_lc)
+    }
+
+    /// From the first start to the last finish, in seconds.
+    pub fn seconds(&self) -> f64 {
+        super::seconds_between(self.started_ms, self.finished_ms)
+    }
+}
+
+/// Totals of `rows`, in order of the group's name (for runs: of time).
+pub fn totals(rows: &[DetailRow], by: GroupBy) -> Vec<Totals> {
+    let mut groups: BTreeMap<String, Totals> = BTreeMap::new();
+    for row in rows {
+        let name = match by {
+            GroupBy::Run => row.run.clone(),
+            GroupBy::Vm => format!("{}/{}", row.namespace, row.vm),
+            GroupBy::Job => format!("{}/{}", row.namespace, row.job),
+            GroupBy::Repository => String::new(),
+        };
+        let group = groups.entry(name.clone()).or_default();
+        group.name = name;
+        group.add(row);
+    }
+    groups.into_values().collect()
+}

@@ -1,0 +1,106 @@
+//! The name of a chunk: BLAKE3-256 of its plain bytes.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Bytes of a fingerprint.
+pub const FINGERPRINT_BYTES: usize = 32;
+
+/// BLAKE3-256 of plain bytes. All zero and all 0xFF have meanings of their own and are no hash of anything
+/// known.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub struct Fingerprint([u8; FINGERPRINT_BYTES]);
+
+impl Fingerprint {
+    /// Stands for bytes that are all zero.
+    pub const ZERO: Self = Self([0; FINGERPRINT_BYTES]);
+    /// Stands for "not known": an extent digest that equals nothing.
+    pub const UNKNOWN: Self = Self([0xFF; FINGERPRINT_BYTES]);
+
+    /// The fingerprint of `plain`.
+    pub fn of(plain: &[u8]) -> Self {
+        Self(*blake3::hash(plain).as_bytes())
+    }
+
+    /// From its 32 bytes.
+    pub const fn from_bytes(bytes: [u8; FINGERPRINT_BYTES]) -> Self {
+        Self(bytes)
+    }
+
+    /// From a slice of exactly 32 bytes.
+    pub fn from_slice(bytes: &[u8]) -> Option<Self> {
+        bytes.try_into().ok().map(Self)
+    }
+
+    /// Its 32 bytes.
+    pub const fn as_bytes(&self) -> &[u8; FINGERPRINT_BYTES] {
+        &self.0
+    }
+
+    /// Whether it stands for zeros.
+    pub fn is_zero(&self) -> bool {
+        *self == Self::ZERO
+    }
+
+    /// Splits concatenated fingerprints; `None` when the length is no multiple of 32.
+    pub fn split_list(list: &[u8]) -> Option<impl ExactSizeIterator<Item = Self> + '_> {
+        let (whole, rest) = list.as_chunks::<FINGERPRINT_BYTES>();
+        rest.is_empty().then(|| whole.iter().map(|bytes| Self(*bytes)))
+    }
+
+    /// The first 12 hexadecimal digits, for messages people read.
+    pub fn short(&self) -> String {
+        let mut hex = self.to_string();
+        hex.truncate(12);
+        hex
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Fingerprint({self})")
+    }
+}
+
+/// The text is not 64 hexadecimal digits.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a fingerprint is 64 hexadecimal digits, not {0:?}")]
+pub struct NotAFingerprint(String);
+
+impl FromStr for Fingerprint {
+    type Err = NotAFingerprint;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        blake3::Hash::from_hex(text)
+            .map(|hash| Self(*hash.as_bytes()))
+            .map_err(|_| NotAFingerprint(text.chars().take(80).collect()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_round_trips_and_is_blake3() {
+        let fingerprint = Fingerprint::of(b"");
+        let text = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262";
+        assert_eq!(fingerprint.to_string(), text);
+        assert_eq!(text.parse(), Ok(fingerprint));
+        assert!("af13".parse::<Fingerprint>().is_err());
+    }
+
+    #[test]
+    fn lists_must_be_whole() {
+        let list = [7u8; 64];
+        assert_eq!(Fingerprint::split_list(&list).unwrap().len(), 2);
+        assert!(Fingerprint::split_list(&list[..63]).is_none());
+    }
+}

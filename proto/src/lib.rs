@@ -1,0 +1,22 @@
+//! The whole contract between a Holdfast agent and a Holdfast server: the messages, and everything both
+//! sides must agree on to the byte. Nothing here does I/O.
+//!
+//! Start with [`limits`] for the sizes, [`chunker`] for how an extent is cut, [`region`] for how chunks are
+//! packed, and `proto/holdfast/v1/backup.proto` for the conversation.
+
+pub mod chunker;
+pub mod details;
+pub mod error;
+pub mod fingerprint;
+pub mod limits;
+pub mod region;
+pub mod version;
+
+/// Messages and services generated from `proto/holdfast/v1/*.proto`.
+#[allow(clippy::all, clippy::pedantic, clippy::restriction, missing_debug_implementations, unreachable_pub)]
+pub mod v1 {
+    tonic::include_proto!("holdfast.v1");
+}
+
+pub use error::ErrorCode;
+pub use fingerprint::Fingerprint;

@@ -1,0 +1,128 @@
+//! Every bound both sides rely on, with its arithmetic. A peer that exceeds one is refused, never served
+//! partly.
+
+/// Unit of change detection and of recipes. 4 MiB keeps a 16 GiB disk's digests at 128 KiB.
+pub const EXTENT_BYTES: u32 = 4 << 20;
+
+/// FastCDC bounds. Halving them saves 2 % of the stored bytes for twice the metadata.
+pub const CHUNK_MIN_BYTES: u32 = 8 << 10;
+pub const CHUNK_AVG_BYTES: u32 = 16 << 10;
+pub const CHUNK_MAX_BYTES: u32 = 64 << 10;
+
+/// Pieces (chunks and zero runs) one extent can have at most. Cutting yields at most
+/// `EXTENT_BYTES / CHUNK_MIN_BYTES` + 1 = 513 when data is contiguous; runs of zeros end chunks early and
+/// add two pieces each, and are at least [`ZERO_RUN_MIN_BYTES`] long, so 3 × 128 more.
+pub const EXTENT_PIECES_MAX: usize = 1024;
+
+/// Zeros shorter than this stay inside the chunk around them.
+pub const ZERO_RUN_MIN_BYTES: u32 = 32 << 10;
+
+/// Zero runs begin and end on this grid: the block size of nearly every file system.
+pub const ZERO_RUN_ALIGN_BYTES: u32 = 4 << 10;
+
+/// Plain bytes of one region at most.
+pub const REGION_PLAIN_MAX_BYTES: u32 = 256 << 10;
+
+/// Stored bytes of one region at most: incompressible regions are stored as they are.
+pub const REGION_STORED_MAX_BYTES: u32 = REGION_PLAIN_MAX_BYTES;
+
+/// Chunks of one region at most. 256 KiB of recipe nodes of at least 64 bytes each.
+pub const REGION_CHUNKS_MAX: usize = 4096;
+
+/// Stored bytes of one container, header and directory included, at most.
+pub const CONTAINER_MAX_BYTES: u32 = 32 << 20;
+
+/// Fingerprints in one query at most (32 KiB on the wire).
+pub const QUERY_FINGERPRINTS_MAX: usize = 1024;
+
+/// Extents described by one message at most (each at most 513 × 36 B, so under 600 KiB).
+pub const EXTENTS_PER_MESSAGE_MAX: usize = 32;
+
+/// Extent ranges in one message at most.
+pub const RANGES_PER_MESSAGE_MAX: usize = 4096;
+
+/// A gRPC message at most. The largest legitimate one is an `Extents` message.
+pub const MESSAGE_MAX_BYTES: usize = 8 << 20;
+
+/// Digests in one `DigestBlock` (256 KiB).
+pub const DIGESTS_PER_BLOCK: usize = 8192;
+
+/// Extents laid out in one restore window: 64 MiB, which is also what writing to a pipe must buffer.
+pub const WINDOW_EXTENTS: usize = 16;
+
+/// Disks of one VM at most.
+pub const DISKS_PER_BACKUP_MAX: usize = 256;
+
+/// A virtual disk at most: 1 PiB (2²⁸ extents).
+pub const DISK_MAX_BYTES: u64 = 1 << 50;
+
+/// Names of namespaces, VMs, jobs and disks, in bytes of UTF-8 at most.
+pub const NAME_MAX_BYTES: usize = 200;
+
+/// Longest reason an agent may give for an abort, in bytes.
+pub const REASON_MAX_BYTES: usize = 2000;
+
+/// Bytes one `ReadRange` call may ask for.
+pub const READ_RANGE_MAX_BYTES: u64 = 256 << 20;
+
+/// Number of extents of a disk of `size_bytes`.
+pub const fn extent_count(size_bytes: u64) -> u64 {
+    size_bytes.div_ceil(EXTENT_BYTES as u64)
+}
+
+/// Length in bytes of extent `index` of a disk of `size_bytes`; 0 past the end.
+pub const fn extent_len(size_bytes: u64, index: u64) -> u32 {
+    let start = index.saturating_mul(EXTENT_BYTES as u64);
+    let left = size_bytes.saturating_sub(start);
+    if left >= EXTENT_BYTES as u64 {
+        EXTENT_BYTES
+    } else {
+        #[expect(clippy::cast_possible_truncation, reason = "left < EXTENT_BYTES, a u32")]
+        let short = left as u32;
+        short
+    }
+}
+
+/// Whether `name` may name a namespace, VM, job or disk: 1 to [`NAME_MAX_BYTES`] bytes, no control
+/// characters (they would break reports), no leading or trailing white space.
+///
+/// # Errors
+/// Says what is wrong with the name, in words fit for an administrator.
+pub fn check_name(what: &str, name: &str) -> Result<(), String> {
+    if name.is_empty() {
+        return Err(format!("the {what} name is empty"));
+    }
+    if name.len() > NAME_MAX_BYTES {
+        return Err(format!("the {what} name is {} bytes long; the limit is {NAME_MAX_BYTES}", name.len()));
+    }
+    if name.chars().any(char::is_control) {
+        return Err(format!("the {what} name {name:?} contains a control character"));
+    }
+    if name.trim() != name {
+        return Err(format!("the {what} name {name:?} begins or ends with white space"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extents_cover_a_disk_exactly() {
+        for size in [0u64, 1, 4095, 4 << 20, (4 << 20) + 1, 10 << 20, DISK_MAX_BYTES] {
+            let count = extent_count(size);
+            let last = if count == 0 { 0 } else { u64::from(extent_len(size, count - 1)) };
+            assert_eq!(count.saturating_sub(1) * u64::from(EXTENT_BYTES) + last, size, "size {size}");
+            assert_eq!(extent_len(size, count), 0);
+        }
+    }
+
+    #[test]
+    fn names_that_break_reports_are_refused() {
+        assert!(check_name("VM", "web-01 (Berlin)").is_ok());
+        for bad in ["", " web", "web\t", "a\nb", &"x".repeat(NAME_MAX_BYTES + 1)] {
+            assert!(check_name("VM", bad).is_err(), "{bad:?}");
+        }
+    }
+}

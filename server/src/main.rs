@@ -1,0 +1,3 @@
+//! The `holdfast-server` command.
+
+fn main() {}
