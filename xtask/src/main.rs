@@ -1,3 +1,49 @@
-//! Development commands.
+//! `cargo xtask …`: the commands a developer, a visitor and the build machine run.
+//!
+//! | command | for |
+//! |---|---|
+//! | `demo` | seeing Holdfast work on this machine in a few minutes ([`demo`]) |
+//! | `test` | everything that must pass before a change lands ([`test`]) |
+//!
+//! This crate depends on none of the others, so that it starts quickly and drives only what a user would:
+//! the release binaries.
+#![expect(clippy::print_stdout, reason = "a command line talks to whoever runs it")]
 
-fn main() {}
+mod demo;
+mod needs;
+mod server;
+mod shell;
+mod test;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", about = "Holdfast's development commands", disable_help_subcommand = true)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Build, start a server, back up three VM disks twice, restore one and show what it all cost
+    Demo(demo::Options),
+    /// Formatting, lints, documentation, dependencies and every test
+    Test(test::Options),
+}
+
+fn main() -> ExitCode {
+    let result = match Args::parse().command {
+        Command::Demo(options) => demo::run(&options),
+        Command::Test(options) => test::run(&options),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("\n{}", shell::bold(&format!("failed: {error:#}")));
+            ExitCode::FAILURE
+        }
+    }
+}

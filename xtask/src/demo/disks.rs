@@ -1,0 +1,314 @@
+//! VM disks for the demo: ext4 file systems made of real files of this machine, without being root.
+//!
+//! The three share an operating system, each has programs and data of its own, and a day's changes are made
+//! inside the file systems (`debugfs -w`), as a running VM would make them: what did not change stays where
+//! it is.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use super::super::needs::{DEBUGFS, E2FSCK, MKE2FS};
+use crate::shell;
+
+/// A VM of the demo.
+#[derive(Debug)]
+pub(super) struct Vm {
+    pub(super) name: &'static str,
+    /// Size of its disk in MiB; different, so that the file systems lay files out differently.
+    disk_mib: u64,
+    /// Programs only this VM has: a folder of this machine, and how much of it at most, in MB.
+    own: (&'static str, u64),
+    /// Log lines and table rows it has at first, in thousands.
+    log_klines: u32,
+    table_krows: u32,
+}
+
+/// The VMs.
+pub(super) const VMS: [Vm; 3] = [
+    Vm { name: "web", disk_mib: 2048, own: ("/usr/share", 40), log_klines: 300, table_krows: 0 },
+    Vm { name: "db", disk_mib: 2560, own: ("/usr/lib/python3", 30), log_klines: 20, table_krows: 600 },
+    Vm { name: "build", disk_mib: 3072, own: ("/usr/include", 60), log_klines: 50, table_krows: 0 },
+];
+
+/// What the shared operating system is made of, and how much of each folder at most, in MB.
+const SYSTEM: [(&str, u64); 4] = [("/etc", 10), ("/usr/bin", 110), ("/usr/lib", 170), ("/usr/share", 50)];
+
+/// Files larger than this are left out, so that the bounds above are filled by many files.
+const FILE_MAX_BYTES: u64 = 32_000_000;
+
+/// Where the disks are made and kept.
+#[derive(Debug)]
+pub(super) struct Studio {
+    folder: PathBuf,
+}
+
+impl Studio {
+    /// Makes the disks in `folder`.
+    pub(super) fn make(folder: &Path) -> Result<Self> {
+        let studio = Self { folder: folder.to_owned() };
+        let stage = folder.join("stage");
+        let mut system = 0;
+        for (source, max_mb) in SYSTEM {
+            system += copy_some(Path::new(source), &stage.join(&source[1..]), max_mb * 1_000_000)?;
+        }
+        println!(
+            "   {} MB of /etc, /usr/bin, /usr/lib and /usr/share are the operating system",
+            system / 1_000_000
+        );
+        for (seed, vm) in (1..).zip(VMS) {
+            let own = stage.join("srv");
+            let bytes = copy_some(Path::new(vm.own.0), &own.join("app"), vm.own.1 * 1_000_000)?;
+            fs::create_dir_all(stage.join("var/log"))?;
+            fs::write(stage.join("etc/hostname"), vm.name)?;
+            fs::write(stage.join("usr/bin/tool"), program(false)?)?;
+            fs::write(stage.join("var/log/access.log"), log_lines(seed, vm.log_klines * 1000, 0))?;
+            fs::write(own.join("table.dat"), table_rows(seed, vm.table_krows * 1000))?;
+            studio.make_file_system(&vm, &stage)?;
+            let used = allocated_bytes(&studio.disk(vm.name))?;
+            println!(
+                "   {:<5} {} MiB disk, {} MB used, {} MB of programs of its own",
+                vm.name,
+                vm.disk_mib,
+                used / 1_000_000,
+                bytes / 1_000_000
+            );
+            fs::remove_dir_all(&own)?;
+        }
+        fs::remove_dir_all(&stage)?;
+        Ok(studio)
+    }
+
+    /// Where the disks are.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The disk of a VM.
+    pub(super) fn disk(&self, vm: &str) -> PathBuf {
+        self.folder.join(format!("{vm}.raw"))
+    }
+
+    fn make_file_system(&self, vm: &Vm, stage: &Path) -> Result<()> {
+        let mut mke2fs = Command::new(shell::locate(MKE2FS.program).context("no mke2fs")?);
+        mke2fs.args(["-q", "-F", "-t", "ext4", "-L", vm.name, "-E", "root_owner=0:0", "-d"]).arg(stage);
+        mke2fs.arg(self.disk(vm.name)).arg(format!("{}M", vm.disk_mib));
+        shell::capture(&mut mke2fs).map(drop)
+    }
+
+    /// A day's changes on every disk.
+    pub(super) fn next_day(&self) -> Result<()> {
+        let news = self.folder.join("news");
+        fs::create_dir_all(&news)?;
+        for (seed, vm) in (1..).zip(VMS) {
+            let mut script = String::new();
+            let mut put = |name: &str, bytes: &[u8], to: &str| -> Result<()> {
+                let file = news.join(name);
+                fs::write(&file, bytes)?;
+                // debugfs does not overwrite: what stands there goes first (or does not exist, which is fine).
+                script.push_str(&format!("rm {to}\nwrite \"{}\" {to}\n", file.display()));
+                Ok(())
+            };
+            // The log goes on where it was, as a file that grew does.
+            let mut log = log_lines(seed, vm.log_klines * 1000, 0);
+            log.extend(log_lines(seed + 100, vm.log_klines * 200, 1));
+            put("access.log", &log, "/var/log/access.log")?;
+            let mut table = table_rows(seed, vm.table_krows * 1000);
+            update_rows(&mut table, seed);
+            put("table.dat", &table, "/srv/table.dat")?;
+            put("tool", &program(true)?, "/usr/bin/tool")?;
+            put("upload.bin", &noise(seed, 3_000_000), "/srv/upload.bin")?;
+            script.push_str("rm /etc/hostname\n");
+            let commands = self.folder.join("news/debugfs");
+            fs::write(&commands, &script)?;
+            let mut debugfs = Command::new(shell::locate(DEBUGFS.program).context("no debugfs")?);
+            shell::capture(debugfs.arg("-w").arg("-f").arg(&commands).arg(self.disk(vm.name)))?;
+            check_file_system(&self.disk(vm.name))?;
+            println!("   {:<5} changed, and e2fsck finds its file system clean", vm.name);
+        }
+        fs::remove_dir_all(&news)?;
+        Ok(())
+    }
+}
+
+/// Copies readable regular files and folders below `from`, in order of name, until `max_bytes` are copied;
+/// returns how many were. Links are kept as links.
+fn copy_some(from: &Path, to: &Path, max_bytes: u64) -> Result<u64> {
+    fs::create_dir_all(to)?;
+    let Ok(entries) = fs::read_dir(from) else { return Ok(0) };
+    let mut entries: Vec<_> = entries.filter_map(Result::ok).collect();
+    entries.sort_by_key(fs::DirEntry::file_name);
+    let mut copied = 0;
+    for entry in entries {
+        let (source, target) = (entry.path(), to.join(entry.file_name()));
+        let Ok(metadata) = fs::symlink_metadata(&source) else { continue };
+        if metadata.is_symlink() {
+            std::os::unix::fs::symlink(fs::read_link(&source)?, &target)?;
+        } else if metadata.is_dir() {
+            copied += copy_some(&source, &target, max_bytes - copied)?;
+        } else if metadata.is_file() && metadata.len() <= FILE_MAX_BYTES.min(max_bytes - copied) {
+            // Files only root may read are left out; so are their set-user-id bits.
+            if fs::copy(&source, &target).is_ok() {
+                copied += metadata.len();
+            }
+        }
+    }
+    Ok(copied)
+}
+
+/// A small generator (splitmix64): the disks of a demo are the same every time, but for this machine's files.
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let mut mixed = *state;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    mixed ^ (mixed >> 31)
+}
+
+fn log_lines(seed: u64, lines: u32, day: u32) -> Vec<u8> {
+    let mut state = seed;
+    let mut text = Vec::new();
+    for line in 0..lines {
+        let roll = random(&mut state);
+        let (host, item, size) = (roll & 0xFF, (roll >> 8) & 0xFFFF, (roll >> 24) & 0xFFFF);
+        let (minute, second) = (line / 60 % 60, line % 60);
+        // Writing to memory cannot fail.
+        drop(writeln!(
+            text,
+            "10.0.{}.{host} - - [{:02}/Nov/2026:0{day}:{minute:02}:{second:02}] \"GET /item/{item} HTTP/1.1\" 200 {size}",
+            host / 4,
+            21 + day
+        ));
+    }
+    text
+}
+
+/// Rows of 100 bytes, half of them random, as in a table of a database.
+const ROW_BYTES: usize = 100;
+
+fn table_rows(seed: u64, rows: u32) -> Vec<u8> {
+    let mut state = seed ^ 0xDB;
+    let mut table = Vec::new();
+    for row in 0..rows {
+        let values: Vec<u8> = (0..6).flat_map(|_| random(&mut state).to_le_bytes()).collect();
+        table.extend_from_slice(format!("row {row:<12}{:36}", "").as_bytes());
+        table.extend_from_slice(&values);
+    }
+    table
+}
+
+/// Changes one row in 2,000.
+fn update_rows(table: &mut [u8], seed: u64) {
+    let mut state = seed ^ 0x0DD;
+    for row in table.chunks_exact_mut(ROW_BYTES) {
+        let roll = random(&mut state);
+        if roll.is_multiple_of(2000)
+            && let Some(last) = row.last_chunk_mut::<8>()
+        {
+            *last = roll.to_le_bytes();
+        }
+    }
+}
+
+fn noise(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut state = seed ^ 0xABCD;
+    std::iter::repeat_with(|| random(&mut state).to_le_bytes()).flatten().take(bytes).collect()
+}
+
+/// A program (this one) as it is before an update, and after: another head and tail, the same middle.
+fn program(updated: bool) -> Result<Vec<u8>> {
+    let mut program = fs::read(std::env::current_exe()?)?;
+    if updated {
+        program.splice(0..0, noise(6, 10_000));
+        program.extend(noise(7, 100_000));
+    }
+    Ok(program)
+}
+
+fn allocated_bytes(file: &Path) -> Result<u64> {
+    use std::os::unix::fs::MetadataExt;
+    Ok(fs::metadata(file)?.blocks() * 512)
+}
+
+/// Asks e2fsck whether a file system is sound; changes nothing.
+pub(super) fn check_file_system(image: &Path) -> Result<()> {
+    let program = shell::locate(E2FSCK.program).context("no e2fsck")?;
+    shell::capture(Command::new(program).args(["-f", "-n"]).arg(image)).map(drop)
+}
+
+/// Compares two files byte for byte and returns how long they are.
+///
+/// # Errors
+/// When they differ; the message says where.
+pub(super) fn compare(one: &Path, other: &Path) -> Result<u64> {
+    const BUFFER_BYTES: usize = 1 << 20;
+    let lengths = (fs::metadata(one)?.len(), fs::metadata(other)?.len());
+    if lengths.0 != lengths.1 {
+        bail!("{} is {} bytes long, {} is {}", one.display(), lengths.0, other.display(), lengths.1);
+    }
+    let (mut a, mut b) = (File::open(one)?, File::open(other)?);
+    let (mut left, mut right) = (vec![0; BUFFER_BYTES], vec![0; BUFFER_BYTES]);
+    let mut position = 0;
+    while position < lengths.0 {
+        let step = usize::try_from(lengths.0 - position).map_or(BUFFER_BYTES, |rest| rest.min(BUFFER_BYTES));
+        let (left, right) = (left.get_mut(..step), right.get_mut(..step));
+        let (left, right) = (left.context("bounded above")?, right.context("bounded above")?);
+        a.read_exact(left)?;
+        b.read_exact(right)?;
+        if left != right {
+            let same = left.iter().zip(right.iter()).take_while(|(l, r)| l == r).count();
+            bail!("{} and {} differ at byte {}", one.display(), other.display(), position + same as u64);
+        }
+        position += step as u64;
+    }
+    Ok(position)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comparing_finds_the_one_byte_that_differs() {
+        let folder = tempfile::tempdir().unwrap();
+        let (one, other) = (folder.path().join("one"), folder.path().join("other"));
+        let mut bytes = noise(1, 3_000_001);
+        fs::write(&one, &bytes).unwrap();
+        fs::write(&other, &bytes).unwrap();
+        assert_eq!(compare(&one, &other).unwrap(), 3_000_001);
+        bytes[2_500_000] ^= 1;
+        fs::write(&other, &bytes).unwrap();
+        assert!(compare(&one, &other).unwrap_err().to_string().ends_with("differ at byte 2500000"));
+        bytes.pop();
+        fs::write(&other, &bytes).unwrap();
+        assert!(compare(&one, &other).is_err());
+    }
+
+    #[test]
+    fn copies_are_bounded() {
+        let folder = tempfile::tempdir().unwrap();
+        let from = folder.path().join("from");
+        fs::create_dir_all(from.join("sub")).unwrap();
+        for name in ["a", "b", "sub/c", "z"] {
+            fs::write(from.join(name), [1; 1000]).unwrap();
+        }
+        std::os::unix::fs::symlink("nowhere", from.join("link")).unwrap();
+        let to = folder.path().join("to");
+        assert_eq!(copy_some(&from, &to, 3500).unwrap(), 3000);
+        assert!(to.join("sub/c").exists() && !to.join("z").exists());
+        assert_eq!(fs::read_link(to.join("link")).unwrap(), Path::new("nowhere"));
+    }
+
+    #[test]
+    fn a_day_changes_little_of_a_table() {
+        let before = table_rows(1, 10_000);
+        assert_eq!(before.len(), 10_000 * ROW_BYTES);
+        let mut after = before.clone();
+        update_rows(&mut after, 1);
+        let changed = before.chunks(ROW_BYTES).zip(after.chunks(ROW_BYTES)).filter(|(a, b)| a != b).count();
+        assert!((1..50).contains(&changed), "{changed} rows changed");
+    }
+}

@@ -1,0 +1,151 @@
+//! `cargo xtask test`: the same steps before a commit and on the build machine. Every step runs even when
+//! an earlier one failed, so that one run shows everything that is wrong.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use crate::needs::{self, CHROMIUM, DEBUGFS, E2FSCK, MKE2FS, NPM, Need, QEMU_IMG};
+use crate::shell::{self, cargo};
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Leave out the end-to-end tests, the documentation and the web interface
+    #[arg(long)]
+    quick: bool,
+}
+
+enum Outcome {
+    Passed,
+    Skipped(String),
+    Failed(String),
+}
+
+struct Step {
+    name: &'static str,
+    took: Duration,
+    outcome: Outcome,
+}
+
+/// Crates that must not be in the tree: a second TLS stack is a second thing to keep patched.
+const BANNED: [&str; 3] = ["ring", "openssl-sys", "native-tls"];
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let started = Instant::now();
+    let web = shell::root().join("web/package.json").exists() && !options.quick;
+    let mut wanted: Vec<Need> = vec![MKE2FS, DEBUGFS, E2FSCK, QEMU_IMG];
+    if web {
+        wanted.extend([NPM, CHROMIUM]);
+    }
+    let missing = needs::provide(&wanted);
+    let lacks = |program: &str| missing.iter().any(|need| need.program == program);
+    if missing.iter().any(|need| !matches!(need.program, "npm" | "chromium")) {
+        println!("  Tests that need these say so and pass without testing anything.");
+    }
+
+    let mut steps = vec![
+        step("format", || shell::run(cargo().args(["fmt", "--all", "--check"]))),
+        step("lints", || {
+            let args = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
+            shell::run(cargo().args(args))
+        }),
+        step("dependencies", check_dependencies),
+    ];
+    if shell::locate("cargo-deny").is_some() {
+        steps.push(step("licences", || shell::run(cargo().args(["deny", "--all-features", "check"]))));
+    } else {
+        steps.push(skipped("licences", "cargo-deny is not installed (cargo install cargo-deny)"));
+    }
+    if options.quick {
+        steps.push(step("unit tests", || {
+            shell::run(cargo().args(["test", "--workspace", "--no-fail-fast", "--exclude", "holdfast-tests"]))
+        }));
+        steps.push(skipped("the rest", "--quick"));
+    } else {
+        steps.push(step("documentation", || {
+            let args = ["doc", "--workspace", "--no-deps", "--quiet"];
+            shell::run(cargo().args(args).env("RUSTDOCFLAGS", "-D warnings"))
+        }));
+        steps.push(step("tests", || shell::run(cargo().args(["test", "--workspace", "--no-fail-fast"]))));
+        steps.extend(web_steps(web, lacks("npm"), lacks("chromium")));
+    }
+    summarise(&steps, started.elapsed())
+}
+
+fn step(name: &'static str, action: impl FnOnce() -> Result<()>) -> Step {
+    println!("\n{}", shell::bold(&format!("── {name}")));
+    let started = Instant::now();
+    let outcome = match action() {
+        Ok(()) => Outcome::Passed,
+        Err(error) => {
+            println!("{error:#}");
+            Outcome::Failed(format!("{error:#}").lines().next().unwrap_or_default().to_owned())
+        }
+    };
+    Step { name, took: started.elapsed(), outcome }
+}
+
+fn skipped(name: &'static str, why: &str) -> Step {
+    Step { name, took: Duration::ZERO, outcome: Outcome::Skipped(why.to_owned()) }
+}
+
+/// One TLS stack, and nothing else that is banned, whatever the target.
+fn check_dependencies() -> Result<()> {
+    let args = ["tree", "--workspace", "--target=all", "--edges=all", "--prefix=none", "--format={p}"];
+    let tree = shell::capture(cargo().args(args))?;
+    let found: Vec<_> = BANNED
+        .iter()
+        .filter(|name| tree.lines().any(|line| line.split(' ').next() == Some(**name)))
+        .collect();
+    if let Some(name) = found.first() {
+        bail!("{found:?} must not be in the tree; `cargo tree --target=all -i {name}` says who brings it");
+    }
+    println!("none of {} is in the tree", BANNED.join(", "));
+    Ok(())
+}
+
+fn web_steps(web: bool, no_npm: bool, no_chromium: bool) -> Vec<Step> {
+    if !web {
+        return Vec::new();
+    }
+    if no_npm {
+        return vec![skipped("web", "npm is missing")];
+    }
+    let npm = |args: &[&str]| {
+        let mut command = std::process::Command::new("npm");
+        command.args(args).current_dir(shell::root().join("web"));
+        command
+    };
+    let mut steps = vec![
+        step("web: install", || shell::run(&mut npm(&["ci", "--no-audit", "--no-fund"]))),
+        step("web: tests", || shell::run(&mut npm(&["test"]))),
+    ];
+    if no_chromium {
+        steps.push(skipped("web: browser", "chromium is missing"));
+    } else {
+        steps.push(step("web: browser", || {
+            let chromium = shell::locate("chromium").context("chromium went away")?;
+            shell::run(npm(&["run", "test:browser"]).env("HOLDFAST_CHROMIUM", chromium))
+        }));
+    }
+    steps
+}
+
+fn summarise(steps: &[Step], total: Duration) -> Result<()> {
+    println!("\n{}", shell::bold("Summary"));
+    for step in steps {
+        let (word, note) = match &step.outcome {
+            Outcome::Passed => ("passed", ""),
+            Outcome::Skipped(why) => ("skipped", why.as_str()),
+            Outcome::Failed(why) => ("FAILED", why.as_str()),
+        };
+        println!("  {:<16} {:<8} {:>13}  {note}", step.name, word, shell::time(step.took));
+    }
+    println!("  {:<16} {:<8} {:>13}", "all", "", shell::time(total));
+    let failed = steps.iter().filter(|step| matches!(step.outcome, Outcome::Failed(_))).count();
+    if failed > 0 {
+        bail!("{failed} of {} steps failed", steps.len());
+    }
+    Ok(())
+}
