@@ -1,8 +1,26 @@
 //! Where blobs live. The only code of the engine that touches files; everything above it sees named,
 //! immutable blobs that appear whole and durable, or not at all.
+//!
+//! [`LocalVolume`] keeps blobs in files, [`MemoryVolume`] in memory; [`FaultyVolume`] wraps any volume and
+//! makes it fail, lie or lose power on demand. One conformance suite (`conformance.rs`) runs on all of them.
+//!
+//! A crash leaves sealed blobs, whole, and perhaps unfinished ones, which no reader ever sees and
+//! [`Volume::discard_unfinished`] removes.
 
 use std::fmt;
 use std::sync::Arc;
+
+mod durable;
+pub mod faulty;
+pub mod local;
+pub mod memory;
+
+#[cfg(test)]
+pub(crate) mod conformance;
+
+pub use faulty::FaultyVolume;
+pub use local::LocalVolume;
+pub use memory::MemoryVolume;
 
 /// A blob's name: `/`-separated segments of `a–z`, `0–9`, `.`, `_` and `-`, none of them beginning with a
 /// dot, 200 bytes at most. So no name leaves the volume and none collides with temporary files.
@@ -67,6 +85,19 @@ pub enum VolumeError {
     Io { action: &'static str, name: String, source: std::io::Error },
 }
 
+impl VolumeError {
+    /// `source` met while writing `name`: [`VolumeError::Full`] when there was no room (or quota) left,
+    /// [`VolumeError::Io`] otherwise.
+    fn writing(name: &BlobName, action: &'static str, source: std::io::Error) -> Self {
+        use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+        if matches!(source.kind(), StorageFull | QuotaExceeded) {
+            Self::Full { name: name.clone(), source }
+        } else {
+            Self::Io { action, name: name.to_string(), source }
+        }
+    }
+}
+
 /// A place for blobs.
 pub trait Volume: Send + Sync + fmt::Debug {
     /// Begins a blob. It becomes visible only by [`BlobWriter::seal`]; dropping the writer discards it.
@@ -95,7 +126,7 @@ pub trait Volume: Send + Sync + fmt::Debug {
     fn remove(&self, name: &BlobName) -> Result<(), VolumeError>;
 
     /// Discards what writers of an earlier process left behind; says how many blobs that were. Only for
-    /// start-up, before any [`Volume::create`].
+    /// start-up, before any [`Volume::create`], and by one process at a time.
     ///
     /// # Errors
     /// [`VolumeError::Io`].
@@ -147,4 +178,47 @@ pub trait Blob: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`VolumeError::OutOfRange`] when the blob ends before that, [`VolumeError::Io`].
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), VolumeError>;
+}
+
+impl dyn Blob {
+    /// Reads `len` bytes from `offset`. Nothing is allocated for a range that the blob does not have.
+    ///
+    /// # Errors
+    /// As [`Blob::read_at`].
+    pub fn read_vec(&self, name: &BlobName, offset: u64, len: usize) -> Result<Vec<u8>, VolumeError> {
+        let wanted = len as u64;
+        if offset.checked_add(wanted).is_none_or(|end| end > self.len()) {
+            return Err(VolumeError::OutOfRange { name: name.clone(), len: self.len(), offset, wanted });
+        }
+        let mut buffer = vec![0; len];
+        self.read_at(offset, &mut buffer)?;
+        Ok(buffer)
+    }
+}
+
+/// A shared volume is a volume.
+impl<V: Volume + ?Sized> Volume for Arc<V> {
+    fn create(&self, name: &BlobName) -> Result<Box<dyn BlobWriter>, VolumeError> {
+        (**self).create(name)
+    }
+
+    fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
+        (**self).open(name)
+    }
+
+    fn list(&self, prefix: &BlobName) -> Result<Vec<BlobEntry>, VolumeError> {
+        (**self).list(prefix)
+    }
+
+    fn remove(&self, name: &BlobName) -> Result<(), VolumeError> {
+        (**self).remove(name)
+    }
+
+    fn discard_unfinished(&self) -> Result<u64, VolumeError> {
+        (**self).discard_unfinished()
+    }
+
+    fn space(&self) -> Result<Option<Space>, VolumeError> {
+        (**self).space()
+    }
 }
