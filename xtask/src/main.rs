@@ -4,11 +4,13 @@
 //! |---|---|
 //! | `demo` | seeing Holdfast work on this machine in a few minutes ([`demo`]) |
 //! | `test` | everything that must pass before a change lands ([`test`]) |
+//! | `bench` | figures, beside those of other tools on the same disks ([`bench`]) |
 //!
 //! This crate depends on none of the others, so that it starts quickly and drives only what a user would:
 //! the release binaries.
 #![expect(clippy::print_stdout, reason = "a command line talks to whoever runs it")]
 
+mod bench;
 mod demo;
 mod needs;
 mod server;
@@ -32,12 +34,15 @@ enum Command {
     Demo(demo::Options),
     /// Formatting, lints, documentation, dependencies and every test
     Test(test::Options),
+    /// Measure Holdfast and the other tools installed here on the same disks
+    Bench(bench::Options),
 }
 
 fn main() -> ExitCode {
     let result = match Args::parse().command {
         Command::Demo(options) => demo::run(&options),
         Command::Test(options) => test::run(&options),
+        Command::Bench(options) => bench::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -69,6 +69,11 @@ impl Server {
         }
     }
 
+    /// Its process.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
     /// Its web address.
     pub(crate) fn https(&self) -> &str {
         &self.https

@@ -134,29 +134,41 @@ impl Studio {
     }
 }
 
-/// Copies readable regular files and folders below `from`, in order of name, until `max_bytes` are copied;
-/// returns how many were. Links are kept as links.
+/// Copies readable regular files, links and folders below `from`, in order of name, until the first file
+/// that would make it more than `max_bytes`; returns how many bytes were copied.
 fn copy_some(from: &Path, to: &Path, max_bytes: u64) -> Result<u64> {
-    fs::create_dir_all(to)?;
-    let Ok(entries) = fs::read_dir(from) else { return Ok(0) };
+    let mut left = max_bytes;
+    copy_folder(from, to, &mut left)?;
+    Ok(max_bytes - left)
+}
+
+/// Returns whether there is room for more.
+fn copy_folder(from: &Path, to: &Path, left: &mut u64) -> Result<bool> {
+    // A folder that cannot be read or is not there has nothing to offer.
+    let Ok(entries) = fs::read_dir(from) else { return Ok(true) };
     let mut entries: Vec<_> = entries.filter_map(Result::ok).collect();
     entries.sort_by_key(fs::DirEntry::file_name);
-    let mut copied = 0;
+    fs::create_dir_all(to)?;
     for entry in entries {
         let (source, target) = (entry.path(), to.join(entry.file_name()));
         let Ok(metadata) = fs::symlink_metadata(&source) else { continue };
         if metadata.is_symlink() {
             std::os::unix::fs::symlink(fs::read_link(&source)?, &target)?;
         } else if metadata.is_dir() {
-            copied += copy_some(&source, &target, max_bytes - copied)?;
-        } else if metadata.is_file() && metadata.len() <= FILE_MAX_BYTES.min(max_bytes - copied) {
-            // Files only root may read are left out; so are their set-user-id bits.
+            if !copy_folder(&source, &target, left)? {
+                return Ok(false);
+            }
+        } else if metadata.is_file() && metadata.len() <= FILE_MAX_BYTES {
+            if metadata.len() > *left {
+                return Ok(false);
+            }
+            // Files only others may read are left out.
             if fs::copy(&source, &target).is_ok() {
-                copied += metadata.len();
+                *left -= metadata.len();
             }
         }
     }
-    Ok(copied)
+    Ok(true)
 }
 
 /// A small generator (splitmix64): the disks of a demo are the same every time, but for this machine's files.
@@ -298,7 +310,7 @@ mod tests {
         std::os::unix::fs::symlink("nowhere", from.join("link")).unwrap();
         let to = folder.path().join("to");
         assert_eq!(copy_some(&from, &to, 3500).unwrap(), 3000);
-        assert!(to.join("sub/c").exists() && !to.join("z").exists());
+        assert!(to.join("sub/c").exists() && !to.join("z").exists(), "the fourth does not fit");
         assert_eq!(fs::read_link(to.join("link")).unwrap(), Path::new("nowhere"));
     }
 

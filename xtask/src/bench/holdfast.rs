@@ -1,0 +1,85 @@
+//! Holdfast itself: a release build, a fresh server on loopback, the command line as the agent.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use super::corpus::{self, Step};
+use super::measure::{Usage, cpu_of, forget_peak, measured, peak_of};
+use super::{Tool, remake};
+use crate::server::Server;
+use crate::shell;
+
+/// Client and server.
+#[derive(Debug)]
+pub(super) struct Holdfast {
+    binaries: PathBuf,
+    work: PathBuf,
+    repository: PathBuf,
+    server: Option<Server>,
+    last_disk: Option<PathBuf>,
+}
+
+impl Holdfast {
+    /// Builds it.
+    pub(super) fn build(work: &Path) -> Result<Self> {
+        let binaries = shell::release_binaries()?;
+        let repository = work.join("repo.holdfast");
+        Ok(Self { binaries, work: work.to_owned(), repository, server: None, last_disk: None })
+    }
+
+    /// Runs a client command; the server's share is added.
+    fn measured(&self, step: &Step, args: &[&str]) -> Result<Usage> {
+        let server = self.server.as_ref().context("the server was not started")?;
+        let pid = server.pid().context("the server was not started")?;
+        forget_peak(pid)?;
+        let before = cpu_of(pid)?;
+        let log = self.work.join(format!("holdfast.{}.log", step.name));
+        let mut usage = measured(&mut server.holdfast(args)?, &log)?;
+        usage.cpu += cpu_of(pid)?.saturating_sub(before);
+        usage.server_peak_bytes = Some(peak_of(pid)?);
+        Ok(usage)
+    }
+}
+
+impl Tool for Holdfast {
+    fn name(&self) -> &'static str {
+        "holdfast"
+    }
+
+    fn version(&self) -> String {
+        let text = shell::capture(Command::new(self.binaries.join("holdfast")).arg("--version"));
+        text.unwrap_or_default().trim().to_owned()
+    }
+
+    fn prepare(&mut self) -> Result<()> {
+        remake(&self.repository)?;
+        let log = self.work.join("holdfast.server.log");
+        self.server = Some(Server::start(&self.binaries, &self.repository, &log)?);
+        Ok(())
+    }
+
+    fn backup(&mut self, step: &Step, disk: &Path) -> Result<Usage> {
+        self.last_disk = Some(disk.to_owned());
+        self.measured(step, &["backup", "--json", "--vm", step.vm, "--job", "bench", &disk.to_string_lossy()])
+    }
+
+    fn restore(&mut self, step: &Step, folder: &Path) -> Result<Option<Usage>> {
+        let file = folder.join("disk.raw");
+        let to = file.to_string_lossy();
+        let usage = self.measured(step, &["restore", "latest", "--json", "--vm", step.vm, "--to", &to])?;
+        // Outside of the timing: what came back must be what went in.
+        corpus::same(&file, self.last_disk.as_deref().context("nothing was backed up")?)?;
+        println!("  restored disk compared: every byte is the same");
+        Ok(Some(usage))
+    }
+
+    fn repository(&self) -> &Path {
+        &self.repository
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.server.take().context("the server was not started")?.stop()
+    }
+}

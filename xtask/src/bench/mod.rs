@@ -1,0 +1,193 @@
+//! `cargo xtask bench`: what Holdfast takes for the same steps as the tools people use instead, measured in
+//! one run on one machine.
+//!
+//! Every VM's disk is backed up from the same path every day, as an agent sees it. Before a step its disk is
+//! read into the page cache and everything pending is written out, so that no tool pays for another's turn.
+//! Holdfast's client and server run on this machine with TLS between them; their CPU time is added up.
+
+mod corpus;
+mod holdfast;
+mod measure;
+mod peers;
+mod tables;
+mod targets;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Subcommand};
+
+use crate::shell::{self, cargo};
+use corpus::{Corpus, STEPS, Step};
+use measure::{Measured, Results, Usage};
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    only: Option<Only>,
+    /// Folder with VM disks: {web,db,build}-day{0,1,2}.raw; those that are missing are left out
+    #[arg(long, value_name = "DIR", required = true)]
+    corpus: Option<PathBuf>,
+    /// Where repositories go while they are measured; needs about 1.2 times the largest of them
+    /// [default: a folder beside the corpus]
+    #[arg(long, value_name = "DIR")]
+    work: Option<PathBuf>,
+    /// Tools to measure; $RESTIC, $BORG, $KOPIA and $RUSTIC may name their programs. Those not found are
+    /// left out
+    #[arg(long, value_delimiter = ',', default_value = "restic,borg,kopia,rustic,holdfast")]
+    tools: Vec<String>,
+    /// Steps to take, all unless given: web-day0, …, build-day2-again, restore
+    #[arg(long, value_delimiter = ',')]
+    steps: Vec<String>,
+    /// Keep what an earlier run in the same work folder measured of the other tools
+    #[arg(long)]
+    add: bool,
+    /// Print Markdown, as in docs/BENCHMARKS.md
+    #[arg(long)]
+    markdown: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Only {
+    /// The chunk index alone: inserts, lookups and memory at a given number of entries
+    Index {
+        /// Entries to put into the index
+        #[arg(long, default_value_t = 100_000_000)]
+        entries: u64,
+        /// Folder for the index (some 25 bytes an entry) instead of the system's for temporary files
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
+    },
+}
+
+/// One way to back disks up.
+trait Tool {
+    fn name(&self) -> &'static str;
+    /// What it is and how old.
+    fn version(&self) -> String;
+    /// Makes an empty repository.
+    fn prepare(&mut self) -> Result<()>;
+    fn backup(&mut self, step: &Step, disk: &Path) -> Result<Usage>;
+    /// Restores the last backup of `vm` below `folder`; `None` when the tool cannot be asked to.
+    fn restore(&mut self, step: &Step, folder: &Path) -> Result<Option<Usage>>;
+    /// Where everything it stores is.
+    fn repository(&self) -> &Path;
+    /// After the last step, before the repository's final size is taken.
+    fn finish(&mut self) -> Result<()>;
+}
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    if let Some(Only::Index { entries, dir }) = &options.only {
+        return index(*entries, dir.as_deref());
+    }
+    let folder = options.corpus.as_deref().context("--corpus is needed")?;
+    let folder = folder.canonicalize().with_context(|| format!("no folder {}", folder.display()))?;
+    let work = match &options.work {
+        Some(work) => work.clone(),
+        None => folder.with_file_name("holdfast-bench"),
+    };
+    std::fs::create_dir_all(&work).with_context(|| format!("cannot make {}", work.display()))?;
+    let work = work.canonicalize()?;
+    let corpus = Corpus::open(&folder, &work)?;
+    let steps = chosen(&corpus, &options.steps)?;
+    let file = work.join("results.tsv");
+    let mut results = if options.add { Results::load(&file)? } else { Results::default() };
+    for name in &options.tools {
+        let Some(mut tool) = tool(name, &work)? else {
+            println!("{name}: not installed, left out");
+            continue;
+        };
+        results.forget(tool.name());
+        measure_tool(tool.as_mut(), &corpus, &steps, &work, &mut results)?;
+        results.save(&file)?;
+    }
+    println!("\n{}", tables::render(&results, options.markdown));
+    println!("Figures in {}, output of every step beside them.", file.display());
+    let missed = targets::missed(&results);
+    if missed > 0 {
+        bail!("{missed} targets missed");
+    }
+    Ok(())
+}
+
+fn tool(name: &str, work: &Path) -> Result<Option<Box<dyn Tool>>> {
+    if name == "holdfast" {
+        return Ok(Some(Box::new(holdfast::Holdfast::build(work)?)));
+    }
+    Ok(peers::Peer::find(name, work)?.map(|peer| Box::new(peer) as Box<dyn Tool>))
+}
+
+/// The steps that the corpus has disks for and that were asked for.
+fn chosen<'a>(corpus: &Corpus, wanted: &[String]) -> Result<Vec<&'a Step>> {
+    if let Some(unknown) = wanted.iter().find(|name| STEPS.iter().all(|step| step.name != **name)) {
+        bail!("there is no step {unknown:?}; there are {}", STEPS.map(|step| step.name).join(", "));
+    }
+    let chosen = STEPS.iter().filter(|step| wanted.is_empty() || wanted.iter().any(|name| name == step.name));
+    let steps: Vec<_> = chosen.filter(|step| corpus.image(step).exists()).collect();
+    if steps.is_empty() {
+        bail!(
+            "{} has none of the disks; it should have web-day0.raw and the like",
+            corpus.folder().display()
+        );
+    }
+    Ok(steps)
+}
+
+fn measure_tool(
+    tool: &mut dyn Tool,
+    corpus: &Corpus,
+    steps: &[&Step],
+    work: &Path,
+    results: &mut Results,
+) -> Result<()> {
+    println!("\n{}", shell::bold(&format!("{} ({})", tool.name(), tool.version())));
+    tool.prepare().with_context(|| format!("{}: cannot make a repository", tool.name()))?;
+    let out = work.join("out");
+    for step in steps {
+        let disk = corpus.present(step)?;
+        rustix::fs::sync();
+        let usage = if step.restore {
+            remake(&out)?;
+            let usage = tool.restore(step, &out)?;
+            std::fs::remove_dir_all(&out)?;
+            usage
+        } else {
+            Some(tool.backup(step, &disk)?)
+        };
+        let Some(usage) = usage else { continue };
+        let size = corpus::size(tool.repository())?;
+        println!("  {:<16} {}", step.name, usage.line(size.apparent_bytes));
+        results.push(Measured::of(tool.name(), step.name, &usage, size));
+    }
+    tool.finish()?;
+    rustix::fs::sync();
+    let size = corpus::size(tool.repository())?;
+    println!(
+        "  {:<16} {} MB in all, {} MB of blocks",
+        "repository",
+        size.apparent_bytes / 1_000_000,
+        size.allocated_bytes / 1_000_000
+    );
+    results.push(Measured::of(tool.name(), "repository", &Usage::default(), size));
+    std::fs::remove_dir_all(tool.repository())?;
+    Ok(())
+}
+
+/// An empty folder.
+fn remake(folder: &Path) -> Result<()> {
+    if folder.exists() {
+        std::fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))?;
+    }
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))
+}
+
+fn index(entries: u64, dir: Option<&Path>) -> Result<()> {
+    let mut command = cargo();
+    command.args(["run", "--release", "-p", "holdfast-engine", "--example", "index_bench", "--"]);
+    command.arg("--entries").arg(entries.to_string());
+    if let Some(dir) = dir {
+        command.arg("--dir").arg(dir);
+    }
+    shell::run(&mut command)
+}

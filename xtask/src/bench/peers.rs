@@ -1,0 +1,148 @@
+//! The tools people use instead, called as their manuals say.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Result, bail};
+
+use super::corpus::Step;
+use super::measure::{Usage, measured};
+use super::{Tool, remake};
+use crate::shell;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Restic,
+    Borg,
+    Kopia,
+    Rustic,
+}
+
+/// One of the tools.
+#[derive(Debug)]
+pub(super) struct Peer {
+    kind: Kind,
+    program: PathBuf,
+    work: PathBuf,
+    repository: PathBuf,
+}
+
+impl Peer {
+    /// The tool of that name, if it is installed; `$NAME` in capitals may say where.
+    ///
+    /// # Errors
+    /// When no tool of that name is known.
+    pub(super) fn find(name: &str, work: &Path) -> Result<Option<Self>> {
+        let kind = match name {
+            "restic" => Kind::Restic,
+            "borg" => Kind::Borg,
+            "kopia" => Kind::Kopia,
+            "rustic" => Kind::Rustic,
+            other => bail!("there is no tool {other:?}; there are restic, borg, kopia, rustic and holdfast"),
+        };
+        let program =
+            std::env::var_os(name.to_uppercase()).map(PathBuf::from).or_else(|| shell::locate(name));
+        Ok(program.map(|program| Self {
+            kind,
+            program,
+            work: work.to_owned(),
+            repository: work.join(format!("repo.{name}")),
+        }))
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        let cache = self.work.join(format!("cache.{}", self.name()));
+        match self.kind {
+            Kind::Restic => command
+                .env("RESTIC_PASSWORD", "x")
+                .env("RESTIC_REPOSITORY", &self.repository)
+                .env("RESTIC_CACHE_DIR", cache),
+            Kind::Rustic => command
+                .env("RUSTIC_PASSWORD", "x")
+                .env("RUSTIC_REPOSITORY", &self.repository)
+                .env("RUSTIC_CACHE_DIR", cache),
+            Kind::Borg => command
+                .env("BORG_REPO", &self.repository)
+                .env("BORG_BASE_DIR", cache)
+                .env("BORG_UNKNOWN_UNENCRYPTED_REPO_ACCESS_IS_OK", "yes"),
+            Kind::Kopia => command
+                .env("KOPIA_PASSWORD", "x")
+                .env("KOPIA_CONFIG_PATH", cache.join("config"))
+                .env("KOPIA_CHECK_FOR_UPDATES", "false"),
+        };
+        command.args(args);
+        command
+    }
+
+    fn log(&self, step: &str) -> PathBuf {
+        self.work.join(format!("{}.{step}.log", self.name()))
+    }
+}
+
+impl Tool for Peer {
+    fn name(&self) -> &'static str {
+        match self.kind {
+            Kind::Restic => "restic",
+            Kind::Borg => "borg",
+            Kind::Kopia => "kopia",
+            Kind::Rustic => "rustic",
+        }
+    }
+
+    fn version(&self) -> String {
+        let argument = if self.kind == Kind::Restic { "version" } else { "--version" };
+        let text = shell::capture(&mut self.command(&[argument])).unwrap_or_default();
+        text.lines().next().unwrap_or("unknown version").to_owned()
+    }
+
+    fn prepare(&mut self) -> Result<()> {
+        remake(&self.repository)?;
+        remake(&self.work.join(format!("cache.{}", self.name())))?;
+        let repository = self.repository.to_string_lossy();
+        let path = format!("--path={repository}");
+        let commands: &[&[&str]] = match self.kind {
+            Kind::Restic => &[&["init", "-q", "--repository-version", "2"]],
+            Kind::Borg => &[&["init", "-e", "none"]],
+            Kind::Rustic => &[&["init"]],
+            Kind::Kopia => &[
+                &["repository", "create", "filesystem", &path],
+                &["policy", "set", "--global", "--compression=zstd-fastest"],
+            ],
+        };
+        for args in commands {
+            shell::capture(&mut self.command(args))?;
+        }
+        Ok(())
+    }
+
+    fn backup(&mut self, step: &Step, disk: &Path) -> Result<Usage> {
+        let archive = format!("::{}", step.name);
+        let args: &[&str] = match self.kind {
+            Kind::Restic => &["backup", "-q"],
+            Kind::Borg => &["create", "-C", "zstd,3", &archive],
+            Kind::Rustic => &["backup", "--no-progress"],
+            Kind::Kopia => &["snapshot", "create", "--no-progress"],
+        };
+        measured(self.command(args).arg(disk), &self.log(step.name))
+    }
+
+    fn restore(&mut self, step: &Step, folder: &Path) -> Result<Option<Usage>> {
+        let target = folder.to_string_lossy();
+        let mut command = match self.kind {
+            Kind::Restic => self.command(&["restore", "-q", "latest", "--sparse", "--target", &target]),
+            Kind::Rustic => self.command(&["restore", "--no-progress", "latest", &target]),
+            Kind::Borg => self.command(&["extract", "--sparse", "::build-day2-again"]),
+            Kind::Kopia => return Ok(None),
+        };
+        measured(command.current_dir(folder), &self.log(step.name)).map(Some)
+    }
+
+    fn repository(&self) -> &Path {
+        &self.repository
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
