@@ -5,6 +5,7 @@
 //! touches files) → [`container`], [`index`], [`catalog`] → `recipe` → `ingest`, `restore`, `recovery`,
 //! `check` → `engine`, the façade.
 
+pub mod catalog;
 pub mod clock;
 pub mod ids;
 pub mod volume;

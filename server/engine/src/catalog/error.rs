@@ -1,0 +1,66 @@
+//! What a catalog can fail with.
+
+use std::fmt::Display;
+
+use holdfast_proto::ErrorCode;
+
+/// Boxed cause: which one it is depends on the database behind the catalog.
+pub type Cause = Box<dyn std::error::Error + Send + Sync>;
+
+/// Callers act differently on each of these.
+#[derive(Debug, thiserror::Error)]
+pub enum CatalogError {
+    #[error("there is no {what} {name}")]
+    NotFound { what: &'static str, name: String },
+    #[error("{what} {name} exists already")]
+    Exists { what: &'static str, name: String },
+    /// Written by a newer Holdfast, or by one that cuts chunks differently. Never a sign of damage.
+    #[error("{what} is {found}; this version of Holdfast knows {known}. Use the version that wrote it")]
+    Unsupported { what: &'static str, found: String, known: String },
+    #[error("the catalog is damaged: {detail}")]
+    Corrupt { detail: String },
+    /// Another process held the catalog for longer than the timeout. Nothing was changed; try again.
+    #[error("the catalog is in use by another process; try again")]
+    Busy,
+    /// No room. Nothing was changed.
+    #[error("no room left for the catalog; free some space on its file system")]
+    Full,
+    /// After it on a write, whether the write is durable is unknown: this catalog refuses further writes
+    /// until it is opened again.
+    #[error("cannot {action} the catalog: {cause}")]
+    Io { action: &'static str, cause: Cause },
+    /// The request contradicts itself, a bound or what is recorded. Nothing was changed.
+    #[error("{reason}")]
+    Invalid { reason: String },
+}
+
+impl CatalogError {
+    /// The code a user meets.
+    pub const fn code(&self) -> ErrorCode {
+        match self {
+            Self::NotFound { .. } => ErrorCode::NotFound,
+            Self::Exists { .. } | Self::Invalid { .. } => ErrorCode::Invalid,
+            Self::Unsupported { .. } => ErrorCode::Unsupported,
+            Self::Corrupt { .. } => ErrorCode::Damaged,
+            Self::Busy => ErrorCode::Unavailable,
+            Self::Full => ErrorCode::Full,
+            Self::Io { .. } => ErrorCode::Internal,
+        }
+    }
+
+    pub(crate) fn invalid(reason: impl Into<String>) -> Self {
+        Self::Invalid { reason: reason.into() }
+    }
+
+    pub(crate) fn not_found(what: &'static str, name: impl Display) -> Self {
+        Self::NotFound { what, name: name.to_string() }
+    }
+
+    pub(crate) fn exists(what: &'static str, name: impl Display) -> Self {
+        Self::Exists { what, name: name.to_string() }
+    }
+
+    pub(crate) fn io(action: &'static str, cause: impl Into<Cause>) -> Self {
+        Self::Io { action, cause: cause.into() }
+    }
+}

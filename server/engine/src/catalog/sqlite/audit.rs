@@ -1,0 +1,73 @@
+//! The audit log.
+
+use rusqlite::types::Value;
+use rusqlite::{Connection, Row, params};
+use ulid::Ulid;
+
+use super::convert::{OrCatalogError, id};
+use super::select::{Conditions, time_and_id, time_and_id_key};
+use crate::catalog::page::{self, List};
+use crate::catalog::{
+    AuditEntry, AuditRecord, BACKUPS_PER_PAGE, BACKUPS_PER_PAGE_MAX, CatalogError, Page, PageRequest, Result,
+    laws, mint_ulid,
+};
+use crate::clock::Clock;
+
+pub(super) const SELECT: &str = "SELECT * FROM audit";
+pub(super) const ORDER: &str = "ORDER BY at_ms DESC, id DESC";
+
+pub(super) fn add(connection: &Connection, clock: &dyn Clock, entry: &AuditEntry) -> Result<()> {
+    let id = mint_ulid(clock)?.to_bytes();
+    connection
+        .prepare_cached(
+            "INSERT INTO audit (id, at_ms, who, action, object, detail) VALUES (?, ?, ?, ?, ?, ?)",
+        )
+        .and_then(|mut s| {
+            s.execute(params![
+                id,
+                clock.now_ms(),
+                laws::clip(&entry.who),
+                laws::clip(&entry.action),
+                laws::clip(&entry.object),
+                laws::clip(&entry.detail),
+            ])
+        })
+        .or_error("write")?;
+    Ok(())
+}
+
+pub(super) fn list(connection: &Connection, page: PageRequest<'_>) -> Result<Page<AuditRecord>> {
+    let mut conditions = Conditions::default();
+    if let Some(key) = page::decode(List::Audit, &(), page.token)? {
+        let (at_ms, id) =
+            time_and_id(&key).ok_or_else(|| CatalogError::invalid("the page token is too short"))?;
+        conditions.push("(at_ms, id) < (?, ?)", [Value::Integer(at_ms), Value::Blob(id.to_vec())]);
+    }
+    let limit = page.size_within(BACKUPS_PER_PAGE, BACKUPS_PER_PAGE_MAX);
+    let (items, more) =
+        conditions.page(connection, (SELECT, ORDER), limit, |row| read(row).or_error("read"), weight)?;
+    let next = items
+        .last()
+        .filter(|_| more)
+        .map(|last| page::encode(List::Audit, &(), &time_and_id_key(last.at_ms, last.id.to_bytes())));
+    Ok(Page { items, next })
+}
+
+/// Bytes of an entry in a message, roughly and rather more.
+fn weight(record: &AuditRecord) -> usize {
+    let AuditEntry { who, action, object, detail } = &record.entry;
+    64 + who.len() + action.len() + object.len() + detail.len()
+}
+
+fn read(row: &Row<'_>) -> rusqlite::Result<AuditRecord> {
+    Ok(AuditRecord {
+        id: Ulid::from_bytes(id(row, "id")?),
+        at_ms: row.get("at_ms")?,
+        entry: AuditEntry {
+            who: row.get("who")?,
+            action: row.get("action")?,
+            object: row.get("object")?,
+            detail: row.get("detail")?,
+        },
+    })
+}
