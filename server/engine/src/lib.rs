@@ -7,5 +7,7 @@
 
 pub mod catalog;
 pub mod clock;
+pub mod container;
+pub mod format;
 pub mod ids;
 pub mod volume;

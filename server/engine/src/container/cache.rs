@@ -1,0 +1,143 @@
+//! Open containers, kept as long as there is room: least recently used out first.
+//!
+//! Lock order: a loading slot, then the table; never the other way round.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::{ContainerError, OpenContainer};
+use crate::ids::{ContainerClass, ContainerId, RepositoryId};
+use crate::volume::Volume;
+
+/// How much a cache may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheLimits {
+    /// Memory of the directories.
+    pub memory_bytes: usize,
+    /// Containers, each of which holds a file open.
+    pub containers: usize,
+}
+
+impl Default for CacheLimits {
+    /// 96 MiB: some 450 full containers of 16 KiB chunks. 384 files: a process may have 1,024 open by default.
+    fn default() -> Self {
+        Self { memory_bytes: 96 << 20, containers: 384 }
+    }
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct ContainerCache {
+    volume: Arc<dyn Volume>,
+    repository: RepositoryId,
+    limits: CacheLimits,
+    table: Mutex<Table>,
+}
+
+/// Held by whoever loads a container; others wait for the lock instead of loading it as well.
+type Slot = Arc<Mutex<Option<Arc<OpenContainer>>>>;
+
+#[derive(Debug, Default)]
+struct Table {
+    entries: HashMap<ContainerId, Entry>,
+    clock: u64,
+    memory_bytes: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    slot: Slot,
+    /// Set when `slot` is, so that hits take one lock.
+    loaded: Option<Arc<OpenContainer>>,
+    used: u64,
+}
+
+impl ContainerCache {
+    /// An empty cache.
+    pub fn new(volume: Arc<dyn Volume>, repository: RepositoryId, limits: CacheLimits) -> Self {
+        Self { volume, repository, limits, table: Mutex::default() }
+    }
+
+    /// The open container; opened when it is not here. Threads that ask for the same one open it once.
+    ///
+    /// # Errors
+    /// As [`OpenContainer::open`]; the next call tries again.
+    pub fn get(&self, id: ContainerId, class: ContainerClass) -> Result<Arc<OpenContainer>, ContainerError> {
+        let slot = match self.table.lock().touch(id) {
+            (Some(open), _) if open.class() == class => return Ok(open),
+            // A number is used once, so this fails, and says how.
+            (Some(_), _) => return self.load(id, class),
+            (None, slot) => slot,
+        };
+        let mut loading = slot.lock();
+        if let Some(open) = &*loading
+            && open.class() == class
+        {
+            return Ok(Arc::clone(open));
+        }
+        match self.load(id, class) {
+            Ok(open) => {
+                *loading = Some(Arc::clone(&open));
+                self.table.lock().keep(&slot, &open, self.limits);
+                Ok(open)
+            }
+            Err(error) => {
+                self.table.lock().give_up(id, &slot);
+                Err(error)
+            }
+        }
+    }
+
+    /// Forgets a container: it was removed, or found damaged.
+    pub fn remove(&self, id: ContainerId) {
+        self.table.lock().remove(id);
+    }
+
+    /// Containers and bytes of memory held.
+    pub fn held(&self) -> (usize, usize) {
+        let table = self.table.lock();
+        (table.entries.len(), table.memory_bytes)
+    }
+
+    fn load(&self, id: ContainerId, class: ContainerClass) -> Result<Arc<OpenContainer>, ContainerError> {
+        OpenContainer::open(&*self.volume, self.repository, id, class).map(Arc::new)
+    }
+}
+
+impl Table {
+    fn touch(&mut self, id: ContainerId) -> (Option<Arc<OpenContainer>>, Slot) {
+        self.clock += 1;
+        let entry =
+            self.entries.entry(id).or_insert_with(|| Entry { slot: Slot::default(), loaded: None, used: 0 });
+        entry.used = self.clock;
+        (entry.loaded.clone(), Arc::clone(&entry.slot))
+    }
+
+    /// Counts what was loaded into `slot`, unless it was removed meanwhile, and makes room for it.
+    fn keep(&mut self, slot: &Slot, open: &Arc<OpenContainer>, limits: CacheLimits) {
+        let entry = self.entries.get_mut(&open.id()).filter(|entry| Arc::ptr_eq(&entry.slot, slot));
+        let Some(entry) = entry else { return };
+        entry.loaded = Some(Arc::clone(open));
+        self.memory_bytes += open.memory_bytes();
+        while self.memory_bytes > limits.memory_bytes || self.entries.len() > limits.containers {
+            // A scan of some hundred entries costs nothing beside the read that made it necessary.
+            let others = self.entries.iter().filter(|(id, e)| e.loaded.is_some() && **id != open.id());
+            let Some(oldest) = others.min_by_key(|(_, entry)| entry.used).map(|(id, _)| *id) else { return };
+            self.remove(oldest);
+        }
+    }
+
+    fn give_up(&mut self, id: ContainerId, slot: &Slot) {
+        if self.entries.get(&id).is_some_and(|entry| Arc::ptr_eq(&entry.slot, slot)) {
+            self.remove(id);
+        }
+    }
+
+    fn remove(&mut self, id: ContainerId) {
+        if let Some(open) = self.entries.remove(&id).and_then(|entry| entry.loaded) {
+            self.memory_bytes -= open.memory_bytes();
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! What a container holds, in memory: about 50 bytes a chunk, and any fingerprint found in one or two steps.
+
+use holdfast_proto::Fingerprint;
+
+use crate::format::container::{Contents, RegionRecord};
+
+/// A chunk of a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChunkRef {
+    pub fingerprint: Fingerprint,
+    /// Where it begins in its region's plain bytes.
+    pub offset: u32,
+    /// Its plain bytes.
+    pub bytes: u32,
+}
+
+/// A container's directory.
+#[derive(Debug, Clone)]
+pub struct Directory {
+    contents: Contents,
+    /// Number of the first chunk of each region, and the number of all chunks as last.
+    first_chunks: Vec<u32>,
+    /// Open addressing with linear probing: a chunk's number plus one, or 0. The length is a power of two.
+    table: Vec<u32>,
+}
+
+impl Directory {
+    pub(super) fn new(contents: Contents) -> Self {
+        let mut first_chunks = Vec::with_capacity(contents.regions.len() + 1);
+        let mut first = 0;
+        first_chunks.push(first);
+        for record in &contents.regions {
+            first += u32::from(record.chunk_count);
+            first_chunks.push(first);
+        }
+        let table = build_table(&contents.fingerprints);
+        Self { contents, first_chunks, table }
+    }
+
+    /// Number of regions.
+    pub const fn region_count(&self) -> usize {
+        self.contents.regions.len()
+    }
+
+    /// Number of chunks.
+    pub const fn chunk_count(&self) -> usize {
+        self.contents.fingerprints.len()
+    }
+
+    /// Plain bytes of all chunks.
+    pub fn plain_bytes(&self) -> u64 {
+        self.contents.regions.iter().map(|record| u64::from(record.plain_bytes)).sum()
+    }
+
+    /// A region's record.
+    pub fn region(&self, region: u16) -> Option<&RegionRecord> {
+        self.contents.regions.get(usize::from(region))
+    }
+
+    /// Region and slot of a chunk; of the first when it is there twice.
+    pub fn locate(&self, fingerprint: &Fingerprint) -> Option<(u16, u16)> {
+        let fingerprints = &self.contents.fingerprints;
+        let mask = self.table.len().checked_sub(1)?;
+        let mut place = home(fingerprint) & mask;
+        // Ends at a free place; a quarter of them are.
+        while let Some(number) = self.table.get(place)?.checked_sub(1) {
+            if fingerprints.get(number as usize) == Some(fingerprint) {
+                return self.place_of(number);
+            }
+            place = (place + 1) & mask;
+        }
+        None
+    }
+
+    /// A chunk by its place.
+    pub fn chunk(&self, region: u16, slot: u16) -> Option<ChunkRef> {
+        let (first, count) = self.chunk_range(region)?;
+        let slot = usize::from(slot);
+        if slot >= count {
+            return None;
+        }
+        let offset = match slot {
+            0 => 0,
+            _ => *self.contents.ends.get(first + slot - 1)?,
+        };
+        let end = *self.contents.ends.get(first + slot)?;
+        Some(ChunkRef {
+            fingerprint: *self.contents.fingerprints.get(first + slot)?,
+            offset,
+            bytes: end - offset,
+        })
+    }
+
+    /// The chunks of a region in order of slot: their fingerprints and their ends in its plain bytes.
+    pub fn region_chunks(&self, region: u16) -> Option<(&[Fingerprint], &[u32])> {
+        let (first, count) = self.chunk_range(region)?;
+        let range = first..first + count;
+        Some((self.contents.fingerprints.get(range.clone())?, self.contents.ends.get(range)?))
+    }
+
+    /// Every chunk: fingerprint, region, slot.
+    pub fn iter(&self) -> impl Iterator<Item = (Fingerprint, u16, u16)> + '_ {
+        let mut fingerprints = self.contents.fingerprints.iter();
+        (0u16..).zip(&self.contents.regions).flat_map(move |(region, record)| {
+            let chunks: Vec<_> = (0..record.chunk_count)
+                .zip(fingerprints.by_ref())
+                .map(|(slot, fingerprint)| (*fingerprint, region, slot))
+                .collect();
+            chunks
+        })
+    }
+
+    /// Bytes of memory this takes.
+    pub const fn memory_bytes(&self) -> usize {
+        size_of::<Self>()
+            + self.contents.regions.capacity() * size_of::<RegionRecord>()
+            + self.contents.ends.capacity() * size_of::<u32>()
+            + self.contents.fingerprints.capacity() * size_of::<Fingerprint>()
+            + self.first_chunks.capacity() * size_of::<u32>()
+            + self.table.capacity() * size_of::<u32>()
+    }
+
+    fn chunk_range(&self, region: u16) -> Option<(usize, usize)> {
+        let count = self.region(region)?.chunk_count;
+        Some((*self.first_chunks.get(usize::from(region))? as usize, usize::from(count)))
+    }
+
+    fn place_of(&self, number: u32) -> Option<(u16, u16)> {
+        // The last region that begins at or before the chunk; no region is empty.
+        let region = self.first_chunks.partition_point(|&first| first <= number).checked_sub(1)?;
+        let slot = number - self.first_chunks.get(region)?;
+        Some((u16::try_from(region).ok()?, u16::try_from(slot).ok()?))
+    }
+}
+
+/// Where to look first. A fingerprint is a hash already; its first bytes choose an index shard, so others serve.
+fn home(fingerprint: &Fingerprint) -> usize {
+    let [.., a, b, c, d] = *fingerprint.as_bytes();
+    u32::from_le_bytes([a, b, c, d]) as usize
+}
+
+fn build_table(fingerprints: &[Fingerprint]) -> Vec<u32> {
+    if fingerprints.is_empty() {
+        return Vec::new();
+    }
+    // At most three quarters full.
+    let len = (fingerprints.len() + fingerprints.len() / 3 + 1).next_power_of_two();
+    let mut table = vec![0u32; len];
+    for (number_plus_one, fingerprint) in (1u32..).zip(fingerprints) {
+        let mut place = home(fingerprint) & (len - 1);
+        while let Some(entry) = table.get_mut(place) {
+            if *entry == 0 {
+                *entry = number_plus_one;
+                break;
+            }
+            place = (place + 1) & (len - 1);
+        }
+    }
+    table
+}

@@ -1,0 +1,325 @@
+//! Reading a container.
+
+use std::cell::RefCell;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use holdfast_proto::limits::CONTAINER_MAX_BYTES;
+use holdfast_proto::region::{Codec, Decoder, RegionError, check_fingerprints};
+
+use super::{ContainerError, ContainerName, Directory};
+use crate::format::checksum::crc32c;
+use crate::format::container::{
+    CONTAINER_MIN_BYTES, FOOTER_BYTES, Footer, HEADER_BYTES, Header, REGION_HEADER_BYTES, RegionRecord,
+    decode_directory,
+};
+use crate::format::{Defect, FormatError, check_limit};
+use crate::ids::{ContainerClass, ContainerId, NamespaceId, RepositoryId};
+use crate::volume::{Blob, BlobName, Volume};
+
+/// Read from the end at first: footer and, for 4,800 chunks in 128 regions, the whole directory.
+const TAIL_BYTES: u64 = 168 << 10;
+
+thread_local! {
+    /// zstd's working memory, kept between regions.
+    static DECODER: RefCell<Option<Decoder>> = const { RefCell::new(None) };
+}
+
+/// A container whose header, directory and footer are whole.
+#[derive(Debug)]
+pub struct OpenContainer {
+    header: Header,
+    parts: Parts,
+    directory: Directory,
+}
+
+/// A region's payload, which is what was once written, and how to decode it.
+#[derive(Debug, Clone)]
+pub struct StoredRegion {
+    pub region: u16,
+    pub codec: Codec,
+    pub plain_bytes: u32,
+    pub payload: Bytes,
+}
+
+/// The parts of opening a container, each by itself, so that a scan can go on after one failed.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) name: BlobName,
+    pub(super) blob: Arc<dyn Blob>,
+}
+
+impl Parts {
+    pub(super) fn open(volume: &dyn Volume, wanted: ContainerName) -> Result<Self, ContainerError> {
+        let name = wanted.blob();
+        let blob = volume.open(&name)?;
+        Ok(Self { name, blob })
+    }
+
+    pub(super) fn read(
+        &self,
+        region: Option<u16>,
+        offset: u64,
+        len: usize,
+    ) -> Result<Vec<u8>, ContainerError> {
+        let read = self.blob.read_vec(&self.name, offset, len);
+        read.map_err(|error| ContainerError::reading(&self.name, region, error))
+    }
+
+    fn structure(&self, source: FormatError) -> ContainerError {
+        ContainerError::in_region(&self.name, None, source)
+    }
+
+    pub(super) fn read_array<const N: usize>(
+        &self,
+        region: Option<u16>,
+        offset: u64,
+    ) -> Result<[u8; N], ContainerError> {
+        let mut bytes = [0; N];
+        let read = self.blob.read_at(offset, &mut bytes);
+        read.map_err(|error| ContainerError::reading(&self.name, region, error))?;
+        Ok(bytes)
+    }
+
+    /// The header, which must be that of this container.
+    pub(super) fn header(
+        &self,
+        repository: RepositoryId,
+        wanted: ContainerName,
+    ) -> Result<Header, ContainerError> {
+        let bytes = self.read_array::<HEADER_BYTES>(None, 0)?;
+        let header = Header::decode(&bytes).map_err(|source| self.structure(source))?;
+        let foreign = |field, found: &dyn std::fmt::Display, expected: &dyn std::fmt::Display| {
+            let (found, expected) = (found.to_string(), expected.to_string());
+            self.structure(FormatError::corrupt("header", Defect::Foreign { field, found, expected }))
+        };
+        if header.repository != repository {
+            return Err(foreign("repository", &header.repository, &repository));
+        }
+        if header.id != wanted.id {
+            return Err(foreign("container", &header.id, &wanted.id));
+        }
+        if header.class != wanted.class {
+            return Err(foreign("class", &format!("{:?}", header.class), &format!("{:?}", wanted.class)));
+        }
+        Ok(header)
+    }
+
+    /// Footer and directory, which must be those of container `id`.
+    pub(super) fn directory(&self, id: ContainerId) -> Result<Directory, ContainerError> {
+        let len = self.blob.len();
+        check_limit("file", "length", len, CONTAINER_MAX_BYTES.into())
+            .map_err(|source| self.structure(source))?;
+        let needed = const { CONTAINER_MIN_BYTES as u64 };
+        if len < needed {
+            return Err(self.structure(FormatError::corrupt("file", Defect::TooShort { len, needed })));
+        }
+        let tail_offset = len.saturating_sub(TAIL_BYTES);
+        let tail = self.read(None, tail_offset, usize::try_from(len - tail_offset).unwrap_or(usize::MAX))?;
+        let footer = tail.last_chunk::<FOOTER_BYTES>().map(|bytes| Footer::decode(bytes, len));
+        let footer = match footer {
+            Some(footer) => footer.map_err(|source| self.structure(source))?,
+            None => {
+                return Err(self.structure(FormatError::corrupt("file", Defect::TooShort { len, needed })));
+            }
+        };
+        if footer.id != id {
+            let (found, expected) = (footer.id.to_string(), id.to_string());
+            let defect = Defect::Foreign { field: "container", found, expected };
+            return Err(self.structure(FormatError::corrupt("footer", defect)));
+        }
+        // Within the file, as the footer was checked against its length.
+        let offset = u64::from(footer.directory_offset);
+        let directory_len = footer.directory_bytes as usize;
+        let in_tail = offset.checked_sub(tail_offset).and_then(|start| usize::try_from(start).ok());
+        let in_tail = in_tail.and_then(|start| tail.get(start..start.checked_add(directory_len)?));
+        let read;
+        let bytes = match in_tail {
+            Some(bytes) => bytes,
+            None => {
+                read = self.read(None, offset, directory_len)?;
+                &read
+            }
+        };
+        decode_directory(bytes, id, footer.directory_offset)
+            .map(Directory::new)
+            .map_err(|source| self.structure(source))
+    }
+
+    /// Reads a payload and checks it against its record.
+    pub(super) fn stored_region(
+        &self,
+        region: u16,
+        record: &RegionRecord,
+    ) -> Result<StoredRegion, ContainerError> {
+        let payload = self.read(Some(region), record.payload_offset(), record.stored_bytes as usize)?;
+        self.checked(region, record, payload.into())
+    }
+
+    fn checked(
+        &self,
+        region: u16,
+        record: &RegionRecord,
+        payload: Bytes,
+    ) -> Result<StoredRegion, ContainerError> {
+        let computed = crc32c(&payload);
+        if computed != record.payload_crc {
+            let defect = Defect::Checksum { stored: record.payload_crc.into(), computed: computed.into() };
+            let source = FormatError::corrupt("payload", defect);
+            return Err(ContainerError::in_region(&self.name, Some(region), source));
+        }
+        Ok(StoredRegion { region, codec: record.codec, plain_bytes: record.plain_bytes, payload })
+    }
+}
+
+impl OpenContainer {
+    /// Opens a container and checks that it is the one meant, whole and consistent. Payloads are checked when
+    /// they are read.
+    ///
+    /// # Errors
+    /// [`ContainerError::Volume`] and [`ContainerError::Structure`].
+    pub fn open(
+        volume: &dyn Volume,
+        repository: RepositoryId,
+        id: ContainerId,
+        class: ContainerClass,
+    ) -> Result<Self, ContainerError> {
+        let wanted = ContainerName { id, class };
+        let parts = Parts::open(volume, wanted)?;
+        let header = parts.header(repository, wanted)?;
+        let directory = parts.directory(id)?;
+        Ok(Self { header, parts, directory })
+    }
+
+    /// The container's number.
+    pub const fn id(&self) -> ContainerId {
+        self.header.id
+    }
+
+    /// The namespace its chunks belong to.
+    pub const fn namespace(&self) -> NamespaceId {
+        self.header.namespace
+    }
+
+    /// What it holds.
+    pub const fn class(&self) -> ContainerClass {
+        self.header.class
+    }
+
+    /// When it was begun, in milliseconds since the Unix epoch.
+    pub const fn created_ms(&self) -> i64 {
+        self.header.created_ms
+    }
+
+    /// Its blob's name.
+    pub const fn name(&self) -> &BlobName {
+        &self.parts.name
+    }
+
+    /// Length of its file.
+    pub fn stored_bytes(&self) -> u64 {
+        self.parts.blob.len()
+    }
+
+    /// What is in it.
+    pub const fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// Bytes of memory this takes.
+    pub const fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + self.directory.memory_bytes()
+    }
+
+    /// Reads one region's payload and checks it.
+    ///
+    /// # Errors
+    /// [`ContainerError`].
+    pub fn read_region(&self, region: u16) -> Result<StoredRegion, ContainerError> {
+        self.parts.stored_region(region, self.record(region)?)
+    }
+
+    /// Reads neighbouring regions with one request; at most the container's length is held in memory. One
+    /// damaged region fails them all: ask for each by itself then.
+    ///
+    /// # Errors
+    /// [`ContainerError`].
+    pub fn read_regions(&self, regions: Range<u16>) -> Result<Vec<StoredRegion>, ContainerError> {
+        let Some(last) = regions.end.checked_sub(1).filter(|last| *last >= regions.start) else {
+            return Ok(Vec::new());
+        };
+        let start = self.record(regions.start)?.payload_offset();
+        let len = usize::try_from(self.record(last)?.end() - start).unwrap_or(usize::MAX);
+        let mut rest = Bytes::from(self.parts.read(None, start, len)?);
+        let mut stored = Vec::with_capacity(regions.len());
+        for region in regions {
+            let record = self.record(region)?;
+            let payload = rest.split_to(rest.len().min(record.stored_bytes as usize));
+            stored.push(self.parts.checked(region, record, payload)?);
+            // The next region's header lies between.
+            drop(rest.split_to(rest.len().min(REGION_HEADER_BYTES)));
+        }
+        Ok(stored)
+    }
+
+    fn record(&self, region: u16) -> Result<&RegionRecord, ContainerError> {
+        self.directory.region(region).ok_or_else(|| {
+            let count = self.directory.region_count();
+            ContainerError::NoSuchRegion { container: self.parts.name.clone(), region, count }
+        })
+    }
+}
+
+impl StoredRegion {
+    /// Decodes the region of `container` it was read from, and checks every fingerprint.
+    ///
+    /// # Errors
+    /// [`ContainerError::Content`] when it does not hold what the directory says.
+    pub fn decode_checked(&self, container: &OpenContainer) -> Result<Bytes, ContainerError> {
+        self.decode_checked_against(container.name(), container.directory())
+    }
+
+    pub(super) fn decode_checked_against(
+        &self,
+        name: &BlobName,
+        directory: &Directory,
+    ) -> Result<Bytes, ContainerError> {
+        let region = self.region;
+        let content = |source| ContainerError::Content { container: name.clone(), region, source };
+        let plain = match self.codec {
+            // Checked where it lies.
+            Codec::Stored => self.payload.clone(),
+            Codec::Zstd => self.decode().map_err(content)?.into(),
+        };
+        let (fingerprints, ends) = directory.region_chunks(region).ok_or_else(|| {
+            let (container, count) = (name.clone(), directory.region_count());
+            ContainerError::NoSuchRegion { container, region, count }
+        })?;
+        let mut start = 0;
+        let lengths: Vec<u32> = ends.iter().map(|end| end - std::mem::replace(&mut start, *end)).collect();
+        let actual = plain.len() as u64;
+        if actual != u64::from(self.plain_bytes) {
+            return Err(content(RegionError::DecodedLength { expected: self.plain_bytes, actual }));
+        }
+        check_fingerprints(&plain, fingerprints, &lengths).map_err(content)?;
+        Ok(plain)
+    }
+
+    /// Decodes the payload without looking at fingerprints: for whoever hands the chunks on to somebody who
+    /// checks them.
+    ///
+    /// # Errors
+    /// [`RegionError`].
+    pub fn decode(&self) -> Result<Vec<u8>, RegionError> {
+        DECODER.with_borrow_mut(|kept| {
+            let mut decoder = match kept.take() {
+                Some(decoder) => decoder,
+                None => Decoder::new()?,
+            };
+            let plain = decoder.decode(self.codec, &self.payload, self.plain_bytes);
+            *kept = Some(decoder);
+            plain
+        })
+    }
+}

@@ -1,0 +1,141 @@
+//! Reads a whole container and reports everything that is wrong with it, not only the first thing.
+
+use super::reader::Parts;
+use super::{ContainerError, ContainerName, Directory};
+use crate::format::container::{FIRST_REGION_OFFSET, REGION_HEADER_BYTES, RegionRecord};
+use crate::format::{Defect, FormatError};
+use crate::ids::{ContainerClass, ContainerId, RepositoryId};
+use crate::volume::Volume;
+
+/// What a scan found.
+#[derive(Debug, Default)]
+pub struct ScanReport {
+    /// Regions looked at; all of them when the directory is whole.
+    pub regions: u64,
+    /// Chunks whose fingerprints were checked and are right.
+    pub sound_chunks: u64,
+    /// Bytes of the file.
+    pub stored_bytes: u64,
+    /// Every damage. Empty: the container is sound.
+    pub findings: Vec<ContainerError>,
+}
+
+/// Checks header, footer, directory, and of every region header, payload, frame and fingerprints.
+pub fn scan_container(
+    volume: &dyn Volume,
+    repository: RepositoryId,
+    id: ContainerId,
+    class: ContainerClass,
+) -> ScanReport {
+    let mut report = ScanReport::default();
+    let wanted = ContainerName { id, class };
+    let parts = match Parts::open(volume, wanted) {
+        Ok(parts) => parts,
+        Err(error) => {
+            report.findings.push(error);
+            return report;
+        }
+    };
+    report.stored_bytes = parts.blob.len();
+    match parts.header(repository, wanted) {
+        Ok(_) => {}
+        // The rest of a newer container means nothing to this build.
+        Err(error @ ContainerError::Structure { source: FormatError::Unsupported { .. }, .. }) => {
+            report.findings.push(error);
+            return report;
+        }
+        Err(error) => report.findings.push(error),
+    }
+    match parts.directory(id) {
+        Ok(directory) => scan_regions(&parts, &directory, &mut report),
+        Err(error) => {
+            report.findings.push(error);
+            walk_headers(&parts, &mut report);
+        }
+    }
+    report
+}
+
+/// Every region, as the directory knows them.
+fn scan_regions(parts: &Parts, directory: &Directory, report: &mut ScanReport) {
+    for number in 0u16.. {
+        let Some(record) = directory.region(number) else { break };
+        report.regions += 1;
+        if let Err(error) = check_header(parts, number, record) {
+            report.findings.push(error);
+        }
+        match check_content(parts, number, record, directory) {
+            Ok(()) => report.sound_chunks += u64::from(record.chunk_count),
+            Err(error) => report.findings.push(error),
+        }
+    }
+}
+
+fn check_header(parts: &Parts, number: u16, record: &RegionRecord) -> Result<(), ContainerError> {
+    let found = header_at(parts, number, record.offset)?;
+    if found == *record {
+        return Ok(());
+    }
+    let difference = [
+        ("payload length", found.stored_bytes, record.stored_bytes),
+        ("plain length", found.plain_bytes, record.plain_bytes),
+        ("payload checksum", found.payload_crc, record.payload_crc),
+        ("chunk count", found.chunk_count.into(), record.chunk_count.into()),
+        ("codec", found.codec as u32, record.codec as u32),
+    ]
+    .into_iter()
+    .find(|(_, found, expected)| found != expected);
+    let Some((field, found, expected)) = difference else { return Ok(()) };
+    let defect = Defect::Mismatch { field, found: found.into(), expected: expected.into() };
+    let source = FormatError::corrupt("region header", defect);
+    Err(ContainerError::in_region(&parts.name, Some(number), source))
+}
+
+fn header_at(parts: &Parts, number: u16, offset: u32) -> Result<RegionRecord, ContainerError> {
+    let bytes = parts.read_array::<REGION_HEADER_BYTES>(Some(number), offset.into())?;
+    RegionRecord::decode_header(offset, &bytes)
+        .map_err(|source| ContainerError::in_region(&parts.name, Some(number), source))
+}
+
+fn check_content(
+    parts: &Parts,
+    number: u16,
+    record: &RegionRecord,
+    directory: &Directory,
+) -> Result<(), ContainerError> {
+    let stored = parts.stored_region(number, record)?;
+    stored.decode_checked_against(&parts.name, directory).map(drop)
+}
+
+/// Without a directory only what the regions say of themselves can be checked: from the header on, one after
+/// the other, up to the first that is not readable.
+fn walk_headers(parts: &Parts, report: &mut ScanReport) {
+    let mut offset = FIRST_REGION_OFFSET;
+    for number in 0u16.. {
+        let record = match header_at(parts, number, offset) {
+            Ok(record) => record,
+            // The end of the regions, as far as anybody can tell now.
+            Err(ContainerError::RegionStructure { source, .. }) if is_no_header(&source) => return,
+            Err(error) => {
+                report.findings.push(error);
+                return;
+            }
+        };
+        report.regions += 1;
+        let decoded = parts.stored_region(number, &record).and_then(|stored| {
+            stored.decode().map(drop).map_err(|source| {
+                let container = parts.name.clone();
+                ContainerError::Content { container, region: number, source }
+            })
+        });
+        if let Err(error) = decoded {
+            report.findings.push(error);
+        }
+        let Ok(next) = u32::try_from(record.end()) else { return };
+        offset = next;
+    }
+}
+
+const fn is_no_header(error: &FormatError) -> bool {
+    matches!(error, FormatError::Corrupt { defect: Defect::Magic { .. } | Defect::TooShort { .. }, .. })
+}

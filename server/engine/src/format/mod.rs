@@ -1,0 +1,77 @@
+//! Bytes ↔ structs, for everything on disk. Pure: nothing here reads or writes a file. `docs/FORMAT.md` has
+//! the byte maps.
+//!
+//! Integers are little-endian. Every structure has a magic, a version and a checksum, and keeps the three in
+//! their places in every later version: so a structure that is whole but newer is known as
+//! [`FormatError::Unsupported`], and only one that is not whole is [`FormatError::Corrupt`].
+
+pub mod checksum;
+pub mod container;
+
+/// Why bytes are not what they should be. Whoever knows the file adds its name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FormatError {
+    /// Whole, but written by a newer build: upgrade, nothing is damaged.
+    #[error(
+        "{structure} has format version {version}, this build knows version {supported}; use a newer build"
+    )]
+    Unsupported { structure: &'static str, version: u16, supported: u16 },
+    #[error("{structure} is damaged: {defect}")]
+    Corrupt { structure: &'static str, defect: Defect },
+}
+
+/// What is wrong with a damaged structure.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Defect {
+    #[error("it begins with {found:08x}, not with {expected:08x}")]
+    Magic { found: u32, expected: u32 },
+    #[error("its checksum is {computed:x}, but {stored:x} was stored")]
+    Checksum { stored: u64, computed: u64 },
+    #[error("{len} bytes are there, but {needed} are needed")]
+    TooShort { len: u64, needed: u64 },
+    #[error("its {field} is {found}; the limit is {limit}")]
+    OverLimit { field: &'static str, found: u64, limit: u64 },
+    #[error("its {field} is {found}, but should be {expected}")]
+    Mismatch { field: &'static str, found: u64, expected: u64 },
+    #[error("it belongs to {field} {found}, not to {expected}")]
+    Foreign { field: &'static str, found: String, expected: String },
+}
+
+impl FormatError {
+    /// Shorthand for [`FormatError::Corrupt`].
+    pub const fn corrupt(structure: &'static str, defect: Defect) -> Self {
+        Self::Corrupt { structure, defect }
+    }
+}
+
+/// Errs unless `found` is `expected`.
+///
+/// # Errors
+/// [`Defect::Mismatch`].
+pub fn check_equal(
+    structure: &'static str,
+    field: &'static str,
+    found: u64,
+    expected: u64,
+) -> Result<(), FormatError> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(FormatError::corrupt(structure, Defect::Mismatch { field, found, expected }))
+}
+
+/// Errs when `found` is above `limit`.
+///
+/// # Errors
+/// [`Defect::OverLimit`].
+pub fn check_limit(
+    structure: &'static str,
+    field: &'static str,
+    found: u64,
+    limit: u64,
+) -> Result<(), FormatError> {
+    if found <= limit {
+        return Ok(());
+    }
+    Err(FormatError::corrupt(structure, Defect::OverLimit { field, found, limit }))
+}
