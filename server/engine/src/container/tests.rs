@@ -12,6 +12,7 @@ use crate::volume::faulty::{Fault, OpKind};
 use crate::volume::{FaultyVolume, LocalVolume, MemoryVolume, VolumeError};
 
 mod damage;
+mod golden;
 
 /// Everything a container says must be what went in.
 fn assert_holds(container: &OpenContainer, regions: &[Vec<Vec<u8>>]) {
