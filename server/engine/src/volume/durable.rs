@@ -100,6 +100,30 @@ impl Folders {
         Self { durable: Mutex::new(HashSet::from([root.clone()])), root }
     }
 
+    /// Flushes every folder below the root, so that whatever can be seen is durable. A process killed between
+    /// rename and flush leaves files that are there for now, but may be gone after a power failure; nothing
+    /// may be built on them before this.
+    pub(super) fn settle(&self) -> io::Result<()> {
+        let mut durable = self.durable.lock();
+        let mut waiting = vec![self.root.clone()];
+        while let Some(folder) = waiting.pop() {
+            let entries = match std::fs::read_dir(&folder) {
+                // Not ours, then: `lost+found` belongs to root.
+                Err(e) if e.kind() == ErrorKind::PermissionDenied => continue,
+                other => other?,
+            };
+            for entry in entries {
+                let entry = entry?;
+                if entry.file_type()?.is_dir() {
+                    waiting.push(entry.path());
+                }
+            }
+            fsync_folder(&folder)?;
+            durable.insert(folder);
+        }
+        Ok(())
+    }
+
     /// Makes `folder`, which lies below the root, exist durably.
     pub(super) fn ensure(&self, folder: &Path) -> Result<(), PublishError> {
         // Held over the flushes: whoever comes second must not go on before they are done.
@@ -190,6 +214,18 @@ mod tests {
             assert_eq!(std::fs::read(&to).unwrap(), b"new");
             assert!(from.exists(), "the caller still owns it");
         }
+    }
+
+    #[test]
+    fn what_an_earlier_process_left_is_flushed_before_it_counts() {
+        let root = tempfile::tempdir().unwrap();
+        let deep = root.path().join("a/b");
+        std::fs::create_dir_all(&deep).unwrap();
+        std::fs::write(deep.join("named but not flushed"), b"").unwrap();
+        let folders = Folders::new(root.path().to_owned());
+        folders.settle().unwrap();
+        let durable = folders.durable.lock();
+        assert_eq!(*durable, HashSet::from([root.path().to_owned(), root.path().join("a"), deep]));
     }
 
     #[test]

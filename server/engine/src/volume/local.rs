@@ -28,8 +28,9 @@ pub struct LocalVolume {
 }
 
 impl LocalVolume {
-    /// Opens the volume in the folder `root`, which is made (mode 0700) when it is missing. What an earlier
-    /// process left unfinished stays until [`Volume::discard_unfinished`].
+    /// Opens the volume in the folder `root`, which is made (mode 0700) when it is missing. Makes durable what an
+    /// earlier process named but did not live to flush; what it left unfinished stays until
+    /// [`Volume::discard_unfinished`].
     ///
     /// # Errors
     /// [`VolumeError::Io`] when the folder cannot be made or reached.
@@ -39,6 +40,7 @@ impl LocalVolume {
         durable::create_root(&root).map_err(io)?;
         durable::create_folder(&root.join(TEMP_FOLDER)).map_err(io)?;
         let folders = Arc::new(Folders::new(root.clone()));
+        folders.settle().map_err(io)?;
         Ok(Self { root, folders, next_temp: AtomicU64::new(0) })
     }
 
