@@ -68,8 +68,13 @@ pub(super) fn commit(commit: &BackupCommit) -> Checked {
 pub(super) fn failed(failed: &FailedRun) -> Checked {
     let FailedRun { attempt, details, containers } = failed;
     check_attempt(attempt)?;
-    ensure(details.len() <= DISKS_PER_BACKUP_MAX, || {
-        format!("session {} has {} rows of details", attempt.session, details.len())
+    // A row is also what makes a repeated record of the same session recognisable.
+    ensure((1..=DISKS_PER_BACKUP_MAX).contains(&details.len()), || {
+        let count = details.len();
+        format!(
+            "session {} has {count} rows of details; it must have 1 to {DISKS_PER_BACKUP_MAX}",
+            attempt.session
+        )
     })?;
     for row in details {
         check_row(row, attempt)?;

@@ -130,7 +130,7 @@ pub trait Catalog: Send + Sync + fmt::Debug {
     fn find_backups(&self, namespace: NamespaceId, id_prefix: &str, limit: u32) -> Result<Vec<BackupRecord>>;
     /// Backups, newest first. `Invalid`: the page token is not of this list.
     fn list_backups(&self, filter: &BackupFilter, page: PageRequest<'_>) -> Result<Page<BackupRecord>>;
-    /// VMs by name, with their number of backups. `namespaces` and `Invalid` as in [`BackupFilter`] and
+    /// VMs by name, those of one name by the age of their namespaces, with their number of backups. `namespaces` and `Invalid` as in [`BackupFilter`] and
     /// [`Catalog::list_backups`].
     fn list_vms(&self, namespaces: Option<&[NamespaceId]>, page: PageRequest<'_>) -> Result<Page<VmRecord>>;
     /// Up to `limit` recipe roots after the given disk, by backup and position; see

@@ -167,6 +167,7 @@ CREATE TABLE token_namespaces (
 CREATE INDEX token_namespaces_of_namespace ON token_namespaces (namespace_id);
 
 CREATE TABLE audit (
+    -- Higher than every earlier one: the log's order, whatever the clock did.
     id     BLOB    NOT NULL PRIMARY KEY CHECK (length(id) = 16),
     at_ms  INTEGER NOT NULL,
     who    TEXT    NOT NULL,
@@ -174,4 +175,3 @@ CREATE TABLE audit (
     object TEXT    NOT NULL,
     detail TEXT    NOT NULL
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX audit_by_time ON audit (at_ms, id);

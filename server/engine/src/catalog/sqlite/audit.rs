@@ -1,23 +1,23 @@
-//! The audit log.
+//! The audit log, in the order it was written.
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params};
 use ulid::Ulid;
 
 use super::convert::{OrCatalogError, id};
-use super::select::{Conditions, time_and_id, time_and_id_key};
+use super::select::Conditions;
 use crate::catalog::page::{self, List};
 use crate::catalog::{
-    AuditEntry, AuditRecord, BACKUPS_PER_PAGE, BACKUPS_PER_PAGE_MAX, CatalogError, Page, PageRequest, Result,
-    laws, mint_ulid,
+    AuditEntry, AuditRecord, BACKUPS_PER_PAGE, BACKUPS_PER_PAGE_MAX, Page, PageRequest, Result, laws,
+    mint_ulid,
 };
 use crate::clock::Clock;
 
 pub(super) const SELECT: &str = "SELECT * FROM audit";
-pub(super) const ORDER: &str = "ORDER BY at_ms DESC, id DESC";
+pub(super) const ORDER: &str = "ORDER BY id DESC";
 
 pub(super) fn add(connection: &Connection, clock: &dyn Clock, entry: &AuditEntry) -> Result<()> {
-    let id = mint_ulid(clock)?.to_bytes();
+    let id = next_id(connection, clock)?.to_bytes();
     connection
         .prepare_cached(
             "INSERT INTO audit (id, at_ms, who, action, object, detail) VALUES (?, ?, ?, ?, ?, ?)",
@@ -36,20 +36,27 @@ pub(super) fn add(connection: &Connection, clock: &dyn Clock, entry: &AuditEntry
     Ok(())
 }
 
+/// A ULID of this moment, or the one after the last: entries of one millisecond, or after the clock was set
+/// back, must not change places.
+fn next_id(connection: &Connection, clock: &dyn Clock) -> Result<Ulid> {
+    let minted = mint_ulid(clock)?;
+    let last: Option<[u8; 16]> =
+        connection.query_row("SELECT max(id) FROM audit", [], |row| row.get(0)).or_error("read")?;
+    match last.map(Ulid::from_bytes) {
+        Some(Ulid(last)) if last >= minted.0 => Ok(Ulid(last.saturating_add(1))),
+        _ => Ok(minted),
+    }
+}
+
 pub(super) fn list(connection: &Connection, page: PageRequest<'_>) -> Result<Page<AuditRecord>> {
     let mut conditions = Conditions::default();
     if let Some(key) = page::decode(List::Audit, &(), page.token)? {
-        let (at_ms, id) =
-            time_and_id(&key).ok_or_else(|| CatalogError::invalid("the page token is too short"))?;
-        conditions.push("(at_ms, id) < (?, ?)", [Value::Integer(at_ms), Value::Blob(id.to_vec())]);
+        conditions.push("id < ?", [Value::Blob(key)]);
     }
     let limit = page.size_within(BACKUPS_PER_PAGE, BACKUPS_PER_PAGE_MAX);
     let (items, more) =
         conditions.page(connection, (SELECT, ORDER), limit, |row| read(row).or_error("read"), weight)?;
-    let next = items
-        .last()
-        .filter(|_| more)
-        .map(|last| page::encode(List::Audit, &(), &time_and_id_key(last.at_ms, last.id.to_bytes())));
+    let next = items.last().filter(|_| more).map(|last| page::encode(List::Audit, &(), &last.id.to_bytes()));
     Ok(Page { items, next })
 }
 

@@ -22,7 +22,10 @@ fn classify(action: &'static str, error: rusqlite::Error) -> CatalogError {
     use rusqlite::Error as E;
     match &error {
         E::SqliteFailure(failure, _) => match failure.code {
-            ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => CatalogError::Busy,
+            // The last one: too many others were opening or closing the log at this moment.
+            ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::FileLockingProtocolFailed => {
+                CatalogError::Busy
+            }
             ErrorCode::DiskFull => CatalogError::Full,
             ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => {
                 CatalogError::Corrupt { detail: error.to_string() }

@@ -4,7 +4,8 @@
 //!
 //! A crash leaves the log; the next process to open the database takes whole transactions from it and
 //! drops the rest. SQLite itself does the I/O: this is the one place of the engine where a file is not
-//! behind a volume. The database's folder must be on a local file system (the log is shared memory).
+//! behind a volume. The database's folder must be on a local file system (the log is shared memory), and
+//! nothing else in this process may open the file: closing it would drop SQLite's locks (POSIX).
 
 mod audit;
 mod backups;

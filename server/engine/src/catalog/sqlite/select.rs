@@ -42,6 +42,11 @@ impl Conditions {
         }
     }
 
+    /// What follows `WHERE`.
+    pub(super) fn text(&self) -> String {
+        if self.texts.is_empty() { "true".to_owned() } else { self.texts.join(" AND ") }
+    }
+
     /// Reads up to a page of rows. `select` is the statement up to `WHERE`, `order` what follows it.
     /// `weigh` gives an item's weight in bytes. The flag says whether there is more.
     pub(super) fn page<T>(
@@ -52,8 +57,7 @@ impl Conditions {
         mut read: impl FnMut(&Row<'_>) -> Result<T>,
         weigh: impl Fn(&T) -> usize,
     ) -> Result<(Vec<T>, bool)> {
-        let conditions = if self.texts.is_empty() { "true".to_owned() } else { self.texts.join(" AND ") };
-        let sql = format!("{select} WHERE {conditions} {order} LIMIT ?");
+        let sql = format!("{select} WHERE {} {order} LIMIT ?", self.text());
         self.values.push(Value::Integer(i64::from(limit) + 1));
         let mut statement = connection.prepare_cached(&sql).or_error("read")?;
         let mut rows = statement.query(params_from_iter(self.values)).or_error("read")?;
