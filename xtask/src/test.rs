@@ -41,7 +41,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let missing = needs::provide(&wanted);
     let lacks = |program: &str| missing.iter().any(|need| need.program == program);
     if missing.iter().any(|need| !matches!(need.program, "npm" | "chromium")) {
-        println!("  Tests that need these say so and pass without testing anything.");
+        println!("  Tests that need these test nothing and pass; they are listed after the tests.");
     }
 
     let mut steps = vec![
@@ -67,7 +67,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             let args = ["doc", "--workspace", "--no-deps", "--quiet"];
             shell::run(cargo().args(args).env("RUSTDOCFLAGS", "-D warnings"))
         }));
-        steps.push(step("tests", || shell::run(cargo().args(["test", "--workspace", "--no-fail-fast"]))));
+        steps.push(step("tests", run_tests));
         steps.extend(web_steps(web, lacks("npm"), lacks("chromium")));
     }
     summarise(&steps, started.elapsed())
@@ -88,6 +88,20 @@ fn step(name: &'static str, action: impl FnOnce() -> Result<()>) -> Step {
 
 fn skipped(name: &'static str, why: &str) -> Step {
     Step { name, took: Duration::ZERO, outcome: Outcome::Skipped(why.to_owned()) }
+}
+
+/// Every test of every crate, and what some of them left out: `cargo test` hides what passing tests say.
+fn run_tests() -> Result<()> {
+    let skipped = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
+    let mut command = cargo();
+    command.args(["test", "--workspace", "--no-fail-fast"]).env("HOLDFAST_TESTS_SKIPPED", skipped.path());
+    let result = shell::run(&mut command);
+    let text = std::fs::read_to_string(skipped.path()).context("cannot read what was skipped")?;
+    if !text.is_empty() {
+        println!("Tests that left something out:");
+        text.lines().for_each(|line| println!("  {line}"));
+    }
+    result
 }
 
 /// One TLS stack, and nothing else that is banned, whatever the target.

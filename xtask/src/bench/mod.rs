@@ -102,6 +102,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         measure_tool(tool.as_mut(), &corpus, &steps, &work, &mut results)?;
         results.save(&file)?;
     }
+    std::fs::remove_dir_all(work.join("src"))?;
     println!("\n{}", tables::render(&results, options.markdown));
     println!("Figures in {}, output of every step beside them.", file.display());
     let missed = targets::missed(&results);
@@ -149,13 +150,22 @@ fn measure_tool(
         rustix::fs::sync();
         let usage = if step.restore {
             remake(&out)?;
-            let usage = tool.restore(step, &out)?;
+            let usage = tool.restore(step, &out);
             std::fs::remove_dir_all(&out)?;
             usage
         } else {
-            Some(tool.backup(step, &disk)?)
+            tool.backup(step, &disk).map(Some)
         };
-        let Some(usage) = usage else { continue };
+        let usage = match usage {
+            Ok(Some(usage)) => usage,
+            Ok(None) => continue,
+            // Another tool's trouble is no reason to learn nothing of the rest.
+            Err(error) if tool.name() != "holdfast" => {
+                println!("  {:<16} left out: {error:#}", step.name);
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
         let size = corpus::size(tool.repository())?;
         println!("  {:<16} {}", step.name, usage.line(size.apparent_bytes));
         results.push(Measured::of(tool.name(), step.name, &usage, size));

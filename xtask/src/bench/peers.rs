@@ -75,6 +75,11 @@ impl Peer {
         command
     }
 
+    /// restic before 0.15 writes holes out as zeros.
+    fn restores_sparse(&self) -> bool {
+        shell::capture(&mut self.command(&["restore", "--help"])).is_ok_and(|help| help.contains("--sparse"))
+    }
+
     fn log(&self, step: &str) -> PathBuf {
         self.work.join(format!("{}.{step}.log", self.name()))
     }
@@ -130,7 +135,10 @@ impl Tool for Peer {
     fn restore(&mut self, step: &Step, folder: &Path) -> Result<Option<Usage>> {
         let target = folder.to_string_lossy();
         let mut command = match self.kind {
-            Kind::Restic => self.command(&["restore", "-q", "latest", "--sparse", "--target", &target]),
+            Kind::Restic if self.restores_sparse() => {
+                self.command(&["restore", "-q", "latest", "--sparse", "--target", &target])
+            }
+            Kind::Restic => self.command(&["restore", "-q", "latest", "--target", &target]),
             Kind::Rustic => self.command(&["restore", "--no-progress", "latest", &target]),
             Kind::Borg => self.command(&["extract", "--sparse", "::build-day2-again"]),
             Kind::Kopia => return Ok(None),

@@ -7,7 +7,8 @@ use super::targets::{self, WALL};
 pub(super) fn render(results: &Results, markdown: bool) -> String {
     let mut text = String::new();
     let tools = results.tools();
-    for table in [wall(results, &tools), sums(results, &tools), verdicts(results)] {
+    let tables = [wall(results, &tools), sums(results, &tools), verdicts(results)];
+    for table in tables.into_iter().filter(|table| table.rows.len() > 1) {
         text.push_str(&if markdown { table.markdown() } else { table.plain() });
         text.push('\n');
     }
