@@ -10,4 +10,5 @@ pub mod clock;
 pub mod container;
 pub mod format;
 pub mod ids;
+pub mod index;
 pub mod volume;

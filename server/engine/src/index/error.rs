@@ -1,0 +1,89 @@
+//! What the index can fail with.
+
+use std::sync::Arc;
+
+use crate::format::index_run::IndexFormatError;
+use crate::ids::{ContainerId, RepositoryId};
+use crate::volume::{BlobName, VolumeError};
+
+/// Why the index could not answer or take something.
+#[derive(Debug, thiserror::Error)]
+pub enum IndexError {
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    /// Nothing is lost: every entry is in a container's directory.
+    #[error("index file {blob} is damaged: {source}; rebuild the index with `holdfast-server rebuild-index`")]
+    Damaged { blob: BlobName, source: IndexFormatError },
+    /// As `Damaged`, for one page.
+    #[error(
+        "page {page} of index file {blob} is damaged: {source}; rebuild the index with `holdfast-server rebuild-index`"
+    )]
+    DamagedPage { blob: BlobName, page: u32, source: IndexFormatError },
+    #[error(
+        "index file {blob} is missing, but the manifest names it; rebuild the index with `holdfast-server rebuild-index`"
+    )]
+    Missing { blob: BlobName },
+    /// Not damage; never rebuild because of it.
+    #[error(
+        "index file {blob}: version {found} is newer than this program understands ({supported}); use a newer Holdfast"
+    )]
+    Unsupported { blob: BlobName, found: u16, supported: u16 },
+    #[error(
+        "index file {blob} belongs to repository {found}, not to {expected}; the data folder mixes files of two repositories"
+    )]
+    OtherRepository { blob: BlobName, found: RepositoryId, expected: RepositoryId },
+    #[error("an entry given for container {expected} points into container {found}")]
+    OtherContainer { found: ContainerId, expected: ContainerId },
+    #[error("container number {0} is reserved and cannot be indexed")]
+    ReservedContainer(ContainerId),
+    /// A write in the background failed; the index takes nothing new until it is opened again, except
+    /// after a full disk, when the next call tries again.
+    #[error("index maintenance failed: {0}")]
+    Maintenance(Arc<IndexError>),
+    #[error("index maintenance panicked: {0}")]
+    Panicked(String),
+    #[error("the index is closed")]
+    Closed,
+    #[error("index manifest cannot be written: {0}")]
+    Manifest(IndexFormatError),
+    #[error("cannot start the index's maintenance thread: {0}")]
+    Thread(std::io::Error),
+    #[error("no memory for {bytes} bytes of the index's write buffer")]
+    OutOfMemory { bytes: usize },
+    #[error("cannot get a random index secret: {0}")]
+    Random(String),
+}
+
+impl IndexError {
+    /// Whether a rebuild from the container directories is the remedy.
+    pub fn needs_rebuild(&self) -> bool {
+        match self {
+            Self::Damaged { .. } | Self::DamagedPage { .. } | Self::Missing { .. } => true,
+            Self::Maintenance(inner) => inner.needs_rebuild(),
+            _ => false,
+        }
+    }
+
+    /// Whether the volume had no room left; the same call may succeed once there is room.
+    pub fn is_full(&self) -> bool {
+        match self {
+            Self::Volume(VolumeError::Full { .. }) => true,
+            Self::Maintenance(inner) => inner.is_full(),
+            _ => false,
+        }
+    }
+
+    /// The error for a file whose bytes are not what they should be.
+    pub(super) fn in_blob(blob: &BlobName, source: IndexFormatError) -> Self {
+        let blob = blob.clone();
+        match source {
+            IndexFormatError::Unsupported { found, supported } => {
+                Self::Unsupported { blob, found, supported }
+            }
+            IndexFormatError::Repository { found, expected } => {
+                Self::OtherRepository { blob, found, expected }
+            }
+            source => Self::Damaged { blob, source },
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Flushing and merging: in one background thread, or in the caller's when tests want it deterministic.
+//!
+//! A flush or a merge first makes its runs durable, then a manifest that names them, then shows them to
+//! lookups, then removes what the manifest no longer names ([`super::manifest`] has the rule). A crash in
+//! between leaves blobs that no manifest names; opening removes them.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::error::IndexError;
+use super::manifest;
+use super::memtable::Memtable;
+use super::merge::merge;
+use super::policy::{self, WideMerge};
+use super::run::{Run, run_name};
+use super::run_writer::RunWriter;
+use super::state::{Shared, View};
+use crate::format::index_manifest::{Manifest, RunRecord};
+use crate::format::index_run::{ENTRY_BYTES, PAGE_ENTRIES, RunHeader, SHARDS, ShardRange};
+
+impl Shared {
+    /// The body of the maintenance thread: works until the index is dropped or something fails. A panic is
+    /// an error like any other.
+    pub(super) fn run_thread(&self) {
+        while !self.stop.load(Ordering::Relaxed) {
+            match catch_unwind(AssertUnwindSafe(|| self.work_until_idle())) {
+                Ok(Ok(())) | Ok(Err(IndexError::Closed)) => {}
+                Ok(Err(error)) => self.fail(error),
+                Err(panic) => self.fail(IndexError::Panicked(panic_text(panic.as_ref()))),
+            }
+            let mut control = self.control.lock();
+            while (!control.wanted || control.failure.is_some()) && !self.stop.load(Ordering::Relaxed) {
+                control.idle = true;
+                self.done.notify_all();
+                self.wake.wait(&mut control);
+            }
+            control.idle = false;
+            control.wanted = false;
+        }
+    }
+
+    /// Asks for maintenance: wakes the thread, or does it here when there is none.
+    pub(super) fn kick(&self) -> Result<(), IndexError> {
+        if self.options.background {
+            let mut control = self.control.lock();
+            control.wanted = true;
+            self.wake.notify_all();
+            return Ok(());
+        }
+        if let Err(error) = self.work_until_idle() {
+            self.fail(error);
+        }
+        match &self.control.lock().failure {
+            Some(failure) => Err(IndexError::Maintenance(Arc::clone(failure))),
+            None => Ok(()),
+        }
+    }
+
+    fn work_until_idle(&self) -> Result<(), IndexError> {
+        let _work = self.work.lock();
+        loop {
+            let stalled = self.view().runs.wide.len() >= policy::WIDE_RUNS_STALL;
+            if (!stalled && self.flush_frozen()?) || self.merge_wide()? || self.merge_shard()? {
+                continue;
+            }
+            return Ok(());
+        }
+    }
+
+    /// Writes the frozen memtable out, if there is one.
+    fn flush_frozen(&self) -> Result<bool, IndexError> {
+        let Some(frozen) = self.view().frozen.clone() else { return Ok(false) };
+        let run =
+            self.write_run(ShardRange::ALL, frozen.len(), |output| frozen.for_each(|e| output.push(e)))?;
+        self.flushed_entries.fetch_add(frozen.len(), Ordering::Relaxed);
+        self.publish(&[], run.as_slice(), Some(&frozen))?;
+        Ok(true)
+    }
+
+    /// Merges or splits the wide runs, if it is time to.
+    fn merge_wide(&self) -> Result<bool, IndexError> {
+        let runs = self.view().runs.clone();
+        let sizes: Vec<u64> = runs.wide.iter().map(|run| run.record.entries).collect();
+        match policy::wide_merge(&sizes, self.options.split_entries, runs.shard_depth()) {
+            None => return Ok(false),
+            Some(WideMerge::Together(count)) => {
+                let old: Vec<_> = runs.wide.iter().take(count).cloned().collect();
+                let new = self.merge_runs(&old, ShardRange::ALL)?;
+                self.publish(&old, new.as_slice(), None)?;
+            }
+            Some(WideMerge::Split) => self.split(&runs.wide, sizes.iter().sum())?,
+        }
+        Ok(true)
+    }
+
+    /// Distributes wide runs to the shards. Flushes go on meanwhile: they only add newer wide runs.
+    fn split(&self, wide: &[Arc<Run>], entries: u64) -> Result<(), IndexError> {
+        let mut old = wide.to_vec();
+        let mut new = Vec::new();
+        for shard in 0..SHARDS {
+            let Some(range) = ShardRange::new(shard, 1) else { continue };
+            let runs = self.view().runs.clone();
+            let existing = runs.shard(usize::from(shard));
+            let sizes: Vec<u64> = existing.iter().map(|run| run.record.entries).collect();
+            let folded = existing.iter().take(policy::fold(entries / u64::from(SHARDS), &sizes));
+            let inputs: Vec<_> = wide.iter().chain(folded.clone()).cloned().collect();
+            old.extend(folded.cloned());
+            match self.merge_runs(&inputs, range) {
+                Ok(run) => new.extend(run),
+                Err(error) => return Err(self.abandon(&new, error)),
+            }
+            if runs.wide.len() < policy::WIDE_RUNS_STALL {
+                self.flush_frozen()?;
+            }
+        }
+        self.publish(&old, &new, None)
+    }
+
+    /// After a full disk the same work is done again later, so what it wrote is removed now. After other
+    /// errors nothing is touched any more; opening cleans up.
+    fn abandon(&self, new: &[Arc<Run>], error: IndexError) -> IndexError {
+        if error.is_full()
+            && let Err(worse) =
+                manifest::remove(self.volume.as_ref(), new.iter().map(|run| run_name(run.record.run)))
+        {
+            return worse.into();
+        }
+        error
+    }
+
+    /// Merges the runs of the shard that has most, if it has too many.
+    fn merge_shard(&self) -> Result<bool, IndexError> {
+        let runs = self.view().runs.clone();
+        let due = (0..SHARDS).filter_map(|shard| {
+            let list = runs.shard(usize::from(shard));
+            let sizes: Vec<u64> = list.iter().map(|run| run.record.entries).collect();
+            let count = policy::shard_merge(&sizes)?;
+            Some((list.len(), shard, list.get(..count)?.to_vec()))
+        });
+        let Some((_, shard, old)) = due.max_by_key(|(runs, shard, _)| (*runs, u16::MAX - shard)) else {
+            return Ok(false);
+        };
+        let Some(range) = ShardRange::new(shard, 1) else { return Ok(false) };
+        let new = self.merge_runs(&old, range)?;
+        self.publish(&old, new.as_slice(), None)?;
+        Ok(true)
+    }
+
+    fn merge_runs(&self, inputs: &[Arc<Run>], shards: ShardRange) -> Result<Option<Arc<Run>>, IndexError> {
+        // A wide run's share of one shard varies by a few times its square root; 1/8 is more than that. It
+        // only sizes filters.
+        let expected = |run: &Arc<Run>| match u64::from(run.record.shards.count() / shards.count()) {
+            0 | 1 => run.record.entries,
+            parts => run.record.entries / parts * 9 / 8,
+        };
+        let expected = inputs.iter().map(expected).sum();
+        let mut pace = Pace::new(self);
+        let live = Arc::clone(&self.options.live);
+        let run = self.write_run(shards, expected, |output| {
+            merge(inputs, shards, live.as_ref(), output, &mut || pace.page_done())
+        })?;
+        if let Some(run) = &run {
+            self.merged_entries.fetch_add(run.record.entries, Ordering::Relaxed);
+        }
+        Ok(run)
+    }
+
+    /// Writes one run and opens it.
+    fn write_run(
+        &self,
+        shards: ShardRange,
+        entries_max: u64,
+        fill: impl FnOnce(&mut RunWriter) -> Result<(), IndexError>,
+    ) -> Result<Option<Arc<Run>>, IndexError> {
+        let run = self.next_run.fetch_add(1, Ordering::Relaxed);
+        let header = RunHeader { run, repository: self.repository, shards };
+        let mut writer = RunWriter::create(self.volume.as_ref(), header, entries_max)?;
+        fill(&mut writer)?;
+        let record: Option<RunRecord> = writer.finish()?;
+        let open = |record| Run::open(self.volume.as_ref(), record, self.repository).map(Arc::new);
+        record.map(open).transpose()
+    }
+
+    /// Replaces runs by durable new ones, and counts a flushed memtable's containers as covered.
+    fn publish(
+        &self,
+        old: &[Arc<Run>],
+        new: &[Arc<Run>],
+        flushed: Option<&Arc<Memtable>>,
+    ) -> Result<(), IndexError> {
+        let mut publisher = self.publisher.lock();
+        let runs = Arc::new(self.view().runs.replace(old, new));
+        let generation = flushed.map_or(0, |table| table.generation);
+        let mut coverage = self.coverage.lock();
+        let covered = coverage.after(generation);
+        coverage.dirty = false;
+        drop(coverage);
+        let manifest = Manifest {
+            sequence: publisher.sequence + 1,
+            repository: self.repository,
+            secret: self.secret,
+            next_run: self.next_run.load(Ordering::Relaxed),
+            runs: runs.records(),
+            covered,
+        };
+        if let Err(error) = manifest::store(self.volume.as_ref(), &manifest) {
+            self.coverage.lock().dirty = true;
+            return Err(self.abandon(new, error));
+        }
+        if publisher.current > 0 {
+            let replaced = publisher.current;
+            publisher.stale.push(replaced);
+        }
+        publisher.sequence = manifest.sequence;
+        publisher.current = manifest.sequence;
+        self.cover(generation);
+        self.change_view(|view| View {
+            active: Arc::clone(&view.active),
+            frozen: view.frozen.clone().filter(|table| !flushed.is_some_and(|f| Arc::ptr_eq(f, table))),
+            runs,
+        });
+        {
+            let _control = self.control.lock();
+            self.done.notify_all();
+        }
+        manifest::remove(self.volume.as_ref(), publisher.stale.iter().map(|&s| manifest::manifest_name(s)))?;
+        publisher.stale.clear();
+        Ok(manifest::remove(self.volume.as_ref(), old.iter().map(|run| run_name(run.record.run)))?)
+    }
+
+    /// Moves the containers of flushed memtables to the covered ones; those forgotten meanwhile are gone
+    /// from `pending` already, and stay uncovered in memory though the manifest still names them.
+    fn cover(&self, generation: u64) {
+        let mut coverage = self.coverage.lock();
+        let (flushed, pending) =
+            std::mem::take(&mut coverage.pending).into_iter().partition(|(at, _)| *at <= generation);
+        coverage.pending = pending;
+        let flushed: Vec<(u64, _)> = flushed;
+        coverage.covered.extend(flushed.into_iter().map(|(_, id)| id.get()));
+    }
+}
+
+/// Holds a merge to the configured rate while nothing is urgent, and ends it when the index closes.
+struct Pace<'a> {
+    shared: &'a Shared,
+    started: Instant,
+    pages: u32,
+}
+
+impl<'a> Pace<'a> {
+    /// Pages between looks at the clock: 1 MiB.
+    const STEP_PAGES: u32 = 256;
+
+    fn new(shared: &'a Shared) -> Self {
+        Self { shared, started: Instant::now(), pages: 0 }
+    }
+
+    fn page_done(&mut self) -> Result<(), IndexError> {
+        if self.shared.stop.load(Ordering::Relaxed) {
+            return Err(IndexError::Closed);
+        }
+        self.pages += 1;
+        if !self.pages.is_multiple_of(Self::STEP_PAGES) || !self.shared.options.background {
+            return Ok(());
+        }
+        let bytes = u64::from(self.pages) * (PAGE_ENTRIES * ENTRY_BYTES) as u64;
+        let due_ms = bytes.saturating_mul(1000) / self.shared.options.merge_bytes_per_sec.max(1);
+        let ahead = Duration::from_millis(due_ms).saturating_sub(self.started.elapsed());
+        let view = self.shared.view();
+        if view.frozen.is_none() && !ahead.is_zero() {
+            // Woken early by whatever becomes urgent.
+            let mut control = self.shared.control.lock();
+            if !control.wanted {
+                self.shared.wake.wait_for(&mut control, ahead);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
+}

@@ -1,0 +1,427 @@
+//! The chunk index: which container holds a chunk.
+//!
+//! An LSM tree made for keys that are hashes: a memtable, immutable sorted [runs](run) split into 64 shards
+//! by key, a binary-fuse [filter] over every quarter million keys, and interpolation straight to one 4 KiB
+//! page. New entries go to the memtable; a full one is written out as a run in the background while the
+//! next fills; runs [merge](merge) in the background by a [policy].
+//!
+//! Invariants:
+//! - **An answer is a candidate.** The index may name containers that were deleted or damaged since; callers
+//!   accept or reject each candidate (and verify the fingerprint). So deletion needs no tombstones, and
+//!   merges drop entries of containers that [`IndexOptions::live`] disowns.
+//! - **Covered means durable.** A container is covered when all its entries are in runs that the manifest
+//!   names. There is no log: whoever opens the index feeds it the directories of all other containers
+//!   ([`Index::insert_container`]).
+//! - **Everything here can be rebuilt** from container directories, so damage never loses chunks, but it is
+//!   always an error and never a silent miss.
+//! - **Namespaces never meet**: keys are keyed hashes ([`NamespaceKey`]).
+//!
+//! A crash leaves at worst runs and manifests that the newest manifest does not name; opening removes them.
+
+mod error;
+mod filter;
+mod key;
+mod lookup;
+mod maintenance;
+mod manifest;
+mod memtable;
+mod merge;
+mod policy;
+mod run;
+mod run_writer;
+mod runs;
+mod state;
+mod stats;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use parking_lot::{Condvar, Mutex, RwLock};
+
+pub use error::IndexError;
+pub use key::{IndexKey, NamespaceKey};
+pub use stats::IndexStats;
+
+use crate::format::index_manifest::Manifest;
+use crate::format::index_run::{Entry, PAGE_BYTES};
+use crate::ids::{ContainerId, Location, NamespaceId, RepositoryId};
+use crate::volume::Volume;
+use memtable::{Full, Memtable};
+use run::{Run, run_name};
+use runs::RunSet;
+use state::{Control, Coverage, Publisher, Shared, View};
+
+/// Whether a container's chunks may still be read. Must say yes to every container that is not condemned,
+/// those just sealed included: an entry it rejects is gone.
+pub type LiveFn = Arc<dyn Fn(ContainerId) -> bool + Send + Sync>;
+
+/// Write buffer by default: two memtables of 32 MiB, 1.4 million entries each.
+pub const WRITE_BUFFER_BYTES: usize = 64 << 20;
+/// Entries taken from the caller's iterator at a time, so that it never runs under a lock.
+const INSERT_BATCH: usize = 256;
+
+/// How an index behaves.
+#[derive(Clone)]
+pub struct IndexOptions {
+    /// Memory for new entries: half for the memtable that fills, half for the one being written out. 20
+    /// bytes a slot, 7/8 of the slots used.
+    pub write_buffer_bytes: usize,
+    /// What merges write per second at most while nothing is urgent.
+    pub merge_bytes_per_sec: u64,
+    /// Entries that must have gathered before they are distributed to the shards: 64 files of less than
+    /// 32 Ki entries (640 KiB) are not worth 64 flushes to disk.
+    pub split_entries: u64,
+    /// Flush and merge in a thread; otherwise in the caller's, one deterministic step after the other.
+    pub background: bool,
+    /// What merges may keep.
+    pub live: LiveFn,
+    /// Secret of an index that does not exist yet; random when `None`.
+    pub new_secret: Option<[u8; 32]>,
+}
+
+impl Default for IndexOptions {
+    fn default() -> Self {
+        Self {
+            write_buffer_bytes: WRITE_BUFFER_BYTES,
+            merge_bytes_per_sec: 128 << 20,
+            split_entries: 2 << 20,
+            background: true,
+            live: Arc::new(|_| true),
+            new_secret: None,
+        }
+    }
+}
+
+impl std::fmt::Debug for IndexOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("IndexOptions")
+            .field("write_buffer_bytes", &self.write_buffer_bytes)
+            .field("merge_bytes_per_sec", &self.merge_bytes_per_sec)
+            .field("background", &self.background)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The index of one repository. Shared between threads by reference.
+#[derive(Debug)]
+pub struct Index {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Index {
+    /// Opens the index on a volume, or begins one where there is none. Afterwards, feed it every container
+    /// that is not [covered](Index::is_covered).
+    ///
+    /// # Errors
+    /// When [`IndexError::needs_rebuild`], call [`Index::discard`] and open again: everything is uncovered
+    /// then. [`IndexError::Unsupported`] and [`IndexError::OtherRepository`] must not be answered like that.
+    pub fn open(
+        volume: Arc<dyn Volume>,
+        repository: RepositoryId,
+        options: IndexOptions,
+    ) -> Result<Self, IndexError> {
+        let listing = manifest::Listing::read(volume.as_ref())?;
+        let manifest = match manifest::load(volume.as_ref(), &listing, repository)? {
+            Some(manifest) => manifest,
+            None => fresh(repository, &options)?,
+        };
+        let open = |record: &_| Run::open(volume.as_ref(), *record, repository);
+        let runs = manifest.runs.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+
+        // Only now, when everything the manifest names is known to be readable, may anything be removed.
+        let last = listing.manifests.last().copied().unwrap_or(0);
+        let stale = listing.manifests.iter().copied().filter(|&sequence| sequence != manifest.sequence);
+        manifest::remove(volume.as_ref(), stale.map(manifest::manifest_name))?;
+        let named = |run: &u64| runs.iter().any(|open| open.record.run == *run);
+        let unnamed = listing.runs.iter().copied().filter(|run| !named(run));
+        manifest::remove(volume.as_ref(), unnamed.map(run_name))?;
+        let next_run = manifest.next_run.max(listing.runs.last().map_or(0, |run| run.saturating_add(1)));
+
+        let active = Arc::new(Memtable::new(1, options.write_buffer_bytes / 2)?);
+        let view = View { active, frozen: None, runs: Arc::new(RunSet::from_runs(runs)) };
+        let shared = Arc::new(Shared {
+            volume,
+            repository,
+            secret: manifest.secret,
+            view: RwLock::new(Arc::new(view)),
+            coverage: Mutex::new(Coverage { covered: manifest.covered, ..Coverage::default() }),
+            control: Mutex::new(Control::default()),
+            wake: Condvar::new(),
+            done: Condvar::new(),
+            publisher: Mutex::new(Publisher {
+                sequence: last.max(manifest.sequence),
+                current: manifest.sequence,
+                stale: Vec::new(),
+            }),
+            work: Mutex::new(()),
+            next_run: AtomicU64::new(next_run),
+            stop: AtomicBool::new(false),
+            needs_rebuild: AtomicBool::new(false),
+            flushed_entries: AtomicU64::new(0),
+            merged_entries: AtomicU64::new(0),
+            options,
+        });
+        let thread = if shared.options.background { Some(spawn(&shared)?) } else { None };
+        let index = Self { shared, thread };
+        index.shared.kick()?;
+        Ok(index)
+    }
+
+    /// Removes everything an index left on a volume. For a rebuild: open it again and feed it every
+    /// container.
+    ///
+    /// # Errors
+    /// The volume's.
+    pub fn discard(volume: &dyn Volume) -> Result<(), IndexError> {
+        Ok(manifest::discard(volume)?)
+    }
+
+    /// The key that a namespace's fingerprints are looked up with.
+    pub fn key_for(&self, namespace: NamespaceId) -> NamespaceKey {
+        NamespaceKey::derive(&self.shared.secret, namespace)
+    }
+
+    /// Adds all entries of a container; when it returns, every lookup sees them. Blocks when memory is full
+    /// until maintenance has caught up. Adding a container again does no harm.
+    ///
+    /// # Errors
+    /// [`IndexError::OtherContainer`], [`IndexError::ReservedContainer`], or what maintenance failed with.
+    /// Some entries may be in by then; the container is not covered.
+    pub fn insert_container(
+        &self,
+        id: ContainerId,
+        entries: impl IntoIterator<Item = (IndexKey, Location)>,
+    ) -> Result<(), IndexError> {
+        if id.get() == (1 << ContainerId::BITS) - 1 {
+            return Err(IndexError::ReservedContainer(id));
+        }
+        let mut entries = entries.into_iter();
+        let mut batch = Vec::with_capacity(INSERT_BATCH);
+        loop {
+            batch.clear();
+            for (key, location) in entries.by_ref().take(INSERT_BATCH) {
+                if location.container != id {
+                    return Err(IndexError::OtherContainer { found: location.container, expected: id });
+                }
+                batch.push(key.entry(location));
+            }
+            if batch.is_empty() {
+                break;
+            }
+            self.insert_batch(&batch)?;
+        }
+        let view = self.shared.view.read();
+        let mut coverage = self.shared.coverage.lock();
+        coverage.pending.push((view.active.generation, id));
+        coverage.dirty = true;
+        Ok(())
+    }
+
+    fn insert_batch(&self, batch: &[Entry]) -> Result<(), IndexError> {
+        let mut rest = batch;
+        loop {
+            let view = self.shared.view.read();
+            let generation = view.active.generation;
+            while let Some((entry, tail)) = rest.split_first() {
+                match view.active.insert(entry) {
+                    Ok(()) => rest = tail,
+                    Err(Full) => break,
+                }
+            }
+            drop(view);
+            if rest.is_empty() {
+                return Ok(());
+            }
+            self.freeze(generation)?;
+        }
+    }
+
+    /// Freezes the memtable of this generation, if it still is the active one, as soon as the one before it
+    /// is written out.
+    fn freeze(&self, generation: u64) -> Result<(), IndexError> {
+        let shared = &self.shared;
+        self.wait(|view| view.active.generation != generation || view.frozen.is_none())?;
+        let next = Arc::new(Memtable::new(generation + 1, shared.memtable_bytes())?);
+        let mut view = shared.view.write();
+        if view.active.generation == generation && view.frozen.is_none() {
+            *view = Arc::new(View {
+                active: next,
+                frozen: Some(Arc::clone(&view.active)),
+                runs: Arc::clone(&view.runs),
+            });
+        }
+        drop(view);
+        shared.kick()
+    }
+
+    /// Waits until `ready`, or maintenance fails. A full disk is tried once more.
+    fn wait(&self, ready: impl Fn(&View) -> bool) -> Result<(), IndexError> {
+        let shared = &self.shared;
+        shared.check_failure(&mut shared.control.lock())?;
+        if ready(&shared.view()) {
+            return Ok(());
+        }
+        shared.kick()?;
+        let mut control = shared.control.lock();
+        while !ready(&shared.view()) {
+            if let Some(failure) = &control.failure {
+                return Err(IndexError::Maintenance(Arc::clone(failure)));
+            }
+            shared.done.wait(&mut control);
+        }
+        Ok(())
+    }
+
+    /// Makes everything inserted so far durable and covered.
+    ///
+    /// # Errors
+    /// What maintenance failed with.
+    pub fn checkpoint(&self) -> Result<(), IndexError> {
+        let active = Arc::clone(&self.shared.view().active);
+        let dirty = {
+            let coverage = self.shared.coverage.lock();
+            coverage.dirty || !coverage.pending.is_empty()
+        };
+        let generation = active.generation;
+        if active.len() > 0 || dirty {
+            self.freeze(generation)?;
+        }
+        drop(active);
+        self.wait(|view| view.frozen.as_ref().is_none_or(|table| table.generation > generation))
+    }
+
+    /// Waits until nothing is left to flush or merge.
+    ///
+    /// # Errors
+    /// What maintenance failed with.
+    pub fn settle(&self) -> Result<(), IndexError> {
+        let shared = &self.shared;
+        shared.check_failure(&mut shared.control.lock())?;
+        shared.kick()?;
+        let mut control = shared.control.lock();
+        while shared.options.background && (control.wanted || !control.idle) {
+            if let Some(failure) = &control.failure {
+                return Err(IndexError::Maintenance(Arc::clone(failure)));
+            }
+            shared.done.wait(&mut control);
+        }
+        match &control.failure {
+            Some(failure) => Err(IndexError::Maintenance(Arc::clone(failure))),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether all entries of a container are durable in the index, so that its directory need not be
+    /// replayed.
+    pub fn is_covered(&self, container: ContainerId) -> bool {
+        self.shared.coverage.lock().covered.contains(container.get())
+    }
+
+    /// All covered containers, ascending.
+    pub fn covered(&self) -> Vec<ContainerId> {
+        self.shared.coverage.lock().covered.iter().filter_map(ContainerId::new).collect()
+    }
+
+    /// Takes a container out of the covered ones; durably with the next manifest. Its entries stay until a
+    /// merge finds it no longer live.
+    pub fn forget_container(&self, container: ContainerId) {
+        let mut coverage = self.shared.coverage.lock();
+        coverage.covered.remove(container.get());
+        coverage.pending.retain(|(_, id)| *id != container);
+        coverage.dirty = true;
+    }
+
+    /// Whether damage was met since opening; only a rebuild helps.
+    pub fn needs_rebuild(&self) -> bool {
+        self.shared.needs_rebuild.load(Ordering::Relaxed)
+    }
+
+    /// Reads and verifies every page of every run, and that the filters let every key pass. Says how many
+    /// entries there are.
+    ///
+    /// # Errors
+    /// The first damage, or the volume's.
+    pub fn verify(&self) -> Result<u64, IndexError> {
+        let runs = Arc::clone(&self.shared.view().runs);
+        let mut buffer = [0; PAGE_BYTES];
+        let mut entries = 0;
+        for run in runs.iter() {
+            entries += run.verify(&mut buffer).inspect_err(|error| self.shared.note(error))?;
+        }
+        Ok(entries)
+    }
+
+    /// Figures about it.
+    pub fn stats(&self) -> IndexStats {
+        let view = self.shared.view();
+        let tables = || std::iter::once(&view.active).chain(&view.frozen);
+        let mut stats = IndexStats {
+            memtable_entries: tables().map(|table| table.len()).sum(),
+            memtable_bytes: tables().map(|table| table.ram_bytes()).sum(),
+            depth: view.runs.depth() as u64,
+            flushed_entries: self.shared.flushed_entries.load(Ordering::Relaxed),
+            merged_entries: self.shared.merged_entries.load(Ordering::Relaxed),
+            ..IndexStats::default()
+        };
+        for run in view.runs.iter() {
+            let (filters, fences) = run.ram_bytes();
+            stats.runs += 1;
+            stats.entries += run.record.entries;
+            stats.filter_bytes += filters;
+            stats.fence_bytes += fences;
+            stats.disk_bytes += run.record.bytes;
+        }
+        stats.entries += stats.memtable_entries;
+        let coverage = self.shared.coverage.lock();
+        stats.covered_containers = coverage.covered.len();
+        stats.uncovered_containers = coverage.pending.len() as u64;
+        stats
+    }
+}
+
+impl Drop for Index {
+    /// Stops maintenance where it is. What was not checkpointed is replayed from directories.
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        {
+            let _control = self.shared.control.lock();
+            self.shared.wake.notify_all();
+            self.shared.done.notify_all();
+        }
+        if let Some(thread) = self.thread.take() {
+            // Its panics are caught and reported inside.
+            let _joined = thread.join();
+        }
+    }
+}
+
+/// An index that does not exist yet.
+fn fresh(repository: RepositoryId, options: &IndexOptions) -> Result<Manifest, IndexError> {
+    let secret = match options.new_secret {
+        Some(secret) => secret,
+        None => {
+            let mut secret = [0; 32];
+            getrandom::fill(&mut secret).map_err(|error| IndexError::Random(error.to_string()))?;
+            secret
+        }
+    };
+    Ok(Manifest {
+        sequence: 0,
+        repository,
+        secret,
+        next_run: 0,
+        runs: Vec::new(),
+        covered: roaring::RoaringTreemap::new(),
+    })
+}
+
+fn spawn(shared: &Arc<Shared>) -> Result<JoinHandle<()>, IndexError> {
+    let shared = Arc::clone(shared);
+    let builder = std::thread::Builder::new().name("index".into());
+    builder.spawn(move || shared.run_thread()).map_err(IndexError::Thread)
+}
+
+#[cfg(test)]
+mod tests;

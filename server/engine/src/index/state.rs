@@ -1,0 +1,143 @@
+//! What the façade and the maintenance thread share, and its locks.
+//!
+//! Locks, in the order they may be taken: `work` → `publisher` → `coverage` → `control` → `view` → a memtable
+//! shard; `view` is also held (shared) while `coverage` is taken for a finished container, which is sound
+//! because nothing waits for `view` while it holds `coverage`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::{Condvar, Mutex, RwLock};
+use roaring::RoaringTreemap;
+
+use super::IndexOptions;
+use super::error::IndexError;
+use super::memtable::Memtable;
+use super::runs::RunSet;
+use crate::ids::{ContainerId, RepositoryId};
+use crate::volume::Volume;
+
+/// What a lookup sees. Replaced, never changed: an entry is in `active`, `frozen` or `runs` at any moment.
+#[derive(Debug)]
+pub(super) struct View {
+    pub(super) active: Arc<Memtable>,
+    /// Being written out.
+    pub(super) frozen: Option<Arc<Memtable>>,
+    pub(super) runs: Arc<RunSet>,
+}
+
+/// Which containers need no replay.
+#[derive(Debug, Default)]
+pub(super) struct Coverage {
+    /// In durable runs, and so named by the next manifest.
+    pub(super) covered: RoaringTreemap,
+    /// Complete, in the memtable of this generation at the latest.
+    pub(super) pending: Vec<(u64, ContainerId)>,
+    /// The manifest on the volume says otherwise.
+    pub(super) dirty: bool,
+}
+
+impl Coverage {
+    /// The covered set once all memtables up to `generation` are in runs.
+    pub(super) fn after(&self, generation: u64) -> RoaringTreemap {
+        let mut covered = self.covered.clone();
+        covered.extend(self.pending.iter().filter(|(at, _)| *at <= generation).map(|(_, id)| id.get()));
+        covered
+    }
+}
+
+/// Signals between callers and the maintenance thread.
+#[derive(Debug, Default)]
+pub(super) struct Control {
+    /// Why maintenance stopped. After a full disk it may be cleared to try again; otherwise it stays.
+    pub(super) failure: Option<Arc<IndexError>>,
+    /// The thread found nothing to do and waits.
+    pub(super) idle: bool,
+    pub(super) wanted: bool,
+}
+
+/// Who may write a manifest.
+#[derive(Debug)]
+pub(super) struct Publisher {
+    /// The highest ever seen or used.
+    pub(super) sequence: u64,
+    /// Of the manifest that counts; 0 when there is none.
+    pub(super) current: u64,
+    /// Older manifests still to be removed.
+    pub(super) stale: Vec<u64>,
+}
+
+/// Everything shared.
+pub(super) struct Shared {
+    pub(super) volume: Arc<dyn Volume>,
+    pub(super) repository: RepositoryId,
+    pub(super) secret: [u8; 32],
+    pub(super) options: IndexOptions,
+    pub(super) view: RwLock<Arc<View>>,
+    pub(super) coverage: Mutex<Coverage>,
+    pub(super) control: Mutex<Control>,
+    /// Wakes the maintenance thread.
+    pub(super) wake: Condvar,
+    /// Wakes those who wait for it.
+    pub(super) done: Condvar,
+    pub(super) publisher: Mutex<Publisher>,
+    /// Held by whoever flushes and merges: the thread, or the caller when there is none.
+    pub(super) work: Mutex<()>,
+    pub(super) next_run: AtomicU64,
+    pub(super) stop: AtomicBool,
+    pub(super) needs_rebuild: AtomicBool,
+    pub(super) flushed_entries: AtomicU64,
+    pub(super) merged_entries: AtomicU64,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Index").field("repository", &self.repository).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// What lookups see now.
+    pub(super) fn view(&self) -> Arc<View> {
+        Arc::clone(&self.view.read())
+    }
+
+    /// Replaces the view by what `change` makes of it.
+    pub(super) fn change_view(&self, change: impl FnOnce(&View) -> View) {
+        let mut view = self.view.write();
+        *view = Arc::new(change(&view));
+    }
+
+    /// Memory of one of the two memtables.
+    pub(super) fn memtable_bytes(&self) -> usize {
+        self.options.write_buffer_bytes / 2
+    }
+
+    /// Notes that the index is damaged, if that is what the error says.
+    pub(super) fn note(&self, error: &IndexError) {
+        if error.needs_rebuild() {
+            self.needs_rebuild.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Stops maintenance and tells everyone who waits.
+    pub(super) fn fail(&self, error: IndexError) {
+        self.note(&error);
+        let mut control = self.control.lock();
+        control.failure = Some(Arc::new(error));
+        self.done.notify_all();
+    }
+
+    /// The failure that stands, unless it is a full disk: that is forgotten, so that the caller's next wait
+    /// is for another attempt.
+    pub(super) fn check_failure(&self, control: &mut Control) -> Result<(), IndexError> {
+        match &control.failure {
+            Some(failure) if failure.is_full() => {
+                control.failure = None;
+                Ok(())
+            }
+            Some(failure) => Err(IndexError::Maintenance(Arc::clone(failure))),
+            None => Ok(()),
+        }
+    }
+}
