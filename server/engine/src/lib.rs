@@ -1,14 +1,38 @@
 //! The Holdfast storage engine: synchronous, independent of network and async runtime.
 //!
-//! Layers, each importing only what stands above it in this list (a test checks it):
+//! Start with [`Engine`]. Layers, each importing only what stands above it in this list (a test checks it):
 //! vocabulary ([`ids`], [`clock`]) → [`format`] (bytes ↔ structs, pure) → [`volume`] (the only code that
-//! touches files) → [`container`], [`index`], [`catalog`] → `recipe` → `ingest`, `restore`, `recovery`,
-//! `check` → `engine`, the façade.
+//! touches blobs) → [`container`], [`index`], [`catalog`] → `recipe` → `store` (fingerprint to checked bytes)
+//! → `ingest`, `restore`, `recovery`, [`check`] → [`engine`], the façade.
 
 pub mod catalog;
+pub mod check;
 pub mod clock;
 pub mod container;
+mod core;
+pub mod engine;
+mod error;
 pub mod format;
+mod health;
 pub mod ids;
 pub mod index;
+mod ingest;
+mod lock;
+mod progress;
+mod recipe;
+mod recovery;
+mod restore;
+mod store;
 pub mod volume;
+
+pub use engine::{Engine, EngineOptions, EngineStats};
+pub use error::EngineError;
+pub use ingest::{DiskStream, StartBackup};
+pub use progress::{NoProgress, Progress};
+pub use recovery::OpenSummary;
+pub use restore::{DiskReader, RangeReader};
+
+#[cfg(test)]
+mod layers;
+#[cfg(test)]
+mod tests;

@@ -9,6 +9,7 @@ pub mod checksum;
 pub mod container;
 pub mod index_manifest;
 pub mod index_run;
+pub mod recipe;
 
 /// Why bytes are not what they should be. Whoever knows the file adds its name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -4,7 +4,7 @@
 use holdfast_proto::fingerprint::Fingerprint;
 
 use crate::format::index_run::{Entry, KEY_BYTES, SHARD_BITS, key_prefix, key_suffix};
-use crate::ids::{Location, NamespaceId};
+use crate::ids::{ContainerClass, Location, NamespaceId};
 
 /// What BLAKE3 derives namespace keys for; changing it makes every index unreadable.
 const CONTEXT: &str = "holdfast index key v1";
@@ -52,10 +52,15 @@ impl std::fmt::Debug for NamespaceKey {
 }
 
 impl NamespaceKey {
-    /// The key of `namespace` in the index with this secret.
-    pub(super) fn derive(secret: &[u8; 32], namespace: NamespaceId) -> Self {
+    /// The key of `namespace` in the index with this secret. Each class of containers has one of its own: a disk
+    /// that holds a copy of a recipe must not be answered with the recipe.
+    pub(super) fn derive(secret: &[u8; 32], namespace: NamespaceId, class: ContainerClass) -> Self {
         let mut hasher = blake3::Hasher::new_derive_key(CONTEXT);
-        hasher.update(secret).update(&namespace.to_bytes());
+        let class = match class {
+            ContainerClass::Data => 0,
+            ContainerClass::Recipe => 1,
+        };
+        hasher.update(secret).update(&namespace.to_bytes()).update(&[class]);
         Self(*hasher.finalize().as_bytes())
     }
 
@@ -76,12 +81,13 @@ mod tests {
     fn keys_are_pinned_and_differ_by_namespace_and_secret() {
         let fingerprint = Fingerprint::of(b"chunk");
         let of = |secret: u8, namespace: u128| {
-            NamespaceKey::derive(&[secret; 32], NamespaceId(Ulid(namespace))).of(&fingerprint)
+            NamespaceKey::derive(&[secret; 32], NamespaceId(Ulid(namespace)), ContainerClass::Data)
+                .of(&fingerprint)
         };
         assert_eq!(of(1, 2), of(1, 2));
         assert_ne!(of(1, 2), of(1, 3), "namespaces must not meet");
         assert_ne!(of(1, 2), of(2, 2));
         let hex: String = of(1, 2).0.iter().map(|b| format!("{b:02x}")).collect();
-        assert_eq!(hex, "36be43bee0065dc596711b4e");
+        assert_eq!(hex, "03349ea5b73c4a2d31bbe1dd");
     }
 }

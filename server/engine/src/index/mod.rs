@@ -45,7 +45,7 @@ pub use stats::IndexStats;
 
 use crate::format::index_manifest::Manifest;
 use crate::format::index_run::{Entry, PAGE_BYTES};
-use crate::ids::{ContainerId, Location, NamespaceId, RepositoryId};
+use crate::ids::{ContainerClass, ContainerId, Location, NamespaceId, RepositoryId};
 use crate::volume::Volume;
 use memtable::{Full, Memtable};
 use run::{Run, run_name};
@@ -179,8 +179,8 @@ impl Index {
     }
 
     /// The key that a namespace's fingerprints are looked up with.
-    pub fn key_for(&self, namespace: NamespaceId) -> NamespaceKey {
-        NamespaceKey::derive(&self.shared.secret, namespace)
+    pub fn key_for(&self, namespace: NamespaceId, class: ContainerClass) -> NamespaceKey {
+        NamespaceKey::derive(&self.shared.secret, namespace, class)
     }
 
     /// Adds all entries of a container; when it returns, every lookup sees them. Blocks when memory is full

@@ -84,7 +84,7 @@ fn open(volume: &MemoryVolume, options: IndexOptions) -> Index {
 #[test]
 fn namespaces_never_meet() {
     let index = open(&MemoryVolume::new(), tiny());
-    let [ours, theirs] = [1, 2].map(|n| index.key_for(NamespaceId(Ulid(n))));
+    let [ours, theirs] = [1, 2].map(|n| index.key_for(NamespaceId(Ulid(n)), ContainerClass::Data));
     let fingerprint = Fingerprint::of(b"secret");
     index.insert_container(container(1), [(ours.of(&fingerprint), location(1, 0))]).unwrap();
     assert_eq!(index.get(&ours.of(&fingerprint), |_| true).unwrap(), Some(location(1, 0)));
@@ -95,7 +95,7 @@ fn namespaces_never_meet() {
 fn the_secret_outlives_a_restart_and_a_new_index_has_another() {
     let fingerprint = Fingerprint::of(b"x");
     let options = || IndexOptions { new_secret: None, ..tiny() };
-    let of = |index: &Index| index.key_for(NamespaceId(Ulid(1))).of(&fingerprint);
+    let of = |index: &Index| index.key_for(NamespaceId(Ulid(1)), ContainerClass::Data).of(&fingerprint);
     let volume = MemoryVolume::new();
     let index = open(&volume, options());
     index.insert_container(container(1), [(of(&index), location(1, 0))]).unwrap();

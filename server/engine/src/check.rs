@@ -1,0 +1,235 @@
+//! Walks everything and says what is wrong, down to which VM it hits.
+//!
+//! Containers first, so that damage is known; then every recipe of every backup: each chunk must be found,
+//! undamaged and of the length the recipe says. Damage found is remembered like damage met in operation, so
+//! the next backups store what is lost again.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use holdfast_proto::Fingerprint;
+
+use crate::catalog::{CatalogWalk, ContainerRecord, ContainerState, RootRecord};
+use crate::container::{RecentDirectories, scan_container};
+use crate::core::Core;
+use crate::error::EngineError;
+use crate::ids::{ContainerClass, NamespaceId};
+use crate::progress::Progress;
+use crate::recipe::TreeReader;
+use crate::recovery::{self, ContainerFile};
+use crate::store::NodeReader;
+
+/// Problems listed at most; more are only counted.
+const PROBLEMS_MAX: usize = 1000;
+
+/// How thorough a check is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CheckOptions {
+    /// Read, decode and hash every chunk, too.
+    pub read_data: bool,
+}
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// What it is about: a container, or a disk of a backup.
+    pub object: String,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+/// What a check found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    pub containers: u64,
+    pub container_bytes: u64,
+    pub backups: u64,
+    pub disks: u64,
+    pub extents: u64,
+    pub chunks: u64,
+    pub problems: Vec<Problem>,
+    /// Problems that did not fit the list.
+    pub further_problems: u64,
+}
+
+impl CheckReport {
+    /// Whether nothing is wrong.
+    pub const fn is_sound(&self) -> bool {
+        self.problems.is_empty()
+    }
+
+    fn add(&mut self, object: impl Into<String>, what: impl Into<String>) {
+        if self.problems.len() < PROBLEMS_MAX {
+            self.problems.push(Problem { object: object.into(), what: what.into() });
+        } else {
+            self.further_problems += 1;
+        }
+    }
+}
+
+pub(crate) fn run(
+    core: &Arc<Core>,
+    options: CheckOptions,
+    progress: &dyn Progress,
+) -> Result<CheckReport, EngineError> {
+    let mut report = CheckReport::default();
+    for problem in core.catalog.integrity_check()? {
+        report.add("catalog", problem);
+    }
+    if let Err(error) = core.store.index.verify() {
+        report.add("index", error.to_string());
+    }
+    check_containers(core, options, progress, &mut report)?;
+    check_recipes(core, progress, &mut report)?;
+    Ok(report)
+}
+
+fn check_containers(
+    core: &Core,
+    options: CheckOptions,
+    progress: &dyn Progress,
+    report: &mut CheckReport,
+) -> Result<(), EngineError> {
+    let mut files = recovery::list_files(&*core.volume)?;
+    let total = files.len() as u64;
+    for record in core.catalog.all_containers() {
+        let record = record?;
+        let file = files.remove(&record.id);
+        if record.state == ContainerState::Condemned {
+            continue;
+        }
+        progress.step("containers", report.containers, total);
+        report.containers += 1;
+        report.container_bytes += record.stored_bytes;
+        check_container(core, options, &record, file, report);
+    }
+    for (id, file) in files {
+        if let Err(error) = core.store.containers.get(id, file.class) {
+            report.add(format!("container {id}"), error.to_string());
+        }
+    }
+    Ok(())
+}
+
+fn check_container(
+    core: &Core,
+    options: CheckOptions,
+    record: &ContainerRecord,
+    file: Option<ContainerFile>,
+    report: &mut CheckReport,
+) {
+    let id = record.id;
+    let object = format!("container {id}");
+    let mut whole = |reason: String| {
+        core.store.note_damage(id, None, &reason);
+        report.add(object.clone(), reason);
+    };
+    match file {
+        None => return whole("its file is missing".into()),
+        Some(file) if file.bytes != record.stored_bytes => {
+            let (is, was) = (file.bytes, record.stored_bytes);
+            return whole(format!("its file is {is} bytes long; it was sealed with {was}"));
+        }
+        Some(_) => {}
+    }
+    // Opened afresh: what the cache holds may be older than the damage.
+    core.store.containers.remove(id);
+    if options.read_data {
+        for error in scan_container(&*core.volume, core.repository, id, record.class).findings {
+            if error.is_damage() {
+                core.store.note_damage(id, error.region(), &error.to_string());
+            }
+            report.add(object.clone(), error.to_string());
+        }
+    } else if let Err(error) = core.store.containers.get(id, record.class) {
+        whole(error.to_string());
+    }
+}
+
+fn check_recipes(
+    core: &Arc<Core>,
+    progress: &dyn Progress,
+    report: &mut CheckReport,
+) -> Result<(), EngineError> {
+    let roots: Vec<RootRecord> = core.catalog.all_roots().collect::<Result<_, _>>()?;
+    let mut seen: HashMap<NamespaceId, HashSet<Fingerprint>> = HashMap::new();
+    let mut backups = HashSet::new();
+    let total = roots.len() as u64;
+    for root in roots {
+        progress.step("disks", report.disks, total);
+        report.disks += 1;
+        backups.insert(root.backup);
+        let Some(backup) = core.catalog.backup(root.backup)? else { continue };
+        let object = format!("disk {:?} of VM {:?}, backup {}", root.disk, backup.vm, root.backup);
+        let seen = seen.entry(backup.namespace).or_default();
+        if let Err(error) = check_disk(core, backup.namespace, &root, &object, seen, report) {
+            report.add(object, error.to_string());
+        }
+    }
+    report.backups = backups.len() as u64;
+    Ok(())
+}
+
+/// Checks the extents of one disk; those whose nodes were found sound before are not looked at again.
+fn check_disk(
+    core: &Arc<Core>,
+    namespace: NamespaceId,
+    root: &RootRecord,
+    object: &str,
+    sound: &mut HashSet<Fingerprint>,
+    report: &mut CheckReport,
+) -> Result<(), EngineError> {
+    let nodes = NodeReader::new(Arc::clone(&core.store), core.store.domain(namespace));
+    let tree = TreeReader::open(nodes, root.root, root.size_bytes)?;
+    let mut recent = RecentDirectories::default();
+    let mut damaged = Vec::new();
+    for index in 0..tree.extent_count() {
+        report.extents += 1;
+        let entry = tree.entry(index)?;
+        if entry.node.is_zero() || sound.contains(&entry.node) {
+            continue;
+        }
+        match check_extent(&tree, index, &mut recent, report)? {
+            None => {
+                sound.insert(entry.node);
+            }
+            Some(problem) => damaged.push((index, problem)),
+        }
+    }
+    if let Some((index, problem)) = damaged.first() {
+        let count = damaged.len();
+        report.add(
+            object,
+            format!("{count} extents cannot be restored; the first is extent {index}: {problem}"),
+        );
+    }
+    Ok(())
+}
+
+fn check_extent(
+    tree: &TreeReader<NodeReader>,
+    index: u64,
+    recent: &mut RecentDirectories,
+    report: &mut CheckReport,
+) -> Result<Option<String>, EngineError> {
+    let node = match tree.extent(index) {
+        Ok(Some(node)) => node,
+        Ok(None) => return Ok(None),
+        Err(error) => return Ok(Some(EngineError::from(error).to_string())),
+    };
+    let nodes = tree.source();
+    for piece in node.pieces().iter().filter(|piece| !piece.is_zero()) {
+        report.chunks += 1;
+        let fingerprint = &piece.fingerprint;
+        let found = nodes.store().find(nodes.domain(), ContainerClass::Data, fingerprint, recent)?;
+        match found {
+            None => return Ok(Some(format!("chunk {fingerprint} is missing or damaged"))),
+            Some(found) if found.bytes != piece.bytes => {
+                let (is, said) = (found.bytes, piece.bytes);
+                return Ok(Some(format!("chunk {fingerprint} is {is} bytes long, the recipe says {said}")));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(None)
+}

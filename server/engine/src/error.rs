@@ -1,0 +1,122 @@
+//! What the engine's callers can meet. Each variant is a way to act; the message names the object.
+
+use holdfast_proto::ErrorCode;
+use holdfast_proto::region::RegionError;
+
+use crate::catalog::CatalogError;
+use crate::container::ContainerError;
+use crate::index::IndexError;
+use crate::volume::VolumeError;
+
+/// Any failure of an engine operation.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The request makes no sense, whatever the state.
+    #[error("{0}")]
+    Invalid(String),
+    /// A region whose bytes are not what it says.
+    #[error("disk {disk:?}: {source}")]
+    Region { disk: String, source: RegionError },
+    /// What was asked for does not exist.
+    #[error("{what} {name:?} does not exist")]
+    NotFound { what: &'static str, name: String },
+    /// A backup of the VM is running.
+    #[error(
+        "a backup of VM {vm:?} is running (session {session}, from {host:?}); wait for it, or end it with --take-over if its agent is dead"
+    )]
+    Busy { vm: String, session: String, host: String },
+    /// The session is unknown, or has ended.
+    #[error("session {session} {why}; start the backup again")]
+    SessionGone { session: String, why: String },
+    /// The data folder is in use by another process.
+    #[error("{folder} is in use by process {pid}; stop that server first, or use another folder")]
+    Locked { folder: String, pid: String },
+    /// Written by a newer version.
+    #[error("{0}; update Holdfast")]
+    Unsupported(String),
+    /// No room, or less than the reserve.
+    #[error("{0}")]
+    Full(String),
+    /// Writing stopped after an I/O error.
+    #[error("the repository is read-only since an I/O error: {0}; check the disk, then restart the server")]
+    ReadOnly(String),
+    /// Stored data does not match its checksum or fingerprint.
+    #[error("{0}")]
+    Damaged(String),
+    /// The engine is shutting down.
+    #[error("the server is shutting down; try again when it is back")]
+    Unavailable,
+    /// Reading or writing failed.
+    #[error(transparent)]
+    Volume(VolumeError),
+    /// The catalog failed.
+    #[error("catalog: {0}")]
+    Catalog(CatalogError),
+    /// The index failed.
+    #[error("index: {0}")]
+    Index(IndexError),
+    /// The operating system failed.
+    #[error("cannot {action}: {source}")]
+    Io { action: String, source: std::io::Error },
+    /// A thread that had to answer died.
+    #[error("internal error: {0}")]
+    Internal(String),
+}
+
+impl EngineError {
+    /// The stable code of this error.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Invalid(_) | Self::Region { .. } => ErrorCode::Invalid,
+            Self::NotFound { .. } => ErrorCode::NotFound,
+            Self::Busy { .. } | Self::Locked { .. } => ErrorCode::Busy,
+            Self::SessionGone { .. } => ErrorCode::SessionGone,
+            Self::Unsupported(_) => ErrorCode::Unsupported,
+            Self::Full(_) => ErrorCode::Full,
+            Self::ReadOnly(_) => ErrorCode::ReadOnly,
+            Self::Damaged(_) => ErrorCode::Damaged,
+            Self::Unavailable => ErrorCode::Unavailable,
+            Self::Catalog(error) => error.code(),
+            Self::Index(error) if error.is_full() => ErrorCode::Full,
+            Self::Volume(_) | Self::Index(_) | Self::Io { .. } | Self::Internal(_) => ErrorCode::Internal,
+        }
+    }
+}
+
+impl From<VolumeError> for EngineError {
+    fn from(error: VolumeError) -> Self {
+        match error {
+            VolumeError::Full { .. } => {
+                Self::Full(format!("{error}: make room or add storage, then start the backup again"))
+            }
+            other => Self::Volume(other),
+        }
+    }
+}
+
+impl From<CatalogError> for EngineError {
+    fn from(error: CatalogError) -> Self {
+        Self::Catalog(error)
+    }
+}
+
+impl From<IndexError> for EngineError {
+    fn from(error: IndexError) -> Self {
+        Self::Index(error)
+    }
+}
+
+impl From<ContainerError> for EngineError {
+    fn from(error: ContainerError) -> Self {
+        match error {
+            ContainerError::Volume(volume) if !matches!(volume, VolumeError::NotFound { .. }) => {
+                volume.into()
+            }
+            other => match other.code() {
+                ErrorCode::Unsupported => Self::Unsupported(other.to_string()),
+                ErrorCode::Damaged => Self::Damaged(other.to_string()),
+                _ => Self::Internal(other.to_string()),
+            },
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Recipe nodes: the Merkle tree that rebuilds a disk. Pure: bytes ↔ structs.
+//!
+//! ```text
+//! root ── upper page (1,024 children) ── … ── page (512 extents) ── extent node (pieces)
+//! ```
+//!
+//! Every node is named by the fingerprint of its bytes, so what did not change is shared between backups.
+//! [`Fingerprint::ZERO`] in place of a child stands for zeros. All numbers are little-endian; see
+//! `docs/FORMAT.md` for the byte maps.
+
+use holdfast_proto::Fingerprint;
+use holdfast_proto::limits::{CHUNK_MAX_BYTES, EXTENT_BYTES, EXTENT_PIECES_MAX};
+
+mod bytes;
+use bytes::{Reader, Writer};
+
+/// Version of all node kinds.
+pub const RECIPE_VERSION: u8 = 1;
+/// Extents of one page: 2 GiB of disk, 34 KiB of page.
+pub const PAGE_EXTENTS: usize = 512;
+/// Children of one upper page: 32 KiB of page.
+pub const PAGE_CHILDREN: usize = 1024;
+
+const KIND_EXTENT: u8 = 1;
+const KIND_PAGE: u8 = 2;
+const KIND_UPPER: u8 = 3;
+/// Set in a piece's 24-bit length when the piece is a run of zeros. Lengths need 23 bits (4 MiB).
+const ZERO_FLAG: u32 = 1 << 23;
+
+/// Why bytes are no recipe node.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NodeError {
+    #[error("recipe node version {found} is newer than the {RECIPE_VERSION} this build knows")]
+    Unsupported { found: u8 },
+    #[error("recipe node is of kind {found}, not {expected}")]
+    Kind { expected: u8, found: u8 },
+    #[error("recipe node is {actual} bytes long, its header asks for {expected}")]
+    Length { expected: usize, actual: usize },
+    #[error("recipe node counts {count} entries; the limit is {limit}")]
+    Count { count: usize, limit: usize },
+    #[error("piece {index} of the extent is {bytes} bytes long")]
+    PieceLength { index: usize, bytes: u32 },
+    #[error("the extent's pieces are {sum} bytes long together, the extent {extent_bytes}")]
+    PieceSum { sum: u64, extent_bytes: u32 },
+    #[error("a chunk of the extent has the fingerprint reserved for zeros")]
+    ReservedFingerprint,
+}
+
+/// A piece of an extent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PieceRef {
+    /// [`Fingerprint::ZERO`] for a run of zeros.
+    pub fingerprint: Fingerprint,
+    /// 1 to 65,536 for a chunk, 1 to 4 MiB for zeros.
+    pub bytes: u32,
+}
+
+impl PieceRef {
+    /// Whether it is a run of zeros.
+    pub fn is_zero(&self) -> bool {
+        self.fingerprint.is_zero()
+    }
+}
+
+/// What one extent is made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExtentNode {
+    extent_bytes: u32,
+    pieces: Vec<PieceRef>,
+}
+
+impl ExtentNode {
+    /// A node of `extent_bytes` made of `pieces` in order.
+    ///
+    /// # Errors
+    /// When the pieces break a limit or do not sum to the extent's length.
+    pub fn new(extent_bytes: u32, pieces: Vec<PieceRef>) -> Result<Self, NodeError> {
+        if pieces.len() > EXTENT_PIECES_MAX {
+            return Err(NodeError::Count { count: pieces.len(), limit: EXTENT_PIECES_MAX });
+        }
+        for (index, piece) in pieces.iter().enumerate() {
+            let limit = if piece.is_zero() { EXTENT_BYTES } else { CHUNK_MAX_BYTES };
+            if piece.bytes == 0 || piece.bytes > limit {
+                return Err(NodeError::PieceLength { index, bytes: piece.bytes });
+            }
+        }
+        let sum = pieces.iter().map(|piece| u64::from(piece.bytes)).sum();
+        if sum != u64::from(extent_bytes) {
+            return Err(NodeError::PieceSum { sum, extent_bytes });
+        }
+        Ok(Self { extent_bytes, pieces })
+    }
+
+    /// The pieces in order.
+    pub fn pieces(&self) -> &[PieceRef] {
+        &self.pieces
+    }
+
+    /// The extent's length.
+    pub const fn extent_bytes(&self) -> u32 {
+        self.extent_bytes
+    }
+
+    /// Bytes that are not in runs of zeros.
+    pub fn data_bytes(&self) -> u32 {
+        self.pieces.iter().filter(|piece| !piece.is_zero()).map(|piece| piece.bytes).sum()
+    }
+
+    /// Its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Writer::with_header(KIND_EXTENT, 0, self.pieces.len(), self.extent_bytes);
+        for piece in &self.pieces {
+            let flag = if piece.is_zero() { ZERO_FLAG } else { 0 };
+            out.u24(piece.bytes | flag);
+        }
+        for piece in self.pieces.iter().filter(|piece| !piece.is_zero()) {
+            out.fingerprint(&piece.fingerprint);
+        }
+        out.finish()
+    }
+
+    /// From its bytes.
+    ///
+    /// # Errors
+    /// Any [`NodeError`].
+    pub fn decode(bytes: &[u8]) -> Result<Self, NodeError> {
+        let (header, mut body) = Reader::after_header(bytes, KIND_EXTENT)?;
+        let count = bounded(header.count, EXTENT_PIECES_MAX)?;
+        let lengths: Vec<u32> = body.u24s(count)?;
+        let chunks = lengths.iter().filter(|&&length| length & ZERO_FLAG == 0).count();
+        let mut fingerprints = body.fingerprints(chunks)?;
+        body.end()?;
+        let mut pieces = Vec::with_capacity(count);
+        for length in lengths {
+            let zero = length & ZERO_FLAG != 0;
+            let fingerprint =
+                if zero { Fingerprint::ZERO } else { fingerprints.next().unwrap_or(Fingerprint::ZERO) };
+            if !zero && fingerprint.is_zero() {
+                return Err(NodeError::ReservedFingerprint);
+            }
+            pieces.push(PieceRef { fingerprint, bytes: length & !ZERO_FLAG });
+        }
+        Self::new(header.extra, pieces)
+    }
+}
+
+/// One extent as its page knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExtentEntry {
+    /// The extent node's fingerprint; [`Fingerprint::ZERO`] when the whole extent is zero.
+    pub node: Fingerprint,
+    /// BLAKE3 of the whole extent as the agent hashed it; [`Fingerprint::ZERO`] when it is zero. The server
+    /// never relies on it: it only tells the agent what it may skip.
+    pub digest: Fingerprint,
+    /// Bytes not in runs of zeros.
+    pub data_bytes: u32,
+}
+
+impl ExtentEntry {
+    /// An extent that is all zero.
+    pub const ZERO: Self = Self { node: Fingerprint::ZERO, digest: Fingerprint::ZERO, data_bytes: 0 };
+}
+
+const ENTRY_BYTES: usize = 68;
+
+/// A page: up to [`PAGE_EXTENTS`] consecutive extents.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    pub entries: Vec<ExtentEntry>,
+}
+
+impl Page {
+    /// Its bytes. At most [`PAGE_EXTENTS`] entries.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Writer::with_header(KIND_PAGE, 0, self.entries.len(), 0);
+        for entry in &self.entries {
+            out.fingerprint(&entry.node);
+            out.fingerprint(&entry.digest);
+            out.u32(entry.data_bytes);
+        }
+        out.finish()
+    }
+
+    /// From its bytes.
+    ///
+    /// # Errors
+    /// Any [`NodeError`].
+    pub fn decode(bytes: &[u8]) -> Result<Self, NodeError> {
+        let (header, mut body) = Reader::after_header(bytes, KIND_PAGE)?;
+        let count = bounded(header.count, PAGE_EXTENTS)?;
+        body.expect_bytes(count * ENTRY_BYTES)?;
+        let mut entries = Vec::with_capacity(count);
+        for _ in 0..count {
+            entries.push(ExtentEntry {
+                node: body.fingerprint()?,
+                digest: body.fingerprint()?,
+                data_bytes: body.u32()?,
+            });
+        }
+        Ok(Self { entries })
+    }
+}
+
+/// An upper page: up to [`PAGE_CHILDREN`] consecutive pages of the level below.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UpperPage {
+    /// 2 when the children are pages, 3 when they are upper pages of level 2, and so on.
+    pub level: u8,
+    pub children: Vec<Fingerprint>,
+}
+
+impl UpperPage {
+    /// Its bytes. At most [`PAGE_CHILDREN`] children.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Writer::with_header(KIND_UPPER, self.level, self.children.len(), 0);
+        for child in &self.children {
+            out.fingerprint(child);
+        }
+        out.finish()
+    }
+
+    /// From its bytes.
+    ///
+    /// # Errors
+    /// Any [`NodeError`].
+    pub fn decode(bytes: &[u8]) -> Result<Self, NodeError> {
+        let (header, mut body) = Reader::after_header(bytes, KIND_UPPER)?;
+        let count = bounded(header.count, PAGE_CHILDREN)?;
+        let children = body.fingerprints(count)?.collect();
+        body.end()?;
+        Ok(Self { level: header.level, children })
+    }
+}
+
+fn bounded(count: usize, limit: usize) -> Result<usize, NodeError> {
+    if count > limit { Err(NodeError::Count { count, limit }) } else { Ok(count) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+//! How a session ends: as a backup, or as a failed run. Either is one catalog transaction.
+
+use holdfast_proto::v1::{self, RowStatus};
+
+use super::filler::SealedSummary;
+use super::sessions::{DiskSlot, Session};
+use super::stream::StreamState;
+use crate::catalog::{
+    Attempt, BackupCommit, ContainerRecord, ContainerState, DetailFilter, DiskRecord, FailedRun, PageRequest,
+};
+use crate::core::Core;
+use crate::error::EngineError;
+use crate::ids::SessionId;
+
+/// Who is named in the audit log for what sessions do; the server names the token where it knows it.
+const AUDIT_WHO: &str = "engine";
+
+/// Makes the backup exist. Every stream must be finished: then all it refers to is durable and indexed.
+pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitResponse, EngineError> {
+    if let Some(reason) = core.health.read_only_reason() {
+        return Err(EngineError::ReadOnly(reason.to_owned()));
+    }
+    let mut disks = Vec::new();
+    let mut details = Vec::new();
+    let mut containers = Vec::new();
+    for slot in &session.disks {
+        let state = slot.state.lock();
+        let finished = state.finished.ok_or_else(|| not_finished(slot, &state))?;
+        disks.push(DiskRecord {
+            name: slot.name.clone(),
+            size_bytes: slot.size_bytes,
+            data_bytes: data_bytes(&state),
+            extent_count: holdfast_proto::limits::extent_count(slot.size_bytes),
+            root: finished.root,
+        });
+        let mut row = details_row(core, session, slot, &state);
+        row.backup = session.backup.to_string();
+        row.status = RowStatus::Done.into();
+        row.finished_ms = finished.at_ms;
+        details.push(row);
+        containers.extend(container_records(session, &state));
+    }
+    core.catalog.commit_backup(&BackupCommit {
+        attempt: attempt(core, session),
+        backup: session.backup,
+        disks,
+        details: details.clone(),
+        containers,
+    })?;
+    Ok(v1::CommitResponse { backup_id: session.backup.to_string(), details })
+}
+
+fn not_finished(slot: &DiskSlot, state: &StreamState) -> EngineError {
+    let (disk, accepted) = (&slot.name, state.recipe.accepted());
+    let why = state.failure().map_or_else(
+        || format!("{accepted} of its extents have arrived and its stream was not finished"),
+        |failure| format!("its stream failed: {failure}"),
+    );
+    EngineError::Invalid(format!("the backup cannot be committed: disk {disk:?} is incomplete, {why}"))
+}
+
+/// What an earlier commit of that session answered, if there was one.
+pub(super) fn committed(core: &Core, session: SessionId) -> Result<Option<v1::CommitResponse>, EngineError> {
+    let Some(backup) = core.catalog.backup_by_session(session)? else { return Ok(None) };
+    let id = backup.id.to_string();
+    let filter = DetailFilter { run: Some(backup.run), vm: Some(backup.vm), ..DetailFilter::default() };
+    let page = core.catalog.details(&filter, PageRequest::default())?;
+    let details = page.items.into_iter().filter(|row| row.backup == id).collect();
+    Ok(Some(v1::CommitResponse { backup_id: id, details }))
+}
+
+/// Keeps what a session that ended without a backup has cost, and makes its containers known: what is in
+/// them serves later backups.
+pub(super) fn record_failure(
+    core: &Core,
+    session: &Session,
+    status: RowStatus,
+    reason: &str,
+) -> Result<(), EngineError> {
+    let mut details = Vec::new();
+    let mut containers = Vec::new();
+    for slot in &session.disks {
+        let mut state = slot.state.lock();
+        state.give_up();
+        let mut row = details_row(core, session, slot, &state);
+        row.status = status.into();
+        state.failure().unwrap_or(reason).clone_into(&mut row.error);
+        row.finished_ms = core.clock.now_ms();
+        details.push(row);
+        containers.extend(container_records(session, &state));
+    }
+    core.catalog.record_failed_run(&FailedRun { attempt: attempt(core, session), details, containers })?;
+    Ok(())
+}
+
+fn attempt(core: &Core, session: &Session) -> Attempt {
+    Attempt {
+        session: session.id,
+        run: session.run,
+        namespace: session.namespace.id,
+        vm: session.vm.clone(),
+        job: session.job.clone(),
+        client_host: session.host.clone(),
+        who: AUDIT_WHO.to_owned(),
+        started_ms: session.started_ms,
+        finished_ms: core.clock.now_ms(),
+    }
+}
+
+const fn data_bytes(state: &StreamState) -> u64 {
+    state.counters.unchanged_bytes + state.counters.dup_bytes + state.counters.new_bytes
+}
+
+fn details_row(core: &Core, session: &Session, slot: &DiskSlot, state: &StreamState) -> v1::DetailRow {
+    let counters = state.counters;
+    let stored = |sealed: &[SealedSummary]| sealed.iter().map(|one| one.stored_bytes).sum();
+    let started_ms =
+        if counters.first_message_ms == 0 { session.started_ms } else { counters.first_message_ms };
+    v1::DetailRow {
+        namespace: session.namespace.name.clone(),
+        job: session.job.clone(),
+        run: session.run.to_string(),
+        vm: session.vm.clone(),
+        disk: slot.name.clone(),
+        started_ms,
+        finished_ms: core.clock.now_ms(),
+        virtual_bytes: slot.size_bytes,
+        bytes: data_bytes(state),
+        read_bytes: counters.read_bytes,
+        unchanged_bytes: counters.unchanged_bytes,
+        dup_bytes: counters.dup_bytes,
+        new_bytes: counters.new_bytes,
+        post_lc: stored(state.data.sealed()),
+        meta_bytes: stored(state.recipe.sealed()),
+        wire_bytes: counters.wire_bytes,
+        chunks: counters.chunks,
+        new_chunks: counters.new_chunks,
+        ..v1::DetailRow::default()
+    }
+}
+
+fn container_records(session: &Session, state: &StreamState) -> Vec<ContainerRecord> {
+    let record = |sealed: &SealedSummary| ContainerRecord {
+        id: sealed.id,
+        class: sealed.class,
+        namespace: session.namespace.id,
+        stored_bytes: sealed.stored_bytes,
+        plain_bytes: sealed.plain_bytes,
+        chunk_count: sealed.chunk_count,
+        created_ms: sealed.created_ms,
+        run: Some(session.run),
+        state: ContainerState::Live,
+    };
+    state.data.sealed().iter().chain(state.recipe.sealed()).map(record).collect()
+}

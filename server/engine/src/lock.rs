@@ -1,0 +1,40 @@
+//! One process per data folder.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, Write};
+use std::path::Path;
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::error::EngineError;
+
+/// Name of the lock file within the data folder.
+const FILE_NAME: &str = "repository.lock";
+
+/// Holds the lock; the operating system frees it when the process ends, however it ends.
+#[derive(Debug)]
+pub(crate) struct FolderLock(#[expect(dead_code, reason = "held, never read")] File);
+
+impl FolderLock {
+    /// Takes the lock and writes this process's number into the file.
+    ///
+    /// # Errors
+    /// [`EngineError::Locked`] naming the process that has it.
+    pub(crate) fn take(folder: &Path) -> Result<Self, EngineError> {
+        let path = folder.join(FILE_NAME);
+        let failed = |source| EngineError::Io { action: format!("open {}", path.display()), source };
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let mut file = options.open(&path).map_err(failed)?;
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            let mut pid = String::new();
+            // Only for the message: who cannot be named is not named.
+            let _ = Read::by_ref(&mut file).take(20).read_to_string(&mut pid);
+            let pid = if pid.trim().is_empty() { "unknown".into() } else { pid.trim().to_owned() };
+            return Err(EngineError::Locked { folder: folder.display().to_string(), pid });
+        }
+        file.set_len(0).and_then(|()| file.rewind()).map_err(failed)?;
+        writeln!(file, "{}", std::process::id()).map_err(failed)?;
+        Ok(Self(file))
+    }
+}

@@ -1,0 +1,155 @@
+//! Walks a recipe: any extent of a disk, pages fetched once.
+
+use std::sync::Arc;
+
+use holdfast_proto::Fingerprint;
+use holdfast_proto::limits::{extent_count, extent_len};
+use parking_lot::Mutex;
+
+use super::{NodeSource, entries_in_page, page_count, root_level};
+use crate::format::recipe::{
+    ExtentEntry, ExtentNode, NodeError, PAGE_CHILDREN, PAGE_EXTENTS, Page, UpperPage,
+};
+
+/// Why a recipe could not be followed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WalkError<E> {
+    #[error("recipe node {node}: {source}")]
+    Node { node: Fingerprint, source: NodeError },
+    #[error("recipe node {node} describes {found} {what}; its place in the disk asks for {expected}")]
+    Shape { node: Fingerprint, what: &'static str, expected: u64, found: u64 },
+    #[error(transparent)]
+    Source(E),
+}
+
+/// One disk's recipe. Holds one fingerprint a page (16 MB for the largest disk there may be) and the page
+/// read last.
+#[derive(Debug)]
+pub(crate) struct TreeReader<S> {
+    source: S,
+    size_bytes: u64,
+    pages: Vec<Fingerprint>,
+    last: Mutex<Option<(u64, Arc<Page>)>>,
+}
+
+impl<S: NodeSource> TreeReader<S> {
+    /// Fetches the upper pages below `root`.
+    pub(crate) fn open(source: S, root: Fingerprint, size_bytes: u64) -> Result<Self, WalkError<S::Error>> {
+        let mut level = root_level(page_count(size_bytes));
+        let mut row = vec![root];
+        while level > 1 {
+            let width = width_at(page_count(size_bytes), level - 1);
+            row = expand(&source, &row, level, width)?;
+            level -= 1;
+        }
+        Ok(Self { source, size_bytes, pages: row, last: Mutex::new(None) })
+    }
+
+    /// Number of extents of the disk.
+    pub(crate) const fn extent_count(&self) -> u64 {
+        extent_count(self.size_bytes)
+    }
+
+    /// Where the nodes come from.
+    pub(crate) const fn source(&self) -> &S {
+        &self.source
+    }
+
+    /// What the page of extent `index` says of it; zero past the end.
+    pub(crate) fn entry(&self, index: u64) -> Result<ExtentEntry, WalkError<S::Error>> {
+        let page = self.page(index / PAGE_EXTENTS as u64)?;
+        let slot = usize::try_from(index % PAGE_EXTENTS as u64).unwrap_or(usize::MAX);
+        Ok(page.entries.get(slot).copied().unwrap_or(ExtentEntry::ZERO))
+    }
+
+    /// What extent `index` is made of; `None` when it is all zero.
+    pub(crate) fn extent(&self, index: u64) -> Result<Option<ExtentNode>, WalkError<S::Error>> {
+        self.extent_of(index, &self.entry(index)?)
+    }
+
+    /// As [`TreeReader::extent`] with the entry at hand.
+    pub(crate) fn extent_of(
+        &self,
+        index: u64,
+        entry: &ExtentEntry,
+    ) -> Result<Option<ExtentNode>, WalkError<S::Error>> {
+        let node = entry.node;
+        if node.is_zero() {
+            return Ok(None);
+        }
+        let bytes = self.source.node(&node).map_err(WalkError::Source)?;
+        let extent = ExtentNode::decode(&bytes).map_err(|source| WalkError::Node { node, source })?;
+        let expected = extent_len(self.size_bytes, index);
+        if extent.extent_bytes() != expected {
+            let (expected, found) = (expected.into(), extent.extent_bytes().into());
+            return Err(WalkError::Shape { node, what: "bytes", expected, found });
+        }
+        Ok(Some(extent))
+    }
+
+    fn page(&self, number: u64) -> Result<Arc<Page>, WalkError<S::Error>> {
+        let mut last = self.last.lock();
+        if let Some((kept, page)) = &*last
+            && *kept == number
+        {
+            return Ok(Arc::clone(page));
+        }
+        let page = Arc::new(self.fetch_page(number)?);
+        *last = Some((number, Arc::clone(&page)));
+        Ok(page)
+    }
+
+    fn fetch_page(&self, number: u64) -> Result<Page, WalkError<S::Error>> {
+        let count = entries_in_page(self.extent_count(), number);
+        let place = usize::try_from(number).unwrap_or(usize::MAX);
+        let node = self.pages.get(place).copied().unwrap_or(Fingerprint::ZERO);
+        if node.is_zero() {
+            return Ok(Page { entries: vec![ExtentEntry::ZERO; count] });
+        }
+        let bytes = self.source.node(&node).map_err(WalkError::Source)?;
+        let page = Page::decode(&bytes).map_err(|source| WalkError::Node { node, source })?;
+        check_shape(node, "extents", count, page.entries.len())?;
+        Ok(page)
+    }
+}
+
+/// Number of nodes on `level` (1 = pages) above `pages` pages.
+fn width_at(pages: u64, level: u8) -> u64 {
+    (1..level).fold(pages, |width, _| width.div_ceil(PAGE_CHILDREN as u64))
+}
+
+/// The children of a row of upper pages; `width` of them in all.
+fn expand<S: NodeSource>(
+    source: &S,
+    row: &[Fingerprint],
+    level: u8,
+    width: u64,
+) -> Result<Vec<Fingerprint>, WalkError<S::Error>> {
+    let width = usize::try_from(width).unwrap_or(usize::MAX);
+    let mut children = Vec::new();
+    for &node in row {
+        let count = (width - children.len()).min(PAGE_CHILDREN);
+        if node.is_zero() {
+            children.resize(children.len() + count, Fingerprint::ZERO);
+            continue;
+        }
+        let bytes = source.node(&node).map_err(WalkError::Source)?;
+        let page = UpperPage::decode(&bytes).map_err(|source| WalkError::Node { node, source })?;
+        check_shape(node, "levels", level.into(), page.level.into())?;
+        check_shape(node, "children", count, page.children.len())?;
+        children.extend(page.children);
+    }
+    Ok(children)
+}
+
+fn check_shape<E>(
+    node: Fingerprint,
+    what: &'static str,
+    expected: usize,
+    found: usize,
+) -> Result<(), WalkError<E>> {
+    if expected == found {
+        return Ok(());
+    }
+    Err(WalkError::Shape { node, what, expected: expected as u64, found: found as u64 })
+}

@@ -1,0 +1,121 @@
+use std::collections::{BTreeMap, HashMap};
+use std::convert::Infallible;
+
+use holdfast_proto::limits::{EXTENT_BYTES, extent_len};
+use proptest::prelude::*;
+
+use super::*;
+use crate::format::recipe::{ExtentEntry, ExtentNode, PieceRef};
+
+#[derive(Debug, Default, Clone)]
+struct Nodes(HashMap<Fingerprint, Bytes>);
+
+impl NodeSink for Nodes {
+    type Error = Infallible;
+    fn put(&mut self, node: Vec<u8>) -> Result<Fingerprint, Infallible> {
+        let fingerprint = Fingerprint::of(&node);
+        self.0.insert(fingerprint, node.into());
+        Ok(fingerprint)
+    }
+}
+
+impl NodeSource for Nodes {
+    type Error = String;
+    fn node(&self, fingerprint: &Fingerprint) -> Result<Bytes, String> {
+        self.0.get(fingerprint).cloned().ok_or_else(|| format!("{fingerprint} is missing"))
+    }
+}
+
+fn entry(nodes: &mut Nodes, size: u64, index: u64) -> ExtentEntry {
+    let bytes = extent_len(size, index);
+    let piece = PieceRef { fingerprint: Fingerprint::of(&index.to_le_bytes()), bytes: bytes.min(1000) };
+    let rest = PieceRef { fingerprint: Fingerprint::ZERO, bytes: bytes - piece.bytes };
+    let pieces = if rest.bytes == 0 { vec![piece] } else { vec![piece, rest] };
+    let node = ExtentNode::new(bytes, pieces).unwrap();
+    let fingerprint = nodes.put(node.encode()).unwrap();
+    ExtentEntry { node: fingerprint, digest: piece.fingerprint, data_bytes: node.data_bytes() }
+}
+
+fn build(size: u64, data: &BTreeMap<u64, ()>, order: impl Iterator<Item = u64>) -> (Nodes, Fingerprint) {
+    let mut nodes = Nodes::default();
+    let mut builder = TreeBuilder::new(size);
+    for index in order {
+        let entry =
+            if data.contains_key(&index) { entry(&mut nodes, size, index) } else { ExtentEntry::ZERO };
+        builder.set(index, entry, &mut nodes).unwrap();
+    }
+    let root = builder.finish(&mut nodes).unwrap();
+    (nodes, root)
+}
+
+fn size_of(extents: u64, short: u64) -> u64 {
+    (extents * u64::from(EXTENT_BYTES)).saturating_sub(short)
+}
+
+#[test]
+fn empty_and_all_zero_disks_need_no_node() {
+    for extents in [0, 1, 513, 600_000] {
+        let (nodes, root) = build(size_of(extents, 0), &BTreeMap::new(), 0..extents);
+        assert!(root.is_zero() && nodes.0.is_empty());
+        let reader = TreeReader::open(nodes, root, size_of(extents, 0)).unwrap();
+        assert_eq!(reader.extent(extents.saturating_sub(1)).unwrap(), None);
+    }
+}
+
+#[test]
+fn a_disk_of_three_levels_is_walked() {
+    // 1,024 × 512 extents fill one upper page (2 TiB); a few more make a third level.
+    let extents = 1024 * 512 + 700;
+    let data: BTreeMap<u64, ()> =
+        [0, 511, 512, 1024 * 512 - 1, 1024 * 512, extents - 1].map(|i| (i, ())).into();
+    let size = size_of(extents, 5);
+    let (nodes, root) = build(size, &data, 0..extents);
+    let reader = TreeReader::open(nodes, root, size).unwrap();
+    for (&index, ()) in &data {
+        let node = reader.extent(index).unwrap().unwrap();
+        assert_eq!(node.pieces()[0].fingerprint, Fingerprint::of(&index.to_le_bytes()));
+    }
+    assert_eq!(reader.extent(77).unwrap(), None);
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    let mut nodes = Nodes::default();
+    let mut builder = TreeBuilder::new(size_of(10, 0));
+    for index in [0, 1, 5] {
+        builder.set(index, ExtentEntry::ZERO, &mut nodes).unwrap();
+    }
+    assert!(matches!(
+        builder.set(10, ExtentEntry::ZERO, &mut nodes),
+        Err(BuildError::PastEnd { index: 10, .. })
+    ));
+    assert!(matches!(builder.set(5, ExtentEntry::ZERO, &mut nodes), Err(BuildError::Twice { index: 5 })));
+    assert_eq!(builder.accepted_ranges(), [(0, 2), (5, 1)]);
+    assert!(matches!(builder.finish(&mut nodes), Err(BuildError::Incomplete { missing: 7, first: 2 })));
+}
+
+#[test]
+fn a_tree_of_another_size_is_refused() {
+    let data: BTreeMap<u64, ()> = (0..600).map(|i| (i, ())).collect();
+    let (nodes, root) = build(size_of(600, 0), &data, 0..600);
+    assert!(TreeReader::open(nodes.clone(), root, size_of(1200, 0)).is_err(), "too few children");
+    let reader = TreeReader::open(nodes, root, size_of(600, 9)).unwrap();
+    assert!(reader.extent(599).is_err(), "the last extent is longer than the disk");
+}
+
+proptest! {
+    #[test]
+    fn order_of_arrival_does_not_matter(extents in 1u64..1500, picks in proptest::collection::vec(0u64..1500, 0..40),
+                                        seed: u64) {
+        let data: BTreeMap<u64, ()> = picks.into_iter().filter(|i| *i < extents).map(|i| (i, ())).collect();
+        let mut order: Vec<u64> = (0..extents).collect();
+        order.sort_by_key(|i| Fingerprint::of(&(i ^ seed).to_le_bytes()));
+        let (_, straight) = build(size_of(extents, 3), &data, 0..extents);
+        let (nodes, mixed) = build(size_of(extents, 3), &data, order.into_iter());
+        prop_assert_eq!(straight, mixed);
+        let reader = TreeReader::open(nodes, mixed, size_of(extents, 3)).unwrap();
+        for index in 0..extents {
+            prop_assert_eq!(reader.extent(index).unwrap().is_some(), data.contains_key(&index));
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Streams a whole disk, window by window, with reads in flight ahead of what is being sent.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, bounded};
+use holdfast_proto::limits::{EXTENT_BYTES, WINDOW_EXTENTS, extent_count};
+use holdfast_proto::v1;
+use v1::read_disk_response::Kind;
+
+use super::OpenDisk;
+use super::plan::{ReadJob, plan_window};
+use super::read;
+use crate::container::RecentDirectories;
+use crate::core::Core;
+use crate::error::EngineError;
+use crate::ids::{BackupId, NamespaceId};
+
+/// Jobs of one restore being read at most: 8 × up to 4 MiB of stored bytes.
+const JOBS_IN_FLIGHT_MAX: usize = 8;
+
+type Outcome = Result<Vec<v1::RegionData>, EngineError>;
+
+/// The messages that carry a disk. Ends after the last window, or after the first error.
+pub struct DiskReader {
+    disk: Arc<OpenDisk>,
+    next_extent: u64,
+    end_extent: u64,
+    recent: RecentDirectories,
+    planned: VecDeque<Planned>,
+    begun: VecDeque<Begun>,
+    jobs_in_flight: usize,
+    ready: VecDeque<v1::RegionData>,
+    failed: bool,
+}
+
+/// What comes next, not begun yet.
+enum Planned {
+    Message(Kind),
+    Job(ReadJob),
+}
+
+/// What is under way, in the order of sending.
+enum Begun {
+    Message(Kind),
+    Job(Receiver<Outcome>),
+}
+
+impl std::fmt::Debug for DiskReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DiskReader")
+            .field("disk", &self.disk.name)
+            .field("next_extent", &self.next_extent)
+            .finish_non_exhaustive()
+    }
+}
+
+impl DiskReader {
+    /// Opens `count` extents from `first` on; a count of 0 means to the end.
+    pub(crate) fn open(
+        core: &Arc<Core>,
+        namespace: NamespaceId,
+        backup: BackupId,
+        disk: &str,
+        first: u64,
+        count: u64,
+    ) -> Result<Self, EngineError> {
+        let disk = OpenDisk::open(core, namespace, backup, disk)?;
+        let extents = extent_count(disk.size_bytes);
+        let end = if count == 0 { extents } else { first.saturating_add(count).min(extents) };
+        let header = v1::DiskHeader {
+            size_bytes: disk.size_bytes,
+            extent_bytes: EXTENT_BYTES,
+            data_bytes: disk.data_bytes,
+        };
+        Ok(Self {
+            disk: Arc::new(disk),
+            next_extent: first.min(end),
+            end_extent: end,
+            recent: RecentDirectories::default(),
+            planned: VecDeque::new(),
+            begun: VecDeque::from([Begun::Message(Kind::Header(header))]),
+            jobs_in_flight: 0,
+            ready: VecDeque::new(),
+            failed: false,
+        })
+    }
+
+    fn advance(&mut self) -> Result<Option<Kind>, EngineError> {
+        loop {
+            if let Some(region) = self.ready.pop_front() {
+                return Ok(Some(Kind::Region(region)));
+            }
+            self.top_up()?;
+            match self.begun.pop_front() {
+                None => return Ok(None),
+                Some(Begun::Message(kind)) => return Ok(Some(kind)),
+                Some(Begun::Job(receiver)) => {
+                    self.jobs_in_flight -= 1;
+                    let stopped = |_| EngineError::Internal("a read thread stopped unexpectedly".into());
+                    self.ready.extend(receiver.recv().map_err(stopped)??);
+                }
+            }
+        }
+    }
+
+    /// Keeps [`JOBS_IN_FLIGHT_MAX`] reads under way, planning the next window when the last is used up.
+    fn top_up(&mut self) -> Result<(), EngineError> {
+        while self.jobs_in_flight < JOBS_IN_FLIGHT_MAX {
+            match self.planned.pop_front() {
+                Some(Planned::Message(kind)) => self.begun.push_back(Begun::Message(kind)),
+                Some(Planned::Job(job)) => self.begin(job),
+                None if self.next_extent < self.end_extent && self.begun.len() < 4 * JOBS_IN_FLIGHT_MAX => {
+                    self.plan()?;
+                }
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    fn plan(&mut self) -> Result<(), EngineError> {
+        let count = (self.end_extent - self.next_extent).min(WINDOW_EXTENTS as u64);
+        let plan = plan_window(&self.disk, self.next_extent, count, &mut self.recent)
+            .map_err(|error| self.disk.name_damage(error))?;
+        self.next_extent += count;
+        self.planned.push_back(Planned::Message(Kind::Window(plan.layout)));
+        self.planned.extend(plan.jobs.into_iter().map(Planned::Job));
+        self.planned.push_back(Planned::Message(Kind::WindowEnd(v1::WindowEnd {})));
+        Ok(())
+    }
+
+    fn begin(&mut self, job: ReadJob) {
+        let (sender, receiver) = bounded(1);
+        let disk = Arc::clone(&self.disk);
+        self.disk.core.read_pool.spawn(move || {
+            // Nobody receives when the restore was given up.
+            let _ = sender.send(read::run(&disk, &job).map_err(|error| disk.name_damage(error)));
+        });
+        self.begun.push_back(Begun::Job(receiver));
+        self.jobs_in_flight += 1;
+    }
+}
+
+impl Iterator for DiskReader {
+    type Item = Result<v1::ReadDiskResponse, EngineError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        let message = self.advance();
+        self.failed = message.is_err();
+        message.map(|kind| kind.map(|kind| v1::ReadDiskResponse { kind: Some(kind) })).transpose()
+    }
+}

@@ -1,0 +1,147 @@
+//! From a window of extents to reads: which distinct chunks it needs, and which regions hold them.
+
+use std::collections::HashMap;
+
+use holdfast_proto::Fingerprint;
+use holdfast_proto::v1;
+
+use super::OpenDisk;
+use crate::container::RecentDirectories;
+use crate::error::EngineError;
+use crate::format::recipe::ExtentNode;
+use crate::ids::{ContainerClass, ContainerId, Location};
+
+/// Regions read and sent as one job at most: 16 × 256 KiB.
+const REGIONS_PER_JOB_MAX: usize = 16;
+
+/// A chunk a window needs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted {
+    /// Its number in the window.
+    pub(super) chunk: u32,
+    pub(super) fingerprint: Fingerprint,
+    pub(super) bytes: u32,
+    pub(super) slot: u16,
+    /// An extent that needs it, for messages.
+    pub(super) extent: u64,
+}
+
+/// A region to read, and what is wanted of it.
+#[derive(Debug)]
+pub(super) struct RegionRead {
+    pub(super) region: u16,
+    pub(super) wanted: Vec<Wanted>,
+}
+
+/// Consecutive regions of one container, read with one request.
+#[derive(Debug)]
+pub(super) struct ReadJob {
+    pub(super) container: ContainerId,
+    pub(super) regions: Vec<RegionRead>,
+}
+
+/// A planned window.
+#[derive(Debug)]
+pub(super) struct WindowPlan {
+    pub(super) layout: v1::Window,
+    pub(super) jobs: Vec<ReadJob>,
+}
+
+/// Plans the window of `count` extents from `first` on.
+pub(super) fn plan_window(
+    disk: &OpenDisk,
+    first: u64,
+    count: u64,
+    recent: &mut RecentDirectories,
+) -> Result<WindowPlan, EngineError> {
+    let mut layout = Layout::default();
+    for index in first..first + count {
+        layout.add(index, disk.tree.extent(index)?.as_ref());
+    }
+    let (window, wanted) = layout.finish(first);
+    let mut located = Vec::with_capacity(wanted.len());
+    for mut wanted in wanted {
+        let location = locate(disk, &wanted, recent)?;
+        wanted.slot = location.slot;
+        located.push((location, wanted));
+    }
+    located.sort_unstable_by_key(|(location, _)| *location);
+    Ok(WindowPlan { layout: window, jobs: into_jobs(located) })
+}
+
+fn locate(disk: &OpenDisk, wanted: &Wanted, recent: &mut RecentDirectories) -> Result<Location, EngineError> {
+    let Wanted { fingerprint, extent, .. } = wanted;
+    let domain = disk.tree.source().domain();
+    let found = disk.core.store.find(domain, ContainerClass::Data, fingerprint, recent)?;
+    let found = found.ok_or_else(|| {
+        EngineError::Damaged(format!("extent {extent}: chunk {fingerprint} is missing or damaged"))
+    })?;
+    if found.bytes != wanted.bytes {
+        let (is, said) = (found.bytes, wanted.bytes);
+        return Err(EngineError::Damaged(format!(
+            "extent {extent}: chunk {fingerprint} is {is} bytes long, the recipe says {said}"
+        )));
+    }
+    Ok(found.location)
+}
+
+/// Groups chunks, ordered by location, into regions and runs of consecutive regions.
+fn into_jobs(located: Vec<(Location, Wanted)>) -> Vec<ReadJob> {
+    let mut jobs: Vec<ReadJob> = Vec::new();
+    for (Location { container, region, .. }, wanted) in located {
+        if let Some(job) = jobs.last_mut().filter(|job| job.container == container) {
+            let full = job.regions.len() >= REGIONS_PER_JOB_MAX;
+            match job.regions.last_mut() {
+                Some(last) if last.region == region => {
+                    last.wanted.push(wanted);
+                    continue;
+                }
+                Some(last) if last.region + 1 == region && !full => {
+                    job.regions.push(RegionRead { region, wanted: vec![wanted] });
+                    continue;
+                }
+                _ => {}
+            }
+        }
+        jobs.push(ReadJob { container, regions: vec![RegionRead { region, wanted: vec![wanted] }] });
+    }
+    jobs
+}
+
+/// A window's layout in the making.
+#[derive(Debug, Default)]
+struct Layout {
+    window: v1::Window,
+    fingerprints: Vec<u8>,
+    numbers: HashMap<Fingerprint, u32>,
+    wanted: Vec<Wanted>,
+}
+
+impl Layout {
+    fn add(&mut self, extent: u64, node: Option<&ExtentNode>) {
+        let mut layout = v1::ExtentLayout::default();
+        for piece in node.map(ExtentNode::pieces).unwrap_or_default() {
+            if piece.is_zero() {
+                layout.refs.push(0);
+                layout.zero_lengths.push(piece.bytes);
+                continue;
+            }
+            let next = u32::try_from(self.wanted.len()).unwrap_or(u32::MAX);
+            let number = *self.numbers.entry(piece.fingerprint).or_insert(next);
+            if number == next {
+                let fingerprint = piece.fingerprint;
+                self.wanted.push(Wanted { chunk: next, fingerprint, bytes: piece.bytes, slot: 0, extent });
+                self.fingerprints.extend(fingerprint.as_bytes());
+                self.window.lengths.push(piece.bytes);
+            }
+            layout.refs.push(number + 1);
+        }
+        self.window.extents.push(layout);
+    }
+
+    fn finish(mut self, first_extent: u64) -> (v1::Window, Vec<Wanted>) {
+        self.window.first_extent = first_extent;
+        self.window.fingerprints = self.fingerprints.into();
+        (self.window, self.wanted)
+    }
+}

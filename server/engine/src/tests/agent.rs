@@ -1,0 +1,218 @@
+//! An agent without network: what a real one sends, in the same order, as plainly as it can be written.
+
+use std::collections::HashSet;
+
+use holdfast_proto::Fingerprint;
+use holdfast_proto::chunker::{Chunker, is_zero};
+use holdfast_proto::limits::{EXTENT_BYTES, REGION_PLAIN_MAX_BYTES};
+use holdfast_proto::region::{Codec, Decoder, Encoder};
+use holdfast_proto::v1;
+use v1::ingest_request::Kind as Request;
+use v1::ingest_response::Kind as Response;
+
+use super::namespace;
+use crate::engine::Engine;
+use crate::error::EngineError;
+use crate::ids::{BackupId, SessionId};
+use crate::ingest::{DiskStream, StartBackup};
+
+pub(crate) fn request(vm: &str, disks: &[(&str, &[u8])]) -> v1::StartRequest {
+    let spec = |(name, bytes): &(&str, &[u8])| v1::DiskSpec {
+        name: (*name).to_owned(),
+        size_bytes: bytes.len() as u64,
+    };
+    v1::StartRequest {
+        namespace: "default".into(),
+        vm: vm.into(),
+        job: "nightly".into(),
+        disks: disks.iter().map(spec).collect(),
+        client_host: "test".into(),
+        ..v1::StartRequest::default()
+    }
+}
+
+pub(crate) fn start(engine: &Engine, request: v1::StartRequest) -> Result<v1::StartResponse, EngineError> {
+    engine.start_backup(&StartBackup { namespace: namespace(engine), request })
+}
+
+/// Backs up disks as one restore point.
+pub(crate) fn backup(
+    engine: &Engine,
+    vm: &str,
+    disks: &[(&str, &[u8])],
+) -> Result<v1::CommitResponse, EngineError> {
+    let started = start(engine, request(vm, disks))?;
+    let session: SessionId = started.session_id.parse().unwrap();
+    for (number, (_, bytes)) in (0..).zip(disks) {
+        let stream = engine.open_stream(session, number)?;
+        send_disk(engine, session, &stream, number, bytes)?;
+    }
+    engine.commit(session)
+}
+
+/// Sends one disk over its open stream.
+pub(crate) fn send_disk(
+    engine: &Engine,
+    session: SessionId,
+    stream: &DiskStream,
+    number: u32,
+    disk: &[u8],
+) -> Result<(), EngineError> {
+    let digests = parent_digests(engine, session, number)?;
+    let accepted = stream.opened()?.accepted;
+    let mut agent = Agent { stream, known: HashSet::new(), encoder: Encoder::new(3).unwrap() };
+    for (index, extent) in (0..).zip(disk.chunks(EXTENT_BYTES as usize)) {
+        if accepted.iter().any(|range| (range.first..range.first + range.count).contains(&index)) {
+            continue;
+        }
+        let digest = if is_zero(extent) { Fingerprint::ZERO } else { Fingerprint::of(extent) };
+        let range = v1::ExtentRange { first: index, count: 1 };
+        let mut message = v1::Extents::default();
+        if usize::try_from(index).ok().and_then(|i| digests.get(i)) == Some(&digest) {
+            message.unchanged.push(range);
+        } else if digest.is_zero() {
+            message.zero.push(range);
+        } else {
+            message.chunked.push(agent.send_extent(index, digest, extent)?);
+        }
+        stream.handle(Request::Extents(message), 10)?;
+    }
+    stream.handle(Request::Finish(v1::FinishStream { read_bytes: disk.len() as u64 }), 10)?;
+    Ok(())
+}
+
+fn parent_digests(engine: &Engine, session: SessionId, number: u32) -> Result<Vec<Fingerprint>, EngineError> {
+    let mut digests = Vec::new();
+    while let Some(block) = engine.parent_digests(session, number, digests.len() as u64)? {
+        digests.extend(Fingerprint::split_list(&block.digests).unwrap());
+    }
+    Ok(digests)
+}
+
+struct Agent<'a> {
+    stream: &'a DiskStream,
+    known: HashSet<Fingerprint>,
+    encoder: Encoder,
+}
+
+impl Agent<'_> {
+    fn send_extent(
+        &mut self,
+        index: u64,
+        digest: Fingerprint,
+        extent: &[u8],
+    ) -> Result<v1::ChunkedExtent, EngineError> {
+        let mut fingerprints = Vec::new();
+        let mut lengths = Vec::new();
+        let mut chunks: Vec<(Fingerprint, &[u8])> = Vec::new();
+        for piece in Chunker::default().cut(extent) {
+            let bytes = &extent[piece.offset as usize..(piece.offset + piece.len) as usize];
+            let name = if piece.zero { Fingerprint::ZERO } else { Fingerprint::of(bytes) };
+            fingerprints.extend(name.as_bytes());
+            lengths.push(piece.len);
+            if !piece.zero && self.known.insert(name) {
+                chunks.push((name, bytes));
+            }
+        }
+        for batch in chunks.chunks(holdfast_proto::limits::QUERY_FINGERPRINTS_MAX) {
+            self.send_missing(batch)?;
+        }
+        Ok(v1::ChunkedExtent {
+            index,
+            digest: digest.as_bytes().to_vec().into(),
+            fingerprints: fingerprints.into(),
+            lengths,
+        })
+    }
+
+    fn send_missing(&mut self, chunks: &[(Fingerprint, &[u8])]) -> Result<(), EngineError> {
+        let names: Vec<u8> = chunks.iter().flat_map(|(name, _)| *name.as_bytes()).collect();
+        let query = v1::Query { sequence: 1, fingerprints: names.into() };
+        let answer = self.stream.handle(Request::Query(query), 10)?;
+        let Some(Response::Need(need)) = answer.and_then(|answer| answer.kind) else { panic!("no answer") };
+        let mut region = Vec::new();
+        let mut bytes = 0;
+        for (place, chunk) in chunks.iter().enumerate() {
+            if need.bitmap[place / 8] >> (place % 8) & 1 == 0 {
+                continue;
+            }
+            if bytes + chunk.1.len() > REGION_PLAIN_MAX_BYTES as usize {
+                self.send_region(&std::mem::take(&mut region))?;
+                bytes = 0;
+            }
+            bytes += chunk.1.len();
+            region.push(*chunk);
+        }
+        if region.is_empty() { Ok(()) } else { self.send_region(&region) }
+    }
+
+    fn send_region(&mut self, chunks: &[(Fingerprint, &[u8])]) -> Result<(), EngineError> {
+        self.stream.handle(Request::Region(region(chunks, &mut self.encoder)), 10)?;
+        Ok(())
+    }
+}
+
+pub(crate) fn region(chunks: &[(Fingerprint, &[u8])], encoder: &mut Encoder) -> v1::Region {
+    let plain: Vec<u8> = chunks.iter().flat_map(|(_, bytes)| bytes.to_vec()).collect();
+    let encoded = encoder.encode(&plain).unwrap();
+    v1::Region {
+        codec: encoded.codec as u32,
+        plain_bytes: encoded.plain_bytes,
+        fingerprints: chunks.iter().flat_map(|(name, _)| *name.as_bytes()).collect::<Vec<u8>>().into(),
+        lengths: chunks.iter().map(|(_, bytes)| u32::try_from(bytes.len()).unwrap()).collect(),
+        payload: encoded.payload.into(),
+    }
+}
+
+/// Restores a disk as a careful client does: every chunk is hashed, every window complete.
+pub(crate) fn restore(engine: &Engine, backup: &str, disk: &str) -> Result<Vec<u8>, EngineError> {
+    let id: BackupId = backup.parse().unwrap();
+    let mut image = Vec::new();
+    let mut window = v1::Window::default();
+    let mut chunks: Vec<Option<Vec<u8>>> = Vec::new();
+    let mut size = 0;
+    for message in engine.read_disk(namespace(engine), id, disk, 0, 0)? {
+        use v1::read_disk_response::Kind;
+        match message?.kind.unwrap() {
+            Kind::Header(header) => size = header.size_bytes,
+            Kind::Window(next) => {
+                chunks = vec![None; next.lengths.len()];
+                window = next;
+            }
+            Kind::Region(region) => take_region(&window, &region, &mut chunks),
+            Kind::WindowEnd(_) => image.extend(assemble(&window, &chunks, size)),
+        }
+    }
+    assert_eq!(image.len() as u64, size);
+    Ok(image)
+}
+
+fn take_region(window: &v1::Window, region: &v1::RegionData, chunks: &mut [Option<Vec<u8>>]) {
+    let codec = Codec::try_from(region.codec).unwrap();
+    let plain = Decoder::new().unwrap().decode(codec, &region.payload, region.plain_bytes).unwrap();
+    let names: Vec<Fingerprint> = Fingerprint::split_list(&window.fingerprints).unwrap().collect();
+    for (&chunk, &offset) in region.chunks.iter().zip(&region.offsets) {
+        let length = window.lengths[chunk as usize];
+        let bytes = &plain[offset as usize..(offset + length) as usize];
+        assert_eq!(Fingerprint::of(bytes), names[chunk as usize]);
+        chunks[chunk as usize] = Some(bytes.to_vec());
+    }
+}
+
+fn assemble(window: &v1::Window, chunks: &[Option<Vec<u8>>], size: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (index, extent) in (window.first_extent..).zip(&window.extents) {
+        let mut zeros = extent.zero_lengths.iter();
+        if extent.refs.is_empty() {
+            let length = holdfast_proto::limits::extent_len(size, index) as usize;
+            bytes.resize(bytes.len() + length, 0);
+        }
+        for &reference in &extent.refs {
+            match reference {
+                0 => bytes.resize(bytes.len() + *zeros.next().unwrap() as usize, 0),
+                k => bytes.extend(chunks[k as usize - 1].as_ref().expect("a chunk of the window is missing")),
+            }
+        }
+    }
+    bytes
+}

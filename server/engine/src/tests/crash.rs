@@ -1,0 +1,109 @@
+//! Power fails after every single write operation of a scripted life; whatever was committed is there after.
+
+use std::sync::Arc;
+
+use super::agent::{backup, restore};
+use super::{Bench, noise};
+use crate::check::CheckOptions;
+use crate::progress::NoProgress;
+use crate::volume::faulty::{CrashPoint, Fault, InFlight, OpKind};
+use crate::volume::{FaultyVolume, MemoryVolume};
+
+const MIB: usize = 1 << 20;
+
+/// Three backups with a restart of the index's state in between; returns what was committed.
+fn live(engine: &crate::Engine) -> Vec<(String, Vec<u8>)> {
+    let mut disk = noise(1, 6 * MIB);
+    let mut committed = Vec::new();
+    for day in 0..3u64 {
+        let at = usize::try_from(day).unwrap() * MIB;
+        disk[at..at + 50_000].copy_from_slice(&noise(day + 10, 50_000));
+        match backup(engine, "web", &[("root", &disk)]) {
+            Ok(done) => committed.push((done.backup_id, disk.clone())),
+            Err(_) => break,
+        }
+        if day == 1 && engine.core_index_checkpoint().is_err() {
+            break;
+        }
+    }
+    committed
+}
+
+#[test]
+fn nothing_committed_is_lost_wherever_power_fails() {
+    let operations = {
+        let bench = Bench::new();
+        let volume = Arc::new(FaultyVolume::new(MemoryVolume::new()));
+        let engine = bench.open(Arc::<FaultyVolume<MemoryVolume>>::clone(&volume));
+        assert_eq!(live(&engine).len(), 3);
+        volume.mutations()
+    };
+    assert!(operations > 20, "{operations} operations are too few to mean anything");
+    for after in 0..=operations {
+        for in_flight in [InFlight::Lost, InFlight::Done] {
+            crash_once(after, in_flight);
+        }
+    }
+}
+
+fn crash_once(after: u64, in_flight: InFlight) {
+    let bench = Bench::new();
+    let volume = Arc::new(FaultyVolume::new(MemoryVolume::new()));
+    volume.crash_at(CrashPoint { after_mutations: after, in_flight });
+    let committed = match bench.try_open(Arc::<FaultyVolume<MemoryVolume>>::clone(&volume)) {
+        Ok(engine) => live(&engine),
+        Err(_) => Vec::new(),
+    };
+    let engine = bench.open(volume.survivor());
+    for (id, disk) in &committed {
+        assert!(restore(&engine, id, "root").unwrap() == *disk, "crash after {after}, {in_flight:?}");
+    }
+    let report = engine.check(CheckOptions { read_data: true }, &NoProgress).unwrap();
+    assert!(report.is_sound(), "crash after {after}, {in_flight:?}: {:?}", report.problems);
+    assert_eq!(report.backups, committed.len() as u64, "half a backup, crash after {after}");
+    let disk = noise(99, 2 * MIB);
+    let next = backup(&engine, "web", &[("root", &disk)]).unwrap();
+    assert!(restore(&engine, &next.backup_id, "root").unwrap() == disk);
+}
+
+#[test]
+fn a_failed_fsync_ends_writing_and_not_reading() {
+    let bench = Bench::new();
+    let volume = Arc::new(FaultyVolume::new(MemoryVolume::new()));
+    let engine = bench.open(Arc::<FaultyVolume<MemoryVolume>>::clone(&volume));
+    let disk = noise(1, 2 * MIB);
+    let good = backup(&engine, "web", &[("root", &disk)]).unwrap();
+    volume.fail_next(OpKind::Seal, 1, Fault::NotDurable { applied: false });
+    let error = backup(&engine, "db", &[("root", &noise(2, 2 * MIB))]).unwrap_err();
+    assert_eq!(error.code(), holdfast_proto::ErrorCode::ReadOnly, "{error}");
+    let error = backup(&engine, "db", &[("root", &noise(3, 2 * MIB))]).unwrap_err();
+    assert_eq!(error.code(), holdfast_proto::ErrorCode::ReadOnly, "it stays that way: {error}");
+    assert!(restore(&engine, &good.backup_id, "root").unwrap() == disk);
+    let engine = {
+        drop(engine);
+        bench.open(volume.survivor())
+    };
+    backup(&engine, "db", &[("root", &noise(3, 2 * MIB))]).unwrap();
+}
+
+#[test]
+fn a_full_disk_refuses_and_recovers() {
+    let bench = Bench::new();
+    let volume = Arc::new(FaultyVolume::new(MemoryVolume::new()));
+    let engine = bench.open(Arc::<FaultyVolume<MemoryVolume>>::clone(&volume));
+    let disk = noise(1, 2 * MIB);
+    let good = backup(&engine, "web", &[("root", &disk)]).unwrap();
+    volume.limit_capacity(5 << 20);
+    let big = noise(2, 12 * MIB);
+    let error = backup(&engine, "db", &[("root", &big)]).unwrap_err();
+    assert_eq!(error.code(), holdfast_proto::ErrorCode::Full, "{error}");
+    assert!(restore(&engine, &good.backup_id, "root").unwrap() == disk, "what is there can be read");
+    volume.heal();
+    let next = backup(&engine, "db", &[("root", &big)]);
+    let error = next.expect_err("the failed session is still there");
+    assert_eq!(error.code(), holdfast_proto::ErrorCode::Busy);
+    bench.clock.advance_ms(200_000);
+    assert_eq!(engine.expire_sessions(), 1);
+    let next = backup(&engine, "db", &[("root", &big)]).unwrap();
+    assert!(restore(&engine, &next.backup_id, "root").unwrap() == big);
+}

@@ -1,0 +1,151 @@
+//! Agents that lie. Each lie is named, and nothing else is harmed.
+
+use std::sync::Arc;
+
+use holdfast_proto::Fingerprint;
+use holdfast_proto::limits::EXTENT_BYTES;
+use holdfast_proto::region::Encoder;
+use holdfast_proto::v1;
+use v1::ingest_request::Kind as Request;
+
+use super::agent::{backup, region, request, restore, start};
+use super::{Bench, noise};
+use crate::engine::Engine;
+use crate::error::EngineError;
+use crate::ids::SessionId;
+use crate::ingest::DiskStream;
+use crate::volume::MemoryVolume;
+
+fn open(engine: &Engine, size: usize) -> (SessionId, DiskStream) {
+    let disk = vec![0; size];
+    let started = start(engine, request("evil", &[("root", &disk)])).unwrap();
+    let session = started.session_id.parse().unwrap();
+    (session, engine.open_stream(session, 0).unwrap())
+}
+
+fn good_region(bytes: &[u8]) -> v1::Region {
+    region(&[(Fingerprint::of(bytes), bytes)], &mut Encoder::new(3).unwrap())
+}
+
+fn chunked(index: u64, fingerprint: Fingerprint, bytes: u32) -> Request {
+    let extent = v1::ChunkedExtent {
+        index,
+        digest: vec![1; 32].into(),
+        fingerprints: fingerprint.as_bytes().to_vec().into(),
+        lengths: vec![bytes],
+    };
+    Request::Extents(v1::Extents { chunked: vec![extent], ..v1::Extents::default() })
+}
+
+/// Sends messages until one is refused; regions are verified at the latest when the stream is finished.
+fn refusal(size: usize, messages: impl IntoIterator<Item = Request>) -> EngineError {
+    let bench = Bench::new();
+    let engine = bench.open(Arc::new(MemoryVolume::new()));
+    let disk = noise(1, 3 << 20);
+    let innocent = backup(&engine, "innocent", &[("root", &disk)]).unwrap();
+    let (session, stream) = open(&engine, size);
+    let finish = Request::Finish(v1::FinishStream { read_bytes: 0 });
+    let refused = messages.into_iter().chain([finish]).find_map(|message| stream.handle(message, 1).err());
+    let error = refused.expect("every lie is refused");
+    assert!(error.to_string().contains("root"), "names the disk: {error}");
+    let commit = engine.commit(session).unwrap_err();
+    assert_eq!(commit.code(), holdfast_proto::ErrorCode::Invalid, "{commit}");
+    engine.abort(session, "test").unwrap();
+    assert!(restore(&engine, &innocent.backup_id, "root").unwrap() == disk);
+    backup(&engine, "evil", &[("root", &disk)]).expect("the next, honest backup works");
+    error
+}
+
+fn refused_with(error: &EngineError, words: &str) {
+    assert_eq!(error.code(), holdfast_proto::ErrorCode::Invalid, "{error}");
+    assert!(error.to_string().contains(words), "{error}");
+}
+
+#[test]
+fn bytes_that_do_not_match_their_fingerprint() {
+    let mut lie = good_region(b"some bytes");
+    lie.fingerprints = Fingerprint::of(b"other bytes").as_bytes().to_vec().into();
+    let extent = chunked(0, Fingerprint::of(b"other bytes"), 10);
+    refused_with(&refusal(10, [Request::Region(lie), extent]), "hashes to");
+}
+
+#[test]
+fn lengths_that_lie() {
+    let mut lie = good_region(b"some bytes");
+    lie.lengths = vec![11];
+    refused_with(&refusal(10, [Request::Region(lie)]), "long together");
+    let mut lie = good_region(b"some bytes");
+    lie.plain_bytes = 9;
+    lie.lengths = vec![9];
+    refused_with(&refusal(10, [Request::Region(lie)]), "decodes to");
+    let mut lie = good_region(b"some bytes");
+    lie.lengths = vec![5, 5];
+    refused_with(&refusal(10, [Request::Region(lie)]), "1 fingerprints but 2 lengths");
+}
+
+#[test]
+fn a_decompression_bomb() {
+    let zeros = vec![0u8; 256 << 10];
+    let mut lie = good_region(&noise(1, 100));
+    let frame = Encoder::new(19).unwrap().encode(&zeros).unwrap();
+    assert!(frame.payload.len() < 200, "a small frame for much");
+    lie.payload = frame.payload.into();
+    lie.codec = 1;
+    refused_with(&refusal(10, [Request::Region(lie)]), "decodes to");
+}
+
+#[test]
+fn a_chunk_never_uploaded() {
+    let error = refusal(10, [chunked(0, Fingerprint::of(b"never sent"), 10)]);
+    refused_with(&error, "was never uploaded");
+    assert!(
+        error.to_string().contains(&Fingerprint::of(b"never sent").to_string()),
+        "names the chunk: {error}"
+    );
+    assert!(error.to_string().contains("extent 0"), "names the extent: {error}");
+}
+
+#[test]
+fn a_chunk_under_another_length() {
+    let region = Request::Region(good_region(b"some bytes"));
+    refused_with(
+        &refusal(9, [region, chunked(0, Fingerprint::of(b"some bytes"), 9)]),
+        "10 bytes long, not 9",
+    );
+}
+
+#[test]
+fn extents_past_the_disk_or_twice() {
+    let bytes = b"some bytes";
+    let region = || Request::Region(good_region(bytes));
+    let name = Fingerprint::of(bytes);
+    refused_with(&refusal(10, [region(), chunked(1, name, 10)]), "past the end");
+    refused_with(&refusal(10, [region(), chunked(0, name, 10), chunked(0, name, 10)]), "sent twice");
+    for (first, count) in [(0, 3), (2, 1), (u64::MAX, 2), (1, u64::MAX)] {
+        let zero = vec![v1::ExtentRange { first, count }];
+        let message = Request::Extents(v1::Extents { zero, ..v1::Extents::default() });
+        refused_with(&refusal(2 * EXTENT_BYTES as usize, [message]), "past the end");
+    }
+}
+
+#[test]
+fn extents_that_do_not_add_up_or_are_missing() {
+    let region = Request::Region(good_region(b"some bytes"));
+    let error = refusal(11, [region, chunked(0, Fingerprint::of(b"some bytes"), 10)]);
+    refused_with(&error, "10 bytes long together, the extent 11");
+    refused_with(&refusal(EXTENT_BYTES as usize * 3, []), "3 extents of the disk were never sent");
+}
+
+#[test]
+fn unchanged_without_a_parent() {
+    let unchanged = vec![v1::ExtentRange { first: 0, count: 1 }];
+    let message = Request::Extents(v1::Extents { unchanged, ..v1::Extents::default() });
+    refused_with(&refusal(10, [message]), "no parent");
+}
+
+#[test]
+fn oversize_and_ragged_lists() {
+    let query = |bytes| Request::Query(v1::Query { sequence: 1, fingerprints: vec![1; bytes].into() });
+    refused_with(&refusal(10, [query(33)]), "no multiple of 32");
+    refused_with(&refusal(10, [query(32 * 1025)]), "the limit is 1024");
+}

@@ -1,0 +1,64 @@
+//! The engine as a whole: a small agent speaks the protocol to it, over simulated disks.
+
+mod agent;
+mod backup;
+mod crash;
+mod damage;
+mod hostile;
+mod sessions;
+
+use std::sync::Arc;
+
+use crate::catalog::SqliteCatalog;
+use crate::clock::ManualClock;
+use crate::engine::{Engine, EngineOptions};
+use crate::error::EngineError;
+use crate::ids::NamespaceId;
+use crate::index::IndexOptions;
+use crate::progress::NoProgress;
+use crate::volume::Volume;
+
+/// An engine over a volume of the test's choice; its catalog is a real database in a folder of its own.
+pub(crate) struct Bench {
+    pub(crate) folder: tempfile::TempDir,
+    pub(crate) clock: Arc<ManualClock>,
+}
+
+impl Bench {
+    pub(crate) fn new() -> Self {
+        let clock = Arc::new(ManualClock::new(1_700_000_000_000));
+        Self { folder: tempfile::tempdir().unwrap(), clock }
+    }
+
+    pub(crate) fn try_open(&self, volume: Arc<dyn Volume>) -> Result<Engine, EngineError> {
+        let path = EngineOptions::catalog_path(self.folder.path());
+        let clock: Arc<ManualClock> = Arc::clone(&self.clock);
+        let (catalog, _) = SqliteCatalog::open_or_create(&path, Arc::<ManualClock>::clone(&clock))?;
+        let mut options = EngineOptions::new(self.folder.path());
+        options.clock = clock;
+        options.reserve_bytes = 0;
+        // Inline maintenance: the same operations in the same order, every time.
+        options.index = IndexOptions {
+            write_buffer_bytes: 1 << 20,
+            background: false,
+            new_secret: Some([7; 32]),
+            ..IndexOptions::default()
+        };
+        Engine::assemble(options, volume, Arc::new(catalog), None, false, &NoProgress)
+    }
+
+    pub(crate) fn open(&self, volume: Arc<dyn Volume>) -> Engine {
+        self.try_open(volume).unwrap()
+    }
+}
+
+pub(crate) fn namespace(engine: &Engine) -> NamespaceId {
+    engine.catalog().namespace_by_name("default").unwrap().unwrap().id
+}
+
+/// Bytes without pattern, the same for the same seed.
+pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(&mut bytes);
+    bytes
+}

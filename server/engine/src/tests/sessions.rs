@@ -1,0 +1,157 @@
+//! Leases, resuming, one backup of a VM at a time, idempotent ends.
+
+use std::sync::Arc;
+
+use holdfast_proto::limits::EXTENT_BYTES;
+use holdfast_proto::v1;
+use v1::ingest_request::Kind as Request;
+
+use super::agent::{backup, request, restore, send_disk, start};
+use super::{Bench, noise};
+use crate::catalog::{DetailFilter, PageRequest};
+use crate::ids::SessionId;
+use crate::volume::MemoryVolume;
+
+#[test]
+fn one_backup_of_a_vm_at_a_time() {
+    let bench = Bench::new();
+    let engine = bench.open(Arc::new(MemoryVolume::new()));
+    let disk = noise(1, 100_000);
+    let first = start(&engine, request("web", &[("root", &disk)])).unwrap();
+    let error = start(&engine, request("web", &[("root", &disk)])).unwrap_err();
+    assert_eq!(error.code(), holdfast_proto::ErrorCode::Busy, "{error}");
+    assert!(error.to_string().contains(&first.session_id), "{error}");
+    start(&engine, request("db", &[("root", &disk)])).expect("another VM may");
+
+    let mut take_over = request("web", &[("root", &disk)]);
+    take_over.take_over = true;
+    let second = start(&engine, take_over).unwrap();
+    let session: SessionId = second.session_id.parse().unwrap();
+    let stream = engine.open_stream(session, 0).unwrap();
+    send_disk(&engine, session, &stream, 0, &disk).unwrap();
+    let first: SessionId = first.session_id.parse().unwrap();
+    assert!(engine.open_stream(first, 0).is_err());
+    assert!(engine.commit(first).is_err());
+    engine.commit(session).unwrap();
+}
+
+#[test]
+fn two_agents_with_the_same_new_data() {
+    let bench = Bench::new();
+    let engine = bench.open(Arc::new(MemoryVolume::new()));
+    let disk = noise(1, 6 << 20);
+    std::thread::scope(|scope| {
+        for vm in ["a", "b", "c"] {
+            let (engine, disk) = (&engine, &disk);
+            scope.spawn(move || backup(engine, vm, &[("root", disk)]).unwrap());
+        }
+    });
+    for vm in ["a", "b", "c"] {
+        let latest = engine.catalog().latest_backup(super::namespace(&engine), vm).unwrap().unwrap();
+        assert!(restore(&engine, &latest.id.to_string(), "root").unwrap() == disk);
+    }
+}
+
+#[test]
+fn a_stream_opened_again_goes_on() {
+    let bench = Bench::new();
+    let engine = bench.open(Arc::new(MemoryVolume::new()));
+    let disk = noise(1, 3 * EXTENT_BYTES as usize);
+    let started = start(&engine, request("web", &[("root", &disk)])).unwrap();
+    let session: SessionId = started.session_id.parse().unwrap();
+    let first = engine.open_stream(session, 0).unwrap();
+    let error = send_disk(&engine, session, &first, 0, &disk[..2 * EXTENT_BYTES as usize]);
+    assert!(error.is_err(), "finishing early is refused, and the session cannot be used any more");
+
+    engine.abort(session, "test").unwrap();
+    let started = start(&engine, request("web", &[("root", &disk)])).unwrap();
+    let session: SessionId = started.session_id.parse().unwrap();
+    let first = engine.open_stream(session, 0).unwrap();
+    let zero = vec![v1::ExtentRange { first: 1, count: 1 }];
+    first.handle(Request::Extents(v1::Extents { zero, ..v1::Extents::default() }), 1).unwrap();
+    let second = engine.open_stream(session, 0).unwrap();
+    let accepted = second.opened().unwrap().accepted;
+    assert_eq!(accepted, [v1::ExtentRange { first: 1, count: 1 }]);
+    assert!(first.idle().is_err(), "the old stream is superseded");
+    send_disk(&engine, session, &second, 0, &disk).unwrap();
+    let done = engine.commit(session).unwrap();
+    let mut expected = disk;
+    expected[EXTENT_BYTES as usize..2 * EXTENT_BYTES as usize].fill(0);
+    assert!(restore(&engine, &done.backup_id, "root").unwrap() == expected);
+}
+
+#[test]
+fn a_silent_session_expires_and_leaves_its_details() {
+    let bench = Bench::new();
+    let engine = bench.open(Arc::new(MemoryVolume::new()));
+    let disk = noise(1, 3 << 20);
+    let started = start(&engine, request("web", &[("root", &disk)])).unwrap();
+    let session: SessionId = started.session_id.parse().unwrap();
+    let stream = engine.open_stream(session, 0).unwrap();
+    send_disk(&engine, session, &stream, 0, &disk).unwrap();
+    bench.clock.advance_ms(60_000);
+    engine.keep_alive(session).unwrap();
+    bench.clock.advance_ms(100_000);
+    assert_eq!(engine.expire_sessions(), 0, "a sign of life renews the lease");
+    bench.clock.advance_ms(60_000);
+    assert_eq!(engine.expire_sessions(), 1);
+    let error = engine.commit(session).unwrap_err();
+    assert_eq!(error.code(), holdfast_proto::ErrorCode::SessionGone, "{error}");
+    let rows = engine.catalog().details(&DetailFilter::default(), PageRequest::default()).unwrap().items;
+    assert_eq!(rows.len(), 1);
+    assert_eq!(rows[0].status, i32::from(v1::RowStatus::Expired));
+    assert!(rows[0].error.contains("no sign of life") && rows[0].post_lc > 3 << 20, "{rows:?}");
+    assert!(engine.catalog().latest_backup(super::namespace(&engine), "web").unwrap().is_none());
+    let row = backup(&engine, "web", &[("root", &disk)]).unwrap().details.remove(0);
+    assert_eq!((row.dup_bytes, row.new_bytes), (3 << 20, 0), "what it had sent serves the next backup");
+}
+
+#[test]
+fn ends_can_be_repeated() {
+    let bench = Bench::new();
+    let engine = bench.open(Arc::new(MemoryVolume::new()));
+    let disk = noise(1, 100_000);
+    let started = start(&engine, request("web", &[("root", &disk)])).unwrap();
+    let session: SessionId = started.session_id.parse().unwrap();
+    assert!(engine.commit(session).is_err(), "nothing was sent yet");
+    let stream = engine.open_stream(session, 0).unwrap();
+    send_disk(&engine, session, &stream, 0, &disk).unwrap();
+    let once = engine.commit(session).unwrap();
+    assert_eq!(engine.commit(session).unwrap(), once);
+    engine.abort(session, "too late").unwrap();
+    assert!(restore(&engine, &once.backup_id, "root").unwrap() == disk);
+}
+
+#[test]
+fn requests_that_make_no_sense() {
+    let bench = Bench::new();
+    let engine = bench.open(Arc::new(MemoryVolume::new()));
+    let disk: &[u8] = &[1];
+    let mut huge = request("web", &[("root", disk)]);
+    huge.disks[0].size_bytes = u64::MAX;
+    for (request, words) in [
+        (request("", &[("root", disk)]), "VM name is empty"),
+        (request("web", &[]), "1 to 256 disks"),
+        (request("web", &[("a", disk), ("a", disk)]), "two disks"),
+        (request("web", &[("a\n", disk)]), "control character"),
+        (huge, "the limit is"),
+    ] {
+        let error = start(&engine, request).unwrap_err();
+        assert!(error.to_string().contains(words), "{error}");
+    }
+}
+
+#[test]
+fn shutdown_ends_sessions_and_lets_none_start() {
+    let bench = Bench::new();
+    let volume = MemoryVolume::new();
+    let engine = bench.open(Arc::new(volume.clone()));
+    let disk = noise(1, 100_000);
+    start(&engine, request("web", &[("root", &disk)])).unwrap();
+    engine.shutdown().unwrap();
+    let error = start(&engine, request("db", &[("root", &disk)])).unwrap_err();
+    assert_eq!(error.code(), holdfast_proto::ErrorCode::Unavailable);
+    drop(engine);
+    let engine = bench.open(Arc::new(volume));
+    backup(&engine, "web", &[("root", &disk)]).unwrap();
+}
