@@ -200,7 +200,10 @@ pub(in crate::catalog) fn all_pages<T>(
         assert!(page.items.len() <= size as usize);
         all.extend(page.items);
         match page.next {
-            Some(next) => token = next,
+            Some(next) => {
+                assert_ne!(next, token, "the list does not move on");
+                token = next;
+            }
             None => return all,
         }
         assert_eq!(all.len() % size as usize, 0);
