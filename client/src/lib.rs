@@ -1,1 +1,20 @@
-//! The Holdfast agent.
+//! The Holdfast agent: backs up virtual disks to a Holdfast server and gets them back.
+//!
+//! Start with [`connect::Connection::open`], then [`backup::run`] or [`restore::Reader`]; [`estimate`] needs
+//! no server. Nothing here prints: it reports through [`progress::Progress`] and typed errors; only [`cli`],
+//! the `holdfast` command, talks to people.
+
+mod backoff;
+pub mod backup;
+pub mod cancel;
+pub mod cli;
+pub mod connect;
+pub mod error;
+mod pool;
+pub mod progress;
+pub mod repository;
+pub mod restore;
+pub mod source;
+pub mod stages;
+
+pub use error::ClientError;

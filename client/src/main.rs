@@ -1,3 +1,7 @@
 //! The `holdfast` command.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    holdfast::cli::main()
+}

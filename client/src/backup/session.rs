@@ -1,0 +1,218 @@
+//! A session's life: start, lease, streams, commit or abort, and what to do when the connection or the
+//! session is lost.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use holdfast_proto::limits::REASON_MAX_BYTES;
+use holdfast_proto::{ErrorCode, v1};
+
+use super::stream::{Place, ingest};
+use super::{BackupOptions, Machinery};
+use crate::backoff::Backoff;
+use crate::connect::{Connection, Settings};
+use crate::error::ClientError;
+use crate::progress::Notice;
+use crate::source::SourceDisk;
+
+/// Telling the server that a session is over must not hold up the agent's end.
+const ABORT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A backup at work.
+pub(super) struct Agent<'a> {
+    settings: &'a Settings,
+    disks: &'a [Arc<SourceDisk>],
+    options: &'a BackupOptions,
+    machinery: &'a Machinery,
+    connection: Connection,
+    session: Option<v1::StartResponse>,
+    /// The run this backup belongs to, once known.
+    run_id: String,
+    backoff: Backoff,
+    epoch: Instant,
+}
+
+impl<'a> Agent<'a> {
+    /// Connects; a server that cannot be reached at first is an error at once.
+    pub(super) async fn connect(
+        settings: &'a Settings,
+        disks: &'a [Arc<SourceDisk>],
+        options: &'a BackupOptions,
+        machinery: &'a Machinery,
+    ) -> Result<Self, ClientError> {
+        let connection = Connection::open(settings).await?;
+        let backoff = Backoff::new(options.retry_for);
+        Ok(Self {
+            settings,
+            disks,
+            options,
+            machinery,
+            connection,
+            session: None,
+            run_id: options.run_id.clone(),
+            backoff,
+            epoch: Instant::now(),
+        })
+    }
+
+    /// Sessions until one is committed. Returns the run's id and the server's answer.
+    pub(super) async fn work(&mut self) -> Result<(String, v1::CommitResponse), ClientError> {
+        loop {
+            let session = self.start().await?;
+            self.session = Some(session.clone());
+            self.run_id.clone_from(&session.run_id);
+            match self.one_session(&session).await {
+                Ok(commit) => return Ok((session.run_id, commit)),
+                Err(error) if error.is_session_gone() => {
+                    let reason = error.to_string();
+                    self.pause(error, |_| Notice::SessionRestarted { reason }).await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Tells the server that nothing comes of it. Best effort: otherwise the lease ends it.
+    pub(super) async fn give_up(&self, error: &ClientError) {
+        let Some(session) = &self.session else { return };
+        let mut reason = error.to_string();
+        let cut = (0..=REASON_MAX_BYTES.min(reason.len())).rev().find(|&at| reason.is_char_boundary(at));
+        reason.truncate(cut.unwrap_or(0));
+        let request = v1::AbortRequest { session_id: session.session_id.clone(), reason };
+        let mut client = self.connection.backup();
+        // Whether it worked changes nothing for the user, who is told the error itself.
+        drop(tokio::time::timeout(ABORT_TIMEOUT, client.abort(request)).await);
+    }
+
+    async fn start(&mut self) -> Result<v1::StartResponse, ClientError> {
+        loop {
+            match self.try_start().await {
+                Ok(session) if session.parents.len() == self.disks.len() => return Ok(session),
+                Ok(_) => return Err(ClientError::Protocol("a session of other disks".to_owned())),
+                Err(ClientError::Refused { code: ErrorCode::NotFound | ErrorCode::Invalid, .. })
+                    if self.run_id != self.options.run_id =>
+                {
+                    // The run of the lost session cannot be joined any more: begin one of its own.
+                    self.run_id.clone_from(&self.options.run_id);
+                }
+                Err(error) if error.is_connection_loss() => self.reconnect(error).await?,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn try_start(&self) -> Result<v1::StartResponse, ClientError> {
+        let disks = self
+            .disks
+            .iter()
+            .map(|disk| v1::DiskSpec { name: disk.name().to_owned(), size_bytes: disk.size_bytes() });
+        let request = v1::StartRequest {
+            namespace: self.options.namespace.clone(),
+            vm: self.options.vm.clone(),
+            job: self.options.job.clone(),
+            disks: disks.collect(),
+            run_id: self.run_id.clone(),
+            take_over: self.options.take_over,
+            client_host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        };
+        Ok(self.connection.backup().start(request).await?.into_inner())
+    }
+
+    async fn one_session(&mut self, session: &v1::StartResponse) -> Result<v1::CommitResponse, ClientError> {
+        if session.parent_backup_id.is_empty() {
+            self.machinery.progress.notice(&Notice::FirstBackup { vm: self.options.vm.clone() });
+        }
+        let mut before_bytes = 0;
+        for (number, disk) in (0u32..).zip(self.disks) {
+            self.one_disk(disk, Place { session, number, before_bytes }).await?;
+            before_bytes += disk.size_bytes();
+        }
+        loop {
+            let request = v1::CommitRequest { session_id: session.session_id.clone() };
+            let mut client = self.connection.backup();
+            let commit = async { Ok(client.commit(request).await?.into_inner()) };
+            match with_lease(&self.connection, session, commit).await {
+                Err(error) if error.is_connection_loss() => self.reconnect(error).await?,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// One disk, however often its stream must be opened again.
+    async fn one_disk(&mut self, disk: &Arc<SourceDisk>, place: Place<'_>) -> Result<(), ClientError> {
+        let accepted = AtomicU64::new(0);
+        loop {
+            let before = accepted.load(Ordering::Relaxed);
+            let stream = ingest(&self.connection, self.machinery, disk, place, &accepted);
+            let outcome = with_lease(&self.connection, place.session, stream).await;
+            if outcome.is_ok() || accepted.load(Ordering::Relaxed) > before {
+                self.backoff.progressed();
+            }
+            match outcome {
+                Err(error) if error.is_connection_loss() => self.reconnect(error).await?,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Connects again, for as long as an outage may last.
+    async fn reconnect(&mut self, lost: ClientError) -> Result<(), ClientError> {
+        let mut lost = lost;
+        loop {
+            let reason = lost.to_string();
+            self.pause(lost, |delay| Notice::Reconnecting { reason, delay }).await?;
+            match Connection::open(self.settings).await {
+                Ok(connection) => {
+                    self.connection = connection;
+                    return Ok(());
+                }
+                Err(error) if error.is_connection_loss() => lost = error,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Waits before the next attempt; `error` itself when the outage has lasted too long.
+    async fn pause(
+        &mut self,
+        error: ClientError,
+        notice: impl FnOnce(Duration) -> Notice,
+    ) -> Result<(), ClientError> {
+        let Some(delay) = self.backoff.next_delay(self.epoch.elapsed()) else { return Err(error) };
+        self.machinery.progress.notice(&notice(delay));
+        tokio::time::sleep(delay).await;
+        Ok(())
+    }
+}
+
+/// Runs `work` while renewing the session's lease three times as often as needed. Only a lost session ends
+/// the work: a lost connection it notices itself.
+async fn with_lease<T>(
+    connection: &Connection,
+    session: &v1::StartResponse,
+    work: impl Future<Output = Result<T, ClientError>>,
+) -> Result<T, ClientError> {
+    let mut client = connection.backup();
+    let renew = async {
+        let mut lease_secs = session.lease_secs;
+        loop {
+            tokio::time::sleep(Duration::from_secs(u64::from(lease_secs.max(3))) / 3).await;
+            let session_id = session.session_id.clone();
+            match client.keep_alive(v1::KeepAliveRequest { session_id }).await {
+                Ok(answer) => lease_secs = answer.into_inner().lease_secs,
+                Err(status) => {
+                    let error = ClientError::from(status);
+                    if error.is_session_gone() {
+                        return error;
+                    }
+                }
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        outcome = work => outcome,
+        error = renew => Err(error),
+    }
+}

@@ -1,0 +1,307 @@
+//! What can be typed. The text here is what `--help` shows.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::connect::profile::Layer;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+    0  done
+    1  failed
+    2  usage error
+    3  partly done: some of the disks asked for, not all
+    4  not authorised, or the server's certificate is not the expected one
+    5  data is damaged
+    6  busy: another backup of this VM is running
+    7  agent and server are too far apart in version
+    8  the repository is full or read-only
+    9  the server cannot be reached
+  130  interrupted; nothing was kept
+
+Settings come from flags, then the environment (HOLDFAST_SERVER, HOLDFAST_TOKEN or HOLDFAST_TOKEN_FILE,
+HOLDFAST_FINGERPRINT or HOLDFAST_CA, HOLDFAST_NAMESPACE), then the profile that 'holdfast login' wrote.";
+
+/// Backs up virtual disks to a Holdfast server, and gets them back.
+#[derive(Debug, Parser)]
+#[command(name = "holdfast", version, after_help = EXIT_CODES, max_term_width = 110)]
+pub(super) struct Cli {
+    #[command(subcommand)]
+    pub(super) command: Command,
+    #[command(flatten)]
+    pub(super) global: Global,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Global options")]
+pub(super) struct Global {
+    /// Server, as host:port or `https://host:port` [env: HOLDFAST_SERVER] [default: 127.0.0.1:7440]
+    #[arg(long, global = true, value_name = "ADDRESS")]
+    server: Option<String>,
+    /// Token; visible to other users of this machine, so prefer --token-file [env: HOLDFAST_TOKEN]
+    #[arg(long, global = true, conflicts_with = "token_file")]
+    token: Option<String>,
+    /// File with the token in it [env: HOLDFAST_TOKEN_FILE]
+    #[arg(long, global = true, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// SHA-256 of the server's certificate, with or without colons [env: HOLDFAST_FINGERPRINT]
+    #[arg(long, global = true, value_name = "SHA256", conflicts_with = "ca")]
+    fingerprint: Option<String>,
+    /// PEM file of the CA that signed the server's certificate [env: HOLDFAST_CA]
+    #[arg(long, global = true, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Profile to use instead of $XDG_CONFIG_HOME/holdfast/profile.toml
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(super) profile: Option<PathBuf>,
+    /// Namespace [env: HOLDFAST_NAMESPACE] [default: default]
+    #[arg(long, global = true, value_name = "NAME")]
+    namespace: Option<String>,
+    /// JSON lines on stdout: "type":"progress" at most twice a second, one "type":"summary" at the end
+    #[arg(long, global = true)]
+    pub(super) json: bool,
+    /// No progress
+    #[arg(short, long, global = true)]
+    pub(super) quiet: bool,
+}
+
+impl Global {
+    /// The flags as a layer of settings.
+    pub(super) fn layer(&self) -> Layer {
+        Layer {
+            server: self.server.clone(),
+            token: self.token.clone(),
+            token_file: self.token_file.clone(),
+            fingerprint: self.fingerprint.clone(),
+            ca: self.ca.clone(),
+            namespace: self.namespace.clone(),
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    Login(Login),
+    Backup(Backup),
+    List(List),
+    Restore(Restore),
+    Verify(Verify),
+    Report(Report),
+    Completions(Completions),
+}
+
+/// Checks server, certificate and token, and keeps them in the profile.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  holdfast login --server backup.example:7440 --token-file token
+      shows the certificate's fingerprint, asks, and remembers it
+  holdfast login --server backup.example --fingerprint 3f:9a:… --token-file token
+  holdfast login --server backup.example --ca company-ca.pem --token-file token")]
+pub(super) struct Login {
+    /// Trust whatever certificate the server shows now, without asking
+    #[arg(long)]
+    pub(super) accept_new: bool,
+}
+
+/// Backs up a VM's disks as one restore point.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  holdfast backup --vm web /var/lib/vms/web.raw
+  holdfast backup --vm db --job nightly root=/dev/vg0/db-root data=/dev/vg0/db-data
+  holdfast backup --vm web --limit-upload 50MB --json /var/lib/vms/web.raw
+
+Disks are raw image files (sparse files are read sparsely) or block devices. Back up a snapshot of a disk
+that is in use. The next backup reads the disk again, but chunks and sends only what changed.")]
+pub(super) struct Backup {
+    /// Name of the VM
+    #[arg(long)]
+    pub(super) vm: String,
+    /// Name of the job, for reports
+    #[arg(long, default_value = crate::backup::DEFAULT_JOB)]
+    pub(super) job: String,
+    /// Disks; a disk's name is the file's name without extension unless given
+    #[arg(required = true, value_name = "[NAME=]PATH")]
+    pub(super) disks: Vec<OsString>,
+    /// zstd level, 1 (fast) to 19 (small)
+    #[arg(long, default_value_t = holdfast_proto::region::DEFAULT_LEVEL, value_parser = clap::value_parser!(i32).range(1..=19))]
+    pub(super) level: i32,
+    /// Send at most this much a second, as 50MB or 10MiB
+    #[arg(long, value_name = "BYTES", value_parser = super::units::bytes)]
+    pub(super) limit_upload: Option<u64>,
+    /// Compressing threads [default: one a core]
+    #[arg(long, value_name = "N", value_parser = super::units::threads)]
+    pub(super) threads: Option<usize>,
+    /// How long to try again after a lost connection
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = super::units::duration)]
+    pub(super) retry_for: Duration,
+    /// End a running backup of this VM whose agent is dead
+    #[arg(long)]
+    pub(super) take_over: bool,
+    /// Join a run, so that several VMs are one run in reports
+    #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
+    pub(super) run: String,
+}
+
+/// Lists restore points, newest first.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  holdfast list\n  holdfast list --vm web --json")]
+pub(super) struct List {
+    /// Only of this VM
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub(super) vm: String,
+    /// Only of this job
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub(super) job: String,
+}
+
+/// Writes a disk of a restore point to a file, a block device or stdout.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  holdfast restore latest --vm web --to web.raw
+  holdfast restore 01JQ --disk data --to /dev/vg0/db-data --force
+  holdfast restore latest --vm db --to restored/        all disks, as restored/NAME.raw
+  holdfast restore latest --vm web --to - | qemu-img convert -f raw -O qcow2 /dev/stdin web.qcow2
+
+A file is written as PATH.holdfast-partial and renamed when it is complete; every chunk is checked before it
+is written.")]
+pub(super) struct Restore {
+    /// A backup's id, an unambiguous beginning of it, or 'latest'
+    #[arg(value_name = "BACKUP|latest")]
+    pub(super) backup: String,
+    /// Name of the VM; needed for 'latest'
+    #[arg(long, default_value = "", hide_default_value = true, required_if_eq("backup", "latest"))]
+    pub(super) vm: String,
+    /// Which disk, when the VM has several
+    #[arg(long, value_name = "NAME")]
+    pub(super) disk: Option<String>,
+    /// File, block device, existing folder (for all disks), or - for stdout
+    #[arg(long, value_name = "PATH|-")]
+    pub(super) to: PathBuf,
+    /// Overwrite what is there
+    #[arg(long)]
+    pub(super) force: bool,
+    /// Leave it to the system when the file reaches the disk
+    #[arg(long)]
+    pub(super) no_sync: bool,
+    #[command(flatten)]
+    pub(super) reading: Reading,
+}
+
+/// Reads a restore point back and checks every fingerprint, without writing anything.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  holdfast verify latest --vm web\n  holdfast verify 01JQ --json")]
+pub(super) struct Verify {
+    /// A backup's id, an unambiguous beginning of it, or 'latest'
+    #[arg(value_name = "BACKUP|latest")]
+    pub(super) backup: String,
+    /// Name of the VM; needed for 'latest'
+    #[arg(long, default_value = "", hide_default_value = true, required_if_eq("backup", "latest"))]
+    pub(super) vm: String,
+    #[command(flatten)]
+    pub(super) reading: Reading,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Reading {
+    /// Decoding threads [default: one a core]
+    #[arg(long, value_name = "N", value_parser = super::units::threads)]
+    pub(super) threads: Option<usize>,
+    /// How long to try again after a lost connection
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = super::units::duration)]
+    pub(super) retry_for: Duration,
+}
+
+/// Shows what runs cost: compression details by run and disk, and totals.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  holdfast report --since 7d
+  holdfast report --worst 10                 what takes most room
+  holdfast report --totals job --since 2026-01-01
+  holdfast report --format tsv > details.tsv
+
+Columns: bytes = unchanged + dup + new is the data without holes and zeros; post_lc is what it takes in
+containers after compression; global = bytes / new, local = new / post_lc, total = bytes / post_lc.")]
+pub(super) struct Report {
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub(super) job: String,
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub(super) vm: String,
+    /// Only this run
+    #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
+    pub(super) run: String,
+    /// Runs since: 7d, 12h, 2026-01-31 or 2026-01-31T12:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = super::units::point_in_time)]
+    pub(super) since: Option<i64>,
+    /// Runs until, written the same way
+    #[arg(long, value_name = "TIME", value_parser = super::units::point_in_time)]
+    pub(super) until: Option<i64>,
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub(super) format: Format,
+    /// Rank by bytes stored, the most first; N rows at most
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "18446744073709551615")]
+    pub(super) worst: Option<u64>,
+    /// What to add up over; in a table the repository unless given
+    #[arg(long, value_enum, value_name = "GROUP")]
+    pub(super) totals: Option<Group>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    Table,
+    Tsv,
+    Csv,
+    Json,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Group {
+    Run,
+    Vm,
+    Job,
+    Repository,
+}
+
+/// Prints a completion script.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  holdfast completions bash > /etc/bash_completion.d/holdfast")]
+pub(super) struct Completions {
+    pub(super) shell: clap_complete::Shell,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn examples_in_the_help_parse() {
+        for help in Cli::command().get_subcommands().map(|c| c.get_after_help().unwrap().to_string()) {
+            let lines = help.lines().filter_map(|line| line.strip_prefix("  holdfast "));
+            for line in lines.map(|line| line.split("    ").next().unwrap().split(['|', '>']).next().unwrap())
+            {
+                let words = std::iter::once("holdfast").chain(line.split_whitespace());
+                Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{line}: {error}"));
+            }
+        }
+    }
+
+    #[test]
+    fn latest_needs_a_vm() {
+        let parse = |line: &str| Cli::try_parse_from(line.split_whitespace());
+        assert!(parse("holdfast restore latest --to x").is_err());
+        assert!(parse("holdfast verify latest").is_err());
+        assert!(parse("holdfast verify 01J").is_ok());
+        assert!(parse("holdfast backup --vm web").is_err());
+    }
+}

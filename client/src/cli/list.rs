@@ -1,0 +1,75 @@
+//! `holdfast list`.
+
+use std::process::ExitCode;
+
+use holdfast_proto::details::bytes;
+use holdfast_proto::v1::BackupInfo;
+use serde_json::{Value, json};
+
+use super::Context;
+use super::args::List;
+use super::output::{draw_cells, timestamp};
+use crate::error::ClientError;
+use crate::repository::list_backups;
+
+pub(super) async fn run(context: &Context, list: &List) -> Result<ExitCode, ClientError> {
+    let (_, connection, namespace) = context.connect().await?;
+    let backups = list_backups(&connection, &namespace, &list.vm, &list.job).await?;
+    context.output.summary(
+        || json!({ "backups": backups.iter().map(backup_json).collect::<Vec<_>>() }),
+        || {
+            if backups.is_empty() {
+                return format!("No restore points in namespace {namespace}.");
+            }
+            table(&backups)
+        },
+    )?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn table(backups: &[BackupInfo]) -> String {
+    let rows: Vec<Vec<String>> = backups
+        .iter()
+        .map(|backup| {
+            let sum = |of: fn(&holdfast_proto::v1::DiskInfo) -> u64| backup.disks.iter().map(of).sum::<u64>();
+            let names: Vec<&str> = backup.disks.iter().map(|disk| disk.name.as_str()).collect();
+            vec![
+                backup.id.clone(),
+                backup.vm.clone(),
+                backup.job.clone(),
+                timestamp(backup.started_ms),
+                names.join(", "),
+                bytes(sum(|disk| disk.size_bytes)),
+                bytes(sum(|disk| disk.data_bytes)),
+            ]
+        })
+        .collect();
+    let header = ["backup", "vm", "job", "started (UTC)", "disks", "size", "data"];
+    draw_cells(&header, rows.iter().map(|row| row.iter().map(String::as_str)))
+}
+
+fn backup_json(backup: &BackupInfo) -> Value {
+    let time = |ms: i64| jiff::Timestamp::from_millisecond(ms).map(|t| format!("{t:.3}")).ok();
+    let disks: Vec<Value> = backup
+        .disks
+        .iter()
+        .map(|disk| {
+            json!({
+                "name": disk.name,
+                "size_bytes": disk.size_bytes,
+                "data_bytes": disk.data_bytes,
+                "root": disk.root,
+            })
+        })
+        .collect();
+    json!({
+        "backup": backup.id,
+        "namespace": backup.namespace,
+        "vm": backup.vm,
+        "job": backup.job,
+        "run": backup.run_id,
+        "started": time(backup.started_ms),
+        "finished": time(backup.finished_ms),
+        "disks": disks,
+    })
+}

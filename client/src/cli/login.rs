@@ -1,0 +1,141 @@
+//! `holdfast login`.
+
+use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::process::ExitCode;
+
+use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+use serde_json::json;
+
+use super::Context;
+use super::args::Login;
+use crate::connect::profile::Layer;
+use crate::connect::{Connection, Settings, Token, Trust, inspect_certificate};
+use crate::error::ClientError;
+
+pub(super) async fn run(context: &Context, login: &Login) -> Result<ExitCode, ClientError> {
+    let path = context.profile.clone().ok_or_else(|| {
+        ClientError::Usage("neither XDG_CONFIG_HOME nor HOME is set; say where with --profile".to_owned())
+    })?;
+    let server = context.given.server()?;
+    let trust = match context.given.trust()? {
+        Some(trust) => trust,
+        None => Trust::Pinned(confirmed_certificate(context, login, &server).await?),
+    };
+    let token = match context.given.token()? {
+        Some(token) => token,
+        None => ask_for_token()?,
+    };
+    let settings = Settings { server, trust, token };
+    let connection = Connection::open(&settings).await?;
+    let layer = profile_of(context, &settings)?;
+    layer.save(&path)?;
+    let hello = connection.hello();
+    let scope = if hello.namespaces.is_empty() {
+        "all namespaces".to_owned()
+    } else {
+        format!("namespaces {}", hello.namespaces.join(", "))
+    };
+    let server = settings.server.to_string();
+    context.output.summary(
+        || {
+            json!({
+                "server": server,
+                "server_version": hello.server_version,
+                "repository": hello.repository_id,
+                "token": hello.token_name,
+                "role": hello.role,
+                "namespaces": hello.namespaces,
+                "profile": path,
+            })
+        },
+        || {
+            format!(
+                "Logged in to {server} (Holdfast {}) with token {:?}, role {}, {scope}.\nProfile written to {}.",
+                hello.server_version,
+                hello.token_name,
+                hello.role,
+                path.display()
+            )
+        },
+    )?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What to remember. A token file stays a file, so that a new token put there is found.
+fn profile_of(context: &Context, settings: &Settings) -> Result<Layer, ClientError> {
+    let given = |pick: fn(&Layer) -> bool| context.given.0.iter().find(|layer| pick(layer));
+    let from = given(|layer| layer.token.is_some() || layer.token_file.is_some());
+    let token_file = from.and_then(|layer| layer.token_file.clone());
+    let absolute = |path: std::path::PathBuf| {
+        std::path::absolute(&path).map_err(|source| ClientError::File { what: "resolving", path, source })
+    };
+    let (fingerprint, ca) = match &settings.trust {
+        Trust::Pinned(pin) => (Some(pin.to_string()), None),
+        Trust::Ca(path) => (None, Some(absolute(path.clone())?)),
+        Trust::Inspect => (None, None),
+    };
+    Ok(Layer {
+        server: Some(settings.server.to_string()),
+        token: token_file.is_none().then(|| settings.token.reveal().to_owned()),
+        token_file: token_file.map(absolute).transpose()?,
+        fingerprint,
+        ca,
+        namespace: context.given.0.iter().find_map(|layer| layer.namespace.clone()),
+    })
+}
+
+async fn confirmed_certificate(
+    context: &Context,
+    login: &Login,
+    server: &crate::connect::ServerAddress,
+) -> Result<crate::connect::CertFingerprint, ClientError> {
+    let shown = inspect_certificate(server).await?;
+    if login.accept_new {
+        context.output.note(&format!("Trusting the certificate {server} shows now, SHA-256 {shown}"));
+        return Ok(shown);
+    }
+    if !std::io::stdin().is_terminal() {
+        return Err(ClientError::Usage(format!(
+            "{server} shows a certificate with SHA-256\n  {shown}\nand there is nobody to ask whether that is \
+             right; if it is, repeat with --fingerprint {shown}"
+        )));
+    }
+    let question = format!(
+        "{server} shows a certificate with SHA-256\n  {shown}\nIs this what the server printed at its start \
+         (it is also in tls/fingerprint in its data folder)? [y/N] "
+    );
+    let answer = ask(&question)?;
+    if matches!(answer.trim(), "y" | "Y" | "yes") {
+        Ok(shown)
+    } else {
+        Err(ClientError::Usage("not trusted; nothing was sent and nothing was kept".to_owned()))
+    }
+}
+
+fn ask_for_token() -> Result<Token, ClientError> {
+    let stdin = std::io::stdin();
+    if !stdin.is_terminal() {
+        return Err(ClientError::Usage("no token: give --token-file or HOLDFAST_TOKEN".to_owned()));
+    }
+    let before = tcgetattr(&stdin).ok();
+    if let Some(mut hidden) = before.clone() {
+        hidden.local_modes.remove(LocalModes::ECHO);
+        // If echo cannot be turned off, the token shows; asking is still right.
+        let _ = tcsetattr(&stdin, OptionalActions::Now, &hidden);
+    }
+    let answer = ask("Token: ");
+    if let Some(before) = before {
+        let _ = tcsetattr(&stdin, OptionalActions::Now, &before);
+        drop(writeln!(std::io::stderr()));
+    }
+    Token::new(&answer?)
+}
+
+fn ask(question: &str) -> Result<String, ClientError> {
+    let fail = |source| ClientError::File { what: "reading", path: "stdin".into(), source };
+    let mut stderr = std::io::stderr();
+    write!(stderr, "{question}").and_then(|()| stderr.flush()).map_err(fail)?;
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer).map_err(fail)?;
+    Ok(answer)
+}

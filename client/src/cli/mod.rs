@@ -1,0 +1,126 @@
+//! The `holdfast` command: arguments in, words and exit codes out. The only place that talks to people.
+
+mod args;
+mod backup;
+mod display;
+mod list;
+mod login;
+mod output;
+mod report;
+mod restore;
+mod units;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser as _};
+
+use crate::cancel::Cancel;
+use crate::connect::profile::{self, Layer, Layers};
+use crate::connect::{Connection, Settings};
+use crate::error::{ClientError, EXIT_INTERRUPTED};
+use args::{Cli, Command, Global};
+use output::Output;
+
+/// What every command gets.
+struct Context {
+    output: Output,
+    /// Flags and environment, without the profile.
+    given: Layers,
+    /// Where the profile is or will be.
+    profile: Option<std::path::PathBuf>,
+    cancel: Cancel,
+}
+
+impl Context {
+    fn new(global: &Global, cancel: Cancel) -> Self {
+        let variable = |name: &str| std::env::var(name).ok();
+        Self {
+            output: Output { json: global.json, quiet: global.quiet },
+            given: Layers(vec![global.layer(), Layer::from_env(variable)]),
+            profile: global.profile.clone().or_else(|| profile::default_path(variable)),
+            cancel,
+        }
+    }
+
+    /// Flags, environment and profile.
+    fn layers(&self) -> Result<Layers, ClientError> {
+        let mut layers = self.given.clone();
+        if let Some(path) = &self.profile {
+            layers.0.push(Layer::load(path)?);
+        }
+        Ok(layers)
+    }
+
+    /// A connection, what it was made with, and the namespace.
+    async fn connect(&self) -> Result<(Settings, Connection, String), ClientError> {
+        let layers = self.layers()?;
+        let settings = layers.settings()?;
+        let connection = Connection::open(&settings).await?;
+        Ok((settings, connection, layers.namespace()))
+    }
+}
+
+/// Runs the command line of this process.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let output = Output { json: cli.global.json, quiet: cli.global.quiet };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let outcome = match runtime {
+        Ok(runtime) => {
+            let outcome = runtime.block_on(run(cli));
+            // A thread may sit in a read that never returns: do not wait for it.
+            runtime.shutdown_background();
+            outcome
+        }
+        Err(_) => Err(ClientError::Internal("the threads of this process could not be started")),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(error) => {
+            output.failure(&error);
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+async fn run(cli: Cli) -> Result<ExitCode, ClientError> {
+    if let Command::Completions(completions) = &cli.command {
+        let mut script = Vec::new();
+        clap_complete::generate(completions.shell, &mut Cli::command(), "holdfast", &mut script);
+        Output { json: false, quiet: false }.text(&String::from_utf8_lossy(&script))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let context = Context::new(&cli.global, interruptible()?);
+    match cli.command {
+        Command::Login(login) => login::run(&context, &login).await,
+        Command::Backup(backup) => backup::run(&context, &backup).await,
+        Command::List(list) => list::run(&context, &list).await,
+        Command::Restore(restore) => restore::run(&context, &restore).await,
+        Command::Verify(verify) => restore::verify(&context, &verify).await,
+        Command::Report(report) => report::run(&context, report).await,
+        Command::Completions(_) => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// The first Ctrl-C or SIGTERM ends work in an orderly way, the second at once.
+fn interruptible() -> Result<Cancel, ClientError> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let unable = |_| ClientError::Internal("signals cannot be received");
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(unable)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(unable)?;
+    let (canceller, cancel) = Cancel::pair();
+    tokio::spawn(async move {
+        for first in [true, false] {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            if first {
+                canceller.cancel();
+            } else {
+                std::process::exit(i32::from(EXIT_INTERRUPTED));
+            }
+        }
+    });
+    Ok(cancel)
+}

@@ -1,0 +1,138 @@
+//! Everything that is written to stdout and stderr.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::path::Path;
+
+use holdfast_proto::details;
+use serde_json::{Value, json};
+
+use crate::error::ClientError;
+
+/// How to talk.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Output {
+    pub(super) json: bool,
+    pub(super) quiet: bool,
+}
+
+impl Output {
+    /// Text for whoever reads stdout; ends with a line break.
+    ///
+    /// # Errors
+    /// [`ClientError::File`] when stdout cannot be written. A reader that went away is none: what it wanted
+    /// to see it has seen.
+    pub(super) fn text(self, text: &str) -> Result<(), ClientError> {
+        let mut stdout = io::stdout().lock();
+        let line_end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+        match write!(stdout, "{text}{line_end}").and_then(|()| stdout.flush()) {
+            Err(source) if source.kind() != io::ErrorKind::BrokenPipe => {
+                Err(ClientError::File { what: "writing", path: Path::new("stdout").to_owned(), source })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// One JSON line on stdout.
+    ///
+    /// # Errors
+    /// As [`Output::text`].
+    pub(super) fn json_line(self, value: &Value) -> Result<(), ClientError> {
+        self.text(&value.to_string())
+    }
+
+    /// The result: a JSON summary, or text.
+    ///
+    /// # Errors
+    /// As [`Output::text`].
+    pub(super) fn summary(
+        self,
+        value: impl FnOnce() -> Value,
+        text: impl FnOnce() -> String,
+    ) -> Result<(), ClientError> {
+        if !self.json {
+            return self.text(&text());
+        }
+        let mut summary = json!({ "type": "summary", "ok": true });
+        if let (Some(summary), Value::Object(more)) = (summary.as_object_mut(), value()) {
+            summary.extend(more);
+        }
+        self.json_line(&summary)
+    }
+
+    /// Something to know, on stderr; not in the way of results.
+    pub(super) fn note(self, text: &str) {
+        if !self.quiet {
+            // There is nobody left to tell when stderr is gone.
+            drop(writeln!(io::stderr().lock(), "{text}"));
+        }
+    }
+
+    /// How a command failed.
+    pub(super) fn failure(self, error: &ClientError) {
+        drop(writeln!(io::stderr().lock(), "holdfast: {error}"));
+        if self.json {
+            let summary = json!({
+                "type": "summary",
+                "ok": false,
+                "error": error.to_string(),
+                "exit_code": error.exit_code(),
+            });
+            drop(self.json_line(&summary));
+        }
+    }
+}
+
+/// Whether a person looks at stderr.
+pub(super) fn person_looks() -> bool {
+    io::stderr().is_terminal()
+}
+
+/// Draws a table: one line a row, numbers to the right.
+pub(super) fn draw(table: &details::Table) -> String {
+    let rows = table.rows.iter().map(|row| row.iter().map(String::as_str));
+    draw_cells(&table.header, rows)
+}
+
+/// Draws any table; cells that begin with a digit, `-`, `~` or `±` stand to the right.
+pub(super) fn draw_cells<'a, R>(header: &[&str], rows: impl IntoIterator<Item = R>) -> String
+where
+    R: IntoIterator<Item = &'a str>,
+{
+    use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+    let mut drawn = Table::new();
+    drawn.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    drawn.set_header(header.iter().copied());
+    for row in rows {
+        drawn.add_row(row.into_iter().map(|text| {
+            let number = text.starts_with(|c: char| c.is_ascii_digit() || "-~±".contains(c));
+            let numeric = number && text.chars().count() < 20;
+            Cell::new(text).set_alignment(if numeric { CellAlignment::Right } else { CellAlignment::Left })
+        }));
+    }
+    drawn.trim_fmt()
+}
+
+/// `12.3 s`, `4 min 5 s`.
+pub(super) fn seconds(seconds: f64) -> String {
+    if seconds < 120.0 {
+        return format!("{seconds:.1} s");
+    }
+    let whole = std::time::Duration::from_secs_f64(seconds.min(1e9)).as_secs();
+    format!("{} min {} s", whole / 60, whole % 60)
+}
+
+/// Bytes a second, in decimal megabytes.
+#[expect(clippy::cast_precision_loss, reason = "shown without decimals")]
+pub(super) fn rate(bytes: u64, seconds: f64) -> String {
+    if seconds <= 0.0 {
+        return "-".to_owned();
+    }
+    format!("{:.0} MB/s", bytes as f64 / 1e6 / seconds)
+}
+
+/// RFC 3339 to the second, in UTC, for people.
+pub(super) fn timestamp(unix_ms: i64) -> String {
+    jiff::Timestamp::from_millisecond(unix_ms)
+        .map(|time| time.strftime("%Y-%m-%d %H:%M:%S").to_string())
+        .unwrap_or_default()
+}

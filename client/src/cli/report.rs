@@ -1,0 +1,112 @@
+//! `holdfast report`.
+
+use std::process::ExitCode;
+
+use holdfast_proto::details::{self, GroupBy, Table, Totals, sort_worst_first, totals};
+use holdfast_proto::v1;
+use serde_json::{Value, json};
+
+use super::Context;
+use super::args::{Format, Group, Report};
+use super::output::draw;
+use crate::error::ClientError;
+
+pub(super) async fn run(context: &Context, report: Report) -> Result<ExitCode, ClientError> {
+    let (format, group) = (report.format, report.totals);
+    if group.is_some() && matches!(format, Format::Tsv | Format::Csv) && !context.output.json {
+        return Err(ClientError::Usage(
+            "totals have other columns than rows: use --format table or --format json with --totals"
+                .to_owned(),
+        ));
+    }
+    let layers = context.layers()?;
+    let connection = crate::connect::Connection::open(&layers.settings()?).await?;
+    let request = v1::ReportRequest {
+        namespace: layers.namespace(),
+        job: report.job,
+        vm: report.vm,
+        run_id: report.run,
+        since_ms: report.since.unwrap_or(0),
+        until_ms: report.until.unwrap_or(0),
+        ..v1::ReportRequest::default()
+    };
+    let mut rows = crate::repository::report(&connection, request).await?;
+    let by = group_by(group.unwrap_or(Group::Repository));
+    let groups = totals(&rows, by);
+    if let Some(count) = report.worst {
+        sort_worst_first(&mut rows);
+        rows.truncate(usize::try_from(count).unwrap_or(usize::MAX));
+    }
+    if context.output.json {
+        context.output.summary(
+            || json!({ "rows": details::json(&rows), "totals": totals_json(&groups) }),
+            String::new,
+        )?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let text = match format {
+        Format::Tsv => details::tsv(&rows),
+        Format::Csv => details::csv(&rows),
+        Format::Json if group.is_some() => pretty(&totals_json(&groups)),
+        Format::Json => pretty(&details::json(&rows)),
+        Format::Table if rows.is_empty() => "No runs match.".to_owned(),
+        Format::Table => {
+            let totals = draw(&Table::of_totals(&groups, group_name(by)));
+            format!("{}\n\nTotals\n{totals}", draw(&Table::of_rows(&rows)))
+        }
+    };
+    context.output.text(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+const fn group_by(group: Group) -> GroupBy {
+    match group {
+        Group::Run => GroupBy::Run,
+        Group::Vm => GroupBy::Vm,
+        Group::Job => GroupBy::Job,
+        Group::Repository => GroupBy::Repository,
+    }
+}
+
+const fn group_name(by: GroupBy) -> &'static str {
+    match by {
+        GroupBy::Run => "run",
+        GroupBy::Vm => "vm",
+        GroupBy::Job => "job",
+        GroupBy::Repository => "repository",
+    }
+}
+
+fn pretty(value: &Value) -> String {
+    format!("{value:#}")
+}
+
+fn totals_json(groups: &[Totals]) -> Value {
+    groups
+        .iter()
+        .map(|group| {
+            let factors = group.factors();
+            json!({
+                "name": group.name,
+                "disks": group.rows,
+                "failed": group.failed,
+                "seconds": group.seconds(),
+                "virtual_bytes": group.virtual_bytes,
+                "bytes": group.bytes,
+                "read_bytes": group.read_bytes,
+                "unchanged_bytes": group.unchanged_bytes,
+                "dup_bytes": group.dup_bytes,
+                "new_bytes": group.new_bytes,
+                "post_lc": group.post_lc,
+                "meta_bytes": group.meta_bytes,
+                "wire_bytes": group.wire_bytes,
+                "global_factor": factors.global,
+                "local_factor": factors.local,
+                "bytes/post_lc": factors.total,
+                "reduction_pct": factors.reduction_pct,
+                "chunks": group.chunks,
+                "new_chunks": group.new_chunks,
+            })
+        })
+        .collect()
+}

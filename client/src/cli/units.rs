@@ -1,0 +1,90 @@
+//! Quantities as people write them.
+
+use std::time::Duration;
+
+/// `50MB`, `10MiB`, `1.5G`, `4096`; also with `/s`.
+pub(super) fn bytes(text: &str) -> Result<u64, String> {
+    let wrong = || format!("{text:?} is no number of bytes; write 50MB, 10MiB or 4096");
+    let plain = text.trim().strip_suffix("/s").unwrap_or(text.trim());
+    let digits_end = plain.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(plain.len());
+    let (number, unit) = plain.split_at(digits_end);
+    let number: f64 = number.parse().map_err(|_| wrong())?;
+    let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kb" => 1_000,
+        "m" | "mb" => 1_000_000,
+        "g" | "gb" => 1_000_000_000,
+        "kib" => 1 << 10,
+        "mib" => 1 << 20,
+        "gib" => 1 << 30,
+        _ => return Err(wrong()),
+    };
+    #[expect(clippy::cast_precision_loss, reason = "factors are at most 2^30")]
+    let value = number * factor as f64;
+    if !(1.0..1e18).contains(&value) {
+        return Err(format!("{text:?} is too little or too much"));
+    }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 10^18")]
+    let value = value as u64;
+    Ok(value)
+}
+
+/// `5m`, `30s`, `1h`.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|error| format!("{error}; write 30s, 5m or 1h"))
+}
+
+/// 1 to 256 threads.
+pub(super) fn threads(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|count| (1..=256).contains(count)).ok_or_else(|| "write 1 to 256".to_owned())
+}
+
+/// A time ago (`7d`), a day (`2026-01-31`, in UTC) or an instant (RFC 3339), as Unix milliseconds.
+pub(super) fn point_in_time(text: &str) -> Result<i64, String> {
+    at(text, jiff::Timestamp::now())
+}
+
+fn at(text: &str, now: jiff::Timestamp) -> Result<i64, String> {
+    if let Ok(ago) = humantime::parse_duration(text) {
+        let ago = i64::try_from(ago.as_millis()).map_err(|_| format!("{text:?} is too long ago"))?;
+        return Ok(now.as_millisecond().saturating_sub(ago).max(1));
+    }
+    if let Ok(instant) = text.parse::<jiff::Timestamp>() {
+        return Ok(instant.as_millisecond());
+    }
+    text.parse::<jiff::civil::Date>()
+        .and_then(|date| date.to_zoned(jiff::tz::TimeZone::UTC))
+        .map(|zoned| zoned.timestamp().as_millisecond())
+        .map_err(|_| format!("{text:?} is no time; write 7d, 2026-01-31 or 2026-01-31T12:00:00Z"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantities_read_as_people_write_them() {
+        for (text, value) in [
+            ("50MB", 50_000_000),
+            ("10MiB", 10 << 20),
+            ("1.5k", 1500),
+            ("4096", 4096),
+            ("2 GB/s", 2_000_000_000),
+        ] {
+            assert_eq!(bytes(text), Ok(value), "{text}");
+        }
+        for bad in ["", "MB", "5 parsecs", "-1", "0", "1e99", "1.2.3M"] {
+            assert!(bytes(bad).is_err(), "{bad}");
+        }
+        assert!(threads("0").is_err() && threads("4") == Ok(4));
+    }
+
+    #[test]
+    fn times_are_ago_or_absolute() {
+        let now = jiff::Timestamp::from_second(1_700_000_000).unwrap();
+        assert_eq!(at("7d", now), Ok((1_700_000_000 - 7 * 86400) * 1000));
+        assert_eq!(at("2023-11-14T22:13:20Z", now), Ok(1_700_000_000_000));
+        assert_eq!(at("2023-11-15", now), Ok(1_700_006_400_000));
+        assert!(at("yesterday", now).is_err());
+    }
+}

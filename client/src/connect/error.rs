@@ -1,0 +1,69 @@
+//! Why a server could not be talked to.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use holdfast_proto::ErrorCode;
+
+use super::pin::CertFingerprint;
+
+/// Why a connection was not made. Clonable, so that it can be found again below what the transport wraps
+/// around it.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ConnectError {
+    /// Nobody answers.
+    #[error("cannot reach the server at {server}: {source}; is it running, and is the address right?")]
+    Unreachable { server: String, source: Arc<std::io::Error> },
+    /// Nobody answers in time.
+    #[error("the server at {server} did not answer within {seconds} s; is the address right?")]
+    Timeout { server: String, seconds: u64 },
+    /// Somebody answers, but not who was expected.
+    #[error(
+        "the server at {server} shows a different certificate than expected\n  expected {expected}\n  got      {got}\n\
+         If the server was set up anew, compare with the fingerprint it prints at its start and run \
+         'holdfast login'. If not, somebody may be posing as it."
+    )]
+    WrongCertificate { server: String, expected: CertFingerprint, got: CertFingerprint },
+    /// The certificate does not verify against the given CA.
+    #[error(
+        "the certificate of {server} (SHA-256 {got}) does not verify against {ca}: {reason}; use the CA that \
+         signed it, or pin the certificate with --fingerprint"
+    )]
+    Untrusted { server: String, ca: String, got: String, reason: String },
+    /// TLS failed in another way.
+    #[error("no TLS connection to {server}: {reason}; does a Holdfast server listen there?")]
+    Tls { server: String, reason: String },
+    /// The CA file is unusable.
+    #[error("CA file {path}: {reason}")]
+    CaFile { path: String, reason: String },
+}
+
+impl ConnectError {
+    /// The exit code of a command that ends with this error.
+    pub const fn exit_code(&self) -> u8 {
+        match self {
+            Self::Unreachable { .. } | Self::Timeout { .. } | Self::Tls { .. } => {
+                ErrorCode::Unavailable.exit_code()
+            }
+            Self::WrongCertificate { .. } | Self::Untrusted { .. } => ErrorCode::Forbidden.exit_code(),
+            Self::CaFile { .. } => ErrorCode::Internal.exit_code(),
+        }
+    }
+
+    /// Whether trying again later may help.
+    pub const fn is_unreachable(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::Timeout { .. } | Self::Tls { .. })
+    }
+
+    /// The connection error below `error`, if there is one.
+    pub(crate) fn in_chain(error: &(dyn Error + 'static)) -> Option<Self> {
+        let mut next = Some(error);
+        while let Some(error) = next {
+            if let Some(found) = error.downcast_ref::<Self>() {
+                return Some(found.clone());
+            }
+            next = error.source();
+        }
+        None
+    }
+}

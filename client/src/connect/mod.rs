@@ -1,0 +1,238 @@
+//! How the agent reaches a server: address, trust, token, and the negotiated protocol.
+//!
+//! [`Connection::open`] is the way in. Everything it hands out carries the token and the protocol version.
+
+mod address;
+mod error;
+mod pin;
+pub mod profile;
+mod tls;
+
+use std::time::Duration;
+
+use holdfast_proto::limits::MESSAGE_MAX_BYTES;
+use holdfast_proto::v1::backup_client::BackupClient;
+use holdfast_proto::v1::catalog_client::CatalogClient;
+use holdfast_proto::v1::restore_client::RestoreClient;
+use holdfast_proto::version::{PROTOCOL_MAX, PROTOCOL_METADATA, PROTOCOL_MIN};
+use holdfast_proto::{chunker, v1};
+use hyper_util::rt::TokioIo;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::service::Interceptor;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::{Channel, Endpoint};
+
+pub use address::{DEFAULT_PORT, NotAnAddress, ServerAddress};
+pub use error::ConnectError;
+pub use pin::{CertFingerprint, NotACertFingerprint};
+pub use tls::Trust;
+
+use crate::error::ClientError;
+
+/// Frames of 64 KiB: four TLS records each, a quarter of h2's bookkeeping of the default 16 KiB.
+const FRAME_BYTES: u32 = 64 << 10;
+/// What a peer may send on one stream before it is read: 8 MiB fills 1 Gbit/s at 64 ms.
+const STREAM_WINDOW_BYTES: u32 = 8 << 20;
+/// The same for a whole connection.
+const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+/// A connection that does not answer a ping for this long is lost.
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
+/// Silence after which a ping is sent.
+const PING_INTERVAL: Duration = Duration::from_secs(20);
+
+/// Everything needed to reach a server.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub server: ServerAddress,
+    pub trust: Trust,
+    pub token: Token,
+}
+
+/// A bearer token. Its `Debug` form shows nothing.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(String);
+
+impl Token {
+    /// From text, without the white space around it.
+    ///
+    /// # Errors
+    /// [`ClientError::Usage`] when it is empty or no visible ASCII.
+    pub fn new(text: &str) -> Result<Self, ClientError> {
+        let text = text.trim();
+        if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(ClientError::Usage("the token is empty or has characters no token has".to_owned()));
+        }
+        Ok(Self(text.to_owned()))
+    }
+
+    /// The token itself.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+/// Puts the token and the protocol version on every call.
+#[derive(Debug, Clone)]
+pub struct Credentials {
+    bearer: MetadataValue<Ascii>,
+    protocol: Option<MetadataValue<Ascii>>,
+}
+
+impl Credentials {
+    fn new(token: &Token, protocol: Option<u32>) -> Result<Self, ClientError> {
+        let mut bearer: MetadataValue<Ascii> = format!("Bearer {}", token.reveal())
+            .parse()
+            .map_err(|_| ClientError::Usage("the token has characters no token has".to_owned()))?;
+        bearer.set_sensitive(true);
+        Ok(Self { bearer, protocol: protocol.map(MetadataValue::from) })
+    }
+}
+
+impl Interceptor for Credentials {
+    fn call(&mut self, mut request: tonic::Request<()>) -> Result<tonic::Request<()>, tonic::Status> {
+        request.metadata_mut().insert("authorization", self.bearer.clone());
+        if let Some(protocol) = &self.protocol {
+            request.metadata_mut().insert(PROTOCOL_METADATA, protocol.clone());
+        }
+        Ok(request)
+    }
+}
+
+/// A channel whose calls carry credentials.
+pub type AuthedChannel = InterceptedService<Channel, Credentials>;
+
+/// A server that answered `Hello`. Two TCP connections: bulk data never delays a lease's renewal.
+#[derive(Debug, Clone)]
+pub struct Connection {
+    control: AuthedChannel,
+    bulk: AuthedChannel,
+    hello: v1::HelloResponse,
+}
+
+impl Connection {
+    /// Connects, checks the certificate, negotiates the protocol and compares chunker parameters.
+    ///
+    /// # Errors
+    /// [`ClientError::Connect`] when the server is not reached or not trusted, [`ClientError::Refused`] for
+    /// a bad token, [`ClientError::Chunker`] when data would be cut differently.
+    pub async fn open(settings: &Settings) -> Result<Self, ClientError> {
+        let dialer = tls::Dialer::new(settings.server.clone(), settings.trust.clone())?;
+        let control = channel(&settings.server, &dialer).await?;
+        let hello = Self::greet(&control, &settings.token).await?;
+        let credentials = Credentials::new(&settings.token, Some(hello.protocol))?;
+        let bulk = channel(&settings.server, &dialer).await?;
+        Ok(Self {
+            control: InterceptedService::new(control, credentials.clone()),
+            bulk: InterceptedService::new(bulk, credentials),
+            hello,
+        })
+    }
+
+    async fn greet(channel: &Channel, token: &Token) -> Result<v1::HelloResponse, ClientError> {
+        let credentials = Credentials::new(token, None)?;
+        let mut client = BackupClient::with_interceptor(channel.clone(), credentials);
+        let request = v1::HelloRequest {
+            min_protocol: PROTOCOL_MIN,
+            max_protocol: PROTOCOL_MAX,
+            client_version: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        let hello = client.hello(request).await?.into_inner();
+        if !(PROTOCOL_MIN..=PROTOCOL_MAX).contains(&hello.protocol) {
+            return Err(ClientError::Protocol(format!("it chose protocol version {}", hello.protocol)));
+        }
+        let (ours, theirs) = (chunker::params(), hello.chunker.clone().unwrap_or_default());
+        if ours != theirs {
+            return Err(ClientError::Chunker { ours: describe(&ours), theirs: describe(&theirs) });
+        }
+        Ok(hello)
+    }
+
+    /// What the server said of itself and of the token.
+    pub const fn hello(&self) -> &v1::HelloResponse {
+        &self.hello
+    }
+
+    /// For calls that carry little data.
+    pub fn backup(&self) -> BackupClient<AuthedChannel> {
+        limited_backup(self.control.clone())
+    }
+
+    /// For ingest streams.
+    pub fn ingest(&self) -> BackupClient<AuthedChannel> {
+        limited_backup(self.bulk.clone())
+    }
+
+    /// For reading disks back.
+    pub fn restore(&self) -> RestoreClient<AuthedChannel> {
+        RestoreClient::new(self.bulk.clone())
+            .max_decoding_message_size(MESSAGE_MAX_BYTES)
+            .max_encoding_message_size(MESSAGE_MAX_BYTES)
+    }
+
+    /// For questions about what is in the repository.
+    pub fn catalog(&self) -> CatalogClient<AuthedChannel> {
+        CatalogClient::new(self.control.clone())
+            .max_decoding_message_size(MESSAGE_MAX_BYTES)
+            .max_encoding_message_size(MESSAGE_MAX_BYTES)
+    }
+}
+
+fn limited_backup(channel: AuthedChannel) -> BackupClient<AuthedChannel> {
+    BackupClient::new(channel)
+        .max_decoding_message_size(MESSAGE_MAX_BYTES)
+        .max_encoding_message_size(MESSAGE_MAX_BYTES)
+}
+
+fn describe(params: &v1::ChunkerParams) -> String {
+    format!(
+        "{} {}/{}/{} in extents of {} and regions of {} bytes",
+        params.algorithm,
+        params.min_bytes,
+        params.avg_bytes,
+        params.max_bytes,
+        params.extent_bytes,
+        params.region_bytes
+    )
+}
+
+/// Looks at the certificate a server shows, trusting nothing and sending nothing.
+///
+/// # Errors
+/// [`ConnectError`] when no TLS connection can be made.
+pub async fn inspect_certificate(server: &ServerAddress) -> Result<CertFingerprint, ConnectError> {
+    let dialer = tls::Dialer::new(server.clone(), Trust::Inspect)?;
+    let (_, fingerprint) = dialer.dial().await?;
+    Ok(fingerprint)
+}
+
+/// One HTTP/2 connection. TLS is made here rather than by tonic, so that a wrong certificate is an error
+/// of its own.
+async fn channel(server: &ServerAddress, dialer: &tls::Dialer) -> Result<Channel, ClientError> {
+    let no_uri = |e: &dyn std::error::Error| ClientError::Usage(format!("server address {server}: {e}"));
+    let origin = format!("https://{server}").parse().map_err(|e| no_uri(&e))?;
+    let endpoint = Endpoint::from_shared(format!("http://{server}"))
+        .map_err(|e| no_uri(&e))?
+        .origin(origin)
+        .max_frame_size(FRAME_BYTES)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .http2_adaptive_window(false)
+        .http2_keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT)
+        .keep_alive_while_idle(true);
+    let dialer = dialer.clone();
+    let connector = tower::service_fn(move |_: tonic::transport::Uri| {
+        let dialer = dialer.clone();
+        async move { dialer.dial().await.map(|(stream, _)| TokioIo::new(stream)) }
+    });
+    endpoint.connect_with_connector(connector).await.map_err(|error| {
+        ConnectError::in_chain(&error)
+            .map_or_else(|| ClientError::Lost(error.to_string()), ClientError::Connect)
+    })
+}

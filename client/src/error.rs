@@ -1,0 +1,163 @@
+//! What can go wrong for an agent, in words that name the object and say what to do next.
+//!
+//! [`ClientError::exit_code`] is the one mapping to the exit codes the command line documents.
+
+use std::path::PathBuf;
+
+use holdfast_proto::ErrorCode;
+use holdfast_proto::region::RegionError;
+
+use crate::connect::ConnectError;
+use crate::restore::window::WindowError;
+use crate::source::SourceError;
+
+/// Exit code of a command that did some of what was asked.
+pub const EXIT_PARTLY: u8 = 3;
+/// Exit code of a command ended by Ctrl-C or SIGTERM.
+pub const EXIT_INTERRUPTED: u8 = 130;
+/// Exit code of a command that cannot be understood.
+pub const EXIT_USAGE: u8 = 2;
+
+/// Any failure of the agent library.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Settings are missing or contradict each other.
+    #[error("{0}")]
+    Usage(String),
+    /// The server could not be reached, or is not the one it should be.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The server refused a call.
+    #[error("{message}")]
+    Refused { code: ErrorCode, message: String },
+    /// The connection broke, and did not come back in time.
+    #[error("the connection to the server was lost: {0}")]
+    Lost(String),
+    /// The server broke the protocol.
+    #[error("the server's answer makes no sense: {0}; agent and server may be of different versions")]
+    Protocol(String),
+    /// The server cuts data in a way this agent cannot.
+    #[error("this repository cuts data with {theirs}, this agent with {ours}; update the older side")]
+    Chunker { ours: String, theirs: String },
+    /// A disk to back up is not readable, changed its size or vanished.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// Restored data is not what was backed up.
+    #[error("disk {disk:?} is damaged: {what}")]
+    Damaged { disk: String, what: String },
+    /// The restore stream does not describe a disk.
+    #[error("the server's restore stream makes no sense: {0}")]
+    Window(#[from] WindowError),
+    /// A region could not be compressed.
+    #[error("compressing a region failed: {0}")]
+    Region(#[from] RegionError),
+    /// The restore target exists.
+    #[error("{} exists; add --force to overwrite it", .0.display())]
+    Exists(PathBuf),
+    /// Reading or writing a file of ours failed.
+    #[error("{what} {}: {source}", .path.display())]
+    File { what: &'static str, path: PathBuf, source: std::io::Error },
+    /// The profile file does not parse.
+    #[error("{}: {message}; correct the file, or delete it and run 'holdfast login'", .path.display())]
+    Profile { path: PathBuf, message: String },
+    /// A thread of this process ended unexpectedly.
+    #[error("internal error: {0}")]
+    Internal(&'static str),
+    /// The user ended it.
+    #[error("interrupted; nothing of this run was kept")]
+    Interrupted,
+}
+
+impl ClientError {
+    /// The exit code of a command that ends with this error.
+    pub const fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage(_) => EXIT_USAGE,
+            Self::Connect(error) => error.exit_code(),
+            Self::Refused { code, .. } => code.exit_code(),
+            Self::Lost(_) => ErrorCode::Unavailable.exit_code(),
+            Self::Chunker { .. } => ErrorCode::Unsupported.exit_code(),
+            Self::Damaged { .. } => ErrorCode::Damaged.exit_code(),
+            Self::Interrupted => EXIT_INTERRUPTED,
+            Self::Protocol(_)
+            | Self::Source(_)
+            | Self::Window(_)
+            | Self::Region(_)
+            | Self::Exists(_)
+            | Self::File { .. }
+            | Self::Profile { .. }
+            | Self::Internal(_) => ErrorCode::Internal.exit_code(),
+        }
+    }
+
+    /// Whether a new connection may help.
+    pub const fn is_connection_loss(&self) -> bool {
+        match self {
+            Self::Lost(_) | Self::Refused { code: ErrorCode::Unavailable, .. } => true,
+            Self::Connect(error) => error.is_unreachable(),
+            _ => false,
+        }
+    }
+
+    /// Whether the server no longer knows the session.
+    pub const fn is_session_gone(&self) -> bool {
+        matches!(self, Self::Refused { code: ErrorCode::SessionGone, .. })
+    }
+}
+
+impl From<tonic::Status> for ClientError {
+    /// A status with a Holdfast code is the server's refusal. Without one it comes from the transport or
+    /// from something between: a lost connection unless the peer does not speak the protocol at all.
+    fn from(status: tonic::Status) -> Self {
+        if let Some(error) = ConnectError::in_chain(&status) {
+            return Self::Connect(error);
+        }
+        let message = status.message().to_owned();
+        if let Some(code) = ErrorCode::of_status(&status) {
+            return Self::Refused { code, message };
+        }
+        match status.code() {
+            tonic::Code::Unimplemented => {
+                Self::Protocol(format!("it does not know the call ({message}); is it a Holdfast server?"))
+            }
+            tonic::Code::Unauthenticated | tonic::Code::PermissionDenied => {
+                Self::Refused { code: ErrorCode::Forbidden, message }
+            }
+            tonic::Code::OutOfRange | tonic::Code::ResourceExhausted | tonic::Code::InvalidArgument => {
+                Self::Protocol(message)
+            }
+            _ => Self::Lost(describe(&status)),
+        }
+    }
+}
+
+/// A status and what caused it, innermost last, without repetitions.
+fn describe(status: &tonic::Status) -> String {
+    let mut text = status.message().to_owned();
+    let mut source = std::error::Error::source(status);
+    while let Some(error) = source {
+        let inner = error.to_string();
+        if !text.contains(&inner) {
+            text = format!("{text}: {inner}");
+        }
+        source = error.source();
+    }
+    if text.is_empty() { status.code().description().to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_keep_their_code_and_transport_errors_are_losses() {
+        let refused = ClientError::from(ErrorCode::Busy.status("another backup of web runs"));
+        assert_eq!((refused.exit_code(), refused.is_connection_loss()), (6, false));
+        assert!(ClientError::from(ErrorCode::Unavailable.status("stopping")).is_connection_loss());
+        assert!(ClientError::from(ErrorCode::SessionGone.status("expired")).is_session_gone());
+        let lost = ClientError::from(tonic::Status::unknown("h2 protocol error"));
+        assert_eq!((lost.exit_code(), lost.is_connection_loss()), (9, true));
+        assert!(!ClientError::from(tonic::Status::unimplemented("")).is_connection_loss());
+        assert_eq!(ClientError::from(tonic::Status::permission_denied("proxy")).exit_code(), 4);
+    }
+}

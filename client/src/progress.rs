@@ -1,0 +1,124 @@
+//! How the library tells what it is doing. It never prints: whoever calls it shows what it likes.
+
+use std::fmt;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+/// Receives what happens, from any thread. Calls must be cheap.
+pub trait Progress: Send + Sync {
+    /// Work on a disk begins, or begins again after a loss; `before_bytes` is the size of the disks before
+    /// it, all done.
+    fn disk(&self, name: &str, before_bytes: u64);
+    /// More was done on the current disk.
+    fn advance(&self, step: Step);
+    /// Something a person should know; work goes on.
+    fn notice(&self, notice: &Notice);
+}
+
+/// A delta of work.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Step {
+    /// Bytes of the disk dealt with, holes and zeros included.
+    pub done_bytes: u64,
+    /// Of these, bytes that are neither holes nor zeros.
+    pub data_bytes: u64,
+    /// Plain bytes of new chunks.
+    pub new_bytes: u64,
+    /// Region payload bytes sent or received.
+    pub wire_bytes: u64,
+}
+
+/// What a person should know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Notice {
+    /// The connection is gone; the agent tries again.
+    Reconnecting { reason: String, delay: Duration },
+    /// It is back.
+    Reconnected { disk: String, accepted_extents: u64 },
+    /// The server lost the session: data it has need not be sent again, but the backup begins anew.
+    SessionRestarted { reason: String },
+    /// A backup is the first of its VM.
+    FirstBackup { vm: String },
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Reconnecting { reason, delay } => {
+                write!(f, "{reason}; trying again in {:.1} s", delay.as_secs_f64())
+            }
+            Self::Reconnected { disk, accepted_extents } => {
+                write!(f, "connected again; the server already has {accepted_extents} extents of disk {disk}")
+            }
+            Self::SessionRestarted { reason } => write!(
+                f,
+                "the server ended the session ({reason}); starting again, without sending what it already has"
+            ),
+            Self::FirstBackup { vm } => write!(f, "first backup of {vm}: every byte is read and chunked"),
+        }
+    }
+}
+
+/// Shows nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Silent;
+
+impl Progress for Silent {
+    fn disk(&self, _: &str, _: u64) {}
+    fn advance(&self, _: Step) {}
+    fn notice(&self, _: &Notice) {}
+}
+
+/// Adds up what happened, to be looked at from time to time.
+#[derive(Debug, Default)]
+pub struct Tally {
+    state: Mutex<Snapshot>,
+    notices: Mutex<Vec<Notice>>,
+}
+
+/// Sums at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The disk at work; empty before the first.
+    pub disk: String,
+    /// Sums of all steps; `done_bytes` of a disk begun again counts from its start.
+    pub done: Step,
+}
+
+impl Tally {
+    /// Sums so far.
+    pub fn snapshot(&self) -> Snapshot {
+        self.state.lock().clone()
+    }
+
+    /// Notices since the last call.
+    pub fn take_notices(&self) -> Vec<Notice> {
+        std::mem::take(&mut self.notices.lock())
+    }
+}
+
+impl Progress for Tally {
+    fn disk(&self, name: &str, before_bytes: u64) {
+        let mut state = self.state.lock();
+        name.clone_into(&mut state.disk);
+        state.done.done_bytes = before_bytes;
+    }
+
+    fn advance(&self, step: Step) {
+        let mut state = self.state.lock();
+        state.done.done_bytes += step.done_bytes;
+        state.done.data_bytes += step.data_bytes;
+        state.done.new_bytes += step.new_bytes;
+        state.done.wire_bytes += step.wire_bytes;
+    }
+
+    fn notice(&self, notice: &Notice) {
+        // Bounded: a connection that comes and goes all day must not fill memory.
+        const NOTICES_MAX: usize = 1000;
+        let mut notices = self.notices.lock();
+        if notices.len() < NOTICES_MAX {
+            notices.push(notice.clone());
+        }
+    }
+}

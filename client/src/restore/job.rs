@@ -1,0 +1,121 @@
+//! Decoding one region, checking its chunks and writing them where they belong. Runs on the CPU pool.
+
+use holdfast_proto::Fingerprint;
+use holdfast_proto::limits::EXTENT_BYTES;
+use holdfast_proto::region::{Decoder, RegionError};
+
+use super::target::Target;
+use super::window::{CheckedRegion, Placed};
+use crate::error::ClientError;
+use crate::pool::Stock;
+use crate::stages::{Stage, Stages};
+
+/// A decoder and memory for one region's plain bytes.
+#[derive(Debug)]
+pub(crate) struct Tools {
+    decoder: Decoder,
+    plain: Vec<u8>,
+}
+
+/// Plain bytes of chunks whose fingerprints were checked; only these are written.
+struct Verified<'a> {
+    chunks: Vec<(Placed<'a>, &'a [u8], u32)>,
+}
+
+/// Does all of it; returns the bytes written.
+///
+/// # Errors
+/// [`ClientError::Damaged`] naming the extent and the chunk, or an error of the target.
+pub(crate) fn run(
+    region: &CheckedRegion,
+    disk: &str,
+    target: &dyn Target,
+    tools: &Stock<Tools>,
+    stages: &Stages,
+) -> Result<u64, ClientError> {
+    let make = || Ok::<_, RegionError>(Tools { decoder: Decoder::new()?, plain: Vec::new() });
+    let mut kit = tools.take_or(make)?;
+    let outcome = decode(region, disk, &mut kit, stages)
+        .and_then(|()| verify(region, disk, &kit.plain, stages))
+        .and_then(|verified| write(&verified, &kit.plain, target, stages));
+    tools.put(kit);
+    outcome
+}
+
+fn decode(region: &CheckedRegion, disk: &str, kit: &mut Tools, stages: &Stages) -> Result<(), ClientError> {
+    let bytes = u64::from(region.plain_bytes);
+    stages
+        .measure(Stage::Decompress, bytes, || {
+            kit.decoder.decode_into(region.codec, &region.payload, region.plain_bytes, &mut kit.plain)
+        })
+        .map_err(|error| {
+            let first = region.chunks.first().and_then(|(chunk, _)| region.window.chunk(*chunk));
+            damaged(disk, first, &error.to_string())
+        })
+}
+
+fn damaged(disk: &str, chunk: Option<Placed<'_>>, what: &str) -> ClientError {
+    let place = chunk.and_then(|chunk| chunk.places.first().map(|offset| (offset, chunk)));
+    let what = match place {
+        Some((offset, chunk)) => format!(
+            "extent {}, offset {offset}, chunk {}: {what}",
+            offset / u64::from(EXTENT_BYTES),
+            chunk.fingerprint
+        ),
+        None => what.to_owned(),
+    };
+    ClientError::Damaged { disk: disk.to_owned(), what }
+}
+
+fn verify<'a>(
+    region: &'a CheckedRegion,
+    disk: &str,
+    plain: &'a [u8],
+    stages: &Stages,
+) -> Result<Verified<'a>, ClientError> {
+    let bytes = plain.len() as u64;
+    stages.measure(Stage::Check, bytes, || {
+        let mut chunks = Vec::with_capacity(region.chunks.len());
+        for &(index, offset) in &region.chunks {
+            let chunk = region.window.chunk(index);
+            let placed = chunk.ok_or(ClientError::Internal("a chunk outside its window"))?;
+            let start = offset as usize;
+            let bytes = plain.get(start..start + placed.len as usize).unwrap_or_default();
+            let actual = Fingerprint::of(bytes);
+            if actual != placed.fingerprint {
+                return Err(damaged(disk, Some(placed), &format!("the data hashes to {actual}")));
+            }
+            chunks.push((placed, bytes, offset));
+        }
+        Ok(Verified { chunks })
+    })
+}
+
+/// Writes runs of chunks that lie next to each other both in the region and on the disk with one call each.
+fn write(
+    verified: &Verified<'_>,
+    plain: &[u8],
+    target: &dyn Target,
+    stages: &Stages,
+) -> Result<u64, ClientError> {
+    let mut runs: Vec<(u64, usize, usize)> = Vec::new();
+    for (placed, bytes, offset) in &verified.chunks {
+        let start = *offset as usize;
+        for (number, &place) in placed.places.iter().enumerate() {
+            let last = runs
+                .last_mut()
+                .filter(|(at, from, to)| number == 0 && *to == start && *at + (*to - *from) as u64 == place);
+            match last {
+                Some((_, _, to)) => *to += bytes.len(),
+                None => runs.push((place, start, start + bytes.len())),
+            }
+        }
+    }
+    let total = runs.iter().map(|(_, from, to)| (to - from) as u64).sum();
+    stages.measure(Stage::Write, total, || {
+        runs.iter().try_for_each(|&(place, from, to)| {
+            target.write_at(place, plain.get(from..to).unwrap_or_default())
+        })
+    })?;
+    Ok(total)
+}
