@@ -1,0 +1,192 @@
+//! Lays the four places over each other and remembers where each value came from.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use clap::FromArgMatches as _;
+use serde_json::{Map, Value};
+use tracing_subscriber::EnvFilter;
+
+use super::{ENV_PREFIX, Layer, Settings};
+
+/// A configuration file at most: a typo in a path must not read a disk image into memory.
+const FILE_MAX_BYTES: u64 = 1 << 20;
+
+/// Where a value came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    Flag,
+    /// The variable's name.
+    Env(String),
+    File(PathBuf),
+    Default,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag => f.write_str("command line"),
+            Self::Env(name) => write!(f, "environment {name}"),
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Default => f.write_str("default"),
+        }
+    }
+}
+
+/// Why there are no settings. All name the key and the place.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("cannot read the configuration file {}: {source}", path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("the configuration file {} is larger than {FILE_MAX_BYTES} bytes; is it the right file?", path.display())]
+    TooLarge { path: PathBuf },
+    #[error("configuration file {}: {message}", path.display())]
+    File { path: PathBuf, message: String },
+    #[error("environment variable {name}: {message}")]
+    Env { name: String, message: String },
+    #[error("{key} (from {origin}): {message}")]
+    Value { key: &'static str, origin: Origin, message: String },
+    #[error("the settings do not fit together: {0}")]
+    Shape(#[from] serde_json::Error),
+}
+
+/// The settings in force and where each came from.
+#[derive(Debug, Clone)]
+pub struct Resolved {
+    pub settings: Settings,
+    values: BTreeMap<String, (Value, Origin)>,
+}
+
+impl Resolved {
+    /// Key, value as the configuration file would say it, and origin, by key.
+    pub fn entries(&self) -> impl Iterator<Item = (&str, &Value, &Origin)> {
+        self.values.iter().map(|(key, (value, origin))| (key.as_str(), value, origin))
+    }
+
+    fn refuse(&self, key: &'static str, message: impl Into<String>) -> ConfigError {
+        let origin = self.values.get(key).map_or(Origin::Default, |(_, origin)| origin.clone());
+        ConfigError::Value { key, origin, message: message.into() }
+    }
+}
+
+/// Reads the environment through `env` and the file at `config` (or at `HOLDFAST_CONFIG`), and lays `flags`
+/// over them.
+///
+/// # Errors
+/// [`ConfigError`], naming key and place.
+pub fn resolve(
+    flags: &Layer,
+    config: Option<&Path>,
+    env: &dyn Fn(&str) -> Option<OsString>,
+) -> Result<Resolved, ConfigError> {
+    let mut values = BTreeMap::new();
+    lay(&mut values, &Layer::defaults(), |_| Origin::Default)?;
+    let config =
+        config.map(Path::to_path_buf).or_else(|| env(&format!("{ENV_PREFIX}CONFIG")).map(PathBuf::from));
+    if let Some(path) = config {
+        lay(&mut values, &read_file(&path)?, |_| Origin::File(path.clone()))?;
+    }
+    lay(&mut values, &read_env(env)?, |key| Origin::Env(env_name(key)))?;
+    lay(&mut values, flags, |_| Origin::Flag)?;
+
+    let merged: Map<String, Value> =
+        values.iter().map(|(key, (value, _))| (key.clone(), value.clone())).collect();
+    let settings = serde_json::from_value(Value::Object(merged))?;
+    let resolved = Resolved { settings, values };
+    check(&resolved)?;
+    Ok(resolved)
+}
+
+fn lay(
+    values: &mut BTreeMap<String, (Value, Origin)>,
+    layer: &Layer,
+    origin: impl Fn(&str) -> Origin,
+) -> Result<(), ConfigError> {
+    if let Value::Object(map) = serde_json::to_value(layer)? {
+        for (key, value) in map {
+            let from = origin(&key);
+            values.insert(key, (value, from));
+        }
+    }
+    Ok(())
+}
+
+fn read_file(path: &Path) -> Result<Layer, ConfigError> {
+    let read = |source| ConfigError::Read { path: path.to_path_buf(), source };
+    if std::fs::metadata(path).map_err(read)?.len() > FILE_MAX_BYTES {
+        return Err(ConfigError::TooLarge { path: path.to_path_buf() });
+    }
+    let text = std::fs::read_to_string(path).map_err(read)?;
+    toml::from_str(&text)
+        .map_err(|error| ConfigError::File { path: path.to_path_buf(), message: error.to_string() })
+}
+
+fn env_name(key: &str) -> String {
+    format!("{ENV_PREFIX}{}", key.to_uppercase())
+}
+
+/// Values from the environment go through the parsers of the flags, so that both accept the same.
+fn read_env(env: &dyn Fn(&str) -> Option<OsString>) -> Result<Layer, ConfigError> {
+    let parser = <Layer as clap::Args>::augment_args(
+        clap::Command::new("environment").no_binary_name(true).disable_help_flag(true),
+    );
+    let mut words = Vec::new();
+    for arg in parser.get_arguments() {
+        let (key, Some(long)) = (arg.get_id().as_str(), arg.get_long()) else { continue };
+        let Some(value) = env(&env_name(key)) else { continue };
+        let mut word = OsString::from(format!("--{long}="));
+        word.push(value);
+        if let Err(error) = parser.clone().try_get_matches_from([&word]) {
+            return Err(ConfigError::Env { name: env_name(key), message: first_line(&error) });
+        }
+        words.push(word);
+    }
+    parser
+        .try_get_matches_from(words)
+        .and_then(|matches| Layer::from_arg_matches(&matches))
+        .map_err(|error| ConfigError::Env { name: format!("{ENV_PREFIX}*"), message: first_line(&error) })
+}
+
+/// Without clap's usage text, which speaks of flags.
+fn first_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
+}
+
+/// What no type can say.
+fn check(resolved: &Resolved) -> Result<(), ConfigError> {
+    let settings = &resolved.settings;
+    match (&settings.tls_cert, &settings.tls_key) {
+        (Some(_), None) => return Err(resolved.refuse("tls_cert", "a certificate needs tls_key too")),
+        (None, Some(_)) => return Err(resolved.refuse("tls_key", "a key needs tls_cert too")),
+        _ => {}
+    }
+    // Below 10 s an agent on a busy line would lose its session; a day is beyond any pause worth waiting for.
+    if !(10..=86_400).contains(&settings.lease_secs) {
+        return Err(resolved.refuse("lease_secs", "must be between 10 and 86400 seconds"));
+    }
+    if settings.index_memory.0 < 1 << 20 || settings.index_memory.0 > 64 << 30 {
+        return Err(resolved.refuse("index_memory", "must be between 1MiB and 64GiB"));
+    }
+    for (key, count) in [
+        ("max_sessions", settings.max_sessions),
+        ("max_streams", settings.max_streams),
+        ("max_restores", settings.max_restores),
+        ("max_connections", settings.max_connections),
+    ] {
+        if !(1..=10_000).contains(&count) {
+            return Err(resolved.refuse(key, "must be between 1 and 10000"));
+        }
+    }
+    if let Some(name) = settings.tls_names.iter().find(|name| !crate::tls::is_certificate_name(name)) {
+        return Err(
+            resolved.refuse("tls_names", format!("{name:?} is neither a host name nor an IP address"))
+        );
+    }
+    if let Err(error) = EnvFilter::builder().parse(&settings.log_level) {
+        return Err(resolved.refuse("log_level", error.to_string()));
+    }
+    Ok(())
+}

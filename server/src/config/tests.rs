@@ -1,0 +1,141 @@
+use std::collections::HashMap;
+use std::io::Write as _;
+
+use clap::Parser;
+
+use super::*;
+
+#[derive(Debug, Parser)]
+struct Flags {
+    #[command(flatten)]
+    layer: Layer,
+}
+
+fn flags(words: &[&str]) -> Layer {
+    Flags::try_parse_from(std::iter::once(&"x").chain(words)).unwrap().layer
+}
+
+fn file(text: &str) -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    file
+}
+
+fn with(
+    words: &[&str],
+    env: &[(&str, &str)],
+    file: Option<&tempfile::NamedTempFile>,
+) -> Result<Resolved, ConfigError> {
+    let env: HashMap<String, String> =
+        env.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    resolve(&flags(words), file.map(tempfile::NamedTempFile::path), &|name| env.get(name).map(Into::into))
+}
+
+fn origin(resolved: &Resolved, wanted: &str) -> Origin {
+    resolved.entries().find(|(key, ..)| *key == wanted).unwrap().2.clone()
+}
+
+#[test]
+fn every_place_beats_the_ones_below_it() {
+    let config = file("lease_secs = 33\nreserve = \"1GiB\"\nmax_streams = 3\nlog_format = \"json\"\n");
+    let env = [("HOLDFAST_LEASE_SECS", "44"), ("HOLDFAST_RESERVE", "2GiB")];
+    let resolved = with(&["--lease-secs", "55"], &env, Some(&config)).unwrap();
+    let settings = &resolved.settings;
+    assert_eq!(settings.lease_secs, 55);
+    assert_eq!(settings.reserve, Reserve::Bytes(ByteSize(2 << 30)));
+    assert_eq!(settings.max_streams, 3);
+    assert_eq!(settings.log_format, LogFormat::Json);
+    assert_eq!(settings.max_sessions, 64);
+    assert_eq!(origin(&resolved, "lease_secs"), Origin::Flag);
+    assert_eq!(origin(&resolved, "reserve"), Origin::Env("HOLDFAST_RESERVE".into()));
+    assert_eq!(origin(&resolved, "max_streams"), Origin::File(config.path().into()));
+    assert_eq!(origin(&resolved, "max_sessions"), Origin::Default);
+}
+
+#[test]
+fn every_key_can_come_from_every_place() {
+    // One more key than a flag, a variable and a line of the file can carry would be a second precedence.
+    let keys: [(&str, &str, &str); 15] = [
+        ("data_dir", "/d", "\"/d\""),
+        ("grpc", "0.0.0.0:1", "\"0.0.0.0:1\""),
+        ("http", "[::]:2", "\"[::]:2\""),
+        ("tls_cert", "/c", "\"/c\""),
+        ("tls_key", "/k", "\"/k\""),
+        ("tls_names", "a,b", "[\"a\", \"b\"]"),
+        ("lease_secs", "77", "77"),
+        ("reserve", "3MiB", "\"3MiB\""),
+        ("index_memory", "8MiB", "8388608"),
+        ("max_sessions", "1", "1"),
+        ("max_streams", "2", "2"),
+        ("max_restores", "3", "3"),
+        ("max_connections", "4", "4"),
+        ("log_level", "debug", "\"debug\""),
+        ("log_format", "json", "\"json\""),
+    ];
+    let text: String = keys.iter().map(|(key, _, toml)| format!("{key} = {toml}\n")).collect();
+    let config = file(&text);
+    let from_file = with(&[], &[], Some(&config)).unwrap();
+
+    let env: Vec<(String, &str)> =
+        keys.iter().map(|(key, value, _)| (format!("HOLDFAST_{}", key.to_uppercase()), *value)).collect();
+    let env: Vec<(&str, &str)> = env.iter().map(|(key, value)| (key.as_str(), *value)).collect();
+    let from_env = with(&[], &env, None).unwrap();
+
+    let words: Vec<String> = keys
+        .iter()
+        .map(|(key, value, _)| {
+            let flag = if *key == "tls_names" { "tls-name".to_owned() } else { key.replace('_', "-") };
+            format!("--{flag}={value}")
+        })
+        .collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let from_flags = with(&words, &[], None).unwrap();
+
+    assert_eq!(from_file.settings, from_env.settings);
+    assert_eq!(from_file.settings, from_flags.settings);
+    assert_eq!(from_flags.entries().count(), keys.len(), "a key is missing in this test");
+    assert!(from_flags.entries().all(|(.., origin)| *origin == Origin::Flag));
+    assert!(from_env.entries().all(|(.., origin)| matches!(origin, Origin::Env(_))));
+}
+
+#[test]
+fn unknown_keys_are_refused_by_name_file_and_line() {
+    let config = file("lease_secs = 60\n\nleese_secs = 61\n");
+    let message = with(&[], &[], Some(&config)).unwrap_err().to_string();
+    for part in ["leese_secs", "line 3", config.path().to_str().unwrap()] {
+        assert!(message.contains(part), "{part} in {message}");
+    }
+}
+
+#[test]
+fn bad_values_name_their_place() {
+    let config = file("lease_secs = \"soon\"\n");
+    let message = with(&[], &[], Some(&config)).unwrap_err().to_string();
+    assert!(message.contains("line 1") && message.contains("lease_secs"), "{message}");
+
+    let message = with(&[], &[("HOLDFAST_GRPC", "nonsense")], None).unwrap_err().to_string();
+    assert!(message.contains("HOLDFAST_GRPC") && message.contains("nonsense"), "{message}");
+
+    let config = file("max_streams = 0\n");
+    let message = with(&[], &[], Some(&config)).unwrap_err().to_string();
+    assert!(
+        message.contains("max_streams") && message.contains(config.path().to_str().unwrap()),
+        "{message}"
+    );
+
+    for words in
+        [["--tls-cert", "/x"], ["--lease-secs", "1"], ["--log-level", "a=b=c"], ["--tls-name", "a b"]]
+    {
+        let error = with(&words, &[], None).unwrap_err();
+        assert!(matches!(error, ConfigError::Value { origin: Origin::Flag, .. }), "{error}");
+    }
+}
+
+#[test]
+fn the_config_file_may_be_named_by_the_environment() {
+    let config = file("lease_secs = 99\n");
+    let path = config.path().to_str().unwrap();
+    assert_eq!(with(&[], &[("HOLDFAST_CONFIG", path)], None).unwrap().settings.lease_secs, 99);
+    let message = with(&[], &[("HOLDFAST_CONFIG", "/no/such/file")], None).unwrap_err().to_string();
+    assert!(message.contains("/no/such/file"), "{message}");
+}

@@ -1,0 +1,211 @@
+//! The server's certificate: its own self-signed one, made at the first start, or one the administrator
+//! brings.
+//!
+//! `DIR/tls/key.pem` (mode 0600) is written before `cert.pem`, that before `fingerprint`. A crash between
+//! leaves a key without a certificate, and the next start makes both anew: nobody can have pinned a
+//! certificate that was never served. A certificate without its key is an error, because clients pin it.
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rcgen::{
+    CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose,
+};
+use rustls::ServerConfig;
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::config::Settings;
+use crate::files;
+
+/// Years a self-signed certificate is valid: clients pin it, so it should outlive the hardware.
+const VALID_YEARS: i32 = 10;
+
+/// A PEM file at most; a chain of ten certificates is under 32 KiB.
+const PEM_MAX_BYTES: u64 = 1 << 20;
+
+/// SHA-256 of a certificate; shown in lower-case hex, as agents pin it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CertificateFingerprint([u8; 32]);
+
+impl CertificateFingerprint {
+    /// Of a certificate in DER.
+    pub fn of(certificate: &CertificateDer<'_>) -> Self {
+        let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, certificate);
+        let mut bytes = [0; 32];
+        for (to, from) in bytes.iter_mut().zip(digest.as_ref()) {
+            *to = *from;
+        }
+        Self(bytes)
+    }
+}
+
+impl fmt::Display for CertificateFingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// Why there is no certificate to serve.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    #[error("cannot read {}: {source}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("cannot write {}: {source}", path.display())]
+    Write { path: PathBuf, source: io::Error },
+    #[error("{} is not usable PEM: {message}", path.display())]
+    Pem { path: PathBuf, message: String },
+    #[error(
+        "{} exists but its key {} does not; put the key back, or remove the certificate to get a new one (agents must then log in again)",
+        certificate.display(), key.display()
+    )]
+    KeyMissing { certificate: PathBuf, key: PathBuf },
+    #[error("certificate {} and key {} cannot be used together: {source}", certificate.display(), key.display())]
+    Mismatch { certificate: PathBuf, key: PathBuf, source: rustls::Error },
+    #[error("cannot make a certificate for {names:?}: {source}")]
+    Generate { names: Vec<String>, source: rcgen::Error },
+}
+
+/// A certificate chain with its key.
+#[derive(Debug)]
+pub struct Identity {
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    certificate_path: PathBuf,
+    key_path: PathBuf,
+    /// Of the first certificate.
+    pub fingerprint: CertificateFingerprint,
+    /// Made by this start.
+    pub created: bool,
+}
+
+impl Identity {
+    /// Loads the certificate the settings name, or that of the data folder, making it when there is none.
+    /// `year` is the current one. Keeps `DIR/tls/fingerprint` up to date.
+    ///
+    /// # Errors
+    /// [`TlsError`], naming the file.
+    pub fn load_or_create(settings: &Settings, year: i32) -> Result<Self, TlsError> {
+        let folder = settings.data_dir.join("tls");
+        files::create_private_folder(&folder)
+            .map_err(|source| TlsError::Write { path: folder.clone(), source })?;
+        let identity = match (&settings.tls_cert, &settings.tls_key) {
+            (Some(certificate), Some(key)) => Self::read(certificate, key)?,
+            _ => Self::own(&folder, &settings.tls_names, year)?,
+        };
+        let path = folder.join("fingerprint");
+        let line = format!("{}\n", identity.fingerprint);
+        if fs::read(&path).ok().as_deref() != Some(line.as_bytes()) {
+            write(&path, line.as_bytes(), files::MODE_PUBLIC)?;
+        }
+        Ok(identity)
+    }
+
+    fn own(folder: &Path, extra_names: &[String], year: i32) -> Result<Self, TlsError> {
+        let (certificate, key) = (folder.join("cert.pem"), folder.join("key.pem"));
+        if certificate.exists() {
+            if !key.exists() {
+                return Err(TlsError::KeyMissing { certificate, key });
+            }
+            return Self::read(&certificate, &key);
+        }
+        let (certificate_pem, key_pem) = self_signed(&names(extra_names), year)?;
+        write(&key, key_pem.as_bytes(), files::MODE_SECRET)?;
+        write(&certificate, certificate_pem.as_bytes(), files::MODE_PUBLIC)?;
+        Ok(Self { created: true, ..Self::read(&certificate, &key)? })
+    }
+
+    fn read(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
+        let bad = |path: &Path, message: String| TlsError::Pem { path: path.to_path_buf(), message };
+        let chain = CertificateDer::pem_slice_iter(&read_pem(certificate)?)
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| bad(certificate, error.to_string()))?;
+        let first = chain.first().ok_or_else(|| bad(certificate, "it holds no certificate".into()))?;
+        Ok(Self {
+            fingerprint: CertificateFingerprint::of(first),
+            key: PrivateKeyDer::from_pem_slice(&read_pem(key)?)
+                .map_err(|error| bad(key, error.to_string()))?,
+            chain,
+            certificate_path: certificate.to_path_buf(),
+            key_path: key.to_path_buf(),
+            created: false,
+        })
+    }
+
+    /// A TLS 1.2 and 1.3 server offering `alpn`.
+    ///
+    /// # Errors
+    /// [`TlsError::Mismatch`] when key and certificate do not belong together.
+    pub fn server_config(&self, alpn: &[&[u8]]) -> Result<Arc<ServerConfig>, TlsError> {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .and_then(|builder| {
+                builder.with_no_client_auth().with_single_cert(self.chain.clone(), self.key.clone_key())
+            })
+            .map_err(|source| TlsError::Mismatch {
+                certificate: self.certificate_path.clone(),
+                key: self.key_path.clone(),
+                source,
+            })?;
+        config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+        Ok(Arc::new(config))
+    }
+}
+
+/// What a self-signed certificate answers to: this machine by every usual name, and `extra`.
+fn names(extra: &[String]) -> Vec<String> {
+    let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    for name in std::iter::once(&host).chain(extra) {
+        if !name.is_empty() && !names.contains(name) {
+            names.push(name.clone());
+        }
+    }
+    names
+}
+
+fn self_signed(names: &[String], year: i32) -> Result<(String, String), TlsError> {
+    let make = || {
+        let mut params = CertificateParams::new(names)?;
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, "Holdfast backup server");
+        // From the start of this year, so that agents whose clock is behind accept it.
+        params.not_before = rcgen::date_time_ymd(year, 1, 1);
+        params.not_after = rcgen::date_time_ymd(year.saturating_add(VALID_YEARS), 12, 31);
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let key = KeyPair::generate()?;
+        let certificate = params.self_signed(&key)?;
+        Ok((certificate.pem(), key.serialize_pem()))
+    };
+    make().map_err(|source| TlsError::Generate { names: names.to_vec(), source })
+}
+
+/// Whether a self-signed certificate can answer to `name`.
+pub fn is_certificate_name(name: &str) -> bool {
+    name.parse::<IpAddr>().is_ok() || rustls_pki_types::DnsName::try_from(name).is_ok()
+}
+
+fn read_pem(path: &Path) -> Result<Vec<u8>, TlsError> {
+    let read = |source| TlsError::Read { path: path.to_path_buf(), source };
+    if fs::metadata(path).map_err(read)?.len() > PEM_MAX_BYTES {
+        return Err(TlsError::Pem {
+            path: path.to_path_buf(),
+            message: format!("it is larger than {PEM_MAX_BYTES} bytes"),
+        });
+    }
+    fs::read(path).map_err(read)
+}
+
+fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<(), TlsError> {
+    files::write_durably(path, bytes, mode)
+        .map_err(|source| TlsError::Write { path: path.to_path_buf(), source })
+}
