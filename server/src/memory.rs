@@ -1,0 +1,23 @@
+//! Keeps the C allocator from hoarding.
+//!
+//! glibc gives every few threads an arena of their own and returns little of it. A server whose blocking
+//! threads come and go and hand megabyte buffers to each other would peak at a multiple of what it uses.
+
+/// Arenas at most; two cores' worth of contention is far below the cost of hashing what is in the buffers.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const ARENAS: libc::c_int = 4;
+
+/// Allocations from this size on are mapped by themselves and go back at once when freed. Fixed, because
+/// glibc otherwise raises it up to 32 MiB when such a block is freed, and frees nothing from then on.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const MAP_THRESHOLD_BYTES: libc::c_int = 4 << 20;
+
+/// Sets the allocator up; to be called before the first thread starts.
+pub(crate) fn tame_allocator() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: mallopt takes two integers by value and may be called at any time.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, ARENAS);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, MAP_THRESHOLD_BYTES);
+    }
+}

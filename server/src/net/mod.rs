@@ -1,0 +1,111 @@
+//! Encrypted connections in, for gRPC and HTTPS alike.
+//!
+//! Every queue here is bounded: connections by a semaphore taken before `accept`, so that what is too much
+//! waits in the kernel's backlog; handshakes by a deadline, so that a silent peer cannot hold a place.
+
+mod connection;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::ServerConfig;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio_rustls::TlsAcceptor;
+use tokio_stream::wrappers::ReceiverStream;
+
+pub(crate) use connection::Connection;
+
+/// A handshake is two round trips; more than this is no agent.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Pause after `accept` failed: out of file descriptors, most likely.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+/// Listens on an address, encrypted.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    tcp: TcpListener,
+    tls: Arc<ServerConfig>,
+    connections: Arc<Semaphore>,
+}
+
+impl Listener {
+    /// Binds `address`.
+    ///
+    /// # Errors
+    /// When the address is taken or not this machine's.
+    pub(crate) async fn bind(
+        address: SocketAddr,
+        tls: Arc<ServerConfig>,
+        max_connections: u32,
+    ) -> io::Result<Self> {
+        let connections = usize::try_from(max_connections).unwrap_or(Semaphore::MAX_PERMITS);
+        Ok(Self {
+            tcp: TcpListener::bind(address).await?,
+            tls,
+            connections: Arc::new(Semaphore::new(connections)),
+        })
+    }
+
+    /// The address, with the port that was picked.
+    ///
+    /// # Errors
+    /// When the operating system cannot say.
+    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
+        self.tcp.local_addr()
+    }
+
+    /// Connections whose handshake is done, until `stop` says so.
+    pub(crate) fn incoming(self, stop: watch::Receiver<bool>) -> ReceiverStream<io::Result<Connection>> {
+        let (done, incoming) = mpsc::channel(1);
+        tokio::spawn(self.accept_all(stop, done));
+        ReceiverStream::new(incoming)
+    }
+
+    async fn accept_all(self, mut stop: watch::Receiver<bool>, done: mpsc::Sender<io::Result<Connection>>) {
+        let acceptor = TlsAcceptor::from(Arc::clone(&self.tls));
+        loop {
+            let accepted = tokio::select! {
+                // A sender that is gone means that the server is gone.
+                _ = stop.wait_for(|stop| *stop) => return,
+                accepted = self.accept() => accepted,
+            };
+            match accepted {
+                Ok((stream, peer, place)) => {
+                    tokio::spawn(shake_hands(acceptor.clone(), stream, peer, place, done.clone()));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_RETRY).await;
+                }
+            }
+        }
+    }
+
+    async fn accept(&self) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
+        let place = Arc::clone(&self.connections).acquire_owned().await.map_err(io::Error::other)?;
+        let (stream, peer) = self.tcp.accept().await?;
+        stream.set_nodelay(true)?;
+        Ok((stream, peer, place))
+    }
+}
+
+async fn shake_hands(
+    acceptor: TlsAcceptor,
+    stream: TcpStream,
+    peer: SocketAddr,
+    place: OwnedSemaphorePermit,
+    done: mpsc::Sender<io::Result<Connection>>,
+) {
+    match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => {
+            // The receiver is gone when the server is stopping.
+            let _ = done.send(Ok(Connection::new(stream, place))).await;
+        }
+        Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
+        Err(_) => tracing::debug!(%peer, "TLS handshake took too long"),
+    }
+}
