@@ -1,3 +1,7 @@
 //! The `holdfast-server` command.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    holdfast_server::cli::main()
+}

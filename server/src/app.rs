@@ -1,0 +1,82 @@
+//! What every protocol stands on: the engine, who may use it, and how much at once.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use holdfast_engine::Engine;
+use holdfast_engine::catalog::Catalog;
+use holdfast_engine::clock::{Clock, SystemClock};
+use tokio::sync::watch;
+use tracing::Span;
+
+use crate::auth::Authenticator;
+use crate::config::Settings;
+use crate::error::ServiceError;
+use crate::recent::Recent;
+use crate::sessions::SessionLimit;
+use crate::streams::{StreamLimits, Streams};
+
+/// The running server, shared by all calls.
+#[derive(Debug)]
+pub struct App {
+    pub engine: Arc<Engine>,
+    pub auth: Authenticator,
+    pub clock: Arc<dyn Clock>,
+    pub streams: Arc<Streams>,
+    pub sessions: Arc<SessionLimit>,
+    /// Restores the audit log has an entry of.
+    pub(crate) restores_noted: Recent,
+    /// Where agents connect.
+    pub grpc_address: SocketAddr,
+    stopping: watch::Sender<bool>,
+}
+
+impl App {
+    /// A server over `engine`, reached at `grpc_address`.
+    pub fn new(engine: Arc<Engine>, settings: &Settings, grpc_address: SocketAddr) -> Arc<Self> {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        Arc::new(Self {
+            auth: Authenticator::new(Arc::clone(engine.catalog()), Arc::clone(&clock)),
+            engine,
+            clock,
+            streams: Streams::new(stream_limits(settings)),
+            sessions: SessionLimit::new(settings.max_sessions),
+            restores_noted: Recent::default(),
+            grpc_address,
+            stopping: watch::Sender::new(false),
+        })
+    }
+
+    /// The catalog.
+    pub fn catalog(&self) -> &dyn Catalog {
+        self.engine.catalog().as_ref()
+    }
+
+    /// Tells everything that listens to [`App::stopping`] to come to an end, and ends all streams.
+    pub fn stop(&self) {
+        self.stopping.send_replace(true);
+        self.streams.close();
+    }
+
+    /// Becomes true when the server stops.
+    pub fn stopping(&self) -> watch::Receiver<bool> {
+        self.stopping.subscribe()
+    }
+
+    /// Runs `work` where it may block, within the caller's log span.
+    ///
+    /// # Errors
+    /// What `work` errs with; `Internal` when it panics.
+    pub async fn blocking<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Arc<Self>) -> Result<T, ServiceError> + Send + 'static,
+    ) -> Result<T, ServiceError> {
+        let (app, span) = (Arc::clone(self), Span::current());
+        tokio::task::spawn_blocking(move || span.in_scope(|| work(&app))).await?
+    }
+}
+
+/// The settings' bounds on streams.
+pub fn stream_limits(settings: &Settings) -> StreamLimits {
+    StreamLimits { ingest: settings.max_streams, restore: settings.max_restores }
+}

@@ -1,0 +1,22 @@
+//! `holdfast-server config`: prints the settings in force as a configuration file that says where each
+//! value came from.
+
+use std::process::ExitCode;
+
+use super::AllSettings;
+use super::fail::Failure;
+use super::out;
+
+pub(super) fn run(args: &AllSettings) -> Result<ExitCode, Failure> {
+    let resolved = args.resolve()?;
+    let lines: Vec<(String, String)> = resolved
+        .entries()
+        // Of JSON's texts, numbers and lists of texts, each is TOML, too.
+        .map(|(key, value, origin)| (format!("{key} = {value}"), origin.to_string()))
+        .collect();
+    let width = lines.iter().map(|(line, _)| line.chars().count()).max().unwrap_or(0);
+    for (line, origin) in lines {
+        out::say(format_args!("{line:width$}  # {origin}"));
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,137 @@
+//! The `holdfast-server` command line. The only place of the server that prints.
+//!
+//! Results go to standard output, everything else to standard error, so that output can be piped.
+
+mod check;
+mod completions;
+mod config;
+mod fail;
+mod out;
+mod serve;
+mod token;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::{Layer, Resolved, resolve};
+use crate::memory;
+use fail::Failure;
+
+const ABOUT_SETTINGS: &str = "\
+Settings come from the command line, else from the environment (HOLDFAST_ and the flag in capitals, such as \
+HOLDFAST_LEASE_SECS), else from the file named by --config or HOLDFAST_CONFIG (TOML: lease_secs = 120), else \
+from defaults. 'holdfast-server config' shows what holds and why.";
+
+const EXAMPLES: &str = "\
+Examples:
+  holdfast-server serve --data-dir /srv/holdfast --grpc 0.0.0.0:7440
+  holdfast-server token create --name hv1 --role backup --namespace berlin
+  holdfast-server config --config /etc/holdfast/server.toml
+  holdfast-server check --read-data
+
+Exit codes:
+  0 done                     5 stored data is damaged
+  1 failed                   6 in use by another process
+  2 wrong usage or settings  7 written by a newer version
+  4 not authorised           8 no room, or read-only
+                             9 unavailable; try again";
+
+/// Holdfast: a deduplicating backup repository for virtual machines
+#[derive(Debug, Parser)]
+#[command(name = "holdfast-server", version, after_help = EXAMPLES, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the server
+    ///
+    /// The first start creates the repository, a certificate and an admin token.
+    #[command(after_help = ABOUT_SETTINGS)]
+    Serve(AllSettings),
+    /// Show the settings in force and where each comes from
+    #[command(after_help = ABOUT_SETTINGS)]
+    Config(AllSettings),
+    /// Create, list and revoke access tokens; also while the server runs
+    #[command(subcommand)]
+    Token(token::TokenCommand),
+    /// Walk the whole repository and report damage; the server must not be running
+    Check(check::CheckArgs),
+    /// Throw the chunk index away and build it from the containers; the server must not be running
+    RebuildIndex(check::RebuildArgs),
+    /// Print a shell completion script
+    ///
+    /// For bash: holdfast-server completions bash > /etc/bash_completion.d/holdfast-server
+    Completions(completions::CompletionsArgs),
+}
+
+/// Every setting, for commands that use them all.
+#[derive(Debug, Args)]
+struct AllSettings {
+    /// Configuration file (TOML)
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    layer: Layer,
+}
+
+/// Where the repository is, for commands that need no more.
+#[derive(Debug, Args)]
+struct DataFolder {
+    /// Configuration file (TOML)
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Folder of the repository
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+}
+
+impl AllSettings {
+    fn resolve(&self) -> Result<Resolved, Failure> {
+        Ok(resolve(&self.layer, self.config.as_deref(), &|name| std::env::var_os(name))?)
+    }
+}
+
+impl DataFolder {
+    fn resolve(&self) -> Result<Resolved, Failure> {
+        let layer = Layer { data_dir: self.data_dir.clone(), ..Layer::default() };
+        Ok(resolve(&layer, self.config.as_deref(), &|name| std::env::var_os(name))?)
+    }
+}
+
+/// Runs the command line of this process.
+pub fn main() -> ExitCode {
+    memory::tame_allocator();
+    // Fails only when there is one already, which is then the same.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let cli = Cli::parse();
+    match run(&cli.command) {
+        Ok(code) => code,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn run(command: &Command) -> Result<ExitCode, Failure> {
+    match command {
+        Command::Serve(settings) => serve::run(settings),
+        Command::Config(settings) => config::run(settings),
+        Command::Token(command) => token::run(command),
+        Command::Check(args) => check::run(args),
+        Command::RebuildIndex(args) => check::rebuild(args),
+        Command::Completions(args) => completions::run(args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn command_line_is_sound() {
+        super::Cli::command().debug_assert();
+    }
+}

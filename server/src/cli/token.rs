@@ -1,0 +1,293 @@
+//! `holdfast-server token`: works on the catalog directly, whether the server runs or not. Who may open the
+//! catalog's file may do anything anyway.
+
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use comfy_table::{Table, presets};
+use holdfast_engine::EngineOptions;
+use holdfast_engine::catalog::token::{self, Role, TokenRecord, TokenText};
+use holdfast_engine::catalog::{AuditEntry, Catalog, SqliteCatalog, TokenSpec};
+use holdfast_engine::clock::{Clock, SystemClock};
+use holdfast_engine::ids::TokenId;
+use holdfast_proto::ErrorCode;
+use holdfast_proto::limits::check_name;
+use serde_json::{Value, json};
+
+use super::DataFolder;
+use super::fail::Failure;
+use super::out;
+use crate::error::ServiceError;
+use crate::server::is_repository;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum TokenCommand {
+    /// Create a token and print it; it cannot be shown again
+    Create(CreateArgs),
+    /// List tokens
+    List(ListArgs),
+    /// End a token for good; takes effect at once
+    Revoke(RevokeArgs),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct CreateArgs {
+    #[command(flatten)]
+    folder: DataFolder,
+    /// What to call it: whose token it is
+    #[arg(long)]
+    name: String,
+    /// What it may do: backup (write and read back, never delete), restore (read), operator (everything but
+    /// tokens), admin (everything)
+    #[arg(long)]
+    role: Role,
+    /// Namespace it is for, created when there is none (repeatable; without it the token is for all)
+    #[arg(long = "namespace", value_name = "NAMESPACE")]
+    namespaces: Vec<String>,
+    /// When it ends, from now, such as 90d or 12h [default: never]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    expires: Option<Duration>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ListArgs {
+    #[command(flatten)]
+    folder: DataFolder,
+    /// Print one JSON array
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct RevokeArgs {
+    #[command(flatten)]
+    folder: DataFolder,
+    /// Its id or its name
+    #[arg(value_name = "ID|NAME")]
+    token: String,
+}
+
+pub(super) fn run(command: &TokenCommand) -> Result<ExitCode, Failure> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    match command {
+        TokenCommand::Create(args) => {
+            let catalog = open(&args.folder, &clock)?;
+            let (text, record) = create(&catalog, &*clock, args)?;
+            show_new(&catalog, &text, &record, args.json)?;
+        }
+        TokenCommand::List(args) => {
+            let catalog = open(&args.folder, &clock)?;
+            out::say(list(&catalog, clock.now_ms(), args.json)?);
+        }
+        TokenCommand::Revoke(args) => {
+            let catalog = open(&args.folder, &clock)?;
+            let record = revoke(&catalog, clock.now_ms(), &args.token)?;
+            out::note(format_args!("revoked token {:?} ({})", record.name, record.id));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn open(folder: &DataFolder, clock: &Arc<dyn Clock>) -> Result<SqliteCatalog, Failure> {
+    let folder = folder.resolve()?.settings.data_dir;
+    if !is_repository(&folder) {
+        return Err(no_repository(&folder));
+    }
+    Ok(SqliteCatalog::open(&EngineOptions::catalog_path(&folder), Arc::clone(clock))?)
+}
+
+/// What to say when a command needs a repository and there is none.
+pub(super) fn no_repository(folder: &Path) -> Failure {
+    Failure::new(
+        ErrorCode::NotFound,
+        format!(
+            "there is no repository in {}; name its folder with --data-dir, or make one by starting \
+             'holdfast-server serve'",
+            folder.display()
+        ),
+    )
+}
+
+fn create(
+    catalog: &dyn Catalog,
+    clock: &dyn Clock,
+    args: &CreateArgs,
+) -> Result<(TokenText, TokenRecord), Failure> {
+    check_name("token", &args.name).map_err(Failure::usage)?;
+    if args.role == Role::Admin && !args.namespaces.is_empty() {
+        return Err(Failure::usage("an admin token is for every namespace; leave --namespace out"));
+    }
+    for name in &args.namespaces {
+        check_name("namespace", name).map_err(Failure::usage)?;
+    }
+    let expires_ms = match args.expires {
+        None => None,
+        Some(after) => {
+            let after_ms = i64::try_from(after.as_millis()).ok();
+            let end_ms = after_ms.and_then(|after_ms| clock.now_ms().checked_add(after_ms));
+            let fits = |end_ms: &i64| jiff::Timestamp::from_millisecond(*end_ms).is_ok();
+            Some(end_ms.filter(fits).ok_or_else(|| Failure::usage("--expires lies too far in the future"))?)
+        }
+    };
+    let mut namespaces = Vec::with_capacity(args.namespaces.len());
+    for name in &args.namespaces {
+        namespaces.push(catalog.ensure_namespace(name)?.id);
+    }
+    let (text, id, hash) = token::mint(clock)?;
+    let spec = TokenSpec { id, name: args.name.clone(), role: args.role, namespaces, expires_ms };
+    let record = catalog.create_token(&spec, &hash)?;
+    audit(
+        catalog,
+        "token.create",
+        id,
+        format!("{:?}, role {}, {}", args.name, args.role, scope(&args.namespaces)),
+    )?;
+    Ok((text, record))
+}
+
+fn scope(namespaces: &[String]) -> String {
+    if namespaces.is_empty() { "every namespace".to_owned() } else { format!("namespaces {namespaces:?}") }
+}
+
+fn show_new(
+    catalog: &dyn Catalog,
+    text: &TokenText,
+    record: &TokenRecord,
+    as_json: bool,
+) -> Result<(), Failure> {
+    let names = namespace_names(catalog, record)?;
+    if as_json {
+        let mut object = describe(record, &names, record.created_ms);
+        if let Value::Object(fields) = &mut object {
+            fields.insert("token".to_owned(), text.as_str().into());
+        }
+        out::say(object);
+        return Ok(());
+    }
+    out::say(text.as_str());
+    out::note(format_args!(
+        "created token {:?}: role {}, {}, {}. It is not shown again.",
+        record.name,
+        record.role,
+        scope(&names),
+        record
+            .expires_ms
+            .map_or_else(|| "never expires".to_owned(), |end_ms| format!("expires {}", time(end_ms))),
+    ));
+    Ok(())
+}
+
+fn revoke(catalog: &dyn Catalog, now_ms: i64, wanted: &str) -> Result<TokenRecord, Failure> {
+    let tokens = catalog.list_tokens()?;
+    let id: Option<TokenId> = wanted.parse().ok();
+    let found = tokens
+        .iter()
+        .find(|token| Some(token.id) == id)
+        // Names are unique among tokens that are not revoked, so an expired one is found by it, too.
+        .or_else(|| tokens.iter().find(|token| token.name == wanted && token.revoked_ms.is_none()));
+    let Some(found) = found else {
+        let ended = tokens.iter().any(|token| token.name == wanted);
+        let message = if ended {
+            format!("token {wanted:?} is revoked already")
+        } else {
+            format!("there is no token {wanted:?}; 'holdfast-server token list' shows them")
+        };
+        return Err(Failure::new(ErrorCode::NotFound, message));
+    };
+    let usable_admins =
+        tokens.iter().filter(|token| token.role == Role::Admin && token.is_usable(now_ms)).count();
+    catalog.revoke_token(found.id)?;
+    audit(catalog, "token.revoke", found.id, format!("{:?}", found.name))?;
+    if found.role == Role::Admin && found.is_usable(now_ms) && usable_admins == 1 {
+        out::note("this was the last admin token; 'holdfast-server token create --role admin' makes another");
+    }
+    Ok(found.clone())
+}
+
+fn audit(catalog: &dyn Catalog, action: &str, token: TokenId, detail: String) -> Result<(), Failure> {
+    let user = rustix::process::getuid().as_raw();
+    catalog.audit(&AuditEntry {
+        who: format!("local user {user}"),
+        action: action.to_owned(),
+        object: token.to_string(),
+        detail,
+    })?;
+    Ok(())
+}
+
+fn list(catalog: &dyn Catalog, now_ms: i64, as_json: bool) -> Result<String, Failure> {
+    let mut rows = Vec::new();
+    for token in catalog.list_tokens()? {
+        let names = namespace_names(catalog, &token)?;
+        rows.push((token, names));
+    }
+    if as_json {
+        let objects: Vec<Value> = rows.iter().map(|(token, names)| describe(token, names, now_ms)).collect();
+        return Ok(Value::Array(objects).to_string());
+    }
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["ID", "NAME", "ROLE", "NAMESPACES", "STATE", "EXPIRES", "LAST USED"]);
+    for (token, names) in &rows {
+        let when = |at_ms: Option<i64>| at_ms.map_or_else(|| "never".to_owned(), time);
+        table.add_row([
+            token.id.to_string(),
+            token.name.clone(),
+            token.role.to_string(),
+            if names.is_empty() { "all".to_owned() } else { names.join(", ") },
+            state(token, now_ms).to_owned(),
+            when(token.expires_ms),
+            when(token.last_used_ms),
+        ]);
+    }
+    Ok(table.trim_fmt())
+}
+
+fn describe(token: &TokenRecord, namespaces: &[String], now_ms: i64) -> Value {
+    let when = |at_ms: Option<i64>| at_ms.map(time);
+    json!({
+        "id": token.id.to_string(),
+        "name": token.name,
+        "role": token.role.as_str(),
+        "namespaces": namespaces,
+        "state": state(token, now_ms),
+        "created": time(token.created_ms),
+        "expires": when(token.expires_ms),
+        "revoked": when(token.revoked_ms),
+        "last_used": when(token.last_used_ms),
+    })
+}
+
+fn state(token: &TokenRecord, now_ms: i64) -> &'static str {
+    if token.revoked_ms.is_some() {
+        "revoked"
+    } else if token.is_usable(now_ms) {
+        "valid"
+    } else {
+        "expired"
+    }
+}
+
+fn namespace_names(catalog: &dyn Catalog, token: &TokenRecord) -> Result<Vec<String>, ServiceError> {
+    let mut names = Vec::with_capacity(token.namespaces.len());
+    for id in &token.namespaces {
+        names.extend(catalog.namespace(*id)?.map(|namespace| namespace.name));
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// UTC, to the second.
+fn time(at_ms: i64) -> String {
+    let seconds = at_ms.div_euclid(1000);
+    jiff::Timestamp::from_second(seconds).map_or_else(|_| seconds.to_string(), |at| at.to_string())
+}

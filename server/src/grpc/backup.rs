@@ -1,0 +1,228 @@
+//! The Backup service.
+
+use std::sync::Arc;
+
+use holdfast_engine::StartBackup;
+use holdfast_engine::catalog::AuditEntry;
+use holdfast_engine::catalog::token::Action;
+use holdfast_engine::ids::SessionId;
+use holdfast_proto::ErrorCode;
+use holdfast_proto::limits::REASON_MAX_BYTES;
+use holdfast_proto::v1::{self, backup_server::Backup};
+use holdfast_proto::version::negotiate;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::call::{Stage, caller, own_session, parse_id};
+use super::{ingest, outgoing};
+use crate::app::App;
+use crate::auth::Caller;
+use crate::error::ServiceError;
+use crate::streams::StreamKind;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct BackupService {
+    app: Arc<App>,
+}
+
+impl BackupService {
+    pub(super) fn new(app: Arc<App>) -> Self {
+        Self { app }
+    }
+
+    /// Authenticates, then runs `work` where it may block.
+    async fn unary<T, R>(
+        &self,
+        request: Request<T>,
+        stage: Stage,
+        work: impl FnOnce(&Arc<App>, &Caller, T) -> Result<R, ServiceError> + Send + 'static,
+    ) -> Result<Response<R>, Status>
+    where
+        T: Send + 'static,
+        R: Send + 'static,
+    {
+        let caller = caller(&self.app, &request, stage).await?;
+        let message = request.into_inner();
+        let answer = self.app.blocking(move |app| work(app, &caller, message)).await;
+        answer.map(Response::new).map_err(ServiceError::into_status)
+    }
+}
+
+#[tonic::async_trait]
+impl Backup for BackupService {
+    type ParentDigestsStream = ReceiverStream<Result<v1::DigestBlock, Status>>;
+    type IngestStream = ReceiverStream<Result<v1::IngestResponse, Status>>;
+
+    #[tracing::instrument(level = "info", skip_all)]
+    async fn hello(&self, request: Request<v1::HelloRequest>) -> Result<Response<v1::HelloResponse>, Status> {
+        self.unary(request, Stage::Hello, |app, caller, message| hello(app, caller, &message)).await
+    }
+
+    #[tracing::instrument(level = "info", skip_all, fields(vm = request.get_ref().vm))]
+    async fn start(&self, request: Request<v1::StartRequest>) -> Result<Response<v1::StartResponse>, Status> {
+        self.unary(request, Stage::Negotiated, start).await
+    }
+
+    #[tracing::instrument(level = "info", skip_all, fields(session = request.get_ref().session_id))]
+    async fn parent_digests(
+        &self,
+        request: Request<v1::ParentDigestsRequest>,
+    ) -> Result<Response<Self::ParentDigestsStream>, Status> {
+        let caller = caller(&self.app, &request, Stage::Negotiated).await?;
+        let guard =
+            self.app.streams.open(StreamKind::Digests, caller.token.id).map_err(ServiceError::into_status)?;
+        let message = request.into_inner();
+        let blocks = self
+            .app
+            .blocking(move |app| {
+                let session = own_session(app, &caller, &message.session_id)?;
+                Ok(ParentDigests { app: Arc::clone(app), session, disk: message.disk, next: Some(0) })
+            })
+            .await
+            .map_err(ServiceError::into_status)?;
+        Ok(Response::new(outgoing::stream(guard, blocks)))
+    }
+
+    #[tracing::instrument(level = "info", name = "ingest", skip_all)]
+    async fn ingest(
+        &self,
+        request: Request<Streaming<v1::IngestRequest>>,
+    ) -> Result<Response<Self::IngestStream>, Status> {
+        let caller = caller(&self.app, &request, Stage::Negotiated).await?;
+        caller.check_role(Action::Backup).map_err(ServiceError::into_status)?;
+        let guard =
+            self.app.streams.open(StreamKind::Ingest, caller.token.id).map_err(ServiceError::into_status)?;
+        Ok(Response::new(ingest::stream(Arc::clone(&self.app), caller, guard, request.into_inner())))
+    }
+
+    #[tracing::instrument(level = "info", skip_all, fields(session = request.get_ref().session_id))]
+    async fn keep_alive(
+        &self,
+        request: Request<v1::KeepAliveRequest>,
+    ) -> Result<Response<v1::KeepAliveResponse>, Status> {
+        self.unary(request, Stage::Negotiated, |app, caller, message| {
+            let session = own_session(app, caller, &message.session_id)?;
+            Ok(v1::KeepAliveResponse { lease_secs: app.engine.keep_alive(session)? })
+        })
+        .await
+    }
+
+    #[tracing::instrument(level = "info", skip_all, fields(session = request.get_ref().session_id))]
+    async fn commit(
+        &self,
+        request: Request<v1::CommitRequest>,
+    ) -> Result<Response<v1::CommitResponse>, Status> {
+        self.unary(request, Stage::Negotiated, |app, caller, message| {
+            let session = own_session(app, caller, &message.session_id)?;
+            let response = app.engine.commit(session)?;
+            app.sessions.ended(session);
+            Ok(response)
+        })
+        .await
+    }
+
+    #[tracing::instrument(level = "info", skip_all, fields(session = request.get_ref().session_id))]
+    async fn abort(&self, request: Request<v1::AbortRequest>) -> Result<Response<v1::AbortResponse>, Status> {
+        self.unary(request, Stage::Negotiated, |app, caller, message| abort(app, caller, &message)).await
+    }
+}
+
+fn hello(
+    app: &Arc<App>,
+    caller: &Caller,
+    message: &v1::HelloRequest,
+) -> Result<v1::HelloResponse, ServiceError> {
+    let protocol = negotiate(message.min_protocol, message.max_protocol)
+        .map_err(|error| ServiceError::new(ErrorCode::Unsupported, error.to_string()))?;
+    let repository = app.catalog().repository()?;
+    let mut namespaces = Vec::with_capacity(caller.token.namespaces.len());
+    for id in &caller.token.namespaces {
+        // A namespace in a scope cannot vanish; one that did would only be missing here.
+        namespaces.extend(app.catalog().namespace(*id)?.map(|namespace| namespace.name));
+    }
+    namespaces.sort_unstable();
+    Ok(v1::HelloResponse {
+        protocol,
+        server_version: env!("CARGO_PKG_VERSION").to_owned(),
+        repository_id: repository.id.to_string(),
+        chunker: Some(repository.chunker),
+        token_name: caller.token.name.clone(),
+        role: caller.token.role.as_str().to_owned(),
+        namespaces,
+    })
+}
+
+fn start(
+    app: &Arc<App>,
+    caller: &Caller,
+    mut message: v1::StartRequest,
+) -> Result<v1::StartResponse, ServiceError> {
+    let namespace = caller.namespace(app.catalog(), &message.namespace, Action::Backup)?;
+    message.namespace.clone_from(&namespace.name);
+    let place = app.sessions.reserve(|session| app.engine.session_namespace(session).is_ok())?;
+    let detail = format!(
+        "VM {:?} in namespace {:?}, job {:?}, from {:?}",
+        message.vm, namespace.name, message.job, message.client_host
+    );
+    let response = app.engine.start_backup(&StartBackup { namespace: namespace.id, request: message })?;
+    let session: SessionId = parse_id("session", &response.session_id)?;
+    place.taken_by(session);
+    // The commit has an entry of its own; this one says who began.
+    app.catalog().audit(&AuditEntry {
+        who: caller.token.name.clone(),
+        action: "backup.start".to_owned(),
+        object: response.backup_id.clone(),
+        detail,
+    })?;
+    Ok(response)
+}
+
+/// A session that is not there needs no giving up.
+fn abort(
+    app: &Arc<App>,
+    caller: &Caller,
+    message: &v1::AbortRequest,
+) -> Result<v1::AbortResponse, ServiceError> {
+    if message.reason.len() > REASON_MAX_BYTES {
+        return Err(ServiceError::invalid(format!("the reason is longer than {REASON_MAX_BYTES} bytes")));
+    }
+    match own_session(app, caller, &message.session_id) {
+        Ok(session) => {
+            app.engine.abort(session, &message.reason)?;
+            app.sessions.ended(session);
+        }
+        Err(error) if error.code == ErrorCode::SessionGone => {}
+        Err(error) => return Err(error),
+    }
+    Ok(v1::AbortResponse {})
+}
+
+/// Pulls the digests of a disk's parent block by block.
+struct ParentDigests {
+    app: Arc<App>,
+    session: SessionId,
+    disk: u32,
+    /// First extent of the next block; `None` after the last or an error.
+    next: Option<u64>,
+}
+
+impl Iterator for ParentDigests {
+    type Item = Result<v1::DigestBlock, ServiceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let first = self.next.take()?;
+        match self.app.engine.parent_digests(self.session, self.disk, first) {
+            Ok(Some(block)) => {
+                let count = block.digests.len() / holdfast_proto::fingerprint::FINGERPRINT_BYTES;
+                self.next = u64::try_from(count)
+                    .ok()
+                    .filter(|count| *count > 0)
+                    .and_then(|count| block.first_extent.checked_add(count));
+                Some(Ok(block))
+            }
+            Ok(None) => None,
+            Err(error) => Some(Err(error.into())),
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What every call has in common: who makes it, which protocol it speaks, and how identifiers read.
+
+use std::str::FromStr;
+use std::sync::Arc;
+
+use holdfast_engine::catalog::token::Action;
+use holdfast_engine::ids::SessionId;
+use holdfast_proto::ErrorCode;
+use holdfast_proto::version::{PROTOCOL_MAX, PROTOCOL_METADATA, PROTOCOL_MIN};
+use tonic::metadata::MetadataMap;
+use tonic::{Request, Status};
+
+use crate::app::App;
+use crate::auth::Caller;
+use crate::error::ServiceError;
+
+/// Whether a call comes before or after version negotiation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    Hello,
+    Negotiated,
+}
+
+/// Who makes this call. The token comes first: a stranger learns nothing, not even our versions.
+pub(super) async fn caller<T>(app: &Arc<App>, request: &Request<T>, stage: Stage) -> Result<Caller, Status> {
+    let header = |name: &str| request.metadata().get(name).and_then(|value| value.to_str().ok());
+    let authorization = header("authorization").map(str::to_owned);
+    let peer = request.remote_addr();
+    let caller = app
+        .blocking(move |app| app.auth.authenticate(authorization.as_deref(), peer))
+        .await
+        .map_err(ServiceError::into_status)?;
+    if stage == Stage::Negotiated {
+        check_protocol(request.metadata()).map_err(ServiceError::into_status)?;
+    }
+    Ok(caller)
+}
+
+fn check_protocol(metadata: &MetadataMap) -> Result<(), ServiceError> {
+    let text = metadata.get(PROTOCOL_METADATA).and_then(|value| value.to_str().ok());
+    let version: u32 = text.and_then(|text| text.parse().ok()).ok_or_else(|| {
+        ServiceError::invalid(format!(
+            "the call says in no readable way which protocol version it speaks; call Hello first and send \
+             {PROTOCOL_METADATA}"
+        ))
+    })?;
+    if (PROTOCOL_MIN..=PROTOCOL_MAX).contains(&version) {
+        return Ok(());
+    }
+    Err(ServiceError::new(
+        ErrorCode::Unsupported,
+        format!(
+            "the call speaks protocol version {version}, this server {PROTOCOL_MIN} to {PROTOCOL_MAX}; \
+             update the older side"
+        ),
+    ))
+}
+
+/// Reads an identifier from the wire.
+pub(super) fn parse_id<T: FromStr>(what: &str, text: &str) -> Result<T, ServiceError> {
+    // Not quoted at length: it may be megabytes.
+    text.parse().map_err(|_| {
+        let shown: String = text.chars().take(40).collect();
+        ServiceError::invalid(format!("{shown:?} is no {what} id"))
+    })
+}
+
+/// The session of that name, when the caller may write to it. Blocks.
+pub(super) fn own_session(app: &App, caller: &Caller, text: &str) -> Result<SessionId, ServiceError> {
+    caller.check_role(Action::Backup)?;
+    let session: SessionId = parse_id("session", text)?;
+    match app.engine.session_namespace(session) {
+        Ok(namespace) if caller.may(Action::Backup, namespace) => Ok(session),
+        Err(error) if error.code() != ErrorCode::SessionGone => Err(error.into()),
+        _ => Err(session_gone(session)),
+    }
+}
+
+/// In one place, so that a foreign session and an unknown one cannot be told apart.
+fn session_gone(session: SessionId) -> ServiceError {
+    ServiceError::new(
+        ErrorCode::SessionGone,
+        format!("session {session} is unknown or has ended; start the backup again"),
+    )
+}

@@ -1,0 +1,192 @@
+//! The Catalog service.
+
+use std::sync::Arc;
+
+use holdfast_engine::catalog::token::Action;
+use holdfast_engine::catalog::{BackupFilter, BackupRecord, DetailFilter, PageRequest};
+use holdfast_engine::ids::NamespaceId;
+use holdfast_proto::ErrorCode;
+use holdfast_proto::limits::check_name;
+use holdfast_proto::v1::{self, catalog_server::Catalog};
+use tonic::{Request, Response, Status};
+
+use super::call::{Stage, caller, parse_id};
+use crate::app::App;
+use crate::auth::Caller;
+use crate::error::ServiceError;
+
+/// What a client writes for the newest backup of a VM.
+const LATEST: &str = "latest";
+
+/// Characters of a ULID.
+const ULID_CHARS: usize = 26;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct CatalogService {
+    app: Arc<App>,
+}
+
+impl CatalogService {
+    pub(super) fn new(app: Arc<App>) -> Self {
+        Self { app }
+    }
+
+    async fn unary<T, R>(
+        &self,
+        request: Request<T>,
+        work: impl FnOnce(&App, &Caller, T) -> Result<R, ServiceError> + Send + 'static,
+    ) -> Result<Response<R>, Status>
+    where
+        T: Send + 'static,
+        R: Send + 'static,
+    {
+        let caller = caller(&self.app, &request, Stage::Negotiated).await?;
+        let message = request.into_inner();
+        let answer = self.app.blocking(move |app| work(app, &caller, message)).await;
+        answer.map(Response::new).map_err(ServiceError::into_status)
+    }
+}
+
+#[tonic::async_trait]
+impl Catalog for CatalogService {
+    #[tracing::instrument(level = "info", skip_all)]
+    async fn list_backups(
+        &self,
+        request: Request<v1::ListBackupsRequest>,
+    ) -> Result<Response<v1::ListBackupsResponse>, Status> {
+        self.unary(request, list_backups).await
+    }
+
+    #[tracing::instrument(level = "info", skip_all)]
+    async fn get_backup(
+        &self,
+        request: Request<v1::GetBackupRequest>,
+    ) -> Result<Response<v1::BackupInfo>, Status> {
+        self.unary(request, get_backup).await
+    }
+
+    #[tracing::instrument(level = "info", skip_all)]
+    async fn report(
+        &self,
+        request: Request<v1::ReportRequest>,
+    ) -> Result<Response<v1::ReportResponse>, Status> {
+        self.unary(request, report).await
+    }
+}
+
+fn list_backups(
+    app: &App,
+    caller: &Caller,
+    message: v1::ListBackupsRequest,
+) -> Result<v1::ListBackupsResponse, ServiceError> {
+    let filter = BackupFilter {
+        namespaces: namespaces(app, caller, &message.namespace, Action::Catalog)?,
+        vm: name("VM", message.vm)?,
+        job: name("job", message.job)?,
+    };
+    let page = PageRequest { size: message.page_size, token: &message.page_token };
+    let page = app.catalog().list_backups(&filter, page)?;
+    Ok(v1::ListBackupsResponse {
+        backups: page.items.iter().map(BackupRecord::info).collect(),
+        next_page_token: page.next.unwrap_or_default(),
+    })
+}
+
+fn get_backup(
+    app: &App,
+    caller: &Caller,
+    message: v1::GetBackupRequest,
+) -> Result<v1::BackupInfo, ServiceError> {
+    let namespace = caller.namespace(app.catalog(), &message.namespace, Action::Catalog)?;
+    let absent = |what: String| {
+        let name = &namespace.name;
+        ServiceError::new(
+            ErrorCode::NotFound,
+            format!("there is no {what} in namespace {name:?}; 'holdfast list' shows what there is"),
+        )
+    };
+    let backup = if message.backup == LATEST {
+        let vm = name("VM", message.vm)?
+            .ok_or_else(|| ServiceError::invalid("say which VM's latest backup is meant"))?;
+        app.catalog()
+            .latest_backup(namespace.id, &vm)?
+            .ok_or_else(|| absent(format!("backup of VM {vm:?}")))?
+    } else {
+        let vm = name("VM", message.vm)?;
+        find_backup(app, namespace.id, &message.backup)?
+            .filter(|backup| vm.as_ref().is_none_or(|vm| *vm == backup.vm))
+            .ok_or_else(|| match &vm {
+                Some(vm) => absent(format!("backup {} of VM {vm:?}", message.backup)),
+                None => absent(format!("backup {}", message.backup)),
+            })?
+    };
+    Ok(backup.info())
+}
+
+/// The one backup whose id begins like this.
+fn find_backup(
+    app: &App,
+    namespace: NamespaceId,
+    prefix: &str,
+) -> Result<Option<BackupRecord>, ServiceError> {
+    if prefix.is_empty() || prefix.len() > ULID_CHARS {
+        return Err(ServiceError::invalid(format!(
+            "a backup is named by its id, the beginning of it, or {LATEST:?}"
+        )));
+    }
+    let mut found = app.catalog().find_backups(namespace, prefix, 2)?;
+    let first = found.pop();
+    if let (Some(second), Some(first)) = (found.pop(), &first) {
+        return Err(ServiceError::invalid(format!(
+            "several backups begin with {prefix}, {} and {} among them; write more of the id",
+            second.id, first.id
+        )));
+    }
+    Ok(first)
+}
+
+fn report(
+    app: &App,
+    caller: &Caller,
+    message: v1::ReportRequest,
+) -> Result<v1::ReportResponse, ServiceError> {
+    let run = match message.run_id.as_str() {
+        "" => None,
+        text => Some(parse_id("run", text)?),
+    };
+    let filter = DetailFilter {
+        namespaces: namespaces(app, caller, &message.namespace, Action::Report)?,
+        job: name("job", message.job)?,
+        vm: name("VM", message.vm)?,
+        run,
+        since_ms: (message.since_ms != 0).then_some(message.since_ms),
+        until_ms: (message.until_ms != 0).then_some(message.until_ms),
+    };
+    let page = PageRequest { size: message.page_size, token: &message.page_token };
+    let page = app.catalog().details(&filter, page)?;
+    Ok(v1::ReportResponse { rows: page.items, next_page_token: page.next.unwrap_or_default() })
+}
+
+/// What to filter by: the namespace named, or all the token may see.
+fn namespaces(
+    app: &App,
+    caller: &Caller,
+    name: &str,
+    action: Action,
+) -> Result<Option<Vec<NamespaceId>>, ServiceError> {
+    caller.check_role(action)?;
+    if name.is_empty() {
+        return Ok(caller.scope());
+    }
+    Ok(Some(vec![caller.namespace(app.catalog(), name, action)?.id]))
+}
+
+/// A name to filter by; empty means any.
+fn name(what: &str, name: String) -> Result<Option<String>, ServiceError> {
+    if name.is_empty() {
+        return Ok(None);
+    }
+    check_name(what, &name).map_err(ServiceError::invalid)?;
+    Ok(Some(name))
+}

@@ -1,0 +1,106 @@
+//! Streams from the engine to a client: an iterator pulled on a thread that may block, through a queue
+//! that stops it when the client or the line is slow.
+
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
+use tracing::Span;
+
+use crate::error::ServiceError;
+use crate::streams::StreamGuard;
+
+/// Messages on their way at most. Each is up to 1 MiB; the engine reads ahead by itself.
+const QUEUE_MESSAGES: usize = 4;
+
+/// Sends what `items` yields until it ends, errs, or the stream must end.
+pub(super) fn stream<T, I>(guard: StreamGuard, items: I) -> ReceiverStream<Result<T, Status>>
+where
+    T: Send + 'static,
+    I: Iterator<Item = Result<T, ServiceError>> + Send + 'static,
+{
+    let (queue, receiver) = mpsc::channel(QUEUE_MESSAGES);
+    let (answer, span) = (queue.clone(), Span::current());
+    let worker = tokio::task::spawn_blocking(move || span.in_scope(|| send_all(&guard, items, &queue)));
+    tokio::spawn(async move {
+        let ended = match worker.await {
+            Ok(ended) => ended,
+            Err(panic) => Err(panic.into()),
+        };
+        if let Err(error) = ended {
+            // The client may be gone.
+            let _ = answer.send(Err(error.into_status())).await;
+        }
+    });
+    ReceiverStream::new(receiver)
+}
+
+fn send_all<T>(
+    guard: &StreamGuard,
+    items: impl Iterator<Item = Result<T, ServiceError>>,
+    queue: &mpsc::Sender<Result<T, Status>>,
+) -> Result<(), ServiceError> {
+    for item in items {
+        guard.check()?;
+        if queue.blocking_send(Ok(item?)).is_err() {
+            tracing::debug!("the client went away");
+            break;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use holdfast_engine::ids::TokenId;
+    use holdfast_proto::ErrorCode;
+    use tokio_stream::StreamExt as _;
+
+    use super::*;
+    use crate::streams::{StreamKind, StreamLimits, Streams};
+
+    fn streams() -> Arc<Streams> {
+        Streams::new(StreamLimits { ingest: 4, restore: 4 })
+    }
+
+    fn guard(streams: &Arc<Streams>) -> StreamGuard {
+        streams.open(StreamKind::Restore, TokenId::from_bytes([1; 16])).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_client_that_does_not_read_stops_the_source() {
+        let pulled = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&pulled);
+        let streams = streams();
+        let items = (0..10_000u32).map(move |n| {
+            counter.fetch_add(1, Ordering::SeqCst);
+            Ok(n)
+        });
+        let mut stream = stream(guard(&streams), items);
+        for expected in 0..100 {
+            assert_eq!(stream.next().await.unwrap().unwrap(), expected);
+            assert!(pulled.load(Ordering::SeqCst) <= usize::try_from(expected).unwrap() + QUEUE_MESSAGES + 2);
+        }
+    }
+
+    #[tokio::test]
+    async fn errors_panics_and_shutdown_end_the_stream_with_a_status() {
+        let streams = streams();
+        let failing = [Ok(1), Err(ServiceError::new(ErrorCode::Damaged, "container 7")), Ok(2)];
+        let got: Vec<_> = stream(guard(&streams), failing.into_iter()).collect().await;
+        assert_eq!(got.len(), 2);
+        assert_eq!(ErrorCode::of_status(got[1].as_ref().unwrap_err()), Some(ErrorCode::Damaged));
+
+        let panicking = std::iter::once_with(|| -> Result<u8, ServiceError> { panic!("on purpose") });
+        let got: Vec<_> = stream(guard(&streams), panicking).collect().await;
+        assert_eq!(ErrorCode::of_status(got[0].as_ref().unwrap_err()), Some(ErrorCode::Internal));
+
+        let mut endless = stream(guard(&streams), std::iter::repeat_with(|| Ok(0u8)));
+        endless.next().await.unwrap().unwrap();
+        streams.close();
+        let last = endless.filter_map(Result::err).next().await.unwrap();
+        assert_eq!(ErrorCode::of_status(&last), Some(ErrorCode::Unavailable));
+    }
+}

@@ -1,0 +1,122 @@
+//! The Restore service.
+
+use std::sync::Arc;
+
+use holdfast_engine::catalog::AuditEntry;
+use holdfast_engine::catalog::token::Action;
+use holdfast_engine::ids::BackupId;
+use holdfast_proto::ErrorCode;
+use holdfast_proto::limits::{READ_RANGE_MAX_BYTES, check_name};
+use holdfast_proto::v1::{self, restore_server::Restore};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+
+use super::call::{Stage, caller, parse_id};
+use super::outgoing;
+use crate::app::App;
+use crate::auth::Caller;
+use crate::error::ServiceError;
+use crate::streams::StreamKind;
+use holdfast_engine::catalog::BackupRecord;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct RestoreService {
+    app: Arc<App>,
+}
+
+impl RestoreService {
+    pub(super) fn new(app: Arc<App>) -> Self {
+        Self { app }
+    }
+}
+
+#[tonic::async_trait]
+impl Restore for RestoreService {
+    type ReadDiskStream = ReceiverStream<Result<v1::ReadDiskResponse, Status>>;
+    type ReadRangeStream = ReceiverStream<Result<v1::ReadRangeResponse, Status>>;
+
+    #[tracing::instrument(level = "info", skip_all, fields(backup = request.get_ref().backup_id))]
+    async fn read_disk(
+        &self,
+        request: Request<v1::ReadDiskRequest>,
+    ) -> Result<Response<Self::ReadDiskStream>, Status> {
+        let caller = caller(&self.app, &request, Stage::Negotiated).await?;
+        let guard = self.app.streams.open(StreamKind::Restore, caller.token.id);
+        let guard = guard.map_err(ServiceError::into_status)?;
+        let message = request.into_inner();
+        let reader = self
+            .app
+            .blocking(move |app| {
+                let backup = readable_backup(app, &caller, &message.backup_id, &message.disk)?;
+                let (first, count) = (message.first_extent, message.extent_count);
+                Ok(app.engine.read_disk(backup.namespace, backup.id, &message.disk, first, count)?)
+            })
+            .await
+            .map_err(ServiceError::into_status)?;
+        Ok(Response::new(outgoing::stream(guard, reader.map(|item| item.map_err(ServiceError::from)))))
+    }
+
+    #[tracing::instrument(level = "info", skip_all, fields(backup = request.get_ref().backup_id))]
+    async fn read_range(
+        &self,
+        request: Request<v1::ReadRangeRequest>,
+    ) -> Result<Response<Self::ReadRangeStream>, Status> {
+        let caller = caller(&self.app, &request, Stage::Negotiated).await?;
+        let guard = self.app.streams.open(StreamKind::Restore, caller.token.id);
+        let guard = guard.map_err(ServiceError::into_status)?;
+        let message = request.into_inner();
+        let reader = self
+            .app
+            .blocking(move |app| {
+                let backup = readable_backup(app, &caller, &message.backup_id, &message.disk)?;
+                if message.length > READ_RANGE_MAX_BYTES {
+                    return Err(ServiceError::new(
+                        ErrorCode::Limit,
+                        format!("one call may ask for {READ_RANGE_MAX_BYTES} bytes; ask for less at a time"),
+                    ));
+                }
+                let (offset, length) = (message.offset, message.length);
+                Ok(app.engine.read_range(backup.namespace, backup.id, &message.disk, offset, length)?)
+            })
+            .await
+            .map_err(ServiceError::into_status)?;
+        Ok(Response::new(outgoing::stream(guard, reader.map(|item| item.map_err(ServiceError::from)))))
+    }
+}
+
+/// The backup, when the caller may read it; noted in the audit log. Blocks.
+fn readable_backup(app: &App, caller: &Caller, id: &str, disk: &str) -> Result<BackupRecord, ServiceError> {
+    caller.check_role(Action::ReadBack)?;
+    let id: BackupId = parse_id("backup", id)?;
+    check_name("disk", disk).map_err(ServiceError::invalid)?;
+    let backup = app
+        .catalog()
+        .backup(id)?
+        .filter(|backup| caller.may(Action::ReadBack, backup.namespace))
+        .ok_or_else(|| ServiceError::new(ErrorCode::NotFound, format!("there is no backup {id}")))?;
+    note(app, caller, &backup, disk);
+    Ok(backup)
+}
+
+/// A catalog that cannot be written to must not keep anybody from restoring.
+fn note(app: &App, caller: &Caller, backup: &BackupRecord, disk: &str) {
+    let key = format!("{} {} {disk}", caller.token.id, backup.id);
+    if !app.restores_noted.is_new(key, app.clock.now_ms()) {
+        return;
+    }
+    let from = caller.peer.map_or_else(|| "unknown".to_owned(), |peer| peer.ip().to_string());
+    tracing::info!(backup = %backup.id, vm = backup.vm, disk, token = caller.token.name, from, "reading a disk back");
+    let entry = AuditEntry {
+        who: caller.token.name.clone(),
+        action: "backup.read".to_owned(),
+        object: backup.id.to_string(),
+        detail: format!(
+            "disk {disk:?} of VM {:?} in namespace {:?}, from {from}",
+            backup.vm, backup.namespace_name
+        ),
+    };
+    if let Err(error) = app.catalog().audit(&entry) {
+        tracing::error!(%error, "cannot write the audit log");
+    }
+}

@@ -1,0 +1,43 @@
+//! `/healthz`: the process answers. `/readyz`: it can take backups, or why not.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+
+use crate::app::App;
+
+/// The process is alive; nothing else is asked.
+pub(super) async fn alive() -> Json<Value> {
+    Json(json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION") }))
+}
+
+/// Whether backups can be taken: 200, or 503 and the reason.
+pub(super) async fn ready(State(app): State<Arc<App>>) -> (StatusCode, Json<Value>) {
+    match not_ready(&app).await {
+        None => (StatusCode::OK, Json(json!({ "status": "ready" }))),
+        Some(reason) => {
+            let body = json!({ "status": "not ready", "reason": reason });
+            (StatusCode::SERVICE_UNAVAILABLE, Json(body))
+        }
+    }
+}
+
+async fn not_ready(app: &Arc<App>) -> Option<String> {
+    if *app.stopping().borrow() {
+        return Some("the server is shutting down".to_owned());
+    }
+    if app.engine.read_only_reason().is_some() {
+        // The cause names paths; it is in the log, not for strangers.
+        return Some(
+            "the repository is read-only after an I/O error; the server's log says which".to_owned(),
+        );
+    }
+    let asked = app.blocking(|app| Ok(app.catalog().repository()?)).await;
+    asked.err().map(|error| {
+        tracing::error!(%error, "the catalog does not answer");
+        "the catalog does not answer; the server's log says why".to_owned()
+    })
+}

@@ -1,0 +1,178 @@
+//! The first start, the end, and tokens that come and go meanwhile.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn first_start_makes_what_later_starts_keep() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start_in(folder.path(), |_| {}).await.unwrap();
+    assert!(server.first_token_created);
+    let (fingerprint, repository) = (server.fingerprint.clone(), server.app().engine.repository_id());
+    let path = folder.path().join(FIRST_TOKEN_FILE);
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let token = fs::read_to_string(&path).unwrap();
+    server.stop().await.unwrap();
+
+    let server = start_in(folder.path(), |_| {}).await.unwrap();
+    assert!(!server.first_token_created);
+    assert_eq!((&server.fingerprint, server.app().engine.repository_id()), (&fingerprint, repository));
+    assert_eq!(fs::read_to_string(&path).unwrap(), token);
+    server.stop().await.unwrap();
+
+    // Whoever took the token away keeps it away.
+    fs::remove_file(&path).unwrap();
+    let server = start_in(folder.path(), |_| {}).await.unwrap();
+    assert!(!path.exists());
+    server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_server_a_folder() {
+    let fixture = Fixture::start().await;
+    let error = start_in(fixture.folder.path(), |_| {}).await.unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Busy);
+    assert!(error.to_string().contains("in use"), "{error}");
+    fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_taken_port_is_named() {
+    let fixture = Fixture::start().await;
+    let (folder, taken) = (tempfile::tempdir().unwrap(), fixture.server.grpc_address);
+    let error = start_in(folder.path(), |layer| layer.grpc = Some(taken)).await.unwrap_err();
+    assert!(error.to_string().contains(&taken.to_string()), "{error}");
+    fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shutdown_tells_open_streams_and_gives_sessions_up() {
+    let fixture = Fixture::start().await;
+    let admin = fixture.admin().await;
+    let session = admin.start("", "vm").await.unwrap().session_id;
+    let (messages, line) = mpsc::channel(4);
+    messages.send(ingest::open(&session, 0)).await.unwrap();
+    let mut answers =
+        admin.backup().ingest(admin.request(ReceiverStream::new(line))).await.unwrap().into_inner();
+    answers.message().await.unwrap().unwrap();
+    let Fixture { folder, server } = fixture;
+    let stopped = tokio::spawn(server.stop());
+    let told = loop {
+        match answers.message().await {
+            Ok(Some(_)) => {}
+            Ok(None) => panic!("the stream ended without a reason"),
+            Err(status) => break status,
+        }
+    };
+    assert_eq!(ErrorCode::of_status(&told), Some(ErrorCode::Unavailable), "{told:?}");
+    stopped.await.unwrap().unwrap();
+
+    let server = start_in(folder.path(), |_| {}).await.unwrap();
+    let fixture = Fixture { folder, server };
+    let admin = fixture.admin().await;
+    let rows = admin.report("").await.unwrap();
+    assert_eq!(rows.iter().map(|row| row.status).collect::<Vec<_>>(), [v1::RowStatus::Aborted as i32]);
+    admin.back_up("", "vm").await.unwrap();
+    fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_come_and_go_while_the_server_runs() {
+    let fixture = Fixture::start().await;
+    let admin = fixture.admin().await;
+    // As the token commands do: by a connection of its own.
+    let path = EngineOptions::catalog_path(fixture.folder.path());
+    let beside = holdfast_engine::catalog::SqliteCatalog::open(&path, Arc::new(SystemClock)).unwrap();
+    let (text, id, hash) = token::mint(&SystemClock).unwrap();
+    let spec =
+        TokenSpec { id, name: "late".into(), role: Role::Backup, namespaces: vec![], expires_ms: None };
+    beside.create_token(&spec, &hash).unwrap();
+    let late = Client { token: text.as_str().into(), ..admin.clone() };
+    let session = late.start("", "vm").await.unwrap().session_id;
+    let (messages, line) = mpsc::channel(4);
+    messages.send(ingest::open(&session, 0)).await.unwrap();
+    let mut answers =
+        late.backup().ingest(late.request(ReceiverStream::new(line))).await.unwrap().into_inner();
+    answers.message().await.unwrap().unwrap();
+
+    beside.revoke_token(id).unwrap();
+    assert_eq!(code(late.keep_alive(&session).await), ErrorCode::Unauthenticated);
+    // The stream under way ends with the next round of housekeeping.
+    let told = loop {
+        if let Err(status) = answers.message().await {
+            break status;
+        }
+    };
+    assert_eq!(ErrorCode::of_status(&told), Some(ErrorCode::Unauthenticated), "{told:?}");
+    fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_connection_holds_up_nobody() {
+    let fixture = Fixture::start().await;
+    let _silent = TcpStream::connect(fixture.server.grpc_address).await.unwrap();
+    let _silent = TcpStream::connect(fixture.server.http_address).await.unwrap();
+    fixture.admin().await.hello().await.unwrap();
+    assert!(get(&fixture, "/healthz").await.starts_with("HTTP/1.1 200"));
+    fixture.server.stop().await.unwrap();
+}
+
+/// One HTTPS request, answered in full.
+async fn get(fixture: &Fixture, path: &str) -> String {
+    use rustls::pki_types::pem::PemObject as _;
+    let mut roots = rustls::RootCertStore::empty();
+    let certificate = fixture.folder.path().join("tls/cert.pem");
+    roots.add(rustls::pki_types::CertificateDer::from_pem_file(certificate).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let tcp = TcpStream::connect(fixture.server.http_address).await.unwrap();
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+    let mut stream = connector.connect("localhost".try_into().unwrap(), tcp).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn https_answers_health_and_a_first_page() {
+    let fixture = Fixture::start().await;
+    let page = get(&fixture, "/").await;
+    assert!(page.contains(env!("CARGO_PKG_VERSION")), "{page}");
+    assert!(page.contains(&fixture.server.grpc_address.to_string()), "{page}");
+    let ready = get(&fixture, "/readyz").await;
+    assert!(ready.starts_with("HTTP/1.1 200") && ready.contains("ready"), "{ready}");
+    let absent = get(&fixture, "/absent").await;
+    assert!(absent.starts_with("HTTP/1.1 404") && absent.contains("application/problem+json"), "{absent}");
+    fixture.server.stop().await.unwrap();
+}
+
+#[test]
+fn an_unfinished_first_start_is_finished_by_the_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let catalog = holdfast_engine::catalog::SqliteCatalog::create(
+        &EngineOptions::catalog_path(folder.path()),
+        Arc::new(SystemClock),
+    )
+    .unwrap();
+    let path = folder.path().join(FIRST_TOKEN_FILE);
+    // The file of a token the catalog never got to know.
+    fs::write(&path, "hf_old").unwrap();
+    assert!(ensure_first_token(&catalog, &SystemClock, &path).unwrap());
+    let text = fs::read_to_string(&path).unwrap();
+    let presented: token::PresentedToken = text.trim().parse().unwrap();
+    assert!(presented.matches(&catalog.token(presented.id()).unwrap().unwrap().1));
+    assert!(!ensure_first_token(&catalog, &SystemClock, &path).unwrap());
+    assert_eq!(fs::read_to_string(&path).unwrap(), text);
+}

@@ -1,0 +1,239 @@
+//! A whole server in this process: real TLS, real catalog, real engine, on ports it picks.
+
+mod life;
+mod limits;
+mod protocol;
+mod roles;
+
+use std::path::Path;
+
+use holdfast_engine::clock::SystemClock;
+use holdfast_proto::v1::{self, backup_client::BackupClient};
+use holdfast_proto::v1::{catalog_client::CatalogClient, restore_client::RestoreClient};
+use holdfast_proto::version::{PROTOCOL_MAX, PROTOCOL_METADATA};
+use tokio_stream::{Stream, StreamExt as _};
+use tonic::metadata::MetadataValue;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
+use tonic::{Request, Status};
+
+use super::*;
+use crate::config::{Layer, resolve};
+
+/// Disks of the tests: one extent and a bit, all zeros.
+const DISK_BYTES: u64 = (4 << 20) + 4096;
+
+struct Fixture {
+    folder: tempfile::TempDir,
+    server: Server,
+}
+
+impl Fixture {
+    async fn start() -> Self {
+        Self::start_with(|_| {}).await
+    }
+
+    async fn start_with(change: impl FnOnce(&mut Layer)) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let server = start_in(folder.path(), change).await.unwrap();
+        Self { folder, server }
+    }
+
+    fn admin_token(&self) -> String {
+        fs::read_to_string(self.folder.path().join(FIRST_TOKEN_FILE)).unwrap().trim().to_owned()
+    }
+
+    fn catalog(&self) -> &dyn Catalog {
+        self.server.app().catalog()
+    }
+
+    /// A token for `namespaces`, which are created.
+    fn token(&self, role: Role, namespaces: &[&str]) -> String {
+        let (text, id, hash) = token::mint(&SystemClock).unwrap();
+        let namespaces =
+            namespaces.iter().map(|name| self.catalog().ensure_namespace(name).unwrap().id).collect();
+        let spec = TokenSpec { id, name: id.to_string(), role, namespaces, expires_ms: None };
+        self.catalog().create_token(&spec, &hash).unwrap();
+        text.as_str().to_owned()
+    }
+
+    /// One connection.
+    async fn client(&self, token: &str) -> Client {
+        let certificate = fs::read(self.folder.path().join("tls/cert.pem")).unwrap();
+        let tls = ClientTlsConfig::new()
+            .ca_certificate(Certificate::from_pem(certificate))
+            .domain_name("localhost");
+        let endpoint = Endpoint::from_shared(format!("https://{}", self.server.grpc_address)).unwrap();
+        let channel = endpoint.tls_config(tls).unwrap().connect().await.unwrap();
+        Client { channel, token: token.to_owned(), protocol: PROTOCOL_MAX.to_string() }
+    }
+
+    async fn admin(&self) -> Client {
+        self.client(&self.admin_token()).await
+    }
+}
+
+async fn start_in(folder: &Path, change: impl FnOnce(&mut Layer)) -> Result<Server, StartError> {
+    let mut layer = Layer {
+        data_dir: Some(folder.to_path_buf()),
+        grpc: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
+        http: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
+        reserve: Some(Reserve::Bytes(ByteSize(0))),
+        ..Layer::default()
+    };
+    change(&mut layer);
+    let settings = resolve(&layer, None, &|_| None).unwrap().settings;
+    Server::start(&settings, Arc::new(SystemClock)).await
+}
+
+/// An agent with nothing of its own: every call as it is.
+#[derive(Clone)]
+struct Client {
+    channel: Channel,
+    token: String,
+    protocol: String,
+}
+
+impl Client {
+    fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        let mut insert = |key, value: &str| {
+            if !value.is_empty() {
+                request.metadata_mut().insert(key, MetadataValue::try_from(value).unwrap());
+            }
+        };
+        let bearer = if self.token.is_empty() { String::new() } else { format!("Bearer {}", self.token) };
+        insert("authorization", &bearer);
+        insert(PROTOCOL_METADATA, &self.protocol);
+        request
+    }
+
+    fn backup(&self) -> BackupClient<Channel> {
+        BackupClient::new(self.channel.clone())
+    }
+
+    fn restore(&self) -> RestoreClient<Channel> {
+        RestoreClient::new(self.channel.clone())
+    }
+
+    fn catalog(&self) -> CatalogClient<Channel> {
+        CatalogClient::new(self.channel.clone())
+    }
+
+    async fn hello(&self) -> Result<v1::HelloResponse, Status> {
+        let message = v1::HelloRequest { min_protocol: 1, max_protocol: 9, client_version: "test".into() };
+        Ok(self.backup().hello(self.request(message)).await?.into_inner())
+    }
+
+    async fn start(&self, namespace: &str, vm: &str) -> Result<v1::StartResponse, Status> {
+        let message = v1::StartRequest {
+            namespace: namespace.into(),
+            vm: vm.into(),
+            job: "nightly".into(),
+            disks: vec![v1::DiskSpec { name: "root".into(), size_bytes: DISK_BYTES }],
+            client_host: "test".into(),
+            ..v1::StartRequest::default()
+        };
+        Ok(self.backup().start(self.request(message)).await?.into_inner())
+    }
+
+    async fn keep_alive(&self, session: &str) -> Result<u32, Status> {
+        let message = v1::KeepAliveRequest { session_id: session.into() };
+        Ok(self.backup().keep_alive(self.request(message)).await?.into_inner().lease_secs)
+    }
+
+    async fn commit(&self, session: &str) -> Result<v1::CommitResponse, Status> {
+        let message = v1::CommitRequest { session_id: session.into() };
+        Ok(self.backup().commit(self.request(message)).await?.into_inner())
+    }
+
+    async fn abort(&self, session: &str) -> Result<(), Status> {
+        let message = v1::AbortRequest { session_id: session.into(), reason: "test".into() };
+        self.backup().abort(self.request(message)).await.map(|_| ())
+    }
+
+    /// Sends `messages` and collects the answers up to the end or the first error.
+    async fn ingest(
+        &self,
+        messages: impl Stream<Item = v1::IngestRequest> + Send + 'static,
+    ) -> Result<Vec<ingest::Answer>, Status> {
+        let mut answers = self.backup().ingest(self.request(messages)).await?.into_inner();
+        let mut collected = Vec::new();
+        while let Some(answer) = answers.message().await? {
+            collected.extend(answer.kind);
+        }
+        Ok(collected)
+    }
+
+    /// Backs an empty disk up.
+    async fn back_up(&self, namespace: &str, vm: &str) -> Result<v1::CommitResponse, Status> {
+        let session = self.start(namespace, vm).await?.session_id;
+        let messages = [ingest::open(&session, 0), ingest::zeros(), ingest::finish()];
+        let answers = self.ingest(tokio_stream::iter(messages)).await?;
+        assert!(matches!(answers.last(), Some(ingest::Answer::Finished(_))), "{answers:?}");
+        self.commit(&session).await
+    }
+
+    async fn read_disk(&self, backup: &str) -> Result<Vec<v1::ReadDiskResponse>, Status> {
+        let message = v1::ReadDiskRequest {
+            backup_id: backup.into(),
+            disk: "root".into(),
+            ..v1::ReadDiskRequest::default()
+        };
+        self.restore().read_disk(self.request(message)).await?.into_inner().collect().await
+    }
+
+    async fn read_range(&self, backup: &str, length: u64) -> Result<Vec<v1::ReadRangeResponse>, Status> {
+        let message =
+            v1::ReadRangeRequest { backup_id: backup.into(), disk: "root".into(), offset: 0, length };
+        self.restore().read_range(self.request(message)).await?.into_inner().collect().await
+    }
+
+    async fn list_backups(&self, namespace: &str) -> Result<Vec<v1::BackupInfo>, Status> {
+        let message =
+            v1::ListBackupsRequest { namespace: namespace.into(), ..v1::ListBackupsRequest::default() };
+        Ok(self.catalog().list_backups(self.request(message)).await?.into_inner().backups)
+    }
+
+    async fn get_backup(&self, namespace: &str, backup: &str, vm: &str) -> Result<v1::BackupInfo, Status> {
+        let message =
+            v1::GetBackupRequest { namespace: namespace.into(), backup: backup.into(), vm: vm.into() };
+        Ok(self.catalog().get_backup(self.request(message)).await?.into_inner())
+    }
+
+    async fn report(&self, namespace: &str) -> Result<Vec<v1::DetailRow>, Status> {
+        let message = v1::ReportRequest { namespace: namespace.into(), ..v1::ReportRequest::default() };
+        Ok(self.catalog().report(self.request(message)).await?.into_inner().rows)
+    }
+}
+
+/// Messages of an ingest stream.
+mod ingest {
+    use holdfast_proto::v1::ingest_request::Kind;
+    use holdfast_proto::v1::{ExtentRange, Extents, FinishStream, IngestRequest, OpenStream};
+
+    pub(super) use holdfast_proto::v1::ingest_response::Kind as Answer;
+
+    fn message(kind: Kind) -> IngestRequest {
+        IngestRequest { kind: Some(kind) }
+    }
+
+    pub(super) fn open(session: &str, disk: u32) -> IngestRequest {
+        message(Kind::Open(OpenStream { session_id: session.into(), disk }))
+    }
+
+    /// The whole disk is zero.
+    pub(super) fn zeros() -> IngestRequest {
+        let zero = vec![ExtentRange { first: 0, count: 2 }];
+        message(Kind::Extents(Extents { zero, ..Extents::default() }))
+    }
+
+    pub(super) fn finish() -> IngestRequest {
+        message(Kind::Finish(FinishStream { read_bytes: super::DISK_BYTES }))
+    }
+}
+
+/// The code of a refusal; panics when there was none or it came from elsewhere.
+fn code<T: std::fmt::Debug>(result: Result<T, Status>) -> ErrorCode {
+    let status = result.unwrap_err();
+    ErrorCode::of_status(&status).unwrap_or_else(|| panic!("not one of ours: {status:?}"))
+}

@@ -1,0 +1,180 @@
+//! What goes over the line, good and bad.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use holdfast_proto::limits::{MESSAGE_MAX_BYTES, READ_RANGE_MAX_BYTES};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hello_settles_version_parameters_and_scope() {
+    let fixture = Fixture::start().await;
+    let admin = fixture.admin().await;
+    let hello = admin.hello().await.unwrap();
+    assert_eq!((hello.protocol, hello.role.as_str()), (PROTOCOL_MAX, "admin"));
+    assert_eq!(hello.chunker, Some(holdfast_proto::chunker::params()));
+    assert!(hello.namespaces.is_empty());
+    let scoped = Client { token: fixture.token(Role::Backup, &["b", "a"]), ..admin.clone() };
+    assert_eq!(scoped.hello().await.unwrap().namespaces, ["a", "b"]);
+    let message = v1::HelloRequest { min_protocol: 7, max_protocol: 9, client_version: String::new() };
+    let newer = admin.backup().hello(admin.request(message)).await;
+    assert_eq!(code(newer), ErrorCode::Unsupported);
+    fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_goes_in_and_comes_back() {
+    let fixture = Fixture::start().await;
+    let admin = fixture.admin().await;
+    let committed = admin.back_up("", "vm").await.unwrap();
+    assert_eq!(committed.details.len(), 1);
+    let window = |message: &v1::ReadDiskResponse| match &message.kind {
+        Some(v1::read_disk_response::Kind::Window(window)) => window.extents.len(),
+        _ => 0,
+    };
+    let read = admin.read_disk(&committed.backup_id).await.unwrap();
+    assert!(matches!(read[0].kind, Some(v1::read_disk_response::Kind::Header(_))), "{read:?}");
+    assert_eq!(read.iter().map(window).sum::<usize>(), 2);
+    let range = admin.read_range(&committed.backup_id, 10).await.unwrap();
+    let bytes: u64 = range
+        .iter()
+        .map(|part| match &part.kind {
+            Some(v1::read_range_response::Kind::ZeroBytes(count)) => *count,
+            Some(v1::read_range_response::Kind::Data(data)) => data.len() as u64,
+            None => 0,
+        })
+        .sum();
+    assert_eq!(bytes, 10);
+    // By prefix, in lower case too, and by "latest".
+    let prefix = committed.backup_id[..20].to_lowercase();
+    assert_eq!(admin.get_backup("", &prefix, "").await.unwrap().id, committed.backup_id);
+    assert_eq!(admin.get_backup("", "latest", "vm").await.unwrap().id, committed.backup_id);
+    fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commit_and_abort_may_be_repeated() {
+    let fixture = Fixture::start().await;
+    let admin = fixture.admin().await;
+    let session = admin.start("", "vm").await.unwrap().session_id;
+    assert_eq!(code(admin.start("", "vm").await), ErrorCode::Busy);
+    let messages = [ingest::open(&session, 0), ingest::zeros(), ingest::finish()];
+    admin.ingest(tokio_stream::iter(messages)).await.unwrap();
+    let first = admin.commit(&session).await.unwrap();
+    assert_eq!(admin.commit(&session).await.unwrap(), first);
+    let session = admin.start("", "vm").await.unwrap().session_id;
+    admin.abort(&session).await.unwrap();
+    admin.abort(&session).await.unwrap();
+    assert_eq!(code(admin.keep_alive(&session).await), ErrorCode::SessionGone);
+    fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn senseless_arguments_are_named() {
+    let fixture = Fixture::start().await;
+    let admin = fixture.admin().await;
+    assert_eq!(code(admin.start("", "v\tm").await), ErrorCode::Invalid);
+    assert_eq!(code(admin.start("absent", "vm").await), ErrorCode::NotFound);
+    assert_eq!(code(admin.keep_alive("no ULID").await), ErrorCode::Invalid);
+    assert_eq!(code(admin.read_disk("no ULID").await), ErrorCode::Invalid);
+    assert_eq!(code(admin.get_backup("", "", "").await), ErrorCode::Invalid);
+    assert_eq!(code(admin.get_backup("", "latest", "").await), ErrorCode::Invalid);
+    assert_eq!(code(admin.get_backup("", "latest", "absent").await), ErrorCode::NotFound);
+    assert_eq!(code(admin.get_backup("", &"0".repeat(27), "").await), ErrorCode::Invalid);
+    let backup = admin.back_up("", "vm").await.unwrap().backup_id;
+    assert_eq!(code(admin.read_range(&backup, READ_RANGE_MAX_BYTES + 1).await), ErrorCode::Limit);
+    let message = v1::ReportRequest { run_id: "x".into(), ..v1::ReportRequest::default() };
+    assert_eq!(code(admin.catalog().report(admin.request(message)).await), ErrorCode::Invalid);
+    let message = v1::ListBackupsRequest { page_token: "x".into(), ..v1::ListBackupsRequest::default() };
+    assert_eq!(code(admin.catalog().list_backups(admin.request(message)).await), ErrorCode::Invalid);
+    let session = admin.start("", "other").await.unwrap().session_id;
+    let message = v1::AbortRequest { session_id: session, reason: "x".repeat(2001) };
+    assert_eq!(code(admin.backup().abort(admin.request(message)).await), ErrorCode::Invalid);
+    fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_streams_end_with_a_reason_and_leave_the_session() {
+    let fixture = Fixture::start().await;
+    let admin = fixture.admin().await;
+    let session = admin.start("", "vm").await.unwrap().session_id;
+    let ends =
+        async |messages: Vec<v1::IngestRequest>| code(admin.ingest(tokio_stream::iter(messages)).await);
+    let nothing = v1::IngestRequest { kind: None };
+    let region = |bytes| v1::IngestRequest {
+        kind: Some(v1::ingest_request::Kind::Region(v1::Region {
+            payload: Bytes::from(vec![1; bytes]),
+            ..v1::Region::default()
+        })),
+    };
+    assert_eq!(ends(vec![]).await, ErrorCode::Invalid, "no message at all");
+    assert_eq!(ends(vec![ingest::zeros()]).await, ErrorCode::Invalid, "no Open");
+    assert_eq!(ends(vec![ingest::open(&session, 1)]).await, ErrorCode::Invalid, "no such disk");
+    assert_eq!(ends(vec![ingest::open(&session, 0)]).await, ErrorCode::Invalid, "no Finish");
+    assert_eq!(ends(vec![ingest::open(&session, 0), nothing]).await, ErrorCode::Invalid, "unknown kind");
+    let oversize = vec![ingest::open(&session, 0), region(MESSAGE_MAX_BYTES + 1)];
+    assert_eq!(ends(oversize).await, ErrorCode::Limit, "larger than a message may be");
+    assert_eq!(
+        ends(vec![region(MESSAGE_MAX_BYTES + 1)]).await,
+        ErrorCode::Limit,
+        "the same as first message"
+    );
+
+    // After all that the session goes on: nothing of it reached the engine.
+    let messages = [ingest::open(&session, 0), ingest::zeros(), ingest::finish()];
+    admin.ingest(tokio_stream::iter(messages)).await.unwrap();
+    admin.commit(&session).await.unwrap();
+
+    // What the engine refuses ends the disk for good.
+    let session = admin.start("", "vm").await.unwrap().session_id;
+    let twice = vec![ingest::open(&session, 0), ingest::open(&session, 0)];
+    assert_eq!(ends(twice).await, ErrorCode::Invalid, "opened twice");
+    assert_eq!(ends(vec![ingest::open(&session, 0), ingest::finish()]).await, ErrorCode::SessionGone);
+    assert!(admin.commit(&session).await.is_err());
+    fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dropped_stream_goes_on_where_it_stopped() {
+    let fixture = Fixture::start().await;
+    let admin = fixture.admin().await;
+    let session = admin.start("", "vm").await.unwrap().session_id;
+    let (messages, line) = mpsc::channel(4);
+    messages.send(ingest::open(&session, 0)).await.unwrap();
+    messages.send(ingest::zeros()).await.unwrap();
+    let request = admin.request(ReceiverStream::new(line));
+    let mut answers = admin.backup().ingest(request).await.unwrap().into_inner();
+    // Accepted once it is acknowledged.
+    loop {
+        let answer = answers.message().await.unwrap().unwrap().kind.unwrap();
+        if matches!(&answer, ingest::Answer::Ack(ack) if ack.extents_accepted == 2) {
+            break;
+        }
+    }
+    drop((answers, messages));
+    let messages = [ingest::open(&session, 0), ingest::finish()];
+    let answers = admin.ingest(tokio_stream::iter(messages)).await.unwrap();
+    let Some(ingest::Answer::Opened(opened)) = answers.first() else { panic!("{answers:?}") };
+    assert_eq!(opened.accepted.iter().map(|range| range.count).sum::<u64>(), 2);
+    admin.commit(&session).await.unwrap();
+    fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_may_wait_for_headers_before_it_says_anything() {
+    let fixture = Fixture::start().await;
+    let admin = fixture.admin().await;
+    let session = admin.start("", "vm").await.unwrap().session_id;
+    let (messages, line) = mpsc::channel(4);
+    let call = async { admin.backup().ingest(admin.request(ReceiverStream::new(line))).await };
+    // The limit only keeps a broken server from hanging the test.
+    let answers = tokio::time::timeout(Duration::from_secs(60), call).await.unwrap().unwrap();
+    let mut answers = answers.into_inner();
+    messages.send(ingest::open(&session, 0)).await.unwrap();
+    let first = answers.message().await.unwrap().unwrap().kind.unwrap();
+    assert!(matches!(first, ingest::Answer::Opened(_)), "{first:?}");
+    fixture.server.stop().await.unwrap();
+}

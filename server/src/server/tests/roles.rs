@@ -1,0 +1,202 @@
+//! Every call × every role × its own, another and every namespace.
+
+use super::*;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rpc {
+    Hello,
+    Start,
+    ParentDigests,
+    Ingest,
+    KeepAlive,
+    Commit,
+    Abort,
+    ReadDisk,
+    ReadRange,
+    ListBackups,
+    GetBackup,
+    Report,
+}
+
+/// As many as the protocol has; a new call must be added here.
+const ALL: [Rpc; 12] = [
+    Rpc::Hello,
+    Rpc::Start,
+    Rpc::ParentDigests,
+    Rpc::Ingest,
+    Rpc::KeepAlive,
+    Rpc::Commit,
+    Rpc::Abort,
+    Rpc::ReadDisk,
+    Rpc::ReadRange,
+    Rpc::ListBackups,
+    Rpc::GetBackup,
+    Rpc::Report,
+];
+
+impl Rpc {
+    fn writes(self) -> bool {
+        use Rpc::{Abort, Commit, Ingest, KeepAlive, ParentDigests, Start};
+        matches!(self, Start | ParentDigests | Ingest | KeepAlive | Commit | Abort)
+    }
+
+    /// What a token of another namespace is told.
+    fn foreign(self) -> Option<ErrorCode> {
+        match self {
+            // Giving up what is not there is done already.
+            Self::Hello | Self::Abort => None,
+            Self::Start | Self::ListBackups | Self::GetBackup | Self::Report => Some(ErrorCode::Forbidden),
+            Self::ParentDigests | Self::Ingest | Self::KeepAlive | Self::Commit => {
+                Some(ErrorCode::SessionGone)
+            }
+            Self::ReadDisk | Self::ReadRange => Some(ErrorCode::NotFound),
+        }
+    }
+
+    async fn call(self, client: &Client, vm: &str, session: &str, backup: &str) -> Result<(), Status> {
+        match self {
+            Self::Hello => client.hello().await.map(drop),
+            Self::Start => client.start("mine", vm).await.map(drop),
+            Self::ParentDigests => {
+                let message = v1::ParentDigestsRequest { session_id: session.into(), disk: 0 };
+                let stream = client.backup().parent_digests(client.request(message)).await?.into_inner();
+                stream.collect::<Result<Vec<_>, _>>().await.map(drop)
+            }
+            Self::Ingest => {
+                let messages = [ingest::open(session, 0), ingest::zeros(), ingest::finish()];
+                client.ingest(tokio_stream::iter(messages)).await.map(drop)
+            }
+            Self::KeepAlive => client.keep_alive(session).await.map(drop),
+            Self::Commit => client.commit(session).await.map(drop),
+            Self::Abort => client.abort(session).await,
+            Self::ReadDisk => client.read_disk(backup).await.map(drop),
+            Self::ReadRange => client.read_range(backup, 10).await.map(drop),
+            Self::ListBackups => client.list_backups("mine").await.map(drop),
+            Self::GetBackup => client.get_backup("mine", backup, "").await.map(drop),
+            Self::Report => client.report("mine").await.map(drop),
+        }
+    }
+}
+
+/// What a call comes to. `None`: it was let in (it may still be refused for what it asks).
+async fn outcome(fixture: &Fixture, admin: &Client, token: &str, rpc: Rpc, vm: &str) -> Option<ErrorCode> {
+    let backup = admin.get_backup("mine", "latest", "seed").await.unwrap().id;
+    let session = admin.start("mine", &format!("{vm} session")).await.unwrap().session_id;
+    let client = Client { token: token.to_owned(), ..admin.clone() };
+    let result = rpc.call(&client, vm, &session, &backup).await;
+    // Whoever was kept out has harmed nothing.
+    let gone = fixture.server.app().engine.session_namespace(session.parse().unwrap()).is_err();
+    let let_in = match result {
+        Ok(()) => None,
+        Err(status) => match ErrorCode::of_status(&status) {
+            // A session without data cannot be committed: its owner gets as far as that.
+            Some(ErrorCode::Invalid) if rpc == Rpc::Commit => None,
+            found => Some(found.unwrap_or_else(|| panic!("{rpc:?}: {status:?}"))),
+        },
+    };
+    if let_in.is_some() {
+        assert!(!gone, "{rpc:?} was refused and still ended the session");
+    }
+    if !gone {
+        admin.abort(&session).await.unwrap();
+    }
+    let_in
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_call_by_every_role_in_every_scope() {
+    let fixture = Fixture::start().await;
+    let admin = fixture.admin().await;
+    fixture.catalog().ensure_namespace("mine").unwrap();
+    admin.back_up("mine", "seed").await.unwrap();
+    for role in Role::ALL {
+        let everywhere = fixture.token(role, &[]);
+        let scoped = (role != Role::Admin).then(|| {
+            (
+                fixture.token(role, &["mine"]),
+                fixture.token(role, &["theirs"]),
+                fixture.token(role, &["a", "b"]),
+            )
+        });
+        for rpc in ALL {
+            let may = role != Role::Restore || !rpc.writes();
+            let own = if may { None } else { Some(ErrorCode::Forbidden) };
+            let vm = |scope: &str| format!("{role} {rpc:?} {scope}");
+            assert_eq!(outcome(&fixture, &admin, &everywhere, rpc, &vm("all")).await, own, "{}", vm("all"));
+            let Some((mine, theirs, several)) = &scoped else { continue };
+            assert_eq!(outcome(&fixture, &admin, mine, rpc, &vm("own")).await, own, "{}", vm("own"));
+            let foreign = if may { rpc.foreign() } else { own };
+            for token in [theirs, several] {
+                assert_eq!(
+                    outcome(&fixture, &admin, token, rpc, &vm("foreign")).await,
+                    foreign,
+                    "{}",
+                    vm("foreign")
+                );
+            }
+        }
+    }
+    fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn giving_up_a_foreign_session_does_nothing() {
+    let fixture = Fixture::start().await;
+    let admin = fixture.admin().await;
+    let session = admin.start("", "vm").await.unwrap().session_id;
+    let stranger = Client { token: fixture.token(Role::Operator, &["theirs"]), ..admin.clone() };
+    stranger.abort(&session).await.unwrap();
+    admin.keep_alive(&session).await.unwrap();
+    fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_show_a_token_only_its_namespaces() {
+    let fixture = Fixture::start().await;
+    let admin = fixture.admin().await;
+    for namespace in ["mine", "theirs"] {
+        fixture.catalog().ensure_namespace(namespace).unwrap();
+        admin.back_up(namespace, "vm").await.unwrap();
+    }
+    let mine = Client { token: fixture.token(Role::Restore, &["mine"]), ..admin.clone() };
+    assert_eq!(admin.list_backups("").await.unwrap().len(), 2);
+    assert_eq!(admin.report("").await.unwrap().len(), 2);
+    let listed = mine.list_backups("").await.unwrap();
+    assert_eq!(listed.iter().map(|backup| backup.namespace.as_str()).collect::<Vec<_>>(), ["mine"]);
+    let rows = mine.report("").await.unwrap();
+    assert_eq!(rows.iter().map(|row| row.namespace.as_str()).collect::<Vec<_>>(), ["mine"]);
+    // The same answer for what is elsewhere and what is nowhere.
+    let theirs = admin.get_backup("theirs", "latest", "vm").await.unwrap().id;
+    let nowhere = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
+    let (elsewhere, absent) =
+        (mine.read_disk(&theirs).await.unwrap_err(), mine.read_disk(nowhere).await.unwrap_err());
+    assert_eq!(elsewhere.code(), absent.code());
+    assert_eq!(elsewhere.message().replace(&theirs, nowhere), absent.message());
+    fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_without_token_or_version_are_refused() {
+    let fixture = Fixture::start().await;
+    let admin = fixture.admin().await;
+    for rpc in ALL {
+        let refused = async |client: Client| code(rpc.call(&client, "vm", "x", "x").await);
+        for token in ["", "hf_nonsense"] {
+            let stranger = Client { token: token.into(), protocol: String::new(), ..admin.clone() };
+            assert_eq!(refused(stranger).await, ErrorCode::Unauthenticated, "{rpc:?} {token:?}");
+        }
+        if rpc == Rpc::Hello {
+            continue;
+        }
+        for (protocol, expected) in [
+            ("", ErrorCode::Invalid),
+            ("one", ErrorCode::Invalid),
+            ("0", ErrorCode::Unsupported),
+            ("999", ErrorCode::Unsupported),
+        ] {
+            let client = Client { protocol: protocol.into(), ..admin.clone() };
+            assert_eq!(refused(client).await, expected, "{rpc:?} {protocol:?}");
+        }
+    }
+    fixture.server.stop().await.unwrap();
+}
