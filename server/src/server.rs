@@ -168,7 +168,7 @@ pub fn engine_options(settings: &Settings, clock: &Arc<dyn Clock>) -> EngineOpti
     let mut options = EngineOptions::new(&settings.data_dir);
     options.lease_secs = settings.lease_secs;
     if let Reserve::Bytes(ByteSize(bytes)) = settings.reserve {
-        options.reserve_bytes = bytes;
+        options.reserve_bytes = Some(bytes);
     }
     options.index.write_buffer_bytes = usize::try_from(settings.index_memory.0).unwrap_or(usize::MAX);
     options.clock = Arc::clone(clock);

@@ -27,7 +27,8 @@ pub const LEASE_SECS: u32 = 120;
 /// Bytes kept free: enough for the catalog, the index and a round of reclaim.
 pub const RESERVE_BYTES: u64 = 1 << 30;
 
-/// The reserve is never more than this share of the volume, so that small volumes are usable at all.
+/// Unless told otherwise the reserve is never more than this share of the volume, so that small volumes are
+/// usable at all.
 const RESERVE_SHARE_MAX: u64 = 50;
 
 /// How to open a repository.
@@ -37,8 +38,8 @@ pub struct EngineOptions {
     pub data_dir: PathBuf,
     /// Seconds a session lives without a sign of life.
     pub lease_secs: u32,
-    /// Bytes kept free; at most 2 % of the volume counts.
-    pub reserve_bytes: u64,
+    /// Bytes kept free; `None`: [`RESERVE_BYTES`], but at most 2 % of the volume.
+    pub reserve_bytes: Option<u64>,
     /// What may be kept of containers' directories.
     pub directories: CacheLimits,
     /// How the index behaves.
@@ -53,7 +54,7 @@ impl EngineOptions {
         Self {
             data_dir: data_dir.into(),
             lease_secs: LEASE_SECS,
-            reserve_bytes: RESERVE_BYTES,
+            reserve_bytes: None,
             directories: CacheLimits::default(),
             index: IndexOptions::default(),
             clock: Arc::new(SystemClock),
@@ -165,9 +166,10 @@ impl Engine {
         if rebuild {
             store.index.checkpoint()?;
         }
-        let reserve_bytes = match volume.space()? {
-            Some(space) => options.reserve_bytes.min(space.total_bytes / RESERVE_SHARE_MAX),
-            None => options.reserve_bytes,
+        let reserve_bytes = match (options.reserve_bytes, volume.space()?) {
+            (Some(bytes), _) => bytes,
+            (None, Some(space)) => RESERVE_BYTES.min(space.total_bytes / RESERVE_SHARE_MAX),
+            (None, None) => RESERVE_BYTES,
         };
         let core = Core::new(CoreParts {
             repository: record.id,

@@ -36,7 +36,7 @@ impl Bench {
         let (catalog, _) = SqliteCatalog::open_or_create(&path, Arc::<ManualClock>::clone(&clock))?;
         let mut options = EngineOptions::new(self.folder.path());
         options.clock = clock;
-        options.reserve_bytes = 0;
+        options.reserve_bytes = Some(0);
         // Inline maintenance: the same operations in the same order, every time.
         options.index = IndexOptions {
             write_buffer_bytes: 1 << 20,
