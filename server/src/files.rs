@@ -3,9 +3,9 @@
 //! A crash leaves either the old file or the new one, and perhaps a `.tmp` beside it that the next write
 //! replaces.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
 /// Readable by the owner alone.
@@ -27,6 +27,8 @@ pub fn write_durably(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
         _ => {}
     }
     let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(temporary)?;
+    // Exactly this mode, whatever the process's mask takes away.
+    file.set_permissions(Permissions::from_mode(mode))?;
     file.write_all(bytes)?;
     file.sync_all()?;
     drop(file);
@@ -53,8 +55,6 @@ fn sync_folder(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-
     use super::*;
 
     #[test]

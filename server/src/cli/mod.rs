@@ -106,6 +106,8 @@ impl DataFolder {
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
     memory::tame_allocator();
+    // The catalog holds token hashes, containers hold everybody's disks: nobody else may read either.
+    rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
     // Fails only when there is one already, which is then the same.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let cli = Cli::parse();

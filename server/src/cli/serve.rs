@@ -14,7 +14,7 @@ use super::AllSettings;
 use super::fail::Failure;
 use super::out;
 use crate::app::stream_limits;
-use crate::config::Settings;
+use crate::config::{Layer, Settings};
 use crate::notify::{self, notify};
 use crate::server::{FIRST_TOKEN_FILE, Server};
 use crate::telemetry;
@@ -83,7 +83,12 @@ fn announce(settings: &Settings, server: &Server) {
         out::say("next, on this machine:");
         out::say(format_args!("  {}", login_command(server, &token_path)));
         out::say("and for each hypervisor a token of its own:");
-        out::say("  holdfast-server token create --name HYPERVISOR --role backup");
+        let folder = if Some(&settings.data_dir) == Layer::defaults().data_dir.as_ref() {
+            String::new()
+        } else {
+            format!(" --data-dir {}", settings.data_dir.display())
+        };
+        out::say(format_args!("  holdfast-server token create --name HYPERVISOR --role backup{folder}"));
     }
     out::say("ready");
 }

@@ -5,6 +5,9 @@
 //! the agent. A stream that ends for whatever reason leaves its session as it is, for the agent to reopen;
 //! only a panic in the engine ends the session, because nobody knows what state it is in.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::sync::mpsc::{self as blocking, RecvTimeoutError, TryRecvError};
 use std::time::Duration;
@@ -16,7 +19,9 @@ use holdfast_proto::v1::ingest_request::Kind;
 use holdfast_proto::v1::{self, ingest_response};
 use prost::Message as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::JoinError;
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Status, Streaming};
 use tracing::{Instrument as _, Span};
 
@@ -88,14 +93,7 @@ async fn run(
                 Ok((session, app.engine.open_stream(session, open.disk)?))
             })
             .await?;
-        let (queue, items) = blocking::channel();
-        let pump = tokio::spawn(pump(messages, queue, guard.stopped()).in_current_span());
-        let span = Span::current();
-        let worker =
-            tokio::task::spawn_blocking(move || span.in_scope(|| work(&disk, &guard, &items, &answers)));
-        let ended = worker.await;
-        pump.abort();
-        match ended {
+        match carry(disk, guard, messages, answers).await {
             Ok(ended) => ended,
             Err(panic) => {
                 give_up(&app, session).await;
@@ -105,6 +103,43 @@ async fn run(
     }
     .instrument(span)
     .await
+}
+
+/// The engine's side of a disk coming in, as far as this module needs it; tests bring one of their own.
+trait Disk: Send + 'static {
+    fn opened(&self) -> Result<v1::StreamOpened, ServiceError>;
+    fn handle(&self, kind: Kind, wire_bytes: u64) -> Result<Option<v1::IngestResponse>, ServiceError>;
+    fn idle(&self) -> Result<Option<v1::IngestResponse>, ServiceError>;
+}
+
+impl Disk for DiskStream {
+    fn opened(&self) -> Result<v1::StreamOpened, ServiceError> {
+        Ok(Self::opened(self)?)
+    }
+
+    fn handle(&self, kind: Kind, wire_bytes: u64) -> Result<Option<v1::IngestResponse>, ServiceError> {
+        Ok(Self::handle(self, kind, wire_bytes)?)
+    }
+
+    fn idle(&self) -> Result<Option<v1::IngestResponse>, ServiceError> {
+        Ok(Self::idle(self)?)
+    }
+}
+
+/// Carries messages to the disk and its answers back until either end is done. The outer error is a panic.
+async fn carry(
+    disk: impl Disk,
+    guard: StreamGuard,
+    messages: impl Stream<Item = Result<v1::IngestRequest, Status>> + Send + Unpin + 'static,
+    answers: Answers,
+) -> Result<Result<(), ServiceError>, JoinError> {
+    let (queue, items) = blocking::channel();
+    let pump = tokio::spawn(pump(messages, queue, guard.stopped()).in_current_span());
+    let span = Span::current();
+    let worker = move || span.in_scope(|| work(&disk, &guard, &items, &answers));
+    let ended = tokio::task::spawn_blocking(worker).await;
+    pump.abort();
+    ended
 }
 
 async fn first_message(
@@ -132,7 +167,7 @@ async fn first_message(
 
 /// Reads messages off the line into the queue, as fast as places in it become free.
 async fn pump(
-    mut messages: Streaming<v1::IngestRequest>,
+    mut messages: impl Stream<Item = Result<v1::IngestRequest, Status>> + Unpin,
     queue: blocking::Sender<Item>,
     mut stopped: crate::streams::Stopped,
 ) {
@@ -140,15 +175,15 @@ async fn pump(
     loop {
         let message = tokio::select! {
             () = stopped.wait() => return,
-            message = messages.message() => message,
+            message = messages.next() => message,
         };
         let item = match message {
-            Ok(None) => return,
-            Ok(Some(message)) => match enqueue(message, &places).await {
+            None => return,
+            Some(Ok(message)) => match enqueue(message, &places).await {
                 Ok(item) => item,
                 Err(error) => Item::Failed(error),
             },
-            Err(status) => Item::Failed(line_error(&status)),
+            Some(Err(status)) => Item::Failed(line_error(&status)),
         };
         let last = matches!(item, Item::Failed(_));
         // The engine's side is gone when it erred or finished.
@@ -191,7 +226,7 @@ fn line_error(status: &Status) -> ServiceError {
 
 /// Hands messages to the engine until the disk is finished, the line ends, or the stream must end.
 fn work(
-    disk: &DiskStream,
+    disk: &impl Disk,
     guard: &StreamGuard,
     items: &blocking::Receiver<Item>,
     answers: &Answers,

@@ -1,0 +1,151 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use holdfast_engine::ids::TokenId;
+use holdfast_proto::ErrorCode;
+use parking_lot::Mutex;
+
+use super::*;
+use crate::streams::{StreamKind, StreamLimits, Streams};
+
+/// What a disk of a test does with a message.
+type Handle = Box<dyn Fn(&Kind) -> Result<Option<v1::IngestResponse>, ServiceError> + Send>;
+
+struct TestDisk {
+    handle: Handle,
+    idle: Mutex<Option<v1::IngestResponse>>,
+}
+
+impl TestDisk {
+    fn new(
+        handle: impl Fn(&Kind) -> Result<Option<v1::IngestResponse>, ServiceError> + Send + 'static,
+    ) -> Self {
+        Self { handle: Box::new(handle), idle: Mutex::new(None) }
+    }
+}
+
+impl Disk for TestDisk {
+    fn opened(&self) -> Result<v1::StreamOpened, ServiceError> {
+        Ok(v1::StreamOpened::default())
+    }
+
+    fn handle(&self, kind: Kind, _: u64) -> Result<Option<v1::IngestResponse>, ServiceError> {
+        (self.handle)(&kind)
+    }
+
+    fn idle(&self) -> Result<Option<v1::IngestResponse>, ServiceError> {
+        Ok(self.idle.lock().take())
+    }
+}
+
+fn streams() -> Arc<Streams> {
+    Streams::new(StreamLimits { ingest: 4, restore: 4 })
+}
+
+fn guard(streams: &Arc<Streams>) -> StreamGuard {
+    streams.open(StreamKind::Ingest, TokenId::from_bytes([1; 16])).unwrap()
+}
+
+fn region(bytes: usize) -> Result<v1::IngestRequest, Status> {
+    let region = v1::Region { payload: Bytes::from(vec![1; bytes]), ..v1::Region::default() };
+    Ok(v1::IngestRequest { kind: Some(Kind::Region(region)) })
+}
+
+fn finish() -> Result<v1::IngestRequest, Status> {
+    Ok(v1::IngestRequest { kind: Some(Kind::Finish(v1::FinishStream::default())) })
+}
+
+fn answer(kind: ingest_response::Kind) -> v1::IngestResponse {
+    v1::IngestResponse { kind: Some(kind) }
+}
+
+/// Says Finished to Finish and nothing to the rest.
+fn agreeable(kind: &Kind) -> Result<Option<v1::IngestResponse>, ServiceError> {
+    Ok(matches!(kind, Kind::Finish(_))
+        .then(|| answer(ingest_response::Kind::Finished(v1::StreamFinished::default()))))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_is_behind_stops_the_line() {
+    for (bytes, queued_max) in [(100, QUEUE_MESSAGES), (4 << 20, 2), (MESSAGE_MAX_BYTES - 100, 1)] {
+        let read = Arc::new(AtomicUsize::new(0));
+        let (handled, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let counter = Arc::clone(&read);
+        let messages = tokio_stream::iter((0..100).map(move |n| {
+            counter.fetch_add(1, Ordering::SeqCst);
+            if n == 99 { finish() } else { region(bytes) }
+        }));
+        let disk = {
+            let most = Arc::clone(&most);
+            TestDisk::new(move |kind| {
+                // Gives the line every chance to run ahead.
+                for _ in 0..50 {
+                    std::thread::yield_now();
+                }
+                let ahead = read.load(Ordering::SeqCst) - handled.fetch_add(1, Ordering::SeqCst);
+                most.fetch_max(ahead, Ordering::SeqCst);
+                agreeable(kind)
+            })
+        };
+        let (answers, mut received) = mpsc::channel(ANSWERS);
+        carry(disk, guard(&streams()), messages, answers).await.unwrap().unwrap();
+        // The queued ones (this one among them) and one in the hand of the task that reads.
+        assert!(most.load(Ordering::SeqCst) <= queued_max + 1, "{bytes}: {most:?}");
+        let mut kinds = Vec::new();
+        while let Some(answer) = received.recv().await {
+            kinds.extend(answer.unwrap().kind);
+        }
+        assert_eq!(kinds.len(), 2, "{kinds:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_panic_is_an_answer_and_not_the_end_of_the_server() {
+    let messages = tokio_stream::iter([region(1), finish()]);
+    let (answers, _received) = mpsc::channel(ANSWERS);
+    let streams = streams();
+    let disk = TestDisk::new(|_| panic!("on purpose"));
+    let panic = carry(disk, guard(&streams), messages, answers).await.unwrap_err();
+    assert_eq!(ServiceError::from(panic).code, ErrorCode::Internal);
+    assert_eq!(streams.count(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_of_either_side_end_it() {
+    let streams = streams();
+    let ended = async |disk: TestDisk, messages: Vec<Result<v1::IngestRequest, Status>>| {
+        let (answers, _received) = mpsc::channel(ANSWERS);
+        carry(disk, guard(&streams), tokio_stream::iter(messages), answers).await.unwrap().unwrap_err().code
+    };
+    let full = TestDisk::new(|_| Err(ServiceError::new(ErrorCode::Full, "no room")));
+    assert_eq!(ended(full, vec![region(1), finish()]).await, ErrorCode::Full);
+    let lost = vec![region(1), Err(Status::unknown("h2 protocol error"))];
+    assert_eq!(ended(TestDisk::new(agreeable), lost).await, ErrorCode::Unavailable);
+    let large = vec![Err(Status::out_of_range("too large")), finish()];
+    assert_eq!(ended(TestDisk::new(agreeable), large).await, ErrorCode::Limit);
+    assert_eq!(ended(TestDisk::new(agreeable), vec![region(1)]).await, ErrorCode::Invalid);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn progress_is_told_while_no_message_comes_and_shutdown_is_heard() {
+    let streams = streams();
+    let disk = TestDisk::new(agreeable);
+    *disk.idle.lock() = Some(answer(ingest_response::Kind::Ack(v1::Ack::default())));
+    let (answers, mut received) = mpsc::channel(ANSWERS);
+    let silent = tokio_stream::pending();
+    let carried = tokio::spawn(carry(disk, guard(&streams), silent, answers));
+    let opened = received.recv().await.unwrap().unwrap().kind;
+    assert!(matches!(opened, Some(ingest_response::Kind::Opened(_))), "{opened:?}");
+    let ack = received.recv().await.unwrap().unwrap().kind;
+    assert!(matches!(ack, Some(ingest_response::Kind::Ack(_))), "{ack:?}");
+    streams.close();
+    assert_eq!(carried.await.unwrap().unwrap().unwrap_err().code, ErrorCode::Unavailable);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_went_away_ends_it_quietly() {
+    let (answers, received) = mpsc::channel(ANSWERS);
+    drop(received);
+    let messages = tokio_stream::iter([region(1), finish()]);
+    carry(TestDisk::new(agreeable), guard(&streams()), messages, answers).await.unwrap().unwrap();
+}
