@@ -5,33 +5,36 @@ use roaring::RoaringTreemap;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::index_run::{IndexFormatError, SHARDS, ShardRange, crc32c, version_error};
+use super::checksum::crc32c;
+use super::index_run::{SHARDS, ShardRange, check_crc, check_section, check_version, with_crc};
+use super::{Defect, FormatError, check_equal, check_limit};
 use crate::ids::RepositoryId;
 
-/// First bytes of a manifest.
-pub const MANIFEST_MAGIC: [u8; 8] = *b"HFIXMAN\n";
+const MAGIC: u32 = u32::from_le_bytes(*b"HFIM");
+const MANIFEST: &str = "index manifest";
 /// The version this code writes, and the newest it reads.
 pub const MANIFEST_VERSION: u16 = 1;
 /// A manifest at most. 64 MiB is 2 million runs, or the bitmap of 500 million scattered containers
 /// (8 KiB for each 65,536), which is 16 EiB of chunks.
 pub const MANIFEST_MAX_BYTES: u64 = 64 << 20;
 /// Bytes of the fixed part.
-const HEADER_BYTES: usize = size_of::<HeaderBytes>();
-const RECORD_BYTES: usize = size_of::<RecordBytes>();
+const HEADER_BYTES: usize = size_of::<RawHeader>();
+const RECORD_BYTES: usize = size_of::<RawRecord>();
 
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct HeaderBytes {
-    magic: [u8; 8],
+struct RawHeader {
+    magic: U32,
     version: U16,
     shards: U16,
     runs: U32,
+    zero: U32,
     sequence: U64,
     repository: [u8; 16],
     secret: [u8; 32],
     next_run: U64,
     covered_bytes: U64,
-    zero: [u8; 32],
+    zero_too: [u8; 32],
     /// Of everything after the header.
     body_crc: U32,
     /// Of the header's bytes before it, in every version.
@@ -40,7 +43,7 @@ struct HeaderBytes {
 
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct RecordBytes {
+struct RawRecord {
     run: U64,
     entries: U64,
     bytes: U64,
@@ -89,16 +92,14 @@ impl Manifest {
     /// As bytes.
     ///
     /// # Errors
-    /// [`IndexFormatError::Length`] when it would be longer than [`MANIFEST_MAX_BYTES`].
-    pub fn encode(&self) -> Result<Vec<u8>, IndexFormatError> {
+    /// [`Defect::OverLimit`] when it would be longer than [`MANIFEST_MAX_BYTES`].
+    pub fn encode(&self) -> Result<Vec<u8>, FormatError> {
         let covered_bytes = self.covered.serialized_size();
         let len = HEADER_BYTES + self.runs.len() * RECORD_BYTES + covered_bytes;
-        if len as u64 > MANIFEST_MAX_BYTES {
-            return Err(IndexFormatError::Length { len: len as u64 });
-        }
+        check_limit(MANIFEST, "length", len as u64, MANIFEST_MAX_BYTES)?;
         let mut body = Vec::with_capacity(len - HEADER_BYTES);
         for record in &self.runs {
-            let bytes = RecordBytes {
+            let raw = RawRecord {
                 run: U64::new(record.run),
                 entries: U64::new(record.entries),
                 bytes: U64::new(record.bytes),
@@ -106,26 +107,26 @@ impl Manifest {
                 shard_count: U16::new(record.shards.count()),
                 zero: U32::ZERO,
             };
-            body.extend_from_slice(bytes.as_bytes());
+            body.extend_from_slice(raw.as_bytes());
         }
-        let bitmap = self.covered.serialize_into(&mut body);
-        bitmap.map_err(|_| IndexFormatError::Inconsistent { part: "manifest", why: "bitmap" })?;
-        let mut header = HeaderBytes {
-            magic: MANIFEST_MAGIC,
+        self.covered.serialize_into(&mut body).map_err(|_| not_a_bitmap(covered_bytes as u64))?;
+        let raw = RawHeader {
+            magic: U32::new(MAGIC),
             version: U16::new(MANIFEST_VERSION),
             shards: U16::new(SHARDS),
             runs: U32::new(u32::try_from(self.runs.len()).unwrap_or(u32::MAX)),
+            zero: U32::ZERO,
             sequence: U64::new(self.sequence),
             repository: self.repository.to_bytes(),
             secret: self.secret,
             next_run: U64::new(self.next_run),
             covered_bytes: U64::new(covered_bytes as u64),
-            zero: [0; 32],
+            zero_too: [0; 32],
             body_crc: U32::new(crc32c(&body)),
             crc: U32::ZERO,
         };
-        header.crc = U32::new(header_crc(&header));
-        let mut bytes = header.as_bytes().to_vec();
+        let header: [u8; HEADER_BYTES] = with_crc(zerocopy::transmute!(raw));
+        let mut bytes = header.to_vec();
         bytes.append(&mut body);
         Ok(bytes)
     }
@@ -133,59 +134,59 @@ impl Manifest {
     /// From bytes.
     ///
     /// # Errors
-    /// Any [`IndexFormatError`]; a newer version is `Unsupported`, never a checksum error.
-    pub fn decode(bytes: &[u8]) -> Result<Self, IndexFormatError> {
-        const PART: &str = "manifest";
-        let (header, body) = HeaderBytes::read_from_prefix(bytes)
-            .map_err(|_| IndexFormatError::Length { len: bytes.len() as u64 })?;
-        if header.magic != MANIFEST_MAGIC {
-            return Err(IndexFormatError::Magic { part: PART });
+    /// [`FormatError`].
+    pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
+        let (header, body) = bytes.split_first_chunk::<HEADER_BYTES>().ok_or_else(|| {
+            let (len, needed) = (bytes.len() as u64, HEADER_BYTES as u64);
+            FormatError::corrupt(MANIFEST, Defect::TooShort { len, needed })
+        })?;
+        let raw: &RawHeader = zerocopy::transmute_ref!(header);
+        if raw.magic.get() != MAGIC {
+            let defect = Defect::Magic { found: raw.magic.get(), expected: MAGIC };
+            return Err(FormatError::corrupt(MANIFEST, defect));
         }
-        if header.crc.get() != header_crc(&header) {
-            return Err(IndexFormatError::Checksum { part: "manifest header" });
-        }
-        if header.version.get() != MANIFEST_VERSION {
-            return Err(version_error(PART, header.version.get(), MANIFEST_VERSION));
-        }
-        if header.body_crc.get() != crc32c(body) {
-            return Err(IndexFormatError::Checksum { part: PART });
-        }
-        let records_bytes = u64::from(header.runs.get()) * RECORD_BYTES as u64;
-        if header.shards.get() != SHARDS
-            || records_bytes.checked_add(header.covered_bytes.get()) != Some(body.len() as u64)
-        {
-            return Err(IndexFormatError::Inconsistent { part: PART, why: "counts do not fit together" });
-        }
-        let (records, bitmap) =
-            body.split_at_checked(usize::try_from(records_bytes).unwrap_or(usize::MAX)).unwrap_or_default();
-        let covered = RoaringTreemap::deserialize_from(bitmap)
-            .map_err(|_| IndexFormatError::Inconsistent { part: PART, why: "covered containers" })?;
-        let next_run = header.next_run.get();
-        let runs =
-            records.as_chunks().0.iter().map(|b| decode_record(b, next_run)).collect::<Result<_, _>>()?;
+        check_crc(MANIFEST, header)?;
+        check_version(MANIFEST, raw.version.get(), MANIFEST_VERSION)?;
+        check_section(MANIFEST, raw.body_crc.get(), body)?;
+        check_equal(MANIFEST, "shard count", raw.shards.get().into(), SHARDS.into())?;
+        let record_bytes = u64::from(raw.runs.get()) * RECORD_BYTES as u64;
+        let body_bytes = record_bytes.saturating_add(raw.covered_bytes.get());
+        check_equal(MANIFEST, "length", body.len() as u64, body_bytes)?;
+        let split = usize::try_from(record_bytes).unwrap_or(usize::MAX);
+        let (records, bitmap) = body.split_at_checked(split).unwrap_or_default();
+        let covered =
+            RoaringTreemap::deserialize_from(bitmap).map_err(|_| not_a_bitmap(raw.covered_bytes.get()))?;
+        let next_run = raw.next_run.get();
+        let records = records.as_chunks().0.iter();
         Ok(Self {
-            sequence: header.sequence.get(),
-            repository: RepositoryId::from_bytes(header.repository),
-            secret: header.secret,
+            sequence: raw.sequence.get(),
+            repository: RepositoryId::from_bytes(raw.repository),
+            secret: raw.secret,
             next_run,
-            runs,
+            runs: records.map(|bytes| decode_record(bytes, next_run)).collect::<Result<_, _>>()?,
             covered,
         })
     }
 }
 
-fn header_crc(header: &HeaderBytes) -> u32 {
-    crc32c(header.as_bytes().get(..HEADER_BYTES - 4).unwrap_or_default())
+/// The bytes have the right checksum, but no bitmap library wrote them.
+fn not_a_bitmap(len: u64) -> FormatError {
+    FormatError::corrupt(MANIFEST, Defect::Mismatch { field: "bitmap length", found: len, expected: 0 })
 }
 
-fn decode_record(bytes: &[u8; RECORD_BYTES], next_run: u64) -> Result<RunRecord, IndexFormatError> {
-    let record: RecordBytes = zerocopy::transmute!(*bytes);
-    let run = record.run.get();
-    match ShardRange::new(record.shard_first.get(), record.shard_count.get()) {
-        Some(shards) if run < next_run && (shards.count() == 1 || shards == ShardRange::ALL) => {
-            Ok(RunRecord { run, entries: record.entries.get(), bytes: record.bytes.get(), shards })
+fn decode_record(bytes: &[u8; RECORD_BYTES], next_run: u64) -> Result<RunRecord, FormatError> {
+    let raw: &RawRecord = zerocopy::transmute_ref!(bytes);
+    let (first, count) = (raw.shard_first.get(), raw.shard_count.get());
+    let run = raw.run.get();
+    check_limit(MANIFEST, "run number", run, next_run.saturating_sub(1))?;
+    match ShardRange::new(first, count) {
+        Some(shards) if count == 1 || shards == ShardRange::ALL => {
+            Ok(RunRecord { run, entries: raw.entries.get(), bytes: raw.bytes.get(), shards })
         }
-        _ => Err(IndexFormatError::Inconsistent { part: "manifest", why: "a run that cannot be" }),
+        _ => Err(FormatError::corrupt(
+            MANIFEST,
+            Defect::Mismatch { field: "shard count of a run", found: count.into(), expected: 1 },
+        )),
     }
 }
 

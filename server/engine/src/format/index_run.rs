@@ -1,102 +1,59 @@
 //! Index runs: sorted entries (key → location) in checksummed 4 KiB pages, then the binary-fuse filters,
 //! the fences and a footer. `docs/FORMAT.md` has the byte map; the tests pin the bytes.
 //!
+//! ```text
+//! 0          4096                 4096 × (1 + pages)
+//! ┌──────────┬────────┬── ─ ──┬───┬───────────────────────────┬────────────┬────────┐
+//! │ header   │ page 0 │       │ n │ filters: records, tables  │ fences     │ footer │
+//! │ 4096 B   │ 4096 B │       │   │ filter_bytes              │ 8 B a page │ 64 B   │
+//! └──────────┴────────┴── ─ ──┴───┴───────────────────────────┴────────────┴────────┘
+//! ```
+//!
 //! A reader needs the header (identity), the footer (counts) and the two sections in memory; it then finds
 //! any key with one page read.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::checksum::crc32c;
+use super::{Defect, FormatError, check_equal, check_limit};
 use crate::ids::RepositoryId;
 
-/// First bytes of a run.
-pub const RUN_MAGIC: [u8; 8] = *b"HFIXRUN\n";
-/// First bytes of a run's footer.
-pub const END_MAGIC: [u8; 8] = *b"HFIXEND\n";
+mod page;
+
+pub use page::{
+    ENTRY_BYTES, Entry, KEY_BYTES, PAGE_ENTRIES, decode_page, encode_page, key_prefix, key_suffix,
+};
+
+/// First bytes of a run, of its footer.
+const HEADER_MAGIC: u32 = u32::from_le_bytes(*b"HFIR");
+const END_MAGIC: u32 = u32::from_le_bytes(*b"HFIE");
+
+const HEADER: &str = "index run header";
+const FOOTER: &str = "index run footer";
+
 /// The version this code writes, and the newest it reads.
 pub const RUN_VERSION: u16 = 1;
 /// One page: what is read for one lookup. The header takes one as well, so that pages are aligned.
 pub const PAGE_BYTES: usize = 4096;
-/// Key and location.
-pub const ENTRY_BYTES: usize = 20;
-/// First bytes of a keyed hash; what entries are sorted by.
-pub const KEY_BYTES: usize = 12;
-/// 204 × 20 = 4,080 bytes, and 16 for the trailer.
-pub const PAGE_ENTRIES: usize = (PAGE_BYTES - size_of::<PageTrailer>()) / ENTRY_BYTES;
 /// Keys are split into this many shards by their first bits.
 pub const SHARD_BITS: u32 = 6;
 /// Shards of an index.
 pub const SHARDS: u16 = 1 << SHARD_BITS;
+/// A CRC-32C, always last.
+const CRC_BYTES: usize = 4;
 /// Pages of a run at most, so that a page number fits its trailer with room to spare: 8 TiB.
 pub const RUN_PAGES_MAX: u32 = 1 << 31;
-
-/// Why bytes are no run or manifest of this index.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum IndexFormatError {
-    #[error("the {part} does not begin with its magic")]
-    Magic { part: &'static str },
-    #[error("version {found} is newer than this program understands ({supported}); use a newer Holdfast")]
-    Unsupported { found: u16, supported: u16 },
-    #[error("the {part} does not match its checksum")]
-    Checksum { part: &'static str },
-    #[error("the {part} contradicts itself: {why}")]
-    Inconsistent { part: &'static str, why: &'static str },
-    #[error("belongs to repository {found}, not to {expected}")]
-    Repository { found: RepositoryId, expected: RepositoryId },
-    #[error("is {len} bytes long, which no such file is")]
-    Length { len: u64 },
-}
-
-/// CRC32C (Castagnoli), as everywhere in the index.
-pub fn crc32c(bytes: &[u8]) -> u32 {
-    crc_fast::crc32_iscsi(bytes)
-}
-
-/// One entry: a key and a packed location.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
-#[repr(C)]
-pub struct Entry {
-    /// Ascending within a run.
-    pub key: [u8; KEY_BYTES],
-    /// [`crate::ids::Location::pack`]; descending among equal keys, so that the newest container is first.
-    pub location: U64,
-}
-
-impl Entry {
-    /// The first eight key bytes as a number: what fences, filters and interpolation work with.
-    pub fn prefix(&self) -> u64 {
-        key_prefix(&self.key)
-    }
-
-    /// Sorts as entries are sorted on disk.
-    pub fn order(&self) -> (u64, u32, u64) {
-        (self.prefix(), key_suffix(&self.key), !self.location.get())
-    }
-}
-
-/// The first eight bytes of a key, most significant first.
-pub fn key_prefix(key: &[u8; KEY_BYTES]) -> u64 {
-    let [a, b, c, d, e, f, g, h, ..] = *key;
-    u64::from_be_bytes([a, b, c, d, e, f, g, h])
-}
-
-/// The last four bytes of a key, most significant first.
-pub fn key_suffix(key: &[u8; KEY_BYTES]) -> u32 {
-    let [.., i, j, k, l] = *key;
-    u32::from_be_bytes([i, j, k, l])
-}
 
 /// What a run is: the first bytes of its first page.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct HeaderBytes {
-    magic: [u8; 8],
+struct RawHeader {
+    magic: U32,
     version: U16,
     shard_first: U16,
     shard_count: U16,
-    zero: U16,
+    zero: [u8; 6],
     run: U64,
     repository: [u8; 16],
     padding: [u8; PAGE_BYTES - 44],
@@ -153,123 +110,88 @@ impl ShardRange {
 
 impl RunHeader {
     /// The run's first page.
-    pub fn encode(&self) -> Box<[u8; PAGE_BYTES]> {
-        let mut header = HeaderBytes {
-            magic: RUN_MAGIC,
+    pub fn encode(&self) -> [u8; PAGE_BYTES] {
+        let raw = RawHeader {
+            magic: U32::new(HEADER_MAGIC),
             version: U16::new(RUN_VERSION),
             shard_first: U16::new(self.shards.first),
             shard_count: U16::new(self.shards.count),
-            zero: U16::ZERO,
+            zero: [0; 6],
             run: U64::new(self.run),
             repository: self.repository.to_bytes(),
             padding: [0; PAGE_BYTES - 44],
             crc: U32::ZERO,
         };
-        header.crc = U32::new(crc_before_last_word(header.as_bytes()));
-        let mut page = Box::new([0; PAGE_BYTES]);
-        page.copy_from_slice(header.as_bytes());
-        page
+        with_crc(zerocopy::transmute!(raw))
     }
 
     /// Reads a run's first page.
     ///
     /// # Errors
-    /// Any [`IndexFormatError`]; a newer version is `Unsupported`, never a checksum error.
-    pub fn decode(page: &[u8; PAGE_BYTES]) -> Result<Self, IndexFormatError> {
-        const PART: &str = "run header";
-        let header: HeaderBytes = zerocopy::transmute!(*page);
-        if header.magic != RUN_MAGIC {
-            return Err(IndexFormatError::Magic { part: PART });
-        }
-        if header.crc.get() != crc_before_last_word(page) {
-            return Err(IndexFormatError::Checksum { part: PART });
-        }
-        if header.version.get() != RUN_VERSION {
-            return Err(version_error(PART, header.version.get(), RUN_VERSION));
-        }
-        let shards = ShardRange::new(header.shard_first.get(), header.shard_count.get())
-            .ok_or(IndexFormatError::Inconsistent { part: PART, why: "no such shards" })?;
-        let repository = RepositoryId::from_bytes(header.repository);
-        Ok(Self { run: header.run.get(), repository, shards })
+    /// [`FormatError`].
+    pub fn decode(page: &[u8; PAGE_BYTES]) -> Result<Self, FormatError> {
+        let raw: &RawHeader = zerocopy::transmute_ref!(page);
+        check_ends(HEADER, raw.magic.get(), HEADER_MAGIC, page)?;
+        check_version(HEADER, raw.version.get(), RUN_VERSION)?;
+        let (first, count) = (raw.shard_first.get(), raw.shard_count.get());
+        check_limit(HEADER, "last shard", u64::from(first) + u64::from(count), u64::from(SHARDS))?;
+        let shards = ShardRange::new(first, count).ok_or_else(|| {
+            FormatError::corrupt(HEADER, Defect::Mismatch { field: "shard count", found: 0, expected: 1 })
+        })?;
+        Ok(Self { run: raw.run.get(), repository: RepositoryId::from_bytes(raw.repository), shards })
     }
+}
+
+/// Errs unless a structure begins with its magic and ends with its CRC-32C.
+fn check_ends<const N: usize>(
+    structure: &'static str,
+    found: u32,
+    expected: u32,
+    bytes: &[u8; N],
+) -> Result<(), FormatError> {
+    if found != expected {
+        return Err(FormatError::corrupt(structure, Defect::Magic { found, expected }));
+    }
+    check_crc(structure, bytes)
+}
+
+/// Errs unless the last four bytes are the CRC-32C of those before.
+pub(super) fn check_crc<const N: usize>(structure: &'static str, bytes: &[u8; N]) -> Result<(), FormatError> {
+    let (before, stored) = bytes.split_last_chunk::<CRC_BYTES>().unwrap_or((&[], &[0; CRC_BYTES]));
+    check_section(structure, u32::from_le_bytes(*stored), before)
+}
+
+/// Errs unless `bytes` have this CRC-32C.
+///
+/// # Errors
+/// [`Defect::Checksum`].
+pub fn check_section(structure: &'static str, stored: u32, bytes: &[u8]) -> Result<(), FormatError> {
+    let computed = crc32c(bytes);
+    if stored == computed {
+        return Ok(());
+    }
+    let defect = Defect::Checksum { stored: stored.into(), computed: computed.into() };
+    Err(FormatError::corrupt(structure, defect))
 }
 
 /// Newer is unsupported; zero was never written.
-pub(super) fn version_error(part: &'static str, found: u16, supported: u16) -> IndexFormatError {
-    if found > supported {
-        IndexFormatError::Unsupported { found, supported }
-    } else {
-        IndexFormatError::Inconsistent { part, why: "no such version" }
+pub(super) fn check_version(
+    structure: &'static str,
+    version: u16,
+    supported: u16,
+) -> Result<(), FormatError> {
+    if version > supported {
+        return Err(FormatError::Unsupported { structure, version, supported });
     }
+    check_equal(structure, "version", version.into(), supported.into())
 }
 
-/// CRC32C of all but the last four bytes.
-fn crc_before_last_word(bytes: &[u8]) -> u32 {
-    crc32c(bytes.get(..bytes.len().saturating_sub(4)).unwrap_or_default())
-}
-
-/// Last bytes of every page of entries.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct PageTrailer {
-    count: U16,
-    zero: U16,
-    /// Counting from 0, the header not counted: a page read from the wrong place is noticed.
-    page: U32,
-    /// Low 32 bits of the run's number: a page of another run is noticed.
-    run_low: U32,
-    /// Of all bytes of the page before it.
-    crc: U32,
-}
-
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct PageBytes {
-    entries: [Entry; PAGE_ENTRIES],
-    trailer: PageTrailer,
-}
-
-/// Low 32 bits of a run's number.
-const fn low_word(run: u64) -> u32 {
-    (run & 0xFFFF_FFFF) as u32
-}
-
-/// A page of up to [`PAGE_ENTRIES`] entries; those beyond are ignored, and none is there to ignore.
-pub fn encode_page(run: u64, page: u32, entries: &[Entry]) -> [u8; PAGE_BYTES] {
-    let mut bytes = PageBytes {
-        entries: [Entry::default(); PAGE_ENTRIES],
-        trailer: PageTrailer {
-            count: U16::new(u16::try_from(entries.len().min(PAGE_ENTRIES)).unwrap_or(u16::MAX)),
-            zero: U16::ZERO,
-            page: U32::new(page),
-            run_low: U32::new(low_word(run)),
-            crc: U32::ZERO,
-        },
-    };
-    for (slot, entry) in bytes.entries.iter_mut().zip(entries) {
-        *slot = *entry;
+/// Fills in the CRC-32C in the last four bytes.
+pub(super) fn with_crc<const N: usize>(mut bytes: [u8; N]) -> [u8; N] {
+    if let Some((before, crc)) = bytes.split_last_chunk_mut::<CRC_BYTES>() {
+        *crc = crc32c(before).to_le_bytes();
     }
-    bytes.trailer.crc = U32::new(crc_before_last_word(bytes.as_bytes()));
-    zerocopy::transmute!(bytes)
-}
-
-/// The entries of page `page` of run `run`.
-///
-/// # Errors
-/// When the bytes are not that page.
-pub fn decode_page(bytes: &[u8; PAGE_BYTES], run: u64, page: u32) -> Result<&[Entry], IndexFormatError> {
-    const PART: &str = "page";
-    let view: &PageBytes = zerocopy::transmute_ref!(bytes);
-    if view.trailer.crc.get() != crc_before_last_word(bytes) {
-        return Err(IndexFormatError::Checksum { part: PART });
-    }
-    if view.trailer.page.get() != page || view.trailer.run_low.get() != low_word(run) {
-        return Err(IndexFormatError::Inconsistent { part: PART, why: "another page is stored here" });
-    }
-    match view.entries.get(..usize::from(view.trailer.count.get())) {
-        Some(entries) if !entries.is_empty() => Ok(entries),
-        _ => Err(IndexFormatError::Inconsistent { part: PART, why: "no such number of entries" }),
-    }
+    bytes
 }
 
 /// One binary-fuse filter of a run: it covers the keys from `first` up to the next filter's.
@@ -287,25 +209,27 @@ pub struct FilterRecord {
     pub keys: U32,
 }
 
+/// Bytes of a fence.
+pub const FENCE_BYTES: u64 = 8;
 /// Bytes of a [`FilterRecord`].
 pub const FILTER_RECORD_BYTES: usize = size_of::<FilterRecord>();
 /// Bytes of the footer.
-pub const FOOTER_BYTES: usize = size_of::<FooterBytes>();
+pub const FOOTER_BYTES: usize = size_of::<RawFooter>();
 
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct FooterBytes {
-    magic: [u8; 8],
+struct RawFooter {
+    magic: U32,
     version: U16,
     zero: U16,
     filters: U32,
+    pages: U32,
     run: U64,
     entries: U64,
     filter_bytes: U64,
-    pages: U32,
     filter_crc: U32,
     fence_crc: U32,
-    zero_too: U64,
+    zero_too: [u8; 12],
     crc: U32,
 }
 
@@ -326,60 +250,48 @@ pub struct RunFooter {
 impl RunFooter {
     /// The run's last bytes.
     pub fn encode(&self) -> [u8; FOOTER_BYTES] {
-        let mut footer = FooterBytes {
-            magic: END_MAGIC,
+        let raw = RawFooter {
+            magic: U32::new(END_MAGIC),
             version: U16::new(RUN_VERSION),
             zero: U16::ZERO,
             filters: U32::new(self.filters),
+            pages: U32::new(self.pages),
             run: U64::new(self.run),
             entries: U64::new(self.entries),
             filter_bytes: U64::new(self.filter_bytes),
-            pages: U32::new(self.pages),
             filter_crc: U32::new(self.filter_crc),
             fence_crc: U32::new(self.fence_crc),
-            zero_too: U64::ZERO,
+            zero_too: [0; 12],
             crc: U32::ZERO,
         };
-        footer.crc = U32::new(crc_before_last_word(footer.as_bytes()));
-        zerocopy::transmute!(footer)
+        with_crc(zerocopy::transmute!(raw))
     }
 
     /// Reads the last bytes of a run of `len` bytes. All sections lie within the run when this returns `Ok`.
     ///
     /// # Errors
-    /// Any [`IndexFormatError`].
-    pub fn decode(bytes: &[u8; FOOTER_BYTES], len: u64) -> Result<Self, IndexFormatError> {
-        const PART: &str = "run footer";
-        let footer: FooterBytes = zerocopy::transmute!(*bytes);
-        if footer.magic != END_MAGIC {
-            return Err(IndexFormatError::Magic { part: PART });
-        }
-        if footer.crc.get() != crc_before_last_word(bytes) {
-            return Err(IndexFormatError::Checksum { part: PART });
-        }
-        if footer.version.get() != RUN_VERSION {
-            return Err(version_error(PART, footer.version.get(), RUN_VERSION));
-        }
-        let decoded = Self {
-            run: footer.run.get(),
-            entries: footer.entries.get(),
-            pages: footer.pages.get(),
-            filters: footer.filters.get(),
-            filter_bytes: footer.filter_bytes.get(),
-            filter_crc: footer.filter_crc.get(),
-            fence_crc: footer.fence_crc.get(),
+    /// [`FormatError`].
+    pub fn decode(bytes: &[u8; FOOTER_BYTES], len: u64) -> Result<Self, FormatError> {
+        let raw: &RawFooter = zerocopy::transmute_ref!(bytes);
+        check_ends(FOOTER, raw.magic.get(), END_MAGIC, bytes)?;
+        check_version(FOOTER, raw.version.get(), RUN_VERSION)?;
+        let footer = Self {
+            run: raw.run.get(),
+            entries: raw.entries.get(),
+            pages: raw.pages.get(),
+            filters: raw.filters.get(),
+            filter_bytes: raw.filter_bytes.get(),
+            filter_crc: raw.filter_crc.get(),
+            fence_crc: raw.fence_crc.get(),
         };
-        let pages = u64::from(decoded.pages);
-        let filters_fit = u64::from(decoded.filters) * FILTER_RECORD_BYTES as u64 <= decoded.filter_bytes;
-        let entries_fit = decoded.entries.div_ceil(PAGE_ENTRIES as u64) == pages;
-        let whole = decoded.fences_at().checked_add(pages * 8 + FOOTER_BYTES as u64);
-        if decoded.pages == 0 || decoded.pages > RUN_PAGES_MAX || !filters_fit || !entries_fit {
-            return Err(IndexFormatError::Inconsistent { part: PART, why: "counts do not fit together" });
-        }
-        if whole != Some(len) {
-            return Err(IndexFormatError::Length { len });
-        }
-        Ok(decoded)
+        let pages = u64::from(footer.pages);
+        check_limit(FOOTER, "page count", pages, RUN_PAGES_MAX.into())?;
+        check_equal(FOOTER, "page count", pages, footer.entries.div_ceil(PAGE_ENTRIES as u64).max(1))?;
+        let records = u64::from(footer.filters) * FILTER_RECORD_BYTES as u64;
+        check_limit(FOOTER, "filter count", records, footer.filter_bytes)?;
+        let whole = footer.fences_at().saturating_add(pages * FENCE_BYTES + FOOTER_BYTES as u64);
+        check_equal(FOOTER, "run length", len, whole)?;
+        Ok(footer)
     }
 
     /// Offset of a page of entries.

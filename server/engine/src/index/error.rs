@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::format::index_run::IndexFormatError;
+use crate::format::{Defect, FormatError};
 use crate::ids::{ContainerId, RepositoryId};
 use crate::volume::{BlobName, VolumeError};
 
@@ -12,26 +12,23 @@ pub enum IndexError {
     #[error(transparent)]
     Volume(#[from] VolumeError),
     /// Nothing is lost: every entry is in a container's directory.
-    #[error("index file {blob} is damaged: {source}; rebuild the index with `holdfast-server rebuild-index`")]
-    Damaged { blob: BlobName, source: IndexFormatError },
+    #[error("index file {blob}: {source}; rebuild the index with `holdfast-server rebuild-index`")]
+    Damaged { blob: BlobName, source: FormatError },
     /// As `Damaged`, for one page.
     #[error(
-        "page {page} of index file {blob} is damaged: {source}; rebuild the index with `holdfast-server rebuild-index`"
+        "page {page} of index file {blob}: {source}; rebuild the index with `holdfast-server rebuild-index`"
     )]
-    DamagedPage { blob: BlobName, page: u32, source: IndexFormatError },
+    DamagedPage { blob: BlobName, page: u32, source: FormatError },
     #[error(
         "index file {blob} is missing, but the manifest names it; rebuild the index with `holdfast-server rebuild-index`"
     )]
     Missing { blob: BlobName },
     /// Not damage; never rebuild because of it.
-    #[error(
-        "index file {blob}: version {found} is newer than this program understands ({supported}); use a newer Holdfast"
-    )]
-    Unsupported { blob: BlobName, found: u16, supported: u16 },
-    #[error(
-        "index file {blob} belongs to repository {found}, not to {expected}; the data folder mixes files of two repositories"
-    )]
-    OtherRepository { blob: BlobName, found: RepositoryId, expected: RepositoryId },
+    #[error("index file {blob}: {source}")]
+    Unsupported { blob: BlobName, source: FormatError },
+    /// Not damage either: the data folder mixes files of two repositories.
+    #[error("index file {blob}: {source}; move files of another repository out of this data folder")]
+    OtherRepository { blob: BlobName, source: FormatError },
     #[error("an entry given for container {expected} points into container {found}")]
     OtherContainer { found: ContainerId, expected: ContainerId },
     #[error("container number {0} is reserved and cannot be indexed")]
@@ -45,7 +42,7 @@ pub enum IndexError {
     #[error("the index is closed")]
     Closed,
     #[error("index manifest cannot be written: {0}")]
-    Manifest(IndexFormatError),
+    Manifest(FormatError),
     #[error("cannot start the index's maintenance thread: {0}")]
     Thread(std::io::Error),
     #[error("no memory for {bytes} bytes of the index's write buffer")]
@@ -74,16 +71,27 @@ impl IndexError {
     }
 
     /// The error for a file whose bytes are not what they should be.
-    pub(super) fn in_blob(blob: &BlobName, source: IndexFormatError) -> Self {
+    pub(super) fn in_blob(blob: &BlobName, source: FormatError) -> Self {
         let blob = blob.clone();
         match source {
-            IndexFormatError::Unsupported { found, supported } => {
-                Self::Unsupported { blob, found, supported }
+            FormatError::Unsupported { .. } => Self::Unsupported { blob, source },
+            FormatError::Corrupt { defect: Defect::Foreign { .. }, .. } => {
+                Self::OtherRepository { blob, source }
             }
-            IndexFormatError::Repository { found, expected } => {
-                Self::OtherRepository { blob, found, expected }
-            }
-            source => Self::Damaged { blob, source },
+            FormatError::Corrupt { .. } => Self::Damaged { blob, source },
         }
     }
+}
+
+/// Errs unless a file of the index belongs to this repository.
+pub(super) fn check_repository(
+    structure: &'static str,
+    found: RepositoryId,
+    expected: RepositoryId,
+) -> Result<(), FormatError> {
+    if found == expected {
+        return Ok(());
+    }
+    let (found, expected) = (found.to_string(), expected.to_string());
+    Err(FormatError::corrupt(structure, Defect::Foreign { field: "repository", found, expected }))
 }

@@ -4,9 +4,12 @@
 //! 8 bits a slot: 0.4 % of absent keys pass. 1.13 to 1.2 bytes a key.
 
 use xorf::{BinaryFuse8, Descriptor, Filter};
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::IntoBytes;
 
-use crate::format::index_run::{FILTER_RECORD_BYTES, FilterRecord, IndexFormatError};
+use crate::format::index_run::{FILTER_RECORD_BYTES, FilterRecord};
+use crate::format::{Defect, FormatError, check_limit};
+
+const FILTERS: &str = "index filters";
 
 /// Keys of one filter. Larger filters are a little smaller per key (1.16 bytes at 2¹⁸, 1.13 at 2²⁰), but
 /// building takes 36 bytes a key: 9 MiB at 2¹⁸.
@@ -64,40 +67,53 @@ impl FilterSet {
     /// Reads a filter section whose checksum was verified. No filter it yields looks beyond its table.
     ///
     /// # Errors
-    /// [`IndexFormatError::Inconsistent`].
-    pub(super) fn decode(section: &[u8], count: u32) -> Result<Self, IndexFormatError> {
-        let bad = |why| IndexFormatError::Inconsistent { part: "filters", why };
-        let records_bytes = usize::try_from(count).unwrap_or(usize::MAX).saturating_mul(FILTER_RECORD_BYTES);
-        let (records, mut tables) =
-            section.split_at_checked(records_bytes).ok_or_else(|| bad("too many records"))?;
+    /// [`FormatError::Corrupt`].
+    pub(super) fn decode(section: &[u8], count: u32) -> Result<Self, FormatError> {
+        let len = section.len() as u64;
+        let records_bytes = u64::from(count) * FILTER_RECORD_BYTES as u64;
+        let (records, mut tables) = usize::try_from(records_bytes)
+            .ok()
+            .and_then(|at| section.split_at_checked(at))
+            .ok_or_else(|| too_short(len, records_bytes))?;
         let mut set = Self::default();
-        for bytes in records.chunks_exact(FILTER_RECORD_BYTES) {
-            let record = FilterRecord::read_from_bytes(bytes).map_err(|_| bad("short record"))?;
-            let table_bytes = usize::try_from(record.table_bytes.get()).unwrap_or(usize::MAX);
-            let (table, rest) =
-                tables.split_at_checked(table_bytes).ok_or_else(|| bad("table past the end"))?;
+        for record in records.as_chunks::<FILTER_RECORD_BYTES>().0 {
+            let record: FilterRecord = zerocopy::transmute!(*record);
+            let table_bytes = record.table_bytes.get();
+            let (table, rest) = usize::try_from(table_bytes)
+                .ok()
+                .and_then(|at| tables.split_at_checked(at))
+                .ok_or_else(|| too_short(tables.len() as u64, table_bytes.into()))?;
             tables = rest;
-            let filter = restore(&record, table).ok_or_else(|| bad("segments do not fit the table"))?;
-            if set.firsts.last().is_some_and(|&last| last >= record.first.get()) {
-                return Err(bad("not in order"));
+            let first = record.first.get();
+            if let Some(&previous) = set.firsts.last() {
+                check_limit(FILTERS, "first key of a filter", previous, first.saturating_sub(1))?;
             }
-            set.firsts.push(record.first.get());
-            set.filters.push(filter);
+            set.firsts.push(first);
+            set.filters.push(restore(&record, table)?);
         }
-        if tables.is_empty() { Ok(set) } else { Err(bad("bytes left over")) }
+        check_limit(FILTERS, "length after the last table", tables.len() as u64, 0)?;
+        Ok(set)
     }
 }
 
-/// `None` when the descriptor would let a lookup leave the table.
-fn restore(record: &FilterRecord, table: &[u8]) -> Option<BinaryFuse8> {
+fn too_short(len: u64, needed: u64) -> FormatError {
+    FormatError::corrupt(FILTERS, Defect::TooShort { len, needed })
+}
+
+/// Refuses a descriptor that would let a lookup leave the table.
+fn restore(record: &FilterRecord, table: &[u8]) -> Result<BinaryFuse8, FormatError> {
     let segment_length = record.segment_length.get();
     let segment_count_length = record.segment_count_length.get();
-    let table_len = u64::from(segment_count_length) + 2 * u64::from(segment_length);
+    let wanted = u64::from(segment_count_length) + 2 * u64::from(segment_length);
     let sound = segment_length.is_power_of_two()
         && segment_count_length > 0
         && segment_count_length.is_multiple_of(segment_length)
-        && table_len == table.len() as u64;
-    sound.then(|| BinaryFuse8 {
+        && wanted == table.len() as u64;
+    if !sound {
+        let defect = Defect::Mismatch { field: "segments", found: wanted, expected: table.len() as u64 };
+        return Err(FormatError::corrupt(FILTERS, defect));
+    }
+    Ok(BinaryFuse8 {
         descriptor: Descriptor {
             seed: record.seed.get(),
             segment_length,

@@ -87,6 +87,8 @@ mod tests {
         assert_eq!(of(1, 2), of(1, 2));
         assert_ne!(of(1, 2), of(1, 3), "namespaces must not meet");
         assert_ne!(of(1, 2), of(2, 2));
+        let recipes = NamespaceKey::derive(&[1; 32], NamespaceId(Ulid(2)), ContainerClass::Recipe);
+        assert_ne!(of(1, 2), recipes.of(&fingerprint), "a chunk must not be answered with a recipe");
         let hex: String = of(1, 2).0.iter().map(|b| format!("{b:02x}")).collect();
         assert_eq!(hex, "03349ea5b73c4a2d31bbe1dd");
     }

@@ -7,15 +7,14 @@ use super::Index;
 use super::error::IndexError;
 use super::key::IndexKey;
 use super::run::Run;
-use super::runs::RunSet;
 use super::state::View;
 use crate::ids::Location;
 
-/// Keys whose filter accesses are in flight together.
-const GROUP: usize = 32;
+/// Keys whose filter accesses are in flight together; as many as [`Mask`] has bits.
+const GROUP: usize = u32::BITS as usize;
 
 impl Index {
-    /// The first location of a key, newest first, that `accept` accepts. Runs no lock while it asks.
+    /// The first location of a key, newest first, that `accept` accepts. Holds no lock while it asks.
     ///
     /// # Errors
     /// A damaged page, or the volume's; never a silent miss.
@@ -61,28 +60,42 @@ type Accept<'a> = dyn FnMut(usize, Location) -> bool + 'a;
 struct Lookup<'k> {
     keys: &'k [IndexKey],
     answers: [Option<Location>; GROUP],
-    /// Positions not answered yet.
-    open: Vec<usize>,
+    /// A bit for each key not answered yet.
+    open: Mask,
     /// Candidates of one key; kept for its memory.
     found: Vec<u64>,
-    passed: [bool; GROUP],
+}
+
+/// Positions in a group, as bits.
+#[derive(Clone, Copy)]
+struct Mask(u32);
+
+impl Mask {
+    fn iter(self) -> impl Iterator<Item = usize> {
+        let mut rest = self.0;
+        std::iter::from_fn(move || {
+            let at = usize::try_from(rest.trailing_zeros()).ok().filter(|&at| at < GROUP)?;
+            rest &= rest - 1;
+            Some(at)
+        })
+    }
+
+    fn set(&mut self, at: usize, on: bool) {
+        let bit = 1 << (at % GROUP);
+        self.0 = if on { self.0 | bit } else { self.0 & !bit };
+    }
 }
 
 impl<'k> Lookup<'k> {
     fn new(keys: &'k [IndexKey]) -> Self {
-        Self {
-            keys,
-            answers: [None; GROUP],
-            open: (0..keys.len()).collect(),
-            found: Vec::new(),
-            passed: [false; GROUP],
-        }
+        let open = Mask(u32::MAX.unbounded_shr(u32::BITS.saturating_sub(count(keys))));
+        Self { keys, answers: [None; GROUP], open, found: Vec::new() }
     }
 
     fn run(&mut self, view: &View, accept: &mut Accept<'_>) -> Result<(), IndexError> {
         for table in std::iter::once(&view.active).chain(&view.frozen) {
             if table.len() > 0 {
-                self.step(accept, |_, key, found| {
+                self.step(self.open, accept, |key, found| {
                     table.locations(key, found);
                     Ok(())
                 })?;
@@ -92,7 +105,7 @@ impl<'k> Lookup<'k> {
             self.level(accept, |_| Some(run.as_ref()))?;
         }
         for depth in 0..view.runs.shard_depth() {
-            self.level(accept, |key| shard_run(&view.runs, key, depth))?;
+            self.level(accept, |key| view.runs.shard(key.shard()).get(depth).map(AsRef::as_ref))?;
         }
         Ok(())
     }
@@ -103,48 +116,34 @@ impl<'k> Lookup<'k> {
         accept: &mut Accept<'_>,
         run_of: impl Fn(&IndexKey) -> Option<&'r Run>,
     ) -> Result<(), IndexError> {
-        let mut any = false;
-        for &at in &self.open {
-            if let (Some(key), Some(passed)) = (self.keys.get(at), self.passed.get_mut(at)) {
-                *passed = run_of(key).is_some_and(|run| run.may_contain(key.prefix()));
-                any |= *passed;
-            }
+        let mut passed = Mask(0);
+        for at in self.open.iter() {
+            let run = self.keys.get(at).and_then(|key| Some((key, run_of(key)?)));
+            passed.set(at, run.is_some_and(|(key, run)| run.may_contain(key.prefix())));
         }
-        if !any {
-            return Ok(());
-        }
-        let passed = self.passed;
-        self.step(accept, |at, key, found| match run_of(key) {
-            Some(run) if passed.get(at) == Some(&true) => run.locations(key, found),
-            _ => Ok(()),
-        })
+        self.step(passed, accept, |key, found| run_of(key).map_or(Ok(()), |run| run.locations(key, found)))
     }
 
-    /// Collects candidates for each open key and keeps open those of which none is accepted.
+    /// Collects candidates for each of these keys and closes those of which one is accepted.
     fn step(
         &mut self,
+        keys: Mask,
         accept: &mut Accept<'_>,
-        mut collect: impl FnMut(usize, &IndexKey, &mut Vec<u64>) -> Result<(), IndexError>,
+        mut collect: impl FnMut(&IndexKey, &mut Vec<u64>) -> Result<(), IndexError>,
     ) -> Result<(), IndexError> {
-        let mut failure = None;
-        let Self { keys, answers, open, found, .. } = self;
-        open.retain(|&at| {
-            let (Some(key), Some(answer)) = (keys.get(at), answers.get_mut(at)) else { return false };
-            if failure.is_some() {
-                return true;
-            }
-            found.clear();
-            if let Err(error) = collect(at, key, found) {
-                failure = Some(error);
-                return true;
-            }
-            *answer = found.iter().map(|&packed| Location::unpack(packed)).find(|&at_| accept(at, at_));
-            answer.is_none()
-        });
-        failure.map_or(Ok(()), Err)
+        for at in keys.iter() {
+            let (Some(key), Some(answer)) = (self.keys.get(at), self.answers.get_mut(at)) else { continue };
+            self.found.clear();
+            collect(key, &mut self.found)?;
+            let mut candidates = self.found.iter().map(|&packed| Location::unpack(packed));
+            *answer = candidates.find(|&location| accept(at, location));
+            self.open.set(at, answer.is_none());
+        }
+        Ok(())
     }
 }
 
-fn shard_run<'r>(runs: &'r RunSet, key: &IndexKey, depth: usize) -> Option<&'r Run> {
-    runs.shard(key.shard()).get(depth).map(AsRef::as_ref)
+/// Keys of a group.
+fn count(keys: &[IndexKey]) -> u32 {
+    u32::try_from(keys.len().min(GROUP)).unwrap_or(u32::BITS)
 }

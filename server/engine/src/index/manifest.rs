@@ -4,12 +4,14 @@
 //! removed. So every manifest that exists names only runs that exist, whatever the moment of a crash, and an
 //! older one may stand in for a newer one that is damaged.
 
-use super::error::IndexError;
+use super::error::{IndexError, check_repository};
 use super::run::{FOLDER, run_name};
 use crate::format::index_manifest::{MANIFEST_MAX_BYTES, Manifest};
-use crate::format::index_run::IndexFormatError;
+use crate::format::{check_equal, check_limit};
 use crate::ids::RepositoryId;
 use crate::volume::{BlobName, Volume, VolumeError};
+
+const MANIFEST: &str = "index manifest";
 
 /// The blob of a manifest.
 #[expect(clippy::expect_used, reason = "the text is made of hexadecimal digits only")]
@@ -78,20 +80,12 @@ fn read(volume: &dyn Volume, sequence: u64, repository: RepositoryId) -> Result<
     let in_blob = |source| IndexError::in_blob(&name, source);
     let blob = volume.open(&name)?;
     let len = blob.len();
-    if len > MANIFEST_MAX_BYTES {
-        return Err(in_blob(IndexFormatError::Length { len }));
-    }
+    check_limit(MANIFEST, "length", len, MANIFEST_MAX_BYTES).map_err(in_blob)?;
     let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
     blob.read_at(0, &mut bytes)?;
     let manifest = Manifest::decode(&bytes).map_err(in_blob)?;
-    if manifest.repository != repository {
-        let found = manifest.repository;
-        return Err(in_blob(IndexFormatError::Repository { found, expected: repository }));
-    }
-    if manifest.sequence != sequence {
-        let why = "another manifest is stored here";
-        return Err(in_blob(IndexFormatError::Inconsistent { part: "manifest", why }));
-    }
+    check_repository(MANIFEST, manifest.repository, repository).map_err(in_blob)?;
+    check_equal(MANIFEST, "sequence number", manifest.sequence, sequence).map_err(in_blob)?;
     Ok(manifest)
 }
 

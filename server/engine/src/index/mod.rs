@@ -1,9 +1,9 @@
 //! The chunk index: which container holds a chunk.
 //!
-//! An LSM tree made for keys that are hashes: a memtable, immutable sorted [runs](run) split into 64 shards
-//! by key, a binary-fuse [filter] over every quarter million keys, and interpolation straight to one 4 KiB
+//! An LSM tree made for keys that are hashes: a memtable, immutable sorted runs (`run`) split into 64 shards
+//! by key, a binary-fuse filter (`filter`) over every quarter million keys, and interpolation straight to one 4 KiB
 //! page. New entries go to the memtable; a full one is written out as a run in the background while the
-//! next fills; runs [merge](merge) in the background by a [policy].
+//! next fills; runs merge in the background (`merge`, by a `policy`).
 //!
 //! Invariants:
 //! - **An answer is a candidate.** The index may name containers that were deleted or damaged since; callers
@@ -26,6 +26,8 @@ mod maintenance;
 mod manifest;
 mod memtable;
 mod merge;
+mod open;
+mod options;
 mod policy;
 mod run;
 mod run_writer;
@@ -34,74 +36,22 @@ mod state;
 mod stats;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-
-use parking_lot::{Condvar, Mutex, RwLock};
 
 pub use error::IndexError;
 pub use key::{IndexKey, NamespaceKey};
+pub use options::{IndexOptions, LiveFn, WRITE_BUFFER_BYTES};
 pub use stats::IndexStats;
 
-use crate::format::index_manifest::Manifest;
 use crate::format::index_run::{Entry, PAGE_BYTES};
-use crate::ids::{ContainerClass, ContainerId, Location, NamespaceId, RepositoryId};
+use crate::ids::{ContainerClass, ContainerId, Location, NamespaceId};
 use crate::volume::Volume;
 use memtable::{Full, Memtable};
-use run::{Run, run_name};
-use runs::RunSet;
-use state::{Control, Coverage, Publisher, Shared, View};
+use state::{Shared, View};
 
-/// Whether a container's chunks may still be read. Must say yes to every container that is not condemned,
-/// those just sealed included: an entry it rejects is gone.
-pub type LiveFn = Arc<dyn Fn(ContainerId) -> bool + Send + Sync>;
-
-/// Write buffer by default: two memtables of 32 MiB, 1.4 million entries each.
-pub const WRITE_BUFFER_BYTES: usize = 64 << 20;
 /// Entries taken from the caller's iterator at a time, so that it never runs under a lock.
 const INSERT_BATCH: usize = 256;
-
-/// How an index behaves.
-#[derive(Clone)]
-pub struct IndexOptions {
-    /// Memory for new entries: half for the memtable that fills, half for the one being written out. 20
-    /// bytes a slot, 7/8 of the slots used.
-    pub write_buffer_bytes: usize,
-    /// What merges write per second at most while nothing is urgent.
-    pub merge_bytes_per_sec: u64,
-    /// Entries that must have gathered before they are distributed to the shards: 64 files of less than
-    /// 32 Ki entries (640 KiB) are not worth 64 flushes to disk.
-    pub split_entries: u64,
-    /// Flush and merge in a thread; otherwise in the caller's, one deterministic step after the other.
-    pub background: bool,
-    /// What merges may keep.
-    pub live: LiveFn,
-    /// Secret of an index that does not exist yet; random when `None`.
-    pub new_secret: Option<[u8; 32]>,
-}
-
-impl Default for IndexOptions {
-    fn default() -> Self {
-        Self {
-            write_buffer_bytes: WRITE_BUFFER_BYTES,
-            merge_bytes_per_sec: 128 << 20,
-            split_entries: 2 << 20,
-            background: true,
-            live: Arc::new(|_| true),
-            new_secret: None,
-        }
-    }
-}
-
-impl std::fmt::Debug for IndexOptions {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("IndexOptions")
-            .field("write_buffer_bytes", &self.write_buffer_bytes)
-            .field("merge_bytes_per_sec", &self.merge_bytes_per_sec)
-            .field("background", &self.background)
-            .finish_non_exhaustive()
-    }
-}
 
 /// The index of one repository. Shared between threads by reference.
 #[derive(Debug)]
@@ -111,64 +61,6 @@ pub struct Index {
 }
 
 impl Index {
-    /// Opens the index on a volume, or begins one where there is none. Afterwards, feed it every container
-    /// that is not [covered](Index::is_covered).
-    ///
-    /// # Errors
-    /// When [`IndexError::needs_rebuild`], call [`Index::discard`] and open again: everything is uncovered
-    /// then. [`IndexError::Unsupported`] and [`IndexError::OtherRepository`] must not be answered like that.
-    pub fn open(
-        volume: Arc<dyn Volume>,
-        repository: RepositoryId,
-        options: IndexOptions,
-    ) -> Result<Self, IndexError> {
-        let listing = manifest::Listing::read(volume.as_ref())?;
-        let manifest = match manifest::load(volume.as_ref(), &listing, repository)? {
-            Some(manifest) => manifest,
-            None => fresh(repository, &options)?,
-        };
-        let open = |record: &_| Run::open(volume.as_ref(), *record, repository);
-        let runs = manifest.runs.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-
-        // Only now, when everything the manifest names is known to be readable, may anything be removed.
-        let last = listing.manifests.last().copied().unwrap_or(0);
-        let stale = listing.manifests.iter().copied().filter(|&sequence| sequence != manifest.sequence);
-        manifest::remove(volume.as_ref(), stale.map(manifest::manifest_name))?;
-        let named = |run: &u64| runs.iter().any(|open| open.record.run == *run);
-        let unnamed = listing.runs.iter().copied().filter(|run| !named(run));
-        manifest::remove(volume.as_ref(), unnamed.map(run_name))?;
-        let next_run = manifest.next_run.max(listing.runs.last().map_or(0, |run| run.saturating_add(1)));
-
-        let active = Arc::new(Memtable::new(1, options.write_buffer_bytes / 2)?);
-        let view = View { active, frozen: None, runs: Arc::new(RunSet::from_runs(runs)) };
-        let shared = Arc::new(Shared {
-            volume,
-            repository,
-            secret: manifest.secret,
-            view: RwLock::new(Arc::new(view)),
-            coverage: Mutex::new(Coverage { covered: manifest.covered, ..Coverage::default() }),
-            control: Mutex::new(Control::default()),
-            wake: Condvar::new(),
-            done: Condvar::new(),
-            publisher: Mutex::new(Publisher {
-                sequence: last.max(manifest.sequence),
-                current: manifest.sequence,
-                stale: Vec::new(),
-            }),
-            work: Mutex::new(()),
-            next_run: AtomicU64::new(next_run),
-            stop: AtomicBool::new(false),
-            needs_rebuild: AtomicBool::new(false),
-            flushed_entries: AtomicU64::new(0),
-            merged_entries: AtomicU64::new(0),
-            options,
-        });
-        let thread = if shared.options.background { Some(spawn(&shared)?) } else { None };
-        let index = Self { shared, thread };
-        index.shared.kick()?;
-        Ok(index)
-    }
-
     /// Removes everything an index left on a volume. For a rebuild: open it again and feed it every
     /// container.
     ///
@@ -178,7 +70,7 @@ impl Index {
         Ok(manifest::discard(volume)?)
     }
 
-    /// The key that a namespace's fingerprints are looked up with.
+    /// The key that a namespace's fingerprints in containers of this class are looked up with.
     pub fn key_for(&self, namespace: NamespaceId, class: ContainerClass) -> NamespaceKey {
         NamespaceKey::derive(&self.shared.secret, namespace, class)
     }
@@ -395,32 +287,6 @@ impl Drop for Index {
             let _joined = thread.join();
         }
     }
-}
-
-/// An index that does not exist yet.
-fn fresh(repository: RepositoryId, options: &IndexOptions) -> Result<Manifest, IndexError> {
-    let secret = match options.new_secret {
-        Some(secret) => secret,
-        None => {
-            let mut secret = [0; 32];
-            getrandom::fill(&mut secret).map_err(|error| IndexError::Random(error.to_string()))?;
-            secret
-        }
-    };
-    Ok(Manifest {
-        sequence: 0,
-        repository,
-        secret,
-        next_run: 0,
-        runs: Vec::new(),
-        covered: roaring::RoaringTreemap::new(),
-    })
-}
-
-fn spawn(shared: &Arc<Shared>) -> Result<JoinHandle<()>, IndexError> {
-    let shared = Arc::clone(shared);
-    let builder = std::thread::Builder::new().name("index".into());
-    builder.spawn(move || shared.run_thread()).map_err(IndexError::Thread)
 }
 
 #[cfg(test)]

@@ -3,19 +3,23 @@
 
 use std::sync::Arc;
 
-use super::error::IndexError;
+use super::error::{IndexError, check_repository};
 use super::filter::FilterSet;
 use super::key::IndexKey;
 use crate::format::index_manifest::RunRecord;
 use crate::format::index_run::{
-    Entry, FOOTER_BYTES, IndexFormatError, PAGE_BYTES, RunFooter, RunHeader, ShardRange, crc32c, decode_page,
+    Entry, FENCE_BYTES, FOOTER_BYTES, PAGE_BYTES, RunFooter, RunHeader, ShardRange, check_section,
+    decode_page,
 };
+use crate::format::{Defect, FormatError, check_equal};
 use crate::ids::RepositoryId;
 use crate::volume::{Blob, BlobName, Volume, VolumeError};
 
 /// Steps interpolation walks before it gives up and bisects. Keys are uniform, so the guess is off by
 /// √entries / 2 entries: 3 pages of a run of 1.5 million.
 const WALK_MAX: usize = 8;
+
+const RUN: &str = "index run";
 
 /// The folder all files of the index are in.
 pub(super) const FOLDER: &str = "index";
@@ -56,24 +60,12 @@ impl Run {
             Err(VolumeError::NotFound { name }) => return Err(IndexError::Missing { blob: name }),
             other => other?,
         };
-        let in_blob = |source| IndexError::in_blob(&name, source);
         let footer = read_ends(blob.as_ref(), &record, repository, &name)?;
         let filters = read_section(blob.as_ref(), footer.filters_at(), footer.filter_bytes)?;
-        if crc32c(&filters) != footer.filter_crc {
-            return Err(in_blob(IndexFormatError::Checksum { part: "filter section" }));
-        }
-        let filters = FilterSet::decode(&filters, footer.filters).map_err(in_blob)?;
-        let fences = read_section(blob.as_ref(), footer.fences_at(), u64::from(footer.pages) * 8)?;
-        if crc32c(&fences) != footer.fence_crc {
-            return Err(in_blob(IndexFormatError::Checksum { part: "fence section" }));
-        }
-        let fences: Box<[u64]> =
-            fences.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
+        let fences = read_section(blob.as_ref(), footer.fences_at(), u64::from(footer.pages) * FENCE_BYTES)?;
+        let (filters, fences) = decode_sections(&footer, record.shards, &filters, &fences)
+            .map_err(|source| IndexError::in_blob(&name, source))?;
         let (base, end) = record.shards.prefixes();
-        let outside = fences.first().is_none_or(|&f| f < base) || fences.last().is_none_or(|&f| f > end);
-        if outside || !fences.is_sorted() {
-            return Err(in_blob(IndexFormatError::Inconsistent { part: "fence section", why: "order" }));
-        }
         let scale = (u128::from(footer.pages) << 64) / (u128::from(end - base) + 1);
         let scale = u64::try_from(scale).unwrap_or(u64::MAX);
         Ok(Self { record, name, blob, fences, filters, base, scale })
@@ -185,8 +177,8 @@ impl Run {
             });
             if !fenced || !passed || !ordered {
                 let page = u32::try_from(page).unwrap_or(u32::MAX);
-                let why = "its entries do not fit the rest of the run";
-                let source = IndexFormatError::Inconsistent { part: "page", why };
+                let defect = Defect::Mismatch { field: "first key", found: 0, expected: *fence };
+                let source = FormatError::corrupt("index page", defect);
                 return Err(IndexError::DamagedPage { blob: self.name.clone(), page, source });
             }
             count += entries.len() as u64;
@@ -208,26 +200,52 @@ fn read_ends(
     name: &BlobName,
 ) -> Result<RunFooter, IndexError> {
     let in_blob = |source| IndexError::in_blob(name, source);
-    if blob.len() < (PAGE_BYTES + FOOTER_BYTES) as u64 {
-        return Err(in_blob(IndexFormatError::Length { len: blob.len() }));
+    let len = blob.len();
+    check_equal(RUN, "length", len, record.bytes).map_err(in_blob)?;
+    let needed = (PAGE_BYTES + FOOTER_BYTES) as u64;
+    if len < needed {
+        return Err(in_blob(FormatError::corrupt(RUN, Defect::TooShort { len, needed })));
     }
-    let mut page = Box::new([0; PAGE_BYTES]);
-    blob.read_at(0, page.as_mut_slice())?;
+    let mut page = [0; PAGE_BYTES];
+    blob.read_at(0, &mut page)?;
     let header = RunHeader::decode(&page).map_err(in_blob)?;
-    if header.repository != repository {
-        let found = header.repository;
-        return Err(in_blob(IndexFormatError::Repository { found, expected: repository }));
-    }
+    check_repository(RUN, header.repository, repository).map_err(in_blob)?;
     let mut end = [0; FOOTER_BYTES];
-    blob.read_at(blob.len() - FOOTER_BYTES as u64, &mut end)?;
-    let footer = RunFooter::decode(&end, blob.len()).map_err(in_blob)?;
-    let found =
-        RunRecord { run: footer.run, entries: footer.entries, bytes: blob.len(), shards: header.shards };
-    if header.run != footer.run || found != *record {
-        let why = "another run is stored here";
-        return Err(in_blob(IndexFormatError::Inconsistent { part: "run", why }));
-    }
+    blob.read_at(len - FOOTER_BYTES as u64, &mut end)?;
+    let footer = RunFooter::decode(&end, len).map_err(in_blob)?;
+    let expected = record.run;
+    let same = check_equal(RUN, "number", header.run, expected)
+        .and_then(|()| check_equal(RUN, "number", footer.run, expected))
+        .and_then(|()| check_equal(RUN, "entry count", footer.entries, record.entries))
+        .and_then(|()| {
+            let [found, expected] =
+                [header.shards, record.shards].map(|s| u64::from(s.first()) << 16 | u64::from(s.count()));
+            check_equal(RUN, "shards", found, expected)
+        });
+    same.map_err(in_blob)?;
     Ok(footer)
+}
+
+/// Filters and fences from their sections.
+fn decode_sections(
+    footer: &RunFooter,
+    shards: ShardRange,
+    filters: &[u8],
+    fences: &[u8],
+) -> Result<(FilterSet, Box<[u64]>), FormatError> {
+    const FENCES: &str = "index fences";
+    check_section("index filters", footer.filter_crc, filters)?;
+    let filters = FilterSet::decode(filters, footer.filters)?;
+    check_section(FENCES, footer.fence_crc, fences)?;
+    let fences: Box<[u64]> = fences.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
+    let (base, end) = shards.prefixes();
+    let bounds = [&[base], &*fences, &[end]].concat();
+    match bounds.array_windows().find(|[a, b]| a > b) {
+        Some(&[found, limit]) => {
+            Err(FormatError::corrupt(FENCES, Defect::OverLimit { field: "key", found, limit }))
+        }
+        None => Ok((filters, fences)),
+    }
 }
 
 /// Reads a section whose length the footer's check against the blob's length has bounded.

@@ -6,10 +6,11 @@ use zerocopy::IntoBytes;
 use super::error::IndexError;
 use super::filter::FilterBuilder;
 use super::run::run_name;
+use crate::format::check_limit;
+use crate::format::checksum::crc32c;
 use crate::format::index_manifest::RunRecord;
 use crate::format::index_run::{
-    Entry, IndexFormatError, PAGE_BYTES, PAGE_ENTRIES, RUN_PAGES_MAX, RunFooter, RunHeader, crc32c,
-    encode_page,
+    Entry, PAGE_BYTES, PAGE_ENTRIES, RUN_PAGES_MAX, RunFooter, RunHeader, encode_page,
 };
 use crate::volume::{BlobWriter, Volume};
 
@@ -37,7 +38,7 @@ impl RunWriter {
     ) -> Result<Self, IndexError> {
         let blob = volume.create(&run_name(header.run))?;
         let mut batch = Vec::with_capacity(BATCH_BYTES);
-        batch.extend_from_slice(header.encode().as_slice());
+        batch.extend_from_slice(&header.encode());
         Ok(Self {
             header,
             blob,
@@ -65,10 +66,8 @@ impl RunWriter {
 
     fn end_page(&mut self) -> Result<(), IndexError> {
         let number = u32::try_from(self.fences.len()).unwrap_or(u32::MAX).saturating_sub(1);
-        if number >= RUN_PAGES_MAX {
-            let source = IndexFormatError::Length { len: RunFooter::page_at(number) };
-            return Err(IndexError::in_blob(&run_name(self.header.run), source));
-        }
+        check_limit("index run", "page count", u64::from(number) + 1, RUN_PAGES_MAX.into())
+            .map_err(|source| IndexError::in_blob(&run_name(self.header.run), source))?;
         self.batch.extend_from_slice(&encode_page(self.header.run, number, &self.page));
         self.page.clear();
         if self.batch.len() >= BATCH_BYTES {

@@ -13,12 +13,14 @@ pub(super) struct RunSet {
     pub(super) wide: Vec<Arc<Run>>,
     /// Runs of each shard, newest first; all older than the wide ones.
     shards: Vec<Vec<Arc<Run>>>,
+    /// The most runs of any one shard.
+    shard_depth: usize,
 }
 
 impl RunSet {
     /// No runs.
     pub(super) fn new() -> Self {
-        Self { wide: Vec::new(), shards: vec![Vec::new(); usize::from(SHARDS)] }
+        Self { wide: Vec::new(), shards: vec![Vec::new(); usize::from(SHARDS)], shard_depth: 0 }
     }
 
     /// From runs in the manifest's order.
@@ -27,7 +29,7 @@ impl RunSet {
         for run in runs {
             set.list_mut(run.record.shards).push(Arc::new(run));
         }
-        set
+        set.measured()
     }
 
     /// The runs of one shard that are not wide.
@@ -66,7 +68,12 @@ impl RunSet {
         for list in &mut set.shards {
             list.retain(|run| !gone(run));
         }
-        set
+        set.measured()
+    }
+
+    fn measured(mut self) -> Self {
+        self.shard_depth = self.shards.iter().map(Vec::len).max().unwrap_or(0);
+        self
     }
 
     /// The most runs a lookup in any one shard may have to ask.
@@ -76,6 +83,6 @@ impl RunSet {
 
     /// The most runs of any one shard, wide ones not counted.
     pub(super) fn shard_depth(&self) -> usize {
-        self.shards.iter().map(Vec::len).max().unwrap_or(0)
+        self.shard_depth
     }
 }

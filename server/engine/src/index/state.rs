@@ -1,8 +1,8 @@
 //! What the façade and the maintenance thread share, and its locks.
 //!
-//! Locks, in the order they may be taken: `work` → `publisher` → `coverage` → `control` → `view` → a memtable
-//! shard; `view` is also held (shared) while `coverage` is taken for a finished container, which is sound
-//! because nothing waits for `view` while it holds `coverage`.
+//! Locks, in the order they may be taken: `work` → `publisher` → `control` → `view` → `coverage` or a shard of a
+//! memtable. None is held while the caller's code (`accept`, `live`, an iterator of entries) runs, except `work`
+//! while `live` runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

