@@ -22,6 +22,11 @@ impl Cancel {
         (Canceller(sender), Self(Some(receiver)))
     }
 
+    /// Whether it was told to end.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.as_ref().is_some_and(|receiver| *receiver.borrow())
+    }
+
     /// Waits until told to end.
     pub async fn cancelled(&self) {
         if let Some(receiver) = &self.0

@@ -10,6 +10,7 @@ pub mod cancel;
 pub mod cli;
 pub mod connect;
 pub mod error;
+pub mod estimate;
 mod pool;
 pub mod progress;
 pub mod repository;

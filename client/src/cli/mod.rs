@@ -3,6 +3,7 @@
 mod args;
 mod backup;
 mod display;
+mod estimate;
 mod list;
 mod login;
 mod output;
@@ -98,6 +99,7 @@ async fn run(cli: Cli) -> Result<ExitCode, ClientError> {
         Command::Restore(restore) => restore::run(&context, &restore).await,
         Command::Verify(verify) => restore::verify(&context, &verify).await,
         Command::Report(report) => report::run(&context, report).await,
+        Command::Estimate(estimate) => estimate::run(&context, estimate).await,
         Command::Completions(_) => Ok(ExitCode::SUCCESS),
     }
 }

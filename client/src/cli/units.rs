@@ -39,6 +39,14 @@ pub(super) fn threads(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|count| (1..=256).contains(count)).ok_or_else(|| "write 1 to 256".to_owned())
 }
 
+/// `10%` or `0.1`, as a share.
+pub(super) fn share(text: &str) -> Result<f64, String> {
+    let wrong = || format!("{text:?} is no share; write 10% or 0.1");
+    let (number, divisor) = text.trim().strip_suffix('%').map_or((text.trim(), 1.0), |n| (n, 100.0));
+    let share = number.trim().parse::<f64>().map_err(|_| wrong())? / divisor;
+    if (0.001..=1.0).contains(&share) { Ok(share) } else { Err("from 0.1% to 100%".to_owned()) }
+}
+
 /// A time ago (`7d`), a day (`2026-01-31`, in UTC) or an instant (RFC 3339), as Unix milliseconds.
 pub(super) fn point_in_time(text: &str) -> Result<i64, String> {
     at(text, jiff::Timestamp::now())
@@ -76,6 +84,9 @@ mod tests {
         for bad in ["", "MB", "5 parsecs", "-1", "0", "1e99", "1.2.3M"] {
             assert!(bytes(bad).is_err(), "{bad}");
         }
+        assert_eq!(share("10%"), Ok(0.1));
+        assert_eq!(share("0.25"), Ok(0.25));
+        assert!(share("0").is_err() && share("200%").is_err() && share("x").is_err());
         assert!(threads("0").is_err() && threads("4") == Ok(4));
     }
 

@@ -1,0 +1,306 @@
+//! The ways of cutting that are compared, and what each has seen.
+
+use fastcdc::v2020::FastCDC;
+use holdfast_proto::chunker::{Chunker, Piece, is_zero};
+use holdfast_proto::limits::{CHUNK_AVG_BYTES, EXTENT_BYTES, REGION_PLAIN_MAX_BYTES};
+use holdfast_proto::region::DEFAULT_LEVEL;
+
+use super::sample::{Compressed, Distinct};
+use super::table::Met;
+use super::{EstimateOptions, SAMPLE_STRIDE};
+
+/// What is gathered before chunks of up to 4 MiB are cut: four of them, so that few cuts are forced.
+const LONG_BUFFER_BYTES: usize = 16 << 20;
+
+/// A way of cutting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cutter {
+    /// Restarted at every extent, as in production.
+    Extent(Chunker),
+    /// Across extents, between the runs of zeros found within them.
+    Long(Bounds),
+    /// Blocks of so many bytes.
+    Fixed(usize),
+}
+
+/// `FastCDC`'s bounds for chunks longer than the contract's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Bounds {
+    pub(super) min_bytes: usize,
+    pub(super) avg_bytes: usize,
+    pub(super) max_bytes: usize,
+}
+
+impl Bounds {
+    /// Where chunks of `data` end. A chunk's end depends on nothing before its start.
+    pub(super) fn ends(self, data: &[u8]) -> impl Iterator<Item = usize> {
+        let Self { min_bytes, avg_bytes, max_bytes } = self;
+        FastCDC::new(data, min_bytes, avg_bytes, max_bytes).map(|chunk| chunk.offset + chunk.length)
+    }
+}
+
+/// All that are compared.
+pub(super) fn cutters() -> Vec<(&'static str, u32, Cutter)> {
+    let fastcdc = |avg: usize| Chunker::with_bounds(avg / 2, avg, avg * 4);
+    let sizes = [
+        ("fastcdc 4 KiB", 4 << 10),
+        ("fastcdc 8 KiB", 8 << 10),
+        ("fastcdc 16 KiB", 16 << 10),
+        ("fastcdc 32 KiB", 32 << 10),
+        ("fastcdc 64 KiB", 64 << 10),
+    ];
+    let mut all: Vec<_> = sizes
+        .into_iter()
+        .filter_map(|(name, avg)| Some((name, avg, Cutter::Extent(fastcdc(avg as usize)?))))
+        .collect();
+    let bounds = Bounds { min_bytes: 512 << 10, avg_bytes: 1 << 20, max_bytes: 4 << 20 };
+    all.push(("fastcdc 1 MiB", 1 << 20, Cutter::Long(bounds)));
+    all.push(("fixed 4 KiB", 4 << 10, Cutter::Fixed(4 << 10)));
+    all.push(("fixed 4 MiB", EXTENT_BYTES, Cutter::Fixed(EXTENT_BYTES as usize)));
+    all
+}
+
+/// A region to be compressed at some levels.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) variant: usize,
+    pub(super) scope: Scope,
+    pub(super) plain: Vec<u8>,
+    /// Indexes of levels.
+    pub(super) levels: Vec<usize>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scope {
+    Disk,
+    Together,
+}
+
+/// What is counted within a scope.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Count {
+    pub(super) chunks: u64,
+    pub(super) distinct: Distinct,
+    /// One a level.
+    pub(super) compressed: Vec<Compressed>,
+    /// The region being filled; its bytes only when it will be compressed.
+    open: Vec<u8>,
+    open_bytes: usize,
+    open_any: bool,
+    open_wanted: bool,
+    /// Regions so far.
+    regions: u64,
+}
+
+/// A way of cutting and what it has seen so far.
+#[derive(Debug)]
+pub(super) struct Variant {
+    pub(super) number: usize,
+    pub(super) name: &'static str,
+    pub(super) production: bool,
+    cutter: Cutter,
+    met: Met,
+    /// Of the disk at work.
+    pub(super) disk: Count,
+    pub(super) together: Count,
+    levels: Vec<i32>,
+    share: f64,
+    /// Whether the disk's scope differs from all together.
+    both_scopes: bool,
+    carry: Vec<u8>,
+    next_extent: u64,
+}
+
+impl Variant {
+    /// All variants.
+    pub(super) fn all(options: &EstimateOptions, both_scopes: bool) -> Vec<Self> {
+        let empty =
+            Count { compressed: vec![Compressed::default(); options.levels.len()], ..Count::default() };
+        let make = |(number, (name, avg, cutter)): (usize, (&'static str, u32, Cutter))| Self {
+            number,
+            name,
+            production: avg == CHUNK_AVG_BYTES && matches!(cutter, Cutter::Extent(_)),
+            cutter,
+            met: Met::default(),
+            disk: empty.clone(),
+            together: empty.clone(),
+            levels: options.levels.clone(),
+            share: options.share,
+            both_scopes,
+            carry: Vec::new(),
+            next_extent: 0,
+        };
+        cutters().into_iter().enumerate().map(make).collect()
+    }
+
+    /// Takes an extent of disk number `disk`; extents come in order, those of zeros are left out.
+    pub(super) fn extent(&mut self, disk: u32, index: u64, bytes: &[u8], jobs: &mut Vec<Job>) {
+        match self.cutter {
+            Cutter::Extent(chunker) => {
+                for piece in chunker.cut(bytes) {
+                    self.piece(disk, bytes, piece, jobs);
+                }
+            }
+            Cutter::Fixed(block) => {
+                for chunk in bytes.chunks(block) {
+                    if !is_zero(chunk) {
+                        self.chunk(disk, chunk, jobs);
+                    }
+                }
+            }
+            Cutter::Long(bounds) => {
+                if index != self.next_extent {
+                    self.cut_carry(bounds, disk, true, jobs);
+                }
+                self.next_extent = index + 1;
+                for piece in Chunker::default().cut(bytes) {
+                    let start = piece.offset as usize;
+                    if piece.zero {
+                        self.cut_carry(bounds, disk, true, jobs);
+                    } else {
+                        let data = bytes.get(start..start + piece.len as usize);
+                        self.carry.extend_from_slice(data.unwrap_or_default());
+                    }
+                }
+                if self.carry.len() >= LONG_BUFFER_BYTES {
+                    self.cut_carry(bounds, disk, false, jobs);
+                }
+            }
+        }
+    }
+
+    /// The disk ends: finishes its regions. Its figures are then in `disk`, until [`Self::next_disk`].
+    pub(super) fn end_disk(&mut self, disk: u32, jobs: &mut Vec<Job>) {
+        if let Cutter::Long(bounds) = self.cutter {
+            self.cut_carry(bounds, disk, true, jobs);
+        }
+        self.next_extent = 0;
+        self.seal(Scope::Disk, jobs);
+    }
+
+    /// Forgets the figures of the disk.
+    pub(super) fn next_disk(&mut self) {
+        let compressed = vec![Compressed::default(); self.levels.len()];
+        self.disk = Count { compressed, ..Count::default() };
+    }
+
+    /// All disks were met.
+    pub(super) fn end(&mut self, jobs: &mut Vec<Job>) {
+        self.seal(Scope::Together, jobs);
+    }
+
+    /// Takes in how a region compressed.
+    pub(super) fn measured(&mut self, scope: Scope, level: usize, plain: u64, stored: u64) {
+        if let Some(compressed) = self.count(scope).compressed.get_mut(level) {
+            compressed.add(plain, stored);
+        }
+    }
+
+    fn count(&mut self, scope: Scope) -> &mut Count {
+        match scope {
+            Scope::Disk => &mut self.disk,
+            Scope::Together => &mut self.together,
+        }
+    }
+
+    /// Cuts what was gathered, up to where the last chunk may go on; all of it when a run of zeros or the
+    /// disk's end follows.
+    fn cut_carry(&mut self, bounds: Bounds, disk: u32, last: bool, jobs: &mut Vec<Job>) {
+        let mut carry = std::mem::take(&mut self.carry);
+        let mut ends: Vec<usize> = bounds.ends(&carry).collect();
+        if !last {
+            ends.pop();
+        }
+        let mut start = 0;
+        for end in ends {
+            self.chunk(disk, carry.get(start..end).unwrap_or_default(), jobs);
+            start = end;
+        }
+        carry.drain(..start);
+        self.carry = carry;
+    }
+
+    fn piece(&mut self, disk: u32, bytes: &[u8], piece: Piece, jobs: &mut Vec<Job>) {
+        let start = piece.offset as usize;
+        if let Some(chunk) = bytes.get(start..start + piece.len as usize).filter(|_| !piece.zero) {
+            self.chunk(disk, chunk, jobs);
+        }
+    }
+
+    fn chunk(&mut self, disk: u32, chunk: &[u8], jobs: &mut Vec<Job>) {
+        let name = blake3::hash(chunk);
+        let (key, lot) = two_words(name.as_bytes());
+        self.disk.chunks += 1;
+        self.together.chunks += 1;
+        if self.share < 1.0 && !drawn(lot, self.share) {
+            return;
+        }
+        let novelty = self.met.meet(key, disk);
+        if novelty.on_disk && self.both_scopes {
+            self.new_chunk(Scope::Disk, chunk, jobs);
+        }
+        if novelty.at_all {
+            self.new_chunk(Scope::Together, chunk, jobs);
+        }
+    }
+
+    fn new_chunk(&mut self, scope: Scope, chunk: &[u8], jobs: &mut Vec<Job>) {
+        let room = REGION_PLAIN_MAX_BYTES as usize;
+        if self.count(scope).open_bytes + chunk.len() > room {
+            self.seal(scope, jobs);
+        }
+        if !self.count(scope).open_any {
+            let number = self.count(scope).regions;
+            self.count(scope).open_wanted = !self.levels_of(number).is_empty();
+        }
+        let count = self.count(scope);
+        count.distinct.add(chunk.len() as u64);
+        count.open_bytes += chunk.len();
+        count.open_any = true;
+        if count.open_wanted {
+            count.open.extend_from_slice(chunk);
+        }
+        // Chunks larger than a region are regions of their own.
+        if count.open_bytes > room {
+            self.seal(scope, jobs);
+        }
+    }
+
+    fn seal(&mut self, scope: Scope, jobs: &mut Vec<Job>) {
+        let (variant, levels) = (self.number, self.levels.len());
+        let number = self.count(scope).regions;
+        let wanted = self.levels_of(number);
+        let count = self.count(scope);
+        if !count.open_any {
+            return;
+        }
+        count.open_any = false;
+        count.open_bytes = 0;
+        count.regions += 1;
+        count.compressed.iter_mut().take(levels).for_each(|compressed| compressed.regions += 1);
+        let plain = std::mem::take(&mut count.open);
+        if !wanted.is_empty() {
+            jobs.push(Job { variant, scope, plain, levels: wanted });
+        }
+    }
+
+    /// At which levels region `number` is compressed.
+    fn levels_of(&self, number: u64) -> Vec<usize> {
+        let sampled = number.is_multiple_of(SAMPLE_STRIDE);
+        let exact = |level: i32| self.production && level == DEFAULT_LEVEL;
+        let wanted = self.levels.iter().enumerate().filter(|(_, level)| sampled || exact(**level));
+        wanted.map(|(index, _)| index).collect()
+    }
+}
+
+/// Two independent words of a hash.
+fn two_words(name: &[u8; 32]) -> (u64, u64) {
+    let (words, _) = name.as_chunks::<8>();
+    let word = |at: usize| words.get(at).map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    (word(0), word(1))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a lot of 53 bits")]
+fn drawn(lot: u64, share: f64) -> bool {
+    ((lot >> 11) as f64) < share * (1u64 << 53) as f64
+}
