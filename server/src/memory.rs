@@ -2,6 +2,9 @@
 //!
 //! glibc gives every few threads an arena of their own and returns little of it. A server whose blocking
 //! threads come and go and hand megabyte buffers to each other would peak at a multiple of what it uses.
+//! Measured on 2 cores with three backups and then three restores of 16 GiB disks at once: peak 233 MB and
+//! 178 MB kept when idle as glibc comes, 195 MB and 115 MB as set here, at the same speed. jemalloc and
+//! mimalloc were not needed to stay far below the 400 MB the server may take.
 
 /// Arenas at most; two cores' worth of contention is far below the cost of hashing what is in the buffers.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
