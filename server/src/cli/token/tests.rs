@@ -54,6 +54,8 @@ fn lists_say_who_what_and_until_when() {
     let mut short = args("short", Role::Restore, &["a", "b"]);
     short.expires = Some(Duration::from_secs(90 * 86_400));
     let (text, _) = create(&catalog, &*clock, &short).unwrap();
+    // Lists are oldest first.
+    clock.advance_ms(1);
     create(&catalog, &*clock, &args("boss", Role::Admin, &[])).unwrap();
 
     let later_ms = NOW_MS + 91 * 86_400_000;
