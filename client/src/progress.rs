@@ -55,7 +55,9 @@ impl fmt::Display for Notice {
                 f,
                 "the server ended the session ({reason}); starting again, without sending what it already has"
             ),
-            Self::FirstBackup { vm } => write!(f, "first backup of {vm}: every byte is read and chunked"),
+            Self::FirstBackup { vm } => {
+                write!(f, "no earlier backup of {vm} has a disk of this name: every byte is read and chunked")
+            }
         }
     }
 }
