@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use holdfast_proto::Fingerprint;
+use holdfast_proto::{ErrorCode, Fingerprint};
 
 use crate::catalog::{CatalogWalk, ContainerRecord, ContainerState, RootRecord};
 use crate::container::{RecentDirectories, scan_container};
@@ -36,6 +36,8 @@ pub struct Problem {
     pub object: String,
     /// What is wrong with it.
     pub what: String,
+    /// `Damaged`, or why it could not be judged: `Unsupported` when a newer version wrote it.
+    pub code: ErrorCode,
 }
 
 /// What a check found.
@@ -58,9 +60,16 @@ impl CheckReport {
         self.problems.is_empty()
     }
 
-    fn add(&mut self, object: impl Into<String>, what: impl Into<String>) {
+    /// What to call all of it together: `None` when nothing is wrong, `Damaged` when anything is damaged,
+    /// otherwise the first problem's code.
+    pub fn code(&self) -> Option<ErrorCode> {
+        let codes = || self.problems.iter().map(|problem| problem.code);
+        codes().find(|code| *code == ErrorCode::Damaged).or_else(|| codes().next())
+    }
+
+    fn add(&mut self, object: impl Into<String>, what: impl Into<String>, code: ErrorCode) {
         if self.problems.len() < PROBLEMS_MAX {
-            self.problems.push(Problem { object: object.into(), what: what.into() });
+            self.problems.push(Problem { object: object.into(), what: what.into(), code });
         } else {
             self.further_problems += 1;
         }
@@ -74,10 +83,10 @@ pub(crate) fn run(
 ) -> Result<CheckReport, EngineError> {
     let mut report = CheckReport::default();
     for problem in core.catalog.integrity_check()? {
-        report.add("catalog", problem);
+        report.add("catalog", problem, ErrorCode::Damaged);
     }
     if let Err(error) = core.store.index.verify() {
-        report.add("index", error.to_string());
+        report.add("index", error.to_string(), ErrorCode::Damaged);
     }
     check_containers(core, options, progress, &mut report)?;
     check_recipes(core, progress, &mut report)?;
@@ -105,7 +114,7 @@ fn check_containers(
     }
     for (id, file) in files {
         if let Err(error) = core.store.containers.get(id, file.class) {
-            report.add(format!("container {id}"), error.to_string());
+            report.add(format!("container {id}"), error.to_string(), error.code());
         }
     }
     Ok(())
@@ -122,7 +131,7 @@ fn check_container(
     let object = format!("container {id}");
     let mut whole = |reason: String| {
         core.store.note_damage(id, None, &reason);
-        report.add(object.clone(), reason);
+        report.add(object.clone(), reason, ErrorCode::Damaged);
     };
     match file {
         None => return whole("its file is missing".into()),
@@ -139,10 +148,14 @@ fn check_container(
             if error.is_damage() {
                 core.store.note_damage(id, error.region(), &error.to_string());
             }
-            report.add(object.clone(), error.to_string());
+            report.add(object.clone(), error.to_string(), error.code());
         }
     } else if let Err(error) = core.store.containers.get(id, record.class) {
-        whole(error.to_string());
+        if error.is_damage() {
+            whole(error.to_string());
+        } else {
+            report.add(object, error.to_string(), error.code());
+        }
     }
 }
 
@@ -163,7 +176,7 @@ fn check_recipes(
         let object = format!("disk {:?} of VM {:?}, backup {}", root.disk, backup.vm, root.backup);
         let seen = seen.entry(backup.namespace).or_default();
         if let Err(error) = check_disk(core, backup.namespace, &root, &object, seen, report) {
-            report.add(object, error.to_string());
+            report.add(object, error.to_string(), error.code());
         }
     }
     report.backups = backups.len() as u64;
@@ -201,6 +214,7 @@ fn check_disk(
         report.add(
             object,
             format!("{count} extents cannot be restored; the first is extent {index}: {problem}"),
+            ErrorCode::Damaged,
         );
     }
     Ok(())

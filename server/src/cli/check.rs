@@ -54,7 +54,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
     } else {
         show(&report, args.read_data);
     }
-    Ok(if report.is_sound() { ExitCode::SUCCESS } else { ExitCode::from(ErrorCode::Damaged.exit_code()) })
+    Ok(report.code().map_or(ExitCode::SUCCESS, |code| ExitCode::from(code.exit_code())))
 }
 
 pub(super) fn rebuild(args: &RebuildArgs) -> Result<ExitCode, Failure> {
@@ -101,10 +101,15 @@ fn show(report: &CheckReport, read_data: bool) {
         "checked {containers} containers ({container_bytes} bytes) and {backups} backups \
          ({disks} disks, {extents} extents, {chunks} chunk references)"
     ));
-    match (report.is_sound(), read_data) {
-        (true, true) => out::say("no damage found"),
-        (true, false) => out::say("no damage found; --read-data also reads every chunk"),
-        (false, _) => out::say(
+    match (report.code(), read_data) {
+        (None, true) => out::say("no damage found"),
+        (None, false) => out::say("no damage found; --read-data also reads every chunk"),
+        (Some(ErrorCode::Unsupported), _) => {
+            out::say(
+                "written by a newer Holdfast in part, which this one cannot judge: check with the newer one",
+            );
+        }
+        (Some(_), _) => out::say(
             "damage found. What is damaged is not used for new backups: run a backup of every VM again, and \
              chunks that still exist at the source are stored anew",
         ),
@@ -115,7 +120,7 @@ fn check_json(report: &CheckReport, opened: &OpenSummary) -> Value {
     let problems: Vec<Value> = report
         .problems
         .iter()
-        .map(|problem| json!({ "object": problem.object, "what": problem.what }))
+        .map(|problem| json!({ "object": problem.object, "what": problem.what, "code": problem.code.as_str() }))
         .collect();
     json!({
         "type": "summary",
