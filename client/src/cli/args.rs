@@ -56,7 +56,7 @@ pub(super) struct Global {
     /// Profile to use instead of $XDG_CONFIG_HOME/holdfast/profile.toml
     #[arg(long, global = true, value_name = "FILE")]
     pub(super) profile: Option<PathBuf>,
-    /// Namespace [env: HOLDFAST_NAMESPACE] [default: default]
+    /// Namespace, when the token is for several [env: HOLDFAST_NAMESPACE]
     #[arg(long, global = true, value_name = "NAME")]
     namespace: Option<String>,
     /// JSON lines on stdout: "type":"progress" at most twice a second, one "type":"summary" at the end

@@ -19,7 +19,9 @@ pub(super) async fn run(context: &Context, list: &List) -> Result<ExitCode, Clie
         || json!({ "backups": backups.iter().map(backup_json).collect::<Vec<_>>() }),
         || {
             if backups.is_empty() {
-                return format!("No restore points in namespace {namespace}.");
+                let within =
+                    if namespace.is_empty() { String::new() } else { format!(" in namespace {namespace}") };
+                return format!("No restore points{within}.");
             }
             table(&backups)
         },

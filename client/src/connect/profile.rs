@@ -12,9 +12,6 @@ use serde::{Deserialize, Serialize};
 use super::{Settings, Token, Trust};
 use crate::error::ClientError;
 
-/// Namespace used when none is named.
-pub const DEFAULT_NAMESPACE: &str = "default";
-
 /// A profile or token file longer than this is none (64 KiB).
 const FILE_MAX_BYTES: u64 = 64 << 10;
 
@@ -158,10 +155,10 @@ impl Layers {
         }
     }
 
-    /// The namespace.
+    /// The namespace that was named. Empty when none was: the server then takes the token's only one (or
+    /// the default one), and shows lists and reports of all the token may see.
     pub fn namespace(&self) -> String {
-        let named = self.0.iter().find_map(|layer| layer.namespace.clone());
-        named.unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned())
+        self.0.iter().find_map(|layer| layer.namespace.clone()).unwrap_or_default()
     }
 
     /// Everything needed to connect.
@@ -228,7 +225,7 @@ mod tests {
         assert_eq!(all.namespace(), "tenant");
         assert_eq!(Layers(vec![env, profile]).server().unwrap().to_string(), "env:1");
         assert_eq!(Layers::default().server().unwrap().to_string(), "127.0.0.1:7440");
-        assert_eq!(Layers::default().namespace(), "default");
+        assert_eq!(Layers::default().namespace(), "", "the server knows which one the token is for");
     }
 
     #[test]
