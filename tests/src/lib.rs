@@ -1,1 +1,94 @@
-//! Test harness.
+//! The harness of the end-to-end tests: the real binaries, over real TLS, on disks made for the purpose.
+//!
+//! | module | what it has |
+//! |---|---|
+//! | [`server`] | a `holdfast-server` of one's own, stopped when dropped |
+//! | [`agent`] | the `holdfast` command, pointed at a server |
+//! | [`proxy`] | a wire between the two that can be cut |
+//! | [`disk`] | disks with known contents |
+//! | [`raw`] | an agent that says whatever a test wants |
+//! | [`repository`] | the server's files, to look at and to damage |
+//! | [`tools`] | programs of the system that some tests need |
+//!
+//! Everything binds port 0 and works in temporary folders, so tests run side by side. A process is ended by
+//! its own id and nothing else. Waiting is for a condition, with a deadline far beyond what it can take.
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "a harness fails by panicking in the test that uses it, and shows what the server said"
+)]
+
+pub mod agent;
+pub mod disk;
+pub mod proxy;
+pub mod raw;
+pub mod repository;
+pub mod server;
+pub mod tools;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+pub use agent::{Agent, Ran};
+pub use disk::Disk;
+pub use server::Server;
+
+/// Longer than anything here takes on a slow machine with other work.
+pub const DEADLINE: Duration = Duration::from_secs(120);
+
+/// The folder with `holdfast` and `holdfast-server`: `$HOLDFAST_BIN_DIR`, or else cargo's, where they are
+/// built first, once a test binary.
+pub fn binaries() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| match std::env::var_os("HOLDFAST_BIN_DIR") {
+        Some(folder) => folder.into(),
+        None => build(),
+    })
+}
+
+/// Test binaries are in TARGET/PROFILE/deps; what cargo builds is in TARGET/PROFILE.
+fn build() -> PathBuf {
+    let test = std::env::current_exe().expect("a test binary knows where it is");
+    let folder = test.ancestors().nth(2).expect("a test binary is in TARGET/PROFILE/deps").to_owned();
+    let target = folder.parent().expect("PROFILE is in TARGET");
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(env!("CARGO_MANIFEST_DIR")).arg("build").arg("--quiet").arg("--bins");
+    cargo.args(["-p", "holdfast", "-p", "holdfast-server"]).arg("--target-dir").arg(target);
+    if folder.ends_with("release") {
+        cargo.arg("--release");
+    }
+    let status = cargo.status().expect("cargo runs");
+    assert!(status.success(), "building the binaries under test failed");
+    folder
+}
+
+/// A program under test with nothing of this machine's user in its environment.
+pub(crate) fn program(name: &str) -> Command {
+    let mut command = Command::new(binaries().join(name));
+    for (variable, _) in std::env::vars_os() {
+        if variable.to_string_lossy().starts_with("HOLDFAST_") {
+            command.env_remove(variable);
+        }
+    }
+    command.stdin(std::process::Stdio::null());
+    command.env("HOME", "/nonexistent").env_remove("XDG_CONFIG_HOME");
+    command
+}
+
+/// Waits until `condition` gives something, looking every few milliseconds.
+///
+/// # Panics
+/// When it does not within [`DEADLINE`].
+pub fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(value) = condition() {
+            return value;
+        }
+        assert!(started.elapsed() < DEADLINE, "waited {DEADLINE:?} for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

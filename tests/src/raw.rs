@@ -1,0 +1,159 @@
+//! An agent that says whatever a test wants it to: the generated gRPC clients over the agent's own TLS.
+
+use holdfast::connect::{Connection, Settings, Token, Trust};
+use holdfast_proto::v1::ingest_request::Kind;
+use holdfast_proto::v1::{self, ingest_response};
+use holdfast_proto::{ErrorCode, Fingerprint};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Streaming;
+
+use crate::Server;
+
+/// Connects to a server with its admin token.
+///
+/// # Panics
+/// When that fails.
+pub async fn connect(server: &Server) -> Connection {
+    // Fails only when there is one already, which is then the same.
+    drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
+    let settings = Settings {
+        server: server.grpc().parse().expect("an address"),
+        trust: Trust::Pinned(server.fingerprint().parse().expect("a fingerprint")),
+        token: Token::new(&server.admin_token()).expect("a token"),
+    };
+    Connection::open(&settings).await.expect("the server answers")
+}
+
+/// A request for a session of one VM with one disk.
+pub fn start_request(vm: &str, size_bytes: u64) -> v1::StartRequest {
+    v1::StartRequest {
+        namespace: String::new(),
+        vm: vm.to_owned(),
+        job: "hostile".to_owned(),
+        disks: vec![v1::DiskSpec { name: "disk".to_owned(), size_bytes }],
+        run_id: String::new(),
+        take_over: false,
+        client_host: "test".to_owned(),
+    }
+}
+
+/// A session for one disk.
+#[derive(Debug)]
+pub struct Session {
+    connection: Connection,
+    /// Its id.
+    pub id: String,
+}
+
+impl Session {
+    /// Starts one.
+    ///
+    /// # Panics
+    /// When the server refuses.
+    pub async fn start(connection: &Connection, vm: &str, size_bytes: u64) -> Self {
+        let answer = connection.backup().start(start_request(vm, size_bytes)).await.expect("a session");
+        Self { connection: connection.clone(), id: answer.into_inner().session_id }
+    }
+
+    /// Opens its disk's stream, sends `kinds` and returns every answer up to the end or the error.
+    ///
+    /// # Panics
+    /// When the call itself fails.
+    pub async fn send(&self, kinds: Vec<Kind>) -> (Vec<ingest_response::Kind>, Option<tonic::Status>) {
+        let mut all = vec![Kind::Open(v1::OpenStream { session_id: self.id.clone(), disk: 0 })];
+        all.extend(kinds);
+        self.send_exactly(all).await
+    }
+
+    /// Sends `kinds` and nothing else.
+    ///
+    /// # Panics
+    /// When the call itself fails.
+    pub async fn send_exactly(
+        &self,
+        kinds: Vec<Kind>,
+    ) -> (Vec<ingest_response::Kind>, Option<tonic::Status>) {
+        let (sender, receiver) = mpsc::channel(kinds.len().max(1));
+        for kind in kinds {
+            sender.send(v1::IngestRequest { kind: Some(kind) }).await.expect("room for all");
+        }
+        drop(sender);
+        let call = self.connection.ingest().ingest(ReceiverStream::new(receiver)).await;
+        match call {
+            Ok(answers) => collect(answers.into_inner()).await,
+            Err(status) => (Vec::new(), Some(status)),
+        }
+    }
+
+    /// Commits it.
+    ///
+    /// # Errors
+    /// The server's refusal.
+    pub async fn commit(&self) -> Result<v1::CommitResponse, tonic::Status> {
+        let request = v1::CommitRequest { session_id: self.id.clone() };
+        self.connection.backup().commit(request).await.map(tonic::Response::into_inner)
+    }
+
+    /// Gives it up.
+    ///
+    /// # Panics
+    /// When the server refuses.
+    pub async fn abort(&self) {
+        let request = v1::AbortRequest { session_id: self.id.clone(), reason: "tests".to_owned() };
+        self.connection.backup().abort(request).await.expect("giving up always works");
+    }
+}
+
+async fn collect(
+    mut answers: Streaming<v1::IngestResponse>,
+) -> (Vec<ingest_response::Kind>, Option<tonic::Status>) {
+    let mut all = Vec::new();
+    loop {
+        match answers.message().await {
+            Ok(Some(answer)) => all.extend(answer.kind),
+            Ok(None) => return (all, None),
+            Err(status) => return (all, Some(status)),
+        }
+    }
+}
+
+/// A correct region of one chunk, and the chunk's name.
+pub fn region_of(chunk: &[u8]) -> (v1::Region, Fingerprint) {
+    let name = Fingerprint::of(chunk);
+    let bytes = u32::try_from(chunk.len()).expect("a chunk is small");
+    let region = v1::Region {
+        codec: 0,
+        plain_bytes: bytes,
+        fingerprints: name.as_bytes().to_vec().into(),
+        lengths: vec![bytes],
+        payload: chunk.to_vec().into(),
+    };
+    (region, name)
+}
+
+/// One extent made of one chunk.
+pub fn extent_of(index: u64, chunk: Fingerprint, bytes: u32) -> Kind {
+    let chunked = v1::ChunkedExtent {
+        index,
+        digest: chunk.as_bytes().to_vec().into(),
+        fingerprints: chunk.as_bytes().to_vec().into(),
+        lengths: vec![bytes],
+    };
+    Kind::Extents(v1::Extents { unchanged: Vec::new(), zero: Vec::new(), chunked: vec![chunked] })
+}
+
+/// The end of a disk.
+pub fn finish() -> Kind {
+    Kind::Finish(v1::FinishStream { read_bytes: 0 })
+}
+
+/// Insists on a refusal with `code` that says `word`.
+///
+/// # Panics
+/// When it is another.
+pub fn assert_refused(status: Option<tonic::Status>, code: ErrorCode, word: &str) {
+    let status = status.unwrap_or_else(|| panic!("should have been refused for {word:?}"));
+    assert_eq!(ErrorCode::of_status(&status), Some(code), "{status}");
+    assert!(status.message().contains(word), "should say {word:?}: {}", status.message());
+}

@@ -1,0 +1,105 @@
+//! The server's files, to look at and to damage. Knows of the format only what `docs/FORMAT.md` says of a
+//! container's first bytes.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// What a container holds, as byte 6 of its header says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// Chunks of disks.
+    Data,
+    /// Recipe nodes.
+    Recipe,
+}
+
+/// A container's file.
+#[derive(Debug, Clone)]
+pub struct Container {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What it holds.
+    pub class: Class,
+    /// How long it is.
+    pub len: u64,
+}
+
+impl Container {
+    /// Turns one bit over.
+    ///
+    /// # Panics
+    /// When the file cannot be changed.
+    pub fn flip_bit(&self, offset: u64) {
+        let file = File::options().read(true).write(true).open(&self.path).expect("the container is there");
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, offset).expect("the offset is within the container");
+        file.write_all_at(&byte.map(|byte| byte ^ 0x10), offset).expect("the container can be changed");
+    }
+
+    /// Cuts its end off.
+    ///
+    /// # Panics
+    /// When the file cannot be changed.
+    pub fn truncate(&self, len: u64) {
+        let file = File::options().write(true).open(&self.path).expect("the container is there");
+        file.set_len(len).expect("the container can be changed");
+    }
+
+    /// Its file's name without the folder.
+    ///
+    /// # Panics
+    /// When it has none.
+    pub fn name(&self) -> String {
+        self.path.file_name().expect("a file").to_string_lossy().into_owned()
+    }
+}
+
+/// Every container of a repository, in order of path.
+///
+/// # Panics
+/// When one cannot be read or is of no known class.
+pub fn containers(data_dir: &Path) -> Vec<Container> {
+    files(&data_dir.join("blobs/containers"))
+        .into_iter()
+        .map(|path| {
+            let file = File::open(&path).expect("the container is there");
+            let mut header = [0; 8];
+            file.read_exact_at(&mut header, 0).expect("a container has a header");
+            let [b'H', b'F', b'C', b'N', _, _, class, _] = header else {
+                panic!("{} does not begin like a container", path.display())
+            };
+            let class = match class {
+                1 => Class::Data,
+                2 => Class::Recipe,
+                other => panic!("{} is of class {other}", path.display()),
+            };
+            Container { len: file.metadata().expect("open").len(), path, class }
+        })
+        .collect()
+}
+
+/// The containers of one class.
+pub fn containers_of(data_dir: &Path, class: Class) -> Vec<Container> {
+    containers(data_dir).into_iter().filter(|container| container.class == class).collect()
+}
+
+/// Bytes of all containers of one class.
+pub fn container_bytes(data_dir: &Path, class: Class) -> u64 {
+    containers_of(data_dir, class).iter().map(|container| container.len).sum()
+}
+
+/// Every regular file below `folder`, in order of path; none when it does not exist.
+pub fn files(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let mut found = Vec::new();
+    for entry in entries.filter_map(Result::ok) {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            found.extend(files(&entry.path()));
+        } else {
+            found.push(entry.path());
+        }
+    }
+    found.sort();
+    found
+}

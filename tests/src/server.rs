@@ -1,0 +1,262 @@
+//! A `holdfast-server` of a test's own.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{Agent, DEADLINE, program, wait_for};
+
+/// Settings of a server to start.
+#[derive(Debug)]
+pub struct Options {
+    args: Vec<String>,
+    grpc: String,
+}
+
+impl Options {
+    /// One more argument of `holdfast-server serve`.
+    #[must_use]
+    pub fn arg(mut self, arg: impl Into<String>) -> Self {
+        self.args.push(arg.into());
+        self
+    }
+
+    /// The gRPC address, instead of any free port.
+    #[must_use]
+    pub fn grpc(mut self, address: &str) -> Self {
+        address.clone_into(&mut self.grpc);
+        self
+    }
+
+    /// Starts a server on `data_dir` and waits until it is ready.
+    ///
+    /// # Panics
+    /// When it does not become ready.
+    pub fn start(&self, data_dir: &Path) -> Server {
+        match self.try_start(data_dir) {
+            Ok(server) => server,
+            Err((status, log)) => panic!("the server ended with {status}; it said:\n{log}"),
+        }
+    }
+
+    /// Starts a server on `data_dir` and waits until it is ready, or has ended; then its status and what it
+    /// said are returned.
+    ///
+    /// # Errors
+    /// The status and the output of a server that ended before it was ready.
+    ///
+    /// # Panics
+    /// When it is neither ready nor ends.
+    pub fn try_start(&self, data_dir: &Path) -> Result<Server, (ExitStatus, String)> {
+        let mut command = program("holdfast-server");
+        command.arg("serve").arg("--data-dir").arg(data_dir);
+        command.args(["--grpc", &self.grpc, "--http", "127.0.0.1:0"]).args(&self.args);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the server can be run");
+        let log = Arc::new(Mutex::new(String::new()));
+        let (send, lines) = channel();
+        let stdout = child.stdout.take().expect("piped");
+        let stderr = child.stderr.take().expect("piped");
+        let threads = [
+            read_lines(stdout, Arc::clone(&log), move |line| drop(send.send(line))),
+            read_lines(stderr, Arc::clone(&log), |_| ()),
+        ];
+        let mut server = Server {
+            child: Some(child),
+            threads: threads.into(),
+            log,
+            data_dir: data_dir.to_owned(),
+            grpc: String::new(),
+            https: String::new(),
+        };
+        if server.wait_ready(&lines) {
+            return Ok(server);
+        }
+        let status = server.wait();
+        Err((status, server.log()))
+    }
+}
+
+fn read_lines(
+    from: impl Read + Send + 'static,
+    log: Arc<Mutex<String>>,
+    mut each: impl FnMut(String) + Send + 'static,
+) -> JoinHandle<()> {
+    std::thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+            log.push_str(&line);
+            log.push('\n');
+            drop(log);
+            each(line);
+        }
+    })
+}
+
+/// A running server. Killed when dropped; when the test is failing, what it said is shown.
+#[derive(Debug)]
+pub struct Server {
+    child: Option<Child>,
+    threads: Vec<JoinHandle<()>>,
+    log: Arc<Mutex<String>>,
+    data_dir: PathBuf,
+    grpc: String,
+    https: String,
+}
+
+impl Server {
+    /// A server on `data_dir` (made on first use), on ports of its own.
+    pub fn start(data_dir: &Path) -> Self {
+        Self::options().start(data_dir)
+    }
+
+    /// Settings of a server, to be changed before it is started.
+    pub fn options() -> Options {
+        Options { args: Vec::new(), grpc: "127.0.0.1:0".to_owned() }
+    }
+
+    /// False when the server ended instead.
+    fn wait_ready(&mut self, lines: &Receiver<String>) -> bool {
+        loop {
+            match lines.recv_timeout(DEADLINE) {
+                Ok(line) if line.trim() == "ready" => return true,
+                Ok(line) => {
+                    if let Some(address) = line.trim().strip_prefix("gRPC listening on ") {
+                        address.clone_into(&mut self.grpc);
+                    } else if let Some(address) = line.trim().strip_prefix("HTTPS listening on ") {
+                        address.clone_into(&mut self.https);
+                    }
+                }
+                Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return false,
+                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
+                    panic!("the server is not ready after {DEADLINE:?}; it said:\n{}", self.log())
+                }
+            }
+        }
+    }
+
+    /// Where agents connect to.
+    pub fn grpc(&self) -> &str {
+        &self.grpc
+    }
+
+    /// Where the web is.
+    pub fn https(&self) -> &str {
+        &self.https
+    }
+
+    /// Its repository.
+    pub fn data_dir(&self) -> &Path {
+        &self.data_dir
+    }
+
+    /// SHA-256 of its certificate, as text.
+    pub fn fingerprint(&self) -> String {
+        let file = self.data_dir.join("tls/fingerprint");
+        std::fs::read_to_string(file).expect("the server leaves its fingerprint").trim().to_owned()
+    }
+
+    /// The token the first start made.
+    pub fn admin_token(&self) -> String {
+        let file = self.data_dir.join("admin.token");
+        std::fs::read_to_string(file).expect("the server leaves an admin token").trim().to_owned()
+    }
+
+    /// An agent of this server, with the admin token.
+    pub fn agent(&self) -> Agent {
+        Agent::new(&self.grpc, &self.admin_token(), &self.fingerprint())
+    }
+
+    /// A new token by `holdfast-server token create`, while the server runs.
+    ///
+    /// # Panics
+    /// When none is made.
+    pub fn token(&self, name: &str, role: &str, namespaces: &[&str]) -> String {
+        let mut args = vec!["create", "--name", name, "--role", role];
+        for namespace in namespaces {
+            args.extend(["--namespace", namespace]);
+        }
+        let (status, text) = self.tokens(&args);
+        assert!(status.success(), "token create: {status}\n{text}");
+        let token = text.lines().map(str::trim).find(|line| line.starts_with("hf_"));
+        token.unwrap_or_else(|| panic!("no token in {text:?}")).to_owned()
+    }
+
+    /// `holdfast-server token …` on this repository; its status and all it said.
+    pub fn tokens(&self, args: &[&str]) -> (ExitStatus, String) {
+        maintain(&self.data_dir, "token", args)
+    }
+
+    /// Everything the server said so far.
+    pub fn log(&self) -> String {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Its process.
+    ///
+    /// # Panics
+    /// When it ended already.
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(self.child.as_ref().expect("the server runs"))
+    }
+
+    /// Ends it as a power cut would, as far as a process can tell.
+    pub fn kill(mut self) {
+        self.child.as_mut().expect("the server runs").kill().expect("our child");
+        self.wait();
+    }
+
+    /// Asks it to stop.
+    pub fn terminate(&self) {
+        kill_process(self.pid(), Signal::TERM).expect("our child");
+    }
+
+    /// Asks it to stop and waits until it has; its status and what it said.
+    pub fn stop(mut self) -> (ExitStatus, String) {
+        self.terminate();
+        let status = self.wait();
+        (status, self.log())
+    }
+
+    /// Waits until it has ended.
+    ///
+    /// # Panics
+    /// When it does not end.
+    pub fn wait(&mut self) -> ExitStatus {
+        let mut child = self.child.take().expect("the server runs");
+        let status = wait_for("the server to end", || child.try_wait().expect("our child"));
+        for thread in self.threads.drain(..) {
+            drop(thread.join());
+        }
+        status
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            drop(child.kill());
+            drop(child.wait());
+        }
+        if std::thread::panicking() {
+            eprintln!("--- the server on {} said:\n{}---", self.data_dir.display(), self.log());
+        }
+    }
+}
+
+/// `holdfast-server COMMAND --data-dir DIR ARGS…`; its status and all it said.
+///
+/// # Panics
+/// When it cannot be run.
+pub fn maintain(data_dir: &Path, command: &str, args: &[&str]) -> (ExitStatus, String) {
+    let mut run = program("holdfast-server");
+    run.arg(command).args(args).arg("--data-dir").arg(data_dir);
+    let output = run.output().expect("the server can be run");
+    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    (output.status, text.concat())
+}

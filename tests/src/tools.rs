@@ -1,0 +1,110 @@
+//! Programs of the system that some tests need, and things only root may do. A test that lacks them says so
+//! and returns; `cargo xtask test` installs them where it can and says what is missing where it cannot.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Where `cargo xtask test` wants to be told what was skipped, one line each.
+const SKIPPED_FILE: &str = "HOLDFAST_TESTS_SKIPPED";
+
+/// Says that the running test leaves something out, and why; a captured output would hide it.
+fn skip(why: &str) {
+    let thread = std::thread::current();
+    let line = format!("{}: {why}\n", thread.name().unwrap_or("a test"));
+    eprint!("SKIPPED {line}");
+    if let Some(file) = std::env::var_os(SKIPPED_FILE) {
+        let appended = File::options().append(true).create(true).open(file);
+        // One write a line: tests of several threads append to the file.
+        drop(appended.and_then(|mut file| file.write_all(line.as_bytes())));
+    }
+}
+
+/// Where a program is, `/usr/sbin` and `/sbin` included; says what is skipped when it is nowhere.
+pub fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path)
+        .chain(["/usr/sbin", "/sbin"].map(PathBuf::from))
+        .map(|folder| folder.join(program))
+        .find(|file| rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok());
+    if found.is_none() {
+        skip(&format!("{program} is not installed"));
+    }
+    found
+}
+
+/// Runs a program; whether it succeeded, and all it said.
+pub fn run(program: &Path, args: &[&str]) -> (bool, String) {
+    match Command::new(program).args(args).output() {
+        Ok(output) => {
+            let text = [output.stdout, output.stderr].map(|b| String::from_utf8_lossy(&b).into_owned());
+            (output.status.success(), text.concat())
+        }
+        Err(error) => (false, error.to_string()),
+    }
+}
+
+/// A loop device over a file, detached when dropped.
+#[derive(Debug)]
+pub struct Loop {
+    device: String,
+    losetup: PathBuf,
+}
+
+impl Loop {
+    /// Attaches `file`; `None`, said aloud, where that is not allowed.
+    pub fn attach(file: &Path) -> Option<Self> {
+        let losetup = find("losetup")?;
+        let (fine, said) = run(&losetup, &["--find", "--show", file.to_str()?]);
+        if !fine {
+            skip(&format!("no loop device: {}", said.trim()));
+            return None;
+        }
+        Some(Self { device: said.trim().to_owned(), losetup })
+    }
+
+    /// `/dev/loopN`.
+    pub fn device(&self) -> &str {
+        &self.device
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        run(&self.losetup, &["--detach", &self.device]);
+    }
+}
+
+/// A small file system in memory, unmounted when dropped.
+#[derive(Debug)]
+pub struct SmallFileSystem {
+    folder: PathBuf,
+}
+
+impl SmallFileSystem {
+    /// Mounts one of `bytes` on `folder`; `None`, said aloud, where that is not allowed.
+    pub fn mount(folder: &Path, bytes: u64) -> Option<Self> {
+        let options = format!("size={bytes}");
+        let args = ["-t", "tmpfs", "-o", &options, "holdfast-test", folder.to_str()?];
+        let (fine, said) = run(&find("mount")?, &args);
+        if !fine {
+            skip(&format!("no small file system: {}", said.trim()));
+            return None;
+        }
+        Some(Self { folder: folder.to_owned() })
+    }
+
+    /// Where it is mounted.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+}
+
+impl Drop for SmallFileSystem {
+    fn drop(&mut self) {
+        if let (Some(umount), Some(folder)) = (find("umount"), self.folder.to_str()) {
+            run(&umount, &["--lazy", folder]);
+        }
+    }
+}

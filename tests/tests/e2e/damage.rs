@@ -1,0 +1,143 @@
+//! Damaged containers: named, contained, and healed by the next backup of the data they held.
+
+use std::path::PathBuf;
+
+use holdfast_tests::repository::{Class, Container, containers_of};
+use holdfast_tests::server::maintain;
+use holdfast_tests::{Disk, Server};
+use tempfile::{TempDir, tempdir};
+
+struct Scene {
+    _folder: TempDir,
+    data_dir: PathBuf,
+    harmed: Disk,
+    other: Disk,
+}
+
+/// Two VMs in a repository that is at rest.
+fn scene() -> Scene {
+    let folder = tempdir().unwrap();
+    let data_dir = folder.path().join("repository");
+    let server = Server::start(&data_dir);
+    let harmed = Disk::of_noise(folder.path().join("harmed.raw"), 1, 20 << 20);
+    let other = Disk::of_noise(folder.path().join("other.raw"), 2, 20 << 20);
+    server.agent().back_up("harmed", &[harmed.arg()]);
+    server.agent().back_up("other", &[other.arg()]);
+    let (status, said) = server.stop();
+    assert!(status.success(), "{said}");
+    Scene { _folder: folder, data_dir, harmed, other }
+}
+
+/// The first data container: the first VM's, for containers are filled by one stream.
+fn victim(scene: &Scene) -> Container {
+    let by_age = |container: &Container| std::fs::metadata(&container.path).unwrap().modified().unwrap();
+    let oldest = containers_of(&scene.data_dir, Class::Data).into_iter().min_by_key(by_age);
+    oldest.expect("data was stored")
+}
+
+fn damaged_data_is_named_contained_and_healed(damage: impl FnOnce(&Container)) {
+    let scene = scene();
+    let container = victim(&scene);
+    damage(&container);
+
+    let (status, said) = maintain(&scene.data_dir, "check", &["--read-data"]);
+    assert_eq!(status.code(), Some(5), "{said}");
+    let number = container.name();
+    let stem = number.split('.').next().unwrap();
+    assert!(said.contains(stem), "the check should name container {stem}:\n{said}");
+
+    let server = Server::start(&scene.data_dir);
+    let agent = server.agent();
+    agent.run(&["verify", "latest", "--vm", "harmed"]).fails(5, &["harmed"]);
+    let to = scene.data_dir.with_file_name("restored.raw");
+    let ran = agent.run(&["restore", "latest", "--vm", "harmed", "--to", to.to_str().unwrap()]);
+    ran.fails(5, &["harmed"]);
+    // Nobody else is harmed.
+    agent.run(&["verify", "latest", "--vm", "other"]).ok();
+    assert_eq!(agent.read_back("other"), scene.other.bytes());
+    // The next backup of the same data stores it anew, under whatever name, and both restore.
+    agent.back_up("harmed", &[scene.harmed.arg()]);
+    assert_eq!(agent.read_back("harmed"), scene.harmed.bytes());
+    agent.run(&["verify", "latest", "--vm", "harmed"]).ok();
+}
+
+#[test]
+fn a_flipped_bit_in_a_payload() {
+    damaged_data_is_named_contained_and_healed(|container| container.flip_bit(container.len / 2));
+}
+
+#[test]
+fn a_flipped_bit_in_the_header() {
+    damaged_data_is_named_contained_and_healed(|container| container.flip_bit(20));
+}
+
+#[test]
+fn a_flipped_bit_in_the_directory() {
+    damaged_data_is_named_contained_and_healed(|container| container.flip_bit(container.len - 300));
+}
+
+#[test]
+fn a_flipped_bit_in_the_footer() {
+    damaged_data_is_named_contained_and_healed(|container| container.flip_bit(container.len - 10));
+}
+
+#[test]
+fn a_truncated_container() {
+    damaged_data_is_named_contained_and_healed(|container| container.truncate(container.len / 3));
+}
+
+#[test]
+fn an_empty_container() {
+    damaged_data_is_named_contained_and_healed(|container| container.truncate(0));
+}
+
+#[test]
+fn a_container_that_is_gone() {
+    damaged_data_is_named_contained_and_healed(|container| std::fs::remove_file(&container.path).unwrap());
+}
+
+#[test]
+fn damage_done_while_the_server_runs_is_found_by_reading() {
+    let scene = scene();
+    let server = Server::start(&scene.data_dir);
+    let agent = server.agent();
+    assert_eq!(agent.read_back("harmed"), scene.harmed.bytes());
+    let container = victim(&scene);
+    container.flip_bit(container.len / 2);
+    agent.run(&["verify", "latest", "--vm", "harmed"]).fails(5, &["harmed"]);
+    assert_eq!(agent.read_back("other"), scene.other.bytes());
+    agent.back_up("harmed", &[scene.harmed.arg()]);
+    assert_eq!(agent.read_back("harmed"), scene.harmed.bytes());
+}
+
+#[test]
+fn damaged_recipes_harm_only_their_backup() {
+    let scene = scene();
+    let by_age = |container: &Container| std::fs::metadata(&container.path).unwrap().modified().unwrap();
+    let oldest = containers_of(&scene.data_dir, Class::Recipe).into_iter().min_by_key(by_age).unwrap();
+    oldest.flip_bit(oldest.len / 2);
+    let (status, said) = maintain(&scene.data_dir, "check", &[]);
+    assert_eq!(status.code(), Some(5), "{said}");
+    let server = Server::start(&scene.data_dir);
+    let agent = server.agent();
+    agent.run(&["verify", "latest", "--vm", "harmed"]).fails(5, &["harmed"]);
+    assert_eq!(agent.read_back("other"), scene.other.bytes());
+    agent.back_up("harmed", &[scene.harmed.arg()]);
+    assert_eq!(agent.read_back("harmed"), scene.harmed.bytes());
+}
+
+#[test]
+fn an_index_that_is_lost_is_made_again() {
+    let scene = scene();
+    std::fs::remove_dir_all(scene.data_dir.join("blobs/index")).unwrap();
+    let server = Server::start(&scene.data_dir);
+    let agent = server.agent();
+    assert_eq!(agent.read_back("harmed"), scene.harmed.bytes());
+    agent.back_up("copy", &[scene.other.arg()]);
+    assert_eq!(agent.report()[2].number("new_bytes"), 0, "everything is known again");
+    server.stop();
+    let (status, said) = maintain(&scene.data_dir, "rebuild-index", &[]);
+    assert!(status.success(), "{said}");
+    let (status, said) = maintain(&scene.data_dir, "check", &["--read-data"]);
+    assert!(status.success(), "{said}");
+}

@@ -1,0 +1,29 @@
+//! End-to-end tests, one file a hazard. One test binary, so that everything is linked once and tests of all
+//! hazards run side by side.
+
+#[cfg(test)]
+mod auth;
+#[cfg(test)]
+mod backup_restore;
+#[cfg(test)]
+mod cli;
+#[cfg(test)]
+mod concurrency;
+#[cfg(test)]
+mod crash;
+#[cfg(test)]
+mod damage;
+#[cfg(test)]
+mod full_disk;
+#[cfg(test)]
+mod hostile;
+#[cfg(test)]
+mod incremental;
+#[cfg(test)]
+mod report;
+#[cfg(test)]
+mod shutdown;
+#[cfg(test)]
+mod sources;
+#[cfg(test)]
+mod version;

@@ -1,0 +1,117 @@
+//! Compression details in all their forms.
+
+use holdfast_proto::details::{COLUMNS, ERROR_COLUMN};
+use holdfast_tests::{Agent, Disk, Server};
+use tempfile::{TempDir, tempdir};
+
+/// What scripts of users rely on, literally.
+const HEADER: &str = "namespace\tjob\trun\tvm\tdisk\tbackup\tstatus\tstarted\tfinished\tseconds\tvirtual_bytes\tbytes\tread_bytes\tunchanged_bytes\tdup_bytes\tnew_bytes\tpost_lc\tmeta_bytes\twire_bytes\tglobal_factor\tlocal_factor\tbytes/post_lc\treduction_pct\tchunks\tnew_chunks\tmb_per_s\terror";
+
+fn three_runs() -> (TempDir, Server, Agent) {
+    let folder = tempdir().unwrap();
+    let server = Server::start(&folder.path().join("repository"));
+    let agent = server.agent();
+    let small = Disk::of_noise(folder.path().join("small.raw"), 1, 2 << 20);
+    let large = Disk::of_noise(folder.path().join("large.raw"), 2, 12 << 20);
+    let both = [format!("root={}", small.arg()), format!("data={}", large.arg())];
+    agent.run(&["backup", "--vm", "db", "--job", "nightly", &both[0], &both[1]]).ok();
+    agent.run(&["backup", "--vm", "web", "--job", "hourly", small.arg()]).ok();
+    agent.run(&["backup", "--vm", "db", "--job", "nightly", &both[0], &both[1]]).ok();
+    (folder, server, agent)
+}
+
+#[test]
+fn tsv_and_csv_have_exactly_the_documented_columns() {
+    let (_folder, _server, agent) = three_runs();
+    let tsv = agent.run(&["report", "--format", "tsv"]).ok().text();
+    assert_eq!(tsv.lines().next(), Some(HEADER));
+    let columns: Vec<_> = COLUMNS.iter().chain([&ERROR_COLUMN]).copied().collect();
+    assert_eq!(HEADER.split('\t').collect::<Vec<_>>(), columns);
+    assert_eq!(tsv.lines().count(), 1 + 5, "one row a run and disk:\n{tsv}");
+    for line in tsv.lines() {
+        assert_eq!(line.split('\t').count(), 27, "{line}");
+    }
+    let csv = agent.run(&["report", "--format", "csv"]).ok().text();
+    assert_eq!(csv, tsv.replace('\t', ","), "no value here needs quotes");
+}
+
+#[test]
+fn json_has_the_same_values() {
+    let (_folder, _server, agent) = three_runs();
+    let rows = agent.report();
+    assert_eq!(rows.len(), 5);
+    let mut columns: Vec<_> = HEADER.split('\t').collect();
+    columns.sort_unstable();
+    for row in &rows {
+        let mut found = row.columns();
+        found.sort_unstable();
+        assert_eq!(found, columns);
+        assert_eq!((row.text("namespace"), row.text("status")), ("default", "done"));
+        assert_eq!(row.text("run").len(), 26);
+    }
+    let names: Vec<_> = rows.iter().map(|row| (row.text("job"), row.text("vm"), row.text("disk"))).collect();
+    assert_eq!(names[2], ("hourly", "web", "small"));
+    assert_eq!(rows[0].text("run"), rows[1].text("run"), "one run for both disks of a VM");
+    assert_eq!(rows[0].text("backup"), rows[1].text("backup"));
+    assert_ne!(rows[0].text("run"), rows[3].text("run"));
+}
+
+#[test]
+fn rows_can_be_chosen() {
+    let (_folder, _server, agent) = three_runs();
+    let lines = |args: &[&str]| {
+        let ran = agent.run(&[&["report", "--format", "tsv"], args].concat()).ok();
+        ran.text().lines().count() - 1
+    };
+    assert_eq!(lines(&["--job", "nightly"]), 4);
+    assert_eq!(lines(&["--job", "hourly"]), 1);
+    assert_eq!(lines(&["--job", "weekly"]), 0);
+    assert_eq!(lines(&["--vm", "web"]), 1);
+    assert_eq!(lines(&["--since", "1h"]), 5);
+    assert_eq!(lines(&["--since", "2999-01-01"]), 0);
+}
+
+#[test]
+fn the_worst_comes_first() {
+    let (_folder, _server, agent) = three_runs();
+    let text = agent.run(&["report", "--worst", "--format", "tsv"]).ok().text();
+    let column = |name: &str| HEADER.split('\t').position(|column| column == name).unwrap();
+    let stored: Vec<u64> = text
+        .lines()
+        .skip(1)
+        .map(|line| {
+            let cells: Vec<_> = line.split('\t').collect();
+            let number = |name: &str| cells[column(name)].parse::<u64>().unwrap();
+            number("post_lc") + number("meta_bytes")
+        })
+        .collect();
+    assert!(stored.is_sorted_by(|a, b| a >= b), "{stored:?}");
+    assert!(stored[0] > 12 << 20);
+}
+
+#[test]
+fn the_table_is_for_people_and_has_totals() {
+    let (_folder, _server, agent) = three_runs();
+    let text = agent.run(&["report"]).ok().text();
+    for word in ["post_lc", "global", "local", "nightly", "hourly", "db", "web"] {
+        assert!(text.contains(word), "no {word:?} in\n{text}");
+    }
+    assert!(!text.contains('\u{1b}'), "no colours where nobody looks");
+}
+
+#[test]
+fn a_failed_run_is_in_the_details() {
+    let folder = tempdir().unwrap();
+    let server = Server::start(&folder.path().join("repository"));
+    let agent = server.agent();
+    let disk = Disk::of_noise(folder.path().join("disk.raw"), 1, 64 << 20);
+    let run = agent.start(&["backup", "--vm", "vm", disk.arg(), "--limit-upload", "8M"]);
+    super::crash::wait_until_sending(&server, 1 << 20);
+    disk.resize(1 << 20);
+    run.wait().fails(1, &["disk.raw"]);
+    let rows = agent.report();
+    assert_eq!(rows.len(), 1);
+    assert!(matches!(rows[0].text("status"), "failed" | "aborted"), "{}", rows[0].text("status"));
+    assert!(rows[0].text("error").contains("disk"), "{}", rows[0].text("error"));
+    assert_eq!(rows[0].text("backup"), "");
+}
