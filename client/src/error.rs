@@ -131,18 +131,17 @@ impl From<tonic::Status> for ClientError {
     }
 }
 
-/// A status and what caused it, innermost last, without repetitions.
+/// The innermost cause of a status, which says what happened; the layers around it say only where.
 fn describe(status: &tonic::Status) -> String {
     let mut text = status.message().to_owned();
     let mut source = std::error::Error::source(status);
     while let Some(error) = source {
-        let inner = error.to_string();
-        if !text.contains(&inner) {
-            text = format!("{text}: {inner}");
-        }
+        text = error.to_string();
         source = error.source();
     }
-    if text.is_empty() { status.code().description().to_owned() } else { text }
+    // rustls points programmers to its manual.
+    let text = text.split(": https://").next().unwrap_or_default();
+    if text.is_empty() { status.code().description().to_owned() } else { text.to_owned() }
 }
 
 #[cfg(test)]

@@ -73,23 +73,23 @@ pub struct StageTotal {
 impl Stages {
     /// Runs `work` as part of `stage`, which deals with `bytes`.
     pub fn measure<T>(&self, stage: Stage, bytes: u64, work: impl FnOnce() -> T) -> T {
-        let (wall, cpu) = (Instant::now(), thread_cpu());
+        let mut watch = Stopwatch::start();
         let result = work();
-        self.add(stage, thread_cpu().saturating_sub(cpu), wall.elapsed(), bytes);
+        self.add(stage, watch.lap(), bytes);
         result
     }
 
     /// Adds a wait of `wall` to `stage`.
     pub fn waited(&self, stage: Stage, wall: Duration, bytes: u64) {
-        self.add(stage, Duration::ZERO, wall, bytes);
+        self.add(stage, Lap { cpu: Duration::ZERO, wall }, bytes);
     }
 
     /// Adds a measurement taken elsewhere.
-    pub fn add(&self, stage: Stage, cpu: Duration, wall: Duration, bytes: u64) {
+    pub fn add(&self, stage: Stage, lap: Lap, bytes: u64) {
         let Some(counter) = self.0.get(stage as usize) else { return };
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        counter.cpu_nanos.fetch_add(nanos(cpu), Ordering::Relaxed);
-        counter.wall_nanos.fetch_add(nanos(wall), Ordering::Relaxed);
+        counter.cpu_nanos.fetch_add(nanos(lap.cpu), Ordering::Relaxed);
+        counter.wall_nanos.fetch_add(nanos(lap.wall), Ordering::Relaxed);
         counter.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
@@ -112,8 +112,45 @@ impl Stages {
     }
 }
 
+/// CPU and wall time of one thread between two moments.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Lap {
+    pub cpu: Duration,
+    pub wall: Duration,
+}
+
+impl std::ops::AddAssign for Lap {
+    fn add_assign(&mut self, other: Self) {
+        self.cpu += other.cpu;
+        self.wall += other.wall;
+    }
+}
+
+/// Measures one step after another on one thread, each from the end of the one before: reading a thread's
+/// CPU clock is a system call.
+#[derive(Debug)]
+pub struct Stopwatch {
+    cpu: Duration,
+    wall: Instant,
+}
+
+impl Stopwatch {
+    /// Starts now.
+    pub fn start() -> Self {
+        Self { cpu: thread_cpu(), wall: Instant::now() }
+    }
+
+    /// Time since the start or the lap before.
+    pub fn lap(&mut self) -> Lap {
+        let now = Self::start();
+        let lap = Lap { cpu: now.cpu.saturating_sub(self.cpu), wall: now.wall.duration_since(self.wall) };
+        *self = now;
+        lap
+    }
+}
+
 /// CPU time of the calling thread.
-pub fn thread_cpu() -> Duration {
+fn thread_cpu() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }

@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 use holdfast_proto::Fingerprint;
 use holdfast_proto::chunker::{Chunker, Piece, is_zero};
@@ -23,7 +22,7 @@ use crate::error::ClientError;
 use crate::pool::{Buffer, BufferPool};
 use crate::source::SourceDisk;
 use crate::source::extents::{ExtentWalk, Span};
-use crate::stages::{Stage, Stages, thread_cpu};
+use crate::stages::{Lap, Stage, Stages, Stopwatch};
 
 /// Findings may run this far ahead of the oldest one not yet delivered. An unchanged extent's finding holds
 /// no buffer, so this bounds them: 256 × some 100 bytes.
@@ -247,28 +246,28 @@ impl Shared {
         extent: &mut [u8],
     ) -> Result<Option<Fingerprint>, ClientError> {
         let start = index * u64::from(EXTENT_BYTES);
-        let mut read = Timing::default();
-        let mut hash = Timing::default();
+        let (mut read, mut hash) = (Lap::default(), Lap::default());
+        let mut watch = Stopwatch::start();
         let mut hasher = blake3::Hasher::new();
         let (mut filled, mut zero, mut from_disk) = (0, true, 0);
         while filled < extent.len() {
             let end = (filled + PIECE_BYTES).min(extent.len());
             let piece = extent.get_mut(filled..end).unwrap_or_default();
-            from_disk += read.of(|| self.fill(start + filled as u64, solid, piece))?;
+            from_disk += self.fill(start + filled as u64, solid, piece)?;
+            read += watch.lap();
             let extent: &[u8] = extent;
-            hash.of(|| {
-                if zero && !extent.get(filled..end).is_some_and(is_zero) {
-                    zero = false;
-                    hasher.update(extent.get(..filled).unwrap_or_default());
-                }
-                if !zero {
-                    hasher.update(extent.get(filled..end).unwrap_or_default());
-                }
-            });
+            if zero && !extent.get(filled..end).is_some_and(is_zero) {
+                zero = false;
+                hasher.update(extent.get(..filled).unwrap_or_default());
+            }
+            if !zero {
+                hasher.update(extent.get(filled..end).unwrap_or_default());
+            }
+            hash += watch.lap();
             filled = end;
         }
-        self.stages.add(Stage::Read, read.cpu, read.wall, from_disk);
-        self.stages.add(Stage::Digest, hash.cpu, hash.wall, filled as u64);
+        self.stages.add(Stage::Read, read, from_disk);
+        self.stages.add(Stage::Digest, hash, filled as u64);
         self.read_bytes.fetch_add(from_disk, Ordering::Relaxed);
         Ok((!zero).then(|| Fingerprint::from_bytes(*hasher.finalize().as_bytes())))
     }
@@ -292,23 +291,6 @@ impl Shared {
             position = to.max(position + 1);
         }
         Ok(read)
-    }
-}
-
-/// CPU and wall time of something done in parts.
-#[derive(Debug, Default)]
-struct Timing {
-    cpu: Duration,
-    wall: Duration,
-}
-
-impl Timing {
-    fn of<T>(&mut self, work: impl FnOnce() -> T) -> T {
-        let (wall, cpu) = (Instant::now(), thread_cpu());
-        let result = work();
-        self.cpu += thread_cpu().saturating_sub(cpu);
-        self.wall += wall.elapsed();
-        result
     }
 }
 

@@ -22,8 +22,8 @@ use super::address::ServerAddress;
 use super::error::ConnectError;
 use super::pin::CertFingerprint;
 
-/// TCP connect and TLS handshake together take at most this long.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// TCP connect and TLS handshake together take at most this long; a server at its limit may need some of it.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How the server's certificate is judged.
 #[derive(Debug, Clone, PartialEq, Eq)]

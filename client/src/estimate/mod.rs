@@ -5,7 +5,7 @@
 //! (names are 64 bits long: among a billion chunks the odds that any two collide are 3 %, and one collision
 //! is one chunk). The variant Holdfast uses is compressed completely at its default level; the others, and
 //! other levels, on every [`SAMPLE_STRIDE`]th region of new chunks, as a ratio estimate with its standard
-//! error.
+//! error: to plain bytes, or where all regions were compressed at the default level, to what they took there.
 //!
 //! *With `--sample p`.* A chunk is looked at when another 64 bits of its name fall below `p`: all copies of
 //! it or none, wherever they are. New bytes are then the Horvitz–Thompson estimate Σ length / p over the

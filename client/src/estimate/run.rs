@@ -9,7 +9,7 @@ use holdfast_proto::chunker::{Chunker, is_zero};
 use holdfast_proto::limits::{EXTENT_BYTES, REGION_STORED_MAX_BYTES, extent_len};
 use rayon::prelude::*;
 
-use super::sample::Estimated;
+use super::sample::{Compressed, Estimated};
 use super::variant::{Count, Job, Variant};
 use super::{DiskFacts, Estimate, EstimateOptions, Figures, LevelFigures, factor};
 use crate::cancel::Cancel;
@@ -189,10 +189,8 @@ impl Pass<'_> {
         };
         let measured = jobs.into_par_iter().map(measure).collect::<Result<Vec<_>, ClientError>>()?;
         for (variant, scope, plain, stored) in measured {
-            for (level, stored) in stored {
-                if let Some(variant) = self.variants.get_mut(variant) {
-                    variant.measured(scope, level, plain, stored);
-                }
+            if let Some(variant) = self.variants.get_mut(variant) {
+                variant.measured(scope, plain, &stored);
             }
         }
         Ok(())
@@ -212,16 +210,25 @@ impl Pass<'_> {
                 new_chunks: count.distinct.total_count(share),
                 new_bytes,
                 dedupe_factor: factor(bytes, new_bytes.value),
-                levels: level_figures(count, &self.options.levels, bytes, new_bytes),
+                levels: level_figures(variant, count, &self.options.levels, bytes, new_bytes),
             }
         };
         self.variants.iter().map(of).collect()
     }
 }
 
-fn level_figures(count: &Count, levels: &[i32], bytes: u64, new_bytes: Estimated) -> Vec<LevelFigures> {
-    let of = |(&level, compressed): (&i32, &super::sample::Compressed)| {
-        let stored_bytes = compressed.total_stored(new_bytes);
+fn level_figures(
+    variant: &Variant,
+    count: &Count,
+    levels: &[i32],
+    bytes: u64,
+    new_bytes: Estimated,
+) -> Vec<LevelFigures> {
+    let base = variant.base_level().and_then(|index| Some((index, count.compressed.get(index)?)));
+    let base = base.map(|(index, compressed)| (index, compressed.total_stored(new_bytes)));
+    let of = |(index, (&level, compressed)): (usize, (&i32, &Compressed))| {
+        let base_bytes = base.filter(|(base, _)| *base != index).map_or(new_bytes, |(_, stored)| stored);
+        let stored_bytes = compressed.total_stored(base_bytes);
         LevelFigures {
             level,
             stored_bytes,
@@ -230,7 +237,7 @@ fn level_figures(count: &Count, levels: &[i32], bytes: u64, new_bytes: Estimated
             measured_bytes: compressed.plain,
         }
     };
-    levels.iter().zip(&count.compressed).map(of).collect()
+    levels.iter().zip(&count.compressed).enumerate().map(of).collect()
 }
 
 /// zstd at every level, one context a thread and level.

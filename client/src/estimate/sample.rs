@@ -74,51 +74,54 @@ impl Distinct {
 }
 
 /// Regions of which some were compressed: sums over those for the ratio estimate (Cochran, *Sampling
-/// Techniques*, §2.11).
+/// Techniques*, §2.11). The base is what the ratio is to: a region's plain bytes, or what it takes at a level
+/// at which all regions were compressed, which says far more.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Compressed {
     /// Regions there were, compressed or not.
     pub(crate) regions: u64,
     measured: u64,
+    /// Plain bytes of those that were compressed.
     pub(crate) plain: u64,
+    base: u64,
     stored: u64,
-    plain_squares: f64,
+    base_squares: f64,
     stored_squares: f64,
     products: f64,
 }
 
 impl Compressed {
     #[expect(clippy::cast_precision_loss, reason = "lengths of regions")]
-    pub(crate) fn add(&mut self, plain: u64, stored: u64) {
-        let (x, y) = (plain as f64, stored as f64);
+    pub(crate) fn add(&mut self, plain: u64, base: u64, stored: u64) {
+        let (x, y) = (base as f64, stored as f64);
         self.measured += 1;
         self.plain += plain;
+        self.base += base;
         self.stored += stored;
-        self.plain_squares += x * x;
+        self.base_squares += x * x;
         self.stored_squares += y * y;
         self.products += x * y;
     }
 
-    /// What `new_bytes` compress to.
+    /// What all regions compress to, when their bases are `base_bytes` together.
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-    pub(crate) fn total_stored(&self, new_bytes: Estimated) -> Estimated {
-        if self.plain == 0 {
-            return Estimated { value: new_bytes.value, margin: (new_bytes.value == 0).then_some(0) };
+    pub(crate) fn total_stored(&self, base_bytes: Estimated) -> Estimated {
+        if self.base == 0 {
+            return Estimated { value: base_bytes.value, margin: (base_bytes.value == 0).then_some(0) };
         }
-        if self.measured == self.regions && new_bytes.is_exact() {
+        if self.measured == self.regions && base_bytes.is_exact() {
             return Estimated::exact(self.stored);
         }
         let (count, regions) = (self.measured as f64, self.regions.max(self.measured) as f64);
-        let ratio = self.stored as f64 / self.plain as f64;
-        let value = new_bytes.value as f64 * ratio;
-        let residuals =
-            self.stored_squares - 2.0 * ratio * self.products + ratio * ratio * self.plain_squares;
+        let ratio = self.stored as f64 / self.base as f64;
+        let value = base_bytes.value as f64 * ratio;
+        let residuals = self.stored_squares - 2.0 * ratio * self.products + ratio * ratio * self.base_squares;
         let of_ratio = (self.measured > 1).then(|| {
-            let mean_plain = self.plain as f64 / count;
-            (1.0 - count / regions) * residuals.max(0.0) / (count - 1.0) / count / (mean_plain * mean_plain)
+            let mean_base = self.base as f64 / count;
+            (1.0 - count / regions) * residuals.max(0.0) / (count - 1.0) / count / (mean_base * mean_base)
         });
-        let variance = of_ratio.zip(new_bytes.variance()).map(|(of_ratio, of_bytes)| {
-            of_ratio * (new_bytes.value as f64).powi(2) + of_bytes * ratio * ratio
+        let variance = of_ratio.zip(base_bytes.variance()).map(|(of_ratio, of_bytes)| {
+            of_ratio * (base_bytes.value as f64).powi(2) + of_bytes * ratio * ratio
         });
         Estimated::of(value, variance)
     }
@@ -136,8 +139,8 @@ mod tests {
         distinct.add(50);
         assert_eq!(distinct.total_bytes(1.0), Estimated::exact(150));
         let mut compressed = Compressed { regions: 2, ..Compressed::default() };
-        compressed.add(100, 30);
-        compressed.add(50, 20);
+        compressed.add(100, 100, 30);
+        compressed.add(50, 50, 20);
         assert_eq!(compressed.total_stored(Estimated::exact(150)), Estimated::exact(50));
         assert_eq!(Compressed::default().total_stored(Estimated::exact(0)), Estimated::exact(0));
         assert_eq!(Compressed::default().total_stored(Estimated::exact(7)).margin, None);
@@ -184,7 +187,11 @@ mod tests {
         let mut held = 0;
         for start in 0..16 {
             let mut compressed = Compressed { regions: 1600, ..Compressed::default() };
-            regions.iter().skip(start).step_by(16).for_each(|&(plain, stored)| compressed.add(plain, stored));
+            regions
+                .iter()
+                .skip(start)
+                .step_by(16)
+                .for_each(|&(plain, stored)| compressed.add(plain, plain, stored));
             let total = compressed.total_stored(Estimated::exact(plain));
             held += u32::from(total.value.abs_diff(truth) <= total.margin.unwrap());
         }

@@ -189,11 +189,23 @@ impl Variant {
         self.seal(Scope::Together, jobs);
     }
 
-    /// Takes in how a region compressed.
-    pub(super) fn measured(&mut self, scope: Scope, level: usize, plain: u64, stored: u64) {
-        if let Some(compressed) = self.count(scope).compressed.get_mut(level) {
-            compressed.add(plain, stored);
+    /// Takes in how a region compressed,
+    /// by level index.
+    pub(super) fn measured(&mut self, scope: Scope, plain: u64, stored: &[(usize, u64)]) {
+        let base_level = self.base_level();
+        let at_base = stored.iter().find(|(level, _)| Some(*level) == base_level).map(|(_, bytes)| *bytes);
+        for &(level, bytes) in stored {
+            let base = at_base.filter(|_| Some(level) != base_level).unwrap_or(plain);
+            if let Some(compressed) = self.count(scope).compressed.get_mut(level) {
+                compressed.add(plain, base, bytes);
+            }
         }
+    }
+
+    /// Index of the level at which all regions are compressed, if there is one: other levels are then
+    /// estimated by their ratio to it.
+    pub(super) fn base_level(&self) -> Option<usize> {
+        self.levels.iter().position(|&level| self.production && level == DEFAULT_LEVEL)
     }
 
     fn count(&mut self, scope: Scope) -> &mut Count {
@@ -287,9 +299,7 @@ impl Variant {
     /// At which levels region `number` is compressed.
     fn levels_of(&self, number: u64) -> Vec<usize> {
         let sampled = number.is_multiple_of(SAMPLE_STRIDE);
-        let exact = |level: i32| self.production && level == DEFAULT_LEVEL;
-        let wanted = self.levels.iter().enumerate().filter(|(_, level)| sampled || exact(**level));
-        wanted.map(|(index, _)| index).collect()
+        (0..self.levels.len()).filter(|index| sampled || Some(*index) == self.base_level()).collect()
     }
 }
 

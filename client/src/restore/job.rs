@@ -8,7 +8,7 @@ use super::target::Target;
 use super::window::{CheckedRegion, Placed};
 use crate::error::ClientError;
 use crate::pool::Stock;
-use crate::stages::{Stage, Stages};
+use crate::stages::{Stage, Stages, Stopwatch};
 
 /// A decoder and memory for one region's plain bytes.
 #[derive(Debug)]
@@ -35,23 +35,26 @@ pub(crate) fn run(
 ) -> Result<u64, ClientError> {
     let make = || Ok::<_, RegionError>(Tools { decoder: Decoder::new()?, plain: Vec::new() });
     let mut kit = tools.take_or(make)?;
-    let outcome = decode(region, disk, &mut kit, stages)
-        .and_then(|()| verify(region, disk, &kit.plain, stages))
-        .and_then(|verified| write(&verified, &kit.plain, target, stages));
+    let mut watch = Stopwatch::start();
+    let decoded = decode(region, disk, &mut kit);
+    stages.add(Stage::Decompress, watch.lap(), u64::from(region.plain_bytes));
+    let outcome = decoded.and_then(|()| {
+        let verified = verify(region, disk, &kit.plain);
+        stages.add(Stage::Check, watch.lap(), kit.plain.len() as u64);
+        let written = verified.and_then(|verified| write(&verified, &kit.plain, target));
+        stages.add(Stage::Write, watch.lap(), written.as_ref().map_or(0, |bytes| *bytes));
+        written
+    });
     tools.put(kit);
     outcome
 }
 
-fn decode(region: &CheckedRegion, disk: &str, kit: &mut Tools, stages: &Stages) -> Result<(), ClientError> {
-    let bytes = u64::from(region.plain_bytes);
-    stages
-        .measure(Stage::Decompress, bytes, || {
-            kit.decoder.decode_into(region.codec, &region.payload, region.plain_bytes, &mut kit.plain)
-        })
-        .map_err(|error| {
-            let first = region.chunks.first().and_then(|(chunk, _)| region.window.chunk(*chunk));
-            damaged(disk, first, &error.to_string())
-        })
+fn decode(region: &CheckedRegion, disk: &str, kit: &mut Tools) -> Result<(), ClientError> {
+    let decoded = kit.decoder.decode_into(region.codec, &region.payload, region.plain_bytes, &mut kit.plain);
+    decoded.map_err(|error| {
+        let first = region.chunks.first().and_then(|(chunk, _)| region.window.chunk(*chunk));
+        damaged(disk, first, &error.to_string())
+    })
 }
 
 fn damaged(disk: &str, chunk: Option<Placed<'_>>, what: &str) -> ClientError {
@@ -67,37 +70,24 @@ fn damaged(disk: &str, chunk: Option<Placed<'_>>, what: &str) -> ClientError {
     ClientError::Damaged { disk: disk.to_owned(), what }
 }
 
-fn verify<'a>(
-    region: &'a CheckedRegion,
-    disk: &str,
-    plain: &'a [u8],
-    stages: &Stages,
-) -> Result<Verified<'a>, ClientError> {
-    let bytes = plain.len() as u64;
-    stages.measure(Stage::Check, bytes, || {
-        let mut chunks = Vec::with_capacity(region.chunks.len());
-        for &(index, offset) in &region.chunks {
-            let chunk = region.window.chunk(index);
-            let placed = chunk.ok_or(ClientError::Internal("a chunk outside its window"))?;
-            let start = offset as usize;
-            let bytes = plain.get(start..start + placed.len as usize).unwrap_or_default();
-            let actual = Fingerprint::of(bytes);
-            if actual != placed.fingerprint {
-                return Err(damaged(disk, Some(placed), &format!("the data hashes to {actual}")));
-            }
-            chunks.push((placed, bytes, offset));
+fn verify<'a>(region: &'a CheckedRegion, disk: &str, plain: &'a [u8]) -> Result<Verified<'a>, ClientError> {
+    let mut chunks = Vec::with_capacity(region.chunks.len());
+    for &(index, offset) in &region.chunks {
+        let chunk = region.window.chunk(index);
+        let placed = chunk.ok_or(ClientError::Internal("a chunk outside its window"))?;
+        let start = offset as usize;
+        let bytes = plain.get(start..start + placed.len as usize).unwrap_or_default();
+        let actual = Fingerprint::of(bytes);
+        if actual != placed.fingerprint {
+            return Err(damaged(disk, Some(placed), &format!("the data hashes to {actual}")));
         }
-        Ok(Verified { chunks })
-    })
+        chunks.push((placed, bytes, offset));
+    }
+    Ok(Verified { chunks })
 }
 
 /// Writes runs of chunks that lie next to each other both in the region and on the disk with one call each.
-fn write(
-    verified: &Verified<'_>,
-    plain: &[u8],
-    target: &dyn Target,
-    stages: &Stages,
-) -> Result<u64, ClientError> {
+fn write(verified: &Verified<'_>, plain: &[u8], target: &dyn Target) -> Result<u64, ClientError> {
     let mut runs: Vec<(u64, usize, usize)> = Vec::new();
     for (placed, bytes, offset) in &verified.chunks {
         let start = *offset as usize;
@@ -111,11 +101,8 @@ fn write(
             }
         }
     }
-    let total = runs.iter().map(|(_, from, to)| (to - from) as u64).sum();
-    stages.measure(Stage::Write, total, || {
-        runs.iter().try_for_each(|&(place, from, to)| {
-            target.write_at(place, plain.get(from..to).unwrap_or_default())
-        })
-    })?;
-    Ok(total)
+    for &(place, from, to) in &runs {
+        target.write_at(place, plain.get(from..to).unwrap_or_default())?;
+    }
+    Ok(runs.iter().map(|(_, from, to)| (to - from) as u64).sum())
 }

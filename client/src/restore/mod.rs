@@ -121,11 +121,13 @@ impl Reader {
         self.progress.disk(&disk.disk, before_bytes);
         let jobs = Jobs::new(disk, &target, self);
         let reading = self.read_with_retries(disk, &jobs);
-        tokio::select! {
+        let outcome = tokio::select! {
             biased;
-            () = cancel.cancelled() => return Err(ClientError::Interrupted),
-            outcome = reading => outcome?,
-        }
+            () = cancel.cancelled() => Err(ClientError::Interrupted),
+            outcome = reading => outcome,
+        };
+        // Jobs still at work hold the target, which cleans up after itself once nobody does.
+        outcome.and(jobs.drain().await)?;
         tokio::task::spawn_blocking(move || target.finish())
             .await
             .map_err(|_| ClientError::Internal("finishing the target was cut short"))??;
