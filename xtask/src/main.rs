@@ -3,8 +3,8 @@
 //! | command | for |
 //! |---|---|
 //! | `demo` | seeing Holdfast work on this machine in a few minutes ([`demo`]) |
-//! | `test` | everything that must pass before a change lands ([`test`]) |
-//! | `bench` | figures, beside those of other tools on the same disks ([`bench`]) |
+//! | `test` | everything that must pass before a change lands ([`mod@test`]) |
+//! | `bench` | figures, beside those of other tools on the same disks ([`mod@bench`]) |
 //!
 //! This crate depends on none of the others, so that it starts quickly and drives only what a user would:
 //! the release binaries.
