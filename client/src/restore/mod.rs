@@ -1,7 +1,7 @@
 //! Getting a disk back: windows of chunks come in, are decoded and checked on a pool of threads, and go to
 //! a target. Nothing unchecked is ever written.
 //!
-//! Start with [`read_disk`]; `window` says what a stream must look like, `job` what is done with a region,
+//! Start with [`Reader::read_disk`]; `window` says what a stream must look like, `job` what is done with a region,
 //! `target` where it goes. A lost connection is made again and reading goes on with the first extent that
 //! is not complete.
 //!

@@ -1,7 +1,7 @@
 //! The Holdfast storage engine: synchronous, independent of network and async runtime.
 //!
 //! Start with [`Engine`]. Layers, each importing only what stands above it in this list (a test checks it):
-//! vocabulary ([`ids`], [`clock`]) → [`format`] (bytes ↔ structs, pure) → [`volume`] (the only code that
+//! vocabulary ([`ids`], [`clock`]) → [`mod@format`] (bytes ↔ structs, pure) → [`volume`] (the only code that
 //! touches blobs) → [`container`], [`index`], [`catalog`] → `recipe` → `store` (fingerprint to checked bytes)
 //! → `ingest`, `restore`, `recovery`, [`check`] → [`engine`], the façade.
 
