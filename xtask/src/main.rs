@@ -15,6 +15,7 @@ mod demo;
 mod needs;
 mod server;
 mod shell;
+mod sparse;
 mod test;
 
 use std::process::ExitCode;

@@ -4,14 +4,14 @@
 //! inside the file systems (`debugfs -w`), as a running VM would make them: what did not change stays where
 //! it is.
 
-use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
-use super::super::needs::{DEBUGFS, E2FSCK, MKE2FS};
+use crate::needs::{DEBUGFS, E2FSCK, MKE2FS};
 use crate::shell;
 
 /// A VM of the demo.
@@ -251,53 +251,9 @@ pub(super) fn check_file_system(image: &Path) -> Result<()> {
     shell::capture(Command::new(program).args(["-f", "-n"]).arg(image)).map(drop)
 }
 
-/// Compares two files byte for byte and returns how long they are.
-///
-/// # Errors
-/// When they differ; the message says where.
-pub(super) fn compare(one: &Path, other: &Path) -> Result<u64> {
-    const BUFFER_BYTES: usize = 1 << 20;
-    let lengths = (fs::metadata(one)?.len(), fs::metadata(other)?.len());
-    if lengths.0 != lengths.1 {
-        bail!("{} is {} bytes long, {} is {}", one.display(), lengths.0, other.display(), lengths.1);
-    }
-    let (mut a, mut b) = (File::open(one)?, File::open(other)?);
-    let (mut left, mut right) = (vec![0; BUFFER_BYTES], vec![0; BUFFER_BYTES]);
-    let mut position = 0;
-    while position < lengths.0 {
-        let step = usize::try_from(lengths.0 - position).map_or(BUFFER_BYTES, |rest| rest.min(BUFFER_BYTES));
-        let (left, right) = (left.get_mut(..step), right.get_mut(..step));
-        let (left, right) = (left.context("bounded above")?, right.context("bounded above")?);
-        a.read_exact(left)?;
-        b.read_exact(right)?;
-        if left != right {
-            let same = left.iter().zip(right.iter()).take_while(|(l, r)| l == r).count();
-            bail!("{} and {} differ at byte {}", one.display(), other.display(), position + same as u64);
-        }
-        position += step as u64;
-    }
-    Ok(position)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn comparing_finds_the_one_byte_that_differs() {
-        let folder = tempfile::tempdir().unwrap();
-        let (one, other) = (folder.path().join("one"), folder.path().join("other"));
-        let mut bytes = noise(1, 3_000_001);
-        fs::write(&one, &bytes).unwrap();
-        fs::write(&other, &bytes).unwrap();
-        assert_eq!(compare(&one, &other).unwrap(), 3_000_001);
-        bytes[2_500_000] ^= 1;
-        fs::write(&other, &bytes).unwrap();
-        assert!(compare(&one, &other).unwrap_err().to_string().ends_with("differ at byte 2500000"));
-        bytes.pop();
-        fs::write(&other, &bytes).unwrap();
-        assert!(compare(&one, &other).is_err());
-    }
 
     #[test]
     fn copies_are_bounded() {

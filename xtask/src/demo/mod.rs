@@ -11,7 +11,8 @@ use clap::Args;
 
 use crate::needs::{self, DEBUGFS, E2FSCK, MKE2FS};
 use crate::server::Server;
-use crate::shell;
+use crate::shell::{self, Profile};
+use crate::sparse;
 use disks::{Studio, VMS};
 
 #[derive(Debug, Args)]
@@ -54,8 +55,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         bail!("{} missing; see above how to install", names.join(" and "));
     }
     let mut narrator = Narrator { started: Instant::now(), step: 0 };
-    let binaries = narrator.step("Building release binaries (the first time takes minutes)", || {
-        let binaries = shell::release_binaries()?;
+    let binaries = narrator.step("Building Holdfast (the first time takes minutes)", || {
+        let binaries = shell::binaries(Profile::Demo)?;
         println!("   {}/holdfast and holdfast-server", binaries.display());
         Ok(binaries)
     })?;
@@ -99,8 +100,8 @@ fn show(narrator: &mut Narrator, binaries: &Path, folder: &Path, keep: bool) -> 
     })?;
     narrator.step("What it cost: compression details", || {
         holdfast(&server, &["report"])?;
-        println!("\n   What stored the most, worst first:");
-        holdfast(&server, &["report", "--worst"])
+        println!("\n   What takes most room, worst first:");
+        holdfast(&server, &["report", "--worst", "3"])
     })?;
     println!("\n{}", shell::bold(&format!("All done in {}.", shell::time(narrator.started.elapsed()))));
     look_further(server, keep)
@@ -126,7 +127,7 @@ fn restore_and_compare(server: &Server, studio: &Studio) -> Result<()> {
     let original = studio.disk("db");
     let restored = studio.folder().join("restored-db.raw");
     holdfast(server, &["restore", "latest", "--vm", "db", "--to", &restored.to_string_lossy()])?;
-    let bytes = disks::compare(&original, &restored)?;
+    let bytes = sparse::same(&original, &restored)?;
     println!("   all {bytes} bytes are the same as in {}", original.display());
     disks::check_file_system(&restored)?;
     println!("   and e2fsck finds the restored file system clean");
@@ -145,7 +146,7 @@ fn look_further(server: Server, keep: bool) -> Result<()> {
     for (name, value) in environment {
         println!("   export {name}={value}");
     }
-    let bin = shell::target_dir()?.join("release");
+    let bin = shell::target_dir()?.join(Profile::Demo.name());
     println!("   export PATH={}:$PATH", bin.display());
     println!("   holdfast list");
     println!("   holdfast report --format tsv");
