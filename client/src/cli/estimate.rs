@@ -96,8 +96,9 @@ fn times(factor: Option<f64>) -> String {
 
 fn footnote(found: &Estimate, data: u64) -> String {
     let mut notes = format!(
-        "* how Holdfast cuts and compresses. ~ compression measured on one of {SAMPLE_STRIDE} regions; ± is a 95 % \
-         interval.\nHoles and runs of zeros are left out everywhere. Metadata is not counted. Took {}, {}.",
+        "* how Holdfast cuts and compresses. ~ estimated, mostly from one of {SAMPLE_STRIDE} \
+         regions; ± is a 95 % interval.\nHoles and runs of zeros are left out everywhere. Metadata is not \
+         counted. Took {}, {}.",
         seconds(found.seconds),
         rate(data, found.seconds)
     );

@@ -33,7 +33,7 @@ use crate::source::SourceDisk;
 
 pub use sample::Estimated;
 
-/// Of the regions that are not compressed completely, each one of so many is.
+/// Where not all regions are compressed, one of so many is; with `--sample p`, one of `p` times so many.
 pub const SAMPLE_STRIDE: u64 = 16;
 
 /// What to compare.

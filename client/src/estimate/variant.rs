@@ -105,6 +105,8 @@ pub(super) struct Variant {
     pub(super) together: Count,
     levels: Vec<i32>,
     share: f64,
+    /// One of so many regions is compressed at every level.
+    stride: u64,
     /// Whether the disk's scope differs from all together.
     both_scopes: bool,
     carry: Vec<u8>,
@@ -126,6 +128,7 @@ impl Variant {
             together: empty.clone(),
             levels: options.levels.clone(),
             share: options.share,
+            stride: stride(options.share),
             both_scopes,
             carry: Vec::new(),
             next_extent: 0,
@@ -298,9 +301,16 @@ impl Variant {
 
     /// At which levels region `number` is compressed.
     fn levels_of(&self, number: u64) -> Vec<usize> {
-        let sampled = number.is_multiple_of(SAMPLE_STRIDE);
+        let sampled = number.is_multiple_of(self.stride);
         (0..self.levels.len()).filter(|index| sampled || Some(*index) == self.base_level()).collect()
     }
+}
+
+/// With a share of the chunks there are as many regions fewer: the same number of them is compressed.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to SAMPLE_STRIDE")]
+#[expect(clippy::cast_precision_loss, reason = "16")]
+fn stride(share: f64) -> u64 {
+    (SAMPLE_STRIDE as f64 * share.clamp(0.0, 1.0)).round().max(1.0) as u64
 }
 
 /// Two independent words of a hash.
