@@ -13,7 +13,7 @@ use crate::core::{Core, CoreParts};
 use crate::error::EngineError;
 use crate::ids::{BackupId, NamespaceId, RepositoryId, SessionId};
 use crate::index::{Index, IndexOptions, IndexStats};
-use crate::ingest::{DiskStream, Sessions, StartBackup};
+use crate::ingest::{DiskStream, LiveSession, Sessions, StartBackup};
 use crate::lock::FolderLock;
 use crate::progress::{NoProgress, Progress};
 use crate::recovery::{self, OpenSummary};
@@ -221,6 +221,12 @@ impl Engine {
     /// [`EngineError::Busy`] while another backup of the VM runs; invalid requests; no room.
     pub fn start_backup(&self, start: &StartBackup) -> Result<v1::StartResponse, EngineError> {
         self.sessions.start(&self.core, start)
+    }
+
+    /// The backups in the making and how far they are, oldest first. Cheap, and waits for none of them: what
+    /// it tells may be a message old.
+    pub fn live_sessions(&self) -> Vec<LiveSession> {
+        self.sessions.live(&self.core)
     }
 
     /// The namespace of a live session, or of the backup it made.

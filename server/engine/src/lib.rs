@@ -27,7 +27,7 @@ pub mod volume;
 
 pub use engine::{Engine, EngineOptions, EngineStats};
 pub use error::EngineError;
-pub use ingest::{DiskStream, StartBackup};
+pub use ingest::{DiskStream, LiveDisk, LiveSession, StartBackup};
 pub use progress::{NoProgress, Progress};
 pub use recovery::OpenSummary;
 pub use restore::{DiskReader, RangeReader};

@@ -165,7 +165,9 @@ fn start(
         "VM {:?} in namespace {:?}, job {:?}, from {:?}",
         message.vm, namespace.name, message.job, message.client_host
     );
-    let response = app.engine.start_backup(&StartBackup { namespace: namespace.id, request: message })?;
+    let who = caller.token.name.clone();
+    let response =
+        app.engine.start_backup(&StartBackup { namespace: namespace.id, request: message, who })?;
     let session: SessionId = parse_id("session", &response.session_id)?;
     place.taken_by(session);
     // The commit has an entry of its own; this one says who began.

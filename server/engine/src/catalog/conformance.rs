@@ -8,6 +8,7 @@ mod details;
 pub(super) mod fixture;
 mod refusals;
 mod sequences;
+mod web;
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use crate::clock::ManualClock;
 type Case = (&'static str, fn(&Fixture));
 
 const CASES: &[&[Case]] =
-    &[access::CASES, backups::CASES, containers::CASES, details::CASES, refusals::CASES];
+    &[access::CASES, backups::CASES, containers::CASES, details::CASES, refusals::CASES, web::CASES];
 
 /// Runs every case on a catalog of its own, then random sequences of commits.
 pub(super) fn suite(open: impl Fn(Arc<ManualClock>) -> Arc<dyn Catalog>) {

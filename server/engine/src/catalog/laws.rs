@@ -10,7 +10,8 @@ use holdfast_proto::v1::{DetailRow, RowStatus};
 
 use super::records::{Attempt, BackupCommit, ContainerRecord, ContainerState, DiskRecord, FailedRun};
 use super::token::{Role, TokenSpec};
-use super::{CatalogError, NAMESPACES_PER_FILTER_MAX};
+use super::web::{CSRF_MAX_BYTES, WebSession};
+use super::{BACKUPS_PER_PAGE_MAX, CatalogError, NAMESPACES_PER_FILTER_MAX};
 use crate::ids::{ContainerClass, NamespaceId};
 
 type Checked = Result<(), CatalogError>;
@@ -100,6 +101,22 @@ pub(super) fn token(spec: &TokenSpec, now_ms: i64) -> Checked {
     ensure(spec.expires_ms.is_none_or(|end_ms| end_ms > now_ms), || {
         format!("the token {:?} would have expired already", spec.name)
     })
+}
+
+/// Whether so many things can be asked for in one question.
+pub(super) fn at_once(what: &str, count: usize) -> Checked {
+    let limit = usize::try_from(BACKUPS_PER_PAGE_MAX).unwrap_or(usize::MAX);
+    ensure(count <= limit, || format!("{count} {what} in one question; the limit is {limit}"))
+}
+
+/// Whether a login may be kept. Its secrets are not told.
+pub(super) fn web_session(session: &WebSession) -> Checked {
+    let len = session.csrf.len();
+    ensure((1..=CSRF_MAX_BYTES).contains(&len), || {
+        format!("a CSRF secret of {len} bytes; it must have 1 to {CSRF_MAX_BYTES}")
+    })?;
+    let WebSession { created_ms, expires_ms, .. } = session;
+    ensure(expires_ms > created_ms, || format!("the login ends at {expires_ms}, begun at {created_ms}"))
 }
 
 fn check_attempt(attempt: &Attempt) -> Checked {

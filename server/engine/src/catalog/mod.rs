@@ -27,6 +27,7 @@ mod records;
 mod sqlite;
 pub mod token;
 mod walk;
+mod web;
 
 use std::fmt;
 use std::ops::Range;
@@ -44,6 +45,7 @@ pub use records::{
 pub use sqlite::SqliteCatalog;
 pub use token::{TokenRecord, TokenSpec};
 pub use walk::CatalogWalk;
+pub use web::{VERIFICATIONS_PER_BACKUP_MAX, Verification, WEB_SESSIONS_PER_TOKEN_MAX, WebSession};
 
 use crate::ids::{BackupId, ContainerId, NamespaceId, RunId, SessionId, TokenId};
 
@@ -148,10 +150,32 @@ pub trait Catalog: Send + Sync + fmt::Debug {
     fn token(&self, id: TokenId) -> Result<Option<(TokenRecord, [u8; 32])>>;
     /// All tokens, oldest first, revoked ones included.
     fn list_tokens(&self) -> Result<Vec<TokenRecord>>;
-    /// Ends a token, for good. Repeating it does nothing. `NotFound`: no such token.
+    /// Ends a token, for good, and every login with it. Repeating it does nothing. `NotFound`: no such
+    /// token.
     fn revoke_token(&self, id: TokenId) -> Result<()>;
     /// Notes that a token was used, at most once in [`TOKEN_TOUCH_INTERVAL_MS`]. `NotFound`: no such token.
     fn touch_token(&self, id: TokenId) -> Result<()>;
+
+    /// Keeps a login. At [`WEB_SESSIONS_PER_TOKEN_MAX`] of one token the oldest gives way. `Exists`: the
+    /// cookie has one already. `NotFound`: no such token. `Invalid`: no or too long a CSRF secret, or it has
+    /// ended before it began.
+    fn create_web_session(&self, session: &WebSession) -> Result<()>;
+    /// The login of a cookie, unless it has ended. Whether its token may still be used is for the caller to
+    /// ask.
+    fn web_session(&self, id_hash: &[u8; 32]) -> Result<Option<WebSession>>;
+    /// Moves a login's end. `NotFound`: there is none, it has ended, or would have before it began.
+    fn extend_web_session(&self, id_hash: &[u8; 32], expires_ms: i64) -> Result<()>;
+    /// Ends a login. Repeating it does nothing.
+    fn delete_web_session(&self, id_hash: &[u8; 32]) -> Result<()>;
+    /// Drops logins that have ended by `now_ms`; says how many.
+    fn prune_web_sessions(&self, now_ms: i64) -> Result<u64>;
+
+    /// Notes what verifying a restore point found, in the audit log, too. The latest
+    /// [`VERIFICATIONS_PER_BACKUP_MAX`] are kept. `NotFound`: no such backup.
+    fn record_verification(&self, verification: &Verification) -> Result<()>;
+    /// The verification recorded last of each of these backups that has one, in their order. `Invalid`: more
+    /// than [`BACKUPS_PER_PAGE_MAX`].
+    fn verifications(&self, backups: &[BackupId]) -> Result<Vec<Verification>>;
 
     /// Adds to the audit log.
     fn audit(&self, entry: &AuditEntry) -> Result<()>;

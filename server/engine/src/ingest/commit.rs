@@ -12,9 +12,6 @@ use crate::core::Core;
 use crate::error::EngineError;
 use crate::ids::SessionId;
 
-/// Who is named in the audit log for what sessions do; the server names the token where it knows it.
-const AUDIT_WHO: &str = "engine";
-
 /// Makes the backup exist. Every stream must be finished: then all it refers to is durable and indexed.
 pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitResponse, EngineError> {
     if let Some(reason) = core.health.read_only_reason() {
@@ -101,7 +98,7 @@ fn attempt(core: &Core, session: &Session) -> Attempt {
         vm: session.vm.clone(),
         job: session.job.clone(),
         client_host: session.host.clone(),
-        who: AUDIT_WHO.to_owned(),
+        who: session.who.clone(),
         started_ms: session.started_ms,
         finished_ms: core.clock.now_ms(),
     }

@@ -171,6 +171,10 @@ impl Recipe {
     pub(super) fn sealed(&self) -> &[SealedSummary] {
         self.sink.filler.sealed()
     }
+
+    pub(super) const fn sealed_bytes(&self) -> u64 {
+        self.sink.filler.sealed_bytes()
+    }
 }
 
 fn build_error(error: BuildError<EngineError>) -> EngineError {

@@ -28,6 +28,7 @@ pub(super) struct Filler {
     open: Option<ContainerWriter>,
     sealing: VecDeque<Receiver<Outcome>>,
     sealed: Vec<SealedSummary>,
+    sealed_bytes: u64,
 }
 
 /// What the catalog keeps of a sealed container.
@@ -43,7 +44,15 @@ pub(super) struct SealedSummary {
 
 impl Filler {
     pub(super) const fn new(core: Arc<Core>, domain: Domain, class: ContainerClass) -> Self {
-        Self { core, domain, class, open: None, sealing: VecDeque::new(), sealed: Vec::new() }
+        Self {
+            core,
+            domain,
+            class,
+            open: None,
+            sealing: VecDeque::new(),
+            sealed: Vec::new(),
+            sealed_bytes: 0,
+        }
     }
 
     /// Appends a region; seals the container before when it is full.
@@ -89,6 +98,7 @@ impl Filler {
             };
             self.sealing.pop_front();
             let sealed = outcome?;
+            self.sealed_bytes += sealed.stored_bytes;
             self.sealed.push(SealedSummary {
                 id: sealed.id,
                 class: self.class,
@@ -126,8 +136,8 @@ impl Filler {
     }
 
     /// Stored bytes of sealed containers so far.
-    pub(super) fn sealed_bytes(&self) -> u64 {
-        self.sealed.iter().map(|sealed| sealed.stored_bytes).sum()
+    pub(super) const fn sealed_bytes(&self) -> u64 {
+        self.sealed_bytes
     }
 }
 

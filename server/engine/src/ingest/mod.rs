@@ -14,11 +14,13 @@
 mod commit;
 mod extents;
 mod filler;
+mod live;
 mod parent;
 mod sessions;
 mod stream;
 mod verify;
 
+pub use live::{LiveDisk, LiveSession};
 pub(crate) use sessions::Sessions;
 pub use sessions::StartBackup;
 pub use stream::DiskStream;

@@ -9,6 +9,7 @@ use holdfast_proto::v1::{self, RowStatus};
 use parking_lot::Mutex;
 
 use super::commit;
+use super::live::{DiskProgress, LiveSession};
 use super::parent::ParentDisk;
 use super::stream::StreamState;
 use crate::catalog::{NamespaceRecord, mint_ulid};
@@ -21,6 +22,8 @@ use crate::ids::{BackupId, NamespaceId, RunId, SessionId};
 pub struct StartBackup {
     pub namespace: NamespaceId,
     pub request: v1::StartRequest,
+    /// Who asks, for the audit log: a token's name.
+    pub who: String,
 }
 
 /// One backup in the making.
@@ -33,6 +36,8 @@ pub(crate) struct Session {
     pub(super) vm: String,
     pub(super) job: String,
     pub(super) host: String,
+    /// Who began it, for the audit log.
+    pub(super) who: String,
     pub(super) started_ms: i64,
     pub(super) disks: Vec<DiskSlot>,
     deadline_ms: AtomicI64,
@@ -49,6 +54,8 @@ pub(super) struct DiskSlot {
     /// Counts streams opened; a stream of an older generation was superseded.
     pub(super) generation: AtomicU64,
     pub(super) state: Mutex<StreamState>,
+    /// Where the stream is, for onlookers: they must not wait for `state`.
+    pub(super) progress: DiskProgress,
 }
 
 impl Session {
@@ -59,6 +66,11 @@ impl Session {
 
     pub(crate) const fn namespace_id(&self) -> NamespaceId {
         self.namespace.id
+    }
+
+    /// When the agent gave its last sign of life.
+    pub(super) fn last_seen_ms(&self, core: &Core) -> i64 {
+        self.deadline_ms.load(Ordering::Relaxed) - i64::from(core.lease_secs) * 1000
     }
 
     /// A sign of life.
@@ -115,7 +127,7 @@ impl Sessions {
         let namespace = namespace
             .ok_or_else(|| EngineError::NotFound { what: "namespace", name: request.namespace.clone() })?;
         self.make_way(core, start)?;
-        let session = Arc::new(open_session(core, namespace, request)?);
+        let session = Arc::new(open_session(core, namespace, start)?);
         session.renew(core);
         self.enter(&session)?;
         tracing::info!(session = %session.id, vm = session.vm, job = session.job, host = session.host, "backup started");
@@ -158,6 +170,15 @@ impl Sessions {
     /// The live session of that id.
     pub(crate) fn get(&self, id: SessionId) -> Result<Arc<Session>, EngineError> {
         self.0.lock().by_id.get(&id).cloned().ok_or_else(|| gone(id))
+    }
+
+    /// What all sessions are doing, in order of their start. Takes no stream's lock: a stream holds its own
+    /// while it waits for the disk.
+    pub(crate) fn live(&self, core: &Core) -> Vec<LiveSession> {
+        let sessions: Vec<Arc<Session>> = self.0.lock().by_id.values().cloned().collect();
+        let mut live: Vec<LiveSession> = sessions.iter().map(|session| session.live(core)).collect();
+        live.sort_by_key(|session| (session.started_ms, session.session));
+        live
     }
 
     /// Renews a lease; returns its length in seconds.
@@ -282,8 +303,9 @@ fn check_request(request: &v1::StartRequest) -> Result<(), EngineError> {
 fn open_session(
     core: &Arc<Core>,
     namespace: NamespaceRecord,
-    request: &v1::StartRequest,
+    start: &StartBackup,
 ) -> Result<Session, EngineError> {
+    let request = &start.request;
     let clock = &*core.clock;
     let run = if request.run_id.is_empty() {
         RunId(mint_ulid(clock)?)
@@ -302,6 +324,7 @@ fn open_session(
             parent: parents.remove(&disk.name),
             generation: AtomicU64::new(0),
             state: Mutex::new(StreamState::new(core, &domain, disk.size_bytes)),
+            progress: DiskProgress::default(),
         })
         .collect();
     Ok(Session {
@@ -312,6 +335,7 @@ fn open_session(
         vm: request.vm.clone(),
         job: request.job.clone(),
         host: request.client_host.chars().filter(|c| !c.is_control()).take(200).collect(),
+        who: start.who.clone(),
         started_ms: clock.now_ms(),
         disks,
         deadline_ms: AtomicI64::new(i64::MAX),

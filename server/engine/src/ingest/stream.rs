@@ -344,7 +344,9 @@ impl DiskStream {
             return Err(EngineError::SessionGone { session: self.session.id.to_string(), why });
         }
         self.session.renew(&self.core);
-        work(&self.core, slot, &mut state).map_err(|error| {
+        let outcome = work(&self.core, slot, &mut state);
+        slot.progress.store(&state);
+        outcome.map_err(|error| {
             let error = name_disk(error, &slot.name);
             state.failed = Some(error.to_string());
             error

@@ -32,7 +32,7 @@ pub(crate) fn request(vm: &str, disks: &[(&str, &[u8])]) -> v1::StartRequest {
 }
 
 pub(crate) fn start(engine: &Engine, request: v1::StartRequest) -> Result<v1::StartResponse, EngineError> {
-    engine.start_backup(&StartBackup { namespace: namespace(engine), request })
+    engine.start_backup(&StartBackup { namespace: namespace(engine), request, who: "agent-1".into() })
 }
 
 /// Backs up disks as one restore point.

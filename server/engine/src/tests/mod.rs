@@ -5,6 +5,7 @@ mod backup;
 mod crash;
 mod damage;
 mod hostile;
+mod live;
 mod sessions;
 
 use std::sync::Arc;

@@ -19,6 +19,7 @@ mod pool;
 mod schema;
 mod select;
 mod tokens;
+mod web;
 
 use std::ops::Range;
 use std::path::Path;
@@ -34,7 +35,8 @@ use self::pool::ReadPool;
 use super::{
     AuditEntry, AuditRecord, BackupCommit, BackupFilter, BackupRecord, Catalog, CatalogError,
     ContainerRecord, DamageRecord, DetailFilter, FailedRun, INTEGRITY_PROBLEMS_MAX, NamespaceRecord, Page,
-    PageRequest, RepositoryRecord, Result, RootRecord, RunRecord, TokenRecord, TokenSpec, VmRecord, laws,
+    PageRequest, RepositoryRecord, Result, RootRecord, RunRecord, TokenRecord, TokenSpec, Verification,
+    VmRecord, WebSession, laws,
 };
 use crate::clock::Clock;
 use crate::ids::{BackupId, ContainerId, NamespaceId, RunId, SessionId, TokenId};
@@ -289,6 +291,43 @@ impl Catalog for SqliteCatalog {
             self.write(|tx| tokens::touch(tx, now_ms, id))?;
         }
         Ok(())
+    }
+
+    fn create_web_session(&self, session: &WebSession) -> Result<()> {
+        laws::web_session(session)?;
+        self.write(|tx| web::create(tx, session))
+    }
+
+    fn web_session(&self, id_hash: &[u8; 32]) -> Result<Option<WebSession>> {
+        let now_ms = self.clock.now_ms();
+        self.read(|c| web::by_hash(c, now_ms, id_hash))
+    }
+
+    fn extend_web_session(&self, id_hash: &[u8; 32], expires_ms: i64) -> Result<()> {
+        let now_ms = self.clock.now_ms();
+        self.write(|tx| web::extend(tx, now_ms, id_hash, expires_ms))
+    }
+
+    fn delete_web_session(&self, id_hash: &[u8; 32]) -> Result<()> {
+        self.write(|tx| web::delete(tx, id_hash))
+    }
+
+    fn prune_web_sessions(&self, now_ms: i64) -> Result<u64> {
+        // Asked first on a reading connection: nearly every call finds nothing to drop.
+        if self.read(|c| web::has_ended(c, now_ms))? {
+            self.write(|tx| web::prune(tx, now_ms))
+        } else {
+            Ok(0)
+        }
+    }
+
+    fn record_verification(&self, verification: &Verification) -> Result<()> {
+        self.write(|tx| web::verified(tx, self.clock.as_ref(), verification))
+    }
+
+    fn verifications(&self, backups: &[BackupId]) -> Result<Vec<Verification>> {
+        laws::at_once("backups", backups.len())?;
+        self.read(|c| web::newest(c, backups))
     }
 
     fn audit(&self, entry: &AuditEntry) -> Result<()> {

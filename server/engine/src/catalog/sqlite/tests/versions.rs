@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::catalog::sqlite::schema::{APPLICATION_ID, version};
+use crate::catalog::{Verification, WebSession};
+use crate::clock::Clock;
 
 /// The first released schema with some content, made without the catalog's code. Never change it: it is
 /// what repositories in the field look like.
@@ -29,6 +31,17 @@ fn a_catalog_of_the_first_schema_opens_and_goes_on() {
     assert_eq!(fixture.damaged().unwrap().len(), 1);
     assert_eq!(fixture.list_tokens().unwrap()[0].name, "hv-1");
     assert_eq!(fixture.reserve_container_numbers(1).unwrap(), 4..5);
+    // What the second schema added.
+    assert_eq!(fixture.verifications(&[backup.id]).unwrap(), []);
+    let at_ms = fixture.clock.now_ms();
+    let verified = Verification { backup: backup.id, at_ms, who: "op".into(), ok: true, detail: "".into() };
+    fixture.record_verification(&verified).unwrap();
+    assert_eq!(fixture.verifications(&[backup.id]).unwrap(), [verified]);
+    let token = fixture.list_tokens().unwrap()[0].id;
+    let login =
+        WebSession { id_hash: [1; 32], token, csrf: "x".into(), created_ms: at_ms, expires_ms: at_ms + 1 };
+    fixture.create_web_session(&login).unwrap();
+    assert_eq!(fixture.web_session(&[1; 32]).unwrap(), Some(login));
     fixture.committed("web", "nightly");
     assert_eq!(fixture.integrity_check().unwrap(), Vec::<String>::new());
     assert_eq!(pragma(&home, "user_version"), version());
@@ -47,7 +60,7 @@ fn a_newer_catalog_is_unsupported_and_left_alone() {
     let before = std::fs::read(&home.path).unwrap();
     let error = home.open().unwrap_err();
     let CatalogError::Unsupported { found, known, .. } = &error else { panic!("{error:?}") };
-    assert_eq!((found.as_str(), known.as_str()), ("version 2", "versions 1 to 1"));
+    assert_eq!((found.as_str(), known.as_str()), ("version 3", "versions 1 to 2"));
     assert_eq!(error.code(), holdfast_proto::ErrorCode::Unsupported);
     let clock = Arc::new(ManualClock::new(0));
     let error = SqliteCatalog::open_or_create(&home.path, clock).unwrap_err();
