@@ -12,6 +12,7 @@ use tracing::Span;
 use crate::auth::Authenticator;
 use crate::config::Settings;
 use crate::error::ServiceError;
+use crate::metrics::Metrics;
 use crate::recent::Recent;
 use crate::sessions::SessionLimit;
 use crate::streams::{StreamLimits, Streams};
@@ -24,6 +25,7 @@ pub struct App {
     pub clock: Arc<dyn Clock>,
     pub streams: Arc<Streams>,
     pub sessions: Arc<SessionLimit>,
+    pub metrics: Metrics,
     /// Restores the audit log has an entry of.
     pub(crate) restores_noted: Recent,
     /// Where agents connect.
@@ -41,6 +43,7 @@ impl App {
             clock,
             streams: Streams::new(stream_limits(settings)),
             sessions: SessionLimit::new(settings.max_sessions),
+            metrics: Metrics::new(settings.metrics_open),
             restores_noted: Recent::default(),
             grpc_address,
             stopping: watch::Sender::new(false),

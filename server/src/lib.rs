@@ -12,6 +12,7 @@ pub mod files;
 mod grpc;
 pub mod http;
 mod memory;
+mod metrics;
 mod net;
 mod notify;
 mod recent;

@@ -112,6 +112,8 @@ impl Server {
         let (http_listener, http_address) = bind("HTTPS", settings.http, &[b"h2", b"http/1.1"]).await?;
 
         let app = App::new(engine, settings, grpc_address);
+        app.metrics.watch("grpc", grpc_listener.traffic());
+        app.metrics.watch("http", http_listener.traffic());
         let mut tasks = JoinSet::new();
         let grpc_app = Arc::clone(&app);
         let incoming = grpc_listener.incoming(app.stopping());
@@ -231,6 +233,10 @@ async fn housekeeping(app: Arc<App>) {
             if expired > 0 {
                 tracing::info!(expired, "gave up backups whose agents went silent");
             }
+            app.metrics.forget_sessions(|session| {
+                let asked = app.engine.session_namespace(session);
+                asked.is_err_and(|error| error.code() == ErrorCode::SessionGone)
+            });
             for token in app.streams.tokens() {
                 if !app.auth.still_valid(token)? {
                     tracing::info!(%token, "the token ended; ending its streams");

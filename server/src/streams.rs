@@ -25,6 +25,18 @@ pub enum StreamKind {
 }
 
 impl StreamKind {
+    /// All kinds.
+    pub const ALL: [Self; 3] = [Self::Ingest, Self::Digests, Self::Restore];
+
+    /// The word for it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Ingest => "ingest",
+            Self::Digests => "digests",
+            Self::Restore => "restore",
+        }
+    }
+
     const fn plural(self) -> &'static str {
         match self {
             Self::Ingest => "disks being backed up",
@@ -145,6 +157,13 @@ impl Streams {
         for open in self.table.lock().open.values().filter(|open| open.token == token) {
             open.stop.send_replace(Some(Stop::TokenEnded));
         }
+    }
+
+    /// Streams under way, by the word for their kind.
+    pub fn counts(&self) -> [(&'static str, usize); 3] {
+        let table = self.table.lock();
+        StreamKind::ALL
+            .map(|kind| (kind.word(), table.open.values().filter(|open| open.kind == kind).count()))
     }
 
     /// Streams under way.

@@ -91,6 +91,11 @@ pub struct Layer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_connections: Option<u32>,
 
+    /// Let anybody who reaches the HTTPS address read /metrics, not only operators
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metrics_open: Option<bool>,
+
     /// What to log: error, warn, info, debug, trace, or per module such as info,holdfast_engine=debug
     #[arg(long, value_name = "FILTER")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -120,6 +125,7 @@ impl Layer {
             max_streams: Some(16),
             max_restores: Some(16),
             max_connections: Some(256),
+            metrics_open: Some(false),
             log_level: Some("info".to_owned()),
             log_format: Some(LogFormat::Text),
         }
@@ -143,6 +149,7 @@ pub struct Settings {
     pub max_streams: u32,
     pub max_restores: u32,
     pub max_connections: u32,
+    pub metrics_open: bool,
     pub log_level: String,
     pub log_format: LogFormat,
 }

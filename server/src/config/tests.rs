@@ -55,7 +55,7 @@ fn every_place_beats_the_ones_below_it() {
 #[test]
 fn every_key_can_come_from_every_place() {
     // One more key than a flag, a variable and a line of the file can carry would be a second precedence.
-    let keys: [(&str, &str, &str); 15] = [
+    let keys: [(&str, &str, &str); 16] = [
         ("data_dir", "/d", "\"/d\""),
         ("grpc", "0.0.0.0:1", "\"0.0.0.0:1\""),
         ("http", "[::]:2", "\"[::]:2\""),
@@ -69,6 +69,7 @@ fn every_key_can_come_from_every_place() {
         ("max_streams", "2", "2"),
         ("max_restores", "3", "3"),
         ("max_connections", "4", "4"),
+        ("metrics_open", "true", "true"),
         ("log_level", "debug", "\"debug\""),
         ("log_format", "json", "\"json\""),
     ];

@@ -18,6 +18,7 @@ use super::{ingest, outgoing};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServiceError;
+use crate::metrics::BackupEnd;
 use crate::streams::StreamKind;
 
 /// See the module's documentation.
@@ -117,6 +118,7 @@ impl Backup for BackupService {
             let session = own_session(app, caller, &message.session_id)?;
             let response = app.engine.commit(session)?;
             app.sessions.ended(session);
+            app.metrics.backup_done(session, &response);
             Ok(response)
         })
         .await
@@ -165,11 +167,13 @@ fn start(
         "VM {:?} in namespace {:?}, job {:?}, from {:?}",
         message.vm, namespace.name, message.job, message.client_host
     );
+    let job = message.job.clone();
     let who = caller.token.name.clone();
     let response =
         app.engine.start_backup(&StartBackup { namespace: namespace.id, request: message, who })?;
     let session: SessionId = parse_id("session", &response.session_id)?;
     place.taken_by(session);
+    app.metrics.backup_started(session, &namespace.name, &job);
     // The commit has an entry of its own; this one says who began.
     app.catalog().audit(&AuditEntry {
         who: caller.token.name.clone(),
@@ -191,6 +195,7 @@ fn abort(
     }
     match own_session(app, caller, &message.session_id) {
         Ok(session) => {
+            app.metrics.backup_ended(session, BackupEnd::Aborted);
             app.engine.abort(session, &message.reason)?;
             app.sessions.ended(session);
         }

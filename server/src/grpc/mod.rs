@@ -43,6 +43,7 @@ pub(crate) async fn serve(
     incoming: ReceiverStream<io::Result<Connection>>,
     mut stop: watch::Receiver<bool>,
 ) -> Result<(), tonic::transport::Error> {
+    let count_calls = app.metrics.count_calls();
     let backup = BackupServer::new(backup::BackupService::new(Arc::clone(&app)))
         .max_decoding_message_size(MESSAGE_MAX_BYTES)
         .max_encoding_message_size(MESSAGE_MAX_BYTES);
@@ -60,6 +61,7 @@ pub(crate) async fn serve(
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE))
         .max_concurrent_streams(Some(CALLS_PER_CONNECTION_MAX))
+        .layer(count_calls)
         .add_service(backup)
         .add_service(restore)
         .add_service(catalog)

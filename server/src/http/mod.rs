@@ -15,6 +15,7 @@ pub(crate) use serve::serve;
 
 use crate::app::App;
 use crate::error::ServiceError;
+use crate::metrics;
 
 /// Everything there is to ask for.
 pub fn router(app: Arc<App>) -> Router {
@@ -22,7 +23,9 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/", get(page::index))
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
+        .route("/metrics", get(metrics::scrape))
         .fallback(not_found)
+        .layer(axum::middleware::from_fn_with_state(Arc::clone(&app), metrics::count_request))
         .with_state(app)
 }
 

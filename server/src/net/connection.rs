@@ -2,6 +2,7 @@
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -10,16 +11,23 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
+use super::traffic::{Open, Traffic};
+
 /// A connection; dropping it frees its place.
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: TlsStream<TcpStream>,
+    traffic: Open,
     _place: OwnedSemaphorePermit,
 }
 
 impl Connection {
-    pub(super) fn new(stream: TlsStream<TcpStream>, place: OwnedSemaphorePermit) -> Self {
-        Self { stream, _place: place }
+    pub(super) fn new(
+        stream: TlsStream<TcpStream>,
+        place: OwnedSemaphorePermit,
+        traffic: Arc<Traffic>,
+    ) -> Self {
+        Self { stream, traffic: Open::new(traffic), _place: place }
     }
 }
 
@@ -37,13 +45,18 @@ impl AsyncRead for Connection {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        self.traffic.received(buffer.filled().len().saturating_sub(before));
+        polled
     }
 }
 
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.traffic.sent(&polled);
+        polled
     }
 
     fn poll_write_vectored(
@@ -51,7 +64,9 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+        let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.traffic.sent(&polled);
+        polled
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -4,6 +4,7 @@
 //! waits in the kernel's backlog; handshakes by a deadline, so that a silent peer cannot hold a place.
 
 mod connection;
+mod traffic;
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,6 +18,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_stream::wrappers::ReceiverStream;
 
 pub(crate) use connection::Connection;
+pub(crate) use traffic::Traffic;
 
 /// A handshake is two round trips; more than this is no agent.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -30,6 +32,7 @@ pub(crate) struct Listener {
     tcp: TcpListener,
     tls: Arc<ServerConfig>,
     connections: Arc<Semaphore>,
+    traffic: Arc<Traffic>,
 }
 
 impl Listener {
@@ -47,6 +50,7 @@ impl Listener {
             tcp: TcpListener::bind(address).await?,
             tls,
             connections: Arc::new(Semaphore::new(connections)),
+            traffic: Arc::default(),
         })
     }
 
@@ -58,6 +62,11 @@ impl Listener {
         self.tcp.local_addr()
     }
 
+    /// What goes over its connections.
+    pub(crate) fn traffic(&self) -> Arc<Traffic> {
+        Arc::clone(&self.traffic)
+    }
+
     /// Connections whose handshake is done, until `stop` says so.
     pub(crate) fn incoming(self, stop: watch::Receiver<bool>) -> ReceiverStream<io::Result<Connection>> {
         let (done, incoming) = mpsc::channel(1);
@@ -66,7 +75,7 @@ impl Listener {
     }
 
     async fn accept_all(self, mut stop: watch::Receiver<bool>, done: mpsc::Sender<io::Result<Connection>>) {
-        let acceptor = TlsAcceptor::from(Arc::clone(&self.tls));
+        let door = Door { acceptor: TlsAcceptor::from(Arc::clone(&self.tls)), traffic: self.traffic(), done };
         loop {
             let accepted = tokio::select! {
                 // A sender that is gone means that the server is gone.
@@ -75,7 +84,7 @@ impl Listener {
             };
             match accepted {
                 Ok((stream, peer, place)) => {
-                    tokio::spawn(shake_hands(acceptor.clone(), stream, peer, place, done.clone()));
+                    tokio::spawn(door.clone().shake_hands(stream, peer, place));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
@@ -93,19 +102,23 @@ impl Listener {
     }
 }
 
-async fn shake_hands(
+/// Where connections become encrypted and go in.
+#[derive(Clone)]
+struct Door {
     acceptor: TlsAcceptor,
-    stream: TcpStream,
-    peer: SocketAddr,
-    place: OwnedSemaphorePermit,
+    traffic: Arc<Traffic>,
     done: mpsc::Sender<io::Result<Connection>>,
-) {
-    match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => {
-            // The receiver is gone when the server is stopping.
-            let _ = done.send(Ok(Connection::new(stream, place))).await;
+}
+
+impl Door {
+    async fn shake_hands(self, stream: TcpStream, peer: SocketAddr, place: OwnedSemaphorePermit) {
+        match tokio::time::timeout(HANDSHAKE_TIMEOUT, self.acceptor.accept(stream)).await {
+            Ok(Ok(stream)) => {
+                // The receiver is gone when the server is stopping.
+                let _ = self.done.send(Ok(Connection::new(stream, place, self.traffic))).await;
+            }
+            Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
+            Err(_) => tracing::debug!(%peer, "TLS handshake took too long"),
         }
-        Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
-        Err(_) => tracing::debug!(%peer, "TLS handshake took too long"),
     }
 }

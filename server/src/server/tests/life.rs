@@ -125,6 +125,11 @@ async fn a_silent_connection_holds_up_nobody() {
 
 /// One HTTPS request, answered in full.
 async fn get(fixture: &Fixture, path: &str) -> String {
+    get_with(fixture, path, "").await
+}
+
+/// The same with a bearer token, unless it is empty.
+pub(super) async fn get_with(fixture: &Fixture, path: &str, token: &str) -> String {
     use rustls::pki_types::pem::PemObject as _;
     let mut roots = rustls::RootCertStore::empty();
     let certificate = fixture.folder.path().join("tls/cert.pem");
@@ -138,7 +143,10 @@ async fn get(fixture: &Fixture, path: &str) -> String {
     let tcp = TcpStream::connect(fixture.server.http_address).await.unwrap();
     let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
     let mut stream = connector.connect("localhost".try_into().unwrap(), tcp).await.unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    let authorization =
+        if token.is_empty() { String::new() } else { format!("Authorization: Bearer {token}\r\n") };
+    let request =
+        format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{authorization}Connection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();

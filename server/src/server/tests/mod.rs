@@ -2,6 +2,7 @@
 
 mod life;
 mod limits;
+mod metrics;
 mod protocol;
 mod roles;
 

@@ -1,0 +1,232 @@
+//! Counts gRPC calls: wraps each answer's body, because the status comes at its end.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use http_body::{Body, Frame, SizeHint};
+use tonic::codegen::{Bytes, http};
+use tonic::{Code, Status};
+use tower::{Layer, Service};
+
+use super::live::{CallLabels, Live, MethodLabels, OutcomeLabels};
+
+/// What paths of calls begin with.
+const PREFIX: &str = "/holdfast.v1.";
+
+/// Every method; a test compares this with the protocol.
+pub(super) const METHODS: [&str; 12] = [
+    "Backup/Hello",
+    "Backup/Start",
+    "Backup/ParentDigests",
+    "Backup/Ingest",
+    "Backup/KeepAlive",
+    "Backup/Commit",
+    "Backup/Abort",
+    "Catalog/ListBackups",
+    "Catalog/GetBackup",
+    "Catalog/Report",
+    "Restore/ReadDisk",
+    "Restore/ReadRange",
+];
+
+/// Stands for calls of no method.
+const UNKNOWN: &str = "unknown";
+
+/// Answers of these are what is read back.
+const RESTORE_PREFIX: &str = "Restore/Read";
+
+/// Puts [`Counted`] around the services.
+#[derive(Debug, Clone)]
+pub(crate) struct CountCalls(pub(super) Arc<Live>);
+
+impl<S> Layer<S> for CountCalls {
+    type Service = Counted<S>;
+
+    fn layer(&self, inner: S) -> Counted<S> {
+        Counted { inner, live: Arc::clone(&self.0) }
+    }
+}
+
+/// A service whose calls are counted.
+#[derive(Debug, Clone)]
+pub(crate) struct Counted<S> {
+    inner: S,
+    live: Arc<Live>,
+}
+
+impl<S, In, Out> Service<http::Request<In>> for Counted<S>
+where
+    S: Service<http::Request<In>, Response = http::Response<Out>>,
+    S::Future: Send + 'static,
+    Out: Body<Data = Bytes> + Unpin + Send + 'static,
+{
+    type Response = http::Response<CountedBody<Out>>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: http::Request<In>) -> Self::Future {
+        let mut call = Call {
+            live: Arc::clone(&self.live),
+            method: method(request.uri().path()),
+            begun: Instant::now(),
+            // Unless somebody says otherwise: dropped before it ended.
+            code: Code::Cancelled,
+        };
+        let answer = self.inner.call(request);
+        Box::pin(async move {
+            let answer = answer.await?;
+            // A refusal has its status in the headers, and no body.
+            if let Some(status) = Status::from_header_map(answer.headers()) {
+                call.code = status.code();
+            }
+            Ok(answer.map(|body| CountedBody { body, call }))
+        })
+    }
+}
+
+/// The label for a path.
+fn method(path: &str) -> &'static str {
+    let name = path.strip_prefix(PREFIX).unwrap_or_default();
+    METHODS.into_iter().find(|method| *method == name).unwrap_or(UNKNOWN)
+}
+
+/// A call under way; counts when dropped.
+#[derive(Debug)]
+struct Call {
+    live: Arc<Live>,
+    method: &'static str,
+    begun: Instant,
+    code: Code,
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        let Self { live, method, begun, code } = self;
+        live.grpc_requests.get_or_create(&CallLabels { method, code: word(*code) }).inc();
+        live.grpc_duration.get_or_create(&MethodLabels { method }).observe(begun.elapsed().as_secs_f64());
+        match code {
+            Code::Unauthenticated => live.refused("grpc", "unauthenticated"),
+            Code::PermissionDenied => live.refused("grpc", "forbidden"),
+            _ => {}
+        }
+        if method.starts_with(RESTORE_PREFIX) {
+            let outcome = match code {
+                Code::Ok => "done",
+                Code::Cancelled => "cancelled",
+                _ => "failed",
+            };
+            live.restores.get_or_create(&OutcomeLabels { outcome }).inc();
+        }
+    }
+}
+
+/// An answer on its way.
+#[derive(Debug)]
+pub(crate) struct CountedBody<B> {
+    body: B,
+    call: Call,
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Body for CountedBody<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        if let Some(Ok(frame)) = &frame {
+            if let Some(status) = frame.trailers_ref().and_then(Status::from_header_map) {
+                self.call.code = status.code();
+            }
+            if let Some(data) = frame.data_ref()
+                && self.call.method.starts_with(RESTORE_PREFIX)
+            {
+                self.call.live.restore_sent.inc_by(u64::try_from(data.len()).unwrap_or(0));
+            }
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// The status as gRPC's specification writes it.
+const fn word(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "CANCELLED",
+        Code::Unknown => "UNKNOWN",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `Service/Method` of every `rpc` in the protocol.
+    fn protocol() -> Vec<String> {
+        let files = [
+            include_str!("../../../proto/proto/holdfast/v1/backup.proto"),
+            include_str!("../../../proto/proto/holdfast/v1/catalog.proto"),
+            include_str!("../../../proto/proto/holdfast/v1/restore.proto"),
+        ];
+        let mut methods = Vec::new();
+        for file in files {
+            let mut service = "";
+            for line in file.lines() {
+                let mut words = line.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+                match (words.next(), words.next()) {
+                    (Some("service"), Some(name)) if line.starts_with("service") => service = name,
+                    (Some("rpc"), Some(name)) => methods.push(format!("{service}/{name}")),
+                    _ => {}
+                }
+            }
+        }
+        methods
+    }
+
+    #[test]
+    fn every_method_of_the_protocol_has_its_label() {
+        let mut protocol = protocol();
+        assert!(protocol.len() >= 12, "{protocol:?}");
+        protocol.sort();
+        let mut methods = METHODS.to_vec();
+        methods.sort_unstable();
+        assert_eq!(methods, protocol);
+        for name in METHODS {
+            assert_eq!(method(&format!("{PREFIX}{name}")), name);
+        }
+        for hostile in ["", "/", "/holdfast.v1.Backup/x", "/other.Backup/Hello", "/holdfast.v1.Backup/Hello/"]
+        {
+            assert_eq!(method(hostile), UNKNOWN, "{hostile}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Keeps the number of time series bounded whatever namespaces and jobs are called.
+//!
+//! Names come from people and from agents, and a monitoring system keeps every series it ever saw. So each
+//! name that is to be a label's value is looked up here first: the first [`NAMESPACES_MAX`] namespaces and the
+//! first [`JOBS_MAX`] jobs of each keep their names, all others together are [`OTHER`]. What is on record
+//! claims its place at the first scrape, the most stored first; what a name has it keeps until the process
+//! ends, so that no series ever changes its meaning.
+
+use std::collections::{HashMap, HashSet};
+
+use parking_lot::Mutex;
+use prometheus_client::encoding::EncodeLabelSet;
+
+/// Namespaces with a name of their own.
+pub(super) const NAMESPACES_MAX: usize = 32;
+
+/// Jobs with a name of their own, in each of these. 32 × 32 × 14 metrics are 14,336 series at most.
+pub(super) const JOBS_MAX: usize = 32;
+
+/// Stands for all the rest.
+pub(super) const OTHER: &str = "other";
+
+/// Labels of a figure about a job.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+pub(super) struct JobLabels {
+    pub(super) namespace: String,
+    pub(super) job: String,
+}
+
+/// The names that have a place.
+#[derive(Debug, Default)]
+pub(super) struct LabelTable(Mutex<HashMap<String, HashSet<String>>>);
+
+impl LabelTable {
+    /// The label for `namespace`.
+    pub(super) fn namespace(&self, namespace: &str) -> String {
+        let mut table = self.0.lock();
+        if has_place(&mut table, namespace) { namespace.to_owned() } else { OTHER.to_owned() }
+    }
+
+    /// The labels for `job` in `namespace`. Jobs of a namespace without a place have none either.
+    pub(super) fn job(&self, namespace: &str, job: &str) -> JobLabels {
+        let mut table = self.0.lock();
+        let labels = |namespace: &str, job: &str| JobLabels { namespace: namespace.into(), job: job.into() };
+        if !has_place(&mut table, namespace) {
+            return labels(OTHER, OTHER);
+        }
+        let Some(jobs) = table.get_mut(namespace) else { return labels(OTHER, OTHER) };
+        if jobs.contains(job) {
+            return labels(namespace, job);
+        }
+        if jobs.len() >= JOBS_MAX {
+            return labels(namespace, OTHER);
+        }
+        jobs.insert(job.to_owned());
+        labels(namespace, job)
+    }
+}
+
+fn has_place(table: &mut HashMap<String, HashSet<String>>, namespace: &str) -> bool {
+    if table.contains_key(namespace) {
+        return true;
+    }
+    if table.len() >= NAMESPACES_MAX {
+        return false;
+    }
+    table.insert(namespace.to_owned(), HashSet::new());
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thousands_of_names_make_a_bounded_number_of_labels() {
+        let table = LabelTable::default();
+        let mut seen = HashSet::new();
+        for namespace in 0..1000 {
+            for job in 0..100 {
+                seen.insert(table.job(&format!("n{namespace}"), &format!("j{job}")));
+            }
+        }
+        assert_eq!(seen.len(), NAMESPACES_MAX * (JOBS_MAX + 1) + 1);
+        assert!(seen.contains(&JobLabels { namespace: "n0".into(), job: OTHER.into() }));
+        assert!(seen.contains(&JobLabels { namespace: OTHER.into(), job: OTHER.into() }));
+    }
+
+    #[test]
+    fn a_place_once_taken_is_kept() {
+        let table = LabelTable::default();
+        assert_eq!(table.namespace("first"), "first");
+        for number in 0..2 * NAMESPACES_MAX {
+            table.namespace(&number.to_string());
+        }
+        assert_eq!(table.namespace("first"), "first");
+        assert_eq!(table.namespace("late"), OTHER);
+        assert_eq!(table.job("first", "nightly").job, "nightly");
+    }
+}

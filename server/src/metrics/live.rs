@@ -1,0 +1,243 @@
+//! What is counted while the server runs. Starts at zero with every process.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use holdfast_engine::ids::SessionId;
+use holdfast_proto::v1;
+use parking_lot::Mutex;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+
+use super::labels::{JobLabels, LabelTable};
+use super::names::{self, Definition};
+
+/// From a catalog look-up to a stream that lasts all night; each about three times the one before.
+const CALL_BUCKETS_SECONDS: [f64; 11] = [0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 60.0, 600.0, 3600.0];
+
+/// From an unchanged disk to a first full of many terabytes.
+const BACKUP_BUCKETS_SECONDS: [f64; 10] =
+    [1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 4.0 * 3600.0, 12.0 * 3600.0];
+
+/// A histogram for calls.
+fn call_histogram() -> Histogram {
+    Histogram::new(CALL_BUCKETS_SECONDS)
+}
+
+type CallHistograms<L> = Family<L, Histogram, fn() -> Histogram>;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct BackupLabels {
+    pub(super) namespace: String,
+    pub(super) job: String,
+    pub(super) outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct OutcomeLabels {
+    pub(super) outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct CallLabels {
+    pub(super) method: &'static str,
+    pub(super) code: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct MethodLabels {
+    pub(super) method: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct RequestLabels {
+    pub(super) method: &'static str,
+    /// The router's own text, never the request's.
+    pub(super) route: String,
+    pub(super) code: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct RouteLabels {
+    pub(super) route: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct RefusalLabels {
+    pub(super) protocol: &'static str,
+    pub(super) reason: &'static str,
+}
+
+/// How a backup ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BackupEnd {
+    Done,
+    /// By the agent.
+    Aborted,
+    /// By the server: its lease ran out, or another took over.
+    Expired,
+}
+
+impl BackupEnd {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Aborted => "aborted",
+            Self::Expired => "expired",
+        }
+    }
+}
+
+/// All counters.
+#[derive(Debug)]
+pub(super) struct Live {
+    pub(super) backups: Family<BackupLabels, Counter>,
+    pub(super) pre_comp: Family<JobLabels, Counter>,
+    pub(super) new: Family<JobLabels, Counter>,
+    pub(super) post_lc: Family<JobLabels, Counter>,
+    pub(super) meta: Family<JobLabels, Counter>,
+    pub(super) wire: Family<JobLabels, Counter>,
+    pub(super) backup_duration: Histogram,
+    pub(super) restores: Family<OutcomeLabels, Counter>,
+    pub(super) restore_sent: Counter,
+    pub(super) verifications: Family<OutcomeLabels, Counter>,
+    pub(super) grpc_requests: Family<CallLabels, Counter>,
+    pub(super) grpc_duration: CallHistograms<MethodLabels>,
+    pub(super) http_requests: Family<RequestLabels, Counter>,
+    pub(super) http_duration: CallHistograms<RouteLabels>,
+    pub(super) refusals: Family<RefusalLabels, Counter>,
+    pub(super) refresh_failures: Counter,
+    /// Backups under way that count when they end; as many as the engine has sessions, and for a moment
+    /// those it has just given up.
+    sessions: Mutex<HashMap<SessionId, JobLabels>>,
+}
+
+impl Live {
+    pub(super) fn new() -> Self {
+        let live = Self {
+            backups: Family::default(),
+            pre_comp: Family::default(),
+            new: Family::default(),
+            post_lc: Family::default(),
+            meta: Family::default(),
+            wire: Family::default(),
+            backup_duration: Histogram::new(BACKUP_BUCKETS_SECONDS),
+            restores: Family::default(),
+            restore_sent: Counter::default(),
+            verifications: Family::default(),
+            grpc_requests: Family::default(),
+            grpc_duration: Family::new_with_constructor(call_histogram as fn() -> Histogram),
+            http_requests: Family::default(),
+            http_duration: Family::new_with_constructor(call_histogram as fn() -> Histogram),
+            refusals: Family::default(),
+            refresh_failures: Counter::default(),
+            sessions: Mutex::default(),
+        };
+        // What may be alerted on is there from the beginning: a rate needs a first value.
+        for outcome in ["done", "failed", "cancelled"] {
+            live.restores.get_or_create_owned(&OutcomeLabels { outcome });
+        }
+        for outcome in ["sound", "damaged"] {
+            live.verifications.get_or_create_owned(&OutcomeLabels { outcome });
+        }
+        for protocol in ["grpc", "http"] {
+            for reason in ["unauthenticated", "forbidden"] {
+                live.refusals.get_or_create_owned(&RefusalLabels { protocol, reason });
+            }
+        }
+        live
+    }
+
+    /// All of them, for the exposition.
+    pub(super) fn metrics(&self) -> [(&'static Definition, &dyn EncodeMetric); 16] {
+        [
+            (&names::BACKUPS, &self.backups),
+            (&names::BACKUP_PRE_COMP, &self.pre_comp),
+            (&names::BACKUP_NEW, &self.new),
+            (&names::BACKUP_POST_LC, &self.post_lc),
+            (&names::BACKUP_META, &self.meta),
+            (&names::BACKUP_WIRE, &self.wire),
+            (&names::BACKUP_DURATION, &self.backup_duration),
+            (&names::RESTORES, &self.restores),
+            (&names::RESTORE_SENT, &self.restore_sent),
+            (&names::VERIFICATIONS, &self.verifications),
+            (&names::GRPC_REQUESTS, &self.grpc_requests),
+            (&names::GRPC_DURATION, &self.grpc_duration),
+            (&names::HTTP_REQUESTS, &self.http_requests),
+            (&names::HTTP_DURATION, &self.http_duration),
+            (&names::AUTH_FAILURES, &self.refusals),
+            (&names::REFRESH_FAILURES, &self.refresh_failures),
+        ]
+    }
+
+    pub(super) fn backup_started(&self, session: SessionId, labels: JobLabels) {
+        for end in [BackupEnd::Done, BackupEnd::Aborted, BackupEnd::Expired] {
+            self.backups.get_or_create_owned(&backup_labels(&labels, end));
+        }
+        self.sessions.lock().insert(session, labels);
+    }
+
+    /// Counts a backup's end, once.
+    pub(super) fn backup_ended(&self, session: SessionId, end: BackupEnd) -> bool {
+        let Some(labels) = self.sessions.lock().remove(&session) else { return false };
+        self.backups.get_or_create(&backup_labels(&labels, end)).inc();
+        true
+    }
+
+    /// Counts what a backup cost.
+    pub(super) fn backup_cost(&self, table: &LabelTable, details: &[v1::DetailRow]) {
+        for row in details {
+            let labels = table.job(&row.namespace, &row.job);
+            for (family, bytes) in [
+                (&self.pre_comp, row.bytes),
+                (&self.new, row.new_bytes),
+                (&self.post_lc, row.post_lc),
+                (&self.meta, row.meta_bytes),
+                (&self.wire, row.wire_bytes),
+            ] {
+                family.get_or_create(&labels).inc_by(bytes);
+            }
+        }
+        // A backup's disks follow each other: it took from the first's start to the last's end.
+        let started = details.iter().map(|row| row.started_ms).min();
+        let finished = details.iter().map(|row| row.finished_ms).max();
+        if let (Some(started), Some(finished)) = (started, finished) {
+            let took_ms = u64::try_from(finished.saturating_sub(started)).unwrap_or(0);
+            self.backup_duration.observe(Duration::from_millis(took_ms).as_secs_f64());
+        }
+    }
+
+    /// Backups that count as under way.
+    pub(super) fn sessions(&self) -> Vec<SessionId> {
+        self.sessions.lock().keys().copied().collect()
+    }
+
+    pub(super) fn refused(&self, protocol: &'static str, reason: &'static str) {
+        self.refusals.get_or_create(&RefusalLabels { protocol, reason }).inc();
+    }
+}
+
+fn backup_labels(labels: &JobLabels, end: BackupEnd) -> BackupLabels {
+    BackupLabels { namespace: labels.namespace.clone(), job: labels.job.clone(), outcome: end.word() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backup_counts_once_however_often_its_commit_is_repeated() {
+        let (live, table) = (Live::new(), LabelTable::default());
+        let session = SessionId::from_bytes([7; 16]);
+        let labels = table.job("n", "j");
+        live.backup_started(session, labels.clone());
+        assert!(live.backup_ended(session, BackupEnd::Done));
+        assert!(!live.backup_ended(session, BackupEnd::Done));
+        assert!(!live.backup_ended(session, BackupEnd::Expired));
+        let count = |end| live.backups.get_or_create(&backup_labels(&labels, end)).get();
+        assert_eq!((count(BackupEnd::Done), count(BackupEnd::Expired)), (1, 0));
+        assert!(live.sessions().is_empty());
+    }
+}

@@ -1,0 +1,242 @@
+//! Every metric there is: name, kind, unit, labels and help. Nothing else in this program names a metric.
+//!
+//! The table in docs/OPERATIONS.md is made of this one, and a test compares the two; another compares it
+//! with the dashboard and the alert rules in `deploy/`. A name is an interface: dashboards of others use it.
+//! Add, but do not rename.
+
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Unit as TextUnit;
+
+/// What a metric is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Only grows while the process lives; its name ends in `_total`.
+    Counter,
+    Gauge,
+    Histogram,
+    /// Always 1; what it says is in its labels. Its name ends in `_info`.
+    Info,
+}
+
+impl Kind {
+    /// The word for people.
+    #[cfg(test)]
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+            Self::Info => "info",
+        }
+    }
+
+    /// As the exposition format calls it.
+    pub(super) const fn text(self) -> MetricType {
+        match self {
+            Self::Counter => MetricType::Counter,
+            Self::Gauge => MetricType::Gauge,
+            Self::Histogram => MetricType::Histogram,
+            Self::Info => MetricType::Info,
+        }
+    }
+
+    /// What the format appends to the family's name by itself.
+    const fn suffix(self) -> &'static str {
+        match self {
+            Self::Counter => "_total",
+            Self::Gauge | Self::Histogram => "",
+            Self::Info => "_info",
+        }
+    }
+}
+
+/// What is counted. Part of the name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unit {
+    /// Things.
+    Count,
+    Bytes,
+    Seconds,
+}
+
+impl Unit {
+    /// As the exposition format knows it.
+    pub(super) const fn text(self) -> Option<TextUnit> {
+        match self {
+            Self::Count => None,
+            Self::Bytes => Some(TextUnit::Bytes),
+            Self::Seconds => Some(TextUnit::Seconds),
+        }
+    }
+
+    const fn suffix(self) -> &'static str {
+        match self {
+            Self::Count => "",
+            Self::Bytes => "_bytes",
+            Self::Seconds => "_seconds",
+        }
+    }
+}
+
+/// One metric.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Definition {
+    /// As its samples are called, unit and suffix included.
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    pub(crate) unit: Unit,
+    /// Names of its labels, in the order of their values.
+    pub(crate) labels: &'static [&'static str],
+    /// One sentence without its full stop.
+    pub(crate) help: &'static str,
+}
+
+impl Definition {
+    /// The name without what the encoder appends.
+    pub(super) fn stem(&self) -> &'static str {
+        let stem = self.name.strip_suffix(self.kind.suffix()).unwrap_or(self.name);
+        stem.strip_suffix(self.unit.suffix()).unwrap_or(stem)
+    }
+}
+
+macro_rules! metrics {
+    ($($constant:ident = $kind:ident $unit:ident $name:literal [$($label:literal),*] $help:literal;)*) => {
+        $(pub(super) const $constant: Definition = Definition {
+            name: $name,
+            kind: Kind::$kind,
+            unit: Unit::$unit,
+            labels: &[$($label),*],
+            help: $help,
+        };)*
+
+        /// All of them, in the order of the documentation and of the exposition.
+        pub(crate) const ALL: &[&Definition] = &[$(&$constant),*];
+    };
+}
+
+metrics! {
+    BUILD_INFO = Info Count "holdfast_build_info" ["version"]
+        "The version that runs";
+    PROCESS_CPU = Counter Seconds "process_cpu_seconds_total" []
+        "Processor time the server used, user and system";
+    PROCESS_MEMORY = Gauge Bytes "process_resident_memory_bytes" []
+        "Memory of the server that is in RAM";
+    PROCESS_VIRTUAL = Gauge Bytes "process_virtual_memory_bytes" []
+        "Address space of the server";
+    PROCESS_THREADS = Gauge Count "process_threads" []
+        "Threads of the server";
+    PROCESS_FDS = Gauge Count "process_open_fds" []
+        "Open file descriptors";
+    PROCESS_FDS_MAX = Gauge Count "process_max_fds" []
+        "File descriptors the server may open";
+    PROCESS_START = Gauge Seconds "process_start_time_seconds" []
+        "When the server was started, as Unix time";
+
+    REPOSITORY_BYTES = Gauge Bytes "holdfast_repository_bytes" ["part"]
+        "Bytes the repository takes up, by part: data and recipe containers, catalog, index";
+    REPOSITORY_PLAIN = Gauge Bytes "holdfast_repository_plain_bytes" ["part"]
+        "Bytes in containers before compression, by part: data and recipe";
+    CONTAINERS = Gauge Count "holdfast_containers" ["part", "state"]
+        "Containers, by part and state";
+    READ_ONLY = Gauge Count "holdfast_read_only" []
+        "1 when the repository accepts no writes since an I/O error, until the next start";
+    DAMAGED_CONTAINERS = Gauge Count "holdfast_damaged_containers" []
+        "Containers known to be damaged as a whole";
+    DAMAGED_REGIONS = Gauge Count "holdfast_damaged_regions" []
+        "Regions known to be damaged in containers that are otherwise sound";
+    VOLUME_SIZE = Gauge Bytes "holdfast_volume_size_bytes" []
+        "Size of the file system that holds the repository";
+    VOLUME_FREE = Gauge Bytes "holdfast_volume_free_bytes" []
+        "Free bytes of that file system";
+    VOLUME_RESERVE = Gauge Bytes "holdfast_volume_reserve_bytes" []
+        "Bytes of it that backups leave free";
+
+    INDEX_ENTRIES = Gauge Count "holdfast_index_entries" []
+        "Entries of the chunk index, copies not yet merged away included";
+    INDEX_RUNS = Gauge Count "holdfast_index_runs" []
+        "Sorted runs of the chunk index";
+    INDEX_DEPTH = Gauge Count "holdfast_index_depth" []
+        "Runs one look-up may have to ask at most";
+    INDEX_MEMORY = Gauge Bytes "holdfast_index_memory_bytes" ["part"]
+        "Memory of the chunk index, by part: filters, fences and the write buffer (when all of it is used)";
+    INDEX_BUFFERED = Gauge Count "holdfast_index_buffered_entries" []
+        "Entries of the chunk index that are only in its write buffer";
+    INDEX_UNCOVERED = Gauge Count "holdfast_index_uncovered_containers" []
+        "Containers whose directories would be replayed into the index after a crash now";
+
+    VMS = Gauge Count "holdfast_vms" ["namespace"]
+        "VMs with a restore point";
+    VMS_STALE = Gauge Count "holdfast_stale_vms" ["namespace"]
+        "VMs without a restore point in the last 26 hours";
+    RESTORE_POINTS = Gauge Count "holdfast_restore_points" ["namespace"]
+        "Restore points";
+    RESTORE_POINT_AGE = Gauge Seconds "holdfast_newest_restore_point_age_seconds" ["namespace"]
+        "Time since the newest restore point was finished";
+    PROTECTED = Gauge Bytes "holdfast_protected_bytes" ["namespace"]
+        "Data of the newest restore point of each VM, holes and zeros not counted";
+    STORED = Gauge Bytes "holdfast_stored_bytes" ["namespace"]
+        "Bytes of the data and recipe containers";
+    RECORDED_PRE_COMP = Gauge Bytes "holdfast_recorded_pre_comp_bytes" ["namespace", "job"]
+        "Bytes backed up before deduplication, of all runs on record";
+    RECORDED_NEW = Gauge Bytes "holdfast_recorded_new_bytes" ["namespace", "job"]
+        "Bytes left after deduplication, of all runs on record";
+    RECORDED_POST_LC = Gauge Bytes "holdfast_recorded_post_lc_bytes" ["namespace", "job"]
+        "Bytes written to data containers, of all runs on record";
+    RECORDED_META = Gauge Bytes "holdfast_recorded_meta_bytes" ["namespace", "job"]
+        "Bytes written to recipe containers, of all runs on record";
+    RECORDED_WIRE = Gauge Bytes "holdfast_recorded_wire_bytes" ["namespace", "job"]
+        "Bytes agents sent, of all runs on record";
+    RECORDED_DISKS = Gauge Count "holdfast_recorded_disks" ["namespace", "job", "outcome"]
+        "Backups of single disks on record, by outcome: done or failed (aborted and expired ones included)";
+    RUNS_DAY = Gauge Count "holdfast_runs_last_day" ["outcome"]
+        "Runs of the last 24 hours, by outcome: done, partly (some disks failed) or failed";
+
+    SESSIONS = Gauge Count "holdfast_sessions" []
+        "Backups under way";
+    STREAMS = Gauge Count "holdfast_streams" ["kind"]
+        "Streams under way, by kind: ingest, digests or restore";
+    BACKUPS = Counter Count "holdfast_backups_total" ["namespace", "job", "outcome"]
+        "Backups that ended since the server started, by outcome: done, aborted or expired";
+    BACKUP_PRE_COMP = Counter Bytes "holdfast_backup_pre_comp_bytes_total" ["namespace", "job"]
+        "Bytes backed up before deduplication, of backups done since the server started";
+    BACKUP_NEW = Counter Bytes "holdfast_backup_new_bytes_total" ["namespace", "job"]
+        "Bytes left after deduplication, of backups done since the server started";
+    BACKUP_POST_LC = Counter Bytes "holdfast_backup_post_lc_bytes_total" ["namespace", "job"]
+        "Bytes written to data containers, by backups done since the server started";
+    BACKUP_META = Counter Bytes "holdfast_backup_meta_bytes_total" ["namespace", "job"]
+        "Bytes written to recipe containers, by backups done since the server started";
+    BACKUP_WIRE = Counter Bytes "holdfast_backup_wire_bytes_total" ["namespace", "job"]
+        "Bytes agents sent, for backups done since the server started";
+    BACKUP_DURATION = Histogram Seconds "holdfast_backup_duration_seconds" []
+        "How long backups that were done took, from start to commit";
+    RESTORES = Counter Count "holdfast_restores_total" ["outcome"]
+        "Disks or parts of disks read back, by outcome: done, failed or cancelled (by the client)";
+    RESTORE_SENT = Counter Bytes "holdfast_restore_sent_bytes_total" []
+        "Bytes of answers to those who read back, as compressed as they are stored";
+    VERIFICATIONS = Counter Count "holdfast_verifications_total" ["outcome"]
+        "Verifications clients reported, by outcome: sound or damaged";
+
+    GRPC_REQUESTS = Counter Count "holdfast_grpc_requests_total" ["method", "code"]
+        "gRPC calls that ended, by method and status";
+    GRPC_DURATION = Histogram Seconds "holdfast_grpc_request_duration_seconds" ["method"]
+        "How long gRPC calls took, streams to their end";
+    HTTP_REQUESTS = Counter Count "holdfast_http_requests_total" ["method", "route", "code"]
+        "HTTPS requests, by method, route and status";
+    HTTP_DURATION = Histogram Seconds "holdfast_http_request_duration_seconds" ["route"]
+        "How long HTTPS requests took until their answer began";
+    AUTH_FAILURES = Counter Count "holdfast_auth_failures_total" ["protocol", "reason"]
+        "Calls refused, by protocol (grpc, http) and reason: unauthenticated (no valid token) or forbidden (role or namespace)";
+    CONNECTIONS = Gauge Count "holdfast_connections" ["listener"]
+        "Open connections, by listener: grpc or http";
+    NETWORK_RECEIVED = Counter Bytes "holdfast_network_received_bytes_total" ["listener"]
+        "Bytes received, without encryption, by listener: grpc or http";
+    NETWORK_SENT = Counter Bytes "holdfast_network_sent_bytes_total" ["listener"]
+        "Bytes sent, without encryption, by listener: grpc or http";
+
+    REFRESH_AGE = Gauge Seconds "holdfast_metrics_age_seconds" []
+        "Age of those figures here that are looked up in the catalog and kept for a while";
+    REFRESH_DURATION = Gauge Seconds "holdfast_metrics_refresh_duration_seconds" []
+        "How long looking these up took last time";
+    REFRESH_FAILURES = Counter Count "holdfast_metrics_refresh_failures_total" []
+        "Times these could not be looked up; the log says why";
+}

@@ -1,0 +1,176 @@
+//! The text, read as strictly as its specification allows, and the names against what is written elsewhere.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::exposition::{Samples, render};
+use super::names::{self, Definition};
+use super::*;
+
+/// Lines between these are the table of [`names::ALL`].
+const TABLE_BEGIN: &str = "<!-- metrics: begin -->";
+const TABLE_END: &str = "<!-- metrics: end -->";
+
+/// One metric family of an answer.
+#[derive(Debug, Default)]
+pub(crate) struct Parsed {
+    pub(crate) kind: String,
+    pub(crate) unit: Option<String>,
+    pub(crate) help: String,
+    /// Sample name and labels, as `name{a="b"}`, and value.
+    pub(crate) samples: BTreeMap<String, f64>,
+}
+
+/// Reads OpenMetrics text line by line; panics at the first that is not right.
+pub(crate) fn parse(text: &str) -> BTreeMap<String, Parsed> {
+    let body = text.strip_suffix("# EOF\n").expect("the text ends with its end mark");
+    let mut families: BTreeMap<String, Parsed> = BTreeMap::new();
+    let mut current = String::new();
+    for line in body.lines() {
+        if let Some(meta) = line.strip_prefix("# ") {
+            let (word, rest) = meta.split_once(' ').unwrap_or_else(|| panic!("{line:?}"));
+            let (name, value) = rest.split_once(' ').unwrap_or_else(|| panic!("{line:?}"));
+            if word == "HELP" {
+                assert!(!families.contains_key(name), "{name} twice");
+                name.clone_into(&mut current);
+            }
+            assert_eq!(name, current, "{line:?}");
+            let family = families.entry(name.to_owned()).or_default();
+            match word {
+                "HELP" => value.clone_into(&mut family.help),
+                "TYPE" => value.clone_into(&mut family.kind),
+                "UNIT" => family.unit = Some(value.to_owned()),
+                _ => panic!("{line:?}"),
+            }
+            continue;
+        }
+        let (series, value) = line.rsplit_once(' ').unwrap_or_else(|| panic!("{line:?}"));
+        let value: f64 = value.parse().unwrap_or_else(|_| panic!("{line:?}"));
+        let name = check_series(series);
+        assert!(name.starts_with(&current), "{line:?} within {current}");
+        let family = families.get_mut(&current).unwrap();
+        assert!(family.samples.insert(series.to_owned(), value).is_none(), "{line:?} twice");
+    }
+    families
+}
+
+/// Checks `name{label="value",…}` and returns the name.
+fn check_series(series: &str) -> &str {
+    let is_name = |name: &str| {
+        !name.is_empty()
+            && !name.starts_with(|c: char| c.is_ascii_digit())
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
+    let Some((name, labels)) = series.split_once('{') else {
+        assert!(is_name(series), "{series:?}");
+        return series;
+    };
+    assert!(is_name(name), "{series:?}");
+    let mut rest = labels.strip_suffix('}').unwrap_or_else(|| panic!("{series:?}"));
+    while !rest.is_empty() {
+        let (label, value) = rest.split_once("=\"").unwrap_or_else(|| panic!("{series:?}"));
+        assert!(is_name(label), "{series:?}");
+        let mut end = None;
+        let mut escaped = false;
+        for (at, c) in value.char_indices() {
+            match c {
+                '"' if !escaped => {
+                    end = Some(at);
+                    break;
+                }
+                _ if escaped => {
+                    assert!(matches!(c, '\\' | '"' | 'n'), "{series:?}");
+                    escaped = false;
+                }
+                _ => escaped = c == '\\',
+            }
+        }
+        let end = end.unwrap_or_else(|| panic!("{series:?}"));
+        rest = value[end + 1..].trim_start_matches(',');
+    }
+    name
+}
+
+#[test]
+fn names_are_as_monitoring_systems_want_them() {
+    let mut seen = BTreeSet::new();
+    for definition in names::ALL {
+        let Definition { name, kind, unit, help, .. } = definition;
+        assert!(seen.insert(name), "{name} twice");
+        assert!(name.starts_with("holdfast_") || name.starts_with("process_"), "{name}");
+        assert!(!help.is_empty() && !help.ends_with('.') && !help.contains(['\n', '\\']), "{name}: {help:?}");
+        let suffix = match kind {
+            names::Kind::Counter => "_total",
+            names::Kind::Info => "_info",
+            names::Kind::Gauge | names::Kind::Histogram => "",
+        };
+        let unit = match unit {
+            names::Unit::Count => "",
+            names::Unit::Bytes => "_bytes",
+            names::Unit::Seconds => "_seconds",
+        };
+        assert!(name.ends_with(&format!("{unit}{suffix}")), "{name}");
+        assert!(!name.ends_with("_total") || *kind == names::Kind::Counter, "{name}");
+    }
+}
+
+#[test]
+fn every_metric_has_help_type_and_unit_before_anything_happened() {
+    let families = parse(&render(&Arc::new(Live::new()), Samples::default()).unwrap());
+    assert_eq!(families.len(), names::ALL.len());
+    for definition in names::ALL {
+        let name = definition.name.trim_end_matches("_total").trim_end_matches("_info");
+        let family = families.get(name).unwrap_or_else(|| panic!("{name} is missing"));
+        assert_eq!(family.help, format!("{}.", definition.help));
+        assert_eq!(family.kind, definition.kind.word());
+        let unit = match definition.unit {
+            names::Unit::Count => None,
+            names::Unit::Bytes => Some("bytes".to_owned()),
+            names::Unit::Seconds => Some("seconds".to_owned()),
+        };
+        assert_eq!(family.unit, unit, "{name}");
+    }
+}
+
+#[test]
+fn whatever_things_are_called_the_text_stays_readable_and_short() {
+    let metrics = Metrics::new(false);
+    let evil = "a\"b\\c{}= ,\u{201d}\n";
+    for number in 0..5000u32 {
+        let mut id = [0; 16];
+        id[..4].copy_from_slice(&number.to_be_bytes());
+        let session = SessionId::from_bytes(id);
+        let (namespace, job) = (format!("{evil}{}", number % 100), format!("{evil}{number}"));
+        metrics.backup_started(session, &namespace, &job);
+        let row = v1::DetailRow { namespace, job, bytes: 10, new_bytes: 5, ..v1::DetailRow::default() };
+        metrics.backup_done(session, &v1::CommitResponse { details: vec![row], ..Default::default() });
+    }
+    let families = parse(&render(&metrics.live, Samples::default()).unwrap());
+    let bytes = &families["holdfast_backup_pre_comp_bytes"].samples;
+    assert!(bytes.len() <= labels::NAMESPACES_MAX * (labels::JOBS_MAX + 1) + 1, "{}", bytes.len());
+    assert_eq!(bytes.values().sum::<f64>(), 50_000.0, "folding loses nothing");
+    let ended = &families["holdfast_backups"].samples;
+    assert_eq!(
+        ended.iter().filter(|(series, _)| series.contains("\"done\"")).map(|(_, n)| n).sum::<f64>(),
+        5000.0
+    );
+}
+
+/// The table as docs/OPERATIONS.md has it.
+fn documentation() -> String {
+    let mut table = String::from("| metric | kind | labels | |\n|---|---|---|---|\n");
+    for Definition { name, kind, labels, help, .. } in names::ALL {
+        let labels: Vec<String> = labels.iter().map(|label| format!("`{label}`")).collect();
+        table += &format!("| `{name}` | {} | {} | {help} |\n", kind.word(), labels.join(", "));
+    }
+    table
+}
+
+#[test]
+fn the_manual_has_every_metric() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/OPERATIONS.md");
+    let manual = std::fs::read_to_string(file).unwrap();
+    let (_, rest) = manual.split_once(TABLE_BEGIN).expect("the manual marks where the table begins");
+    let (table, _) = rest.split_once(TABLE_END).expect("and where it ends");
+    let wanted = documentation();
+    assert_eq!(table.trim(), wanted.trim(), "put this table into docs/OPERATIONS.md:\n\n{wanted}");
+}
