@@ -7,6 +7,7 @@ mod containers;
 mod details;
 pub(super) mod fixture;
 mod refusals;
+mod reports;
 mod sequences;
 mod web;
 
@@ -24,7 +25,7 @@ const CASES: &[&[Case]] =
 
 /// Runs every case on a catalog of its own, then random sequences of commits.
 pub(super) fn suite(open: impl Fn(Arc<ManualClock>) -> Arc<dyn Catalog>) {
-    for (name, case) in CASES.iter().copied().flatten() {
+    for (name, case) in CASES.iter().chain(reports::CASES).copied().flatten() {
         let fixture = Fixture::new(&open);
         // Shown by the test harness when the case fails.
         println!("case {name}");
@@ -37,7 +38,7 @@ pub(super) fn suite(open: impl Fn(Arc<ManualClock>) -> Arc<dyn Catalog>) {
 /// Names the functions of a list of cases.
 macro_rules! cases {
     ($($case:ident),* $(,)?) => {
-        pub(super) const CASES: &[super::Case] =
+        pub(super) const CASES: &[$crate::catalog::conformance::Case] =
             &[$((concat!(module_path!(), "::", stringify!($case)), $case)),*];
     };
 }

@@ -8,11 +8,17 @@ use holdfast_proto::limits::{
 };
 use holdfast_proto::v1::{DetailRow, RowStatus};
 
-use super::records::{Attempt, BackupCommit, ContainerRecord, ContainerState, DiskRecord, FailedRun};
+use super::records::{
+    Attempt, BackupCommit, ContainerRecord, ContainerState, DetailFilter, DiskRecord, FailedRun,
+};
+use super::reports::{HISTORY_MAX, REPORT_PAGE_MAX, SEARCH_MAX_BYTES, TotalsBy};
 use super::token::{Role, TokenSpec};
 use super::web::{CSRF_MAX_BYTES, WebSession};
 use super::{BACKUPS_PER_PAGE_MAX, CatalogError, NAMESPACES_PER_FILTER_MAX};
 use crate::ids::{ContainerClass, NamespaceId};
+
+/// Statuses one filter may name: all there are, and then some.
+const STATUSES_MAX: usize = 16;
 
 type Checked = Result<(), CatalogError>;
 
@@ -35,6 +41,40 @@ pub(super) fn scope(namespaces: Option<&[NamespaceId]>) -> Checked {
     let count = namespaces.map_or(0, <[_]>::len);
     ensure(count <= NAMESPACES_PER_FILTER_MAX, || {
         format!("{count} namespaces in one question; the limit is {NAMESPACES_PER_FILTER_MAX}")
+    })
+}
+
+/// Whether a search text can be looked for.
+pub(super) fn search(text: Option<&str>) -> Checked {
+    let text = text.unwrap_or_default();
+    ensure(text.len() <= SEARCH_MAX_BYTES, || {
+        format!("a search text of {} bytes; the limit is {SEARCH_MAX_BYTES}", text.len())
+    })?;
+    ensure(!text.contains(char::is_control), || "the search text has control characters".to_owned())
+}
+
+/// Whether a filter can be asked for in one query.
+pub(super) fn detail_filter(filter: &DetailFilter) -> Checked {
+    scope(filter.namespaces.as_deref())?;
+    search(filter.search.as_deref())?;
+    let count = filter.statuses.as_ref().map_or(0, Vec::len);
+    ensure(count <= STATUSES_MAX, || format!("{count} statuses in one question; there are fewer"))
+}
+
+/// Whether a page of a report may have that many items.
+pub(super) fn report_page(limit: u32) -> Checked {
+    ensure(limit <= REPORT_PAGE_MAX, || format!("a page of {limit} items; the limit is {REPORT_PAGE_MAX}"))
+}
+
+/// Whether a history may go back that far.
+pub(super) fn history(limit: u32) -> Checked {
+    ensure(limit <= HISTORY_MAX, || format!("a history of {limit} rows; the limit is {HISTORY_MAX}"))
+}
+
+/// Whether rows can be added up per day and these groups.
+pub(super) fn day_groups(by: TotalsBy) -> Checked {
+    ensure(!matches!(by, TotalsBy::Run | TotalsBy::Disk), || {
+        "days can be added up by namespace, job, VM or for the repository".to_owned()
     })
 }
 

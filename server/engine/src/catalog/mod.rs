@@ -24,6 +24,7 @@ mod laws;
 mod mint;
 mod page;
 mod records;
+mod reports;
 mod sqlite;
 pub mod token;
 mod walk;
@@ -41,6 +42,12 @@ pub use records::{
     Attempt, AuditEntry, AuditRecord, BackupCommit, BackupFilter, BackupRecord, ContainerRecord,
     ContainerState, DamageRecord, DetailFilter, DiskRecord, FailedRun, NamespaceRecord, RepositoryRecord,
     RootRecord, RunRecord, VmRecord,
+};
+pub use reports::{
+    BackupCost, ContainerTotals, DAY_GROUPS_MAX, DayTotals, DetailEntry, DetailSort, DetailTotals,
+    DiskOverview, DiskQuery, HISTORY_MAX, JobOverview, LastRun, LatestBackup, NamespaceOverview, NotAColumn,
+    REPORT_PAGE_MAX, Reports, SEARCH_MAX_BYTES, SortOrder, TREND_POINTS, TotalsBy, TotalsOrder, TotalsSort,
+    VmOverview, VmQuery, VmSort,
 };
 pub use sqlite::SqliteCatalog;
 pub use token::{TokenRecord, TokenSpec};
@@ -76,7 +83,9 @@ pub type Result<T> = std::result::Result<T, CatalogError>;
 /// The catalog of one repository. Thread-safe; several processes may have it open. Any function can fail
 /// with [`CatalogError::Busy`], [`CatalogError::Io`] or [`CatalogError::Corrupt`], and any that writes with
 /// [`CatalogError::Full`]; what else one can fail with is said with it. What failed changed nothing.
-pub trait Catalog: Send + Sync + fmt::Debug {
+///
+/// Questions for tables and charts are in [`Reports`], which every catalog is.
+pub trait Catalog: Reports + Send + Sync + fmt::Debug {
     /// The repository's own record.
     fn repository(&self) -> Result<RepositoryRecord>;
 

@@ -1,5 +1,6 @@
 //! What the catalog holds, as structs. Times are milliseconds since the Unix epoch.
 
+use holdfast_proto::v1::RowStatus;
 use holdfast_proto::{Fingerprint, v1};
 use ulid::Ulid;
 
@@ -209,7 +210,12 @@ pub struct DetailFilter {
     pub namespaces: Option<Vec<NamespaceId>>,
     pub job: Option<String>,
     pub vm: Option<String>,
+    pub disk: Option<String>,
     pub run: Option<RunId>,
+    /// Any of these; an empty list: none.
+    pub statuses: Option<Vec<RowStatus>>,
+    /// Part of the namespace's, job's, VM's or disk's name or of the error, in any case (of ASCII).
+    pub search: Option<String>,
     /// Started at or after.
     pub since_ms: Option<i64>,
     /// Started before.

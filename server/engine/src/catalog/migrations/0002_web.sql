@@ -1,4 +1,5 @@
--- Logins of people in browsers, and what verifying restore points found.
+-- What a web UI needs: logins of people in browsers, what verifying restore points found, and a disk's past
+-- found without reading its VM's other disks.
 
 -- A cookie's hash: whoever reads this table cannot log in with it. Rights are those of the token, asked
 -- for at every call, so a session is worth nothing once its token has ended.
@@ -23,3 +24,5 @@ CREATE TABLE verifications (
     detail    TEXT    NOT NULL,
     PRIMARY KEY (backup_id, ordinal)
 ) STRICT, WITHOUT ROWID;
+
+CREATE INDEX details_of_disk ON details (vm_id, disk, started_ms, run_id, session_id, position);

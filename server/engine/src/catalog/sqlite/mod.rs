@@ -16,6 +16,7 @@ mod convert;
 mod details;
 mod namespaces;
 mod pool;
+mod reports;
 mod schema;
 mod select;
 mod tokens;
@@ -262,7 +263,7 @@ impl Catalog for SqliteCatalog {
     }
 
     fn details(&self, filter: &DetailFilter, page: PageRequest<'_>) -> Result<Page<v1::DetailRow>> {
-        laws::scope(filter.namespaces.as_deref())?;
+        laws::detail_filter(filter)?;
         self.read(|c| details::list(c, filter, page))
     }
 

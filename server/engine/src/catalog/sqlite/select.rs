@@ -1,11 +1,13 @@
 //! Conditions put together at run time. Only text of this program gets into SQL; values are always bound.
 
+use std::collections::HashMap;
+
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params_from_iter};
 
 use super::convert::OrCatalogError;
-use crate::catalog::Result;
 use crate::catalog::page::PAGE_WEIGHT_MAX_BYTES;
+use crate::catalog::{CatalogError, Result};
 use crate::ids::NamespaceId;
 
 /// Conditions that must all hold.
@@ -45,6 +47,22 @@ impl Conditions {
     /// What follows `WHERE`.
     pub(super) fn text(&self) -> String {
         if self.texts.is_empty() { "true".to_owned() } else { self.texts.join(" AND ") }
+    }
+
+    /// Gives every row to `take`. `select` and `order` as in [`Conditions::page`].
+    pub(super) fn each(
+        self,
+        connection: &Connection,
+        (select, order): (&str, &str),
+        mut take: impl FnMut(&Row<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let sql = format!("{select} WHERE {} {order}", self.text());
+        let mut statement = connection.prepare_cached(&sql).or_error("read")?;
+        let mut rows = statement.query(params_from_iter(self.values)).or_error("read")?;
+        while let Some(row) = rows.next().or_error("read")? {
+            take(row)?;
+        }
+        Ok(())
     }
 
     /// Reads up to a page of rows. `select` is the statement up to `WHERE`, `order` what follows it.
@@ -102,6 +120,44 @@ pub(super) fn named(
 
 /// Namespaces that can have a VM or job of the same name, for one question.
 const NAMED_MAX: u32 = 10_000;
+
+/// The names of everything, by identifier. A repository has thousands, not millions.
+#[derive(Debug)]
+pub(super) struct Names {
+    namespaces: HashMap<[u8; 16], String>,
+    jobs: HashMap<[u8; 16], String>,
+    vms: HashMap<[u8; 16], String>,
+}
+
+impl Names {
+    pub(super) fn load(connection: &Connection) -> Result<Self> {
+        let load = |table: &str| {
+            connection
+                .prepare_cached(&format!("SELECT id, name FROM {table}"))
+                .and_then(|mut s| s.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect())
+                .or_error("read")
+        };
+        Ok(Self { namespaces: load("namespaces")?, jobs: load("jobs")?, vms: load("vms")? })
+    }
+
+    pub(super) fn namespace(&self, id: [u8; 16]) -> Result<&str> {
+        named_by(&self.namespaces, "namespace", id)
+    }
+
+    pub(super) fn job(&self, id: [u8; 16]) -> Result<&str> {
+        named_by(&self.jobs, "job", id)
+    }
+
+    pub(super) fn vm(&self, id: [u8; 16]) -> Result<&str> {
+        named_by(&self.vms, "VM", id)
+    }
+}
+
+fn named_by<'a>(names: &'a HashMap<[u8; 16], String>, what: &str, id: [u8; 16]) -> Result<&'a str> {
+    names.get(&id).map(String::as_str).ok_or_else(|| CatalogError::Corrupt {
+        detail: format!("a row refers to {what} {}, which is not there", ulid::Ulid::from_bytes(id)),
+    })
+}
 
 /// Splits a page key into a time and an identifier.
 pub(super) fn time_and_id(key: &[u8]) -> Option<(i64, [u8; 16])> {

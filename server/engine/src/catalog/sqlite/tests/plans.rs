@@ -51,7 +51,7 @@ fn details_are_read_in_order_of_an_index() {
         (DetailFilter { run, namespaces: two, since_ms: Some(1), ..none.clone() }, "details_of_run"),
         (DetailFilter { since_ms: Some(1), until_ms: Some(2), ..none }, "details_by_start"),
     ] {
-        let conditions = details::conditions(&raw, &filter).unwrap().unwrap().text();
+        let conditions = details::filter::conditions(&raw, &filter).unwrap().unwrap().text();
         let after = "(d.started_ms, d.run_id, d.session_id, d.position) > (?, ?, ?, ?)";
         for conditions in [conditions.clone(), format!("{conditions} AND {after}")] {
             walks(&plan(&raw, (details::SELECT, &conditions, details::ORDER)), "d", index);

@@ -1,7 +1,17 @@
 //! Compression details. Kept as numbers and references, given as the rows that were committed.
 //!
-//! Sorted by start, run, session and disk; each filter has an index in that order. Sorting by another
-//! column (for a table in a browser) needs a second key in the page token and no change of the schema.
+//! Read in this order: here (writing rows, and listing them by start, run, session and disk, for which each
+//! filter has an index) → [`filter`] → [`sorted`] (any other order) → [`history`] (one disk's past) → [`sums`],
+//! [`totals`], [`days`] (rows added up).
+
+mod days;
+pub(super) mod filter;
+pub(super) mod history;
+pub(super) mod sorted;
+pub(super) mod sums;
+pub(super) mod totals;
+
+pub(super) use days::days;
 
 use holdfast_proto::details::status_word;
 use holdfast_proto::v1::{DetailRow, RowStatus};
@@ -10,11 +20,10 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction};
 
 use super::commit::Owners;
 use super::convert::{OrCatalogError, bad_value, count, id, int};
-use super::select::{Conditions, named};
 use crate::catalog::page::{self, List};
 use crate::catalog::{
-    Attempt, CatalogError, DETAILS_PER_PAGE, DETAILS_PER_PAGE_MAX, DetailFilter, Page, PageRequest, Result,
-    laws,
+    Attempt, CatalogError, DETAILS_PER_PAGE, DETAILS_PER_PAGE_MAX, DetailEntry, DetailFilter, Page,
+    PageRequest, Result, laws,
 };
 use crate::ids::{BackupId, RunId, SessionId};
 
@@ -91,12 +100,12 @@ pub(super) fn list(
     page: PageRequest<'_>,
 ) -> Result<Page<DetailRow>> {
     let after = page::decode(List::Details, filter, page.token)?;
-    let Some(mut conditions) = conditions(connection, filter)? else {
+    let Some(mut conditions) = filter::conditions(connection, filter)? else {
         return Ok(Page { items: Vec::new(), next: None });
     };
     if let Some(key) = after {
         let key =
-            Key::from_bytes(&key).ok_or_else(|| CatalogError::invalid("the page token is too short"))?;
+            Place::from_bytes(&key).ok_or_else(|| CatalogError::invalid("the page token is too short"))?;
         conditions.push("(d.started_ms, d.run_id, d.session_id, d.position) > (?, ?, ?, ?)", key.values());
     }
     let limit = page.size_within(DETAILS_PER_PAGE, DETAILS_PER_PAGE_MAX);
@@ -112,56 +121,29 @@ pub(super) fn list(
     Ok(Page { items: found.into_iter().map(|(row, _)| row).collect(), next })
 }
 
-/// `None`: nothing can match.
-pub(super) fn conditions(connection: &Connection, filter: &DetailFilter) -> Result<Option<Conditions>> {
-    let DetailFilter { namespaces, job, vm, run, since_ms, until_ms } = filter;
-    let mut conditions = Conditions::default();
-    // The narrowest of the filters given leads; the index of another would lose the order, or read more.
-    let mut leads = true;
-    if let Some(run) = run {
-        conditions.one_of("d.run_id", &[run.to_bytes()]);
-        leads = false;
-    }
-    for (table, column, name) in [("vms", "vm_id", vm), ("jobs", "job_id", job)] {
-        let Some(name) = name else { continue };
-        let ids = named(connection, table, name, namespaces.as_deref())?;
-        if ids.is_empty() {
-            return Ok(None);
-        }
-        conditions.one_of(&format!("{}d.{column}", if leads { "" } else { "+" }), &ids);
-        leads = false;
-    }
-    if namespaces.as_ref().is_some_and(Vec::is_empty) {
-        return Ok(None);
-    }
-    conditions.in_namespaces(if leads { "d.namespace_id" } else { "+d.namespace_id" }, namespaces.as_deref());
-    if let Some(since_ms) = since_ms {
-        conditions.push("d.started_ms >= ?", [Value::Integer(*since_ms)]);
-    }
-    if let Some(until_ms) = until_ms {
-        conditions.push("d.started_ms < ?", [Value::Integer(*until_ms)]);
-    }
-    Ok(Some(conditions))
-}
-
 /// Bytes of a row in a message, roughly and rather more.
 fn weight(row: &DetailRow) -> usize {
     const NUMBERS: usize = 256;
     NUMBERS + row.namespace.len() + row.job.len() + row.vm.len() + row.disk.len() + row.error.len()
 }
 
-/// A row's place in the list.
-struct Key {
+/// A row's place in the list; the fields are in the order of the list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
     started_ms: i64,
     run: [u8; 16],
     session: [u8; 16],
     position: u32,
 }
 
-impl Key {
-    fn to_bytes(&self) -> Vec<u8> {
+impl Place {
+    fn entry(self, row: DetailRow) -> DetailEntry {
+        DetailEntry { session: SessionId::from_bytes(self.session), position: self.position, row }
+    }
+
+    fn to_bytes(self) -> Vec<u8> {
         let Self { started_ms, run, session, position } = self;
-        [&started_ms.to_be_bytes()[..], run, session, &position.to_be_bytes()].concat()
+        [&started_ms.to_be_bytes()[..], &run, &session, &position.to_be_bytes()].concat()
     }
 
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
@@ -186,8 +168,8 @@ impl Key {
     }
 }
 
-fn read(row: &Row<'_>) -> rusqlite::Result<(DetailRow, Key)> {
-    let key = Key {
+fn read(row: &Row<'_>) -> rusqlite::Result<(DetailRow, Place)> {
+    let key = Place {
         started_ms: row.get("started_ms")?,
         run: id(row, "run_id")?,
         session: id(row, "session_id")?,

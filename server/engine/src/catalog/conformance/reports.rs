@@ -1,0 +1,9 @@
+//! Questions about compression details against a plain model of them: the rows in a list.
+
+mod rows;
+mod totals;
+mod world;
+
+use super::{Case, cases};
+
+pub(super) const CASES: &[&[Case]] = &[rows::CASES, totals::CASES];
