@@ -11,6 +11,7 @@ pub mod fingerprint;
 pub mod limits;
 pub mod region;
 pub mod version;
+pub mod when;
 
 /// Messages and services generated from `proto/holdfast/v1/*.proto`.
 #[allow(clippy::all, clippy::pedantic, clippy::restriction, missing_debug_implementations, unreachable_pub)]

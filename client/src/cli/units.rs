@@ -49,21 +49,7 @@ pub(super) fn share(text: &str) -> Result<f64, String> {
 
 /// A time ago (`7d`), a day (`2026-01-31`, in UTC) or an instant (RFC 3339), as Unix milliseconds.
 pub(super) fn point_in_time(text: &str) -> Result<i64, String> {
-    at(text, jiff::Timestamp::now())
-}
-
-fn at(text: &str, now: jiff::Timestamp) -> Result<i64, String> {
-    if let Ok(ago) = humantime::parse_duration(text) {
-        let ago = i64::try_from(ago.as_millis()).map_err(|_| format!("{text:?} is too long ago"))?;
-        return Ok(now.as_millisecond().saturating_sub(ago).max(1));
-    }
-    if let Ok(instant) = text.parse::<jiff::Timestamp>() {
-        return Ok(instant.as_millisecond());
-    }
-    text.parse::<jiff::civil::Date>()
-        .and_then(|date| date.to_zoned(jiff::tz::TimeZone::UTC))
-        .map(|zoned| zoned.timestamp().as_millisecond())
-        .map_err(|_| format!("{text:?} is no time; write 7d, 2026-01-31 or 2026-01-31T12:00:00Z"))
+    holdfast_proto::when::point_in_time(text, jiff::Timestamp::now().as_millisecond())
 }
 
 #[cfg(test)]
@@ -88,14 +74,5 @@ mod tests {
         assert_eq!(share("0.25"), Ok(0.25));
         assert!(share("0").is_err() && share("200%").is_err() && share("x").is_err());
         assert!(threads("0").is_err() && threads("4") == Ok(4));
-    }
-
-    #[test]
-    fn times_are_ago_or_absolute() {
-        let now = jiff::Timestamp::from_second(1_700_000_000).unwrap();
-        assert_eq!(at("7d", now), Ok((1_700_000_000 - 7 * 86400) * 1000));
-        assert_eq!(at("2023-11-14T22:13:20Z", now), Ok(1_700_000_000_000));
-        assert_eq!(at("2023-11-15", now), Ok(1_700_006_400_000));
-        assert!(at("yesterday", now).is_err());
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{COLUMNS, ERROR_COLUMN, Factors, RowExt, Totals, status_word};
 use crate::v1::DetailRow;
+use crate::when::timestamp;
 
 /// Tab-separated, one header line; tabs and line breaks inside a value become spaces.
 pub fn tsv(rows: &[DetailRow]) -> String {
@@ -70,14 +71,6 @@ fn cells(row: &DetailRow) -> Vec<String> {
         row.mb_per_s().map(|rate| format!("{rate:.1}")).unwrap_or_default(),
         row.error.clone(),
     ]
-}
-
-/// RFC 3339 in UTC with milliseconds; empty for 0.
-pub(super) fn timestamp(unix_ms: i64) -> String {
-    if unix_ms == 0 {
-        return String::new();
-    }
-    jiff::Timestamp::from_millisecond(unix_ms).map(|t| format!("{t:.3}")).unwrap_or_default()
 }
 
 /// The same values as a JSON array of objects keyed by column name; numbers are numbers, and `null` where
