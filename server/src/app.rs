@@ -6,12 +6,14 @@ use std::sync::Arc;
 use holdfast_engine::Engine;
 use holdfast_engine::catalog::Catalog;
 use holdfast_engine::clock::{Clock, SystemClock};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tracing::Span;
 
 use crate::auth::Authenticator;
 use crate::config::Settings;
 use crate::error::ServiceError;
+use crate::http::limits::Places;
 use crate::metrics::Metrics;
 use crate::recent::Recent;
 use crate::sessions::SessionLimit;
@@ -28,24 +30,48 @@ pub struct App {
     pub metrics: Metrics,
     /// Restores the audit log has an entry of.
     pub(crate) restores_noted: Recent,
-    /// Where agents connect.
-    pub grpc_address: SocketAddr,
+    /// How it is reached.
+    pub reached: Reached,
+    pub started_ms: i64,
+    /// Whether browsers may be told never to come unencrypted, see [`http`](crate::http).
+    pub(crate) strict_transport: bool,
+    pub(crate) lease_secs: u32,
+    /// Held while a token is revoked over HTTP.
+    pub(crate) token_changes: Mutex<()>,
+    /// Requests over HTTP at once.
+    pub(crate) places: Places,
     stopping: watch::Sender<bool>,
 }
 
+/// How a server is reached.
+#[derive(Debug, Clone)]
+pub struct Reached {
+    /// Where agents connect.
+    pub grpc: SocketAddr,
+    /// Where browsers connect.
+    pub http: SocketAddr,
+    /// SHA-256 of the certificate, which agents pin.
+    pub fingerprint: String,
+}
+
 impl App {
-    /// A server over `engine`, reached at `grpc_address`.
-    pub fn new(engine: Arc<Engine>, settings: &Settings, grpc_address: SocketAddr) -> Arc<Self> {
+    /// A server over `engine`.
+    pub fn new(engine: Arc<Engine>, settings: &Settings, reached: Reached) -> Arc<Self> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         Arc::new(Self {
             auth: Authenticator::new(Arc::clone(engine.catalog()), Arc::clone(&clock)),
             engine,
+            started_ms: clock.now_ms(),
             clock,
             streams: Streams::new(stream_limits(settings)),
             sessions: SessionLimit::new(settings.max_sessions),
             metrics: Metrics::new(settings.metrics_open),
             restores_noted: Recent::default(),
-            grpc_address,
+            reached,
+            strict_transport: settings.tls_cert.is_some(),
+            lease_secs: settings.lease_secs,
+            token_changes: Mutex::default(),
+            places: Places::default(),
             stopping: watch::Sender::new(false),
         })
     }

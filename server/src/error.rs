@@ -32,16 +32,20 @@ impl ServiceError {
         Self { message: format!("{what}: {}", self.message), ..self }
     }
 
-    /// As a gRPC status. This is where a call's error is handled, so what the administrator has to know of
-    /// is logged here.
+    /// As a gRPC status. This is where a call's error is handled, so it is logged here.
     pub fn into_status(self) -> Status {
+        self.log();
+        self.code.status(self.message)
+    }
+
+    /// Logs what the administrator has to know of; for whoever turns an error into an answer.
+    pub(crate) fn log(&self) {
         match self.code {
             ErrorCode::Internal | ErrorCode::Damaged | ErrorCode::ReadOnly | ErrorCode::Full => {
                 tracing::error!(code = %self.code, "{}", self.message);
             }
             _ => tracing::debug!(code = %self.code, "refused: {}", self.message),
         }
-        self.code.status(self.message)
     }
 }
 

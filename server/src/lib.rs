@@ -17,6 +17,7 @@ mod net;
 mod notify;
 mod recent;
 pub mod server;
+mod service;
 pub mod sessions;
 pub mod streams;
 mod telemetry;

@@ -22,7 +22,7 @@ use holdfast_proto::ErrorCode;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::MissedTickBehavior;
 
-use crate::app::App;
+use crate::app::{App, Reached};
 use crate::config::{ByteSize, Reserve, Settings};
 use crate::error::ServiceError;
 use crate::net::Listener;
@@ -111,7 +111,9 @@ impl Server {
         let (grpc_listener, grpc_address) = bind("gRPC", settings.grpc, &[b"h2"]).await?;
         let (http_listener, http_address) = bind("HTTPS", settings.http, &[b"h2", b"http/1.1"]).await?;
 
-        let app = App::new(engine, settings, grpc_address);
+        let fingerprint = identity.fingerprint.to_string();
+        let reached = Reached { grpc: grpc_address, http: http_address, fingerprint: fingerprint.clone() };
+        let app = App::new(engine, settings, reached);
         app.metrics.watch("grpc", grpc_listener.traffic());
         app.metrics.watch("http", http_listener.traffic());
         let mut tasks = JoinSet::new();
@@ -125,15 +127,7 @@ impl Server {
         });
         tasks.spawn(http::serve(http::router(Arc::clone(&app)), http_listener.incoming(app.stopping())));
         let housekeeping = tokio::spawn(housekeeping(Arc::clone(&app)));
-        Ok(Self {
-            app,
-            grpc_address,
-            http_address,
-            fingerprint: identity.fingerprint.to_string(),
-            first_token_created,
-            tasks,
-            housekeeping,
-        })
+        Ok(Self { app, grpc_address, http_address, fingerprint, first_token_created, tasks, housekeeping })
     }
 
     /// What the calls share.
@@ -222,7 +216,7 @@ fn year(clock: &dyn Clock) -> i32 {
     i32::from(now.to_zoned(jiff::tz::TimeZone::UTC).year())
 }
 
-/// Ends sessions whose lease ran out and streams whose token ended.
+/// Ends sessions whose lease ran out and streams whose token ended, and forgets logins that ran out.
 async fn housekeeping(app: Arc<App>) {
     let mut ticks = tokio::time::interval(HOUSEKEEPING_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -237,6 +231,7 @@ async fn housekeeping(app: Arc<App>) {
                 let asked = app.engine.session_namespace(session);
                 asked.is_err_and(|error| error.code() == ErrorCode::SessionGone)
             });
+            app.catalog().prune_web_sessions(app.clock.now_ms())?;
             for token in app.streams.tokens() {
                 if !app.auth.still_valid(token)? {
                     tracing::info!(%token, "the token ended; ending its streams");

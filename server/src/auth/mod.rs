@@ -10,6 +10,7 @@
 mod failures;
 #[cfg(test)]
 mod tests;
+mod web;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use holdfast_proto::ErrorCode;
 
 use crate::error::ServiceError;
 use failures::Failures;
+pub use web::{Cookie, WEB_LOGIN_MS, WebLogin};
 
 /// What everybody is told whose token does not open the door.
 pub const REFUSED: &str = "no valid token was presented; get one with 'holdfast-server token create' at the server, then run 'holdfast login'";
@@ -59,7 +61,16 @@ impl Authenticator {
         header: Option<&str>,
         peer: Option<SocketAddr>,
     ) -> Result<Caller, ServiceError> {
-        let presented = header.and_then(bearer).and_then(|text| text.parse::<PresentedToken>().ok());
+        self.authenticate_token(header.and_then(bearer), peer)
+    }
+
+    /// The caller behind a token's text. Blocks.
+    fn authenticate_token(
+        &self,
+        text: Option<&str>,
+        peer: Option<SocketAddr>,
+    ) -> Result<Caller, ServiceError> {
+        let presented = text.and_then(|text| text.parse::<PresentedToken>().ok());
         let token = match &presented {
             Some(presented) => self.find(presented)?,
             None => None,
@@ -186,6 +197,23 @@ impl Caller {
     /// Whether the caller may do `action` to something of `namespace`, which they named by identifier.
     pub fn may(&self, action: Action, namespace: NamespaceId) -> bool {
         self.token.may(action, namespace)
+    }
+
+    /// The namespaces to filter by: the one named, or all the token may see when the name is empty. Blocks.
+    ///
+    /// # Errors
+    /// As [`Caller::namespace`].
+    pub fn namespaces(
+        &self,
+        catalog: &dyn Catalog,
+        name: &str,
+        action: Action,
+    ) -> Result<Option<Vec<NamespaceId>>, ServiceError> {
+        self.check_role(action)?;
+        if name.is_empty() {
+            return Ok(self.scope());
+        }
+        Ok(Some(vec![self.namespace(catalog, name, action)?.id]))
     }
 
     /// The token's scope as the catalog filters by it; `None` means all.

@@ -12,19 +12,18 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use comfy_table::{Table, presets};
 use holdfast_engine::EngineOptions;
-use holdfast_engine::catalog::token::{self, Role, TokenRecord, TokenText};
-use holdfast_engine::catalog::{AuditEntry, Catalog, SqliteCatalog, TokenSpec};
+use holdfast_engine::catalog::token::{Role, TokenRecord, TokenText};
+use holdfast_engine::catalog::{Catalog, SqliteCatalog};
 use holdfast_engine::clock::{Clock, SystemClock};
 use holdfast_engine::ids::TokenId;
 use holdfast_proto::ErrorCode;
-use holdfast_proto::limits::check_name;
 use serde_json::{Value, json};
 
 use super::DataFolder;
 use super::fail::Failure;
 use super::out;
-use crate::error::ServiceError;
 use crate::server::is_repository;
+use crate::service::tokens::{self, NewToken, namespace_names, scope};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum TokenCommand {
@@ -122,40 +121,19 @@ fn create(
     clock: &dyn Clock,
     args: &CreateArgs,
 ) -> Result<(TokenText, TokenRecord), Failure> {
-    check_name("token", &args.name).map_err(Failure::usage)?;
-    if args.role == Role::Admin && !args.namespaces.is_empty() {
-        return Err(Failure::usage("an admin token is for every namespace; leave --namespace out"));
-    }
-    for name in &args.namespaces {
-        check_name("namespace", name).map_err(Failure::usage)?;
-    }
-    let expires_ms = match args.expires {
-        None => None,
-        Some(after) => {
-            let after_ms = i64::try_from(after.as_millis()).ok();
-            let end_ms = after_ms.and_then(|after_ms| clock.now_ms().checked_add(after_ms));
-            let fits = |end_ms: &i64| jiff::Timestamp::from_millisecond(*end_ms).is_ok();
-            Some(end_ms.filter(fits).ok_or_else(|| Failure::usage("--expires lies too far in the future"))?)
-        }
+    let new = NewToken {
+        name: &args.name,
+        role: args.role,
+        namespaces: &args.namespaces,
+        expires_in: args.expires,
     };
-    let mut namespaces = Vec::with_capacity(args.namespaces.len());
-    for name in &args.namespaces {
-        namespaces.push(catalog.ensure_namespace(name)?.id);
-    }
-    let (text, id, hash) = token::mint(clock)?;
-    let spec = TokenSpec { id, name: args.name.clone(), role: args.role, namespaces, expires_ms };
-    let record = catalog.create_token(&spec, &hash)?;
-    audit(
-        catalog,
-        "token.create",
-        id,
-        format!("{:?}, role {}, {}", args.name, args.role, scope(&args.namespaces)),
-    )?;
-    Ok((text, record))
+    new.check(clock.now_ms()).map_err(Failure::usage)?;
+    Ok(tokens::create(catalog, clock, &who(), &new)?)
 }
 
-fn scope(namespaces: &[String]) -> String {
-    if namespaces.is_empty() { "every namespace".to_owned() } else { format!("namespaces {namespaces:?}") }
+/// Whom the audit log names.
+fn who() -> String {
+    format!("local user {}", rustix::process::getuid().as_raw())
 }
 
 fn show_new(
@@ -187,15 +165,15 @@ fn show_new(
 }
 
 fn revoke(catalog: &dyn Catalog, now_ms: i64, wanted: &str) -> Result<TokenRecord, Failure> {
-    let tokens = catalog.list_tokens()?;
+    let listed = catalog.list_tokens()?;
     let id: Option<TokenId> = wanted.parse().ok();
-    let found = tokens
+    let found = listed
         .iter()
         .find(|token| Some(token.id) == id)
         // Names are unique among tokens that are not revoked, so an expired one is found by it, too.
-        .or_else(|| tokens.iter().find(|token| token.name == wanted && token.revoked_ms.is_none()));
+        .or_else(|| listed.iter().find(|token| token.name == wanted && token.revoked_ms.is_none()));
     let Some(found) = found else {
-        let ended = tokens.iter().any(|token| token.name == wanted);
+        let ended = listed.iter().any(|token| token.name == wanted);
         let message = if ended {
             format!("token {wanted:?} is revoked already")
         } else {
@@ -203,25 +181,12 @@ fn revoke(catalog: &dyn Catalog, now_ms: i64, wanted: &str) -> Result<TokenRecor
         };
         return Err(Failure::new(ErrorCode::NotFound, message));
     };
-    let usable_admins =
-        tokens.iter().filter(|token| token.role == Role::Admin && token.is_usable(now_ms)).count();
-    catalog.revoke_token(found.id)?;
-    audit(catalog, "token.revoke", found.id, format!("{:?}", found.name))?;
-    if found.role == Role::Admin && found.is_usable(now_ms) && usable_admins == 1 {
+    let last = tokens::is_last_admin(catalog, now_ms, found)?;
+    tokens::revoke(catalog, &who(), found)?;
+    if last {
         out::note("this was the last admin token; 'holdfast-server token create --role admin' makes another");
     }
     Ok(found.clone())
-}
-
-fn audit(catalog: &dyn Catalog, action: &str, token: TokenId, detail: String) -> Result<(), Failure> {
-    let user = rustix::process::getuid().as_raw();
-    catalog.audit(&AuditEntry {
-        who: format!("local user {user}"),
-        action: action.to_owned(),
-        object: token.to_string(),
-        detail,
-    })?;
-    Ok(())
 }
 
 fn list(catalog: &dyn Catalog, now_ms: i64, as_json: bool) -> Result<String, Failure> {
@@ -275,15 +240,6 @@ fn state(token: &TokenRecord, now_ms: i64) -> &'static str {
     } else {
         "expired"
     }
-}
-
-fn namespace_names(catalog: &dyn Catalog, token: &TokenRecord) -> Result<Vec<String>, ServiceError> {
-    let mut names = Vec::with_capacity(token.namespaces.len());
-    for id in &token.namespaces {
-        names.extend(catalog.namespace(*id)?.map(|namespace| namespace.name));
-    }
-    names.sort_unstable();
-    Ok(names)
 }
 
 /// UTC, to the second.

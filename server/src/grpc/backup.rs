@@ -19,6 +19,7 @@ use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServiceError;
 use crate::metrics::BackupEnd;
+use crate::service::tokens::namespace_names;
 use crate::streams::StreamKind;
 
 /// See the module's documentation.
@@ -138,12 +139,6 @@ fn hello(
     let protocol = negotiate(message.min_protocol, message.max_protocol)
         .map_err(|error| ServiceError::new(ErrorCode::Unsupported, error.to_string()))?;
     let repository = app.catalog().repository()?;
-    let mut namespaces = Vec::with_capacity(caller.token.namespaces.len());
-    for id in &caller.token.namespaces {
-        // A namespace in a scope cannot vanish; one that did would only be missing here.
-        namespaces.extend(app.catalog().namespace(*id)?.map(|namespace| namespace.name));
-    }
-    namespaces.sort_unstable();
     Ok(v1::HelloResponse {
         protocol,
         server_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -151,7 +146,7 @@ fn hello(
         chunker: Some(repository.chunker),
         token_name: caller.token.name.clone(),
         role: caller.token.role.as_str().to_owned(),
-        namespaces,
+        namespaces: namespace_names(app.catalog(), &caller.token)?,
     })
 }
 

@@ -81,7 +81,7 @@ fn list_backups(
     message: v1::ListBackupsRequest,
 ) -> Result<v1::ListBackupsResponse, ServiceError> {
     let filter = BackupFilter {
-        namespaces: namespaces(app, caller, &message.namespace, Action::Catalog)?,
+        namespaces: caller.namespaces(app.catalog(), &message.namespace, Action::Catalog)?,
         vm: name("VM", message.vm)?,
         job: name("job", message.job)?,
     };
@@ -156,7 +156,7 @@ fn report(
         text => Some(parse_id("run", text)?),
     };
     let filter = DetailFilter {
-        namespaces: namespaces(app, caller, &message.namespace, Action::Report)?,
+        namespaces: caller.namespaces(app.catalog(), &message.namespace, Action::Report)?,
         job: name("job", message.job)?,
         vm: name("VM", message.vm)?,
         run,
@@ -166,20 +166,6 @@ fn report(
     let page = PageRequest { size: message.page_size, token: &message.page_token };
     let page = app.catalog().details(&filter, page)?;
     Ok(v1::ReportResponse { rows: page.items, next_page_token: page.next.unwrap_or_default() })
-}
-
-/// What to filter by: the namespace named, or all the token may see.
-fn namespaces(
-    app: &App,
-    caller: &Caller,
-    name: &str,
-    action: Action,
-) -> Result<Option<Vec<NamespaceId>>, ServiceError> {
-    caller.check_role(action)?;
-    if name.is_empty() {
-        return Ok(caller.scope());
-    }
-    Ok(Some(vec![caller.namespace(app.catalog(), name, action)?.id]))
 }
 
 /// A name to filter by; empty means any.

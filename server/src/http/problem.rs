@@ -1,9 +1,14 @@
 //! Errors over HTTP, as RFC 9457 problem details.
+//!
+//! Every refusal has this shape, also those of the framework (no such address, wrong method, a body that is
+//! no JSON), so that a client has one way to read them.
 
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use holdfast_proto::ErrorCode;
-use serde_json::json;
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::error::ServiceError;
 
@@ -24,17 +29,130 @@ pub const fn http_status(code: ErrorCode) -> StatusCode {
     }
 }
 
+/// A refusal with its status, where that says more than the code's own.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    status: StatusCode,
+    error: ServiceError,
+    header: Option<(HeaderName, HeaderValue)>,
+}
+
+/// How a [`Problem`] reads; `application/problem+json`.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Problem)]
+pub(crate) struct ProblemBody {
+    /// The HTTP status in words
+    #[schema(example = "Bad Request")]
+    title: &'static str,
+    /// The HTTP status
+    #[schema(example = 400)]
+    status: u16,
+    /// What went wrong, as a stable word: the same as in gRPC and for exit codes
+    #[schema(example = "invalid")]
+    code: &'static str,
+    /// For a person: what, and what to do next
+    detail: String,
+}
+
+impl Problem {
+    /// Nothing has this address.
+    pub(crate) fn not_found() -> Self {
+        ServiceError::new(
+            ErrorCode::NotFound,
+            "there is nothing at this address; /api/docs/ lists what there is",
+        )
+        .into()
+    }
+
+    /// The address is right, the method is not.
+    pub(crate) fn method_not_allowed(allowed: &'static str) -> Self {
+        let error = ServiceError::invalid(format!("this address takes other methods: {allowed}"));
+        let header = Some((header::ALLOW, HeaderValue::from_static(allowed)));
+        Self { status: StatusCode::METHOD_NOT_ALLOWED, error, header }
+    }
+
+    /// With one more header.
+    pub(crate) fn with_header(mut self, name: HeaderName, value: &'static str) -> Self {
+        self.header = Some((name, HeaderValue::from_static(value)));
+        self
+    }
+
+    fn with_status(status: StatusCode, error: ServiceError) -> Self {
+        Self { status, error, header: None }
+    }
+}
+
+impl From<ServiceError> for Problem {
+    fn from(error: ServiceError) -> Self {
+        Self::with_status(http_status(error.code), error)
+    }
+}
+
+impl From<JsonRejection> for Problem {
+    fn from(rejection: JsonRejection) -> Self {
+        let (status, text) = (rejection.status(), rejection.body_text());
+        match status {
+            StatusCode::PAYLOAD_TOO_LARGE => Self::with_status(
+                status,
+                ServiceError::new(
+                    ErrorCode::Limit,
+                    format!("the body is longer than {} bytes", super::limits::BODY_MAX_BYTES),
+                ),
+            ),
+            StatusCode::UNSUPPORTED_MEDIA_TYPE => Self::with_status(
+                status,
+                ServiceError::invalid("the body must be JSON; send content-type: application/json"),
+            ),
+            _ => Self::with_status(StatusCode::BAD_REQUEST, ServiceError::invalid(text)),
+        }
+    }
+}
+
+impl From<PathRejection> for Problem {
+    fn from(rejection: PathRejection) -> Self {
+        ServiceError::invalid(format!("the address cannot be read: {}", rejection.body_text())).into()
+    }
+}
+
+impl From<QueryRejection> for Problem {
+    fn from(rejection: QueryRejection) -> Self {
+        let text = rejection.body_text();
+        let text = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text);
+        ServiceError::invalid(
+            text.replace("unknown field", "unknown parameter")
+                .replace("duplicate field", "given twice: parameter"),
+        )
+        .into()
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        self.error.log();
+        let body = ProblemBody {
+            title: self.status.canonical_reason().unwrap_or_default(),
+            status: self.status.as_u16(),
+            code: self.error.code.as_str(),
+            detail: self.error.message,
+        };
+        // A structure of numbers and strings always has a JSON form.
+        let text = serde_json::to_string(&body).unwrap_or_default();
+        let kind = HeaderValue::from_static("application/problem+json");
+        let mut response = (self.status, [(header::CONTENT_TYPE, kind)], text).into_response();
+        if let Some((name, value)) = self.header {
+            response.headers_mut().insert(name, value);
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            let scheme = HeaderValue::from_static("Bearer realm=\"holdfast\"");
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
+        }
+        response
+    }
+}
+
 impl IntoResponse for ServiceError {
     fn into_response(self) -> Response {
-        let status = http_status(self.code);
-        let body = json!({
-            "title": status.canonical_reason().unwrap_or_default(),
-            "status": status.as_u16(),
-            "code": self.code.as_str(),
-            "detail": self.message,
-        });
-        let kind = HeaderValue::from_static("application/problem+json");
-        (status, [(header::CONTENT_TYPE, kind)], body.to_string()).into_response()
+        Problem::from(self).into_response()
     }
 }
 

@@ -4,6 +4,7 @@ mod life;
 mod limits;
 mod metrics;
 mod protocol;
+mod rest;
 mod roles;
 
 use std::path::Path;

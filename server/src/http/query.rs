@@ -1,0 +1,149 @@
+//! Parameters of a request, read strictly: what an endpoint does not know, it refuses and says what it does.
+
+use axum::Json;
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::request::Parts;
+use holdfast_proto::limits::check_name;
+use holdfast_proto::when::point_in_time;
+use serde::de::DeserializeOwned;
+
+use super::problem::Problem;
+use crate::error::ServiceError;
+
+/// Items of an offset page when the caller leaves it open, and at most.
+pub(crate) const PAGE: (u32, u32) = (100, 1000);
+
+/// Characters of free text to search for at most.
+const SEARCH_MAX_BYTES: usize = 200;
+
+/// The query string as `T`, which must deny unknown fields.
+#[derive(Debug)]
+pub(crate) struct Params<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Params<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let Query(value) = Query::<T>::try_from_uri(&parts.uri)?;
+        Ok(Self(value))
+    }
+}
+
+/// The parts of the path that name something.
+#[derive(Debug)]
+pub(crate) struct At<T>(pub(crate) T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for At<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let Path(value) = Path::<T>::from_request_parts(parts, state).await?;
+        Ok(Self(value))
+    }
+}
+
+/// The body as JSON of `T`.
+#[derive(Debug)]
+pub(crate) struct Body<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        let Json(value) = Json::<T>::from_request(request, state).await?;
+        Ok(Self(value))
+    }
+}
+
+/// A text; empty is none.
+pub(crate) fn text(value: Option<String>) -> Option<String> {
+    value.filter(|text| !text.is_empty())
+}
+
+/// A text to search for.
+#[cfg_attr(not(test), expect(dead_code, reason = "for the lists to come"))]
+pub(crate) fn search(value: Option<String>) -> Result<Option<String>, ServiceError> {
+    let value = text(value);
+    if value.as_ref().is_some_and(|text| text.len() > SEARCH_MAX_BYTES) {
+        return Err(ServiceError::invalid(format!("q: more than {SEARCH_MAX_BYTES} bytes to search for")));
+    }
+    Ok(value)
+}
+
+/// A name to filter by; empty is none.
+#[expect(dead_code, reason = "for the lists to come")]
+pub(crate) fn name(what: &str, value: Option<String>) -> Result<Option<String>, ServiceError> {
+    let value = text(value);
+    if let Some(name) = &value {
+        check_name(what, name).map_err(ServiceError::invalid)?;
+    }
+    Ok(value)
+}
+
+/// A point in time; empty is none.
+#[cfg_attr(not(test), expect(dead_code, reason = "for the lists to come"))]
+pub(crate) fn time(what: &str, value: Option<String>, now_ms: i64) -> Result<Option<i64>, ServiceError> {
+    let value = text(value);
+    value
+        .map(|text| point_in_time(&text, now_ms).map_err(|m| ServiceError::invalid(format!("{what}: {m}"))))
+        .transpose()
+}
+
+/// How many items; `(default, max)`.
+pub(crate) fn limit(what: &str, value: Option<u32>, (default, max): (u32, u32)) -> Result<u32, ServiceError> {
+    match value {
+        None => Ok(default),
+        Some(count) if (1..=max).contains(&count) => Ok(count),
+        Some(count) => Err(ServiceError::invalid(format!("{what}: from 1 to {max}, not {count}"))),
+    }
+}
+
+/// An identifier.
+pub(crate) fn id<T: std::str::FromStr>(what: &str, text: &str) -> Result<T, ServiceError> {
+    // Not quoted at length: it may be long.
+    text.parse().map_err(|_| {
+        let shown: String = text.chars().take(40).collect();
+        ServiceError::invalid(format!("{shown:?} is no {what} id"))
+    })
+}
+
+/// A column to sort by: `column`, or `-column` for the largest first.
+#[cfg_attr(not(test), expect(dead_code, reason = "for the lists to come"))]
+pub(crate) fn sort<T: Copy>(
+    value: Option<String>,
+    default: (T, bool),
+    columns: &[(&str, T)],
+) -> Result<(T, bool), ServiceError> {
+    let Some(value) = text(value) else { return Ok(default) };
+    let (name, descending) = value.strip_prefix('-').map_or((value.as_str(), false), |name| (name, true));
+    match columns.iter().find(|(column, _)| *column == name) {
+        Some((_, column)) => Ok((*column, descending)),
+        None => {
+            let known: Vec<&str> = columns.iter().map(|(column, _)| *column).collect();
+            let shown: String = name.chars().take(40).collect();
+            Err(ServiceError::invalid(format!("sort: {shown:?} is none of {}", known.join(", "))))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_refused_is_told_what_is_allowed() {
+        let columns = [("vm", 1), ("bytes", 2)];
+        assert_eq!(sort(None, (1, true), &columns), Ok((1, true)));
+        assert_eq!(sort(Some("-bytes".into()), (1, true), &columns), Ok((2, true)));
+        let error = sort(Some("size".into()), (1, true), &columns).unwrap_err();
+        assert!(error.message.contains("vm, bytes"), "{error}");
+        assert_eq!(limit("limit", None, PAGE), Ok(100));
+        assert_eq!(limit("limit", Some(1000), PAGE), Ok(1000));
+        for bad in [0, 1001, u32::MAX] {
+            assert!(limit("limit", Some(bad), PAGE).unwrap_err().message.contains("1 to 1000"));
+        }
+        assert!(time("since", Some("soon".into()), 0).unwrap_err().message.starts_with("since: "));
+        assert_eq!(time("since", Some(String::new()), 0), Ok(None));
+        assert!(search(Some("x".repeat(201))).is_err());
+    }
+}

@@ -1,0 +1,122 @@
+//! The REST API over real TLS.
+
+mod login;
+mod plumbing;
+
+use axum::http::{HeaderMap, Method, Request as HttpRequest, header};
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::net::TcpStream;
+
+use super::*;
+
+/// What a request came to.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl Answer {
+    fn text(&self) -> String {
+        String::from_utf8(self.body.to_vec()).unwrap()
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error} in {self:?}"))
+    }
+
+    fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    /// The code of a refusal, whose shape is checked by the way.
+    fn problem(&self) -> String {
+        assert_eq!(self.header("content-type"), "application/problem+json", "{self:?}");
+        let problem = self.json();
+        assert_eq!(problem["status"], self.status, "{problem}");
+        assert!(!problem["title"].as_str().unwrap().is_empty(), "{problem}");
+        assert!(!problem["detail"].as_str().unwrap().is_empty(), "{problem}");
+        let code = problem["code"].as_str().unwrap().to_owned();
+        code.parse::<ErrorCode>().unwrap();
+        code
+    }
+
+    /// That it was answered, and what with.
+    fn ok(self) -> Value {
+        assert!((200..300).contains(&self.status), "{self:?}");
+        if self.body.is_empty() { Value::Null } else { self.json() }
+    }
+}
+
+/// A request to be made.
+pub(super) struct Ask(hyper::http::request::Builder, Bytes);
+
+impl Ask {
+    fn new(method: &str, path: &str) -> Self {
+        let method: Method = method.parse().unwrap();
+        Self(HttpRequest::builder().method(method).uri(path).header(header::HOST, "localhost"), Bytes::new())
+    }
+
+    fn header(self, name: &str, value: &str) -> Self {
+        Self(self.0.header(name, value), self.1)
+    }
+
+    fn bearer(self, token: &str) -> Self {
+        if token.is_empty() { self } else { self.header("authorization", &format!("Bearer {token}")) }
+    }
+
+    fn json(self, body: &Value) -> Self {
+        let Self(head, _) = self.header("content-type", "application/json");
+        Self(head, body.to_string().into())
+    }
+}
+
+impl Fixture {
+    /// Encrypted, as a browser connects.
+    async fn https(&self) -> tokio_rustls::client::TlsStream<TcpStream> {
+        use rustls::pki_types::pem::PemObject as _;
+        let mut roots = rustls::RootCertStore::empty();
+        let certificate = self.folder.path().join("tls/cert.pem");
+        roots.add(rustls::pki_types::CertificateDer::from_pem_file(certificate).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let tcp = TcpStream::connect(self.server.http_address).await.unwrap();
+        let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+        connector.connect("localhost".try_into().unwrap(), tcp).await.unwrap()
+    }
+
+    /// One request on a connection of its own; its body is still to come.
+    async fn open(&self, Ask(head, body): Ask) -> hyper::Response<hyper::body::Incoming> {
+        let stream = TokioIo::new(self.https().await);
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await.unwrap();
+        tokio::spawn(connection);
+        sender.send_request(head.body(Full::new(body)).unwrap()).await.unwrap()
+    }
+
+    /// One request, answered in full.
+    async fn ask(&self, ask: Ask) -> Answer {
+        let response = self.open(ask).await;
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        Answer { status, headers, body: response.into_body().collect().await.unwrap().to_bytes() }
+    }
+
+    pub(super) async fn get(&self, token: &str, path: &str) -> Answer {
+        self.ask(Ask::new("GET", path).bearer(token)).await
+    }
+
+    /// The cookie (`name=value`) and the CSRF token of a login.
+    async fn log_in(&self, token: &str) -> (String, String) {
+        let body = serde_json::json!({ "token": token });
+        let answer = self.ask(Ask::new("POST", "/api/v1/login").json(&body)).await;
+        let cookie = answer.header("set-cookie").split(';').next().unwrap().to_owned();
+        (cookie, answer.ok()["csrf"].as_str().unwrap().to_owned())
+    }
+}

@@ -1,0 +1,124 @@
+//! What every answer has, and what is refused before a handler sees it.
+
+use serde_json::json;
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn health_and_a_first_page() {
+    let fixture = Fixture::start().await;
+    let page = fixture.ask(Ask::new("GET", "/").header("accept", "text/html")).await;
+    assert!(page.status == 200 && page.header("content-type").starts_with("text/html"), "{page:?}");
+    assert!(page.text().contains("Holdfast"));
+    assert_eq!(fixture.get("", "/readyz").await.ok()["status"], "ready");
+    assert_eq!(fixture.get("", "/healthz").await.ok()["status"], "ok");
+    assert_eq!(fixture.get("", "/absent").await.problem(), "not-found");
+    let docs = fixture.get("", "/api/docs/").await;
+    assert!(docs.status == 200 && docs.text().contains("docs.js"));
+    fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_answer_is_guarded() {
+    let fixture = Fixture::start().await;
+    for path in ["/", "/healthz", "/absent", "/api/docs/", "/api/v1/openapi.json", "/api/v1/session"] {
+        let answer = fixture.get("", path).await;
+        let policy = answer.header("content-security-policy");
+        assert!(policy.starts_with("default-src 'none'") && !policy.contains("unsafe"), "{path}: {policy}");
+        assert_eq!(answer.header("x-content-type-options"), "nosniff", "{path}");
+        assert_eq!(answer.header("referrer-policy"), "no-referrer", "{path}");
+        assert_eq!(answer.header("cross-origin-opener-policy"), "same-origin", "{path}");
+        assert!(answer.header("permissions-policy").contains("camera=()"), "{path}");
+        assert_eq!(answer.header("strict-transport-security"), "", "the certificate is self-signed");
+        assert_ne!(answer.header("cache-control"), "", "{path}");
+        let text = answer.text();
+        for inline in ["<style", "style=", " onclick=", "<script>"] {
+            assert!(
+                !answer.header("content-type").contains("html") || !text.contains(inline),
+                "{path}: {inline}"
+            );
+        }
+    }
+    assert_eq!(fixture.get("", "/api/v1/session").await.header("cache-control"), "no-store");
+    fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_is_wrong_is_a_problem() {
+    let fixture = Fixture::start().await;
+    let admin = fixture.admin_token();
+    let tokens = "/api/v1/tokens";
+    let large = json!({ "name": "x".repeat(64 << 10), "role": "backup" });
+    for (ask, status, words) in [
+        (Ask::new("GET", "/api/v1/nothing"), 404, "/api/docs/"),
+        (Ask::new("GET", "/api/v2/session").header("accept", "text/html"), 404, "/api/docs/"),
+        (Ask::new("PUT", tokens), 405, "GET, HEAD, POST"),
+        (Ask::new("OPTIONS", "/api/v1/login"), 405, "POST"),
+        (Ask::new("POST", "/healthz"), 405, "GET"),
+        (Ask::new("POST", "/"), 405, "GET"),
+        (Ask::new("POST", tokens).header("content-type", "text/plain"), 415, "application/json"),
+        (Ask::new("POST", tokens), 415, "application/json"),
+        (Ask::new("POST", tokens).json(&json!([])), 400, ""),
+        (Ask::new("POST", tokens).json(&large), 413, "65536"),
+        (Ask::new("GET", "/api/v1/audit?page_size=0"), 400, "1 to 1000"),
+        (Ask::new("GET", "/api/v1/audit?page_size=1001"), 400, "1 to 1000"),
+        (Ask::new("GET", "/api/v1/audit?page_size=many"), 400, "page_size"),
+        (Ask::new("GET", "/api/v1/audit?size=10"), 400, "page_token"),
+        (Ask::new("GET", "/api/v1/audit?page_size=1&page_size=2"), 400, "page_size"),
+        (Ask::new("GET", "/api/v1/audit?page_token=nonsense"), 400, "page token"),
+        (Ask::new("DELETE", "/api/v1/tokens/%ff"), 400, ""),
+    ] {
+        let what = format!("{:?} {:?}", ask.0.method_ref(), ask.0.uri_ref());
+        let answer = fixture.ask(ask.bearer(&admin)).await;
+        assert_eq!(answer.status, status, "{what}");
+        answer.problem();
+        assert!(answer.json()["detail"].as_str().unwrap().contains(words), "{what}: {}", answer.text());
+        if status == 405 {
+            assert!(!answer.header("allow").is_empty(), "{what}");
+        }
+    }
+    fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_answers_are_compressed_secrets_are_not() {
+    use std::io::Read as _;
+    let fixture = Fixture::start().await;
+    let packed = fixture.ask(Ask::new("GET", "/api/v1/openapi.json").header("accept-encoding", "gzip")).await;
+    assert_eq!(packed.header("content-encoding"), "gzip");
+    let mut plain = String::new();
+    flate2::read::GzDecoder::new(&packed.body[..]).read_to_string(&mut plain).unwrap();
+    assert_eq!(plain, fixture.get("", "/api/v1/openapi.json").await.text());
+    let names: Vec<String> = (0..100).map(|number| format!("namespace number {number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let token = fixture.token(Role::Operator, &names);
+    let ask = Ask::new("GET", "/api/v1/session").bearer(&token).header("accept-encoding", "gzip");
+    let session = fixture.ask(ask).await;
+    assert_eq!(session.header("content-encoding"), "", "it holds the CSRF token");
+    assert!(session.body.len() > 2000);
+    fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_continue_where_the_last_one_ended() {
+    let fixture = Fixture::start().await;
+    let admin = fixture.admin_token();
+    for number in 0..5 {
+        fixture.log_in(&fixture.token(Role::Backup, &[&format!("n{number}")])).await;
+    }
+    let all = fixture.get(&admin, "/api/v1/audit").await.ok();
+    let all = all["items"].as_array().unwrap().clone();
+    let (mut paged, mut token) = (Vec::new(), String::new());
+    loop {
+        let path = format!("/api/v1/audit?page_size=2&page_token={token}");
+        let page = fixture.get(&admin, &path).await.ok();
+        paged.extend(page["items"].as_array().unwrap().iter().cloned());
+        match page["next_page_token"].as_str() {
+            Some(next) => next.clone_into(&mut token),
+            None => break,
+        }
+    }
+    assert_eq!(paged, all);
+    assert_eq!(paged.len(), 6);
+    fixture.server.stop().await.unwrap();
+}
