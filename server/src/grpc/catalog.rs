@@ -162,6 +162,7 @@ fn report(
         run,
         since_ms: (message.since_ms != 0).then_some(message.since_ms),
         until_ms: (message.until_ms != 0).then_some(message.until_ms),
+        ..DetailFilter::default()
     };
     let page = PageRequest { size: message.page_size, token: &message.page_token };
     let page = app.catalog().details(&filter, page)?;
