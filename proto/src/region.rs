@@ -5,8 +5,9 @@
 use crate::fingerprint::Fingerprint;
 use crate::limits::{CHUNK_MAX_BYTES, REGION_CHUNKS_MAX, REGION_PLAIN_MAX_BYTES, REGION_STORED_MAX_BYTES};
 
-/// zstd level agents use unless told otherwise.
-pub const DEFAULT_LEVEL: i32 = 3;
+/// zstd level agents use unless told otherwise. On regions of 256 KiB of VM disks level 2 takes a fifth less
+/// CPU time than 3 and stores 1 % more; level 1 takes a third less and stores 3 % more.
+pub const DEFAULT_LEVEL: i32 = 2;
 
 /// A frame must save at least 1/32 (3 %) of the plain bytes, or the region is stored as it is: reading it
 /// back then costs nothing.

@@ -89,7 +89,7 @@ pub struct BackupSummary {
 }
 
 /// How much of everything there may be. Peak memory: `buffers` × 4 MiB + (2 × `regions` + 24) × 512 KiB +
-/// threads × 1.5 MB (level 3) + 17 MiB known fingerprints + 16 MiB window: on 2 cores 56 + 20 + 3 + 17 + 16
+/// threads × 1.5 MB (level 2) + 17 MiB known fingerprints + 16 MiB window: on 2 cores 56 + 20 + 3 + 17 + 16
 /// = 112 MiB, on 24 cores or more 128 + 42 + 36 + 33 = 239 MiB if ever all were full at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limits {

@@ -277,7 +277,7 @@ Examples:
   holdfast estimate --sample 10% /dev/vg0/db-data
 
 Every disk is read once. Deduplication is counted exactly for every chunk size; compression is measured on
-every new region for the sizes Holdfast uses at level 3, and on a sample for the others (~). --sample looks
+every new region for the sizes Holdfast uses at level 2, and on a sample for the others (~). --sample looks
 at a share of all chunks, chosen by content: memory and CPU time shrink, reading does not. The result comes
 with a 95 % interval.")]
 pub(super) struct Estimate {
@@ -285,7 +285,7 @@ pub(super) struct Estimate {
     #[arg(required = true, value_name = "[NAME=]PATH")]
     pub(super) disks: Vec<OsString>,
     /// zstd levels to compare
-    #[arg(long, value_delimiter = ',', default_value = "1,3,9", value_parser = clap::value_parser!(i32).range(1..=19))]
+    #[arg(long, value_delimiter = ',', default_value = "1,2,3,9", value_parser = clap::value_parser!(i32).range(1..=19))]
     pub(super) levels: Vec<i32>,
     /// Share of the chunks to look at, as 10%
     #[arg(long, value_name = "SHARE", value_parser = super::units::share)]

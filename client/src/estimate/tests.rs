@@ -4,7 +4,7 @@ use std::os::unix::fs::FileExt as _;
 use holdfast_proto::Fingerprint;
 use holdfast_proto::chunker::{Chunker, is_zero};
 use holdfast_proto::limits::EXTENT_BYTES;
-use holdfast_proto::region::Encoder;
+use holdfast_proto::region::{DEFAULT_LEVEL, Encoder};
 
 use super::variant::{Cutter, cutters};
 use super::*;
@@ -50,7 +50,7 @@ fn open(images: &[Vec<u8>]) -> (tempfile::TempDir, Vec<Arc<SourceDisk>>) {
 }
 
 fn options(share: f64) -> EstimateOptions {
-    EstimateOptions { levels: vec![1, 3], share, threads: Some(2) }
+    EstimateOptions { levels: vec![1, DEFAULT_LEVEL], share, threads: Some(2) }
 }
 
 /// All chunks of a disk, the plain way.
@@ -133,7 +133,7 @@ fn the_production_variant_is_compressed_completely() {
     let cutter = cutters().into_iter().find(|(name, ..)| *name == figures.variant).unwrap().2;
     // Greedy regions, as the packer fills them.
     let (mut seen, mut regions) = (HashSet::new(), vec![Vec::new()]);
-    let (mut encoder, mut fast) = (Encoder::new(3).unwrap(), Encoder::new(1).unwrap());
+    let (mut encoder, mut fast) = (Encoder::new(DEFAULT_LEVEL).unwrap(), Encoder::new(1).unwrap());
     for chunk in chunks_of(cutter, &images[0]) {
         if !seen.insert(Fingerprint::of(chunk)) {
             continue;
@@ -144,11 +144,11 @@ fn the_production_variant_is_compressed_completely() {
         regions.last_mut().unwrap().extend_from_slice(chunk);
     }
     let stored: usize = regions.iter().map(|plain| encoder.encode(plain).unwrap().payload.len()).sum();
-    let level3 = figures.levels.iter().find(|level| level.level == 3).unwrap();
-    assert_eq!(level3.stored_bytes, Estimated::exact(stored as u64));
-    assert_eq!(level3.measured_bytes, figures.new_bytes.value);
+    let default = figures.levels.iter().find(|level| level.level == DEFAULT_LEVEL).unwrap();
+    assert_eq!(default.stored_bytes, Estimated::exact(stored as u64));
+    assert_eq!(default.measured_bytes, figures.new_bytes.value);
     let level1 = figures.levels.iter().find(|level| level.level == 1).unwrap();
-    assert!(!level1.stored_bytes.is_exact() && level1.measured_bytes < level3.measured_bytes / 8);
+    assert!(!level1.stored_bytes.is_exact() && level1.measured_bytes < default.measured_bytes / 8);
     let truth: usize = regions.iter().map(|plain| fast.encode(plain).unwrap().payload.len()).sum();
     let off = level1.stored_bytes.value.abs_diff(truth as u64);
     assert!(

@@ -197,11 +197,12 @@ impl Reader {
                     let plan = assembler.window(&window)?;
                     jobs.zero(plan).await?;
                 }
-                Some(Some(Kind::Region(region))) => {
-                    let wire_bytes = region.payload.len() as u64;
-                    let region = assembler.region(region)?;
+                Some(Some(Kind::Regions(batch))) => {
+                    let wire_bytes = batch.regions.iter().map(|region| region.payload.len() as u64).sum();
                     self.progress.advance(Step { wire_bytes, ..Step::default() });
-                    jobs.submit(self, region).await?;
+                    for region in assembler.regions(batch)? {
+                        jobs.submit(self, region).await?;
+                    }
                 }
                 Some(Some(Kind::WindowEnd(_))) => {
                     let plan = assembler.window_end()?;

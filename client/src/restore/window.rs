@@ -29,6 +29,8 @@ pub enum WindowError {
     Layout { extent: u64, what: &'static str },
     #[error("chunk {chunk} of the window from extent {first} is used nowhere")]
     Unused { first: u64, chunk: usize },
+    #[error("a message of regions without any")]
+    NoRegions,
     #[error("a region that delivers {chunks} chunks at {offsets} offsets")]
     RegionLists { chunks: usize, offsets: usize },
     #[error("a region that delivers chunk {chunk}, which {what}")]
@@ -271,7 +273,14 @@ impl Assembler {
     }
 
     /// Data for the window arrives.
-    pub(crate) fn region(&mut self, region: v1::RegionData) -> Result<CheckedRegion, WindowError> {
+    pub(crate) fn regions(&mut self, batch: v1::Regions) -> Result<Vec<CheckedRegion>, WindowError> {
+        if batch.regions.is_empty() {
+            return Err(WindowError::NoRegions);
+        }
+        batch.regions.into_iter().map(|region| self.region(region)).collect()
+    }
+
+    fn region(&mut self, region: v1::RegionData) -> Result<CheckedRegion, WindowError> {
         let Some(open) = &mut self.window else {
             return Err(WindowError::Order { got: "region", expected: "window" });
         };

@@ -47,8 +47,9 @@ pub(crate) fn serve(disk: &[u8], window: usize) -> Vec<v1::read_disk_response::K
         layout.lengths = chunks.iter().map(|chunk| chunk.len() as u32).collect();
         messages.push(Kind::Window(layout));
         let numbered: Vec<(u32, &[u8])> = (0u32..).zip(chunks.iter().copied()).collect();
-        for group in numbered.chunks(4) {
-            messages.push(Kind::Region(region(group)));
+        for pair in numbered.chunks(8) {
+            let regions = pair.chunks(4).map(region).collect();
+            messages.push(Kind::Regions(v1::Regions { regions }));
         }
         messages.push(Kind::WindowEnd(v1::WindowEnd {}));
     }
@@ -103,9 +104,10 @@ fn restore(messages: Vec<v1::read_disk_response::Kind>, size: usize) -> Result<V
                     crate::restore::Target::zero(&memory, *offset, *len)?;
                 }
             }
-            Kind::Region(region) => {
-                let region = assembler.region(region)?;
-                crate::restore::job::run(&region, "d", &memory, &tools, &stages)?;
+            Kind::Regions(batch) => {
+                for region in assembler.regions(batch)? {
+                    crate::restore::job::run(&region, "d", &memory, &tools, &stages)?;
+                }
             }
             Kind::WindowEnd(_) => drop(assembler.window_end()?),
         }
@@ -138,8 +140,12 @@ fn window_of(messages: &mut [Message]) -> &mut v1::Window {
     messages.iter_mut().find_map(|m| if let Message::Window(w) = m { Some(w) } else { None }).unwrap()
 }
 
+fn batch_of(messages: &mut [Message]) -> &mut v1::Regions {
+    messages.iter_mut().find_map(|m| if let Message::Regions(r) = m { Some(r) } else { None }).unwrap()
+}
+
 fn region_of(messages: &mut [Message]) -> &mut v1::RegionData {
-    messages.iter_mut().find_map(|m| if let Message::Region(r) = m { Some(r) } else { None }).unwrap()
+    &mut batch_of(messages).regions[0]
 }
 
 type Lie = (&'static str, &'static str, Box<dyn Fn(&mut Vec<Message>)>);
@@ -195,8 +201,8 @@ fn lies_about_the_data_are_refused() {
             "a region out of place",
             "window was due",
             Box::new(|m| {
-                let region = region_of(m).clone();
-                m.insert(1, Message::Region(region));
+                let batch = batch_of(m).clone();
+                m.insert(1, Message::Regions(batch));
             }),
         ),
         (
@@ -210,7 +216,7 @@ fn lies_about_the_data_are_refused() {
             "before",
             Box::new(|m| {
                 let region = region_of(m).clone();
-                m.insert(2, Message::Region(region));
+                batch_of(m).regions.push(region);
             }),
         ),
         ("a chunk of another window", "does not have", Box::new(|m| region_of(m).chunks[0] = 1 << 30)),
@@ -249,10 +255,10 @@ fn lies_about_the_data_are_refused() {
             "a region missing",
             "missing",
             Box::new(|m| {
-                let at = m.iter().position(|m| matches!(m, Message::Region(_))).unwrap();
-                m.remove(at);
+                batch_of(m).regions.pop();
             }),
         ),
+        ("no regions", "without any", Box::new(|m| batch_of(m).regions.clear())),
         (
             "another size",
             "bytes were due",

@@ -19,6 +19,10 @@ use crate::ids::{BackupId, NamespaceId};
 /// Jobs of one restore being read at most: 8 × up to 4 MiB of stored bytes.
 const JOBS_IN_FLIGHT_MAX: usize = 8;
 
+/// A message is full when it has this many payload bytes; it has at most 256 KiB more. Waking the threads on
+/// either side for every region of some 100 KB cost a tenth of a restore's CPU time.
+const MESSAGE_BYTES: usize = 768 << 10;
+
 type Outcome = Result<Vec<v1::RegionData>, EngineError>;
 
 /// The messages that carry a disk. Ends after the last window, or after the first error.
@@ -30,7 +34,9 @@ pub struct DiskReader {
     planned: VecDeque<Planned>,
     begun: VecDeque<Begun>,
     jobs_in_flight: usize,
+    /// Read, not sent yet.
     ready: VecDeque<v1::RegionData>,
+    ready_bytes: usize,
     failed: bool,
 }
 
@@ -82,26 +88,44 @@ impl DiskReader {
             begun: VecDeque::from([Begun::Message(Kind::Header(header))]),
             jobs_in_flight: 0,
             ready: VecDeque::new(),
+            ready_bytes: 0,
             failed: false,
         })
     }
 
     fn advance(&mut self) -> Result<Option<Kind>, EngineError> {
         loop {
-            if let Some(region) = self.ready.pop_front() {
-                return Ok(Some(Kind::Region(region)));
-            }
             self.top_up()?;
-            match self.begun.pop_front() {
-                None => return Ok(None),
-                Some(Begun::Message(kind)) => return Ok(Some(kind)),
+            let full = self.ready_bytes >= MESSAGE_BYTES;
+            match self.begun.pop_front_if(|next| !full && matches!(next, Begun::Job(_))) {
                 Some(Begun::Job(receiver)) => {
                     self.jobs_in_flight -= 1;
                     let stopped = |_| EngineError::Internal("a read thread stopped unexpectedly".into());
-                    self.ready.extend(receiver.recv().map_err(stopped)??);
+                    let regions = receiver.recv().map_err(stopped)??;
+                    self.ready_bytes += regions.iter().map(|region| region.payload.len()).sum::<usize>();
+                    self.ready.extend(regions);
                 }
+                _ if !self.ready.is_empty() => return Ok(Some(self.take_ready())),
+                _ => match self.begun.pop_front() {
+                    Some(Begun::Message(kind)) => return Ok(Some(kind)),
+                    _ => return Ok(None),
+                },
             }
         }
+    }
+
+    /// One message of what was read.
+    fn take_ready(&mut self) -> Kind {
+        let mut regions = Vec::new();
+        let mut bytes = 0;
+        while bytes < MESSAGE_BYTES
+            && let Some(region) = self.ready.pop_front()
+        {
+            bytes += region.payload.len();
+            regions.push(region);
+        }
+        self.ready_bytes -= bytes;
+        Kind::Regions(v1::Regions { regions })
     }
 
     /// Keeps [`JOBS_IN_FLIGHT_MAX`] reads under way, planning the next window when the last is used up.

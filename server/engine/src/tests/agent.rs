@@ -179,7 +179,9 @@ pub(crate) fn restore(engine: &Engine, backup: &str, disk: &str) -> Result<Vec<u
                 chunks = vec![None; next.lengths.len()];
                 window = next;
             }
-            Kind::Region(region) => take_region(&window, &region, &mut chunks),
+            Kind::Regions(batch) => {
+                batch.regions.iter().for_each(|region| take_region(&window, region, &mut chunks));
+            }
             Kind::WindowEnd(_) => image.extend(assemble(&window, &chunks, size)),
         }
     }

@@ -34,6 +34,26 @@ fn disks_of_any_shape_come_back() {
 }
 
 #[test]
+fn regions_travel_together_in_messages_of_bounded_size() {
+    use holdfast_proto::v1::read_disk_response::Kind;
+    let bench = Bench::new();
+    let engine = bench.open(Arc::new(MemoryVolume::new()));
+    let disk = noise(3, 20 * MIB);
+    let done = backup(&engine, "web", &[("root", &disk)]).unwrap();
+    let id = done.backup_id.parse().unwrap();
+    let (mut messages, mut regions) = (0, 0);
+    for message in engine.read_disk(namespace(&engine), id, "root", 0, 0).unwrap() {
+        let Kind::Regions(batch) = message.unwrap().kind.unwrap() else { continue };
+        let bytes: usize = batch.regions.iter().map(|region| region.payload.len()).sum();
+        assert!((1..=MIB).contains(&bytes), "{bytes} bytes in one message");
+        messages += 1;
+        regions += batch.regions.len();
+    }
+    assert!(regions >= 80, "20 MiB in regions of at most 256 KiB, {regions} came");
+    assert!(messages <= regions / 3 + 2, "{messages} messages for {regions} regions");
+}
+
+#[test]
 fn an_unchanged_disk_costs_no_data_and_a_change_costs_little() {
     let bench = Bench::new();
     let engine = bench.open(Arc::new(MemoryVolume::new()));
