@@ -46,8 +46,8 @@ pub use records::{
 pub use reports::{
     BackupCost, ContainerTotals, DAY_GROUPS_MAX, DayTotals, DetailEntry, DetailSort, DetailTotals,
     DiskOverview, DiskQuery, HISTORY_MAX, JobOverview, LastRun, LatestBackup, NamespaceOverview, NotAColumn,
-    REPORT_PAGE_MAX, Reports, SEARCH_MAX_BYTES, SortOrder, TREND_POINTS, TotalsBy, TotalsOrder, TotalsSort,
-    VmOverview, VmQuery, VmSort,
+    ProtectedDay, REPORT_PAGE_MAX, Reports, SEARCH_MAX_BYTES, SortOrder, TREND_POINTS, TotalsBy, TotalsOrder,
+    TotalsSort, VmOverview, VmQuery, VmSort,
 };
 pub use sqlite::SqliteCatalog;
 pub use token::{TokenRecord, TokenSpec};

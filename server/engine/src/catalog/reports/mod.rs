@@ -22,7 +22,7 @@ pub use overviews::{
 pub use sort::{DetailSort, NotAColumn, SortOrder, TotalsOrder, TotalsSort};
 
 use super::{DetailFilter, Result};
-use crate::ids::SessionId;
+use crate::ids::{BackupId, NamespaceId, SessionId};
 
 /// Rows or groups in one page at most.
 pub const REPORT_PAGE_MAX: u32 = 2000;
@@ -88,6 +88,17 @@ pub struct DayTotals {
     pub sums: Totals,
 }
 
+/// What was protected at a day's end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProtectedDay {
+    /// As [`DayTotals::day`].
+    pub day: i32,
+    /// As in [`DayTotals`].
+    pub namespace: String,
+    pub name: String,
+    pub protected_bytes: u64,
+}
+
 /// See the module's text. `Invalid`, everywhere: more than [`NAMESPACES_PER_FILTER_MAX`](super::NAMESPACES_PER_FILTER_MAX)
 /// namespaces, a limit above [`REPORT_PAGE_MAX`], a search text above [`SEARCH_MAX_BYTES`].
 pub trait Reports {
@@ -119,6 +130,36 @@ pub trait Reports {
     /// The rows that match, added up per day and group, in order of day, namespace and name. Days and groups
     /// without rows are not there. `Invalid`: by run or disk, or more than [`DAY_GROUPS_MAX`] sums.
     fn detail_days(&self, filter: &DetailFilter, by: TotalsBy) -> Result<Vec<DayTotals>>;
+    /// What was protected at the end of each day: the bytes of the restore point each VM had finished last by
+    /// then, added up per group, in order of day, namespace and name. Only days on which a group's restore
+    /// points changed are there; what was protected before `since_ms` is told as of its day. Statuses of the
+    /// filter do not matter. `Invalid`: by run or disk.
+    fn protected_days(&self, filter: &DetailFilter, by: TotalsBy) -> Result<Vec<ProtectedDay>>;
+
+    /// A page of the VMs that match, and how many match in all.
+    fn vm_overviews(
+        &self,
+        namespaces: Option<&[NamespaceId]>,
+        query: &VmQuery,
+    ) -> Result<(Vec<VmOverview>, u64)>;
+    /// A page of the disks of the VMs' latest restore points, by namespace, VM and place, and how many there
+    /// are.
+    fn disk_overviews(
+        &self,
+        namespaces: Option<&[NamespaceId]>,
+        query: &DiskQuery,
+    ) -> Result<(Vec<DiskOverview>, u64)>;
+    /// Every job, by namespace and name.
+    fn job_overviews(&self, namespaces: Option<&[NamespaceId]>) -> Result<Vec<JobOverview>>;
+    /// The namespaces, by name.
+    fn namespace_overviews(&self, namespaces: Option<&[NamespaceId]>) -> Result<Vec<NamespaceOverview>>;
+    /// What each of these backups added, in their order; zeros for one that is not there. `Invalid`: more than
+    /// [`BACKUPS_PER_PAGE_MAX`](super::BACKUPS_PER_PAGE_MAX).
+    fn backup_costs(&self, backups: &[BackupId]) -> Result<Vec<BackupCost>>;
+    /// Containers added up by class and state; kinds without containers are not there.
+    fn container_totals(&self, namespaces: Option<&[NamespaceId]>) -> Result<Vec<ContainerTotals>>;
+    /// Bytes of the containers there are by the UTC day they were begun on (days since 1970-01-01), in order.
+    fn container_days(&self) -> Result<Vec<(i32, u64)>>;
 }
 
 /// Sums one series may have: 400 days of 250 groups.

@@ -193,7 +193,7 @@ const fn class_word(class: ContainerClass) -> &'static str {
     }
 }
 
-fn class(row: &Row<'_>) -> rusqlite::Result<ContainerClass> {
+pub(super) fn class(row: &Row<'_>) -> rusqlite::Result<ContainerClass> {
     match row.get_ref("class")?.as_str()? {
         "data" => Ok(ContainerClass::Data),
         "recipe" => Ok(ContainerClass::Recipe),
@@ -209,7 +209,7 @@ const fn state_word(state: ContainerState) -> &'static str {
     }
 }
 
-fn state(row: &Row<'_>) -> rusqlite::Result<ContainerState> {
+pub(super) fn state(row: &Row<'_>) -> rusqlite::Result<ContainerState> {
     match row.get_ref("state")?.as_str()? {
         "live" => Ok(ContainerState::Live),
         "damaged" => Ok(ContainerState::Damaged),

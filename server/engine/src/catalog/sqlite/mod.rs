@@ -15,6 +15,7 @@ mod containers;
 mod convert;
 mod details;
 mod namespaces;
+mod overviews;
 mod pool;
 mod reports;
 mod schema;

@@ -4,12 +4,14 @@ use holdfast_proto::v1::DetailRow;
 
 use super::SqliteCatalog;
 use super::details::sorted::{self, Window};
-use super::details::{days, history, totals};
+use super::details::{days, history, protected, totals};
+use super::overviews;
 use crate::catalog::{
-    DayTotals, DetailEntry, DetailFilter, DetailTotals, Reports, Result, SortOrder, TotalsBy, TotalsOrder,
-    laws,
+    BackupCost, ContainerTotals, DayTotals, DetailEntry, DetailFilter, DetailTotals, DiskOverview, DiskQuery,
+    JobOverview, NamespaceOverview, ProtectedDay, Reports, Result, SortOrder, TotalsBy, TotalsOrder,
+    VmOverview, VmQuery, laws,
 };
-use crate::ids::SessionId;
+use crate::ids::{BackupId, NamespaceId, SessionId};
 
 impl Reports for SqliteCatalog {
     fn details_sorted(
@@ -56,5 +58,55 @@ impl Reports for SqliteCatalog {
         laws::detail_filter(filter)?;
         laws::day_groups(by)?;
         self.read(|c| days(c, filter, by))
+    }
+    fn protected_days(&self, filter: &DetailFilter, by: TotalsBy) -> Result<Vec<ProtectedDay>> {
+        laws::detail_filter(filter)?;
+        laws::day_groups(by)?;
+        self.read(|c| protected::days(c, filter, by))
+    }
+
+    fn vm_overviews(
+        &self,
+        namespaces: Option<&[NamespaceId]>,
+        query: &VmQuery,
+    ) -> Result<(Vec<VmOverview>, u64)> {
+        laws::scope(namespaces)?;
+        laws::search(query.search.as_deref())?;
+        laws::report_page(query.limit)?;
+        self.read(|c| overviews::vms(c, namespaces, query))
+    }
+
+    fn disk_overviews(
+        &self,
+        namespaces: Option<&[NamespaceId]>,
+        query: &DiskQuery,
+    ) -> Result<(Vec<DiskOverview>, u64)> {
+        laws::scope(namespaces)?;
+        laws::report_page(query.limit)?;
+        self.read(|c| overviews::disks(c, namespaces, query))
+    }
+
+    fn job_overviews(&self, namespaces: Option<&[NamespaceId]>) -> Result<Vec<JobOverview>> {
+        laws::scope(namespaces)?;
+        self.read(|c| overviews::jobs(c, namespaces))
+    }
+
+    fn namespace_overviews(&self, namespaces: Option<&[NamespaceId]>) -> Result<Vec<NamespaceOverview>> {
+        laws::scope(namespaces)?;
+        self.read(|c| overviews::namespaces(c, namespaces))
+    }
+
+    fn backup_costs(&self, backups: &[BackupId]) -> Result<Vec<BackupCost>> {
+        laws::at_once("backups", backups.len())?;
+        self.read(|c| overviews::backup_costs(c, backups))
+    }
+
+    fn container_totals(&self, namespaces: Option<&[NamespaceId]>) -> Result<Vec<ContainerTotals>> {
+        laws::scope(namespaces)?;
+        self.read(|c| overviews::container_totals(c, namespaces))
+    }
+
+    fn container_days(&self) -> Result<Vec<(i32, u64)>> {
+        self.read(overviews::container_days)
     }
 }

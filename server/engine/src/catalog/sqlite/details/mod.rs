@@ -2,11 +2,12 @@
 //!
 //! Read in this order: here (writing rows, and listing them by start, run, session and disk, for which each
 //! filter has an index) → [`filter`] → [`sorted`] (any other order) → [`history`] (one disk's past) → [`sums`],
-//! [`totals`], [`days`] (rows added up).
+//! [`totals`], [`days`], [`protected`] (rows added up).
 
 mod days;
 pub(super) mod filter;
 pub(super) mod history;
+pub(super) mod protected;
 pub(super) mod sorted;
 pub(super) mod sums;
 pub(super) mod totals;

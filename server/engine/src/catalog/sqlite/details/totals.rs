@@ -24,12 +24,7 @@ pub(in crate::catalog::sqlite) fn page(
     order: TotalsOrder,
     window: Window,
 ) -> Result<(Vec<DetailTotals>, u64)> {
-    let Some(conditions) = filter::conditions(connection, filter)? else { return Ok((Vec::new(), 0)) };
-    let mut groups: HashMap<Group, Sums> = HashMap::new();
-    sums::each(connection, conditions, by == TotalsBy::Disk, |summand| {
-        groups.entry(summand.group(by)).or_insert_with(|| Sums::new(summand)).add(summand);
-        Ok(())
-    })?;
+    let groups = groups(connection, filter, by)?;
     let total = groups.len() as u64;
     let names = Names::load(connection)?;
     let trends = (by == TotalsBy::Run).then(|| JobTrends::of(groups.values()));
@@ -46,6 +41,43 @@ pub(in crate::catalog::sqlite) fn page(
         listed.tell(trend)
     };
     Ok((page.into_iter().map(tell).collect(), total))
+}
+
+/// What a job's rows add up to.
+pub(in crate::catalog::sqlite) struct JobSums {
+    pub(in crate::catalog::sqlite) namespace: [u8; 16],
+    pub(in crate::catalog::sqlite) job: [u8; 16],
+    pub(in crate::catalog::sqlite) runs: u64,
+    pub(in crate::catalog::sqlite) vms: u64,
+    /// The run begun last.
+    pub(in crate::catalog::sqlite) last_run: Option<[u8; 16]>,
+    pub(in crate::catalog::sqlite) sums: Totals,
+}
+
+/// Every job, in no order.
+pub(in crate::catalog::sqlite) fn jobs(
+    connection: &Connection,
+    filter: &DetailFilter,
+) -> Result<Vec<JobSums>> {
+    let job = |sums: Sums| JobSums {
+        namespace: sums.owners.namespace,
+        job: sums.owners.job,
+        runs: sums.runs.len() as u64,
+        vms: sums.vms.len() as u64,
+        last_run: sums.runs.iter().max_by_key(|(id, run)| (run.started_ms, **id)).map(|(id, _)| *id),
+        sums: sums.totals,
+    };
+    Ok(groups(connection, filter, TotalsBy::Job)?.into_values().map(job).collect())
+}
+
+fn groups(connection: &Connection, filter: &DetailFilter, by: TotalsBy) -> Result<HashMap<Group, Sums>> {
+    let mut groups: HashMap<Group, Sums> = HashMap::new();
+    let Some(conditions) = filter::conditions(connection, filter)? else { return Ok(groups) };
+    sums::each(connection, conditions, by == TotalsBy::Disk, |summand| {
+        groups.entry(summand.group(by)).or_insert_with(|| Sums::new(summand)).add(summand);
+        Ok(())
+    })?;
+    Ok(groups)
 }
 
 /// The sums of a group.

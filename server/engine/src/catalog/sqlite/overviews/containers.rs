@@ -1,0 +1,52 @@
+//! Containers added up. Reads all of them: one row for 32 MiB, three million for 100 TB.
+
+use rusqlite::{Connection, Row};
+
+use crate::catalog::reports::DAY_MS;
+use crate::catalog::sqlite::containers::{class, state};
+use crate::catalog::sqlite::convert::{OrCatalogError, count};
+use crate::catalog::sqlite::select::Conditions;
+use crate::catalog::{ContainerTotals, Result};
+use crate::ids::NamespaceId;
+
+/// By class and state.
+pub(in crate::catalog::sqlite) fn totals(
+    connection: &Connection,
+    namespaces: Option<&[NamespaceId]>,
+) -> Result<Vec<ContainerTotals>> {
+    if namespaces.is_some_and(<[_]>::is_empty) {
+        return Ok(Vec::new());
+    }
+    let mut conditions = Conditions::default();
+    conditions.in_namespaces("c.namespace_id", namespaces);
+    let select = "SELECT c.class, c.state, count(*) AS count, sum(c.stored_bytes) AS stored_bytes, \
+         sum(c.plain_bytes) AS plain_bytes, sum(c.chunk_count) AS chunk_count FROM containers c";
+    let read = |row: &Row<'_>| {
+        Ok(ContainerTotals {
+            class: class(row)?,
+            state: state(row)?,
+            count: count(row, "count")?,
+            stored_bytes: count(row, "stored_bytes")?,
+            plain_bytes: count(row, "plain_bytes")?,
+            chunk_count: count(row, "chunk_count")?,
+        })
+    };
+    let mut found = Vec::new();
+    conditions.each(connection, (select, "GROUP BY c.class, c.state ORDER BY c.class, c.state"), |row| {
+        found.push(read(row).or_error("read")?);
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Bytes by the day they were begun on. Days begin at midnight before 1970, too.
+pub(in crate::catalog::sqlite) fn days(connection: &Connection) -> Result<Vec<(i32, u64)>> {
+    let sql = format!(
+        "SELECT created_ms / {DAY_MS} - (created_ms < 0 AND created_ms % {DAY_MS} <> 0) AS day, \
+         sum(stored_bytes) AS bytes FROM containers GROUP BY 1 ORDER BY 1"
+    );
+    connection
+        .prepare_cached(&sql)
+        .and_then(|mut s| s.query_map([], |row| Ok((row.get("day")?, count(row, "bytes")?)))?.collect())
+        .or_error("read")
+}

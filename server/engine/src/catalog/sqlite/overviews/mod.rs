@@ -1,0 +1,12 @@
+//! What there is, with what it costs: VMs, disks, jobs, namespaces, backups, containers.
+
+mod containers;
+mod jobs;
+mod vms;
+
+pub(super) use containers::{days as container_days, totals as container_totals};
+pub(super) use jobs::{backup_costs, jobs, namespaces};
+pub(super) use vms::{disks, vms};
+
+/// The window in which new bytes count as recent.
+const RECENT_MS: i64 = 30 * crate::catalog::reports::DAY_MS;
