@@ -1,0 +1,62 @@
+import { describe, expect, it, vi } from "vitest";
+
+import { get, post, request, setCsrf, setOnUnauthenticated, url } from "./client";
+import { ApiError, explain } from "./error";
+import { Refusal, serve } from "../test/server";
+
+describe("addresses", () => {
+  it("leave out what is absent and join lists", () => {
+    expect(url("/details", { vm: "web", job: "", q: null, status: ["failed", "expired"], limit: 200 })).toBe(
+      "/api/v1/details?vm=web&status=failed%2Cexpired&limit=200",
+    );
+    expect(url("/totals", { namespace: "" })).toBe("/api/v1/totals");
+  });
+});
+
+describe("requests", () => {
+  it("carry the CSRF token only where something changes", async () => {
+    const log = serve({ "GET /totals": {}, "POST /logout": null });
+    setCsrf("secret");
+    await get("/totals");
+    await post("/logout");
+    expect(log.map((asked) => asked.headers.get("x-csrf-token"))).toEqual([null, "secret"]);
+  });
+
+  it("turn a problem document into an error that keeps its words", async () => {
+    serve({ "GET /details": new Refusal(400, { title: "Bad Request", code: "invalid", detail: "sort: allowed are …" }) });
+    const error = await get("/details").catch((caught: unknown) => caught);
+    expect(error).toMatchObject({ status: 400, code: "invalid", detail: "sort: allowed are …", passing: false });
+    expect(explain(error)).toMatchObject({ title: "The server did not understand the request", detail: "sort: allowed are …" });
+  });
+
+  it("make something useful of an answer that is no problem document", async () => {
+    vi.stubGlobal("fetch", () => Promise.resolve(new Response("<html>", { status: 502, statusText: "Bad Gateway" })));
+    const error = await get("/totals").catch((caught: unknown) => caught);
+    expect(error).toMatchObject({ status: 502, code: "http_502", title: "Bad Gateway", passing: true });
+  });
+
+  it("say that the server does not answer", async () => {
+    vi.stubGlobal("fetch", () => Promise.reject(new TypeError("Failed to fetch")));
+    const error = await get("/totals").catch((caught: unknown) => caught);
+    expect(error).toBeInstanceOf(ApiError);
+    expect(explain(error)).toMatchObject({ code: "unreachable", title: "The server does not answer" });
+    expect(explain(error).next).toContain("holdfast-server");
+  });
+
+  it("tell when the session has ended", async () => {
+    serve({ "GET /totals": new Refusal(401, { title: "Unauthorized", code: "unauthenticated", detail: "" }) });
+    const ended = vi.fn();
+    setOnUnauthenticated(ended);
+    await expect(get("/totals")).rejects.toMatchObject({ status: 401 });
+    expect(ended).toHaveBeenCalledOnce();
+  });
+
+  it("hand on an abort as it is", async () => {
+    const controller = new AbortController();
+    vi.stubGlobal("fetch", (_: string, init: RequestInit) => {
+      controller.abort();
+      return Promise.reject(init.signal?.reason);
+    });
+    await expect(request("/api/v1/totals", { signal: controller.signal })).rejects.toMatchObject({ name: "AbortError" });
+  });
+});

@@ -1,0 +1,64 @@
+/** Who is logged in, for every page. */
+
+import { useQueryClient } from "@tanstack/react-query";
+import { createContext, useContext, useEffect, type ReactNode } from "react";
+
+import { post, request, setCsrf, setOnUnauthenticated, url } from "./client";
+import { useSession } from "./queries";
+import type { Action, Session } from "./types";
+
+const SessionContext = createContext<Session | null>(null);
+
+/** The session of the person in front of the page. Only below {@link SessionGate}. */
+export function useWho(): Session {
+  const session = useContext(SessionContext);
+  if (session === null) throw new Error("useWho is for pages behind the login");
+  return session;
+}
+
+/** Whether the role may do `action` at all; the server decides each request. */
+export const may = (session: Session, action: Action): boolean => session.actions.includes(action);
+
+interface GateProps {
+  /** Shown when nobody is logged in. The address stays, so that the page wanted comes after the login. */
+  login: ReactNode;
+  /** Shown until the server has answered. */
+  waiting: (error: unknown) => ReactNode;
+  children: ReactNode;
+}
+
+export function SessionGate({ login, waiting, children }: GateProps) {
+  const query = useSession();
+  const client = useQueryClient();
+  const session = query.data;
+  useEffect(() => {
+    setOnUnauthenticated(() => {
+      if (client.getQueryData(["session"])) client.setQueryData(["session"], null);
+    });
+  }, [client]);
+  // Before the children render: their first request may need it.
+  setCsrf(session?.csrf ?? null);
+  if (session === undefined) return waiting(query.error ?? query.failureReason);
+  if (session === null) return login;
+  return <SessionContext.Provider value={session}>{children}</SessionContext.Provider>;
+}
+
+/** Exchanges a token for a session cookie. */
+export function useLogin(): (token: string) => Promise<void> {
+  const client = useQueryClient();
+  return async (token) => {
+    const session = await request<Session>(url("/login"), { method: "POST", body: { token } });
+    client.clear();
+    client.setQueryData(["session"], session);
+  };
+}
+
+/** Ends the session here and at the server. */
+export function useLogout(): () => Promise<void> {
+  const client = useQueryClient();
+  return async () => {
+    await post("/logout");
+    client.clear();
+    client.setQueryData(["session"], null);
+  };
+}

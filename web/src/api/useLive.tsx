@@ -1,0 +1,30 @@
+/** The live connection in React: its state for the header, its news into the query cache. */
+
+import { useQueryClient } from "@tanstack/react-query";
+import { createContext, useContext, useEffect, useState, type ReactNode } from "react";
+
+import { LiveConnection, type LiveState } from "./live";
+import { ACTIVITY_KEY, invalidated } from "./queries";
+
+const LiveContext = createContext<LiveState>("connecting");
+
+export const useLiveState = (): LiveState => useContext(LiveContext);
+
+export function LiveProvider({ children }: { children: ReactNode }) {
+  const client = useQueryClient();
+  const [state, setState] = useState<LiveState>("connecting");
+  useEffect(() => {
+    const connection = new LiveConnection({
+      onState: (next) => {
+        setState(next);
+        // An event stream does not tell why it failed. Perhaps the session ended: then the login page comes.
+        if (next === "reconnecting") void client.refetchQueries({ queryKey: ["session"] });
+      },
+      onActivity: (activity) => client.setQueryData(ACTIVITY_KEY, activity),
+      onChanged: (what) => void invalidated(client, what),
+      onReconnect: () => void client.invalidateQueries(),
+    });
+    return () => connection.close();
+  }, [client]);
+  return <LiveContext.Provider value={state}>{children}</LiveContext.Provider>;
+}

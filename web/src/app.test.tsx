@@ -1,0 +1,118 @@
+import { render, screen, waitFor, within } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { beforeEach, describe, expect, it, vi } from "vitest";
+
+import { makeQueryClient } from "./api/queries";
+import { App } from "./app";
+import { session } from "./test/fixtures";
+import { Refusal, serve } from "./test/server";
+
+class SilentEvents {
+  onopen = null;
+  onerror = null;
+  addEventListener() {}
+  close() {}
+}
+
+const EMPTY = { items: [], total: 0, offset: 0 };
+const UNAUTHENTICATED = new Refusal(401, { title: "Unauthorized", code: "unauthenticated", detail: "no valid token" });
+
+const ANSWERS = {
+  "GET /session": session(),
+  "GET /namespaces": EMPTY,
+  "GET /vms": EMPTY,
+  "GET /jobs": EMPTY,
+  "GET /details": EMPTY,
+  "GET /details/totals": EMPTY,
+  "GET /tokens": EMPTY,
+  "GET /audit": { items: [], next_page_token: null },
+  "GET /server": { grpc_address: "0.0.0.0:7440", fingerprint: "ab:cd" },
+};
+
+const app = () => render(<App client={makeQueryClient()} />);
+
+describe("the login", () => {
+  beforeEach(() => vi.stubGlobal("EventSource", SilentEvents));
+
+  it("says why a token is refused, then leads to the page that was wanted", async () => {
+    window.history.replaceState(null, "", "/details?vm=web");
+    let good = false;
+    const log = serve({
+      ...ANSWERS,
+      "GET /session": () => (good ? session() : UNAUTHENTICATED),
+      "POST /login": () => (good ? session() : UNAUTHENTICATED),
+    });
+    app();
+    const user = userEvent.setup();
+    await user.type(await screen.findByLabelText("Token"), "hf_wrong");
+    await user.click(screen.getByRole("button", { name: "Log in" }));
+    expect((await screen.findByRole("alert")).textContent).toContain("does not know this token");
+
+    good = true;
+    await user.click(screen.getByRole("button", { name: "Log in" }));
+    await screen.findByRole("heading", { name: "Compression details" });
+    expect(window.location.search).toBe("?vm=web");
+    expect(JSON.parse(log.find((asked) => asked.path === "/login")?.body ?? "")).toEqual({ token: "hf_wrong" });
+  });
+
+  it("comes back when the session ends", async () => {
+    let ended = false;
+    serve({ ...ANSWERS, "GET /details/totals": () => (ended ? UNAUTHENTICATED : EMPTY) });
+    window.history.replaceState(null, "", "/details");
+    app();
+    await screen.findByText("No backup yet");
+    ended = true;
+    window.history.pushState(null, "", "/details?q=x");
+    await screen.findByLabelText("Token");
+  });
+
+  it("logs out with the CSRF token", async () => {
+    const log = serve({ ...ANSWERS, "POST /logout": null });
+    window.history.replaceState(null, "", "/details");
+    app();
+    const user = userEvent.setup();
+    await user.click(await screen.findByRole("button", { name: "first" }));
+    await user.click(screen.getByRole("button", { name: "Log out" }));
+    await screen.findByLabelText("Token");
+    expect(log.find((asked) => asked.path === "/logout")?.headers.get("x-csrf-token")).toBe("csrf-token");
+  });
+});
+
+describe("roles", () => {
+  beforeEach(() => vi.stubGlobal("EventSource", SilentEvents));
+
+  it("see links to what they may see, and a clear word elsewhere", async () => {
+    serve({ ...ANSWERS, "GET /session": session({ name: "alice", role: "restore", actions: ["catalog", "report"] }) });
+    window.history.replaceState(null, "", "/access");
+    app();
+    const nav = await screen.findByRole("navigation", { name: "Pages" });
+    expect(within(nav).getAllByRole("link").map((each) => each.getAttribute("href"))).toEqual(["/", "/details", "/vms"]);
+    await screen.findByText("Your role may not see this page");
+  });
+});
+
+describe("a token made on the Access page", () => {
+  beforeEach(() => vi.stubGlobal("EventSource", SilentEvents));
+
+  it("is shown once, and only a button closes it", async () => {
+    const log = serve({
+      ...ANSWERS,
+      "POST /tokens": { token: "hf_secret", record: { id: "01J", name: "hv1", role: "backup", namespaces: [] } },
+    });
+    window.history.replaceState(null, "", "/access");
+    app();
+    const user = userEvent.setup();
+    await user.click(await screen.findByRole("button", { name: "Create a token" }));
+    await user.type(screen.getByLabelText("Name"), "hv1");
+    await user.selectOptions(screen.getByLabelText("Expires"), "30d");
+    await user.click(screen.getByRole("button", { name: "Create" }));
+    await screen.findByText("hf_secret");
+    await screen.findByText(/holdfast login --server localhost:7440 --fingerprint ab:cd/);
+    expect(screen.queryByRole("button", { name: "Close" })).toBeNull();
+    await user.click(screen.getByRole("button", { name: "I have copied it" }));
+    await waitFor(() => expect(screen.queryByText("hf_secret")).toBeNull());
+    const asked = log.find((each) => each.method === "POST");
+    expect(JSON.parse(asked?.body ?? "")).toEqual({ name: "hv1", role: "backup", namespaces: [], expires_in: "30d" });
+    expect(asked?.headers.get("x-csrf-token")).toBe("csrf-token");
+  });
+});

@@ -1,0 +1,125 @@
+/** Providers, the login gate and the routes. Pages load when they are first opened. */
+
+import { QueryClientProvider, type QueryClient } from "@tanstack/react-query";
+import { Component, lazy, Suspense, useEffect, useRef, type ReactNode } from "react";
+import { Route, Switch, useLocation } from "wouter";
+
+import { may, SessionGate, useWho } from "./api/session";
+import type { Action } from "./api/types";
+import { LiveProvider } from "./api/useLive";
+import { Empty, ErrorNote, Skeleton } from "./components/Feedback";
+import { Header } from "./components/Header";
+import { Mark } from "./components/icons";
+import { Glossary, TooltipLayer } from "./components/Tooltip";
+import { Login } from "./pages/login/Login";
+
+const Overview = lazy(() => import("./pages/overview/Overview"));
+const Details = lazy(() => import("./pages/details/Details"));
+const Vms = lazy(() => import("./pages/vms/Vms"));
+const Vm = lazy(() => import("./pages/vm/Vm"));
+const Storage = lazy(() => import("./pages/storage/Storage"));
+const Access = lazy(() => import("./pages/access/Access"));
+
+export function App({ client }: { client: QueryClient }) {
+  return (
+    <QueryClientProvider client={client}>
+      <SessionGate login={<Login />} waiting={(error) => <Waiting error={error} />}>
+        <LiveProvider>
+          <a className="skip" href="#main">
+            Skip to the page
+          </a>
+          <Header />
+          <Main />
+        </LiveProvider>
+      </SessionGate>
+      <Glossary />
+      <TooltipLayer />
+    </QueryClientProvider>
+  );
+}
+
+function Waiting({ error }: { error: unknown }) {
+  return (
+    <main className="waiting">
+      <Mark />
+      {error === null ? <Skeleton lines={2} /> : <ErrorNote error={error} />}
+    </main>
+  );
+}
+
+function Main() {
+  const main = useRef<HTMLElement>(null);
+  const [path] = useLocation();
+  const first = useRef(true);
+  // A new page begins at its top, and the keyboard with it.
+  useEffect(() => {
+    if (!first.current) {
+      window.scrollTo(0, 0);
+      main.current?.focus({ preventScroll: true });
+    }
+    first.current = false;
+  }, [path]);
+  return (
+    <main id="main" ref={main} tabIndex={-1}>
+      <Caught key={path}>
+        <Suspense fallback={<Skeleton lines={6} height={480} />}>
+          <Switch>
+            <Route path="/">{page("report", <Overview />)}</Route>
+            <Route path="/details">{page("report", <Details />)}</Route>
+            <Route path="/vms">{page("catalog", <Vms />)}</Route>
+            <Route path="/vms/:namespace/:vm">
+              {({ namespace, vm }) => page("catalog", <Vm namespace={decode(namespace)} vm={decode(vm)} />)}
+            </Route>
+            <Route path="/storage">{page("operate", <Storage />)}</Route>
+            <Route path="/access">{page("manage_tokens", <Access />)}</Route>
+            <Route>
+              <Empty title="There is no page at this address">
+                <p>The bar above leads to those that there are.</p>
+              </Empty>
+            </Route>
+          </Switch>
+        </Suspense>
+      </Caught>
+    </main>
+  );
+}
+
+/** The router has decoded it already unless it holds a stray percent sign. */
+function decode(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
+const page = (action: Action, children: ReactNode) => <Allowed action={action}>{children}</Allowed>;
+
+/** A page for those whose role may see it, a clear word for the others. */
+function Allowed({ action, children }: { action: Action; children: ReactNode }) {
+  const session = useWho();
+  if (may(session, action)) return children;
+  return (
+    <Empty title="Your role may not see this page">
+      <p>
+        The token <strong>{session.name}</strong> has the role <strong>{session.role}</strong>. Log out and use a token
+        of another role, or ask an administrator for one:
+      </p>
+      <p>
+        <code>holdfast-server token create --name NAME --role {action === "manage_tokens" ? "admin" : "operator"}</code>
+      </p>
+    </Empty>
+  );
+}
+
+/** A page that fails to draw, or to load after an upgrade of the server, must not take the bar with it. */
+class Caught extends Component<{ children: ReactNode }, { error: unknown }> {
+  override state = { error: null as unknown };
+  static getDerivedStateFromError(error: unknown) {
+    return { error };
+  }
+  override render() {
+    if (this.state.error === null) return this.props.children;
+    return <ErrorNote error={this.state.error} onRetry={() => window.location.reload()} />;
+  }
+}

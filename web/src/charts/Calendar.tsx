@@ -1,0 +1,168 @@
+/**
+ * Days of the last months as a heat map: one column a week, the darker the more was new. A day is a button;
+ * arrow keys go from day to day, and only one of them is a stop of the Tab key.
+ */
+
+import { useEffect, useMemo, useRef, useState, type KeyboardEvent } from "react";
+
+import { bytes } from "../format/bytes";
+import { plural } from "../format/numbers";
+import { day as dayText, longDay } from "../format/time";
+
+export interface CalendarDay {
+  points: number;
+  new_bytes: number;
+  failed: number;
+}
+
+interface CalendarProps {
+  /** By local day, `2026-11-21`. */
+  days: ReadonlyMap<string, CalendarDay>;
+  today: Date;
+  chosen: string;
+  onChoose: (day: string) => void;
+}
+
+const CELL_PX = 17;
+const MAX_WEEKS = 53;
+const LEVELS = 4;
+
+/** Weeks as columns, Monday first, ending with the week of `today`. */
+export function weeksUntil(today: Date, weeks: number): string[][] {
+  const monday = new Date(today.getFullYear(), today.getMonth(), today.getDate());
+  monday.setDate(monday.getDate() - ((monday.getDay() + 6) % 7) - 7 * (weeks - 1));
+  return Array.from({ length: weeks }, (_, week) =>
+    Array.from({ length: 7 }, (_, weekday) => {
+      const date = new Date(monday);
+      date.setDate(monday.getDate() + 7 * week + weekday);
+      return dayText(date);
+    }),
+  );
+}
+
+/** 0 for nothing, 1 to 4 by the share of the largest day (square root: small days stay visible). */
+export function level(value: number, largest: number): number {
+  if (value <= 0 || largest <= 0) return 1;
+  return Math.max(1, Math.min(LEVELS, Math.ceil(LEVELS * Math.sqrt(value / largest))));
+}
+
+const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+
+export function Calendar({ days, today, chosen, onChoose }: CalendarProps) {
+  const root = useRef<HTMLDivElement>(null);
+  const [weeks, setWeeks] = useState(26);
+  const now = dayText(today);
+  const [active, setActive] = useState(now);
+  useEffect(() => {
+    const element = root.current;
+    if (element === null || typeof ResizeObserver === "undefined") return;
+    const watcher = new ResizeObserver(() => {
+      const fit = Math.floor((element.clientWidth - 34) / CELL_PX);
+      setWeeks(Math.max(8, Math.min(MAX_WEEKS, fit)));
+    });
+    watcher.observe(element);
+    return () => watcher.disconnect();
+  }, []);
+  // `now` stands for the day of `today`.
+  const columns = useMemo(() => weeksUntil(today, weeks), [now, weeks]);
+  const largest = Math.max(0, ...[...days.values()].map((entry) => entry.new_bytes));
+  const order = columns.flat();
+  const stop = order.includes(active) ? active : now;
+
+  const onKeyDown = (event: KeyboardEvent) => {
+    const steps: Record<string, number> = { ArrowLeft: -7, ArrowRight: 7, ArrowUp: -1, ArrowDown: 1, Home: -order.length, End: order.length };
+    const step = steps[event.key];
+    if (step === undefined) return;
+    event.preventDefault();
+    const last = order.indexOf(now);
+    const at = Math.max(0, Math.min(last, order.indexOf(stop) + step));
+    const next = order[at] ?? now;
+    setActive(next);
+    root.current?.querySelector<HTMLElement>(`[data-day="${next}"]`)?.focus();
+  };
+
+  return (
+    <div className="calendar" ref={root}>
+      <div className="calendar-grid" role="group" aria-label="Restore points by day" onKeyDown={onKeyDown}>
+        <div className="calendar-weekdays" aria-hidden="true">
+          <span className="calendar-month" />
+          {["Mon", "", "Wed", "", "Fri", "", "Sun"].map((name, index) => (
+            <span key={index}>{name}</span>
+          ))}
+        </div>
+        {columns.map((week, index) => (
+          <div className="calendar-week" key={week[0]}>
+            <span className="calendar-month" aria-hidden="true">
+              {monthOf(columns, index)}
+            </span>
+            {week.map((text) => (
+              <Day
+                key={text}
+                text={text}
+                entry={days.get(text)}
+                future={text > now}
+                largest={largest}
+                chosen={text === chosen}
+                stop={text === stop}
+                onChoose={() => {
+                  setActive(text);
+                  onChoose(text === chosen ? "" : text);
+                }}
+              />
+            ))}
+          </div>
+        ))}
+      </div>
+      <p className="calendar-legend">
+        <span className="calendar-cell level-none" aria-hidden="true" /> no restore point
+        <span className="calendar-cell level-1" aria-hidden="true" />
+        <span className="calendar-cell level-2" aria-hidden="true" />
+        <span className="calendar-cell level-3" aria-hidden="true" />
+        <span className="calendar-cell level-4" aria-hidden="true" /> little to much new
+        <span className="calendar-cell level-none day-failed" aria-hidden="true" /> a run failed
+      </p>
+    </div>
+  );
+}
+
+/** The month's name above the first week that begins in it. */
+function monthOf(columns: string[][], index: number): string {
+  const month = columns[index]?.[0]?.slice(5, 7);
+  const before = columns[index - 1]?.[0]?.slice(5, 7);
+  if (month === undefined || month === before || (index === 0 && columns[2]?.[0]?.slice(5, 7) !== month)) return "";
+  return MONTHS[Number(month) - 1] ?? "";
+}
+
+interface DayProps {
+  text: string;
+  entry: CalendarDay | undefined;
+  future: boolean;
+  largest: number;
+  chosen: boolean;
+  stop: boolean;
+  onChoose: () => void;
+}
+
+function Day({ text, entry, future, largest, chosen, stop, onChoose }: DayProps) {
+  if (future) return <span className="calendar-cell calendar-future" />;
+  const points = entry?.points ?? 0;
+  const failed = entry?.failed ?? 0;
+  const words = [
+    longDay(text),
+    points === 0 ? "no restore point" : `${plural(points, "restore point")}, ${bytes(entry?.new_bytes ?? 0)} new`,
+    ...(failed > 0 ? [`${plural(failed, "disk run")} failed`] : []),
+  ].join(": ");
+  const looks = points === 0 ? "level-none" : `level-${level(entry?.new_bytes ?? 0, largest)}`;
+  return (
+    <button
+      type="button"
+      className={`calendar-cell ${looks} ${failed > 0 ? "day-failed" : ""}`}
+      data-day={text}
+      data-exact={words}
+      aria-label={words}
+      aria-pressed={chosen}
+      tabIndex={stop ? 0 : -1}
+      onClick={onChoose}
+    />
+  );
+}

@@ -1,0 +1,58 @@
+/** A modal dialog or drawer on the platform's <dialog>: it keeps the focus, Escape closes it. */
+
+import { useEffect, useId, useRef, type ReactNode } from "react";
+
+import { Icon } from "./icons";
+
+interface DialogProps {
+  title: ReactNode;
+  /** A drawer comes from the side and is as high as the window. */
+  drawer?: boolean;
+  /** Whether a click beside it closes it; not where something shown once would be lost. */
+  dismissible?: boolean;
+  tools?: ReactNode;
+  onClose: () => void;
+  children: ReactNode;
+}
+
+export function Dialog({ title, drawer = false, dismissible = true, tools, onClose, children }: DialogProps) {
+  const ref = useRef<HTMLDialogElement>(null);
+  const id = useId();
+  useEffect(() => {
+    const dialog = ref.current;
+    if (dialog === null || dialog.open) return;
+    const before = document.activeElement;
+    dialog.showModal();
+    return () => {
+      dialog.close();
+      if (before instanceof HTMLElement && before.isConnected) before.focus();
+    };
+  }, []);
+  return (
+    <dialog
+      ref={ref}
+      className={drawer ? "dialog drawer" : "dialog"}
+      aria-labelledby={id}
+      onCancel={(event) => {
+        event.preventDefault();
+        if (dismissible) onClose();
+      }}
+      onClick={(event) => {
+        if (dismissible && event.target === ref.current) onClose();
+      }}
+    >
+      <div className="dialog-body">
+        <div className="dialog-head">
+          <h2 id={id}>{title}</h2>
+          {tools}
+          {dismissible && (
+            <button type="button" className="button button-icon" aria-label="Close" onClick={onClose}>
+              <Icon name="close" />
+            </button>
+          )}
+        </div>
+        {children}
+      </div>
+    </dialog>
+  );
+}

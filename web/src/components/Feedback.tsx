@@ -1,0 +1,79 @@
+/** What stands where data will be: skeletons, errors, and what to do first. */
+
+import type { UseQueryResult } from "@tanstack/react-query";
+import type { ReactNode } from "react";
+
+import { ApiError, explain } from "../api/error";
+import { Icon } from "./icons";
+
+/** Grey bars of the height the content will have. */
+export function Skeleton({ lines = 3, height }: { lines?: number; height?: number }) {
+  return (
+    <div className="skeleton" role="status" aria-label="Loading" style={height === undefined ? undefined : { minHeight: height }}>
+      {Array.from({ length: lines }, (_, line) => (
+        <span key={line} className="skeleton-line" />
+      ))}
+    </div>
+  );
+}
+
+/** An error: what happened, the server's words, what to do next, and the code to search for. */
+export function ErrorNote({ error, onRetry }: { error: unknown; onRetry?: () => void }) {
+  const { title, detail, next, code } = explain(error);
+  return (
+    <div className="note note-bad" role="alert">
+      <Icon name="fail" />
+      <div>
+        <p className="note-title">{title}</p>
+        {detail !== "" && <p>{detail}</p>}
+        <p className="muted">
+          {next} <code>{code}</code>
+        </p>
+        {onRetry !== undefined && (
+          <button type="button" className="button" onClick={onRetry}>
+            Try again
+          </button>
+        )}
+      </div>
+    </div>
+  );
+}
+
+/** Nothing there yet: what that means and the commands that change it. */
+export function Empty({ title, children }: { title: string; children?: ReactNode }) {
+  return (
+    <div className="empty">
+      <p className="empty-title">{title}</p>
+      {children}
+    </div>
+  );
+}
+
+interface AsyncProps<T> {
+  query: UseQueryResult<T>;
+  /** Height of the skeleton, so that nothing jumps when the data comes. */
+  height?: number;
+  lines?: number;
+  children: (data: T) => ReactNode;
+}
+
+/** Skeleton, then data; an error only replaces data that never came. */
+export function Async<T>({ query, height, lines, children }: AsyncProps<T>) {
+  const retry = () => void query.refetch();
+  if (query.data !== undefined) {
+    const passing = query.error instanceof ApiError && query.error.passing;
+    return (
+      <>
+        {query.error !== null && !passing && <ErrorNote error={query.error} onRetry={retry} />}
+        {children(query.data)}
+      </>
+    );
+  }
+  if (query.error !== null) return <ErrorNote error={query.error} onRetry={retry} />;
+  return (
+    <Skeleton
+      {...(height === undefined ? {} : { height })}
+      {...(lines === undefined ? {} : { lines })}
+    />
+  );
+}

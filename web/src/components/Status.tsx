@@ -1,0 +1,67 @@
+/** States as an icon and a word; the colour only repeats them. */
+
+import type { Flag, RowStatus, Verify } from "../api/types";
+import { minute } from "../format/time";
+import { Icon, type IconName } from "./icons";
+
+type Tone = "good" | "warn" | "bad" | "quiet";
+
+export function Badge({ tone, icon, children, term }: { tone: Tone; icon: IconName; children: React.ReactNode; term?: string }) {
+  return (
+    <span className={`badge badge-${tone}`} data-term={term}>
+      <Icon name={icon} />
+      {children}
+    </span>
+  );
+}
+
+const STATUS: Record<RowStatus, [Tone, IconName]> = {
+  done: ["good", "check"],
+  failed: ["bad", "fail"],
+  aborted: ["warn", "stop"],
+  expired: ["warn", "clock"],
+  unknown: ["quiet", "info"],
+};
+
+export function StatusBadge({ status }: { status: RowStatus }) {
+  const [tone, icon] = STATUS[status] ?? STATUS.unknown;
+  return (
+    <Badge tone={tone} icon={icon} term="status">
+      {status}
+    </Badge>
+  );
+}
+
+const FLAGS: Record<string, [Tone, IconName, string]> = {
+  factor_drop: ["warn", "drop", "factor dropped"],
+  much_new: ["warn", "rise", "much new"],
+  failed: ["bad", "fail", "failed"],
+};
+
+/** Why a row is marked, in two words; the sentence is in the tooltip. */
+export function FlagBadge({ flag }: { flag: Flag }) {
+  const [tone, icon, word] = FLAGS[flag.kind] ?? ["warn", "warn", flag.kind.replaceAll("_", " ")];
+  return (
+    <span className={`badge badge-${tone}`} data-term="flag" data-exact={flag.text}>
+      <Icon name={icon} />
+      {word}
+    </span>
+  );
+}
+
+export function VerifyBadge({ verify }: { verify: Verify | null }) {
+  if (verify === null) {
+    return (
+      <Badge tone="quiet" icon="info" term="verify">
+        not verified
+      </Badge>
+    );
+  }
+  const said = `${minute(verify.at)} by ${verify.by}${verify.detail === "" ? "" : `: ${verify.detail}`}`;
+  return (
+    <span className={`badge badge-${verify.ok ? "good" : "bad"}`} data-term="verify" data-exact={said}>
+      <Icon name={verify.ok ? "check" : "fail"} />
+      {verify.ok ? "verified" : "damaged"}
+    </span>
+  );
+}

@@ -1,0 +1,76 @@
+/** One row of a windowed table, and what stands for rows that are not there. */
+
+import { memo } from "react";
+
+import { exact, show } from "../Value";
+import { isNumber, type GridColumn } from "./column";
+
+interface RowProps<T> {
+  /** `undefined` while it is on its way: the same cells, so that a focus in them stays. */
+  row: T | undefined;
+  /** Place in the whole list, from 0. */
+  index: number;
+  columns: readonly { id: string }[];
+  specs: ReadonlyMap<string, GridColumn<T>>;
+  className: string;
+  /** The column whose cell is the grid's stop of the Tab key; -1 for none. */
+  stop: number;
+  onOpen: (row: T) => void;
+}
+
+function PlainRow<T>({ row, index, columns, specs, className, stop, onOpen }: RowProps<T>) {
+  return (
+    <tr
+      className={`grid-row ${row === undefined ? "grid-skeleton" : className}`}
+      aria-rowindex={index + 2}
+      data-row={index}
+      onClick={row === undefined ? undefined : () => onOpen(row)}
+    >
+      {columns.map((column, at) => {
+        const spec = specs.get(column.id);
+        if (spec === undefined) return null;
+        const attributes = {
+          className: isNumber(spec.kind) ? "number" : "",
+          tabIndex: at === stop ? 0 : -1,
+          "aria-colindex": at + 1,
+          "data-spot": `${index}.${at}`,
+          "data-column": spec.id,
+          "data-term": spec.term,
+          "data-exact": row === undefined ? undefined : exactText(spec, row),
+        };
+        const content = row === undefined ? <span className="skeleton-line" /> : text(spec, row);
+        return at === 0 ? (
+          <th key={column.id} scope="row" {...attributes}>
+            {content}
+          </th>
+        ) : (
+          <td key={column.id} {...attributes}>
+            {content}
+          </td>
+        );
+      })}
+    </tr>
+  );
+}
+
+const text = <T,>(spec: GridColumn<T>, row: T) =>
+  spec.render === undefined ? show(spec.kind, spec.value(row)) : spec.render(row);
+
+function exactText<T>(spec: GridColumn<T>, row: T): string {
+  if (spec.exact !== undefined) return spec.exact(row);
+  const value = spec.value(row);
+  return spec.kind === "text" ? String(value ?? "") : exact(spec.kind, value, spec.term);
+}
+
+/** Scrolling draws only the rows that came into view. */
+export const Row = memo(PlainRow) as typeof PlainRow;
+
+/** The height of rows that are not drawn. */
+export function Spacer({ height, columns }: { height: number; columns: number }) {
+  if (height <= 0) return null;
+  return (
+    <tr aria-hidden="true" className="grid-spacer">
+      <td colSpan={columns} style={{ height }} />
+    </tr>
+  );
+}

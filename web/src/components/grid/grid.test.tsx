@@ -1,0 +1,174 @@
+import { QueryClientProvider } from "@tanstack/react-query";
+import { fireEvent, render, screen, waitFor, within } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { beforeEach, describe, expect, it, vi } from "vitest";
+
+import { makeQueryClient } from "../../api/queries";
+import type { DetailRow } from "../../api/types";
+import { DETAIL_COLUMNS, defaultVisibility } from "../../pages/details/columns";
+import { detailRow } from "../../test/fixtures";
+import { serve, type Asked } from "../../test/server";
+import { target } from "./useGridFocus";
+import { pagesOf } from "./useWindow";
+import { WindowTable } from "./WindowTable";
+
+const TOTAL = 100_000;
+const VISIBLE = defaultVisibility(false);
+
+function page({ params }: Asked) {
+  const offset = Number(params.get("offset"));
+  const limit = Number(params.get("limit"));
+  const items = Array.from({ length: Math.min(limit, TOTAL - offset) }, (_, index) =>
+    detailRow(offset + index, offset + index === 1 ? { flag: { kind: "factor_drop", text: "It fell." } } : {}),
+  );
+  return { items, total: TOTAL, offset };
+}
+
+function draw(changes: Partial<Parameters<typeof WindowTable<DetailRow>>[0]> = {}) {
+  const handlers = { onSort: vi.fn(), onOpen: vi.fn() };
+  const table = (sort: string) => (
+    <QueryClientProvider client={client}>
+      <WindowTable<DetailRow>
+        label="Runs"
+        subject="details"
+        path="/details"
+        query={{ sort }}
+        columns={DETAIL_COLUMNS}
+        visibility={VISIBLE}
+        sort={sort}
+        rowId={(row) => row.id}
+        rowClass={(row) => (row.flag === null ? "" : "row-flagged")}
+        empty={<p>Nothing here</p>}
+        {...handlers}
+        {...changes}
+      />
+    </QueryClientProvider>
+  );
+  const client = makeQueryClient();
+  const view = render(table("-started"));
+  return { ...handlers, ...view, again: (sort: string) => view.rerender(table(sort)) };
+}
+
+/** jsdom lays nothing out; the virtualizer reads these. */
+function layOut(height: number) {
+  vi.spyOn(HTMLElement.prototype, "offsetHeight", "get").mockReturnValue(height);
+  vi.spyOn(HTMLElement.prototype, "offsetWidth", "get").mockReturnValue(1200);
+}
+
+describe("a table of 100,000 rows", () => {
+  beforeEach(() => layOut(600));
+
+  it("draws a bounded number of rows and tells how many there are", async () => {
+    serve({ "GET /details": page });
+    const { container } = draw();
+    await screen.findByText("vm0");
+    expect(container.querySelectorAll("tr.grid-row").length).toBeLessThan(60);
+    expect(screen.getByRole("grid").getAttribute("aria-rowcount")).toBe(String(TOTAL + 1));
+    const heights = [...container.querySelectorAll<HTMLElement>(".grid-spacer td")].map((cell) => parseInt(cell.style.height, 10));
+    const drawn = container.querySelectorAll("tr.grid-row").length;
+    expect(heights.reduce((sum, height) => sum + height, 0) + drawn * 36).toBe(TOTAL * 36);
+  });
+
+  it("asks for the page that scrolls into view and no other", async () => {
+    const log = serve({ "GET /details": page });
+    const { container } = draw();
+    await screen.findByText("vm0");
+    const scroller = container.querySelector<HTMLElement>(".grid-scroll");
+    if (scroller === null) throw new Error("no scroller");
+    scroller.scrollTop = 40 + 50_000 * 36;
+    fireEvent.scroll(scroller);
+    await screen.findByText("vm50000");
+    expect(log.map((asked) => asked.params.get("offset")).filter((offset) => offset !== "0")).toEqual(["50000"]);
+    const rows = [...container.querySelectorAll("tr.grid-row[data-row]")].filter((row) => row.getAttribute("data-row") !== "0");
+    expect(rows.length).toBeLessThan(60);
+    expect(rows.every((row) => row.textContent?.includes(`vm${row.getAttribute("data-row")}`))).toBe(true);
+  });
+
+  it("marks a flagged row with words, not colour alone", async () => {
+    serve({ "GET /details": page });
+    draw();
+    const cell = await screen.findByText("factor dropped");
+    expect(cell.closest("tr")?.className).toContain("row-flagged");
+    expect(cell.closest("[data-exact]")?.getAttribute("data-exact")).toBe("It fell.");
+  });
+
+  it("sorts by a click and by the keyboard, numbers from the largest first", async () => {
+    serve({ "GET /details": page });
+    const { onSort } = draw();
+    await screen.findByText("vm0");
+    const user = userEvent.setup();
+    const header = (name: string) => within(screen.getByRole("grid")).getByRole("button", { name });
+    await user.click(header("Post-comp"));
+    expect(onSort).toHaveBeenLastCalledWith("-post_lc");
+    await user.click(header("VM"));
+    expect(onSort).toHaveBeenLastCalledWith("vm");
+    header("Started").focus();
+    await user.keyboard("{Enter}");
+    expect(onSort).toHaveBeenLastCalledWith("started");
+    expect(header("Started").closest("th")?.getAttribute("aria-sort")).toBe("descending");
+    expect(header("VM").closest("th")?.getAttribute("aria-sort")).toBe("none");
+  });
+
+  it("keeps the old rows, marked, while another order loads", async () => {
+    let release = () => {};
+    const gate = new Promise<void>((resolve) => (release = resolve));
+    serve({ "GET /details": page });
+    const { container, again } = draw();
+    await screen.findByText("vm0");
+    const answer = globalThis.fetch;
+    vi.stubGlobal("fetch", async (...args: Parameters<typeof fetch>) => {
+      await gate;
+      return answer(...args);
+    });
+    again("-post_lc");
+    expect(screen.getByText("vm0")).toBeTruthy();
+    expect(container.querySelector(".grid-scroll")?.className).toContain("is-stale");
+    release();
+    await waitFor(() => expect(container.querySelector(".grid-scroll")?.className).not.toContain("is-stale"));
+  });
+
+  it("goes from cell to cell by arrow keys with one stop of the Tab key, and opens by Enter", async () => {
+    serve({ "GET /details": page });
+    const { container, onOpen } = draw();
+    await screen.findByText("vm0");
+    const user = userEvent.setup();
+    await user.tab();
+    expect(document.activeElement?.getAttribute("data-spot")).toBe("0.0");
+    await user.keyboard("{ArrowDown}{ArrowDown}{ArrowRight}");
+    expect(document.activeElement?.getAttribute("data-spot")).toBe("2.1");
+    expect(container.querySelectorAll('table [tabindex="0"]')).toHaveLength(1);
+    await user.keyboard("{Enter}");
+    expect(onOpen).toHaveBeenCalledWith(expect.objectContaining({ vm: "vm2" }));
+    await user.keyboard("{ArrowUp}{ArrowUp}{ArrowUp}");
+    expect(document.activeElement?.getAttribute("data-spot")).toBe("-1.1");
+  });
+
+  it("says so when there is nothing, and when the server refuses", async () => {
+    serve({ "GET /details": { items: [], total: 0, offset: 0 } });
+    const { unmount } = draw();
+    await screen.findByText("Nothing here");
+    unmount();
+    serve({});
+    draw();
+    expect((await screen.findByRole("alert")).textContent).toContain("not_found");
+  });
+});
+
+describe("the keyboard", () => {
+  it("stays within the grid", () => {
+    const go = (key: string, row: number, column: number, ctrl = false) => target(key, ctrl, { row, column }, 100, 5, 20);
+    expect(go("ArrowUp", -1, 2)).toEqual({ row: -1, column: 2 });
+    expect(go("ArrowDown", 99, 2)).toEqual({ row: 99, column: 2 });
+    expect(go("PageDown", 90, 0)).toEqual({ row: 99, column: 0 });
+    expect(go("PageUp", 5, 0)).toEqual({ row: 0, column: 0 });
+    expect(go("Home", 50, 3)).toEqual({ row: 50, column: 0 });
+    expect(go("End", 0, 0, true)).toEqual({ row: 99, column: 4 });
+    expect(go("x", 0, 0)).toBeNull();
+  });
+});
+
+it("pages cover the rows in view", () => {
+  expect(pagesOf(0, 30)).toEqual([0]);
+  expect(pagesOf(190, 210)).toEqual([0, 1]);
+  expect(pagesOf(99_990, 99_999)).toEqual([499]);
+});

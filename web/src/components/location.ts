@@ -1,0 +1,40 @@
+/** Where one is: the address is the only place that keeps filters, so that every view can be linked to. */
+
+import { useCallback } from "react";
+import { useLocation, useSearch } from "wouter";
+
+/** The query of the address, and a way to change some of it. `null` and empty remove a parameter. */
+export function useParams(): [URLSearchParams, (changes: Record<string, string | null>, replace?: boolean) => void] {
+  const search = useSearch();
+  const [path, navigate] = useLocation();
+  const change = useCallback(
+    (changes: Record<string, string | null>, replace = true) => {
+      // Read at the time of the change, so that two changes in one event both count.
+      const params = new URLSearchParams(window.location.search);
+      for (const [name, value] of Object.entries(changes)) {
+        if (value === null || value === "") params.delete(name);
+        else params.set(name, value);
+      }
+      const text = params.toString();
+      navigate(`${path}${text === "" ? "" : `?${text}`}`, { replace });
+    },
+    [path, navigate],
+  );
+  return [new URLSearchParams(search), change];
+}
+
+/** The namespace chosen in the header; empty for all the token covers. */
+export function useNamespace(): string {
+  return new URLSearchParams(useSearch()).get("namespace") ?? "";
+}
+
+/** A path with a query; empty values are left out. */
+export function link(path: string, query: Record<string, string>): string {
+  const params = new URLSearchParams(Object.entries(query).filter(([, value]) => value !== ""));
+  const text = params.toString();
+  return text === "" ? path : `${path}?${text}`;
+}
+
+/** The page of one VM. */
+export const vmPath = (namespace: string, vm: string): string =>
+  `/vms/${encodeURIComponent(namespace)}/${encodeURIComponent(vm)}`;

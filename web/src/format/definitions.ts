@@ -1,0 +1,204 @@
+/**
+ * The glossary: what every number means, in one place. Column names are those of the compression details
+ * (the TSV's header). A tooltip shows `label`, `text` and, where there is one, the exact value.
+ */
+
+export interface Definition {
+  /** How it is called on a page. */
+  label: string;
+  /** What it means, in one or two sentences. */
+  text: string;
+  /** Unit it is counted in. */
+  unit?: string;
+}
+
+const define = <T extends Record<string, Definition>>(glossary: T) => glossary;
+
+export const DEFINITIONS = define({
+  // Columns of the compression details.
+  namespace: { label: "Namespace", text: "Tenant the VM belongs to. Data is deduplicated within a namespace only." },
+  job: { label: "Job", text: "The named policy that took the backup (backup --job)." },
+  run: { label: "Run", text: "One execution of a job; it yields one backup of each of its VMs." },
+  vm: { label: "VM", text: "The virtual machine that was backed up." },
+  disk: { label: "Disk", text: "Name of the virtual disk within the VM." },
+  backup: { label: "Backup", text: "Identifier of the restore point; empty when the run failed before it had one." },
+  status: {
+    label: "Status",
+    text: "done: a restore point exists. failed: the agent or the server gave up. aborted: somebody stopped it. expired: the agent fell silent and its lease ran out.",
+  },
+  started: { label: "Started", text: "When the run began to read this disk, in your time zone." },
+  finished: { label: "Finished", text: "When the run was done with this disk, in your time zone." },
+  seconds: { label: "Duration", text: "From start to finish.", unit: "seconds" },
+  virtual_bytes: { label: "Disk size", text: "Size of the virtual disk, holes and zeros included.", unit: "bytes" },
+  bytes: {
+    label: "Pre-comp",
+    text: "Logical bytes of the disk without holes and zeros: what was protected, before deduplication and compression.",
+    unit: "bytes",
+  },
+  read_bytes: { label: "Read", text: "Bytes the agent read from the disk during the run.", unit: "bytes" },
+  unchanged_bytes: {
+    label: "Unchanged",
+    text: "Part of pre-comp in 4 MiB extents identical to the previous backup; neither cut into chunks nor sent.",
+    unit: "bytes",
+  },
+  dup_bytes: {
+    label: "Duplicate",
+    text: "Part of pre-comp in changed extents whose chunks the repository already held.",
+    unit: "bytes",
+  },
+  new_bytes: {
+    label: "New",
+    text: "Part of pre-comp the repository had never seen: what is left after deduplication (global compression).",
+    unit: "bytes",
+  },
+  post_lc: {
+    label: "Post-comp",
+    text: "Bytes added to data containers after deduplication and local compression, headers and directories included (post_lc).",
+    unit: "bytes",
+  },
+  meta_bytes: {
+    label: "Metadata",
+    text: "Bytes added to recipe containers: the recipes that rebuild the disk from its chunks.",
+    unit: "bytes",
+  },
+  wire_bytes: { label: "Sent", text: "Bytes the agent sent over the network for this disk.", unit: "bytes" },
+  global_factor: {
+    label: "Global",
+    text: "Global compression: pre-comp ÷ new bytes. What deduplication saved; a dash means that nothing was new.",
+    unit: "×",
+  },
+  local_factor: {
+    label: "Local",
+    text: "Local compression: new bytes ÷ post-comp. What zstd saved on new data.",
+    unit: "×",
+  },
+  "bytes/post_lc": {
+    label: "Total factor",
+    text: "Total compression: pre-comp ÷ post-comp, deduplication and compression together.",
+    unit: "×",
+  },
+  reduction_pct: { label: "Reduction", text: "Share of pre-comp that did not have to be stored: 100 × (1 − post-comp ÷ pre-comp).", unit: "%" },
+  chunks: { label: "Chunks", text: "Pieces of 8 to 64 KiB the changed extents were cut into.", unit: "chunks" },
+  new_chunks: { label: "New chunks", text: "Chunks the repository had never seen.", unit: "chunks" },
+  mb_per_s: { label: "Speed", text: "Pre-comp megabytes (10⁶ bytes) per second of the run's duration.", unit: "MB/s" },
+  error: { label: "Error", text: "Why the run failed, in the words of the agent or the server." },
+  trend: {
+    label: "Trend",
+    text: "Total factor of this disk's latest runs (at most 12), oldest to the left; gaps are runs that stored nothing.",
+    unit: "×",
+  },
+  flag: {
+    label: "Flag",
+    text: "Marked when a run failed, when the factor fell far below the disk's own history, or when much more than usual was new.",
+  },
+  rows: { label: "Disk runs", text: "Rows in this group: one per disk and run.", unit: "rows" },
+  failed: { label: "Failed", text: "Rows that ended without a restore point.", unit: "rows" },
+
+  // The repository as a whole.
+  protected_bytes: {
+    label: "Protected",
+    text: "Logical bytes, without holes and zeros, of the latest restore point of each VM: what could be restored right now.",
+    unit: "bytes",
+  },
+  stored_bytes: {
+    label: "Stored",
+    text: "Bytes in data and recipe containers on disk, for all restore points together.",
+    unit: "bytes",
+  },
+  total_factor: {
+    label: "Total factor",
+    text: "Logical bytes of all backups ÷ bytes stored for them. Higher is better.",
+    unit: "×",
+  },
+  vms: { label: "VMs", text: "Virtual machines with at least one restore point.", unit: "VMs" },
+  backups: { label: "Restore points", text: "Committed backups; each can be restored on its own.", unit: "restore points" },
+  disks: { label: "Disks", text: "Virtual disks, in the latest restore point or in the runs of a window.", unit: "disks" },
+  runs: { label: "Runs", text: "Executions of jobs.", unit: "runs" },
+  new_bytes_30d: { label: "New, 30 days", text: "New bytes after deduplication that this VM added in the last 30 days.", unit: "bytes" },
+  vm_stored_bytes: {
+    label: "Stored",
+    text: "Post-comp and metadata bytes added by all runs of this VM. Chunks that VMs share count for the one that came first.",
+    unit: "bytes",
+  },
+  data_bytes: { label: "Data", text: "Bytes of the disk without holes and zeros.", unit: "bytes" },
+  latest: { label: "Latest", text: "When the newest restore point was finished." },
+  stale: { label: "Stale", text: "No restore point in the last 26 hours." },
+  verify: {
+    label: "Verified",
+    text: "Whether somebody read the restore point back (holdfast verify) and every fingerprint matched.",
+  },
+  window: { label: "Window", text: "Runs that finished in the last 24 hours, the last 7 days, or ever." },
+  added_bytes: { label: "Added", text: "What the restore point added to the repository: post-comp plus metadata.", unit: "bytes" },
+
+  // Capacity.
+  free_bytes: { label: "Free", text: "Free bytes of the file system the repository lives on.", unit: "bytes" },
+  usable_bytes: { label: "Usable", text: "Free bytes minus the reserve: what backups may still use.", unit: "bytes" },
+  reserve_bytes: { label: "Reserve", text: "Kept free so that the catalog and deletions always have room (setting: reserve).", unit: "bytes" },
+  total_bytes: { label: "Capacity", text: "Size of the file system the repository lives on.", unit: "bytes" },
+  repository_bytes: { label: "Repository", text: "Containers, index and catalog together.", unit: "bytes" },
+  other_bytes: { label: "Other files", text: "What else is on the repository's file system.", unit: "bytes" },
+  growth: {
+    label: "Growth",
+    text: "Least-squares slope over the stored bytes of the last 90 days at most; the range is its 90 % confidence interval.",
+    unit: "bytes per day",
+  },
+  forecast: {
+    label: "Full on",
+    text: "When usable space ends if growth stays as it was; the range follows from the uncertainty of the growth. Needs 3 days of history.",
+  },
+
+  // Live activity.
+  progress: { label: "Progress", text: "Bytes of the disks dealt with so far, of all their bytes.", unit: "bytes" },
+  bytes_per_second: { label: "Speed", text: "Bytes of disk dealt with per second, unchanged ones included.", unit: "bytes per second" },
+  eta: { label: "Time left", text: "At the present speed.", unit: "seconds" },
+  live_new: { label: "New so far", text: "Bytes so far that the repository had never seen.", unit: "bytes" },
+  live_stored: { label: "Stored so far", text: "Bytes of containers written so far.", unit: "bytes" },
+  live_wire: { label: "Sent so far", text: "Bytes the agent has sent so far.", unit: "bytes" },
+
+  // Storage internals.
+  container_class: { label: "Kind", text: "data: chunks of disks. recipe: what rebuilds disks from chunks; always kept on the fastest tier." },
+  container_state: { label: "State", text: "live: in use. damaged: unusable as a whole. condemned: being deleted." },
+  containers: { label: "Containers", text: "Immutable files of up to 32 MiB that hold compressed regions and a directory of their chunks.", unit: "containers" },
+  container_stored: { label: "Stored", text: "Bytes of the container files.", unit: "bytes" },
+  container_plain: { label: "Before compression", text: "Bytes of the chunks in them before local compression.", unit: "bytes" },
+  container_chunks: { label: "Chunks", text: "Distinct chunks in them; each is stored once per namespace.", unit: "chunks" },
+  catalog_bytes: { label: "Catalog", text: "Size of the database of everything that is not chunk data.", unit: "bytes" },
+  index_entries: { label: "Entries", text: "Chunks the index knows in its sorted runs; one entry of about 20 bytes each.", unit: "entries" },
+  index_runs: { label: "Sorted runs", text: "Immutable files of the index; a lookup asks the filter of each. They merge in the background.", unit: "runs" },
+  index_depth: { label: "Depth", text: "Most runs that cover one fingerprint: how many filters a lookup asks at worst.", unit: "runs" },
+  index_filter_bytes: { label: "Filters in RAM", text: "Binary-fuse filters that tell without a disk read that a chunk is new.", unit: "bytes" },
+  index_fence_bytes: { label: "Fences in RAM", text: "Page boundaries that lead a lookup straight to one 4 KiB page.", unit: "bytes" },
+  index_memtable_bytes: { label: "Write buffer", text: "New entries in RAM, not yet in a sorted run. Nothing is lost with them: they are in the containers' directories.", unit: "bytes" },
+  index_memtable_entries: { label: "Buffered entries", text: "Entries in the write buffer.", unit: "entries" },
+  index_disk_bytes: { label: "On disk", text: "Size of the sorted runs.", unit: "bytes" },
+  index_ram_per_chunk: { label: "RAM per chunk", text: "Filters and fences ÷ entries. The design's target is 1.3 bytes or less.", unit: "bytes" },
+  index_covered: { label: "Covered containers", text: "Containers whose chunks are all in sorted runs.", unit: "containers" },
+  index_uncovered: { label: "Uncovered containers", text: "Containers replayed from their directories at the next start.", unit: "containers" },
+  region_factor: { label: "Compression of regions", text: "Plain ÷ stored bytes of each region (up to 256 KiB of new chunks in one zstd frame).", unit: "×" },
+  chunk_bytes: { label: "Chunk sizes", text: "Sizes of the chunks FastCDC cut: at least 8, at most 64, about 16 KiB.", unit: "bytes" },
+  sampled_containers: { label: "Sampled", text: "Evenly spaced data containers whose directories were read for the histograms (64 at most).", unit: "containers" },
+  regions: { label: "Regions", text: "Up to 256 KiB of new chunks compressed together; unit of compression and checksum.", unit: "regions" },
+  raw_regions: { label: "Raw regions", text: "Regions stored uncompressed because compression saved less than 3 %.", unit: "regions" },
+
+  // Access.
+  role: { label: "Role", text: "backup: back up, and read back within its namespaces. restore: list, report, restore, verify. operator: everything but tokens. admin: everything." },
+  scope: { label: "Namespaces", text: "What the token is limited to; all when none is named." },
+  created: { label: "Created", text: "When the token was made." },
+  expires: { label: "Expires", text: "When the token ends by itself." },
+  last_used: { label: "Last used", text: "The latest call with this token." },
+
+  // Explanations.
+  usual_new: { label: "Usual new", text: "Median of the new bytes of this disk's earlier runs.", unit: "bytes" },
+  usual_factor: { label: "Usual total factor", text: "Median of the total factors of this disk's earlier runs.", unit: "×" },
+  extents_changed: { label: "Changed extents", text: "4 MiB extents that differ from the previous backup.", unit: "extents" },
+  extents_first: { label: "Changed for the first time", text: "Changed extents that had stayed the same in all compared backups.", unit: "extents" },
+  extents_written: { label: "Newly written", text: "Changed extents that were empty before.", unit: "extents" },
+});
+
+export type Term = keyof typeof DEFINITIONS;
+
+/** The definition of a term. */
+export const definition = (term: Term): Definition => DEFINITIONS[term];
+
+/** Every term, for the hidden glossary that screen readers are pointed to. */
+export const TERMS = Object.keys(DEFINITIONS) as Term[];

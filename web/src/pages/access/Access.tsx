@@ -1,0 +1,52 @@
+/** Access: who may do what, and who did what. */
+
+import { useState } from "react";
+
+import { useTokens } from "../../api/queries";
+import type { TokenRecord } from "../../api/types";
+import { Card } from "../../components/Card";
+import { Async } from "../../components/Feedback";
+import { Icon } from "../../components/icons";
+import { Audit } from "./Audit";
+import { CreateToken } from "./CreateToken";
+import { NewTokenDialog } from "./NewTokenDialog";
+import { RevokeToken } from "./RevokeToken";
+import { Tokens } from "./Tokens";
+
+export default function Access() {
+  const tokens = useTokens();
+  const [creating, setCreating] = useState(false);
+  const [made, setMade] = useState<{ token: string; record: TokenRecord } | null>(null);
+  const [revoking, setRevoking] = useState<TokenRecord | null>(null);
+  return (
+    <div className="page page-access">
+      <h1>Access</h1>
+      <Card
+        title="Tokens"
+        hint="Make one token a hypervisor and one a person, with the smallest role that does, and keep the admin token off hypervisors."
+        actions={
+          <button type="button" className="button button-primary" onClick={() => setCreating(true)}>
+            <Icon name="plus" />
+            Create a token
+          </button>
+        }
+      >
+        <Async query={tokens} height={200}>
+          {(page) => <Tokens tokens={page.items} onRevoke={setRevoking} />}
+        </Async>
+      </Card>
+      <Audit />
+      {creating && (
+        <CreateToken
+          onClose={() => setCreating(false)}
+          onMade={(answer) => {
+            setCreating(false);
+            setMade(answer);
+          }}
+        />
+      )}
+      {made !== null && <NewTokenDialog made={made} onClose={() => setMade(null)} />}
+      {revoking !== null && <RevokeToken token={revoking} onClose={() => setRevoking(null)} />}
+    </div>
+  );
+}

@@ -1,0 +1,38 @@
+/** Who did what, newest first. */
+
+import { useAudit } from "../../api/queries";
+import type { AuditEntry } from "../../api/types";
+import { Card } from "../../components/Card";
+import { Empty, ErrorNote, Skeleton } from "../../components/Feedback";
+import { SimpleTable, type SimpleColumn } from "../../components/SimpleTable";
+import { minute, second } from "../../format/time";
+
+const COLUMNS: SimpleColumn<AuditEntry>[] = [
+  { id: "at", header: "When", render: (entry) => <span className="nowrap" data-exact={second(entry.at)}>{minute(entry.at)}</span> },
+  { id: "who", header: "Who", render: (entry) => entry.who },
+  { id: "action", header: "What", render: (entry) => <code>{entry.action}</code> },
+  { id: "object", header: "To what", render: (entry) => <span className="break">{entry.object}</span> },
+  { id: "detail", header: "Detail", render: (entry) => <span className="break">{entry.detail}</span> },
+];
+
+export function Audit() {
+  const audit = useAudit();
+  const entries = audit.data?.pages.flatMap((page) => page.items);
+  return (
+    <Card title="Audit log" hint="Logins, tokens, backups and deletions, newest first.">
+      {audit.error !== null && <ErrorNote error={audit.error} onRetry={() => void audit.refetch()} />}
+      {entries === undefined ? (
+        audit.error === null && <Skeleton lines={6} />
+      ) : entries.length === 0 ? (
+        <Empty title="Nothing yet" />
+      ) : (
+        <SimpleTable caption="Audit log" columns={COLUMNS} rows={entries} rowKey={(entry) => String(entry.id)} />
+      )}
+      {audit.hasNextPage && (
+        <button type="button" className="button" disabled={audit.isFetchingNextPage} onClick={() => void audit.fetchNextPage()}>
+          {audit.isFetchingNextPage ? "Loading…" : "Load older entries"}
+        </button>
+      )}
+    </Card>
+  );
+}

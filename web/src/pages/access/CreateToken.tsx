@@ -1,0 +1,109 @@
+/** The form for a new token. */
+
+import { useState, type SubmitEvent } from "react";
+
+import { useCreateToken, useNamespaces } from "../../api/queries";
+import type { Role, TokenRecord } from "../../api/types";
+import { Dialog } from "../../components/Dialog";
+import { ErrorNote } from "../../components/Feedback";
+
+const ROLES: readonly [role: Role, text: string][] = [
+  ["backup", "Backs up, and reads back within its namespaces. For hypervisors. Never deletes."],
+  ["restore", "Lists, reports, restores and verifies. Never writes."],
+  ["operator", "Everything but tokens."],
+  ["admin", "Everything, in every namespace."],
+];
+
+const LIFETIMES: readonly [span: string, label: string][] = [
+  ["", "Never"],
+  ["7d", "In 7 days"],
+  ["30d", "In 30 days"],
+  ["90d", "In 90 days"],
+  ["365d", "In a year"],
+];
+
+interface CreateTokenProps {
+  onMade: (made: { token: string; record: TokenRecord }) => void;
+  onClose: () => void;
+}
+
+export function CreateToken({ onMade, onClose }: CreateTokenProps) {
+  const create = useCreateToken();
+  const known = useNamespaces().data?.items.map((namespace) => namespace.name) ?? [];
+  const [name, setName] = useState("");
+  const [role, setRole] = useState<Role>("backup");
+  const [namespaces, setNamespaces] = useState<string[]>([]);
+  const [lifetime, setLifetime] = useState("");
+  const scoped = role !== "admin";
+
+  const submit = (event: SubmitEvent) => {
+    event.preventDefault();
+    const scope = scoped ? namespaces : [];
+    create.mutate(
+      { name: name.trim(), role, namespaces: scope, ...(lifetime === "" ? {} : { expires_in: lifetime }) },
+      { onSuccess: onMade },
+    );
+  };
+
+  return (
+    <Dialog title="Create a token" onClose={onClose}>
+      <form className="form" onSubmit={submit}>
+        <label className="field">
+          <span>Name</span>
+          <input name="name" required maxLength={64} value={name} placeholder="hv1, alice, …" autoComplete="off" onChange={(event) => setName(event.target.value)} />
+        </label>
+        <fieldset className="field roles">
+          <legend>Role</legend>
+          {ROLES.map(([each, text]) => (
+            <label key={each} className="role">
+              <input type="radio" name="role" value={each} checked={role === each} onChange={() => setRole(each)} />
+              <span>
+                <strong>{each}</strong>
+                <span className="muted">{text}</span>
+              </span>
+            </label>
+          ))}
+        </fieldset>
+        {scoped && known.length > 0 && (
+          <fieldset className="field">
+            <legend>Namespaces</legend>
+            <p className="muted">None chosen means all.</p>
+            <div className="options options-row">
+              {known.map((each) => (
+                <label key={each}>
+                  <input
+                    type="checkbox"
+                    checked={namespaces.includes(each)}
+                    onChange={(event) =>
+                      setNamespaces(event.target.checked ? [...namespaces, each] : namespaces.filter((other) => other !== each))
+                    }
+                  />
+                  {each}
+                </label>
+              ))}
+            </div>
+          </fieldset>
+        )}
+        <label className="field">
+          <span>Expires</span>
+          <select name="expires" value={lifetime} onChange={(event) => setLifetime(event.target.value)}>
+            {LIFETIMES.map(([span, label]) => (
+              <option key={span} value={span}>
+                {label}
+              </option>
+            ))}
+          </select>
+        </label>
+        {create.error !== null && <ErrorNote error={create.error} />}
+        <div className="form-actions">
+          <button type="button" className="button" onClick={onClose}>
+            Cancel
+          </button>
+          <button type="submit" className="button button-primary" disabled={create.isPending || name.trim() === ""}>
+            {create.isPending ? "Creating…" : "Create"}
+          </button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}

@@ -1,0 +1,38 @@
+/** The only time a token's text is shown. A click beside the dialog does not close it. */
+
+import { useServer } from "../../api/queries";
+import type { TokenRecord } from "../../api/types";
+import { Command, CopyButton } from "../../components/Command";
+import { Dialog } from "../../components/Dialog";
+import { firstCommands } from "../../components/FirstBackup";
+import { Icon } from "../../components/icons";
+
+export function NewTokenDialog({ made, onClose }: { made: { token: string; record: TokenRecord }; onClose: () => void }) {
+  const server = useServer().data;
+  const [login] = server === undefined ? [] : firstCommands(window.location.hostname, server.grpc_address, server.fingerprint);
+  return (
+    <Dialog title={`Token ${made.record.name}`} dismissible={false} onClose={onClose}>
+      <div className="note note-warn">
+        <Icon name="warn" />
+        <p>Copy it now. It is shown only this once; the server keeps nothing but a hash of it.</p>
+      </div>
+      <div className="secret">
+        <code data-testid="new-token">{made.token}</code>
+        <CopyButton text={made.token} label="Copy token" />
+      </div>
+      {login !== undefined && (
+        <>
+          <p>
+            On the machine that uses it, put it into a file called <code>token</code>, then:
+          </p>
+          <Command text={login} label="Log in" />
+        </>
+      )}
+      <div className="form-actions">
+        <button type="button" className="button button-primary" onClick={onClose}>
+          I have copied it
+        </button>
+      </div>
+    </Dialog>
+  );
+}

@@ -1,0 +1,37 @@
+/** Asks before a token ends for good. */
+
+import { useRevokeToken } from "../../api/queries";
+import type { TokenRecord } from "../../api/types";
+import { Dialog } from "../../components/Dialog";
+import { ErrorNote } from "../../components/Feedback";
+import { relative } from "../../format/time";
+
+export function RevokeToken({ token, onClose }: { token: TokenRecord; onClose: () => void }) {
+  const revoke = useRevokeToken();
+  return (
+    <Dialog title={`Revoke ${token.name}?`} onClose={onClose}>
+      <p>
+        Whoever uses it is turned away from the next call on, and backups and restores under way with it end. This cannot
+        be undone; a new token can be made.
+      </p>
+      <p className="muted">
+        Role {token.role}, {token.last_used === null ? "never used" : `last used ${relative(token.last_used)}`}
+      </p>
+      {token.current && <p>This is the token you are logged in with: you will be logged out.</p>}
+      {revoke.error !== null && <ErrorNote error={revoke.error} />}
+      <div className="form-actions">
+        <button type="button" className="button" onClick={onClose}>
+          Keep it
+        </button>
+        <button
+          type="button"
+          className="button button-danger"
+          disabled={revoke.isPending}
+          onClick={() => revoke.mutate(token.id, { onSuccess: onClose })}
+        >
+          {revoke.isPending ? "Revoking…" : "Revoke"}
+        </button>
+      </div>
+    </Dialog>
+  );
+}

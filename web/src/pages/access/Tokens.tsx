@@ -1,0 +1,65 @@
+/** The tokens there are; revoked and expired ones below a switch. */
+
+import { useState } from "react";
+
+import type { TokenRecord } from "../../api/types";
+import { SimpleTable, type SimpleColumn } from "../../components/SimpleTable";
+import { Badge } from "../../components/Status";
+import { plural } from "../../format/numbers";
+import { minute, relative, second } from "../../format/time";
+
+export type TokenState = "usable" | "expired" | "revoked";
+
+export function stateOf(token: TokenRecord, nowMs = Date.now()): TokenState {
+  if (token.revoked !== null) return "revoked";
+  if (token.expires !== null && Date.parse(token.expires) <= nowMs) return "expired";
+  return "usable";
+}
+
+function State({ token }: { token: TokenRecord }) {
+  const state = stateOf(token);
+  if (state === "revoked") return <Badge tone="bad" icon="stop">revoked</Badge>;
+  if (state === "expired") return <Badge tone="warn" icon="clock">expired</Badge>;
+  return <Badge tone="good" icon="check">{token.current ? "yours" : "usable"}</Badge>;
+}
+
+export function Tokens({ tokens, onRevoke }: { tokens: readonly TokenRecord[]; onRevoke: (token: TokenRecord) => void }) {
+  const [all, setAll] = useState(false);
+  const usable = tokens.filter((token) => stateOf(token) === "usable");
+  const rest = tokens.length - usable.length;
+  const columns: SimpleColumn<TokenRecord>[] = [
+    { id: "name", header: "Name", render: (token) => <span className="token-name" data-exact={token.id}>{token.name}</span> },
+    { id: "state", header: "State", render: (token) => <State token={token} /> },
+    { id: "role", term: "role", render: (token) => token.role },
+    { id: "namespaces", term: "scope", render: (token) => (token.namespaces.length === 0 ? <span className="muted">all</span> : token.namespaces.join(", ")) },
+    { id: "created", term: "created", render: (token) => <Time iso={token.created} /> },
+    { id: "expires", term: "expires", render: (token) => (token.expires === null ? <span className="muted">never</span> : <Time iso={token.expires} />) },
+    { id: "last_used", term: "last_used", render: (token) => (token.last_used === null ? <span className="muted">never</span> : <span className="nowrap" data-exact={second(token.last_used)}>{relative(token.last_used)}</span>) },
+    {
+      id: "revoke",
+      header: "Revoke",
+      render: (token) =>
+        stateOf(token) === "usable" ? (
+          <button type="button" className="button button-small button-danger" aria-label={`Revoke ${token.name}`} onClick={() => onRevoke(token)}>
+            Revoke
+          </button>
+        ) : null,
+    },
+  ];
+  return (
+    <>
+      <SimpleTable caption="Tokens" columns={columns} rows={all ? tokens : usable} rowKey={(token) => token.id} />
+      {rest > 0 && (
+        <button type="button" className="button button-small" aria-pressed={all} onClick={() => setAll(!all)}>
+          {all ? "Hide those that ended" : `Show ${plural(rest, "token")} that ended`}
+        </button>
+      )}
+    </>
+  );
+}
+
+const Time = ({ iso }: { iso: string }) => (
+  <span className="nowrap" data-exact={second(iso)}>
+    {minute(iso)}
+  </span>
+);

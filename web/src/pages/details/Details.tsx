@@ -1,0 +1,88 @@
+/** Compression details: what every run of every disk really cost. The front of the product. */
+
+import { useCallback, useMemo } from "react";
+
+import { useNamespaces } from "../../api/queries";
+import type { DetailRow, GroupBy, TotalsRow } from "../../api/types";
+import { WindowTable } from "../../components/grid/WindowTable";
+import { useParams } from "../../components/location";
+import { useColumnChoice } from "./choice";
+import { DETAIL_COLUMNS, GROUP_COLUMNS } from "./columns";
+import { Drawer } from "./Drawer";
+import { Nothing } from "./Nothing";
+import { Filters } from "./Filters";
+import { Sums } from "./Sums";
+import { Toolbar } from "./Toolbar";
+import { filterOf, orderOf, parseView, toParams, type View } from "./view";
+
+const ALL_SHOWN: Record<string, boolean> = {};
+
+export default function Details() {
+  const [params, change] = useParams();
+  const text = params.toString();
+  const view = useMemo(() => parseView(new URLSearchParams(text)), [text]);
+  const onChange = useCallback((changes: Partial<View>, replace = true) => change(toParams(changes), replace), [change]);
+  const several = (useNamespaces().data?.items.length ?? 1) > 1;
+  const choice = useColumnChoice(several);
+  const open = useCallback((row: DetailRow) => onChange({ row: row.id }, false), [onChange]);
+  const drill = useCallback((row: TotalsRow) => onChange({ ...within(row, view.by), by: "" }, false), [onChange, view.by]);
+  const rowsQuery = useMemo(() => ({ ...filterOf(view), sort: orderOf(view.sort) }), [view]);
+  const groupsQuery = useMemo(() => ({ ...filterOf(view), by: view.by, sort: view.gsort }), [view]);
+  const empty = <Nothing view={view} onChange={onChange} />;
+
+  return (
+    <div className="page page-details">
+      <h1>Compression details</h1>
+      <Filters view={view} onChange={onChange} />
+      <Sums view={view} />
+      <Toolbar view={view} onChange={(changes) => onChange(changes, changes.by === undefined)} choice={choice} />
+      {view.by === "" ? (
+        <WindowTable<DetailRow>
+          label="Runs of disks"
+          subject="details"
+          path="/details"
+          query={rowsQuery}
+          columns={DETAIL_COLUMNS}
+          visibility={choice.visibility}
+          sort={view.sort}
+          onSort={(sort) => onChange({ sort })}
+          rowId={rowId}
+          rowClass={rowClass}
+          onOpen={open}
+          empty={empty}
+        />
+      ) : (
+        <WindowTable<TotalsRow>
+          key={view.by}
+          label={`Totals by ${view.by}`}
+          subject="groups"
+          path="/details/totals"
+          query={groupsQuery}
+          columns={GROUP_COLUMNS[view.by] ?? []}
+          visibility={ALL_SHOWN}
+          sort={view.gsort}
+          onSort={(gsort) => onChange({ gsort })}
+          rowId={groupId}
+          rowClass={groupClass}
+          onOpen={drill}
+          empty={empty}
+        />
+      )}
+      {view.row !== "" && <Drawer key={view.row} id={view.row} onClose={() => onChange({ row: "" })} />}
+    </div>
+  );
+}
+
+const rowId = (row: DetailRow) => row.id;
+const rowClass = (row: DetailRow) => (row.flag === null ? "" : row.flag.kind === "failed" ? "row-failed" : "row-flagged");
+const groupId = (row: TotalsRow) => [row.namespace, row.job, row.vm, row.disk, row.run].join("\u0000");
+const groupClass = (row: TotalsRow) => (row.failed > 0 ? "row-flagged" : "");
+
+/** The filter that leaves just the rows of a group. */
+function within(row: TotalsRow, by: GroupBy | ""): Partial<View> {
+  const { namespace, job, vm, disk, run } = row;
+  if (by === "job") return { namespace, job };
+  if (by === "vm") return { namespace, vm };
+  if (by === "disk") return { namespace, vm, disk };
+  return { run };
+}

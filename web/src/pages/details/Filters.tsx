@@ -1,0 +1,169 @@
+/** The filters above the table. Each change goes into the address at once; text after a short rest. */
+
+import { useEffect, useId, useRef, useState } from "react";
+
+import { useJobs, useVms } from "../../api/queries";
+import { Icon } from "../../components/icons";
+import { Menu } from "../../components/Menu";
+import { day } from "../../format/time";
+import { isFiltered, SPANS, STATUSES, UNFILTERED, type View } from "./view";
+
+const REST_MS = 250;
+
+interface FiltersProps {
+  view: View;
+  onChange: (changes: Partial<View>) => void;
+}
+
+export function Filters({ view, onChange }: FiltersProps) {
+  const jobs = useJobs(view.namespace).data?.items ?? [];
+  const vms = useVms({ namespace: view.namespace, limit: 1000, sort: "vm" }).data?.items ?? [];
+  return (
+    <div className="filters" role="search" aria-label="Filter the rows">
+      <Search value={view.q} onChange={(q) => onChange({ q })} />
+      <Choice label="Job" all="All jobs" value={view.job} values={jobs.map((job) => job.job)} onChange={(job) => onChange({ job })} />
+      <Choice label="VM" all="All VMs" value={view.vm} values={vms.map((vm) => vm.vm)} onChange={(vm) => onChange({ vm })} />
+      <StatusFilter view={view} onChange={onChange} />
+      <TimeFilter view={view} onChange={onChange} />
+      <Fixed label="Disk" value={view.disk} onClear={() => onChange({ disk: "" })} />
+      <Fixed label="Run" value={view.run} onClear={() => onChange({ run: "" })} />
+      {isFiltered(view) && (
+        <button type="button" className="button button-quiet" onClick={() => onChange(UNFILTERED)}>
+          Reset filter
+        </button>
+      )}
+    </div>
+  );
+}
+
+/** Free text. What is typed is here; the address follows after a rest, and leads when it changes by itself. */
+function Search({ value, onChange }: { value: string; onChange: (text: string) => void }) {
+  const [text, setText] = useState(value);
+  const told = useRef(value);
+  useEffect(() => {
+    if (value !== told.current) setText(value);
+    told.current = value;
+  }, [value]);
+  useEffect(() => {
+    if (text === told.current) return;
+    const timer = setTimeout(() => {
+      told.current = text;
+      onChange(text);
+    }, REST_MS);
+    return () => clearTimeout(timer);
+    // Only typing starts the rest; a new `onChange` does not.
+  }, [text]);
+  return (
+    <label className="search">
+      <Icon name="search" />
+      <span className="visually-hidden">Search</span>
+      <input
+        type="search"
+        placeholder="Search VM, disk, job, error…"
+        value={text}
+        onChange={(event) => setText(event.target.value)}
+      />
+    </label>
+  );
+}
+
+interface ChoiceProps {
+  label: string;
+  all: string;
+  value: string;
+  values: string[];
+  onChange: (value: string) => void;
+}
+
+function Choice({ label, all, value, values, onChange }: ChoiceProps) {
+  const options = [...new Set(value === "" ? values : [...values, value])].sort();
+  return (
+    <label className={`choice ${value === "" ? "" : "is-set"}`}>
+      <span className="visually-hidden">{label}</span>
+      <select value={value} onChange={(event) => onChange(event.target.value)}>
+        <option value="">{all}</option>
+        {options.map((option) => (
+          <option key={option}>{option}</option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
+function StatusFilter({ view, onChange }: FiltersProps) {
+  const label = view.status.length === 0 ? "Any status" : view.status.join(", ");
+  return (
+    <Menu label={<span className={view.status.length > 0 ? "is-set" : ""}>{label}</span>} name="Status">
+      {() => (
+        <fieldset className="options">
+          <legend className="visually-hidden">Status</legend>
+          {STATUSES.map((status) => (
+            <label key={status}>
+              <input
+                type="checkbox"
+                checked={view.status.includes(status)}
+                onChange={(event) =>
+                  onChange({
+                    status: event.target.checked
+                      ? STATUSES.filter((other) => other === status || view.status.includes(other))
+                      : view.status.filter((other) => other !== status),
+                  })
+                }
+              />
+              {status}
+            </label>
+          ))}
+        </fieldset>
+      )}
+    </Menu>
+  );
+}
+
+function TimeFilter({ view, onChange }: FiltersProps) {
+  const span = SPANS.some(([value]) => value === view.since) && view.until === "";
+  const custom = !span && (view.since !== "" || view.until !== "");
+  const id = useId();
+  const choose = (value: string) => {
+    if (value !== "custom") return onChange({ since: value, until: "" });
+    const week = new Date();
+    week.setDate(week.getDate() - 6);
+    onChange({ since: day(week), until: day(new Date()) });
+  };
+  return (
+    <>
+      <label className={`choice ${view.since === "" && !custom ? "" : "is-set"}`}>
+        <span className="visually-hidden">Time</span>
+        <select value={custom ? "custom" : view.since} onChange={(event) => choose(event.target.value)}>
+          <option value="">Any time</option>
+          {SPANS.map(([value, label]) => (
+            <option key={value} value={value}>
+              {label}
+            </option>
+          ))}
+          <option value="custom">From … to …</option>
+        </select>
+      </label>
+      {custom && (
+        <span className="dates">
+          <label htmlFor={`${id}-from`}>from</label>
+          <input id={`${id}-from`} type="date" value={view.since} max={view.until || undefined} onChange={(event) => onChange({ since: event.target.value })} />
+          <label htmlFor={`${id}-to`}>to</label>
+          <input id={`${id}-to`} type="date" value={view.until} min={view.since || undefined} onChange={(event) => onChange({ until: event.target.value })} />
+        </span>
+      )}
+    </>
+  );
+}
+
+/** A filter that comes from a click in a group; it can only be taken away. */
+function Fixed({ label, value, onClear }: { label: string; value: string; onClear: () => void }) {
+  if (value === "") return null;
+  return (
+    <span className="chip">
+      {label}: <strong>{value}</strong>
+      <button type="button" aria-label={`Remove the filter ${label} ${value}`} onClick={onClear}>
+        <Icon name="close" />
+      </button>
+    </span>
+  );
+}

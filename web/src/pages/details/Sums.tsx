@@ -1,0 +1,37 @@
+/** The line of totals for the present filter. */
+
+import { useGroups } from "../../api/queries";
+import type { TotalsRow } from "../../api/types";
+import { TermLabel, Value, type Kind } from "../../components/Value";
+import type { Term } from "../../format/definitions";
+import { filterOf, type View } from "./view";
+
+const SUMS: readonly [term: Term & keyof TotalsRow, kind: Kind][] = [
+  ["rows", "count"],
+  ["bytes", "bytes"],
+  ["new_bytes", "bytes"],
+  ["post_lc", "bytes"],
+  ["meta_bytes", "bytes"],
+  ["global_factor", "factor"],
+  ["local_factor", "factor"],
+  ["bytes/post_lc", "factor"],
+  ["reduction_pct", "percent"],
+  ["failed", "count"],
+];
+
+export function Sums({ view }: { view: View }) {
+  const query = useGroups({ ...filterOf(view), by: "repository" });
+  const row = query.data?.items[0];
+  return (
+    <dl className={`sums ${query.isPlaceholderData ? "is-stale" : ""}`} aria-label="Totals of the filter">
+      {SUMS.map(([term, kind]) => (
+        <div key={term}>
+          <dt>
+            <TermLabel term={term} />
+          </dt>
+          <dd>{row === undefined ? <span className="value">–</span> : <Value term={term} kind={kind} value={row[term] as number | null} />}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}

@@ -1,0 +1,133 @@
+/** The columns of the compression details: all of the TSV, the trend and the flag. */
+
+import type { DetailRow, TotalsRow } from "../../api/types";
+import { Sparkline } from "../../charts/Sparkline";
+import type { GridColumn } from "../../components/grid/column";
+import { FlagBadge, StatusBadge } from "../../components/Status";
+import type { Kind } from "../../components/Value";
+import type { Term } from "../../format/definitions";
+import { factor } from "../../format/numbers";
+import { second } from "../../format/time";
+
+/** The TSV's columns in the TSV's order. */
+export const TSV_COLUMNS = [
+  "namespace", "job", "run", "vm", "disk", "backup", "status", "started", "finished", "seconds", "virtual_bytes",
+  "bytes", "read_bytes", "unchanged_bytes", "dup_bytes", "new_bytes", "post_lc", "meta_bytes", "wire_bytes",
+  "global_factor", "local_factor", "bytes/post_lc", "reduction_pct", "chunks", "new_chunks", "mb_per_s", "error",
+] as const;
+
+export type Column = (typeof TSV_COLUMNS)[number];
+
+export const isTsvColumn = (id: string): id is Column => (TSV_COLUMNS as readonly string[]).includes(id);
+
+function column(id: Column, kind: Kind, width: number): GridColumn<DetailRow> {
+  return { id, term: id, kind, width, sort: id, value: (row) => row[id] };
+}
+
+const trendWords = (values: readonly (number | null)[]) =>
+  values.map((value) => (value === null ? "–" : factor(value))).join(" → ");
+
+/** In the order they stand in. The first one stays in view. */
+export const DETAIL_COLUMNS: readonly GridColumn<DetailRow>[] = [
+  { ...column("vm", "text", 150), render: (row) => <span className="grid-name">{row.vm}</span> },
+  column("disk", "text", 110),
+  column("namespace", "text", 120),
+  column("job", "text", 110),
+  { ...column("status", "text", 104), render: (row) => <StatusBadge status={row.status} /> },
+  {
+    id: "flag",
+    term: "flag",
+    kind: "text",
+    width: 150,
+    sort: null,
+    value: (row) => row.flag?.text ?? "",
+    render: (row) => (row.flag === null ? null : <FlagBadge flag={row.flag} />),
+  },
+  { ...column("started", "time", 148), exact: (row) => `${second(row.started)} here, ${row.started}` },
+  { ...column("finished", "time", 148), exact: (row) => (row.finished === "" ? "" : `${second(row.finished)} here, ${row.finished}`) },
+  column("seconds", "seconds", 104),
+  column("virtual_bytes", "bytes", 104),
+  column("bytes", "bytes", 104),
+  column("read_bytes", "bytes", 104),
+  column("unchanged_bytes", "bytes", 112),
+  column("dup_bytes", "bytes", 110),
+  column("new_bytes", "bytes", 100),
+  column("post_lc", "bytes", 110),
+  column("meta_bytes", "bytes", 108),
+  column("wire_bytes", "bytes", 100),
+  column("global_factor", "factor", 96),
+  column("local_factor", "factor", 92),
+  column("bytes/post_lc", "factor", 118),
+  {
+    id: "trend",
+    term: "trend",
+    kind: "text",
+    width: 120,
+    sort: null,
+    value: (row) => trendWords(row.trend),
+    render: (row) => <Sparkline values={row.trend} />,
+  },
+  column("reduction_pct", "percent", 112),
+  column("chunks", "count", 100),
+  column("new_chunks", "count", 118),
+  column("mb_per_s", "rate", 110),
+  column("run", "text", 250),
+  column("backup", "text", 250),
+  column("error", "text", 320),
+];
+
+/** Shown until somebody chooses otherwise. */
+const FIRST_CHOICE: readonly string[] = [
+  "vm", "disk", "job", "status", "flag", "started", "seconds", "bytes", "new_bytes", "post_lc",
+  "global_factor", "local_factor", "bytes/post_lc", "trend", "reduction_pct",
+];
+
+/** Whether each column is shown by default; the namespace only where there are several. */
+export function defaultVisibility(severalNamespaces: boolean): Record<string, boolean> {
+  return Object.fromEntries(
+    DETAIL_COLUMNS.map(({ id }) => [id, FIRST_CHOICE.includes(id) || (id === "namespace" && severalNamespaces)]),
+  );
+}
+
+type Sum = Exclude<keyof TotalsRow, "trend">;
+
+function sum(id: Sum & Term, kind: Kind, width: number, sort: string | null = id): GridColumn<TotalsRow> {
+  return { id, term: id, kind, width, sort, value: (row) => row[id] };
+}
+
+const SUMS: readonly GridColumn<TotalsRow>[] = [
+  sum("rows", "count", 100),
+  sum("failed", "count", 84),
+  sum("finished", "time", 148),
+  sum("bytes", "bytes", 104),
+  sum("new_bytes", "bytes", 100),
+  sum("post_lc", "bytes", 110),
+  sum("meta_bytes", "bytes", 108),
+  sum("wire_bytes", "bytes", 100),
+  sum("global_factor", "factor", 96),
+  sum("local_factor", "factor", 92),
+  sum("bytes/post_lc", "factor", 118),
+  {
+    id: "trend",
+    term: "trend",
+    kind: "text",
+    width: 120,
+    sort: null,
+    value: (row) => trendWords(row.trend),
+    render: (row) => <Sparkline values={row.trend} />,
+  },
+  sum("reduction_pct", "percent", 112),
+];
+
+const name = (id: Sum & Term, width: number): GridColumn<TotalsRow> => ({
+  ...sum(id, "text", width),
+  render: (row) => <span className="grid-name">{row[id]}</span>,
+});
+
+/** What names a group, then its sums. */
+export const GROUP_COLUMNS: Record<string, readonly GridColumn<TotalsRow>[]> = {
+  job: [name("job", 170), sum("namespace", "text", 130), ...SUMS],
+  vm: [name("vm", 170), sum("namespace", "text", 130), ...SUMS],
+  disk: [name("disk", 150), sum("vm", "text", 150), sum("namespace", "text", 130), ...SUMS],
+  run: [name("run", 250), sum("job", "text", 130), sum("namespace", "text", 130), sum("started", "time", 148), ...SUMS],
+};

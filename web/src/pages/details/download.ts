@@ -1,0 +1,22 @@
+/** Links to exactly what is shown: the same filter, order and columns, every row of it. */
+
+import { url } from "../../api/client";
+import { DETAIL_COLUMNS, isTsvColumn, TSV_COLUMNS } from "./columns";
+import { filterOf, orderOf, type View } from "./view";
+
+export type Format = "tsv" | "csv";
+
+/** The shown columns that a file can hold, in the order they stand in. Empty when that is all of them. */
+export function shownColumns(visibility: Record<string, boolean>): string[] {
+  const columns = DETAIL_COLUMNS.map((column) => column.id).filter((id) => isTsvColumn(id) && visibility[id] !== false);
+  return columns.length === TSV_COLUMNS.length ? [] : columns;
+}
+
+export function downloadShown(view: View, visibility: Record<string, boolean>, format: Format): string {
+  return url("/details", { ...filterOf(view), sort: orderOf(view.sort), columns: shownColumns(visibility), format });
+}
+
+/** All columns, oldest first: to the byte what `holdfast report --format tsv` prints with this filter. */
+export function downloadReport(view: View, format: Format): string {
+  return url("/details", { ...filterOf(view), format });
+}

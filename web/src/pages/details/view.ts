@@ -1,0 +1,110 @@
+/**
+ * What the compression details show: filter, order, grouping and the open row. The address holds all of it,
+ * so that a view can be linked to, and going back undoes a step.
+ */
+
+import type { Query } from "../../api/client";
+import type { GroupBy, RowStatus } from "../../api/types";
+
+export const STATUSES: readonly RowStatus[] = ["done", "failed", "aborted", "expired"];
+export const GROUPS: readonly GroupBy[] = ["job", "vm", "disk", "run"];
+
+/** Spans the server understands, with their names. */
+export const SPANS: readonly [span: string, label: string][] = [
+  ["24h", "Last 24 hours"],
+  ["7d", "Last 7 days"],
+  ["30d", "Last 30 days"],
+  ["90d", "Last 90 days"],
+];
+
+export interface View {
+  q: string;
+  namespace: string;
+  job: string;
+  vm: string;
+  disk: string;
+  run: string;
+  status: RowStatus[];
+  /** A span (`7d`) or a local day (`2026-11-21`). */
+  since: string;
+  /** A local day, the last one that counts. */
+  until: string;
+  /** A column, `-` before it for descending. */
+  sort: string;
+  /** Empty: rows. */
+  by: GroupBy | "";
+  /** Order of the groups. */
+  gsort: string;
+  /** Identifier of the row in the drawer. */
+  row: string;
+}
+
+export const NEWEST = "-started";
+export const WORST = "-post_lc";
+
+/** The view an address describes. What it does not know is ignored. */
+export function parseView(params: URLSearchParams): View {
+  const text = (name: string) => params.get(name) ?? "";
+  const by = text("by") as GroupBy;
+  return {
+    q: text("q"),
+    namespace: text("namespace"),
+    job: text("job"),
+    vm: text("vm"),
+    disk: text("disk"),
+    run: text("run"),
+    status: text("status").split(",").filter((word): word is RowStatus => STATUSES.includes(word as RowStatus)),
+    since: text("since"),
+    until: text("until"),
+    sort: text("sort") || NEWEST,
+    by: GROUPS.includes(by) ? by : "",
+    gsort: text("gsort") || WORST,
+    row: text("row"),
+  };
+}
+
+/** The parameters of the address for some of a view; `null` for what is as always. */
+export function toParams(view: Partial<View>): Record<string, string | null> {
+  const params: Record<string, string | null> = {};
+  for (const [name, value] of Object.entries(view)) {
+    const text = Array.isArray(value) ? value.join(",") : value;
+    const usual = text === "" || (name === "sort" && text === NEWEST) || (name === "gsort" && text === WORST);
+    params[name] = usual ? null : text;
+  }
+  return params;
+}
+
+const DAY = /^\d{4}-\d{2}-\d{2}$/;
+
+/** Start of a local day plus `days`, as the server takes times; spans pass as they are. */
+function instant(text: string, days: number): string {
+  if (!DAY.test(text)) return text;
+  const [year = 0, month = 1, date = 1] = text.split("-").map(Number);
+  return new Date(year, month - 1, date + days).toISOString();
+}
+
+/** The filter as the server takes it. `until` includes its whole day. */
+export function filterOf(view: View): Query {
+  return {
+    namespace: view.namespace,
+    job: view.job,
+    vm: view.vm,
+    disk: view.disk,
+    run: view.run,
+    q: view.q.trim(),
+    status: view.status,
+    since: instant(view.since, 0),
+    until: instant(view.until, 1),
+  };
+}
+
+/** The order as the server takes it: oldest first is its own, and is the order of `holdfast report`. */
+export const orderOf = (sort: string): string => (sort === "started" ? "" : sort);
+
+/** Whether anything is filtered beyond the header's namespace. */
+export const isFiltered = (view: View): boolean =>
+  [view.q, view.job, view.vm, view.disk, view.run, view.since, view.until].some((text) => text !== "") ||
+  view.status.length > 0;
+
+/** No filter, the header's namespace aside. */
+export const UNFILTERED: Partial<View> = { q: "", job: "", vm: "", disk: "", run: "", status: [], since: "", until: "" };

@@ -1,0 +1,127 @@
+/** One VM: its restore points as a calendar and a list, its disks, and what it costs over time. */
+
+import { useMemo, useState } from "react";
+import { Link } from "wouter";
+
+import { useBackups, useSeries, useVm } from "../../api/queries";
+import type { VmDetail } from "../../api/types";
+import { Calendar } from "../../charts/Calendar";
+import { TimeChart } from "../../charts/TimeChart";
+import { Card } from "../../components/Card";
+import { Command } from "../../components/Command";
+import { Async, ErrorNote, Skeleton } from "../../components/Feedback";
+import { Icon } from "../../components/icons";
+import { link } from "../../components/location";
+import { Stat } from "../../components/Stat";
+import { Badge, StatusBadge, VerifyBadge } from "../../components/Status";
+import { longDay, minute, relative } from "../../format/time";
+import { calendarDays } from "./calendarDays";
+import { Disks } from "./Disks";
+import { RestorePoints } from "./RestorePoints";
+import { vmLines } from "./vmLines";
+
+export default function Vm({ namespace, vm }: { namespace: string; vm: string }) {
+  const query = useVm(namespace, vm);
+  return (
+    <div className="page page-vm">
+      <p className="crumbs">
+        <Link href="/vms">VMs</Link>
+        <Icon name="next" />
+        <span>{namespace}</span>
+      </p>
+      <h1>{vm}</h1>
+      <Async query={query} height={600} lines={8}>
+        {(data) => <Contents key={`${namespace}/${vm}`} vm={data} />}
+      </Async>
+    </div>
+  );
+}
+
+function Contents({ vm }: { vm: VmDetail }) {
+  const [day, setDay] = useState("");
+  const backups = useBackups({ namespace: vm.namespace, vm: vm.vm });
+  const series = useSeries({ by: "vm", namespace: vm.namespace, vm: vm.vm, since: "365d" });
+  const points = useMemo(() => backups.data?.pages.flatMap((page) => page.items) ?? [], [backups.data]);
+  const days = useMemo(() => calendarDays(points, series.data), [points, series.data]);
+  const shown = day === "" ? points : points.filter((point) => days.get(day)?.ids.includes(point.id));
+  const latest = points[0];
+  return (
+    <>
+      <p className="badges">
+        <Badge tone={vm.stale ? "warn" : "good"} icon={vm.stale ? "clock" : "check"} term="stale">
+          {vm.latest === null ? "no restore point" : `latest ${relative(vm.latest.finished)}`}
+        </Badge>
+        {vm.last_status !== null && vm.last_status !== "done" && <StatusBadge status={vm.last_status} />}
+        <VerifyBadge verify={vm.verify} />
+        <Link href={link("/details", { namespace: vm.namespace, vm: vm.vm })}>Compression details</Link>
+      </p>
+      {vm.last_error !== null && vm.last_error !== "" && (
+        <div className="note note-bad">
+          <Icon name="fail" />
+          <div>
+            <p className="note-title">The last run failed</p>
+            <p>{vm.last_error}</p>
+          </div>
+        </div>
+      )}
+      <section className="stats" aria-label="At a glance">
+        <Stat term="protected_bytes" kind="bytes" value={vm.protected_bytes} />
+        <Stat term="vm_stored_bytes" kind="bytes" value={vm.stored_bytes} />
+        <Stat term="total_factor" kind="factor" value={vm.total_factor} />
+        <Stat term="new_bytes_30d" kind="bytes" value={vm.new_bytes_30d} />
+        <Stat term="backups" kind="count" value={vm.backups}>
+          {vm.first === null ? "" : `since ${minute(vm.first)}`}
+        </Stat>
+      </section>
+      <div className="columns">
+        <Card title="Restore points by day" className="wide" hint="Choose a day to see its restore points only.">
+          <Calendar days={days} today={new Date()} chosen={day} onChoose={setDay} />
+        </Card>
+        {latest !== undefined && (
+          <Card title="Restore the latest" className="wide" hint={`Restore point of ${minute(latest.finished)}. Change what follows --to to where the disk is to go.`}>
+            {latest.restore_commands.map((each) => (
+              <Command key={each.disk} text={each.command} label={`Restore the disk ${each.disk}`} />
+            ))}
+          </Card>
+        )}
+        <Card title="Over time" className="wide">
+          <Async query={series} height={260}>
+            {(data) => <Charts data={data} />}
+          </Async>
+        </Card>
+        <Card title="Disks" className="wide">
+          <Disks disks={vm.disk_list} />
+        </Card>
+        <Card
+          title={day === "" ? "Restore points" : `Restore points of ${longDay(day)}`}
+          className="wide"
+          actions={
+            day === "" ? undefined : (
+              <button type="button" className="button button-small" onClick={() => setDay("")}>
+                Show all
+              </button>
+            )
+          }
+        >
+          {backups.error !== null && <ErrorNote error={backups.error} onRetry={() => void backups.refetch()} />}
+          {backups.data === undefined && backups.error === null ? <Skeleton lines={6} /> : <RestorePoints points={shown} />}
+          {day === "" && backups.hasNextPage && (
+            <button type="button" className="button" disabled={backups.isFetchingNextPage} onClick={() => void backups.fetchNextPage()}>
+              {backups.isFetchingNextPage ? "Loading…" : "Load older ones"}
+            </button>
+          )}
+        </Card>
+      </div>
+    </>
+  );
+}
+
+function Charts({ data }: { data: Parameters<typeof vmLines>[0] }) {
+  const { days, size, added } = useMemo(() => vmLines(data), [data]);
+  return (
+    <div className="charts">
+      <TimeChart title="Protected and stored bytes per day" days={days} lines={size} unit="bytes" height={200} />
+      <TimeChart title="New and stored bytes of each day's runs" days={days} lines={added} unit="bytes" height={200} />
+    </div>
+  );
+}

@@ -1,0 +1,123 @@
+/** Every VM: when it was last backed up, what it holds, what it costs. */
+
+import { useEffect, useState } from "react";
+
+import { useVms } from "../../api/queries";
+import type { Vm } from "../../api/types";
+import { Empty } from "../../components/Feedback";
+import { FirstBackup } from "../../components/FirstBackup";
+import type { GridColumn } from "../../components/grid/column";
+import { WindowTable } from "../../components/grid/WindowTable";
+import { Icon } from "../../components/icons";
+import { useNamespace, useParams, vmPath } from "../../components/location";
+import { Badge, StatusBadge, VerifyBadge } from "../../components/Status";
+import { plural } from "../../format/numbers";
+import { second } from "../../format/time";
+import { useLocation } from "wouter";
+
+const COLUMNS: readonly GridColumn<Vm>[] = [
+  { id: "vm", term: "vm", kind: "text", width: 170, sort: "vm", value: (vm) => vm.vm, render: (vm) => <span className="grid-name">{vm.vm}</span> },
+  { id: "namespace", term: "namespace", kind: "text", width: 130, sort: "namespace", value: (vm) => vm.namespace },
+  {
+    id: "latest",
+    term: "latest",
+    kind: "ago",
+    width: 170,
+    sort: "latest",
+    value: (vm) => vm.latest?.finished,
+    exact: (vm) => (vm.latest === null ? "no restore point" : `${second(vm.latest.finished)}, ${vm.latest.id}`),
+  },
+  {
+    id: "state",
+    term: "stale",
+    kind: "text",
+    width: 110,
+    sort: null,
+    value: (vm) => (vm.stale ? "stale" : "recent"),
+    render: (vm) => (
+      <Badge tone={vm.stale ? "warn" : "good"} icon={vm.stale ? "clock" : "check"}>
+        {vm.stale ? "stale" : "recent"}
+      </Badge>
+    ),
+  },
+  {
+    id: "last_status",
+    term: "status",
+    kind: "text",
+    width: 110,
+    sort: null,
+    value: (vm) => vm.last_error || vm.last_status,
+    render: (vm) => (vm.last_status === null ? "–" : <StatusBadge status={vm.last_status} />),
+  },
+  {
+    id: "verify",
+    term: "verify",
+    kind: "text",
+    width: 130,
+    sort: null,
+    value: (vm) => (vm.verify === null ? "not verified" : vm.verify.detail),
+    render: (vm) => <VerifyBadge verify={vm.verify} />,
+  },
+  { id: "backups", term: "backups", kind: "count", width: 130, sort: "backups", value: (vm) => vm.backups },
+  { id: "disks", term: "disks", kind: "count", width: 84, sort: null, value: (vm) => vm.disks },
+  { id: "virtual_bytes", term: "virtual_bytes", kind: "bytes", width: 110, sort: null, value: (vm) => vm.virtual_bytes },
+  { id: "protected_bytes", term: "protected_bytes", kind: "bytes", width: 120, sort: "protected_bytes", value: (vm) => vm.protected_bytes },
+  { id: "stored_bytes", term: "vm_stored_bytes", kind: "bytes", width: 110, sort: "stored_bytes", value: (vm) => vm.stored_bytes },
+  { id: "new_bytes_30d", term: "new_bytes_30d", kind: "bytes", width: 128, sort: "new_bytes_30d", value: (vm) => vm.new_bytes_30d },
+  { id: "total_factor", term: "total_factor", kind: "factor", width: 120, sort: "total_factor", value: (vm) => vm.total_factor },
+];
+
+const REST_MS = 250;
+
+export default function Vms() {
+  const namespace = useNamespace();
+  const [params, change] = useParams();
+  const [, navigate] = useLocation();
+  const q = params.get("q") ?? "";
+  const stale = params.get("stale") === "true";
+  const sort = params.get("sort") ?? "vm";
+  const [text, setText] = useState(q);
+  useEffect(() => {
+    const timer = setTimeout(() => change({ q: text }), REST_MS);
+    return () => clearTimeout(timer);
+    // Only typing starts the rest.
+  }, [text]);
+  const several = (useVms({ namespace, limit: 1 }).data?.total ?? 0) > 0;
+  const query = { namespace, q, stale: stale ? true : null, sort };
+  const total = useVms({ ...query, limit: 1 }).data?.total;
+  return (
+    <div className="page page-vms">
+      <h1>VMs</h1>
+      <div className="filters" role="search" aria-label="Filter the VMs">
+        <label className="search">
+          <Icon name="search" />
+          <span className="visually-hidden">Search</span>
+          <input type="search" placeholder="Search VMs…" value={text} onChange={(event) => setText(event.target.value)} />
+        </label>
+        <button type="button" className="button" aria-pressed={stale} onClick={() => change({ stale: stale ? null : "true" })}>
+          <Icon name="clock" />
+          Only stale
+        </button>
+        <span className="muted" role="status">
+          {total === undefined ? "" : plural(total, "VM")}
+        </span>
+      </div>
+      <WindowTable<Vm>
+        label="VMs"
+        subject="vms"
+        path="/vms"
+        query={query}
+        columns={COLUMNS}
+        visibility={ALL}
+        sort={sort}
+        onSort={(next) => change({ sort: next === "vm" ? null : next })}
+        rowId={(vm) => `${vm.namespace}/${vm.vm}`}
+        rowClass={(vm) => (vm.stale ? "row-flagged" : "")}
+        onOpen={(vm) => navigate(vmPath(vm.namespace, vm.vm))}
+        empty={several ? <Empty title="No VM matches">{stale ? "Every VM has a recent restore point." : "Change the search."}</Empty> : <FirstBackup />}
+      />
+    </div>
+  );
+}
+
+const ALL: Record<string, boolean> = {};

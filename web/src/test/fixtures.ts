@@ -1,0 +1,51 @@
+/** Answers of a server, as the contract has them. */
+
+import type { DetailRow, Session } from "../api/types";
+
+export const session = (changes: Partial<Session> = {}): Session => ({
+  name: "first",
+  role: "admin",
+  namespaces: [],
+  actions: ["catalog", "report", "operate", "manage_tokens"],
+  csrf: "csrf-token",
+  expires: null,
+  version: "0.3.0",
+  ...changes,
+});
+
+/** Row `index` of a long list; every number is told apart by it. */
+export function detailRow(index: number, changes: Partial<DetailRow> = {}): DetailRow {
+  return {
+    id: `01JSESSION${index}-0`,
+    namespace: "default",
+    job: "nightly",
+    run: "01JRUN",
+    vm: `vm${index}`,
+    disk: "disk0",
+    backup: "01JBACKUP",
+    status: "done",
+    started: "2026-11-20T22:00:00.000Z",
+    finished: "2026-11-20T22:01:30.500Z",
+    seconds: 90.5,
+    virtual_bytes: 17_179_869_184,
+    bytes: 8_589_934_592,
+    read_bytes: 8_589_934_592,
+    unchanged_bytes: 6_442_450_944,
+    dup_bytes: 1_073_741_824,
+    new_bytes: 1_073_741_824 + index,
+    post_lc: 536_870_912,
+    meta_bytes: 4096,
+    wire_bytes: 600_000_000,
+    global_factor: 8,
+    local_factor: 2,
+    "bytes/post_lc": 16,
+    reduction_pct: 93.75,
+    chunks: 90_000,
+    new_chunks: 45_000,
+    mb_per_s: 94.9,
+    error: "",
+    trend: [15.5, null, 16],
+    flag: null,
+    ...changes,
+  };
+}

@@ -1,0 +1,50 @@
+/** A fetch that answers from a table of paths, and remembers what it was asked. */
+
+import { vi } from "vitest";
+
+export interface Asked {
+  method: string;
+  path: string;
+  params: URLSearchParams;
+  headers: Headers;
+  body: string;
+}
+
+type Answer = unknown | ((asked: Asked) => unknown);
+
+/** An answer that is not 200. */
+export class Refusal {
+  readonly status: number;
+  readonly problem: Record<string, unknown>;
+  constructor(status: number, problem: Record<string, unknown>) {
+    this.status = status;
+    this.problem = problem;
+  }
+}
+
+/** Stands in for the server: `METHOD path` (without the base) to answers. */
+export function serve(answers: Record<string, Answer>): Asked[] {
+  const log: Asked[] = [];
+  const answer = async (input: RequestInfo | URL, init?: RequestInit): Promise<Response> => {
+    const address = new URL(String(input), "https://holdfast.test");
+    const asked: Asked = {
+      method: init?.method ?? "GET",
+      path: address.pathname.replace("/api/v1", ""),
+      params: address.searchParams,
+      headers: new Headers(init?.headers),
+      body: String(init?.body ?? ""),
+    };
+    log.push(asked);
+    const found = answers[`${asked.method} ${asked.path}`];
+    const value = typeof found === "function" ? (found as (asked: Asked) => unknown)(asked) : found;
+    if (value === undefined) return problem(404, { title: "Not Found", code: "not_found", detail: asked.path });
+    if (value instanceof Refusal) return problem(value.status, value.problem);
+    if (value === null) return new Response(null, { status: 204 });
+    return new Response(JSON.stringify(value), { headers: { "content-type": "application/json" } });
+  };
+  vi.stubGlobal("fetch", vi.fn(answer));
+  return log;
+}
+
+const problem = (status: number, body: Record<string, unknown>) =>
+  new Response(JSON.stringify(body), { status, headers: { "content-type": "application/problem+json" } });
