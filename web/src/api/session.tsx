@@ -1,6 +1,6 @@
 /** Who is logged in, for every page. */
 
-import { useQueryClient } from "@tanstack/react-query";
+import { useQueryClient, type QueryClient } from "@tanstack/react-query";
 import { createContext, useContext, useEffect, type ReactNode } from "react";
 
 import { post, request, setCsrf, setOnUnauthenticated, url } from "./client";
@@ -43,13 +43,18 @@ export function SessionGate({ login, waiting, children }: GateProps) {
   return <SessionContext.Provider value={session}>{children}</SessionContext.Provider>;
 }
 
+/** Another person, or nobody: what the one before was told is forgotten. */
+function become(client: QueryClient, session: Session | null): void {
+  client.setQueryData(["session"], session);
+  client.removeQueries({ predicate: (query) => query.queryKey[0] !== "session" });
+}
+
 /** Exchanges a token for a session cookie. */
 export function useLogin(): (token: string) => Promise<void> {
   const client = useQueryClient();
   return async (token) => {
     const session = await request<Session>(url("/login"), { method: "POST", body: { token } });
-    client.clear();
-    client.setQueryData(["session"], session);
+    become(client, session);
   };
 }
 
@@ -58,7 +63,6 @@ export function useLogout(): () => Promise<void> {
   const client = useQueryClient();
   return async () => {
     await post("/logout");
-    client.clear();
-    client.setQueryData(["session"], null);
+    become(client, null);
   };
 }

@@ -95,10 +95,10 @@ export function WindowTable<T extends object>(props: WindowTableProps<T>) {
     scrollPaddingStart: HEADER_PX,
     // jsdom and the very first drawing know no height.
     initialRect: { width: 800, height: 600 },
-    onChange: ({ range: now }) => {
+    onChange: ({ range: now, options: { count } }) => {
       // Only pages matter; a state a scrolled row would draw everything twice.
-      const first = floor(now?.startIndex ?? 0);
-      const last = floor(now?.endIndex ?? 0);
+      const first = floor(Math.max(0, (now?.startIndex ?? 0) - OVERSCAN));
+      const last = floor(Math.max(0, Math.min(count - 1, (now?.endIndex ?? 0) + OVERSCAN)));
       setRange((before) => (before.first === first && before.last === last ? before : { first, last }));
     },
     rangeExtractor: ({ startIndex, endIndex, overscan, count }) => {
