@@ -6,6 +6,7 @@ use std::sync::Arc;
 use holdfast_proto::v1::{self, RowStatus};
 
 use crate::catalog::{Catalog, SqliteCatalog};
+use crate::changes::{self, ExtentHistory};
 use crate::check::{CheckOptions, CheckReport};
 use crate::clock::{Clock, SystemClock};
 use crate::container::{CacheLimits, ContainerCache, list_containers};
@@ -18,6 +19,7 @@ use crate::lock::FolderLock;
 use crate::progress::{NoProgress, Progress};
 use crate::recovery::{self, OpenSummary};
 use crate::restore::{DiskReader, RangeReader};
+use crate::statistics::{self, StorageStatistics};
 use crate::store::ChunkStore;
 use crate::volume::{LocalVolume, Space, Volume};
 
@@ -336,6 +338,30 @@ impl Engine {
         length: u64,
     ) -> Result<RangeReader, EngineError> {
         RangeReader::open(&self.core, namespace, backup, disk, offset, length)
+    }
+
+    /// How a disk's extents compare with up to `depth` (at most [`HISTORY_DEPTH_MAX`](crate::HISTORY_DEPTH_MAX))
+    /// earlier restore points of its VM; `None` when none of these has the disk. Reads recipes only.
+    ///
+    /// # Errors
+    /// [`EngineError::NotFound`]; a recipe that cannot be read.
+    pub fn extent_history(
+        &self,
+        namespace: NamespaceId,
+        backup: BackupId,
+        disk: &str,
+        depth: usize,
+    ) -> Result<Option<ExtentHistory>, EngineError> {
+        changes::history(&self.core, namespace, backup, disk, depth)
+    }
+
+    /// How well data compresses and how large chunks are, from the directories of at most `max_containers`
+    /// (and [`SAMPLE_MAX`](crate::statistics::SAMPLE_MAX)) live data containers.
+    ///
+    /// # Errors
+    /// When the catalog or the volume cannot be read; a damaged container is left out.
+    pub fn storage_statistics(&self, max_containers: usize) -> Result<StorageStatistics, EngineError> {
+        statistics::sample(&self.core, max_containers)
     }
 
     /// Makes the index durable, as its maintenance does now and then.

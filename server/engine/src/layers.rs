@@ -13,7 +13,7 @@ const LAYERS: &[&[&str]] = &[
     &["store"],
     &["core"],
     &["recovery"],
-    &["ingest", "restore", "check"],
+    &["ingest", "restore", "check", "changes", "statistics"],
     &["engine"],
 ];
 

@@ -3,9 +3,10 @@
 //! Start with [`Engine`]. Layers, each importing only what stands above it in this list (a test checks it):
 //! vocabulary ([`ids`], [`clock`]) → [`mod@format`] (bytes ↔ structs, pure) → [`volume`] (the only code that
 //! touches blobs) → [`container`], [`index`], [`catalog`] → `recipe` → `store` (fingerprint to checked bytes)
-//! → `ingest`, `restore`, `recovery`, [`check`] → [`engine`], the façade.
+//! → `ingest`, `restore`, `recovery`, [`check`], `changes`, [`statistics`] → [`engine`], the façade.
 
 pub mod catalog;
+mod changes;
 pub mod check;
 pub mod clock;
 pub mod container;
@@ -22,15 +23,18 @@ mod progress;
 mod recipe;
 mod recovery;
 mod restore;
+pub mod statistics;
 mod store;
 pub mod volume;
 
+pub use changes::{ExtentHistory, HISTORY_DEPTH_MAX};
 pub use engine::{Engine, EngineOptions, EngineStats};
 pub use error::EngineError;
 pub use ingest::{DiskStream, LiveDisk, LiveSession, StartBackup};
 pub use progress::{NoProgress, Progress};
 pub use recovery::OpenSummary;
 pub use restore::{DiskReader, RangeReader};
+pub use statistics::StorageStatistics;
 
 #[cfg(test)]
 mod layers;

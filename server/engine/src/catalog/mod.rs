@@ -136,6 +136,9 @@ pub trait Catalog: Reports + Send + Sync + fmt::Debug {
     fn backup_by_session(&self, session: SessionId) -> Result<Option<BackupRecord>>;
     /// The backup of this VM committed last.
     fn latest_backup(&self, namespace: NamespaceId, vm: &str) -> Result<Option<BackupRecord>>;
+    /// Up to `limit` backups of the same VM that were committed before this one, newest first; none when it
+    /// is not there.
+    fn backups_before(&self, id: BackupId, limit: u32) -> Result<Vec<BackupRecord>>;
     /// Backups whose ULID begins with `id_prefix` (upper or lower case), oldest first, at most `limit`.
     /// `Invalid`: not the beginning of a ULID.
     fn find_backups(&self, namespace: NamespaceId, id_prefix: &str, limit: u32) -> Result<Vec<BackupRecord>>;

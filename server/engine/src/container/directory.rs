@@ -57,6 +57,11 @@ impl Directory {
         self.contents.regions.get(usize::from(region))
     }
 
+    /// The regions' records, in order.
+    pub fn regions(&self) -> &[RegionRecord] {
+        &self.contents.regions
+    }
+
     /// Region and slot of a chunk; of the first when it is there twice.
     pub fn locate(&self, fingerprint: &Fingerprint) -> Option<(u16, u16)> {
         let fingerprints = &self.contents.fingerprints;

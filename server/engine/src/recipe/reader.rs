@@ -50,6 +50,18 @@ impl<S: NodeSource> TreeReader<S> {
         extent_count(self.size_bytes)
     }
 
+    /// The name of page `number`: equal names are equal pages. [`Fingerprint::ZERO`] when all of it is zero, and
+    /// past the end.
+    pub(crate) fn page_name(&self, number: u64) -> Fingerprint {
+        let place = usize::try_from(number).ok();
+        place.and_then(|place| self.pages.get(place)).copied().unwrap_or(Fingerprint::ZERO)
+    }
+
+    /// The entries of page `number`; none past the end.
+    pub(crate) fn page_entries(&self, number: u64) -> Result<Vec<ExtentEntry>, WalkError<S::Error>> {
+        self.fetch_page(number).map(|page| page.entries)
+    }
+
     /// Where the nodes come from.
     pub(crate) const fn source(&self) -> &S {
         &self.source
@@ -101,8 +113,7 @@ impl<S: NodeSource> TreeReader<S> {
 
     fn fetch_page(&self, number: u64) -> Result<Page, WalkError<S::Error>> {
         let count = entries_in_page(self.extent_count(), number);
-        let place = usize::try_from(number).unwrap_or(usize::MAX);
-        let node = self.pages.get(place).copied().unwrap_or(Fingerprint::ZERO);
+        let node = self.page_name(number);
         if node.is_zero() {
             return Ok(Page { entries: vec![ExtentEntry::ZERO; count] });
         }

@@ -2,11 +2,13 @@
 
 mod agent;
 mod backup;
+mod changes;
 mod crash;
 mod damage;
 mod hostile;
 mod live;
 mod sessions;
+mod statistics;
 
 use std::sync::Arc;
 

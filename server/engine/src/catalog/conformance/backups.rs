@@ -18,6 +18,7 @@ cases![
     a_vanished_namespace_is_named,
     runs_are_joined_within_their_job_only,
     the_latest_is_the_last_committed,
+    earlier_backups_are_in_order_of_commit,
     backups_are_found_by_prefix,
     backups_are_listed_newest_first,
     large_backups_make_small_pages,
@@ -279,4 +280,26 @@ fn vms_are_counted(f: &Fixture) {
     assert_eq!(told(Some(&[f.default.id])), [db, web]);
     assert_eq!(told(Some(&[lab.id])), [lab_web]);
     assert_eq!(told(Some(&[])), []);
+}
+
+fn earlier_backups_are_in_order_of_commit(f: &Fixture) {
+    let mut made = Vec::new();
+    for n in 0..6 {
+        // The clock is set back in between: the order of commits counts.
+        f.clock.advance_ms(if n == 3 { -86_400_000 } else { 0 });
+        made.push(f.committed("web", if n % 2 == 0 { "nightly" } else { "weekly" }).backup);
+        f.committed("db", "nightly");
+    }
+    for (place, backup) in made.iter().enumerate() {
+        for limit in [0, 1, 3, 100] {
+            let expected: Vec<BackupRecord> = made[..place]
+                .iter()
+                .rev()
+                .take(limit as usize)
+                .map(|id| f.backup(*id).unwrap().unwrap())
+                .collect();
+            assert_eq!(f.backups_before(*backup, limit).unwrap(), expected, "{place} {limit}");
+        }
+    }
+    assert_eq!(f.backups_before(BackupId(Ulid(1)), 5).unwrap(), []);
 }

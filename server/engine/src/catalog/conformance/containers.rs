@@ -14,6 +14,7 @@ cases![
     adoption_knows_its_limits,
     damage_is_kept_until_cleared,
     walks_see_everything,
+    samples_are_evenly_spaced,
 ];
 
 fn numbers_are_handed_out_once(f: &Fixture) {
@@ -156,4 +157,27 @@ fn walks_see_everything(f: &Fixture) {
         expected
     );
     assert_eq!(f.roots(Some((commits[0].backup, 0)), 2).unwrap(), roots[1..3]);
+}
+
+fn samples_are_evenly_spaced(f: &Fixture) {
+    let sample = |max| f.sample_containers(ContainerClass::Data, max).unwrap();
+    assert_eq!(sample(5), (vec![], 0));
+    for n in 0..10 {
+        f.committed(&format!("vm-{n}"), "nightly");
+    }
+    let all: Vec<_> = f.all_containers().map(|c| c.unwrap()).collect();
+    f.mark_container_damaged(all[0].id, "bad").unwrap();
+    let live: Vec<_> = all[1..].iter().filter(|c| c.class == ContainerClass::Data).map(|c| c.id).collect();
+    let total = live.len() as u64;
+    assert_eq!(total, 29);
+    for max in [0u32, 1, 2, 7, 28, 29, 30, u32::MAX] {
+        let (found, count) = sample(max);
+        assert_eq!(count, total);
+        assert_eq!(found.len() as u64, total.min(max.into()), "{max}");
+        // The first of each of as many equal parts.
+        let parts = u64::from(max).min(total);
+        let first = |part: u64| live[usize::try_from((part * total).div_ceil(parts)).unwrap()];
+        assert_eq!(found, (0..parts).map(first).collect::<Vec<_>>(), "{max}");
+    }
+    assert_eq!(f.sample_containers(ContainerClass::Recipe, 100).unwrap().1, 10);
 }

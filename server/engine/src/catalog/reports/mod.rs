@@ -22,7 +22,7 @@ pub use overviews::{
 pub use sort::{DetailSort, NotAColumn, SortOrder, TotalsOrder, TotalsSort};
 
 use super::{DetailFilter, Result};
-use crate::ids::{BackupId, NamespaceId, SessionId};
+use crate::ids::{BackupId, ContainerClass, ContainerId, NamespaceId, SessionId};
 
 /// Rows or groups in one page at most.
 pub const REPORT_PAGE_MAX: u32 = 2000;
@@ -158,6 +158,8 @@ pub trait Reports {
     fn backup_costs(&self, backups: &[BackupId]) -> Result<Vec<BackupCost>>;
     /// Containers added up by class and state; kinds without containers are not there.
     fn container_totals(&self, namespaces: Option<&[NamespaceId]>) -> Result<Vec<ContainerTotals>>;
+    /// Up to `max` live containers of a class, evenly spaced by number, and how many there are.
+    fn sample_containers(&self, class: ContainerClass, max: u32) -> Result<(Vec<ContainerId>, u64)>;
     /// Bytes of the containers there are by the UTC day they were begun on (days since 1970-01-01), in order.
     fn container_days(&self) -> Result<Vec<(i32, u64)>>;
 }

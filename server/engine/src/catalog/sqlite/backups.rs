@@ -38,6 +38,17 @@ pub(super) fn latest(
     one(connection, "WHERE b.vm_id = ? ORDER BY b.ordinal DESC LIMIT 1", [vm])
 }
 
+pub(super) const BEFORE: &str = "WHERE b.vm_id = (SELECT vm_id FROM backups WHERE id = ?1) \
+     AND b.ordinal < (SELECT ordinal FROM backups WHERE id = ?1) ORDER BY b.ordinal DESC LIMIT ?2";
+
+pub(super) fn before(connection: &Connection, id: BackupId, limit: u32) -> Result<Vec<BackupRecord>> {
+    let found: Vec<BackupRecord> = connection
+        .prepare_cached(&format!("{SELECT} {BEFORE}"))
+        .and_then(|mut s| s.query_map(params![id.to_bytes(), limit], read)?.collect())
+        .or_error("read")?;
+    found.into_iter().map(|backup| with_disks(connection, backup)).collect()
+}
+
 pub(super) fn find(
     connection: &Connection,
     namespace: NamespaceId,

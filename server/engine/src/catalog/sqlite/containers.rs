@@ -166,7 +166,7 @@ fn known_number(tx: &Transaction<'_>, id: ContainerId) -> Result<i64> {
     number(id)
 }
 
-fn container_id(row: &Row<'_>, column: &str) -> rusqlite::Result<ContainerId> {
+pub(super) fn container_id(row: &Row<'_>, column: &str) -> rusqlite::Result<ContainerId> {
     let number = count(row, column)?;
     ContainerId::new(number).ok_or_else(|| bad_value(column, format!("{number} is no container number")))
 }
@@ -186,7 +186,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<ContainerRecord> {
     })
 }
 
-const fn class_word(class: ContainerClass) -> &'static str {
+pub(super) const fn class_word(class: ContainerClass) -> &'static str {
     match class {
         ContainerClass::Data => "data",
         ContainerClass::Recipe => "recipe",

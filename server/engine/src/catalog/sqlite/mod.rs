@@ -245,6 +245,10 @@ impl Catalog for SqliteCatalog {
         self.read(|c| backups::latest(c, namespace, vm))
     }
 
+    fn backups_before(&self, id: BackupId, limit: u32) -> Result<Vec<BackupRecord>> {
+        self.read(|c| backups::before(c, id, limit))
+    }
+
     fn find_backups(&self, namespace: NamespaceId, id_prefix: &str, limit: u32) -> Result<Vec<BackupRecord>> {
         self.read(|c| backups::find(c, namespace, id_prefix, limit))
     }

@@ -11,7 +11,7 @@ use crate::catalog::{
     JobOverview, NamespaceOverview, ProtectedDay, Reports, Result, SortOrder, TotalsBy, TotalsOrder,
     VmOverview, VmQuery, laws,
 };
-use crate::ids::{BackupId, NamespaceId, SessionId};
+use crate::ids::{BackupId, ContainerClass, ContainerId, NamespaceId, SessionId};
 
 impl Reports for SqliteCatalog {
     fn details_sorted(
@@ -104,6 +104,10 @@ impl Reports for SqliteCatalog {
     fn container_totals(&self, namespaces: Option<&[NamespaceId]>) -> Result<Vec<ContainerTotals>> {
         laws::scope(namespaces)?;
         self.read(|c| overviews::container_totals(c, namespaces))
+    }
+
+    fn sample_containers(&self, class: ContainerClass, max: u32) -> Result<(Vec<ContainerId>, u64)> {
+        self.read(|c| overviews::sample_containers(c, class, max))
     }
 
     fn container_days(&self) -> Result<Vec<(i32, u64)>> {

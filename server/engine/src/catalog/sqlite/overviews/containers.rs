@@ -1,13 +1,13 @@
 //! Containers added up. Reads all of them: one row for 32 MiB, three million for 100 TB.
 
-use rusqlite::{Connection, Row};
+use rusqlite::{Connection, Row, params};
 
 use crate::catalog::reports::DAY_MS;
-use crate::catalog::sqlite::containers::{class, state};
+use crate::catalog::sqlite::containers::{class, class_word, container_id, state};
 use crate::catalog::sqlite::convert::{OrCatalogError, count};
 use crate::catalog::sqlite::select::Conditions;
 use crate::catalog::{ContainerTotals, Result};
-use crate::ids::NamespaceId;
+use crate::ids::{ContainerClass, ContainerId, NamespaceId};
 
 /// By class and state.
 pub(in crate::catalog::sqlite) fn totals(
@@ -49,4 +49,26 @@ pub(in crate::catalog::sqlite) fn days(connection: &Connection) -> Result<Vec<(i
         .prepare_cached(&sql)
         .and_then(|mut s| s.query_map([], |row| Ok((row.get("day")?, count(row, "bytes")?)))?.collect())
         .or_error("read")
+}
+
+/// The first of each of `max` equal parts of the list.
+pub(in crate::catalog::sqlite) fn sample(
+    connection: &Connection,
+    class: ContainerClass,
+    max: u32,
+) -> Result<(Vec<ContainerId>, u64)> {
+    let word = class_word(class);
+    let total: i64 = connection
+        .prepare_cached("SELECT count(*) FROM containers WHERE class = ? AND state = 'live'")
+        .and_then(|mut s| s.query_row([word], |row| row.get(0)))
+        .or_error("read")?;
+    let ids = connection
+        .prepare_cached(
+            "SELECT id FROM (SELECT id, row_number() OVER (ORDER BY id) - 1 AS n FROM containers \
+             WHERE class = ?1 AND state = 'live') WHERE ?2 > 0 AND (?2 >= ?3 OR n = 0 \
+             OR n * ?2 / ?3 > (n - 1) * ?2 / ?3) ORDER BY id",
+        )
+        .and_then(|mut s| s.query_map(params![word, max, total], |row| container_id(row, "id"))?.collect())
+        .or_error("read")?;
+    Ok((ids, total.unsigned_abs()))
 }

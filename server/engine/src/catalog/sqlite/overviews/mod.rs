@@ -4,7 +4,9 @@ mod containers;
 mod jobs;
 mod vms;
 
-pub(super) use containers::{days as container_days, totals as container_totals};
+pub(super) use containers::{
+    days as container_days, sample as sample_containers, totals as container_totals,
+};
 pub(super) use jobs::{backup_costs, jobs, namespaces};
 pub(super) use vms::{disks, vms};
 

@@ -1,0 +1,242 @@
+//! Fills a new repository's catalog with plausible compression details, so that tables, charts and queries can
+//! be tried and measured at the size of a large site.
+//!
+//! `cargo run --release -p holdfast-engine --example fill_details -- DIR ROWS`
+//!
+//! DIR must have no catalog yet. A server can be started on it afterwards: it shows the rows, VMs, jobs and
+//! restore points. There is no data behind them: every row is written by the catalog's own commit, which asks
+//! for the containers the bytes are in; these records are dropped at the end, because no such files exist and a
+//! server would take that for damage. So the sums over containers are zero, nothing can be restored, and a new
+//! backup of one of these VMs is a full one.
+#![expect(clippy::print_stdout, reason = "says what it made")]
+
+mod fleet;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use holdfast_engine::EngineOptions;
+use holdfast_engine::catalog::{
+    Attempt, BackupCommit, Catalog, ContainerRecord, ContainerState, DiskRecord, FailedRun, NamespaceRecord,
+    SqliteCatalog,
+};
+use holdfast_engine::clock::{Clock, ManualClock, SystemClock};
+use holdfast_engine::ids::{BackupId, ContainerClass, ContainerId, RunId, SessionId};
+use holdfast_proto::Fingerprint;
+use holdfast_proto::limits::extent_count;
+use holdfast_proto::v1::{DetailRow, RowStatus};
+use ulid::Ulid;
+
+use fleet::{Dice, Fleet, Outcome, Vm};
+
+const USAGE: &str = "usage: fill_details DIR ROWS
+Makes a repository's catalog in DIR with ROWS rows of compression details of the last 60 days,
+for trying and measuring tables, charts and queries. There is no data behind the rows.";
+
+/// Days of history.
+const DAYS: u64 = 60;
+const DAY_MS: i64 = 86_400_000;
+/// Between the starts of two VMs of a day.
+const STAGGER_MS: i64 = 15_000;
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [dir, rows] = arguments.as_slice() else {
+        println!("{USAGE}");
+        if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
+            return Ok(());
+        }
+        bail!("two arguments are needed");
+    };
+    let rows: u64 = rows.parse().context("ROWS must be a number")?;
+    let dir = Path::new(dir);
+    std::fs::create_dir_all(dir)?;
+    let path = EngineOptions::catalog_path(dir);
+    let began = Instant::now();
+    let mut made = fill(&path, rows)?;
+    made.containers = drop_containers(&path)?;
+    let seconds = began.elapsed().as_secs_f64();
+    println!("{}: {made:#?} in {seconds:.1} s", path.display());
+    Ok(())
+}
+
+/// What was made.
+#[derive(Debug, Default)]
+#[expect(dead_code, reason = "printed")]
+struct Made {
+    rows: u64,
+    sessions: u64,
+    restore_points: u64,
+    failed_sessions: u64,
+    vms: usize,
+    /// VM and day (counted from the first) of sudden drops of the factor.
+    drops: Vec<String>,
+    /// Records dropped again: there are no such files.
+    containers: usize,
+}
+
+fn fill(path: &Path, rows: u64) -> Result<Made> {
+    let first_ms = SystemClock.now_ms() - i64::try_from(DAYS)? * DAY_MS;
+    let clock = Arc::new(ManualClock::new(first_ms));
+    let catalog = SqliteCatalog::create(path, Arc::<ManualClock>::clone(&clock))?;
+    let namespaces = [catalog.ensure_namespace("default")?, catalog.ensure_namespace("lab")?];
+    let fleet = Fleet::new(rows.div_ceil(DAYS), DAYS);
+    let mut filler = Filler {
+        catalog: &catalog,
+        clock: &clock,
+        namespaces,
+        dice: Dice::new(1),
+        left: rows,
+        serial: 0,
+        made: Made { vms: fleet.vms.len(), drops: fleet.drops(), ..Made::default() },
+    };
+    for day in 0..DAYS {
+        let day_ms = first_ms + i64::try_from(day)? * DAY_MS;
+        let mut runs = std::collections::HashMap::new();
+        for (place, vm) in (0i64..).zip(&fleet.vms) {
+            let started_ms = day_ms + place * STAGGER_MS;
+            let run = *runs.entry(vm.job).or_insert_with(|| filler.run(started_ms));
+            filler.session(vm, day, run, started_ms)?;
+        }
+    }
+    // What the division left over.
+    let archive = fleet.archive();
+    while filler.left > 0 {
+        let now_ms = clock.now_ms();
+        let run = filler.run(now_ms);
+        filler.session(&archive, filler.made.sessions, run, now_ms)?;
+    }
+    Ok(filler.made)
+}
+
+struct Filler<'a> {
+    catalog: &'a SqliteCatalog,
+    clock: &'a ManualClock,
+    namespaces: [NamespaceRecord; 2],
+    dice: Dice,
+    left: u64,
+    serial: u128,
+    made: Made,
+}
+
+impl Filler<'_> {
+    fn ulid(&mut self, at_ms: i64) -> Ulid {
+        self.serial += 1;
+        Ulid::from_parts(u64::try_from(at_ms).unwrap_or(0), self.serial)
+    }
+
+    fn run(&mut self, started_ms: i64) -> RunId {
+        RunId(self.ulid(started_ms))
+    }
+
+    /// One session, unless there are rows enough.
+    fn session(&mut self, vm: &Vm, day: u64, run: RunId, started_ms: i64) -> Result<()> {
+        let [default, lab] = &self.namespaces;
+        let namespace = if vm.in_lab { lab } else { default }.clone();
+        let disks = vm.disks.len().min(usize::try_from(self.left)?);
+        if disks == 0 {
+            return Ok(());
+        }
+        let outcome = if vm.fails_on(day) { self.dice.failure() } else { Outcome::Done };
+        let mut rows = Vec::with_capacity(disks);
+        let mut finished_ms = started_ms;
+        for disk in vm.disks.iter().take(disks) {
+            let row = vm.row(disk, day, &outcome, &mut self.dice);
+            let row = DetailRow {
+                namespace: namespace.name.clone(),
+                run: run.to_string(),
+                started_ms,
+                finished_ms: started_ms + row.finished_ms,
+                ..row
+            };
+            finished_ms = finished_ms.max(row.finished_ms);
+            rows.push(row);
+        }
+        // Time goes on, never back: entries of the audit log are in order.
+        self.clock.advance_ms((finished_ms - self.clock.now_ms()).max(0));
+        let attempt = Attempt {
+            session: SessionId(self.ulid(started_ms)),
+            run,
+            namespace: namespace.id,
+            vm: vm.name.clone(),
+            job: vm.job.to_owned(),
+            client_host: vm.host.clone(),
+            who: "fill".to_owned(),
+            started_ms,
+            finished_ms,
+        };
+        self.left -= disks as u64;
+        self.made.rows += disks as u64;
+        self.made.sessions += 1;
+        if matches!(outcome, Outcome::Done) {
+            self.made.restore_points += 1;
+            self.commit(attempt, rows)
+        } else {
+            self.made.failed_sessions += 1;
+            Ok(self.catalog.record_failed_run(&FailedRun {
+                attempt,
+                details: rows,
+                containers: Vec::new(),
+            })?)
+        }
+    }
+
+    fn commit(&mut self, attempt: Attempt, mut details: Vec<DetailRow>) -> Result<()> {
+        let backup = BackupId(self.ulid(attempt.started_ms));
+        for row in &mut details {
+            row.backup = backup.to_string();
+            row.status = RowStatus::Done.into();
+        }
+        let disk = |row: &DetailRow| DiskRecord {
+            name: row.disk.clone(),
+            size_bytes: row.virtual_bytes,
+            data_bytes: row.bytes,
+            extent_count: extent_count(row.virtual_bytes),
+            root: Fingerprint::of(format!("no recipe {backup} {}", row.disk).as_bytes()),
+        };
+        let disks = details.iter().map(disk).collect();
+        let mut containers = Vec::new();
+        for (class, of) in [
+            (ContainerClass::Data, (|row| row.post_lc) as fn(&DetailRow) -> u64),
+            (ContainerClass::Recipe, |row| row.meta_bytes),
+        ] {
+            let stored_bytes: u64 = details.iter().map(of).sum();
+            if stored_bytes > 0 {
+                containers.push(self.container(&attempt, class, stored_bytes)?);
+            }
+        }
+        Ok(self.catalog.commit_backup(&BackupCommit { attempt, backup, disks, details, containers })?)
+    }
+
+    /// One record for all the containers of a session: it is dropped at the end.
+    fn container(
+        &mut self,
+        attempt: &Attempt,
+        class: ContainerClass,
+        stored_bytes: u64,
+    ) -> Result<ContainerRecord> {
+        self.serial += 1;
+        let number = u64::try_from(self.serial)?;
+        Ok(ContainerRecord {
+            id: ContainerId::new(number).context("too many containers")?,
+            class,
+            namespace: attempt.namespace,
+            stored_bytes,
+            plain_bytes: stored_bytes * 2,
+            chunk_count: stored_bytes / 8192,
+            created_ms: attempt.started_ms,
+            run: Some(attempt.run),
+            state: ContainerState::Live,
+        })
+    }
+}
+
+/// The catalog has no way to forget a live container, and must not have one.
+fn drop_containers(path: &Path) -> Result<usize> {
+    let connection = rusqlite::Connection::open(path)?;
+    let dropped = connection.execute("DELETE FROM containers", [])?;
+    connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")?;
+    Ok(dropped)
+}
