@@ -4,7 +4,7 @@ import { QueryClientProvider, type QueryClient } from "@tanstack/react-query";
 import { Component, lazy, Suspense, useEffect, useRef, type ReactNode } from "react";
 import { Route, Switch, useLocation } from "wouter";
 
-import { may, SessionGate, useWho } from "./api/session";
+import { coversAll, may, SessionGate, useWho } from "./api/session";
 import type { Action } from "./api/types";
 import { LiveProvider } from "./api/useLive";
 import { Empty, ErrorNote, Skeleton } from "./components/Feedback";
@@ -70,7 +70,7 @@ function Main() {
             <Route path="/vms/:namespace/:vm">
               {({ namespace, vm }) => page("catalog", <Vm namespace={decode(namespace)} vm={decode(vm)} />)}
             </Route>
-            <Route path="/storage">{page("operate", <Storage />)}</Route>
+            <Route path="/storage">{page("operate", <Storage />, true)}</Route>
             <Route path="/access">{page("manage_tokens", <Access />)}</Route>
             <Route>
               <Empty title="There is no page at this address">
@@ -93,12 +93,26 @@ function decode(part: string): string {
   }
 }
 
-const page = (action: Action, children: ReactNode) => <Allowed action={action}>{children}</Allowed>;
+const page = (action: Action, children: ReactNode, whole = false) => (
+  <Allowed action={action} whole={whole}>
+    {children}
+  </Allowed>
+);
 
 /** A page for those whose role may see it, a clear word for the others. */
-function Allowed({ action, children }: { action: Action; children: ReactNode }) {
+function Allowed({ action, whole, children }: { action: Action; whole: boolean; children: ReactNode }) {
   const session = useWho();
-  if (may(session, action)) return children;
+  if (may(session, action) && (!whole || coversAll(session))) return children;
+  if (may(session, action)) {
+    return (
+      <Empty title="This page is about the whole repository">
+        <p>
+          The token <strong>{session.name}</strong> is limited to {session.namespaces.join(", ")}. Use a token for all
+          namespaces to see it.
+        </p>
+      </Empty>
+    );
+  }
   return (
     <Empty title="Your role may not see this page">
       <p>

@@ -99,7 +99,7 @@ export const useSession = () =>
 export const useServer = () => useGet<ServerInfo>("server", "/server");
 export const useNamespaces = () => useGet<Page<Namespace>>("namespaces", "/namespaces", { limit: 1000 });
 export const useTotals = (namespace: string) => useGet<Totals>("totals", "/totals", { namespace });
-export const useCapacity = () => useGet<Capacity>("capacity", "/capacity");
+export const useCapacity = (enabled: boolean) => useGet<Capacity>("capacity", "/capacity", {}, enabled);
 export const useJobs = (namespace: string) => useGet<Page<Job>>("jobs", "/jobs", { namespace, limit: 1000 });
 export const useVms = (query: Query) => useGet<Page<Vm>>("vms", "/vms", query);
 export const useVm = (namespace: string, vm: string) =>

@@ -19,6 +19,9 @@ export function useWho(): Session {
 /** Whether the role may do `action` at all; the server decides each request. */
 export const may = (session: Session, action: Action): boolean => session.actions.includes(action);
 
+/** Whether the token covers the whole repository: what is not split by namespace is only for those. */
+export const coversAll = (session: Session): boolean => session.namespaces.length === 0;
+
 interface GateProps {
   /** Shown when nobody is logged in. The address stays, so that the page wanted comes after the login. */
   login: ReactNode;

@@ -3,7 +3,7 @@
  * arrow keys go from day to day, and only one of them is a stop of the Tab key.
  */
 
-import { useEffect, useMemo, useRef, useState, type KeyboardEvent } from "react";
+import { useEffect, useMemo, useRef, useState, type CSSProperties, type KeyboardEvent } from "react";
 
 import { bytes } from "../format/bytes";
 import { plural } from "../format/numbers";
@@ -23,7 +23,10 @@ interface CalendarProps {
   onChoose: (day: string) => void;
 }
 
+/** Room for a week: the cell and the gap beside it. */
 const CELL_PX = 17;
+const LARGEST_CELL_PX = 24;
+const MIN_WEEKS = 26;
 const MAX_WEEKS = 53;
 const LEVELS = 4;
 
@@ -40,6 +43,14 @@ export function weeksUntil(today: Date, weeks: number): string[][] {
   );
 }
 
+/** As many weeks as there is history, at least half a year, at most what fits. */
+function weeksFor(days: ReadonlyMap<string, CalendarDay>, today: Date, width: number): number {
+  const first = [...days.keys()].reduce((least, text) => (text < least ? text : least), dayText(today));
+  const history = Math.ceil((today.getTime() - Date.parse(first)) / (7 * 86_400_000)) + 2;
+  const fit = Math.floor((width - 34) / CELL_PX);
+  return Math.max(8, Math.min(MAX_WEEKS, fit, Math.max(MIN_WEEKS, history)));
+}
+
 /** 0 for nothing, 1 to 4 by the share of the largest day (square root: small days stay visible). */
 export function level(value: number, largest: number): number {
   if (value <= 0 || largest <= 0) return 1;
@@ -50,20 +61,19 @@ const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "
 
 export function Calendar({ days, today, chosen, onChoose }: CalendarProps) {
   const root = useRef<HTMLDivElement>(null);
-  const [weeks, setWeeks] = useState(26);
+  const [width, setWidth] = useState(34 + MIN_WEEKS * CELL_PX);
   const now = dayText(today);
   const [active, setActive] = useState(now);
   useEffect(() => {
     const element = root.current;
     if (element === null || typeof ResizeObserver === "undefined") return;
-    const watcher = new ResizeObserver(() => {
-      const fit = Math.floor((element.clientWidth - 34) / CELL_PX);
-      setWeeks(Math.max(8, Math.min(MAX_WEEKS, fit)));
-    });
+    const watcher = new ResizeObserver(() => setWidth(element.clientWidth));
     watcher.observe(element);
     return () => watcher.disconnect();
   }, []);
   // `now` stands for the day of `today`.
+  const weeks = weeksFor(days, today, width);
+  const cell = Math.max(CELL_PX, Math.min(LARGEST_CELL_PX, Math.floor((width - 34) / weeks))) - 3;
   const columns = useMemo(() => weeksUntil(today, weeks), [now, weeks]);
   const largest = Math.max(0, ...[...days.values()].map((entry) => entry.new_bytes));
   const order = columns.flat();
@@ -82,7 +92,7 @@ export function Calendar({ days, today, chosen, onChoose }: CalendarProps) {
   };
 
   return (
-    <div className="calendar" ref={root}>
+    <div className="calendar" ref={root} style={{ "--cell": `${cell}px` } as CSSProperties}>
       <div className="calendar-grid" role="group" aria-label="Restore points by day" onKeyDown={onKeyDown}>
         <div className="calendar-weekdays" aria-hidden="true">
           <span className="calendar-month" />

@@ -61,10 +61,14 @@ export function TimeChart({ title, days, lines, unit, height = 240 }: TimeChartP
   );
 }
 
-/** The latest day for which any named line has a value. */
+/** The latest day with something to say: for bars, one on which there was anything. */
 function lastKnown(days: readonly string[], lines: readonly Line[]): number | null {
   for (let at = days.length - 1; at >= 0; at -= 1) {
-    if (lines.some((line) => line.band !== true && line.dashed !== true && line.values[at] != null)) return at;
+    const says = (line: Line) => {
+      const value = line.values[at];
+      return value != null && line.band !== true && line.dashed !== true && (line.shape !== "bars" || value > 0);
+    };
+    if (lines.some(says)) return at;
   }
   return null;
 }
@@ -96,7 +100,7 @@ function Plot({ title, days, lines, unit, height, index, onIndex }: PlotProps) {
     let watcher: ResizeObserver | undefined;
     void import("uplot").then(({ default: UPlot }) => {
       if (ended) return;
-      const made = new UPlot(options({ lines, unit, width: element.clientWidth, height, onIndex }), data, element);
+      const made = new UPlot(options({ lines, unit, width: element.clientWidth, height, onIndex, library: UPlot }), data, element);
       plot.current = made;
       watcher = new ResizeObserver(() => {
         if (element.clientWidth > 0) made.setSize({ width: element.clientWidth, height });

@@ -12,6 +12,8 @@ interface PlotOptions {
   width: number;
   height: number;
   onIndex: (index: number | null) => void;
+  /** uPlot itself, which is loaded late. */
+  library: typeof uPlot;
 }
 
 const color = (name: string): string => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -33,7 +35,7 @@ function faded(rgb: string, alpha: number): string {
 
 const FONT = '12px "Inter", "Segoe UI", Roboto, "Helvetica Neue", "Noto Sans", "Liberation Sans", Arial, sans-serif';
 
-export function options({ lines, unit, width, height, onIndex }: PlotOptions): uPlot.Options {
+export function options({ lines, unit, width, height, onIndex, library }: PlotOptions): uPlot.Options {
   const ink = resolved("--muted");
   const grid = resolved("--grid");
   const axis = { stroke: ink, font: FONT, grid: { stroke: grid, width: 1 }, ticks: { show: false } };
@@ -64,7 +66,7 @@ export function options({ lines, unit, width, height, onIndex }: PlotOptions): u
         values: (_plot, ticks) => ticks.map((value) => tick(unit, value)),
       },
     ],
-    series: [{}, ...lines.map(series)],
+    series: [{}, ...lines.map((line) => series(line, library))],
     bands: lines.flatMap((line, index) =>
       line.band === true && lines[index + 1]?.band === true
         ? [{ series: [index + 1, index + 2] as [number, number], fill: faded(resolved(`--chart-${line.color}`), 0.14) }]
@@ -76,7 +78,7 @@ export function options({ lines, unit, width, height, onIndex }: PlotOptions): u
   };
 }
 
-function series(line: Line): uPlot.Series {
+function series(line: Line, library: typeof uPlot): uPlot.Series {
   const stroke = resolved(`--chart-${line.color}`);
   const base: uPlot.Series = {
     label: line.label,
@@ -91,16 +93,10 @@ function series(line: Line): uPlot.Series {
     base.fill = faded(stroke, 0.75);
     base.width = 0;
     base.points = { show: false };
-    // Built when the plot is made; the module is loaded by then.
-    base.paths = (plot, index, from, to) => barPaths(plot)(plot, index, from, to);
+    const bars = library.paths.bars?.({ size: [0.7, 22, 1], radius: 0.12 });
+    if (bars !== undefined) base.paths = bars;
   }
   return base;
-}
-
-function barPaths(plot: uPlot): uPlot.Series.PathBuilder {
-  const factory = (plot.constructor as typeof uPlot).paths.bars;
-  const built = factory?.({ size: [0.7, 22, 1], radius: 0.12 });
-  return built ?? (() => null);
 }
 
 /** A date whose local fields are the UTC ones. */

@@ -4,7 +4,7 @@ import { useState } from "react";
 import { Link, useLocation } from "wouter";
 
 import { useNamespaces } from "../api/queries";
-import { may, useLogout, useWho } from "../api/session";
+import { coversAll, may, useLogout, useWho } from "../api/session";
 import type { Action } from "../api/types";
 import { useLiveState } from "../api/useLive";
 import { Icon, Mark, type IconName } from "./icons";
@@ -18,6 +18,8 @@ interface Place {
   short: string;
   icon: IconName;
   action: Action;
+  /** Only for tokens that cover every namespace. */
+  whole?: boolean;
 }
 
 /** Every page there is a link to, with the action a role needs for it. */
@@ -25,7 +27,7 @@ export const PLACES: readonly Place[] = [
   { path: "/", label: "Overview", short: "Overview", icon: "overview", action: "report" },
   { path: "/details", label: "Compression details", short: "Details", icon: "details", action: "report" },
   { path: "/vms", label: "VMs", short: "VMs", icon: "vms", action: "catalog" },
-  { path: "/storage", label: "Storage", short: "Storage", icon: "storage", action: "operate" },
+  { path: "/storage", label: "Storage", short: "Storage", icon: "storage", action: "operate", whole: true },
   { path: "/access", label: "Access", short: "Access", icon: "access", action: "manage_tokens" },
 ];
 
@@ -41,7 +43,7 @@ export function Header() {
           <span className="brand-name">Holdfast</span>
         </Link>
         <nav className="nav" aria-label="Pages">
-          {PLACES.filter((place) => may(session, place.action)).map((place) => {
+          {PLACES.filter((place) => may(session, place.action) && (place.whole !== true || coversAll(session))).map((place) => {
             const here = place.path === "/" ? path === "/" : path === place.path || path.startsWith(`${place.path}/`);
             return (
               <Link
@@ -135,7 +137,7 @@ function Who() {
   const [failed, setFailed] = useState(false);
   const scope = session.namespaces.length === 0 ? "all namespaces" : session.namespaces.join(", ");
   return (
-    <Menu label={<span className="who">{session.name}</span>} name="Session" align="end">
+    <Menu icon="person" label={<span className="who">{session.name}</span>} name="Session" align="end">
       {() => (
         <div className="who-panel">
           <p>

@@ -170,7 +170,7 @@ export const DEFINITIONS = define({
   index_fence_bytes: { label: "Fences in RAM", text: "Page boundaries that lead a lookup straight to one 4 KiB page.", unit: "bytes" },
   index_memtable_bytes: { label: "Write buffer", text: "New entries in RAM, not yet in a sorted run. Nothing is lost with them: they are in the containers' directories.", unit: "bytes" },
   index_memtable_entries: { label: "Buffered entries", text: "Entries in the write buffer.", unit: "entries" },
-  index_disk_bytes: { label: "On disk", text: "Size of the sorted runs.", unit: "bytes" },
+  index_disk_bytes: { label: "Index on disk", text: "Size of the sorted runs.", unit: "bytes" },
   index_ram_per_chunk: { label: "RAM per chunk", text: "Filters and fences ÷ entries. The design's target is 1.3 bytes or less.", unit: "bytes" },
   index_covered: { label: "Covered containers", text: "Containers whose chunks are all in sorted runs.", unit: "containers" },
   index_uncovered: { label: "Uncovered containers", text: "Containers replayed from their directories at the next start.", unit: "containers" },

@@ -17,7 +17,7 @@ export function Growth({ capacity }: { capacity: Capacity }) {
     <>
       {days.length > 0 && <TimeChart title="Stored bytes per day, with forecast" days={days} lines={lines} unit="bytes" height={210} />}
       <p className="forecast">
-        <TermLabel term="forecast">Forecast</TermLabel> {forecast.text}
+        <TermLabel term="forecast">Forecast</TermLabel>: {forecast.text}
       </p>
       <Meter
         label="File system"

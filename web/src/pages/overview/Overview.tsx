@@ -1,6 +1,7 @@
 /** Overview: what is protected, what it costs, what is going on, what needs somebody. */
 
 import { useCapacity, useJobs, useTotals } from "../../api/queries";
+import { coversAll, useWho } from "../../api/session";
 import type { Totals } from "../../api/types";
 import { Async } from "../../components/Feedback";
 import { FirstBackup } from "../../components/FirstBackup";
@@ -20,7 +21,9 @@ import { Worst } from "./Worst";
 export default function Overview() {
   const namespace = useNamespace();
   const totals = useTotals(namespace);
-  const capacity = useCapacity();
+  // Free space is shared by all namespaces: only for those who may see them all.
+  const whole = coversAll(useWho());
+  const capacity = useCapacity(whole);
   const jobs = useJobs(namespace);
   return (
     <div className="page page-overview">
@@ -39,19 +42,25 @@ export default function Overview() {
             {(sums) => <Windows windows={sums.windows} />}
           </Async>
         </Card>
-        <Card title="Growth and forecast" className="wide">
-          <Async query={capacity} height={330}>
-            {(data) => <Growth capacity={data} />}
-          </Async>
-        </Card>
-        <Worst namespace={namespace} />
-        <Card title="Jobs">
-          <Async query={jobs} height={200}>
-            {(list) => <Jobs jobs={list.items} />}
-          </Async>
-        </Card>
-        <Failures namespace={namespace} />
-        <Stale namespace={namespace} />
+        {whole && (
+          <Card title="Growth and forecast" className="wide">
+            <Async query={capacity} height={330}>
+              {(data) => <Growth capacity={data} />}
+            </Async>
+          </Card>
+        )}
+        <div className="stack">
+          <Worst namespace={namespace} />
+          <Failures namespace={namespace} />
+        </div>
+        <div className="stack">
+          <Card title="Jobs">
+            <Async query={jobs} height={200}>
+              {(list) => <Jobs jobs={list.items} />}
+            </Async>
+          </Card>
+          <Stale namespace={namespace} />
+        </div>
       </div>
     </div>
   );
@@ -69,9 +78,11 @@ function Headline({ sums, free }: { sums: Totals; free: number | undefined }) {
       <Stat term="total_factor" kind="factor" value={sums.total_factor}>
         {sums.total_factor === null ? "nothing stored yet" : `1 byte stored for ${factor(sums.total_factor).replace("×", "")} protected`}
       </Stat>
-      <Stat term="usable_bytes" kind="bytes" value={free}>
-        {free !== undefined && sums.total_factor !== null ? `room for about ${bytes(free * sums.total_factor)} more at this factor` : "for backups"}
-      </Stat>
+      {free !== undefined && (
+        <Stat term="usable_bytes" kind="bytes" value={free}>
+          {sums.total_factor === null ? "for backups" : `room for about ${bytes(free * sums.total_factor)} more at this factor`}
+        </Stat>
+      )}
     </section>
   );
 }

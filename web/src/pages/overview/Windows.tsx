@@ -3,7 +3,7 @@
 import type { TotalsWindow } from "../../api/types";
 import { SimpleTable, type SimpleColumn } from "../../components/SimpleTable";
 
-const NAMES: Record<string, string> = { "24h": "Last 24 hours", "7d": "Last 7 days", all: "Ever" };
+const NAMES: Record<string, string> = { "24h": "24 hours", "7d": "7 days", all: "Ever" };
 
 const COLUMNS: SimpleColumn<TotalsWindow>[] = [
   { id: "window", term: "window", render: (row) => NAMES[row.window] ?? row.window },

@@ -5,7 +5,7 @@ import { Histogram } from "../../charts/Histogram";
 import { Card } from "../../components/Card";
 import { Empty } from "../../components/Feedback";
 import { Fact, Facts } from "../../components/Stat";
-import { plural } from "../../format/numbers";
+import { count, plural } from "../../format/numbers";
 import { factorBins, sizeBins } from "./bins";
 
 export function Statistics({ numbers }: { numbers: StorageStatistics }) {
@@ -16,7 +16,7 @@ export function Statistics({ numbers }: { numbers: StorageStatistics }) {
       </Card>
     );
   }
-  const hint = `From the directories of ${plural(numbers.sampled_containers, "container")} of ${plural(numbers.containers, "container")}.`;
+  const hint = `From the directories of ${count(numbers.sampled_containers)} of ${plural(numbers.containers, "data container")}.`;
   return (
     <>
       <Card title="Compressibility" hint={hint}>

@@ -12,7 +12,7 @@ import type { Term } from "../../format/definitions";
 import { minute, second } from "../../format/time";
 
 /** Drawn at once; more on request. */
-const STEP = 60;
+const STEP = 20;
 
 export function RestorePoints({ points }: { points: readonly Backup[] }) {
   const [limit, setLimit] = useState(STEP);
