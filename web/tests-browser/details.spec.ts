@@ -1,0 +1,135 @@
+import { readFile } from "node:fs/promises";
+
+import type { Download, Page } from "@playwright/test";
+
+import { agentOk } from "./harness/server";
+import { columnTexts, exactNumbers, expect, loginAdmin, shared, test } from "./harness/test";
+
+const grid = (page: Page) => page.getByRole("grid");
+const rows = (page: Page) => page.locator(".grid tbody tr.grid-row:not(.grid-skeleton)");
+const falling = (numbers: number[]) => [...numbers].sort((a, b) => b - a);
+
+async function download(page: Page, name: RegExp): Promise<Buffer> {
+  await page.getByRole("button", { name: "Download" }).click();
+  const coming = page.waitForEvent("download");
+  await page.getByRole("link", { name }).click();
+  const file: Download = await coming;
+  return readFile(await file.path());
+}
+
+test.beforeEach(async ({ page }) => {
+  await loginAdmin(page, shared(), "/details");
+  await expect(rows(page).first()).toBeVisible();
+});
+
+test("sorts at the server by mouse and by keyboard", async ({ page }) => {
+  await grid(page).getByRole("button", { name: "Post-comp" }).click();
+  await expect(page).toHaveURL(/sort=-post_lc/);
+  await expect(grid(page).getByRole("columnheader", { name: "Post-comp" })).toHaveAttribute("aria-sort", "descending");
+  await expect.poll(() => exactNumbers(page, "post_lc")).toEqual(falling(await exactNumbers(page, "post_lc")));
+  const worst = await exactNumbers(page, "post_lc");
+  expect(worst.length).toBeGreaterThan(6);
+
+  await page.keyboard.press("Enter");
+  await expect(page).toHaveURL(/sort=post_lc/);
+  await expect.poll(() => exactNumbers(page, "post_lc")).toEqual([...worst].reverse());
+});
+
+test("worst first is one button", async ({ page }) => {
+  await page.getByRole("button", { name: "Worst first" }).click();
+  await expect(page).toHaveURL(/sort=-post_lc/);
+  await expect(page.getByRole("button", { name: "Worst first" })).toHaveAttribute("aria-pressed", "true");
+});
+
+test("filters, and the address holds the filter", async ({ page }) => {
+  await page.getByRole("combobox", { name: "VM" }).selectOption("db");
+  await expect.poll(async () => new Set(await columnTexts(page, "vm"))).toEqual(new Set(["db"]));
+  await page.getByRole("searchbox").fill("data");
+  await expect.poll(async () => new Set(await columnTexts(page, "disk"))).toEqual(new Set(["data"]));
+  await expect(page).toHaveURL(/vm=db/);
+  await expect(page).toHaveURL(/q=data/);
+  await page.reload();
+  await expect.poll(async () => new Set(await columnTexts(page, "disk"))).toEqual(new Set(["data"]));
+  await expect(page.getByRole("searchbox")).toHaveValue("data");
+
+  await page.getByRole("button", { name: "Reset filter" }).click();
+  await page.getByRole("button", { name: /Any status/ }).click();
+  await page.getByRole("checkbox", { name: "done" }).uncheck();
+  for (const status of ["failed", "aborted", "expired"]) await page.getByRole("checkbox", { name: status }).check();
+  await expect.poll(() => rows(page).count()).toBe(1);
+  expect(await columnTexts(page, "status")).not.toContain("done");
+
+  await page.getByRole("searchbox").fill("no such thing");
+  await expect(page.getByText("No run matches this filter")).toBeVisible();
+});
+
+test("groups, and a group leads to its rows", async ({ page }) => {
+  await page.getByRole("button", { name: "By VM" }).click();
+  await expect.poll(() => columnTexts(page, "vm")).toEqual(["web", "db"]);
+  await expect.poll(() => exactNumbers(page, "post_lc")).toEqual(falling(await exactNumbers(page, "post_lc")));
+  await page.locator(".grid tbody tr", { hasText: "web" }).click();
+  await expect(page.getByRole("button", { name: "Rows" })).toHaveAttribute("aria-pressed", "true");
+  await expect.poll(async () => new Set(await columnTexts(page, "vm"))).toEqual(new Set(["web"]));
+  await page.goBack();
+  await expect(page.getByRole("button", { name: "By VM" })).toHaveAttribute("aria-pressed", "true");
+});
+
+test("a run that stands out is marked and explained in words", async ({ page }) => {
+  const flagged = page.locator(".grid tbody tr.row-flagged");
+  await expect(flagged).toHaveCount(1);
+  await expect(flagged).toContainText(/much new|factor dropped/);
+  await flagged.click();
+  const drawer = page.getByRole("dialog");
+  await expect(drawer.getByRole("heading", { name: "web · root" })).toBeVisible();
+  await expect(drawer.locator(".explanation p").first()).toContainText(/usual/);
+  await expect(page).toHaveURL(/row=/);
+  await page.keyboard.press("Escape");
+  await expect(drawer).toHaveCount(0);
+});
+
+test("columns are chosen, kept in this browser, and reset", async ({ page }) => {
+  await page.getByRole("button", { name: "Columns" }).click();
+  await page.getByRole("checkbox", { name: /^Sent/ }).check();
+  await page.getByRole("checkbox", { name: /^Trend/ }).uncheck();
+  await page.reload();
+  await expect(grid(page).getByRole("columnheader", { name: "Sent" })).toBeAttached();
+  await expect(grid(page).getByRole("columnheader", { name: "Trend" })).toHaveCount(0);
+  await page.getByRole("button", { name: "Columns" }).click();
+  await page.getByRole("group", { name: "Columns to show" }).getByRole("button", { name: "Reset" }).click();
+  await expect(grid(page).getByRole("columnheader", { name: "Trend" })).toBeAttached();
+  await expect(grid(page).getByRole("columnheader", { name: "Sent" })).toHaveCount(0);
+});
+
+test("the full report is to the byte what the command line prints", async ({ page }) => {
+  await page.getByRole("combobox", { name: "VM" }).selectOption("web");
+  await page.getByRole("button", { name: "Worst first" }).click();
+  await expect(page).toHaveURL(/vm=web.*sort=-post_lc/);
+  const file = await download(page, /Full report, TSV/);
+  const { stdout } = await agentOk(shared(), ["report", "--vm", "web", "--format", "tsv"]);
+  expect(stdout.length).toBeGreaterThan(500);
+  expect(file.equals(stdout)).toBe(true);
+});
+
+test("what is shown is what is downloaded: filter, order and columns", async ({ page }) => {
+  await page.getByRole("combobox", { name: "Job" }).selectOption("hourly");
+  await page.getByRole("button", { name: "Worst first" }).click();
+  await expect.poll(async () => new Set(await columnTexts(page, "vm"))).toEqual(new Set(["db"]));
+  const shown = await exactNumbers(page, "post_lc");
+  const text = (await download(page, /Rows as shown, CSV/)).toString();
+  const [header = "", ...lines] = text.trimEnd().split("\n");
+  const names = header.split(",");
+  expect(names.slice(0, 4)).toEqual(["vm", "disk", "job", "started"]);
+  expect(lines.map((line) => Number(line.split(",")[names.indexOf("post_lc")]))).toEqual(shown);
+
+  // Every column, oldest first, is the command line's report again.
+  await page.getByRole("button", { name: "Columns" }).click();
+  await page.getByRole("button", { name: "All", exact: true }).click();
+  await page.keyboard.press("Escape");
+  await grid(page).getByRole("button", { name: "Started" }).click();
+  await expect(page).toHaveURL(/sort=-started|\/details\?job=hourly$/);
+  await grid(page).getByRole("button", { name: "Started" }).click();
+  await expect(page).toHaveURL(/sort=started/);
+  const all = await download(page, /Rows as shown, TSV/);
+  const { stdout } = await agentOk(shared(), ["report", "--job", "hourly", "--format", "tsv"]);
+  expect(all.equals(stdout)).toBe(true);
+});

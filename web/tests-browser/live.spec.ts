@@ -1,0 +1,72 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+import { makeDisk } from "./harness/disks";
+import { ended, start } from "./harness/programs";
+import { agentEnv, agentOk, Server } from "./harness/server";
+import { expect, loginAdmin, test } from "./harness/test";
+
+let server: Server;
+let disks: string;
+let disk: string;
+
+test.beforeAll(async () => {
+  disks = await mkdtemp(join(tmpdir(), "holdfast-disks-"));
+  disk = join(disks, "root.raw");
+  await makeDisk(disk, 10, 48);
+  server = await Server.create();
+});
+
+test.afterAll(async () => {
+  await server.remove();
+  await rm(disks, { recursive: true, force: true });
+});
+
+test("an empty repository says what to do first, with its own address", async ({ page }) => {
+  await loginAdmin(page, server.reach);
+  await expect(page.getByText("No backup yet")).toBeVisible();
+  const port = server.reach.grpc.split(":").at(-1);
+  await expect(page.getByText(`holdfast login --server 127.0.0.1:${port} --fingerprint ${server.reach.fingerprint}`)).toBeVisible();
+});
+
+test("a running backup shows its progress, and its rows when it is done, without a reload", async ({ page }) => {
+  await loginAdmin(page, server.reach);
+  await expect(page.getByRole("status").filter({ hasText: "Live" })).toBeVisible();
+  // Slow enough to watch; the test waits for what it sees, not for time.
+  const child = start("holdfast", ["backup", "--vm", "slow", "--job", "nightly", "--quiet", "--limit-upload", "3MB", `root=${disk}`], agentEnv(server.reach));
+  const bar = page.getByRole("progressbar", { name: "Backup of slow" });
+  await expect(bar).toBeVisible();
+  const done = async () => Number(await bar.getAttribute("aria-valuenow"));
+  await expect.poll(done).toBeGreaterThan(0);
+  const first = await done();
+  await expect.poll(done).toBeGreaterThan(first);
+  await expect(page.locator(".session", { hasText: "slow" })).toContainText("/s");
+
+  expect(await ended(child)).toBe(0);
+  await expect(bar).toHaveCount(0);
+  await expect(page.getByRole("region", { name: "Jobs" })).toContainText("nightly");
+
+  // Another page that is open learns of a new run by itself.
+  await page.getByRole("link", { name: "Compression details" }).click();
+  const rows = page.locator(".grid tbody tr.grid-row:not(.grid-skeleton)");
+  await expect(rows).toHaveCount(1);
+  await agentOk(server.reach, ["backup", "--vm", "slow", "--job", "nightly", "--quiet", `root=${disk}`]);
+  await expect(rows).toHaveCount(2);
+});
+
+test("the live connection recovers after a restart of the server", async ({ page }) => {
+  await loginAdmin(page, server.reach, "/details");
+  const live = page.locator(".live");
+  await expect(live).toHaveText("Live");
+  await server.stop();
+  await expect(live).toHaveText("Reconnecting");
+  await expect(page.locator(".grid tbody tr.grid-row").first()).toBeVisible();
+  await server.start();
+  await expect(live).toHaveText("Live", { timeout: 40_000 });
+  // And it tells of what comes next.
+  const rows = page.locator(".grid tbody tr.grid-row:not(.grid-skeleton)");
+  const before = await rows.count();
+  await agentOk(server.reach, ["backup", "--vm", "after", "--job", "nightly", "--quiet", `root=${disk}`]);
+  await expect(rows).toHaveCount(before + 1);
+});
