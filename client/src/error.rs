@@ -60,6 +60,9 @@ pub enum ClientError {
     /// The profile file does not parse.
     #[error("{}: {message}; correct the file, or delete it and run 'holdfast login'", .path.display())]
     Profile { path: PathBuf, message: String },
+    /// A backup failed after it had begun. The server's log names the session, too.
+    #[error("{source} (session {session}, which the server's log has more on)")]
+    OfSession { session: String, source: Box<ClientError> },
     /// A thread of this process ended unexpectedly.
     #[error("internal error: {0}")]
     Internal(&'static str),
@@ -79,6 +82,7 @@ impl ClientError {
             Self::Chunker { .. } => ErrorCode::Unsupported.exit_code(),
             Self::Damaged { .. } => ErrorCode::Damaged.exit_code(),
             Self::Interrupted => EXIT_INTERRUPTED,
+            Self::OfSession { source, .. } => source.exit_code(),
             Self::Protocol(_)
             | Self::Source(_)
             | Self::Window(_)
@@ -95,7 +99,27 @@ impl ClientError {
         match self {
             Self::Lost(_) | Self::Refused { code: ErrorCode::Unavailable, .. } => true,
             Self::Connect(error) => error.is_unreachable(),
+            Self::OfSession { source, .. } => source.is_connection_loss(),
             _ => false,
+        }
+    }
+
+    /// Whether it says that stored data is damaged.
+    pub const fn is_damage(&self) -> bool {
+        matches!(self, Self::Damaged { .. } | Self::Refused { code: ErrorCode::Damaged, .. })
+    }
+
+    /// Names the session it happened in.
+    #[must_use]
+    pub fn of_session(self, session: impl Into<String>) -> Self {
+        Self::OfSession { session: session.into(), source: Box::new(self) }
+    }
+
+    /// The session it happened in, if it is known.
+    pub fn session(&self) -> Option<&str> {
+        match self {
+            Self::OfSession { session, .. } => Some(session),
+            _ => None,
         }
     }
 
@@ -158,5 +182,13 @@ mod tests {
         assert_eq!((lost.exit_code(), lost.is_connection_loss()), (9, true));
         assert!(!ClientError::from(tonic::Status::unimplemented("")).is_connection_loss());
         assert_eq!(ClientError::from(tonic::Status::permission_denied("proxy")).exit_code(), 4);
+    }
+
+    #[test]
+    fn naming_the_session_changes_only_the_words() {
+        let refused = ClientError::from(ErrorCode::Full.status("no room")).of_session("01ABC");
+        assert_eq!((refused.exit_code(), refused.session()), (8, Some("01ABC")));
+        assert!(refused.to_string().starts_with("no room (session 01ABC"), "{refused}");
+        assert!(ClientError::Lost("gone".to_owned()).of_session("01ABC").is_connection_loss());
     }
 }

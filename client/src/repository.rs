@@ -1,6 +1,7 @@
-//! Questions about what is in a repository.
+//! Questions about what is in a repository, and telling it what was found.
 
-use holdfast_proto::v1;
+use holdfast_proto::limits::VERIFICATION_DETAIL_MAX_BYTES;
+use holdfast_proto::{ErrorCode, v1};
 
 use crate::connect::Connection;
 use crate::error::ClientError;
@@ -80,4 +81,46 @@ pub async fn report(
         request.page_token = page.next_page_token;
     }
     Err(ClientError::Protocol("a report without an end".to_owned()))
+}
+
+/// What reading a backup back found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// Everything was read and matched.
+    pub ok: bool,
+    /// What is damaged; empty when nothing is.
+    pub detail: String,
+    /// Bytes that matched, without zeros.
+    pub bytes: u64,
+}
+
+/// Tells the server what verifying a backup found. A server too old to be told is none of anybody's concern.
+///
+/// # Errors
+/// Any error of a call.
+pub async fn record_verification(
+    connection: &Connection,
+    backup: &v1::BackupInfo,
+    found: &Found,
+) -> Result<(), ClientError> {
+    let mut detail = found.detail.clone();
+    let cut = (0..=VERIFICATION_DETAIL_MAX_BYTES.min(detail.len())).rev();
+    detail.truncate(cut.into_iter().find(|&at| detail.is_char_boundary(at)).unwrap_or(0));
+    let request = v1::RecordVerificationRequest {
+        namespace: backup.namespace.clone(),
+        backup: backup.id.clone(),
+        ok: found.ok,
+        detail,
+        bytes: found.bytes,
+    };
+    match connection.catalog().record_verification(request).await {
+        Ok(_) => Ok(()),
+        Err(status)
+            if status.code() == tonic::Code::Unimplemented && ErrorCode::of_status(&status).is_none() =>
+        {
+            tracing::info!("this server is too old to keep what verifications find");
+            Ok(())
+        }
+        Err(status) => Err(status.into()),
+    }
 }

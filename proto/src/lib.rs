@@ -10,6 +10,7 @@ pub mod error;
 pub mod fingerprint;
 pub mod limits;
 pub mod region;
+pub mod request;
 pub mod version;
 pub mod when;
 

@@ -62,6 +62,9 @@ pub const NAME_MAX_BYTES: usize = 200;
 /// Longest reason an agent may give for an abort, in bytes.
 pub const REASON_MAX_BYTES: usize = 2000;
 
+/// Longest text of a verification, in bytes.
+pub const VERIFICATION_DETAIL_MAX_BYTES: usize = 2000;
+
 /// Bytes one `ReadRange` call may ask for.
 pub const READ_RANGE_MAX_BYTES: u64 = 256 << 20;
 

@@ -15,6 +15,7 @@ mod memory;
 mod metrics;
 mod net;
 mod notify;
+mod open_files;
 mod recent;
 pub mod server;
 mod service;

@@ -1,4 +1,9 @@
 //! Logging, to standard error. Standard output belongs to what scripts read.
+//!
+//! Lines say where they belong by their spans: `call` (every gRPC call, with its method and the request id the
+//! client chose), and within it one with the `session` of a backup or the `backup` that is read back. In JSON
+//! these are in `spans`; the agent's log has the same names. Secrets never get here: tokens have no text form
+//! but the one they are made with.
 
 use std::io::{self, IsTerminal as _};
 
@@ -16,7 +21,9 @@ pub(crate) fn start(settings: &Settings) {
         .with_writer(io::stderr);
     let started = match settings.log_format {
         LogFormat::Text => lines.with_target(false).try_init(),
-        LogFormat::Json => lines.json().flatten_event(true).try_init(),
+        LogFormat::Json => {
+            lines.json().flatten_event(true).with_current_span(false).with_span_list(true).try_init()
+        }
     };
     if let Err(error) = started {
         tracing::debug!(%error, "logging was started before");

@@ -17,11 +17,11 @@ use crate::Server;
 pub async fn connect(server: &Server) -> Connection {
     // Fails only when there is one already, which is then the same.
     drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
-    let settings = Settings {
-        server: server.grpc().parse().expect("an address"),
-        trust: Trust::Pinned(server.fingerprint().parse().expect("a fingerprint")),
-        token: Token::new(&server.admin_token()).expect("a token"),
-    };
+    let settings = Settings::new(
+        server.grpc().parse().expect("an address"),
+        Trust::Pinned(server.fingerprint().parse().expect("a fingerprint")),
+        Token::new(&server.admin_token()).expect("a token"),
+    );
     Connection::open(&settings).await.expect("the server answers")
 }
 

@@ -59,17 +59,24 @@ impl Options {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the server can be run");
         let log = Arc::new(Mutex::new(String::new()));
+        let errors = Arc::new(Mutex::new(String::new()));
+        let keep = Arc::clone(&errors);
         let (send, lines) = channel();
         let stdout = child.stdout.take().expect("piped");
         let stderr = child.stderr.take().expect("piped");
         let threads = [
             read_lines(stdout, Arc::clone(&log), move |line| drop(send.send(line))),
-            read_lines(stderr, Arc::clone(&log), |_| ()),
+            read_lines(stderr, Arc::clone(&log), move |line| {
+                let mut errors = keep.lock().unwrap_or_else(PoisonError::into_inner);
+                errors.push_str(&line);
+                errors.push('\n');
+            }),
         ];
         let mut server = Server {
             child: Some(child),
             threads: threads.into(),
             log,
+            errors,
             data_dir: data_dir.to_owned(),
             grpc: String::new(),
             https: String::new(),
@@ -104,6 +111,7 @@ pub struct Server {
     child: Option<Child>,
     threads: Vec<JoinHandle<()>>,
     log: Arc<Mutex<String>>,
+    errors: Arc<Mutex<String>>,
     data_dir: PathBuf,
     grpc: String,
     https: String,
@@ -195,6 +203,11 @@ impl Server {
     /// Everything the server said so far.
     pub fn log(&self) -> String {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What of it went to standard error: its log.
+    pub fn stderr(&self) -> String {
+        self.errors.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Its process.

@@ -170,7 +170,7 @@ pub async fn run(
         }),
         Err(error) => {
             agent.give_up(&error).await;
-            Err(error)
+            Err(agent.named(error))
         }
     }
 }

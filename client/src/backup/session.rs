@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use holdfast_proto::limits::REASON_MAX_BYTES;
 use holdfast_proto::{ErrorCode, v1};
+use tracing::Instrument as _;
 
 use super::stream::{Place, ingest};
 use super::{BackupOptions, Machinery};
@@ -62,10 +63,12 @@ impl<'a> Agent<'a> {
             let session = self.start().await?;
             self.session = Some(session.clone());
             self.run_id.clone_from(&session.run_id);
-            match self.one_session(&session).await {
+            let span = tracing::info_span!("session", session = session.session_id);
+            match self.one_session(&session).instrument(span).await {
                 Ok(commit) => return Ok((session.run_id, commit)),
                 Err(error) if error.is_session_gone() => {
                     let reason = error.to_string();
+                    tracing::info!(session = session.session_id, reason, "session lost; starting another");
                     self.pause(error, |_| Notice::SessionRestarted { reason }).await?;
                 }
                 Err(error) => return Err(error),
@@ -73,9 +76,20 @@ impl<'a> Agent<'a> {
         }
     }
 
+    /// An error with the session it happened in, so that it can be found in the server's log.
+    pub(super) fn named(&self, error: ClientError) -> ClientError {
+        match &self.session {
+            Some(session) if !matches!(error, ClientError::Interrupted) => {
+                error.of_session(session.session_id.as_str())
+            }
+            _ => error,
+        }
+    }
+
     /// Tells the server that nothing comes of it. Best effort: otherwise the lease ends it.
     pub(super) async fn give_up(&self, error: &ClientError) {
         let Some(session) = &self.session else { return };
+        tracing::info!(session = session.session_id, %error, "giving the backup up");
         let mut reason = error.to_string();
         let cut = (0..=REASON_MAX_BYTES.min(reason.len())).rev().find(|&at| reason.is_char_boundary(at));
         reason.truncate(cut.unwrap_or(0));
@@ -120,6 +134,14 @@ impl<'a> Agent<'a> {
     }
 
     async fn one_session(&mut self, session: &v1::StartResponse) -> Result<v1::CommitResponse, ClientError> {
+        tracing::info!(
+            backup = session.backup_id,
+            run = session.run_id,
+            parent = session.parent_backup_id,
+            vm = self.options.vm,
+            job = self.options.job,
+            "session started"
+        );
         if session.parent_backup_id.is_empty() {
             self.machinery.progress.notice(&Notice::FirstBackup { vm: self.options.vm.clone() });
         }
@@ -134,7 +156,11 @@ impl<'a> Agent<'a> {
             let commit = async { Ok(client.commit(request).await?.into_inner()) };
             match with_lease(&self.connection, session, commit).await {
                 Err(error) if error.is_connection_loss() => self.reconnect(error).await?,
-                outcome => return outcome,
+                Err(error) => return Err(error),
+                Ok(commit) => {
+                    tracing::info!(backup = commit.backup_id, "backup committed");
+                    return Ok(commit);
+                }
             }
         }
     }
@@ -151,7 +177,11 @@ impl<'a> Agent<'a> {
             }
             match outcome {
                 Err(error) if error.is_connection_loss() => self.reconnect(error).await?,
-                outcome => return outcome,
+                Err(error) => return Err(error),
+                Ok(()) => {
+                    tracing::info!(disk = disk.name(), "disk sent");
+                    return Ok(());
+                }
             }
         }
     }
@@ -161,6 +191,7 @@ impl<'a> Agent<'a> {
         let mut lost = lost;
         loop {
             let reason = lost.to_string();
+            tracing::info!(reason, "connection lost");
             self.pause(lost, |delay| Notice::Reconnecting { reason, delay }).await?;
             match Connection::open(self.settings).await {
                 Ok(connection) => {

@@ -75,6 +75,7 @@ pub(super) async fn ingest(
     let already = ranges.iter().map(|range| range.count).sum();
     if already > 0 {
         accepted.fetch_max(already, Ordering::Relaxed);
+        tracing::info!(disk = disk.name(), accepted_extents = already, "session resumed");
         progress.notice(&Notice::Reconnected { disk: disk.name().to_owned(), accepted_extents: already });
     }
     let walk = ExtentWalk::new(disk, ranges).map_err(ClientError::Protocol)?;

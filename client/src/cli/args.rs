@@ -65,6 +65,8 @@ pub(super) struct Global {
     /// No progress
     #[arg(short, long, global = true)]
     pub(super) quiet: bool,
+    #[command(flatten)]
+    pub(super) log: super::log::Log,
 }
 
 impl Global {

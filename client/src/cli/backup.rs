@@ -18,7 +18,7 @@ pub(super) async fn run(context: &Context, backup: &Backup) -> Result<ExitCode, 
     let arguments = DiskArgument::parse_all(&backup.disks)?;
     let disks = arguments.iter().map(SourceDisk::open).collect::<Result<Vec<_>, _>>()?;
     let layers = context.layers()?;
-    let settings = layers.settings()?;
+    let settings = context.settings(&layers)?;
     let options = BackupOptions {
         namespace: layers.namespace(),
         vm: backup.vm.clone(),

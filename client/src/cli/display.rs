@@ -28,7 +28,7 @@ impl Display {
     /// Begins to show work on `total_bytes`.
     pub(super) fn start(output: Output, total_bytes: u64) -> Self {
         let tally = Arc::new(Tally::default());
-        let looks = output::person_looks() && !output.json && !output.quiet;
+        let looks = output.person_looks();
         let target = if looks { ProgressDrawTarget::stderr_with_hz(5) } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(Some(total_bytes), target);
         let template = "{prefix} {wide_bar} {percent:>3} %  {msg}  ETA {eta}";

@@ -25,7 +25,7 @@ pub(super) async fn run(context: &Context, login: &Login) -> Result<ExitCode, Cl
         Some(token) => token,
         None => ask_for_token()?,
     };
-    let settings = Settings { server, trust, token };
+    let settings = Settings { request: context.request.clone(), ..Settings::new(server, trust, token) };
     let connection = Connection::open(&settings).await?;
     let layer = profile_of(context, &settings)?;
     layer.save(&path)?;

@@ -5,6 +5,7 @@ mod backup;
 mod display;
 mod estimate;
 mod list;
+mod log;
 mod login;
 mod output;
 mod report;
@@ -14,10 +15,11 @@ mod units;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
+use tracing::Instrument as _;
 
 use crate::cancel::Cancel;
 use crate::connect::profile::{self, Layer, Layers};
-use crate::connect::{Connection, Settings};
+use crate::connect::{Connection, RequestId, Settings};
 use crate::error::{ClientError, EXIT_INTERRUPTED};
 use args::{Cli, Command, Global};
 use output::Output;
@@ -29,6 +31,8 @@ struct Context {
     given: Layers,
     /// Where the profile is or will be.
     profile: Option<std::path::PathBuf>,
+    /// What this command is called in its log and the server's.
+    request: RequestId,
     cancel: Cancel,
 }
 
@@ -36,9 +40,10 @@ impl Context {
     fn new(global: &Global, cancel: Cancel) -> Self {
         let variable = |name: &str| std::env::var(name).ok();
         Self {
-            output: Output { json: global.json, quiet: global.quiet },
+            output: Output::new(global),
             given: Layers(vec![global.layer(), Layer::from_env(variable)]),
             profile: global.profile.clone().or_else(|| profile::default_path(variable)),
+            request: RequestId::random(),
             cancel,
         }
     }
@@ -52,10 +57,15 @@ impl Context {
         Ok(layers)
     }
 
+    /// How to reach the server, from these layers.
+    fn settings(&self, layers: &Layers) -> Result<Settings, ClientError> {
+        Ok(Settings { request: self.request.clone(), ..layers.settings()? })
+    }
+
     /// A connection, what it was made with, and the namespace.
     async fn connect(&self) -> Result<(Settings, Connection, String), ClientError> {
         let layers = self.layers()?;
-        let settings = layers.settings()?;
+        let settings = self.settings(&layers)?;
         let connection = Connection::open(&settings).await?;
         Ok((settings, connection, layers.namespace()))
     }
@@ -64,7 +74,8 @@ impl Context {
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    let output = Output { json: cli.global.json, quiet: cli.global.quiet };
+    cli.global.log.start();
+    let output = Output::new(&cli.global);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let outcome = match runtime {
         Ok(runtime) => {
@@ -88,18 +99,23 @@ async fn run(cli: Cli) -> Result<ExitCode, ClientError> {
     if let Command::Completions(completions) = &cli.command {
         let mut script = Vec::new();
         clap_complete::generate(completions.shell, &mut Cli::command(), "holdfast", &mut script);
-        Output { json: false, quiet: false }.text(&String::from_utf8_lossy(&script))?;
+        Output::plain().text(&String::from_utf8_lossy(&script))?;
         return Ok(ExitCode::SUCCESS);
     }
     let context = Context::new(&cli.global, interruptible()?);
-    match cli.command {
-        Command::Login(login) => login::run(&context, &login).await,
-        Command::Backup(backup) => backup::run(&context, &backup).await,
-        Command::List(list) => list::run(&context, &list).await,
-        Command::Restore(restore) => restore::run(&context, &restore).await,
-        Command::Verify(verify) => restore::verify(&context, &verify).await,
-        Command::Report(report) => report::run(&context, report).await,
-        Command::Estimate(estimate) => estimate::run(&context, estimate).await,
+    let span = tracing::info_span!("command", request = %context.request);
+    command(&context, cli.command).instrument(span).await
+}
+
+async fn command(context: &Context, command: Command) -> Result<ExitCode, ClientError> {
+    match command {
+        Command::Login(login) => login::run(context, &login).await,
+        Command::Backup(backup) => backup::run(context, &backup).await,
+        Command::List(list) => list::run(context, &list).await,
+        Command::Restore(restore) => restore::run(context, &restore).await,
+        Command::Verify(verify) => restore::verify(context, &verify).await,
+        Command::Report(report) => report::run(context, report).await,
+        Command::Estimate(estimate) => estimate::run(context, estimate).await,
         Command::Completions(_) => Ok(ExitCode::SUCCESS),
     }
 }

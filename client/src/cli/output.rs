@@ -6,6 +6,7 @@ use std::path::Path;
 use holdfast_proto::details;
 use serde_json::{Value, json};
 
+use super::args::Global;
 use crate::error::ClientError;
 
 /// How to talk.
@@ -13,9 +14,26 @@ use crate::error::ClientError;
 pub(super) struct Output {
     pub(super) json: bool,
     pub(super) quiet: bool,
+    /// Standard error is for programs: say nothing there but log lines.
+    logs: bool,
 }
 
 impl Output {
+    /// As the flags say.
+    pub(super) fn new(global: &Global) -> Self {
+        Self { json: global.json, quiet: global.quiet, logs: global.log.is_json() }
+    }
+
+    /// Text, everything shown.
+    pub(super) const fn plain() -> Self {
+        Self { json: false, quiet: false, logs: false }
+    }
+
+    /// Whether a person looks at stderr and may be shown what moves.
+    pub(super) fn person_looks(self) -> bool {
+        !self.json && !self.quiet && !self.logs && io::stderr().is_terminal()
+    }
+
     /// Text for whoever reads stdout; ends with a line break.
     ///
     /// # Errors
@@ -61,7 +79,9 @@ impl Output {
 
     /// Something to know, on stderr; not in the way of results.
     pub(super) fn note(self, text: &str) {
-        if !self.quiet {
+        if self.logs {
+            tracing::info!("{text}");
+        } else if !self.quiet {
             // There is nobody left to tell when stderr is gone.
             drop(writeln!(io::stderr().lock(), "{text}"));
         }
@@ -69,22 +89,22 @@ impl Output {
 
     /// How a command failed.
     pub(super) fn failure(self, error: &ClientError) {
-        drop(writeln!(io::stderr().lock(), "holdfast: {error}"));
+        if self.logs {
+            tracing::error!(exit_code = error.exit_code(), session = error.session(), "{error}");
+        } else {
+            drop(writeln!(io::stderr().lock(), "holdfast: {error}"));
+        }
         if self.json {
             let summary = json!({
                 "type": "summary",
                 "ok": false,
                 "error": error.to_string(),
                 "exit_code": error.exit_code(),
+                "session": error.session(),
             });
             drop(self.json_line(&summary));
         }
     }
-}
-
-/// Whether a person looks at stderr.
-pub(super) fn person_looks() -> bool {
-    io::stderr().is_terminal()
 }
 
 /// Draws a table: one line a row, numbers to the right.

@@ -14,7 +14,7 @@ use super::display::Display;
 use super::output::{rate, seconds};
 use super::{Context, output::Output};
 use crate::error::{ClientError, EXIT_PARTLY};
-use crate::repository::get_backup;
+use crate::repository::{Found, get_backup, record_verification};
 use crate::restore::target::{NullTarget, PipeTarget, Target, open};
 use crate::restore::{DiskOfBackup, ReadSummary, Reader};
 use crate::stages::peak_memory_bytes;
@@ -61,11 +61,29 @@ pub(super) async fn verify(context: &Context, verify: &Verify) -> Result<ExitCod
     let tasks: Vec<Task> = disks(&backup).map(|disk| Task { disk, place: None }).collect();
     let display = Display::start(context.output, tasks.iter().map(|task| task.disk.size_bytes).sum());
     let Reading { threads, retry_for } = verify.reading;
-    let mut reader = Reader::new(settings, connection, display.tally(), threads, retry_for)?;
+    let mut reader = Reader::new(settings, connection.clone(), display.tally(), threads, retry_for)?;
     let begun = Instant::now();
     let outcomes = read_all(context, &mut reader, tasks, |_| Ok(Arc::new(NullTarget))).await?;
     drop(display);
+    if let Some(found) = found(&outcomes)
+        && let Err(error) = record_verification(&connection, &backup, &found).await
+    {
+        context.output.note(&format!("holdfast: the server could not note what was found: {error}"));
+    }
     finish(context.output, "Verified", &backup, &reader, outcomes, begun, false)
+}
+
+/// What a verification came to: everything sound, or damage. Nothing when disks could not be read for another
+/// reason, which says nothing about them.
+fn found(outcomes: &[Outcome]) -> Option<Found> {
+    let read = outcomes.iter().filter_map(|outcome| outcome.result.as_ref().ok());
+    let bytes = read.map(|summary| summary.data_bytes).sum();
+    let failures = || outcomes.iter().filter_map(|outcome| outcome.result.as_ref().err());
+    let damage: Vec<String> = failures().filter(|error| error.is_damage()).map(ToString::to_string).collect();
+    if damage.is_empty() && failures().next().is_some() {
+        return None;
+    }
+    Some(Found { ok: damage.is_empty(), detail: damage.join("; "), bytes })
 }
 
 fn disks(backup: &BackupInfo) -> impl Iterator<Item = DiskOfBackup> {
@@ -134,10 +152,15 @@ async fn read_all(
     let mut outcomes = Vec::new();
     let mut before_bytes = 0;
     for task in tasks {
+        tracing::info!(backup = task.disk.backup_id, disk = task.disk.disk, "reading a disk back");
         let result = match target(&task) {
             Ok(target) => reader.read_disk(&task.disk, target, before_bytes, &context.cancel).await,
             Err(error) => Err(error),
         };
+        match &result {
+            Ok(read) => tracing::info!(data_bytes = read.data_bytes, "every fingerprint matched"),
+            Err(error) => tracing::info!(%error, "reading the disk back failed"),
+        }
         match result {
             Err(error) if matches!(error, ClientError::Interrupted) || error.is_connection_loss() => {
                 return Err(error);

@@ -6,11 +6,13 @@ mod address;
 mod error;
 mod pin;
 pub mod profile;
+mod request;
 mod tls;
 
 use std::time::Duration;
 
 use holdfast_proto::limits::MESSAGE_MAX_BYTES;
+use holdfast_proto::request::REQUEST_METADATA;
 use holdfast_proto::v1::backup_client::BackupClient;
 use holdfast_proto::v1::catalog_client::CatalogClient;
 use holdfast_proto::v1::restore_client::RestoreClient;
@@ -25,6 +27,7 @@ use tonic::transport::{Channel, Endpoint};
 pub use address::{DEFAULT_PORT, NotAnAddress, ServerAddress};
 pub use error::ConnectError;
 pub use pin::{CertFingerprint, NotACertFingerprint};
+pub use request::RequestId;
 pub use tls::Trust;
 
 use crate::error::ClientError;
@@ -46,6 +49,15 @@ pub struct Settings {
     pub server: ServerAddress,
     pub trust: Trust,
     pub token: Token,
+    /// Told to the server with every call, for its log.
+    pub request: RequestId,
+}
+
+impl Settings {
+    /// With a new request id.
+    pub fn new(server: ServerAddress, trust: Trust, token: Token) -> Self {
+        Self { server, trust, token, request: RequestId::random() }
+    }
 }
 
 /// A bearer token. Its `Debug` form shows nothing.
@@ -77,26 +89,32 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// Puts the token and the protocol version on every call.
+/// Puts the token, the request id and the protocol version on every call.
 #[derive(Debug, Clone)]
 pub struct Credentials {
     bearer: MetadataValue<Ascii>,
+    request: Option<MetadataValue<Ascii>>,
     protocol: Option<MetadataValue<Ascii>>,
 }
 
 impl Credentials {
-    fn new(token: &Token, protocol: Option<u32>) -> Result<Self, ClientError> {
-        let mut bearer: MetadataValue<Ascii> = format!("Bearer {}", token.reveal())
+    fn new(settings: &Settings, protocol: Option<u32>) -> Result<Self, ClientError> {
+        let mut bearer: MetadataValue<Ascii> = format!("Bearer {}", settings.token.reveal())
             .parse()
             .map_err(|_| ClientError::Usage("the token has characters no token has".to_owned()))?;
         bearer.set_sensitive(true);
-        Ok(Self { bearer, protocol: protocol.map(MetadataValue::from) })
+        // An id that does not fit is not worth failing for.
+        let request = settings.request.as_str().parse().ok();
+        Ok(Self { bearer, request, protocol: protocol.map(MetadataValue::from) })
     }
 }
 
 impl Interceptor for Credentials {
     fn call(&mut self, mut request: tonic::Request<()>) -> Result<tonic::Request<()>, tonic::Status> {
         request.metadata_mut().insert("authorization", self.bearer.clone());
+        if let Some(id) = &self.request {
+            request.metadata_mut().insert(REQUEST_METADATA, id.clone());
+        }
         if let Some(protocol) = &self.protocol {
             request.metadata_mut().insert(PROTOCOL_METADATA, protocol.clone());
         }
@@ -124,9 +142,15 @@ impl Connection {
     pub async fn open(settings: &Settings) -> Result<Self, ClientError> {
         let dialer = tls::Dialer::new(settings.server.clone(), settings.trust.clone())?;
         let control = channel(&settings.server, &dialer).await?;
-        let hello = Self::greet(&control, &settings.token).await?;
-        let credentials = Credentials::new(&settings.token, Some(hello.protocol))?;
+        let hello = Self::greet(&control, settings).await?;
+        let credentials = Credentials::new(settings, Some(hello.protocol))?;
         let bulk = channel(&settings.server, &dialer).await?;
+        tracing::info!(
+            server = %settings.server,
+            server_version = hello.server_version,
+            repository = hello.repository_id,
+            "connected"
+        );
         Ok(Self {
             control: InterceptedService::new(control, credentials.clone()),
             bulk: InterceptedService::new(bulk, credentials),
@@ -134,8 +158,8 @@ impl Connection {
         })
     }
 
-    async fn greet(channel: &Channel, token: &Token) -> Result<v1::HelloResponse, ClientError> {
-        let credentials = Credentials::new(token, None)?;
+    async fn greet(channel: &Channel, settings: &Settings) -> Result<v1::HelloResponse, ClientError> {
+        let credentials = Credentials::new(settings, None)?;
         let mut client = BackupClient::with_interceptor(channel.clone(), credentials);
         let request = v1::HelloRequest {
             min_protocol: PROTOCOL_MIN,

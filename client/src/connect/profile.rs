@@ -180,7 +180,7 @@ impl Layers {
                     .to_owned(),
             )
         })?;
-        Ok(Settings { server: self.server()?, trust, token })
+        Ok(Settings::new(self.server()?, trust, token))
     }
 }
 

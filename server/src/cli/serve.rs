@@ -17,7 +17,7 @@ use crate::app::stream_limits;
 use crate::config::{Layer, Settings};
 use crate::notify::{self, notify};
 use crate::server::{FIRST_TOKEN_FILE, Server};
-use crate::telemetry;
+use crate::{open_files, telemetry};
 
 /// Threads for calls that block but are no streams. Each takes milliseconds.
 const CALL_THREADS: u32 = 64;
@@ -28,6 +28,7 @@ const THREADS_END: Duration = Duration::from_secs(2);
 pub(super) fn run(args: &AllSettings) -> Result<ExitCode, Failure> {
     let settings = args.resolve()?.settings;
     telemetry::start(&settings);
+    open_files::raise_limit();
     let runtime = runtime(&settings)?;
     let result = runtime.block_on(serve(&settings));
     runtime.shutdown_timeout(THREADS_END);

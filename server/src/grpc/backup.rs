@@ -13,7 +13,7 @@ use holdfast_proto::version::negotiate;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::call::{Stage, caller, own_session, parse_id};
+use super::call::{Stage, caller, own_session, parse_id, shown};
 use super::{ingest, outgoing};
 use crate::app::App;
 use crate::auth::Caller;
@@ -61,12 +61,12 @@ impl Backup for BackupService {
         self.unary(request, Stage::Hello, |app, caller, message| hello(app, caller, &message)).await
     }
 
-    #[tracing::instrument(level = "info", skip_all, fields(vm = request.get_ref().vm))]
+    #[tracing::instrument(level = "info", skip_all, fields(session = tracing::field::Empty))]
     async fn start(&self, request: Request<v1::StartRequest>) -> Result<Response<v1::StartResponse>, Status> {
         self.unary(request, Stage::Negotiated, start).await
     }
 
-    #[tracing::instrument(level = "info", skip_all, fields(session = request.get_ref().session_id))]
+    #[tracing::instrument(level = "info", skip_all, fields(session = shown::<SessionId>(&request.get_ref().session_id)))]
     async fn parent_digests(
         &self,
         request: Request<v1::ParentDigestsRequest>,
@@ -98,7 +98,7 @@ impl Backup for BackupService {
         Ok(Response::new(ingest::stream(Arc::clone(&self.app), caller, guard, request.into_inner())))
     }
 
-    #[tracing::instrument(level = "info", skip_all, fields(session = request.get_ref().session_id))]
+    #[tracing::instrument(level = "info", skip_all, fields(session = shown::<SessionId>(&request.get_ref().session_id)))]
     async fn keep_alive(
         &self,
         request: Request<v1::KeepAliveRequest>,
@@ -110,7 +110,7 @@ impl Backup for BackupService {
         .await
     }
 
-    #[tracing::instrument(level = "info", skip_all, fields(session = request.get_ref().session_id))]
+    #[tracing::instrument(level = "info", skip_all, fields(session = shown::<SessionId>(&request.get_ref().session_id)))]
     async fn commit(
         &self,
         request: Request<v1::CommitRequest>,
@@ -125,7 +125,7 @@ impl Backup for BackupService {
         .await
     }
 
-    #[tracing::instrument(level = "info", skip_all, fields(session = request.get_ref().session_id))]
+    #[tracing::instrument(level = "info", skip_all, fields(session = shown::<SessionId>(&request.get_ref().session_id)))]
     async fn abort(&self, request: Request<v1::AbortRequest>) -> Result<Response<v1::AbortResponse>, Status> {
         self.unary(request, Stage::Negotiated, |app, caller, message| abort(app, caller, &message)).await
     }
@@ -168,7 +168,15 @@ fn start(
         app.engine.start_backup(&StartBackup { namespace: namespace.id, request: message, who })?;
     let session: SessionId = parse_id("session", &response.session_id)?;
     place.taken_by(session);
+    tracing::Span::current().record("session", tracing::field::display(session));
     app.metrics.backup_started(session, &namespace.name, &job);
+    tracing::info!(
+        backup = response.backup_id,
+        run = response.run_id,
+        namespace = namespace.name,
+        token = caller.token.name,
+        "session open"
+    );
     // The commit has an entry of its own; this one says who began.
     app.catalog().audit(&AuditEntry {
         who: caller.token.name.clone(),

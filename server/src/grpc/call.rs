@@ -1,5 +1,6 @@
 //! What every call has in common: who makes it, which protocol it speaks, and how identifiers read.
 
+use std::fmt::Display;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use holdfast_proto::ErrorCode;
 use holdfast_proto::version::{PROTOCOL_MAX, PROTOCOL_METADATA, PROTOCOL_MIN};
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Status};
+use tracing::field::DisplayValue;
 
 use crate::app::App;
 use crate::auth::Caller;
@@ -63,6 +65,11 @@ pub(super) fn parse_id<T: FromStr>(what: &str, text: &str) -> Result<T, ServiceE
         let shown: String = text.chars().take(40).collect();
         ServiceError::invalid(format!("{shown:?} is no {what} id"))
     })
+}
+
+/// An identifier from the wire as a log line may show it; nothing when it is none.
+pub(super) fn shown<T: FromStr + Display>(text: &str) -> Option<DisplayValue<T>> {
+    text.parse().ok().map(tracing::field::display)
 }
 
 /// The session of that name, when the caller may write to it. Blocks.

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use holdfast_engine::catalog::token::Action;
-use holdfast_engine::catalog::{BackupFilter, BackupRecord, DetailFilter, PageRequest};
-use holdfast_engine::ids::NamespaceId;
+use holdfast_engine::catalog::{BackupFilter, BackupRecord, DetailFilter, PageRequest, Verification};
+use holdfast_engine::ids::{BackupId, NamespaceId};
 use holdfast_proto::ErrorCode;
-use holdfast_proto::limits::check_name;
+use holdfast_proto::limits::{VERIFICATION_DETAIL_MAX_BYTES, check_name};
 use holdfast_proto::v1::{self, catalog_server::Catalog};
 use tonic::{Request, Response, Status};
 
-use super::call::{Stage, caller, parse_id};
+use super::call::{Stage, caller, parse_id, shown};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServiceError;
@@ -72,6 +72,14 @@ impl Catalog for CatalogService {
         request: Request<v1::ReportRequest>,
     ) -> Result<Response<v1::ReportResponse>, Status> {
         self.unary(request, report).await
+    }
+
+    #[tracing::instrument(level = "info", skip_all, fields(backup = shown::<BackupId>(&request.get_ref().backup)))]
+    async fn record_verification(
+        &self,
+        request: Request<v1::RecordVerificationRequest>,
+    ) -> Result<Response<v1::RecordVerificationResponse>, Status> {
+        self.unary(request, |app, caller, message| record_verification(app, caller, &message)).await
     }
 }
 
@@ -167,6 +175,44 @@ fn report(
     let page = PageRequest { size: message.page_size, token: &message.page_token };
     let page = app.catalog().details(&filter, page)?;
     Ok(v1::ReportResponse { rows: page.items, next_page_token: page.next.unwrap_or_default() })
+}
+
+/// Keeps what a client says it found. Whoever may read a backup back may say so: damage that only its owner
+/// sees must reach the operator.
+fn record_verification(
+    app: &App,
+    caller: &Caller,
+    message: &v1::RecordVerificationRequest,
+) -> Result<v1::RecordVerificationResponse, ServiceError> {
+    let namespace = caller.namespace(app.catalog(), &message.namespace, Action::ReadBack)?;
+    if message.detail.len() > VERIFICATION_DETAIL_MAX_BYTES {
+        return Err(ServiceError::invalid(format!(
+            "what was found is longer than {VERIFICATION_DETAIL_MAX_BYTES} bytes"
+        )));
+    }
+    let backup: BackupId = parse_id("backup", &message.backup)?;
+    let found = app.catalog().backup(backup)?.filter(|backup| backup.namespace == namespace.id);
+    let Some(found) = found else {
+        return Err(ServiceError::new(ErrorCode::NotFound, format!("there is no backup {backup}")));
+    };
+    let read = format!("{} bytes read and found sound", message.bytes);
+    let said = message.detail.replace(char::is_control, " ");
+    let detail = if said.is_empty() { read } else { format!("{said}; {read}") };
+    let (ok, vm) = (message.ok, found.vm);
+    app.catalog().record_verification(&Verification {
+        backup,
+        at_ms: app.clock.now_ms(),
+        who: caller.token.name.clone(),
+        ok,
+        detail: detail.clone(),
+    })?;
+    app.metrics.verified(ok);
+    if ok {
+        tracing::info!(vm, token = caller.token.name, detail, "a client verified a backup");
+    } else {
+        tracing::error!(vm, token = caller.token.name, detail, "a client found a backup damaged");
+    }
+    Ok(v1::RecordVerificationResponse {})
 }
 
 /// A name to filter by; empty means any.

@@ -25,7 +25,7 @@ use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Status, Streaming};
 use tracing::{Instrument as _, Span};
 
-use super::call::own_session;
+use super::call::{own_session, shown};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServiceError;
@@ -85,7 +85,7 @@ async fn run(
     answers: Answers,
 ) -> Result<(), ServiceError> {
     let open = first_message(&guard, &mut messages).await?;
-    let span = tracing::info_span!("disk", session = open.session_id, disk = open.disk);
+    let span = tracing::info_span!("disk", session = shown::<SessionId>(&open.session_id), disk = open.disk);
     async {
         let (session, disk) = app
             .blocking(move |app| {

@@ -11,7 +11,7 @@ use holdfast_proto::v1::{self, restore_server::Restore};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-use super::call::{Stage, caller, parse_id};
+use super::call::{Stage, caller, parse_id, shown};
 use super::outgoing;
 use crate::app::App;
 use crate::auth::Caller;
@@ -36,7 +36,7 @@ impl Restore for RestoreService {
     type ReadDiskStream = ReceiverStream<Result<v1::ReadDiskResponse, Status>>;
     type ReadRangeStream = ReceiverStream<Result<v1::ReadRangeResponse, Status>>;
 
-    #[tracing::instrument(level = "info", skip_all, fields(backup = request.get_ref().backup_id))]
+    #[tracing::instrument(level = "info", skip_all, fields(backup = shown::<BackupId>(&request.get_ref().backup_id)))]
     async fn read_disk(
         &self,
         request: Request<v1::ReadDiskRequest>,
@@ -57,7 +57,7 @@ impl Restore for RestoreService {
         Ok(Response::new(outgoing::stream(guard, reader.map(|item| item.map_err(ServiceError::from)))))
     }
 
-    #[tracing::instrument(level = "info", skip_all, fields(backup = request.get_ref().backup_id))]
+    #[tracing::instrument(level = "info", skip_all, fields(backup = shown::<BackupId>(&request.get_ref().backup_id)))]
     async fn read_range(
         &self,
         request: Request<v1::ReadRangeRequest>,

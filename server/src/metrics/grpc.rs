@@ -1,14 +1,17 @@
-//! Counts gRPC calls: wraps each answer's body, because the status comes at its end.
+//! Counts gRPC calls, and gives each a log span with the client's request id. Wraps each answer's body,
+//! because the status comes at its end.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
+use holdfast_proto::request::{REQUEST_METADATA, is_request_id};
 use http_body::{Body, Frame, SizeHint};
 use tonic::codegen::{Bytes, http};
 use tonic::{Code, Status};
 use tower::{Layer, Service};
+use tracing::{Instrument as _, Span};
 
 use super::live::{CallLabels, Live, MethodLabels, OutcomeLabels};
 
@@ -16,7 +19,7 @@ use super::live::{CallLabels, Live, MethodLabels, OutcomeLabels};
 const PREFIX: &str = "/holdfast.v1.";
 
 /// Every method; a test compares this with the protocol.
-pub(super) const METHODS: [&str; 12] = [
+pub(super) const METHODS: [&str; 13] = [
     "Backup/Hello",
     "Backup/Start",
     "Backup/ParentDigests",
@@ -27,6 +30,7 @@ pub(super) const METHODS: [&str; 12] = [
     "Catalog/ListBackups",
     "Catalog/GetBackup",
     "Catalog/Report",
+    "Catalog/RecordVerification",
     "Restore/ReadDisk",
     "Restore/ReadRange",
 ];
@@ -71,14 +75,17 @@ where
     }
 
     fn call(&mut self, request: http::Request<In>) -> Self::Future {
+        let method = method(request.uri().path());
         let mut call = Call {
             live: Arc::clone(&self.live),
-            method: method(request.uri().path()),
+            method,
             begun: Instant::now(),
+            span: tracing::info_span!("call", method, request = request_id(request.headers())),
+            sent_bytes: 0,
             // Unless somebody says otherwise: dropped before it ended.
             code: Code::Cancelled,
         };
-        let answer = self.inner.call(request);
+        let answer = call.span.in_scope(|| self.inner.call(request)).instrument(call.span.clone());
         Box::pin(async move {
             let answer = answer.await?;
             // A refusal has its status in the headers, and no body.
@@ -88,6 +95,11 @@ where
             Ok(answer.map(|body| CountedBody { body, call }))
         })
     }
+}
+
+/// The client's name for what it does, if it is one that may be logged.
+fn request_id(headers: &http::HeaderMap) -> Option<&str> {
+    headers.get(REQUEST_METADATA).and_then(|value| value.to_str().ok()).filter(|text| is_request_id(text))
 }
 
 /// The label for a path.
@@ -102,12 +114,15 @@ struct Call {
     live: Arc<Live>,
     method: &'static str,
     begun: Instant,
+    span: Span,
+    /// Of answers to those who read back.
+    sent_bytes: u64,
     code: Code,
 }
 
 impl Drop for Call {
     fn drop(&mut self) {
-        let Self { live, method, begun, code } = self;
+        let Self { live, method, begun, span, sent_bytes, code } = self;
         live.grpc_requests.get_or_create(&CallLabels { method, code: word(*code) }).inc();
         live.grpc_duration.get_or_create(&MethodLabels { method }).observe(begun.elapsed().as_secs_f64());
         match code {
@@ -122,6 +137,8 @@ impl Drop for Call {
                 _ => "failed",
             };
             live.restores.get_or_create(&OutcomeLabels { outcome }).inc();
+            let seconds = begun.elapsed().as_secs_f64();
+            span.in_scope(|| tracing::info!(sent_bytes, seconds, outcome, "reading back ended"));
         }
     }
 }
@@ -149,7 +166,9 @@ impl<B: Body<Data = Bytes> + Unpin> Body for CountedBody<B> {
             if let Some(data) = frame.data_ref()
                 && self.call.method.starts_with(RESTORE_PREFIX)
             {
-                self.call.live.restore_sent.inc_by(u64::try_from(data.len()).unwrap_or(0));
+                let bytes = u64::try_from(data.len()).unwrap_or(0);
+                self.call.live.restore_sent.inc_by(bytes);
+                self.call.sent_bytes = self.call.sent_bytes.saturating_add(bytes);
             }
         }
         Poll::Ready(frame)
@@ -190,6 +209,18 @@ const fn word(code: Code) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_may_not_be_logged_is_no_request_id() {
+        let mut headers = http::HeaderMap::new();
+        assert_eq!(request_id(&headers), None);
+        for (text, id) in [("abc-1", Some("abc-1")), ("a b", None), ("", None)] {
+            headers.insert(REQUEST_METADATA, text.parse().unwrap());
+            assert_eq!(request_id(&headers), id);
+        }
+        headers.insert(REQUEST_METADATA, "x".repeat(10_000).parse().unwrap());
+        assert_eq!(request_id(&headers), None);
+    }
 
     /// `Service/Method` of every `rpc` in the protocol.
     fn protocol() -> Vec<String> {

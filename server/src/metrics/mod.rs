@@ -37,7 +37,7 @@ use parking_lot::Mutex;
 use crate::net::Traffic;
 use figures::Kept;
 use labels::LabelTable;
-use live::Live;
+use live::{Live, OutcomeLabels};
 
 pub(crate) use grpc::CountCalls;
 pub(crate) use live::BackupEnd;
@@ -102,5 +102,11 @@ impl Metrics {
         for session in self.live.sessions().into_iter().filter(|session| is_gone(*session)) {
             self.live.backup_ended(session, BackupEnd::Expired);
         }
+    }
+
+    /// A client verified a backup.
+    pub(crate) fn verified(&self, ok: bool) {
+        let outcome = if ok { "sound" } else { "damaged" };
+        self.live.verifications.get_or_create(&OutcomeLabels { outcome }).inc();
     }
 }

@@ -20,6 +20,8 @@ mod hostile;
 #[cfg(test)]
 mod incremental;
 #[cfg(test)]
+mod logs;
+#[cfg(test)]
 mod report;
 #[cfg(test)]
 mod shutdown;

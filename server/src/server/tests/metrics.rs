@@ -102,6 +102,13 @@ async fn they_agree_with_what_the_catalog_says() {
     assert_eq!(value(&fixture, "holdfast_restores", &restores("done")).await, 1.0);
     assert_eq!(value(&fixture, "holdfast_restores", &restores("failed")).await, 1.0);
 
+    admin.record_verification("", &commit.backup_id, "").await.unwrap();
+    admin.record_verification("", &commit.backup_id, "damaged").await.unwrap();
+    for outcome in ["sound", "damaged"] {
+        let series = format!("holdfast_verifications_total{{outcome=\"{outcome}\"}}");
+        assert_eq!(value(&fixture, "holdfast_verifications", &series).await, 1.0);
+    }
+
     let families = scrape(&fixture).await;
     let one = |name: &str| families[name].samples[name];
     let stats = fixture.server.app().engine.stats().unwrap();

@@ -202,6 +202,17 @@ impl Client {
         Ok(self.catalog().get_backup(self.request(message)).await?.into_inner())
     }
 
+    async fn record_verification(&self, namespace: &str, backup: &str, damage: &str) -> Result<(), Status> {
+        let message = v1::RecordVerificationRequest {
+            namespace: namespace.into(),
+            backup: backup.into(),
+            ok: damage.is_empty(),
+            detail: damage.into(),
+            bytes: 7,
+        };
+        self.catalog().record_verification(self.request(message)).await.map(drop)
+    }
+
     async fn report(&self, namespace: &str) -> Result<Vec<v1::DetailRow>, Status> {
         let message = v1::ReportRequest { namespace: namespace.into(), ..v1::ReportRequest::default() };
         Ok(self.catalog().report(self.request(message)).await?.into_inner().rows)

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use holdfast_engine::catalog::PageRequest;
 use holdfast_proto::limits::{MESSAGE_MAX_BYTES, READ_RANGE_MAX_BYTES};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -176,5 +177,32 @@ async fn an_agent_may_wait_for_headers_before_it_says_anything() {
     messages.send(ingest::open(&session, 0)).await.unwrap();
     let first = answers.message().await.unwrap().unwrap().kind.unwrap();
     assert!(matches!(first, ingest::Answer::Opened(_)), "{first:?}");
+    fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_verification_found_is_kept_within_bounds() {
+    let fixture = Fixture::start().await;
+    let admin = fixture.admin().await;
+    let backup = admin.back_up("", "vm").await.unwrap().backup_id;
+    let long = "x".repeat(holdfast_proto::limits::VERIFICATION_DETAIL_MAX_BYTES + 1);
+    assert_eq!(code(admin.record_verification("", &backup, &long).await), ErrorCode::Invalid);
+    assert_eq!(code(admin.record_verification("", "latest", "").await), ErrorCode::Invalid);
+    let nowhere = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
+    assert_eq!(code(admin.record_verification("", nowhere, "").await), ErrorCode::NotFound);
+    fixture.catalog().ensure_namespace("theirs").unwrap();
+    assert_eq!(code(admin.record_verification("theirs", &backup, "").await), ErrorCode::NotFound);
+    let id = backup.parse().unwrap();
+    assert_eq!(fixture.catalog().verifications(&[id]).unwrap(), []);
+
+    admin.record_verification("", &backup, "disk \"root\" is\ndamaged").await.unwrap();
+    admin.record_verification("default", &backup, "").await.unwrap();
+    let found = fixture.catalog().verifications(&[id]).unwrap();
+    let [last] = found.as_slice() else { panic!("{found:?}") };
+    assert_eq!((last.ok, last.who.as_str()), (true, "admin"));
+    assert_eq!(last.detail, "7 bytes read and found sound");
+    let page = fixture.catalog().list_audit(PageRequest { size: 2, token: "" }).unwrap();
+    let damage = &page.items[1].entry;
+    assert!(damage.detail.contains("disk \"root\" is damaged; 7 bytes read and found sound"), "{damage:?}");
     fixture.server.stop().await.unwrap();
 }

@@ -16,10 +16,11 @@ enum Rpc {
     ListBackups,
     GetBackup,
     Report,
+    RecordVerification,
 }
 
 /// As many as the protocol has; a new call must be added here.
-const ALL: [Rpc; 12] = [
+const ALL: [Rpc; 13] = [
     Rpc::Hello,
     Rpc::Start,
     Rpc::ParentDigests,
@@ -32,6 +33,7 @@ const ALL: [Rpc; 12] = [
     Rpc::ListBackups,
     Rpc::GetBackup,
     Rpc::Report,
+    Rpc::RecordVerification,
 ];
 
 impl Rpc {
@@ -45,7 +47,9 @@ impl Rpc {
         match self {
             // Giving up what is not there is done already.
             Self::Hello | Self::Abort => None,
-            Self::Start | Self::ListBackups | Self::GetBackup | Self::Report => Some(ErrorCode::Forbidden),
+            Self::Start | Self::ListBackups | Self::GetBackup | Self::Report | Self::RecordVerification => {
+                Some(ErrorCode::Forbidden)
+            }
             Self::ParentDigests | Self::Ingest | Self::KeepAlive | Self::Commit => {
                 Some(ErrorCode::SessionGone)
             }
@@ -74,6 +78,7 @@ impl Rpc {
             Self::ListBackups => client.list_backups("mine").await.map(drop),
             Self::GetBackup => client.get_backup("mine", backup, "").await.map(drop),
             Self::Report => client.report("mine").await.map(drop),
+            Self::RecordVerification => client.record_verification("mine", backup, "").await,
         }
     }
 }
