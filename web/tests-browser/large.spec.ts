@@ -12,11 +12,10 @@ let server: Server;
 
 test.beforeAll(async () => {
   test.setTimeout(600_000);
-  server = await Server.create();
-  await server.stop();
-  const output = await run("examples/fill_details", [server.reach.dataDir, String(ROWS)]);
-  expect(output.code, output.stderr).toBe(0);
-  await server.start();
+  server = await Server.create(async (dataDir) => {
+    const output = await run("examples/fill_details", [dataDir, String(ROWS)]);
+    expect(output.code, output.stderr).toBe(0);
+  });
 });
 
 test.afterAll(() => server.remove());

@@ -49,6 +49,17 @@ export function FlagBadge({ flag }: { flag: Flag }) {
   );
 }
 
+/** The flag where there is only room for an icon: in the column that stays in view. */
+export function FlagMark({ flag }: { flag: Flag }) {
+  const [tone, icon, word] = FLAGS[flag.kind] ?? ["warn", "warn", flag.kind];
+  return (
+    <span className={`flag-mark flag-${tone}`}>
+      <Icon name={icon} />
+      <span className="visually-hidden">{word}</span>
+    </span>
+  );
+}
+
 export function VerifyBadge({ verify }: { verify: Verify | null }) {
   if (verify === null) {
     return (

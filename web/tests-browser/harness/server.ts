@@ -21,9 +21,10 @@ export class Server {
   private child: ChildProcess | null = null;
   private constructor(private state: Reach) {}
 
-  /** Starts a server in a new data folder. */
-  static async create(): Promise<Server> {
+  /** Starts a server in a new data folder, which `prepare` may fill before. */
+  static async create(prepare?: (dataDir: string) => Promise<void>): Promise<Server> {
     const dataDir = await mkdtemp(join(tmpdir(), "holdfast-web-"));
+    await prepare?.(dataDir);
     const server = new Server({ url: "", grpc: ANY_PORT, fingerprint: "", dataDir });
     await server.start();
     return server;

@@ -23,18 +23,15 @@ export async function login(page: Page, reach: Reach, token: string, path = "/")
 export const loginAdmin = async (page: Page, reach: Reach, path = "/"): Promise<void> =>
   login(page, reach, await adminToken(reach), path);
 
-/** Texts of a column of the windowed table, from its top. */
-export async function columnTexts(page: Page, column: string): Promise<string[]> {
-  return page.locator(`.grid tbody [data-column="${column}"]`).allTextContents();
-}
-
-/** The number behind a cell: the tooltip has every digit. */
-export async function exactNumbers(page: Page, column: string): Promise<number[]> {
-  const texts = await page
+/** What the tooltips of a column of the windowed table say, from its top. */
+export const columnTexts = (page: Page, column: string): Promise<string[]> =>
+  page
     .locator(`.grid tbody [data-column="${column}"]`)
     .evaluateAll((cells) => cells.map((cell) => cell.getAttribute("data-exact") ?? ""));
-  return texts.map((text) => Number(text.replace(/[^\d.-]/g, "")));
-}
+
+/** The numbers behind a column: a tooltip has every digit. */
+export const exactNumbers = async (page: Page, column: string): Promise<number[]> =>
+  (await columnTexts(page, column)).map((text) => Number(text.replace(/[^\d.-]/g, "")));
 
 /** Fails a test on errors the page itself reports, its security policy's included. */
 export const test = base.extend<{ quiet: undefined }>({

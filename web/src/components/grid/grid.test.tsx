@@ -89,7 +89,9 @@ describe("a table of 100,000 rows", () => {
   it("marks a flagged row with words, not colour alone", async () => {
     serve({ "GET /details": page });
     draw();
-    const cell = await screen.findByText("factor dropped");
+    const [mark, cell] = await screen.findAllByText("factor dropped");
+    expect(mark?.closest("th")?.textContent).toBe("vm1factor dropped");
+    if (cell === undefined) throw new Error("no badge");
     expect(cell.closest("tr")?.className).toContain("row-flagged");
     expect(cell.closest("[data-exact]")?.getAttribute("data-exact")).toBe("It fell.");
   });

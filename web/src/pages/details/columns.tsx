@@ -3,7 +3,7 @@
 import type { DetailRow, TotalsRow } from "../../api/types";
 import { Sparkline } from "../../charts/Sparkline";
 import type { GridColumn } from "../../components/grid/column";
-import { FlagBadge, StatusBadge } from "../../components/Status";
+import { FlagBadge, FlagMark, StatusBadge } from "../../components/Status";
 import type { Kind } from "../../components/Value";
 import type { Term } from "../../format/definitions";
 import { factor } from "../../format/numbers";
@@ -29,11 +29,18 @@ const trendWords = (values: readonly (number | null)[]) =>
 
 /** In the order they stand in. The first one stays in view. */
 export const DETAIL_COLUMNS: readonly GridColumn<DetailRow>[] = [
-  { ...column("vm", "text", 136), render: (row) => <span className="grid-name">{row.vm}</span> },
+  {
+    ...column("vm", "text", 140),
+    render: (row) => (
+      <>
+        <span className="grid-name">{row.vm}</span>
+        {row.flag !== null && <FlagMark flag={row.flag} />}
+      </>
+    ),
+  },
   column("disk", "text", 80),
-  column("namespace", "text", 112),
   column("job", "text", 92),
-  { ...column("started", "time", 138), exact: (row) => `${second(row.started)} here, ${row.started}` },
+  { ...column("started", "time", 134), exact: (row) => `${second(row.started)} here, ${row.started}` },
   column("bytes", "bytes", 100),
   column("new_bytes", "bytes", 90),
   column("post_lc", "bytes", 106),
@@ -58,6 +65,7 @@ export const DETAIL_COLUMNS: readonly GridColumn<DetailRow>[] = [
     value: (row) => row.flag?.text ?? "",
     render: (row) => (row.flag === null ? null : <FlagBadge flag={row.flag} />),
   },
+  column("namespace", "text", 112),
   { ...column("status", "text", 98), render: (row) => <StatusBadge status={row.status} /> },
   column("reduction_pct", "percent", 100),
   column("seconds", "seconds", 104),

@@ -32,4 +32,5 @@ export function sizeBins({ chunk_bytes: histogram }: StorageStatistics): Bin[] {
   }));
 }
 
-const short = (edge: number): string => (edge >= 1024 ? `${Math.round(edge / 1024)}k` : String(edge));
+/** The first range begins at the smallest chunk there can be, which is as good as nothing. */
+const short = (edge: number): string => (edge >= 1024 ? `${Math.round(edge / 1024)}k` : "0");

@@ -16,13 +16,12 @@ import { second } from "../../format/time";
 import { useLocation } from "wouter";
 
 const COLUMNS: readonly GridColumn<Vm>[] = [
-  { id: "vm", term: "vm", kind: "text", width: 170, sort: "vm", value: (vm) => vm.vm, render: (vm) => <span className="grid-name">{vm.vm}</span> },
-  { id: "namespace", term: "namespace", kind: "text", width: 130, sort: "namespace", value: (vm) => vm.namespace },
+  { id: "vm", term: "vm", kind: "text", width: 160, sort: "vm", value: (vm) => vm.vm, render: (vm) => <span className="grid-name">{vm.vm}</span> },
   {
     id: "latest",
     term: "latest",
     kind: "ago",
-    width: 170,
+    width: 100,
     sort: "latest",
     value: (vm) => vm.latest?.finished,
     exact: (vm) => (vm.latest === null ? "no restore point" : `${second(vm.latest.finished)}, ${vm.latest.id}`),
@@ -31,7 +30,7 @@ const COLUMNS: readonly GridColumn<Vm>[] = [
     id: "state",
     term: "stale",
     kind: "text",
-    width: 110,
+    width: 98,
     sort: null,
     value: (vm) => (vm.stale ? "stale" : "recent"),
     render: (vm) => (
@@ -44,7 +43,7 @@ const COLUMNS: readonly GridColumn<Vm>[] = [
     id: "last_status",
     term: "status",
     kind: "text",
-    width: 110,
+    width: 100,
     sort: null,
     value: (vm) => vm.last_error || vm.last_status,
     render: (vm) => (vm.last_status === null ? "–" : <StatusBadge status={vm.last_status} />),
@@ -58,13 +57,14 @@ const COLUMNS: readonly GridColumn<Vm>[] = [
     value: (vm) => (vm.verify === null ? "not verified" : vm.verify.detail),
     render: (vm) => <VerifyBadge verify={vm.verify} />,
   },
-  { id: "backups", term: "backups", kind: "count", width: 130, sort: "backups", value: (vm) => vm.backups },
-  { id: "disks", term: "disks", kind: "count", width: 84, sort: null, value: (vm) => vm.disks },
-  { id: "virtual_bytes", term: "virtual_bytes", kind: "bytes", width: 110, sort: null, value: (vm) => vm.virtual_bytes },
   { id: "protected_bytes", term: "protected_bytes", kind: "bytes", width: 120, sort: "protected_bytes", value: (vm) => vm.protected_bytes },
   { id: "stored_bytes", term: "vm_stored_bytes", kind: "bytes", width: 110, sort: "stored_bytes", value: (vm) => vm.stored_bytes },
-  { id: "new_bytes_30d", term: "new_bytes_30d", kind: "bytes", width: 128, sort: "new_bytes_30d", value: (vm) => vm.new_bytes_30d },
   { id: "total_factor", term: "total_factor", kind: "factor", width: 120, sort: "total_factor", value: (vm) => vm.total_factor },
+  { id: "new_bytes_30d", term: "new_bytes_30d", kind: "bytes", width: 128, sort: "new_bytes_30d", value: (vm) => vm.new_bytes_30d },
+  { id: "backups", term: "backups", kind: "count", width: 122, sort: "backups", value: (vm) => vm.backups },
+  { id: "disks", term: "disks", kind: "count", width: 84, sort: null, value: (vm) => vm.disks },
+  { id: "virtual_bytes", term: "virtual_bytes", kind: "bytes", width: 110, sort: null, value: (vm) => vm.virtual_bytes },
+  { id: "namespace", term: "namespace", kind: "text", width: 130, sort: "namespace", value: (vm) => vm.namespace },
 ];
 
 const REST_MS = 250;
