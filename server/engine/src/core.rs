@@ -40,7 +40,7 @@ pub(crate) struct Core {
     pub(crate) seal_pool: ThreadPool,
     pub(crate) read_pool: ThreadPool,
     pub(crate) lease_secs: u32,
-    reserve_bytes: u64,
+    pub(crate) reserve_bytes: u64,
     written_since_check: AtomicU64,
     numbers: Mutex<std::ops::Range<u64>>,
 }

@@ -75,6 +75,8 @@ pub struct EngineStats {
     pub index: IndexStats,
     pub catalog_bytes: u64,
     pub space: Option<Space>,
+    /// Bytes of it kept free for housekeeping.
+    pub reserve_bytes: u64,
 }
 
 /// Errs when there are containers but no catalog: a new catalog would make a new repository, to which none of
@@ -214,6 +216,7 @@ impl Engine {
             index: self.core.store.index.stats(),
             catalog_bytes: self.core.catalog.size_bytes()?,
             space: self.core.volume.space()?,
+            reserve_bytes: self.core.reserve_bytes,
         })
     }
 

@@ -1,16 +1,18 @@
-//! What is looked up for a scrape: index and volume, and sums of the catalog. Those of the catalog are
+//! What is looked up for a scrape: index and volume, and sums of the catalog (see [`recorded`]). They are
 //! kept for a while, so that scraping often costs little.
+
+mod recorded;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use holdfast_engine::EngineStats;
-use holdfast_engine::catalog::{BackupFilter, Catalog, PageRequest};
 
 use super::exposition::Samples;
 use super::names as n;
 use crate::app::App;
 use crate::error::ServiceError;
+use recorded::Recorded;
 
 /// How long figures are kept: what Prometheus scrapes by default comes once in 15 s or more rarely.
 const KEEP: Duration = Duration::from_secs(15);
@@ -41,8 +43,7 @@ struct Figures {
     stats: EngineStats,
     damaged_containers: u64,
     damaged_regions: u64,
-    /// By label, when the newest restore point was finished; the oldest of those that share a label.
-    newest_ms: Vec<(String, i64)>,
+    recorded: Recorded,
 }
 
 /// Adds the figures, looked up anew when it is time to. Blocks. What cannot be looked up is left as it was
@@ -85,7 +86,7 @@ impl Figures {
             stats: app.engine.stats()?,
             damaged_containers: count(whole),
             damaged_regions: count(damage.len() - whole),
-            newest_ms: newest(app, catalog)?,
+            recorded: Recorded::gather(catalog, &app.metrics.labels, app.clock.now_ms())?,
         })
     }
 
@@ -93,15 +94,11 @@ impl Figures {
         samples.whole(&n::DAMAGED_CONTAINERS, &[], self.damaged_containers);
         samples.whole(&n::DAMAGED_REGIONS, &[], self.damaged_regions);
         self.add_stats(samples);
-        for (namespace, newest_ms) in &self.newest_ms {
-            let age_ms = u64::try_from(now_ms.saturating_sub(*newest_ms)).unwrap_or(0);
-            let age = Duration::from_millis(age_ms).as_secs_f64();
-            samples.float(&n::RESTORE_POINT_AGE, &[namespace], age);
-        }
+        self.recorded.add(now_ms, samples);
     }
 
     fn add_stats(&self, samples: &mut Samples) {
-        let EngineStats { index, catalog_bytes, space, .. } = self.stats;
+        let EngineStats { index, catalog_bytes, space, reserve_bytes, .. } = self.stats;
         samples.whole(&n::REPOSITORY_BYTES, &["catalog"], catalog_bytes);
         samples.whole(&n::REPOSITORY_BYTES, &["index"], index.disk_bytes);
         samples.whole(&n::INDEX_ENTRIES, &[], index.entries);
@@ -112,25 +109,10 @@ impl Figures {
         samples.whole(&n::INDEX_MEMORY, &["buffer"], index.memtable_bytes);
         samples.whole(&n::INDEX_BUFFERED, &[], index.memtable_entries);
         samples.whole(&n::INDEX_UNCOVERED, &[], index.uncovered_containers);
+        samples.whole(&n::VOLUME_RESERVE, &[], reserve_bytes);
         if let Some(space) = space {
             samples.whole(&n::VOLUME_SIZE, &[], space.total_bytes);
             samples.whole(&n::VOLUME_FREE, &[], space.free_bytes);
         }
     }
-}
-
-/// When each namespace's newest restore point was finished.
-fn newest(app: &App, catalog: &dyn Catalog) -> Result<Vec<(String, i64)>, ServiceError> {
-    let mut found: Vec<(String, i64)> = Vec::new();
-    for namespace in catalog.namespaces()? {
-        let filter = BackupFilter { namespaces: Some(vec![namespace.id]), ..BackupFilter::default() };
-        let page = catalog.list_backups(&filter, PageRequest { size: 1, token: "" })?;
-        let Some(newest) = page.items.first() else { continue };
-        let label = app.metrics.labels.namespace(&namespace.name);
-        match found.iter_mut().find(|(other, _)| *other == label) {
-            Some((_, oldest_ms)) => *oldest_ms = newest.finished_ms.min(*oldest_ms),
-            None => found.push((label, newest.finished_ms)),
-        }
-    }
-    Ok(found)
 }

@@ -188,6 +188,10 @@ metrics! {
         "Bytes agents sent, of all runs on record";
     RECORDED_DISKS = Gauge Count "holdfast_recorded_disks" ["namespace", "job", "outcome"]
         "Backups of single disks on record, by outcome: done or failed (aborted and expired ones included)";
+    RECORDED_RUNS = Gauge Count "holdfast_recorded_runs" ["namespace", "job"]
+        "Runs on record";
+    LAST_RUN_FAILED = Gauge Count "holdfast_last_run_failed_disks" ["namespace", "job"]
+        "Disks of the job's latest run that were not backed up";
     RUNS_DAY = Gauge Count "holdfast_runs_last_day" ["outcome"]
         "Runs of the last 24 hours, by outcome: done, partly (some disks failed) or failed";
 

@@ -115,6 +115,37 @@ async fn they_agree_with_what_the_catalog_says() {
     assert_eq!(one("holdfast_index_entries"), stats.index.entries as f64);
     assert_eq!(one("holdfast_volume_size_bytes"), stats.space.unwrap().total_bytes as f64);
     assert_eq!(one("holdfast_read_only"), 0.0);
+    let recorded = |what: &str| {
+        let name = format!("holdfast_recorded_{what}");
+        families[&name].samples[&format!("{name}{job}")]
+    };
+    let rows = admin.report("").await.unwrap();
+    assert_eq!(recorded("wire_bytes"), rows.iter().map(|row| row.wire_bytes).sum::<u64>() as f64);
+    assert_eq!(recorded("meta_bytes"), rows.iter().map(|row| row.meta_bytes).sum::<u64>() as f64);
+    assert_eq!(recorded("runs"), 2.0, "the one under way is not on record yet");
+    let disks = |outcome: &str| {
+        let series =
+            format!("holdfast_recorded_disks{{namespace=\"default\",job=\"nightly\",outcome=\"{outcome}\"}}");
+        families["holdfast_recorded_disks"].samples[&series]
+    };
+    assert_eq!((disks("done"), disks("failed")), (1.0, 1.0));
+    let runs = |outcome: &str| {
+        let series = format!("holdfast_runs_last_day{{outcome=\"{outcome}\"}}");
+        families["holdfast_runs_last_day"].samples[&series]
+    };
+    assert_eq!((runs("done"), runs("partly"), runs("failed")), (1.0, 0.0, 1.0));
+    let namespace = |name: &str| families[name].samples[&format!("{name}{{namespace=\"default\"}}")];
+    assert_eq!(namespace("holdfast_restore_points"), 1.0);
+    assert_eq!(namespace("holdfast_protected_bytes"), 0.0, "the disk is all zeros");
+    let containers = fixture.catalog().container_totals(None).unwrap();
+    let stored = containers.iter().map(|totals| totals.stored_bytes).sum::<u64>();
+    assert_eq!(namespace("holdfast_stored_bytes"), stored as f64);
+    let parts = &families["holdfast_repository_bytes"].samples;
+    let part = |part: &str| parts[&format!("holdfast_repository_bytes{{part=\"{part}\"}}")];
+    assert_eq!(part("data") + part("recipe"), stored as f64);
+    assert!(part("catalog") > 0.0);
+    let age = namespace("holdfast_newest_restore_point_age_seconds");
+    assert!((0.0..3600.0).contains(&age), "{age}");
     assert!(one("process_resident_memory_bytes") > 1e6);
     let received = "holdfast_network_received_bytes_total{listener=\"grpc\"}";
     assert!(families["holdfast_network_received_bytes"].samples[received] > 1000.0);

@@ -1,0 +1,253 @@
+//! Sums over everything on record, by namespace and job. What has no label of its own is added up as `other`,
+//! so that sums over all labels are always those of the repository.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use holdfast_engine::catalog::{
+    BackupFilter, Catalog, ContainerState, ContainerTotals, DetailFilter, JobOverview, PageRequest,
+    REPORT_PAGE_MAX, TotalsBy, TotalsOrder, VmQuery, VmSort,
+};
+use holdfast_engine::ids::ContainerClass;
+
+use super::super::exposition::Samples;
+use super::super::labels::{JobLabels, LabelTable, OTHER};
+use super::super::names as n;
+use crate::error::ServiceError;
+
+const DAY_MS: i64 = 86_400_000;
+
+/// A VM is stale after this: a day, and two hours for a run that begins late or takes long.
+const STALE_MS: i64 = 26 * 3_600_000;
+
+/// Pages of runs of one day that are looked at, of [`REPORT_PAGE_MAX`] each; with more runs than 20,000 a day
+/// the others are missing.
+const RUN_PAGES_MAX: u64 = 10;
+
+/// What one label's jobs add up to.
+#[derive(Debug, Default)]
+struct Job {
+    runs: u64,
+    done: u64,
+    failed: u64,
+    last_failed: u64,
+    pre_comp: u64,
+    new: u64,
+    post_lc: u64,
+    meta: u64,
+    wire: u64,
+}
+
+/// What one label's namespaces add up to.
+#[derive(Debug, Default)]
+struct Namespace {
+    vms: u64,
+    stale: u64,
+    restore_points: u64,
+    stored: u64,
+    protected: u64,
+    /// When the newest restore point was finished; of several namespaces, that of the one that is worst off.
+    newest_ms: Option<i64>,
+}
+
+/// Runs of the last day.
+#[derive(Debug, Default)]
+struct Runs {
+    done: u64,
+    partly: u64,
+    failed: u64,
+}
+
+/// All sums.
+#[derive(Debug)]
+pub(super) struct Recorded {
+    containers: Vec<ContainerTotals>,
+    jobs: BTreeMap<JobLabels, Job>,
+    namespaces: BTreeMap<String, Namespace>,
+    runs: Runs,
+}
+
+impl Recorded {
+    /// Asks the catalog.
+    ///
+    /// # Errors
+    /// The catalog's.
+    pub(super) fn gather(
+        catalog: &dyn Catalog,
+        labels: &LabelTable,
+        now_ms: i64,
+    ) -> Result<Self, ServiceError> {
+        let mut jobs = catalog.job_overviews(None)?;
+        // Who stores most gets a label first.
+        jobs.sort_by_key(|job| std::cmp::Reverse(job.sums.post_lc));
+        Ok(Self {
+            containers: catalog.container_totals(None)?,
+            jobs: by_label(labels, &jobs),
+            namespaces: namespaces(catalog, labels, now_ms)?,
+            runs: runs(catalog, now_ms.saturating_sub(DAY_MS))?,
+        })
+    }
+
+    /// Adds all of them.
+    pub(super) fn add(&self, now_ms: i64, samples: &mut Samples) {
+        self.add_containers(samples);
+        for (labels, job) in &self.jobs {
+            add_job(samples, labels, job);
+        }
+        for (label, namespace) in &self.namespaces {
+            add_namespace(samples, label, namespace, now_ms);
+        }
+        samples.whole(&n::RUNS_DAY, &["done"], self.runs.done);
+        samples.whole(&n::RUNS_DAY, &["partly"], self.runs.partly);
+        samples.whole(&n::RUNS_DAY, &["failed"], self.runs.failed);
+    }
+
+    fn add_containers(&self, samples: &mut Samples) {
+        for class in [ContainerClass::Data, ContainerClass::Recipe] {
+            let of_class = || self.containers.iter().filter(|totals| totals.class == class);
+            let word = class_word(class);
+            samples.whole(&n::REPOSITORY_BYTES, &[word], of_class().map(|totals| totals.stored_bytes).sum());
+            samples.whole(&n::REPOSITORY_PLAIN, &[word], of_class().map(|totals| totals.plain_bytes).sum());
+            for totals in of_class() {
+                samples.whole(&n::CONTAINERS, &[word, state_word(totals.state)], totals.count);
+            }
+        }
+    }
+}
+
+fn add_job(samples: &mut Samples, labels: &JobLabels, job: &Job) {
+    let names = [labels.namespace.as_str(), labels.job.as_str()];
+    for (definition, value) in [
+        (&n::RECORDED_RUNS, job.runs),
+        (&n::LAST_RUN_FAILED, job.last_failed),
+        (&n::RECORDED_PRE_COMP, job.pre_comp),
+        (&n::RECORDED_NEW, job.new),
+        (&n::RECORDED_POST_LC, job.post_lc),
+        (&n::RECORDED_META, job.meta),
+        (&n::RECORDED_WIRE, job.wire),
+    ] {
+        samples.whole(definition, &names, value);
+    }
+    let [namespace, name] = names;
+    samples.whole(&n::RECORDED_DISKS, &[namespace, name, "done"], job.done);
+    samples.whole(&n::RECORDED_DISKS, &[namespace, name, "failed"], job.failed);
+}
+
+fn add_namespace(samples: &mut Samples, label: &str, namespace: &Namespace, now_ms: i64) {
+    samples.whole(&n::VMS, &[label], namespace.vms);
+    samples.whole(&n::VMS_STALE, &[label], namespace.stale);
+    samples.whole(&n::RESTORE_POINTS, &[label], namespace.restore_points);
+    samples.whole(&n::PROTECTED, &[label], namespace.protected);
+    samples.whole(&n::STORED, &[label], namespace.stored);
+    if let Some(newest_ms) = namespace.newest_ms {
+        let age_ms = u64::try_from(now_ms.saturating_sub(newest_ms)).unwrap_or(0);
+        samples.float(&n::RESTORE_POINT_AGE, &[label], Duration::from_millis(age_ms).as_secs_f64());
+    }
+}
+
+fn by_label(labels: &LabelTable, jobs: &[JobOverview]) -> BTreeMap<JobLabels, Job> {
+    let mut sums: BTreeMap<JobLabels, Job> = BTreeMap::new();
+    for JobOverview { namespace_name, job, runs, last_run, sums: of_job, .. } in jobs {
+        let sum = sums.entry(labels.job(namespace_name, job)).or_default();
+        sum.runs += runs;
+        sum.done += of_job.rows.saturating_sub(of_job.failed);
+        sum.failed += of_job.failed;
+        sum.last_failed += last_run.as_ref().map_or(0, |run| run.failed);
+        sum.pre_comp += of_job.bytes;
+        sum.new += of_job.new_bytes;
+        sum.post_lc += of_job.post_lc;
+        sum.meta += of_job.meta_bytes;
+        sum.wire += of_job.wire_bytes;
+    }
+    sums
+}
+
+fn namespaces(
+    catalog: &dyn Catalog,
+    labels: &LabelTable,
+    now_ms: i64,
+) -> Result<BTreeMap<String, Namespace>, ServiceError> {
+    let mut sums: BTreeMap<String, Namespace> = BTreeMap::new();
+    for overview in catalog.namespace_overviews(None)? {
+        let sum = sums.entry(labels.namespace(&overview.namespace.name)).or_default();
+        sum.vms += overview.vms;
+        sum.restore_points += overview.backups;
+        sum.stored += overview.stored_bytes;
+        if overview.backups == 0 {
+            continue;
+        }
+        let only = Some(vec![overview.namespace.id]);
+        let filter = BackupFilter { namespaces: only, ..BackupFilter::default() };
+        let page = catalog.list_backups(&filter, PageRequest { size: 1, token: "" })?;
+        if let Some(newest) = page.items.first() {
+            let oldest_ms = sum.newest_ms.unwrap_or(i64::MAX);
+            sum.newest_ms = Some(newest.finished_ms.min(oldest_ms));
+        }
+    }
+    // As of now: what was protected before it.
+    let now = DetailFilter { since_ms: Some(now_ms), ..DetailFilter::default() };
+    for day in catalog.protected_days(&now, TotalsBy::Namespace)? {
+        sums.entry(labels.namespace(&day.name)).or_default().protected += day.protected_bytes;
+    }
+    let query = VmQuery {
+        vm: None,
+        search: None,
+        stale_before_ms: now_ms.saturating_sub(STALE_MS),
+        stale: Some(true),
+        sort: VmSort::Vm,
+        descending: false,
+        offset: 0,
+        limit: REPORT_PAGE_MAX,
+        now_ms,
+    };
+    let (stale, total) = catalog.vm_overviews(None, &query)?;
+    let listed = u64::try_from(stale.len()).unwrap_or(u64::MAX);
+    for vm in stale {
+        sums.entry(labels.namespace(&vm.namespace_name)).or_default().stale += 1;
+    }
+    if total > listed {
+        sums.entry(OTHER.to_owned()).or_default().stale += total.saturating_sub(listed);
+    }
+    Ok(sums)
+}
+
+fn runs(catalog: &dyn Catalog, since_ms: i64) -> Result<Runs, ServiceError> {
+    let filter = DetailFilter { since_ms: Some(since_ms), ..DetailFilter::default() };
+    let mut counted = Runs::default();
+    for page in 0..RUN_PAGES_MAX {
+        let offset = page * u64::from(REPORT_PAGE_MAX);
+        let (runs, total) = catalog.detail_totals(
+            &filter,
+            TotalsBy::Run,
+            TotalsOrder::WORST_FIRST,
+            offset,
+            REPORT_PAGE_MAX,
+        )?;
+        for run in &runs {
+            match run.sums.failed {
+                0 => counted.done += 1,
+                failed if failed == run.sums.rows => counted.failed += 1,
+                _ => counted.partly += 1,
+            }
+        }
+        if offset.saturating_add(u64::from(REPORT_PAGE_MAX)) >= total {
+            break;
+        }
+    }
+    Ok(counted)
+}
+
+const fn class_word(class: ContainerClass) -> &'static str {
+    match class {
+        ContainerClass::Data => "data",
+        ContainerClass::Recipe => "recipe",
+    }
+}
+
+const fn state_word(state: ContainerState) -> &'static str {
+    match state {
+        ContainerState::Live => "live",
+        ContainerState::Damaged => "damaged",
+        ContainerState::Condemned => "condemned",
+    }
+}
