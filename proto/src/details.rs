@@ -4,7 +4,7 @@
 mod render;
 mod totals;
 
-pub use render::{Table, bytes, csv, json, tsv};
+pub use render::{Delimited, Delimiter, Table, bytes, csv, json, json_row, names, tsv};
 pub use totals::{GroupBy, Totals, totals};
 
 use crate::v1::{DetailRow, RowStatus};

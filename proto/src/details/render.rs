@@ -6,36 +6,90 @@ use crate::when::timestamp;
 
 /// Tab-separated, one header line; tabs and line breaks inside a value become spaces.
 pub fn tsv(rows: &[DetailRow]) -> String {
-    delimited(rows, '\t', |value| value.replace(['\t', '\n', '\r'], " "))
+    Delimited::new(Delimiter::Tab, None).table(rows)
 }
 
 /// Comma-separated (RFC 4180, lines end with LF), one header line.
 pub fn csv(rows: &[DetailRow]) -> String {
-    delimited(rows, ',', |value| {
-        if value.contains([',', '"', '\n', '\r']) {
-            format!("\"{}\"", value.replace('"', "\"\""))
-        } else {
-            value
-        }
-    })
+    Delimited::new(Delimiter::Comma, None).table(rows)
 }
 
-fn delimited(rows: &[DetailRow], separator: char, quote: impl Fn(String) -> String) -> String {
-    let mut text = String::new();
-    let mut line = |cells: Vec<String>| {
-        for (index, cell) in cells.into_iter().enumerate() {
-            if index > 0 {
-                text.push(separator);
+/// What stands between the values of a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delimiter {
+    Tab,
+    Comma,
+}
+
+impl Delimiter {
+    const fn as_char(self) -> char {
+        match self {
+            Self::Tab => '\t',
+            Self::Comma => ',',
+        }
+    }
+
+    fn quote(self, value: String) -> String {
+        match self {
+            Self::Tab => value.replace(['\t', '\n', '\r'], " "),
+            Self::Comma if value.contains([',', '"', '\n', '\r']) => {
+                format!("\"{}\"", value.replace('"', "\"\""))
             }
-            text.push_str(&quote(cell));
+            Self::Comma => value,
+        }
+    }
+}
+
+/// Writes a table piece by piece, so that a long one is never in memory as a whole.
+#[derive(Debug, Clone)]
+pub struct Delimited {
+    delimiter: Delimiter,
+    /// Whether each column, in order, is wanted.
+    wanted: Vec<bool>,
+}
+
+impl Delimited {
+    /// With the columns of these names, in the order of a report; `None`: all.
+    pub fn new(delimiter: Delimiter, columns: Option<&[&str]>) -> Self {
+        let wanted = |name: &&str| columns.is_none_or(|columns| columns.contains(name));
+        Self { delimiter, wanted: names().map(|name| wanted(&name)).collect() }
+    }
+
+    /// The line of names.
+    pub fn header(&self) -> String {
+        let mut text = String::new();
+        self.line(&mut text, names().map(str::to_owned));
+        text
+    }
+
+    /// A line for each row.
+    pub fn rows(&self, rows: &[DetailRow]) -> String {
+        let mut text = String::new();
+        for row in rows {
+            self.line(&mut text, cells(row).into_iter());
+        }
+        text
+    }
+
+    fn table(&self, rows: &[DetailRow]) -> String {
+        self.header() + &self.rows(rows)
+    }
+
+    fn line(&self, text: &mut String, cells: impl Iterator<Item = String>) {
+        let wanted = cells.zip(&self.wanted).filter(|(_, wanted)| **wanted);
+        for (index, (cell, _)) in wanted.enumerate() {
+            if index > 0 {
+                text.push(self.delimiter.as_char());
+            }
+            text.push_str(&self.delimiter.quote(cell));
         }
         text.push('\n');
-    };
-    line(COLUMNS.iter().chain([&ERROR_COLUMN]).map(ToString::to_string).collect());
-    for row in rows {
-        line(cells(row));
     }
-    text
+}
+
+/// Names of all columns, in order.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    COLUMNS.into_iter().chain([ERROR_COLUMN])
 }
 
 /// One row's values as text, in column order; empty where there is no number.
@@ -76,26 +130,18 @@ fn cells(row: &DetailRow) -> Vec<String> {
 /// The same values as a JSON array of objects keyed by column name; numbers are numbers, and `null` where
 /// there is none.
 pub fn json(rows: &[DetailRow]) -> serde_json::Value {
-    rows.iter().map(json_row).collect()
+    rows.iter().map(|row| serde_json::Value::Object(json_row(row))).collect()
 }
 
-fn json_row(row: &DetailRow) -> serde_json::Value {
+/// One object of [`json`].
+pub fn json_row(row: &DetailRow) -> serde_json::Map<String, serde_json::Value> {
     const TEXT: [&str; 10] =
         ["namespace", "job", "run", "vm", "disk", "backup", "status", "started", "finished", "error"];
-    COLUMNS
-        .iter()
-        .chain([&ERROR_COLUMN])
-        .zip(cells(row))
-        .map(|(name, value)| {
-            let value = if TEXT.contains(name) {
-                value.into()
-            } else {
-                value.parse::<serde_json::Number>().map_or(serde_json::Value::Null, Into::into)
-            };
-            ((*name).to_owned(), value)
-        })
-        .collect::<serde_json::Map<_, _>>()
-        .into()
+    let value = |name: &str, text: String| match TEXT.contains(&name) {
+        true => text.into(),
+        false => text.parse::<serde_json::Number>().map_or(serde_json::Value::Null, Into::into),
+    };
+    names().zip(cells(row)).map(|(name, text)| (name.to_owned(), value(name, text))).collect()
 }
 
 /// Cells for people: a header and rows, all text; whoever shows it draws the lines.

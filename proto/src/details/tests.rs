@@ -98,3 +98,15 @@ fn bytes_for_people() {
         assert_eq!(bytes(count), text);
     }
 }
+
+#[test]
+fn pieces_make_the_same_table_and_columns_can_be_chosen() {
+    let rows = [row("web", 100, 10, 5), row("a,\"b\"\t", 200, 20, 7)];
+    for (delimiter, whole) in [(Delimiter::Tab, tsv(&rows)), (Delimiter::Comma, csv(&rows))] {
+        let table = Delimited::new(delimiter, None);
+        assert_eq!(table.header() + &table.rows(&rows[..1]) + &table.rows(&rows[1..]), whole);
+    }
+    let some = Delimited::new(Delimiter::Comma, Some(&["new_bytes", "vm"]));
+    assert_eq!(some.header(), "vm,new_bytes\n", "in the order of a report");
+    assert_eq!(some.rows(&rows[1..]), "\"a,\"\"b\"\"\t\",20\n");
+}
