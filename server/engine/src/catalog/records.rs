@@ -201,6 +201,11 @@ pub struct BackupFilter {
     pub namespaces: Option<Vec<NamespaceId>>,
     pub vm: Option<String>,
     pub job: Option<String>,
+    /// Started at or after. Pages go on where the last one ended even when this or the next has moved: "the
+    /// last seven days" are others with every call.
+    pub since_ms: Option<i64>,
+    /// Started before.
+    pub until_ms: Option<i64>,
 }
 
 /// Which compression details. Everything given must hold.

@@ -205,31 +205,39 @@ fn backups_are_listed_newest_first(f: &Fixture) {
         all.push(commit);
     }
     all.sort_by_key(|c| std::cmp::Reverse((c.attempt.started_ms, c.backup)));
+    let middle_ms = all[all.len() / 2].attempt.started_ms;
     let scopes =
         [None, Some(vec![]), Some(vec![lab.id]), Some(vec![f.default.id]), Some(vec![f.default.id, lab.id])];
     for namespaces in scopes {
         for vm in [None, Some("web"), Some("none")] {
             for job in [None, Some("weekly"), Some("none")] {
-                let filter = BackupFilter {
-                    namespaces: namespaces.clone(),
-                    vm: vm.map(Into::into),
-                    job: job.map(Into::into),
-                };
-                let expected: Vec<BackupId> = all
-                    .iter()
-                    .filter(|c| namespaces.as_ref().is_none_or(|n| n.contains(&c.attempt.namespace)))
-                    .filter(|c| vm.is_none_or(|vm| c.attempt.vm == vm))
-                    .filter(|c| job.is_none_or(|job| c.attempt.job == job))
-                    .map(|c| c.backup)
-                    .collect();
-                for size in [1, 5, 100] {
-                    let found = all_pages(size, |page| f.list_backups(&filter, page));
-                    assert_eq!(found.iter().map(|b| b.id).collect::<Vec<_>>(), expected, "{filter:?}");
-                    assert!(found.iter().all(|b| b.disks.len() == 2));
+                for (since_ms, until_ms) in [(None, None), (Some(middle_ms), None), (None, Some(middle_ms))] {
+                    let filter = BackupFilter {
+                        namespaces: namespaces.clone(),
+                        vm: vm.map(Into::into),
+                        job: job.map(Into::into),
+                        since_ms,
+                        until_ms,
+                    };
+                    let expected: Vec<BackupId> = all
+                        .iter()
+                        .filter(|c| namespaces.as_ref().is_none_or(|n| n.contains(&c.attempt.namespace)))
+                        .filter(|c| vm.is_none_or(|vm| c.attempt.vm == vm))
+                        .filter(|c| job.is_none_or(|job| c.attempt.job == job))
+                        .filter(|c| since_ms.is_none_or(|since_ms| c.attempt.started_ms >= since_ms))
+                        .filter(|c| until_ms.is_none_or(|until_ms| c.attempt.started_ms < until_ms))
+                        .map(|c| c.backup)
+                        .collect();
+                    for size in [1, 5, 100] {
+                        let found = all_pages(size, |page| f.list_backups(&filter, page));
+                        assert_eq!(found.iter().map(|b| b.id).collect::<Vec<_>>(), expected, "{filter:?}");
+                        assert!(found.iter().all(|b| b.disks.len() == 2));
+                    }
                 }
             }
         }
     }
+    assert!((1..all.len()).contains(&all.iter().filter(|c| c.attempt.started_ms < middle_ms).count()));
     let page = f.list_backups(&BackupFilter::default(), PageRequest { size: 2, token: "" }).unwrap();
     let token = page.next.unwrap();
     let other = BackupFilter { vm: Some("web".into()), ..BackupFilter::default() };

@@ -88,7 +88,9 @@ pub(super) fn list(
     filter: &BackupFilter,
     page: PageRequest<'_>,
 ) -> Result<Page<BackupRecord>> {
-    let after = page::decode(List::Backups, filter, page.token)?;
+    // What a page token belongs to; see the filter's times.
+    let whole = BackupFilter { since_ms: None, until_ms: None, ..filter.clone() };
+    let after = page::decode(List::Backups, &whole, page.token)?;
     let Some(mut conditions) = conditions(connection, filter)? else {
         return Ok(Page { items: Vec::new(), next: None });
     };
@@ -107,14 +109,14 @@ pub(super) fn list(
         weight,
     )?;
     let next = items.last().filter(|_| more).map(|last| {
-        page::encode(List::Backups, filter, &time_and_id_key(last.started_ms, last.id.to_bytes()))
+        page::encode(List::Backups, &whole, &time_and_id_key(last.started_ms, last.id.to_bytes()))
     });
     Ok(Page { items, next })
 }
 
 /// `None`: nothing can match.
 pub(super) fn conditions(connection: &Connection, filter: &BackupFilter) -> Result<Option<Conditions>> {
-    let BackupFilter { namespaces, vm, job } = filter;
+    let BackupFilter { namespaces, vm, job, since_ms, until_ms } = filter;
     if namespaces.as_ref().is_some_and(Vec::is_empty) {
         return Ok(None);
     }
@@ -131,6 +133,12 @@ pub(super) fn conditions(connection: &Connection, filter: &BackupFilter) -> Resu
         leads = false;
     }
     conditions.in_namespaces(if leads { "b.namespace_id" } else { "+b.namespace_id" }, namespaces.as_deref());
+    if let Some(since_ms) = since_ms {
+        conditions.push("b.started_ms >= ?", [Value::Integer(*since_ms)]);
+    }
+    if let Some(until_ms) = until_ms {
+        conditions.push("b.started_ms < ?", [Value::Integer(*until_ms)]);
+    }
     Ok(Some(conditions))
 }
 
