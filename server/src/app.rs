@@ -7,13 +7,16 @@ use holdfast_engine::Engine;
 use holdfast_engine::catalog::Catalog;
 use holdfast_engine::clock::{Clock, SystemClock};
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tracing::Span;
 
 use crate::auth::Authenticator;
 use crate::config::Settings;
 use crate::error::ServiceError;
+use crate::http::download::DOWNLOADS_MAX;
+use crate::http::kept::Kept;
 use crate::http::limits::Places;
+use crate::http::live::Live;
 use crate::metrics::Metrics;
 use crate::recent::Recent;
 use crate::sessions::SessionLimit;
@@ -38,6 +41,12 @@ pub struct App {
     pub(crate) lease_secs: u32,
     /// Held while a token is revoked over HTTP.
     pub(crate) token_changes: Mutex<()>,
+    /// Tables being downloaded at once.
+    pub(crate) downloads: Arc<Semaphore>,
+    /// What was last found out about containers.
+    pub(crate) statistics: Kept,
+    /// Who watches what is going on.
+    pub(crate) live: Live,
     /// Requests over HTTP at once.
     pub(crate) places: Places,
     stopping: watch::Sender<bool>,
@@ -71,6 +80,9 @@ impl App {
             strict_transport: settings.tls_cert.is_some(),
             lease_secs: settings.lease_secs,
             token_changes: Mutex::default(),
+            downloads: Arc::new(Semaphore::new(DOWNLOADS_MAX)),
+            statistics: Kept::default(),
+            live: Live::default(),
             places: Places::default(),
             stopping: watch::Sender::new(false),
         })

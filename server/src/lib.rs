@@ -11,6 +11,7 @@ pub mod error;
 pub mod files;
 mod grpc;
 pub mod http;
+mod insight;
 mod memory;
 mod metrics;
 mod net;

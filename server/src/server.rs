@@ -25,6 +25,7 @@ use tokio::time::MissedTickBehavior;
 use crate::app::{App, Reached};
 use crate::config::{ByteSize, Reserve, Settings};
 use crate::error::ServiceError;
+use crate::http::live::Change;
 use crate::net::Listener;
 use crate::tls::{Identity, TlsError};
 use crate::{files, grpc, http};
@@ -226,12 +227,18 @@ async fn housekeeping(app: Arc<App>) {
             let expired = app.engine.expire_sessions();
             if expired > 0 {
                 tracing::info!(expired, "gave up backups whose agents went silent");
+                app.live.note(Change::Run);
             }
             app.metrics.forget_sessions(|session| {
                 let asked = app.engine.session_namespace(session);
                 asked.is_err_and(|error| error.code() == ErrorCode::SessionGone)
             });
             app.catalog().prune_web_sessions(app.clock.now_ms())?;
+            for owner in app.live.owners() {
+                if !app.auth.still_holds(owner.0, owner.1.as_ref())? {
+                    app.live.end(&owner);
+                }
+            }
             for token in app.streams.tokens() {
                 if !app.auth.still_valid(token)? {
                     tracing::info!(%token, "the token ended; ending its streams");

@@ -58,7 +58,6 @@ impl WebLogin {
         self.0.expires_ms
     }
 
-    #[expect(dead_code, reason = "for event streams")]
     /// Which login this is, for those who watch it.
     pub(crate) const fn key(&self) -> [u8; 32] {
         self.0.id_hash
@@ -127,7 +126,6 @@ impl Authenticator {
         self.audit_web("logout", caller)
     }
 
-    #[expect(dead_code, reason = "for event streams")]
     /// Whether the token, and the login when there is one, still hold. Blocks.
     ///
     /// # Errors

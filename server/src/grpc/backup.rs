@@ -18,6 +18,7 @@ use super::{ingest, outgoing};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServiceError;
+use crate::http::live::Change;
 use crate::metrics::BackupEnd;
 use crate::service::tokens::namespace_names;
 use crate::streams::StreamKind;
@@ -120,6 +121,7 @@ impl Backup for BackupService {
             let response = app.engine.commit(session)?;
             app.sessions.ended(session);
             app.metrics.backup_done(session, &response);
+            app.live.note(Change::Backup);
             Ok(response)
         })
         .await
@@ -201,6 +203,7 @@ fn abort(
             app.metrics.backup_ended(session, BackupEnd::Aborted);
             app.engine.abort(session, &message.reason)?;
             app.sessions.ended(session);
+            app.live.note(Change::Run);
         }
         Err(error) if error.code == ErrorCode::SessionGone => {}
         Err(error) => return Err(error),

@@ -14,6 +14,7 @@ use super::call::{Stage, caller, parse_id, shown};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServiceError;
+use crate::http::live::Change;
 
 /// What a client writes for the newest backup of a VM.
 const LATEST: &str = "latest";
@@ -92,6 +93,7 @@ fn list_backups(
         namespaces: caller.namespaces(app.catalog(), &message.namespace, Action::Catalog)?,
         vm: name("VM", message.vm)?,
         job: name("job", message.job)?,
+        ..BackupFilter::default()
     };
     let page = PageRequest { size: message.page_size, token: &message.page_token };
     let page = app.catalog().list_backups(&filter, page)?;
@@ -207,6 +209,7 @@ fn record_verification(
         detail: detail.clone(),
     })?;
     app.metrics.verified(ok);
+    app.live.note(Change::Backup);
     if ok {
         tracing::info!(vm, token = caller.token.name, detail, "a client verified a backup");
     } else {

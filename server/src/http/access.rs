@@ -38,6 +38,9 @@ pub(crate) enum Access {
     Any,
     /// A valid token whose role may do this; its scope narrows what is found.
     May(Action),
+    /// The same for what concerns the repository as a whole: only tokens for every namespace. What others
+    /// store is nobody else's business.
+    Whole(Action),
 }
 
 /// One method of one path.
@@ -61,6 +64,9 @@ const fn delete(path: &'static str, access: Access) -> Endpoint {
     Endpoint { method: "DELETE", path, access }
 }
 
+const CATALOG: Access = Access::May(Action::Catalog);
+const REPORT: Access = Access::May(Action::Report);
+const OPERATE: Access = Access::Whole(Action::Operate);
 const TOKENS: Access = Access::May(Action::ManageTokens);
 
 /// Everything below [`PREFIX`].
@@ -70,6 +76,24 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     post("/logout", Access::Any),
     get("/session", Access::Any),
     get("/server", Access::Any),
+    get("/namespaces", CATALOG),
+    get("/vms", CATALOG),
+    get("/vms/{namespace}/{vm}", CATALOG),
+    get("/disks", CATALOG),
+    get("/jobs", CATALOG),
+    get("/backups", CATALOG),
+    get("/backups/{id}", CATALOG),
+    get("/runs", REPORT),
+    get("/details", REPORT),
+    get("/details/totals", REPORT),
+    get("/details/{id}", REPORT),
+    get("/totals", REPORT),
+    get("/series", REPORT),
+    get("/capacity", Access::Whole(Action::Report)),
+    get("/activity", REPORT),
+    get("/activity/events", REPORT),
+    get("/storage", OPERATE),
+    get("/storage/statistics", OPERATE),
     get("/tokens", TOKENS),
     post("/tokens", TOKENS),
     delete("/tokens/{id}", TOKENS),
@@ -115,9 +139,7 @@ pub(super) async fn check(State(app): State<Arc<App>>, mut request: Request, nex
     if endpoint.access != Access::Open {
         match identify(&app, request.method(), request.headers(), peer(request.extensions())).await {
             Ok(identity) => {
-                if let Access::May(action) = endpoint.access
-                    && let Err(error) = identity.caller.check_role(action)
-                {
+                if let Err(error) = may(&identity.caller, endpoint.access) {
                     return error.into_response();
                 }
                 request.extensions_mut().insert(identity);
@@ -131,6 +153,24 @@ pub(super) async fn check(State(app): State<Arc<App>>, mut request: Request, nex
         response.extensions_mut().insert(Secret);
     }
     response
+}
+
+fn may(caller: &Caller, access: Access) -> Result<(), ServiceError> {
+    match access {
+        Access::Open | Access::Any => Ok(()),
+        Access::May(action) => caller.check_role(action),
+        Access::Whole(action) => {
+            caller.check_role(action)?;
+            if caller.scope().is_none() {
+                return Ok(());
+            }
+            let name = &caller.token.name;
+            Err(ServiceError::new(
+                ErrorCode::Forbidden,
+                format!("this concerns the whole repository, and token {name:?} is for some namespaces only"),
+            ))
+        }
+    }
 }
 
 /// A path nobody wrote down is a defect; one that is there takes other methods.

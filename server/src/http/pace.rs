@@ -90,6 +90,7 @@ impl Drop for Paced {
 
 #[cfg(test)]
 mod tests {
+    use super::super::limits::READ_DEADLINE;
     use super::*;
     use http_body::Body as _;
 
@@ -106,17 +107,17 @@ mod tests {
             assert!(data.len() <= PIECE_BYTES);
             read.extend_from_slice(&data);
             pieces += 1;
-            assert!(!readers.stalled());
+            assert!(!readers.stalled(READ_DEADLINE));
             if pieces == 1 {
-                tokio::time::advance(super::super::limits::READ_DEADLINE * 2).await;
-                assert!(readers.stalled(), "a piece was handed over and nobody asked for more");
+                tokio::time::advance(READ_DEADLINE * 2).await;
+                assert!(readers.stalled(READ_DEADLINE), "a piece was handed over and nobody asked for more");
             }
             assert_eq!(body.size_hint().exact(), Some((text.len() - read.len()) as u64));
         }
         assert_eq!((pieces, read), (3, text));
         drop(body);
-        tokio::time::advance(super::super::limits::READ_DEADLINE * 2).await;
-        assert!(!readers.stalled());
+        tokio::time::advance(READ_DEADLINE * 2).await;
+        assert!(!readers.stalled(READ_DEADLINE));
     }
 
     #[tokio::test(start_paused = true)]
@@ -127,7 +128,7 @@ mod tests {
         let mut body = Paced::new(Body::from_stream(stream), Arc::clone(&readers), None);
         let polled = std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut body).poll_frame(cx).is_pending()));
         assert!(polled.await);
-        tokio::time::advance(super::super::limits::READ_DEADLINE * 9).await;
-        assert!(!readers.stalled());
+        tokio::time::advance(READ_DEADLINE * 9).await;
+        assert!(!readers.stalled(READ_DEADLINE));
     }
 }

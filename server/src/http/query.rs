@@ -61,7 +61,6 @@ pub(crate) fn text(value: Option<String>) -> Option<String> {
 }
 
 /// A text to search for.
-#[cfg_attr(not(test), expect(dead_code, reason = "for the lists to come"))]
 pub(crate) fn search(value: Option<String>) -> Result<Option<String>, ServiceError> {
     let value = text(value);
     if value.as_ref().is_some_and(|text| text.len() > SEARCH_MAX_BYTES) {
@@ -71,7 +70,6 @@ pub(crate) fn search(value: Option<String>) -> Result<Option<String>, ServiceErr
 }
 
 /// A name to filter by; empty is none.
-#[expect(dead_code, reason = "for the lists to come")]
 pub(crate) fn name(what: &str, value: Option<String>) -> Result<Option<String>, ServiceError> {
     let value = text(value);
     if let Some(name) = &value {
@@ -81,7 +79,6 @@ pub(crate) fn name(what: &str, value: Option<String>) -> Result<Option<String>, 
 }
 
 /// A point in time; empty is none.
-#[cfg_attr(not(test), expect(dead_code, reason = "for the lists to come"))]
 pub(crate) fn time(what: &str, value: Option<String>, now_ms: i64) -> Result<Option<i64>, ServiceError> {
     let value = text(value);
     value
@@ -108,22 +105,14 @@ pub(crate) fn id<T: std::str::FromStr>(what: &str, text: &str) -> Result<T, Serv
 }
 
 /// A column to sort by: `column`, or `-column` for the largest first.
-#[cfg_attr(not(test), expect(dead_code, reason = "for the lists to come"))]
-pub(crate) fn sort<T: Copy>(
+pub(crate) fn order<T: std::str::FromStr<Err: std::fmt::Display>>(
     value: Option<String>,
     default: (T, bool),
-    columns: &[(&str, T)],
 ) -> Result<(T, bool), ServiceError> {
     let Some(value) = text(value) else { return Ok(default) };
     let (name, descending) = value.strip_prefix('-').map_or((value.as_str(), false), |name| (name, true));
-    match columns.iter().find(|(column, _)| *column == name) {
-        Some((_, column)) => Ok((*column, descending)),
-        None => {
-            let known: Vec<&str> = columns.iter().map(|(column, _)| *column).collect();
-            let shown: String = name.chars().take(40).collect();
-            Err(ServiceError::invalid(format!("sort: {shown:?} is none of {}", known.join(", "))))
-        }
-    }
+    let column = name.parse().map_err(|error| ServiceError::invalid(format!("sort: {error}")))?;
+    Ok((column, descending))
 }
 
 #[cfg(test)]
@@ -132,11 +121,13 @@ mod tests {
 
     #[test]
     fn what_is_refused_is_told_what_is_allowed() {
-        let columns = [("vm", 1), ("bytes", 2)];
-        assert_eq!(sort(None, (1, true), &columns), Ok((1, true)));
-        assert_eq!(sort(Some("-bytes".into()), (1, true), &columns), Ok((2, true)));
-        let error = sort(Some("size".into()), (1, true), &columns).unwrap_err();
-        assert!(error.message.contains("vm, bytes"), "{error}");
+        use holdfast_engine::catalog::DetailSort;
+        let default = (DetailSort::Started, true);
+        assert_eq!(order(None, default), Ok(default));
+        assert_eq!(order(Some("-bytes/post_lc".into()), default), Ok((DetailSort::TotalFactor, true)));
+        assert_eq!(order(Some("vm".into()), default), Ok((DetailSort::Vm, false)));
+        let error = order(Some("size".into()), default).unwrap_err();
+        assert!(error.message.contains("virtual_bytes, bytes"), "{error}");
         assert_eq!(limit("limit", None, PAGE), Ok(100));
         assert_eq!(limit("limit", Some(1000), PAGE), Ok(1000));
         for bad in [0, 1001, u32::MAX] {

@@ -16,6 +16,7 @@ use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use parking_lot::Mutex;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
@@ -30,7 +31,10 @@ use crate::net::Connection;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How often a connection is looked at for answers nobody reads.
-const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long an answer may wait for its reader once the server stops.
+const LAST_DEADLINE: Duration = Duration::from_secs(2);
 
 /// What HTTP/1 buffers of answers: a few pieces.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -42,6 +46,7 @@ const STREAMS_MAX: u32 = 64;
 pub(crate) async fn serve(router: Router, mut incoming: ReceiverStream<io::Result<Connection>>) {
     let builder = Arc::new(builder());
     let graceful = GracefulShutdown::new();
+    let stopping = watch::Sender::new(false);
     while let Some(connection) = incoming.next().await {
         let Ok(connection) = connection else { continue };
         let readers = Arc::new(Readers::default());
@@ -49,6 +54,7 @@ pub(crate) async fn serve(router: Router, mut incoming: ReceiverStream<io::Resul
         let service = OnConnection { router: router.clone(), peer, readers: Arc::clone(&readers) };
         let watcher = graceful.watcher();
         let builder = Arc::clone(&builder);
+        let stopping = stopping.subscribe();
         tokio::spawn(async move {
             let stream = TokioIo::new(WriteDeadline::new(connection, READ_DEADLINE));
             let served = watcher
@@ -58,10 +64,11 @@ pub(crate) async fn serve(router: Router, mut incoming: ReceiverStream<io::Resul
                     tracing::debug!(%error, "an HTTPS connection failed");
                 },
                 // Dropping the connection frees what it pins.
-                () = readers.until_stalled() => tracing::debug!(?peer, "cut off a client that does not read"),
+                () = readers.until_stalled(&stopping) => tracing::debug!(?peer, "cut off a client that does not read"),
             }
         });
     }
+    stopping.send_replace(true);
     graceful.shutdown().await;
 }
 
@@ -133,16 +140,17 @@ impl Readers {
     }
 
     /// Whether one has waited for too long.
-    pub(super) fn stalled(&self) -> bool {
+    pub(super) fn stalled(&self, patience: Duration) -> bool {
         let now = Instant::now();
-        self.waiting.lock().values().any(|since| now.duration_since(*since) > READ_DEADLINE)
+        self.waiting.lock().values().any(|since| now.duration_since(*since) > patience)
     }
 
-    async fn until_stalled(&self) {
+    async fn until_stalled(&self, stopping: &watch::Receiver<bool>) {
         let mut looks = tokio::time::interval(LOOK_INTERVAL);
         loop {
             looks.tick().await;
-            if self.stalled() {
+            let patience = if *stopping.borrow() { LAST_DEADLINE } else { READ_DEADLINE };
+            if self.stalled(patience) {
                 return;
             }
         }

@@ -69,13 +69,18 @@ fn complete(operation: &mut Map<String, Value>, endpoint: &Endpoint) {
     let (roles, who): (Vec<&str>, String) = match endpoint.access {
         Access::Open => (Vec::new(), "Anybody, without a token.".to_owned()),
         Access::Any => (roles(None), "Any valid token.".to_owned()),
-        Access::May(action) => {
+        Access::May(action) | Access::Whole(action) => {
             operation.insert("x-action".to_owned(), word(action).into());
             let roles = roles(Some(action));
-            let who = format!("Roles: {}.", roles.join(", "));
+            let whole =
+                if matches!(endpoint.access, Access::Whole(_)) { ", for every namespace" } else { "" };
+            let who = format!("Roles: {}{whole}.", roles.join(", "));
             (roles, who)
         }
     };
+    // Handlers of different resources share names.
+    let words = endpoint.path.replace(['{', '}'], "").replace(['/', '.'], "_");
+    operation.insert("operationId".to_owned(), format!("{}{words}", endpoint.method.to_lowercase()).into());
     let description = operation.entry("description").or_insert_with(|| "".into());
     *description = format!("{} {who}", description.as_str().unwrap_or_default()).trim().into();
     let open = endpoint.access == Access::Open;

@@ -1,10 +1,20 @@
 //! The REST API, one file a resource, and its OpenAPI document, which is made from the handlers.
 
+mod activity;
 mod audit;
+mod backups;
+mod capacity;
+mod details;
 mod document;
+pub(in crate::http) mod filter;
+mod namespaces;
+mod series;
 mod server;
 mod session;
+mod storage;
 mod tokens;
+mod totals;
+mod vms;
 mod wire;
 
 use std::sync::Arc;
@@ -28,6 +38,24 @@ fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(session::logout))
         .routes(routes!(session::session))
         .routes(routes!(server::server))
+        .routes(routes!(namespaces::list))
+        .routes(routes!(namespaces::jobs))
+        .routes(routes!(vms::list))
+        .routes(routes!(vms::get))
+        .routes(routes!(vms::disk_list))
+        .routes(routes!(backups::list))
+        .routes(routes!(backups::get))
+        .routes(routes!(details::list))
+        .routes(routes!(totals::groups))
+        .routes(routes!(details::get))
+        .routes(routes!(totals::runs))
+        .routes(routes!(totals::overview))
+        .routes(routes!(series::series))
+        .routes(routes!(activity::now))
+        .routes(routes!(activity::events))
+        .routes(routes!(capacity::capacity))
+        .routes(routes!(storage::storage))
+        .routes(routes!(storage::statistics))
         .routes(routes!(tokens::list, tokens::create))
         .routes(routes!(tokens::revoke))
         .routes(routes!(audit::list));

@@ -15,6 +15,7 @@ use super::wire::{Items, maybe_time, time};
 use crate::app::App;
 use crate::error::ServiceError;
 use crate::http::access::Identity;
+use crate::http::live::Change;
 use crate::http::query::{At, Body, id};
 use crate::service::tokens::{self, NewToken};
 
@@ -88,7 +89,7 @@ pub(super) async fn list(
         let tokens = app.catalog().list_tokens()?;
         let items =
             tokens.iter().map(|token| Token::of(app, token, current)).collect::<Result<Vec<_>, _>>()?;
-        Ok(Json(Items { total: u64::try_from(items.len()).unwrap_or(u64::MAX), items, offset: 0 }))
+        Ok(Json(Items::whole(items)))
     })
     .await
 }
@@ -111,6 +112,7 @@ pub(super) async fn create(
             })?;
         let new = NewToken { name: &wanted.name, role, namespaces: &wanted.namespaces, expires_in };
         let (text, record) = tokens::create(app.catalog(), &*app.clock, &caller.name, &new)?;
+        app.live.note(Change::Tokens);
         let record = Token::of(app, &record, caller.id)?;
         Ok((StatusCode::CREATED, Json(CreatedToken { token: text.as_str().to_owned(), record })))
     })
@@ -140,6 +142,7 @@ pub(super) async fn revoke(
         }
         if token.revoked_ms.is_none() {
             tokens::revoke(app.catalog(), &identity.caller.token.name, &token)?;
+            app.live.note(Change::Tokens);
         }
         Ok(StatusCode::NO_CONTENT)
     })

@@ -1,5 +1,6 @@
 //! What several answers have in common, and how times read in them.
 
+use holdfast_proto::details::Totals;
 use holdfast_proto::when::timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -12,6 +13,13 @@ pub(super) struct Items<T> {
     pub(super) total: u64,
     /// How many come before the first of these
     pub(super) offset: u64,
+}
+
+impl<T> Items<T> {
+    /// A list that is short enough to be given whole.
+    pub(super) fn whole(items: Vec<T>) -> Self {
+        Self { total: u64::try_from(items.len()).unwrap_or(u64::MAX), items, offset: 0 }
+    }
 }
 
 /// A page of a list that is read from its beginning
@@ -30,4 +38,73 @@ pub(super) fn time(unix_ms: i64) -> String {
 /// The same of a time that may not have been.
 pub(super) fn maybe_time(unix_ms: Option<i64>) -> Option<String> {
     unix_ms.map(timestamp)
+}
+
+/// Rows of compression details added up
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Sums {
+    /// Rows of details: one a run and disk
+    pub(super) rows: u64,
+    /// Those of them that are not done
+    pub(super) failed: u64,
+    /// When the first of them began
+    pub(super) started: String,
+    /// When the last of them ended
+    pub(super) finished: String,
+    pub(super) virtual_bytes: u64,
+    pub(super) bytes: u64,
+    pub(super) read_bytes: u64,
+    pub(super) unchanged_bytes: u64,
+    pub(super) dup_bytes: u64,
+    pub(super) new_bytes: u64,
+    pub(super) post_lc: u64,
+    pub(super) meta_bytes: u64,
+    pub(super) wire_bytes: u64,
+    pub(super) chunks: u64,
+    pub(super) new_chunks: u64,
+    /// bytes / new_bytes; null: nothing was new
+    pub(super) global_factor: Option<f64>,
+    /// new_bytes / post_lc; null: nothing was stored
+    pub(super) local_factor: Option<f64>,
+    /// The total factor; null: nothing was stored
+    #[serde(rename = "bytes/post_lc")]
+    pub(super) total_factor: Option<f64>,
+    /// 100 × (1 − post_lc / bytes)
+    pub(super) reduction_pct: Option<f64>,
+}
+
+impl From<&Totals> for Sums {
+    fn from(totals: &Totals) -> Self {
+        let factors = totals.factors();
+        Self {
+            rows: totals.rows,
+            failed: totals.failed,
+            started: timestamp(totals.started_ms),
+            finished: timestamp(totals.finished_ms),
+            virtual_bytes: totals.virtual_bytes,
+            bytes: totals.bytes,
+            read_bytes: totals.read_bytes,
+            unchanged_bytes: totals.unchanged_bytes,
+            dup_bytes: totals.dup_bytes,
+            new_bytes: totals.new_bytes,
+            post_lc: totals.post_lc,
+            meta_bytes: totals.meta_bytes,
+            wire_bytes: totals.wire_bytes,
+            chunks: totals.chunks,
+            new_chunks: totals.new_chunks,
+            global_factor: factors.global,
+            local_factor: factors.local,
+            total_factor: factors.total,
+            reduction_pct: factors.reduction_pct,
+        }
+    }
+}
+
+/// Milliseconds of a day.
+pub(super) const DAY_MS: i64 = 86_400_000;
+
+/// A day since 1970-01-01, as `2026-11-21`.
+pub(super) fn day_text(day: i32) -> String {
+    let text = timestamp(i64::from(day).saturating_mul(DAY_MS).saturating_add(1));
+    text.get(..10).unwrap_or_default().to_owned()
 }

@@ -1,7 +1,12 @@
 //! The REST API over real TLS.
 
+mod details;
+mod events;
 mod login;
+mod matrix;
+mod overviews;
 mod plumbing;
+mod slow;
 
 use axum::http::{HeaderMap, Method, Request as HttpRequest, header};
 use bytes::Bytes;

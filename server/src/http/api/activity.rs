@@ -1,0 +1,228 @@
+//! What is going on: backups in the making, asked for once or watched.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use holdfast_engine::LiveDisk;
+use holdfast_engine::catalog::token::Action;
+use serde::Serialize;
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use utoipa::ToSchema;
+
+use super::wire::time;
+use crate::app::App;
+use crate::auth::{Caller, WebLogin};
+use crate::error::ServiceError;
+use crate::http::access::Identity;
+use crate::http::limits::READ_DEADLINE;
+use crate::http::live::{Changes, Live, Snapshot, Watched, Watcher};
+
+/// Keeps proxies from taking a quiet stream for a dead one.
+const COMMENT_INTERVAL: Duration = Duration::from_secs(15);
+
+/// How long a browser waits before it connects again.
+const RETRY_MS: u32 = 2000;
+
+/// Backups in the making
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ActivityNow {
+    now: String,
+    /// Oldest first
+    sessions: Vec<Activity>,
+}
+
+/// A backup in the making
+#[derive(Debug, Serialize, ToSchema)]
+struct Activity {
+    session: String,
+    /// What it will be called
+    backup: String,
+    run: String,
+    namespace: String,
+    vm: String,
+    job: String,
+    /// Where the agent runs
+    host: String,
+    started: String,
+    /// The agent's last sign of life
+    last_seen: String,
+    /// Size of all its disks
+    bytes_total: u64,
+    /// How much of them was handled, zeros included
+    bytes_done: u64,
+    bytes_per_second: u64,
+    /// null: nothing can be said yet
+    eta_seconds: Option<u64>,
+    disks: Vec<ActivityDisk>,
+}
+
+/// A disk of a backup in the making; bytes as in compression details, so far
+#[derive(Debug, Serialize, ToSchema)]
+struct ActivityDisk {
+    name: String,
+    size_bytes: u64,
+    done_bytes: u64,
+    unchanged_bytes: u64,
+    dup_bytes: u64,
+    new_bytes: u64,
+    wire_bytes: u64,
+    stored_bytes: u64,
+    finished: bool,
+}
+
+impl From<&LiveDisk> for ActivityDisk {
+    fn from(disk: &LiveDisk) -> Self {
+        Self {
+            name: disk.name.clone(),
+            size_bytes: disk.size_bytes,
+            done_bytes: disk.done_bytes,
+            unchanged_bytes: disk.unchanged_bytes,
+            dup_bytes: disk.dup_bytes,
+            new_bytes: disk.new_bytes,
+            wire_bytes: disk.wire_bytes,
+            stored_bytes: disk.stored_bytes,
+            finished: disk.finished,
+        }
+    }
+}
+
+impl From<&Watched> for Activity {
+    fn from(watched: &Watched) -> Self {
+        let session = &watched.session;
+        let bytes_total: u64 = session.disks.iter().map(|disk| disk.size_bytes).sum();
+        Self {
+            session: session.session.to_string(),
+            backup: session.backup.to_string(),
+            run: session.run.to_string(),
+            namespace: session.namespace_name.clone(),
+            vm: session.vm.clone(),
+            job: session.job.clone(),
+            host: session.host.clone(),
+            started: time(session.started_ms),
+            last_seen: time(session.last_seen_ms),
+            bytes_total,
+            bytes_done: watched.bytes_done,
+            bytes_per_second: whole(watched.bytes_per_second),
+            eta_seconds: eta(bytes_total.saturating_sub(watched.bytes_done), watched.bytes_per_second),
+            disks: session.disks.iter().map(ActivityDisk::from).collect(),
+        }
+    }
+}
+
+/// Seconds for what is left at that rate; a day at most is worth saying.
+fn eta(left: u64, per_second: f64) -> Option<u64> {
+    #[expect(clippy::cast_precision_loss, reason = "a guess for people")]
+    let seconds = left as f64 / per_second;
+    (seconds.is_finite() && seconds <= 10.0 * 86_400.0).then(|| whole(seconds.ceil()))
+}
+
+fn whole(number: f64) -> u64 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a rate, not negative; `as` saturates"
+    )]
+    let whole = number as u64;
+    whole
+}
+
+fn visible(app: &App, caller: &Caller, snapshot: &Snapshot) -> ActivityNow {
+    let mine = snapshot.iter().filter(|watched| caller.may(Action::Report, watched.session.namespace));
+    ActivityNow { now: time(app.clock.now_ms()), sessions: mine.map(Activity::from).collect() }
+}
+
+/// Backups in the making
+#[utoipa::path(get, path = "/activity", tag = "activity",
+    responses((status = 200, description = "What is going on", body = ActivityNow)))]
+pub(super) async fn now(State(app): State<Arc<App>>, Identity { caller, .. }: Identity) -> Json<ActivityNow> {
+    Json(visible(&app, &caller, &app.live.snapshot(&app)))
+}
+
+/// Watch backups in the making
+///
+/// Server-sent events. `activity`: what GET /activity answers, at once and then whenever it changes, at most once a
+/// second. `changed`: `{"what":["details","backups","tokens"]}`, those of the lists worth asking for again. The
+/// stream ends with the token or login, and when the server stops; at most 16 of one token.
+#[utoipa::path(get, path = "/activity/events", tag = "activity",
+    responses((status = 200, description = "Events", body = String, content_type = "text/event-stream"),
+        (status = 429, description = "Too many streams of this token, or in all", body = crate::http::problem::ProblemBody,
+            content_type = "application/problem+json")))]
+pub(super) async fn events(
+    State(app): State<Arc<App>>,
+    Identity { caller, web }: Identity,
+) -> Result<Response, ServiceError> {
+    let watcher = Live::watch(&app, (caller.token.id, web.as_ref().map(WebLogin::key)))?;
+    let (events, body) = mpsc::channel(1);
+    tokio::spawn(tell(app, caller, watcher, events));
+    let headers = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        // nginx collects answers otherwise.
+        (header::HeaderName::from_static("x-accel-buffering"), "no"),
+    ];
+    Ok((headers, Body::from_stream(ReceiverStream::new(body))).into_response())
+}
+
+type Events = mpsc::Sender<Result<Bytes, std::convert::Infallible>>;
+
+async fn tell(app: Arc<App>, caller: Caller, mut watcher: Watcher, events: Events) {
+    let mut stopping = app.stopping();
+    let mut comments = tokio::time::interval(COMMENT_INTERVAL);
+    comments.reset();
+    let mut seen = *watcher.changes.borrow_and_update();
+    let first = watcher.snapshots.borrow_and_update().clone();
+    let mut next = format!("retry: {RETRY_MS}\n{}", activity(&app, &caller, &first));
+    loop {
+        // A reader that does not take one event for this long is gone.
+        if events.send_timeout(Ok(next.into()), READ_DEADLINE).await.is_err() {
+            return;
+        }
+        next = tokio::select! {
+            _ = stopping.wait_for(|stop| *stop) => return,
+            _ = watcher.stop.wait_for(|stop| *stop) => return,
+            () = events.closed() => return,
+            changed = watcher.snapshots.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                let snapshot = watcher.snapshots.borrow_and_update().clone();
+                activity(&app, &caller, &snapshot)
+            }
+            changed = watcher.changes.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                let before = std::mem::replace(&mut seen, *watcher.changes.borrow_and_update());
+                event("changed", &json!({ "what": what(before, seen) }))
+            }
+            _ = comments.tick() => ":\n\n".to_owned(),
+        };
+    }
+}
+
+fn activity(app: &App, caller: &Caller, snapshot: &Snapshot) -> String {
+    event("activity", &visible(app, caller, snapshot))
+}
+
+/// JSON has no line breaks of its own, so it is one `data` line.
+fn event(name: &str, data: &impl Serialize) -> String {
+    // Structures of numbers and texts always have a JSON form.
+    let data = serde_json::to_string(data).unwrap_or_default();
+    format!("event: {name}\ndata: {data}\n\n")
+}
+
+fn what(before: Changes, now: Changes) -> Vec<&'static str> {
+    let kinds = [
+        ("details", before.details != now.details),
+        ("backups", before.backups != now.backups),
+        ("tokens", before.tokens != now.tokens),
+    ];
+    kinds.into_iter().filter(|(_, changed)| *changed).map(|(kind, _)| kind).collect()
+}

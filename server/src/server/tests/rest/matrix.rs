@@ -1,0 +1,290 @@
+//! Every endpoint × every role × its own, another and every namespace; nobody, and a token that was revoked.
+//!
+//! What is expected is written down here by hand, apart from the table that the server checks by; a test holds
+//! this list against the OpenAPI document, so that an endpoint cannot be forgotten.
+
+use serde_json::json;
+
+use super::*;
+
+/// Who gets in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Who {
+    Everybody,
+    AnyToken,
+    /// Catalog and reports: every role.
+    EveryRole,
+    /// Roles that run the repository, with a token for all of it.
+    Operators,
+    /// Every role, with a token for all namespaces.
+    EveryRoleEverywhere,
+    Admins,
+}
+
+/// What a token of another namespace comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Foreign {
+    /// Nothing of it is about a namespace, or only its own is shown.
+    Ok,
+    /// It named a namespace that is not its own.
+    Forbidden,
+    /// It named something by its id.
+    Absent,
+}
+
+use Foreign::{Absent, Forbidden, Ok as Shown};
+use Who::{Admins, AnyToken, EveryRole, EveryRoleEverywhere, Everybody, Operators};
+
+/// Method, path as documented, what is asked (`{…}` filled in), who, foreign.
+const CALLS: &[(&str, &str, &str, Who, Foreign)] = &[
+    ("POST", "/login", "", Everybody, Shown),
+    ("GET", "/openapi.json", "", Everybody, Shown),
+    ("POST", "/logout", "", AnyToken, Shown),
+    ("GET", "/session", "", AnyToken, Shown),
+    ("GET", "/server", "", AnyToken, Shown),
+    ("GET", "/namespaces", "", EveryRole, Shown),
+    ("GET", "/vms", "?namespace=mine", EveryRole, Forbidden),
+    ("GET", "/vms/{namespace}/{vm}", "", EveryRole, Forbidden),
+    ("GET", "/disks", "?namespace=mine", EveryRole, Forbidden),
+    ("GET", "/jobs", "?namespace=mine", EveryRole, Forbidden),
+    ("GET", "/backups", "?namespace=mine", EveryRole, Forbidden),
+    ("GET", "/backups/{id}", "", EveryRole, Absent),
+    ("GET", "/runs", "?namespace=mine", EveryRole, Forbidden),
+    ("GET", "/details", "?namespace=mine", EveryRole, Forbidden),
+    ("GET", "/details", "?namespace=mine&format=tsv", EveryRole, Forbidden),
+    ("GET", "/details/totals", "?namespace=mine&by=vm", EveryRole, Forbidden),
+    ("GET", "/details/{id}", "", EveryRole, Absent),
+    ("GET", "/totals", "?namespace=mine", EveryRole, Forbidden),
+    ("GET", "/series", "?namespace=mine&by=vm", EveryRole, Forbidden),
+    ("GET", "/capacity", "", EveryRoleEverywhere, Shown),
+    ("GET", "/activity", "", EveryRole, Shown),
+    ("GET", "/activity/events", "", EveryRole, Shown),
+    ("GET", "/storage", "", Operators, Shown),
+    ("GET", "/storage/statistics", "", Operators, Shown),
+    ("GET", "/tokens", "", Admins, Shown),
+    ("POST", "/tokens", "", Admins, Shown),
+    ("DELETE", "/tokens/{id}", "", Admins, Shown),
+    ("GET", "/audit", "", Admins, Shown),
+];
+
+/// A name that is in the namespace "mine" only.
+const SECRET_VM: &str = "very secret vm";
+
+struct Seeded {
+    fixture: Fixture,
+    backup: String,
+    row: String,
+}
+
+impl Seeded {
+    async fn new() -> Self {
+        let fixture = Fixture::start().await;
+        for namespace in ["mine", "theirs"] {
+            fixture.catalog().ensure_namespace(namespace).unwrap();
+        }
+        let backup = fixture.admin().await.back_up("mine", SECRET_VM).await.unwrap().backup_id;
+        let rows = fixture.get(&fixture.admin_token(), "/api/v1/details").await.ok();
+        let row = rows["items"][0]["id"].as_str().unwrap().to_owned();
+        Self { fixture, backup, row }
+    }
+
+    /// The request, with everything it needs to succeed but the token.
+    fn ask(&self, method: &str, path: &str, query: &str) -> Ask {
+        let id = match path {
+            "/backups/{id}" => self.backup.clone(),
+            "/details/{id}" => self.row.clone(),
+            "/tokens/{id}" => {
+                let victim = self.fixture.token(Role::Backup, &[]);
+                victim.parse::<token::PresentedToken>().unwrap().id().to_string()
+            }
+            _ => String::new(),
+        };
+        let path = path.replace("{id}", &id).replace("{namespace}", "mine");
+        let path = path.replace("{vm}", &SECRET_VM.replace(' ', "%20"));
+        let ask = Ask::new(method, &format!("/api/v1{path}{query}"));
+        match (method, path.as_str()) {
+            ("POST", "/login") => ask.json(&json!({ "token": self.fixture.admin_token() })),
+            ("POST", "/tokens") => {
+                let unique = ulid(&self.fixture);
+                ask.json(&json!({ "name": unique, "role": "backup" }))
+            }
+            _ => ask,
+        }
+    }
+
+    /// Status, and the code of a refusal.
+    async fn outcome(&self, call: &(&str, &str, &str, Who, Foreign), token: &str) -> u16 {
+        let (method, path, query, ..) = *call;
+        let ask = self.ask(method, path, query).bearer(token);
+        if path == "/activity/events" {
+            // It does not end by itself.
+            return self.fixture.open(ask).await.status().as_u16();
+        }
+        let answer = self.fixture.ask(ask).await;
+        if answer.status >= 400 {
+            answer.problem();
+        }
+        answer.status
+    }
+}
+
+fn ulid(fixture: &Fixture) -> String {
+    fixture.token(Role::Backup, &[]).split('_').nth(1).unwrap().to_lowercase()
+}
+
+/// The status that `role` with that scope must get; 200 stands for any success.
+fn expected(who: Who, foreign: Foreign, role: Role, scope: &str) -> u16 {
+    let role_may = match who {
+        Everybody | AnyToken | EveryRole | EveryRoleEverywhere => true,
+        Operators => matches!(role, Role::Operator | Role::Admin),
+        Admins => role == Role::Admin,
+    };
+    let scope_may = scope == "all" || !matches!(who, Operators | EveryRoleEverywhere);
+    if !role_may || !scope_may {
+        return 403;
+    }
+    match (scope, foreign) {
+        ("theirs", Forbidden) => 403,
+        ("theirs", Absent) => 404,
+        _ => 200,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_endpoint_by_every_role_in_every_scope() {
+    let seeded = Seeded::new().await;
+    for role in Role::ALL {
+        for (scope, namespaces) in [("all", &[][..]), ("mine", &["mine"]), ("theirs", &["theirs"])] {
+            if role == Role::Admin && scope != "all" {
+                continue;
+            }
+            for call in CALLS {
+                // Logging out and events take connections of their own; a token each keeps them apart.
+                let token = seeded.fixture.token(role, namespaces);
+                let status = seeded.outcome(call, &token).await;
+                let status = if (200..300).contains(&status) { 200 } else { status };
+                assert_eq!(status, expected(call.3, call.4, role, scope), "{role}, {scope}: {call:?}");
+            }
+        }
+    }
+    seeded.fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_and_the_revoked_get_in_nowhere() {
+    let seeded = Seeded::new().await;
+    let revoked = seeded.fixture.token(Role::Admin, &[]);
+    let id = revoked.parse::<token::PresentedToken>().unwrap().id();
+    seeded.fixture.catalog().revoke_token(id).unwrap();
+    for call in CALLS {
+        for token in ["", "hf_nonsense", &revoked] {
+            let status = seeded.outcome(call, token).await;
+            let expected = if call.3 == Everybody { 200 } else { 401 };
+            assert_eq!(status, expected, "{token:?}: {call:?}");
+        }
+    }
+    seeded.fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_tells_of_another_namespace() {
+    let seeded = Seeded::new().await;
+    let fixture = &seeded.fixture;
+    let session = fixture.admin().await.start("mine", "another secret vm").await.unwrap();
+    let theirs = fixture.token(Role::Operator, &["theirs"]);
+    let mine = fixture.token(Role::Operator, &["mine"]);
+    let mut told = 0;
+    for (method, path, ..) in CALLS {
+        if *method != "GET" || path.contains('{') || ["/activity/events", "/openapi.json"].contains(path) {
+            continue;
+        }
+        for (query, by) in [("", ""), ("?by=vm", "vm"), ("?by=namespace", "namespace")] {
+            if !by.is_empty() && !matches!(*path, "/details/totals" | "/series") {
+                continue;
+            }
+            let path = format!("/api/v1{path}{query}");
+            let text = fixture.get(&theirs, &path).await.text();
+            assert!(!text.contains("secret") && !text.contains("\"mine\""), "{path}");
+            told += usize::from(fixture.get(&mine, &path).await.text().contains("secret"));
+        }
+    }
+    assert!(told >= 7, "the same lists do tell their owner: {told}");
+    fixture.admin().await.abort(&session.session_id).await.unwrap();
+    // What is elsewhere and what is nowhere look alike.
+    let nowhere = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
+    for (path, there) in [("/backups", seeded.backup.clone()), ("/details", seeded.row.clone())] {
+        let absent = if path == "/details" { format!("{nowhere}-0") } else { nowhere.to_owned() };
+        let foreign = fixture.get(&theirs, &format!("/api/v1{path}/{there}")).await;
+        let missing = fixture.get(&theirs, &format!("/api/v1{path}/{absent}")).await;
+        assert_eq!((foreign.status, missing.status), (404, 404));
+        assert_eq!(foreign.text().replace(&there, &absent), missing.text());
+    }
+    seeded.fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_document_has_every_endpoint_with_its_roles_and_refusals() {
+    let fixture = Fixture::start().await;
+    let document = fixture.get("", "/api/v1/openapi.json").await.ok();
+    let mut documented = Vec::new();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap() {
+            let below = path.strip_prefix("/api/v1").unwrap().to_owned();
+            let method = method.to_uppercase();
+            let what = format!("{method} {below}");
+            let (.., who, _) = CALLS
+                .iter()
+                .find(|call| (call.0, call.1) == (method.as_str(), below.as_str()))
+                .unwrap_or_else(|| panic!("{what} is documented and not in this table"));
+            check_operation(&what, operation, *who);
+            documented.push(what);
+        }
+    }
+    for (method, path, ..) in CALLS {
+        assert!(documented.contains(&format!("{method} {path}")), "{method} {path} is not documented");
+    }
+    // And the table that is enforced has nothing else.
+    for endpoint in crate::http::access::ENDPOINTS {
+        let what = format!("{} {}", endpoint.method, endpoint.path);
+        assert!(documented.contains(&what), "{what} has a rule and no handler");
+    }
+    let text = document.to_string();
+    let ids: Vec<&str> =
+        text.split("\"operationId\":\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+    let different: std::collections::HashSet<&str> = ids.iter().copied().collect();
+    assert_eq!((different.len(), ids.len()), (documented.len(), documented.len()), "{ids:?}");
+    let schemas = document["components"]["schemas"].as_object().unwrap();
+    for reference in text.split("#/components/schemas/").skip(1) {
+        let name: String = reference.chars().take_while(|c| *c != '"').collect();
+        assert!(schemas.contains_key(&name), "{name} is referred to and not there");
+    }
+    fixture.server.stop().await.unwrap();
+}
+
+fn check_operation(what: &str, operation: &Value, who: Who) {
+    let roles: Vec<&str> =
+        operation["x-roles"].as_array().unwrap().iter().map(|role| role.as_str().unwrap()).collect();
+    let expected: &[&str] = match who {
+        Everybody => &[],
+        AnyToken | EveryRole | EveryRoleEverywhere => &["backup", "restore", "operator", "admin"],
+        Operators => &["operator", "admin"],
+        Admins => &["admin"],
+    };
+    assert_eq!(roles, expected, "{what}");
+    assert_eq!(operation["security"].as_array().unwrap().is_empty(), who == Everybody, "{what}");
+    assert!(operation["summary"].as_str().is_some_and(|text| text.len() > 3), "{what}");
+    assert!(operation["description"].as_str().is_some_and(|text| text.ends_with('.')), "{what}");
+    let responses = operation["responses"].as_object().unwrap();
+    assert!(responses.keys().any(|status| status.starts_with('2')), "{what}");
+    let mut refusals = vec!["400", "500", "503"];
+    if who != Everybody {
+        refusals.extend(["401", "403"]);
+    }
+    for status in refusals {
+        let schema = &responses[status]["content"]["application/problem+json"]["schema"]["$ref"];
+        assert_eq!(schema, "#/components/schemas/Problem", "{what} {status}");
+    }
+    for parameter in operation["parameters"].as_array().into_iter().flatten() {
+        assert!(parameter["schema"].is_object(), "{what}: {parameter}");
+    }
+}

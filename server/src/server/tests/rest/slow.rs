@@ -1,0 +1,104 @@
+//! Clients that stop reading.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::*;
+use crate::http::download::DOWNLOADS_MAX;
+
+/// More rows than the pipes between server and client hold: each is some 300 bytes.
+async fn with_many_rows(rows: usize) -> Fixture {
+    use holdfast_engine::catalog::{Attempt, FailedRun, mint_ulid};
+    use holdfast_engine::ids::{RunId, SessionId};
+    let fixture = Fixture::start().await;
+    let namespace = fixture.catalog().ensure_namespace("default").unwrap();
+    let disks = 250;
+    for run in 0..rows / disks {
+        let at_ms = 1_700_000_000_000 + i64::try_from(run).unwrap();
+        let (session, run) =
+            (SessionId(mint_ulid(&SystemClock).unwrap()), RunId(mint_ulid(&SystemClock).unwrap()));
+        let row = |disk: usize| v1::DetailRow {
+            namespace: "default".into(),
+            job: "job".into(),
+            run: run.to_string(),
+            vm: "vm".into(),
+            disk: format!("disk {disk}"),
+            status: v1::RowStatus::Failed.into(),
+            started_ms: at_ms,
+            finished_ms: at_ms,
+            error: "x".repeat(1000),
+            ..v1::DetailRow::default()
+        };
+        let failed = FailedRun {
+            attempt: Attempt {
+                session,
+                run,
+                namespace: namespace.id,
+                vm: "vm".into(),
+                job: "job".into(),
+                client_host: "test".into(),
+                who: "test".into(),
+                started_ms: at_ms,
+                finished_ms: at_ms,
+            },
+            details: (0..disks).map(row).collect(),
+            containers: Vec::new(),
+        };
+        fixture.catalog().record_failed_run(&failed).unwrap();
+    }
+    fixture
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_stops_pins_a_place_and_no_more() {
+    let fixture = with_many_rows(20_000).await;
+    let token = fixture.admin_token();
+    let request = format!(
+        "GET /api/v1/details?format=tsv HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n"
+    );
+    let mut stopped = Vec::new();
+    for _ in 0..DOWNLOADS_MAX {
+        let mut stream = fixture.https().await;
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut begin = [0; 64];
+        stream.read_exact(&mut begin).await.unwrap();
+        assert!(begin.starts_with(b"HTTP/1.1 200"));
+        stopped.push(stream);
+    }
+    let refused = fixture.get(&token, "/api/v1/details?format=tsv").await;
+    assert_eq!((refused.status, refused.problem().as_str()), (429, "limit"));
+    // Everybody else is served meanwhile.
+    assert_eq!(fixture.get(&token, "/api/v1/details?limit=1").await.ok()["total"], 20_000);
+    drop(stopped.pop());
+    let whole = loop {
+        let answer = fixture.get(&token, "/api/v1/details?format=tsv").await;
+        if answer.status == 200 {
+            break answer;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    assert_eq!(whole.text().lines().count(), 20_001);
+    // Neither do they hold up the end.
+    fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_download_ends_with_its_token() {
+    let fixture = with_many_rows(20_000).await;
+    let token = fixture.token(Role::Operator, &[]);
+    let ask = Ask::new("GET", "/api/v1/details?format=csv&sort=-vm").bearer(&token);
+    let mut body = fixture.open(ask).await.into_body();
+    body.frame().await.unwrap().unwrap();
+    let id = token.parse::<token::PresentedToken>().unwrap().id();
+    fixture.catalog().revoke_token(id).unwrap();
+    let broken = loop {
+        match body.frame().await {
+            Some(Ok(_)) => {}
+            Some(Err(error)) => break error,
+            None => panic!("a part looks like the whole"),
+        }
+    };
+    assert!(!broken.to_string().is_empty());
+    fixture.server.stop().await.unwrap();
+}
