@@ -17,6 +17,7 @@ mod server;
 mod shell;
 mod sparse;
 mod test;
+mod web;
 
 use std::process::ExitCode;
 

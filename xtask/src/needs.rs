@@ -25,6 +25,8 @@ pub(crate) const E2FSCK: Need =
 /// Compares disk images independently of our own code.
 pub(crate) const QEMU_IMG: Need =
     Need { program: "qemu-img", package: "qemu-utils", why: "a second opinion on disk images" };
+/// Asks a server over HTTPS.
+pub(crate) const CURL: Need = Need { program: "curl", package: "curl", why: "times answers over HTTPS" };
 /// For the web interface's own tests.
 pub(crate) const NPM: Need =
     Need { program: "npm", package: "npm", why: "builds and tests the web interface" };

@@ -8,6 +8,7 @@ use clap::Args;
 
 use crate::needs::{self, CHROMIUM, DEBUGFS, E2FSCK, MKE2FS, NPM, Need, QEMU_IMG};
 use crate::shell::{self, cargo};
+use crate::web;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -33,9 +34,9 @@ const BANNED: [&str; 3] = ["ring", "openssl-sys", "native-tls"];
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     let started = Instant::now();
-    let web = shell::root().join("web/package.json").exists() && !options.quick;
+    let with_web = !options.quick && web::folder().join("package.json").exists();
     let mut wanted: Vec<Need> = vec![MKE2FS, DEBUGFS, E2FSCK, QEMU_IMG];
-    if web {
+    if with_web {
         wanted.extend([NPM, CHROMIUM]);
     }
     let missing = needs::provide(&wanted);
@@ -44,14 +45,20 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         println!("  Tests that need these test nothing and pass; they are listed after the tests.");
     }
 
-    let mut steps = vec![
-        step("format", || shell::run(cargo().args(["fmt", "--all", "--check"]))),
+    let mut steps = vec![step("format", || shell::run(cargo().args(["fmt", "--all", "--check"])))];
+    // Before anything that builds the server, which takes the web interface in.
+    let built = with_web && {
+        let (web_steps, built) = web_steps();
+        steps.extend(web_steps);
+        built
+    };
+    steps.extend([
         step("lints", || {
             let args = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
             shell::run(cargo().args(args))
         }),
         step("dependencies", check_dependencies),
-    ];
+    ]);
     if shell::locate("cargo-deny").is_some() {
         steps.push(step("licences", || shell::run(cargo().args(["deny", "--all-features", "check"]))));
     } else {
@@ -68,7 +75,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             shell::run(cargo().args(args).env("RUSTDOCFLAGS", "-D warnings"))
         }));
         steps.push(step("tests", run_tests));
-        steps.extend(web_steps(web, lacks("npm"), lacks("chromium")));
+        if with_web {
+            steps.push(browser_step(built, lacks("chromium")));
+        }
     }
     summarise(&steps, started.elapsed())
 }
@@ -119,31 +128,40 @@ fn check_dependencies() -> Result<()> {
     Ok(())
 }
 
-fn web_steps(web: bool, no_npm: bool, no_chromium: bool) -> Vec<Step> {
-    if !web {
-        return Vec::new();
+/// Installs, tests and builds the web interface; also says whether it is built.
+fn web_steps() -> (Vec<Step>, bool) {
+    if let Some(obstacle) = web::obstacle() {
+        return (vec![skipped("web", &obstacle)], false);
     }
-    if no_npm {
-        return vec![skipped("web", "npm is missing")];
+    let mut steps = vec![step("web: install", web::install)];
+    let passed = |steps: &[Step]| !steps.iter().any(|step| matches!(step.outcome, Outcome::Failed(_)));
+    if !passed(&steps) {
+        return (steps, false);
     }
-    let npm = |args: &[&str]| {
-        let mut command = std::process::Command::new("npm");
-        command.args(args).current_dir(shell::root().join("web"));
-        command
-    };
-    let mut steps = vec![
-        step("web: install", || shell::run(&mut npm(&["ci", "--no-audit", "--no-fund"]))),
-        step("web: tests", || shell::run(&mut npm(&["test"]))),
-    ];
+    steps.push(step("web: tests", || shell::run(&mut web::npm(&["test"]))));
+    let build = step("web: build", web::build);
+    let built = passed(std::slice::from_ref(&build));
+    steps.push(build);
+    (steps, built)
+}
+
+/// The web interface in a browser, against the programs just tested.
+fn browser_step(built: bool, no_chromium: bool) -> Step {
+    const NAME: &str = "web: browser";
+    if !built {
+        return skipped(NAME, "the web interface was not built");
+    }
     if no_chromium {
-        steps.push(skipped("web: browser", "chromium is missing"));
-    } else {
-        steps.push(step("web: browser", || {
-            let chromium = shell::locate("chromium").context("chromium went away")?;
-            shell::run(npm(&["run", "test:browser"]).env("HOLDFAST_CHROMIUM", chromium))
-        }));
+        return skipped(NAME, "chromium is missing");
     }
-    steps
+    step(NAME, || {
+        let chromium = shell::locate("chromium").context("chromium went away")?;
+        shell::run(cargo().args(["build", "--bins", "-p", "holdfast-server", "-p", "holdfast"]))?;
+        shell::run(cargo().args(["build", "-p", "holdfast-engine", "--example", "fill_details"]))?;
+        let mut tests = web::npm(&["run", "test:browser"]);
+        tests.env("HOLDFAST_CHROMIUM", chromium).env("HOLDFAST_BIN_DIR", shell::target_dir()?.join("debug"));
+        shell::run(&mut tests)
+    })
 }
 
 fn summarise(steps: &[Step], total: Duration) -> Result<()> {

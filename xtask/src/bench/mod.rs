@@ -6,6 +6,7 @@
 //! Holdfast's client and server run on this machine with TLS between them; their CPU time is added up.
 
 mod corpus;
+mod details;
 mod holdfast;
 mod measure;
 mod peers;
@@ -59,6 +60,8 @@ enum Only {
         #[arg(long, value_name = "DIR")]
         dir: Option<PathBuf>,
     },
+    /// How long the table of compression details takes to answer
+    Details(details::Options),
 }
 
 /// One way to back disks up.
@@ -78,8 +81,10 @@ trait Tool {
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
-    if let Some(Only::Index { entries, dir }) = &options.only {
-        return index(*entries, dir.as_deref());
+    match &options.only {
+        Some(Only::Index { entries, dir }) => return index(*entries, dir.as_deref()),
+        Some(Only::Details(options)) => return details::run(options),
+        None => {}
     }
     let folder = options.corpus.as_deref().context("--corpus is needed")?;
     let folder = folder.canonicalize().with_context(|| format!("no folder {}", folder.display()))?;

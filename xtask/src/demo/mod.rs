@@ -12,7 +12,7 @@ use clap::Args;
 use crate::needs::{self, DEBUGFS, E2FSCK, MKE2FS};
 use crate::server::Server;
 use crate::shell::{self, Profile};
-use crate::sparse;
+use crate::{sparse, web};
 use disks::{Studio, VMS};
 
 #[derive(Debug, Args)]
@@ -55,6 +55,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         bail!("{} missing; see above how to install", names.join(" and "));
     }
     let mut narrator = Narrator { started: Instant::now(), step: 0 };
+    narrator.step("Building the web interface", build_web)?;
     let binaries = narrator.step("Building Holdfast (the first time takes minutes)", || {
         let binaries = shell::binaries(Profile::Demo)?;
         println!("   {}/holdfast and holdfast-server", binaries.display());
@@ -73,6 +74,22 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     result
 }
 
+/// Without it the demo goes on: the server then has a page that says what is missing.
+fn build_web() -> Result<()> {
+    let built = match web::obstacle() {
+        Some(obstacle) => Err(obstacle),
+        None => {
+            let install = if web::is_installed() { Ok(()) } else { web::install() };
+            install.and_then(|()| web::build()).map_err(|error| format!("{error:#}"))
+        }
+    };
+    match built {
+        Ok(()) => println!("   it is in web/dist and goes into the server"),
+        Err(why) => println!("   left out, so the server shows a placeholder instead: {why}"),
+    }
+    Ok(())
+}
+
 fn temporary_folder(parent: Option<&Path>) -> Result<tempfile::TempDir> {
     let parent = parent.map_or_else(std::env::temp_dir, Path::to_owned);
     fs::create_dir_all(&parent)?;
@@ -87,6 +104,8 @@ fn show(narrator: &mut Narrator, binaries: &Path, folder: &Path, keep: bool) -> 
         for (name, value) in server.environment()? {
             println!("   {name}={value}");
         }
+        println!("   Web: https://{}/   log in with the token in the file above", server.https());
+        println!("   (the browser warns of the self-signed certificate, whose fingerprint is the one above)");
         Ok(server)
     })?;
     let studio =
@@ -152,7 +171,7 @@ fn look_further(server: Server, keep: bool) -> Result<()> {
     println!("   holdfast report --format tsv");
     println!("   holdfast estimate FILE-OR-DISK…");
     println!("   holdfast restore latest --vm web --to /tmp/web.raw");
-    println!("   Web: {web} (its certificate is self-signed; the token is in $HOLDFAST_TOKEN_FILE)");
+    println!("   Web: {web}   log in with the token that `cat $HOLDFAST_TOKEN_FILE` shows");
     println!("   Stop it with: kill {pid}   and then remove the folder:");
     Ok(())
 }

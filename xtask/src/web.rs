@@ -1,0 +1,100 @@
+//! Building the web interface, which `holdfast-server` embeds when it is built after it. Without Node.js
+//! everything else works; the server then shows a page that says what is missing.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::shell;
+
+/// What web/package.json asks for, as (major, minor).
+const NODE_MIN: (u32, u32) = (20, 19);
+
+/// The folder of its sources.
+pub(crate) fn folder() -> PathBuf {
+    shell::root().join("web")
+}
+
+/// Why it cannot be built here; nothing when it can.
+pub(crate) fn obstacle() -> Option<String> {
+    if !folder().join("package.json").exists() {
+        return Some("its sources are not here".to_owned());
+    }
+    if shell::locate("npm").is_none() {
+        return Some("npm is missing (package npm)".to_owned());
+    }
+    let version = shell::capture(Command::new("node").arg("--version")).unwrap_or_default();
+    let version = version.trim();
+    if is_enough(version) {
+        return None;
+    }
+    let (major, minor) = NODE_MIN;
+    let found =
+        if version.is_empty() { "no Node.js answers".to_owned() } else { format!("Node.js is {version}") };
+    Some(format!("{found}; {major}.{minor} or newer is needed"))
+}
+
+/// Whether a version such as `v20.19.2` will do.
+fn is_enough(version: &str) -> bool {
+    let mut numbers = version.trim_start_matches('v').split('.').map(str::parse::<u32>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= NODE_MIN,
+        _ => false,
+    }
+}
+
+/// `npm ARGS…` in its folder.
+pub(crate) fn npm(args: &[&str]) -> Command {
+    let mut command = Command::new("npm");
+    command.args(args).current_dir(folder());
+    command
+}
+
+/// Installs exactly the packages that package-lock.json names.
+///
+/// # Errors
+/// When npm fails, most likely for want of a network.
+pub(crate) fn install() -> Result<()> {
+    shell::run(&mut npm(&["ci", "--no-audit", "--no-fund"]))
+}
+
+/// Makes `web/dist`.
+///
+/// # Errors
+/// When npm fails.
+pub(crate) fn build() -> Result<()> {
+    shell::run(&mut npm(&["run", "build"]))
+}
+
+/// Whether the packages are those of package-lock.json already, as far as times tell.
+pub(crate) fn is_installed() -> bool {
+    let changed = |path: &Path| path.metadata().and_then(|found| found.modified()).ok();
+    let installed = changed(&folder().join("node_modules/.package-lock.json"));
+    installed.is_some_and(|installed| {
+        changed(&folder().join("package-lock.json")).is_some_and(|locked| locked <= installed)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_as_numbers() {
+        for enough in ["v20.19.0", "v20.20.2", "v22.1.0", "v100.0.0"] {
+            assert!(is_enough(enough), "{enough}");
+        }
+        for old in ["v20.18.9", "v18.20.0", "v9.99.0", "", "nonsense"] {
+            assert!(!is_enough(old), "{old}");
+        }
+    }
+
+    #[test]
+    fn what_is_asked_for_is_what_the_sources_ask_for() {
+        let file = std::fs::read_to_string(folder().join("package.json")).unwrap();
+        let package: serde_json::Value = serde_json::from_str(&file).unwrap();
+        let (major, minor) = NODE_MIN;
+        assert_eq!(package["engines"]["node"], format!(">={major}.{minor}"));
+    }
+}
