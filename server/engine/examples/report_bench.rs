@@ -46,6 +46,7 @@ fn main() -> Result<()> {
         ("namespace", DetailFilter { namespaces: Some(vec![lab]), ..none.clone() }),
         ("job", DetailFilter { job: Some("file-servers".into()), ..none.clone() }),
         ("VM", DetailFilter { vm: page.first().map(|entry| entry.row.vm.clone()), ..none.clone() }),
+        ("90 days", DetailFilter { since_ms: Some(SystemClock.now_ms() - 90 * 86_400_000), ..none.clone() }),
         ("7 days", DetailFilter { since_ms: Some(SystemClock.now_ms() - 7 * 86_400_000), ..none.clone() }),
     ];
     let order = SortOrder { by: DetailSort::TotalFactor, descending: false };

@@ -17,7 +17,7 @@ pub(in crate::catalog::sqlite) fn days(
     filter: &DetailFilter,
     by: TotalsBy,
 ) -> Result<Vec<DayTotals>> {
-    let Some(conditions) = filter::conditions(connection, filter)? else { return Ok(Vec::new()) };
+    let Some(conditions) = filter::of_all(connection, filter)? else { return Ok(Vec::new()) };
     let mut sums: HashMap<(i32, Group), (Owners, Totals)> = HashMap::new();
     sums::each(connection, conditions, false, |summand| {
         let key = (day_of(summand.row.finished_ms), summand.group(by));

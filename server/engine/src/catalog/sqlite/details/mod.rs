@@ -101,7 +101,7 @@ pub(super) fn list(
     page: PageRequest<'_>,
 ) -> Result<Page<DetailRow>> {
     let after = page::decode(List::Details, filter, page.token)?;
-    let Some(mut conditions) = filter::conditions(connection, filter)? else {
+    let Some(mut conditions) = filter::in_order(connection, filter)? else {
         return Ok(Page { items: Vec::new(), next: None });
     };
     if let Some(key) = after {

@@ -69,7 +69,7 @@ pub(in crate::catalog::sqlite) fn days(
 /// Every restore point ever made that matches, whenever it was, in order of its end.
 fn restore_points(connection: &Connection, asked: &DetailFilter) -> Result<Vec<Made>> {
     let ever = DetailFilter { since_ms: None, statuses: Some(vec![RowStatus::Done]), ..asked.clone() };
-    let Some(conditions) = filter::conditions(connection, &ever)? else { return Ok(Vec::new()) };
+    let Some(conditions) = filter::of_all(connection, &ever)? else { return Ok(Vec::new()) };
     let mut sessions: HashMap<[u8; 16], Made> = HashMap::new();
     let select =
         "SELECT d.session_id, d.finished_ms, d.namespace_id, d.job_id, d.vm_id, d.bytes FROM details d";

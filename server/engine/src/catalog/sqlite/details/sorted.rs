@@ -23,7 +23,7 @@ pub(in crate::catalog::sqlite) fn page(
     order: SortOrder,
     window: Window,
 ) -> Result<(Vec<DetailEntry>, u64)> {
-    let Some(conditions) = filter::conditions(connection, filter)? else { return Ok((Vec::new(), 0)) };
+    let Some(conditions) = filter::of_all(connection, filter)? else { return Ok((Vec::new(), 0)) };
     let (rows, total) = Sort { connection, conditions, descending: order.descending, window }.by(order.by)?;
     let sql = format!("{SELECT} WHERE d.rowid = ?");
     let mut statement = connection.prepare_cached(&sql).or_error("read")?;

@@ -72,7 +72,7 @@ pub(in crate::catalog::sqlite) fn jobs(
 
 fn groups(connection: &Connection, filter: &DetailFilter, by: TotalsBy) -> Result<HashMap<Group, Sums>> {
     let mut groups: HashMap<Group, Sums> = HashMap::new();
-    let Some(conditions) = filter::conditions(connection, filter)? else { return Ok(groups) };
+    let Some(conditions) = filter::of_all(connection, filter)? else { return Ok(groups) };
     sums::each(connection, conditions, by == TotalsBy::Disk, |summand| {
         groups.entry(summand.group(by)).or_insert_with(|| Sums::new(summand)).add(summand);
         Ok(())

@@ -8,6 +8,8 @@ pub(super) use containers::{
     days as container_days, sample as sample_containers, totals as container_totals,
 };
 pub(super) use jobs::{backup_costs, jobs, namespaces};
+#[cfg(test)]
+pub(super) use vms::DISK_COST;
 pub(super) use vms::{disks, vms};
 
 /// The window in which new bytes count as recent.

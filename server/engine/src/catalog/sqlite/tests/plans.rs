@@ -5,12 +5,19 @@ use rusqlite::params;
 
 use super::*;
 use crate::catalog::conformance::fixture::all_pages;
-use crate::catalog::sqlite::{backups, details};
+use crate::catalog::sqlite::details::history;
+use crate::catalog::sqlite::{backups, details, overviews};
 use crate::catalog::{BackupFilter, DetailFilter};
 use crate::ids::RunId;
 
 fn plan(connection: &Connection, (select, conditions, order): (&str, &str, &str)) -> String {
-    let sql = format!("EXPLAIN QUERY PLAN {select} WHERE {conditions} {order} LIMIT 10");
+    let joint = match (select.contains("WHERE"), conditions.starts_with("WHERE")) {
+        (true, _) => "AND",
+        (_, true) => "",
+        _ => "WHERE",
+    };
+    let limit = if conditions.contains("LIMIT") || order.is_empty() { "" } else { "LIMIT 10" };
+    let sql = format!("EXPLAIN QUERY PLAN {select} {joint} {conditions} {order} {limit}");
     let mut statement = connection.prepare(&sql).unwrap();
     // Unbound values are null; a plan does not look at them.
     let lines = statement.raw_query().mapped(|row| row.get::<_, String>("detail"));
@@ -51,12 +58,65 @@ fn details_are_read_in_order_of_an_index() {
         (DetailFilter { run, namespaces: two, since_ms: Some(1), ..none.clone() }, "details_of_run"),
         (DetailFilter { since_ms: Some(1), until_ms: Some(2), ..none }, "details_by_start"),
     ] {
-        let conditions = details::filter::conditions(&raw, &filter).unwrap().unwrap().text();
+        let conditions = details::filter::in_order(&raw, &filter).unwrap().unwrap().text();
         let after = "(d.started_ms, d.run_id, d.session_id, d.position) > (?, ?, ?, ?)";
         for conditions in [conditions.clone(), format!("{conditions} AND {after}")] {
             walks(&plan(&raw, (details::SELECT, &conditions, details::ORDER)), "d", index);
         }
     }
+}
+
+#[test]
+fn a_disks_past_is_read_by_index() {
+    let home = Home::new();
+    home.create().committed("web", "nightly");
+    let raw = home.raw();
+    let earlier = plan(&raw, (details::SELECT, history::EARLIER, history::LATEST_FIRST));
+    walks(&earlier, "d", "details_of_disk (vm_id=? AND disk=? AND (started_ms,run_id,session_id,position)<");
+    let cost = plan(&raw, (overviews::DISK_COST, "true", ""));
+    assert!(cost.starts_with("SEARCH d USING INDEX details_of_disk (vm_id=? AND disk=?)"), "{cost}");
+    let before = plan(&raw, (backups::SELECT, backups::BEFORE, ""));
+    assert!(!before.contains("SCAN") && !before.contains("TEMP B-TREE"), "{before}");
+}
+
+/// Rows that are all read anyway are read by an index only where it leaves most of them out.
+#[test]
+fn whole_answers_are_read_by_index_only_where_it_saves() {
+    let home = Home::new();
+    let fixture = home.create();
+    let lab = fixture.ensure_namespace("lab").unwrap();
+    let mut few = fixture.commit("rare", "seldom");
+    crate::catalog::conformance::move_to_namespace(&mut few, lab.id, "lab");
+    fixture.commit_backup(&few).unwrap();
+    for _ in 0..20 {
+        fixture.committed("web", "nightly");
+    }
+    let late = fixture.committed("web", "nightly").attempt.started_ms;
+    let raw = home.raw();
+    let none = DetailFilter::default();
+    let job = |job: &str| DetailFilter { job: Some(job.into()), ..none.clone() };
+    let of = |id| DetailFilter { namespaces: Some(vec![id]), ..none.clone() };
+    for (filter, expected) in [
+        (none.clone(), "SCAN d"),
+        (job("nightly"), "SCAN d"),
+        (job("seldom"), "SEARCH d USING INDEX details_of_job"),
+        (of(fixture.default.id), "SCAN d"),
+        (of(lab.id), "SEARCH d USING INDEX details_of_namespace"),
+        (DetailFilter { vm: Some("rare".into()), ..none.clone() }, "SEARCH d USING INDEX details_of_"),
+        (DetailFilter { since_ms: Some(1), ..none.clone() }, "SCAN d"),
+        (DetailFilter { since_ms: Some(late), ..none.clone() }, "SEARCH d USING INDEX details_by_start"),
+        (DetailFilter { since_ms: Some(late), ..job("seldom") }, "SEARCH d USING INDEX details_of_job"),
+    ] {
+        let conditions = details::filter::of_all(&raw, &filter).unwrap().unwrap().text();
+        let plan = plan(&raw, ("SELECT d.rowid, d.bytes FROM details d", &conditions, ""));
+        assert!(plan.starts_with(expected), "{filter:?}\n{plan}");
+    }
+    // Names are looked up once, not for every row.
+    let search = DetailFilter { search: Some("web".into()), ..none };
+    let conditions = details::filter::of_all(&raw, &search).unwrap().unwrap().text();
+    let plan = plan(&raw, ("SELECT d.rowid FROM details d", &conditions, ""));
+    assert_eq!(plan.matches("LIST SUBQUERY").count(), 3, "{plan}");
+    assert!(!plan.contains("CORRELATED") && !plan.contains("MULTI-INDEX"), "{plan}");
 }
 
 #[test]
