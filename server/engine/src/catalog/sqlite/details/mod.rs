@@ -2,7 +2,7 @@
 //!
 //! Read in this order: here (writing rows, and listing them by start, run, session and disk, for which each
 //! filter has an index) → [`filter`] → [`sorted`] (any other order) → [`history`] (one disk's past) → [`sums`],
-//! [`totals`], [`days`], [`protected`] (rows added up).
+//! [`totals`], [`mod@days`], [`protected`] (rows added up).
 
 mod days;
 pub(super) mod filter;
