@@ -211,7 +211,7 @@ pub(super) struct Verify {
 
 #[derive(Debug, Args)]
 pub(super) struct Reading {
-    /// Decoding threads [default: one a core]
+    /// Decoding threads [default: one a core and one more]
     #[arg(long, value_name = "N", value_parser = super::units::threads)]
     pub(super) threads: Option<usize>,
     /// How long to try again after a lost connection

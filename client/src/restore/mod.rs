@@ -77,7 +77,8 @@ pub struct ReadSummary {
 }
 
 impl Reader {
-    /// A reader that decodes on `threads` threads (`None`: one a core).
+    /// A reader that decodes on `threads` threads (`None`: one a core and one more, as one of them is usually
+    /// waiting for the kernel to take what it writes).
     ///
     /// # Errors
     /// [`ClientError::Internal`] when threads cannot be started.
@@ -88,8 +89,8 @@ impl Reader {
         threads: Option<usize>,
         retry_for: Duration,
     ) -> Result<Self, ClientError> {
-        let threads = threads.or_else(|| std::thread::available_parallelism().ok().map(usize::from));
-        let count = threads.unwrap_or(2).clamp(1, 32);
+        let cores = || std::thread::available_parallelism().map_or(2, usize::from);
+        let count = threads.unwrap_or_else(|| cores() + 1).clamp(1, 32);
         let threads = rayon::ThreadPoolBuilder::new()
             .num_threads(count)
             .thread_name(|number| format!("decode-{number}"))
@@ -195,7 +196,7 @@ impl Reader {
                 Some(Some(Kind::Header(header))) => assembler.header(&header)?,
                 Some(Some(Kind::Window(window))) => {
                     let plan = assembler.window(&window)?;
-                    jobs.zero(plan).await?;
+                    jobs.begin_window(plan).await?;
                 }
                 Some(Some(Kind::Regions(batch))) => {
                     let wire_bytes = batch.regions.iter().map(|region| region.payload.len() as u64).sum();
@@ -278,13 +279,15 @@ impl Jobs {
         self.failure.lock().take().map_or(Ok(()), Err)
     }
 
-    /// Zeros of a window; where that costs time, away from the async threads.
-    async fn zero(&self, plan: Arc<WindowPlan>) -> Result<(), ClientError> {
-        if plan.zeros.is_empty() {
-            return Ok(());
-        }
+    /// A window begins: its zeros, and a hint to the target; both away from the async threads, as both can
+    /// wait for the disk.
+    async fn begin_window(&self, plan: Arc<WindowPlan>) -> Result<(), ClientError> {
         let target = Arc::clone(&self.target);
-        blocking(move || plan.zeros.iter().try_for_each(|&(offset, len)| target.zero(offset, len))).await
+        blocking(move || {
+            target.reached(plan.start);
+            plan.zeros.iter().try_for_each(|&(offset, len)| target.zero(offset, len))
+        })
+        .await
     }
 
     async fn window_done(&self, plan: &WindowPlan) -> Result<(), ClientError> {

@@ -6,12 +6,15 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt as _, FileTypeExt as _};
 use std::path::{Path, PathBuf};
 
 use holdfast_proto::limits::{EXTENT_BYTES, WINDOW_EXTENTS};
 use parking_lot::Mutex;
-use rustix::fs::{CWD, FallocateFlags, RenameFlags, SeekFrom, fallocate, renameat_with, seek};
+use rustix::fs::{
+    Advice, CWD, FallocateFlags, RenameFlags, SeekFrom, fadvise, fallocate, renameat_with, seek,
+};
 use rustix::io::Errno;
 
 use crate::error::ClientError;
@@ -44,6 +47,12 @@ pub trait Target: Send + Sync {
         Ok(())
     }
 
+    /// Nearly everything before `offset` was given: the time to begin writing it to the disk, so that
+    /// finishing need not wait for all of it.
+    fn reached(&self, offset: u64) {
+        let _ = offset;
+    }
+
     /// The disk is complete: makes it durable.
     ///
     /// # Errors
@@ -57,10 +66,29 @@ pub const PARTIAL_SUFFIX: &str = ".holdfast-partial";
 /// Zeros written at a time where the kernel cannot make them.
 const ZEROS_BYTES: usize = 1 << 20;
 
+/// Bytes of a disk between two times the kernel is asked to begin writing.
+const WRITE_BEHIND_BYTES: u64 = 64 << 20;
+
+/// How far the kernel was asked to begin writing. Left alone it waits until a tenth of the memory is dirty, and
+/// a restore that waits for the disk then waits for nearly all of it at its end.
+#[derive(Debug, Default)]
+struct WriteBehind(Mutex<u64>);
+
+impl WriteBehind {
+    fn reached(&self, file: &File, offset: u64) {
+        let mut begun = self.0.lock();
+        let Some(len) = offset.checked_sub(*begun).filter(|len| *len >= WRITE_BEHIND_BYTES) else { return };
+        // Advice: Linux begins to write what is dirty there, and drops nothing that is. Refusing does no harm.
+        let _ = fadvise(file, *begun, NonZeroU64::new(len), Advice::DontNeed);
+        *begun = offset;
+    }
+}
+
 /// A regular file to be.
 #[derive(Debug)]
 pub struct FileTarget {
     file: File,
+    behind: WriteBehind,
     path: PathBuf,
     partial: PathBuf,
     force: bool,
@@ -72,6 +100,7 @@ pub struct FileTarget {
 #[derive(Debug)]
 pub struct DeviceTarget {
     file: File,
+    behind: WriteBehind,
     path: PathBuf,
 }
 
@@ -131,7 +160,8 @@ impl FileTarget {
             Ok(file)
         })()
         .map_err(failed("creating", &partial))?;
-        Ok(Self { file, path: path.to_owned(), partial, force, sync, done: false.into() })
+        let behind = WriteBehind::default();
+        Ok(Self { file, behind, path: path.to_owned(), partial, force, sync, done: false.into() })
     }
 
     /// Renames; without `force` never over something that exists.
@@ -158,6 +188,12 @@ impl Target for FileTarget {
     fn zero(&self, _: u64, _: u64) -> Result<(), ClientError> {
         // A new file is a hole.
         Ok(())
+    }
+
+    fn reached(&self, offset: u64) {
+        if self.sync {
+            self.behind.reached(&self.file, offset);
+        }
     }
 
     fn finish(&self) -> Result<(), ClientError> {
@@ -197,7 +233,7 @@ impl DeviceTarget {
             let message = format!("it has {room} bytes, the disk {size_bytes}; choose a larger device");
             return Err(wrong(io::Error::other(message)));
         }
-        Ok(Self { file, path: path.to_owned() })
+        Ok(Self { file, behind: WriteBehind::default(), path: path.to_owned() })
     }
 }
 
@@ -222,6 +258,10 @@ impl Target for DeviceTarget {
             position += step;
         }
         Ok(())
+    }
+
+    fn reached(&self, offset: u64) {
+        self.behind.reached(&self.file, offset);
     }
 
     fn finish(&self) -> Result<(), ClientError> {
