@@ -44,7 +44,7 @@ pub struct App {
     /// Tables being downloaded at once.
     pub(crate) downloads: Arc<Semaphore>,
     /// What was last found out about containers.
-    pub(crate) statistics: Kept,
+    pub(crate) kept: Kept,
     /// Who watches what is going on.
     pub(crate) live: Live,
     /// Requests over HTTP at once.
@@ -81,7 +81,7 @@ impl App {
             lease_secs: settings.lease_secs,
             token_changes: Mutex::default(),
             downloads: Arc::new(Semaphore::new(DOWNLOADS_MAX)),
-            statistics: Kept::default(),
+            kept: Kept::default(),
             live: Live::default(),
             places: Places::default(),
             stopping: watch::Sender::new(false),

@@ -36,6 +36,9 @@ pub const GRACE: Duration = Duration::from_secs(30);
 /// How often leases and the tokens of open streams are looked at.
 pub const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(2);
 
+/// Every how many rounds of that logins that ran out are forgotten: once a minute.
+const PRUNE_ROUNDS: u64 = 30;
+
 /// Name of the token the first start makes.
 const FIRST_TOKEN: &str = "admin";
 
@@ -221,8 +224,11 @@ fn year(clock: &dyn Clock) -> i32 {
 async fn housekeeping(app: Arc<App>) {
     let mut ticks = tokio::time::interval(HOUSEKEEPING_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
+    for round in 0_u64.. {
         ticks.tick().await;
+        if round % PRUNE_ROUNDS == 0 {
+            prune_logins(&app).await;
+        }
         let round = app.blocking(|app| {
             let expired = app.engine.expire_sessions();
             if expired > 0 {
@@ -233,7 +239,6 @@ async fn housekeeping(app: Arc<App>) {
                 let asked = app.engine.session_namespace(session);
                 asked.is_err_and(|error| error.code() == ErrorCode::SessionGone)
             });
-            app.catalog().prune_web_sessions(app.clock.now_ms())?;
             for owner in app.live.owners() {
                 if !app.auth.still_holds(owner.0, owner.1.as_ref())? {
                     app.live.end(&owner);
@@ -250,6 +255,14 @@ async fn housekeeping(app: Arc<App>) {
         if let Err(error) = round.await {
             tracing::error!(%error, "housekeeping failed");
         }
+    }
+}
+
+/// Forgets logins that ran out. They open nothing any more, so a catalog that cannot be written to keeps nothing else from
+/// being done.
+async fn prune_logins(app: &Arc<App>) {
+    if let Err(error) = app.blocking(|app| Ok(app.catalog().prune_web_sessions(app.clock.now_ms())?)).await {
+        tracing::debug!(%error, "cannot forget old logins");
     }
 }
 

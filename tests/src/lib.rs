@@ -8,6 +8,7 @@
 //! | [`disk`] | disks with known contents |
 //! | [`raw`] | an agent that says whatever a test wants |
 //! | [`repository`] | the server's files, to look at and to damage |
+//! | [`web`] | a small HTTPS client |
 //! | [`tools`] | programs of the system that some tests need |
 //!
 //! Everything binds port 0 and works in temporary folders, so tests run side by side. A process is ended by
@@ -26,6 +27,7 @@ pub mod raw;
 pub mod repository;
 pub mod server;
 pub mod tools;
+pub mod web;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

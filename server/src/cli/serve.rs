@@ -19,8 +19,9 @@ use crate::notify::{self, notify};
 use crate::server::{FIRST_TOKEN_FILE, Server};
 use crate::{open_files, telemetry};
 
-/// Threads for calls that block but are no streams. Each takes milliseconds.
-const CALL_THREADS: u32 = 64;
+/// Threads for calls that block but are no streams: each takes milliseconds, but for the few tables being
+/// downloaded.
+const CALL_THREADS: u32 = 72;
 
 /// How long threads that hang in the operating system may hold up the end.
 const THREADS_END: Duration = Duration::from_secs(2);

@@ -131,6 +131,11 @@ impl Live {
         });
     }
 
+    /// How often things changed so far.
+    pub(crate) fn changes(&self) -> Changes {
+        *self.changes.borrow()
+    }
+
     /// Everything under way now.
     pub(crate) fn snapshot(&self, app: &App) -> Snapshot {
         let now_ms = app.clock.now_ms();
@@ -170,7 +175,7 @@ impl Live {
         let number = state.next;
         state.next = number.wrapping_add(1);
         state.watchers.insert(number, (owner, sender));
-        live.snapshots.send_replace(first);
+        publish(live, first);
         let (snapshots, changes) = (live.snapshots.subscribe(), live.changes.subscribe());
         if !std::mem::replace(&mut state.producing, true) {
             tokio::spawn(produce(Arc::clone(app)));
@@ -216,12 +221,17 @@ async fn produce(app: Arc<App>) {
             }
         }
         let snapshot = app.live.snapshot(&app);
-        app.live.snapshots.send_if_modified(|last| {
-            let differs = *last != snapshot;
-            *last = snapshot;
-            differs
-        });
+        publish(&app.live, snapshot);
     }
+}
+
+/// Wakes watchers only when there is something new.
+fn publish(live: &Live, snapshot: Snapshot) {
+    live.snapshots.send_if_modified(|last| {
+        let differs = *last != snapshot;
+        *last = snapshot;
+        differs
+    });
 }
 
 /// The rate now: since the start at first, then a moving mean.

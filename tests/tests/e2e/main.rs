@@ -24,6 +24,8 @@ mod logs;
 #[cfg(test)]
 mod report;
 #[cfg(test)]
+mod rest;
+#[cfg(test)]
 mod shutdown;
 #[cfg(test)]
 mod sources;

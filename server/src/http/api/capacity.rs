@@ -75,7 +75,7 @@ pub(super) async fn capacity(State(app): State<Arc<App>>) -> Result<Json<Capacit
 fn look(app: &App) -> Result<Capacity, ServiceError> {
     let stats = app.engine.stats()?;
     let today = i32::try_from(app.clock.now_ms().div_euclid(DAY_MS)).unwrap_or(i32::MAX);
-    let stored = stored_by_day(&app.catalog().container_days()?, today);
+    let stored = stored_by_day(&app.kept.days(app)?, today);
     let growth = forecast::growth(&stored);
     let usable_bytes = stats.space.map(|space| space.free_bytes.saturating_sub(stats.reserve_bytes));
     let first = today.saturating_sub(i32::try_from(stored.len()).unwrap_or(i32::MAX)).saturating_add(1);

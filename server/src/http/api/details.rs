@@ -10,7 +10,7 @@ use holdfast_engine::catalog::{DetailEntry, DetailFilter, REPORT_PAGE_MAX, SortO
 use holdfast_engine::ids::{NamespaceId, SessionId};
 use holdfast_proto::ErrorCode;
 use holdfast_proto::details::{Delimiter, RowExt as _, json_row, names};
-use holdfast_proto::v1::DetailRow;
+use holdfast_proto::v1::{DetailRow, RowStatus};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -137,17 +137,18 @@ pub(super) struct ExplainedDetail {
 #[derive(Debug, Serialize, ToSchema)]
 struct Explanation {
     sentences: Vec<String>,
-    /// Medians of the disk's last runs; null: it has too few of them
-    usual: Option<UsualRun>,
+    /// Medians of the disk's last runs
+    usual: UsualRun,
     /// null: no restore point came of it, or it is gone
     extents: Option<ExtentChanges>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
 struct UsualRun {
-    /// How many runs
+    /// How many runs; below 3 nothing is usual
     rows: usize,
-    new_bytes: u64,
+    new_bytes: Option<u64>,
+    /// null: most stored nothing
     total_factor: Option<f64>,
 }
 
@@ -243,6 +244,11 @@ fn item(entry: &DetailEntry, earlier: &[DetailRow]) -> DetailItem {
     DetailItem { id: format!("{}-{}", entry.session, entry.position), row: json_row(&entry.row), trend, flag }
 }
 
+/// Runs that ended well.
+fn done(rows: &[DetailRow]) -> usize {
+    rows.iter().filter(|row| row.status == RowStatus::Done as i32).count()
+}
+
 fn trend_points() -> usize {
     usize::try_from(LOOK_BACK).unwrap_or(usize::MAX)
 }
@@ -266,11 +272,11 @@ pub(super) async fn get(
         let sentences = explain(&entry.row, earlier.is_empty(), usual.as_ref(), extents.as_ref());
         let explanation = Explanation {
             sentences,
-            usual: usual.map(|usual| UsualRun {
-                rows: usual.rows,
-                new_bytes: usual.new_bytes,
-                total_factor: usual.total_factor,
-            }),
+            usual: UsualRun {
+                rows: usual.map_or_else(|| done(&earlier), |usual| usual.rows),
+                new_bytes: usual.map(|usual| usual.new_bytes),
+                total_factor: usual.and_then(|usual| usual.total_factor),
+            },
             extents: extents.map(|extents| ExtentChanges {
                 total: extents.total,
                 changed: extents.changed,

@@ -88,7 +88,7 @@ pub(super) async fn storage(State(app): State<Arc<App>>) -> Result<Json<Storage>
 
 fn look(app: &App) -> Result<Storage, ServiceError> {
     let stats = app.engine.stats()?;
-    let containers = app.catalog().container_totals(None)?.into_iter().map(|kind| Containers {
+    let containers = app.kept.containers(app, None)?.into_iter().map(|kind| Containers {
         class: match kind.class {
             ContainerClass::Data => "data",
             ContainerClass::Recipe => "recipe",
@@ -196,5 +196,5 @@ impl From<StorageStatistics> for Statistics {
 /// From the directories of at most 64 evenly spaced data containers, looked at once a minute at most.
 #[utoipa::path(get, path = "/storage/statistics", tag = "storage", responses((status = 200, description = "The sample", body = Statistics)))]
 pub(super) async fn statistics(State(app): State<Arc<App>>) -> Result<Json<Statistics>, ServiceError> {
-    app.blocking(|app| app.statistics.get(app)).await.map(|found| Json(found.into()))
+    app.blocking(|app| app.kept.statistics(app)).await.map(|found| Json(found.into()))
 }

@@ -229,8 +229,7 @@ pub(super) async fn overview(
         let windows = WINDOWS.map(|(name, span_ms)| window(app, &filter, name, span_ms));
         let windows = windows.into_iter().collect::<Result<Vec<_>, _>>()?;
         let scope = filter.namespaces.as_deref();
-        let stored_bytes =
-            app.catalog().container_totals(scope)?.iter().map(|kind| kind.stored_bytes).sum::<u64>();
+        let stored_bytes = app.kept.containers(app, scope)?.iter().map(|kind| kind.stored_bytes).sum::<u64>();
         let (mut vms, mut backups, mut virtual_bytes, mut protected_bytes) = (0_u64, 0_u64, 0_u64, 0_u64);
         for_each_vm(app, scope, |vm| {
             vms += u64::from(vm.backups > 0);
