@@ -115,12 +115,28 @@ pub async fn record_verification(
     };
     match connection.catalog().record_verification(request).await {
         Ok(_) => Ok(()),
-        Err(status)
-            if status.code() == tonic::Code::Unimplemented && ErrorCode::of_status(&status).is_none() =>
-        {
+        Err(status) if is_unknown_call(&status) => {
             tracing::info!("this server is too old to keep what verifications find");
             Ok(())
         }
         Err(status) => Err(status.into()),
+    }
+}
+
+/// Whether the server does not know the call. One that knows it and refuses says so with a code of ours, which
+/// may have the same gRPC status.
+fn is_unknown_call(status: &tonic::Status) -> bool {
+    status.code() == tonic::Code::Unimplemented && ErrorCode::of_status(status).is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_call_the_server_never_heard_of_is_unknown() {
+        assert!(is_unknown_call(&tonic::Status::unimplemented("")));
+        assert!(!is_unknown_call(&ErrorCode::Unsupported.status("written by a newer version")));
+        assert!(!is_unknown_call(&tonic::Status::unavailable("")));
     }
 }

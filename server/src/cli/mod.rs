@@ -6,6 +6,7 @@ mod check;
 mod completions;
 mod config;
 mod fail;
+mod health;
 mod out;
 mod serve;
 mod token;
@@ -53,6 +54,11 @@ enum Command {
     /// The first start creates the repository, a certificate and an admin token.
     #[command(after_help = ABOUT_SETTINGS)]
     Serve(AllSettings),
+    /// Ask the server on this machine whether it is well; for container engines
+    ///
+    /// Trusts the certificate in the data folder and no other. Exit code 0: it is; 1: it is not.
+    #[command(after_help = ABOUT_SETTINGS)]
+    Health(health::HealthArgs),
     /// Show the settings in force and where each comes from
     #[command(after_help = ABOUT_SETTINGS)]
     Config(AllSettings),
@@ -120,6 +126,7 @@ pub fn main() -> ExitCode {
 fn run(command: &Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Serve(settings) => serve::run(settings),
+        Command::Health(args) => health::run(args),
         Command::Config(settings) => config::run(settings),
         Command::Token(command) => token::run(command),
         Command::Check(args) => check::run(args),

@@ -24,7 +24,8 @@ pub(super) const OTHER: &str = "other";
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 pub(super) struct JobLabels {
     pub(super) namespace: String,
-    pub(super) job: String,
+    /// Not called `job`: every series gets a label of that name from Prometheus.
+    pub(super) backup_job: String,
 }
 
 /// The names that have a place.
@@ -41,7 +42,8 @@ impl LabelTable {
     /// The labels for `job` in `namespace`. Jobs of a namespace without a place have none either.
     pub(super) fn job(&self, namespace: &str, job: &str) -> JobLabels {
         let mut table = self.0.lock();
-        let labels = |namespace: &str, job: &str| JobLabels { namespace: namespace.into(), job: job.into() };
+        let labels =
+            |namespace: &str, job: &str| JobLabels { namespace: namespace.into(), backup_job: job.into() };
         if !has_place(&mut table, namespace) {
             return labels(OTHER, OTHER);
         }
@@ -82,8 +84,8 @@ mod tests {
             }
         }
         assert_eq!(seen.len(), NAMESPACES_MAX * (JOBS_MAX + 1) + 1);
-        assert!(seen.contains(&JobLabels { namespace: "n0".into(), job: OTHER.into() }));
-        assert!(seen.contains(&JobLabels { namespace: OTHER.into(), job: OTHER.into() }));
+        assert!(seen.contains(&JobLabels { namespace: "n0".into(), backup_job: OTHER.into() }));
+        assert!(seen.contains(&JobLabels { namespace: OTHER.into(), backup_job: OTHER.into() }));
     }
 
     #[test]
@@ -95,6 +97,6 @@ mod tests {
         }
         assert_eq!(table.namespace("first"), "first");
         assert_eq!(table.namespace("late"), OTHER);
-        assert_eq!(table.job("first", "nightly").job, "nightly");
+        assert_eq!(table.job("first", "nightly").backup_job, "nightly");
     }
 }

@@ -31,7 +31,7 @@ type CallHistograms<L> = Family<L, Histogram, fn() -> Histogram>;
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct BackupLabels {
     pub(super) namespace: String,
-    pub(super) job: String,
+    pub(super) backup_job: String,
     pub(super) outcome: &'static str,
 }
 
@@ -220,7 +220,11 @@ impl Live {
 }
 
 fn backup_labels(labels: &JobLabels, end: BackupEnd) -> BackupLabels {
-    BackupLabels { namespace: labels.namespace.clone(), job: labels.job.clone(), outcome: end.word() }
+    BackupLabels {
+        namespace: labels.namespace.clone(),
+        backup_job: labels.backup_job.clone(),
+        outcome: end.word(),
+    }
 }
 
 #[cfg(test)]

@@ -176,21 +176,21 @@ metrics! {
         "Data of the newest restore point of each VM, holes and zeros not counted";
     STORED = Gauge Bytes "holdfast_stored_bytes" ["namespace"]
         "Bytes of the data and recipe containers";
-    RECORDED_PRE_COMP = Gauge Bytes "holdfast_recorded_pre_comp_bytes" ["namespace", "job"]
+    RECORDED_PRE_COMP = Gauge Bytes "holdfast_recorded_pre_comp_bytes" ["namespace", "backup_job"]
         "Bytes backed up before deduplication, of all runs on record";
-    RECORDED_NEW = Gauge Bytes "holdfast_recorded_new_bytes" ["namespace", "job"]
+    RECORDED_NEW = Gauge Bytes "holdfast_recorded_new_bytes" ["namespace", "backup_job"]
         "Bytes left after deduplication, of all runs on record";
-    RECORDED_POST_LC = Gauge Bytes "holdfast_recorded_post_lc_bytes" ["namespace", "job"]
+    RECORDED_POST_LC = Gauge Bytes "holdfast_recorded_post_lc_bytes" ["namespace", "backup_job"]
         "Bytes written to data containers, of all runs on record";
-    RECORDED_META = Gauge Bytes "holdfast_recorded_meta_bytes" ["namespace", "job"]
+    RECORDED_META = Gauge Bytes "holdfast_recorded_meta_bytes" ["namespace", "backup_job"]
         "Bytes written to recipe containers, of all runs on record";
-    RECORDED_WIRE = Gauge Bytes "holdfast_recorded_wire_bytes" ["namespace", "job"]
+    RECORDED_WIRE = Gauge Bytes "holdfast_recorded_wire_bytes" ["namespace", "backup_job"]
         "Bytes agents sent, of all runs on record";
-    RECORDED_DISKS = Gauge Count "holdfast_recorded_disks" ["namespace", "job", "outcome"]
+    RECORDED_DISKS = Gauge Count "holdfast_recorded_disks" ["namespace", "backup_job", "outcome"]
         "Backups of single disks on record, by outcome: done or failed (aborted and expired ones included)";
-    RECORDED_RUNS = Gauge Count "holdfast_recorded_runs" ["namespace", "job"]
+    RECORDED_RUNS = Gauge Count "holdfast_recorded_runs" ["namespace", "backup_job"]
         "Runs on record";
-    LAST_RUN_FAILED = Gauge Count "holdfast_last_run_failed_disks" ["namespace", "job"]
+    LAST_RUN_FAILED = Gauge Count "holdfast_last_run_failed_disks" ["namespace", "backup_job"]
         "Disks of the job's latest run that were not backed up";
     RUNS_DAY = Gauge Count "holdfast_runs_last_day" ["outcome"]
         "Runs of the last 24 hours, by outcome: done, partly (some disks failed) or failed";
@@ -199,17 +199,17 @@ metrics! {
         "Backups under way";
     STREAMS = Gauge Count "holdfast_streams" ["kind"]
         "Streams under way, by kind: ingest, digests or restore";
-    BACKUPS = Counter Count "holdfast_backups_total" ["namespace", "job", "outcome"]
+    BACKUPS = Counter Count "holdfast_backups_total" ["namespace", "backup_job", "outcome"]
         "Backups that ended since the server started, by outcome: done, aborted or expired";
-    BACKUP_PRE_COMP = Counter Bytes "holdfast_backup_pre_comp_bytes_total" ["namespace", "job"]
+    BACKUP_PRE_COMP = Counter Bytes "holdfast_backup_pre_comp_bytes_total" ["namespace", "backup_job"]
         "Bytes backed up before deduplication, of backups done since the server started";
-    BACKUP_NEW = Counter Bytes "holdfast_backup_new_bytes_total" ["namespace", "job"]
+    BACKUP_NEW = Counter Bytes "holdfast_backup_new_bytes_total" ["namespace", "backup_job"]
         "Bytes left after deduplication, of backups done since the server started";
-    BACKUP_POST_LC = Counter Bytes "holdfast_backup_post_lc_bytes_total" ["namespace", "job"]
+    BACKUP_POST_LC = Counter Bytes "holdfast_backup_post_lc_bytes_total" ["namespace", "backup_job"]
         "Bytes written to data containers, by backups done since the server started";
-    BACKUP_META = Counter Bytes "holdfast_backup_meta_bytes_total" ["namespace", "job"]
+    BACKUP_META = Counter Bytes "holdfast_backup_meta_bytes_total" ["namespace", "backup_job"]
         "Bytes written to recipe containers, by backups done since the server started";
-    BACKUP_WIRE = Counter Bytes "holdfast_backup_wire_bytes_total" ["namespace", "job"]
+    BACKUP_WIRE = Counter Bytes "holdfast_backup_wire_bytes_total" ["namespace", "backup_job"]
         "Bytes agents sent, for backups done since the server started";
     BACKUP_DURATION = Histogram Seconds "holdfast_backup_duration_seconds" []
         "How long backups that were done took, from start to commit";

@@ -1,5 +1,7 @@
 //! The text, read as strictly as its specification allows, and the names against what is written elsewhere.
 
+mod deploy;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::exposition::{Samples, render};

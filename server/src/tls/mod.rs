@@ -25,6 +25,9 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use crate::config::Settings;
 use crate::files;
 
+/// Where the server's own certificate is, below the data folder.
+pub const CERTIFICATE_FILE: &str = "tls/cert.pem";
+
 /// Years a self-signed certificate is valid: clients pin it, so it should outlive the hardware.
 const VALID_YEARS: i32 = 10;
 

@@ -16,6 +16,8 @@ mod damage;
 #[cfg(test)]
 mod full_disk;
 #[cfg(test)]
+mod health;
+#[cfg(test)]
 mod hostile;
 #[cfg(test)]
 mod incremental;

@@ -87,6 +87,7 @@ fn questions(client: &Client) -> Result<Vec<(String, String)>> {
         Ok(encode(value.with_context(|| format!("a row has no {name}"))?))
     };
     let (namespace, job, vm) = (field("namespace")?, field("job")?, field("vm")?);
+    let part: String = vm.chars().take(3).collect();
     let last = total.saturating_sub(200);
     let mut questions: Vec<(String, String)> = Vec::new();
     let mut ask = |what: String, query: String| questions.push((what, format!("/api/v1/details{query}")));
@@ -112,7 +113,7 @@ fn questions(client: &Client) -> Result<Vec<(String, String)>> {
     ask("one VM".to_owned(), format!("?sort=-started&namespace={namespace}&vm={vm}"));
     ask("not done, newest first".to_owned(), "?sort=-started&status=failed,aborted,expired".to_owned());
     ask("the last 7 days, worst first".to_owned(), "?sort=-post_lc&since=7d".to_owned());
-    ask("search in names and errors".to_owned(), format!("?sort=-post_lc&q={}", encode("timed out")));
+    ask("search in names and errors".to_owned(), format!("?sort=-post_lc&q={part}"));
     for by in ["run", "vm", "job", "disk", "namespace", "repository"] {
         ask(format!("totals by {by}"), format!("/totals?by={by}"));
     }

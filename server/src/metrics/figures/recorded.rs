@@ -116,7 +116,7 @@ impl Recorded {
 }
 
 fn add_job(samples: &mut Samples, labels: &JobLabels, job: &Job) {
-    let names = [labels.namespace.as_str(), labels.job.as_str()];
+    let names = [labels.namespace.as_str(), labels.backup_job.as_str()];
     for (definition, value) in [
         (&n::RECORDED_RUNS, job.runs),
         (&n::LAST_RUN_FAILED, job.last_failed),
@@ -187,7 +187,7 @@ fn namespaces(
     // As of now: what was protected before it.
     let now = DetailFilter { since_ms: Some(now_ms), ..DetailFilter::default() };
     for day in catalog.protected_days(&now, TotalsBy::Namespace)? {
-        sums.entry(labels.namespace(&day.name)).or_default().protected += day.protected_bytes;
+        sums.entry(labels.namespace(&day.namespace)).or_default().protected += day.protected_bytes;
     }
     let query = VmQuery {
         vm: None,

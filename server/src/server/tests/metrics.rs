@@ -76,13 +76,15 @@ async fn they_agree_with_what_the_catalog_says() {
     assert!(admin.read_disk("01ARZ3NDEKTSV4RRFFQ69G5FAV").await.is_err());
 
     let ended = |outcome: &str| {
-        format!("holdfast_backups_total{{namespace=\"default\",job=\"nightly\",outcome=\"{outcome}\"}}")
+        format!(
+            "holdfast_backups_total{{namespace=\"default\",backup_job=\"nightly\",outcome=\"{outcome}\"}}"
+        )
     };
     assert_eq!(value(&fixture, "holdfast_backups", &ended("done")).await, 1.0);
     assert_eq!(value(&fixture, "holdfast_backups", &ended("aborted")).await, 1.0);
     assert_eq!(value(&fixture, "holdfast_backups", &ended("expired")).await, 0.0);
     assert_eq!(value(&fixture, "holdfast_sessions", "holdfast_sessions").await, 1.0);
-    let job = "{namespace=\"default\",job=\"nightly\"}";
+    let job = "{namespace=\"default\",backup_job=\"nightly\"}";
     for (name, sum) in [
         ("pre_comp", commit.details.iter().map(|row| row.bytes).sum::<u64>()),
         ("post_lc", commit.details.iter().map(|row| row.post_lc).sum()),
@@ -124,8 +126,9 @@ async fn they_agree_with_what_the_catalog_says() {
     assert_eq!(recorded("meta_bytes"), rows.iter().map(|row| row.meta_bytes).sum::<u64>() as f64);
     assert_eq!(recorded("runs"), 2.0, "the one under way is not on record yet");
     let disks = |outcome: &str| {
-        let series =
-            format!("holdfast_recorded_disks{{namespace=\"default\",job=\"nightly\",outcome=\"{outcome}\"}}");
+        let series = format!(
+            "holdfast_recorded_disks{{namespace=\"default\",backup_job=\"nightly\",outcome=\"{outcome}\"}}"
+        );
         families["holdfast_recorded_disks"].samples[&series]
     };
     assert_eq!((disks("done"), disks("failed")), (1.0, 1.0));
@@ -137,6 +140,7 @@ async fn they_agree_with_what_the_catalog_says() {
     let namespace = |name: &str| families[name].samples[&format!("{name}{{namespace=\"default\"}}")];
     assert_eq!(namespace("holdfast_restore_points"), 1.0);
     assert_eq!(namespace("holdfast_protected_bytes"), 0.0, "the disk is all zeros");
+    assert_eq!(families["holdfast_protected_bytes"].samples.len(), 1, "there is one namespace");
     let containers = fixture.catalog().container_totals(None).unwrap();
     let stored = containers.iter().map(|totals| totals.stored_bytes).sum::<u64>();
     assert_eq!(namespace("holdfast_stored_bytes"), stored as f64);

@@ -1,0 +1,172 @@
+//! `holdfast-server health`: asks the server of this machine whether it lives, for container engines and
+//! service managers, which then need neither a shell nor curl.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use holdfast_proto::ErrorCode;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
+};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned};
+
+use super::fail::Failure;
+use super::{AllSettings, out};
+use crate::tls::CERTIFICATE_FILE;
+
+/// How long each step may take: connecting, writing, each read. A server that takes longer does not live.
+const TIMEOUT: Duration = Duration::from_secs(4);
+
+/// An answer is a few hundred bytes.
+const ANSWER_MAX_BYTES: u64 = 64 << 10;
+
+#[derive(Debug, Args)]
+pub(super) struct HealthArgs {
+    /// Ask whether it can take backups, too, and not only whether it answers
+    #[arg(long)]
+    ready: bool,
+    #[command(flatten)]
+    settings: AllSettings,
+}
+
+pub(super) fn run(args: &HealthArgs) -> Result<ExitCode, Failure> {
+    let settings = args.settings.resolve()?.settings;
+    if settings.http.port() == 0 {
+        return Err(Failure::usage("the HTTPS port was picked at the server's start; give it with --http"));
+    }
+    let certificate = settings.tls_cert.unwrap_or_else(|| settings.data_dir.join(CERTIFICATE_FILE));
+    let (path, address) = (if args.ready { "/readyz" } else { "/healthz" }, reachable(settings.http));
+    match ask(address, &certificate, path) {
+        Ok(answer) => {
+            out::say(answer);
+            Ok(ExitCode::SUCCESS)
+        }
+        // Container engines know 0 and 1 only.
+        Err(error) => Err(Failure::new(ErrorCode::Internal, format!("{address} is not well: {error}"))),
+    }
+}
+
+/// Nobody connects to "any address".
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+/// Why the answer is not a healthy one.
+#[derive(Debug, thiserror::Error)]
+enum Unwell {
+    #[error("the certificate in {} cannot be read: {source}", path.display())]
+    Certificate { path: PathBuf, source: rustls::pki_types::pem::Error },
+    #[error("TLS cannot be set up: {0}")]
+    Tls(#[from] rustls::Error),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("it answered {0}")]
+    Answer(String),
+}
+
+/// The body of a successful answer.
+fn ask(address: SocketAddr, certificate: &Path, path: &str) -> Result<String, Unwell> {
+    let pinned = CertificateDer::from_pem_file(certificate)
+        .map_err(|source| Unwell::Certificate { path: certificate.to_owned(), source })?;
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let verifier = Pinned { certificate: pinned, algorithms: provider.signature_verification_algorithms };
+    let config = client_config(provider, verifier)?;
+    let name = ServerName::IpAddress(address.ip().into());
+    let tcp = TcpStream::connect_timeout(&address, TIMEOUT)?;
+    tcp.set_read_timeout(Some(TIMEOUT))?;
+    tcp.set_write_timeout(Some(TIMEOUT))?;
+    let mut stream = StreamOwned::new(ClientConnection::new(Arc::new(config), name)?, tcp);
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    let mut answer = Vec::new();
+    match stream.take(ANSWER_MAX_BYTES).read_to_end(&mut answer) {
+        // Closed without TLS's own goodbye: what came is what there is.
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}
+        read => drop(read?),
+    }
+    let answer = String::from_utf8_lossy(&answer);
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    let status = head.lines().next().unwrap_or_default();
+    if status.split(' ').nth(1) == Some("200") {
+        return Ok(body.trim().to_owned());
+    }
+    Err(Unwell::Answer(format!("{status:?} {}", body.trim())))
+}
+
+fn client_config(provider: Arc<CryptoProvider>, verifier: Pinned) -> Result<ClientConfig, rustls::Error> {
+    Ok(ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier))
+        .with_no_client_auth())
+}
+
+/// Trusts one certificate, which is on this machine's disk, whatever it says of names and times.
+#[derive(Debug)]
+struct Pinned {
+    certificate: CertificateDer<'static>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        if *end_entity == self.certificate {
+            return Ok(ServerCertVerified::assertion());
+        }
+        Err(rustls::Error::General("it shows another certificate than the one in the data folder".to_owned()))
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_address_is_asked_at_this_machine() {
+        for (from, to) in [("0.0.0.0:1", "127.0.0.1:1"), ("[::]:2", "[::1]:2"), ("10.1.2.3:4", "10.1.2.3:4")]
+        {
+            assert_eq!(reachable(from.parse().unwrap()), to.parse().unwrap());
+        }
+    }
+}

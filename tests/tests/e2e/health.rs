@@ -1,0 +1,34 @@
+//! `holdfast-server health`, as a container engine calls it.
+
+use holdfast_tests::Server;
+use holdfast_tests::server::maintain;
+use tempfile::tempdir;
+
+#[test]
+fn only_the_server_of_this_folder_is_well() {
+    let folder = tempdir().unwrap();
+    let (mine, other) = (folder.path().join("mine"), folder.path().join("other"));
+    let server = Server::start(&mine);
+    let address = server.https().to_owned();
+    let health = |data_dir, more: &[&str]| {
+        let (status, said) = maintain(data_dir, "health", &[&["--http", &address], more].concat());
+        (status.code(), said)
+    };
+    let (code, said) = health(&mine, &[]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("\"ok\""), "{said}");
+    assert_eq!(health(&mine, &["--ready"]).0, Some(0));
+
+    // Somebody else's server at this address is none of ours.
+    Server::start(&other).stop();
+    let (code, said) = health(&other, &[]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("another certificate"), "{said}");
+
+    server.stop();
+    let (code, said) = health(&mine, &[]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains(&address), "{said}");
+    let (status, said) = maintain(&mine, "health", &["--http", "127.0.0.1:0"]);
+    assert_eq!(status.code(), Some(2), "{said}");
+}
