@@ -8,7 +8,7 @@ import { coversAll, may, SessionGate, useWho } from "./api/session";
 import type { Action } from "./api/types";
 import { LiveProvider } from "./api/useLive";
 import { Empty, ErrorNote, Skeleton } from "./components/Feedback";
-import { Header } from "./components/Header";
+import { Header, PLACES } from "./components/Header";
 import { Mark } from "./components/icons";
 import { Glossary, TooltipLayer } from "./components/Tooltip";
 import { Login } from "./pages/login/Login";
@@ -51,6 +51,9 @@ function Main() {
   const main = useRef<HTMLElement>(null);
   const [path] = useLocation();
   const first = useRef(true);
+  useEffect(() => {
+    document.title = titleOf(path);
+  }, [path]);
   // A new page begins at its top, and the keyboard with it.
   useEffect(() => {
     if (!first.current) {
@@ -82,6 +85,13 @@ function Main() {
       </Caught>
     </main>
   );
+}
+
+/** What the browser's tab says: the VM or the page, then the product. */
+function titleOf(path: string): string {
+  const vm = /^\/vms\/[^/]+\/([^/]+)$/.exec(path)?.[1];
+  const name = vm === undefined ? PLACES.find((place) => place.path === path)?.label : decode(vm);
+  return name === undefined ? "Holdfast" : `${name} · Holdfast`;
 }
 
 /** The router has decoded it already unless it holds a stray percent sign. */

@@ -49,12 +49,13 @@ export function useWindow<Row>(subject: string, path: string, query: Query, firs
   const totals = useRef({ key: "", total: undefined as number | undefined });
   const shown = useRef<{ key: string; rows: ReadonlyMap<number, Row>; total: number } | null>(null);
   const fresh = results.map((result) => result.data);
+  const answered = results.map((result, index) => `${pages[index]}@${result.dataUpdatedAt}`).join();
   const rows = useMemo(() => {
     const map = new Map<number, Row>();
     for (const page of fresh) page?.items.forEach((row, index) => map.set(page.offset + index, row));
     return map;
-    // The answers themselves are what counts; the array around them is new each time.
-  }, fresh);
+    // The array of answers is new each time; the answers are told apart by when they came.
+  }, [key, answered]);
 
   const total = fresh.find((page) => page !== undefined)?.total;
   if (totals.current.key !== key) totals.current = { key, total: undefined };
