@@ -5,7 +5,7 @@ test("a token is made, shown once, works, and ends when it is revoked", async ({
   const reach = shared();
   await loginAdmin(page, reach, "/access");
   await page.getByRole("button", { name: "Create a token" }).click();
-  await page.getByLabel("Name").fill("hv-test");
+  await page.getByRole("textbox", { name: "Name" }).fill("hv-test");
   await page.getByRole("radio", { name: /^restore/ }).check();
   await page.getByLabel("Expires").selectOption("30d");
   await page.getByRole("button", { name: "Create", exact: true }).click();

@@ -2,7 +2,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
-import { makeDisk } from "./harness/disks";
+import { makeRandomDisk } from "./harness/disks";
 import { ended, start } from "./harness/programs";
 import { agentEnv, agentOk, Server } from "./harness/server";
 import { expect, loginAdmin, test } from "./harness/test";
@@ -14,7 +14,8 @@ let disk: string;
 test.beforeAll(async () => {
   disks = await mkdtemp(join(tmpdir(), "holdfast-disks-"));
   disk = join(disks, "root.raw");
-  await makeDisk(disk, 10, 48);
+  // Several containers of 32 MiB: progress counts what is durable.
+  await makeRandomDisk(disk, 128);
   server = await Server.create();
 });
 
@@ -34,7 +35,7 @@ test("a running backup shows its progress, and its rows when it is done, without
   await loginAdmin(page, server.reach);
   await expect(page.getByRole("status").filter({ hasText: "Live" })).toBeVisible();
   // Slow enough to watch; the test waits for what it sees, not for time.
-  const child = start("holdfast", ["backup", "--vm", "slow", "--job", "nightly", "--quiet", "--limit-upload", "3MB", `root=${disk}`], agentEnv(server.reach));
+  const child = start("holdfast", ["backup", "--vm", "slow", "--job", "nightly", "--quiet", "--limit-upload", "12MB", `root=${disk}`], agentEnv(server.reach));
   const bar = page.getByRole("progressbar", { name: "Backup of slow" });
   await expect(bar).toBeVisible();
   const done = async () => Number(await bar.getAttribute("aria-valuenow"));
@@ -56,6 +57,7 @@ test("a running backup shows its progress, and its rows when it is done, without
 });
 
 test("the live connection recovers after a restart of the server", async ({ page }) => {
+  await agentOk(server.reach, ["backup", "--vm", "before", "--job", "nightly", "--quiet", `root=${disk}`]);
   await loginAdmin(page, server.reach, "/details");
   const live = page.locator(".live");
   await expect(live).toHaveText("Live");

@@ -97,10 +97,10 @@ export const useSession = () =>
   });
 
 export const useServer = () => useGet<ServerInfo>("server", "/server");
-export const useNamespaces = () => useGet<Page<Namespace>>("namespaces", "/namespaces", { limit: 1000 });
+export const useNamespaces = () => useGet<Page<Namespace>>("namespaces", "/namespaces");
 export const useTotals = (namespace: string) => useGet<Totals>("totals", "/totals", { namespace });
 export const useCapacity = (enabled: boolean) => useGet<Capacity>("capacity", "/capacity", {}, enabled);
-export const useJobs = (namespace: string) => useGet<Page<Job>>("jobs", "/jobs", { namespace, limit: 1000 });
+export const useJobs = (namespace: string) => useGet<Page<Job>>("jobs", "/jobs", { namespace });
 export const useVms = (query: Query) => useGet<Page<Vm>>("vms", "/vms", query);
 export const useVm = (namespace: string, vm: string) =>
   useGet<VmDetail>("vm", `/vms/${encodeURIComponent(namespace)}/${encodeURIComponent(vm)}`);
@@ -115,7 +115,7 @@ export const useDetail = (id: string) =>
   });
 export const useStorage = () => useGet<Storage>("storage", "/storage");
 export const useStatistics = () => useGet<StorageStatistics>("storage", "/storage/statistics");
-export const useTokens = () => useGet<Page<TokenRecord>>("tokens", "/tokens", { limit: 1000 });
+export const useTokens = () => useGet<Page<TokenRecord>>("tokens", "/tokens");
 
 /** Running backups. The live connection writes them here; the request is only for before the first event. */
 export const ACTIVITY_KEY = ["activity"] as const;

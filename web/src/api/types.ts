@@ -170,7 +170,8 @@ export interface DetailRow extends DetailColumns {
 
 export interface Explanation {
   sentences: string[];
-  usual: { rows: number; new_bytes: number | null; total_factor: number | null };
+  /** `null`: too few earlier runs. */
+  usual: { rows: number; new_bytes: number | null; total_factor: number | null } | null;
   extents: {
     total: number;
     changed: number;

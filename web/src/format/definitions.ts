@@ -148,7 +148,7 @@ export const DEFINITIONS = define({
   },
 
   // Live activity.
-  progress: { label: "Progress", text: "Bytes of the disks dealt with so far, of all their bytes.", unit: "bytes" },
+  progress: { label: "Progress", text: "Bytes of the disks dealt with so far, at least; zeros and unchanged extents count.", unit: "bytes" },
   bytes_per_second: { label: "Speed", text: "Bytes of disk dealt with per second, unchanged ones included.", unit: "bytes per second" },
   eta: { label: "Time left", text: "At the present speed.", unit: "seconds" },
   live_new: { label: "New so far", text: "Bytes so far that the repository had never seen.", unit: "bytes" },

@@ -1,5 +1,6 @@
 /** Small disks with real content: pieces of this machine's own programs, changed as a VM changes a disk. */
 
+import { randomBytes } from "node:crypto";
 import { open, stat, writeFile } from "node:fs/promises";
 
 const MIB = 1024 * 1024;
@@ -24,6 +25,11 @@ export async function content(fromMib: number, mib: number): Promise<Buffer> {
 /** A new disk. */
 export async function makeDisk(path: string, fromMib: number, mib: number): Promise<void> {
   await writeFile(path, await content(fromMib, mib));
+}
+
+/** A new disk that neither deduplicates nor compresses: its upload takes as long as it can. */
+export async function makeRandomDisk(path: string, mib: number): Promise<void> {
+  await writeFile(path, randomBytes(mib * MIB));
 }
 
 /** Writes new, random-looking bytes over a disk: `mib` of them from `atMib` on, never the same twice. */

@@ -37,7 +37,8 @@ pub struct LiveSession {
 pub struct LiveDisk {
     pub name: String,
     pub size_bytes: u64,
-    /// Bytes of the disk described so far, zeros included; `size_bytes` at the end.
+    /// Bytes of the disk dealt with so far, zeros included, at least: those described, or those received while
+    /// descriptions wait at the agent for a message to fill; `size_bytes` at the end.
     pub done_bytes: u64,
     pub unchanged_bytes: u64,
     pub dup_bytes: u64,
@@ -81,7 +82,10 @@ impl DiskSlot {
         LiveDisk {
             name: self.name.clone(),
             size_bytes: self.size_bytes,
-            done_bytes: load(&progress.extents).saturating_mul(EXTENT_BYTES.into()).min(self.size_bytes),
+            done_bytes: load(&progress.extents)
+                .saturating_mul(EXTENT_BYTES.into())
+                .max(load(&progress.wire_bytes))
+                .min(self.size_bytes),
             unchanged_bytes: load(&progress.unchanged_bytes),
             dup_bytes: load(&progress.dup_bytes),
             new_bytes: load(&progress.new_bytes),
