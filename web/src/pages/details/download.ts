@@ -6,7 +6,7 @@ import { filterOf, orderOf, type View } from "./view";
 
 export type Format = "tsv" | "csv";
 
-/** The shown columns that a file can hold, in the order they stand in. Empty when that is all of them. */
+/** The shown columns that a file can hold; the server keeps the report's order. Empty when that is all of them. */
 export function shownColumns(visibility: Record<string, boolean>): string[] {
   const columns = DETAIL_COLUMNS.map((column) => column.id).filter((id) => isTsvColumn(id) && visibility[id] !== false);
   return columns.length === TSV_COLUMNS.length ? [] : columns;
