@@ -25,18 +25,17 @@ COPY --from=web /src/web/dist web/dist
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
     cargo build --release --locked -p holdfast-server -p holdfast --bins \
-    && install -D -m 755 -t /out/bin target/release/holdfast-server target/release/holdfast \
-    && install -d -m 700 /out/data
+    && install -D -m 755 -t /out/bin target/release/holdfast-server target/release/holdfast
 
 FROM debian:trixie-slim
 # A fixed number, so that the owner of a bind-mounted folder can be set beforehand.
 ARG UID=10001
 RUN groupadd --system --gid ${UID} holdfast \
-    && useradd --system --uid ${UID} --gid ${UID} --home-dir /var/lib/holdfast --shell /usr/sbin/nologin holdfast
+    && useradd --system --uid ${UID} --gid ${UID} --home-dir /var/lib/holdfast --shell /usr/sbin/nologin holdfast \
+    # A named volume takes over owner and mode of the folder it is mounted on.
+    && install -d -m 700 -o ${UID} -g ${UID} /var/lib/holdfast
 COPY --from=build /out/bin/ /usr/local/bin/
 COPY LICENSE /usr/share/doc/holdfast/LICENSE
-# A named volume takes over owner and mode of the folder it is mounted on.
-COPY --from=build --chown=${UID}:${UID} --chmod=700 /out/data /var/lib/holdfast
 USER ${UID}:${UID}
 # Inside a container only "any address" can be reached from outside.
 ENV HOLDFAST_GRPC=0.0.0.0:7440 \

@@ -54,7 +54,10 @@ impl Restore for RestoreService {
             })
             .await
             .map_err(ServiceError::into_status)?;
-        Ok(Response::new(outgoing::stream(guard, reader.map(|item| item.map_err(ServiceError::from)))))
+        let app = Arc::clone(&self.app);
+        let count = move |message: &v1::ReadDiskResponse| app.metrics.restored(disk_bytes(message));
+        let items = reader.map(move |item| item.inspect(&count).map_err(ServiceError::from));
+        Ok(Response::new(outgoing::stream(guard, items)))
     }
 
     #[tracing::instrument(level = "info", skip_all, fields(backup = shown::<BackupId>(&request.get_ref().backup_id)))]
@@ -81,7 +84,27 @@ impl Restore for RestoreService {
             })
             .await
             .map_err(ServiceError::into_status)?;
-        Ok(Response::new(outgoing::stream(guard, reader.map(|item| item.map_err(ServiceError::from)))))
+        let app = Arc::clone(&self.app);
+        let count = move |message: &v1::ReadRangeResponse| app.metrics.restored(range_bytes(message));
+        let items = reader.map(move |item| item.inspect(&count).map_err(ServiceError::from));
+        Ok(Response::new(outgoing::stream(guard, items)))
+    }
+}
+
+/// Plain bytes of the regions in a message.
+fn disk_bytes(message: &v1::ReadDiskResponse) -> u64 {
+    use v1::read_disk_response::Kind;
+    match &message.kind {
+        Some(Kind::Regions(batch)) => batch.regions.iter().map(|region| u64::from(region.plain_bytes)).sum(),
+        Some(Kind::Header(_) | Kind::Window(_) | Kind::WindowEnd(_)) | None => 0,
+    }
+}
+
+/// Data bytes in a message; zeros are none.
+fn range_bytes(message: &v1::ReadRangeResponse) -> u64 {
+    match &message.kind {
+        Some(v1::read_range_response::Kind::Data(data)) => u64::try_from(data.len()).unwrap_or(u64::MAX),
+        Some(v1::read_range_response::Kind::ZeroBytes(_)) | None => 0,
     }
 }
 
@@ -118,5 +141,23 @@ fn note(app: &App, caller: &Caller, backup: &BackupRecord, disk: &str) {
     };
     if let Err(error) = app.catalog().audit(&entry) {
         tracing::error!(%error, "cannot write the audit log");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_counts_and_the_rest_does_not() {
+        use v1::read_disk_response::Kind;
+        let message = |kind| v1::ReadDiskResponse { kind: Some(kind) };
+        let region = |plain_bytes| v1::RegionData { plain_bytes, ..v1::RegionData::default() };
+        let regions = v1::Regions { regions: vec![region(1000), region(24)] };
+        assert_eq!(disk_bytes(&message(Kind::Regions(regions))), 1024);
+        assert_eq!(disk_bytes(&message(Kind::WindowEnd(v1::WindowEnd {}))), 0);
+        let range = |kind| v1::ReadRangeResponse { kind: Some(kind), ..v1::ReadRangeResponse::default() };
+        assert_eq!(range_bytes(&range(v1::read_range_response::Kind::Data(vec![7; 9].into()))), 9);
+        assert_eq!(range_bytes(&range(v1::read_range_response::Kind::ZeroBytes(9))), 0);
     }
 }

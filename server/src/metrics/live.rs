@@ -101,6 +101,7 @@ pub(super) struct Live {
     pub(super) wire: Family<JobLabels, Counter>,
     pub(super) backup_duration: Histogram,
     pub(super) restores: Family<OutcomeLabels, Counter>,
+    pub(super) restored: Counter,
     pub(super) restore_sent: Counter,
     pub(super) verifications: Family<OutcomeLabels, Counter>,
     pub(super) grpc_requests: Family<CallLabels, Counter>,
@@ -125,6 +126,7 @@ impl Live {
             wire: Family::default(),
             backup_duration: Histogram::new(BACKUP_BUCKETS_SECONDS),
             restores: Family::default(),
+            restored: Counter::default(),
             restore_sent: Counter::default(),
             verifications: Family::default(),
             grpc_requests: Family::default(),
@@ -151,7 +153,7 @@ impl Live {
     }
 
     /// All of them, for the exposition.
-    pub(super) fn metrics(&self) -> [(&'static Definition, &dyn EncodeMetric); 16] {
+    pub(super) fn metrics(&self) -> [(&'static Definition, &dyn EncodeMetric); 17] {
         [
             (&names::BACKUPS, &self.backups),
             (&names::BACKUP_PRE_COMP, &self.pre_comp),
@@ -161,6 +163,7 @@ impl Live {
             (&names::BACKUP_WIRE, &self.wire),
             (&names::BACKUP_DURATION, &self.backup_duration),
             (&names::RESTORES, &self.restores),
+            (&names::RESTORED, &self.restored),
             (&names::RESTORE_SENT, &self.restore_sent),
             (&names::VERIFICATIONS, &self.verifications),
             (&names::GRPC_REQUESTS, &self.grpc_requests),

@@ -109,4 +109,9 @@ impl Metrics {
         let outcome = if ok { "sound" } else { "damaged" };
         self.live.verifications.get_or_create(&OutcomeLabels { outcome }).inc();
     }
+
+    /// Data went to a client, this many bytes when decompressed.
+    pub(crate) fn restored(&self, bytes: u64) {
+        self.live.restored.inc_by(bytes);
+    }
 }

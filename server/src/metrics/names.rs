@@ -215,6 +215,8 @@ metrics! {
         "How long backups that were done took, from start to commit";
     RESTORES = Counter Count "holdfast_restores_total" ["outcome"]
         "Disks or parts of disks read back, by outcome: done, failed or cancelled (by the client)";
+    RESTORED = Counter Bytes "holdfast_restored_bytes_total" []
+        "Data read back, decompressed; of a region all of it, also when not all of it was needed";
     RESTORE_SENT = Counter Bytes "holdfast_restore_sent_bytes_total" []
         "Bytes of answers to those who read back, as compressed as they are stored";
     VERIFICATIONS = Counter Count "holdfast_verifications_total" ["outcome"]

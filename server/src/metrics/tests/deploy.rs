@@ -98,7 +98,7 @@ fn the_dashboard_asks_for_metrics_that_exist() {
         "holdfast_runs_last_day",
         "holdfast_volume_free_bytes",
         "holdfast_index_memory_bytes",
-        "holdfast_restore_sent_bytes_total",
+        "holdfast_restored_bytes_total",
         "holdfast_grpc_request_duration_seconds",
         "holdfast_newest_restore_point_age_seconds",
     ] {
