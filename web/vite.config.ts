@@ -23,6 +23,7 @@ export default defineConfig({
     include: ["src/**/*.test.{ts,tsx}"],
     setupFiles: ["src/test/setup.ts"],
     restoreMocks: true,
+    testTimeout: 60_000,
     env: { TZ: "UTC" },
   },
 });

@@ -45,14 +45,14 @@ export function options({ lines, unit, width, height, onIndex, library }: PlotOp
     legend: { show: false },
     // Days are UTC days: their axis must not move with the reader's time zone.
     tzDate: (seconds) => utc(seconds),
-    padding: [10, 12, 0, 0],
+    padding: [10, 16, 0, 0],
     cursor: {
       points: { size: 7, width: 2 },
       drag: { x: false, y: false },
       y: false,
     },
     scales: {
-      x: { time: true },
+      x: { time: true, range: (_plot, first, last) => dayRange(first, last, lines.some((line) => line.shape === "bars")) },
       y: { range: (_plot, _low, high) => [0, high === null || high <= 0 ? (unit === "bytes" ? 1024 : 1) : high * 1.08] },
     },
     axes: [
@@ -97,6 +97,14 @@ function series(line: Line, library: typeof uPlot): uPlot.Series {
     if (bars !== undefined) base.paths = bars;
   }
   return base;
+}
+
+const DAY_S = 86_400;
+
+/** The axis of days: room for the outer bars, and for a single day to stand in the middle of a week. */
+function dayRange(first: number, last: number, bars: boolean): [number, number] {
+  if (first === last) return [first - 3 * DAY_S, last + 3 * DAY_S];
+  return bars ? [first - DAY_S / 2, last + DAY_S / 2] : [first, last];
 }
 
 /** A date whose local fields are the UTC ones. */

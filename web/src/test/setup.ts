@@ -1,7 +1,10 @@
 /** What jsdom lacks and components use. */
 
-import { cleanup } from "@testing-library/react";
+import { cleanup, configure } from "@testing-library/react";
 import { afterEach, beforeEach } from "vitest";
+
+// Pages load when they are first opened, which takes its time on a busy machine.
+configure({ asyncUtilTimeout: 15_000 });
 
 class NoResizeObserver implements ResizeObserver {
   observe() {}

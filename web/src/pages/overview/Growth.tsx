@@ -15,7 +15,7 @@ export function Growth({ capacity }: { capacity: Capacity }) {
   const other = Math.max(0, capacity.total_bytes - capacity.free_bytes - capacity.repository_bytes);
   return (
     <>
-      {days.length > 0 && <TimeChart title="Stored bytes per day, with forecast" days={days} lines={lines} unit="bytes" height={210} />}
+      {days.length > 1 && <TimeChart title="Stored bytes per day, with forecast" days={days} lines={lines} unit="bytes" height={210} />}
       <p className="forecast">
         <TermLabel term="forecast">Forecast</TermLabel>: {forecast.text}
       </p>

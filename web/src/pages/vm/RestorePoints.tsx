@@ -10,6 +10,7 @@ import { VerifyBadge } from "../../components/Status";
 import { show, TermLabel, tip, type Kind } from "../../components/Value";
 import type { Term } from "../../format/definitions";
 import { minute, second } from "../../format/time";
+import { RestoreCommands } from "./RestoreCommands";
 
 /** Drawn at once; more on request. */
 const STEP = 20;
@@ -74,9 +75,8 @@ function Point({ point }: { point: Backup }) {
             <p className="muted">
               Restore point <code>{point.id}</code>, run <code>{point.run}</code>, taken on {point.client_host}
             </p>
-            {point.restore_commands.map((each) => (
-              <Command key={each.disk} text={each.command} label={`Restore the disk ${each.disk}`} />
-            ))}
+            <RestoreCommands commands={point.restore_commands} />
+            <p>To read it back and check every fingerprint:</p>
             <Command text={`holdfast verify ${point.id}`} label="Verify" />
           </td>
         </tr>

@@ -8,7 +8,6 @@ import type { VmDetail } from "../../api/types";
 import { Calendar } from "../../charts/Calendar";
 import { TimeChart } from "../../charts/TimeChart";
 import { Card } from "../../components/Card";
-import { Command } from "../../components/Command";
 import { Async, ErrorNote, Skeleton } from "../../components/Feedback";
 import { Icon } from "../../components/icons";
 import { link } from "../../components/location";
@@ -17,6 +16,7 @@ import { Badge, StatusBadge, VerifyBadge } from "../../components/Status";
 import { longDay, minute, relative } from "../../format/time";
 import { calendarDays } from "./calendarDays";
 import { Disks } from "./Disks";
+import { RestoreCommands } from "./RestoreCommands";
 import { RestorePoints } from "./RestorePoints";
 import { vmLines } from "./vmLines";
 
@@ -79,9 +79,7 @@ function Contents({ vm }: { vm: VmDetail }) {
         </Card>
         {latest !== undefined && (
           <Card title="Restore the latest" className="wide" hint={`Restore point of ${minute(latest.finished)}. Change what follows --to to where the disk is to go.`}>
-            {latest.restore_commands.map((each) => (
-              <Command key={each.disk} text={each.command} label={`Restore the disk ${each.disk}`} />
-            ))}
+            <RestoreCommands commands={latest.restore_commands} />
           </Card>
         )}
         <Card title="Over time" className="wide">
