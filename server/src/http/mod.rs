@@ -1,9 +1,9 @@
 //! HTTPS: the REST API, the web UI, and health for load balancers and service managers.
 //!
-//! A request passes, from the outside in: [`serve`] (one connection, deadlines) → [`limits`] (a place, a
-//! deadline, headers, pace) → [`access`] (who may) → a handler of [`api`], which reads its parameters
-//! ([`query`]), asks a service or the engine on a thread that may block, and gives JSON or a [`problem`].
-//! What is no route is the UI's ([`ui`]).
+//! A request passes, from the outside in: `serve` (one connection, deadlines) → `limits` (a place, a
+//! deadline, headers, pace) → `access` (who may) → a handler of `api`, which reads its parameters
+//! (`query`), asks a service or the engine on a thread that may block, and gives JSON or a `problem`.
+//! What is no route is the UI's (`ui`).
 
 pub(crate) mod access;
 mod api;
