@@ -45,7 +45,7 @@ export function options({ lines, unit, width, height, onIndex, library }: PlotOp
     legend: { show: false },
     // Days are UTC days: their axis must not move with the reader's time zone.
     tzDate: (seconds) => utc(seconds),
-    padding: [10, 16, 0, 0],
+    padding: [10, 24, 0, 0],
     cursor: {
       points: { size: 7, width: 2 },
       drag: { x: false, y: false },

@@ -104,17 +104,13 @@ function sum(id: Sum & Term, kind: Kind, width: number, sort: string | null = id
 }
 
 const SUMS: readonly GridColumn<TotalsRow>[] = [
-  sum("rows", "count", 100),
-  sum("failed", "count", 84),
-  sum("finished", "time", 148),
-  sum("bytes", "bytes", 104),
-  sum("new_bytes", "bytes", 100),
-  sum("post_lc", "bytes", 110),
-  sum("meta_bytes", "bytes", 108),
-  sum("wire_bytes", "bytes", 100),
-  sum("global_factor", "factor", 96),
-  sum("local_factor", "factor", 92),
-  sum("bytes/post_lc", "factor", 118),
+  sum("rows", "count", 92),
+  sum("bytes", "bytes", 100),
+  sum("new_bytes", "bytes", 92),
+  sum("post_lc", "bytes", 106),
+  sum("global_factor", "factor", 88),
+  sum("local_factor", "factor", 80),
+  sum("bytes/post_lc", "factor", 116),
   {
     id: "trend",
     term: "trend",
@@ -124,7 +120,11 @@ const SUMS: readonly GridColumn<TotalsRow>[] = [
     value: (row) => trendWords(row.trend),
     render: (row) => <Sparkline values={row.trend} />,
   },
-  sum("reduction_pct", "percent", 112),
+  sum("failed", "count", 78),
+  sum("reduction_pct", "percent", 104),
+  sum("meta_bytes", "bytes", 104),
+  sum("wire_bytes", "bytes", 92),
+  sum("finished", "time", 138),
 ];
 
 const name = (id: Sum & Term, width: number): GridColumn<TotalsRow> => ({
