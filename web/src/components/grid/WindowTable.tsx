@@ -140,6 +140,8 @@ export function WindowTable<T extends object>(props: WindowTableProps<T>) {
   const model = table.getRowModel().rows;
   const width = table.getTotalSize();
   const waiting = list.total === undefined;
+  // The same rows then hold the data: a focus in them stays.
+  const drawn = waiting ? FIRST_ITEMS : items;
   const rowAt = (index: number, row: T | undefined) => (
     <Row
       key={index}
@@ -193,9 +195,8 @@ export function WindowTable<T extends object>(props: WindowTableProps<T>) {
           </tr>
         </thead>
         <tbody>
-          {waiting && Array.from({ length: 12 }, (_, index) => rowAt(index, undefined))}
-          {items.map((item, at) => {
-            const gap = item.start - (items[at - 1]?.end ?? HEADER_PX);
+          {drawn.map((item, at) => {
+            const gap = item.start - (drawn[at - 1]?.end ?? HEADER_PX);
             const loaded = position.get(item.index);
             const row = loaded === undefined ? undefined : model[loaded];
             return (
@@ -211,6 +212,13 @@ export function WindowTable<T extends object>(props: WindowTableProps<T>) {
     </div>
   );
 }
+
+/** Places that are drawn before it is known how many rows there are. */
+const FIRST_ITEMS = Array.from({ length: 12 }, (_, index) => ({
+  index,
+  start: HEADER_PX + index * ROW_PX,
+  end: HEADER_PX + (index + 1) * ROW_PX,
+}));
 
 /** The first row of a row's page. */
 const floor = (row: number) => row - (row % PAGE_ROWS);

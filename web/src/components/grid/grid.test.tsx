@@ -147,6 +147,16 @@ describe("a table of 100,000 rows", () => {
     expect(document.activeElement?.getAttribute("data-spot")).toBe("-1.1");
   });
 
+  it("keeps a focus that came before the rows did", async () => {
+    serve({ "GET /details": page });
+    const { container } = draw();
+    const cell = container.querySelector<HTMLElement>('[data-spot="3.1"]');
+    cell?.focus();
+    await screen.findByText("vm3");
+    expect(document.activeElement).toBe(cell);
+    expect(cell?.textContent).toBe("disk0");
+  });
+
   it("says so when there is nothing, and when the server refuses", async () => {
     serve({ "GET /details": { items: [], total: 0, offset: 0 } });
     const { unmount } = draw();
