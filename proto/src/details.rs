@@ -4,7 +4,9 @@
 mod render;
 mod totals;
 
-pub use render::{Delimited, Delimiter, Table, bytes, csv, json, json_row, names, tsv};
+pub use render::{
+    Delimited, Delimiter, TOTALS_COLUMNS, Table, bytes, csv, json, json_row, names, totals_cells, tsv,
+};
 pub use totals::{GroupBy, Totals, totals};
 
 use crate::v1::{DetailRow, RowStatus};

@@ -38,6 +38,17 @@ impl Delimiter {
             Self::Comma => value,
         }
     }
+
+    /// Appends one line of `cells` to `text`.
+    pub fn line(self, text: &mut String, cells: impl IntoIterator<Item = String>) {
+        for (index, cell) in cells.into_iter().enumerate() {
+            if index > 0 {
+                text.push(self.as_char());
+            }
+            text.push_str(&self.quote(cell));
+        }
+        text.push('\n');
+    }
 }
 
 /// Writes a table piece by piece, so that a long one is never in memory as a whole.
@@ -77,13 +88,7 @@ impl Delimited {
 
     fn line(&self, text: &mut String, cells: impl Iterator<Item = String>) {
         let wanted = cells.zip(&self.wanted).filter(|(_, wanted)| **wanted);
-        for (index, (cell, _)) in wanted.enumerate() {
-            if index > 0 {
-                text.push(self.delimiter.as_char());
-            }
-            text.push_str(&self.delimiter.quote(cell));
-        }
-        text.push('\n');
+        self.delimiter.line(text, wanted.map(|(cell, _)| cell));
     }
 }
 
@@ -92,10 +97,63 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     COLUMNS.into_iter().chain([ERROR_COLUMN])
 }
 
+/// Names of what [`totals_cells`] gives, in order.
+pub const TOTALS_COLUMNS: [&str; 19] = [
+    "rows",
+    "failed",
+    "started",
+    "finished",
+    "virtual_bytes",
+    "bytes",
+    "read_bytes",
+    "unchanged_bytes",
+    "dup_bytes",
+    "new_bytes",
+    "post_lc",
+    "meta_bytes",
+    "wire_bytes",
+    "chunks",
+    "new_chunks",
+    "global_factor",
+    "local_factor",
+    "bytes/post_lc",
+    "reduction_pct",
+];
+
+/// A group's sums as text, written as those of one row are.
+pub fn totals_cells(totals: &Totals) -> [String; 19] {
+    let Factors { global, local, total, reduction_pct } = totals.factors();
+    [
+        totals.rows.to_string(),
+        totals.failed.to_string(),
+        timestamp(totals.started_ms),
+        timestamp(totals.finished_ms),
+        totals.virtual_bytes.to_string(),
+        totals.bytes.to_string(),
+        totals.read_bytes.to_string(),
+        totals.unchanged_bytes.to_string(),
+        totals.dup_bytes.to_string(),
+        totals.new_bytes.to_string(),
+        totals.post_lc.to_string(),
+        totals.meta_bytes.to_string(),
+        totals.wire_bytes.to_string(),
+        totals.chunks.to_string(),
+        totals.new_chunks.to_string(),
+        two(global),
+        two(local),
+        two(total),
+        two(reduction_pct),
+    ]
+}
+
+/// Two decimals; empty where there is no number.
+fn two(number: Option<f64>) -> String {
+    number.map(|number| format!("{number:.2}")).unwrap_or_default()
+}
+
 /// One row's values as text, in column order; empty where there is no number.
 fn cells(row: &DetailRow) -> Vec<String> {
     let Factors { global, local, total, reduction_pct } = row.factors();
-    let two = |number: Option<f64>| number.map(|n| format!("{n:.2}")).unwrap_or_default();
     vec![
         row.namespace.clone(),
         row.job.clone(),

@@ -60,11 +60,6 @@ pub(super) fn stream(
             format!("this server allows {DOWNLOADS_MAX} downloads at once; try again when one is done"),
         )
     })?;
-    let (kind, end) = match table.delimiter {
-        Delimiter::Tab => ("text/tab-separated-values; charset=utf-8", "tsv"),
-        Delimiter::Comma => ("text/csv; charset=utf-8; header=present", "csv"),
-    };
-    let name = format!("attachment; filename=\"holdfast-details.{end}\"");
     let (pieces, body) = mpsc::channel(CHUNKS);
     let task = Task {
         app: Arc::clone(app),
@@ -74,14 +69,38 @@ pub(super) fn stream(
         runtime: Handle::current(),
         _place: place,
     };
+    let table_delimiter = table.delimiter;
     tokio::task::spawn_blocking(move || task.run(&table));
-    let mut response = Body::from_stream(ReceiverStream::new(body)).into_response();
+    let body = Body::from_stream(ReceiverStream::new(body));
+    Ok(attachment("holdfast-details", table_delimiter, body))
+}
+
+/// What `format` asks for; `None`: JSON.
+///
+/// # Errors
+/// `Invalid` for anything else.
+pub(super) fn delimiter(format: Option<&str>) -> Result<Option<Delimiter>, ServiceError> {
+    match format {
+        None | Some("" | "json") => Ok(None),
+        Some("tsv") => Ok(Some(Delimiter::Tab)),
+        Some("csv") => Ok(Some(Delimiter::Comma)),
+        Some(_) => Err(ServiceError::invalid("format: json, tsv or csv")),
+    }
+}
+
+/// A file that a browser saves under `name` with the ending of its kind.
+pub(super) fn attachment(name: &str, delimiter: Delimiter, body: impl IntoResponse) -> Response {
+    let (kind, end) = match delimiter {
+        Delimiter::Tab => ("text/tab-separated-values; charset=utf-8", "tsv"),
+        Delimiter::Comma => ("text/csv; charset=utf-8; header=present", "csv"),
+    };
+    let mut response = body.into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
-    if let Ok(name) = HeaderValue::from_str(&name) {
+    if let Ok(name) = HeaderValue::from_str(&format!("attachment; filename=\"{name}.{end}\"")) {
         headers.insert(header::CONTENT_DISPOSITION, name);
     }
-    Ok(response)
+    response
 }
 
 struct Task {

@@ -9,7 +9,7 @@ use holdfast_engine::catalog::token::Action;
 use holdfast_engine::catalog::{DetailEntry, DetailFilter, REPORT_PAGE_MAX, SortOrder};
 use holdfast_engine::ids::{NamespaceId, SessionId};
 use holdfast_proto::ErrorCode;
-use holdfast_proto::details::{Delimiter, RowExt as _, json_row, names};
+use holdfast_proto::details::{RowExt as _, json_row, names};
 use holdfast_proto::v1::{DetailRow, RowStatus};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -180,13 +180,7 @@ pub(super) async fn list(
     let filter = query.filter();
     let (by, descending) = order(query.sort.take(), (SortOrder::OLDEST_FIRST.by, false))?;
     let order = SortOrder { by, descending };
-    let delimiter = match query.format.as_deref() {
-        None | Some("" | "json") => None,
-        Some("tsv") => Some(Delimiter::Tab),
-        Some("csv") => Some(Delimiter::Comma),
-        Some(_) => return Err(ServiceError::invalid("format: json, tsv or csv")),
-    };
-    if let Some(delimiter) = delimiter {
+    if let Some(delimiter) = download::delimiter(query.format.as_deref())? {
         if query.offset.is_some() || query.limit.is_some() {
             return Err(ServiceError::invalid("offset and limit are for json; tsv and csv have every row"));
         }

@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
+use axum::response::{IntoResponse as _, Response};
 use holdfast_engine::catalog::token::Action;
 use holdfast_engine::catalog::{
     DetailFilter, DetailSort, REPORT_PAGE_MAX, TotalsBy, TotalsOrder, TotalsSort, VmQuery, VmSort,
 };
+use holdfast_proto::details::{Delimiter, TOTALS_COLUMNS, totals_cells};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -16,6 +18,7 @@ use super::wire::{Items, Sums};
 use crate::app::App;
 use crate::error::ServiceError;
 use crate::http::access::Identity;
+use crate::http::download;
 use crate::http::query::{PAGE, Params, limit, order};
 
 detail_query!(TotalsQuery {
@@ -27,6 +30,8 @@ detail_query!(TotalsQuery {
     offset: Option<u64>,
     /// How many; 1 to 1000 [default: 100]
     limit: Option<u32>,
+    /// json, or tsv or csv for every group as one table [default: json]
+    format: Option<String>,
 });
 
 /// Rows of one group added up. Of the names only those that make the group are not empty
@@ -47,23 +52,35 @@ pub(super) struct GroupTotals {
     trend: Vec<Option<f64>>,
 }
 
+/// Groups of a table to download at most: some 4 MiB of text.
+const TABLE_GROUPS_MAX: u64 = 20_000;
+
 /// Compression details per run, VM, job, disk, namespace or in all
 ///
-/// Worst first unless asked otherwise: what stored most is first.
-#[utoipa::path(get, path = "/details/totals", tag = "details", params(TotalsQuery),
-    responses((status = 200, description = "A page of groups", body = Items<GroupTotals>)))]
+/// Worst first unless asked otherwise: what stored most is first. `format=tsv` and `format=csv` give all groups, at
+/// most 20,000, as a file.
+#[utoipa::path(get, path = "/details/totals", tag = "details", params(TotalsQuery), responses((status = 200, description = "A page of groups", content(
+    (Items<GroupTotals> = "application/json"), (String = "text/tab-separated-values"), (String = "text/csv")))))]
 pub(super) async fn groups(
     State(app): State<Arc<App>>,
     Identity { caller, .. }: Identity,
     Params(mut query): Params<TotalsQuery>,
-) -> Result<Json<Items<GroupTotals>>, ServiceError> {
+) -> Result<Response, ServiceError> {
     let filter = query.filter();
     let by = totals_by(query.by.as_deref())?;
     let (sort, descending) = order(query.sort.take(), (TotalsOrder::WORST_FIRST.by, true))?;
+    let order = TotalsOrder { by: sort, descending };
+    if let Some(delimiter) = download::delimiter(query.format.as_deref())? {
+        if query.offset.is_some() || query.limit.is_some() {
+            return Err(ServiceError::invalid("offset and limit are for json; tsv and csv have every group"));
+        }
+        let work = move |app: &Arc<App>| table(app, &filter.resolve(app, &caller)?, by, order, delimiter);
+        let text = app.blocking(work).await?;
+        return Ok(download::attachment("holdfast-totals", delimiter, text));
+    }
     let (offset, limit) = (query.offset.unwrap_or(0), limit("limit", query.limit, PAGE)?);
     app.blocking(move |app| {
         let filter = filter.resolve(app, &caller)?;
-        let order = TotalsOrder { by: sort, descending };
         let (groups, total) = app.catalog().detail_totals(&filter, by, order, offset, limit)?;
         let items = groups.into_iter().map(|group| GroupTotals {
             sums: Sums::from(&group.sums),
@@ -76,9 +93,40 @@ pub(super) async fn groups(
             runs: group.runs,
             trend: group.trend,
         });
-        Ok(Json(Items { items: items.collect(), total, offset }))
+        Ok(Json(Items { items: items.collect(), total, offset }).into_response())
     })
     .await
+}
+
+/// All groups as one table: the names that make a group, then its sums.
+fn table(
+    app: &App,
+    filter: &DetailFilter,
+    by: TotalsBy,
+    order: TotalsOrder,
+    delimiter: Delimiter,
+) -> Result<String, ServiceError> {
+    let names = ["namespace", "job", "vm", "disk", "run", "vms", "runs"];
+    let mut text = String::new();
+    delimiter.line(&mut text, names.iter().chain(&TOTALS_COLUMNS).map(ToString::to_string));
+    let mut offset = 0;
+    loop {
+        let (groups, total) = app.catalog().detail_totals(filter, by, order, offset, REPORT_PAGE_MAX)?;
+        if total > TABLE_GROUPS_MAX {
+            return Err(ServiceError::invalid(format!(
+                "these are {total} groups; a table holds {TABLE_GROUPS_MAX} at most: filter, or group by something else"
+            )));
+        }
+        for group in &groups {
+            let names = [&group.namespace, &group.job, &group.vm, &group.disk, &group.run].map(String::clone);
+            let counts = [group.vms.to_string(), group.runs.to_string()];
+            delimiter.line(&mut text, names.into_iter().chain(counts).chain(totals_cells(&group.sums)));
+        }
+        offset = offset.saturating_add(u64::from(REPORT_PAGE_MAX));
+        if offset >= total || groups.is_empty() {
+            return Ok(text);
+        }
+    }
 }
 
 fn totals_by(word: Option<&str>) -> Result<TotalsBy, ServiceError> {

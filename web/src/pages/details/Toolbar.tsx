@@ -5,7 +5,7 @@ import { Menu } from "../../components/Menu";
 import { definition } from "../../format/definitions";
 import type { ColumnChoice } from "./choice";
 import { DETAIL_COLUMNS } from "./columns";
-import { downloadReport, downloadShown } from "./download";
+import { downloadGroups, downloadReport, downloadShown } from "./download";
 import { GROUPS, NEWEST, WORST, type View } from "./view";
 
 interface ToolbarProps {
@@ -87,10 +87,17 @@ function Download({ view, choice }: { view: View; choice: ColumnChoice }) {
         <ul className="links">
           {(["tsv", "csv"] as const).map((format) => (
             <li key={format}>
-              <a href={downloadShown(view, choice.visibility, format)} download onClick={close}>
-                Rows as shown, {format.toUpperCase()}
-                <span>This filter, order and these columns</span>
-              </a>
+              {view.by === "" ? (
+                <a href={downloadShown(view, choice.visibility, format)} download onClick={close}>
+                  Rows as shown, {format.toUpperCase()}
+                  <span>This filter, order and these columns</span>
+                </a>
+              ) : (
+                <a href={downloadGroups(view, format)} download onClick={close}>
+                  Groups as shown, {format.toUpperCase()}
+                  <span>This filter, grouping and order</span>
+                </a>
+              )}
             </li>
           ))}
           <li>

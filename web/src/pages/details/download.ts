@@ -16,6 +16,11 @@ export function downloadShown(view: View, visibility: Record<string, boolean>, f
   return url("/details", { ...filterOf(view), sort: orderOf(view.sort), columns: shownColumns(visibility), format });
 }
 
+/** The groups' sums, in the order shown. */
+export function downloadGroups(view: View, format: Format): string {
+  return url("/details/totals", { ...filterOf(view), by: view.by, sort: view.gsort, format });
+}
+
 /** All columns, oldest first: to the byte what `holdfast report --format tsv` prints with this filter. */
 export function downloadReport(view: View, format: Format): string {
   return url("/details", { ...filterOf(view), format });

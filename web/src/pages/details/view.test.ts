@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { downloadReport, downloadShown, shownColumns } from "./download";
+import { downloadGroups, downloadReport, downloadShown, shownColumns } from "./download";
 import { DETAIL_COLUMNS, defaultVisibility, TSV_COLUMNS } from "./columns";
 import { filterOf, orderOf, parseView, toParams, UNFILTERED, type View } from "./view";
 
@@ -51,6 +51,12 @@ describe("the filter for the server", () => {
 });
 
 describe("downloads", () => {
+  it("of groups hold the groups, in their order", () => {
+    const link = new URL(downloadGroups(at("vm=web&by=disk&gsort=-new_bytes"), "tsv"), "https://x");
+    expect(link.pathname).toBe("/api/v1/details/totals");
+    expect(Object.fromEntries(link.searchParams)).toEqual({ vm: "web", by: "disk", sort: "-new_bytes", format: "tsv" });
+  });
+
   const all = Object.fromEntries(DETAIL_COLUMNS.map(({ id }) => [id, true]));
 
   it("hold the shown columns in the order they stand in", () => {

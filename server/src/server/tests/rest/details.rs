@@ -131,6 +131,19 @@ async fn totals_agree_with_the_rows() {
             found["items"].as_array().unwrap().iter().map(|i| i["virtual_bytes"].as_u64().unwrap()).sum();
         assert_eq!(sum, bytes, "{by}");
     }
+    let shown = fixture.get(&token, "/api/v1/details/totals?by=vm").await.ok();
+    let text = fixture.get(&token, "/api/v1/details/totals?by=vm&format=tsv").await.text();
+    let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split('\t').collect()).collect();
+    let column = |name| lines[0].iter().position(|column| *column == name).unwrap();
+    assert_eq!(lines.len(), 4, "{lines:?}");
+    for (line, item) in lines[1..].iter().zip(shown["items"].as_array().unwrap()) {
+        assert_eq!(line[column("vm")], item["vm"], "worst first, as shown");
+        assert_eq!(line[column("post_lc")], item["post_lc"].to_string());
+        assert_eq!(line[column("rows")], item["rows"].to_string());
+    }
+    let csv = fixture.get(&token, "/api/v1/details/totals?by=vm&format=csv").await.text();
+    assert!(csv.contains(r#","files, and ""more""","#) && csv.lines().count() == 4, "{csv}");
+    assert_eq!(fixture.get(&token, "/api/v1/details/totals?format=tsv&limit=1").await.problem(), "invalid");
     let runs = fixture.get(&token, "/api/v1/runs").await.ok();
     let started: Vec<_> =
         runs["items"].as_array().unwrap().iter().map(|run| run["started"].as_str().unwrap()).collect();
