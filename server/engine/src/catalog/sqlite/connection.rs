@@ -1,7 +1,7 @@
 //! Opening connections, and what concerns the database as a whole.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
@@ -39,8 +39,23 @@ fn open(path: &Path, flags: OpenFlags, busy_timeout: Duration) -> Result<Connect
     Ok(connection)
 }
 
-/// Turns the write-ahead log on; the database remembers it.
-pub(super) fn use_log(writer: &Connection) -> Result<()> {
+/// Between two tries of what SQLite does not wait for by itself.
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Turns the write-ahead log on; the database remembers it. Needs the database for itself for a moment, and
+/// where two ask at once SQLite answers `SQLITE_BUSY` at once instead of letting them wait for each other: so
+/// this waits, as long as anything else would.
+pub(super) fn use_log(writer: &Connection, busy_timeout: Duration) -> Result<()> {
+    let asked = Instant::now();
+    loop {
+        match try_log(writer) {
+            Err(CatalogError::Busy) if asked.elapsed() < busy_timeout => std::thread::sleep(RETRY_INTERVAL),
+            outcome => return outcome,
+        }
+    }
+}
+
+fn try_log(writer: &Connection) -> Result<()> {
     let mode: String = writer
         .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))
         .or_error("turn on the log of")?;

@@ -109,7 +109,7 @@ impl SqliteCatalog {
         busy_timeout: Duration,
     ) -> Result<Self> {
         schema::upgrade(&mut writer, path)?;
-        connection::use_log(&writer)?;
+        connection::use_log(&writer, busy_timeout)?;
         schema::check_parameters(&namespaces::repository(&writer)?)?;
         Ok(Self {
             readers: ReadPool::new(path.to_owned(), busy_timeout),
