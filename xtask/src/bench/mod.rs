@@ -140,6 +140,22 @@ fn chosen<'a>(corpus: &Corpus, wanted: &[String]) -> Result<Vec<&'a Step>> {
     Ok(steps)
 }
 
+/// The faster of two. A restore fills gigabytes of memory at once, and on a virtual machine whose host takes idle
+/// memory away, whoever does so first pays for getting it back: up to 3 s for 3 GB, whichever tool it was.
+fn restore_twice(tool: &mut dyn Tool, step: &Step, out: &Path) -> Result<Option<Usage>> {
+    let mut best: Option<Usage> = None;
+    for _ in 0..2 {
+        remake(out)?;
+        let usage = tool.restore(step, out);
+        std::fs::remove_dir_all(out)?;
+        let Some(usage) = usage? else { return Ok(None) };
+        if best.as_ref().is_none_or(|best| usage.wall < best.wall) {
+            best = Some(usage);
+        }
+    }
+    Ok(best)
+}
+
 fn measure_tool(
     tool: &mut dyn Tool,
     corpus: &Corpus,
@@ -153,14 +169,8 @@ fn measure_tool(
     for step in steps {
         let disk = corpus.present(step)?;
         rustix::fs::sync();
-        let usage = if step.restore {
-            remake(&out)?;
-            let usage = tool.restore(step, &out);
-            std::fs::remove_dir_all(&out)?;
-            usage
-        } else {
-            tool.backup(step, &disk).map(Some)
-        };
+        let usage =
+            if step.restore { restore_twice(tool, step, &out) } else { tool.backup(step, &disk).map(Some) };
         let usage = match usage {
             Ok(Some(usage)) => usage,
             Ok(None) => continue,
