@@ -1,5 +1,6 @@
 //! `holdfast-server serve`.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -84,6 +85,8 @@ fn announce(settings: &Settings, server: &Server) {
     if server.first_token_created {
         out::say("next, on this machine:");
         out::say(format_args!("  {}", login_command(server, &token_path)));
+        out::say("to look at it, open this and log in with the admin token:");
+        out::say(format_args!("  https://{}", reachable(server.http_address)));
         out::say("and for each hypervisor a token of its own:");
         let folder = if Some(&settings.data_dir) == Layer::defaults().data_dir.as_ref() {
             String::new()
@@ -95,14 +98,13 @@ fn announce(settings: &Settings, server: &Server) {
     out::say("ready");
 }
 
+/// The address as one connects to it from this machine: nobody connects to "any address".
+fn reachable(address: SocketAddr) -> String {
+    if address.ip().is_unspecified() { format!("localhost:{}", address.port()) } else { address.to_string() }
+}
+
 fn login_command(server: &Server, token_path: &Path) -> String {
-    let address = server.grpc_address;
-    // Nobody connects to "any address".
-    let host = if address.ip().is_unspecified() {
-        format!("localhost:{}", address.port())
-    } else {
-        address.to_string()
-    };
+    let host = reachable(server.grpc_address);
     let token = token_path.display();
     format!("holdfast login --server {host} --fingerprint {} --token-file {token}", server.fingerprint)
 }

@@ -216,10 +216,10 @@ mod tests {
         let sealed = DetailRow { post_lc: 100 * MIB, ..done(100) };
         assert_says(
             &said(&sealed, &earlier, None),
-            &["hardly compresses (1.0x instead of the usual 2.0x)", "encrypted"],
+            &["hardly compresses (1.0× instead of the usual 2.0×)", "encrypted"],
         );
         let worse = DetailRow { post_lc: 75 * MIB, ..done(100) };
-        assert_says(&said(&worse, &earlier, None), &["compresses worse than usual: 1.3x"]);
+        assert_says(&said(&worse, &earlier, None), &["compresses worse than usual: 1.3×"]);
         let always = vec![sealed.clone(); 3];
         assert!(!said(&sealed, &always, None).contains("compress"), "as ever");
     }

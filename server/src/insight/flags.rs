@@ -108,7 +108,7 @@ mod tests {
         let found = flagged(&worse, &earlier).unwrap();
         assert_eq!(
             (found.kind, found.text.as_str()),
-            (FlagKind::FactorDrop, "Total factor 102x instead of the usual 205x")
+            (FlagKind::FactorDrop, "Total factor 102× instead of the usual 205×")
         );
         assert_eq!(flagged(&DetailRow { post_lc: 99 * MIB, ..done(100) }, &earlier), None);
         let tiny = [done(1), done(1), done(1)];

@@ -8,9 +8,9 @@ mod usual;
 
 pub(crate) use usual::{LOOK_BACK, Usual};
 
-/// "2.6x", "130x".
+/// "2.6×", "130×".
 fn factor(factor: f64) -> String {
-    if factor < 100.0 { format!("{factor:.1}x") } else { format!("{factor:.0}x") }
+    if factor < 100.0 { format!("{factor:.1}×") } else { format!("{factor:.0}×") }
 }
 
 /// "12 ×", "4.5 ×".
