@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use holdfast_engine::ids::{ContainerClass, ContainerId, Location, NamespaceId, RepositoryId};
 use holdfast_engine::index::{Index, IndexKey, IndexOptions, NamespaceKey};
-use holdfast_engine::volume::LocalVolume;
 use holdfast_proto::fingerprint::Fingerprint;
+use holdfast_types::ids::{ContainerClass, ContainerId, Location, NamespaceId, RepositoryId};
+use holdfast_volume::LocalVolume;
 use ulid::Ulid;
 
 /// Chunks of a container: 32 MiB of chunks of 16 KiB.

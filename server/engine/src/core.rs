@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use holdfast_catalog::Catalog;
+use holdfast_types::clock::Clock;
+use holdfast_types::ids::{ContainerId, RepositoryId};
+use holdfast_volume::{Volume, VolumeError};
 use parking_lot::Mutex;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-use crate::catalog::Catalog;
-use crate::clock::Clock;
 use crate::error::EngineError;
 use crate::health::Health;
-use crate::ids::{ContainerId, RepositoryId};
 use crate::store::ChunkStore;
-use crate::volume::{Volume, VolumeError};
 
 /// Container numbers reserved from the catalog at a time: one small transaction per 2 GiB stored.
 const NUMBERS_PER_RESERVATION: u32 = 64;

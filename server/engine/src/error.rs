@@ -1,12 +1,12 @@
 //! What the engine's callers can meet. Each variant is a way to act; the message names the object.
 
+use holdfast_catalog::CatalogError;
 use holdfast_proto::ErrorCode;
 use holdfast_proto::region::RegionError;
+use holdfast_volume::VolumeError;
 
-use crate::catalog::CatalogError;
 use crate::container::ContainerError;
 use crate::index::IndexError;
-use crate::volume::VolumeError;
 
 /// Any failure of an engine operation.
 #[derive(Debug, thiserror::Error)]

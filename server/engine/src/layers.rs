@@ -4,10 +4,9 @@ use std::path::{Path, PathBuf};
 
 /// From the vocabulary down to the façade; modules of one line may use each other.
 const LAYERS: &[&[&str]] = &[
-    &["clock", "ids", "progress"],
+    &["progress"],
     &["format"],
-    &["volume"],
-    &["catalog", "container", "index"],
+    &["container", "index"],
     &["error", "health", "lock"],
     &["recipe"],
     &["store"],

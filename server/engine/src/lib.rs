@@ -1,21 +1,17 @@
 //! The Holdfast storage engine: synchronous, independent of network and async runtime.
 //!
 //! Start with [`Engine`]. Layers, each importing only what stands above it in this list (a test checks it):
-//! vocabulary ([`ids`], [`clock`]) → [`mod@format`] (bytes ↔ structs, pure) → [`volume`] (the only code that
-//! touches blobs) → [`container`], [`index`], [`catalog`] → `recipe` → `store` (fingerprint to checked bytes)
-//! → `ingest`, `restore`, `recovery`, [`check`], `changes`, [`statistics`] → [`engine`], the façade.
+//! [`mod@format`] (bytes ↔ structs, pure) → [`container`], [`index`] → `recipe` → `store` (fingerprint to checked
+//! bytes) → `ingest`, `restore`, `recovery`, [`check`], `changes`, [`statistics`] → [`engine`], the façade.
 
-pub mod catalog;
 mod changes;
 pub mod check;
-pub mod clock;
 pub mod container;
 mod core;
 pub mod engine;
 mod error;
 pub mod format;
 mod health;
-pub mod ids;
 pub mod index;
 mod ingest;
 mod lock;
@@ -25,7 +21,9 @@ mod recovery;
 mod restore;
 pub mod statistics;
 mod store;
-pub mod volume;
+
+pub use holdfast_catalog as catalog;
+pub use holdfast_types::{clock, ids};
 
 pub use changes::{ExtentHistory, HISTORY_DEPTH_MAX};
 pub use engine::{Engine, EngineOptions, EngineStats};

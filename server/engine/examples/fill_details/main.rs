@@ -17,16 +17,16 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
-use holdfast_engine::EngineOptions;
-use holdfast_engine::catalog::{
+use holdfast_catalog::{
     Attempt, BackupCommit, Catalog, ContainerRecord, ContainerState, DiskRecord, FailedRun, NamespaceRecord,
     SqliteCatalog,
 };
-use holdfast_engine::clock::{Clock, ManualClock, SystemClock};
-use holdfast_engine::ids::{BackupId, ContainerClass, ContainerId, RunId, SessionId};
+use holdfast_engine::EngineOptions;
 use holdfast_proto::Fingerprint;
 use holdfast_proto::limits::extent_count;
 use holdfast_proto::v1::{DetailRow, RowStatus};
+use holdfast_types::clock::{Clock, ManualClock, SystemClock};
+use holdfast_types::ids::{BackupId, ContainerClass, ContainerId, RunId, SessionId};
 use ulid::Ulid;
 
 use fleet::{Dice, Fleet, Outcome, Vm};

@@ -2,9 +2,9 @@
 
 use holdfast_proto::ErrorCode;
 use holdfast_proto::region::RegionError;
+use holdfast_volume::{BlobName, VolumeError};
 
 use crate::format::{Defect, FormatError};
-use crate::volume::{BlobName, VolumeError};
 
 /// Why a container cannot be written or read.
 #[derive(Debug, thiserror::Error)]

@@ -1,8 +1,8 @@
 //! Where a container lies: `containers/GROUP/ID.data` or `.recipe`, `ID` in ten and `GROUP` (`ID` without its
 //! last 12 bits, so that no folder grows beyond 4,096 containers) in seven hexadecimal digits.
 
-use crate::ids::{ContainerClass, ContainerId};
-use crate::volume::{BlobName, Volume, VolumeError};
+use holdfast_types::ids::{ContainerClass, ContainerId};
+use holdfast_volume::{BlobName, Volume, VolumeError};
 
 const FOLDER: &str = "containers";
 const GROUP_BITS: u32 = 12;
@@ -72,8 +72,8 @@ pub fn list_containers(volume: &dyn Volume) -> Result<ContainerListing, VolumeEr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::volume::MemoryVolume;
-    use crate::volume::conformance::put;
+    use holdfast_volume::MemoryVolume;
+    use holdfast_volume::conformance::put;
 
     fn name(number: u64, class: ContainerClass) -> ContainerName {
         ContainerName { id: ContainerId::new(number).unwrap(), class }

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use holdfast_types::ids::{ContainerId, RepositoryId};
+use holdfast_volume::{BlobName, VolumeError};
+
 use crate::format::{Defect, FormatError};
-use crate::ids::{ContainerId, RepositoryId};
-use crate::volume::{BlobName, VolumeError};
 
 /// Why the index could not answer or take something.
 #[derive(Debug, thiserror::Error)]

@@ -4,12 +4,13 @@
 //! removed. So every manifest that exists names only runs that exist, whatever the moment of a crash, and an
 //! older one may stand in for a newer one that is damaged.
 
+use holdfast_types::ids::RepositoryId;
+use holdfast_volume::{BlobName, Volume, VolumeError};
+
 use super::error::{IndexError, check_repository};
 use super::run::{FOLDER, run_name};
 use crate::format::index_manifest::{MANIFEST_MAX_BYTES, Manifest};
 use crate::format::{check_equal, check_limit};
-use crate::ids::RepositoryId;
-use crate::volume::{BlobName, Volume, VolumeError};
 
 const MANIFEST: &str = "index manifest";
 

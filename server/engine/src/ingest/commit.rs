@@ -1,16 +1,16 @@
 //! How a session ends: as a backup, or as a failed run. Either is one catalog transaction.
 
+use holdfast_catalog::{
+    Attempt, BackupCommit, ContainerRecord, ContainerState, DetailFilter, DiskRecord, FailedRun, PageRequest,
+};
 use holdfast_proto::v1::{self, RowStatus};
+use holdfast_types::ids::SessionId;
 
 use super::filler::SealedSummary;
 use super::sessions::{DiskSlot, Session};
 use super::stream::StreamState;
-use crate::catalog::{
-    Attempt, BackupCommit, ContainerRecord, ContainerState, DetailFilter, DiskRecord, FailedRun, PageRequest,
-};
 use crate::core::Core;
 use crate::error::EngineError;
-use crate::ids::SessionId;
 
 /// Makes the backup exist. Every stream must be finished: then all it refers to is durable and indexed.
 pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitResponse, EngineError> {

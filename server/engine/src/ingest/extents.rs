@@ -9,6 +9,7 @@ use holdfast_proto::limits::{
 };
 use holdfast_proto::region::{DEFAULT_LEVEL, Encoder};
 use holdfast_proto::v1;
+use holdfast_types::ids::ContainerClass;
 
 use super::filler::{Filler, SealedSummary};
 use super::sessions::DiskSlot;
@@ -17,7 +18,6 @@ use crate::container::{RecentDirectories, VerifiedRegion};
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::format::recipe::{ExtentEntry, ExtentNode, PieceRef};
-use crate::ids::ContainerClass;
 use crate::recipe::{BuildError, NodeSink, TreeBuilder};
 use crate::store::Domain;
 

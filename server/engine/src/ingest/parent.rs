@@ -6,12 +6,12 @@ use std::sync::Arc;
 use holdfast_proto::Fingerprint;
 use holdfast_proto::limits::{DIGESTS_PER_BLOCK, extent_count, extent_len};
 use holdfast_proto::v1;
+use holdfast_types::ids::{BackupId, ContainerClass};
 
 use crate::container::RecentDirectories;
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::format::recipe::{ExtentEntry, ExtentNode};
-use crate::ids::{BackupId, ContainerClass};
 use crate::recipe::TreeReader;
 use crate::store::{Domain, NodeReader};
 

@@ -4,18 +4,18 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
+use holdfast_catalog::{NamespaceRecord, mint_ulid};
 use holdfast_proto::limits::{DISK_MAX_BYTES, DISKS_PER_BACKUP_MAX, REASON_MAX_BYTES, check_name};
 use holdfast_proto::v1::{self, RowStatus};
+use holdfast_types::ids::{BackupId, NamespaceId, RunId, SessionId};
 use parking_lot::Mutex;
 
 use super::commit;
 use super::live::{DiskProgress, LiveSession};
 use super::parent::ParentDisk;
 use super::stream::StreamState;
-use crate::catalog::{NamespaceRecord, mint_ulid};
 use crate::core::Core;
 use crate::error::EngineError;
-use crate::ids::{BackupId, NamespaceId, RunId, SessionId};
 
 /// A request to start a backup, in a namespace the caller was authorised for.
 #[derive(Debug)]

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use holdfast_volume::faulty::{CrashPoint, Fault, InFlight, OpKind};
+use holdfast_volume::{FaultyVolume, MemoryVolume};
+
 use super::agent::{backup, restore};
 use super::{Bench, noise};
 use crate::check::CheckOptions;
 use crate::progress::NoProgress;
-use crate::volume::faulty::{CrashPoint, Fault, InFlight, OpKind};
-use crate::volume::{FaultyVolume, MemoryVolume};
 
 const MIB: usize = 1 << 20;
 

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
+use holdfast_catalog::CatalogWalk;
+use holdfast_types::ids::ContainerClass;
+use holdfast_volume::{BlobName, MemoryVolume, Volume};
+
 use super::agent::{backup, restore};
 use super::{Bench, noise};
-use crate::catalog::CatalogWalk;
 use crate::check::CheckOptions;
 use crate::container::{ContainerName, list_containers};
-use crate::ids::ContainerClass;
 use crate::progress::NoProgress;
-use crate::volume::{BlobName, MemoryVolume, Volume};
 
 const MIB: usize = 1 << 20;
 

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
+use holdfast_catalog::{DetailFilter, PageRequest};
 use holdfast_proto::limits::EXTENT_BYTES;
 use holdfast_proto::v1;
+use holdfast_types::ids::SessionId;
+use holdfast_volume::MemoryVolume;
 use v1::ingest_request::Kind as Request;
 
 use super::agent::{backup, request, restore, send_disk, start};
 use super::{Bench, noise};
-use crate::catalog::{DetailFilter, PageRequest};
-use crate::ids::SessionId;
-use crate::volume::MemoryVolume;
 
 #[test]
 fn one_backup_of_a_vm_at_a_time() {

@@ -1,8 +1,9 @@
 //! Every section of every file, damaged: always an error that names the file, never a silent miss.
 
+use holdfast_volume::BlobName;
+use holdfast_volume::faulty::Damage;
+
 use super::*;
-use crate::volume::BlobName;
-use crate::volume::faulty::Damage;
 
 /// An index of wide and shard runs, and its directories.
 fn made() -> (MemoryVolume, Directories) {

@@ -1,0 +1,71 @@
+//! Connections that read. At most [`READERS_MAX`] at a time; who finds none free waits. They are never
+//! held across calls, so that a slow caller holds up neither others nor the folding of the log.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use rusqlite::Connection;
+
+use super::connection::open_reader;
+use crate::Result;
+
+/// Each costs a cache of up to 2 MiB and three file handles; reads take well under a millisecond.
+const READERS_MAX: usize = 8;
+
+#[derive(Debug)]
+pub(super) struct ReadPool {
+    path: PathBuf,
+    busy_timeout: Duration,
+    state: Mutex<State>,
+    freed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    idle: Vec<Connection>,
+    in_use: usize,
+}
+
+impl ReadPool {
+    pub(super) fn new(path: PathBuf, busy_timeout: Duration) -> Self {
+        Self { path, busy_timeout, state: Mutex::default(), freed: Condvar::new() }
+    }
+
+    /// Runs `read` with a connection. Never to be nested: the inner call could wait for the outer one.
+    pub(super) fn with<T>(&self, read: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+        let mut lease = self.lease();
+        let connection = match lease.connection.take() {
+            Some(connection) => connection,
+            None => open_reader(&self.path, self.busy_timeout)?,
+        };
+        let result = read(&connection);
+        lease.connection = Some(connection);
+        result
+    }
+
+    fn lease(&self) -> Lease<'_> {
+        let mut state = self.state.lock();
+        while state.in_use >= READERS_MAX {
+            self.freed.wait(&mut state);
+        }
+        state.in_use += 1;
+        Lease { pool: self, connection: state.idle.pop() }
+    }
+}
+
+/// The right to use a connection; gives it back however the use ends.
+struct Lease<'a> {
+    pool: &'a ReadPool,
+    connection: Option<Connection>,
+}
+
+impl Drop for Lease<'_> {
+    fn drop(&mut self) {
+        let mut state = self.pool.state.lock();
+        state.in_use -= 1;
+        state.idle.extend(self.connection.take());
+        drop(state);
+        self.pool.freed.notify_one();
+    }
+}
