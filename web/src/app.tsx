@@ -5,7 +5,7 @@ import { Component, lazy, Suspense, useEffect, useRef, type ReactNode } from "re
 import { Route, Switch, useLocation } from "wouter";
 
 import { coversAll, may, SessionGate, useWho } from "./api/session";
-import type { Action } from "./api/types";
+import type { Action } from "./api/schema";
 import { LiveProvider } from "./api/useLive";
 import { Empty, ErrorNote, Skeleton } from "./components/Feedback";
 import { Header, PLACES } from "./components/Header";

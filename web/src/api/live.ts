@@ -7,14 +7,14 @@
  */
 
 import { BASE } from "./client";
-import type { ActivityList, Changed } from "./types";
+import type { ActivityList, Changed, ChangedSubject } from "./schema";
 
 export type LiveState = "connecting" | "live" | "reconnecting";
 
 export interface LiveHandlers {
   onState(state: LiveState): void;
   onActivity(activity: ActivityList): void;
-  onChanged(what: readonly string[]): void;
+  onChanged(what: readonly ChangedSubject[]): void;
   onReconnect(): void;
 }
 

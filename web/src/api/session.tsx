@@ -3,9 +3,9 @@
 import { useQueryClient, type QueryClient } from "@tanstack/react-query";
 import { createContext, useContext, useEffect, type ReactNode } from "react";
 
-import { post, request, setCsrf, setOnUnauthenticated, url } from "./client";
+import { post, setCsrf, setOnUnauthenticated } from "./client";
 import { useSession } from "./queries";
-import type { Action, Session } from "./types";
+import type { Action, Session } from "./schema";
 
 const SessionContext = createContext<Session | null>(null);
 
@@ -56,8 +56,7 @@ function become(client: QueryClient, session: Session | null): void {
 export function useLogin(): (token: string) => Promise<void> {
   const client = useQueryClient();
   return async (token) => {
-    const session = await request<Session>(url("/login"), { method: "POST", body: { token } });
-    become(client, session);
+    become(client, await post("/login", { token }));
   };
 }
 

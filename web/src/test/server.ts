@@ -37,7 +37,7 @@ export function serve(answers: Record<string, Answer>): Asked[] {
     log.push(asked);
     const found = answers[`${asked.method} ${asked.path}`];
     const value = typeof found === "function" ? (found as (asked: Asked) => unknown)(asked) : found;
-    if (value === undefined) return problem(404, { title: "Not Found", code: "not_found", detail: asked.path });
+    if (value === undefined) return problem(404, { title: "Not Found", code: "not-found", detail: asked.path });
     if (value instanceof Refusal) return problem(value.status, value.problem);
     if (value === null) return new Response(null, { status: 204 });
     return new Response(JSON.stringify(value), { headers: { "content-type": "application/json" } });

@@ -6,8 +6,7 @@
 import { useQueries } from "@tanstack/react-query";
 import { useEffect, useMemo, useRef, useState } from "react";
 
-import { get, type Query } from "../../api/client";
-import type { Page } from "../../api/types";
+import type { Source } from "../../api/queries";
 
 /** Rows asked for at once: a few screens, about 200 KB of JSON. */
 export const PAGE_ROWS = 200;
@@ -34,14 +33,13 @@ export function pagesOf(first: number, last: number): number[] {
   return Array.from({ length: to - from + 1 }, (_, page) => from + page);
 }
 
-export function useWindow<Row>(subject: string, path: string, query: Query, first: number, last: number): Window<Row> {
-  const key = JSON.stringify([path, query]);
+export function useWindow<Row>(source: Source<Row>, first: number, last: number): Window<Row> {
+  const key = JSON.stringify(source.key);
   const pages = usePages(key, first, last);
   const results = useQueries({
     queries: pages.map((page) => ({
-      queryKey: [subject, path, query, page],
-      queryFn: ({ signal }: { signal: AbortSignal }) =>
-        get<Page<Row>>(path, { ...query, offset: page * PAGE_ROWS, limit: PAGE_ROWS }, signal),
+      queryKey: [...source.key, page],
+      queryFn: ({ signal }: { signal: AbortSignal }) => source.page(page * PAGE_ROWS, PAGE_ROWS, signal),
       gcTime: KEEP_MS,
     })),
   });

@@ -4,7 +4,7 @@ import { useMemo, useState } from "react";
 import { Link } from "wouter";
 
 import { useBackups, useSeries, useVm } from "../../api/queries";
-import type { VmDetail } from "../../api/types";
+import type { VmDetail } from "../../api/schema";
 import { Calendar } from "../../charts/Calendar";
 import { TimeChart } from "../../charts/TimeChart";
 import { Card } from "../../components/Card";
@@ -51,11 +51,11 @@ function Contents({ vm }: { vm: VmDetail }) {
         <Badge tone={vm.stale ? "warn" : "good"} icon={vm.stale ? "clock" : "check"} term="stale">
           {vm.latest === null ? "no restore point" : `latest ${relative(vm.latest.finished)}`}
         </Badge>
-        {vm.last_status !== null && vm.last_status !== "done" && <StatusBadge status={vm.last_status} />}
+        {vm.last_status !== "done" && <StatusBadge status={vm.last_status} />}
         <VerifyBadge verify={vm.verify} />
         <Link href={link("/details", { namespace: vm.namespace, vm: vm.vm })}>Compression details</Link>
       </p>
-      {vm.last_error !== null && vm.last_error !== "" && (
+      {vm.last_error !== null && (
         <div className="note note-bad">
           <Icon name="fail" />
           <div>

@@ -2,8 +2,8 @@
 
 import { useEffect, useState } from "react";
 
-import { useVms } from "../../api/queries";
-import type { Vm } from "../../api/types";
+import { source, useVms } from "../../api/queries";
+import type { Vm } from "../../api/schema";
 import { Empty } from "../../components/Feedback";
 import { FirstBackup } from "../../components/FirstBackup";
 import type { GridColumn } from "../../components/grid/column";
@@ -45,8 +45,8 @@ const COLUMNS: readonly GridColumn<Vm>[] = [
     kind: "text",
     width: 100,
     sort: null,
-    value: (vm) => vm.last_error || vm.last_status,
-    render: (vm) => (vm.last_status === null ? "–" : <StatusBadge status={vm.last_status} />),
+    value: (vm) => vm.last_error ?? vm.last_status,
+    render: (vm) => <StatusBadge status={vm.last_status} />,
   },
   {
     id: "verify",
@@ -104,9 +104,7 @@ export default function Vms() {
       </div>
       <WindowTable<Vm>
         label="VMs"
-        subject="vms"
-        path="/vms"
-        query={query}
+        source={source("vms", "/vms", query)}
         columns={COLUMNS}
         visibility={ALL}
         sort={sort}
