@@ -9,12 +9,11 @@ const METHODS = ["get", "post", "put", "patch", "delete"];
 const PLAIN = { string: "string", integer: "number", number: "number", boolean: "boolean", null: "null" };
 
 /** Keywords that a type can express, and those that say nothing about it. */
-const KNOWN = new Set([
-  ...["$ref", "oneOf", "anyOf", "allOf", "enum", "const", "type", "items", "properties", "required"],
-  ...["title", "description", "example", "examples", "default", "format", "minimum", "maximum", "deprecated"],
-  // A body with a field the server does not know is refused; TypeScript checks this for literals.
-  "additionalProperties",
-]);
+const KNOWN = new Set(
+  "$ref oneOf anyOf allOf enum const type items properties required additionalProperties".split(" ").concat(
+    "title description example examples default format minimum maximum deprecated".split(" "),
+  ),
+);
 
 const indented = (text) => text.replaceAll(/^(?=.)/gm, "  ");
 const named = (name) => (/^[A-Za-z_$][\w$]*$/.test(name) ? name : JSON.stringify(name));

@@ -23,7 +23,7 @@ const Access = lazy(() => import("./pages/access/Access"));
 export function App({ client }: { client: QueryClient }) {
   return (
     <QueryClientProvider client={client}>
-      <SessionGate login={<Login />} waiting={(error) => <Waiting error={error} />}>
+      <SessionGate login={<Login />} Waiting={Waiting}>
         <LiveProvider>
           <a className="skip" href="#main">
             Skip to the page

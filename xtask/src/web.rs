@@ -59,6 +59,22 @@ pub(crate) fn install() -> Result<()> {
     shell::run(&mut npm(&["ci", "--no-audit", "--no-fund"]))
 }
 
+/// Lints the sources and says what is wrong with them.
+///
+/// # Errors
+/// When it finds something.
+pub(crate) fn lint() -> Result<()> {
+    shell::run(&mut npm(&["run", "lint"]))
+}
+
+/// Types and components, without a browser.
+///
+/// # Errors
+/// When a test fails.
+pub(crate) fn test() -> Result<()> {
+    shell::run(&mut npm(&["test"]))
+}
+
 /// Makes `web/dist`.
 ///
 /// # Errors

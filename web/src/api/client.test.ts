@@ -60,7 +60,7 @@ describe("requests", () => {
 
   it("tell when the session has ended", async () => {
     serve({ "GET /totals": new Refusal(401, { title: "Unauthorized", code: "unauthenticated", detail: "" }) });
-    const ended = vi.fn();
+    const ended = vi.fn<() => void>();
     setOnUnauthenticated(ended);
     await expect(get("/totals")).rejects.toMatchObject({ status: 401 });
     expect(ended).toHaveBeenCalledOnce();

@@ -1,7 +1,7 @@
 /** Who is logged in, for every page. */
 
 import { useQueryClient, type QueryClient } from "@tanstack/react-query";
-import { createContext, useContext, useEffect, type ReactNode } from "react";
+import { createContext, useContext, useEffect, type ComponentType, type ReactNode } from "react";
 
 import { post, setCsrf, setOnUnauthenticated } from "./client";
 import { useSession } from "./queries";
@@ -26,11 +26,11 @@ interface GateProps {
   /** Shown when nobody is logged in. The address stays, so that the page wanted comes after the login. */
   login: ReactNode;
   /** Shown until the server has answered. */
-  waiting: (error: unknown) => ReactNode;
+  Waiting: ComponentType<{ error: unknown }>;
   children: ReactNode;
 }
 
-export function SessionGate({ login, waiting, children }: GateProps) {
+export function SessionGate({ login, Waiting, children }: GateProps) {
   const query = useSession();
   const client = useQueryClient();
   const session = query.data;
@@ -41,7 +41,7 @@ export function SessionGate({ login, waiting, children }: GateProps) {
   }, [client]);
   // Before the children render: their first request may need it.
   setCsrf(session?.csrf ?? null);
-  if (session === undefined) return waiting(query.error ?? query.failureReason);
+  if (session === undefined) return <Waiting error={query.error ?? query.failureReason} />;
   if (session === null) return login;
   return <SessionContext.Provider value={session}>{children}</SessionContext.Provider>;
 }

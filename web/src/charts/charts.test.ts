@@ -19,7 +19,7 @@ describe("a sparkline", () => {
 
 describe("the calendar", () => {
   it("ends with the week of today, Monday first", () => {
-    const weeks = weeksUntil(new Date(2026, 10, 21), 3);
+    const weeks = weeksUntil("2026-11-21", 3);
     expect(weeks.map((week) => week[0])).toEqual(["2026-11-02", "2026-11-09", "2026-11-16"]);
     expect(weeks.at(-1)?.[5]).toBe("2026-11-21");
   });

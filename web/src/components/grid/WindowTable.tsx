@@ -105,7 +105,7 @@ export function WindowTable<T extends object>(props: WindowTableProps<T>) {
       // The row with the focus stays drawn, or the focus would be lost.
       const kept = focusRow.current;
       if (kept >= 0 && kept < count && (kept < from || kept > to)) indexes.push(kept);
-      return indexes.sort((a, b) => a - b);
+      return indexes.toSorted((a, b) => a - b);
     },
   });
   const items = virtual.getVirtualItems();

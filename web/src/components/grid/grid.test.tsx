@@ -25,7 +25,7 @@ function page({ params }: Asked) {
 }
 
 function draw(changes: Partial<Parameters<typeof WindowTable<DetailRow>>[0]> = {}) {
-  const handlers = { onSort: vi.fn(), onOpen: vi.fn() };
+  const handlers = { onSort: vi.fn<(sort: string) => void>(), onOpen: vi.fn<(row: DetailRow) => void>() };
   const table = (sort: string) => (
     <QueryClientProvider client={client}>
       <WindowTable<DetailRow>
