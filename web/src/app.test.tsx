@@ -63,7 +63,7 @@ describe("the login", () => {
     await screen.findByText("No backup yet");
     ended = true;
     window.history.pushState(null, "", "/details?q=x");
-    await screen.findByLabelText("Token");
+    expect(await screen.findByLabelText("Token")).toBeTruthy();
   });
 
   it("logs out with the CSRF token", async () => {

@@ -5,7 +5,7 @@ import { Component, lazy, Suspense, useEffect, useRef, type ReactNode } from "re
 import { Route, Switch, useLocation } from "wouter";
 
 import { coversAll, may, SessionGate, useWho } from "./api/session";
-import type { Action } from "./api/types";
+import type { Action } from "./api/schema";
 import { LiveProvider } from "./api/useLive";
 import { Empty, ErrorNote, Skeleton } from "./components/Feedback";
 import { Header, PLACES } from "./components/Header";
@@ -23,7 +23,7 @@ const Access = lazy(() => import("./pages/access/Access"));
 export function App({ client }: { client: QueryClient }) {
   return (
     <QueryClientProvider client={client}>
-      <SessionGate login={<Login />} waiting={(error) => <Waiting error={error} />}>
+      <SessionGate login={<Login />} Waiting={Waiting}>
         <LiveProvider>
           <a className="skip" href="#main">
             Skip to the page

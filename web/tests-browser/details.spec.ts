@@ -7,7 +7,7 @@ import { columnTexts, exactNumbers, expect, loginAdmin, shared, test } from "./h
 
 const grid = (page: Page) => page.getByRole("grid");
 const rows = (page: Page) => page.locator(".grid tbody tr.grid-row:not(.grid-skeleton)");
-const falling = (numbers: number[]) => [...numbers].sort((a, b) => b - a);
+const falling = (numbers: number[]) => numbers.toSorted((a, b) => b - a);
 
 async function download(page: Page, name: RegExp): Promise<Buffer> {
   await page.getByRole("button", { name: "Download" }).click();
@@ -32,7 +32,7 @@ test("sorts at the server by mouse and by keyboard", async ({ page }) => {
 
   await page.keyboard.press("Enter");
   await expect(page).toHaveURL(/sort=post_lc/);
-  await expect.poll(() => exactNumbers(page, "post_lc")).toEqual([...worst].reverse());
+  await expect.poll(() => exactNumbers(page, "post_lc")).toEqual(worst.toReversed());
 });
 
 test("worst first is one button", async ({ page }) => {

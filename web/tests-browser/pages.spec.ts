@@ -1,4 +1,4 @@
-import AxeBuilder from "@axe-core/playwright";
+import { AxeBuilder } from "@axe-core/playwright";
 
 import { expect, loginAdmin, shared, test } from "./harness/test";
 
@@ -25,7 +25,7 @@ for (const scheme of ["light", "dark"] as const) {
         const { violations } = await new AxeBuilder({ page }).withTags(RULES).analyze();
         for (const { impact, id, nodes } of violations) {
           if (impact === "serious" || impact === "critical") {
-            findings.push(`${where}: ${id} ${nodes.map((node) => `${node.target} ${node.failureSummary}`).join("; ")}`);
+            findings.push(`${where}: ${id} ${nodes.map((node) => `${node.target.join(" ")} ${node.failureSummary ?? ""}`).join("; ")}`);
           }
         }
       };

@@ -5,6 +5,7 @@
 //! | `demo` | seeing Holdfast work on this machine in a few minutes ([`demo`]) |
 //! | `test` | everything that must pass before a change lands ([`mod@test`]) |
 //! | `bench` | figures, beside those of other tools on the same disks ([`mod@bench`]) |
+//! | `openapi` | writing `web/openapi.json` anew after a change to the REST API ([`web`]) |
 //!
 //! This crate depends on none of the others, so that it starts quickly and drives only what a user would:
 //! the release binaries.
@@ -38,6 +39,8 @@ enum Command {
     Test(test::Options),
     /// Measure Holdfast and the other tools installed here on the same disks
     Bench(bench::Options),
+    /// Write web/openapi.json, from which the web UI's types are generated, after a change to the REST API
+    Openapi,
 }
 
 fn main() -> ExitCode {
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
         Command::Demo(options) => demo::run(&options),
         Command::Test(options) => test::run(&options),
         Command::Bench(options) => bench::run(&options),
+        Command::Openapi => web::write_openapi(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -138,7 +138,8 @@ fn web_steps() -> (Vec<Step>, bool) {
     if !passed(&steps) {
         return (steps, false);
     }
-    steps.push(step("web: tests", || shell::run(&mut web::npm(&["test"]))));
+    steps.push(step("web: lints", web::lint));
+    steps.push(step("web: tests", web::test));
     let build = step("web: build", web::build);
     let built = passed(std::slice::from_ref(&build));
     steps.push(build);

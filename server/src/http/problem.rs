@@ -10,6 +10,7 @@ use holdfast_proto::ErrorCode;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::api::words;
 use crate::error::ServiceError;
 
 /// The HTTP status of a code. Exhaustive, so that a new code cannot be forgotten.
@@ -48,7 +49,7 @@ pub(crate) struct ProblemBody {
     #[schema(example = 400)]
     status: u16,
     /// What went wrong, as a stable word: the same as in gRPC and for exit codes
-    #[schema(example = "invalid")]
+    #[schema(value_type = words::ErrorCode, example = "invalid")]
     code: &'static str,
     /// For a person: what, and what to do next
     detail: String,

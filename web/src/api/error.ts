@@ -1,5 +1,7 @@
 /** One error type for everything that can go wrong between this page and the server. */
 
+import type { ErrorCode, Problem } from "./schema";
+
 /** A failed request: the server's problem document, or what the network said. */
 export class ApiError extends Error {
   readonly status: number;
@@ -23,19 +25,13 @@ export class ApiError extends Error {
   }
 }
 
-interface Problem {
-  title?: unknown;
-  status?: unknown;
-  code?: unknown;
-  detail?: unknown;
-}
-
 const text = (value: unknown): string => (typeof value === "string" ? value : "");
 
 /** The error in a response, whether or not its body is a problem document. */
 export async function fromResponse(response: Response): Promise<ApiError> {
   const type = response.headers.get("content-type") ?? "";
-  let problem: Problem = {};
+  // Whatever it is: a proxy may have answered instead of the server.
+  let problem: Partial<Record<keyof Problem, unknown>> = {};
   if (type.includes("json")) {
     const body: unknown = await response.json().catch(() => null);
     if (typeof body === "object" && body !== null) problem = body;
@@ -61,22 +57,24 @@ export function explain(error: unknown): { title: string; detail: string; next: 
   };
 }
 
-const TITLES: Record<string, string> = {
+type Texts = Partial<Record<string, string>>;
+
+const TITLES: Texts = {
   forbidden: "Your token may not see this",
-  not_found: "There is no such thing here",
+  "not-found": "Not found",
   invalid: "The server did not understand the request",
   unauthenticated: "You are not logged in",
-};
+} satisfies Partial<Record<ErrorCode, string>>;
 
-const NEXT: Record<string, string> = {
+const NEXT: Texts = {
   unreachable: "Check that holdfast-server runs and that this machine reaches it. This page tries again by itself.",
   unauthenticated: "Log in again with a valid token.",
   forbidden: "Log in with a token whose role and namespaces cover it, or ask an administrator for one.",
-  not_found: "It may have been removed, or your token does not cover its namespace.",
+  "not-found": "It may have been removed, or your token does not cover its namespace.",
   invalid: "Reset the filter; if you came by a link, the link may be from another version.",
   busy: "Wait for what is running to end, then try again.",
   limit: "Wait a moment, then try again.",
   unavailable: "The server is starting, stopping or overloaded. This page tries again by itself.",
-  read_only: "The repository is read-only after an I/O error. See the server's log, then restart it.",
+  "read-only": "The repository is read-only after an I/O error. See the server's log, then restart it.",
   full: "Free space on the repository's file system.",
-};
+} satisfies Partial<Record<ErrorCode | "unreachable", string>>;

@@ -1,11 +1,11 @@
 /** Who is logged in, for every page. */
 
 import { useQueryClient, type QueryClient } from "@tanstack/react-query";
-import { createContext, useContext, useEffect, type ReactNode } from "react";
+import { createContext, useContext, useEffect, type ComponentType, type ReactNode } from "react";
 
-import { post, request, setCsrf, setOnUnauthenticated, url } from "./client";
+import { post, setCsrf, setOnUnauthenticated } from "./client";
 import { useSession } from "./queries";
-import type { Action, Session } from "./types";
+import type { Action, Session } from "./schema";
 
 const SessionContext = createContext<Session | null>(null);
 
@@ -26,11 +26,11 @@ interface GateProps {
   /** Shown when nobody is logged in. The address stays, so that the page wanted comes after the login. */
   login: ReactNode;
   /** Shown until the server has answered. */
-  waiting: (error: unknown) => ReactNode;
+  Waiting: ComponentType<{ error: unknown }>;
   children: ReactNode;
 }
 
-export function SessionGate({ login, waiting, children }: GateProps) {
+export function SessionGate({ login, Waiting, children }: GateProps) {
   const query = useSession();
   const client = useQueryClient();
   const session = query.data;
@@ -41,7 +41,7 @@ export function SessionGate({ login, waiting, children }: GateProps) {
   }, [client]);
   // Before the children render: their first request may need it.
   setCsrf(session?.csrf ?? null);
-  if (session === undefined) return waiting(query.error ?? query.failureReason);
+  if (session === undefined) return <Waiting error={query.error ?? query.failureReason} />;
   if (session === null) return login;
   return <SessionContext.Provider value={session}>{children}</SessionContext.Provider>;
 }
@@ -56,8 +56,7 @@ function become(client: QueryClient, session: Session | null): void {
 export function useLogin(): (token: string) => Promise<void> {
   const client = useQueryClient();
   return async (token) => {
-    const session = await request<Session>(url("/login"), { method: "POST", body: { token } });
-    become(client, session);
+    become(client, await post("/login", { token }));
   };
 }
 

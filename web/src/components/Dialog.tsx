@@ -29,6 +29,8 @@ export function Dialog({ title, drawer = false, dismissible = true, tools, onClo
     };
   }, []);
   return (
+    // A click beside it is a shortcut: Escape and the button do the same.
+    // oxlint-disable-next-line jsx-a11y/click-events-have-key-events, jsx-a11y/no-noninteractive-element-interactions
     <dialog
       ref={ref}
       className={drawer ? "dialog drawer" : "dialog"}

@@ -5,7 +5,7 @@ import { Link, useLocation } from "wouter";
 
 import { useNamespaces } from "../api/queries";
 import { coversAll, may, useLogout, useWho } from "../api/session";
-import type { Action } from "../api/types";
+import type { Action } from "../api/schema";
 import { useLiveState } from "../api/useLive";
 import { Icon, Mark, type IconName } from "./icons";
 import { link, useNamespace, useParams } from "./location";

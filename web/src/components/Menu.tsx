@@ -55,6 +55,7 @@ export function Menu({ label, icon, name, align = "start", children }: MenuProps
       </button>
       {open && (
         <div id={id} className={`menu-panel menu-${align}`} role="group" aria-label={name}>
+          {/* oxlint-disable-next-line react/refs -- the panel calls it when something is chosen, not while it is drawn */}
           {children(() => {
             setOpen(false);
             button.current?.focus();

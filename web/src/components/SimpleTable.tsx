@@ -30,7 +30,8 @@ const NUMBERS: readonly Kind[] = ["bytes", "count", "factor", "percent", "second
 
 export function SimpleTable<Row>({ caption, columns, rows, rowKey }: SimpleTableProps<Row>) {
   const table = useRef<HTMLTableElement>(null);
-  let entered = false;
+  // The first number of the first row is the one that the Tab key reaches.
+  const entry = columns.findIndex(isNumber);
   return (
     <div className="table-scroll">
       <table ref={table} className="table" onKeyDown={(event) => moveAmongCells(event, table.current)}>
@@ -45,16 +46,14 @@ export function SimpleTable<Row>({ caption, columns, rows, rowKey }: SimpleTable
           </tr>
         </thead>
         <tbody>
-          {rows.map((row) => (
+          {rows.map((row, rowIndex) => (
             <tr key={rowKey(row)}>
               {columns.map((column, index) => {
                 const kind = column.kind ?? "text";
                 const value = column.value?.(row);
-                const told = column.render === undefined && column.value !== undefined && kind !== "text";
-                const first = told && !entered;
-                if (first) entered = true;
                 const content = column.render === undefined ? show(kind, value) : column.render(row);
-                const attributes = told ? { ...tip(column.term, kind, value), "data-cell": "", tabIndex: first ? 0 : -1 } : {};
+                const tabIndex = rowIndex === 0 && index === entry ? 0 : -1;
+                const attributes = isNumber(column) ? { ...tip(column.term, kind, value), "data-cell": "", tabIndex } : {};
                 return index === 0 ? (
                   <th key={column.id} scope="row" className={alignment(column.kind)} {...attributes}>
                     {content}
@@ -72,6 +71,10 @@ export function SimpleTable<Row>({ caption, columns, rows, rowKey }: SimpleTable
     </div>
   );
 }
+
+/** Whether its cells are formatted numbers, which can take the focus. */
+const isNumber = <Row,>(column: SimpleColumn<Row>): boolean =>
+  column.render === undefined && column.value !== undefined && (column.kind ?? "text") !== "text";
 
 const alignment = (kind: Kind | undefined) => (kind !== undefined && NUMBERS.includes(kind) ? "number" : "");
 

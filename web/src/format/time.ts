@@ -14,6 +14,9 @@ export function day(date: Date): string {
   return `${date.getFullYear()}-${pad(date.getMonth() + 1)}-${pad(date.getDate())}`;
 }
 
+/** The start of a local day such as `2026-11-21`. */
+export const startOfDay = (text: string): Date => new Date(`${text}T00:00:00`);
+
 /** `2026-11-21 06:04`. */
 export function minute(iso: string | null | undefined): string {
   const date = parse(iso);

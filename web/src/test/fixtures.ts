@@ -1,6 +1,6 @@
 /** Answers of a server, as the contract has them. */
 
-import type { DetailRow, Session } from "../api/types";
+import type { DetailRow, Session } from "../api/schema";
 
 export const session = (changes: Partial<Session> = {}): Session => ({
   name: "first",

@@ -1,4 +1,4 @@
-//! What is going on: backups in the making, asked for once or watched.
+//! What is going on: backups in progress, asked for once or watched.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,6 @@ use bytes::Bytes;
 use holdfast_engine::LiveDisk;
 use holdfast_engine::catalog::token::Action;
 use serde::Serialize;
-use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use utoipa::ToSchema;
@@ -31,15 +30,16 @@ const COMMENT_INTERVAL: Duration = Duration::from_secs(15);
 /// How long a browser waits before it connects again.
 const RETRY_MS: u32 = 2000;
 
-/// Backups in the making
+/// Backups in progress
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ActivityList)]
 pub(super) struct ActivityNow {
     now: String,
     /// Oldest first
     sessions: Vec<Activity>,
 }
 
-/// A backup in the making
+/// A backup in progress
 #[derive(Debug, Serialize, ToSchema)]
 struct Activity {
     session: String,
@@ -52,7 +52,7 @@ struct Activity {
     /// Where the agent runs
     host: String,
     started: String,
-    /// The agent's last sign of life
+    /// The agent's last heartbeat
     last_seen: String,
     /// Size of all its disks
     bytes_total: u64,
@@ -64,7 +64,7 @@ struct Activity {
     disks: Vec<ActivityDisk>,
 }
 
-/// A disk of a backup in the making; bytes as in compression details, so far
+/// A disk of a backup in progress; bytes as in compression details, so far
 #[derive(Debug, Serialize, ToSchema)]
 struct ActivityDisk {
     name: String,
@@ -117,6 +117,21 @@ impl From<&Watched> for Activity {
     }
 }
 
+/// Which lists are worth asking for again; `data` of the event `changed` of `/activity/events`
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Changed {
+    what: Vec<Subject>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ChangedSubject)]
+#[serde(rename_all = "snake_case")]
+enum Subject {
+    Details,
+    Backups,
+    Tokens,
+}
+
 /// Seconds for what is left at that rate; a day at most is worth saying.
 fn eta(left: u64, per_second: f64) -> Option<u64> {
     #[expect(clippy::cast_precision_loss, reason = "a guess for people")]
@@ -139,14 +154,14 @@ fn visible(app: &App, caller: &Caller, snapshot: &Snapshot) -> ActivityNow {
     ActivityNow { now: time(app.clock.now_ms()), sessions: mine.map(Activity::from).collect() }
 }
 
-/// Backups in the making
+/// Backups in progress
 #[utoipa::path(get, path = "/activity", tag = "activity",
     responses((status = 200, description = "What is going on", body = ActivityNow)))]
 pub(super) async fn now(State(app): State<Arc<App>>, Identity { caller, .. }: Identity) -> Json<ActivityNow> {
     Json(visible(&app, &caller, &app.live.snapshot(&app)))
 }
 
-/// Watch backups in the making
+/// Watch backups in progress
 ///
 /// Server-sent events. `activity`: what GET /activity answers, at once and then whenever it changes, at most once a
 /// second. `changed`: `{"what":["details","backups","tokens"]}`, those of the lists worth asking for again. The
@@ -200,7 +215,7 @@ async fn tell(app: Arc<App>, caller: Caller, mut watcher: Watcher, events: Event
                     return;
                 }
                 let before = std::mem::replace(&mut seen, *watcher.changes.borrow_and_update());
-                event("changed", &json!({ "what": what(before, seen) }))
+                event("changed", &changes_between(before, seen))
             }
             _ = comments.tick() => ":\n\n".to_owned(),
         };
@@ -218,11 +233,13 @@ fn event(name: &str, data: &impl Serialize) -> String {
     format!("event: {name}\ndata: {data}\n\n")
 }
 
-fn what(before: Changes, now: Changes) -> Vec<&'static str> {
-    let kinds = [
-        ("details", before.details != now.details),
-        ("backups", before.backups != now.backups),
-        ("tokens", before.tokens != now.tokens),
+fn changes_between(before: Changes, now: Changes) -> Changed {
+    let subjects = [
+        (Subject::Details, before.details != now.details),
+        (Subject::Backups, before.backups != now.backups),
+        (Subject::Tokens, before.tokens != now.tokens),
     ];
-    kinds.into_iter().filter(|(_, changed)| *changed).map(|(kind, _)| kind).collect()
+    Changed {
+        what: subjects.into_iter().filter(|(_, changed)| *changed).map(|(subject, _)| subject).collect(),
+    }
 }

@@ -17,6 +17,7 @@ use utoipa::ToSchema;
 
 use super::filter::detail_query;
 use super::wire::Items;
+use super::words;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServiceError;
@@ -48,6 +49,7 @@ detail_query!(DetailsQuery {
 
 /// One disk in one run
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = DetailRow)]
 pub(super) struct DetailItem {
     /// Names the row: the session and the disk's place in it
     id: String,
@@ -72,6 +74,7 @@ pub(super) struct DetailColumns {
     /// Empty: no restore point came of it
     backup: String,
     /// done, failed, aborted or expired
+    #[schema(value_type = words::RowStatus)]
     status: String,
     started: String,
     finished: String,
@@ -119,6 +122,7 @@ struct Flag {
 }
 
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = FlagKind)]
 #[serde(rename_all = "snake_case")]
 enum Kind {
     Failed,
@@ -128,6 +132,7 @@ enum Kind {
 
 /// A row and what happened in it
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = DetailWithExplanation)]
 pub(super) struct ExplainedDetail {
     #[serde(flatten)]
     item: DetailItem,

@@ -1,5 +1,8 @@
 //! The OpenAPI document: paths, parameters and bodies come from the handlers, roles and refusals from the
 //! table that is enforced ([`crate::http::access`]), so neither can be forgotten or differ.
+//!
+//! `web/openapi.json` is a copy of it, held to it by a test and rewritten by `cargo xtask openapi`: the web UI's
+//! types are generated from the copy, so the UI is built without building the server first.
 
 use std::sync::OnceLock;
 
@@ -7,13 +10,11 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use holdfast_engine::catalog::token::{Action, Role};
 use serde_json::{Map, Value, json};
-use utoipa::PartialSchema as _;
 use utoipa::openapi::{Info, OpenApi, OpenApiBuilder};
 
 use super::session::word;
 use crate::http::access::{Access, CSRF_HEADER, Endpoint, PREFIX, endpoint};
 use crate::http::cookie;
-use crate::http::problem::ProblemBody;
 
 const ABOUT: &str = "What is in a Holdfast repository, what it cost, and who may use it. Bytes are integers, times \
     RFC 3339 in UTC, days YYYY-MM-DD; what there is none of is null. Namespaces outside a token's scope look like \
@@ -51,8 +52,8 @@ pub(crate) fn document() -> Value {
             }
         }
     }
+    super::schemas::complete(&mut document);
     let components = entry(&mut document, "components");
-    entry(components, "schemas")["Problem"] = serde_json::to_value(ProblemBody::schema()).unwrap_or_default();
     let schemes = json!({
         "bearer": { "type": "http", "scheme": "bearer", "description": "A token: `Authorization: Bearer hf_…`" },
         "cookie": {
@@ -132,4 +133,29 @@ fn entry<'a>(value: &'a mut Value, key: &str) -> &'a mut Value {
         value[key] = json!({});
     }
     &mut value[key]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The copy that the web UI's types are generated from.
+    const COPY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../web/openapi.json");
+
+    /// Set by `cargo xtask openapi`: write the copy instead of comparing with it.
+    const WRITE: &str = "HOLDFAST_WRITE_OPENAPI";
+
+    #[test]
+    fn the_copy_for_the_web_ui_is_current() {
+        let text = format!("{:#}\n", document());
+        if std::env::var_os(WRITE).is_some() {
+            std::fs::write(COPY, text).unwrap();
+            return;
+        }
+        let copy = std::fs::read_to_string(COPY).unwrap();
+        assert!(
+            copy == text,
+            "web/openapi.json differs from what the server serves; run `cargo xtask openapi`"
+        );
+    }
 }

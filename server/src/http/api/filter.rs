@@ -11,7 +11,8 @@ use crate::error::ServiceError;
 use crate::http::query::{id, name, search, text, time};
 
 /// Statuses a row may have.
-const STATUSES: [RowStatus; 4] = [RowStatus::Done, RowStatus::Failed, RowStatus::Aborted, RowStatus::Expired];
+pub(super) const STATUSES: [RowStatus; 4] =
+    [RowStatus::Done, RowStatus::Failed, RowStatus::Aborted, RowStatus::Expired];
 
 /// What [`detail_query`] collects.
 #[derive(Debug, Default)]

@@ -8,6 +8,7 @@ mod details;
 mod document;
 pub(in crate::http) mod filter;
 mod namespaces;
+mod schemas;
 mod series;
 mod server;
 mod session;
@@ -16,6 +17,7 @@ mod tokens;
 mod totals;
 mod vms;
 mod wire;
+pub(in crate::http) mod words;
 
 use std::sync::Arc;
 

@@ -53,6 +53,7 @@ pub(super) struct Series {
 
 /// What ended on each of the days
 #[derive(Debug, Default, Serialize, ToSchema)]
+#[schema(as = SeriesGroup)]
 struct Group {
     /// Empty for the repository
     namespace: String,

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::wire::time;
+use super::words;
 use crate::app::App;
 use crate::auth::{Caller, WebLogin};
 use crate::error::ServiceError;
@@ -33,11 +34,12 @@ pub(super) struct Login {
 pub(super) struct Session {
     /// The token's name
     name: String,
-    #[schema(example = "operator")]
+    #[schema(value_type = words::Role, example = "operator")]
     role: &'static str,
     /// The token's namespaces; empty: all
     namespaces: Vec<String>,
     /// What the role may do
+    #[schema(value_type = Vec<words::Action>)]
     actions: Vec<&'static str>,
     /// With a cookie: what X-CSRF-Token must say in every request that is not GET or HEAD
     csrf: Option<String>,

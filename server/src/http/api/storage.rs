@@ -29,16 +29,34 @@ pub(super) struct Storage {
 
 /// Containers of one class and state
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ContainerTotals)]
 struct Containers {
-    /// data or recipe
-    class: &'static str,
-    /// live, damaged or condemned
-    state: &'static str,
+    class: Class,
+    state: Condition,
     count: u64,
     stored_bytes: u64,
     /// Chunks (or recipe nodes) in them, uncompressed
     plain_bytes: u64,
     chunks: u64,
+}
+
+/// What a container holds
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ContainerClass)]
+#[serde(rename_all = "snake_case")]
+enum Class {
+    Data,
+    Recipe,
+}
+
+/// Whether a container can be used
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ContainerState)]
+#[serde(rename_all = "snake_case")]
+enum Condition {
+    Live,
+    Damaged,
+    Condemned,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -53,6 +71,7 @@ struct Damage {
 
 /// The chunk index
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ChunkIndex)]
 struct Index {
     entries: u64,
     runs: u64,
@@ -72,6 +91,7 @@ struct Index {
 
 /// The file system
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = FileSystem)]
 struct Space {
     /// null: it cannot be asked
     total_bytes: Option<u64>,
@@ -90,13 +110,13 @@ fn look(app: &App) -> Result<Storage, ServiceError> {
     let stats = app.engine.stats()?;
     let containers = app.kept.containers(app, None)?.into_iter().map(|kind| Containers {
         class: match kind.class {
-            ContainerClass::Data => "data",
-            ContainerClass::Recipe => "recipe",
+            ContainerClass::Data => Class::Data,
+            ContainerClass::Recipe => Class::Recipe,
         },
         state: match kind.state {
-            ContainerState::Live => "live",
-            ContainerState::Damaged => "damaged",
-            ContainerState::Condemned => "condemned",
+            ContainerState::Live => Condition::Live,
+            ContainerState::Damaged => Condition::Damaged,
+            ContainerState::Condemned => Condition::Condemned,
         },
         count: kind.count,
         stored_bytes: kind.stored_bytes,
@@ -137,6 +157,7 @@ fn look(app: &App) -> Result<Storage, ServiceError> {
 
 /// A sample of data containers
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = StorageStatistics)]
 pub(super) struct Statistics {
     /// Live data containers there are
     containers: u64,

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::wire::{Items, maybe_time, time};
+use super::words;
 use crate::app::App;
 use crate::error::ServiceError;
 use crate::http::access::Identity;
@@ -21,10 +22,11 @@ use crate::service::tokens::{self, NewToken};
 
 /// An access token, without its secret
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = TokenRecord)]
 pub(super) struct Token {
     id: String,
     name: String,
-    #[schema(example = "backup")]
+    #[schema(value_type = words::Role, example = "backup")]
     role: &'static str,
     /// Empty: all
     namespaces: Vec<String>,
@@ -62,6 +64,7 @@ pub(super) struct CreateToken {
     /// Whose it is; unique among tokens that are not revoked
     name: String,
     /// backup, restore, operator or admin
+    #[schema(value_type = words::Role)]
     role: String,
     /// Created when they do not exist; none: all
     #[serde(default)]

@@ -15,6 +15,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::filter::{Filter, detail_query};
 use super::wire::{Items, Sums};
+use super::words;
 use crate::app::App;
 use crate::error::ServiceError;
 use crate::http::access::Identity;
@@ -23,6 +24,7 @@ use crate::http::query::{PAGE, Params, limit, order};
 
 detail_query!(TotalsQuery {
     /// run, vm, job, disk, namespace or repository [default: repository]
+    #[param(value_type = Option<words::GroupBy>)]
     by: Option<String>,
     /// rows, failed or a column of the report, `-` before it: largest first [default: -post_lc]
     sort: Option<String>,
@@ -36,6 +38,7 @@ detail_query!(TotalsQuery {
 
 /// Rows of one group added up. Of the names only those that make the group are not empty
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = TotalsRow)]
 pub(super) struct GroupTotals {
     namespace: String,
     job: String,
@@ -129,16 +132,20 @@ fn table(
     }
 }
 
+/// What rows can be added up by.
+pub(super) const GROUPS: [(&str, TotalsBy); 6] = [
+    ("run", TotalsBy::Run),
+    ("vm", TotalsBy::Vm),
+    ("job", TotalsBy::Job),
+    ("disk", TotalsBy::Disk),
+    ("namespace", TotalsBy::Namespace),
+    ("repository", TotalsBy::Repository),
+];
+
 fn totals_by(word: Option<&str>) -> Result<TotalsBy, ServiceError> {
-    Ok(match word {
-        Some("run") => TotalsBy::Run,
-        Some("vm") => TotalsBy::Vm,
-        Some("job") => TotalsBy::Job,
-        Some("disk") => TotalsBy::Disk,
-        Some("namespace") => TotalsBy::Namespace,
-        None | Some("" | "repository") => TotalsBy::Repository,
-        Some(_) => return Err(ServiceError::invalid("by: run, vm, job, disk, namespace or repository")),
-    })
+    let Some(word) = word.filter(|word| !word.is_empty()) else { return Ok(TotalsBy::Repository) };
+    let found = GROUPS.into_iter().find(|(name, _)| *name == word).map(|(_, by)| by);
+    found.ok_or_else(|| ServiceError::invalid("by: run, vm, job, disk, namespace or repository"))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -220,6 +227,7 @@ pub(super) struct NamespaceQuery {
 
 /// What is protected and what it costs
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Totals)]
 pub(super) struct Overview {
     /// VMs with restore points
     vms: u64,
@@ -238,8 +246,9 @@ pub(super) struct Overview {
 
 /// What was written in a span of time up to now
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = TotalsWindow)]
 struct Window {
-    /// 24h, 7d or all
+    #[schema(value_type = words::TimeWindow)]
     window: &'static str,
     runs: u64,
     /// Disks backed up, or tried to
@@ -260,7 +269,8 @@ struct Window {
 }
 
 /// Spans of time: name and milliseconds; 0: since ever.
-const WINDOWS: [(&str, i64); 3] = [("24h", 24 * 3_600_000), ("7d", 7 * 24 * 3_600_000), ("all", 0)];
+pub(super) const WINDOWS: [(&str, i64); 3] =
+    [("24h", 24 * 3_600_000), ("7d", 7 * 24 * 3_600_000), ("all", 0)];
 
 /// What is protected, what it costs, and what was written lately
 #[utoipa::path(get, path = "/totals", tag = "details", params(NamespaceQuery),

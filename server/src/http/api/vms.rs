@@ -14,6 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::backups::Verify;
 use super::wire::{Items, maybe_time, time};
+use super::words;
 use crate::app::App;
 use crate::error::ServiceError;
 use crate::http::access::Identity;
@@ -64,6 +65,7 @@ pub(super) struct Vm {
     /// bytes / post_lc over all its runs; null: nothing was stored
     total_factor: Option<f64>,
     /// How its last run ended: done, failed, aborted or expired
+    #[schema(value_type = words::RowStatus)]
     last_status: String,
     /// null: it did not fail
     last_error: Option<String>,
@@ -75,6 +77,7 @@ pub(super) struct Vm {
 
 /// The restore point committed last
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = LatestBackup)]
 struct Latest {
     id: String,
     started: String,

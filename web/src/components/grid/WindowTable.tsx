@@ -17,7 +17,7 @@ import {
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { Fragment, useEffect, useMemo, useRef, useState, type CSSProperties, type ReactNode } from "react";
 
-import type { Query } from "../../api/client";
+import type { Source } from "../../api/queries";
 import { ErrorNote } from "../Feedback";
 import { isNumber, parseSort, type GridColumn } from "./column";
 import { HeaderCell } from "./HeaderCell";
@@ -39,10 +39,7 @@ const features = tableFeatures({
 
 export interface WindowTableProps<T> {
   label: string;
-  /** Subject of the query's key, see `api/queries.ts`. */
-  subject: string;
-  path: string;
-  query: Query;
+  source: Source<T>;
   columns: readonly GridColumn<T>[];
   /** Columns by whether they are shown; absent ones are. */
   visibility: Record<string, boolean>;
@@ -56,10 +53,10 @@ export interface WindowTableProps<T> {
 }
 
 export function WindowTable<T extends object>(props: WindowTableProps<T>) {
-  const { columns: specs, query, path, subject, onOpen } = props;
+  const { columns: specs, source, onOpen } = props;
   const scroller = useRef<HTMLDivElement>(null);
   const [range, setRange] = useState({ first: 0, last: 0 });
-  const list = useWindow<T>(subject, path, query, range.first, range.last);
+  const list = useWindow(source, range.first, range.last);
   const total = list.total ?? 0;
 
   const data = useMemo(() => [...list.rows.values()], [list.rows]);
@@ -108,7 +105,7 @@ export function WindowTable<T extends object>(props: WindowTableProps<T>) {
       // The row with the focus stays drawn, or the focus would be lost.
       const kept = focusRow.current;
       if (kept >= 0 && kept < count && (kept < from || kept > to)) indexes.push(kept);
-      return indexes.sort((a, b) => a - b);
+      return indexes.toSorted((a, b) => a - b);
     },
   });
   const items = virtual.getVirtualItems();
@@ -130,7 +127,7 @@ export function WindowTable<T extends object>(props: WindowTableProps<T>) {
   focusRow.current = focus.active.row;
 
   // Another filter or order begins at its top.
-  const key = JSON.stringify([path, query]);
+  const key = JSON.stringify(source.key);
   useEffect(() => {
     if (scroller.current !== null) scroller.current.scrollTop = 0;
   }, [key]);

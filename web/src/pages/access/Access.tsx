@@ -3,7 +3,7 @@
 import { useState } from "react";
 
 import { useTokens } from "../../api/queries";
-import type { TokenRecord } from "../../api/types";
+import type { CreatedToken, TokenRecord } from "../../api/schema";
 import { Card } from "../../components/Card";
 import { Async } from "../../components/Feedback";
 import { Icon } from "../../components/icons";
@@ -16,7 +16,7 @@ import { Tokens } from "./Tokens";
 export default function Access() {
   const tokens = useTokens();
   const [creating, setCreating] = useState(false);
-  const [made, setMade] = useState<{ token: string; record: TokenRecord } | null>(null);
+  const [made, setMade] = useState<CreatedToken | null>(null);
   const [revoking, setRevoking] = useState<TokenRecord | null>(null);
   return (
     <div className="page page-access">

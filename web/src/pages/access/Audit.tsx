@@ -1,7 +1,7 @@
 /** Who did what, newest first. */
 
 import { useAudit } from "../../api/queries";
-import type { AuditEntry } from "../../api/types";
+import type { AuditEntry } from "../../api/schema";
 import { Card } from "../../components/Card";
 import { Empty, ErrorNote, Skeleton } from "../../components/Feedback";
 import { SimpleTable, type SimpleColumn } from "../../components/SimpleTable";
@@ -26,7 +26,7 @@ export function Audit() {
       ) : entries.length === 0 ? (
         <Empty title="Nothing yet" />
       ) : (
-        <SimpleTable caption="Audit log" columns={COLUMNS} rows={entries} rowKey={(entry) => String(entry.id)} />
+        <SimpleTable caption="Audit log" columns={COLUMNS} rows={entries} rowKey={(entry) => entry.id} />
       )}
       {audit.hasNextPage && (
         <button type="button" className="button" disabled={audit.isFetchingNextPage} onClick={() => void audit.fetchNextPage()}>

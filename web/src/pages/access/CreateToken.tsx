@@ -3,7 +3,7 @@
 import { useState, type SubmitEvent } from "react";
 
 import { useCreateToken, useNamespaces } from "../../api/queries";
-import type { Role, TokenRecord } from "../../api/types";
+import type { CreatedToken, Role } from "../../api/schema";
 import { Dialog } from "../../components/Dialog";
 import { ErrorNote } from "../../components/Feedback";
 
@@ -23,7 +23,7 @@ const LIFETIMES: readonly [span: string, label: string][] = [
 ];
 
 interface CreateTokenProps {
-  onMade: (made: { token: string; record: TokenRecord }) => void;
+  onMade: (made: CreatedToken) => void;
   onClose: () => void;
 }
 

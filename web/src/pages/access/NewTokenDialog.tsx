@@ -1,13 +1,13 @@
 /** The only time a token's text is shown. A click beside the dialog does not close it. */
 
 import { useServer } from "../../api/queries";
-import type { TokenRecord } from "../../api/types";
+import type { CreatedToken } from "../../api/schema";
 import { Command, CopyButton } from "../../components/Command";
 import { Dialog } from "../../components/Dialog";
 import { firstCommands } from "../../components/FirstBackup";
 import { Icon } from "../../components/icons";
 
-export function NewTokenDialog({ made, onClose }: { made: { token: string; record: TokenRecord }; onClose: () => void }) {
+export function NewTokenDialog({ made, onClose }: { made: CreatedToken; onClose: () => void }) {
   const server = useServer().data;
   const [login] = server === undefined ? [] : firstCommands(window.location.hostname, server.grpc_address, server.fingerprint);
   return (

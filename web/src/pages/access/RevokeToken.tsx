@@ -1,7 +1,7 @@
 /** Asks before a token ends for good. */
 
 import { useRevokeToken } from "../../api/queries";
-import type { TokenRecord } from "../../api/types";
+import type { TokenRecord } from "../../api/schema";
 import { Dialog } from "../../components/Dialog";
 import { ErrorNote } from "../../components/Feedback";
 import { relative } from "../../format/time";

@@ -2,7 +2,7 @@
 
 import { useState } from "react";
 
-import type { TokenRecord } from "../../api/types";
+import type { TokenRecord } from "../../api/schema";
 import { SimpleTable, type SimpleColumn } from "../../components/SimpleTable";
 import { Badge } from "../../components/Status";
 import { plural } from "../../format/numbers";

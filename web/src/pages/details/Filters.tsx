@@ -1,14 +1,13 @@
-/** The filters above the table. Each change goes into the address at once; text after a short rest. */
+/** The filters above the table. Each change goes into the address at once; text after a short pause. */
 
-import { useEffect, useId, useRef, useState } from "react";
+import { useId } from "react";
 
 import { useJobs, useVms } from "../../api/queries";
 import { Icon } from "../../components/icons";
 import { Menu } from "../../components/Menu";
+import { Search } from "../../components/Search";
 import { day } from "../../format/time";
 import { isFiltered, SPANS, STATUSES, UNFILTERED, type View } from "./view";
-
-const REST_MS = 250;
 
 interface FiltersProps {
   view: View;
@@ -20,7 +19,7 @@ export function Filters({ view, onChange }: FiltersProps) {
   const vms = useVms({ namespace: view.namespace, limit: 1000, sort: "vm" }).data?.items ?? [];
   return (
     <div className="filters" role="search" aria-label="Filter the rows">
-      <Search value={view.q} onChange={(q) => onChange({ q })} />
+      <Search value={view.q} placeholder="Search VM, disk, job, error…" onChange={(q) => onChange({ q })} />
       <Choice label="Job" all="All jobs" value={view.job} values={jobs.map((job) => job.job)} onChange={(job) => onChange({ job })} />
       <Choice label="VM" all="All VMs" value={view.vm} values={vms.map((vm) => vm.vm)} onChange={(vm) => onChange({ vm })} />
       <StatusFilter view={view} onChange={onChange} />
@@ -36,37 +35,6 @@ export function Filters({ view, onChange }: FiltersProps) {
   );
 }
 
-/** Free text. What is typed is here; the address follows after a rest, and leads when it changes by itself. */
-function Search({ value, onChange }: { value: string; onChange: (text: string) => void }) {
-  const [text, setText] = useState(value);
-  const told = useRef(value);
-  useEffect(() => {
-    if (value !== told.current) setText(value);
-    told.current = value;
-  }, [value]);
-  useEffect(() => {
-    if (text === told.current) return;
-    const timer = setTimeout(() => {
-      told.current = text;
-      onChange(text);
-    }, REST_MS);
-    return () => clearTimeout(timer);
-    // Only typing starts the rest; a new `onChange` does not.
-  }, [text]);
-  return (
-    <label className="search">
-      <Icon name="search" />
-      <span className="visually-hidden">Search</span>
-      <input
-        type="search"
-        placeholder="Search VM, disk, job, error…"
-        value={text}
-        onChange={(event) => setText(event.target.value)}
-      />
-    </label>
-  );
-}
-
 interface ChoiceProps {
   label: string;
   all: string;
@@ -76,7 +44,7 @@ interface ChoiceProps {
 }
 
 function Choice({ label, all, value, values, onChange }: ChoiceProps) {
-  const options = [...new Set(value === "" ? values : [...values, value])].sort();
+  const options = [...new Set(value === "" ? values : [...values, value])].toSorted();
   return (
     <label className={`choice ${value === "" ? "" : "is-set"}`}>
       <span className="visually-hidden">{label}</span>

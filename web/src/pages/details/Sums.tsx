@@ -1,12 +1,12 @@
 /** The line of totals for the present filter. */
 
 import { useGroups } from "../../api/queries";
-import type { TotalsRow } from "../../api/types";
+import type { TotalsRow } from "../../api/schema";
 import { TermLabel, Value, type Kind } from "../../components/Value";
 import type { Term } from "../../format/definitions";
 import { filterOf, type View } from "./view";
 
-const SUMS: readonly [term: Term & keyof TotalsRow, kind: Kind][] = [
+const SUMS: readonly [term: Term & Exclude<keyof TotalsRow, "trend">, kind: Kind][] = [
   ["rows", "count"],
   ["bytes", "bytes"],
   ["new_bytes", "bytes"],
@@ -29,7 +29,7 @@ export function Sums({ view }: { view: View }) {
           <dt>
             <TermLabel term={term} />
           </dt>
-          <dd>{row === undefined ? <span className="value">–</span> : <Value term={term} kind={kind} value={row[term] as number | null} />}</dd>
+          <dd>{row === undefined ? <span className="value">–</span> : <Value term={term} kind={kind} value={row[term]} />}</dd>
         </div>
       ))}
     </dl>

@@ -73,7 +73,7 @@ describe("filters and the address", () => {
   it("times of one's own are two days that both count", async () => {
     const { user, latest } = await open("/details");
     await user.selectOptions(screen.getByRole("combobox", { name: "Time" }), "custom");
-    expect(Object.keys(address()).sort()).toEqual(["since", "until"]);
+    expect(Object.keys(address()).toSorted()).toEqual(["since", "until"]);
     await waitFor(() => expect(latest("/details")?.get("until")).toMatch(/^\d{4}-\d{2}-\d{2}T00:00:00\.000Z$/));
     expect(screen.getByLabelText<HTMLInputElement>("from").value).toBe(address()["since"]);
   });

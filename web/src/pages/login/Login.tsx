@@ -37,6 +37,7 @@ export function Login() {
             placeholder="hf_…"
             spellCheck={false}
             required
+            // oxlint-disable-next-line jsx-a11y/no-autofocus -- the page has nothing else to do
             autoFocus
             value={token}
             aria-invalid={error !== null}

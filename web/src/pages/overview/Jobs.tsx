@@ -2,7 +2,7 @@
 
 import { Link } from "wouter";
 
-import type { Job } from "../../api/types";
+import type { Job } from "../../api/schema";
 import { Empty } from "../../components/Feedback";
 import { link } from "../../components/location";
 import { SimpleTable, type SimpleColumn } from "../../components/SimpleTable";

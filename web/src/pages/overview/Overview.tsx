@@ -2,7 +2,7 @@
 
 import { useCapacity, useJobs, useTotals } from "../../api/queries";
 import { coversAll, useWho } from "../../api/session";
-import type { Totals } from "../../api/types";
+import type { Totals } from "../../api/schema";
 import { Async } from "../../components/Feedback";
 import { FirstBackup } from "../../components/FirstBackup";
 import { Stat } from "../../components/Stat";
@@ -66,7 +66,7 @@ export default function Overview() {
   );
 }
 
-function Headline({ sums, free }: { sums: Totals; free: number | undefined }) {
+function Headline({ sums, free }: { sums: Totals; free: number | null | undefined }) {
   return (
     <section className="stats" aria-label="At a glance">
       <Stat term="protected_bytes" kind="bytes" value={sums.protected_bytes}>
@@ -78,7 +78,7 @@ function Headline({ sums, free }: { sums: Totals; free: number | undefined }) {
       <Stat term="total_factor" kind="factor" value={sums.total_factor}>
         {sums.total_factor === null ? "nothing stored yet" : `1 byte stored for ${factor(sums.total_factor).replace("×", "")} protected`}
       </Stat>
-      {free !== undefined && (
+      {free !== undefined && free !== null && (
         <Stat term="usable_bytes" kind="bytes" value={free}>
           {sums.total_factor === null ? "for backups" : `room for about ${bytes(free * sums.total_factor)} more at this factor`}
         </Stat>

@@ -3,7 +3,7 @@
 import { Link } from "wouter";
 
 import { useActivity } from "../../api/queries";
-import type { Activity } from "../../api/types";
+import type { Activity } from "../../api/schema";
 import { Progress } from "../../charts/Meter";
 import { Card } from "../../components/Card";
 import { useNamespace, vmPath } from "../../components/location";

@@ -1,6 +1,6 @@
 /** The days and lines of the growth chart: what was, and where it leads with its uncertainty. */
 
-import type { Capacity } from "../../api/types";
+import type { Capacity } from "../../api/schema";
 import type { Line } from "../../charts/line";
 
 const DAY_MS = 86_400_000;
@@ -43,6 +43,7 @@ export function growthLines(capacity: Capacity): { days: string[]; lines: Line[]
     { label: "High", color: "teal", shape: "line", band: true, values: slope(growth.high) },
     { label: "Low", color: "teal", shape: "line", band: true, values: slope(growth.low) },
   );
+  if (capacity.usable_bytes === null) return { days, lines };
   const limit = last.stored_bytes + capacity.usable_bytes;
   const reached = Math.max(...slope(growth.high).map((value) => value ?? 0));
   // The limit only helps the eye when the lines come near it.

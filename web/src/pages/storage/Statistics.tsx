@@ -1,6 +1,6 @@
 /** How chunks and regions came out, from the directories of a sample of containers. */
 
-import type { StorageStatistics } from "../../api/types";
+import type { StorageStatistics } from "../../api/schema";
 import { Histogram } from "../../charts/Histogram";
 import { Card } from "../../components/Card";
 import { Empty } from "../../components/Feedback";

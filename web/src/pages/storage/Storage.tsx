@@ -1,8 +1,8 @@
 /** Storage: what lies on disk, how the index stands, how chunks and regions come out. */
 
 import { useServer, useStatistics, useStorage } from "../../api/queries";
-import type { ContainerTotals, ServerInfo, Storage as StorageState } from "../../api/types";
-import { Meter } from "../../charts/Meter";
+import type { ContainerTotals, ServerInfo, Storage as StorageState } from "../../api/schema";
+import { FileSystemMeter } from "../../charts/Meter";
 import { Card } from "../../components/Card";
 import { Async } from "../../components/Feedback";
 import { Icon } from "../../components/icons";
@@ -76,19 +76,14 @@ const CONTAINERS: SimpleColumn<ContainerTotals>[] = [
 
 function Space({ state }: { state: StorageState }) {
   const stored = state.containers.reduce((sum, row) => sum + row.stored_bytes, 0);
-  const { total_bytes: total, free_bytes: free, reserve_bytes: reserve } = state.space;
-  const ours = stored + state.index.disk_bytes + state.catalog_bytes;
   return (
-    <Meter
-      label="File system"
+    <FileSystemMeter
       parts={[
         { term: "stored_bytes", value: stored, color: "teal" },
         { term: "index_disk_bytes", value: state.index.disk_bytes, color: "blue" },
         { term: "catalog_bytes", value: state.catalog_bytes, color: "violet" },
-        { term: "other_bytes", value: Math.max(0, total - free - ours), color: "grey" },
-        { term: "reserve_bytes", value: Math.min(reserve, free), color: "amber" },
-        { term: "usable_bytes", value: Math.max(0, free - reserve), color: "empty" },
       ]}
+      space={state.space}
     />
   );
 }
@@ -136,7 +131,7 @@ function Index({ state: { index } }: { state: StorageState }) {
         </dt>
         <dd>
           <span className="value" tabIndex={0} role="note" data-term="index_ram_per_chunk" aria-describedby={glossaryId("index_ram_per_chunk")}>
-            {index.ram_bytes_per_chunk === null ? "–" : `${index.ram_bytes_per_chunk.toFixed(2)} B`}
+            {index.ram_bytes_per_chunk.toFixed(2)} B
           </span>
         </dd>
       </div>

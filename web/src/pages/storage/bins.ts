@@ -1,6 +1,6 @@
 /** Histograms of the storage statistics as bars with words. */
 
-import type { StorageStatistics } from "../../api/types";
+import type { StorageStatistics } from "../../api/schema";
 import type { Bin } from "../../charts/Histogram";
 import { bytes } from "../../format/bytes";
 import { count, plural } from "../../format/numbers";

@@ -2,7 +2,7 @@
 
 import { useState } from "react";
 
-import type { Backup } from "../../api/types";
+import type { Backup } from "../../api/schema";
 import { Command } from "../../components/Command";
 import { Empty } from "../../components/Feedback";
 import { Icon } from "../../components/icons";

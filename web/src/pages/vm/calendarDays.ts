@@ -1,6 +1,6 @@
 /** Restore points and failures of a VM by day. */
 
-import type { Backup, Series } from "../../api/types";
+import type { Backup, Series } from "../../api/schema";
 import type { CalendarDay } from "../../charts/Calendar";
 import { localDay } from "../../format/time";
 

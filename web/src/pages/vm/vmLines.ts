@@ -1,6 +1,6 @@
 /** The lines of one VM's charts, from its first day on. */
 
-import type { Series } from "../../api/types";
+import type { Series } from "../../api/schema";
 import type { Line } from "../../charts/line";
 
 export function vmLines({ days, groups }: Series): { days: string[]; size: Line[]; added: Line[] } {
