@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `demo` | seeing Holdfast work on this machine in a few minutes ([`demo`]) |
 //! | `test` | everything that must pass before a change lands ([`mod@test`]) |
+//! | `fix` | repairing what a program can repair: formatting, lints ([`fix`]) |
 //! | `bench` | figures, beside those of other tools on the same disks ([`mod@bench`]) |
 //!
 //! This crate depends on none of the others, so that it starts quickly and drives only what a user would:
@@ -12,10 +13,13 @@
 
 mod bench;
 mod demo;
+mod fix;
 mod needs;
 mod server;
 mod shell;
 mod sparse;
+mod steps;
+mod tally;
 mod test;
 mod web;
 
@@ -36,6 +40,8 @@ enum Command {
     Demo(demo::Options),
     /// Formatting, lints, documentation, dependencies and every test
     Test(test::Options),
+    /// Format the code and apply what the linters suggest
+    Fix,
     /// Measure Holdfast and the other tools installed here on the same disks
     Bench(bench::Options),
 }
@@ -43,7 +49,8 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Args::parse().command {
         Command::Demo(options) => demo::run(&options),
-        Command::Test(options) => test::run(&options),
+        Command::Test(options) => return test::run(&options),
+        Command::Fix => fix::run(),
         Command::Bench(options) => bench::run(&options),
     };
     match result {
