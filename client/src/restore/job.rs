@@ -77,6 +77,7 @@ fn verify<'a>(region: &'a CheckedRegion, disk: &str, plain: &'a [u8]) -> Result<
         let placed = chunk.ok_or(ClientError::Internal("a chunk outside its window"))?;
         let start = offset as usize;
         let bytes = plain.get(start..start + placed.len as usize).unwrap_or_default();
+        // What the server sent is believed only now (R2).
         let actual = Fingerprint::of(bytes);
         if actual != placed.fingerprint {
             return Err(damaged(disk, Some(placed), &format!("the data hashes to {actual}")));

@@ -1,7 +1,7 @@
 //! Logins of people: a token turned into a cookie that a browser keeps.
 //!
 //! The cookie is 256 random bits; the catalog keeps its SHA-256, so that who reads the catalog cannot use
-//! it. A login ends [`WEB_LOGIN_MS`] after its last use, with its token, or when its owner logs out.
+//! it. A login ends [`WEB_LOGIN_MS`] after its last use, with its token (H3), or when its owner logs out.
 
 use std::net::SocketAddr;
 

@@ -118,6 +118,7 @@ impl Backup for BackupService {
     ) -> Result<Response<v1::CommitResponse>, Status> {
         self.unary(request, Stage::Negotiated, |app, caller, message| {
             let session = own_session(app, caller, &message.session_id)?;
+            // Returns when the transaction is durable; only then does the agent get its answer (W7).
             let response = app.engine.commit(session)?;
             app.sessions.ended(session);
             app.metrics.backup_done(session, &response);

@@ -1,10 +1,10 @@
 //! Who may ask for what: one table for the check, the OpenAPI document and the tests.
 //!
 //! Invariants:
-//! * A route that is not in [`ENDPOINTS`] answers nobody: the check comes before the handler, and what the table
+//! * A route that is not in [`ENDPOINTS`] answers nobody (H1): the check comes before the handler, and what the table
 //!   does not know it refuses.
-//! * With a cookie, whatever may change something needs the session's CSRF token and must not come from another site.
-//!   A bearer token is never sent by a browser on its own, so it needs neither.
+//! * With a cookie, whatever may change something needs the session's CSRF token and must not come from another site
+//!   (H3). A bearer token is never sent by a browser on its own, so it needs neither.
 
 use std::sync::Arc;
 

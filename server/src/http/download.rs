@@ -2,7 +2,7 @@
 //!
 //! A thread that may block reads page after page from the catalog and hands it to the connection through a channel of
 //! [`CHUNKS`] pages; when the reader does not take one for [`READ_DEADLINE`], the thread ends. So a table
-//! of a million rows costs the server a few hundred kilobytes, and a client that stops reading nothing.
+//! of a million rows costs the server a few hundred kilobytes, and a client that stops reading nothing (H2).
 
 use std::sync::Arc;
 

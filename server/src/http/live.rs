@@ -1,7 +1,8 @@
 //! Live activity: one look at the engine a second, for everybody who watches.
 //!
 //! Invariants:
-//! * Nothing runs when nobody watches: the first watcher starts the one producer, the last one's leaving ends it.
+//! * Nothing runs when nobody watches: the first watcher starts the one producer, the last one's leaving ends it
+//!   (H4).
 //! * Watchers are bounded, by token and in all. Each is told the latest state, never a backlog, so a slow one
 //!   costs no memory.
 //! * A watcher ends when its token or login does (within [`crate::server::HOUSEKEEPING_INTERVAL`]) and when the

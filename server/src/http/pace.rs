@@ -1,4 +1,4 @@
-//! Hands an answer to its connection in small pieces, and knows which answers wait for their reader.
+//! Hands an answer to its connection in small pieces (H2), and knows which answers wait for their reader.
 //!
 //! hyper takes a piece when the one before has room in the connection's (HTTP/1) or the stream's (HTTP/2)
 //! window. Large answers would otherwise lie in buffers that nobody here can see; so they stay in [`Paced`],

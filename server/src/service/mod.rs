@@ -1,3 +1,3 @@
-//! What several protocols do alike: the command line and the REST API make the same tokens.
+//! What several protocols do alike (H5): the command line and the REST API make the same tokens.
 
 pub(crate) mod tokens;
