@@ -162,7 +162,8 @@ fn browser_step(built: bool, no_chromium: bool) -> Step {
     tests(NAME, |tally| {
         let chromium = shell::locate("chromium").context("chromium went away")?;
         shell::run(cargo().args(["build", "--bins", "-p", "holdfast-server", "-p", "holdfast"]))?;
-        shell::run(cargo().args(["build", "-p", "holdfast-engine", "--example", "fill_details"]))?;
+        // Of the whole workspace, as the tests were: by itself it would need other features of everything it uses.
+        shell::run(cargo().args(["build", "--workspace", "--example", "fill_details"]))?;
         let mut tests = web::npm(&["run", "test:browser"]);
         tests.env("HOLDFAST_CHROMIUM", chromium).env("HOLDFAST_BIN_DIR", shell::target_dir()?.join("debug"));
         tally::run(&mut tests, Runner::Playwright, tally)

@@ -78,12 +78,8 @@ impl Shown {
     fn show(&self, seconds: f64, looks: bool) {
         let now = self.tally.snapshot();
         for notice in self.tally.take_notices() {
-            if self.output.json {
-                let line = json!({ "type": "notice", "message": notice.to_string() });
-                drop(self.output.json_line(&line));
-            } else {
-                self.bar.suspend(|| self.output.note(&notice.to_string()));
-            }
+            // On standard error also with --json: standard output has progress and one summary.
+            self.bar.suspend(|| self.output.note(&notice.to_string()));
         }
         if self.output.json {
             // A reader that went away does not end the work.
