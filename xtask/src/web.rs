@@ -67,14 +67,6 @@ pub(crate) fn lint() -> Result<()> {
     shell::run(&mut npm(&["run", "lint"]))
 }
 
-/// Types and components, without a browser.
-///
-/// # Errors
-/// When a test fails.
-pub(crate) fn test() -> Result<()> {
-    shell::run(&mut npm(&["test"]))
-}
-
 /// Makes `web/dist`.
 ///
 /// # Errors

@@ -1,8 +1,19 @@
 //! The Holdfast storage engine: synchronous, independent of network and async runtime.
 //!
-//! Start with [`Engine`]. Layers, each importing only what stands above it in this list (a test checks it):
-//! [`mod@format`] (bytes ↔ structs, pure) → [`container`], [`index`] → `recipe` → `store` (fingerprint to checked
-//! bytes) → `ingest`, `restore`, `recovery`, [`check`], `changes`, [`statistics`] → [`engine`], the façade.
+//! Start with [`Engine`]. Its layers, each using only layers above it in this list (a test checks it):
+//! - `progress`
+//! - `format`: bytes to structs and back, pure
+//! - `container`, `index`
+//! - `error`, `health`, `lock`
+//! - `recipe`: the Merkle tree that rebuilds a disk
+//! - `store`: fingerprint to checked bytes
+//! - `core`: what all operations share
+//! - `recovery`
+//! - `ingest`, `restore`, `check`, `changes`, `statistics`
+//! - `engine`: the façade
+//!
+//! Below them are crates: `holdfast-types` (ids, time), `holdfast-volume` (blobs) and `holdfast-catalog`
+//! (everything that is not chunk data).
 
 mod changes;
 pub mod check;
@@ -34,7 +45,5 @@ pub use recovery::OpenSummary;
 pub use restore::{DiskReader, RangeReader};
 pub use statistics::StorageStatistics;
 
-#[cfg(test)]
-mod layers;
 #[cfg(test)]
 mod tests;
