@@ -94,6 +94,11 @@ impl ParentDisk {
         pieces.iter().all(|piece| piece.is_zero() || chunk_is_there(&piece.fingerprint, recent))
     }
 
+    /// The first extent from `index` on that may hold data; those before it are zero.
+    pub(super) fn zero_until(&self, index: u64) -> u64 {
+        self.tree.zero_until(index)
+    }
+
     /// The entry of an extent that the agent says did not change, for a disk of `size_bytes`.
     pub(super) fn unchanged(&self, index: u64, size_bytes: u64) -> Result<ExtentEntry, EngineError> {
         let (was, is) = (extent_len(self.size_bytes, index), extent_len(size_bytes, index));
