@@ -15,6 +15,7 @@ mod pool;
 pub mod progress;
 pub mod repository;
 pub mod restore;
+mod slices;
 pub mod source;
 pub mod stages;
 

@@ -7,9 +7,9 @@ use holdfast_proto::v1;
 use tokio::sync::oneshot;
 
 use super::outbox::PlainRegion;
-use super::packer::PlainStock;
+use super::packer::RegionBufferPool;
 use crate::error::ClientError;
-use crate::pool::Stock;
+use crate::pool::ObjectPool;
 use crate::stages::{Stage, Stages};
 
 /// A region on its way.
@@ -24,8 +24,8 @@ pub(crate) struct Compressor {
 
 #[derive(Debug)]
 struct Shared {
-    encoders: Stock<Encoder>,
-    plain: PlainStock,
+    encoders: ObjectPool<Encoder>,
+    plain: RegionBufferPool,
     level: i32,
     stages: Arc<Stages>,
 }
@@ -39,10 +39,10 @@ impl Compressor {
     pub(crate) fn new(
         threads: usize,
         level: i32,
-        plain: PlainStock,
+        plain: RegionBufferPool,
         stages: Arc<Stages>,
     ) -> Result<Self, ClientError> {
-        let encoders = Stock::default();
+        let encoders = ObjectPool::default();
         encoders.put(Encoder::new(level)?);
         let threads = rayon::ThreadPoolBuilder::new()
             .num_threads(threads)

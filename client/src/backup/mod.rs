@@ -26,7 +26,7 @@ use holdfast_proto::v1;
 use crate::cancel::Cancel;
 use crate::connect::Settings;
 use crate::error::ClientError;
-use crate::pool::Stock;
+use crate::pool::ObjectPool;
 use crate::progress::Progress;
 use crate::source::SourceDisk;
 use crate::stages::{StageTotal, Stages};
@@ -116,7 +116,7 @@ impl Limits {
 pub(crate) struct Machinery {
     pub(crate) limits: Limits,
     pub(crate) compressor: compress::Compressor,
-    pub(crate) plain: packer::PlainStock,
+    pub(crate) plain: packer::RegionBufferPool,
     pub(crate) limit: limit::UploadLimit,
     pub(crate) stages: Arc<Stages>,
     pub(crate) progress: Arc<dyn Progress>,
@@ -126,7 +126,7 @@ pub(crate) struct Machinery {
 impl Machinery {
     fn new(options: &BackupOptions, progress: Arc<dyn Progress>) -> Result<Self, ClientError> {
         let limits = Limits::for_threads(options.threads);
-        let (plain, stages) = (Arc::new(Stock::default()), Arc::new(Stages::default()));
+        let (plain, stages) = (Arc::new(ObjectPool::default()), Arc::new(Stages::default()));
         let compressor = compress::Compressor::new(
             limits.compress_threads,
             options.level,

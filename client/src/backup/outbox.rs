@@ -8,7 +8,7 @@ use holdfast_proto::limits::{
 };
 use holdfast_proto::{Fingerprint, v1};
 
-use super::packer::PlainStock;
+use super::packer::RegionBufferPool;
 
 /// Chunked extents that may wait for the open region to fill. At most 513 pieces of 36 bytes each: 2.4 MB.
 const HELD_EXTENTS_MAX: usize = 128;
@@ -35,7 +35,7 @@ pub(crate) struct PlainRegion {
 
 #[derive(Debug)]
 pub(crate) struct Outbox {
-    stock: PlainStock,
+    stock: RegionBufferPool,
     open: PlainRegion,
     /// Extents that may need the open region.
     held: VecDeque<v1::ChunkedExtent>,
@@ -45,7 +45,7 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    pub(crate) fn new(stock: PlainStock) -> Self {
+    pub(crate) fn new(stock: RegionBufferPool) -> Self {
         Self {
             stock,
             open: PlainRegion::default(),

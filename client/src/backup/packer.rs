@@ -19,10 +19,10 @@ use super::known::{FingerprintSet, Known};
 use super::outbox::{Outbox, Output};
 use super::scan::{Changed, Finding};
 use crate::error::ClientError;
-use crate::pool::Stock;
+use crate::pool::ObjectPool;
 
 /// Memory of regions' plain bytes, used again.
-pub(crate) type PlainStock = Arc<Stock<Vec<u8>>>;
+pub(crate) type RegionBufferPool = Arc<ObjectPool<Vec<u8>>>;
 
 /// See the module.
 #[derive(Debug)]
@@ -85,7 +85,7 @@ impl Questions {
 
 impl Packer {
     /// A packer for one stream.
-    pub(crate) fn new(stock: PlainStock) -> Self {
+    pub(crate) fn new(stock: RegionBufferPool) -> Self {
         Self {
             known: Known::new(),
             needed: FingerprintSet::default(),

@@ -14,7 +14,7 @@ use super::variant::{Count, Job, Variant};
 use super::{DiskFacts, Estimate, EstimateOptions, Figures, LevelFigures, factor};
 use crate::cancel::Cancel;
 use crate::error::ClientError;
-use crate::pool::{Buffer, BufferPool, Stock};
+use crate::pool::{Buffer, BufferPool, ObjectPool};
 use crate::progress::{Progress, Step};
 use crate::source::SourceDisk;
 use crate::source::extents::{ExtentWalk, Span};
@@ -242,14 +242,14 @@ fn level_figures(
 
 /// zstd at every level, one context a thread and level.
 struct Encoders {
-    levels: Vec<(i32, Stock<zstd::bulk::Compressor<'static>>)>,
-    scratch: Stock<Vec<u8>>,
+    levels: Vec<(i32, ObjectPool<zstd::bulk::Compressor<'static>>)>,
+    scratch: ObjectPool<Vec<u8>>,
 }
 
 impl Encoders {
     fn new(options: &EstimateOptions) -> Self {
-        let levels = options.levels.iter().map(|&level| (level, Stock::default())).collect();
-        Self { levels, scratch: Stock::default() }
+        let levels = options.levels.iter().map(|&level| (level, ObjectPool::default())).collect();
+        Self { levels, scratch: ObjectPool::default() }
     }
 
     /// What `plain` takes at the level of this index; stored as it is when compression saves under 1/32,

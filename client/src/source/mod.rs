@@ -7,7 +7,10 @@ pub mod disk;
 pub mod extents;
 pub mod spec;
 
+use std::ops::Range;
 use std::path::PathBuf;
+
+use holdfast_proto::limits::{EXTENT_BYTES, extent_count};
 
 pub use disk::SourceDisk;
 pub use spec::DiskArgument;
@@ -36,4 +39,18 @@ pub enum SourceError {
         .path.display()
     )]
     Vanished { disk: String, path: PathBuf, offset: u64 },
+}
+
+/// The bytes of `count` extents from extent `first` on, of a disk of `size_bytes`.
+///
+/// # Panics
+/// When the disk does not have these extents.
+pub fn extent_bytes(size_bytes: u64, first: u64, count: u64) -> Range<u64> {
+    let extents = extent_count(size_bytes);
+    assert!(
+        count > 0 && first < extents && count <= extents - first,
+        "extents {first} + {count} of a disk of {extents}"
+    );
+    let extent_len = u64::from(EXTENT_BYTES);
+    first * extent_len..((first + count) * extent_len).min(size_bytes)
 }
