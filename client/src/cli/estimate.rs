@@ -1,7 +1,6 @@
 //! `holdfast estimate`.
 
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use holdfast_proto::details::bytes;
 
@@ -11,12 +10,10 @@ use super::display::Display;
 use super::output::{draw_cells, rate, seconds};
 use crate::error::ClientError;
 use crate::estimate::{Estimate, EstimateOptions, Estimated, Figures, LevelFigures, SAMPLE_STRIDE, estimate};
-use crate::source::{DiskArgument, SourceDisk};
+use crate::source::{DiskArgument, open_all};
 
 pub(super) async fn run(context: &Context, args: args::Estimate) -> Result<ExitCode, ClientError> {
-    let arguments = DiskArgument::parse_all(&args.disks)?;
-    let disks = arguments.iter().map(|disk| SourceDisk::open(disk).map(Arc::new));
-    let disks = disks.collect::<Result<Vec<_>, _>>()?;
+    let disks = open_all(&DiskArgument::parse_all(&args.disks)?)?;
     let mut levels = args.levels;
     levels.sort_unstable();
     levels.dedup();
