@@ -12,7 +12,7 @@ pub struct BackupOptions {
     pub job: String,
     /// ULID of a run to join; empty for a new run.
     pub run_id: String,
-    /// End a running session of the same VM, whose agent is dead.
+    /// End a running session of the same VM first; for when its agent has died.
     pub take_over: bool,
     /// zstd level, 1 to 19.
     pub level: i32,

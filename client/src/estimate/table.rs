@@ -17,7 +17,7 @@ impl Hasher for KeyHasher {
         bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
     }
 
-    /// The length before the words, which says nothing.
+    /// The length before the words is always the same.
     fn write_usize(&mut self, _: usize) {}
 }
 

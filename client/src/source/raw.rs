@@ -108,6 +108,7 @@ impl Source for RawDisk {
                 Err(error) => return Err(SourceError::read(self, at, error)),
             }
         }
+        assert_eq!(done, buffer.len(), "bytes read at {offset}, bytes asked for");
         Ok(())
     }
 

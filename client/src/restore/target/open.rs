@@ -26,6 +26,6 @@ pub fn open(path: &Path, size_bytes: u64, force: bool, sync: bool) -> Result<Box
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             Ok(Box::new(FileTarget::create(path, size_bytes, force, sync)?))
         }
-        Err(error) => Err(failed("looking at", path)(error)),
+        Err(error) => Err(failed("examining", path)(error)),
     }
 }

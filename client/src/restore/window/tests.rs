@@ -197,7 +197,7 @@ fn lies_about_the_layout_are_refused() {
 
 /// The same for what fills the layout.
 #[test]
-fn lies_about_the_data_are_refused() {
+fn lies_about_what_arrives_are_refused() {
     refuse(vec![
         (
             "a region out of place",
@@ -231,6 +231,13 @@ fn lies_about_the_data_are_refused() {
                 region_of(m).chunks.clear();
             }),
         ),
+    ]);
+}
+
+/// The same for what is in a region, and for the disk's header.
+#[test]
+fn lies_about_bytes_and_sizes_are_refused() {
+    refuse(vec![
         ("an offset past the end", "past the region", Box::new(|m| region_of(m).offsets[0] = u32::MAX - 5)),
         ("a wrong offset", "hashes to", Box::new(|m| region_of(m).offsets[0] = 1)),
         ("an unknown codec", "codec 9", Box::new(|m| region_of(m).codec = 9)),
