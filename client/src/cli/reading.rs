@@ -164,3 +164,14 @@ fn outcome_json(outcome: &Outcome) -> Value {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backup_without_disks_is_no_success() {
+        let empty = BackupInfo { id: "01A".into(), ..BackupInfo::default() };
+        assert!(disks(&empty).unwrap_err().to_string().contains("01A"));
+    }
+}

@@ -171,3 +171,6 @@ fn step_of(size_bytes: u64, result: &ScanResult) -> Step {
     };
     Step { done_bytes, data_bytes, ..Step::default() }
 }
+
+#[cfg(test)]
+mod tests;

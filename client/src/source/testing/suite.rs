@@ -1,6 +1,8 @@
 //! What every source must do, whatever it reads from. The test of each source passes it here with the bytes
 //! it must have.
 
+use holdfast_proto::chunker::is_zero;
+
 use crate::source::walk::{ExtentWalk, Span};
 use crate::source::{Content, Segment, Source, extent_bytes, read};
 
@@ -44,8 +46,7 @@ fn segments_cover(source: &dyn Source, expected: &[u8], start: usize, end: usize
         assert!(start == position, "{source:?} has a gap or overlap at {position}: next is {start}");
         assert!(end > start && end <= source.size_bytes(), "{source:?} has a segment {start}..{end}");
         let bytes = &expected[usize::try_from(start).unwrap()..usize::try_from(end).unwrap()];
-        let zero = bytes.iter().all(|&byte| byte == 0);
-        assert!(content != Content::Hole || zero, "{source:?} has data in its hole {start}..{end}");
+        assert!(content != Content::Hole || is_zero(bytes), "{source:?} has data in its hole {start}..{end}");
         let tracks = source.changes_since().is_some();
         assert!(
             content != Content::Unchanged || tracks,
