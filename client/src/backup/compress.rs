@@ -15,7 +15,7 @@ use crate::stages::{Stage, Stages};
 /// A region that is being compressed. The channel closes without an answer when its thread panicked.
 pub(crate) type Compressing = oneshot::Receiver<Result<v1::Region, RegionError>>;
 
-/// See the module. At most one encoder a thread: some 1.5 MB at level 2 or 3, 6 MB at level 19.
+/// See the module. At most one encoder per thread: some 1.5 MB at level 2 or 3, 6 MB at level 19.
 #[derive(Debug)]
 pub(crate) struct Compressor {
     threads: rayon::ThreadPool,

@@ -32,7 +32,7 @@ pub(crate) enum Output {
 #[derive(Debug, Default)]
 pub(crate) struct PlainRegion {
     pub(crate) plain: Vec<u8>,
-    /// 32 bytes a chunk.
+    /// 32 bytes per chunk.
     pub(crate) fingerprints: Vec<u8>,
     pub(crate) lengths: Vec<u32>,
 }

@@ -21,7 +21,7 @@ impl Hasher for KeyHasher {
     fn write_usize(&mut self, _: usize) {}
 }
 
-/// See the module. 12 bytes an entry, in tables 7/16 to 7/8 full.
+/// See the module. 12 bytes per entry, in tables 7/16 to 7/8 full.
 #[derive(Debug, Default)]
 pub(super) struct SeenChunks(HashMap<[u32; 2], u32, BuildHasherDefault<KeyHasher>>);
 

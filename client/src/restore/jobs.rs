@@ -18,7 +18,7 @@ use crate::stages::Stages;
 /// Regions being decoded or waiting for it, per thread.
 const JOBS_PER_THREAD: u16 = 8;
 
-/// Decoding is never slower than one network on this many threads.
+/// A thread decodes some 1 GB/s: more threads than this would wait for the network.
 const THREADS_MAX: u16 = 32;
 
 /// Threads that decode, and what they use.
@@ -99,7 +99,7 @@ impl Jobs {
 
     fn run(&self, region: &CheckedRegion) {
         let work = || job::run(region, &self.disk, &*self.target, &self.pool.tools, &self.pool.stages);
-        // A panic must count as a failure: nothing was written for this region.
+        // A panic must count as a failure: the region may not have been written.
         let panicked = Err(ClientError::Internal("a decoding thread panicked"));
         match catch_unwind(AssertUnwindSafe(work)).unwrap_or(panicked) {
             Ok(bytes) => {

@@ -4,7 +4,7 @@
 //! Start with [`Scanner`]; `examine` is what is done with one extent, `reorder` restores the order, `lead`
 //! keeps scanning from running away from what uses its results.
 //!
-//! Memory: one buffer a thread, plus those of changed extents until they are packed; all come from one
+//! Memory: one buffer per thread, plus those of changed extents until they are packed; all come from one
 //! [`BufferPool`]. A thread takes its buffer *before* it claims an extent: the earliest extent not yet
 //! delivered then always has one, and the pipeline cannot lock up.
 //!

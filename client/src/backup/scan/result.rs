@@ -34,7 +34,7 @@ pub(crate) struct Changed {
     pub(crate) index: u64,
     pub(crate) digest: Fingerprint,
     pub(crate) pieces: Vec<Piece>,
-    /// One a piece; [`Fingerprint::ZERO`] for runs of zeros.
+    /// One per piece; [`Fingerprint::ZERO`] for runs of zeros.
     pub(crate) fingerprints: Vec<Fingerprint>,
     /// The extent's bytes, from the start; it may be longer than the extent.
     pub(crate) buffer: Buffer,
