@@ -1,5 +1,5 @@
-//! Buffers that are allocated once and used again. A pool's size is the memory bound of what it feeds:
-//! whoever wants a buffer while all are out waits.
+//! A fixed number of buffers. A pool's size is the memory bound of what it feeds: when all buffers are out,
+//! the next taker waits.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -23,11 +23,11 @@ struct Shared {
 struct State {
     free: Vec<Vec<u8>>,
     /// Buffers that may still be allocated.
-    unborn: usize,
+    unallocated: usize,
     closed: bool,
 }
 
-/// A buffer that goes back to its pool when dropped. What it holds at first is left over from before.
+/// A buffer that goes back to its pool when dropped. At first it holds bytes left over from its last use.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     bytes: Vec<u8>,
@@ -37,7 +37,7 @@ pub(crate) struct Buffer {
 impl BufferPool {
     /// A pool of `count` buffers of `buffer_bytes` each, allocated when first needed.
     pub(crate) fn new(count: usize, buffer_bytes: usize) -> Self {
-        let state = State { free: Vec::with_capacity(count), unborn: count, closed: false };
+        let state = State { free: Vec::with_capacity(count), unallocated: count, closed: false };
         Self { shared: Arc::new(Shared { state: Mutex::new(state), returned: Condvar::new(), buffer_bytes }) }
     }
 
@@ -49,10 +49,11 @@ impl BufferPool {
                 return None;
             }
             if let Some(bytes) = state.free.pop() {
+                assert_eq!(bytes.len(), self.shared.buffer_bytes, "length of a pooled buffer");
                 return Some(Buffer { bytes, pool: Arc::clone(&self.shared) });
             }
-            if state.unborn > 0 {
-                state.unborn -= 1;
+            if state.unallocated > 0 {
+                state.unallocated -= 1;
                 drop(state);
                 let bytes = vec![0; self.shared.buffer_bytes];
                 return Some(Buffer { bytes, pool: Arc::clone(&self.shared) });
@@ -61,7 +62,7 @@ impl BufferPool {
         }
     }
 
-    /// Wakes all who wait and lets nobody have another buffer.
+    /// Wakes every waiting taker; from now on [`BufferPool::take`] gives nothing.
     pub(crate) fn close(&self) {
         self.shared.state.lock().closed = true;
         self.shared.returned.notify_all();
@@ -88,33 +89,6 @@ impl Drop for Buffer {
     }
 }
 
-/// Tools that are dear to make and cheap to keep (encoders, decoders, scratch memory): taken, used, put
-/// back. There are never more than were in use at once.
-#[derive(Debug)]
-pub(crate) struct Stock<T>(Mutex<Vec<T>>);
-
-impl<T> Default for Stock<T> {
-    fn default() -> Self {
-        Self(Mutex::new(Vec::new()))
-    }
-}
-
-impl<T> Stock<T> {
-    /// A kept one, or else a new one by `make`.
-    ///
-    /// # Errors
-    /// Those of `make`.
-    pub(crate) fn take_or<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
-        let kept = self.0.lock().pop();
-        kept.map_or_else(make, Ok)
-    }
-
-    /// Puts one back.
-    pub(crate) fn put(&self, tool: T) {
-        self.0.lock().push(tool);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,17 +109,8 @@ mod tests {
             move || (pool.take().is_some(), pool.take().is_some())
         });
         pool.close();
-        assert!(!waiting.join().unwrap().1, "closing wakes whoever waits");
+        assert!(!waiting.join().unwrap().1, "closing wakes waiting takers");
         drop(second);
         assert!(pool.take().is_none());
-    }
-
-    #[test]
-    fn a_stock_keeps_what_is_put_back() {
-        let stock = Stock::default();
-        assert_eq!(stock.take_or(|| Ok::<_, ()>(1)), Ok(1));
-        assert_eq!(stock.take_or(|| Err("none")), Err("none"));
-        stock.put(7);
-        assert_eq!(stock.take_or(|| Ok::<_, ()>(1)), Ok(7));
     }
 }

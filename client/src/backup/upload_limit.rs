@@ -1,19 +1,19 @@
-//! `--limit-upload`: a token bucket over what is sent. Time is given from outside.
+//! `--limit-upload`: a token bucket for what is sent. Time is passed in.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Seconds' worth of the rate that may be sent at once after a pause. Half a second keeps the average over
+/// How many seconds' worth may be sent at once after a pause. Half a second keeps the average over
 /// any few seconds within the limit.
 const BURST_SECONDS: f64 = 0.5;
 
-/// A bucket that fills at a rate and is emptied by sending.
+/// A bucket that fills at a steady rate and is emptied by sending.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TokenBucket {
     bytes_per_second: f64,
-    /// Below zero: sent on credit, to be waited for.
+    /// Below zero: more was taken than was there, and is waited for.
     level_bytes: f64,
     filled_at: Duration,
 }
@@ -27,7 +27,7 @@ impl TokenBucket {
     }
 
     /// Takes `bytes` out at time `now` and says how long to wait before sending them. A message larger than
-    /// the bucket is sent too, once what it owes is paid.
+    /// the bucket can be sent too, after a longer wait.
     #[expect(clippy::cast_precision_loss, reason = "messages are at most some MiB")]
     pub(crate) fn take(&mut self, bytes: u64, now: Duration) -> Duration {
         let passed = now.saturating_sub(self.filled_at).as_secs_f64();
@@ -46,7 +46,7 @@ pub(crate) struct UploadLimit {
 }
 
 impl UploadLimit {
-    /// A limit in bytes a second.
+    /// A limit in bytes per second.
     pub(crate) fn new(bytes_per_second: Option<u64>) -> Self {
         let bucket = bytes_per_second.map(|rate| Mutex::new(TokenBucket::new(rate, Duration::ZERO)));
         Self { bucket, epoch: Instant::now() }
@@ -79,7 +79,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever waits as told never exceeds the rate but for one burst.
+        /// A sender that waits as told never exceeds the rate by more than one burst.
         #[test]
         fn the_rate_holds(rate in 1u64..10_000_000, sizes in proptest::collection::vec(0u64..400_000, 1..50)) {
             let mut now = Duration::ZERO;

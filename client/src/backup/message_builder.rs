@@ -1,14 +1,17 @@
-//! Regions being filled, and descriptions of extents waiting for them; both leave in order.
+//! Builds what is sent: regions that are being filled, and descriptions of extents that wait for the regions
+//! they need. Both leave in order.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
 
+use holdfast_proto::fingerprint::FINGERPRINT_BYTES;
 use holdfast_proto::limits::{
-    EXTENTS_PER_MESSAGE_MAX, RANGES_PER_MESSAGE_MAX, REGION_CHUNKS_MAX, REGION_PLAIN_MAX_BYTES,
+    CHUNK_MAX_BYTES, EXTENTS_PER_MESSAGE_MAX, RANGES_PER_MESSAGE_MAX, REGION_CHUNKS_MAX,
+    REGION_PLAIN_MAX_BYTES,
 };
 use holdfast_proto::{Fingerprint, v1};
 
-use super::packer::PlainStock;
+use super::pipeline::RegionBufferPool;
 
 /// Chunked extents that may wait for the open region to fill. At most 513 pieces of 36 bytes each: 2.4 MB.
 const HELD_EXTENTS_MAX: usize = 128;
@@ -29,25 +32,43 @@ pub(crate) enum Output {
 #[derive(Debug, Default)]
 pub(crate) struct PlainRegion {
     pub(crate) plain: Vec<u8>,
+    /// 32 bytes per chunk.
     pub(crate) fingerprints: Vec<u8>,
     pub(crate) lengths: Vec<u32>,
 }
 
+impl PlainRegion {
+    /// # Panics
+    /// When the lists do not describe the bytes, or the region is empty or too long: the server would refuse
+    /// it and end the backup.
+    pub(crate) fn assert_whole(&self) {
+        let chunks = self.lengths.len();
+        let described: usize = self.lengths.iter().map(|len| *len as usize).sum();
+        assert_eq!(described, self.plain.len(), "lengths of {chunks} chunks, bytes of a region");
+        assert_eq!(chunks * FINGERPRINT_BYTES, self.fingerprints.len(), "fingerprints of {chunks} chunks");
+        assert!((1..=REGION_CHUNKS_MAX).contains(&chunks), "a region of {chunks} chunks");
+        assert!(described <= REGION_PLAIN_MAX_BYTES as usize, "a region of {described} bytes");
+    }
+}
+
+/// See the module.
 #[derive(Debug)]
-pub(crate) struct Outbox {
-    stock: PlainStock,
+pub(crate) struct MessageBuilder {
+    buffers: RegionBufferPool,
     open: PlainRegion,
     /// Extents that may need the open region.
     held: VecDeque<v1::ChunkedExtent>,
+    /// Extents being described.
     message: v1::Extents,
+    /// How many extents the ranges of `message` cover.
     message_extents: u64,
     ready: VecDeque<Output>,
 }
 
-impl Outbox {
-    pub(crate) fn new(stock: PlainStock) -> Self {
+impl MessageBuilder {
+    pub(crate) fn new(buffers: RegionBufferPool) -> Self {
         Self {
-            stock,
+            buffers,
             open: PlainRegion::default(),
             held: VecDeque::new(),
             message: v1::Extents::default(),
@@ -68,8 +89,13 @@ impl Outbox {
         self.ranges_grew(1);
     }
 
-    /// A new chunk, 1 byte to 64 KiB long.
+    /// A chunk the server needs.
+    ///
+    /// # Panics
+    /// When it is empty or longer than any chunk may be.
     pub(crate) fn chunk(&mut self, fingerprint: Fingerprint, chunk: &[u8]) {
+        let len = u32::try_from(chunk.len()).unwrap_or(u32::MAX);
+        assert!((1..=CHUNK_MAX_BYTES).contains(&len), "a chunk of {} bytes", chunk.len());
         let full = self.open.plain.len() + chunk.len() > REGION_PLAIN_MAX_BYTES as usize
             || self.open.lengths.len() >= REGION_CHUNKS_MAX;
         if full {
@@ -77,15 +103,15 @@ impl Outbox {
         }
         if self.open.lengths.is_empty() {
             let make = || Ok::<_, Infallible>(Vec::with_capacity(REGION_PLAIN_MAX_BYTES as usize));
-            self.open.plain = self.stock.take_or(make).unwrap_or_else(|never| match never {});
+            self.open.plain = self.buffers.take_or(make).unwrap_or_else(|never| match never {});
             self.open.plain.clear();
         }
         self.open.plain.extend_from_slice(chunk);
         self.open.fingerprints.extend_from_slice(fingerprint.as_bytes());
-        self.open.lengths.push(u32::try_from(chunk.len()).unwrap_or(u32::MAX));
+        self.open.lengths.push(len);
     }
 
-    /// An extent whose new chunks were all given before.
+    /// An extent. All of its chunks the server needs were given before.
     pub(crate) fn chunked(&mut self, extent: v1::ChunkedExtent) {
         if self.open.lengths.is_empty() {
             self.describe(extent);
@@ -97,7 +123,7 @@ impl Outbox {
         }
     }
 
-    /// Lets everything go that still waits for company.
+    /// Ends the open region and message, full or not.
     pub(crate) fn finish(&mut self) {
         self.seal();
         self.flush();
