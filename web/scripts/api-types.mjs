@@ -1,5 +1,5 @@
-// Writes src/api/schema.ts from openapi.json: one type for each schema, and one map of all operations. What it does
-// not know it refuses, so that a schema it cannot express never becomes a type that is wrong or says nothing.
+// Writes src/api/schema.ts from openapi.json: a type for each schema, and a map of all operations. It refuses what it
+// does not know, so that a schema it cannot express never becomes a type that is wrong or empty.
 import { readFileSync, writeFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 
@@ -66,7 +66,7 @@ function typeOfOne(type, schema, where) {
 function objectOf({ properties, required = [] }, where) {
   const fields = Object.entries(properties).map(([name, field]) => {
     const mark = required.includes(name) ? "" : "?";
-    // What may be null is a choice, and what it is stands at the other option.
+    // A field that may be null is a choice, with its description at the other option.
     const about = field.description ?? field.oneOf?.find((choice) => choice.description !== undefined)?.description;
     return `${comment(about)}${named(name)}${mark}: ${typeOf(field, `${where}.${name}`)};\n`;
   });

@@ -4,8 +4,8 @@ import { expect, loginAdmin, shared, test } from "./harness/test";
 
 const PAGES = [
   { path: "/", ready: "At a glance" },
-  { path: "/details", ready: "Runs of disks" },
-  { path: "/details?by=vm", ready: "Totals by vm" },
+  { path: "/details", ready: "Disk runs" },
+  { path: "/details?by=vm", ready: "Totals by VM" },
   { path: "/vms", ready: "VMs" },
   { path: "/vms/default/web", ready: "At a glance" },
   { path: "/storage", ready: "Containers" },

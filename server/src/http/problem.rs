@@ -38,7 +38,7 @@ pub(crate) struct Problem {
     header: Option<(HeaderName, HeaderValue)>,
 }
 
-/// How a [`Problem`] reads; `application/problem+json`.
+/// A refusal, as `application/problem+json`
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Problem)]
 pub(crate) struct ProblemBody {
@@ -51,7 +51,7 @@ pub(crate) struct ProblemBody {
     /// What went wrong, as a stable word: the same as in gRPC and for exit codes
     #[schema(value_type = words::ErrorCode, example = "invalid")]
     code: &'static str,
-    /// For a person: what, and what to do next
+    /// What happened, to which object, and what to do
     detail: String,
 }
 

@@ -33,7 +33,7 @@ describe("requests", () => {
     serve({ "GET /details": new Refusal(400, { title: "Bad Request", code: "invalid", detail: "sort: allowed are …" }) });
     const error = await get("/details").catch((caught: unknown) => caught);
     expect(error).toMatchObject({ status: 400, code: "invalid", detail: "sort: allowed are …", passing: false });
-    expect(explain(error)).toMatchObject({ title: "The server did not understand the request", detail: "sort: allowed are …" });
+    expect(explain(error)).toMatchObject({ title: "The server rejected the request", detail: "sort: allowed are …" });
   });
 
   it("say what to do next, by the code", async () => {
@@ -50,11 +50,11 @@ describe("requests", () => {
     expect(error).toMatchObject({ status: 502, code: "http_502", title: "Bad Gateway", passing: true });
   });
 
-  it("say that the server does not answer", async () => {
+  it("say that the server is not responding", async () => {
     vi.stubGlobal("fetch", () => Promise.reject(new TypeError("Failed to fetch")));
     const error = await get("/totals").catch((caught: unknown) => caught);
     expect(error).toBeInstanceOf(ApiError);
-    expect(explain(error)).toMatchObject({ code: "unreachable", title: "The server does not answer" });
+    expect(explain(error)).toMatchObject({ code: "unreachable", title: "The server is not responding" });
     expect(explain(error).next).toContain("holdfast-server");
   });
 

@@ -105,7 +105,7 @@ async function parse<T>(response: Response): Promise<T> {
   try {
     return (await response.json()) as T;
   } catch {
-    throw new ApiError(response.status, "client", "The server's answer is not readable", "The body is not JSON.");
+    throw new ApiError(response.status, "client", "The server's response is not readable", "The body is not JSON.");
   }
 }
 

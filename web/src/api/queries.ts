@@ -1,5 +1,5 @@
 /**
- * Every question the pages ask, as a hook. The first word of a key says what it is about; `changed` events
+ * Every request the pages make, as a hook. The first word of a key says what it is about; `changed` events
  * of the server invalidate by it (see {@link invalidated}). Stale answers stay on screen while new ones load.
  */
 
@@ -113,14 +113,14 @@ type RowOf<P extends ListPath> = Answer<P>["items"][number];
 
 /** A list that a table reads page by page. */
 export interface Source<Row> {
-  /** Tells it from other lists. */
+  /** Identifies the list. */
   key: readonly unknown[];
   page: (offset: number, limit: number, signal: AbortSignal) => Promise<Page<Row>>;
 }
 
 export const source = <P extends ListPath>(subject: string, path: P, query: QueryOf<P>): Source<RowOf<P>> => ({
   key: [subject, path, query],
-  // Every path of a list answers a page; that is not seen where the path is still open.
+  // The answer of every list path is a page, which the compiler cannot see while the path is generic.
   page: (offset, limit, signal) => get(path, { query: { ...query, offset, limit }, signal }) as Promise<Page<RowOf<P>>>,
 });
 
@@ -148,7 +148,7 @@ export const useAudit = () =>
     getNextPageParam: (page) => page.next_page_token ?? undefined,
   });
 
-/** Makes a token. The answer is the only time its text is known. */
+/** Creates a token. Its text is in this answer and nowhere else. */
 export function useCreateToken() {
   const client = useQueryClient();
   return useMutation({

@@ -9,7 +9,7 @@ import type { Action, Session } from "./schema";
 
 const SessionContext = createContext<Session | null>(null);
 
-/** The session of the person in front of the page. Only below {@link SessionGate}. */
+/** The session of the logged-in user. Only below {@link SessionGate}. */
 export function useWho(): Session {
   const session = useContext(SessionContext);
   if (session === null) throw new Error("useWho is for pages behind the login");
@@ -19,11 +19,11 @@ export function useWho(): Session {
 /** Whether the role may do `action` at all; the server decides each request. */
 export const may = (session: Session, action: Action): boolean => session.actions.includes(action);
 
-/** Whether the token covers the whole repository: what is not split by namespace is only for those. */
+/** Whether the token covers the whole repository. Only then can it see what is not split by namespace. */
 export const coversAll = (session: Session): boolean => session.namespaces.length === 0;
 
 interface GateProps {
-  /** Shown when nobody is logged in. The address stays, so that the page wanted comes after the login. */
+  /** Shown when no one is logged in. The address stays, so that the wanted page follows the login. */
   login: ReactNode;
   /** Shown until the server has answered. */
   Waiting: ComponentType<{ error: unknown }>;
@@ -46,7 +46,7 @@ export function SessionGate({ login, Waiting, children }: GateProps) {
   return <SessionContext.Provider value={session}>{children}</SessionContext.Provider>;
 }
 
-/** Another person, or nobody: what the one before was told is forgotten. */
+/** Another user, or none: what the previous one was shown is forgotten. */
 function become(client: QueryClient, session: Session | null): void {
   client.setQueryData(["session"], session);
   client.removeQueries({ predicate: (query) => query.queryKey[0] !== "session" });

@@ -1,6 +1,6 @@
 /**
- * Days of the last months as a heat map: one column a week, the darker the more was new. A day is a button;
- * arrow keys go from day to day, and only one of them is a stop of the Tab key.
+ * The days of the last months as a heat map: a column for each week, darker where more was new. A day is a button;
+ * the arrow keys move from day to day, and only one day is a tab stop.
  */
 
 import { useEffect, useMemo, useRef, useState, type CSSProperties, type KeyboardEvent } from "react";
@@ -24,7 +24,7 @@ interface CalendarProps {
   onChoose: (day: string) => void;
 }
 
-/** Room for a week: the cell and the gap beside it. */
+/** Width of a week: the cell and the gap beside it. */
 const CELL_PX = 17;
 const LARGEST_CELL_PX = 24;
 const MIN_WEEKS = 26;
@@ -44,7 +44,7 @@ export function weeksUntil(today: string, weeks: number): string[][] {
   );
 }
 
-/** As many weeks as there is history, at least half a year, at most what fits. */
+/** As many weeks as the history has, at least half a year, at most what fits. */
 function weeksFor(days: ReadonlyMap<string, CalendarDay>, today: string, width: number): number {
   const first = [...days.keys()].reduce((least, text) => (text < least ? text : least), today);
   const history = Math.ceil((Date.parse(today) - Date.parse(first)) / (7 * 86_400_000)) + 2;
@@ -52,7 +52,7 @@ function weeksFor(days: ReadonlyMap<string, CalendarDay>, today: string, width: 
   return Math.max(8, Math.min(MAX_WEEKS, fit, Math.max(MIN_WEEKS, history)));
 }
 
-/** 0 for nothing, 1 to 4 by the share of the largest day (square root: small days stay visible). */
+/** 1 to 4, by the share of the largest day (square root: small days stay visible). */
 export function level(value: number, largest: number): number {
   if (value <= 0 || largest <= 0) return 1;
   return Math.max(1, Math.min(LEVELS, Math.ceil(LEVELS * Math.sqrt(value / largest))));
@@ -127,7 +127,7 @@ export function Calendar({ days, today, chosen, onChoose }: CalendarProps) {
         <span className="calendar-cell level-1" aria-hidden="true" />
         <span className="calendar-cell level-2" aria-hidden="true" />
         <span className="calendar-cell level-3" aria-hidden="true" />
-        <span className="calendar-cell level-4" aria-hidden="true" /> little to much new
+        <span className="calendar-cell level-4" aria-hidden="true" /> little to much new data
         <span className="calendar-cell level-none day-failed" aria-hidden="true" /> a run failed
       </p>
     </div>

@@ -12,7 +12,7 @@ export interface Part {
   color: "blue" | "teal" | "amber" | "violet" | "grey" | "empty";
 }
 
-/** One bar, its parts named below. */
+/** One bar, with a legend of its parts. */
 function Meter({ label, parts }: { label: string; parts: readonly Part[] }) {
   const whole = parts.reduce((sum, part) => sum + part.value, 0);
   return (

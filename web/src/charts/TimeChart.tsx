@@ -1,6 +1,6 @@
 /**
- * Lines, areas and bars over days. uPlot draws; the legend, the keyboard and the table of the same numbers
- * are ours. Colours are the tokens of the style sheet, read anew when the theme changes.
+ * Lines, areas and bars over days. uPlot draws them; the legend, the keyboard and the table of the same numbers
+ * are ours. Colours are the tokens of the style sheet, read again when the theme changes.
  */
 
 import { useEffect, useEffectEvent, useId, useMemo, useRef, useState } from "react";
@@ -61,7 +61,7 @@ export function TimeChart({ title, days, lines, unit, height = 240 }: TimeChartP
   );
 }
 
-/** The latest day with something to say: for bars, one on which there was anything. */
+/** The latest day with a value; for bars, with one above zero. */
 function lastKnown(days: readonly string[], lines: readonly Line[]): number | null {
   for (let at = days.length - 1; at >= 0; at -= 1) {
     const says = (line: Line) => {
@@ -90,7 +90,7 @@ function Plot({ title, days, lines, unit, height, index, onIndex }: PlotProps) {
     () => [days.map(dayStart), ...lines.map((line) => [...line.values])] as uPlot.AlignedData,
     [days, lines],
   );
-  // Drawn anew when the number or the looks of the lines change; new numbers are only set.
+  // Made again when the number or the looks of the lines change; new numbers are only set.
   const looks = JSON.stringify(lines.map(({ label, color, shape, dashed, band }) => [label, color, shape, dashed, band]));
 
   const draw = useEffectEvent((UPlot: typeof uPlot, element: HTMLElement) =>
@@ -149,7 +149,7 @@ function Plot({ title, days, lines, unit, height, index, onIndex }: PlotProps) {
         onBlur={() => onIndex(null)}
       />
       <p id={hint} className="visually-hidden">
-        Arrow keys go from day to day. The button Numbers shows a table instead.
+        Use the arrow keys to move from day to day. The Numbers button shows a table instead.
       </p>
       <p className="visually-hidden" aria-live="polite">
         {index === null ? "" : spoken(days[index] ?? "", lines, unit, index)}

@@ -8,7 +8,7 @@ interface DialogProps {
   title: ReactNode;
   /** A drawer comes from the side and is as high as the window. */
   drawer?: boolean;
-  /** Whether a click beside it closes it; not where something shown once would be lost. */
+  /** Whether a click beside it closes it; false where something shown only once would be lost. */
   dismissible?: boolean;
   tools?: ReactNode;
   onClose: () => void;

@@ -1,4 +1,4 @@
-/** A field for free text: what is typed is here; the address follows after a pause, and leads when it changes by itself. */
+/** A field for free text. The address follows what is typed after a pause; when the address changes, the field follows. */
 
 import { useEffect, useEffectEvent, useRef, useState } from "react";
 

@@ -1,6 +1,6 @@
 /**
- * A short table. Wide ones scroll sideways within themselves. The numbers are one stop of the Tab key; arrow
- * keys go from number to number and show each one's definition and exact value.
+ * A short table; a wide one scrolls sideways. Its numbers are one tab stop: the arrow keys move from number to
+ * number and show the definition and exact value of each.
  */
 
 import { useRef, type KeyboardEvent, type ReactNode } from "react";
@@ -15,7 +15,7 @@ export interface SimpleColumn<Row> {
   header?: string;
   kind?: Kind;
   value?: (row: Row) => number | string | null | undefined;
-  /** What stands in the cell instead of the formatted value. */
+  /** Shown in the cell instead of the formatted value. */
   render?: (row: Row) => ReactNode;
 }
 
@@ -30,7 +30,7 @@ const NUMBERS: readonly Kind[] = ["bytes", "count", "factor", "percent", "second
 
 export function SimpleTable<Row>({ caption, columns, rows, rowKey }: SimpleTableProps<Row>) {
   const table = useRef<HTMLTableElement>(null);
-  // The first number of the first row is the one that the Tab key reaches.
+  // The first number of the first row is the tab stop.
   const entry = columns.findIndex(isNumber);
   return (
     <div className="table-scroll">
@@ -85,7 +85,7 @@ const STEPS: Record<string, [rows: number, cells: number]> = {
   ArrowRight: [0, 1],
 };
 
-/** Moves the focus among the numbers; only the focused one stays a stop of the Tab key. */
+/** Moves the focus among the numbers; only the focused one is a tab stop. */
 function moveAmongCells(event: KeyboardEvent, table: HTMLTableElement | null): void {
   const step = STEPS[event.key];
   const from = event.target instanceof HTMLTableCellElement ? event.target : null;

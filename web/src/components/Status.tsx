@@ -1,4 +1,4 @@
-/** States as an icon and a word; the colour only repeats them. */
+/** States as an icon and a word; the colour only repeats what they say. */
 
 import type { Flag, FlagKind, RowStatus, Verify } from "../api/schema";
 import { minute } from "../format/time";
@@ -33,7 +33,7 @@ export function StatusBadge({ status }: { status: RowStatus }) {
 
 const FLAGS: Record<FlagKind, [Tone, IconName, string]> = {
   factor_drop: ["warn", "drop", "factor dropped"],
-  much_new: ["warn", "rise", "much new"],
+  much_new: ["warn", "rise", "much new data"],
   failed: ["bad", "fail", "failed"],
 };
 

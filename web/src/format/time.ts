@@ -1,4 +1,4 @@
-/** Times for people: this machine's time zone, always in the order year, month, day. */
+/** Times in their display format: in the browser's time zone, in the order year, month, day. */
 
 const NOTHING = "–";
 const pad = (value: number) => String(value).padStart(2, "0");

@@ -1,4 +1,4 @@
-/** A fetch that answers from a table of paths, and remembers what it was asked. */
+/** A fetch that answers from a table of paths and records the requests. */
 
 import { vi } from "vitest";
 

@@ -43,7 +43,7 @@ pub(super) struct ActivityNow {
 #[derive(Debug, Serialize, ToSchema)]
 struct Activity {
     session: String,
-    /// What it will be called
+    /// Id of the restore point it will become
     backup: String,
     run: String,
     namespace: String,
@@ -56,10 +56,10 @@ struct Activity {
     last_seen: String,
     /// Size of all its disks
     bytes_total: u64,
-    /// How much of them was handled, zeros included
+    /// Bytes of them processed so far, including zeros
     bytes_done: u64,
     bytes_per_second: u64,
-    /// null: nothing can be said yet
+    /// null: not known yet
     eta_seconds: Option<u64>,
     disks: Vec<ActivityDisk>,
 }
@@ -117,7 +117,7 @@ impl From<&Watched> for Activity {
     }
 }
 
-/// Which lists are worth asking for again; `data` of the event `changed` of `/activity/events`
+/// Lists that have changed: `data` of the event `changed` of `/activity/events`
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Changed {
     what: Vec<Subject>,
@@ -156,7 +156,7 @@ fn visible(app: &App, caller: &Caller, snapshot: &Snapshot) -> ActivityNow {
 
 /// Backups in progress
 #[utoipa::path(get, path = "/activity", tag = "activity",
-    responses((status = 200, description = "What is going on", body = ActivityNow)))]
+    responses((status = 200, description = "Running backups", body = ActivityNow)))]
 pub(super) async fn now(State(app): State<Arc<App>>, Identity { caller, .. }: Identity) -> Json<ActivityNow> {
     Json(visible(&app, &caller, &app.live.snapshot(&app)))
 }
@@ -164,11 +164,11 @@ pub(super) async fn now(State(app): State<Arc<App>>, Identity { caller, .. }: Id
 /// Watch backups in progress
 ///
 /// Server-sent events. `activity`: what GET /activity answers, at once and then whenever it changes, at most once a
-/// second. `changed`: `{"what":["details","backups","tokens"]}`, those of the lists worth asking for again. The
-/// stream ends with the token or login, and when the server stops; at most 16 of one token.
+/// second. `changed`: `{"what":["details","backups","tokens"]}`, the lists that have changed. The stream ends with
+/// the token or login, and when the server stops; a token can have at most 16.
 #[utoipa::path(get, path = "/activity/events", tag = "activity",
     responses((status = 200, description = "Events", body = String, content_type = "text/event-stream"),
-        (status = 429, description = "Too many streams of this token, or in all", body = crate::http::problem::ProblemBody,
+        (status = 429, description = "Too many streams, of this token or in total", body = crate::http::problem::ProblemBody,
             content_type = "application/problem+json")))]
 pub(super) async fn events(
     State(app): State<Arc<App>>,

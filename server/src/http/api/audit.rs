@@ -19,21 +19,21 @@ use crate::http::query::{PAGE, Params, limit};
 pub(super) struct AuditQuery {
     /// How many; 1 to 1000 [default: 100]
     page_size: Option<u32>,
-    /// `next_page_token` of the page before
+    /// `next_page_token` of the previous page
     page_token: Option<String>,
 }
 
-/// Somebody did something
+/// An entry of the audit log
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct AuditEntry {
     id: String,
     at: String,
     /// A token's name, an address, or a user of the server's machine
     who: String,
-    /// Object and verb
+    /// What was done: object and verb
     #[schema(example = "token.revoke")]
     action: String,
-    /// Identifier of what it was done to
+    /// Id of the object
     object: String,
     detail: String,
 }

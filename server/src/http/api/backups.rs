@@ -21,7 +21,7 @@ use crate::http::query::{At, PAGE, Params, id, limit, name, time as time_of};
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct BackupsQuery {
-    /// One namespace [default: all the token may see]
+    /// One namespace [default: all that the token covers]
     namespace: Option<String>,
     vm: Option<String>,
     job: Option<String>,
@@ -31,7 +31,7 @@ pub(super) struct BackupsQuery {
     until: Option<String>,
     /// How many; 1 to 1000 [default: 100]
     page_size: Option<u32>,
-    /// `next_page_token` of the page before
+    /// `next_page_token` of the previous page
     page_token: Option<String>,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct Backup {
     meta_bytes: u64,
     /// The newest check of it; null: none yet
     verify: Option<Verify>,
-    /// How to get each disk back
+    /// A command for each disk that restores it
     restore_commands: Vec<RestoreCommand>,
 }
 

@@ -18,7 +18,7 @@ const HISTORY_DAYS_MAX: usize = 400;
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Capacity {
-    /// Size of the file system; null: it cannot be asked
+    /// Size of the file system; null: unknown
     total_bytes: Option<u64>,
     free_bytes: Option<u64>,
     /// Kept free for housekeeping
@@ -29,9 +29,9 @@ pub(super) struct Capacity {
     repository_bytes: u64,
     catalog_bytes: u64,
     index_bytes: u64,
-    /// Bytes of the containers there are by the end of each day, without gaps
+    /// Bytes of all containers at the end of each day, without gaps
     history: Vec<StoredDay>,
-    /// null: too few days were seen
+    /// null: too few days observed
     growth: Option<GrowthRate>,
     forecast: Outlook,
 }
@@ -66,7 +66,7 @@ struct Outlook {
     text: String,
 }
 
-/// What can be said of the growth
+/// What is known about the growth
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = ForecastState)]
 #[serde(rename_all = "snake_case")]
@@ -76,8 +76,8 @@ enum Prospect {
     TooEarly,
 }
 
-/// Room and its forecast
-#[utoipa::path(get, path = "/capacity", tag = "storage", responses((status = 200, description = "Room", body = Capacity)))]
+/// Capacity and its forecast
+#[utoipa::path(get, path = "/capacity", tag = "storage", responses((status = 200, description = "The capacity", body = Capacity)))]
 pub(super) async fn capacity(State(app): State<Arc<App>>) -> Result<Json<Capacity>, ServiceError> {
     app.blocking(|app| look(app)).await.map(Json)
 }

@@ -35,15 +35,15 @@ const PAGE: (u32, u32) = (200, REPORT_PAGE_MAX);
 const EXTENT_HISTORY: usize = 8;
 
 detail_query!(DetailsQuery {
-    /// A column of the report, `-` before it: largest first; rows without a value come last [default: started]
+    /// A column of the report, with `-` in front for largest first; rows without a value come last [default: started]
     sort: Option<String>,
-    /// How many rows to pass over
+    /// How many rows to skip
     offset: Option<u64>,
     /// How many; 1 to 2000 [default: 200]
     limit: Option<u32>,
     /// json, or tsv or csv for every matching row as one table [default: json]
     format: Option<String>,
-    /// For tsv and csv: a comma list of columns [default: all]
+    /// For tsv and csv: a comma-separated list of columns [default: all]
     columns: Option<String>,
 });
 
@@ -51,14 +51,14 @@ detail_query!(DetailsQuery {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = DetailRow)]
 pub(super) struct DetailItem {
-    /// Names the row: the session and the disk's place in it
+    /// Id of the row: the session, and the disk's position in it
     id: String,
     #[serde(flatten)]
     #[schema(value_type = DetailColumns)]
     row: Map<String, Value>,
     /// Total factors of the disk's last runs, this one last; null: nothing was stored
     trend: Vec<Option<f64>>,
-    /// What is out of line with the disk's own past
+    /// What differs from the disk's history; null: nothing
     flag: Option<Flag>,
 }
 
@@ -71,7 +71,7 @@ pub(super) struct DetailColumns {
     run: String,
     vm: String,
     disk: String,
-    /// Empty: no restore point came of it
+    /// Empty: the run created no restore point
     backup: String,
     /// done, failed, aborted or expired
     #[schema(value_type = words::RowStatus)]
@@ -85,13 +85,13 @@ pub(super) struct DetailColumns {
     bytes: u64,
     /// Read by the agent
     read_bytes: u64,
-    /// In extents the parent has
+    /// In extents that are identical to the parent backup
     unchanged_bytes: u64,
-    /// In chunks the repository had
+    /// In chunks that were already in the repository
     dup_bytes: u64,
-    /// In chunks it had not
+    /// In chunks that were not yet in the repository
     new_bytes: u64,
-    /// Bytes added to data containers, everything included
+    /// Bytes added to data containers, including headers and directories
     post_lc: u64,
     /// Bytes added to recipe containers
     meta_bytes: u64,
@@ -108,7 +108,7 @@ pub(super) struct DetailColumns {
     reduction_pct: Option<f64>,
     chunks: u64,
     new_chunks: u64,
-    /// Protected megabytes (10⁶ of bytes) a second
+    /// Protected megabytes (10⁶ bytes) per second
     mb_per_s: Option<f64>,
     /// Why it failed
     error: String,
@@ -130,7 +130,7 @@ enum Kind {
     FactorDrop,
 }
 
-/// A row and what happened in it
+/// A row and what happened in the run
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = DetailWithExplanation)]
 pub(super) struct ExplainedDetail {
@@ -144,16 +144,16 @@ struct Explanation {
     sentences: Vec<String>,
     /// Medians of the disk's last runs
     usual: UsualRun,
-    /// null: no restore point came of it, or it is gone
+    /// null: the run created no restore point, or it no longer exists
     extents: Option<ExtentChanges>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
 struct UsualRun {
-    /// How many runs; below 3 nothing is usual
+    /// Runs that the medians are taken over; with fewer than 3 there are no medians
     rows: usize,
     new_bytes: Option<u64>,
-    /// null: most stored nothing
+    /// null: most runs stored nothing
     total_factor: Option<f64>,
 }
 
@@ -161,19 +161,19 @@ struct UsualRun {
 struct ExtentChanges {
     /// Extents (4 MiB each) of the disk
     total: u64,
-    /// Not as in the restore point before
+    /// Different from the previous restore point
     changed: u64,
-    /// Of those, the ones that had stayed the same over all restore points compared
+    /// Changed extents that were the same in all restore points compared
     changed_first_time: u64,
-    /// Of those changed, the ones that were empty before
+    /// Changed extents that were empty before
     newly_written: u64,
     /// Earlier restore points compared
     compared_backups: u64,
 }
 
-/// Compression details: one row a run and disk
+/// Compression details: one row per run and disk
 ///
-/// `format=tsv` and `format=csv` give every matching row in the order asked for, as a file; without `sort` and
+/// `format=tsv` and `format=csv` give every matching row in the requested order, as a file; without `sort` and
 /// `columns` it is what `holdfast report --format tsv` (or csv) prints, to the byte.
 #[utoipa::path(get, path = "/details", tag = "details", params(DetailsQuery), responses((status = 200, description = "Rows", content(
     (Items<DetailItem> = "application/json"), (String = "text/tab-separated-values"), (String = "text/csv")))))]
@@ -254,8 +254,8 @@ fn trend_points() -> usize {
 
 /// One row, explained
 ///
-/// Says in sentences what was unusual about it, against the medians of the same disk's last runs, and where on
-/// the disk the changes are.
+/// Explains in sentences what was unusual about it, compared with the medians of the same disk's last runs, and
+/// where on the disk the changes are.
 #[utoipa::path(get, path = "/details/{id}", tag = "details", params(("id" = String, Path, description = "`id` of a row")),
     responses((status = 200, description = "The row", body = ExplainedDetail)))]
 pub(super) async fn get(

@@ -17,8 +17,8 @@ use crate::http::access::{Access, CSRF_HEADER, Endpoint, PREFIX, endpoint};
 use crate::http::cookie;
 
 const ABOUT: &str = "What is in a Holdfast repository, what it cost, and who may use it. Bytes are integers, times \
-    RFC 3339 in UTC, days YYYY-MM-DD; what there is none of is null. Namespaces outside a token's scope look like \
-    absent ones. An unknown parameter is refused with the names of those there are.";
+    RFC 3339 in UTC, days YYYY-MM-DD; absent values are null. Namespaces outside a token's scope look as if they did \
+    not exist. A request with an unknown parameter is refused; the error lists the known ones.";
 
 /// What the document begins with; routes add themselves.
 pub(super) fn beginning() -> OpenApi {
@@ -58,7 +58,7 @@ pub(crate) fn document() -> Value {
         "bearer": { "type": "http", "scheme": "bearer", "description": "A token: `Authorization: Bearer hf_…`" },
         "cookie": {
             "type": "apiKey", "in": "cookie", "name": cookie::NAME,
-            "description": format!("From POST {PREFIX}/login. What is not GET or HEAD also needs the header {CSRF_HEADER}."),
+            "description": format!("From POST {PREFIX}/login. Requests other than GET and HEAD also need the header {CSRF_HEADER}."),
         },
     });
     components["securitySchemes"] = schemes;
@@ -68,7 +68,7 @@ pub(crate) fn document() -> Value {
 /// Adds what the table knows.
 fn complete(operation: &mut Map<String, Value>, endpoint: &Endpoint) {
     let (roles, who): (Vec<&str>, String) = match endpoint.access {
-        Access::Open => (Vec::new(), "Anybody, without a token.".to_owned()),
+        Access::Open => (Vec::new(), "No token is needed.".to_owned()),
         Access::Any => (roles(None), "Any valid token.".to_owned()),
         Access::May(action) | Access::Whole(action) => {
             operation.insert("x-action".to_owned(), word(action).into());
@@ -109,8 +109,8 @@ fn roles(action: Option<Action>) -> Vec<&'static str> {
 /// What it can be refused with.
 fn refusals(endpoint: &Endpoint) -> Vec<(&'static str, &'static str)> {
     let mut refusals = vec![
-        ("400", "The request makes no sense; `detail` says why"),
-        ("500", "A defect, or an error of the disk; the server's log says more"),
+        ("400", "The request is invalid; `detail` says why"),
+        ("500", "A defect, or an I/O error; the server's log says more"),
         ("503", "Busy or shutting down; try again"),
     ];
     let named = endpoint.path.contains('{');
@@ -119,7 +119,7 @@ fn refusals(endpoint: &Endpoint) -> Vec<(&'static str, &'static str)> {
         refusals.push(("403", "The token's role or scope does not allow it, or the CSRF token is missing"));
     }
     if named || endpoint.method == "GET" && matches!(endpoint.access, Access::May(_)) {
-        refusals.push(("404", "What was named does not exist, or not for this token"));
+        refusals.push(("404", "The named object does not exist, or this token does not cover it"));
     }
     if endpoint.method == "POST" {
         refusals.push(("413", "The body is longer than 64 KiB"));

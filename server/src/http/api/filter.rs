@@ -63,7 +63,7 @@ macro_rules! detail_query {
         #[serde(deny_unknown_fields)]
         #[into_params(parameter_in = Query)]
         pub(super) struct $name {
-            /// One namespace [default: all the token may see]
+            /// One namespace [default: all that the token covers]
             namespace: Option<String>,
             /// One job
             job: Option<String>,
@@ -73,9 +73,9 @@ macro_rules! detail_query {
             disk: Option<String>,
             /// One run's id
             run: Option<String>,
-            /// A comma list of done, failed, aborted, expired [default: all]
+            /// A comma-separated list of done, failed, aborted, expired [default: all]
             status: Option<String>,
-            /// Part of a namespace's, job's, VM's or disk's name or of an error, in any case
+            /// Part of the name of a namespace, job, VM or disk, or of an error; case is ignored
             q: Option<String>,
             /// Started at or after: an instant, a day, or a span ago such as 7d
             since: Option<String>,

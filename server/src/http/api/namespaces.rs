@@ -32,7 +32,7 @@ pub(super) struct Namespace {
     stored_bytes: u64,
 }
 
-/// Namespaces the token may see, by name
+/// Namespaces that the token covers, by name
 #[utoipa::path(get, path = "/namespaces", tag = "vms",
     responses((status = 200, description = "The namespaces", body = Items<Namespace>)))]
 pub(super) async fn list(
@@ -58,7 +58,7 @@ pub(super) async fn list(
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct JobsQuery {
-    /// One namespace [default: all the token may see]
+    /// One namespace [default: all that the token covers]
     namespace: Option<String>,
 }
 
@@ -68,7 +68,7 @@ pub(super) struct Job {
     namespace: String,
     job: String,
     runs: u64,
-    /// Different VMs it ever backed up, or tried to
+    /// VMs that it has backed up, or tried to
     vms: u64,
     last_run: Option<LastRun>,
     /// Logical bytes of all its runs
@@ -86,7 +86,7 @@ struct LastRun {
     id: String,
     started: String,
     finished: String,
-    /// Disks backed up, or tried to
+    /// Disks that it backed up, or tried to
     disks: u64,
     failed: u64,
 }

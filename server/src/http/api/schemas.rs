@@ -14,7 +14,7 @@ const SCHEMAS: &str = "#/components/schemas/";
 /// Completes the schemas of a document that has all of its paths.
 pub(super) fn complete(document: &mut Value) {
     let requests = bodies_of_requests(document);
-    let schemas = &mut document["components"]["schemas"];
+    let Some(schemas) = document.pointer_mut("/components/schemas") else { return };
     // Refusals, events and parameters, which no body or answer of a handler names.
     add::<ProblemBody>(schemas);
     add::<Changed>(schemas);
@@ -42,7 +42,8 @@ fn bodies_of_requests(document: &Value) -> Vec<String> {
     let paths = document["paths"].as_object().into_iter().flat_map(Map::values);
     let operations = paths.filter_map(Value::as_object).flat_map(Map::values);
     let bodies = operations.filter_map(|operation| {
-        operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+        operation
+            .pointer("/requestBody/content/application~1json/schema/$ref")?
             .as_str()?
             .strip_prefix(SCHEMAS)
     });
@@ -51,8 +52,10 @@ fn bodies_of_requests(document: &Value) -> Vec<String> {
 
 /// The schema of a page, which is generic, is derived with its items in full; a reference says the same.
 fn refer_to_items(name: &str, schema: &mut Value) {
-    if let Some((_, item)) = name.split_once('_') {
-        schema["properties"]["items"]["items"] = json!({ "$ref": format!("{SCHEMAS}{item}") });
+    if let Some((_, item)) = name.split_once('_')
+        && let Some(items) = schema.pointer_mut("/properties/items/items")
+    {
+        *items = json!({ "$ref": format!("{SCHEMAS}{item}") });
     }
 }
 

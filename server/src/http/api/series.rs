@@ -30,7 +30,7 @@ const TOP: (u32, u32) = (10, 50);
 pub(super) struct SeriesQuery {
     /// repository, job or vm [default: repository]
     by: Option<String>,
-    /// One namespace [default: all the token may see]
+    /// One namespace [default: all that the token covers]
     namespace: Option<String>,
     job: Option<String>,
     vm: Option<String>,
@@ -38,20 +38,20 @@ pub(super) struct SeriesQuery {
     since: Option<String>,
     /// The last day [default: today]
     until: Option<String>,
-    /// How many jobs or VMs, those that stored most; 1 to 50 [default: 10]
+    /// How many jobs or VMs, of those that stored most; 1 to 50 [default: 10]
     top: Option<u32>,
 }
 
-/// One value a day for each group; days are in UTC and have no gaps
+/// One value per day for each group; days are in UTC, without gaps
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Series {
     #[schema(example = json!(["2026-11-20", "2026-11-21"]))]
     days: Vec<String>,
-    /// What stored most comes first
+    /// Those that stored most come first
     groups: Vec<Group>,
 }
 
-/// What ended on each of the days
+/// Values of the runs that ended on each day
 #[derive(Debug, Default, Serialize, ToSchema)]
 #[schema(as = SeriesGroup)]
 struct Group {
@@ -93,7 +93,7 @@ impl Span {
 
 /// Compression details per day
 #[utoipa::path(get, path = "/series", tag = "details", params(SeriesQuery),
-    responses((status = 200, description = "One value a day", body = Series)))]
+    responses((status = 200, description = "One value per day", body = Series)))]
 pub(super) async fn series(
     State(app): State<Arc<App>>,
     Identity { caller, .. }: Identity,

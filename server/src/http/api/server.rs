@@ -24,26 +24,26 @@ pub(super) struct ServerInfo {
     grpc_address: String,
     /// Where browsers connect
     http_address: String,
-    /// SHA-256 of the certificate, which agents pin
+    /// SHA-256 of the certificate, for agents to pin
     fingerprint: String,
     protocol: Protocol,
-    /// Why no backups are taken; null: they are
+    /// Why the repository accepts no backups; null: it accepts them
     read_only_reason: Option<String>,
-    /// Seconds of silence after which an agent counts as dead
+    /// Seconds without a heartbeat after which an agent counts as dead
     lease_seconds: u32,
     /// Version of the repository's format
     format_version: u32,
     chunker: Chunker,
 }
 
-/// Protocol versions agents may speak
+/// Protocol versions that agents may use
 #[derive(Debug, Serialize, ToSchema)]
 struct Protocol {
     min: u32,
     max: u32,
 }
 
-/// How disks are cut
+/// How disks are cut into chunks
 #[derive(Debug, Serialize, ToSchema)]
 struct Chunker {
     min_bytes: u32,

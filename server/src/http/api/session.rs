@@ -24,12 +24,12 @@ use crate::service::tokens::namespace_names;
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Login {
-    /// The token's whole text
+    /// The full text of the token
     #[schema(example = "hf_01J…_0123abcd…")]
     token: String,
 }
 
-/// Who one is and what one may do
+/// The caller's token and what it allows
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Session {
     /// The token's name
@@ -41,9 +41,9 @@ pub(super) struct Session {
     /// What the role may do
     #[schema(value_type = Vec<words::Action>)]
     actions: Vec<&'static str>,
-    /// With a cookie: what X-CSRF-Token must say in every request that is not GET or HEAD
+    /// With a cookie: the value of the header X-CSRF-Token of every request except GET and HEAD
     csrf: Option<String>,
-    /// When the login ends unless it is used, or the token ends; null: never
+    /// When the login expires unless it is used, or the token expires; null: never
     expires: Option<String>,
     /// The server's version
     version: &'static str,
@@ -104,7 +104,7 @@ pub(super) async fn login(
 
 /// Log out
 ///
-/// Ends the login of the cookie. With a bearer token there is none to end.
+/// Ends the login of the cookie. A bearer token has no login to end.
 #[utoipa::path(post, path = "/logout", tag = "session", responses((status = 204, description = "Logged out")))]
 pub(super) async fn logout(
     State(app): State<Arc<App>>,
@@ -116,7 +116,7 @@ pub(super) async fn logout(
     Ok(with_cookie(StatusCode::NO_CONTENT, cookie::clear()))
 }
 
-/// Who one is
+/// The caller's session
 #[utoipa::path(get, path = "/session", tag = "session", responses((status = 200, description = "The session", body = Session)))]
 pub(super) async fn session(
     State(app): State<Arc<App>>,

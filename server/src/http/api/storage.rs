@@ -18,12 +18,12 @@ use crate::error::ServiceError;
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Storage {
     containers: Vec<Containers>,
-    /// Known damage; the next backup stores anew what it hits
+    /// Known damage; the next backup stores the damaged data again
     damage: Vec<Damage>,
     catalog_bytes: u64,
     index: Index,
     space: Space,
-    /// Why no backups are taken; null: they are
+    /// Why the repository accepts no backups; null: it accepts them
     read_only_reason: Option<String>,
 }
 
@@ -62,7 +62,7 @@ enum Condition {
 #[derive(Debug, Serialize, ToSchema)]
 struct Damage {
     container: String,
-    /// null: the container as a whole
+    /// null: the whole container
     region: Option<u16>,
     reason: String,
     /// When it was first found
@@ -75,17 +75,17 @@ struct Damage {
 struct Index {
     entries: u64,
     runs: u64,
-    /// The most runs one lookup may have to ask
+    /// The most sorted runs that a lookup may have to consult
     depth: u64,
     filter_bytes: u64,
     fence_bytes: u64,
     memtable_bytes: u64,
     memtable_entries: u64,
     disk_bytes: u64,
-    /// Bytes of memory a chunk takes, the write buffer not counted
+    /// Bytes of memory for each chunk, not counting the write buffer
     ram_bytes_per_chunk: f64,
     covered_containers: u64,
-    /// Would be replayed after a crash now
+    /// Containers that a start after a crash would replay
     uncovered_containers: u64,
 }
 
@@ -93,14 +93,14 @@ struct Index {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = FileSystem)]
 struct Space {
-    /// null: it cannot be asked
+    /// null: unknown
     total_bytes: Option<u64>,
     free_bytes: Option<u64>,
     /// Kept free for housekeeping
     reserve_bytes: u64,
 }
 
-/// Containers, index and room
+/// Containers, index and free space
 #[utoipa::path(get, path = "/storage", tag = "storage", responses((status = 200, description = "The repository's parts", body = Storage)))]
 pub(super) async fn storage(State(app): State<Arc<App>>) -> Result<Json<Storage>, ServiceError> {
     app.blocking(|app| look(app)).await.map(Json)
@@ -159,19 +159,19 @@ fn look(app: &App) -> Result<Storage, ServiceError> {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = StorageStatistics)]
 pub(super) struct Statistics {
-    /// Live data containers there are
+    /// Live data containers
     containers: u64,
-    /// Evenly spaced ones looked at
+    /// Evenly spaced ones in the sample
     sampled_containers: u64,
     regions: u64,
     chunks: u64,
-    /// Regions stored as they are: compressing them saved too little
+    /// Regions stored uncompressed because compression saved too little
     raw_regions: u64,
     region_factor: RegionFactors,
     chunk_bytes: ChunkSizes,
 }
 
-/// Regions by how well they compress; bucket i is from edge i to the next, the last without end
+/// Regions by compression factor; bucket i begins at edge i, and the last one is open
 #[derive(Debug, Serialize, ToSchema)]
 struct RegionFactors {
     edges: Vec<f64>,
@@ -180,7 +180,7 @@ struct RegionFactors {
     stored_bytes: Vec<u64>,
 }
 
-/// Chunks by size; bucket i is from edge i to the next, the last without end
+/// Chunks by size; bucket i begins at edge i, and the last one is open
 #[derive(Debug, Serialize, ToSchema)]
 struct ChunkSizes {
     edges: Vec<u32>,
@@ -214,7 +214,7 @@ impl From<StorageStatistics> for Statistics {
 
 /// How well data compresses and how large chunks are
 ///
-/// From the directories of at most 64 evenly spaced data containers, looked at once a minute at most.
+/// From the directories of at most 64 evenly spaced data containers, read at most once a minute.
 #[utoipa::path(get, path = "/storage/statistics", tag = "storage", responses((status = 200, description = "The sample", body = Statistics)))]
 pub(super) async fn statistics(State(app): State<Arc<App>>) -> Result<Json<Statistics>, ServiceError> {
     app.blocking(|app| app.kept.statistics(app)).await.map(|found| Json(found.into()))

@@ -33,9 +33,9 @@ pub(super) struct Token {
     created: String,
     /// null: never
     expires: Option<String>,
-    /// null: it is not
+    /// null: not revoked
     revoked: Option<String>,
-    /// To within a minute; null: never
+    /// Accurate to a minute; null: never
     last_used: Option<String>,
     /// Whether this request was made with it
     current: bool,
@@ -61,22 +61,22 @@ impl Token {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CreateToken {
-    /// Whose it is; unique among tokens that are not revoked
+    /// Who or what it is for; unique among tokens that are not revoked
     name: String,
     /// backup, restore, operator or admin
     #[schema(value_type = words::Role)]
     role: String,
-    /// Created when they do not exist; none: all
+    /// Created if they do not exist; empty: all
     #[serde(default)]
     namespaces: Vec<String>,
-    /// A span such as 90d or 12h; null: it never ends
+    /// A span such as 90d or 12h; null: it never expires
     #[serde(default)]
     expires_in: Option<String>,
 }
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct CreatedToken {
-    /// The token's text, shown this once
+    /// The token's text, which is shown only once
     token: String,
     record: Token,
 }
@@ -124,10 +124,10 @@ pub(super) async fn create(
 
 /// Revoke a token
 ///
-/// It ends for good and at once, with its logins and within seconds with its streams. The last admin token
-/// that works cannot be revoked here; `holdfast-server token revoke` can.
+/// It ends at once and for good, as do its logins and, within seconds, its streams. The last working admin token
+/// cannot be revoked here, only with `holdfast-server token revoke`.
 #[utoipa::path(delete, path = "/tokens/{id}", tag = "access", params(("id" = String, Path, description = "The token's id")),
-    responses((status = 204, description = "Revoked, now or before")))]
+    responses((status = 204, description = "Revoked, now or earlier")))]
 pub(super) async fn revoke(
     State(app): State<Arc<App>>,
     identity: Identity,

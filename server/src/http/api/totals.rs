@@ -26,9 +26,9 @@ detail_query!(TotalsQuery {
     /// run, vm, job, disk, namespace or repository [default: repository]
     #[param(value_type = Option<words::GroupBy>)]
     by: Option<String>,
-    /// rows, failed or a column of the report, `-` before it: largest first [default: -post_lc]
+    /// rows, failed or a column of the report, with `-` in front for largest first [default: -post_lc]
     sort: Option<String>,
-    /// How many groups to pass over
+    /// How many groups to skip
     offset: Option<u64>,
     /// How many; 1 to 1000 [default: 100]
     limit: Option<u32>,
@@ -36,7 +36,7 @@ detail_query!(TotalsQuery {
     format: Option<String>,
 });
 
-/// Rows of one group added up. Of the names only those that make the group are not empty
+/// The sums of a group of rows. Names that do not define the group are empty
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = TotalsRow)]
 pub(super) struct GroupTotals {
@@ -45,9 +45,9 @@ pub(super) struct GroupTotals {
     vm: String,
     disk: String,
     run: String,
-    /// Different VMs among the rows
+    /// Distinct VMs of the rows
     vms: u64,
-    /// Different runs among the rows
+    /// Distinct runs of the rows
     runs: u64,
     #[serde(flatten)]
     sums: Sums,
@@ -58,9 +58,9 @@ pub(super) struct GroupTotals {
 /// Groups of a table to download at most: some 4 MiB of text.
 const TABLE_GROUPS_MAX: u64 = 20_000;
 
-/// Compression details per run, VM, job, disk, namespace or in all
+/// Compression details per run, VM, job, disk, namespace or in total
 ///
-/// Worst first unless asked otherwise: what stored most is first. `format=tsv` and `format=csv` give all groups, at
+/// Worst first by default: those that stored most. `format=tsv` and `format=csv` give all groups, at
 /// most 20,000, as a file.
 #[utoipa::path(get, path = "/details/totals", tag = "details", params(TotalsQuery), responses((status = 200, description = "A page of groups", content(
     (Items<GroupTotals> = "application/json"), (String = "text/tab-separated-values"), (String = "text/csv")))))]
@@ -152,16 +152,16 @@ fn totals_by(word: Option<&str>) -> Result<TotalsBy, ServiceError> {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct RunsQuery {
-    /// One namespace [default: all the token may see]
+    /// One namespace [default: all that the token covers]
     namespace: Option<String>,
     job: Option<String>,
     /// Started at or after: an instant, a day, or a span ago such as 7d
     since: Option<String>,
     /// Started before
     until: Option<String>,
-    /// failed or a column of the report, `-` before it: largest first [default: -started]
+    /// failed or a column of the report, with `-` in front for largest first [default: -started]
     sort: Option<String>,
-    /// How many runs to pass over
+    /// How many runs to skip
     offset: Option<u64>,
     /// How many; 1 to 1000 [default: 100]
     limit: Option<u32>,
@@ -221,7 +221,7 @@ pub(super) async fn runs(
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct NamespaceQuery {
-    /// One namespace [default: all the token may see]
+    /// One namespace [default: all that the token covers]
     namespace: Option<String>,
 }
 
@@ -251,7 +251,7 @@ struct Window {
     #[schema(value_type = words::TimeWindow)]
     window: &'static str,
     runs: u64,
-    /// Disks backed up, or tried to
+    /// Disks that it backed up, or tried to
     disks: u64,
     failed: u64,
     /// Logical bytes
@@ -272,7 +272,7 @@ struct Window {
 pub(super) const WINDOWS: [(&str, i64); 3] =
     [("24h", 24 * 3_600_000), ("7d", 7 * 24 * 3_600_000), ("all", 0)];
 
-/// What is protected, what it costs, and what was written lately
+/// What is protected, what it costs, and what was written recently
 #[utoipa::path(get, path = "/totals", tag = "details", params(NamespaceQuery),
     responses((status = 200, description = "Totals", body = Overview)))]
 pub(super) async fn overview(

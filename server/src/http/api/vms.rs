@@ -27,16 +27,16 @@ const STALE_AFTER_MS: i64 = 26 * 3_600_000;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct VmsQuery {
-    /// One namespace [default: all the token may see]
+    /// One namespace [default: all that the token covers]
     namespace: Option<String>,
-    /// Part of the VM's or the namespace's name, in any case
+    /// Part of the name of a VM or namespace; case is ignored
     q: Option<String>,
     /// true: only VMs without a recent restore point; false: only others [default: all]
     stale: Option<bool>,
-    /// vm, namespace, backups, latest, protected_bytes, stored_bytes, new_bytes_30d or total_factor, `-` before it:
-    /// largest first [default: vm]
+    /// vm, namespace, backups, latest, protected_bytes, stored_bytes, new_bytes_30d or total_factor, with `-` in
+    /// front for largest first [default: vm]
     sort: Option<String>,
-    /// How many VMs to pass over
+    /// How many VMs to skip
     offset: Option<u64>,
     /// How many; 1 to 1000 [default: 100]
     limit: Option<u32>,
@@ -51,7 +51,7 @@ pub(super) struct Vm {
     backups: u64,
     /// Disks of the latest restore point
     disks: u64,
-    /// When its first restore point was begun; null: it has none
+    /// When its first restore point was started; null: it has none
     first: Option<String>,
     latest: Option<Latest>,
     /// Size of the disks of the latest restore point
@@ -213,10 +213,10 @@ fn disks(
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct DisksQuery {
-    /// One namespace [default: all the token may see]
+    /// One namespace [default: all that the token covers]
     namespace: Option<String>,
     vm: Option<String>,
-    /// How many disks to pass over
+    /// How many disks to skip
     offset: Option<u64>,
     /// How many; 1 to 1000 [default: 100]
     limit: Option<u32>,

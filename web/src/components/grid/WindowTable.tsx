@@ -1,7 +1,7 @@
 /**
  * A table of any length: the server sorts and filters, rows are fetched as they come into view, and the DOM
  * holds only what is on screen. A real <table> (spacer rows stand for what is not drawn), so that its
- * semantics need no repair; header and first column stay in view.
+ * semantics need no repair. The header and the first column stay in view.
  */
 
 import {
@@ -27,7 +27,7 @@ import { PAGE_ROWS, useWindow } from "./useWindow";
 
 const ROW_PX = 36;
 const HEADER_PX = 40;
-/** Rows drawn beyond each edge, so that a quick scroll does not show emptiness. */
+/** Rows drawn beyond each edge, so that a quick scroll does not show empty space. */
 const OVERSCAN = 10;
 
 const features = tableFeatures({
@@ -90,10 +90,10 @@ export function WindowTable<T extends object>(props: WindowTableProps<T>) {
     overscan: OVERSCAN,
     paddingStart: HEADER_PX,
     scrollPaddingStart: HEADER_PX,
-    // jsdom and the very first drawing know no height.
+    // In jsdom, and at first, no height is known.
     initialRect: { width: 800, height: 600 },
     onChange: ({ range: now, options: { count } }) => {
-      // Only pages matter; a state a scrolled row would draw everything twice.
+      // Only pages matter: a state for each scrolled row would draw everything twice.
       const first = floor(Math.max(0, (now?.startIndex ?? 0) - OVERSCAN));
       const last = floor(Math.max(0, Math.min(count - 1, (now?.endIndex ?? 0) + OVERSCAN)));
       setRange((before) => (before.first === first && before.last === last ? before : { first, last }));
@@ -126,7 +126,7 @@ export function WindowTable<T extends object>(props: WindowTableProps<T>) {
   });
   focusRow.current = focus.active.row;
 
-  // Another filter or order begins at its top.
+  // Another filter or order is shown from its top.
   const key = JSON.stringify(source.key);
   useEffect(() => {
     if (scroller.current !== null) scroller.current.scrollTop = 0;
@@ -137,7 +137,7 @@ export function WindowTable<T extends object>(props: WindowTableProps<T>) {
   const model = table.getRowModel().rows;
   const width = table.getTotalSize();
   const waiting = list.total === undefined;
-  // The same rows then hold the data: a focus in them stays.
+  // The same rows then hold the data, so that they keep the focus.
   const drawn = waiting ? FIRST_ITEMS : items;
   const rowAt = (index: number, row: T | undefined) => (
     <Row
@@ -210,7 +210,7 @@ export function WindowTable<T extends object>(props: WindowTableProps<T>) {
   );
 }
 
-/** Places that are drawn before it is known how many rows there are. */
+/** Positions that are drawn before the number of rows is known. */
 const FIRST_ITEMS = Array.from({ length: 12 }, (_, index) => ({
   index,
   start: HEADER_PX + index * ROW_PX,

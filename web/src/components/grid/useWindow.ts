@@ -8,18 +8,18 @@ import { useEffect, useMemo, useState } from "react";
 
 import type { Page, Source } from "../../api/queries";
 
-/** Rows asked for at once: a few screens, about 200 KB of JSON. */
+/** Rows in a request: a few screens, about 200 KB of JSON. */
 export const PAGE_ROWS = 200;
 /** A page that left the screen is kept this long, so that scrolling through 100,000 rows holds a few of them. */
 const KEEP_MS = 20_000;
-/** The range must rest this long before it is asked for: dragging the scroll bar asks for the end only. */
+/** The range must be unchanged for this long before it is requested: dragging the scroll bar requests the end only. */
 const REST_MS = 80;
 
 export interface Window<Row> {
   /** Rows in the whole list, once known. */
   total: number | undefined;
   rows: ReadonlyMap<number, Row>;
-  /** The rows are those of the filter before. */
+  /** The rows are those of the previous filter. */
   stale: boolean;
   fetching: boolean;
   error: unknown;
@@ -61,7 +61,7 @@ export function useWindow<Row>(source: Source<Row>, first: number, last: number)
   };
 }
 
-/** What the pages have come to. It is made again only when one of them changes. */
+/** The pages as one list. It is made again only when one of them changes. */
 function combined<Row>(results: UseQueryResult<Page<Row>>[]) {
   const rows = new Map<number, Row>();
   for (const { data } of results) data?.items.forEach((row, index) => rows.set(data.offset + index, row));
@@ -74,7 +74,7 @@ function combined<Row>(results: UseQueryResult<Page<Row>>[]) {
   };
 }
 
-/** The pages to hold: of the range at rest, and of the first rows at once when the list is another one. */
+/** The pages to hold: those of a range that has come to rest, or at once the first ones of another list. */
 function usePages(key: string, first: number, last: number): number[] {
   const wanted = pagesOf(first, last).join();
   const [rested, setRested] = useState({ key, pages: wanted });

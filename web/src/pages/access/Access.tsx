@@ -23,7 +23,7 @@ export default function Access() {
       <h1>Access</h1>
       <Card
         title="Tokens"
-        hint="Make one token a hypervisor and one a person, with the smallest role that does, and keep the admin token off hypervisors."
+        hint="Create a token for each hypervisor and each person, with the least role that suffices. Keep the admin token off hypervisors."
         actions={
           <button type="button" className="button button-primary" onClick={() => setCreating(true)}>
             <Icon name="plus" />

@@ -10,8 +10,8 @@ import { minute, second } from "../../format/time";
 const COLUMNS: SimpleColumn<AuditEntry>[] = [
   { id: "at", header: "When", render: (entry) => <span className="nowrap" data-exact={second(entry.at)}>{minute(entry.at)}</span> },
   { id: "who", header: "Who", render: (entry) => entry.who },
-  { id: "action", header: "What", render: (entry) => <code>{entry.action}</code> },
-  { id: "object", header: "To what", render: (entry) => <span className="break">{entry.object}</span> },
+  { id: "action", header: "Action", render: (entry) => <code>{entry.action}</code> },
+  { id: "object", header: "Object", render: (entry) => <span className="break">{entry.object}</span> },
   { id: "detail", header: "Detail", render: (entry) => <span className="break">{entry.detail}</span> },
 ];
 

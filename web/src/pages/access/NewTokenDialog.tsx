@@ -14,7 +14,7 @@ export function NewTokenDialog({ made, onClose }: { made: CreatedToken; onClose:
     <Dialog title={`Token ${made.record.name}`} dismissible={false} onClose={onClose}>
       <div className="note note-warn">
         <Icon name="warn" />
-        <p>Copy it now. It is shown only this once; the server keeps nothing but a hash of it.</p>
+        <p>Copy the token now: it is shown only once, and the server keeps only a hash of it.</p>
       </div>
       <div className="secret">
         <code data-testid="new-token">{made.token}</code>
@@ -23,7 +23,7 @@ export function NewTokenDialog({ made, onClose }: { made: CreatedToken; onClose:
       {login !== undefined && (
         <>
           <p>
-            On the machine that uses it, put it into a file called <code>token</code>, then:
+            On the machine that will use it, save it in a file called <code>token</code>, then run:
           </p>
           <Command text={login} label="Log in" />
         </>

@@ -1,4 +1,4 @@
-/** Compression details: what every run of every disk really cost. The front of the product. */
+/** Compression details: what every run of every disk really cost. The main page of the product. */
 
 import { useCallback, useMemo } from "react";
 
@@ -13,7 +13,7 @@ import { Nothing } from "./Nothing";
 import { Filters } from "./Filters";
 import { Sums } from "./Sums";
 import { Toolbar } from "./Toolbar";
-import { filterOf, orderOf, parseView, toParams, type Grouping, type View } from "./view";
+import { filterOf, groupLabel, orderOf, parseView, toParams, type Grouping, type View } from "./view";
 
 const ALL_SHOWN: Record<string, boolean> = {};
 
@@ -38,7 +38,7 @@ export default function Details() {
       <Toolbar view={view} onChange={(changes) => onChange(changes, changes.by === undefined)} choice={choice} />
       {view.by === "" ? (
         <WindowTable<DetailRow>
-          label="Runs of disks"
+          label="Disk runs"
           source={rows}
           columns={DETAIL_COLUMNS}
           visibility={choice.visibility}
@@ -52,7 +52,7 @@ export default function Details() {
       ) : (
         <WindowTable<TotalsRow>
           key={view.by}
-          label={`Totals by ${view.by}`}
+          label={`Totals by ${groupLabel(view.by)}`}
           source={groups}
           columns={GROUP_COLUMNS[view.by]}
           visibility={ALL_SHOWN}

@@ -18,7 +18,7 @@ export function Drawer({ id, onClose }: { id: string; onClose: () => void }) {
   const query = useDetail(id);
   const row = query.data;
   return (
-    <Dialog drawer title={row === undefined ? "Run of a disk" : `${row.vm} · ${row.disk}`} onClose={onClose}>
+    <Dialog drawer title={row === undefined ? "Disk run" : `${row.vm} · ${row.disk}`} onClose={onClose}>
       {row !== undefined ? (
         <Contents row={row} />
       ) : query.error !== null ? (
@@ -38,7 +38,7 @@ function Contents({ row }: { row: DetailWithExplanation }) {
         <StatusBadge status={row.status} />
         {row.flag !== null && row.flag.kind !== "failed" && <FlagBadge flag={row.flag} />}
         <Sparkline values={row.trend} />
-        <Link href={vmPath(row.namespace, row.vm)}>All of this VM</Link>
+        <Link href={vmPath(row.namespace, row.vm)}>Go to this VM</Link>
       </p>
       <div className="explanation">
         {sentences.map((sentence) => (

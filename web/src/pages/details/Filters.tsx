@@ -18,7 +18,7 @@ export function Filters({ view, onChange }: FiltersProps) {
   const jobs = useJobs(view.namespace).data?.items ?? [];
   const vms = useVms({ namespace: view.namespace, limit: 1000, sort: "vm" }).data?.items ?? [];
   return (
-    <div className="filters" role="search" aria-label="Filter the rows">
+    <div className="filters" role="search" aria-label="Filter rows">
       <Search value={view.q} placeholder="Search VM, disk, job, error…" onChange={(q) => onChange({ q })} />
       <Choice label="Job" all="All jobs" value={view.job} values={jobs.map((job) => job.job)} onChange={(job) => onChange({ job })} />
       <Choice label="VM" all="All VMs" value={view.vm} values={vms.map((vm) => vm.vm)} onChange={(vm) => onChange({ vm })} />
@@ -28,7 +28,7 @@ export function Filters({ view, onChange }: FiltersProps) {
       <Fixed label="Run" value={view.run} onClear={() => onChange({ run: "" })} />
       {isFiltered(view) && (
         <button type="button" className="button button-quiet" onClick={() => onChange(UNFILTERED)}>
-          Reset filter
+          Reset filters
         </button>
       )}
     </div>
@@ -108,7 +108,7 @@ function TimeFilter({ view, onChange }: FiltersProps) {
               {label}
             </option>
           ))}
-          <option value="custom">From … to …</option>
+          <option value="custom">Custom range…</option>
         </select>
       </label>
       {custom && (
@@ -123,13 +123,13 @@ function TimeFilter({ view, onChange }: FiltersProps) {
   );
 }
 
-/** A filter that comes from a click in a group; it can only be taken away. */
+/** A filter that was set by choosing a group; it can only be removed. */
 function Fixed({ label, value, onClear }: { label: string; value: string; onClear: () => void }) {
   if (value === "") return null;
   return (
     <span className="chip">
       {label}: <strong>{value}</strong>
-      <button type="button" aria-label={`Remove the filter ${label} ${value}`} onClick={onClear}>
+      <button type="button" aria-label={`Remove the filter: ${label} ${value}`} onClick={onClear}>
         <Icon name="close" />
       </button>
     </span>

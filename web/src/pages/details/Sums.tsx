@@ -1,4 +1,4 @@
-/** The line of totals for the present filter. */
+/** The line of totals of the rows that match the filters. */
 
 import { useGroups } from "../../api/queries";
 import type { TotalsRow } from "../../api/schema";
@@ -23,7 +23,7 @@ export function Sums({ view }: { view: View }) {
   const query = useGroups({ ...filterOf(view), by: "repository" });
   const row = query.data?.items[0];
   return (
-    <dl className={`sums ${query.isPlaceholderData ? "is-stale" : ""}`} aria-label="Totals of the filter">
+    <dl className={`sums ${query.isPlaceholderData ? "is-stale" : ""}`} aria-label="Totals of the matching rows">
       {SUMS.map(([term, kind]) => (
         <div key={term}>
           <dt>

@@ -17,7 +17,7 @@ function column(id: keyof DetailColumns, kind: Kind, width: number): GridColumn<
 const trendWords = (values: readonly (number | null)[]) =>
   values.map((value) => (value === null ? "–" : factor(value))).join(" → ");
 
-/** In the order they stand in. The first one stays in view. */
+/** In display order. The first one stays in view. */
 export const DETAIL_COLUMNS: readonly GridColumn<DetailRow>[] = [
   {
     ...column("vm", "text", 140),
@@ -30,7 +30,7 @@ export const DETAIL_COLUMNS: readonly GridColumn<DetailRow>[] = [
   },
   column("disk", "text", 80),
   column("job", "text", 92),
-  { ...column("started", "time", 134), exact: (row) => `${second(row.started)} here, ${row.started}` },
+  { ...column("started", "time", 134), exact: (row) => `${second(row.started)} local time, ${row.started}` },
   column("bytes", "bytes", 100),
   column("new_bytes", "bytes", 90),
   column("post_lc", "bytes", 106),
@@ -59,7 +59,7 @@ export const DETAIL_COLUMNS: readonly GridColumn<DetailRow>[] = [
   { ...column("status", "text", 98), render: (row) => <StatusBadge status={row.status} /> },
   column("reduction_pct", "percent", 100),
   column("seconds", "seconds", 104),
-  { ...column("finished", "time", 138), exact: (row) => (row.finished === "" ? "" : `${second(row.finished)} here, ${row.finished}`) },
+  { ...column("finished", "time", 138), exact: (row) => (row.finished === "" ? "" : `${second(row.finished)} local time, ${row.finished}`) },
   column("virtual_bytes", "bytes", 94),
   column("read_bytes", "bytes", 94),
   column("unchanged_bytes", "bytes", 108),

@@ -1,4 +1,4 @@
-/** Links to exactly what is shown: the same filter, order and columns, every row of it. */
+/** Links to all of the rows that are shown, with the same filters, order and columns. */
 
 import { url } from "../../api/client";
 import { REPORT_COLUMNS } from "./columns";

@@ -9,6 +9,7 @@ import type { GroupBy, RowStatus } from "../../api/schema";
 export const STATUSES: readonly RowStatus[] = ["done", "failed", "aborted", "expired"];
 export const GROUPS = ["job", "vm", "disk", "run"] as const satisfies readonly GroupBy[];
 export type Grouping = (typeof GROUPS)[number];
+export const groupLabel = (by: Grouping): string => (by === "vm" ? "VM" : by);
 
 /** Spans the server understands, with their names. */
 export const SPANS: readonly [span: string, label: string][] = [
@@ -43,7 +44,7 @@ export interface View {
 export const NEWEST = "-started";
 export const WORST = "-post_lc";
 
-/** The view an address describes. What it does not know is ignored. */
+/** The view that an address describes. What is not known is ignored. */
 export function parseView(params: URLSearchParams): View {
   const text = (name: string) => params.get(name) ?? "";
   return {
@@ -63,7 +64,7 @@ export function parseView(params: URLSearchParams): View {
   };
 }
 
-/** The parameters of the address for some of a view; `null` for what is as always. */
+/** The parameters of the address for a part of a view; `null` for defaults. */
 export function toParams(view: Partial<View>): Record<string, string | null> {
   const params: Record<string, string | null> = {};
   for (const [name, value] of Object.entries(view)) {
@@ -98,13 +99,13 @@ export function filterOf(view: View) {
   } satisfies QueryOf<"/details">;
 }
 
-/** The order as the server takes it: oldest first is its own, and is the order of `holdfast report`. */
+/** The order as the server takes it: oldest first is its default, and the order of `holdfast report`. */
 export const orderOf = (sort: string): string => (sort === "started" ? "" : sort);
 
-/** Whether anything is filtered beyond the header's namespace. */
+/** Whether there is a filter besides the header's namespace. */
 export const isFiltered = (view: View): boolean =>
   [view.q, view.job, view.vm, view.disk, view.run, view.since, view.until].some((text) => text !== "") ||
   view.status.length > 0;
 
-/** No filter, the header's namespace aside. */
+/** No filter besides the header's namespace. */
 export const UNFILTERED: Partial<View> = { q: "", job: "", vm: "", disk: "", run: "", status: [], since: "", until: "" };

@@ -1,4 +1,4 @@
-/** Stored bytes per day, where they lead, and when the disk is full. */
+/** Stored bytes per day, their forecast, and when the disk will be full. */
 
 import { useMemo } from "react";
 

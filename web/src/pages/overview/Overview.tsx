@@ -1,4 +1,4 @@
-/** Overview: what is protected, what it costs, what is going on, what needs somebody. */
+/** Overview: what is protected, what it costs, what is running, what needs attention. */
 
 import { useCapacity, useJobs, useTotals } from "../../api/queries";
 import { coversAll, useWho } from "../../api/session";
@@ -36,7 +36,7 @@ export default function Overview() {
         <Card
           title="Written"
           className="wide"
-          hint="What runs wrote, before and after deduplication and compression."
+          hint="Data written by runs, before and after deduplication and compression."
         >
           <Async query={totals} height={180} lines={4}>
             {(sums) => <Windows windows={sums.windows} />}
@@ -76,7 +76,7 @@ function Headline({ sums, free }: { sums: Totals; free: number | null | undefine
         {sums.protected_bytes > 0 ? `${bytes(sums.stored_bytes)} hold ${bytes(allBytes(sums))} of backups` : "nothing yet"}
       </Stat>
       <Stat term="total_factor" kind="factor" value={sums.total_factor}>
-        {sums.total_factor === null ? "nothing stored yet" : `1 byte stored for ${factor(sums.total_factor).replace("×", "")} protected`}
+        {sums.total_factor === null ? "nothing stored yet" : `1 byte stored for every ${factor(sums.total_factor).replace("×", "")} protected`}
       </Stat>
       {free !== undefined && free !== null && (
         <Stat term="usable_bytes" kind="bytes" value={free}>

@@ -1,4 +1,4 @@
-/** VMs that could not be restored to a recent state. */
+/** VMs without a recent restore point. */
 
 import { Link } from "wouter";
 

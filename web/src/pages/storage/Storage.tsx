@@ -1,4 +1,4 @@
-/** Storage: what lies on disk, how the index stands, how chunks and regions come out. */
+/** Storage: what is on disk, the state of the index, sizes of chunks and compression of regions. */
 
 import { useServer, useStatistics, useStorage } from "../../api/queries";
 import type { ContainerTotals, ServerInfo, Storage as StorageState } from "../../api/schema";
@@ -34,7 +34,7 @@ export default function Storage() {
                 <SimpleTable caption="Containers by kind and state" columns={CONTAINERS} rows={state.containers} rowKey={(row) => `${row.class}/${row.state}`} />
                 <Damage state={state} />
               </Card>
-              <Card title="Index" hint="Knows where each chunk lies. It can always be made again from the containers.">
+              <Card title="Index" hint="Records where each chunk is stored. It can always be rebuilt from the containers.">
                 <Index state={state} />
               </Card>
               <Card title="Server">
@@ -58,7 +58,7 @@ function ReadOnly({ reason }: { reason: string }) {
       <div>
         <p className="note-title">The repository is read-only</p>
         <p>{reason}</p>
-        <p className="muted">Restores still work. Mend the cause, then restart holdfast-server; the log says more.</p>
+        <p className="muted">Restores still work. Fix the cause, then restart holdfast-server; its log says more.</p>
       </div>
     </div>
   );
@@ -92,7 +92,7 @@ function Damage({ state: { damage } }: { state: StorageState }) {
   if (damage.length === 0) {
     return (
       <p className="all-well">
-        <Icon name="check" /> No damage is known.
+        <Icon name="check" /> No known damage.
       </p>
     );
   }
@@ -148,7 +148,7 @@ function Server({ info }: { info: ServerInfo }) {
     ["Started", `${second(info.started)}, ${duration(info.uptime_seconds)} ago`],
     ["Agents connect to", info.grpc_address],
     ["Web and REST", info.http_address],
-    ["Certificate, SHA-256", info.fingerprint],
+    ["Certificate SHA-256", info.fingerprint],
     ["Protocol", info.protocol.min === info.protocol.max ? `${info.protocol.max}` : `${info.protocol.min} to ${info.protocol.max}`],
     ["Format", String(info.format_version)],
     ["Chunks", `${bytes(info.chunker.min_bytes)} to ${bytes(info.chunker.max_bytes)}, about ${bytes(info.chunker.avg_bytes)}`],

@@ -76,11 +76,11 @@ function Contents({ vm }: { vm: VmDetail }) {
         </Stat>
       </section>
       <div className="columns">
-        <Card title="Restore points by day" className="wide" hint="Choose a day to see its restore points only.">
+        <Card title="Restore points by day" className="wide" hint="Choose a day to see only its restore points.">
           <Calendar days={days} today={today} chosen={day} onChoose={setDay} />
         </Card>
         {latest !== undefined && (
-          <Card title="Restore the latest" className="wide" hint={`Restore point of ${minute(latest.finished)}. Change what follows --to to where the disk is to go.`}>
+          <Card title="Restore the latest" className="wide" hint={`Restore point of ${minute(latest.finished)}. After --to, name the file or device to write to.`}>
             <RestoreCommands commands={latest.restore_commands} />
           </Card>
         )}
@@ -107,7 +107,7 @@ function Contents({ vm }: { vm: VmDetail }) {
           {backups.data === undefined && backups.error === null ? <Skeleton lines={6} /> : <RestorePoints points={shown} />}
           {day === "" && backups.hasNextPage && (
             <button type="button" className="button" disabled={backups.isFetchingNextPage} onClick={() => void backups.fetchNextPage()}>
-              {backups.isFetchingNextPage ? "Loading…" : "Load older ones"}
+              {backups.isFetchingNextPage ? "Loading…" : "Load older restore points"}
             </button>
           )}
         </Card>

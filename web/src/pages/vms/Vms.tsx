@@ -74,7 +74,7 @@ export default function Vms() {
   const q = params.get("q") ?? "";
   const stale = params.get("stale") === "true";
   const sort = params.get("sort") ?? "vm";
-  const several = (useVms({ namespace, limit: 1 }).data?.total ?? 0) > 0;
+  const hasVms = (useVms({ namespace, limit: 1 }).data?.total ?? 0) > 0;
   const query = { namespace, q, stale: stale ? true : null, sort };
   const total = useVms({ ...query, limit: 1 }).data?.total;
   return (
@@ -84,7 +84,7 @@ export default function Vms() {
         <Search value={q} placeholder="Search VMs…" onChange={(next) => change({ q: next })} />
         <button type="button" className="button" aria-pressed={stale} onClick={() => change({ stale: stale ? null : "true" })}>
           <Icon name="clock" />
-          Only stale
+          Stale only
         </button>
         <span className="muted" role="status">
           {total === undefined ? "" : plural(total, "VM")}
@@ -100,7 +100,7 @@ export default function Vms() {
         rowId={(vm) => `${vm.namespace}/${vm.vm}`}
         rowClass={(vm) => (vm.stale ? "row-flagged" : "")}
         onOpen={(vm) => navigate(vmPath(vm.namespace, vm.vm))}
-        empty={several ? <Empty title="No VM matches">{stale ? "Every VM has a recent restore point." : "Change the search."}</Empty> : <FirstBackup />}
+        empty={hasVms ? <Empty title="No VMs match">{stale && q === "" ? "Every VM has a recent restore point." : "Change the search."}</Empty> : <FirstBackup />}
       />
     </div>
   );
