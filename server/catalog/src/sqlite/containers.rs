@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use super::convert::{OrCatalogError, bad_value, count, id, int};
 use super::namespaces;
-use crate::{CatalogError, ContainerRecord, ContainerState, DamageRecord, Result, laws};
+use crate::{CatalogError, ContainerRecord, ContainerState, DamageRecord, Result, validate};
 
 pub(super) fn reserve(tx: &Transaction<'_>, numbers: u32) -> Result<Range<u64>> {
     let next: i64 =
@@ -127,7 +127,7 @@ pub(super) fn mark(
     }
     tx.execute(
         "INSERT INTO damage (container_id, region, reason, found_ms) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
-        params![number, region.map_or(-1, i64::from), laws::clip(reason), clock.now_ms()],
+        params![number, region.map_or(-1, i64::from), validate::clip(reason), clock.now_ms()],
     )
     .or_error("write")?;
     Ok(())

@@ -4,7 +4,7 @@ use holdfast_types::clock::Clock;
 
 use super::*;
 use crate::sqlite::schema::{APPLICATION_ID, version};
-use crate::{Verification, WebSession};
+use crate::{ExpiringRecord, Verification};
 
 /// The first released schema with some content, made without the catalog's code. Never change it: it is
 /// what repositories in the field look like.
@@ -39,10 +39,15 @@ fn a_catalog_of_the_first_schema_opens_and_goes_on() {
     fixture.record_verification(&verified).unwrap();
     assert_eq!(fixture.verifications(&[backup.id]).unwrap(), [verified]);
     let token = fixture.list_tokens().unwrap()[0].id;
-    let login =
-        WebSession { id_hash: [1; 32], token, csrf: "x".into(), created_ms: at_ms, expires_ms: at_ms + 1 };
-    fixture.create_web_session(&login).unwrap();
-    assert_eq!(fixture.web_session(&[1; 32]).unwrap(), Some(login));
+    let login = ExpiringRecord {
+        id_hash: [1; 32],
+        token,
+        payload: "x".into(),
+        created_ms: at_ms,
+        expires_ms: at_ms + 1,
+    };
+    fixture.create_expiring(&login).unwrap();
+    assert_eq!(fixture.expiring(&[1; 32]).unwrap(), Some(login));
     fixture.committed("web", "nightly");
     assert_eq!(fixture.integrity_check().unwrap(), Vec::<String>::new());
     assert_eq!(pragma(&home, "user_version"), version());
@@ -54,7 +59,7 @@ fn pragma(home: &Home, name: &str) -> i32 {
 }
 
 #[test]
-fn a_newer_catalog_is_unsupported_and_left_alone() {
+fn a_newer_catalog_is_unsupported_and_not_touched() {
     let home = Home::new();
     drop(home.create());
     home.raw().pragma_update(None, "user_version", version() + 1).unwrap();

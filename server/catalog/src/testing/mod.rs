@@ -1,5 +1,6 @@
-//! What every [`Catalog`] must do, whichever database is behind it. An implementation's test calls [`suite`]
-//! with a function that gives a new, empty catalog on the given clock. Other crates reach it with the feature `testing`.
+//! What every [`Catalog`] must do, whatever database is behind it. An implementation's test calls [`suite`]
+//! with a function that gives a new, empty catalog on the given clock. Other crates reach it with the feature
+//! `testing`, as `holdfast_catalog::testing::suite`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -19,11 +20,12 @@ mod access;
 mod backups;
 mod containers;
 mod details;
+mod expiring;
 pub mod fixture;
 mod refusals;
 mod reports;
 mod sequences;
-mod web;
+mod verifications;
 
 use std::sync::Arc;
 
@@ -35,8 +37,15 @@ use super::Catalog;
 
 type Case = (&'static str, fn(&Fixture));
 
-const CASES: &[&[Case]] =
-    &[access::CASES, backups::CASES, containers::CASES, details::CASES, refusals::CASES, web::CASES];
+const CASES: &[&[Case]] = &[
+    access::CASES,
+    backups::CASES,
+    containers::CASES,
+    details::CASES,
+    expiring::CASES,
+    refusals::CASES,
+    verifications::CASES,
+];
 
 /// Runs every case on a catalog of its own, then random sequences of commits.
 pub fn suite(open: impl Fn(Arc<ManualClock>) -> Arc<dyn Catalog>) {
@@ -53,7 +62,7 @@ pub fn suite(open: impl Fn(Arc<ManualClock>) -> Arc<dyn Catalog>) {
 /// Names the functions of a list of cases.
 macro_rules! cases {
     ($($case:ident),* $(,)?) => {
-        pub(super) const CASES: &[$crate::conformance::Case] =
+        pub(super) const CASES: &[$crate::testing::Case] =
             &[$((concat!(module_path!(), "::", stringify!($case)), $case)),*];
     };
 }

@@ -1,15 +1,14 @@
 //! Rows sorted, filtered and found by name.
 
-use holdfast_proto::v1::DetailRow;
 use holdfast_types::ids::{NamespaceId, SessionId};
 use ulid::Ulid;
 
 use super::cases;
-use super::world::{filters, make, matches, sort};
-use crate::conformance::fixture::{Fixture, all_pages};
+use super::model::{filters, make, matches, sort};
+use crate::testing::fixture::{Fixture, all_pages};
 use crate::{
-    CatalogError, DetailEntry, DetailFilter, DetailSort, HISTORY_MAX, REPORT_PAGE_MAX, SEARCH_MAX_BYTES,
-    SortOrder,
+    CatalogError, DetailEntry, DetailFilter, DetailRow, DetailSort, HISTORY_MAX, REPORT_PAGE_MAX,
+    SEARCH_MAX_BYTES, SortOrder,
 };
 
 cases![
@@ -38,7 +37,7 @@ fn rows_sort_by_any_column_both_ways(f: &Fixture) {
 
 /// What people see in the column is in order, with nothing last.
 fn shown_in_order(found: &[DetailEntry], order: SortOrder) {
-    let rows: Vec<DetailRow> = found.iter().map(|entry| entry.row.clone()).collect();
+    let rows: Vec<_> = found.iter().map(|entry| entry.row.clone().into()).collect();
     let shown = holdfast_proto::details::json(&rows);
     let column: Vec<_> =
         shown.as_array().unwrap().iter().map(|row| row[order.by.column()].as_f64()).collect();
@@ -143,7 +142,7 @@ fn questions_are_bounded(f: &Fixture) {
         (search("x".repeat(SEARCH_MAX_BYTES + 1)), 1),
         (search("a\0".into()), 1),
         (DetailFilter { namespaces, ..none.clone() }, 1),
-        (DetailFilter { statuses: Some(vec![holdfast_proto::v1::RowStatus::Done; 17]), ..none.clone() }, 1),
+        (DetailFilter { statuses: Some(vec![crate::RowStatus::Done; 17]), ..none.clone() }, 1),
     ] {
         let error = ask(&filter, limit).unwrap_err();
         assert!(matches!(error, CatalogError::Invalid { .. }), "{error}");

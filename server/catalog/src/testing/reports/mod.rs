@@ -1,9 +1,9 @@
 //! Questions about compression details against a plain model of them: the rows in a list.
 
+mod model;
 mod overviews;
 mod rows;
 mod totals;
-mod world;
 
 use super::{Case, cases};
 

@@ -1,11 +1,9 @@
 //! Compression details: what was committed is what is reported.
 
-use holdfast_proto::v1::{DetailRow, RowStatus};
-
 use super::backups::move_to;
 use super::cases;
 use super::fixture::{Fixture, all_pages};
-use crate::{CatalogError, CatalogWalk, DetailFilter, PageRequest};
+use crate::{CatalogError, CatalogWalk, DetailFilter, DetailRow, PageRequest, RowStatus};
 
 cases![
     failed_runs_are_reported_and_their_containers_kept,

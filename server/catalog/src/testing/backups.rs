@@ -1,14 +1,13 @@
 //! Commits and what is read of them.
 
-use holdfast_proto::v1::{DetailRow, RowStatus};
 use holdfast_types::ids::{BackupId, RunId, SessionId};
 use ulid::Ulid;
 
 use super::cases;
 use super::fixture::{Fixture, all_pages};
 use crate::{
-    Attempt, BackupCommit, BackupFilter, BackupRecord, CatalogError, CatalogWalk, DetailFilter, DiskRecord,
-    PageRequest,
+    Attempt, BackupCommit, BackupFilter, BackupRecord, CatalogError, CatalogWalk, DetailFilter, DetailRow,
+    DiskRecord, PageRequest, RowStatus,
 };
 
 cases![

@@ -1,12 +1,13 @@
 //! Commits that contradict themselves: each is refused with both sides named, and leaves nothing.
 
-use holdfast_proto::v1::{DetailRow, RowStatus};
 use holdfast_types::ids::{ContainerClass, RunId};
 use ulid::Ulid;
 
 use super::cases;
 use super::fixture::Fixture;
-use crate::{BackupCommit, CatalogError, ContainerState, DetailFilter, FailedRun, PageRequest};
+use crate::{
+    BackupCommit, CatalogError, ContainerState, DetailFilter, DetailRow, FailedRun, PageRequest, RowStatus,
+};
 
 cases![contradictory_commits_leave_nothing, contradictory_failures_leave_nothing];
 
@@ -17,7 +18,7 @@ fn sum_rows(c: &mut BackupCommit, change: impl Fn(&mut DetailRow)) {
 }
 
 const COMMITS: &[Break<BackupCommit>] = &[
-    // The laws of the details, both numbers named.
+    // Details that do not add up, both numbers named.
     (&["post_lc is 750001", "750000 bytes", "Data"], |c| c.details[0].post_lc += 1),
     (&["post_lc is 750000", "250000 bytes"], |c| {
         c.containers.remove(1);
@@ -38,8 +39,7 @@ const COMMITS: &[Break<BackupCommit>] = &[
     (&["run"], |c| c.details[1].run = RunId(Ulid(1)).to_string()),
     (&["namespace", "\"lab\"", "\"default\""], |c| sum_rows(c, |row| row.namespace = "lab".into())),
     (&["backup"], |c| c.details[0].backup.clear()),
-    (&["status"], |c| c.details[0].status = RowStatus::Failed.into()),
-    (&["status"], |c| c.details[0].status = 99),
+    (&["status"], |c| c.details[0].status = RowStatus::Failed),
     (&["\"data\"", "\"system\""], |c| c.details.reverse()),
     (&["2 disks", "1 rows"], |c| {
         c.details.pop();
@@ -84,8 +84,7 @@ fn contradictory_commits_leave_nothing(f: &Fixture) {
 }
 
 const FAILURES: &[Break<FailedRun>] = &[
-    (&["status"], |c| c.details[0].status = RowStatus::Done.into()),
-    (&["status"], |c| c.details[0].status = 0),
+    (&["status"], |c| c.details[0].status = RowStatus::Done),
     (&["backup"], |c| c.details[0].backup = "x".into()),
     (&["do not add up"], |c| c.details[0].bytes += 1),
     (&["rows"], |c| c.details = vec![c.details[0].clone(); 257]),

@@ -1,21 +1,21 @@
-//! What must hold of anything written to a catalog, whichever database is behind it. Pure: checked before
-//! a transaction begins, so that a refusal names both sides of a contradiction and costs nothing.
+//! What must hold of everything written to a catalog and of every question, whatever database is behind it.
+//! Pure: checked before a transaction begins, so that a refusal names both sides of a contradiction and costs
+//! nothing.
 
 use std::collections::HashSet;
 
 use holdfast_proto::limits::{
     DISK_MAX_BYTES, DISKS_PER_BACKUP_MAX, REASON_MAX_BYTES, check_name, extent_count,
 };
-use holdfast_proto::v1::{DetailRow, RowStatus};
 use holdfast_types::ids::{ContainerClass, NamespaceId};
 
-use super::records::{
-    Attempt, BackupCommit, ContainerRecord, ContainerState, DetailFilter, DiskRecord, FailedRun,
-};
+use super::access::EXPIRING_PAYLOAD_MAX_BYTES;
 use super::reports::{HISTORY_MAX, REPORT_PAGE_MAX, SEARCH_MAX_BYTES, TotalsBy};
 use super::token::{Role, TokenSpec};
-use super::web::{CSRF_MAX_BYTES, WebSession};
-use super::{BACKUPS_PER_PAGE_MAX, CatalogError, NAMESPACES_PER_FILTER_MAX};
+use super::{
+    Attempt, BACKUPS_PER_PAGE_MAX, BackupCommit, CatalogError, ContainerRecord, ContainerState, DetailFilter,
+    DetailRow, DiskRecord, ExpiringRecord, FailedRun, NAMESPACES_PER_FILTER_MAX, RowStatus,
+};
 
 /// Statuses one filter may name: all there are, and then some.
 const STATUSES_MAX: usize = 16;
@@ -96,7 +96,7 @@ pub(super) fn commit(commit: &BackupCommit) -> Checked {
         equal(row, "disk", &row.disk, &disk.name)?;
         equal(row, "backup", &row.backup, &backup.to_string())?;
         equal(row, "virtual_bytes", &row.virtual_bytes, &disk.size_bytes)?;
-        ensure(row.status() == RowStatus::Done, || {
+        ensure(row.status == RowStatus::Done, || {
             format!("the details of disk {:?} of backup {backup} are not of status done", row.disk)
         })?;
     }
@@ -121,7 +121,7 @@ pub(super) fn failed(failed: &FailedRun) -> Checked {
         check_row(row, attempt)?;
         name("disk", &row.disk)?;
         equal(row, "backup", &row.backup, &String::new())?;
-        let status = row.status();
+        let status = row.status;
         ensure(matches!(status, RowStatus::Failed | RowStatus::Aborted | RowStatus::Expired), || {
             format!("disk {:?} of failed session {} has status {status:?}", row.disk, attempt.session)
         })?;
@@ -149,14 +149,18 @@ pub(super) fn at_once(what: &str, count: usize) -> Checked {
     ensure(count <= limit, || format!("{count} {what} in one question; the limit is {limit}"))
 }
 
-/// Whether a login may be kept. Its secrets are not told.
-pub(super) fn web_session(session: &WebSession) -> Checked {
-    let len = session.csrf.len();
-    ensure((1..=CSRF_MAX_BYTES).contains(&len), || {
-        format!("a CSRF secret of {len} bytes; it must have 1 to {CSRF_MAX_BYTES}")
+/// Whether a record may be kept. Its payload is not shown: it may be a secret.
+pub(super) fn expiring(record: &ExpiringRecord) -> Checked {
+    let len = record.payload.len();
+    ensure((1..=EXPIRING_PAYLOAD_MAX_BYTES).contains(&len), || {
+        format!(
+            "an expiring record has a payload of {len} bytes; it must have 1 to {EXPIRING_PAYLOAD_MAX_BYTES}"
+        )
     })?;
-    let WebSession { created_ms, expires_ms, .. } = session;
-    ensure(expires_ms > created_ms, || format!("the login ends at {expires_ms}, begun at {created_ms}"))
+    let ExpiringRecord { created_ms, expires_ms, .. } = record;
+    ensure(expires_ms > created_ms, || {
+        format!("an expiring record ends at {expires_ms}, not after its creation at {created_ms}")
+    })
 }
 
 fn check_attempt(attempt: &Attempt) -> Checked {

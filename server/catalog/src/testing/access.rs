@@ -7,7 +7,7 @@ use ulid::Ulid;
 
 use super::cases;
 use super::fixture::{Fixture, START_MS, all_pages};
-use crate::token::{Role, mint};
+use crate::token::{Role, new_token};
 use crate::{
     AuditEntry, CatalogError, DEFAULT_NAMESPACE, PageRequest, REPOSITORY_FORMAT, TOKEN_TOUCH_INTERVAL_MS,
     TokenSpec,
@@ -28,7 +28,7 @@ fn a_repository_knows_its_parameters(f: &Fixture) {
     let repository = f.repository().unwrap();
     assert_eq!(repository.created_ms, START_MS);
     assert_eq!(repository.format_version, REPOSITORY_FORMAT);
-    assert_eq!(repository.chunker, chunker::params());
+    assert_eq!(repository.chunker, chunker::params().into());
     assert_eq!(f.repository().unwrap().id, repository.id);
 }
 
@@ -56,13 +56,13 @@ fn names_are_checked(f: &Fixture) {
 }
 
 fn spec(f: &Fixture, name: &str) -> (TokenSpec, [u8; 32]) {
-    let (_, id, hash) = mint(f.clock.as_ref()).unwrap();
+    let (_, id, hash) = new_token(f.clock.as_ref()).unwrap();
     (TokenSpec { id, name: name.into(), role: Role::Backup, namespaces: Vec::new(), expires_ms: None }, hash)
 }
 
 fn tokens_are_kept_by_hash(f: &Fixture) {
     let lab = f.ensure_namespace("lab").unwrap();
-    let (text, id, hash) = mint(f.clock.as_ref()).unwrap();
+    let (text, id, hash) = new_token(f.clock.as_ref()).unwrap();
     let spec = TokenSpec {
         id,
         name: "hv-1".into(),

@@ -1,16 +1,17 @@
-//! Random sequences of ends of sessions against a model: the laws hold over everything recorded.
+//! Random sequences of ends of sessions against a model: the numbers add up over everything recorded.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use holdfast_proto::v1::{DetailRow, RowStatus};
 use holdfast_types::clock::ManualClock;
 use holdfast_types::ids::{BackupId, ContainerClass, RunId};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::fixture::{Fixture, all_pages, done, numbers, row};
-use crate::{BackupCommit, Catalog, CatalogError, CatalogWalk, DetailFilter, FailedRun};
+use crate::{
+    BackupCommit, Catalog, CatalogError, CatalogWalk, DetailFilter, DetailRow, FailedRun, RowStatus,
+};
 
 /// How one session ends.
 #[derive(Debug, Clone)]
@@ -85,7 +86,7 @@ fn play(f: &Fixture, end: &End, run: Option<RunId>, model: &mut Vec<DetailRow>) 
             Some(run)
         }
         Kind::Fail => {
-            let failed = |row| DetailRow { backup: String::new(), status: RowStatus::Aborted.into(), ..row };
+            let failed = |row| DetailRow { backup: String::new(), status: RowStatus::Aborted, ..row };
             let details: Vec<_> = commit.details.into_iter().map(failed).collect();
             model.extend(details.iter().cloned());
             f.record_failed_run(&FailedRun {

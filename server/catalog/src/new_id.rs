@@ -9,7 +9,7 @@ use super::CatalogError;
 ///
 /// # Errors
 /// [`CatalogError::Io`] when the operating system has no random numbers.
-pub fn mint_ulid(clock: &dyn Clock) -> Result<Ulid, CatalogError> {
+pub fn new_id(clock: &dyn Clock) -> Result<Ulid, CatalogError> {
     let mut random = [0; 16];
     fill_random(&mut random)?;
     // A clock before 1970 is wrong anyway; the random part keeps the name unique.
@@ -30,9 +30,9 @@ mod tests {
     #[test]
     fn ulids_carry_the_time_and_differ() {
         let clock = ManualClock::new(1_700_000_000_123);
-        let (a, b) = (mint_ulid(&clock).unwrap(), mint_ulid(&clock).unwrap());
+        let (a, b) = (new_id(&clock).unwrap(), new_id(&clock).unwrap());
         assert_eq!(a.timestamp_ms(), 1_700_000_000_123);
         assert_ne!(a, b);
-        assert_eq!(mint_ulid(&ManualClock::new(-5)).unwrap().timestamp_ms(), 0);
+        assert_eq!(new_id(&ManualClock::new(-5)).unwrap().timestamp_ms(), 0);
     }
 }

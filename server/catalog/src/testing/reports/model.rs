@@ -2,13 +2,12 @@
 
 use std::cmp::Ordering;
 
-use holdfast_proto::details::{RowExt, status_word};
-use holdfast_proto::v1::{DetailRow, RowStatus};
+use holdfast_proto::details::RowExt;
 use holdfast_types::ids::{BackupId, ContainerClass, RunId};
 
-use crate::conformance::backups::move_to;
-use crate::conformance::fixture::{Fixture, done, numbers, row};
-use crate::{DetailEntry, DetailFilter, DetailSort, FailedRun, SortOrder};
+use crate::testing::backups::move_to;
+use crate::testing::fixture::{Fixture, done, numbers, row};
+use crate::{DetailEntry, DetailFilter, DetailRow, DetailSort, FailedRun, RowStatus, SortOrder};
 
 /// A sequence of numbers without a pattern, the same for the same seed.
 #[derive(Debug)]
@@ -80,7 +79,7 @@ pub(super) fn make(f: &Fixture, sessions: u64) -> Vec<DetailEntry> {
         if dice.roll(5) == 0 {
             let status = dice.pick(&[RowStatus::Failed, RowStatus::Aborted, RowStatus::Expired]);
             for row in &mut commit.details {
-                row.status = status.into();
+                row.status = status;
                 row.backup = String::new();
                 row.error = if dice.roll(4) == 0 { String::new() } else { dice.pick(&ERRORS).into() };
             }
@@ -119,7 +118,7 @@ pub(super) fn matches(f: &Fixture, filter: &DetailFilter, row: &DetailRow) -> bo
         && is(vm, &row.vm)
         && is(disk, &row.disk)
         && run.is_none_or(|run| run.to_string() == row.run)
-        && statuses.as_ref().is_none_or(|all| all.contains(&row.status()))
+        && statuses.as_ref().is_none_or(|all| all.contains(&row.status))
         && search.as_ref().is_none_or(|part| {
             [&row.namespace, &row.job, &row.vm, &row.disk, &row.error].iter().any(|text| contains(text, part))
         })
@@ -170,7 +169,7 @@ fn key(by: DetailSort, row: &DetailRow) -> Option<(String, f64)> {
         S::Vm => text(&row.vm),
         S::Disk => text(&row.disk),
         S::Backup => text(&row.backup),
-        S::Status => text(status_word(row.status)),
+        S::Status => text(row.status.word()),
         S::Error => text(&row.error),
         S::Started => count(row.started_ms.try_into().unwrap()),
         S::Finished => count(row.finished_ms.try_into().unwrap()),

@@ -1,4 +1,4 @@
-//! Commits that keep the laws, to be written, or broken first.
+//! Valid commits, to be written, or broken first.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -6,14 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use holdfast_proto::Fingerprint;
 use holdfast_proto::limits::extent_count;
-use holdfast_proto::v1::{DetailRow, RowStatus};
 use holdfast_types::clock::{Clock, ManualClock};
 use holdfast_types::ids::{BackupId, ContainerClass, ContainerId, RunId, SessionId};
 use ulid::Ulid;
 
 use crate::{
-    Attempt, BackupCommit, Catalog, ContainerRecord, ContainerState, DEFAULT_NAMESPACE, DiskRecord,
-    FailedRun, NamespaceRecord, Page, PageRequest, Result,
+    Attempt, BackupCommit, Catalog, ContainerRecord, ContainerState, DEFAULT_NAMESPACE, DetailRow,
+    DiskRecord, FailedRun, NamespaceRecord, Page, PageRequest, Result, RowStatus,
 };
 
 pub const START_MS: i64 = 1_763_700_000_000;
@@ -125,7 +124,7 @@ impl Fixture {
         let row = numbers(DetailRow {
             new_bytes: 8192,
             post_lc: 4096,
-            status: status.into(),
+            status,
             error: "cannot read sda at offset 4096: Input/output error".into(),
             ..row(&attempt, "system")
         });
@@ -171,7 +170,7 @@ pub fn done(
 ) -> BackupCommit {
     for row in &mut details {
         row.backup = backup.to_string();
-        row.status = RowStatus::Done.into();
+        row.status = RowStatus::Done;
     }
     let disk = |row: &DetailRow| DiskRecord {
         name: row.disk.clone(),

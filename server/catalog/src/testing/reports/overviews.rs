@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use holdfast_proto::details::{Factors, Totals, status_word};
+use holdfast_proto::details::{Factors, Totals};
 use holdfast_types::clock::Clock;
 use holdfast_types::ids::{BackupId, ContainerClass, NamespaceId};
 use ulid::Ulid;
 
 use super::cases;
-use super::world::make;
-use crate::conformance::fixture::Fixture;
+use super::model::make;
+use crate::testing::fixture::Fixture;
+use crate::wire::add_to;
 use crate::{
     BackupCost, CatalogError, CatalogWalk, ContainerState, ContainerTotals, DetailEntry, DetailFilter,
     DiskOverview, DiskQuery, LastRun, LatestBackup, PageRequest, ProtectedDay, REPORT_PAGE_MAX, TotalsBy,
@@ -57,7 +58,7 @@ fn vm_model(f: &Fixture, all: &[DetailEntry], query: &VmQuery) -> Vec<VmOverview
     let model = |((namespace_name, vm), entries): ((String, String), Vec<&DetailEntry>)| {
         let namespace = id_of(f, &namespace_name);
         let mut sums = Totals::default();
-        entries.iter().for_each(|entry| sums.add(&entry.row));
+        entries.iter().for_each(|entry| add_to(&mut sums, &entry.row));
         let latest = f.latest_backup(namespace, &vm).unwrap();
         let of_latest = |of: fn(&crate::DiskRecord) -> u64| {
             latest.as_ref().map_or(0, |backup| backup.disks.iter().map(of).sum())
@@ -78,7 +79,7 @@ fn vm_model(f: &Fixture, all: &[DetailEntry], query: &VmQuery) -> Vec<VmOverview
             stored_bytes: sums.post_lc + sums.meta_bytes,
             new_bytes_30d: recent.map(|e| e.row.new_bytes).sum(),
             total_factor: Factors::of(sums.bytes, 0, sums.post_lc).total,
-            last_status: status_word(last.row.status).into(),
+            last_status: last.row.status.word().into(),
             last_error: of_last.map(|e| e.row.error.clone()).find(|e| !e.is_empty()).unwrap_or_default(),
             stale: latest.as_ref().is_none_or(|backup| backup.finished_ms < query.stale_before_ms),
             verification: latest.as_ref().and_then(|backup| f.verifications(&[backup.id]).unwrap().pop()),
@@ -100,12 +101,12 @@ fn all_vms(f: &Fixture) -> BTreeMap<(NamespaceId, String), holdfast_types::ids::
     vms.into_iter().map(|vm| ((vm.namespace, vm.name), vm.id)).collect()
 }
 
-/// A world of two parts, a month and more apart, the last VM of which has nothing but failures.
-fn world(f: &Fixture) -> Vec<DetailEntry> {
+/// Rows of two parts, a month and more apart, the last VM of which has nothing but failures.
+fn month(f: &Fixture) -> Vec<DetailEntry> {
     let mut all = make(f, 40);
     f.clock.advance_ms(MONTH_MS);
     all.extend(make(f, 25));
-    let failed = f.failed("never", "nightly", holdfast_proto::v1::RowStatus::Expired);
+    let failed = f.failed("never", "nightly", crate::RowStatus::Expired);
     f.record_failed_run(&failed).unwrap();
     let session = failed.attempt.session;
     all.push(DetailEntry { session, position: 0, row: failed.details[0].clone() });
@@ -124,7 +125,7 @@ fn world(f: &Fixture) -> Vec<DetailEntry> {
 }
 
 fn vms_tell_what_they_protect_and_cost(f: &Fixture) {
-    let all = world(f);
+    let all = month(f);
     let query = query(f);
     let expected = vm_model(f, &all, &query);
     assert_eq!(f.vm_overviews(None, &query).unwrap(), (expected.clone(), expected.len() as u64));
@@ -167,7 +168,7 @@ fn key(sort: VmSort, vm: &VmOverview) -> Option<(String, f64)> {
 }
 
 fn vms_are_found_and_paged(f: &Fixture) {
-    let all = world(f);
+    let all = month(f);
     let base = query(f);
     let expected = vm_model(f, &all, &base);
     let lab = id_of(f, "lab");
@@ -198,7 +199,7 @@ fn vms_are_found_and_paged(f: &Fixture) {
 }
 
 fn disks_are_those_of_latest_backups(f: &Fixture) {
-    let all = world(f);
+    let all = month(f);
     let query = DiskQuery { vm: None, offset: 0, limit: REPORT_PAGE_MAX, now_ms: f.clock.now_ms() };
     let mut expected = Vec::new();
     for vm in vm_model(f, &all, &self::query(f)) {
@@ -242,7 +243,7 @@ fn disks_are_those_of_latest_backups(f: &Fixture) {
 }
 
 fn jobs_tell_their_last_run(f: &Fixture) {
-    let all = world(f);
+    let all = month(f);
     let mut names: BTreeMap<(&str, &str), Vec<&DetailEntry>> = BTreeMap::new();
     for entry in &all {
         names.entry((&entry.row.namespace, &entry.row.job)).or_default().push(entry);
@@ -254,7 +255,7 @@ fn jobs_tell_their_last_run(f: &Fixture) {
     );
     for (job, entries) in jobs.iter().zip(names.values()) {
         let mut sums = Totals::default();
-        entries.iter().for_each(|entry| sums.add(&entry.row));
+        entries.iter().for_each(|entry| add_to(&mut sums, &entry.row));
         let distinct = |of: fn(&DetailEntry) -> &str| {
             entries.iter().map(|entry| of(entry)).collect::<BTreeSet<_>>().len() as u64
         };
@@ -281,7 +282,7 @@ fn jobs_tell_their_last_run(f: &Fixture) {
 }
 
 fn namespaces_add_up(f: &Fixture) {
-    let all = world(f);
+    let all = month(f);
     let empty = f.ensure_namespace("empty").unwrap();
     let found = f.namespace_overviews(None).unwrap();
     assert_eq!(
@@ -304,7 +305,7 @@ fn namespaces_add_up(f: &Fixture) {
 }
 
 fn backups_tell_what_they_added(f: &Fixture) {
-    let all = world(f);
+    let all = month(f);
     let mut costs: BTreeMap<BackupId, BackupCost> = BTreeMap::new();
     for row in all.iter().map(|e| &e.row).filter(|row| !row.backup.is_empty()) {
         let cost = costs.entry(row.backup.parse().unwrap()).or_default();
@@ -319,7 +320,7 @@ fn backups_tell_what_they_added(f: &Fixture) {
 }
 
 fn containers_add_up(f: &Fixture) {
-    world(f);
+    month(f);
     f.clock.advance_ms(3 * 86_400_000);
     f.committed("late", "nightly");
     let some: Vec<_> = f.all_containers().map(|c| c.unwrap()).collect();
@@ -362,7 +363,7 @@ fn containers_add_up(f: &Fixture) {
 }
 
 fn protected_bytes_follow_the_latest_restore_points(f: &Fixture) {
-    let all = world(f);
+    let all = month(f);
     let since = all[all.len() / 3].row.started_ms;
     let none = DetailFilter::default();
     for (by, filter) in [

@@ -1,0 +1,9 @@
+//! The traits of the catalog on SQLite, one a file: each function checks what it is given, chooses the pool it
+//! reads from and opens the transaction it writes in.
+
+mod access;
+mod audit;
+mod backups;
+mod containers;
+mod reports;
+mod upkeep;
