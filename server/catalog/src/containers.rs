@@ -6,13 +6,13 @@ use std::ops::Range;
 use holdfast_types::ids::ContainerId;
 
 use crate::Result;
-use crate::rows::{ContainerRecord, DamageRecord};
+use crate::rows::{ContainerRecord, DamageChanges, DamageRecord};
 
 /// Asked by everything that writes, reads or checks containers.
 ///
 /// Across processes: a number is handed out to one process only, because reserving is one transaction. Adding
 /// containers and marking or clearing damage are one transaction each; the damage one process marks is seen by
-/// the next call of any other.
+/// the next call of any other, of [`damage_changed_since`](Containers::damage_changed_since) too.
 pub trait Containers: Send + Sync + fmt::Debug {
     /// Hands out `count` container numbers, durably: never again, whatever happens. `Invalid`: there are
     /// not so many left.
@@ -33,6 +33,10 @@ pub trait Containers: Send + Sync + fmt::Debug {
     fn mark_region_damaged(&self, id: ContainerId, region: u16, reason: &str) -> Result<()>;
     /// All damage known, by container and region.
     fn damaged(&self) -> Result<Vec<DamageRecord>>;
+    /// The damage of every container whose damage was found or cleared after the change numbered `change`; 0 asks
+    /// for all there ever was. So a process that keeps damage in memory learns what others found, at the cost of
+    /// what is new. A change is numbered by its place in the order of transactions, not by a clock.
+    fn damage_changed_since(&self, change: u64) -> Result<DamageChanges>;
     /// Forgets all damage of a container, after a repair or a check that found none. `NotFound`: no such
     /// container.
     fn clear_damage(&self, id: ContainerId) -> Result<()>;

@@ -2,9 +2,9 @@
 //! compression details, containers, tokens and the audit log.
 //!
 //! [`Catalog`] is the interface, put together from one trait for each kind of caller: [`Backups`],
-//! [`Containers`], [`Access`], [`Audit`], [`Reports`], [`Upkeep`]. [`SqliteCatalog`] implements it on SQLite; every
-//! implementation passes the suite in `testing/`. What is kept is in `rows/`, as types of this crate; only
-//! `wire.rs` turns them into messages of the protocol.
+//! [`Containers`], [`Access`], [`Leases`], [`Audit`], [`Reports`], [`Upkeep`]. [`SqliteCatalog`] implements it on
+//! SQLite; every implementation passes the suite in `testing/`. What is kept is in `rows/`, as types of this
+//! crate; only `wire.rs` turns them into messages of the protocol.
 //!
 //! Invariants:
 //! - **One commit, one transaction.** A backup exists with its run, disks, details, containers and audit
@@ -15,6 +15,10 @@
 //! - **A container number is handed out once**, and never one below a container that exists.
 //! - Names given by others are checked and texts clipped before they are kept; every list is paged.
 //!
+//! Another database is a folder beside `sqlite/` (connections, schema, a file for each trait) and a test that runs
+//! the suite on it. Rules are checked in `validate.rs`, page tokens are made in `page.rs`: both are for every
+//! implementation.
+//!
 //! Order against container files: a container is sealed and durable before the catalog names it, and the
 //! catalog condemns it before it is unlinked. So containers the catalog does not name are orphans of a
 //! crash or an abort, to be adopted with [`Containers::add_containers`].
@@ -24,6 +28,7 @@ mod audit;
 mod backups;
 mod containers;
 mod error;
+mod leases;
 mod new_id;
 mod page;
 mod reports;
@@ -44,6 +49,7 @@ pub use audit::Audit;
 pub use backups::{BACKUPS_PER_PAGE_MAX, Backups, VERIFICATIONS_PER_BACKUP_MAX};
 pub use containers::Containers;
 pub use error::{CatalogError, Cause};
+pub use leases::{LEASE_MAX_MS, LEASE_NAME_MAX_BYTES, Leases};
 pub use new_id::new_id;
 pub use page::{Page, PageRequest};
 pub use reports::{
@@ -54,8 +60,9 @@ pub use reports::{
 };
 pub use rows::{
     Attempt, AuditEntry, AuditRecord, BackupCommit, BackupFilter, BackupRecord, ChunkerParams,
-    ContainerRecord, ContainerState, DamageRecord, DetailFilter, DetailRow, DiskRecord, ExpiringRecord,
-    FailedRun, NamespaceRecord, RepositoryRecord, RootRecord, RowStatus, RunRecord, Verification, VmRecord,
+    ContainerRecord, ContainerState, DamageChanges, DamageRecord, DetailFilter, DetailRow, DiskRecord,
+    ExpiringRecord, FailedRun, LeaseRecord, NamespaceRecord, RepositoryRecord, RootRecord, RowStatus,
+    RunRecord, Verification, VmRecord,
 };
 pub use sqlite::SqliteCatalog;
 pub use token::{TokenRecord, TokenSpec};
@@ -74,6 +81,6 @@ pub type Result<T> = std::result::Result<T, CatalogError>;
 /// said with it. What failed changed nothing.
 ///
 /// Everything that implements the parts is a catalog. A caller that needs one part only can ask for that one.
-pub trait Catalog: Backups + Containers + Access + Audit + Reports + Upkeep {}
+pub trait Catalog: Backups + Containers + Access + Leases + Audit + Reports + Upkeep {}
 
-impl<C: Backups + Containers + Access + Audit + Reports + Upkeep + ?Sized> Catalog for C {}
+impl<C: Backups + Containers + Access + Leases + Audit + Reports + Upkeep + ?Sized> Catalog for C {}

@@ -10,11 +10,12 @@ use holdfast_proto::limits::{
 use holdfast_types::ids::{ContainerClass, NamespaceId};
 
 use super::access::EXPIRING_PAYLOAD_MAX_BYTES;
+use super::leases::{LEASE_MAX_MS, LEASE_NAME_MAX_BYTES};
 use super::reports::{HISTORY_MAX, REPORT_PAGE_MAX, SEARCH_MAX_BYTES, TotalsBy};
 use super::token::{Role, TokenSpec};
 use super::{
     Attempt, BACKUPS_PER_PAGE_MAX, BackupCommit, CatalogError, ContainerRecord, ContainerState, DetailFilter,
-    DetailRow, DiskRecord, ExpiringRecord, FailedRun, NAMESPACES_PER_FILTER_MAX, RowStatus,
+    DetailRow, DiskRecord, ExpiringRecord, FailedRun, LeaseRecord, NAMESPACES_PER_FILTER_MAX, RowStatus,
 };
 
 /// Statuses one filter may name: all there are, and then some.
@@ -160,6 +161,19 @@ pub(super) fn expiring(record: &ExpiringRecord) -> Checked {
     let ExpiringRecord { created_ms, expires_ms, .. } = record;
     ensure(expires_ms > created_ms, || {
         format!("an expiring record ends at {expires_ms}, not after its creation at {created_ms}")
+    })
+}
+
+/// Whether `lease` may be taken or renewed at `now_ms`.
+pub(super) fn lease(lease: &LeaseRecord, now_ms: i64) -> Checked {
+    let LeaseRecord { name, until_ms, .. } = lease;
+    let len = name.len();
+    ensure((1..=LEASE_NAME_MAX_BYTES).contains(&len), || {
+        format!("a lease has a name of {len} bytes; it must have 1 to {LEASE_NAME_MAX_BYTES}")
+    })?;
+    let latest_ms = now_ms.saturating_add(LEASE_MAX_MS);
+    ensure(*until_ms > now_ms && *until_ms <= latest_ms, || {
+        format!("the lease {name:?} would end at {until_ms}; it must end after {now_ms} and by {latest_ms}")
     })
 }
 

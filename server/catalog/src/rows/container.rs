@@ -39,3 +39,14 @@ pub struct DamageRecord {
     /// When it was first found.
     pub found_ms: i64,
 }
+
+/// What has changed in the damage known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DamageChanges {
+    /// Containers whose damage changed, by number. One without a record in `damage` is sound again.
+    pub containers: Vec<ContainerId>,
+    /// All damage of these containers, by container and region.
+    pub damage: Vec<DamageRecord>,
+    /// The number of the latest change, to ask with the next time.
+    pub last: u64,
+}

@@ -7,6 +7,7 @@ mod backup;
 mod container;
 mod detail;
 mod expiring;
+mod lease;
 mod repository;
 
 pub use audit::{AuditEntry, AuditRecord};
@@ -14,7 +15,8 @@ pub use backup::{
     Attempt, BackupCommit, BackupFilter, BackupRecord, DiskRecord, FailedRun, RootRecord, RunRecord,
     Verification, VmRecord,
 };
-pub use container::{ContainerRecord, ContainerState, DamageRecord};
+pub use container::{ContainerRecord, ContainerState, DamageChanges, DamageRecord};
 pub use detail::{DetailFilter, DetailRow, RowStatus};
 pub use expiring::ExpiringRecord;
+pub use lease::LeaseRecord;
 pub use repository::{ChunkerParams, NamespaceRecord, RepositoryRecord};

@@ -18,8 +18,11 @@ use crate::{
 pub(super) const APPLICATION_ID: i32 = 0x4846_6374;
 
 /// Step n of the history is element n − 1 and leads to `user_version` n.
-const MIGRATIONS: &[&str] =
-    &[include_str!("../../migrations/0001_initial.sql"), include_str!("../../migrations/0002_web.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("../../migrations/0001_initial.sql"),
+    include_str!("../../migrations/0002_web.sql"),
+    include_str!("../../migrations/0003_processes.sql"),
+];
 
 /// The version this build writes.
 pub(super) fn version() -> i32 {

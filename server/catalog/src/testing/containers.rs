@@ -5,7 +5,7 @@ use ulid::Ulid;
 
 use super::cases;
 use super::fixture::{Fixture, START_MS};
-use crate::{CatalogError, CatalogWalk, ContainerRecord, ContainerState, DamageRecord};
+use crate::{CatalogError, CatalogWalk, ContainerRecord, ContainerState, DamageChanges, DamageRecord};
 
 cases![
     numbers_are_handed_out_once,
@@ -13,6 +13,7 @@ cases![
     adoption_is_idempotent,
     adoption_knows_its_limits,
     damage_is_kept_until_cleared,
+    damage_is_told_by_what_changed,
     walks_see_everything,
     samples_are_evenly_spaced,
 ];
@@ -134,6 +135,36 @@ fn damage_is_kept_until_cleared(f: &Fixture) {
     assert!(matches!(f.mark_region_damaged(unknown, 0, "x"), Err(CatalogError::NotFound { .. })));
     assert!(matches!(f.clear_damage(unknown), Err(CatalogError::NotFound { .. })));
     assert!(matches!(f.mark_region_damaged(ids[0], 4096, "x"), Err(CatalogError::Invalid { .. })));
+}
+
+fn damage_is_told_by_what_changed(f: &Fixture) {
+    let ids = [1, 2, 3].map(|number| ContainerId::new(number).unwrap());
+    f.add_containers(&[orphan(f, 1), orphan(f, 2), orphan(f, 3)]).unwrap();
+    let since = |change| f.damage_changed_since(change).unwrap();
+    assert_eq!(since(0), DamageChanges { containers: vec![], damage: vec![], last: 0 });
+    f.mark_region_damaged(ids[1], 7, "checksum").unwrap();
+    f.mark_container_damaged(ids[0], "truncated").unwrap();
+    let all = since(0);
+    assert_eq!((&all.containers, &all.damage), (&ids[..2].to_vec(), &f.damaged().unwrap()));
+
+    // What is known already is no change.
+    f.mark_region_damaged(ids[1], 7, "again").unwrap();
+    f.clear_damage(ids[2]).unwrap();
+    assert_eq!(since(all.last), DamageChanges { containers: vec![], damage: vec![], last: all.last });
+
+    // Whatever the clock does, and wherever it was found before.
+    f.clock.advance_ms(-5000);
+    f.mark_region_damaged(ids[1], 3, "checksum").unwrap();
+    let more = since(all.last);
+    assert_eq!(more.containers, [ids[1]]);
+    assert_eq!(more.damage.iter().map(|d| d.region).collect::<Vec<_>>(), [Some(3), Some(7)]);
+    f.clear_damage(ids[0]).unwrap();
+    let cleared = since(more.last);
+    assert_eq!((cleared.containers, cleared.damage), (vec![ids[0]], vec![]), "sound again");
+    assert!(cleared.last > more.last && more.last > all.last);
+    f.mark_container_damaged(ids[0], "truncated again").unwrap();
+    assert_eq!(since(cleared.last).damage[0].reason, "truncated again");
+    assert_eq!(since(u64::MAX).containers, []);
 }
 
 fn walks_see_everything(f: &Fixture) {

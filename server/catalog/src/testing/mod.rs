@@ -22,6 +22,7 @@ mod containers;
 mod details;
 mod expiring;
 pub mod fixture;
+mod leases;
 mod refusals;
 mod reports;
 mod sequences;
@@ -43,6 +44,7 @@ const CASES: &[&[Case]] = &[
     containers::CASES,
     details::CASES,
     expiring::CASES,
+    leases::CASES,
     refusals::CASES,
     verifications::CASES,
 ];

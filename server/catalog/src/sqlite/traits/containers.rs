@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use holdfast_types::ids::ContainerId;
 
-use super::super::{SqliteCatalog, containers};
-use crate::{ContainerRecord, Containers, DamageRecord, Result};
+use super::super::{SqliteCatalog, containers, damage};
+use crate::{ContainerRecord, Containers, DamageChanges, DamageRecord, Result};
 
 impl Containers for SqliteCatalog {
     fn reserve_container_numbers(&self, count: u32) -> Result<Range<u64>> {
@@ -28,18 +28,22 @@ impl Containers for SqliteCatalog {
     }
 
     fn mark_container_damaged(&self, id: ContainerId, reason: &str) -> Result<()> {
-        self.write(|tx| containers::mark(tx, self.clock.as_ref(), id, None, reason))
+        self.write(|tx| damage::mark(tx, self.clock.as_ref(), id, None, reason))
     }
 
     fn mark_region_damaged(&self, id: ContainerId, region: u16, reason: &str) -> Result<()> {
-        self.write(|tx| containers::mark(tx, self.clock.as_ref(), id, Some(region), reason))
+        self.write(|tx| damage::mark(tx, self.clock.as_ref(), id, Some(region), reason))
     }
 
     fn damaged(&self) -> Result<Vec<DamageRecord>> {
-        self.look_up(containers::damaged)
+        self.look_up(damage::damaged)
+    }
+
+    fn damage_changed_since(&self, change: u64) -> Result<DamageChanges> {
+        self.look_up(|c| damage::damage_changed_since(c, change))
     }
 
     fn clear_damage(&self, id: ContainerId) -> Result<()> {
-        self.write(|tx| containers::clear(tx, id))
+        self.write(|tx| damage::clear(tx, id))
     }
 }

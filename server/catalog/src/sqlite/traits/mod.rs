@@ -5,5 +5,6 @@ mod access;
 mod audit;
 mod backups;
 mod containers;
+mod leases;
 mod reports;
 mod upkeep;
