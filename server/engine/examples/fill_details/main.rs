@@ -18,8 +18,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use holdfast_catalog::{
-    Access, Attempt, BackupCommit, Backups, ContainerRecord, ContainerState, Containers, DetailRow,
-    DiskRecord, FailedRun, NamespaceRecord, RowStatus, SqliteCatalog,
+    Access, Attempt, BackupCommit, Backups, ContainerRecord, ContainerState, DetailRow, DiskRecord,
+    FailedRun, NamespaceRecord, RowStatus, SqliteCatalog,
 };
 use holdfast_engine::EngineOptions;
 use holdfast_proto::Fingerprint;
