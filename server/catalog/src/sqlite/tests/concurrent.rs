@@ -112,7 +112,8 @@ fn look_ups_do_not_wait_for_reports() {
             assert!(catalog.backup_by_session(SessionId(Ulid(1))).unwrap().is_none());
             assert!(catalog.container(ContainerId::new(1).unwrap()).unwrap().is_some());
             assert_eq!(catalog.damaged().unwrap(), []);
-            done.send(()).unwrap();
+            // No one listens any more when it came too late; the assertion below says so.
+            let _ = done.send(());
         });
         // Only a failure waits that long.
         let answered = answer.recv_timeout(Duration::from_secs(30)).is_ok();
