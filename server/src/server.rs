@@ -193,7 +193,7 @@ fn ensure_first_token(catalog: &dyn Catalog, clock: &dyn Clock, path: &Path) -> 
     if !catalog.list_tokens().map_err(ServiceError::from)?.is_empty() {
         return Ok(false);
     }
-    let (text, id, hash) = token::mint(clock).map_err(ServiceError::from)?;
+    let (text, id, hash) = token::new_token(clock).map_err(ServiceError::from)?;
     files::write_durably(path, format!("{}\n", text.as_str()).as_bytes(), files::MODE_SECRET)
         .map_err(|source| StartError::Token { path: path.display().to_string(), source })?;
     let spec = TokenSpec {
@@ -261,7 +261,7 @@ async fn housekeeping(app: Arc<App>) {
 /// Forgets logins that ran out. They open nothing any more, so a catalog that cannot be written to keeps nothing else from
 /// being done.
 async fn prune_logins(app: &Arc<App>) {
-    if let Err(error) = app.blocking(|app| Ok(app.catalog().prune_web_sessions(app.clock.now_ms())?)).await {
+    if let Err(error) = app.blocking(|app| Ok(app.catalog().prune_expiring(app.clock.now_ms())?)).await {
         tracing::debug!(%error, "cannot forget old logins");
     }
 }

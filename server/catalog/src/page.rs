@@ -8,7 +8,7 @@ use std::fmt::{Debug, Write};
 use super::CatalogError;
 
 /// Weight of the items of one page at most: half of the largest gRPC message. A page also ends here, so
-/// that long error texts or backups of hundreds of disks cannot make a message nobody may send.
+/// that long error texts or backups of hundreds of disks cannot make a message too large to send.
 pub(super) const PAGE_WEIGHT_MAX_BYTES: usize = 4 << 20;
 
 /// Longest page token: twice a name of 200 bytes and its framing.

@@ -11,7 +11,7 @@ use holdfast_types::clock::Clock;
 use holdfast_types::ids::{NamespaceId, TokenId};
 
 use super::CatalogError;
-use super::mint::{fill_random, mint_ulid};
+use super::new_id::{fill_random, new_id};
 
 /// How the text begins; secret scanners find leaked tokens by it.
 pub const TOKEN_PREFIX: &str = "hf_";
@@ -43,15 +43,15 @@ impl fmt::Debug for TokenText {
 ///
 /// # Errors
 /// [`CatalogError::Io`] when the operating system has no random numbers.
-pub fn mint(clock: &dyn Clock) -> Result<(TokenText, TokenId, [u8; 32]), CatalogError> {
-    let id = TokenId(mint_ulid(clock)?);
+pub fn new_token(clock: &dyn Clock) -> Result<(TokenText, TokenId, [u8; 32]), CatalogError> {
+    let id = TokenId(new_id(clock)?);
     let mut secret = [0; 32];
     fill_random(&mut secret)?;
     let text = TokenText(format!("{TOKEN_PREFIX}{id}_{}", blake3::Hash::from_bytes(secret).to_hex()));
     Ok((text, id, PresentedToken { id, secret }.hash()))
 }
 
-/// A well-formed token somebody presents. `Debug` hides the secret.
+/// A well-formed token that a caller presents. `Debug` hides the secret.
 #[derive(Clone)]
 pub struct PresentedToken {
     id: TokenId,
@@ -110,7 +110,7 @@ fn canonical_id(text: &str) -> Option<TokenId> {
     text.parse().ok().filter(|id: &TokenId| id.to_string() == text)
 }
 
-/// What somebody wants to do.
+/// What a caller wants to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Write restore points.
@@ -206,7 +206,7 @@ impl FromStr for Role {
 /// A token to be created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenSpec {
-    /// From [`mint`].
+    /// From [`new_token`].
     pub id: TokenId,
     /// For people; unique among tokens that are not revoked.
     pub name: String,

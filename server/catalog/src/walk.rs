@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 
-use super::{Catalog, ContainerRecord, Result, RootRecord};
+use super::{Backups, ContainerRecord, Containers, Result, RootRecord};
 
 /// Items fetched at a time: some 200 KiB.
 const BATCH: u32 = 1000;
 
-/// Walks for every [`Catalog`]. What is added or removed meanwhile may or may not be seen; nothing is seen
+/// Walks for every [`Catalog`](super::Catalog). What is added or removed meanwhile may or may not be seen; nothing is seen
 /// twice. A walk ends after the first error.
-pub trait CatalogWalk: Catalog {
+pub trait CatalogWalk: Backups + Containers {
     /// Every container, by number.
     fn all_containers(&self) -> impl Iterator<Item = Result<ContainerRecord>> {
         walk(|last: Option<&ContainerRecord>| self.containers(last.map(|c| c.id), BATCH))
@@ -21,7 +21,7 @@ pub trait CatalogWalk: Catalog {
     }
 }
 
-impl<C: Catalog + ?Sized> CatalogWalk for C {}
+impl<C: Backups + Containers + ?Sized> CatalogWalk for C {}
 
 fn walk<T: Clone>(mut fetch: impl FnMut(Option<&T>) -> Result<Vec<T>>) -> impl Iterator<Item = Result<T>> {
     let mut batch = VecDeque::new();

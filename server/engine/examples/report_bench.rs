@@ -9,11 +9,10 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use holdfast_catalog::{
-    DetailFilter, DetailSort, DiskQuery, Reports, SortOrder, SqliteCatalog, TotalsBy, TotalsOrder, VmQuery,
-    VmSort,
+    DetailFilter, DetailSort, DiskQuery, Reports, RowStatus, SortOrder, SqliteCatalog, TotalsBy, TotalsOrder,
+    VmQuery, VmSort,
 };
 use holdfast_engine::EngineOptions;
-use holdfast_proto::v1::RowStatus;
 use holdfast_types::clock::{Clock, SystemClock};
 
 /// Times each question is asked; the median counts.

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use holdfast_catalog::{Catalog, SqliteCatalog};
-use holdfast_proto::v1::{self, RowStatus};
+use holdfast_catalog::{Catalog, RowStatus, SqliteCatalog};
+use holdfast_proto::v1;
 use holdfast_types::clock::{Clock, SystemClock};
 use holdfast_types::ids::{BackupId, NamespaceId, RepositoryId, SessionId};
 use holdfast_volume::{LocalVolume, Space, Volume};

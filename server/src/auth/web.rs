@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 
 use aws_lc_rs::{constant_time, digest, rand};
-use holdfast_engine::catalog::{AuditEntry, WebSession};
+use holdfast_engine::catalog::{AuditEntry, ExpiringRecord};
 use holdfast_engine::ids::TokenId;
 use holdfast_proto::ErrorCode;
 
@@ -22,9 +22,10 @@ const SLIDE_MS: i64 = 5 * 60_000;
 /// Bytes of a cookie and of a CSRF token.
 const SECRET_BYTES: usize = 32;
 
-/// A person's login.
+/// A person's login. The catalog keeps it as an expiring record of the token: the record's hash is the cookie's,
+/// its payload the CSRF token.
 #[derive(Debug, Clone)]
-pub struct WebLogin(WebSession);
+pub struct WebLogin(ExpiringRecord);
 
 /// A cookie's value, known to its browser alone. `Debug` hides it.
 pub struct Cookie(String);
@@ -45,12 +46,12 @@ impl std::fmt::Debug for Cookie {
 impl WebLogin {
     /// What must come with whatever changes something.
     pub fn csrf(&self) -> &str {
-        &self.0.csrf
+        &self.0.payload
     }
 
     /// Whether `given` is that, in constant time.
     pub(crate) fn csrf_matches(&self, given: &[u8]) -> bool {
-        constant_time::verify_slices_are_equal(given, self.0.csrf.as_bytes()).is_ok()
+        constant_time::verify_slices_are_equal(given, self.0.payload.as_bytes()).is_ok()
     }
 
     /// When it ends unless it is used again.
@@ -77,16 +78,16 @@ impl Authenticator {
         let caller = self.authenticate_token(Some(token.trim()), peer)?;
         let secret = random()?;
         let now_ms = self.clock.now_ms();
-        let session = WebSession {
+        let record = ExpiringRecord {
             id_hash: hash(&secret),
             token: caller.token.id,
-            csrf: hex(&random()?),
+            payload: hex(&random()?),
             created_ms: now_ms,
             expires_ms: now_ms.saturating_add(WEB_LOGIN_MS),
         };
-        self.catalog.create_web_session(&session)?;
+        self.catalog.create_expiring(&record)?;
         self.audit_web("login", &caller)?;
-        Ok((caller, WebLogin(session), Cookie(hex(&secret))))
+        Ok((caller, WebLogin(record), Cookie(hex(&secret))))
     }
 
     /// The caller behind a cookie. Blocks.
@@ -101,20 +102,20 @@ impl Authenticator {
         let ended = || ServiceError::new(ErrorCode::Unauthenticated, REFUSED);
         let id_hash = hash(&unhex(cookie).ok_or_else(ended)?);
         let now_ms = self.clock.now_ms();
-        let session = self.catalog.web_session(&id_hash)?.filter(|session| now_ms < session.expires_ms);
-        let mut session = session.ok_or_else(ended)?;
-        let token = self.catalog.token(session.token)?.map(|(token, _)| token);
+        let record = self.catalog.expiring(&id_hash)?.filter(|record| now_ms < record.expires_ms);
+        let mut record = record.ok_or_else(ended)?;
+        let token = self.catalog.token(record.token)?.map(|(token, _)| token);
         let token = token.filter(|token| token.is_usable(now_ms)).ok_or_else(ended)?;
         let end_ms = now_ms.saturating_add(WEB_LOGIN_MS);
-        if end_ms.saturating_sub(session.expires_ms) >= SLIDE_MS {
-            match self.catalog.extend_web_session(&id_hash, end_ms) {
-                Ok(()) => session.expires_ms = end_ms,
+        if end_ms.saturating_sub(record.expires_ms) >= SLIDE_MS {
+            match self.catalog.extend_expiring(&id_hash, end_ms) {
+                Ok(()) => record.expires_ms = end_ms,
                 // As for a token's last use: reading goes on when nothing can be written.
                 Err(error) => tracing::debug!(%error, "cannot prolong a login"),
             }
         }
         self.touch(&token);
-        Ok((Caller { token, peer }, WebLogin(session)))
+        Ok((Caller { token, peer }, WebLogin(record)))
     }
 
     /// Ends a login. Blocks.
@@ -122,7 +123,7 @@ impl Authenticator {
     /// # Errors
     /// The catalog's errors.
     pub fn log_out(&self, caller: &Caller, login: &WebLogin) -> Result<(), ServiceError> {
-        self.catalog.delete_web_session(&login.0.id_hash)?;
+        self.catalog.delete_expiring(&login.0.id_hash)?;
         self.audit_web("logout", caller)
     }
 
@@ -133,7 +134,7 @@ impl Authenticator {
     pub(crate) fn still_holds(&self, token: TokenId, login: Option<&[u8; 32]>) -> Result<bool, ServiceError> {
         if let Some(key) = login {
             let now_ms = self.clock.now_ms();
-            if self.catalog.web_session(key)?.is_none_or(|session| session.expires_ms <= now_ms) {
+            if self.catalog.expiring(key)?.is_none_or(|record| record.expires_ms <= now_ms) {
                 return Ok(false);
             }
         }

@@ -176,7 +176,7 @@ impl<'a> Pages<'a> {
                 let at = token.take()?;
                 app.catalog().details(filter, PageRequest { size: PAGE_ROWS, token: &at }).map(|page| {
                     *token = page.next;
-                    page.items
+                    page.items.into_iter().map(Into::into).collect()
                 })
             }
             Self::ByOffset { filter, order, offset } => {
@@ -184,7 +184,7 @@ impl<'a> Pages<'a> {
                 app.catalog().details_sorted(filter, *order, at, PAGE_ROWS).map(|(entries, total)| {
                     let next = at.saturating_add(u64::from(PAGE_ROWS));
                     *offset = (next < total && !entries.is_empty()).then_some(next);
-                    entries.into_iter().map(|entry| entry.row).collect()
+                    entries.into_iter().map(|entry| entry.row.into()).collect()
                 })
             }
         };

@@ -61,7 +61,7 @@ pub(crate) fn create(
     for name in new.namespaces {
         namespaces.push(catalog.ensure_namespace(name)?.id);
     }
-    let (text, id, hash) = token::mint(clock)?;
+    let (text, id, hash) = token::new_token(clock)?;
     let spec = TokenSpec { id, name: new.name.to_owned(), role: new.role, namespaces, expires_ms };
     let record = catalog.create_token(&spec, &hash)?;
     let detail = format!("{:?}, role {}, {}", new.name, new.role, scope(new.namespaces));

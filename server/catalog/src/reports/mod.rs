@@ -5,16 +5,16 @@
 //! Invariants:
 //! - **Sorting is by the numbers people see**: computed columns come from `holdfast_proto::details`, whichever
 //!   database is behind the catalog. Rows without a number come last, in both directions; rows that compare
-//!   equal stay in the order of [`Catalog::details`](super::Catalog::details), oldest first.
+//!   equal stay in the order of [`Reports::details`], oldest first.
 //! - **An offset past the end is an empty page**, with the right total beside it.
 //! - Every list is bounded: a page by its limit, a series by its days and groups, a search by its length.
 
 mod overviews;
 mod sort;
 
-use holdfast_proto::details::Totals;
-use holdfast_proto::v1::DetailRow;
+use std::fmt;
 
+use holdfast_proto::details::Totals;
 use holdfast_types::ids::{BackupId, ContainerClass, ContainerId, NamespaceId, SessionId};
 pub use overviews::{
     BackupCost, ContainerTotals, DiskOverview, DiskQuery, JobOverview, LastRun, LatestBackup,
@@ -22,7 +22,11 @@ pub use overviews::{
 };
 pub use sort::{DetailSort, NotAColumn, SortOrder, TotalsOrder, TotalsSort};
 
-use super::{DetailFilter, Result};
+use super::{DetailFilter, DetailRow, Page, PageRequest, Result};
+
+/// Rows of compression details in one page of [`Reports::details`] at most, and when the caller leaves it open.
+pub const DETAILS_PER_PAGE_MAX: u32 = 10_000;
+pub(super) const DETAILS_PER_PAGE: u32 = 1000;
 
 /// Rows or groups in one page at most.
 pub const REPORT_PAGE_MAX: u32 = 2000;
@@ -101,7 +105,14 @@ pub struct ProtectedDay {
 
 /// See the module's text. `Invalid`, everywhere: more than [`NAMESPACES_PER_FILTER_MAX`](super::NAMESPACES_PER_FILTER_MAX)
 /// namespaces, a limit above [`REPORT_PAGE_MAX`], a search text above [`SEARCH_MAX_BYTES`].
-pub trait Reports {
+///
+/// Across processes: each answer is of one moment, whatever is written meanwhile. Answers may take seconds, so
+/// an implementation gives them resources of their own: [`Access`](super::Access) and what a commit reads never
+/// wait for them.
+pub trait Reports: Send + Sync + fmt::Debug {
+    /// Compression details, oldest first: by start, run, session and disk. `Invalid`: the page token is
+    /// not of this list.
+    fn details(&self, filter: &DetailFilter, page: PageRequest<'_>) -> Result<Page<DetailRow>>;
     /// A page of the rows that match, sorted, and how many match in all.
     fn details_sorted(
         &self,

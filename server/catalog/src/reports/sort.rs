@@ -86,7 +86,7 @@ pub struct NotAColumn {
 impl NotAColumn {
     pub(super) fn new<'a>(name: &str, columns: impl IntoIterator<Item = &'a str>) -> Self {
         let columns = columns.into_iter().collect::<Vec<_>>().join(", ");
-        // What somebody typed, but not a megabyte of it.
+        // What was typed, but not a megabyte of it.
         Self { name: name.chars().take(40).collect(), columns }
     }
 }

@@ -7,11 +7,9 @@ use ulid::Ulid;
 
 use super::convert::{OrCatalogError, id};
 use super::select::Conditions;
+use crate::backups::BACKUPS_PER_PAGE;
 use crate::page::{self, List};
-use crate::{
-    AuditEntry, AuditRecord, BACKUPS_PER_PAGE, BACKUPS_PER_PAGE_MAX, Page, PageRequest, Result, laws,
-    mint_ulid,
-};
+use crate::{AuditEntry, AuditRecord, BACKUPS_PER_PAGE_MAX, Page, PageRequest, Result, new_id, validate};
 
 pub(super) const SELECT: &str = "SELECT * FROM audit";
 pub(super) const ORDER: &str = "ORDER BY id DESC";
@@ -26,10 +24,10 @@ pub(super) fn add(connection: &Connection, clock: &dyn Clock, entry: &AuditEntry
             s.execute(params![
                 id,
                 clock.now_ms(),
-                laws::clip(&entry.who),
-                laws::clip(&entry.action),
-                laws::clip(&entry.object),
-                laws::clip(&entry.detail),
+                validate::clip(&entry.who),
+                validate::clip(&entry.action),
+                validate::clip(&entry.object),
+                validate::clip(&entry.detail),
             ])
         })
         .or_error("write")?;
@@ -39,12 +37,12 @@ pub(super) fn add(connection: &Connection, clock: &dyn Clock, entry: &AuditEntry
 /// A ULID of this moment, or the one after the last: entries of one millisecond, or after the clock was set
 /// back, must not change places.
 fn next_id(connection: &Connection, clock: &dyn Clock) -> Result<Ulid> {
-    let minted = mint_ulid(clock)?;
+    let fresh = new_id(clock)?;
     let last: Option<[u8; 16]> =
         connection.query_row("SELECT max(id) FROM audit", [], |row| row.get(0)).or_error("read")?;
     match last.map(Ulid::from_bytes) {
-        Some(Ulid(last)) if last >= minted.0 => Ok(Ulid(last.saturating_add(1))),
-        _ => Ok(minted),
+        Some(Ulid(last)) if last >= fresh.0 => Ok(Ulid(last.saturating_add(1))),
+        _ => Ok(fresh),
     }
 }
 

@@ -8,10 +8,11 @@ use ulid::{ULID_LEN, Ulid};
 
 use super::convert::{OrCatalogError, count, id};
 use super::select::{Conditions, named, time_and_id, time_and_id_key};
+use crate::backups::BACKUPS_PER_PAGE;
 use crate::page::{self, List};
 use crate::{
-    BACKUPS_PER_PAGE, BACKUPS_PER_PAGE_MAX, BackupFilter, BackupRecord, CatalogError, DiskRecord, Page,
-    PageRequest, Result, RootRecord, RunRecord, VmRecord,
+    BACKUPS_PER_PAGE_MAX, BackupFilter, BackupRecord, CatalogError, DiskRecord, Page, PageRequest, Result,
+    RootRecord, RunRecord, VmRecord,
 };
 
 pub(super) const SELECT: &str = "SELECT b.*, n.name AS namespace, j.name AS job, v.name AS vm FROM backups b \

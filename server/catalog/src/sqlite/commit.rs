@@ -1,6 +1,5 @@
 //! The two transactions that end an attempt: a backup that becomes visible, or the record of why none did.
 
-use holdfast_proto::v1::{DetailRow, RowStatus};
 use holdfast_types::clock::Clock;
 use holdfast_types::ids::BackupId;
 use rusqlite::{Transaction, params};
@@ -8,17 +7,17 @@ use rusqlite::{Transaction, params};
 use super::convert::{OrCatalogError, int};
 use super::{audit, backups, containers, details, namespaces};
 use crate::{
-    Attempt, AuditEntry, BackupCommit, CatalogError, ContainerRecord, DiskRecord, FailedRun, Result, laws,
-    mint_ulid,
+    Attempt, AuditEntry, BackupCommit, CatalogError, ContainerRecord, DetailRow, DiskRecord, FailedRun,
+    Result, RowStatus, new_id, validate,
 };
 
-/// The objects an attempt belongs to.
-pub(super) struct Owners {
+/// The VM and job an attempt belongs to, by id.
+pub(super) struct AttemptRefs {
     pub(super) vm: [u8; 16],
     pub(super) job: [u8; 16],
 }
 
-/// Writes a backup whose commit keeps the laws.
+/// Writes a backup whose commit was validated.
 pub(super) fn backup(tx: &Transaction<'_>, clock: &dyn Clock, commit: &BackupCommit) -> Result<()> {
     let BackupCommit { attempt, backup, disks, details, containers } = commit;
     if let Some(known) = backups::by_id(tx, *backup)? {
@@ -31,17 +30,17 @@ pub(super) fn backup(tx: &Transaction<'_>, clock: &dyn Clock, commit: &BackupCom
     if details::session_ended(tx, attempt.session)? {
         return Err(CatalogError::exists("an end of session", attempt.session));
     }
-    let owners = write_owners(tx, clock, attempt, details)?;
-    insert_backup(tx, attempt, *backup, &owners)?;
+    let refs = write_refs(tx, clock, attempt, details)?;
+    insert_backup(tx, attempt, *backup, &refs)?;
     for (position, disk) in (0u32..).zip(disks) {
         insert_disk(tx, *backup, position, disk)?;
     }
-    write_rows(tx, attempt, &owners, Some(*backup), details, containers)?;
+    write_rows(tx, attempt, &refs, Some(*backup), details, containers)?;
     let detail = format!("VM {}, job {}, run {}", attempt.vm, attempt.job, attempt.run);
     write_audit(tx, clock, attempt, "backup.commit", backup.to_string(), &detail)
 }
 
-/// Writes the record of an attempt that keeps the laws.
+/// Writes the record of an attempt that was validated.
 pub(super) fn failed(tx: &Transaction<'_>, clock: &dyn Clock, failed: &FailedRun) -> Result<()> {
     let FailedRun { attempt, details, containers } = failed;
     if let Some(made) = backups::by_session(tx, attempt.session)? {
@@ -50,9 +49,9 @@ pub(super) fn failed(tx: &Transaction<'_>, clock: &dyn Clock, failed: &FailedRun
     if details::session_ended(tx, attempt.session)? {
         return Ok(());
     }
-    let owners = write_owners(tx, clock, attempt, details)?;
-    write_rows(tx, attempt, &owners, None, details, containers)?;
-    let verb = match details.first().map(DetailRow::status) {
+    let refs = write_refs(tx, clock, attempt, details)?;
+    write_rows(tx, attempt, &refs, None, details, containers)?;
+    let verb = match details.first().map(|row| row.status) {
         Some(RowStatus::Aborted) => "backup.abort",
         Some(RowStatus::Expired) => "backup.expire",
         _ => "backup.fail",
@@ -63,12 +62,12 @@ pub(super) fn failed(tx: &Transaction<'_>, clock: &dyn Clock, failed: &FailedRun
 }
 
 /// Namespace, VM, job and run; the last three are created when they are new.
-fn write_owners(
+fn write_refs(
     tx: &Transaction<'_>,
     clock: &dyn Clock,
     attempt: &Attempt,
     details: &[DetailRow],
-) -> Result<Owners> {
+) -> Result<AttemptRefs> {
     let namespace = namespaces::by_id(tx, attempt.namespace)?
         .ok_or_else(|| CatalogError::not_found("namespace", attempt.namespace))?;
     if let Some(row) = details.iter().find(|row| row.namespace != namespace.name) {
@@ -80,7 +79,7 @@ fn write_owners(
     let vm = ensure_named(tx, clock, "vms", attempt, &attempt.vm)?;
     let job = ensure_named(tx, clock, "jobs", attempt, &attempt.job)?;
     write_run(tx, attempt, job)?;
-    Ok(Owners { vm, job })
+    Ok(AttemptRefs { vm, job })
 }
 
 fn ensure_named(
@@ -94,7 +93,7 @@ fn ensure_named(
     if let Some(id) = found.first() {
         return Ok(*id);
     }
-    let id = mint_ulid(clock)?.to_bytes();
+    let id = new_id(clock)?.to_bytes();
     tx.prepare_cached(&format!(
         "INSERT INTO {table} (id, namespace_id, name, created_ms) VALUES (?, ?, ?, ?)"
     ))
@@ -130,7 +129,12 @@ fn write_run(tx: &Transaction<'_>, attempt: &Attempt, job: [u8; 16]) -> Result<(
     Ok(())
 }
 
-fn insert_backup(tx: &Transaction<'_>, attempt: &Attempt, backup: BackupId, owners: &Owners) -> Result<()> {
+fn insert_backup(
+    tx: &Transaction<'_>,
+    attempt: &Attempt,
+    backup: BackupId,
+    refs: &AttemptRefs,
+) -> Result<()> {
     tx.prepare_cached(
         "INSERT INTO backups (id, session_id, namespace_id, vm_id, job_id, run_id, ordinal, started_ms, \
          finished_ms, client_host) VALUES (?1, ?2, ?3, ?4, ?5, ?6, \
@@ -141,12 +145,12 @@ fn insert_backup(tx: &Transaction<'_>, attempt: &Attempt, backup: BackupId, owne
             backup.to_bytes(),
             attempt.session.to_bytes(),
             attempt.namespace.to_bytes(),
-            owners.vm,
-            owners.job,
+            refs.vm,
+            refs.job,
             attempt.run.to_bytes(),
             attempt.started_ms,
             attempt.finished_ms,
-            laws::clip(&attempt.client_host),
+            validate::clip(&attempt.client_host),
         ])
     })
     .or_error("write")?;
@@ -179,13 +183,13 @@ fn insert_disk(tx: &Transaction<'_>, backup: BackupId, position: u32, disk: &Dis
 fn write_rows(
     tx: &Transaction<'_>,
     attempt: &Attempt,
-    owners: &Owners,
+    refs: &AttemptRefs,
     backup: Option<BackupId>,
     details: &[DetailRow],
     containers: &[ContainerRecord],
 ) -> Result<()> {
     for (position, row) in (0u32..).zip(details) {
-        details::insert(tx, attempt, owners, backup, position, row)?;
+        details::insert(tx, attempt, refs, backup, position, row)?;
     }
     containers.iter().try_for_each(|container| containers::add(tx, container))
 }

@@ -32,7 +32,7 @@ fn open(path: &Path, flags: OpenFlags, busy_timeout: Duration) -> Result<Connect
     let connection = Connection::open_with_flags(path, flags).or_error("open")?;
     connection.busy_timeout(busy_timeout).or_error("set up")?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
-    // A database somebody tampered with must not run functions of ours, nor be made to damage itself.
+    // A database that was tampered with must not run functions of ours, nor be made to damage itself.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false).or_error("set up")?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true).or_error("set up")?;
     connection.pragma_update(None, "cell_size_check", true).or_error("set up")?;

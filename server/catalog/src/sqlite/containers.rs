@@ -1,14 +1,13 @@
-//! Containers, their numbers and their damage.
+//! Containers and their numbers.
 
 use std::ops::Range;
 
-use holdfast_types::clock::Clock;
-use holdfast_types::ids::{ContainerClass, ContainerId, Location, NamespaceId, RunId};
+use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId, RunId};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use super::convert::{OrCatalogError, bad_value, count, id, int};
 use super::namespaces;
-use crate::{CatalogError, ContainerRecord, ContainerState, DamageRecord, Result, laws};
+use crate::{CatalogError, ContainerRecord, ContainerState, Result};
 
 pub(super) fn reserve(tx: &Transaction<'_>, numbers: u32) -> Result<Range<u64>> {
     let next: i64 =
@@ -110,60 +109,8 @@ pub(super) fn list(
         .or_error("read")
 }
 
-pub(super) fn mark(
-    tx: &Transaction<'_>,
-    clock: &dyn Clock,
-    id: ContainerId,
-    region: Option<u16>,
-    reason: &str,
-) -> Result<()> {
-    if region.is_some_and(|region| region >> Location::PART_BITS != 0) {
-        return Err(CatalogError::invalid(format!("container {id} cannot have a region {region:?}")));
-    }
-    let number = known_number(tx, id)?;
-    if region.is_none() {
-        tx.execute("UPDATE containers SET state = 'damaged' WHERE id = ? AND state = 'live'", [number])
-            .or_error("write")?;
-    }
-    tx.execute(
-        "INSERT INTO damage (container_id, region, reason, found_ms) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
-        params![number, region.map_or(-1, i64::from), laws::clip(reason), clock.now_ms()],
-    )
-    .or_error("write")?;
-    Ok(())
-}
-
-pub(super) fn clear(tx: &Transaction<'_>, id: ContainerId) -> Result<()> {
-    let number = known_number(tx, id)?;
-    tx.execute("DELETE FROM damage WHERE container_id = ?", [number]).or_error("write")?;
-    tx.execute("UPDATE containers SET state = 'live' WHERE id = ? AND state = 'damaged'", [number])
-        .or_error("write")?;
-    Ok(())
-}
-
-pub(super) fn damaged(connection: &Connection) -> Result<Vec<DamageRecord>> {
-    let read = |row: &Row<'_>| {
-        let region: i64 = row.get("region")?;
-        Ok(DamageRecord {
-            container: container_id(row, "container_id")?,
-            region: u16::try_from(region).ok(),
-            reason: row.get("reason")?,
-            found_ms: row.get("found_ms")?,
-        })
-    };
-    connection
-        .prepare_cached("SELECT * FROM damage ORDER BY container_id, region")
-        .and_then(|mut s| s.query_map([], read)?.collect())
-        .or_error("read")
-}
-
-fn number(id: ContainerId) -> Result<i64> {
+pub(super) fn number(id: ContainerId) -> Result<i64> {
     int("container number", id.get())
-}
-
-fn known_number(tx: &Transaction<'_>, id: ContainerId) -> Result<i64> {
-    by_id(tx, id)?.ok_or_else(|| CatalogError::not_found("container", id))?;
-    number(id)
 }
 
 pub(super) fn container_id(row: &Row<'_>, column: &str) -> rusqlite::Result<ContainerId> {

@@ -1,12 +1,11 @@
 //! The repository's own row, and namespaces.
 
-use holdfast_proto::v1;
 use holdfast_types::clock::Clock;
 use holdfast_types::ids::{NamespaceId, RepositoryId};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::convert::{OrCatalogError, id};
-use crate::{CatalogError, NamespaceRecord, RepositoryRecord, Result, mint_ulid};
+use crate::{CatalogError, ChunkerParams, NamespaceRecord, RepositoryRecord, Result, new_id};
 
 pub(super) fn repository(connection: &Connection) -> Result<RepositoryRecord> {
     let read = |row: &Row<'_>| {
@@ -14,7 +13,7 @@ pub(super) fn repository(connection: &Connection) -> Result<RepositoryRecord> {
             id: RepositoryId::from_bytes(id(row, "id")?),
             created_ms: row.get("created_ms")?,
             format_version: row.get("format_version")?,
-            chunker: v1::ChunkerParams {
+            chunker: ChunkerParams {
                 algorithm: row.get("chunker_algorithm")?,
                 min_bytes: row.get("chunker_min_bytes")?,
                 avg_bytes: row.get("chunker_avg_bytes")?,
@@ -36,7 +35,7 @@ pub(super) fn ensure(connection: &Connection, clock: &dyn Clock, name: &str) -> 
         return Ok(found);
     }
     let record = NamespaceRecord {
-        id: NamespaceId(mint_ulid(clock)?),
+        id: NamespaceId(new_id(clock)?),
         name: name.to_owned(),
         created_ms: clock.now_ms(),
     };

@@ -1,5 +1,8 @@
-//! Connections that read. At most [`READERS_MAX`] at a time; who finds none free waits. They are never
-//! held across calls, so that a slow caller holds up neither others nor the folding of the log.
+//! Connections that read, in pools of a size each: a caller that finds none free waits. They are never held
+//! across calls, so that a slow caller holds up neither others nor the folding of the log.
+//!
+//! There are two pools, so that reports never keep a token or a commit waiting: reports over a million rows take
+//! seconds each, and a browser asks for several at once.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,13 +13,19 @@ use rusqlite::Connection;
 use super::connection::open_reader;
 use crate::Result;
 
-/// Each costs a cache of up to 2 MiB and three file handles; reads take well under a millisecond.
-const READERS_MAX: usize = 8;
+/// Connections for look-ups: single rows found by an index, well under a millisecond each, so four answer more
+/// calls than the server takes at a time. Each costs a cache of up to 2 MiB and three file handles.
+pub(super) const LOOK_UPS_MAX: usize = 4;
+
+/// Connections for reports, lists and checks, which may read every row there is.
+pub(super) const REPORTS_MAX: usize = 8;
 
 #[derive(Debug)]
 pub(super) struct ReadPool {
     path: PathBuf,
     busy_timeout: Duration,
+    /// Connections in use at a time at most.
+    size: usize,
     state: Mutex<State>,
     freed: Condvar,
 }
@@ -28,8 +37,8 @@ struct State {
 }
 
 impl ReadPool {
-    pub(super) fn new(path: PathBuf, busy_timeout: Duration) -> Self {
-        Self { path, busy_timeout, state: Mutex::default(), freed: Condvar::new() }
+    pub(super) fn new(path: PathBuf, busy_timeout: Duration, size: usize) -> Self {
+        Self { path, busy_timeout, size, state: Mutex::default(), freed: Condvar::new() }
     }
 
     /// Runs `read` with a connection. Never to be nested: the inner call could wait for the outer one.
@@ -46,7 +55,7 @@ impl ReadPool {
 
     fn lease(&self) -> Lease<'_> {
         let mut state = self.state.lock();
-        while state.in_use >= READERS_MAX {
+        while state.in_use >= self.size {
             self.freed.wait(&mut state);
         }
         state.in_use += 1;

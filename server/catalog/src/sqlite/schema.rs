@@ -4,20 +4,25 @@
 
 use std::path::Path;
 
-use holdfast_proto::{chunker, v1};
+use holdfast_proto::chunker;
 use holdfast_types::clock::Clock;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 
 use super::convert::OrCatalogError;
 use super::namespaces;
-use crate::{CatalogError, DEFAULT_NAMESPACE, REPOSITORY_FORMAT, RepositoryRecord, Result, mint_ulid};
+use crate::{
+    CatalogError, ChunkerParams, DEFAULT_NAMESPACE, REPOSITORY_FORMAT, RepositoryRecord, Result, new_id,
+};
 
 /// "HFct".
 pub(super) const APPLICATION_ID: i32 = 0x4846_6374;
 
 /// Step n of the history is element n − 1 and leads to `user_version` n.
-const MIGRATIONS: &[&str] =
-    &[include_str!("../../migrations/0001_initial.sql"), include_str!("../../migrations/0002_web.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("../../migrations/0001_initial.sql"),
+    include_str!("../../migrations/0002_web.sql"),
+    include_str!("../../migrations/0003_processes.sql"),
+];
 
 /// The version this build writes.
 pub(super) fn version() -> i32 {
@@ -33,11 +38,11 @@ pub(super) fn create(writer: &mut Connection, clock: &dyn Clock) -> Result<bool>
     }
     tx.pragma_update(None, "application_id", APPLICATION_ID).or_error("create")?;
     migrate(&tx, 0)?;
-    let chunker = chunker::params();
+    let chunker = ChunkerParams::from(chunker::params());
     tx.execute(
         "INSERT INTO repository VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)",
         params![
-            mint_ulid(clock)?.to_bytes(),
+            new_id(clock)?.to_bytes(),
             clock.now_ms(),
             REPOSITORY_FORMAT,
             chunker.algorithm,
@@ -77,7 +82,7 @@ pub(super) fn check_parameters(repository: &RepositoryRecord) -> Result<()> {
             known: REPOSITORY_FORMAT.to_string(),
         });
     }
-    let known = chunker::params();
+    let known = ChunkerParams::from(chunker::params());
     if repository.chunker != known {
         return Err(CatalogError::Unsupported {
             what: "the repository's chunker",
@@ -132,8 +137,8 @@ fn has_tables(connection: &Connection) -> Result<bool> {
     connection.query_row("SELECT EXISTS (SELECT 1 FROM sqlite_schema)", [], |row| row.get(0)).or_error("open")
 }
 
-fn describe(params: &v1::ChunkerParams) -> String {
-    let v1::ChunkerParams { algorithm, min_bytes, avg_bytes, max_bytes, extent_bytes, region_bytes } = params;
+fn describe(params: &ChunkerParams) -> String {
+    let ChunkerParams { algorithm, min_bytes, avg_bytes, max_bytes, extent_bytes, region_bytes } = params;
     format!(
         "{algorithm} {min_bytes}/{avg_bytes}/{max_bytes} in extents of {extent_bytes} and regions of {region_bytes} bytes"
     )

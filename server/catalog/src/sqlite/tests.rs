@@ -11,14 +11,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use holdfast_proto::v1::DetailRow;
 use holdfast_types::clock::ManualClock;
 use rusqlite::Connection;
 
 use super::SqliteCatalog;
-use crate::conformance::fixture::{Fixture, START_MS};
-use crate::conformance::suite;
-use crate::{Catalog, CatalogError, DEFAULT_NAMESPACE};
+use crate::testing::fixture::{Fixture, START_MS};
+use crate::testing::suite;
+use crate::{Access, Backups, CatalogError, Containers, DEFAULT_NAMESPACE, DetailRow, Upkeep};
 
 /// A catalog in a folder of its own.
 struct Home {
@@ -129,7 +128,7 @@ fn settings_are_what_durability_needs() {
         assert_eq!(pragma(&writer, name), value, "{name}");
     }
     drop(writer);
-    let refused = catalog.readers.with(|reader| {
+    let refused = catalog.look_ups.with(|reader| {
         assert_eq!(pragma(reader, "trusted_schema"), "0");
         assert_eq!(pragma(reader, "busy_timeout"), "10000");
         Ok(reader.execute("DELETE FROM namespaces", []).unwrap_err().to_string())
@@ -139,7 +138,7 @@ fn settings_are_what_durability_needs() {
 
 /// The checks before a write are one line of defence; the schema is the other.
 #[test]
-fn the_schema_refuses_what_breaks_the_laws() {
+fn the_schema_refuses_what_breaks_the_rules() {
     let home = Home::new();
     let fixture = home.create();
     fixture.committed("web", "nightly");
@@ -199,6 +198,6 @@ fn after_an_io_error_nothing_more_is_written() {
 
 /// Every row of details, all fields.
 fn rows(fixture: &Fixture) -> Vec<DetailRow> {
-    use crate::conformance::fixture::all_pages;
+    use crate::testing::fixture::all_pages;
     all_pages(1000, |page| fixture.details(&crate::DetailFilter::default(), page))
 }

@@ -75,7 +75,7 @@ pub(super) fn revoke(tx: &Transaction<'_>, now_ms: i64, id: TokenId) -> Result<(
         params![now_ms, id.to_bytes()],
     )
     .or_error("write")?;
-    super::web::delete_of_token(tx, id)
+    super::expiring::delete_of_token(tx, id)
 }
 
 pub(super) fn is_touch_due(connection: &Connection, now_ms: i64, id: TokenId) -> Result<bool> {

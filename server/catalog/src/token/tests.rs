@@ -4,22 +4,22 @@ use ulid::Ulid;
 use super::*;
 
 #[test]
-fn a_minted_token_is_recognised_and_no_other() {
+fn a_new_token_is_recognised_and_no_other() {
     let clock = ManualClock::new(1_763_700_000_000);
-    let (text, id, hash) = mint(&clock).unwrap();
+    let (text, id, hash) = new_token(&clock).unwrap();
     assert_eq!(text.as_str().len(), TEXT_BYTES);
     let presented: PresentedToken = text.as_str().parse().unwrap();
     assert_eq!(presented.id(), id);
     assert!(presented.matches(&hash));
 
-    let (other_text, _, other_hash) = mint(&clock).unwrap();
+    let (other_text, _, other_hash) = new_token(&clock).unwrap();
     assert_ne!(text, other_text);
     assert!(!presented.matches(&other_hash));
     let renamed = PresentedToken { id: TokenId(Ulid(7)), secret: presented.secret };
     assert!(!renamed.matches(&hash), "a hash must be bound to its token's name");
 }
 
-/// Hashes are kept on disk: if this fails, every token in the world has just stopped working.
+/// Hashes are kept on disk: if this fails, every token in use has just stopped working.
 #[test]
 fn the_hash_is_golden() {
     let token = PresentedToken { id: TokenId(Ulid(1)), secret: [2; 32] };
@@ -31,7 +31,7 @@ fn the_hash_is_golden() {
 
 #[test]
 fn texts_that_are_no_token_are_refused() {
-    let (text, ..) = mint(&ManualClock::new(0)).unwrap();
+    let (text, ..) = new_token(&ManualClock::new(0)).unwrap();
     let text = text.as_str();
     let flipped = text.replacen("hf_", "hx_", 1);
     let bad_secret = format!("{}g", &text[..text.len() - 1]);
@@ -46,7 +46,7 @@ fn texts_that_are_no_token_are_refused() {
 
 #[test]
 fn secrets_do_not_leak_into_logs() {
-    let (text, ..) = mint(&ManualClock::new(0)).unwrap();
+    let (text, ..) = new_token(&ManualClock::new(0)).unwrap();
     let secret = text.as_str().rsplit('_').next().unwrap();
     let presented: PresentedToken = text.as_str().parse().unwrap();
     for shown in [format!("{text:?}"), format!("{presented:?}"), format!("{presented:#?}")] {

@@ -18,13 +18,12 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use holdfast_catalog::{
-    Attempt, BackupCommit, Catalog, ContainerRecord, ContainerState, DiskRecord, FailedRun, NamespaceRecord,
-    SqliteCatalog,
+    Access, Attempt, BackupCommit, Backups, ContainerRecord, ContainerState, DetailRow, DiskRecord,
+    FailedRun, NamespaceRecord, RowStatus, SqliteCatalog,
 };
 use holdfast_engine::EngineOptions;
 use holdfast_proto::Fingerprint;
 use holdfast_proto::limits::extent_count;
-use holdfast_proto::v1::{DetailRow, RowStatus};
 use holdfast_types::clock::{Clock, ManualClock, SystemClock};
 use holdfast_types::ids::{BackupId, ContainerClass, ContainerId, RunId, SessionId};
 use ulid::Ulid;
@@ -194,7 +193,7 @@ impl Filler<'_> {
         let backup = BackupId(self.ulid(attempt.started_ms));
         for row in &mut details {
             row.backup = backup.to_string();
-            row.status = RowStatus::Done.into();
+            row.status = RowStatus::Done;
         }
         let disk = |row: &DetailRow| DiskRecord {
             name: row.disk.clone(),

@@ -1,9 +1,10 @@
 //! How a session ends: as a backup, or as a failed run. Either is one catalog transaction.
 
 use holdfast_catalog::{
-    Attempt, BackupCommit, ContainerRecord, ContainerState, DetailFilter, DiskRecord, FailedRun, PageRequest,
+    Attempt, BackupCommit, ContainerRecord, ContainerState, DetailFilter, DetailRow, DiskRecord, FailedRun,
+    PageRequest, RowStatus,
 };
-use holdfast_proto::v1::{self, RowStatus};
+use holdfast_proto::v1;
 use holdfast_types::ids::SessionId;
 
 use super::filler::SealedSummary;
@@ -32,7 +33,7 @@ pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitRespons
         });
         let mut row = details_row(core, session, slot, &state);
         row.backup = session.backup.to_string();
-        row.status = RowStatus::Done.into();
+        row.status = RowStatus::Done;
         row.finished_ms = finished.at_ms;
         details.push(row);
         containers.extend(container_records(session, &state));
@@ -44,7 +45,10 @@ pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitRespons
         details: details.clone(),
         containers,
     })?;
-    Ok(v1::CommitResponse { backup_id: session.backup.to_string(), details })
+    Ok(v1::CommitResponse {
+        backup_id: session.backup.to_string(),
+        details: details.into_iter().map(Into::into).collect(),
+    })
 }
 
 fn not_finished(slot: &DiskSlot, state: &StreamState) -> EngineError {
@@ -62,7 +66,7 @@ pub(super) fn committed(core: &Core, session: SessionId) -> Result<Option<v1::Co
     let id = backup.id.to_string();
     let filter = DetailFilter { run: Some(backup.run), vm: Some(backup.vm), ..DetailFilter::default() };
     let page = core.catalog.details(&filter, PageRequest::default())?;
-    let details = page.items.into_iter().filter(|row| row.backup == id).collect();
+    let details = page.items.into_iter().filter(|row| row.backup == id).map(Into::into).collect();
     Ok(Some(v1::CommitResponse { backup_id: id, details }))
 }
 
@@ -80,7 +84,7 @@ pub(super) fn record_failure(
         let mut state = slot.state.lock();
         state.give_up();
         let mut row = details_row(core, session, slot, &state);
-        row.status = status.into();
+        row.status = status;
         state.failure().unwrap_or(reason).clone_into(&mut row.error);
         row.finished_ms = core.clock.now_ms();
         details.push(row);
@@ -108,12 +112,12 @@ const fn data_bytes(state: &StreamState) -> u64 {
     state.counters.unchanged_bytes + state.counters.dup_bytes + state.counters.new_bytes
 }
 
-fn details_row(core: &Core, session: &Session, slot: &DiskSlot, state: &StreamState) -> v1::DetailRow {
+fn details_row(core: &Core, session: &Session, slot: &DiskSlot, state: &StreamState) -> DetailRow {
     let counters = state.counters;
     let stored = |sealed: &[SealedSummary]| sealed.iter().map(|one| one.stored_bytes).sum();
     let started_ms =
         if counters.first_message_ms == 0 { session.started_ms } else { counters.first_message_ms };
-    v1::DetailRow {
+    DetailRow {
         namespace: session.namespace.name.clone(),
         job: session.job.clone(),
         run: session.run.to_string(),
@@ -132,7 +136,7 @@ fn details_row(core: &Core, session: &Session, slot: &DiskSlot, state: &StreamSt
         wire_bytes: counters.wire_bytes,
         chunks: counters.chunks,
         new_chunks: counters.new_chunks,
-        ..v1::DetailRow::default()
+        ..DetailRow::default()
     }
 }
 

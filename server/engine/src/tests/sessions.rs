@@ -99,7 +99,7 @@ fn a_silent_session_expires_and_leaves_its_details() {
     assert_eq!(error.code(), holdfast_proto::ErrorCode::SessionGone, "{error}");
     let rows = engine.catalog().details(&DetailFilter::default(), PageRequest::default()).unwrap().items;
     assert_eq!(rows.len(), 1);
-    assert_eq!(rows[0].status, i32::from(v1::RowStatus::Expired));
+    assert_eq!(rows[0].status, holdfast_catalog::RowStatus::Expired);
     assert!(rows[0].error.contains("no sign of life") && rows[0].post_lc > 3 << 20, "{rows:?}");
     assert!(engine.catalog().latest_backup(super::namespace(&engine), "web").unwrap().is_none());
     let row = backup(&engine, "web", &[("root", &disk)]).unwrap().details.remove(0);

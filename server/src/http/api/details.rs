@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use holdfast_engine::catalog::token::Action;
-use holdfast_engine::catalog::{DetailEntry, DetailFilter, REPORT_PAGE_MAX, SortOrder};
+use holdfast_engine::catalog::{self, DetailEntry, DetailFilter, REPORT_PAGE_MAX, SortOrder};
 use holdfast_engine::ids::{NamespaceId, SessionId};
 use holdfast_proto::ErrorCode;
 use holdfast_proto::details::{RowExt as _, json_row, names};
@@ -224,12 +224,25 @@ fn page(
 ) -> Result<Items<DetailItem>, ServiceError> {
     let (entries, total) = app.catalog().details_sorted(filter, order, offset, limit)?;
     let histories = app.catalog().detail_histories(&entries, LOOK_BACK)?;
-    let items = entries.iter().zip(histories).map(|(entry, earlier)| item(entry, &earlier)).collect();
+    let items = entries.into_iter().zip(histories).map(|(entry, earlier)| {
+        let (id, row) = told(entry);
+        item(id, &row, &wire(earlier))
+    });
+    let items = items.collect();
     Ok(Items { items, total, offset })
 }
 
-fn item(entry: &DetailEntry, earlier: &[DetailRow]) -> DetailItem {
-    let flag = flag(&entry.row, Usual::of(earlier).as_ref()).map(|flag| Flag {
+/// A row's id and the row, as the protocol tells it.
+fn told(entry: DetailEntry) -> (String, DetailRow) {
+    (format!("{}-{}", entry.session, entry.position), entry.row.into())
+}
+
+fn wire(rows: Vec<catalog::DetailRow>) -> Vec<DetailRow> {
+    rows.into_iter().map(Into::into).collect()
+}
+
+fn item(id: String, row: &DetailRow, earlier: &[DetailRow]) -> DetailItem {
+    let flag = flag(row, Usual::of(earlier).as_ref()).map(|flag| Flag {
         kind: match flag.kind {
             FlagKind::Failed => Kind::Failed,
             FlagKind::MuchNew => Kind::MuchNew,
@@ -239,8 +252,8 @@ fn item(entry: &DetailEntry, earlier: &[DetailRow]) -> DetailItem {
     });
     // This one is the last of as many points.
     let before = earlier.get(earlier.len().saturating_sub(trend_points() - 1)..).unwrap_or_default();
-    let trend = before.iter().chain([&entry.row]).map(|row| row.factors().total).collect();
-    DetailItem { id: format!("{}-{}", entry.session, entry.position), row: json_row(&entry.row), trend, flag }
+    let trend = before.iter().chain([row]).map(|row| row.factors().total).collect();
+    DetailItem { id, row: json_row(row), trend, flag }
 }
 
 /// Runs that ended well.
@@ -265,10 +278,11 @@ pub(super) async fn get(
 ) -> Result<Json<ExplainedDetail>, ServiceError> {
     app.blocking(move |app| {
         let (entry, namespace) = find(app, &caller, &text)?;
-        let earlier = app.catalog().detail_history(&entry, LOOK_BACK)?;
+        let earlier = wire(app.catalog().detail_history(&entry, LOOK_BACK)?);
+        let (id, row) = told(entry);
         let usual = Usual::of(&earlier);
-        let extents = extents(app, namespace, &entry.row)?;
-        let sentences = explain(&entry.row, earlier.is_empty(), usual.as_ref(), extents.as_ref());
+        let extents = extents(app, namespace, &row)?;
+        let sentences = explain(&row, earlier.is_empty(), usual.as_ref(), extents.as_ref());
         let explanation = Explanation {
             sentences,
             usual: UsualRun {
@@ -284,7 +298,7 @@ pub(super) async fn get(
                 compared_backups: extents.compared_backups,
             }),
         };
-        Ok(Json(ExplainedDetail { item: item(&entry, &earlier), explanation }))
+        Ok(Json(ExplainedDetail { item: item(id, &row, &earlier), explanation }))
     })
     .await
 }

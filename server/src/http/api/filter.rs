@@ -1,9 +1,7 @@
 //! Which rows of compression details: the parameters several endpoints share.
 
-use holdfast_engine::catalog::DetailFilter;
 use holdfast_engine::catalog::token::Action;
-use holdfast_proto::details::status_word;
-use holdfast_proto::v1::RowStatus;
+use holdfast_engine::catalog::{DetailFilter, RowStatus};
 
 use crate::app::App;
 use crate::auth::Caller;
@@ -51,7 +49,7 @@ impl Filter {
 }
 
 fn statuses(list: &str) -> Result<Vec<RowStatus>, ServiceError> {
-    let known = |word: &str| STATUSES.into_iter().find(|status| status_word((*status).into()) == word.trim());
+    let known = |word: &str| RowStatus::ALL.into_iter().find(|status| status.word() == word.trim());
     let refused = || ServiceError::invalid("status: a comma list of done, failed, aborted, expired");
     list.split(',').map(|word| known(word).ok_or_else(refused)).collect()
 }

@@ -1,6 +1,5 @@
 //! Which rows: a [`DetailFilter`] as conditions.
 
-use holdfast_proto::details::status_word;
 use rusqlite::Connection;
 use rusqlite::types::Value;
 
@@ -133,7 +132,7 @@ fn push_rest(conditions: &mut Conditions, filter: &DetailFilter) {
     }
     if let Some(statuses) = statuses {
         let marks = vec!["?"; statuses.len()].join(", ");
-        let words = statuses.iter().map(|&status| Value::Text(status_word(status.into()).to_owned()));
+        let words = statuses.iter().map(|status| Value::Text(status.word().to_owned()));
         conditions.push(&format!("d.status IN ({marks})"), words);
     }
     if let Some(search) = search.as_deref().filter(|text| !text.is_empty()) {

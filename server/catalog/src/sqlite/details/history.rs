@@ -5,8 +5,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::super::convert::OrCatalogError;
 use super::{SELECT, read};
-use crate::{DetailEntry, Result};
-use holdfast_proto::v1::DetailRow;
+use crate::{DetailEntry, DetailRow, Result};
 
 pub(in crate::sqlite) const EARLIER: &str = "d.vm_id = ? AND d.disk = ? AND \
      (d.started_ms, d.run_id, d.session_id, d.position) < (?, ?, ?, ?)";

@@ -14,18 +14,17 @@ pub(super) mod totals;
 
 pub(super) use days::days;
 
-use holdfast_proto::details::status_word;
-use holdfast_proto::v1::{DetailRow, RowStatus};
 use holdfast_types::ids::{BackupId, RunId, SessionId};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction};
 
-use super::commit::Owners;
+use super::commit::AttemptRefs;
 use super::convert::{OrCatalogError, bad_value, count, id, int};
 use crate::page::{self, List};
+use crate::reports::DETAILS_PER_PAGE;
 use crate::{
-    Attempt, CatalogError, DETAILS_PER_PAGE, DETAILS_PER_PAGE_MAX, DetailEntry, DetailFilter, Page,
-    PageRequest, Result, laws,
+    Attempt, CatalogError, DETAILS_PER_PAGE_MAX, DetailEntry, DetailFilter, DetailRow, Page, PageRequest,
+    Result, RowStatus, validate,
 };
 
 pub(super) const SELECT: &str = "SELECT d.*, n.name AS namespace, j.name AS job, v.name AS vm FROM details d \
@@ -46,7 +45,7 @@ pub(super) fn session_ended(connection: &Connection, session: SessionId) -> Resu
 pub(super) fn insert(
     tx: &Transaction<'_>,
     attempt: &Attempt,
-    owners: &Owners,
+    refs: &AttemptRefs,
     backup: Option<BackupId>,
     position: u32,
     row: &DetailRow,
@@ -69,15 +68,15 @@ pub(super) fn insert(
         Value::Blob(attempt.session.to_bytes().to_vec()),
         Value::Integer(position.into()),
         Value::Blob(attempt.namespace.to_bytes().to_vec()),
-        Value::Blob(owners.job.to_vec()),
+        Value::Blob(refs.job.to_vec()),
         Value::Blob(attempt.run.to_bytes().to_vec()),
-        Value::Blob(owners.vm.to_vec()),
+        Value::Blob(refs.vm.to_vec()),
         Value::Text(row.disk.clone()),
         backup.map_or(Value::Null, |id| Value::Blob(id.to_bytes().to_vec())),
-        Value::Text(status_word(row.status).to_owned()),
+        Value::Text(row.status.word().to_owned()),
         Value::Integer(row.started_ms),
         Value::Integer(row.finished_ms),
-        Value::Text(laws::clip(&row.error).to_owned()),
+        Value::Text(validate::clip(&row.error).to_owned()),
     ];
     for (column, value) in counts {
         columns.push_str(", ");
@@ -184,7 +183,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<(DetailRow, Place)> {
         vm: row.get("vm")?,
         disk: row.get("disk")?,
         backup: backup.map_or_else(String::new, |id| BackupId::from_bytes(id).to_string()),
-        status: status(row)?.into(),
+        status: status(row)?,
         started_ms: key.started_ms,
         finished_ms: row.get("finished_ms")?,
         virtual_bytes: count(row, "virtual_bytes")?,
@@ -205,8 +204,5 @@ fn read(row: &Row<'_>) -> rusqlite::Result<(DetailRow, Place)> {
 
 fn status(row: &Row<'_>) -> rusqlite::Result<RowStatus> {
     let word = row.get_ref("status")?.as_str()?;
-    [RowStatus::Done, RowStatus::Failed, RowStatus::Aborted, RowStatus::Expired]
-        .into_iter()
-        .find(|&status| status_word(status.into()) == word)
-        .ok_or_else(|| bad_value("status", word))
+    RowStatus::ALL.into_iter().find(|status| status.word() == word).ok_or_else(|| bad_value("status", word))
 }

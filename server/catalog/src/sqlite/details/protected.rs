@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use holdfast_proto::v1::RowStatus;
 use rusqlite::{Connection, Row};
 
 use super::super::convert::{OrCatalogError, bad_value};
@@ -10,7 +9,7 @@ use super::super::select::Names;
 use super::filter;
 use super::sums::Group;
 use crate::reports::day_of;
-use crate::{DetailFilter, ProtectedDay, Result, TotalsBy};
+use crate::{DetailFilter, ProtectedDay, Result, RowStatus, TotalsBy};
 
 /// A restore point.
 struct Made {

@@ -8,13 +8,12 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use holdfast_proto::details::RowExt;
-use holdfast_proto::v1::DetailRow;
 use rusqlite::{Connection, Row};
 
 use super::super::convert::{OrCatalogError, bad_value};
 use super::super::select::Conditions;
 use super::{Place, SELECT, filter, read};
-use crate::{DetailEntry, DetailFilter, DetailSort, Result, SortOrder};
+use crate::{DetailEntry, DetailFilter, DetailRow, DetailSort, Result, SortOrder};
 
 /// A page of the rows that match, and how many do.
 pub(in crate::sqlite) fn page(

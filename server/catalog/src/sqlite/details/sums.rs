@@ -1,16 +1,15 @@
 //! Reading rows to add them up.
 
 use holdfast_proto::details::Totals;
-use holdfast_proto::v1::{DetailRow, RowStatus};
 use rusqlite::{Connection, Row};
 
 use super::super::convert::{OrCatalogError, bad_value};
 use super::super::select::Conditions;
-use crate::{Result, TotalsBy};
+use crate::{DetailRow, Result, RowStatus, TotalsBy};
 
 /// What a row belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::sqlite) struct Owners {
+pub(in crate::sqlite) struct RowRefs {
     pub(in crate::sqlite) namespace: [u8; 16],
     pub(in crate::sqlite) job: [u8; 16],
     pub(in crate::sqlite) vm: [u8; 16],
@@ -25,9 +24,9 @@ pub(in crate::sqlite) enum Group {
     Disk([u8; 16], Box<str>),
 }
 
-/// A row's owners, its disk (empty unless asked for) and its numbers; other texts are not read.
+/// What a row belongs to, its disk (empty unless asked for) and its numbers; other texts are not read.
 pub(in crate::sqlite) struct Summand<'a> {
-    pub(in crate::sqlite) owners: Owners,
+    pub(in crate::sqlite) refs: RowRefs,
     pub(in crate::sqlite) disk: &'a str,
     pub(in crate::sqlite) row: DetailRow,
 }
@@ -36,11 +35,11 @@ impl Summand<'_> {
     /// The group it belongs to.
     pub(in crate::sqlite) fn group(&self, by: TotalsBy) -> Group {
         match by {
-            TotalsBy::Run => Group::Of(self.owners.run),
-            TotalsBy::Vm => Group::Of(self.owners.vm),
-            TotalsBy::Job => Group::Of(self.owners.job),
-            TotalsBy::Disk => Group::Disk(self.owners.vm, self.disk.into()),
-            TotalsBy::Namespace => Group::Of(self.owners.namespace),
+            TotalsBy::Run => Group::Of(self.refs.run),
+            TotalsBy::Vm => Group::Of(self.refs.vm),
+            TotalsBy::Job => Group::Of(self.refs.job),
+            TotalsBy::Disk => Group::Disk(self.refs.vm, self.disk.into()),
+            TotalsBy::Namespace => Group::Of(self.refs.namespace),
             TotalsBy::Repository => Group::All,
         }
     }
@@ -72,10 +71,10 @@ fn read<'a>(row: &'a Row<'_>) -> rusqlite::Result<Summand<'a>> {
     let done: bool = row.get(4)?;
     let status = if done { RowStatus::Done } else { RowStatus::Failed };
     Ok(Summand {
-        owners: Owners { namespace: row.get(0)?, job: row.get(1)?, vm: row.get(2)?, run: row.get(3)? },
+        refs: RowRefs { namespace: row.get(0)?, job: row.get(1)?, vm: row.get(2)?, run: row.get(3)? },
         disk: row.get_ref(7)?.as_str()?,
         row: DetailRow {
-            status: status.into(),
+            status,
             started_ms: row.get(5)?,
             finished_ms: row.get(6)?,
             virtual_bytes: count(8)?,

@@ -11,7 +11,8 @@ use rusqlite::Connection;
 use super::super::select::Names;
 use super::filter;
 use super::sorted::{Number, Window, compare_keys};
-use super::sums::{self, Group, Owners, Summand};
+use super::sums::{self, Group, RowRefs, Summand};
+use crate::wire::add_to;
 use crate::{
     DetailFilter, DetailSort, DetailTotals, Result, TREND_POINTS, TotalsBy, TotalsOrder, TotalsSort,
 };
@@ -57,8 +58,8 @@ pub(in crate::sqlite) struct JobSums {
 /// Every job, in no order.
 pub(in crate::sqlite) fn jobs(connection: &Connection, filter: &DetailFilter) -> Result<Vec<JobSums>> {
     let job = |sums: Sums| JobSums {
-        namespace: sums.owners.namespace,
-        job: sums.owners.job,
+        namespace: sums.refs.namespace,
+        job: sums.refs.job,
         runs: sums.runs.len() as u64,
         vms: sums.vms.len() as u64,
         last_run: sums.runs.iter().max_by_key(|(id, run)| (run.started_ms, **id)).map(|(id, _)| *id),
@@ -79,12 +80,12 @@ fn groups(connection: &Connection, filter: &DetailFilter, by: TotalsBy) -> Resul
 
 /// The sums of a group.
 struct Sums {
-    owners: Owners,
+    refs: RowRefs,
     disk: Box<str>,
     totals: Totals,
     vms: HashSet<[u8; 16]>,
     runs: HashMap<[u8; 16], RunSums>,
-    last: Owners,
+    last: RowRefs,
 }
 
 /// What a run stored for a group.
@@ -104,28 +105,25 @@ impl RunSums {
 impl Sums {
     fn new(first: &Summand<'_>) -> Self {
         Self {
-            owners: first.owners,
+            refs: first.refs,
             disk: first.disk.into(),
             totals: Totals::default(),
-            vms: HashSet::from([first.owners.vm]),
+            vms: HashSet::from([first.refs.vm]),
             runs: HashMap::new(),
-            last: first.owners,
+            last: first.refs,
         }
     }
 
     fn add(&mut self, summand: &Summand<'_>) {
-        let Summand { owners, row, .. } = summand;
-        self.totals.add(row);
+        let Summand { refs, row, .. } = summand;
+        add_to(&mut self.totals, row);
         // Neighbours are mostly of one session.
-        if self.last.vm != owners.vm {
-            self.vms.insert(owners.vm);
+        if self.last.vm != refs.vm {
+            self.vms.insert(refs.vm);
         }
-        self.last = *owners;
-        let run = self.runs.entry(owners.run).or_insert(RunSums {
-            started_ms: row.started_ms,
-            bytes: 0,
-            post_lc: 0,
-        });
+        self.last = *refs;
+        let run =
+            self.runs.entry(refs.run).or_insert(RunSums { started_ms: row.started_ms, bytes: 0, post_lc: 0 });
         run.started_ms = run.started_ms.min(row.started_ms);
         run.bytes += row.bytes;
         run.post_lc += row.post_lc;
@@ -157,7 +155,7 @@ impl JobTrends {
     fn of<'a>(runs: impl Iterator<Item = &'a Sums>) -> Self {
         let mut jobs: HashMap<[u8; 16], Vec<Point>> = HashMap::new();
         for sums in runs {
-            jobs.entry(sums.owners.job).or_default().push(point(sums));
+            jobs.entry(sums.refs.job).or_default().push(point(sums));
         }
         for points in jobs.values_mut() {
             points.sort_unstable_by_key(|(started_ms, id, _)| (*started_ms, *id));
@@ -166,7 +164,7 @@ impl JobTrends {
     }
 
     fn up_to(&self, run: &Sums) -> Vec<Option<f64>> {
-        let points = self.0.get(&run.owners.job).map(Vec::as_slice).unwrap_or_default();
+        let points = self.0.get(&run.refs.job).map(Vec::as_slice).unwrap_or_default();
         let (started_ms, id, _) = point(run);
         let end = points.partition_point(|point| (point.0, point.1) <= (started_ms, id));
         let part = points.get(end.saturating_sub(POINTS)..end).unwrap_or_default();
@@ -175,7 +173,7 @@ impl JobTrends {
 }
 
 fn point(run: &Sums) -> Point {
-    (run.totals.started_ms, run.owners.run, run.totals.factors().total)
+    (run.totals.started_ms, run.refs.run, run.totals.factors().total)
 }
 
 /// A group's names, those that its kind has; the others are empty.
@@ -192,7 +190,7 @@ struct Name<'a> {
 impl<'a> Name<'a> {
     fn of(by: TotalsBy, sums: &'a Sums, names: &'a Names) -> Result<Self> {
         use TotalsBy as B;
-        let Owners { namespace, job, vm, run } = sums.owners;
+        let RowRefs { namespace, job, vm, run } = sums.refs;
         let unless = |absent: bool, name: Result<&'a str>| if absent { Ok("") } else { name };
         Ok(Self {
             run: (by == B::Run).then_some((sums.totals.started_ms, run)),

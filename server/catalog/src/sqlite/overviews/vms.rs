@@ -14,7 +14,7 @@ use super::super::convert::{OrCatalogError, count, id};
 use super::super::details::filter::like_pattern;
 use super::super::details::sorted::{Number, Window, compare_keys};
 use super::super::select::Conditions;
-use super::super::web;
+use super::super::verifications;
 use super::RECENT_MS;
 use crate::{DiskOverview, DiskQuery, LatestBackup, Result, VmOverview, VmQuery, VmSort};
 
@@ -210,7 +210,7 @@ fn complete(connection: &Connection, vm: &mut VmOverview) -> Result<()> {
             .unwrap_or_default();
     }
     if let Some(latest) = &vm.latest {
-        vm.verification = web::newest(connection, &[latest.id])?.pop();
+        vm.verification = verifications::newest(connection, &[latest.id])?.pop();
     }
     Ok(())
 }

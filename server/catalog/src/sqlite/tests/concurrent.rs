@@ -1,10 +1,15 @@
 //! Several threads, several processes (here: several catalogs on one file, which SQLite tells apart no more
 //! than processes).
 
+use std::sync::{Barrier, mpsc};
 use std::time::Duration;
 
+use holdfast_types::ids::{ContainerId, SessionId};
+use ulid::Ulid;
+
 use super::*;
-use crate::token::{Role, mint};
+use crate::sqlite::pool::REPORTS_MAX;
+use crate::token::{Role, new_token};
 use crate::{PageRequest, TokenSpec};
 
 #[test]
@@ -22,7 +27,7 @@ fn two_writers_lose_nothing() {
         scope.spawn(|| {
             let command = home.open().unwrap();
             for n in 0..tokens {
-                let (_, id, hash) = mint(command.clock.as_ref()).unwrap();
+                let (_, id, hash) = new_token(command.clock.as_ref()).unwrap();
                 let spec = TokenSpec {
                     id,
                     name: n.to_string(),
@@ -68,15 +73,65 @@ fn more_readers_than_connections_all_get_their_turn() {
     });
 }
 
+/// A browser may ask for as many reports at once as there are connections for them, each over every row.
+#[test]
+fn look_ups_do_not_wait_for_reports() {
+    let home = Home::new();
+    let fixture = home.create();
+    let backup = fixture.committed("web", "nightly").backup;
+    let catalog = SqliteCatalog::open(&home.path, fixture.clock.clone()).unwrap();
+    let (token, id, hash) = new_token(fixture.clock.as_ref()).unwrap();
+    drop(token);
+    let spec = TokenSpec { id, name: "t".into(), role: Role::Backup, namespaces: vec![], expires_ms: None };
+    catalog.create_token(&spec, &hash).unwrap();
+    let (held, release) = (Barrier::new(REPORTS_MAX + 1), Barrier::new(REPORTS_MAX + 1));
+    let answered = std::thread::scope(|scope| {
+        for _ in 0..REPORTS_MAX {
+            scope.spawn(|| {
+                let report = |_: &Connection| {
+                    held.wait();
+                    release.wait();
+                    Ok(())
+                };
+                catalog.report(report).unwrap();
+            });
+        }
+        held.wait();
+        let (done, answer) = mpsc::channel();
+        let (catalog, namespace) = (&catalog, fixture.default.id);
+        scope.spawn(move || {
+            // What authenticating a call asks.
+            assert!(catalog.token(id).unwrap().is_some());
+            catalog.touch_token(id).unwrap();
+            assert_eq!(catalog.expiring(&[7; 32]).unwrap(), None);
+            catalog.namespace(namespace).unwrap().unwrap();
+            catalog.namespace_by_name("default").unwrap().unwrap();
+            // What a backup and a restore ask.
+            assert_eq!(catalog.latest_backup(namespace, "web").unwrap().unwrap().id, backup);
+            assert!(catalog.backup(backup).unwrap().is_some());
+            assert!(catalog.backup_by_session(SessionId(Ulid(1))).unwrap().is_none());
+            assert!(catalog.container(ContainerId::new(1).unwrap()).unwrap().is_some());
+            assert_eq!(catalog.damaged().unwrap(), []);
+            // No one listens any more when it came too late; the assertion below says so.
+            let _ = done.send(());
+        });
+        // Only a failure waits that long.
+        let answered = answer.recv_timeout(Duration::from_secs(30)).is_ok();
+        release.wait();
+        answered
+    });
+    assert!(answered, "a look-up waited for a connection that reports held");
+}
+
 #[test]
 fn a_failed_read_gives_its_connection_back() {
     let home = Home::new();
     let catalog = SqliteCatalog::create(&home.path, Arc::new(ManualClock::new(0))).unwrap();
     for _ in 0..100 {
-        let failed: super::super::Result<()> = catalog.read(|_| Err(CatalogError::Busy));
+        let failed: super::super::Result<()> = catalog.look_up(|_| Err(CatalogError::Busy));
         assert!(failed.is_err());
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let _: super::super::Result<()> = catalog.read(|_| panic!("a defect in a reader"));
+            let _: super::super::Result<()> = catalog.look_up(|_| panic!("a defect in a reader"));
         }));
         assert!(panicked.is_err());
     }

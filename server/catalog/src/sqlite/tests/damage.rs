@@ -1,7 +1,7 @@
 //! A damaged database is told from a newer one and from a missing one, and never ends the process.
 
 use super::*;
-use crate::{BackupFilter, CatalogWalk, DetailFilter, PageRequest};
+use crate::{BackupFilter, CatalogWalk, DetailFilter, PageRequest, Reports as _};
 
 fn built() -> Home {
     let home = Home::new();

@@ -5,9 +5,9 @@ use holdfast_types::ids::RunId;
 use rusqlite::params;
 
 use super::*;
-use crate::conformance::fixture::all_pages;
 use crate::sqlite::details::history;
 use crate::sqlite::{backups, details, overviews};
+use crate::testing::fixture::all_pages;
 use crate::{BackupFilter, DetailFilter};
 
 fn plan(connection: &Connection, (select, conditions, order): (&str, &str, &str)) -> String {
@@ -39,7 +39,7 @@ fn details_are_read_in_order_of_an_index() {
     let lab = fixture.ensure_namespace("lab").unwrap();
     fixture.committed("web", "nightly");
     let mut elsewhere = fixture.commit("web", "nightly");
-    crate::conformance::move_to_namespace(&mut elsewhere, lab.id, "lab");
+    crate::testing::move_to_namespace(&mut elsewhere, lab.id, "lab");
     fixture.commit_backup(&elsewhere).unwrap();
     let raw = home.raw();
 
@@ -86,7 +86,7 @@ fn whole_answers_are_read_by_index_only_where_it_saves() {
     let fixture = home.create();
     let lab = fixture.ensure_namespace("lab").unwrap();
     let mut few = fixture.commit("rare", "seldom");
-    crate::conformance::move_to_namespace(&mut few, lab.id, "lab");
+    crate::testing::move_to_namespace(&mut few, lab.id, "lab");
     fixture.commit_backup(&few).unwrap();
     for _ in 0..20 {
         fixture.committed("web", "nightly");

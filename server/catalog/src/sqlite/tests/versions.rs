@@ -4,11 +4,14 @@ use holdfast_types::clock::Clock;
 
 use super::*;
 use crate::sqlite::schema::{APPLICATION_ID, version};
-use crate::{Verification, WebSession};
+use crate::{ExpiringRecord, LeaseRecord, Verification};
 
 /// The first released schema with some content, made without the catalog's code. Never change it: it is
 /// what repositories in the field look like.
 const FIXTURE_0001: &str = include_str!("fixture_0001.sql");
+/// What the second schema added, on top of the first one's content.
+const FIXTURE_0002: &str = include_str!("fixture_0002.sql");
+const SCHEMA_0002: &str = include_str!("../../../migrations/0002_web.sql");
 const SCHEMA_0001: &str = include_str!("../../../migrations/0001_initial.sql");
 
 #[test]
@@ -39,14 +42,48 @@ fn a_catalog_of_the_first_schema_opens_and_goes_on() {
     fixture.record_verification(&verified).unwrap();
     assert_eq!(fixture.verifications(&[backup.id]).unwrap(), [verified]);
     let token = fixture.list_tokens().unwrap()[0].id;
-    let login =
-        WebSession { id_hash: [1; 32], token, csrf: "x".into(), created_ms: at_ms, expires_ms: at_ms + 1 };
-    fixture.create_web_session(&login).unwrap();
-    assert_eq!(fixture.web_session(&[1; 32]).unwrap(), Some(login));
+    let login = ExpiringRecord {
+        id_hash: [1; 32],
+        token,
+        payload: "x".into(),
+        created_ms: at_ms,
+        expires_ms: at_ms + 1,
+    };
+    fixture.create_expiring(&login).unwrap();
+    assert_eq!(fixture.expiring(&[1; 32]).unwrap(), Some(login));
     fixture.committed("web", "nightly");
     assert_eq!(fixture.integrity_check().unwrap(), Vec::<String>::new());
     assert_eq!(pragma(&home, "user_version"), version());
     assert_eq!(pragma(&home, "application_id"), APPLICATION_ID);
+}
+
+#[test]
+fn a_catalog_of_the_second_schema_keeps_its_damage_and_logins() {
+    let home = Home::new();
+    let raw = home.raw();
+    raw.execute_batch(SCHEMA_0001).unwrap();
+    raw.execute_batch(FIXTURE_0001).unwrap();
+    raw.execute_batch(SCHEMA_0002).unwrap();
+    raw.execute_batch(FIXTURE_0002).unwrap();
+    drop(raw);
+
+    let fixture = home.open().unwrap();
+    assert_eq!(pragma(&home, "user_version"), version());
+    let known = fixture.damaged().unwrap();
+    assert_eq!(known.len(), 2);
+    let all = fixture.damage_changed_since(0).unwrap();
+    assert_eq!(all.damage, known, "what was found before counts as changed");
+    assert_eq!((all.containers.len(), all.last), (1, 1));
+    fixture.clear_damage(all.containers[0]).unwrap();
+    let cleared = fixture.damage_changed_since(all.last).unwrap();
+    assert_eq!((cleared.containers, cleared.damage, cleared.last), (all.containers, vec![], 2));
+
+    let record = fixture.expiring(&[7; 32]).unwrap().unwrap();
+    assert_eq!((record.payload.as_str(), record.expires_ms), ("00ff", 4_000_000_000_000));
+    let owner = fixture.ulid();
+    let lease = LeaseRecord { name: "x".into(), owner, until_ms: fixture.clock.now_ms() + 1 };
+    assert_eq!(fixture.acquire_lease(&lease).unwrap(), None);
+    assert_eq!(fixture.integrity_check().unwrap(), Vec::<String>::new());
 }
 
 fn pragma(home: &Home, name: &str) -> i32 {
@@ -54,14 +91,14 @@ fn pragma(home: &Home, name: &str) -> i32 {
 }
 
 #[test]
-fn a_newer_catalog_is_unsupported_and_left_alone() {
+fn a_newer_catalog_is_unsupported_and_not_touched() {
     let home = Home::new();
     drop(home.create());
     home.raw().pragma_update(None, "user_version", version() + 1).unwrap();
     let before = std::fs::read(&home.path).unwrap();
     let error = home.open().unwrap_err();
     let CatalogError::Unsupported { found, known, .. } = &error else { panic!("{error:?}") };
-    assert_eq!((found.as_str(), known.as_str()), ("version 3", "versions 1 to 2"));
+    assert_eq!((found.as_str(), known.as_str()), ("version 4", "versions 1 to 3"));
     assert_eq!(error.code(), holdfast_proto::ErrorCode::Unsupported);
     let clock = Arc::new(ManualClock::new(0));
     let error = SqliteCatalog::open_or_create(&home.path, clock).unwrap_err();
