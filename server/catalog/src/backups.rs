@@ -5,7 +5,8 @@ use std::fmt;
 use holdfast_types::ids::{BackupId, NamespaceId, RunId, SessionId};
 
 use crate::rows::{
-    BackupCommit, BackupFilter, BackupRecord, FailedRun, RootRecord, RunRecord, Verification, VmRecord,
+    BackupCommit, BackupFilter, BackupRecord, DetailRow, FailedRun, RootRecord, RunRecord, Verification,
+    VmRecord,
 };
 use crate::{Page, PageRequest, Result};
 
@@ -31,6 +32,8 @@ pub trait Backups: Send + Sync + fmt::Debug {
     /// Records an attempt no backup came of, in one transaction. Repeating it does nothing. `NotFound`,
     /// `Invalid` as above; `Exists`: the session has made a backup.
     fn record_failed_run(&self, failed: &FailedRun) -> Result<()>;
+    /// The compression details a session ended with, in the order of its disks; empty when it has not ended.
+    fn session_details(&self, session: SessionId) -> Result<Vec<DetailRow>>;
     /// The run `id`, if recorded.
     fn run(&self, id: RunId) -> Result<Option<RunRecord>>;
 

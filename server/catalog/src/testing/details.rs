@@ -7,6 +7,7 @@ use crate::{CatalogError, CatalogWalk, DetailFilter, DetailRow, PageRequest, Row
 
 cases![
     failed_runs_are_reported_and_their_containers_kept,
+    rows_of_a_session_are_found_in_the_order_of_its_disks,
     rows_are_filtered_and_in_order,
     tokens_fit_their_filter,
     long_errors_are_clipped_and_make_small_pages,
@@ -27,6 +28,19 @@ fn failed_runs_are_reported_and_their_containers_kept(f: &Fixture) {
     assert_eq!(actions, ["backup.expire", "backup.abort", "backup.fail"]);
     assert!(f.list_audit(PageRequest::FIRST).unwrap().items[0].entry.detail.contains("Input/output error"));
     assert_eq!(f.latest_backup(f.default.id, "web").unwrap(), None);
+}
+
+fn rows_of_a_session_are_found_in_the_order_of_its_disks(f: &Fixture) {
+    let mut commit = f.commit("web", "nightly");
+    // The first disk began last.
+    commit.details[0].started_ms += 100;
+    assert_eq!(f.session_details(commit.attempt.session).unwrap(), [], "not ended yet");
+    f.commit_backup(&commit).unwrap();
+    f.committed("web", "nightly");
+    assert_eq!(f.session_details(commit.attempt.session).unwrap(), commit.details);
+    let failed = f.failed("web", "nightly", RowStatus::Aborted);
+    f.record_failed_run(&failed).unwrap();
+    assert_eq!(f.session_details(failed.attempt.session).unwrap(), failed.details);
 }
 
 fn rows_are_filtered_and_in_order(f: &Fixture) {

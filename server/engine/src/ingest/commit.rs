@@ -1,8 +1,7 @@
 //! How a session ends: as a backup, or as a failed run. Either is one catalog transaction.
 
 use holdfast_catalog::{
-    Attempt, BackupCommit, ContainerRecord, ContainerState, DetailFilter, DetailRow, DiskRecord, FailedRun,
-    PageRequest, RowStatus,
+    Attempt, BackupCommit, ContainerRecord, ContainerState, DetailRow, DiskRecord, FailedRun, RowStatus,
 };
 use holdfast_proto::v1;
 use holdfast_types::ids::SessionId;
@@ -63,11 +62,8 @@ fn not_finished(slot: &DiskSlot, state: &StreamState) -> EngineError {
 /// What an earlier commit of that session answered, if there was one.
 pub(super) fn committed(core: &Core, session: SessionId) -> Result<Option<v1::CommitResponse>, EngineError> {
     let Some(backup) = core.catalog.backup_by_session(session)? else { return Ok(None) };
-    let id = backup.id.to_string();
-    let filter = DetailFilter { run: Some(backup.run), vm: Some(backup.vm), ..DetailFilter::default() };
-    let page = core.catalog.details(&filter, PageRequest::default())?;
-    let details = page.items.into_iter().filter(|row| row.backup == id).map(Into::into).collect();
-    Ok(Some(v1::CommitResponse { backup_id: id, details }))
+    let details = core.catalog.session_details(session)?.into_iter().map(Into::into).collect();
+    Ok(Some(v1::CommitResponse { backup_id: backup.id.to_string(), details }))
 }
 
 /// Keeps what a session that ended without a backup has cost, and makes its containers known: what is in

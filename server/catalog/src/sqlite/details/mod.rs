@@ -42,6 +42,14 @@ pub(super) fn session_ended(connection: &Connection, session: SessionId) -> Resu
         .map(|row| row.is_some())
 }
 
+/// The rows of a session, in the order of its disks.
+pub(super) fn of_session(connection: &Connection, session: SessionId) -> Result<Vec<DetailRow>> {
+    connection
+        .prepare_cached(&format!("{SELECT} WHERE d.session_id = ? ORDER BY d.position"))
+        .and_then(|mut s| s.query_map([session.to_bytes()], |row| Ok(read(row)?.0))?.collect())
+        .or_error("read")
+}
+
 pub(super) fn insert(
     tx: &Transaction<'_>,
     attempt: &Attempt,

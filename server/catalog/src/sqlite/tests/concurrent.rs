@@ -110,6 +110,7 @@ fn look_ups_do_not_wait_for_reports() {
             assert_eq!(catalog.latest_backup(namespace, "web").unwrap().unwrap().id, backup);
             assert!(catalog.backup(backup).unwrap().is_some());
             assert!(catalog.backup_by_session(SessionId(Ulid(1))).unwrap().is_none());
+            assert_eq!(catalog.session_details(SessionId(Ulid(1))).unwrap(), []);
             assert!(catalog.container(ContainerId::new(1).unwrap()).unwrap().is_some());
             assert_eq!(catalog.damaged().unwrap(), []);
             // No one listens any more when it came too late; the assertion below says so.

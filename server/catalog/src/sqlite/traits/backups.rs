@@ -2,10 +2,10 @@
 
 use holdfast_types::ids::{BackupId, NamespaceId, RunId, SessionId};
 
-use super::super::{SqliteCatalog, backups, commit, verifications};
+use super::super::{SqliteCatalog, backups, commit, details, verifications};
 use crate::{
-    BackupCommit, BackupFilter, BackupRecord, Backups, FailedRun, Page, PageRequest, Result, RootRecord,
-    RunRecord, Verification, VmRecord, validate,
+    BackupCommit, BackupFilter, BackupRecord, Backups, DetailRow, FailedRun, Page, PageRequest, Result,
+    RootRecord, RunRecord, Verification, VmRecord, validate,
 };
 
 impl Backups for SqliteCatalog {
@@ -17,6 +17,10 @@ impl Backups for SqliteCatalog {
     fn record_failed_run(&self, failed: &FailedRun) -> Result<()> {
         validate::failed(failed)?;
         self.write(|tx| commit::failed(tx, self.clock.as_ref(), failed))
+    }
+
+    fn session_details(&self, session: SessionId) -> Result<Vec<DetailRow>> {
+        self.look_up(|c| details::of_session(c, session))
     }
 
     fn run(&self, id: RunId) -> Result<Option<RunRecord>> {
