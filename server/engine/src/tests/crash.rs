@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use holdfast_volume::faulty::{CrashPoint, Fault, InFlight, OpKind};
-use holdfast_volume::{FaultyVolume, MemoryVolume};
+use holdfast_volume::MemoryVolume;
+use holdfast_volume::testing::{CrashPoint, Fault, FaultyVolume, InFlight, OpKind};
 
 use super::agent::{backup, restore};
 use super::{Bench, noise};

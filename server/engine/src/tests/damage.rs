@@ -106,7 +106,7 @@ fn a_lost_or_spoilt_index_is_rebuilt() {
         engine.shutdown().unwrap();
         id
     };
-    let index = volume.list(&BlobName::new("index").unwrap()).unwrap();
+    let index = holdfast_volume::testing::list(volume, "index");
     assert!(index.len() > 1, "shutdown wrote runs and a manifest");
     for victim in index {
         let spoilt = volume.snapshot();
