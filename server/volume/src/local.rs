@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::blob::check_range;
 use crate::durable::{self, Folders, PublishError, TempFile};
-use crate::{Blob, BlobEntry, BlobName, BlobWriter, ListPage, Space, Volume, VolumeError};
+use crate::{Blob, BlobName, BlobWriter, ListPage, Space, Volume, VolumeError};
 
 mod walk;
 

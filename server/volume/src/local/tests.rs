@@ -1,6 +1,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
+use crate::BlobEntry;
 use crate::testing::{list, put, volume_suite};
 
 fn name(text: &str) -> BlobName {
