@@ -7,7 +7,6 @@ use crate::{BlobName, Volume, VolumeError};
 /// Entries that [`list_all`] asks for at a time. A name has 200 bytes at most, so a page of this many takes
 /// 4,096 × (200 + 48) bytes, about 1 MiB; a local folder of containers holds some 4,096 of them and so is read
 /// about once.
-#[expect(clippy::unwrap_used, reason = "a constant that is not zero")]
 pub const LIST_PAGE_ENTRIES: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 
 /// A blob in a listing.

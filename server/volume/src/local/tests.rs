@@ -163,7 +163,7 @@ fn a_file_that_may_not_be_read_is_there_all_the_same() {
     let volume = LocalVolume::open(folder.path()).unwrap();
     put(&volume, "x", b"1");
     let path = folder.path().join("x");
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0)).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o000)).unwrap();
     // The superuser may read everything.
     if File::open(&path).is_err() {
         let error = volume.open(&name("x")).unwrap_err();
