@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use holdfast_catalog::Catalog;
 use holdfast_types::clock::Clock;
 use holdfast_types::ids::{ContainerId, RepositoryId};
-use holdfast_volume::{Volume, VolumeError};
+use holdfast_volume::Volume;
 use parking_lot::Mutex;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
@@ -114,10 +114,10 @@ impl Core {
     }
 
     /// Turns a failure on a write path into what the caller sees, and latches the repository read-only when
-    /// nobody can know any more what is on the disk.
+    /// it is no longer known what is on the disk.
     pub(crate) fn write_failure(&self, error: EngineError) -> EngineError {
-        if let EngineError::Volume(volume @ (VolumeError::NotDurable { .. } | VolumeError::Io { .. })) =
-            &error
+        if let EngineError::Volume(volume) = &error
+            && volume.poisons_writes()
         {
             let reason = volume.to_string();
             self.health.latch(&reason);

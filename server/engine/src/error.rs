@@ -85,12 +85,10 @@ impl EngineError {
 
 impl From<VolumeError> for EngineError {
     fn from(error: VolumeError) -> Self {
-        match error {
-            VolumeError::Full { .. } => {
-                Self::Full(format!("{error}: make room or add storage, then start the backup again"))
-            }
-            other => Self::Volume(other),
+        if error.is_full() {
+            return Self::Full(format!("{error}: make room or add storage, then start the backup again"));
         }
+        Self::Volume(error)
     }
 }
 

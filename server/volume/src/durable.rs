@@ -1,4 +1,4 @@
-//! The one place of the engine where a file becomes durable: written under a temporary name, flushed, given
+//! The one place where a file becomes durable: written under a temporary name, flushed, given
 //! its name without replacing anything, and the folders that lead to it flushed too.
 //!
 //! Order (a break of it loses acknowledged data): bytes → `fdatasync` of the file → rename → `fsync` of the
@@ -15,13 +15,15 @@ use parking_lot::Mutex;
 use rustix::fs::RenameFlags;
 use rustix::io::Errno;
 
-/// Backups are nobody's business but the server's.
+use crate::error::is_full;
+
+/// Only the server's user may read backups.
 const FILE_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
 
 /// Which half of [`TempFile::publish`] failed; they mean different things to the caller.
 #[derive(Debug)]
-pub(super) enum PublishError {
+pub(crate) enum PublishError {
     /// The target exists. The temporary file is gone, nothing else changed.
     Exists,
     /// Before the name was given: nothing became visible, the temporary file is gone.
@@ -32,30 +34,30 @@ pub(super) enum PublishError {
 
 /// A file that vanishes unless it is published.
 #[derive(Debug)]
-pub(super) struct TempFile {
+pub(crate) struct TempFile {
     file: File,
     path: PathBuf,
     published: bool,
 }
 
 impl TempFile {
-    pub(super) fn create(path: PathBuf) -> io::Result<Self> {
+    pub(crate) fn create(path: PathBuf) -> io::Result<Self> {
         let file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&path)?;
         Ok(Self { file, path, published: false })
     }
 
     /// Takes over a file that a test made, to see how failures of the system look.
     #[cfg(test)]
-    pub(super) fn over(file: File, path: PathBuf) -> Self {
+    pub(crate) fn over(file: File, path: PathBuf) -> Self {
         Self { file, path, published: false }
     }
 
-    pub(super) fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all(bytes)
     }
 
     /// Makes the file durable under `target`, whose folder is made when it is missing.
-    pub(super) fn publish(mut self, target: &Path, folders: &Folders) -> Result<(), PublishError> {
+    pub(crate) fn publish(mut self, target: &Path, folders: &Folders) -> Result<(), PublishError> {
         match self.file.sync_data() {
             Ok(()) => {}
             // Some file systems reserve room only now. The file goes, so nothing is in doubt.
@@ -64,12 +66,14 @@ impl TempFile {
         }
         let parent = target.parent().unwrap_or(target);
         folders.ensure(parent)?;
+        // Opened before the name is given: with no file descriptor left, this fails while nothing is in doubt.
+        let folder = File::open(parent).map_err(|e| PublishError::Before("open the folder of", e))?;
         match rename_without_replacing(&self.path, target) {
             Ok(()) => self.published = true,
             Err(e) if e.kind() == ErrorKind::AlreadyExists => return Err(PublishError::Exists),
             Err(e) => return Err(PublishError::Before("name", e)),
         }
-        fsync_folder(parent).map_err(PublishError::Flush)
+        folder.sync_all().map_err(PublishError::Flush)
     }
 }
 
@@ -82,28 +86,24 @@ impl Drop for TempFile {
     }
 }
 
-fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
-}
-
 /// Folders known to be durable. A folder that merely exists may have been made a moment ago by another
 /// writer, or by a process that died before flushing it, so each is flushed once before it is relied on.
 #[derive(Debug)]
-pub(super) struct Folders {
+pub(crate) struct Folders {
     root: PathBuf,
     durable: Mutex<HashSet<PathBuf>>,
 }
 
 impl Folders {
     /// `root` must be durable already.
-    pub(super) fn new(root: PathBuf) -> Self {
+    pub(crate) fn new(root: PathBuf) -> Self {
         Self { durable: Mutex::new(HashSet::from([root.clone()])), root }
     }
 
     /// Flushes every folder below the root, so that whatever can be seen is durable. A process killed between
     /// rename and flush leaves files that are there for now, but may be gone after a power failure; nothing
     /// may be built on them before this.
-    pub(super) fn settle(&self) -> io::Result<()> {
+    pub(crate) fn settle(&self) -> io::Result<()> {
         let mut durable = self.durable.lock();
         let mut waiting = vec![self.root.clone()];
         while let Some(folder) = waiting.pop() {
@@ -125,8 +125,8 @@ impl Folders {
     }
 
     /// Makes `folder`, which lies below the root, exist durably.
-    pub(super) fn ensure(&self, folder: &Path) -> Result<(), PublishError> {
-        // Held over the flushes: whoever comes second must not go on before they are done.
+    pub(crate) fn ensure(&self, folder: &Path) -> Result<(), PublishError> {
+        // Held over the flushes: a second caller must not go on before they are done.
         let mut durable = self.durable.lock();
         if durable.contains(folder) {
             return Ok(());
@@ -140,7 +140,10 @@ impl Folders {
             path.push(part);
             if !durable.contains(&path) {
                 create_folder(&path).map_err(|e| PublishError::Before("make the folder of", e))?;
-                fsync_folder(&parent).map_err(PublishError::Flush)?;
+                // Not yet counted as durable: the next caller flushes it if this one cannot.
+                let opened = File::open(&parent);
+                let parent = opened.map_err(|e| PublishError::Before("open the folder of", e))?;
+                parent.sync_all().map_err(PublishError::Flush)?;
                 durable.insert(path.clone());
             }
         }
@@ -149,7 +152,7 @@ impl Folders {
 }
 
 /// Makes one folder; one that is there already is fine.
-pub(super) fn create_folder(path: &Path) -> io::Result<()> {
+pub(crate) fn create_folder(path: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(FOLDER_MODE).create(path) {
         Err(e) if e.kind() == ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
         other => other,
@@ -157,7 +160,7 @@ pub(super) fn create_folder(path: &Path) -> io::Result<()> {
 }
 
 /// Makes `path` and every missing folder above it, each durable.
-pub(super) fn create_root(path: &Path) -> io::Result<()> {
+pub(crate) fn create_root(path: &Path) -> io::Result<()> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     if !path.is_dir() {
         if let Some(parent) = parent {
@@ -173,7 +176,7 @@ pub(super) fn create_root(path: &Path) -> io::Result<()> {
 }
 
 /// Makes the entries of a folder durable.
-pub(super) fn fsync_folder(path: &Path) -> io::Result<()> {
+pub(crate) fn fsync_folder(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 

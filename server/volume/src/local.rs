@@ -6,13 +6,17 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
+use std::num::NonZeroUsize;
 use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::durable::{self, Folders, PublishError, TempFile};
-use super::{Blob, BlobEntry, BlobName, BlobWriter, Space, Volume, VolumeError};
+use crate::blob::check_range;
+use crate::durable::{self, Folders, PublishError, TempFile};
+use crate::{Blob, BlobName, BlobWriter, ListPage, Space, Volume, VolumeError};
+
+mod walk;
 
 const TEMP_FOLDER: &str = ".tmp";
 
@@ -33,10 +37,11 @@ impl LocalVolume {
     /// [`Volume::discard_unfinished`].
     ///
     /// # Errors
-    /// [`VolumeError::Io`] when the folder cannot be made or reached.
+    /// [`VolumeError::Io`], [`VolumeError::NotReadableNow`] or [`VolumeError::Unavailable`] when the folder cannot
+    /// be made, reached or made durable.
     pub fn open(root: impl Into<PathBuf>) -> Result<Self, VolumeError> {
         let root = root.into();
-        let io = |source| io_error("open", &root, source);
+        let io = |source| VolumeError::reading("open", &root.display(), source);
         durable::create_root(&root).map_err(io)?;
         durable::create_folder(&root.join(TEMP_FOLDER)).map_err(io)?;
         let folders = Arc::new(Folders::new(root.clone()));
@@ -46,35 +51,6 @@ impl LocalVolume {
 
     fn path_of(&self, name: &BlobName) -> PathBuf {
         self.root.join(name.as_str())
-    }
-
-    /// Adds the blobs in folder `path`, whose names begin with `prefix`, to `found`.
-    fn walk(&self, path: &Path, prefix: &str, found: &mut Vec<BlobEntry>) -> io::Result<()> {
-        let entries = match std::fs::read_dir(path) {
-            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(()),
-            other => other?,
-        };
-        for entry in entries {
-            let entry = entry?;
-            // What could not be a blob's name is not ours (`lost+found`, an editor's backup).
-            let Some(name) =
-                entry.file_name().to_str().and_then(|segment| BlobName::new(format!("{prefix}/{segment}")))
-            else {
-                continue;
-            };
-            let kind = entry.file_type()?;
-            if kind.is_dir() {
-                self.walk(&entry.path(), name.as_str(), found)?;
-            } else if kind.is_file() {
-                match entry.metadata() {
-                    Ok(metadata) => found.push(BlobEntry { name, len: metadata.len() }),
-                    // Removed while we looked.
-                    Err(e) if e.kind() == ErrorKind::NotFound => {}
-                    Err(e) => return Err(e),
-                }
-            }
-        }
-        Ok(())
     }
 }
 
@@ -86,7 +62,7 @@ impl Volume for LocalVolume {
         }
         let number = self.next_temp.fetch_add(1, Ordering::Relaxed);
         let temp_path = self.root.join(TEMP_FOLDER).join(format!("{}-{number}", std::process::id()));
-        let temp = TempFile::create(temp_path).map_err(|e| VolumeError::writing(name, "create", e))?;
+        let temp = TempFile::create(temp_path).map_err(|e| VolumeError::writing("create", name, e))?;
         Ok(Box::new(LocalWriter {
             name: name.clone(),
             target,
@@ -106,23 +82,34 @@ impl Volume for LocalVolume {
         });
         match opened {
             Ok((file, len)) => Ok(Arc::new(LocalBlob { name: name.clone(), file, len })),
-            Err(e) => Err(missing_or_io(name, "open", e)),
+            Err(e) => Err(missing_or(name, e, |e| VolumeError::reading("open", name, e))),
         }
     }
 
-    fn list(&self, prefix: &BlobName) -> Result<Vec<BlobEntry>, VolumeError> {
-        let mut found = Vec::new();
-        let path = self.path_of(prefix);
-        self.walk(&path, prefix.as_str(), &mut found).map_err(|e| io_error("list", &path, e))?;
-        found.sort_unstable();
-        Ok(found)
+    fn list(
+        &self,
+        prefix: &BlobName,
+        after: Option<&BlobName>,
+        limit: NonZeroUsize,
+    ) -> Result<ListPage, VolumeError> {
+        // One more than asked for tells whether there is more.
+        let found = walk::first_blobs(&self.root, prefix, after, limit.get().saturating_add(1));
+        found
+            .map(|found| ListPage::cut(found, limit))
+            .map_err(|e| VolumeError::reading("list", &self.path_of(prefix).display(), e))
     }
 
     fn remove(&self, name: &BlobName) -> Result<(), VolumeError> {
         let path = self.path_of(name);
-        std::fs::remove_file(&path).map_err(|e| missing_or_io(name, "remove", e))?;
-        durable::fsync_folder(path.parent().unwrap_or(&self.root))
-            .map_err(|source| VolumeError::NotDurable { name: format!("the removal of {name}"), source })
+        // Opened before the removal: with no file descriptor left, this fails while nothing is in doubt.
+        let folder = File::open(path.parent().unwrap_or(&self.root))
+            .map_err(|e| missing_or(name, e, |e| VolumeError::writing("open the folder of", name, e)))?;
+        std::fs::remove_file(&path)
+            .map_err(|e| missing_or(name, e, |e| VolumeError::writing("remove", name, e)))?;
+        folder.sync_all().map_err(|source| VolumeError::NotDurable {
+            name: format!("the removal of {name}"),
+            source: source.into(),
+        })
     }
 
     fn discard_unfinished(&self) -> Result<u64, VolumeError> {
@@ -135,29 +122,35 @@ impl Volume for LocalVolume {
             }
             Ok(count)
         };
-        discard().map_err(|e| io_error("empty", &folder, e))
+        discard().map_err(|e| VolumeError::writing("empty", &folder.display(), e))
     }
 
     fn space(&self) -> Result<Option<Space>, VolumeError> {
-        let stat = rustix::fs::statvfs(&self.root).map_err(|e| io_error("stat", &self.root, e.into()))?;
+        let stat = rustix::fs::statvfs(&self.root)
+            .map_err(|e| VolumeError::reading("stat", &self.root.display(), e.into()))?;
         Ok(Some(Space {
             total_bytes: stat.f_blocks.saturating_mul(stat.f_frsize),
             // What an unprivileged process may still use.
             free_bytes: stat.f_bavail.saturating_mul(stat.f_frsize),
         }))
     }
+
+    fn handles_outlive_removal(&self) -> bool {
+        true
+    }
 }
 
-fn io_error(action: &'static str, path: &Path, source: io::Error) -> VolumeError {
-    VolumeError::Io { action, name: path.display().to_string(), source }
-}
-
-fn missing_or_io(name: &BlobName, action: &'static str, source: io::Error) -> VolumeError {
+/// [`VolumeError::NotFound`] when `source` says so, what `other` makes of it otherwise.
+fn missing_or(
+    name: &BlobName,
+    source: io::Error,
+    other: impl FnOnce(io::Error) -> VolumeError,
+) -> VolumeError {
     // `a/b` below a blob `a` is as missing as it is below nothing.
     if matches!(source.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::IsADirectory) {
         VolumeError::NotFound { name: name.clone() }
     } else {
-        VolumeError::Io { action, name: name.to_string(), source }
+        other(source)
     }
 }
 
@@ -177,12 +170,15 @@ struct LocalWriter {
 impl LocalWriter {
     fn write(&mut self, bytes: &[u8]) -> Result<(), VolumeError> {
         if self.failed {
-            let source = io::Error::other("an earlier append failed");
-            return Err(VolumeError::Io { action: "append to", name: self.name.to_string(), source });
+            return Err(VolumeError::WriteFailed {
+                action: "append to",
+                name: self.name.to_string(),
+                source: "an earlier append failed".into(),
+            });
         }
         self.temp.write_all(bytes).map_err(|e| {
             self.failed = true;
-            VolumeError::writing(&self.name, "append to", e)
+            VolumeError::writing("append to", &self.name, e)
         })?;
         self.written_bytes += bytes.len() as u64;
         Ok(())
@@ -218,8 +214,10 @@ impl BlobWriter for LocalWriter {
         let Self { name, target, temp, folders, .. } = *self;
         temp.publish(&target, &folders).map_err(|error| match error {
             PublishError::Exists => VolumeError::Exists { name },
-            PublishError::Before(action, source) => VolumeError::writing(&name, action, source),
-            PublishError::Flush(source) => VolumeError::NotDurable { name: name.to_string(), source },
+            PublishError::Before(action, source) => VolumeError::writing(action, &name, source),
+            PublishError::Flush(source) => {
+                VolumeError::NotDurable { name: name.to_string(), source: source.into() }
+            }
         })
     }
 }
@@ -238,16 +236,14 @@ impl Blob for LocalBlob {
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), VolumeError> {
         let wanted = buffer.len() as u64;
-        let out_of_range = |len| VolumeError::OutOfRange { name: self.name.clone(), len, offset, wanted };
-        if offset.checked_add(wanted).is_none_or(|end| end > self.len) {
-            return Err(out_of_range(self.len));
-        }
+        check_range(&self.name, self.len, offset, wanted)?;
         self.file.read_exact_at(buffer, offset).map_err(|source| {
             if source.kind() == ErrorKind::UnexpectedEof {
-                // Somebody cut the file while it was open.
-                out_of_range(self.file.metadata().map_or(0, |metadata| metadata.len()))
+                // The file was cut while it was open.
+                let len = self.file.metadata().map_or(0, |metadata| metadata.len());
+                VolumeError::OutOfRange { name: self.name.clone(), len, offset, wanted }
             } else {
-                VolumeError::Io { action: "read", name: self.name.to_string(), source }
+                VolumeError::reading("read", &self.name, source)
             }
         })
     }

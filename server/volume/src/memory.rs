@@ -1,12 +1,15 @@
 //! Blobs in memory, for tests. Clones share the blobs, so that a test can "restart" on the same volume.
 
 use std::collections::{BTreeMap, HashSet};
+use std::num::NonZeroUsize;
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use super::{Blob, BlobEntry, BlobName, BlobWriter, Space, Volume, VolumeError};
+use crate::blob::check_range;
+use crate::{Blob, BlobEntry, BlobName, BlobWriter, ListPage, Space, Volume, VolumeError};
 
 /// A volume in memory. A clone is another handle of the same volume.
 #[derive(Debug, Clone, Default)]
@@ -15,6 +18,7 @@ pub struct MemoryVolume(Arc<Mutex<State>>);
 #[derive(Debug, Default)]
 struct State {
     sealed: BTreeMap<BlobName, Bytes>,
+    /// Writers neither sealed nor dropped.
     unfinished: HashSet<u64>,
     next_writer: u64,
 }
@@ -25,21 +29,21 @@ impl MemoryVolume {
         Self::default()
     }
 
-    /// A copy that shares nothing: what a disk image taken now would hold.
-    #[must_use]
-    pub fn snapshot(&self) -> Self {
-        let sealed = self.0.lock().sealed.clone();
-        Self(Arc::new(Mutex::new(State { sealed, ..State::default() })))
-    }
-
     /// The bytes of a sealed blob.
     pub fn get(&self, name: &BlobName) -> Option<Bytes> {
         self.0.lock().sealed.get(name).cloned()
     }
+}
 
-    /// Puts or replaces a sealed blob, as no [`Volume`] can: how tests damage things for good.
-    pub fn replace(&self, name: &BlobName, bytes: impl Into<Bytes>) {
-        self.0.lock().sealed.insert(name.clone(), bytes.into());
+/// For tests; see [`crate::testing`].
+#[cfg(any(test, feature = "testing"))]
+impl MemoryVolume {
+    pub(crate) fn sealed(&self) -> BTreeMap<BlobName, Bytes> {
+        self.0.lock().sealed.clone()
+    }
+
+    pub(crate) fn insert(&self, name: BlobName, bytes: Bytes) {
+        self.0.lock().sealed.insert(name, bytes);
     }
 }
 
@@ -62,13 +66,22 @@ impl Volume for MemoryVolume {
         }
     }
 
-    fn list(&self, prefix: &BlobName) -> Result<Vec<BlobEntry>, VolumeError> {
-        let inside = |name: &BlobName| {
-            name.as_str().strip_prefix(prefix.as_str()).is_some_and(|rest| rest.starts_with('/'))
-        };
+    fn list(
+        &self,
+        prefix: &BlobName,
+        after: Option<&BlobName>,
+        limit: NonZeroUsize,
+    ) -> Result<ListPage, VolumeError> {
+        // Everything inside a folder is greater than the folder's own name.
+        let from = after.map_or(prefix, |after| after.max(prefix));
         let state = self.0.lock();
-        let found = state.sealed.iter().filter(|(name, _)| inside(name));
-        Ok(found.map(|(name, bytes)| BlobEntry { name: name.clone(), len: bytes.len() as u64 }).collect())
+        let found = state
+            .sealed
+            .range((Excluded(from), Unbounded))
+            .filter(|(name, _)| name.is_inside(prefix))
+            .map(|(name, bytes)| BlobEntry { name: name.clone(), len: bytes.len() as u64 })
+            .take(limit.get().saturating_add(1));
+        Ok(ListPage::cut(found.collect(), limit))
     }
 
     fn remove(&self, name: &BlobName) -> Result<(), VolumeError> {
@@ -84,6 +97,10 @@ impl Volume for MemoryVolume {
 
     fn space(&self) -> Result<Option<Space>, VolumeError> {
         Ok(None)
+    }
+
+    fn handles_outlive_removal(&self) -> bool {
+        true
     }
 }
 
@@ -139,22 +156,16 @@ impl Blob for MemoryBlob {
 }
 
 /// Fills `buffer` from `bytes` at `offset`, or says what is missing.
-pub(super) fn copy_range(
+pub(crate) fn copy_range(
     name: &BlobName,
     bytes: &[u8],
     offset: u64,
     buffer: &mut [u8],
 ) -> Result<(), VolumeError> {
-    let wanted = buffer.len() as u64;
-    let found = usize::try_from(offset)
-        .ok()
-        .and_then(|start| bytes.get(start..start.checked_add(buffer.len())?))
-        .ok_or_else(|| VolumeError::OutOfRange {
-            name: name.clone(),
-            len: bytes.len() as u64,
-            offset,
-            wanted,
-        })?;
+    let (len, wanted) = (bytes.len() as u64, buffer.len() as u64);
+    check_range(name, len, offset, wanted)?;
+    let found = usize::try_from(offset).ok().and_then(|start| bytes.get(start..start + buffer.len()));
+    let found = found.ok_or_else(|| VolumeError::OutOfRange { name: name.clone(), len, offset, wanted })?;
     buffer.copy_from_slice(found);
     Ok(())
 }
@@ -162,7 +173,7 @@ pub(super) fn copy_range(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conformance::{put, volume_suite};
+    use crate::testing::volume_suite;
 
     #[test]
     fn conforms() {
@@ -170,12 +181,12 @@ mod tests {
     }
 
     #[test]
-    fn clones_share_and_snapshots_do_not() {
+    fn what_a_killed_process_left_is_counted() {
         let volume = MemoryVolume::new();
-        let (clone, snapshot) = (volume.clone(), volume.snapshot());
-        put(&volume, "x", b"1");
-        let name = BlobName::new("x").unwrap();
-        assert_eq!(clone.get(&name).unwrap(), "1");
-        assert_eq!(snapshot.get(&name), None);
+        let mut writer = volume.create(&BlobName::new("x").unwrap()).unwrap();
+        writer.append(b"lost").unwrap();
+        std::mem::forget(writer);
+        assert_eq!(volume.discard_unfinished().unwrap(), 1);
+        assert_eq!(volume.discard_unfinished().unwrap(), 0);
     }
 }

@@ -57,7 +57,7 @@ impl ContainerError {
     /// The stable code of this error.
     pub const fn code(&self) -> ErrorCode {
         match self {
-            Self::Volume(VolumeError::Full { .. }) => ErrorCode::Full,
+            Self::Volume(error) if error.is_full() => ErrorCode::Full,
             Self::Structure { source: FormatError::Unsupported { .. }, .. }
             | Self::RegionStructure { source: FormatError::Unsupported { .. }, .. } => ErrorCode::Unsupported,
             _ if self.is_damage() => ErrorCode::Damaged,

@@ -2,7 +2,7 @@
 //! last 12 bits, so that no folder grows beyond 4,096 containers) in seven hexadecimal digits.
 
 use holdfast_types::ids::{ContainerClass, ContainerId};
-use holdfast_volume::{BlobName, Volume, VolumeError};
+use holdfast_volume::{BlobName, Volume, VolumeError, list_all};
 
 const FOLDER: &str = "containers";
 const GROUP_BITS: u32 = 12;
@@ -59,7 +59,8 @@ pub struct ContainerListing {
 pub fn list_containers(volume: &dyn Volume) -> Result<ContainerListing, VolumeError> {
     let folder = BlobName::new(FOLDER).expect("a valid name");
     let mut listing = ContainerListing::default();
-    for entry in volume.list(&folder)? {
+    for entry in list_all(volume, &folder) {
+        let entry = entry?;
         match ContainerName::parse(&entry.name) {
             Some(name) => listing.containers.push((name, entry.len)),
             None => listing.strays.push(entry.name),
@@ -73,7 +74,7 @@ pub fn list_containers(volume: &dyn Volume) -> Result<ContainerListing, VolumeEr
 mod tests {
     use super::*;
     use holdfast_volume::MemoryVolume;
-    use holdfast_volume::conformance::put;
+    use holdfast_volume::testing::put;
 
     fn name(number: u64, class: ContainerClass) -> ContainerName {
         ContainerName { id: ContainerId::new(number).unwrap(), class }

@@ -4,8 +4,8 @@ use holdfast_proto::Fingerprint;
 use holdfast_proto::limits::CONTAINER_MAX_BYTES;
 use holdfast_proto::region::{Codec, Decoder, RegionError};
 use holdfast_types::ids::ContainerClass;
-use holdfast_volume::faulty::{Fault, OpKind};
-use holdfast_volume::{FaultyVolume, LocalVolume, MemoryVolume, VolumeError};
+use holdfast_volume::testing::{Fault, FaultyVolume, OpKind};
+use holdfast_volume::{LocalVolume, MemoryVolume, VolumeError};
 use proptest::prelude::*;
 
 use super::testing::{CREATED_MS, NAMESPACE, REPOSITORY, id, open, region, sample_regions, seal, writer};

@@ -65,7 +65,7 @@ impl IndexError {
     /// Whether the volume had no room left; the same call may succeed once there is room.
     pub fn is_full(&self) -> bool {
         match self {
-            Self::Volume(VolumeError::Full { .. }) => true,
+            Self::Volume(error) => error.is_full(),
             Self::Maintenance(inner) => inner.is_full(),
             _ => false,
         }

@@ -1,7 +1,8 @@
 use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
-use crate::conformance::{put, volume_suite};
+use crate::BlobEntry;
+use crate::testing::{list, put, volume_suite};
 
 fn name(text: &str) -> BlobName {
     BlobName::new(text).unwrap()
@@ -18,8 +19,13 @@ impl Volume for InTempFolder {
     fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
         self.0.open(name)
     }
-    fn list(&self, prefix: &BlobName) -> Result<Vec<BlobEntry>, VolumeError> {
-        self.0.list(prefix)
+    fn list(
+        &self,
+        prefix: &BlobName,
+        after: Option<&BlobName>,
+        limit: NonZeroUsize,
+    ) -> Result<ListPage, VolumeError> {
+        self.0.list(prefix, after, limit)
     }
     fn remove(&self, name: &BlobName) -> Result<(), VolumeError> {
         self.0.remove(name)
@@ -29,6 +35,9 @@ impl Volume for InTempFolder {
     }
     fn space(&self) -> Result<Option<Space>, VolumeError> {
         self.0.space()
+    }
+    fn handles_outlive_removal(&self) -> bool {
+        self.0.handles_outlive_removal()
     }
 }
 
@@ -52,13 +61,13 @@ fn blobs_survive_reopening_and_unfinished_ones_do_not() {
     let volume = LocalVolume::open(folder.path()).unwrap();
     assert_eq!(volume.discard_unfinished().unwrap(), 1);
     assert_eq!(volume.discard_unfinished().unwrap(), 0);
-    let found = volume.list(&name("containers")).unwrap();
+    let found = list(&volume, "containers");
     assert_eq!(found, [BlobEntry { name: name("containers/0/a"), len: 5 }]);
     assert_eq!(std::fs::read(folder.path().join("containers/0/a")).unwrap(), b"whole");
 }
 
 #[test]
-fn nobody_else_may_read() {
+fn no_other_user_may_read() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("root");
     put(&LocalVolume::open(&root).unwrap(), "x/y", b"secret");
@@ -74,7 +83,7 @@ fn foreign_files_are_no_blobs() {
     std::fs::write(folder.path().join("x/README~"), b"").unwrap();
     std::fs::write(folder.path().join("x/.y.swp"), b"").unwrap();
     std::os::unix::fs::symlink("y", folder.path().join("x/z")).unwrap();
-    assert_eq!(volume.list(&name("x")).unwrap(), [BlobEntry { name: name("x/y"), len: 1 }]);
+    assert_eq!(list(&volume, "x"), [BlobEntry { name: name("x/y"), len: 1 }]);
 }
 
 #[test]
@@ -144,6 +153,20 @@ fn writers_in_a_new_folder_do_not_collide() {
             scope.spawn(move || put(volume, &format!("a/b/c/{number}"), &[number; 1000]));
         }
     });
-    assert_eq!(volume.list(&name("a")).unwrap().len(), 8);
+    assert_eq!(list(&volume, "a").len(), 8);
     assert_eq!(std::fs::read_dir(folder.path().join(TEMP_FOLDER)).unwrap().count(), 0);
+}
+
+#[test]
+fn a_file_that_may_not_be_read_is_there_all_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = LocalVolume::open(folder.path()).unwrap();
+    put(&volume, "x", b"1");
+    let path = folder.path().join("x");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o000)).unwrap();
+    // The superuser may read everything.
+    if File::open(&path).is_err() {
+        let error = volume.open(&name("x")).unwrap_err();
+        assert!(error.is_unreadable_now() && !error.poisons_writes(), "{error:?}");
+    }
 }

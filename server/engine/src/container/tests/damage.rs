@@ -2,7 +2,7 @@
 //! container, or the right data; never wrong data, never a panic. A scan finds every damage.
 
 use holdfast_volume::BlobName;
-use holdfast_volume::faulty::Damage;
+use holdfast_volume::testing::Damage;
 
 use super::*;
 use crate::container::ContainerName;

@@ -1,7 +1,7 @@
 //! Every section of every file, damaged: always an error that names the file, never a silent miss.
 
 use holdfast_volume::BlobName;
-use holdfast_volume::faulty::Damage;
+use holdfast_volume::testing::Damage;
 
 use super::*;
 
@@ -34,7 +34,7 @@ fn reopen(volume: &MemoryVolume) -> Result<Index, IndexError> {
 }
 
 fn names(volume: &MemoryVolume, kind: &str) -> Vec<BlobName> {
-    let all = volume.list(&BlobName::new("index").unwrap()).unwrap();
+    let all = holdfast_volume::testing::list(volume, "index");
     all.into_iter().map(|entry| entry.name).filter(|name| name.as_str().contains(kind)).collect()
 }
 

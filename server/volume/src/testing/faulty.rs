@@ -6,14 +6,14 @@
 //! or not done as [`InFlight`] says.
 
 use std::collections::HashMap;
-use std::io;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use super::memory::copy_range;
-use super::{Blob, BlobEntry, BlobName, BlobWriter, Space, Volume, VolumeError};
+use crate::memory::copy_range;
+use crate::{Blob, BlobName, BlobWriter, ListPage, Space, Volume, VolumeError};
 
 mod plan;
 
@@ -170,8 +170,7 @@ impl State {
 }
 
 fn dead(kind: OpKind, name: &BlobName) -> VolumeError {
-    let source = io::Error::other("the volume lost power");
-    VolumeError::Io { action: kind.verb(), name: name.to_string(), source }
+    kind.local_failure(name, "the volume lost power")
 }
 
 fn read_whole(volume: &impl Volume, name: &BlobName) -> Result<Vec<u8>, VolumeError> {
@@ -196,16 +195,21 @@ impl<V: Volume + 'static> Volume for FaultyVolume<V> {
         Ok(Arc::new(FaultyBlob { name: name.clone(), inner, len, state: Arc::clone(&self.state) }))
     }
 
-    fn list(&self, prefix: &BlobName) -> Result<Vec<BlobEntry>, VolumeError> {
+    fn list(
+        &self,
+        prefix: &BlobName,
+        after: Option<&BlobName>,
+        limit: NonZeroUsize,
+    ) -> Result<ListPage, VolumeError> {
         self.admit(OpKind::List, prefix)?;
-        let mut entries = self.inner.list(prefix)?;
+        let mut page = self.inner.list(prefix, after, limit)?;
         let state = self.state.lock();
-        for entry in &mut entries {
+        for entry in &mut page.entries {
             if let Some(bytes) = state.damaged.get(&entry.name) {
                 entry.len = bytes.len() as u64;
             }
         }
-        Ok(entries)
+        Ok(page)
     }
 
     fn remove(&self, name: &BlobName) -> Result<(), VolumeError> {
@@ -237,8 +241,11 @@ impl<V: Volume + 'static> Volume for FaultyVolume<V> {
 
     fn discard_unfinished(&self) -> Result<u64, VolumeError> {
         if self.state.lock().crashed {
-            let source = io::Error::other("the volume lost power");
-            return Err(VolumeError::Io { action: "empty", name: "unfinished blobs".into(), source });
+            return Err(VolumeError::WriteFailed {
+                action: "empty",
+                name: "unfinished blobs".into(),
+                source: "the volume lost power".into(),
+            });
         }
         self.inner.discard_unfinished()
     }
@@ -252,6 +259,10 @@ impl<V: Volume + 'static> Volume for FaultyVolume<V> {
             })
         };
         limited.map_or_else(|| self.inner.space(), |space| Ok(Some(space)))
+    }
+
+    fn handles_outlive_removal(&self) -> bool {
+        self.inner.handles_outlive_removal()
     }
 }
 
@@ -268,10 +279,7 @@ struct FaultyWriter {
 
 impl FaultyWriter {
     fn take_inner(&mut self) -> Result<Box<dyn BlobWriter>, VolumeError> {
-        self.inner.take().ok_or_else(|| {
-            let source = io::Error::other("an earlier append failed");
-            VolumeError::Io { action: "append to", name: self.name.to_string(), source }
-        })
+        self.inner.take().ok_or_else(|| OpKind::Append.local_failure(&self.name, "an earlier append failed"))
     }
 
     fn full(&self) -> VolumeError {

@@ -1,7 +1,5 @@
 //! What can go wrong, and when.
 
-use std::io;
-
 use crate::{BlobName, VolumeError};
 
 /// A kind of operation, counted by itself.
@@ -22,6 +20,16 @@ impl OpKind {
         matches!(self, Self::Create | Self::Append | Self::Seal | Self::Remove)
     }
 
+    /// A local disk's failure of this operation.
+    pub(super) fn local_failure(self, name: &BlobName, cause: &str) -> VolumeError {
+        let (action, name, source) = (self.verb(), name.to_string(), cause.into());
+        if self.mutates() {
+            VolumeError::WriteFailed { action, name, source }
+        } else {
+            VolumeError::Io { action, name, source }
+        }
+    }
+
     pub(super) const fn verb(self) -> &'static str {
         match self {
             Self::Create => "create",
@@ -38,34 +46,39 @@ impl OpKind {
 /// How an operation fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// [`VolumeError::Io`]; the operation is not done.
+    /// [`VolumeError::WriteFailed`] of operations that change something, else [`VolumeError::Io`]; the
+    /// operation is not done.
     Io,
     /// [`VolumeError::Full`]; the operation is not done.
     Full,
     /// [`VolumeError::NotDurable`]. A seal or removal may have been done nevertheless.
     NotDurable { applied: bool },
-    /// A read "succeeds", but the second half of the bytes is zero. Any other operation fails with
-    /// [`VolumeError::Io`].
+    /// [`VolumeError::Unavailable`]; the operation is not done.
+    Unavailable,
+    /// [`VolumeError::OutcomeUnknown`]. A seal or removal may have been done nevertheless.
+    OutcomeUnknown { applied: bool },
+    /// [`VolumeError::NotReadableNow`]; the operation is not done.
+    NotReadableNow,
+    /// A read "succeeds", but the second half of the bytes is zero. Any other operation fails as with
+    /// [`Fault::Io`].
     Torn,
 }
 
 impl Fault {
     pub(super) const fn is_applied(self) -> bool {
-        matches!(self, Self::NotDurable { applied: true })
+        matches!(self, Self::NotDurable { applied: true } | Self::OutcomeUnknown { applied: true })
     }
 
     pub(super) fn error(self, kind: OpKind, name: &BlobName) -> VolumeError {
+        const CAUSE: &str = "planned failure";
+        let (action, text, source) = (kind.verb(), name.to_string(), CAUSE.into());
         match self {
-            Self::Io | Self::Torn => VolumeError::Io {
-                action: kind.verb(),
-                name: name.to_string(),
-                source: io::Error::other("planned failure"),
-            },
-            Self::Full => VolumeError::Full { name: name.clone(), source: io::ErrorKind::StorageFull.into() },
-            Self::NotDurable { .. } => VolumeError::NotDurable {
-                name: name.to_string(),
-                source: io::Error::other("planned failure"),
-            },
+            Self::Io | Self::Torn => kind.local_failure(name, CAUSE),
+            Self::Full => VolumeError::Full { name: text, source },
+            Self::NotDurable { .. } => VolumeError::NotDurable { name: text, source },
+            Self::Unavailable => VolumeError::Unavailable { action, name: text, source },
+            Self::OutcomeUnknown { .. } => VolumeError::OutcomeUnknown { action, name: text, source },
+            Self::NotReadableNow => VolumeError::NotReadableNow { name: text, source },
         }
     }
 }
