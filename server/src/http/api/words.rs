@@ -32,7 +32,7 @@ words! {
     /// What a role may do
     Action = token::Action::ALL.map(session::word);
     /// How a run of a disk ended
-    RowStatus = filter::STATUSES.map(|status| status_word(status.into()));
+    RowStatus = filter::STATUSES.map(|status| status.word());
     /// What compression details are added up by
     GroupBy = totals::GROUPS.map(|(word, _)| word);
     /// A span of time up to now
