@@ -7,7 +7,6 @@
 #[cfg(test)]
 mod tests;
 
-use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -17,16 +16,17 @@ use std::time::Duration;
 use holdfast_engine::catalog::token::{self, Role};
 use holdfast_engine::catalog::{AuditEntry, Catalog, TokenSpec};
 use holdfast_engine::clock::Clock;
-use holdfast_engine::{Engine, EngineOptions};
+use holdfast_engine::Engine;
 use holdfast_proto::ErrorCode;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::MissedTickBehavior;
 
 use crate::app::{App, Reached};
-use crate::config::{ByteSize, Reserve, Settings};
+use crate::config::Settings;
 use crate::error::ServiceError;
 use crate::http::live::Change;
 use crate::net::Listener;
+use crate::repository::open_parts;
 use crate::tls::{Identity, TlsError};
 use crate::{files, grpc, http};
 
@@ -163,21 +163,10 @@ impl Server {
     }
 }
 
-/// The engine's options, as the settings say.
-pub fn engine_options(settings: &Settings, clock: &Arc<dyn Clock>) -> EngineOptions {
-    let mut options = EngineOptions::new(&settings.data_dir);
-    options.lease_secs = settings.lease_secs;
-    if let Reserve::Bytes(ByteSize(bytes)) = settings.reserve {
-        options.reserve_bytes = Some(bytes);
-    }
-    options.index.write_buffer_bytes = usize::try_from(settings.index_memory.0).unwrap_or(usize::MAX);
-    options.clock = Arc::clone(clock);
-    options
-}
-
 async fn open_engine(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<Engine, StartError> {
-    let options = engine_options(settings, clock);
-    let opened = tokio::task::spawn_blocking(move || Engine::open(options).map_err(ServiceError::from))
+    let (chosen, clock) = (settings.clone(), Arc::clone(clock));
+    let open = move || Ok(Engine::assemble(open_parts(&chosen, &clock)?)?);
+    let opened = tokio::task::spawn_blocking(open)
         .await
         .map_err(ServiceError::from)
         .and_then(|opened| opened);
@@ -264,9 +253,4 @@ async fn prune_logins(app: &Arc<App>) {
     if let Err(error) = app.blocking(|app| Ok(app.catalog().prune_web_sessions(app.clock.now_ms())?)).await {
         tracing::debug!(%error, "cannot forget old logins");
     }
-}
-
-/// Whether `folder` holds a repository.
-pub fn is_repository(folder: &Path) -> bool {
-    fs::metadata(EngineOptions::catalog_path(folder)).is_ok_and(|found| found.is_file())
 }

@@ -1,13 +1,13 @@
 //! The engine's façade: everything a server does with a repository.
 
-use std::path::{Path, PathBuf};
+use std::fmt::Debug;
 use std::sync::Arc;
 
-use holdfast_catalog::{Catalog, SqliteCatalog};
+use holdfast_catalog::Catalog;
 use holdfast_proto::v1::{self, RowStatus};
-use holdfast_types::clock::{Clock, SystemClock};
+use holdfast_types::clock::Clock;
 use holdfast_types::ids::{BackupId, NamespaceId, RepositoryId, SessionId};
-use holdfast_volume::{LocalVolume, Space, Volume};
+use holdfast_volume::{Space, Volume};
 
 use crate::changes::{self, ExtentHistory};
 use crate::check::{CheckOptions, CheckReport};
@@ -16,14 +16,13 @@ use crate::core::{Core, CoreParts};
 use crate::error::EngineError;
 use crate::index::{Index, IndexOptions, IndexStats};
 use crate::ingest::{DiskStream, LiveSession, Sessions, StartBackup};
-use crate::lock::FolderLock;
 use crate::progress::{NoProgress, Progress};
 use crate::recovery::{self, OpenSummary};
 use crate::restore::{DiskReader, RangeReader};
 use crate::statistics::{self, StorageStatistics};
 use crate::store::ChunkStore;
 
-/// Seconds a session lives without a sign of life from its agent.
+/// Seconds a session lives without a heartbeat from its agent.
 pub const LEASE_SECS: u32 = 120;
 
 /// Bytes kept free: enough for the catalog, the index and a round of reclaim.
@@ -33,12 +32,10 @@ pub const RESERVE_BYTES: u64 = 1 << 30;
 /// usable at all.
 const RESERVE_SHARE_MAX: u64 = 50;
 
-/// How to open a repository.
+/// How an engine behaves.
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
-    /// The folder that holds all of it.
-    pub data_dir: PathBuf,
-    /// Seconds a session lives without a sign of life.
+    /// Seconds a session lives without a heartbeat.
     pub lease_secs: u32,
     /// Bytes kept free; `None`: [`RESERVE_BYTES`], but at most 2 % of the volume.
     pub reserve_bytes: Option<u64>,
@@ -46,27 +43,31 @@ pub struct EngineOptions {
     pub directories: CacheLimits,
     /// How the index behaves.
     pub index: IndexOptions,
-    /// Where time comes from.
-    pub clock: Arc<dyn Clock>,
 }
 
-impl EngineOptions {
-    /// Everything by default.
-    pub fn new(data_dir: impl Into<PathBuf>) -> Self {
+impl Default for EngineOptions {
+    fn default() -> Self {
         Self {
-            data_dir: data_dir.into(),
             lease_secs: LEASE_SECS,
             reserve_bytes: None,
             directories: CacheLimits::default(),
             index: IndexOptions::default(),
-            clock: Arc::new(SystemClock),
         }
     }
+}
 
-    /// Where the catalog's database is. The `token` commands open it beside a running server.
-    pub fn catalog_path(data_dir: &Path) -> PathBuf {
-        data_dir.join("catalog.db")
-    }
+/// What an engine is assembled from. The caller decides where things lie, and opens them.
+#[derive(Debug)]
+pub struct EngineParts {
+    /// Holds the containers.
+    pub data: Arc<dyn Volume>,
+    /// Holds the index; may be the same volume.
+    pub index: Arc<dyn Volume>,
+    pub catalog: Arc<dyn Catalog>,
+    pub clock: Arc<dyn Clock>,
+    pub options: EngineOptions,
+    /// Kept until the engine is dropped: what keeps other processes away from the parts above.
+    pub lock: Option<Box<dyn Debug + Send + Sync>>,
 }
 
 /// Figures about a repository, for people and monitoring.
@@ -79,20 +80,22 @@ pub struct EngineStats {
     pub reserve_bytes: u64,
 }
 
-/// Errs when there are containers but no catalog: a new catalog would make a new repository, to which none of
-/// them belong.
-fn refuse_orphaned(catalog: &Path, volume: &dyn Volume) -> Result<(), EngineError> {
-    if catalog.exists() {
-        return Ok(());
-    }
-    let containers = list_containers(volume)?.containers.len();
-    if containers == 0 {
-        return Ok(());
-    }
-    let path = catalog.display();
-    Err(EngineError::Damaged(format!(
-        "{path} is missing, but {containers} containers are there: put the catalog back from its backup, or start in an empty folder"
-    )))
+/// The bytes to keep free on a volume.
+fn reserve_bytes(wanted: Option<u64>, volume: &dyn Volume) -> Result<u64, EngineError> {
+    Ok(match (wanted, volume.space()?) {
+        (Some(bytes), _) => bytes,
+        (None, Some(space)) => RESERVE_BYTES.min(space.total_bytes / RESERVE_SHARE_MAX),
+        (None, None) => RESERVE_BYTES,
+    })
+}
+
+/// Container files on a volume. For the caller of [`Engine::assemble`]: where there are containers but no
+/// catalog, a new catalog would make a new repository, to which none of them belong.
+///
+/// # Errors
+/// When the volume cannot be listed.
+pub fn count_containers(volume: &dyn Volume) -> Result<usize, EngineError> {
+    Ok(list_containers(volume)?.containers.len())
 }
 
 /// An open repository.
@@ -101,88 +104,61 @@ pub struct Engine {
     core: Arc<Core>,
     sessions: Sessions,
     opened: OpenSummary,
-    _lock: Option<FolderLock>,
+    _lock: Option<Box<dyn Debug + Send + Sync>>,
 }
 
 impl Engine {
-    /// Opens the repository in a folder, creates it when there is none, and recovers from whatever ended
-    /// the last process.
+    /// Puts an engine together and recovers from whatever ended the last process.
     ///
     /// # Errors
-    /// [`EngineError::Locked`] when another process has it; otherwise what is wrong with it.
-    pub fn open(options: EngineOptions) -> Result<Self, EngineError> {
-        Self::open_with(options, false, &NoProgress)
+    /// What is wrong with the repository.
+    pub fn assemble(parts: EngineParts) -> Result<Self, EngineError> {
+        Self::assemble_with(parts, false, &NoProgress)
     }
 
-    /// As [`Engine::open`], but first discards the index, so that it is rebuilt from the containers.
+    /// As [`Engine::assemble`], but first discards the index, so that it is rebuilt from the containers.
     ///
     /// # Errors
-    /// As [`Engine::open`].
-    pub fn open_rebuilding_index(
-        options: EngineOptions,
+    /// As [`Engine::assemble`].
+    pub fn assemble_rebuilding_index(
+        parts: EngineParts,
         progress: &dyn Progress,
     ) -> Result<Self, EngineError> {
-        Self::open_with(options, true, progress)
+        Self::assemble_with(parts, true, progress)
     }
 
-    fn open_with(
-        options: EngineOptions,
+    fn assemble_with(
+        parts: EngineParts,
         rebuild: bool,
         progress: &dyn Progress,
     ) -> Result<Self, EngineError> {
-        let dir = &options.data_dir;
-        std::fs::create_dir_all(dir)
-            .map_err(|source| EngineError::Io { action: format!("create {}", dir.display()), source })?;
-        let lock = FolderLock::take(dir)?;
-        let volume: Arc<dyn Volume> = Arc::new(LocalVolume::open(dir.join("blobs"))?);
-        let path = EngineOptions::catalog_path(dir);
-        refuse_orphaned(&path, &*volume)?;
-        let (catalog, created) = SqliteCatalog::open_or_create(&path, Arc::clone(&options.clock))?;
-        let mut engine = Self::assemble(options, volume, Arc::new(catalog), Some(lock), rebuild, progress)?;
-        engine.opened.created = created;
-        Ok(engine)
-    }
-
-    /// Puts an engine together from its parts and recovers; for tests, which bring their own volume.
-    pub(crate) fn assemble(
-        options: EngineOptions,
-        volume: Arc<dyn Volume>,
-        catalog: Arc<dyn Catalog>,
-        lock: Option<FolderLock>,
-        rebuild: bool,
-        progress: &dyn Progress,
-    ) -> Result<Self, EngineError> {
+        let EngineParts { data, index, catalog, clock, options, lock } = parts;
         let record = catalog.repository()?;
-        let files = recovery::list_files(&*volume)?;
+        let files = recovery::list_files(&*data)?;
         let mut summary = OpenSummary {
-            discarded_unfinished: volume.discard_unfinished()?,
+            discarded_unfinished: data.discard_unfinished()? + index.discard_unfinished()?,
             index_rebuilt: rebuild,
             ..OpenSummary::default()
         };
         if rebuild {
-            Index::discard(&*volume)?;
+            Index::discard(&*index)?;
         }
-        let index = recovery::open_index(&volume, record.id, &options.index, &mut summary)?;
-        let containers = ContainerCache::new(Arc::clone(&volume), record.id, options.directories);
+        let index = recovery::open_index(&index, record.id, &options.index, &mut summary)?;
+        let containers = ContainerCache::new(Arc::clone(&data), record.id, options.directories);
         let store = Arc::new(ChunkStore::new(index, containers, Arc::clone(&catalog))?);
         recovery::reconcile(&*catalog, &store, &files, &mut summary)?;
         recovery::replay(&store, &files, &mut summary, progress)?;
         if rebuild {
             store.index.checkpoint()?;
         }
-        let reserve_bytes = match (options.reserve_bytes, volume.space()?) {
-            (Some(bytes), _) => bytes,
-            (None, Some(space)) => RESERVE_BYTES.min(space.total_bytes / RESERVE_SHARE_MAX),
-            (None, None) => RESERVE_BYTES,
-        };
         let core = Core::new(CoreParts {
             repository: record.id,
-            volume,
+            reserve_bytes: reserve_bytes(options.reserve_bytes, &*data)?,
+            volume: data,
             catalog,
             store,
-            clock: options.clock,
+            clock,
             lease_secs: options.lease_secs,
-            reserve_bytes,
         })?;
         Ok(Self { core: Arc::new(core), sessions: Sessions::default(), opened: summary, _lock: lock })
     }
@@ -228,7 +204,7 @@ impl Engine {
         self.sessions.start(&self.core, start)
     }
 
-    /// The backups in the making and how far they are, oldest first. Cheap, and waits for none of them: what
+    /// The backups in progress and how far they are, oldest first. Cheap, and waits for none of them: what
     /// it tells may be a message old.
     pub fn live_sessions(&self) -> Vec<LiveSession> {
         self.sessions.live(&self.core)
@@ -263,7 +239,7 @@ impl Engine {
         session.parent_digests(disk, first_extent)
     }
 
-    /// Opens the stream of one disk; an older stream of that disk errs from now on.
+    /// Opens the stream of one disk; an older stream of that disk fails from now on.
     ///
     /// # Errors
     /// [`EngineError::SessionGone`]; no such disk.
@@ -295,7 +271,7 @@ impl Engine {
         self.sessions.end(&self.core, session, RowStatus::Aborted, reason)
     }
 
-    /// Ends sessions without a sign of life; says how many. Call it every few seconds.
+    /// Ends sessions without a heartbeat; says how many. Call it every few seconds.
     pub fn expire_sessions(&self) -> usize {
         self.sessions.expire(&self.core)
     }

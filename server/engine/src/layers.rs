@@ -7,7 +7,7 @@ const LAYERS: &[&[&str]] = &[
     &["progress"],
     &["format"],
     &["container", "index"],
-    &["error", "health", "lock"],
+    &["error", "health"],
     &["recipe"],
     &["store"],
     &["core"],

@@ -1,38 +1,47 @@
 //! The Holdfast storage engine: synchronous, independent of network and async runtime.
 //!
-//! Start with [`Engine`]. Layers, each importing only what stands above it in this list (a test checks it):
-//! [`mod@format`] (bytes ↔ structs, pure) → [`container`], [`index`] → `recipe` → `store` (fingerprint to checked
-//! bytes) → `ingest`, `restore`, `recovery`, [`check`], `changes`, [`statistics`] → [`engine`], the façade.
+//! Start with [`Engine`], which is assembled from [`EngineParts`]: volumes, a catalog and a clock that the caller
+//! opened. Layers, each importing only what stands above it in this list (a test checks it):
+//! `format` (bytes ↔ structs, pure) → `container`, `index` → `recipe` → `store` (fingerprint to checked
+//! bytes) → `ingest`, `restore`, `recovery`, `check`, `changes`, `statistics` → `engine`, the façade.
 
 mod changes;
-pub mod check;
-pub mod container;
+mod check;
+mod container;
 mod core;
-pub mod engine;
+mod engine;
 mod error;
-pub mod format;
+mod format;
 mod health;
-pub mod index;
+mod index;
 mod ingest;
-mod lock;
 mod progress;
 mod recipe;
 mod recovery;
 mod restore;
-pub mod statistics;
+mod statistics;
 mod store;
 
 pub use holdfast_catalog as catalog;
 pub use holdfast_types::{clock, ids};
 
 pub use changes::{ExtentHistory, HISTORY_DEPTH_MAX};
-pub use engine::{Engine, EngineOptions, EngineStats};
+pub use check::{CheckOptions, CheckReport, Problem};
+pub use container::CacheLimits;
+pub use engine::{Engine, EngineOptions, EngineParts, EngineStats, count_containers};
 pub use error::EngineError;
+pub use index::{IndexOptions, IndexStats};
 pub use ingest::{DiskStream, LiveDisk, LiveSession, StartBackup};
 pub use progress::{NoProgress, Progress};
 pub use recovery::OpenSummary;
 pub use restore::{DiskReader, RangeReader};
-pub use statistics::StorageStatistics;
+pub use statistics::{CHUNK_EDGES_BYTES, FACTOR_EDGES, SAMPLE_MAX, StorageStatistics};
+
+/// For the benchmark of the index alone; nothing else uses it, and it may change at any time.
+#[doc(hidden)]
+pub mod bench {
+    pub use crate::index::{Index, IndexKey, NamespaceKey};
+}
 
 #[cfg(test)]
 mod layers;

@@ -28,8 +28,6 @@ const ADOPTED_PER_TRANSACTION: usize = 256;
 /// What opening a repository found and did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OpenSummary {
-    /// Whether the repository did not exist before.
-    pub created: bool,
     /// Sealed containers.
     pub containers: u64,
     /// Temporary files of an earlier process.
