@@ -14,6 +14,8 @@ use crate::check::{CheckOptions, CheckReport};
 use crate::container::{CacheLimits, ContainerCache, list_containers};
 use crate::core::{Core, CoreParts};
 use crate::error::EngineError;
+use crate::guard::GuardedVolume;
+use crate::health::{Health, Stopped};
 use crate::index::{Index, IndexOptions, IndexStats};
 use crate::ingest::{DiskStream, LiveSession, Sessions, StartBackup};
 use crate::progress::{NoProgress, Progress};
@@ -143,7 +145,9 @@ impl Engine {
         if rebuild {
             Index::discard(&*index)?;
         }
-        let index = recovery::open_index(&index, record.id, &options.index, &mut summary)?;
+        let health = Arc::new(Health::default());
+        let index_options = IndexOptions { health: Arc::clone(&health), ..options.index };
+        let index = recovery::open_index(&index, record.id, &index_options, &mut summary)?;
         let containers = ContainerCache::new(Arc::clone(&data), record.id, options.directories);
         let store = Arc::new(ChunkStore::new(index, containers, Arc::clone(&catalog))?);
         recovery::reconcile(&*catalog, &store, &files, &mut summary)?;
@@ -154,10 +158,11 @@ impl Engine {
         let core = Core::new(CoreParts {
             repository: record.id,
             reserve_bytes: reserve_bytes(options.reserve_bytes, &*data)?,
-            volume: data,
+            volume: Arc::new(GuardedVolume::new(data, Arc::clone(&health))),
             catalog,
             store,
             clock,
+            health,
             lease_secs: options.lease_secs,
         })?;
         Ok(Self { core: Arc::new(core), sessions: Sessions::default(), opened: summary, _lock: lock })
@@ -183,6 +188,11 @@ impl Engine {
         self.core.health.read_only_reason()
     }
 
+    /// Every kind of work that has stopped since an I/O error, and why. Empty: all is well.
+    pub fn stopped(&self) -> Vec<Stopped> {
+        self.core.health.stopped()
+    }
+
     /// Figures about the repository.
     ///
     /// # Errors
@@ -201,7 +211,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Busy`] while another backup of the VM runs; invalid requests; no room.
     pub fn start_backup(&self, start: &StartBackup) -> Result<v1::StartResponse, EngineError> {
-        self.sessions.start(&self.core, start)
+        self.core.observe(self.sessions.start(&self.core, start))
     }
 
     /// The backups in progress and how far they are, oldest first. Cheap, and waits for none of them: what
@@ -260,7 +270,7 @@ impl Engine {
     /// # Errors
     /// When a disk is incomplete, or the catalog cannot be written; the session then lives on.
     pub fn commit(&self, session: SessionId) -> Result<v1::CommitResponse, EngineError> {
-        self.sessions.commit(&self.core, session)
+        self.core.observe(self.sessions.commit(&self.core, session))
     }
 
     /// Gives a backup up, and keeps what it cost. Repeating it is fine.
@@ -268,7 +278,7 @@ impl Engine {
     /// # Errors
     /// When the catalog cannot be written.
     pub fn abort(&self, session: SessionId, reason: &str) -> Result<(), EngineError> {
-        self.sessions.end(&self.core, session, RowStatus::Aborted, reason)
+        self.core.observe(self.sessions.end(&self.core, session, RowStatus::Aborted, reason))
     }
 
     /// Ends sessions without a heartbeat; says how many. Call it every few seconds.
@@ -285,8 +295,7 @@ impl Engine {
         if self.core.health.read_only_reason().is_none() {
             self.core.store.index.checkpoint()?;
         }
-        self.core.catalog.checkpoint()?;
-        Ok(())
+        self.core.observe(self.core.catalog.checkpoint().map_err(EngineError::from))
     }
 
     /// The messages that carry a disk, or `extent_count` extents of it (0: to the end).

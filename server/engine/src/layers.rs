@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 /// From the vocabulary down to the façade; modules of one line may use each other.
 const LAYERS: &[&[&str]] = &[
-    &["progress"],
+    &["progress", "health"],
     &["format"],
     &["container", "index"],
-    &["error", "health"],
+    &["error", "guard"],
     &["recipe"],
     &["store"],
     &["core"],

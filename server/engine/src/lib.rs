@@ -5,6 +5,11 @@
 //! `format` (bytes ↔ structs, pure) → `container`, `index` → `recipe` → `store` (fingerprint to checked
 //! bytes) → `ingest`, `restore`, `recovery`, `check`, `changes`, `statistics` → `engine`, the façade.
 
+#![expect(
+    unreachable_pub,
+    reason = "`pub` in a private module says what the engine's other modules use; the exports below are the API"
+)]
+
 mod changes;
 mod check;
 mod container;
@@ -12,6 +17,7 @@ mod core;
 mod engine;
 mod error;
 mod format;
+mod guard;
 mod health;
 mod index;
 mod ingest;
@@ -30,6 +36,7 @@ pub use check::{CheckOptions, CheckReport, Problem};
 pub use container::CacheLimits;
 pub use engine::{Engine, EngineOptions, EngineParts, EngineStats, count_containers};
 pub use error::EngineError;
+pub use health::{Stopped, Work};
 pub use index::{IndexOptions, IndexStats};
 pub use ingest::{DiskStream, LiveDisk, LiveSession, StartBackup};
 pub use progress::{NoProgress, Progress};

@@ -55,6 +55,7 @@ impl ContainerWriter {
     }
 
     /// The container's number.
+    #[cfg(test)]
     pub const fn id(&self) -> ContainerId {
         self.header.id
     }
@@ -70,6 +71,7 @@ impl ContainerWriter {
     }
 
     /// Regions so far.
+    #[cfg(test)]
     pub const fn region_count(&self) -> usize {
         self.contents.regions.len()
     }

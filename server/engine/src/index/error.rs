@@ -6,6 +6,7 @@ use holdfast_types::ids::{ContainerId, RepositoryId};
 use holdfast_volume::{BlobName, VolumeError};
 
 use crate::format::{Defect, FormatError};
+use crate::health::volume_error_stops;
 
 /// Why the index could not answer or take something.
 #[derive(Debug, thiserror::Error)]
@@ -71,6 +72,16 @@ impl IndexError {
         }
     }
 
+    /// Whether it may pass by itself, so that the next call tries again. Everything else stops the index.
+    pub(super) fn may_pass(&self) -> bool {
+        match self {
+            Self::Volume(error @ VolumeError::Io { .. }) => !volume_error_stops(error),
+            Self::Volume(VolumeError::Full { .. }) => true,
+            Self::Maintenance(inner) => inner.may_pass(),
+            _ => false,
+        }
+    }
+
     /// The error for a file whose bytes are not what they should be.
     pub(super) fn in_blob(blob: &BlobName, source: FormatError) -> Self {
         let blob = blob.clone();
@@ -84,7 +95,7 @@ impl IndexError {
     }
 }
 
-/// Errs unless a file of the index belongs to this repository.
+/// Fails unless a file of the index belongs to this repository.
 pub(super) fn check_repository(
     structure: &'static str,
     found: RepositoryId,

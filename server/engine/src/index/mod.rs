@@ -43,7 +43,7 @@ pub use error::IndexError;
 use holdfast_types::ids::{ContainerClass, ContainerId, Location, NamespaceId};
 use holdfast_volume::Volume;
 pub use key::{IndexKey, NamespaceKey};
-pub use options::{IndexOptions, LiveFn, WRITE_BUFFER_BYTES};
+pub use options::IndexOptions;
 pub use stats::IndexStats;
 
 use crate::format::index_run::{Entry, PAGE_BYTES};

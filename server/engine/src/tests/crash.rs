@@ -108,3 +108,21 @@ fn a_full_disk_refuses_and_recovers() {
     let next = backup(&engine, "db", &[("root", &big)]).unwrap();
     assert!(restore(&engine, &next.backup_id, "root").unwrap() == big);
 }
+
+#[test]
+fn a_failed_index_flush_ends_writing_and_not_reading() {
+    let bench = Bench::new();
+    let (data, index) = (MemoryVolume::new(), Arc::new(FaultyVolume::new(MemoryVolume::new())));
+    let mut parts = bench.parts(Arc::new(data)).unwrap();
+    parts.index = Arc::<FaultyVolume<MemoryVolume>>::clone(&index);
+    let engine = crate::Engine::assemble(parts).unwrap();
+    let disk = noise(1, 2 * MIB);
+    let good = backup(&engine, "web", &[("root", &disk)]).unwrap();
+    index.fail_next(OpKind::Seal, 1, Fault::NotDurable { applied: false });
+    engine.core_index_checkpoint().unwrap_err();
+    let stopped: Vec<crate::Work> = engine.stopped().into_iter().map(|stopped| stopped.work).collect();
+    assert_eq!(stopped, [crate::Work::Writing, crate::Work::IndexMaintenance]);
+    let error = backup(&engine, "db", &[("root", &noise(2, 2 * MIB))]).unwrap_err();
+    assert_eq!(error.code(), holdfast_proto::ErrorCode::ReadOnly, "{error}");
+    assert!(restore(&engine, &good.backup_id, "root").unwrap() == disk);
+}
