@@ -13,10 +13,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_engine::Engine;
 use holdfast_engine::catalog::token::{self, Role};
 use holdfast_engine::catalog::{AuditEntry, Catalog, TokenSpec};
 use holdfast_engine::clock::Clock;
-use holdfast_engine::Engine;
 use holdfast_proto::ErrorCode;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::MissedTickBehavior;
@@ -38,6 +38,13 @@ pub const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Every how many rounds of that logins that ran out are forgotten: once a minute.
 const PRUNE_ROUNDS: u64 = 30;
+
+/// Between two steps of the audit: a million containers take 250 steps.
+const AUDIT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Between tries of an audit that fails.
+const AUDIT_RETRY_MIN: Duration = Duration::from_secs(5);
+const AUDIT_RETRY_MAX: Duration = Duration::from_secs(300);
 
 /// Name of the token the first start makes.
 const FIRST_TOKEN: &str = "admin";
@@ -87,6 +94,7 @@ pub struct Server {
     pub first_token_created: bool,
     tasks: JoinSet<()>,
     housekeeping: JoinHandle<()>,
+    audit: JoinHandle<()>,
 }
 
 impl Server {
@@ -131,7 +139,17 @@ impl Server {
         });
         tasks.spawn(http::serve(http::router(Arc::clone(&app)), http_listener.incoming(app.stopping())));
         let housekeeping = tokio::spawn(housekeeping(Arc::clone(&app)));
-        Ok(Self { app, grpc_address, http_address, fingerprint, first_token_created, tasks, housekeeping })
+        let audit = tokio::spawn(audit(Arc::clone(&app)));
+        Ok(Self {
+            app,
+            grpc_address,
+            http_address,
+            fingerprint,
+            first_token_created,
+            tasks,
+            housekeeping,
+            audit,
+        })
     }
 
     /// What the calls share.
@@ -152,6 +170,7 @@ impl Server {
         tracing::info!(streams = self.app.streams.count(), "shutting down");
         self.app.stop();
         self.housekeeping.abort();
+        self.audit.abort();
         let done = async { while self.tasks.join_next().await.is_some() {} };
         if tokio::time::timeout(GRACE, done).await.is_err() {
             tracing::warn!("calls still under way after {} s are cut off", GRACE.as_secs());
@@ -166,10 +185,8 @@ impl Server {
 async fn open_engine(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<Engine, StartError> {
     let (chosen, clock) = (settings.clone(), Arc::clone(clock));
     let open = move || Ok(Engine::assemble(open_parts(&chosen, &clock)?)?);
-    let opened = tokio::task::spawn_blocking(open)
-        .await
-        .map_err(ServiceError::from)
-        .and_then(|opened| opened);
+    let opened =
+        tokio::task::spawn_blocking(open).await.map_err(ServiceError::from).and_then(|opened| opened);
     let engine = opened
         .map_err(|source| StartError::Open { folder: settings.data_dir.display().to_string(), source })?;
     tracing::info!(repository = %engine.repository_id(), summary = ?engine.opened(), "repository open");
@@ -244,6 +261,22 @@ async fn housekeeping(app: Arc<App>) {
         if let Err(error) = round.await {
             tracing::error!(%error, "housekeeping failed");
         }
+    }
+}
+
+/// Looks at the containers the start did not look at (ORDERING, S7), a folder at a time, with pauses in which
+/// backups have the disk for themselves. What fails is tried again, less and less often.
+async fn audit(app: Arc<App>) {
+    let mut wait = AUDIT_PAUSE;
+    while !app.engine.audit_progress().finished {
+        match app.blocking(|app| Ok(app.engine.audit_step()?)).await {
+            Ok(_) => wait = AUDIT_PAUSE,
+            Err(error) => {
+                wait = (wait * 2).clamp(AUDIT_RETRY_MIN, AUDIT_RETRY_MAX);
+                tracing::warn!(%error, retry_secs = wait.as_secs(), "the audit of the containers failed");
+            }
+        }
+        tokio::time::sleep(wait).await;
     }
 }
 

@@ -1,5 +1,6 @@
 //! What all operations share: the volume, the store, the catalog, the pools and the rules for writing.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,11 +12,12 @@ use parking_lot::Mutex;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::error::EngineError;
+use crate::guard::GuardedVolume;
 use crate::health::{Health, Work};
 use crate::store::ChunkStore;
 
 /// Container numbers reserved from the catalog at a time: one small transaction per 2 GiB stored.
-const NUMBERS_PER_RESERVATION: u32 = 64;
+pub(crate) const NUMBERS_PER_RESERVATION: u32 = 64;
 
 /// Threads that wait for fsync. They burn no CPU; four keep a disk's queue busy.
 const SEAL_THREADS: usize = 4;
@@ -30,7 +32,7 @@ const SPACE_CHECK_INTERVAL_BYTES: u64 = 256 << 20;
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) repository: RepositoryId,
-    pub(crate) volume: Arc<dyn Volume>,
+    pub(crate) volume: Arc<GuardedVolume>,
     pub(crate) catalog: Arc<dyn Catalog>,
     pub(crate) store: Arc<ChunkStore>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -42,25 +44,28 @@ pub(crate) struct Core {
     pub(crate) lease_secs: u32,
     pub(crate) reserve_bytes: u64,
     written_since_check: AtomicU64,
-    numbers: Mutex<std::ops::Range<u64>>,
+    numbers: Mutex<Range<u64>>,
 }
 
 /// What [`Core::new`] needs.
 #[derive(Debug)]
 pub(crate) struct CoreParts {
     pub(crate) repository: RepositoryId,
-    pub(crate) volume: Arc<dyn Volume>,
+    pub(crate) volume: Arc<GuardedVolume>,
     pub(crate) catalog: Arc<dyn Catalog>,
     pub(crate) store: Arc<ChunkStore>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) health: Arc<Health>,
     pub(crate) lease_secs: u32,
     pub(crate) reserve_bytes: u64,
+    /// Reserved for this process already.
+    pub(crate) numbers: Range<u64>,
 }
 
 impl Core {
     pub(crate) fn new(parts: CoreParts) -> Result<Self, EngineError> {
-        let CoreParts { repository, volume, catalog, store, clock, health, lease_secs, reserve_bytes } = parts;
+        let CoreParts { repository, volume, catalog, store, clock, health, .. } = parts;
+        let CoreParts { lease_secs, reserve_bytes, numbers, .. } = parts;
         Ok(Self {
             repository,
             volume,
@@ -74,7 +79,7 @@ impl Core {
             lease_secs,
             reserve_bytes,
             written_since_check: AtomicU64::new(u64::MAX / 2),
-            numbers: Mutex::new(0..0),
+            numbers: Mutex::new(numbers),
         })
     }
 

@@ -9,20 +9,21 @@ use holdfast_types::clock::Clock;
 use holdfast_types::ids::{BackupId, NamespaceId, RepositoryId, SessionId};
 use holdfast_volume::{Space, Volume};
 
+use crate::audit::{Audit, AuditProgress};
 use crate::changes::{self, ExtentHistory};
 use crate::check::{CheckOptions, CheckReport};
-use crate::container::{CacheLimits, ContainerCache, list_containers};
-use crate::core::{Core, CoreParts};
+use crate::container::{CacheLimits, list_containers};
+use crate::core::Core;
 use crate::error::EngineError;
-use crate::guard::GuardedVolume;
-use crate::health::{Health, Stopped};
-use crate::index::{Index, IndexOptions, IndexStats};
+use crate::health::Stopped;
+use crate::index::{IndexOptions, IndexStats};
 use crate::ingest::{DiskStream, LiveSession, Sessions, StartBackup};
 use crate::progress::{NoProgress, Progress};
-use crate::recovery::{self, OpenSummary};
+use crate::recovery::OpenSummary;
 use crate::restore::{DiskReader, RangeReader};
+use crate::start::{self, Start, Started};
 use crate::statistics::{self, StorageStatistics};
-use crate::store::ChunkStore;
+use crate::stop;
 
 /// Seconds a session lives without a heartbeat from its agent.
 pub const LEASE_SECS: u32 = 120;
@@ -104,6 +105,8 @@ pub fn count_containers(volume: &dyn Volume) -> Result<usize, EngineError> {
 #[derive(Debug)]
 pub struct Engine {
     core: Arc<Core>,
+    audit: Audit,
+    index_volume: Arc<dyn Volume>,
     sessions: Sessions,
     opened: OpenSummary,
     _lock: Option<Box<dyn Debug + Send + Sync>>,
@@ -135,37 +138,26 @@ impl Engine {
         progress: &dyn Progress,
     ) -> Result<Self, EngineError> {
         let EngineParts { data, index, catalog, clock, options, lock } = parts;
-        let record = catalog.repository()?;
-        let files = recovery::list_files(&*data)?;
-        let mut summary = OpenSummary {
-            discarded_unfinished: data.discard_unfinished()? + index.discard_unfinished()?,
-            index_rebuilt: rebuild,
-            ..OpenSummary::default()
-        };
-        if rebuild {
-            Index::discard(&*index)?;
-        }
-        let health = Arc::new(Health::default());
-        let index_options = IndexOptions { health: Arc::clone(&health), ..options.index };
-        let index = recovery::open_index(&index, record.id, &index_options, &mut summary)?;
-        let containers = ContainerCache::new(Arc::clone(&data), record.id, options.directories);
-        let store = Arc::new(ChunkStore::new(index, containers, Arc::clone(&catalog))?);
-        recovery::reconcile(&*catalog, &store, &files, &mut summary)?;
-        recovery::replay(&store, &files, &mut summary, progress)?;
-        if rebuild {
-            store.index.checkpoint()?;
-        }
-        let core = Core::new(CoreParts {
-            repository: record.id,
+        let start = Start {
             reserve_bytes: reserve_bytes(options.reserve_bytes, &*data)?,
-            volume: Arc::new(GuardedVolume::new(data, Arc::clone(&health))),
+            data,
+            index: &index,
             catalog,
-            store,
             clock,
-            health,
             lease_secs: options.lease_secs,
-        })?;
-        Ok(Self { core: Arc::new(core), sessions: Sessions::default(), opened: summary, _lock: lock })
+            directories: options.directories,
+            index_options: options.index,
+            rebuild,
+        };
+        let Started { core, audit, summary } = start::start(start, progress)?;
+        Ok(Self {
+            core: Arc::new(core),
+            audit,
+            index_volume: index,
+            sessions: Sessions::default(),
+            opened: summary,
+            _lock: lock,
+        })
     }
 
     /// What opening found.
@@ -286,16 +278,44 @@ impl Engine {
         self.sessions.expire(&self.core)
     }
 
-    /// Ends all sessions, makes the index durable and closes the catalog's log. No backup starts afterwards.
+    /// Ends all sessions, makes the index durable, closes the catalog's log and marks the stop as clean. No
+    /// backup starts afterwards.
     ///
     /// # Errors
     /// When the index or the catalog cannot be written; nothing is lost then, the next start replays.
     pub fn shutdown(&self) -> Result<(), EngineError> {
         self.sessions.close(&self.core, "the server was shut down");
-        if self.core.health.read_only_reason().is_none() {
-            self.core.store.index.checkpoint()?;
+        stop::stop(&self.core, &self.audit, &*self.index_volume)
+    }
+
+    /// Looks at the next containers that the start did not look at, some thousand at most, and repairs what
+    /// catalog and index do not know; call it until it has finished.
+    ///
+    /// # Errors
+    /// When the volume or the catalog cannot be read; the next call tries again.
+    pub fn audit_step(&self) -> Result<AuditProgress, EngineError> {
+        let mut found = OpenSummary::default();
+        let progress = self.core.observe(self.audit.step(&self.core, &mut found))?;
+        if found != OpenSummary::default() {
+            tracing::warn!(
+                ?found,
+                "the audit found containers that catalog or index did not know as they are"
+            );
         }
-        self.core.observe(self.core.catalog.checkpoint().map_err(EngineError::from))
+        Ok(progress)
+    }
+
+    /// How far the audit is.
+    pub fn audit_progress(&self) -> AuditProgress {
+        self.audit.progress()
+    }
+
+    /// All that is left of the audit; says what it found.
+    ///
+    /// # Errors
+    /// As [`Engine::audit_step`].
+    pub fn audit(&self, progress: &dyn Progress) -> Result<OpenSummary, EngineError> {
+        self.audit.run(&self.core, progress)
     }
 
     /// The messages that carry a disk, or `extent_count` extents of it (0: to the end).
@@ -356,6 +376,14 @@ impl Engine {
     #[cfg(test)]
     pub(crate) fn core_index_checkpoint(&self) -> Result<(), EngineError> {
         Ok(self.core.store.index.checkpoint()?)
+    }
+
+    /// Counts containers as indexed that have no entries.
+    #[cfg(test)]
+    pub(crate) fn core_index_cover(&self, ids: impl Iterator<Item = holdfast_types::ids::ContainerId>) {
+        for id in ids {
+            self.core.store.index.insert_container(id, std::iter::empty()).unwrap();
+        }
     }
 
     /// Walks everything and reports what is wrong; see [`crate::check`].

@@ -7,13 +7,14 @@ const LAYERS: &[&[&str]] = &[
     &["progress", "health"],
     &["format"],
     &["container", "index"],
-    &["error", "guard"],
+    &["error", "guard", "clean_stop"],
     &["recipe"],
     &["store"],
-    &["core"],
     &["recovery"],
-    &["ingest", "restore", "check", "changes", "statistics"],
-    &["engine"],
+    &["core"],
+    &["audit"],
+    &["ingest", "restore", "check", "changes", "statistics", "start", "stop"],
+    &["engine", "bench"],
 ];
 
 fn layer_of(module: &str) -> Option<usize> {

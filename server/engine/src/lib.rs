@@ -10,8 +10,12 @@
     reason = "`pub` in a private module says what the engine's other modules use; the exports below are the API"
 )]
 
+mod audit;
+#[doc(hidden)]
+pub mod bench;
 mod changes;
 mod check;
+mod clean_stop;
 mod container;
 mod core;
 mod engine;
@@ -25,12 +29,15 @@ mod progress;
 mod recipe;
 mod recovery;
 mod restore;
+mod start;
 mod statistics;
+mod stop;
 mod store;
 
 pub use holdfast_catalog as catalog;
 pub use holdfast_types::{clock, ids};
 
+pub use audit::AuditProgress;
 pub use changes::{ExtentHistory, HISTORY_DEPTH_MAX};
 pub use check::{CheckOptions, CheckReport, Problem};
 pub use container::CacheLimits;
@@ -43,12 +50,6 @@ pub use progress::{NoProgress, Progress};
 pub use recovery::OpenSummary;
 pub use restore::{DiskReader, RangeReader};
 pub use statistics::{CHUNK_EDGES_BYTES, FACTOR_EDGES, SAMPLE_MAX, StorageStatistics};
-
-/// For the benchmark of the index alone; nothing else uses it, and it may change at any time.
-#[doc(hidden)]
-pub mod bench {
-    pub use crate::index::{Index, IndexKey, NamespaceKey};
-}
 
 #[cfg(test)]
 mod layers;

@@ -22,7 +22,7 @@ mod writer;
 pub use cache::{CacheLimits, ContainerCache};
 pub use directory::{ChunkRef, Directory};
 pub use error::ContainerError;
-pub use name::{ContainerName, list_containers};
+pub use name::{ContainerListing, ContainerName, list_containers};
 pub use reader::{OpenContainer, StoredRegion};
 pub use recent::RecentDirectories;
 pub use region::{UnverifiedRegion, VerifiedRegion};

@@ -54,12 +54,6 @@ impl ContainerWriter {
         Ok(Self { header, name, blob, contents: Contents::default(), offset: FIRST_REGION_OFFSET })
     }
 
-    /// The container's number.
-    #[cfg(test)]
-    pub const fn id(&self) -> ContainerId {
-        self.header.id
-    }
-
     /// What it holds.
     pub const fn class(&self) -> ContainerClass {
         self.header.class
@@ -68,12 +62,6 @@ impl ContainerWriter {
     /// Length of the file if it were sealed now.
     pub const fn stored_bytes(&self) -> u64 {
         self.bytes_with(0, 0, 0)
-    }
-
-    /// Regions so far.
-    #[cfg(test)]
-    pub const fn region_count(&self) -> usize {
-        self.contents.regions.len()
     }
 
     /// Whether `region` still fits, directory and footer included.

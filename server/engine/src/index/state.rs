@@ -27,7 +27,7 @@ pub(super) struct View {
     pub(super) runs: Arc<RunSet>,
 }
 
-/// Which containers need no replay.
+/// Which containers need no replay [I2].
 #[derive(Debug, Default)]
 pub(super) struct Coverage {
     /// In durable runs, and so named by the next manifest.
@@ -83,7 +83,7 @@ pub(super) struct Shared {
     /// Wakes those who wait for it.
     pub(super) done: Condvar,
     pub(super) publisher: Mutex<Publisher>,
-    /// Held by whoever flushes and merges: the thread, or the caller when there is none.
+    /// Held by what flushes and merges: the thread, or the caller when there is none.
     pub(super) work: Mutex<()>,
     pub(super) next_run: AtomicU64,
     pub(super) stop: AtomicBool,

@@ -8,6 +8,7 @@ mod damage;
 mod hostile;
 mod live;
 mod sessions;
+mod starting;
 mod statistics;
 
 use std::sync::Arc;

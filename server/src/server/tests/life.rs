@@ -152,11 +152,9 @@ pub(super) async fn get_with(fixture: &Fixture, path: &str, token: &str) -> Stri
 #[test]
 fn an_unfinished_first_start_is_finished_by_the_next() {
     let folder = tempfile::tempdir().unwrap();
-    let catalog = holdfast_engine::catalog::SqliteCatalog::create(
-        &catalog_path(folder.path()),
-        Arc::new(SystemClock),
-    )
-    .unwrap();
+    let catalog =
+        holdfast_engine::catalog::SqliteCatalog::create(&catalog_path(folder.path()), Arc::new(SystemClock))
+            .unwrap();
     let path = folder.path().join(FIRST_TOKEN_FILE);
     // The file of a token the catalog never got to know.
     fs::write(&path, "hf_old").unwrap();
