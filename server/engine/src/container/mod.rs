@@ -20,7 +20,9 @@ mod scan;
 mod writer;
 
 pub use cache::{CacheLimits, ContainerCache};
-pub use directory::{ChunkRef, Directory};
+#[cfg(test)]
+pub use directory::ChunkRef;
+pub use directory::Directory;
 pub use error::ContainerError;
 pub use name::{ContainerListing, ContainerName, list_containers};
 pub use reader::{OpenContainer, StoredRegion};
