@@ -7,26 +7,26 @@
 #[cfg(test)]
 mod tests;
 
-use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_engine::Engine;
 use holdfast_engine::catalog::token::{self, Role};
 use holdfast_engine::catalog::{AuditEntry, Catalog, TokenSpec};
 use holdfast_engine::clock::Clock;
-use holdfast_engine::{Engine, EngineOptions};
 use holdfast_proto::ErrorCode;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::MissedTickBehavior;
 
 use crate::app::{App, Reached};
-use crate::config::{ByteSize, Reserve, Settings};
+use crate::config::Settings;
 use crate::error::ServiceError;
 use crate::http::live::Change;
 use crate::net::Listener;
+use crate::repository::open_parts;
 use crate::tls::{Identity, TlsError};
 use crate::{files, grpc, http};
 
@@ -38,6 +38,13 @@ pub const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Every how many rounds of that logins that ran out are forgotten: once a minute.
 const PRUNE_ROUNDS: u64 = 30;
+
+/// Between two steps of the audit: a million containers take 250 steps.
+const AUDIT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Between tries of an audit that fails.
+const AUDIT_RETRY_MIN: Duration = Duration::from_secs(5);
+const AUDIT_RETRY_MAX: Duration = Duration::from_secs(300);
 
 /// Name of the token the first start makes.
 const FIRST_TOKEN: &str = "admin";
@@ -87,6 +94,7 @@ pub struct Server {
     pub first_token_created: bool,
     tasks: JoinSet<()>,
     housekeeping: JoinHandle<()>,
+    audit: JoinHandle<()>,
 }
 
 impl Server {
@@ -131,7 +139,17 @@ impl Server {
         });
         tasks.spawn(http::serve(http::router(Arc::clone(&app)), http_listener.incoming(app.stopping())));
         let housekeeping = tokio::spawn(housekeeping(Arc::clone(&app)));
-        Ok(Self { app, grpc_address, http_address, fingerprint, first_token_created, tasks, housekeeping })
+        let audit = tokio::spawn(audit(Arc::clone(&app)));
+        Ok(Self {
+            app,
+            grpc_address,
+            http_address,
+            fingerprint,
+            first_token_created,
+            tasks,
+            housekeeping,
+            audit,
+        })
     }
 
     /// What the calls share.
@@ -152,6 +170,7 @@ impl Server {
         tracing::info!(streams = self.app.streams.count(), "shutting down");
         self.app.stop();
         self.housekeeping.abort();
+        self.audit.abort();
         let done = async { while self.tasks.join_next().await.is_some() {} };
         if tokio::time::timeout(GRACE, done).await.is_err() {
             tracing::warn!("calls still under way after {} s are cut off", GRACE.as_secs());
@@ -163,24 +182,11 @@ impl Server {
     }
 }
 
-/// The engine's options, as the settings say.
-pub fn engine_options(settings: &Settings, clock: &Arc<dyn Clock>) -> EngineOptions {
-    let mut options = EngineOptions::new(&settings.data_dir);
-    options.lease_secs = settings.lease_secs;
-    if let Reserve::Bytes(ByteSize(bytes)) = settings.reserve {
-        options.reserve_bytes = Some(bytes);
-    }
-    options.index.write_buffer_bytes = usize::try_from(settings.index_memory.0).unwrap_or(usize::MAX);
-    options.clock = Arc::clone(clock);
-    options
-}
-
 async fn open_engine(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<Engine, StartError> {
-    let options = engine_options(settings, clock);
-    let opened = tokio::task::spawn_blocking(move || Engine::open(options).map_err(ServiceError::from))
-        .await
-        .map_err(ServiceError::from)
-        .and_then(|opened| opened);
+    let (chosen, clock) = (settings.clone(), Arc::clone(clock));
+    let open = move || Ok(Engine::assemble(open_parts(&chosen, &clock)?)?);
+    let opened =
+        tokio::task::spawn_blocking(open).await.map_err(ServiceError::from).and_then(|opened| opened);
     let engine = opened
         .map_err(|source| StartError::Open { folder: settings.data_dir.display().to_string(), source })?;
     tracing::info!(repository = %engine.repository_id(), summary = ?engine.opened(), "repository open");
@@ -258,15 +264,26 @@ async fn housekeeping(app: Arc<App>) {
     }
 }
 
+/// Looks at the containers the start did not look at (ORDERING, S7), a folder at a time, with pauses in which
+/// backups have the disk for themselves. What fails is tried again, less and less often.
+async fn audit(app: Arc<App>) {
+    let mut wait = AUDIT_PAUSE;
+    while !app.engine.audit_progress().finished {
+        match app.blocking(|app| Ok(app.engine.audit_step()?)).await {
+            Ok(_) => wait = AUDIT_PAUSE,
+            Err(error) => {
+                wait = (wait * 2).clamp(AUDIT_RETRY_MIN, AUDIT_RETRY_MAX);
+                tracing::warn!(%error, retry_secs = wait.as_secs(), "the audit of the containers failed");
+            }
+        }
+        tokio::time::sleep(wait).await;
+    }
+}
+
 /// Forgets logins that ran out. They open nothing any more, so a catalog that cannot be written to keeps nothing else from
 /// being done.
 async fn prune_logins(app: &Arc<App>) {
     if let Err(error) = app.blocking(|app| Ok(app.catalog().prune_expiring(app.clock.now_ms())?)).await {
         tracing::debug!(%error, "cannot forget old logins");
     }
-}
-
-/// Whether `folder` holds a repository.
-pub fn is_repository(folder: &Path) -> bool {
-    fs::metadata(EngineOptions::catalog_path(folder)).is_ok_and(|found| found.is_file())
 }

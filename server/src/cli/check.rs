@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use holdfast_engine::check::{CheckOptions, CheckReport};
 use holdfast_engine::clock::{Clock, SystemClock};
-use holdfast_engine::{Engine, EngineOptions, OpenSummary, Progress};
+use holdfast_engine::{CheckOptions, CheckReport, Engine, EngineParts, OpenSummary, Progress};
 use holdfast_proto::ErrorCode;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -17,7 +16,7 @@ use super::DataFolder;
 use super::fail::Failure;
 use super::out;
 use super::token::no_repository;
-use crate::server::{engine_options, is_repository};
+use crate::repository::{is_repository, open_parts};
 use crate::telemetry;
 
 #[derive(Debug, Args)]
@@ -42,15 +41,15 @@ pub(super) struct RebuildArgs {
 }
 
 pub(super) fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
-    let engine = Engine::open(options(&args.folder)?)?;
+    let engine = Engine::assemble(parts(&args.folder)?)?;
     let progress = Ticker::new();
+    let audited = engine.audit(&progress)?;
     let report = engine.check(CheckOptions { read_data: args.read_data }, &progress);
     progress.end();
     let report = report?;
     engine.shutdown()?;
-    let opened = engine.opened();
     if args.json {
-        out::say(check_json(&report, opened));
+        out::say(check_json(&report, &[*engine.opened(), audited]));
     } else {
         show(&report, args.read_data);
     }
@@ -59,7 +58,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
 
 pub(super) fn rebuild(args: &RebuildArgs) -> Result<ExitCode, Failure> {
     let progress = Ticker::new();
-    let engine = Engine::open_rebuilding_index(options(&args.folder)?, &progress);
+    let engine = Engine::assemble_rebuilding_index(parts(&args.folder)?, &progress);
     progress.end();
     let engine = engine?;
     engine.shutdown()?;
@@ -79,14 +78,14 @@ pub(super) fn rebuild(args: &RebuildArgs) -> Result<ExitCode, Failure> {
 }
 
 /// Refuses to create a repository where there is none.
-fn options(folder: &DataFolder) -> Result<EngineOptions, Failure> {
+fn parts(folder: &DataFolder) -> Result<EngineParts, Failure> {
     let settings = folder.resolve()?.settings;
     telemetry::start(&settings);
     if !is_repository(&settings.data_dir) {
         return Err(no_repository(&settings.data_dir));
     }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    Ok(engine_options(&settings, &clock))
+    Ok(open_parts(&settings, &clock)?)
 }
 
 fn show(report: &CheckReport, read_data: bool) {
@@ -116,7 +115,9 @@ fn show(report: &CheckReport, read_data: bool) {
     }
 }
 
-fn check_json(report: &CheckReport, opened: &OpenSummary) -> Value {
+/// `found`: what opening and the audit found.
+fn check_json(report: &CheckReport, found: &[OpenSummary]) -> Value {
+    let sum = |count: fn(&OpenSummary) -> u64| found.iter().map(count).sum::<u64>();
     let problems: Vec<Value> = report
         .problems
         .iter()
@@ -127,8 +128,8 @@ fn check_json(report: &CheckReport, opened: &OpenSummary) -> Value {
         "sound": report.is_sound(),
         "containers": report.containers,
         "container_bytes": report.container_bytes,
-        "adopted_containers": opened.adopted_containers,
-        "replayed_containers": opened.replayed_containers,
+        "adopted_containers": sum(|found| found.adopted_containers),
+        "replayed_containers": sum(|found| found.replayed_containers),
         "backups": report.backups,
         "disks": report.disks,
         "extents": report.extents,

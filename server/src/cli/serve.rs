@@ -98,7 +98,7 @@ fn announce(settings: &Settings, server: &Server) {
     out::say("ready");
 }
 
-/// The address as one connects to it from this machine: nobody connects to "any address".
+/// The address as one connects to it from this machine: no one connects to "any address".
 fn reachable(address: SocketAddr) -> String {
     if address.ip().is_unspecified() { format!("localhost:{}", address.port()) } else { address.to_string() }
 }

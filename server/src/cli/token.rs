@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use comfy_table::{Table, presets};
-use holdfast_engine::EngineOptions;
 use holdfast_engine::catalog::token::{Role, TokenRecord, TokenText};
 use holdfast_engine::catalog::{Catalog, SqliteCatalog};
 use holdfast_engine::clock::{Clock, SystemClock};
@@ -22,7 +21,7 @@ use serde_json::{Value, json};
 use super::DataFolder;
 use super::fail::Failure;
 use super::out;
-use crate::server::is_repository;
+use crate::repository::{catalog_path, is_repository};
 use crate::service::tokens::{self, NewToken, namespace_names, scope};
 
 #[derive(Debug, Subcommand)]
@@ -101,7 +100,7 @@ fn open(folder: &DataFolder, clock: &Arc<dyn Clock>) -> Result<SqliteCatalog, Fa
     if !is_repository(&folder) {
         return Err(no_repository(&folder));
     }
-    Ok(SqliteCatalog::open(&EngineOptions::catalog_path(&folder), Arc::clone(clock))?)
+    Ok(SqliteCatalog::open(&catalog_path(&folder), Arc::clone(clock))?)
 }
 
 /// What to say when a command needs a repository and there is none.

@@ -96,6 +96,7 @@ impl ContainerCache {
     }
 
     /// Containers and bytes of memory held.
+    #[cfg(test)]
     pub fn held(&self) -> (usize, usize) {
         let table = self.table.lock();
         (table.entries.len(), table.memory_bytes)

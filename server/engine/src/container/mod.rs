@@ -20,13 +20,15 @@ mod scan;
 mod writer;
 
 pub use cache::{CacheLimits, ContainerCache};
-pub use directory::{ChunkRef, Directory};
+#[cfg(test)]
+pub use directory::ChunkRef;
+pub use directory::Directory;
 pub use error::ContainerError;
 pub use name::{ContainerListing, ContainerName, list_containers};
 pub use reader::{OpenContainer, StoredRegion};
 pub use recent::RecentDirectories;
 pub use region::{UnverifiedRegion, VerifiedRegion};
-pub use scan::{ScanReport, scan_container};
+pub use scan::scan_container;
 pub use writer::{ContainerWriter, SealedContainer};
 
 #[cfg(test)]

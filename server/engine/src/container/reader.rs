@@ -218,6 +218,7 @@ impl OpenContainer {
     }
 
     /// Length of its file.
+    #[cfg(test)]
     pub fn stored_bytes(&self) -> u64 {
         self.parts.blob.len()
     }

@@ -39,6 +39,7 @@ impl RecentDirectories {
     }
 
     /// Forgets a container, for example because it is damaged.
+    #[cfg(test)]
     pub fn forget(&mut self, id: holdfast_types::ids::ContainerId) {
         self.0.retain(|container| container.id() != id);
     }

@@ -101,11 +101,6 @@ impl VerifiedRegion {
         &self.lengths
     }
 
-    /// Plain bytes of all its chunks.
-    pub const fn plain_bytes(&self) -> u32 {
-        self.record.plain_bytes
-    }
-
     /// Bytes of its payload.
     pub const fn stored_bytes(&self) -> u32 {
         self.record.stored_bytes

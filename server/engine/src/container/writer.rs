@@ -23,6 +23,7 @@ pub struct ContainerWriter {
 
 /// A container that survives any crash.
 #[derive(Debug)]
+#[cfg_attr(not(test), expect(dead_code, reason = "tests read all of it"))]
 pub struct SealedContainer {
     pub id: ContainerId,
     pub class: ContainerClass,
@@ -54,11 +55,6 @@ impl ContainerWriter {
         Ok(Self { header, name, blob, contents: Contents::default(), offset: FIRST_REGION_OFFSET })
     }
 
-    /// The container's number.
-    pub const fn id(&self) -> ContainerId {
-        self.header.id
-    }
-
     /// What it holds.
     pub const fn class(&self) -> ContainerClass {
         self.header.class
@@ -67,11 +63,6 @@ impl ContainerWriter {
     /// Length of the file if it were sealed now.
     pub const fn stored_bytes(&self) -> u64 {
         self.bytes_with(0, 0, 0)
-    }
-
-    /// Regions so far.
-    pub const fn region_count(&self) -> usize {
-        self.contents.regions.len()
     }
 
     /// Whether `region` still fits, directory and footer included.

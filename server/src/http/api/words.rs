@@ -2,7 +2,6 @@
 //! defined, so that generated clients such as the web UI's types know all of them.
 
 use holdfast_engine::catalog::token;
-use holdfast_proto::details::status_word;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};

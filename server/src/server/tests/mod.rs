@@ -7,6 +7,7 @@ mod protocol;
 mod rest;
 mod roles;
 
+use std::fs;
 use std::path::Path;
 
 use holdfast_engine::clock::SystemClock;
@@ -19,7 +20,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Request, Status};
 
 use super::*;
-use crate::config::{Layer, resolve};
+use crate::config::{ByteSize, Layer, Reserve, resolve};
 
 /// Disks of the tests: one extent and a bit, all zeros.
 const DISK_BYTES: u64 = (4 << 20) + 4096;
