@@ -9,11 +9,11 @@ use holdfast_types::clock::{Clock, SystemClock};
 use holdfast_types::ids::{BackupId, NamespaceId, RepositoryId, SessionId};
 use holdfast_volume::{LocalVolume, Space, Volume};
 
-use crate::changes::{self, ExtentHistory};
 use crate::check::{CheckOptions, CheckReport};
 use crate::container::{CacheLimits, ContainerCache, list_containers};
 use crate::core::{Core, CoreParts};
 use crate::error::EngineError;
+use crate::extent_history::{self, ExtentHistory};
 use crate::index::{Index, IndexOptions, IndexStats};
 use crate::ingest::{DiskStream, LiveSession, Sessions, StartBackup};
 use crate::lock::FolderLock;
@@ -355,7 +355,7 @@ impl Engine {
         disk: &str,
         depth: usize,
     ) -> Result<Option<ExtentHistory>, EngineError> {
-        changes::history(&self.core, namespace, backup, disk, depth)
+        extent_history::history(&self.core, namespace, backup, disk, depth)
     }
 
     /// How well data compresses and how large chunks are, from the directories of at most `max_containers`
@@ -371,6 +371,12 @@ impl Engine {
     #[cfg(test)]
     pub(crate) fn core_index_checkpoint(&self) -> Result<(), EngineError> {
         Ok(self.core.store.index.checkpoint()?)
+    }
+
+    /// What tests look into.
+    #[cfg(test)]
+    pub(crate) const fn parts(&self) -> (&Arc<Core>, &Sessions) {
+        (&self.core, &self.sessions)
     }
 
     /// Walks everything and reports what is wrong; see [`crate::check`].

@@ -8,11 +8,12 @@ const LAYERS: &[&[&str]] = &[
     &["format"],
     &["container", "index"],
     &["error", "health", "lock"],
+    &["task"],
     &["recipe"],
     &["store"],
     &["core"],
     &["recovery"],
-    &["ingest", "restore", "check", "changes", "statistics"],
+    &["ingest", "restore", "check", "extent_history", "statistics"],
     &["engine"],
 ];
 

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use holdfast_proto::Fingerprint;
 use holdfast_proto::limits::extent_count;
 
-use super::{NodeSink, entries_in_page, page_count};
+use super::node::NodeSink;
+use super::shape::{entries_in_page, page_count};
 use crate::format::recipe::{ExtentEntry, PAGE_CHILDREN, PAGE_EXTENTS, Page, UpperPage};
 
 /// Why an extent was refused, or the tree is not complete.
@@ -15,13 +16,16 @@ pub(crate) enum BuildError<E> {
     PastEnd { index: u64, extents: u64 },
     #[error("extent {index} was sent twice")]
     Twice { index: u64 },
+    /// A defect of this program; the tree must not be used.
+    #[error("the recipe's page {page} has no place for extent {index}")]
+    NoPlace { page: u64, index: u64 },
     #[error("{missing} extents of the disk were never sent, the first is extent {first}")]
     Incomplete { missing: u64, first: u64 },
     #[error(transparent)]
     Sink(E),
 }
 
-/// The tree in the making. Holds only pages that are not full yet, and one fingerprint a page.
+/// An unfinished tree. Holds only pages that are not full yet, and one fingerprint a page.
 #[derive(Debug)]
 pub(crate) struct TreeBuilder {
     extents: u64,
@@ -70,19 +74,17 @@ impl TreeBuilder {
         let (page, slot) = position(index);
         let entries =
             self.open.entry(page).or_insert_with(|| vec![None; entries_in_page(self.extents, page)]);
-        if let Some(place) = entries.get_mut(slot) {
-            *place = Some(entry);
-            self.accepted += 1;
-        }
-        if entries.iter().all(Option::is_some) {
-            let entries = self.open.remove(&page).unwrap_or_default();
-            let fingerprint = put_page(entries.into_iter().flatten().collect(), sink)?;
+        *entries.get_mut(slot).ok_or(BuildError::NoPlace { page, index })? = Some(entry);
+        self.accepted += 1;
+        if let Some(full) = entries.iter().copied().collect::<Option<Vec<ExtentEntry>>>() {
+            let fingerprint = put_page(full, sink)?;
+            self.open.remove(&page);
             self.done.insert(page, fingerprint);
         }
         Ok(())
     }
 
-    /// Consecutive runs of extents set so far, as (first, count).
+    /// Consecutive ranges of extents set so far, as (first, count).
     pub(crate) fn accepted_ranges(&self) -> Vec<(u64, u64)> {
         let mut ranges: Vec<(u64, u64)> = Vec::new();
         let mut add = |first: u64, count: u64| match ranges.last_mut() {
@@ -113,6 +115,8 @@ impl TreeBuilder {
             }
             return Err(BuildError::Incomplete { missing: self.extents - self.accepted, first });
         }
+        assert!(self.open.is_empty(), "all extents are set, and pages are open");
+        assert_eq!(self.done.len() as u64, self.pages, "pages of a complete recipe");
         let mut row: Vec<Fingerprint> = self.done.values().copied().collect();
         let mut level = 2;
         while row.len() > 1 {
@@ -122,6 +126,7 @@ impl TreeBuilder {
                 .collect::<Result<_, _>>()?;
             level += 1;
         }
+        // No page at all: an empty disk.
         Ok(row.first().copied().unwrap_or(Fingerprint::ZERO))
     }
 }

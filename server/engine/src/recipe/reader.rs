@@ -6,7 +6,8 @@ use holdfast_proto::Fingerprint;
 use holdfast_proto::limits::{extent_count, extent_len};
 use parking_lot::Mutex;
 
-use super::{NodeSource, entries_in_page, page_count, root_level};
+use super::node::NodeSource;
+use super::shape::{entries_in_page, page_count, root_level};
 use crate::format::recipe::{
     ExtentEntry, ExtentNode, NodeError, PAGE_CHILDREN, PAGE_EXTENTS, Page, UpperPage,
 };
@@ -50,7 +51,7 @@ impl<S: NodeSource> TreeReader<S> {
         extent_count(self.size_bytes)
     }
 
-    /// The name of page `number`: equal names are equal pages. [`Fingerprint::ZERO`] when all of it is zero, and
+    /// The name of page `number`: [A2] equal names are equal pages. [`Fingerprint::ZERO`] when all of it is zero, and
     /// past the end.
     pub(crate) fn page_name(&self, number: u64) -> Fingerprint {
         let place = usize::try_from(number).ok();
@@ -70,8 +71,15 @@ impl<S: NodeSource> TreeReader<S> {
     /// What the page of extent `index` says of it; zero past the end.
     pub(crate) fn entry(&self, index: u64) -> Result<ExtentEntry, WalkError<S::Error>> {
         let page = self.page(index / PAGE_EXTENTS as u64)?;
-        let slot = usize::try_from(index % PAGE_EXTENTS as u64).unwrap_or(usize::MAX);
-        Ok(page.entries.get(slot).copied().unwrap_or(ExtentEntry::ZERO))
+        if index >= self.extent_count() {
+            return Ok(ExtentEntry::ZERO);
+        }
+        page.entries.get(slot_of(index)).copied().ok_or_else(|| WalkError::Shape {
+            node: self.page_name(index / PAGE_EXTENTS as u64),
+            what: "extents",
+            expected: slot_of(index) as u64 + 1,
+            found: page.entries.len() as u64,
+        })
     }
 
     /// What extent `index` is made of; `None` when it is all zero.
@@ -124,6 +132,11 @@ impl<S: NodeSource> TreeReader<S> {
     }
 }
 
+#[expect(clippy::cast_possible_truncation, reason = "a remainder below 512")]
+const fn slot_of(index: u64) -> usize {
+    (index % PAGE_EXTENTS as u64) as usize
+}
+
 /// Number of nodes on `level` (1 = pages) above `pages` pages.
 fn width_at(pages: u64, level: u8) -> u64 {
     (1..level).fold(pages, |width, _| width.div_ceil(PAGE_CHILDREN as u64))
@@ -136,10 +149,9 @@ fn expand<S: NodeSource>(
     level: u8,
     width: u64,
 ) -> Result<Vec<Fingerprint>, WalkError<S::Error>> {
-    let width = usize::try_from(width).unwrap_or(usize::MAX);
     let mut children = Vec::new();
     for &node in row {
-        let count = (width - children.len()).min(PAGE_CHILDREN);
+        let count = children_left(width, children.len());
         if node.is_zero() {
             children.resize(children.len() + count, Fingerprint::ZERO);
             continue;
@@ -151,6 +163,12 @@ fn expand<S: NodeSource>(
         children.extend(page.children);
     }
     Ok(children)
+}
+
+/// How many of `width` children the next node has, after `taken` of them.
+fn children_left(width: u64, taken: usize) -> usize {
+    let left = width.saturating_sub(taken as u64);
+    usize::try_from(left).map_or(PAGE_CHILDREN, |left| left.min(PAGE_CHILDREN))
 }
 
 fn check_shape<E>(
