@@ -10,11 +10,11 @@ use holdfast_types::ids::{BackupId, NamespaceId, RepositoryId, SessionId};
 use holdfast_volume::{Space, Volume};
 
 use crate::audit::{Audit, AuditProgress};
-use crate::changes::{self, ExtentHistory};
 use crate::check::{CheckOptions, CheckReport};
 use crate::container::{CacheLimits, list_containers};
 use crate::core::Core;
 use crate::error::EngineError;
+use crate::extent_history::{self, ExtentHistory};
 use crate::health::Stopped;
 use crate::index::{IndexOptions, IndexStats};
 use crate::ingest::{DiskStream, LiveSession, Sessions, StartBackup};
@@ -360,7 +360,7 @@ impl Engine {
         disk: &str,
         depth: usize,
     ) -> Result<Option<ExtentHistory>, EngineError> {
-        changes::history(&self.core, namespace, backup, disk, depth)
+        extent_history::history(&self.core, namespace, backup, disk, depth)
     }
 
     /// How well data compresses and how large chunks are, from the directories of at most `max_containers`
@@ -384,6 +384,12 @@ impl Engine {
         for id in ids {
             self.core.store.index.insert_container(id, std::iter::empty()).unwrap();
         }
+    }
+
+    /// What tests look into.
+    #[cfg(test)]
+    pub(crate) const fn parts(&self) -> (&Arc<Core>, &Sessions) {
+        (&self.core, &self.sessions)
     }
 
     /// Walks everything and reports what is wrong; see [`crate::check`].

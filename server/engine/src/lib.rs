@@ -6,12 +6,13 @@
 //! - `format`: bytes to structs and back, pure
 //! - `container`, `index`
 //! - `error`, `guard`, `clean_stop`
+//! - `task`: work on a pool of threads
 //! - `recipe`: the Merkle tree that rebuilds a disk
 //! - `store`: fingerprint to checked bytes
 //! - `recovery`
 //! - `core`: what all operations share
 //! - `audit`
-//! - `ingest`, `restore`, `check`, `changes`, `statistics`, `start`, `stop`
+//! - `ingest`, `restore`, `check`, `extent_history`, `statistics`, `start`, `stop`
 //! - `engine`, `bench`: the façade, and what benchmarks reach
 //!
 //! Below them are crates: `holdfast-types` (ids, time), `holdfast-volume` (blobs) and `holdfast-catalog`
@@ -25,13 +26,13 @@
 mod audit;
 #[doc(hidden)]
 pub mod bench;
-mod changes;
 mod check;
 mod clean_stop;
 mod container;
 mod core;
 mod engine;
 mod error;
+mod extent_history;
 mod format;
 mod guard;
 mod health;
@@ -45,16 +46,17 @@ mod start;
 mod statistics;
 mod stop;
 mod store;
+mod task;
 
 pub use holdfast_catalog as catalog;
 pub use holdfast_types::{clock, ids};
 
 pub use audit::AuditProgress;
-pub use changes::{ExtentHistory, HISTORY_DEPTH_MAX};
 pub use check::{CheckOptions, CheckReport, Problem};
 pub use container::CacheLimits;
 pub use engine::{Engine, EngineOptions, EngineParts, EngineStats, count_containers};
 pub use error::EngineError;
+pub use extent_history::{ExtentHistory, HISTORY_DEPTH_MAX};
 pub use health::{Stopped, Work};
 pub use index::{IndexOptions, IndexStats};
 pub use ingest::{DiskStream, LiveDisk, LiveSession, StartBackup};

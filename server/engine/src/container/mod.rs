@@ -3,9 +3,9 @@
 //!
 //! Invariants:
 //! - Only a [`VerifiedRegion`] can be appended: its bytes hash to its fingerprints.
-//! - A container is seen by nobody before [`ContainerWriter::seal`] returned, and never changes after.
+//! - No one sees a container before [`ContainerWriter::seal`] returned, and it never changes after.
 //! - [`OpenContainer`] exists only when header, footer and directory are whole and agree with each other and
-//!   with the name; what it reads is checked against the directory before anybody gets it.
+//!   with the name; what it reads is checked against the directory before a caller gets it.
 //!
 //! A crash leaves an unfinished blob, which the volume discards, or a whole container.
 
@@ -20,9 +20,7 @@ mod scan;
 mod writer;
 
 pub use cache::{CacheLimits, ContainerCache};
-#[cfg(test)]
-pub use directory::ChunkRef;
-pub use directory::Directory;
+pub use directory::{ChunkRef, Directory};
 pub use error::ContainerError;
 pub use name::{ContainerListing, ContainerName, list_containers};
 pub use reader::{OpenContainer, StoredRegion};

@@ -11,8 +11,8 @@ use super::OpenContainer;
 /// Containers remembered. A miss asks each: some 16 cache misses, two microseconds a chunk of 16 KiB.
 const RECENT_MAX: usize = 16;
 
-/// A stream's most recent containers, the last one first. All of one namespace and class: whoever pushes sees to
-/// that.
+/// A stream's most recent containers, the last one first. All of one namespace and class: the
+/// caller that pushes makes sure of it.
 #[derive(Debug, Default)]
 pub struct RecentDirectories(VecDeque<Arc<OpenContainer>>);
 

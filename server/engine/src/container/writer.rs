@@ -55,6 +55,11 @@ impl ContainerWriter {
         Ok(Self { header, name, blob, contents: Contents::default(), offset: FIRST_REGION_OFFSET })
     }
 
+    /// The container's number.
+    pub const fn id(&self) -> ContainerId {
+        self.header.id
+    }
+
     /// What it holds.
     pub const fn class(&self) -> ContainerClass {
         self.header.class
@@ -91,6 +96,7 @@ impl ContainerWriter {
         let number = u16::try_from(self.contents.regions.len()).map_err(|_| no_room())?;
         let record = region.record_at(self.offset);
         let end = u32::try_from(record.end()).map_err(|_| no_room())?;
+        assert!(end > self.offset, "{}: a region that ends where it begins", self.name);
         self.blob.append(&record.encode_header())?;
         self.blob.append(region.payload())?;
         self.offset = end;
@@ -100,11 +106,13 @@ impl ContainerWriter {
             chunk_end += length;
             self.contents.ends.push(chunk_end);
         }
+        assert_eq!(chunk_end, region.plain_bytes(), "{}: chunks do not fill their region", self.name);
         self.contents.fingerprints.extend_from_slice(region.fingerprints());
         Ok(number)
     }
 
-    /// Writes directory and footer and makes the container durable and visible, in this order.
+    /// [W2] Writes directory and footer after the regions, then makes the container durable and visible, in
+    /// this order. [A2] It is consumed: a container with a name never changes.
     ///
     /// # Errors
     /// [`ContainerError::Volume`]; see [`BlobWriter::seal`] for what is left then.

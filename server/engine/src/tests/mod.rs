@@ -2,9 +2,9 @@
 
 mod agent;
 mod backup;
-mod changes;
 mod crash;
 mod damage;
+mod extent_history;
 mod hostile;
 mod live;
 mod sessions;
