@@ -1,5 +1,5 @@
-use holdfast_engine::catalog::token::{self, Role};
-use holdfast_engine::catalog::{PageRequest, SqliteCatalog, TokenSpec};
+use holdfast_engine::catalog::token::{self, Action, Role};
+use holdfast_engine::catalog::{DEFAULT_NAMESPACE, PageRequest, SqliteCatalog, TokenSpec};
 use holdfast_engine::clock::ManualClock;
 
 use super::*;

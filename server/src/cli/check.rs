@@ -1,4 +1,4 @@
-//! `holdfast-server check` and `holdfast-server rebuild-index`. Both need the repository for themselves.
+//! `holdfast-server check` and `holdfast-server rebuild-index`. Both need exclusive access to the repository.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -17,14 +17,14 @@ use super::DataFolder;
 use super::fail::Failure;
 use super::out;
 use super::token::no_repository;
+use crate::process::logging;
 use crate::server::{engine_options, is_repository};
-use crate::telemetry;
 
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
     #[command(flatten)]
     folder: DataFolder,
-    /// Also read, decompress and hash every chunk (as long as reading the whole repository takes)
+    /// Also read, decompress and hash every chunk (takes as long as reading the whole repository)
     #[arg(long)]
     read_data: bool,
     /// Print one JSON object
@@ -71,7 +71,7 @@ pub(super) fn rebuild(args: &RebuildArgs) -> Result<ExitCode, Failure> {
         out::say(format_args!("the index was rebuilt from {indexed} containers"));
         if damaged > 0 {
             out::say(format_args!(
-                "{damaged} containers are damaged; 'holdfast-server check' says what that hits"
+                "{damaged} containers are damaged; 'holdfast-server check' says which backups that affects"
             ));
         }
     }
@@ -81,7 +81,7 @@ pub(super) fn rebuild(args: &RebuildArgs) -> Result<ExitCode, Failure> {
 /// Refuses to create a repository where there is none.
 fn options(folder: &DataFolder) -> Result<EngineOptions, Failure> {
     let settings = folder.resolve()?.settings;
-    telemetry::start(&settings);
+    logging::start(&settings);
     if !is_repository(&settings.data_dir) {
         return Err(no_repository(&settings.data_dir));
     }
@@ -94,7 +94,7 @@ fn show(report: &CheckReport, read_data: bool) {
         out::say(format_args!("{}: {}", problem.object, problem.what));
     }
     if report.further_problems > 0 {
-        out::say(format_args!("and {} further problems", report.further_problems));
+        out::say(format_args!("and {} more problems", report.further_problems));
     }
     let CheckReport { containers, container_bytes, backups, disks, extents, chunks, .. } = report;
     out::say(format_args!(
@@ -103,15 +103,15 @@ fn show(report: &CheckReport, read_data: bool) {
     ));
     match (report.code(), read_data) {
         (None, true) => out::say("no damage found"),
-        (None, false) => out::say("no damage found; --read-data also reads every chunk"),
+        (None, false) => out::say("no damage found; use --read-data to read every chunk as well"),
         (Some(ErrorCode::Unsupported), _) => {
             out::say(
-                "written by a newer Holdfast in part, which this one cannot judge: check with the newer one",
+                "parts of the repository were written by a newer version of Holdfast; run the check with that version",
             );
         }
         (Some(_), _) => out::say(
-            "damage found. What is damaged is not used for new backups: run a backup of every VM again, and \
-             chunks that still exist at the source are stored anew",
+            "damage found. Damaged chunks are not used for new backups: back up every VM again, and chunks that \
+             still exist at the source are stored again",
         ),
     }
 }
@@ -138,7 +138,7 @@ fn check_json(report: &CheckReport, opened: &OpenSummary) -> Value {
     })
 }
 
-/// Shows progress on standard error: one line rewritten on a terminal, a line now and then in a log.
+/// Shows progress on standard error: one line rewritten on a terminal, a line every few seconds in a log.
 struct Ticker {
     terminal: bool,
     shown: Mutex<Option<(Instant, &'static str)>>,
@@ -149,7 +149,7 @@ impl Ticker {
         Self { terminal: io::stderr().is_terminal(), shown: Mutex::new(None) }
     }
 
-    /// Leaves the line that was rewritten.
+    /// Ends the line that was rewritten.
     fn end(&self) {
         if self.terminal && self.shown.lock().is_some() {
             out::note("");
@@ -167,7 +167,7 @@ impl Progress for Ticker {
         *shown = Some((Instant::now(), phase));
         if self.terminal {
             let mut terminal = io::stderr().lock();
-            // A terminal that went away is no failure.
+            // A terminal that went away is not a failure.
             let _ = write!(terminal, "\r{phase}: {done} of {total}\x1b[K").and_then(|()| terminal.flush());
         } else {
             out::note(format_args!("{phase}: {done} of {total}"));

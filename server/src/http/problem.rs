@@ -1,8 +1,9 @@
 //! Errors over HTTP, as RFC 9457 problem details.
 //!
-//! Every refusal has this shape, also those of the framework (no such address, wrong method, a body that is
-//! no JSON), so that a client has one way to read them.
+//! Every refusal has this form, those of the framework included (no such path, wrong method, a body that is not
+//! JSON), so that clients read them all in one way.
 
+use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -29,7 +30,7 @@ pub const fn http_status(code: ErrorCode) -> StatusCode {
     }
 }
 
-/// A refusal with its status, where that says more than the code's own.
+/// A refusal with its status, which may say more than that of its code.
 #[derive(Debug)]
 pub(crate) struct Problem {
     status: StatusCode,
@@ -37,7 +38,7 @@ pub(crate) struct Problem {
     header: Option<(HeaderName, HeaderValue)>,
 }
 
-/// How a [`Problem`] reads; `application/problem+json`.
+/// The body of a [`Problem`]; `application/problem+json`.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Problem)]
 pub(crate) struct ProblemBody {
@@ -47,26 +48,26 @@ pub(crate) struct ProblemBody {
     /// The HTTP status
     #[schema(example = 400)]
     status: u16,
-    /// What went wrong, as a stable word: the same as in gRPC and for exit codes
+    /// What went wrong, as a stable word: the same as in gRPC and behind exit codes
     #[schema(example = "invalid")]
     code: &'static str,
-    /// For a person: what, and what to do next
+    /// For people: what went wrong and what to do next
     detail: String,
 }
 
 impl Problem {
-    /// Nothing has this address.
+    /// There is nothing at this path.
     pub(crate) fn not_found() -> Self {
         ServiceError::new(
             ErrorCode::NotFound,
-            "there is nothing at this address; /api/docs/ lists what there is",
+            "there is nothing at this path; /api/docs/ lists the paths of the API",
         )
         .into()
     }
 
-    /// The address is right, the method is not.
+    /// The path is right, the method is not.
     pub(crate) fn method_not_allowed(allowed: &'static str) -> Self {
-        let error = ServiceError::invalid(format!("this address takes other methods: {allowed}"));
+        let error = ServiceError::invalid(format!("this path allows only the methods {allowed}"));
         let header = Some((header::ALLOW, HeaderValue::from_static(allowed)));
         Self { status: StatusCode::METHOD_NOT_ALLOWED, error, header }
     }
@@ -96,7 +97,7 @@ impl From<JsonRejection> for Problem {
                 status,
                 ServiceError::new(
                     ErrorCode::Limit,
-                    format!("the body is longer than {} bytes", super::limits::BODY_MAX_BYTES),
+                    format!("the body is longer than {} bytes", super::bounds::BODY_MAX_BYTES),
                 ),
             ),
             StatusCode::UNSUPPORTED_MEDIA_TYPE => Self::with_status(
@@ -110,7 +111,7 @@ impl From<JsonRejection> for Problem {
 
 impl From<PathRejection> for Problem {
     fn from(rejection: PathRejection) -> Self {
-        ServiceError::invalid(format!("the address cannot be read: {}", rejection.body_text())).into()
+        ServiceError::invalid(format!("the path cannot be read: {}", rejection.body_text())).into()
     }
 }
 
@@ -130,15 +131,14 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         self.error.log();
         let body = ProblemBody {
-            title: self.status.canonical_reason().unwrap_or_default(),
+            title: self.status.canonical_reason().unwrap_or("Error"),
             status: self.status.as_u16(),
             code: self.error.code.as_str(),
             detail: self.error.message,
         };
-        // A structure of numbers and strings always has a JSON form.
-        let text = serde_json::to_string(&body).unwrap_or_default();
+        let mut response = (self.status, Json(body)).into_response();
         let kind = HeaderValue::from_static("application/problem+json");
-        let mut response = (self.status, [(header::CONTENT_TYPE, kind)], text).into_response();
+        response.headers_mut().insert(header::CONTENT_TYPE, kind);
         if let Some((name, value)) = self.header {
             response.headers_mut().insert(name, value);
         }

@@ -38,7 +38,7 @@ async fn streams_beyond_the_limit_are_refused_until_one_ends() {
     messages.send(ingest::zeros()).await.unwrap();
     messages.send(ingest::finish()).await.unwrap();
     while answers.message().await.unwrap().is_some() {}
-    while fixture.server.app().streams.count() > 0 {
+    while fixture.server.app().activity.streams.count() > 0 {
         tokio::task::yield_now().await;
     }
     admin.ingest(whole(&two)).await.unwrap();

@@ -7,8 +7,12 @@ mod protocol;
 mod rest;
 mod roles;
 
+use std::fs;
 use std::path::Path;
 
+use holdfast_engine::EngineOptions;
+use holdfast_engine::catalog::token::{self, Role};
+use holdfast_engine::catalog::{Catalog, TokenSpec};
 use holdfast_engine::clock::SystemClock;
 use holdfast_proto::v1::{self, backup_client::BackupClient};
 use holdfast_proto::v1::{catalog_client::CatalogClient, restore_client::RestoreClient};
@@ -19,7 +23,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Request, Status};
 
 use super::*;
-use crate::config::{Layer, resolve};
+use crate::config::{ByteSize, Layer, Reserve, resolve};
 
 /// Disks of the tests: one extent and a bit, all zeros.
 const DISK_BYTES: u64 = (4 << 20) + 4096;

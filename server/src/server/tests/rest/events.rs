@@ -5,7 +5,7 @@ use std::time::Duration;
 use hyper::body::Incoming;
 
 use super::*;
-use crate::http::live::WATCHERS_PER_TOKEN_MAX;
+use crate::activity::watch::WATCHERS_PER_TOKEN_MAX;
 
 /// Far longer than any of it takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -138,7 +138,7 @@ async fn streams_end_with_their_token_and_their_login() {
 async fn watchers_are_bounded_and_nothing_runs_without_any() {
     let fixture = Fixture::start().await;
     let app = Arc::clone(fixture.server.app());
-    assert!(!app.live.is_producing());
+    assert!(!app.activity.watchers.is_looking());
     let token = fixture.token(Role::Restore, &[]);
     let mut open = Vec::new();
     for _ in 0..WATCHERS_PER_TOKEN_MAX {
@@ -147,10 +147,10 @@ async fn watchers_are_bounded_and_nothing_runs_without_any() {
     let refused = fixture.get(&token, "/api/v1/activity/events").await;
     assert_eq!((refused.status, refused.problem().as_str()), (429, "limit"));
     let _other = Events::of(&fixture, &fixture.admin_token()).await;
-    assert!(app.live.is_producing());
+    assert!(app.activity.watchers.is_looking());
     drop(open);
     drop(_other);
-    while app.live.is_producing() {
+    while app.activity.watchers.is_looking() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     Events::of(&fixture, &token).await.next().await.unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
-use crate::http::download::DOWNLOADS_MAX;
+use crate::http::bounds::DOWNLOADS_MAX;
 
 /// More rows than the pipes between server and client hold: each is some 300 bytes.
 async fn with_many_rows(rows: usize) -> Fixture {

@@ -1,0 +1,339 @@
+//! Compression details, row by row: as JSON in pages, or as one table to download.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use holdfast_engine::catalog::token::Action;
+use holdfast_engine::catalog::{DetailEntry, DetailFilter, SortOrder};
+use holdfast_engine::ids::{NamespaceId, SessionId};
+use holdfast_proto::ErrorCode;
+use holdfast_proto::details::{RowExt as _, json_row, names};
+use holdfast_proto::v1::{DetailRow, RowStatus};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::filter::detail_query;
+use super::wire::Items;
+use crate::app::App;
+use crate::auth::Caller;
+use crate::error::ServiceError;
+use crate::http::access::Identity;
+use crate::http::bounds::{DETAILS_PAGE, EXTENT_HISTORY};
+use crate::http::download::{self, Table};
+use crate::http::query::{At, Params, limit, order, text};
+use crate::http::state::HttpState;
+use crate::insight::explain::{Extents, explain};
+use crate::insight::flags::{FlagKind, flag};
+use crate::insight::{LOOK_BACK, Usual};
+
+detail_query!(DetailsQuery {
+    /// A column of the report, with `-` before it: largest first; rows without a value come last [default: started]
+    sort: Option<String>,
+    /// How many rows to skip
+    offset: Option<u64>,
+    /// How many; 1 to 2000 [default: 200]
+    limit: Option<u32>,
+    /// json; or tsv or csv, which give every matching row as one table [default: json]
+    format: Option<String>,
+    /// For tsv and csv: a comma-separated list of columns [default: all]
+    columns: Option<String>,
+});
+
+/// Runs that a trend shows.
+const TREND_POINTS: usize = LOOK_BACK as usize;
+
+/// One disk in one run
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct DetailItem {
+    /// Id of the row: the session and the disk's position in it
+    id: String,
+    #[serde(flatten)]
+    #[schema(value_type = DetailColumns)]
+    row: Map<String, Value>,
+    /// Total factors of the disk's last runs, this one last; null: nothing was stored
+    trend: Vec<Option<f64>>,
+    /// What is out of line with the disk's history
+    flag: Option<Flag>,
+}
+
+/// The columns of `holdfast report`
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "describes what json_row makes; a test compares them")]
+pub(super) struct DetailColumns {
+    namespace: String,
+    job: String,
+    run: String,
+    vm: String,
+    disk: String,
+    /// Empty: the run made no restore point
+    backup: String,
+    /// done, failed, aborted or expired
+    status: String,
+    started: String,
+    finished: String,
+    seconds: f64,
+    /// The disk's size
+    virtual_bytes: u64,
+    /// Without holes and zeros: unchanged_bytes + dup_bytes + new_bytes
+    bytes: u64,
+    /// Bytes the agent read
+    read_bytes: u64,
+    /// In extents that the parent has
+    unchanged_bytes: u64,
+    /// In chunks that the repository had
+    dup_bytes: u64,
+    /// In chunks that it did not have
+    new_bytes: u64,
+    /// Bytes added to data containers, everything included
+    post_lc: u64,
+    /// Bytes added to recipe containers
+    meta_bytes: u64,
+    /// Received over the network
+    wire_bytes: u64,
+    /// bytes / new_bytes; null: nothing was new
+    global_factor: Option<f64>,
+    /// new_bytes / post_lc
+    local_factor: Option<f64>,
+    /// The total factor
+    #[schema(rename = "bytes/post_lc")]
+    total_factor: Option<f64>,
+    /// 100 × (1 − post_lc / bytes)
+    reduction_pct: Option<f64>,
+    chunks: u64,
+    new_chunks: u64,
+    /// Protected megabytes (10⁶ bytes) per second
+    mb_per_s: Option<f64>,
+    /// Why it failed
+    error: String,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct Flag {
+    kind: Kind,
+    /// One sentence
+    text: String,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum Kind {
+    Failed,
+    MuchNew,
+    FactorDrop,
+}
+
+/// A row and its explanation
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ExplainedDetail {
+    #[serde(flatten)]
+    item: DetailItem,
+    explanation: Explanation,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct Explanation {
+    sentences: Vec<String>,
+    /// Medians of the disk's last runs
+    usual: UsualRun,
+    /// null: the run made no restore point, or the restore point no longer exists
+    extents: Option<ExtentChanges>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct UsualRun {
+    /// How many runs; with fewer than 3 nothing is usual
+    rows: usize,
+    new_bytes: Option<u64>,
+    /// null: most stored nothing
+    total_factor: Option<f64>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct ExtentChanges {
+    /// Extents (4 MiB each) of the disk
+    total: u64,
+    /// Different from those of the restore point before
+    changed: u64,
+    /// Of those changed, the ones that were the same in all earlier restore points compared
+    changed_first_time: u64,
+    /// Of those changed, the ones that were empty before
+    newly_written: u64,
+    /// Earlier restore points compared
+    compared_backups: u64,
+}
+
+/// Compression details: one row a run and disk
+///
+/// `format=tsv` and `format=csv` give every matching row in the given order, as a file. Without `sort` and `columns`
+/// this file is the same, to the byte, as the output of `holdfast report --format tsv` (or csv).
+#[utoipa::path(get, path = "/details", tag = "details", params(DetailsQuery), responses((status = 200, description = "Rows", content(
+    (Items<DetailItem> = "application/json"), (String = "text/tab-separated-values"), (String = "text/csv")))))]
+pub(super) async fn list(
+    State(state): State<HttpState>,
+    identity: Identity,
+    Params(mut query): Params<DetailsQuery>,
+) -> Result<Response, ServiceError> {
+    let filter = query.filter();
+    let (by, descending) = order(query.sort.take(), (SortOrder::OLDEST_FIRST.by, false))?;
+    let order = SortOrder { by, descending };
+    if let Some(delimiter) = download::delimiter(query.format.as_deref())? {
+        if query.offset.is_some() || query.limit.is_some() {
+            return Err(ServiceError::invalid(
+                "offset and limit are for json only; tsv and csv contain every row",
+            ));
+        }
+        let columns = text(query.columns).map(|list| columns(&list)).transpose()?;
+        let caller = identity.caller.clone();
+        let filter = state.app.blocking(move |app| filter.resolve(app, &caller)).await?;
+        let table = Table { filter, order, delimiter, columns };
+        return download::stream(&state, &identity, table);
+    }
+    if query.columns.is_some() {
+        return Err(ServiceError::invalid("columns is for tsv and csv only; json contains all columns"));
+    }
+    let (offset, limit) = (query.offset.unwrap_or(0), limit("limit", query.limit, DETAILS_PAGE)?);
+    let work = move |app: &Arc<App>| {
+        let filter = filter.resolve(app, &identity.caller)?;
+        page(app, &filter, order, offset, limit).map(|page| Json(page).into_response())
+    };
+    state.app.blocking(work).await
+}
+
+fn columns(list: &str) -> Result<Vec<&'static str>, ServiceError> {
+    let known = |word: &str| names().find(|name| *name == word.trim());
+    let refused = || {
+        let names: Vec<_> = names().collect();
+        ServiceError::invalid(format!("columns: must be a comma-separated list of {}", names.join(", ")))
+    };
+    list.split(',').map(|word| known(word).ok_or_else(refused)).collect()
+}
+
+fn page(
+    app: &App,
+    filter: &DetailFilter,
+    order: SortOrder,
+    offset: u64,
+    limit: u32,
+) -> Result<Items<DetailItem>, ServiceError> {
+    let (entries, total) = app.catalog().details_sorted(filter, order, offset, limit)?;
+    let histories = app.catalog().detail_histories(&entries, LOOK_BACK)?;
+    let items = entries.iter().zip(histories).map(|(entry, earlier)| item(entry, &earlier)).collect();
+    Ok(Items { items, total, offset })
+}
+
+fn item(entry: &DetailEntry, earlier: &[DetailRow]) -> DetailItem {
+    let flag = flag(&entry.row, Usual::of(earlier).as_ref()).map(|flag| Flag {
+        kind: match flag.kind {
+            FlagKind::Failed => Kind::Failed,
+            FlagKind::MuchNew => Kind::MuchNew,
+            FlagKind::FactorDrop => Kind::FactorDrop,
+        },
+        text: flag.text,
+    });
+    // This run is the last point of the trend.
+    let before = earlier.iter().skip(earlier.len().saturating_sub(TREND_POINTS - 1));
+    let trend = before.chain([&entry.row]).map(|row| row.factors().total).collect();
+    DetailItem { id: format!("{}-{}", entry.session, entry.position), row: json_row(&entry.row), trend, flag }
+}
+
+/// Runs that ended well.
+fn done(rows: &[DetailRow]) -> usize {
+    rows.iter().filter(|row| row.status == RowStatus::Done as i32).count()
+}
+
+/// One row, explained
+///
+/// Describes in sentences what was unusual about it, compared with the medians of the same disk's last runs, and where
+/// on the disk the changes are.
+#[utoipa::path(get, path = "/details/{id}", tag = "details", params(("id" = String, Path, description = "`id` of a row")),
+    responses((status = 200, description = "The row", body = ExplainedDetail)))]
+pub(super) async fn get(
+    State(app): State<Arc<App>>,
+    Identity { caller, .. }: Identity,
+    At(text): At<String>,
+) -> Result<Json<ExplainedDetail>, ServiceError> {
+    app.blocking(move |app| {
+        let (entry, namespace) = find(app, &caller, &text)?;
+        let earlier = app.catalog().detail_history(&entry, LOOK_BACK)?;
+        let usual = Usual::of(&earlier);
+        let extents = extents(app, namespace, &entry.row)?;
+        let sentences = explain(&entry.row, earlier.is_empty(), usual.as_ref(), extents.as_ref());
+        let explanation = Explanation {
+            sentences,
+            usual: UsualRun {
+                rows: usual.map_or_else(|| done(&earlier), |usual| usual.rows),
+                new_bytes: usual.map(|usual| usual.new_bytes),
+                total_factor: usual.and_then(|usual| usual.total_factor),
+            },
+            extents: extents.map(|extents| ExtentChanges {
+                total: extents.total,
+                changed: extents.changed,
+                changed_first_time: extents.changed_first_time,
+                newly_written: extents.newly_written,
+                compared_backups: extents.compared_backups,
+            }),
+        };
+        Ok(Json(ExplainedDetail { item: item(&entry, &earlier), explanation }))
+    })
+    .await
+}
+
+/// Where its restore point's disk differs from earlier ones; `None` when there is none to compare with, or the
+/// recipes cannot be read: the numbers of a run outlive its restore point.
+fn extents(app: &App, namespace: NamespaceId, row: &DetailRow) -> Result<Option<Extents>, ServiceError> {
+    let Ok(backup) = row.backup.parse() else { return Ok(None) };
+    let found = match app.engine.extent_history(namespace, backup, &row.disk, EXTENT_HISTORY) {
+        Ok(found) => found,
+        Err(error) if matches!(error.code(), ErrorCode::NotFound | ErrorCode::Damaged) => {
+            tracing::debug!(%backup, disk = row.disk, %error, "cannot compare a disk with earlier restore points");
+            None
+        }
+        Err(error) => return Err(error.into()),
+    };
+    Ok(found.map(|found| Extents {
+        total: found.total,
+        changed: found.changed,
+        changed_first_time: found.changed_first_time,
+        newly_written: found.newly_written,
+        compared_backups: found.compared_backups,
+    }))
+}
+
+/// The row of that id if it is in the caller's scope; any other looks as if it did not exist.
+fn find(app: &App, caller: &Caller, text: &str) -> Result<(DetailEntry, NamespaceId), ServiceError> {
+    let wrong = || {
+        let shown: String = text.chars().take(40).collect();
+        ServiceError::invalid(format!("{shown:?} is not the id of a row; GET /details gives each row's 'id'"))
+    };
+    let (session, position) = text.split_once('-').ok_or_else(wrong)?;
+    let session: SessionId = session.parse().map_err(|_| wrong())?;
+    let position: u32 = position.parse().map_err(|_| wrong())?;
+    let absent = || ServiceError::new(ErrorCode::NotFound, format!("there is no row {session}-{position}"));
+    let entry = app.catalog().detail(session, position)?.ok_or_else(absent)?;
+    let namespace = app.catalog().namespace_by_name(&entry.row.namespace)?.map(|namespace| namespace.id);
+    match namespace.filter(|namespace| caller.may(Action::Report, *namespace)) {
+        Some(namespace) => Ok((entry, namespace)),
+        None => Err(absent()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use utoipa::PartialSchema as _;
+
+    #[test]
+    fn the_documented_columns_are_those_of_the_report() {
+        let schema = serde_json::to_value(DetailColumns::schema()).unwrap();
+        let documented: Vec<&str> =
+            schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
+        let mut expected: Vec<&str> = names().collect();
+        let mut documented = documented;
+        expected.sort_unstable();
+        documented.sort_unstable();
+        assert_eq!(documented, expected);
+    }
+}

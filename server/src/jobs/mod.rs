@@ -1,0 +1,6 @@
+//! Background work of a running server.
+
+mod housekeeping;
+
+pub use housekeeping::INTERVAL as HOUSEKEEPING_INTERVAL;
+pub(crate) use housekeeping::run as housekeeping;
