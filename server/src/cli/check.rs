@@ -1,24 +1,17 @@
-//! `holdfast-server check` and `holdfast-server rebuild-index`. Both need exclusive access to the repository.
+//! `holdfast-server check`. Needs exclusive access to the repository.
 
-use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use clap::Args;
 use holdfast_engine::check::{CheckOptions, CheckReport};
-use holdfast_engine::clock::{Clock, SystemClock};
-use holdfast_engine::{Engine, EngineOptions, OpenSummary, Progress};
+use holdfast_engine::{Engine, OpenSummary};
 use holdfast_proto::ErrorCode;
-use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::DataFolder;
 use super::fail::Failure;
 use super::out;
-use super::token::no_repository;
-use crate::process::logging;
-use crate::server::{engine_options, is_repository};
+use super::progress::Ticker;
 
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
@@ -32,17 +25,8 @@ pub(super) struct CheckArgs {
     json: bool,
 }
 
-#[derive(Debug, Args)]
-pub(super) struct RebuildArgs {
-    #[command(flatten)]
-    folder: DataFolder,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
-}
-
 pub(super) fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
-    let engine = Engine::open(options(&args.folder)?)?;
+    let engine = Engine::open(args.folder.engine_options()?)?;
     let progress = Ticker::new();
     let report = engine.check(CheckOptions { read_data: args.read_data }, &progress);
     progress.end();
@@ -55,38 +39,6 @@ pub(super) fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
         show(&report, args.read_data);
     }
     Ok(report.code().map_or(ExitCode::SUCCESS, |code| ExitCode::from(code.exit_code())))
-}
-
-pub(super) fn rebuild(args: &RebuildArgs) -> Result<ExitCode, Failure> {
-    let progress = Ticker::new();
-    let engine = Engine::open_rebuilding_index(options(&args.folder)?, &progress);
-    progress.end();
-    let engine = engine?;
-    engine.shutdown()?;
-    let opened = engine.opened();
-    let (indexed, damaged) = (opened.replayed_containers, opened.damaged_containers);
-    if args.json {
-        out::say(json!({ "type": "summary", "containers": indexed, "damaged_containers": damaged }));
-    } else {
-        out::say(format_args!("the index was rebuilt from {indexed} containers"));
-        if damaged > 0 {
-            out::say(format_args!(
-                "{damaged} containers are damaged; 'holdfast-server check' says which backups that affects"
-            ));
-        }
-    }
-    Ok(if damaged == 0 { ExitCode::SUCCESS } else { ExitCode::from(ErrorCode::Damaged.exit_code()) })
-}
-
-/// Refuses to create a repository where there is none.
-fn options(folder: &DataFolder) -> Result<EngineOptions, Failure> {
-    let settings = folder.resolve()?.settings;
-    logging::start(&settings);
-    if !is_repository(&settings.data_dir) {
-        return Err(no_repository(&settings.data_dir));
-    }
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    Ok(engine_options(&settings, &clock))
 }
 
 fn show(report: &CheckReport, read_data: bool) {
@@ -136,41 +88,4 @@ fn check_json(report: &CheckReport, opened: &OpenSummary) -> Value {
         "problems": problems,
         "further_problems": report.further_problems,
     })
-}
-
-/// Shows progress on standard error: one line rewritten on a terminal, a line every few seconds in a log.
-struct Ticker {
-    terminal: bool,
-    shown: Mutex<Option<(Instant, &'static str)>>,
-}
-
-impl Ticker {
-    fn new() -> Self {
-        Self { terminal: io::stderr().is_terminal(), shown: Mutex::new(None) }
-    }
-
-    /// Ends the line that was rewritten.
-    fn end(&self) {
-        if self.terminal && self.shown.lock().is_some() {
-            out::note("");
-        }
-    }
-}
-
-impl Progress for Ticker {
-    fn step(&self, phase: &'static str, done: u64, total: u64) {
-        let every = Duration::from_millis(if self.terminal { 200 } else { 10_000 });
-        let mut shown = self.shown.lock();
-        if shown.is_some_and(|(at, last)| last == phase && at.elapsed() < every) {
-            return;
-        }
-        *shown = Some((Instant::now(), phase));
-        if self.terminal {
-            let mut terminal = io::stderr().lock();
-            // A terminal that went away is not a failure.
-            let _ = write!(terminal, "\r{phase}: {done} of {total}\x1b[K").and_then(|()| terminal.flush());
-        } else {
-            out::note(format_args!("{phase}: {done} of {total}"));
-        }
-    }
 }

@@ -8,16 +8,23 @@ mod config;
 mod fail;
 mod health;
 mod out;
+mod progress;
+mod rebuild_index;
 mod serve;
 mod token;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand};
+use holdfast_engine::EngineOptions;
+use holdfast_engine::clock::{Clock, SystemClock};
+use holdfast_proto::ErrorCode;
 
 use crate::config::{Layer, Resolved, resolve};
-use crate::process::allocator;
+use crate::process::{allocator, logging};
+use crate::server::{engine_options, is_repository};
 use fail::Failure;
 
 const ABOUT_SETTINGS: &str = "\
@@ -68,7 +75,7 @@ enum Command {
     /// Walk the whole repository and report damage; the server must not be running
     Check(check::CheckArgs),
     /// Discard the chunk index and rebuild it from the containers; the server must not be running
-    RebuildIndex(check::RebuildArgs),
+    RebuildIndex(rebuild_index::RebuildArgs),
     /// Print a shell completion script
     ///
     /// For bash: holdfast-server completions bash > /etc/bash_completion.d/holdfast-server
@@ -107,6 +114,32 @@ impl DataFolder {
         let layer = Layer { data_dir: self.data_dir.clone(), ..Layer::default() };
         Ok(resolve(&layer, self.config.as_deref(), &|name| std::env::var_os(name))?)
     }
+
+    /// How to open the repository. Starts logging.
+    ///
+    /// # Errors
+    /// When the settings are not valid, or there is no repository: commands must not create one.
+    fn engine_options(&self) -> Result<EngineOptions, Failure> {
+        let settings = self.resolve()?.settings;
+        logging::start(&settings);
+        if !is_repository(&settings.data_dir) {
+            return Err(no_repository(&settings.data_dir));
+        }
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        Ok(engine_options(&settings, &clock))
+    }
+}
+
+/// For commands that need a repository.
+fn no_repository(folder: &Path) -> Failure {
+    Failure::new(
+        ErrorCode::NotFound,
+        format!(
+            "there is no repository in {}; name its folder with --data-dir, or create one by starting \
+             'holdfast-server serve'",
+            folder.display()
+        ),
+    )
 }
 
 /// Runs the command line of this process.
@@ -130,7 +163,7 @@ fn run(command: &Command) -> Result<ExitCode, Failure> {
         Command::Config(settings) => config::run(settings),
         Command::Token(command) => token::run(command),
         Command::Check(args) => check::run(args),
-        Command::RebuildIndex(args) => check::rebuild(args),
+        Command::RebuildIndex(args) => rebuild_index::run(args),
         Command::Completions(args) => completions::run(args),
     }
 }

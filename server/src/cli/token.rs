@@ -4,7 +4,6 @@
 #[cfg(test)]
 mod tests;
 
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,9 +18,9 @@ use holdfast_engine::ids::TokenId;
 use holdfast_proto::ErrorCode;
 use serde_json::{Value, json};
 
-use super::DataFolder;
 use super::fail::Failure;
 use super::out;
+use super::{DataFolder, no_repository};
 use crate::auth::tokens::{self, NewToken, namespace_names, scope};
 use crate::server::is_repository;
 
@@ -102,18 +101,6 @@ fn open(folder: &DataFolder, clock: &Arc<dyn Clock>) -> Result<SqliteCatalog, Fa
         return Err(no_repository(&folder));
     }
     Ok(SqliteCatalog::open(&EngineOptions::catalog_path(&folder), Arc::clone(clock))?)
-}
-
-/// For commands that need a repository.
-pub(super) fn no_repository(folder: &Path) -> Failure {
-    Failure::new(
-        ErrorCode::NotFound,
-        format!(
-            "there is no repository in {}; name its folder with --data-dir, or create one by starting \
-             'holdfast-server serve'",
-            folder.display()
-        ),
-    )
 }
 
 fn create(

@@ -1,4 +1,4 @@
-//! The text, read as strictly as its specification allows, and the names against what is written elsewhere.
+//! The text, read as strictly as its specification allows, and the names against documentation and dashboards.
 
 mod deploy;
 
@@ -135,7 +135,7 @@ fn every_metric_has_help_type_and_unit_before_anything_happened() {
 }
 
 #[test]
-fn whatever_things_are_called_the_text_stays_readable_and_short() {
+fn with_any_names_the_text_stays_valid_and_short() {
     let metrics = Metrics::new();
     let evil = "a\"b\\c{}= ,\u{201d}\n";
     for number in 0..5000u32 {

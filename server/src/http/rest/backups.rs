@@ -142,6 +142,10 @@ fn describe(app: &App, backups: Vec<BackupRecord>) -> Result<Vec<Backup>, Servic
     let mut verified: std::collections::HashMap<BackupId, Verify> =
         app.catalog().verifications(&ids)?.into_iter().map(|found| (found.backup, found.into())).collect();
     let costs = app.catalog().backup_costs(&ids)?;
+    if costs.len() != backups.len() {
+        let (found, wanted) = (costs.len(), backups.len());
+        return Err(ServiceError::defect(format!("{found} costs of {wanted} backups")));
+    }
     let with_cost = backups.into_iter().zip(costs);
     Ok(with_cost
         .map(|(backup, cost)| Backup {

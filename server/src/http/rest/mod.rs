@@ -6,9 +6,14 @@ mod audit;
 mod backups;
 mod capacity;
 mod details;
+mod disks;
 mod document;
+mod explanation;
 pub(in crate::http) mod filter;
+mod jobs;
 mod namespaces;
+mod overview;
+mod runs;
 mod series;
 mod server;
 mod session;
@@ -38,17 +43,17 @@ fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(session::session))
         .routes(routes!(server::server))
         .routes(routes!(namespaces::list))
-        .routes(routes!(namespaces::jobs))
+        .routes(routes!(jobs::list))
         .routes(routes!(vms::list))
         .routes(routes!(vms::get))
-        .routes(routes!(vms::disk_list))
+        .routes(routes!(disks::list))
         .routes(routes!(backups::list))
         .routes(routes!(backups::get))
         .routes(routes!(details::list))
         .routes(routes!(totals::groups))
-        .routes(routes!(details::get))
-        .routes(routes!(totals::runs))
-        .routes(routes!(totals::overview))
+        .routes(routes!(explanation::get))
+        .routes(routes!(runs::list))
+        .routes(routes!(overview::overview))
         .routes(routes!(series::series))
         .routes(routes!(activity::now))
         .routes(routes!(activity::events))

@@ -1,4 +1,4 @@
-//! Watching what goes on.
+//! Watching activity.
 
 use std::time::Duration;
 
@@ -128,14 +128,14 @@ async fn streams_end_with_their_token_and_their_login() {
     let logout = Ask::new("POST", "/api/v1/logout").header("cookie", &cookie).header("x-csrf-token", &csrf);
     assert_eq!(fixture.ask(logout).await.status, 204);
     second.ended().await;
-    // The token itself goes on.
+    // The token itself is still valid.
     fixture.admin().await.start("", "vm").await.unwrap();
     third.until(|name, data| name == "activity" && data["sessions"][0]["vm"] == "vm").await;
     fixture.server.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn watchers_are_bounded_and_nothing_runs_without_any() {
+async fn watchers_are_bounded_and_without_them_nothing_runs() {
     let fixture = Fixture::start().await;
     let app = Arc::clone(fixture.server.app());
     assert!(!app.activity.watchers.is_looking());
@@ -158,7 +158,7 @@ async fn watchers_are_bounded_and_nothing_runs_without_any() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn token_changes_are_told() {
+async fn token_changes_are_events() {
     let fixture = Fixture::start().await;
     let token = fixture.admin_token();
     let mut events = Events::of(&fixture, &token).await;

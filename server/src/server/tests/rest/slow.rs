@@ -51,7 +51,7 @@ async fn with_many_rows(rows: usize) -> Fixture {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_that_stops_pins_a_place_and_no_more() {
+async fn a_reader_that_stops_holds_one_slot_and_no_more() {
     let fixture = with_many_rows(20_000).await;
     let token = fixture.admin_token();
     let request = format!(
@@ -68,7 +68,7 @@ async fn a_reader_that_stops_pins_a_place_and_no_more() {
     }
     let refused = fixture.get(&token, "/api/v1/details?format=tsv").await;
     assert_eq!((refused.status, refused.problem().as_str()), (429, "limit"));
-    // Everybody else is served meanwhile.
+    // Other clients are served meanwhile.
     assert_eq!(fixture.get(&token, "/api/v1/details?limit=1").await.ok()["total"], 20_000);
     drop(stopped.pop());
     let whole = loop {
@@ -79,7 +79,7 @@ async fn a_reader_that_stops_pins_a_place_and_no_more() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     };
     assert_eq!(whole.text().lines().count(), 20_001);
-    // Neither do they hold up the end.
+    // Nor do they hold up shutdown.
     fixture.server.stop().await.unwrap();
 }
 
