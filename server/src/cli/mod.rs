@@ -72,7 +72,7 @@ enum Command {
     /// Create, list and revoke access tokens (also while the server is running)
     #[command(subcommand)]
     Token(token::TokenCommand),
-    /// Walk the whole repository and report damage; the server must not be running
+    /// Check the whole repository and report damage; the server must not be running
     Check(check::CheckArgs),
     /// Discard the chunk index and rebuild it from the containers; the server must not be running
     RebuildIndex(rebuild_index::RebuildArgs),

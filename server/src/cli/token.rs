@@ -48,7 +48,7 @@ pub(super) struct CreateArgs {
     /// Namespace it is valid for, created if it does not exist (repeatable) [default: all namespaces]
     #[arg(long = "namespace", value_name = "NAMESPACE")]
     namespaces: Vec<String>,
-    /// How long it is valid, such as 90d or 12h [default: until it is revoked]
+    /// How long it is valid, such as 90d or 12h [default: no expiry]
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     expires: Option<Duration>,
     /// Print one JSON object

@@ -38,7 +38,7 @@ pub(crate) struct Problem {
     header: Option<(HeaderName, HeaderValue)>,
 }
 
-/// The body of a [`Problem`]; `application/problem+json`.
+/// A refusal, as problem details (RFC 9457)
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Problem)]
 pub(crate) struct ProblemBody {

@@ -18,7 +18,7 @@ use crate::http::query::{Params, limit};
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct AuditQuery {
-    /// How many; 1 to 1000 [default: 100]
+    /// Number of items to return: 1 to 1000 [default: 100]
     page_size: Option<u32>,
     /// `next_page_token` of the page before
     page_token: Option<String>,

@@ -30,7 +30,7 @@ pub(super) struct BackupsQuery {
     since: Option<String>,
     /// Started before
     until: Option<String>,
-    /// How many; 1 to 1000 [default: 100]
+    /// Number of items to return: 1 to 1000 [default: 100]
     page_size: Option<u32>,
     /// `next_page_token` of the page before
     page_token: Option<String>,

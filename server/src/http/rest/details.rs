@@ -30,7 +30,7 @@ detail_query!(DetailsQuery {
     sort: Option<String>,
     /// How many rows to skip
     offset: Option<u64>,
-    /// How many; 1 to 2000 [default: 200]
+    /// Number of items to return: 1 to 2000 [default: 200]
     limit: Option<u32>,
     /// json; or tsv or csv, which give every matching row as one table [default: json]
     format: Option<String>,
@@ -121,7 +121,7 @@ enum Kind {
     FactorDrop,
 }
 
-/// Compression details: one row a run and disk
+/// Compression details: one row per run and disk
 ///
 /// `format=tsv` and `format=csv` give every matching row in the given order, as a file. Without `sort` and `columns`
 /// this file is the same, to the byte, as the output of `holdfast report --format tsv` (or csv).

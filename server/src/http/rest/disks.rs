@@ -26,7 +26,7 @@ pub(super) struct DisksQuery {
     vm: Option<String>,
     /// How many disks to skip
     offset: Option<u64>,
-    /// How many; 1 to 1000 [default: 100]
+    /// Number of items to return: 1 to 1000 [default: 100]
     limit: Option<u32>,
 }
 

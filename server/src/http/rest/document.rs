@@ -59,7 +59,7 @@ fn document() -> Result<Value, serde_json::Error> {
         "bearer": { "type": "http", "scheme": "bearer", "description": "A token: `Authorization: Bearer hf_…`" },
         "cookie": {
             "type": "apiKey", "in": "cookie", "name": cookie::NAME,
-            "description": format!("From POST {PREFIX}/login. What is not GET or HEAD also needs the header {TOKEN_HEADER}."),
+            "description": format!("From POST {PREFIX}/login. Requests other than GET and HEAD also need the header {TOKEN_HEADER}."),
         },
     });
     components["securitySchemes"] = schemes;
@@ -74,8 +74,11 @@ fn complete(operation: &mut Map<String, Value>, endpoint: &Endpoint) {
         Access::May(action) | Access::Whole(action) => {
             operation.insert("x-action".to_owned(), word(action).into());
             let roles = roles(Some(action));
-            let whole =
-                if matches!(endpoint.access, Access::Whole(_)) { ", valid for every namespace" } else { "" };
+            let whole = if matches!(endpoint.access, Access::Whole(_)) {
+                "; only tokens that are valid for every namespace"
+            } else {
+                ""
+            };
             let who = format!("Roles: {}{whole}.", roles.join(", "));
             (roles, who)
         }

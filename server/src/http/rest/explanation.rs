@@ -44,7 +44,7 @@ struct UsualRun {
     /// How many runs; with fewer than 3 nothing is usual
     rows: usize,
     new_bytes: Option<u64>,
-    /// null: most stored nothing
+    /// null: most of them stored nothing
     total_factor: Option<f64>,
 }
 

@@ -31,7 +31,7 @@ pub(super) struct RunsQuery {
     sort: Option<String>,
     /// How many runs to skip
     offset: Option<u64>,
-    /// How many; 1 to 1000 [default: 100]
+    /// Number of items to return: 1 to 1000 [default: 100]
     limit: Option<u32>,
 }
 

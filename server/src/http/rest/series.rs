@@ -36,7 +36,7 @@ pub(super) struct SeriesQuery {
     top: Option<u32>,
 }
 
-/// One value a day for each group; days are in UTC and have no gaps
+/// One value per day for each group; days are in UTC and have no gaps
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Series {
     #[schema(example = json!(["2026-11-20", "2026-11-21"]))]
@@ -86,7 +86,7 @@ impl Span {
 
 /// Compression details per day
 #[utoipa::path(get, path = "/series", tag = "details", params(SeriesQuery),
-    responses((status = 200, description = "One value a day", body = Series)))]
+    responses((status = 200, description = "One value per day", body = Series)))]
 pub(super) async fn series(
     State(app): State<Arc<App>>,
     Identity { caller, .. }: Identity,

@@ -122,7 +122,7 @@ pub(super) async fn create(
 
 /// Revoke a token
 ///
-/// For good and at once; its logins end with it, its streams within seconds. The last usable admin token cannot be
+/// It ends for good and at once, with its logins, and within seconds with its streams. The last usable admin token cannot be
 /// revoked here; `holdfast-server token revoke` can do it.
 #[utoipa::path(delete, path = "/tokens/{id}", tag = "access", params(("id" = String, Path, description = "The token's id")),
     responses((status = 204, description = "Revoked, now or before")))]

@@ -26,7 +26,7 @@ detail_query!(TotalsQuery {
     sort: Option<String>,
     /// How many groups to skip
     offset: Option<u64>,
-    /// How many; 1 to 1000 [default: 100]
+    /// Number of items to return: 1 to 1000 [default: 100]
     limit: Option<u32>,
     /// json; or tsv or csv, which give every group as one table [default: json]
     format: Option<String>,

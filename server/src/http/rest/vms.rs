@@ -39,7 +39,7 @@ pub(super) struct VmsQuery {
     sort: Option<String>,
     /// How many VMs to skip
     offset: Option<u64>,
-    /// How many; 1 to 1000 [default: 100]
+    /// Number of items to return: 1 to 1000 [default: 100]
     limit: Option<u32>,
 }
 
@@ -67,7 +67,7 @@ pub(super) struct Vm {
     total_factor: Option<f64>,
     /// How its last run ended: done, failed, aborted or expired
     last_status: String,
-    /// null: it did not fail
+    /// null: its last run did not fail
     last_error: Option<String>,
     /// No restore point in the last 26 hours
     stale: bool,
