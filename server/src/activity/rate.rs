@@ -1,6 +1,6 @@
 //! How fast a backup is: the mean since its start at first, then a moving mean.
 
-/// Rates are taken over at least so long.
+/// The shortest time over which a rate is taken.
 const INTERVAL_MS: i64 = 900;
 
 /// Weight of the newest rate in the moving mean.

@@ -135,7 +135,7 @@ impl ServerCertVerifier for Pinned {
             return Ok(ServerCertVerified::assertion());
         }
         Err(rustls::Error::General(
-            "it presented a certificate other than the one in the data folder".to_owned(),
+            "it presented a different certificate from the one in the data folder".to_owned(),
         ))
     }
 

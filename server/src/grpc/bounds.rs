@@ -20,7 +20,7 @@ pub(super) const STREAM_WINDOW_BYTES: u32 = 8 << 20;
 /// What all streams of a connection may have in flight; also what they may occupy in memory unread.
 pub(super) const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 
-/// A connection that does not answer a ping for so long is closed: the agent vanished.
+/// A connection that does not answer a ping for this long is closed: the agent is gone.
 pub(super) const KEEPALIVE: Duration = Duration::from_secs(20);
 
 /// Calls of one connection at once.

@@ -24,7 +24,7 @@ pub(super) const REQUESTS_MAX: usize = 64;
 /// Until the answer begins, with the request's body and the wait for a slot.
 pub(super) const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
 
-/// A client that takes nothing more of an answer for so long is disconnected.
+/// A client that takes nothing more of an answer for this long is disconnected.
 pub(super) const READ_DEADLINE: Duration = Duration::from_secs(30);
 
 /// The same once the server is shutting down.

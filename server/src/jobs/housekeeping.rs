@@ -14,7 +14,7 @@ use crate::app::App;
 use crate::error::ServiceError;
 
 /// How often leases and the tokens of open streams are checked.
-pub const INTERVAL: Duration = Duration::from_secs(2);
+const INTERVAL: Duration = Duration::from_secs(2);
 
 /// Every how many rounds ended logins are removed: once a minute.
 const PRUNE_ROUNDS: u64 = 30;

@@ -2,5 +2,4 @@
 
 mod housekeeping;
 
-pub use housekeeping::INTERVAL as HOUSEKEEPING_INTERVAL;
 pub(crate) use housekeeping::run as housekeeping;

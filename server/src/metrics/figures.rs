@@ -18,7 +18,8 @@ use recorded::Recorded;
 /// How long figures are cached: Prometheus scrapes every 15 s or less often unless told otherwise.
 const KEEP: Duration = Duration::from_secs(15);
 
-/// They are cached longer when looking them up took long: at most one part in so many of the time goes into it.
+/// They are cached longer when looking them up took long, so that it takes at most one part in this many of the
+/// time.
 const SHARE: u32 = 20;
 
 /// The last figures looked up.

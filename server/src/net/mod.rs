@@ -20,7 +20,7 @@ use tokio_stream::wrappers::ReceiverStream;
 pub(crate) use connection::Connection;
 pub(crate) use traffic::Traffic;
 
-/// A handshake is two round trips; an agent never takes so long.
+/// A handshake is two round trips; an agent never takes this long.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Pause after `accept` failed: out of file descriptors, most likely.

@@ -65,7 +65,7 @@ fn both_sides_name_the_session_and_the_request() {
 
     let theirs = lines(&server.stderr());
     let said = messages(&theirs, "session", &session);
-    for message in ["backup started", "session open", "backup committed"] {
+    for message in ["backup started", "session opened", "backup committed"] {
         assert!(said.contains(&message), "{message}: {said:?}");
     }
     assert!(messages(&theirs, "request", &request).contains(&"backup committed"), "{}", server.stderr());
@@ -90,7 +90,7 @@ fn a_failure_names_the_session_to_look_for() {
     let disk = Disk::of_noise(folder.path().join("web.raw"), 1, 24 << 20);
     let slow = ["backup", "--vm", "web", "--retry-for", "0s", "--limit-upload", "1MB"];
     let running = server.agent().start(&[&slow[..], &[disk.arg()]].concat());
-    wait_for("a session", || server.log().contains("session open").then_some(()));
+    wait_for("a session", || server.log().contains("session opened").then_some(()));
     let log = server.log();
     server.kill();
     let ran = running.wait().fails(9, &["session"]);

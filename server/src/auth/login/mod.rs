@@ -26,10 +26,10 @@ use super::{Authenticator, Caller, REFUSED, peer_text};
 use crate::error::ServiceError;
 use secret::Secret;
 
-/// A login ends when it was not used for so long: a working day.
+/// A login that is not used for this long ends: a working day.
 pub const LOGIN_MS: i64 = 12 * 3_600_000;
 
-/// How often its end is moved at most: one row written every few minutes, not with every request.
+/// Its end is moved at most this often: one row is written every few minutes, not with every request.
 const SLIDE_MS: i64 = 5 * 60_000;
 
 /// Names a login without giving it away: the hash of its cookie.

@@ -1,8 +1,8 @@
 //! Who may ask for what: one table for the check, the OpenAPI document and the tests.
 //!
 //! Invariants:
-//! * A route that is not in [`endpoints::ENDPOINTS`] is refused for every caller: the check comes before the handler, and it
-//!   refuses what the table does not contain.
+//! * A route that is not in [`endpoints::ENDPOINTS`] is refused for every caller: the check comes before the handler,
+//!   and it refuses what the table does not contain.
 //! * With a cookie, a request that may change something is checked for its origin, see
 //!   [`csrf`](crate::auth::login::csrf).
 
@@ -58,9 +58,9 @@ pub(crate) struct Secret;
 
 /// Around every route of the API.
 pub(super) async fn check(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
-    let Some(matched) = request.extensions().get::<MatchedPath>() else { return next.run(request).await };
-    let Some(path) = matched.as_str().strip_prefix(PREFIX).map(str::to_owned) else {
-        return ServiceError::defect(format!("{} is not below {PREFIX}", matched.as_str())).into_response();
+    let matched = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
+    let Some(path) = matched.and_then(|path| path.strip_prefix(PREFIX)).map(str::to_owned) else {
+        return ServiceError::defect(format!("{matched:?} is not a route below {PREFIX}")).into_response();
     };
     let endpoint = match endpoint(request.method().as_str(), &path) {
         Some(endpoint) => endpoint,
