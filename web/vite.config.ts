@@ -1,4 +1,3 @@
-/// <reference types="vitest/config" />
 import react from "@vitejs/plugin-react";
 import { defineConfig } from "vitest/config";
 
@@ -20,7 +19,7 @@ export default defineConfig({
   },
   test: {
     environment: "jsdom",
-    include: ["src/**/*.test.{ts,tsx}"],
+    include: ["src/**/*.test.{ts,tsx}", "scripts/*.test.mjs"],
     setupFiles: ["src/test/setup.ts"],
     restoreMocks: true,
     testTimeout: 60_000,

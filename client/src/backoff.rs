@@ -1,13 +1,13 @@
-//! How long and how often to try again after a lost connection.
+//! How long and how often to retry after a lost connection.
 
 use std::time::Duration;
 
-/// Delay before the first new attempt; doubles with each.
+/// Delay before the first retry; doubles with each.
 const FIRST_DELAY: Duration = Duration::from_millis(500);
 /// Longest delay between attempts.
 const DELAY_MAX: Duration = Duration::from_secs(15);
 
-/// Counts one outage: from the first loss to the next progress. Time is given from outside.
+/// Follows an outage, from the first loss to the next progress. Time is passed in.
 #[derive(Debug, Clone)]
 pub(crate) struct Backoff {
     retry_for: Duration,
@@ -27,7 +27,7 @@ impl Backoff {
     }
 
     /// A loss at time `now`: how long to wait before the next attempt, `None` when the outage has lasted too
-    /// long. Delays are spread, for agents that lost the same server.
+    /// long. Delays vary at random, so that agents that lost the same server do not return all at once.
     pub(crate) fn next_delay(&mut self, now: Duration) -> Option<Duration> {
         let micros = std::time::UNIX_EPOCH.elapsed().unwrap_or_default().subsec_micros();
         self.spread_delay(now, f64::from(micros) / 1e6)

@@ -11,12 +11,12 @@ pub struct Cancel(Option<watch::Receiver<bool>>);
 pub struct Canceller(watch::Sender<bool>);
 
 impl Cancel {
-    /// Never ends anything.
+    /// One that is never told.
     pub const fn never() -> Self {
         Self(None)
     }
 
-    /// A pair of who tells and who is told.
+    /// Both ends: one tells, the other is told.
     pub fn pair() -> (Canceller, Self) {
         let (sender, receiver) = watch::channel(false);
         (Canceller(sender), Self(Some(receiver)))

@@ -1,4 +1,4 @@
-//! What can go wrong for an agent, in words that name the object and say what to do next.
+//! What can go wrong for an agent. Messages name the object and say what to do next.
 //!
 //! [`ClientError::exit_code`] is the one mapping to the exit codes the command line documents.
 
@@ -11,7 +11,7 @@ use crate::connect::ConnectError;
 use crate::restore::window::WindowError;
 use crate::source::SourceError;
 
-/// Exit code of a command that did some of what was asked.
+/// Exit code of a command that did only some of what was asked.
 pub const EXIT_PARTLY: u8 = 3;
 /// Exit code of a command ended by Ctrl-C or SIGTERM.
 pub const EXIT_INTERRUPTED: u8 = 130;
@@ -21,7 +21,7 @@ pub const EXIT_USAGE: u8 = 2;
 /// Any failure of the agent library.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Settings are missing or contradict each other.
+    /// Arguments or settings are missing, or contradict each other.
     #[error("{0}")]
     Usage(String),
     /// The server could not be reached, or is not the one it should be.
@@ -34,39 +34,39 @@ pub enum ClientError {
     #[error("the connection to the server was lost: {0}")]
     Lost(String),
     /// The server broke the protocol.
-    #[error("the server's answer makes no sense: {0}; agent and server may be of different versions")]
+    #[error("the server sent an unexpected answer: {0}; agent and server may be of different versions")]
     Protocol(String),
-    /// The server cuts data in a way this agent cannot.
-    #[error("this repository cuts data with {theirs}, this agent with {ours}; update the older side")]
+    /// Agent and server would cut data differently.
+    #[error("this repository cuts data with {theirs}, this agent with {ours}; upgrade the older of the two")]
     Chunker { ours: String, theirs: String },
-    /// A disk to back up is not readable, changed its size or vanished.
+    /// A disk to back up cannot be read, changed its size or vanished.
     #[error(transparent)]
     Source(#[from] SourceError),
     /// Restored data is not what was backed up.
     #[error("disk {disk:?} is damaged: {what}")]
     Damaged { disk: String, what: String },
     /// The restore stream does not describe a disk.
-    #[error("the server's restore stream makes no sense: {0}")]
+    #[error("the server sent an invalid restore stream: {0}; agent and server may be of different versions")]
     Window(#[from] WindowError),
     /// A region could not be compressed.
     #[error("compressing a region failed: {0}")]
     Region(#[from] RegionError),
     /// The restore target exists.
-    #[error("{} exists; add --force to overwrite it", .0.display())]
+    #[error("{} already exists; add --force to overwrite it", .0.display())]
     Exists(PathBuf),
-    /// Reading or writing a file of ours failed.
-    #[error("{what} {}: {source}", .path.display())]
+    /// Reading or writing a file of this machine failed. `what` is done to it: `writing`.
+    #[error("{what} {} failed: {source}", .path.display())]
     File { what: &'static str, path: PathBuf, source: std::io::Error },
     /// The profile file does not parse.
     #[error("{}: {message}; correct the file, or delete it and run 'holdfast login'", .path.display())]
     Profile { path: PathBuf, message: String },
     /// A backup failed after it had begun. The server's log names the session, too.
-    #[error("{source} (session {session}, which the server's log has more on)")]
+    #[error("{source} (session {session}; the server's log may say more)")]
     OfSession { session: String, source: Box<ClientError> },
-    /// A thread of this process ended unexpectedly.
+    /// A thread could not be started or panicked, or an invariant does not hold.
     #[error("internal error: {0}")]
     Internal(&'static str),
-    /// The user ended it.
+    /// The user ended the command.
     #[error("interrupted; nothing of this run was kept")]
     Interrupted,
 }
@@ -109,7 +109,7 @@ impl ClientError {
         matches!(self, Self::Damaged { .. } | Self::Refused { code: ErrorCode::Damaged, .. })
     }
 
-    /// Names the session it happened in.
+    /// Adds the session it happened in.
     #[must_use]
     pub fn of_session(self, session: impl Into<String>) -> Self {
         Self::OfSession { session: session.into(), source: Box::new(self) }
@@ -130,8 +130,8 @@ impl ClientError {
 }
 
 impl From<tonic::Status> for ClientError {
-    /// A status with a Holdfast code is the server's refusal. Without one it comes from the transport or
-    /// from something between: a lost connection unless the peer does not speak the protocol at all.
+    /// A status with a Holdfast code is the server's refusal. One without comes from the transport or from
+    /// something in between, and is a lost connection unless the peer does not speak the protocol at all.
     fn from(status: tonic::Status) -> Self {
         if let Some(error) = ConnectError::in_chain(&status) {
             return Self::Connect(error);
@@ -141,9 +141,9 @@ impl From<tonic::Status> for ClientError {
             return Self::Refused { code, message };
         }
         match status.code() {
-            tonic::Code::Unimplemented => {
-                Self::Protocol(format!("it does not know the call ({message}); is it a Holdfast server?"))
-            }
+            tonic::Code::Unimplemented => Self::Protocol(format!(
+                "it does not know the call ({message}) and may not be a Holdfast server"
+            )),
             tonic::Code::Unauthenticated | tonic::Code::PermissionDenied => {
                 Self::Refused { code: ErrorCode::Forbidden, message }
             }
@@ -155,7 +155,7 @@ impl From<tonic::Status> for ClientError {
     }
 }
 
-/// The innermost cause of a status, which says what happened; the layers around it say only where.
+/// The innermost cause of a status: it says what happened, while the layers around it only say where.
 fn describe(status: &tonic::Status) -> String {
     let mut text = status.message().to_owned();
     let mut source = std::error::Error::source(status);
@@ -163,7 +163,7 @@ fn describe(status: &tonic::Status) -> String {
         text = error.to_string();
         source = error.source();
     }
-    // rustls points programmers to its manual.
+    // rustls adds a link to its manual, which is for programmers.
     let text = text.split(": https://").next().unwrap_or_default();
     if text.is_empty() { status.code().description().to_owned() } else { text.to_owned() }
 }

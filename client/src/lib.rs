@@ -1,8 +1,9 @@
-//! The Holdfast agent: backs up virtual disks to a Holdfast server and gets them back.
+//! The Holdfast agent: backs up virtual disks to a Holdfast server and restores them.
 //!
 //! Start with [`connect::Connection::open`], then [`backup::run`] or [`restore::Reader`]; [`estimate`] needs
 //! no server. Nothing here prints: it reports through [`progress::Progress`] and typed errors; only [`cli`],
-//! the `holdfast` command, talks to people.
+//! the `holdfast` command, talks to people. Disks are read through [`source::Source`] and written through
+//! [`restore::target::Target`].
 
 mod backoff;
 pub mod backup;
@@ -15,6 +16,7 @@ mod pool;
 pub mod progress;
 pub mod repository;
 pub mod restore;
+mod slices;
 pub mod source;
 pub mod stages;
 

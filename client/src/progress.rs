@@ -1,4 +1,4 @@
-//! How the library tells what it is doing. It never prints: whoever calls it shows what it likes.
+//! How the library tells what it is doing. It never prints: the caller decides what to show.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use parking_lot::Mutex;
 
 /// Receives what happens, from any thread. Calls must be cheap.
 pub trait Progress: Send + Sync {
-    /// Work on a disk begins, or begins again after a loss; `before_bytes` is the size of the disks before
-    /// it, all done.
+    /// Work on a disk begins, or begins again after a loss. `before_bytes` is the size of the disks before
+    /// it, which are done.
     fn disk(&self, name: &str, before_bytes: u64);
     /// More was done on the current disk.
     fn advance(&self, step: Step);
-    /// Something a person should know; work goes on.
+    /// Something a person should know. Work goes on.
     fn notice(&self, notice: &Notice);
 }
 
@@ -32,13 +32,13 @@ pub struct Step {
 /// What a person should know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
-    /// The connection is gone; the agent tries again.
+    /// The connection is lost; the agent tries to reconnect.
     Reconnecting { reason: String, delay: Duration },
-    /// It is back.
+    /// The connection is back.
     Reconnected { disk: String, accepted_extents: u64 },
-    /// The server lost the session: data it has need not be sent again, but the backup begins anew.
+    /// The session was lost: data the server has need not be sent again, but the backup starts over.
     SessionRestarted { reason: String },
-    /// A backup is the first of its VM.
+    /// The VM has no backup to compare with.
     FirstBackup { vm: String },
 }
 
@@ -46,17 +46,20 @@ impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Reconnecting { reason, delay } => {
-                write!(f, "{reason}; trying again in {:.1} s", delay.as_secs_f64())
+                write!(f, "{reason}; retrying in {:.1} s", delay.as_secs_f64())
             }
             Self::Reconnected { disk, accepted_extents } => {
-                write!(f, "connected again; the server already has {accepted_extents} extents of disk {disk}")
+                write!(f, "reconnected; the server already has {accepted_extents} extents of disk {disk}")
             }
             Self::SessionRestarted { reason } => write!(
                 f,
-                "the server ended the session ({reason}); starting again, without sending what it already has"
+                "the session was lost ({reason}); starting over, without sending again what the server already has"
             ),
             Self::FirstBackup { vm } => {
-                write!(f, "no earlier backup of {vm} has a disk of this name: every byte is read and chunked")
+                write!(
+                    f,
+                    "there is no earlier backup of {vm} with these disks; all of their data is read and chunked"
+                )
             }
         }
     }
@@ -72,7 +75,7 @@ impl Progress for Silent {
     fn notice(&self, _: &Notice) {}
 }
 
-/// Adds up what happened, to be looked at from time to time.
+/// Adds up what happened, for a display that looks at it from time to time.
 #[derive(Debug, Default)]
 pub struct Tally {
     state: Mutex<Snapshot>,
@@ -82,7 +85,7 @@ pub struct Tally {
 /// Sums at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The disk at work; empty before the first.
+    /// The current disk; empty before the first.
     pub disk: String,
     /// Sums of all steps; `done_bytes` of a disk begun again counts from its start.
     pub done: Step,

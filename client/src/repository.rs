@@ -1,4 +1,4 @@
-//! Questions about what is in a repository, and telling it what was found.
+//! Questions about what is in a repository, and reporting the result of a verification.
 
 use holdfast_proto::limits::VERIFICATION_DETAIL_MAX_BYTES;
 use holdfast_proto::{ErrorCode, v1};
@@ -40,13 +40,13 @@ pub async fn list_backups(
         }
         request.page_token = page.next_page_token;
     }
-    Err(ClientError::Protocol("a list of backups without an end".to_owned()))
+    Err(ClientError::Protocol("a list of backups that does not end".to_owned()))
 }
 
 /// One backup, by id, by an unambiguous prefix of it, or `latest` of a VM.
 ///
 /// # Errors
-/// [`ClientError::Refused`] when there is none or several.
+/// [`ClientError::Refused`] when none or several match.
 pub async fn get_backup(
     connection: &Connection,
     namespace: &str,
@@ -61,7 +61,7 @@ pub async fn get_backup(
     Ok(connection.catalog().get_backup(request).await?.into_inner())
 }
 
-/// All rows a request asks for, oldest first; its page fields are set here.
+/// All rows that match a request, oldest first; its page fields are set here.
 ///
 /// # Errors
 /// Any error of a call.
@@ -80,10 +80,10 @@ pub async fn report(
         }
         request.page_token = page.next_page_token;
     }
-    Err(ClientError::Protocol("a report without an end".to_owned()))
+    Err(ClientError::Protocol("a report that does not end".to_owned()))
 }
 
-/// What reading a backup back found.
+/// The result of a verification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     /// Everything was read and matched.
@@ -94,7 +94,7 @@ pub struct Found {
     pub bytes: u64,
 }
 
-/// Tells the server what verifying a backup found. A server too old to be told is none of anybody's concern.
+/// Tells the server the result of a verification. A server too old to record it is not an error.
 ///
 /// # Errors
 /// Any error of a call.
@@ -104,8 +104,7 @@ pub async fn record_verification(
     found: &Found,
 ) -> Result<(), ClientError> {
     let mut detail = found.detail.clone();
-    let cut = (0..=VERIFICATION_DETAIL_MAX_BYTES.min(detail.len())).rev();
-    detail.truncate(cut.into_iter().find(|&at| detail.is_char_boundary(at)).unwrap_or(0));
+    detail.truncate(detail.floor_char_boundary(VERIFICATION_DETAIL_MAX_BYTES));
     let request = v1::RecordVerificationRequest {
         namespace: backup.namespace.clone(),
         backup: backup.id.clone(),
@@ -116,14 +115,14 @@ pub async fn record_verification(
     match connection.catalog().record_verification(request).await {
         Ok(_) => Ok(()),
         Err(status) if is_unknown_call(&status) => {
-            tracing::info!("this server is too old to keep what verifications find");
+            tracing::info!("this server is too old to record verifications");
             Ok(())
         }
         Err(status) => Err(status.into()),
     }
 }
 
-/// Whether the server does not know the call. One that knows it and refuses says so with a code of ours, which
+/// Whether the server does not know the call. One that knows it and refuses says so with a Holdfast code, which
 /// may have the same gRPC status.
 fn is_unknown_call(status: &tonic::Status) -> bool {
     status.code() == tonic::Code::Unimplemented && ErrorCode::of_status(status).is_none()

@@ -1,5 +1,5 @@
-//! Where the time goes: CPU time, wall time and bytes of every stage of the pipeline, so that the next
-//! bottleneck is visible. Counters are atomics; a stage is measured per buffer, never per chunk.
+//! Where the time goes: CPU time, wall time and bytes of every stage of the pipeline, to find bottlenecks.
+//! Counters are atomics; a stage is measured per buffer, never per chunk.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,13 +21,13 @@ pub enum Stage {
     Fingerprint,
     /// Copying needed chunks into regions.
     Pack,
-    /// zstd.
+    /// zstd compression.
     Compress,
     /// Waiting for the server to take what is ready; wall time only.
     SendWait,
     /// Waiting for the server to deliver; wall time only.
     ReceiveWait,
-    /// zstd, backwards.
+    /// zstd decompression.
     Decompress,
     /// BLAKE3 of restored chunks.
     Check,
@@ -71,7 +71,7 @@ pub struct StageTotal {
 }
 
 impl Stages {
-    /// Runs `work` as part of `stage`, which deals with `bytes`.
+    /// Runs `work`, which deals with `bytes`, as part of `stage`.
     pub fn measure<T>(&self, stage: Stage, bytes: u64, work: impl FnOnce() -> T) -> T {
         let mut watch = Stopwatch::start();
         let result = work();
@@ -86,7 +86,7 @@ impl Stages {
 
     /// Adds a measurement taken elsewhere.
     pub fn add(&self, stage: Stage, lap: Lap, bytes: u64) {
-        let Some(counter) = self.0.get(stage as usize) else { return };
+        let Some(counter) = self.0.get(stage as usize) else { unreachable!("{stage:?} has no counter") };
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         counter.cpu_nanos.fetch_add(nanos(lap.cpu), Ordering::Relaxed);
         counter.wall_nanos.fetch_add(nanos(lap.wall), Ordering::Relaxed);
@@ -126,7 +126,7 @@ impl std::ops::AddAssign for Lap {
     }
 }
 
-/// Measures one step after another on one thread, each from the end of the one before: reading a thread's
+/// Measures one step after another on one thread, each from the end of the previous one: reading a thread's
 /// CPU clock is a system call.
 #[derive(Debug)]
 pub struct Stopwatch {
@@ -140,7 +140,7 @@ impl Stopwatch {
         Self { cpu: thread_cpu(), wall: Instant::now() }
     }
 
-    /// Time since the start or the lap before.
+    /// Time since the start, or since the last lap.
     pub fn lap(&mut self) -> Lap {
         let now = Self::start();
         let lap = Lap { cpu: now.cpu.saturating_sub(self.cpu), wall: now.wall.duration_since(self.wall) };
@@ -155,7 +155,7 @@ fn thread_cpu() -> Duration {
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// Highest resident memory of this process so far, in bytes; `None` where `/proc` does not tell.
+/// Highest resident memory of this process so far, in bytes; `None` without a readable `/proc`.
 pub fn peak_memory_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

@@ -1,5 +1,5 @@
 //! Compression details: the columns, the derived factors, the totals and their text forms. One module for
-//! both sides, so that a report fetched from the server in any way is the same to the byte.
+//! both sides, so that a report fetched from the server in any way is the same to the byte (H5).
 
 mod render;
 mod totals;

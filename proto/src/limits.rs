@@ -1,4 +1,4 @@
-//! Every bound both sides rely on, with its arithmetic. A peer that exceeds one is refused, never served
+//! Every bound both sides rely on, with its arithmetic (A10). A peer that exceeds one is refused, never served
 //! partly.
 
 /// Unit of change detection and of recipes. 4 MiB keeps a 16 GiB disk's digests at 128 KiB.

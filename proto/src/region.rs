@@ -128,7 +128,7 @@ impl Decoder {
     }
 
     /// Decodes a payload that must hold exactly `plain_bytes`. A frame that would grow beyond that is
-    /// refused before anything beyond it is written. Fingerprints are *not* checked here.
+    /// refused before anything beyond it is written (R3). Fingerprints are *not* checked here.
     ///
     /// # Errors
     /// Any [`RegionError`] about lengths or the frame.

@@ -3,7 +3,7 @@
 //! Read in this order: [`server`] (a server's life) → [`app`] (what calls share) → [`auth`] → `grpc` and `http` (the
 //! protocols) → `cli`. The engine does the storage work; nothing here knows an on-disk format.
 //!
-//! Imports point one way, from the bottom of this list to its top; `layers.rs` tests it.
+//! Imports point one way, from the bottom of this list to its top; `xtask/tests/structure/` finds circles.
 //!
 //! | module | open it for |
 //! |---|---|
@@ -29,8 +29,6 @@ mod grpc;
 pub mod http;
 mod insight;
 pub mod jobs;
-#[cfg(test)]
-mod layers;
 mod metrics;
 mod net;
 mod process;

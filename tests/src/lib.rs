@@ -4,15 +4,18 @@
 //! |---|---|
 //! | [`server`] | a `holdfast-server` of one's own, stopped when dropped |
 //! | [`agent`] | the `holdfast` command, pointed at a server |
-//! | [`proxy`] | a wire between the two that can be cut |
+//! | [`proxy`] | a wire between the two that can be cut and held |
 //! | [`disk`] | disks with known contents |
+//! | [`documents`] | the commands that the documents show |
 //! | [`raw`] | an agent that says whatever a test wants |
 //! | [`repository`] | the server's files, to look at and to damage |
 //! | [`web`] | a small HTTPS client |
 //! | [`tools`] | programs of the system that some tests need |
 //!
 //! Everything binds port 0 and works in temporary folders, so tests run side by side. A process is ended by
-//! its own id and nothing else. Waiting is for a condition, with a deadline far beyond what it can take.
+//! its own id and nothing else. Waiting is for a condition, with a deadline far beyond what it can take; what
+//! must still be in progress when a test looks at it is held there, not slowed down. A program's answer says
+//! nothing of what the other has logged so far: wait for the line.
 #![expect(
     clippy::expect_used,
     clippy::panic,
@@ -22,6 +25,7 @@
 
 pub mod agent;
 pub mod disk;
+pub mod documents;
 pub mod proxy;
 pub mod raw;
 pub mod repository;
@@ -38,27 +42,40 @@ pub use agent::{Agent, Ran};
 pub use disk::Disk;
 pub use server::Server;
 
-/// Longer than anything here takes on a slow machine with other work.
-pub const DEADLINE: Duration = Duration::from_secs(120);
+/// Longer than anything here takes on a slow machine with twenty times the work it can do at once. Only a test
+/// that fails waits for it.
+pub const DEADLINE: Duration = Duration::from_secs(600);
+
+/// Names a folder with programs that are built already.
+const BIN_DIR: &str = "HOLDFAST_BIN_DIR";
 
 /// The folder with `holdfast` and `holdfast-server`: `$HOLDFAST_BIN_DIR`, or else cargo's, where they are
 /// built first, once a test binary.
 pub fn binaries() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    FOLDER.get_or_init(|| match std::env::var_os("HOLDFAST_BIN_DIR") {
-        Some(folder) => folder.into(),
-        None => build(),
+    FOLDER.get_or_init(|| {
+        given().unwrap_or_else(|| build(&["-p", "holdfast", "-p", "holdfast-server", "--bins"]))
     })
 }
 
+/// The folder with `xtask`, and with the examples below it; like [`binaries`].
+pub fn development_binaries() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| given().unwrap_or_else(|| build(&["--workspace", "--bin", "xtask", "--examples"])))
+}
+
+fn given() -> Option<PathBuf> {
+    std::env::var_os(BIN_DIR).map(PathBuf::from)
+}
+
 /// Test binaries are in TARGET/PROFILE/deps; what cargo builds is in TARGET/PROFILE.
-fn build() -> PathBuf {
+fn build(what: &[&str]) -> PathBuf {
     let test = std::env::current_exe().expect("a test binary knows where it is");
     let folder = test.ancestors().nth(2).expect("a test binary is in TARGET/PROFILE/deps").to_owned();
     let target = folder.parent().expect("PROFILE is in TARGET");
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(env!("CARGO_MANIFEST_DIR")).arg("build").arg("--quiet").arg("--bins");
-    cargo.args(["-p", "holdfast", "-p", "holdfast-server"]).arg("--target-dir").arg(target);
+    cargo.current_dir(env!("CARGO_MANIFEST_DIR")).arg("build").arg("--quiet").args(what);
+    cargo.arg("--target-dir").arg(target);
     if folder.ends_with("release") {
         cargo.arg("--release");
     }
@@ -68,8 +85,20 @@ fn build() -> PathBuf {
 }
 
 /// A program under test with nothing of this machine's user in its environment.
-pub(crate) fn program(name: &str) -> Command {
-    let mut command = Command::new(binaries().join(name));
+pub fn program(name: &str) -> Command {
+    without_user(Command::new(binaries().join(name)))
+}
+
+/// `cargo xtask`, on the programs under test: it builds nothing.
+pub fn xtask() -> Command {
+    let mut command = without_user(Command::new(development_binaries().join("xtask")));
+    command.current_dir(documents::root()).env(BIN_DIR, development_binaries());
+    // What it starts may be in the same folder.
+    assert!(binaries().join("holdfast").exists(), "the programs under test are built");
+    command
+}
+
+fn without_user(mut command: Command) -> Command {
     for (variable, _) in std::env::vars_os() {
         if variable.to_string_lossy().starts_with("HOLDFAST_") {
             command.env_remove(variable);

@@ -1,46 +1,104 @@
-//! A wire between agent and server that a test can cut.
+//! A wire between agent and server that a test can cut or hold. It acts on the bytes that pass, never on the
+//! clock: what a test sees is the same on a slow machine.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
+/// What has passed, and what is to happen.
 #[derive(Debug, Default)]
 struct State {
-    sockets: Mutex<Vec<TcpStream>>,
-    upstream_bytes: AtomicU64,
-    connections: AtomicU64,
+    sockets: Vec<TcpStream>,
+    connections: u64,
+    /// From agents to the server.
+    upstream_bytes: u64,
+    /// Numbers of upstream bytes at which every connection is cut, in order.
+    cuts_at: Vec<u64>,
+    /// Upstream bytes after which nothing passes upstream any more.
+    hold_at: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Wire {
+    state: Mutex<State>,
+    released: Condvar,
+}
+
+impl Wire {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts bytes from an agent and cuts or holds when it is time to.
+    fn upstream(&self, bytes: usize) {
+        let mut state = self.state();
+        state.upstream_bytes += bytes as u64;
+        if state.cuts_at.first().is_some_and(|&at| state.upstream_bytes >= at) {
+            state.cuts_at.remove(0);
+            state.cut();
+        }
+        while state.hold_at.is_some_and(|at| state.upstream_bytes > at) {
+            state = self.released.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn release(&self) {
+        self.state().hold_at = None;
+        self.released.notify_all();
+    }
+}
+
+impl State {
+    fn cut(&mut self) {
+        for socket in self.sockets.drain(..) {
+            // Fails when it is closed already.
+            drop(socket.shutdown(Shutdown::Both));
+        }
+    }
 }
 
 /// Forwards connections to a server until it is dropped.
 #[derive(Debug)]
 pub struct Proxy {
     address: String,
-    state: Arc<State>,
+    wire: Arc<Wire>,
 }
 
 impl Proxy {
-    /// A proxy before the server at `server`.
+    /// A proxy before the server at `server` that breaks every connection `times` times, each time when
+    /// another `every_bytes` have passed upstream. New connections work.
     ///
     /// # Panics
     /// When no port is free.
-    pub fn to(server: &str) -> Self {
+    pub fn cutting(server: &str, every_bytes: u64, times: u64) -> Self {
+        let cuts_at = (1..=times).map(|cut| cut * every_bytes).collect();
+        Self::with(server, State { cuts_at, ..State::default() })
+    }
+
+    /// A proxy before the server at `server` that lets about `bytes` pass upstream and nothing more until
+    /// [`Proxy::release`]: a backup through it is in progress for as long as a test needs it to be.
+    ///
+    /// # Panics
+    /// When no port is free.
+    pub fn holding(server: &str, bytes: u64) -> Self {
+        Self::with(server, State { hold_at: Some(bytes), ..State::default() })
+    }
+
+    fn with(server: &str, state: State) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = listener.local_addr().expect("bound").to_string();
-        let state = Arc::new(State::default());
-        let (server, shared) = (server.to_owned(), Arc::clone(&state));
+        let wire = Arc::new(Wire { state: Mutex::new(state), ..Wire::default() });
+        let (server, shared) = (server.to_owned(), Arc::downgrade(&wire));
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
-                // Nobody but this thread holds the state: the proxy was dropped.
-                if Arc::strong_count(&shared) == 1 {
-                    return;
-                }
+                // Gone: the proxy was dropped.
+                let Some(wire) = shared.upgrade() else { return };
                 let Ok(upstream) = TcpStream::connect(&server) else { continue };
-                shared.connections.fetch_add(1, Ordering::Relaxed);
-                join(client, upstream, &shared);
+                wire.state().connections += 1;
+                join(client, upstream, &wire);
             }
         });
-        Self { address, state }
+        Self { address, wire }
     }
 
     /// Where agents connect to.
@@ -50,55 +108,108 @@ impl Proxy {
 
     /// Bytes agents sent through so far.
     pub fn upstream_bytes(&self) -> u64 {
-        self.state.upstream_bytes.load(Ordering::Relaxed)
+        self.wire.state().upstream_bytes
     }
 
     /// Connections made so far.
     pub fn connections(&self) -> u64 {
-        self.state.connections.load(Ordering::Relaxed)
+        self.wire.state().connections
     }
 
-    /// Breaks every connection there is; new ones work.
-    pub fn cut(&self) {
-        let mut sockets = self.state.sockets.lock().unwrap_or_else(PoisonError::into_inner);
-        for socket in sockets.drain(..) {
-            drop(socket.shutdown(Shutdown::Both));
-        }
+    /// Lets everything pass from now on.
+    pub fn release(&self) {
+        self.wire.release();
     }
 }
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        self.cut();
-        // Wakes the thread so that it sees that nobody needs it any more.
-        let address = std::mem::take(&mut self.address);
-        self.state = Arc::default();
-        drop(TcpStream::connect(address));
+        self.wire.release();
+        self.wire.state().cut();
+        self.wire = Arc::default();
+        // Wakes the listening thread so that it sees that it is not needed any more.
+        drop(TcpStream::connect(&self.address));
     }
 }
 
-fn join(client: TcpStream, server: TcpStream, state: &Arc<State>) {
+fn join(client: TcpStream, server: TcpStream, wire: &Arc<Wire>) {
     let Ok(pairs) = (|| -> std::io::Result<_> {
         Ok([(client.try_clone()?, server.try_clone()?), (server.try_clone()?, client.try_clone()?)])
     })() else {
         return;
     };
-    state.sockets.lock().unwrap_or_else(PoisonError::into_inner).extend([client, server]);
-    for (index, (mut from, mut to)) in pairs.into_iter().enumerate() {
-        let state = Arc::downgrade(state);
+    wire.state().sockets.extend([client, server]);
+    for (index, (from, to)) in pairs.into_iter().enumerate() {
+        let upstream = if index == 0 { Arc::downgrade(wire) } else { Weak::new() };
+        std::thread::spawn(move || forward(from, to, &upstream));
+    }
+}
+
+/// Forwards one direction; counts what passes when `wire` is given.
+fn forward(mut from: TcpStream, mut to: TcpStream, wire: &Weak<Wire>) {
+    let mut buffer = vec![0; 64 << 10];
+    while let Ok(read @ 1..) = from.read(&mut buffer) {
+        if let Some(wire) = wire.upgrade() {
+            wire.upstream(read);
+        }
+        if to.write_all(buffer.get(..read).unwrap_or_default()).is_err() {
+            break;
+        }
+    }
+    drop(to.shutdown(Shutdown::Write));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Counts what arrives on one connection after another, until the connection ends.
+    fn counting_server() -> (String, std::sync::mpsc::Receiver<usize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (send, received) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            let mut buffer = vec![0; 64 << 10];
-            while let Ok(read @ 1..) = from.read(&mut buffer) {
-                if index == 0
-                    && let Some(state) = state.upgrade()
-                {
-                    state.upstream_bytes.fetch_add(read as u64, Ordering::Relaxed);
-                }
-                if to.write_all(buffer.get(..read).unwrap_or_default()).is_err() {
-                    break;
+            for mut client in listener.incoming().map_while(Result::ok) {
+                let mut buffer = [0; 1000];
+                while let Ok(read @ 1..) = client.read(&mut buffer) {
+                    if send.send(read).is_err() {
+                        return;
+                    }
                 }
             }
-            drop(to.shutdown(Shutdown::Write));
         });
+        (address, received)
+    }
+
+    #[test]
+    fn nothing_passes_a_held_wire_until_it_is_released() {
+        let (server, received) = counting_server();
+        let proxy = Proxy::holding(&server, 1000);
+        let mut client = TcpStream::connect(proxy.address()).unwrap();
+        client.write_all(&[1; 1000]).unwrap();
+        let mut arrived = 0;
+        while arrived < 1000 {
+            arrived += received.recv().unwrap();
+        }
+        client.write_all(&[2; 500]).unwrap();
+        crate::wait_for("the wire to hold", || (proxy.upstream_bytes() == 1500).then_some(()));
+        assert!(received.try_recv().is_err());
+        proxy.release();
+        assert_eq!(received.recv().unwrap(), 500);
+    }
+
+    #[test]
+    fn a_wire_is_cut_as_often_as_was_asked() {
+        let (server, _received) = counting_server();
+        let proxy = Proxy::cutting(&server, 100, 2);
+        for connection in 1..=2 {
+            let mut client = TcpStream::connect(proxy.address()).unwrap();
+            client.write_all(&[1; 100]).unwrap();
+            assert_eq!(client.read(&mut [0; 1]).unwrap_or(0), 0, "cut");
+            assert_eq!(proxy.connections(), connection);
+        }
+        let mut client = TcpStream::connect(proxy.address()).unwrap();
+        client.write_all(&[1; 300]).unwrap();
+        crate::wait_for("everything to pass", || (proxy.upstream_bytes() == 500).then_some(()));
     }
 }

@@ -3,6 +3,6 @@
 try {
   var theme = localStorage.getItem("holdfast.theme");
   if (theme === "light" || theme === "dark") document.documentElement.dataset.theme = theme;
-} catch (error) {
+} catch {
   // Storage is forbidden here; the system's preference holds.
 }

@@ -1,5 +1,5 @@
 // What a first visit loads: index.html, what it names, and every script and style it may need later. All
-// of it together must stay below the limit, so that no page is ever slow to come.
+// of it together must stay below the limit, so that no page is slow to load.
 import { readdirSync, readFileSync, statSync } from "node:fs";
 import { join, relative } from "node:path";
 import { gzipSync } from "node:zlib";

@@ -1,16 +1,17 @@
-/** Providers, the login gate and the routes. Pages load when they are first opened. */
+/** Providers, the login gate and the routes. Pages are loaded when they are first opened. */
 
 import { QueryClientProvider, type QueryClient } from "@tanstack/react-query";
 import { Component, lazy, Suspense, useEffect, useRef, type ReactNode } from "react";
 import { Route, Switch, useLocation } from "wouter";
 
 import { coversAll, may, SessionGate, useWho } from "./api/session";
-import type { Action } from "./api/types";
+import type { Action } from "./api/schema";
 import { LiveProvider } from "./api/useLive";
 import { Empty, ErrorNote, Skeleton } from "./components/Feedback";
 import { Header, PLACES } from "./components/Header";
 import { Mark } from "./components/icons";
 import { Glossary, TooltipLayer } from "./components/Tooltip";
+import { plural } from "./format/numbers";
 import { Login } from "./pages/login/Login";
 
 const Overview = lazy(() => import("./pages/overview/Overview"));
@@ -23,10 +24,10 @@ const Access = lazy(() => import("./pages/access/Access"));
 export function App({ client }: { client: QueryClient }) {
   return (
     <QueryClientProvider client={client}>
-      <SessionGate login={<Login />} waiting={(error) => <Waiting error={error} />}>
+      <SessionGate login={<Login />} Waiting={Waiting}>
         <LiveProvider>
           <a className="skip" href="#main">
-            Skip to the page
+            Skip to content
           </a>
           <Header />
           <Main />
@@ -54,7 +55,7 @@ function Main() {
   useEffect(() => {
     document.title = titleOf(path);
   }, [path]);
-  // A new page begins at its top, and the keyboard with it.
+  // A new page is shown from its top, and has the focus.
   useEffect(() => {
     if (!first.current) {
       window.scrollTo(0, 0);
@@ -76,8 +77,8 @@ function Main() {
             <Route path="/storage">{page("operate", <Storage />, true)}</Route>
             <Route path="/access">{page("manage_tokens", <Access />)}</Route>
             <Route>
-              <Empty title="There is no page at this address">
-                <p>The bar above leads to those that there are.</p>
+              <Empty title="Page not found">
+                <p>Choose one of the pages at the top.</p>
               </Empty>
             </Route>
           </Switch>
@@ -87,7 +88,7 @@ function Main() {
   );
 }
 
-/** What the browser's tab says: the VM or the page, then the product. */
+/** The title of the browser tab: the VM or the page, then the product. */
 function titleOf(path: string): string {
   const vm = /^\/vms\/[^/]+\/([^/]+)$/.exec(path)?.[1];
   const name = vm === undefined ? PLACES.find((place) => place.path === path)?.label : decode(vm);
@@ -109,25 +110,25 @@ const page = (action: Action, children: ReactNode, whole = false) => (
   </Allowed>
 );
 
-/** A page for those whose role may see it, a clear word for the others. */
+/** A page for roles that have access to it, and an explanation for the others. */
 function Allowed({ action, whole, children }: { action: Action; whole: boolean; children: ReactNode }) {
   const session = useWho();
   if (may(session, action) && (!whole || coversAll(session))) return children;
   if (may(session, action)) {
     return (
-      <Empty title="This page is about the whole repository">
+      <Empty title="This page covers the whole repository">
         <p>
-          The token <strong>{session.name}</strong> is limited to {session.namespaces.join(", ")}. Use a token for all
-          namespaces to see it.
+          The token <strong>{session.name}</strong> is limited to {plural(session.namespaces.length, "namespace")}:{" "}
+          {session.namespaces.join(", ")}. To see this page, log in with a token for all namespaces.
         </p>
       </Empty>
     );
   }
   return (
-    <Empty title="Your role may not see this page">
+    <Empty title="Your role has no access to this page">
       <p>
-        The token <strong>{session.name}</strong> has the role <strong>{session.role}</strong>. Log out and use a token
-        of another role, or ask an administrator for one:
+        The token <strong>{session.name}</strong> has the role <strong>{session.role}</strong>. Log in with a token that
+        has another role, or ask an administrator to create one:
       </p>
       <p>
         <code>holdfast-server token create --name NAME --role {action === "manage_tokens" ? "admin" : "operator"}</code>
@@ -136,7 +137,7 @@ function Allowed({ action, whole, children }: { action: Action; whole: boolean; 
   );
 }
 
-/** A page that fails to draw, or to load after an upgrade of the server, must not take the bar with it. */
+/** A page that fails to render, or to load after an upgrade of the server, must not take the header with it. */
 class Caught extends Component<{ children: ReactNode }, { error: unknown }> {
   override state = { error: null as unknown };
   static getDerivedStateFromError(error: unknown) {

@@ -35,9 +35,9 @@ test("the role restore sees no Access and no Storage page", async ({ page }) => 
   const links = page.getByRole("navigation", { name: "Pages" }).getByRole("link");
   await expect(links).toHaveCount(3);
   await page.goto(`${reach.url}/access`);
-  await expect(page.getByText("Your role may not see this page")).toBeVisible();
+  await expect(page.getByText("Your role has no access to this page")).toBeVisible();
   await page.goto(`${reach.url}/storage`);
-  await expect(page.getByText("Your role may not see this page")).toBeVisible();
+  await expect(page.getByText("Your role has no access to this page")).toBeVisible();
   await page.goto(`${reach.url}/details`);
   await expect(page.locator(".grid tbody tr").first()).toBeVisible();
 });

@@ -26,7 +26,7 @@ test.afterAll(async () => {
 
 test("an empty repository says what to do first, with its own address", async ({ page }) => {
   await loginAdmin(page, server.reach);
-  await expect(page.getByText("No backup yet")).toBeVisible();
+  await expect(page.getByText("No backups yet")).toBeVisible();
   const port = server.reach.grpc.split(":").at(-1);
   await expect(page.getByText(`holdfast login --server 127.0.0.1:${port} --fingerprint ${server.reach.fingerprint}`)).toBeVisible();
 });
@@ -48,7 +48,7 @@ test("a running backup shows its progress, and its rows when it is done, without
   await expect(bar).toHaveCount(0);
   await expect(page.getByRole("region", { name: "Jobs" })).toContainText("nightly");
 
-  // Another page that is open learns of a new run by itself.
+  // Another open page shows a new run without a reload.
   await page.getByRole("link", { name: "Compression details" }).click();
   const rows = page.locator(".grid tbody tr.grid-row:not(.grid-skeleton)");
   await expect(rows).toHaveCount(1);
@@ -66,7 +66,7 @@ test("the live connection recovers after a restart of the server", async ({ page
   await expect(page.locator(".grid tbody tr.grid-row").first()).toBeVisible();
   await server.start();
   await expect(live).toHaveText("Live", { timeout: 40_000 });
-  // And it tells of what comes next.
+  // And it reports what happens next.
   const rows = page.locator(".grid tbody tr.grid-row:not(.grid-skeleton)");
   const before = await rows.count();
   await agentOk(server.reach, ["backup", "--vm", "after", "--job", "nightly", "--quiet", `root=${disk}`]);

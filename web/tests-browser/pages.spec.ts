@@ -1,11 +1,11 @@
-import AxeBuilder from "@axe-core/playwright";
+import { AxeBuilder } from "@axe-core/playwright";
 
 import { expect, loginAdmin, shared, test } from "./harness/test";
 
 const PAGES = [
   { path: "/", ready: "At a glance" },
-  { path: "/details", ready: "Runs of disks" },
-  { path: "/details?by=vm", ready: "Totals by vm" },
+  { path: "/details", ready: "Disk runs" },
+  { path: "/details?by=vm", ready: "Totals by VM" },
   { path: "/vms", ready: "VMs" },
   { path: "/vms/default/web", ready: "At a glance" },
   { path: "/storage", ready: "Containers" },
@@ -25,7 +25,7 @@ for (const scheme of ["light", "dark"] as const) {
         const { violations } = await new AxeBuilder({ page }).withTags(RULES).analyze();
         for (const { impact, id, nodes } of violations) {
           if (impact === "serious" || impact === "critical") {
-            findings.push(`${where}: ${id} ${nodes.map((node) => `${node.target} ${node.failureSummary}`).join("; ")}`);
+            findings.push(`${where}: ${id} ${nodes.map((node) => `${node.target.join(" ")} ${node.failureSummary ?? ""}`).join("; ")}`);
           }
         }
       };

@@ -4,7 +4,9 @@
 //! |---|---|
 //! | `demo` | seeing Holdfast work on this machine in a few minutes ([`demo`]) |
 //! | `test` | everything that must pass before a change lands ([`mod@test`]) |
+//! | `fix` | repairing what a program can repair: formatting, lints ([`fix`]) |
 //! | `bench` | figures, beside those of other tools on the same disks ([`mod@bench`]) |
+//! | `openapi` | writing `web/openapi.json` anew after a change to the REST API ([`web`]) |
 //!
 //! This crate depends on none of the others, so that it starts quickly and drives only what a user would:
 //! the release binaries.
@@ -12,10 +14,13 @@
 
 mod bench;
 mod demo;
+mod fix;
 mod needs;
 mod server;
 mod shell;
 mod sparse;
+mod steps;
+mod tally;
 mod test;
 mod web;
 
@@ -36,15 +41,21 @@ enum Command {
     Demo(demo::Options),
     /// Formatting, lints, documentation, dependencies and every test
     Test(test::Options),
+    /// Format the code and apply what the linters suggest
+    Fix,
     /// Measure Holdfast and the other tools installed here on the same disks
     Bench(bench::Options),
+    /// Write web/openapi.json, from which the web UI's types are generated, after a change to the REST API
+    Openapi,
 }
 
 fn main() -> ExitCode {
     let result = match Args::parse().command {
         Command::Demo(options) => demo::run(&options),
-        Command::Test(options) => test::run(&options),
+        Command::Test(options) => return test::run(&options),
+        Command::Fix => fix::run(),
         Command::Bench(options) => bench::run(&options),
+        Command::Openapi => web::write_openapi(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -83,6 +83,9 @@ pub(crate) fn target_dir() -> Result<PathBuf> {
     Ok(folder.context("cargo metadata names no target_directory")?.into())
 }
 
+/// Names a folder with programs that are built already.
+pub(crate) const BIN_DIR: &str = "HOLDFAST_BIN_DIR";
+
 /// How `holdfast` and `holdfast-server` are built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Profile {
@@ -102,14 +105,34 @@ impl Profile {
     }
 }
 
-/// The folder with `holdfast` and `holdfast-server`, built if need be.
+/// The folder with `holdfast` and `holdfast-server`: `$HOLDFAST_BIN_DIR`, or else cargo's, where they are
+/// built first.
 ///
 /// # Errors
 /// When the build fails.
 pub(crate) fn binaries(profile: Profile) -> Result<PathBuf> {
+    if let Some(folder) = std::env::var_os(BIN_DIR) {
+        return Ok(folder.into());
+    }
     let name = profile.name();
     run(cargo().args(["build", "--profile", name, "-p", "holdfast", "-p", "holdfast-server", "--bins"]))?;
     Ok(target_dir()?.join(name))
+}
+
+/// An example program of the storage engine: in `examples` below `$HOLDFAST_BIN_DIR`, or else built first, as
+/// it would be shipped.
+///
+/// # Errors
+/// When the build fails.
+pub(crate) fn example(name: &str) -> Result<PathBuf> {
+    let folder = match std::env::var_os(BIN_DIR) {
+        Some(folder) => PathBuf::from(folder),
+        None => {
+            run(cargo().args(["build", "--release", "-p", "holdfast-engine", "--example", name]))?;
+            target_dir()?.join(Profile::Release.name())
+        }
+    };
+    Ok(folder.join("examples").join(name))
 }
 
 /// "4.2 s" or "3 min 05 s".

@@ -1,13 +1,17 @@
 //! `cargo xtask test`: the same steps before a commit and on the build machine. Every step runs even when
-//! an earlier one failed, so that one run shows everything that is wrong.
+//! an earlier one failed, so that one run shows everything that is wrong. It ends with a line
+//! `N passed, N failed`, which sums up all tests of all languages.
 
-use std::time::{Duration, Instant};
+use std::process::ExitCode;
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use crate::needs::{self, CHROMIUM, DEBUGFS, E2FSCK, MKE2FS, NPM, Need, QEMU_IMG};
 use crate::shell::{self, cargo};
+use crate::steps::{Step, skipped, step, summarise, tests};
+use crate::tally::{self, Runner, Tally};
 use crate::web;
 
 #[derive(Debug, Args)]
@@ -15,26 +19,43 @@ pub(crate) struct Options {
     /// Leave out the end-to-end tests, the documentation and the web interface
     #[arg(long)]
     quick: bool,
-}
-
-enum Outcome {
-    Passed,
-    Skipped(String),
-    Failed(String),
-}
-
-struct Step {
-    name: &'static str,
-    took: Duration,
-    outcome: Outcome,
+    /// Only what takes seconds when little changed: formatting, structure, lints. The pre-commit hook runs this
+    #[arg(long, conflicts_with = "quick")]
+    first: bool,
 }
 
 /// Crates that must not be in the tree: a second TLS stack is a second thing to keep patched.
 const BANNED: [&str; 3] = ["ring", "openssl-sys", "native-tls"];
 
-pub(crate) fn run(options: &Options) -> Result<()> {
+pub(crate) fn run(options: &Options) -> ExitCode {
     let started = Instant::now();
-    let with_web = !options.quick && web::folder().join("package.json").exists();
+    let steps = if options.first { first_steps() } else { all_steps(options.quick) };
+    summarise(&steps, started.elapsed())
+}
+
+fn format_step() -> Step {
+    step("format", || shell::run(cargo().args(["fmt", "--all", "--check"])))
+}
+
+fn lints_step() -> Step {
+    step("lints", || {
+        let args = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
+        shell::run(cargo().args(args))
+    })
+}
+
+fn first_steps() -> Vec<Step> {
+    let mut steps = vec![format_step()];
+    // They read sources as text: fast, and often what a change breaks first.
+    steps.push(tests("structure", |tally| {
+        tally::run(cargo().args(["test", "--quiet", "-p", "xtask"]), Runner::Cargo, tally)
+    }));
+    steps.push(lints_step());
+    steps
+}
+
+fn all_steps(quick: bool) -> Vec<Step> {
+    let with_web = !quick && web::folder().join("package.json").exists();
     let mut wanted: Vec<Need> = vec![MKE2FS, DEBUGFS, E2FSCK, QEMU_IMG];
     if with_web {
         wanted.extend([NPM, CHROMIUM]);
@@ -45,28 +66,23 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         println!("  Tests that need these test nothing and pass; they are listed after the tests.");
     }
 
-    let mut steps = vec![step("format", || shell::run(cargo().args(["fmt", "--all", "--check"])))];
+    let mut steps = vec![format_step()];
     // Before anything that builds the server, which takes the web interface in.
     let built = with_web && {
         let (web_steps, built) = web_steps();
         steps.extend(web_steps);
         built
     };
-    steps.extend([
-        step("lints", || {
-            let args = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
-            shell::run(cargo().args(args))
-        }),
-        step("dependencies", check_dependencies),
-    ]);
+    steps.extend([lints_step(), step("dependencies", check_dependencies)]);
     if shell::locate("cargo-deny").is_some() {
         steps.push(step("licences", || shell::run(cargo().args(["deny", "--all-features", "check"]))));
     } else {
         steps.push(skipped("licences", "cargo-deny is not installed (cargo install cargo-deny)"));
     }
-    if options.quick {
-        steps.push(step("unit tests", || {
-            shell::run(cargo().args(["test", "--workspace", "--no-fail-fast", "--exclude", "holdfast-tests"]))
+    if quick {
+        steps.push(tests("unit tests", |tally| {
+            let args = ["test", "--workspace", "--no-fail-fast", "--exclude", "holdfast-tests"];
+            tally::run(cargo().args(args), Runner::Cargo, tally)
         }));
         steps.push(skipped("the rest", "--quick"));
     } else {
@@ -74,37 +90,20 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             let args = ["doc", "--workspace", "--no-deps", "--quiet"];
             shell::run(cargo().args(args).env("RUSTDOCFLAGS", "-D warnings"))
         }));
-        steps.push(step("tests", run_tests));
+        steps.push(tests("tests", run_tests));
         if with_web {
             steps.push(browser_step(built, lacks("chromium")));
         }
     }
-    summarise(&steps, started.elapsed())
-}
-
-fn step(name: &'static str, action: impl FnOnce() -> Result<()>) -> Step {
-    println!("\n{}", shell::bold(&format!("── {name}")));
-    let started = Instant::now();
-    let outcome = match action() {
-        Ok(()) => Outcome::Passed,
-        Err(error) => {
-            println!("{error:#}");
-            Outcome::Failed(format!("{error:#}").lines().next().unwrap_or_default().to_owned())
-        }
-    };
-    Step { name, took: started.elapsed(), outcome }
-}
-
-fn skipped(name: &'static str, why: &str) -> Step {
-    Step { name, took: Duration::ZERO, outcome: Outcome::Skipped(why.to_owned()) }
+    steps
 }
 
 /// Every test of every crate, and what some of them left out: `cargo test` hides what passing tests say.
-fn run_tests() -> Result<()> {
+fn run_tests(tally: &mut Tally) -> Result<()> {
     let skipped = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
     let mut command = cargo();
     command.args(["test", "--workspace", "--no-fail-fast"]).env("HOLDFAST_TESTS_SKIPPED", skipped.path());
-    let result = shell::run(&mut command);
+    let result = tally::run(&mut command, Runner::Cargo, tally);
     let text = std::fs::read_to_string(skipped.path()).context("cannot read what was skipped")?;
     if !text.is_empty() {
         println!("Tests that left something out:");
@@ -134,13 +133,13 @@ fn web_steps() -> (Vec<Step>, bool) {
         return (vec![skipped("web", &obstacle)], false);
     }
     let mut steps = vec![step("web: install", web::install)];
-    let passed = |steps: &[Step]| !steps.iter().any(|step| matches!(step.outcome, Outcome::Failed(_)));
-    if !passed(&steps) {
+    if steps.iter().any(Step::failed) {
         return (steps, false);
     }
-    steps.push(step("web: tests", || shell::run(&mut web::npm(&["test"]))));
+    steps.push(step("web: lints", web::lint));
+    steps.push(tests("web: tests", |tally| tally::run(&mut web::npm(&["test"]), Runner::Vitest, tally)));
     let build = step("web: build", web::build);
-    let built = passed(std::slice::from_ref(&build));
+    let built = !build.failed();
     steps.push(build);
     (steps, built)
 }
@@ -154,30 +153,13 @@ fn browser_step(built: bool, no_chromium: bool) -> Step {
     if no_chromium {
         return skipped(NAME, "chromium is missing");
     }
-    step(NAME, || {
+    tests(NAME, |tally| {
         let chromium = shell::locate("chromium").context("chromium went away")?;
         shell::run(cargo().args(["build", "--bins", "-p", "holdfast-server", "-p", "holdfast"]))?;
-        shell::run(cargo().args(["build", "-p", "holdfast-engine", "--example", "fill_details"]))?;
+        // Of the whole workspace, as the tests were: by itself it would need other features of everything it uses.
+        shell::run(cargo().args(["build", "--workspace", "--example", "fill_details"]))?;
         let mut tests = web::npm(&["run", "test:browser"]);
         tests.env("HOLDFAST_CHROMIUM", chromium).env("HOLDFAST_BIN_DIR", shell::target_dir()?.join("debug"));
-        shell::run(&mut tests)
+        tally::run(&mut tests, Runner::Playwright, tally)
     })
-}
-
-fn summarise(steps: &[Step], total: Duration) -> Result<()> {
-    println!("\n{}", shell::bold("Summary"));
-    for step in steps {
-        let (word, note) = match &step.outcome {
-            Outcome::Passed => ("passed", ""),
-            Outcome::Skipped(why) => ("skipped", why.as_str()),
-            Outcome::Failed(why) => ("FAILED", why.as_str()),
-        };
-        println!("  {:<16} {:<8} {:>13}  {note}", step.name, word, shell::time(step.took));
-    }
-    println!("  {:<16} {:<8} {:>13}", "all", "", shell::time(total));
-    let failed = steps.iter().filter(|step| matches!(step.outcome, Outcome::Failed(_))).count();
-    if failed > 0 {
-        bail!("{failed} of {} steps failed", steps.len());
-    }
-    Ok(())
 }

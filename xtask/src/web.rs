@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use crate::shell;
+use crate::shell::{self, cargo};
 
 /// What web/package.json asks for, as (major, minor).
 const NODE_MIN: (u32, u32) = (20, 19);
@@ -59,12 +59,31 @@ pub(crate) fn install() -> Result<()> {
     shell::run(&mut npm(&["ci", "--no-audit", "--no-fund"]))
 }
 
+/// Lints the sources and says what is wrong with them.
+///
+/// # Errors
+/// When it finds something.
+pub(crate) fn lint() -> Result<()> {
+    shell::run(&mut npm(&["run", "lint"]))
+}
+
 /// Makes `web/dist`.
 ///
 /// # Errors
 /// When npm fails.
 pub(crate) fn build() -> Result<()> {
     shell::run(&mut npm(&["run", "build"]))
+}
+
+/// Writes `web/openapi.json`: the server's test that compares the file with what it serves writes it instead, so
+/// there is one place that knows the text.
+///
+/// # Errors
+/// When the server does not build.
+pub(crate) fn write_openapi() -> Result<()> {
+    let test = "http::api::document::tests::the_copy_for_the_web_ui_is_current";
+    let args = ["test", "--quiet", "-p", "holdfast-server", "--lib", "--", "--exact", test];
+    shell::run(cargo().args(args).env("HOLDFAST_WRITE_OPENAPI", "1"))
 }
 
 /// Whether the packages are those of package-lock.json already, as far as times tell.

@@ -1,4 +1,4 @@
-//! Compressing regions on a pool of their own threads; each keeps an encoder and its memory.
+//! Compressing regions on threads of their own; each keeps an encoder and its memory.
 
 use std::sync::Arc;
 
@@ -6,16 +6,16 @@ use holdfast_proto::region::{Encoder, RegionError};
 use holdfast_proto::v1;
 use tokio::sync::oneshot;
 
-use super::outbox::PlainRegion;
-use super::packer::PlainStock;
+use super::message_builder::PlainRegion;
+use super::pipeline::RegionBufferPool;
 use crate::error::ClientError;
-use crate::pool::Stock;
+use crate::pool::ObjectPool;
 use crate::stages::{Stage, Stages};
 
-/// A region on its way.
+/// A region that is being compressed. The channel closes without an answer when its thread panicked.
 pub(crate) type Compressing = oneshot::Receiver<Result<v1::Region, RegionError>>;
 
-/// See the module. At most one encoder a thread: some 1.5 MB at level 2 or 3, 6 MB at level 19.
+/// See the module. At most one encoder per thread: some 1.5 MB at level 2 or 3, 6 MB at level 19.
 #[derive(Debug)]
 pub(crate) struct Compressor {
     threads: rayon::ThreadPool,
@@ -24,8 +24,8 @@ pub(crate) struct Compressor {
 
 #[derive(Debug)]
 struct Shared {
-    encoders: Stock<Encoder>,
-    plain: PlainStock,
+    encoders: ObjectPool<Encoder>,
+    buffers: RegionBufferPool,
     level: i32,
     stages: Arc<Stages>,
 }
@@ -39,17 +39,19 @@ impl Compressor {
     pub(crate) fn new(
         threads: usize,
         level: i32,
-        plain: PlainStock,
+        buffers: RegionBufferPool,
         stages: Arc<Stages>,
     ) -> Result<Self, ClientError> {
-        let encoders = Stock::default();
+        let encoders = ObjectPool::default();
         encoders.put(Encoder::new(level)?);
         let threads = rayon::ThreadPoolBuilder::new()
             .num_threads(threads)
             .thread_name(|number| format!("compress-{number}"))
+            // The panic is reported already, and the region's channel closes: the backup ends with an error.
+            .panic_handler(|_| {})
             .build()
             .map_err(|_| ClientError::Internal("the compressing threads could not be started"))?;
-        Ok(Self { threads, shared: Arc::new(Shared { encoders, plain, level, stages }) })
+        Ok(Self { threads, shared: Arc::new(Shared { encoders, buffers, level, stages }) })
     }
 
     /// Begins to compress a region; the answer arrives in the channel.
@@ -57,7 +59,7 @@ impl Compressor {
         let (sender, receiver) = oneshot::channel();
         let shared = Arc::clone(&self.shared);
         self.threads.spawn_fifo(move || {
-            // Whoever waited may have given up: then nobody wants the result.
+            // The stream may have ended meanwhile: then the result is not wanted.
             if !sender.is_closed() {
                 drop(sender.send(shared.compress(region)));
             }
@@ -68,12 +70,14 @@ impl Compressor {
 
 impl Shared {
     fn compress(&self, region: PlainRegion) -> Result<v1::Region, RegionError> {
+        region.assert_whole();
         let mut encoder = self.encoders.take_or(|| Encoder::new(self.level))?;
         let bytes = region.plain.len() as u64;
         let encoded = self.stages.measure(Stage::Compress, bytes, || encoder.encode(&region.plain));
         self.encoders.put(encoder);
-        self.plain.put(region.plain);
+        self.buffers.put(region.plain);
         let encoded = encoded?;
+        assert_eq!(u64::from(encoded.plain_bytes), bytes, "plain bytes of an encoded region");
         Ok(v1::Region {
             codec: encoded.codec as u32,
             plain_bytes: encoded.plain_bytes,
@@ -81,5 +85,19 @@ impl Shared {
             lengths: region.lengths,
             payload: encoded.payload.into(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_that_does_not_add_up_is_an_error_and_the_threads_live_on() {
+        let compressor = Compressor::new(1, 2, Arc::default(), Arc::default()).unwrap();
+        let region = |lengths| PlainRegion { plain: vec![7; 10], fingerprints: vec![1; 32], lengths };
+        assert!(compressor.submit(region(vec![9])).blocking_recv().is_err());
+        let compressed = compressor.submit(region(vec![10])).blocking_recv().unwrap().unwrap();
+        assert_eq!((compressed.plain_bytes, compressed.lengths), (10, vec![10]));
     }
 }

@@ -1,8 +1,8 @@
-//! Which chunks the server is known to have, or was sent or asked about, in this session. Two generations:
-//! when the young one is full it becomes the old one and the old one is forgotten, so the most recent
+//! Which chunks the server is known to have, or was sent or asked about, on this stream. Two generations: when
+//! the young one is full it becomes the old one, and the old one is forgotten. So the most recent
 //! 229,376 to 458,752 chunks (3.5 to 7 GiB of data) are always remembered.
 //!
-//! Forgetting costs another question, never correctness.
+//! Forgetting costs another query, never correctness.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -12,7 +12,7 @@ use holdfast_proto::Fingerprint;
 /// Entries of one generation: 7/8 of 2¹⁸ slots of 33 bytes, so 8.3 MiB, 17 MiB for both.
 const GENERATION_MAX: usize = 229_376;
 
-/// A fingerprint is a hash already: its first eight bytes do.
+/// A fingerprint is a hash already: its first eight bytes are enough.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct FingerprintHasher(u64);
 
@@ -27,14 +27,14 @@ impl Hasher for FingerprintHasher {
         }
     }
 
-    /// The length before the bytes, which says nothing.
+    /// The length before the bytes is always the same.
     fn write_usize(&mut self, _: usize) {}
 }
 
 /// A set of fingerprints.
 pub(crate) type FingerprintSet = HashSet<Fingerprint, BuildHasherDefault<FingerprintHasher>>;
 
-/// What is known of this session.
+/// Fingerprints that need not be asked about again.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     young: FingerprintSet,
@@ -43,7 +43,7 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// Knows nothing yet.
+    /// Empty.
     pub(crate) fn new() -> Self {
         Self { generation_max: GENERATION_MAX, ..Self::default() }
     }
@@ -58,7 +58,7 @@ impl Known {
             self.young.clear();
         }
         let known = self.old.contains(&fingerprint);
-        // Met again: young again.
+        // What comes up again stays remembered.
         self.young.insert(fingerprint);
         !known
     }

@@ -1,4 +1,4 @@
-//! From findings in disk order to what is sent: queries, regions of the chunks the server lacks, and
+//! From scan results in disk order to what is sent: queries, regions of the chunks the server lacks, and
 //! descriptions of extents that only follow the regions they need.
 //!
 //! Pure state, no I/O. The rules it keeps:
@@ -8,21 +8,20 @@
 //! * an extent is described after the region with its last new chunk, so the server never meets a chunk it
 //!   has not received.
 
+mod queries;
+
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use holdfast_proto::fingerprint::FINGERPRINT_BYTES;
-use holdfast_proto::limits::QUERY_FINGERPRINTS_MAX;
-use holdfast_proto::{Fingerprint, v1};
+use holdfast_proto::v1;
 
+use self::queries::Queries;
 use super::known::{FingerprintSet, Known};
-use super::outbox::{Outbox, Output};
-use super::scan::{Changed, Finding};
+use super::message_builder::{MessageBuilder, Output};
+use super::pipeline::RegionBufferPool;
+use super::scan::{Changed, ScanResult};
 use crate::error::ClientError;
-use crate::pool::Stock;
-
-/// Memory of regions' plain bytes, used again.
-pub(crate) type PlainStock = Arc<Stock<Vec<u8>>>;
+use crate::slices::piece_bytes;
 
 /// See the module.
 #[derive(Debug)]
@@ -30,9 +29,9 @@ pub(crate) struct Packer {
     known: Known,
     /// Asked, needed, and not yet packed: no more than the chunks of the extents waiting.
     needed: FingerprintSet,
-    questions: Questions,
+    queries: Queries,
     waiting: VecDeque<Waiting>,
-    outbox: Outbox,
+    messages: MessageBuilder,
 }
 
 #[derive(Debug)]
@@ -42,72 +41,31 @@ struct Waiting {
     after_query: u64,
 }
 
-/// Queries being gathered, ready to go, and unanswered.
-#[derive(Debug, Default)]
-struct Questions {
-    gathering: Vec<Fingerprint>,
-    ready: VecDeque<v1::Query>,
-    open: VecDeque<(u64, Vec<Fingerprint>)>,
-    /// Sequence of the query being gathered.
-    next: u64,
-}
-
-impl Questions {
-    fn ask(&mut self, fingerprint: Fingerprint) {
-        self.gathering.push(fingerprint);
-        if self.gathering.len() >= QUERY_FINGERPRINTS_MAX {
-            self.close();
-        }
-    }
-
-    fn close(&mut self) {
-        if self.gathering.is_empty() {
-            return;
-        }
-        let asked = std::mem::take(&mut self.gathering);
-        let mut list = Vec::with_capacity(asked.len() * FINGERPRINT_BYTES);
-        asked.iter().for_each(|fingerprint| list.extend_from_slice(fingerprint.as_bytes()));
-        self.ready.push_back(v1::Query { sequence: self.next, fingerprints: list.into() });
-        self.open.push_back((self.next, asked));
-        self.next += 1;
-    }
-
-    /// Queries below this are answered.
-    fn answered_below(&self) -> u64 {
-        self.open.front().map_or(self.next, |(sequence, _)| *sequence)
-    }
-
-    /// Queries below this hold everything asked so far.
-    fn asked_below(&self) -> u64 {
-        self.next + u64::from(!self.gathering.is_empty())
-    }
-}
-
 impl Packer {
     /// A packer for one stream.
-    pub(crate) fn new(stock: PlainStock) -> Self {
+    pub(crate) fn new(buffers: RegionBufferPool) -> Self {
         Self {
             known: Known::new(),
             needed: FingerprintSet::default(),
-            questions: Questions::default(),
+            queries: Queries::default(),
             waiting: VecDeque::new(),
-            outbox: Outbox::new(stock),
+            messages: MessageBuilder::new(buffers),
         }
     }
 
-    /// Takes the next finding in disk order.
-    pub(crate) fn add(&mut self, finding: Finding) {
-        match finding {
-            Finding::Accepted { .. } => {}
-            Finding::Zero { first, count } => self.outbox.zero(first, count),
-            Finding::Unchanged { index } => self.outbox.unchanged(index),
-            Finding::Changed(changed) => {
+    /// Takes the next result in disk order.
+    pub(crate) fn add(&mut self, result: ScanResult) {
+        match result {
+            ScanResult::Accepted { .. } => {}
+            ScanResult::Zero { first, count } => self.messages.zero(first, count),
+            ScanResult::Unchanged { index } => self.messages.unchanged(index),
+            ScanResult::Changed(changed) => {
                 for fingerprint in &changed.fingerprints {
                     if !fingerprint.is_zero() && self.known.insert(*fingerprint) {
-                        self.questions.ask(*fingerprint);
+                        self.queries.ask(*fingerprint);
                     }
                 }
-                let after_query = self.questions.asked_below();
+                let after_query = self.queries.asked_below();
                 self.waiting.push_back(Waiting { changed, after_query });
                 self.pack_ready();
             }
@@ -116,42 +74,25 @@ impl Packer {
 
     /// A query to send: a full one, or with `flush` whatever there is.
     pub(crate) fn take_query(&mut self, flush: bool) -> Option<v1::Query> {
-        if flush && self.questions.ready.is_empty() {
-            self.questions.close();
-        }
-        self.questions.ready.pop_front()
+        self.queries.take(flush)
     }
 
     /// Takes the server's answer to a query.
     ///
     /// # Errors
-    /// [`ClientError::Protocol`] for an answer to nothing asked, or of the wrong length.
+    /// [`ClientError::Protocol`] for an answer to no open query, or of the wrong length.
     pub(crate) fn answer(&mut self, need: &v1::Need) -> Result<(), ClientError> {
-        let at = self.questions.open.iter().position(|(sequence, _)| *sequence == need.sequence);
-        let Some((_, asked)) = at.and_then(|at| self.questions.open.remove(at)) else {
-            return Err(ClientError::Protocol(format!("an answer to query {}, not asked", need.sequence)));
-        };
-        if need.bitmap.len() != asked.len().div_ceil(8) {
-            return Err(ClientError::Protocol(format!(
-                "an answer of {} bytes to a query of {} chunks",
-                need.bitmap.len(),
-                asked.len()
-            )));
-        }
-        for (eight, bits) in asked.chunks(8).zip(&need.bitmap) {
-            for (bit, fingerprint) in eight.iter().enumerate() {
-                if bits >> bit & 1 == 1 {
-                    self.needed.insert(*fingerprint);
-                }
-            }
-        }
+        let needed = &mut self.needed;
+        self.queries.answer(need, |fingerprint| {
+            needed.insert(fingerprint);
+        })?;
         self.pack_ready();
         Ok(())
     }
 
     /// The next thing to send, in order.
     pub(crate) fn take_output(&mut self) -> Option<Output> {
-        self.outbox.take()
+        self.messages.take()
     }
 
     /// Whether every extent taken in is packed.
@@ -160,21 +101,25 @@ impl Packer {
     }
 
     /// Ends the last region and message; to be called when idle and nothing more comes.
+    ///
+    /// # Panics
+    /// When an extent, a query or a chunk the server needs is left over.
     pub(crate) fn finish(&mut self) {
-        self.outbox.finish();
+        assert!(self.waiting.is_empty(), "{} extents are not packed", self.waiting.len());
+        assert!(self.queries.is_empty(), "queries are not answered");
+        assert!(self.needed.is_empty(), "{} chunks the server needs are not packed", self.needed.len());
+        self.messages.finish();
     }
 
     fn pack_ready(&mut self) {
-        while self.waiting.front().is_some_and(|head| head.after_query <= self.questions.answered_below()) {
+        while self.waiting.front().is_some_and(|head| head.after_query <= self.queries.answered_below()) {
             let Some(Waiting { changed, .. }) = self.waiting.pop_front() else { return };
             for (piece, fingerprint) in changed.pieces.iter().zip(&changed.fingerprints) {
                 if !piece.zero && self.needed.remove(fingerprint) {
-                    let start = piece.offset as usize;
-                    let chunk = changed.buffer.get(start..start + piece.len as usize).unwrap_or_default();
-                    self.outbox.chunk(*fingerprint, chunk);
+                    self.messages.chunk(*fingerprint, piece_bytes(&changed.buffer, piece));
                 }
             }
-            self.outbox.chunked(describe(&changed));
+            self.messages.chunked(describe(&changed));
         }
     }
 }

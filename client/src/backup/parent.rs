@@ -22,25 +22,32 @@ pub(crate) struct ParentDigests {
     blocks: Option<Blocks>,
     first: u64,
     digests: Bytes,
+    /// The extent last asked for.
+    asked: u64,
 }
 
 impl ParentDigests {
     /// No parent: nothing is known.
     pub(crate) const fn none() -> Self {
-        Self { blocks: None, first: 0, digests: Bytes::new() }
+        Self { blocks: None, first: 0, digests: Bytes::new(), asked: 0 }
     }
 
     /// From a stream of blocks.
-    pub(crate) const fn streamed(blocks: Blocks) -> Self {
-        Self { blocks: Some(blocks), first: 0, digests: Bytes::new() }
+    pub(crate) fn streamed(blocks: Blocks) -> Self {
+        Self { blocks: Some(blocks), ..Self::none() }
     }
 
-    /// The digest of extent `index`; [`Fingerprint::UNKNOWN`] where there is none. `index` must not be less
-    /// than in the call before. Blocks the thread until the digest is there.
+    /// The digest of extent `index`; [`Fingerprint::UNKNOWN`] where there is none. Blocks the thread until
+    /// the digest is there.
     ///
     /// # Errors
-    /// The stream's error, or [`ClientError::Protocol`] for a senseless block.
+    /// The stream's error, or [`ClientError::Protocol`] for a malformed block.
+    ///
+    /// # Panics
+    /// When `index` is less than in the call before: its block may be gone.
     pub(crate) fn of_extent(&mut self, index: u64) -> Result<Fingerprint, ClientError> {
+        assert!(index >= self.asked, "digest of extent {index} asked for after that of {}", self.asked);
+        self.asked = index;
         while index >= self.end() {
             let Some(blocks) = &mut self.blocks else { return Ok(Fingerprint::UNKNOWN) };
             match blocks.blocking_recv() {
@@ -106,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn senseless_blocks_are_refused() {
+    fn malformed_blocks_are_refused() {
         let ragged = v1::DigestBlock { first_extent: 0, digests: vec![0; 33].into() };
         let long = v1::DigestBlock { first_extent: 0, digests: vec![0; 32 * (DIGESTS_PER_BLOCK + 1)].into() };
         for blocks in [
@@ -117,6 +124,15 @@ mod tests {
             vec![block(u64::MAX, &[1])],
         ] {
             assert!(digests(blocks).of_extent(7).is_err());
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "extent 3 asked for after that of 4")]
+    fn going_back_is_a_defect() {
+        let mut parent = digests(vec![block(0, &[1, 2, 3, 4, 5])]);
+        for index in [4, 3] {
+            drop(parent.of_extent(index));
         }
     }
 }

@@ -1,5 +1,4 @@
-//! A session's life: start, lease, streams, commit or abort, and what to do when the connection or the
-//! session is lost.
+//! A session from start to commit or abort, and what to do when the connection or the session is lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,23 +8,25 @@ use holdfast_proto::limits::REASON_MAX_BYTES;
 use holdfast_proto::{ErrorCode, v1};
 use tracing::Instrument as _;
 
+use super::lease::with_lease;
+use super::options::BackupOptions;
+use super::pipeline::Pipeline;
 use super::stream::{Place, ingest};
-use super::{BackupOptions, Machinery};
 use crate::backoff::Backoff;
 use crate::connect::{Connection, Settings};
 use crate::error::ClientError;
 use crate::progress::Notice;
-use crate::source::SourceDisk;
+use crate::source::Source;
 
 /// Telling the server that a session is over must not hold up the agent's end.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A backup at work.
+/// A backup in progress.
 pub(super) struct Agent<'a> {
     settings: &'a Settings,
-    disks: &'a [Arc<SourceDisk>],
+    disks: &'a [Arc<dyn Source>],
     options: &'a BackupOptions,
-    machinery: &'a Machinery,
+    pipeline: &'a Pipeline,
     connection: Connection,
     session: Option<v1::StartResponse>,
     /// The run this backup belongs to, once known.
@@ -35,12 +36,12 @@ pub(super) struct Agent<'a> {
 }
 
 impl<'a> Agent<'a> {
-    /// Connects; a server that cannot be reached at first is an error at once.
+    /// Connects. There are no retries yet: a server that cannot be reached now is probably the wrong address.
     pub(super) async fn connect(
         settings: &'a Settings,
-        disks: &'a [Arc<SourceDisk>],
+        disks: &'a [Arc<dyn Source>],
         options: &'a BackupOptions,
-        machinery: &'a Machinery,
+        pipeline: &'a Pipeline,
     ) -> Result<Self, ClientError> {
         let connection = Connection::open(settings).await?;
         let backoff = Backoff::new(options.retry_for);
@@ -48,7 +49,7 @@ impl<'a> Agent<'a> {
             settings,
             disks,
             options,
-            machinery,
+            pipeline,
             connection,
             session: None,
             run_id: options.run_id.clone(),
@@ -57,7 +58,7 @@ impl<'a> Agent<'a> {
         })
     }
 
-    /// Sessions until one is committed. Returns the run's id and the server's answer.
+    /// Runs sessions until one is committed. Returns the run's id and the server's answer.
     pub(super) async fn work(&mut self) -> Result<(String, v1::CommitResponse), ClientError> {
         loop {
             let session = self.start().await?;
@@ -76,7 +77,7 @@ impl<'a> Agent<'a> {
         }
     }
 
-    /// An error with the session it happened in, so that it can be found in the server's log.
+    /// Adds the session it happened in to an error, so that it can be found in the server's log.
     pub(super) fn named(&self, error: ClientError) -> ClientError {
         match &self.session {
             Some(session) if !matches!(error, ClientError::Interrupted) => {
@@ -86,16 +87,15 @@ impl<'a> Agent<'a> {
         }
     }
 
-    /// Tells the server that nothing comes of it. Best effort: otherwise the lease ends it.
+    /// Tells the server that the backup is given up. Best effort: otherwise the lease runs out.
     pub(super) async fn give_up(&self, error: &ClientError) {
         let Some(session) = &self.session else { return };
         tracing::info!(session = session.session_id, %error, "giving the backup up");
         let mut reason = error.to_string();
-        let cut = (0..=REASON_MAX_BYTES.min(reason.len())).rev().find(|&at| reason.is_char_boundary(at));
-        reason.truncate(cut.unwrap_or(0));
+        reason.truncate(reason.floor_char_boundary(REASON_MAX_BYTES));
         let request = v1::AbortRequest { session_id: session.session_id.clone(), reason };
         let mut client = self.connection.backup();
-        // Whether it worked changes nothing for the user, who is told the error itself.
+        // Whether this works makes no difference to the user, who is told the error itself.
         drop(tokio::time::timeout(ABORT_TIMEOUT, client.abort(request)).await);
     }
 
@@ -103,11 +103,15 @@ impl<'a> Agent<'a> {
         loop {
             match self.try_start().await {
                 Ok(session) if session.parents.len() == self.disks.len() => return Ok(session),
-                Ok(_) => return Err(ClientError::Protocol("a session of other disks".to_owned())),
+                Ok(session) => {
+                    let (ours, theirs) = (self.disks.len(), session.parents.len());
+                    let what = format!("it started a session of {theirs} disks; {ours} were asked for");
+                    return Err(ClientError::Protocol(what));
+                }
                 Err(ClientError::Refused { code: ErrorCode::NotFound | ErrorCode::Invalid, .. })
                     if self.run_id != self.options.run_id =>
                 {
-                    // The run of the lost session cannot be joined any more: begin one of its own.
+                    // The run of the lost session can no longer be joined: begin as if for the first time.
                     self.run_id.clone_from(&self.options.run_id);
                 }
                 Err(error) if error.is_connection_loss() => self.reconnect(error).await?,
@@ -143,10 +147,17 @@ impl<'a> Agent<'a> {
             "session started"
         );
         if session.parent_backup_id.is_empty() {
-            self.machinery.progress.notice(&Notice::FirstBackup { vm: self.options.vm.clone() });
+            self.pipeline.progress.notice(&Notice::FirstBackup { vm: self.options.vm.clone() });
         }
         let mut before_bytes = 0;
         for (number, disk) in (0u32..).zip(self.disks) {
+            tracing::info!(
+                disk = disk.name(),
+                location = disk.location(),
+                size_bytes = disk.size_bytes(),
+                can_change = disk.can_change(),
+                "reading disk"
+            );
             self.one_disk(disk, Place { session, number, before_bytes }).await?;
             before_bytes += disk.size_bytes();
         }
@@ -165,12 +176,12 @@ impl<'a> Agent<'a> {
         }
     }
 
-    /// One disk, however often its stream must be opened again.
-    async fn one_disk(&mut self, disk: &Arc<SourceDisk>, place: Place<'_>) -> Result<(), ClientError> {
+    /// Backs up one disk, opening its stream as often as it takes.
+    async fn one_disk(&mut self, disk: &Arc<dyn Source>, place: Place<'_>) -> Result<(), ClientError> {
         let accepted = AtomicU64::new(0);
         loop {
             let before = accepted.load(Ordering::Relaxed);
-            let stream = ingest(&self.connection, self.machinery, disk, place, &accepted);
+            let stream = ingest(&self.connection, self.pipeline, disk, place, &accepted);
             let outcome = with_lease(&self.connection, place.session, stream).await;
             if outcome.is_ok() || accepted.load(Ordering::Relaxed) > before {
                 self.backoff.progressed();
@@ -186,7 +197,7 @@ impl<'a> Agent<'a> {
         }
     }
 
-    /// Connects again, for as long as an outage may last.
+    /// Tries to connect again, for as long as an outage may last.
     async fn reconnect(&mut self, lost: ClientError) -> Result<(), ClientError> {
         let mut lost = lost;
         loop {
@@ -204,46 +215,15 @@ impl<'a> Agent<'a> {
         }
     }
 
-    /// Waits before the next attempt; `error` itself when the outage has lasted too long.
+    /// Waits before the next attempt. Fails with `error` when the outage has lasted too long.
     async fn pause(
         &mut self,
         error: ClientError,
         notice: impl FnOnce(Duration) -> Notice,
     ) -> Result<(), ClientError> {
         let Some(delay) = self.backoff.next_delay(self.epoch.elapsed()) else { return Err(error) };
-        self.machinery.progress.notice(&notice(delay));
+        self.pipeline.progress.notice(&notice(delay));
         tokio::time::sleep(delay).await;
         Ok(())
-    }
-}
-
-/// Runs `work` while renewing the session's lease three times as often as needed. Only a lost session ends
-/// the work: a lost connection it notices itself.
-async fn with_lease<T>(
-    connection: &Connection,
-    session: &v1::StartResponse,
-    work: impl Future<Output = Result<T, ClientError>>,
-) -> Result<T, ClientError> {
-    let mut client = connection.backup();
-    let renew = async {
-        let mut lease_secs = session.lease_secs;
-        loop {
-            tokio::time::sleep(Duration::from_secs(u64::from(lease_secs.max(3))) / 3).await;
-            let session_id = session.session_id.clone();
-            match client.keep_alive(v1::KeepAliveRequest { session_id }).await {
-                Ok(answer) => lease_secs = answer.into_inner().lease_secs,
-                Err(status) => {
-                    let error = ClientError::from(status);
-                    if error.is_session_gone() {
-                        return error;
-                    }
-                }
-            }
-        }
-    };
-    tokio::select! {
-        biased;
-        outcome = work => outcome,
-        error = renew => Err(error),
     }
 }

@@ -1,4 +1,4 @@
-//! What can be typed. The text here is what `--help` shows.
+//! The command line's arguments. Doc comments here are what `--help` shows.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,19 +13,20 @@ Exit codes:
     0  done
     1  failed
     2  usage error
-    3  partly done: some of the disks asked for, not all
+    3  partly done: some of the requested disks, but not all
     4  not authorised, or the server's certificate is not the expected one
-    5  data is damaged
+    5  stored data is damaged
     6  busy: another backup of this VM is running
-    7  agent and server are too far apart in version
+    7  the versions of agent and server are incompatible
     8  the repository is full or read-only
     9  the server cannot be reached
   130  interrupted; nothing was kept
 
-Settings come from flags, then the environment (HOLDFAST_SERVER, HOLDFAST_TOKEN or HOLDFAST_TOKEN_FILE,
-HOLDFAST_FINGERPRINT or HOLDFAST_CA, HOLDFAST_NAMESPACE), then the profile that 'holdfast login' wrote.";
+Settings are taken from flags, then from the environment (HOLDFAST_SERVER, HOLDFAST_TOKEN or \
+HOLDFAST_TOKEN_FILE, HOLDFAST_FINGERPRINT or HOLDFAST_CA, HOLDFAST_NAMESPACE), then from the profile that \
+'holdfast login' wrote.";
 
-/// Backs up virtual disks to a Holdfast server, and gets them back.
+/// Backs up virtual disks to a Holdfast server and restores them.
 #[derive(Debug, Parser)]
 #[command(name = "holdfast", version, after_help = EXIT_CODES, max_term_width = 110)]
 pub(super) struct Cli {
@@ -38,13 +39,13 @@ pub(super) struct Cli {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Global options")]
 pub(super) struct Global {
-    /// Server, as host:port or `https://host:port` [env: HOLDFAST_SERVER] [default: 127.0.0.1:7440]
+    /// Server's address, host:port or `https://host:port` [env: HOLDFAST_SERVER] [default: 127.0.0.1:7440]
     #[arg(long, global = true, value_name = "ADDRESS")]
     server: Option<String>,
-    /// Token; visible to other users of this machine, so prefer --token-file [env: HOLDFAST_TOKEN]
+    /// Token; other users of this machine can see it, so prefer --token-file [env: HOLDFAST_TOKEN]
     #[arg(long, global = true, conflicts_with = "token_file")]
     token: Option<String>,
-    /// File with the token in it [env: HOLDFAST_TOKEN_FILE]
+    /// File that contains the token [env: HOLDFAST_TOKEN_FILE]
     #[arg(long, global = true, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// SHA-256 of the server's certificate, with or without colons [env: HOLDFAST_FINGERPRINT]
@@ -56,13 +57,13 @@ pub(super) struct Global {
     /// Profile to use instead of $XDG_CONFIG_HOME/holdfast/profile.toml
     #[arg(long, global = true, value_name = "FILE")]
     pub(super) profile: Option<PathBuf>,
-    /// Namespace, when the token is for several [env: HOLDFAST_NAMESPACE]
+    /// Namespace, if the token is valid for several [env: HOLDFAST_NAMESPACE]
     #[arg(long, global = true, value_name = "NAME")]
     namespace: Option<String>,
-    /// JSON lines on stdout: "type":"progress" at most twice a second, one "type":"summary" at the end
+    /// Write JSON lines to stdout: "type":"progress" at most twice a second, one "type":"summary" at the end
     #[arg(long, global = true)]
     pub(super) json: bool,
-    /// No progress
+    /// Show no progress and no notices
     #[arg(short, long, global = true)]
     pub(super) quiet: bool,
     #[command(flatten)]
@@ -95,16 +96,16 @@ pub(super) enum Command {
     Completions(Completions),
 }
 
-/// Checks server, certificate and token, and keeps them in the profile.
+/// Checks the server, its certificate and the token, and saves them in the profile.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   holdfast login --server backup.example:7440 --token-file token
-      shows the certificate's fingerprint, asks, and remembers it
+      shows the certificate's fingerprint, asks whether to trust it, and remembers it
   holdfast login --server backup.example --fingerprint 3f:9a:… --token-file token
   holdfast login --server backup.example --ca company-ca.pem --token-file token")]
 pub(super) struct Login {
-    /// Trust whatever certificate the server shows now, without asking
+    /// Trust the certificate the server presents now, without asking
     #[arg(long)]
     pub(super) accept_new: bool,
 }
@@ -117,8 +118,8 @@ Examples:
   holdfast backup --vm db --job nightly root=/dev/vg0/db-root data=/dev/vg0/db-data
   holdfast backup --vm web --limit-upload 50MB --json /var/lib/vms/web.raw
 
-Disks are raw image files (sparse files are read sparsely) or block devices. Back up a snapshot of a disk
-that is in use. The next backup reads the disk again, but chunks and sends only what changed.")]
+Disks are raw image files (holes in sparse files are not read) or block devices. If a disk is in use, back up \
+a snapshot of it. The next backup reads the disk again, but chunks and sends only what has changed.")]
 pub(super) struct Backup {
     /// Name of the VM
     #[arg(long)]
@@ -126,25 +127,25 @@ pub(super) struct Backup {
     /// Name of the job, for reports
     #[arg(long, default_value = crate::backup::DEFAULT_JOB)]
     pub(super) job: String,
-    /// Disks; a disk's name is the file's name without extension unless given
+    /// Disks; unless given, a disk's name is its file name without the extension
     #[arg(required = true, value_name = "[NAME=]PATH")]
     pub(super) disks: Vec<OsString>,
-    /// zstd level, 1 (fast) to 19 (small)
+    /// zstd compression level, from 1 (fast) to 19 (small)
     #[arg(long, default_value_t = holdfast_proto::region::DEFAULT_LEVEL, value_parser = clap::value_parser!(i32).range(1..=19))]
     pub(super) level: i32,
-    /// Send at most this much a second, as 50MB or 10MiB
+    /// Upload at most this much per second, such as 50MB or 10MiB
     #[arg(long, value_name = "BYTES", value_parser = super::units::bytes)]
     pub(super) limit_upload: Option<u64>,
-    /// Compressing threads [default: one a core]
+    /// Number of compression threads [default: one per core]
     #[arg(long, value_name = "N", value_parser = super::units::threads)]
     pub(super) threads: Option<usize>,
-    /// How long to try again after a lost connection
+    /// How long to keep trying to reconnect after the connection is lost
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = super::units::duration)]
     pub(super) retry_for: Duration,
-    /// End a running backup of this VM whose agent is dead
+    /// End a running backup of this VM first; for when its agent has died
     #[arg(long)]
     pub(super) take_over: bool,
-    /// Join a run, so that several VMs are one run in reports
+    /// Join this run, so that reports show several VMs as one run
     #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
     pub(super) run: String,
 }
@@ -153,10 +154,10 @@ pub(super) struct Backup {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  holdfast list\n  holdfast list --vm web --json")]
 pub(super) struct List {
-    /// Only of this VM
+    /// Only restore points of this VM
     #[arg(long, default_value = "", hide_default_value = true)]
     pub(super) vm: String,
-    /// Only of this job
+    /// Only restore points of this job
     #[arg(long, default_value = "", hide_default_value = true)]
     pub(super) job: String,
 }
@@ -170,25 +171,25 @@ Examples:
   holdfast restore latest --vm db --to restored/        all disks, as restored/NAME.raw
   holdfast restore latest --vm web --to - | qemu-img convert -f raw -O qcow2 /dev/stdin web.qcow2
 
-A file is written as PATH.holdfast-partial and renamed when it is complete; every chunk is checked before it
-is written.")]
+A file is written as PATH.holdfast-partial and renamed when it is complete; every chunk is checked before \
+it is written.")]
 pub(super) struct Restore {
-    /// A backup's id, an unambiguous beginning of it, or 'latest'
+    /// ID of a backup, an unambiguous prefix of one, or 'latest'
     #[arg(value_name = "BACKUP|latest")]
     pub(super) backup: String,
-    /// Name of the VM; needed for 'latest'
+    /// Name of the VM; required with 'latest'
     #[arg(long, default_value = "", hide_default_value = true, required_if_eq("backup", "latest"))]
     pub(super) vm: String,
-    /// Which disk, when the VM has several
+    /// Disk to restore, if the VM has several
     #[arg(long, value_name = "NAME")]
     pub(super) disk: Option<String>,
-    /// File, block device, existing folder (for all disks), or - for stdout
+    /// File or block device to write, existing folder (for all disks), or - for stdout
     #[arg(long, value_name = "PATH|-")]
     pub(super) to: PathBuf,
-    /// Overwrite what is there
+    /// Overwrite an existing file or a block device
     #[arg(long)]
     pub(super) force: bool,
-    /// Leave it to the system when the file reaches the disk
+    /// Do not wait until the restored file has reached the disk
     #[arg(long)]
     pub(super) no_sync: bool,
     #[command(flatten)]
@@ -199,10 +200,10 @@ pub(super) struct Restore {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  holdfast verify latest --vm web\n  holdfast verify 01JQ --json")]
 pub(super) struct Verify {
-    /// A backup's id, an unambiguous beginning of it, or 'latest'
+    /// ID of a backup, an unambiguous prefix of one, or 'latest'
     #[arg(value_name = "BACKUP|latest")]
     pub(super) backup: String,
-    /// Name of the VM; needed for 'latest'
+    /// Name of the VM; required with 'latest'
     #[arg(long, default_value = "", hide_default_value = true, required_if_eq("backup", "latest"))]
     pub(super) vm: String,
     #[command(flatten)]
@@ -211,10 +212,10 @@ pub(super) struct Verify {
 
 #[derive(Debug, Args)]
 pub(super) struct Reading {
-    /// Decoding threads [default: one a core and one more]
+    /// Number of decoding threads [default: one per core, plus one]
     #[arg(long, value_name = "N", value_parser = super::units::threads)]
     pub(super) threads: Option<usize>,
-    /// How long to try again after a lost connection
+    /// How long to keep trying to reconnect after the connection is lost
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = super::units::duration)]
     pub(super) retry_for: Duration,
 }
@@ -224,32 +225,35 @@ pub(super) struct Reading {
 #[command(after_help = "\
 Examples:
   holdfast report --since 7d
-  holdfast report --worst 10                 what takes most room
+  holdfast report --worst 10                 what takes up the most space
   holdfast report --totals job --since 2026-01-01
   holdfast report --format tsv > details.tsv
 
-Columns: bytes = unchanged + dup + new is the data without holes and zeros; post_lc is what it takes in
+Columns: bytes = unchanged + dup + new is the data without holes and zeros; post_lc is the space it takes up in \
 containers after compression; global = bytes / new, local = new / post_lc, total = bytes / post_lc.")]
 pub(super) struct Report {
+    /// Only this job
     #[arg(long, default_value = "", hide_default_value = true)]
     pub(super) job: String,
+    /// Only this VM
     #[arg(long, default_value = "", hide_default_value = true)]
     pub(super) vm: String,
     /// Only this run
     #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
     pub(super) run: String,
-    /// Runs since: 7d, 12h, 2026-01-31 or 2026-01-31T12:00:00Z
+    /// Only runs since then: 7d, 12h, 2026-01-31 or 2026-01-31T12:00:00Z
     #[arg(long, value_name = "TIME", value_parser = super::units::point_in_time)]
     pub(super) since: Option<i64>,
-    /// Runs until, written the same way
+    /// Only runs until then, in the same forms
     #[arg(long, value_name = "TIME", value_parser = super::units::point_in_time)]
     pub(super) until: Option<i64>,
+    /// Format of the report
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(super) format: Format,
-    /// Rank by bytes stored, the most first; N rows at most
+    /// Sort by bytes stored, largest first, and show at most N rows
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "18446744073709551615")]
     pub(super) worst: Option<u64>,
-    /// What to add up over; in a table the repository unless given
+    /// Show totals for each of these; a table has totals of the repository by default
     #[arg(long, value_enum, value_name = "GROUP")]
     pub(super) totals: Option<Group>,
 }
@@ -270,7 +274,7 @@ pub(super) enum Group {
     Repository,
 }
 
-/// Says what disks would deduplicate and compress to, without a server.
+/// Estimates what disks would deduplicate and compress to, without a server.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -278,26 +282,26 @@ Examples:
   holdfast estimate --levels 1,3,9,15 web.raw db.raw
   holdfast estimate --sample 10% /dev/vg0/db-data
 
-Every disk is read once. Deduplication is counted exactly for every chunk size; compression is measured on
-every new region for the sizes Holdfast uses at level 2, and on a sample for the others (~). --sample looks
-at a share of all chunks, chosen by content: memory and CPU time shrink, reading does not. The result comes
-with a 95 % interval.")]
+Every disk is read once. Deduplication is counted exactly for every chunk size. Compression is measured on \
+every new region for the chunk size Holdfast uses at level 2, and on a sample of regions otherwise (marked ~). \
+--sample examines a share of all chunks, chosen by content: this saves memory and CPU time, but no reading. \
+Its results come with a 95 % confidence interval.")]
 pub(super) struct Estimate {
-    /// Raw images or block devices
+    /// Raw image files or block devices
     #[arg(required = true, value_name = "[NAME=]PATH")]
     pub(super) disks: Vec<OsString>,
     /// zstd levels to compare
     #[arg(long, value_delimiter = ',', default_value = "1,2,3,9", value_parser = clap::value_parser!(i32).range(1..=19))]
     pub(super) levels: Vec<i32>,
-    /// Share of the chunks to look at, as 10%
+    /// Share of the chunks to examine, such as 10%
     #[arg(long, value_name = "SHARE", value_parser = super::units::share)]
     pub(super) sample: Option<f64>,
-    /// Threads [default: one a core]
+    /// Number of threads [default: one per core]
     #[arg(long, value_name = "N", value_parser = super::units::threads)]
     pub(super) threads: Option<usize>,
 }
 
-/// Prints a completion script.
+/// Prints a shell completion script.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  holdfast completions bash > /etc/bash_completion.d/holdfast")]
 pub(super) struct Completions {

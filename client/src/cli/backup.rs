@@ -11,12 +11,11 @@ use super::display::Display;
 use super::output::{draw, seconds};
 use crate::backup::{BackupOptions, BackupSummary, run as back_up};
 use crate::error::ClientError;
-use crate::source::{DiskArgument, SourceDisk};
+use crate::source::{DiskArgument, open_all};
 use crate::stages::peak_memory_bytes;
 
 pub(super) async fn run(context: &Context, backup: &Backup) -> Result<ExitCode, ClientError> {
-    let arguments = DiskArgument::parse_all(&backup.disks)?;
-    let disks = arguments.iter().map(SourceDisk::open).collect::<Result<Vec<_>, _>>()?;
+    let disks = open_all(&DiskArgument::parse_all(&backup.disks)?)?;
     let layers = context.layers()?;
     let settings = context.settings(&layers)?;
     let options = BackupOptions {
@@ -30,8 +29,8 @@ pub(super) async fn run(context: &Context, backup: &Backup) -> Result<ExitCode, 
         limit_upload: backup.limit_upload,
         retry_for: backup.retry_for,
     };
-    let display = Display::start(context.output, disks.iter().map(SourceDisk::size_bytes).sum());
-    let summary = back_up(&settings, disks, &options, display.tally(), context.cancel.clone()).await;
+    let display = Display::start(context.output, disks.iter().map(|disk| disk.size_bytes()).sum());
+    let summary = back_up(&settings, &disks, &options, display.tally(), context.cancel.clone()).await;
     drop(display);
     let summary = summary?;
     context.output.summary(

@@ -1,4 +1,4 @@
-//! Progress: a bar when a person looks, a line every 10 s in a log, JSON lines for programs.
+//! Progress: a bar for a person, a line every 10 s for a log, JSON lines for programs.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ pub(super) struct Display {
 }
 
 impl Display {
-    /// Begins to show work on `total_bytes`.
+    /// Starts to show work on `total_bytes`.
     pub(super) fn start(output: Output, total_bytes: u64) -> Self {
         let tally = Arc::new(Tally::default());
         let looks = output.person_looks();
@@ -51,7 +51,7 @@ impl Display {
         Self { tally, task, bar, output }
     }
 
-    /// Where progress is to be reported.
+    /// What progress is reported to.
     pub(super) fn tally(&self) -> Arc<Tally> {
         Arc::clone(&self.tally)
     }
@@ -78,12 +78,8 @@ impl Shown {
     fn show(&self, seconds: f64, looks: bool) {
         let now = self.tally.snapshot();
         for notice in self.tally.take_notices() {
-            if self.output.json {
-                let line = json!({ "type": "notice", "message": notice.to_string() });
-                drop(self.output.json_line(&line));
-            } else {
-                self.bar.suspend(|| self.output.note(&notice.to_string()));
-            }
+            // On standard error also with --json: standard output has progress and one summary.
+            self.bar.suspend(|| self.output.note(&notice.to_string()));
         }
         if self.output.json {
             // A reader that went away does not end the work.
@@ -105,7 +101,7 @@ fn sentence(now: &Snapshot, seconds: f64) -> String {
     let done = &now.done;
     let new = if done.new_bytes > 0 { format!(", {} new", bytes(done.new_bytes)) } else { String::new() };
     format!(
-        "{} data{new}, {} on the wire, {}",
+        "{} data{new}, {} transferred, {}",
         bytes(done.data_bytes),
         bytes(done.wire_bytes),
         output::rate(done.data_bytes, seconds)

@@ -1,7 +1,6 @@
 //! `holdfast estimate`.
 
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use holdfast_proto::details::bytes;
 
@@ -11,12 +10,10 @@ use super::display::Display;
 use super::output::{draw_cells, rate, seconds};
 use crate::error::ClientError;
 use crate::estimate::{Estimate, EstimateOptions, Estimated, Figures, LevelFigures, SAMPLE_STRIDE, estimate};
-use crate::source::{DiskArgument, SourceDisk};
+use crate::source::{DiskArgument, open_all};
 
 pub(super) async fn run(context: &Context, args: args::Estimate) -> Result<ExitCode, ClientError> {
-    let arguments = DiskArgument::parse_all(&args.disks)?;
-    let disks = arguments.iter().map(|disk| SourceDisk::open(disk).map(Arc::new));
-    let disks = disks.collect::<Result<Vec<_>, _>>()?;
+    let disks = open_all(&DiskArgument::parse_all(&args.disks)?)?;
     let mut levels = args.levels;
     levels.sort_unstable();
     levels.dedup();
@@ -28,7 +25,9 @@ pub(super) async fn run(context: &Context, args: args::Estimate) -> Result<ExitC
         .map_err(|_| ClientError::Internal("the estimate was cut short"))?;
     drop(display);
     let found = found?;
-    context.output.summary(|| serde_json::to_value(&found).unwrap_or_default(), || text(&found))?;
+    let json = serde_json::to_value(&found);
+    let json = json.map_err(|_| ClientError::Internal("the estimate cannot be written as JSON"))?;
+    context.output.summary(|| json, || text(&found))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -77,7 +76,7 @@ fn row(figures: &Figures) -> Vec<String> {
     cells
 }
 
-/// Bytes, with `~` and the margin when not counted.
+/// Bytes, with `~` and the margin when they were estimated.
 #[expect(clippy::cast_precision_loss, reason = "a margin in percent")]
 fn size(estimated: Estimated) -> String {
     match estimated.margin {
@@ -96,16 +95,15 @@ fn times(factor: Option<f64>) -> String {
 
 fn footnote(found: &Estimate, data: u64) -> String {
     let mut notes = format!(
-        "* how Holdfast cuts and compresses. ~ estimated, mostly from one of {SAMPLE_STRIDE} \
-         regions; ± is a 95 % interval.\nHoles and runs of zeros are left out everywhere. Metadata is not \
-         counted. Took {}, {}.",
+        "* what Holdfast itself uses. ~ estimated, mostly from one region in {SAMPLE_STRIDE}; ± is a 95 % \
+         confidence interval.\nHoles, runs of zeros and metadata are not counted. Took {}, {}.",
         seconds(found.seconds),
         rate(data, found.seconds)
     );
     if found.share < 1.0 {
         notes = format!(
-            "{notes}\nLooked at {:.1} % of the chunks, chosen by content: duplicates are found wherever they are, \
-             but a region's chunks are not neighbours, so compression will be a little better than shown.",
+            "{notes}\nExamined {:.1} % of the chunks, chosen by content: duplicates are found wherever they are, \
+             but the chunks of a region are not neighbours, so compression will be slightly better than shown.",
             found.share * 100.0
         );
     }

@@ -1,8 +1,9 @@
 //! The agent's log, to standard error. Standard output belongs to results.
 //!
-//! In text form it is beside what the command says to a person there; in JSON form everything on standard
-//! error is a JSON object a line: what would be said to a person is logged instead, and there is no progress bar.
-//! Lines carry the spans `command` (with the request id, which the server's log has, too) and `session`.
+//! In text form it stands beside what the command says to a person there; in JSON form everything on standard
+//! error is one JSON object per line: what would be said to a person is logged instead, and there is no
+//! progress bar. Lines carry the spans `command` (with the request id, which is also in the server's log) and
+//! `session`.
 
 use std::io::{self, IsTerminal as _};
 
@@ -15,7 +16,7 @@ pub(super) enum Format {
     /// For people
     #[default]
     Text,
-    /// One JSON object a line, and nothing else on stderr
+    /// One JSON object per line, and nothing else on stderr
     Json,
 }
 
@@ -23,12 +24,12 @@ pub(super) enum Format {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Global options")]
 pub(super) struct Log {
-    /// How to log to stderr [env: HOLDFAST_LOG_FORMAT]
+    /// Format of the log on stderr [env: HOLDFAST_LOG_FORMAT]
     #[arg(long, global = true, value_name = "FORMAT", env = "HOLDFAST_LOG_FORMAT", hide_env = true)]
     #[arg(default_value = "text")]
     log_format: Format,
-    /// What to log: error, warn, info, debug, trace, or by module such as info,h2=warn; warn unless given, or
-    /// info in JSON [env: HOLDFAST_LOG_LEVEL]
+    /// What to log: error, warn, info, debug, trace, or by module, such as info,h2=warn [default: warn; info
+    /// with JSON] [env: HOLDFAST_LOG_LEVEL]
     #[arg(long, global = true, value_name = "FILTER", env = "HOLDFAST_LOG_LEVEL", hide_env = true)]
     #[arg(value_parser = filter)]
     log_level: Option<String>,
@@ -40,7 +41,7 @@ impl Log {
         self.log_format == Format::Json
     }
 
-    /// Starts logging. A second call in one process changes nothing.
+    /// Starts logging, of panics as well in JSON. A second call in one process changes nothing.
     pub(super) fn start(&self) {
         let usual = match self.log_format {
             Format::Text => "warn",
@@ -57,6 +58,9 @@ impl Log {
                 lines.json().flatten_event(true).with_current_span(false).with_span_list(true).try_init()
             }
         };
+        if self.is_json() {
+            std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
+        }
         if let Err(error) = started {
             tracing::debug!(%error, "logging was started before");
         }

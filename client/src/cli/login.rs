@@ -14,7 +14,9 @@ use crate::error::ClientError;
 
 pub(super) async fn run(context: &Context, login: &Login) -> Result<ExitCode, ClientError> {
     let path = context.profile.clone().ok_or_else(|| {
-        ClientError::Usage("neither XDG_CONFIG_HOME nor HOME is set; say where with --profile".to_owned())
+        ClientError::Usage(
+            "neither XDG_CONFIG_HOME nor HOME is set; name a profile file with --profile".to_owned(),
+        )
     })?;
     let server = context.given.server()?;
     let trust = match context.given.trust()? {
@@ -32,6 +34,8 @@ pub(super) async fn run(context: &Context, login: &Login) -> Result<ExitCode, Cl
     let hello = connection.hello();
     let scope = if hello.namespaces.is_empty() {
         "all namespaces".to_owned()
+    } else if let [only] = hello.namespaces.as_slice() {
+        format!("namespace {only}")
     } else {
         format!("namespaces {}", hello.namespaces.join(", "))
     };
@@ -61,7 +65,7 @@ pub(super) async fn run(context: &Context, login: &Login) -> Result<ExitCode, Cl
     Ok(ExitCode::SUCCESS)
 }
 
-/// What to remember. A token file stays a file, so that a new token put there is found.
+/// What to remember. A token file is remembered as a file, so that a new token in it is found.
 fn profile_of(context: &Context, settings: &Settings) -> Result<Layer, ClientError> {
     let given = |pick: fn(&Layer) -> bool| context.given.0.iter().find(|layer| pick(layer));
     let from = given(|layer| layer.token.is_some() || layer.token_file.is_some());
@@ -91,36 +95,38 @@ async fn confirmed_certificate(
 ) -> Result<crate::connect::CertFingerprint, ClientError> {
     let shown = inspect_certificate(server).await?;
     if login.accept_new {
-        context.output.note(&format!("Trusting the certificate {server} shows now, SHA-256 {shown}"));
+        context.output.note(&format!("Trusting the certificate {server} presents now, SHA-256 {shown}"));
         return Ok(shown);
     }
     if !std::io::stdin().is_terminal() {
         return Err(ClientError::Usage(format!(
-            "{server} shows a certificate with SHA-256\n  {shown}\nand there is nobody to ask whether that is \
-             right; if it is, repeat with --fingerprint {shown}"
+            "{server} presents a certificate with SHA-256\n  {shown}\nand standard input is not a terminal, so \
+             you cannot be asked whether to trust it; if it is the right one, repeat with --fingerprint {shown}"
         )));
     }
     let question = format!(
-        "{server} shows a certificate with SHA-256\n  {shown}\nIs this what the server printed at its start \
-         (it is also in tls/fingerprint in its data folder)? [y/N] "
+        "{server} presents a certificate with SHA-256\n  {shown}\nIs this what the server printed when it \
+         started (it is also in tls/fingerprint in its data folder)? [y/N] "
     );
     let answer = ask(&question)?;
     if matches!(answer.trim(), "y" | "Y" | "yes") {
         Ok(shown)
     } else {
-        Err(ClientError::Usage("not trusted; nothing was sent and nothing was kept".to_owned()))
+        Err(ClientError::Usage(
+            "certificate not trusted; the token was not sent, and the profile is unchanged".to_owned(),
+        ))
     }
 }
 
 fn ask_for_token() -> Result<Token, ClientError> {
     let stdin = std::io::stdin();
     if !stdin.is_terminal() {
-        return Err(ClientError::Usage("no token: give --token-file or HOLDFAST_TOKEN".to_owned()));
+        return Err(ClientError::Usage("no token: give --token-file or set HOLDFAST_TOKEN".to_owned()));
     }
     let before = tcgetattr(&stdin).ok();
     if let Some(mut hidden) = before.clone() {
         hidden.local_modes.remove(LocalModes::ECHO);
-        // If echo cannot be turned off, the token shows; asking is still right.
+        // If echo cannot be turned off, the token is visible; asking is still right.
         let _ = tcsetattr(&stdin, OptionalActions::Now, &hidden);
     }
     let answer = ask("Token: ");

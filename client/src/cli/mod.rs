@@ -1,4 +1,4 @@
-//! The `holdfast` command: arguments in, words and exit codes out. The only place that talks to people.
+//! The `holdfast` command: arguments in, text and exit codes out. The only place that talks to people.
 
 mod args;
 mod backup;
@@ -8,30 +8,34 @@ mod list;
 mod log;
 mod login;
 mod output;
+mod reading;
 mod report;
 mod restore;
 mod units;
+mod verify;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
 use tracing::Instrument as _;
 
 use crate::cancel::Cancel;
-use crate::connect::profile::{self, Layer, Layers};
+use crate::connect::layers::Layers;
+use crate::connect::profile::{self, Layer};
 use crate::connect::{Connection, RequestId, Settings};
 use crate::error::{ClientError, EXIT_INTERRUPTED};
 use args::{Cli, Command, Global};
 use output::Output;
 
-/// What every command gets.
+/// What every command needs.
 struct Context {
     output: Output,
     /// Flags and environment, without the profile.
     given: Layers,
-    /// Where the profile is or will be.
+    /// Path of the profile, whether or not it exists.
     profile: Option<std::path::PathBuf>,
-    /// What this command is called in its log and the server's.
+    /// Identifies this command in its own log and the server's.
     request: RequestId,
     cancel: Cancel,
 }
@@ -79,8 +83,8 @@ pub fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let outcome = match runtime {
         Ok(runtime) => {
-            let outcome = runtime.block_on(run(cli));
-            // A thread may sit in a read that never returns: do not wait for it.
+            let outcome = without_panic(|| runtime.block_on(run(cli)));
+            // A thread may be in a read that never returns: do not wait for it.
             runtime.shutdown_background();
             outcome
         }
@@ -93,6 +97,12 @@ pub fn main() -> ExitCode {
             ExitCode::from(error.exit_code())
         }
     }
+}
+
+/// A panic is a defect, and its message has been shown. It still ends the command with a documented exit code.
+fn without_panic<T>(work: impl FnOnce() -> Result<T, ClientError>) -> Result<T, ClientError> {
+    let panicked = Err(ClientError::Internal("the command panicked"));
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or(panicked)
 }
 
 async fn run(cli: Cli) -> Result<ExitCode, ClientError> {
@@ -113,14 +123,14 @@ async fn command(context: &Context, command: Command) -> Result<ExitCode, Client
         Command::Backup(backup) => backup::run(context, &backup).await,
         Command::List(list) => list::run(context, &list).await,
         Command::Restore(restore) => restore::run(context, &restore).await,
-        Command::Verify(verify) => restore::verify(context, &verify).await,
+        Command::Verify(verify) => verify::run(context, &verify).await,
         Command::Report(report) => report::run(context, report).await,
         Command::Estimate(estimate) => estimate::run(context, estimate).await,
         Command::Completions(_) => Ok(ExitCode::SUCCESS),
     }
 }
 
-/// The first Ctrl-C or SIGTERM ends work in an orderly way, the second at once.
+/// The first Ctrl-C or SIGTERM ends work in an orderly way, the second one at once.
 fn interruptible() -> Result<Cancel, ClientError> {
     use tokio::signal::unix::{SignalKind, signal};
     let unable = |_| ClientError::Internal("signals cannot be received");
@@ -141,4 +151,15 @@ fn interruptible() -> Result<Cancel, ClientError> {
         }
     });
     Ok(cancel)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_ends_with_a_documented_exit_code() {
+        let outcome = without_panic(|| -> Result<(), ClientError> { panic!("a defect") });
+        assert_eq!(outcome.unwrap_err().exit_code(), 1);
+    }
 }

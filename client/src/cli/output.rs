@@ -9,17 +9,17 @@ use serde_json::{Value, json};
 use super::args::Global;
 use crate::error::ClientError;
 
-/// How to talk.
+/// What is written, and in which form.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Output {
     pub(super) json: bool,
     pub(super) quiet: bool,
-    /// Standard error is for programs: say nothing there but log lines.
+    /// Standard error is read by programs: write nothing but log lines to it.
     logs: bool,
 }
 
 impl Output {
-    /// As the flags say.
+    /// According to the flags.
     pub(super) fn new(global: &Global) -> Self {
         Self { json: global.json, quiet: global.quiet, logs: global.log.is_json() }
     }
@@ -29,28 +29,30 @@ impl Output {
         Self { json: false, quiet: false, logs: false }
     }
 
-    /// Whether a person looks at stderr and may be shown what moves.
+    /// Whether a person looks at stderr, and may be shown something that moves.
     pub(super) fn person_looks(self) -> bool {
         !self.json && !self.quiet && !self.logs && io::stderr().is_terminal()
     }
 
-    /// Text for whoever reads stdout; ends with a line break.
+    /// Writes text to stdout, with a line break at its end.
     ///
     /// # Errors
-    /// [`ClientError::File`] when stdout cannot be written. A reader that went away is none: what it wanted
-    /// to see it has seen.
+    /// [`ClientError::File`] when stdout cannot be written. A reader that closed the pipe is not an error: it
+    /// has seen what it wanted.
     pub(super) fn text(self, text: &str) -> Result<(), ClientError> {
         let mut stdout = io::stdout().lock();
         let line_end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
         match write!(stdout, "{text}{line_end}").and_then(|()| stdout.flush()) {
-            Err(source) if source.kind() != io::ErrorKind::BrokenPipe => {
-                Err(ClientError::File { what: "writing", path: Path::new("stdout").to_owned(), source })
-            }
+            Err(source) if source.kind() != io::ErrorKind::BrokenPipe => Err(ClientError::File {
+                what: "writing",
+                path: Path::new("standard output").to_owned(),
+                source,
+            }),
             _ => Ok(()),
         }
     }
 
-    /// One JSON line on stdout.
+    /// Writes one JSON line to stdout.
     ///
     /// # Errors
     /// As [`Output::text`].
@@ -58,7 +60,7 @@ impl Output {
         self.text(&value.to_string())
     }
 
-    /// The result: a JSON summary, or text.
+    /// Writes the result: a JSON summary, or text.
     ///
     /// # Errors
     /// As [`Output::text`].
@@ -77,17 +79,17 @@ impl Output {
         self.json_line(&summary)
     }
 
-    /// Something to know, on stderr; not in the way of results.
+    /// Writes something worth knowing to stderr, away from results.
     pub(super) fn note(self, text: &str) {
         if self.logs {
             tracing::info!("{text}");
         } else if !self.quiet {
-            // There is nobody left to tell when stderr is gone.
+            // When stderr is closed, no one is left to tell.
             drop(writeln!(io::stderr().lock(), "{text}"));
         }
     }
 
-    /// How a command failed.
+    /// Writes how a command failed.
     pub(super) fn failure(self, error: &ClientError) {
         if self.logs {
             tracing::error!(exit_code = error.exit_code(), session = error.session(), "{error}");
@@ -107,13 +109,13 @@ impl Output {
     }
 }
 
-/// Draws a table: one line a row, numbers to the right.
+/// Draws a table: one line per row, numbers on the right.
 pub(super) fn draw(table: &details::Table) -> String {
     let rows = table.rows.iter().map(|row| row.iter().map(String::as_str));
     draw_cells(&table.header, rows)
 }
 
-/// Draws any table; cells that begin with a digit, `-`, `~` or `±` stand to the right.
+/// Draws any table; cells that begin with a digit, `-`, `~` or `±` are aligned on the right.
 pub(super) fn draw_cells<'a, R>(header: &[&str], rows: impl IntoIterator<Item = R>) -> String
 where
     R: IntoIterator<Item = &'a str>,
@@ -141,7 +143,7 @@ pub(super) fn seconds(seconds: f64) -> String {
     format!("{} min {} s", whole / 60, whole % 60)
 }
 
-/// Bytes a second, in decimal megabytes.
+/// Bytes per second, in decimal megabytes.
 #[expect(clippy::cast_precision_loss, reason = "shown without decimals")]
 pub(super) fn rate(bytes: u64, seconds: f64) -> String {
     if seconds <= 0.0 {

@@ -15,7 +15,8 @@ pub(super) async fn run(context: &Context, report: Report) -> Result<ExitCode, C
     let (format, group) = (report.format, report.totals);
     if group.is_some() && matches!(format, Format::Tsv | Format::Csv) && !context.output.json {
         return Err(ClientError::Usage(
-            "totals have other columns than rows: use --format table or --format json with --totals"
+            "totals have other columns than rows, so --totals cannot be combined with --format tsv or csv; \
+             use --format table or json"
                 .to_owned(),
         ));
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// `50MB`, `10MiB`, `1.5G`, `4096`; also with `/s`.
 pub(super) fn bytes(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is no number of bytes; write 50MB, 10MiB or 4096");
+    let wrong = || format!("{text:?} is not a number of bytes; write 50MB, 10MiB or 4096");
     let plain = text.trim().strip_suffix("/s").unwrap_or(text.trim());
     let digits_end = plain.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(plain.len());
     let (number, unit) = plain.split_at(digits_end);
@@ -22,7 +22,7 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
     #[expect(clippy::cast_precision_loss, reason = "factors are at most 2^30")]
     let value = number * factor as f64;
     if !(1.0..1e18).contains(&value) {
-        return Err(format!("{text:?} is too little or too much"));
+        return Err(format!("{text:?} is out of range; give at least 1 byte and less than 10^18"));
     }
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 10^18")]
     let value = value as u64;
@@ -36,15 +36,18 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 
 /// 1 to 256 threads.
 pub(super) fn threads(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|count| (1..=256).contains(count)).ok_or_else(|| "write 1 to 256".to_owned())
+    text.parse()
+        .ok()
+        .filter(|count| (1..=256).contains(count))
+        .ok_or_else(|| "give a number from 1 to 256".to_owned())
 }
 
 /// `10%` or `0.1`, as a share.
 pub(super) fn share(text: &str) -> Result<f64, String> {
-    let wrong = || format!("{text:?} is no share; write 10% or 0.1");
+    let wrong = || format!("{text:?} is not a share; write 10% or 0.1");
     let (number, divisor) = text.trim().strip_suffix('%').map_or((text.trim(), 1.0), |n| (n, 100.0));
     let share = number.trim().parse::<f64>().map_err(|_| wrong())? / divisor;
-    if (0.001..=1.0).contains(&share) { Ok(share) } else { Err("from 0.1% to 100%".to_owned()) }
+    if (0.001..=1.0).contains(&share) { Ok(share) } else { Err("give a share from 0.1% to 100%".to_owned()) }
 }
 
 /// A time ago (`7d`), a day (`2026-01-31`, in UTC) or an instant (RFC 3339), as Unix milliseconds.

@@ -41,9 +41,9 @@ impl fmt::Display for ServerAddress {
     }
 }
 
-/// The text is no server address.
+/// The text is not a server address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no server address ({why}); write host:port or https://host:port")]
+#[error("{text:?} is not a server address ({why}); write host:port or https://host:port")]
 pub struct NotAnAddress {
     text: String,
     why: &'static str,
@@ -61,7 +61,7 @@ impl FromStr for ServerAddress {
         let rest = trimmed.strip_prefix("https://").unwrap_or(trimmed);
         let rest = rest.strip_suffix('/').unwrap_or(rest);
         if rest.contains(['/', '?', '#', '@']) || rest.chars().any(char::is_whitespace) {
-            return Err(wrong("there is more than a host and a port"));
+            return Err(wrong("it is more than a host and a port"));
         }
         let (host, port) = if let Some(bracketed) = rest.strip_prefix('[') {
             let (host, after) =
@@ -80,7 +80,7 @@ impl FromStr for ServerAddress {
         let port = match port {
             None => DEFAULT_PORT,
             Some(port) => match port.parse() {
-                Ok(0) | Err(_) => return Err(wrong("the port is no number from 1 to 65535")),
+                Ok(0) | Err(_) => return Err(wrong("the port is not a number from 1 to 65535")),
                 Ok(port) => port,
             },
         };

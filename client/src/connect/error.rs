@@ -1,4 +1,4 @@
-//! Why a server could not be talked to.
+//! Why no connection to a server was made.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -7,21 +7,21 @@ use holdfast_proto::ErrorCode;
 
 use super::pin::CertFingerprint;
 
-/// Why a connection was not made. Clonable, so that it can be found again below what the transport wraps
-/// around it.
+/// Why a connection was not made. It can be cloned, to take it out of the errors the transport wraps around
+/// it.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ConnectError {
-    /// Nobody answers.
+    /// Nothing listens at the address, or it cannot be reached.
     #[error("cannot reach the server at {server}: {source}; is it running, and is the address right?")]
     Unreachable { server: String, source: Arc<std::io::Error> },
-    /// Nobody answers in time.
+    /// There was no answer in time.
     #[error("the server at {server} did not answer within {seconds} s; is the address right?")]
     Timeout { server: String, seconds: u64 },
-    /// Somebody answers, but not who was expected.
+    /// The server that answers is not the expected one.
     #[error(
-        "the server at {server} shows a different certificate than expected\n  expected {expected}\n  got      {got}\n\
-         If the server was set up anew, compare with the fingerprint it prints at its start and run \
-         'holdfast login'. If not, somebody may be posing as it."
+        "the server at {server} presents a different certificate than expected\n  expected {expected}\n  got      \
+         {got}\nIf the server was set up again, compare this with the fingerprint it prints when it starts, and \
+         run 'holdfast login'. If not, another machine may be posing as the server."
     )]
     WrongCertificate { server: String, expected: CertFingerprint, got: CertFingerprint },
     /// The certificate does not verify against the given CA.
@@ -31,7 +31,7 @@ pub enum ConnectError {
     )]
     Untrusted { server: String, ca: String, got: String, reason: String },
     /// TLS failed in another way.
-    #[error("no TLS connection to {server}: {reason}; does a Holdfast server listen there?")]
+    #[error("cannot make a TLS connection to {server}: {reason}; is it a Holdfast server?")]
     Tls { server: String, reason: String },
     /// The CA file is unusable.
     #[error("CA file {path}: {reason}")]
@@ -55,7 +55,7 @@ impl ConnectError {
         matches!(self, Self::Unreachable { .. } | Self::Timeout { .. } | Self::Tls { .. })
     }
 
-    /// The connection error below `error`, if there is one.
+    /// The connection error among the causes of `error`, if there is one.
     pub(crate) fn in_chain(error: &(dyn Error + 'static)) -> Option<Self> {
         let mut next = Some(error);
         while let Some(error) = next {

@@ -1,129 +1,49 @@
 //! How the agent reaches a server: address, trust, token, and the negotiated protocol.
 //!
-//! [`Connection::open`] is the way in. Everything it hands out carries the token and the protocol version.
+//! Start with [`Connection::open`]. Every client it gives carries the token and the protocol version.
 
 mod address;
+mod credentials;
 mod error;
+pub mod layers;
 mod pin;
 pub mod profile;
 mod request;
+mod settings;
 mod tls;
 
 use std::time::Duration;
 
 use holdfast_proto::limits::MESSAGE_MAX_BYTES;
-use holdfast_proto::request::REQUEST_METADATA;
 use holdfast_proto::v1::backup_client::BackupClient;
 use holdfast_proto::v1::catalog_client::CatalogClient;
 use holdfast_proto::v1::restore_client::RestoreClient;
-use holdfast_proto::version::{PROTOCOL_MAX, PROTOCOL_METADATA, PROTOCOL_MIN};
+use holdfast_proto::version::{PROTOCOL_MAX, PROTOCOL_MIN};
 use holdfast_proto::{chunker, v1};
 use hyper_util::rt::TokioIo;
-use tonic::metadata::{Ascii, MetadataValue};
-use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
 
 pub use address::{DEFAULT_PORT, NotAnAddress, ServerAddress};
+pub use credentials::{AuthedChannel, Credentials};
 pub use error::ConnectError;
 pub use pin::{CertFingerprint, NotACertFingerprint};
 pub use request::RequestId;
+pub use settings::{Settings, Token};
 pub use tls::Trust;
 
 use crate::error::ClientError;
 
-/// Frames of 64 KiB: four TLS records each, a quarter of h2's bookkeeping of the default 16 KiB.
+/// Frames of 64 KiB: four TLS records each, and a quarter of the bookkeeping of the default, 16 KiB.
 const FRAME_BYTES: u32 = 64 << 10;
-/// What a peer may send on one stream before it is read: 8 MiB fills 1 Gbit/s at 64 ms.
+/// What a peer may send on one stream before it is read: 8 MiB keep 1 Gbit/s busy at 64 ms.
 const STREAM_WINDOW_BYTES: u32 = 8 << 20;
 /// The same for a whole connection.
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
-/// A connection that does not answer a ping for this long is lost.
+/// A connection on which a ping is not answered for this long is lost.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// Silence after which a ping is sent.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
-
-/// Everything needed to reach a server.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    pub server: ServerAddress,
-    pub trust: Trust,
-    pub token: Token,
-    /// Told to the server with every call, for its log.
-    pub request: RequestId,
-}
-
-impl Settings {
-    /// With a new request id.
-    pub fn new(server: ServerAddress, trust: Trust, token: Token) -> Self {
-        Self { server, trust, token, request: RequestId::random() }
-    }
-}
-
-/// A bearer token. Its `Debug` form shows nothing.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Token(String);
-
-impl Token {
-    /// From text, without the white space around it.
-    ///
-    /// # Errors
-    /// [`ClientError::Usage`] when it is empty or no visible ASCII.
-    pub fn new(text: &str) -> Result<Self, ClientError> {
-        let text = text.trim();
-        if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(ClientError::Usage("the token is empty or has characters no token has".to_owned()));
-        }
-        Ok(Self(text.to_owned()))
-    }
-
-    /// The token itself.
-    pub fn reveal(&self) -> &str {
-        &self.0
-    }
-}
-
-impl std::fmt::Debug for Token {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Token(…)")
-    }
-}
-
-/// Puts the token, the request id and the protocol version on every call.
-#[derive(Debug, Clone)]
-pub struct Credentials {
-    bearer: MetadataValue<Ascii>,
-    request: Option<MetadataValue<Ascii>>,
-    protocol: Option<MetadataValue<Ascii>>,
-}
-
-impl Credentials {
-    fn new(settings: &Settings, protocol: Option<u32>) -> Result<Self, ClientError> {
-        let mut bearer: MetadataValue<Ascii> = format!("Bearer {}", settings.token.reveal())
-            .parse()
-            .map_err(|_| ClientError::Usage("the token has characters no token has".to_owned()))?;
-        bearer.set_sensitive(true);
-        // An id that does not fit is not worth failing for.
-        let request = settings.request.as_str().parse().ok();
-        Ok(Self { bearer, request, protocol: protocol.map(MetadataValue::from) })
-    }
-}
-
-impl Interceptor for Credentials {
-    fn call(&mut self, mut request: tonic::Request<()>) -> Result<tonic::Request<()>, tonic::Status> {
-        request.metadata_mut().insert("authorization", self.bearer.clone());
-        if let Some(id) = &self.request {
-            request.metadata_mut().insert(REQUEST_METADATA, id.clone());
-        }
-        if let Some(protocol) = &self.protocol {
-            request.metadata_mut().insert(PROTOCOL_METADATA, protocol.clone());
-        }
-        Ok(request)
-    }
-}
-
-/// A channel whose calls carry credentials.
-pub type AuthedChannel = InterceptedService<Channel, Credentials>;
 
 /// A server that answered `Hello`. Two TCP connections: bulk data never delays a lease's renewal.
 #[derive(Debug, Clone)]
@@ -168,7 +88,10 @@ impl Connection {
         };
         let hello = client.hello(request).await?.into_inner();
         if !(PROTOCOL_MIN..=PROTOCOL_MAX).contains(&hello.protocol) {
-            return Err(ClientError::Protocol(format!("it chose protocol version {}", hello.protocol)));
+            return Err(ClientError::Protocol(format!(
+                "it chose protocol version {}, and this agent speaks {PROTOCOL_MIN} to {PROTOCOL_MAX}",
+                hello.protocol
+            )));
         }
         let (ours, theirs) = (chunker::params(), hello.chunker.clone().unwrap_or_default());
         if ours != theirs {
@@ -177,7 +100,7 @@ impl Connection {
         Ok(hello)
     }
 
-    /// What the server said of itself and of the token.
+    /// What the server said about itself and the token.
     pub const fn hello(&self) -> &v1::HelloResponse {
         &self.hello
     }

@@ -30,7 +30,7 @@ impl fmt::Debug for CertFingerprint {
     }
 }
 
-/// The text is no SHA-256 in hexadecimal.
+/// The text is not a SHA-256 in hexadecimal.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a certificate fingerprint is 64 hexadecimal digits, with or without colons, not {0:?}")]
 pub struct NotACertFingerprint(String);

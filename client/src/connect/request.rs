@@ -1,4 +1,4 @@
-//! What a command calls itself in its log and in the server's.
+//! Identifies a command in its own log and in the server's.
 
 use std::fmt;
 
@@ -7,15 +7,15 @@ use std::fmt;
 pub struct RequestId(String);
 
 impl RequestId {
-    /// One that nobody else has.
+    /// A new, unique id.
     pub fn random() -> Self {
         let mut bytes = [0; 16];
-        // Without randomness no TLS connection can be made either; until then the id is only less unique.
+        // Without randomness no TLS connection can be made either, so the id does not matter then.
         let _ = aws_lc_rs::rand::fill(&mut bytes);
         Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// As the server is told.
+    /// As it is sent to the server.
     pub fn as_str(&self) -> &str {
         &self.0
     }

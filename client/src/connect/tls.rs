@@ -1,7 +1,7 @@
-//! Whom to trust: one pinned certificate, or whatever a CA signed.
+//! Which servers to trust: the one with a pinned certificate, or those whose certificate a CA signed.
 //!
-//! Pinning replaces only the question *whose certificate is this*. The handshake's signature is always
-//! verified, so showing the certificate without holding its key gains nothing.
+//! Pinning only decides whether a certificate is the right one. The handshake's signature is always verified,
+//! so presenting a certificate without having its key gains nothing.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,9 +30,9 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
 pub enum Trust {
     /// It is this one.
     Pinned(CertFingerprint),
-    /// A CA of this PEM file signed it, for the host connected to.
+    /// A CA in this PEM file signed it, for the host connected to.
     Ca(PathBuf),
-    /// Any: only to look at it before a person decides. Nothing secret may be sent.
+    /// Any: only to show it to a person, who decides. Nothing secret may be sent.
     Inspect,
 }
 
@@ -111,7 +111,7 @@ impl Dialer {
         Ok(Self { server, trust, ca, provider })
     }
 
-    /// Connects, shakes hands and judges the certificate.
+    /// Connects, makes the handshake and judges the certificate.
     pub(crate) async fn dial(&self) -> Result<(TlsStream<TcpStream>, CertFingerprint), ConnectError> {
         let server = self.server.to_string();
         tokio::time::timeout(HANDSHAKE_TIMEOUT, self.dial_slowly())
@@ -146,12 +146,12 @@ impl Dialer {
         let seen = *verifier.seen.lock();
         match (handshake, seen) {
             (Ok(stream), Some(got)) => Ok((stream, got)),
-            (Ok(_), None) => Err(tls("the server showed no certificate".to_owned())),
+            (Ok(_), None) => Err(tls("the server presented no certificate".to_owned())),
             (Err(error), got) => Err(self.judged(got, &error).unwrap_or_else(|| tls(error.to_string()))),
         }
     }
 
-    /// The error to show when it was the certificate that ended the handshake.
+    /// The error to report if the certificate ended the handshake.
     fn judged(&self, got: Option<CertFingerprint>, error: &std::io::Error) -> Option<ConnectError> {
         let server = self.server.to_string();
         let about_certificate =
@@ -184,7 +184,7 @@ fn read_ca(
         roots.add(certificate).map_err(|e| wrong(e.to_string()))?;
     }
     if roots.is_empty() {
-        return Err(wrong("there is no certificate in it".to_owned()));
+        return Err(wrong("it contains no certificate".to_owned()));
     }
     WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
         .build()

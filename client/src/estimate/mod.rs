@@ -17,6 +17,10 @@
 //! *Memory.* Batches of 4 extents, two at a time (32 MiB); regions to compress of one batch (2 scopes × 8
 //! variants × 16 MiB at the very worst); 12 to 40 bytes per distinct chunk and variant (times `p`).
 
+mod batches;
+mod cutter;
+mod encoders;
+mod pass;
 mod run;
 mod sample;
 mod table;
@@ -29,11 +33,11 @@ use serde::Serialize;
 use crate::cancel::Cancel;
 use crate::error::ClientError;
 use crate::progress::Progress;
-use crate::source::SourceDisk;
+use crate::source::Source;
 
 pub use sample::Estimated;
 
-/// Where not all regions are compressed, one of so many is; with `--sample p`, one of `p` times so many.
+/// Where not all regions are compressed, one in this many is; with `--sample p`, one in `p` times this many.
 pub const SAMPLE_STRIDE: u64 = 16;
 
 /// What to compare.
@@ -43,11 +47,11 @@ pub struct EstimateOptions {
     pub levels: Vec<i32>,
     /// Share of the chunks to look at; 1 for all.
     pub share: f64,
-    /// `None`: one a core.
+    /// `None`: one per core.
     pub threads: Option<usize>,
 }
 
-/// A disk as it was met.
+/// A disk as it was read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DiskFacts {
     pub name: String,
@@ -56,10 +60,10 @@ pub struct DiskFacts {
     pub data_bytes: u64,
 }
 
-/// One variant over one scope.
+/// One variant, over one disk or all together.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Figures {
-    /// As `fastcdc 16 KiB`.
+    /// Such as `fastcdc 16 KiB`.
     pub variant: &'static str,
     /// Whether this is how Holdfast cuts.
     pub production: bool,
@@ -76,7 +80,7 @@ pub struct Figures {
     pub levels: Vec<LevelFigures>,
 }
 
-/// One level of one variant over one scope.
+/// One level of one variant, over one disk or all together.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LevelFigures {
     pub level: i32,
@@ -100,12 +104,12 @@ pub struct Estimate {
     pub seconds: f64,
 }
 
-/// Reads all disks and compares all variants. Blocks; runs on threads of its own.
+/// Reads all disks and compares all variants. Blocks; does its work on its own threads.
 ///
 /// # Errors
 /// [`ClientError::Source`] for a disk that cannot be read, [`ClientError::Interrupted`].
 pub fn estimate(
-    disks: &[Arc<SourceDisk>],
+    disks: &[Arc<dyn Source>],
     options: &EstimateOptions,
     progress: &dyn Progress,
     cancel: &Cancel,

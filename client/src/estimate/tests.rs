@@ -1,21 +1,15 @@
 use std::collections::HashSet;
-use std::os::unix::fs::FileExt as _;
 
 use holdfast_proto::Fingerprint;
 use holdfast_proto::chunker::{Chunker, is_zero};
 use holdfast_proto::limits::EXTENT_BYTES;
 use holdfast_proto::region::{DEFAULT_LEVEL, Encoder};
 
-use super::variant::{Cutter, cutters};
+use super::cutter::{Cutter, cutters};
 use super::*;
 use crate::progress::Silent;
-use crate::source::DiskArgument;
-
-fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut bytes = vec![0; len];
-    blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(&mut bytes);
-    bytes
-}
+use crate::source::testing::MemorySource;
+use crate::source::testing::image::noise;
 
 /// Text-like bytes that compress.
 fn text(seed: u64, len: usize) -> Vec<u8> {
@@ -34,19 +28,11 @@ fn disks() -> Vec<Vec<u8>> {
     vec![first, second]
 }
 
-fn open(images: &[Vec<u8>]) -> (tempfile::TempDir, Vec<Arc<SourceDisk>>) {
-    let folder = tempfile::tempdir().unwrap();
-    let open = |(number, bytes): (usize, &Vec<u8>)| {
-        let path = folder.path().join(format!("disk{number}.raw"));
-        let file = std::fs::File::create(&path).unwrap();
-        file.set_len(bytes.len() as u64).unwrap();
-        for (block, data) in bytes.chunks(4096).enumerate().filter(|(_, data)| !is_zero(data)) {
-            file.write_all_at(data, block as u64 * 4096).unwrap();
-        }
-        Arc::new(SourceDisk::open(&DiskArgument { name: format!("disk{number}"), path }).unwrap())
+fn open(images: &[Vec<u8>]) -> Vec<Arc<dyn Source>> {
+    let open = |(number, bytes): (usize, &Vec<u8>)| -> Arc<dyn Source> {
+        Arc::new(MemorySource::sparse(bytes.clone()).named(&format!("disk{number}")))
     };
-    let disks = images.iter().enumerate().map(open).collect();
-    (folder, disks)
+    images.iter().enumerate().map(open).collect()
 }
 
 fn options(share: f64) -> EstimateOptions {
@@ -100,7 +86,7 @@ fn distinct(cutter: Cutter, disks: &[&[u8]]) -> (u64, u64) {
 #[test]
 fn deduplication_is_what_brute_force_says() {
     let images = disks();
-    let (_folder, sources) = open(&images);
+    let sources = open(&images);
     let found = estimate(&sources, &options(1.0), &Silent, &Cancel::never()).unwrap();
     let scopes: [(Option<&str>, Vec<&[u8]>); 3] = [
         (Some("disk0"), vec![&images[0]]),
@@ -127,7 +113,7 @@ fn deduplication_is_what_brute_force_says() {
 #[test]
 fn the_production_variant_is_compressed_completely() {
     let images = disks();
-    let (_folder, sources) = open(&images[..1]);
+    let sources = open(&images[..1]);
     let found = estimate(&sources, &options(1.0), &Silent, &Cancel::never()).unwrap();
     let figures = found.figures.iter().find(|figures| figures.production).unwrap();
     let cutter = cutters().into_iter().find(|(name, ..)| *name == figures.variant).unwrap().2;
@@ -160,7 +146,7 @@ fn the_production_variant_is_compressed_completely() {
 #[test]
 fn a_sample_is_near_and_says_how_near() {
     let images = disks();
-    let (_folder, sources) = open(&images);
+    let sources = open(&images);
     let whole = estimate(&sources, &options(1.0), &Silent, &Cancel::never()).unwrap();
     let part = estimate(&sources, &options(0.3), &Silent, &Cancel::never()).unwrap();
     for (whole, part) in whole.figures.iter().zip(&part.figures).filter(|(whole, _)| whole.new_chunks > 300) {
@@ -173,7 +159,7 @@ fn a_sample_is_near_and_says_how_near() {
 
 #[test]
 fn an_empty_disk_has_no_factors() {
-    let (_folder, sources) = open(&[vec![0; 9 << 20]]);
+    let sources = open(&[vec![0; 9 << 20]]);
     let found = estimate(&sources, &options(1.0), &Silent, &Cancel::never()).unwrap();
     assert_eq!(found.disks[0].data_bytes, 0);
     for figures in &found.figures {

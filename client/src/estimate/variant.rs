@@ -1,64 +1,17 @@
-//! The ways of cutting that are compared, and what each has seen.
+//! One way of cutting and what it has seen so far.
 
-use fastcdc::v2020::FastCDC;
-use holdfast_proto::chunker::{Chunker, Piece, is_zero};
-use holdfast_proto::limits::{CHUNK_AVG_BYTES, EXTENT_BYTES, REGION_PLAIN_MAX_BYTES};
+use holdfast_proto::chunker::{Chunker, is_zero};
+use holdfast_proto::limits::{CHUNK_AVG_BYTES, REGION_PLAIN_MAX_BYTES};
 use holdfast_proto::region::DEFAULT_LEVEL;
 
+use super::cutter::{Bounds, Cutter, cutters};
 use super::sample::{Compressed, Distinct};
-use super::table::Met;
+use super::table::SeenChunks;
 use super::{EstimateOptions, SAMPLE_STRIDE};
+use crate::slices::{part, piece_bytes};
 
-/// What is gathered before chunks of up to 4 MiB are cut: four of them, so that few cuts are forced.
+/// Data gathered before chunks of up to 4 MiB are cut from it: four of them, so that few cuts are forced.
 const LONG_BUFFER_BYTES: usize = 16 << 20;
-
-/// A way of cutting.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cutter {
-    /// Restarted at every extent, as in production.
-    Extent(Chunker),
-    /// Across extents, between the runs of zeros found within them.
-    Long(Bounds),
-    /// Blocks of so many bytes.
-    Fixed(usize),
-}
-
-/// `FastCDC`'s bounds for chunks longer than the contract's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Bounds {
-    pub(super) min_bytes: usize,
-    pub(super) avg_bytes: usize,
-    pub(super) max_bytes: usize,
-}
-
-impl Bounds {
-    /// Where chunks of `data` end. A chunk's end depends on nothing before its start.
-    pub(super) fn ends(self, data: &[u8]) -> impl Iterator<Item = usize> {
-        let Self { min_bytes, avg_bytes, max_bytes } = self;
-        FastCDC::new(data, min_bytes, avg_bytes, max_bytes).map(|chunk| chunk.offset + chunk.length)
-    }
-}
-
-/// All that are compared.
-pub(super) fn cutters() -> Vec<(&'static str, u32, Cutter)> {
-    let fastcdc = |avg: usize| Chunker::with_bounds(avg / 2, avg, avg * 4);
-    let sizes = [
-        ("fastcdc 4 KiB", 4 << 10),
-        ("fastcdc 8 KiB", 8 << 10),
-        ("fastcdc 16 KiB", 16 << 10),
-        ("fastcdc 32 KiB", 32 << 10),
-        ("fastcdc 64 KiB", 64 << 10),
-    ];
-    let mut all: Vec<_> = sizes
-        .into_iter()
-        .filter_map(|(name, avg)| Some((name, avg, Cutter::Extent(fastcdc(avg as usize)?))))
-        .collect();
-    let bounds = Bounds { min_bytes: 512 << 10, avg_bytes: 1 << 20, max_bytes: 4 << 20 };
-    all.push(("fastcdc 1 MiB", 1 << 20, Cutter::Long(bounds)));
-    all.push(("fixed 4 KiB", 4 << 10, Cutter::Fixed(4 << 10)));
-    all.push(("fixed 4 MiB", EXTENT_BYTES, Cutter::Fixed(EXTENT_BYTES as usize)));
-    all
-}
 
 /// A region to be compressed at some levels.
 #[derive(Debug)]
@@ -81,7 +34,7 @@ pub(super) enum Scope {
 pub(super) struct Count {
     pub(super) chunks: u64,
     pub(super) distinct: Distinct,
-    /// One a level.
+    /// One per level.
     pub(super) compressed: Vec<Compressed>,
     /// The region being filled; its bytes only when it will be compressed.
     open: Vec<u8>,
@@ -99,13 +52,13 @@ pub(super) struct Variant {
     pub(super) name: &'static str,
     pub(super) production: bool,
     cutter: Cutter,
-    met: Met,
-    /// Of the disk at work.
+    seen: SeenChunks,
+    /// Of the disk being read.
     pub(super) disk: Count,
     pub(super) together: Count,
     levels: Vec<i32>,
     share: f64,
-    /// One of so many regions is compressed at every level.
+    /// One in this many regions is compressed at every level.
     stride: u64,
     /// Whether the disk's scope differs from all together.
     both_scopes: bool,
@@ -123,7 +76,7 @@ impl Variant {
             name,
             production: avg == CHUNK_AVG_BYTES && matches!(cutter, Cutter::Extent(_)),
             cutter,
-            met: Met::default(),
+            seen: SeenChunks::default(),
             disk: empty.clone(),
             together: empty.clone(),
             levels: options.levels.clone(),
@@ -136,12 +89,12 @@ impl Variant {
         cutters().into_iter().enumerate().map(make).collect()
     }
 
-    /// Takes an extent of disk number `disk`; extents come in order, those of zeros are left out.
+    /// Takes an extent of disk number `disk`. Extents come in order; those that are all zeros are left out.
     pub(super) fn extent(&mut self, disk: u32, index: u64, bytes: &[u8], jobs: &mut Vec<Job>) {
         match self.cutter {
             Cutter::Extent(chunker) => {
-                for piece in chunker.cut(bytes) {
-                    self.piece(disk, bytes, piece, jobs);
+                for piece in chunker.cut(bytes).iter().filter(|piece| !piece.zero) {
+                    self.chunk(disk, piece_bytes(bytes, piece), jobs);
                 }
             }
             Cutter::Fixed(block) => {
@@ -156,13 +109,11 @@ impl Variant {
                     self.cut_carry(bounds, disk, true, jobs);
                 }
                 self.next_extent = index + 1;
-                for piece in Chunker::default().cut(bytes) {
-                    let start = piece.offset as usize;
+                for piece in &Chunker::default().cut(bytes) {
                     if piece.zero {
                         self.cut_carry(bounds, disk, true, jobs);
                     } else {
-                        let data = bytes.get(start..start + piece.len as usize);
-                        self.carry.extend_from_slice(data.unwrap_or_default());
+                        self.carry.extend_from_slice(piece_bytes(bytes, piece));
                     }
                 }
                 if self.carry.len() >= LONG_BUFFER_BYTES {
@@ -187,21 +138,21 @@ impl Variant {
         self.disk = Count { compressed, ..Count::default() };
     }
 
-    /// All disks were met.
+    /// All disks have been read.
     pub(super) fn end(&mut self, jobs: &mut Vec<Job>) {
         self.seal(Scope::Together, jobs);
     }
 
-    /// Takes in how a region compressed,
-    /// by level index.
+    /// Takes in how a region of `plain` bytes compressed, by level index.
     pub(super) fn measured(&mut self, scope: Scope, plain: u64, stored: &[(usize, u64)]) {
         let base_level = self.base_level();
         let at_base = stored.iter().find(|(level, _)| Some(*level) == base_level).map(|(_, bytes)| *bytes);
         for &(level, bytes) in stored {
             let base = at_base.filter(|_| Some(level) != base_level).unwrap_or(plain);
-            if let Some(compressed) = self.count(scope).compressed.get_mut(level) {
-                compressed.add(plain, base, bytes);
-            }
+            let Some(compressed) = self.count(scope).compressed.get_mut(level) else {
+                unreachable!("a region was compressed at level {level}, which is not compared");
+            };
+            compressed.add(plain, base, bytes);
         }
     }
 
@@ -228,18 +179,12 @@ impl Variant {
         }
         let mut start = 0;
         for end in ends {
-            self.chunk(disk, carry.get(start..end).unwrap_or_default(), jobs);
+            self.chunk(disk, part(&carry, start, end - start), jobs);
             start = end;
         }
+        assert!(!last || start == carry.len(), "{start} of {} bytes were cut", carry.len());
         carry.drain(..start);
         self.carry = carry;
-    }
-
-    fn piece(&mut self, disk: u32, bytes: &[u8], piece: Piece, jobs: &mut Vec<Job>) {
-        let start = piece.offset as usize;
-        if let Some(chunk) = bytes.get(start..start + piece.len as usize).filter(|_| !piece.zero) {
-            self.chunk(disk, chunk, jobs);
-        }
     }
 
     fn chunk(&mut self, disk: u32, chunk: &[u8], jobs: &mut Vec<Job>) {
@@ -250,11 +195,11 @@ impl Variant {
         if self.share < 1.0 && !drawn(lot, self.share) {
             return;
         }
-        let novelty = self.met.meet(key, disk);
+        let novelty = self.seen.insert(key, disk);
         if novelty.on_disk && self.both_scopes {
             self.new_chunk(Scope::Disk, chunk, jobs);
         }
-        if novelty.at_all {
+        if novelty.anywhere {
             self.new_chunk(Scope::Together, chunk, jobs);
         }
     }
@@ -306,18 +251,18 @@ impl Variant {
     }
 }
 
-/// With a share of the chunks there are as many regions fewer: the same number of them is compressed.
+/// With a share of the chunks there are fewer regions by the same factor; the number compressed stays the same.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to SAMPLE_STRIDE")]
 #[expect(clippy::cast_precision_loss, reason = "16")]
 fn stride(share: f64) -> u64 {
     (SAMPLE_STRIDE as f64 * share.clamp(0.0, 1.0)).round().max(1.0) as u64
 }
 
-/// Two independent words of a hash.
+/// Two independent words of a hash: the chunk's key, and its lot.
 fn two_words(name: &[u8; 32]) -> (u64, u64) {
     let (words, _) = name.as_chunks::<8>();
-    let word = |at: usize| words.get(at).map_or(0, |bytes| u64::from_le_bytes(*bytes));
-    (word(0), word(1))
+    let [first, second, ..] = words else { unreachable!("32 bytes are four words") };
+    (u64::from_le_bytes(*first), u64::from_le_bytes(*second))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a lot of 53 bits")]

@@ -1,4 +1,4 @@
-//! Decoding one region, checking its chunks and writing them where they belong. Runs on the CPU pool.
+//! Decoding one region, checking its chunks and writing them where they belong. Runs on a decoding thread.
 
 use holdfast_proto::Fingerprint;
 use holdfast_proto::limits::EXTENT_BYTES;
@@ -7,10 +7,11 @@ use holdfast_proto::region::{Decoder, RegionError};
 use super::target::Target;
 use super::window::{CheckedRegion, Placed};
 use crate::error::ClientError;
-use crate::pool::Stock;
+use crate::pool::ObjectPool;
+use crate::slices::part;
 use crate::stages::{Stage, Stages, Stopwatch};
 
-/// A decoder and memory for one region's plain bytes.
+/// What decoding a region needs: a decoder, and memory for the plain bytes.
 #[derive(Debug)]
 pub(crate) struct Tools {
     decoder: Decoder,
@@ -22,7 +23,7 @@ struct Verified<'a> {
     chunks: Vec<(Placed<'a>, &'a [u8], u32)>,
 }
 
-/// Does all of it; returns the bytes written.
+/// Does all of it. Returns the bytes written, without zeros.
 ///
 /// # Errors
 /// [`ClientError::Damaged`] naming the extent and the chunk, or an error of the target.
@@ -30,7 +31,7 @@ pub(crate) fn run(
     region: &CheckedRegion,
     disk: &str,
     target: &dyn Target,
-    tools: &Stock<Tools>,
+    tools: &ObjectPool<Tools>,
     stages: &Stages,
 ) -> Result<u64, ClientError> {
     let make = || Ok::<_, RegionError>(Tools { decoder: Decoder::new()?, plain: Vec::new() });
@@ -54,7 +55,9 @@ fn decode(region: &CheckedRegion, disk: &str, kit: &mut Tools) -> Result<(), Cli
     decoded.map_err(|error| {
         let first = region.chunks.first().and_then(|(chunk, _)| region.window.chunk(*chunk));
         damaged(disk, first, &error.to_string())
-    })
+    })?;
+    assert_eq!(kit.plain.len(), region.plain_bytes as usize, "bytes of a decoded region");
+    Ok(())
 }
 
 fn damaged(disk: &str, chunk: Option<Placed<'_>>, what: &str) -> ClientError {
@@ -74,9 +77,10 @@ fn verify<'a>(region: &'a CheckedRegion, disk: &str, plain: &'a [u8]) -> Result<
     let mut chunks = Vec::with_capacity(region.chunks.len());
     for &(index, offset) in &region.chunks {
         let chunk = region.window.chunk(index);
-        let placed = chunk.ok_or(ClientError::Internal("a chunk outside its window"))?;
-        let start = offset as usize;
-        let bytes = plain.get(start..start + placed.len as usize).unwrap_or_default();
+        let placed =
+            chunk.ok_or(ClientError::Internal("a region delivers a chunk its window does not have"))?;
+        let bytes = part(plain, offset as usize, placed.len as usize);
+        // What the server sent is believed only now (R2).
         let actual = Fingerprint::of(bytes);
         if actual != placed.fingerprint {
             return Err(damaged(disk, Some(placed), &format!("the data hashes to {actual}")));
@@ -86,7 +90,8 @@ fn verify<'a>(region: &'a CheckedRegion, disk: &str, plain: &'a [u8]) -> Result<
     Ok(Verified { chunks })
 }
 
-/// Writes runs of chunks that lie next to each other both in the region and on the disk with one call each.
+/// Writes chunks to all their places. Chunks next to each other both in the region and on the disk are
+/// written with one call.
 fn write(verified: &Verified<'_>, plain: &[u8], target: &dyn Target) -> Result<u64, ClientError> {
     let mut runs: Vec<(u64, usize, usize)> = Vec::new();
     for (placed, bytes, offset) in &verified.chunks {
@@ -102,7 +107,10 @@ fn write(verified: &Verified<'_>, plain: &[u8], target: &dyn Target) -> Result<u
         }
     }
     for &(place, from, to) in &runs {
-        target.write_at(place, plain.get(from..to).unwrap_or_default())?;
+        target.write_at(place, part(plain, from, to - from))?;
     }
-    Ok(runs.iter().map(|(_, from, to)| (to - from) as u64).sum())
+    let written: usize = runs.iter().map(|(_, from, to)| to - from).sum();
+    let due: usize = verified.chunks.iter().map(|(placed, bytes, _)| placed.places.len() * bytes.len()).sum();
+    assert_eq!(written, due, "bytes of a region written, bytes its chunks take on the disk");
+    Ok(written as u64)
 }

@@ -1,39 +1,113 @@
-//! Where a backup's bytes come from: raw files and block devices, opened once and watched for change.
+//! Where a backup's bytes come from.
+//!
+//! [`Source`] is what the rest of the agent knows of a disk; [`open()`] is the only place that chooses an
+//! implementation. To add one (an image format, a running VM): a file beside `raw.rs` that implements the
+//! trait, an arm in `open.rs`, and a test that passes the source to `testing::suite`.
 //!
 //! Nothing here writes. A disk that changes size, cannot be read at an offset or vanishes ends in an error
-//! that names the disk, the path and the place; the backup is then given up as a whole.
+//! that names the disk, its location and the offset; the backup is then given up as a whole.
 
-pub mod disk;
-pub mod extents;
-pub mod spec;
+mod error;
+mod open;
+mod raw;
+mod read;
+mod spec;
+#[cfg(test)]
+pub(crate) mod testing;
+pub mod walk;
 
-use std::path::PathBuf;
+use std::fmt::Debug;
+use std::ops::Range;
 
-pub use disk::SourceDisk;
+use holdfast_proto::limits::{EXTENT_BYTES, extent_count};
+
+pub use error::SourceError;
+pub use open::{open, open_all};
+pub use raw::RawDisk;
+pub use read::read;
 pub use spec::DiskArgument;
 
-/// Why a disk cannot be backed up.
-#[derive(Debug, thiserror::Error)]
-pub enum SourceError {
-    #[error("{0}")]
-    Argument(String),
-    #[error("cannot open {}: {source}", .path.display())]
-    Open { path: PathBuf, source: std::io::Error },
-    #[error("{} is {what}; a disk is a raw image file or a block device", .path.display())]
-    NotADisk { path: PathBuf, what: &'static str },
-    #[error("{} is {size_bytes} bytes long; a disk has at most {} bytes", .path.display(), holdfast_proto::limits::DISK_MAX_BYTES)]
-    TooLarge { path: PathBuf, size_bytes: u64 },
-    #[error("disk {disk}: reading {} at offset {offset} failed: {source}", .path.display())]
-    Read { disk: String, path: PathBuf, offset: u64, source: std::io::Error },
-    #[error(
-        "disk {disk}: {} changed its size from {before} to {after} bytes while it was read (seen at offset \
-         {offset}); back up a snapshot, or stop whatever resizes it",
-        .path.display()
-    )]
-    Resized { disk: String, path: PathBuf, before: u64, after: u64, offset: u64 },
-    #[error(
-        "disk {disk}: {} vanished or was replaced while it was read (seen at offset {offset})",
-        .path.display()
-    )]
-    Vanished { disk: String, path: PathBuf, offset: u64 },
+/// One open disk: a flat array of bytes, whatever format it is stored in.
+///
+/// Many threads read one source at the same time, each at its own offset. Calls may block; they are made
+/// from threads that may wait.
+pub trait Source: Debug + Send + Sync {
+    /// The disk's name within the backup.
+    fn name(&self) -> &str;
+
+    /// Where the bytes come from, for messages: a path or an address.
+    fn location(&self) -> &str;
+
+    /// Size of the disk in bytes, as it was when opened. It never changes afterwards: a disk that is resized
+    /// fails [`Source::check_unchanged`].
+    fn size_bytes(&self) -> u64;
+
+    /// What the disk holds from `range.start` on: segments without gaps or overlaps, none empty, that reach
+    /// `range.end` at least. The last may reach further, up to the disk's end, so that a hole of a terabyte
+    /// takes one call. Where the source cannot tell, everything is [`Content::Data`].
+    ///
+    /// `range` is not empty and lies within the disk.
+    ///
+    /// # Errors
+    /// [`SourceError::Read`] when the source cannot be asked.
+    fn segments(&self, range: Range<u64>) -> Result<Vec<Segment>, SourceError>;
+
+    /// Fills all of `buffer` with the bytes from `offset` on; holes read as zeros.
+    ///
+    /// # Errors
+    /// [`SourceError::Read`] at the offset that failed, [`SourceError::Resized`] when the disk ends before
+    /// `buffer` is full. Never a short read.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), SourceError>;
+
+    /// Whether the bytes can change while they are read. A snapshot cannot; a file or a device can.
+    fn can_change(&self) -> bool;
+
+    /// Whether the disk is still the one that was opened, of the size it had. Called at its end, for sources
+    /// that [can change](Source::can_change). `offset` is how far reading has come, for the error.
+    ///
+    /// # Errors
+    /// [`SourceError::Resized`], [`SourceError::Replaced`] or [`SourceError::Read`].
+    fn check_unchanged(&self, offset: u64) -> Result<(), SourceError>;
+
+    /// The id of the backup since which the source has tracked changes (a dirty bitmap), if it does. Only
+    /// then may its segments be [`Content::Unchanged`], and only a backup whose parent is this one believes
+    /// them.
+    fn changes_since(&self) -> Option<&str> {
+        None
+    }
+}
+
+/// A span of a disk with one kind of content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Segment {
+    /// First byte.
+    pub start: u64,
+    /// First byte after it.
+    pub end: u64,
+    pub content: Content,
+}
+
+/// What a segment holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Content {
+    /// Bytes to be read.
+    Data,
+    /// Zeros, without reading.
+    Hole,
+    /// The same bytes as in the backup that [`Source::changes_since`] names. Reading them works as well.
+    Unchanged,
+}
+
+/// The bytes of `count` extents from extent `first` on, of a disk of `size_bytes`.
+///
+/// # Panics
+/// When the disk does not have these extents.
+pub fn extent_bytes(size_bytes: u64, first: u64, count: u64) -> Range<u64> {
+    let extents = extent_count(size_bytes);
+    assert!(
+        count > 0 && first < extents && count <= extents - first,
+        "extents {first} + {count} of a disk of {extents}"
+    );
+    let extent_len = u64::from(EXTENT_BYTES);
+    first * extent_len..((first + count) * extent_len).min(size_bytes)
 }

@@ -17,9 +17,9 @@ pub struct DiskArgument {
 }
 
 impl DiskArgument {
-    /// Parses `NAME=PATH` or `PATH`. What stands before the first `=` is a name unless it has a `/`, so a
-    /// path with `=` in it can be written `./a=b.raw`. Without a name, the file's name without its last
-    /// extension is taken.
+    /// Parses `NAME=PATH` or `PATH`. The part before the first `=` is a name unless it contains a `/`, so a
+    /// path with `=` in it can be written `./a=b.raw`. Without a name, the disk is named after the file,
+    /// without its last extension.
     ///
     /// # Errors
     /// [`SourceError::Argument`] when there is no usable name or no path.
@@ -31,13 +31,14 @@ impl DiskArgument {
         let split = bytes.iter().position(|&byte| byte == b'=').map(|at| bytes.split_at(at));
         let (name, path) = match split {
             Some((name, rest)) if !name.contains(&b'/') => {
-                let name = std::str::from_utf8(name).map_err(|_| wrong("the name is no UTF-8".to_owned()))?;
+                let name =
+                    std::str::from_utf8(name).map_err(|_| wrong("the name is not valid UTF-8".to_owned()))?;
                 let path = PathBuf::from(OsString::from_vec(rest.get(1..).unwrap_or_default().to_vec()));
                 (name.to_owned(), path)
             }
             _ => {
                 let path = PathBuf::from(argument);
-                (name_of(&path).ok_or_else(|| wrong("no name can be made of it".to_owned()))?, path)
+                (name_of(&path).ok_or_else(|| wrong("the disk cannot be named after it".to_owned()))?, path)
             }
         };
         if path.as_os_str().is_empty() {
@@ -50,12 +51,12 @@ impl DiskArgument {
     /// Parses all of a VM's disks.
     ///
     /// # Errors
-    /// [`SourceError::Argument`] also when two have one name, or there are none or too many.
+    /// [`SourceError::Argument`] also when two have the same name, or there are none or too many.
     pub fn parse_all(arguments: &[OsString]) -> Result<Vec<Self>, SourceError> {
         if arguments.is_empty() || arguments.len() > DISKS_PER_BACKUP_MAX {
             let count = arguments.len();
             return Err(SourceError::Argument(format!(
-                "{count} disks; a VM has 1 to {DISKS_PER_BACKUP_MAX}"
+                "{count} disks were given; a VM has 1 to {DISKS_PER_BACKUP_MAX}"
             )));
         }
         let disks = arguments.iter().map(|argument| Self::parse(argument)).collect::<Result<Vec<_>, _>>()?;
@@ -63,7 +64,7 @@ impl DiskArgument {
         for disk in &disks {
             if let Some(other) = seen.insert(&disk.name, &disk.path) {
                 return Err(SourceError::Argument(format!(
-                    "{} and {} would both be disk {:?}; give them names of their own: NAME=PATH",
+                    "{} and {} would both be disk {:?}; give them different names with NAME=PATH",
                     other.display(),
                     disk.path.display(),
                     disk.name

@@ -11,25 +11,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use holdfast_engine::ids::{ContainerClass, ContainerId, Location, NamespaceId, RepositoryId};
 use holdfast_engine::index::{Index, IndexKey, IndexOptions, NamespaceKey};
-use holdfast_engine::volume::LocalVolume;
 use holdfast_proto::fingerprint::Fingerprint;
+use holdfast_types::ids::{ContainerClass, ContainerId, Location, NamespaceId, RepositoryId};
+use holdfast_volume::LocalVolume;
 use ulid::Ulid;
 
 /// Chunks of a container: 32 MiB of chunks of 16 KiB.
 const CHUNKS: u64 = 2048;
 /// Keys of one query message.
 const BATCH: u64 = 1024;
-const LOOKUPS: u64 = 10_000_000;
+/// Look-ups of each kind, at most: a small index is asked ten times for each of its entries.
+const LOOKUPS_MAX: u64 = 10_000_000;
 /// Chunks with this bit in their number were never stored.
 const ABSENT: u64 = 1 << 60;
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let mut next = || arguments.next().context("usage: index_bench ENTRIES THREADS DIR");
-    let entries: u64 = next()?.parse::<u64>()?.next_multiple_of(CHUNKS);
-    let threads: u64 = next()?.parse()?;
+    let entries: u64 = next()?.parse::<u64>().context("ENTRIES must be a number")?.next_multiple_of(CHUNKS);
+    let threads: u64 = next()?.parse().context("THREADS must be a number")?;
     let dir = next()?;
     std::fs::create_dir_all(&dir)?;
     let volume = Arc::new(LocalVolume::open(std::path::Path::new(&dir))?);
@@ -56,11 +57,15 @@ fn main() -> Result<()> {
     for (name, miss_percent) in [("half hits", 50), ("all hits", 0), ("all misses", 100)] {
         for batch in [BATCH, 1] {
             let took = timed(|| look_up(&index, &namespace, entries, threads, batch, miss_percent))?;
-            rate(&format!("lookup, {name}, {batch} at a time"), LOOKUPS, &took);
+            rate(&format!("lookup, {name}, {batch} at a time"), lookups(entries), &took);
         }
     }
     println!("peak memory of the process: {} (page cache not counted)", peak_memory()?);
     Ok(())
+}
+
+fn lookups(entries: u64) -> u64 {
+    entries.saturating_mul(10).min(LOOKUPS_MAX)
 }
 
 /// Wall and processor time.
@@ -150,7 +155,7 @@ fn look_up(
     in_threads(threads, |thread| {
         let mut keys = Vec::new();
         let mut chunks = Vec::new();
-        for first in (0..LOOKUPS / threads).step_by(usize::try_from(batch)?) {
+        for first in (0..lookups(entries) / threads).step_by(usize::try_from(batch)?) {
             chunks.clear();
             chunks.extend((first..first + batch).map(|n| {
                 let random = mix(n | thread << 50);

@@ -8,13 +8,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use holdfast_engine::EngineOptions;
-use holdfast_engine::catalog::{
-    DetailFilter, DetailSort, DiskQuery, Reports, SortOrder, SqliteCatalog, TotalsBy, TotalsOrder, VmQuery,
-    VmSort,
+use holdfast_catalog::{
+    DetailFilter, DetailSort, DiskQuery, Reports, RowStatus, SortOrder, SqliteCatalog, TotalsBy, TotalsOrder,
+    VmQuery, VmSort,
 };
-use holdfast_engine::clock::{Clock, SystemClock};
-use holdfast_proto::v1::RowStatus;
+use holdfast_engine::EngineOptions;
+use holdfast_types::clock::{Clock, SystemClock};
 
 /// Times each question is asked; the median counts.
 const ROUNDS: usize = 5;

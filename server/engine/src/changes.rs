@@ -6,13 +6,13 @@
 
 use std::sync::Arc;
 
+use holdfast_catalog::{BackupRecord, DiskRecord};
 use holdfast_proto::Fingerprint;
+use holdfast_types::ids::{BackupId, NamespaceId};
 
-use crate::catalog::{BackupRecord, DiskRecord};
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::format::recipe::{ExtentEntry, PAGE_EXTENTS};
-use crate::ids::{BackupId, NamespaceId};
 use crate::recipe::TreeReader;
 use crate::store::{Domain, NodeReader};
 

@@ -7,13 +7,13 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use holdfast_catalog::{CatalogWalk, ContainerRecord, ContainerState, RootRecord};
 use holdfast_proto::{ErrorCode, Fingerprint};
+use holdfast_types::ids::{ContainerClass, NamespaceId};
 
-use crate::catalog::{CatalogWalk, ContainerRecord, ContainerState, RootRecord};
 use crate::container::{RecentDirectories, scan_container};
 use crate::core::Core;
 use crate::error::EngineError;
-use crate::ids::{ContainerClass, NamespaceId};
 use crate::progress::Progress;
 use crate::recipe::TreeReader;
 use crate::recovery::{self, ContainerFile};

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use holdfast_catalog::Catalog;
+use holdfast_types::clock::Clock;
+use holdfast_types::ids::{ContainerId, RepositoryId};
+use holdfast_volume::Volume;
 use parking_lot::Mutex;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-use crate::catalog::Catalog;
-use crate::clock::Clock;
 use crate::error::EngineError;
 use crate::health::Health;
-use crate::ids::{ContainerId, RepositoryId};
 use crate::store::ChunkStore;
-use crate::volume::{Volume, VolumeError};
 
 /// Container numbers reserved from the catalog at a time: one small transaction per 2 GiB stored.
 const NUMBERS_PER_RESERVATION: u32 = 64;
@@ -114,10 +114,10 @@ impl Core {
     }
 
     /// Turns a failure on a write path into what the caller sees, and latches the repository read-only when
-    /// nobody can know any more what is on the disk.
+    /// it is no longer known what is on the disk.
     pub(crate) fn write_failure(&self, error: EngineError) -> EngineError {
-        if let EngineError::Volume(volume @ (VolumeError::NotDurable { .. } | VolumeError::Io { .. })) =
-            &error
+        if let EngineError::Volume(volume) = &error
+            && volume.poisons_writes()
         {
             let reason = volume.to_string();
             self.health.latch(&reason);

@@ -3,16 +3,17 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use holdfast_proto::v1::{self, RowStatus};
+use holdfast_catalog::{Catalog, RowStatus, SqliteCatalog};
+use holdfast_proto::v1;
+use holdfast_types::clock::{Clock, SystemClock};
+use holdfast_types::ids::{BackupId, NamespaceId, RepositoryId, SessionId};
+use holdfast_volume::{LocalVolume, Space, Volume};
 
-use crate::catalog::{Catalog, SqliteCatalog};
 use crate::changes::{self, ExtentHistory};
 use crate::check::{CheckOptions, CheckReport};
-use crate::clock::{Clock, SystemClock};
 use crate::container::{CacheLimits, ContainerCache, list_containers};
 use crate::core::{Core, CoreParts};
 use crate::error::EngineError;
-use crate::ids::{BackupId, NamespaceId, RepositoryId, SessionId};
 use crate::index::{Index, IndexOptions, IndexStats};
 use crate::ingest::{DiskStream, LiveSession, Sessions, StartBackup};
 use crate::lock::FolderLock;
@@ -21,7 +22,6 @@ use crate::recovery::{self, OpenSummary};
 use crate::restore::{DiskReader, RangeReader};
 use crate::statistics::{self, StorageStatistics};
 use crate::store::ChunkStore;
-use crate::volume::{LocalVolume, Space, Volume};
 
 /// Seconds a session lives without a sign of life from its agent.
 pub const LEASE_SECS: u32 = 120;

@@ -1,12 +1,12 @@
 //! What the engine's callers can meet. Each variant is a way to act; the message names the object.
 
+use holdfast_catalog::CatalogError;
 use holdfast_proto::ErrorCode;
 use holdfast_proto::region::RegionError;
+use holdfast_volume::VolumeError;
 
-use crate::catalog::CatalogError;
 use crate::container::ContainerError;
 use crate::index::IndexError;
-use crate::volume::VolumeError;
 
 /// Any failure of an engine operation.
 #[derive(Debug, thiserror::Error)]
@@ -85,12 +85,10 @@ impl EngineError {
 
 impl From<VolumeError> for EngineError {
     fn from(error: VolumeError) -> Self {
-        match error {
-            VolumeError::Full { .. } => {
-                Self::Full(format!("{error}: make room or add storage, then start the backup again"))
-            }
-            other => Self::Volume(other),
+        if error.is_full() {
+            return Self::Full(format!("{error}: make room or add storage, then start the backup again"));
         }
+        Self::Volume(error)
     }
 }
 

@@ -1,21 +1,28 @@
 //! The Holdfast storage engine: synchronous, independent of network and async runtime.
 //!
-//! Start with [`Engine`]. Layers, each importing only what stands above it in this list (a test checks it):
-//! vocabulary ([`ids`], [`clock`]) → [`mod@format`] (bytes ↔ structs, pure) → [`volume`] (the only code that
-//! touches blobs) → [`container`], [`index`], [`catalog`] → `recipe` → `store` (fingerprint to checked bytes)
-//! → `ingest`, `restore`, `recovery`, [`check`], `changes`, [`statistics`] → [`engine`], the façade.
+//! Start with [`Engine`]. Its layers, each using only layers above it in this list (a test checks it):
+//! - `progress`
+//! - `format`: bytes to structs and back, pure
+//! - `container`, `index`
+//! - `error`, `health`, `lock`
+//! - `recipe`: the Merkle tree that rebuilds a disk
+//! - `store`: fingerprint to checked bytes
+//! - `core`: what all operations share
+//! - `recovery`
+//! - `ingest`, `restore`, `check`, `changes`, `statistics`
+//! - `engine`: the façade
+//!
+//! Below them are crates: `holdfast-types` (ids, time), `holdfast-volume` (blobs) and `holdfast-catalog`
+//! (everything that is not chunk data).
 
-pub mod catalog;
 mod changes;
 pub mod check;
-pub mod clock;
 pub mod container;
 mod core;
 pub mod engine;
 mod error;
 pub mod format;
 mod health;
-pub mod ids;
 pub mod index;
 mod ingest;
 mod lock;
@@ -25,7 +32,9 @@ mod recovery;
 mod restore;
 pub mod statistics;
 mod store;
-pub mod volume;
+
+pub use holdfast_catalog as catalog;
+pub use holdfast_types::{clock, ids};
 
 pub use changes::{ExtentHistory, HISTORY_DEPTH_MAX};
 pub use engine::{Engine, EngineOptions, EngineStats};
@@ -36,7 +45,5 @@ pub use recovery::OpenSummary;
 pub use restore::{DiskReader, RangeReader};
 pub use statistics::StorageStatistics;
 
-#[cfg(test)]
-mod layers;
 #[cfg(test)]
 mod tests;

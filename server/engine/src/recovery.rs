@@ -12,14 +12,15 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::catalog::{Catalog, CatalogWalk, ContainerRecord, ContainerState};
+use holdfast_catalog::{Catalog, CatalogWalk, ContainerRecord, ContainerState};
+use holdfast_types::ids::{ContainerClass, ContainerId, Location, RepositoryId};
+use holdfast_volume::Volume;
+
 use crate::container::{ContainerName, OpenContainer, list_containers};
 use crate::error::EngineError;
-use crate::ids::{ContainerClass, ContainerId, Location, RepositoryId};
 use crate::index::{Index, IndexOptions};
 use crate::progress::Progress;
 use crate::store::ChunkStore;
-use crate::volume::Volume;
 
 /// Containers adopted in one transaction.
 const ADOPTED_PER_TRANSACTION: usize = 256;

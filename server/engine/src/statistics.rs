@@ -3,10 +3,11 @@
 //! Directories only: a few hundred kilobytes a container, read one after the other past the cache, so that
 //! looking on neither holds memory nor pushes out what backups and restores need.
 
+use holdfast_types::ids::{ContainerClass, ContainerId};
+
 use crate::container::{ContainerError, Directory, OpenContainer};
 use crate::core::Core;
 use crate::error::EngineError;
-use crate::ids::{ContainerClass, ContainerId};
 
 /// Containers looked at in one go at most: some 300 MB of directories.
 pub const SAMPLE_MAX: usize = 1024;
@@ -70,7 +71,7 @@ fn open(core: &Core, id: ContainerId) -> Result<Option<OpenContainer>, EngineErr
     match OpenContainer::open(&*core.volume, core.repository, id, ContainerClass::Data) {
         Ok(open) => Ok(Some(open)),
         Err(error) if error.is_damage() => Ok(None),
-        Err(ContainerError::Volume(crate::volume::VolumeError::NotFound { .. })) => Ok(None),
+        Err(ContainerError::Volume(holdfast_volume::VolumeError::NotFound { .. })) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }

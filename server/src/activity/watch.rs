@@ -1,7 +1,7 @@
 //! Watching activity: one look at the engine a second, however many clients watch.
 //!
 //! Invariants:
-//! * Without watchers nothing runs: the first one starts the one task that looks, the last one to leave ends it.
+//! * Without watchers nothing runs: the first one starts the one task that looks, the last one to leave ends it (H4).
 //! * Watchers are bounded, by token and in all. Each is told the latest state, never a backlog, so a slow one
 //!   costs no memory.
 //! * A watcher ends when its token or login does (within one round of housekeeping) and when the server stops.

@@ -28,7 +28,7 @@ impl Fixture {
         namespaces: &[&str],
         expires_ms: Option<i64>,
     ) -> (String, TokenId) {
-        let (text, id, hash) = token::mint(self.clock.as_ref()).unwrap();
+        let (text, id, hash) = token::new_token(self.clock.as_ref()).unwrap();
         let namespaces =
             namespaces.iter().map(|name| self.catalog.ensure_namespace(name).unwrap().id).collect();
         let spec = TokenSpec { id, name: name.into(), role, namespaces, expires_ms };
@@ -49,7 +49,7 @@ fn every_wrong_token_gets_the_same_answer() {
     fixture.catalog.revoke_token(id).unwrap();
     let (expired, _) = fixture.token("expired", Role::Admin, &[], Some(1_700_000_000_000 + 5));
     fixture.clock.advance_ms(5);
-    let (unknown, _, _) = token::mint(fixture.clock.as_ref()).unwrap();
+    let (unknown, _, _) = token::new_token(fixture.clock.as_ref()).unwrap();
     let mut wrong = valid.clone();
     let last = wrong.pop().unwrap();
     wrong.push(if last == '0' { '1' } else { '0' });

@@ -1,5 +1,5 @@
 //! Creating and revoking tokens, with their entries in the audit log: the same for the command line and the REST
-//! API.
+//! API (H5).
 
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ pub(crate) fn create(
     for name in new.namespaces {
         namespaces.push(catalog.ensure_namespace(name)?.id);
     }
-    let (text, id, hash) = token::mint(clock)?;
+    let (text, id, hash) = token::new_token(clock)?;
     let spec = TokenSpec { id, name: new.name.to_owned(), role: new.role, namespaces, expires_ms };
     let record = catalog.create_token(&spec, &hash)?;
     let detail = format!("{:?}, role {}, {}", new.name, new.role, scope(new.namespaces));

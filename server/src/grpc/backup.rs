@@ -127,6 +127,7 @@ impl Backup for BackupService {
     ) -> Result<Response<v1::CommitResponse>, Status> {
         self.unary(request, Stage::Negotiated, |app, caller, message| {
             let session = own_session(app, caller, &message.session_id)?;
+            // Returns when the transaction is durable; only then does the agent get its answer (W7).
             let response = app.engine.commit(session)?;
             app.activity.sessions.ended(session);
             app.metrics.backup_done(session, &response);
@@ -154,7 +155,7 @@ fn hello(
         protocol,
         server_version: env!("CARGO_PKG_VERSION").to_owned(),
         repository_id: repository.id.to_string(),
-        chunker: Some(repository.chunker),
+        chunker: Some(repository.chunker.into()),
         token_name: caller.token.name.clone(),
         role: caller.token.role.as_str().to_owned(),
         namespaces: namespace_names(app.catalog(), &caller.token)?,

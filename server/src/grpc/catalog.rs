@@ -176,7 +176,8 @@ fn report(
     };
     let page = PageRequest { size: message.page_size, token: &message.page_token };
     let page = app.catalog().details(&filter, page)?;
-    Ok(v1::ReportResponse { rows: page.items, next_page_token: page.next.unwrap_or_default() })
+    let rows = page.items.into_iter().map(Into::into).collect();
+    Ok(v1::ReportResponse { rows, next_page_token: page.next.unwrap_or_default() })
 }
 
 /// Records what a client says it found. Any caller that may read a backup back may report it: damage that only its

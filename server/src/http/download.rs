@@ -2,7 +2,7 @@
 //!
 //! A thread that may block reads page after page from the catalog and hands it to the connection through a channel
 //! of [`DOWNLOAD_PAGES`]; when the reader takes none for [`READ_DEADLINE`], the thread ends. So a table of a million
-//! rows costs the server a few hundred kilobytes, and a client that stops reading costs nothing.
+//! rows costs the server a few hundred kilobytes, and a client that stops reading costs nothing (H2).
 
 use std::sync::Arc;
 
@@ -172,7 +172,7 @@ impl<'a> Pages<'a> {
                 app.catalog().details(filter, PageRequest { size: DOWNLOAD_PAGE_ROWS, token: &at }).map(
                     |page| {
                         *token = page.next;
-                        page.items
+                        page.items.into_iter().map(Into::into).collect()
                     },
                 )
             }
@@ -182,7 +182,7 @@ impl<'a> Pages<'a> {
                     |(entries, total)| {
                         let next = at.saturating_add(u64::from(DOWNLOAD_PAGE_ROWS));
                         *offset = (next < total && !entries.is_empty()).then_some(next);
-                        entries.into_iter().map(|entry| entry.row).collect()
+                        entries.into_iter().map(|entry| entry.row.into()).collect()
                     },
                 )
             }

@@ -16,6 +16,7 @@
 //! | `download` | tables of any length |
 //! | `storage_cache` | what is costly to find out and therefore cached |
 //! | `query`, `problem`, `headers` | parameters, errors, and the headers of every answer |
+//! | `words` | strings that are one of a few words, for the API's description |
 //! | `health`, `metrics`, `count` | `/healthz`, `/readyz`, `/metrics`, and the metrics of requests |
 //! | `docs`, `ui` | the page that shows the API's description; the web UI |
 
@@ -35,6 +36,7 @@ mod rest;
 mod state;
 mod storage_cache;
 mod ui;
+mod words;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;

@@ -11,6 +11,7 @@ use holdfast_proto::ErrorCode;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::words;
 use crate::error::ServiceError;
 
 /// The HTTP status of a code. Exhaustive, so that a new code cannot be forgotten.
@@ -48,10 +49,10 @@ pub(crate) struct ProblemBody {
     /// The HTTP status
     #[schema(example = 400)]
     status: u16,
-    /// What went wrong, as a stable word: the same as in gRPC and behind exit codes
-    #[schema(example = "invalid")]
+    /// What went wrong, as a stable word: the same as in gRPC and for exit codes
+    #[schema(value_type = words::ErrorCode, example = "invalid")]
     code: &'static str,
-    /// For people: what went wrong and what to do next
+    /// What happened, to which object, and what to do
     detail: String,
 }
 

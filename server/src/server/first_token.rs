@@ -26,7 +26,7 @@ pub(super) fn ensure_first_token(
     if !catalog.list_tokens().map_err(ServiceError::from)?.is_empty() {
         return Ok(false);
     }
-    let (text, id, hash) = token::mint(clock).map_err(ServiceError::from)?;
+    let (text, id, hash) = token::new_token(clock).map_err(ServiceError::from)?;
     files::write_durably(path, format!("{}\n", text.as_str()).as_bytes(), files::MODE_SECRET)
         .map_err(|source| StartError::Token { path: path.display().to_string(), source })?;
     let spec = TokenSpec {

@@ -106,7 +106,7 @@ fn a_revoked_token_ends_at_once_even_while_serving() {
     let agent = server.agent().with_token(&server.token("hypervisor", "backup", &["default"]));
     agent.back_up("vm", &[disk.arg()]);
     let large = Disk::of_noise(folder.path().join("large.raw"), 3, 64 << 20);
-    let slow = agent.start(&["backup", "--vm", "slow", large.arg(), "--limit-upload", "2M"]);
+    let slow = agent.start(&["backup", "--vm", "slow", large.arg(), "--limit-upload", "512K"]);
     let (status, said) = server.tokens(&["revoke", "hypervisor"]);
     assert!(status.success(), "{said}");
     agent.run(&["list"]).fails(4, &["token"]);

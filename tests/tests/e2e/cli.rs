@@ -58,9 +58,11 @@ fn json_is_lines_of_progress_and_one_summary() {
     let server = Server::start(&folder.path().join("repository"));
     let agent = server.agent();
     let disk = Disk::varied(folder.path().join("disk.raw"), 1, 60 << 20);
+    disk.put(40 << 20, &holdfast_tests::disk::noise(9, 1_200_000));
     let to = folder.path().join("restored.raw");
     for args in [
-        &["backup", "--vm", "vm", disk.arg()][..],
+        // 3.7 MB that do not compress take more than a second, in which progress is shown.
+        &["backup", "--vm", "vm", "--limit-upload", "2M", disk.arg()][..],
         &["list"],
         &["restore", "latest", "--vm", "vm", "--to", to.to_str().unwrap()],
         &["verify", "latest", "--vm", "vm"],
@@ -80,6 +82,7 @@ fn json_is_lines_of_progress_and_one_summary() {
         let (last, before) = kinds.split_last().unwrap();
         assert_eq!(last, "summary", "{args:?}");
         assert!(before.iter().all(|kind| kind == "progress"), "{args:?}: {kinds:?}");
+        assert!(!before.is_empty() || args[0] != "backup", "no progress in a second");
     }
     disk.assert_same(&to);
 }

@@ -1,5 +1,6 @@
 //! Several agents at once.
 
+use holdfast_tests::proxy::Proxy;
 use holdfast_tests::repository::{Class, container_bytes};
 use holdfast_tests::{Disk, Server};
 use tempfile::tempdir;
@@ -28,14 +29,17 @@ fn two_vms_with_the_same_new_data_at_once() {
 #[test]
 fn one_backup_of_a_vm_at_a_time() {
     let folder = tempdir().unwrap();
-    let server = Server::start(&folder.path().join("repository"));
+    // An agent held up for long is not a dead one.
+    let server = Server::options().arg("--lease-secs=3600").start(&folder.path().join("repository"));
     let agent = server.agent();
     let disk = Disk::of_noise(folder.path().join("disk.raw"), 1, 40 << 20);
-    let first = agent.start(&["backup", "--vm", "vm", disk.arg(), "--limit-upload", "8M"]);
+    let proxy = Proxy::holding(server.grpc(), 4 << 20);
+    let first = agent.through(proxy.address()).start(&["backup", "--vm", "vm", disk.arg()]);
     super::crash::wait_until_sending(&server, 1 << 20);
     agent.run(&["backup", "--vm", "vm", disk.arg()]).fails(6, &["vm"]);
     // Another VM is not held up.
     agent.back_up("other", &[disk.arg()]);
+    proxy.release();
     first.wait().ok();
     assert_eq!(agent.backups("vm").len(), 1);
     assert_eq!(agent.read_back("vm"), disk.bytes());

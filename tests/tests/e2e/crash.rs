@@ -9,6 +9,9 @@ use holdfast_tests::server::maintain;
 use holdfast_tests::{Agent, Disk, Server, wait_for};
 use tempfile::tempdir;
 
+/// Makes a backup of 64 MiB take minutes, for tests that kill its agent long before.
+const NEVER_DONE: [&str; 2] = ["--limit-upload", "512K"];
+
 /// Waits until an unfinished or finished container of at least `bytes` is on the server's disk.
 pub(crate) fn wait_until_sending(server: &Server, bytes: u64) {
     wait_for("data to arrive at the server", || {
@@ -82,8 +85,8 @@ fn a_dead_agents_session_can_be_taken_over() {
     let agent = server.agent();
     let disk = Disk::of_noise(folder.path().join("disk.raw"), 1, 64 << 20);
     let args = ["backup", "--vm", "vm", disk.arg()];
-    let run = agent.start(&[&args[..], &["--limit-upload", "8M"]].concat());
-    wait_until_sending(&server, 2 << 20);
+    let run = agent.start(&[&args[..], &NEVER_DONE].concat());
+    wait_until_sending(&server, 1 << 20);
     run.kill();
     agent.run(&args).fails(6, &["vm", "--take-over"]);
     assert!(agent.backups("vm").is_empty());
@@ -98,9 +101,10 @@ fn a_dead_agents_session_expires() {
     let server = Server::options().arg("--lease-secs").arg("10").start(&folder.path().join("repository"));
     let agent = server.agent();
     let disk = Disk::of_noise(folder.path().join("disk.raw"), 1, 64 << 20);
-    let run = agent.start(&["backup", "--vm", "vm", disk.arg(), "--limit-upload", "8M"]);
-    wait_until_sending(&server, 2 << 20);
+    let run = agent.start(&[&["backup", "--vm", "vm", disk.arg()][..], &NEVER_DONE].concat());
+    wait_until_sending(&server, 1 << 20);
     run.kill();
+    let disk = Disk::of_noise(folder.path().join("small.raw"), 2, 2 << 20);
     wait_for("the session to expire", || {
         let ran = agent.run(&["backup", "--vm", "vm", disk.arg()]);
         assert!(matches!(ran.code, Some(0 | 6)), "{:?} {}", ran.code, ran.said());
@@ -113,14 +117,8 @@ fn a_dead_agents_session_expires() {
 
 /// A backup through a wire that is cut `cuts` times while it runs.
 fn back_up_over_a_bad_wire(server: &Server, agent: &Agent, disk: &Disk, cuts: u64) -> u64 {
-    let proxy = Proxy::to(server.grpc());
-    let run =
-        agent.through(proxy.address()).start(&["backup", "--vm", "vm", disk.arg(), "--limit-upload", "16M"]);
-    for cut in 1..=cuts {
-        wait_for("data to pass", || (proxy.upstream_bytes() > cut * (8 << 20)).then_some(()));
-        proxy.cut();
-    }
-    run.wait().ok();
+    let proxy = Proxy::cutting(server.grpc(), 8 << 20, cuts);
+    agent.through(proxy.address()).back_up("vm", &[disk.arg()]);
     assert!(proxy.connections() > cuts, "{} connections", proxy.connections());
     proxy.upstream_bytes()
 }

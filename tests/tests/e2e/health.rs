@@ -1,7 +1,7 @@
 //! `holdfast-server health`, as a container engine calls it.
 
-use holdfast_tests::Server;
 use holdfast_tests::server::maintain;
+use holdfast_tests::{Server, wait_for};
 use tempfile::tempdir;
 
 #[test]
@@ -14,10 +14,15 @@ fn only_the_server_of_this_folder_is_healthy() {
         let (status, said) = maintain(data_dir, "health", &[&["--http", &address], more].concat());
         (status.code(), said)
     };
-    let (code, said) = health(&mine, &[]);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("\"ok\""), "{said}");
-    assert_eq!(health(&mine, &["--ready"]).0, Some(0));
+    // A machine busy enough may keep a server from answering in the few seconds that a health check waits.
+    let well = |more: &[&str]| {
+        wait_for("the server to be well", || {
+            let (code, said) = health(&mine, more);
+            (code == Some(0)).then_some(said)
+        })
+    };
+    assert!(well(&[]).contains("\"ok\""));
+    well(&["--ready"]);
 
     // Somebody else's server at this address is none of ours.
     Server::start(&other).stop();

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use holdfast_tests::proxy::Proxy;
 use holdfast_tests::repository::{Class, containers_of};
 use holdfast_tests::{Disk, Ran, Server, wait_for};
 use serde_json::Value;
@@ -38,11 +39,24 @@ fn only(lines: &[Value], field: &str) -> String {
     found.into_iter().next().unwrap()
 }
 
+/// Waits until the server has logged `message` where `field` is `value`: an agent may have its answer before
+/// the server has written its line, and this process has read it.
+fn wait_for_line(server: &Server, field: &str, value: &str, message: &str) -> Value {
+    wait_for(&format!("the server to log {message:?} with {field} {value}"), || {
+        let all = lines(&server.stderr());
+        all.into_iter().find(|line| line["message"] == message && values(line, field).contains(&value))
+    })
+}
+
 fn assert_no_secret(server: &Server, what: &str, text: &str) {
+    assert!(!text.contains(&secret_of(server)), "{what} has the token:\n{text}");
+}
+
+fn secret_of(server: &Server) -> String {
     let token = server.admin_token();
     let secret = token.rsplit('_').next().unwrap();
     assert!(secret.len() > 20, "a token's last part is its secret");
-    assert!(!text.contains(secret), "{what} has the token:\n{text}");
+    secret.to_owned()
 }
 
 #[test]
@@ -63,22 +77,16 @@ fn both_sides_name_the_session_and_the_request() {
     let backup = ran.summary()["backup"].as_str().unwrap().to_owned();
     assert!(all(&ours, "backup").contains(&backup), "{}", ran.stderr);
 
-    let theirs = lines(&server.stderr());
-    let said = messages(&theirs, "session", &session);
     for message in ["backup started", "session opened", "backup committed"] {
-        assert!(said.contains(&message), "{message}: {said:?}");
+        wait_for_line(&server, "session", &session, message);
     }
-    assert!(messages(&theirs, "request", &request).contains(&"backup committed"), "{}", server.stderr());
+    wait_for_line(&server, "request", &request, "backup committed");
 
     let ran = agent.run(&["verify", "latest", "--vm", "web", "--log-format", "json"]).ok();
     let request = only(&lines(&ran.stderr), "request");
-    // The server counts a stream as ended when it has sent its end, which the agent may see first.
-    let said = wait_for("the server to log the end of the stream", || {
-        let theirs = lines(&server.stderr());
-        let said = messages(&theirs, "request", &request).join("; ");
-        said.contains("reading back ended").then_some(said)
-    });
-    assert!(said.contains("a client verified a backup"), "{said}");
+    for message in ["reading back ended", "a client verified a backup"] {
+        wait_for_line(&server, "request", &request, message);
+    }
     let (status, _) = server.stop();
     assert!(status.success());
 }
@@ -88,10 +96,15 @@ fn a_failure_names_the_session_to_look_for() {
     let folder = tempdir().unwrap();
     let server = Server::start(&folder.path().join("repository"));
     let disk = Disk::of_noise(folder.path().join("web.raw"), 1, 24 << 20);
-    let slow = ["backup", "--vm", "web", "--retry-for", "0s", "--limit-upload", "1MB"];
-    let running = server.agent().start(&[&slow[..], &[disk.arg()]].concat());
-    wait_for("a session", || server.log().contains("session opened").then_some(()));
-    let log = server.log();
+    let proxy = Proxy::holding(server.grpc(), 4 << 20);
+    let agent = server.agent().through(proxy.address());
+    let running = agent.start(&["backup", "--vm", "web", "--retry-for", "0s", disk.arg()]);
+    // The agent knows its session only once it has the answer. What it sends of the disk shows that it has.
+    super::crash::wait_until_sending(&server, 1 << 20);
+    let log = wait_for("the server to log the session", || {
+        let log = server.log();
+        log.contains("session opened").then_some(log)
+    });
     server.kill();
     let ran = running.wait().fails(9, &["session"]);
     let session = ran.summary()["session"].as_str().expect("the summary has it, too").to_owned();
@@ -116,10 +129,7 @@ fn damage_found_by_a_client_reaches_the_servers_log() {
     let ours = lines(&ran.stderr);
     let request = only(&ours, "request");
     assert!(ours.iter().any(|line| line["level"] == "ERROR" && line["exit_code"] == 5), "{}", ran.stderr);
-    let theirs = lines(&server.stderr());
-    let found = theirs.iter().find(|line| line["message"] == "a client found a backup damaged");
-    let found = found.unwrap_or_else(|| panic!("{}", server.stderr()));
-    assert_eq!(values(found, "request"), [request]);
+    let found = wait_for_line(&server, "request", &request, "a client found a backup damaged");
     assert_eq!(found["vm"], "web");
     assert!(found["detail"].as_str().unwrap().contains("damaged"), "{found}");
 }
@@ -144,8 +154,10 @@ fn secrets_are_logged_at_no_level() {
     }
     let wrong = server.agent().with_token(&server.admin_token().replace("hf_", "hf_x"));
     wrong.run(&["list", "--log-level=trace"]).fails(4, &[]);
-    assert!(server.stderr().contains("TRACE"));
-    assert_no_secret(&server, "the server's log", &server.stderr());
+    let secret = secret_of(&server);
+    let (_, log) = server.stop();
+    assert!(log.contains("TRACE"));
+    assert!(!log.contains(&secret), "the server's log has the token:\n{log}");
 }
 
 #[test]

@@ -4,6 +4,8 @@ use holdfast_proto::details::{COLUMNS, ERROR_COLUMN};
 use holdfast_tests::{Agent, Disk, Server};
 use tempfile::{TempDir, tempdir};
 
+use super::sources::{FAR_BYTES, shrinking_backup};
+
 /// What scripts of users rely on, literally.
 const HEADER: &str = "namespace\tjob\trun\tvm\tdisk\tbackup\tstatus\tstarted\tfinished\tseconds\tvirtual_bytes\tbytes\tread_bytes\tunchanged_bytes\tdup_bytes\tnew_bytes\tpost_lc\tmeta_bytes\twire_bytes\tglobal_factor\tlocal_factor\tbytes/post_lc\treduction_pct\tchunks\tnew_chunks\tmb_per_s\terror";
 
@@ -104,11 +106,8 @@ fn a_failed_run_is_in_the_details() {
     let folder = tempdir().unwrap();
     let server = Server::start(&folder.path().join("repository"));
     let agent = server.agent();
-    let disk = Disk::of_noise(folder.path().join("disk.raw"), 1, 64 << 20);
-    let run = agent.start(&["backup", "--vm", "vm", disk.arg(), "--limit-upload", "8M"]);
-    super::crash::wait_until_sending(&server, 1 << 20);
-    disk.resize(1 << 20);
-    run.wait().fails(1, &["disk.raw"]);
+    let disk = Disk::of_noise(folder.path().join("disk.raw"), 1, FAR_BYTES);
+    shrinking_backup(&server, &disk, 1 << 20).fails(1, &["disk.raw"]);
     let rows = agent.report();
     assert_eq!(rows.len(), 1);
     assert!(matches!(rows[0].text("status"), "failed" | "aborted"), "{}", rows[0].text("status"));

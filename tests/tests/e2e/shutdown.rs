@@ -1,5 +1,6 @@
 //! Asked to stop, the server stops, cleanly.
 
+use holdfast_tests::proxy::Proxy;
 use holdfast_tests::server::maintain;
 use holdfast_tests::{Disk, Server};
 use tempfile::tempdir;
@@ -23,7 +24,8 @@ fn backups_under_way_are_ended_and_say_so() {
     let server = Server::start(&data_dir);
     let disk = Disk::of_noise(folder.path().join("disk.raw"), 1, 64 << 20);
     let agent = server.agent();
-    let run = agent.start(&["backup", "--vm", "vm", disk.arg(), "--limit-upload", "4M"]);
+    let proxy = Proxy::holding(server.grpc(), 4 << 20);
+    let run = agent.through(proxy.address()).start(&["backup", "--vm", "vm", disk.arg()]);
     super::crash::wait_until_sending(&server, 1 << 20);
     let (status, said) = server.stop();
     assert!(status.success(), "{said}");

@@ -1,6 +1,7 @@
 //! Disks that cannot be read end in a clear error and leave no restore point.
 
-use holdfast_tests::{Agent, Disk, Server, wait_for};
+use holdfast_tests::proxy::Proxy;
+use holdfast_tests::{Agent, Disk, Ran, Server};
 use tempfile::tempdir;
 
 fn nothing_of(agent: &Agent, vm: &str) {
@@ -39,17 +40,25 @@ fn a_disk_that_shrinks_while_it_is_read() {
     let folder = tempdir().unwrap();
     let server = Server::start(&folder.path().join("repository"));
     let agent = server.agent();
-    let disk = Disk::of_noise(folder.path().join("disk.raw"), 1, 64 << 20);
-    let slow = agent.start(&["backup", "--vm", "vm", disk.arg(), "--limit-upload", "8M"]);
-    wait_for("data to arrive", || server_has_data(&server).then_some(()));
-    disk.resize(20 << 20);
-    slow.wait().fails(1, &["disk.raw"]);
+    let disk = Disk::of_noise(folder.path().join("disk.raw"), 1, FAR_BYTES);
+    shrinking_backup(&server, &disk, 20 << 20).fails(1, &["disk.raw"]);
     nothing_of(&agent, "vm");
     agent.back_up("vm", &[disk.arg()]);
     assert_eq!(agent.read_back("vm"), disk.bytes());
 }
 
-fn server_has_data(server: &Server) -> bool {
-    let files = holdfast_tests::repository::files(&server.data_dir().join("blobs"));
-    files.iter().any(|file| std::fs::metadata(file).is_ok_and(|file| file.len() > 1 << 20))
+/// More than an agent with one compressing thread reads ahead of what it has sent: 14 extents in buffers, and
+/// some 25 MiB compressed and on their way.
+pub(crate) const FAR_BYTES: usize = 160 << 20;
+
+/// A backup of the VM "vm" whose disk is cut to `len` bytes when some of it has been sent, and most of it not
+/// been read.
+pub(crate) fn shrinking_backup(server: &Server, disk: &Disk, len: u64) -> Ran {
+    let proxy = Proxy::holding(server.grpc(), 4 << 20);
+    let agent = server.agent().through(proxy.address());
+    let run = agent.start(&["backup", "--vm", "vm", disk.arg(), "--threads", "1"]);
+    super::crash::wait_until_sending(server, 1 << 20);
+    disk.resize(len);
+    proxy.release();
+    run.wait()
 }

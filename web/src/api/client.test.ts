@@ -1,10 +1,17 @@
 import { describe, expect, it, vi } from "vitest";
 
-import { get, post, request, setCsrf, setOnUnauthenticated, url } from "./client";
+import { fill, get, post, request, setCsrf, setOnUnauthenticated, url } from "./client";
 import { ApiError, explain } from "./error";
 import { Refusal, serve } from "../test/server";
 
 describe("addresses", () => {
+  it("hold the path's parameters as one part each", async () => {
+    const log = serve({});
+    await get("/vms/{namespace}/{vm}", { params: { namespace: "a/b", vm: "web 1" } }).catch(() => null);
+    expect(log[0]?.path).toBe("/vms/a%2Fb/web%201");
+    expect(() => fill("/details/{id}")).toThrow("/details/{id} needs id");
+  });
+
   it("leave out what is absent and join lists", () => {
     expect(url("/details", { vm: "web", job: "", q: null, status: ["failed", "expired"], limit: 200 })).toBe(
       "/api/v1/details?vm=web&status=failed%2Cexpired&limit=200",
@@ -26,7 +33,15 @@ describe("requests", () => {
     serve({ "GET /details": new Refusal(400, { title: "Bad Request", code: "invalid", detail: "sort: allowed are …" }) });
     const error = await get("/details").catch((caught: unknown) => caught);
     expect(error).toMatchObject({ status: 400, code: "invalid", detail: "sort: allowed are …", passing: false });
-    expect(explain(error)).toMatchObject({ title: "The server did not understand the request", detail: "sort: allowed are …" });
+    expect(explain(error)).toMatchObject({ title: "The server rejected the request", detail: "sort: allowed are …" });
+  });
+
+  it("say what to do next, by the code", async () => {
+    serve({});
+    const error = await get("/vms/{namespace}/{vm}", { params: { namespace: "default", vm: "web" } }).catch((caught: unknown) => caught);
+    expect(error).toMatchObject({ status: 404, code: "not-found" });
+    expect(explain(error).title).toBe("Not found");
+    expect(explain(error).next).toContain("your token does not cover its namespace");
   });
 
   it("make something useful of an answer that is no problem document", async () => {
@@ -35,17 +50,17 @@ describe("requests", () => {
     expect(error).toMatchObject({ status: 502, code: "http_502", title: "Bad Gateway", passing: true });
   });
 
-  it("say that the server does not answer", async () => {
+  it("say that the server is not responding", async () => {
     vi.stubGlobal("fetch", () => Promise.reject(new TypeError("Failed to fetch")));
     const error = await get("/totals").catch((caught: unknown) => caught);
     expect(error).toBeInstanceOf(ApiError);
-    expect(explain(error)).toMatchObject({ code: "unreachable", title: "The server does not answer" });
+    expect(explain(error)).toMatchObject({ code: "unreachable", title: "The server is not responding" });
     expect(explain(error).next).toContain("holdfast-server");
   });
 
   it("tell when the session has ended", async () => {
     serve({ "GET /totals": new Refusal(401, { title: "Unauthorized", code: "unauthenticated", detail: "" }) });
-    const ended = vi.fn();
+    const ended = vi.fn<() => void>();
     setOnUnauthenticated(ended);
     await expect(get("/totals")).rejects.toMatchObject({ status: 401 });
     expect(ended).toHaveBeenCalledOnce();

@@ -1,13 +1,34 @@
 /**
- * The thin way to the server: fetch with the session's cookie, the CSRF header on everything that changes
- * something, problem documents as {@link ApiError}. Knows nothing of what it carries.
+ * Requests to the server: fetch with the session's cookie, the CSRF header on everything that changes
+ * something, problem documents as {@link ApiError}. Paths, parameters, bodies and answers are typed by the
+ * OpenAPI document; what the server really answers is not checked again here.
  */
 
 import { ApiError, fromResponse, unreachable } from "./error";
+import type { Operations } from "./schema";
 
 export const BASE = "/api/v1";
 
-export type Query = Record<string, string | number | boolean | readonly string[] | null | undefined>;
+/** What a parameter of a query can be. */
+type Value = string | number | boolean | readonly string[] | null | undefined;
+
+type Method = "GET" | "POST" | "DELETE";
+
+/** The paths that take a method. */
+export type PathOf<M extends Method> = keyof Operations extends infer Key ? (Key extends `${M} ${infer Path}` ? Path : never) : never;
+
+type Operation<M extends Method, P extends PathOf<M>> = Operations[Extract<keyof Operations, `${M} ${P}`>];
+
+/** What a GET of a path answers. */
+export type Answer<P extends PathOf<"GET">> = Operation<"GET", P>["answer"];
+
+/** Lists are joined by commas; what is `null` or empty is left out. */
+type Loose<V> = V | "" | null | (string extends V ? readonly string[] : never);
+
+/** The query of a GET of a path. */
+export type QueryOf<P extends PathOf<"GET">> = {
+  readonly [Name in keyof Operation<"GET", P>["query"]]?: Loose<Operation<"GET", P>["query"][Name]>;
+};
 
 let csrf: string | null = null;
 let onUnauthenticated: () => void = () => {};
@@ -23,9 +44,9 @@ export function setOnUnauthenticated(handler: () => void): void {
 }
 
 /** Path and query of an endpoint. Absent and empty parameters are left out; lists are joined by commas. */
-export function url(path: string, query: Query = {}): string {
+export function url(path: string, query: object = {}): string {
   const params = new URLSearchParams();
-  for (const [name, value] of Object.entries(query)) {
+  for (const [name, value] of Object.entries(query) as [string, Value][]) {
     if (value === null || value === undefined || value === "") continue;
     if (Array.isArray(value)) {
       if (value.length > 0) params.set(name, value.join(","));
@@ -37,8 +58,17 @@ export function url(path: string, query: Query = {}): string {
   return `${BASE}${path}${text === "" ? "" : `?${text}`}`;
 }
 
+/** A documented path with its parameters filled in. */
+export function fill(path: string, params: Readonly<Record<string, string>> = {}): string {
+  return path.replaceAll(/\{(\w+)\}/g, (_, name: string) => {
+    const value = params[name];
+    if (value === undefined) throw new Error(`${path} needs ${name}`);
+    return encodeURIComponent(value);
+  });
+}
+
 interface Options {
-  method?: "GET" | "POST" | "DELETE";
+  method?: Method;
   body?: unknown;
   signal?: AbortSignal | undefined;
 }
@@ -75,14 +105,25 @@ async function parse<T>(response: Response): Promise<T> {
   try {
     return (await response.json()) as T;
   } catch {
-    throw new ApiError(response.status, "client", "The server's answer is not readable", "The body is not JSON.");
+    throw new ApiError(response.status, "client", "The server's response is not readable", "The body is not JSON.");
   }
 }
 
-export const get = <T>(path: string, query?: Query, signal?: AbortSignal): Promise<T> =>
-  request<T>(url(path, query), { signal });
+interface GetOptions<P extends PathOf<"GET">> {
+  /** Parameters of the path. */
+  params?: Operation<"GET", P>["path"];
+  query?: QueryOf<P>;
+  signal?: AbortSignal;
+}
 
-export const post = <T>(path: string, body?: unknown): Promise<T> =>
-  request<T>(url(path), { method: "POST", body: body ?? {} });
+export const get = <P extends PathOf<"GET">>(path: P, { params, query, signal }: GetOptions<P> = {}): Promise<Answer<P>> =>
+  request(url(fill(path, params), query), { signal });
 
-export const remove = (path: string): Promise<void> => request<void>(url(path), { method: "DELETE" });
+/** The body, where the operation takes one. */
+type BodyOf<P extends PathOf<"POST">> = Operation<"POST", P>["body"] extends undefined ? [] : [body: Operation<"POST", P>["body"]];
+
+export const post = <P extends PathOf<"POST">>(path: P, ...[body]: BodyOf<P>): Promise<Operation<"POST", P>["answer"]> =>
+  request(url(path), { method: "POST", body: body ?? {} });
+
+export const remove = <P extends PathOf<"DELETE">>(path: P, params: Operation<"DELETE", P>["path"]): Promise<void> =>
+  request(url(fill(path, params)), { method: "DELETE" });

@@ -7,14 +7,14 @@
  */
 
 import { BASE } from "./client";
-import type { ActivityList, Changed } from "./types";
+import type { ActivityList, Changed, ChangedSubject } from "./schema";
 
 export type LiveState = "connecting" | "live" | "reconnecting";
 
 export interface LiveHandlers {
   onState(state: LiveState): void;
   onActivity(activity: ActivityList): void;
-  onChanged(what: readonly string[]): void;
+  onChanged(what: readonly ChangedSubject[]): void;
   onReconnect(): void;
 }
 
@@ -67,11 +67,11 @@ export class LiveConnection {
     source.onopen = () => this.opened();
     source.onerror = () => this.failed();
     source.addEventListener("activity", (event) => {
-      const activity = parse<ActivityList>(event.data);
+      const activity = parse(event.data) as ActivityList | null;
       if (activity !== null) this.handlers.onActivity(activity);
     });
     source.addEventListener("changed", (event) => {
-      const changed = parse<Changed>(event.data);
+      const changed = parse(event.data) as Changed | null;
       if (changed !== null) this.handlers.onChanged(changed.what);
     });
   }
@@ -102,9 +102,10 @@ export class LiveConnection {
   }
 }
 
-function parse<T>(data: string): T | null {
+/** What an event carries; `null` when it is not JSON. */
+function parse(data: string): unknown {
   try {
-    return JSON.parse(data) as T;
+    return JSON.parse(data);
   } catch {
     return null;
   }

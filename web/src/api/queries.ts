@@ -1,5 +1,5 @@
 /**
- * Every question the pages ask, as a hook. The first word of a key says what it is about; `changed` events
+ * Every request the pages make, as a hook. The first word of a key says what it is about; `changed` events
  * of the server invalidate by it (see {@link invalidated}). Stale answers stay on screen while new ones load.
  */
 
@@ -12,31 +12,9 @@ import {
   useQueryClient,
 } from "@tanstack/react-query";
 
-import { get, post, remove, type Query } from "./client";
+import { get, post, remove, type Answer, type PathOf, type QueryOf } from "./client";
 import { ApiError } from "./error";
-import type {
-  ActivityList,
-  AuditEntry,
-  Backup,
-  Capacity,
-  DetailRow,
-  DetailWithExplanation,
-  Job,
-  Keyset,
-  Namespace,
-  NewToken,
-  Page,
-  Series,
-  ServerInfo,
-  Session,
-  Storage,
-  StorageStatistics,
-  TokenRecord,
-  Totals,
-  TotalsRow,
-  Vm,
-  VmDetail,
-} from "./types";
+import type { ChangedSubject, CreateToken } from "./schema";
 
 /** How long an answer counts as fresh when no event says otherwise. */
 const FRESH_MS = 20_000;
@@ -56,35 +34,36 @@ export function makeQueryClient(): QueryClient {
 }
 
 /** First words of the keys that an event's `what` makes stale. */
-const STALE_BY: Record<string, readonly string[]> = {
+const STALE_BY: Record<ChangedSubject, readonly string[]> = {
   details: ["details", "detail", "groups", "series", "totals", "vms", "vm", "jobs", "capacity", "storage"],
   backups: ["backups", "vms", "vm", "namespaces", "totals", "capacity", "storage", "jobs"],
   tokens: ["tokens", "audit"],
 };
 
 /** Marks what a `changed` event is about as stale; what is on screen is fetched again. */
-export function invalidated(client: QueryClient, what: readonly string[]): Promise<void> {
+export function invalidated(client: QueryClient, what: readonly ChangedSubject[]): Promise<void> {
+  // A newer server may name a subject that this page does not know.
   const words = new Set(what.flatMap((subject) => STALE_BY[subject] ?? []));
   return client.invalidateQueries({ predicate: (query) => words.has(String(query.queryKey[0])) });
 }
 
-/** One GET as a query: `key` is the path's subject, `query` its parameters. */
-function useGet<T>(subject: string, path: string, query: Query = {}, enabled = true) {
+/** One GET as a query: `subject` is what it is about. */
+function useGet<P extends PathOf<"GET">>(subject: string, path: P, query: QueryOf<P> = {}, enabled = true) {
   return useQuery({
     queryKey: [subject, path, query],
-    queryFn: ({ signal }) => get<T>(path, query, signal),
+    queryFn: ({ signal }) => get(path, { query, signal }),
     enabled,
     placeholderData: keepPreviousData,
   });
 }
 
-/** Who is logged in; `null` when nobody is. */
+/** Who is logged in; `null` when no one is. */
 export const useSession = () =>
   useQuery({
     queryKey: ["session"],
     queryFn: async ({ signal }) => {
       try {
-        return await get<Session>("/session", {}, signal);
+        return await get("/session", { signal });
       } catch (error) {
         if (error instanceof ApiError && error.status === 401) return null;
         throw error;
@@ -96,38 +75,66 @@ export const useSession = () =>
     retryDelay: (count) => Math.min(4_000, 400 * 2 ** count),
   });
 
-export const useServer = () => useGet<ServerInfo>("server", "/server");
-export const useNamespaces = () => useGet<Page<Namespace>>("namespaces", "/namespaces");
-export const useTotals = (namespace: string) => useGet<Totals>("totals", "/totals", { namespace });
-export const useCapacity = (enabled: boolean) => useGet<Capacity>("capacity", "/capacity", {}, enabled);
-export const useJobs = (namespace: string) => useGet<Page<Job>>("jobs", "/jobs", { namespace });
-export const useVms = (query: Query) => useGet<Page<Vm>>("vms", "/vms", query);
+export const useServer = () => useGet("server", "/server");
+export const useNamespaces = () => useGet("namespaces", "/namespaces");
+export const useTotals = (namespace: string) => useGet("totals", "/totals", { namespace });
+export const useCapacity = (enabled: boolean) => useGet("capacity", "/capacity", {}, enabled);
+export const useJobs = (namespace: string) => useGet("jobs", "/jobs", { namespace });
+export const useVms = (query: QueryOf<"/vms">) => useGet("vms", "/vms", query);
 export const useVm = (namespace: string, vm: string) =>
-  useGet<VmDetail>("vm", `/vms/${encodeURIComponent(namespace)}/${encodeURIComponent(vm)}`);
-export const useSeries = (query: Query) => useGet<Series>("series", "/series", query);
-export const useDetails = (query: Query) => useGet<Page<DetailRow>>("details", "/details", query);
-export const useGroups = (query: Query) => useGet<Page<TotalsRow>>("groups", "/details/totals", query);
+  useQuery({
+    queryKey: ["vm", namespace, vm],
+    queryFn: ({ signal }) => get("/vms/{namespace}/{vm}", { params: { namespace, vm }, signal }),
+    placeholderData: keepPreviousData,
+  });
+export const useSeries = (query: QueryOf<"/series">) => useGet("series", "/series", query);
+export const useDetails = (query: QueryOf<"/details">) => useGet("details", "/details", query);
+export const useGroups = (query: QueryOf<"/details/totals">) => useGet("groups", "/details/totals", query);
 export const useDetail = (id: string) =>
   useQuery({
     queryKey: ["detail", id],
-    queryFn: ({ signal }) => get<DetailWithExplanation>(`/details/${encodeURIComponent(id)}`, {}, signal),
+    queryFn: ({ signal }) => get("/details/{id}", { params: { id }, signal }),
     enabled: id !== "",
   });
-export const useStorage = () => useGet<Storage>("storage", "/storage");
-export const useStatistics = () => useGet<StorageStatistics>("storage", "/storage/statistics");
-export const useTokens = () => useGet<Page<TokenRecord>>("tokens", "/tokens");
+export const useStorage = () => useGet("storage", "/storage");
+export const useStatistics = () => useGet("storage", "/storage/statistics");
+export const useTokens = () => useGet("tokens", "/tokens");
+
+/** A page of a list with offset paging. */
+export interface Page<Row> {
+  items: Row[];
+  total: number;
+  offset: number;
+}
+
+/** The paths of lists with offset paging, and what is in their rows. */
+type ListPath = { [P in PathOf<"GET">]: Answer<P> extends Page<unknown> ? P : never }[PathOf<"GET">];
+type RowOf<P extends ListPath> = Answer<P>["items"][number];
+
+/** A list that a table reads page by page. */
+export interface Source<Row> {
+  /** Identifies the list. */
+  key: readonly unknown[];
+  page: (offset: number, limit: number, signal: AbortSignal) => Promise<Page<Row>>;
+}
+
+export const source = <P extends ListPath>(subject: string, path: P, query: QueryOf<P>): Source<RowOf<P>> => ({
+  key: [subject, path, query],
+  // The answer of every list path is a page, which the compiler cannot see while the path is generic.
+  page: (offset, limit, signal) => get(path, { query: { ...query, offset, limit }, signal }) as Promise<Page<RowOf<P>>>,
+});
 
 /** Running backups. The live connection writes them here; the request is only for before the first event. */
 export const ACTIVITY_KEY = ["activity"] as const;
 export const useActivity = () =>
-  useQuery({ queryKey: ACTIVITY_KEY, queryFn: ({ signal }) => get<ActivityList>("/activity", {}, signal) });
+  useQuery({ queryKey: ACTIVITY_KEY, queryFn: ({ signal }) => get("/activity", { signal }) });
 
 /** Restore points, newest first, page by page. */
-export const useBackups = (query: Query) =>
+export const useBackups = (query: QueryOf<"/backups">) =>
   useInfiniteQuery({
     queryKey: ["backups", query],
     queryFn: ({ pageParam, signal }) =>
-      get<Keyset<Backup>>("/backups", { ...query, page_size: 1000, page_token: pageParam }, signal),
+      get("/backups", { query: { ...query, page_size: 1000, page_token: pageParam }, signal }),
     initialPageParam: "",
     getNextPageParam: (page) => page.next_page_token ?? undefined,
   });
@@ -136,17 +143,16 @@ export const useBackups = (query: Query) =>
 export const useAudit = () =>
   useInfiniteQuery({
     queryKey: ["audit"],
-    queryFn: ({ pageParam, signal }) =>
-      get<Keyset<AuditEntry>>("/audit", { page_size: 50, page_token: pageParam }, signal),
+    queryFn: ({ pageParam, signal }) => get("/audit", { query: { page_size: 50, page_token: pageParam }, signal }),
     initialPageParam: "",
     getNextPageParam: (page) => page.next_page_token ?? undefined,
   });
 
-/** Makes a token. The answer is the only time its text is known. */
+/** Creates a token. Its text is in this answer and nowhere else. */
 export function useCreateToken() {
   const client = useQueryClient();
   return useMutation({
-    mutationFn: (token: NewToken) => post<{ token: string; record: TokenRecord }>("/tokens", token),
+    mutationFn: (token: CreateToken) => post("/tokens", token),
     onSuccess: () => invalidated(client, ["tokens", "backups"]),
   });
 }
@@ -154,7 +160,7 @@ export function useCreateToken() {
 export function useRevokeToken() {
   const client = useQueryClient();
   return useMutation({
-    mutationFn: (id: string) => remove(`/tokens/${encodeURIComponent(id)}`),
+    mutationFn: (id: string) => remove("/tokens/{id}", { id }),
     onSuccess: () => invalidated(client, ["tokens"]),
   });
 }

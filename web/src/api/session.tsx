@@ -1,15 +1,15 @@
 /** Who is logged in, for every page. */
 
 import { useQueryClient, type QueryClient } from "@tanstack/react-query";
-import { createContext, useContext, useEffect, type ReactNode } from "react";
+import { createContext, useContext, useEffect, type ComponentType, type ReactNode } from "react";
 
-import { post, request, setCsrf, setOnUnauthenticated, url } from "./client";
+import { post, setCsrf, setOnUnauthenticated } from "./client";
 import { useSession } from "./queries";
-import type { Action, Session } from "./types";
+import type { Action, Session } from "./schema";
 
 const SessionContext = createContext<Session | null>(null);
 
-/** The session of the person in front of the page. Only below {@link SessionGate}. */
+/** The session of the logged-in user. Only below {@link SessionGate}. */
 export function useWho(): Session {
   const session = useContext(SessionContext);
   if (session === null) throw new Error("useWho is for pages behind the login");
@@ -19,18 +19,18 @@ export function useWho(): Session {
 /** Whether the role may do `action` at all; the server decides each request. */
 export const may = (session: Session, action: Action): boolean => session.actions.includes(action);
 
-/** Whether the token covers the whole repository: what is not split by namespace is only for those. */
+/** Whether the token covers the whole repository. Only then can it see what is not split by namespace. */
 export const coversAll = (session: Session): boolean => session.namespaces.length === 0;
 
 interface GateProps {
-  /** Shown when nobody is logged in. The address stays, so that the page wanted comes after the login. */
+  /** Shown when no one is logged in. The address stays, so that the wanted page follows the login. */
   login: ReactNode;
   /** Shown until the server has answered. */
-  waiting: (error: unknown) => ReactNode;
+  Waiting: ComponentType<{ error: unknown }>;
   children: ReactNode;
 }
 
-export function SessionGate({ login, waiting, children }: GateProps) {
+export function SessionGate({ login, Waiting, children }: GateProps) {
   const query = useSession();
   const client = useQueryClient();
   const session = query.data;
@@ -41,12 +41,12 @@ export function SessionGate({ login, waiting, children }: GateProps) {
   }, [client]);
   // Before the children render: their first request may need it.
   setCsrf(session?.csrf ?? null);
-  if (session === undefined) return waiting(query.error ?? query.failureReason);
+  if (session === undefined) return <Waiting error={query.error ?? query.failureReason} />;
   if (session === null) return login;
   return <SessionContext.Provider value={session}>{children}</SessionContext.Provider>;
 }
 
-/** Another person, or nobody: what the one before was told is forgotten. */
+/** Another user, or none: what the previous one was shown is forgotten. */
 function become(client: QueryClient, session: Session | null): void {
   client.setQueryData(["session"], session);
   client.removeQueries({ predicate: (query) => query.queryKey[0] !== "session" });
@@ -56,8 +56,7 @@ function become(client: QueryClient, session: Session | null): void {
 export function useLogin(): (token: string) => Promise<void> {
   const client = useQueryClient();
   return async (token) => {
-    const session = await request<Session>(url("/login"), { method: "POST", body: { token } });
-    become(client, session);
+    become(client, await post("/login", { token }));
   };
 }
 

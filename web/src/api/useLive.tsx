@@ -1,4 +1,4 @@
-/** The live connection in React: its state for the header, its news into the query cache. */
+/** The live connection in React: its state goes to the header, its events into the query cache. */
 
 import { useQueryClient } from "@tanstack/react-query";
 import { createContext, useContext, useEffect, useState, type ReactNode } from "react";
@@ -17,7 +17,7 @@ export function LiveProvider({ children }: { children: ReactNode }) {
     const connection = new LiveConnection({
       onState: (next) => {
         setState(next);
-        // An event stream does not tell why it failed. Perhaps the session ended: then the login page comes.
+        // An event stream does not tell why it failed. Perhaps the session ended: then the login page is shown.
         if (next === "reconnecting") void client.refetchQueries({ queryKey: ["session"] });
       },
       onActivity: (activity) => client.setQueryData(ACTIVITY_KEY, activity),

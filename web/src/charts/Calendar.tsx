@@ -1,13 +1,13 @@
 /**
- * Days of the last months as a heat map: one column a week, the darker the more was new. A day is a button;
- * arrow keys go from day to day, and only one of them is a stop of the Tab key.
+ * The days of the last months as a heat map: a column for each week, darker where more was new. A day is a button;
+ * the arrow keys move from day to day, and only one day is a tab stop.
  */
 
 import { useEffect, useMemo, useRef, useState, type CSSProperties, type KeyboardEvent } from "react";
 
 import { bytes } from "../format/bytes";
 import { plural } from "../format/numbers";
-import { day as dayText, longDay } from "../format/time";
+import { day as dayText, longDay, startOfDay } from "../format/time";
 
 export interface CalendarDay {
   points: number;
@@ -18,12 +18,13 @@ export interface CalendarDay {
 interface CalendarProps {
   /** By local day, `2026-11-21`. */
   days: ReadonlyMap<string, CalendarDay>;
-  today: Date;
+  /** The local day that it ends with. */
+  today: string;
   chosen: string;
   onChoose: (day: string) => void;
 }
 
-/** Room for a week: the cell and the gap beside it. */
+/** Width of a week: the cell and the gap beside it. */
 const CELL_PX = 17;
 const LARGEST_CELL_PX = 24;
 const MIN_WEEKS = 26;
@@ -31,11 +32,11 @@ const MAX_WEEKS = 53;
 const LEVELS = 4;
 
 /** Weeks as columns, Monday first, ending with the week of `today`. */
-export function weeksUntil(today: Date, weeks: number): string[][] {
-  const monday = new Date(today.getFullYear(), today.getMonth(), today.getDate());
+export function weeksUntil(today: string, weeks: number): string[][] {
+  const monday = startOfDay(today);
   monday.setDate(monday.getDate() - ((monday.getDay() + 6) % 7) - 7 * (weeks - 1));
-  return Array.from({ length: weeks }, (_, week) =>
-    Array.from({ length: 7 }, (_, weekday) => {
+  return Array.from({ length: weeks }, (_week, week) =>
+    Array.from({ length: 7 }, (_day, weekday) => {
       const date = new Date(monday);
       date.setDate(monday.getDate() + 7 * week + weekday);
       return dayText(date);
@@ -43,15 +44,15 @@ export function weeksUntil(today: Date, weeks: number): string[][] {
   );
 }
 
-/** As many weeks as there is history, at least half a year, at most what fits. */
-function weeksFor(days: ReadonlyMap<string, CalendarDay>, today: Date, width: number): number {
-  const first = [...days.keys()].reduce((least, text) => (text < least ? text : least), dayText(today));
-  const history = Math.ceil((today.getTime() - Date.parse(first)) / (7 * 86_400_000)) + 2;
+/** As many weeks as the history has, at least half a year, at most what fits. */
+function weeksFor(days: ReadonlyMap<string, CalendarDay>, today: string, width: number): number {
+  const first = [...days.keys()].reduce((least, text) => (text < least ? text : least), today);
+  const history = Math.ceil((Date.parse(today) - Date.parse(first)) / (7 * 86_400_000)) + 2;
   const fit = Math.floor((width - 34) / CELL_PX);
   return Math.max(8, Math.min(MAX_WEEKS, fit, Math.max(MIN_WEEKS, history)));
 }
 
-/** 0 for nothing, 1 to 4 by the share of the largest day (square root: small days stay visible). */
+/** 1 to 4, by the share of the largest day (square root: small days stay visible). */
 export function level(value: number, largest: number): number {
   if (value <= 0 || largest <= 0) return 1;
   return Math.max(1, Math.min(LEVELS, Math.ceil(LEVELS * Math.sqrt(value / largest))));
@@ -62,8 +63,7 @@ const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "
 export function Calendar({ days, today, chosen, onChoose }: CalendarProps) {
   const root = useRef<HTMLDivElement>(null);
   const [width, setWidth] = useState(34 + MIN_WEEKS * CELL_PX);
-  const now = dayText(today);
-  const [active, setActive] = useState(now);
+  const [active, setActive] = useState(today);
   useEffect(() => {
     const element = root.current;
     if (element === null || typeof ResizeObserver === "undefined") return;
@@ -71,22 +71,21 @@ export function Calendar({ days, today, chosen, onChoose }: CalendarProps) {
     watcher.observe(element);
     return () => watcher.disconnect();
   }, []);
-  // `now` stands for the day of `today`.
   const weeks = weeksFor(days, today, width);
   const cell = Math.max(CELL_PX, Math.min(LARGEST_CELL_PX, Math.floor((width - 34) / weeks))) - 3;
-  const columns = useMemo(() => weeksUntil(today, weeks), [now, weeks]);
+  const columns = useMemo(() => weeksUntil(today, weeks), [today, weeks]);
   const largest = Math.max(0, ...[...days.values()].map((entry) => entry.new_bytes));
   const order = columns.flat();
-  const stop = order.includes(active) ? active : now;
+  const stop = order.includes(active) ? active : today;
 
   const onKeyDown = (event: KeyboardEvent) => {
     const steps: Record<string, number> = { ArrowLeft: -7, ArrowRight: 7, ArrowUp: -1, ArrowDown: 1, Home: -order.length, End: order.length };
     const step = steps[event.key];
     if (step === undefined) return;
     event.preventDefault();
-    const last = order.indexOf(now);
+    const last = order.indexOf(today);
     const at = Math.max(0, Math.min(last, order.indexOf(stop) + step));
-    const next = order[at] ?? now;
+    const next = order[at] ?? today;
     setActive(next);
     root.current?.querySelector<HTMLElement>(`[data-day="${next}"]`)?.focus();
   };
@@ -110,7 +109,7 @@ export function Calendar({ days, today, chosen, onChoose }: CalendarProps) {
                 key={text}
                 text={text}
                 entry={days.get(text)}
-                future={text > now}
+                future={text > today}
                 largest={largest}
                 chosen={text === chosen}
                 stop={text === stop}
@@ -128,7 +127,7 @@ export function Calendar({ days, today, chosen, onChoose }: CalendarProps) {
         <span className="calendar-cell level-1" aria-hidden="true" />
         <span className="calendar-cell level-2" aria-hidden="true" />
         <span className="calendar-cell level-3" aria-hidden="true" />
-        <span className="calendar-cell level-4" aria-hidden="true" /> little to much new
+        <span className="calendar-cell level-4" aria-hidden="true" /> little to much new data
         <span className="calendar-cell level-none day-failed" aria-hidden="true" /> a run failed
       </p>
     </div>

@@ -1,4 +1,4 @@
-/** Bars over ranges of a value: how many, and which share. */
+/** Bars over ranges of a value: the count of each and its share. */
 
 import { useRef, type KeyboardEvent } from "react";
 
@@ -8,13 +8,13 @@ import { TermLabel } from "../components/Value";
 export interface Bin {
   label: string;
   value: number;
-  /** The whole story of the bar, for the tooltip and assistive technology. */
+  /** What the bar shows in words, for the tooltip and assistive technology. */
   words: string;
 }
 
 interface HistogramProps {
   term: Term;
-  /** Name of the axis below. */
+  /** Name of the horizontal axis. */
   axis: string;
   bins: readonly Bin[];
   color: "blue" | "teal" | "amber" | "violet";

@@ -1,6 +1,7 @@
 /** Parts of a whole in one bar, and progress. */
 
-import type { Term } from "../format/definitions";
+import type { FileSystem } from "../api/schema";
+import { definition, type Term } from "../format/definitions";
 import { bytes, exactBytes } from "../format/bytes";
 import { share } from "../format/numbers";
 import { TermLabel } from "../components/Value";
@@ -11,12 +12,12 @@ export interface Part {
   color: "blue" | "teal" | "amber" | "violet" | "grey" | "empty";
 }
 
-/** One bar, its parts named below. */
-export function Meter({ label, parts }: { label: string; parts: readonly Part[] }) {
+/** One bar, with a legend of its parts. */
+function Meter({ label, parts }: { label: string; parts: readonly Part[] }) {
   const whole = parts.reduce((sum, part) => sum + part.value, 0);
   return (
     <div className="meter">
-      <div className="meter-bar" role="img" aria-label={`${label}: ${parts.map((part) => `${part.term.replaceAll("_", " ")} ${share(part.value, whole)}`).join(", ")}`}>
+      <div className="meter-bar" role="img" aria-label={`${label}: ${parts.map((part) => `${definition(part.term).label} ${share(part.value, whole)}`).join(", ")}`}>
         {parts.map((part) => (
           <span
             key={part.term}
@@ -41,6 +42,24 @@ export function Meter({ label, parts }: { label: string; parts: readonly Part[] 
       </ul>
     </div>
   );
+}
+
+/**
+ * The repository's file system: `parts` of the repository, other files, the reserve and what backups can use. Only
+ * the parts where the file system does not say how much room it has.
+ */
+export function FileSystemMeter({ parts, space }: { parts: readonly Part[]; space: FileSystem }) {
+  const { total_bytes: total, free_bytes: free, reserve_bytes: reserve } = space;
+  const ours = parts.reduce((sum, part) => sum + part.value, 0);
+  const rest: Part[] =
+    total === null || free === null
+      ? []
+      : [
+          { term: "other_bytes", value: Math.max(0, total - free - ours), color: "grey" },
+          { term: "reserve_bytes", value: Math.min(reserve, free), color: "amber" },
+          { term: "usable_bytes", value: Math.max(0, free - reserve), color: "empty" },
+        ];
+  return <Meter label="File system" parts={[...parts, ...rest]} />;
 }
 
 /** How far something is. */

@@ -1,4 +1,4 @@
-/** A tiny line of a row's factors. Gaps stay gaps; the last point is marked. */
+/** A tiny chart of a row's factors. Gaps stay gaps; the last point is marked. */
 
 import { memo } from "react";
 

@@ -1,9 +1,9 @@
 /**
- * Lines, areas and bars over days. uPlot draws; the legend, the keyboard and the table of the same numbers
- * are ours. Colours are the tokens of the style sheet, read anew when the theme changes.
+ * Lines, areas and bars over days. uPlot draws them; the legend, the keyboard and the table of the same numbers
+ * are ours. Colours are the tokens of the style sheet, read again when the theme changes.
  */
 
-import { useEffect, useId, useMemo, useRef, useState } from "react";
+import { useEffect, useEffectEvent, useId, useMemo, useRef, useState } from "react";
 import type uPlot from "uplot";
 
 import { useDark } from "../components/theme";
@@ -61,7 +61,7 @@ export function TimeChart({ title, days, lines, unit, height = 240 }: TimeChartP
   );
 }
 
-/** The latest day with something to say: for bars, one on which there was anything. */
+/** The latest day with a value; for bars, with one above zero. */
 function lastKnown(days: readonly string[], lines: readonly Line[]): number | null {
   for (let at = days.length - 1; at >= 0; at -= 1) {
     const says = (line: Line) => {
@@ -90,8 +90,11 @@ function Plot({ title, days, lines, unit, height, index, onIndex }: PlotProps) {
     () => [days.map(dayStart), ...lines.map((line) => [...line.values])] as uPlot.AlignedData,
     [days, lines],
   );
-  // Made anew when the number or the looks of the lines change; new numbers are only set.
+  // Made again when the number or the looks of the lines change; new numbers are only set.
   const looks = JSON.stringify(lines.map(({ label, color, shape, dashed, band }) => [label, color, shape, dashed, band]));
+
+  const draw = useEffectEvent((UPlot: typeof uPlot, element: HTMLElement) =>
+    new UPlot(options({ lines, unit, width: element.clientWidth, height, onIndex, library: UPlot }), data, element));
 
   useEffect(() => {
     const element = host.current;
@@ -100,7 +103,7 @@ function Plot({ title, days, lines, unit, height, index, onIndex }: PlotProps) {
     let watcher: ResizeObserver | undefined;
     void import("uplot").then(({ default: UPlot }) => {
       if (ended) return;
-      const made = new UPlot(options({ lines, unit, width: element.clientWidth, height, onIndex, library: UPlot }), data, element);
+      const made = draw(UPlot, element);
       plot.current = made;
       watcher = new ResizeObserver(() => {
         if (element.clientWidth > 0) made.setSize({ width: element.clientWidth, height });
@@ -113,7 +116,6 @@ function Plot({ title, days, lines, unit, height, index, onIndex }: PlotProps) {
       plot.current?.destroy();
       plot.current = null;
     };
-    // `lines` counts by its looks, `data` is set by the effect below.
   }, [looks, unit, height, dark]);
 
   useEffect(() => plot.current?.setData(data), [data]);
@@ -147,7 +149,7 @@ function Plot({ title, days, lines, unit, height, index, onIndex }: PlotProps) {
         onBlur={() => onIndex(null)}
       />
       <p id={hint} className="visually-hidden">
-        Arrow keys go from day to day. The button Numbers shows a table instead.
+        Use the arrow keys to move from day to day. The Numbers button shows a table instead.
       </p>
       <p className="visually-hidden" aria-live="polite">
         {index === null ? "" : spoken(days[index] ?? "", lines, unit, index)}
@@ -163,7 +165,7 @@ const spoken = (day: string, lines: readonly Line[], unit: Unit, index: number):
     .join(", ")}`;
 
 function ChartTable({ title, days, lines, unit, height }: Required<TimeChartProps>) {
-  const order = days.map((_, at) => at).filter((at) => lines.some((line) => line.values[at] != null)).reverse();
+  const order = days.map((_, at) => at).filter((at) => lines.some((line) => line.values[at] != null)).toReversed();
   return (
     <div className="table-scroll chart-table" style={{ height }} tabIndex={0} role="region" aria-label={`${title}, numbers`}>
       <table className="table">

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import type { Capacity } from "../api/types";
+import type { Capacity } from "../api/schema";
 import { growthLines, horizon } from "../pages/overview/forecast";
 import { level, weeksUntil } from "./Calendar";
 import { sparkPath } from "./Sparkline";
@@ -19,7 +19,7 @@ describe("a sparkline", () => {
 
 describe("the calendar", () => {
   it("ends with the week of today, Monday first", () => {
-    const weeks = weeksUntil(new Date(2026, 10, 21), 3);
+    const weeks = weeksUntil("2026-11-21", 3);
     expect(weeks.map((week) => week[0])).toEqual(["2026-11-02", "2026-11-09", "2026-11-16"]);
     expect(weeks.at(-1)?.[5]).toBe("2026-11-21");
   });
@@ -52,6 +52,12 @@ describe("the forecast", () => {
     expect([line("Forecast")?.[8], line("Forecast")?.[9], line("Forecast")?.[10]]).toEqual([null, 190, 200]);
     expect([line("High")?.[10], line("Low")?.[10]]).toEqual([202, 198]);
     expect(lines.every((each) => each.values.length === days.length)).toBe(true);
+  });
+
+  it("has no limit where the file system does not say how much room it has", () => {
+    const labels = (changes: Partial<Capacity>) => growthLines(capacity(changes)).lines.map((line) => line.label);
+    expect(labels({ usable_bytes: 100 })).toContain("Full");
+    expect(labels({ total_bytes: null, free_bytes: null, usable_bytes: null })).not.toContain("Full");
   });
 
   it("says nothing where it is too early", () => {

@@ -1,4 +1,4 @@
-/** What a chart over days shows, and how its numbers are said. */
+/** What a chart over days shows, and how its numbers are formatted. */
 
 import { bytes, byteTick } from "../format/bytes";
 import type { Term } from "../format/definitions";

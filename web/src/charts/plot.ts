@@ -5,20 +5,20 @@ import type uPlot from "uplot";
 import { BYTE_STEPS } from "../format/bytes";
 import { tick, type Line, type Unit } from "./line";
 
-/** Hovered days reach the legend through this. */
 interface PlotOptions {
   lines: readonly Line[];
   unit: Unit;
   width: number;
   height: number;
+  /** Called with the hovered day. */
   onIndex: (index: number | null) => void;
-  /** uPlot itself, which is loaded late. */
+  /** uPlot itself, which is loaded on demand. */
   library: typeof uPlot;
 }
 
 const color = (name: string): string => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-/** A token resolved to what the canvas understands: `light-dark()` is only resolved where it is used. */
+/** A token as a colour that the canvas understands: `light-dark()` is only resolved where it is used. */
 function resolved(name: string): string {
   const probe = document.createElement("span");
   probe.style.color = `var(${name})`;
@@ -101,7 +101,7 @@ function series(line: Line, library: typeof uPlot): uPlot.Series {
 
 const DAY_S = 86_400;
 
-/** The axis of days: room for the outer bars, and for a single day to stand in the middle of a week. */
+/** The range of the axis of days: with room for the outer bars; a single day is in the middle of a week. */
 function dayRange(first: number, last: number, bars: boolean): [number, number] {
   if (first === last) return [first - 3 * DAY_S, last + 3 * DAY_S];
   return bars ? [first - DAY_S / 2, last + DAY_S / 2] : [first, last];
@@ -115,7 +115,7 @@ function utc(seconds: number): Date {
 
 const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
-/** `21 Nov`; the year once, at its first tick. Ticks between days (a short range) stay without a label. */
+/** `21 Nov`, with the year at its first tick. Ticks between days (of a short range) have no label. */
 function dayLabels(_plot: uPlot, ticks: number[]): string[] {
   let year = 0;
   let before = "";

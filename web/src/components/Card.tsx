@@ -4,7 +4,7 @@ import { useId, type ReactNode } from "react";
 
 interface CardProps {
   title: ReactNode;
-  /** What stands to the right of the heading. */
+  /** To the right of the heading. */
   actions?: ReactNode;
   /** One line under the heading. */
   hint?: ReactNode;

@@ -1,4 +1,4 @@
-/** Text to take away: a command, a token. */
+/** Text to copy: a command, a token. */
 
 import { useEffect, useState } from "react";
 
@@ -6,7 +6,7 @@ import { Icon } from "./icons";
 
 const SAID_MS = 2_000;
 
-/** Copies by the clipboard interface, or by a selection where that is missing (a page without a secure context). */
+/** Copies through the clipboard interface, or by a selection where there is none (without a secure context). */
 async function copy(text: string): Promise<boolean> {
   try {
     await navigator.clipboard.writeText(text);
@@ -34,7 +34,7 @@ export function CopyButton({ text, label = "Copy" }: { text: string; label?: str
     <button
       type="button"
       className="button button-small"
-      onClick={() => void copy(text).then((done) => setSaid(done ? "Copied" : "Select and copy by hand"))}
+      onClick={() => void copy(text).then((done) => setSaid(done ? "Copied" : "Copy it by hand"))}
     >
       <Icon name={said === "Copied" ? "check" : "copy"} />
       <span aria-live="polite">{said ?? label}</span>
@@ -42,7 +42,7 @@ export function CopyButton({ text, label = "Copy" }: { text: string; label?: str
   );
 }
 
-/** A command line as it is to be typed. */
+/** A command line, as it is typed. */
 export function Command({ text, label }: { text: string; label?: string }) {
   return (
     <div className="command">

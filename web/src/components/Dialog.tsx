@@ -8,7 +8,7 @@ interface DialogProps {
   title: ReactNode;
   /** A drawer comes from the side and is as high as the window. */
   drawer?: boolean;
-  /** Whether a click beside it closes it; not where something shown once would be lost. */
+  /** Whether a click beside it closes it; false where something shown only once would be lost. */
   dismissible?: boolean;
   tools?: ReactNode;
   onClose: () => void;
@@ -29,6 +29,8 @@ export function Dialog({ title, drawer = false, dismissible = true, tools, onClo
     };
   }, []);
   return (
+    // A click beside it is a shortcut: Escape and the button do the same.
+    // oxlint-disable-next-line jsx-a11y/click-events-have-key-events, jsx-a11y/no-noninteractive-element-interactions
     <dialog
       ref={ref}
       className={drawer ? "dialog drawer" : "dialog"}

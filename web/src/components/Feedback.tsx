@@ -1,4 +1,4 @@
-/** What stands where data will be: skeletons, errors, and what to do first. */
+/** What is shown in place of data: skeletons, errors, and what to do first. */
 
 import type { UseQueryResult } from "@tanstack/react-query";
 import type { ReactNode } from "react";
@@ -39,7 +39,7 @@ export function ErrorNote({ error, onRetry }: { error: unknown; onRetry?: () => 
   );
 }
 
-/** Nothing there yet: what that means and the commands that change it. */
+/** No data yet: what that means and the commands that change it. */
 export function Empty({ title, children }: { title: string; children?: ReactNode }) {
   return (
     <div className="empty">

@@ -1,11 +1,11 @@
-/** The bar above every page: where one is, whether it is live, who is logged in. */
+/** The bar above every page: its links, the state of the live connection, who is logged in. */
 
 import { useState } from "react";
 import { Link, useLocation } from "wouter";
 
 import { useNamespaces } from "../api/queries";
 import { coversAll, may, useLogout, useWho } from "../api/session";
-import type { Action } from "../api/types";
+import type { Action } from "../api/schema";
 import { useLiveState } from "../api/useLive";
 import { Icon, Mark, type IconName } from "./icons";
 import { link, useNamespace, useParams } from "./location";
@@ -22,7 +22,7 @@ interface Place {
   whole?: boolean;
 }
 
-/** Every page there is a link to, with the action a role needs for it. */
+/** Every page with a link, and the action a role needs for it. */
 export const PLACES: readonly Place[] = [
   { path: "/", label: "Overview", short: "Overview", icon: "overview", action: "report" },
   { path: "/details", label: "Compression details", short: "Details", icon: "details", action: "report" },
@@ -38,7 +38,7 @@ export function Header() {
   return (
     <header className="header">
       <div className="header-row">
-        <Link href={link("/", { namespace })} className="brand" aria-label="Holdfast, overview">
+        <Link href={link("/", { namespace })} className="brand" aria-label="Holdfast overview">
           <Mark />
           <span className="brand-name">Holdfast</span>
         </Link>
@@ -78,7 +78,7 @@ function NamespaceFilter() {
   const [params, change] = useParams();
   const chosen = params.get("namespace") ?? "";
   const names = namespaces.map((namespace) => namespace.name);
-  // With a single one there is nothing to choose, unless a link names one that is not there.
+  // With a single one there is nothing to choose, unless a link names one that does not exist.
   if (names.length < 2 && (chosen === "" || names.includes(chosen))) return null;
   if (chosen !== "" && !names.includes(chosen)) names.push(chosen);
   return (
@@ -95,9 +95,9 @@ function NamespaceFilter() {
 }
 
 const LIVE = {
-  connecting: ["Connecting", "This page connects to the server's stream of events."],
-  live: ["Live", "What changes at the server shows here at once."],
-  reconnecting: ["Reconnecting", "The connection to the server is gone; what you see may be old. This page tries again by itself."],
+  connecting: ["Connecting", "Connecting to the server for live updates."],
+  live: ["Live", "Changes on the server appear here immediately."],
+  reconnecting: ["Reconnecting", "The connection to the server was lost, and this page may be out of date. It reconnects automatically."],
 } as const;
 
 export function LiveIndicator() {
@@ -113,7 +113,7 @@ export function LiveIndicator() {
 
 const NEXT_THEME: Record<Theme, Theme> = { auto: "light", light: "dark", dark: "auto" };
 const THEME_ICON: Record<Theme, IconName> = { auto: "auto", light: "sun", dark: "moon" };
-const THEME_WORD: Record<Theme, string> = { auto: "as the system", light: "light", dark: "dark" };
+const THEME_WORD: Record<Theme, string> = { auto: "system", light: "light", dark: "dark" };
 
 function ThemeToggle() {
   const theme = useTheme();
@@ -147,7 +147,7 @@ function Who() {
             Role {session.role}, {scope}
           </p>
           <p className="muted">Holdfast {session.version}</p>
-          {failed && <p role="alert">The server did not answer; try again.</p>}
+          {failed && <p role="alert">The server did not respond; try again.</p>}
           <button type="button" className="button" onClick={() => void logout().catch(() => setFailed(true))}>
             <Icon name="logout" />
             Log out

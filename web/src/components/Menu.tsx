@@ -1,4 +1,4 @@
-/** A button that opens a panel below it; Escape, a click elsewhere and leaving it by Tab close it. */
+/** A button that opens a panel below it. Escape, a click elsewhere and leaving it with Tab close it. */
 
 import { useEffect, useId, useRef, useState, type ReactNode } from "react";
 
@@ -55,6 +55,7 @@ export function Menu({ label, icon, name, align = "start", children }: MenuProps
       </button>
       {open && (
         <div id={id} className={`menu-panel menu-${align}`} role="group" aria-label={name}>
+          {/* oxlint-disable-next-line react/refs -- the panel calls it when something is chosen, not while it renders */}
           {children(() => {
             setOpen(false);
             button.current?.focus();

@@ -1,6 +1,6 @@
 /**
- * A short table. Wide ones scroll sideways within themselves. The numbers are one stop of the Tab key; arrow
- * keys go from number to number and show each one's definition and exact value.
+ * A short table; a wide one scrolls sideways. Its numbers are one tab stop: the arrow keys move from number to
+ * number and show the definition and exact value of each.
  */
 
 import { useRef, type KeyboardEvent, type ReactNode } from "react";
@@ -15,7 +15,7 @@ export interface SimpleColumn<Row> {
   header?: string;
   kind?: Kind;
   value?: (row: Row) => number | string | null | undefined;
-  /** What stands in the cell instead of the formatted value. */
+  /** Shown in the cell instead of the formatted value. */
   render?: (row: Row) => ReactNode;
 }
 
@@ -30,7 +30,8 @@ const NUMBERS: readonly Kind[] = ["bytes", "count", "factor", "percent", "second
 
 export function SimpleTable<Row>({ caption, columns, rows, rowKey }: SimpleTableProps<Row>) {
   const table = useRef<HTMLTableElement>(null);
-  let entered = false;
+  // The first number of the first row is the tab stop.
+  const entry = columns.findIndex(isNumber);
   return (
     <div className="table-scroll">
       <table ref={table} className="table" onKeyDown={(event) => moveAmongCells(event, table.current)}>
@@ -45,16 +46,14 @@ export function SimpleTable<Row>({ caption, columns, rows, rowKey }: SimpleTable
           </tr>
         </thead>
         <tbody>
-          {rows.map((row) => (
+          {rows.map((row, rowIndex) => (
             <tr key={rowKey(row)}>
               {columns.map((column, index) => {
                 const kind = column.kind ?? "text";
                 const value = column.value?.(row);
-                const told = column.render === undefined && column.value !== undefined && kind !== "text";
-                const first = told && !entered;
-                if (first) entered = true;
                 const content = column.render === undefined ? show(kind, value) : column.render(row);
-                const attributes = told ? { ...tip(column.term, kind, value), "data-cell": "", tabIndex: first ? 0 : -1 } : {};
+                const tabIndex = rowIndex === 0 && index === entry ? 0 : -1;
+                const attributes = isNumber(column) ? { ...tip(column.term, kind, value), "data-cell": "", tabIndex } : {};
                 return index === 0 ? (
                   <th key={column.id} scope="row" className={alignment(column.kind)} {...attributes}>
                     {content}
@@ -73,6 +72,10 @@ export function SimpleTable<Row>({ caption, columns, rows, rowKey }: SimpleTable
   );
 }
 
+/** Whether its cells are formatted numbers, which can take the focus. */
+const isNumber = <Row,>(column: SimpleColumn<Row>): boolean =>
+  column.render === undefined && column.value !== undefined && (column.kind ?? "text") !== "text";
+
 const alignment = (kind: Kind | undefined) => (kind !== undefined && NUMBERS.includes(kind) ? "number" : "");
 
 const STEPS: Record<string, [rows: number, cells: number]> = {
@@ -82,7 +85,7 @@ const STEPS: Record<string, [rows: number, cells: number]> = {
   ArrowRight: [0, 1],
 };
 
-/** Moves the focus among the numbers; only the focused one stays a stop of the Tab key. */
+/** Moves the focus among the numbers; only the focused one is a tab stop. */
 function moveAmongCells(event: KeyboardEvent, table: HTMLTableElement | null): void {
   const step = STEPS[event.key];
   const from = event.target instanceof HTMLTableCellElement ? event.target : null;

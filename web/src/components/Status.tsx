@@ -1,6 +1,6 @@
-/** States as an icon and a word; the colour only repeats them. */
+/** States as an icon and a word; the colour only repeats what they say. */
 
-import type { Flag, RowStatus, Verify } from "../api/types";
+import type { Flag, FlagKind, RowStatus, Verify } from "../api/schema";
 import { minute } from "../format/time";
 import { Icon, type IconName } from "./icons";
 
@@ -20,11 +20,10 @@ const STATUS: Record<RowStatus, [Tone, IconName]> = {
   failed: ["bad", "fail"],
   aborted: ["warn", "stop"],
   expired: ["warn", "clock"],
-  unknown: ["quiet", "info"],
 };
 
 export function StatusBadge({ status }: { status: RowStatus }) {
-  const [tone, icon] = STATUS[status] ?? STATUS.unknown;
+  const [tone, icon] = STATUS[status];
   return (
     <Badge tone={tone} icon={icon} term="status">
       {status}
@@ -32,15 +31,15 @@ export function StatusBadge({ status }: { status: RowStatus }) {
   );
 }
 
-const FLAGS: Record<string, [Tone, IconName, string]> = {
+const FLAGS: Record<FlagKind, [Tone, IconName, string]> = {
   factor_drop: ["warn", "drop", "factor dropped"],
-  much_new: ["warn", "rise", "much new"],
+  much_new: ["warn", "rise", "much new data"],
   failed: ["bad", "fail", "failed"],
 };
 
 /** Why a row is marked, in two words; the sentence is in the tooltip. */
 export function FlagBadge({ flag }: { flag: Flag }) {
-  const [tone, icon, word] = FLAGS[flag.kind] ?? ["warn", "warn", flag.kind.replaceAll("_", " ")];
+  const [tone, icon, word] = FLAGS[flag.kind];
   return (
     <span className={`badge badge-${tone}`} data-term="flag" data-exact={flag.text}>
       <Icon name={icon} />
@@ -51,7 +50,7 @@ export function FlagBadge({ flag }: { flag: Flag }) {
 
 /** The flag where there is only room for an icon: in the column that stays in view. */
 export function FlagMark({ flag }: { flag: Flag }) {
-  const [tone, icon, word] = FLAGS[flag.kind] ?? ["warn", "warn", flag.kind];
+  const [tone, icon, word] = FLAGS[flag.kind];
   return (
     <span className={`flag-mark flag-${tone}`}>
       <Icon name={icon} />

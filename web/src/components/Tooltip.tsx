@@ -2,7 +2,7 @@
  * One tooltip for the whole page. Anything with `data-term` (a word of the glossary) or `data-exact` (the
  * value to the last digit) shows it on hover, on keyboard focus and on touch; Escape hides it; it stays while
  * the pointer is on it. Elements that can take focus also point to the hidden {@link Glossary}, so that a
- * screen reader says the definition without any of this.
+ * screen reader reads the definition without any of this.
  */
 
 import { useEffect, useRef, useState } from "react";

@@ -1,4 +1,4 @@
-/** Numbers and the words for them. Each carries its definition and its exact value to the tooltip. */
+/** Numbers and their names. The tooltip shows the definition and the exact value of each. */
 
 import type { ReactNode } from "react";
 
@@ -12,7 +12,7 @@ export type Kind = "bytes" | "count" | "factor" | "percent" | "seconds" | "rate"
 
 type Raw = number | string | null | undefined;
 
-/** A value as people read it. */
+/** A value in its display format. */
 export function show(kind: Kind, value: Raw): string {
   if (kind === "text") return value === null || value === undefined || value === "" ? "–" : String(value);
   if (kind === "time") return minute(value as string | null);
@@ -77,7 +77,7 @@ export function Value({ term, kind, value, className = "" }: ValueProps) {
   );
 }
 
-/** A word of the glossary; its definition is one hover, focus or touch away. */
+/** A term of the glossary; hover, focus or touch shows its definition. */
 export function TermLabel({ term, children }: { term: Term; children?: ReactNode }) {
   return (
     <button type="button" className="term" data-term={term} aria-describedby={glossaryId(term)}>

@@ -1,4 +1,4 @@
-/** Where one is: the address is the only place that keeps filters, so that every view can be linked to. */
+/** The address, which is the only place that keeps filters, so that every view can be linked to. */
 
 import { useCallback } from "react";
 import { useLocation, useSearch } from "wouter";

@@ -1,4 +1,4 @@
-/** Light, dark, or as the system says. `public/theme.js` applies the choice before the first paint. */
+/** Light, dark, or the preference of the system. `public/theme.js` applies the choice before the first paint. */
 
 import { useSyncExternalStore } from "react";
 

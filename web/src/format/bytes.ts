@@ -1,4 +1,4 @@
-/** Bytes for people and to the byte. */
+/** Bytes, rounded and exact. */
 
 const UNITS = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"] as const;
 

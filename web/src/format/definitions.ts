@@ -4,7 +4,7 @@
  */
 
 export interface Definition {
-  /** How it is called on a page. */
+  /** Its name on a page. */
   label: string;
   /** What it means, in one or two sentences. */
   text: string;
@@ -17,19 +17,19 @@ const define = <T extends Record<string, Definition>>(glossary: T) => glossary;
 export const DEFINITIONS = define({
   // Columns of the compression details.
   namespace: { label: "Namespace", text: "Tenant the VM belongs to. Data is deduplicated within a namespace only." },
-  job: { label: "Job", text: "The named policy that took the backup (backup --job)." },
-  run: { label: "Run", text: "One execution of a job; it yields one backup of each of its VMs." },
+  job: { label: "Job", text: "Name of the job that made the backup (backup --job)." },
+  run: { label: "Run", text: "One execution of a job, which backs up each of its VMs once." },
   vm: { label: "VM", text: "The virtual machine that was backed up." },
   disk: { label: "Disk", text: "Name of the virtual disk within the VM." },
-  backup: { label: "Backup", text: "Identifier of the restore point; empty when the run failed before it had one." },
+  backup: { label: "Backup", text: "Identifier of the restore point; empty when the run did not create one." },
   status: {
     label: "Status",
-    text: "done: a restore point exists. failed: the agent or the server gave up. aborted: somebody stopped it. expired: the agent fell silent and its lease ran out.",
+    text: "done: a restore point exists. failed: the agent or the server gave up. aborted: a user stopped it. expired: the agent stopped responding and its lease ran out.",
   },
-  started: { label: "Started", text: "When the run began to read this disk, in your time zone." },
-  finished: { label: "Finished", text: "When the run was done with this disk, in your time zone." },
+  started: { label: "Started", text: "When the run started to read this disk, in your time zone." },
+  finished: { label: "Finished", text: "When the run finished with this disk, in your time zone." },
   seconds: { label: "Duration", text: "From start to finish.", unit: "seconds" },
-  virtual_bytes: { label: "Disk size", text: "Size of the virtual disk, holes and zeros included.", unit: "bytes" },
+  virtual_bytes: { label: "Disk size", text: "Size of the virtual disk, including holes and zeros.", unit: "bytes" },
   bytes: {
     label: "Pre-comp",
     text: "Logical bytes of the disk without holes and zeros: what was protected, before deduplication and compression.",
@@ -38,17 +38,17 @@ export const DEFINITIONS = define({
   read_bytes: { label: "Read", text: "Bytes the agent read from the disk during the run.", unit: "bytes" },
   unchanged_bytes: {
     label: "Unchanged",
-    text: "Part of pre-comp in 4 MiB extents identical to the previous backup; neither cut into chunks nor sent.",
+    text: "Part of pre-comp in 4 MiB extents that are identical to the previous backup: neither cut into chunks nor sent.",
     unit: "bytes",
   },
   dup_bytes: {
     label: "Duplicate",
-    text: "Part of pre-comp in changed extents whose chunks the repository already held.",
+    text: "Part of pre-comp in changed extents whose chunks were already in the repository.",
     unit: "bytes",
   },
   new_bytes: {
     label: "New",
-    text: "Part of pre-comp the repository had never seen: what is left after deduplication (global compression).",
+    text: "Part of pre-comp that was not yet in the repository: what is left after deduplication (global compression).",
     unit: "bytes",
   },
   post_lc: {
@@ -78,18 +78,18 @@ export const DEFINITIONS = define({
     unit: "×",
   },
   reduction_pct: { label: "Reduction", text: "Share of pre-comp that did not have to be stored: 100 × (1 − post-comp ÷ pre-comp).", unit: "%" },
-  chunks: { label: "Chunks", text: "Pieces of 8 to 64 KiB the changed extents were cut into.", unit: "chunks" },
-  new_chunks: { label: "New chunks", text: "Chunks the repository had never seen.", unit: "chunks" },
+  chunks: { label: "Chunks", text: "Pieces of 8 to 64 KiB that the changed extents were cut into.", unit: "chunks" },
+  new_chunks: { label: "New chunks", text: "Chunks that were not yet in the repository.", unit: "chunks" },
   mb_per_s: { label: "Speed", text: "Pre-comp megabytes (10⁶ bytes) per second of the run's duration.", unit: "MB/s" },
   error: { label: "Error", text: "Why the run failed, in the words of the agent or the server." },
   trend: {
     label: "Trend",
-    text: "Total factor of this disk's latest runs (at most 12), oldest to the left; gaps are runs that stored nothing.",
+    text: "Total factor of this disk's latest runs (at most 12), oldest on the left; gaps are runs that stored nothing.",
     unit: "×",
   },
   flag: {
     label: "Flag",
-    text: "Marked when a run failed, when the factor fell far below the disk's own history, or when much more than usual was new.",
+    text: "Set when a run failed, when its total factor fell far below the disk's history, or when much more data than usual was new.",
   },
   rows: { label: "Disk runs", text: "Rows in this group: one per disk and run.", unit: "rows" },
   failed: { label: "Failed", text: "Rows that ended without a restore point.", unit: "rows" },
@@ -121,13 +121,13 @@ export const DEFINITIONS = define({
     unit: "bytes",
   },
   data_bytes: { label: "Data", text: "Bytes of the disk without holes and zeros.", unit: "bytes" },
-  latest: { label: "Latest", text: "When the newest restore point was finished." },
+  latest: { label: "Latest", text: "When the latest restore point was finished." },
   stale: { label: "Stale", text: "No restore point in the last 26 hours." },
   verify: {
     label: "Verified",
-    text: "Whether somebody read the restore point back (holdfast verify) and every fingerprint matched.",
+    text: "Whether the restore point was read back (holdfast verify) and every fingerprint matched.",
   },
-  window: { label: "Window", text: "Runs that finished in the last 24 hours, the last 7 days, or ever." },
+  window: { label: "Window", text: "Runs that finished in the last 24 hours, in the last 7 days, or at any time." },
   added_bytes: { label: "Added", text: "What the restore point added to the repository: post-comp plus metadata.", unit: "bytes" },
 
   // Capacity.
@@ -135,8 +135,8 @@ export const DEFINITIONS = define({
   usable_bytes: { label: "Usable", text: "Free bytes minus the reserve: what backups may still use.", unit: "bytes" },
   reserve_bytes: { label: "Reserve", text: "Kept free so that the catalog and deletions always have room (setting: reserve).", unit: "bytes" },
   total_bytes: { label: "Capacity", text: "Size of the file system the repository lives on.", unit: "bytes" },
-  repository_bytes: { label: "Repository", text: "Containers, index and catalog together.", unit: "bytes" },
-  other_bytes: { label: "Other files", text: "What else is on the repository's file system.", unit: "bytes" },
+  repository_bytes: { label: "Repository", text: "Bytes of all containers.", unit: "bytes" },
+  other_bytes: { label: "Other files", text: "Everything else on the repository's file system.", unit: "bytes" },
   growth: {
     label: "Growth",
     text: "Least-squares slope over the stored bytes of the last 90 days at most; the range is its 90 % confidence interval.",
@@ -144,51 +144,51 @@ export const DEFINITIONS = define({
   },
   forecast: {
     label: "Full on",
-    text: "When usable space ends if growth stays as it was; the range follows from the uncertainty of the growth. Needs 3 days of history.",
+    text: "When the usable space runs out if the growth continues; the range reflects the uncertainty of the growth. Needs 3 days of history.",
   },
 
   // Live activity.
-  progress: { label: "Progress", text: "Bytes of the disks dealt with so far, at least; zeros and unchanged extents count.", unit: "bytes" },
-  bytes_per_second: { label: "Speed", text: "Bytes of disk dealt with per second, unchanged ones included.", unit: "bytes per second" },
-  eta: { label: "Time left", text: "At the present speed.", unit: "seconds" },
-  live_new: { label: "New so far", text: "Bytes so far that the repository had never seen.", unit: "bytes" },
+  progress: { label: "Progress", text: "Bytes of the disks processed so far, at least; zeros and unchanged extents count.", unit: "bytes" },
+  bytes_per_second: { label: "Speed", text: "Bytes of the disks processed per second, including unchanged ones.", unit: "bytes per second" },
+  eta: { label: "Time left", text: "At the current speed.", unit: "seconds" },
+  live_new: { label: "New so far", text: "Bytes so far that were not yet in the repository.", unit: "bytes" },
   live_stored: { label: "Stored so far", text: "Bytes of containers written so far.", unit: "bytes" },
   live_wire: { label: "Sent so far", text: "Bytes the agent has sent so far.", unit: "bytes" },
 
   // Storage internals.
-  container_class: { label: "Kind", text: "data: chunks of disks. recipe: what rebuilds disks from chunks; always kept on the fastest tier." },
+  container_class: { label: "Kind", text: "data: chunks of disks. recipe: the recipes that rebuild disks from chunks." },
   container_state: { label: "State", text: "live: in use. damaged: unusable as a whole. condemned: being deleted." },
   containers: { label: "Containers", text: "Immutable files of up to 32 MiB that hold compressed regions and a directory of their chunks.", unit: "containers" },
   container_stored: { label: "Stored", text: "Bytes of the container files.", unit: "bytes" },
-  container_plain: { label: "Before compression", text: "Bytes of the chunks in them before local compression.", unit: "bytes" },
-  container_chunks: { label: "Chunks", text: "Distinct chunks in them; each is stored once per namespace.", unit: "chunks" },
+  container_plain: { label: "Before compression", text: "Bytes of their chunks before local compression.", unit: "bytes" },
+  container_chunks: { label: "Chunks", text: "Their distinct chunks; each is stored once per namespace.", unit: "chunks" },
   catalog_bytes: { label: "Catalog", text: "Size of the database of everything that is not chunk data.", unit: "bytes" },
-  index_entries: { label: "Entries", text: "Chunks the index knows in its sorted runs; one entry of about 20 bytes each.", unit: "entries" },
-  index_runs: { label: "Sorted runs", text: "Immutable files of the index; a lookup asks the filter of each. They merge in the background.", unit: "runs" },
-  index_depth: { label: "Depth", text: "Most runs that cover one fingerprint: how many filters a lookup asks at worst.", unit: "runs" },
-  index_filter_bytes: { label: "Filters in RAM", text: "Binary-fuse filters that tell without a disk read that a chunk is new.", unit: "bytes" },
+  index_entries: { label: "Entries", text: "Chunks in the sorted runs of the index, an entry of about 20 bytes for each.", unit: "entries" },
+  index_runs: { label: "Sorted runs", text: "Immutable files of the index; a lookup consults the filter of each. They are merged in the background.", unit: "runs" },
+  index_depth: { label: "Depth", text: "The most sorted runs that cover one fingerprint: how many filters a lookup consults at worst.", unit: "runs" },
+  index_filter_bytes: { label: "Filters in RAM", text: "Binary fuse filters, which tell without reading the disk that a chunk is new.", unit: "bytes" },
   index_fence_bytes: { label: "Fences in RAM", text: "Page boundaries that lead a lookup straight to one 4 KiB page.", unit: "bytes" },
-  index_memtable_bytes: { label: "Write buffer", text: "New entries in RAM, not yet in a sorted run. Nothing is lost with them: they are in the containers' directories.", unit: "bytes" },
+  index_memtable_bytes: { label: "Write buffer", text: "New entries in RAM, not yet in a sorted run. A crash loses none of them: they are also in the containers' directories.", unit: "bytes" },
   index_memtable_entries: { label: "Buffered entries", text: "Entries in the write buffer.", unit: "entries" },
   index_disk_bytes: { label: "Index on disk", text: "Size of the sorted runs.", unit: "bytes" },
   index_ram_per_chunk: { label: "RAM per chunk", text: "Filters and fences ÷ entries. The design's target is 1.3 bytes or less.", unit: "bytes" },
   index_covered: { label: "Covered containers", text: "Containers whose chunks are all in sorted runs.", unit: "containers" },
-  index_uncovered: { label: "Uncovered containers", text: "Containers replayed from their directories at the next start.", unit: "containers" },
+  index_uncovered: { label: "Uncovered containers", text: "Containers that a start after a crash would replay from their directories.", unit: "containers" },
   region_factor: { label: "Compression of regions", text: "Plain ÷ stored bytes of each region (up to 256 KiB of new chunks in one zstd frame).", unit: "×" },
-  chunk_bytes: { label: "Chunk sizes", text: "Sizes of the chunks FastCDC cut: at least 8, at most 64, about 16 KiB.", unit: "bytes" },
+  chunk_bytes: { label: "Chunk sizes", text: "Sizes of the chunks that FastCDC cuts: 8 to 64 KiB, about 16 KiB on average.", unit: "bytes" },
   sampled_containers: { label: "Sampled", text: "Evenly spaced data containers whose directories were read for the histograms (64 at most).", unit: "containers" },
   regions: { label: "Regions", text: "Up to 256 KiB of new chunks compressed together; unit of compression and checksum.", unit: "regions" },
   raw_regions: { label: "Raw regions", text: "Regions stored uncompressed because compression saved less than 3 %.", unit: "regions" },
 
   // Access.
-  role: { label: "Role", text: "backup: back up, and read back within its namespaces. restore: list, report, restore, verify. operator: everything but tokens. admin: everything." },
-  scope: { label: "Namespaces", text: "What the token is limited to; all when none is named." },
-  created: { label: "Created", text: "When the token was made." },
-  expires: { label: "Expires", text: "When the token ends by itself." },
-  last_used: { label: "Last used", text: "The latest call with this token." },
+  role: { label: "Role", text: "backup: back up, and read back within its namespaces. restore: list, report, restore, verify. operator: everything except tokens. admin: everything." },
+  scope: { label: "Namespaces", text: "Namespaces that the token is limited to; all when none is listed." },
+  created: { label: "Created", text: "When the token was created." },
+  expires: { label: "Expires", text: "When the token expires." },
+  last_used: { label: "Last used", text: "When the token was last used." },
 
   // Explanations.
-  usual_new: { label: "Usual new", text: "Median of the new bytes of this disk's earlier runs.", unit: "bytes" },
+  usual_new: { label: "Usually new", text: "Median of the new bytes of this disk's earlier runs.", unit: "bytes" },
   usual_factor: { label: "Usual total factor", text: "Median of the total factors of this disk's earlier runs.", unit: "×" },
   extents_changed: { label: "Changed extents", text: "4 MiB extents that differ from the previous backup.", unit: "extents" },
   extents_first: { label: "Changed for the first time", text: "Changed extents that had stayed the same in all compared backups.", unit: "extents" },

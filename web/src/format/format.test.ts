@@ -46,7 +46,7 @@ describe("numbers", () => {
     ]);
   });
   it("counts, rates and plurals", () => {
-    expect([count(1_234_567), rate(94.91), rate(3.14159), plural(1, "disk"), plural(2, "disk")]).toEqual([
+    expect([count(1_234_567), rate(94.91), rate(3.12), plural(1, "disk"), plural(2, "disk")]).toEqual([
       "1,234,567",
       "95 MB/s",
       "3.1 MB/s",

@@ -1,4 +1,4 @@
-/** Counts, factors, shares, rates and durations for people. */
+/** Counts, factors, shares, rates and durations in their display format. */
 
 const NOTHING = "–";
 
@@ -18,7 +18,7 @@ export function factor(value: Maybe): string {
   return `${value < 1000 ? value.toFixed(2) : Math.round(value).toLocaleString("en-US")}×`;
 }
 
-/** Percent with one decimal. Never rounds up to 100 what is less. */
+/** Percent with one decimal. Less than 100 is never rounded up to 100. */
 export function percent(value: Maybe): string {
   if (absent(value)) return NOTHING;
   if (value < 100 && value > 99.9) return `${(Math.floor(value * 100) / 100).toFixed(2)} %`;

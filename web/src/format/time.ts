@@ -1,4 +1,4 @@
-/** Times for people: this machine's time zone, always in the order year, month, day. */
+/** Times in their display format: in the browser's time zone, in the order year, month, day. */
 
 const NOTHING = "–";
 const pad = (value: number) => String(value).padStart(2, "0");
@@ -13,6 +13,9 @@ function parse(iso: string | null | undefined): Date | null {
 export function day(date: Date): string {
   return `${date.getFullYear()}-${pad(date.getMonth() + 1)}-${pad(date.getDate())}`;
 }
+
+/** The start of a local day such as `2026-11-21`. */
+export const startOfDay = (text: string): Date => new Date(`${text}T00:00:00`);
 
 /** `2026-11-21 06:04`. */
 export function minute(iso: string | null | undefined): string {

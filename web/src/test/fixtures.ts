@@ -1,6 +1,6 @@
-/** Answers of a server, as the contract has them. */
+/** Answers of a server, as the API describes them. */
 
-import type { DetailRow, Session } from "../api/types";
+import type { DetailRow, Session } from "../api/schema";
 
 export const session = (changes: Partial<Session> = {}): Session => ({
   name: "first",
@@ -13,7 +13,7 @@ export const session = (changes: Partial<Session> = {}): Session => ({
   ...changes,
 });
 
-/** Row `index` of a long list; every number is told apart by it. */
+/** Row `index` of a long list, which its name and its new bytes show. */
 export function detailRow(index: number, changes: Partial<DetailRow> = {}): DetailRow {
   return {
     id: `01JSESSION${index}-0`,

@@ -1,4 +1,4 @@
-/** A fetch that answers from a table of paths, and remembers what it was asked. */
+/** A fetch that answers from a table of paths and records the requests. */
 
 import { vi } from "vitest";
 
@@ -10,8 +10,6 @@ export interface Asked {
   body: string;
 }
 
-type Answer = unknown | ((asked: Asked) => unknown);
-
 /** An answer that is not 200. */
 export class Refusal {
   readonly status: number;
@@ -22,22 +20,22 @@ export class Refusal {
   }
 }
 
-/** Stands in for the server: `METHOD path` (without the base) to answers. */
-export function serve(answers: Record<string, Answer>): Asked[] {
+/** Stands in for the server: `METHOD path` (without the base) to answers, or to functions that give them. */
+export function serve(answers: Record<string, unknown>): Asked[] {
   const log: Asked[] = [];
-  const answer = async (input: RequestInfo | URL, init?: RequestInit): Promise<Response> => {
-    const address = new URL(String(input), "https://holdfast.test");
+  const answer = async (input: string, init?: Omit<RequestInit, "body"> & { body?: string }): Promise<Response> => {
+    const address = new URL(input, "https://holdfast.test");
     const asked: Asked = {
       method: init?.method ?? "GET",
       path: address.pathname.replace("/api/v1", ""),
       params: address.searchParams,
       headers: new Headers(init?.headers),
-      body: String(init?.body ?? ""),
+      body: init?.body ?? "",
     };
     log.push(asked);
     const found = answers[`${asked.method} ${asked.path}`];
     const value = typeof found === "function" ? (found as (asked: Asked) => unknown)(asked) : found;
-    if (value === undefined) return problem(404, { title: "Not Found", code: "not_found", detail: asked.path });
+    if (value === undefined) return problem(404, { title: "Not Found", code: "not-found", detail: asked.path });
     if (value instanceof Refusal) return problem(value.status, value.problem);
     if (value === null) return new Response(null, { status: 204 });
     return new Response(JSON.stringify(value), { headers: { "content-type": "application/json" } });

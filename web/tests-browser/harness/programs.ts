@@ -39,7 +39,7 @@ export function run(name: string, args: string[], env: Record<string, string> = 
   });
 }
 
-/** Starts a program that goes on. */
+/** Starts a program and leaves it running. */
 export function start(name: string, args: string[], env: Record<string, string> = {}): ChildProcess {
   return spawn(program(name), args, { env: { ...process.env, ...env }, stdio: ["ignore", "pipe", "pipe"] });
 }

@@ -41,7 +41,7 @@ export const test = base.extend<{ quiet: undefined }>({
       page.on("pageerror", (error) => errors.push(String(error)));
       page.on("console", (message) => {
         const text = message.text();
-        // Refused logins and a stopped server are part of tests; Chromium tells of them as errors.
+        // Refused logins and a stopped server are part of tests; Chromium reports them as errors.
         if (message.type() === "error" && !/Failed to load resource|net::ERR_|EventSource/.test(text)) errors.push(text);
       });
       await use(undefined);

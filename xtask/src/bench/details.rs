@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::needs::{self, CURL};
 use crate::server::Server;
-use crate::shell::{self, Profile, cargo};
+use crate::shell::{self, Profile};
 
 /// What a person does not feel as waiting, for the slowest of all answers.
 const TARGET: Duration = Duration::from_millis(300);
@@ -72,9 +72,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 fn fill(data_dir: &Path, rows: u64) -> Result<()> {
-    let mut command = cargo();
-    command.args(["run", "--release", "--quiet", "-p", "holdfast-engine", "--example", "fill_details", "--"]);
-    shell::run(command.arg(data_dir).arg(rows.to_string()))
+    shell::run(Command::new(shell::example("fill_details")?).arg(data_dir).arg(rows.to_string()))
 }
 
 /// What a person may do to the table, each as they would meet it: what narrows is taken from the rows there.

@@ -4,10 +4,14 @@
 //! Every VM's disk is backed up from the same path every day, as an agent sees it. Before a step its disk is
 //! read into the page cache and everything pending is written out, so that no tool pays for another's turn.
 //! Holdfast's client and server run on this machine with TLS between them; their CPU time is added up.
+//!
+//! `$HOLDFAST_BIN_DIR` names a folder with programs that are built already, for trying a command out: figures
+//! are worth something only of a release build.
 
 mod corpus;
 mod details;
 mod holdfast;
+mod index;
 mod measure;
 mod peers;
 mod tables;
@@ -18,7 +22,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 
-use crate::shell::{self, cargo};
+use crate::shell;
 use corpus::{Corpus, STEPS, Step};
 use measure::{Measured, Results, Usage};
 
@@ -52,14 +56,7 @@ pub(crate) struct Options {
 #[derive(Debug, Subcommand)]
 enum Only {
     /// The chunk index alone: inserts, lookups and memory at a given number of entries
-    Index {
-        /// Entries to put into the index
-        #[arg(long, default_value_t = 100_000_000)]
-        entries: u64,
-        /// Folder for the index (some 25 bytes an entry) instead of the system's for temporary files
-        #[arg(long, value_name = "DIR")]
-        dir: Option<PathBuf>,
-    },
+    Index(index::Options),
     /// How long the table of compression details takes to answer
     Details(details::Options),
 }
@@ -82,7 +79,7 @@ trait Tool {
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     match &options.only {
-        Some(Only::Index { entries, dir }) => return index(*entries, dir.as_deref()),
+        Some(Only::Index(options)) => return index::run(options),
         Some(Only::Details(options)) => return details::run(options),
         None => {}
     }
@@ -205,14 +202,4 @@ fn remake(folder: &Path) -> Result<()> {
         std::fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))?;
     }
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))
-}
-
-fn index(entries: u64, dir: Option<&Path>) -> Result<()> {
-    let mut command = cargo();
-    command.args(["run", "--release", "-p", "holdfast-engine", "--example", "index_bench", "--"]);
-    command.arg("--entries").arg(entries.to_string());
-    if let Some(dir) = dir {
-        command.arg("--dir").arg(dir);
-    }
-    shell::run(&mut command)
 }

@@ -1,15 +1,19 @@
 #![expect(clippy::cast_possible_truncation, reason = "test disks are small")]
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
+use holdfast_proto::Fingerprint;
 use holdfast_proto::chunker::Chunker;
 use holdfast_proto::limits::{
-    EXTENT_BYTES, EXTENTS_PER_MESSAGE_MAX, RANGES_PER_MESSAGE_MAX, REGION_CHUNKS_MAX, REGION_PLAIN_MAX_BYTES,
+    EXTENT_BYTES, EXTENTS_PER_MESSAGE_MAX, QUERY_FINGERPRINTS_MAX, RANGES_PER_MESSAGE_MAX, REGION_CHUNKS_MAX,
+    REGION_PLAIN_MAX_BYTES,
 };
 use proptest::prelude::*;
 
 use super::*;
 use crate::pool::BufferPool;
+use crate::source::testing::image::noise;
 
 /// A server as the protocol describes it: believes nothing it has not received.
 #[derive(Default)]
@@ -34,6 +38,7 @@ impl Server {
     fn take(&mut self, output: Output) {
         match output {
             Output::Region(region) => {
+                region.assert_whole();
                 assert!(region.plain.len() <= REGION_PLAIN_MAX_BYTES as usize);
                 assert!((1..=REGION_CHUNKS_MAX).contains(&region.lengths.len()));
                 let mut rest = &region.plain[..];
@@ -69,13 +74,7 @@ impl Server {
     }
 }
 
-fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut bytes = vec![0; len];
-    blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(&mut bytes);
-    bytes
-}
-
-fn changed(pool: &BufferPool, index: u64, bytes: &[u8]) -> Finding {
+fn changed(pool: &BufferPool, index: u64, bytes: &[u8]) -> ScanResult {
     let pieces = Chunker::default().cut(bytes);
     let name = |p: &holdfast_proto::chunker::Piece| {
         if p.zero {
@@ -87,11 +86,12 @@ fn changed(pool: &BufferPool, index: u64, bytes: &[u8]) -> Finding {
     let fingerprints = pieces.iter().map(name).collect();
     let mut buffer = pool.take().unwrap();
     buffer[..bytes.len()].copy_from_slice(bytes);
-    Finding::Changed(Changed { index, digest: Fingerprint::of(bytes), pieces, fingerprints, buffer })
+    let len = bytes.len() as u32;
+    ScanResult::Changed(Changed::new(index, len, Fingerprint::of(bytes), pieces, fingerprints, buffer))
 }
 
-/// Feeds findings, letting `delay` queries stay unanswered, and returns the server.
-fn run(findings: Vec<Finding>, delay: usize, server: Server) -> Server {
+/// Feeds results, letting `delay` queries stay unanswered, and returns the server.
+fn run(results: Vec<ScanResult>, delay: usize, server: Server) -> Server {
     let mut server = server;
     let mut packer = Packer::new(Arc::default());
     let mut unanswered = VecDeque::new();
@@ -107,8 +107,8 @@ fn run(findings: Vec<Finding>, delay: usize, server: Server) -> Server {
             server.take(output);
         }
     };
-    for finding in findings {
-        packer.add(finding);
+    for result in results {
+        packer.add(result);
         step(&mut packer, &mut server, &mut unanswered, false);
     }
     step(&mut packer, &mut server, &mut unanswered, true);
@@ -123,8 +123,8 @@ fn run(findings: Vec<Finding>, delay: usize, server: Server) -> Server {
 fn regions_are_filled_across_extents_and_nothing_is_sent_twice() {
     let pool = BufferPool::new(64, 200_000);
     let pieces: Vec<Vec<u8>> = (0..40).map(|seed| noise(seed % 20, 100_000)).collect();
-    let findings = (0..).zip(&pieces).map(|(index, bytes)| changed(&pool, index, bytes)).collect();
-    let server = run(findings, 3, Server::default());
+    let results = (0..).zip(&pieces).map(|(index, bytes)| changed(&pool, index, bytes)).collect();
+    let server = run(results, 3, Server::default());
     assert_eq!(server.received_twice, 0);
     assert_eq!(server.extents.len(), 40);
     assert_eq!(server.regions.iter().sum::<usize>(), 20 * 100_000);
@@ -144,12 +144,12 @@ fn what_the_server_has_is_not_sent() {
 
 #[test]
 fn ranges_are_joined_and_bounded() {
-    let unchanged = (0..10_000).filter(|index| index % 3 != 0).map(|index| Finding::Unchanged { index });
-    let zero = (0..10_000).step_by(3).map(|first| Finding::Zero { first, count: 1 });
-    let mut findings: Vec<Finding> = unchanged.chain(zero).collect();
-    findings.push(Finding::Zero { first: 10_000, count: 1 << 28 });
+    let unchanged = (0..10_000).filter(|index| index % 3 != 0).map(|index| ScanResult::Unchanged { index });
+    let zero = (0..10_000).step_by(3).map(|first| ScanResult::Zero { first, count: 1 });
+    let mut results: Vec<ScanResult> = unchanged.chain(zero).collect();
+    results.push(ScanResult::Zero { first: 10_000, count: 1 << 28 });
     let mut packer = Packer::new(Arc::default());
-    findings.into_iter().for_each(|finding| packer.add(finding));
+    results.into_iter().for_each(|result| packer.add(result));
     packer.finish();
     let mut ranges = 0;
     while let Some(output) = packer.take_output() {
@@ -178,7 +178,7 @@ fn few_new_chunks_do_not_hold_up_extents_for_ever() {
 }
 
 #[test]
-fn senseless_answers_are_refused() {
+fn answers_to_other_queries_are_refused() {
     let pool = BufferPool::new(1, 100_000);
     let mut packer = Packer::new(Arc::default());
     packer.add(changed(&pool, 0, &noise(1, 100_000)));
@@ -187,7 +187,22 @@ fn senseless_answers_are_refused() {
     let answer = |sequence, bytes: usize| v1::Need { sequence, bitmap: vec![0xFF; bytes].into() };
     assert!(packer.answer(&answer(query.sequence + 1, right.bitmap.len())).is_err());
     assert!(packer.answer(&answer(query.sequence, right.bitmap.len() + 1)).is_err());
-    assert!(packer.answer(&right).is_err(), "the question is gone after a wrong answer");
+    assert!(packer.answer(&right).is_err(), "the query is closed by a wrong answer");
+}
+
+#[test]
+#[should_panic(expected = "1 extents are not packed")]
+fn finishing_with_an_extent_left_over_is_a_defect() {
+    let pool = BufferPool::new(1, 100_000);
+    let mut packer = Packer::new(Arc::default());
+    packer.add(changed(&pool, 0, &noise(1, 100_000)));
+    packer.finish();
+}
+
+#[test]
+#[should_panic(expected = "a chunk of 65537 bytes")]
+fn a_chunk_longer_than_the_contract_is_a_defect() {
+    MessageBuilder::new(Arc::default()).chunk(Fingerprint::of(b"x"), &[0; 65_537]);
 }
 
 proptest! {
@@ -197,14 +212,14 @@ proptest! {
     fn any_disk_arrives(kinds in proptest::collection::vec((0u8..4, 0u64..6, 1usize..600_000), 1..40), delay in 0usize..6) {
         let pool = BufferPool::new(64, EXTENT_BYTES as usize);
         let mut expected = Vec::new();
-        let findings = (0u64..).zip(&kinds).map(|(index, (kind, seed, len))| match kind {
+        let results = (0u64..).zip(&kinds).map(|(index, (kind, seed, len))| match kind {
             0 => {
                 expected.push((index, "zero".to_owned()));
-                Finding::Zero { first: index, count: 1 }
+                ScanResult::Zero { first: index, count: 1 }
             }
             1 => {
                 expected.push((index, "unchanged".to_owned()));
-                Finding::Unchanged { index }
+                ScanResult::Unchanged { index }
             }
             _ => {
                 let bytes = noise(*seed, *len);
@@ -212,7 +227,7 @@ proptest! {
                 changed(&pool, index, &bytes)
             }
         }).collect();
-        let mut server = run(findings, delay, Server::default());
+        let mut server = run(results, delay, Server::default());
         server.extents.sort();
         prop_assert_eq!(server.extents, expected);
         prop_assert_eq!(server.received_twice, 0);

@@ -1,129 +1,197 @@
 use std::os::unix::fs::FileExt as _;
 
-use super::*;
-use crate::source::DiskArgument;
+use holdfast_proto::limits::EXTENT_BYTES;
 use holdfast_proto::v1;
 
-fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut bytes = vec![0; len];
-    blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(&mut bytes);
+use super::*;
+use crate::source::testing::MemorySource;
+use crate::source::testing::image::{self, noise};
+use crate::source::walk::ParentDisk;
+use crate::source::{Content, RawDisk};
+
+const EXTENT: usize = EXTENT_BYTES as usize;
+
+/// A disk of five extents and a bit: noise, hole, few bytes, zeros written out, noise, a short one.
+fn bytes() -> Vec<u8> {
+    let mut bytes = vec![0; 5 * EXTENT + 1000];
+    bytes[..EXTENT].copy_from_slice(&noise(1, EXTENT));
+    bytes[2 * EXTENT + 700_000..][..5000].fill(9);
+    bytes[4 * EXTENT..].copy_from_slice(&noise(2, EXTENT + 1000));
     bytes
 }
 
-/// A sparse disk of five extents and a bit: noise, hole, few bytes, zeros written out, noise, a short one.
-fn disk() -> (tempfile::NamedTempFile, Arc<SourceDisk>, Vec<u8>) {
-    let extent = EXTENT_BYTES as usize;
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let mut bytes = vec![0; 5 * extent + 1000];
-    bytes[..extent].copy_from_slice(&noise(1, extent));
-    bytes[2 * extent + 700_000..][..5000].fill(9);
-    bytes[4 * extent..].copy_from_slice(&noise(2, extent + 1000));
-    file.as_file().set_len(bytes.len() as u64).unwrap();
-    for (at, len) in [(0, extent), (2 * extent + 700_000, 5000), (3 * extent, 2 * extent + 1000)] {
-        file.as_file().write_all_at(&bytes[at..at + len], at as u64).unwrap();
-    }
-    let argument = DiskArgument { name: "d".into(), path: file.path().to_owned() };
-    (file, Arc::new(SourceDisk::open(&argument).unwrap()), bytes)
+/// The same, opened: sparse but for the zeros.
+fn disk() -> (tempfile::NamedTempFile, Arc<RawDisk>) {
+    let (file, _) = image::raw(&bytes());
+    file.as_file().write_all_at(&vec![0; EXTENT], 3 * EXTENT as u64).unwrap();
+    let disk = RawDisk::open("d", file.path()).unwrap();
+    (file, Arc::new(disk))
 }
 
-fn scan(disk: &Arc<SourceDisk>, parent: &[Fingerprint], buffers: usize) -> (Vec<String>, u64) {
+fn digests() -> Vec<Fingerprint> {
+    bytes().chunks(EXTENT).map(Fingerprint::of).collect()
+}
+
+fn parent_of(digests: &[Fingerprint]) -> ParentDigests {
     let (sender, blocks) = mpsc::channel(4);
-    let digests: Vec<u8> = parent.iter().flat_map(|digest| *digest.as_bytes()).collect();
+    let digests: Vec<u8> = digests.iter().flat_map(|digest| *digest.as_bytes()).collect();
     if !digests.is_empty() {
         sender.try_send(Ok(v1::DigestBlock { first_extent: 0, digests: digests.into() })).unwrap();
     }
-    drop(sender);
-    let walk = ExtentWalk::new(disk, vec![v1::ExtentRange { first: 5, count: 0 }]).unwrap();
-    let pool = BufferPool::new(buffers, EXTENT_BYTES as usize);
-    let parent = ParentDigests::streamed(blocks);
-    let (scanner, mut findings) =
-        Scanner::start(Arc::clone(disk), walk, parent, pool, 4, Arc::default()).unwrap();
-    let mut order = InOrder::default();
-    let mut seen = Vec::new();
-    while let Some((sequence, finding)) = findings.blocking_recv() {
-        order.put(sequence, finding.unwrap());
-        while let Some(finding) = order.take() {
-            seen.push(match finding {
-                Finding::Zero { first, count } => format!("zero {first}+{count}"),
-                Finding::Accepted { first, count } => format!("accepted {first}+{count}"),
-                Finding::Unchanged { index } => format!("unchanged {index}"),
-                Finding::Changed(changed) => {
-                    let len: u32 = changed.pieces.iter().map(|piece| piece.len).sum();
-                    format!("changed {} {len} {}", changed.index, changed.digest.short())
-                }
-            });
+    ParentDigests::streamed(blocks)
+}
+
+fn start(disk: Arc<dyn Source>, walk: ExtentWalk, buffers: usize) -> (Scanner, mpsc::Receiver<Scanned>) {
+    let pool = BufferPool::new(buffers, EXTENT);
+    Scanner::start(disk, walk, ParentDigests::none(), pool, 4, Arc::default()).unwrap()
+}
+
+fn first_error(mut results: mpsc::Receiver<Scanned>) -> ClientError {
+    std::iter::from_fn(|| results.blocking_recv()).find_map(Result::err).expect("no error")
+}
+
+fn describe(result: &ScanResult) -> String {
+    match result {
+        ScanResult::Zero { first, count } => format!("zero {first}+{count}"),
+        ScanResult::Accepted { first, count } => format!("accepted {first}+{count}"),
+        ScanResult::Unchanged { index } => format!("unchanged {index}"),
+        ScanResult::Changed(changed) => {
+            let len: u32 = changed.pieces.iter().map(|piece| piece.len).sum();
+            format!("changed {} {len} {}", changed.index, changed.digest.short())
         }
+    }
+}
+
+/// All results in order, and the bytes read.
+fn scan(
+    disk: Arc<dyn Source>,
+    walk: ExtentWalk,
+    parent: &[Fingerprint],
+    buffers: usize,
+) -> (Vec<String>, u64) {
+    let pool = BufferPool::new(buffers, EXTENT);
+    let (scanner, mut results) =
+        Scanner::start(disk, walk, parent_of(parent), pool, 4, Arc::default()).unwrap();
+    let mut order = ReorderBuffer::default();
+    let mut seen = Vec::new();
+    while let Some(scanned) = results.blocking_recv() {
+        let (sequence, result) = scanned.unwrap();
+        order.put(sequence, result);
+        seen.extend(std::iter::from_fn(|| order.take()).map(|result| describe(&result)));
         scanner.delivered(order.taken());
     }
     assert!(order.is_empty());
     (seen, scanner.read_bytes())
 }
 
+fn kinds(seen: &[String]) -> Vec<&str> {
+    seen.iter().map(|line| line.split(' ').next().unwrap()).collect()
+}
+
+fn whole(disk: &dyn Source) -> ExtentWalk {
+    ExtentWalk::new(disk, vec![v1::ExtentRange { first: 5, count: 0 }], None).unwrap()
+}
+
 #[test]
-fn findings_come_in_order_and_agree_with_the_bytes() {
-    let (_file, disk, bytes) = disk();
-    let digests: Vec<Fingerprint> = bytes.chunks(EXTENT_BYTES as usize).map(Fingerprint::of).collect();
-    let changed = |index: usize, len: u32| format!("changed {index} {len} {}", digests[index].short());
-    let full = EXTENT_BYTES;
+fn results_come_in_order_and_agree_with_the_bytes() {
+    let (_file, disk) = disk();
+    let digests = digests();
+    let changed = |index: usize, len: usize| format!("changed {index} {len} {}", digests[index].short());
+    let expected = [
+        changed(0, EXTENT),
+        "zero 1+1".into(),
+        changed(2, EXTENT),
+        "zero 3+1".into(),
+        changed(4, EXTENT),
+        changed(5, 1000),
+    ];
     for buffers in [1, 2, 9] {
-        let (seen, read) = scan(&disk, &[], buffers);
-        assert_eq!(
-            seen,
-            [
-                changed(0, full),
-                "zero 1+1".into(),
-                changed(2, full),
-                "zero 3+1".into(),
-                changed(4, full),
-                changed(5, 1000)
-            ],
-            "{buffers} buffers"
-        );
-        assert!(read < 4 * u64::from(full), "{read}: holes within an extent are not read");
+        let (seen, read) = scan(disk.clone(), whole(&*disk), &[], buffers);
+        assert_eq!(seen, expected, "{buffers} buffers");
+        assert!(read < 4 * EXTENT as u64, "{read}: holes within an extent are not read");
     }
 }
 
 #[test]
 fn what_the_parent_has_is_not_cut() {
-    let (_file, disk, bytes) = disk();
-    let mut parent: Vec<Fingerprint> = bytes.chunks(EXTENT_BYTES as usize).map(Fingerprint::of).collect();
+    let (_file, disk) = disk();
+    let mut parent = digests();
     parent[4] = Fingerprint::UNKNOWN;
     parent.truncate(5);
-    let (seen, _) = scan(&disk, &parent, 3);
-    let kinds: Vec<&str> = seen.iter().map(|line| line.split(' ').next().unwrap()).collect();
-    assert_eq!(kinds, ["unchanged", "zero", "unchanged", "zero", "changed", "changed"]);
+    let (seen, _) = scan(disk.clone(), whole(&*disk), &parent, 3);
+    assert_eq!(kinds(&seen), ["unchanged", "zero", "unchanged", "zero", "changed", "changed"]);
+}
+
+#[test]
+fn tracked_extents_are_not_read_where_the_parent_is_sound() {
+    let size = bytes().len() as u64;
+    let disk = Arc::new(MemorySource::new(bytes()).tracking("01A", &[0..1000, 1000..size]));
+    let walk = || {
+        let parent = ParentDisk { backup_id: "01A", size_bytes: size };
+        ExtentWalk::new(&*disk, Vec::new(), Some(parent)).unwrap()
+    };
+    let mut parent = digests();
+    parent[1] = Fingerprint::ZERO;
+    parent[4] = Fingerprint::UNKNOWN;
+    let (seen, read) = scan(disk.clone(), walk(), &parent, 3);
+    assert_eq!(kinds(&seen), ["unchanged", "zero", "unchanged", "unchanged", "changed", "unchanged"]);
+    assert_eq!(read, EXTENT as u64, "only what the server has no digest of");
+    let (seen, _) = scan(disk.clone(), walk(), &[], 3);
+    assert_eq!(
+        kinds(&seen),
+        ["changed", "zero", "changed", "zero", "changed", "changed"],
+        "no digests at all"
+    );
 }
 
 #[test]
 fn a_disk_that_shrinks_is_an_error_with_its_place() {
-    let extent = u64::from(EXTENT_BYTES);
-    let file = tempfile::NamedTempFile::new().unwrap();
-    file.as_file().write_all_at(&noise(3, 3 * EXTENT_BYTES as usize), 0).unwrap();
-    let argument = DiskArgument { name: "d".into(), path: file.path().to_owned() };
-    let disk = Arc::new(SourceDisk::open(&argument).unwrap());
-    let mut walk = ExtentWalk::new(&disk, Vec::new()).unwrap();
-    assert_eq!(walk.next(&disk).unwrap(), Some(Span::Read { index: 0, solid: true }));
-    file.as_file().set_len(extent + 100_000).unwrap();
-    let pool = BufferPool::new(3, EXTENT_BYTES as usize);
-    let (_scanner, mut findings) =
-        Scanner::start(Arc::clone(&disk), walk, ParentDigests::none(), pool, 2, Arc::default()).unwrap();
-    let found = std::iter::from_fn(|| findings.blocking_recv()).find_map(|(_, finding)| finding.err());
-    let text = found.expect("extent 1 ends early").to_string();
-    assert!(text.contains("changed its size"), "{text}");
+    let (file, disk) = image::raw(&noise(3, 3 * EXTENT));
+    let disk = Arc::new(disk);
+    let mut walk = ExtentWalk::new(&*disk, Vec::new(), None).unwrap();
+    assert!(matches!(walk.next(&*disk).unwrap(), Some(Span::Read { index: 0, .. })));
+    file.as_file().set_len(EXTENT as u64 + 100_000).unwrap();
+    let (_scanner, results) = start(disk.clone(), walk, 3);
+    let text = first_error(results).to_string();
+    assert!(text.contains("changed size"), "{text}");
     assert!(disk.check_unchanged(0).is_err());
 }
 
 #[test]
+fn a_read_error_names_disk_place_and_offset() {
+    let disk = Arc::new(MemorySource::new(bytes()).unreadable_at(2 * EXTENT as u64 + 5));
+    let (_scanner, results) = start(disk.clone(), whole(&*disk), 3);
+    let text = first_error(results).to_string();
+    for word in ["disk d", "memory", &(2 * EXTENT + 5).to_string(), "bad medium"] {
+        assert!(text.contains(word), "no {word:?} in {text}");
+    }
+}
+
+#[test]
+fn a_panic_ends_the_scan_with_an_error() {
+    let segments = vec![Segment { start: 0, end: EXTENT as u64, content: Content::Data }];
+    let disk = Arc::new(MemorySource::new(bytes()).with_segments(segments));
+    let (_scanner, results) = start(disk.clone(), whole(&*disk), 3);
+    let error = first_error(results);
+    assert!(matches!(error, ClientError::Internal("a reading thread panicked")), "{error}");
+}
+
+#[test]
+#[should_panic(expected = "extent 7: Piece { offset: 5, len: 5, zero: false } at 0")]
+fn pieces_that_do_not_cover_the_extent_are_a_defect() {
+    let buffer = BufferPool::new(1, 10).take().unwrap();
+    let pieces = vec![holdfast_proto::chunker::Piece { offset: 5, len: 5, zero: false }];
+    drop(Changed::new(7, 10, Fingerprint::UNKNOWN, pieces, vec![Fingerprint::UNKNOWN], buffer));
+}
+
+#[test]
 fn dropping_ends_threads_that_wait() {
-    let (_file, disk, _) = disk();
-    let walk = ExtentWalk::new(&disk, Vec::new()).unwrap();
-    let pool = BufferPool::new(1, EXTENT_BYTES as usize);
-    let (mut scanner, findings) =
-        Scanner::start(disk, walk, ParentDigests::none(), pool, 4, Arc::default()).unwrap();
+    let (_file, disk) = disk();
+    let (mut scanner, results) = start(disk.clone(), whole(&*disk), 1);
     let threads = std::mem::take(&mut scanner.threads);
     drop(scanner);
     for thread in threads {
         thread.join().unwrap();
     }
-    drop(findings);
+    drop(results);
 }

@@ -67,7 +67,7 @@ async fn a_wrong_certificate_names_both_fingerprints() {
 }
 
 #[tokio::test]
-async fn showing_the_certificate_without_its_key_gains_nothing() {
+async fn presenting_a_certificate_without_its_key_gains_nothing() {
     let server = serve(true).await;
     let error = dial(&server.address, Trust::Pinned(server.fingerprint)).await.unwrap_err();
     assert!(matches!(error, ConnectError::Tls { .. }), "{error}");
@@ -93,7 +93,7 @@ async fn a_ca_vouches_for_its_own_only() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_not_a_wrong_certificate() {
+async fn a_closed_port_is_not_a_wrong_certificate() {
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let address: ServerAddress = free.to_string().parse().unwrap();
     let error = dial(&address, Trust::Inspect).await.unwrap_err();
@@ -102,7 +102,7 @@ async fn nobody_there_is_not_a_wrong_certificate() {
 }
 
 #[tokio::test]
-async fn a_server_without_tls_is_said_to_be_one() {
+async fn a_server_without_tls_is_recognised() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address: ServerAddress = listener.local_addr().unwrap().to_string().parse().unwrap();
     tokio::spawn(async move {

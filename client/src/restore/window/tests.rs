@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 
 use holdfast_proto::chunker::Chunker;
+use holdfast_proto::limits::EXTENT_BYTES;
 use holdfast_proto::region::Encoder;
+use holdfast_proto::{Fingerprint, v1};
 use proptest::prelude::*;
 
 use super::*;
@@ -76,7 +78,7 @@ fn region(group: &[(u32, &[u8])]) -> v1::RegionData {
 #[derive(Debug, Default)]
 struct Memory(parking_lot::Mutex<Vec<u8>>);
 
-impl crate::restore::Target for Memory {
+impl crate::restore::target::Target for Memory {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), crate::ClientError> {
         self.0.lock()[offset as usize..][..bytes.len()].copy_from_slice(bytes);
         Ok(())
@@ -101,7 +103,7 @@ fn restore(messages: Vec<v1::read_disk_response::Kind>, size: usize) -> Result<V
             Kind::Header(header) => assembler.header(&header)?,
             Kind::Window(window) => {
                 for (offset, len) in &assembler.window(&window)?.zeros {
-                    crate::restore::Target::zero(&memory, *offset, *len)?;
+                    crate::restore::target::Target::zero(&memory, *offset, *len)?;
                 }
             }
             Kind::Regions(batch) => {
@@ -171,7 +173,7 @@ fn lies_about_the_layout_are_refused() {
         ("a chunk not there", "does not have", Box::new(|m| window_of(m).extents[0].refs[1] = u32::MAX)),
         ("an extent too long", "longer", Box::new(|m| window_of(m).extents[0].refs.push(1))),
         ("an extent too short", "shorter", Box::new(|m| window_of(m).extents[1].refs.truncate(1))),
-        ("a zero run of nothing", "empty", Box::new(|m| window_of(m).extents[0].zero_lengths[0] = 0)),
+        ("a zero run of nothing", "or empty", Box::new(|m| window_of(m).extents[0].zero_lengths[0] = 0)),
         (
             "a zero run too many",
             "lengths of zeros",
@@ -182,7 +184,7 @@ fn lies_about_the_layout_are_refused() {
         ("too many pieces", "too many", Box::new(|m| window_of(m).extents[0].refs = vec![1; 1025])),
         (
             "an unused chunk",
-            "used nowhere",
+            "is not used",
             Box::new(|m| {
                 let window = window_of(m);
                 window.lengths.push(9);
@@ -195,7 +197,7 @@ fn lies_about_the_layout_are_refused() {
 
 /// The same for what fills the layout.
 #[test]
-fn lies_about_the_data_are_refused() {
+fn lies_about_what_arrives_are_refused() {
     refuse(vec![
         (
             "a region out of place",
@@ -229,6 +231,13 @@ fn lies_about_the_data_are_refused() {
                 region_of(m).chunks.clear();
             }),
         ),
+    ]);
+}
+
+/// The same for what is in a region, and for the disk's header.
+#[test]
+fn lies_about_bytes_and_sizes_are_refused() {
+    refuse(vec![
         ("an offset past the end", "past the region", Box::new(|m| region_of(m).offsets[0] = u32::MAX - 5)),
         ("a wrong offset", "hashes to", Box::new(|m| region_of(m).offsets[0] = 1)),
         ("an unknown codec", "codec 9", Box::new(|m| region_of(m).codec = 9)),
@@ -258,10 +267,10 @@ fn lies_about_the_data_are_refused() {
                 batch_of(m).regions.pop();
             }),
         ),
-        ("no regions", "without any", Box::new(|m| batch_of(m).regions.clear())),
+        ("no regions", "is empty", Box::new(|m| batch_of(m).regions.clear())),
         (
             "another size",
-            "bytes were due",
+            "the disk has",
             Box::new(|m| {
                 if let Message::Header(header) = &mut m[0] {
                     header.size_bytes += 1;
@@ -270,7 +279,7 @@ fn lies_about_the_data_are_refused() {
         ),
         (
             "other extents",
-            "bytes were due",
+            "the disk has",
             Box::new(|m| {
                 if let Message::Header(header) = &mut m[0] {
                     header.extent_bytes = 1;

@@ -1,6 +1,6 @@
 //! VMs as a site has them, and what backing them up costs on a given day.
 
-use holdfast_proto::v1::{DetailRow, RowStatus};
+use holdfast_catalog::{DetailRow, RowStatus};
 
 /// Disks of a storage cluster's VM.
 const CLUSTER_DISKS: usize = 120;
@@ -169,7 +169,7 @@ impl Vm {
             ..DetailRow::default()
         };
         if let Outcome::Failed(status, error) = outcome {
-            row.status = (*status).into();
+            row.status = *status;
             row.error = (*error).to_owned();
             // It stopped half way.
             row.new_bytes /= 2;

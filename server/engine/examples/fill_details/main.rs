@@ -17,16 +17,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
-use holdfast_engine::EngineOptions;
-use holdfast_engine::catalog::{
-    Attempt, BackupCommit, Catalog, ContainerRecord, ContainerState, DiskRecord, FailedRun, NamespaceRecord,
-    SqliteCatalog,
+use holdfast_catalog::{
+    Access, Attempt, BackupCommit, Backups, ContainerRecord, ContainerState, DetailRow, DiskRecord,
+    FailedRun, NamespaceRecord, RowStatus, SqliteCatalog,
 };
-use holdfast_engine::clock::{Clock, ManualClock, SystemClock};
-use holdfast_engine::ids::{BackupId, ContainerClass, ContainerId, RunId, SessionId};
+use holdfast_engine::EngineOptions;
 use holdfast_proto::Fingerprint;
 use holdfast_proto::limits::extent_count;
-use holdfast_proto::v1::{DetailRow, RowStatus};
+use holdfast_types::clock::{Clock, ManualClock, SystemClock};
+use holdfast_types::ids::{BackupId, ContainerClass, ContainerId, RunId, SessionId};
 use ulid::Ulid;
 
 use fleet::{Dice, Fleet, Outcome, Vm};
@@ -194,7 +193,7 @@ impl Filler<'_> {
         let backup = BackupId(self.ulid(attempt.started_ms));
         for row in &mut details {
             row.backup = backup.to_string();
-            row.status = RowStatus::Done.into();
+            row.status = RowStatus::Done;
         }
         let disk = |row: &DetailRow| DiskRecord {
             name: row.disk.clone(),

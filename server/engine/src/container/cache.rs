@@ -5,11 +5,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use holdfast_types::ids::{ContainerClass, ContainerId, RepositoryId};
+use holdfast_volume::Volume;
 use parking_lot::Mutex;
 
 use super::{ContainerError, OpenContainer};
-use crate::ids::{ContainerClass, ContainerId, RepositoryId};
-use crate::volume::Volume;
 
 /// How much a cache may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

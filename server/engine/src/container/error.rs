@@ -2,9 +2,9 @@
 
 use holdfast_proto::ErrorCode;
 use holdfast_proto::region::RegionError;
+use holdfast_volume::{BlobName, VolumeError};
 
 use crate::format::{Defect, FormatError};
-use crate::volume::{BlobName, VolumeError};
 
 /// Why a container cannot be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -57,7 +57,7 @@ impl ContainerError {
     /// The stable code of this error.
     pub const fn code(&self) -> ErrorCode {
         match self {
-            Self::Volume(VolumeError::Full { .. }) => ErrorCode::Full,
+            Self::Volume(error) if error.is_full() => ErrorCode::Full,
             Self::Structure { source: FormatError::Unsupported { .. }, .. }
             | Self::RegionStructure { source: FormatError::Unsupported { .. }, .. } => ErrorCode::Unsupported,
             _ if self.is_damage() => ErrorCode::Damaged,

@@ -1,8 +1,8 @@
 //! Where a container lies: `containers/GROUP/ID.data` or `.recipe`, `ID` in ten and `GROUP` (`ID` without its
 //! last 12 bits, so that no folder grows beyond 4,096 containers) in seven hexadecimal digits.
 
-use crate::ids::{ContainerClass, ContainerId};
-use crate::volume::{BlobName, Volume, VolumeError};
+use holdfast_types::ids::{ContainerClass, ContainerId};
+use holdfast_volume::{BlobName, Volume, VolumeError, list_all};
 
 const FOLDER: &str = "containers";
 const GROUP_BITS: u32 = 12;
@@ -59,7 +59,8 @@ pub struct ContainerListing {
 pub fn list_containers(volume: &dyn Volume) -> Result<ContainerListing, VolumeError> {
     let folder = BlobName::new(FOLDER).expect("a valid name");
     let mut listing = ContainerListing::default();
-    for entry in volume.list(&folder)? {
+    for entry in list_all(volume, &folder) {
+        let entry = entry?;
         match ContainerName::parse(&entry.name) {
             Some(name) => listing.containers.push((name, entry.len)),
             None => listing.strays.push(entry.name),
@@ -72,8 +73,8 @@ pub fn list_containers(volume: &dyn Volume) -> Result<ContainerListing, VolumeEr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::volume::MemoryVolume;
-    use crate::volume::conformance::put;
+    use holdfast_volume::MemoryVolume;
+    use holdfast_volume::testing::put;
 
     fn name(number: u64, class: ContainerClass) -> ContainerName {
         ContainerName { id: ContainerId::new(number).unwrap(), class }

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use holdfast_proto::limits::CONTAINER_MAX_BYTES;
 use holdfast_proto::region::{Codec, Decoder, RegionError, check_fingerprints};
+use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId, RepositoryId};
+use holdfast_volume::{Blob, BlobName, Volume};
 
 use super::{ContainerError, ContainerName, Directory};
 use crate::format::checksum::crc32c;
@@ -15,8 +17,6 @@ use crate::format::container::{
     decode_directory,
 };
 use crate::format::{Defect, FormatError, check_limit};
-use crate::ids::{ContainerClass, ContainerId, NamespaceId, RepositoryId};
-use crate::volume::{Blob, BlobName, Volume};
 
 /// Read from the end at first: footer and, for 4,800 chunks in 128 regions, the whole directory.
 const TAIL_BYTES: u64 = 168 << 10;

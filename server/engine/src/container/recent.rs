@@ -39,7 +39,7 @@ impl RecentDirectories {
     }
 
     /// Forgets a container, for example because it is damaged.
-    pub fn forget(&mut self, id: crate::ids::ContainerId) {
+    pub fn forget(&mut self, id: holdfast_types::ids::ContainerId) {
         self.0.retain(|container| container.id() != id);
     }
 

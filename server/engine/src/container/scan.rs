@@ -1,11 +1,12 @@
 //! Reads a whole container and reports everything that is wrong with it, not only the first thing.
 
+use holdfast_types::ids::{ContainerClass, ContainerId, RepositoryId};
+use holdfast_volume::Volume;
+
 use super::reader::Parts;
 use super::{ContainerError, ContainerName, Directory};
 use crate::format::container::{FIRST_REGION_OFFSET, REGION_HEADER_BYTES, RegionRecord};
 use crate::format::{Defect, FormatError};
-use crate::ids::{ContainerClass, ContainerId, RepositoryId};
-use crate::volume::Volume;
 
 /// What a scan found.
 #[derive(Debug, Default)]

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use holdfast_proto::Fingerprint;
 use holdfast_proto::region::{DEFAULT_LEVEL, Encoder};
+use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId, RepositoryId};
+use holdfast_volume::Volume;
 
 use super::{ContainerWriter, OpenContainer, SealedContainer, VerifiedRegion};
-use crate::ids::{ContainerClass, ContainerId, NamespaceId, RepositoryId};
-use crate::volume::Volume;
 
 pub(crate) const REPOSITORY: RepositoryId = RepositoryId::from_bytes([0xA1; 16]);
 pub(crate) const NAMESPACE: NamespaceId = NamespaceId::from_bytes([0xB2; 16]);

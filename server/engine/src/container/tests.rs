@@ -3,13 +3,13 @@ use std::sync::Arc;
 use holdfast_proto::Fingerprint;
 use holdfast_proto::limits::CONTAINER_MAX_BYTES;
 use holdfast_proto::region::{Codec, Decoder, RegionError};
+use holdfast_types::ids::ContainerClass;
+use holdfast_volume::testing::{Fault, FaultyVolume, OpKind};
+use holdfast_volume::{LocalVolume, MemoryVolume, VolumeError};
 use proptest::prelude::*;
 
 use super::testing::{CREATED_MS, NAMESPACE, REPOSITORY, id, open, region, sample_regions, seal, writer};
 use super::*;
-use crate::ids::ContainerClass;
-use crate::volume::faulty::{Fault, OpKind};
-use crate::volume::{FaultyVolume, LocalVolume, MemoryVolume, VolumeError};
 
 mod damage;
 mod golden;

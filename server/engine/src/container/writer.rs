@@ -1,14 +1,14 @@
 //! Writing a container: header, regions as they come, directory, footer.
 
 use holdfast_proto::limits::CONTAINER_MAX_BYTES;
+use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId, RepositoryId};
+use holdfast_volume::{BlobName, BlobWriter, Volume};
 
 use super::{ContainerError, ContainerName, Directory, VerifiedRegion};
 use crate::format::container::{
     Contents, FIRST_REGION_OFFSET, FOOTER_BYTES, Footer, Header, REGION_HEADER_BYTES, REGIONS_MAX,
     directory_bytes, encode_directory,
 };
-use crate::ids::{ContainerClass, ContainerId, NamespaceId, RepositoryId};
-use crate::volume::{BlobName, BlobWriter, Volume};
 
 /// A container being written. Dropping it discards it.
 #[derive(Debug)]

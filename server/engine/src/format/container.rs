@@ -14,12 +14,12 @@
 use holdfast_proto::limits::{CONTAINER_MAX_BYTES, REGION_CHUNKS_MAX};
 use holdfast_proto::limits::{REGION_PLAIN_MAX_BYTES, REGION_STORED_MAX_BYTES};
 use holdfast_proto::region::Codec;
+use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId, RepositoryId};
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::checksum::crc32c;
 use super::{Defect, FormatError, check_equal, check_limit};
-use crate::ids::{ContainerClass, ContainerId, NamespaceId, RepositoryId};
 
 mod directory;
 
@@ -36,8 +36,8 @@ pub const HEADER_BYTES: usize = FIRST_REGION_OFFSET as usize;
 pub const REGION_HEADER_BYTES: usize = 24;
 pub const FOOTER_BYTES: usize = 32;
 
-/// Regions of a container at most: [`crate::ids::Location`] has 12 bits for them.
-pub const REGIONS_MAX: usize = 1 << crate::ids::Location::PART_BITS;
+/// Regions of a container at most: [`holdfast_types::ids::Location`] has 12 bits for them.
+pub const REGIONS_MAX: usize = 1 << holdfast_types::ids::Location::PART_BITS;
 
 const HEADER_MAGIC: u32 = u32::from_le_bytes(*b"HFCN");
 const REGION_MAGIC: u32 = u32::from_le_bytes(*b"HFRG");

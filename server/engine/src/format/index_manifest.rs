@@ -1,6 +1,7 @@
 //! The index manifest: which runs are the index, which containers they cover, and the secret that keys are
 //! derived with. One blob per sequence number, written whole. `docs/FORMAT.md` has the byte map.
 
+use holdfast_types::ids::RepositoryId;
 use roaring::RoaringTreemap;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -8,7 +9,6 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::checksum::crc32c;
 use super::index_run::{SHARDS, ShardRange, check_crc, check_section, check_version, with_crc};
 use super::{Defect, FormatError, check_equal, check_limit};
-use crate::ids::RepositoryId;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"HFIM");
 const MANIFEST: &str = "index manifest";

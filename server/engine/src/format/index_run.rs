@@ -12,12 +12,12 @@
 //! A reader needs the header (identity), the footer (counts) and the two sections in memory; it then finds
 //! any key with one page read.
 
+use holdfast_types::ids::RepositoryId;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::checksum::crc32c;
 use super::{Defect, FormatError, check_equal, check_limit};
-use crate::ids::RepositoryId;
 
 mod page;
 

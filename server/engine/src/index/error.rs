@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use holdfast_types::ids::{ContainerId, RepositoryId};
+use holdfast_volume::{BlobName, VolumeError};
+
 use crate::format::{Defect, FormatError};
-use crate::ids::{ContainerId, RepositoryId};
-use crate::volume::{BlobName, VolumeError};
 
 /// Why the index could not answer or take something.
 #[derive(Debug, thiserror::Error)]
@@ -64,7 +65,7 @@ impl IndexError {
     /// Whether the volume had no room left; the same call may succeed once there is room.
     pub fn is_full(&self) -> bool {
         match self {
-            Self::Volume(VolumeError::Full { .. }) => true,
+            Self::Volume(error) => error.is_full(),
             Self::Maintenance(inner) => inner.is_full(),
             _ => false,
         }

@@ -3,12 +3,13 @@
 //! A batch asks one level of runs about many keys before it reads pages: the filter accesses of different
 //! keys are independent, so that their cache misses overlap.
 
+use holdfast_types::ids::Location;
+
 use super::Index;
 use super::error::IndexError;
 use super::key::IndexKey;
 use super::run::Run;
 use super::state::View;
-use crate::ids::Location;
 
 /// Keys whose filter accesses are in flight together; as many as [`Mask`] has bits.
 const GROUP: usize = u32::BITS as usize;

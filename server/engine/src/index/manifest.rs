@@ -4,12 +4,13 @@
 //! removed. So every manifest that exists names only runs that exist, whatever the moment of a crash, and an
 //! older one may stand in for a newer one that is damaged.
 
+use holdfast_types::ids::RepositoryId;
+use holdfast_volume::{BlobName, Volume, VolumeError, list_all};
+
 use super::error::{IndexError, check_repository};
 use super::run::{FOLDER, run_name};
 use crate::format::index_manifest::{MANIFEST_MAX_BYTES, Manifest};
 use crate::format::{check_equal, check_limit};
-use crate::ids::RepositoryId;
-use crate::volume::{BlobName, Volume, VolumeError};
 
 const MANIFEST: &str = "index manifest";
 
@@ -38,7 +39,8 @@ impl Listing {
     /// Lists the folder; names it does not know are left alone.
     pub(super) fn read(volume: &dyn Volume) -> Result<Self, VolumeError> {
         let mut listing = Self::default();
-        for entry in volume.list(&folder())? {
+        for entry in list_all(volume, &folder()) {
+            let entry = entry?;
             let number = |prefix: &str| {
                 let digits = entry.name.as_str().strip_prefix(FOLDER)?.strip_prefix(prefix)?;
                 (digits.len() == 16).then(|| u64::from_str_radix(digits, 16).ok())?

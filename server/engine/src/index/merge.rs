@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
+use holdfast_types::ids::{ContainerId, Location};
+
 use super::error::IndexError;
 use super::run::Run;
 use super::run_writer::RunWriter;
 use crate::format::index_run::{Entry, PAGE_BYTES, PAGE_ENTRIES, ShardRange};
-use crate::ids::{ContainerId, Location};
 
 /// Pages a cursor reads at once.
 const READ_AHEAD_PAGES: usize = 64;

@@ -40,13 +40,13 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 pub use error::IndexError;
+use holdfast_types::ids::{ContainerClass, ContainerId, Location, NamespaceId};
+use holdfast_volume::Volume;
 pub use key::{IndexKey, NamespaceKey};
 pub use options::{IndexOptions, LiveFn, WRITE_BUFFER_BYTES};
 pub use stats::IndexStats;
 
 use crate::format::index_run::{Entry, PAGE_BYTES};
-use crate::ids::{ContainerClass, ContainerId, Location, NamespaceId};
-use crate::volume::Volume;
 use memtable::{Full, Memtable};
 use state::{Shared, View};
 

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread::JoinHandle;
 
+use holdfast_types::ids::RepositoryId;
+use holdfast_volume::Volume;
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::error::IndexError;
@@ -14,8 +16,6 @@ use super::runs::RunSet;
 use super::state::{Control, Coverage, Publisher, Shared, View};
 use super::{Index, IndexOptions};
 use crate::format::index_manifest::Manifest;
-use crate::ids::RepositoryId;
-use crate::volume::Volume;
 
 impl Index {
     /// Opens the index on a volume, or begins one where there is none. Afterwards, feed it every container

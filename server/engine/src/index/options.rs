@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::ids::ContainerId;
+use holdfast_types::ids::ContainerId;
 
 /// Whether a container's chunks may still be read. Must say yes to every container that is not condemned,
 /// those just sealed included: an entry it rejects is gone.

@@ -3,6 +3,9 @@
 
 use std::sync::Arc;
 
+use holdfast_types::ids::RepositoryId;
+use holdfast_volume::{Blob, BlobName, Volume, VolumeError};
+
 use super::error::{IndexError, check_repository};
 use super::filter::FilterSet;
 use super::key::IndexKey;
@@ -12,8 +15,6 @@ use crate::format::index_run::{
     decode_page,
 };
 use crate::format::{Defect, FormatError, check_equal};
-use crate::ids::RepositoryId;
-use crate::volume::{Blob, BlobName, Volume, VolumeError};
 
 /// Steps interpolation walks before it gives up and bisects. Keys are uniform, so the guess is off by
 /// √entries / 2 entries: 3 pages of a run of 1.5 million.

@@ -1,6 +1,7 @@
 //! Writes a run: entries in order, page by page; then filters, fences and footer. The blob becomes visible,
 //! durably, when all of it is written; a crash or an error before that leaves nothing.
 
+use holdfast_volume::{BlobWriter, Volume};
 use zerocopy::IntoBytes;
 
 use super::error::IndexError;
@@ -12,7 +13,6 @@ use crate::format::index_manifest::RunRecord;
 use crate::format::index_run::{
     Entry, PAGE_BYTES, PAGE_ENTRIES, RUN_PAGES_MAX, RunFooter, RunHeader, encode_page,
 };
-use crate::volume::{BlobWriter, Volume};
 
 /// Pages gathered before they are handed to the volume: 256 KiB a write.
 const BATCH_BYTES: usize = 64 * PAGE_BYTES;

@@ -7,6 +7,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use holdfast_types::ids::{ContainerId, RepositoryId};
+use holdfast_volume::Volume;
 use parking_lot::{Condvar, Mutex, RwLock};
 use roaring::RoaringTreemap;
 
@@ -14,8 +16,6 @@ use super::IndexOptions;
 use super::error::IndexError;
 use super::memtable::Memtable;
 use super::runs::RunSet;
-use crate::ids::{ContainerId, RepositoryId};
-use crate::volume::Volume;
 
 /// What a lookup sees. Replaced, never changed: an entry is in `active`, `frozen` or `runs` at any moment.
 #[derive(Debug)]

@@ -6,9 +6,10 @@ mod model;
 
 use std::collections::BTreeMap;
 
+use holdfast_types::ids::RepositoryId;
+use holdfast_volume::MemoryVolume;
+
 use super::*;
-use crate::ids::RepositoryId;
-use crate::volume::MemoryVolume;
 use holdfast_proto::fingerprint::Fingerprint;
 use ulid::Ulid;
 

@@ -1,16 +1,16 @@
 //! How a session ends: as a backup, or as a failed run. Either is one catalog transaction.
 
-use holdfast_proto::v1::{self, RowStatus};
+use holdfast_catalog::{
+    Attempt, BackupCommit, ContainerRecord, ContainerState, DetailRow, DiskRecord, FailedRun, RowStatus,
+};
+use holdfast_proto::v1;
+use holdfast_types::ids::SessionId;
 
 use super::filler::SealedSummary;
 use super::sessions::{DiskSlot, Session};
 use super::stream::StreamState;
-use crate::catalog::{
-    Attempt, BackupCommit, ContainerRecord, ContainerState, DetailFilter, DiskRecord, FailedRun, PageRequest,
-};
 use crate::core::Core;
 use crate::error::EngineError;
-use crate::ids::SessionId;
 
 /// Makes the backup exist. Every stream must be finished: then all it refers to is durable and indexed.
 pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitResponse, EngineError> {
@@ -32,7 +32,7 @@ pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitRespons
         });
         let mut row = details_row(core, session, slot, &state);
         row.backup = session.backup.to_string();
-        row.status = RowStatus::Done.into();
+        row.status = RowStatus::Done;
         row.finished_ms = finished.at_ms;
         details.push(row);
         containers.extend(container_records(session, &state));
@@ -44,7 +44,10 @@ pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitRespons
         details: details.clone(),
         containers,
     })?;
-    Ok(v1::CommitResponse { backup_id: session.backup.to_string(), details })
+    Ok(v1::CommitResponse {
+        backup_id: session.backup.to_string(),
+        details: details.into_iter().map(Into::into).collect(),
+    })
 }
 
 fn not_finished(slot: &DiskSlot, state: &StreamState) -> EngineError {
@@ -59,11 +62,8 @@ fn not_finished(slot: &DiskSlot, state: &StreamState) -> EngineError {
 /// What an earlier commit of that session answered, if there was one.
 pub(super) fn committed(core: &Core, session: SessionId) -> Result<Option<v1::CommitResponse>, EngineError> {
     let Some(backup) = core.catalog.backup_by_session(session)? else { return Ok(None) };
-    let id = backup.id.to_string();
-    let filter = DetailFilter { run: Some(backup.run), vm: Some(backup.vm), ..DetailFilter::default() };
-    let page = core.catalog.details(&filter, PageRequest::default())?;
-    let details = page.items.into_iter().filter(|row| row.backup == id).collect();
-    Ok(Some(v1::CommitResponse { backup_id: id, details }))
+    let details = core.catalog.session_details(session)?.into_iter().map(Into::into).collect();
+    Ok(Some(v1::CommitResponse { backup_id: backup.id.to_string(), details }))
 }
 
 /// Keeps what a session that ended without a backup has cost, and makes its containers known: what is in
@@ -80,7 +80,7 @@ pub(super) fn record_failure(
         let mut state = slot.state.lock();
         state.give_up();
         let mut row = details_row(core, session, slot, &state);
-        row.status = status.into();
+        row.status = status;
         state.failure().unwrap_or(reason).clone_into(&mut row.error);
         row.finished_ms = core.clock.now_ms();
         details.push(row);
@@ -108,12 +108,12 @@ const fn data_bytes(state: &StreamState) -> u64 {
     state.counters.unchanged_bytes + state.counters.dup_bytes + state.counters.new_bytes
 }
 
-fn details_row(core: &Core, session: &Session, slot: &DiskSlot, state: &StreamState) -> v1::DetailRow {
+fn details_row(core: &Core, session: &Session, slot: &DiskSlot, state: &StreamState) -> DetailRow {
     let counters = state.counters;
     let stored = |sealed: &[SealedSummary]| sealed.iter().map(|one| one.stored_bytes).sum();
     let started_ms =
         if counters.first_message_ms == 0 { session.started_ms } else { counters.first_message_ms };
-    v1::DetailRow {
+    DetailRow {
         namespace: session.namespace.name.clone(),
         job: session.job.clone(),
         run: session.run.to_string(),
@@ -132,7 +132,7 @@ fn details_row(core: &Core, session: &Session, slot: &DiskSlot, state: &StreamSt
         wire_bytes: counters.wire_bytes,
         chunks: counters.chunks,
         new_chunks: counters.new_chunks,
-        ..v1::DetailRow::default()
+        ..DetailRow::default()
     }
 }
 

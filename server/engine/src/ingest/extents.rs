@@ -9,6 +9,7 @@ use holdfast_proto::limits::{
 };
 use holdfast_proto::region::{DEFAULT_LEVEL, Encoder};
 use holdfast_proto::v1;
+use holdfast_types::ids::ContainerClass;
 
 use super::filler::{Filler, SealedSummary};
 use super::sessions::DiskSlot;
@@ -17,7 +18,6 @@ use crate::container::{RecentDirectories, VerifiedRegion};
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::format::recipe::{ExtentEntry, ExtentNode, PieceRef};
-use crate::ids::ContainerClass;
 use crate::recipe::{BuildError, NodeSink, TreeBuilder};
 use crate::store::Domain;
 
@@ -36,9 +36,8 @@ pub(super) fn accept(
         )));
     }
     for range in &message.zero {
-        for index in checked_range(range, state.recipe.tree.accepted(), slot.size_bytes)? {
-            state.recipe.set(index, ExtentEntry::ZERO)?;
-        }
+        let range = checked_range(range, state.recipe.tree.accepted(), slot.size_bytes)?;
+        state.recipe.set_zero(range)?;
     }
     for range in &message.unchanged {
         accept_unchanged(slot, state, range)?;
@@ -75,10 +74,21 @@ fn accept_unchanged(
     let Some(parent) = &slot.parent else {
         return Err(EngineError::Invalid("extents cannot be unchanged: the disk has no parent".into()));
     };
-    for index in checked_range(range, state.recipe.tree.accepted(), slot.size_bytes)? {
-        let entry = parent.unchanged(index, slot.size_bytes)?;
-        state.recipe.set(index, entry)?;
+    let std::ops::Range { start: mut at, end } =
+        checked_range(range, state.recipe.tree.accepted(), slot.size_bytes)?;
+    while at < end {
+        let zero_end = parent.zero_until(at).min(end);
+        if at < zero_end {
+            // Only the last extent of a disk can differ in length.
+            parent.unchanged(zero_end - 1, slot.size_bytes)?;
+            state.recipe.set_zero(at..zero_end)?;
+            at = zero_end;
+            continue;
+        }
+        let entry = parent.unchanged(at, slot.size_bytes)?;
+        state.recipe.set(at, entry)?;
         state.counters.unchanged_bytes += u64::from(entry.data_bytes);
+        at += 1;
     }
     Ok(())
 }
@@ -138,6 +148,10 @@ impl Recipe {
 
     fn set(&mut self, index: u64, entry: ExtentEntry) -> Result<(), EngineError> {
         self.tree.set(index, entry, &mut self.sink).map_err(build_error)
+    }
+
+    fn set_zero(&mut self, range: std::ops::Range<u64>) -> Result<(), EngineError> {
+        self.tree.set_zero(range, &mut self.sink).map_err(build_error)
     }
 
     pub(super) const fn accepted(&self) -> u64 {

@@ -7,11 +7,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, bounded};
+use holdfast_types::ids::{ContainerClass, Location};
 
 use crate::container::{ContainerWriter, Directory, SealedContainer, VerifiedRegion};
 use crate::core::Core;
 use crate::error::EngineError;
-use crate::ids::{ContainerClass, Location};
 use crate::store::Domain;
 
 /// Containers of one stream and class being sealed at most: 2 × 32 MiB not yet on the disk.
@@ -34,7 +34,7 @@ pub(super) struct Filler {
 /// What the catalog keeps of a sealed container.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SealedSummary {
-    pub(super) id: crate::ids::ContainerId,
+    pub(super) id: holdfast_types::ids::ContainerId,
     pub(super) class: ContainerClass,
     pub(super) stored_bytes: u64,
     pub(super) plain_bytes: u64,

@@ -6,11 +6,11 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use holdfast_proto::limits::EXTENT_BYTES;
+use holdfast_types::ids::{BackupId, NamespaceId, RunId, SessionId};
 
 use super::sessions::{DiskSlot, Session};
 use super::stream::StreamState;
 use crate::core::Core;
-use crate::ids::{BackupId, NamespaceId, RunId, SessionId};
 
 /// A backup in the making.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use holdfast_proto::Fingerprint;
 use holdfast_proto::limits::{DIGESTS_PER_BLOCK, extent_count, extent_len};
 use holdfast_proto::v1;
+use holdfast_types::ids::{BackupId, ContainerClass};
 
 use crate::container::RecentDirectories;
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::format::recipe::{ExtentEntry, ExtentNode};
-use crate::ids::{BackupId, ContainerClass};
 use crate::recipe::TreeReader;
 use crate::store::{Domain, NodeReader};
 
@@ -92,6 +92,11 @@ impl ParentDisk {
         };
         let pieces = node.as_ref().map(ExtentNode::pieces).unwrap_or_default();
         pieces.iter().all(|piece| piece.is_zero() || chunk_is_there(&piece.fingerprint, recent))
+    }
+
+    /// The first extent from `index` on that may hold data; those before it are zero.
+    pub(super) fn zero_until(&self, index: u64) -> u64 {
+        self.tree.zero_until(index)
     }
 
     /// The entry of an extent that the agent says did not change, for a disk of `size_bytes`.

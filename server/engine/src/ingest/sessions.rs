@@ -4,18 +4,18 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
+use holdfast_catalog::{NamespaceRecord, RowStatus, new_id};
 use holdfast_proto::limits::{DISK_MAX_BYTES, DISKS_PER_BACKUP_MAX, REASON_MAX_BYTES, check_name};
-use holdfast_proto::v1::{self, RowStatus};
+use holdfast_proto::v1;
+use holdfast_types::ids::{BackupId, NamespaceId, RunId, SessionId};
 use parking_lot::Mutex;
 
 use super::commit;
 use super::live::{DiskProgress, LiveSession};
 use super::parent::ParentDisk;
 use super::stream::StreamState;
-use crate::catalog::{NamespaceRecord, mint_ulid};
 use crate::core::Core;
 use crate::error::EngineError;
-use crate::ids::{BackupId, NamespaceId, RunId, SessionId};
 
 /// A request to start a backup, in a namespace the caller was authorised for.
 #[derive(Debug)]
@@ -308,7 +308,7 @@ fn open_session(
     let request = &start.request;
     let clock = &*core.clock;
     let run = if request.run_id.is_empty() {
-        RunId(mint_ulid(clock)?)
+        RunId(new_id(clock)?)
     } else {
         let text = &request.run_id;
         text.parse().map_err(|_| EngineError::Invalid(format!("{text:?} is no run id")))?
@@ -328,8 +328,8 @@ fn open_session(
         })
         .collect();
     Ok(Session {
-        id: SessionId(mint_ulid(clock)?),
-        backup: BackupId(mint_ulid(clock)?),
+        id: SessionId(new_id(clock)?),
+        backup: BackupId(new_id(clock)?),
         run,
         namespace,
         vm: request.vm.clone(),

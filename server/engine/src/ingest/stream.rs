@@ -11,6 +11,7 @@ use holdfast_proto::Fingerprint;
 use holdfast_proto::limits::QUERY_FINGERPRINTS_MAX;
 use holdfast_proto::region::{Codec, RegionError};
 use holdfast_proto::v1;
+use holdfast_types::ids::ContainerClass;
 use v1::ingest_request::Kind as Request;
 use v1::ingest_response::Kind as Response;
 
@@ -21,7 +22,6 @@ use super::verify::VerifyQueue;
 use crate::container::{RecentDirectories, UnverifiedRegion};
 use crate::core::Core;
 use crate::error::EngineError;
-use crate::ids::ContainerClass;
 use crate::store::Domain;
 
 /// Chunks found in the repository that a stream remembers, so that naming them in an extent costs no second

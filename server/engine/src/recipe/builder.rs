@@ -1,12 +1,26 @@
 //! Builds a recipe from extents that arrive in any order.
+//!
+//! What the tree costs while it grows is proportional to what the agent sent, not to the size of the disk: a
+//! range of zero extents is one interval however long it is, a page without data is never held, and both the
+//! number of intervals and of entries in unfinished pages is bounded.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use holdfast_proto::Fingerprint;
 use holdfast_proto::limits::extent_count;
 
+use super::intervals::Intervals;
 use super::{NodeSink, entries_in_page, page_count};
 use crate::format::recipe::{ExtentEntry, PAGE_CHILDREN, PAGE_EXTENTS, Page, UpperPage};
+
+/// Ranges with gaps between them at most: 64 Ki × some 50 bytes are 3 MiB. An agent sends extents nearly in
+/// order and has a few dozen.
+const INTERVALS_MAX: usize = 1 << 16;
+
+/// Entries in pages that are not full yet at most: 64 Ki × some 120 bytes are 8 MiB. An agent has two or three
+/// such pages of 512.
+const OPEN_ENTRIES_MAX: usize = 1 << 16;
 
 /// Why an extent was refused, or the tree is not complete.
 #[derive(Debug, thiserror::Error)]
@@ -15,139 +29,168 @@ pub(crate) enum BuildError<E> {
     PastEnd { index: u64, extents: u64 },
     #[error("extent {index} was sent twice")]
     Twice { index: u64 },
+    #[error(
+        "the extents arrive too far out of order: the limit is {INTERVALS_MAX} gaps, and {OPEN_ENTRIES_MAX} extents in incomplete groups of {PAGE_EXTENTS}"
+    )]
+    Scattered,
     #[error("{missing} extents of the disk were never sent, the first is extent {first}")]
     Incomplete { missing: u64, first: u64 },
     #[error(transparent)]
     Sink(E),
 }
 
-/// The tree in the making. Holds only pages that are not full yet, and one fingerprint a page.
+/// A tree in progress.
 #[derive(Debug)]
 pub(crate) struct TreeBuilder {
     extents: u64,
-    open: BTreeMap<u64, Vec<Option<ExtentEntry>>>,
-    done: BTreeMap<u64, Fingerprint>,
     pages: u64,
-    accepted: u64,
+    accepted: Intervals,
+    /// Entries that are not zero, of pages that are not complete yet.
+    open: BTreeMap<u64, BTreeMap<usize, ExtentEntry>>,
+    open_entries: usize,
+    /// Complete pages that are not all zero.
+    done: BTreeMap<u64, Fingerprint>,
 }
 
 impl TreeBuilder {
     pub(crate) fn new(size_bytes: u64) -> Self {
         Self {
             extents: extent_count(size_bytes),
-            open: BTreeMap::new(),
-            done: BTreeMap::new(),
             pages: page_count(size_bytes),
-            accepted: 0,
+            accepted: Intervals::default(),
+            open: BTreeMap::new(),
+            open_entries: 0,
+            done: BTreeMap::new(),
         }
     }
 
     /// Number of extents set so far.
     pub(crate) const fn accepted(&self) -> u64 {
-        self.accepted
+        self.accepted.count()
     }
 
     /// Whether extent `index` was set already.
     pub(crate) fn has(&self, index: u64) -> bool {
-        let (page, slot) = position(index);
-        self.done.contains_key(&page)
-            || self.open.get(&page).and_then(|entries| entries.get(slot)).is_some_and(Option::is_some)
+        self.accepted.contains(index)
     }
 
-    /// Sets extent `index`; a page that becomes full goes to the sink.
+    /// Sets extent `index`; a page that becomes complete goes to the sink.
     pub(crate) fn set<S: NodeSink>(
         &mut self,
         index: u64,
         entry: ExtentEntry,
         sink: &mut S,
     ) -> Result<(), BuildError<S::Error>> {
-        if index >= self.extents {
-            return Err(BuildError::PastEnd { index, extents: self.extents });
+        if entry == ExtentEntry::ZERO {
+            return self.set_zero(index..index.saturating_add(1), sink);
         }
-        if self.has(index) {
-            return Err(BuildError::Twice { index });
+        self.check(&(index..index.saturating_add(1)))?;
+        if self.open_entries >= OPEN_ENTRIES_MAX {
+            return Err(BuildError::Scattered);
         }
         let (page, slot) = position(index);
-        let entries =
-            self.open.entry(page).or_insert_with(|| vec![None; entries_in_page(self.extents, page)]);
-        if let Some(place) = entries.get_mut(slot) {
-            *place = Some(entry);
-            self.accepted += 1;
+        self.open.entry(page).or_default().insert(slot, entry);
+        self.open_entries += 1;
+        self.accepted.insert(index..index + 1);
+        self.complete(page, sink)
+    }
+
+    /// Sets all extents of a range to zero; costs the same however long it is.
+    pub(crate) fn set_zero<S: NodeSink>(
+        &mut self,
+        range: Range<u64>,
+        sink: &mut S,
+    ) -> Result<(), BuildError<S::Error>> {
+        if range.is_empty() {
+            return Ok(());
         }
-        if entries.iter().all(Option::is_some) {
-            let entries = self.open.remove(&page).unwrap_or_default();
-            let fingerprint = put_page(entries.into_iter().flatten().collect(), sink)?;
-            self.done.insert(page, fingerprint);
+        self.check(&range)?;
+        let (first, _) = position(range.start);
+        let (last, _) = position(range.end - 1);
+        self.accepted.insert(range);
+        // Pages between the two have no entries: an entry there would overlap the range.
+        self.complete(first, sink)?;
+        if last == first { Ok(()) } else { self.complete(last, sink) }
+    }
+
+    /// Whether `range` lies on the disk, is new, and fits the bounds.
+    fn check<E>(&self, range: &Range<u64>) -> Result<(), BuildError<E>> {
+        if range.end > self.extents {
+            return Err(BuildError::PastEnd { index: range.start.max(self.extents), extents: self.extents });
+        }
+        if let Some(index) = self.accepted.overlap(range) {
+            return Err(BuildError::Twice { index });
+        }
+        if self.accepted.len() >= INTERVALS_MAX {
+            return Err(BuildError::Scattered);
         }
         Ok(())
     }
 
-    /// Consecutive runs of extents set so far, as (first, count).
-    pub(crate) fn accepted_ranges(&self) -> Vec<(u64, u64)> {
-        let mut ranges: Vec<(u64, u64)> = Vec::new();
-        let mut add = |first: u64, count: u64| match ranges.last_mut() {
-            Some((start, length)) if *start + *length == first => *length += count,
-            _ => ranges.push((first, count)),
-        };
-        for page in 0..self.pages {
-            let first = page * PAGE_EXTENTS as u64;
-            if self.done.contains_key(&page) {
-                add(first, entries_in_page(self.extents, page) as u64);
-            } else if let Some(entries) = self.open.get(&page) {
-                for (index, _) in (first..).zip(entries).filter(|(_, entry)| entry.is_some()) {
-                    add(index, 1);
-                }
-            }
+    /// Hands page `page` to the sink if it is complete and not all zero.
+    fn complete<S: NodeSink>(&mut self, page: u64, sink: &mut S) -> Result<(), BuildError<S::Error>> {
+        let len = entries_in_page(self.extents, page);
+        let first = page * PAGE_EXTENTS as u64;
+        if !self.accepted.covers(&(first..first + len as u64)) {
+            return Ok(());
         }
-        ranges
+        let Some(mut entries) = self.open.remove(&page) else { return Ok(()) };
+        self.open_entries -= entries.len();
+        let whole = (0..len).map(|slot| entries.remove(&slot).unwrap_or(ExtentEntry::ZERO)).collect();
+        assert!(entries.is_empty(), "page {page} has {len} extents, but also entries {entries:?}");
+        let fingerprint = sink.put(Page { entries: whole }.encode()).map_err(BuildError::Sink)?;
+        self.done.insert(page, fingerprint);
+        Ok(())
+    }
+
+    /// Ranges of consecutive extents set so far, as (first, count).
+    pub(crate) fn accepted_ranges(&self) -> Vec<(u64, u64)> {
+        self.accepted.iter().map(|range| (range.start, range.end - range.start)).collect()
     }
 
     /// Writes the upper pages and returns the root: [`Fingerprint::ZERO`] for a disk without data.
     pub(crate) fn finish<S: NodeSink>(&self, sink: &mut S) -> Result<Fingerprint, BuildError<S::Error>> {
-        if self.accepted != self.extents {
-            let mut first = 0;
-            for (start, count) in self.accepted_ranges() {
-                if start == first {
-                    first = start + count;
-                }
-            }
-            return Err(BuildError::Incomplete { missing: self.extents - self.accepted, first });
+        let accepted = self.accepted();
+        if accepted != self.extents {
+            let head = self.accepted.iter().next().filter(|range| range.start == 0);
+            let first = head.map_or(0, |range| range.end);
+            return Err(BuildError::Incomplete { missing: self.extents - accepted, first });
         }
-        let mut row: Vec<Fingerprint> = self.done.values().copied().collect();
-        let mut level = 2;
-        while row.len() > 1 {
-            row = row
-                .chunks(PAGE_CHILDREN)
-                .map(|children| put_upper(level, children, sink))
-                .collect::<Result<_, _>>()?;
+        assert!(self.open.is_empty(), "all extents were set, but pages {:?} are open", self.open.keys());
+        let (mut row, mut width, mut level) = (self.done.clone(), self.pages, 2);
+        while width > 1 {
+            row = upper_row(level, &row, width, sink)?;
+            width = width.div_ceil(PAGE_CHILDREN as u64);
             level += 1;
         }
-        Ok(row.first().copied().unwrap_or(Fingerprint::ZERO))
+        Ok(row.get(&0).copied().unwrap_or(Fingerprint::ZERO))
     }
+}
+
+/// The nodes above a row of `width` nodes, by number; those without data are left out of both rows.
+fn upper_row<S: NodeSink>(
+    level: u8,
+    row: &BTreeMap<u64, Fingerprint>,
+    width: u64,
+    sink: &mut S,
+) -> Result<BTreeMap<u64, Fingerprint>, BuildError<S::Error>> {
+    let mut upper = BTreeMap::new();
+    let mut rest = row.iter().peekable();
+    while let Some(number) = rest.peek().map(|entry| *entry.0) {
+        let parent = number / PAGE_CHILDREN as u64;
+        let first = parent * PAGE_CHILDREN as u64;
+        let end = width.min(first + PAGE_CHILDREN as u64);
+        let child = |number: u64| {
+            rest.next_if(|entry| *entry.0 == number).map_or(Fingerprint::ZERO, |(_, node)| *node)
+        };
+        let children: Vec<Fingerprint> = (first..end).map(child).collect();
+        let node = sink.put(UpperPage { level, children }.encode()).map_err(BuildError::Sink)?;
+        upper.insert(parent, node);
+    }
+    Ok(upper)
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "a remainder below 512")]
 const fn position(index: u64) -> (u64, usize) {
     (index / PAGE_EXTENTS as u64, (index % PAGE_EXTENTS as u64) as usize)
-}
-
-fn put_page<S: NodeSink>(
-    entries: Vec<ExtentEntry>,
-    sink: &mut S,
-) -> Result<Fingerprint, BuildError<S::Error>> {
-    if entries.iter().all(|entry| *entry == ExtentEntry::ZERO) {
-        return Ok(Fingerprint::ZERO);
-    }
-    sink.put(Page { entries }.encode()).map_err(BuildError::Sink)
-}
-
-fn put_upper<S: NodeSink>(
-    level: u8,
-    children: &[Fingerprint],
-    sink: &mut S,
-) -> Result<Fingerprint, BuildError<S::Error>> {
-    if children.iter().all(Fingerprint::is_zero) {
-        return Ok(Fingerprint::ZERO);
-    }
-    sink.put(UpperPage { level, children: children.to_vec() }.encode()).map_err(BuildError::Sink)
 }

@@ -4,6 +4,7 @@
 //! and can be tested against a map.
 
 mod builder;
+mod intervals;
 mod reader;
 
 pub(crate) use builder::{BuildError, TreeBuilder};

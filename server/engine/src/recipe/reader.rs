@@ -1,5 +1,6 @@
 //! Walks a recipe: any extent of a disk, pages fetched once.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use holdfast_proto::Fingerprint;
@@ -22,13 +23,13 @@ pub(crate) enum WalkError<E> {
     Source(E),
 }
 
-/// One disk's recipe. Holds one fingerprint a page (16 MB for the largest disk there may be) and the page
-/// read last.
+/// One disk's recipe. Holds one fingerprint for each page that is not all zero, so a huge empty disk costs
+/// nothing, and the page read last.
 #[derive(Debug)]
 pub(crate) struct TreeReader<S> {
     source: S,
     size_bytes: u64,
-    pages: Vec<Fingerprint>,
+    pages: BTreeMap<u64, Fingerprint>,
     last: Mutex<Option<(u64, Arc<Page>)>>,
 }
 
@@ -36,7 +37,8 @@ impl<S: NodeSource> TreeReader<S> {
     /// Fetches the upper pages below `root`.
     pub(crate) fn open(source: S, root: Fingerprint, size_bytes: u64) -> Result<Self, WalkError<S::Error>> {
         let mut level = root_level(page_count(size_bytes));
-        let mut row = vec![root];
+        let mut row: BTreeMap<u64, Fingerprint> =
+            (!root.is_zero()).then_some((0, root)).into_iter().collect();
         while level > 1 {
             let width = width_at(page_count(size_bytes), level - 1);
             row = expand(&source, &row, level, width)?;
@@ -53,8 +55,13 @@ impl<S: NodeSource> TreeReader<S> {
     /// The name of page `number`: equal names are equal pages. [`Fingerprint::ZERO`] when all of it is zero, and
     /// past the end.
     pub(crate) fn page_name(&self, number: u64) -> Fingerprint {
-        let place = usize::try_from(number).ok();
-        place.and_then(|place| self.pages.get(place)).copied().unwrap_or(Fingerprint::ZERO)
+        self.pages.get(&number).copied().unwrap_or(Fingerprint::ZERO)
+    }
+
+    /// The first extent from `index` on that lies in a page with data; the end of the disk when there is none.
+    pub(crate) fn zero_until(&self, index: u64) -> u64 {
+        let next = self.pages.range(index / PAGE_EXTENTS as u64..).next();
+        next.map_or(self.extent_count(), |(page, _)| (page * PAGE_EXTENTS as u64).max(index))
     }
 
     /// The entries of page `number`; none past the end.
@@ -129,26 +136,22 @@ fn width_at(pages: u64, level: u8) -> u64 {
     (1..level).fold(pages, |width, _| width.div_ceil(PAGE_CHILDREN as u64))
 }
 
-/// The children of a row of upper pages; `width` of them in all.
+/// The children of a row of upper pages, by number; `width` of them in all, those that are all zero left out.
 fn expand<S: NodeSource>(
     source: &S,
-    row: &[Fingerprint],
+    row: &BTreeMap<u64, Fingerprint>,
     level: u8,
     width: u64,
-) -> Result<Vec<Fingerprint>, WalkError<S::Error>> {
-    let width = usize::try_from(width).unwrap_or(usize::MAX);
-    let mut children = Vec::new();
-    for &node in row {
-        let count = (width - children.len()).min(PAGE_CHILDREN);
-        if node.is_zero() {
-            children.resize(children.len() + count, Fingerprint::ZERO);
-            continue;
-        }
+) -> Result<BTreeMap<u64, Fingerprint>, WalkError<S::Error>> {
+    let mut children = BTreeMap::new();
+    for (&number, &node) in row {
+        let first = number * PAGE_CHILDREN as u64;
+        let count = usize::try_from(width.saturating_sub(first)).unwrap_or(usize::MAX).min(PAGE_CHILDREN);
         let bytes = source.node(&node).map_err(WalkError::Source)?;
         let page = UpperPage::decode(&bytes).map_err(|source| WalkError::Node { node, source })?;
         check_shape(node, "levels", level.into(), page.level.into())?;
         check_shape(node, "children", count, page.children.len())?;
-        children.extend(page.children);
+        children.extend((first..).zip(page.children).filter(|(_, child)| !child.is_zero()));
     }
     Ok(children)
 }

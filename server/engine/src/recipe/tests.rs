@@ -119,3 +119,42 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn ranges_cost_the_same_however_long_they_are() {
+    // The largest disk there may be: 2²⁸ extents, 2¹⁹ pages.
+    let size = holdfast_proto::limits::DISK_MAX_BYTES;
+    let extents = holdfast_proto::limits::extent_count(size);
+    let mut nodes = Nodes::default();
+    let mut builder = TreeBuilder::new(size);
+    let data = [5, 512 * 1024 * 100 + 3, extents - 1];
+    let mut from = 0;
+    for index in data {
+        builder.set_zero(from..index, &mut nodes).unwrap();
+        let entry = entry(&mut nodes, size, index);
+        builder.set(index, entry, &mut nodes).unwrap();
+        from = index + 1;
+    }
+    assert_eq!(builder.accepted_ranges(), [(0, extents)]);
+    let root = builder.finish(&mut nodes).unwrap();
+    // A page and the upper pages above it for each, and one root.
+    assert_eq!(nodes.0.len(), data.len() * 3 + 1);
+    let reader = TreeReader::open(nodes, root, size).unwrap();
+    assert!(data.iter().all(|&index| reader.extent(index).unwrap().is_some()));
+    assert_eq!(reader.extent(extents / 2).unwrap(), None);
+}
+
+#[test]
+fn one_extent_a_page_costs_no_page_each() {
+    let size = holdfast_proto::limits::DISK_MAX_BYTES;
+    let mut nodes = Nodes::default();
+    let mut builder = TreeBuilder::new(size);
+    let mut refused = None;
+    for page in 0..1 << 19 {
+        if let Err(error) = builder.set_zero(page * 512..page * 512 + 1, &mut nodes) {
+            refused = Some((page, error));
+            break;
+        }
+    }
+    assert!(matches!(refused, Some((65_536, BuildError::Scattered))), "{refused:?}");
+}

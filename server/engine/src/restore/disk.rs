@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crossbeam_channel::{Receiver, bounded};
 use holdfast_proto::limits::{EXTENT_BYTES, WINDOW_EXTENTS, extent_count};
 use holdfast_proto::v1;
+use holdfast_types::ids::{BackupId, NamespaceId};
 use v1::read_disk_response::Kind;
 
 use super::OpenDisk;
@@ -14,7 +15,6 @@ use super::read;
 use crate::container::RecentDirectories;
 use crate::core::Core;
 use crate::error::EngineError;
-use crate::ids::{BackupId, NamespaceId};
 
 /// Jobs of one restore being read at most: 8 × up to 4 MiB of stored bytes.
 const JOBS_IN_FLIGHT_MAX: usize = 8;

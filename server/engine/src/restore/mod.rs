@@ -14,9 +14,10 @@ pub use range::RangeReader;
 
 use std::sync::Arc;
 
+use holdfast_types::ids::{BackupId, NamespaceId};
+
 use crate::core::Core;
 use crate::error::EngineError;
-use crate::ids::{BackupId, NamespaceId};
 use crate::recipe::TreeReader;
 use crate::store::NodeReader;
 

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use holdfast_proto::Fingerprint;
 use holdfast_proto::v1;
+use holdfast_types::ids::{ContainerClass, ContainerId, Location};
 
 use super::OpenDisk;
 use crate::container::RecentDirectories;
 use crate::error::EngineError;
 use crate::format::recipe::ExtentNode;
-use crate::ids::{ContainerClass, ContainerId, Location};
 
 /// Regions read and sent as one job at most: 16 × 256 KiB.
 const REGIONS_PER_JOB_MAX: usize = 16;

@@ -7,6 +7,7 @@ use bytes::{Bytes, BytesMut};
 use holdfast_proto::Fingerprint;
 use holdfast_proto::limits::{EXTENT_BYTES, READ_RANGE_MAX_BYTES, extent_len};
 use holdfast_proto::v1;
+use holdfast_types::ids::{BackupId, ContainerClass, NamespaceId};
 use v1::read_range_response::Kind;
 
 use super::OpenDisk;
@@ -14,7 +15,6 @@ use crate::container::RecentDirectories;
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::format::recipe::{ExtentNode, PieceRef};
-use crate::ids::{BackupId, ContainerClass, NamespaceId};
 
 /// Data bytes of one answer at most.
 const ANSWER_BYTES_MAX: usize = 512 << 10;

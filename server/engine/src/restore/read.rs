@@ -3,13 +3,13 @@
 use bytes::Bytes;
 use holdfast_proto::region::Codec;
 use holdfast_proto::v1::RegionData;
+use holdfast_types::ids::{ContainerClass, ContainerId};
 
 use super::OpenDisk;
 use super::plan::{ReadJob, RegionRead, Wanted};
 use crate::container::{ContainerError, OpenContainer, RecentDirectories, StoredRegion};
 use crate::core::Core;
 use crate::error::EngineError;
-use crate::ids::{ContainerClass, ContainerId};
 
 /// Reads a job's regions with one request; region by region when that fails, so that one damaged region
 /// does not take its neighbours with it.

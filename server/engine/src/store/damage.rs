@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
+use holdfast_catalog::Catalog;
+use holdfast_types::ids::ContainerId;
 use parking_lot::RwLock;
 
-use crate::catalog::Catalog;
 use crate::error::EngineError;
-use crate::ids::ContainerId;
 
 /// Damaged containers (`None`) and regions of containers.
 #[derive(Debug, Default)]

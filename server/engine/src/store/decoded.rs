@@ -3,9 +3,8 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
+use holdfast_types::ids::ContainerId;
 use parking_lot::Mutex;
-
-use crate::ids::ContainerId;
 
 /// A small cache, least recently used out first. So few entries that a scan beats hashing.
 #[derive(Debug)]

@@ -11,12 +11,12 @@ mod nodes;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use holdfast_catalog::Catalog;
 use holdfast_proto::Fingerprint;
+use holdfast_types::ids::{ContainerClass, ContainerId, Location, NamespaceId};
 
-use crate::catalog::Catalog;
 use crate::container::{ContainerCache, ContainerError, OpenContainer, RecentDirectories};
 use crate::error::EngineError;
-use crate::ids::{ContainerClass, ContainerId, Location, NamespaceId};
 use crate::index::{Index, NamespaceKey};
 use damage::DamageSet;
 use decoded::DecodedRegions;

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use holdfast_proto::Fingerprint;
+use holdfast_types::ids::ContainerClass;
 use parking_lot::Mutex;
 
 use super::{ChunkStore, Domain};
 use crate::container::RecentDirectories;
 use crate::error::EngineError;
-use crate::ids::ContainerClass;
 use crate::recipe::{NodeSource, WalkError};
 
 /// Reads the recipe nodes of one namespace.

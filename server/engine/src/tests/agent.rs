@@ -7,13 +7,13 @@ use holdfast_proto::chunker::{Chunker, is_zero};
 use holdfast_proto::limits::{EXTENT_BYTES, REGION_PLAIN_MAX_BYTES};
 use holdfast_proto::region::{Codec, Decoder, Encoder};
 use holdfast_proto::v1;
+use holdfast_types::ids::{BackupId, SessionId};
 use v1::ingest_request::Kind as Request;
 use v1::ingest_response::Kind as Response;
 
 use super::namespace;
 use crate::engine::Engine;
 use crate::error::EngineError;
-use crate::ids::{BackupId, SessionId};
 use crate::ingest::{DiskStream, StartBackup};
 
 pub(crate) fn request(vm: &str, disks: &[(&str, &[u8])]) -> v1::StartRequest {

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
+use holdfast_catalog::CatalogWalk;
+use holdfast_types::ids::ContainerClass;
+use holdfast_volume::MemoryVolume;
 use proptest::prelude::*;
 
 use super::agent::{backup, restore};
 use super::{Bench, namespace, noise};
-use crate::catalog::CatalogWalk;
 use crate::check::CheckOptions;
-use crate::ids::ContainerClass;
 use crate::progress::NoProgress;
-use crate::volume::MemoryVolume;
 
 const MIB: usize = 1 << 20;
 

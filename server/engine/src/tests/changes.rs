@@ -5,12 +5,12 @@ use std::sync::Arc;
 use holdfast_proto::limits::EXTENT_BYTES;
 use holdfast_proto::region::Encoder;
 use holdfast_proto::{ErrorCode, Fingerprint, v1};
+use holdfast_types::ids::{BackupId, SessionId};
+use holdfast_volume::MemoryVolume;
 use v1::ingest_request::Kind as Request;
 
 use super::agent::{region, request, start};
 use super::{Bench, namespace, noise};
-use crate::ids::{BackupId, SessionId};
-use crate::volume::MemoryVolume;
 use crate::{Engine, ExtentHistory, HISTORY_DEPTH_MAX};
 
 /// What each extent of a disk holds: 0 for zeros, otherwise a number that stands for its content.

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use holdfast_volume::MemoryVolume;
+use holdfast_volume::testing::{CrashPoint, Fault, FaultyVolume, InFlight, OpKind};
+
 use super::agent::{backup, restore};
 use super::{Bench, noise};
 use crate::check::CheckOptions;
 use crate::progress::NoProgress;
-use crate::volume::faulty::{CrashPoint, Fault, InFlight, OpKind};
-use crate::volume::{FaultyVolume, MemoryVolume};
 
 const MIB: usize = 1 << 20;
 
@@ -84,6 +85,27 @@ fn a_failed_fsync_ends_writing_and_not_reading() {
         bench.open(volume.survivor())
     };
     backup(&engine, "db", &[("root", &noise(3, 2 * MIB))]).unwrap();
+}
+
+#[test]
+fn what_does_not_put_the_disk_in_doubt_does_not_end_writing() {
+    let harmless = [Fault::Unavailable, Fault::OutcomeUnknown { applied: true }];
+    for (kind, fault) in [OpKind::Create, OpKind::Append, OpKind::Seal]
+        .into_iter()
+        .flat_map(|kind| harmless.map(|fault| (kind, fault)))
+    {
+        let bench = Bench::new();
+        let volume = Arc::new(FaultyVolume::new(MemoryVolume::new()));
+        let engine = bench.open(Arc::<FaultyVolume<MemoryVolume>>::clone(&volume));
+        volume.fail_next(kind, 1, fault);
+        let error = backup(&engine, "web", &[("root", &noise(1, 2 * MIB))]).unwrap_err();
+        assert_ne!(error.code(), holdfast_proto::ErrorCode::ReadOnly, "{kind:?} {fault:?}: {error}");
+        bench.clock.advance_ms(200_000);
+        engine.expire_sessions();
+        let disk = noise(2, 2 * MIB);
+        let next = backup(&engine, "web", &[("root", &disk)]).unwrap();
+        assert!(restore(&engine, &next.backup_id, "root").unwrap() == disk, "{kind:?} {fault:?}");
+    }
 }
 
 #[test]

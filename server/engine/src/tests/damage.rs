@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
+use holdfast_catalog::CatalogWalk;
+use holdfast_types::ids::ContainerClass;
+use holdfast_volume::{BlobName, MemoryVolume};
+
 use super::agent::{backup, restore};
 use super::{Bench, noise};
-use crate::catalog::CatalogWalk;
 use crate::check::CheckOptions;
 use crate::container::{ContainerName, list_containers};
-use crate::ids::ContainerClass;
 use crate::progress::NoProgress;
-use crate::volume::{BlobName, MemoryVolume, Volume};
 
 const MIB: usize = 1 << 20;
 
@@ -105,7 +106,7 @@ fn a_lost_or_spoilt_index_is_rebuilt() {
         engine.shutdown().unwrap();
         id
     };
-    let index = volume.list(&BlobName::new("index").unwrap()).unwrap();
+    let index = holdfast_volume::testing::list(&volume, "index");
     assert!(index.len() > 1, "shutdown wrote runs and a manifest");
     for victim in index {
         let spoilt = volume.snapshot();

@@ -6,15 +6,15 @@ use holdfast_proto::Fingerprint;
 use holdfast_proto::limits::EXTENT_BYTES;
 use holdfast_proto::region::Encoder;
 use holdfast_proto::v1;
+use holdfast_types::ids::SessionId;
+use holdfast_volume::MemoryVolume;
 use v1::ingest_request::Kind as Request;
 
 use super::agent::{backup, region, request, restore, start};
 use super::{Bench, noise};
 use crate::engine::Engine;
 use crate::error::EngineError;
-use crate::ids::SessionId;
 use crate::ingest::DiskStream;
-use crate::volume::MemoryVolume;
 
 fn open(engine: &Engine, size: usize) -> (SessionId, DiskStream) {
     let disk = vec![0; size];

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
+use holdfast_catalog::PageRequest;
 use holdfast_proto::limits::EXTENT_BYTES;
 use holdfast_proto::v1;
+use holdfast_types::ids::SessionId;
+use holdfast_volume::MemoryVolume;
 use v1::ingest_request::Kind as Request;
 
 use super::agent::{request, send_disk, start};
 use super::{Bench, noise};
-use crate::catalog::PageRequest;
-use crate::ids::SessionId;
-use crate::volume::MemoryVolume;
 use crate::{Engine, LiveDisk, LiveSession};
 
 fn only(engine: &Engine) -> LiveSession {

@@ -12,14 +12,15 @@ mod statistics;
 
 use std::sync::Arc;
 
-use crate::catalog::SqliteCatalog;
-use crate::clock::ManualClock;
+use holdfast_catalog::SqliteCatalog;
+use holdfast_types::clock::ManualClock;
+use holdfast_types::ids::NamespaceId;
+use holdfast_volume::Volume;
+
 use crate::engine::{Engine, EngineOptions};
 use crate::error::EngineError;
-use crate::ids::NamespaceId;
 use crate::index::IndexOptions;
 use crate::progress::NoProgress;
-use crate::volume::Volume;
 
 /// An engine over a volume of the test's choice; its catalog is a real database in a folder of its own.
 pub(crate) struct Bench {

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
+use holdfast_catalog::{DetailFilter, PageRequest};
 use holdfast_proto::limits::EXTENT_BYTES;
 use holdfast_proto::v1;
+use holdfast_types::ids::SessionId;
+use holdfast_volume::MemoryVolume;
 use v1::ingest_request::Kind as Request;
 
 use super::agent::{backup, request, restore, send_disk, start};
 use super::{Bench, noise};
-use crate::catalog::{DetailFilter, PageRequest};
-use crate::ids::SessionId;
-use crate::volume::MemoryVolume;
 
 #[test]
 fn one_backup_of_a_vm_at_a_time() {
@@ -99,7 +99,7 @@ fn a_silent_session_expires_and_leaves_its_details() {
     assert_eq!(error.code(), holdfast_proto::ErrorCode::SessionGone, "{error}");
     let rows = engine.catalog().details(&DetailFilter::default(), PageRequest::default()).unwrap().items;
     assert_eq!(rows.len(), 1);
-    assert_eq!(rows[0].status, i32::from(v1::RowStatus::Expired));
+    assert_eq!(rows[0].status, holdfast_catalog::RowStatus::Expired);
     assert!(rows[0].error.contains("no sign of life") && rows[0].post_lc > 3 << 20, "{rows:?}");
     assert!(engine.catalog().latest_backup(super::namespace(&engine), "web").unwrap().is_none());
     let row = backup(&engine, "web", &[("root", &disk)]).unwrap().details.remove(0);

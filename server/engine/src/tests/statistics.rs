@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use holdfast_catalog::CatalogWalk;
+use holdfast_types::ids::ContainerClass;
+use holdfast_volume::{MemoryVolume, Volume};
+
 use super::agent::backup;
 use super::{Bench, noise};
-use crate::catalog::CatalogWalk;
 use crate::container::ContainerName;
-use crate::ids::ContainerClass;
 use crate::statistics::{CHUNK_EDGES_BYTES, FACTOR_EDGES};
-use crate::volume::{MemoryVolume, Volume};
 
 const MIB: usize = 1 << 20;
 

@@ -9,7 +9,7 @@
 //! | `secret` | random values, their text and their hash |
 //!
 //! The cookie is 256 random bits; the catalog keeps its SHA-256, so that reading the catalog is not enough to use
-//! it. A login ends [`LOGIN_MS`] after its last use, with its token, or when its owner logs out.
+//! it. A login ends [`LOGIN_MS`] after its last use, with its token (H3), or when its owner logs out.
 
 pub(crate) mod cookie;
 pub(crate) mod csrf;

@@ -1,16 +1,16 @@
-//! What the catalog keeps of a login: one record that expires, under the hash of the cookie. No other file of the
-//! server knows its form.
+//! What the catalog keeps of a login: one record that expires, with the hash of the cookie as its hash and the CSRF
+//! token as its payload. No other file of the server knows its form.
 
-use holdfast_engine::catalog::{Catalog, WebSession};
+use holdfast_engine::catalog::{Catalog, ExpiringRecord};
 
 use super::{LoginKey, WebLogin};
 use crate::error::ServiceError;
 
 pub(super) fn create(catalog: &dyn Catalog, login: &WebLogin, now_ms: i64) -> Result<(), ServiceError> {
-    Ok(catalog.create_web_session(&WebSession {
+    Ok(catalog.create_expiring(&ExpiringRecord {
         id_hash: login.key,
         token: login.token,
-        csrf: login.csrf.clone(),
+        payload: login.csrf.clone(),
         created_ms: now_ms,
         expires_ms: login.expires_ms,
     })?)
@@ -22,24 +22,24 @@ pub(super) fn find(
     key: &LoginKey,
     now_ms: i64,
 ) -> Result<Option<WebLogin>, ServiceError> {
-    let found = catalog.web_session(key)?.filter(|session| now_ms < session.expires_ms);
-    Ok(found.map(|session| WebLogin {
-        key: session.id_hash,
-        token: session.token,
-        csrf: session.csrf,
-        expires_ms: session.expires_ms,
+    let found = catalog.expiring(key)?.filter(|record| now_ms < record.expires_ms);
+    Ok(found.map(|record| WebLogin {
+        key: record.id_hash,
+        token: record.token,
+        csrf: record.payload,
+        expires_ms: record.expires_ms,
     }))
 }
 
 pub(super) fn extend(catalog: &dyn Catalog, key: &LoginKey, expires_ms: i64) -> Result<(), ServiceError> {
-    Ok(catalog.extend_web_session(key, expires_ms)?)
+    Ok(catalog.extend_expiring(key, expires_ms)?)
 }
 
 pub(super) fn delete(catalog: &dyn Catalog, key: &LoginKey) -> Result<(), ServiceError> {
-    Ok(catalog.delete_web_session(key)?)
+    Ok(catalog.delete_expiring(key)?)
 }
 
 pub(super) fn prune(catalog: &dyn Catalog, now_ms: i64) -> Result<(), ServiceError> {
-    catalog.prune_web_sessions(now_ms)?;
+    catalog.prune_expiring(now_ms)?;
     Ok(())
 }

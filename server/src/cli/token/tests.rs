@@ -1,5 +1,5 @@
-use holdfast_engine::catalog::PageRequest;
 use holdfast_engine::catalog::token::PresentedToken;
+use holdfast_engine::catalog::{Access as _, Audit as _, PageRequest};
 use holdfast_engine::clock::ManualClock;
 
 use super::*;

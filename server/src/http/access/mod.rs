@@ -1,9 +1,9 @@
 //! Who may ask for what: one table for the check, the OpenAPI document and the tests.
 //!
 //! Invariants:
-//! * A route that is not in [`endpoints::ENDPOINTS`] is refused for every caller: the check comes before the handler,
+//! * A route that is not in [`endpoints::ENDPOINTS`] is refused for every caller (H1): the check comes before the handler,
 //!   and it refuses what the table does not contain.
-//! * With a cookie, a request that may change something is checked for its origin, see
+//! * With a cookie, a request that may change something is checked for its origin (H3), see
 //!   [`csrf`](crate::auth::login::csrf).
 
 mod endpoints;

@@ -1,4 +1,5 @@
-//! Hands an answer to its connection in small chunks, and tells the connection's monitor when it waits for its reader.
+//! Hands an answer to its connection in small chunks (H2), and tells the connection's monitor when it waits for its
+//! reader.
 //!
 //! hyper takes a chunk when the one before fits into the connection's buffer (HTTP/1) or the stream's window
 //! (HTTP/2). Large answers would otherwise lie in buffers that cannot be observed; so they stay in [`ChunkedBody`],

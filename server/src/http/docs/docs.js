@@ -100,5 +100,5 @@ async function main() {
 }
 
 main().catch((error) => {
-  document.getElementById("endpoints").textContent = `The description cannot be shown: ${error.message}`;
+  document.getElementById("endpoints").textContent = `Cannot show the API description: ${error.message}`;
 });

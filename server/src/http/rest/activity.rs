@@ -12,7 +12,6 @@ use bytes::Bytes;
 use holdfast_engine::LiveDisk;
 use holdfast_engine::catalog::token::Action;
 use serde::Serialize;
-use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use utoipa::ToSchema;
@@ -34,6 +33,7 @@ const RETRY_MS: u32 = 2000;
 
 /// Backups in progress
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ActivityList)]
 pub(super) struct ActivityNow {
     now: String,
     /// Oldest first
@@ -44,7 +44,7 @@ pub(super) struct ActivityNow {
 #[derive(Debug, Serialize, ToSchema)]
 struct Activity {
     session: String,
-    /// Id of the restore point it will make
+    /// Id of the restore point it will become
     backup: String,
     run: String,
     namespace: String,
@@ -118,6 +118,21 @@ impl From<&Watched> for Activity {
     }
 }
 
+/// Lists that have changed: `data` of the event `changed` of `/activity/events`
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Changed {
+    what: Vec<Subject>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ChangedSubject)]
+#[serde(rename_all = "snake_case")]
+enum Subject {
+    Details,
+    Backups,
+    Tokens,
+}
+
 /// Seconds for what is left at that rate; `None` beyond ten days.
 fn eta(left: u64, per_second: f64) -> Option<u64> {
     #[expect(clippy::cast_precision_loss, reason = "a guess for people")]
@@ -154,7 +169,7 @@ pub(super) async fn now(State(app): State<Arc<App>>, Identity { caller, .. }: Id
 /// token or login, and when the server stops. A token may have at most 16 streams.
 #[utoipa::path(get, path = "/activity/events", tag = "activity",
     responses((status = 200, description = "Events", body = String, content_type = "text/event-stream"),
-        (status = 429, description = "Too many streams of this token, or in total", body = crate::http::problem::ProblemBody,
+        (status = 429, description = "Too many streams, of this token or in total", body = crate::http::problem::ProblemBody,
             content_type = "application/problem+json")))]
 pub(super) async fn events(
     State(app): State<Arc<App>>,
@@ -201,7 +216,7 @@ async fn send_events(app: Arc<App>, caller: Caller, mut watcher: Watcher, events
                     return;
                 }
                 let before = std::mem::replace(&mut seen, *watcher.changes.borrow_and_update());
-                event("changed", &json!({ "what": what(before, seen) }), "")
+                event("changed", &changes_between(before, seen), "")
             }
             _ = comments.tick() => Ok(Bytes::from_static(b":\n\n")),
         };
@@ -219,11 +234,13 @@ fn event(name: &str, data: &impl Serialize, before: &str) -> Event {
     Ok(format!("{before}event: {name}\ndata: {data}\n\n").into())
 }
 
-fn what(before: Changes, now: Changes) -> Vec<&'static str> {
-    let kinds = [
-        ("details", before.details != now.details),
-        ("backups", before.backups != now.backups),
-        ("tokens", before.tokens != now.tokens),
+fn changes_between(before: Changes, now: Changes) -> Changed {
+    let subjects = [
+        (Subject::Details, before.details != now.details),
+        (Subject::Backups, before.backups != now.backups),
+        (Subject::Tokens, before.tokens != now.tokens),
     ];
-    kinds.into_iter().filter(|(_, changed)| *changed).map(|(kind, _)| kind).collect()
+    Changed {
+        what: subjects.into_iter().filter(|(_, changed)| *changed).map(|(subject, _)| subject).collect(),
+    }
 }

@@ -20,7 +20,7 @@ use crate::http::query::{Params, limit};
 pub(super) struct AuditQuery {
     /// Number of items to return: 1 to 1000 [default: 100]
     page_size: Option<u32>,
-    /// `next_page_token` of the page before
+    /// `next_page_token` of the previous page
     page_token: Option<String>,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct AuditEntry {
     /// What was done: object and verb
     #[schema(example = "token.revoke")]
     action: String,
-    /// Identifier of the object
+    /// Id of the object
     object: String,
     detail: String,
 }

@@ -32,7 +32,7 @@ pub(super) struct BackupsQuery {
     until: Option<String>,
     /// Number of items to return: 1 to 1000 [default: 100]
     page_size: Option<u32>,
-    /// `next_page_token` of the page before
+    /// `next_page_token` of the previous page
     page_token: Option<String>,
 }
 

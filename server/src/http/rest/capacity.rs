@@ -51,9 +51,9 @@ struct GrowthRate {
 
 /// When it will be full
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Forecast)]
 struct Outlook {
-    #[schema(value_type = String, example = "growing")]
-    state: &'static str,
+    state: Prospect,
     /// null: not within ten years
     full_on: Option<String>,
     earliest: Option<String>,
@@ -61,6 +61,16 @@ struct Outlook {
     confidence_pct: u32,
     /// The same in a sentence
     text: String,
+}
+
+/// What is known about the growth
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = ForecastState)]
+#[serde(rename_all = "snake_case")]
+enum Prospect {
+    Growing,
+    NotGrowing,
+    TooEarly,
 }
 
 /// Capacity and its forecast
@@ -131,11 +141,13 @@ fn outlook(growth: Option<&Growth>, usable_bytes: Option<u64>, today: i32) -> Re
         })
     };
     let (full_in, earliest, latest) = match (found, usable_bytes) {
-        (_, None) => return nothing("too_early", "The file system does not report its free space."),
-        (Forecast::TooEarly, _) => {
-            return nothing("too_early", "Too early to tell: a forecast needs three days of history.");
+        (_, None) => {
+            return nothing(Prospect::TooEarly, "The file system does not report its free space.");
         }
-        (Forecast::NotGrowing, _) => return nothing("not_growing", "The repository is not growing."),
+        (Forecast::TooEarly, _) => {
+            return nothing(Prospect::TooEarly, "Too early to tell: a forecast needs three days of history.");
+        }
+        (Forecast::NotGrowing, _) => return nothing(Prospect::NotGrowing, "The repository is not growing."),
         (Forecast::Growing { full_in, earliest, latest }, _) => (full_in, earliest, latest),
     };
     let day = |days: f64| {
@@ -159,7 +171,7 @@ fn outlook(growth: Option<&Growth>, usable_bytes: Option<u64>, today: i32) -> Re
         }
         _ => format!("Not full within ten years, at {rate}."),
     };
-    Ok(Outlook { state: "growing", full_on, earliest, latest, confidence_pct: CONFIDENCE_PCT, text })
+    Ok(Outlook { state: Prospect::Growing, full_on, earliest, latest, confidence_pct: CONFIDENCE_PCT, text })
 }
 
 fn per_day(rate: f64) -> String {
@@ -186,13 +198,16 @@ mod tests {
         let steady: Vec<u64> = (1..=10).map(|day| day * GIB).collect();
         let growth = forecast::growth(&steady);
         let said = outlook(growth.as_ref(), Some(100 * GIB + GIB / 2), 20_000).unwrap();
-        assert_eq!((said.state, said.full_on.as_deref()), ("growing", Some("2025-01-12")));
+        assert_eq!((said.state, said.full_on.as_deref()), (Prospect::Growing, Some("2025-01-12")));
         assert_eq!(said.text, "Full on 2025-01-12, at 1.00 GiB a day.");
         let jumpy = forecast::growth(&[0, GIB, GIB / 2, 2 * GIB]);
         let said = outlook(jumpy.as_ref(), Some(100 * GIB), 20_000).unwrap();
         assert!(said.latest.is_none() && said.text.contains("perhaps not within ten years"), "{said:?}");
-        assert_eq!(outlook(None, Some(GIB), 1).unwrap().state, "too_early");
-        assert_eq!(outlook(growth.as_ref(), None, 1).unwrap().state, "too_early");
-        assert_eq!(outlook(forecast::growth(&[7; 5]).as_ref(), Some(GIB), 1).unwrap().state, "not_growing");
+        assert_eq!(outlook(None, Some(GIB), 1).unwrap().state, Prospect::TooEarly);
+        assert_eq!(outlook(growth.as_ref(), None, 1).unwrap().state, Prospect::TooEarly);
+        assert_eq!(
+            outlook(forecast::growth(&[7; 5]).as_ref(), Some(GIB), 1).unwrap().state,
+            Prospect::NotGrowing
+        );
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use holdfast_engine::catalog::{DetailEntry, DetailFilter, SortOrder};
+use holdfast_engine::catalog::{self, DetailEntry, DetailFilter, SortOrder};
 use holdfast_proto::details::{RowExt as _, json_row, names};
 use holdfast_proto::v1::DetailRow;
 use serde::Serialize;
@@ -22,11 +22,12 @@ use crate::http::bounds::DETAILS_PAGE;
 use crate::http::download::{self, Table};
 use crate::http::query::{Params, limit, order, text};
 use crate::http::state::HttpState;
+use crate::http::words;
 use crate::insight::flags::{FlagKind, flag};
 use crate::insight::{LOOK_BACK, Usual};
 
 detail_query!(DetailsQuery {
-    /// A column of the report, with `-` before it: largest first; rows without a value come last [default: started]
+    /// A column of the report, with `-` in front for largest first; rows without a value come last [default: started]
     sort: Option<String>,
     /// How many rows to skip
     offset: Option<u64>,
@@ -43,15 +44,16 @@ const TREND_POINTS: usize = LOOK_BACK as usize;
 
 /// One disk in one run
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = DetailRow)]
 pub(super) struct DetailItem {
-    /// Id of the row: the session and the disk's position in it
+    /// Id of the row: the session, and the disk's position in it
     id: String,
     #[serde(flatten)]
     #[schema(value_type = DetailColumns)]
     row: Map<String, Value>,
     /// Total factors of the disk's last runs, this one last; null: nothing was stored
     trend: Vec<Option<f64>>,
-    /// What is out of line with the disk's history
+    /// What differs from the disk's history; null: nothing
     flag: Option<Flag>,
 }
 
@@ -64,9 +66,10 @@ pub(super) struct DetailColumns {
     run: String,
     vm: String,
     disk: String,
-    /// Empty: the run made no restore point
+    /// Empty: the run created no restore point
     backup: String,
     /// done, failed, aborted or expired
+    #[schema(value_type = words::RowStatus)]
     status: String,
     started: String,
     finished: String,
@@ -77,13 +80,13 @@ pub(super) struct DetailColumns {
     bytes: u64,
     /// Bytes the agent read
     read_bytes: u64,
-    /// In extents that the parent has
+    /// In extents that are identical to the parent backup
     unchanged_bytes: u64,
-    /// In chunks that the repository had
+    /// In chunks that were already in the repository
     dup_bytes: u64,
-    /// In chunks that it did not have
+    /// In chunks that were not yet in the repository
     new_bytes: u64,
-    /// Bytes added to data containers, everything included
+    /// Bytes added to data containers, including headers and directories
     post_lc: u64,
     /// Bytes added to recipe containers
     meta_bytes: u64,
@@ -114,6 +117,7 @@ struct Flag {
 }
 
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = FlagKind)]
 #[serde(rename_all = "snake_case")]
 enum Kind {
     Failed,
@@ -180,13 +184,26 @@ fn page(
         let (found, wanted) = (histories.len(), entries.len());
         return Err(ServiceError::defect(format!("{found} histories of {wanted} rows")));
     }
-    let items = entries.iter().zip(histories).map(|(entry, earlier)| item(entry, &earlier)).collect();
-    Ok(Items { items, total, offset })
+    let items = entries.into_iter().zip(histories).map(|(entry, earlier)| {
+        let (id, row) = id_and_row(entry);
+        item(id, &row, &wire_rows(earlier))
+    });
+    Ok(Items { items: items.collect(), total, offset })
+}
+
+/// A row's id, and the row as the protocol has it.
+pub(super) fn id_and_row(entry: DetailEntry) -> (String, DetailRow) {
+    (format!("{}-{}", entry.session, entry.position), entry.row.into())
+}
+
+/// Rows as the protocol has them.
+pub(super) fn wire_rows(rows: Vec<catalog::DetailRow>) -> Vec<DetailRow> {
+    rows.into_iter().map(Into::into).collect()
 }
 
 /// A row beside the earlier rows of its disk, oldest first.
-pub(super) fn item(entry: &DetailEntry, earlier: &[DetailRow]) -> DetailItem {
-    let flag = flag(&entry.row, Usual::of(earlier).as_ref()).map(|flag| Flag {
+pub(super) fn item(id: String, row: &DetailRow, earlier: &[DetailRow]) -> DetailItem {
+    let flag = flag(row, Usual::of(earlier).as_ref()).map(|flag| Flag {
         kind: match flag.kind {
             FlagKind::Failed => Kind::Failed,
             FlagKind::MuchNew => Kind::MuchNew,
@@ -196,8 +213,8 @@ pub(super) fn item(entry: &DetailEntry, earlier: &[DetailRow]) -> DetailItem {
     });
     // This run is the last point of the trend.
     let before = earlier.iter().skip(earlier.len().saturating_sub(TREND_POINTS - 1));
-    let trend = before.chain([&entry.row]).map(|row| row.factors().total).collect();
-    DetailItem { id: format!("{}-{}", entry.session, entry.position), row: json_row(&entry.row), trend, flag }
+    let trend = before.chain([row]).map(|row| row.factors().total).collect();
+    DetailItem { id, row: json_row(row), trend, flag }
 }
 
 #[cfg(test)]

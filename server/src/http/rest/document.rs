@@ -1,5 +1,8 @@
 //! The OpenAPI document: paths, parameters and bodies come from the handlers, roles and refusals from the
 //! table that is enforced ([`crate::http::access`]), so neither can be forgotten or differ.
+//!
+//! `web/openapi.json` is a copy of it, held to it by a test and rewritten by `cargo xtask openapi`: the web UI's
+//! types are generated from the copy, so the UI is built without building the server first.
 
 use std::sync::LazyLock;
 
@@ -7,15 +10,13 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use holdfast_engine::catalog::token::{Action, Role};
 use serde_json::{Map, Value, json};
-use utoipa::PartialSchema as _;
 use utoipa::openapi::{Info, OpenApi, OpenApiBuilder};
 
-use super::session::word;
 use crate::auth::login::cookie;
 use crate::auth::login::csrf::TOKEN_HEADER;
 use crate::error::ServiceError;
 use crate::http::access::{Access, Endpoint, PREFIX, endpoint};
-use crate::http::problem::ProblemBody;
+use crate::http::words;
 
 const ABOUT: &str = "What a Holdfast repository contains, what it costs, and who may use it. Bytes are integers, times \
     are RFC 3339 in UTC, days are YYYY-MM-DD; a value that does not exist is null. Namespaces outside a token's scope \
@@ -39,7 +40,7 @@ pub(super) async fn openapi() -> Result<Response, ServiceError> {
 }
 
 /// The whole document.
-fn document() -> Result<Value, serde_json::Error> {
+pub(super) fn document() -> Result<Value, serde_json::Error> {
     let mut document = serde_json::to_value(super::routes().into_openapi())?;
     if let Some(paths) = document.get_mut("paths").and_then(Value::as_object_mut) {
         for (path, methods) in paths {
@@ -53,8 +54,8 @@ fn document() -> Result<Value, serde_json::Error> {
             }
         }
     }
+    super::schemas::complete(&mut document);
     let components = entry(&mut document, "components");
-    entry(components, "schemas")["Problem"] = serde_json::to_value(ProblemBody::schema())?;
     let schemes = json!({
         "bearer": { "type": "http", "scheme": "bearer", "description": "A token: `Authorization: Bearer hf_…`" },
         "cookie": {
@@ -69,10 +70,10 @@ fn document() -> Result<Value, serde_json::Error> {
 /// Adds what the table knows.
 fn complete(operation: &mut Map<String, Value>, endpoint: &Endpoint) {
     let (roles, who): (Vec<&str>, String) = match endpoint.access {
-        Access::Open => (Vec::new(), "No token needed.".to_owned()),
+        Access::Open => (Vec::new(), "No token is needed.".to_owned()),
         Access::Any => (roles(None), "Any valid token.".to_owned()),
         Access::May(action) | Access::Whole(action) => {
-            operation.insert("x-action".to_owned(), word(action).into());
+            operation.insert("x-action".to_owned(), words::action(action).into());
             let roles = roles(Some(action));
             let whole = if matches!(endpoint.access, Access::Whole(_)) {
                 "; only tokens that are valid for every namespace"
@@ -84,8 +85,9 @@ fn complete(operation: &mut Map<String, Value>, endpoint: &Endpoint) {
         }
     };
     // Handlers of different resources share names.
-    let words = endpoint.path.replace(['{', '}'], "").replace(['/', '.'], "_");
-    operation.insert("operationId".to_owned(), format!("{}{words}", endpoint.method.to_lowercase()).into());
+    let resource = endpoint.path.replace(['{', '}'], "").replace(['/', '.'], "_");
+    operation
+        .insert("operationId".to_owned(), format!("{}{resource}", endpoint.method.to_lowercase()).into());
     let description = match operation.get("description").and_then(Value::as_str) {
         Some(description) => format!("{description} {who}").trim().to_owned(),
         None => who,
@@ -116,7 +118,7 @@ fn roles(action: Option<Action>) -> Vec<&'static str> {
 /// The refusals that are possible.
 fn refusals(endpoint: &Endpoint) -> Vec<(&'static str, &'static str)> {
     let mut refusals = vec![
-        ("400", "The request is not valid; `detail` says why"),
+        ("400", "The request is invalid; `detail` says why"),
         ("500", "An internal error, or an I/O error; the server's log says more"),
         ("503", "Busy or shutting down; try again"),
     ];
@@ -126,7 +128,7 @@ fn refusals(endpoint: &Endpoint) -> Vec<(&'static str, &'static str)> {
         refusals.push(("403", "The token's role or scope does not allow it, or the CSRF token is missing"));
     }
     if named || endpoint.method == "GET" && matches!(endpoint.access, Access::May(_)) {
-        refusals.push(("404", "What was named does not exist, or not in the token's scope"));
+        refusals.push(("404", "The named object does not exist, or is not in the token's scope"));
     }
     if endpoint.method == "POST" {
         refusals.push(("413", "The body is longer than 64 KiB"));
@@ -140,4 +142,29 @@ fn entry<'a>(value: &'a mut Value, key: &str) -> &'a mut Value {
         value[key] = json!({});
     }
     &mut value[key]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The copy that the web UI's types are generated from.
+    const COPY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../web/openapi.json");
+
+    /// Set by `cargo xtask openapi`: write the copy instead of comparing with it.
+    const WRITE: &str = "HOLDFAST_WRITE_OPENAPI";
+
+    #[test]
+    fn the_copy_for_the_web_ui_is_current() {
+        let text = format!("{:#}\n", document().unwrap());
+        if std::env::var_os(WRITE).is_some() {
+            std::fs::write(COPY, text).unwrap();
+            return;
+        }
+        let copy = std::fs::read_to_string(COPY).unwrap();
+        assert!(
+            copy == text,
+            "web/openapi.json differs from what the server serves; run `cargo xtask openapi`"
+        );
+    }
 }

@@ -12,7 +12,7 @@ use holdfast_proto::v1::{DetailRow, RowStatus};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::details::{DetailItem, item};
+use super::details::{DetailItem, id_and_row, item, wire_rows};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServiceError;
@@ -24,6 +24,7 @@ use crate::insight::{LOOK_BACK, Usual};
 
 /// A row and its explanation
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = DetailWithExplanation)]
 pub(super) struct ExplainedDetail {
     #[serde(flatten)]
     item: DetailItem,
@@ -35,16 +36,16 @@ struct Explanation {
     sentences: Vec<String>,
     /// Medians of the disk's last runs
     usual: UsualRun,
-    /// null: the run made no restore point, or the restore point no longer exists
+    /// null: the run created no restore point, or it no longer exists
     extents: Option<ExtentChanges>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
 struct UsualRun {
-    /// How many runs; with fewer than 3 nothing is usual
+    /// Runs that the medians are taken over; with fewer than 3 there are no medians
     rows: usize,
     new_bytes: Option<u64>,
-    /// null: most of them stored nothing
+    /// null: most runs stored nothing
     total_factor: Option<f64>,
 }
 
@@ -52,11 +53,11 @@ struct UsualRun {
 struct ExtentChanges {
     /// Extents (4 MiB each) of the disk
     total: u64,
-    /// Different from those of the restore point before
+    /// Different from the previous restore point
     changed: u64,
-    /// Of those changed, the ones that were the same in all earlier restore points compared
+    /// Changed extents that were the same in all restore points compared
     changed_first_time: u64,
-    /// Of those changed, the ones that were empty before
+    /// Changed extents that were empty before
     newly_written: u64,
     /// Earlier restore points compared
     compared_backups: u64,
@@ -80,10 +81,11 @@ pub(super) async fn get(
 ) -> Result<Json<ExplainedDetail>, ServiceError> {
     app.blocking(move |app| {
         let (entry, namespace) = find(app, &caller, &text)?;
-        let earlier = app.catalog().detail_history(&entry, LOOK_BACK)?;
+        let earlier = wire_rows(app.catalog().detail_history(&entry, LOOK_BACK)?);
+        let (id, row) = id_and_row(entry);
         let usual = Usual::of(&earlier);
-        let extents = extents(app, namespace, &entry.row)?;
-        let sentences = explain(&entry.row, earlier.is_empty(), usual.as_ref(), extents.as_ref());
+        let extents = extents(app, namespace, &row)?;
+        let sentences = explain(&row, earlier.is_empty(), usual.as_ref(), extents.as_ref());
         let explanation = Explanation {
             sentences,
             usual: UsualRun {
@@ -99,7 +101,7 @@ pub(super) async fn get(
                 compared_backups: extents.compared_backups,
             }),
         };
-        Ok(Json(ExplainedDetail { item: item(&entry, &earlier), explanation }))
+        Ok(Json(ExplainedDetail { item: item(id, &row, &earlier), explanation }))
     })
     .await
 }

@@ -1,17 +1,12 @@
 //! Which rows of compression details: the parameters several endpoints share.
 
-use holdfast_engine::catalog::DetailFilter;
 use holdfast_engine::catalog::token::Action;
-use holdfast_proto::details::status_word;
-use holdfast_proto::v1::RowStatus;
+use holdfast_engine::catalog::{DetailFilter, RowStatus};
 
 use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServiceError;
 use crate::http::query::{id, name, search, text, time};
-
-/// Statuses a row may have.
-const STATUSES: [RowStatus; 4] = [RowStatus::Done, RowStatus::Failed, RowStatus::Aborted, RowStatus::Expired];
 
 /// What [`detail_query`] collects.
 #[derive(Debug, Default)]
@@ -50,7 +45,7 @@ impl Filter {
 }
 
 fn statuses(list: &str) -> Result<Vec<RowStatus>, ServiceError> {
-    let known = |word: &str| STATUSES.into_iter().find(|status| status_word((*status).into()) == word.trim());
+    let known = |word: &str| RowStatus::ALL.into_iter().find(|status| status.word() == word.trim());
     let refused =
         || ServiceError::invalid("status: must be a comma-separated list of done, failed, aborted, expired");
     list.split(',').map(|word| known(word).ok_or_else(refused)).collect()
@@ -75,7 +70,7 @@ macro_rules! detail_query {
             run: Option<String>,
             /// A comma-separated list of done, failed, aborted, expired [default: all]
             status: Option<String>,
-            /// Part of a namespace's, job's, VM's or disk's name or of an error, upper or lower case
+            /// Part of the name of a namespace, job, VM or disk, or of an error; case is ignored
             q: Option<String>,
             /// Started at or after: a time, a day, or a span before now such as 7d
             since: Option<String>,

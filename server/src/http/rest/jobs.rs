@@ -47,7 +47,7 @@ struct LastRun {
     id: String,
     started: String,
     finished: String,
-    /// Disks it backed up, or tried to
+    /// Disks that it backed up, or tried to
     disks: u64,
     failed: u64,
 }

@@ -14,6 +14,7 @@ mod jobs;
 mod namespaces;
 mod overview;
 mod runs;
+mod schemas;
 mod series;
 mod server;
 mod session;

@@ -1,4 +1,4 @@
-//! What is protected, what it costs, and what was written lately.
+//! What is protected, what it costs, and what was written recently.
 
 use axum::Json;
 use axum::extract::State;
@@ -17,6 +17,7 @@ use crate::error::ServiceError;
 use crate::http::access::Identity;
 use crate::http::query::Params;
 use crate::http::state::HttpState;
+use crate::http::words;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -28,6 +29,7 @@ pub(super) struct NamespaceQuery {
 
 /// What is protected and what it costs
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Totals)]
 pub(super) struct Overview {
     /// VMs with restore points
     vms: u64,
@@ -46,11 +48,12 @@ pub(super) struct Overview {
 
 /// The runs of a span of time up to now
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = TotalsWindow)]
 struct Window {
-    /// 24h, 7d or all
+    #[schema(value_type = words::TimeWindow)]
     window: &'static str,
     runs: u64,
-    /// Disks backed up, or tried to
+    /// Disks that they backed up, or tried to
     disks: u64,
     failed: u64,
     /// Logical bytes
@@ -67,10 +70,7 @@ struct Window {
     reduction_pct: Option<f64>,
 }
 
-/// Spans of time: name and milliseconds; 0: all time.
-const WINDOWS: [(&str, i64); 3] = [("24h", 24 * 3_600_000), ("7d", 7 * 24 * 3_600_000), ("all", 0)];
-
-/// What is protected, what it costs, and what was written lately
+/// What is protected, what it costs, and what was written recently
 #[utoipa::path(get, path = "/totals", tag = "details", params(NamespaceQuery),
     responses((status = 200, description = "Totals", body = Overview)))]
 pub(super) async fn overview(
@@ -85,7 +85,7 @@ fn look(state: &HttpState, caller: &Caller, namespace: &str) -> Result<Overview,
     let app = &state.app;
     let namespaces = caller.namespaces(app.catalog(), namespace, Action::Report)?;
     let filter = DetailFilter { namespaces, ..DetailFilter::default() };
-    let windows = WINDOWS.map(|(name, span_ms)| window(app, &filter, name, span_ms));
+    let windows = words::WINDOWS.map(|(name, span_ms)| window(app, &filter, name, span_ms));
     let windows = windows.into_iter().collect::<Result<Vec<_>, _>>()?;
     let scope = filter.namespaces.as_deref();
     let containers = state.storage.containers(app, scope)?;

@@ -27,7 +27,7 @@ pub(super) struct RunsQuery {
     since: Option<String>,
     /// Started before
     until: Option<String>,
-    /// failed or a column of the report, with `-` before it: largest first [default: -started]
+    /// failed or a column of the report, with `-` in front for largest first [default: -started]
     sort: Option<String>,
     /// How many runs to skip
     offset: Option<u64>,

@@ -36,7 +36,7 @@ pub(super) struct SeriesQuery {
     top: Option<u32>,
 }
 
-/// One value per day for each group; days are in UTC and have no gaps
+/// One value per day for each group; days are in UTC, without gaps
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Series {
     #[schema(example = json!(["2026-11-20", "2026-11-21"]))]
@@ -45,8 +45,9 @@ pub(super) struct Series {
     groups: Vec<Group>,
 }
 
-/// The runs that ended on each of the days
+/// Values of the runs that ended on each day
 #[derive(Debug, Default, Serialize, ToSchema)]
+#[schema(as = SeriesGroup)]
 struct Group {
     /// Empty for the repository
     namespace: String,

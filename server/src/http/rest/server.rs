@@ -24,10 +24,10 @@ pub(super) struct ServerInfo {
     grpc_address: String,
     /// Address for browsers
     http_address: String,
-    /// SHA-256 of the certificate, which agents pin
+    /// SHA-256 of the certificate, for agents to pin
     fingerprint: String,
     protocol: Protocol,
-    /// Why no backups are accepted; null: they are
+    /// Why the repository accepts no backups; null: it accepts them
     read_only_reason: Option<String>,
     /// Seconds without a heartbeat from an agent after which its backup is given up
     lease_seconds: u32,
@@ -36,7 +36,7 @@ pub(super) struct ServerInfo {
     chunker: Chunker,
 }
 
-/// Protocol versions agents may speak
+/// Protocol versions that agents may use
 #[derive(Debug, Serialize, ToSchema)]
 struct Protocol {
     min: u32,

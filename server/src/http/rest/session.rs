@@ -20,29 +20,31 @@ use crate::http::access::{self, Identity};
 use crate::http::headers;
 use crate::http::problem::Problem;
 use crate::http::query::Body;
+use crate::http::words;
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Login {
-    /// The whole text of the token
+    /// The full text of the token
     #[schema(example = "hf_01J…_0123abcd…")]
     token: String,
 }
 
-/// The caller and what they may do
+/// The caller's token and what it allows
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Session {
     /// The token's name
     name: String,
-    #[schema(example = "operator")]
+    #[schema(value_type = words::Role, example = "operator")]
     role: &'static str,
     /// The token's namespaces; empty: all
     namespaces: Vec<String>,
     /// What the role may do
+    #[schema(value_type = Vec<words::Action>)]
     actions: Vec<&'static str>,
     /// With a cookie: the value of X-CSRF-Token that every request other than GET and HEAD needs
     csrf: Option<String>,
-    /// When the login ends unless it is used, or the token expires; null: never
+    /// When the login expires unless it is used, or the token expires; null: never
     expires: Option<String>,
     /// The server's version
     version: &'static str,
@@ -57,24 +59,15 @@ impl Session {
             name: token.name.clone(),
             role: token.role.as_str(),
             namespaces: namespace_names(app.catalog(), token)?,
-            actions: Action::ALL.iter().filter(|action| token.role.may(**action)).map(|a| word(*a)).collect(),
+            actions: Action::ALL
+                .iter()
+                .filter(|action| token.role.may(**action))
+                .map(|a| words::action(*a))
+                .collect(),
             csrf: web.map(|web| web.csrf().to_owned()),
             expires: ends.into_iter().flatten().min().map(time),
             version: env!("CARGO_PKG_VERSION"),
         })
-    }
-}
-
-/// An action's name in answers and in the OpenAPI document.
-pub(super) const fn word(action: Action) -> &'static str {
-    match action {
-        Action::Backup => "backup",
-        Action::ReadBack => "read_back",
-        Action::Restore => "restore",
-        Action::Catalog => "catalog",
-        Action::Report => "report",
-        Action::ManageTokens => "manage_tokens",
-        Action::Operate => "operate",
     }
 }
 
@@ -103,7 +96,7 @@ pub(super) async fn login(
 
 /// Log out
 ///
-/// Ends the login of the cookie. With a bearer token there is no login to end.
+/// Ends the login of the cookie. A bearer token has no login to end.
 #[utoipa::path(post, path = "/logout", tag = "session", responses((status = 204, description = "Logged out")))]
 pub(super) async fn logout(
     State(app): State<Arc<App>>,
@@ -115,7 +108,7 @@ pub(super) async fn logout(
     with_cookie(StatusCode::NO_CONTENT, &cookie::clear())
 }
 
-/// The caller
+/// The caller's session
 #[utoipa::path(get, path = "/session", tag = "session", responses((status = 200, description = "The session", body = Session)))]
 pub(super) async fn session(
     State(app): State<Arc<App>>,

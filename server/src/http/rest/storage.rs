@@ -16,27 +16,45 @@ use crate::http::state::HttpState;
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Storage {
     containers: Vec<Containers>,
-    /// Known damage; the next backup stores the chunks affected again
+    /// Known damage; the next backup stores the damaged data again
     damage: Vec<Damage>,
     catalog_bytes: u64,
     index: Index,
     space: Space,
-    /// Why no backups are accepted; null: they are
+    /// Why the repository accepts no backups; null: it accepts them
     read_only_reason: Option<String>,
 }
 
 /// Containers of one class and state
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ContainerTotals)]
 struct Containers {
-    /// data or recipe
-    class: &'static str,
-    /// live, damaged or condemned
-    state: &'static str,
+    class: Class,
+    state: Condition,
     count: u64,
     stored_bytes: u64,
     /// Bytes of the chunks (or recipe nodes) in them, uncompressed
     plain_bytes: u64,
     chunks: u64,
+}
+
+/// What a container holds
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ContainerClass)]
+#[serde(rename_all = "snake_case")]
+enum Class {
+    Data,
+    Recipe,
+}
+
+/// Whether a container can be used
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ContainerState)]
+#[serde(rename_all = "snake_case")]
+enum Condition {
+    Live,
+    Damaged,
+    Condemned,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -51,10 +69,11 @@ struct Damage {
 
 /// The chunk index
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ChunkIndex)]
 struct Index {
     entries: u64,
     runs: u64,
-    /// The most sorted runs one look-up may have to read
+    /// The most sorted runs that a lookup may have to consult
     depth: u64,
     filter_bytes: u64,
     fence_bytes: u64,
@@ -64,12 +83,13 @@ struct Index {
     /// Bytes of memory per chunk, the write buffer not included
     ram_bytes_per_chunk: f64,
     covered_containers: u64,
-    /// Containers that would be replayed after a crash now
+    /// Containers that a start after a crash would replay
     uncovered_containers: u64,
 }
 
 /// The file system
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = FileSystem)]
 struct Space {
     /// null: not known
     total_bytes: Option<u64>,
@@ -78,7 +98,7 @@ struct Space {
     reserve_bytes: u64,
 }
 
-/// Containers, index and space
+/// Containers, index and free space
 #[utoipa::path(get, path = "/storage", tag = "storage", responses((status = 200, description = "The repository's parts", body = Storage)))]
 pub(super) async fn storage(State(state): State<HttpState>) -> Result<Json<Storage>, ServiceError> {
     state.blocking(look).await.map(Json)
@@ -89,13 +109,13 @@ fn look(state: &HttpState) -> Result<Storage, ServiceError> {
     let stats = app.engine.stats()?;
     let containers = state.storage.containers(app, None)?.into_iter().map(|kind| Containers {
         class: match kind.class {
-            ContainerClass::Data => "data",
-            ContainerClass::Recipe => "recipe",
+            ContainerClass::Data => Class::Data,
+            ContainerClass::Recipe => Class::Recipe,
         },
         state: match kind.state {
-            ContainerState::Live => "live",
-            ContainerState::Damaged => "damaged",
-            ContainerState::Condemned => "condemned",
+            ContainerState::Live => Condition::Live,
+            ContainerState::Damaged => Condition::Damaged,
+            ContainerState::Condemned => Condition::Condemned,
         },
         count: kind.count,
         stored_bytes: kind.stored_bytes,
@@ -136,8 +156,9 @@ fn look(state: &HttpState) -> Result<Storage, ServiceError> {
 
 /// A sample of data containers
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = StorageStatistics)]
 pub(super) struct Statistics {
-    /// All live data containers
+    /// Live data containers
     containers: u64,
     /// How many of them were sampled, evenly spaced
     sampled_containers: u64,
@@ -149,7 +170,7 @@ pub(super) struct Statistics {
     chunk_bytes: ChunkSizes,
 }
 
-/// Regions by how well they compress; bucket i is from edge i to the next; the last has no upper edge
+/// Regions by compression factor; bucket i begins at edge i, and the last one is open
 #[derive(Debug, Serialize, ToSchema)]
 struct RegionFactors {
     edges: Vec<f64>,
@@ -158,7 +179,7 @@ struct RegionFactors {
     stored_bytes: Vec<u64>,
 }
 
-/// Chunks by size; bucket i is from edge i to the next; the last has no upper edge
+/// Chunks by size; bucket i begins at edge i, and the last one is open
 #[derive(Debug, Serialize, ToSchema)]
 struct ChunkSizes {
     edges: Vec<u32>,

@@ -19,22 +19,24 @@ use crate::error::ServiceError;
 use crate::http::access::Identity;
 use crate::http::query::{At, Body, id};
 use crate::http::state::HttpState;
+use crate::http::words;
 
 /// An access token, without its secret
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = TokenRecord)]
 pub(super) struct Token {
     id: String,
     name: String,
-    #[schema(example = "backup")]
+    #[schema(value_type = words::Role, example = "backup")]
     role: &'static str,
     /// Empty: all
     namespaces: Vec<String>,
     created: String,
     /// null: never
     expires: Option<String>,
-    /// null: it is not revoked
+    /// null: not revoked
     revoked: Option<String>,
-    /// To within a minute; null: never
+    /// Accurate to a minute; null: never
     last_used: Option<String>,
     /// Whether this request was made with it
     current: bool,
@@ -63,6 +65,7 @@ pub(super) struct CreateToken {
     /// Name of the token; unique among tokens that are not revoked
     name: String,
     /// backup, restore, operator or admin
+    #[schema(value_type = words::Role)]
     role: String,
     /// Created if they do not exist; empty: all
     #[serde(default)]
@@ -74,7 +77,7 @@ pub(super) struct CreateToken {
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct CreatedToken {
-    /// The text of the token; shown only here
+    /// The token's text, which is shown only once
     token: String,
     record: Token,
 }
@@ -122,10 +125,10 @@ pub(super) async fn create(
 
 /// Revoke a token
 ///
-/// It ends for good and at once, with its logins, and within seconds with its streams. The last usable admin token cannot be
-/// revoked here; `holdfast-server token revoke` can do it.
+/// It ends at once and for good, as do its logins and, within seconds, its streams. The last working admin token
+/// cannot be revoked here, only with `holdfast-server token revoke`.
 #[utoipa::path(delete, path = "/tokens/{id}", tag = "access", params(("id" = String, Path, description = "The token's id")),
-    responses((status = 204, description = "Revoked, now or before")))]
+    responses((status = 204, description = "Revoked, now or earlier")))]
 pub(super) async fn revoke(
     State(state): State<HttpState>,
     identity: Identity,

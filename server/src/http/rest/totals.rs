@@ -18,11 +18,13 @@ use crate::http::access::Identity;
 use crate::http::bounds::{PAGE, TABLE_GROUPS_MAX};
 use crate::http::download;
 use crate::http::query::{Params, limit, order};
+use crate::http::words;
 
 detail_query!(TotalsQuery {
     /// run, vm, job, disk, namespace or repository [default: repository]
+    #[param(value_type = Option<words::GroupBy>)]
     by: Option<String>,
-    /// rows, failed or a column of the report, with `-` before it: largest first [default: -post_lc]
+    /// rows, failed or a column of the report, with `-` in front for largest first [default: -post_lc]
     sort: Option<String>,
     /// How many groups to skip
     offset: Option<u64>,
@@ -32,17 +34,18 @@ detail_query!(TotalsQuery {
     format: Option<String>,
 });
 
-/// Rows of one group added up. Only the names that define the group are not empty
+/// The sums of a group of rows. Names that do not define the group are empty
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = TotalsRow)]
 pub(super) struct GroupTotals {
     namespace: String,
     job: String,
     vm: String,
     disk: String,
     run: String,
-    /// Different VMs among the rows
+    /// Distinct VMs of the rows
     vms: u64,
-    /// Different runs among the rows
+    /// Distinct runs of the rows
     runs: u64,
     #[serde(flatten)]
     sums: Sums,
@@ -127,15 +130,7 @@ fn table(
 }
 
 fn totals_by(word: Option<&str>) -> Result<TotalsBy, ServiceError> {
-    Ok(match word {
-        Some("run") => TotalsBy::Run,
-        Some("vm") => TotalsBy::Vm,
-        Some("job") => TotalsBy::Job,
-        Some("disk") => TotalsBy::Disk,
-        Some("namespace") => TotalsBy::Namespace,
-        None | Some("" | "repository") => TotalsBy::Repository,
-        Some(_) => {
-            return Err(ServiceError::invalid("by: must be run, vm, job, disk, namespace or repository"));
-        }
-    })
+    let Some(word) = word.filter(|word| !word.is_empty()) else { return Ok(TotalsBy::Repository) };
+    let found = words::GROUPS.into_iter().find(|(name, _)| *name == word).map(|(_, by)| by);
+    found.ok_or_else(|| ServiceError::invalid("by: must be run, vm, job, disk, namespace or repository"))
 }

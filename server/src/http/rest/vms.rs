@@ -19,6 +19,7 @@ use crate::error::ServiceError;
 use crate::http::access::Identity;
 use crate::http::bounds::PAGE;
 use crate::http::query::{At, Params, limit, order, search};
+use crate::http::words;
 
 /// A VM is stale when its newest restore point is older than this: a daily job was missed, and two hours allow for
 /// a run that takes long.
@@ -30,12 +31,12 @@ const STALE_AFTER_MS: i64 = 26 * 3_600_000;
 pub(super) struct VmsQuery {
     /// One namespace [default: all in the token's scope]
     namespace: Option<String>,
-    /// Part of the VM's or the namespace's name, upper or lower case
+    /// Part of the name of a VM or namespace; case is ignored
     q: Option<String>,
     /// true: only VMs without a recent restore point; false: only others [default: all]
     stale: Option<bool>,
-    /// vm, namespace, backups, latest, protected_bytes, stored_bytes, new_bytes_30d or total_factor, with `-`
-    /// before it: largest first [default: vm]
+    /// vm, namespace, backups, latest, protected_bytes, stored_bytes, new_bytes_30d or total_factor, with `-` in
+    /// front for largest first [default: vm]
     sort: Option<String>,
     /// How many VMs to skip
     offset: Option<u64>,
@@ -66,6 +67,7 @@ pub(super) struct Vm {
     /// bytes / post_lc over all its runs; null: nothing was stored
     total_factor: Option<f64>,
     /// How its last run ended: done, failed, aborted or expired
+    #[schema(value_type = words::RowStatus)]
     last_status: String,
     /// null: its last run did not fail
     last_error: Option<String>,
@@ -77,6 +79,7 @@ pub(super) struct Vm {
 
 /// The newest restore point
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = LatestBackup)]
 struct Latest {
     id: String,
     started: String,

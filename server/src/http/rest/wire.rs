@@ -7,13 +7,13 @@ use utoipa::ToSchema;
 
 use crate::error::ServiceError;
 
-/// A page of a list that is addressed by offset
+/// A page of a list with offset paging
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Items<T> {
     pub(super) items: Vec<T>,
-    /// How many there are in total
+    /// Number of items in the whole list
     pub(super) total: u64,
-    /// How many come before the first of these
+    /// Number of items before the first of these
     pub(super) offset: u64,
 }
 
@@ -24,11 +24,11 @@ impl<T> Items<T> {
     }
 }
 
-/// A page of a list that is read from its beginning
+/// A page of a list that is read page by page
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Keyset<T> {
     pub(super) items: Vec<T>,
-    /// `page_token` of the next page; null: this is the last one
+    /// `page_token` of the next page; null: this is the last page
     pub(super) next_page_token: Option<String>,
 }
 
@@ -45,9 +45,9 @@ pub(super) fn maybe_time(unix_ms: Option<i64>) -> Option<String> {
 /// Rows of compression details added up
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Sums {
-    /// Rows of details: one per run and disk
+    /// Rows of compression details: one per run and disk
     pub(super) rows: u64,
-    /// How many of them are not done
+    /// Rows whose status is not done
     pub(super) failed: u64,
     /// When the first of them began
     pub(super) started: String,

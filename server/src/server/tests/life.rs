@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
+use holdfast_engine::catalog::{Access as _, SqliteCatalog};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
@@ -88,8 +89,8 @@ async fn tokens_come_and_go_while_the_server_runs() {
     let admin = fixture.admin().await;
     // As the token commands do it: over a connection of its own.
     let path = EngineOptions::catalog_path(fixture.folder.path());
-    let beside = holdfast_engine::catalog::SqliteCatalog::open(&path, Arc::new(SystemClock)).unwrap();
-    let (text, id, hash) = token::mint(&SystemClock).unwrap();
+    let beside = SqliteCatalog::open(&path, Arc::new(SystemClock)).unwrap();
+    let (text, id, hash) = token::new_token(&SystemClock).unwrap();
     let spec =
         TokenSpec { id, name: "late".into(), role: Role::Backup, namespaces: vec![], expires_ms: None };
     beside.create_token(&spec, &hash).unwrap();
@@ -151,11 +152,8 @@ pub(super) async fn get_with(fixture: &Fixture, path: &str, token: &str) -> Stri
 #[test]
 fn an_unfinished_first_start_is_finished_by_the_next() {
     let folder = tempfile::tempdir().unwrap();
-    let catalog = holdfast_engine::catalog::SqliteCatalog::create(
-        &EngineOptions::catalog_path(folder.path()),
-        Arc::new(SystemClock),
-    )
-    .unwrap();
+    let catalog =
+        SqliteCatalog::create(&EngineOptions::catalog_path(folder.path()), Arc::new(SystemClock)).unwrap();
     let path = folder.path().join(FIRST_TOKEN_FILE);
     // The file of a token that the catalog does not have.
     fs::write(&path, "hf_old").unwrap();

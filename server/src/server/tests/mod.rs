@@ -54,7 +54,7 @@ impl Fixture {
 
     /// A token for `namespaces`, which are created.
     fn token(&self, role: Role, namespaces: &[&str]) -> String {
-        let (text, id, hash) = token::mint(&SystemClock).unwrap();
+        let (text, id, hash) = token::new_token(&SystemClock).unwrap();
         let namespaces =
             namespaces.iter().map(|name| self.catalog().ensure_namespace(name).unwrap().id).collect();
         let spec = TokenSpec { id, name: id.to_string(), role, namespaces, expires_ms: None };

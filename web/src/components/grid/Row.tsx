@@ -1,4 +1,4 @@
-/** One row of a windowed table, and what stands for rows that are not there. */
+/** One row of a windowed table, and the space of rows that are not drawn. */
 
 import { memo } from "react";
 
@@ -6,14 +6,14 @@ import { exact, show } from "../Value";
 import { isNumber, type GridColumn } from "./column";
 
 interface RowProps<T> {
-  /** `undefined` while it is on its way: the same cells, so that a focus in them stays. */
+  /** `undefined` while it is loading: its cells are the same, so that they keep the focus. */
   row: T | undefined;
-  /** Place in the whole list, from 0. */
+  /** Position in the whole list, from 0. */
   index: number;
   columns: readonly { id: string }[];
   specs: ReadonlyMap<string, GridColumn<T>>;
   className: string;
-  /** The column whose cell is the grid's stop of the Tab key; -1 for none. */
+  /** The column whose cell is the grid's tab stop; -1 for none. */
   stop: number;
   onOpen: (row: T) => void;
 }

@@ -1,7 +1,7 @@
 /**
  * A table of any length: the server sorts and filters, rows are fetched as they come into view, and the DOM
  * holds only what is on screen. A real <table> (spacer rows stand for what is not drawn), so that its
- * semantics need no repair; header and first column stay in view.
+ * semantics need no repair. The header and the first column stay in view.
  */
 
 import {
@@ -17,7 +17,7 @@ import {
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { Fragment, useEffect, useMemo, useRef, useState, type CSSProperties, type ReactNode } from "react";
 
-import type { Query } from "../../api/client";
+import type { Source } from "../../api/queries";
 import { ErrorNote } from "../Feedback";
 import { isNumber, parseSort, type GridColumn } from "./column";
 import { HeaderCell } from "./HeaderCell";
@@ -27,7 +27,7 @@ import { PAGE_ROWS, useWindow } from "./useWindow";
 
 const ROW_PX = 36;
 const HEADER_PX = 40;
-/** Rows drawn beyond each edge, so that a quick scroll does not show emptiness. */
+/** Rows drawn beyond each edge, so that a quick scroll does not show empty space. */
 const OVERSCAN = 10;
 
 const features = tableFeatures({
@@ -39,10 +39,7 @@ const features = tableFeatures({
 
 export interface WindowTableProps<T> {
   label: string;
-  /** Subject of the query's key, see `api/queries.ts`. */
-  subject: string;
-  path: string;
-  query: Query;
+  source: Source<T>;
   columns: readonly GridColumn<T>[];
   /** Columns by whether they are shown; absent ones are. */
   visibility: Record<string, boolean>;
@@ -56,10 +53,10 @@ export interface WindowTableProps<T> {
 }
 
 export function WindowTable<T extends object>(props: WindowTableProps<T>) {
-  const { columns: specs, query, path, subject, onOpen } = props;
+  const { columns: specs, source, onOpen } = props;
   const scroller = useRef<HTMLDivElement>(null);
   const [range, setRange] = useState({ first: 0, last: 0 });
-  const list = useWindow<T>(subject, path, query, range.first, range.last);
+  const list = useWindow(source, range.first, range.last);
   const total = list.total ?? 0;
 
   const data = useMemo(() => [...list.rows.values()], [list.rows]);
@@ -93,10 +90,10 @@ export function WindowTable<T extends object>(props: WindowTableProps<T>) {
     overscan: OVERSCAN,
     paddingStart: HEADER_PX,
     scrollPaddingStart: HEADER_PX,
-    // jsdom and the very first drawing know no height.
+    // In jsdom, and at first, no height is known.
     initialRect: { width: 800, height: 600 },
     onChange: ({ range: now, options: { count } }) => {
-      // Only pages matter; a state a scrolled row would draw everything twice.
+      // Only pages matter: a state for each scrolled row would draw everything twice.
       const first = floor(Math.max(0, (now?.startIndex ?? 0) - OVERSCAN));
       const last = floor(Math.max(0, Math.min(count - 1, (now?.endIndex ?? 0) + OVERSCAN)));
       setRange((before) => (before.first === first && before.last === last ? before : { first, last }));
@@ -108,7 +105,7 @@ export function WindowTable<T extends object>(props: WindowTableProps<T>) {
       // The row with the focus stays drawn, or the focus would be lost.
       const kept = focusRow.current;
       if (kept >= 0 && kept < count && (kept < from || kept > to)) indexes.push(kept);
-      return indexes.sort((a, b) => a - b);
+      return indexes.toSorted((a, b) => a - b);
     },
   });
   const items = virtual.getVirtualItems();
@@ -129,8 +126,8 @@ export function WindowTable<T extends object>(props: WindowTableProps<T>) {
   });
   focusRow.current = focus.active.row;
 
-  // Another filter or order begins at its top.
-  const key = JSON.stringify([path, query]);
+  // Another filter or order is shown from its top.
+  const key = JSON.stringify(source.key);
   useEffect(() => {
     if (scroller.current !== null) scroller.current.scrollTop = 0;
   }, [key]);
@@ -140,7 +137,7 @@ export function WindowTable<T extends object>(props: WindowTableProps<T>) {
   const model = table.getRowModel().rows;
   const width = table.getTotalSize();
   const waiting = list.total === undefined;
-  // The same rows then hold the data: a focus in them stays.
+  // The same rows then hold the data, so that they keep the focus.
   const drawn = waiting ? FIRST_ITEMS : items;
   const rowAt = (index: number, row: T | undefined) => (
     <Row
@@ -213,7 +210,7 @@ export function WindowTable<T extends object>(props: WindowTableProps<T>) {
   );
 }
 
-/** Places that are drawn before it is known how many rows there are. */
+/** Positions that are drawn before the number of rows is known. */
 const FIRST_ITEMS = Array.from({ length: 12 }, (_, index) => ({
   index,
   start: HEADER_PX + index * ROW_PX,

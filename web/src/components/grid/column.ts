@@ -13,7 +13,7 @@ export interface GridColumn<Row> {
   /** The server's name for sorting by it; `null` when it cannot. */
   sort: string | null;
   value: (row: Row) => number | string | null | undefined;
-  /** What stands in the cell instead of the formatted value. */
+  /** Shown in the cell instead of the formatted value. */
   render?: (row: Row) => ReactNode;
   /** The tooltip's exact value where it is not the value itself. */
   exact?: (row: Row) => string;
@@ -21,7 +21,7 @@ export interface GridColumn<Row> {
 
 const NUMBERS: readonly Kind[] = ["bytes", "count", "factor", "percent", "seconds", "rate", "byte_rate"];
 
-/** Whether the values stand at the right and sort from the largest first. */
+/** Whether the values are aligned to the right and sort largest first. */
 export const isNumber = (kind: Kind): boolean => NUMBERS.includes(kind);
 
 /** `-post_lc` as the column and the direction. */

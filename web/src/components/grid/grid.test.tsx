@@ -3,8 +3,8 @@ import { fireEvent, render, screen, waitFor, within } from "@testing-library/rea
 import userEvent from "@testing-library/user-event";
 import { beforeEach, describe, expect, it, vi } from "vitest";
 
-import { makeQueryClient } from "../../api/queries";
-import type { DetailRow } from "../../api/types";
+import { makeQueryClient, source } from "../../api/queries";
+import type { DetailRow } from "../../api/schema";
 import { DETAIL_COLUMNS, defaultVisibility } from "../../pages/details/columns";
 import { detailRow } from "../../test/fixtures";
 import { serve, type Asked } from "../../test/server";
@@ -25,14 +25,12 @@ function page({ params }: Asked) {
 }
 
 function draw(changes: Partial<Parameters<typeof WindowTable<DetailRow>>[0]> = {}) {
-  const handlers = { onSort: vi.fn(), onOpen: vi.fn() };
+  const handlers = { onSort: vi.fn<(sort: string) => void>(), onOpen: vi.fn<(row: DetailRow) => void>() };
   const table = (sort: string) => (
     <QueryClientProvider client={client}>
       <WindowTable<DetailRow>
         label="Runs"
-        subject="details"
-        path="/details"
-        query={{ sort }}
+        source={source("details", "/details", { sort })}
         columns={DETAIL_COLUMNS}
         visibility={VISIBLE}
         sort={sort}
@@ -164,7 +162,7 @@ describe("a table of 100,000 rows", () => {
     unmount();
     serve({});
     draw();
-    expect((await screen.findByRole("alert")).textContent).toContain("not_found");
+    expect((await screen.findByRole("alert")).textContent).toContain("not-found");
   });
 });
 

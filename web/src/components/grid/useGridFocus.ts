@@ -1,5 +1,5 @@
 /**
- * Keyboard of a grid: one stop of the Tab key, arrow keys from cell to cell, headers included (row -1).
+ * The keyboard in a grid: one tab stop, arrow keys from cell to cell, headers included (row -1).
  * The focused cell may lie far outside of what is drawn; then the grid scrolls there first.
  */
 
@@ -14,13 +14,13 @@ interface GridFocusOptions {
   root: RefObject<HTMLElement | null>;
   rows: number;
   columns: number;
-  /** Rows a press of Page Down goes. */
+  /** Rows that Page Down moves by. */
   pageRows: number;
   scrollTo: (row: number) => void;
   onOpen: (row: number) => void;
 }
 
-/** Where a key leads from a spot; `null` when it is not for the grid. */
+/** The spot that a key leads to; `null` when the key is not for the grid. */
 export function target(key: string, ctrl: boolean, at: Spot, rows: number, columns: number, pageRows: number): Spot | null {
   const clampRow = (row: number) => Math.max(-1, Math.min(rows - 1, row));
   const clampColumn = (column: number) => Math.max(0, Math.min(columns - 1, column));
@@ -54,7 +54,7 @@ export function useGridFocus({ root, rows, columns, pageRows, scrollTo, onOpen }
   const cell = (at: Spot) =>
     root.current?.querySelector<HTMLElement>(`[data-spot="${at.row}.${at.column}"]`) ?? null;
 
-  // After every drawing: the wanted cell may have come with this one.
+  // After every render: this one may have drawn the wanted cell.
   useLayoutEffect(() => {
     if (!pending.current) return;
     const element = cell(active);

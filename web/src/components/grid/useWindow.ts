@@ -3,24 +3,23 @@
  * the list. While a changed filter loads, what was on screen stays, marked as stale.
  */
 
-import { useQueries } from "@tanstack/react-query";
-import { useEffect, useMemo, useRef, useState } from "react";
+import { useQueries, type UseQueryResult } from "@tanstack/react-query";
+import { useEffect, useMemo, useState } from "react";
 
-import { get, type Query } from "../../api/client";
-import type { Page } from "../../api/types";
+import type { Page, Source } from "../../api/queries";
 
-/** Rows asked for at once: a few screens, about 200 KB of JSON. */
+/** Rows in a request: a few screens, about 200 KB of JSON. */
 export const PAGE_ROWS = 200;
 /** A page that left the screen is kept this long, so that scrolling through 100,000 rows holds a few of them. */
 const KEEP_MS = 20_000;
-/** The range must rest this long before it is asked for: dragging the scroll bar asks for the end only. */
+/** The range must be unchanged for this long before it is requested: dragging the scroll bar requests the end only. */
 const REST_MS = 80;
 
 export interface Window<Row> {
   /** Rows in the whole list, once known. */
   total: number | undefined;
   rows: ReadonlyMap<number, Row>;
-  /** The rows are those of the filter before. */
+  /** The rows are those of the previous filter. */
   stale: boolean;
   fetching: boolean;
   error: unknown;
@@ -34,50 +33,48 @@ export function pagesOf(first: number, last: number): number[] {
   return Array.from({ length: to - from + 1 }, (_, page) => from + page);
 }
 
-export function useWindow<Row>(subject: string, path: string, query: Query, first: number, last: number): Window<Row> {
-  const key = JSON.stringify([path, query]);
+export function useWindow<Row>(source: Source<Row>, first: number, last: number): Window<Row> {
+  const key = JSON.stringify(source.key);
   const pages = usePages(key, first, last);
-  const results = useQueries({
+  const found = useQueries({
     queries: pages.map((page) => ({
-      queryKey: [subject, path, query, page],
-      queryFn: ({ signal }: { signal: AbortSignal }) =>
-        get<Page<Row>>(path, { ...query, offset: page * PAGE_ROWS, limit: PAGE_ROWS }, signal),
+      queryKey: [...source.key, page],
+      queryFn: ({ signal }: { signal: AbortSignal }) => source.page(page * PAGE_ROWS, PAGE_ROWS, signal),
       gcTime: KEEP_MS,
     })),
+    combine: combined<Row>,
   });
 
-  const totals = useRef({ key: "", total: undefined as number | undefined });
-  const shown = useRef<{ key: string; rows: ReadonlyMap<number, Row>; total: number } | null>(null);
-  const fresh = results.map((result) => result.data);
-  const answered = results.map((result, index) => `${pages[index]}@${result.dataUpdatedAt}`).join();
-  const rows = useMemo(() => {
-    const map = new Map<number, Row>();
-    for (const page of fresh) page?.items.forEach((row, index) => map.set(page.offset + index, row));
-    return map;
-    // The array of answers is new each time; the answers are told apart by when they came.
-  }, [key, answered]);
-
-  const total = fresh.find((page) => page !== undefined)?.total;
-  if (totals.current.key !== key) totals.current = { key, total: undefined };
-  if (total !== undefined) {
-    totals.current.total = total;
-    shown.current = { key, rows, total };
-  }
-  const error = results.find((result) => result.error !== null)?.error ?? null;
-  const before = shown.current;
-  const waiting = total === undefined && totals.current.total === undefined && error === null;
-  const stale = waiting && before !== null;
+  // The list that answered last: its length stays known between its pages, and its rows stay while another list loads.
+  const [known, setKnown] = useState<{ key: string; rows: ReadonlyMap<number, Row>; total: number } | null>(null);
+  const { rows, total } = found;
+  if (total !== undefined && (known?.key !== key || known.rows !== rows)) setKnown({ key, rows, total });
+  const ownTotal = total ?? (known?.key === key ? known.total : undefined);
+  const before = ownTotal === undefined && found.error === null ? known : null;
   return {
-    total: stale ? before.total : totals.current.total,
-    rows: stale ? before.rows : rows,
-    stale,
+    total: before?.total ?? ownTotal,
+    rows: before?.rows ?? rows,
+    stale: before !== null,
+    fetching: found.fetching,
+    error: found.error,
+    retry: found.retry,
+  };
+}
+
+/** The pages as one list. It is made again only when one of them changes. */
+function combined<Row>(results: UseQueryResult<Page<Row>>[]) {
+  const rows = new Map<number, Row>();
+  for (const { data } of results) data?.items.forEach((row, index) => rows.set(data.offset + index, row));
+  return {
+    rows,
+    total: results.find(({ data }) => data !== undefined)?.data?.total,
     fetching: results.some((result) => result.isFetching),
-    error,
+    error: results.find((result) => result.error !== null)?.error ?? null,
     retry: () => results.forEach((result) => void result.refetch()),
   };
 }
 
-/** The pages to hold: of the range at rest, and of the first rows at once when the list is another one. */
+/** The pages to hold: those of a range that has come to rest, or at once the first ones of another list. */
 function usePages(key: string, first: number, last: number): number[] {
   const wanted = pagesOf(first, last).join();
   const [rested, setRested] = useState({ key, pages: wanted });

@@ -3,7 +3,7 @@
 import { useState } from "react";
 
 import { useTokens } from "../../api/queries";
-import type { TokenRecord } from "../../api/types";
+import type { CreatedToken, TokenRecord } from "../../api/schema";
 import { Card } from "../../components/Card";
 import { Async } from "../../components/Feedback";
 import { Icon } from "../../components/icons";
@@ -16,14 +16,14 @@ import { Tokens } from "./Tokens";
 export default function Access() {
   const tokens = useTokens();
   const [creating, setCreating] = useState(false);
-  const [made, setMade] = useState<{ token: string; record: TokenRecord } | null>(null);
+  const [made, setMade] = useState<CreatedToken | null>(null);
   const [revoking, setRevoking] = useState<TokenRecord | null>(null);
   return (
     <div className="page page-access">
       <h1>Access</h1>
       <Card
         title="Tokens"
-        hint="Make one token a hypervisor and one a person, with the smallest role that does, and keep the admin token off hypervisors."
+        hint="Create a token for each hypervisor and each person, with the least role that suffices. Keep the admin token off hypervisors."
         actions={
           <button type="button" className="button button-primary" onClick={() => setCreating(true)}>
             <Icon name="plus" />

@@ -1,7 +1,7 @@
 /** Who did what, newest first. */
 
 import { useAudit } from "../../api/queries";
-import type { AuditEntry } from "../../api/types";
+import type { AuditEntry } from "../../api/schema";
 import { Card } from "../../components/Card";
 import { Empty, ErrorNote, Skeleton } from "../../components/Feedback";
 import { SimpleTable, type SimpleColumn } from "../../components/SimpleTable";
@@ -10,8 +10,8 @@ import { minute, second } from "../../format/time";
 const COLUMNS: SimpleColumn<AuditEntry>[] = [
   { id: "at", header: "When", render: (entry) => <span className="nowrap" data-exact={second(entry.at)}>{minute(entry.at)}</span> },
   { id: "who", header: "Who", render: (entry) => entry.who },
-  { id: "action", header: "What", render: (entry) => <code>{entry.action}</code> },
-  { id: "object", header: "To what", render: (entry) => <span className="break">{entry.object}</span> },
+  { id: "action", header: "Action", render: (entry) => <code>{entry.action}</code> },
+  { id: "object", header: "Object", render: (entry) => <span className="break">{entry.object}</span> },
   { id: "detail", header: "Detail", render: (entry) => <span className="break">{entry.detail}</span> },
 ];
 
@@ -26,7 +26,7 @@ export function Audit() {
       ) : entries.length === 0 ? (
         <Empty title="Nothing yet" />
       ) : (
-        <SimpleTable caption="Audit log" columns={COLUMNS} rows={entries} rowKey={(entry) => String(entry.id)} />
+        <SimpleTable caption="Audit log" columns={COLUMNS} rows={entries} rowKey={(entry) => entry.id} />
       )}
       {audit.hasNextPage && (
         <button type="button" className="button" disabled={audit.isFetchingNextPage} onClick={() => void audit.fetchNextPage()}>

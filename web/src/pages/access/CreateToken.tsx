@@ -3,14 +3,14 @@
 import { useState, type SubmitEvent } from "react";
 
 import { useCreateToken, useNamespaces } from "../../api/queries";
-import type { Role, TokenRecord } from "../../api/types";
+import type { CreatedToken, Role } from "../../api/schema";
 import { Dialog } from "../../components/Dialog";
 import { ErrorNote } from "../../components/Feedback";
 
 const ROLES: readonly [role: Role, text: string][] = [
   ["backup", "Backs up, and reads back within its namespaces. For hypervisors. Never deletes."],
   ["restore", "Lists, reports, restores and verifies. Never writes."],
-  ["operator", "Everything but tokens."],
+  ["operator", "Everything except tokens."],
   ["admin", "Everything, in every namespace."],
 ];
 
@@ -23,7 +23,7 @@ const LIFETIMES: readonly [span: string, label: string][] = [
 ];
 
 interface CreateTokenProps {
-  onMade: (made: { token: string; record: TokenRecord }) => void;
+  onMade: (made: CreatedToken) => void;
   onClose: () => void;
 }
 
@@ -67,7 +67,7 @@ export function CreateToken({ onMade, onClose }: CreateTokenProps) {
         {scoped && known.length > 0 && (
           <fieldset className="field">
             <legend>Namespaces</legend>
-            <p className="muted">None chosen means all.</p>
+            <p className="muted">Choose none to allow all of them.</p>
             <div className="options options-row">
               {known.map((each) => (
                 <label key={each}>

@@ -1,20 +1,20 @@
 /** The only time a token's text is shown. A click beside the dialog does not close it. */
 
 import { useServer } from "../../api/queries";
-import type { TokenRecord } from "../../api/types";
+import type { CreatedToken } from "../../api/schema";
 import { Command, CopyButton } from "../../components/Command";
 import { Dialog } from "../../components/Dialog";
 import { firstCommands } from "../../components/FirstBackup";
 import { Icon } from "../../components/icons";
 
-export function NewTokenDialog({ made, onClose }: { made: { token: string; record: TokenRecord }; onClose: () => void }) {
+export function NewTokenDialog({ made, onClose }: { made: CreatedToken; onClose: () => void }) {
   const server = useServer().data;
   const [login] = server === undefined ? [] : firstCommands(window.location.hostname, server.grpc_address, server.fingerprint);
   return (
     <Dialog title={`Token ${made.record.name}`} dismissible={false} onClose={onClose}>
       <div className="note note-warn">
         <Icon name="warn" />
-        <p>Copy it now. It is shown only this once; the server keeps nothing but a hash of it.</p>
+        <p>Copy the token now: it is shown only once, and the server keeps only a hash of it.</p>
       </div>
       <div className="secret">
         <code data-testid="new-token">{made.token}</code>
@@ -23,7 +23,7 @@ export function NewTokenDialog({ made, onClose }: { made: { token: string; recor
       {login !== undefined && (
         <>
           <p>
-            On the machine that uses it, put it into a file called <code>token</code>, then:
+            On the machine that will use it, save it in a file called <code>token</code>, then run:
           </p>
           <Command text={login} label="Log in" />
         </>

@@ -1,7 +1,7 @@
-/** Asks before a token ends for good. */
+/** Asks before a token is revoked for good. */
 
 import { useRevokeToken } from "../../api/queries";
-import type { TokenRecord } from "../../api/types";
+import type { TokenRecord } from "../../api/schema";
 import { Dialog } from "../../components/Dialog";
 import { ErrorNote } from "../../components/Feedback";
 import { relative } from "../../format/time";
@@ -11,8 +11,8 @@ export function RevokeToken({ token, onClose }: { token: TokenRecord; onClose: (
   return (
     <Dialog title={`Revoke ${token.name}?`} onClose={onClose}>
       <p>
-        Whoever uses it is turned away from the next call on, and backups and restores under way with it end. This cannot
-        be undone; a new token can be made.
+        Its next request is refused, and backups and restores that are running with it end. This cannot be undone, but you
+        can create a new token.
       </p>
       <p className="muted">
         Role {token.role}, {token.last_used === null ? "never used" : `last used ${relative(token.last_used)}`}
@@ -21,7 +21,7 @@ export function RevokeToken({ token, onClose }: { token: TokenRecord; onClose: (
       {revoke.error !== null && <ErrorNote error={revoke.error} />}
       <div className="form-actions">
         <button type="button" className="button" onClick={onClose}>
-          Keep it
+          Cancel
         </button>
         <button
           type="button"

@@ -1,8 +1,8 @@
-/** The tokens there are; revoked and expired ones below a switch. */
+/** The tokens; expired and revoked ones are shown on request. */
 
 import { useState } from "react";
 
-import type { TokenRecord } from "../../api/types";
+import type { TokenRecord } from "../../api/schema";
 import { SimpleTable, type SimpleColumn } from "../../components/SimpleTable";
 import { Badge } from "../../components/Status";
 import { plural } from "../../format/numbers";
@@ -20,7 +20,7 @@ function State({ token }: { token: TokenRecord }) {
   const state = stateOf(token);
   if (state === "revoked") return <Badge tone="bad" icon="stop">revoked</Badge>;
   if (state === "expired") return <Badge tone="warn" icon="clock">expired</Badge>;
-  return <Badge tone="good" icon="check">{token.current ? "yours" : "usable"}</Badge>;
+  return <Badge tone="good" icon="check">{token.current ? "yours" : "active"}</Badge>;
 }
 
 export function Tokens({ tokens, onRevoke }: { tokens: readonly TokenRecord[]; onRevoke: (token: TokenRecord) => void }) {
@@ -51,7 +51,7 @@ export function Tokens({ tokens, onRevoke }: { tokens: readonly TokenRecord[]; o
       <SimpleTable caption="Tokens" columns={columns} rows={all ? tokens : usable} rowKey={(token) => token.id} />
       {rest > 0 && (
         <button type="button" className="button button-small" aria-pressed={all} onClick={() => setAll(!all)}>
-          {all ? "Hide those that ended" : `Show ${plural(rest, "token")} that ended`}
+          {all ? "Hide expired and revoked tokens" : `Show ${plural(rest, "expired or revoked token")}`}
         </button>
       )}
     </>

@@ -1,9 +1,9 @@
-/** Compression details: what every run of every disk really cost. The front of the product. */
+/** Compression details: what every run of every disk really cost. The main page of the product. */
 
 import { useCallback, useMemo } from "react";
 
-import { useNamespaces } from "../../api/queries";
-import type { DetailRow, GroupBy, TotalsRow } from "../../api/types";
+import { source, useNamespaces } from "../../api/queries";
+import type { DetailRow, TotalsRow } from "../../api/schema";
 import { WindowTable } from "../../components/grid/WindowTable";
 import { useParams } from "../../components/location";
 import { useColumnChoice } from "./choice";
@@ -13,7 +13,7 @@ import { Nothing } from "./Nothing";
 import { Filters } from "./Filters";
 import { Sums } from "./Sums";
 import { Toolbar } from "./Toolbar";
-import { filterOf, orderOf, parseView, toParams, type View } from "./view";
+import { filterOf, groupLabel, orderOf, parseView, toParams, type Grouping, type View } from "./view";
 
 const ALL_SHOWN: Record<string, boolean> = {};
 
@@ -26,8 +26,8 @@ export default function Details() {
   const choice = useColumnChoice(several);
   const open = useCallback((row: DetailRow) => onChange({ row: row.id }, false), [onChange]);
   const drill = useCallback((row: TotalsRow) => onChange({ ...within(row, view.by), by: "" }, false), [onChange, view.by]);
-  const rowsQuery = useMemo(() => ({ ...filterOf(view), sort: orderOf(view.sort) }), [view]);
-  const groupsQuery = useMemo(() => ({ ...filterOf(view), by: view.by, sort: view.gsort }), [view]);
+  const rows = useMemo(() => source("details", "/details", { ...filterOf(view), sort: orderOf(view.sort) }), [view]);
+  const groups = useMemo(() => source("groups", "/details/totals", { ...filterOf(view), by: view.by, sort: view.gsort }), [view]);
   const empty = <Nothing view={view} onChange={onChange} />;
 
   return (
@@ -38,10 +38,8 @@ export default function Details() {
       <Toolbar view={view} onChange={(changes) => onChange(changes, changes.by === undefined)} choice={choice} />
       {view.by === "" ? (
         <WindowTable<DetailRow>
-          label="Runs of disks"
-          subject="details"
-          path="/details"
-          query={rowsQuery}
+          label="Disk runs"
+          source={rows}
           columns={DETAIL_COLUMNS}
           visibility={choice.visibility}
           sort={view.sort}
@@ -54,11 +52,9 @@ export default function Details() {
       ) : (
         <WindowTable<TotalsRow>
           key={view.by}
-          label={`Totals by ${view.by}`}
-          subject="groups"
-          path="/details/totals"
-          query={groupsQuery}
-          columns={GROUP_COLUMNS[view.by] ?? []}
+          label={`Totals by ${groupLabel(view.by)}`}
+          source={groups}
+          columns={GROUP_COLUMNS[view.by]}
           visibility={ALL_SHOWN}
           sort={view.gsort}
           onSort={(gsort) => onChange({ gsort })}
@@ -79,7 +75,7 @@ const groupId = (row: TotalsRow) => [row.namespace, row.job, row.vm, row.disk, r
 const groupClass = (row: TotalsRow) => (row.failed > 0 ? "row-flagged" : "");
 
 /** The filter that leaves just the rows of a group. */
-function within(row: TotalsRow, by: GroupBy | ""): Partial<View> {
+function within(row: TotalsRow, by: Grouping | ""): Partial<View> {
   const { namespace, job, vm, disk, run } = row;
   if (by === "job") return { namespace, job };
   if (by === "vm") return { namespace, vm };

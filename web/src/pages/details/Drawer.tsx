@@ -3,7 +3,7 @@
 import { Link } from "wouter";
 
 import { useDetail } from "../../api/queries";
-import type { DetailWithExplanation } from "../../api/types";
+import type { DetailWithExplanation } from "../../api/schema";
 import { Sparkline } from "../../charts/Sparkline";
 import { Dialog } from "../../components/Dialog";
 import { ErrorNote, Skeleton } from "../../components/Feedback";
@@ -18,7 +18,7 @@ export function Drawer({ id, onClose }: { id: string; onClose: () => void }) {
   const query = useDetail(id);
   const row = query.data;
   return (
-    <Dialog drawer title={row === undefined ? "Run of a disk" : `${row.vm} · ${row.disk}`} onClose={onClose}>
+    <Dialog drawer title={row === undefined ? "Disk run" : `${row.vm} · ${row.disk}`} onClose={onClose}>
       {row !== undefined ? (
         <Contents row={row} />
       ) : query.error !== null ? (
@@ -38,7 +38,7 @@ function Contents({ row }: { row: DetailWithExplanation }) {
         <StatusBadge status={row.status} />
         {row.flag !== null && row.flag.kind !== "failed" && <FlagBadge flag={row.flag} />}
         <Sparkline values={row.trend} />
-        <Link href={vmPath(row.namespace, row.vm)}>All of this VM</Link>
+        <Link href={vmPath(row.namespace, row.vm)}>Go to this VM</Link>
       </p>
       <div className="explanation">
         {sentences.map((sentence) => (
@@ -46,12 +46,12 @@ function Contents({ row }: { row: DetailWithExplanation }) {
         ))}
         {row.error !== "" && !sentences.some((sentence) => sentence.includes(row.error)) && <pre tabIndex={0}>{row.error}</pre>}
       </div>
-      <h3>{usual === null ? "This run" : `Compared with its last ${usual.rows} runs`}</h3>
+      <h3>{usual.new_bytes === null ? "This run" : `Compared with the last ${usual.rows} runs of this disk`}</h3>
       <Facts>
         <Fact term="new_bytes" kind="bytes" value={row.new_bytes} />
-        <Fact term="usual_new" kind="bytes" value={usual?.new_bytes} />
+        <Fact term="usual_new" kind="bytes" value={usual.new_bytes} />
         <Fact term="bytes/post_lc" kind="factor" value={row["bytes/post_lc"]} />
-        <Fact term="usual_factor" kind="factor" value={usual?.total_factor} />
+        <Fact term="usual_factor" kind="factor" value={usual.total_factor} />
         {extents !== null && (
           <>
             <Fact term="extents_changed" kind="count" value={extents.changed} />

@@ -1,14 +1,13 @@
-/** The filters above the table. Each change goes into the address at once; text after a short rest. */
+/** The filters above the table. Each change goes into the address at once; text after a short pause. */
 
-import { useEffect, useId, useRef, useState } from "react";
+import { useId } from "react";
 
 import { useJobs, useVms } from "../../api/queries";
 import { Icon } from "../../components/icons";
 import { Menu } from "../../components/Menu";
+import { Search } from "../../components/Search";
 import { day } from "../../format/time";
 import { isFiltered, SPANS, STATUSES, UNFILTERED, type View } from "./view";
-
-const REST_MS = 250;
 
 interface FiltersProps {
   view: View;
@@ -19,8 +18,8 @@ export function Filters({ view, onChange }: FiltersProps) {
   const jobs = useJobs(view.namespace).data?.items ?? [];
   const vms = useVms({ namespace: view.namespace, limit: 1000, sort: "vm" }).data?.items ?? [];
   return (
-    <div className="filters" role="search" aria-label="Filter the rows">
-      <Search value={view.q} onChange={(q) => onChange({ q })} />
+    <div className="filters" role="search" aria-label="Filter rows">
+      <Search value={view.q} placeholder="Search VM, disk, job, error…" onChange={(q) => onChange({ q })} />
       <Choice label="Job" all="All jobs" value={view.job} values={jobs.map((job) => job.job)} onChange={(job) => onChange({ job })} />
       <Choice label="VM" all="All VMs" value={view.vm} values={vms.map((vm) => vm.vm)} onChange={(vm) => onChange({ vm })} />
       <StatusFilter view={view} onChange={onChange} />
@@ -29,41 +28,10 @@ export function Filters({ view, onChange }: FiltersProps) {
       <Fixed label="Run" value={view.run} onClear={() => onChange({ run: "" })} />
       {isFiltered(view) && (
         <button type="button" className="button button-quiet" onClick={() => onChange(UNFILTERED)}>
-          Reset filter
+          Reset filters
         </button>
       )}
     </div>
-  );
-}
-
-/** Free text. What is typed is here; the address follows after a rest, and leads when it changes by itself. */
-function Search({ value, onChange }: { value: string; onChange: (text: string) => void }) {
-  const [text, setText] = useState(value);
-  const told = useRef(value);
-  useEffect(() => {
-    if (value !== told.current) setText(value);
-    told.current = value;
-  }, [value]);
-  useEffect(() => {
-    if (text === told.current) return;
-    const timer = setTimeout(() => {
-      told.current = text;
-      onChange(text);
-    }, REST_MS);
-    return () => clearTimeout(timer);
-    // Only typing starts the rest; a new `onChange` does not.
-  }, [text]);
-  return (
-    <label className="search">
-      <Icon name="search" />
-      <span className="visually-hidden">Search</span>
-      <input
-        type="search"
-        placeholder="Search VM, disk, job, error…"
-        value={text}
-        onChange={(event) => setText(event.target.value)}
-      />
-    </label>
   );
 }
 
@@ -76,7 +44,7 @@ interface ChoiceProps {
 }
 
 function Choice({ label, all, value, values, onChange }: ChoiceProps) {
-  const options = [...new Set(value === "" ? values : [...values, value])].sort();
+  const options = [...new Set(value === "" ? values : [...values, value])].toSorted();
   return (
     <label className={`choice ${value === "" ? "" : "is-set"}`}>
       <span className="visually-hidden">{label}</span>
@@ -140,7 +108,7 @@ function TimeFilter({ view, onChange }: FiltersProps) {
               {label}
             </option>
           ))}
-          <option value="custom">From … to …</option>
+          <option value="custom">Custom range…</option>
         </select>
       </label>
       {custom && (
@@ -155,13 +123,13 @@ function TimeFilter({ view, onChange }: FiltersProps) {
   );
 }
 
-/** A filter that comes from a click in a group; it can only be taken away. */
+/** A filter that was set by choosing a group; it can only be removed. */
 function Fixed({ label, value, onClear }: { label: string; value: string; onClear: () => void }) {
   if (value === "") return null;
   return (
     <span className="chip">
       {label}: <strong>{value}</strong>
-      <button type="button" aria-label={`Remove the filter ${label} ${value}`} onClick={onClear}>
+      <button type="button" aria-label={`Remove the filter: ${label} ${value}`} onClick={onClear}>
         <Icon name="close" />
       </button>
     </span>

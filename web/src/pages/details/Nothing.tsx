@@ -1,4 +1,4 @@
-/** No rows: either the filter leaves none, or there has been no backup yet. */
+/** No rows: either none matches the filters, or there has been no backup yet. */
 
 import { FirstBackup } from "../../components/FirstBackup";
 import { Empty } from "../../components/Feedback";
@@ -7,10 +7,10 @@ import { isFiltered, UNFILTERED, type View } from "./view";
 export function Nothing({ view, onChange }: { view: View; onChange: (changes: Partial<View>) => void }) {
   if (!isFiltered(view)) return <FirstBackup />;
   return (
-    <Empty title="No run matches this filter">
-      <p>Widen the time or take a filter away.</p>
+    <Empty title="No runs match these filters">
+      <p>Choose a longer time span or remove a filter.</p>
       <button type="button" className="button" onClick={() => onChange(UNFILTERED)}>
-        Reset filter
+        Reset filters
       </button>
     </Empty>
   );

@@ -1,12 +1,12 @@
-/** The line of totals for the present filter. */
+/** The line of totals of the rows that match the filters. */
 
 import { useGroups } from "../../api/queries";
-import type { TotalsRow } from "../../api/types";
+import type { TotalsRow } from "../../api/schema";
 import { TermLabel, Value, type Kind } from "../../components/Value";
 import type { Term } from "../../format/definitions";
 import { filterOf, type View } from "./view";
 
-const SUMS: readonly [term: Term & keyof TotalsRow, kind: Kind][] = [
+const SUMS: readonly [term: Term & Exclude<keyof TotalsRow, "trend">, kind: Kind][] = [
   ["rows", "count"],
   ["bytes", "bytes"],
   ["new_bytes", "bytes"],
@@ -23,13 +23,13 @@ export function Sums({ view }: { view: View }) {
   const query = useGroups({ ...filterOf(view), by: "repository" });
   const row = query.data?.items[0];
   return (
-    <dl className={`sums ${query.isPlaceholderData ? "is-stale" : ""}`} aria-label="Totals of the filter">
+    <dl className={`sums ${query.isPlaceholderData ? "is-stale" : ""}`} aria-label="Totals of the matching rows">
       {SUMS.map(([term, kind]) => (
         <div key={term}>
           <dt>
             <TermLabel term={term} />
           </dt>
-          <dd>{row === undefined ? <span className="value">–</span> : <Value term={term} kind={kind} value={row[term] as number | null} />}</dd>
+          <dd>{row === undefined ? <span className="value">–</span> : <Value term={term} kind={kind} value={row[term]} />}</dd>
         </div>
       ))}
     </dl>

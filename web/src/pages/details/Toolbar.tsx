@@ -1,4 +1,4 @@
-/** What can be done with the rows: order, group, choose columns, download. */
+/** Actions on the rows: order, group, choose columns, download. */
 
 import { Icon } from "../../components/icons";
 import { Menu } from "../../components/Menu";
@@ -6,7 +6,7 @@ import { definition } from "../../format/definitions";
 import type { ColumnChoice } from "./choice";
 import { DETAIL_COLUMNS } from "./columns";
 import { downloadGroups, downloadReport, downloadShown } from "./download";
-import { GROUPS, NEWEST, WORST, type View } from "./view";
+import { groupLabel, GROUPS, NEWEST, WORST, type View } from "./view";
 
 interface ToolbarProps {
   view: View;
@@ -26,7 +26,7 @@ export function Toolbar({ view, onChange, choice }: ToolbarProps) {
         </button>
         {GROUPS.map((by) => (
           <button key={by} type="button" aria-pressed={view.by === by} onClick={() => onChange({ by })}>
-            By {by === "vm" ? "VM" : by}
+            By {groupLabel(by)}
           </button>
         ))}
       </div>
@@ -90,12 +90,12 @@ function Download({ view, choice }: { view: View; choice: ColumnChoice }) {
               {view.by === "" ? (
                 <a href={downloadShown(view, choice.visibility, format)} download onClick={close}>
                   Rows as shown, {format.toUpperCase()}
-                  <span>This filter, order and these columns</span>
+                  <span>With these filters, columns and this order</span>
                 </a>
               ) : (
                 <a href={downloadGroups(view, format)} download onClick={close}>
                   Groups as shown, {format.toUpperCase()}
-                  <span>This filter, grouping and order</span>
+                  <span>With these filters, this grouping and order</span>
                 </a>
               )}
             </li>
@@ -104,7 +104,7 @@ function Download({ view, choice }: { view: View; choice: ColumnChoice }) {
             <a href={downloadReport(view, "tsv")} download onClick={close}>
               Full report, TSV
               <span>
-                This filter, all columns, as <code>holdfast report</code>
+                With these filters and all columns, as <code>holdfast report</code> prints it
               </span>
             </a>
           </li>

@@ -1,4 +1,4 @@
-/** Which columns somebody wants to see, kept in this browser. */
+/** The choice of columns, kept in this browser. */
 
 import { useMemo, useState } from "react";
 

@@ -1,6 +1,6 @@
-/** The columns of the compression details: all of the TSV, the trend and the flag. */
+/** The columns of the compression details: those of the report, the trend and the flag. */
 
-import type { DetailRow, TotalsRow } from "../../api/types";
+import type { DetailColumns, DetailRow, TotalsRow } from "../../api/schema";
 import { Sparkline } from "../../charts/Sparkline";
 import type { GridColumn } from "../../components/grid/column";
 import { FlagBadge, FlagMark, StatusBadge } from "../../components/Status";
@@ -8,26 +8,16 @@ import type { Kind } from "../../components/Value";
 import type { Term } from "../../format/definitions";
 import { factor } from "../../format/numbers";
 import { second } from "../../format/time";
+import type { Grouping } from "./view";
 
-/** The TSV's columns in the TSV's order. */
-export const TSV_COLUMNS = [
-  "namespace", "job", "run", "vm", "disk", "backup", "status", "started", "finished", "seconds", "virtual_bytes",
-  "bytes", "read_bytes", "unchanged_bytes", "dup_bytes", "new_bytes", "post_lc", "meta_bytes", "wire_bytes",
-  "global_factor", "local_factor", "bytes/post_lc", "reduction_pct", "chunks", "new_chunks", "mb_per_s", "error",
-] as const;
-
-export type Column = (typeof TSV_COLUMNS)[number];
-
-export const isTsvColumn = (id: string): id is Column => (TSV_COLUMNS as readonly string[]).includes(id);
-
-function column(id: Column, kind: Kind, width: number): GridColumn<DetailRow> {
+function column(id: keyof DetailColumns, kind: Kind, width: number): GridColumn<DetailRow> {
   return { id, term: id, kind, width, sort: id, value: (row) => row[id] };
 }
 
 const trendWords = (values: readonly (number | null)[]) =>
   values.map((value) => (value === null ? "–" : factor(value))).join(" → ");
 
-/** In the order they stand in. The first one stays in view. */
+/** In display order. The first one stays in view. */
 export const DETAIL_COLUMNS: readonly GridColumn<DetailRow>[] = [
   {
     ...column("vm", "text", 140),
@@ -40,7 +30,7 @@ export const DETAIL_COLUMNS: readonly GridColumn<DetailRow>[] = [
   },
   column("disk", "text", 80),
   column("job", "text", 92),
-  { ...column("started", "time", 134), exact: (row) => `${second(row.started)} here, ${row.started}` },
+  { ...column("started", "time", 134), exact: (row) => `${second(row.started)} local time, ${row.started}` },
   column("bytes", "bytes", 100),
   column("new_bytes", "bytes", 90),
   column("post_lc", "bytes", 106),
@@ -69,7 +59,7 @@ export const DETAIL_COLUMNS: readonly GridColumn<DetailRow>[] = [
   { ...column("status", "text", 98), render: (row) => <StatusBadge status={row.status} /> },
   column("reduction_pct", "percent", 100),
   column("seconds", "seconds", 104),
-  { ...column("finished", "time", 138), exact: (row) => (row.finished === "" ? "" : `${second(row.finished)} here, ${row.finished}`) },
+  { ...column("finished", "time", 138), exact: (row) => (row.finished === "" ? "" : `${second(row.finished)} local time, ${row.finished}`) },
   column("virtual_bytes", "bytes", 94),
   column("read_bytes", "bytes", 94),
   column("unchanged_bytes", "bytes", 108),
@@ -84,7 +74,10 @@ export const DETAIL_COLUMNS: readonly GridColumn<DetailRow>[] = [
   column("error", "text", 320),
 ];
 
-/** Shown until somebody chooses otherwise. */
+/** The columns of the report, which a file can hold; the others are drawn from several runs. */
+export const REPORT_COLUMNS: readonly string[] = DETAIL_COLUMNS.map(({ id }) => id).filter((id) => id !== "trend" && id !== "flag");
+
+/** Shown by default. */
 const FIRST_CHOICE: readonly string[] = [
   "vm", "disk", "job", "started", "bytes", "new_bytes", "post_lc", "global_factor", "local_factor", "bytes/post_lc",
   "trend", "flag", "status", "reduction_pct", "seconds",
@@ -133,7 +126,7 @@ const name = (id: Sum & Term, width: number): GridColumn<TotalsRow> => ({
 });
 
 /** What names a group, then its sums. */
-export const GROUP_COLUMNS: Record<string, readonly GridColumn<TotalsRow>[]> = {
+export const GROUP_COLUMNS: Record<Grouping, readonly GridColumn<TotalsRow>[]> = {
   job: [name("job", 170), sum("namespace", "text", 130), ...SUMS],
   vm: [name("vm", 170), sum("namespace", "text", 130), ...SUMS],
   disk: [name("disk", 150), sum("vm", "text", 150), sum("namespace", "text", 130), ...SUMS],

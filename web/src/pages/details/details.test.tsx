@@ -56,7 +56,7 @@ describe("filters and the address", () => {
     expect(latest("/details")?.get("vm")).toBe("db");
     expect(latest("/details")?.get("sort")).toBe("-started");
 
-    await user.click(screen.getByRole("button", { name: "Reset filter" }));
+    await user.click(screen.getByRole("button", { name: "Reset filters" }));
     expect(address()).toEqual({});
     expect(screen.getByRole<HTMLInputElement>("searchbox").value).toBe("");
   });
@@ -67,13 +67,13 @@ describe("filters and the address", () => {
     expect(screen.getByRole("button", { name: /failed, expired/ })).toBeTruthy();
     expect(screen.getByRole<HTMLSelectElement>("combobox", { name: "Time" }).value).toBe("7d");
     expect(screen.getByRole<HTMLSelectElement>("combobox", { name: "Job" }).value).toBe("hourly");
-    expect(screen.getByRole("button", { name: "Remove the filter Disk root" })).toBeTruthy();
+    expect(screen.getByRole("button", { name: "Remove the filter: Disk root" })).toBeTruthy();
   });
 
   it("times of one's own are two days that both count", async () => {
     const { user, latest } = await open("/details");
     await user.selectOptions(screen.getByRole("combobox", { name: "Time" }), "custom");
-    expect(Object.keys(address()).sort()).toEqual(["since", "until"]);
+    expect(Object.keys(address()).toSorted()).toEqual(["since", "until"]);
     await waitFor(() => expect(latest("/details")?.get("until")).toMatch(/^\d{4}-\d{2}-\d{2}T00:00:00\.000Z$/));
     expect(screen.getByLabelText<HTMLInputElement>("from").value).toBe(address()["since"]);
   });

@@ -1,15 +1,15 @@
-/** Links to exactly what is shown: the same filter, order and columns, every row of it. */
+/** Links to all of the rows that are shown, with the same filters, order and columns. */
 
 import { url } from "../../api/client";
-import { DETAIL_COLUMNS, isTsvColumn, TSV_COLUMNS } from "./columns";
+import { REPORT_COLUMNS } from "./columns";
 import { filterOf, orderOf, type View } from "./view";
 
 export type Format = "tsv" | "csv";
 
 /** The shown columns that a file can hold; the server keeps the report's order. Empty when that is all of them. */
 export function shownColumns(visibility: Record<string, boolean>): string[] {
-  const columns = DETAIL_COLUMNS.map((column) => column.id).filter((id) => isTsvColumn(id) && visibility[id] !== false);
-  return columns.length === TSV_COLUMNS.length ? [] : columns;
+  const columns = REPORT_COLUMNS.filter((id) => visibility[id] !== false);
+  return columns.length === REPORT_COLUMNS.length ? [] : columns;
 }
 
 export function downloadShown(view: View, visibility: Record<string, boolean>, format: Format): string {

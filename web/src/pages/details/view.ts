@@ -3,11 +3,13 @@
  * so that a view can be linked to, and going back undoes a step.
  */
 
-import type { Query } from "../../api/client";
-import type { GroupBy, RowStatus } from "../../api/types";
+import type { QueryOf } from "../../api/client";
+import type { GroupBy, RowStatus } from "../../api/schema";
 
 export const STATUSES: readonly RowStatus[] = ["done", "failed", "aborted", "expired"];
-export const GROUPS: readonly GroupBy[] = ["job", "vm", "disk", "run"];
+export const GROUPS = ["job", "vm", "disk", "run"] as const satisfies readonly GroupBy[];
+export type Grouping = (typeof GROUPS)[number];
+export const groupLabel = (by: Grouping): string => (by === "vm" ? "VM" : by);
 
 /** Spans the server understands, with their names. */
 export const SPANS: readonly [span: string, label: string][] = [
@@ -32,7 +34,7 @@ export interface View {
   /** A column, `-` before it for descending. */
   sort: string;
   /** Empty: rows. */
-  by: GroupBy | "";
+  by: Grouping | "";
   /** Order of the groups. */
   gsort: string;
   /** Identifier of the row in the drawer. */
@@ -42,10 +44,9 @@ export interface View {
 export const NEWEST = "-started";
 export const WORST = "-post_lc";
 
-/** The view an address describes. What it does not know is ignored. */
+/** The view that an address describes. What is not known is ignored. */
 export function parseView(params: URLSearchParams): View {
   const text = (name: string) => params.get(name) ?? "";
-  const by = text("by") as GroupBy;
   return {
     q: text("q"),
     namespace: text("namespace"),
@@ -53,17 +54,17 @@ export function parseView(params: URLSearchParams): View {
     vm: text("vm"),
     disk: text("disk"),
     run: text("run"),
-    status: text("status").split(",").filter((word): word is RowStatus => STATUSES.includes(word as RowStatus)),
+    status: STATUSES.filter((status) => text("status").split(",").includes(status)),
     since: text("since"),
     until: text("until"),
     sort: text("sort") || NEWEST,
-    by: GROUPS.includes(by) ? by : "",
+    by: GROUPS.find((by) => by === text("by")) ?? "",
     gsort: text("gsort") || WORST,
     row: text("row"),
   };
 }
 
-/** The parameters of the address for some of a view; `null` for what is as always. */
+/** The parameters of the address for a part of a view; `null` for defaults. */
 export function toParams(view: Partial<View>): Record<string, string | null> {
   const params: Record<string, string | null> = {};
   for (const [name, value] of Object.entries(view)) {
@@ -84,7 +85,7 @@ function instant(text: string, days: number): string {
 }
 
 /** The filter as the server takes it. `until` includes its whole day. */
-export function filterOf(view: View): Query {
+export function filterOf(view: View) {
   return {
     namespace: view.namespace,
     job: view.job,
@@ -95,16 +96,16 @@ export function filterOf(view: View): Query {
     status: view.status,
     since: instant(view.since, 0),
     until: instant(view.until, 1),
-  };
+  } satisfies QueryOf<"/details">;
 }
 
-/** The order as the server takes it: oldest first is its own, and is the order of `holdfast report`. */
+/** The order as the server takes it: oldest first is its default, and the order of `holdfast report`. */
 export const orderOf = (sort: string): string => (sort === "started" ? "" : sort);
 
-/** Whether anything is filtered beyond the header's namespace. */
+/** Whether there is a filter besides the header's namespace. */
 export const isFiltered = (view: View): boolean =>
   [view.q, view.job, view.vm, view.disk, view.run, view.since, view.until].some((text) => text !== "") ||
   view.status.length > 0;
 
-/** No filter, the header's namespace aside. */
+/** No filter besides the header's namespace. */
 export const UNFILTERED: Partial<View> = { q: "", job: "", vm: "", disk: "", run: "", status: [], since: "", until: "" };

@@ -37,6 +37,7 @@ export function Login() {
             placeholder="hf_…"
             spellCheck={false}
             required
+            // oxlint-disable-next-line jsx-a11y/no-autofocus -- the page has nothing else to do
             autoFocus
             value={token}
             aria-invalid={error !== null}
@@ -55,12 +56,12 @@ export function Login() {
         </button>
         <div className="login-help" id="login-help">
           <p>
-            The first start of the server wrote an admin token to <code>admin.token</code> in its data folder:
+            On its first start, the server wrote an admin token to <code>admin.token</code> in its data folder:
           </p>
           <pre tabIndex={0}>
             <code>cat /var/lib/holdfast/admin.token</code>
           </pre>
-          <p>Make further ones, for people and for hypervisors, on the Access page or at the server:</p>
+          <p>Create more tokens, for people and hypervisors, on the Access page or on the server:</p>
           <pre tabIndex={0}>
             <code>holdfast-server token create --name NAME --role restore</code>
           </pre>
@@ -72,7 +73,7 @@ export function Login() {
 
 function refusal(error: unknown): string {
   if (error instanceof ApiError && error.status === 401) {
-    return "The server does not know this token, or it has expired or been revoked. Check that all of it was copied, from hf_ to the last digit.";
+    return "The token is unknown, expired or revoked. Check that you copied all of it, from hf_ to the last character.";
   }
   const { title, detail, next } = explain(error);
   return `${title}. ${detail === "" ? next : detail}`;

@@ -15,7 +15,7 @@ const NOT_DONE = "failed,aborted,expired";
 export function Failures({ namespace }: { namespace: string }) {
   const query = useDetails({ namespace, status: NOT_DONE, sort: "-finished", limit: 5 });
   return (
-    <Card title="Last failures" actions={<Link href={link("/details", { namespace, status: NOT_DONE })}>All</Link>}>
+    <Card title="Latest failures" actions={<Link href={link("/details", { namespace, status: NOT_DONE })}>All</Link>}>
       <Async query={query} height={120}>
         {(page) =>
           page.items.length === 0 ? (

@@ -1,9 +1,9 @@
-/** Stored bytes per day, where they lead, and when the disk is full. */
+/** Stored bytes per day, their forecast, and when the disk will be full. */
 
 import { useMemo } from "react";
 
-import type { Capacity } from "../../api/types";
-import { Meter } from "../../charts/Meter";
+import type { Capacity } from "../../api/schema";
+import { FileSystemMeter } from "../../charts/Meter";
 import { TimeChart } from "../../charts/TimeChart";
 import { Fact, Facts } from "../../components/Stat";
 import { TermLabel } from "../../components/Value";
@@ -12,21 +12,15 @@ import { growthLines } from "./forecast";
 export function Growth({ capacity }: { capacity: Capacity }) {
   const { days, lines } = useMemo(() => growthLines(capacity), [capacity]);
   const { forecast, growth } = capacity;
-  const other = Math.max(0, capacity.total_bytes - capacity.free_bytes - capacity.repository_bytes);
   return (
     <>
       {days.length > 1 && <TimeChart title="Stored bytes per day, with forecast" days={days} lines={lines} unit="bytes" height={210} />}
       <p className="forecast">
         <TermLabel term="forecast">Forecast</TermLabel>: {forecast.text}
       </p>
-      <Meter
-        label="File system"
-        parts={[
-          { term: "repository_bytes", value: capacity.repository_bytes, color: "teal" },
-          { term: "other_bytes", value: other, color: "grey" },
-          { term: "reserve_bytes", value: Math.min(capacity.reserve_bytes, capacity.free_bytes), color: "amber" },
-          { term: "usable_bytes", value: capacity.usable_bytes, color: "empty" },
-        ]}
+      <FileSystemMeter
+        parts={[{ term: "repository_bytes", value: capacity.repository_bytes, color: "teal" }]}
+        space={capacity}
       />
       {growth !== null && (
         <Facts>

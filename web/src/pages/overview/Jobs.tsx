@@ -2,7 +2,7 @@
 
 import { Link } from "wouter";
 
-import type { Job } from "../../api/types";
+import type { Job } from "../../api/schema";
 import { Empty } from "../../components/Feedback";
 import { link } from "../../components/location";
 import { SimpleTable, type SimpleColumn } from "../../components/SimpleTable";
@@ -38,9 +38,9 @@ function LastRun({ job: { last_run: run } }: { job: Job }) {
 export function Jobs({ jobs }: { jobs: readonly Job[] }) {
   if (jobs.length === 0) {
     return (
-      <Empty title="No job yet">
+      <Empty title="No jobs yet">
         <p>
-          A job is made by the first backup that names it: <code>holdfast backup --job nightly …</code>
+          The first backup that names a job creates it: <code>holdfast backup --job nightly …</code>
         </p>
       </Empty>
     );

@@ -1,8 +1,8 @@
-/** Overview: what is protected, what it costs, what is going on, what needs somebody. */
+/** Overview: what is protected, what it costs, what is running, what needs attention. */
 
 import { useCapacity, useJobs, useTotals } from "../../api/queries";
 import { coversAll, useWho } from "../../api/session";
-import type { Totals } from "../../api/types";
+import type { Totals } from "../../api/schema";
 import { Async } from "../../components/Feedback";
 import { FirstBackup } from "../../components/FirstBackup";
 import { Stat } from "../../components/Stat";
@@ -36,7 +36,7 @@ export default function Overview() {
         <Card
           title="Written"
           className="wide"
-          hint="What runs wrote, before and after deduplication and compression."
+          hint="Data written by runs, before and after deduplication and compression."
         >
           <Async query={totals} height={180} lines={4}>
             {(sums) => <Windows windows={sums.windows} />}
@@ -66,7 +66,7 @@ export default function Overview() {
   );
 }
 
-function Headline({ sums, free }: { sums: Totals; free: number | undefined }) {
+function Headline({ sums, free }: { sums: Totals; free: number | null | undefined }) {
   return (
     <section className="stats" aria-label="At a glance">
       <Stat term="protected_bytes" kind="bytes" value={sums.protected_bytes}>
@@ -76,9 +76,9 @@ function Headline({ sums, free }: { sums: Totals; free: number | undefined }) {
         {sums.protected_bytes > 0 ? `${bytes(sums.stored_bytes)} hold ${bytes(allBytes(sums))} of backups` : "nothing yet"}
       </Stat>
       <Stat term="total_factor" kind="factor" value={sums.total_factor}>
-        {sums.total_factor === null ? "nothing stored yet" : `1 byte stored for ${factor(sums.total_factor).replace("×", "")} protected`}
+        {sums.total_factor === null ? "nothing stored yet" : `1 byte stored for every ${factor(sums.total_factor).replace("×", "")} protected`}
       </Stat>
-      {free !== undefined && (
+      {free !== undefined && free !== null && (
         <Stat term="usable_bytes" kind="bytes" value={free}>
           {sums.total_factor === null ? "for backups" : `room for about ${bytes(free * sums.total_factor)} more at this factor`}
         </Stat>

@@ -1,9 +1,9 @@
-/** Backups under way, as the server tells of them each second. */
+/** Running backups; the server reports them once a second. */
 
 import { Link } from "wouter";
 
 import { useActivity } from "../../api/queries";
-import type { Activity } from "../../api/types";
+import type { Activity } from "../../api/schema";
 import { Progress } from "../../charts/Meter";
 import { Card } from "../../components/Card";
 import { useNamespace, vmPath } from "../../components/location";
@@ -48,7 +48,7 @@ function Session({ session }: { session: Activity }) {
         <Pair name="Speed">
           <Value term="bytes_per_second" kind="byte_rate" value={session.bytes_per_second} />
         </Pair>
-        <Pair name="Left">
+        <Pair name="Time left">
           <Value term="eta" kind="seconds" value={session.eta_seconds} />
         </Pair>
         <Pair name="New">

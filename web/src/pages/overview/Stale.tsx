@@ -1,4 +1,4 @@
-/** VMs that could not be restored to a recent state. */
+/** VMs without a recent restore point. */
 
 import { Link } from "wouter";
 
@@ -38,7 +38,7 @@ export function Stale({ namespace }: { namespace: string }) {
                   </span>
                   <div>
                     <Link href={vmPath(vm.namespace, vm.vm)}>{vm.vm}</Link>
-                    {vm.last_error !== null && vm.last_error !== "" && <p className="clamp">{vm.last_error}</p>}
+                    {vm.last_error !== null && <p className="clamp">{vm.last_error}</p>}
                   </div>
                   <span className="muted nowrap" data-term="latest" data-exact={second(vm.latest?.finished)}>
                     {vm.latest === null ? "no restore point" : relative(vm.latest.finished)}

@@ -1,12 +1,12 @@
-/** The table a Data Domain administrator knows: pre-comp, post-comp and the factors per window of time. */
+/** The table that Data Domain administrators know: pre-comp, post-comp and the factors per time window. */
 
-import type { TotalsWindow } from "../../api/types";
+import type { TimeWindow, TotalsWindow } from "../../api/schema";
 import { SimpleTable, type SimpleColumn } from "../../components/SimpleTable";
 
-const NAMES: Record<string, string> = { "24h": "24 hours", "7d": "7 days", all: "Ever" };
+const NAMES: Record<TimeWindow, string> = { "24h": "24 hours", "7d": "7 days", all: "All time" };
 
 const COLUMNS: SimpleColumn<TotalsWindow>[] = [
-  { id: "window", term: "window", render: (row) => NAMES[row.window] ?? row.window },
+  { id: "window", term: "window", render: (row) => NAMES[row.window] },
   { id: "pre_comp", term: "bytes", kind: "bytes", value: (row) => row.pre_comp },
   { id: "new_bytes", term: "new_bytes", kind: "bytes", value: (row) => row.new_bytes },
   { id: "post_comp", term: "post_lc", kind: "bytes", value: (row) => row.post_comp },
@@ -20,5 +20,5 @@ const COLUMNS: SimpleColumn<TotalsWindow>[] = [
 ];
 
 export function Windows({ windows }: { windows: TotalsWindow[] }) {
-  return <SimpleTable caption="Written per window of time" columns={COLUMNS} rows={windows} rowKey={(row) => row.window} />;
+  return <SimpleTable caption="Written per time window" columns={COLUMNS} rows={windows} rowKey={(row) => row.window} />;
 }

@@ -3,7 +3,7 @@
 import { Link } from "wouter";
 
 import { useGroups } from "../../api/queries";
-import type { TotalsRow } from "../../api/types";
+import type { TotalsRow } from "../../api/schema";
 import { Sparkline } from "../../charts/Sparkline";
 import { Card } from "../../components/Card";
 import { Async, Empty } from "../../components/Feedback";

@@ -1,10 +1,10 @@
-/** The days and lines of the growth chart: what was, and where it leads with its uncertainty. */
+/** The days and lines of the growth chart: the history, and the forecast with its uncertainty. */
 
-import type { Capacity } from "../../api/types";
+import type { Capacity } from "../../api/schema";
 import type { Line } from "../../charts/line";
 
 const DAY_MS = 86_400_000;
-/** The forecast reaches at least this far, and at most three times as far as the past. */
+/** The forecast covers at least this many days, and at most three times as many as the history. */
 const LEAST_DAYS = 7;
 const PAST_FACTOR = 3;
 const MOST_DAYS = 180;
@@ -43,9 +43,10 @@ export function growthLines(capacity: Capacity): { days: string[]; lines: Line[]
     { label: "High", color: "teal", shape: "line", band: true, values: slope(growth.high) },
     { label: "Low", color: "teal", shape: "line", band: true, values: slope(growth.low) },
   );
+  if (capacity.usable_bytes === null) return { days, lines };
   const limit = last.stored_bytes + capacity.usable_bytes;
   const reached = Math.max(...slope(growth.high).map((value) => value ?? 0));
-  // The limit only helps the eye when the lines come near it.
+  // The limit is only drawn when the lines come near it.
   if (reached > limit * 0.5) {
     lines.push({ label: "Full", term: "usable_bytes", color: "red", shape: "line", dashed: true, values: days.map(() => limit) });
   }

@@ -1,6 +1,6 @@
-/** How chunks and regions came out, from the directories of a sample of containers. */
+/** Sizes of chunks and compression of regions, from the directories of a sample of containers. */
 
-import type { StorageStatistics } from "../../api/types";
+import type { StorageStatistics } from "../../api/schema";
 import { Histogram } from "../../charts/Histogram";
 import { Card } from "../../components/Card";
 import { Empty } from "../../components/Feedback";
@@ -12,7 +12,7 @@ export function Statistics({ numbers }: { numbers: StorageStatistics }) {
   if (numbers.regions === 0) {
     return (
       <Card title="Chunks and regions" className="wide">
-        <Empty title="No data container yet">The histograms come with the first backup.</Empty>
+        <Empty title="No data containers yet">The histograms appear after the first backup.</Empty>
       </Card>
     );
   }

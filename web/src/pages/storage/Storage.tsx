@@ -1,8 +1,8 @@
-/** Storage: what lies on disk, how the index stands, how chunks and regions come out. */
+/** Storage: what is on disk, the state of the index, sizes of chunks and compression of regions. */
 
 import { useServer, useStatistics, useStorage } from "../../api/queries";
-import type { ContainerTotals, ServerInfo, Storage as StorageState } from "../../api/types";
-import { Meter } from "../../charts/Meter";
+import type { ContainerTotals, ServerInfo, Storage as StorageState } from "../../api/schema";
+import { FileSystemMeter } from "../../charts/Meter";
 import { Card } from "../../components/Card";
 import { Async } from "../../components/Feedback";
 import { Icon } from "../../components/icons";
@@ -34,7 +34,7 @@ export default function Storage() {
                 <SimpleTable caption="Containers by kind and state" columns={CONTAINERS} rows={state.containers} rowKey={(row) => `${row.class}/${row.state}`} />
                 <Damage state={state} />
               </Card>
-              <Card title="Index" hint="Knows where each chunk lies. It can always be made again from the containers.">
+              <Card title="Index" hint="Records where each chunk is stored. It can always be rebuilt from the containers.">
                 <Index state={state} />
               </Card>
               <Card title="Server">
@@ -58,7 +58,7 @@ function ReadOnly({ reason }: { reason: string }) {
       <div>
         <p className="note-title">The repository is read-only</p>
         <p>{reason}</p>
-        <p className="muted">Restores still work. Mend the cause, then restart holdfast-server; the log says more.</p>
+        <p className="muted">Restores still work. Fix the cause, then restart holdfast-server; its log says more.</p>
       </div>
     </div>
   );
@@ -76,19 +76,14 @@ const CONTAINERS: SimpleColumn<ContainerTotals>[] = [
 
 function Space({ state }: { state: StorageState }) {
   const stored = state.containers.reduce((sum, row) => sum + row.stored_bytes, 0);
-  const { total_bytes: total, free_bytes: free, reserve_bytes: reserve } = state.space;
-  const ours = stored + state.index.disk_bytes + state.catalog_bytes;
   return (
-    <Meter
-      label="File system"
+    <FileSystemMeter
       parts={[
         { term: "stored_bytes", value: stored, color: "teal" },
         { term: "index_disk_bytes", value: state.index.disk_bytes, color: "blue" },
         { term: "catalog_bytes", value: state.catalog_bytes, color: "violet" },
-        { term: "other_bytes", value: Math.max(0, total - free - ours), color: "grey" },
-        { term: "reserve_bytes", value: Math.min(reserve, free), color: "amber" },
-        { term: "usable_bytes", value: Math.max(0, free - reserve), color: "empty" },
       ]}
+      space={state.space}
     />
   );
 }
@@ -97,7 +92,7 @@ function Damage({ state: { damage } }: { state: StorageState }) {
   if (damage.length === 0) {
     return (
       <p className="all-well">
-        <Icon name="check" /> No damage is known.
+        <Icon name="check" /> No known damage.
       </p>
     );
   }
@@ -136,7 +131,7 @@ function Index({ state: { index } }: { state: StorageState }) {
         </dt>
         <dd>
           <span className="value" tabIndex={0} role="note" data-term="index_ram_per_chunk" aria-describedby={glossaryId("index_ram_per_chunk")}>
-            {index.ram_bytes_per_chunk === null ? "–" : `${index.ram_bytes_per_chunk.toFixed(2)} B`}
+            {index.ram_bytes_per_chunk.toFixed(2)} B
           </span>
         </dd>
       </div>
@@ -153,7 +148,7 @@ function Server({ info }: { info: ServerInfo }) {
     ["Started", `${second(info.started)}, ${duration(info.uptime_seconds)} ago`],
     ["Agents connect to", info.grpc_address],
     ["Web and REST", info.http_address],
-    ["Certificate, SHA-256", info.fingerprint],
+    ["Certificate SHA-256", info.fingerprint],
     ["Protocol", info.protocol.min === info.protocol.max ? `${info.protocol.max}` : `${info.protocol.min} to ${info.protocol.max}`],
     ["Format", String(info.format_version)],
     ["Chunks", `${bytes(info.chunker.min_bytes)} to ${bytes(info.chunker.max_bytes)}, about ${bytes(info.chunker.avg_bytes)}`],

@@ -1,6 +1,6 @@
-/** Histograms of the storage statistics as bars with words. */
+/** Histograms of the storage statistics as labelled bars. */
 
-import type { StorageStatistics } from "../../api/types";
+import type { StorageStatistics } from "../../api/schema";
 import type { Bin } from "../../charts/Histogram";
 import { bytes } from "../../format/bytes";
 import { count, plural } from "../../format/numbers";
@@ -19,7 +19,7 @@ export function factorBins({ region_factor: histogram }: StorageStatistics): Bin
   return histogram.regions.map((regions, index) => ({
     label: `${histogram.edges[index] ?? ""}×`,
     value: regions,
-    words: `${range(histogram.edges, index, say)}: ${plural(regions, "region")}, ${bytes(histogram.plain_bytes[index])} became ${bytes(histogram.stored_bytes[index])}`,
+    words: `${range(histogram.edges, index, say)}: ${plural(regions, "region")}, ${bytes(histogram.plain_bytes[index])} stored as ${bytes(histogram.stored_bytes[index])}`,
   }));
 }
 
@@ -32,5 +32,5 @@ export function sizeBins({ chunk_bytes: histogram }: StorageStatistics): Bin[] {
   }));
 }
 
-/** The first range begins at the smallest chunk there can be, which is as good as nothing. */
+/** The first range begins at the size of the smallest possible chunk, shown as 0. */
 const short = (edge: number): string => (edge >= 1024 ? `${Math.round(edge / 1024)}k` : "0");

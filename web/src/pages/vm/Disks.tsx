@@ -1,6 +1,6 @@
 /** The disks of a VM's latest restore point. */
 
-import type { VmDisk } from "../../api/types";
+import type { VmDisk } from "../../api/schema";
 import { SimpleTable, type SimpleColumn } from "../../components/SimpleTable";
 
 const COLUMNS: SimpleColumn<VmDisk>[] = [

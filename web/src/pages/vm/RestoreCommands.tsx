@@ -1,4 +1,4 @@
-/** The commands that bring the disks of a restore point back, the first few at once. */
+/** The commands that restore the disks of a restore point; the first few are shown at once. */
 
 import { useState } from "react";
 
@@ -13,7 +13,7 @@ export function RestoreCommands({ commands }: { commands: readonly { disk: strin
   return (
     <div className="commands">
       {(all ? commands : commands.slice(0, FEW)).map((each) => (
-        <Command key={each.disk} text={each.command} label={`Restore the disk ${each.disk}`} />
+        <Command key={each.disk} text={each.command} label={`Restore disk ${each.disk}`} />
       ))}
       {rest > 0 && !all && (
         <button type="button" className="button button-small" onClick={() => setAll(true)}>

@@ -1,8 +1,8 @@
-/** Restore points, newest first: what each holds, what it added, how to get it back. */
+/** Restore points, newest first: what each holds, what it added, how to restore it. */
 
 import { useState } from "react";
 
-import type { Backup } from "../../api/types";
+import type { Backup } from "../../api/schema";
 import { Command } from "../../components/Command";
 import { Empty } from "../../components/Feedback";
 import { Icon } from "../../components/icons";
@@ -17,7 +17,7 @@ const STEP = 20;
 
 export function RestorePoints({ points }: { points: readonly Backup[] }) {
   const [limit, setLimit] = useState(STEP);
-  if (points.length === 0) return <Empty title="No restore point" />;
+  if (points.length === 0) return <Empty title="No restore points" />;
   return (
     <>
       <div className="table-scroll">
@@ -64,7 +64,7 @@ function Point({ point }: { point: Backup }) {
         <td><VerifyBadge verify={point.verify} /></td>
         <td>
           <button type="button" className="button button-small" aria-expanded={open} onClick={() => setOpen(!open)}>
-            How to
+            Commands
             <Icon name="chevron" className="menu-chevron" />
           </button>
         </td>

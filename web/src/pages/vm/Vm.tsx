@@ -4,7 +4,7 @@ import { useMemo, useState } from "react";
 import { Link } from "wouter";
 
 import { useBackups, useSeries, useVm } from "../../api/queries";
-import type { VmDetail } from "../../api/types";
+import type { VmDetail } from "../../api/schema";
 import { Calendar } from "../../charts/Calendar";
 import { TimeChart } from "../../charts/TimeChart";
 import { Card } from "../../components/Card";
@@ -13,6 +13,7 @@ import { Icon } from "../../components/icons";
 import { link } from "../../components/location";
 import { Stat } from "../../components/Stat";
 import { Badge, StatusBadge, VerifyBadge } from "../../components/Status";
+import { useToday } from "../../components/today";
 import { longDay, minute, relative } from "../../format/time";
 import { calendarDays } from "./calendarDays";
 import { Disks } from "./Disks";
@@ -39,6 +40,7 @@ export default function Vm({ namespace, vm }: { namespace: string; vm: string })
 
 function Contents({ vm }: { vm: VmDetail }) {
   const [day, setDay] = useState("");
+  const today = useToday();
   const backups = useBackups({ namespace: vm.namespace, vm: vm.vm });
   const series = useSeries({ by: "vm", namespace: vm.namespace, vm: vm.vm, since: "365d" });
   const points = useMemo(() => backups.data?.pages.flatMap((page) => page.items) ?? [], [backups.data]);
@@ -51,11 +53,11 @@ function Contents({ vm }: { vm: VmDetail }) {
         <Badge tone={vm.stale ? "warn" : "good"} icon={vm.stale ? "clock" : "check"} term="stale">
           {vm.latest === null ? "no restore point" : `latest ${relative(vm.latest.finished)}`}
         </Badge>
-        {vm.last_status !== null && vm.last_status !== "done" && <StatusBadge status={vm.last_status} />}
+        {vm.last_status !== "done" && <StatusBadge status={vm.last_status} />}
         <VerifyBadge verify={vm.verify} />
         <Link href={link("/details", { namespace: vm.namespace, vm: vm.vm })}>Compression details</Link>
       </p>
-      {vm.last_error !== null && vm.last_error !== "" && (
+      {vm.last_error !== null && (
         <div className="note note-bad">
           <Icon name="fail" />
           <div>
@@ -74,11 +76,11 @@ function Contents({ vm }: { vm: VmDetail }) {
         </Stat>
       </section>
       <div className="columns">
-        <Card title="Restore points by day" className="wide" hint="Choose a day to see its restore points only.">
-          <Calendar days={days} today={new Date()} chosen={day} onChoose={setDay} />
+        <Card title="Restore points by day" className="wide" hint="Choose a day to see only its restore points.">
+          <Calendar days={days} today={today} chosen={day} onChoose={setDay} />
         </Card>
         {latest !== undefined && (
-          <Card title="Restore the latest" className="wide" hint={`Restore point of ${minute(latest.finished)}. Change what follows --to to where the disk is to go.`}>
+          <Card title="Restore the latest" className="wide" hint={`Restore point of ${minute(latest.finished)}. After --to, name the file or device to write to.`}>
             <RestoreCommands commands={latest.restore_commands} />
           </Card>
         )}
@@ -105,7 +107,7 @@ function Contents({ vm }: { vm: VmDetail }) {
           {backups.data === undefined && backups.error === null ? <Skeleton lines={6} /> : <RestorePoints points={shown} />}
           {day === "" && backups.hasNextPage && (
             <button type="button" className="button" disabled={backups.isFetchingNextPage} onClick={() => void backups.fetchNextPage()}>
-              {backups.isFetchingNextPage ? "Loading…" : "Load older ones"}
+              {backups.isFetchingNextPage ? "Loading…" : "Load older restore points"}
             </button>
           )}
         </Card>

@@ -1,6 +1,6 @@
 /** Restore points and failures of a VM by day. */
 
-import type { Backup, Series } from "../../api/types";
+import type { Backup, Series } from "../../api/schema";
 import type { CalendarDay } from "../../charts/Calendar";
 import { localDay } from "../../format/time";
 
@@ -8,7 +8,7 @@ export interface BackupDay extends CalendarDay {
   ids: string[];
 }
 
-/** Restore points count for the local day they were finished on; failures for the server's (UTC) day. */
+/** Restore points count for the local day on which they finished, failures for the server's (UTC) day. */
 export function calendarDays(points: readonly Backup[], series: Series | undefined): Map<string, BackupDay> {
   const days = new Map<string, BackupDay>();
   const entry = (day: string) => {

@@ -1,12 +1,12 @@
 /** The lines of one VM's charts, from its first day on. */
 
-import type { Series } from "../../api/types";
+import type { Series } from "../../api/schema";
 import type { Line } from "../../charts/line";
 
 export function vmLines({ days, groups }: Series): { days: string[]; size: Line[]; added: Line[] } {
   const group = groups[0];
   const values = (of: number[] | undefined) => of ?? [];
-  // Days before the first backup say nothing.
+  // Days before the first backup are left out.
   const first = Math.max(0, days.findIndex((_, index) => (group?.protected[index] ?? 0) > 0 || (group?.pre_comp[index] ?? 0) > 0));
   const cut = (of: number[] | undefined) => values(of).slice(first);
   return {

@@ -1,19 +1,19 @@
 /** Every VM: when it was last backed up, what it holds, what it costs. */
 
-import { useEffect, useState } from "react";
+import { useLocation } from "wouter";
 
-import { useVms } from "../../api/queries";
-import type { Vm } from "../../api/types";
+import { source, useVms } from "../../api/queries";
+import type { Vm } from "../../api/schema";
 import { Empty } from "../../components/Feedback";
 import { FirstBackup } from "../../components/FirstBackup";
 import type { GridColumn } from "../../components/grid/column";
 import { WindowTable } from "../../components/grid/WindowTable";
 import { Icon } from "../../components/icons";
 import { useNamespace, useParams, vmPath } from "../../components/location";
+import { Search } from "../../components/Search";
 import { Badge, StatusBadge, VerifyBadge } from "../../components/Status";
 import { plural } from "../../format/numbers";
 import { second } from "../../format/time";
-import { useLocation } from "wouter";
 
 const COLUMNS: readonly GridColumn<Vm>[] = [
   { id: "vm", term: "vm", kind: "text", width: 160, sort: "vm", value: (vm) => vm.vm, render: (vm) => <span className="grid-name">{vm.vm}</span> },
@@ -45,8 +45,8 @@ const COLUMNS: readonly GridColumn<Vm>[] = [
     kind: "text",
     width: 100,
     sort: null,
-    value: (vm) => vm.last_error || vm.last_status,
-    render: (vm) => (vm.last_status === null ? "–" : <StatusBadge status={vm.last_status} />),
+    value: (vm) => vm.last_error ?? vm.last_status,
+    render: (vm) => <StatusBadge status={vm.last_status} />,
   },
   {
     id: "verify",
@@ -67,8 +67,6 @@ const COLUMNS: readonly GridColumn<Vm>[] = [
   { id: "namespace", term: "namespace", kind: "text", width: 130, sort: "namespace", value: (vm) => vm.namespace },
 ];
 
-const REST_MS = 250;
-
 export default function Vms() {
   const namespace = useNamespace();
   const [params, change] = useParams();
@@ -76,27 +74,17 @@ export default function Vms() {
   const q = params.get("q") ?? "";
   const stale = params.get("stale") === "true";
   const sort = params.get("sort") ?? "vm";
-  const [text, setText] = useState(q);
-  useEffect(() => {
-    const timer = setTimeout(() => change({ q: text }), REST_MS);
-    return () => clearTimeout(timer);
-    // Only typing starts the rest.
-  }, [text]);
-  const several = (useVms({ namespace, limit: 1 }).data?.total ?? 0) > 0;
+  const hasVms = (useVms({ namespace, limit: 1 }).data?.total ?? 0) > 0;
   const query = { namespace, q, stale: stale ? true : null, sort };
   const total = useVms({ ...query, limit: 1 }).data?.total;
   return (
     <div className="page page-vms">
       <h1>VMs</h1>
       <div className="filters" role="search" aria-label="Filter the VMs">
-        <label className="search">
-          <Icon name="search" />
-          <span className="visually-hidden">Search</span>
-          <input type="search" placeholder="Search VMs…" value={text} onChange={(event) => setText(event.target.value)} />
-        </label>
+        <Search value={q} placeholder="Search VMs…" onChange={(next) => change({ q: next })} />
         <button type="button" className="button" aria-pressed={stale} onClick={() => change({ stale: stale ? null : "true" })}>
           <Icon name="clock" />
-          Only stale
+          Stale only
         </button>
         <span className="muted" role="status">
           {total === undefined ? "" : plural(total, "VM")}
@@ -104,9 +92,7 @@ export default function Vms() {
       </div>
       <WindowTable<Vm>
         label="VMs"
-        subject="vms"
-        path="/vms"
-        query={query}
+        source={source("vms", "/vms", query)}
         columns={COLUMNS}
         visibility={ALL}
         sort={sort}
@@ -114,7 +100,7 @@ export default function Vms() {
         rowId={(vm) => `${vm.namespace}/${vm.vm}`}
         rowClass={(vm) => (vm.stale ? "row-flagged" : "")}
         onOpen={(vm) => navigate(vmPath(vm.namespace, vm.vm))}
-        empty={several ? <Empty title="No VM matches">{stale ? "Every VM has a recent restore point." : "Change the search."}</Empty> : <FirstBackup />}
+        empty={hasVms ? <Empty title="No VMs match">{stale && q === "" ? "Every VM has a recent restore point." : "Change the search."}</Empty> : <FirstBackup />}
       />
     </div>
   );

@@ -1,10 +1,11 @@
 //! The damage matrix: every structure of a container × every kind of damage. Always an error that names the
 //! container, or the right data; never wrong data, never a panic. A scan finds every damage.
 
+use holdfast_volume::BlobName;
+use holdfast_volume::testing::Damage;
+
 use super::*;
 use crate::container::ContainerName;
-use crate::volume::BlobName;
-use crate::volume::faulty::Damage;
 
 const SEED: u8 = 9;
 
@@ -162,7 +163,7 @@ fn parts_of_other_containers_are_found() {
 #[test]
 fn a_container_of_another_repository_class_or_name_is_refused() {
     let (volume, bytes) = pristine();
-    let elsewhere = crate::ids::RepositoryId::from_bytes([1; 16]);
+    let elsewhere = holdfast_types::ids::RepositoryId::from_bytes([1; 16]);
     let error = OpenContainer::open(&volume, elsewhere, id(1), ContainerClass::Data).unwrap_err();
     assert!(error.to_string().contains("repository"), "{error}");
     let recipe = ContainerName { id: id(1), class: ContainerClass::Recipe };

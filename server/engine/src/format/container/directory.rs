@@ -3,6 +3,7 @@
 
 use holdfast_proto::Fingerprint;
 use holdfast_proto::fingerprint::FINGERPRINT_BYTES;
+use holdfast_types::ids::ContainerId;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -10,7 +11,6 @@ use super::{CONTAINER_VERSION, FOOTER_BYTES, HEADER_BYTES, REGIONS_MAX, RegionRe
 use super::{check_version, codec, container_id};
 use crate::format::checksum::crc64;
 use crate::format::{Defect, FormatError, check_equal, check_limit};
-use crate::ids::ContainerId;
 
 const DIRECTORY_MAGIC: u32 = u32::from_le_bytes(*b"HFDR");
 const DIRECTORY: &str = "directory";

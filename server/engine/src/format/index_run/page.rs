@@ -22,7 +22,7 @@ pub const PAGE_ENTRIES: usize = (PAGE_BYTES - size_of::<PageTrailer>()) / ENTRY_
 pub struct Entry {
     /// Ascending within a run.
     pub key: [u8; KEY_BYTES],
-    /// [`crate::ids::Location::pack`]; descending among equal keys, so that the newest container is first.
+    /// [`holdfast_types::ids::Location::pack`]; descending among equal keys, so that the newest container is first.
     pub location: U64,
 }
 

@@ -1,8 +1,8 @@
 //! Power goes at every single volume operation; disks fill; writes fail.
 
+use holdfast_volume::testing::{CrashPoint, Failure, Fault, FaultyVolume, InFlight, OpKind};
+
 use super::*;
-use crate::volume::FaultyVolume;
-use crate::volume::faulty::{CrashPoint, Failure, Fault, InFlight, OpKind};
 
 type Faulty = Arc<FaultyVolume<MemoryVolume>>;
 
@@ -49,7 +49,7 @@ fn assert_recovers(volume: &MemoryVolume, directories: &Directories, moment: &st
     assert_all_found(&index, directories);
     index.checkpoint().unwrap();
     drop(index);
-    let blobs = volume.list(&crate::volume::BlobName::new("index").unwrap()).unwrap();
+    let blobs = holdfast_volume::testing::list(volume, "index");
     let manifests = blobs.iter().filter(|blob| blob.name.as_str().contains("manifest"));
     assert_eq!(manifests.count(), 1, "{moment}");
     let index = open(volume, tiny());
@@ -136,7 +136,7 @@ fn a_full_disk_is_tried_again_and_leaves_nothing_behind() {
         index.checkpoint().unwrap();
         index.settle().unwrap();
         assert_all_found(&index, &directories);
-        let blobs = volume.list(&crate::volume::BlobName::new("index").unwrap()).unwrap();
+        let blobs = holdfast_volume::testing::list(&*volume, "index");
         assert_eq!(blobs.len() as u64, index.stats().runs + 1);
         drop(index);
         assert_recovers(&volume.survivor(), &directories, "after a full disk");

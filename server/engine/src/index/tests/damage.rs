@@ -1,8 +1,9 @@
 //! Every section of every file, damaged: always an error that names the file, never a silent miss.
 
+use holdfast_volume::BlobName;
+use holdfast_volume::testing::Damage;
+
 use super::*;
-use crate::volume::BlobName;
-use crate::volume::faulty::Damage;
 
 /// An index of wide and shard runs, and its directories.
 fn made() -> (MemoryVolume, Directories) {
@@ -33,7 +34,7 @@ fn reopen(volume: &MemoryVolume) -> Result<Index, IndexError> {
 }
 
 fn names(volume: &MemoryVolume, kind: &str) -> Vec<BlobName> {
-    let all = volume.list(&BlobName::new("index").unwrap()).unwrap();
+    let all = holdfast_volume::testing::list(volume, "index");
     all.into_iter().map(|entry| entry.name).filter(|name| name.as_str().contains(kind)).collect()
 }
 

@@ -36,7 +36,10 @@ impl Events {
                 let line =
                     |key: &str| event.lines().find_map(|line| line.strip_prefix(key)).map(str::to_owned);
                 if let (Some(name), Some(data)) = (line("event: "), line("data: ")) {
-                    return Some((name, serde_json::from_str(&data).unwrap()));
+                    let data = serde_json::from_str(&data).unwrap();
+                    let schema = if name == "changed" { "Changed" } else { "ActivityList" };
+                    contract::check_value(schema, &data);
+                    return Some((name, data));
                 }
             }
             let frame = tokio::time::timeout(PATIENCE, self.body.frame()).await.expect("an event or the end");

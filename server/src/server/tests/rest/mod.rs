@@ -1,5 +1,6 @@
 //! The REST API over real TLS.
 
+mod contract;
 mod details;
 mod events;
 mod login;
@@ -106,11 +107,15 @@ impl Fixture {
         sender.send_request(head.body(Full::new(body)).unwrap()).await.unwrap()
     }
 
-    /// One request, answered in full.
+    /// One request, answered in full and as the OpenAPI document says.
     async fn ask(&self, ask: Ask) -> Answer {
+        let asked = ask.0.method_ref().cloned().zip(ask.0.uri_ref().cloned());
         let response = self.open(ask).await;
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
-        Answer { status, headers, body: response.into_body().collect().await.unwrap().to_bytes() }
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let (method, uri) = asked.unwrap();
+        contract::check_answer(method.as_str(), uri.path(), status, &body);
+        Answer { status, headers, body }
     }
 
     pub(super) async fn get(&self, token: &str, path: &str) -> Answer {

@@ -9,26 +9,25 @@ use crate::http::bounds::DOWNLOADS_MAX;
 
 /// More rows than the pipes between server and client hold: each is some 300 bytes.
 async fn with_many_rows(rows: usize) -> Fixture {
-    use holdfast_engine::catalog::{Attempt, FailedRun, mint_ulid};
+    use holdfast_engine::catalog::{Attempt, DetailRow, FailedRun, RowStatus, new_id};
     use holdfast_engine::ids::{RunId, SessionId};
     let fixture = Fixture::start().await;
     let namespace = fixture.catalog().ensure_namespace("default").unwrap();
     let disks = 250;
     for run in 0..rows / disks {
         let at_ms = 1_700_000_000_000 + i64::try_from(run).unwrap();
-        let (session, run) =
-            (SessionId(mint_ulid(&SystemClock).unwrap()), RunId(mint_ulid(&SystemClock).unwrap()));
-        let row = |disk: usize| v1::DetailRow {
+        let (session, run) = (SessionId(new_id(&SystemClock).unwrap()), RunId(new_id(&SystemClock).unwrap()));
+        let row = |disk: usize| DetailRow {
             namespace: "default".into(),
             job: "job".into(),
             run: run.to_string(),
             vm: "vm".into(),
             disk: format!("disk {disk}"),
-            status: v1::RowStatus::Failed.into(),
+            status: RowStatus::Failed,
             started_ms: at_ms,
             finished_ms: at_ms,
             error: "x".repeat(1000),
-            ..v1::DetailRow::default()
+            ..DetailRow::default()
         };
         let failed = FailedRun {
             attempt: Attempt {

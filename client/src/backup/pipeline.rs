@@ -1,0 +1,48 @@
+//! What all of a backup's streams share.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use super::compress::Compressor;
+use super::limits::Limits;
+use super::options::BackupOptions;
+use super::upload_limit::UploadLimit;
+use crate::error::ClientError;
+use crate::pool::ObjectPool;
+use crate::progress::Progress;
+use crate::stages::Stages;
+
+/// Memory of regions' plain bytes, used again.
+pub(crate) type RegionBufferPool = Arc<ObjectPool<Vec<u8>>>;
+
+/// The stages between a disk and the network, with their limits and counters.
+pub(crate) struct Pipeline {
+    pub(crate) limits: Limits,
+    pub(crate) compressor: Compressor,
+    pub(crate) region_buffers: RegionBufferPool,
+    pub(crate) upload_limit: UploadLimit,
+    pub(crate) stages: Arc<Stages>,
+    pub(crate) progress: Arc<dyn Progress>,
+    /// Region payload handed to the transport.
+    pub(crate) sent_bytes: AtomicU64,
+}
+
+impl Pipeline {
+    /// Starts the compressing threads.
+    ///
+    /// # Errors
+    /// Those of [`Compressor::new`].
+    pub(crate) fn new(options: &BackupOptions, progress: Arc<dyn Progress>) -> Result<Self, ClientError> {
+        let limits = Limits::for_threads(options.threads);
+        let (region_buffers, stages) = (RegionBufferPool::default(), Arc::new(Stages::default()));
+        let compressor = Compressor::new(
+            limits.compress_threads,
+            options.level,
+            Arc::clone(&region_buffers),
+            Arc::clone(&stages),
+        )?;
+        let upload_limit = UploadLimit::new(options.limit_upload);
+        let sent_bytes = AtomicU64::new(0);
+        Ok(Self { limits, compressor, region_buffers, upload_limit, stages, progress, sent_bytes })
+    }
+}

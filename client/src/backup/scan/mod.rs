@@ -1,0 +1,188 @@
+//! Reading and cutting: threads that each take an extent and examine it. They finish in any order; sequence
+//! numbers put their results back into disk order.
+//!
+//! Start with [`Scanner`]; `examine` is what is done with one extent, `reorder` restores the order, `lead`
+//! keeps scanning from running away from what uses its results.
+//!
+//! Memory: one buffer per thread, plus those of changed extents until they are packed; all come from one
+//! [`BufferPool`]. A thread takes its buffer *before* it claims an extent: the earliest extent not yet
+//! delivered then always has one, and the pipeline cannot lock up.
+//!
+//! A thread that panics reports it like an error: without its result the others would wait for ever.
+
+mod examine;
+mod lead;
+mod reorder;
+mod result;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use holdfast_proto::Fingerprint;
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+
+use self::examine::Examiner;
+use self::lead::{LEAD_MAX, Lead};
+use super::parent::ParentDigests;
+use crate::error::ClientError;
+use crate::pool::{Buffer, BufferPool};
+use crate::source::walk::{ExtentWalk, Span};
+use crate::source::{Segment, Source};
+use crate::stages::Stages;
+
+pub(crate) use self::reorder::ReorderBuffer;
+pub(crate) use self::result::{Changed, ScanResult, Scanned};
+
+/// The threads that scan one disk. Dropping it stops them.
+#[derive(Debug)]
+pub(crate) struct Scanner {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    examiner: Examiner,
+    pool: BufferPool,
+    claims: Mutex<Claims>,
+    lead: Lead,
+}
+
+/// What is left to do.
+#[derive(Debug)]
+struct Claims {
+    walk: ExtentWalk,
+    parent: ParentDigests,
+    next_sequence: u64,
+}
+
+/// A claimed step.
+enum Claim {
+    Done(ScanResult),
+    Read { index: u64, segments: Vec<Segment>, parent: Fingerprint },
+}
+
+impl Scanner {
+    /// Starts `threads` threads over what `walk` yields.
+    pub(crate) fn start(
+        disk: Arc<dyn Source>,
+        walk: ExtentWalk,
+        parent: ParentDigests,
+        pool: BufferPool,
+        threads: usize,
+        stages: Arc<Stages>,
+    ) -> Result<(Self, mpsc::Receiver<Scanned>), ClientError> {
+        let claims = Mutex::new(Claims { walk, parent, next_sequence: 0 });
+        let examiner = Examiner { disk, stages, read_bytes: AtomicU64::new(0) };
+        let shared = Arc::new(Shared { examiner, pool, claims, lead: Lead::new() });
+        let (sender, receiver) = mpsc::channel(LEAD_MAX);
+        let mut scanner = Self { shared: Arc::clone(&shared), threads: Vec::with_capacity(threads) };
+        for number in 0..threads {
+            let (shared, sender) = (Arc::clone(&shared), sender.clone());
+            let thread = std::thread::Builder::new()
+                .name(format!("scan-{number}"))
+                .spawn(move || shared.work(&sender))
+                .map_err(|_| ClientError::Internal("a reading thread could not be started"))?;
+            scanner.threads.push(thread);
+        }
+        Ok((scanner, receiver))
+    }
+
+    /// Tells that the first `count` results were delivered.
+    pub(crate) fn delivered(&self, count: u64) {
+        self.shared.lead.delivered(count);
+    }
+
+    /// Bytes read from the disk so far.
+    pub(crate) fn read_bytes(&self) -> u64 {
+        self.shared.examiner.read_bytes.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Scanner {
+    /// Stops the threads without waiting for them: one may be in a read that takes its time.
+    fn drop(&mut self) {
+        self.shared.pool.close();
+        self.shared.lead.stop();
+    }
+}
+
+impl Shared {
+    fn work(&self, results: &mpsc::Sender<Scanned>) {
+        let _report = PanicReport { results };
+        let mut spare: Option<Buffer> = None;
+        loop {
+            let Some(buffer) = spare.take().or_else(|| self.pool.take()) else { return };
+            let Some((sequence, claim)) = self.claim() else { return };
+            let examined = claim.and_then(|claim| match claim {
+                Claim::Done(result) => Ok((result, Some(buffer))),
+                Claim::Read { index, segments, parent } => {
+                    self.examiner.examine(index, &segments, parent, buffer)
+                }
+            });
+            let scanned = examined.map(|(result, unused)| {
+                spare = unused;
+                (sequence, result)
+            });
+            let failed = scanned.is_err();
+            if results.blocking_send(scanned).is_err() || failed {
+                return;
+            }
+        }
+    }
+
+    /// The next step in disk order; `None` at the disk's end or when stopped.
+    fn claim(&self) -> Option<(u64, Result<Claim, ClientError>)> {
+        let mut claims = self.claims.lock();
+        let sequence = claims.next_sequence;
+        if !self.lead.wait(sequence) {
+            return None;
+        }
+        let Claims { walk, parent, .. } = &mut *claims;
+        let claim = match walk.next(&*self.examiner.disk) {
+            Ok(None) => return None,
+            Ok(Some(span)) => claim_of(span, parent),
+            Err(error) => Err(error.into()),
+        };
+        claims.next_sequence += 1;
+        Some((sequence, claim))
+    }
+}
+
+/// What is to be done about a span. Only an extent whose digest the parent has can be left unread because the
+/// source says it is unchanged.
+fn claim_of(span: Span, parent: &mut ParentDigests) -> Result<Claim, ClientError> {
+    let done = |result| Ok(Claim::Done(result));
+    match span {
+        Span::Zero { first, count } => done(ScanResult::Zero { first, count }),
+        Span::Accepted { first, count } => done(ScanResult::Accepted { first, count }),
+        Span::Read { index, segments } => {
+            parent.of_extent(index).map(|parent| Claim::Read { index, segments, parent })
+        }
+        Span::Unchanged { index, segments } => match parent.of_extent(index)? {
+            Fingerprint::UNKNOWN => Ok(Claim::Read { index, segments, parent: Fingerprint::UNKNOWN }),
+            Fingerprint::ZERO => done(ScanResult::Zero { first: index, count: 1 }),
+            _ => done(ScanResult::Unchanged { index }),
+        },
+    }
+}
+
+/// Sends an error when its thread panics.
+struct PanicReport<'a> {
+    results: &'a mpsc::Sender<Scanned>,
+}
+
+impl Drop for PanicReport<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let error = ClientError::Internal("a reading thread panicked");
+            // Without a receiver the scan has ended anyway.
+            drop(self.results.blocking_send(Err(error)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+//! One disk's `Ingest` stream: scan results in, messages out, answers back.
+//!
+//! Three futures run together, on one task, with bounded channels between them:
+//! [`QueryLoop`] puts results in order, asks and packs; [`transport::send`] waits for compressed regions,
+//! keeps the upload limit and feeds the wire; [`transport::receive`] takes answers. Regions are compressed on
+//! threads of their own meanwhile. Dropping the stream's future ends all of it; the server keeps what it
+//! accepted.
+//!
+//! Memory in transit: [`BufferPool`] (see `Limits`), `regions` × 2 × 256 KiB in compression,
+//! [`WIRE_MESSAGES`] × 600 KiB before the transport, and its window of 16 MiB.
+
+mod query_loop;
+mod transport;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use holdfast_proto::limits::EXTENT_BYTES;
+use holdfast_proto::v1;
+use holdfast_proto::v1::ingest_request::Kind;
+use holdfast_proto::v1::ingest_response::Kind as Answer;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+
+use self::query_loop::QueryLoop;
+use self::transport::hand_over;
+use super::parent::{BLOCKS_AHEAD, ParentDigests};
+use super::pipeline::Pipeline;
+use super::scan::Scanner;
+use crate::connect::Connection;
+use crate::error::ClientError;
+use crate::pool::BufferPool;
+use crate::progress::Notice;
+use crate::source::Source;
+use crate::source::walk::{ExtentWalk, ParentDisk};
+
+/// Messages handed to the transport and not yet taken by it.
+const WIRE_MESSAGES: usize = 8;
+
+/// Answers not yet looked at. Every extent in a buffer has at most two queries open.
+const ANSWERS_MAX: usize = 64;
+
+/// Which disk of which session.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub(super) session: &'a v1::StartResponse,
+    pub(super) number: u32,
+    /// Size of the disks before this one.
+    pub(super) before_bytes: u64,
+}
+
+impl<'a> Place<'a> {
+    /// The same disk in the parent backup, if there is one.
+    fn parent(self) -> Option<ParentDisk<'a>> {
+        let number = usize::try_from(self.number).ok()?;
+        let parent = self.session.parents.get(number).filter(|parent| parent.present)?;
+        Some(ParentDisk { backup_id: &self.session.parent_backup_id, size_bytes: parent.size_bytes })
+    }
+}
+
+/// Backs up one disk, from where the server stopped accepting. `accepted` counts extents the server says it
+/// has, also when this fails.
+pub(super) async fn ingest(
+    connection: &Connection,
+    pipeline: &Pipeline,
+    disk: &Arc<dyn Source>,
+    place: Place<'_>,
+    accepted: &AtomicU64,
+) -> Result<(), ClientError> {
+    pipeline.progress.disk(disk.name(), place.before_bytes);
+    let (wire, messages) = mpsc::channel(WIRE_MESSAGES);
+    let session_id = place.session.session_id.clone();
+    hand_over(&wire, Kind::Open(v1::OpenStream { session_id, disk: place.number })).await;
+    let mut inbound = connection.ingest().ingest(ReceiverStream::new(messages)).await?.into_inner();
+    let ranges = opened(inbound.message().await?)?;
+    let already = ranges.iter().map(|range| range.count).fold(0, u64::saturating_add);
+    if already > 0 {
+        accepted.fetch_max(already, Ordering::Relaxed);
+        tracing::info!(disk = disk.name(), accepted_extents = already, "session resumed");
+        let notice = Notice::Reconnected { disk: disk.name().to_owned(), accepted_extents: already };
+        pipeline.progress.notice(&notice);
+    }
+    let walk = ExtentWalk::new(&**disk, ranges, place.parent()).map_err(ClientError::Protocol)?;
+    let parent = parent_digests(connection, place).await?;
+    let pool = BufferPool::new(pipeline.limits.buffers, EXTENT_BYTES as usize);
+    let (threads, stages) = (pipeline.limits.scan_threads, Arc::clone(&pipeline.stages));
+    let (scanner, results) = Scanner::start(Arc::clone(disk), walk, parent, pool, threads, stages)?;
+    let (items, queue) = mpsc::channel(pipeline.limits.regions);
+    let (answers, needs) = mpsc::channel(ANSWERS_MAX);
+    let query_loop = QueryLoop::new(pipeline, &**disk, &scanner, wire.clone(), items);
+    let ask = query_loop.run(results, needs);
+    let send = transport::send(pipeline, queue, wire);
+    let receive = transport::receive(inbound, answers, accepted);
+    tokio::try_join!(ask, send, receive).map(|_| ())
+}
+
+fn opened(answer: Option<v1::IngestResponse>) -> Result<Vec<v1::ExtentRange>, ClientError> {
+    match answer.and_then(|answer| answer.kind) {
+        Some(Answer::Opened(opened)) => Ok(opened.accepted),
+        Some(_) => Err(ClientError::Protocol("an ingest stream that does not begin with Opened".to_owned())),
+        None => Err(ClientError::Lost("the server ended an ingest stream at once".to_owned())),
+    }
+}
+
+/// The parent's digests, streamed in by a task of their own.
+async fn parent_digests(connection: &Connection, place: Place<'_>) -> Result<ParentDigests, ClientError> {
+    if place.parent().is_none() {
+        return Ok(ParentDigests::none());
+    }
+    let session_id = place.session.session_id.clone();
+    let request = v1::ParentDigestsRequest { session_id, disk: place.number };
+    let mut stream = connection.ingest().parent_digests(request).await?.into_inner();
+    let (sender, blocks) = mpsc::channel(BLOCKS_AHEAD);
+    tokio::spawn(async move {
+        loop {
+            let block = match stream.message().await {
+                Ok(None) => return,
+                Ok(Some(block)) => Ok(block),
+                Err(status) => Err(ClientError::from(status)),
+            };
+            let failed = block.is_err();
+            if sender.send(block).await.is_err() || failed {
+                return;
+            }
+        }
+    });
+    Ok(ParentDigests::streamed(blocks))
+}

@@ -1,0 +1,45 @@
+//! `holdfast verify`.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::Context;
+use super::args::{Reading, Verify};
+use super::display::Display;
+use super::reading::{Outcome, Task, disks, finish, read_all};
+use crate::error::ClientError;
+use crate::repository::{Found, get_backup, record_verification};
+use crate::restore::Reader;
+use crate::restore::target::NullTarget;
+
+pub(super) async fn run(context: &Context, verify: &Verify) -> Result<ExitCode, ClientError> {
+    let (settings, connection, namespace) = context.connect().await?;
+    let backup = get_backup(&connection, &namespace, &verify.backup, &verify.vm).await?;
+    let tasks: Vec<Task> = disks(&backup)?.into_iter().map(|disk| Task { disk, place: None }).collect();
+    let display = Display::start(context.output, tasks.iter().map(|task| task.disk.size_bytes).sum());
+    let Reading { threads, retry_for } = verify.reading;
+    let mut reader = Reader::new(settings, connection.clone(), display.tally(), threads, retry_for)?;
+    let begun = Instant::now();
+    let outcomes = read_all(context, &mut reader, tasks, |_| Ok(Arc::new(NullTarget))).await?;
+    drop(display);
+    if let Some(found) = found(&outcomes)
+        && let Err(error) = record_verification(&connection, &backup, &found).await
+    {
+        context.output.note(&format!("holdfast: the result could not be recorded on the server: {error}"));
+    }
+    finish(context.output, "Verified", &backup, &reader, outcomes, begun, false)
+}
+
+/// The result of a verification: everything sound, or damage. `None` when disks could not be read for another
+/// reason, which says nothing about them.
+fn found(outcomes: &[Outcome]) -> Option<Found> {
+    let read = outcomes.iter().filter_map(|outcome| outcome.result.as_ref().ok());
+    let bytes = read.map(|summary| summary.data_bytes).sum();
+    let failures = || outcomes.iter().filter_map(|outcome| outcome.result.as_ref().err());
+    let damage: Vec<String> = failures().filter(|error| error.is_damage()).map(ToString::to_string).collect();
+    if damage.is_empty() && failures().next().is_some() {
+        return None;
+    }
+    Some(Found { ok: damage.is_empty(), detail: damage.join("; "), bytes })
+}

@@ -1,0 +1,124 @@
+//! All variants over the same data, and the figures that come of it.
+
+use holdfast_proto::chunker::Chunker;
+use rayon::prelude::*;
+
+use super::batches::Extent;
+use super::encoders::Encoders;
+use super::sample::{Compressed, Estimated};
+use super::variant::{Count, Job, Variant};
+use super::{EstimateOptions, Figures, LevelFigures, factor};
+use crate::error::ClientError;
+
+/// All variants and what they need.
+pub(super) struct Pass<'a> {
+    pub(super) variants: Vec<Variant>,
+    options: &'a EstimateOptions,
+    encoders: Encoders,
+}
+
+impl<'a> Pass<'a> {
+    /// With `both_scopes` every disk is also counted alone.
+    pub(super) fn new(options: &'a EstimateOptions, both_scopes: bool) -> Self {
+        Self { variants: Variant::all(options, both_scopes), options, encoders: Encoders::new(options) }
+    }
+
+    /// Runs all variants over a batch; returns its bytes without runs of zeros.
+    pub(super) fn batch(&mut self, disk: u32, extents: &[Extent]) -> Result<u64, ClientError> {
+        let data = extents.par_iter().map(|extent| {
+            let pieces = Chunker::default().cut(extent.bytes());
+            pieces.iter().filter(|piece| !piece.zero).map(|piece| u64::from(piece.len)).sum::<u64>()
+        });
+        let data = data.sum();
+        let jobs = self.each(|variant, jobs| {
+            for extent in extents {
+                variant.extent(disk, extent.index, extent.bytes(), jobs);
+            }
+        });
+        self.compress(jobs)?;
+        Ok(data)
+    }
+
+    /// The disk ends.
+    pub(super) fn end_disk(&mut self, disk: u32) -> Result<(), ClientError> {
+        let jobs = self.each(|variant, jobs| variant.end_disk(disk, jobs));
+        self.compress(jobs)
+    }
+
+    /// All disks have been read.
+    pub(super) fn end(&mut self) -> Result<(), ClientError> {
+        let jobs = self.each(Variant::end);
+        self.compress(jobs)
+    }
+
+    fn each(&mut self, work: impl Fn(&mut Variant, &mut Vec<Job>) + Sync) -> Vec<Job> {
+        let jobs = self.variants.par_iter_mut().map(|variant| {
+            let mut jobs = Vec::new();
+            work(variant, &mut jobs);
+            jobs
+        });
+        jobs.flatten().collect()
+    }
+
+    fn compress(&mut self, jobs: Vec<Job>) -> Result<(), ClientError> {
+        let encoders = &self.encoders;
+        let measure = |job: Job| {
+            let stored =
+                job.levels.iter().map(|&level| Ok((level, encoders.stored_bytes(level, &job.plain)?)));
+            let stored = stored.collect::<Result<Vec<_>, ClientError>>()?;
+            Ok((job.variant, job.scope, job.plain.len() as u64, stored))
+        };
+        let measured = jobs.into_par_iter().map(measure).collect::<Result<Vec<_>, ClientError>>()?;
+        for (variant, scope, plain, stored) in measured {
+            let Some(variant) = self.variants.get_mut(variant) else {
+                unreachable!("a region of variant {variant}, which is not compared");
+            };
+            variant.measured(scope, plain, &stored);
+        }
+        Ok(())
+    }
+
+    /// What was found on `disk` (`None`: on all together), of which `bytes` are data.
+    pub(super) fn figures(&self, disk: Option<&str>, bytes: u64) -> Vec<Figures> {
+        let share = self.options.share;
+        let of = |variant: &Variant| {
+            let count = if disk.is_some() { &variant.disk } else { &variant.together };
+            let new_bytes = count.distinct.total_bytes(share);
+            Figures {
+                variant: variant.name,
+                production: variant.production,
+                disk: disk.map(ToOwned::to_owned),
+                bytes,
+                chunks: count.chunks,
+                new_chunks: count.distinct.total_count(share),
+                new_bytes,
+                dedupe_factor: factor(bytes, new_bytes.value),
+                levels: level_figures(variant, count, &self.options.levels, bytes, new_bytes),
+            }
+        };
+        self.variants.iter().map(of).collect()
+    }
+}
+
+fn level_figures(
+    variant: &Variant,
+    count: &Count,
+    levels: &[i32],
+    bytes: u64,
+    new_bytes: Estimated,
+) -> Vec<LevelFigures> {
+    let base = variant.base_level().and_then(|index| Some((index, count.compressed.get(index)?)));
+    let base = base.map(|(index, compressed)| (index, compressed.total_stored(new_bytes)));
+    let of = |(index, (&level, compressed)): (usize, (&i32, &Compressed))| {
+        let base_bytes = base.filter(|(base, _)| *base != index).map_or(new_bytes, |(_, stored)| stored);
+        let stored_bytes = compressed.total_stored(base_bytes);
+        LevelFigures {
+            level,
+            stored_bytes,
+            compression_factor: factor(new_bytes.value, stored_bytes.value),
+            total_factor: factor(bytes, stored_bytes.value),
+            measured_bytes: compressed.plain,
+        }
+    };
+    levels.iter().zip(&count.compressed).enumerate().map(of).collect()
+}

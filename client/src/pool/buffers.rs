@@ -1,0 +1,116 @@
+//! A fixed number of buffers. A pool's size is the memory bound of what it feeds: when all buffers are out,
+//! the next taker waits.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
+
+/// A fixed number of buffers of one length.
+#[derive(Debug, Clone)]
+pub(crate) struct BufferPool {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    returned: Condvar,
+    buffer_bytes: usize,
+}
+
+#[derive(Debug)]
+struct State {
+    free: Vec<Vec<u8>>,
+    /// Buffers that may still be allocated.
+    unallocated: usize,
+    closed: bool,
+}
+
+/// A buffer that goes back to its pool when dropped. At first it holds bytes left over from its last use.
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    bytes: Vec<u8>,
+    pool: Arc<Shared>,
+}
+
+impl BufferPool {
+    /// A pool of `count` buffers of `buffer_bytes` each, allocated when first needed.
+    pub(crate) fn new(count: usize, buffer_bytes: usize) -> Self {
+        let state = State { free: Vec::with_capacity(count), unallocated: count, closed: false };
+        Self { shared: Arc::new(Shared { state: Mutex::new(state), returned: Condvar::new(), buffer_bytes }) }
+    }
+
+    /// A buffer; waits for one to come back. `None` once the pool is closed.
+    pub(crate) fn take(&self) -> Option<Buffer> {
+        let mut state = self.shared.state.lock();
+        loop {
+            if state.closed {
+                return None;
+            }
+            if let Some(bytes) = state.free.pop() {
+                assert_eq!(bytes.len(), self.shared.buffer_bytes, "length of a pooled buffer");
+                return Some(Buffer { bytes, pool: Arc::clone(&self.shared) });
+            }
+            if state.unallocated > 0 {
+                state.unallocated -= 1;
+                drop(state);
+                let bytes = vec![0; self.shared.buffer_bytes];
+                return Some(Buffer { bytes, pool: Arc::clone(&self.shared) });
+            }
+            self.shared.returned.wait(&mut state);
+        }
+    }
+
+    /// Wakes every waiting taker; from now on [`BufferPool::take`] gives nothing.
+    pub(crate) fn close(&self) {
+        self.shared.state.lock().closed = true;
+        self.shared.returned.notify_all();
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.pool.state.lock().free.push(std::mem::take(&mut self.bytes));
+        self.pool.returned.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_never_lends_more_than_it_has() {
+        let pool = BufferPool::new(2, 8);
+        let (first, second) = (pool.take().unwrap(), pool.take().unwrap());
+        assert_eq!((first.len(), second.len()), (8, 8));
+        let waiting = std::thread::spawn({
+            let pool = pool.clone();
+            move || pool.take().map(|buffer| buffer.len())
+        });
+        drop(first);
+        assert_eq!(waiting.join().unwrap(), Some(8));
+        let waiting = std::thread::spawn({
+            let pool = pool.clone();
+            move || (pool.take().is_some(), pool.take().is_some())
+        });
+        pool.close();
+        assert!(!waiting.join().unwrap().1, "closing wakes waiting takers");
+        drop(second);
+        assert!(pool.take().is_none());
+    }
+}

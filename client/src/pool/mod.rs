@@ -1,0 +1,7 @@
+//! Memory that is allocated once and used again.
+
+mod buffers;
+mod objects;
+
+pub(crate) use buffers::{Buffer, BufferPool};
+pub(crate) use objects::ObjectPool;

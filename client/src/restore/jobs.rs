@@ -1,0 +1,212 @@
+//! Regions being decoded: a pool of threads, and what of one disk is in progress on it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+
+use super::job::{self, Tools};
+use super::target::Target;
+use super::window::{CheckedRegion, WindowPlan};
+use crate::error::ClientError;
+use crate::pool::ObjectPool;
+use crate::progress::{Progress, Step};
+use crate::stages::Stages;
+
+/// Regions being decoded or waiting for it, per thread.
+const JOBS_PER_THREAD: u16 = 8;
+
+/// A thread decodes some 1 GB/s: more threads than this would wait for the network.
+const THREADS_MAX: u16 = 32;
+
+/// Threads that decode, and what they use.
+pub(super) struct DecodePool {
+    threads: rayon::ThreadPool,
+    jobs_max: u16,
+    tools: ObjectPool<Tools>,
+    pub(super) stages: Stages,
+}
+
+impl DecodePool {
+    /// A pool of `threads` threads; `None`: one per core and one more, as one of them is usually waiting for
+    /// the kernel to take what it writes.
+    ///
+    /// # Errors
+    /// [`ClientError::Internal`] when threads cannot be started.
+    pub(super) fn new(threads: Option<usize>) -> Result<Self, ClientError> {
+        let cores = || std::thread::available_parallelism().map_or(2, usize::from);
+        let count = threads.unwrap_or_else(|| cores() + 1).clamp(1, usize::from(THREADS_MAX));
+        let threads = rayon::ThreadPoolBuilder::new()
+            .num_threads(count)
+            .thread_name(|number| format!("decode-{number}"))
+            .build()
+            .map_err(|_| ClientError::Internal("the decoding threads could not be started"))?;
+        let jobs_max = JOBS_PER_THREAD * u16::try_from(count).unwrap_or(THREADS_MAX);
+        Ok(Self { threads, jobs_max, tools: ObjectPool::default(), stages: Stages::default() })
+    }
+}
+
+/// Regions of one disk in progress.
+pub(super) struct Jobs {
+    pool: Arc<DecodePool>,
+    disk: String,
+    target: Arc<dyn Target>,
+    permits: Arc<Semaphore>,
+    /// The first failure.
+    failure: Mutex<Option<ClientError>>,
+    written_bytes: AtomicU64,
+    progress: Arc<dyn Progress>,
+}
+
+impl Jobs {
+    /// No jobs yet, for the disk `disk`.
+    pub(super) fn new(
+        pool: Arc<DecodePool>,
+        disk: &str,
+        target: Arc<dyn Target>,
+        progress: Arc<dyn Progress>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            disk: disk.to_owned(),
+            target,
+            permits: Arc::new(Semaphore::new(usize::from(pool.jobs_max))),
+            pool,
+            failure: Mutex::new(None),
+            written_bytes: AtomicU64::new(0),
+            progress,
+        })
+    }
+
+    /// Bytes written so far, without zeros.
+    pub(super) fn written_bytes(&self) -> u64 {
+        self.written_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Hands a region to the pool once there is room; fails with the failure of any earlier job.
+    pub(super) async fn submit(self: &Arc<Self>, region: CheckedRegion) -> Result<(), ClientError> {
+        let closed = ClientError::Internal("the decoding threads ended early");
+        let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|_| closed)?;
+        self.check()?;
+        let jobs = Arc::clone(self);
+        self.pool.threads.spawn_fifo(move || {
+            jobs.run(&region);
+            drop(permit);
+        });
+        Ok(())
+    }
+
+    fn run(&self, region: &CheckedRegion) {
+        let work = || job::run(region, &self.disk, &*self.target, &self.pool.tools, &self.pool.stages);
+        // A panic must count as a failure: the region may not have been written.
+        let panicked = Err(ClientError::Internal("a decoding thread panicked"));
+        match catch_unwind(AssertUnwindSafe(work)).unwrap_or(panicked) {
+            Ok(bytes) => {
+                self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
+                self.progress.advance(Step { data_bytes: bytes, ..Step::default() });
+            }
+            Err(error) => {
+                self.failure.lock().get_or_insert(error);
+            }
+        }
+    }
+
+    /// Waits until no job is in progress.
+    pub(super) async fn drain(&self) -> Result<(), ClientError> {
+        let closed = ClientError::Internal("the decoding threads ended early");
+        drop(self.permits.acquire_many(u32::from(self.pool.jobs_max)).await.map_err(|_| closed)?);
+        self.check()
+    }
+
+    fn check(&self) -> Result<(), ClientError> {
+        self.failure.lock().take().map_or(Ok(()), Err)
+    }
+
+    /// A window begins: writes its zeros and gives the target a hint; both away from the async threads, as
+    /// both can wait for the disk.
+    pub(super) async fn begin_window(&self, plan: Arc<WindowPlan>) -> Result<(), ClientError> {
+        let target = Arc::clone(&self.target);
+        blocking(move || {
+            target.reached(plan.start);
+            plan.zeros.iter().try_for_each(|&(offset, len)| target.zero(offset, len))
+        })
+        .await
+    }
+
+    /// A window has arrived. If the target needs order, waits until all of it is written and says so.
+    pub(super) async fn end_window(&self, plan: &WindowPlan) -> Result<(), ClientError> {
+        if !self.target.needs_order() {
+            return Ok(());
+        }
+        self.drain().await?;
+        let (target, start, end) = (Arc::clone(&self.target), plan.start, plan.end);
+        blocking(move || target.window_done(start, end)).await
+    }
+}
+
+async fn blocking(
+    work: impl FnOnce() -> Result<(), ClientError> + Send + 'static,
+) -> Result<(), ClientError> {
+    let cut_short = ClientError::Internal("writing to the target was cut short");
+    tokio::task::spawn_blocking(work).await.map_err(|_| cut_short)?
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_proto::v1::read_disk_response::Kind;
+
+    use super::super::window::Assembler;
+    use super::super::window::tests::serve;
+    use super::*;
+    use crate::progress::Silent;
+
+    /// Fails as it is told.
+    #[derive(Debug)]
+    struct BadTarget {
+        panics: bool,
+    }
+
+    impl Target for BadTarget {
+        fn write_at(&self, _: u64, _: &[u8]) -> Result<(), ClientError> {
+            assert!(!self.panics, "told to");
+            Err(ClientError::Internal("no room"))
+        }
+
+        fn zero(&self, _: u64, _: u64) -> Result<(), ClientError> {
+            Ok(())
+        }
+
+        fn finish(&self) -> Result<(), ClientError> {
+            Ok(())
+        }
+    }
+
+    async fn restore(target: BadTarget) -> Result<(), ClientError> {
+        let disk = [7; 5000];
+        let pool = Arc::new(DecodePool::new(Some(1)).unwrap());
+        let jobs = Jobs::new(pool, "d", Arc::new(target), Arc::new(Silent));
+        let mut assembler = Assembler::new(disk.len() as u64, 0);
+        for message in serve(&disk, 1) {
+            match message {
+                Kind::Header(header) => assembler.header(&header)?,
+                Kind::Window(window) => drop(assembler.window(&window)?),
+                Kind::Regions(batch) => {
+                    for region in assembler.regions(batch)? {
+                        jobs.submit(region).await?;
+                    }
+                }
+                Kind::WindowEnd(_) => drop(assembler.window_end()?),
+            }
+        }
+        jobs.drain().await
+    }
+
+    #[tokio::test]
+    async fn a_job_that_fails_or_panics_fails_the_disk() {
+        let failed = restore(BadTarget { panics: false }).await;
+        assert!(matches!(failed, Err(ClientError::Internal("no room"))), "{failed:?}");
+        let panicked = restore(BadTarget { panics: true }).await;
+        assert!(matches!(panicked, Err(ClientError::Internal("a decoding thread panicked"))), "{panicked:?}");
+    }
+}

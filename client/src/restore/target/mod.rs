@@ -1,0 +1,76 @@
+//! Where restored bytes go.
+//!
+//! [`Target`] is what the rest of the agent knows of it; one file per kind. [`open()`] chooses between a file
+//! and a block device; a pipe and nothing at all are asked for by name. To add a kind: a file here that
+//! implements the trait, and an arm in `open.rs`.
+
+mod device;
+mod file;
+mod null;
+mod open;
+mod pipe;
+mod write_behind;
+
+use std::io;
+use std::path::Path;
+
+use crate::error::ClientError;
+
+pub use device::DeviceTarget;
+pub use file::{FileTarget, PARTIAL_SUFFIX};
+pub use null::NullTarget;
+pub use open::open;
+pub use pipe::PipeTarget;
+
+/// Takes a disk's bytes. Calls may come from several threads at once, for ranges that do not overlap; all
+/// ranges lie within the disk.
+pub trait Target: Send + Sync {
+    /// Writes bytes that are not known to be all zero.
+    ///
+    /// # Errors
+    /// [`ClientError::File`].
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), ClientError>;
+
+    /// Makes `len` bytes from `offset` on zero.
+    ///
+    /// # Errors
+    /// [`ClientError::File`].
+    fn zero(&self, offset: u64, len: u64) -> Result<(), ClientError>;
+
+    /// Whether [`Target::window_done`] has to be called after each window, in order.
+    fn needs_order(&self) -> bool {
+        false
+    }
+
+    /// All bytes from `start` to `end` have been written.
+    ///
+    /// # Errors
+    /// [`ClientError::File`].
+    fn window_done(&self, start: u64, end: u64) -> Result<(), ClientError> {
+        let _ = (start, end);
+        Ok(())
+    }
+
+    /// Nearly everything before `offset` has been written: the time to begin flushing it, so that finishing
+    /// need not wait for all of it.
+    fn reached(&self, offset: u64) {
+        let _ = offset;
+    }
+
+    /// The disk is complete: makes it durable, and visible under its name.
+    ///
+    /// # Errors
+    /// [`ClientError::File`], or [`ClientError::Exists`] when another process made the file meanwhile.
+    fn finish(&self) -> Result<(), ClientError>;
+}
+
+fn failed(what: &'static str, path: &Path) -> impl Fn(io::Error) -> ClientError {
+    move |source| ClientError::File { what, path: path.to_owned(), source }
+}
+
+/// # Panics
+/// When a write reaches past the disk's end: it would make a file longer, or hit what follows on a device.
+fn assert_within(offset: u64, len: u64, size_bytes: u64) {
+    let within = offset.checked_add(len).is_some_and(|end| end <= size_bytes);
+    assert!(within, "a write of {len} bytes at {offset} of a disk of {size_bytes}");
+}

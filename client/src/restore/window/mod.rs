@@ -1,0 +1,14 @@
+//! What a restore stream says, checked before any of it is believed: windows must follow each other without
+//! gaps, their layouts must fill their extents exactly, and every chunk must arrive exactly once before its
+//! window ends. Whether a chunk is what it should be is checked by its fingerprint, in `job`.
+
+mod assembler;
+mod error;
+mod plan;
+
+pub(crate) use assembler::{Assembler, CheckedRegion};
+pub use error::WindowError;
+pub(crate) use plan::{Placed, WindowPlan};
+
+#[cfg(test)]
+pub(crate) mod tests;

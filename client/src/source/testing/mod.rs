@@ -1,0 +1,8 @@
+//! What tests of sources and of their users share: a disk in memory, images, and the suite every source
+//! must pass.
+
+pub(crate) mod image;
+mod memory;
+pub(crate) mod suite;
+
+pub(crate) use memory::MemorySource;

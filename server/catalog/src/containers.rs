@@ -1,0 +1,43 @@
+//! Containers: their numbers, what they hold, and what is known to be damaged.
+
+use std::fmt;
+use std::ops::Range;
+
+use holdfast_types::ids::ContainerId;
+
+use crate::Result;
+use crate::rows::{ContainerRecord, DamageChanges, DamageRecord};
+
+/// Asked by everything that writes, reads or checks containers.
+///
+/// Across processes: a number is handed out to one process only, because reserving is one transaction. Adding
+/// containers and marking or clearing damage are one transaction each; the damage one process marks is seen by
+/// the next call of any other, of [`damage_changed_since`](Containers::damage_changed_since) too.
+pub trait Containers: Send + Sync + fmt::Debug {
+    /// Hands out `count` container numbers, durably: never again, whatever happens. `Invalid`: there are
+    /// not so many left.
+    fn reserve_container_numbers(&self, count: u32) -> Result<Range<u64>>;
+    /// Makes containers known that no backup brought: orphans found at start or left by an abort. One
+    /// that is known already stays as it is; a run that is not recorded is dropped from the record.
+    /// `Invalid`: known already as something else. `NotFound`: no such namespace.
+    fn add_containers(&self, containers: &[ContainerRecord]) -> Result<()>;
+    /// The container `id`, if known.
+    fn container(&self, id: ContainerId) -> Result<Option<ContainerRecord>>;
+    /// Up to `limit` containers after `after`, by number; see
+    /// [`CatalogWalk::all_containers`](crate::CatalogWalk::all_containers).
+    fn containers(&self, after: Option<ContainerId>, limit: u32) -> Result<Vec<ContainerRecord>>;
+
+    /// Marks a container unusable. The first reason given is kept. `NotFound`: no such container.
+    fn mark_container_damaged(&self, id: ContainerId, reason: &str) -> Result<()>;
+    /// Marks one region unusable; the container stays live. As [`Containers::mark_container_damaged`].
+    fn mark_region_damaged(&self, id: ContainerId, region: u16, reason: &str) -> Result<()>;
+    /// All damage known, by container and region.
+    fn damaged(&self) -> Result<Vec<DamageRecord>>;
+    /// The damage of every container whose damage was found or cleared after the change numbered `change`; 0 asks
+    /// for all there ever was. So a process that keeps damage in memory learns what others found, at the cost of
+    /// what is new. A change is numbered by its place in the order of transactions, not by a clock.
+    fn damage_changed_since(&self, change: u64) -> Result<DamageChanges>;
+    /// Forgets all damage of a container, after a repair or a check that found none. `NotFound`: no such
+    /// container.
+    fn clear_damage(&self, id: ContainerId) -> Result<()>;
+}

@@ -1,0 +1,86 @@
+//! Everything that is not chunk data: namespaces, VMs, jobs, runs, backups and their recipe roots,
+//! compression details, containers, tokens and the audit log.
+//!
+//! [`Catalog`] is the interface, put together from one trait for each kind of caller: [`Backups`],
+//! [`Containers`], [`Access`], [`Leases`], [`Audit`], [`Reports`], [`Upkeep`]. [`SqliteCatalog`] implements it on
+//! SQLite; every implementation passes the suite in `testing/`. What is kept is in `rows/`, as types of this
+//! crate; only `wire.rs` turns them into messages of the protocol.
+//!
+//! Invariants:
+//! - **One commit, one transaction.** A backup exists with its run, disks, details, containers and audit
+//!   entry, or not at all ([`Backups::commit_backup`]). A crash leaves nothing half-written.
+//! - **The numbers add up.** `bytes = unchanged + dup + new` for every row; for every backup, `post_lc` sums
+//!   to the data-container bytes and `meta_bytes` to the recipe-container bytes it wrote. What breaks this is refused.
+//! - **What was answered is what is reported.** A row of details reads back as it was committed.
+//! - **A container number is handed out once**, and never one below a container that exists.
+//! - Names given by others are checked and texts clipped before they are kept; every list is paged.
+//!
+//! Another database is a folder beside `sqlite/` (connections, schema, a file for each trait) and a test that runs
+//! the suite on it. Rules are checked in `validate.rs`, page tokens are made in `page.rs`: both are for every
+//! implementation.
+//!
+//! Order against container files: a container is sealed and durable before the catalog names it, and the
+//! catalog condemns it before it is unlinked. So containers the catalog does not name are orphans of a
+//! crash or an abort, to be adopted with [`Containers::add_containers`].
+
+mod access;
+mod audit;
+mod backups;
+mod containers;
+mod error;
+mod leases;
+mod new_id;
+mod page;
+mod reports;
+mod rows;
+mod sqlite;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+pub mod token;
+mod upkeep;
+mod validate;
+mod walk;
+mod wire;
+
+pub use access::{
+    Access, DEFAULT_NAMESPACE, EXPIRING_PAYLOAD_MAX_BYTES, EXPIRING_PER_TOKEN_MAX, TOKEN_TOUCH_INTERVAL_MS,
+};
+pub use audit::Audit;
+pub use backups::{BACKUPS_PER_PAGE_MAX, Backups, VERIFICATIONS_PER_BACKUP_MAX};
+pub use containers::Containers;
+pub use error::{CatalogError, Cause};
+pub use leases::{LEASE_MAX_MS, LEASE_NAME_MAX_BYTES, Leases};
+pub use new_id::new_id;
+pub use page::{Page, PageRequest};
+pub use reports::{
+    BackupCost, ContainerTotals, DAY_GROUPS_MAX, DETAILS_PER_PAGE_MAX, DayTotals, DetailEntry, DetailSort,
+    DetailTotals, DiskOverview, DiskQuery, HISTORY_MAX, JobOverview, LastRun, LatestBackup,
+    NamespaceOverview, NotAColumn, ProtectedDay, REPORT_PAGE_MAX, Reports, SEARCH_MAX_BYTES, SortOrder,
+    TREND_POINTS, TotalsBy, TotalsOrder, TotalsSort, VmOverview, VmQuery, VmSort,
+};
+pub use rows::{
+    Attempt, AuditEntry, AuditRecord, BackupCommit, BackupFilter, BackupRecord, ChunkerParams,
+    ContainerRecord, ContainerState, DamageChanges, DamageRecord, DetailFilter, DetailRow, DiskRecord,
+    ExpiringRecord, FailedRun, LeaseRecord, NamespaceRecord, RepositoryRecord, RootRecord, RowStatus,
+    RunRecord, Verification, VmRecord,
+};
+pub use sqlite::SqliteCatalog;
+pub use token::{TokenRecord, TokenSpec};
+pub use upkeep::{INTEGRITY_PROBLEMS_MAX, REPOSITORY_FORMAT, Upkeep};
+pub use walk::CatalogWalk;
+
+/// Namespaces one filter may name.
+pub const NAMESPACES_PER_FILTER_MAX: usize = 1000;
+
+/// What a function of the catalog gives.
+pub type Result<T> = std::result::Result<T, CatalogError>;
+
+/// The catalog of one repository. Thread-safe; several processes may have it open, and each part says which of
+/// its calls are atomic between them. Any function can fail with [`CatalogError::Busy`], [`CatalogError::Io`] or
+/// [`CatalogError::Corrupt`], and any that writes with [`CatalogError::Full`]; what else one can fail with is
+/// said with it. What failed changed nothing.
+///
+/// Everything that implements the parts is a catalog. A caller that needs one part only can ask for that one.
+pub trait Catalog: Backups + Containers + Access + Leases + Audit + Reports + Upkeep {}
+
+impl<C: Backups + Containers + Access + Leases + Audit + Reports + Upkeep + ?Sized> Catalog for C {}

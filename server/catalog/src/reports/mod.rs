@@ -1,0 +1,199 @@
+//! Questions about compression details and what they add up to: for tables, charts and metrics.
+//!
+//! [`Reports`] is the part of [`Catalog`](super::Catalog) that answers them. Nothing here changes anything.
+//!
+//! Invariants:
+//! - **Sorting is by the numbers people see**: computed columns come from `holdfast_proto::details`, whichever
+//!   database is behind the catalog. Rows without a number come last, in both directions; rows that compare
+//!   equal stay in the order of [`Reports::details`], oldest first.
+//! - **An offset past the end is an empty page**, with the right total beside it.
+//! - Every list is bounded: a page by its limit, a series by its days and groups, a search by its length.
+
+mod overviews;
+mod sort;
+
+use std::fmt;
+
+use holdfast_proto::details::Totals;
+use holdfast_types::ids::{BackupId, ContainerClass, ContainerId, NamespaceId, SessionId};
+pub use overviews::{
+    BackupCost, ContainerTotals, DiskOverview, DiskQuery, JobOverview, LastRun, LatestBackup,
+    NamespaceOverview, VmOverview, VmQuery, VmSort,
+};
+pub use sort::{DetailSort, NotAColumn, SortOrder, TotalsOrder, TotalsSort};
+
+use super::{DetailFilter, DetailRow, Page, PageRequest, Result};
+
+/// Rows of compression details in one page of [`Reports::details`] at most, and when the caller leaves it open.
+pub const DETAILS_PER_PAGE_MAX: u32 = 10_000;
+pub(super) const DETAILS_PER_PAGE: u32 = 1000;
+
+/// Rows or groups in one page at most.
+pub const REPORT_PAGE_MAX: u32 = 2000;
+
+/// Points of a trend, and earlier rows of a history, at most.
+pub const HISTORY_MAX: u32 = 100;
+
+/// Points of the trend of a group of rows.
+pub const TREND_POINTS: u32 = 12;
+
+/// Bytes a search text may have: a name's length.
+pub const SEARCH_MAX_BYTES: usize = holdfast_proto::limits::NAME_MAX_BYTES;
+
+/// A row of compression details with its name.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DetailEntry {
+    pub session: SessionId,
+    /// The disk's place in its session.
+    pub position: u32,
+    pub row: DetailRow,
+}
+
+/// What rows are added up over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TotalsBy {
+    Run,
+    Vm,
+    Job,
+    /// A disk of one VM.
+    Disk,
+    Namespace,
+    Repository,
+}
+
+/// Rows added up.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DetailTotals {
+    /// These name the group as far as its kind has them, and are empty otherwise; a run has its job, too.
+    pub namespace: String,
+    pub job: String,
+    pub vm: String,
+    pub disk: String,
+    pub run: String,
+    /// Different VMs among the rows.
+    pub vms: u64,
+    /// Different runs among the rows.
+    pub runs: u64,
+    /// `name` is empty: the fields above say it.
+    pub sums: Totals,
+    /// Total factors of the latest runs among the group's rows, oldest first, at most [`TREND_POINTS`]. Of a
+    /// run: of its job's runs up to it. `None` where a run stored nothing.
+    pub trend: Vec<Option<f64>>,
+}
+
+/// Rows of one day added up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DayTotals {
+    /// The UTC day the rows finished on, in days since 1970-01-01.
+    pub day: i32,
+    /// Namespace and name; empty where the kind of group has none.
+    pub namespace: String,
+    pub name: String,
+    pub sums: Totals,
+}
+
+/// What was protected at a day's end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProtectedDay {
+    /// As [`DayTotals::day`].
+    pub day: i32,
+    /// As in [`DayTotals`].
+    pub namespace: String,
+    pub name: String,
+    pub protected_bytes: u64,
+}
+
+/// See the module's text. `Invalid`, everywhere: more than [`NAMESPACES_PER_FILTER_MAX`](super::NAMESPACES_PER_FILTER_MAX)
+/// namespaces, a limit above [`REPORT_PAGE_MAX`], a search text above [`SEARCH_MAX_BYTES`].
+///
+/// Across processes: each answer is of one moment, whatever is written meanwhile. Answers may take seconds, so
+/// an implementation gives them resources of their own: [`Access`](super::Access) and what a commit reads never
+/// wait for them.
+pub trait Reports: Send + Sync + fmt::Debug {
+    /// Compression details, oldest first: by start, run, session and disk. `Invalid`: the page token is
+    /// not of this list.
+    fn details(&self, filter: &DetailFilter, page: PageRequest<'_>) -> Result<Page<DetailRow>>;
+    /// A page of the rows that match, sorted, and how many match in all.
+    fn details_sorted(
+        &self,
+        filter: &DetailFilter,
+        order: SortOrder,
+        offset: u64,
+        limit: u32,
+    ) -> Result<(Vec<DetailEntry>, u64)>;
+    /// One row, if it is there.
+    fn detail(&self, session: SessionId, position: u32) -> Result<Option<DetailEntry>>;
+    /// Up to `limit` earlier rows of the same disk of the same VM, oldest first. `Invalid`: `limit` is above
+    /// [`HISTORY_MAX`].
+    fn detail_history(&self, entry: &DetailEntry, limit: u32) -> Result<Vec<DetailRow>>;
+    /// [`Reports::detail_history`] of each of these rows, on one snapshot.
+    fn detail_histories(&self, entries: &[DetailEntry], limit: u32) -> Result<Vec<Vec<DetailRow>>>;
+    /// A page of the sums over the rows that match, sorted, and how many groups there are. Groups that compare
+    /// equal are in order of their names; runs, of their time.
+    fn detail_totals(
+        &self,
+        filter: &DetailFilter,
+        by: TotalsBy,
+        order: TotalsOrder,
+        offset: u64,
+        limit: u32,
+    ) -> Result<(Vec<DetailTotals>, u64)>;
+    /// The rows that match, added up per day and group, in order of day, namespace and name. Days and groups
+    /// without rows are not there. `Invalid`: by run or disk, or more than [`DAY_GROUPS_MAX`] sums.
+    fn detail_days(&self, filter: &DetailFilter, by: TotalsBy) -> Result<Vec<DayTotals>>;
+    /// What was protected at the end of each day: the bytes of the restore point each VM had finished last by
+    /// then, added up per group, in order of day, namespace and name. Only days on which a group's restore
+    /// points changed are there; what was protected before `since_ms` is told as of its day. Statuses of the
+    /// filter do not matter. `Invalid`: by run or disk.
+    fn protected_days(&self, filter: &DetailFilter, by: TotalsBy) -> Result<Vec<ProtectedDay>>;
+
+    /// A page of the VMs that match, and how many match in all.
+    fn vm_overviews(
+        &self,
+        namespaces: Option<&[NamespaceId]>,
+        query: &VmQuery,
+    ) -> Result<(Vec<VmOverview>, u64)>;
+    /// A page of the disks of the VMs' latest restore points, by namespace, VM and place, and how many there
+    /// are.
+    fn disk_overviews(
+        &self,
+        namespaces: Option<&[NamespaceId]>,
+        query: &DiskQuery,
+    ) -> Result<(Vec<DiskOverview>, u64)>;
+    /// Every job, by namespace and name.
+    fn job_overviews(&self, namespaces: Option<&[NamespaceId]>) -> Result<Vec<JobOverview>>;
+    /// The namespaces, by name.
+    fn namespace_overviews(&self, namespaces: Option<&[NamespaceId]>) -> Result<Vec<NamespaceOverview>>;
+    /// What each of these backups added, in their order; zeros for one that is not there. `Invalid`: more than
+    /// [`BACKUPS_PER_PAGE_MAX`](super::BACKUPS_PER_PAGE_MAX).
+    fn backup_costs(&self, backups: &[BackupId]) -> Result<Vec<BackupCost>>;
+    /// Containers added up by class and state; kinds without containers are not there.
+    fn container_totals(&self, namespaces: Option<&[NamespaceId]>) -> Result<Vec<ContainerTotals>>;
+    /// Up to `max` live containers of a class, evenly spaced by number, and how many there are.
+    fn sample_containers(&self, class: ContainerClass, max: u32) -> Result<(Vec<ContainerId>, u64)>;
+    /// Bytes of the containers there are by the UTC day they were begun on (days since 1970-01-01), in order.
+    fn container_days(&self) -> Result<Vec<(i32, u64)>>;
+}
+
+/// Sums one series may have: 400 days of 250 groups.
+pub const DAY_GROUPS_MAX: usize = 100_000;
+
+/// Milliseconds of a day.
+pub(super) const DAY_MS: i64 = 86_400_000;
+
+/// The UTC day of a time, in days since 1970-01-01.
+pub(super) fn day_of(time_ms: i64) -> i32 {
+    let day = time_ms.div_euclid(DAY_MS);
+    i32::try_from(day).unwrap_or(if day < 0 { i32::MIN } else { i32::MAX })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_begin_at_midnight() {
+        assert_eq!([-1, 0, DAY_MS - 1, DAY_MS].map(day_of), [-1, 0, 0, 1]);
+        assert_eq!([i64::MIN, i64::MAX].map(day_of), [i32::MIN, i32::MAX]);
+    }
+}

@@ -1,0 +1,139 @@
+//! Restore points, the runs and VMs they belong to, and how an attempt to make one is recorded.
+
+use holdfast_proto::Fingerprint;
+use holdfast_types::ids::{BackupId, JobId, NamespaceId, RunId, SessionId, VmId};
+
+use super::{ContainerRecord, DetailRow};
+
+/// A VM and how many restore points it has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VmRecord {
+    pub id: VmId,
+    pub namespace: NamespaceId,
+    pub namespace_name: String,
+    pub name: String,
+    pub backups: u64,
+    /// The restore point committed last.
+    pub latest: Option<BackupId>,
+}
+
+/// One execution of a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunRecord {
+    pub id: RunId,
+    pub namespace: NamespaceId,
+    pub job_id: JobId,
+    pub job: String,
+    /// When its first session began.
+    pub started_ms: i64,
+    /// When its last session so far ended.
+    pub finished_ms: i64,
+}
+
+/// One session's attempt to back up a VM, however it ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attempt {
+    pub session: SessionId,
+    /// Created by the first attempt that names it; later ones must be of the same namespace and job.
+    pub run: RunId,
+    pub namespace: NamespaceId,
+    /// Names; the VM and the job are created when they are new.
+    pub vm: String,
+    pub job: String,
+    pub client_host: String,
+    /// Who did it, for the audit log: a token's name, or `engine` for what the engine did by itself.
+    pub who: String,
+    pub started_ms: i64,
+    pub finished_ms: i64,
+}
+
+/// A backup to be made visible.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BackupCommit {
+    pub attempt: Attempt,
+    pub backup: BackupId,
+    /// In the VM's order.
+    pub disks: Vec<DiskRecord>,
+    /// One a disk, in the same order, as a report will show them: status done, names and numbers of this
+    /// attempt.
+    pub details: Vec<DetailRow>,
+    /// Every container this session sealed.
+    pub containers: Vec<ContainerRecord>,
+}
+
+/// An attempt no backup came of.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FailedRun {
+    pub attempt: Attempt,
+    /// One a disk: status failed, aborted or expired, and why.
+    pub details: Vec<DetailRow>,
+    /// Every container this session sealed: what is in them still serves others.
+    pub containers: Vec<ContainerRecord>,
+}
+
+/// A disk of a backup.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskRecord {
+    pub name: String,
+    pub size_bytes: u64,
+    /// Without holes and zeros.
+    pub data_bytes: u64,
+    pub extent_count: u64,
+    /// The recipe's root; all zero for a disk of zeros only.
+    pub root: Fingerprint,
+}
+
+/// A restore point.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BackupRecord {
+    pub id: BackupId,
+    pub session: SessionId,
+    pub namespace: NamespaceId,
+    pub namespace_name: String,
+    pub vm_id: VmId,
+    pub vm: String,
+    pub job: String,
+    pub run: RunId,
+    pub client_host: String,
+    pub started_ms: i64,
+    pub finished_ms: i64,
+    /// In the VM's order.
+    pub disks: Vec<DiskRecord>,
+}
+
+/// The root of a disk's recipe, for walks over everything that is referenced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RootRecord {
+    pub backup: BackupId,
+    /// Index of the disk in the backup.
+    pub position: u32,
+    pub disk: String,
+    pub size_bytes: u64,
+    pub root: Fingerprint,
+}
+
+/// Which backups. Everything given must hold.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct BackupFilter {
+    /// `None`: all; an empty list: none.
+    pub namespaces: Option<Vec<NamespaceId>>,
+    pub vm: Option<String>,
+    pub job: Option<String>,
+    /// Started at or after. Pages go on where the last one ended even when this or the next has moved: "the
+    /// last seven days" are others with every call.
+    pub since_ms: Option<i64>,
+    /// Started before.
+    pub until_ms: Option<i64>,
+}
+
+/// What reading a restore point back found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verification {
+    pub backup: BackupId,
+    pub at_ms: i64,
+    /// A token's name.
+    pub who: String,
+    pub ok: bool,
+    /// What was read, or what is damaged; clipped as every text written by others.
+    pub detail: String,
+}

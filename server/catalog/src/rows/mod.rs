@@ -1,0 +1,22 @@
+//! What the catalog keeps, as types of its own: one file a subject. Messages of the protocol are made from them
+//! in `wire.rs` and nowhere else, so that the protocol can change without the database, and the reverse. Times
+//! are milliseconds since the Unix epoch.
+
+mod audit;
+mod backup;
+mod container;
+mod detail;
+mod expiring;
+mod lease;
+mod repository;
+
+pub use audit::{AuditEntry, AuditRecord};
+pub use backup::{
+    Attempt, BackupCommit, BackupFilter, BackupRecord, DiskRecord, FailedRun, RootRecord, RunRecord,
+    Verification, VmRecord,
+};
+pub use container::{ContainerRecord, ContainerState, DamageChanges, DamageRecord};
+pub use detail::{DetailFilter, DetailRow, RowStatus};
+pub use expiring::ExpiringRecord;
+pub use lease::LeaseRecord;
+pub use repository::{ChunkerParams, NamespaceRecord, RepositoryRecord};

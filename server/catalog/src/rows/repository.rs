@@ -1,0 +1,36 @@
+//! The repository itself and its namespaces.
+
+use holdfast_types::ids::{NamespaceId, RepositoryId};
+
+/// The repository itself.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RepositoryRecord {
+    pub id: RepositoryId,
+    pub created_ms: i64,
+    /// See [`REPOSITORY_FORMAT`](crate::REPOSITORY_FORMAT).
+    pub format_version: u32,
+    /// How extents are cut, for ever.
+    pub chunker: ChunkerParams,
+}
+
+/// A tenant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamespaceRecord {
+    pub id: NamespaceId,
+    pub name: String,
+    pub created_ms: i64,
+}
+
+/// How a repository cuts extents into chunks. Recorded when it is created and never changed: backups cut in
+/// another way would share nothing with those that are there. Sizes are in bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChunkerParams {
+    /// Such as `fastcdc-2020`.
+    pub algorithm: String,
+    pub min_bytes: u32,
+    pub avg_bytes: u32,
+    pub max_bytes: u32,
+    pub extent_bytes: u32,
+    /// Plain bytes of a region at most.
+    pub region_bytes: u32,
+}

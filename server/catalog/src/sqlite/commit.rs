@@ -1,0 +1,207 @@
+//! The two transactions that end an attempt: a backup that becomes visible, or the record of why none did.
+
+use holdfast_types::clock::Clock;
+use holdfast_types::ids::BackupId;
+use rusqlite::{Transaction, params};
+
+use super::convert::{OrCatalogError, int};
+use super::{audit, backups, containers, details, namespaces};
+use crate::{
+    Attempt, AuditEntry, BackupCommit, CatalogError, ContainerRecord, DetailRow, DiskRecord, FailedRun,
+    Result, RowStatus, new_id, validate,
+};
+
+/// The VM and job an attempt belongs to, by id.
+pub(super) struct AttemptRefs {
+    pub(super) vm: [u8; 16],
+    pub(super) job: [u8; 16],
+}
+
+/// Writes a backup whose commit was validated.
+pub(super) fn backup(tx: &Transaction<'_>, clock: &dyn Clock, commit: &BackupCommit) -> Result<()> {
+    let BackupCommit { attempt, backup, disks, details, containers } = commit;
+    if let Some(known) = backups::by_id(tx, *backup)? {
+        return if known.session == attempt.session {
+            Ok(())
+        } else {
+            Err(CatalogError::exists("backup", backup))
+        };
+    }
+    if details::session_ended(tx, attempt.session)? {
+        return Err(CatalogError::exists("an end of session", attempt.session));
+    }
+    let refs = write_refs(tx, clock, attempt, details)?;
+    insert_backup(tx, attempt, *backup, &refs)?;
+    for (position, disk) in (0u32..).zip(disks) {
+        insert_disk(tx, *backup, position, disk)?;
+    }
+    write_rows(tx, attempt, &refs, Some(*backup), details, containers)?;
+    let detail = format!("VM {}, job {}, run {}", attempt.vm, attempt.job, attempt.run);
+    write_audit(tx, clock, attempt, "backup.commit", backup.to_string(), &detail)
+}
+
+/// Writes the record of an attempt that was validated.
+pub(super) fn failed(tx: &Transaction<'_>, clock: &dyn Clock, failed: &FailedRun) -> Result<()> {
+    let FailedRun { attempt, details, containers } = failed;
+    if let Some(made) = backups::by_session(tx, attempt.session)? {
+        return Err(CatalogError::exists("backup", made.id));
+    }
+    if details::session_ended(tx, attempt.session)? {
+        return Ok(());
+    }
+    let refs = write_refs(tx, clock, attempt, details)?;
+    write_rows(tx, attempt, &refs, None, details, containers)?;
+    let verb = match details.first().map(|row| row.status) {
+        Some(RowStatus::Aborted) => "backup.abort",
+        Some(RowStatus::Expired) => "backup.expire",
+        _ => "backup.fail",
+    };
+    let why = details.iter().map(|row| row.error.as_str()).find(|error| !error.is_empty()).unwrap_or("");
+    let detail = format!("VM {}, job {}, run {}: {why}", attempt.vm, attempt.job, attempt.run);
+    write_audit(tx, clock, attempt, verb, attempt.session.to_string(), &detail)
+}
+
+/// Namespace, VM, job and run; the last three are created when they are new.
+fn write_refs(
+    tx: &Transaction<'_>,
+    clock: &dyn Clock,
+    attempt: &Attempt,
+    details: &[DetailRow],
+) -> Result<AttemptRefs> {
+    let namespace = namespaces::by_id(tx, attempt.namespace)?
+        .ok_or_else(|| CatalogError::not_found("namespace", attempt.namespace))?;
+    if let Some(row) = details.iter().find(|row| row.namespace != namespace.name) {
+        return Err(CatalogError::invalid(format!(
+            "the details of disk {:?} have namespace {:?} where {:?} belongs",
+            row.disk, row.namespace, namespace.name
+        )));
+    }
+    let vm = ensure_named(tx, clock, "vms", attempt, &attempt.vm)?;
+    let job = ensure_named(tx, clock, "jobs", attempt, &attempt.job)?;
+    write_run(tx, attempt, job)?;
+    Ok(AttemptRefs { vm, job })
+}
+
+fn ensure_named(
+    tx: &Transaction<'_>,
+    clock: &dyn Clock,
+    table: &str,
+    attempt: &Attempt,
+    name: &str,
+) -> Result<[u8; 16]> {
+    let found = super::select::named(tx, table, name, Some(&[attempt.namespace]))?;
+    if let Some(id) = found.first() {
+        return Ok(*id);
+    }
+    let id = new_id(clock)?.to_bytes();
+    tx.prepare_cached(&format!(
+        "INSERT INTO {table} (id, namespace_id, name, created_ms) VALUES (?, ?, ?, ?)"
+    ))
+    .and_then(|mut s| s.execute(params![id, attempt.namespace.to_bytes(), name, clock.now_ms()]))
+    .or_error("write")?;
+    Ok(id)
+}
+
+fn write_run(tx: &Transaction<'_>, attempt: &Attempt, job: [u8; 16]) -> Result<()> {
+    if let Some(run) = backups::run(tx, attempt.run)?
+        && (run.namespace != attempt.namespace || run.job_id.to_bytes() != job)
+    {
+        return Err(CatalogError::invalid(format!(
+            "run {} is of job {:?} in namespace {}; it cannot be joined by job {:?} in namespace {}",
+            run.id, run.job, run.namespace, attempt.job, attempt.namespace
+        )));
+    }
+    tx.prepare_cached(
+        "INSERT INTO runs (id, namespace_id, job_id, started_ms, finished_ms) VALUES (?, ?, ?, ?, ?) \
+         ON CONFLICT (id) DO UPDATE SET started_ms = min(started_ms, excluded.started_ms), \
+         finished_ms = max(finished_ms, excluded.finished_ms)",
+    )
+    .and_then(|mut s| {
+        s.execute(params![
+            attempt.run.to_bytes(),
+            attempt.namespace.to_bytes(),
+            job,
+            attempt.started_ms,
+            attempt.finished_ms
+        ])
+    })
+    .or_error("write")?;
+    Ok(())
+}
+
+fn insert_backup(
+    tx: &Transaction<'_>,
+    attempt: &Attempt,
+    backup: BackupId,
+    refs: &AttemptRefs,
+) -> Result<()> {
+    tx.prepare_cached(
+        "INSERT INTO backups (id, session_id, namespace_id, vm_id, job_id, run_id, ordinal, started_ms, \
+         finished_ms, client_host) VALUES (?1, ?2, ?3, ?4, ?5, ?6, \
+         (SELECT coalesce(max(ordinal), 0) + 1 FROM backups WHERE vm_id = ?4), ?7, ?8, ?9)",
+    )
+    .and_then(|mut s| {
+        s.execute(params![
+            backup.to_bytes(),
+            attempt.session.to_bytes(),
+            attempt.namespace.to_bytes(),
+            refs.vm,
+            refs.job,
+            attempt.run.to_bytes(),
+            attempt.started_ms,
+            attempt.finished_ms,
+            validate::clip(&attempt.client_host),
+        ])
+    })
+    .or_error("write")?;
+    Ok(())
+}
+
+fn insert_disk(tx: &Transaction<'_>, backup: BackupId, position: u32, disk: &DiskRecord) -> Result<()> {
+    let size_bytes = int("size_bytes", disk.size_bytes)?;
+    let data_bytes = int("data_bytes", disk.data_bytes)?;
+    let extent_count = int("extent_count", disk.extent_count)?;
+    tx.prepare_cached(
+        "INSERT INTO disks (backup_id, position, name, size_bytes, data_bytes, extent_count, root) \
+         VALUES (?, ?, ?, ?, ?, ?, ?)",
+    )
+    .and_then(|mut s| {
+        s.execute(params![
+            backup.to_bytes(),
+            position,
+            disk.name,
+            size_bytes,
+            data_bytes,
+            extent_count,
+            disk.root.as_bytes()
+        ])
+    })
+    .or_error("write")?;
+    Ok(())
+}
+
+fn write_rows(
+    tx: &Transaction<'_>,
+    attempt: &Attempt,
+    refs: &AttemptRefs,
+    backup: Option<BackupId>,
+    details: &[DetailRow],
+    containers: &[ContainerRecord],
+) -> Result<()> {
+    for (position, row) in (0u32..).zip(details) {
+        details::insert(tx, attempt, refs, backup, position, row)?;
+    }
+    containers.iter().try_for_each(|container| containers::add(tx, container))
+}
+
+fn write_audit(
+    tx: &Transaction<'_>,
+    clock: &dyn Clock,
+    attempt: &Attempt,
+    action: &str,
+    object: String,
+    detail: &str,
+) -> Result<()> {
+    let (who, action) = (attempt.who.clone(), action.to_owned());
+    audit::add(tx, clock, &AuditEntry { who, action, object, detail: detail.to_owned() })
+}

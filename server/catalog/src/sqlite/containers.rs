@@ -1,0 +1,166 @@
+//! Containers and their numbers.
+
+use std::ops::Range;
+
+use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId, RunId};
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
+
+use super::convert::{OrCatalogError, bad_value, count, id, int};
+use super::namespaces;
+use crate::{CatalogError, ContainerRecord, ContainerState, Result};
+
+pub(super) fn reserve(tx: &Transaction<'_>, numbers: u32) -> Result<Range<u64>> {
+    let next: i64 =
+        tx.query_row("SELECT next_container FROM repository", [], |row| row.get(0)).or_error("read")?;
+    let end = next.saturating_add(i64::from(numbers));
+    if end > 1 << ContainerId::BITS {
+        return Err(CatalogError::invalid(format!("{numbers} container numbers are more than are left")));
+    }
+    tx.execute("UPDATE repository SET next_container = ?", [end]).or_error("write")?;
+    let unsigned = |n: i64| {
+        u64::try_from(n).map_err(|_| CatalogError::Corrupt { detail: format!("next_container is {n}") })
+    };
+    Ok(unsigned(next)?..unsigned(end)?)
+}
+
+/// Adds a container found on the volume.
+pub(super) fn adopt(tx: &Transaction<'_>, container: &ContainerRecord) -> Result<()> {
+    if namespaces::by_id(tx, container.namespace)?.is_none() {
+        return Err(CatalogError::not_found("namespace", container.namespace));
+    }
+    let run_is_known = match container.run {
+        Some(run) => super::backups::run(tx, run)?.is_some(),
+        None => false,
+    };
+    let run = container.run.filter(|_| run_is_known);
+    add(tx, &ContainerRecord { run, ..container.clone() })
+}
+
+/// Adds a container, or gives one that was adopted before to the run that wrote it.
+pub(super) fn add(tx: &Transaction<'_>, container: &ContainerRecord) -> Result<()> {
+    if let Some(known) = by_id(tx, container.id)? {
+        return take_over(tx, &known, container);
+    }
+    let number = number(container.id)?;
+    let stored_bytes = int("stored_bytes", container.stored_bytes)?;
+    let plain_bytes = int("plain_bytes", container.plain_bytes)?;
+    let chunk_count = int("chunk_count", container.chunk_count)?;
+    tx.prepare_cached(
+        "INSERT INTO containers (id, class, state, namespace_id, run_id, stored_bytes, plain_bytes, \
+         chunk_count, created_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    )
+    .and_then(|mut s| {
+        s.execute(params![
+            number,
+            class_word(container.class),
+            state_word(container.state),
+            container.namespace.to_bytes(),
+            container.run.map(RunId::to_bytes),
+            stored_bytes,
+            plain_bytes,
+            chunk_count,
+            container.created_ms,
+        ])
+    })
+    .or_error("write")?;
+    // A catalog restored from an older copy must not hand out the numbers of containers written since.
+    tx.prepare_cached("UPDATE repository SET next_container = ?1 + 1 WHERE next_container <= ?1")
+        .and_then(|mut s| s.execute([number]))
+        .or_error("write")?;
+    Ok(())
+}
+
+fn take_over(tx: &Transaction<'_>, known: &ContainerRecord, told: &ContainerRecord) -> Result<()> {
+    // When it was made and its state may have been learned differently; what it is may not.
+    let comparable =
+        ContainerRecord { created_ms: known.created_ms, state: known.state, run: known.run, ..told.clone() };
+    if comparable != *known || (known.run.is_some() && told.run.is_some() && known.run != told.run) {
+        return Err(CatalogError::invalid(format!(
+            "container {} is known as {known:?}, but told to be {told:?}",
+            told.id
+        )));
+    }
+    if let (None, Some(run)) = (known.run, told.run) {
+        tx.execute(
+            "UPDATE containers SET run_id = ? WHERE id = ?",
+            params![run.to_bytes(), number(told.id)?],
+        )
+        .or_error("write")?;
+    }
+    Ok(())
+}
+
+pub(super) fn by_id(connection: &Connection, id: ContainerId) -> Result<Option<ContainerRecord>> {
+    connection
+        .prepare_cached("SELECT * FROM containers WHERE id = ?")
+        .and_then(|mut s| s.query_row([number(id).unwrap_or(-1)], read).optional())
+        .or_error("read")
+}
+
+pub(super) fn list(
+    connection: &Connection,
+    after: Option<ContainerId>,
+    limit: u32,
+) -> Result<Vec<ContainerRecord>> {
+    let after = after.map_or(Ok(-1), number)?;
+    connection
+        .prepare_cached("SELECT * FROM containers WHERE id > ? ORDER BY id LIMIT ?")
+        .and_then(|mut s| s.query_map(params![after, limit], read)?.collect())
+        .or_error("read")
+}
+
+pub(super) fn number(id: ContainerId) -> Result<i64> {
+    int("container number", id.get())
+}
+
+pub(super) fn container_id(row: &Row<'_>, column: &str) -> rusqlite::Result<ContainerId> {
+    let number = count(row, column)?;
+    ContainerId::new(number).ok_or_else(|| bad_value(column, format!("{number} is no container number")))
+}
+
+fn read(row: &Row<'_>) -> rusqlite::Result<ContainerRecord> {
+    let run: Option<[u8; 16]> = row.get("run_id")?;
+    Ok(ContainerRecord {
+        id: container_id(row, "id")?,
+        class: class(row)?,
+        namespace: NamespaceId::from_bytes(id(row, "namespace_id")?),
+        stored_bytes: count(row, "stored_bytes")?,
+        plain_bytes: count(row, "plain_bytes")?,
+        chunk_count: count(row, "chunk_count")?,
+        created_ms: row.get("created_ms")?,
+        run: run.map(RunId::from_bytes),
+        state: state(row)?,
+    })
+}
+
+pub(super) const fn class_word(class: ContainerClass) -> &'static str {
+    match class {
+        ContainerClass::Data => "data",
+        ContainerClass::Recipe => "recipe",
+    }
+}
+
+pub(super) fn class(row: &Row<'_>) -> rusqlite::Result<ContainerClass> {
+    match row.get_ref("class")?.as_str()? {
+        "data" => Ok(ContainerClass::Data),
+        "recipe" => Ok(ContainerClass::Recipe),
+        other => Err(bad_value("class", other)),
+    }
+}
+
+const fn state_word(state: ContainerState) -> &'static str {
+    match state {
+        ContainerState::Live => "live",
+        ContainerState::Damaged => "damaged",
+        ContainerState::Condemned => "condemned",
+    }
+}
+
+pub(super) fn state(row: &Row<'_>) -> rusqlite::Result<ContainerState> {
+    match row.get_ref("state")?.as_str()? {
+        "live" => Ok(ContainerState::Live),
+        "damaged" => Ok(ContainerState::Damaged),
+        "condemned" => Ok(ContainerState::Condemned),
+        other => Err(bad_value("state", other)),
+    }
+}

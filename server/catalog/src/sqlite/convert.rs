@@ -1,0 +1,72 @@
+//! Between SQLite's values and errors and ours. SQLite's integers are signed: a count that does not fit is
+//! refused, and one that is negative where it cannot be is damage.
+
+use rusqlite::types::Type;
+use rusqlite::{ErrorCode, Row};
+
+use crate::{CatalogError, Result};
+
+/// Turns SQLite's errors into ours.
+pub(super) trait OrCatalogError<T> {
+    /// `action` completes "cannot … the catalog".
+    fn or_error(self, action: &'static str) -> Result<T>;
+}
+
+impl<T> OrCatalogError<T> for rusqlite::Result<T> {
+    fn or_error(self, action: &'static str) -> Result<T> {
+        self.map_err(|error| classify(action, error))
+    }
+}
+
+fn classify(action: &'static str, error: rusqlite::Error) -> CatalogError {
+    use rusqlite::Error as E;
+    match &error {
+        E::SqliteFailure(failure, _) => match failure.code {
+            // The last one: too many others were opening or closing the log at this moment.
+            ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::FileLockingProtocolFailed => {
+                CatalogError::Busy
+            }
+            ErrorCode::DiskFull => CatalogError::Full,
+            ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => {
+                CatalogError::Corrupt { detail: error.to_string() }
+            }
+            // The checks before every write name what is wrong; this is the net below them.
+            ErrorCode::ConstraintViolation => {
+                CatalogError::invalid(format!("the catalog refuses this: {error}"))
+            }
+            _ => CatalogError::io(action, error),
+        },
+        // The schema says what each column holds, strictly: anything else has been written by damage.
+        E::FromSqlConversionFailure(..) | E::IntegralValueOutOfRange(..) | E::InvalidColumnType(..) => {
+            CatalogError::Corrupt { detail: error.to_string() }
+        }
+        _ => CatalogError::io(action, error),
+    }
+}
+
+/// A count for SQLite.
+pub(super) fn int(what: &str, value: u64) -> Result<i64> {
+    i64::try_from(value)
+        .map_err(|_| CatalogError::invalid(format!("{what} is {value}, more than can be kept")))
+}
+
+/// A count from SQLite.
+pub(super) fn count(row: &Row<'_>, column: &str) -> rusqlite::Result<u64> {
+    let value: i64 = row.get(column)?;
+    u64::try_from(value).map_err(|cause| bad_value(column, cause))
+}
+
+/// The 16 bytes of an identifier.
+pub(super) fn id(row: &Row<'_>, column: &str) -> rusqlite::Result<[u8; 16]> {
+    row.get(column)
+}
+
+/// A word that a column cannot hold.
+pub(super) fn bad_value(
+    column: &str,
+    cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+) -> rusqlite::Error {
+    let cause = format!("{column}: {}", cause.into());
+    // The column's number is unknown here; its name is in the cause.
+    rusqlite::Error::FromSqlConversionFailure(0, Type::Null, cause.into())
+}

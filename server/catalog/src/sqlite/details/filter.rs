@@ -1,0 +1,178 @@
+//! Which rows: a [`DetailFilter`] as conditions.
+
+use rusqlite::Connection;
+use rusqlite::types::Value;
+
+use super::super::convert::OrCatalogError;
+use super::super::select::{Conditions, named};
+use crate::{DetailFilter, Result};
+
+/// Conditions for rows that are wanted in the order of a list: the narrowest of the names given leads, in its
+/// own index; that of another would lose the order, or read more. `None`: nothing can match.
+pub(in crate::sqlite) fn in_order(
+    connection: &Connection,
+    filter: &DetailFilter,
+) -> Result<Option<Conditions>> {
+    let Some(parts) = Parts::of(connection, filter)? else { return Ok(None) };
+    let leader = parts.names.iter().position(|part| part.ids.len() == 1);
+    let mut conditions = Conditions::default();
+    for (place, part) in parts.names.iter().enumerate() {
+        // Of several identifiers none leads: the index on the list's order is better.
+        let leads = leader.map_or(place == 0, |leader| leader == place);
+        conditions.one_of(&part.column(leads), &part.ids);
+    }
+    parts.push_times(&mut conditions, true);
+    push_rest(&mut conditions, filter);
+    Ok(Some(conditions))
+}
+
+/// Conditions for rows that are all read, in whatever order: an index leads only where it leaves out most of the
+/// rows, because a row found by index costs several times one found by reading on. `None`: nothing can match.
+pub(in crate::sqlite) fn of_all(
+    connection: &Connection,
+    filter: &DetailFilter,
+) -> Result<Option<Conditions>> {
+    let Some(parts) = Parts::of(connection, filter)? else { return Ok(None) };
+    let mut led = false;
+    let mut conditions = Conditions::default();
+    for part in &parts.names {
+        let mut alone = Conditions::default();
+        alone.one_of(&part.column(true), &part.ids);
+        let leads = !led && part.ids.len() == 1 && are_few(connection, alone)?;
+        led |= leads;
+        conditions.one_of(&part.column(leads), &part.ids);
+    }
+    let mut alone = Conditions::default();
+    parts.push_times(&mut alone, true);
+    let times_lead = !led && are_few(connection, alone)?;
+    parts.push_times(&mut conditions, times_lead);
+    push_rest(&mut conditions, filter);
+    Ok(Some(conditions))
+}
+
+/// Rows read on for one found by index, at least.
+const SHARE: i64 = 8;
+
+/// Whether less than an eighth of the rows match what an index can tell. Counts no further, and only in the
+/// index: a small part of what is saved.
+fn are_few(connection: &Connection, conditions: Conditions) -> Result<bool> {
+    let rows: i64 = connection
+        .prepare_cached("SELECT coalesce(max(rowid), 0) FROM details")
+        .and_then(|mut s| s.query_row([], |row| row.get(0)))
+        .or_error("read")?;
+    let limit = rows / SHARE + 1;
+    let (mut found, part) = (0, format!("LIMIT {limit})"));
+    conditions.each(connection, ("SELECT count(*) FROM (SELECT 1 FROM details d", &part), |row| {
+        found = row.get(0).or_error("read")?;
+        Ok(())
+    })?;
+    Ok(found < limit)
+}
+
+/// What indexes can tell of a row.
+struct Parts {
+    /// The narrowest first.
+    names: Vec<Part>,
+    since_ms: Option<i64>,
+    until_ms: Option<i64>,
+}
+
+/// One of some identifiers in a column.
+struct Part {
+    column: &'static str,
+    ids: Vec<[u8; 16]>,
+}
+
+impl Part {
+    /// The column, hidden from the planner by a `+` unless it leads.
+    fn column(&self, leads: bool) -> String {
+        format!("{}d.{}", if leads { "" } else { "+" }, self.column)
+    }
+}
+
+impl Parts {
+    /// `None`: nothing can match.
+    fn of(connection: &Connection, filter: &DetailFilter) -> Result<Option<Self>> {
+        let DetailFilter { namespaces, job, vm, run, since_ms, until_ms, statuses, .. } = filter;
+        if namespaces.as_ref().is_some_and(Vec::is_empty) || statuses.as_ref().is_some_and(Vec::is_empty) {
+            return Ok(None);
+        }
+        let mut names = Vec::new();
+        names.extend(run.map(|run| Part { column: "run_id", ids: vec![run.to_bytes()] }));
+        for (table, column, name) in [("vms", "vm_id", vm), ("jobs", "job_id", job)] {
+            let Some(name) = name else { continue };
+            let ids = named(connection, table, name, namespaces.as_deref())?;
+            if ids.is_empty() {
+                return Ok(None);
+            }
+            names.push(Part { column, ids });
+        }
+        if let Some(namespaces) = namespaces {
+            let ids = namespaces.iter().map(|id| id.to_bytes()).collect();
+            names.push(Part { column: "namespace_id", ids });
+        }
+        Ok(Some(Self { names, since_ms: *since_ms, until_ms: *until_ms }))
+    }
+
+    fn push_times(&self, conditions: &mut Conditions, leads: bool) {
+        let column = if leads { "d.started_ms" } else { "+d.started_ms" };
+        for (time_ms, comparison) in [(self.since_ms, ">="), (self.until_ms, "<")] {
+            if let Some(time_ms) = time_ms {
+                conditions.push(&format!("{column} {comparison} ?"), [Value::Integer(time_ms)]);
+            }
+        }
+    }
+}
+
+/// What only the row itself can tell.
+fn push_rest(conditions: &mut Conditions, filter: &DetailFilter) {
+    let DetailFilter { disk, statuses, search, .. } = filter;
+    if let Some(disk) = disk {
+        conditions.push("d.disk = ?", [Value::Text(disk.clone())]);
+    }
+    if let Some(statuses) = statuses {
+        let marks = vec!["?"; statuses.len()].join(", ");
+        let words = statuses.iter().map(|status| Value::Text(status.word().to_owned()));
+        conditions.push(&format!("d.status IN ({marks})"), words);
+    }
+    if let Some(search) = search.as_deref().filter(|text| !text.is_empty()) {
+        push_search(conditions, search);
+    }
+}
+
+/// Names are looked up once, in their small tables, and rows are then compared by identifier. The `+` keeps
+/// the planner from walking an index a name: order and memory would be lost.
+fn push_search(conditions: &mut Conditions, text: &str) {
+    let pattern = Value::Text(like_pattern(text));
+    conditions.push(
+        "(+d.vm_id IN (SELECT id FROM vms WHERE name LIKE ? ESCAPE '\\') \
+         OR +d.job_id IN (SELECT id FROM jobs WHERE name LIKE ? ESCAPE '\\') \
+         OR +d.namespace_id IN (SELECT id FROM namespaces WHERE name LIKE ? ESCAPE '\\') \
+         OR d.disk LIKE ? ESCAPE '\\' OR d.error LIKE ? ESCAPE '\\')",
+        std::iter::repeat_n(pattern, 5),
+    );
+}
+
+/// The pattern of texts that contain `text`, in any case of ASCII.
+pub(in crate::sqlite) fn like_pattern(text: &str) -> String {
+    let mut pattern = String::with_capacity(text.len() + 2);
+    pattern.push('%');
+    for char in text.chars() {
+        if matches!(char, '%' | '_' | '\\') {
+            pattern.push('\\');
+        }
+        pattern.push(char);
+    }
+    pattern.push('%');
+    pattern
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wildcards_mean_themselves() {
+        assert_eq!(like_pattern(r"50%_a\b"), r"%50\%\_a\\b%");
+    }
+}

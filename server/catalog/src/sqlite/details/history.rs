@@ -1,0 +1,56 @@
+//! One row, and what the same disk was like before it.
+
+use holdfast_types::ids::SessionId;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::super::convert::OrCatalogError;
+use super::{SELECT, read};
+use crate::{DetailEntry, DetailRow, Result};
+
+pub(in crate::sqlite) const EARLIER: &str = "d.vm_id = ? AND d.disk = ? AND \
+     (d.started_ms, d.run_id, d.session_id, d.position) < (?, ?, ?, ?)";
+
+pub(in crate::sqlite) const LATEST_FIRST: &str =
+    "ORDER BY d.started_ms DESC, d.run_id DESC, d.session_id DESC, d.position DESC";
+
+pub(in crate::sqlite) fn one(
+    connection: &Connection,
+    session: SessionId,
+    position: u32,
+) -> Result<Option<DetailEntry>> {
+    connection
+        .prepare_cached(&format!("{SELECT} WHERE d.session_id = ? AND d.position = ?"))
+        .and_then(|mut s| s.query_row(params![session.to_bytes(), position], read).optional())
+        .map(|found| found.map(|(row, place)| place.entry(row)))
+        .or_error("read")
+}
+
+/// Up to `limit` rows of the same disk before this one, oldest first; none when the row is not there.
+pub(in crate::sqlite) fn before(
+    connection: &Connection,
+    entry: &DetailEntry,
+    limit: u32,
+) -> Result<Vec<DetailRow>> {
+    let session = entry.session.to_bytes();
+    let key: Option<([u8; 16], [u8; 16], i64, String)> = connection
+        .prepare_cached(
+            "SELECT vm_id, run_id, started_ms, disk FROM details WHERE session_id = ? AND position = ?",
+        )
+        .and_then(|mut s| {
+            s.query_row(params![session, entry.position], |row| {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+            })
+            .optional()
+        })
+        .or_error("read")?;
+    let Some((vm, run, started_ms, disk)) = key else { return Ok(Vec::new()) };
+    let mut rows: Vec<DetailRow> = connection
+        .prepare_cached(&format!("{SELECT} WHERE {EARLIER} {LATEST_FIRST} LIMIT ?"))
+        .and_then(|mut s| {
+            let values = params![vm, disk, started_ms, run, session, entry.position, limit];
+            s.query_map(values, |row| Ok(read(row)?.0))?.collect()
+        })
+        .or_error("read")?;
+    rows.reverse();
+    Ok(rows)
+}

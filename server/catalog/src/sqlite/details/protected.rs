@@ -1,0 +1,100 @@
+//! What was protected at the end of each day: the latest restore point of each VM, for charts.
+
+use std::collections::{BTreeMap, HashMap};
+
+use rusqlite::{Connection, Row};
+
+use super::super::convert::{OrCatalogError, bad_value};
+use super::super::select::Names;
+use super::filter;
+use super::sums::Group;
+use crate::reports::day_of;
+use crate::{DetailFilter, ProtectedDay, Result, RowStatus, TotalsBy};
+
+/// A restore point.
+struct Made {
+    finished_ms: i64,
+    namespace: [u8; 16],
+    job: [u8; 16],
+    vm: [u8; 16],
+    bytes: u64,
+}
+
+impl Made {
+    fn group(&self, by: TotalsBy) -> Group {
+        match by {
+            TotalsBy::Vm => Group::Of(self.vm),
+            TotalsBy::Job => Group::Of(self.job),
+            TotalsBy::Namespace => Group::Of(self.namespace),
+            TotalsBy::Run | TotalsBy::Disk | TotalsBy::Repository => Group::All,
+        }
+    }
+}
+
+/// See [`Reports::protected_days`](crate::Reports::protected_days).
+pub(in crate::sqlite) fn days(
+    connection: &Connection,
+    asked: &DetailFilter,
+    by: TotalsBy,
+) -> Result<Vec<ProtectedDay>> {
+    let names = Names::load(connection)?;
+    let mut known: HashMap<(Group, [u8; 16]), u64> = HashMap::new();
+    let mut sums: HashMap<Group, u64> = HashMap::new();
+    // Later entries of a day replace earlier ones.
+    let mut days: BTreeMap<(i32, &str, &str), u64> = BTreeMap::new();
+    let first_day = asked.since_ms.map_or(i32::MIN, day_of);
+    for made in restore_points(connection, asked)? {
+        let group = made.group(by);
+        let sum = sums.entry(group.clone()).or_default();
+        let before = known.insert((group, made.vm), made.bytes).unwrap_or(0);
+        *sum = sum.saturating_sub(before).saturating_add(made.bytes);
+        let namespace = if by == TotalsBy::Repository { "" } else { names.namespace(made.namespace)? };
+        let name = match by {
+            TotalsBy::Vm => names.vm(made.vm)?,
+            TotalsBy::Job => names.job(made.job)?,
+            _ => "",
+        };
+        days.insert((day_of(made.finished_ms).max(first_day), namespace, name), *sum);
+    }
+    let tell = |((day, namespace, name), protected_bytes): ((i32, &str, &str), u64)| ProtectedDay {
+        day,
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        protected_bytes,
+    };
+    Ok(days.into_iter().map(tell).collect())
+}
+
+/// Every restore point ever made that matches, whenever it was, in order of its end.
+fn restore_points(connection: &Connection, asked: &DetailFilter) -> Result<Vec<Made>> {
+    let ever = DetailFilter { since_ms: None, statuses: Some(vec![RowStatus::Done]), ..asked.clone() };
+    let Some(conditions) = filter::of_all(connection, &ever)? else { return Ok(Vec::new()) };
+    let mut sessions: HashMap<[u8; 16], Made> = HashMap::new();
+    let select =
+        "SELECT d.session_id, d.finished_ms, d.namespace_id, d.job_id, d.vm_id, d.bytes FROM details d";
+    let read = |row: &Row<'_>| -> rusqlite::Result<Made> {
+        let bytes: i64 = row.get(5)?;
+        Ok(Made {
+            finished_ms: row.get(1)?,
+            namespace: row.get(2)?,
+            job: row.get(3)?,
+            vm: row.get(4)?,
+            bytes: u64::try_from(bytes).map_err(|cause| bad_value("bytes", cause))?,
+        })
+    };
+    conditions.each(connection, (select, ""), |row| {
+        let disk = read(row).or_error("read")?;
+        let session: [u8; 16] = row.get(0).or_error("read")?;
+        sessions
+            .entry(session)
+            .and_modify(|made| {
+                made.finished_ms = made.finished_ms.max(disk.finished_ms);
+                made.bytes = made.bytes.saturating_add(disk.bytes);
+            })
+            .or_insert(disk);
+        Ok(())
+    })?;
+    let mut made: Vec<([u8; 16], Made)> = sessions.into_iter().collect();
+    made.sort_unstable_by_key(|(session, made)| (made.finished_ms, *session));
+    Ok(made.into_iter().map(|(_, made)| made).collect())
+}

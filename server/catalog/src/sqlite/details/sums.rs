@@ -1,0 +1,101 @@
+//! Reading rows to add them up.
+
+use holdfast_proto::details::Totals;
+use rusqlite::{Connection, Row};
+
+use super::super::convert::{OrCatalogError, bad_value};
+use super::super::select::Conditions;
+use crate::{DetailRow, Result, RowStatus, TotalsBy};
+
+/// What a row belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::sqlite) struct RowRefs {
+    pub(in crate::sqlite) namespace: [u8; 16],
+    pub(in crate::sqlite) job: [u8; 16],
+    pub(in crate::sqlite) vm: [u8; 16],
+    pub(in crate::sqlite) run: [u8; 16],
+}
+
+/// What makes two rows of one group.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(in crate::sqlite) enum Group {
+    All,
+    Of([u8; 16]),
+    Disk([u8; 16], Box<str>),
+}
+
+/// What a row belongs to, its disk (empty unless asked for) and its numbers; other texts are not read.
+pub(in crate::sqlite) struct Summand<'a> {
+    pub(in crate::sqlite) refs: RowRefs,
+    pub(in crate::sqlite) disk: &'a str,
+    pub(in crate::sqlite) row: DetailRow,
+}
+
+impl Summand<'_> {
+    /// The group it belongs to.
+    pub(in crate::sqlite) fn group(&self, by: TotalsBy) -> Group {
+        match by {
+            TotalsBy::Run => Group::Of(self.refs.run),
+            TotalsBy::Vm => Group::Of(self.refs.vm),
+            TotalsBy::Job => Group::Of(self.refs.job),
+            TotalsBy::Disk => Group::Disk(self.refs.vm, self.disk.into()),
+            TotalsBy::Namespace => Group::Of(self.refs.namespace),
+            TotalsBy::Repository => Group::All,
+        }
+    }
+}
+
+const COUNTS: &str = "d.virtual_bytes, d.bytes, d.read_bytes, d.unchanged_bytes, d.dup_bytes, d.new_bytes, \
+     d.post_lc, d.meta_bytes, d.wire_bytes, d.chunks, d.new_chunks";
+
+/// Reads every row that matches, in no order.
+pub(in crate::sqlite) fn each(
+    connection: &Connection,
+    conditions: Conditions,
+    with_disk: bool,
+    mut take: impl FnMut(&Summand<'_>) -> Result<()>,
+) -> Result<()> {
+    let disk = if with_disk { "d.disk" } else { "''" };
+    let select = format!(
+        "SELECT d.namespace_id, d.job_id, d.vm_id, d.run_id, d.status = 'done', d.started_ms, d.finished_ms, \
+         {disk}, {COUNTS} FROM details d"
+    );
+    conditions.each(connection, (&select, ""), |row| take(&read(row).or_error("read")?))
+}
+
+fn read<'a>(row: &'a Row<'_>) -> rusqlite::Result<Summand<'a>> {
+    let count = |index: usize| -> rusqlite::Result<u64> {
+        let value: i64 = row.get(index)?;
+        u64::try_from(value).map_err(|cause| bad_value("a count", cause))
+    };
+    let done: bool = row.get(4)?;
+    let status = if done { RowStatus::Done } else { RowStatus::Failed };
+    Ok(Summand {
+        refs: RowRefs { namespace: row.get(0)?, job: row.get(1)?, vm: row.get(2)?, run: row.get(3)? },
+        disk: row.get_ref(7)?.as_str()?,
+        row: DetailRow {
+            status,
+            started_ms: row.get(5)?,
+            finished_ms: row.get(6)?,
+            virtual_bytes: count(8)?,
+            bytes: count(9)?,
+            read_bytes: count(10)?,
+            unchanged_bytes: count(11)?,
+            dup_bytes: count(12)?,
+            new_bytes: count(13)?,
+            post_lc: count(14)?,
+            meta_bytes: count(15)?,
+            wire_bytes: count(16)?,
+            chunks: count(17)?,
+            new_chunks: count(18)?,
+            ..DetailRow::default()
+        },
+    })
+}
+
+/// Protected megabytes a second from the first start to the last finish, as a row's are counted.
+pub(in crate::sqlite) fn mb_per_s(sums: &Totals) -> Option<f64> {
+    use holdfast_proto::details::RowExt;
+    let Totals { bytes, started_ms, finished_ms, .. } = *sums;
+    DetailRow { bytes, started_ms, finished_ms, ..DetailRow::default() }.mb_per_s()
+}

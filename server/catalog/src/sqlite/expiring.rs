@@ -1,0 +1,96 @@
+//! Records that end by themselves. Their table and its columns are named after what was kept in it first, logins in
+//! browsers: `web_sessions`, `csrf` for the payload.
+
+use holdfast_types::ids::TokenId;
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
+
+use super::convert::{OrCatalogError, id};
+use crate::{CatalogError, EXPIRING_PER_TOKEN_MAX, ExpiringRecord, Result};
+
+pub(super) fn create(tx: &Transaction<'_>, record: &ExpiringRecord) -> Result<()> {
+    if super::tokens::by_id(tx, record.token)?.is_none() {
+        return Err(CatalogError::not_found("token", record.token));
+    }
+    let known: bool = tx
+        .query_row("SELECT EXISTS (SELECT 1 FROM web_sessions WHERE id_hash = ?)", [record.id_hash], |row| {
+            row.get(0)
+        })
+        .or_error("read")?;
+    if known {
+        return Err(CatalogError::exists("expiring record", "of this hash"));
+    }
+    // Room for one more.
+    tx.execute(
+        "DELETE FROM web_sessions WHERE id_hash IN (SELECT id_hash FROM web_sessions WHERE token_id = ? \
+         ORDER BY created_ms DESC, id_hash DESC LIMIT -1 OFFSET ?)",
+        params![record.token.to_bytes(), EXPIRING_PER_TOKEN_MAX - 1],
+    )
+    .or_error("write")?;
+    tx.execute(
+        "INSERT INTO web_sessions (id_hash, token_id, csrf, created_ms, expires_ms) VALUES (?, ?, ?, ?, ?)",
+        params![
+            record.id_hash,
+            record.token.to_bytes(),
+            record.payload,
+            record.created_ms,
+            record.expires_ms
+        ],
+    )
+    .or_error("write")?;
+    Ok(())
+}
+
+pub(super) fn by_hash(
+    connection: &Connection,
+    now_ms: i64,
+    id_hash: &[u8; 32],
+) -> Result<Option<ExpiringRecord>> {
+    let read = |row: &Row<'_>| {
+        Ok(ExpiringRecord {
+            id_hash: row.get("id_hash")?,
+            token: TokenId::from_bytes(id(row, "token_id")?),
+            payload: row.get("csrf")?,
+            created_ms: row.get("created_ms")?,
+            expires_ms: row.get("expires_ms")?,
+        })
+    };
+    connection
+        .prepare_cached("SELECT * FROM web_sessions WHERE id_hash = ? AND expires_ms > ?")
+        .and_then(|mut s| s.query_row(params![id_hash, now_ms], read).optional())
+        .or_error("read")
+}
+
+pub(super) fn extend(tx: &Transaction<'_>, now_ms: i64, id_hash: &[u8; 32], expires_ms: i64) -> Result<()> {
+    let changed = tx
+        .execute(
+            "UPDATE web_sessions SET expires_ms = ?1 WHERE id_hash = ?2 AND expires_ms > ?3 AND ?1 > created_ms",
+            params![expires_ms, id_hash, now_ms],
+        )
+        .or_error("write")?;
+    if changed == 0 {
+        return Err(CatalogError::not_found("expiring record", "of this hash"));
+    }
+    Ok(())
+}
+
+pub(super) fn delete(tx: &Transaction<'_>, id_hash: &[u8; 32]) -> Result<()> {
+    tx.execute("DELETE FROM web_sessions WHERE id_hash = ?", [id_hash]).or_error("write")?;
+    Ok(())
+}
+
+pub(super) fn delete_of_token(tx: &Transaction<'_>, token: TokenId) -> Result<()> {
+    tx.execute("DELETE FROM web_sessions WHERE token_id = ?", [token.to_bytes()]).or_error("write")?;
+    Ok(())
+}
+
+pub(super) fn has_ended(connection: &Connection, now_ms: i64) -> Result<bool> {
+    connection
+        .prepare_cached("SELECT EXISTS (SELECT 1 FROM web_sessions WHERE expires_ms <= ?)")
+        .and_then(|mut s| s.query_row([now_ms], |row| row.get(0)))
+        .or_error("read")
+}
+
+pub(super) fn prune(tx: &Transaction<'_>, now_ms: i64) -> Result<u64> {
+    let gone = tx.execute("DELETE FROM web_sessions WHERE expires_ms <= ?", [now_ms]).or_error("write")?;
+    Ok(u64::try_from(gone).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,173 @@
+//! The catalog on SQLite: write-ahead log, `synchronous=FULL`, so that a transaction that returned is on the
+//! disk. One connection writes, behind a mutex; others read, each on a snapshot of its own, never waiting for
+//! the writer: a few are for look-ups, the rest for reports (`pool.rs`). Other processes may do the same at the
+//! same time.
+//!
+//! Each trait of the catalog is implemented in a file of `traits/`; the SQL is in the other files, one a table or
+//! subject.
+//!
+//! A crash leaves the log; the next process to open the database takes whole transactions from it and
+//! drops the rest. SQLite itself does the I/O: this is the one place of the engine where a file is not
+//! behind a volume. The database's folder must be on a local file system (the log is shared memory), and
+//! nothing else in this process may open the file: closing it would drop SQLite's locks (POSIX).
+
+mod audit;
+mod backups;
+mod commit;
+mod connection;
+mod containers;
+mod convert;
+mod damage;
+mod details;
+mod expiring;
+mod leases;
+mod namespaces;
+mod overviews;
+mod pool;
+mod schema;
+mod select;
+mod tokens;
+mod traits;
+mod verifications;
+
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use holdfast_types::clock::Clock;
+use parking_lot::Mutex;
+use rusqlite::{Connection, Transaction, TransactionBehavior};
+
+use self::convert::OrCatalogError;
+use self::pool::{LOOK_UPS_MAX, REPORTS_MAX, ReadPool};
+use crate::{CatalogError, Result, Upkeep};
+
+/// How long to wait for another process's transaction. Ours take milliseconds; a slow disk's fsync may
+/// take seconds.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct SqliteCatalog {
+    // Both dropped before the writer: the last connection to close folds the log into the database, which a
+    // reading one cannot.
+    look_ups: ReadPool,
+    reports: ReadPool,
+    writer: Mutex<Connection>,
+    clock: Arc<dyn Clock>,
+    /// Why writes are refused: an I/O error after which it is unknown what the disk holds.
+    latch: OnceLock<String>,
+}
+
+impl SqliteCatalog {
+    /// Opens the catalog at `path`, brought to the schema of this version.
+    ///
+    /// # Errors
+    /// [`CatalogError::NotFound`] when there is none, or only an unfinished one;
+    /// [`CatalogError::Unsupported`] when it is newer or cuts chunks differently;
+    /// [`CatalogError::Corrupt`], [`CatalogError::Busy`], [`CatalogError::Full`], [`CatalogError::Io`].
+    pub fn open(path: &Path, clock: Arc<dyn Clock>) -> Result<Self> {
+        Self::open_with(path, clock, BUSY_TIMEOUT)
+    }
+
+    /// Creates the catalog of a new repository at `path`, with the namespace
+    /// [`DEFAULT_NAMESPACE`](super::DEFAULT_NAMESPACE). What a crash leaves of an earlier attempt is taken
+    /// over.
+    ///
+    /// # Errors
+    /// [`CatalogError::Exists`] when there is a catalog already; otherwise as [`SqliteCatalog::open`].
+    pub fn create(path: &Path, clock: Arc<dyn Clock>) -> Result<Self> {
+        let mut writer = connection::open_writer(path, true, BUSY_TIMEOUT)?;
+        if !schema::create(&mut writer, clock.as_ref())? {
+            return Err(CatalogError::exists("catalog", path.display()));
+        }
+        Self::start(path, writer, clock, BUSY_TIMEOUT)
+    }
+
+    /// Opens the catalog at `path` or creates it; the flag says whether it was created.
+    ///
+    /// # Errors
+    /// As [`SqliteCatalog::open`], never [`CatalogError::NotFound`].
+    pub fn open_or_create(path: &Path, clock: Arc<dyn Clock>) -> Result<(Self, bool)> {
+        let mut writer = connection::open_writer(path, true, BUSY_TIMEOUT)?;
+        let created = schema::create(&mut writer, clock.as_ref())?;
+        Ok((Self::start(path, writer, clock, BUSY_TIMEOUT)?, created))
+    }
+
+    fn open_with(path: &Path, clock: Arc<dyn Clock>, busy_timeout: Duration) -> Result<Self> {
+        if !path.exists() {
+            return Err(CatalogError::not_found("catalog", path.display()));
+        }
+        let writer = connection::open_writer(path, false, busy_timeout)?;
+        Self::start(path, writer, clock, busy_timeout)
+    }
+
+    fn start(
+        path: &Path,
+        mut writer: Connection,
+        clock: Arc<dyn Clock>,
+        busy_timeout: Duration,
+    ) -> Result<Self> {
+        schema::upgrade(&mut writer, path)?;
+        connection::use_log(&writer, busy_timeout)?;
+        schema::check_parameters(&namespaces::repository(&writer)?)?;
+        Ok(Self {
+            look_ups: ReadPool::new(path.to_owned(), busy_timeout, LOOK_UPS_MAX),
+            reports: ReadPool::new(path.to_owned(), busy_timeout, REPORTS_MAX),
+            writer: Mutex::new(writer),
+            clock,
+            latch: OnceLock::new(),
+        })
+    }
+
+    /// Runs `read`, which finds a few rows by an index, on one snapshot.
+    fn look_up<T>(&self, read: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+        on_snapshot(&self.look_ups, read)
+    }
+
+    /// Runs `read`, which may take seconds, on one snapshot.
+    fn report<T>(&self, read: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+        on_snapshot(&self.reports, read)
+    }
+
+    /// Runs `write` in a transaction that is durable when this returns `Ok`, and has changed nothing
+    /// otherwise, except after [`CatalogError::Io`], when that is unknown: then no more is written.
+    fn write<T>(&self, write: impl FnOnce(&Transaction<'_>) -> Result<T>) -> Result<T> {
+        let mut writer = self.writer.lock();
+        if let Some(reason) = self.latch.get() {
+            let cause = format!("an earlier write failed ({reason}); restart after repairing the disk");
+            return Err(CatalogError::io("write", cause));
+        }
+        let result = transact(&mut writer, write);
+        if let Err(CatalogError::Io { cause, .. }) = &result {
+            // Set once, under the writer's lock.
+            let _ = self.latch.set(cause.to_string());
+        }
+        result
+    }
+}
+
+fn on_snapshot<T>(pool: &ReadPool, read: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+    pool.with(|connection| {
+        let snapshot = connection.unchecked_transaction().or_error("read")?;
+        read(&snapshot)
+    })
+}
+
+fn transact<T>(writer: &mut Connection, write: impl FnOnce(&Transaction<'_>) -> Result<T>) -> Result<T> {
+    // Immediate: waits for other processes now, instead of failing in the middle.
+    let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate).or_error("write")?;
+    let value = write(&transaction)?;
+    transaction.commit().or_error("write")?;
+    Ok(value)
+}
+
+impl Drop for SqliteCatalog {
+    fn drop(&mut self) {
+        // Only saves time at the next start: a log that stays is read then.
+        let _ = self.checkpoint();
+    }
+}
+
+#[cfg(test)]
+mod tests;

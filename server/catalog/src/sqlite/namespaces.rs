@@ -1,0 +1,78 @@
+//! The repository's own row, and namespaces.
+
+use holdfast_types::clock::Clock;
+use holdfast_types::ids::{NamespaceId, RepositoryId};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::convert::{OrCatalogError, id};
+use crate::{CatalogError, ChunkerParams, NamespaceRecord, RepositoryRecord, Result, new_id};
+
+pub(super) fn repository(connection: &Connection) -> Result<RepositoryRecord> {
+    let read = |row: &Row<'_>| {
+        Ok(RepositoryRecord {
+            id: RepositoryId::from_bytes(id(row, "id")?),
+            created_ms: row.get("created_ms")?,
+            format_version: row.get("format_version")?,
+            chunker: ChunkerParams {
+                algorithm: row.get("chunker_algorithm")?,
+                min_bytes: row.get("chunker_min_bytes")?,
+                avg_bytes: row.get("chunker_avg_bytes")?,
+                max_bytes: row.get("chunker_max_bytes")?,
+                extent_bytes: row.get("chunker_extent_bytes")?,
+                region_bytes: row.get("chunker_region_bytes")?,
+            },
+        })
+    };
+    connection
+        .query_row("SELECT * FROM repository", [], read)
+        .optional()
+        .or_error("read")?
+        .ok_or_else(|| CatalogError::Corrupt { detail: "the repository's own row is missing".to_owned() })
+}
+
+pub(super) fn ensure(connection: &Connection, clock: &dyn Clock, name: &str) -> Result<NamespaceRecord> {
+    if let Some(found) = by_name(connection, name)? {
+        return Ok(found);
+    }
+    let record = NamespaceRecord {
+        id: NamespaceId(new_id(clock)?),
+        name: name.to_owned(),
+        created_ms: clock.now_ms(),
+    };
+    connection
+        .execute(
+            "INSERT INTO namespaces (id, name, created_ms) VALUES (?, ?, ?)",
+            params![record.id.to_bytes(), record.name, record.created_ms],
+        )
+        .or_error("write")?;
+    Ok(record)
+}
+
+pub(super) fn by_id(connection: &Connection, id: NamespaceId) -> Result<Option<NamespaceRecord>> {
+    connection
+        .prepare_cached("SELECT * FROM namespaces WHERE id = ?")
+        .and_then(|mut s| s.query_row([id.to_bytes()], read).optional())
+        .or_error("read")
+}
+
+pub(super) fn by_name(connection: &Connection, name: &str) -> Result<Option<NamespaceRecord>> {
+    connection
+        .prepare_cached("SELECT * FROM namespaces WHERE name = ?")
+        .and_then(|mut s| s.query_row([name], read).optional())
+        .or_error("read")
+}
+
+pub(super) fn all(connection: &Connection) -> Result<Vec<NamespaceRecord>> {
+    connection
+        .prepare_cached("SELECT * FROM namespaces ORDER BY name")
+        .and_then(|mut s| s.query_map([], read)?.collect())
+        .or_error("read")
+}
+
+fn read(row: &Row<'_>) -> rusqlite::Result<NamespaceRecord> {
+    Ok(NamespaceRecord {
+        id: NamespaceId::from_bytes(id(row, "id")?),
+        name: row.get("name")?,
+        created_ms: row.get("created_ms")?,
+    })
+}

@@ -1,0 +1,293 @@
+//! VMs and their disks.
+//!
+//! VMs are read with their restore points and sorted in memory: there are thousands, not millions. What their
+//! runs cost is one pass over the narrow columns of the details; what only a page shows is read for the page.
+
+use std::collections::HashMap;
+
+use holdfast_proto::details::Factors;
+use holdfast_types::ids::{BackupId, NamespaceId, VmId};
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::super::convert::{OrCatalogError, count, id};
+use super::super::details::filter::like_pattern;
+use super::super::details::sorted::{Number, Window, compare_keys};
+use super::super::select::Conditions;
+use super::super::verifications;
+use super::RECENT_MS;
+use crate::{DiskOverview, DiskQuery, LatestBackup, Result, VmOverview, VmQuery, VmSort};
+
+/// The restore point committed last of VM `v`, as `l`; null without one.
+const LATEST: &str = "LEFT JOIN backups l ON l.id = \
+     (SELECT b.id FROM backups b WHERE b.vm_id = v.id ORDER BY b.ordinal DESC LIMIT 1)";
+
+/// A page of the VMs that match, and how many do.
+pub(in crate::sqlite) fn vms(
+    connection: &Connection,
+    namespaces: Option<&[NamespaceId]>,
+    query: &VmQuery,
+) -> Result<(Vec<VmOverview>, u64)> {
+    if namespaces.is_some_and(<[_]>::is_empty) {
+        return Ok((Vec::new(), 0));
+    }
+    let mut found = read_vms(connection, namespaces, query)?;
+    let costs = costs(connection, namespaces, query, &found)?;
+    for vm in &mut found {
+        let Some(cost) = costs.get(&vm.id.to_bytes()) else { continue };
+        vm.stored_bytes = cost.stored_bytes;
+        vm.new_bytes_30d = cost.recent_new_bytes;
+        vm.total_factor = Factors::of(cost.bytes, 0, cost.post_lc).total;
+    }
+    let total = found.len() as u64;
+    let mut page = Window::new(query.offset, query.limit).of(found, |a, b| {
+        let names = |vm: &VmOverview| (vm.namespace_name.clone(), vm.vm.clone());
+        compare_keys(key(query.sort, a).as_ref(), key(query.sort, b).as_ref(), query.descending)
+            .then_with(|| names(a).cmp(&names(b)))
+    });
+    for vm in &mut page {
+        complete(connection, vm)?;
+    }
+    Ok((page, total))
+}
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Key<'a> {
+    Text(&'a str),
+    Count(u64),
+    Time(i64),
+    Number(Number),
+}
+
+fn key(sort: VmSort, vm: &VmOverview) -> Option<Key<'_>> {
+    match sort {
+        VmSort::Vm => Some(Key::Text(&vm.vm)),
+        VmSort::Namespace => Some(Key::Text(&vm.namespace_name)),
+        VmSort::Backups => Some(Key::Count(vm.backups)),
+        VmSort::Latest => vm.latest.as_ref().map(|latest| Key::Time(latest.started_ms)),
+        VmSort::ProtectedBytes => Some(Key::Count(vm.protected_bytes)),
+        VmSort::StoredBytes => Some(Key::Count(vm.stored_bytes)),
+        VmSort::NewBytes30d => Some(Key::Count(vm.new_bytes_30d)),
+        VmSort::TotalFactor => vm.total_factor.map(|factor| Key::Number(Number(factor))),
+    }
+}
+
+/// The VMs that match, without what their runs cost and what only a page shows.
+fn read_vms(
+    connection: &Connection,
+    namespaces: Option<&[NamespaceId]>,
+    query: &VmQuery,
+) -> Result<Vec<VmOverview>> {
+    let mut conditions = Conditions::default();
+    conditions.in_namespaces("v.namespace_id", namespaces);
+    if let Some(vm) = &query.vm {
+        conditions.push("v.name = ?", [Value::Text(vm.clone())]);
+    }
+    if let Some(search) = query.search.as_deref().filter(|text| !text.is_empty()) {
+        let pattern = Value::Text(like_pattern(search));
+        let like = "(v.name LIKE ? ESCAPE '\\' OR n.name LIKE ? ESCAPE '\\')";
+        conditions.push(like, [pattern.clone(), pattern]);
+    }
+    let stale = "coalesce(l.finished_ms < ?, true)";
+    let before = Value::Integer(query.stale_before_ms);
+    match query.stale {
+        Some(true) => conditions.push(stale, [before]),
+        Some(false) => conditions.push(&format!("NOT {stale}"), [before]),
+        None => {}
+    }
+    let select = format!(
+        "SELECT v.id, v.namespace_id, n.name AS namespace, v.name AS vm, l.id AS latest, l.job_id, \
+         l.started_ms, l.finished_ms, j.name AS job, \
+         (SELECT count(*) FROM backups b WHERE b.vm_id = v.id) AS backups, \
+         (SELECT min(b.started_ms) FROM backups b WHERE b.vm_id = v.id) AS first_ms, \
+         (SELECT count(*) FROM disks k WHERE k.backup_id = l.id) AS disks, \
+         (SELECT coalesce(sum(k.size_bytes), 0) FROM disks k WHERE k.backup_id = l.id) AS virtual_bytes, \
+         (SELECT coalesce(sum(k.data_bytes), 0) FROM disks k WHERE k.backup_id = l.id) AS protected_bytes \
+         FROM vms v JOIN namespaces n ON n.id = v.namespace_id {LATEST} LEFT JOIN jobs j ON j.id = l.job_id"
+    );
+    let mut found = Vec::new();
+    conditions.each(connection, (&select, ""), |row| {
+        found.push(read_vm(row, query.stale_before_ms).or_error("read")?);
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+fn read_vm(row: &Row<'_>, stale_before_ms: i64) -> rusqlite::Result<VmOverview> {
+    let latest = match row.get::<_, Option<[u8; 16]>>("latest")? {
+        Some(id) => Some(LatestBackup {
+            id: BackupId::from_bytes(id),
+            started_ms: row.get("started_ms")?,
+            finished_ms: row.get("finished_ms")?,
+            job: row.get("job")?,
+        }),
+        None => None,
+    };
+    Ok(VmOverview {
+        id: VmId::from_bytes(id(row, "id")?),
+        namespace: NamespaceId::from_bytes(id(row, "namespace_id")?),
+        namespace_name: row.get("namespace")?,
+        vm: row.get("vm")?,
+        backups: count(row, "backups")?,
+        disks: count(row, "disks")?,
+        first_ms: row.get("first_ms")?,
+        stale: latest.as_ref().is_none_or(|latest| latest.finished_ms < stale_before_ms),
+        latest,
+        virtual_bytes: count(row, "virtual_bytes")?,
+        protected_bytes: count(row, "protected_bytes")?,
+        stored_bytes: 0,
+        new_bytes_30d: 0,
+        total_factor: None,
+        last_status: String::new(),
+        last_error: String::new(),
+        verification: None,
+    })
+}
+
+/// What a VM's runs cost.
+#[derive(Debug, Default)]
+struct Cost {
+    bytes: u64,
+    post_lc: u64,
+    stored_bytes: u64,
+    recent_new_bytes: u64,
+}
+
+/// VMs of which the rows are found by index rather than by reading all.
+const BY_INDEX_MAX: usize = 16;
+
+fn costs(
+    connection: &Connection,
+    namespaces: Option<&[NamespaceId]>,
+    query: &VmQuery,
+    vms: &[VmOverview],
+) -> Result<HashMap<[u8; 16], Cost>> {
+    let mut conditions = Conditions::default();
+    if vms.len() <= BY_INDEX_MAX {
+        let marks = vec!["?"; vms.len()].join(", ");
+        let ids = vms.iter().map(|vm| Value::Blob(vm.id.to_bytes().to_vec()));
+        conditions.push(&format!("d.vm_id IN ({marks})"), ids);
+    } else {
+        conditions.in_namespaces("+d.namespace_id", namespaces);
+    }
+    let since_ms = query.now_ms.saturating_sub(RECENT_MS);
+    let mut costs: HashMap<[u8; 16], Cost> = HashMap::new();
+    let select = "SELECT d.vm_id, d.started_ms, d.bytes, d.new_bytes, d.post_lc, d.meta_bytes FROM details d";
+    conditions.each(connection, (select, ""), |row| {
+        let cost = costs.entry(row.get(0).or_error("read")?).or_default();
+        let add = |cost: &mut Cost| -> rusqlite::Result<()> {
+            cost.bytes += count(row, "bytes")?;
+            let post_lc = count(row, "post_lc")?;
+            cost.post_lc += post_lc;
+            cost.stored_bytes += post_lc + count(row, "meta_bytes")?;
+            if row.get::<_, i64>(1)? >= since_ms {
+                cost.recent_new_bytes += count(row, "new_bytes")?;
+            }
+            Ok(())
+        };
+        add(cost).or_error("read")
+    })?;
+    Ok(costs)
+}
+
+/// How the session begun last ended, and what verifying the latest restore point found.
+fn complete(connection: &Connection, vm: &mut VmOverview) -> Result<()> {
+    let last: Option<([u8; 16], String)> = connection
+        .prepare_cached(
+            "SELECT session_id, status FROM details WHERE vm_id = ? \
+             ORDER BY started_ms DESC, run_id DESC, session_id DESC, position DESC LIMIT 1",
+        )
+        .and_then(|mut s| s.query_row([vm.id.to_bytes()], |row| Ok((row.get(0)?, row.get(1)?))).optional())
+        .or_error("read")?;
+    if let Some((session, status)) = last {
+        vm.last_status = status;
+        vm.last_error = connection
+            .prepare_cached(
+                "SELECT error FROM details WHERE session_id = ? AND error <> '' ORDER BY position LIMIT 1",
+            )
+            .and_then(|mut s| s.query_row([session], |row| row.get(0)).optional())
+            .or_error("read")?
+            .unwrap_or_default();
+    }
+    if let Some(latest) = &vm.latest {
+        vm.verification = verifications::newest(connection, &[latest.id])?.pop();
+    }
+    Ok(())
+}
+
+/// A page of the disks of latest restore points, and how many there are.
+pub(in crate::sqlite) fn disks(
+    connection: &Connection,
+    namespaces: Option<&[NamespaceId]>,
+    query: &DiskQuery,
+) -> Result<(Vec<DiskOverview>, u64)> {
+    if namespaces.is_some_and(<[_]>::is_empty) {
+        return Ok((Vec::new(), 0));
+    }
+    let conditions = || {
+        let mut conditions = Conditions::default();
+        conditions.in_namespaces("v.namespace_id", namespaces);
+        if let Some(vm) = &query.vm {
+            conditions.push("v.name = ?", [Value::Text(vm.clone())]);
+        }
+        conditions
+    };
+    let from = format!(
+        "FROM vms v JOIN namespaces n ON n.id = v.namespace_id {LATEST} JOIN disks k ON k.backup_id = l.id"
+    );
+    let mut total = 0;
+    conditions().each(connection, (&format!("SELECT count(*) AS count {from}"), ""), |row| {
+        total = count(row, "count").or_error("read")?;
+        Ok(())
+    })?;
+    let select = format!(
+        "SELECT v.id AS vm_id, v.namespace_id, n.name AS namespace, v.name AS vm, l.id AS backup, \
+         k.name AS disk, k.size_bytes, k.data_bytes {from}"
+    );
+    // An offset past the end of an integer is past the end of any list.
+    let offset = i64::try_from(query.offset).unwrap_or(i64::MAX);
+    let part = format!("ORDER BY n.name, v.name, k.position LIMIT {} OFFSET {offset}", query.limit);
+    let mut page = Vec::new();
+    conditions().each(connection, (&select, &part), |row| {
+        page.push(read_disk(row).or_error("read")?);
+        Ok(())
+    })?;
+    let since_ms = query.now_ms.saturating_sub(RECENT_MS);
+    for (vm, disk) in &mut page {
+        add_cost(connection, *vm, disk, since_ms).or_error("read")?;
+    }
+    Ok((page.into_iter().map(|(_, disk)| disk).collect(), total))
+}
+
+fn read_disk(row: &Row<'_>) -> rusqlite::Result<([u8; 16], DiskOverview)> {
+    let disk = DiskOverview {
+        namespace: NamespaceId::from_bytes(id(row, "namespace_id")?),
+        namespace_name: row.get("namespace")?,
+        vm: row.get("vm")?,
+        disk: row.get("disk")?,
+        size_bytes: count(row, "size_bytes")?,
+        data_bytes: count(row, "data_bytes")?,
+        latest_backup: BackupId::from_bytes(id(row, "backup")?),
+        stored_bytes: 0,
+        new_bytes_30d: 0,
+    };
+    Ok((id(row, "vm_id")?, disk))
+}
+
+pub(in crate::sqlite) const DISK_COST: &str = "SELECT coalesce(sum(d.post_lc + d.meta_bytes), 0) AS stored, \
+     coalesce(sum(iif(d.started_ms >= ?, d.new_bytes, 0)), 0) AS recent FROM details d \
+     WHERE d.vm_id = ? AND d.disk = ?";
+
+fn add_cost(
+    connection: &Connection,
+    vm: [u8; 16],
+    disk: &mut DiskOverview,
+    since_ms: i64,
+) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare_cached(DISK_COST)?;
+    (disk.stored_bytes, disk.new_bytes_30d) = statement
+        .query_row(params![since_ms, vm, disk.disk], |row| {
+            Ok((count(row, "stored")?, count(row, "recent")?))
+        })?;
+    Ok(())
+}

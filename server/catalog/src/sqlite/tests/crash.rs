@@ -1,0 +1,145 @@
+//! Crashes: what is on the disk at any moment opens to whole commits, and to every one acknowledged.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+
+use super::*;
+use crate::{CatalogWalk, DetailFilter, PageRequest};
+
+/// How many commits the catalog at `path` holds; asserts that each is whole.
+fn whole_commits(path: &Path) -> usize {
+    let fixture = open(path).unwrap();
+    assert_eq!(fixture.integrity_check().unwrap(), Vec::<String>::new());
+    let backups: std::collections::BTreeSet<_> =
+        fixture.all_roots().map(|root| root.unwrap().backup).collect();
+    for id in &backups {
+        let backup = fixture.backup(*id).unwrap().unwrap();
+        assert_eq!(backup.disks.len(), 2);
+        let filter = DetailFilter { run: Some(backup.run), ..DetailFilter::default() };
+        let rows = fixture.details(&filter, PageRequest::FIRST).unwrap().items;
+        assert_eq!(rows.len(), 2);
+        let of_run = |c: &crate::ContainerRecord| c.run == Some(backup.run);
+        assert_eq!(fixture.all_containers().map(|c| c.unwrap()).filter(of_run).count(), 4);
+    }
+    assert_eq!(rows(&fixture).len(), backups.len() * 2);
+    assert_eq!(fixture.all_containers().count(), backups.len() * 4);
+    assert_eq!(fixture.list_audit(PageRequest { size: 1000, token: "" }).unwrap().items.len(), backups.len());
+    // And it goes on: no number is given out again.
+    let used = fixture.all_containers().last().map_or(0, |c| c.unwrap().id.get());
+    assert!(fixture.reserve_container_numbers(1).unwrap().start > used);
+    fixture.committed("after", "crash");
+    backups.len()
+}
+
+/// A crash image: the database and its log as they are now, the log cut to `wal_bytes`.
+fn image(home: &Home, wal_bytes: Option<usize>) -> Home {
+    let copy = Home::new();
+    std::fs::copy(&home.path, &copy.path).unwrap();
+    let mut wal = std::fs::read(wal_of(&home.path)).unwrap_or_default();
+    wal.truncate(wal_bytes.unwrap_or(usize::MAX));
+    std::fs::write(wal_of(&copy.path), wal).unwrap();
+    copy
+}
+
+#[test]
+fn images_between_commits_hold_exactly_these() {
+    let home = Home::new();
+    let fixture = home.create();
+    for done in 0..8 {
+        assert_eq!(whole_commits(&image(&home, None).path), done);
+        if done == 4 {
+            fixture.checkpoint().unwrap();
+            assert_eq!(whole_commits(&image(&home, None).path), done);
+        }
+        fixture.committed("web", "nightly");
+    }
+}
+
+/// The log reaches the disk in any order; what is torn off its end takes whole commits with it.
+#[test]
+fn a_log_cut_anywhere_loses_whole_commits_only() {
+    let home = Home::new();
+    let fixture = home.create();
+    fixture.checkpoint().unwrap();
+    for _ in 0..3 {
+        fixture.committed("web", "nightly");
+    }
+    let len = usize::try_from(std::fs::metadata(wal_of(&home.path)).unwrap().len()).unwrap();
+    let mut seen = Vec::new();
+    // Not the log's frames of 4,120 bytes: cuts fall everywhere in them.
+    for cut in (0..len).step_by(3001).chain([len]) {
+        let commits = whole_commits(&image(&home, Some(cut)).path);
+        assert!(seen.last().is_none_or(|last| *last <= commits), "{seen:?} {commits}");
+        seen.push(commits);
+    }
+    seen.dedup();
+    assert_eq!(seen, [0, 1, 2, 3]);
+}
+
+/// A byte that changed in the log is noticed by its checksum and ends it there.
+#[test]
+fn a_flipped_bit_in_the_log_loses_whole_commits_only() {
+    let home = Home::new();
+    let fixture = home.create();
+    fixture.checkpoint().unwrap();
+    for _ in 0..3 {
+        fixture.committed("web", "nightly");
+    }
+    let len = std::fs::metadata(wal_of(&home.path)).unwrap().len();
+    for at in (0..len).step_by(9001) {
+        let copy = image(&home, None);
+        let mut wal = std::fs::read(wal_of(&copy.path)).unwrap();
+        wal[usize::try_from(at).unwrap()] ^= 0x10;
+        std::fs::write(wal_of(&copy.path), wal).unwrap();
+        assert!(whole_commits(&copy.path) <= 3);
+    }
+}
+
+const CHILD: &str = "HOLDFAST_TEST_CATALOG_CHILD";
+
+/// Not a test of its own: the process that [`a_killed_process_loses_nothing_acknowledged`] kills.
+#[test]
+fn child_that_commits_until_killed() {
+    let Ok(path) = std::env::var(CHILD) else { return };
+    let fixture = open(Path::new(&path)).unwrap();
+    let mut stdout = std::io::stdout();
+    loop {
+        let commit = fixture.committed("web", "nightly");
+        writeln!(stdout, "acknowledged {}", commit.backup).unwrap();
+        stdout.flush().unwrap();
+    }
+}
+
+#[test]
+fn a_killed_process_loses_nothing_acknowledged() {
+    let home = Home::new();
+    drop(home.create());
+    for wanted in [1, 7, 40] {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "--nocapture", "sqlite::tests::crash::child_that_commits_until_killed"])
+            .env(CHILD, &home.path)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let acknowledged: Vec<String> = lines
+            .filter_map(|line| Some(line.unwrap().split_once("acknowledged ")?.1.to_owned()))
+            .take(wanted)
+            .collect();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(acknowledged.len(), wanted);
+
+        let copy = image(&home, None);
+        assert!(whole_commits(&copy.path) >= wanted);
+        let fixture = home.open().unwrap();
+        for id in acknowledged {
+            assert!(fixture.backup(id.parse().unwrap()).unwrap().is_some(), "{id} was acknowledged");
+        }
+        drop(fixture);
+        // Back to none, so that the next round's names are free.
+        std::fs::remove_file(&home.path).unwrap();
+        drop(home.create());
+    }
+}

@@ -1,0 +1,45 @@
+//! No room.
+
+use super::*;
+use crate::CatalogWalk;
+
+#[test]
+fn a_full_disk_changes_nothing_and_passes() {
+    let home = Home::new();
+    let clock = Arc::new(ManualClock::new(START_MS));
+    let catalog = Arc::new(SqliteCatalog::create(&home.path, clock.clone()).unwrap());
+    let fixture = Fixture::of(catalog.clone(), clock);
+    fixture.committed("web", "nightly");
+    let limit = |pages: i64| {
+        let writer = catalog.writer.lock();
+        writer.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(())).unwrap();
+    };
+    let pages = i64::try_from(fixture.size_bytes().unwrap() / 4096).unwrap();
+    limit(pages + 1);
+
+    let mut commits = 1;
+    let refused = loop {
+        let commit = fixture.commit("web", "nightly");
+        match fixture.commit_backup(&commit) {
+            Ok(()) => commits += 1,
+            Err(CatalogError::Full) => break commit,
+            Err(other) => panic!("{other:?}"),
+        }
+        assert!(commits < 1000, "the limit is never reached");
+    };
+    let state = || {
+        (
+            rows(&fixture).len(),
+            fixture.all_roots().count(),
+            fixture.all_containers().count(),
+            fixture.damaged().unwrap(),
+        )
+    };
+    assert_eq!(state(), (commits * 2, commits * 2, commits * 4, vec![]));
+    assert_eq!(fixture.backup(refused.backup).unwrap(), None);
+    assert_eq!(fixture.integrity_check().unwrap(), Vec::<String>::new());
+
+    limit(1 << 30);
+    fixture.commit_backup(&refused).unwrap();
+    assert_eq!(state(), (commits * 2 + 2, commits * 2 + 2, commits * 4 + 4, vec![]));
+}

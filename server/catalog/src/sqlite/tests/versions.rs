@@ -1,0 +1,158 @@
+//! Older, newer and foreign databases.
+
+use holdfast_types::clock::Clock;
+
+use super::*;
+use crate::sqlite::schema::{APPLICATION_ID, version};
+use crate::{ExpiringRecord, LeaseRecord, Verification};
+
+/// The first released schema with some content, made without the catalog's code. Never change it: it is
+/// what repositories in the field look like.
+const FIXTURE_0001: &str = include_str!("fixture_0001.sql");
+/// What the second schema added, on top of the first one's content.
+const FIXTURE_0002: &str = include_str!("fixture_0002.sql");
+const SCHEMA_0002: &str = include_str!("../../../migrations/0002_web.sql");
+const SCHEMA_0001: &str = include_str!("../../../migrations/0001_initial.sql");
+
+#[test]
+fn a_catalog_of_the_first_schema_opens_and_goes_on() {
+    let home = Home::new();
+    let raw = home.raw();
+    raw.execute_batch(SCHEMA_0001).unwrap();
+    raw.execute_batch(FIXTURE_0001).unwrap();
+    drop(raw);
+
+    let fixture = home.open().unwrap();
+    assert_eq!(fixture.repository().unwrap().id.to_string(), "00000000000000000000000001");
+    let backup = fixture.latest_backup(fixture.default.id, "web").unwrap().unwrap();
+    assert_eq!((backup.job.as_str(), backup.disks[0].size_bytes), ("nightly", 10_737_418_240));
+    let rows = rows(&fixture);
+    assert_eq!(rows.len(), 2);
+    assert_eq!(
+        (rows[0].bytes, rows[0].post_lc, rows[1].error.as_str()),
+        (3_000_000, 400_000, "agent vanished")
+    );
+    assert_eq!(fixture.damaged().unwrap().len(), 1);
+    assert_eq!(fixture.list_tokens().unwrap()[0].name, "hv-1");
+    assert_eq!(fixture.reserve_container_numbers(1).unwrap(), 4..5);
+    // What the second schema added.
+    assert_eq!(fixture.verifications(&[backup.id]).unwrap(), []);
+    let at_ms = fixture.clock.now_ms();
+    let verified = Verification { backup: backup.id, at_ms, who: "op".into(), ok: true, detail: "".into() };
+    fixture.record_verification(&verified).unwrap();
+    assert_eq!(fixture.verifications(&[backup.id]).unwrap(), [verified]);
+    let token = fixture.list_tokens().unwrap()[0].id;
+    let login = ExpiringRecord {
+        id_hash: [1; 32],
+        token,
+        payload: "x".into(),
+        created_ms: at_ms,
+        expires_ms: at_ms + 1,
+    };
+    fixture.create_expiring(&login).unwrap();
+    assert_eq!(fixture.expiring(&[1; 32]).unwrap(), Some(login));
+    fixture.committed("web", "nightly");
+    assert_eq!(fixture.integrity_check().unwrap(), Vec::<String>::new());
+    assert_eq!(pragma(&home, "user_version"), version());
+    assert_eq!(pragma(&home, "application_id"), APPLICATION_ID);
+}
+
+#[test]
+fn a_catalog_of_the_second_schema_keeps_its_damage_and_logins() {
+    let home = Home::new();
+    let raw = home.raw();
+    raw.execute_batch(SCHEMA_0001).unwrap();
+    raw.execute_batch(FIXTURE_0001).unwrap();
+    raw.execute_batch(SCHEMA_0002).unwrap();
+    raw.execute_batch(FIXTURE_0002).unwrap();
+    drop(raw);
+
+    let fixture = home.open().unwrap();
+    assert_eq!(pragma(&home, "user_version"), version());
+    let known = fixture.damaged().unwrap();
+    assert_eq!(known.len(), 2);
+    let all = fixture.damage_changed_since(0).unwrap();
+    assert_eq!(all.damage, known, "what was found before counts as changed");
+    assert_eq!((all.containers.len(), all.last), (1, 1));
+    fixture.clear_damage(all.containers[0]).unwrap();
+    let cleared = fixture.damage_changed_since(all.last).unwrap();
+    assert_eq!((cleared.containers, cleared.damage, cleared.last), (all.containers, vec![], 2));
+
+    let record = fixture.expiring(&[7; 32]).unwrap().unwrap();
+    assert_eq!((record.payload.as_str(), record.expires_ms), ("00ff", 4_000_000_000_000));
+    let owner = fixture.ulid();
+    let lease = LeaseRecord { name: "x".into(), owner, until_ms: fixture.clock.now_ms() + 1 };
+    assert_eq!(fixture.acquire_lease(&lease).unwrap(), None);
+    assert_eq!(fixture.integrity_check().unwrap(), Vec::<String>::new());
+}
+
+fn pragma(home: &Home, name: &str) -> i32 {
+    home.raw().pragma_query_value(None, name, |row| row.get(0)).unwrap()
+}
+
+#[test]
+fn a_newer_catalog_is_unsupported_and_not_touched() {
+    let home = Home::new();
+    drop(home.create());
+    home.raw().pragma_update(None, "user_version", version() + 1).unwrap();
+    let before = std::fs::read(&home.path).unwrap();
+    let error = home.open().unwrap_err();
+    let CatalogError::Unsupported { found, known, .. } = &error else { panic!("{error:?}") };
+    assert_eq!((found.as_str(), known.as_str()), ("version 4", "versions 1 to 3"));
+    assert_eq!(error.code(), holdfast_proto::ErrorCode::Unsupported);
+    let clock = Arc::new(ManualClock::new(0));
+    let error = SqliteCatalog::open_or_create(&home.path, clock).unwrap_err();
+    assert!(matches!(error, CatalogError::Unsupported { .. }), "{error:?}");
+    assert_eq!(std::fs::read(&home.path).unwrap(), before);
+}
+
+#[test]
+fn a_repository_of_other_parameters_is_unsupported() {
+    for (sql, words) in [
+        ("UPDATE repository SET chunker_avg_bytes = 32768", ["8192/32768/65536", "8192/16384/65536"]),
+        ("UPDATE repository SET chunker_algorithm = 'rabin'", ["rabin", "fastcdc-2020"]),
+        ("UPDATE repository SET format_version = 7", ["format is 7", "knows 1"]),
+    ] {
+        let home = Home::new();
+        drop(home.create());
+        home.raw().execute(sql, []).unwrap();
+        let error = home.open().unwrap_err();
+        assert!(matches!(error, CatalogError::Unsupported { .. }), "{error:?}");
+        assert!(words.iter().all(|word| error.to_string().contains(word)), "{error}");
+    }
+}
+
+#[test]
+fn foreign_databases_are_not_touched() {
+    for (sql, word) in [
+        ("CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1)", "no Holdfast catalog"),
+        ("PRAGMA user_version = 3", "no Holdfast catalog"),
+        ("PRAGMA application_id = 66; CREATE TABLE theirs (x)", "another application (0x42)"),
+    ] {
+        let home = Home::new();
+        home.raw().execute_batch(sql).unwrap();
+        let before = std::fs::read(&home.path).unwrap();
+        let clock = Arc::new(ManualClock::new(0));
+        for result in [
+            SqliteCatalog::open(&home.path, clock.clone()),
+            SqliteCatalog::open_or_create(&home.path, clock.clone()).map(|(c, _)| c),
+        ] {
+            let error = result.unwrap_err();
+            assert!(matches!(error, CatalogError::Invalid { .. }), "{error:?}");
+            assert!(error.to_string().contains(word), "{error}");
+        }
+        let created = SqliteCatalog::create(&home.path, clock);
+        assert!(matches!(created, Err(CatalogError::Exists { .. })), "{created:?}");
+        assert_eq!(std::fs::read(&home.path).unwrap(), before);
+    }
+}
+
+/// What a crash between making the file and filling it leaves.
+#[test]
+fn an_empty_file_is_no_catalog_and_is_taken_over() {
+    let home = Home::new();
+    std::fs::write(&home.path, b"").unwrap();
+    let error = home.open().unwrap_err();
+    assert!(matches!(error, CatalogError::NotFound { what: "catalog", .. }), "{error:?}");
+    home.create().committed("web", "nightly");
+}

@@ -1,0 +1,124 @@
+//! Access tokens. Revoked ones stay: the audit log names them.
+
+use holdfast_types::ids::{NamespaceId, TokenId};
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
+
+use super::convert::{OrCatalogError, bad_value, id};
+use super::namespaces;
+use crate::token::{Role, TokenRecord, TokenSpec};
+use crate::{CatalogError, Result, TOKEN_TOUCH_INTERVAL_MS};
+
+pub(super) fn create(
+    tx: &Transaction<'_>,
+    now_ms: i64,
+    spec: &TokenSpec,
+    secret_hash: &[u8; 32],
+) -> Result<TokenRecord> {
+    if by_id(tx, spec.id)?.is_some() {
+        return Err(CatalogError::exists("token", spec.id));
+    }
+    let taken: bool = tx
+        .query_row(
+            "SELECT EXISTS (SELECT 1 FROM tokens WHERE name = ? AND revoked_ms IS NULL)",
+            [&spec.name],
+            |row| row.get(0),
+        )
+        .or_error("read")?;
+    if taken {
+        return Err(CatalogError::exists(
+            "token",
+            format!("{:?} (revoke it first, or choose another name)", spec.name),
+        ));
+    }
+    tx.execute(
+        "INSERT INTO tokens (id, name, role, secret_hash, created_ms, expires_ms) VALUES (?, ?, ?, ?, ?, ?)",
+        params![spec.id.to_bytes(), spec.name, spec.role.as_str(), secret_hash, now_ms, spec.expires_ms],
+    )
+    .or_error("write")?;
+    for namespace in &spec.namespaces {
+        if namespaces::by_id(tx, *namespace)?.is_none() {
+            return Err(CatalogError::not_found("namespace", namespace));
+        }
+        tx.execute(
+            "INSERT INTO token_namespaces (token_id, namespace_id) VALUES (?, ?) ON CONFLICT DO NOTHING",
+            params![spec.id.to_bytes(), namespace.to_bytes()],
+        )
+        .or_error("write")?;
+    }
+    let (record, _) = by_id(tx, spec.id)?.ok_or_else(|| CatalogError::not_found("token", spec.id))?;
+    Ok(record)
+}
+
+pub(super) fn by_id(connection: &Connection, id: TokenId) -> Result<Option<(TokenRecord, [u8; 32])>> {
+    let found = connection
+        .prepare_cached("SELECT * FROM tokens WHERE id = ?")
+        .and_then(|mut s| {
+            s.query_row([id.to_bytes()], |row| Ok((read(row)?, row.get("secret_hash")?))).optional()
+        })
+        .or_error("read")?;
+    let Some((record, hash)) = found else { return Ok(None) };
+    Ok(Some((with_scope(connection, record)?, hash)))
+}
+
+pub(super) fn all(connection: &Connection) -> Result<Vec<TokenRecord>> {
+    let records: Vec<TokenRecord> = connection
+        .prepare_cached("SELECT * FROM tokens ORDER BY created_ms, id")
+        .and_then(|mut s| s.query_map([], read)?.collect())
+        .or_error("read")?;
+    records.into_iter().map(|record| with_scope(connection, record)).collect()
+}
+
+pub(super) fn revoke(tx: &Transaction<'_>, now_ms: i64, id: TokenId) -> Result<()> {
+    by_id(tx, id)?.ok_or_else(|| CatalogError::not_found("token", id))?;
+    tx.execute(
+        "UPDATE tokens SET revoked_ms = ? WHERE id = ? AND revoked_ms IS NULL",
+        params![now_ms, id.to_bytes()],
+    )
+    .or_error("write")?;
+    super::expiring::delete_of_token(tx, id)
+}
+
+pub(super) fn is_touch_due(connection: &Connection, now_ms: i64, id: TokenId) -> Result<bool> {
+    let last: Option<i64> = connection
+        .prepare_cached("SELECT last_used_ms FROM tokens WHERE id = ?")
+        .and_then(|mut s| s.query_row([id.to_bytes()], |row| row.get(0)).optional())
+        .or_error("read")?
+        .ok_or_else(|| CatalogError::not_found("token", id))?;
+    // A clock that was set back must not stop the writing for good.
+    Ok(last.is_none_or(|last| now_ms.abs_diff(last) >= TOKEN_TOUCH_INTERVAL_MS.unsigned_abs()))
+}
+
+pub(super) fn touch(tx: &Transaction<'_>, now_ms: i64, id: TokenId) -> Result<()> {
+    if is_touch_due(tx, now_ms, id)? {
+        tx.prepare_cached("UPDATE tokens SET last_used_ms = ? WHERE id = ?")
+            .and_then(|mut s| s.execute(params![now_ms, id.to_bytes()]))
+            .or_error("write")?;
+    }
+    Ok(())
+}
+
+/// Everything but the scope.
+fn read(row: &Row<'_>) -> rusqlite::Result<TokenRecord> {
+    let role: Role = row.get_ref("role")?.as_str()?.parse().map_err(|cause| bad_value("role", cause))?;
+    Ok(TokenRecord {
+        id: TokenId::from_bytes(id(row, "id")?),
+        name: row.get("name")?,
+        role,
+        namespaces: Vec::new(),
+        created_ms: row.get("created_ms")?,
+        expires_ms: row.get("expires_ms")?,
+        revoked_ms: row.get("revoked_ms")?,
+        last_used_ms: row.get("last_used_ms")?,
+    })
+}
+
+fn with_scope(connection: &Connection, mut record: TokenRecord) -> Result<TokenRecord> {
+    record.namespaces = connection
+        .prepare_cached("SELECT namespace_id FROM token_namespaces WHERE token_id = ? ORDER BY namespace_id")
+        .and_then(|mut s| {
+            let read = |row: &Row<'_>| Ok(NamespaceId::from_bytes(id(row, "namespace_id")?));
+            s.query_map([record.id.to_bytes()], read)?.collect()
+        })
+        .or_error("read")?;
+    Ok(record)
+}

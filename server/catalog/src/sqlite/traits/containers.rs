@@ -1,0 +1,49 @@
+//! [`Containers`] on SQLite.
+
+use std::ops::Range;
+
+use holdfast_types::ids::ContainerId;
+
+use super::super::{SqliteCatalog, containers, damage};
+use crate::{ContainerRecord, Containers, DamageChanges, DamageRecord, Result};
+
+impl Containers for SqliteCatalog {
+    fn reserve_container_numbers(&self, count: u32) -> Result<Range<u64>> {
+        self.write(|tx| containers::reserve(tx, count))
+    }
+
+    fn add_containers(&self, containers: &[ContainerRecord]) -> Result<()> {
+        if containers.is_empty() {
+            return Ok(());
+        }
+        self.write(|tx| containers.iter().try_for_each(|container| containers::adopt(tx, container)))
+    }
+
+    fn container(&self, id: ContainerId) -> Result<Option<ContainerRecord>> {
+        self.look_up(|c| containers::by_id(c, id))
+    }
+
+    fn containers(&self, after: Option<ContainerId>, limit: u32) -> Result<Vec<ContainerRecord>> {
+        self.report(|c| containers::list(c, after, limit))
+    }
+
+    fn mark_container_damaged(&self, id: ContainerId, reason: &str) -> Result<()> {
+        self.write(|tx| damage::mark(tx, self.clock.as_ref(), id, None, reason))
+    }
+
+    fn mark_region_damaged(&self, id: ContainerId, region: u16, reason: &str) -> Result<()> {
+        self.write(|tx| damage::mark(tx, self.clock.as_ref(), id, Some(region), reason))
+    }
+
+    fn damaged(&self) -> Result<Vec<DamageRecord>> {
+        self.look_up(damage::damaged)
+    }
+
+    fn damage_changed_since(&self, change: u64) -> Result<DamageChanges> {
+        self.look_up(|c| damage::damage_changed_since(c, change))
+    }
+
+    fn clear_damage(&self, id: ContainerId) -> Result<()> {
+        self.write(|tx| damage::clear(tx, id))
+    }
+}

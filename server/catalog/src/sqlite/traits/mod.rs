@@ -1,0 +1,10 @@
+//! The traits of the catalog on SQLite, one a file: each function checks what it is given, chooses the pool it
+//! reads from and opens the transaction it writes in.
+
+mod access;
+mod audit;
+mod backups;
+mod containers;
+mod leases;
+mod reports;
+mod upkeep;

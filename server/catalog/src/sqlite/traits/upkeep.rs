@@ -1,0 +1,22 @@
+//! [`Upkeep`] on SQLite.
+
+use super::super::{SqliteCatalog, connection, namespaces};
+use crate::{INTEGRITY_PROBLEMS_MAX, RepositoryRecord, Result, Upkeep};
+
+impl Upkeep for SqliteCatalog {
+    fn repository(&self) -> Result<RepositoryRecord> {
+        self.look_up(namespaces::repository)
+    }
+
+    fn integrity_check(&self) -> Result<Vec<String>> {
+        self.report(|c| connection::problems(c, INTEGRITY_PROBLEMS_MAX))
+    }
+
+    fn size_bytes(&self) -> Result<u64> {
+        self.report(connection::size_bytes)
+    }
+
+    fn checkpoint(&self) -> Result<()> {
+        connection::checkpoint(&self.writer.lock())
+    }
+}

@@ -1,0 +1,166 @@
+//! Repository, namespaces, tokens, audit log.
+
+use holdfast_proto::chunker;
+use holdfast_types::clock::Clock;
+use holdfast_types::ids::{NamespaceId, TokenId};
+use ulid::Ulid;
+
+use super::cases;
+use super::fixture::{Fixture, START_MS, all_pages};
+use crate::token::{Role, new_token};
+use crate::{
+    AuditEntry, CatalogError, DEFAULT_NAMESPACE, PageRequest, REPOSITORY_FORMAT, TOKEN_TOUCH_INTERVAL_MS,
+    TokenSpec,
+};
+
+cases![
+    a_repository_knows_its_parameters,
+    namespaces_are_made_once,
+    names_are_checked,
+    tokens_are_kept_by_hash,
+    token_names_are_unique_until_revoked,
+    token_specs_are_checked,
+    token_use_is_noted_once_a_minute,
+    the_audit_log_is_newest_first,
+];
+
+fn a_repository_knows_its_parameters(f: &Fixture) {
+    let repository = f.repository().unwrap();
+    assert_eq!(repository.created_ms, START_MS);
+    assert_eq!(repository.format_version, REPOSITORY_FORMAT);
+    assert_eq!(repository.chunker, chunker::params().into());
+    assert_eq!(f.repository().unwrap().id, repository.id);
+}
+
+fn namespaces_are_made_once(f: &Fixture) {
+    assert_eq!(f.namespaces().unwrap(), std::slice::from_ref(&f.default));
+    f.clock.advance_ms(5);
+    let lab = f.ensure_namespace("lab").unwrap();
+    assert_eq!(lab.created_ms, START_MS + 5);
+    f.clock.advance_ms(5);
+    assert_eq!(f.ensure_namespace("lab").unwrap(), lab);
+    assert_eq!(f.ensure_namespace(DEFAULT_NAMESPACE).unwrap(), f.default);
+    assert_eq!(f.namespace(lab.id).unwrap(), Some(lab.clone()));
+    assert_eq!(f.namespace_by_name("lab").unwrap(), Some(lab.clone()));
+    assert_eq!(f.namespace_by_name("Lab").unwrap(), None, "names are case-sensitive");
+    assert_eq!(f.namespace(NamespaceId(Ulid(1))).unwrap(), None);
+    let anton = f.ensure_namespace("anton").unwrap();
+    assert_eq!(f.namespaces().unwrap(), [anton, f.default.clone(), lab]);
+}
+
+fn names_are_checked(f: &Fixture) {
+    for bad in ["", " x", "a\nb", &"x".repeat(201)] {
+        assert!(matches!(f.ensure_namespace(bad), Err(CatalogError::Invalid { .. })), "{bad:?}");
+    }
+    assert_eq!(f.namespaces().unwrap().len(), 1);
+}
+
+fn spec(f: &Fixture, name: &str) -> (TokenSpec, [u8; 32]) {
+    let (_, id, hash) = new_token(f.clock.as_ref()).unwrap();
+    (TokenSpec { id, name: name.into(), role: Role::Backup, namespaces: Vec::new(), expires_ms: None }, hash)
+}
+
+fn tokens_are_kept_by_hash(f: &Fixture) {
+    let lab = f.ensure_namespace("lab").unwrap();
+    let (text, id, hash) = new_token(f.clock.as_ref()).unwrap();
+    let spec = TokenSpec {
+        id,
+        name: "hv-1".into(),
+        role: Role::Restore,
+        namespaces: vec![lab.id, f.default.id, lab.id],
+        expires_ms: Some(START_MS + 10),
+    };
+    let made = f.create_token(&spec, &hash).unwrap();
+    let mut scope = vec![f.default.id, lab.id];
+    scope.sort();
+    assert_eq!(made.namespaces, scope, "in order, once each");
+    assert_eq!((made.role, made.created_ms, made.expires_ms), (Role::Restore, START_MS, Some(START_MS + 10)));
+    let (found, kept) = f.token(id).unwrap().unwrap();
+    assert_eq!(found, made);
+    assert!(text.as_str().parse::<crate::token::PresentedToken>().unwrap().matches(&kept));
+    assert_eq!(f.token(TokenId(Ulid(5))).unwrap(), None);
+
+    f.clock.advance_ms(7);
+    f.revoke_token(id).unwrap();
+    f.clock.advance_ms(7);
+    f.revoke_token(id).unwrap();
+    let (revoked, _) = f.token(id).unwrap().unwrap();
+    assert_eq!(revoked.revoked_ms, Some(START_MS + 7), "the first revocation stands");
+    assert!(!revoked.is_usable(START_MS));
+    assert!(matches!(f.revoke_token(TokenId(Ulid(5))), Err(CatalogError::NotFound { .. })));
+    assert_eq!(f.list_tokens().unwrap(), [revoked]);
+}
+
+fn token_names_are_unique_until_revoked(f: &Fixture) {
+    let (first, hash) = spec(f, "hv-1");
+    f.create_token(&first, &hash).unwrap();
+    let (second, hash) = spec(f, "hv-1");
+    assert!(matches!(f.create_token(&second, &hash), Err(CatalogError::Exists { .. })));
+    let (other, hash) = spec(f, "hv-2");
+    f.create_token(&other, &hash).unwrap();
+    assert!(matches!(
+        f.create_token(&TokenSpec { name: "hv-3".into(), ..other }, &hash),
+        Err(CatalogError::Exists { .. })
+    ));
+    f.revoke_token(first.id).unwrap();
+    f.create_token(&second, &hash).unwrap();
+    assert_eq!(f.list_tokens().unwrap().len(), 3);
+}
+
+fn token_specs_are_checked(f: &Fixture) {
+    let (good, hash) = spec(f, "hv-1");
+    let refused = |spec: TokenSpec| f.create_token(&spec, &hash).unwrap_err();
+    let invalid = |spec| assert!(matches!(refused(spec), CatalogError::Invalid { .. }));
+    invalid(TokenSpec { name: "a\tb".into(), ..good.clone() });
+    invalid(TokenSpec { role: Role::Admin, namespaces: vec![f.default.id], ..good.clone() });
+    invalid(TokenSpec { expires_ms: Some(START_MS), ..good.clone() });
+    let gone = NamespaceId(Ulid(9));
+    let error = refused(TokenSpec { namespaces: vec![f.default.id, gone], ..good.clone() });
+    assert!(
+        matches!(&error, CatalogError::NotFound { what: "namespace", name } if *name == gone.to_string())
+    );
+    assert_eq!(f.list_tokens().unwrap(), [], "a refused token leaves nothing");
+    f.create_token(&good, &hash).unwrap();
+}
+
+fn token_use_is_noted_once_a_minute(f: &Fixture) {
+    let (spec, hash) = spec(f, "hv-1");
+    f.create_token(&spec, &hash).unwrap();
+    let last_used = || f.token(spec.id).unwrap().unwrap().0.last_used_ms;
+    assert_eq!(last_used(), None);
+    f.touch_token(spec.id).unwrap();
+    assert_eq!(last_used(), Some(START_MS));
+    f.clock.advance_ms(TOKEN_TOUCH_INTERVAL_MS - 1);
+    f.touch_token(spec.id).unwrap();
+    assert_eq!(last_used(), Some(START_MS));
+    f.clock.advance_ms(1);
+    f.touch_token(spec.id).unwrap();
+    assert_eq!(last_used(), Some(START_MS + TOKEN_TOUCH_INTERVAL_MS));
+    // The clock is set back by a day.
+    f.clock.advance_ms(-86_400_000);
+    f.touch_token(spec.id).unwrap();
+    assert_eq!(last_used(), Some(f.clock.now_ms()));
+    assert!(matches!(f.touch_token(TokenId(Ulid(5))), Err(CatalogError::NotFound { .. })));
+}
+
+fn the_audit_log_is_newest_first(f: &Fixture) {
+    let entry = |n: u32| AuditEntry {
+        who: format!("admin-{n}"),
+        action: "token.create".into(),
+        object: n.to_string(),
+        detail: "x".repeat(5000),
+    };
+    for n in 0..25 {
+        // Several within one millisecond, and the clock is set back once.
+        f.clock.advance_ms(if n == 13 { -1000 } else { i64::from(n % 3) });
+        f.audit(&entry(n)).unwrap();
+    }
+    let records = all_pages(4, |page| f.list_audit(page));
+    assert_eq!(records.len(), 25);
+    let order: Vec<u32> = records.iter().map(|r| r.entry.object.parse().unwrap()).collect();
+    assert_eq!(order, (0..25).rev().collect::<Vec<_>>());
+    assert_eq!(records[0].at_ms, f.clock.now_ms());
+    assert_eq!(records[0].entry.detail.len(), 2000, "long texts are clipped");
+    let page = f.list_audit(PageRequest { size: 1, token: "" }).unwrap();
+    assert_eq!(page.items, records[..1]);
+}

@@ -1,0 +1,140 @@
+//! Compression details: what was committed is what is reported.
+
+use super::backups::move_to;
+use super::cases;
+use super::fixture::{Fixture, all_pages};
+use crate::{CatalogError, CatalogWalk, DetailFilter, DetailRow, PageRequest, RowStatus};
+
+cases![
+    failed_runs_are_reported_and_their_containers_kept,
+    rows_of_a_session_are_found_in_the_order_of_its_disks,
+    rows_are_filtered_and_in_order,
+    tokens_fit_their_filter,
+    long_errors_are_clipped_and_make_small_pages,
+];
+
+fn failed_runs_are_reported_and_their_containers_kept(f: &Fixture) {
+    let statuses = [RowStatus::Failed, RowStatus::Aborted, RowStatus::Expired];
+    let failed = statuses.map(|status| f.failed("web", "nightly", status));
+    for run in &failed {
+        f.record_failed_run(run).unwrap();
+    }
+    let rows = f.details(&DetailFilter::default(), PageRequest::FIRST).unwrap().items;
+    assert_eq!(rows, failed.each_ref().map(|run| run.details[0].clone()));
+    let containers: Vec<_> = f.all_containers().map(|c| c.unwrap()).collect();
+    assert_eq!(containers, failed.each_ref().map(|run| run.containers[0].clone()));
+    let actions: Vec<_> =
+        f.list_audit(PageRequest::FIRST).unwrap().items.into_iter().map(|r| r.entry.action).collect();
+    assert_eq!(actions, ["backup.expire", "backup.abort", "backup.fail"]);
+    assert!(f.list_audit(PageRequest::FIRST).unwrap().items[0].entry.detail.contains("Input/output error"));
+    assert_eq!(f.latest_backup(f.default.id, "web").unwrap(), None);
+}
+
+fn rows_of_a_session_are_found_in_the_order_of_its_disks(f: &Fixture) {
+    let mut commit = f.commit("web", "nightly");
+    // The first disk began last.
+    commit.details[0].started_ms += 100;
+    assert_eq!(f.session_details(commit.attempt.session).unwrap(), [], "not ended yet");
+    f.commit_backup(&commit).unwrap();
+    f.committed("web", "nightly");
+    assert_eq!(f.session_details(commit.attempt.session).unwrap(), commit.details);
+    let failed = f.failed("web", "nightly", RowStatus::Aborted);
+    f.record_failed_run(&failed).unwrap();
+    assert_eq!(f.session_details(failed.attempt.session).unwrap(), failed.details);
+}
+
+fn rows_are_filtered_and_in_order(f: &Fixture) {
+    let lab = f.ensure_namespace("lab").unwrap();
+    let mut all = Vec::new();
+    for n in 0..20 {
+        let (vm, job) = (["web", "db", "build"][n % 3], ["nightly", "weekly"][n % 2]);
+        if n % 7 == 3 {
+            let failed = f.failed(vm, job, RowStatus::Failed);
+            f.record_failed_run(&failed).unwrap();
+            all.push((failed.attempt.session, 0, failed.details[0].clone()));
+            continue;
+        }
+        let mut commit = f.commit(vm, job);
+        if n % 4 == 0 {
+            move_to(&mut commit, lab.id, "lab");
+        }
+        f.commit_backup(&commit).unwrap();
+        all.extend(
+            commit.details.iter().enumerate().map(|(i, row)| (commit.attempt.session, i, row.clone())),
+        );
+    }
+    all.sort_by(|(s1, i1, a), (s2, i2, b)| {
+        (a.started_ms, &a.run, s1, i1).cmp(&(b.started_ms, &b.run, s2, i2))
+    });
+    let rows: Vec<DetailRow> = all.into_iter().map(|(.., row)| row).collect();
+    let (run, since, until) = (rows[10].run.clone(), rows[8].started_ms, rows[24].started_ms);
+
+    let none = DetailFilter::default();
+    let id = run.parse().unwrap();
+    let filters = [
+        none.clone(),
+        DetailFilter { namespaces: Some(vec![]), ..none.clone() },
+        DetailFilter { namespaces: Some(vec![lab.id]), ..none.clone() },
+        DetailFilter { namespaces: Some(vec![lab.id, f.default.id]), since_ms: Some(since), ..none.clone() },
+        DetailFilter { vm: Some("web".into()), ..none.clone() },
+        DetailFilter { vm: Some("web".into()), namespaces: Some(vec![f.default.id]), ..none.clone() },
+        DetailFilter { job: Some("weekly".into()), until_ms: Some(until), ..none.clone() },
+        DetailFilter { job: Some("weekly".into()), vm: Some("db".into()), ..none.clone() },
+        DetailFilter { vm: Some("unknown".into()), ..none.clone() },
+        DetailFilter { run: Some(id), ..none.clone() },
+        DetailFilter { run: Some(id), vm: Some("web".into()), ..none.clone() },
+        DetailFilter { since_ms: Some(since), until_ms: Some(until), ..none.clone() },
+    ];
+    for filter in filters {
+        let names: Option<Vec<String>> = filter
+            .namespaces
+            .as_ref()
+            .map(|ids| ids.iter().map(|id| f.namespace(*id).unwrap().unwrap().name).collect());
+        let expected: Vec<_> = rows
+            .iter()
+            .filter(|row| names.as_ref().is_none_or(|names| names.contains(&row.namespace)))
+            .filter(|row| filter.vm.as_ref().is_none_or(|vm| row.vm == *vm))
+            .filter(|row| filter.job.as_ref().is_none_or(|job| row.job == *job))
+            .filter(|row| filter.run.is_none_or(|run| row.run == run.to_string()))
+            .filter(|row| filter.since_ms.is_none_or(|since| row.started_ms >= since))
+            .filter(|row| filter.until_ms.is_none_or(|until| row.started_ms < until))
+            .cloned()
+            .collect();
+        for size in [1, 3, 1000] {
+            assert_eq!(all_pages(size, |page| f.details(&filter, page)), expected, "{filter:?}");
+        }
+    }
+}
+
+fn tokens_fit_their_filter(f: &Fixture) {
+    f.committed("web", "nightly");
+    let filter = DetailFilter::default();
+    let token = f.details(&filter, PageRequest { size: 1, token: "" }).unwrap().next.unwrap();
+    let other = DetailFilter { vm: Some("web".into()), ..filter.clone() };
+    for (filter, token) in [(&other, token.as_str()), (&filter, "00"), (&filter, &token[1..]), (&filter, "ü")]
+    {
+        let error = f.details(filter, PageRequest { size: 1, token }).unwrap_err();
+        assert!(matches!(error, CatalogError::Invalid { .. }), "{error}");
+    }
+    // What comes later does not disturb a list being read.
+    f.committed("web", "nightly");
+    let next = f.details(&filter, PageRequest { size: 1, token: &token }).unwrap();
+    assert_eq!(next.items[0].disk, "data");
+}
+
+fn long_errors_are_clipped_and_make_small_pages(f: &Fixture) {
+    for _ in 0..10 {
+        let mut failed = f.failed("web", "nightly", RowStatus::Failed);
+        let row = DetailRow { error: "é".repeat(3000), ..failed.details[0].clone() };
+        failed.details = (0..256).map(|n| DetailRow { disk: n.to_string(), ..row.clone() }).collect();
+        f.record_failed_run(&failed).unwrap();
+    }
+    let page = f.details(&DetailFilter::default(), PageRequest { size: 10_000, token: "" }).unwrap();
+    assert_eq!(page.items[0].error, "é".repeat(1000));
+    let bytes: usize = page.items.iter().map(|row| row.error.len()).sum();
+    assert!(bytes > 3 << 20 && bytes < 4 << 20, "{bytes}");
+    let rest = f
+        .details(&DetailFilter::default(), PageRequest { size: 10_000, token: &page.next.unwrap() })
+        .unwrap();
+    assert_eq!(page.items.len() + rest.items.len(), 2560);
+}

@@ -1,0 +1,71 @@
+//! What every [`Catalog`] must do, whatever database is behind it. An implementation's test calls [`suite`]
+//! with a function that gives a new, empty catalog on the given clock. Other crates reach it with the feature
+//! `testing`, as `holdfast_catalog::testing::suite`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a suite of tests, whichever crate runs it"
+)]
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_possible_wrap,
+    reason = "small numbers of a test"
+)]
+
+mod access;
+mod backups;
+mod containers;
+mod details;
+mod expiring;
+pub mod fixture;
+mod leases;
+mod refusals;
+mod reports;
+mod sequences;
+mod verifications;
+
+use std::sync::Arc;
+
+use holdfast_types::clock::ManualClock;
+
+pub use self::backups::move_to as move_to_namespace;
+use self::fixture::Fixture;
+use super::Catalog;
+
+type Case = (&'static str, fn(&Fixture));
+
+const CASES: &[&[Case]] = &[
+    access::CASES,
+    backups::CASES,
+    containers::CASES,
+    details::CASES,
+    expiring::CASES,
+    leases::CASES,
+    refusals::CASES,
+    verifications::CASES,
+];
+
+/// Runs every case on a catalog of its own, then random sequences of commits.
+pub fn suite(open: impl Fn(Arc<ManualClock>) -> Arc<dyn Catalog>) {
+    for (name, case) in CASES.iter().chain(reports::CASES).copied().flatten() {
+        let fixture = Fixture::new(&open);
+        // Shown by the test harness when the case fails.
+        println!("case {name}");
+        case(&fixture);
+        assert_eq!(fixture.catalog.integrity_check().unwrap(), Vec::<String>::new(), "after {name}");
+    }
+    sequences::run(&open);
+}
+
+/// Names the functions of a list of cases.
+macro_rules! cases {
+    ($($case:ident),* $(,)?) => {
+        pub(super) const CASES: &[$crate::testing::Case] =
+            &[$((concat!(module_path!(), "::", stringify!($case)), $case)),*];
+    };
+}
+use cases;

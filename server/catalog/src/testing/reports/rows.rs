@@ -1,0 +1,155 @@
+//! Rows sorted, filtered and found by name.
+
+use holdfast_types::ids::{NamespaceId, SessionId};
+use ulid::Ulid;
+
+use super::cases;
+use super::model::{filters, make, matches, sort};
+use crate::testing::fixture::{Fixture, all_pages};
+use crate::{
+    CatalogError, DetailEntry, DetailFilter, DetailRow, DetailSort, HISTORY_MAX, REPORT_PAGE_MAX,
+    SEARCH_MAX_BYTES, SortOrder,
+};
+
+cases![
+    rows_sort_by_any_column_both_ways,
+    every_filter_gives_what_matches,
+    pages_are_parts_of_the_list,
+    a_row_is_found_by_its_name,
+    histories_are_earlier_rows_of_the_disk,
+    questions_are_bounded,
+];
+
+fn rows_sort_by_any_column_both_ways(f: &Fixture) {
+    let all = make(f, 60);
+    for by in DetailSort::ALL {
+        for descending in [false, true] {
+            let order = SortOrder { by, descending };
+            let mut expected = all.clone();
+            sort(&mut expected, order);
+            let (found, total) = f.details_sorted(&DetailFilter::default(), order, 0, 2000).unwrap();
+            assert_eq!(total, all.len() as u64);
+            assert_eq!(found, expected, "{order:?}");
+            shown_in_order(&found, order);
+        }
+    }
+}
+
+/// What people see in the column is in order, with nothing last.
+fn shown_in_order(found: &[DetailEntry], order: SortOrder) {
+    let rows: Vec<_> = found.iter().map(|entry| entry.row.clone().into()).collect();
+    let shown = holdfast_proto::details::json(&rows);
+    let column: Vec<_> =
+        shown.as_array().unwrap().iter().map(|row| row[order.by.column()].as_f64()).collect();
+    if column.iter().all(Option::is_none) {
+        return;
+    }
+    for pair in column.windows(2) {
+        let right = match (pair[0], pair[1]) {
+            (Some(a), Some(b)) => {
+                if order.descending {
+                    a >= b
+                } else {
+                    a <= b
+                }
+            }
+            (a, b) => a.is_some() >= b.is_some(),
+        };
+        assert!(right, "{order:?}: {pair:?}");
+    }
+}
+
+fn every_filter_gives_what_matches(f: &Fixture) {
+    let all = make(f, 60);
+    let mut matched = 0;
+    for filter in filters(f, &all) {
+        let expected: Vec<_> = all.iter().filter(|e| matches(f, &filter, &e.row)).cloned().collect();
+        matched += usize::from(!expected.is_empty());
+        let (found, total) = f.details_sorted(&filter, SortOrder::OLDEST_FIRST, 0, 2000).unwrap();
+        assert_eq!(total, expected.len() as u64, "{filter:?}");
+        assert_eq!(found, expected, "{filter:?}");
+        let rows: Vec<_> = expected.into_iter().map(|entry| entry.row).collect();
+        assert_eq!(all_pages(7, |page| f.details(&filter, page)), rows, "{filter:?}");
+    }
+    assert!(matched > 18, "{matched} filters match something");
+}
+
+fn pages_are_parts_of_the_list(f: &Fixture) {
+    let all = make(f, 40);
+    let filter = DetailFilter { search: Some("we".into()), ..DetailFilter::default() };
+    let matching: Vec<_> = all.into_iter().filter(|e| matches(f, &filter, &e.row)).collect();
+    let count = matching.len();
+    assert!(count > 20);
+    for by in [DetailSort::PostLc, DetailSort::Vm, DetailSort::LocalFactor, DetailSort::Started] {
+        let order = SortOrder { by, descending: true };
+        let mut expected = matching.clone();
+        sort(&mut expected, order);
+        for (offset, limit) in
+            [(0, 1), (0, 7), (5, 7), (count - 1, 9), (count, 3), (count + 9, 3), (3, 0), (usize::MAX, 2000)]
+        {
+            let part: Vec<_> = expected.iter().skip(offset).take(limit).cloned().collect();
+            let (found, total) =
+                f.details_sorted(&filter, order, offset as u64, u32::try_from(limit).unwrap()).unwrap();
+            assert_eq!((found, total), (part, count as u64), "{order:?} {offset} {limit}");
+        }
+    }
+}
+
+fn a_row_is_found_by_its_name(f: &Fixture) {
+    for entry in make(f, 12) {
+        assert_eq!(f.detail(entry.session, entry.position).unwrap().as_ref(), Some(&entry));
+        assert_eq!(f.detail(entry.session, entry.position + 100).unwrap(), None);
+    }
+    assert_eq!(f.detail(SessionId(Ulid(4)), 0).unwrap(), None);
+}
+
+fn histories_are_earlier_rows_of_the_disk(f: &Fixture) {
+    let all = make(f, 80);
+    let mut longest = 0;
+    for limit in [0, 3, HISTORY_MAX] {
+        let expected: Vec<Vec<DetailRow>> = all
+            .iter()
+            .enumerate()
+            .map(|(place, entry)| {
+                let same = |e: &&DetailEntry| {
+                    let name =
+                        |e: &DetailEntry| (e.row.namespace.clone(), e.row.vm.clone(), e.row.disk.clone());
+                    name(e) == name(entry)
+                };
+                let earlier: Vec<_> = all[..place].iter().filter(same).map(|e| e.row.clone()).collect();
+                earlier[earlier.len().saturating_sub(limit as usize)..].to_vec()
+            })
+            .collect();
+        assert_eq!(f.detail_histories(&all, limit).unwrap(), expected);
+        for (entry, expected) in all.iter().zip(&expected).step_by(17) {
+            assert_eq!(f.detail_history(entry, limit).unwrap(), *expected);
+        }
+        longest = expected.iter().map(Vec::len).max().unwrap();
+    }
+    assert!(longest > 5, "{longest}");
+    let stranger = DetailEntry { session: SessionId(Ulid(1)), ..all[9].clone() };
+    assert_eq!(f.detail_history(&stranger, 5).unwrap(), [], "a row that is not there has no past");
+    assert_eq!(f.detail_histories(&[], 5).unwrap(), Vec::<Vec<DetailRow>>::new());
+}
+
+fn questions_are_bounded(f: &Fixture) {
+    let none = DetailFilter::default();
+    let ask = |filter: &DetailFilter, limit| f.details_sorted(filter, SortOrder::OLDEST_FIRST, 0, limit);
+    let search = |text: String| DetailFilter { search: Some(text), ..none.clone() };
+    let namespaces = Some((0..1001).map(|n| NamespaceId(Ulid(n))).collect());
+    for (filter, limit) in [
+        (none.clone(), REPORT_PAGE_MAX + 1),
+        (search("x".repeat(SEARCH_MAX_BYTES + 1)), 1),
+        (search("a\0".into()), 1),
+        (DetailFilter { namespaces, ..none.clone() }, 1),
+        (DetailFilter { statuses: Some(vec![crate::RowStatus::Done; 17]), ..none.clone() }, 1),
+    ] {
+        let error = ask(&filter, limit).unwrap_err();
+        assert!(matches!(error, CatalogError::Invalid { .. }), "{error}");
+    }
+    assert_eq!(ask(&search("x".repeat(SEARCH_MAX_BYTES)), REPORT_PAGE_MAX).unwrap(), (vec![], 0));
+    let entry = DetailEntry { session: SessionId(Ulid(1)), position: 0, row: DetailRow::default() };
+    assert!(matches!(f.detail_history(&entry, HISTORY_MAX + 1), Err(CatalogError::Invalid { .. })));
+    let many = vec![entry; REPORT_PAGE_MAX as usize + 1];
+    assert!(matches!(f.detail_histories(&many, 1), Err(CatalogError::Invalid { .. })));
+}

@@ -1,0 +1,254 @@
+//! Access tokens: their text form, what is kept of them, and what each role may do.
+//!
+//! A token is `hf_<ULID>_<64 hexadecimal digits>`: a public name and 256 random bits. The catalog keeps
+//! only a keyed hash of the secret. Nothing guesses 256 bits, so a fast hash is right; a slow one would
+//! only cost every call.
+
+use std::fmt;
+use std::str::FromStr;
+
+use holdfast_types::clock::Clock;
+use holdfast_types::ids::{NamespaceId, TokenId};
+
+use super::CatalogError;
+use super::new_id::{fill_random, new_id};
+
+/// How the text begins; secret scanners find leaked tokens by it.
+pub const TOKEN_PREFIX: &str = "hf_";
+
+/// Separates the hash from every other use of BLAKE3 and names its version.
+const HASH_CONTEXT: &str = "holdfast 2025-11-21 access token secret v1";
+
+/// Bytes of the text: `hf_`, 26 of the ULID, `_`, 64 of the secret.
+const TEXT_BYTES: usize = TOKEN_PREFIX.len() + 26 + 1 + 64;
+
+/// A new token's text: the only time it is known. `Debug` hides it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct TokenText(String);
+
+impl TokenText {
+    /// The text, to be shown once.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for TokenText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TokenText(…)")
+    }
+}
+
+/// Makes a token: its text, its public name, and the hash to keep.
+///
+/// # Errors
+/// [`CatalogError::Io`] when the operating system has no random numbers.
+pub fn new_token(clock: &dyn Clock) -> Result<(TokenText, TokenId, [u8; 32]), CatalogError> {
+    let id = TokenId(new_id(clock)?);
+    let mut secret = [0; 32];
+    fill_random(&mut secret)?;
+    let text = TokenText(format!("{TOKEN_PREFIX}{id}_{}", blake3::Hash::from_bytes(secret).to_hex()));
+    Ok((text, id, PresentedToken { id, secret }.hash()))
+}
+
+/// A well-formed token that a caller presents. `Debug` hides the secret.
+#[derive(Clone)]
+pub struct PresentedToken {
+    id: TokenId,
+    secret: [u8; 32],
+}
+
+impl PresentedToken {
+    /// Its public name, to look it up by.
+    pub const fn id(&self) -> TokenId {
+        self.id
+    }
+
+    /// The hash that the catalog keeps. Bound to the name, so that a row's hash is worth nothing in
+    /// another row.
+    pub fn hash(&self) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new_derive_key(HASH_CONTEXT);
+        hasher.update(&self.id.to_bytes()).update(&self.secret);
+        *hasher.finalize().as_bytes()
+    }
+
+    /// Whether its hash is `kept`, in constant time.
+    pub fn matches(&self, kept: &[u8; 32]) -> bool {
+        // The comparison of two `blake3::Hash` is constant-time.
+        blake3::Hash::from_bytes(self.hash()) == blake3::Hash::from_bytes(*kept)
+    }
+}
+
+impl fmt::Debug for PresentedToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PresentedToken({}, …)", self.id)
+    }
+}
+
+/// The text is no token. Says nothing of the text: it may be a secret with a typo.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("this is no Holdfast token; one looks like hf_01J…_0123abcd… and is {TEXT_BYTES} characters long")]
+pub struct NotAToken;
+
+impl FromStr for PresentedToken {
+    type Err = NotAToken;
+
+    fn from_str(text: &str) -> Result<Self, NotAToken> {
+        if text.len() != TEXT_BYTES {
+            return Err(NotAToken);
+        }
+        let (id, secret) =
+            text.strip_prefix(TOKEN_PREFIX).and_then(|rest| rest.split_once('_')).ok_or(NotAToken)?;
+        let id = canonical_id(id).ok_or(NotAToken)?;
+        let secret = *blake3::Hash::from_hex(secret).map_err(|_| NotAToken)?.as_bytes();
+        Ok(Self { id, secret })
+    }
+}
+
+/// The ULID of this text and no other: the decoder drops bits that do not fit.
+fn canonical_id(text: &str) -> Option<TokenId> {
+    text.parse().ok().filter(|id: &TokenId| id.to_string() == text)
+}
+
+/// What a caller wants to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// Write restore points.
+    Backup,
+    /// Read restore points of one's own namespaces back, to verify them or to restore one's own VMs.
+    ReadBack,
+    /// Restore anything within the token's scope, wherever it came from.
+    Restore,
+    /// List restore points, VMs and namespaces.
+    Catalog,
+    /// See compression details.
+    Report,
+    /// Create, list and revoke tokens.
+    ManageTokens,
+    /// Run the repository: check, rebuild, settings and whatever deletes.
+    Operate,
+}
+
+impl Action {
+    /// Every action.
+    pub const ALL: [Self; 7] = [
+        Self::Backup,
+        Self::ReadBack,
+        Self::Restore,
+        Self::Catalog,
+        Self::Report,
+        Self::ManageTokens,
+        Self::Operate,
+    ];
+}
+
+/// What a token is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// An agent: writes and reads back its own; never deletes.
+    Backup,
+    /// Lists, restores, reports; never writes.
+    Restore,
+    /// Everything but tokens.
+    Operator,
+    /// Everything, everywhere.
+    Admin,
+}
+
+impl Role {
+    /// Every role.
+    pub const ALL: [Self; 4] = [Self::Backup, Self::Restore, Self::Operator, Self::Admin];
+
+    /// The word for it, in the catalog, the command line and the protocol.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Backup => "backup",
+            Self::Restore => "restore",
+            Self::Operator => "operator",
+            Self::Admin => "admin",
+        }
+    }
+
+    /// Whether it may do this, within the token's namespaces.
+    pub const fn may(self, action: Action) -> bool {
+        use Action as A;
+        match self {
+            Self::Backup => matches!(action, A::Backup | A::ReadBack | A::Catalog | A::Report),
+            Self::Restore => matches!(action, A::ReadBack | A::Restore | A::Catalog | A::Report),
+            Self::Operator => !matches!(action, A::ManageTokens),
+            Self::Admin => true,
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The word is no role.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no role {0:?}; the roles are backup, restore, operator and admin")]
+pub struct NotARole(String);
+
+impl FromStr for Role {
+    type Err = NotARole;
+
+    fn from_str(text: &str) -> Result<Self, NotARole> {
+        Self::ALL
+            .into_iter()
+            .find(|role| role.as_str() == text)
+            .ok_or_else(|| NotARole(text.chars().take(80).collect()))
+    }
+}
+
+/// A token to be created.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenSpec {
+    /// From [`new_token`].
+    pub id: TokenId,
+    /// For people; unique among tokens that are not revoked.
+    pub name: String,
+    pub role: Role,
+    /// Its scope; empty means every namespace. An admin's is always every namespace: who may make tokens
+    /// could make one of any scope.
+    pub namespaces: Vec<NamespaceId>,
+    /// When it ends; `None`: never.
+    pub expires_ms: Option<i64>,
+}
+
+/// A token as the catalog knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenRecord {
+    pub id: TokenId,
+    pub name: String,
+    pub role: Role,
+    /// Its scope, in order; empty means every namespace.
+    pub namespaces: Vec<NamespaceId>,
+    pub created_ms: i64,
+    pub expires_ms: Option<i64>,
+    pub revoked_ms: Option<i64>,
+    /// To within a minute.
+    pub last_used_ms: Option<i64>,
+}
+
+impl TokenRecord {
+    /// Whether it is neither revoked nor expired.
+    pub fn is_usable(&self, now_ms: i64) -> bool {
+        self.revoked_ms.is_none() && self.expires_ms.is_none_or(|end_ms| now_ms < end_ms)
+    }
+
+    /// Whether `namespace` is in its scope.
+    pub fn covers(&self, namespace: NamespaceId) -> bool {
+        self.namespaces.is_empty() || self.namespaces.contains(&namespace)
+    }
+
+    /// Whether it may do `action` in `namespace`, its validity aside.
+    pub fn may(&self, action: Action, namespace: NamespaceId) -> bool {
+        self.role.may(action) && self.covers(namespace)
+    }
+}
+
+#[cfg(test)]
+mod tests;

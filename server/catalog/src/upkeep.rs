@@ -1,0 +1,27 @@
+//! The catalog as a whole: what repository it is of, whether it is sound, how large it is.
+
+use std::fmt;
+
+use crate::Result;
+use crate::rows::RepositoryRecord;
+
+/// Version of the repository as a whole: which files there are and how they belong together. Raised when an
+/// older build must not touch a repository although each file's own version is known to it.
+pub const REPOSITORY_FORMAT: u32 = 1;
+
+/// Problems [`Upkeep::integrity_check`] names at most.
+pub const INTEGRITY_PROBLEMS_MAX: u32 = 100;
+
+/// Asked at start, by checks and for metrics. Across processes: nothing here changes rows, and none of it
+/// keeps another process from reading or writing.
+pub trait Upkeep: Send + Sync + fmt::Debug {
+    /// The repository's own record.
+    fn repository(&self) -> Result<RepositoryRecord>;
+    /// Checks the database and its references; returns what is wrong, at most
+    /// [`INTEGRITY_PROBLEMS_MAX`] problems. Empty: sound. Reads everything.
+    fn integrity_check(&self) -> Result<Vec<String>>;
+    /// Bytes the database takes up, its log aside.
+    fn size_bytes(&self) -> Result<u64>;
+    /// Folds the log into the database; also done when the catalog is dropped. Readers and writers go on.
+    fn checkpoint(&self) -> Result<()>;
+}

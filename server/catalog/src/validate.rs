@@ -1,0 +1,260 @@
+//! What must hold of everything written to a catalog and of every question, whatever database is behind it.
+//! Pure: checked before a transaction begins, so that a refusal names both sides of a contradiction and costs
+//! nothing.
+
+use std::collections::HashSet;
+
+use holdfast_proto::limits::{
+    DISK_MAX_BYTES, DISKS_PER_BACKUP_MAX, REASON_MAX_BYTES, check_name, extent_count,
+};
+use holdfast_types::ids::{ContainerClass, NamespaceId};
+
+use super::access::EXPIRING_PAYLOAD_MAX_BYTES;
+use super::leases::{LEASE_MAX_MS, LEASE_NAME_MAX_BYTES};
+use super::reports::{HISTORY_MAX, REPORT_PAGE_MAX, SEARCH_MAX_BYTES, TotalsBy};
+use super::token::{Role, TokenSpec};
+use super::{
+    Attempt, BACKUPS_PER_PAGE_MAX, BackupCommit, CatalogError, ContainerRecord, ContainerState, DetailFilter,
+    DetailRow, DiskRecord, ExpiringRecord, FailedRun, LeaseRecord, NAMESPACES_PER_FILTER_MAX, RowStatus,
+};
+
+/// Statuses one filter may name: all there are, and then some.
+const STATUSES_MAX: usize = 16;
+
+type Checked = Result<(), CatalogError>;
+
+fn ensure(holds: bool, reason: impl FnOnce() -> String) -> Checked {
+    if holds { Ok(()) } else { Err(CatalogError::invalid(reason())) }
+}
+
+/// Whether `name` may name a `what`.
+pub(super) fn name(what: &str, name: &str) -> Checked {
+    check_name(what, name).map_err(CatalogError::invalid)
+}
+
+/// Cuts a text written by others to what the catalog keeps of it.
+pub(super) fn clip(text: &str) -> &str {
+    text.get(..text.floor_char_boundary(REASON_MAX_BYTES)).unwrap_or_default()
+}
+
+/// Whether a filter's scope can be asked in one query.
+pub(super) fn scope(namespaces: Option<&[NamespaceId]>) -> Checked {
+    let count = namespaces.map_or(0, <[_]>::len);
+    ensure(count <= NAMESPACES_PER_FILTER_MAX, || {
+        format!("{count} namespaces in one question; the limit is {NAMESPACES_PER_FILTER_MAX}")
+    })
+}
+
+/// Whether a search text can be looked for.
+pub(super) fn search(text: Option<&str>) -> Checked {
+    let text = text.unwrap_or_default();
+    ensure(text.len() <= SEARCH_MAX_BYTES, || {
+        format!("a search text of {} bytes; the limit is {SEARCH_MAX_BYTES}", text.len())
+    })?;
+    ensure(!text.contains(char::is_control), || "the search text has control characters".to_owned())
+}
+
+/// Whether a filter can be asked for in one query.
+pub(super) fn detail_filter(filter: &DetailFilter) -> Checked {
+    scope(filter.namespaces.as_deref())?;
+    search(filter.search.as_deref())?;
+    let count = filter.statuses.as_ref().map_or(0, Vec::len);
+    ensure(count <= STATUSES_MAX, || format!("{count} statuses in one question; there are fewer"))
+}
+
+/// Whether a page of a report may have that many items.
+pub(super) fn report_page(limit: u32) -> Checked {
+    ensure(limit <= REPORT_PAGE_MAX, || format!("a page of {limit} items; the limit is {REPORT_PAGE_MAX}"))
+}
+
+/// Whether a history may go back that far.
+pub(super) fn history(limit: u32) -> Checked {
+    ensure(limit <= HISTORY_MAX, || format!("a history of {limit} rows; the limit is {HISTORY_MAX}"))
+}
+
+/// Whether rows can be added up per day and these groups.
+pub(super) fn day_groups(by: TotalsBy) -> Checked {
+    ensure(!matches!(by, TotalsBy::Run | TotalsBy::Disk), || {
+        "days can be added up by namespace, job, VM or for the repository".to_owned()
+    })
+}
+
+/// Whether `commit` may become a backup.
+pub(super) fn commit(commit: &BackupCommit) -> Checked {
+    let BackupCommit { attempt, backup, disks, details, containers } = commit;
+    check_attempt(attempt)?;
+    ensure((1..=DISKS_PER_BACKUP_MAX).contains(&disks.len()), || {
+        format!("backup {backup} has {} disks; it must have 1 to {DISKS_PER_BACKUP_MAX}", disks.len())
+    })?;
+    ensure(disks.len() == details.len(), || {
+        format!("backup {backup} has {} disks but {} rows of details", disks.len(), details.len())
+    })?;
+    let mut names = HashSet::new();
+    for (disk, row) in disks.iter().zip(details) {
+        check_disk(disk)?;
+        ensure(names.insert(&disk.name), || format!("backup {backup} has two disks {:?}", disk.name))?;
+        check_row(row, attempt)?;
+        equal(row, "disk", &row.disk, &disk.name)?;
+        equal(row, "backup", &row.backup, &backup.to_string())?;
+        equal(row, "virtual_bytes", &row.virtual_bytes, &disk.size_bytes)?;
+        ensure(row.status == RowStatus::Done, || {
+            format!("the details of disk {:?} of backup {backup} are not of status done", row.disk)
+        })?;
+    }
+    check_containers(containers, attempt)?;
+    check_sum(commit, "post_lc", |row| row.post_lc, ContainerClass::Data)?;
+    check_sum(commit, "meta_bytes", |row| row.meta_bytes, ContainerClass::Recipe)
+}
+
+/// Whether `failed` may be recorded.
+pub(super) fn failed(failed: &FailedRun) -> Checked {
+    let FailedRun { attempt, details, containers } = failed;
+    check_attempt(attempt)?;
+    // A row is also what makes a repeated record of the same session recognisable.
+    ensure((1..=DISKS_PER_BACKUP_MAX).contains(&details.len()), || {
+        let count = details.len();
+        format!(
+            "session {} has {count} rows of details; it must have 1 to {DISKS_PER_BACKUP_MAX}",
+            attempt.session
+        )
+    })?;
+    for row in details {
+        check_row(row, attempt)?;
+        name("disk", &row.disk)?;
+        equal(row, "backup", &row.backup, &String::new())?;
+        let status = row.status;
+        ensure(matches!(status, RowStatus::Failed | RowStatus::Aborted | RowStatus::Expired), || {
+            format!("disk {:?} of failed session {} has status {status:?}", row.disk, attempt.session)
+        })?;
+    }
+    check_containers(containers, attempt)
+}
+
+/// Whether `spec` may become a token.
+pub(super) fn token(spec: &TokenSpec, now_ms: i64) -> Checked {
+    name("token", &spec.name)?;
+    scope(Some(&spec.namespaces))?;
+    ensure(spec.role != Role::Admin || spec.namespaces.is_empty(), || {
+        "an admin token cannot be limited to namespaces, because it may make other tokens; \
+         use the role operator"
+            .to_owned()
+    })?;
+    ensure(spec.expires_ms.is_none_or(|end_ms| end_ms > now_ms), || {
+        format!("the token {:?} would have expired already", spec.name)
+    })
+}
+
+/// Whether so many things can be asked for in one question.
+pub(super) fn at_once(what: &str, count: usize) -> Checked {
+    let limit = usize::try_from(BACKUPS_PER_PAGE_MAX).unwrap_or(usize::MAX);
+    ensure(count <= limit, || format!("{count} {what} in one question; the limit is {limit}"))
+}
+
+/// Whether a record may be kept. Its payload is not shown: it may be a secret.
+pub(super) fn expiring(record: &ExpiringRecord) -> Checked {
+    let len = record.payload.len();
+    ensure((1..=EXPIRING_PAYLOAD_MAX_BYTES).contains(&len), || {
+        format!(
+            "an expiring record has a payload of {len} bytes; it must have 1 to {EXPIRING_PAYLOAD_MAX_BYTES}"
+        )
+    })?;
+    let ExpiringRecord { created_ms, expires_ms, .. } = record;
+    ensure(expires_ms > created_ms, || {
+        format!("an expiring record ends at {expires_ms}, not after its creation at {created_ms}")
+    })
+}
+
+/// Whether `lease` may be taken or renewed at `now_ms`.
+pub(super) fn lease(lease: &LeaseRecord, now_ms: i64) -> Checked {
+    let LeaseRecord { name, until_ms, .. } = lease;
+    let len = name.len();
+    ensure((1..=LEASE_NAME_MAX_BYTES).contains(&len), || {
+        format!("a lease has a name of {len} bytes; it must have 1 to {LEASE_NAME_MAX_BYTES}")
+    })?;
+    let latest_ms = now_ms.saturating_add(LEASE_MAX_MS);
+    ensure(*until_ms > now_ms && *until_ms <= latest_ms, || {
+        format!("the lease {name:?} would end at {until_ms}; it must end after {now_ms} and by {latest_ms}")
+    })
+}
+
+fn check_attempt(attempt: &Attempt) -> Checked {
+    name("VM", &attempt.vm)?;
+    name("job", &attempt.job)
+}
+
+fn check_disk(disk: &DiskRecord) -> Checked {
+    name("disk", &disk.name)?;
+    let DiskRecord { name, size_bytes, data_bytes, extent_count: extents, .. } = disk;
+    ensure(*size_bytes <= DISK_MAX_BYTES, || {
+        format!("disk {name:?} has {size_bytes} bytes; the limit is {DISK_MAX_BYTES}")
+    })?;
+    ensure(data_bytes <= size_bytes, || {
+        format!("disk {name:?} has {data_bytes} bytes of data in {size_bytes} bytes")
+    })?;
+    ensure(*extents == extent_count(*size_bytes), || {
+        format!("disk {name:?} has {extents} extents; {size_bytes} bytes are {}", extent_count(*size_bytes))
+    })
+}
+
+fn equal<T: PartialEq + std::fmt::Debug>(row: &DetailRow, what: &str, found: &T, wanted: &T) -> Checked {
+    ensure(found == wanted, || {
+        format!("the details of disk {:?} have {what} {found:?} where {wanted:?} belongs", row.disk)
+    })
+}
+
+fn check_row(row: &DetailRow, attempt: &Attempt) -> Checked {
+    equal(row, "vm", &row.vm, &attempt.vm)?;
+    equal(row, "job", &row.job, &attempt.job)?;
+    equal(row, "run", &row.run, &attempt.run.to_string())?;
+    let parts =
+        [row.unchanged_bytes, row.dup_bytes, row.new_bytes].iter().try_fold(0u64, |a, b| a.checked_add(*b));
+    ensure(parts == Some(row.bytes), || {
+        format!(
+            "the details of disk {:?} do not add up: bytes {} but unchanged {} + dup {} + new {}",
+            row.disk, row.bytes, row.unchanged_bytes, row.dup_bytes, row.new_bytes
+        )
+    })?;
+    ensure(row.new_chunks <= row.chunks, || {
+        format!("the details of disk {:?} have {} new of {} chunks", row.disk, row.new_chunks, row.chunks)
+    })
+}
+
+fn check_containers(containers: &[ContainerRecord], attempt: &Attempt) -> Checked {
+    let mut ids = HashSet::new();
+    for container in containers {
+        let id = container.id;
+        ensure(ids.insert(id), || format!("container {id} is listed twice"))?;
+        ensure(container.namespace == attempt.namespace, || {
+            format!("container {id} is of namespace {}, not {}", container.namespace, attempt.namespace)
+        })?;
+        ensure(container.run == Some(attempt.run), || {
+            format!("container {id} is of run {:?}, not {}", container.run, attempt.run)
+        })?;
+        ensure(container.state == ContainerState::Live, || {
+            format!("container {id} is {:?}, not live", container.state)
+        })?;
+    }
+    Ok(())
+}
+
+/// The sum of a column over the rows is what the containers of a class hold, to the byte.
+fn check_sum(
+    commit: &BackupCommit,
+    column: &str,
+    of: fn(&DetailRow) -> u64,
+    class: ContainerClass,
+) -> Checked {
+    let told = sum(commit.details.iter().map(of));
+    let stored = sum(commit.containers.iter().filter(|c| c.class == class).map(|c| c.stored_bytes));
+    ensure(told == stored, || {
+        format!(
+            "the details of backup {} do not add up: {column} is {told} but its {class:?} containers have \
+             {stored} bytes",
+            commit.backup
+        )
+    })
+}
+
+fn sum(numbers: impl Iterator<Item = u64>) -> u128 {
+    numbers.map(u128::from).sum()
+}

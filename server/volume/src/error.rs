@@ -1,0 +1,203 @@
+//! What a volume can fail with. Callers ask an error questions rather than match its variants: a new variant
+//! then answers for itself everywhere.
+
+use std::error::Error;
+use std::fmt;
+use std::io::{self, ErrorKind};
+
+use rustix::io::Errno;
+
+use crate::BlobName;
+
+/// What lies below an error: an [`io::Error`], or whatever a remote volume's client reports.
+pub type Cause = Box<dyn Error + Send + Sync + 'static>;
+
+/// Why a volume did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum VolumeError {
+    #[error("{name} does not exist")]
+    NotFound { name: BlobName },
+    #[error("{name} exists already")]
+    Exists { name: BlobName },
+    /// Nothing was lost: the write that failed was never acknowledged and its blob is discarded.
+    #[error("no room left writing {name}")]
+    Full { name: String, source: Cause },
+    #[error("{name} ends at byte {len}; {wanted} bytes at offset {offset} were asked for")]
+    OutOfRange { name: BlobName, len: u64, offset: u64, wanted: u64 },
+    /// A local flush failed. What was written may or may not be on the disk: after it, nothing may be retried
+    /// or trusted until a restart.
+    #[error("cannot make {name} durable: {source}")]
+    NotDurable { name: String, source: Cause },
+    /// A local disk refused a write. What it did with this one and with earlier ones that it only buffered is
+    /// in doubt, as after [`VolumeError::NotDurable`].
+    #[error("cannot {action} {name}: {source}")]
+    WriteFailed { action: &'static str, name: String, source: Cause },
+    /// A local disk failed while reading or listing.
+    #[error("cannot {action} {name}: {source}")]
+    Io { action: &'static str, name: String, source: Cause },
+    /// The volume did not do it, and may do it later: it could not be reached, asked to slow down, or the
+    /// process has no file descriptor left. Nothing was changed.
+    #[error("cannot {action} {name} at the moment: {source}")]
+    Unavailable { action: &'static str, name: String, source: Cause },
+    /// A request that changes something was sent to a remote volume, and no answer came: it may have been
+    /// carried out, or may yet be.
+    #[error("cannot tell whether the volume carried out the request to {action} {name}: {source}")]
+    OutcomeUnknown { action: &'static str, name: String, source: Cause },
+    /// The object is there, but must first be brought back (archived), given access to (EACCES, 403) or
+    /// connected (a mount that is gone).
+    #[error("{name} exists, but cannot be read now: {source}")]
+    NotReadableNow { name: String, source: Cause },
+    /// The volume broke its contract. For a request that changes something use
+    /// [`VolumeError::OutcomeUnknown`].
+    #[error(
+        "cannot {action} {name}: the volume answered with {found}; check that the configured address is the right one"
+    )]
+    BadAnswer { action: &'static str, name: String, found: String },
+}
+
+impl VolumeError {
+    /// Whether the same call may succeed soon, with nothing changed by anyone but time. When it also
+    /// [may have written](Self::may_have_written), only an idempotent call may be repeated.
+    #[must_use]
+    pub const fn is_retryable(&self) -> bool {
+        match self {
+            Self::Unavailable { .. } | Self::OutcomeUnknown { .. } => true,
+            Self::NotFound { .. }
+            | Self::Exists { .. }
+            | Self::Full { .. }
+            | Self::OutOfRange { .. }
+            | Self::NotDurable { .. }
+            | Self::WriteFailed { .. }
+            | Self::Io { .. }
+            | Self::NotReadableNow { .. }
+            | Self::BadAnswer { .. } => false,
+        }
+    }
+
+    /// Whether the change that was asked for may have happened, in full or in part, although the call failed.
+    #[must_use]
+    pub const fn may_have_written(&self) -> bool {
+        match self {
+            Self::NotDurable { .. } | Self::WriteFailed { .. } | Self::OutcomeUnknown { .. } => true,
+            Self::NotFound { .. }
+            | Self::Exists { .. }
+            | Self::Full { .. }
+            | Self::OutOfRange { .. }
+            | Self::Io { .. }
+            | Self::Unavailable { .. }
+            | Self::NotReadableNow { .. }
+            | Self::BadAnswer { .. } => false,
+        }
+    }
+
+    /// Whether this says only that the object cannot be read now, and so nothing about its being damaged or
+    /// missing.
+    #[must_use]
+    pub const fn is_unreadable_now(&self) -> bool {
+        match self {
+            Self::NotReadableNow { .. } | Self::Unavailable { .. } => true,
+            Self::NotFound { .. }
+            | Self::Exists { .. }
+            | Self::Full { .. }
+            | Self::OutOfRange { .. }
+            | Self::NotDurable { .. }
+            | Self::WriteFailed { .. }
+            | Self::Io { .. }
+            | Self::OutcomeUnknown { .. }
+            | Self::BadAnswer { .. } => false,
+        }
+    }
+
+    /// Whether there was no room; the same call may succeed once there is.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        matches!(self, Self::Full { .. })
+    }
+
+    /// Whether nothing more may be written to this volume until a restart has looked at what is there. Only a
+    /// local disk does this: after a failed flush the kernel may drop what it could not write and report the
+    /// next flush as a success. A remote volume that does not answer has lost nothing it acknowledged.
+    #[must_use]
+    pub const fn poisons_writes(&self) -> bool {
+        match self {
+            Self::NotDurable { .. } | Self::WriteFailed { .. } => true,
+            Self::NotFound { .. }
+            | Self::Exists { .. }
+            | Self::Full { .. }
+            | Self::OutOfRange { .. }
+            | Self::Io { .. }
+            | Self::Unavailable { .. }
+            | Self::OutcomeUnknown { .. }
+            | Self::NotReadableNow { .. }
+            | Self::BadAnswer { .. } => false,
+        }
+    }
+
+    /// `source` met while changing `name` on a local disk, before anything became visible under it.
+    pub(crate) fn writing(action: &'static str, name: &impl fmt::Display, source: io::Error) -> Self {
+        let name = name.to_string();
+        if is_full(&source) {
+            Self::Full { name, source: source.into() }
+        } else if is_out_of_files(&source) {
+            Self::Unavailable { action, name, source: source.into() }
+        } else {
+            Self::WriteFailed { action, name, source: source.into() }
+        }
+    }
+
+    /// `source` met while opening, reading or listing `name` on a local disk.
+    pub(crate) fn reading(action: &'static str, name: &impl fmt::Display, source: io::Error) -> Self {
+        let name = name.to_string();
+        if is_transient(&source) {
+            Self::Unavailable { action, name, source: source.into() }
+        } else if is_refused_or_offline(&source) {
+            Self::NotReadableNow { name, source: source.into() }
+        } else {
+            Self::Io { action, name, source: source.into() }
+        }
+    }
+}
+
+/// No room, or no quota, left.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+}
+
+/// The process or the system has no file descriptor left. It says nothing about any file.
+pub(crate) fn is_out_of_files(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
+}
+
+fn is_transient(error: &io::Error) -> bool {
+    use ErrorKind::{
+        BrokenPipe, ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted, ResourceBusy,
+        TimedOut, WouldBlock,
+    };
+    is_out_of_files(error)
+        || matches!(
+            error.kind(),
+            Interrupted
+                | WouldBlock
+                | TimedOut
+                | ResourceBusy
+                | BrokenPipe
+                | ConnectionAborted
+                | ConnectionRefused
+                | ConnectionReset
+        )
+}
+
+fn is_refused_or_offline(error: &io::Error) -> bool {
+    use ErrorKind::{
+        HostUnreachable, NetworkDown, NetworkUnreachable, NotConnected, PermissionDenied,
+        StaleNetworkFileHandle,
+    };
+    let offline = matches!(
+        error.kind(),
+        HostUnreachable | NetworkDown | NetworkUnreachable | NotConnected | StaleNetworkFileHandle
+    );
+    offline || error.kind() == PermissionDenied
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,49 @@
+//! Where blobs live. The only code that touches files; everything above it sees named, immutable blobs that
+//! appear whole and durable, or not at all.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `volume.rs` | the trait [`Volume`]: the contract, exact enough to implement another volume from |
+//! | `blob.rs` | [`BlobWriter`] and [`Blob`]: a blob being written, a blob being read |
+//! | `error.rs` | [`VolumeError`] and the questions callers ask of it |
+//! | `list.rs` | listings in pages, and [`list_all`], which walks them |
+//! | `local.rs`, `memory.rs` | volumes that hold blobs: files below a folder, and memory |
+//! | `retry.rs`, `throttle.rs`, `count.rs`, `cache.rs` | volumes around a volume, one concern each |
+//! | `testing/` | with the feature `testing`: the conformance suite, the faulty volume, a manual timer |
+//!
+//! A new kind of volume implements the three traits and runs `testing::volume_suite`.
+//!
+//! A recommended order of the decorators, outermost first: cache (a hit costs no request), retry, throttle (so
+//! that each attempt is paced), count (so that each attempt is counted), the volume itself.
+//!
+//! A crash leaves sealed blobs, whole, and perhaps unfinished ones, which no reader ever sees and
+//! [`Volume::discard_unfinished`] removes.
+
+mod blob;
+mod cache;
+mod count;
+mod durable;
+mod error;
+mod list;
+mod local;
+mod memory;
+mod name;
+mod retry;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+mod throttle;
+mod timer;
+mod volume;
+
+pub use blob::{Blob, BlobWriter};
+pub use cache::{CacheLimits, CacheVolume};
+pub use count::{CallCounts, CountVolume, VolumeCounters, VolumeCounts};
+pub use error::{Cause, VolumeError};
+pub use list::{BlobEntry, LIST_PAGE_ENTRIES, ListAll, ListPage, list_all};
+pub use local::LocalVolume;
+pub use memory::MemoryVolume;
+pub use name::BlobName;
+pub use retry::{RetryPolicy, RetryVolume};
+pub use throttle::{Rates, ThrottleVolume};
+pub use timer::{Random, SystemRandom, SystemTimer, Timer};
+pub use volume::{Space, Volume};

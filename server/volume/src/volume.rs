@@ -1,0 +1,138 @@
+//! The contract every place for blobs keeps. `testing/suite.rs` checks it.
+
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use crate::{Blob, BlobName, BlobWriter, ListPage, VolumeError};
+
+/// Room on a volume, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Space {
+    pub total_bytes: u64,
+    pub free_bytes: u64,
+}
+
+/// A place for blobs.
+///
+/// - **Immutable.** A sealed blob never changes. It can be removed; a caller does not use a removed blob's
+///   name again while a call on the old blob is under way.
+/// - **Names** are flat: a folder is a shared beginning of names up to a `/`, exists while a blob is in it, and
+///   needs no call to be made. No blob's name is a folder of another's; whether a volume refuses such a pair is
+///   unspecified. A volume may put every name below a root of its own (a folder, a key prefix).
+/// - **Consistent.** What one call has done, every call that begins later sees, in this and in other
+///   processes. (S3 is consistent in this way; a store with an eventually consistent listing is not enough.)
+/// - **Concurrent.** Every method may be called from many threads at once. Calls block; they return within a
+///   bounded time, so a remote volume puts a time limit on each request and answers with
+///   [`VolumeError::Unavailable`] (nothing was done) or [`VolumeError::OutcomeUnknown`] (a write may have
+///   happened).
+/// - **Untrusted answers.** A remote volume bounds and checks what it is sent before it allocates or believes
+///   it, and answers [`VolumeError::BadAnswer`].
+/// - **No panics**, whatever the disk or the network does.
+///
+/// An implementation does not retry, pace, count or cache: decorators do. Requests inside one call that only
+/// it can repeat (one part of a multipart upload) are the exception.
+pub trait Volume: Send + Sync + fmt::Debug {
+    /// Begins a blob. It becomes visible only by [`BlobWriter::seal`]; dropping the writer discards it.
+    ///
+    /// A name that is taken may be reported here, to save the caller from writing in vain, and must be
+    /// reported by the seal, because another writer may seal the name in between.
+    ///
+    /// # Errors
+    /// [`VolumeError::Exists`], [`VolumeError::Full`], [`VolumeError::Unavailable`] (also when the process has
+    /// no file descriptor left), [`VolumeError::WriteFailed`]. After each nothing is visible.
+    fn create(&self, name: &BlobName) -> Result<Box<dyn BlobWriter>, VolumeError>;
+
+    /// Opens a sealed blob for reading and learns its length (on S3: `HeadObject`).
+    ///
+    /// # Errors
+    /// [`VolumeError::NotFound`] only when it is certain that there is no such blob: callers take it for
+    /// data loss. A refusal (EACCES, 403) or an archived object is [`VolumeError::NotReadableNow`], a volume
+    /// that cannot be reached is [`VolumeError::Unavailable`]. Otherwise [`VolumeError::Io`].
+    fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError>;
+
+    /// One page of the sealed blobs inside the folder `prefix` (a name without trailing slash), at any depth:
+    /// those whose names are greater than `after`, or the first ones, in ascending byte order of their whole
+    /// names, at most `limit` of them. `after` need not exist. A folder that does not exist is empty.
+    ///
+    /// A page may be shorter than `limit` while there is more (S3 gives at most 1,000 a request), but then it
+    /// has at least one entry. Blobs sealed or removed during a walk from page to page appear or not; every
+    /// other blob appears exactly once. [`crate::list_all`] walks.
+    ///
+    /// On S3: `ListObjectsV2` with the prefix `prefix/`, `start-after` and `max-keys`.
+    ///
+    /// # Errors
+    /// [`VolumeError::NotReadableNow`], [`VolumeError::Unavailable`], [`VolumeError::BadAnswer`],
+    /// [`VolumeError::Io`]. Never a silently incomplete page.
+    fn list(
+        &self,
+        prefix: &BlobName,
+        after: Option<&BlobName>,
+        limit: NonZeroUsize,
+    ) -> Result<ListPage, VolumeError>;
+
+    /// Removes a blob, durably: no crash brings it back once this returned `Ok`.
+    ///
+    /// On S3, where deleting what does not exist succeeds: `HeadObject` first.
+    ///
+    /// # Errors
+    /// [`VolumeError::NotFound`]; [`VolumeError::Unavailable`]: not removed; [`VolumeError::WriteFailed`],
+    /// [`VolumeError::NotDurable`], [`VolumeError::OutcomeUnknown`]: removed or not.
+    fn remove(&self, name: &BlobName) -> Result<(), VolumeError>;
+
+    /// Discards what writers of an earlier process left behind (temporary files, multipart uploads below this
+    /// volume's prefix) and returns how many it discarded; fewer than were begun when some left nothing. Only
+    /// for start-up, before any [`Volume::create`], and by one process at a time.
+    ///
+    /// # Errors
+    /// [`VolumeError::Unavailable`], [`VolumeError::WriteFailed`], [`VolumeError::Io`]; some may be left, and
+    /// calling again is safe.
+    fn discard_unfinished(&self) -> Result<u64, VolumeError>;
+
+    /// Room left; `None` where there is no answer (a bucket).
+    ///
+    /// # Errors
+    /// [`VolumeError::Unavailable`], [`VolumeError::NotReadableNow`], [`VolumeError::Io`].
+    fn space(&self) -> Result<Option<Space>, VolumeError>;
+
+    /// Whether a [`Blob`] opened before [`Volume::remove`] can still be read after it, as a file can. Where it
+    /// is false, reads of such a handle return the blob's bytes or [`VolumeError::NotFound`], never others. A
+    /// decorator answers what the volume inside it answers.
+    fn handles_outlive_removal(&self) -> bool;
+}
+
+/// A shared volume is a volume.
+impl<V: Volume + ?Sized> Volume for Arc<V> {
+    fn create(&self, name: &BlobName) -> Result<Box<dyn BlobWriter>, VolumeError> {
+        (**self).create(name)
+    }
+
+    fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
+        (**self).open(name)
+    }
+
+    fn list(
+        &self,
+        prefix: &BlobName,
+        after: Option<&BlobName>,
+        limit: NonZeroUsize,
+    ) -> Result<ListPage, VolumeError> {
+        (**self).list(prefix, after, limit)
+    }
+
+    fn remove(&self, name: &BlobName) -> Result<(), VolumeError> {
+        (**self).remove(name)
+    }
+
+    fn discard_unfinished(&self) -> Result<u64, VolumeError> {
+        (**self).discard_unfinished()
+    }
+
+    fn space(&self) -> Result<Option<Space>, VolumeError> {
+        (**self).space()
+    }
+
+    fn handles_outlive_removal(&self) -> bool {
+        (**self).handles_outlive_removal()
+    }
+}

@@ -1,0 +1,256 @@
+//! The commands that the documents show, taken out of their Markdown.
+//!
+//! A line of a fenced shell block is *shown*: a reader will paste it. A command in backticks within a sentence is
+//! *mentioned*: often only its beginning. A program of ours that a service's unit runs is mentioned, too.
+
+use std::path::{Path, PathBuf};
+
+/// Programs whose commands are looked for.
+const PROGRAMS: [&str; 3] = ["holdfast", "holdfast-server", "cargo xtask"];
+
+/// Languages of fenced blocks that a shell reads. None is one: diagrams have no line that begins with a program.
+const SHELLS: [&str; 4] = ["", "sh", "bash", "console"];
+
+/// A command in a document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Command {
+    /// The document, from the repository's root, and the line's number.
+    pub place: String,
+    /// `holdfast`, `holdfast-server`, `cargo xtask` or `curl`.
+    pub program: String,
+    /// What follows it, without quotes, comments and redirections.
+    pub args: Vec<String>,
+    /// Commands of one block follow each other; `None`: only mentioned.
+    pub block: Option<usize>,
+}
+
+impl Command {
+    /// As it reads in the document, nearly.
+    pub fn line(&self) -> String {
+        format!("{} {}", self.program, self.args.join(" "))
+    }
+
+    /// Whether the document leaves something out of it (`…`).
+    pub fn is_abridged(&self) -> bool {
+        self.args.iter().any(|arg| arg.contains('…'))
+    }
+}
+
+/// The repository's root.
+///
+/// # Panics
+/// Never: this crate is in a folder of it.
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in the repository")
+}
+
+/// All commands of `*.md` in the root and in `docs/`, in order. The changelog is left out: it may name what is no
+/// more.
+///
+/// # Panics
+/// When they cannot be read.
+pub fn commands() -> Vec<Command> {
+    let mut files: Vec<PathBuf> = [root().to_owned(), root().join("docs")]
+        .iter()
+        .flat_map(|folder| std::fs::read_dir(folder).expect("documents are readable"))
+        .map(|entry| entry.expect("documents are readable").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
+        .filter(|path| !path.ends_with("CHANGELOG.md"))
+        .collect();
+    files.sort();
+    let mut found = Vec::new();
+    let mut blocks = 0;
+    for file in files {
+        let text = std::fs::read_to_string(&file).expect("documents are readable");
+        let name = file.strip_prefix(root()).unwrap_or(&file).display().to_string();
+        found.extend(commands_of(&name, &text, &mut blocks));
+    }
+    found
+}
+
+/// All commands of one document; `blocks` counts fenced blocks across documents.
+pub fn commands_of(name: &str, text: &str, blocks: &mut usize) -> Vec<Command> {
+    let mut found = Vec::new();
+    let mut fence: Option<String> = None;
+    let mut prose = Prose::default();
+    let mut begun: Option<(usize, String)> = None;
+    for (number, line) in (1..).zip(text.lines()) {
+        let mut add = |number: usize, line: &str, block| {
+            let place = format!("{name}:{number}");
+            found.extend(split(line).iter().filter_map(|words| command(&place, words, block)));
+        };
+        if let Some(language) = line.trim_start().strip_prefix("```") {
+            fence = if fence.is_none() { Some(language.trim().to_owned()) } else { None };
+            *blocks += 1;
+            prose = Prose::default();
+        } else if let Some(language) = &fence {
+            if let Some(run) = line.trim().strip_prefix("ExecStart=") {
+                add(number, run, None);
+            } else if SHELLS.contains(&language.as_str()) {
+                let (first, before) = begun.take().unwrap_or((number, String::new()));
+                match line.strip_suffix('\\') {
+                    Some(part) => begun = Some((first, before + part)),
+                    None => add(first, &(before + line), Some(*blocks)),
+                }
+            }
+        } else {
+            prose.spans(line).iter().for_each(|span| add(number, span, None));
+        }
+    }
+    found
+}
+
+/// Finds code spans in paragraphs; they may go on in the next line.
+#[derive(Debug, Default)]
+struct Prose {
+    open: Option<String>,
+}
+
+impl Prose {
+    fn spans(&mut self, line: &str) -> Vec<String> {
+        if line.trim().is_empty() {
+            self.open = None;
+        }
+        let mut whole = Vec::new();
+        let mut parts = line.split('`');
+        let first = parts.next().unwrap_or_default();
+        if let Some(open) = &mut self.open {
+            open.push(' ');
+            open.push_str(first.trim_start());
+        }
+        for part in parts {
+            match self.open.take() {
+                Some(span) => whole.push(span),
+                None => self.open = Some(part.to_owned()),
+            }
+        }
+        whole
+    }
+}
+
+/// A command of one of the programs, if these words are one.
+fn command(place: &str, words: &[String], block: Option<usize>) -> Option<Command> {
+    // A container's program comes after the container's name, which may be that of a program as well.
+    let inside = match words.first().map(String::as_str) {
+        Some("docker") => words.iter().rposition(|word| word == "holdfast-server")?,
+        _ => words.iter().position(|word| !word.contains('='))?,
+    };
+    let words = words.get(inside..)?;
+    let (first, rest) = words.split_first()?;
+    let base = first.rsplit('/').next().unwrap_or(first);
+    let (program, args) = match rest.split_first() {
+        Some((second, rest)) if base == "cargo" => (format!("cargo {second}"), rest),
+        _ => (base.to_owned(), rest),
+    };
+    let known = PROGRAMS.contains(&program.as_str()) || program == "curl" && block.is_some();
+    // Keys and labels of ours begin with the same word, but not with a subcommand or an option after it.
+    let begins =
+        |arg: &String| arg.starts_with(|c: char| c.is_ascii_lowercase() || c == '-' || c == '\u{2026}');
+    (known && args.first().is_some_and(begins)).then(|| Command {
+        place: place.to_owned(),
+        program,
+        args: args.to_vec(),
+        block,
+    })
+}
+
+/// Splits a line as a shell does into commands of words. Comments are left out, and what follows a redirection
+/// is a command of none of our programs.
+fn split(line: &str) -> Vec<Vec<String>> {
+    let mut commands = vec![Vec::new()];
+    let mut word: Option<String> = None;
+    let mut quote: Option<char> = None;
+    for character in line.trim_start().trim_start_matches("$ ").chars() {
+        match (quote, character) {
+            (Some(end), _) if character == end => quote = None,
+            (Some(_), _) => word.get_or_insert_default().push(character),
+            (None, '\'' | '"') => {
+                quote = Some(character);
+                word.get_or_insert_default();
+            }
+            (None, '#') if word.is_none() => break,
+            (None, '|' | '&' | ';' | '>' | '(' | ')') => {
+                end_word(&mut commands, &mut word);
+                commands.push(if character == '>' { vec![">".to_owned()] } else { Vec::new() });
+            }
+            (None, _) if character.is_whitespace() => end_word(&mut commands, &mut word),
+            (None, _) => word.get_or_insert_default().push(character),
+        }
+    }
+    end_word(&mut commands, &mut word);
+    commands
+}
+
+fn end_word(commands: &mut [Vec<String>], word: &mut Option<String>) {
+    if let Some(words) = commands.last_mut() {
+        words.extend(word.take());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(text: &str) -> Vec<String> {
+        let found = commands_of("x.md", text, &mut 0);
+        let shown = |command: &Command| if command.block.is_some() { "shown" } else { "mentioned" };
+        found
+            .iter()
+            .map(|command| format!("{} {}: {}", command.place, shown(command), command.line()))
+            .collect()
+    }
+
+    #[test]
+    fn commands_of_shell_blocks_are_shown() {
+        let text = "```\n$ holdfast list --vm 'web 1' | less   # all of them\nexport A=b && holdfast report > x.tsv\n\
+                    A=b holdfast backup --vm web \\\n  /dev/sda\ngit clone x\n```\n";
+        assert_eq!(
+            lines(text),
+            [
+                "x.md:2 shown: holdfast list --vm web 1",
+                "x.md:3 shown: holdfast report",
+                "x.md:4 shown: holdfast backup --vm web /dev/sda",
+            ]
+        );
+        assert_eq!(lines("The context `holdfast 2025-11-21 token v1`."), Vec::<String>::new());
+        assert_eq!(lines("```rust\nholdfast list --vm web\n```\n"), Vec::<String>::new());
+        assert_eq!(
+            lines(
+                "```sh\ndocker compose exec holdfast holdfast-server token list\ndocker compose exec holdfast cat x\n```"
+            ),
+            ["x.md:2 shown: holdfast-server token list"]
+        );
+        assert_eq!(
+            lines("```\ncurl --cacert x 'https://h/api/v1/vms?a=b&c=d'\n```"),
+            ["x.md:2 shown: curl --cacert x https://h/api/v1/vms?a=b&c=d"]
+        );
+    }
+
+    #[test]
+    fn commands_in_sentences_are_mentioned() {
+        assert_eq!(
+            lines(
+                "Run `holdfast verify BACKUP` and `cargo xtask\nbench index --entries N`, not `holdfast` or `ls`.\n"
+            ),
+            [
+                "x.md:1 mentioned: holdfast verify BACKUP",
+                "x.md:2 mentioned: cargo xtask bench index --entries N",
+            ]
+        );
+        assert_eq!(
+            lines("```ini\nExecStart=/usr/local/bin/holdfast-server serve --config x\n```"),
+            ["x.md:2 mentioned: holdfast-server serve --config x"]
+        );
+        let abridged = &commands_of("x.md", "`holdfast backup --take-over …`", &mut 0)[0];
+        assert!(abridged.is_abridged());
+    }
+
+    #[test]
+    fn the_documents_have_commands() {
+        let all = commands();
+        for program in PROGRAMS {
+            let of_it = all.iter().filter(|command| command.program == program);
+            assert!(of_it.count() > 5, "{program}");
+        }
+    }
+}

@@ -1,0 +1,15 @@
+/** The local day, also on a page that stays open past midnight. */
+
+import { useSyncExternalStore } from "react";
+
+import { day } from "../format/time";
+
+const LOOK_MS = 30_000;
+
+function subscribe(look: () => void): () => void {
+  const timer = setInterval(look, LOOK_MS);
+  return () => clearInterval(timer);
+}
+
+/** `2026-11-21`. */
+export const useToday = (): string => useSyncExternalStore(subscribe, () => day(new Date()));

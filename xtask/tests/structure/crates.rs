@@ -1,0 +1,36 @@
+//! Between crates: which may depend on which.
+
+use super::source::workspace;
+
+/// Each crate, its folder, and the crates of this workspace it may depend on.
+pub(crate) const CRATES: &[(&str, &str, &[&str])] = &[
+    ("holdfast-proto", "proto", &[]),
+    ("holdfast-types", "server/types", &[]),
+    ("holdfast-volume", "server/volume", &[]),
+    ("holdfast-catalog", "server/catalog", &["holdfast-proto", "holdfast-types"]),
+    (
+        "holdfast-engine",
+        "server/engine",
+        &["holdfast-proto", "holdfast-types", "holdfast-volume", "holdfast-catalog"],
+    ),
+    (
+        "holdfast-server",
+        "server",
+        &["holdfast-proto", "holdfast-types", "holdfast-volume", "holdfast-catalog", "holdfast-engine"],
+    ),
+    ("holdfast", "client", &["holdfast-proto"]),
+];
+
+#[test]
+fn crates_depend_one_way() {
+    for (name, folder, allowed) in CRATES {
+        let manifest = std::fs::read_to_string(workspace().join(folder).join("Cargo.toml")).unwrap();
+        assert!(manifest.contains(&format!("name = \"{name}\"")), "{folder} is not {name}");
+        let dependencies =
+            manifest.split("\n[").find(|section| section.starts_with("dependencies]")).unwrap();
+        for line in dependencies.lines().filter(|line| line.starts_with("holdfast")) {
+            let other = line.split(['.', ' ', '=']).next().unwrap();
+            assert!(allowed.contains(&other), "{name} depends on {other}");
+        }
+    }
+}

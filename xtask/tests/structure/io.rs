@@ -1,0 +1,44 @@
+//! Who may touch files and the network: the crates and modules made for it, named here one by one.
+
+use super::crates::CRATES;
+use super::source::{modules, workspace};
+
+/// What does I/O, and the beginnings of the file names that may use it.
+const RULES: &[(&str, &[&str], &[&str])] = &[
+    ("files", &["std::fs", "tokio::fs"], FILES),
+    ("the network", &["std::net::Tcp", "std::net::Udp", "std::os::unix::net", "tokio::net"], NETWORK),
+];
+
+const FILES: &[&str] = &[
+    "server/volume/src/",
+    // The database's own file: its mode, and whether it exists.
+    "server/catalog/src/sqlite/",
+    // Configuration, certificates, the admin token, the data folder's lock.
+    "server/src/",
+    // Disks to back up, files to restore to, the profile.
+    "client/src/source/",
+    "client/src/restore/target",
+    "client/src/connect/",
+];
+
+const NETWORK: &[&str] = &["server/src/", "client/src/connect/"];
+
+#[test]
+fn only_what_is_made_for_it_does_io() {
+    let mut wrong = Vec::new();
+    for (_, folder, _) in CRATES {
+        for module in modules(&workspace().join(folder).join("src")).values() {
+            let file = module.file.to_str().unwrap();
+            let named = module.named.iter().chain(module.reexports.iter().map(|(_, target)| target));
+            for path in named.map(|path| path.join("::")) {
+                for (what, paths, allowed) in RULES {
+                    let uses = paths.iter().any(|prefix| path.starts_with(prefix));
+                    if uses && !allowed.iter().any(|prefix| file.starts_with(prefix)) {
+                        wrong.push(format!("{file} uses {path}, but is not made to touch {what}"));
+                    }
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
