@@ -5,9 +5,9 @@ use std::fmt;
 use holdfast_engine::EngineError;
 use holdfast_engine::catalog::CatalogError;
 use holdfast_proto::ErrorCode;
-use tonic::Status;
 
-/// A refusal. [`ErrorCode`] maps it to gRPC and exit codes, [`crate::http::problem`] to HTTP.
+/// A refusal. `grpc/status.rs` turns it into a gRPC status, `http/problem.rs` into an HTTP answer, and
+/// [`ErrorCode`] into an exit code.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ServiceError {
@@ -26,19 +26,17 @@ impl ServiceError {
         Self::new(ErrorCode::Invalid, message)
     }
 
-    /// Says what was being done when it happened.
-    #[must_use]
-    pub fn during(self, what: impl fmt::Display) -> Self {
-        Self { message: format!("{what}: {}", self.message), ..self }
+    /// A rule of this program itself was broken. `what` says which, with the values.
+    pub(crate) fn defect(what: impl fmt::Display) -> Self {
+        Self::new(ErrorCode::Internal, format!("internal error, please report it: {what}"))
     }
 
-    /// As a gRPC status. This is where a call's error is handled, so it is logged here.
-    pub fn into_status(self) -> Status {
-        self.log();
-        self.code.status(self.message)
+    /// The server is shutting down.
+    pub(crate) fn shutting_down() -> Self {
+        Self::new(ErrorCode::Unavailable, "the server is shutting down; try again when it is back")
     }
 
-    /// Logs what the administrator has to know of; for whoever turns an error into an answer.
+    /// Logs what the administrator has to know. Called where an error becomes an answer.
     pub(crate) fn log(&self) {
         match self.code {
             ErrorCode::Internal | ErrorCode::Damaged | ErrorCode::ReadOnly | ErrorCode::Full => {
@@ -62,14 +60,11 @@ impl From<CatalogError> for ServiceError {
 }
 
 impl From<tokio::task::JoinError> for ServiceError {
-    /// A blocking task that panicked (or was dropped by a runtime that is going down).
+    /// A task that panicked, or was dropped by a runtime that is shutting down.
     fn from(error: tokio::task::JoinError) -> Self {
         if error.is_cancelled() {
-            return Self::new(
-                ErrorCode::Unavailable,
-                "the server is shutting down; try again when it is back",
-            );
+            return Self::shutting_down();
         }
-        Self::new(ErrorCode::Internal, "the server met a defect in itself; its log says more")
+        Self::new(ErrorCode::Internal, "the server failed with an internal error; its log says more")
     }
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 
 /// Readable by the owner alone.
 pub const MODE_SECRET: u32 = 0o600;
-/// Readable by everybody.
+/// Readable by every user.
 pub const MODE_PUBLIC: u32 = 0o644;
 
 /// Writes `bytes` to `path` with `mode`: temporary file, fsync, rename, fsync of the folder.
@@ -21,7 +21,7 @@ pub fn write_durably(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".tmp");
     let temporary = Path::new(&temporary);
-    // A leftover might have another mode, which `mode` would not change.
+    // One left by a crash might have another mode, which `mode` would not change.
     match fs::remove_file(temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -36,7 +36,7 @@ pub fn write_durably(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     sync_folder(path)
 }
 
-/// Makes a folder for the server alone, with its parents; one that exists stays as it is.
+/// Creates a folder that only the server's user can read, with its parents. A folder that exists stays as it is.
 ///
 /// # Errors
 /// Any I/O error but "exists".

@@ -1,28 +1,38 @@
-//! The Holdfast server: the async shell around the storage engine.
+//! The Holdfast server: the asynchronous shell around the storage engine.
 //!
-//! Read in this order: [`server`] (a server's life) → [`app`] (what calls share) → [`auth`] → `grpc` and
-//! [`http`] (the protocols) → `cli`. The engine does all the work; nothing here knows a format.
+//! Read in this order: [`server`] (a server's life) → [`app`] (what calls share) → [`auth`] → `grpc` and `http` (the
+//! protocols) → `cli`. The engine does the storage work; nothing here knows an on-disk format.
+//!
+//! Imports point one way, from the bottom of this list to its top; `xtask/tests/structure/` finds circles.
+//!
+//! | module | open it for |
+//! |---|---|
+//! | `error`, `files`, `insight`, `net`, `tls` | building blocks: errors, small durable files, what numbers mean, connections, the certificate |
+//! | `config` | settings: flags, environment, file |
+//! | `process` | this process: logging, allocator, service manager |
+//! | `auth` | authentication: tokens, logins with a browser, what a caller may do |
+//! | `activity` | what is going on: sessions, streams, who watches; their limits |
+//! | `metrics` | metrics |
+//! | `app` | what all calls share |
+//! | `grpc`, `http`, `jobs` | the agents' protocol; REST API and web UI; background work |
+//! | `server` | start and shutdown |
+//! | `cli` | the command line |
 
+pub mod activity;
 pub mod app;
 pub mod auth;
 pub mod cli;
 pub mod config;
 pub mod error;
 pub mod files;
-mod folder_lock;
+
 mod grpc;
 pub mod http;
 mod insight;
-mod memory;
+pub mod jobs;
 mod metrics;
 mod net;
-mod notify;
-mod open_files;
-mod recent;
+mod process;
 pub mod repository;
 pub mod server;
-mod service;
-pub mod sessions;
-pub mod streams;
-mod telemetry;
 pub mod tls;

@@ -2,7 +2,7 @@
 
 use parking_lot::Mutex;
 
-/// One entry in this time, for all callers together: the audit log must not grow by what strangers do.
+/// At most one entry in this time, for all callers together: strangers must not make the audit log grow.
 const INTERVAL_MS: i64 = 60_000;
 
 #[derive(Debug, Default)]
@@ -15,7 +15,7 @@ struct State {
 }
 
 impl Failures {
-    /// Counts one; the number to report when it is time to.
+    /// Counts one. Returns the number to report when a report is due.
     pub(super) fn count(&self, now_ms: i64) -> Option<u64> {
         let mut state = self.0.lock();
         state.unreported = state.unreported.saturating_add(1);

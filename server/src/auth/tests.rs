@@ -1,5 +1,5 @@
-use holdfast_engine::catalog::token::{self, Role};
-use holdfast_engine::catalog::{PageRequest, SqliteCatalog, TokenSpec};
+use holdfast_engine::catalog::token::{self, Action, Role};
+use holdfast_engine::catalog::{DEFAULT_NAMESPACE, PageRequest, SqliteCatalog, TokenSpec};
 use holdfast_engine::clock::ManualClock;
 
 use super::*;
@@ -42,7 +42,7 @@ impl Fixture {
 }
 
 #[test]
-fn whatever_is_wrong_with_a_token_the_answer_is_the_same() {
+fn every_wrong_token_gets_the_same_answer() {
     let fixture = Fixture::new();
     let (valid, _) = fixture.token("valid", Role::Backup, &[], None);
     let (revoked, id) = fixture.token("revoked", Role::Admin, &[], None);

@@ -1,29 +1,22 @@
-//! `holdfast-server check` and `holdfast-server rebuild-index`. Both need the repository for themselves.
+//! `holdfast-server check`. Needs exclusive access to the repository.
 
-use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use clap::Args;
-use holdfast_engine::clock::{Clock, SystemClock};
-use holdfast_engine::{CheckOptions, CheckReport, Engine, EngineParts, OpenSummary, Progress};
+use holdfast_engine::{CheckOptions, CheckReport, Engine, OpenSummary};
 use holdfast_proto::ErrorCode;
-use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::DataFolder;
 use super::fail::Failure;
 use super::out;
-use super::token::no_repository;
-use crate::repository::{is_repository, open_parts};
-use crate::telemetry;
+use super::progress::Ticker;
 
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
     #[command(flatten)]
     folder: DataFolder,
-    /// Also read, decompress and hash every chunk (as long as reading the whole repository takes)
+    /// Also read, decompress and hash every chunk (takes as long as reading the whole repository)
     #[arg(long)]
     read_data: bool,
     /// Print one JSON object
@@ -31,17 +24,8 @@ pub(super) struct CheckArgs {
     json: bool,
 }
 
-#[derive(Debug, Args)]
-pub(super) struct RebuildArgs {
-    #[command(flatten)]
-    folder: DataFolder,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
-}
-
 pub(super) fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
-    let engine = Engine::assemble(parts(&args.folder)?)?;
+    let engine = Engine::assemble(args.folder.parts()?)?;
     let progress = Ticker::new();
     let audited = engine.audit(&progress)?;
     let report = engine.check(CheckOptions { read_data: args.read_data }, &progress);
@@ -56,44 +40,12 @@ pub(super) fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
     Ok(report.code().map_or(ExitCode::SUCCESS, |code| ExitCode::from(code.exit_code())))
 }
 
-pub(super) fn rebuild(args: &RebuildArgs) -> Result<ExitCode, Failure> {
-    let progress = Ticker::new();
-    let engine = Engine::assemble_rebuilding_index(parts(&args.folder)?, &progress);
-    progress.end();
-    let engine = engine?;
-    engine.shutdown()?;
-    let opened = engine.opened();
-    let (indexed, damaged) = (opened.replayed_containers, opened.damaged_containers);
-    if args.json {
-        out::say(json!({ "type": "summary", "containers": indexed, "damaged_containers": damaged }));
-    } else {
-        out::say(format_args!("the index was rebuilt from {indexed} containers"));
-        if damaged > 0 {
-            out::say(format_args!(
-                "{damaged} containers are damaged; 'holdfast-server check' says what that hits"
-            ));
-        }
-    }
-    Ok(if damaged == 0 { ExitCode::SUCCESS } else { ExitCode::from(ErrorCode::Damaged.exit_code()) })
-}
-
-/// Refuses to create a repository where there is none.
-fn parts(folder: &DataFolder) -> Result<EngineParts, Failure> {
-    let settings = folder.resolve()?.settings;
-    telemetry::start(&settings);
-    if !is_repository(&settings.data_dir) {
-        return Err(no_repository(&settings.data_dir));
-    }
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    Ok(open_parts(&settings, &clock)?)
-}
-
 fn show(report: &CheckReport, read_data: bool) {
     for problem in &report.problems {
         out::say(format_args!("{}: {}", problem.object, problem.what));
     }
     if report.further_problems > 0 {
-        out::say(format_args!("and {} further problems", report.further_problems));
+        out::say(format_args!("and {} more problems", report.further_problems));
     }
     let CheckReport { containers, container_bytes, backups, disks, extents, chunks, .. } = report;
     out::say(format_args!(
@@ -102,15 +54,15 @@ fn show(report: &CheckReport, read_data: bool) {
     ));
     match (report.code(), read_data) {
         (None, true) => out::say("no damage found"),
-        (None, false) => out::say("no damage found; --read-data also reads every chunk"),
+        (None, false) => out::say("no damage found; use --read-data to read every chunk as well"),
         (Some(ErrorCode::Unsupported), _) => {
             out::say(
-                "written by a newer Holdfast in part, which this one cannot judge: check with the newer one",
+                "parts of the repository were written by a newer version of Holdfast; run the check with that version",
             );
         }
         (Some(_), _) => out::say(
-            "damage found. What is damaged is not used for new backups: run a backup of every VM again, and \
-             chunks that still exist at the source are stored anew",
+            "damage found. Damaged chunks are not used for new backups: back up every VM again, and chunks that \
+             still exist at the source are stored again",
         ),
     }
 }
@@ -137,41 +89,4 @@ fn check_json(report: &CheckReport, found: &[OpenSummary]) -> Value {
         "problems": problems,
         "further_problems": report.further_problems,
     })
-}
-
-/// Shows progress on standard error: one line rewritten on a terminal, a line now and then in a log.
-struct Ticker {
-    terminal: bool,
-    shown: Mutex<Option<(Instant, &'static str)>>,
-}
-
-impl Ticker {
-    fn new() -> Self {
-        Self { terminal: io::stderr().is_terminal(), shown: Mutex::new(None) }
-    }
-
-    /// Leaves the line that was rewritten.
-    fn end(&self) {
-        if self.terminal && self.shown.lock().is_some() {
-            out::note("");
-        }
-    }
-}
-
-impl Progress for Ticker {
-    fn step(&self, phase: &'static str, done: u64, total: u64) {
-        let every = Duration::from_millis(if self.terminal { 200 } else { 10_000 });
-        let mut shown = self.shown.lock();
-        if shown.is_some_and(|(at, last)| last == phase && at.elapsed() < every) {
-            return;
-        }
-        *shown = Some((Instant::now(), phase));
-        if self.terminal {
-            let mut terminal = io::stderr().lock();
-            // A terminal that went away is no failure.
-            let _ = write!(terminal, "\r{phase}: {done} of {total}\x1b[K").and_then(|()| terminal.flush());
-        } else {
-            out::note(format_args!("{phase}: {done} of {total}"));
-        }
-    }
 }

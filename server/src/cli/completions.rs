@@ -18,7 +18,7 @@ pub(super) fn run(args: &CompletionsArgs) -> Result<ExitCode, Failure> {
     let mut command = super::Cli::command();
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "holdfast-server", &mut script);
-    // A reader that went away is no failure.
+    // A reader that went away is not a failure.
     let _ = io::Write::write_all(&mut io::stdout().lock(), &script);
     Ok(ExitCode::SUCCESS)
 }

@@ -11,7 +11,7 @@ pub(super) fn run(args: &AllSettings) -> Result<ExitCode, Failure> {
     let resolved = args.resolve()?;
     let lines: Vec<(String, String)> = resolved
         .entries()
-        // Of JSON's texts, numbers and lists of texts, each is TOML, too.
+        // JSON's strings, numbers and lists of strings are TOML as well.
         .map(|(key, value, origin)| (format!("{key} = {value}"), origin.to_string()))
         .collect();
     let width = lines.iter().map(|(line, _)| line.chars().count()).max().unwrap_or(0);

@@ -1,5 +1,5 @@
-//! `holdfast-server health`: asks the server of this machine whether it lives, for container engines and
-//! service managers, which then need neither a shell nor curl.
+//! `holdfast-server health`: asks the server on this machine whether it is healthy, for container engines and service
+//! managers, which then need neither a shell nor curl.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
@@ -22,7 +22,7 @@ use super::fail::Failure;
 use super::{AllSettings, out};
 use crate::tls::CERTIFICATE_FILE;
 
-/// How long each step may take: connecting, writing, each read. A server that takes longer does not live.
+/// How long each step may take: connecting, writing, each read. A server that takes longer is not healthy.
 const TIMEOUT: Duration = Duration::from_secs(4);
 
 /// An answer is a few hundred bytes.
@@ -30,7 +30,7 @@ const ANSWER_MAX_BYTES: u64 = 64 << 10;
 
 #[derive(Debug, Args)]
 pub(super) struct HealthArgs {
-    /// Ask whether it can take backups, too, and not only whether it answers
+    /// Also check whether it accepts backups, not only whether it answers
     #[arg(long)]
     ready: bool,
     #[command(flatten)]
@@ -40,7 +40,7 @@ pub(super) struct HealthArgs {
 pub(super) fn run(args: &HealthArgs) -> Result<ExitCode, Failure> {
     let settings = args.settings.resolve()?.settings;
     if settings.http.port() == 0 {
-        return Err(Failure::usage("the HTTPS port was picked at the server's start; give it with --http"));
+        return Err(Failure::usage("the HTTPS port was picked when the server started; pass it with --http"));
     }
     let certificate = settings.tls_cert.unwrap_or_else(|| settings.data_dir.join(CERTIFICATE_FILE));
     let (path, address) = (if args.ready { "/readyz" } else { "/healthz" }, reachable(settings.http));
@@ -50,11 +50,13 @@ pub(super) fn run(args: &HealthArgs) -> Result<ExitCode, Failure> {
             Ok(ExitCode::SUCCESS)
         }
         // Container engines know 0 and 1 only.
-        Err(error) => Err(Failure::new(ErrorCode::Internal, format!("{address} is not well: {error}"))),
+        Err(error) => {
+            Err(Failure::new(ErrorCode::Internal, format!("the server at {address} is not healthy: {error}")))
+        }
     }
 }
 
-/// Nobody connects to "any address".
+/// The address to connect to: "any address" is one to listen on only.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -64,12 +66,12 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-/// Why the answer is not a healthy one.
+/// Why the server is not healthy.
 #[derive(Debug, thiserror::Error)]
-enum Unwell {
-    #[error("the certificate in {} cannot be read: {source}", path.display())]
+enum Unhealthy {
+    #[error("cannot read the certificate in {}: {source}", path.display())]
     Certificate { path: PathBuf, source: rustls::pki_types::pem::Error },
-    #[error("TLS cannot be set up: {0}")]
+    #[error("cannot set up TLS: {0}")]
     Tls(#[from] rustls::Error),
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -78,9 +80,9 @@ enum Unwell {
 }
 
 /// The body of a successful answer.
-fn ask(address: SocketAddr, certificate: &Path, path: &str) -> Result<String, Unwell> {
+fn ask(address: SocketAddr, certificate: &Path, path: &str) -> Result<String, Unhealthy> {
     let pinned = CertificateDer::from_pem_file(certificate)
-        .map_err(|source| Unwell::Certificate { path: certificate.to_owned(), source })?;
+        .map_err(|source| Unhealthy::Certificate { path: certificate.to_owned(), source })?;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let verifier = Pinned { certificate: pinned, algorithms: provider.signature_verification_algorithms };
     let config = client_config(provider, verifier)?;
@@ -92,7 +94,7 @@ fn ask(address: SocketAddr, certificate: &Path, path: &str) -> Result<String, Un
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
     let mut answer = Vec::new();
     match stream.take(ANSWER_MAX_BYTES).read_to_end(&mut answer) {
-        // Closed without TLS's own goodbye: what came is what there is.
+        // Closed without TLS's closing message: the answer is what has arrived.
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}
         read => drop(read?),
     }
@@ -102,7 +104,7 @@ fn ask(address: SocketAddr, certificate: &Path, path: &str) -> Result<String, Un
     if status.split(' ').nth(1) == Some("200") {
         return Ok(body.trim().to_owned());
     }
-    Err(Unwell::Answer(format!("{status:?} {}", body.trim())))
+    Err(Unhealthy::Answer(format!("{status:?} {}", body.trim())))
 }
 
 fn client_config(provider: Arc<CryptoProvider>, verifier: Pinned) -> Result<ClientConfig, rustls::Error> {
@@ -113,7 +115,7 @@ fn client_config(provider: Arc<CryptoProvider>, verifier: Pinned) -> Result<Clie
         .with_no_client_auth())
 }
 
-/// Trusts one certificate, which is on this machine's disk, whatever it says of names and times.
+/// Trusts one certificate, which is on this machine's disk, whatever names and times are in it.
 #[derive(Debug)]
 struct Pinned {
     certificate: CertificateDer<'static>,
@@ -132,7 +134,9 @@ impl ServerCertVerifier for Pinned {
         if *end_entity == self.certificate {
             return Ok(ServerCertVerified::assertion());
         }
-        Err(rustls::Error::General("it shows another certificate than the one in the data folder".to_owned()))
+        Err(rustls::Error::General(
+            "it presented a different certificate from the one in the data folder".to_owned(),
+        ))
     }
 
     fn verify_tls12_signature(
@@ -163,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_address_is_asked_at_this_machine() {
+    fn any_address_is_reached_on_this_machine() {
         for (from, to) in [("0.0.0.0:1", "127.0.0.1:1"), ("[::]:2", "[::1]:2"), ("10.1.2.3:4", "10.1.2.3:4")]
         {
             assert_eq!(reachable(from.parse().unwrap()), to.parse().unwrap());

@@ -8,22 +8,29 @@ mod config;
 mod fail;
 mod health;
 mod out;
+mod progress;
+mod rebuild_index;
 mod serve;
 mod token;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand};
+use holdfast_engine::EngineParts;
+use holdfast_engine::clock::{Clock, SystemClock};
+use holdfast_proto::ErrorCode;
 
 use crate::config::{Layer, Resolved, resolve};
-use crate::memory;
+use crate::process::{allocator, logging};
+use crate::repository::{is_repository, open_parts};
 use fail::Failure;
 
 const ABOUT_SETTINGS: &str = "\
-Settings come from the command line, else from the environment (HOLDFAST_ and the flag in capitals, such as \
-HOLDFAST_LEASE_SECS), else from the file named by --config or HOLDFAST_CONFIG (TOML: lease_secs = 120), else \
-from defaults. 'holdfast-server config' shows what holds and why.";
+Each setting comes from the command line, or else from the environment (HOLDFAST_ and the flag in capitals, such \
+as HOLDFAST_LEASE_SECS), or else from the file named by --config or HOLDFAST_CONFIG (TOML: lease_secs = 120), or \
+else from the defaults. 'holdfast-server config' shows the settings in force and where each comes from.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -33,11 +40,11 @@ Examples:
   holdfast-server check --read-data
 
 Exit codes:
-  0 done                     5 stored data is damaged
-  1 failed                   6 in use by another process
-  2 wrong usage or settings  7 written by a newer version
-  4 not authorised           8 no room, or read-only
-                             9 unavailable; try again";
+  0 done                       5 stored data is damaged
+  1 failed                     6 in use by another process
+  2 wrong usage or settings    7 written by a newer version
+  4 not authorised             8 out of space, or read-only
+                               9 unavailable; try again";
 
 /// Holdfast: a deduplicating backup repository for virtual machines
 #[derive(Debug, Parser)]
@@ -54,28 +61,28 @@ enum Command {
     /// The first start creates the repository, a certificate and an admin token.
     #[command(after_help = ABOUT_SETTINGS)]
     Serve(AllSettings),
-    /// Ask the server on this machine whether it is well; for container engines
+    /// Check whether the server on this machine is healthy (for container engines)
     ///
-    /// Trusts the certificate in the data folder and no other. Exit code 0: it is; 1: it is not.
+    /// Trusts the certificate in the data folder and no other. Exits with 0 if the server is healthy, else with 1.
     #[command(after_help = ABOUT_SETTINGS)]
     Health(health::HealthArgs),
     /// Show the settings in force and where each comes from
     #[command(after_help = ABOUT_SETTINGS)]
     Config(AllSettings),
-    /// Create, list and revoke access tokens; also while the server runs
+    /// Create, list and revoke access tokens (also while the server is running)
     #[command(subcommand)]
     Token(token::TokenCommand),
-    /// Walk the whole repository and report damage; the server must not be running
+    /// Check the whole repository and report damage; the server must not be running
     Check(check::CheckArgs),
-    /// Throw the chunk index away and build it from the containers; the server must not be running
-    RebuildIndex(check::RebuildArgs),
+    /// Discard the chunk index and rebuild it from the containers; the server must not be running
+    RebuildIndex(rebuild_index::RebuildArgs),
     /// Print a shell completion script
     ///
     /// For bash: holdfast-server completions bash > /etc/bash_completion.d/holdfast-server
     Completions(completions::CompletionsArgs),
 }
 
-/// Every setting, for commands that use them all.
+/// Every setting, for commands that use all of them.
 #[derive(Debug, Args)]
 struct AllSettings {
     /// Configuration file (TOML)
@@ -107,12 +114,38 @@ impl DataFolder {
         let layer = Layer { data_dir: self.data_dir.clone(), ..Layer::default() };
         Ok(resolve(&layer, self.config.as_deref(), &|name| std::env::var_os(name))?)
     }
+
+    /// Opens the repository's parts. Starts logging.
+    ///
+    /// # Errors
+    /// When the settings are not valid, or there is no repository: commands must not create one.
+    fn parts(&self) -> Result<EngineParts, Failure> {
+        let settings = self.resolve()?.settings;
+        logging::start(&settings);
+        if !is_repository(&settings.data_dir) {
+            return Err(no_repository(&settings.data_dir));
+        }
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        Ok(open_parts(&settings, &clock)?)
+    }
+}
+
+/// For commands that need a repository.
+fn no_repository(folder: &Path) -> Failure {
+    Failure::new(
+        ErrorCode::NotFound,
+        format!(
+            "there is no repository in {}; name its folder with --data-dir, or create one by starting \
+             'holdfast-server serve'",
+            folder.display()
+        ),
+    )
 }
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
-    memory::tame_allocator();
-    // The catalog holds token hashes, containers hold everybody's disks: nobody else may read either.
+    allocator::configure();
+    // The catalog has token hashes, and containers have all clients' disks: no other user may read either.
     rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
     // Fails only when there is one already, which is then the same.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
@@ -130,7 +163,7 @@ fn run(command: &Command) -> Result<ExitCode, Failure> {
         Command::Config(settings) => config::run(settings),
         Command::Token(command) => token::run(command),
         Command::Check(args) => check::run(args),
-        Command::RebuildIndex(args) => check::rebuild(args),
+        Command::RebuildIndex(args) => rebuild_index::run(args),
         Command::Completions(args) => completions::run(args),
     }
 }

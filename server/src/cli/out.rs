@@ -1,4 +1,4 @@
-//! Writing to standard output and standard error. A reader that went away is no failure.
+//! Writing to standard output and standard error. A reader that went away is not a failure.
 
 use std::fmt::Display;
 use std::io::{self, Write as _};
@@ -9,7 +9,7 @@ pub(super) fn say(line: impl Display) {
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
-/// A line for a person beside the result.
+/// A line for people, beside the result.
 pub(super) fn note(line: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }

@@ -14,22 +14,22 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::AllSettings;
 use super::fail::Failure;
 use super::out;
-use crate::app::stream_limits;
+use crate::activity::streams::StreamLimits;
 use crate::config::{Layer, Settings};
-use crate::notify::{self, notify};
+use crate::process::systemd::{self, notify};
+use crate::process::{logging, open_files};
 use crate::server::{FIRST_TOKEN_FILE, Server};
-use crate::{open_files, telemetry};
 
-/// Threads for calls that block but are no streams: each takes milliseconds, but for the few tables being
-/// downloaded.
+/// Threads for blocking calls that are not streams. Each takes milliseconds, except for the few tables being
+/// downloaded: one thread for each of the HTTPS requests at once (64), and some for unary gRPC calls.
 const CALL_THREADS: u32 = 72;
 
-/// How long threads that hang in the operating system may hold up the end.
+/// How long shutdown waits for threads that are stuck in the operating system.
 const THREADS_END: Duration = Duration::from_secs(2);
 
 pub(super) fn run(args: &AllSettings) -> Result<ExitCode, Failure> {
     let settings = args.resolve()?.settings;
-    telemetry::start(&settings);
+    logging::start(&settings);
     open_files::raise_limit();
     let runtime = runtime(&settings)?;
     let result = runtime.block_on(serve(&settings));
@@ -38,11 +38,11 @@ pub(super) fn run(args: &AllSettings) -> Result<ExitCode, Failure> {
 }
 
 fn runtime(settings: &Settings) -> Result<Runtime, Failure> {
-    let threads = stream_limits(settings).threads().saturating_add(CALL_THREADS);
+    let threads = StreamLimits::from_settings(settings).threads().saturating_add(CALL_THREADS);
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("holdfast")
-        .max_blocking_threads(usize::try_from(threads).unwrap_or(usize::MAX))
+        .max_blocking_threads(threads as usize)
         .build()
         .map_err(|error| Failure::new(ErrorCode::Internal, format!("cannot start threads: {error}")))
 }
@@ -54,25 +54,28 @@ async fn serve(settings: &Settings) -> Result<(), Failure> {
         () = signals.next() => return Ok(()),
     };
     announce(settings, &server);
-    notify(notify::READY);
+    notify(systemd::READY);
     let ended_by_itself = tokio::select! {
         () = signals.next() => false,
         () = server.failed() => true,
     };
-    notify(notify::STOPPING);
+    notify(systemd::STOPPING);
     tokio::spawn(async move {
         signals.next().await;
-        out::note("holdfast-server: stopped at once by a second signal");
+        out::note("holdfast-server: stopped immediately by a second signal");
         std::process::exit(i32::from(ErrorCode::Unavailable.exit_code()));
     });
     server.stop().await?;
     if ended_by_itself {
-        return Err(Failure::new(ErrorCode::Internal, "serving ended unexpectedly; the log says why"));
+        return Err(Failure::new(
+            ErrorCode::Internal,
+            "the server stopped serving unexpectedly; the log says why",
+        ));
     }
     Ok(())
 }
 
-/// What scripts wait for and what a person does next.
+/// What scripts wait for, and what to do next.
 fn announce(settings: &Settings, server: &Server) {
     let token_path = settings.data_dir.join(FIRST_TOKEN_FILE);
     if server.first_token_created {
@@ -83,11 +86,11 @@ fn announce(settings: &Settings, server: &Server) {
     out::say(format_args!("gRPC listening on {}", server.grpc_address));
     out::say(format_args!("HTTPS listening on {}", server.http_address));
     if server.first_token_created {
-        out::say("next, on this machine:");
+        out::say("next, log in on this machine:");
         out::say(format_args!("  {}", login_command(server, &token_path)));
-        out::say("to look at it, open this and log in with the admin token:");
+        out::say("for the web UI, open this address and log in with the admin token:");
         out::say(format_args!("  https://{}", reachable(server.http_address)));
-        out::say("and for each hypervisor a token of its own:");
+        out::say("for each hypervisor, create a token of its own:");
         let folder = if Some(&settings.data_dir) == Layer::defaults().data_dir.as_ref() {
             String::new()
         } else {
@@ -98,7 +101,7 @@ fn announce(settings: &Settings, server: &Server) {
     out::say("ready");
 }
 
-/// The address as one connects to it from this machine: no one connects to "any address".
+/// The address to connect to from this machine: "any address" is one to listen on only.
 fn reachable(address: SocketAddr) -> String {
     if address.ip().is_unspecified() { format!("localhost:{}", address.port()) } else { address.to_string() }
 }
@@ -109,7 +112,7 @@ fn login_command(server: &Server, token_path: &Path) -> String {
     format!("holdfast login --server {host} --fingerprint {} --token-file {token}", server.fingerprint)
 }
 
-/// The two signals that ask for an end.
+/// The two signals that ask the server to stop.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -118,9 +121,8 @@ struct Signals {
 impl Signals {
     fn new() -> Result<Self, Failure> {
         let listen = |kind| {
-            signal(kind).map_err(|error| {
-                Failure::new(ErrorCode::Internal, format!("cannot listen to signals: {error}"))
-            })
+            signal(kind)
+                .map_err(|error| Failure::new(ErrorCode::Internal, format!("cannot handle signals: {error}")))
         };
         Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
     }

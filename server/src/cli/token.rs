@@ -1,10 +1,9 @@
-//! `holdfast-server token`: works on the catalog directly, whether the server runs or not. Who may open the
-//! catalog's file may do anything anyway.
+//! `holdfast-server token`: works on the catalog directly, whether the server is running or not. A user that
+//! can open the catalog's file can do anything anyway.
 
 #[cfg(test)]
 mod tests;
 
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,11 +17,11 @@ use holdfast_engine::ids::TokenId;
 use holdfast_proto::ErrorCode;
 use serde_json::{Value, json};
 
-use super::DataFolder;
 use super::fail::Failure;
 use super::out;
+use super::{DataFolder, no_repository};
+use crate::auth::tokens::{self, NewToken, namespace_names, scope};
 use crate::repository::{catalog_path, is_repository};
-use crate::service::tokens::{self, NewToken, namespace_names, scope};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum TokenCommand {
@@ -30,7 +29,7 @@ pub(super) enum TokenCommand {
     Create(CreateArgs),
     /// List tokens
     List(ListArgs),
-    /// End a token for good; takes effect at once
+    /// Revoke a token for good; takes effect at once
     Revoke(RevokeArgs),
 }
 
@@ -38,17 +37,17 @@ pub(super) enum TokenCommand {
 pub(super) struct CreateArgs {
     #[command(flatten)]
     folder: DataFolder,
-    /// What to call it: whose token it is
+    /// Name of the token, such as the host that will use it
     #[arg(long)]
     name: String,
-    /// What it may do: backup (write and read back, never delete), restore (read), operator (everything but
-    /// tokens), admin (everything)
+    /// What it may do: backup (write and read back, never delete), restore (read), operator (everything
+    /// except tokens), admin (everything)
     #[arg(long)]
     role: Role,
-    /// Namespace it is for, created when there is none (repeatable; without it the token is for all)
+    /// Namespace it is valid for, created if it does not exist (repeatable) [default: all namespaces]
     #[arg(long = "namespace", value_name = "NAMESPACE")]
     namespaces: Vec<String>,
-    /// When it ends, from now, such as 90d or 12h [default: never]
+    /// How long it is valid, such as 90d or 12h [default: no expiry]
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     expires: Option<Duration>,
     /// Print one JSON object
@@ -69,7 +68,7 @@ pub(super) struct ListArgs {
 pub(super) struct RevokeArgs {
     #[command(flatten)]
     folder: DataFolder,
-    /// Its id or its name
+    /// Id or name of the token
     #[arg(value_name = "ID|NAME")]
     token: String,
 }
@@ -103,18 +102,6 @@ fn open(folder: &DataFolder, clock: &Arc<dyn Clock>) -> Result<SqliteCatalog, Fa
     Ok(SqliteCatalog::open(&catalog_path(&folder), Arc::clone(clock))?)
 }
 
-/// What to say when a command needs a repository and there is none.
-pub(super) fn no_repository(folder: &Path) -> Failure {
-    Failure::new(
-        ErrorCode::NotFound,
-        format!(
-            "there is no repository in {}; name its folder with --data-dir, or make one by starting \
-             'holdfast-server serve'",
-            folder.display()
-        ),
-    )
-}
-
 fn create(
     catalog: &dyn Catalog,
     clock: &dyn Clock,
@@ -130,7 +117,7 @@ fn create(
     Ok(tokens::create(catalog, clock, &who(), &new)?)
 }
 
-/// Whom the audit log names.
+/// The name in the audit log.
 fn who() -> String {
     format!("local user {}", rustix::process::getuid().as_raw())
 }
@@ -174,16 +161,18 @@ fn revoke(catalog: &dyn Catalog, now_ms: i64, wanted: &str) -> Result<TokenRecor
     let Some(found) = found else {
         let ended = listed.iter().any(|token| token.name == wanted);
         let message = if ended {
-            format!("token {wanted:?} is revoked already")
+            format!("token {wanted:?} has already been revoked")
         } else {
-            format!("there is no token {wanted:?}; 'holdfast-server token list' shows them")
+            format!("there is no token {wanted:?}; 'holdfast-server token list' lists the tokens")
         };
         return Err(Failure::new(ErrorCode::NotFound, message));
     };
     let last = tokens::is_last_admin(catalog, now_ms, found)?;
     tokens::revoke(catalog, &who(), found)?;
     if last {
-        out::note("this was the last admin token; 'holdfast-server token create --role admin' makes another");
+        out::note(
+            "this was the last admin token; 'holdfast-server token create --role admin' creates another",
+        );
     }
     Ok(found.clone())
 }

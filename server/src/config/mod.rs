@@ -1,9 +1,9 @@
-//! The server's settings: one list of keys, four places they may come from, one precedence.
+//! The server's settings: one list of keys, four sources, one precedence.
 //!
 //! Flag > environment > configuration file > default. A key has the same name everywhere: `lease_secs` in
 //! the file is `--lease-secs` on the command line and `HOLDFAST_LEASE_SECS` in the environment. [`Layer`] is
-//! that list; all four places are read into it and laid over each other. A key nobody knows, or a value that
-//! does not fit, stops the start and names the place it came from.
+//! that list; all four sources are read into it and merged. An unknown key, or a value that is not valid,
+//! prevents the start, with a message that names its source.
 
 mod resolve;
 mod size;
@@ -19,10 +19,12 @@ use serde::{Deserialize, Serialize};
 pub use resolve::{ConfigError, Origin, Resolved, resolve};
 pub use size::{ByteSize, NotASize, Reserve};
 
+use crate::tls::IdentitySource;
+
 /// Environment variables are this and the key in capitals.
 pub const ENV_PREFIX: &str = "HOLDFAST_";
 
-/// What one place says; `None` where it says nothing.
+/// The settings of one source; `None` where it has none.
 #[derive(Debug, Clone, Default, PartialEq, clap::Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Layer {
@@ -31,12 +33,12 @@ pub struct Layer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_dir: Option<PathBuf>,
 
-    /// Address agents connect to; port 0 picks a free one
+    /// Address for agents to connect to; port 0 picks a free port
     #[arg(long, value_name = "IP:PORT", value_parser = address)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grpc: Option<SocketAddr>,
 
-    /// Address of health checks and the web pages; port 0 picks a free one
+    /// Address of the web UI, the REST API, metrics and health checks; port 0 picks a free port
     #[arg(long, value_name = "IP:PORT", value_parser = address)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http: Option<SocketAddr>,
@@ -51,47 +53,47 @@ pub struct Layer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls_key: Option<PathBuf>,
 
-    /// One more host name or address for the self-signed certificate (repeatable; used when it is made)
+    /// Additional host name or IP address for the self-signed certificate (repeatable; used when it is created)
     #[arg(long = "tls-name", value_name = "NAME", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls_names: Option<Vec<String>>,
 
-    /// Seconds without a word from the agent after which its backup is given up
+    /// Seconds without a heartbeat from an agent after which its backup is given up
     #[arg(long, value_name = "SECONDS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_secs: Option<u32>,
 
-    /// Bytes of the volume to keep free, or "auto": the smaller of 1GiB and 2 %
+    /// Space to keep free on the volume, or "auto": 1GiB or 2 %, whichever is less
     #[arg(long, value_name = "SIZE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reserve: Option<Reserve>,
 
-    /// Write buffer of the chunk index
+    /// Memory for the write buffer of the chunk index
     #[arg(long, value_name = "SIZE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub index_memory: Option<ByteSize>,
 
-    /// Backups under way at most
+    /// Maximum number of backups at once
     #[arg(long, value_name = "COUNT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_sessions: Option<u32>,
 
-    /// Disks sent to the server at once at most
+    /// Maximum number of disks sent to the server at once
     #[arg(long, value_name = "COUNT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_streams: Option<u32>,
 
-    /// Disks read from the server at once at most
+    /// Maximum number of disks read from the server at once
     #[arg(long, value_name = "COUNT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_restores: Option<u32>,
 
-    /// Network connections at most, on each of the two addresses
+    /// Maximum number of network connections, on each of the two addresses
     #[arg(long, value_name = "COUNT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_connections: Option<u32>,
 
-    /// Let anybody who reaches the HTTPS address read /metrics, not only operators
+    /// Let any client that reaches the HTTPS address read /metrics, not only operators
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics_open: Option<bool>,
@@ -101,14 +103,14 @@ pub struct Layer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_level: Option<String>,
 
-    /// How to log
+    /// Format of log lines
     #[arg(long, value_name = "FORMAT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_format: Option<LogFormat>,
 }
 
 impl Layer {
-    /// What holds when nobody says otherwise.
+    /// The defaults.
     pub fn defaults() -> Self {
         Self {
             data_dir: Some(PathBuf::from("/var/lib/holdfast")),
@@ -121,7 +123,7 @@ impl Layer {
             reserve: Some(Reserve::Auto),
             index_memory: Some(ByteSize(64 << 20)),
             max_sessions: Some(64),
-            // Each may queue 8 MiB of messages and holds a container open.
+            // See `grpc/bounds.rs` for the memory each may take; each also holds a container open.
             max_streams: Some(16),
             max_restores: Some(16),
             max_connections: Some(256),
@@ -154,13 +156,24 @@ pub struct Settings {
     pub log_format: LogFormat,
 }
 
+impl Settings {
+    /// Where the certificate comes from.
+    pub fn identity_source(&self) -> IdentitySource<'_> {
+        IdentitySource {
+            data_dir: &self.data_dir,
+            provided: self.tls_cert.as_deref().zip(self.tls_key.as_deref()),
+            names: &self.tls_names,
+        }
+    }
+}
+
 /// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// For people.
+    /// Plain text for people
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line
     Json,
 }
 
@@ -174,7 +187,6 @@ impl fmt::Display for LogFormat {
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| {
-        format!("{text:?} is not an IP address and port; write for example 0.0.0.0:7440 or [::]:7440")
-    })
+    text.parse()
+        .map_err(|_| format!("{text:?} is not an IP address and port, such as 0.0.0.0:7440 or [::]:7440"))
 }

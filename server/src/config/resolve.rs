@@ -1,4 +1,4 @@
-//! Lays the four places over each other and remembers where each value came from.
+//! Merges the four sources and remembers where each value came from.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -11,7 +11,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::{ENV_PREFIX, Layer, Settings};
 
-/// A configuration file at most: a typo in a path must not read a disk image into memory.
+/// Largest configuration file: a typo in a path must not read a disk image into memory.
 const FILE_MAX_BYTES: u64 = 1 << 20;
 
 /// Where a value came from.
@@ -35,7 +35,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Why there are no settings. All name the key and the place.
+/// Why the settings are not valid. Each names the key and the source.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error("cannot read the configuration file {}: {source}", path.display())]
@@ -48,7 +48,7 @@ pub enum ConfigError {
     Env { name: String, message: String },
     #[error("{key} (from {origin}): {message}")]
     Value { key: &'static str, origin: Origin, message: String },
-    #[error("the settings do not fit together: {0}")]
+    #[error("the settings cannot be read: {0}")]
     Shape(#[from] serde_json::Error),
 }
 
@@ -71,25 +71,25 @@ impl Resolved {
     }
 }
 
-/// Reads the environment through `env` and the file at `config` (or at `HOLDFAST_CONFIG`), and lays `flags`
-/// over them.
+/// Merges the defaults, the file at `config` (or at `HOLDFAST_CONFIG`), the environment, read through `env`, and
+/// `flags`; each overrides those before it.
 ///
 /// # Errors
-/// [`ConfigError`], naming key and place.
+/// [`ConfigError`], naming key and source.
 pub fn resolve(
     flags: &Layer,
     config: Option<&Path>,
     env: &dyn Fn(&str) -> Option<OsString>,
 ) -> Result<Resolved, ConfigError> {
     let mut values = BTreeMap::new();
-    lay(&mut values, &Layer::defaults(), |_| Origin::Default)?;
+    merge(&mut values, &Layer::defaults(), |_| Origin::Default)?;
     let config =
         config.map(Path::to_path_buf).or_else(|| env(&format!("{ENV_PREFIX}CONFIG")).map(PathBuf::from));
     if let Some(path) = config {
-        lay(&mut values, &read_file(&path)?, |_| Origin::File(path.clone()))?;
+        merge(&mut values, &read_file(&path)?, |_| Origin::File(path.clone()))?;
     }
-    lay(&mut values, &read_env(env)?, |key| Origin::Env(env_name(key)))?;
-    lay(&mut values, flags, |_| Origin::Flag)?;
+    merge(&mut values, &read_env(env)?, |key| Origin::Env(env_name(key)))?;
+    merge(&mut values, flags, |_| Origin::Flag)?;
 
     let merged: Map<String, Value> =
         values.iter().map(|(key, (value, _))| (key.clone(), value.clone())).collect();
@@ -99,7 +99,7 @@ pub fn resolve(
     Ok(resolved)
 }
 
-fn lay(
+fn merge(
     values: &mut BTreeMap<String, (Value, Origin)>,
     layer: &Layer,
     origin: impl Fn(&str) -> Origin,
@@ -127,7 +127,7 @@ fn env_name(key: &str) -> String {
     format!("{ENV_PREFIX}{}", key.to_uppercase())
 }
 
-/// Values from the environment go through the parsers of the flags, so that both accept the same.
+/// Values from the environment go through the parsers of the flags, so that both accept the same values.
 fn read_env(env: &dyn Fn(&str) -> Option<OsString>) -> Result<Layer, ConfigError> {
     let parser = <Layer as clap::Args>::augment_args(
         clap::Command::new("environment").no_binary_name(true).disable_help_flag(true),
@@ -149,18 +149,18 @@ fn read_env(env: &dyn Fn(&str) -> Option<OsString>) -> Result<Layer, ConfigError
         .map_err(|error| ConfigError::Env { name: format!("{ENV_PREFIX}*"), message: first_line(&error) })
 }
 
-/// Without clap's usage text, which speaks of flags.
+/// Without clap's usage text, which is about flags.
 fn first_line(error: &clap::Error) -> String {
     let text = error.to_string();
-    text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
+    text.lines().next().unwrap_or(&text).trim_start_matches("error: ").to_owned()
 }
 
-/// What no type can say.
+/// Checks what no type can express.
 fn check(resolved: &Resolved) -> Result<(), ConfigError> {
     let settings = &resolved.settings;
     match (&settings.tls_cert, &settings.tls_key) {
-        (Some(_), None) => return Err(resolved.refuse("tls_cert", "a certificate needs tls_key too")),
-        (None, Some(_)) => return Err(resolved.refuse("tls_key", "a key needs tls_cert too")),
+        (Some(_), None) => return Err(resolved.refuse("tls_cert", "a certificate also needs tls_key")),
+        (None, Some(_)) => return Err(resolved.refuse("tls_key", "a key also needs tls_cert")),
         _ => {}
     }
     // Below 10 s an agent on a busy line would lose its session; a day is beyond any pause worth waiting for.

@@ -23,7 +23,7 @@ const UNITS: [(&str, u64); 10] = [
     ("", 1),
 ];
 
-/// The text is no byte count.
+/// The text is not a byte count.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a size; write a whole number and a unit, such as 64MiB, 2GiB or 500MB")]
 pub struct NotASize(String);

@@ -14,16 +14,17 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::call::{Stage, caller, own_session, parse_id, shown};
+use super::digests::ParentDigests;
 use super::{ingest, outgoing};
+use crate::activity::Change;
+use crate::activity::streams::StreamKind;
 use crate::app::App;
 use crate::auth::Caller;
+use crate::auth::tokens::namespace_names;
 use crate::error::ServiceError;
-use crate::http::live::Change;
 use crate::metrics::BackupEnd;
-use crate::service::tokens::namespace_names;
-use crate::streams::StreamKind;
 
-/// See the module's documentation.
+/// The service's calls.
 #[derive(Debug)]
 pub(super) struct BackupService {
     app: Arc<App>,
@@ -73,14 +74,18 @@ impl Backup for BackupService {
         request: Request<v1::ParentDigestsRequest>,
     ) -> Result<Response<Self::ParentDigestsStream>, Status> {
         let caller = caller(&self.app, &request, Stage::Negotiated).await?;
-        let guard =
-            self.app.streams.open(StreamKind::Digests, caller.token.id).map_err(ServiceError::into_status)?;
+        let guard = self
+            .app
+            .activity
+            .streams
+            .open(StreamKind::Digests, caller.token.id)
+            .map_err(ServiceError::into_status)?;
         let message = request.into_inner();
         let blocks = self
             .app
             .blocking(move |app| {
                 let session = own_session(app, &caller, &message.session_id)?;
-                Ok(ParentDigests { app: Arc::clone(app), session, disk: message.disk, next: Some(0) })
+                Ok(ParentDigests::new(Arc::clone(app), session, message.disk))
             })
             .await
             .map_err(ServiceError::into_status)?;
@@ -94,8 +99,12 @@ impl Backup for BackupService {
     ) -> Result<Response<Self::IngestStream>, Status> {
         let caller = caller(&self.app, &request, Stage::Negotiated).await?;
         caller.check_role(Action::Backup).map_err(ServiceError::into_status)?;
-        let guard =
-            self.app.streams.open(StreamKind::Ingest, caller.token.id).map_err(ServiceError::into_status)?;
+        let guard = self
+            .app
+            .activity
+            .streams
+            .open(StreamKind::Ingest, caller.token.id)
+            .map_err(ServiceError::into_status)?;
         Ok(Response::new(ingest::stream(Arc::clone(&self.app), caller, guard, request.into_inner())))
     }
 
@@ -120,9 +129,9 @@ impl Backup for BackupService {
             let session = own_session(app, caller, &message.session_id)?;
             // Returns when the transaction is durable; only then does the agent get its answer (W7).
             let response = app.engine.commit(session)?;
-            app.sessions.ended(session);
+            app.activity.sessions.ended(session);
             app.metrics.backup_done(session, &response);
-            app.live.note(Change::Backup);
+            app.activity.note(Change::Backup);
             Ok(response)
         })
         .await
@@ -160,7 +169,7 @@ fn start(
 ) -> Result<v1::StartResponse, ServiceError> {
     let namespace = caller.namespace(app.catalog(), &message.namespace, Action::Backup)?;
     message.namespace.clone_from(&namespace.name);
-    let place = app.sessions.reserve(|session| app.engine.session_namespace(session).is_ok())?;
+    let slot = app.activity.sessions.reserve(|session| app.engine.session_namespace(session).is_ok())?;
     let detail = format!(
         "VM {:?} in namespace {:?}, job {:?}, from {:?}",
         message.vm, namespace.name, message.job, message.client_host
@@ -170,7 +179,7 @@ fn start(
     let response =
         app.engine.start_backup(&StartBackup { namespace: namespace.id, request: message, who })?;
     let session: SessionId = parse_id("session", &response.session_id)?;
-    place.taken_by(session);
+    slot.taken_by(session);
     tracing::Span::current().record("session", tracing::field::display(session));
     app.metrics.backup_started(session, &namespace.name, &job);
     tracing::info!(
@@ -178,9 +187,9 @@ fn start(
         run = response.run_id,
         namespace = namespace.name,
         token = caller.token.name,
-        "session open"
+        "session opened"
     );
-    // The commit has an entry of its own; this one says who began.
+    // The commit has an entry of its own; this one says who started.
     app.catalog().audit(&AuditEntry {
         who: caller.token.name.clone(),
         action: "backup.start".to_owned(),
@@ -190,7 +199,7 @@ fn start(
     Ok(response)
 }
 
-/// A session that is not there needs no giving up.
+/// Aborting a session that is already gone succeeds: the agent may repeat the call.
 fn abort(
     app: &Arc<App>,
     caller: &Caller,
@@ -203,40 +212,11 @@ fn abort(
         Ok(session) => {
             app.metrics.backup_ended(session, BackupEnd::Aborted);
             app.engine.abort(session, &message.reason)?;
-            app.sessions.ended(session);
-            app.live.note(Change::Run);
+            app.activity.sessions.ended(session);
+            app.activity.note(Change::Run);
         }
         Err(error) if error.code == ErrorCode::SessionGone => {}
         Err(error) => return Err(error),
     }
     Ok(v1::AbortResponse {})
-}
-
-/// Pulls the digests of a disk's parent block by block.
-struct ParentDigests {
-    app: Arc<App>,
-    session: SessionId,
-    disk: u32,
-    /// First extent of the next block; `None` after the last or an error.
-    next: Option<u64>,
-}
-
-impl Iterator for ParentDigests {
-    type Item = Result<v1::DigestBlock, ServiceError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let first = self.next.take()?;
-        match self.app.engine.parent_digests(self.session, self.disk, first) {
-            Ok(Some(block)) => {
-                let count = block.digests.len() / holdfast_proto::fingerprint::FINGERPRINT_BYTES;
-                self.next = u64::try_from(count)
-                    .ok()
-                    .filter(|count| *count > 0)
-                    .and_then(|count| block.first_extent.checked_add(count));
-                Some(Ok(block))
-            }
-            Ok(None) => None,
-            Err(error) => Some(Err(error.into())),
-        }
-    }
 }

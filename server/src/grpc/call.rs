@@ -42,7 +42,7 @@ fn check_protocol(metadata: &MetadataMap) -> Result<(), ServiceError> {
     let text = metadata.get(PROTOCOL_METADATA).and_then(|value| value.to_str().ok());
     let version: u32 = text.and_then(|text| text.parse().ok()).ok_or_else(|| {
         ServiceError::invalid(format!(
-            "the call says in no readable way which protocol version it speaks; call Hello first and send \
+            "the call does not say which protocol version it speaks; call Hello first, then send the version in \
              {PROTOCOL_METADATA}"
         ))
     })?;
@@ -52,7 +52,7 @@ fn check_protocol(metadata: &MetadataMap) -> Result<(), ServiceError> {
     Err(ServiceError::new(
         ErrorCode::Unsupported,
         format!(
-            "the call speaks protocol version {version}, this server {PROTOCOL_MIN} to {PROTOCOL_MAX}; \
+            "the call speaks protocol version {version}, this server speaks {PROTOCOL_MIN} to {PROTOCOL_MAX}; \
              update the older side"
         ),
     ))
@@ -63,11 +63,11 @@ pub(super) fn parse_id<T: FromStr>(what: &str, text: &str) -> Result<T, ServiceE
     // Not quoted at length: it may be megabytes.
     text.parse().map_err(|_| {
         let shown: String = text.chars().take(40).collect();
-        ServiceError::invalid(format!("{shown:?} is no {what} id"))
+        ServiceError::invalid(format!("{shown:?} is not a {what} id"))
     })
 }
 
-/// An identifier from the wire as a log line may show it; nothing when it is none.
+/// An identifier from the wire as a log line may show it; nothing when it is not one.
 pub(super) fn shown<T: FromStr + Display>(text: &str) -> Option<DisplayValue<T>> {
     text.parse().ok().map(tracing::field::display)
 }

@@ -11,10 +11,10 @@ use holdfast_proto::v1::{self, catalog_server::Catalog};
 use tonic::{Request, Response, Status};
 
 use super::call::{Stage, caller, parse_id, shown};
+use crate::activity::Change;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServiceError;
-use crate::http::live::Change;
 
 /// What a client writes for the newest backup of a VM.
 const LATEST: &str = "latest";
@@ -22,7 +22,7 @@ const LATEST: &str = "latest";
 /// Characters of a ULID.
 const ULID_CHARS: usize = 26;
 
-/// See the module's documentation.
+/// The service's calls.
 #[derive(Debug)]
 pub(super) struct CatalogService {
     app: Arc<App>,
@@ -113,12 +113,12 @@ fn get_backup(
         let name = &namespace.name;
         ServiceError::new(
             ErrorCode::NotFound,
-            format!("there is no {what} in namespace {name:?}; 'holdfast list' shows what there is"),
+            format!("there is no {what} in namespace {name:?}; 'holdfast list' lists the backups"),
         )
     };
     let backup = if message.backup == LATEST {
         let vm = name("VM", message.vm)?
-            .ok_or_else(|| ServiceError::invalid("say which VM's latest backup is meant"))?;
+            .ok_or_else(|| ServiceError::invalid("the latest backup of which VM? name it"))?;
         app.catalog()
             .latest_backup(namespace.id, &vm)?
             .ok_or_else(|| absent(format!("backup of VM {vm:?}")))?
@@ -134,7 +134,7 @@ fn get_backup(
     Ok(backup.info())
 }
 
-/// The one backup whose id begins like this.
+/// The one backup whose id begins with `prefix`.
 fn find_backup(
     app: &App,
     namespace: NamespaceId,
@@ -142,14 +142,14 @@ fn find_backup(
 ) -> Result<Option<BackupRecord>, ServiceError> {
     if prefix.is_empty() || prefix.len() > ULID_CHARS {
         return Err(ServiceError::invalid(format!(
-            "a backup is named by its id, the beginning of it, or {LATEST:?}"
+            "name a backup by its id, the beginning of its id, or {LATEST:?}"
         )));
     }
     let mut found = app.catalog().find_backups(namespace, prefix, 2)?;
     let first = found.pop();
     if let (Some(second), Some(first)) = (found.pop(), &first) {
         return Err(ServiceError::invalid(format!(
-            "several backups begin with {prefix}, {} and {} among them; write more of the id",
+            "the ids of several backups begin with {prefix}, among them {} and {}; write more of the id",
             second.id, first.id
         )));
     }
@@ -180,8 +180,8 @@ fn report(
     Ok(v1::ReportResponse { rows, next_page_token: page.next.unwrap_or_default() })
 }
 
-/// Keeps what a client says it found. Whoever may read a backup back may say so: damage that only its owner
-/// sees must reach the operator.
+/// Records what a client says it found. Any caller that may read a backup back may report it: damage that only its
+/// owner sees must reach the operator.
 fn record_verification(
     app: &App,
     caller: &Caller,
@@ -190,7 +190,7 @@ fn record_verification(
     let namespace = caller.namespace(app.catalog(), &message.namespace, Action::ReadBack)?;
     if message.detail.len() > VERIFICATION_DETAIL_MAX_BYTES {
         return Err(ServiceError::invalid(format!(
-            "what was found is longer than {VERIFICATION_DETAIL_MAX_BYTES} bytes"
+            "the detail is longer than {VERIFICATION_DETAIL_MAX_BYTES} bytes"
         )));
     }
     let backup: BackupId = parse_id("backup", &message.backup)?;
@@ -210,7 +210,7 @@ fn record_verification(
         detail: detail.clone(),
     })?;
     app.metrics.verified(ok);
-    app.live.note(Change::Backup);
+    app.activity.note(Change::Backup);
     if ok {
         tracing::info!(vm, token = caller.token.name, detail, "a client verified a backup");
     } else {

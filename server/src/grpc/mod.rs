@@ -1,16 +1,29 @@
-//! The protocol, as a thin shell: every call is authenticated, its arguments checked, the engine asked on a
+//! The agents' protocol, as a thin shell: every call is authenticated, its arguments checked, the engine asked on a
 //! thread that may block, and the answer or the error translated. Nothing is decided here.
+//!
+//! | file | open it for |
+//! |---|---|
+//! | `backup`, `restore`, `catalog` | the three services, one call a function |
+//! | `call` | what every call has in common: caller, protocol version, identifiers |
+//! | `ingest/` | a disk coming in |
+//! | `digests`, `outgoing` | streams going out |
+//! | `bounds` | what one agent may cost, with the arithmetic |
+//! | `count` | metrics and the log span of a call |
+//! | `status` | errors |
 
 mod backup;
+mod bounds;
 mod call;
 mod catalog;
+mod count;
+mod digests;
 mod ingest;
 mod outgoing;
 mod restore;
+mod status;
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use holdfast_proto::limits::MESSAGE_MAX_BYTES;
 use holdfast_proto::v1::backup_server::BackupServer;
@@ -22,17 +35,10 @@ use tonic::transport::Server;
 
 use crate::app::App;
 use crate::net::Connection;
-
-/// Large frames cost fewer system calls and locks.
-const FRAME_BYTES: u32 = 64 << 10;
-/// What one stream may have in flight: 80 ms of a 100 MB/s line.
-const STREAM_WINDOW_BYTES: u32 = 8 << 20;
-/// What all streams of a connection may have in flight; also what they may occupy in memory unread.
-const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
-/// Finds agents that vanished without a word.
-const KEEPALIVE: Duration = Duration::from_secs(20);
-/// Calls of one connection at once.
-const CALLS_PER_CONNECTION_MAX: u32 = 128;
+use bounds::{
+    CALLS_PER_CONNECTION_MAX, CONNECTION_WINDOW_BYTES, FRAME_BYTES, KEEPALIVE, STREAM_WINDOW_BYTES,
+};
+use count::CountCalls;
 
 /// Serves `incoming` until `stop`, then until the calls under way are done.
 ///
@@ -43,7 +49,7 @@ pub(crate) async fn serve(
     incoming: ReceiverStream<io::Result<Connection>>,
     mut stop: watch::Receiver<bool>,
 ) -> Result<(), tonic::transport::Error> {
-    let count_calls = app.metrics.count_calls();
+    let count_calls = CountCalls::new(app.metrics.counters());
     let backup = BackupServer::new(backup::BackupService::new(Arc::clone(&app)))
         .max_decoding_message_size(MESSAGE_MAX_BYTES)
         .max_encoding_message_size(MESSAGE_MAX_BYTES);

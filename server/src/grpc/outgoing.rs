@@ -6,19 +6,17 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use tracing::Span;
 
+use super::bounds::OUTGOING_QUEUE_MESSAGES;
+use crate::activity::streams::StreamGuard;
 use crate::error::ServiceError;
-use crate::streams::StreamGuard;
 
-/// Messages on their way at most. Each is up to 1 MiB; the engine reads ahead by itself.
-const QUEUE_MESSAGES: usize = 4;
-
-/// Sends what `items` yields until it ends, errs, or the stream must end.
+/// Sends what `items` yields until it ends, fails, or the stream must end.
 pub(super) fn stream<T, I>(guard: StreamGuard, items: I) -> ReceiverStream<Result<T, Status>>
 where
     T: Send + 'static,
     I: Iterator<Item = Result<T, ServiceError>> + Send + 'static,
 {
-    let (queue, receiver) = mpsc::channel(QUEUE_MESSAGES);
+    let (queue, receiver) = mpsc::channel(OUTGOING_QUEUE_MESSAGES);
     let (answer, span) = (queue.clone(), Span::current());
     let worker = tokio::task::spawn_blocking(move || span.in_scope(|| send_all(&guard, items, &queue)));
     tokio::spawn(async move {
@@ -59,7 +57,7 @@ mod tests {
     use tokio_stream::StreamExt as _;
 
     use super::*;
-    use crate::streams::{StreamKind, StreamLimits, Streams};
+    use crate::activity::streams::{StreamKind, StreamLimits, Streams};
 
     fn streams() -> Arc<Streams> {
         Streams::new(StreamLimits { ingest: 4, restore: 4 })
@@ -81,7 +79,10 @@ mod tests {
         let mut stream = stream(guard(&streams), items);
         for expected in 0..100 {
             assert_eq!(stream.next().await.unwrap().unwrap(), expected);
-            assert!(pulled.load(Ordering::SeqCst) <= usize::try_from(expected).unwrap() + QUEUE_MESSAGES + 2);
+            assert!(
+                pulled.load(Ordering::SeqCst)
+                    <= usize::try_from(expected).unwrap() + OUTGOING_QUEUE_MESSAGES + 2
+            );
         }
     }
 

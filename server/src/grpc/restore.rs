@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use holdfast_engine::catalog::AuditEntry;
 use holdfast_engine::catalog::token::Action;
+use holdfast_engine::catalog::{AuditEntry, BackupRecord};
 use holdfast_engine::ids::BackupId;
 use holdfast_proto::ErrorCode;
 use holdfast_proto::limits::{READ_RANGE_MAX_BYTES, check_name};
@@ -13,13 +13,12 @@ use tonic::{Request, Response, Status};
 
 use super::call::{Stage, caller, parse_id, shown};
 use super::outgoing;
+use crate::activity::streams::StreamKind;
 use crate::app::App;
-use crate::auth::Caller;
+use crate::auth::{Caller, peer_text};
 use crate::error::ServiceError;
-use crate::streams::StreamKind;
-use holdfast_engine::catalog::BackupRecord;
 
-/// See the module's documentation.
+/// The service's calls.
 #[derive(Debug)]
 pub(super) struct RestoreService {
     app: Arc<App>,
@@ -42,7 +41,7 @@ impl Restore for RestoreService {
         request: Request<v1::ReadDiskRequest>,
     ) -> Result<Response<Self::ReadDiskStream>, Status> {
         let caller = caller(&self.app, &request, Stage::Negotiated).await?;
-        let guard = self.app.streams.open(StreamKind::Restore, caller.token.id);
+        let guard = self.app.activity.streams.open(StreamKind::Restore, caller.token.id);
         let guard = guard.map_err(ServiceError::into_status)?;
         let message = request.into_inner();
         let reader = self
@@ -66,7 +65,7 @@ impl Restore for RestoreService {
         request: Request<v1::ReadRangeRequest>,
     ) -> Result<Response<Self::ReadRangeStream>, Status> {
         let caller = caller(&self.app, &request, Stage::Negotiated).await?;
-        let guard = self.app.streams.open(StreamKind::Restore, caller.token.id);
+        let guard = self.app.activity.streams.open(StreamKind::Restore, caller.token.id);
         let guard = guard.map_err(ServiceError::into_status)?;
         let message = request.into_inner();
         let reader = self
@@ -76,7 +75,7 @@ impl Restore for RestoreService {
                 if message.length > READ_RANGE_MAX_BYTES {
                     return Err(ServiceError::new(
                         ErrorCode::Limit,
-                        format!("one call may ask for {READ_RANGE_MAX_BYTES} bytes; ask for less at a time"),
+                        format!("one call may read {READ_RANGE_MAX_BYTES} bytes, not {}", message.length),
                     ));
                 }
                 let (offset, length) = (message.offset, message.length);
@@ -100,10 +99,10 @@ fn disk_bytes(message: &v1::ReadDiskResponse) -> u64 {
     }
 }
 
-/// Data bytes in a message; zeros are none.
+/// Bytes of data in a message; zeros do not count.
 fn range_bytes(message: &v1::ReadRangeResponse) -> u64 {
     match &message.kind {
-        Some(v1::read_range_response::Kind::Data(data)) => u64::try_from(data.len()).unwrap_or(u64::MAX),
+        Some(v1::read_range_response::Kind::Data(data)) => data.len() as u64,
         Some(v1::read_range_response::Kind::ZeroBytes(_)) | None => 0,
     }
 }
@@ -122,13 +121,13 @@ fn readable_backup(app: &App, caller: &Caller, id: &str, disk: &str) -> Result<B
     Ok(backup)
 }
 
-/// A catalog that cannot be written to must not keep anybody from restoring.
+/// A catalog that cannot be written to must not prevent a restore.
 fn note(app: &App, caller: &Caller, backup: &BackupRecord, disk: &str) {
     let key = format!("{} {} {disk}", caller.token.id, backup.id);
-    if !app.restores_noted.is_new(key, app.clock.now_ms()) {
+    if !app.activity.restores.is_new(key, app.clock.now_ms()) {
         return;
     }
-    let from = caller.peer.map_or_else(|| "unknown".to_owned(), |peer| peer.ip().to_string());
+    let from = peer_text(caller.peer);
     tracing::info!(backup = %backup.id, vm = backup.vm, disk, token = caller.token.name, from, "reading a disk back");
     let entry = AuditEntry {
         who: caller.token.name.clone(),

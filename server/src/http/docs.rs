@@ -1,5 +1,5 @@
-//! The API's description for people: one page that draws what `/api/v1/openapi.json` says. No network and no
-//! inline script, so it works where the server works and under the same policy as everything else.
+//! The API's description for people: one page that shows `/api/v1/openapi.json`. It loads nothing from elsewhere and
+//! has no inline script, so it works without Internet access and under the same policy as everything else.
 
 use axum::Router;
 use axum::http::header;

@@ -1,15 +1,17 @@
-//! Headers that every answer carries, whatever it is.
+//! Headers that every answer has, whatever it is.
 //!
 //! | header | because |
 //! |---|---|
-//! | Content-Security-Policy | scripts, styles and data come from here or not at all; nothing inline, no frames |
+//! | Content-Security-Policy | scripts, styles and data come from this server only; nothing inline, no frames |
 //! | X-Content-Type-Options | a downloaded table must not be taken for a page |
-//! | Referrer-Policy, Cross-Origin-* | names of VMs in addresses stay here |
-//! | Permissions-Policy | none of it is needed |
-//! | Strict-Transport-Security | only with a certificate the administrator brought. Behind a self-signed one a browser ignores it at best; at worst (once the certificate is trusted by hand) it takes away the button that goes on when the certificate changes |
-//! | Cache-Control | `no-store` unless the answer says otherwise: what the API says is for one person now |
+//! | Referrer-Policy, Cross-Origin-* | names of VMs in URLs are not told to other sites |
+//! | Permissions-Policy | none of these features is needed |
+//! | Strict-Transport-Security | only with a certificate the administrator provided. With a self-signed one a browser ignores it at best; at worst (once the certificate was trusted by hand) it removes the button to continue when the certificate changes |
+//! | Cache-Control | `no-store` unless the answer says otherwise: the API's answers are for one person at one time |
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+
+use crate::error::ServiceError;
 
 const ALWAYS: [(HeaderName, HeaderValue); 6] = [
     (
@@ -43,4 +45,13 @@ pub(super) fn add(headers: &mut HeaderMap, strict_transport: bool) {
         headers.insert(header::STRICT_TRANSPORT_SECURITY, STRICT);
     }
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+}
+
+/// The value of a header, from text of this program itself.
+///
+/// # Errors
+/// `Internal` when it contains characters that no header may contain.
+pub(super) fn value(text: &str) -> Result<HeaderValue, ServiceError> {
+    HeaderValue::from_str(text)
+        .map_err(|_| ServiceError::defect(format!("{text:?} cannot be a header's value")))
 }

@@ -1,4 +1,4 @@
-//! `/healthz`: the process answers. `/readyz`: it can take backups, or why not.
+//! `/healthz`: the process answers. `/readyz`: it accepts backups, or says why not.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 
 use crate::app::App;
 
-/// The process is alive; nothing else is asked.
+/// The process answers; nothing else is checked.
 pub(super) async fn alive() -> Json<Value> {
     Json(json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION") }))
 }
 
-/// Whether backups can be taken: 200, or 503 and the reason.
+/// Whether backups are accepted: 200, or 503 and the reason.
 pub(super) async fn ready(State(app): State<Arc<App>>) -> (StatusCode, Json<Value>) {
     match not_ready(&app).await {
         None => (StatusCode::OK, Json(json!({ "status": "ready" }))),
@@ -31,10 +31,10 @@ async fn not_ready(app: &Arc<App>) -> Option<String> {
     }
     let stopped: Vec<&str> = app.engine.stopped().iter().map(|stopped| stopped.work.as_str()).collect();
     if !stopped.is_empty() {
-        // The cause names paths; it is in the log, not for strangers.
+        // The cause names paths, which are for the log and not for strangers.
         let what = stopped.join(", ");
         return Some(format!(
-            "the repository is read-only after an I/O error (stopped: {what}); the server's log says which"
+            "the repository is read-only after an I/O error (stopped: {what}); the server's log has the details"
         ));
     }
     let asked = app.blocking(|app| Ok(app.catalog().repository()?)).await;

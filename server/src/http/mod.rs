@@ -1,28 +1,42 @@
-//! HTTPS: the REST API, the web UI, and health for load balancers and service managers.
+//! HTTPS: the REST API, the web UI, metrics, and health for load balancers and service managers.
 //!
-//! A request passes, from the outside in: `serve` (one connection, deadlines) → `limits` (a place, a
-//! deadline, headers, pace) → `access` (who may) → a handler of `api`, which reads its parameters
-//! (`query`), asks a service or the engine on a thread that may block, and gives JSON or a `problem`.
-//! What is no route is the UI's (`ui`).
+//! A request passes, from the outside in: `connection` (one connection and its deadlines) → `request_slots` (a
+//! slot and a deadline) → `access` (who may) → a handler of `rest`, which reads its parameters (`query`), asks the
+//! engine on a thread that may block, and answers with JSON or a `problem`. Any path without a route belongs to the
+//! UI (`ui`).
+//!
+//! | file | open it for |
+//! |---|---|
+//! | `state` | what requests share |
+//! | `bounds` | every bound, with the arithmetic |
+//! | `access/` | who may ask for what: one table and its check |
+//! | `rest/` | the REST API, one file a resource |
+//! | `connection/` | connections: deadlines, and chunks of answers |
+//! | `request_slots` | how many requests at once |
+//! | `download` | tables of any length |
+//! | `storage_cache` | what is costly to find out and therefore cached |
+//! | `query`, `problem`, `headers` | parameters, errors, and the headers of every answer |
+//! | `words` | strings that are one of a few words, for the API's description |
+//! | `health`, `metrics`, `count` | `/healthz`, `/readyz`, `/metrics`, and the metrics of requests |
+//! | `docs`, `ui` | the page that shows the API's description; the web UI |
 
 pub(crate) mod access;
-mod api;
-mod cookie;
+pub(crate) mod bounds;
+mod connection;
+mod count;
 mod docs;
-pub(crate) mod download;
+mod download;
 mod headers;
 mod health;
-pub(crate) mod kept;
-pub(crate) mod limits;
-pub(crate) mod live;
-mod pace;
+mod metrics;
 pub mod problem;
 mod query;
-mod serve;
-mod stall;
+mod request_slots;
+mod rest;
+mod state;
+mod storage_cache;
 mod ui;
-
-use std::sync::Arc;
+mod words;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -31,17 +45,15 @@ use axum::routing::get;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove};
 
-pub(crate) use serve::serve;
-
-use crate::app::App;
-use crate::metrics;
+pub(crate) use connection::serve;
+pub(crate) use state::HttpState;
 
 /// Answers below this many bytes are one packet either way.
 const COMPRESS_ABOVE_BYTES: u64 = 1400;
 
-/// Everything there is to ask for.
-pub fn router(app: Arc<App>) -> Router {
-    let api = api::router().layer(from_fn_with_state(Arc::clone(&app), access::check)).layer(
+/// Every route.
+pub(crate) fn router(state: HttpState) -> Router {
+    let api = rest::router().layer(from_fn_with_state(state.clone(), access::check)).layer(
         CompressionLayer::new()
             .gzip(true)
             .compress_when(SizeAbove::new(COMPRESS_ABOVE_BYTES).and(NotForContentType::SSE).and(NotSecret)),
@@ -51,17 +63,18 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/readyz", get(health::ready))
         .route("/metrics", get(metrics::scrape))
         .method_not_allowed_fallback(async || problem::Problem::method_not_allowed("GET, HEAD"));
+    let counters = state.app.metrics.counters();
     Router::new()
         .merge(api)
         .merge(pages)
         .fallback(ui::serve)
-        .layer(DefaultBodyLimit::max(limits::BODY_MAX_BYTES))
-        .layer(from_fn_with_state(Arc::clone(&app), limits::around))
-        .layer(from_fn_with_state(Arc::clone(&app), metrics::count_request))
-        .with_state(app)
+        .layer(DefaultBodyLimit::max(bounds::BODY_MAX_BYTES))
+        .layer(from_fn_with_state(state.clone(), request_slots::around))
+        .layer(from_fn_with_state(counters, count::count_request))
+        .with_state(state)
 }
 
-/// What holds a secret is not compressed beside what others may choose.
+/// An answer that contains a secret is not compressed together with text that others may choose.
 #[derive(Debug, Clone, Copy)]
 struct NotSecret;
 

@@ -1,8 +1,9 @@
 //! Errors over HTTP, as RFC 9457 problem details.
 //!
-//! Every refusal has this shape, also those of the framework (no such address, wrong method, a body that is
-//! no JSON), so that a client has one way to read them.
+//! Every refusal has this form, those of the framework included (no such path, wrong method, a body that is not
+//! JSON), so that clients read them all in one way.
 
+use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -10,7 +11,7 @@ use holdfast_proto::ErrorCode;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::api::words;
+use super::words;
 use crate::error::ServiceError;
 
 /// The HTTP status of a code. Exhaustive, so that a new code cannot be forgotten.
@@ -30,7 +31,7 @@ pub const fn http_status(code: ErrorCode) -> StatusCode {
     }
 }
 
-/// A refusal with its status, where that says more than the code's own.
+/// A refusal with its status, which may say more than that of its code.
 #[derive(Debug)]
 pub(crate) struct Problem {
     status: StatusCode,
@@ -38,7 +39,7 @@ pub(crate) struct Problem {
     header: Option<(HeaderName, HeaderValue)>,
 }
 
-/// A refusal, as `application/problem+json`
+/// A refusal, as problem details (RFC 9457)
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Problem)]
 pub(crate) struct ProblemBody {
@@ -56,18 +57,18 @@ pub(crate) struct ProblemBody {
 }
 
 impl Problem {
-    /// Nothing has this address.
+    /// There is nothing at this path.
     pub(crate) fn not_found() -> Self {
         ServiceError::new(
             ErrorCode::NotFound,
-            "there is nothing at this address; /api/docs/ lists what there is",
+            "there is nothing at this path; /api/docs/ lists the paths of the API",
         )
         .into()
     }
 
-    /// The address is right, the method is not.
+    /// The path is right, the method is not.
     pub(crate) fn method_not_allowed(allowed: &'static str) -> Self {
-        let error = ServiceError::invalid(format!("this address takes other methods: {allowed}"));
+        let error = ServiceError::invalid(format!("this path allows only the methods {allowed}"));
         let header = Some((header::ALLOW, HeaderValue::from_static(allowed)));
         Self { status: StatusCode::METHOD_NOT_ALLOWED, error, header }
     }
@@ -97,7 +98,7 @@ impl From<JsonRejection> for Problem {
                 status,
                 ServiceError::new(
                     ErrorCode::Limit,
-                    format!("the body is longer than {} bytes", super::limits::BODY_MAX_BYTES),
+                    format!("the body is longer than {} bytes", super::bounds::BODY_MAX_BYTES),
                 ),
             ),
             StatusCode::UNSUPPORTED_MEDIA_TYPE => Self::with_status(
@@ -111,7 +112,7 @@ impl From<JsonRejection> for Problem {
 
 impl From<PathRejection> for Problem {
     fn from(rejection: PathRejection) -> Self {
-        ServiceError::invalid(format!("the address cannot be read: {}", rejection.body_text())).into()
+        ServiceError::invalid(format!("the path cannot be read: {}", rejection.body_text())).into()
     }
 }
 
@@ -131,15 +132,14 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         self.error.log();
         let body = ProblemBody {
-            title: self.status.canonical_reason().unwrap_or_default(),
+            title: self.status.canonical_reason().unwrap_or("Error"),
             status: self.status.as_u16(),
             code: self.error.code.as_str(),
             detail: self.error.message,
         };
-        // A structure of numbers and strings always has a JSON form.
-        let text = serde_json::to_string(&body).unwrap_or_default();
+        let mut response = (self.status, Json(body)).into_response();
         let kind = HeaderValue::from_static("application/problem+json");
-        let mut response = (self.status, [(header::CONTENT_TYPE, kind)], text).into_response();
+        response.headers_mut().insert(header::CONTENT_TYPE, kind);
         if let Some((name, value)) = self.header {
             response.headers_mut().insert(name, value);
         }

@@ -1,4 +1,5 @@
-//! Parameters of a request, read strictly: what an endpoint does not know, it refuses and says what it does.
+//! Parameters of a request, read strictly: an endpoint refuses a parameter that it does not know, and names those
+//! that it knows.
 
 use axum::Json;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
@@ -7,14 +8,9 @@ use holdfast_proto::limits::check_name;
 use holdfast_proto::when::point_in_time;
 use serde::de::DeserializeOwned;
 
+use super::bounds::{PageSize, SEARCH_MAX_BYTES};
 use super::problem::Problem;
 use crate::error::ServiceError;
-
-/// Items of an offset page when the caller leaves it open, and at most.
-pub(crate) const PAGE: (u32, u32) = (100, 1000);
-
-/// Characters of free text to search for at most.
-const SEARCH_MAX_BYTES: usize = 200;
 
 /// The query string as `T`, which must deny unknown fields.
 #[derive(Debug)]
@@ -29,7 +25,7 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Params<T> {
     }
 }
 
-/// The parts of the path that name something.
+/// The variable parts of the path.
 #[derive(Debug)]
 pub(crate) struct At<T>(pub(crate) T);
 
@@ -55,7 +51,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     }
 }
 
-/// A text; empty is none.
+/// A text; an empty one counts as not given.
 pub(crate) fn text(value: Option<String>) -> Option<String> {
     value.filter(|text| !text.is_empty())
 }
@@ -64,12 +60,12 @@ pub(crate) fn text(value: Option<String>) -> Option<String> {
 pub(crate) fn search(value: Option<String>) -> Result<Option<String>, ServiceError> {
     let value = text(value);
     if value.as_ref().is_some_and(|text| text.len() > SEARCH_MAX_BYTES) {
-        return Err(ServiceError::invalid(format!("q: more than {SEARCH_MAX_BYTES} bytes to search for")));
+        return Err(ServiceError::invalid(format!("q: must be at most {SEARCH_MAX_BYTES} bytes long")));
     }
     Ok(value)
 }
 
-/// A name to filter by; empty is none.
+/// A name to filter by; an empty one counts as not given.
 pub(crate) fn name(what: &str, value: Option<String>) -> Result<Option<String>, ServiceError> {
     let value = text(value);
     if let Some(name) = &value {
@@ -78,7 +74,7 @@ pub(crate) fn name(what: &str, value: Option<String>) -> Result<Option<String>, 
     Ok(value)
 }
 
-/// A point in time; empty is none.
+/// A point in time; an empty text counts as not given.
 pub(crate) fn time(what: &str, value: Option<String>, now_ms: i64) -> Result<Option<i64>, ServiceError> {
     let value = text(value);
     value
@@ -86,21 +82,22 @@ pub(crate) fn time(what: &str, value: Option<String>, now_ms: i64) -> Result<Opt
         .transpose()
 }
 
-/// How many items; `(default, max)`.
-pub(crate) fn limit(what: &str, value: Option<u32>, (default, max): (u32, u32)) -> Result<u32, ServiceError> {
+/// How many items.
+pub(crate) fn limit(what: &str, value: Option<u32>, size: PageSize) -> Result<u32, ServiceError> {
+    let PageSize { default, max } = size;
     match value {
         None => Ok(default),
         Some(count) if (1..=max).contains(&count) => Ok(count),
-        Some(count) => Err(ServiceError::invalid(format!("{what}: from 1 to {max}, not {count}"))),
+        Some(count) => Err(ServiceError::invalid(format!("{what}: must be from 1 to {max}, not {count}"))),
     }
 }
 
 /// An identifier.
 pub(crate) fn id<T: std::str::FromStr>(what: &str, text: &str) -> Result<T, ServiceError> {
-    // Not quoted at length: it may be long.
+    // Not quoted whole: it may be long.
     text.parse().map_err(|_| {
         let shown: String = text.chars().take(40).collect();
-        ServiceError::invalid(format!("{shown:?} is no {what} id"))
+        ServiceError::invalid(format!("{shown:?} is not a {what} id"))
     })
 }
 
@@ -118,6 +115,7 @@ pub(crate) fn order<T: std::str::FromStr<Err: std::fmt::Display>>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::bounds::PAGE;
 
     #[test]
     fn what_is_refused_is_told_what_is_allowed() {

@@ -1,8 +1,8 @@
 //! The web UI, embedded in the program by `build.rs`.
 //!
-//! Files below `assets/` carry a hash of their contents in their names and may be kept for ever; everything
-//! else is asked for again with its tag. A path that is no file is the UI's own, which its router reads: it
-//! gets `index.html`, if the client wants a page at all.
+//! Files below `assets/` have a hash of their contents in their names and may be cached forever; everything else is
+//! revalidated with its tag. A path that is not a file belongs to the UI's own router: it gets `index.html`, if the
+//! client asks for a page at all.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,9 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
+use super::headers::value;
 use super::problem::Problem;
+use crate::error::ServiceError;
 
 include!(concat!(env!("OUT_DIR"), "/ui.rs"));
 
@@ -21,15 +23,15 @@ struct File {
     /// Without a leading `/`.
     path: &'static str,
     plain: &'static [u8],
-    /// When it is clearly smaller.
+    /// Compressed, if that is clearly smaller.
     gzip: Option<&'static [u8]>,
-    /// Of its contents.
+    /// A hash of its contents.
     tag: &'static str,
 }
 
 const INDEX: &str = "index.html";
 
-/// Below it names change with contents: Vite's default.
+/// Below it a file's name changes with its contents: Vite's default.
 const HASHED: &str = "assets/";
 
 /// Paths that are never a page of the UI: a wrong one must not be answered with HTML and status 200.
@@ -39,7 +41,7 @@ fn find(path: &str) -> Option<&'static File> {
     FILES.binary_search_by(|file| file.path.cmp(path)).ok().and_then(|index| FILES.get(index))
 }
 
-/// Whatever no route answers.
+/// Any path without a route.
 pub(super) async fn serve(request: Request) -> Response {
     if request.method() != Method::GET && request.method() != Method::HEAD {
         return Problem::method_not_allowed("GET, HEAD").into_response();
@@ -51,7 +53,7 @@ pub(super) async fn serve(request: Request) -> Response {
         page.then(|| find(INDEX)).flatten()
     });
     match file {
-        Some(file) => answer(file, request.headers()),
+        Some(file) => answer(file, request.headers()).into_response(),
         None => Problem::not_found().into_response(),
     }
 }
@@ -65,7 +67,7 @@ fn wants_html(headers: &HeaderMap) -> bool {
     header_text(headers, header::ACCEPT).is_some_and(|accept| accept.contains("text/html"))
 }
 
-fn answer(file: &'static File, headers: &HeaderMap) -> Response {
+fn answer(file: &'static File, headers: &HeaderMap) -> Result<Response, ServiceError> {
     let gzip = file.gzip.filter(|_| accepts_gzip(headers));
     // Two encodings are two representations, so they have two tags.
     let tag = format!("\"{}{}\"", file.tag, if gzip.is_some() { "-gz" } else { "" });
@@ -73,19 +75,18 @@ fn answer(file: &'static File, headers: &HeaderMap) -> Response {
     let known = header_text(headers, header::IF_NONE_MATCH)
         .is_some_and(|tags| tags.split(',').any(|known| known.trim().trim_start_matches("W/") == tag));
     let status = if known { StatusCode::NOT_MODIFIED } else { StatusCode::OK };
+    let etag = value(&tag)?;
     let body = if known { Body::empty() } else { Body::from(gzip.unwrap_or(file.plain)) };
     let mut response = (status, body).into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type(file.path)));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(keep));
     headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
-    if let Ok(tag) = HeaderValue::from_str(&tag) {
-        headers.insert(header::ETAG, tag);
-    }
+    headers.insert(header::ETAG, etag);
     if gzip.is_some() && !known {
         headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     }
-    response
+    Ok(response)
 }
 
 fn header_text(headers: &HeaderMap, name: header::HeaderName) -> Option<Cow<'_, str>> {

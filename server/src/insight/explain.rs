@@ -1,4 +1,4 @@
-//! Says in sentences what happened in one run of one disk.
+//! Describes in sentences what happened in one run of one disk.
 
 use holdfast_proto::details::{RowExt as _, bytes, status_word};
 use holdfast_proto::v1::{DetailRow, RowStatus};
@@ -6,25 +6,25 @@ use holdfast_proto::v1::{DetailRow, RowStatus};
 use super::flags::much_new;
 use super::{Usual, factor, percent, ratio};
 
-/// From this share on something is "mostly" so.
+/// From this share on, something applies to most of it.
 const MOSTLY: f64 = 0.5;
 
-/// New data whose compression is worth a word: less could be chance.
+/// How much new data makes its compression worth mentioning: with less it could be chance.
 const WORD_MIN_BYTES: u64 = 16 << 20;
 
-/// Compressing to no less than this is not compressing.
+/// Data with a lower factor does not compress.
 const INCOMPRESSIBLE_FACTOR: f64 = 1.1;
 
-/// Local compression that fell to this share of the usual one.
+/// Local compression is worse than usual when it fell to this share.
 const COMPRESSES_WORSE_SHARE: f64 = 0.7;
 
 /// The extents of a restore point's disk against those of earlier ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Extents {
     pub(crate) total: u64,
-    /// Not as in the restore point before.
+    /// Different from those of the restore point before.
     pub(crate) changed: u64,
-    /// Of those, the ones no earlier restore point compared changed.
+    /// Of those changed, the ones that were the same in all earlier restore points compared.
     pub(crate) changed_first_time: u64,
     /// Of those changed, the ones that were empty before.
     pub(crate) newly_written: u64,
@@ -32,7 +32,7 @@ pub(crate) struct Extents {
     pub(crate) compared_backups: u64,
 }
 
-/// Sentences, the most telling first. `first`: the repository has no earlier run of this disk.
+/// Sentences, the most important first. `first`: the repository has no earlier run of this disk.
 pub(crate) fn explain(
     row: &DetailRow,
     first: bool,
@@ -64,22 +64,22 @@ fn unfinished(row: &DetailRow) -> String {
     let kept = row.post_lc.saturating_add(row.meta_bytes);
     let kept = match kept {
         0 => "It stored nothing.".to_owned(),
-        stored => format!("The {} it stored serve the next run.", bytes(stored)),
+        stored => format!("The next run will use the {} it stored.", bytes(stored)),
     };
-    format!("No restore point came of this run: {}. {kept}", why.trim_end_matches('.'))
+    format!("This run made no restore point: {}. {kept}", why.trim_end_matches('.'))
 }
 
 fn first_run(row: &DetailRow) -> String {
     let known = if row.dup_bytes > 0 && row.bytes > 0 {
         format!(
-            "; {} of its data was known from other disks, or occurs in it twice",
+            "; {} of its data was already known from other disks, or occurs in it more than once",
             percent(row.dup_bytes, row.bytes)
         )
     } else {
         String::new()
     };
     format!(
-        "This is the first run of this disk, so all of its {} had to be looked at{known}.",
+        "This is the first run of this disk, so all of its {} had to be processed{known}.",
         bytes(row.bytes)
     )
 }
@@ -109,18 +109,18 @@ fn place(extents: &Extents) -> Option<String> {
     let share = |part| ratio(part, changed);
     Some(if share(newly_written) >= MOSTLY {
         format!(
-            "{where_from}, most of them ({newly_written}) empty before: the disk is filling up, which a new file, \
-             a database that grows or a restore inside the VM does."
+            "{where_from}, most of which ({newly_written}) were empty before: the disk is filling up, as it does with \
+             new files, a growing database, or a restore inside the VM."
         )
     } else if share(changed_first_time) >= MOSTLY && compared_backups > 1 {
         format!(
-            "{where_from}, most of them ({changed_first_time}) for the first time in the last {compared_backups} \
-             restore points: something rewrote data that otherwise rests, such as an update, a reorganisation, \
-             a defragmentation, or encryption."
+            "{where_from}, most of which ({changed_first_time}) had not changed in the last {compared_backups} restore \
+             points: something rewrote data that is usually left as it is, such as an update, a database \
+             reorganisation, defragmentation, or encryption."
         )
     } else {
         format!(
-            "{where_from}, most of them such as change often: the same places as always, only more of them or fuller ones."
+            "{where_from}, most of which change often: the activity is where it usually is, there is only more of it."
         )
     })
 }
@@ -133,15 +133,15 @@ fn compression(row: &DetailRow, usual: Option<&Usual>) -> Option<String> {
         before.map(|before| format!(" instead of the usual {}", factor(before))).unwrap_or_default();
     if local < INCOMPRESSIBLE_FACTOR && (worse || before.is_none()) {
         return Some(format!(
-            "The new data hardly compresses ({}{instead}): it is probably encrypted or compressed already, as media, \
-             archives and encrypted databases are.",
+            "The new data hardly compresses ({}{instead}): it is probably already encrypted or compressed, like \
+             media files, archives and encrypted databases.",
             factor(local)
         ));
     }
     worse.then(|| format!("The new data compresses worse than usual: {}{instead}.", factor(local)))
 }
 
-/// Reading a disk whole to find that little of it changed.
+/// Whether the whole disk was read although little of it had changed.
 fn reading(row: &DetailRow, first: bool) -> Option<String> {
     if first || row.bytes < WORD_MIN_BYTES || row.read_bytes < row.bytes / 10 * 9 {
         return None;
@@ -149,7 +149,7 @@ fn reading(row: &DetailRow, first: bool) -> Option<String> {
     let unchanged = ratio(row.unchanged_bytes, row.bytes);
     (unchanged >= MOSTLY).then(|| {
         format!(
-            "The agent read everything ({}) although {} of it had not changed: nothing told it which parts to skip.",
+            "The agent read everything ({}) although {} of it had not changed: nothing told it which parts it could skip.",
             bytes(row.read_bytes),
             percent(row.unchanged_bytes, row.bytes)
         )
@@ -169,7 +169,7 @@ fn nothing_unusual(usual: Option<&Usual>) -> String {
                 bytes(usual.new_bytes)
             )
         }
-        None => "Nothing stands out; after a few more runs this one can be compared with them.".to_owned(),
+        None => "Nothing stands out. After a few more runs of this disk they can be compared.".to_owned(),
     }
 }
 
@@ -201,11 +201,14 @@ mod tests {
     fn where_new_data_lies() {
         let earlier = [done(270), done(270), done(270)];
         let first_time = said(&done(3277), &earlier, Some(EXTENTS));
-        assert_says(&first_time, &["12 × the usual", "800 of 2560", "700", "first time", "8 restore points"]);
+        assert_says(
+            &first_time,
+            &["12 × the usual", "800 of 2560", "700", "had not changed", "8 restore points"],
+        );
         let filling = Extents { newly_written: 600, changed_first_time: 650, ..EXTENTS };
         assert_says(&said(&done(3277), &earlier, Some(filling)), &["filling up", "600"]);
         let always = Extents { changed_first_time: 100, ..EXTENTS };
-        assert_says(&said(&done(3277), &earlier, Some(always)), &["same places as always"]);
+        assert_says(&said(&done(3277), &earlier, Some(always)), &["where it usually is"]);
         let alone = Extents { compared_backups: 0, ..EXTENTS };
         assert!(!said(&done(3277), &earlier, Some(alone)).contains("extents"));
     }
@@ -237,11 +240,14 @@ mod tests {
     #[test]
     fn first_failed_and_ordinary_runs() {
         let first = DetailRow { dup_bytes: 1024 * MIB, ..done(9216) };
-        assert_says(&said(&first, &[], None), &["first run", "10.0 GiB", "10 % of its data was known"]);
+        assert_says(
+            &said(&first, &[], None),
+            &["first run", "10.0 GiB", "10 % of its data was already known"],
+        );
         let failed = DetailRow { status: RowStatus::Aborted.into(), error: "cut off.".into(), ..done(100) };
         assert_says(
             &said(&failed, &[done(1)], None),
-            &["No restore point", "cut off. The 50.0 MiB it stored serve"],
+            &["no restore point", "cut off. The next run will use the 50.0 MiB"],
         );
         assert_says(
             &said(&done(100), &[done(90), done(100), done(110)], None),

@@ -1,20 +1,20 @@
-//! Marks runs that are out of line with their disk's own past.
+//! Marks runs that are out of line with their disk's history.
 
 use holdfast_proto::details::{RowExt as _, bytes, status_word};
 use holdfast_proto::v1::{DetailRow, RowStatus};
 
 use super::{Usual, factor, ratio, times};
 
-/// New bytes are unusual from so many times the usual …
+/// New bytes are unusual from this many times the usual amount on …
 const MUCH_NEW_TIMES: u64 = 4;
 
-/// … and from so many bytes: a few megabytes more are no news.
+/// … and from this many bytes on: a few megabytes more do not matter.
 const MUCH_NEW_MIN_BYTES: u64 = 64 << 20;
 
-/// A total factor is unusual from this share of the usual one down …
+/// A total factor is unusual when it falls to this share of the usual one …
 const FACTOR_DROP_SHARE: f64 = 0.5;
 
-/// … when so many bytes were stored: the factor of a run that stores next to nothing jumps about.
+/// … and at least this many bytes were stored: the factor of a run that stores next to nothing varies a lot.
 const FACTOR_DROP_MIN_STORED_BYTES: u64 = 32 << 20;
 
 /// What is unusual about a run.
@@ -29,11 +29,11 @@ pub(crate) enum FlagKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Flag {
     pub(crate) kind: FlagKind,
-    /// One sentence for a person.
+    /// One sentence for people.
     pub(crate) text: String,
 }
 
-/// Whether `row` is out of line with what is usual for its disk. Without enough of a past only failures are.
+/// Whether `row` is out of line with what is usual for its disk. Without enough history only failures are.
 pub(crate) fn flag(row: &DetailRow, usual: Option<&Usual>) -> Option<Flag> {
     if row.status != RowStatus::Done as i32 {
         return Some(Flag { kind: FlagKind::Failed, text: failure(row) });
@@ -54,17 +54,17 @@ fn failure(row: &DetailRow) -> String {
     }
 }
 
-/// "12 × the usual new bytes: 3.2 GiB instead of 270 MiB".
+/// "12 × the usual amount of new data: 3.2 GiB instead of 270 MiB".
 pub(super) fn much_new(row: &DetailRow, usual: &Usual) -> Option<String> {
     if row.new_bytes < MUCH_NEW_MIN_BYTES || row.new_bytes < usual.new_bytes.saturating_mul(MUCH_NEW_TIMES) {
         return None;
     }
     let new = bytes(row.new_bytes);
     Some(if usual.new_bytes == 0 {
-        format!("{new} of new data, where there usually is none")
+        format!("{new} of new data, where there is usually none")
     } else {
         let (times, usually) = (times(ratio(row.new_bytes, usual.new_bytes)), bytes(usual.new_bytes));
-        format!("{times} the usual new bytes: {new} instead of {usually}")
+        format!("{times} the usual amount of new data: {new} instead of {usually}")
     })
 }
 
@@ -86,18 +86,18 @@ mod tests {
     }
 
     #[test]
-    fn much_new_is_said_with_figures() {
+    fn much_new_data_is_flagged_with_figures() {
         let earlier = [done(270), done(260), done(280)];
         let found = flagged(&done(3277), &earlier).unwrap();
         assert_eq!(found.kind, FlagKind::MuchNew);
-        assert_eq!(found.text, "12 × the usual new bytes: 3.20 GiB instead of 270 MiB");
+        assert_eq!(found.text, "12 × the usual amount of new data: 3.20 GiB instead of 270 MiB");
         let kind = |row| flagged(&row, &earlier).map(|flag| flag.kind);
         assert_eq!(kind(done(1080)), Some(FlagKind::MuchNew));
         assert_eq!(kind(done(1079)), Some(FlagKind::FactorDrop), "just below four times");
         assert_eq!(kind(done(530)), None);
         let quiet = [done(0), done(0), done(0)];
         assert_eq!(flagged(&done(63), &quiet), None, "a few megabytes are no news");
-        assert!(flagged(&done(64), &quiet).unwrap().text.contains("usually is none"));
+        assert!(flagged(&done(64), &quiet).unwrap().text.contains("usually none"));
     }
 
     #[test]
@@ -116,13 +116,13 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_without_a_past_is_not_judged() {
+    fn a_disk_without_history_is_not_judged() {
         assert_eq!(flagged(&done(10_240), &[]), None, "a first full");
         assert_eq!(flagged(&done(5000), &[done(10_240), done(1)]), None);
     }
 
     #[test]
-    fn failures_say_why() {
+    fn failures_are_flagged_with_their_reason() {
         let row = DetailRow { status: RowStatus::Expired.into(), ..done(1) };
         assert_eq!(flagged(&row, &[]).unwrap().text, "No restore point: expired");
         let row = DetailRow { error: "disk gone".into(), ..row };

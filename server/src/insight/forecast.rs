@@ -2,16 +2,16 @@
 //!
 //! A straight line is fitted (least squares) to the bytes stored at the end of each day. Its slope is the growth; the
 //! slope's standard error gives the interval, widened for days that resemble their neighbours (the residuals
-//! of what only grows are correlated, and taking them for independent would promise too much). The room
-//! left divided by the slope and by the interval's ends gives the dates.
+//! of a sum that only grows are correlated, and treating them as independent would promise too much). The free space
+//! divided by the slope and by the interval's ends gives the dates.
 
-/// Days looked back on: old habits say little about the next months.
+/// Days taken into account: older ones say little about the next months.
 pub(crate) const DAYS_MAX: usize = 90;
 
-/// Fewer days than this are no trend.
+/// With fewer days there is no trend.
 const DAYS_MIN: usize = 3;
 
-/// Nobody plans further than ten years.
+/// Ten years: no one plans further ahead.
 const HORIZON_DAYS: f64 = 3652.5;
 
 /// Confidence of the interval, in percent.

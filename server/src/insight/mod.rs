@@ -1,5 +1,5 @@
-//! What the numbers mean, in words: unusual runs and why, and when the repository will be full. Pure
-//! functions of rows; nothing here asks anybody anything.
+//! What the numbers mean, in words: which runs are unusual and why, and when the repository will be full. Pure
+//! functions of rows, without I/O.
 
 pub(crate) mod explain;
 pub(crate) mod flags;

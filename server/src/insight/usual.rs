@@ -1,18 +1,18 @@
-//! What a disk usually costs: medians over its last runs, which one odd run does not move.
+//! What a disk usually costs: medians over its last runs, which one odd run does not affect.
 
 use holdfast_proto::details::RowExt as _;
 use holdfast_proto::v1::{DetailRow, RowStatus};
 
-/// Runs looked back on.
+/// Runs taken into account.
 pub(crate) const LOOK_BACK: u32 = 12;
 
-/// Fewer runs than this say nothing about what is usual.
+/// With fewer runs nothing is usual.
 pub(crate) const RUNS_MIN: usize = 3;
 
 /// Medians over runs that ended well.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Usual {
-    /// How many.
+    /// How many runs.
     pub(crate) rows: usize,
     pub(crate) new_bytes: u64,
     /// `None` when most stored nothing.
@@ -25,11 +25,11 @@ impl Usual {
     /// [`RUNS_MIN`].
     pub(crate) fn of(earlier: &[DetailRow]) -> Option<Self> {
         let done = earlier.iter().rev().filter(|row| row.status == RowStatus::Done as i32);
-        let rows: Vec<&DetailRow> = done.take(usize::try_from(LOOK_BACK).unwrap_or(usize::MAX)).collect();
+        let rows: Vec<&DetailRow> = done.take(LOOK_BACK as usize).collect();
         if rows.len() < RUNS_MIN {
             return None;
         }
-        // A run that stored nothing has no factor; it counts as the best there is.
+        // A run that stored nothing has no factor; it counts as the best possible.
         let factors = |of: fn(&DetailRow) -> Option<f64>| {
             let found = median(rows.iter().map(|row| of(row).unwrap_or(f64::INFINITY)).collect());
             found.filter(|factor| factor.is_finite())
@@ -38,8 +38,8 @@ impl Usual {
         new_bytes.sort_unstable();
         Some(Self {
             rows: rows.len(),
-            // The lower of two middle ones: what is shown is a number that was.
-            new_bytes: new_bytes.get((new_bytes.len() - 1) / 2).copied().unwrap_or(0),
+            // The lower of two middle ones, so that the number shown is one that occurred.
+            new_bytes: new_bytes.get((new_bytes.len() - 1) / 2).copied()?,
             total_factor: factors(|row| row.factors().total),
             local_factor: factors(|row| row.factors().local),
         })
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_odd_run_does_not_move_it() {
+    fn one_odd_run_does_not_affect_it() {
         let usual = Usual::of(&[done(10_000), done(100), done(102), done(98)]).unwrap();
         assert_eq!((usual.rows, usual.new_bytes), (4, 100 * MIB));
         assert_eq!(usual.local_factor, Some(2.0));

@@ -1,5 +1,5 @@
-//! Writes one scrape: every metric of [`names::ALL`] in its order, each with help, type and unit even when
-//! there is no sample of it yet.
+//! Writes one scrape: every metric of [`names::ALL`] in its order, with help, type and unit even when there is no
+//! sample of it yet.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet, text};
 use prometheus_client::registry::Registry;
 
-use super::live::Live;
+use super::counters::Counters;
 use super::names::{self, Definition, Kind};
 
 /// A number that is looked up for a scrape.
@@ -45,10 +45,10 @@ impl Samples {
 /// The text of one scrape.
 ///
 /// # Errors
-/// Never in practice: writing to memory does not fail.
-pub(super) fn render(live: &Arc<Live>, samples: Samples) -> Result<String, fmt::Error> {
+/// Never: writing to memory does not fail.
+pub(super) fn render(counters: &Arc<Counters>, samples: Samples) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Exposition { live: Arc::clone(live), samples }));
+    registry.register_collector(Box::new(Exposition { counters: Arc::clone(counters), samples }));
     let mut text = String::new();
     text::encode(&mut text, &registry)?;
     Ok(text)
@@ -56,14 +56,18 @@ pub(super) fn render(live: &Arc<Live>, samples: Samples) -> Result<String, fmt::
 
 #[derive(Debug)]
 struct Exposition {
-    live: Arc<Live>,
+    counters: Arc<Counters>,
     samples: Samples,
 }
 
 impl Collector for Exposition {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let counted: HashMap<&str, &dyn EncodeMetric> =
-            self.live.metrics().into_iter().map(|(definition, metric)| (definition.name, metric)).collect();
+        let counted: HashMap<&str, &dyn EncodeMetric> = self
+            .counters
+            .metrics()
+            .into_iter()
+            .map(|(definition, metric)| (definition.name, metric))
+            .collect();
         for definition in names::ALL {
             let unit = definition.unit.text();
             let help = format!("{}.", definition.help);

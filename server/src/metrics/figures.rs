@@ -1,37 +1,39 @@
-//! What is looked up for a scrape: index and volume, and sums of the catalog (see [`recorded`]). They are
-//! kept for a while, so that scraping often costs little.
+//! What is looked up for a scrape: index and volume, and sums of the catalog (see [`recorded`]). The figures are
+//! cached for a while, so that frequent scrapes cost little.
 
 mod recorded;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use holdfast_engine::EngineStats;
+use holdfast_engine::{Engine, EngineStats};
 
+use super::Metrics;
 use super::exposition::Samples;
+use super::labels::LabelTable;
 use super::names as n;
-use crate::app::App;
 use crate::error::ServiceError;
 use recorded::Recorded;
 
-/// How long figures are kept: what Prometheus scrapes by default comes once in 15 s or more rarely.
+/// How long figures are cached: Prometheus scrapes every 15 s or less often unless told otherwise.
 const KEEP: Duration = Duration::from_secs(15);
 
-/// They are kept longer when looking them up took long: at most this part of the time goes into it.
+/// They are cached longer when looking them up took long, so that it takes at most one part in this many of the
+/// time.
 const SHARE: u32 = 20;
 
 /// The last figures looked up.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct FigureCache {
     figures: Option<Arc<Figures>>,
     /// When looking them up was last begun, successfully or not.
     begun: Option<Instant>,
-    /// When the figures kept were taken.
+    /// When the cached figures were taken.
     taken: Option<Instant>,
     took: Duration,
 }
 
-impl Kept {
+impl FigureCache {
     fn is_due(&self) -> bool {
         self.begun.is_none_or(|begun| begun.elapsed() >= KEEP.max(self.took.saturating_mul(SHARE)))
     }
@@ -46,47 +48,46 @@ struct Figures {
     recorded: Recorded,
 }
 
-/// Adds the figures, looked up anew when it is time to. Blocks. What cannot be looked up is left as it was
-/// and counted: a scrape without these figures is better than none.
-pub(super) fn add(app: &Arc<App>, samples: &mut Samples) {
-    let mut kept = app.metrics.kept.lock();
-    if kept.is_due() {
+/// Adds the figures, looked up again when that is due. Blocks. When it fails, the failure is counted and the figures
+/// stay as they were: old ones are better than none.
+pub(super) fn add(metrics: &Metrics, engine: &Engine, now_ms: i64, samples: &mut Samples) {
+    let mut cache = metrics.cache.lock();
+    if cache.is_due() {
         let begun = Instant::now();
-        kept.begun = Some(begun);
-        match Figures::gather(app) {
+        cache.begun = Some(begun);
+        match Figures::gather(engine, &metrics.labels, now_ms) {
             Ok(figures) => {
-                kept.figures = Some(Arc::new(figures));
-                kept.taken = Some(Instant::now());
+                cache.figures = Some(Arc::new(figures));
+                cache.taken = Some(Instant::now());
             }
             Err(error) => {
-                app.metrics.live.refresh_failures.inc();
-                tracing::warn!(%error, "cannot look figures up for /metrics");
+                metrics.counters.refresh_failures.inc();
+                tracing::warn!(%error, "cannot look up figures for /metrics");
             }
         }
-        kept.took = begun.elapsed();
+        cache.took = begun.elapsed();
     }
-    samples.float(&n::REFRESH_DURATION, &[], kept.took.as_secs_f64());
-    if let Some(taken) = kept.taken {
+    samples.float(&n::REFRESH_DURATION, &[], cache.took.as_secs_f64());
+    if let Some(taken) = cache.taken {
         samples.float(&n::REFRESH_AGE, &[], taken.elapsed().as_secs_f64());
     }
-    let figures = kept.figures.clone();
-    drop(kept);
+    let figures = cache.figures.clone();
+    drop(cache);
     if let Some(figures) = figures {
-        figures.add(app.clock.now_ms(), samples);
+        figures.add(now_ms, samples);
     }
 }
 
 impl Figures {
-    fn gather(app: &App) -> Result<Self, ServiceError> {
-        let catalog = app.catalog();
+    fn gather(engine: &Engine, labels: &LabelTable, now_ms: i64) -> Result<Self, ServiceError> {
+        let catalog = engine.catalog().as_ref();
         let damage = catalog.damaged()?;
-        let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         let whole = damage.iter().filter(|damage| damage.region.is_none()).count();
         Ok(Self {
-            stats: app.engine.stats()?,
-            damaged_containers: count(whole),
-            damaged_regions: count(damage.len() - whole),
-            recorded: Recorded::gather(catalog, &app.metrics.labels, app.clock.now_ms())?,
+            stats: engine.stats()?,
+            damaged_containers: whole as u64,
+            damaged_regions: (damage.len() - whole) as u64,
+            recorded: Recorded::gather(catalog, labels, now_ms)?,
         })
     }
 

@@ -1,10 +1,10 @@
 //! Keeps the number of time series bounded whatever namespaces and jobs are called.
 //!
-//! Names come from people and from agents, and a monitoring system keeps every series it ever saw. So each
-//! name that is to be a label's value is looked up here first: the first [`NAMESPACES_MAX`] namespaces and the
-//! first [`JOBS_MAX`] jobs of each keep their names, all others together are [`OTHER`]. What is on record
-//! claims its place at the first scrape, the most stored first; what a name has it keeps until the process
-//! ends, so that no series ever changes its meaning.
+//! Names come from people and from agents, and a monitoring system keeps every series it ever saw. So each name that
+//! is to be a label's value is looked up here first: the first [`NAMESPACES_MAX`] namespaces and the first
+//! [`JOBS_MAX`] jobs of each keep their names, all others share the label [`OTHER`]. Jobs on record get their labels
+//! at the first scrape, those that store most first. A name keeps its label until the process ends, so that no
+//! series ever changes its meaning.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,7 +17,7 @@ pub(super) const NAMESPACES_MAX: usize = 32;
 /// Jobs with a name of their own, in each of these. 32 × 32 × 17 series are 17,408 at most.
 pub(super) const JOBS_MAX: usize = 32;
 
-/// Stands for all the rest.
+/// The label of all the others.
 pub(super) const OTHER: &str = "other";
 
 /// Labels of a figure about a job.
@@ -28,7 +28,7 @@ pub(super) struct JobLabels {
     pub(super) backup_job: String,
 }
 
-/// The names that have a place.
+/// The names that are labels of their own.
 #[derive(Debug, Default)]
 pub(super) struct LabelTable(Mutex<HashMap<String, HashSet<String>>>);
 
@@ -36,15 +36,15 @@ impl LabelTable {
     /// The label for `namespace`.
     pub(super) fn namespace(&self, namespace: &str) -> String {
         let mut table = self.0.lock();
-        if has_place(&mut table, namespace) { namespace.to_owned() } else { OTHER.to_owned() }
+        if has_label(&mut table, namespace) { namespace.to_owned() } else { OTHER.to_owned() }
     }
 
-    /// The labels for `job` in `namespace`. Jobs of a namespace without a place have none either.
+    /// The labels for `job` in `namespace`. The jobs of a namespace without a label of its own have none either.
     pub(super) fn job(&self, namespace: &str, job: &str) -> JobLabels {
         let mut table = self.0.lock();
         let labels =
             |namespace: &str, job: &str| JobLabels { namespace: namespace.into(), backup_job: job.into() };
-        if !has_place(&mut table, namespace) {
+        if !has_label(&mut table, namespace) {
             return labels(OTHER, OTHER);
         }
         let Some(jobs) = table.get_mut(namespace) else { return labels(OTHER, OTHER) };
@@ -59,7 +59,7 @@ impl LabelTable {
     }
 }
 
-fn has_place(table: &mut HashMap<String, HashSet<String>>, namespace: &str) -> bool {
+fn has_label(table: &mut HashMap<String, HashSet<String>>, namespace: &str) -> bool {
     if table.contains_key(namespace) {
         return true;
     }
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_once_taken_is_kept() {
+    fn a_label_once_given_is_kept() {
         let table = LabelTable::default();
         assert_eq!(table.namespace("first"), "first");
         for number in 0..2 * NAMESPACES_MAX {

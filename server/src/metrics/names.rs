@@ -1,8 +1,8 @@
 //! Every metric there is: name, kind, unit, labels and help. Nothing else in this program names a metric.
 //!
-//! The table in docs/OPERATIONS.md is made of this one, and a test compares the two; another compares it
-//! with the dashboard and the alert rules in `deploy/`. A name is an interface: dashboards of others use it.
-//! Add, but do not rename.
+//! The table in docs/OPERATIONS.md is generated from this one, and a test compares the two; another compares it with
+//! the dashboard and the alert rules in `deploy/`. A name is an interface: other people's dashboards use it. Add, but
+//! do not rename.
 
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit as TextUnit;
@@ -19,7 +19,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// The word for people.
+    /// The word in the documentation.
     #[cfg(test)]
     pub(crate) const fn word(self) -> &'static str {
         match self {
@@ -30,7 +30,7 @@ impl Kind {
         }
     }
 
-    /// As the exposition format calls it.
+    /// The exposition format's name for it.
     pub(super) const fn text(self) -> MetricType {
         match self {
             Self::Counter => MetricType::Counter,
@@ -40,7 +40,7 @@ impl Kind {
         }
     }
 
-    /// What the format appends to the family's name by itself.
+    /// What the encoder appends to the family's name.
     const fn suffix(self) -> &'static str {
         match self {
             Self::Counter => "_total",
@@ -60,7 +60,7 @@ pub(crate) enum Unit {
 }
 
 impl Unit {
-    /// As the exposition format knows it.
+    /// The exposition format's name for it.
     pub(super) const fn text(self) -> Option<TextUnit> {
         match self {
             Self::Count => None,
@@ -116,11 +116,11 @@ macro_rules! metrics {
 
 metrics! {
     BUILD_INFO = Info Count "holdfast_build_info" ["version"]
-        "The version that runs";
+        "Version of the server";
     PROCESS_CPU = Counter Seconds "process_cpu_seconds_total" []
         "Processor time the server used, user and system";
     PROCESS_MEMORY = Gauge Bytes "process_resident_memory_bytes" []
-        "Memory of the server that is in RAM";
+        "Resident memory of the server";
     PROCESS_VIRTUAL = Gauge Bytes "process_virtual_memory_bytes" []
         "Address space of the server";
     PROCESS_THREADS = Gauge Count "process_threads" []
@@ -139,7 +139,7 @@ metrics! {
     CONTAINERS = Gauge Count "holdfast_containers" ["part", "state"]
         "Containers, by part and state";
     READ_ONLY = Gauge Count "holdfast_read_only" []
-        "1 when the repository accepts no writes since an I/O error, until the next start";
+        "1 if the repository accepts no writes after an I/O error, until the next start";
     DAMAGED_CONTAINERS = Gauge Count "holdfast_damaged_containers" []
         "Containers known to be damaged as a whole";
     DAMAGED_REGIONS = Gauge Count "holdfast_damaged_regions" []
@@ -149,16 +149,16 @@ metrics! {
     VOLUME_FREE = Gauge Bytes "holdfast_volume_free_bytes" []
         "Free bytes of that file system";
     VOLUME_RESERVE = Gauge Bytes "holdfast_volume_reserve_bytes" []
-        "Bytes of it that backups leave free";
+        "Bytes of that file system that backups leave free";
 
     INDEX_ENTRIES = Gauge Count "holdfast_index_entries" []
-        "Entries of the chunk index, copies not yet merged away included";
+        "Entries of the chunk index, including duplicates that are not merged yet";
     INDEX_RUNS = Gauge Count "holdfast_index_runs" []
         "Sorted runs of the chunk index";
     INDEX_DEPTH = Gauge Count "holdfast_index_depth" []
-        "Runs one look-up may have to ask at most";
+        "The most sorted runs one look-up may have to read";
     INDEX_MEMORY = Gauge Bytes "holdfast_index_memory_bytes" ["part"]
-        "Memory of the chunk index, by part: filters, fences and the write buffer (when all of it is used)";
+        "Memory of the chunk index, by part: filters, fences and the write buffer (its full size)";
     INDEX_BUFFERED = Gauge Count "holdfast_index_buffered_entries" []
         "Entries of the chunk index that are only in its write buffer";
     INDEX_UNCOVERED = Gauge Count "holdfast_index_uncovered_containers" []
@@ -196,29 +196,29 @@ metrics! {
         "Runs of the last 24 hours, by outcome: done, partly (some disks failed) or failed";
 
     SESSIONS = Gauge Count "holdfast_sessions" []
-        "Backups under way";
+        "Backups in progress";
     STREAMS = Gauge Count "holdfast_streams" ["kind"]
-        "Streams under way, by kind: ingest, digests or restore";
+        "Open streams, by kind: ingest, digests or restore";
     BACKUPS = Counter Count "holdfast_backups_total" ["namespace", "backup_job", "outcome"]
         "Backups that ended since the server started, by outcome: done, aborted or expired";
     BACKUP_PRE_COMP = Counter Bytes "holdfast_backup_pre_comp_bytes_total" ["namespace", "backup_job"]
-        "Bytes backed up before deduplication, of backups done since the server started";
+        "Bytes backed up before deduplication, of backups completed since the server started";
     BACKUP_NEW = Counter Bytes "holdfast_backup_new_bytes_total" ["namespace", "backup_job"]
-        "Bytes left after deduplication, of backups done since the server started";
+        "Bytes left after deduplication, of backups completed since the server started";
     BACKUP_POST_LC = Counter Bytes "holdfast_backup_post_lc_bytes_total" ["namespace", "backup_job"]
-        "Bytes written to data containers, by backups done since the server started";
+        "Bytes written to data containers, by backups completed since the server started";
     BACKUP_META = Counter Bytes "holdfast_backup_meta_bytes_total" ["namespace", "backup_job"]
-        "Bytes written to recipe containers, by backups done since the server started";
+        "Bytes written to recipe containers, by backups completed since the server started";
     BACKUP_WIRE = Counter Bytes "holdfast_backup_wire_bytes_total" ["namespace", "backup_job"]
-        "Bytes agents sent, for backups done since the server started";
+        "Bytes agents sent, for backups completed since the server started";
     BACKUP_DURATION = Histogram Seconds "holdfast_backup_duration_seconds" []
-        "How long backups that were done took, from start to commit";
+        "How long completed backups took, from start to commit";
     RESTORES = Counter Count "holdfast_restores_total" ["outcome"]
         "Disks or parts of disks read back, by outcome: done, failed or cancelled (by the client)";
     RESTORED = Counter Bytes "holdfast_restored_bytes_total" []
-        "Data read back, decompressed; of a region all of it, also when not all of it was needed";
+        "Data read back, decompressed; whole regions, even if only a part was needed";
     RESTORE_SENT = Counter Bytes "holdfast_restore_sent_bytes_total" []
-        "Bytes of answers to those who read back, as compressed as they are stored";
+        "Bytes sent to clients that read disks back, compressed as they are stored";
     VERIFICATIONS = Counter Count "holdfast_verifications_total" ["outcome"]
         "Verifications clients reported, by outcome: sound or damaged";
 
@@ -229,7 +229,7 @@ metrics! {
     HTTP_REQUESTS = Counter Count "holdfast_http_requests_total" ["method", "route", "code"]
         "HTTPS requests, by method, route and status";
     HTTP_DURATION = Histogram Seconds "holdfast_http_request_duration_seconds" ["route"]
-        "How long HTTPS requests took until their answer began";
+        "How long HTTPS requests took until the answer began";
     AUTH_FAILURES = Counter Count "holdfast_auth_failures_total" ["protocol", "reason"]
         "Calls refused, by protocol (grpc, http) and reason: unauthenticated (no valid token) or forbidden (role or namespace)";
     CONNECTIONS = Gauge Count "holdfast_connections" ["listener"]
@@ -240,9 +240,9 @@ metrics! {
         "Bytes sent, without encryption, by listener: grpc or http";
 
     REFRESH_AGE = Gauge Seconds "holdfast_metrics_age_seconds" []
-        "Age of those figures here that are looked up in the catalog and kept for a while";
+        "Age of the figures that are looked up in the catalog and cached";
     REFRESH_DURATION = Gauge Seconds "holdfast_metrics_refresh_duration_seconds" []
-        "How long looking these up took last time";
+        "How long it took to look these figures up the last time";
     REFRESH_FAILURES = Counter Count "holdfast_metrics_refresh_failures_total" []
-        "Times these could not be looked up; the log says why";
+        "How often these figures could not be looked up; the log says why";
 }

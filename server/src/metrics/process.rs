@@ -6,7 +6,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::process::{Resource, getrlimit};
 
-/// Figures of one moment; 0 for what cannot be read.
+/// Figures of one moment; 0 for what cannot be read: figures about the process must not stand in the way of those
+/// about the repository.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct ProcessStats {
     pub(super) cpu_seconds: f64,
@@ -26,9 +27,10 @@ pub(super) fn read() -> ProcessStats {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     ProcessStats {
         open_fds: fs::read_dir("/proc/self/fd").map_or(0, |entries| {
-            // One of them is this look at the folder.
-            u64::try_from(entries.count()).unwrap_or(u64::MAX).saturating_sub(1)
+            // One of them is the open folder itself.
+            (entries.count() as u64).saturating_sub(1)
         }),
+        // `None`: unlimited.
         max_fds: getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX),
         ..parse(&stat, &uptime, now)
     }
@@ -44,7 +46,7 @@ fn parse(stat: &str, uptime: &str, now_seconds: f64) -> ProcessStats {
         number.checked_sub(3).and_then(|at| fields.get(at)).and_then(|text| text.parse().ok()).unwrap_or(0)
     };
     let ticks = clock_ticks_per_second().max(1) as f64;
-    let page_bytes = u64::try_from(page_size()).unwrap_or(4096);
+    let page_bytes = page_size() as u64;
     let up_seconds: f64 = uptime.split_whitespace().next().and_then(|text| text.parse().ok()).unwrap_or(0.0);
     ProcessStats {
         cpu_seconds: (field(14).saturating_add(field(15))) as f64 / ticks,

@@ -1,9 +1,10 @@
-//! The text, read as strictly as its specification allows, and the names against what is written elsewhere.
+//! The text, read as strictly as its specification allows, and the names against documentation and dashboards.
 
 mod deploy;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::counters::Counters;
 use super::exposition::{Samples, render};
 use super::names::{self, Definition};
 use super::*;
@@ -117,7 +118,7 @@ fn names_are_as_monitoring_systems_want_them() {
 
 #[test]
 fn every_metric_has_help_type_and_unit_before_anything_happened() {
-    let families = parse(&render(&Arc::new(Live::new()), Samples::default()).unwrap());
+    let families = parse(&render(&Arc::new(Counters::new()), Samples::default()).unwrap());
     assert_eq!(families.len(), names::ALL.len());
     for definition in names::ALL {
         let name = definition.name.trim_end_matches("_total").trim_end_matches("_info");
@@ -134,8 +135,8 @@ fn every_metric_has_help_type_and_unit_before_anything_happened() {
 }
 
 #[test]
-fn whatever_things_are_called_the_text_stays_readable_and_short() {
-    let metrics = Metrics::new(false);
+fn with_any_names_the_text_stays_valid_and_short() {
+    let metrics = Metrics::new();
     let evil = "a\"b\\c{}= ,\u{201d}\n";
     for number in 0..5000u32 {
         let mut id = [0; 16];
@@ -146,7 +147,7 @@ fn whatever_things_are_called_the_text_stays_readable_and_short() {
         let row = v1::DetailRow { namespace, job, bytes: 10, new_bytes: 5, ..v1::DetailRow::default() };
         metrics.backup_done(session, &v1::CommitResponse { details: vec![row], ..Default::default() });
     }
-    let families = parse(&render(&metrics.live, Samples::default()).unwrap());
+    let families = parse(&render(&metrics.counters, Samples::default()).unwrap());
     let bytes = &families["holdfast_backup_pre_comp_bytes"].samples;
     assert!(bytes.len() <= labels::NAMESPACES_MAX * (labels::JOBS_MAX + 1) + 1, "{}", bytes.len());
     assert_eq!(bytes.values().sum::<f64>(), 50_000.0, "folding loses nothing");

@@ -1,6 +1,7 @@
-//! One encrypted connection and the place it takes up.
+//! One encrypted connection and its slot among the listener's connections.
 
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -13,21 +14,26 @@ use tonic::transport::server::Connected;
 
 use super::traffic::{Open, Traffic};
 
-/// A connection; dropping it frees its place.
+/// A connection; dropping it frees its slot.
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: TlsStream<TcpStream>,
     traffic: Open,
-    _place: OwnedSemaphorePermit,
+    _slot: OwnedSemaphorePermit,
 }
 
 impl Connection {
     pub(super) fn new(
         stream: TlsStream<TcpStream>,
-        place: OwnedSemaphorePermit,
+        slot: OwnedSemaphorePermit,
         traffic: Arc<Traffic>,
     ) -> Self {
-        Self { stream, traffic: Open::new(traffic), _place: place }
+        Self { stream, traffic: Open::new(traffic), _slot: slot }
+    }
+
+    /// Where it comes from.
+    pub(crate) fn peer(&self) -> Option<SocketAddr> {
+        self.stream.get_ref().0.peer_addr().ok()
     }
 }
 

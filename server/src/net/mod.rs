@@ -1,7 +1,7 @@
 //! Encrypted connections in, for gRPC and HTTPS alike.
 //!
-//! Every queue here is bounded: connections by a semaphore taken before `accept`, so that what is too much
-//! waits in the kernel's backlog; handshakes by a deadline, so that a silent peer cannot hold a place.
+//! Every queue here is bounded: connections by a semaphore taken before `accept`, so that further ones wait in the
+//! kernel's backlog; handshakes by a deadline, so that a silent peer cannot hold a slot.
 
 mod connection;
 mod traffic;
@@ -20,7 +20,7 @@ use tokio_stream::wrappers::ReceiverStream;
 pub(crate) use connection::Connection;
 pub(crate) use traffic::Traffic;
 
-/// A handshake is two round trips; more than this is no agent.
+/// A handshake is two round trips; an agent never takes this long.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Pause after `accept` failed: out of file descriptors, most likely.
@@ -39,13 +39,13 @@ impl Listener {
     /// Binds `address`.
     ///
     /// # Errors
-    /// When the address is taken or not this machine's.
+    /// When the address is in use or not this machine's.
     pub(crate) async fn bind(
         address: SocketAddr,
         tls: Arc<ServerConfig>,
         max_connections: u32,
     ) -> io::Result<Self> {
-        let connections = usize::try_from(max_connections).unwrap_or(Semaphore::MAX_PERMITS);
+        let connections = max_connections as usize;
         Ok(Self {
             tcp: TcpListener::bind(address).await?,
             tls,
@@ -75,7 +75,8 @@ impl Listener {
     }
 
     async fn accept_all(self, mut stop: watch::Receiver<bool>, done: mpsc::Sender<io::Result<Connection>>) {
-        let door = Door { acceptor: TlsAcceptor::from(Arc::clone(&self.tls)), traffic: self.traffic(), done };
+        let acceptor = TlsAcceptor::from(Arc::clone(&self.tls));
+        let handshakes = Handshakes { acceptor, traffic: self.traffic(), done };
         loop {
             let accepted = tokio::select! {
                 // A sender that is gone means that the server is gone.
@@ -83,8 +84,8 @@ impl Listener {
                 accepted = self.accept() => accepted,
             };
             match accepted {
-                Ok((stream, peer, place)) => {
-                    tokio::spawn(door.clone().shake_hands(stream, peer, place));
+                Ok((stream, peer, slot)) => {
+                    tokio::spawn(handshakes.clone().shake_hands(stream, peer, slot));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
@@ -95,27 +96,27 @@ impl Listener {
     }
 
     async fn accept(&self) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
-        let place = Arc::clone(&self.connections).acquire_owned().await.map_err(io::Error::other)?;
+        let slot = Arc::clone(&self.connections).acquire_owned().await.map_err(io::Error::other)?;
         let (stream, peer) = self.tcp.accept().await?;
         stream.set_nodelay(true)?;
-        Ok((stream, peer, place))
+        Ok((stream, peer, slot))
     }
 }
 
-/// Where connections become encrypted and go in.
+/// Performs handshakes and passes the connections on.
 #[derive(Clone)]
-struct Door {
+struct Handshakes {
     acceptor: TlsAcceptor,
     traffic: Arc<Traffic>,
     done: mpsc::Sender<io::Result<Connection>>,
 }
 
-impl Door {
-    async fn shake_hands(self, stream: TcpStream, peer: SocketAddr, place: OwnedSemaphorePermit) {
+impl Handshakes {
+    async fn shake_hands(self, stream: TcpStream, peer: SocketAddr, slot: OwnedSemaphorePermit) {
         match tokio::time::timeout(HANDSHAKE_TIMEOUT, self.acceptor.accept(stream)).await {
             Ok(Ok(stream)) => {
                 // The receiver is gone when the server is stopping.
-                let _ = self.done.send(Ok(Connection::new(stream, place, self.traffic))).await;
+                let _ = self.done.send(Ok(Connection::new(stream, slot, self.traffic))).await;
             }
             Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
             Err(_) => tracing::debug!(%peer, "TLS handshake took too long"),

@@ -1,11 +1,11 @@
-//! Counts what goes over connections, without encryption.
+//! Counts the bytes that go over connections, before encryption.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 
-/// Of one listener's connections, since it was bound.
+/// The traffic of one listener's connections since it was bound.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     open: AtomicU64,
@@ -30,7 +30,7 @@ impl Traffic {
     }
 }
 
-/// One open connection's part in it.
+/// One open connection's share of it.
 #[derive(Debug)]
 pub(super) struct Open(Arc<Traffic>);
 
@@ -41,13 +41,13 @@ impl Open {
     }
 
     pub(super) fn received(&self, bytes: usize) {
-        self.0.received_bytes.fetch_add(u64::try_from(bytes).unwrap_or(0), Ordering::Relaxed);
+        self.0.received_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Counts what a write took.
+    /// Counts what a write accepted.
     pub(super) fn sent(&self, written: &Poll<io::Result<usize>>) {
         if let Poll::Ready(Ok(bytes)) = written {
-            self.0.sent_bytes.fetch_add(u64::try_from(*bytes).unwrap_or(0), Ordering::Relaxed);
+            self.0.sent_bytes.fetch_add(*bytes as u64, Ordering::Relaxed);
         }
     }
 }

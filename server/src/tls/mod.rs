@@ -1,8 +1,7 @@
-//! The server's certificate: its own self-signed one, made at the first start, or one the administrator
-//! brings.
+//! The server's certificate: a self-signed one made at the first start, or one the administrator provides.
 //!
 //! `DIR/tls/key.pem` (mode 0600) is written before `cert.pem`, that before `fingerprint`. A crash between
-//! leaves a key without a certificate, and the next start makes both anew: nobody can have pinned a
+//! leaves a key without a certificate, and the next start replaces both: no client can have pinned a
 //! certificate that was never served. A certificate without its key is an error, because clients pin it.
 
 #[cfg(test)]
@@ -22,7 +21,6 @@ use rustls::ServerConfig;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::config::Settings;
 use crate::files;
 
 /// Where the server's own certificate is, below the data folder.
@@ -31,7 +29,7 @@ pub const CERTIFICATE_FILE: &str = "tls/cert.pem";
 /// Years a self-signed certificate is valid: clients pin it, so it should outlive the hardware.
 const VALID_YEARS: i32 = 10;
 
-/// A PEM file at most; a chain of ten certificates is under 32 KiB.
+/// Largest PEM file read; a chain of ten certificates is under 32 KiB.
 const PEM_MAX_BYTES: u64 = 1 << 20;
 
 /// SHA-256 of a certificate; shown in lower-case hex, as agents pin it.
@@ -54,6 +52,17 @@ impl fmt::Display for CertificateFingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
+}
+
+/// Where a server's certificate comes from.
+#[derive(Debug, Clone, Copy)]
+pub struct IdentitySource<'a> {
+    /// Folder of the repository. A self-signed certificate is kept below it, and the fingerprint of either.
+    pub data_dir: &'a Path,
+    /// PEM files of the administrator's certificate chain and of its key; `None`: a self-signed one.
+    pub provided: Option<(&'a Path, &'a Path)>,
+    /// Names the self-signed certificate is valid for besides this machine's own.
+    pub names: &'a [String],
 }
 
 /// Why there is no certificate to serve.
@@ -90,18 +99,18 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Loads the certificate the settings name, or that of the data folder, making it when there is none.
-    /// `year` is the current one. Keeps `DIR/tls/fingerprint` up to date.
+    /// Loads the certificate of `source`, making a self-signed one when there is none. `year` is the current
+    /// one. Keeps `DIR/tls/fingerprint` up to date.
     ///
     /// # Errors
     /// [`TlsError`], naming the file.
-    pub fn load_or_create(settings: &Settings, year: i32) -> Result<Self, TlsError> {
-        let folder = settings.data_dir.join("tls");
+    pub fn load_or_create(source: &IdentitySource<'_>, year: i32) -> Result<Self, TlsError> {
+        let folder = source.data_dir.join("tls");
         files::create_private_folder(&folder)
             .map_err(|source| TlsError::Write { path: folder.clone(), source })?;
-        let identity = match (&settings.tls_cert, &settings.tls_key) {
-            (Some(certificate), Some(key)) => Self::read(certificate, key)?,
-            _ => Self::own(&folder, &settings.tls_names, year)?,
+        let identity = match source.provided {
+            Some((certificate, key)) => Self::read(certificate, key)?,
+            None => Self::self_signed(&folder, source.names, year)?,
         };
         let path = folder.join("fingerprint");
         let line = format!("{}\n", identity.fingerprint);
@@ -111,7 +120,7 @@ impl Identity {
         Ok(identity)
     }
 
-    fn own(folder: &Path, extra_names: &[String], year: i32) -> Result<Self, TlsError> {
+    fn self_signed(folder: &Path, extra_names: &[String], year: i32) -> Result<Self, TlsError> {
         let (certificate, key) = (folder.join("cert.pem"), folder.join("key.pem"));
         if certificate.exists() {
             if !key.exists() {
@@ -119,7 +128,7 @@ impl Identity {
             }
             return Self::read(&certificate, &key);
         }
-        let (certificate_pem, key_pem) = self_signed(&names(extra_names), year)?;
+        let (certificate_pem, key_pem) = make_self_signed(&names(extra_names), year)?;
         write(&key, key_pem.as_bytes(), files::MODE_SECRET)?;
         write(&certificate, certificate_pem.as_bytes(), files::MODE_PUBLIC)?;
         Ok(Self { created: true, ..Self::read(&certificate, &key)? })
@@ -130,7 +139,7 @@ impl Identity {
         let chain = CertificateDer::pem_slice_iter(&read_pem(certificate)?)
             .collect::<Result<Vec<_>, _>>()
             .map_err(|error| bad(certificate, error.to_string()))?;
-        let first = chain.first().ok_or_else(|| bad(certificate, "it holds no certificate".into()))?;
+        let first = chain.first().ok_or_else(|| bad(certificate, "it contains no certificate".into()))?;
         Ok(Self {
             fingerprint: CertificateFingerprint::of(first),
             key: PrivateKeyDer::from_pem_slice(&read_pem(key)?)
@@ -163,7 +172,7 @@ impl Identity {
     }
 }
 
-/// What a self-signed certificate answers to: this machine by every usual name, and `extra`.
+/// What a self-signed certificate is valid for: every usual name of this machine, and `extra`.
 fn names(extra: &[String]) -> Vec<String> {
     let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -175,7 +184,7 @@ fn names(extra: &[String]) -> Vec<String> {
     names
 }
 
-fn self_signed(names: &[String], year: i32) -> Result<(String, String), TlsError> {
+fn make_self_signed(names: &[String], year: i32) -> Result<(String, String), TlsError> {
     let make = || {
         let mut params = CertificateParams::new(names)?;
         params.distinguished_name = DistinguishedName::new();
@@ -192,7 +201,7 @@ fn self_signed(names: &[String], year: i32) -> Result<(String, String), TlsError
     make().map_err(|source| TlsError::Generate { names: names.to_vec(), source })
 }
 
-/// Whether a self-signed certificate can answer to `name`.
+/// Whether a self-signed certificate can be valid for `name`.
 pub fn is_certificate_name(name: &str) -> bool {
     name.parse::<IpAddr>().is_ok() || rustls_pki_types::DnsName::try_from(name).is_ok()
 }

@@ -5,7 +5,7 @@ use holdfast_tests::{Server, wait_for};
 use tempfile::tempdir;
 
 #[test]
-fn only_the_server_of_this_folder_is_well() {
+fn only_the_server_of_this_folder_is_healthy() {
     let folder = tempdir().unwrap();
     let (mine, other) = (folder.path().join("mine"), folder.path().join("other"));
     let server = Server::start(&mine);
@@ -28,7 +28,7 @@ fn only_the_server_of_this_folder_is_well() {
     Server::start(&other).stop();
     let (code, said) = health(&other, &[]);
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("another certificate"), "{said}");
+    assert!(said.contains("different certificate"), "{said}");
 
     server.stop();
     let (code, said) = health(&mine, &[]);

@@ -77,7 +77,7 @@ fn both_sides_name_the_session_and_the_request() {
     let backup = ran.summary()["backup"].as_str().unwrap().to_owned();
     assert!(all(&ours, "backup").contains(&backup), "{}", ran.stderr);
 
-    for message in ["backup started", "session open", "backup committed"] {
+    for message in ["backup started", "session opened", "backup committed"] {
         wait_for_line(&server, "session", &session, message);
     }
     wait_for_line(&server, "request", &request, "backup committed");
@@ -103,7 +103,7 @@ fn a_failure_names_the_session_to_look_for() {
     super::crash::wait_until_sending(&server, 1 << 20);
     let log = wait_for("the server to log the session", || {
         let log = server.log();
-        log.contains("session open").then_some(log)
+        log.contains("session opened").then_some(log)
     });
     server.kill();
     let ran = running.wait().fails(9, &["session"]);

@@ -25,7 +25,7 @@ fn args(name: &str, role: Role, namespaces: &[&str]) -> CreateArgs {
 }
 
 #[test]
-fn created_tokens_open_the_door_until_revoked_by_name_or_id() {
+fn created_tokens_are_valid_until_revoked_by_name_or_id() {
     let (_folder, catalog, clock) = catalog();
     let (text, record) = create(&catalog, &*clock, &args("hv1", Role::Backup, &["berlin"])).unwrap();
     let presented: PresentedToken = text.as_str().parse().unwrap();
@@ -45,11 +45,11 @@ fn created_tokens_open_the_door_until_revoked_by_name_or_id() {
     let audit = catalog.list_audit(PageRequest::FIRST).unwrap().items;
     let count = |action: &str| audit.iter().filter(|record| record.entry.action == action).count();
     assert_eq!((count("token.create"), count("token.revoke")), (2, 2));
-    assert!(!format!("{audit:?}").contains(text.as_str()), "the secret is nowhere");
+    assert!(!format!("{audit:?}").contains(text.as_str()), "the secret is not logged");
 }
 
 #[test]
-fn lists_say_who_what_and_until_when() {
+fn lists_have_state_scope_and_expiry() {
     let (_folder, catalog, clock) = catalog();
     let mut short = args("short", Role::Restore, &["a", "b"]);
     short.expires = Some(Duration::from_secs(90 * 86_400));
@@ -72,7 +72,7 @@ fn lists_say_who_what_and_until_when() {
 }
 
 #[test]
-fn senseless_tokens_are_refused_before_anything_is_created() {
+fn invalid_tokens_are_refused_before_anything_is_created() {
     let (_folder, catalog, clock) = catalog();
     let namespaces = catalog.namespaces().unwrap().len();
     for bad in [

@@ -3,10 +3,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 use holdfast_engine::ids::TokenId;
 use holdfast_proto::ErrorCode;
+use holdfast_proto::limits::MESSAGE_MAX_BYTES;
+use holdfast_proto::v1::ingest_response;
 use parking_lot::Mutex;
 
 use super::*;
-use crate::streams::{StreamKind, StreamLimits, Streams};
+use crate::activity::streams::{StreamKind, StreamLimits, Streams};
+use crate::grpc::bounds::INGEST_QUEUE_MESSAGES;
 
 /// What a disk of a test does with a message.
 type Handle = Box<dyn Fn(&Kind) -> Result<Option<v1::IngestResponse>, ServiceError> + Send>;
@@ -67,7 +70,9 @@ fn agreeable(kind: &Kind) -> Result<Option<v1::IngestResponse>, ServiceError> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_engine_that_is_behind_stops_the_line() {
-    for (bytes, queued_max) in [(100, QUEUE_MESSAGES), (4 << 20, 2), (MESSAGE_MAX_BYTES - 100, 1)] {
+    for (bytes, queued_max) in
+        [(100, INGEST_QUEUE_MESSAGES as usize), (4 << 20, 2), (MESSAGE_MAX_BYTES - 100, 1)]
+    {
         let read = Arc::new(AtomicUsize::new(0));
         let (handled, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let counter = Arc::clone(&read);
@@ -87,7 +92,7 @@ async fn an_engine_that_is_behind_stops_the_line() {
                 agreeable(kind)
             })
         };
-        let (answers, mut received) = mpsc::channel(ANSWERS);
+        let (answers, mut received) = mpsc::channel(INGEST_ANSWERS);
         carry(disk, guard(&streams()), messages, answers).await.unwrap().unwrap();
         // The queued ones (this one among them) and one in the hand of the task that reads.
         assert!(most.load(Ordering::SeqCst) <= queued_max + 1, "{bytes}: {most:?}");
@@ -102,7 +107,7 @@ async fn an_engine_that_is_behind_stops_the_line() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_panic_is_an_answer_and_not_the_end_of_the_server() {
     let messages = tokio_stream::iter([region(1), finish()]);
-    let (answers, _received) = mpsc::channel(ANSWERS);
+    let (answers, _received) = mpsc::channel(INGEST_ANSWERS);
     let streams = streams();
     let disk = TestDisk::new(|_| panic!("on purpose"));
     let panic = carry(disk, guard(&streams), messages, answers).await.unwrap_err();
@@ -114,7 +119,7 @@ async fn a_panic_is_an_answer_and_not_the_end_of_the_server() {
 async fn errors_of_either_side_end_it() {
     let streams = streams();
     let ended = async |disk: TestDisk, messages: Vec<Result<v1::IngestRequest, Status>>| {
-        let (answers, _received) = mpsc::channel(ANSWERS);
+        let (answers, _received) = mpsc::channel(INGEST_ANSWERS);
         carry(disk, guard(&streams), tokio_stream::iter(messages), answers).await.unwrap().unwrap_err().code
     };
     let full = TestDisk::new(|_| Err(ServiceError::new(ErrorCode::Full, "no room")));
@@ -131,7 +136,7 @@ async fn progress_is_told_while_no_message_comes_and_shutdown_is_heard() {
     let streams = streams();
     let disk = TestDisk::new(agreeable);
     *disk.idle.lock() = Some(answer(ingest_response::Kind::Ack(v1::Ack::default())));
-    let (answers, mut received) = mpsc::channel(ANSWERS);
+    let (answers, mut received) = mpsc::channel(INGEST_ANSWERS);
     let silent = tokio_stream::pending();
     let carried = tokio::spawn(carry(disk, guard(&streams), silent, answers));
     let opened = received.recv().await.unwrap().unwrap().kind;
@@ -144,7 +149,7 @@ async fn progress_is_told_while_no_message_comes_and_shutdown_is_heard() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_went_away_ends_it_quietly() {
-    let (answers, received) = mpsc::channel(ANSWERS);
+    let (answers, received) = mpsc::channel(INGEST_ANSWERS);
     drop(received);
     let messages = tokio_stream::iter([region(1), finish()]);
     carry(TestDisk::new(agreeable), guard(&streams()), messages, answers).await.unwrap().unwrap();

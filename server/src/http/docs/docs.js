@@ -1,4 +1,4 @@
-// Draws openapi.json. Text goes in as text, never as markup.
+// Shows openapi.json. Text goes in as text, never as markup.
 "use strict";
 
 function element(name, attributes = {}, ...children) {
@@ -15,7 +15,7 @@ function resolve(schema) {
   return name ? { name, ...schemas[name] } : schema ?? {};
 }
 
-// What a schema looks like, as an example with types for values. `seen` stops at recursion.
+// An example of a schema, with types for values. `seen` stops at recursion.
 function shape(schema, seen = []) {
   const found = resolve(schema);
   if (found.name && seen.includes(found.name)) return found.name;
@@ -55,7 +55,7 @@ function responses(all) {
     element("tr", {}, element("td", {}, element("code", {}, status)), element("td", {}, response.description ?? "")));
   const good = Object.entries(all).find(([status]) => status.startsWith("2"))?.[1]?.content ?? {};
   const bodies = Object.entries(good).flatMap(([type, content]) => (content.schema ? block(type, content.schema) : []));
-  return [element("h3", {}, "Answers"), element("table", {}, element("tbody", {}, ...rows)), ...bodies];
+  return [element("h3", {}, "Responses"), element("table", {}, element("tbody", {}, ...rows)), ...bodies];
 }
 
 function operation(method, path, about) {

@@ -1,5 +1,5 @@
-//! Sums over everything on record, by namespace and job. What has no label of its own is added up as `other`,
-//! so that sums over all labels are always those of the repository.
+//! Sums over everything on record, by namespace and job. What has no label of its own is added up as `other`, so
+//! that the sum over all labels is always that of the repository.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,8 +20,8 @@ const DAY_MS: i64 = 86_400_000;
 /// A VM is stale after this: a day, and two hours for a run that begins late or takes long.
 const STALE_MS: i64 = 26 * 3_600_000;
 
-/// Pages of runs of one day that are looked at, of [`REPORT_PAGE_MAX`] each; with more runs than 20,000 a day
-/// the others are missing.
+/// Most pages of one day's runs that are looked at, of [`REPORT_PAGE_MAX`] each: of more than 20,000 runs a day the
+/// rest is missing.
 const RUN_PAGES_MAX: u64 = 10;
 
 /// What one label's jobs add up to.
@@ -46,7 +46,7 @@ struct Namespace {
     restore_points: u64,
     stored: u64,
     protected: u64,
-    /// When the newest restore point was finished; of several namespaces, that of the one that is worst off.
+    /// When the newest restore point was finished; of several namespaces, the oldest of these times.
     newest_ms: Option<i64>,
 }
 
@@ -78,7 +78,7 @@ impl Recorded {
         now_ms: i64,
     ) -> Result<Self, ServiceError> {
         let mut jobs = catalog.job_overviews(None)?;
-        // Who stores most gets a label first.
+        // The jobs that store most get their labels first.
         jobs.sort_by_key(|job| std::cmp::Reverse(job.sums.post_lc));
         Ok(Self {
             containers: catalog.container_totals(None)?,
@@ -140,6 +140,7 @@ fn add_namespace(samples: &mut Samples, label: &str, namespace: &Namespace, now_
     samples.whole(&n::PROTECTED, &[label], namespace.protected);
     samples.whole(&n::STORED, &[label], namespace.stored);
     if let Some(newest_ms) = namespace.newest_ms {
+        // 0 when the clock was set back.
         let age_ms = u64::try_from(now_ms.saturating_sub(newest_ms)).unwrap_or(0);
         samples.float(&n::RESTORE_POINT_AGE, &[label], Duration::from_millis(age_ms).as_secs_f64());
     }
@@ -180,8 +181,8 @@ fn namespaces(
         let filter = BackupFilter { namespaces: only, ..BackupFilter::default() };
         let page = catalog.list_backups(&filter, PageRequest { size: 1, token: "" })?;
         if let Some(newest) = page.items.first() {
-            let oldest_ms = sum.newest_ms.unwrap_or(i64::MAX);
-            sum.newest_ms = Some(newest.finished_ms.min(oldest_ms));
+            let finished_ms = newest.finished_ms;
+            sum.newest_ms = Some(sum.newest_ms.map_or(finished_ms, |oldest| oldest.min(finished_ms)));
         }
     }
     // As of now: what was protected before it.
@@ -201,7 +202,7 @@ fn namespaces(
         now_ms,
     };
     let (stale, total) = catalog.vm_overviews(None, &query)?;
-    let listed = u64::try_from(stale.len()).unwrap_or(u64::MAX);
+    let listed = stale.len() as u64;
     for vm in stale {
         sums.entry(labels.namespace(&vm.namespace_name)).or_default().stale += 1;
     }

@@ -186,7 +186,7 @@ fn the_compose_file_confines_its_services_and_names_files_that_exist() {
         }
     }
     assert_eq!(compose["networks"]["monitoring"]["internal"], true);
-    assert!(services["prometheus"].get("ports").is_none(), "nobody outside reaches it");
+    assert!(services["prometheus"].get("ports").is_none(), "it must not be reachable from outside");
 
     let prometheus = yaml("deploy/prometheus.yml");
     let scrape = &prometheus["scrape_configs"][0];
@@ -206,7 +206,7 @@ fn the_compose_file_confines_its_services_and_names_files_that_exist() {
 }
 
 #[test]
-fn the_image_runs_as_nobody_special_and_checks_itself() {
+fn the_image_runs_unprivileged_and_checks_its_health() {
     let file = text("Dockerfile");
     let last = file.rsplit("\nFROM ").next().unwrap();
     assert!(last.contains("\nUSER ${UID}:${UID}\n"), "not as root");

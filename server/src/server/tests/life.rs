@@ -1,4 +1,4 @@
-//! The first start, the end, and tokens that come and go meanwhile.
+//! The first start, shutdown, and tokens that are created and revoked meanwhile.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -12,7 +12,7 @@ use super::*;
 use crate::repository::catalog_path;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn first_start_makes_what_later_starts_keep() {
+async fn the_first_start_creates_what_later_starts_keep() {
     let folder = tempfile::tempdir().unwrap();
     let server = start_in(folder.path(), |_| {}).await.unwrap();
     assert!(server.first_token_created);
@@ -28,7 +28,7 @@ async fn first_start_makes_what_later_starts_keep() {
     assert_eq!(fs::read_to_string(&path).unwrap(), token);
     server.stop().await.unwrap();
 
-    // Whoever took the token away keeps it away.
+    // A token file that was removed is not created again.
     fs::remove_file(&path).unwrap();
     let server = start_in(folder.path(), |_| {}).await.unwrap();
     assert!(!path.exists());
@@ -88,7 +88,7 @@ async fn shutdown_tells_open_streams_and_gives_sessions_up() {
 async fn tokens_come_and_go_while_the_server_runs() {
     let fixture = Fixture::start().await;
     let admin = fixture.admin().await;
-    // As the token commands do: by a connection of its own.
+    // As the token commands do it: over a connection of its own.
     let path = catalog_path(fixture.folder.path());
     let beside = SqliteCatalog::open(&path, Arc::new(SystemClock)).unwrap();
     let (text, id, hash) = token::new_token(&SystemClock).unwrap();
@@ -105,7 +105,7 @@ async fn tokens_come_and_go_while_the_server_runs() {
 
     beside.revoke_token(id).unwrap();
     assert_eq!(code(late.keep_alive(&session).await), ErrorCode::Unauthenticated);
-    // The stream under way ends with the next round of housekeeping.
+    // The open stream ends with the next round of housekeeping.
     let told = loop {
         if let Err(status) = answers.message().await {
             break status;
@@ -116,7 +116,7 @@ async fn tokens_come_and_go_while_the_server_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_silent_connection_holds_up_nobody() {
+async fn a_silent_connection_does_not_hold_up_others() {
     let fixture = Fixture::start().await;
     let _silent = TcpStream::connect(fixture.server.grpc_address).await.unwrap();
     let _silent = TcpStream::connect(fixture.server.http_address).await.unwrap();
@@ -155,7 +155,7 @@ fn an_unfinished_first_start_is_finished_by_the_next() {
     let folder = tempfile::tempdir().unwrap();
     let catalog = SqliteCatalog::create(&catalog_path(folder.path()), Arc::new(SystemClock)).unwrap();
     let path = folder.path().join(FIRST_TOKEN_FILE);
-    // The file of a token the catalog never got to know.
+    // The file of a token that the catalog does not have.
     fs::write(&path, "hf_old").unwrap();
     assert!(ensure_first_token(&catalog, &SystemClock, &path).unwrap());
     let text = fs::read_to_string(&path).unwrap();

@@ -1,4 +1,4 @@
-//! How much at once.
+//! How many sessions and streams at once.
 
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -14,7 +14,7 @@ async fn sessions_beyond_the_limit_are_refused_until_one_ends() {
     admin.abort(&session).await.unwrap();
     admin.back_up("", "two").await.unwrap();
     admin.back_up("", "three").await.unwrap();
-    // One that ended without this shell being told.
+    // One that ended without the count being told.
     let session = admin.start("", "four").await.unwrap().session_id;
     fixture.server.app().engine.abort(session.parse().unwrap(), "elsewhere").unwrap();
     admin.start("", "five").await.unwrap();
@@ -38,7 +38,7 @@ async fn streams_beyond_the_limit_are_refused_until_one_ends() {
     messages.send(ingest::zeros()).await.unwrap();
     messages.send(ingest::finish()).await.unwrap();
     while answers.message().await.unwrap().is_some() {}
-    while fixture.server.app().streams.count() > 0 {
+    while fixture.server.app().activity.streams.count() > 0 {
         tokio::task::yield_now().await;
     }
     admin.ingest(whole(&two)).await.unwrap();

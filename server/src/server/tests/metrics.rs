@@ -35,7 +35,7 @@ fn dechunk(mut body: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_who_operates_the_whole_repository_reads_them() {
+async fn only_operators_of_the_whole_repository_may_read_them() {
     let fixture = Fixture::start().await;
     let cases = [
         (String::new(), "401"),
@@ -64,97 +64,101 @@ async fn only_who_operates_the_whole_repository_reads_them() {
     fixture.server.stop().await.unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn they_agree_with_what_the_catalog_says() {
+/// A server with a backup that was committed and read back, one that was aborted, and one in progress.
+async fn at_work() -> (Fixture, Client, v1::CommitResponse) {
     let fixture = Fixture::start().await;
     let admin = fixture.admin().await;
     let commit = admin.back_up("", "web").await.unwrap();
     let session = admin.start("", "db").await.unwrap().session_id;
     admin.abort(&session).await.unwrap();
-    let _running = admin.start("", "mail").await.unwrap();
+    admin.start("", "mail").await.unwrap();
     admin.read_disk(&commit.backup_id).await.unwrap();
     assert!(admin.read_disk("01ARZ3NDEKTSV4RRFFQ69G5FAV").await.is_err());
+    (fixture, admin, commit)
+}
 
-    let ended = |outcome: &str| {
-        format!(
-            "holdfast_backups_total{{namespace=\"default\",backup_job=\"nightly\",outcome=\"{outcome}\"}}"
-        )
+/// The labels of the jobs of [`at_work`].
+const JOB: &str = "{namespace=\"default\",backup_job=\"nightly\"}";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn counters_agree_with_what_happened() {
+    let (fixture, admin, commit) = at_work().await;
+    admin.record_verification("", &commit.backup_id, "").await.unwrap();
+    admin.record_verification("", &commit.backup_id, "damaged").await.unwrap();
+    let counted = async |family: &str, labels: &str| {
+        value(&fixture, family, &format!("{family}_total{{{labels}}}")).await
     };
-    assert_eq!(value(&fixture, "holdfast_backups", &ended("done")).await, 1.0);
-    assert_eq!(value(&fixture, "holdfast_backups", &ended("aborted")).await, 1.0);
-    assert_eq!(value(&fixture, "holdfast_backups", &ended("expired")).await, 0.0);
+    for (outcome, count) in [("done", 1.0), ("aborted", 1.0), ("expired", 0.0)] {
+        let labels = format!("namespace=\"default\",backup_job=\"nightly\",outcome=\"{outcome}\"");
+        assert_eq!(counted("holdfast_backups", &labels).await, count, "{outcome}");
+    }
     assert_eq!(value(&fixture, "holdfast_sessions", "holdfast_sessions").await, 1.0);
-    let job = "{namespace=\"default\",backup_job=\"nightly\"}";
     for (name, sum) in [
         ("pre_comp", commit.details.iter().map(|row| row.bytes).sum::<u64>()),
         ("post_lc", commit.details.iter().map(|row| row.post_lc).sum()),
         ("meta", commit.details.iter().map(|row| row.meta_bytes).sum()),
         ("wire", commit.details.iter().map(|row| row.wire_bytes).sum()),
     ] {
-        let series = format!("holdfast_backup_{name}_bytes_total{job}");
-        let counted = value(&fixture, &format!("holdfast_backup_{name}_bytes"), &series).await;
-        assert_eq!(counted, sum as f64, "{name}");
+        let family = format!("holdfast_backup_{name}_bytes");
+        assert_eq!(value(&fixture, &family, &format!("{family}_total{JOB}")).await, sum as f64, "{name}");
     }
-    let call = |method: &str, code: &str| {
-        format!("holdfast_grpc_requests_total{{method=\"{method}\",code=\"{code}\"}}")
-    };
-    assert_eq!(value(&fixture, "holdfast_grpc_requests", &call("Backup/Commit", "OK")).await, 1.0);
-    assert_eq!(value(&fixture, "holdfast_grpc_requests", &call("Restore/ReadDisk", "NOT_FOUND")).await, 1.0);
-    let restores = |outcome: &str| format!("holdfast_restores_total{{outcome=\"{outcome}\"}}");
-    assert_eq!(value(&fixture, "holdfast_restores", &restores("done")).await, 1.0);
-    assert_eq!(value(&fixture, "holdfast_restores", &restores("failed")).await, 1.0);
-
-    admin.record_verification("", &commit.backup_id, "").await.unwrap();
-    admin.record_verification("", &commit.backup_id, "damaged").await.unwrap();
-    for outcome in ["sound", "damaged"] {
-        let series = format!("holdfast_verifications_total{{outcome=\"{outcome}\"}}");
-        assert_eq!(value(&fixture, "holdfast_verifications", &series).await, 1.0);
+    for (method, code) in [("Backup/Commit", "OK"), ("Restore/ReadDisk", "NOT_FOUND")] {
+        let labels = format!("method=\"{method}\",code=\"{code}\"");
+        assert_eq!(counted("holdfast_grpc_requests", &labels).await, 1.0, "{method}");
     }
+    for (family, outcomes) in
+        [("holdfast_restores", ["done", "failed"]), ("holdfast_verifications", ["sound", "damaged"])]
+    {
+        for outcome in outcomes {
+            assert_eq!(counted(family, &format!("outcome=\"{outcome}\"")).await, 1.0, "{outcome}");
+        }
+    }
+    assert!(counted("holdfast_network_received_bytes", "listener=\"grpc\"").await > 1000.0);
+    let scrapes = "method=\"GET\",route=\"/metrics\",code=\"200\"";
+    assert!(counted("holdfast_http_requests", scrapes).await > 5.0);
+    fixture.server.stop().await.unwrap();
+}
 
+#[tokio::test(flavor = "multi_thread")]
+async fn figures_agree_with_the_catalog() {
+    let (fixture, admin, _) = at_work().await;
     let families = scrape(&fixture).await;
-    let one = |name: &str| families[name].samples[name];
+    let sample = |family: &str, labels: &str| families[family].samples[&format!("{family}{labels}")];
     let stats = fixture.server.app().engine.stats().unwrap();
-    assert_eq!(one("holdfast_index_entries"), stats.index.entries as f64);
-    assert_eq!(one("holdfast_volume_size_bytes"), stats.space.unwrap().total_bytes as f64);
-    assert_eq!(one("holdfast_read_only"), 0.0);
-    let recorded = |what: &str| {
-        let name = format!("holdfast_recorded_{what}");
-        families[&name].samples[&format!("{name}{job}")]
-    };
+    assert_eq!(sample("holdfast_index_entries", ""), stats.index.entries as f64);
+    assert_eq!(sample("holdfast_volume_size_bytes", ""), stats.space.unwrap().total_bytes as f64);
+    assert_eq!(sample("holdfast_read_only", ""), 0.0);
+    assert!(sample("process_resident_memory_bytes", "") > 1e6);
+
     let rows = admin.report("").await.unwrap();
-    assert_eq!(recorded("wire_bytes"), rows.iter().map(|row| row.wire_bytes).sum::<u64>() as f64);
-    assert_eq!(recorded("meta_bytes"), rows.iter().map(|row| row.meta_bytes).sum::<u64>() as f64);
-    assert_eq!(recorded("runs"), 2.0, "the one under way is not on record yet");
-    let disks = |outcome: &str| {
-        let series = format!(
-            "holdfast_recorded_disks{{namespace=\"default\",backup_job=\"nightly\",outcome=\"{outcome}\"}}"
+    let (wire, meta) = (rows.iter().map(|row| row.wire_bytes), rows.iter().map(|row| row.meta_bytes));
+    assert_eq!(sample("holdfast_recorded_wire_bytes", JOB), wire.sum::<u64>() as f64);
+    assert_eq!(sample("holdfast_recorded_meta_bytes", JOB), meta.sum::<u64>() as f64);
+    assert_eq!(sample("holdfast_recorded_runs", JOB), 2.0, "the one in progress is not on record yet");
+    for (outcome, disks) in [("done", 1.0), ("failed", 1.0)] {
+        let labels = JOB.replace('}', &format!(",outcome=\"{outcome}\"}}"));
+        assert_eq!(sample("holdfast_recorded_disks", &labels), disks, "{outcome}");
+    }
+    for (outcome, runs) in [("done", 1.0), ("partly", 0.0), ("failed", 1.0)] {
+        assert_eq!(
+            sample("holdfast_runs_last_day", &format!("{{outcome=\"{outcome}\"}}")),
+            runs,
+            "{outcome}"
         );
-        families["holdfast_recorded_disks"].samples[&series]
-    };
-    assert_eq!((disks("done"), disks("failed")), (1.0, 1.0));
-    let runs = |outcome: &str| {
-        let series = format!("holdfast_runs_last_day{{outcome=\"{outcome}\"}}");
-        families["holdfast_runs_last_day"].samples[&series]
-    };
-    assert_eq!((runs("done"), runs("partly"), runs("failed")), (1.0, 0.0, 1.0));
-    let namespace = |name: &str| families[name].samples[&format!("{name}{{namespace=\"default\"}}")];
+    }
+
+    let namespace = |family: &str| sample(family, "{namespace=\"default\"}");
     assert_eq!(namespace("holdfast_restore_points"), 1.0);
     assert_eq!(namespace("holdfast_protected_bytes"), 0.0, "the disk is all zeros");
     assert_eq!(families["holdfast_protected_bytes"].samples.len(), 1, "there is one namespace");
     let containers = fixture.catalog().container_totals(None).unwrap();
     let stored = containers.iter().map(|totals| totals.stored_bytes).sum::<u64>();
     assert_eq!(namespace("holdfast_stored_bytes"), stored as f64);
-    let parts = &families["holdfast_repository_bytes"].samples;
-    let part = |part: &str| parts[&format!("holdfast_repository_bytes{{part=\"{part}\"}}")];
+    let part = |part: &str| sample("holdfast_repository_bytes", &format!("{{part=\"{part}\"}}"));
     assert_eq!(part("data") + part("recipe"), stored as f64);
     assert!(part("catalog") > 0.0);
     let age = namespace("holdfast_newest_restore_point_age_seconds");
     assert!((0.0..3600.0).contains(&age), "{age}");
-    assert!(one("process_resident_memory_bytes") > 1e6);
-    let received = "holdfast_network_received_bytes_total{listener=\"grpc\"}";
-    assert!(families["holdfast_network_received_bytes"].samples[received] > 1000.0);
-    let requests = "holdfast_http_requests_total{method=\"GET\",route=\"/metrics\",code=\"200\"}";
-    assert!(families["holdfast_http_requests"].samples[requests] > 5.0);
     fixture.server.stop().await.unwrap();
 }
 

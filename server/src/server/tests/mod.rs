@@ -10,6 +10,8 @@ mod roles;
 use std::fs;
 use std::path::Path;
 
+use holdfast_engine::catalog::token::{self, Role};
+use holdfast_engine::catalog::{Catalog, TokenSpec};
 use holdfast_engine::clock::SystemClock;
 use holdfast_proto::v1::{self, backup_client::BackupClient};
 use holdfast_proto::v1::{catalog_client::CatalogClient, restore_client::RestoreClient};
@@ -88,7 +90,7 @@ async fn start_in(folder: &Path, change: impl FnOnce(&mut Layer)) -> Result<Serv
     Server::start(&settings, Arc::new(SystemClock)).await
 }
 
-/// An agent with nothing of its own: every call as it is.
+/// A client without any logic: every call as it is.
 #[derive(Clone)]
 struct Client {
     channel: Channel,
@@ -167,7 +169,7 @@ impl Client {
         Ok(collected)
     }
 
-    /// Backs an empty disk up.
+    /// Backs up an empty disk.
     async fn back_up(&self, namespace: &str, vm: &str) -> Result<v1::CommitResponse, Status> {
         let session = self.start(namespace, vm).await?.session_id;
         let messages = [ingest::open(&session, 0), ingest::zeros(), ingest::finish()];
@@ -246,7 +248,7 @@ mod ingest {
     }
 }
 
-/// The code of a refusal; panics when there was none or it came from elsewhere.
+/// The code of a refusal; panics when there was none or it is not one of this server's.
 fn code<T: std::fmt::Debug>(result: Result<T, Status>) -> ErrorCode {
     let status = result.unwrap_err();
     ErrorCode::of_status(&status).unwrap_or_else(|| panic!("not one of ours: {status:?}"))

@@ -1,4 +1,4 @@
-//! What goes over the line, good and bad.
+//! Calls and streams, valid and invalid.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ async fn hello_settles_version_parameters_and_scope() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_disk_goes_in_and_comes_back() {
+async fn a_disk_is_stored_and_read_back() {
     let fixture = Fixture::start().await;
     let admin = fixture.admin().await;
     let committed = admin.back_up("", "vm").await.unwrap();
@@ -74,7 +74,7 @@ async fn commit_and_abort_may_be_repeated() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn senseless_arguments_are_named() {
+async fn invalid_arguments_are_refused() {
     let fixture = Fixture::start().await;
     let admin = fixture.admin().await;
     assert_eq!(code(admin.start("", "v\tm").await), ErrorCode::Invalid);
@@ -124,7 +124,7 @@ async fn bad_streams_end_with_a_reason_and_leave_the_session() {
         "the same as first message"
     );
 
-    // After all that the session goes on: nothing of it reached the engine.
+    // After all that the session can continue: none of it reached the engine.
     let messages = [ingest::open(&session, 0), ingest::zeros(), ingest::finish()];
     admin.ingest(tokio_stream::iter(messages)).await.unwrap();
     admin.commit(&session).await.unwrap();
@@ -139,7 +139,7 @@ async fn bad_streams_end_with_a_reason_and_leave_the_session() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dropped_stream_goes_on_where_it_stopped() {
+async fn a_dropped_stream_continues_where_it_stopped() {
     let fixture = Fixture::start().await;
     let admin = fixture.admin().await;
     let session = admin.start("", "vm").await.unwrap().session_id;

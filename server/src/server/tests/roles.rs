@@ -45,7 +45,7 @@ impl Rpc {
     /// What a token of another namespace is told.
     fn foreign(self) -> Option<ErrorCode> {
         match self {
-            // Giving up what is not there is done already.
+            // Aborting a session that does not exist succeeds.
             Self::Hello | Self::Abort => None,
             Self::Start | Self::ListBackups | Self::GetBackup | Self::Report | Self::RecordVerification => {
                 Some(ErrorCode::Forbidden)
@@ -83,29 +83,29 @@ impl Rpc {
     }
 }
 
-/// What a call comes to. `None`: it was let in (it may still be refused for what it asks).
+/// The refusal of a call. `None`: it was authorised (it may still be refused for its arguments).
 async fn outcome(fixture: &Fixture, admin: &Client, token: &str, rpc: Rpc, vm: &str) -> Option<ErrorCode> {
     let backup = admin.get_backup("mine", "latest", "seed").await.unwrap().id;
     let session = admin.start("mine", &format!("{vm} session")).await.unwrap().session_id;
     let client = Client { token: token.to_owned(), ..admin.clone() };
     let result = rpc.call(&client, vm, &session, &backup).await;
-    // Whoever was kept out has harmed nothing.
+    // A caller that was refused has changed nothing.
     let gone = fixture.server.app().engine.session_namespace(session.parse().unwrap()).is_err();
-    let let_in = match result {
+    let refusal = match result {
         Ok(()) => None,
         Err(status) => match ErrorCode::of_status(&status) {
-            // A session without data cannot be committed: its owner gets as far as that.
+            // A session without data cannot be committed; only its owner gets so far.
             Some(ErrorCode::Invalid) if rpc == Rpc::Commit => None,
             found => Some(found.unwrap_or_else(|| panic!("{rpc:?}: {status:?}"))),
         },
     };
-    if let_in.is_some() {
+    if refusal.is_some() {
         assert!(!gone, "{rpc:?} was refused and still ended the session");
     }
     if !gone {
         admin.abort(&session).await.unwrap();
     }
-    let_in
+    refusal
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -145,7 +145,7 @@ async fn every_call_by_every_role_in_every_scope() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn giving_up_a_foreign_session_does_nothing() {
+async fn aborting_a_foreign_session_does_nothing() {
     let fixture = Fixture::start().await;
     let admin = fixture.admin().await;
     let session = admin.start("", "vm").await.unwrap().session_id;
@@ -170,7 +170,7 @@ async fn lists_show_a_token_only_its_namespaces() {
     assert_eq!(listed.iter().map(|backup| backup.namespace.as_str()).collect::<Vec<_>>(), ["mine"]);
     let rows = mine.report("").await.unwrap();
     assert_eq!(rows.iter().map(|row| row.namespace.as_str()).collect::<Vec<_>>(), ["mine"]);
-    // The same answer for what is elsewhere and what is nowhere.
+    // The same answer for a backup elsewhere and one that does not exist.
     let theirs = admin.get_backup("theirs", "latest", "vm").await.unwrap().id;
     let nowhere = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
     let (elsewhere, absent) =

@@ -1,11 +1,11 @@
-//! Watching what goes on.
+//! Watching activity.
 
 use std::time::Duration;
 
 use hyper::body::Incoming;
 
 use super::*;
-use crate::http::live::WATCHERS_PER_TOKEN_MAX;
+use crate::activity::watch::WATCHERS_PER_TOKEN_MAX;
 
 /// Far longer than any of it takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -131,17 +131,17 @@ async fn streams_end_with_their_token_and_their_login() {
     let logout = Ask::new("POST", "/api/v1/logout").header("cookie", &cookie).header("x-csrf-token", &csrf);
     assert_eq!(fixture.ask(logout).await.status, 204);
     second.ended().await;
-    // The token itself goes on.
+    // The token itself is still valid.
     fixture.admin().await.start("", "vm").await.unwrap();
     third.until(|name, data| name == "activity" && data["sessions"][0]["vm"] == "vm").await;
     fixture.server.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn watchers_are_bounded_and_nothing_runs_without_any() {
+async fn watchers_are_bounded_and_without_them_nothing_runs() {
     let fixture = Fixture::start().await;
     let app = Arc::clone(fixture.server.app());
-    assert!(!app.live.is_producing());
+    assert!(!app.activity.watchers.is_looking());
     let token = fixture.token(Role::Restore, &[]);
     let mut open = Vec::new();
     for _ in 0..WATCHERS_PER_TOKEN_MAX {
@@ -150,10 +150,10 @@ async fn watchers_are_bounded_and_nothing_runs_without_any() {
     let refused = fixture.get(&token, "/api/v1/activity/events").await;
     assert_eq!((refused.status, refused.problem().as_str()), (429, "limit"));
     let _other = Events::of(&fixture, &fixture.admin_token()).await;
-    assert!(app.live.is_producing());
+    assert!(app.activity.watchers.is_looking());
     drop(open);
     drop(_other);
-    while app.live.is_producing() {
+    while app.activity.watchers.is_looking() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     Events::of(&fixture, &token).await.next().await.unwrap();
@@ -161,7 +161,7 @@ async fn watchers_are_bounded_and_nothing_runs_without_any() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn token_changes_are_told() {
+async fn token_changes_are_events() {
     let fixture = Fixture::start().await;
     let token = fixture.admin_token();
     let mut events = Events::of(&fixture, &token).await;

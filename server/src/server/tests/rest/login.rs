@@ -1,4 +1,4 @@
-//! Cookies: how one gets one, what it opens, and how it ends.
+//! Logins: how they begin, what they give access to, and how they end.
 
 use holdfast_engine::catalog::PageRequest;
 use serde_json::json;
@@ -10,7 +10,7 @@ fn with_cookie(method: &str, path: &str, cookie: &str) -> Ask {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_login_opens_what_its_token_opens_until_logout() {
+async fn a_login_gives_its_tokens_access_until_logout() {
     let fixture = Fixture::start().await;
     let token = fixture.token(Role::Operator, &["mine"]);
     let body = json!({ "token": format!(" {token}\n") });
@@ -103,7 +103,7 @@ async fn a_login_ends_with_its_token() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nonsense_opens_nothing_and_is_noted_once() {
+async fn wrong_tokens_and_cookies_are_refused_and_noted_once() {
     let fixture = Fixture::start().await;
     for token in ["", "hf_nonsense", &fixture.admin_token().to_uppercase()] {
         let answer = fixture.ask(Ask::new("POST", "/api/v1/login").json(&json!({ "token": token }))).await;
@@ -121,7 +121,7 @@ async fn nonsense_opens_nothing_and_is_noted_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tokens_are_made_shown_once_and_revoked() {
+async fn tokens_are_created_shown_once_and_revoked() {
     let fixture = Fixture::start().await;
     let admin = fixture.admin_token();
     let create = |body: Value| fixture.ask(Ask::new("POST", "/api/v1/tokens").bearer(&admin).json(&body));

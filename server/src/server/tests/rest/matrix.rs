@@ -1,4 +1,4 @@
-//! Every endpoint × every role × its own, another and every namespace; nobody, and a token that was revoked.
+//! Every endpoint × every role × its own, another and every namespace; no token, and a revoked one.
 //!
 //! What is expected is written down here by hand, apart from the table that the server checks by; a test holds
 //! this list against the OpenAPI document, so that an endpoint cannot be forgotten.
@@ -7,10 +7,10 @@ use serde_json::json;
 
 use super::*;
 
-/// Who gets in.
+/// Who may call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Who {
-    Everybody,
+    NoTokenNeeded,
     AnyToken,
     /// Catalog and reports: every role.
     EveryRole,
@@ -21,7 +21,7 @@ enum Who {
     Admins,
 }
 
-/// What a token of another namespace comes to.
+/// The outcome with a token of another namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Foreign {
     /// Nothing of it is about a namespace, or only its own is shown.
@@ -33,12 +33,12 @@ enum Foreign {
 }
 
 use Foreign::{Absent, Forbidden, Ok as Shown};
-use Who::{Admins, AnyToken, EveryRole, EveryRoleEverywhere, Everybody, Operators};
+use Who::{Admins, AnyToken, EveryRole, EveryRoleEverywhere, NoTokenNeeded, Operators};
 
 /// Method, path as documented, what is asked (`{…}` filled in), who, foreign.
 const CALLS: &[(&str, &str, &str, Who, Foreign)] = &[
-    ("POST", "/login", "", Everybody, Shown),
-    ("GET", "/openapi.json", "", Everybody, Shown),
+    ("POST", "/login", "", NoTokenNeeded, Shown),
+    ("GET", "/openapi.json", "", NoTokenNeeded, Shown),
     ("POST", "/logout", "", AnyToken, Shown),
     ("GET", "/session", "", AnyToken, Shown),
     ("GET", "/server", "", AnyToken, Shown),
@@ -135,7 +135,7 @@ fn ulid(fixture: &Fixture) -> String {
 /// The status that `role` with that scope must get; 200 stands for any success.
 fn expected(who: Who, foreign: Foreign, role: Role, scope: &str) -> u16 {
     let role_may = match who {
-        Everybody | AnyToken | EveryRole | EveryRoleEverywhere => true,
+        NoTokenNeeded | AnyToken | EveryRole | EveryRoleEverywhere => true,
         Operators => matches!(role, Role::Operator | Role::Admin),
         Admins => role == Role::Admin,
     };
@@ -171,7 +171,7 @@ async fn every_endpoint_by_every_role_in_every_scope() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_and_the_revoked_get_in_nowhere() {
+async fn without_a_valid_token_everything_is_refused() {
     let seeded = Seeded::new().await;
     let revoked = seeded.fixture.token(Role::Admin, &[]);
     let id = revoked.parse::<token::PresentedToken>().unwrap().id();
@@ -179,7 +179,7 @@ async fn nobody_and_the_revoked_get_in_nowhere() {
     for call in CALLS {
         for token in ["", "hf_nonsense", &revoked] {
             let status = seeded.outcome(call, token).await;
-            let expected = if call.3 == Everybody { 200 } else { 401 };
+            let expected = if call.3 == NoTokenNeeded { 200 } else { 401 };
             assert_eq!(status, expected, "{token:?}: {call:?}");
         }
     }
@@ -208,9 +208,9 @@ async fn nothing_tells_of_another_namespace() {
             told += usize::from(fixture.get(&mine, &path).await.text().contains("secret"));
         }
     }
-    assert!(told >= 7, "the same lists do tell their owner: {told}");
+    assert!(told >= 7, "the same lists contain it for its owner: {told}");
     fixture.admin().await.abort(&session.session_id).await.unwrap();
-    // What is elsewhere and what is nowhere look alike.
+    // A row or backup elsewhere and one that does not exist look alike.
     let nowhere = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
     for (path, there) in [("/backups", seeded.backup.clone()), ("/details", seeded.row.clone())] {
         let absent = if path == "/details" { format!("{nowhere}-0") } else { nowhere.to_owned() };
@@ -235,7 +235,7 @@ async fn the_document_has_every_endpoint_with_its_roles_and_refusals() {
             let (.., who, _) = CALLS
                 .iter()
                 .find(|call| (call.0, call.1) == (method.as_str(), below.as_str()))
-                .unwrap_or_else(|| panic!("{what} is documented and not in this table"));
+                .unwrap_or_else(|| panic!("{what} is documented but not in this table"));
             check_operation(&what, operation, *who);
             documented.push(what);
         }
@@ -246,7 +246,7 @@ async fn the_document_has_every_endpoint_with_its_roles_and_refusals() {
     // And the table that is enforced has nothing else.
     for endpoint in crate::http::access::ENDPOINTS {
         let what = format!("{} {}", endpoint.method, endpoint.path);
-        assert!(documented.contains(&what), "{what} has a rule and no handler");
+        assert!(documented.contains(&what), "{what} has a rule but no handler");
     }
     let text = document.to_string();
     let ids: Vec<&str> =
@@ -256,7 +256,7 @@ async fn the_document_has_every_endpoint_with_its_roles_and_refusals() {
     let schemas = document["components"]["schemas"].as_object().unwrap();
     for reference in text.split("#/components/schemas/").skip(1) {
         let name: String = reference.chars().take_while(|c| *c != '"').collect();
-        assert!(schemas.contains_key(&name), "{name} is referred to and not there");
+        assert!(schemas.contains_key(&name), "{name} is referred to but does not exist");
     }
     fixture.server.stop().await.unwrap();
 }
@@ -265,19 +265,19 @@ fn check_operation(what: &str, operation: &Value, who: Who) {
     let roles: Vec<&str> =
         operation["x-roles"].as_array().unwrap().iter().map(|role| role.as_str().unwrap()).collect();
     let expected: &[&str] = match who {
-        Everybody => &[],
+        NoTokenNeeded => &[],
         AnyToken | EveryRole | EveryRoleEverywhere => &["backup", "restore", "operator", "admin"],
         Operators => &["operator", "admin"],
         Admins => &["admin"],
     };
     assert_eq!(roles, expected, "{what}");
-    assert_eq!(operation["security"].as_array().unwrap().is_empty(), who == Everybody, "{what}");
+    assert_eq!(operation["security"].as_array().unwrap().is_empty(), who == NoTokenNeeded, "{what}");
     assert!(operation["summary"].as_str().is_some_and(|text| text.len() > 3), "{what}");
     assert!(operation["description"].as_str().is_some_and(|text| text.ends_with('.')), "{what}");
     let responses = operation["responses"].as_object().unwrap();
     assert!(responses.keys().any(|status| status.starts_with('2')), "{what}");
     let mut refusals = vec!["400", "500", "503"];
-    if who != Everybody {
+    if who != NoTokenNeeded {
         refusals.extend(["401", "403"]);
     }
     for status in refusals {

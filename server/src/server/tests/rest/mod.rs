@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 
 use super::*;
 
-/// What a request came to.
+/// An answer.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
@@ -39,7 +39,7 @@ impl Answer {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
 
-    /// The code of a refusal, whose shape is checked by the way.
+    /// The code of a refusal, whose form is checked as well.
     fn problem(&self) -> String {
         assert_eq!(self.header("content-type"), "application/problem+json", "{self:?}");
         let problem = self.json();
@@ -51,14 +51,14 @@ impl Answer {
         code
     }
 
-    /// That it was answered, and what with.
+    /// The body of a successful answer; panics for any other.
     fn ok(self) -> Value {
         assert!((200..300).contains(&self.status), "{self:?}");
         if self.body.is_empty() { Value::Null } else { self.json() }
     }
 }
 
-/// A request to be made.
+/// A request.
 pub(super) struct Ask(hyper::http::request::Builder, Bytes);
 
 impl Ask {

@@ -1,4 +1,4 @@
-//! What there is: VMs, disks, jobs, restore points, series, room.
+//! Lists and overviews: VMs, disks, jobs, restore points, series, capacity.
 
 use super::*;
 
@@ -66,7 +66,7 @@ async fn vms_with_their_disks_and_restore_points() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn checks_of_restore_points_are_shown() {
+async fn verifications_of_restore_points_are_shown() {
     let fixture = seeded().await;
     let token = fixture.admin_token();
     let backups = fixture.get(&token, "/api/v1/backups").await.ok();
@@ -127,7 +127,7 @@ async fn days_have_no_gaps_and_add_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn room_totals_and_parts() {
+async fn capacity_totals_and_parts() {
     let fixture = seeded().await;
     let token = fixture.admin_token();
     let totals = fixture.get(&token, "/api/v1/totals").await.ok();

@@ -1,4 +1,4 @@
-//! What every answer has, and what is refused before a handler sees it.
+//! What every answer has, and what is refused before a handler is called.
 
 use serde_json::json;
 
@@ -44,7 +44,7 @@ async fn every_answer_is_guarded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_is_wrong_is_a_problem() {
+async fn every_error_is_a_problem_document() {
     let fixture = Fixture::start().await;
     let admin = fixture.admin_token();
     let tokens = "/api/v1/tokens";

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
-use crate::http::download::DOWNLOADS_MAX;
+use crate::http::bounds::DOWNLOADS_MAX;
 
 /// More rows than the pipes between server and client hold: each is some 300 bytes.
 async fn with_many_rows(rows: usize) -> Fixture {
@@ -50,7 +50,7 @@ async fn with_many_rows(rows: usize) -> Fixture {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_that_stops_pins_a_place_and_no_more() {
+async fn a_reader_that_stops_holds_one_slot_and_no_more() {
     let fixture = with_many_rows(20_000).await;
     let token = fixture.admin_token();
     let request = format!(
@@ -67,7 +67,7 @@ async fn a_reader_that_stops_pins_a_place_and_no_more() {
     }
     let refused = fixture.get(&token, "/api/v1/details?format=tsv").await;
     assert_eq!((refused.status, refused.problem().as_str()), (429, "limit"));
-    // Everybody else is served meanwhile.
+    // Other clients are served meanwhile.
     assert_eq!(fixture.get(&token, "/api/v1/details?limit=1").await.ok()["total"], 20_000);
     drop(stopped.pop());
     let whole = loop {
@@ -78,7 +78,7 @@ async fn a_reader_that_stops_pins_a_place_and_no_more() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     };
     assert_eq!(whole.text().lines().count(), 20_001);
-    // Neither do they hold up the end.
+    // Nor do they hold up shutdown.
     fixture.server.stop().await.unwrap();
 }
 

@@ -1,0 +1,74 @@
+//! What is going on at the moment, over whichever protocol it came: how much there may be, who watches it, and how
+//! it is ended from outside.
+//!
+//! | file | open it for |
+//! |---|---|
+//! | `sessions` | how many backups may be in progress |
+//! | `streams` | how many streams may be open, and how they are ended |
+//! | `watch` | who watches activity, and what they are told |
+//! | `changes` | what has changed since the start, by kind |
+//! | `rate` | how fast a backup is |
+//! | `recent` | what was seen lately, so that it is noted once |
+//!
+//! Nothing here is durable: a crash ends all activity, and the engine's sessions outlive a stream but not the
+//! process.
+
+pub(crate) mod changes;
+mod rate;
+mod recent;
+pub mod sessions;
+pub mod streams;
+pub(crate) mod watch;
+
+use std::sync::Arc;
+
+use holdfast_engine::Engine;
+use holdfast_engine::clock::Clock;
+
+use crate::config::Settings;
+pub(crate) use changes::{Change, Changes};
+use recent::Recent;
+use sessions::SessionLimit;
+use streams::{StreamLimits, Streams};
+use watch::Watchers;
+
+/// All activity of a server.
+#[derive(Debug)]
+pub struct Activity {
+    /// Backups in progress.
+    pub sessions: Arc<SessionLimit>,
+    /// Streams of the data path.
+    pub streams: Arc<Streams>,
+    /// Restores that the audit log has an entry of.
+    pub(crate) restores: Recent,
+    /// Clients that watch, and what they are told.
+    pub(crate) watchers: Arc<Watchers>,
+}
+
+impl Activity {
+    /// None yet, within the settings' limits.
+    pub fn new(engine: &Arc<Engine>, clock: &Arc<dyn Clock>, settings: &Settings) -> Self {
+        Self {
+            sessions: SessionLimit::new(settings.max_sessions),
+            streams: Streams::new(StreamLimits::from_settings(settings)),
+            restores: Recent::default(),
+            watchers: Watchers::new(Arc::clone(engine), Arc::clone(clock)),
+        }
+    }
+
+    /// Ends everything under way, and lets nothing more begin.
+    pub fn close(&self) {
+        self.streams.close();
+        self.watchers.close();
+    }
+
+    /// How often things changed so far.
+    pub(crate) fn changes(&self) -> Changes {
+        self.watchers.changes.now()
+    }
+
+    /// Tells watchers of a change.
+    pub(crate) fn note(&self, change: Change) {
+        self.watchers.changes.note(change);
+    }
+}

@@ -1,0 +1,258 @@
+//! The streams of the data path that are open: how many there may be, and how to end them from outside.
+//!
+//! A stream ends between two messages when the server shuts down or its token is revoked; nothing else
+//! here affects it. Forgetting one is impossible: its [`StreamGuard`] leaves the table when dropped.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use holdfast_engine::ids::TokenId;
+use holdfast_proto::ErrorCode;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::auth::REFUSED;
+use crate::config::Settings;
+use crate::error::ServiceError;
+
+/// What a stream does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum StreamKind {
+    /// A disk coming in.
+    Ingest,
+    /// A parent's digests going out.
+    Digests,
+    /// A disk or a part of one going out.
+    Restore,
+}
+
+impl StreamKind {
+    /// All kinds.
+    pub const ALL: [Self; 3] = [Self::Ingest, Self::Digests, Self::Restore];
+
+    /// The word for it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Ingest => "ingest",
+            Self::Digests => "digests",
+            Self::Restore => "restore",
+        }
+    }
+
+    const fn plural(self) -> &'static str {
+        match self {
+            Self::Ingest => "disks being backed up",
+            Self::Digests => "digest downloads",
+            Self::Restore => "disks being restored",
+        }
+    }
+}
+
+/// Why a stream must end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    ShuttingDown,
+    TokenEnded,
+}
+
+impl From<Stop> for ServiceError {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::ShuttingDown => Self::shutting_down(),
+            Stop::TokenEnded => Self::new(ErrorCode::Unauthenticated, REFUSED),
+        }
+    }
+}
+
+/// How many streams may be open, by kind.
+#[derive(Debug, Clone, Copy)]
+pub struct StreamLimits {
+    pub ingest: u32,
+    pub restore: u32,
+}
+
+impl StreamLimits {
+    /// The settings' limits.
+    pub const fn from_settings(settings: &Settings) -> Self {
+        Self { ingest: settings.max_streams, restore: settings.max_restores }
+    }
+
+    const fn of(self, kind: StreamKind) -> u32 {
+        match kind {
+            // One precedes every ingest stream.
+            StreamKind::Ingest | StreamKind::Digests => self.ingest,
+            StreamKind::Restore => self.restore,
+        }
+    }
+
+    /// How many threads all streams together can occupy.
+    pub const fn threads(self) -> u32 {
+        self.ingest.saturating_mul(2).saturating_add(self.restore)
+    }
+}
+
+#[derive(Debug)]
+struct Open {
+    kind: StreamKind,
+    token: TokenId,
+    stop: watch::Sender<Option<Stop>>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    next: u64,
+    open: HashMap<u64, Open>,
+    closed: bool,
+}
+
+/// All open streams.
+#[derive(Debug)]
+pub struct Streams {
+    limits: StreamLimits,
+    table: Mutex<Table>,
+}
+
+impl Streams {
+    /// None yet.
+    pub fn new(limits: StreamLimits) -> Arc<Self> {
+        Arc::new(Self { limits, table: Mutex::default() })
+    }
+
+    /// Enters a stream.
+    ///
+    /// # Errors
+    /// `Limit` when there are as many as there may be, `Unavailable` when the server is shutting down.
+    pub fn open(self: &Arc<Self>, kind: StreamKind, token: TokenId) -> Result<StreamGuard, ServiceError> {
+        let mut table = self.table.lock();
+        if table.closed {
+            return Err(Stop::ShuttingDown.into());
+        }
+        let limit = self.limits.of(kind);
+        let count = table.open.values().filter(|open| open.kind == kind).count();
+        if count >= limit as usize {
+            let what = kind.plural();
+            return Err(ServiceError::new(
+                ErrorCode::Limit,
+                format!("this server allows {limit} {what} at once; try again when one of them is done"),
+            ));
+        }
+        let (stop, receiver) = watch::channel(None);
+        let id = table.next;
+        table.next = id.wrapping_add(1);
+        table.open.insert(id, Open { kind, token, stop });
+        Ok(StreamGuard { streams: Arc::clone(self), id, stop: receiver })
+    }
+
+    /// Ends every stream, and lets no more begin.
+    pub fn close(&self) {
+        let mut table = self.table.lock();
+        table.closed = true;
+        for open in table.open.values() {
+            open.stop.send_replace(Some(Stop::ShuttingDown));
+        }
+    }
+
+    /// The tokens of open streams.
+    pub fn tokens(&self) -> HashSet<TokenId> {
+        self.table.lock().open.values().map(|open| open.token).collect()
+    }
+
+    /// Ends the streams of a token.
+    pub fn end_token(&self, token: TokenId) {
+        for open in self.table.lock().open.values().filter(|open| open.token == token) {
+            open.stop.send_replace(Some(Stop::TokenEnded));
+        }
+    }
+
+    /// How many streams are open, by the word for their kind.
+    pub fn counts(&self) -> [(&'static str, usize); 3] {
+        let table = self.table.lock();
+        StreamKind::ALL
+            .map(|kind| (kind.word(), table.open.values().filter(|open| open.kind == kind).count()))
+    }
+
+    /// How many streams are open.
+    pub fn count(&self) -> usize {
+        self.table.lock().open.len()
+    }
+}
+
+/// A stream's entry in the table.
+#[derive(Debug)]
+pub struct StreamGuard {
+    streams: Arc<Streams>,
+    id: u64,
+    stop: watch::Receiver<Option<Stop>>,
+}
+
+impl StreamGuard {
+    /// Fails when the stream must end. Call it between messages.
+    ///
+    /// # Errors
+    /// Why it must end.
+    pub fn check(&self) -> Result<(), ServiceError> {
+        match *self.stop.borrow() {
+            Some(stop) => Err(stop.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Resolves when the stream must end.
+    pub fn stopped(&self) -> Stopped {
+        Stopped(self.stop.clone())
+    }
+}
+
+impl Drop for StreamGuard {
+    fn drop(&mut self) {
+        self.streams.table.lock().open.remove(&self.id);
+    }
+}
+
+/// Resolves when a stream must end.
+#[derive(Debug)]
+pub struct Stopped(watch::Receiver<Option<Stop>>);
+
+impl Stopped {
+    /// Waits for the stream to be stopped or to have left the table.
+    pub async fn wait(&mut self) {
+        let _ = self.0.wait_for(Option::is_some).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(number: u8) -> TokenId {
+        TokenId::from_bytes([number; 16])
+    }
+
+    #[test]
+    fn streams_are_counted_by_kind_until_they_end() {
+        let streams = Streams::new(StreamLimits { ingest: 1, restore: 1 });
+        let first = streams.open(StreamKind::Ingest, token(1)).unwrap();
+        let refused = streams.open(StreamKind::Ingest, token(1)).unwrap_err();
+        assert_eq!(refused.code, ErrorCode::Limit);
+        let _restore = streams.open(StreamKind::Restore, token(1)).unwrap();
+        drop(first);
+        streams.open(StreamKind::Ingest, token(1)).unwrap();
+        assert_eq!(streams.count(), 1);
+    }
+
+    #[test]
+    fn a_token_ends_its_own_streams_and_shutdown_ends_all() {
+        let streams = Streams::new(StreamLimits { ingest: 9, restore: 9 });
+        let (one, two) = (
+            streams.open(StreamKind::Ingest, token(1)).unwrap(),
+            streams.open(StreamKind::Restore, token(2)).unwrap(),
+        );
+        assert_eq!(streams.tokens().len(), 2);
+        streams.end_token(token(1));
+        assert_eq!(one.check().unwrap_err().code, ErrorCode::Unauthenticated);
+        two.check().unwrap();
+        streams.close();
+        assert_eq!(two.check().unwrap_err().code, ErrorCode::Unavailable);
+        assert_eq!(streams.open(StreamKind::Digests, token(3)).unwrap_err().code, ErrorCode::Unavailable);
+    }
+}

@@ -1,0 +1,112 @@
+//! A caller, and what they may do in which namespaces.
+
+use std::net::SocketAddr;
+
+use holdfast_engine::catalog::token::{Action, TokenRecord};
+use holdfast_engine::catalog::{Catalog, DEFAULT_NAMESPACE, NamespaceRecord};
+use holdfast_engine::ids::NamespaceId;
+use holdfast_proto::ErrorCode;
+
+use crate::error::ServiceError;
+
+/// A caller with a valid token.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    pub token: TokenRecord,
+    pub peer: Option<SocketAddr>,
+}
+
+impl Caller {
+    /// Checks the role alone.
+    ///
+    /// # Errors
+    /// `Forbidden` when it may do this nowhere.
+    pub fn check_role(&self, action: Action) -> Result<(), ServiceError> {
+        if self.token.role.may(action) {
+            return Ok(());
+        }
+        let (name, role) = (&self.token.name, self.token.role);
+        Err(ServiceError::new(
+            ErrorCode::Forbidden,
+            format!(
+                "token {name:?} has the role {role}, which may not do this; use a token with another role"
+            ),
+        ))
+    }
+
+    /// The namespace called `name`, in which the caller may do `action`. An empty name means the token's
+    /// only namespace, or the default one when the token is for all. Blocks.
+    ///
+    /// # Errors
+    /// `Forbidden` by role or scope; `NotFound` when the token is for all and there is no such namespace.
+    pub fn namespace(
+        &self,
+        catalog: &dyn Catalog,
+        name: &str,
+        action: Action,
+    ) -> Result<NamespaceRecord, ServiceError> {
+        self.check_role(action)?;
+        if name.is_empty() {
+            return self.implied_namespace(catalog);
+        }
+        holdfast_proto::limits::check_name("namespace", name).map_err(ServiceError::invalid)?;
+        match catalog.namespace_by_name(name)? {
+            Some(namespace) if self.token.covers(namespace.id) => Ok(namespace),
+            None if self.token.namespaces.is_empty() => Err(ServiceError::new(
+                ErrorCode::NotFound,
+                format!(
+                    "there is no namespace {name:?}; create it by creating a token for it: \
+                     'holdfast-server token create --namespace'"
+                ),
+            )),
+            _ => Err(ServiceError::new(
+                ErrorCode::Forbidden,
+                format!(
+                    "token {:?} is not valid for a namespace {name:?}; use a token that is",
+                    self.token.name
+                ),
+            )),
+        }
+    }
+
+    fn implied_namespace(&self, catalog: &dyn Catalog) -> Result<NamespaceRecord, ServiceError> {
+        let found = match self.token.namespaces.as_slice() {
+            [] => catalog.namespace_by_name(DEFAULT_NAMESPACE)?,
+            [only] => catalog.namespace(*only)?,
+            _ => {
+                let name = &self.token.name;
+                return Err(ServiceError::invalid(format!(
+                    "token {name:?} is valid for several namespaces; name the one to use"
+                )));
+            }
+        };
+        found.ok_or_else(|| ServiceError::new(ErrorCode::NotFound, "the token's namespace does not exist"))
+    }
+
+    /// Whether the caller may do `action` to something in `namespace` that they named by its identifier.
+    pub fn may(&self, action: Action, namespace: NamespaceId) -> bool {
+        self.token.may(action, namespace)
+    }
+
+    /// The namespaces to filter by: the one named, or all in the token's scope when the name is empty. Blocks.
+    ///
+    /// # Errors
+    /// As [`Caller::namespace`].
+    pub fn namespaces(
+        &self,
+        catalog: &dyn Catalog,
+        name: &str,
+        action: Action,
+    ) -> Result<Option<Vec<NamespaceId>>, ServiceError> {
+        self.check_role(action)?;
+        if name.is_empty() {
+            return Ok(self.scope());
+        }
+        Ok(Some(vec![self.namespace(catalog, name, action)?.id]))
+    }
+
+    /// The token's scope as the catalog filters by it; `None` means all.
+    pub fn scope(&self) -> Option<Vec<NamespaceId>> {
+        (!self.token.namespaces.is_empty()).then(|| self.token.namespaces.clone())
+    }
+}

@@ -1,0 +1,139 @@
+//! Creating and revoking tokens, with their entries in the audit log: the same for the command line and the REST
+//! API (H5).
+
+use std::time::Duration;
+
+use holdfast_engine::catalog::token::{self, Role, TokenRecord, TokenText};
+use holdfast_engine::catalog::{AuditEntry, Catalog, NAMESPACES_PER_FILTER_MAX, TokenSpec};
+use holdfast_engine::clock::Clock;
+use holdfast_engine::ids::TokenId;
+use holdfast_proto::ErrorCode;
+use holdfast_proto::limits::check_name;
+
+use crate::error::ServiceError;
+
+/// A token to be created.
+#[derive(Debug)]
+pub(crate) struct NewToken<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) role: Role,
+    /// Names; created when they do not exist. Empty: all.
+    pub(crate) namespaces: &'a [String],
+    /// `None`: it never expires.
+    pub(crate) expires_in: Option<Duration>,
+}
+
+impl NewToken<'_> {
+    /// Checks the request. Returns when the token would expire, as Unix milliseconds.
+    ///
+    /// # Errors
+    /// What is wrong with the request, for a person.
+    pub(crate) fn check(&self, now_ms: i64) -> Result<Option<i64>, String> {
+        check_name("token", self.name)?;
+        if self.role == Role::Admin && !self.namespaces.is_empty() {
+            return Err(
+                "an admin token is always valid for every namespace; leave the namespaces out".to_owned()
+            );
+        }
+        if self.namespaces.len() > NAMESPACES_PER_FILTER_MAX {
+            return Err(format!(
+                "a token can name at most {NAMESPACES_PER_FILTER_MAX} namespaces; without any it is valid for all"
+            ));
+        }
+        for name in self.namespaces {
+            check_name("namespace", name)?;
+        }
+        let Some(after) = self.expires_in else { return Ok(None) };
+        let after_ms = i64::try_from(after.as_millis()).ok();
+        let end_ms = after_ms.and_then(|after_ms| now_ms.checked_add(after_ms));
+        let fits = |end_ms: &i64| jiff::Timestamp::from_millisecond(*end_ms).is_ok();
+        end_ms.filter(fits).map(Some).ok_or_else(|| "the token would expire too far in the future".to_owned())
+    }
+}
+
+/// Creates a token on behalf of `who`.
+///
+/// # Errors
+/// `Invalid`; the catalog's errors.
+pub(crate) fn create(
+    catalog: &dyn Catalog,
+    clock: &dyn Clock,
+    who: &str,
+    new: &NewToken<'_>,
+) -> Result<(TokenText, TokenRecord), ServiceError> {
+    let expires_ms = new.check(clock.now_ms()).map_err(ServiceError::invalid)?;
+    let mut namespaces = Vec::with_capacity(new.namespaces.len());
+    for name in new.namespaces {
+        namespaces.push(catalog.ensure_namespace(name)?.id);
+    }
+    let (text, id, hash) = token::new_token(clock)?;
+    let spec = TokenSpec { id, name: new.name.to_owned(), role: new.role, namespaces, expires_ms };
+    let record = catalog.create_token(&spec, &hash)?;
+    let detail = format!("{:?}, role {}, {}", new.name, new.role, scope(new.namespaces));
+    audit(catalog, who, "token.create", id, detail)?;
+    Ok((text, record))
+}
+
+/// Revokes `token` on behalf of `who`.
+///
+/// # Errors
+/// The catalog's errors.
+pub(crate) fn revoke(catalog: &dyn Catalog, who: &str, token: &TokenRecord) -> Result<(), ServiceError> {
+    catalog.revoke_token(token.id)?;
+    audit(catalog, who, "token.revoke", token.id, format!("{:?}", token.name))
+}
+
+/// The token of that id.
+///
+/// # Errors
+/// `NotFound`; the catalog's errors.
+pub(crate) fn find(catalog: &dyn Catalog, id: TokenId) -> Result<TokenRecord, ServiceError> {
+    let found = catalog.token(id)?.map(|(token, _)| token);
+    found.ok_or_else(|| ServiceError::new(ErrorCode::NotFound, format!("there is no token {id}")))
+}
+
+/// Whether `token` is the only usable admin token.
+pub(crate) fn is_last_admin(
+    catalog: &dyn Catalog,
+    now_ms: i64,
+    token: &TokenRecord,
+) -> Result<bool, ServiceError> {
+    let usable = |token: &TokenRecord| token.role == Role::Admin && token.is_usable(now_ms);
+    Ok(usable(token) && catalog.list_tokens()?.iter().filter(|token| usable(token)).count() == 1)
+}
+
+/// A scope in words.
+pub(crate) fn scope(namespaces: &[String]) -> String {
+    if namespaces.is_empty() { "every namespace".to_owned() } else { format!("namespaces {namespaces:?}") }
+}
+
+/// The names of a token's namespaces, sorted.
+///
+/// # Errors
+/// The catalog's errors.
+pub(crate) fn namespace_names(
+    catalog: &dyn Catalog,
+    token: &TokenRecord,
+) -> Result<Vec<String>, ServiceError> {
+    let mut names = Vec::with_capacity(token.namespaces.len());
+    for id in &token.namespaces {
+        // Left out, the token would look as if it had a smaller scope, or none: valid everywhere.
+        let namespace = catalog.namespace(*id)?.ok_or_else(|| {
+            ServiceError::defect(format!("token {} is for namespace {id}, which does not exist", token.id))
+        })?;
+        names.push(namespace.name);
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+fn audit(
+    catalog: &dyn Catalog,
+    who: &str,
+    action: &str,
+    token: TokenId,
+    detail: String,
+) -> Result<(), ServiceError> {
+    let (who, action) = (who.to_owned(), action.to_owned());
+    Ok(catalog.audit(&AuditEntry { who, action, object: token.to_string(), detail })?)
+}

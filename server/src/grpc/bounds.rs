@@ -1,0 +1,50 @@
+//! What one agent may cost over gRPC.
+//!
+//! The arithmetic, for the default settings (`max_streams` 16, `max_restores` 16, `max_connections` 256):
+//! * A disk coming in queues at most [`INGEST_QUEUE_BYTES`], the message that the engine works on included, and
+//!   holds one more message that waits for room: 16 × 2 × 8 MiB = 256 MiB, if every agent sends the largest
+//!   messages there are.
+//! * A disk going out queues [`OUTGOING_QUEUE_MESSAGES`] of about 1 MiB: 16 × 4 MiB = 64 MiB.
+//! * A connection holds at most [`CONNECTION_WINDOW_BYTES`] that no call has read yet.
+
+use std::time::Duration;
+
+use holdfast_proto::limits::MESSAGE_MAX_BYTES;
+
+/// Large frames cost fewer system calls and locks.
+pub(super) const FRAME_BYTES: u32 = 64 << 10;
+
+/// What one stream may have in flight: 80 ms of a 100 MB/s line.
+pub(super) const STREAM_WINDOW_BYTES: u32 = 8 << 20;
+
+/// What all streams of a connection may have in flight; also what they may occupy in memory unread.
+pub(super) const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+
+/// A connection that does not answer a ping for this long is closed: the agent is gone.
+pub(super) const KEEPALIVE: Duration = Duration::from_secs(20);
+
+/// Calls of one connection at once.
+pub(super) const CALLS_PER_CONNECTION_MAX: u32 = 128;
+
+/// Bytes of a disk's messages that wait for the engine: one of the largest kind.
+pub(super) const INGEST_QUEUE_BYTES: u32 = {
+    assert!(MESSAGE_MAX_BYTES <= u32::MAX as usize, "semaphores count in u32");
+    #[expect(clippy::cast_possible_truncation, reason = "asserted above")]
+    let bytes = MESSAGE_MAX_BYTES as u32;
+    bytes
+};
+
+/// Messages of a disk that wait for the engine. Each takes at least this part of the queue's bytes.
+pub(super) const INGEST_QUEUE_MESSAGES: u32 = 8;
+
+/// Answers to a disk's messages that wait for the line; each is a bitmap or a counter, under 1 KiB.
+pub(super) const INGEST_ANSWERS: usize = 16;
+
+/// How long an agent may take to say which disk it sends.
+pub(super) const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How often the engine may report progress while no message comes.
+pub(super) const IDLE_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Messages on their way to a client. Each is up to about 1 MiB; the engine reads ahead on its own.
+pub(super) const OUTGOING_QUEUE_MESSAGES: usize = 4;

@@ -1,0 +1,140 @@
+//! One disk coming in: a task reads messages off the line, a thread that may block hands them to the engine, and a
+//! queue between them bounds both their number and their bytes.
+//!
+//! | file | open it for |
+//! |---|---|
+//! | `mod.rs` | the stream from its first message to its end |
+//! | `queue` | the task that reads the line, and the queue it fills |
+//! | `worker` | the thread that hands messages to the engine and sends its answers |
+//!
+//! When the engine is behind, the queue fills, the task stops reading, and HTTP/2 stops the agent. A stream that
+//! ends, for whatever reason, leaves its session as it is, for the agent to open it again. Only a panic in the
+//! engine ends the session, because its state is then unknown.
+
+mod queue;
+#[cfg(test)]
+mod tests;
+mod worker;
+
+use std::sync::Arc;
+use std::sync::mpsc as blocking;
+
+use holdfast_engine::ids::SessionId;
+use holdfast_proto::v1;
+use holdfast_proto::v1::ingest_request::Kind;
+use tokio::sync::mpsc;
+use tokio::task::JoinError;
+use tokio_stream::Stream;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Status, Streaming};
+use tracing::{Instrument as _, Span};
+
+use super::bounds::{INGEST_ANSWERS, OPEN_TIMEOUT};
+use super::call::{own_session, shown};
+use crate::activity::streams::StreamGuard;
+use crate::app::App;
+use crate::auth::Caller;
+use crate::error::ServiceError;
+use queue::{line_error, pump};
+use worker::{Disk, work};
+
+type Answers = mpsc::Sender<Result<v1::IngestResponse, Status>>;
+
+/// Answers to what `messages` brings.
+pub(super) fn stream(
+    app: Arc<App>,
+    caller: Caller,
+    guard: StreamGuard,
+    messages: Streaming<v1::IngestRequest>,
+) -> ReceiverStream<Result<v1::IngestResponse, Status>> {
+    let (answers, receiver) = mpsc::channel(INGEST_ANSWERS);
+    // In a task of its own: an agent may wait for the answer's headers before it sends anything.
+    let run = async move {
+        if let Err(error) = run(app, caller, guard, messages, answers.clone()).await {
+            // The agent may be gone.
+            let _ = answers.send(Err(error.into_status())).await;
+        }
+    };
+    tokio::spawn(run.instrument(Span::current()));
+    ReceiverStream::new(receiver)
+}
+
+async fn run(
+    app: Arc<App>,
+    caller: Caller,
+    guard: StreamGuard,
+    mut messages: Streaming<v1::IngestRequest>,
+    answers: Answers,
+) -> Result<(), ServiceError> {
+    let open = first_message(&guard, &mut messages).await?;
+    let span = tracing::info_span!("disk", session = shown::<SessionId>(&open.session_id), disk = open.disk);
+    async {
+        let (session, disk) = app
+            .blocking(move |app| {
+                let session = own_session(app, &caller, &open.session_id)?;
+                Ok((session, app.engine.open_stream(session, open.disk)?))
+            })
+            .await?;
+        match carry(disk, guard, messages, answers).await {
+            Ok(ended) => ended,
+            Err(panic) => {
+                abort(&app, session).await;
+                Err(panic.into())
+            }
+        }
+    }
+    .instrument(span)
+    .await
+}
+
+async fn first_message(
+    guard: &StreamGuard,
+    messages: &mut Streaming<v1::IngestRequest>,
+) -> Result<v1::OpenStream, ServiceError> {
+    let mut stopped = guard.stopped();
+    let first = tokio::select! {
+        () = stopped.wait() => {
+            guard.check()?;
+            None
+        }
+        first = tokio::time::timeout(OPEN_TIMEOUT, messages.message()) => match first {
+            Ok(first) => first.map_err(|status| line_error(&status))?,
+            Err(_) => {
+                return Err(ServiceError::invalid(format!("no Open came within {} s", OPEN_TIMEOUT.as_secs())));
+            }
+        },
+    };
+    match first.and_then(|message| message.kind) {
+        Some(Kind::Open(open)) => Ok(open),
+        _ => Err(ServiceError::invalid("the first message of a disk must be Open")),
+    }
+}
+
+/// Carries messages to the disk and its answers back until either end is done. The outer error is a panic.
+async fn carry(
+    disk: impl Disk,
+    guard: StreamGuard,
+    messages: impl Stream<Item = Result<v1::IngestRequest, Status>> + Send + Unpin + 'static,
+    answers: Answers,
+) -> Result<Result<(), ServiceError>, JoinError> {
+    let (queue, items) = blocking::channel();
+    let pump = tokio::spawn(pump(messages, queue, guard.stopped()).in_current_span());
+    let span = Span::current();
+    let worker = move || span.in_scope(|| work(&disk, &guard, &items, &answers));
+    let ended = tokio::task::spawn_blocking(worker).await;
+    pump.abort();
+    ended
+}
+
+async fn abort(app: &Arc<App>, session: SessionId) {
+    tracing::error!(%session, "an internal error ended the stream; aborting the session");
+    let ended = app
+        .blocking(move |app| {
+            app.activity.sessions.ended(session);
+            Ok(app.engine.abort(session, "the server failed with an internal error")?)
+        })
+        .await;
+    if let Err(error) = ended {
+        tracing::error!(%session, %error, "cannot abort the session");
+    }
+}

@@ -1,0 +1,79 @@
+//! The thread that hands messages to the engine and sends its answers.
+
+use std::sync::mpsc::{self as blocking, RecvTimeoutError, TryRecvError};
+
+use holdfast_engine::DiskStream;
+use holdfast_proto::v1::ingest_request::Kind;
+use holdfast_proto::v1::{self, ingest_response};
+
+use super::Answers;
+use super::queue::Item;
+use crate::activity::streams::StreamGuard;
+use crate::error::ServiceError;
+use crate::grpc::bounds::IDLE_INTERVAL;
+
+/// The engine's side of a disk coming in, as far as this module needs it; tests have one of their own.
+pub(super) trait Disk: Send + 'static {
+    fn opened(&self) -> Result<v1::StreamOpened, ServiceError>;
+    fn handle(&self, kind: Kind, wire_bytes: u64) -> Result<Option<v1::IngestResponse>, ServiceError>;
+    fn idle(&self) -> Result<Option<v1::IngestResponse>, ServiceError>;
+}
+
+impl Disk for DiskStream {
+    fn opened(&self) -> Result<v1::StreamOpened, ServiceError> {
+        Ok(Self::opened(self)?)
+    }
+
+    fn handle(&self, kind: Kind, wire_bytes: u64) -> Result<Option<v1::IngestResponse>, ServiceError> {
+        Ok(Self::handle(self, kind, wire_bytes)?)
+    }
+
+    fn idle(&self) -> Result<Option<v1::IngestResponse>, ServiceError> {
+        Ok(Self::idle(self)?)
+    }
+}
+
+/// Hands messages to the engine until the disk is finished, the line ends, or the stream must end.
+pub(super) fn work(
+    disk: &impl Disk,
+    guard: &StreamGuard,
+    items: &blocking::Receiver<Item>,
+    answers: &Answers,
+) -> Result<(), ServiceError> {
+    let mut answer = Some(v1::IngestResponse { kind: Some(ingest_response::Kind::Opened(disk.opened()?)) });
+    loop {
+        if let Some(answer) = answer.take() {
+            let finished = matches!(answer.kind, Some(ingest_response::Kind::Finished(_)));
+            if answers.blocking_send(Ok(answer)).is_err() || finished {
+                return Ok(());
+            }
+        }
+        guard.check()?;
+        let item = match items.try_recv() {
+            Err(TryRecvError::Empty) => {
+                answer = disk.idle()?;
+                if answer.is_some() {
+                    continue;
+                }
+                match items.recv_timeout(IDLE_INTERVAL) {
+                    Err(RecvTimeoutError::Timeout) => continue,
+                    Err(RecvTimeoutError::Disconnected) => None,
+                    Ok(item) => Some(item),
+                }
+            }
+            Err(TryRecvError::Disconnected) => None,
+            Ok(item) => Some(item),
+        };
+        match item {
+            Some(Item::Message { kind, wire_bytes, room }) => {
+                answer = disk.handle(kind, wire_bytes)?;
+                drop(room);
+            }
+            Some(Item::Failed(error)) => return Err(error),
+            None => {
+                guard.check()?;
+                return Err(ServiceError::invalid("the agent ended the disk without Finish"));
+            }
+        }
+    }
+}

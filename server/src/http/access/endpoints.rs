@@ -1,0 +1,83 @@
+//! Every endpoint of the API and who may ask for it.
+
+use holdfast_engine::catalog::token::Action;
+
+/// Where the API begins.
+pub(crate) const PREFIX: &str = "/api/v1";
+
+/// What an endpoint requires of its caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Nothing.
+    Open,
+    /// A valid token.
+    Any,
+    /// A valid token whose role may do this; its scope narrows what is found.
+    May(Action),
+    /// The same for what concerns the repository as a whole, and therefore only for tokens that are valid for every
+    /// namespace.
+    Whole(Action),
+}
+
+/// One method of one path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Endpoint {
+    pub(crate) method: &'static str,
+    /// Below [`PREFIX`].
+    pub(crate) path: &'static str,
+    pub(crate) access: Access,
+}
+
+const fn get(path: &'static str, access: Access) -> Endpoint {
+    Endpoint { method: "GET", path, access }
+}
+
+const fn post(path: &'static str, access: Access) -> Endpoint {
+    Endpoint { method: "POST", path, access }
+}
+
+const fn delete(path: &'static str, access: Access) -> Endpoint {
+    Endpoint { method: "DELETE", path, access }
+}
+
+const CATALOG: Access = Access::May(Action::Catalog);
+const REPORT: Access = Access::May(Action::Report);
+const OPERATE: Access = Access::Whole(Action::Operate);
+const TOKENS: Access = Access::May(Action::ManageTokens);
+
+/// Everything below [`PREFIX`].
+pub(crate) const ENDPOINTS: &[Endpoint] = &[
+    post("/login", Access::Open),
+    get("/openapi.json", Access::Open),
+    post("/logout", Access::Any),
+    get("/session", Access::Any),
+    get("/server", Access::Any),
+    get("/namespaces", CATALOG),
+    get("/vms", CATALOG),
+    get("/vms/{namespace}/{vm}", CATALOG),
+    get("/disks", CATALOG),
+    get("/jobs", CATALOG),
+    get("/backups", CATALOG),
+    get("/backups/{id}", CATALOG),
+    get("/runs", REPORT),
+    get("/details", REPORT),
+    get("/details/totals", REPORT),
+    get("/details/{id}", REPORT),
+    get("/totals", REPORT),
+    get("/series", REPORT),
+    get("/capacity", Access::Whole(Action::Report)),
+    get("/activity", REPORT),
+    get("/activity/events", REPORT),
+    get("/storage", OPERATE),
+    get("/storage/statistics", OPERATE),
+    get("/tokens", TOKENS),
+    post("/tokens", TOKENS),
+    delete("/tokens/{id}", TOKENS),
+    get("/audit", TOKENS),
+];
+
+/// The endpoint of a method and a path as the router knows it.
+pub(crate) fn endpoint(method: &str, path: &str) -> Option<&'static Endpoint> {
+    let method = if method == "HEAD" { "GET" } else { method };
+    ENDPOINTS.iter().find(|endpoint| endpoint.method == method && endpoint.path == path)
+}

@@ -1,0 +1,64 @@
+//! The audit log.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use holdfast_engine::catalog::PageRequest;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::wire::{Keyset, time};
+use crate::app::App;
+use crate::error::ServiceError;
+use crate::http::bounds::PAGE;
+use crate::http::query::{Params, limit};
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct AuditQuery {
+    /// Number of items to return: 1 to 1000 [default: 100]
+    page_size: Option<u32>,
+    /// `next_page_token` of the previous page
+    page_token: Option<String>,
+}
+
+/// An entry of the audit log
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct AuditEntry {
+    id: String,
+    at: String,
+    /// A token's name, an address, or a user of the server's machine
+    who: String,
+    /// What was done: object and verb
+    #[schema(example = "token.revoke")]
+    action: String,
+    /// Id of the object
+    object: String,
+    detail: String,
+}
+
+/// The audit log, newest first
+#[utoipa::path(get, path = "/audit", tag = "access", params(AuditQuery),
+    responses((status = 200, description = "A page of the log", body = Keyset<AuditEntry>)))]
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    Params(query): Params<AuditQuery>,
+) -> Result<Json<Keyset<AuditEntry>>, ServiceError> {
+    let size = limit("page_size", query.page_size, PAGE)?;
+    app.blocking(move |app| {
+        let token = query.page_token.unwrap_or_default();
+        let page = app.catalog().list_audit(PageRequest { size, token: &token })?;
+        let items = page.items.into_iter().map(|record| AuditEntry {
+            id: record.id.to_string(),
+            at: time(record.at_ms),
+            who: record.entry.who,
+            action: record.entry.action,
+            object: record.entry.object,
+            detail: record.entry.detail,
+        });
+        Ok(Json(Keyset { items: items.collect(), next_page_token: page.next }))
+    })
+    .await
+}

@@ -1,0 +1,232 @@
+//! Restore points.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use holdfast_engine::catalog::token::Action;
+use holdfast_engine::catalog::{BackupFilter, BackupRecord, PageRequest, Verification};
+use holdfast_engine::ids::BackupId;
+use holdfast_proto::ErrorCode;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::wire::{Keyset, time};
+use crate::app::App;
+use crate::error::ServiceError;
+use crate::http::access::Identity;
+use crate::http::bounds::PAGE;
+use crate::http::query::{At, Params, id, limit, name, time as time_of};
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct BackupsQuery {
+    /// One namespace [default: all in the token's scope]
+    namespace: Option<String>,
+    vm: Option<String>,
+    job: Option<String>,
+    /// Started at or after: a time, a day, or a span before now such as 7d
+    since: Option<String>,
+    /// Started before
+    until: Option<String>,
+    /// Number of items to return: 1 to 1000 [default: 100]
+    page_size: Option<u32>,
+    /// `next_page_token` of the previous page
+    page_token: Option<String>,
+}
+
+/// A restore point
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Backup {
+    id: String,
+    namespace: String,
+    vm: String,
+    job: String,
+    run: String,
+    client_host: String,
+    started: String,
+    finished: String,
+    disks: Vec<BackupDisk>,
+    /// Bytes left after deduplication
+    new_bytes: u64,
+    /// Bytes it added to data containers
+    post_lc: u64,
+    /// Bytes it added to recipe containers
+    meta_bytes: u64,
+    /// Its newest verification; null: none yet
+    verify: Option<Verify>,
+    /// The command that restores each disk
+    restore_commands: Vec<RestoreCommand>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct BackupDisk {
+    name: String,
+    size_bytes: u64,
+    /// Without holes and zeros
+    data_bytes: u64,
+}
+
+/// A verification of a restore point
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Verify {
+    at: String,
+    /// A token's name
+    by: String,
+    ok: bool,
+    detail: String,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct RestoreCommand {
+    disk: String,
+    command: String,
+}
+
+impl From<Verification> for Verify {
+    fn from(found: Verification) -> Self {
+        Self { at: time(found.at_ms), by: found.who, ok: found.ok, detail: found.detail }
+    }
+}
+
+/// Restore points, newest first
+#[utoipa::path(get, path = "/backups", tag = "backups", params(BackupsQuery),
+    responses((status = 200, description = "A page of restore points", body = Keyset<Backup>)))]
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    Identity { caller, .. }: Identity,
+    Params(query): Params<BackupsQuery>,
+) -> Result<Json<Keyset<Backup>>, ServiceError> {
+    let size = limit("page_size", query.page_size, PAGE)?;
+    app.blocking(move |app| {
+        let namespace = query.namespace.unwrap_or_default();
+        let filter = BackupFilter {
+            namespaces: caller.namespaces(app.catalog(), &namespace, Action::Catalog)?,
+            vm: name("VM", query.vm)?,
+            job: name("job", query.job)?,
+            since_ms: time_of("since", query.since, app.clock.now_ms())?,
+            until_ms: time_of("until", query.until, app.clock.now_ms())?,
+        };
+        let token = query.page_token.unwrap_or_default();
+        let page = app.catalog().list_backups(&filter, PageRequest { size, token: &token })?;
+        Ok(Json(Keyset { items: describe(app, page.items)?, next_page_token: page.next }))
+    })
+    .await
+}
+
+/// One restore point
+#[utoipa::path(get, path = "/backups/{id}", tag = "backups", params(("id" = String, Path, description = "The restore point's id")),
+    responses((status = 200, description = "The restore point", body = Backup)))]
+pub(super) async fn get(
+    State(app): State<Arc<App>>,
+    Identity { caller, .. }: Identity,
+    At(text): At<String>,
+) -> Result<Json<Backup>, ServiceError> {
+    app.blocking(move |app| {
+        let id: BackupId = id("backup", &text)?;
+        let found = app.catalog().backup(id)?;
+        let found = found.filter(|backup| caller.may(Action::Catalog, backup.namespace));
+        let mut described = describe(app, found.into_iter().collect())?;
+        described
+            .pop()
+            .map(Json)
+            .ok_or_else(|| ServiceError::new(ErrorCode::NotFound, format!("there is no backup {id}")))
+    })
+    .await
+}
+
+/// With their verifications and costs.
+fn describe(app: &App, backups: Vec<BackupRecord>) -> Result<Vec<Backup>, ServiceError> {
+    let ids: Vec<BackupId> = backups.iter().map(|backup| backup.id).collect();
+    let mut verified: std::collections::HashMap<BackupId, Verify> =
+        app.catalog().verifications(&ids)?.into_iter().map(|found| (found.backup, found.into())).collect();
+    let costs = app.catalog().backup_costs(&ids)?;
+    if costs.len() != backups.len() {
+        let (found, wanted) = (costs.len(), backups.len());
+        return Err(ServiceError::defect(format!("{found} costs of {wanted} backups")));
+    }
+    let with_cost = backups.into_iter().zip(costs);
+    Ok(with_cost
+        .map(|(backup, cost)| Backup {
+            verify: verified.remove(&backup.id),
+            new_bytes: cost.new_bytes,
+            post_lc: cost.post_lc,
+            meta_bytes: cost.meta_bytes,
+            restore_commands: commands(&backup),
+            id: backup.id.to_string(),
+            namespace: backup.namespace_name,
+            vm: backup.vm,
+            job: backup.job,
+            run: backup.run.to_string(),
+            client_host: backup.client_host,
+            started: time(backup.started_ms),
+            finished: time(backup.finished_ms),
+            disks: backup
+                .disks
+                .into_iter()
+                .map(|disk| BackupDisk {
+                    name: disk.name,
+                    size_bytes: disk.size_bytes,
+                    data_bytes: disk.data_bytes,
+                })
+                .collect(),
+        })
+        .collect())
+}
+
+/// Complete except for the folder to write to, and safe to paste whatever the names are.
+fn commands(backup: &BackupRecord) -> Vec<RestoreCommand> {
+    let namespace = &backup.namespace_name;
+    backup
+        .disks
+        .iter()
+        .map(|disk| RestoreCommand {
+            disk: disk.name.clone(),
+            command: format!(
+                "holdfast restore {} --namespace {} --vm {} --disk {} --to {}",
+                backup.id,
+                quoted(namespace),
+                quoted(&backup.vm),
+                quoted(&disk.name),
+                quoted(&format!("{}-{}.raw", file_part(&backup.vm), file_part(&disk.name)))
+            ),
+        })
+        .collect()
+}
+
+/// `text` as one word of a shell.
+fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
+    if !text.is_empty() && !text.starts_with('-') && text.chars().all(plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// `name` as a file name in the current folder.
+fn file_part(name: &str) -> String {
+    let part: String = name.chars().map(|c| if c == '/' { '-' } else { c }).collect();
+    part.trim_start_matches(['.', '-']).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_one_word_to_a_shell() {
+        for (name, word) in [
+            ("web-01", "web-01"),
+            ("web 01", "'web 01'"),
+            ("it's", r"'it'\''s'"),
+            ("$(reboot)", "'$(reboot)'"),
+            ("-rf", "'-rf'"),
+            ("", "''"),
+            ("Bücher", "'Bücher'"),
+        ] {
+            assert_eq!(quoted(name), word);
+        }
+        assert_eq!(file_part("../etc/passwd"), "etc-passwd");
+    }
+}

@@ -1,0 +1,236 @@
+//! Compression details, row by row: as JSON in pages, or as one table to download. One row with its explanation is in
+//! `explanation`.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use holdfast_engine::catalog::{self, DetailEntry, DetailFilter, SortOrder};
+use holdfast_proto::details::{RowExt as _, json_row, names};
+use holdfast_proto::v1::DetailRow;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::filter::detail_query;
+use super::wire::Items;
+use crate::app::App;
+use crate::error::ServiceError;
+use crate::http::access::Identity;
+use crate::http::bounds::DETAILS_PAGE;
+use crate::http::download::{self, Table};
+use crate::http::query::{Params, limit, order, text};
+use crate::http::state::HttpState;
+use crate::http::words;
+use crate::insight::flags::{FlagKind, flag};
+use crate::insight::{LOOK_BACK, Usual};
+
+detail_query!(DetailsQuery {
+    /// A column of the report, with `-` in front for largest first; rows without a value come last [default: started]
+    sort: Option<String>,
+    /// How many rows to skip
+    offset: Option<u64>,
+    /// Number of items to return: 1 to 2000 [default: 200]
+    limit: Option<u32>,
+    /// json; or tsv or csv, which give every matching row as one table [default: json]
+    format: Option<String>,
+    /// For tsv and csv: a comma-separated list of columns [default: all]
+    columns: Option<String>,
+});
+
+/// Runs that a trend shows.
+const TREND_POINTS: usize = LOOK_BACK as usize;
+
+/// One disk in one run
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = DetailRow)]
+pub(super) struct DetailItem {
+    /// Id of the row: the session, and the disk's position in it
+    id: String,
+    #[serde(flatten)]
+    #[schema(value_type = DetailColumns)]
+    row: Map<String, Value>,
+    /// Total factors of the disk's last runs, this one last; null: nothing was stored
+    trend: Vec<Option<f64>>,
+    /// What differs from the disk's history; null: nothing
+    flag: Option<Flag>,
+}
+
+/// The columns of `holdfast report`
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "describes what json_row makes; a test compares them")]
+pub(super) struct DetailColumns {
+    namespace: String,
+    job: String,
+    run: String,
+    vm: String,
+    disk: String,
+    /// Empty: the run created no restore point
+    backup: String,
+    /// done, failed, aborted or expired
+    #[schema(value_type = words::RowStatus)]
+    status: String,
+    started: String,
+    finished: String,
+    seconds: f64,
+    /// The disk's size
+    virtual_bytes: u64,
+    /// Without holes and zeros: unchanged_bytes + dup_bytes + new_bytes
+    bytes: u64,
+    /// Bytes the agent read
+    read_bytes: u64,
+    /// In extents that are identical to the parent backup
+    unchanged_bytes: u64,
+    /// In chunks that were already in the repository
+    dup_bytes: u64,
+    /// In chunks that were not yet in the repository
+    new_bytes: u64,
+    /// Bytes added to data containers, including headers and directories
+    post_lc: u64,
+    /// Bytes added to recipe containers
+    meta_bytes: u64,
+    /// Received over the network
+    wire_bytes: u64,
+    /// bytes / new_bytes; null: nothing was new
+    global_factor: Option<f64>,
+    /// new_bytes / post_lc
+    local_factor: Option<f64>,
+    /// The total factor
+    #[schema(rename = "bytes/post_lc")]
+    total_factor: Option<f64>,
+    /// 100 × (1 − post_lc / bytes)
+    reduction_pct: Option<f64>,
+    chunks: u64,
+    new_chunks: u64,
+    /// Protected megabytes (10⁶ bytes) per second
+    mb_per_s: Option<f64>,
+    /// Why it failed
+    error: String,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct Flag {
+    kind: Kind,
+    /// One sentence
+    text: String,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = FlagKind)]
+#[serde(rename_all = "snake_case")]
+enum Kind {
+    Failed,
+    MuchNew,
+    FactorDrop,
+}
+
+/// Compression details: one row per run and disk
+///
+/// `format=tsv` and `format=csv` give every matching row in the given order, as a file. Without `sort` and `columns`
+/// this file is the same, to the byte, as the output of `holdfast report --format tsv` (or csv).
+#[utoipa::path(get, path = "/details", tag = "details", params(DetailsQuery), responses((status = 200, description = "Rows", content(
+    (Items<DetailItem> = "application/json"), (String = "text/tab-separated-values"), (String = "text/csv")))))]
+pub(super) async fn list(
+    State(state): State<HttpState>,
+    identity: Identity,
+    Params(mut query): Params<DetailsQuery>,
+) -> Result<Response, ServiceError> {
+    let filter = query.filter();
+    let (by, descending) = order(query.sort.take(), (SortOrder::OLDEST_FIRST.by, false))?;
+    let order = SortOrder { by, descending };
+    if let Some(delimiter) = download::delimiter(query.format.as_deref())? {
+        if query.offset.is_some() || query.limit.is_some() {
+            return Err(ServiceError::invalid(
+                "offset and limit are for json only; tsv and csv contain every row",
+            ));
+        }
+        let columns = text(query.columns).map(|list| columns(&list)).transpose()?;
+        let caller = identity.caller.clone();
+        let filter = state.app.blocking(move |app| filter.resolve(app, &caller)).await?;
+        let table = Table { filter, order, delimiter, columns };
+        return download::stream(&state, &identity, table);
+    }
+    if query.columns.is_some() {
+        return Err(ServiceError::invalid("columns is for tsv and csv only; json contains all columns"));
+    }
+    let (offset, limit) = (query.offset.unwrap_or(0), limit("limit", query.limit, DETAILS_PAGE)?);
+    let work = move |app: &Arc<App>| {
+        let filter = filter.resolve(app, &identity.caller)?;
+        page(app, &filter, order, offset, limit).map(|page| Json(page).into_response())
+    };
+    state.app.blocking(work).await
+}
+
+fn columns(list: &str) -> Result<Vec<&'static str>, ServiceError> {
+    let known = |word: &str| names().find(|name| *name == word.trim());
+    let refused = || {
+        let names: Vec<_> = names().collect();
+        ServiceError::invalid(format!("columns: must be a comma-separated list of {}", names.join(", ")))
+    };
+    list.split(',').map(|word| known(word).ok_or_else(refused)).collect()
+}
+
+fn page(
+    app: &App,
+    filter: &DetailFilter,
+    order: SortOrder,
+    offset: u64,
+    limit: u32,
+) -> Result<Items<DetailItem>, ServiceError> {
+    let (entries, total) = app.catalog().details_sorted(filter, order, offset, limit)?;
+    let histories = app.catalog().detail_histories(&entries, LOOK_BACK)?;
+    if histories.len() != entries.len() {
+        let (found, wanted) = (histories.len(), entries.len());
+        return Err(ServiceError::defect(format!("{found} histories of {wanted} rows")));
+    }
+    let items = entries.into_iter().zip(histories).map(|(entry, earlier)| {
+        let (id, row) = id_and_row(entry);
+        item(id, &row, &wire_rows(earlier))
+    });
+    Ok(Items { items: items.collect(), total, offset })
+}
+
+/// A row's id, and the row as the protocol has it.
+pub(super) fn id_and_row(entry: DetailEntry) -> (String, DetailRow) {
+    (format!("{}-{}", entry.session, entry.position), entry.row.into())
+}
+
+/// Rows as the protocol has them.
+pub(super) fn wire_rows(rows: Vec<catalog::DetailRow>) -> Vec<DetailRow> {
+    rows.into_iter().map(Into::into).collect()
+}
+
+/// A row beside the earlier rows of its disk, oldest first.
+pub(super) fn item(id: String, row: &DetailRow, earlier: &[DetailRow]) -> DetailItem {
+    let flag = flag(row, Usual::of(earlier).as_ref()).map(|flag| Flag {
+        kind: match flag.kind {
+            FlagKind::Failed => Kind::Failed,
+            FlagKind::MuchNew => Kind::MuchNew,
+            FlagKind::FactorDrop => Kind::FactorDrop,
+        },
+        text: flag.text,
+    });
+    // This run is the last point of the trend.
+    let before = earlier.iter().skip(earlier.len().saturating_sub(TREND_POINTS - 1));
+    let trend = before.chain([row]).map(|row| row.factors().total).collect();
+    DetailItem { id, row: json_row(row), trend, flag }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use utoipa::PartialSchema as _;
+
+    #[test]
+    fn the_documented_columns_are_those_of_the_report() {
+        let schema = serde_json::to_value(DetailColumns::schema()).unwrap();
+        let documented: Vec<&str> =
+            schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
+        let mut expected: Vec<&str> = names().collect();
+        let mut documented = documented;
+        expected.sort_unstable();
+        documented.sort_unstable();
+        assert_eq!(documented, expected);
+    }
+}

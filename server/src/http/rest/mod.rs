@@ -1,0 +1,68 @@
+//! The REST API, one file a resource, and its OpenAPI document (`document`), which is made from the handlers. What
+//! several of them share: `filter` (which rows of compression details), `wire` (pages, sums and times).
+
+mod activity;
+mod audit;
+mod backups;
+mod capacity;
+mod details;
+mod disks;
+mod document;
+mod explanation;
+pub(in crate::http) mod filter;
+mod jobs;
+mod namespaces;
+mod overview;
+mod runs;
+mod schemas;
+mod series;
+mod server;
+mod session;
+mod storage;
+mod tokens;
+mod totals;
+mod vms;
+mod wire;
+
+use axum::Router;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::access::PREFIX;
+use super::state::HttpState;
+
+/// Every route of the API.
+pub(super) fn router() -> Router<HttpState> {
+    routes().split_for_parts().0
+}
+
+fn routes() -> OpenApiRouter<HttpState> {
+    let api = OpenApiRouter::new()
+        .routes(routes!(document::openapi))
+        .routes(routes!(session::login))
+        .routes(routes!(session::logout))
+        .routes(routes!(session::session))
+        .routes(routes!(server::server))
+        .routes(routes!(namespaces::list))
+        .routes(routes!(jobs::list))
+        .routes(routes!(vms::list))
+        .routes(routes!(vms::get))
+        .routes(routes!(disks::list))
+        .routes(routes!(backups::list))
+        .routes(routes!(backups::get))
+        .routes(routes!(details::list))
+        .routes(routes!(totals::groups))
+        .routes(routes!(explanation::get))
+        .routes(routes!(runs::list))
+        .routes(routes!(overview::overview))
+        .routes(routes!(series::series))
+        .routes(routes!(activity::now))
+        .routes(routes!(activity::events))
+        .routes(routes!(capacity::capacity))
+        .routes(routes!(storage::storage))
+        .routes(routes!(storage::statistics))
+        .routes(routes!(tokens::list, tokens::create))
+        .routes(routes!(tokens::revoke))
+        .routes(routes!(audit::list));
+    OpenApiRouter::with_openapi(document::beginning()).nest(PREFIX, api)
+}

@@ -1,0 +1,166 @@
+//! What is protected, what it costs, and what was written recently.
+
+use axum::Json;
+use axum::extract::State;
+use holdfast_engine::catalog::token::Action;
+use holdfast_engine::catalog::{
+    DetailFilter, REPORT_PAGE_MAX, TotalsBy, TotalsOrder, VmOverview, VmQuery, VmSort,
+};
+use holdfast_engine::ids::NamespaceId;
+use holdfast_proto::details::Factors;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::app::App;
+use crate::auth::Caller;
+use crate::error::ServiceError;
+use crate::http::access::Identity;
+use crate::http::query::Params;
+use crate::http::state::HttpState;
+use crate::http::words;
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct NamespaceQuery {
+    /// One namespace [default: all in the token's scope]
+    namespace: Option<String>,
+}
+
+/// What is protected and what it costs
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Totals)]
+pub(super) struct Overview {
+    /// VMs with restore points
+    vms: u64,
+    /// Restore points
+    backups: u64,
+    /// Size of the disks of each VM's latest restore point
+    virtual_bytes: u64,
+    /// Their bytes without holes and zeros
+    protected_bytes: u64,
+    /// Bytes of all containers
+    stored_bytes: u64,
+    /// All bytes ever protected / stored_bytes; null: nothing is stored
+    total_factor: Option<f64>,
+    windows: Vec<Window>,
+}
+
+/// The runs of a span of time up to now
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = TotalsWindow)]
+struct Window {
+    #[schema(value_type = words::TimeWindow)]
+    window: &'static str,
+    runs: u64,
+    /// Disks that they backed up, or tried to
+    disks: u64,
+    failed: u64,
+    /// Logical bytes
+    pre_comp: u64,
+    /// Bytes left after deduplication
+    new_bytes: u64,
+    /// Bytes added to data containers
+    post_comp: u64,
+    /// Bytes added to recipe containers
+    meta_bytes: u64,
+    global_factor: Option<f64>,
+    local_factor: Option<f64>,
+    total_factor: Option<f64>,
+    reduction_pct: Option<f64>,
+}
+
+/// What is protected, what it costs, and what was written recently
+#[utoipa::path(get, path = "/totals", tag = "details", params(NamespaceQuery),
+    responses((status = 200, description = "Totals", body = Overview)))]
+pub(super) async fn overview(
+    State(state): State<HttpState>,
+    Identity { caller, .. }: Identity,
+    Params(query): Params<NamespaceQuery>,
+) -> Result<Json<Overview>, ServiceError> {
+    state.blocking(move |state| look(state, &caller, &query.namespace.unwrap_or_default())).await.map(Json)
+}
+
+fn look(state: &HttpState, caller: &Caller, namespace: &str) -> Result<Overview, ServiceError> {
+    let app = &state.app;
+    let namespaces = caller.namespaces(app.catalog(), namespace, Action::Report)?;
+    let filter = DetailFilter { namespaces, ..DetailFilter::default() };
+    let windows = words::WINDOWS.map(|(name, span_ms)| window(app, &filter, name, span_ms));
+    let windows = windows.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let scope = filter.namespaces.as_deref();
+    let containers = state.storage.containers(app, scope)?;
+    let stored_bytes = containers.iter().map(|kind| kind.stored_bytes).sum::<u64>();
+    let (mut vms, mut backups, mut virtual_bytes, mut protected_bytes) = (0_u64, 0_u64, 0_u64, 0_u64);
+    for_each_vm(app, scope, |vm| {
+        vms += u64::from(vm.backups > 0);
+        backups = backups.saturating_add(vm.backups);
+        virtual_bytes = virtual_bytes.saturating_add(vm.virtual_bytes);
+        protected_bytes = protected_bytes.saturating_add(vm.protected_bytes);
+    })?;
+    let written = windows.last().map_or(0, |all| all.pre_comp);
+    Ok(Overview {
+        vms,
+        backups,
+        virtual_bytes,
+        protected_bytes,
+        stored_bytes,
+        total_factor: Factors::of(written, 0, stored_bytes).total,
+        windows,
+    })
+}
+
+fn window(
+    app: &App,
+    filter: &DetailFilter,
+    name: &'static str,
+    span_ms: i64,
+) -> Result<Window, ServiceError> {
+    let since_ms = (span_ms > 0).then(|| app.clock.now_ms().saturating_sub(span_ms));
+    let filter = DetailFilter { since_ms, ..filter.clone() };
+    let (groups, _) =
+        app.catalog().detail_totals(&filter, TotalsBy::Repository, TotalsOrder::WORST_FIRST, 0, 1)?;
+    let (sums, runs) = groups.into_iter().next().map(|group| (group.sums, group.runs)).unwrap_or_default();
+    let factors = sums.factors();
+    Ok(Window {
+        window: name,
+        runs,
+        disks: sums.rows,
+        failed: sums.failed,
+        pre_comp: sums.bytes,
+        new_bytes: sums.new_bytes,
+        post_comp: sums.post_lc,
+        meta_bytes: sums.meta_bytes,
+        global_factor: factors.global,
+        local_factor: factors.local,
+        total_factor: factors.total,
+        reduction_pct: factors.reduction_pct,
+    })
+}
+
+/// Every VM in pages.
+fn for_each_vm(
+    app: &App,
+    namespaces: Option<&[NamespaceId]>,
+    mut each: impl FnMut(&VmOverview),
+) -> Result<(), ServiceError> {
+    let now_ms = app.clock.now_ms();
+    let mut query = VmQuery {
+        vm: None,
+        search: None,
+        stale_before_ms: now_ms,
+        stale: None,
+        sort: VmSort::Vm,
+        descending: false,
+        offset: 0,
+        limit: REPORT_PAGE_MAX,
+        now_ms,
+    };
+    loop {
+        let (vms, total) = app.catalog().vm_overviews(namespaces, &query)?;
+        vms.iter().for_each(&mut each);
+        query.offset = query.offset.saturating_add(u64::from(REPORT_PAGE_MAX));
+        if query.offset >= total || vms.is_empty() {
+            return Ok(());
+        }
+    }
+}

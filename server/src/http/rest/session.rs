@@ -1,0 +1,124 @@
+//! Logging in and out with a browser, and who is logged in.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{FromRequest as _, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use holdfast_engine::catalog::token::Action;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::wire::time;
+use crate::app::App;
+use crate::auth::login::{cookie, csrf};
+use crate::auth::tokens::namespace_names;
+use crate::auth::{Caller, WebLogin};
+use crate::error::ServiceError;
+use crate::http::access::{self, Identity};
+use crate::http::headers;
+use crate::http::problem::Problem;
+use crate::http::query::Body;
+use crate::http::words;
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Login {
+    /// The full text of the token
+    #[schema(example = "hf_01J…_0123abcd…")]
+    token: String,
+}
+
+/// The caller's token and what it allows
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Session {
+    /// The token's name
+    name: String,
+    #[schema(value_type = words::Role, example = "operator")]
+    role: &'static str,
+    /// The token's namespaces; empty: all
+    namespaces: Vec<String>,
+    /// What the role may do
+    #[schema(value_type = Vec<words::Action>)]
+    actions: Vec<&'static str>,
+    /// With a cookie: the value of X-CSRF-Token that every request other than GET and HEAD needs
+    csrf: Option<String>,
+    /// When the login expires unless it is used, or the token expires; null: never
+    expires: Option<String>,
+    /// The server's version
+    version: &'static str,
+}
+
+impl Session {
+    /// Blocks.
+    fn of(app: &App, caller: &Caller, web: Option<&WebLogin>) -> Result<Self, ServiceError> {
+        let token = &caller.token;
+        let ends = [token.expires_ms, web.map(WebLogin::expires_ms)];
+        Ok(Self {
+            name: token.name.clone(),
+            role: token.role.as_str(),
+            namespaces: namespace_names(app.catalog(), token)?,
+            actions: Action::ALL
+                .iter()
+                .filter(|action| token.role.may(**action))
+                .map(|a| words::action(*a))
+                .collect(),
+            csrf: web.map(|web| web.csrf().to_owned()),
+            expires: ends.into_iter().flatten().min().map(time),
+            version: env!("CARGO_PKG_VERSION"),
+        })
+    }
+}
+
+/// Log in with a token
+///
+/// Sets the cookie `__Host-holdfast`. The login ends 12 hours after it was last used, with its token, or by logging
+/// out.
+#[utoipa::path(post, path = "/login", tag = "session", request_body = Login,
+    responses((status = 200, description = "Logged in; sets the cookie", body = Session)))]
+pub(super) async fn login(
+    State(app): State<Arc<App>>,
+    headers: HeaderMap,
+    request: Request,
+) -> Result<Response, Problem> {
+    csrf::check_site(access::bytes(&headers, csrf::SITE_HEADER))?;
+    let peer = access::peer(request.extensions());
+    let Body(Login { token }) = Body::<Login>::from_request(request, &()).await?;
+    let (session, cookie) = app
+        .blocking(move |app| {
+            let (caller, web, cookie) = app.auth.log_in(&token, peer)?;
+            Ok((Session::of(app, &caller, Some(&web))?, cookie))
+        })
+        .await?;
+    Ok(with_cookie(Json(session), &cookie::set(&cookie))?)
+}
+
+/// Log out
+///
+/// Ends the login of the cookie. A bearer token has no login to end.
+#[utoipa::path(post, path = "/logout", tag = "session", responses((status = 204, description = "Logged out")))]
+pub(super) async fn logout(
+    State(app): State<Arc<App>>,
+    Identity { caller, web }: Identity,
+) -> Result<Response, ServiceError> {
+    if let Some(web) = web {
+        app.blocking(move |app| app.auth.log_out(&caller, &web)).await?;
+    }
+    with_cookie(StatusCode::NO_CONTENT, &cookie::clear())
+}
+
+/// The caller's session
+#[utoipa::path(get, path = "/session", tag = "session", responses((status = 200, description = "The session", body = Session)))]
+pub(super) async fn session(
+    State(app): State<Arc<App>>,
+    Identity { caller, web }: Identity,
+) -> Result<Json<Session>, ServiceError> {
+    app.blocking(move |app| Session::of(app, &caller, web.as_ref())).await.map(Json)
+}
+
+fn with_cookie(answer: impl IntoResponse, cookie: &str) -> Result<Response, ServiceError> {
+    let mut response = answer.into_response();
+    response.headers_mut().append(header::SET_COOKIE, headers::value(cookie)?);
+    Ok(response)
+}

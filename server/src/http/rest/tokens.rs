@@ -1,0 +1,156 @@
+//! Access tokens.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use holdfast_engine::catalog::TokenRecord;
+use holdfast_engine::ids::TokenId;
+use holdfast_proto::ErrorCode;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::wire::{Items, maybe_time, time};
+use crate::activity::Change;
+use crate::app::App;
+use crate::auth::tokens::{self, NewToken};
+use crate::error::ServiceError;
+use crate::http::access::Identity;
+use crate::http::query::{At, Body, id};
+use crate::http::state::HttpState;
+use crate::http::words;
+
+/// An access token, without its secret
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = TokenRecord)]
+pub(super) struct Token {
+    id: String,
+    name: String,
+    #[schema(value_type = words::Role, example = "backup")]
+    role: &'static str,
+    /// Empty: all
+    namespaces: Vec<String>,
+    created: String,
+    /// null: never
+    expires: Option<String>,
+    /// null: not revoked
+    revoked: Option<String>,
+    /// Accurate to a minute; null: never
+    last_used: Option<String>,
+    /// Whether this request was made with it
+    current: bool,
+}
+
+impl Token {
+    /// Blocks.
+    fn of(app: &App, token: &TokenRecord, caller: TokenId) -> Result<Self, ServiceError> {
+        Ok(Self {
+            id: token.id.to_string(),
+            name: token.name.clone(),
+            role: token.role.as_str(),
+            namespaces: tokens::namespace_names(app.catalog(), token)?,
+            created: time(token.created_ms),
+            expires: maybe_time(token.expires_ms),
+            revoked: maybe_time(token.revoked_ms),
+            last_used: maybe_time(token.last_used_ms),
+            current: token.id == caller,
+        })
+    }
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CreateToken {
+    /// Name of the token; unique among tokens that are not revoked
+    name: String,
+    /// backup, restore, operator or admin
+    #[schema(value_type = words::Role)]
+    role: String,
+    /// Created if they do not exist; empty: all
+    #[serde(default)]
+    namespaces: Vec<String>,
+    /// How long it is valid, such as 90d or 12h; null: it never expires
+    #[serde(default)]
+    expires_in: Option<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct CreatedToken {
+    /// The token's text, which is shown only once
+    token: String,
+    record: Token,
+}
+
+/// Tokens, oldest first, revoked ones included
+#[utoipa::path(get, path = "/tokens", tag = "access", responses((status = 200, description = "The tokens", body = Items<Token>)))]
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    identity: Identity,
+) -> Result<Json<Items<Token>>, ServiceError> {
+    app.blocking(move |app| {
+        let current = identity.caller.token.id;
+        let tokens = app.catalog().list_tokens()?;
+        let items =
+            tokens.iter().map(|token| Token::of(app, token, current)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Json(Items::whole(items)))
+    })
+    .await
+}
+
+/// Create a token
+#[utoipa::path(post, path = "/tokens", tag = "access", request_body = CreateToken,
+    responses((status = 201, description = "The token; its text cannot be shown again", body = CreatedToken)))]
+pub(super) async fn create(
+    State(app): State<Arc<App>>,
+    identity: Identity,
+    Body(wanted): Body<CreateToken>,
+) -> Result<(StatusCode, Json<CreatedToken>), ServiceError> {
+    app.blocking(move |app| {
+        let caller = &identity.caller.token;
+        let role = wanted.role.parse().map_err(|error| ServiceError::invalid(format!("role: {error}")))?;
+        let expires_in = wanted.expires_in.filter(|text| !text.is_empty());
+        let expires_in = expires_in
+            .map(|text| humantime::parse_duration(&text))
+            .transpose()
+            .map_err(|error| ServiceError::invalid(format!("expires_in: {error}; examples: 90d, 12h")))?;
+        let new = NewToken { name: &wanted.name, role, namespaces: &wanted.namespaces, expires_in };
+        let (text, record) = tokens::create(app.catalog(), &*app.clock, &caller.name, &new)?;
+        app.activity.note(Change::Tokens);
+        let record = Token::of(app, &record, caller.id)?;
+        Ok((StatusCode::CREATED, Json(CreatedToken { token: text.as_str().to_owned(), record })))
+    })
+    .await
+}
+
+/// Revoke a token
+///
+/// It ends at once and for good, as do its logins and, within seconds, its streams. The last working admin token
+/// cannot be revoked here, only with `holdfast-server token revoke`.
+#[utoipa::path(delete, path = "/tokens/{id}", tag = "access", params(("id" = String, Path, description = "The token's id")),
+    responses((status = 204, description = "Revoked, now or earlier")))]
+pub(super) async fn revoke(
+    State(state): State<HttpState>,
+    identity: Identity,
+    At(text): At<String>,
+) -> Result<StatusCode, ServiceError> {
+    state
+        .blocking(move |state| {
+            let app = &state.app;
+            // One at a time: otherwise two admins could revoke each other's tokens, the last two.
+            let _turn = state.revoking.lock();
+            let token = tokens::find(app.catalog(), id("token", &text)?)?;
+            if tokens::is_last_admin(app.catalog(), app.clock.now_ms(), &token)? {
+                return Err(ServiceError::new(
+                    ErrorCode::Forbidden,
+                    "this is the last usable admin token; create another one before you revoke it",
+                ));
+            }
+            if token.revoked_ms.is_none() {
+                tokens::revoke(app.catalog(), &identity.caller.token.name, &token)?;
+                app.activity.note(Change::Tokens);
+            }
+            Ok(StatusCode::NO_CONTENT)
+        })
+        .await
+}

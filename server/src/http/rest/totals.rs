@@ -1,0 +1,136 @@
+//! Compression details added up by group: as JSON in pages, or as one table to download.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse as _, Response};
+use holdfast_engine::catalog::{DetailFilter, REPORT_PAGE_MAX, TotalsBy, TotalsOrder};
+use holdfast_proto::details::{Delimiter, TOTALS_COLUMNS, totals_cells};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::filter::detail_query;
+use super::wire::{Items, Sums};
+use crate::app::App;
+use crate::error::ServiceError;
+use crate::http::access::Identity;
+use crate::http::bounds::{PAGE, TABLE_GROUPS_MAX};
+use crate::http::download;
+use crate::http::query::{Params, limit, order};
+use crate::http::words;
+
+detail_query!(TotalsQuery {
+    /// run, vm, job, disk, namespace or repository [default: repository]
+    #[param(value_type = Option<words::GroupBy>)]
+    by: Option<String>,
+    /// rows, failed or a column of the report, with `-` in front for largest first [default: -post_lc]
+    sort: Option<String>,
+    /// How many groups to skip
+    offset: Option<u64>,
+    /// Number of items to return: 1 to 1000 [default: 100]
+    limit: Option<u32>,
+    /// json; or tsv or csv, which give every group as one table [default: json]
+    format: Option<String>,
+});
+
+/// The sums of a group of rows. Names that do not define the group are empty
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = TotalsRow)]
+pub(super) struct GroupTotals {
+    namespace: String,
+    job: String,
+    vm: String,
+    disk: String,
+    run: String,
+    /// Distinct VMs of the rows
+    vms: u64,
+    /// Distinct runs of the rows
+    runs: u64,
+    #[serde(flatten)]
+    sums: Sums,
+    /// Total factors of its latest runs, at most 12, oldest first; null: the run stored nothing
+    trend: Vec<Option<f64>>,
+}
+
+/// Compression details per run, VM, job, disk or namespace, or in total
+///
+/// By default, groups that stored most come first. `format=tsv` and `format=csv` give all groups, at most 20,000, as a
+/// file.
+#[utoipa::path(get, path = "/details/totals", tag = "details", params(TotalsQuery), responses((status = 200, description = "A page of groups", content(
+    (Items<GroupTotals> = "application/json"), (String = "text/tab-separated-values"), (String = "text/csv")))))]
+pub(super) async fn groups(
+    State(app): State<Arc<App>>,
+    Identity { caller, .. }: Identity,
+    Params(mut query): Params<TotalsQuery>,
+) -> Result<Response, ServiceError> {
+    let filter = query.filter();
+    let by = totals_by(query.by.as_deref())?;
+    let (sort, descending) = order(query.sort.take(), (TotalsOrder::WORST_FIRST.by, true))?;
+    let order = TotalsOrder { by: sort, descending };
+    if let Some(delimiter) = download::delimiter(query.format.as_deref())? {
+        if query.offset.is_some() || query.limit.is_some() {
+            return Err(ServiceError::invalid(
+                "offset and limit are for json only; tsv and csv contain every group",
+            ));
+        }
+        let work = move |app: &Arc<App>| table(app, &filter.resolve(app, &caller)?, by, order, delimiter);
+        let text = app.blocking(work).await?;
+        return download::attachment("holdfast-totals", delimiter, text);
+    }
+    let (offset, limit) = (query.offset.unwrap_or(0), limit("limit", query.limit, PAGE)?);
+    app.blocking(move |app| {
+        let filter = filter.resolve(app, &caller)?;
+        let (groups, total) = app.catalog().detail_totals(&filter, by, order, offset, limit)?;
+        let items = groups.into_iter().map(|group| GroupTotals {
+            sums: Sums::from(&group.sums),
+            namespace: group.namespace,
+            job: group.job,
+            vm: group.vm,
+            disk: group.disk,
+            run: group.run,
+            vms: group.vms,
+            runs: group.runs,
+            trend: group.trend,
+        });
+        Ok(Json(Items { items: items.collect(), total, offset }).into_response())
+    })
+    .await
+}
+
+/// All groups as one table: the names that make a group, then its sums.
+fn table(
+    app: &App,
+    filter: &DetailFilter,
+    by: TotalsBy,
+    order: TotalsOrder,
+    delimiter: Delimiter,
+) -> Result<String, ServiceError> {
+    let names = ["namespace", "job", "vm", "disk", "run", "vms", "runs"];
+    let mut text = String::new();
+    delimiter.line(&mut text, names.iter().chain(&TOTALS_COLUMNS).map(ToString::to_string));
+    let mut offset = 0;
+    loop {
+        let (groups, total) = app.catalog().detail_totals(filter, by, order, offset, REPORT_PAGE_MAX)?;
+        if total > TABLE_GROUPS_MAX {
+            return Err(ServiceError::invalid(format!(
+                "there are {total} groups, but a table can have at most {TABLE_GROUPS_MAX}; filter, or group by something else"
+            )));
+        }
+        for group in &groups {
+            let names = [&group.namespace, &group.job, &group.vm, &group.disk, &group.run].map(String::clone);
+            let counts = [group.vms.to_string(), group.runs.to_string()];
+            delimiter.line(&mut text, names.into_iter().chain(counts).chain(totals_cells(&group.sums)));
+        }
+        offset = offset.saturating_add(u64::from(REPORT_PAGE_MAX));
+        if offset >= total || groups.is_empty() {
+            return Ok(text);
+        }
+    }
+}
+
+fn totals_by(word: Option<&str>) -> Result<TotalsBy, ServiceError> {
+    let Some(word) = word.filter(|word| !word.is_empty()) else { return Ok(TotalsBy::Repository) };
+    let found = words::GROUPS.into_iter().find(|(name, _)| *name == word).map(|(_, by)| by);
+    found.ok_or_else(|| ServiceError::invalid("by: must be run, vm, job, disk, namespace or repository"))
+}

@@ -1,0 +1,49 @@
+//! The token that the first start creates, so that there is one to log in with.
+
+use std::path::Path;
+
+use holdfast_engine::catalog::token::{self, Role};
+use holdfast_engine::catalog::{AuditEntry, Catalog, TokenSpec};
+use holdfast_engine::clock::Clock;
+
+use super::StartError;
+use crate::error::ServiceError;
+use crate::files;
+
+/// Name of the token.
+const FIRST_TOKEN: &str = "admin";
+
+/// Name of the file it is kept in, below the data folder.
+pub const FIRST_TOKEN_FILE: &str = "admin.token";
+
+/// Creates the first token when there is none at all. The file is written before the catalog's row: a crash between
+/// the two leaves a file whose token does not work, and the next start replaces it.
+pub(super) fn ensure_first_token(
+    catalog: &dyn Catalog,
+    clock: &dyn Clock,
+    path: &Path,
+) -> Result<bool, StartError> {
+    if !catalog.list_tokens().map_err(ServiceError::from)?.is_empty() {
+        return Ok(false);
+    }
+    let (text, id, hash) = token::new_token(clock).map_err(ServiceError::from)?;
+    files::write_durably(path, format!("{}\n", text.as_str()).as_bytes(), files::MODE_SECRET)
+        .map_err(|source| StartError::Token { path: path.display().to_string(), source })?;
+    let spec = TokenSpec {
+        id,
+        name: FIRST_TOKEN.to_owned(),
+        role: Role::Admin,
+        namespaces: Vec::new(),
+        expires_ms: None,
+    };
+    catalog.create_token(&spec, &hash).map_err(ServiceError::from)?;
+    catalog
+        .audit(&AuditEntry {
+            who: "first start".to_owned(),
+            action: "token.create".to_owned(),
+            object: id.to_string(),
+            detail: format!("{FIRST_TOKEN:?}, role {}", Role::Admin),
+        })
+        .map_err(ServiceError::from)?;
+    Ok(true)
+}

@@ -1,0 +1,189 @@
+//! A server's life: open, listen, serve, and shut down in order.
+//!
+//! | file | open it for |
+//! |---|---|
+//! | `mod.rs` | start and shutdown |
+//! | `first_token` | the token that the first start creates |
+//!
+//! Shutdown, so that nothing acknowledged is lost and agents know what to do: no new connections are accepted;
+//! streams end after the message they are at, with `Unavailable`; calls under way get [`GRACE`] to finish; the
+//! engine gives up what is left, makes its index durable and releases the folder.
+
+mod first_token;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_engine::Engine;
+use holdfast_engine::clock::Clock;
+use holdfast_proto::ErrorCode;
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::app::{Addresses, App};
+use crate::config::Settings;
+use crate::error::ServiceError;
+use crate::http::HttpState;
+use crate::net::Listener;
+use crate::repository::open_parts;
+use crate::tls::{Identity, TlsError};
+use crate::{files, grpc, http, jobs};
+pub use first_token::FIRST_TOKEN_FILE;
+use first_token::ensure_first_token;
+
+/// How long calls under way may take to finish when the server stops.
+pub const GRACE: Duration = Duration::from_secs(30);
+
+/// Why a server does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("cannot open the repository in {folder}: {source}")]
+    Open { folder: String, source: ServiceError },
+    #[error("cannot use the folder {folder}: {source}")]
+    Folder { folder: String, source: io::Error },
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error("cannot listen on {address} for {what}: {source}; is another server running there?")]
+    Listen { what: &'static str, address: SocketAddr, source: io::Error },
+    #[error("cannot write the admin token to {path}: {source}")]
+    Token { path: String, source: io::Error },
+    #[error(transparent)]
+    Service(#[from] ServiceError),
+}
+
+impl StartError {
+    /// For the exit code.
+    pub const fn code(&self) -> ErrorCode {
+        match self {
+            Self::Open { source, .. } | Self::Service(source) => source.code,
+            Self::Tls(_) | Self::Listen { .. } => ErrorCode::Invalid,
+            Self::Folder { .. } | Self::Token { .. } => ErrorCode::Internal,
+        }
+    }
+}
+
+/// A running server.
+#[derive(Debug)]
+pub struct Server {
+    app: Arc<App>,
+    /// Where agents connect.
+    pub grpc_address: SocketAddr,
+    /// Where browsers and health checks connect.
+    pub http_address: SocketAddr,
+    /// What agents pin.
+    pub fingerprint: String,
+    /// Whether this start created the first token.
+    pub first_token_created: bool,
+    tasks: JoinSet<()>,
+    housekeeping: JoinHandle<()>,
+    audit: JoinHandle<()>,
+}
+
+impl Server {
+    /// Opens the repository, creating it at the first start, and serves it. `Ok` means that it listens.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing is left running.
+    pub async fn start(settings: &Settings, clock: Arc<dyn Clock>) -> Result<Self, StartError> {
+        files::create_private_folder(&settings.data_dir).map_err(|source| StartError::Folder {
+            folder: settings.data_dir.display().to_string(),
+            source,
+        })?;
+        // First, because it takes the lock: two servers must not both create a certificate.
+        let engine = Arc::new(open_engine(settings, &clock).await?);
+        let identity = Identity::load_or_create(&settings.identity_source(), year(&*clock)?)?;
+        let token_path = settings.data_dir.join(FIRST_TOKEN_FILE);
+        let first_token_created = ensure_first_token(&**engine.catalog(), &*clock, &token_path)?;
+
+        let bind = async |what, address, alpn: &[&[u8]]| {
+            let tls = identity.server_config(alpn)?;
+            let listen = |source| StartError::Listen { what, address, source };
+            let listener = Listener::bind(address, tls, settings.max_connections).await.map_err(listen)?;
+            let address = listener.address().map_err(listen)?;
+            Ok::<_, StartError>((listener, address))
+        };
+        let (grpc_listener, grpc_address) = bind("gRPC", settings.grpc, &[b"h2"]).await?;
+        let (http_listener, http_address) = bind("HTTPS", settings.http, &[b"h2", b"http/1.1"]).await?;
+
+        let fingerprint = identity.fingerprint.to_string();
+        let addresses =
+            Addresses { grpc: grpc_address, http: http_address, fingerprint: fingerprint.clone() };
+        let app = App::new(engine, settings, addresses);
+        app.metrics.watch("grpc", grpc_listener.traffic());
+        app.metrics.watch("http", http_listener.traffic());
+        let mut tasks = JoinSet::new();
+        let grpc_app = Arc::clone(&app);
+        let incoming = grpc_listener.incoming(app.stopping());
+        tasks.spawn(async move {
+            let stopping = grpc_app.stopping();
+            if let Err(error) = grpc::serve(grpc_app, incoming, stopping).await {
+                tracing::error!(%error, "serving gRPC failed");
+            }
+        });
+        let router = http::router(HttpState::new(Arc::clone(&app), settings));
+        tasks.spawn(http::serve(router, http_listener.incoming(app.stopping())));
+        let housekeeping = tokio::spawn(jobs::housekeeping(Arc::clone(&app)));
+        let audit = tokio::spawn(jobs::audit(Arc::clone(&app)));
+        Ok(Self {
+            app,
+            grpc_address,
+            http_address,
+            fingerprint,
+            first_token_created,
+            tasks,
+            housekeeping,
+            audit,
+        })
+    }
+
+    /// What the calls share.
+    pub fn app(&self) -> &Arc<App> {
+        &self.app
+    }
+
+    /// Resolves when serving ended without being told to, which it never should.
+    pub async fn failed(&mut self) {
+        self.tasks.join_next().await;
+    }
+
+    /// Shuts down in order; see the module's documentation.
+    ///
+    /// # Errors
+    /// When the engine could not make its index durable. Nothing is lost by that; the next start takes longer.
+    pub async fn stop(mut self) -> Result<(), ServiceError> {
+        tracing::info!(streams = self.app.activity.streams.count(), "shutting down");
+        self.app.stop();
+        self.housekeeping.abort();
+        self.audit.abort();
+        let done = async { while self.tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(GRACE, done).await.is_err() {
+            tracing::warn!("calls did not end within {} s and were cut off", GRACE.as_secs());
+            self.tasks.abort_all();
+        }
+        self.app.blocking(|app| Ok(app.engine.shutdown()?)).await?;
+        tracing::info!("repository closed");
+        Ok(())
+    }
+}
+
+/// Opens the repository, or creates it.
+async fn open_engine(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<Engine, StartError> {
+    let (chosen, clock) = (settings.clone(), Arc::clone(clock));
+    let open = move || Ok(Engine::assemble(open_parts(&chosen, &clock)?)?);
+    let opened =
+        tokio::task::spawn_blocking(open).await.map_err(ServiceError::from).and_then(|opened| opened);
+    let engine = opened
+        .map_err(|source| StartError::Open { folder: settings.data_dir.display().to_string(), source })?;
+    tracing::info!(repository = %engine.repository_id(), summary = ?engine.opened(), "repository opened");
+    Ok(engine)
+}
+
+/// The current year.
+fn year(clock: &dyn Clock) -> Result<i32, StartError> {
+    let now = jiff::Timestamp::from_millisecond(clock.now_ms())
+        .map_err(|error| ServiceError::new(ErrorCode::Internal, format!("the clock is wrong: {error}")))?;
+    Ok(i32::from(now.to_zoned(jiff::tz::TimeZone::UTC).year()))
+}
