@@ -81,7 +81,7 @@ pub(crate) fn build() -> Result<()> {
 /// # Errors
 /// When the server does not build.
 pub(crate) fn write_openapi() -> Result<()> {
-    let test = "http::api::document::tests::the_copy_for_the_web_ui_is_current";
+    let test = "http::rest::document::tests::the_copy_for_the_web_ui_is_current";
     let args = ["test", "--quiet", "-p", "holdfast-server", "--lib", "--", "--exact", test];
     shell::run(cargo().args(args).env("HOLDFAST_WRITE_OPENAPI", "1"))
 }

@@ -10,7 +10,7 @@ use holdfast_proto::ErrorCode;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
-use super::bounds::{ANSWER_DEADLINE, REQUESTS_MAX};
+use super::bounds::ANSWER_DEADLINE;
 use super::connection::{ChunkedBody, StallMonitor};
 use super::headers;
 use super::problem::Problem;
@@ -20,25 +20,13 @@ use crate::error::ServiceError;
 /// Paths that are answered without a slot: they must be when nothing else is, or do not end by themselves.
 const UNCOUNTED: [&str; 4] = ["/healthz", "/readyz", "/metrics", "/api/v1/activity/events"];
 
-/// Slots for requests.
-#[derive(Debug)]
-pub(super) struct RequestSlots(Arc<Semaphore>);
-
-impl Default for RequestSlots {
-    fn default() -> Self {
-        Self(Arc::new(Semaphore::new(REQUESTS_MAX)))
+/// Waits for a slot, unless the path needs none.
+async fn take(slots: &Arc<Semaphore>, path: &str) -> Result<Option<OwnedSemaphorePermit>, ServiceError> {
+    if UNCOUNTED.contains(&path) {
+        return Ok(None);
     }
-}
-
-impl RequestSlots {
-    /// Waits for a slot, unless the path needs none.
-    async fn take(&self, path: &str) -> Result<Option<OwnedSemaphorePermit>, ServiceError> {
-        if UNCOUNTED.contains(&path) {
-            return Ok(None);
-        }
-        let slot = Arc::clone(&self.0).acquire_owned().await;
-        slot.map(Some).map_err(|_| ServiceError::defect("the slots for requests were closed"))
-    }
+    let slot = Arc::clone(slots).acquire_owned().await;
+    slot.map(Some).map_err(|_| ServiceError::defect("the slots for requests were closed"))
 }
 
 /// Around everything: takes a slot, watches the time, adds headers, and hands the answer over in chunks. The slot is
@@ -49,7 +37,7 @@ pub(super) async fn around(State(state): State<HttpState>, request: Request, nex
     let Some(monitor) = request.extensions().get::<Arc<StallMonitor>>().cloned() else {
         return ServiceError::defect("a request came without its connection").into_response();
     };
-    let (slot, answer) = match timeout_at(deadline, state.slots.take(&path)).await {
+    let (slot, answer) = match timeout_at(deadline, take(&state.slots, &path)).await {
         Ok(Ok(slot)) => (slot, timeout_at(deadline, next.run(request)).await.ok()),
         Ok(Err(error)) => (None, Some(error.into_response())),
         Err(_) => (None, None),

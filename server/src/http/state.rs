@@ -7,8 +7,7 @@ use axum::extract::FromRef;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
-use super::bounds::DOWNLOADS_MAX;
-use super::request_slots::RequestSlots;
+use super::bounds::{DOWNLOADS_MAX, REQUESTS_MAX};
 use super::storage_cache::StorageCache;
 use crate::app::App;
 use crate::config::Settings;
@@ -22,8 +21,8 @@ pub(crate) struct HttpState(Arc<Shared>);
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(super) app: Arc<App>,
-    /// Requests being answered.
-    pub(super) slots: RequestSlots,
+    /// A permit for each request that may be answered at once, see [`request_slots`](super::request_slots).
+    pub(super) slots: Arc<Semaphore>,
     /// Tables being downloaded.
     pub(super) downloads: Arc<Semaphore>,
     /// What was last found out about containers.
@@ -43,7 +42,7 @@ impl HttpState {
     pub(crate) fn new(app: Arc<App>, settings: &Settings) -> Self {
         Self(Arc::new(Shared {
             app,
-            slots: RequestSlots::default(),
+            slots: Arc::new(Semaphore::new(REQUESTS_MAX)),
             downloads: Arc::new(Semaphore::new(DOWNLOADS_MAX)),
             storage: StorageCache::default(),
             revoking: Mutex::default(),
