@@ -8,6 +8,7 @@
 mod backoff;
 pub mod backup;
 pub mod cancel;
+mod cert_fingerprint;
 pub mod cli;
 pub mod connect;
 pub mod error;

@@ -25,6 +25,7 @@ pub mod cli;
 pub mod config;
 pub mod error;
 pub mod files;
+
 mod grpc;
 pub mod http;
 mod insight;
@@ -32,5 +33,6 @@ pub mod jobs;
 mod metrics;
 mod net;
 mod process;
+pub mod repository;
 pub mod server;
 pub mod tls;

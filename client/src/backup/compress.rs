@@ -7,9 +7,8 @@ use holdfast_proto::v1;
 use tokio::sync::oneshot;
 
 use super::message_builder::PlainRegion;
-use super::pipeline::RegionBufferPool;
 use crate::error::ClientError;
-use crate::pool::ObjectPool;
+use crate::pool::{ObjectPool, RegionBufferPool};
 use crate::stages::{Stage, Stages};
 
 /// A region that is being compressed. The channel closes without an answer when its thread panicked.

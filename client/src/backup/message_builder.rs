@@ -11,7 +11,7 @@ use holdfast_proto::limits::{
 };
 use holdfast_proto::{Fingerprint, v1};
 
-use super::pipeline::RegionBufferPool;
+use crate::pool::RegionBufferPool;
 
 /// Chunked extents that may wait for the open region to fill. At most 513 pieces of 36 bytes each: 2.4 MB.
 const HELD_EXTENTS_MAX: usize = 128;

@@ -8,12 +8,9 @@ use super::limits::Limits;
 use super::options::BackupOptions;
 use super::upload_limit::UploadLimit;
 use crate::error::ClientError;
-use crate::pool::ObjectPool;
+use crate::pool::RegionBufferPool;
 use crate::progress::Progress;
 use crate::stages::Stages;
-
-/// Memory of regions' plain bytes, used again.
-pub(crate) type RegionBufferPool = Arc<ObjectPool<Vec<u8>>>;
 
 /// The stages between a disk and the network, with their limits and counters.
 pub(crate) struct Pipeline {

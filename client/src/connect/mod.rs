@@ -4,9 +4,7 @@
 
 mod address;
 mod credentials;
-mod error;
 pub mod layers;
-mod pin;
 pub mod profile;
 mod request;
 mod settings;
@@ -24,10 +22,10 @@ use hyper_util::rt::TokioIo;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
 
+pub use crate::cert_fingerprint::{CertFingerprint, NotACertFingerprint};
+pub use crate::error::ConnectError;
 pub use address::{DEFAULT_PORT, NotAnAddress, ServerAddress};
 pub use credentials::{AuthedChannel, Credentials};
-pub use error::ConnectError;
-pub use pin::{CertFingerprint, NotACertFingerprint};
 pub use request::RequestId;
 pub use settings::{Settings, Token};
 pub use tls::Trust;

@@ -19,8 +19,8 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::address::ServerAddress;
-use super::error::ConnectError;
-use super::pin::CertFingerprint;
+use crate::cert_fingerprint::CertFingerprint;
+use crate::error::ConnectError;
 
 /// TCP connect and TLS handshake together take at most this long; a server at its limit may need some of it.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);

@@ -5,3 +5,6 @@ mod objects;
 
 pub(crate) use buffers::{Buffer, BufferPool};
 pub(crate) use objects::ObjectPool;
+
+/// Memory of regions' plain bytes, used again.
+pub(crate) type RegionBufferPool = std::sync::Arc<ObjectPool<Vec<u8>>>;

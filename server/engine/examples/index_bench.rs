@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use holdfast_engine::index::{Index, IndexKey, IndexOptions, NamespaceKey};
+use holdfast_engine::IndexOptions;
+use holdfast_engine::bench::{Index, IndexKey, NamespaceKey};
 use holdfast_proto::fingerprint::Fingerprint;
 use holdfast_types::ids::{ContainerClass, ContainerId, Location, NamespaceId, RepositoryId};
 use holdfast_volume::LocalVolume;

@@ -12,7 +12,6 @@ use holdfast_catalog::{
     DetailFilter, DetailSort, DiskQuery, Reports, RowStatus, SortOrder, SqliteCatalog, TotalsBy, TotalsOrder,
     VmQuery, VmSort,
 };
-use holdfast_engine::EngineOptions;
 use holdfast_types::clock::{Clock, SystemClock};
 
 /// Times each question is asked; the median counts.
@@ -20,7 +19,7 @@ const ROUNDS: usize = 5;
 
 fn main() -> Result<()> {
     let dir = std::env::args().nth(1).context("usage: report_bench DIR")?;
-    let catalog = SqliteCatalog::open(&EngineOptions::catalog_path(Path::new(&dir)), Arc::new(SystemClock))?;
+    let catalog = SqliteCatalog::open(&Path::new(&dir).join("catalog.db"), Arc::new(SystemClock))?;
     let none = DetailFilter::default();
     let lab = catalog.namespace_overviews(None)?.pop().context("no namespace")?.namespace.id;
     let (page, total) = catalog.details_sorted(&none, SortOrder::OLDEST_FIRST, 0, 200)?;

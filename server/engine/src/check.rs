@@ -2,7 +2,7 @@
 //!
 //! Containers first, so that damage is known; then every recipe of every backup: each chunk must be found,
 //! undamaged and of the length the recipe says. Damage found is remembered like damage met in operation, so
-//! the next backups store what is lost again.
+//! the next backups store what is lost again. [R4]
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -238,8 +238,8 @@ fn check_extent(
         let found = nodes.store().find(nodes.domain(), ContainerClass::Data, fingerprint, recent)?;
         match found {
             None => return Ok(Some(format!("chunk {fingerprint} is missing or damaged"))),
-            Some(found) if found.bytes != piece.bytes => {
-                let (is, said) = (found.bytes, piece.bytes);
+            Some(found) if found.chunk.bytes != piece.bytes => {
+                let (is, said) = (found.chunk.bytes, piece.bytes);
                 return Ok(Some(format!("chunk {fingerprint} is {is} bytes long, the recipe says {said}")));
             }
             Some(_) => {}

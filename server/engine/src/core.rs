@@ -1,5 +1,6 @@
 //! What all operations share: the volume, the store, the catalog, the pools and the rules for writing.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,11 +12,12 @@ use parking_lot::Mutex;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::error::EngineError;
-use crate::health::Health;
+use crate::guard::GuardedVolume;
+use crate::health::{Health, Work};
 use crate::store::ChunkStore;
 
 /// Container numbers reserved from the catalog at a time: one small transaction per 2 GiB stored.
-const NUMBERS_PER_RESERVATION: u32 = 64;
+pub(crate) const NUMBERS_PER_RESERVATION: u32 = 64;
 
 /// Threads that wait for fsync. They burn no CPU; four keep a disk's queue busy.
 const SEAL_THREADS: usize = 4;
@@ -30,11 +32,11 @@ const SPACE_CHECK_INTERVAL_BYTES: u64 = 256 << 20;
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) repository: RepositoryId,
-    pub(crate) volume: Arc<dyn Volume>,
+    pub(crate) volume: Arc<GuardedVolume>,
     pub(crate) catalog: Arc<dyn Catalog>,
     pub(crate) store: Arc<ChunkStore>,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) health: Health,
+    pub(crate) health: Arc<Health>,
     /// One thread a core: decoding and hashing.
     pub(crate) verify_pool: Arc<ThreadPool>,
     pub(crate) seal_pool: ThreadPool,
@@ -42,43 +44,47 @@ pub(crate) struct Core {
     pub(crate) lease_secs: u32,
     pub(crate) reserve_bytes: u64,
     written_since_check: AtomicU64,
-    numbers: Mutex<std::ops::Range<u64>>,
+    numbers: Mutex<Range<u64>>,
 }
 
 /// What [`Core::new`] needs.
 #[derive(Debug)]
 pub(crate) struct CoreParts {
     pub(crate) repository: RepositoryId,
-    pub(crate) volume: Arc<dyn Volume>,
+    pub(crate) volume: Arc<GuardedVolume>,
     pub(crate) catalog: Arc<dyn Catalog>,
     pub(crate) store: Arc<ChunkStore>,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) health: Arc<Health>,
     pub(crate) lease_secs: u32,
     pub(crate) reserve_bytes: u64,
+    /// Reserved for this process already.
+    pub(crate) numbers: Range<u64>,
 }
 
 impl Core {
     pub(crate) fn new(parts: CoreParts) -> Result<Self, EngineError> {
-        let CoreParts { repository, volume, catalog, store, clock, lease_secs, reserve_bytes } = parts;
+        let CoreParts { repository, volume, catalog, store, clock, health, .. } = parts;
+        let CoreParts { lease_secs, reserve_bytes, numbers, .. } = parts;
         Ok(Self {
             repository,
             volume,
             catalog,
             store,
             clock,
-            health: Health::default(),
+            health,
             verify_pool: Arc::new(pool("verify", 0)?),
             seal_pool: pool("seal", SEAL_THREADS)?,
             read_pool: pool("read", READ_THREADS)?,
             lease_secs,
             reserve_bytes,
             written_since_check: AtomicU64::new(u64::MAX / 2),
-            numbers: Mutex::new(0..0),
+            numbers: Mutex::new(numbers),
         })
     }
 
-    /// Errs when the repository is read-only or has less room than the reserve. Deleting and the catalog
-    /// live from the reserve: a full disk on which nothing can be deleted is a disk nobody can help.
+    /// Fails when writing has stopped [W9] or there is less room than the reserve [W10]. Deleting and the
+    /// catalog live from the reserve: on a disk that is full to the last byte nothing can be deleted.
     pub(crate) fn check_writable(&self) -> Result<(), EngineError> {
         if let Some(reason) = self.health.read_only_reason() {
             return Err(EngineError::ReadOnly(reason.to_owned()));
@@ -107,23 +113,36 @@ impl Core {
     pub(crate) fn next_container(&self) -> Result<ContainerId, EngineError> {
         let mut numbers = self.numbers.lock();
         if numbers.is_empty() {
-            *numbers = self.catalog.reserve_container_numbers(NUMBERS_PER_RESERVATION)?;
+            // [W8]: durable before the first of them is used.
+            let reserved = self.catalog.reserve_container_numbers(NUMBERS_PER_RESERVATION);
+            *numbers = self.observe(reserved.map_err(EngineError::from))?;
         }
         let number = numbers.next().and_then(ContainerId::new);
         number.ok_or_else(|| EngineError::Internal("container numbers are used up".into()))
     }
 
-    /// Turns a failure on a write path into what the caller sees, and latches the repository read-only when
-    /// it is no longer known what is on the disk.
+    /// Turns a failure on a write path into what the caller sees: once writing has stopped [W9], why it has.
     pub(crate) fn write_failure(&self, error: EngineError) -> EngineError {
-        if let EngineError::Volume(volume) = &error
-            && volume.poisons_writes()
-        {
-            let reason = volume.to_string();
-            self.health.latch(&reason);
-            return EngineError::ReadOnly(reason);
+        match (&error, self.health.read_only_reason()) {
+            (EngineError::Volume(_) | EngineError::Catalog(_), Some(reason)) => {
+                EngineError::ReadOnly(reason.to_owned())
+            }
+            _ => error,
         }
-        error
+    }
+
+    /// Lets a failure of the catalog reach [`Health`].
+    pub(crate) fn observe<T>(&self, outcome: Result<T, EngineError>) -> Result<T, EngineError> {
+        outcome.map_err(|error| match &error {
+            EngineError::Catalog(catalog) => {
+                self.health.catalog_failed(catalog);
+                match self.health.reason(Work::Catalog) {
+                    Some(reason) => EngineError::ReadOnly(reason.to_owned()),
+                    None => error,
+                }
+            }
+            _ => error,
+        })
     }
 }
 

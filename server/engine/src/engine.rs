@@ -1,29 +1,31 @@
 //! The engine's façade: everything a server does with a repository.
 
-use std::path::{Path, PathBuf};
+use std::fmt::Debug;
 use std::sync::Arc;
 
-use holdfast_catalog::{Catalog, RowStatus, SqliteCatalog};
+use holdfast_catalog::{Catalog, RowStatus};
 use holdfast_proto::v1;
-use holdfast_types::clock::{Clock, SystemClock};
+use holdfast_types::clock::Clock;
 use holdfast_types::ids::{BackupId, NamespaceId, RepositoryId, SessionId};
-use holdfast_volume::{LocalVolume, Space, Volume};
+use holdfast_volume::{Space, Volume};
 
-use crate::changes::{self, ExtentHistory};
+use crate::audit::{Audit, AuditProgress};
 use crate::check::{CheckOptions, CheckReport};
-use crate::container::{CacheLimits, ContainerCache, list_containers};
-use crate::core::{Core, CoreParts};
+use crate::container::{CacheLimits, list_containers};
+use crate::core::Core;
 use crate::error::EngineError;
-use crate::index::{Index, IndexOptions, IndexStats};
+use crate::extent_history::{self, ExtentHistory};
+use crate::health::Stopped;
+use crate::index::{IndexOptions, IndexStats};
 use crate::ingest::{DiskStream, LiveSession, Sessions, StartBackup};
-use crate::lock::FolderLock;
 use crate::progress::{NoProgress, Progress};
-use crate::recovery::{self, OpenSummary};
+use crate::recovery::OpenSummary;
 use crate::restore::{DiskReader, RangeReader};
+use crate::start::{self, Start, Started};
 use crate::statistics::{self, StorageStatistics};
-use crate::store::ChunkStore;
+use crate::stop;
 
-/// Seconds a session lives without a sign of life from its agent.
+/// Seconds a session lives without a heartbeat from its agent.
 pub const LEASE_SECS: u32 = 120;
 
 /// Bytes kept free: enough for the catalog, the index and a round of reclaim.
@@ -33,12 +35,10 @@ pub const RESERVE_BYTES: u64 = 1 << 30;
 /// usable at all.
 const RESERVE_SHARE_MAX: u64 = 50;
 
-/// How to open a repository.
+/// How an engine behaves.
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
-    /// The folder that holds all of it.
-    pub data_dir: PathBuf,
-    /// Seconds a session lives without a sign of life.
+    /// Seconds a session lives without a heartbeat.
     pub lease_secs: u32,
     /// Bytes kept free; `None`: [`RESERVE_BYTES`], but at most 2 % of the volume.
     pub reserve_bytes: Option<u64>,
@@ -46,27 +46,31 @@ pub struct EngineOptions {
     pub directories: CacheLimits,
     /// How the index behaves.
     pub index: IndexOptions,
-    /// Where time comes from.
-    pub clock: Arc<dyn Clock>,
 }
 
-impl EngineOptions {
-    /// Everything by default.
-    pub fn new(data_dir: impl Into<PathBuf>) -> Self {
+impl Default for EngineOptions {
+    fn default() -> Self {
         Self {
-            data_dir: data_dir.into(),
             lease_secs: LEASE_SECS,
             reserve_bytes: None,
             directories: CacheLimits::default(),
             index: IndexOptions::default(),
-            clock: Arc::new(SystemClock),
         }
     }
+}
 
-    /// Where the catalog's database is. The `token` commands open it beside a running server.
-    pub fn catalog_path(data_dir: &Path) -> PathBuf {
-        data_dir.join("catalog.db")
-    }
+/// What an engine is assembled from. The caller decides where things lie, and opens them.
+#[derive(Debug)]
+pub struct EngineParts {
+    /// Holds the containers.
+    pub data: Arc<dyn Volume>,
+    /// Holds the index; may be the same volume.
+    pub index: Arc<dyn Volume>,
+    pub catalog: Arc<dyn Catalog>,
+    pub clock: Arc<dyn Clock>,
+    pub options: EngineOptions,
+    /// Kept until the engine is dropped: what keeps other processes away from the parts above.
+    pub lock: Option<Box<dyn Debug + Send + Sync>>,
 }
 
 /// Figures about a repository, for people and monitoring.
@@ -79,112 +83,81 @@ pub struct EngineStats {
     pub reserve_bytes: u64,
 }
 
-/// Errs when there are containers but no catalog: a new catalog would make a new repository, to which none of
-/// them belong.
-fn refuse_orphaned(catalog: &Path, volume: &dyn Volume) -> Result<(), EngineError> {
-    if catalog.exists() {
-        return Ok(());
-    }
-    let containers = list_containers(volume)?.containers.len();
-    if containers == 0 {
-        return Ok(());
-    }
-    let path = catalog.display();
-    Err(EngineError::Damaged(format!(
-        "{path} is missing, but {containers} containers are there: put the catalog back from its backup, or start in an empty folder"
-    )))
+/// The bytes to keep free on a volume.
+fn reserve_bytes(wanted: Option<u64>, volume: &dyn Volume) -> Result<u64, EngineError> {
+    Ok(match (wanted, volume.space()?) {
+        (Some(bytes), _) => bytes,
+        (None, Some(space)) => RESERVE_BYTES.min(space.total_bytes / RESERVE_SHARE_MAX),
+        (None, None) => RESERVE_BYTES,
+    })
+}
+
+/// Container files on a volume. For the caller of [`Engine::assemble`]: where there are containers but no
+/// catalog, a new catalog would make a new repository, to which none of them belong.
+///
+/// # Errors
+/// When the volume cannot be listed.
+pub fn count_containers(volume: &dyn Volume) -> Result<usize, EngineError> {
+    Ok(list_containers(volume)?.containers.len())
 }
 
 /// An open repository.
 #[derive(Debug)]
 pub struct Engine {
     core: Arc<Core>,
+    audit: Audit,
+    index_volume: Arc<dyn Volume>,
     sessions: Sessions,
     opened: OpenSummary,
-    _lock: Option<FolderLock>,
+    _lock: Option<Box<dyn Debug + Send + Sync>>,
 }
 
 impl Engine {
-    /// Opens the repository in a folder, creates it when there is none, and recovers from whatever ended
-    /// the last process.
+    /// Puts an engine together and recovers from whatever ended the last process.
     ///
     /// # Errors
-    /// [`EngineError::Locked`] when another process has it; otherwise what is wrong with it.
-    pub fn open(options: EngineOptions) -> Result<Self, EngineError> {
-        Self::open_with(options, false, &NoProgress)
+    /// What is wrong with the repository.
+    pub fn assemble(parts: EngineParts) -> Result<Self, EngineError> {
+        Self::assemble_with(parts, false, &NoProgress)
     }
 
-    /// As [`Engine::open`], but first discards the index, so that it is rebuilt from the containers.
+    /// As [`Engine::assemble`], but first discards the index, so that it is rebuilt from the containers.
     ///
     /// # Errors
-    /// As [`Engine::open`].
-    pub fn open_rebuilding_index(
-        options: EngineOptions,
+    /// As [`Engine::assemble`].
+    pub fn assemble_rebuilding_index(
+        parts: EngineParts,
         progress: &dyn Progress,
     ) -> Result<Self, EngineError> {
-        Self::open_with(options, true, progress)
+        Self::assemble_with(parts, true, progress)
     }
 
-    fn open_with(
-        options: EngineOptions,
+    fn assemble_with(
+        parts: EngineParts,
         rebuild: bool,
         progress: &dyn Progress,
     ) -> Result<Self, EngineError> {
-        let dir = &options.data_dir;
-        std::fs::create_dir_all(dir)
-            .map_err(|source| EngineError::Io { action: format!("create {}", dir.display()), source })?;
-        let lock = FolderLock::take(dir)?;
-        let volume: Arc<dyn Volume> = Arc::new(LocalVolume::open(dir.join("blobs"))?);
-        let path = EngineOptions::catalog_path(dir);
-        refuse_orphaned(&path, &*volume)?;
-        let (catalog, created) = SqliteCatalog::open_or_create(&path, Arc::clone(&options.clock))?;
-        let mut engine = Self::assemble(options, volume, Arc::new(catalog), Some(lock), rebuild, progress)?;
-        engine.opened.created = created;
-        Ok(engine)
-    }
-
-    /// Puts an engine together from its parts and recovers; for tests, which bring their own volume.
-    pub(crate) fn assemble(
-        options: EngineOptions,
-        volume: Arc<dyn Volume>,
-        catalog: Arc<dyn Catalog>,
-        lock: Option<FolderLock>,
-        rebuild: bool,
-        progress: &dyn Progress,
-    ) -> Result<Self, EngineError> {
-        let record = catalog.repository()?;
-        let files = recovery::list_files(&*volume)?;
-        let mut summary = OpenSummary {
-            discarded_unfinished: volume.discard_unfinished()?,
-            index_rebuilt: rebuild,
-            ..OpenSummary::default()
-        };
-        if rebuild {
-            Index::discard(&*volume)?;
-        }
-        let index = recovery::open_index(&volume, record.id, &options.index, &mut summary)?;
-        let containers = ContainerCache::new(Arc::clone(&volume), record.id, options.directories);
-        let store = Arc::new(ChunkStore::new(index, containers, Arc::clone(&catalog))?);
-        recovery::reconcile(&*catalog, &store, &files, &mut summary)?;
-        recovery::replay(&store, &files, &mut summary, progress)?;
-        if rebuild {
-            store.index.checkpoint()?;
-        }
-        let reserve_bytes = match (options.reserve_bytes, volume.space()?) {
-            (Some(bytes), _) => bytes,
-            (None, Some(space)) => RESERVE_BYTES.min(space.total_bytes / RESERVE_SHARE_MAX),
-            (None, None) => RESERVE_BYTES,
-        };
-        let core = Core::new(CoreParts {
-            repository: record.id,
-            volume,
+        let EngineParts { data, index, catalog, clock, options, lock } = parts;
+        let start = Start {
+            reserve_bytes: reserve_bytes(options.reserve_bytes, &*data)?,
+            data,
+            index: &index,
             catalog,
-            store,
-            clock: options.clock,
+            clock,
             lease_secs: options.lease_secs,
-            reserve_bytes,
-        })?;
-        Ok(Self { core: Arc::new(core), sessions: Sessions::default(), opened: summary, _lock: lock })
+            directories: options.directories,
+            index_options: options.index,
+            rebuild,
+        };
+        let Started { core, audit, summary } = start::start(start, progress)?;
+        Ok(Self {
+            core: Arc::new(core),
+            audit,
+            index_volume: index,
+            sessions: Sessions::default(),
+            opened: summary,
+            _lock: lock,
+        })
     }
 
     /// What opening found.
@@ -207,6 +180,11 @@ impl Engine {
         self.core.health.read_only_reason()
     }
 
+    /// Every kind of work that has stopped since an I/O error, and why. Empty: all is well.
+    pub fn stopped(&self) -> Vec<Stopped> {
+        self.core.health.stopped()
+    }
+
     /// Figures about the repository.
     ///
     /// # Errors
@@ -225,10 +203,10 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Busy`] while another backup of the VM runs; invalid requests; no room.
     pub fn start_backup(&self, start: &StartBackup) -> Result<v1::StartResponse, EngineError> {
-        self.sessions.start(&self.core, start)
+        self.core.observe(self.sessions.start(&self.core, start))
     }
 
-    /// The backups in the making and how far they are, oldest first. Cheap, and waits for none of them: what
+    /// The backups in progress and how far they are, oldest first. Cheap, and waits for none of them: what
     /// it tells may be a message old.
     pub fn live_sessions(&self) -> Vec<LiveSession> {
         self.sessions.live(&self.core)
@@ -263,7 +241,7 @@ impl Engine {
         session.parent_digests(disk, first_extent)
     }
 
-    /// Opens the stream of one disk; an older stream of that disk errs from now on.
+    /// Opens the stream of one disk; an older stream of that disk fails from now on.
     ///
     /// # Errors
     /// [`EngineError::SessionGone`]; no such disk.
@@ -284,7 +262,7 @@ impl Engine {
     /// # Errors
     /// When a disk is incomplete, or the catalog cannot be written; the session then lives on.
     pub fn commit(&self, session: SessionId) -> Result<v1::CommitResponse, EngineError> {
-        self.sessions.commit(&self.core, session)
+        self.core.observe(self.sessions.commit(&self.core, session))
     }
 
     /// Gives a backup up, and keeps what it cost. Repeating it is fine.
@@ -292,25 +270,52 @@ impl Engine {
     /// # Errors
     /// When the catalog cannot be written.
     pub fn abort(&self, session: SessionId, reason: &str) -> Result<(), EngineError> {
-        self.sessions.end(&self.core, session, RowStatus::Aborted, reason)
+        self.core.observe(self.sessions.end(&self.core, session, RowStatus::Aborted, reason))
     }
 
-    /// Ends sessions without a sign of life; says how many. Call it every few seconds.
+    /// Ends sessions without a heartbeat; says how many. Call it every few seconds.
     pub fn expire_sessions(&self) -> usize {
         self.sessions.expire(&self.core)
     }
 
-    /// Ends all sessions, makes the index durable and closes the catalog's log. No backup starts afterwards.
+    /// Ends all sessions, makes the index durable, closes the catalog's log and marks the stop as clean. No
+    /// backup starts afterwards.
     ///
     /// # Errors
     /// When the index or the catalog cannot be written; nothing is lost then, the next start replays.
     pub fn shutdown(&self) -> Result<(), EngineError> {
         self.sessions.close(&self.core, "the server was shut down");
-        if self.core.health.read_only_reason().is_none() {
-            self.core.store.index.checkpoint()?;
+        stop::stop(&self.core, &self.audit, &*self.index_volume)
+    }
+
+    /// Looks at the next containers that the start did not look at, some thousand at most, and repairs what
+    /// catalog and index do not know; call it until it has finished.
+    ///
+    /// # Errors
+    /// When the volume or the catalog cannot be read; the next call tries again.
+    pub fn audit_step(&self) -> Result<AuditProgress, EngineError> {
+        let mut found = OpenSummary::default();
+        let progress = self.core.observe(self.audit.step(&self.core, &mut found))?;
+        if found != OpenSummary::default() {
+            tracing::warn!(
+                ?found,
+                "the audit found containers that catalog or index did not know as they are"
+            );
         }
-        self.core.catalog.checkpoint()?;
-        Ok(())
+        Ok(progress)
+    }
+
+    /// How far the audit is.
+    pub fn audit_progress(&self) -> AuditProgress {
+        self.audit.progress()
+    }
+
+    /// All that is left of the audit; says what it found.
+    ///
+    /// # Errors
+    /// As [`Engine::audit_step`].
+    pub fn audit(&self, progress: &dyn Progress) -> Result<OpenSummary, EngineError> {
+        self.audit.run(&self.core, progress)
     }
 
     /// The messages that carry a disk, or `extent_count` extents of it (0: to the end).
@@ -355,7 +360,7 @@ impl Engine {
         disk: &str,
         depth: usize,
     ) -> Result<Option<ExtentHistory>, EngineError> {
-        changes::history(&self.core, namespace, backup, disk, depth)
+        extent_history::history(&self.core, namespace, backup, disk, depth)
     }
 
     /// How well data compresses and how large chunks are, from the directories of at most `max_containers`
@@ -371,6 +376,20 @@ impl Engine {
     #[cfg(test)]
     pub(crate) fn core_index_checkpoint(&self) -> Result<(), EngineError> {
         Ok(self.core.store.index.checkpoint()?)
+    }
+
+    /// Counts containers as indexed that have no entries.
+    #[cfg(test)]
+    pub(crate) fn core_index_cover(&self, ids: impl Iterator<Item = holdfast_types::ids::ContainerId>) {
+        for id in ids {
+            self.core.store.index.insert_container(id, std::iter::empty()).unwrap();
+        }
+    }
+
+    /// What tests look into.
+    #[cfg(test)]
+    pub(crate) const fn parts(&self) -> (&Arc<Core>, &Sessions) {
+        (&self.core, &self.sessions)
     }
 
     /// Walks everything and reports what is wrong; see [`crate::check`].

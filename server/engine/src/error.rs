@@ -28,9 +28,6 @@ pub enum EngineError {
     /// The session is unknown, or has ended.
     #[error("session {session} {why}; start the backup again")]
     SessionGone { session: String, why: String },
-    /// The data folder is in use by another process.
-    #[error("{folder} is in use by process {pid}; stop that server first, or use another folder")]
-    Locked { folder: String, pid: String },
     /// Written by a newer version.
     #[error("{0}; update Holdfast")]
     Unsupported(String),
@@ -55,9 +52,6 @@ pub enum EngineError {
     /// The index failed.
     #[error("index: {0}")]
     Index(IndexError),
-    /// The operating system failed.
-    #[error("cannot {action}: {source}")]
-    Io { action: String, source: std::io::Error },
     /// A thread that had to answer died.
     #[error("internal error: {0}")]
     Internal(String),
@@ -69,7 +63,7 @@ impl EngineError {
         match self {
             Self::Invalid(_) | Self::Region { .. } => ErrorCode::Invalid,
             Self::NotFound { .. } => ErrorCode::NotFound,
-            Self::Busy { .. } | Self::Locked { .. } => ErrorCode::Busy,
+            Self::Busy { .. } => ErrorCode::Busy,
             Self::SessionGone { .. } => ErrorCode::SessionGone,
             Self::Unsupported(_) => ErrorCode::Unsupported,
             Self::Full(_) => ErrorCode::Full,
@@ -78,7 +72,7 @@ impl EngineError {
             Self::Unavailable => ErrorCode::Unavailable,
             Self::Catalog(error) => error.code(),
             Self::Index(error) if error.is_full() => ErrorCode::Full,
-            Self::Volume(_) | Self::Index(_) | Self::Io { .. } | Self::Internal(_) => ErrorCode::Internal,
+            Self::Volume(_) | Self::Index(_) | Self::Internal(_) => ErrorCode::Internal,
         }
     }
 }

@@ -1,24 +1,200 @@
-//! Whether the repository may still be written to.
+//! Which kinds of work have stopped, and why: the one latch of a repository.
 //!
-//! After a failed fsync nobody knows what is on the disk, so nothing is retried: the engine stops accepting
-//! writes until it is started again, and says why. Reading goes on.
+//! After a failed fsync it is unknown what the disk holds, so nothing is retried [W9]: the work that
+//! depends on it stops until the server is started again, and says why. Reading goes on. What may pass by
+//! itself (a timeout, too many open files, a full disk) stops nothing. The table "Failures and what they
+//! stop" of ORDERING is [`Part::stops`], [`VolumeError::poisons_writes`] and the function below it.
 
 use std::sync::OnceLock;
 
-/// The latch. Once set it stays.
+use holdfast_catalog::CatalogError;
+use holdfast_volume::VolumeError;
+
+/// A kind of work that can stop by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    /// New containers and commits.
+    Writing,
+    /// Flushing and merging the index.
+    IndexMaintenance,
+    /// Everything that changes the catalog.
+    Catalog,
+}
+
+impl Work {
+    /// For people.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Writing => "writing",
+            Self::IndexMaintenance => "index maintenance",
+            Self::Catalog => "catalog changes",
+        }
+    }
+}
+
+/// Work that has stopped, and the failure that stopped it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stopped {
+    pub work: Work,
+    pub reason: String,
+}
+
+/// What failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    Data,
+    Index,
+    Catalog,
+}
+
+impl Part {
+    /// What stops when it fails. Writing always does: a container that cannot enter the index or the catalog
+    /// is of no use to any backup.
+    const fn stops(self) -> &'static [Work] {
+        match self {
+            Self::Data => &[Work::Writing],
+            Self::Index => &[Work::IndexMaintenance, Work::Writing],
+            Self::Catalog => &[Work::Catalog, Work::Writing],
+        }
+    }
+}
+
+/// Whether it is unknown since this failure what the catalog holds. A failed read says nothing about it.
+fn catalog_error_stops(error: &CatalogError) -> bool {
+    matches!(error, CatalogError::Io { action: "write" | "checkpoint", .. })
+}
+
+/// See the module's text. Once work has stopped it stays so.
 #[derive(Debug, Default)]
-pub(crate) struct Health(OnceLock<String>);
+pub struct Health {
+    writing: OnceLock<String>,
+    index: OnceLock<String>,
+    catalog: OnceLock<String>,
+}
 
 impl Health {
-    /// Sets the latch; the first reason is kept.
-    pub(crate) fn latch(&self, reason: &str) {
-        if self.0.set(reason.to_owned()).is_ok() {
-            tracing::error!(reason, "the repository is read-only until the server is restarted");
+    const fn latch(&self, work: Work) -> &OnceLock<String> {
+        match work {
+            Work::Writing => &self.writing,
+            Work::IndexMaintenance => &self.index,
+            Work::Catalog => &self.catalog,
         }
+    }
+
+    /// Stops what depends on a part that failed; the first reason is kept.
+    pub(crate) fn stop(&self, part: Part, reason: &str) {
+        for &work in part.stops() {
+            if self.latch(work).set(reason.to_owned()).is_ok() {
+                tracing::error!(work = work.as_str(), reason, "stopped until the server is restarted");
+            }
+        }
+    }
+
+    /// Takes note of a failed write on a volume.
+    pub(crate) fn volume_failed(&self, part: Part, error: &VolumeError) {
+        if error.poisons_writes() {
+            self.stop(part, &error.to_string());
+        }
+    }
+
+    /// Takes note of a failure of the catalog.
+    pub(crate) fn catalog_failed(&self, error: &CatalogError) {
+        if catalog_error_stops(error) {
+            self.stop(Part::Catalog, &error.to_string());
+        }
+    }
+
+    /// Why `work` has stopped, if it has.
+    pub(crate) fn reason(&self, work: Work) -> Option<&str> {
+        self.latch(work).get().map(String::as_str)
     }
 
     /// Why writing is refused, if it is.
     pub(crate) fn read_only_reason(&self) -> Option<&str> {
-        self.0.get().map(String::as_str)
+        self.reason(Work::Writing)
+    }
+
+    /// Everything that has stopped.
+    pub(crate) fn stopped(&self) -> Vec<Stopped> {
+        let all = [Work::Writing, Work::IndexMaintenance, Work::Catalog];
+        let stopped = |work| Some(Stopped { work, reason: self.reason(work)?.to_owned() });
+        all.into_iter().filter_map(stopped).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_volume::BlobName;
+    use std::io::{self, ErrorKind};
+
+    fn name() -> BlobName {
+        BlobName::new("x").unwrap()
+    }
+
+    fn unavailable(error: ErrorKind) -> VolumeError {
+        let source = io::Error::from(error).into();
+        VolumeError::Unavailable { action: "write", name: "x".into(), source }
+    }
+
+    fn catalog_io(action: &'static str) -> CatalogError {
+        CatalogError::Io { action, cause: "disk".into() }
+    }
+
+    fn works(health: &Health) -> Vec<Work> {
+        health.stopped().into_iter().map(|stopped| stopped.work).collect()
+    }
+
+    /// The table of ORDERING, row by row.
+    #[test]
+    fn failures_stop_what_the_table_says() {
+        use Work::{Catalog, IndexMaintenance, Writing};
+        let not_durable = VolumeError::NotDurable { name: "x".into(), source: "fsync".into() };
+        let write_failed =
+            VolumeError::WriteFailed { action: "append to", name: "x".into(), source: "EIO".into() };
+        let full = VolumeError::Full { name: "x".into(), source: "disk full".into() };
+        let lost = VolumeError::OutcomeUnknown { action: "seal", name: "x".into(), source: "lost".into() };
+        let passing = [
+            full,
+            lost,
+            VolumeError::NotFound { name: name() },
+            VolumeError::Exists { name: name() },
+            unavailable(ErrorKind::TimedOut),
+            unavailable(ErrorKind::ConnectionReset),
+        ];
+        for error in &passing {
+            for part in [Part::Data, Part::Index] {
+                let health = Health::default();
+                health.volume_failed(part, error);
+                assert_eq!(works(&health), [], "{part:?}: {error}");
+            }
+        }
+        for error in [not_durable, write_failed] {
+            let health = Health::default();
+            health.volume_failed(Part::Data, &error);
+            assert_eq!(works(&health), [Writing], "{error}");
+            let health = Health::default();
+            health.volume_failed(Part::Index, &error);
+            assert_eq!(works(&health), [Writing, IndexMaintenance], "{error}");
+        }
+        for error in [CatalogError::Busy, CatalogError::Full, catalog_io("read"), catalog_io("open")] {
+            let health = Health::default();
+            health.catalog_failed(&error);
+            assert_eq!(works(&health), [], "{error}");
+        }
+        for action in ["write", "checkpoint"] {
+            let health = Health::default();
+            health.catalog_failed(&catalog_io(action));
+            assert_eq!(works(&health), [Writing, Catalog], "{action}");
+        }
+    }
+
+    #[test]
+    fn the_first_reason_is_kept() {
+        let health = Health::default();
+        health.stop(Part::Data, "first");
+        health.stop(Part::Index, "second");
+        assert_eq!(health.read_only_reason(), Some("first"));
+        assert_eq!(health.reason(Work::IndexMaintenance), Some("second"));
     }
 }

@@ -1,49 +1,69 @@
 //! The Holdfast storage engine: synchronous, independent of network and async runtime.
 //!
-//! Start with [`Engine`]. Its layers, each using only layers above it in this list (a test checks it):
-//! - `progress`
+//! Start with [`Engine`], which is assembled from [`EngineParts`]: volumes, a catalog and a clock that the caller
+//! opened. Its layers, each using only layers above it in this list (a test checks it):
+//! - `progress`, `health`
 //! - `format`: bytes to structs and back, pure
 //! - `container`, `index`
-//! - `error`, `health`, `lock`
+//! - `error`, `guard`, `clean_stop`
+//! - `task`: work on a pool of threads
 //! - `recipe`: the Merkle tree that rebuilds a disk
 //! - `store`: fingerprint to checked bytes
-//! - `core`: what all operations share
 //! - `recovery`
-//! - `ingest`, `restore`, `check`, `changes`, `statistics`
-//! - `engine`: the façade
+//! - `core`: what all operations share
+//! - `audit`
+//! - `ingest`, `restore`, `check`, `extent_history`, `statistics`, `start`, `stop`
+//! - `engine`, `bench`: the façade, and what benchmarks reach
 //!
 //! Below them are crates: `holdfast-types` (ids, time), `holdfast-volume` (blobs) and `holdfast-catalog`
 //! (everything that is not chunk data).
 
-mod changes;
-pub mod check;
-pub mod container;
+#![expect(
+    unreachable_pub,
+    reason = "`pub` in a private module says what the engine's other modules use; the exports below are the API"
+)]
+
+mod audit;
+#[doc(hidden)]
+pub mod bench;
+mod check;
+mod clean_stop;
+mod container;
 mod core;
-pub mod engine;
+mod engine;
 mod error;
-pub mod format;
+mod extent_history;
+mod format;
+mod guard;
 mod health;
-pub mod index;
+mod index;
 mod ingest;
-mod lock;
 mod progress;
 mod recipe;
 mod recovery;
 mod restore;
-pub mod statistics;
+mod start;
+mod statistics;
+mod stop;
 mod store;
+mod task;
 
 pub use holdfast_catalog as catalog;
 pub use holdfast_types::{clock, ids};
 
-pub use changes::{ExtentHistory, HISTORY_DEPTH_MAX};
-pub use engine::{Engine, EngineOptions, EngineStats};
+pub use audit::AuditProgress;
+pub use check::{CheckOptions, CheckReport, Problem};
+pub use container::CacheLimits;
+pub use engine::{Engine, EngineOptions, EngineParts, EngineStats, count_containers};
 pub use error::EngineError;
+pub use extent_history::{ExtentHistory, HISTORY_DEPTH_MAX};
+pub use health::{Stopped, Work};
+pub use index::{IndexOptions, IndexStats};
 pub use ingest::{DiskStream, LiveDisk, LiveSession, StartBackup};
 pub use progress::{NoProgress, Progress};
 pub use recovery::OpenSummary;
 pub use restore::{DiskReader, RangeReader};
-pub use statistics::StorageStatistics;
+pub use statistics::{CHUNK_EDGES_BYTES, FACTOR_EDGES, SAMPLE_MAX, StorageStatistics};
 
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@ pub trait Progress: Sync {
     fn step(&self, phase: &'static str, done: u64, total: u64);
 }
 
-/// Nobody watches.
+/// Ignores all progress.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoProgress;
 

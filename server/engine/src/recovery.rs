@@ -1,22 +1,23 @@
-//! What happens on start, whatever happened before.
+//! What happens on start, whatever happened before. The steps are those of ORDERING, "Starting":
 //!
-//! 1. Unfinished blobs are discarded: nobody was told they exist.
-//! 2. Containers the catalog does not know (their run ended with the process) are adopted: what is in them
-//!    serves later backups, and reclaim finds out what nobody refers to.
-//! 3. Containers the catalog knows but the volume lacks, or has with another length, are marked damaged.
-//! 4. Containers the index does not cover are replayed into it from their directories. An index that cannot
-//!    be read is discarded and rebuilt the same way.
+//! - `[S1]`, `[S2]`: the lock and the catalog are the caller's.
+//! - `[S3]` Unfinished blobs are discarded: no agent was told they exist.
+//! - `[S4]` The mark of a clean stop is read and removed ([`crate::clean_stop`]).
+//! - `[S5]` The index is opened; one that cannot be read is discarded [I4].
+//! - `[S6]` Containers the index does not cover are adopted and replayed; with the mark there are none to look for.
+//! - `[S7]` Calls are accepted; everything else is looked at in the background, by the audit.
 //!
 //! Every step can be interrupted and repeated.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use holdfast_catalog::{Catalog, CatalogWalk, ContainerRecord, ContainerState};
+use holdfast_catalog::{Catalog, ContainerRecord, ContainerState};
 use holdfast_types::ids::{ContainerClass, ContainerId, Location, RepositoryId};
-use holdfast_volume::Volume;
+use holdfast_volume::{BlobName, Volume, VolumeError, list_all};
 
-use crate::container::{ContainerName, OpenContainer, list_containers};
+use crate::clean_stop::CleanStop;
+use crate::container::{ContainerListing, ContainerName, OpenContainer, list_containers};
 use crate::error::EngineError;
 use crate::index::{Index, IndexOptions};
 use crate::progress::Progress;
@@ -28,13 +29,11 @@ const ADOPTED_PER_TRANSACTION: usize = 256;
 /// What opening a repository found and did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OpenSummary {
-    /// Whether the repository did not exist before.
-    pub created: bool,
-    /// Sealed containers.
-    pub containers: u64,
+    /// Whether the last stop was clean, so that no container had to be looked for.
+    pub clean: bool,
     /// Temporary files of an earlier process.
     pub discarded_unfinished: u64,
-    /// Containers adopted from runs nobody recorded.
+    /// Containers without a row in the catalog, given one.
     pub adopted_containers: u64,
     /// Containers whose directories were replayed into the index.
     pub replayed_containers: u64,
@@ -51,17 +50,43 @@ pub(crate) struct ContainerFile {
     pub(crate) bytes: u64,
 }
 
-/// All container files by number; names that are none are left alone.
-pub(crate) fn list_files(volume: &dyn Volume) -> Result<HashMap<ContainerId, ContainerFile>, EngineError> {
+/// Container files by number.
+pub(crate) type Files = BTreeMap<ContainerId, ContainerFile>;
+
+fn file((name, bytes): (ContainerName, u64)) -> (ContainerId, ContainerFile) {
+    (name.id, ContainerFile { class: name.class, bytes })
+}
+
+/// All container files.
+pub(crate) fn list_files(volume: &dyn Volume) -> Result<Files, EngineError> {
     let listing = list_containers(volume)?;
     for name in listing.strays {
-        tracing::warn!(%name, "a file among the containers is none; left alone");
+        tracing::warn!(%name, "ignored an unexpected file among the containers");
     }
-    let file = |(name, bytes): (ContainerName, u64)| (name.id, ContainerFile { class: name.class, bytes });
     Ok(listing.containers.into_iter().map(file).collect())
 }
 
-/// Opens the index; one that cannot be read is discarded, to be rebuilt by [`replay`].
+/// Containers of one folder.
+pub(crate) const GROUP_CONTAINERS: u64 = 1 << 12;
+
+/// What lies in one folder of containers; empty above the last possible one.
+pub(crate) fn list_group(volume: &dyn Volume, group: u64) -> Result<ContainerListing, EngineError> {
+    let mut listing = ContainerListing::default();
+    let first = group.checked_mul(GROUP_CONTAINERS).and_then(ContainerId::new);
+    let blob = first.map(|id| ContainerName { id, class: ContainerClass::Data }.blob());
+    let folder = blob.as_ref().and_then(|blob| blob.as_str().rsplit_once('/'));
+    let Some(folder) = folder.and_then(|(folder, _)| BlobName::new(folder)) else { return Ok(listing) };
+    for entry in list_all(volume, &folder) {
+        let entry = entry?;
+        match ContainerName::parse(&entry.name) {
+            Some(name) => listing.containers.push((name, entry.len)),
+            None => listing.strays.push(entry.name),
+        }
+    }
+    Ok(listing)
+}
+
+/// [S5]: opens the index; one that cannot be read is discarded as a whole [I4], to be rebuilt by [S6].
 pub(crate) fn open_index(
     volume: &Arc<dyn Volume>,
     repository: RepositoryId,
@@ -79,46 +104,159 @@ pub(crate) fn open_index(
     }
 }
 
-/// Steps 2 and 3: makes catalog and volume agree on which containers there are.
-pub(crate) fn reconcile(
-    catalog: &dyn Catalog,
+/// Numbers looked for one by one at a start; when more are missing from the index, the volume is listed.
+const PROBES_MAX: u64 = 4096;
+
+/// What is known about containers at a start.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Known {
+    /// The mark of a clean stop, if there was one.
+    pub(crate) mark: Option<CleanStop>,
+    /// The lowest number never handed out; `None` when the catalog had no room to tell.
+    pub(crate) next: Option<u64>,
+}
+
+impl Known {
+    /// The mark, if it speaks of this catalog and this index.
+    pub(crate) fn trusted(&self, index: &Index) -> Option<CleanStop> {
+        self.mark.filter(|mark| {
+            self.next == Some(mark.next_container) && mark.manifest == index.manifest_sequence()
+        })
+    }
+}
+
+/// [S6] without a mark: the files of containers the index does not cover. They are looked for by number, or by
+/// listing when that is less work or the catalog may be older than the volume.
+pub(crate) fn uncovered_files(
+    volume: &dyn Volume,
     store: &ChunkStore,
-    files: &HashMap<ContainerId, ContainerFile>,
+    catalog: &dyn Catalog,
+    next: Option<u64>,
     summary: &mut OpenSummary,
-) -> Result<(), EngineError> {
-    summary.containers = files.len() as u64;
-    let mut unknown = files.clone();
-    for record in catalog.all_containers() {
-        let record = record?;
-        let file = unknown.remove(&record.id);
-        if record.state != ContainerState::Live {
-            summary.damaged_containers += u64::from(record.state == ContainerState::Damaged);
-            continue;
+) -> Result<Files, EngineError> {
+    let covered = store.index.covered_numbers();
+    // The index knows numbers the catalog never handed out: the catalog was put back from an older copy, and
+    // may lack rows of containers the index covers.
+    let older = next.is_none_or(|next| covered.max().is_some_and(|max| max >= next));
+    let holes = next.filter(|next| !older && next - covered.len() <= PROBES_MAX);
+    let mut files = Files::new();
+    if let Some(next) = holes {
+        for id in (0..next).filter(|number| !covered.contains(*number)).filter_map(ContainerId::new) {
+            match probe(volume, id)? {
+                Some(file) => drop(files.insert(id, file)),
+                None => note_missing(store, catalog, id, summary)?,
+            }
         }
-        if let Some(reason) = disagreement(&record, file) {
-            summary.damaged_containers += 1;
-            store.note_damage(record.id, None, &reason);
+        // A catalog put back from an older copy knows less than the volume: what lies above its numbers.
+        for group in next / GROUP_CONTAINERS.. {
+            let found = list_group(volume, group)?.containers;
+            if found.is_empty() {
+                break;
+            }
+            files.extend(found.into_iter().filter(|(name, _)| name.id.get() >= next).map(file));
+        }
+        return Ok(files);
+    }
+    files = list_files(volume)?;
+    for id in store.index.covered() {
+        if !files.contains_key(&id) {
+            store.index.forget_container(id);
         }
     }
+    files.retain(|id, _| older || !store.index.is_covered(*id));
+    Ok(files)
+}
+
+/// The file of a container, whichever its class.
+fn probe(volume: &dyn Volume, id: ContainerId) -> Result<Option<ContainerFile>, EngineError> {
+    for class in [ContainerClass::Data, ContainerClass::Recipe] {
+        match volume.open(&ContainerName { id, class }.blob()) {
+            Ok(blob) => return Ok(Some(ContainerFile { class, bytes: blob.len() })),
+            Err(VolumeError::NotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(None)
+}
+
+fn note_missing(
+    store: &ChunkStore,
+    catalog: &dyn Catalog,
+    id: ContainerId,
+    summary: &mut OpenSummary,
+) -> Result<(), EngineError> {
+    if let Some(record) = catalog.container(id)?
+        && record.state == ContainerState::Live
+        && let Some(reason) = disagreement(&record, None)
+    {
+        summary.damaged_containers += 1;
+        store.note_damage(id, None, &reason);
+    }
+    Ok(())
+}
+
+/// Makes catalog and index know these containers: adopts those without a row (their backup ended with the
+/// process; what is in them serves later ones), and reads the directories of those the index does not cover
+/// [I2], oldest first, because a lookup asks the newest entry first.
+pub(crate) fn take_in(
+    catalog: &dyn Catalog,
+    store: &ChunkStore,
+    files: &Files,
+    summary: &mut OpenSummary,
+    progress: &dyn Progress,
+) -> Result<(), EngineError> {
+    let total = files.len() as u64;
     let mut adopted = Vec::new();
-    for (id, file) in unknown {
+    for (done, (&id, &file)) in (0..).zip(files) {
+        progress.step("containers indexed", done, total);
+        let record = catalog.container(id)?;
+        let covered = store.index.is_covered(id);
+        if record.is_some() && covered {
+            continue;
+        }
+        if let Some(reason) = record.as_ref().and_then(|record| disagreement(record, Some(file))) {
+            summary.damaged_containers += 1;
+            store.note_damage(id, None, &reason);
+            continue;
+        }
         match store.containers.get(id, file.class) {
-            Ok(open) => adopted.push(adopted_record(&open, file)),
+            Ok(open) => {
+                if record.is_none() {
+                    adopted.push(adopted_record(&open, file));
+                }
+                if !covered {
+                    insert(store, &open, file.class)?;
+                    summary.replayed_containers += 1;
+                }
+            }
             Err(error) if error.is_damage() => {
                 summary.damaged_containers += 1;
                 store.note_damage(id, None, &error.to_string());
             }
             Err(error) => return Err(error.into()),
         }
+        if adopted.len() >= ADOPTED_PER_TRANSACTION {
+            adopt(catalog, &mut adopted, summary)?;
+        }
     }
-    summary.adopted_containers = adopted.len() as u64;
-    for records in adopted.chunks(ADOPTED_PER_TRANSACTION) {
-        catalog.add_containers(records)?;
+    progress.step("containers indexed", total, total);
+    adopt(catalog, &mut adopted, summary)
+}
+
+fn adopt(
+    catalog: &dyn Catalog,
+    adopted: &mut Vec<ContainerRecord>,
+    summary: &mut OpenSummary,
+) -> Result<(), EngineError> {
+    if !adopted.is_empty() {
+        catalog.add_containers(adopted)?;
+        summary.adopted_containers += adopted.len() as u64;
+        adopted.clear();
     }
     Ok(())
 }
 
-fn disagreement(record: &ContainerRecord, file: Option<ContainerFile>) -> Option<String> {
+pub(crate) fn disagreement(record: &ContainerRecord, file: Option<ContainerFile>) -> Option<String> {
     match file {
         None => Some("its file is missing".into()),
         Some(file) if file.bytes != record.stored_bytes => {
@@ -143,41 +281,6 @@ fn adopted_record(open: &OpenContainer, file: ContainerFile) -> ContainerRecord 
     }
 }
 
-/// Step 4: inserts every container the index does not cover.
-pub(crate) fn replay(
-    store: &ChunkStore,
-    files: &HashMap<ContainerId, ContainerFile>,
-    summary: &mut OpenSummary,
-    progress: &dyn Progress,
-) -> Result<(), EngineError> {
-    for id in store.index.covered() {
-        if !files.contains_key(&id) {
-            store.index.forget_container(id);
-        }
-    }
-    let mut missing: Vec<(ContainerId, ContainerFile)> =
-        files.iter().filter(|(id, _)| !store.index.is_covered(**id)).map(|(id, file)| (*id, *file)).collect();
-    // Older first: a lookup asks the newest entry first.
-    missing.sort_unstable_by_key(|(id, _)| *id);
-    let total = missing.len() as u64;
-    for (done, (id, file)) in (0..).zip(missing) {
-        progress.step("containers indexed", done, total);
-        match store.containers.get(id, file.class) {
-            Ok(open) => {
-                insert(store, &open, file.class)?;
-                summary.replayed_containers += 1;
-            }
-            Err(error) if error.is_damage() => {
-                summary.damaged_containers += 1;
-                store.note_damage(id, None, &error.to_string());
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
-    progress.step("containers indexed", total, total);
-    Ok(())
-}
-
 fn insert(store: &ChunkStore, open: &OpenContainer, class: ContainerClass) -> Result<(), EngineError> {
     let domain = store.domain(open.namespace());
     let key = domain.key(class);
@@ -187,4 +290,21 @@ fn insert(store: &ChunkStore, open: &OpenContainer, class: ContainerClass) -> Re
         .iter()
         .map(|(fingerprint, region, slot)| (key.of(&fingerprint), Location { container, region, slot }));
     Ok(store.index.insert_container(container, entries)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_a_folder() {
+        let folder = |number: u64| {
+            let id = ContainerId::new(number).unwrap();
+            let blob = ContainerName { id, class: ContainerClass::Data }.blob();
+            blob.as_str().rsplit_once('/').unwrap().0.to_owned()
+        };
+        let next = GROUP_CONTAINERS * 5;
+        assert_eq!(folder(next), folder(next + GROUP_CONTAINERS - 1));
+        assert_ne!(folder(next - 1), folder(next));
+    }
 }

@@ -54,7 +54,8 @@ pub struct StorageStatistics {
 }
 
 pub(crate) fn sample(core: &Core, max_containers: usize) -> Result<StorageStatistics, EngineError> {
-    let max = u32::try_from(max_containers.min(SAMPLE_MAX)).unwrap_or(u32::MAX);
+    let max = u32::try_from(max_containers.min(SAMPLE_MAX))
+        .map_err(|_| EngineError::Internal(format!("a sample of {max_containers} containers")))?;
     let (ids, containers) = core.catalog.sample_containers(ContainerClass::Data, max)?;
     let mut statistics = StorageStatistics { containers, ..StorageStatistics::default() };
     for id in ids {
@@ -66,7 +67,7 @@ pub(crate) fn sample(core: &Core, max_containers: usize) -> Result<StorageStatis
     Ok(statistics)
 }
 
-/// `None`: damaged, or deleted meanwhile. Whoever needs its data will note the damage.
+/// `None`: damaged, or deleted meanwhile. Reading its data will note the damage.
 fn open(core: &Core, id: ContainerId) -> Result<Option<OpenContainer>, EngineError> {
     match OpenContainer::open(&*core.volume, core.repository, id, ContainerClass::Data) {
         Ok(open) => Ok(Some(open)),
@@ -78,7 +79,7 @@ fn open(core: &Core, id: ContainerId) -> Result<Option<OpenContainer>, EngineErr
 
 impl StorageStatistics {
     fn add(&mut self, directory: &Directory) {
-        for (number, record) in (0u16..).zip(directory.regions()) {
+        for (record, ends) in directory.regions_with_ends() {
             self.regions += 1;
             let (plain, stored) = (record.plain_bytes, record.stored_bytes);
             self.raw_regions += u64::from(stored >= plain);
@@ -89,10 +90,9 @@ impl StorageStatistics {
                 bucket.plain_bytes += u64::from(plain);
                 bucket.stored_bytes += u64::from(stored);
             }
-            let (_, ends) = directory.region_chunks(number).unwrap_or_default();
             let mut begin = 0;
             for &end in ends {
-                self.add_chunk(end.saturating_sub(begin));
+                self.add_chunk(end - begin);
                 begin = end;
             }
         }

@@ -3,8 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use holdfast_engine::check::{CheckOptions, CheckReport};
-use holdfast_engine::{Engine, OpenSummary};
+use holdfast_engine::{CheckOptions, CheckReport, Engine, OpenSummary};
 use holdfast_proto::ErrorCode;
 use serde_json::{Value, json};
 
@@ -26,15 +25,15 @@ pub(super) struct CheckArgs {
 }
 
 pub(super) fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
-    let engine = Engine::open(args.folder.engine_options()?)?;
+    let engine = Engine::assemble(args.folder.parts()?)?;
     let progress = Ticker::new();
+    let audited = engine.audit(&progress)?;
     let report = engine.check(CheckOptions { read_data: args.read_data }, &progress);
     progress.end();
     let report = report?;
     engine.shutdown()?;
-    let opened = engine.opened();
     if args.json {
-        out::say(check_json(&report, opened));
+        out::say(check_json(&report, &[*engine.opened(), audited]));
     } else {
         show(&report, args.read_data);
     }
@@ -68,7 +67,9 @@ fn show(report: &CheckReport, read_data: bool) {
     }
 }
 
-fn check_json(report: &CheckReport, opened: &OpenSummary) -> Value {
+/// `found`: what opening and the audit found.
+fn check_json(report: &CheckReport, found: &[OpenSummary]) -> Value {
+    let sum = |count: fn(&OpenSummary) -> u64| found.iter().map(count).sum::<u64>();
     let problems: Vec<Value> = report
         .problems
         .iter()
@@ -79,8 +80,8 @@ fn check_json(report: &CheckReport, opened: &OpenSummary) -> Value {
         "sound": report.is_sound(),
         "containers": report.containers,
         "container_bytes": report.container_bytes,
-        "adopted_containers": opened.adopted_containers,
-        "replayed_containers": opened.replayed_containers,
+        "adopted_containers": sum(|found| found.adopted_containers),
+        "replayed_containers": sum(|found| found.replayed_containers),
         "backups": report.backups,
         "disks": report.disks,
         "extents": report.extents,

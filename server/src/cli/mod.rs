@@ -18,13 +18,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand};
-use holdfast_engine::EngineOptions;
+use holdfast_engine::EngineParts;
 use holdfast_engine::clock::{Clock, SystemClock};
 use holdfast_proto::ErrorCode;
 
 use crate::config::{Layer, Resolved, resolve};
 use crate::process::{allocator, logging};
-use crate::server::{engine_options, is_repository};
+use crate::repository::{is_repository, open_parts};
 use fail::Failure;
 
 const ABOUT_SETTINGS: &str = "\
@@ -115,18 +115,18 @@ impl DataFolder {
         Ok(resolve(&layer, self.config.as_deref(), &|name| std::env::var_os(name))?)
     }
 
-    /// How to open the repository. Starts logging.
+    /// Opens the repository's parts. Starts logging.
     ///
     /// # Errors
     /// When the settings are not valid, or there is no repository: commands must not create one.
-    fn engine_options(&self) -> Result<EngineOptions, Failure> {
+    fn parts(&self) -> Result<EngineParts, Failure> {
         let settings = self.resolve()?.settings;
         logging::start(&settings);
         if !is_repository(&settings.data_dir) {
             return Err(no_repository(&settings.data_dir));
         }
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        Ok(engine_options(&settings, &clock))
+        Ok(open_parts(&settings, &clock)?)
     }
 }
 

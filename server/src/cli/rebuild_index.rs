@@ -23,7 +23,7 @@ pub(super) struct RebuildArgs {
 
 pub(super) fn run(args: &RebuildArgs) -> Result<ExitCode, Failure> {
     let progress = Ticker::new();
-    let engine = Engine::open_rebuilding_index(args.folder.engine_options()?, &progress);
+    let engine = Engine::assemble_rebuilding_index(args.folder.parts()?, &progress);
     progress.end();
     let engine = engine?;
     engine.shutdown()?;

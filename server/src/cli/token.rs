@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use comfy_table::{Table, presets};
-use holdfast_engine::EngineOptions;
 use holdfast_engine::catalog::token::{Role, TokenRecord, TokenText};
 use holdfast_engine::catalog::{Catalog, SqliteCatalog};
 use holdfast_engine::clock::{Clock, SystemClock};
@@ -22,7 +21,7 @@ use super::fail::Failure;
 use super::out;
 use super::{DataFolder, no_repository};
 use crate::auth::tokens::{self, NewToken, namespace_names, scope};
-use crate::server::is_repository;
+use crate::repository::{catalog_path, is_repository};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum TokenCommand {
@@ -100,7 +99,7 @@ fn open(folder: &DataFolder, clock: &Arc<dyn Clock>) -> Result<SqliteCatalog, Fa
     if !is_repository(&folder) {
         return Err(no_repository(&folder));
     }
-    Ok(SqliteCatalog::open(&EngineOptions::catalog_path(&folder), Arc::clone(clock))?)
+    Ok(SqliteCatalog::open(&catalog_path(&folder), Arc::clone(clock))?)
 }
 
 fn create(

@@ -29,11 +29,13 @@ async fn not_ready(app: &Arc<App>) -> Option<String> {
     if *app.stopping().borrow() {
         return Some("the server is shutting down".to_owned());
     }
-    if app.engine.read_only_reason().is_some() {
+    let stopped: Vec<&str> = app.engine.stopped().iter().map(|stopped| stopped.work.as_str()).collect();
+    if !stopped.is_empty() {
         // The cause names paths, which are for the log and not for strangers.
-        return Some(
-            "the repository is read-only after an I/O error; the server's log has the details".to_owned(),
-        );
+        let what = stopped.join(", ");
+        return Some(format!(
+            "the repository is read-only after an I/O error (stopped: {what}); the server's log has the details"
+        ));
     }
     let asked = app.blocking(|app| Ok(app.catalog().repository()?)).await;
     asked.err().map(|error| {

@@ -1,5 +1,7 @@
 //! Background work of a running server.
 
+mod audit;
 mod housekeeping;
 
+pub(crate) use audit::run as audit;
 pub(crate) use housekeeping::run as housekeeping;

@@ -3,7 +3,6 @@
 //! | file | open it for |
 //! |---|---|
 //! | `mod.rs` | start and shutdown |
-//! | `repository` | the repository as the settings say |
 //! | `first_token` | the token that the first start creates |
 //!
 //! Shutdown, so that nothing acknowledged is lost and agents know what to do: no new connections are accepted;
@@ -11,7 +10,6 @@
 //! engine gives up what is left, makes its index durable and releases the folder.
 
 mod first_token;
-mod repository;
 #[cfg(test)]
 mod tests;
 
@@ -20,6 +18,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_engine::Engine;
 use holdfast_engine::clock::Clock;
 use holdfast_proto::ErrorCode;
 use tokio::task::{JoinHandle, JoinSet};
@@ -29,11 +28,11 @@ use crate::config::Settings;
 use crate::error::ServiceError;
 use crate::http::HttpState;
 use crate::net::Listener;
+use crate::repository::open_parts;
 use crate::tls::{Identity, TlsError};
 use crate::{files, grpc, http, jobs};
 pub use first_token::FIRST_TOKEN_FILE;
 use first_token::ensure_first_token;
-pub use repository::{engine_options, is_repository};
 
 /// How long calls under way may take to finish when the server stops.
 pub const GRACE: Duration = Duration::from_secs(30);
@@ -80,6 +79,7 @@ pub struct Server {
     pub first_token_created: bool,
     tasks: JoinSet<()>,
     housekeeping: JoinHandle<()>,
+    audit: JoinHandle<()>,
 }
 
 impl Server {
@@ -93,7 +93,7 @@ impl Server {
             source,
         })?;
         // First, because it takes the lock: two servers must not both create a certificate.
-        let engine = Arc::new(repository::open(settings, &clock).await?);
+        let engine = Arc::new(open_engine(settings, &clock).await?);
         let identity = Identity::load_or_create(&settings.identity_source(), year(&*clock)?)?;
         let token_path = settings.data_dir.join(FIRST_TOKEN_FILE);
         let first_token_created = ensure_first_token(&**engine.catalog(), &*clock, &token_path)?;
@@ -126,7 +126,17 @@ impl Server {
         let router = http::router(HttpState::new(Arc::clone(&app), settings));
         tasks.spawn(http::serve(router, http_listener.incoming(app.stopping())));
         let housekeeping = tokio::spawn(jobs::housekeeping(Arc::clone(&app)));
-        Ok(Self { app, grpc_address, http_address, fingerprint, first_token_created, tasks, housekeeping })
+        let audit = tokio::spawn(jobs::audit(Arc::clone(&app)));
+        Ok(Self {
+            app,
+            grpc_address,
+            http_address,
+            fingerprint,
+            first_token_created,
+            tasks,
+            housekeeping,
+            audit,
+        })
     }
 
     /// What the calls share.
@@ -147,6 +157,7 @@ impl Server {
         tracing::info!(streams = self.app.activity.streams.count(), "shutting down");
         self.app.stop();
         self.housekeeping.abort();
+        self.audit.abort();
         let done = async { while self.tasks.join_next().await.is_some() {} };
         if tokio::time::timeout(GRACE, done).await.is_err() {
             tracing::warn!("calls did not end within {} s and were cut off", GRACE.as_secs());
@@ -156,6 +167,18 @@ impl Server {
         tracing::info!("repository closed");
         Ok(())
     }
+}
+
+/// Opens the repository, or creates it.
+async fn open_engine(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<Engine, StartError> {
+    let (chosen, clock) = (settings.clone(), Arc::clone(clock));
+    let open = move || Ok(Engine::assemble(open_parts(&chosen, &clock)?)?);
+    let opened =
+        tokio::task::spawn_blocking(open).await.map_err(ServiceError::from).and_then(|opened| opened);
+    let engine = opened
+        .map_err(|source| StartError::Open { folder: settings.data_dir.display().to_string(), source })?;
+    tracing::info!(repository = %engine.repository_id(), summary = ?engine.opened(), "repository opened");
+    Ok(engine)
 }
 
 /// The current year.

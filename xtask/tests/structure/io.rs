@@ -19,6 +19,8 @@ const FILES: &[&str] = &[
     "client/src/source/",
     "client/src/restore/target",
     "client/src/connect/",
+    // What /proc says of this process.
+    "client/src/stages.rs",
 ];
 
 const NETWORK: &[&str] = &["server/src/", "client/src/connect/"];

@@ -3,11 +3,10 @@
 //! window ends. Whether a chunk is what it should be is checked by its fingerprint, in `job`.
 
 mod assembler;
-mod error;
 mod plan;
 
+pub use crate::error::WindowError;
 pub(crate) use assembler::{Assembler, CheckedRegion};
-pub use error::WindowError;
 pub(crate) use plan::{Placed, WindowPlan};
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ impl Dice {
 
     pub(crate) fn failure(&mut self) -> Outcome {
         match self.roll(0, 3) {
-            0 => Outcome::Failed(RowStatus::Expired, "no sign of life from the agent for 120 s"),
+            0 => Outcome::Failed(RowStatus::Expired, "no heartbeat from the agent for 120 s"),
             1 => Outcome::Failed(RowStatus::Aborted, "taken over by another agent"),
             _ => Outcome::Failed(RowStatus::Failed, "cannot read the disk at offset 734003200: I/O error"),
         }

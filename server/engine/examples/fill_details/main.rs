@@ -21,7 +21,6 @@ use holdfast_catalog::{
     Access, Attempt, BackupCommit, Backups, ContainerRecord, ContainerState, DetailRow, DiskRecord,
     FailedRun, NamespaceRecord, RowStatus, SqliteCatalog,
 };
-use holdfast_engine::EngineOptions;
 use holdfast_proto::Fingerprint;
 use holdfast_proto::limits::extent_count;
 use holdfast_types::clock::{Clock, ManualClock, SystemClock};
@@ -52,13 +51,13 @@ fn main() -> Result<()> {
     let rows: u64 = rows.parse().context("ROWS must be a number")?;
     let dir = Path::new(dir);
     std::fs::create_dir_all(dir)?;
-    let path = EngineOptions::catalog_path(dir);
+    let path = dir.join("catalog.db");
     ensure!(!path.exists(), "{} is there already; name another folder", path.display());
     let began = Instant::now();
     // In memory where there is such a folder: thousands of commits, each on the disk before the next, would
     // take minutes.
     let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir_in(dir))?;
-    let filled = EngineOptions::catalog_path(place.path());
+    let filled = place.path().join("catalog.db");
     let mut made = fill(&filled, rows)?;
     made.containers = drop_containers(&filled)?;
     std::fs::copy(&filled, &path)?;

@@ -36,7 +36,7 @@ pub struct ContainerCache {
     table: Mutex<Table>,
 }
 
-/// Held by whoever loads a container; others wait for the lock instead of loading it as well.
+/// Locked by the thread that loads a container; others wait for the lock instead of loading it as well.
 type Slot = Arc<Mutex<Option<Arc<OpenContainer>>>>;
 
 #[derive(Debug, Default)]
@@ -84,7 +84,7 @@ impl ContainerCache {
                 Ok(open)
             }
             Err(error) => {
-                self.table.lock().give_up(id, &slot);
+                self.table.lock().abandon(id, &slot);
                 Err(error)
             }
         }
@@ -96,6 +96,7 @@ impl ContainerCache {
     }
 
     /// Containers and bytes of memory held.
+    #[cfg(test)]
     pub fn held(&self) -> (usize, usize) {
         let table = self.table.lock();
         (table.entries.len(), table.memory_bytes)
@@ -129,7 +130,7 @@ impl Table {
         }
     }
 
-    fn give_up(&mut self, id: ContainerId, slot: &Slot) {
+    fn abandon(&mut self, id: ContainerId, slot: &Slot) {
         if self.entries.get(&id).is_some_and(|entry| Arc::ptr_eq(&entry.slot, slot)) {
             self.remove(id);
         }

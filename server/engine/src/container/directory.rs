@@ -33,6 +33,8 @@ impl Directory {
             first += u32::from(record.chunk_count);
             first_chunks.push(first);
         }
+        assert_eq!(first as usize, contents.fingerprints.len(), "chunks of regions and of the directory");
+        assert_eq!(contents.ends.len(), contents.fingerprints.len(), "ends and fingerprints of chunks");
         let table = build_table(&contents.fingerprints);
         Self { contents, first_chunks, table }
     }
@@ -57,9 +59,15 @@ impl Directory {
         self.contents.regions.get(usize::from(region))
     }
 
-    /// The regions' records, in order.
-    pub fn regions(&self) -> &[RegionRecord] {
-        &self.contents.regions
+    /// The regions in order, each with the ends of its chunks in its plain bytes.
+    pub fn regions_with_ends(&self) -> impl Iterator<Item = (&RegionRecord, &[u32])> {
+        let mut rest = self.contents.ends.as_slice();
+        self.contents.regions.iter().map(move |record| {
+            // There are as many ends as the regions have chunks: asserted when the directory was made.
+            let (ends, after) = rest.split_at(record.chunk_count.into());
+            rest = after;
+            (record, ends)
+        })
     }
 
     /// Region and slot of a chunk; of the first when it is there twice.

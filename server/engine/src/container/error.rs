@@ -24,6 +24,9 @@ pub enum ContainerError {
     /// Something refers to a region that the container does not have.
     #[error("{container} has {count} regions; region {region} was asked for")]
     NoSuchRegion { container: BlobName, region: u16, count: usize },
+    /// The directory places a chunk outside its region's plain bytes.
+    #[error("{container}, region {region}: a chunk lies at {offset} + {bytes} of {plain_bytes} plain bytes")]
+    ChunkOutside { container: BlobName, region: u16, offset: u32, bytes: u32, plain_bytes: usize },
     /// The region does not fit any more: a caller did not ask [`super::ContainerWriter::fits`].
     #[error("{container} is full")]
     NoRoom { container: BlobName },
@@ -37,7 +40,8 @@ impl ContainerError {
             | Self::Structure { source: FormatError::Corrupt { .. }, .. }
             | Self::RegionStructure { source: FormatError::Corrupt { .. }, .. }
             | Self::Content { .. }
-            | Self::NoSuchRegion { .. } => true,
+            | Self::NoSuchRegion { .. }
+            | Self::ChunkOutside { .. } => true,
             Self::Volume(_) | Self::Structure { .. } | Self::RegionStructure { .. } | Self::NoRoom { .. } => {
                 false
             }
@@ -49,7 +53,8 @@ impl ContainerError {
         match self {
             Self::RegionStructure { region, .. }
             | Self::Content { region, .. }
-            | Self::NoSuchRegion { region, .. } => Some(*region),
+            | Self::NoSuchRegion { region, .. }
+            | Self::ChunkOutside { region, .. } => Some(*region),
             Self::Volume(_) | Self::Structure { .. } | Self::NoRoom { .. } => None,
         }
     }

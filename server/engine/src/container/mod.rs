@@ -3,9 +3,9 @@
 //!
 //! Invariants:
 //! - Only a [`VerifiedRegion`] can be appended: its bytes hash to its fingerprints.
-//! - A container is seen by nobody before [`ContainerWriter::seal`] returned, and never changes after.
+//! - No one sees a container before [`ContainerWriter::seal`] returned, and it never changes after.
 //! - [`OpenContainer`] exists only when header, footer and directory are whole and agree with each other and
-//!   with the name; what it reads is checked against the directory before anybody gets it.
+//!   with the name; what it reads is checked against the directory before a caller gets it.
 //!
 //! A crash leaves an unfinished blob, which the volume discards, or a whole container.
 
@@ -26,7 +26,7 @@ pub use name::{ContainerListing, ContainerName, list_containers};
 pub use reader::{OpenContainer, StoredRegion};
 pub use recent::RecentDirectories;
 pub use region::{UnverifiedRegion, VerifiedRegion};
-pub use scan::{ScanReport, scan_container};
+pub use scan::scan_container;
 pub use writer::{ContainerWriter, SealedContainer};
 
 #[cfg(test)]

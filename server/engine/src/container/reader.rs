@@ -10,7 +10,7 @@ use holdfast_proto::region::{Codec, Decoder, RegionError, check_fingerprints};
 use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId, RepositoryId};
 use holdfast_volume::{Blob, BlobName, Volume};
 
-use super::{ContainerError, ContainerName, Directory};
+use super::{ChunkRef, ContainerError, ContainerName, Directory};
 use crate::format::checksum::crc32c;
 use crate::format::container::{
     CONTAINER_MIN_BYTES, FOOTER_BYTES, Footer, HEADER_BYTES, Header, REGION_HEADER_BYTES, RegionRecord,
@@ -109,6 +109,7 @@ impl Parts {
     /// Footer and directory, which must be those of container `id`.
     pub(super) fn directory(&self, id: ContainerId) -> Result<Directory, ContainerError> {
         let len = self.blob.len();
+        // [R3] The file's length bounds every length in it, and with them every allocation.
         check_limit("file", "length", len, CONTAINER_MAX_BYTES.into())
             .map_err(|source| self.structure(source))?;
         let needed = const { CONTAINER_MIN_BYTES as u64 };
@@ -116,7 +117,7 @@ impl Parts {
             return Err(self.structure(FormatError::corrupt("file", Defect::TooShort { len, needed })));
         }
         let tail_offset = len.saturating_sub(TAIL_BYTES);
-        let tail = self.read(None, tail_offset, usize::try_from(len - tail_offset).unwrap_or(usize::MAX))?;
+        let tail = self.read(None, tail_offset, length(len - tail_offset))?;
         let footer = tail.last_chunk::<FOOTER_BYTES>().map(|bytes| Footer::decode(bytes, len));
         let footer = match footer {
             Some(footer) => footer.map_err(|source| self.structure(source))?,
@@ -147,7 +148,7 @@ impl Parts {
             .map_err(|source| self.structure(source))
     }
 
-    /// Reads a payload and checks it against its record.
+    /// [R2] Reads a payload and checks it against its record's CRC.
     pub(super) fn stored_region(
         &self,
         region: u16,
@@ -174,8 +175,8 @@ impl Parts {
 }
 
 impl OpenContainer {
-    /// Opens a container and checks that it is the one meant, whole and consistent. Payloads are checked when
-    /// they are read.
+    /// Opens a container. [R1] Header, footer and directory are checked against their checksums, against each
+    /// other and against the name before anything is believed. Payloads are checked when they are read.
     ///
     /// # Errors
     /// [`ContainerError::Volume`] and [`ContainerError::Structure`].
@@ -218,6 +219,7 @@ impl OpenContainer {
     }
 
     /// Length of its file.
+    #[cfg(test)]
     pub fn stored_bytes(&self) -> u64 {
         self.parts.blob.len()
     }
@@ -250,17 +252,42 @@ impl OpenContainer {
             return Ok(Vec::new());
         };
         let start = self.record(regions.start)?.payload_offset();
-        let len = usize::try_from(self.record(last)?.end() - start).unwrap_or(usize::MAX);
-        let mut rest = Bytes::from(self.parts.read(None, start, len)?);
+        let bytes = Bytes::from(self.parts.read(None, start, length(self.record(last)?.end() - start))?);
         let mut stored = Vec::with_capacity(regions.len());
+        let mut begin = 0;
         for region in regions {
             let record = self.record(region)?;
-            let payload = rest.split_to(rest.len().min(record.stored_bytes as usize));
-            stored.push(self.parts.checked(region, record, payload)?);
+            let end = begin + record.stored_bytes as usize;
+            // Regions lie end to end, as the directory was checked for, so that all of them were read.
+            assert!(end <= bytes.len(), "{}, region {region}: ends past what was read", self.parts.name);
+            stored.push(self.parts.checked(region, record, bytes.slice(begin..end))?);
             // The next region's header lies between.
-            drop(rest.split_to(rest.len().min(REGION_HEADER_BYTES)));
+            begin = end + REGION_HEADER_BYTES;
         }
         Ok(stored)
+    }
+
+    /// Where a chunk of this container lies in the `plain_bytes` of its region.
+    ///
+    /// # Errors
+    /// [`ContainerError::ChunkOutside`].
+    pub fn chunk_range(
+        &self,
+        region: u16,
+        chunk: &ChunkRef,
+        plain_bytes: usize,
+    ) -> Result<Range<usize>, ContainerError> {
+        let ChunkRef { offset, bytes, .. } = *chunk;
+        let start = offset as usize;
+        let outside = || {
+            let container = self.parts.name.clone();
+            ContainerError::ChunkOutside { container, region, offset, bytes, plain_bytes }
+        };
+        start
+            .checked_add(bytes as usize)
+            .filter(|end| *end <= plain_bytes)
+            .map(|end| start..end)
+            .ok_or_else(outside)
     }
 
     fn record(&self, region: u16) -> Result<&RegionRecord, ContainerError> {
@@ -269,6 +296,13 @@ impl OpenContainer {
             ContainerError::NoSuchRegion { container: self.parts.name.clone(), region, count }
         })
     }
+}
+
+/// A length within a container, which is at most 32 MiB.
+#[expect(clippy::cast_possible_truncation, reason = "bounded by CONTAINER_MAX_BYTES, which is asserted")]
+fn length(bytes: u64) -> usize {
+    assert!(bytes <= u64::from(CONTAINER_MAX_BYTES), "{bytes} bytes of one container");
+    bytes as usize
 }
 
 impl StoredRegion {
@@ -306,8 +340,7 @@ impl StoredRegion {
         Ok(plain)
     }
 
-    /// Decodes the payload without looking at fingerprints: for whoever hands the chunks on to somebody who
-    /// checks them.
+    /// Decodes the payload without looking at fingerprints: for a caller whose receiver checks them.
     ///
     /// # Errors
     /// [`RegionError`].

@@ -11,8 +11,8 @@ use super::OpenContainer;
 /// Containers remembered. A miss asks each: some 16 cache misses, two microseconds a chunk of 16 KiB.
 const RECENT_MAX: usize = 16;
 
-/// A stream's most recent containers, the last one first. All of one namespace and class: whoever pushes sees to
-/// that.
+/// A stream's most recent containers, the last one first. All of one namespace and class: the
+/// caller that pushes makes sure of it.
 #[derive(Debug, Default)]
 pub struct RecentDirectories(VecDeque<Arc<OpenContainer>>);
 
@@ -39,6 +39,7 @@ impl RecentDirectories {
     }
 
     /// Forgets a container, for example because it is damaged.
+    #[cfg(test)]
     pub fn forget(&mut self, id: holdfast_types::ids::ContainerId) {
         self.0.retain(|container| container.id() != id);
     }

@@ -30,7 +30,7 @@ pub struct VerifiedRegion {
 }
 
 impl UnverifiedRegion {
-    /// Decodes and hashes everything.
+    /// [W1] [A3] Decodes and hashes everything: the only way from what a peer sent to what may be stored.
     ///
     /// # Errors
     /// [`RegionError`] for the first claim that is not true.
@@ -56,6 +56,11 @@ impl UnverifiedRegion {
 }
 
 impl VerifiedRegion {
+    /// Plain bytes of all its chunks.
+    pub const fn plain_bytes(&self) -> u32 {
+        self.record.plain_bytes
+    }
+
     /// Packs chunks made here.
     ///
     /// # Errors
@@ -63,9 +68,13 @@ impl VerifiedRegion {
     pub fn encode(chunks: &[(Fingerprint, &[u8])], encoder: &mut Encoder) -> Result<Self, RegionError> {
         let plain: Vec<u8> = chunks.iter().flat_map(|(_, bytes)| bytes.iter().copied()).collect();
         let fingerprints: Vec<_> = chunks.iter().map(|(fingerprint, _)| *fingerprint).collect();
-        let lengths: Vec<_> =
-            chunks.iter().map(|(_, bytes)| u32::try_from(bytes.len()).unwrap_or(u32::MAX)).collect();
-        let plain_bytes = u32::try_from(plain.len()).unwrap_or(u32::MAX);
+        let too_long = |_| RegionError::PayloadTooLong { bytes: plain.len() };
+        let lengths: Vec<u32> = chunks
+            .iter()
+            .map(|(_, bytes)| u32::try_from(bytes.len()))
+            .collect::<Result<_, _>>()
+            .map_err(too_long)?;
+        let plain_bytes = u32::try_from(plain.len()).map_err(too_long)?;
         check_chunks(fingerprints.len(), &lengths, plain_bytes)?;
         check_fingerprints(&plain, &fingerprints, &lengths)?;
         let encoded = encoder.encode(&plain)?;
@@ -99,11 +108,6 @@ impl VerifiedRegion {
     /// Plain bytes of its chunks, in order of slot.
     pub fn lengths(&self) -> &[u32] {
         &self.lengths
-    }
-
-    /// Plain bytes of all its chunks.
-    pub const fn plain_bytes(&self) -> u32 {
-        self.record.plain_bytes
     }
 
     /// Bytes of its payload.

@@ -115,7 +115,7 @@ fn walk_headers(parts: &Parts, report: &mut ScanReport) {
     for number in 0u16.. {
         let record = match header_at(parts, number, offset) {
             Ok(record) => record,
-            // The end of the regions, as far as anybody can tell now.
+            // The end of the regions, as far as can be told now.
             Err(ContainerError::RegionStructure { source, .. }) if is_no_header(&source) => return,
             Err(error) => {
                 report.findings.push(error);

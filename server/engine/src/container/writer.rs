@@ -23,6 +23,7 @@ pub struct ContainerWriter {
 
 /// A container that survives any crash.
 #[derive(Debug)]
+#[cfg_attr(not(test), expect(dead_code, reason = "tests read all of it"))]
 pub struct SealedContainer {
     pub id: ContainerId,
     pub class: ContainerClass,
@@ -69,11 +70,6 @@ impl ContainerWriter {
         self.bytes_with(0, 0, 0)
     }
 
-    /// Regions so far.
-    pub const fn region_count(&self) -> usize {
-        self.contents.regions.len()
-    }
-
     /// Whether `region` still fits, directory and footer included.
     pub fn fits(&self, region: &VerifiedRegion) -> bool {
         let region_bytes = REGION_HEADER_BYTES as u64 + u64::from(region.stored_bytes());
@@ -100,6 +96,7 @@ impl ContainerWriter {
         let number = u16::try_from(self.contents.regions.len()).map_err(|_| no_room())?;
         let record = region.record_at(self.offset);
         let end = u32::try_from(record.end()).map_err(|_| no_room())?;
+        assert!(end > self.offset, "{}: a region that ends where it begins", self.name);
         self.blob.append(&record.encode_header())?;
         self.blob.append(region.payload())?;
         self.offset = end;
@@ -109,11 +106,13 @@ impl ContainerWriter {
             chunk_end += length;
             self.contents.ends.push(chunk_end);
         }
+        assert_eq!(chunk_end, region.plain_bytes(), "{}: chunks do not fill their region", self.name);
         self.contents.fingerprints.extend_from_slice(region.fingerprints());
         Ok(number)
     }
 
-    /// Writes directory and footer and makes the container durable and visible, in this order.
+    /// [W2] Writes directory and footer after the regions, then makes the container durable and visible, in
+    /// this order. [A2] It is consumed: a container with a name never changes.
     ///
     /// # Errors
     /// [`ContainerError::Volume`]; see [`BlobWriter::seal`] for what is left then.

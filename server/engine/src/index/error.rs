@@ -71,6 +71,15 @@ impl IndexError {
         }
     }
 
+    /// Whether it may pass by itself, so that the next call tries again. Everything else stops the index.
+    pub(super) fn may_pass(&self) -> bool {
+        match self {
+            Self::Volume(error) => error.is_full() || error.is_retryable(),
+            Self::Maintenance(inner) => inner.may_pass(),
+            _ => false,
+        }
+    }
+
     /// The error for a file whose bytes are not what they should be.
     pub(super) fn in_blob(blob: &BlobName, source: FormatError) -> Self {
         let blob = blob.clone();
@@ -84,7 +93,7 @@ impl IndexError {
     }
 }
 
-/// Errs unless a file of the index belongs to this repository.
+/// Fails unless a file of the index belongs to this repository.
 pub(super) fn check_repository(
     structure: &'static str,
     found: RepositoryId,

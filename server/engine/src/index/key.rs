@@ -1,4 +1,4 @@
-//! Keys: a keyed hash of the fingerprint, so that namespaces never meet and nobody can choose keys that
+//! Keys: a keyed hash of the fingerprint, so that namespaces never meet and no one can choose keys that
 //! crowd one shard.
 
 use holdfast_proto::fingerprint::Fingerprint;
@@ -41,7 +41,7 @@ pub(super) fn shard_of(prefix: u64) -> usize {
     usize::try_from(prefix >> (u64::BITS - SHARD_BITS)).unwrap_or(0)
 }
 
-/// What a namespace's keys are made with. Secret: whoever has it can tell which chunks a namespace holds.
+/// What a namespace's keys are made with. Secret: who has it can tell which chunks a namespace holds.
 #[derive(Clone)]
 pub struct NamespaceKey([u8; 32]);
 

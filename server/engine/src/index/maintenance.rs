@@ -118,10 +118,10 @@ impl Shared {
         self.publish(&old, &new, None)
     }
 
-    /// After a full disk the same work is done again later, so what it wrote is removed now. After other
+    /// After a failure that may pass the same work is done again later, so what it wrote is removed now. After other
     /// errors nothing is touched any more; opening cleans up.
     fn abandon(&self, new: &[Arc<Run>], error: IndexError) -> IndexError {
-        if error.is_full()
+        if error.may_pass()
             && let Err(worse) =
                 manifest::remove(self.volume.as_ref(), new.iter().map(|run| run_name(run.record.run)))
         {

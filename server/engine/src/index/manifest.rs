@@ -1,6 +1,6 @@
 //! Which manifest counts, and how it is replaced.
 //!
-//! Order (must): new runs durable → new manifest durable → older manifests removed → runs it does not name
+//! Order [I1]: new sorted runs durable → new manifest durable → older manifests removed → runs it does not name
 //! removed. So every manifest that exists names only runs that exist, whatever the moment of a crash, and an
 //! older one may stand in for a newer one that is damaged.
 
@@ -36,7 +36,7 @@ pub(super) struct Listing {
 }
 
 impl Listing {
-    /// Lists the folder; names it does not know are left alone.
+    /// Lists the folder; names it does not know are ignored.
     pub(super) fn read(volume: &dyn Volume) -> Result<Self, VolumeError> {
         let mut listing = Self::default();
         for entry in list_all(volume, &folder()) {

@@ -6,11 +6,11 @@
 //! next fills; runs merge in the background (`merge`, by a `policy`).
 //!
 //! Invariants:
-//! - **An answer is a candidate.** The index may name containers that were deleted or damaged since; callers
+//! - **An answer is a candidate** [I3]. The index may name containers that were deleted or damaged since; callers
 //!   accept or reject each candidate (and verify the fingerprint). So deletion needs no tombstones, and
 //!   merges drop entries of containers that [`IndexOptions::live`] disowns.
-//! - **Covered means durable.** A container is covered when all its entries are in runs that the manifest
-//!   names. There is no log: whoever opens the index feeds it the directories of all other containers
+//! - **Covered means durable** [I2]. A container is covered when all its entries are in runs that the manifest
+//!   names. There is no log: the caller that opens the index feeds it the directories of all other containers
 //!   ([`Index::insert_container`]).
 //! - **Everything here can be rebuilt** from container directories, so damage never loses chunks, but it is
 //!   always an error and never a silent miss.
@@ -43,7 +43,7 @@ pub use error::IndexError;
 use holdfast_types::ids::{ContainerClass, ContainerId, Location, NamespaceId};
 use holdfast_volume::Volume;
 pub use key::{IndexKey, NamespaceKey};
-pub use options::{IndexOptions, LiveFn, WRITE_BUFFER_BYTES};
+pub use options::IndexOptions;
 pub use stats::IndexStats;
 
 use crate::format::index_run::{Entry, PAGE_BYTES};
@@ -214,6 +214,28 @@ impl Index {
     /// All covered containers, ascending.
     pub fn covered(&self) -> Vec<ContainerId> {
         self.shared.coverage.lock().covered.iter().filter_map(ContainerId::new).collect()
+    }
+
+    /// Numbers of all covered containers.
+    pub(crate) fn covered_numbers(&self) -> roaring::RoaringTreemap {
+        self.shared.coverage.lock().covered.clone()
+    }
+
+    /// Sequence number of the manifest that counts; 0 when there is none. It changes with every change of
+    /// what is durable.
+    pub(crate) fn manifest_sequence(&self) -> u64 {
+        self.shared.publisher.lock().current
+    }
+
+    /// Ends maintenance for good, once the step under way is done: the manifest stays as it is.
+    pub(crate) fn stop_maintenance(&self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        {
+            let _control = self.shared.control.lock();
+            self.shared.wake.notify_all();
+            self.shared.done.notify_all();
+        }
+        drop(self.shared.work.lock());
     }
 
     /// Takes a container out of the covered ones; durably with the next manifest. Its entries stay until a

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use holdfast_types::ids::ContainerId;
 
+use crate::health::Health;
+
 /// Whether a container's chunks may still be read. Must say yes to every container that is not condemned,
 /// those just sealed included: an entry it rejects is gone.
 pub type LiveFn = Arc<dyn Fn(ContainerId) -> bool + Send + Sync>;
@@ -27,6 +29,8 @@ pub struct IndexOptions {
     pub live: LiveFn,
     /// Secret of an index that does not exist yet; random when `None`.
     pub new_secret: Option<[u8; 32]>,
+    /// What a failure of maintenance that does not pass by itself stops.
+    pub(crate) health: Arc<Health>,
 }
 
 impl Default for IndexOptions {
@@ -38,6 +42,7 @@ impl Default for IndexOptions {
             background: true,
             live: Arc::new(|_| true),
             new_secret: None,
+            health: Arc::default(),
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::format::index_run::{
 /// Pages gathered before they are handed to the volume: 256 KiB a write.
 const BATCH_BYTES: usize = 64 * PAGE_BYTES;
 
-/// A run in the making.
+/// A sorted run being written.
 #[derive(Debug)]
 pub(super) struct RunWriter {
     header: RunHeader,

@@ -16,6 +16,7 @@ use super::IndexOptions;
 use super::error::IndexError;
 use super::memtable::Memtable;
 use super::runs::RunSet;
+use crate::health::Part;
 
 /// What a lookup sees. Replaced, never changed: an entry is in `active`, `frozen` or `runs` at any moment.
 #[derive(Debug)]
@@ -26,7 +27,7 @@ pub(super) struct View {
     pub(super) runs: Arc<RunSet>,
 }
 
-/// Which containers need no replay.
+/// Which containers need no replay [I2].
 #[derive(Debug, Default)]
 pub(super) struct Coverage {
     /// In durable runs, and so named by the next manifest.
@@ -49,7 +50,8 @@ impl Coverage {
 /// Signals between callers and the maintenance thread.
 #[derive(Debug, Default)]
 pub(super) struct Control {
-    /// Why maintenance stopped. After a full disk it may be cleared to try again; otherwise it stays.
+    /// How the last maintenance failed, for those who wait for it. Whether it stays stopped is for
+    /// [`Health`](crate::health::Health) to say.
     pub(super) failure: Option<Arc<IndexError>>,
     /// The thread found nothing to do and waits.
     pub(super) idle: bool,
@@ -81,7 +83,7 @@ pub(super) struct Shared {
     /// Wakes those who wait for it.
     pub(super) done: Condvar,
     pub(super) publisher: Mutex<Publisher>,
-    /// Held by whoever flushes and merges: the thread, or the caller when there is none.
+    /// Held by what flushes and merges: the thread, or the caller when there is none.
     pub(super) work: Mutex<()>,
     pub(super) next_run: AtomicU64,
     pub(super) stop: AtomicBool,
@@ -123,16 +125,20 @@ impl Shared {
     /// Stops maintenance and tells everyone who waits.
     pub(super) fn fail(&self, error: IndexError) {
         self.note(&error);
+        if !error.may_pass() {
+            // [W9]: sealing must not go on as if what is sealed could still be indexed durably.
+            self.options.health.stop(Part::Index, &error.to_string());
+        }
         let mut control = self.control.lock();
         control.failure = Some(Arc::new(error));
         self.done.notify_all();
     }
 
-    /// The failure that stands, unless it is a full disk: that is forgotten, so that the caller's next wait
-    /// is for another attempt.
+    /// The failure that stands; one that may pass is forgotten, so that the caller's next wait is for another
+    /// attempt.
     pub(super) fn check_failure(&self, control: &mut Control) -> Result<(), IndexError> {
         match &control.failure {
-            Some(failure) if failure.is_full() => {
+            Some(failure) if failure.may_pass() => {
                 control.failure = None;
                 Ok(())
             }

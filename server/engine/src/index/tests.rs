@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use holdfast_types::ids::RepositoryId;
 use holdfast_volume::MemoryVolume;
 
+use super::options::LiveFn;
 use super::*;
 use holdfast_proto::fingerprint::Fingerprint;
 use ulid::Ulid;

@@ -6,13 +6,13 @@ use holdfast_catalog::{
 use holdfast_proto::v1;
 use holdfast_types::ids::SessionId;
 
-use super::filler::SealedSummary;
-use super::sessions::{DiskSlot, Session};
-use super::stream::StreamState;
+use super::append::SealedSummary;
+use super::disk::DiskState;
+use super::session::{DiskSlot, Session};
 use crate::core::Core;
 use crate::error::EngineError;
 
-/// Makes the backup exist. Every stream must be finished: then all it refers to is durable and indexed.
+/// Makes the backup exist. [W5] Every stream must be finished: then all it refers to is durable and indexed.
 pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitResponse, EngineError> {
     if let Some(reason) = core.health.read_only_reason() {
         return Err(EngineError::ReadOnly(reason.to_owned()));
@@ -26,7 +26,7 @@ pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitRespons
         disks.push(DiskRecord {
             name: slot.name.clone(),
             size_bytes: slot.size_bytes,
-            data_bytes: data_bytes(&state),
+            data_bytes: state.counters.data_bytes(),
             extent_count: holdfast_proto::limits::extent_count(slot.size_bytes),
             root: finished.root,
         });
@@ -37,6 +37,7 @@ pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitRespons
         details.push(row);
         containers.extend(container_records(session, &state));
     }
+    // [W6] [A1] One transaction makes the backup, its disks, details and containers visible.
     core.catalog.commit_backup(&BackupCommit {
         attempt: attempt(core, session),
         backup: session.backup,
@@ -44,13 +45,14 @@ pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitRespons
         details: details.clone(),
         containers,
     })?;
+    // [W7] Only now is there something to acknowledge.
     Ok(v1::CommitResponse {
         backup_id: session.backup.to_string(),
         details: details.into_iter().map(Into::into).collect(),
     })
 }
 
-fn not_finished(slot: &DiskSlot, state: &StreamState) -> EngineError {
+fn not_finished(slot: &DiskSlot, state: &DiskState) -> EngineError {
     let (disk, accepted) = (&slot.name, state.recipe.accepted());
     let why = state.failure().map_or_else(
         || format!("{accepted} of its extents have arrived and its stream was not finished"),
@@ -59,7 +61,7 @@ fn not_finished(slot: &DiskSlot, state: &StreamState) -> EngineError {
     EngineError::Invalid(format!("the backup cannot be committed: disk {disk:?} is incomplete, {why}"))
 }
 
-/// What an earlier commit of that session answered, if there was one.
+/// [W7] What an earlier commit of that session answered, if there was one.
 pub(super) fn committed(core: &Core, session: SessionId) -> Result<Option<v1::CommitResponse>, EngineError> {
     let Some(backup) = core.catalog.backup_by_session(session)? else { return Ok(None) };
     let details = core.catalog.session_details(session)?.into_iter().map(Into::into).collect();
@@ -78,7 +80,7 @@ pub(super) fn record_failure(
     let mut containers = Vec::new();
     for slot in &session.disks {
         let mut state = slot.state.lock();
-        state.give_up();
+        state.abandon();
         let mut row = details_row(core, session, slot, &state);
         row.status = status;
         state.failure().unwrap_or(reason).clone_into(&mut row.error);
@@ -104,11 +106,7 @@ fn attempt(core: &Core, session: &Session) -> Attempt {
     }
 }
 
-const fn data_bytes(state: &StreamState) -> u64 {
-    state.counters.unchanged_bytes + state.counters.dup_bytes + state.counters.new_bytes
-}
-
-fn details_row(core: &Core, session: &Session, slot: &DiskSlot, state: &StreamState) -> DetailRow {
+fn details_row(core: &Core, session: &Session, slot: &DiskSlot, state: &DiskState) -> DetailRow {
     let counters = state.counters;
     let stored = |sealed: &[SealedSummary]| sealed.iter().map(|one| one.stored_bytes).sum();
     let started_ms =
@@ -122,12 +120,13 @@ fn details_row(core: &Core, session: &Session, slot: &DiskSlot, state: &StreamSt
         started_ms,
         finished_ms: core.clock.now_ms(),
         virtual_bytes: slot.size_bytes,
-        bytes: data_bytes(state),
+        // [A8] The sum of the three below.
+        bytes: counters.data_bytes(),
         read_bytes: counters.read_bytes,
         unchanged_bytes: counters.unchanged_bytes,
         dup_bytes: counters.dup_bytes,
         new_bytes: counters.new_bytes,
-        post_lc: stored(state.data.sealed()),
+        post_lc: stored(state.sealed_data()),
         meta_bytes: stored(state.recipe.sealed()),
         wire_bytes: counters.wire_bytes,
         chunks: counters.chunks,
@@ -136,7 +135,7 @@ fn details_row(core: &Core, session: &Session, slot: &DiskSlot, state: &StreamSt
     }
 }
 
-fn container_records(session: &Session, state: &StreamState) -> Vec<ContainerRecord> {
+fn container_records(session: &Session, state: &DiskState) -> Vec<ContainerRecord> {
     let record = |sealed: &SealedSummary| ContainerRecord {
         id: sealed.id,
         class: sealed.class,
@@ -148,5 +147,5 @@ fn container_records(session: &Session, state: &StreamState) -> Vec<ContainerRec
         run: Some(session.run),
         state: ContainerState::Live,
     };
-    state.data.sealed().iter().chain(state.recipe.sealed()).map(record).collect()
+    state.sealed_data().iter().chain(state.recipe.sealed()).map(record).collect()
 }

@@ -1,31 +1,22 @@
 //! Accepting extents: every chunk they name is there, every length is right, then they enter the recipe.
 
-use std::collections::HashSet;
-use std::sync::Arc;
-
 use holdfast_proto::Fingerprint;
-use holdfast_proto::limits::{
-    EXTENTS_PER_MESSAGE_MAX, RANGES_PER_MESSAGE_MAX, REGION_PLAIN_MAX_BYTES, extent_len,
-};
-use holdfast_proto::region::{DEFAULT_LEVEL, Encoder};
+use holdfast_proto::limits::{EXTENTS_PER_MESSAGE_MAX, RANGES_PER_MESSAGE_MAX, extent_len};
 use holdfast_proto::v1;
-use holdfast_types::ids::ContainerClass;
 
-use super::filler::{Filler, SealedSummary};
-use super::sessions::DiskSlot;
-use super::stream::{StreamState, split_fingerprints};
-use crate::container::{RecentDirectories, VerifiedRegion};
+use super::chunks::split_fingerprints;
+use super::disk::DiskState;
+use super::parent::ParentDisk;
+use crate::container::RecentDirectories;
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::format::recipe::{ExtentEntry, ExtentNode, PieceRef};
-use crate::recipe::{BuildError, NodeSink, TreeBuilder};
-use crate::store::Domain;
 
 /// Accepts one message of extents.
 pub(super) fn accept(
     core: &Core,
-    slot: &DiskSlot,
-    state: &mut StreamState,
+    parent: Option<&ParentDisk>,
+    state: &mut DiskState,
     message: &v1::Extents,
 ) -> Result<(), EngineError> {
     if message.chunked.len() > EXTENTS_PER_MESSAGE_MAX
@@ -36,11 +27,11 @@ pub(super) fn accept(
         )));
     }
     for range in &message.zero {
-        let range = checked_range(range, state.recipe.tree.accepted(), slot.size_bytes)?;
+        let range = checked_range(range, state.recipe.accepted(), state.size_bytes)?;
         state.recipe.set_zero(range)?;
     }
     for range in &message.unchanged {
-        accept_unchanged(slot, state, range)?;
+        accept_unchanged(parent, state, range)?;
     }
     for extent in &message.chunked {
         accept_chunked(core, state, extent)?;
@@ -67,37 +58,34 @@ fn checked_range(
 }
 
 fn accept_unchanged(
-    slot: &DiskSlot,
-    state: &mut StreamState,
+    parent: Option<&ParentDisk>,
+    state: &mut DiskState,
     range: &v1::ExtentRange,
 ) -> Result<(), EngineError> {
-    let Some(parent) = &slot.parent else {
+    let Some(parent) = parent else {
         return Err(EngineError::Invalid("extents cannot be unchanged: the disk has no parent".into()));
     };
+    let mut recent = RecentDirectories::default();
     let std::ops::Range { start: mut at, end } =
-        checked_range(range, state.recipe.tree.accepted(), slot.size_bytes)?;
+        checked_range(range, state.recipe.accepted(), state.size_bytes)?;
     while at < end {
         let zero_end = parent.zero_until(at).min(end);
         if at < zero_end {
             // Only the last extent of a disk can differ in length.
-            parent.unchanged(zero_end - 1, slot.size_bytes)?;
+            parent.unchanged(zero_end - 1, state.size_bytes, &mut recent)?;
             state.recipe.set_zero(at..zero_end)?;
             at = zero_end;
             continue;
         }
-        let entry = parent.unchanged(at, slot.size_bytes)?;
+        let entry = parent.unchanged(at, state.size_bytes, &mut recent)?;
         state.recipe.set(at, entry)?;
-        state.counters.unchanged_bytes += u64::from(entry.data_bytes);
+        state.counters.unchanged(entry.data_bytes, state.size_bytes)?;
         at += 1;
     }
     Ok(())
 }
 
-fn accept_chunked(
-    core: &Core,
-    state: &mut StreamState,
-    extent: &v1::ChunkedExtent,
-) -> Result<(), EngineError> {
+fn accept_chunked(core: &Core, state: &mut DiskState, extent: &v1::ChunkedExtent) -> Result<(), EngineError> {
     let index = extent.index;
     let in_extent = |message: String| EngineError::Invalid(format!("extent {index}: {message}"));
     let digest = Fingerprint::from_slice(&extent.digest)
@@ -116,159 +104,29 @@ fn accept_chunked(
     if expected == 0 {
         return Err(in_extent("it lies past the end of the disk".into()));
     }
-    if state.recipe.tree.has(index) {
+    if state.recipe.has(index) {
         return Err(in_extent("it was sent twice".into()));
     }
     let node = ExtentNode::new(expected, pieces).map_err(|error| in_extent(error.to_string()))?;
+    let before = state.counters.data_bytes();
     for piece in node.pieces().iter().filter(|piece| !piece.is_zero()) {
+        // [W4] There, and of that length; otherwise the extent is refused.
         state.name_chunk(core, &piece.fingerprint, piece.bytes).map_err(|error| match error {
             EngineError::Invalid(message) => in_extent(message),
+            EngineError::Damaged(message) => EngineError::Damaged(format!("extent {index}: {message}")),
             other => other,
         })?;
+    }
+    // [A8] Every byte of data was counted as duplicate or as new.
+    let counted = state.counters.data_bytes() - before;
+    if counted != u64::from(node.data_bytes()) {
+        let data = node.data_bytes();
+        return Err(EngineError::Internal(format!("extent {index}: counted {counted} of {data} bytes")));
     }
     if node.data_bytes() == 0 {
         return state.recipe.set(index, ExtentEntry::ZERO);
     }
-    let fingerprint = state.recipe.sink.put(node.encode())?;
+    let fingerprint = state.recipe.put(node.encode())?;
     let entry = ExtentEntry { node: fingerprint, digest, data_bytes: node.data_bytes() };
     state.recipe.set(index, entry)
-}
-
-/// A disk's recipe in the making: the tree, and the recipe containers its nodes go to.
-#[derive(Debug)]
-pub(super) struct Recipe {
-    tree: TreeBuilder,
-    sink: NodePacker,
-}
-
-impl Recipe {
-    pub(super) fn new(core: &Arc<Core>, domain: &Domain, size_bytes: u64) -> Self {
-        Self { tree: TreeBuilder::new(size_bytes), sink: NodePacker::new(core, domain) }
-    }
-
-    fn set(&mut self, index: u64, entry: ExtentEntry) -> Result<(), EngineError> {
-        self.tree.set(index, entry, &mut self.sink).map_err(build_error)
-    }
-
-    fn set_zero(&mut self, range: std::ops::Range<u64>) -> Result<(), EngineError> {
-        self.tree.set_zero(range, &mut self.sink).map_err(build_error)
-    }
-
-    pub(super) const fn accepted(&self) -> u64 {
-        self.tree.accepted()
-    }
-
-    pub(super) fn accepted_ranges(&self) -> Vec<(u64, u64)> {
-        self.tree.accepted_ranges()
-    }
-
-    /// Completes the tree; its nodes are packed but not durable yet.
-    pub(super) fn finish(&mut self) -> Result<Fingerprint, EngineError> {
-        self.tree.finish(&mut self.sink).map_err(build_error)
-    }
-
-    /// Begins to seal what is packed.
-    pub(super) fn seal(&mut self) -> Result<(), EngineError> {
-        self.sink.flush()?;
-        self.sink.filler.seal_open()
-    }
-
-    /// Waits until every node is durable and indexed.
-    pub(super) fn wait_sealed(&mut self) -> Result<(), EngineError> {
-        self.sink.forget_sealed(true)
-    }
-
-    pub(super) fn discard_open(&mut self) {
-        self.sink.filler.discard_open();
-    }
-
-    pub(super) fn sealed(&self) -> &[SealedSummary] {
-        self.sink.filler.sealed()
-    }
-
-    pub(super) const fn sealed_bytes(&self) -> u64 {
-        self.sink.filler.sealed_bytes()
-    }
-}
-
-fn build_error(error: BuildError<EngineError>) -> EngineError {
-    match error {
-        BuildError::Sink(source) => source,
-        refused => EngineError::Invalid(refused.to_string()),
-    }
-}
-
-/// Packs nodes into regions of recipe containers; nodes the repository has are not stored again.
-#[derive(Debug)]
-struct NodePacker {
-    core: Arc<Core>,
-    domain: Domain,
-    filler: Filler,
-    encoder: Option<Encoder>,
-    packed: Vec<(Fingerprint, Vec<u8>)>,
-    packed_bytes: usize,
-    own: HashSet<Fingerprint>,
-    recent: RecentDirectories,
-}
-
-impl NodePacker {
-    fn new(core: &Arc<Core>, domain: &Domain) -> Self {
-        Self {
-            core: Arc::clone(core),
-            domain: domain.clone(),
-            filler: Filler::new(Arc::clone(core), domain.clone(), ContainerClass::Recipe),
-            encoder: None,
-            packed: Vec::new(),
-            packed_bytes: 0,
-            own: HashSet::new(),
-            recent: RecentDirectories::default(),
-        }
-    }
-
-    fn flush(&mut self) -> Result<(), EngineError> {
-        if self.packed.is_empty() {
-            return Ok(());
-        }
-        let mut encoder = match self.encoder.take() {
-            Some(encoder) => encoder,
-            None => Encoder::new(DEFAULT_LEVEL)?,
-        };
-        let chunks: Vec<(Fingerprint, &[u8])> =
-            self.packed.iter().map(|(name, node)| (*name, node.as_slice())).collect();
-        let region = VerifiedRegion::encode(&chunks, &mut encoder)?;
-        self.encoder = Some(encoder);
-        self.packed.clear();
-        self.packed_bytes = 0;
-        self.filler.append(&region)?;
-        self.forget_sealed(false)
-    }
-
-    fn forget_sealed(&mut self, wait: bool) -> Result<(), EngineError> {
-        for directory in self.filler.take_sealed(wait)? {
-            for (fingerprint, _, _) in directory.iter() {
-                self.own.remove(&fingerprint);
-            }
-        }
-        Ok(())
-    }
-}
-
-impl NodeSink for NodePacker {
-    type Error = EngineError;
-
-    fn put(&mut self, node: Vec<u8>) -> Result<Fingerprint, EngineError> {
-        let name = Fingerprint::of(&node);
-        let stored = self.own.contains(&name)
-            || self.core.store.find(&self.domain, ContainerClass::Recipe, &name, &mut self.recent)?.is_some();
-        if stored {
-            return Ok(name);
-        }
-        if self.packed_bytes + node.len() > REGION_PLAIN_MAX_BYTES as usize {
-            self.flush()?;
-        }
-        self.packed_bytes += node.len();
-        self.own.insert(name);
-        self.packed.push((name, node));
-        Ok(name)
-    }
 }

@@ -1,26 +1,44 @@
 //! How a backup comes in.
 //!
-//! Read in this order: [`sessions`] (start, lease, one backup of a VM at a time) → [`stream`] (one disk's
-//! messages) → [`verify`] (every region is decoded and hashed before its chunks count) → [`filler`]
-//! (containers, sealed durably) → [`extents`] (recipes) → [`commit`] (the one transaction that makes the
-//! backup exist).
+//! Read from the session down: [`table`] (one backup of a VM at a time) → [`start`] (a request becomes a
+//! session) → [`stream`] (one disk's messages) → [`verify`] (every region is decoded and hashed before its
+//! chunks count) → [`append`] (containers, sealed durably) → [`extents`] and [`recipe_writer`] (recipes) →
+//! [`commit`] (the one transaction that makes the backup exist).
+//!
+//! Each file imports only from those before it in this list:
+//!
+//! 1. [`append`], [`verify`], [`parent`], [`counters`], [`progress`], [`chunks`]: parts that know nothing of
+//!    each other;
+//! 2. [`recipe_writer`] (on `append`);
+//! 3. [`disk`] (one disk's state, from these parts);
+//! 4. [`extents`] (what a message of extents does to a disk and its parent);
+//! 5. [`session`] (identity, disks, lease);
+//! 6. [`live`], [`commit`], [`stream`], [`start`] (what is done with a session);
+//! 7. [`table`] (which sessions there are).
 //!
 //! Invariants:
-//! * A chunk is visible to other sessions only when its container is sealed and indexed.
+//! * [A4] A chunk is visible to other sessions only when its container is sealed and indexed.
 //! * A session's own stream sees its own chunks at once; nothing is acknowledged as durable before the seal.
-//! * A crash leaves sealed containers nobody refers to (adopted on start, reclaimed later) and temporary
-//!   files (discarded on start); never half a backup.
+//! * A crash leaves sealed containers that no backup refers to (adopted on start, reclaimed later) and
+//!   temporary files (discarded on start); never half a backup.
 
+mod append;
+mod chunks;
 mod commit;
+mod counters;
+mod disk;
 mod extents;
-mod filler;
 mod live;
 mod parent;
-mod sessions;
+mod progress;
+mod recipe_writer;
+mod session;
+mod start;
 mod stream;
+mod table;
 mod verify;
 
 pub use live::{LiveDisk, LiveSession};
-pub(crate) use sessions::Sessions;
-pub use sessions::StartBackup;
+pub use start::StartBackup;
 pub use stream::DiskStream;
+pub(crate) use table::Sessions;

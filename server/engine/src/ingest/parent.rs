@@ -7,11 +7,13 @@ use holdfast_proto::Fingerprint;
 use holdfast_proto::limits::{DIGESTS_PER_BLOCK, extent_count, extent_len};
 use holdfast_proto::v1;
 use holdfast_types::ids::{BackupId, ContainerClass};
+use parking_lot::Mutex;
+use roaring::RoaringTreemap;
 
 use crate::container::RecentDirectories;
 use crate::core::Core;
 use crate::error::EngineError;
-use crate::format::recipe::{ExtentEntry, ExtentNode};
+use crate::format::recipe::ExtentEntry;
 use crate::recipe::TreeReader;
 use crate::store::{Domain, NodeReader};
 
@@ -20,7 +22,17 @@ use crate::store::{Domain, NodeReader};
 pub(super) struct ParentDisk {
     backup: BackupId,
     size_bytes: u64,
+    root: Fingerprint,
     tree: TreeReader<NodeReader>,
+    sound: Mutex<SoundExtents>,
+}
+
+/// Extents whose chunks were all found, as far as damage was known then. Filled only while damage is known;
+/// a bit an extent: 1 MiB for a disk of 32 TiB.
+#[derive(Debug, Default)]
+struct SoundExtents {
+    damage_generation: u64,
+    extents: RoaringTreemap,
 }
 
 impl ParentDisk {
@@ -39,7 +51,8 @@ impl ParentDisk {
             let nodes = NodeReader::new(Arc::clone(&core.store), domain.clone());
             match TreeReader::open(nodes, disk.root, disk.size_bytes) {
                 Ok(tree) => {
-                    let parent = Self { backup: backup.id, size_bytes: disk.size_bytes, tree };
+                    let (backup, size_bytes, root) = (backup.id, disk.size_bytes, disk.root);
+                    let parent = Self { backup, size_bytes, root, tree, sound: Mutex::default() };
                     parents.insert(disk.name, parent);
                 }
                 Err(error) => {
@@ -59,6 +72,11 @@ impl ParentDisk {
         self.size_bytes
     }
 
+    /// Its recipe's root, from which everything it refers to can be reached.
+    pub(super) const fn root(&self) -> Fingerprint {
+        self.root
+    }
+
     /// The digests from `first` on; `None` past the end. Extents that cannot be relied on are
     /// [`Fingerprint::UNKNOWN`], so that the agent sends what they are made of again.
     pub(super) fn digests(&self, first: u64) -> Option<v1::DigestBlock> {
@@ -75,23 +93,48 @@ impl ParentDisk {
 
     fn digest(&self, index: u64, recent: &mut RecentDirectories) -> Option<Fingerprint> {
         let entry = self.tree.entry(index).ok()?;
-        // Looking at every chunk is slow, and needed only while something is known to be damaged.
-        if self.tree.source().store().has_damage() && !self.is_sound(index, &entry, recent) {
-            return None;
-        }
-        Some(entry.digest)
+        // [R5] Offered only when all its chunks are found.
+        self.is_sound(index, &entry, recent).then_some(entry.digest)
     }
 
-    /// Whether every chunk of the extent can be found.
+    /// Whether every chunk of the extent can be found. Looking at every chunk is slow, and needed only while
+    /// something is known to be damaged; once for each extent until more is.
     fn is_sound(&self, index: u64, entry: &ExtentEntry, recent: &mut RecentDirectories) -> bool {
-        let Ok(node) = self.tree.extent_of(index, entry) else { return false };
-        let nodes = self.tree.source();
-        let chunk_is_there = |fingerprint: &Fingerprint, recent: &mut RecentDirectories| {
-            let found = nodes.store().find(nodes.domain(), ContainerClass::Data, fingerprint, recent);
-            matches!(found, Ok(Some(_)))
+        let store = self.tree.source().store();
+        if !store.has_damage() {
+            return true;
+        }
+        let generation = store.damage_generation();
+        if self.sound_at(generation).extents.contains(index) {
+            return true;
+        }
+        let sound = self.chunks_are_found(index, entry, recent);
+        if sound {
+            self.sound_at(generation).extents.insert(index);
+        }
+        sound
+    }
+
+    /// What was found sound; empty when more became known since.
+    fn sound_at(&self, generation: u64) -> parking_lot::MutexGuard<'_, SoundExtents> {
+        let mut sound = self.sound.lock();
+        if sound.damage_generation != generation {
+            *sound = SoundExtents { damage_generation: generation, extents: RoaringTreemap::new() };
+        }
+        sound
+    }
+
+    fn chunks_are_found(&self, index: u64, entry: &ExtentEntry, recent: &mut RecentDirectories) -> bool {
+        let node = match self.tree.extent_of(index, entry) {
+            Ok(Some(node)) => node,
+            Ok(None) => return true,
+            Err(_) => return false,
         };
-        let pieces = node.as_ref().map(ExtentNode::pieces).unwrap_or_default();
-        pieces.iter().all(|piece| piece.is_zero() || chunk_is_there(&piece.fingerprint, recent))
+        let nodes = self.tree.source();
+        node.pieces().iter().filter(|piece| !piece.is_zero()).all(|piece| {
+            let found = nodes.store().find(nodes.domain(), ContainerClass::Data, &piece.fingerprint, recent);
+            matches!(found, Ok(Some(found)) if found.chunk.bytes == piece.bytes)
+        })
     }
 
     /// The first extent from `index` on that may hold data; those before it are zero.
@@ -100,13 +143,30 @@ impl ParentDisk {
     }
 
     /// The entry of an extent that the agent says did not change, for a disk of `size_bytes`.
-    pub(super) fn unchanged(&self, index: u64, size_bytes: u64) -> Result<ExtentEntry, EngineError> {
+    ///
+    /// # Errors
+    /// [`EngineError::Damaged`] when chunks of it are lost. That happens only when they were found damaged
+    /// after the agent was given the digest; the next backup is not given it, and sends them again.
+    pub(super) fn unchanged(
+        &self,
+        index: u64,
+        size_bytes: u64,
+        recent: &mut RecentDirectories,
+    ) -> Result<ExtentEntry, EngineError> {
         let (was, is) = (extent_len(self.size_bytes, index), extent_len(size_bytes, index));
         if was != is || is == 0 {
             return Err(EngineError::Invalid(format!(
                 "extent {index} cannot be unchanged: it is {is} bytes long and was {was}"
             )));
         }
-        Ok(self.tree.entry(index)?)
+        let entry = self.tree.entry(index)?;
+        // [R5] Holds when the extent is accepted, too.
+        if !self.is_sound(index, &entry, recent) {
+            let backup = self.backup;
+            return Err(EngineError::Damaged(format!(
+                "extent {index} cannot be taken over unchanged: what backup {backup} has of it was found damaged while this backup ran; start the backup again, and it is sent again"
+            )));
+        }
+        Ok(entry)
     }
 }

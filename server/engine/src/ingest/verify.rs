@@ -1,17 +1,18 @@
 //! Verification of incoming regions on all cores, results in the order of submission.
 //!
-//! An agent must not be able to poison the pool: nothing it sends is stored under a fingerprint before the
-//! bytes have been decoded and hashed here.
+//! [W1] [A3] An agent must not be able to poison the pool: nothing it sends is stored under a fingerprint
+//! before the bytes have been decoded and hashed here.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crossbeam_channel::{Receiver, bounded};
 use holdfast_proto::region::{Decoder, RegionError};
 use rayon::ThreadPool;
 
 use crate::container::{UnverifiedRegion, VerifiedRegion};
+use crate::error::EngineError;
+use crate::task::{self, Task};
 
 /// Regions of one stream being verified at most: 16 × 256 KiB of plain bytes and as much again on the wire.
 const IN_FLIGHT_MAX: usize = 16;
@@ -26,7 +27,7 @@ type Outcome = Result<VerifiedRegion, RegionError>;
 #[derive(Debug)]
 pub(super) struct VerifyQueue {
     pool: Arc<ThreadPool>,
-    waiting: VecDeque<Receiver<Outcome>>,
+    waiting: VecDeque<Task<Outcome>>,
 }
 
 impl VerifyQueue {
@@ -36,30 +37,25 @@ impl VerifyQueue {
 
     /// Begins to verify a region.
     pub(super) fn submit(&mut self, region: UnverifiedRegion) {
-        let (sender, receiver) = bounded(1);
-        self.pool.spawn(move || {
-            // The receiver is gone when the session ended meanwhile: then nobody wants to know.
-            let _ = sender.send(verify(region));
-        });
-        self.waiting.push_back(receiver);
+        self.waiting.push_back(task::spawn(&self.pool, "verifying a region", move || verify(region)));
     }
 
     /// The next verified region: waits for it when the queue is full or `wait` is set, otherwise only takes
     /// what is ready.
-    pub(super) fn next(&mut self, wait: bool) -> Option<Outcome> {
+    pub(super) fn next(&mut self, wait: bool) -> Option<Result<VerifiedRegion, EngineError>> {
         let front = self.waiting.front()?;
-        let outcome = if wait || self.waiting.len() >= IN_FLIGHT_MAX {
-            front.recv().ok()
-        } else {
-            match front.try_recv() {
-                Ok(outcome) => Some(outcome),
-                Err(crossbeam_channel::TryRecvError::Empty) => return None,
-                Err(crossbeam_channel::TryRecvError::Disconnected) => None,
-            }
-        };
+        let outcome =
+            if wait || self.waiting.len() >= IN_FLIGHT_MAX { front.wait() } else { front.try_take()? };
         self.waiting.pop_front();
-        // A verifier that died without an answer verified nothing.
-        Some(outcome.unwrap_or_else(|| Err(RegionError::Frame("verification stopped unexpectedly".into()))))
+        // A verifier that panicked verified nothing.
+        Some(outcome.and_then(|verified| Ok(verified?)))
+    }
+}
+
+impl From<RegionError> for EngineError {
+    /// The stream that sent the region adds the disk's name.
+    fn from(source: RegionError) -> Self {
+        Self::Region { disk: String::new(), source }
     }
 }
 

@@ -7,7 +7,8 @@ use holdfast_proto::Fingerprint;
 use holdfast_proto::limits::{extent_count, extent_len};
 use parking_lot::Mutex;
 
-use super::{NodeSource, entries_in_page, page_count, root_level};
+use super::node::NodeSource;
+use super::shape::{entries_in_page, page_count, root_level};
 use crate::format::recipe::{
     ExtentEntry, ExtentNode, NodeError, PAGE_CHILDREN, PAGE_EXTENTS, Page, UpperPage,
 };
@@ -52,7 +53,7 @@ impl<S: NodeSource> TreeReader<S> {
         extent_count(self.size_bytes)
     }
 
-    /// The name of page `number`: equal names are equal pages. [`Fingerprint::ZERO`] when all of it is zero, and
+    /// The name of page `number`: [A2] equal names are equal pages. [`Fingerprint::ZERO`] when all of it is zero, and
     /// past the end.
     pub(crate) fn page_name(&self, number: u64) -> Fingerprint {
         self.pages.get(&number).copied().unwrap_or(Fingerprint::ZERO)
@@ -77,8 +78,15 @@ impl<S: NodeSource> TreeReader<S> {
     /// What the page of extent `index` says of it; zero past the end.
     pub(crate) fn entry(&self, index: u64) -> Result<ExtentEntry, WalkError<S::Error>> {
         let page = self.page(index / PAGE_EXTENTS as u64)?;
-        let slot = usize::try_from(index % PAGE_EXTENTS as u64).unwrap_or(usize::MAX);
-        Ok(page.entries.get(slot).copied().unwrap_or(ExtentEntry::ZERO))
+        if index >= self.extent_count() {
+            return Ok(ExtentEntry::ZERO);
+        }
+        page.entries.get(slot_of(index)).copied().ok_or_else(|| WalkError::Shape {
+            node: self.page_name(index / PAGE_EXTENTS as u64),
+            what: "extents",
+            expected: slot_of(index) as u64 + 1,
+            found: page.entries.len() as u64,
+        })
     }
 
     /// What extent `index` is made of; `None` when it is all zero.
@@ -131,6 +139,11 @@ impl<S: NodeSource> TreeReader<S> {
     }
 }
 
+#[expect(clippy::cast_possible_truncation, reason = "a remainder below 512")]
+const fn slot_of(index: u64) -> usize {
+    (index % PAGE_EXTENTS as u64) as usize
+}
+
 /// Number of nodes on `level` (1 = pages) above `pages` pages.
 fn width_at(pages: u64, level: u8) -> u64 {
     (1..level).fold(pages, |width, _| width.div_ceil(PAGE_CHILDREN as u64))
@@ -146,7 +159,7 @@ fn expand<S: NodeSource>(
     let mut children = BTreeMap::new();
     for (&number, &node) in row {
         let first = number * PAGE_CHILDREN as u64;
-        let count = usize::try_from(width.saturating_sub(first)).unwrap_or(usize::MAX).min(PAGE_CHILDREN);
+        let count = children_left(width, first);
         let bytes = source.node(&node).map_err(WalkError::Source)?;
         let page = UpperPage::decode(&bytes).map_err(|source| WalkError::Node { node, source })?;
         check_shape(node, "levels", level.into(), page.level.into())?;
@@ -154,6 +167,12 @@ fn expand<S: NodeSource>(
         children.extend((first..).zip(page.children).filter(|(_, child)| !child.is_zero()));
     }
     Ok(children)
+}
+
+/// How many of `width` children the next node has, after `taken` of them.
+fn children_left(width: u64, taken: u64) -> usize {
+    let left = width.saturating_sub(taken);
+    usize::try_from(left).map_or(PAGE_CHILDREN, |left| left.min(PAGE_CHILDREN))
 }
 
 fn check_shape<E>(

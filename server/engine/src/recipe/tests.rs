@@ -1,6 +1,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
 
+use bytes::Bytes;
+use holdfast_proto::Fingerprint;
 use holdfast_proto::limits::{EXTENT_BYTES, extent_len};
 use proptest::prelude::*;
 

@@ -3,18 +3,18 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crossbeam_channel::{Receiver, bounded};
 use holdfast_proto::limits::{EXTENT_BYTES, WINDOW_EXTENTS, extent_count};
 use holdfast_proto::v1;
 use holdfast_types::ids::{BackupId, NamespaceId};
 use v1::read_disk_response::Kind;
 
-use super::OpenDisk;
+use super::open::OpenDisk;
 use super::plan::{ReadJob, plan_window};
 use super::read;
 use crate::container::RecentDirectories;
 use crate::core::Core;
 use crate::error::EngineError;
+use crate::task::{self, Task};
 
 /// Jobs of one restore being read at most: 8 × up to 4 MiB of stored bytes.
 const JOBS_IN_FLIGHT_MAX: usize = 8;
@@ -49,7 +49,7 @@ enum Planned {
 /// What is under way, in the order of sending.
 enum Begun {
     Message(Kind),
-    Job(Receiver<Outcome>),
+    Job(Task<Outcome>),
 }
 
 impl std::fmt::Debug for DiskReader {
@@ -98,10 +98,9 @@ impl DiskReader {
             self.top_up()?;
             let full = self.ready_bytes >= MESSAGE_BYTES;
             match self.begun.pop_front_if(|next| !full && matches!(next, Begun::Job(_))) {
-                Some(Begun::Job(receiver)) => {
+                Some(Begun::Job(task)) => {
                     self.jobs_in_flight -= 1;
-                    let stopped = |_| EngineError::Internal("a read thread stopped unexpectedly".into());
-                    let regions = receiver.recv().map_err(stopped)??;
+                    let regions = task.wait()??;
                     self.ready_bytes += regions.iter().map(|region| region.payload.len()).sum::<usize>();
                     self.ready.extend(regions);
                 }
@@ -155,13 +154,11 @@ impl DiskReader {
     }
 
     fn begin(&mut self, job: ReadJob) {
-        let (sender, receiver) = bounded(1);
         let disk = Arc::clone(&self.disk);
-        self.disk.core.read_pool.spawn(move || {
-            // Nobody receives when the restore was given up.
-            let _ = sender.send(read::run(&disk, &job).map_err(|error| disk.name_damage(error)));
+        let task = task::spawn(&self.disk.core.read_pool, "reading regions for a restore", move || {
+            read::run(&disk, &job).map_err(|error| disk.name_damage(error))
         });
-        self.begun.push_back(Begun::Job(receiver));
+        self.begun.push_back(Begun::Job(task));
         self.jobs_in_flight += 1;
     }
 }

@@ -6,8 +6,8 @@ use holdfast_proto::Fingerprint;
 use holdfast_proto::v1;
 use holdfast_types::ids::{ContainerClass, ContainerId, Location};
 
-use super::OpenDisk;
-use crate::container::RecentDirectories;
+use super::open::OpenDisk;
+use crate::container::{ChunkRef, RecentDirectories};
 use crate::error::EngineError;
 use crate::format::recipe::ExtentNode;
 
@@ -21,9 +21,17 @@ pub(super) struct Wanted {
     pub(super) chunk: u32,
     pub(super) fingerprint: Fingerprint,
     pub(super) bytes: u32,
-    pub(super) slot: u16,
+    /// Where it begins in the plain bytes of the region it is read from.
+    pub(super) offset: u32,
     /// An extent that needs it, for messages.
     pub(super) extent: u64,
+}
+
+impl Wanted {
+    /// The chunk in the region it is read from.
+    pub(super) const fn place(&self) -> ChunkRef {
+        ChunkRef { fingerprint: self.fingerprint, offset: self.offset, bytes: self.bytes }
+    }
 }
 
 /// A region to read, and what is wanted of it.
@@ -56,36 +64,42 @@ pub(super) fn plan_window(
 ) -> Result<WindowPlan, EngineError> {
     let mut layout = Layout::default();
     for index in first..first + count {
-        layout.add(index, disk.tree.extent(index)?.as_ref());
+        layout.add(index, disk.tree.extent(index)?.as_ref())?;
     }
     let (window, wanted) = layout.finish(first);
     let mut located = Vec::with_capacity(wanted.len());
     for mut wanted in wanted {
-        let location = locate(disk, &wanted, recent)?;
-        wanted.slot = location.slot;
+        let (location, offset) = locate(disk, &wanted, recent)?;
+        wanted.offset = offset;
         located.push((location, wanted));
     }
     located.sort_unstable_by_key(|(location, _)| *location);
     Ok(WindowPlan { layout: window, jobs: into_jobs(located) })
 }
 
-fn locate(disk: &OpenDisk, wanted: &Wanted, recent: &mut RecentDirectories) -> Result<Location, EngineError> {
+/// Where a chunk is: its place, and its offset in its region's plain bytes.
+fn locate(
+    disk: &OpenDisk,
+    wanted: &Wanted,
+    recent: &mut RecentDirectories,
+) -> Result<(Location, u32), EngineError> {
     let Wanted { fingerprint, extent, .. } = wanted;
     let domain = disk.tree.source().domain();
+    // [A5] Recipes name fingerprints; where a chunk lies is asked for each time.
     let found = disk.core.store.find(domain, ContainerClass::Data, fingerprint, recent)?;
     let found = found.ok_or_else(|| {
         EngineError::Damaged(format!("extent {extent}: chunk {fingerprint} is missing or damaged"))
     })?;
-    if found.bytes != wanted.bytes {
-        let (is, said) = (found.bytes, wanted.bytes);
+    if found.chunk.bytes != wanted.bytes {
+        let (is, said) = (found.chunk.bytes, wanted.bytes);
         return Err(EngineError::Damaged(format!(
             "extent {extent}: chunk {fingerprint} is {is} bytes long, the recipe says {said}"
         )));
     }
-    Ok(found.location)
+    Ok((found.location, found.chunk.offset))
 }
 
-/// Groups chunks, ordered by location, into regions and runs of consecutive regions.
+/// Groups chunks, ordered by location, into regions, and consecutive regions into jobs.
 fn into_jobs(located: Vec<(Location, Wanted)>) -> Vec<ReadJob> {
     let mut jobs: Vec<ReadJob> = Vec::new();
     for (Location { container, region, .. }, wanted) in located {
@@ -108,7 +122,7 @@ fn into_jobs(located: Vec<(Location, Wanted)>) -> Vec<ReadJob> {
     jobs
 }
 
-/// A window's layout in the making.
+/// A window's layout, extent by extent.
 #[derive(Debug, Default)]
 struct Layout {
     window: v1::Window,
@@ -118,25 +132,29 @@ struct Layout {
 }
 
 impl Layout {
-    fn add(&mut self, extent: u64, node: Option<&ExtentNode>) {
+    /// `None`: all of the extent is zero, which an empty layout says.
+    fn add(&mut self, extent: u64, node: Option<&ExtentNode>) -> Result<(), EngineError> {
         let mut layout = v1::ExtentLayout::default();
-        for piece in node.map(ExtentNode::pieces).unwrap_or_default() {
+        for piece in node.into_iter().flat_map(ExtentNode::pieces) {
             if piece.is_zero() {
                 layout.refs.push(0);
                 layout.zero_lengths.push(piece.bytes);
                 continue;
             }
-            let next = u32::try_from(self.wanted.len()).unwrap_or(u32::MAX);
+            let next = u32::try_from(self.wanted.len()).map_err(|_| {
+                EngineError::Internal(format!("extent {extent}: too many chunks in a window"))
+            })?;
             let number = *self.numbers.entry(piece.fingerprint).or_insert(next);
             if number == next {
                 let fingerprint = piece.fingerprint;
-                self.wanted.push(Wanted { chunk: next, fingerprint, bytes: piece.bytes, slot: 0, extent });
+                self.wanted.push(Wanted { chunk: next, fingerprint, bytes: piece.bytes, offset: 0, extent });
                 self.fingerprints.extend(fingerprint.as_bytes());
                 self.window.lengths.push(piece.bytes);
             }
             layout.refs.push(number + 1);
         }
         self.window.extents.push(layout);
+        Ok(())
     }
 
     fn finish(mut self, first_extent: u64) -> (v1::Window, Vec<Wanted>) {

@@ -10,7 +10,7 @@ use holdfast_proto::v1;
 use holdfast_types::ids::{BackupId, ContainerClass, NamespaceId};
 use v1::read_range_response::Kind;
 
-use super::OpenDisk;
+use super::open::OpenDisk;
 use crate::container::RecentDirectories;
 use crate::core::Core;
 use crate::error::EngineError;
@@ -45,6 +45,7 @@ impl RangeReader {
             )));
         }
         let disk = OpenDisk::open(core, namespace, backup, disk)?;
+        // [R3] The length was bounded above, before anything is allocated for it.
         let end = offset.saturating_add(length).min(disk.size_bytes);
         Ok(Self {
             disk,
@@ -79,6 +80,7 @@ impl RangeReader {
             piece_start = piece_end;
         }
         answers.flush();
+        assert_eq!(piece_start, start + u64::from(extent_bytes), "pieces of extent {index}");
         self.offset = end;
         self.ready = answers.list;
         Ok(())
@@ -105,7 +107,7 @@ fn within(chunk: &Bytes, from: u64, to: u64) -> Bytes {
     chunk.slice(from as usize..to as usize)
 }
 
-/// Answers in the making: neighbouring data is joined.
+/// Answers being put together: neighbouring data is joined.
 #[derive(Default)]
 struct Answers {
     list: VecDeque<v1::ReadRangeResponse>,

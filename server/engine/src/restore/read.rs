@@ -5,7 +5,7 @@ use holdfast_proto::region::Codec;
 use holdfast_proto::v1::RegionData;
 use holdfast_types::ids::{ContainerClass, ContainerId};
 
-use super::OpenDisk;
+use super::open::OpenDisk;
 use super::plan::{ReadJob, RegionRead, Wanted};
 use crate::container::{ContainerError, OpenContainer, RecentDirectories, StoredRegion};
 use crate::core::Core;
@@ -26,9 +26,11 @@ pub(super) fn run(disk: &OpenDisk, job: &ReadJob) -> Result<Vec<RegionData>, Eng
     };
     let mut stored = all_at_once(&open, job).into_iter().flatten();
     for read in &job.regions {
+        // [R2] Either way the payload was checked against its CRC.
         let region = stored.next().map_or_else(|| open.read_region(read.region), Ok);
         match region.and_then(|region| message(&disk.core, &open, read, &region)) {
             Ok(message) => messages.push(message),
+            // [R4] Noted, and the chunks are taken from elsewhere.
             Err(error) => replace(disk, job.container, Some(read.region), read, &error, &mut messages)?,
         }
     }
@@ -49,10 +51,12 @@ fn message(
     read: &RegionRead,
     stored: &StoredRegion,
 ) -> Result<RegionData, ContainerError> {
-    let wanted_bytes: usize = read.wanted.iter().map(|wanted| wanted.bytes as usize).sum();
-    let offset_of = |wanted: &Wanted| {
-        open.directory().chunk(read.region, wanted.slot).map_or(u32::MAX, |chunk| chunk.offset)
-    };
+    let ranges = read
+        .wanted
+        .iter()
+        .map(|wanted| open.chunk_range(read.region, &wanted.place(), stored.plain_bytes as usize))
+        .collect::<Result<Vec<_>, _>>()?;
+    let wanted_bytes: usize = ranges.iter().map(ExactSizeIterator::len).sum();
     let chunks = read.wanted.iter().map(|wanted| wanted.chunk).collect();
     if stored.payload.len() <= wanted_bytes {
         return Ok(RegionData {
@@ -60,22 +64,25 @@ fn message(
             plain_bytes: stored.plain_bytes,
             payload: stored.payload.clone(),
             chunks,
-            offsets: read.wanted.iter().map(offset_of).collect(),
+            offsets: read.wanted.iter().map(|wanted| wanted.offset).collect(),
         });
     }
-    let plain = core.store.read_region(open.id(), ContainerClass::Data, read.region)?;
+    let plain = core.store.decode_region(open, stored)?;
+    assert_eq!(plain.len(), stored.plain_bytes as usize, "a decoded region of {}", open.name());
     let mut payload = Vec::with_capacity(wanted_bytes);
     let mut offsets = Vec::with_capacity(read.wanted.len());
-    for wanted in &read.wanted {
-        offsets.push(u32::try_from(payload.len()).unwrap_or(u32::MAX));
-        let start = offset_of(wanted) as usize;
-        payload.extend_from_slice(plain.get(start..start + wanted.bytes as usize).unwrap_or_default());
+    let mut offset = 0;
+    for (wanted, range) in read.wanted.iter().zip(ranges) {
+        offsets.push(offset);
+        offset += wanted.bytes;
+        payload.extend_from_slice(&plain.slice(range));
     }
-    Ok(as_stored(payload.into(), chunks, offsets))
+    assert_eq!(payload.len(), wanted_bytes, "chunks wanted of {}", open.name());
+    Ok(as_stored(payload.into(), offset, chunks, offsets))
 }
 
-fn as_stored(payload: Bytes, chunks: Vec<u32>, offsets: Vec<u32>) -> RegionData {
-    let plain_bytes = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+/// `plain_bytes` is the payload's length.
+fn as_stored(payload: Bytes, plain_bytes: u32, chunks: Vec<u32>, offsets: Vec<u32>) -> RegionData {
     RegionData { codec: Codec::Stored as u32, plain_bytes, payload, chunks, offsets }
 }
 
@@ -95,11 +102,17 @@ fn replace(
     store.note_damage(container, region, &cause.to_string());
     let mut recent = RecentDirectories::default();
     let domain = disk.tree.source().domain();
-    for Wanted { chunk, fingerprint, extent, .. } in &read.wanted {
+    for Wanted { chunk, fingerprint, extent, bytes: expected, .. } in &read.wanted {
         let bytes = store.read_chunk(domain, ContainerClass::Data, fingerprint, &mut recent)?;
         let bytes = bytes
             .ok_or_else(|| EngineError::Damaged(format!("extent {extent}: chunk {fingerprint}: {cause}")))?;
-        messages.push(as_stored(bytes, vec![*chunk], vec![0]));
+        if bytes.len() != *expected as usize {
+            let is = bytes.len();
+            return Err(EngineError::Damaged(format!(
+                "extent {extent}: chunk {fingerprint} is {is} bytes long, the recipe says {expected}"
+            )));
+        }
+        messages.push(as_stored(bytes, *expected, vec![*chunk], vec![0]));
     }
     Ok(())
 }

@@ -7,7 +7,8 @@ use holdfast_proto::Fingerprint;
 use holdfast_types::ids::ContainerClass;
 use parking_lot::Mutex;
 
-use super::{ChunkStore, Domain};
+use super::chunks::ChunkStore;
+use super::domain::Domain;
 use crate::container::RecentDirectories;
 use crate::error::EngineError;
 use crate::recipe::{NodeSource, WalkError};

@@ -67,6 +67,58 @@ fn crash_once(after: u64, in_flight: InFlight) {
     assert!(restore(&engine, &next.backup_id, "root").unwrap() == disk);
 }
 
+/// A life of clean stops and starts; returns what was committed.
+fn live_with_stops(bench: &Bench, volume: &Arc<FaultyVolume<MemoryVolume>>) -> Vec<(String, Vec<u8>)> {
+    let mut disk = noise(1, 2 * MIB);
+    let mut committed = Vec::new();
+    for day in 0..3u64 {
+        let Ok(engine) = bench.try_open(Arc::<FaultyVolume<MemoryVolume>>::clone(volume)) else { break };
+        disk[..50_000].copy_from_slice(&noise(day + 10, 50_000));
+        match backup(&engine, "web", &[("root", &disk)]) {
+            Ok(done) => committed.push((done.backup_id, disk.clone())),
+            Err(_) => break,
+        }
+        if engine.shutdown().is_err() {
+            break;
+        }
+    }
+    committed
+}
+
+#[test]
+fn nothing_is_lost_wherever_power_fails_in_a_clean_stop_or_a_start() {
+    let operations = {
+        let (bench, volume) = (Bench::new(), Arc::new(FaultyVolume::new(MemoryVolume::new())));
+        assert_eq!(live_with_stops(&bench, &volume).len(), 3);
+        assert!(bench.open(volume.survivor()).opened().clean);
+        volume.mutations()
+    };
+    for after in 0..=operations {
+        for in_flight in [InFlight::Lost, InFlight::Done] {
+            let (bench, volume) = (Bench::new(), Arc::new(FaultyVolume::new(MemoryVolume::new())));
+            volume.crash_at(CrashPoint { after_mutations: after, in_flight });
+            let committed = live_with_stops(&bench, &volume);
+            let at = format!("crash after {after}, {in_flight:?}");
+            let engine = bench.open(volume.survivor());
+            for (id, disk) in &committed {
+                assert!(restore(&engine, id, "root").unwrap() == *disk, "{at}");
+            }
+            let found = engine.audit(&NoProgress).unwrap();
+            assert_eq!(found.damaged_containers, 0, "{at}");
+            let report = engine.check(CheckOptions { read_data: true }, &NoProgress).unwrap();
+            assert!(report.is_sound(), "{at}: {:?}", report.problems);
+            assert_eq!(
+                report.containers,
+                crate::count_containers(&*volume.survivor()).unwrap() as u64,
+                "{at}"
+            );
+            let disk = noise(99, 2 * MIB);
+            let next = backup(&engine, "web", &[("root", &disk)]).unwrap();
+            assert!(restore(&engine, &next.backup_id, "root").unwrap() == disk, "{at}");
+        }
+    }
+}
+
 #[test]
 fn a_failed_fsync_ends_writing_and_not_reading() {
     let bench = Bench::new();
@@ -128,4 +180,22 @@ fn a_full_disk_refuses_and_recovers() {
     assert_eq!(engine.expire_sessions(), 1);
     let next = backup(&engine, "db", &[("root", &big)]).unwrap();
     assert!(restore(&engine, &next.backup_id, "root").unwrap() == big);
+}
+
+#[test]
+fn a_failed_index_flush_ends_writing_and_not_reading() {
+    let bench = Bench::new();
+    let (data, index) = (MemoryVolume::new(), Arc::new(FaultyVolume::new(MemoryVolume::new())));
+    let mut parts = bench.parts(Arc::new(data)).unwrap();
+    parts.index = Arc::<FaultyVolume<MemoryVolume>>::clone(&index);
+    let engine = crate::Engine::assemble(parts).unwrap();
+    let disk = noise(1, 2 * MIB);
+    let good = backup(&engine, "web", &[("root", &disk)]).unwrap();
+    index.fail_next(OpKind::Seal, 1, Fault::NotDurable { applied: false });
+    engine.core_index_checkpoint().unwrap_err();
+    let stopped: Vec<crate::Work> = engine.stopped().into_iter().map(|stopped| stopped.work).collect();
+    assert_eq!(stopped, [crate::Work::Writing, crate::Work::IndexMaintenance]);
+    let error = backup(&engine, "db", &[("root", &noise(2, 2 * MIB))]).unwrap_err();
+    assert_eq!(error.code(), holdfast_proto::ErrorCode::ReadOnly, "{error}");
+    assert!(restore(&engine, &good.backup_id, "root").unwrap() == disk);
 }

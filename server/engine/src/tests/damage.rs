@@ -3,10 +3,14 @@
 use std::sync::Arc;
 
 use holdfast_catalog::CatalogWalk;
-use holdfast_types::ids::ContainerClass;
+use holdfast_proto::Fingerprint;
+use holdfast_proto::region::Encoder;
+use holdfast_proto::v1;
+use holdfast_types::ids::{ContainerClass, SessionId};
 use holdfast_volume::{BlobName, MemoryVolume};
+use v1::ingest_request::Kind as Request;
 
-use super::agent::{backup, restore};
+use super::agent::{backup, region, request, restore, start};
 use super::{Bench, noise};
 use crate::check::CheckOptions;
 use crate::container::{ContainerName, list_containers};
@@ -114,4 +118,98 @@ fn a_lost_or_spoilt_index_is_rebuilt() {
         let engine = bench.open(Arc::new(spoilt));
         assert!(restore(&engine, &id, "root").unwrap() == disk, "{} spoilt", victim.name);
     }
+}
+
+/// Marks the one data container as damaged, as a restore that met the damage would.
+fn note_damage(engine: &crate::Engine, volume: &MemoryVolume) {
+    let all = list_containers(volume).unwrap().containers;
+    let data: Vec<_> = all.iter().filter(|(name, _)| name.class == ContainerClass::Data).collect();
+    engine.parts().0.store.note_damage(data[0].0.id, None, "test");
+}
+
+fn extents(change: impl FnOnce(&mut v1::Extents)) -> Request {
+    let mut message = v1::Extents::default();
+    change(&mut message);
+    Request::Extents(message)
+}
+
+fn chunked(fingerprint: Fingerprint, bytes: u32) -> v1::ChunkedExtent {
+    v1::ChunkedExtent {
+        index: 0,
+        digest: vec![1; 32].into(),
+        fingerprints: fingerprint.as_bytes().to_vec().into(),
+        lengths: vec![bytes],
+    }
+}
+
+#[test]
+fn damage_found_after_the_digests_were_given_is_not_taken_over() {
+    let bench = Bench::new();
+    let volume = MemoryVolume::new();
+    let engine = bench.open(Arc::new(volume.clone()));
+    let disk = noise(1, 100_000);
+    backup(&engine, "web", &[("root", &disk)]).unwrap();
+    let started = start(&engine, request("web", &[("root", &disk)])).unwrap();
+    let session: SessionId = started.session_id.parse().unwrap();
+    let block = engine.parent_digests(session, 0, 0).unwrap().unwrap();
+    assert_eq!(block.digests.as_ref(), Fingerprint::of(&disk).as_bytes());
+    note_damage(&engine, &volume);
+    let stream = engine.open_stream(session, 0).unwrap();
+    let unchanged = extents(|m| m.unchanged.push(v1::ExtentRange { first: 0, count: 1 }));
+    let error = stream.handle(unchanged, 1).unwrap_err();
+    assert_eq!(error.code(), holdfast_proto::ErrorCode::Damaged, "{error}");
+    assert!(error.to_string().contains("extent 0") && error.to_string().contains("start the backup again"));
+    engine.abort(session, "test").unwrap();
+    let healed = backup(&engine, "web", &[("root", &disk)]).unwrap();
+    assert!(restore(&engine, &healed.backup_id, "root").unwrap() == disk);
+    let again = backup(&engine, "web", &[("root", &disk)]).unwrap();
+    assert_eq!(again.details[0].unchanged_bytes, 100_000, "sound again, though damage is still known");
+}
+
+#[test]
+fn damage_found_after_a_chunk_was_said_to_be_there_is_not_relied_on() {
+    let bench = Bench::new();
+    let volume = MemoryVolume::new();
+    let engine = bench.open(Arc::new(volume.clone()));
+    let disk = noise(1, 5000);
+    let name = Fingerprint::of(&disk);
+    backup(&engine, "web", &[("root", &disk)]).unwrap();
+    let started = start(&engine, request("db", &[("root", &disk)])).unwrap();
+    let session: SessionId = started.session_id.parse().unwrap();
+    let stream = engine.open_stream(session, 0).unwrap();
+    let query = v1::Query { sequence: 1, fingerprints: name.as_bytes().to_vec().into() };
+    stream.handle(Request::Query(query), 1).unwrap();
+    note_damage(&engine, &volume);
+    let error = stream.handle(extents(|m| m.chunked.push(chunked(name, 5000))), 1).unwrap_err();
+    assert_eq!(error.code(), holdfast_proto::ErrorCode::Damaged, "{error}");
+    assert!(error.to_string().contains(&name.to_string()), "{error}");
+}
+
+#[test]
+fn damage_found_in_a_streams_own_container_is_not_relied_on() {
+    let bench = Bench::new();
+    let volume = MemoryVolume::new();
+    let engine = bench.open(Arc::new(volume.clone()));
+    let first = noise(1, 5000);
+    let started = start(&engine, request("web", &[("root", &first)])).unwrap();
+    let session: SessionId = started.session_id.parse().unwrap();
+    let stream = engine.open_stream(session, 0).unwrap();
+    let mut encoder = Encoder::new(3).unwrap();
+    let mut send = |bytes: &[u8]| {
+        let chunks: Vec<_> = bytes.chunks(64 << 10).map(|chunk| (Fingerprint::of(chunk), chunk)).collect();
+        stream.handle(Request::Region(region(&chunks, &mut encoder)), 1).unwrap();
+    };
+    send(&first);
+    // Fills the container the first chunk is in, so that it is sealed.
+    for seed in 2..140 {
+        send(&noise(seed, 256 << 10));
+    }
+    while list_containers(&volume).unwrap().containers.is_empty() {
+        std::thread::yield_now();
+        stream.idle().unwrap();
+    }
+    note_damage(&engine, &volume);
+    let message = extents(|m| m.chunked.push(chunked(Fingerprint::of(&first), 5000)));
+    let error = stream.handle(message, 1).unwrap_err();
+    assert_eq!(error.code(), holdfast_proto::ErrorCode::Damaged, "{error}");
 }

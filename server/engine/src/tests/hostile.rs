@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use holdfast_catalog::{DetailFilter, PageRequest};
 use holdfast_proto::Fingerprint;
 use holdfast_proto::limits::EXTENT_BYTES;
 use holdfast_proto::region::Encoder;
@@ -134,6 +135,34 @@ fn extents_that_do_not_add_up_or_are_missing() {
     let error = refusal(11, [region, chunked(0, Fingerprint::of(b"some bytes"), 10)]);
     refused_with(&error, "10 bytes long together, the extent 11");
     refused_with(&refusal(EXTENT_BYTES as usize * 3, []), "3 extents of the disk were never sent");
+}
+
+#[test]
+fn a_claim_of_bytes_read_that_would_overflow() {
+    let bench = Bench::new();
+    let engine = bench.open(Arc::new(MemoryVolume::new()));
+    let bytes = noise(1, 10_000);
+    for claim in [u64::MAX, i64::MAX as u64 + 1, i64::MAX as u64] {
+        let (session, stream) = open(&engine, bytes.len());
+        stream.handle(Request::Region(good_region(&bytes)), 1).unwrap();
+        stream.handle(chunked(0, Fingerprint::of(&bytes), 10_000), 1).unwrap();
+        let finish = Request::Finish(v1::FinishStream { read_bytes: claim });
+        let error = stream.handle(finish, 1).unwrap_err();
+        refused_with(&error, "bytes are said to have been read of a disk of 10000 bytes");
+        assert!(
+            error.to_string().contains("root") && error.to_string().contains(&claim.to_string()),
+            "{error}"
+        );
+        engine.commit(session).unwrap_err();
+        engine.abort(session, "caught").expect("the session ends with a record of it");
+        let filter = DetailFilter { vm: Some("evil".into()), ..DetailFilter::default() };
+        let row = engine.catalog().details(&filter, PageRequest::default()).unwrap().items.pop().unwrap();
+        assert_eq!((row.read_bytes, row.error.contains("said to have been read")), (0, true), "{row:?}");
+    }
+    let (_, stream) = open(&engine, 10);
+    let ask = || Request::Query(v1::Query::default());
+    stream.handle(ask(), i64::MAX as u64).unwrap();
+    refused_with(&stream.handle(ask(), 1).unwrap_err(), "too many to count");
 }
 
 #[test]

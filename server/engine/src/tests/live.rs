@@ -1,4 +1,4 @@
-//! What onlookers see of backups in the making, and whom the audit log names.
+//! What is shown of backups in progress, and whom the audit log names.
 
 use std::sync::Arc;
 
@@ -97,5 +97,5 @@ fn sessions_are_seen_in_order_until_they_end_however_they_do() {
     let log = engine.catalog().list_audit(PageRequest::FIRST).unwrap().items;
     let said: Vec<_> = log.iter().map(|r| (r.entry.who.as_str(), r.entry.action.as_str())).collect();
     let expire = ("agent-1", "backup.expire");
-    assert_eq!(said, [expire, expire, ("agent-1", "backup.abort")], "whoever began it is named");
+    assert_eq!(said, [expire, expire, ("agent-1", "backup.abort")], "the token that began it is named");
 }

@@ -2,12 +2,13 @@
 
 mod agent;
 mod backup;
-mod changes;
 mod crash;
 mod damage;
+mod extent_history;
 mod hostile;
 mod live;
 mod sessions;
+mod starting;
 mod statistics;
 
 use std::sync::Arc;
@@ -17,10 +18,9 @@ use holdfast_types::clock::ManualClock;
 use holdfast_types::ids::NamespaceId;
 use holdfast_volume::Volume;
 
-use crate::engine::{Engine, EngineOptions};
+use crate::engine::{Engine, EngineOptions, EngineParts};
 use crate::error::EngineError;
 use crate::index::IndexOptions;
-use crate::progress::NoProgress;
 
 /// An engine over a volume of the test's choice; its catalog is a real database in a folder of its own.
 pub(crate) struct Bench {
@@ -35,20 +35,33 @@ impl Bench {
     }
 
     pub(crate) fn try_open(&self, volume: Arc<dyn Volume>) -> Result<Engine, EngineError> {
-        let path = EngineOptions::catalog_path(self.folder.path());
+        Engine::assemble(self.parts(volume)?)
+    }
+
+    /// What an engine over `volume` is assembled from.
+    pub(crate) fn parts(&self, volume: Arc<dyn Volume>) -> Result<EngineParts, EngineError> {
         let clock: Arc<ManualClock> = Arc::clone(&self.clock);
+        let path = self.folder.path().join("catalog.db");
         let (catalog, _) = SqliteCatalog::open_or_create(&path, Arc::<ManualClock>::clone(&clock))?;
-        let mut options = EngineOptions::new(self.folder.path());
-        options.clock = clock;
-        options.reserve_bytes = Some(0);
-        // Inline maintenance: the same operations in the same order, every time.
-        options.index = IndexOptions {
-            write_buffer_bytes: 1 << 20,
-            background: false,
-            new_secret: Some([7; 32]),
-            ..IndexOptions::default()
+        let options = EngineOptions {
+            reserve_bytes: Some(0),
+            // Inline maintenance: the same operations in the same order, every time.
+            index: IndexOptions {
+                write_buffer_bytes: 1 << 20,
+                background: false,
+                new_secret: Some([7; 32]),
+                ..IndexOptions::default()
+            },
+            ..EngineOptions::default()
         };
-        Engine::assemble(options, volume, Arc::new(catalog), None, false, &NoProgress)
+        Ok(EngineParts {
+            data: Arc::clone(&volume),
+            index: volume,
+            catalog: Arc::new(catalog),
+            clock,
+            options,
+            lock: None,
+        })
     }
 
     pub(crate) fn open(&self, volume: Arc<dyn Volume>) -> Engine {

@@ -3,14 +3,17 @@
 use std::sync::Arc;
 
 use holdfast_catalog::{DetailFilter, PageRequest};
+use holdfast_proto::Fingerprint;
 use holdfast_proto::limits::EXTENT_BYTES;
 use holdfast_proto::v1;
 use holdfast_types::ids::SessionId;
 use holdfast_volume::MemoryVolume;
+use holdfast_volume::testing::{Fault, FaultyVolume, OpKind};
 use v1::ingest_request::Kind as Request;
 
 use super::agent::{backup, request, restore, send_disk, start};
 use super::{Bench, noise};
+use crate::ingest::DiskStream;
 
 #[test]
 fn one_backup_of_a_vm_at_a_time() {
@@ -92,7 +95,7 @@ fn a_silent_session_expires_and_leaves_its_details() {
     bench.clock.advance_ms(60_000);
     engine.keep_alive(session).unwrap();
     bench.clock.advance_ms(100_000);
-    assert_eq!(engine.expire_sessions(), 0, "a sign of life renews the lease");
+    assert_eq!(engine.expire_sessions(), 0, "a heartbeat renews the lease");
     bench.clock.advance_ms(60_000);
     assert_eq!(engine.expire_sessions(), 1);
     let error = engine.commit(session).unwrap_err();
@@ -100,7 +103,7 @@ fn a_silent_session_expires_and_leaves_its_details() {
     let rows = engine.catalog().details(&DetailFilter::default(), PageRequest::default()).unwrap().items;
     assert_eq!(rows.len(), 1);
     assert_eq!(rows[0].status, holdfast_catalog::RowStatus::Expired);
-    assert!(rows[0].error.contains("no sign of life") && rows[0].post_lc > 3 << 20, "{rows:?}");
+    assert!(rows[0].error.contains("no heartbeat") && rows[0].post_lc > 3 << 20, "{rows:?}");
     assert!(engine.catalog().latest_backup(super::namespace(&engine), "web").unwrap().is_none());
     let row = backup(&engine, "web", &[("root", &disk)]).unwrap().details.remove(0);
     assert_eq!((row.dup_bytes, row.new_bytes), (3 << 20, 0), "what it had sent serves the next backup");
@@ -154,4 +157,98 @@ fn shutdown_ends_sessions_and_lets_none_start() {
     drop(engine);
     let engine = bench.open(Arc::new(volume));
     backup(&engine, "web", &[("root", &disk)]).unwrap();
+}
+
+#[test]
+fn a_stream_cannot_be_opened_beside_the_end() {
+    let bench = Bench::new();
+    let engine = bench.open(Arc::new(MemoryVolume::new()));
+    let started = start(&engine, request("web", &[("root", &[1])])).unwrap();
+    let id: SessionId = started.session_id.parse().unwrap();
+    let (core, sessions) = engine.parts();
+    // The one who opens has looked the session up; then it ends.
+    let session = sessions.get(id).unwrap();
+    engine.abort(id, "test").unwrap();
+    let error = DiskStream::open(Arc::clone(core), session, 0).unwrap_err();
+    assert_eq!(error.code(), holdfast_proto::ErrorCode::SessionGone, "{error}");
+}
+
+#[test]
+fn a_run_of_another_job_is_refused_at_the_start() {
+    let bench = Bench::new();
+    let engine = bench.open(Arc::new(MemoryVolume::new()));
+    let disk = noise(1, 10_000);
+    let in_run = |vm: &str, job: &str, run: &str| {
+        let request = request(vm, &[("root", &disk)]);
+        start(&engine, v1::StartRequest { job: job.into(), run_id: run.into(), ..request })
+    };
+    let live = in_run("web", "nightly", "").unwrap().run_id;
+    let error = in_run("db", "weekly", &live).unwrap_err();
+    assert!(error.to_string().contains("is not of job \"weekly\""), "a run in progress: {error}");
+    engine.abort(engine.live_sessions()[0].session, "test").unwrap();
+    let error = in_run("db", "weekly", &live).unwrap_err();
+    assert_eq!(error.code(), holdfast_proto::ErrorCode::Invalid, "{error}");
+    assert!(error.to_string().contains("is not of job \"weekly\""), "a run that ended: {error}");
+    assert_eq!(engine.live_sessions(), []);
+    in_run("db", "nightly", &live).expect("another VM of that job may join it");
+}
+
+#[test]
+fn a_session_tells_what_it_relies_on() {
+    let bench = Bench::new();
+    let engine = bench.open(Arc::new(MemoryVolume::new()));
+    let (disk, other) = (noise(1, 100_000), noise(2, 100_000));
+    backup(&engine, "web", &[("root", &disk)]).unwrap();
+    backup(&engine, "db", &[("root", &other)]).unwrap();
+    let all = |engine: &crate::Engine| -> std::collections::BTreeSet<u64> {
+        holdfast_catalog::CatalogWalk::all_containers(&**engine.catalog())
+            .map(|r| r.unwrap().id.get())
+            .collect()
+    };
+    let before = all(&engine);
+    assert_eq!(before.len(), 4, "data and recipe of two backups");
+    let parent = engine.catalog().latest_backup(super::namespace(&engine), "web").unwrap().unwrap();
+
+    let started = start(&engine, request("web", &[("root", &other)])).unwrap();
+    let session: SessionId = started.session_id.parse().unwrap();
+    let (_, sessions) = engine.parts();
+    let live = sessions.get(session).unwrap();
+    assert_eq!(live.relies_on().roots, [parent.disks[0].root], "whose extents it may take over");
+    assert!(live.relies_on().containers.is_empty());
+    let stream = engine.open_stream(session, 0).unwrap();
+    let bytes = b"new";
+    let region = super::agent::region(
+        &[(Fingerprint::of(bytes), bytes.as_slice())],
+        &mut holdfast_proto::region::Encoder::new(3).unwrap(),
+    );
+    stream.handle(Request::Region(region), 1).unwrap();
+    send_disk(&engine, session, &stream, 0, &other).unwrap();
+    let relied: std::collections::BTreeSet<u64> = live.relies_on().containers.iter().collect();
+    engine.commit(session).unwrap();
+    let own: Vec<u64> = all(&engine).difference(&before).copied().collect();
+    assert!(!own.is_empty() && own.iter().all(|id| relied.contains(id)), "{own:?} {relied:?}");
+    let found: Vec<u64> = before.intersection(&relied).copied().collect();
+    let db = engine.catalog().latest_backup(super::namespace(&engine), "db").unwrap().unwrap();
+    let rows = holdfast_catalog::CatalogWalk::all_containers(&**engine.catalog());
+    let of_db: Vec<u64> =
+        rows.map(Result::unwrap).filter(|row| row.run == Some(db.run)).map(|row| row.id.get()).collect();
+    assert_eq!(found, of_db, "the chunks and nodes it need not store again");
+}
+
+#[test]
+fn a_failed_seal_does_not_hide_the_containers_behind_it() {
+    let bench = Bench::new();
+    let volume = Arc::new(FaultyVolume::new(MemoryVolume::new()));
+    let engine = bench.open(Arc::<FaultyVolume<MemoryVolume>>::clone(&volume));
+    let disk = noise(1, 70 << 20);
+    let started = start(&engine, request("web", &[("root", &disk)])).unwrap();
+    let session: SessionId = started.session_id.parse().unwrap();
+    let stream = engine.open_stream(session, 0).unwrap();
+    volume.fail_next(OpKind::Seal, 1, Fault::Full);
+    send_disk(&engine, session, &stream, 0, &disk).unwrap_err();
+    engine.abort(session, "test").unwrap();
+    let rows = engine.catalog().details(&DetailFilter::default(), PageRequest::default()).unwrap().items;
+    let sealed = crate::container::list_containers(&*volume).unwrap().containers;
+    let bytes: u64 = sealed.iter().map(|(_, bytes)| bytes).sum();
+    assert_eq!(rows[0].post_lc + rows[0].meta_bytes, bytes, "each sealed container is counted: {sealed:?}");
 }

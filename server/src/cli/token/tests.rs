@@ -9,7 +9,7 @@ const NOW_MS: i64 = 1_800_000_000_000;
 fn catalog() -> (tempfile::TempDir, SqliteCatalog, Arc<ManualClock>) {
     let folder = tempfile::tempdir().unwrap();
     let clock = Arc::new(ManualClock::new(NOW_MS));
-    let catalog = SqliteCatalog::create(&EngineOptions::catalog_path(folder.path()), clock.clone()).unwrap();
+    let catalog = SqliteCatalog::create(&catalog_path(folder.path()), clock.clone()).unwrap();
     (folder, catalog, clock)
 }
 

@@ -5,7 +5,7 @@ use axum::extract::State;
 use holdfast_engine::StorageStatistics;
 use holdfast_engine::catalog::ContainerState;
 use holdfast_engine::ids::ContainerClass;
-use holdfast_engine::statistics::{CHUNK_EDGES_BYTES, FACTOR_EDGES};
+use holdfast_engine::{CHUNK_EDGES_BYTES, FACTOR_EDGES};
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::*;
+use crate::repository::catalog_path;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_first_start_creates_what_later_starts_keep() {
@@ -88,7 +89,7 @@ async fn tokens_come_and_go_while_the_server_runs() {
     let fixture = Fixture::start().await;
     let admin = fixture.admin().await;
     // As the token commands do it: over a connection of its own.
-    let path = EngineOptions::catalog_path(fixture.folder.path());
+    let path = catalog_path(fixture.folder.path());
     let beside = SqliteCatalog::open(&path, Arc::new(SystemClock)).unwrap();
     let (text, id, hash) = token::new_token(&SystemClock).unwrap();
     let spec =
@@ -152,8 +153,7 @@ pub(super) async fn get_with(fixture: &Fixture, path: &str, token: &str) -> Stri
 #[test]
 fn an_unfinished_first_start_is_finished_by_the_next() {
     let folder = tempfile::tempdir().unwrap();
-    let catalog =
-        SqliteCatalog::create(&EngineOptions::catalog_path(folder.path()), Arc::new(SystemClock)).unwrap();
+    let catalog = SqliteCatalog::create(&catalog_path(folder.path()), Arc::new(SystemClock)).unwrap();
     let path = folder.path().join(FIRST_TOKEN_FILE);
     // The file of a token that the catalog does not have.
     fs::write(&path, "hf_old").unwrap();

@@ -10,7 +10,6 @@ mod roles;
 use std::fs;
 use std::path::Path;
 
-use holdfast_engine::EngineOptions;
 use holdfast_engine::catalog::token::{self, Role};
 use holdfast_engine::catalog::{Catalog, TokenSpec};
 use holdfast_engine::clock::SystemClock;

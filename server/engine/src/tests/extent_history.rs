@@ -132,7 +132,7 @@ fn only_earlier_restore_points_with_the_disk_count() {
     assert_eq!(engine.extent_history(own, last, "root", 5).unwrap(), Some(expected));
     assert_eq!(engine.extent_history(own, first, "root", 5).unwrap(), None);
     assert_eq!(engine.extent_history(own, last, "root", 0).unwrap(), None);
-    // The one before has no such disk, and further back nobody asked to look.
+    // The one before has no such disk, and further back no one asked to look.
     assert_eq!(engine.extent_history(own, last, "root", 1).unwrap(), None);
 
     let elsewhere = engine.catalog().ensure_namespace("elsewhere").unwrap().id;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use holdfast_proto::ErrorCode;
 
-use super::pin::CertFingerprint;
+use crate::cert_fingerprint::CertFingerprint;
 
 /// Why a connection was not made. It can be cloned, to take it out of the errors the transport wraps around
 /// it.

@@ -2,14 +2,18 @@
 //!
 //! [`ClientError::exit_code`] is the one mapping to the exit codes the command line documents.
 
+mod connect;
+mod window;
+
 use std::path::PathBuf;
 
 use holdfast_proto::ErrorCode;
 use holdfast_proto::region::RegionError;
 
-use crate::connect::ConnectError;
-use crate::restore::window::WindowError;
 use crate::source::SourceError;
+
+pub use connect::ConnectError;
+pub use window::WindowError;
 
 /// Exit code of a command that did only some of what was asked.
 pub const EXIT_PARTLY: u8 = 3;

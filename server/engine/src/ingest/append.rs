@@ -1,32 +1,32 @@
-//! Fills containers of one class for one disk, and seals them in the background.
+//! Appends regions to containers of one class for one disk, and seals them in the background.
 //!
 //! A container is filled by one stream only, so what a disk cost is known to the byte. Sealing waits for the
-//! disk; meanwhile the next container fills. A chunk enters the index only after its container is durable.
+//! disk; meanwhile the next container fills. [W3] A chunk enters the index only after its container is durable.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crossbeam_channel::{Receiver, bounded};
-use holdfast_types::ids::{ContainerClass, Location};
+use holdfast_types::ids::{ContainerClass, ContainerId, Location};
 
 use crate::container::{ContainerWriter, Directory, SealedContainer, VerifiedRegion};
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::store::Domain;
+use crate::task::{self, Task};
 
 /// Containers of one stream and class being sealed at most: 2 × 32 MiB not yet on the disk.
 const SEALING_MAX: usize = 2;
 
 type Outcome = Result<SealedContainer, EngineError>;
 
-/// See the module's text.
+/// One disk's containers of one class: one open, some being sealed, the rest sealed.
 #[derive(Debug)]
-pub(super) struct Filler {
+pub(super) struct ContainerAppender {
     core: Arc<Core>,
     domain: Domain,
     class: ContainerClass,
     open: Option<ContainerWriter>,
-    sealing: VecDeque<Receiver<Outcome>>,
+    sealing: VecDeque<(ContainerId, Task<Outcome>)>,
     sealed: Vec<SealedSummary>,
     sealed_bytes: u64,
 }
@@ -34,7 +34,7 @@ pub(super) struct Filler {
 /// What the catalog keeps of a sealed container.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SealedSummary {
-    pub(super) id: holdfast_types::ids::ContainerId,
+    pub(super) id: ContainerId,
     pub(super) class: ContainerClass,
     pub(super) stored_bytes: u64,
     pub(super) plain_bytes: u64,
@@ -42,7 +42,7 @@ pub(super) struct SealedSummary {
     pub(super) created_ms: i64,
 }
 
-impl Filler {
+impl ContainerAppender {
     pub(super) const fn new(core: Arc<Core>, domain: Domain, class: ContainerClass) -> Self {
         Self {
             core,
@@ -58,12 +58,13 @@ impl Filler {
     /// Appends a region; seals the container before when it is full.
     pub(super) fn append(&mut self, region: &VerifiedRegion) -> Result<(), EngineError> {
         if self.open.as_ref().is_some_and(|open| !open.fits(region)) {
-            self.seal_open()?;
+            self.seal_open();
         }
         let mut writer = match self.open.take() {
             Some(writer) => writer,
             None => self.create()?,
         };
+        // [W9] A failed write latches the engine; [W10] a full disk does not.
         writer.append(region).map_err(|error| self.core.write_failure(error.into()))?;
         self.open = Some(writer);
         Ok(())
@@ -85,44 +86,58 @@ impl Filler {
     }
 
     /// Directories of containers that became durable since the last call; waits for all when `wait` is set.
+    ///
+    /// # Errors
+    /// The first failure; the containers behind it were asked as well, and those that are durable count.
     pub(super) fn take_sealed(&mut self, wait: bool) -> Result<Vec<Directory>, EngineError> {
         let mut directories = Vec::new();
-        while let Some(front) = self.sealing.front() {
+        let mut failure = None;
+        while let Some((_, front)) = self.sealing.front() {
             let outcome = if wait || self.sealing.len() > SEALING_MAX {
-                front
-                    .recv()
-                    .map_err(|_| EngineError::Internal("a seal thread stopped unexpectedly".into()))?
+                front.wait()
             } else {
-                let Ok(outcome) = front.try_recv() else { break };
+                let Some(outcome) = front.try_take() else { break };
                 outcome
             };
             self.sealing.pop_front();
-            let sealed = outcome?;
-            self.sealed_bytes += sealed.stored_bytes;
-            self.sealed.push(SealedSummary {
-                id: sealed.id,
-                class: self.class,
-                stored_bytes: sealed.stored_bytes,
-                plain_bytes: sealed.directory.plain_bytes(),
-                chunk_count: sealed.directory.chunk_count() as u64,
-                created_ms: sealed.created_ms,
-            });
-            directories.push(sealed.directory);
+            match outcome.and_then(|sealed| self.count(sealed?)) {
+                Ok(directory) => directories.push(directory),
+                Err(error) => failure = failure.or(Some(error)),
+            }
         }
-        Ok(directories)
+        failure.map_or(Ok(directories), Err)
+    }
+
+    /// Keeps what the catalog is to know of a container that is durable now.
+    fn count(&mut self, sealed: SealedContainer) -> Result<Directory, EngineError> {
+        let total = self.sealed_bytes.checked_add(sealed.stored_bytes);
+        self.sealed_bytes = total.ok_or_else(|| EngineError::Internal("stored bytes overflow".into()))?;
+        self.sealed.push(SealedSummary {
+            id: sealed.id,
+            class: self.class,
+            stored_bytes: sealed.stored_bytes,
+            plain_bytes: sealed.directory.plain_bytes(),
+            chunk_count: sealed.directory.chunk_count() as u64,
+            created_ms: sealed.created_ms,
+        });
+        Ok(sealed.directory)
     }
 
     /// Begins to seal the open container, if there is one.
-    pub(super) fn seal_open(&mut self) -> Result<(), EngineError> {
-        let Some(writer) = self.open.take() else { return Ok(()) };
-        let (sender, receiver) = bounded(1);
+    pub(super) fn seal_open(&mut self) {
+        let Some(writer) = self.open.take() else { return };
+        let id = writer.id();
         let core = Arc::clone(&self.core);
         let domain = self.domain.clone();
-        self.core.seal_pool.spawn(move || {
-            let _ = sender.send(seal(&core, &domain, writer));
-        });
-        self.sealing.push_back(receiver);
-        Ok(())
+        let seal = move || seal(&core, &domain, writer);
+        self.sealing.push_back((id, task::spawn(&self.core.seal_pool, "sealing a container", seal)));
+    }
+
+    /// The containers of this stream and class: sealed, being sealed and open.
+    pub(super) fn created(&self) -> impl Iterator<Item = ContainerId> {
+        let sealed = self.sealed.iter().map(|sealed| sealed.id);
+        let sealing = self.sealing.iter().map(|(id, _)| *id);
+        sealed.chain(sealing).chain(self.open.as_ref().map(ContainerWriter::id))
     }
 
     /// Discards the open container; what was sealed stays.
@@ -141,14 +156,16 @@ impl Filler {
     }
 }
 
-/// Steps 2 to 5 of the write order: directory and footer, fdatasync, rename, fsync of the folder, index.
+/// Directory and footer, fdatasync, rename, fsync of the folder; then the index.
 fn seal(core: &Core, domain: &Domain, writer: ContainerWriter) -> Outcome {
     let class = writer.class();
+    // [W2]
     let sealed = writer.seal().map_err(|error| core.write_failure(error.into()))?;
     let key = domain.key(class);
     let entries = sealed.directory.iter().map(|(fingerprint, region, slot)| {
         (key.of(&fingerprint), Location { container: sealed.id, region, slot })
     });
+    // [W3] [A4] Durable now, so other sessions may refer to its chunks from here on.
     core.store.index.insert_container(sealed.id, entries)?;
     Ok(sealed)
 }

@@ -4,9 +4,10 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
 use std::path::Path;
 
+use holdfast_proto::ErrorCode;
 use rustix::fs::{FlockOperation, flock};
 
-use crate::error::EngineError;
+use crate::error::ServiceError;
 
 /// Name of the lock file within the data folder.
 const FILE_NAME: &str = "repository.lock";
@@ -19,19 +20,27 @@ impl FolderLock {
     /// Takes the lock and writes this process's number into the file.
     ///
     /// # Errors
-    /// [`EngineError::Locked`] naming the process that has it.
-    pub(crate) fn take(folder: &Path) -> Result<Self, EngineError> {
+    /// `Busy`, naming the process that has it; when the file cannot be written.
+    pub(crate) fn take(folder: &Path) -> Result<Self, ServiceError> {
         let path = folder.join(FILE_NAME);
-        let failed = |source| EngineError::Io { action: format!("open {}", path.display()), source };
+        let failed = |error| {
+            ServiceError::new(ErrorCode::Internal, format!("cannot open {}: {error}", path.display()))
+        };
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
         let mut file = options.open(&path).map_err(failed)?;
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             let mut pid = String::new();
-            // Only for the message: who cannot be named is not named.
+            // Only for the message.
             let _ = Read::by_ref(&mut file).take(20).read_to_string(&mut pid);
             let pid = if pid.trim().is_empty() { "unknown".into() } else { pid.trim().to_owned() };
-            return Err(EngineError::Locked { folder: folder.display().to_string(), pid });
+            return Err(ServiceError::new(
+                ErrorCode::Busy,
+                format!(
+                    "{} is in use by process {pid}; stop that server first, or use another folder",
+                    folder.display()
+                ),
+            ));
         }
         file.set_len(0).and_then(|()| file.rewind()).map_err(failed)?;
         writeln!(file, "{}", std::process::id()).map_err(failed)?;

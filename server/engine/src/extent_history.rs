@@ -1,4 +1,4 @@
-//! Where a disk changed, against its own past: the ground for saying in words why a backup was large.
+//! Where a disk changed, against its own past: what the explanation of a large backup rests on.
 //!
 //! Recipes are Merkle trees, so what did not change is known to be equal without being read: only pages (of
 //! 512 extents) that differ are fetched, and of the past only as far as the page changed at all. Extents are
@@ -54,8 +54,9 @@ pub(crate) fn history(
     let found = core.catalog.backup(backup)?.filter(|found| found.namespace == namespace).ok_or_else(gone)?;
     let current =
         disk_of(&found, disk).ok_or_else(|| EngineError::NotFound { what: "disk", name: disk.to_owned() })?;
-    let depth = depth.min(HISTORY_DEPTH_MAX);
-    let earlier = core.catalog.backups_before(backup, u32::try_from(depth).unwrap_or(u32::MAX))?;
+    let depth = u32::try_from(depth.min(HISTORY_DEPTH_MAX))
+        .map_err(|_| EngineError::Internal(format!("a history of {depth} restore points")))?;
+    let earlier = core.catalog.backups_before(backup, depth)?;
     let domain = core.store.domain(namespace);
     let current = open(core, &domain, current)?;
     let past: Vec<Tree> = earlier
@@ -115,10 +116,10 @@ impl<'a> Comparison<'a> {
     fn page(&mut self, page: u64, before: &Tree) -> Result<(), EngineError> {
         let now = self.fetch(self.current, page)?;
         let mut newer = self.fetch(before, page)?;
-        let count = usize::try_from(self.history.total - page * PAGE_EXTENTS as u64).unwrap_or(usize::MAX);
+        assert!(now.len() <= PAGE_EXTENTS, "page {page} has {} extents", now.len());
         // Extents that held data and changed, as long as nothing shows that they had changed before.
         let mut first_time = Vec::new();
-        for slot in 0..count.min(PAGE_EXTENTS) {
+        for slot in 0..now.len() {
             let (is, was) = (node(&now, slot), node(&newer, slot));
             if is == was {
                 continue;

@@ -1,0 +1,183 @@
+//! The chunks one stream may refer to: its own, and those it found in the repository.
+
+use std::collections::HashMap;
+
+use holdfast_proto::Fingerprint;
+use holdfast_types::ids::{ContainerClass, Location};
+use roaring::RoaringTreemap;
+
+use crate::container::{Directory, RecentDirectories};
+use crate::error::EngineError;
+use crate::store::{ChunkStore, Domain};
+
+/// Chunks found in the repository that a stream remembers, so that naming them in an extent costs no second
+/// look-up. 2¹⁷ entries of about 64 bytes are 8 MiB.
+const FOUND_MAX: usize = 1 << 17;
+
+/// Chunks sent but not yet named by an extent at most. An honest agent has a few hundred.
+const UNNAMED_MAX: usize = 1 << 17;
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct StreamChunks {
+    domain: Domain,
+    /// Chunks of this stream that are not in the index yet, with their lengths.
+    own: HashMap<Fingerprint, u32>,
+    /// Chunks of this stream that no extent has named yet: the first to name one pays for it.
+    unnamed: HashMap<Fingerprint, u32>,
+    found: HashMap<Fingerprint, FoundChunk>,
+    recent: RecentDirectories,
+    /// Containers in which chunks were found: a bit or two each, however many chunks.
+    found_in: RoaringTreemap,
+}
+
+/// A chunk found in the repository.
+#[derive(Debug, Clone, Copy)]
+struct FoundChunk {
+    location: Location,
+    bytes: u32,
+}
+
+/// Whether the stream may refer to a chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Availability {
+    /// It is there and so many bytes long.
+    Here(u32),
+    /// The repository lacks it.
+    Missing,
+    /// It was there, and was found damaged while the stream was open.
+    Lost,
+}
+
+impl StreamChunks {
+    pub(super) fn new(domain: Domain) -> Self {
+        Self {
+            domain,
+            own: HashMap::new(),
+            unnamed: HashMap::new(),
+            found: HashMap::new(),
+            recent: RecentDirectories::default(),
+            found_in: RoaringTreemap::new(),
+        }
+    }
+
+    /// Takes note of the chunks of a region that the agent sent.
+    ///
+    /// # Errors
+    /// [`EngineError::Invalid`] when too many wait for an extent to name them.
+    pub(super) fn sent(&mut self, fingerprints: &[Fingerprint], lengths: &[u32]) -> Result<(), EngineError> {
+        if fingerprints.contains(&Fingerprint::ZERO) {
+            return Err(EngineError::Invalid(
+                "the region names a chunk with the fingerprint reserved for zeros".into(),
+            ));
+        }
+        if self.unnamed.len() > UNNAMED_MAX {
+            let message = format!("more than {UNNAMED_MAX} chunks were sent that no extent names");
+            return Err(EngineError::Invalid(message));
+        }
+        for (fingerprint, &length) in fingerprints.iter().zip(lengths) {
+            self.own.insert(*fingerprint, length);
+            self.unnamed.insert(*fingerprint, length);
+        }
+        Ok(())
+    }
+
+    /// Chunks of a sealed container are in the index now, and are looked up there.
+    pub(super) fn sealed(&mut self, directory: &Directory) {
+        for (fingerprint, _, _) in directory.iter() {
+            self.own.remove(&fingerprint);
+        }
+    }
+
+    /// Whether the agent need not send the chunk.
+    pub(super) fn has(&mut self, store: &ChunkStore, fingerprint: &Fingerprint) -> Result<bool, EngineError> {
+        Ok(matches!(self.look_up(store, fingerprint)?, Availability::Here(_)))
+    }
+
+    /// [W4] Whether an extent may name the chunk with that length; then says whether it is new: brought by
+    /// this stream, and named for the first time.
+    ///
+    /// # Errors
+    /// [`EngineError::Invalid`] when the repository lacks the chunk or has it with another length,
+    /// [`EngineError::Damaged`] when it was there and is known to be damaged now.
+    pub(super) fn name(
+        &mut self,
+        store: &ChunkStore,
+        fingerprint: &Fingerprint,
+        bytes: u32,
+    ) -> Result<bool, EngineError> {
+        let sent = self.unnamed.remove(fingerprint);
+        let availability = match sent {
+            // In a region of this stream, which was or will be verified and sealed before the stream ends.
+            Some(length) if !store.has_damage() => Availability::Here(length),
+            // [A7] Its container may be sealed and found damaged already.
+            Some(_) => match self.look_up(store, fingerprint)? {
+                Availability::Missing => Availability::Lost,
+                other => other,
+            },
+            None => self.look_up(store, fingerprint)?,
+        };
+        match availability {
+            Availability::Here(length) if length == bytes => Ok(sent.is_some()),
+            Availability::Here(length) => {
+                Err(EngineError::Invalid(format!("chunk {fingerprint} is {length} bytes long, not {bytes}")))
+            }
+            Availability::Missing => Err(EngineError::Invalid(format!(
+                "chunk {fingerprint} was never uploaded and is not in the repository"
+            ))),
+            Availability::Lost => Err(EngineError::Damaged(format!(
+                "chunk {fingerprint} was found damaged while this backup ran; start the backup again, and it is sent again"
+            ))),
+        }
+    }
+
+    fn look_up(
+        &mut self,
+        store: &ChunkStore,
+        fingerprint: &Fingerprint,
+    ) -> Result<Availability, EngineError> {
+        if let Some(&length) = self.own.get(fingerprint) {
+            return Ok(Availability::Here(length));
+        }
+        let before = self.found.get(fingerprint).copied();
+        // [A7] Remembered only as long as nothing is known to be damaged there.
+        if let Some(chunk) = before.filter(|chunk| !store.is_damaged(chunk.location)) {
+            return Ok(Availability::Here(chunk.bytes));
+        }
+        let found = store.find(&self.domain, ContainerClass::Data, fingerprint, &mut self.recent)?;
+        let Some(found) = found else {
+            return Ok(if before.is_some() { Availability::Lost } else { Availability::Missing });
+        };
+        if self.found.len() >= FOUND_MAX {
+            self.found.clear();
+        }
+        let chunk = FoundChunk { location: found.location, bytes: found.chunk.bytes };
+        self.found.insert(*fingerprint, chunk);
+        self.found_in.insert(chunk.location.container.get());
+        Ok(Availability::Here(chunk.bytes))
+    }
+
+    /// Containers in which chunks were found.
+    pub(super) const fn found_in(&self) -> &RoaringTreemap {
+        &self.found_in
+    }
+
+    /// Lets go of what only an open stream needs; [`StreamChunks::found_in`] stays.
+    pub(super) fn finish(&mut self) {
+        self.own = HashMap::new();
+        self.unnamed = HashMap::new();
+        self.found = HashMap::new();
+        self.recent = RecentDirectories::default();
+    }
+}
+
+/// The fingerprints of a list as it comes over the wire; `what` names the list in errors.
+pub(super) fn split_fingerprints(list: &[u8], what: &str) -> Result<Vec<Fingerprint>, EngineError> {
+    let Some(fingerprints) = Fingerprint::split_list(list) else {
+        let bytes = list.len();
+        return Err(EngineError::Invalid(format!(
+            "{what} has a fingerprint list of {bytes} bytes, no multiple of 32"
+        )));
+    };
+    Ok(fingerprints.collect())
+}

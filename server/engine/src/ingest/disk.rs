@@ -1,0 +1,215 @@
+//! What one disk of a session has come to: chunks received, containers, recipe, counters.
+//!
+//! It belongs to the session and survives the connection: a stream opened again goes on where the last
+//! accepted message left off.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use holdfast_proto::Fingerprint;
+use holdfast_proto::limits::QUERY_FINGERPRINTS_MAX;
+use holdfast_proto::region::Codec;
+use holdfast_proto::v1;
+use holdfast_types::ids::{ContainerClass, ContainerId};
+use roaring::RoaringTreemap;
+
+use super::append::{ContainerAppender, SealedSummary};
+use super::chunks::{StreamChunks, split_fingerprints};
+use super::counters::Counters;
+use super::progress::Position;
+use super::recipe_writer::RecipeWriter;
+use super::verify::VerifyQueue;
+use crate::container::UnverifiedRegion;
+use crate::core::Core;
+use crate::error::EngineError;
+use crate::store::{ChunkStore, Domain};
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct DiskState {
+    pub(super) size_bytes: u64,
+    pub(super) recipe: RecipeWriter,
+    pub(super) counters: Counters,
+    pub(super) finished: Option<Finished>,
+    data: ContainerAppender,
+    chunks: StreamChunks,
+    verify: VerifyQueue,
+    damage_seen: u64,
+    acked: (u64, u64),
+    failed: Option<Cow<'static, str>>,
+}
+
+/// A finished stream.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Finished {
+    pub(super) root: Fingerprint,
+    pub(super) at_ms: i64,
+}
+
+impl DiskState {
+    pub(super) fn new(core: &Arc<Core>, domain: &Domain, size_bytes: u64) -> Self {
+        Self {
+            size_bytes,
+            recipe: RecipeWriter::new(core, domain, size_bytes),
+            counters: Counters::default(),
+            finished: None,
+            data: ContainerAppender::new(Arc::clone(core), domain.clone(), ContainerClass::Data),
+            chunks: StreamChunks::new(domain.clone()),
+            verify: VerifyQueue::new(Arc::clone(&core.verify_pool)),
+            damage_seen: core.store.damage_generation(),
+            acked: (0, 0),
+            failed: None,
+        }
+    }
+
+    /// Which of the chunks the agent must send.
+    pub(super) fn query(&mut self, core: &Core, query: &v1::Query) -> Result<v1::Need, EngineError> {
+        // [R3] Bounded before anything is allocated for the answer.
+        let fingerprints = split_fingerprints(&query.fingerprints, "the query")?;
+        if fingerprints.len() > QUERY_FINGERPRINTS_MAX {
+            let count = fingerprints.len();
+            return Err(EngineError::Invalid(format!(
+                "the query names {count} chunks; the limit is {QUERY_FINGERPRINTS_MAX}"
+            )));
+        }
+        self.settle_damage(&core.store)?;
+        let mut bitmap = vec![0u8; fingerprints.len().div_ceil(8)];
+        for (bits, group) in bitmap.iter_mut().zip(fingerprints.chunks(8)) {
+            for (bit, fingerprint) in group.iter().enumerate() {
+                if !self.chunks.has(&core.store, fingerprint)? {
+                    *bits |= 1 << bit;
+                }
+            }
+        }
+        Ok(v1::Need { sequence: query.sequence, bitmap: bitmap.into() })
+    }
+
+    /// Takes a region; its chunks may be named from now on, and count once it is verified.
+    pub(super) fn region(&mut self, region: v1::Region) -> Result<(), EngineError> {
+        let fingerprints = split_fingerprints(&region.fingerprints, "the region")?;
+        self.chunks.sent(&fingerprints, &region.lengths)?;
+        // [W1] Only what comes out of this queue is stored.
+        self.verify.submit(UnverifiedRegion {
+            codec: Codec::try_from(region.codec)?,
+            plain_bytes: region.plain_bytes,
+            fingerprints,
+            lengths: region.lengths,
+            payload: region.payload,
+        });
+        self.store_verified(false)
+    }
+
+    /// Appends verified regions to the container; all of them when `wait` is set.
+    pub(super) fn store_verified(&mut self, wait: bool) -> Result<(), EngineError> {
+        while let Some(outcome) = self.verify.next(wait) {
+            self.data.append(&outcome?)?;
+        }
+        self.forget_sealed(false)
+    }
+
+    /// Chunks of sealed containers are in the index now.
+    fn forget_sealed(&mut self, wait: bool) -> Result<(), EngineError> {
+        for directory in self.data.take_sealed(wait)? {
+            self.chunks.sealed(&directory);
+        }
+        Ok(())
+    }
+
+    /// [A7] When more is known to be damaged than before, a sealed container of this stream may be among it:
+    /// then its chunks are looked up like any others.
+    pub(super) fn settle_damage(&mut self, store: &ChunkStore) -> Result<(), EngineError> {
+        let generation = store.damage_generation();
+        if self.damage_seen != generation {
+            self.forget_sealed(true)?;
+            self.damage_seen = generation;
+        }
+        Ok(())
+    }
+
+    /// Accounts for a chunk that an extent names; fails when the repository lacks it.
+    pub(super) fn name_chunk(
+        &mut self,
+        core: &Core,
+        fingerprint: &Fingerprint,
+        bytes: u32,
+    ) -> Result<(), EngineError> {
+        let new = self.chunks.name(&core.store, fingerprint, bytes)?;
+        self.counters.chunk(new, bytes, self.size_bytes)
+    }
+
+    /// [W5] Finishes the stream: every region verified, every container sealed and indexed, data and recipe.
+    pub(super) fn finish(
+        &mut self,
+        core: &Core,
+        finish: v1::FinishStream,
+    ) -> Result<v1::StreamFinished, EngineError> {
+        if self.finished.is_none() {
+            self.counters.read(finish.read_bytes, self.size_bytes)?;
+            self.store_verified(true)?;
+            let root = self.recipe.finish()?;
+            self.data.seal_open();
+            self.recipe.seal()?;
+            self.forget_sealed(true)?;
+            self.recipe.wait_sealed()?;
+            self.chunks.finish();
+            self.finished = Some(Finished { root, at_ms: core.clock.now_ms() });
+        }
+        Ok(v1::StreamFinished { stored_bytes: self.data.sealed_bytes() })
+    }
+
+    /// Waits for what is being sealed and discards what is not; for a session that ends without a backup.
+    /// Containers whose seal fails are given up one by one: the others count.
+    pub(super) fn abandon(&mut self) {
+        self.data.discard_open();
+        self.recipe.discard_open();
+        for outcome in [self.forget_sealed(true), self.recipe.wait_sealed()] {
+            if let Err(error) = outcome {
+                tracing::warn!(%error, "a container of an ended session was not sealed");
+            }
+        }
+    }
+
+    /// What the agent is to be told of progress, if there was any.
+    pub(super) fn ack(&mut self) -> Option<v1::Ack> {
+        let progress = (self.recipe.accepted(), self.data.sealed_bytes());
+        let (extents, bytes) = std::mem::replace(&mut self.acked, progress);
+        assert!(extents <= progress.0 && bytes <= progress.1, "progress never goes back");
+        let (extents_accepted, durable_bytes) = progress;
+        ((extents, bytes) != progress).then_some(v1::Ack { extents_accepted, durable_bytes })
+    }
+
+    /// Why the stream cannot go on, if so.
+    pub(super) fn failure(&self) -> Option<&str> {
+        self.failed.as_deref()
+    }
+
+    pub(super) fn set_failure(&mut self, failure: Option<Cow<'static, str>>) {
+        self.failed = failure;
+    }
+
+    /// Sealed containers that hold chunks of the disk.
+    pub(super) fn sealed_data(&self) -> &[SealedSummary] {
+        self.data.sealed()
+    }
+
+    /// Containers this disk refers to, or is going to: its own, and those in which something was found.
+    pub(super) fn relies_on(&self) -> RoaringTreemap {
+        let mut containers = self.recipe.relies_on();
+        containers |= self.chunks.found_in();
+        containers.extend(self.data.created().map(ContainerId::get));
+        containers
+    }
+
+    pub(super) fn position(&self) -> Position {
+        let counters = &self.counters;
+        Position {
+            extents: self.recipe.accepted(),
+            unchanged_bytes: counters.unchanged_bytes,
+            dup_bytes: counters.dup_bytes,
+            new_bytes: counters.new_bytes,
+            wire_bytes: counters.wire_bytes,
+            stored_bytes: self.data.sealed_bytes() + self.recipe.sealed_bytes(),
+            finished: self.finished.is_some(),
+        }
+    }
+}

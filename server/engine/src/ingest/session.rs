@@ -1,0 +1,202 @@
+//! One session: a backup in progress, its disks and its lease.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use holdfast_catalog::NamespaceRecord;
+use holdfast_proto::Fingerprint;
+use holdfast_proto::v1;
+use holdfast_types::ids::{BackupId, NamespaceId, RunId, SessionId};
+use parking_lot::{Mutex, MutexGuard};
+use roaring::RoaringTreemap;
+
+use super::disk::DiskState;
+use super::parent::ParentDisk;
+use super::progress::DiskProgress;
+use crate::core::Core;
+use crate::error::EngineError;
+use crate::store::Domain;
+
+/// A backup in progress.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(super) id: SessionId,
+    pub(super) backup: BackupId,
+    pub(super) run: RunId,
+    pub(super) namespace: NamespaceRecord,
+    pub(super) vm: String,
+    pub(super) job: String,
+    pub(super) host: String,
+    /// The token that began it, for the audit log.
+    pub(super) who: String,
+    pub(super) started_ms: i64,
+    pub(super) disks: Vec<DiskSlot>,
+    pub(super) lease: Lease,
+    /// Whether it was committed or given up; held locked while that happens, so that it happens once.
+    ended: Mutex<bool>,
+}
+
+/// When the session ends by itself.
+#[derive(Debug)]
+pub(super) struct Lease(AtomicI64);
+
+/// One disk of a session.
+#[derive(Debug)]
+pub(super) struct DiskSlot {
+    pub(super) name: String,
+    pub(super) size_bytes: u64,
+    pub(super) parent: Option<ParentDisk>,
+    /// Counts streams opened; a stream of an older generation was superseded.
+    generation: AtomicU64,
+    pub(super) state: Mutex<DiskState>,
+    /// Where the stream is, for readers that must not wait for `state`.
+    pub(super) progress: DiskProgress,
+}
+
+/// Everything stored that a session may refer to when it commits, for reclaim.
+#[derive(Debug, Default)]
+pub(crate) struct Reliance {
+    /// Roots of the parents' recipes: an extent taken over unchanged may refer to anything below them.
+    pub(crate) roots: Vec<Fingerprint>,
+    /// Numbers of containers it filled, and of those in which it found chunks or recipe nodes it need not
+    /// store again. A bit or two for each container there is.
+    pub(crate) containers: RoaringTreemap,
+}
+
+impl Lease {
+    pub(super) const fn endless() -> Self {
+        Self(AtomicI64::new(i64::MAX))
+    }
+
+    fn renew(&self, core: &Core) {
+        let deadline = core.clock.now_ms().saturating_add(i64::from(core.lease_secs) * 1000);
+        self.0.store(deadline, Ordering::Relaxed);
+    }
+
+    /// Whether it has run out.
+    pub(super) fn is_over(&self, now_ms: i64) -> bool {
+        self.0.load(Ordering::Relaxed) < now_ms
+    }
+
+    fn renewed_ms(&self, core: &Core) -> i64 {
+        self.0.load(Ordering::Relaxed).saturating_sub(i64::from(core.lease_secs) * 1000)
+    }
+}
+
+impl DiskSlot {
+    pub(super) fn new(
+        core: &Arc<Core>,
+        domain: &Domain,
+        spec: &v1::DiskSpec,
+        parent: Option<ParentDisk>,
+    ) -> Self {
+        Self {
+            name: spec.name.clone(),
+            size_bytes: spec.size_bytes,
+            parent,
+            generation: AtomicU64::new(0),
+            state: Mutex::new(DiskState::new(core, domain, spec.size_bytes)),
+            progress: DiskProgress::default(),
+        }
+    }
+
+    /// Makes every stream of the disk fail from now on; returns the generation of the next.
+    fn supersede(&self) -> u64 {
+        self.generation.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    pub(super) fn is_current(&self, generation: u64) -> bool {
+        self.generation.load(Ordering::Acquire) == generation
+    }
+}
+
+/// Its names, as they were asked for.
+pub(super) struct SessionParts {
+    pub(super) id: SessionId,
+    pub(super) backup: BackupId,
+    pub(super) run: RunId,
+    pub(super) namespace: NamespaceRecord,
+    pub(super) vm: String,
+    pub(super) job: String,
+    pub(super) host: String,
+    pub(super) who: String,
+    pub(super) disks: Vec<DiskSlot>,
+}
+
+impl Session {
+    pub(super) fn new(core: &Core, parts: SessionParts) -> Self {
+        let SessionParts { id, backup, run, namespace, vm, job, host, who, disks } = parts;
+        let (started_ms, lease) = (core.clock.now_ms(), Lease::endless());
+        let ended = Mutex::new(false);
+        Self { id, backup, run, namespace, vm, job, host, who, started_ms, disks, lease, ended }
+    }
+
+    /// Renews the lease: a heartbeat.
+    pub(crate) fn keep_alive(&self, core: &Core) {
+        self.lease.renew(core);
+    }
+
+    pub(crate) const fn namespace_id(&self) -> NamespaceId {
+        self.namespace.id
+    }
+
+    /// When the agent's last heartbeat arrived.
+    pub(super) fn last_seen_ms(&self, core: &Core) -> i64 {
+        self.lease.renewed_ms(core)
+    }
+
+    /// See [`ParentDisk::digests`]; `None` without parent, too.
+    pub(crate) fn parent_digests(
+        &self,
+        disk: u32,
+        first_extent: u64,
+    ) -> Result<Option<v1::DigestBlock>, EngineError> {
+        Ok(self.disk(disk)?.parent.as_ref().and_then(|parent| parent.digests(first_extent)))
+    }
+
+    pub(super) fn disk(&self, number: u32) -> Result<&DiskSlot, EngineError> {
+        let count = self.disks.len();
+        usize::try_from(number).ok().and_then(|n| self.disks.get(n)).ok_or_else(|| {
+            EngineError::Invalid(format!("the backup has {count} disks; there is no disk number {number}"))
+        })
+    }
+
+    /// What it relies on. Waits for the messages that are being handled, so that everything they found is
+    /// told; a message handled later finds only what counts then.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for reclaim, which must ask before it deletes"))]
+    pub(crate) fn relies_on(&self) -> Reliance {
+        let mut reliance = Reliance::default();
+        for disk in &self.disks {
+            reliance.roots.extend(disk.parent.as_ref().map(ParentDisk::root));
+            reliance.containers |= disk.state.lock().relies_on();
+        }
+        reliance
+    }
+
+    /// Lets a new stream of a disk in, and makes the older one fail. Returns the stream's generation.
+    ///
+    /// # Errors
+    /// [`EngineError::SessionGone`] once the session has ended: what a stream wrote then would belong to no
+    /// one. No such disk.
+    pub(super) fn admit_stream(&self, disk: u32) -> Result<u64, EngineError> {
+        let slot = self.disk(disk)?;
+        let ended = self.ended.lock();
+        if *ended { Err(self.gone("has ended")) } else { Ok(slot.supersede()) }
+    }
+
+    /// Locks the session's end; the caller sets it when it has ended the session.
+    pub(super) fn lock_end(&self) -> MutexGuard<'_, bool> {
+        self.ended.lock()
+    }
+
+    /// Makes every open stream of the session fail at its next message.
+    pub(super) fn supersede_streams(&self) {
+        for disk in &self.disks {
+            disk.supersede();
+        }
+    }
+
+    pub(super) fn gone(&self, why: &str) -> EngineError {
+        EngineError::SessionGone { session: self.id.to_string(), why: why.to_owned() }
+    }
+}

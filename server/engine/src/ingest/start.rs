@@ -1,0 +1,128 @@
+//! From a request to a session: what is checked, which run it joins, what its parents are.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use holdfast_catalog::{NamespaceRecord, new_id};
+use holdfast_proto::limits::{DISK_MAX_BYTES, DISKS_PER_BACKUP_MAX, check_name};
+use holdfast_proto::v1;
+use holdfast_types::ids::{BackupId, NamespaceId, RunId, SessionId};
+
+use super::parent::ParentDisk;
+use super::session::{DiskSlot, Session, SessionParts};
+use crate::core::Core;
+use crate::error::EngineError;
+
+/// A request to start a backup, in a namespace the caller was authorised for.
+#[derive(Debug)]
+pub struct StartBackup {
+    pub namespace: NamespaceId,
+    pub request: v1::StartRequest,
+    /// The caller, for the audit log: a token's name.
+    pub who: String,
+}
+
+/// Whether the request makes sense, whatever the state. [R3] Bounds every count and length in it.
+pub(super) fn check_request(request: &v1::StartRequest) -> Result<(), EngineError> {
+    let invalid = EngineError::Invalid;
+    check_name("VM", &request.vm).map_err(invalid)?;
+    check_name("job", &request.job).map_err(invalid)?;
+    let count = request.disks.len();
+    if count == 0 || count > DISKS_PER_BACKUP_MAX {
+        return Err(invalid(format!("a backup has 1 to {DISKS_PER_BACKUP_MAX} disks, not {count}")));
+    }
+    let mut names = HashSet::new();
+    for disk in &request.disks {
+        check_name("disk", &disk.name).map_err(invalid)?;
+        if !names.insert(&disk.name) {
+            return Err(invalid(format!(
+                "two disks are called {:?}; give them names with NAME=PATH",
+                disk.name
+            )));
+        }
+        if disk.size_bytes > DISK_MAX_BYTES {
+            let size = disk.size_bytes;
+            return Err(invalid(format!(
+                "disk {:?} is {size} bytes; the limit is {DISK_MAX_BYTES}",
+                disk.name
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Makes the session; no one knows of it yet.
+pub(super) fn open_session(
+    core: &Arc<Core>,
+    namespace: NamespaceRecord,
+    start: &StartBackup,
+) -> Result<Session, EngineError> {
+    let request = &start.request;
+    let clock = &*core.clock;
+    let run = run_of(core, &namespace, request)?;
+    let domain = core.store.domain(namespace.id);
+    let mut parents = ParentDisk::of_vm(core, &domain, &request.vm)?;
+    let disks = request
+        .disks
+        .iter()
+        .map(|spec| DiskSlot::new(core, &domain, spec, parents.remove(&spec.name)))
+        .collect();
+    let parts = SessionParts {
+        id: SessionId(new_id(clock)?),
+        backup: BackupId(new_id(clock)?),
+        run,
+        namespace,
+        vm: request.vm.clone(),
+        job: request.job.clone(),
+        host: request.client_host.chars().filter(|c| !c.is_control()).take(200).collect(),
+        who: start.who.clone(),
+        disks,
+    };
+    Ok(Session::new(core, parts))
+}
+
+/// The run the backup joins, or a new one. Checked now: a catalog that refused the run at commit would
+/// refuse a whole upload, and the record of its failure as well.
+fn run_of(
+    core: &Core,
+    namespace: &NamespaceRecord,
+    request: &v1::StartRequest,
+) -> Result<RunId, EngineError> {
+    let text = &request.run_id;
+    if text.is_empty() {
+        return Ok(RunId(new_id(&*core.clock)?));
+    }
+    let run: RunId = text.parse().map_err(|_| EngineError::Invalid(format!("{text:?} is no run id")))?;
+    if let Some(known) = core.catalog.run(run)?
+        && (known.namespace != namespace.id || known.job != request.job)
+    {
+        return Err(foreign_run(run, namespace, &request.job));
+    }
+    Ok(run)
+}
+
+/// Says nothing of the job or the namespace the run belongs to: the caller may not be allowed to know.
+pub(super) fn foreign_run(run: RunId, namespace: &NamespaceRecord, job: &str) -> EngineError {
+    let namespace = &namespace.name;
+    EngineError::Invalid(format!(
+        "run {run} is not of job {job:?} in namespace {namespace:?}, so this backup cannot join it: leave the run id out, or name the job it is of"
+    ))
+}
+
+/// What the agent is told of its session.
+pub(super) fn response(core: &Core, session: &Session) -> v1::StartResponse {
+    let parents = session.disks.iter().map(|disk| match &disk.parent {
+        Some(parent) => v1::ParentDisk { present: true, size_bytes: parent.size_bytes() },
+        None => v1::ParentDisk::default(),
+    });
+    let parent = session.disks.iter().find_map(|disk| disk.parent.as_ref());
+    v1::StartResponse {
+        session_id: session.id.to_string(),
+        backup_id: session.backup.to_string(),
+        run_id: session.run.to_string(),
+        lease_secs: core.lease_secs,
+        // Empty: there is none.
+        parent_backup_id: parent.map_or_else(String::new, |parent| parent.backup().to_string()),
+        parents: parents.collect(),
+    }
+}

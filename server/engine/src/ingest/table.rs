@@ -1,0 +1,195 @@
+//! Which sessions there are: one backup of a VM at a time, and how each ends.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use holdfast_catalog::RowStatus;
+use holdfast_proto::limits::REASON_MAX_BYTES;
+use holdfast_proto::v1;
+use holdfast_types::ids::{NamespaceId, SessionId};
+use parking_lot::Mutex;
+
+use super::commit;
+use super::live::LiveSession;
+use super::session::Session;
+use super::start::{self, StartBackup};
+use crate::core::Core;
+use crate::error::EngineError;
+
+/// All sessions of this process.
+#[derive(Debug, Default)]
+pub(crate) struct Sessions(Mutex<Tables>);
+
+#[derive(Debug, Default)]
+struct Tables {
+    by_id: HashMap<SessionId, Arc<Session>>,
+    by_vm: HashMap<(NamespaceId, String), SessionId>,
+    closed: bool,
+}
+
+impl Sessions {
+    /// Starts a backup: one of a VM at a time.
+    pub(crate) fn start(
+        &self,
+        core: &Arc<Core>,
+        asked: &StartBackup,
+    ) -> Result<v1::StartResponse, EngineError> {
+        let request = &asked.request;
+        start::check_request(request)?;
+        core.check_writable()?;
+        let namespace = core.catalog.namespace(asked.namespace)?;
+        let namespace = namespace
+            .ok_or_else(|| EngineError::NotFound { what: "namespace", name: request.namespace.clone() })?;
+        self.make_way(core, asked)?;
+        let session = Arc::new(start::open_session(core, namespace, asked)?);
+        session.keep_alive(core);
+        self.enter(&session)?;
+        tracing::info!(session = %session.id, vm = session.vm, job = session.job, host = session.host, "backup started");
+        Ok(start::response(core, &session))
+    }
+
+    /// Fails when the VM is being backed up, unless the request takes over.
+    fn make_way(&self, core: &Arc<Core>, asked: &StartBackup) -> Result<(), EngineError> {
+        let key = (asked.namespace, asked.request.vm.clone());
+        let other = {
+            let tables = self.0.lock();
+            if tables.closed {
+                return Err(EngineError::Unavailable);
+            }
+            tables.by_vm.get(&key).and_then(|id| tables.by_id.get(id)).cloned()
+        };
+        match other {
+            Some(other) if asked.request.take_over => {
+                self.end(core, other.id, RowStatus::Aborted, "taken over by another agent")
+            }
+            Some(other) => Err(busy(&other)),
+            None => Ok(()),
+        }
+    }
+
+    fn enter(&self, session: &Arc<Session>) -> Result<(), EngineError> {
+        let mut tables = self.0.lock();
+        if tables.closed {
+            return Err(EngineError::Unavailable);
+        }
+        let key = (session.namespace.id, session.vm.clone());
+        if let Some(other) = tables.by_vm.get(&key).and_then(|id| tables.by_id.get(id)) {
+            return Err(busy(other));
+        }
+        // The catalog knows only runs of sessions that ended.
+        let other_job = |other: &&Arc<Session>| {
+            other.run == session.run
+                && (other.namespace.id != session.namespace.id || other.job != session.job)
+        };
+        if tables.by_id.values().any(|other| other_job(&other)) {
+            return Err(start::foreign_run(session.run, &session.namespace, &session.job));
+        }
+        tables.by_vm.insert(key, session.id);
+        tables.by_id.insert(session.id, Arc::clone(session));
+        Ok(())
+    }
+
+    /// The live session of that id.
+    pub(crate) fn get(&self, id: SessionId) -> Result<Arc<Session>, EngineError> {
+        self.0.lock().by_id.get(&id).cloned().ok_or_else(|| gone(id))
+    }
+
+    /// What all sessions are doing, in order of their start. Takes no stream's lock: a stream holds its own
+    /// while it waits for the disk.
+    pub(crate) fn live(&self, core: &Core) -> Vec<LiveSession> {
+        let sessions: Vec<Arc<Session>> = self.0.lock().by_id.values().cloned().collect();
+        let mut live: Vec<LiveSession> = sessions.iter().map(|session| session.live(core)).collect();
+        live.sort_by_key(|session| (session.started_ms, session.session));
+        live
+    }
+
+    /// Renews a lease; returns its length in seconds.
+    pub(crate) fn keep_alive(&self, core: &Core, id: SessionId) -> Result<u32, EngineError> {
+        self.get(id)?.keep_alive(core);
+        Ok(core.lease_secs)
+    }
+
+    /// Makes the backup exist; [W7] repeating it returns the same.
+    pub(crate) fn commit(&self, core: &Core, id: SessionId) -> Result<v1::CommitResponse, EngineError> {
+        let Ok(session) = self.get(id) else {
+            return commit::committed(core, id)?.ok_or_else(|| gone(id));
+        };
+        let mut ended = session.lock_end();
+        if *ended {
+            return commit::committed(core, id)?.ok_or_else(|| gone(id));
+        }
+        let response = commit::commit(core, &session)?;
+        *ended = true;
+        self.remove(&session);
+        tracing::info!(session = %id, backup = response.backup_id, "backup committed");
+        Ok(response)
+    }
+
+    /// Ends a session without a backup and keeps its compression details. Ending twice is fine.
+    pub(crate) fn end(
+        &self,
+        core: &Core,
+        id: SessionId,
+        status: RowStatus,
+        reason: &str,
+    ) -> Result<(), EngineError> {
+        let Ok(session) = self.get(id) else { return Ok(()) };
+        let mut ended = session.lock_end();
+        if std::mem::replace(&mut *ended, true) {
+            return Ok(());
+        }
+        self.remove(&session);
+        session.supersede_streams();
+        let reason: String = reason.chars().take(REASON_MAX_BYTES).collect();
+        tracing::warn!(session = %id, vm = session.vm, reason, "backup ended without a restore point");
+        commit::record_failure(core, &session, status, &reason)
+    }
+
+    fn remove(&self, session: &Session) {
+        let mut tables = self.0.lock();
+        tables.by_id.remove(&session.id);
+        let key = (session.namespace.id, session.vm.clone());
+        if tables.by_vm.get(&key) == Some(&session.id) {
+            tables.by_vm.remove(&key);
+        }
+    }
+
+    /// Ends sessions whose lease ran out without a heartbeat; says how many.
+    pub(crate) fn expire(&self, core: &Core) -> usize {
+        let now = core.clock.now_ms();
+        let dead: Vec<SessionId> = {
+            let tables = self.0.lock();
+            let late = |s: &&Arc<Session>| s.lease.is_over(now);
+            tables.by_id.values().filter(late).map(|session| session.id).collect()
+        };
+        for &id in &dead {
+            let reason = format!("no heartbeat from the agent for {} s", core.lease_secs);
+            if let Err(error) = self.end(core, id, RowStatus::Expired, &reason) {
+                tracing::error!(session = %id, %error, "cannot record an expired session");
+            }
+        }
+        dead.len()
+    }
+
+    /// Ends all sessions and lets no more start.
+    pub(crate) fn close(&self, core: &Core, reason: &str) {
+        let ids: Vec<SessionId> = {
+            let mut tables = self.0.lock();
+            tables.closed = true;
+            tables.by_id.keys().copied().collect()
+        };
+        for id in ids {
+            if let Err(error) = self.end(core, id, RowStatus::Aborted, reason) {
+                tracing::error!(session = %id, %error, "cannot record an aborted session");
+            }
+        }
+    }
+}
+
+fn busy(session: &Session) -> EngineError {
+    EngineError::Busy { vm: session.vm.clone(), session: session.id.to_string(), host: session.host.clone() }
+}
+
+fn gone(id: SessionId) -> EngineError {
+    EngineError::SessionGone { session: id.to_string(), why: "is unknown or has ended".into() }
+}

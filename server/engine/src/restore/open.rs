@@ -1,0 +1,64 @@
+//! A disk of a backup, opened for reading; used by everything that restores.
+
+use std::sync::Arc;
+
+use holdfast_types::ids::{BackupId, NamespaceId};
+
+use crate::core::Core;
+use crate::error::EngineError;
+use crate::recipe::TreeReader;
+use crate::store::NodeReader;
+
+/// A disk of a backup, opened for reading.
+#[derive(Debug)]
+pub(super) struct OpenDisk {
+    pub(super) core: Arc<Core>,
+    backup: BackupId,
+    pub(super) name: String,
+    pub(super) size_bytes: u64,
+    pub(super) data_bytes: u64,
+    pub(super) tree: TreeReader<NodeReader>,
+}
+
+impl OpenDisk {
+    pub(super) fn open(
+        core: &Arc<Core>,
+        namespace: NamespaceId,
+        backup: BackupId,
+        disk: &str,
+    ) -> Result<Self, EngineError> {
+        let record = core.catalog.backup(backup)?.filter(|record| record.namespace == namespace);
+        let record =
+            record.ok_or_else(|| EngineError::NotFound { what: "backup", name: backup.to_string() })?;
+        let names: Vec<String> = record.disks.iter().map(|disk| disk.name.clone()).collect();
+        let Some(found) = record.disks.into_iter().find(|candidate| candidate.name == disk) else {
+            let name = format!("{disk} of backup {backup} (it has {})", names.join(", "));
+            return Err(EngineError::NotFound { what: "disk", name });
+        };
+        let nodes = NodeReader::new(Arc::clone(&core.store), core.store.domain(namespace));
+        let tree = TreeReader::open(nodes, found.root, found.size_bytes)
+            .map_err(|error| name_damage(error.into(), backup, disk))?;
+        Ok(Self {
+            core: Arc::clone(core),
+            backup,
+            name: found.name,
+            size_bytes: found.size_bytes,
+            data_bytes: found.data_bytes,
+            tree,
+        })
+    }
+
+    pub(super) fn name_damage(&self, error: EngineError) -> EngineError {
+        name_damage(error, self.backup, &self.name)
+    }
+}
+
+/// Puts the disk's and the backup's name into an error about damage.
+fn name_damage(error: EngineError, backup: BackupId, disk: &str) -> EngineError {
+    match error {
+        EngineError::Damaged(what) => {
+            EngineError::Damaged(format!("disk {disk:?} of backup {backup}: {what}"))
+        }
+        other => other,
+    }
+}

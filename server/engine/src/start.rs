@@ -1,0 +1,110 @@
+//! Assembling the core: the steps of a start, in order.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use holdfast_catalog::Catalog;
+use holdfast_types::clock::Clock;
+use holdfast_volume::Volume;
+
+use crate::audit::Audit;
+use crate::clean_stop::CleanStop;
+use crate::container::{CacheLimits, ContainerCache};
+use crate::core::{Core, CoreParts, NUMBERS_PER_RESERVATION};
+use crate::error::EngineError;
+use crate::guard::GuardedVolume;
+use crate::health::Health;
+use crate::index::{Index, IndexOptions};
+use crate::progress::Progress;
+use crate::recovery::{self, Known, OpenSummary};
+use crate::store::ChunkStore;
+
+/// What a start works on.
+pub(crate) struct Start<'a> {
+    pub(crate) data: Arc<dyn Volume>,
+    pub(crate) index: &'a Arc<dyn Volume>,
+    pub(crate) catalog: Arc<dyn Catalog>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) lease_secs: u32,
+    pub(crate) reserve_bytes: u64,
+    pub(crate) directories: CacheLimits,
+    pub(crate) index_options: IndexOptions,
+    /// Discard the index first.
+    pub(crate) rebuild: bool,
+}
+
+/// What a start leads to.
+pub(crate) struct Started {
+    pub(crate) core: Core,
+    pub(crate) audit: Audit,
+    pub(crate) summary: OpenSummary,
+}
+
+/// Starts: see [`crate::recovery`] for the steps.
+pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started, EngineError> {
+    let Start { data, index, catalog, clock, rebuild, .. } = start;
+    let record = catalog.repository()?;
+    let health = Arc::new(Health::default());
+    // [S3]
+    let mut summary = OpenSummary {
+        discarded_unfinished: data.discard_unfinished()? + index.discard_unfinished()?,
+        index_rebuilt: rebuild,
+        ..OpenSummary::default()
+    };
+    // [S4]: before anything changes that the mark speaks of.
+    let mark = CleanStop::take(&**index, record.id)?;
+    let numbers = first_numbers(&*catalog)?;
+    let known = Known { mark, next: numbers.as_ref().map(|numbers| numbers.start) };
+    // [S5]
+    if rebuild {
+        Index::discard(&**index)?;
+    }
+    let options = IndexOptions { health: Arc::clone(&health), ..start.index_options };
+    let opened = recovery::open_index(index, record.id, &options, &mut summary)?;
+    let trusted = known.trusted(&opened);
+    summary.clean = trusted.is_some();
+    let containers = ContainerCache::new(Arc::clone(&data), record.id, start.directories);
+    let store = Arc::new(ChunkStore::new(opened, containers, Arc::clone(&catalog))?);
+    // [S6]
+    let mut numbers = numbers.unwrap_or(0..0);
+    let mut end = known.next;
+    if trusted.is_none() {
+        let files = recovery::uncovered_files(&*data, &store, &*catalog, known.next, &mut summary)?;
+        recovery::take_in(&*catalog, &store, &files, &mut summary, progress)?;
+        if files.last_key_value().is_some_and(|(id, _)| id.get() >= numbers.start) {
+            // [W8]: numbers that are in use already; adopting them moved the catalog's next number.
+            numbers = 0..0;
+        }
+        end = end.or_else(|| Some(files.last_key_value()?.0.get() + 1));
+    }
+    if rebuild {
+        store.index.checkpoint()?;
+    }
+    let audit_from = trusted.map_or(0, |mark| mark.audit_from);
+    let core = Core::new(CoreParts {
+        repository: record.id,
+        volume: Arc::new(GuardedVolume::new(data, Arc::clone(&health))),
+        catalog,
+        store,
+        clock,
+        health,
+        lease_secs: start.lease_secs,
+        reserve_bytes: start.reserve_bytes,
+        numbers,
+    })?;
+    Ok(Started { core, audit: Audit::new(audit_from, end.unwrap_or(0)), summary })
+}
+
+/// The numbers this process uses first, and so the lowest number that was never used. `None` when the catalog
+/// has no room to reserve them: what is stored can be read all the same.
+fn first_numbers(catalog: &dyn Catalog) -> Result<Option<Range<u64>>, EngineError> {
+    use holdfast_catalog::CatalogError::{Busy, Full, Invalid, Io};
+    match catalog.reserve_container_numbers(NUMBERS_PER_RESERVATION) {
+        Ok(numbers) => Ok(Some(numbers)),
+        Err(error @ (Full | Busy | Invalid { .. } | Io { .. })) => {
+            tracing::warn!(%error, "cannot reserve container numbers; looking at all containers");
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,45 @@
+//! A clean stop: everything durable and agreed on, then the mark that says so ([`crate::clean_stop`]).
+//!
+//! A crash before the mark leaves what any crash leaves.
+
+use holdfast_volume::Volume;
+
+use crate::audit::Audit;
+use crate::clean_stop::CleanStop;
+use crate::core::Core;
+use crate::error::EngineError;
+
+/// Makes the index and the catalog durable and writes the mark. The sessions have ended.
+pub(crate) fn stop(core: &Core, audit: &Audit, index: &dyn Volume) -> Result<(), EngineError> {
+    // From here on no container appears: what was sealed is known.
+    core.volume.close();
+    audit.close();
+    let sound = core.health.stopped().is_empty();
+    if sound {
+        core.store.index.checkpoint()?;
+    }
+    core.store.index.stop_maintenance();
+    core.observe(core.catalog.checkpoint().map_err(EngineError::from))?;
+    if sound && let Some(mark) = mark(core, audit)? {
+        mark.write(index)?;
+    }
+    Ok(())
+}
+
+/// The mark of the state as it is; `None` when there is something the next start has to look for.
+fn mark(core: &Core, audit: &Audit) -> Result<Option<CleanStop>, EngineError> {
+    let mut audit_from = audit.from();
+    for id in core.volume.sealed() {
+        if !core.store.index.is_covered(id) {
+            tracing::warn!(container = %id, "sealed, but not in the index; the next start looks for it");
+            return Ok(None);
+        }
+        if core.catalog.container(id)?.is_none() {
+            audit_from = audit_from.min(id.get());
+        }
+    }
+    let manifest = core.store.index.manifest_sequence();
+    // Takes a number, so that no other state of the catalog has the same next one.
+    let next_container = core.catalog.reserve_container_numbers(1)?.end;
+    Ok(Some(CleanStop { repository: core.repository, next_container, manifest, audit_from }))
+}

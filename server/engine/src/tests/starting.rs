@@ -1,0 +1,140 @@
+//! What a start looks at, after a clean stop and after a crash.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use holdfast_catalog::{CatalogWalk, ContainerRecord, ContainerState};
+use holdfast_types::ids::{ContainerClass, ContainerId};
+use holdfast_volume::testing::{FaultyVolume, OpKind};
+use holdfast_volume::{BlobName, MemoryVolume, Volume};
+
+use super::agent::{backup, restore};
+use super::{Bench, namespace, noise};
+use crate::container::list_containers;
+use crate::progress::NoProgress;
+
+const MIB: usize = 1 << 20;
+
+fn faulty(volume: &MemoryVolume) -> Arc<FaultyVolume<MemoryVolume>> {
+    Arc::new(FaultyVolume::new(volume.clone()))
+}
+
+#[test]
+fn after_a_clean_stop_no_container_is_looked_for() {
+    let (bench, volume) = (Bench::new(), MemoryVolume::new());
+    let disk = noise(1, 2 * MIB);
+    let engine = bench.open(Arc::new(volume.clone()));
+    let id = backup(&engine, "web", &[("root", &disk)]).unwrap().backup_id;
+    engine.audit(&NoProgress).unwrap();
+    engine.shutdown().unwrap();
+    drop(engine);
+    let watched = faulty(&volume);
+    let engine = bench.open(Arc::<FaultyVolume<MemoryVolume>>::clone(&watched));
+    assert!(engine.opened().clean && engine.audit_progress().finished);
+    assert_eq!(watched.count(OpKind::List), 1, "the index's folder, not the containers'");
+    assert!(restore(&engine, &id, "root").unwrap() == disk);
+    drop(engine);
+    assert!(!bench.open(Arc::new(volume)).opened().clean, "the mark counts once");
+}
+
+#[test]
+fn a_mark_beside_another_catalog_does_not_count() {
+    let (bench, volume) = (Bench::new(), MemoryVolume::new());
+    let engine = bench.open(Arc::new(volume.clone()));
+    backup(&engine, "web", &[("root", &noise(1, 2 * MIB))]).unwrap();
+    engine.shutdown().unwrap();
+    drop(engine);
+    let database = bench.folder.path().join("catalog.db");
+    let copy = std::fs::read(&database).unwrap();
+    let engine = bench.open(Arc::new(volume.clone()));
+    let disk = noise(2, 2 * MIB);
+    backup(&engine, "db", &[("root", &disk)]).unwrap();
+    engine.shutdown().unwrap();
+    drop(engine);
+    for file in ["catalog.db-wal", "catalog.db-shm"] {
+        let _ = std::fs::remove_file(bench.folder.path().join(file));
+    }
+    std::fs::write(&database, copy).unwrap();
+    let engine = bench.open(Arc::new(volume.clone()));
+    assert!(!engine.opened().clean);
+    engine.audit(&NoProgress).unwrap();
+    let rows = engine.catalog().all_containers().count();
+    assert_eq!(rows, list_containers(&volume).unwrap().containers.len(), "all are adopted");
+    let next = backup(&engine, "db", &[("root", &noise(3, 2 * MIB))]).unwrap();
+    assert!(
+        restore(&engine, &next.backup_id, "root").unwrap() == noise(3, 2 * MIB),
+        "no number is used twice"
+    );
+}
+
+#[test]
+fn the_audit_finds_what_a_start_after_a_crash_does_not_look_at() {
+    let (bench, volume) = (Bench::new(), MemoryVolume::new());
+    let engine = bench.open(Arc::new(volume.clone()));
+    backup(&engine, "web", &[("root", &noise(1, 2 * MIB))]).unwrap();
+    engine.core_index_checkpoint().unwrap();
+    drop(engine);
+    let lost = list_containers(&volume).unwrap().containers[0].0.blob();
+    volume.remove(&lost).unwrap();
+    let engine = bench.open(Arc::new(volume));
+    assert_eq!(engine.opened().damaged_containers, 0);
+    assert!(!engine.audit_progress().finished);
+    assert_eq!(engine.audit(&NoProgress).unwrap().damaged_containers, 1);
+    assert_eq!(engine.catalog().damaged().unwrap().len(), 1);
+    assert!(engine.audit_progress().finished);
+}
+
+#[test]
+fn an_audit_not_finished_goes_on_after_a_clean_stop() {
+    let (bench, volume) = (Bench::new(), MemoryVolume::new());
+    let engine = bench.open(Arc::new(volume.clone()));
+    backup(&engine, "web", &[("root", &noise(1, MIB))]).unwrap();
+    drop(engine);
+    bench.open(Arc::new(volume.clone())).shutdown().unwrap();
+    let engine = bench.open(Arc::new(volume));
+    assert!(engine.opened().clean);
+    assert!(!engine.audit_progress().finished, "the stop did not forget it");
+}
+
+/// Ready in less than two seconds with a million containers. Run with `--ignored --nocapture`.
+#[test]
+#[ignore = "takes a minute; says how long a start takes"]
+fn startup_bench() {
+    const CONTAINERS: u64 = 1_000_000;
+    let (bench, volume) = (Bench::new(), MemoryVolume::new());
+    let engine = bench.open(Arc::new(volume.clone()));
+    let namespace = namespace(&engine);
+    let row = |number: u64| ContainerRecord {
+        id: ContainerId::new(number).unwrap(),
+        class: ContainerClass::Data,
+        namespace,
+        stored_bytes: 32 << 20,
+        plain_bytes: 64 << 20,
+        chunk_count: 2048,
+        created_ms: 1,
+        run: None,
+        state: ContainerState::Live,
+    };
+    for first in (1..=CONTAINERS).step_by(1000) {
+        let rows: Vec<ContainerRecord> = (first..first + 1000).map(row).collect();
+        engine.catalog().add_containers(&rows).unwrap();
+        engine.core_index_cover(rows.iter().map(|row| row.id));
+    }
+    engine.core_index_checkpoint().unwrap();
+    engine.shutdown().unwrap();
+    drop(engine);
+    let watched = faulty(&volume);
+    let began = Instant::now();
+    let engine = bench.open(Arc::<FaultyVolume<MemoryVolume>>::clone(&watched));
+    let took = began.elapsed();
+    println!("ready in {took:?} with {CONTAINERS} containers after a clean stop");
+    assert!(engine.opened().clean);
+    assert_eq!(watched.count(OpKind::List), 1);
+    assert!(took.as_secs() < 2, "{took:?}");
+    drop(engine);
+    let began = Instant::now();
+    let engine = bench.open(Arc::new(volume));
+    println!("ready in {:?} after a crash", began.elapsed());
+    assert!(!engine.opened().clean);
+    assert!(BlobName::new("index").is_some());
+}
