@@ -1,6 +1,6 @@
 //! Which kinds of work have stopped, and why: the one latch of a repository.
 //!
-//! After a failed fsync it is unknown what the disk holds, so nothing is retried [W9]: the work that
+//! After a failed fsync it is unknown what the disk holds, so nothing is retried (W9): the work that
 //! depends on it stops until the server is started again, and says why. Reading goes on. What may pass by
 //! itself (a timeout, too many open files, a full disk) stops nothing. The table "Failures and what they
 //! stop" of ORDERING is [`Part::stops`], [`VolumeError::poisons_writes`] and the function below it.

@@ -45,17 +45,17 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
     let Start { data, index, catalog, clock, rebuild, .. } = start;
     let record = catalog.repository()?;
     let health = Arc::new(Health::default());
-    // [S3]
+    // (S3)
     let mut summary = OpenSummary {
         discarded_unfinished: data.discard_unfinished()? + index.discard_unfinished()?,
         index_rebuilt: rebuild,
         ..OpenSummary::default()
     };
-    // [S4]: before anything changes that the mark speaks of.
+    // (S4) Before anything changes that the mark speaks of.
     let mark = CleanStop::take(&**index, record.id)?;
     let numbers = first_numbers(&*catalog)?;
     let known = Known { mark, next: numbers.as_ref().map(|numbers| numbers.start) };
-    // [S5]
+    // (S5)
     if rebuild {
         Index::discard(&**index)?;
     }
@@ -65,14 +65,14 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
     summary.clean = trusted.is_some();
     let containers = ContainerCache::new(Arc::clone(&data), record.id, start.directories);
     let store = Arc::new(ChunkStore::new(opened, containers, Arc::clone(&catalog))?);
-    // [S6]
+    // (S6)
     let mut numbers = numbers.unwrap_or(0..0);
     let mut end = known.next;
     if trusted.is_none() {
         let files = recovery::uncovered_files(&*data, &store, &*catalog, known.next, &mut summary)?;
         recovery::take_in(&*catalog, &store, &files, &mut summary, progress)?;
         if files.last_key_value().is_some_and(|(id, _)| id.get() >= numbers.start) {
-            // [W8]: numbers that are in use already; adopting them moved the catalog's next number.
+            // (W8) Numbers that are in use already; adopting them moved the catalog's next number.
             numbers = 0..0;
         }
         end = end.or_else(|| Some(files.last_key_value()?.0.get() + 1));

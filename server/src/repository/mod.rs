@@ -41,12 +41,12 @@ pub fn open_parts(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<EngineP
     fs::create_dir_all(folder).map_err(|error| {
         ServiceError::new(ErrorCode::Internal, format!("cannot create {}: {error}", folder.display()))
     })?;
-    // [S1]: the lock before anything is read.
+    // (S1) The lock before anything is read.
     let lock = FolderLock::take(folder)?;
     let volume: Arc<dyn Volume> = Arc::new(LocalVolume::open(folder.join(BLOBS)).map_err(EngineError::from)?);
     let path = catalog_path(folder);
     refuse_orphaned(&path, &*volume)?;
-    // [S2]: SQLite rolls its own log forward or back.
+    // (S2) SQLite rolls its own log forward or back.
     let (catalog, _created) = SqliteCatalog::open_or_create(&path, Arc::clone(clock))?;
     let catalog: Arc<dyn Catalog> = Arc::new(catalog);
     Ok(EngineParts {

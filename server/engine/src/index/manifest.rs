@@ -1,6 +1,6 @@
 //! Which manifest counts, and how it is replaced.
 //!
-//! Order [I1]: new sorted runs durable → new manifest durable → older manifests removed → runs it does not name
+//! Order (I1): new sorted runs durable → new manifest durable → older manifests removed → runs it does not name
 //! removed. So every manifest that exists names only runs that exist, whatever the moment of a crash, and an
 //! older one may stand in for a newer one that is damaged.
 

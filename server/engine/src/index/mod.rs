@@ -6,10 +6,10 @@
 //! next fills; runs merge in the background (`merge`, by a `policy`).
 //!
 //! Invariants:
-//! - **An answer is a candidate** [I3]. The index may name containers that were deleted or damaged since; callers
+//! - **An answer is a candidate** (I3). The index may name containers that were deleted or damaged since; callers
 //!   accept or reject each candidate (and verify the fingerprint). So deletion needs no tombstones, and
 //!   merges drop entries of containers that [`IndexOptions::live`] disowns.
-//! - **Covered means durable** [I2]. A container is covered when all its entries are in runs that the manifest
+//! - **Covered means durable** (I2). A container is covered when all its entries are in runs that the manifest
 //!   names. There is no log: the caller that opens the index feeds it the directories of all other containers
 //!   ([`Index::insert_container`]).
 //! - **Everything here can be rebuilt** from container directories, so damage never loses chunks, but it is

@@ -27,7 +27,7 @@ pub(super) struct View {
     pub(super) runs: Arc<RunSet>,
 }
 
-/// Which containers need no replay [I2].
+/// Which containers need no replay (I2).
 #[derive(Debug, Default)]
 pub(super) struct Coverage {
     /// In durable runs, and so named by the next manifest.
@@ -126,7 +126,7 @@ impl Shared {
     pub(super) fn fail(&self, error: IndexError) {
         self.note(&error);
         if !error.may_pass() {
-            // [W9]: sealing must not go on as if what is sealed could still be indexed durably.
+            // (W9) Sealing must not go on as if what is sealed could still be indexed durably.
             self.options.health.stop(Part::Index, &error.to_string());
         }
         let mut control = self.control.lock();
