@@ -15,6 +15,8 @@
 mod bench;
 mod demo;
 mod fix;
+#[cfg(test)]
+mod labels;
 mod needs;
 mod server;
 mod shell;
