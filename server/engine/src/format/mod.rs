@@ -3,7 +3,7 @@
 //!
 //! Integers are little-endian. Every structure has a magic, a version and a checksum, and keeps the three in
 //! their places in every later version: so a structure that is whole but newer is known as
-//! [`FormatError::Unsupported`], and only one that is not whole is [`FormatError::Corrupt`].
+//! [`FormatError::Unsupported`], and only one that is not whole is [`FormatError::Corrupt`] (A9).
 
 pub mod checksum;
 pub mod container;
@@ -11,10 +11,10 @@ pub mod index_manifest;
 pub mod index_run;
 pub mod recipe;
 
-/// Why bytes are not what they should be. Whoever knows the file adds its name.
+/// Why bytes are not what they should be. A caller that knows the file adds its name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
-    /// Whole, but written by a newer build: upgrade, nothing is damaged.
+    /// Whole, but written by a newer build (A9): upgrade, nothing is damaged.
     #[error(
         "{structure} has format version {version}, this build knows version {supported}; use a newer build"
     )]
@@ -47,7 +47,7 @@ impl FormatError {
     }
 }
 
-/// Errs unless `found` is `expected`.
+/// Fails unless `found` is `expected`.
 ///
 /// # Errors
 /// [`Defect::Mismatch`].
