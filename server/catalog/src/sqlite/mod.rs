@@ -11,6 +11,7 @@
 //! behind a volume. The database's folder must be on a local file system (the log is shared memory), and
 //! nothing else in this process may open the file: closing it would drop SQLite's locks (POSIX).
 
+mod attempt_refs;
 mod audit;
 mod backups;
 mod commit;
