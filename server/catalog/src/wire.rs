@@ -162,7 +162,7 @@ mod tests {
             error: "e".into(),
         };
         let wire = v1::DetailRow::from(row.clone());
-        let cells = holdfast_proto::details::tsv(&[wire.clone()]);
+        let cells = holdfast_proto::details::tsv(std::slice::from_ref(&wire));
         assert_eq!(wire.status(), v1::RowStatus::Expired);
         assert_eq!(
             format!("{wire:?}").replace("status: Expired", ""),

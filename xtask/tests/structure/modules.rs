@@ -20,7 +20,7 @@ fn resolve(modules: &Modules, path: &[String]) -> Option<Vec<String>> {
         let handed_on = modules[&module].reexports.iter().find(|(alias, _)| alias == item);
         match handed_on {
             Some((_, target)) if target.first().is_some_and(|first| first == "crate") => {
-                path = target.clone()
+                path = target.clone();
             }
             // `pub use child::Item` without `self`.
             Some((_, target)) => {
