@@ -13,7 +13,7 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::error::EngineError;
 use crate::guard::GuardedVolume;
-use crate::health::{Health, Work};
+use crate::health::Health;
 use crate::store::ChunkStore;
 
 /// Container numbers reserved from the catalog at a time: one small transaction per 2 GiB stored.
@@ -114,8 +114,7 @@ impl Core {
         let mut numbers = self.numbers.lock();
         if numbers.is_empty() {
             // (W8) Durable before the first of them is used.
-            let reserved = self.catalog.reserve_container_numbers(NUMBERS_PER_RESERVATION);
-            *numbers = self.observe(reserved.map_err(EngineError::from))?;
+            *numbers = self.catalog.reserve_container_numbers(NUMBERS_PER_RESERVATION)?;
         }
         let number = numbers.next().and_then(ContainerId::new);
         number.ok_or_else(|| EngineError::Internal("container numbers are used up".into()))
@@ -129,20 +128,6 @@ impl Core {
             }
             _ => error,
         }
-    }
-
-    /// Lets a failure of the catalog reach [`Health`].
-    pub(crate) fn observe<T>(&self, outcome: Result<T, EngineError>) -> Result<T, EngineError> {
-        outcome.map_err(|error| match &error {
-            EngineError::Catalog(catalog) => {
-                self.health.catalog_failed(catalog);
-                match self.health.reason(Work::Catalog) {
-                    Some(reason) => EngineError::ReadOnly(reason.to_owned()),
-                    None => error,
-                }
-            }
-            _ => error,
-        })
     }
 }
 

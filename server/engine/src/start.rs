@@ -25,6 +25,7 @@ pub(crate) struct Start<'a> {
     pub(crate) index: &'a Arc<dyn Volume>,
     pub(crate) catalog: Arc<dyn Catalog>,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) health: Arc<Health>,
     pub(crate) lease_secs: u32,
     pub(crate) reserve_bytes: u64,
     pub(crate) directories: CacheLimits,
@@ -42,9 +43,8 @@ pub(crate) struct Started {
 
 /// Starts: see [`crate::recovery`] for the steps.
 pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started, EngineError> {
-    let Start { data, index, catalog, clock, rebuild, .. } = start;
+    let Start { data, index, catalog, clock, health, rebuild, .. } = start;
     let record = catalog.repository()?;
-    let health = Arc::new(Health::default());
     // (S3)
     let mut summary = OpenSummary {
         discarded_unfinished: data.discard_unfinished()? + index.discard_unfinished()?,
@@ -98,10 +98,10 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
 /// The numbers this process uses first, and so the lowest number that was never used. `None` when the catalog
 /// has no room to reserve them: what is stored can be read all the same.
 fn first_numbers(catalog: &dyn Catalog) -> Result<Option<Range<u64>>, EngineError> {
-    use holdfast_catalog::CatalogError::{Busy, Full, Invalid, Io};
+    use holdfast_catalog::CatalogError::{Busy, Full, Invalid, Io, ReadOnly, WriteFailed};
     match catalog.reserve_container_numbers(NUMBERS_PER_RESERVATION) {
         Ok(numbers) => Ok(Some(numbers)),
-        Err(error @ (Full | Busy | Invalid { .. } | Io { .. })) => {
+        Err(error @ (Full | Busy | Invalid { .. } | Io { .. } | WriteFailed { .. } | ReadOnly { .. })) => {
             tracing::warn!(%error, "cannot reserve container numbers; looking at all containers");
             Ok(None)
         }
