@@ -142,7 +142,7 @@ impl RunHeader {
     }
 }
 
-/// Errs unless a structure begins with its magic and ends with its CRC-32C.
+/// Fails unless a structure begins with its magic and ends with its CRC-32C.
 fn check_ends<const N: usize>(
     structure: &'static str,
     found: u32,
@@ -155,13 +155,13 @@ fn check_ends<const N: usize>(
     check_crc(structure, bytes)
 }
 
-/// Errs unless the last four bytes are the CRC-32C of those before.
+/// Fails unless the last four bytes are the CRC-32C of those before.
 pub(super) fn check_crc<const N: usize>(structure: &'static str, bytes: &[u8; N]) -> Result<(), FormatError> {
     let (before, stored) = bytes.split_last_chunk::<CRC_BYTES>().unwrap_or((&[], &[0; CRC_BYTES]));
     check_section(structure, u32::from_le_bytes(*stored), before)
 }
 
-/// Errs unless `bytes` have this CRC-32C.
+/// Fails unless `bytes` have this CRC-32C.
 ///
 /// # Errors
 /// [`Defect::Checksum`].

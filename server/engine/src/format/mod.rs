@@ -63,7 +63,7 @@ pub fn check_equal(
     Err(FormatError::corrupt(structure, Defect::Mismatch { field, found, expected }))
 }
 
-/// Errs when `found` is above `limit`.
+/// Fails when `found` is above `limit`.
 ///
 /// # Errors
 /// [`Defect::OverLimit`].
