@@ -8,8 +8,8 @@
 pub mod checksum;
 pub mod container;
 pub mod index_manifest;
-pub mod index_run;
 pub mod recipe;
+pub mod sorted_run;
 
 /// Why bytes are not what they should be. A caller that knows the file adds its name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
