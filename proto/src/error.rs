@@ -51,7 +51,7 @@ codes! {
     Forbidden = "forbidden", PermissionDenied, 4;
     /// The named object does not exist.
     NotFound = "not-found", NotFound, 1;
-    /// Somebody else is at it: one backup of a VM at a time.
+    /// In use by another client: one backup of a VM at a time.
     Busy = "busy", Aborted, 6;
     /// The session is unknown, ended or its lease ran out; start a new one.
     SessionGone = "session-gone", FailedPrecondition, 1;

@@ -1,6 +1,6 @@
 //! How new chunks are packed: up to 256 KiB of them, end to end, as one zstd frame, or as they are when
-//! compression does not pay. The agent encodes, the server stores the payload verbatim, whoever reads it
-//! decodes and checks every fingerprint.
+//! compression does not pay. The agent encodes, the server stores the payload verbatim, and each reader
+//! decodes it and checks every fingerprint.
 
 use crate::fingerprint::Fingerprint;
 use crate::limits::{CHUNK_MAX_BYTES, REGION_CHUNKS_MAX, REGION_PLAIN_MAX_BYTES, REGION_STORED_MAX_BYTES};

@@ -10,11 +10,13 @@
 //!
 //! This crate depends on none of the others, so that it starts quickly and drives only what a user would:
 //! the release binaries.
-#![expect(clippy::print_stdout, reason = "a command line talks to whoever runs it")]
+#![expect(clippy::print_stdout, reason = "a command line talks to its user")]
 
 mod bench;
 mod demo;
 mod fix;
+#[cfg(test)]
+mod labels;
 mod needs;
 mod server;
 mod shell;

@@ -202,7 +202,7 @@ pub fn json_row(row: &DetailRow) -> serde_json::Map<String, serde_json::Value> {
     names().zip(cells(row)).map(|(name, text)| (name.to_owned(), value(name, text))).collect()
 }
 
-/// Cells for people: a header and rows, all text; whoever shows it draws the lines.
+/// Cells for people: a header and rows, all text; the caller draws the lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
     pub header: Vec<&'static str>,

@@ -25,10 +25,18 @@ pub enum CatalogError {
     /// No room. Nothing was changed.
     #[error("no room left for the catalog; free some space on its file system")]
     Full,
-    /// After it on a write, whether the write is durable is unknown: this catalog refuses further writes
-    /// until it is opened again.
+    /// Reading or opening failed. Nothing was changed.
     #[error("cannot {action} the catalog: {cause}")]
     Io { action: &'static str, cause: Cause },
+    /// An I/O error in a transaction that changes something, or while folding in the log: it is unknown what the
+    /// disk holds, so the catalog takes no more changes until it is opened again.
+    #[error("cannot {action} the catalog: {cause}")]
+    WriteFailed { action: &'static str, cause: Cause },
+    /// Changes have stopped since an earlier failure. Nothing was changed.
+    #[error(
+        "the catalog takes no changes since an I/O error: {reason}; check the disk, then restart the server"
+    )]
+    ReadOnly { reason: String },
     /// The request contradicts itself, a bound or what is recorded. Nothing was changed.
     #[error("{reason}")]
     Invalid { reason: String },
@@ -44,8 +52,15 @@ impl CatalogError {
             Self::Corrupt { .. } => ErrorCode::Damaged,
             Self::Busy => ErrorCode::Unavailable,
             Self::Full => ErrorCode::Full,
-            Self::Io { .. } => ErrorCode::Internal,
+            Self::ReadOnly { .. } => ErrorCode::ReadOnly,
+            Self::Io { .. } | Self::WriteFailed { .. } => ErrorCode::Internal,
         }
+    }
+
+    /// Whether it is unknown since this failure what the disk holds, so that nothing more may be written (W9).
+    /// A failed read says nothing about it, and no room or another process in the way changed nothing.
+    pub const fn stops_writes(&self) -> bool {
+        matches!(self, Self::WriteFailed { .. })
     }
 
     pub(crate) fn invalid(reason: impl Into<String>) -> Self {
@@ -62,5 +77,13 @@ impl CatalogError {
 
     pub(crate) fn io(action: &'static str, cause: impl Into<Cause>) -> Self {
         Self::Io { action, cause: cause.into() }
+    }
+
+    /// What this error is when it was met while changing something.
+    pub(crate) fn on_change(self, action: &'static str) -> Self {
+        match self {
+            Self::Io { cause, .. } => Self::WriteFailed { action, cause },
+            other => other,
+        }
     }
 }

@@ -28,6 +28,7 @@ mod audit;
 mod backups;
 mod containers;
 mod error;
+mod latch;
 mod leases;
 mod new_id;
 mod page;
@@ -49,6 +50,7 @@ pub use audit::Audit;
 pub use backups::{BACKUPS_PER_PAGE_MAX, Backups, VERIFICATIONS_PER_BACKUP_MAX};
 pub use containers::Containers;
 pub use error::{CatalogError, Cause};
+pub use latch::{Latch, OwnLatch};
 pub use leases::{LEASE_MAX_MS, LEASE_NAME_MAX_BYTES, Leases};
 pub use new_id::new_id;
 pub use page::{Page, PageRequest};
@@ -77,8 +79,10 @@ pub type Result<T> = std::result::Result<T, CatalogError>;
 
 /// The catalog of one repository. Thread-safe; several processes may have it open, and each part says which of
 /// its calls are atomic between them. Any function can fail with [`CatalogError::Busy`], [`CatalogError::Io`] or
-/// [`CatalogError::Corrupt`], and any that writes with [`CatalogError::Full`]; what else one can fail with is
-/// said with it. What failed changed nothing.
+/// [`CatalogError::Corrupt`], and any that writes with [`CatalogError::Full`], [`CatalogError::WriteFailed`] and,
+/// once its [`Latch`] has a reason, [`CatalogError::ReadOnly`]; what else one can fail with is
+/// said with it. What failed changed nothing,
+/// except after [`CatalogError::WriteFailed`], when that is unknown.
 ///
 /// Everything that implements the parts is a catalog. A caller that needs one part only can ask for that one.
 pub trait Catalog: Backups + Containers + Access + Leases + Audit + Reports + Upkeep {}

@@ -22,6 +22,7 @@ pub trait Upkeep: Send + Sync + fmt::Debug {
     fn integrity_check(&self) -> Result<Vec<String>>;
     /// Bytes the database takes up, its log aside.
     fn size_bytes(&self) -> Result<u64>;
-    /// Folds the log into the database; also done when the catalog is dropped. Readers and writers go on.
+    /// Folds the log into the database; also done when the catalog is dropped, unless changes have stopped. Readers
+    /// and writers go on. Fails as a change does.
     fn checkpoint(&self) -> Result<()>;
 }

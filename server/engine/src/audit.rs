@@ -1,6 +1,6 @@
 //! The audit: every container of the catalog against the volume and the index, in the background.
 //!
-//! A start looks only at what may have changed ([S6]); this looks at everything else, one folder of containers a
+//! A start looks only at what may have changed (S6); this looks at everything else, one folder of containers a
 //! step, after the server is ready. It is due after every start without the mark of a clean stop, and how far
 //! it came is kept in the next mark. Only numbers handed out before this start are looked at: what the running
 //! process writes is its own business.

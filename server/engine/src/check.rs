@@ -2,7 +2,7 @@
 //!
 //! Containers first, so that damage is known; then every recipe of every backup: each chunk must be found,
 //! undamaged and of the length the recipe says. Damage found is remembered like damage met in operation, so
-//! the next backups store what is lost again. [R4]
+//! the next backups store what is lost again. (R4)
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

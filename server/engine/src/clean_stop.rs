@@ -1,6 +1,6 @@
 //! The mark of a clean stop: a small blob beside the index's manifest that says what need not be looked at again.
 //!
-//! It is written last at the end and removed first at the start ([S4]), durably, before anything changes: so while
+//! It is written last at the end and removed first at the start (S4), durably, before anything changes: so while
 //! a process works there is none, and one that is there speaks of the state as it is. It holds only for the
 //! catalog and the index it was written beside: every stop takes a container number, so a catalog put back
 //! from an older copy has another next number, and every change of the index has another manifest.

@@ -13,7 +13,7 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::error::EngineError;
 use crate::guard::GuardedVolume;
-use crate::health::{Health, Work};
+use crate::health::Health;
 use crate::store::ChunkStore;
 
 /// Container numbers reserved from the catalog at a time: one small transaction per 2 GiB stored.
@@ -83,7 +83,7 @@ impl Core {
         })
     }
 
-    /// Fails when writing has stopped [W9] or there is less room than the reserve [W10]. Deleting and the
+    /// Fails when writing has stopped (W9) or there is less room than the reserve (W10). Deleting and the
     /// catalog live from the reserve: on a disk that is full to the last byte nothing can be deleted.
     pub(crate) fn check_writable(&self) -> Result<(), EngineError> {
         if let Some(reason) = self.health.read_only_reason() {
@@ -113,15 +113,14 @@ impl Core {
     pub(crate) fn next_container(&self) -> Result<ContainerId, EngineError> {
         let mut numbers = self.numbers.lock();
         if numbers.is_empty() {
-            // [W8]: durable before the first of them is used.
-            let reserved = self.catalog.reserve_container_numbers(NUMBERS_PER_RESERVATION);
-            *numbers = self.observe(reserved.map_err(EngineError::from))?;
+            // (W8) Durable before the first of them is used.
+            *numbers = self.catalog.reserve_container_numbers(NUMBERS_PER_RESERVATION)?;
         }
         let number = numbers.next().and_then(ContainerId::new);
         number.ok_or_else(|| EngineError::Internal("container numbers are used up".into()))
     }
 
-    /// Turns a failure on a write path into what the caller sees: once writing has stopped [W9], why it has.
+    /// Turns a failure on a write path into what the caller sees: once writing has stopped (W9), why it has.
     pub(crate) fn write_failure(&self, error: EngineError) -> EngineError {
         match (&error, self.health.read_only_reason()) {
             (EngineError::Volume(_) | EngineError::Catalog(_), Some(reason)) => {
@@ -129,20 +128,6 @@ impl Core {
             }
             _ => error,
         }
-    }
-
-    /// Lets a failure of the catalog reach [`Health`].
-    pub(crate) fn observe<T>(&self, outcome: Result<T, EngineError>) -> Result<T, EngineError> {
-        outcome.map_err(|error| match &error {
-            EngineError::Catalog(catalog) => {
-                self.health.catalog_failed(catalog);
-                match self.health.reason(Work::Catalog) {
-                    Some(reason) => EngineError::ReadOnly(reason.to_owned()),
-                    None => error,
-                }
-            }
-            _ => error,
-        })
     }
 }
 

@@ -15,7 +15,7 @@ use crate::container::{CacheLimits, list_containers};
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::extent_history::{self, ExtentHistory};
-use crate::health::Stopped;
+use crate::health::{Health, Stopped};
 use crate::index::{IndexOptions, IndexStats};
 use crate::ingest::{DiskStream, LiveSession, Sessions, StartBackup};
 use crate::progress::{NoProgress, Progress};
@@ -68,6 +68,8 @@ pub struct EngineParts {
     pub index: Arc<dyn Volume>,
     pub catalog: Arc<dyn Catalog>,
     pub clock: Arc<dyn Clock>,
+    /// The one latch of the repository; the catalog must have been opened with the same.
+    pub health: Arc<Health>,
     pub options: EngineOptions,
     /// Kept until the engine is dropped: what keeps other processes away from the parts above.
     pub lock: Option<Box<dyn Debug + Send + Sync>>,
@@ -137,13 +139,14 @@ impl Engine {
         rebuild: bool,
         progress: &dyn Progress,
     ) -> Result<Self, EngineError> {
-        let EngineParts { data, index, catalog, clock, options, lock } = parts;
+        let EngineParts { data, index, catalog, clock, health, options, lock } = parts;
         let start = Start {
             reserve_bytes: reserve_bytes(options.reserve_bytes, &*data)?,
             data,
             index: &index,
             catalog,
             clock,
+            health,
             lease_secs: options.lease_secs,
             directories: options.directories,
             index_options: options.index,
@@ -203,7 +206,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Busy`] while another backup of the VM runs; invalid requests; no room.
     pub fn start_backup(&self, start: &StartBackup) -> Result<v1::StartResponse, EngineError> {
-        self.core.observe(self.sessions.start(&self.core, start))
+        self.sessions.start(&self.core, start)
     }
 
     /// The backups in progress and how far they are, oldest first. Cheap, and waits for none of them: what
@@ -262,7 +265,7 @@ impl Engine {
     /// # Errors
     /// When a disk is incomplete, or the catalog cannot be written; the session then lives on.
     pub fn commit(&self, session: SessionId) -> Result<v1::CommitResponse, EngineError> {
-        self.core.observe(self.sessions.commit(&self.core, session))
+        self.sessions.commit(&self.core, session)
     }
 
     /// Gives a backup up, and keeps what it cost. Repeating it is fine.
@@ -270,7 +273,7 @@ impl Engine {
     /// # Errors
     /// When the catalog cannot be written.
     pub fn abort(&self, session: SessionId, reason: &str) -> Result<(), EngineError> {
-        self.core.observe(self.sessions.end(&self.core, session, RowStatus::Aborted, reason))
+        self.sessions.end(&self.core, session, RowStatus::Aborted, reason)
     }
 
     /// Ends sessions without a heartbeat; says how many. Call it every few seconds.
@@ -295,7 +298,7 @@ impl Engine {
     /// When the volume or the catalog cannot be read; the next call tries again.
     pub fn audit_step(&self) -> Result<AuditProgress, EngineError> {
         let mut found = OpenSummary::default();
-        let progress = self.core.observe(self.audit.step(&self.core, &mut found))?;
+        let progress = self.audit.step(&self.core, &mut found)?;
         if found != OpenSummary::default() {
             tracing::warn!(
                 ?found,

@@ -88,7 +88,11 @@ impl From<VolumeError> for EngineError {
 
 impl From<CatalogError> for EngineError {
     fn from(error: CatalogError) -> Self {
-        Self::Catalog(error)
+        match error {
+            CatalogError::ReadOnly { reason } => Self::ReadOnly(reason),
+            error if error.stops_writes() => Self::ReadOnly(error.to_string()),
+            error => Self::Catalog(error),
+        }
     }
 }
 

@@ -1,5 +1,5 @@
 //! The data volume as the engine writes to it: every failure of a write reaches [`Health`], nothing is written
-//! once writing has stopped [W9] or the engine has closed, and what was sealed since the start is known.
+//! once writing has stopped (W9) or the engine has closed, and what was sealed since the start is known.
 //!
 //! So a container that was open when something failed is never sealed afterwards, and a clean
 //! stop knows that no seal is still under way.
@@ -63,7 +63,7 @@ impl Gate {
         if *closed {
             return Err(refuse("the repository is closed".into()));
         }
-        // [W9]: also for what was begun before the failure.
+        // (W9) Also for what was begun before the failure.
         if let Some(reason) = self.health.read_only_reason() {
             return Err(refuse(format!("writing has stopped: {reason}")));
         }

@@ -1,13 +1,16 @@
 //! Which kinds of work have stopped, and why: the one latch of a repository.
 //!
-//! After a failed fsync it is unknown what the disk holds, so nothing is retried [W9]: the work that
+//! After a failed fsync it is unknown what the disk holds, so nothing is retried (W9): the work that
 //! depends on it stops until the server is started again, and says why. Reading goes on. What may pass by
 //! itself (a timeout, too many open files, a full disk) stops nothing. The table "Failures and what they
-//! stop" of ORDERING is [`Part::stops`], [`VolumeError::poisons_writes`] and the function below it.
+//! stop" of ORDERING is [`Part::stops`], [`VolumeError::poisons_writes`] and [`CatalogError::stops_writes`].
+//!
+//! The catalog is opened with this latch ([`Latch`]): it asks before every change and reports every one that
+//! failed, whether the engine or the server made it.
 
 use std::sync::OnceLock;
 
-use holdfast_catalog::CatalogError;
+use holdfast_catalog::{CatalogError, Latch};
 use holdfast_volume::VolumeError;
 
 /// A kind of work that can stop by itself.
@@ -59,11 +62,6 @@ impl Part {
     }
 }
 
-/// Whether it is unknown since this failure what the catalog holds. A failed read says nothing about it.
-fn catalog_error_stops(error: &CatalogError) -> bool {
-    matches!(error, CatalogError::Io { action: "write" | "checkpoint", .. })
-}
-
 /// See the module's text. Once work has stopped it stays so.
 #[derive(Debug, Default)]
 pub struct Health {
@@ -97,13 +95,6 @@ impl Health {
         }
     }
 
-    /// Takes note of a failure of the catalog.
-    pub(crate) fn catalog_failed(&self, error: &CatalogError) {
-        if catalog_error_stops(error) {
-            self.stop(Part::Catalog, &error.to_string());
-        }
-    }
-
     /// Why `work` has stopped, if it has.
     pub(crate) fn reason(&self, work: Work) -> Option<&str> {
         self.latch(work).get().map(String::as_str)
@@ -122,6 +113,18 @@ impl Health {
     }
 }
 
+impl Latch for Health {
+    fn reason(&self) -> Option<String> {
+        self.reason(Work::Catalog).map(str::to_owned)
+    }
+
+    fn change_failed(&self, error: &CatalogError) {
+        if error.stops_writes() {
+            self.stop(Part::Catalog, &error.to_string());
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,10 +138,6 @@ mod tests {
     fn unavailable(error: ErrorKind) -> VolumeError {
         let source = io::Error::from(error).into();
         VolumeError::Unavailable { action: "write", name: "x".into(), source }
-    }
-
-    fn catalog_io(action: &'static str) -> CatalogError {
-        CatalogError::Io { action, cause: "disk".into() }
     }
 
     fn works(health: &Health) -> Vec<Work> {
@@ -177,14 +176,16 @@ mod tests {
             health.volume_failed(Part::Index, &error);
             assert_eq!(works(&health), [Writing, IndexMaintenance], "{error}");
         }
-        for error in [CatalogError::Busy, CatalogError::Full, catalog_io("read"), catalog_io("open")] {
+        let read_failed = CatalogError::Io { action: "read", cause: "disk".into() };
+        let invalid = CatalogError::Invalid { reason: "x".into() };
+        for error in [CatalogError::Busy, CatalogError::Full, read_failed, invalid] {
             let health = Health::default();
-            health.catalog_failed(&error);
+            health.change_failed(&error);
             assert_eq!(works(&health), [], "{error}");
         }
         for action in ["write", "checkpoint"] {
             let health = Health::default();
-            health.catalog_failed(&catalog_io(action));
+            health.change_failed(&CatalogError::WriteFailed { action, cause: "disk".into() });
             assert_eq!(works(&health), [Writing, Catalog], "{action}");
         }
     }

@@ -57,7 +57,7 @@ pub use container::CacheLimits;
 pub use engine::{Engine, EngineOptions, EngineParts, EngineStats, count_containers};
 pub use error::EngineError;
 pub use extent_history::{ExtentHistory, HISTORY_DEPTH_MAX};
-pub use health::{Stopped, Work};
+pub use health::{Health, Stopped, Work};
 pub use index::{IndexOptions, IndexStats};
 pub use ingest::{DiskStream, LiveDisk, LiveSession, StartBackup};
 pub use progress::{NoProgress, Progress};

@@ -1,11 +1,11 @@
 //! What happens on start, whatever happened before. The steps are those of ORDERING, "Starting":
 //!
-//! - `[S1]`, `[S2]`: the lock and the catalog are the caller's.
-//! - `[S3]` Unfinished blobs are discarded: no agent was told they exist.
-//! - `[S4]` The mark of a clean stop is read and removed ([`crate::clean_stop`]).
-//! - `[S5]` The index is opened; one that cannot be read is discarded [I4].
-//! - `[S6]` Containers the index does not cover are adopted and replayed; with the mark there are none to look for.
-//! - `[S7]` Calls are accepted; everything else is looked at in the background, by the audit.
+//! - `(S1)`, `(S2)`: the lock and the catalog are the caller's.
+//! - `(S3)` Unfinished blobs are discarded: no agent was told they exist.
+//! - `(S4)` The mark of a clean stop is read and removed ([`crate::clean_stop`]).
+//! - `(S5)` The index is opened; one that cannot be read is discarded (I4).
+//! - `(S6)` Containers the index does not cover are adopted and replayed; with the mark there are none to look for.
+//! - `(S7)` Calls are accepted; everything else is looked at in the background, by the audit.
 //!
 //! Every step can be interrupted and repeated.
 
@@ -86,7 +86,7 @@ pub(crate) fn list_group(volume: &dyn Volume, group: u64) -> Result<ContainerLis
     Ok(listing)
 }
 
-/// [S5]: opens the index; one that cannot be read is discarded as a whole [I4], to be rebuilt by [S6].
+/// (S5) Opens the index; one that cannot be read is discarded as a whole (I4), to be rebuilt by (S6).
 pub(crate) fn open_index(
     volume: &Arc<dyn Volume>,
     repository: RepositoryId,
@@ -125,7 +125,7 @@ impl Known {
     }
 }
 
-/// [S6] without a mark: the files of containers the index does not cover. They are looked for by number, or by
+/// (S6) without a mark: the files of containers the index does not cover. They are looked for by number, or by
 /// listing when that is less work or the catalog may be older than the volume.
 pub(crate) fn uncovered_files(
     volume: &dyn Volume,
@@ -197,7 +197,7 @@ fn note_missing(
 
 /// Makes catalog and index know these containers: adopts those without a row (their backup ended with the
 /// process; what is in them serves later ones), and reads the directories of those the index does not cover
-/// [I2], oldest first, because a lookup asks the newest entry first.
+/// (I2), oldest first, because a lookup asks the newest entry first.
 pub(crate) fn take_in(
     catalog: &dyn Catalog,
     store: &ChunkStore,

@@ -25,6 +25,7 @@ pub(crate) struct Start<'a> {
     pub(crate) index: &'a Arc<dyn Volume>,
     pub(crate) catalog: Arc<dyn Catalog>,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) health: Arc<Health>,
     pub(crate) lease_secs: u32,
     pub(crate) reserve_bytes: u64,
     pub(crate) directories: CacheLimits,
@@ -42,20 +43,19 @@ pub(crate) struct Started {
 
 /// Starts: see [`crate::recovery`] for the steps.
 pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started, EngineError> {
-    let Start { data, index, catalog, clock, rebuild, .. } = start;
+    let Start { data, index, catalog, clock, health, rebuild, .. } = start;
     let record = catalog.repository()?;
-    let health = Arc::new(Health::default());
-    // [S3]
+    // (S3)
     let mut summary = OpenSummary {
         discarded_unfinished: data.discard_unfinished()? + index.discard_unfinished()?,
         index_rebuilt: rebuild,
         ..OpenSummary::default()
     };
-    // [S4]: before anything changes that the mark speaks of.
+    // (S4) Before anything changes that the mark speaks of.
     let mark = CleanStop::take(&**index, record.id)?;
     let numbers = first_numbers(&*catalog)?;
     let known = Known { mark, next: numbers.as_ref().map(|numbers| numbers.start) };
-    // [S5]
+    // (S5)
     if rebuild {
         Index::discard(&**index)?;
     }
@@ -65,14 +65,14 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
     summary.clean = trusted.is_some();
     let containers = ContainerCache::new(Arc::clone(&data), record.id, start.directories);
     let store = Arc::new(ChunkStore::new(opened, containers, Arc::clone(&catalog))?);
-    // [S6]
+    // (S6)
     let mut numbers = numbers.unwrap_or(0..0);
     let mut end = known.next;
     if trusted.is_none() {
         let files = recovery::uncovered_files(&*data, &store, &*catalog, known.next, &mut summary)?;
         recovery::take_in(&*catalog, &store, &files, &mut summary, progress)?;
         if files.last_key_value().is_some_and(|(id, _)| id.get() >= numbers.start) {
-            // [W8]: numbers that are in use already; adopting them moved the catalog's next number.
+            // (W8) Numbers that are in use already; adopting them moved the catalog's next number.
             numbers = 0..0;
         }
         end = end.or_else(|| Some(files.last_key_value()?.0.get() + 1));
@@ -98,10 +98,10 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
 /// The numbers this process uses first, and so the lowest number that was never used. `None` when the catalog
 /// has no room to reserve them: what is stored can be read all the same.
 fn first_numbers(catalog: &dyn Catalog) -> Result<Option<Range<u64>>, EngineError> {
-    use holdfast_catalog::CatalogError::{Busy, Full, Invalid, Io};
+    use holdfast_catalog::CatalogError::{Busy, Full, Invalid, Io, ReadOnly, WriteFailed};
     match catalog.reserve_container_numbers(NUMBERS_PER_RESERVATION) {
         Ok(numbers) => Ok(Some(numbers)),
-        Err(error @ (Full | Busy | Invalid { .. } | Io { .. })) => {
+        Err(error @ (Full | Busy | Invalid { .. } | Io { .. } | WriteFailed { .. } | ReadOnly { .. })) => {
             tracing::warn!(%error, "cannot reserve container numbers; looking at all containers");
             Ok(None)
         }

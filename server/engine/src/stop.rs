@@ -8,6 +8,7 @@ use crate::audit::Audit;
 use crate::clean_stop::CleanStop;
 use crate::core::Core;
 use crate::error::EngineError;
+use crate::health::Work;
 
 /// Makes the index and the catalog durable and writes the mark. The sessions have ended.
 pub(crate) fn stop(core: &Core, audit: &Audit, index: &dyn Volume) -> Result<(), EngineError> {
@@ -19,7 +20,9 @@ pub(crate) fn stop(core: &Core, audit: &Audit, index: &dyn Volume) -> Result<(),
         core.store.index.checkpoint()?;
     }
     core.store.index.stop_maintenance();
-    core.observe(core.catalog.checkpoint().map_err(EngineError::from))?;
+    if core.health.reason(Work::Catalog).is_none() {
+        core.catalog.checkpoint()?;
+    }
     if sound && let Some(mark) = mark(core, audit)? {
         mark.write(index)?;
     }

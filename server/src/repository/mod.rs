@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use holdfast_engine::catalog::{Catalog, SqliteCatalog};
 use holdfast_engine::clock::Clock;
-use holdfast_engine::{EngineError, EngineOptions, EngineParts, count_containers};
+use holdfast_engine::{EngineError, EngineOptions, EngineParts, Health, count_containers};
 use holdfast_proto::ErrorCode;
 use holdfast_volume::{LocalVolume, Volume};
 
@@ -41,19 +41,23 @@ pub fn open_parts(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<EngineP
     fs::create_dir_all(folder).map_err(|error| {
         ServiceError::new(ErrorCode::Internal, format!("cannot create {}: {error}", folder.display()))
     })?;
-    // [S1]: the lock before anything is read.
+    // (S1) The lock before anything is read.
     let lock = FolderLock::take(folder)?;
     let volume: Arc<dyn Volume> = Arc::new(LocalVolume::open(folder.join(BLOBS)).map_err(EngineError::from)?);
     let path = catalog_path(folder);
     refuse_orphaned(&path, &*volume)?;
-    // [S2]: SQLite rolls its own log forward or back.
-    let (catalog, _created) = SqliteCatalog::open_or_create(&path, Arc::clone(clock))?;
+    // One latch for both, so that a change of the catalog that fails stops the engine, whichever call made it.
+    let health = Arc::<Health>::default();
+    // (S2) SQLite rolls its own log forward or back.
+    let (catalog, _created) =
+        SqliteCatalog::open_or_create(&path, Arc::clone(clock), Arc::<Health>::clone(&health))?;
     let catalog: Arc<dyn Catalog> = Arc::new(catalog);
     Ok(EngineParts {
         data: Arc::clone(&volume),
         index: volume,
         catalog,
         clock: Arc::clone(clock),
+        health,
         options: engine_options(settings),
         lock: Some(Box::new(lock)),
     })

@@ -58,7 +58,7 @@ ulid_ids! {
     RunId
     /// A restore point of one VM.
     BackupId
-    /// A backup in the making.
+    /// A backup in progress.
     SessionId
     /// An access token (its public part).
     TokenId

@@ -6,7 +6,7 @@
 //! | `volume.rs` | the trait [`Volume`]: the contract, exact enough to implement another volume from |
 //! | `blob.rs` | [`BlobWriter`] and [`Blob`]: a blob being written, a blob being read |
 //! | `error.rs` | [`VolumeError`] and the questions callers ask of it |
-//! | `list.rs` | listings in pages, and [`list_all`], which walks them |
+//! | `list.rs`, `list_all.rs` | one page of a listing, and [`list_all`], which walks them |
 //! | `local.rs`, `memory.rs` | volumes that hold blobs: files below a folder, and memory |
 //! | `retry.rs`, `throttle.rs`, `count.rs`, `cache.rs` | volumes around a volume, one concern each |
 //! | `testing/` | with the feature `testing`: the conformance suite, the faulty volume, a manual timer |
@@ -25,6 +25,7 @@ mod count;
 mod durable;
 mod error;
 mod list;
+mod list_all;
 mod local;
 mod memory;
 mod name;
@@ -39,7 +40,8 @@ pub use blob::{Blob, BlobWriter};
 pub use cache::{CacheLimits, CacheVolume};
 pub use count::{CallCounts, CountVolume, VolumeCounters, VolumeCounts};
 pub use error::{Cause, VolumeError};
-pub use list::{BlobEntry, LIST_PAGE_ENTRIES, ListAll, ListPage, list_all};
+pub use list::{BlobEntry, ListPage};
+pub use list_all::{LIST_PAGE_ENTRIES, ListAll, list_all};
 pub use local::LocalVolume;
 pub use memory::MemoryVolume;
 pub use name::BlobName;

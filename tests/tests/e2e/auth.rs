@@ -1,4 +1,4 @@
-//! Who may do what, and nobody else may.
+//! Who may do what, and no one else may.
 
 use holdfast_tests::repository::files;
 use holdfast_tests::{Agent, Disk, Server, wait_for};

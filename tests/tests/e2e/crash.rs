@@ -160,6 +160,6 @@ fn one_server_a_data_folder() {
     assert!(said.contains("in use") && said.contains(data_dir.to_str().unwrap()), "{said}");
     server.agent().run(&["list"]).ok();
     server.kill();
-    // The lock of a dead process holds nobody up.
+    // The lock of a dead process holds no one up.
     Server::start(&data_dir).agent().run(&["list"]).ok();
 }

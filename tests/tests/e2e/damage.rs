@@ -52,7 +52,7 @@ fn damaged_data_is_named_contained_and_healed(damage: impl FnOnce(&Container)) {
     let to = scene.data_dir.with_file_name("restored.raw");
     let ran = agent.run(&["restore", "latest", "--vm", "harmed", "--to", to.to_str().unwrap()]);
     ran.fails(5, &["harmed"]);
-    // Nobody else is harmed.
+    // No one else is harmed.
     agent.run(&["verify", "latest", "--vm", "other"]).ok();
     assert_eq!(agent.read_back("other"), scene.other.bytes());
     // The next backup of the same data stores it anew, under whatever name, and both restore.

@@ -24,7 +24,7 @@ fn only_the_server_of_this_folder_is_healthy() {
     assert!(well(&[]).contains("\"ok\""));
     well(&["--ready"]);
 
-    // Somebody else's server at this address is none of ours.
+    // A server of another repository at this address does not count as this one.
     Server::start(&other).stop();
     let (code, said) = health(&other, &[]);
     assert_eq!(code, Some(1), "{said}");

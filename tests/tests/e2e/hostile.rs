@@ -1,4 +1,4 @@
-//! Agents that lie, break the rules or ask too much: refused with the object's name, and nobody else is
+//! Agents that lie, break the rules or ask too much: refused with the object's name, and no one else is
 //! harmed.
 
 use holdfast_proto::limits::{DISK_MAX_BYTES, EXTENT_BYTES, QUERY_FINGERPRINTS_MAX, REGION_PLAIN_MAX_BYTES};

@@ -98,7 +98,7 @@ fn the_table_is_for_people_and_has_totals() {
     for word in ["post_lc", "global", "local", "nightly", "hourly", "db", "web"] {
         assert!(text.contains(word), "no {word:?} in\n{text}");
     }
-    assert!(!text.contains('\u{1b}'), "no colours where nobody looks");
+    assert!(!text.contains('\u{1b}'), "no colours where no one looks");
 }
 
 #[test]

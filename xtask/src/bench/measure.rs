@@ -63,7 +63,7 @@ fn wait4(pid: u32) -> Result<(bool, Usage)> {
     // SAFETY: an all-zero rusage is a valid value of that C structure of integers.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     loop {
-        // SAFETY: both pointers are to live values of the types wait4 writes; the child is ours and nobody
+        // SAFETY: both pointers are to live values of the types wait4 writes; the child is ours and nothing
         // else waits for it.
         if unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut usage) } == pid {
             break;

@@ -138,7 +138,7 @@ fn chosen<'a>(corpus: &Corpus, wanted: &[String]) -> Result<Vec<&'a Step>> {
 }
 
 /// The faster of two. A restore fills gigabytes of memory at once, and on a virtual machine whose host takes idle
-/// memory away, whoever does so first pays for getting it back: up to 3 s for 3 GB, whichever tool it was.
+/// memory away, the first tool to do so pays for getting it back: up to 3 s for 3 GB, whichever tool it is.
 fn restore_twice(tool: &mut dyn Tool, step: &Step, out: &Path) -> Result<Option<Usage>> {
     let mut best: Option<Usage> = None;
     for _ in 0..2 {

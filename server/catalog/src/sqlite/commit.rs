@@ -4,18 +4,13 @@ use holdfast_types::clock::Clock;
 use holdfast_types::ids::BackupId;
 use rusqlite::{Transaction, params};
 
+use super::attempt_refs::AttemptRefs;
 use super::convert::{OrCatalogError, int};
 use super::{audit, backups, containers, details, namespaces};
 use crate::{
     Attempt, AuditEntry, BackupCommit, CatalogError, ContainerRecord, DetailRow, DiskRecord, FailedRun,
     Result, RowStatus, new_id, validate,
 };
-
-/// The VM and job an attempt belongs to, by id.
-pub(super) struct AttemptRefs {
-    pub(super) vm: [u8; 16],
-    pub(super) job: [u8; 16],
-}
 
 /// Writes a backup whose commit was validated.
 pub(super) fn backup(tx: &Transaction<'_>, clock: &dyn Clock, commit: &BackupCommit) -> Result<()> {

@@ -11,6 +11,7 @@
 //! behind a volume. The database's folder must be on a local file system (the log is shared memory), and
 //! nothing else in this process may open the file: closing it would drop SQLite's locks (POSIX).
 
+mod attempt_refs;
 mod audit;
 mod backups;
 mod commit;
@@ -26,21 +27,24 @@ mod overviews;
 mod pool;
 mod schema;
 mod select;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod testing;
 mod tokens;
 mod traits;
 mod verifications;
 
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_types::clock::Clock;
 use parking_lot::Mutex;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use self::convert::OrCatalogError;
 use self::pool::{LOOK_UPS_MAX, REPORTS_MAX, ReadPool};
-use crate::{CatalogError, Result, Upkeep};
+use crate::{CatalogError, Latch, OwnLatch, Result, Upkeep};
 
 /// How long to wait for another process's transaction. Ours take milliseconds; a slow disk's fsync may
 /// take seconds.
@@ -55,12 +59,12 @@ pub struct SqliteCatalog {
     reports: ReadPool,
     writer: Mutex<Connection>,
     clock: Arc<dyn Clock>,
-    /// Why writes are refused: an I/O error after which it is unknown what the disk holds.
-    latch: OnceLock<String>,
+    /// Asked before every change, told of every failed one.
+    latch: Arc<dyn Latch>,
 }
 
 impl SqliteCatalog {
-    /// Opens the catalog at `path`, brought to the schema of this version.
+    /// Opens the catalog at `path`, brought to the schema of this version, with a latch of its own.
     ///
     /// # Errors
     /// [`CatalogError::NotFound`] when there is none, or only an unfinished one;
@@ -71,7 +75,7 @@ impl SqliteCatalog {
     }
 
     /// Creates the catalog of a new repository at `path`, with the namespace
-    /// [`DEFAULT_NAMESPACE`](super::DEFAULT_NAMESPACE). What a crash leaves of an earlier attempt is taken
+    /// [`DEFAULT_NAMESPACE`](super::DEFAULT_NAMESPACE) and a latch of its own. What a crash leaves of an earlier attempt is taken
     /// over.
     ///
     /// # Errors
@@ -81,17 +85,18 @@ impl SqliteCatalog {
         if !schema::create(&mut writer, clock.as_ref())? {
             return Err(CatalogError::exists("catalog", path.display()));
         }
-        Self::start(path, writer, clock, BUSY_TIMEOUT)
+        Self::start(path, writer, clock, BUSY_TIMEOUT, Arc::<OwnLatch>::default())
     }
 
-    /// Opens the catalog at `path` or creates it; the flag says whether it was created.
+    /// Opens the catalog at `path` or creates it, to share `latch` with its owner; the flag says whether it was
+    /// created.
     ///
     /// # Errors
     /// As [`SqliteCatalog::open`], never [`CatalogError::NotFound`].
-    pub fn open_or_create(path: &Path, clock: Arc<dyn Clock>) -> Result<(Self, bool)> {
+    pub fn open_or_create(path: &Path, clock: Arc<dyn Clock>, latch: Arc<dyn Latch>) -> Result<(Self, bool)> {
         let mut writer = connection::open_writer(path, true, BUSY_TIMEOUT)?;
         let created = schema::create(&mut writer, clock.as_ref())?;
-        Ok((Self::start(path, writer, clock, BUSY_TIMEOUT)?, created))
+        Ok((Self::start(path, writer, clock, BUSY_TIMEOUT, latch)?, created))
     }
 
     fn open_with(path: &Path, clock: Arc<dyn Clock>, busy_timeout: Duration) -> Result<Self> {
@@ -99,7 +104,7 @@ impl SqliteCatalog {
             return Err(CatalogError::not_found("catalog", path.display()));
         }
         let writer = connection::open_writer(path, false, busy_timeout)?;
-        Self::start(path, writer, clock, busy_timeout)
+        Self::start(path, writer, clock, busy_timeout, Arc::<OwnLatch>::default())
     }
 
     fn start(
@@ -107,6 +112,7 @@ impl SqliteCatalog {
         mut writer: Connection,
         clock: Arc<dyn Clock>,
         busy_timeout: Duration,
+        latch: Arc<dyn Latch>,
     ) -> Result<Self> {
         schema::upgrade(&mut writer, path)?;
         connection::use_log(&writer, busy_timeout)?;
@@ -116,7 +122,7 @@ impl SqliteCatalog {
             reports: ReadPool::new(path.to_owned(), busy_timeout, REPORTS_MAX),
             writer: Mutex::new(writer),
             clock,
-            latch: OnceLock::new(),
+            latch,
         })
     }
 
@@ -131,19 +137,25 @@ impl SqliteCatalog {
     }
 
     /// Runs `write` in a transaction that is durable when this returns `Ok`, and has changed nothing
-    /// otherwise, except after [`CatalogError::Io`], when that is unknown: then no more is written.
+    /// otherwise, except after [`CatalogError::WriteFailed`], when that is unknown.
     fn write<T>(&self, write: impl FnOnce(&Transaction<'_>) -> Result<T>) -> Result<T> {
+        self.change("write", |writer| transact(writer, write))
+    }
+
+    /// Lets `change` write unless changes have stopped (W9), and reports its failure to the latch.
+    fn change<T>(
+        &self,
+        action: &'static str,
+        change: impl FnOnce(&mut Connection) -> Result<T>,
+    ) -> Result<T> {
         let mut writer = self.writer.lock();
-        if let Some(reason) = self.latch.get() {
-            let cause = format!("an earlier write failed ({reason}); restart after repairing the disk");
-            return Err(CatalogError::io("write", cause));
+        if let Some(reason) = self.latch.reason() {
+            return Err(CatalogError::ReadOnly { reason });
         }
-        let result = transact(&mut writer, write);
-        if let Err(CatalogError::Io { cause, .. }) = &result {
-            // Set once, under the writer's lock.
-            let _ = self.latch.set(cause.to_string());
-        }
-        result
+        // Reported under the writer's lock: no other change begins in between.
+        change(&mut writer).map_err(|error| error.on_change(action)).inspect_err(|error| {
+            self.latch.change_failed(error);
+        })
     }
 }
 
@@ -165,7 +177,12 @@ fn transact<T>(writer: &mut Connection, write: impl FnOnce(&Transaction<'_>) -> 
 impl Drop for SqliteCatalog {
     fn drop(&mut self) {
         // Only saves time at the next start: a log that stays is read then.
-        let _ = self.checkpoint();
+        if matches!(self.checkpoint(), Err(CatalogError::ReadOnly { .. } | CatalogError::WriteFailed { .. }))
+        {
+            // (W9) SQLite would fold the log in on its own when its last connection closes.
+            let writer = self.writer.get_mut();
+            let _ = writer.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+        }
     }
 }
 

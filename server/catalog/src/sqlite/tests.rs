@@ -16,8 +16,10 @@ use rusqlite::Connection;
 
 use super::SqliteCatalog;
 use crate::testing::fixture::{Fixture, START_MS};
-use crate::testing::suite;
-use crate::{Access, Backups, CatalogError, Containers, DEFAULT_NAMESPACE, DetailRow, Upkeep};
+use crate::testing::{InjectedFailure, suite};
+use crate::{
+    Access, Backups, CatalogError, Containers, DEFAULT_NAMESPACE, DetailRow, Latch as _, OwnLatch, Upkeep,
+};
 
 /// A catalog in a folder of its own.
 struct Home {
@@ -73,13 +75,15 @@ fn a_new_catalog_has_a_repository_and_a_namespace() {
     let clock = Arc::new(ManualClock::new(START_MS));
     assert!(matches!(SqliteCatalog::open(&home.path, clock.clone()), Err(CatalogError::NotFound { .. })));
     assert!(!home.path.exists(), "looking must not create");
-    let (catalog, created) = SqliteCatalog::open_or_create(&home.path, clock.clone()).unwrap();
+    let (catalog, created) =
+        SqliteCatalog::open_or_create(&home.path, clock.clone(), Arc::<OwnLatch>::default()).unwrap();
     assert!(created);
     let repository = catalog.repository().unwrap();
     assert_eq!(catalog.namespaces().unwrap()[0].name, DEFAULT_NAMESPACE);
     drop(catalog);
     assert!(matches!(SqliteCatalog::create(&home.path, clock.clone()), Err(CatalogError::Exists { .. })));
-    let (catalog, created) = SqliteCatalog::open_or_create(&home.path, clock).unwrap();
+    let (catalog, created) =
+        SqliteCatalog::open_or_create(&home.path, clock, Arc::<OwnLatch>::default()).unwrap();
     assert!(!created);
     assert_eq!(catalog.repository().unwrap(), repository);
     let missing = SqliteCatalog::create(Path::new("/nonexistent/x.db"), Arc::new(ManualClock::new(0)));
@@ -178,22 +182,43 @@ fn after_an_io_error_nothing_more_is_written() {
     let home = Home::new();
     let clock = Arc::new(ManualClock::new(START_MS));
     let catalog = SqliteCatalog::create(&home.path, clock.clone()).unwrap();
-    let failure = || rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR_FSYNC);
-    let error = catalog
-        .write(|_| -> super::Result<()> {
-            super::OrCatalogError::or_error(Err(rusqlite::Error::SqliteFailure(failure(), None)), "write")
-        })
-        .unwrap_err();
-    assert!(matches!(error, CatalogError::Io { .. }), "{error:?}");
-    let refused = catalog.reserve_container_numbers(1).unwrap_err();
-    assert!(
-        matches!(&refused, CatalogError::Io { .. }) && refused.to_string().contains("restart"),
-        "{refused}"
-    );
-    catalog.repository().unwrap();
-    drop(catalog);
-    let catalog = SqliteCatalog::open(&home.path, clock).unwrap();
     assert_eq!(catalog.reserve_container_numbers(1).unwrap(), 1..2);
+    let error = catalog.fail_a_change(InjectedFailure::Io);
+    assert!(matches!(error, CatalogError::WriteFailed { .. }), "{error:?}");
+    for refused in [catalog.reserve_container_numbers(1).unwrap_err(), catalog.checkpoint().unwrap_err()] {
+        assert!(
+            matches!(&refused, CatalogError::ReadOnly { .. }) && refused.to_string().contains("restart"),
+            "{refused}"
+        );
+        assert_eq!(refused.code(), holdfast_proto::ErrorCode::ReadOnly);
+    }
+    catalog.repository().unwrap();
+    let log = std::fs::read(wal_of(&home.path)).unwrap();
+    drop(catalog);
+    assert!(std::fs::read(wal_of(&home.path)).unwrap() == log, "closing does not fold the log in");
+    let catalog = SqliteCatalog::open(&home.path, clock).unwrap();
+    assert_eq!(catalog.reserve_container_numbers(1).unwrap(), 2..3);
+}
+
+/// Two catalogs, one latch: what one meets stops the other, and what passes stops neither.
+#[test]
+fn the_latch_is_the_owners() {
+    let (one, other) = (Home::new(), Home::new());
+    let latch = Arc::<OwnLatch>::default();
+    let open = |home: &Home| {
+        let clock = Arc::new(ManualClock::new(START_MS));
+        SqliteCatalog::open_or_create(&home.path, clock, Arc::<OwnLatch>::clone(&latch)).unwrap().0
+    };
+    let (one, other) = (open(&one), open(&other));
+    for failure in [InjectedFailure::Full, InjectedFailure::Busy] {
+        let error = one.fail_a_change(failure);
+        assert!(!error.stops_writes(), "{error}");
+        assert_eq!(latch.reason(), None, "{error}");
+    }
+    one.fail_a_change(InjectedFailure::Io);
+    assert!(latch.reason().is_some());
+    let refused = other.reserve_container_numbers(1).unwrap_err();
+    assert!(matches!(refused, CatalogError::ReadOnly { .. }), "{refused}");
 }
 
 /// Every row of details, all fields.

@@ -35,6 +35,7 @@ use holdfast_types::clock::ManualClock;
 pub use self::backups::move_to as move_to_namespace;
 use self::fixture::Fixture;
 use super::Catalog;
+pub use super::sqlite::testing::InjectedFailure;
 
 type Case = (&'static str, fn(&Fixture));
 

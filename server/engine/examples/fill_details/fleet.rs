@@ -55,7 +55,7 @@ pub(crate) struct Vm {
     change: u64,
     /// Plain bytes for 100 stored ones.
     local_pct: u64,
-    /// The day on which its data is rewritten and hardly compresses: somebody encrypted it.
+    /// The day on which its data is rewritten and hardly compresses: it was encrypted.
     drop_day: Option<u64>,
     number: u64,
 }

@@ -109,7 +109,7 @@ impl Parts {
     /// Footer and directory, which must be those of container `id`.
     pub(super) fn directory(&self, id: ContainerId) -> Result<Directory, ContainerError> {
         let len = self.blob.len();
-        // [R3] The file's length bounds every length in it, and with them every allocation.
+        // (R3) The file's length bounds every length in it, and with them every allocation.
         check_limit("file", "length", len, CONTAINER_MAX_BYTES.into())
             .map_err(|source| self.structure(source))?;
         let needed = const { CONTAINER_MIN_BYTES as u64 };
@@ -148,7 +148,7 @@ impl Parts {
             .map_err(|source| self.structure(source))
     }
 
-    /// [R2] Reads a payload and checks it against its record's CRC.
+    /// (R2) Reads a payload and checks it against its record's CRC.
     pub(super) fn stored_region(
         &self,
         region: u16,
@@ -175,7 +175,7 @@ impl Parts {
 }
 
 impl OpenContainer {
-    /// Opens a container. [R1] Header, footer and directory are checked against their checksums, against each
+    /// Opens a container. (R1) Header, footer and directory are checked against their checksums, against each
     /// other and against the name before anything is believed. Payloads are checked when they are read.
     ///
     /// # Errors

@@ -30,7 +30,7 @@ pub struct VerifiedRegion {
 }
 
 impl UnverifiedRegion {
-    /// [W1] [A3] Decodes and hashes everything: the only way from what a peer sent to what may be stored.
+    /// (W1, A3) Decodes and hashes everything: the only way from what a peer sent to what may be stored.
     ///
     /// # Errors
     /// [`RegionError`] for the first claim that is not true.

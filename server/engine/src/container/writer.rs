@@ -111,8 +111,8 @@ impl ContainerWriter {
         Ok(number)
     }
 
-    /// [W2] Writes directory and footer after the regions, then makes the container durable and visible, in
-    /// this order. [A2] It is consumed: a container with a name never changes.
+    /// (W2) Writes directory and footer after the regions, then makes the container durable and visible, in
+    /// this order. (A2) It is consumed: a container with a name never changes.
     ///
     /// # Errors
     /// [`ContainerError::Volume`]; see [`BlobWriter::seal`] for what is left then.

@@ -138,7 +138,7 @@ fn with_crc<const N: usize>(mut bytes: [u8; N]) -> [u8; N] {
     bytes
 }
 
-/// Errs unless magic and checksum are right.
+/// Fails unless magic and checksum are right.
 fn check_frame<const N: usize>(
     structure: &'static str,
     bytes: &[u8; N],

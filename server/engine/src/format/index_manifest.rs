@@ -1,4 +1,4 @@
-//! The index manifest: which runs are the index, which containers they cover, and the secret that keys are
+//! The index manifest: which sorted runs are the index, which containers they cover, and the secret that keys are
 //! derived with. One blob per sequence number, written whole. `docs/FORMAT.md` has the byte map.
 
 use holdfast_types::ids::RepositoryId;
@@ -7,14 +7,14 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::checksum::crc32c;
-use super::index_run::{SHARDS, ShardRange, check_crc, check_section, check_version, with_crc};
+use super::sorted_run::{SHARDS, ShardRange, check_crc, check_section, check_version, with_crc};
 use super::{Defect, FormatError, check_equal, check_limit};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"HFIM");
 const MANIFEST: &str = "index manifest";
 /// The version this code writes, and the newest it reads.
 pub const MANIFEST_VERSION: u16 = 1;
-/// A manifest at most. 64 MiB is 2 million runs, or the bitmap of 500 million scattered containers
+/// A manifest at most. 64 MiB is 2 million sorted runs, or the bitmap of 500 million scattered containers
 /// (8 KiB for each 65,536), which is 16 EiB of chunks.
 pub const MANIFEST_MAX_BYTES: u64 = 64 << 20;
 /// Bytes of the fixed part.
@@ -52,9 +52,9 @@ struct RawRecord {
     zero: U32,
 }
 
-/// A run as the manifest knows it.
+/// A sorted run as the manifest knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RunRecord {
+pub struct SortedRunRecord {
     pub run: u64,
     pub entries: u64,
     /// Length of its blob.
@@ -70,11 +70,11 @@ pub struct Manifest {
     pub repository: RepositoryId,
     /// What namespace keys are derived from; random, and worth nothing without the index.
     pub secret: [u8; 32],
-    /// Every run's number is below it.
+    /// Every sorted run's number is below it.
     pub next_run: u64,
     /// Newest first among those of the same shards.
-    pub runs: Vec<RunRecord>,
-    /// Containers all of whose entries are in these runs.
+    pub runs: Vec<SortedRunRecord>,
+    /// Containers all of whose entries are in these sorted runs.
     pub covered: RoaringTreemap,
 }
 
@@ -174,14 +174,14 @@ fn not_a_bitmap(len: u64) -> FormatError {
     FormatError::corrupt(MANIFEST, Defect::Mismatch { field: "bitmap length", found: len, expected: 0 })
 }
 
-fn decode_record(bytes: &[u8; RECORD_BYTES], next_run: u64) -> Result<RunRecord, FormatError> {
+fn decode_record(bytes: &[u8; RECORD_BYTES], next_run: u64) -> Result<SortedRunRecord, FormatError> {
     let raw: &RawRecord = zerocopy::transmute_ref!(bytes);
     let (first, count) = (raw.shard_first.get(), raw.shard_count.get());
     let run = raw.run.get();
     check_limit(MANIFEST, "run number", run, next_run.saturating_sub(1))?;
     match ShardRange::new(first, count) {
         Some(shards) if count == 1 || shards == ShardRange::ALL => {
-            Ok(RunRecord { run, entries: raw.entries.get(), bytes: raw.bytes.get(), shards })
+            Ok(SortedRunRecord { run, entries: raw.entries.get(), bytes: raw.bytes.get(), shards })
         }
         _ => Err(FormatError::corrupt(
             MANIFEST,

@@ -3,18 +3,18 @@
 //!
 //! Integers are little-endian. Every structure has a magic, a version and a checksum, and keeps the three in
 //! their places in every later version: so a structure that is whole but newer is known as
-//! [`FormatError::Unsupported`], and only one that is not whole is [`FormatError::Corrupt`].
+//! [`FormatError::Unsupported`], and only one that is not whole is [`FormatError::Corrupt`] (A9).
 
 pub mod checksum;
 pub mod container;
 pub mod index_manifest;
-pub mod index_run;
 pub mod recipe;
+pub mod sorted_run;
 
-/// Why bytes are not what they should be. Whoever knows the file adds its name.
+/// Why bytes are not what they should be. A caller that knows the file adds its name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
-    /// Whole, but written by a newer build: upgrade, nothing is damaged.
+    /// Whole, but written by a newer build (A9): upgrade, nothing is damaged.
     #[error(
         "{structure} has format version {version}, this build knows version {supported}; use a newer build"
     )]
@@ -47,7 +47,7 @@ impl FormatError {
     }
 }
 
-/// Errs unless `found` is `expected`.
+/// Fails unless `found` is `expected`.
 ///
 /// # Errors
 /// [`Defect::Mismatch`].
@@ -63,7 +63,7 @@ pub fn check_equal(
     Err(FormatError::corrupt(structure, Defect::Mismatch { field, found, expected }))
 }
 
-/// Errs when `found` is above `limit`.
+/// Fails when `found` is above `limit`.
 ///
 /// # Errors
 /// [`Defect::OverLimit`].

@@ -1,4 +1,4 @@
-//! Binary-fuse filters over the key prefixes of a run: one for every quarter million keys, so that building
+//! Binary-fuse filters over the key prefixes of a sorted run: one for every quarter million keys, so that building
 //! takes bounded memory however large the run, and stays within the processor's cache.
 //!
 //! 8 bits a slot: 0.4 % of absent keys pass. 1.13 to 1.2 bytes a key.
@@ -6,7 +6,7 @@
 use xorf::{BinaryFuse8, Descriptor, Filter};
 use zerocopy::IntoBytes;
 
-use crate::format::index_run::{FILTER_RECORD_BYTES, FilterRecord};
+use crate::format::sorted_run::{FILTER_RECORD_BYTES, FilterRecord};
 use crate::format::{Defect, FormatError, check_limit};
 
 const FILTERS: &str = "index filters";
@@ -15,7 +15,7 @@ const FILTERS: &str = "index filters";
 /// building takes 36 bytes a key: 9 MiB at 2¹⁸.
 const FILTER_KEYS: usize = 1 << 18;
 
-/// The filters of one run.
+/// The filters of one sorted run.
 #[derive(Debug, Default)]
 pub(super) struct FilterSet {
     /// Prefix of each filter's first key, ascending.
@@ -24,7 +24,7 @@ pub(super) struct FilterSet {
 }
 
 impl FilterSet {
-    /// Whether a key with this prefix may be in the run.
+    /// Whether a key with this prefix may be in the sorted run.
     pub(super) fn contains(&self, prefix: u64) -> bool {
         let after = match self.firsts.as_slice() {
             [_] => 1,

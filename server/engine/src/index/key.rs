@@ -4,7 +4,7 @@
 use holdfast_proto::fingerprint::Fingerprint;
 use holdfast_types::ids::{ContainerClass, Location, NamespaceId};
 
-use crate::format::index_run::{Entry, KEY_BYTES, SHARD_BITS, key_prefix, key_suffix};
+use crate::format::sorted_run::{Entry, KEY_BYTES, SHARD_BITS, key_prefix, key_suffix};
 
 /// What BLAKE3 derives namespace keys for; changing it makes every index unreadable.
 const CONTEXT: &str = "holdfast index key v1";

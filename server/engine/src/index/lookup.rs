@@ -1,4 +1,4 @@
-//! Lookups: newest first, memtables then runs.
+//! Lookups: newest first, memtables then sorted runs.
 //!
 //! A batch asks one level of runs about many keys before it reads pages: the filter accesses of different
 //! keys are independent, so that their cache misses overlap.
@@ -8,7 +8,7 @@ use holdfast_types::ids::Location;
 use super::Index;
 use super::error::IndexError;
 use super::key::IndexKey;
-use super::run::Run;
+use super::sorted_run::SortedRun;
 use super::state::View;
 
 /// Keys whose filter accesses are in flight together; as many as [`Mask`] has bits.
@@ -45,7 +45,7 @@ impl Index {
             let first = group * GROUP;
             let mut lookup = Lookup::new(keys);
             lookup
-                .run(&view, &mut |at, location| accept(first + at, location))
+                .search(&view, &mut |at, location| accept(first + at, location))
                 .inspect_err(|error| self.shared.note(error))?;
             for (at, found) in lookup.answers.iter().enumerate().take(keys.len()) {
                 answer(first + at, *found);
@@ -93,7 +93,7 @@ impl<'k> Lookup<'k> {
         Self { keys, answers: [None; GROUP], open, found: Vec::new() }
     }
 
-    fn run(&mut self, view: &View, accept: &mut Accept<'_>) -> Result<(), IndexError> {
+    fn search(&mut self, view: &View, accept: &mut Accept<'_>) -> Result<(), IndexError> {
         for table in std::iter::once(&view.active).chain(&view.frozen) {
             if table.len() > 0 {
                 self.step(self.open, accept, |key, found| {
@@ -111,11 +111,11 @@ impl<'k> Lookup<'k> {
         Ok(())
     }
 
-    /// Asks one run for each open key: first all filters, then the pages of the keys that passed.
+    /// Asks one sorted run for each open key: first all filters, then the pages of the keys that passed.
     fn level<'r>(
         &mut self,
         accept: &mut Accept<'_>,
-        run_of: impl Fn(&IndexKey) -> Option<&'r Run>,
+        run_of: impl Fn(&IndexKey) -> Option<&'r SortedRun>,
     ) -> Result<(), IndexError> {
         let mut passed = Mask(0);
         for at in self.open.iter() {

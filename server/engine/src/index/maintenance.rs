@@ -1,6 +1,6 @@
 //! Flushing and merging: in one background thread, or in the caller's when tests want it deterministic.
 //!
-//! A flush or a merge first makes its runs durable, then a manifest that names them, then shows them to
+//! A flush or a merge first makes its sorted runs durable, then a manifest that names them, then shows them to
 //! lookups, then removes what the manifest no longer names ([`super::manifest`] has the rule). A crash in
 //! between leaves blobs that no manifest names; opening removes them.
 
@@ -14,16 +14,16 @@ use super::manifest;
 use super::memtable::Memtable;
 use super::merge::merge;
 use super::policy::{self, WideMerge};
-use super::run::{Run, run_name};
-use super::run_writer::RunWriter;
+use super::sorted_run::{SortedRun, sorted_run_name};
+use super::sorted_run_writer::SortedRunWriter;
 use super::state::{Shared, View};
-use crate::format::index_manifest::{Manifest, RunRecord};
-use crate::format::index_run::{ENTRY_BYTES, PAGE_ENTRIES, RunHeader, SHARDS, ShardRange};
+use crate::format::index_manifest::{Manifest, SortedRunRecord};
+use crate::format::sorted_run::{ENTRY_BYTES, PAGE_ENTRIES, SHARDS, ShardRange, SortedRunHeader};
 
 impl Shared {
     /// The body of the maintenance thread: works until the index is dropped or something fails. A panic is
     /// an error like any other.
-    pub(super) fn run_thread(&self) {
+    pub(super) fn maintenance_thread(&self) {
         while !self.stop.load(Ordering::Relaxed) {
             match catch_unwind(AssertUnwindSafe(|| self.work_until_idle())) {
                 Ok(Ok(())) | Ok(Err(IndexError::Closed)) => {}
@@ -96,7 +96,7 @@ impl Shared {
     }
 
     /// Distributes wide runs to the shards. Flushes go on meanwhile: they only add newer wide runs.
-    fn split(&self, wide: &[Arc<Run>], entries: u64) -> Result<(), IndexError> {
+    fn split(&self, wide: &[Arc<SortedRun>], entries: u64) -> Result<(), IndexError> {
         let mut old = wide.to_vec();
         let mut new = Vec::new();
         for shard in 0..SHARDS {
@@ -120,10 +120,10 @@ impl Shared {
 
     /// After a failure that may pass the same work is done again later, so what it wrote is removed now. After other
     /// errors nothing is touched any more; opening cleans up.
-    fn abandon(&self, new: &[Arc<Run>], error: IndexError) -> IndexError {
+    fn abandon(&self, new: &[Arc<SortedRun>], error: IndexError) -> IndexError {
         if error.may_pass()
             && let Err(worse) =
-                manifest::remove(self.volume.as_ref(), new.iter().map(|run| run_name(run.record.run)))
+                manifest::remove(self.volume.as_ref(), new.iter().map(|run| sorted_run_name(run.record.run)))
         {
             return worse.into();
         }
@@ -148,10 +148,14 @@ impl Shared {
         Ok(true)
     }
 
-    fn merge_runs(&self, inputs: &[Arc<Run>], shards: ShardRange) -> Result<Option<Arc<Run>>, IndexError> {
+    fn merge_runs(
+        &self,
+        inputs: &[Arc<SortedRun>],
+        shards: ShardRange,
+    ) -> Result<Option<Arc<SortedRun>>, IndexError> {
         // A wide run's share of one shard varies by a few times its square root; 1/8 is more than that. It
         // only sizes filters.
-        let expected = |run: &Arc<Run>| match u64::from(run.record.shards.count() / shards.count()) {
+        let expected = |run: &Arc<SortedRun>| match u64::from(run.record.shards.count() / shards.count()) {
             0 | 1 => run.record.entries,
             parts => run.record.entries / parts * 9 / 8,
         };
@@ -167,27 +171,27 @@ impl Shared {
         Ok(run)
     }
 
-    /// Writes one run and opens it.
+    /// Writes one sorted run and opens it.
     fn write_run(
         &self,
         shards: ShardRange,
         entries_max: u64,
-        fill: impl FnOnce(&mut RunWriter) -> Result<(), IndexError>,
-    ) -> Result<Option<Arc<Run>>, IndexError> {
+        fill: impl FnOnce(&mut SortedRunWriter) -> Result<(), IndexError>,
+    ) -> Result<Option<Arc<SortedRun>>, IndexError> {
         let run = self.next_run.fetch_add(1, Ordering::Relaxed);
-        let header = RunHeader { run, repository: self.repository, shards };
-        let mut writer = RunWriter::create(self.volume.as_ref(), header, entries_max)?;
+        let header = SortedRunHeader { run, repository: self.repository, shards };
+        let mut writer = SortedRunWriter::create(self.volume.as_ref(), header, entries_max)?;
         fill(&mut writer)?;
-        let record: Option<RunRecord> = writer.finish()?;
-        let open = |record| Run::open(self.volume.as_ref(), record, self.repository).map(Arc::new);
+        let record: Option<SortedRunRecord> = writer.finish()?;
+        let open = |record| SortedRun::open(self.volume.as_ref(), record, self.repository).map(Arc::new);
         record.map(open).transpose()
     }
 
-    /// Replaces runs by durable new ones, and counts a flushed memtable's containers as covered.
+    /// Replaces sorted runs by durable new ones, and counts a flushed memtable's containers as covered.
     fn publish(
         &self,
-        old: &[Arc<Run>],
-        new: &[Arc<Run>],
+        old: &[Arc<SortedRun>],
+        new: &[Arc<SortedRun>],
         flushed: Option<&Arc<Memtable>>,
     ) -> Result<(), IndexError> {
         let mut publisher = self.publisher.lock();
@@ -227,7 +231,7 @@ impl Shared {
         }
         manifest::remove(self.volume.as_ref(), publisher.stale.iter().map(|&s| manifest::manifest_name(s)))?;
         publisher.stale.clear();
-        Ok(manifest::remove(self.volume.as_ref(), old.iter().map(|run| run_name(run.record.run)))?)
+        Ok(manifest::remove(self.volume.as_ref(), old.iter().map(|run| sorted_run_name(run.record.run)))?)
     }
 
     /// Moves the containers of flushed memtables to the covered ones; those forgotten meanwhile are gone

@@ -1,6 +1,6 @@
 //! Which manifest counts, and how it is replaced.
 //!
-//! Order [I1]: new sorted runs durable → new manifest durable → older manifests removed → runs it does not name
+//! Order (I1): new sorted runs durable → new manifest durable → older manifests removed → sorted runs it does not name
 //! removed. So every manifest that exists names only runs that exist, whatever the moment of a crash, and an
 //! older one may stand in for a newer one that is damaged.
 
@@ -8,7 +8,7 @@ use holdfast_types::ids::RepositoryId;
 use holdfast_volume::{BlobName, Volume, VolumeError, list_all};
 
 use super::error::{IndexError, check_repository};
-use super::run::{FOLDER, run_name};
+use super::sorted_run::{FOLDER, sorted_run_name};
 use crate::format::index_manifest::{MANIFEST_MAX_BYTES, Manifest};
 use crate::format::{check_equal, check_limit};
 
@@ -31,7 +31,7 @@ fn folder() -> BlobName {
 pub(super) struct Listing {
     /// Sequence numbers, ascending.
     pub(super) manifests: Vec<u64>,
-    /// Run numbers, ascending.
+    /// Numbers of sorted runs, ascending.
     pub(super) runs: Vec<u64>,
 }
 
@@ -113,9 +113,9 @@ pub(super) fn remove(
     Ok(())
 }
 
-/// Removes the whole index. Manifests first: what a crash leaves is runs that nothing names.
+/// Removes the whole index. Manifests first: what a crash leaves is sorted runs that nothing names.
 pub(super) fn discard(volume: &dyn Volume) -> Result<(), VolumeError> {
     let listing = Listing::read(volume)?;
     remove(volume, listing.manifests.iter().map(|&sequence| manifest_name(sequence)))?;
-    remove(volume, listing.runs.iter().map(|&run| run_name(run)))
+    remove(volume, listing.runs.iter().map(|&run| sorted_run_name(run)))
 }

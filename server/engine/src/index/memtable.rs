@@ -12,7 +12,7 @@ use zerocopy::FromZeros;
 
 use super::error::IndexError;
 use super::key::{IndexKey, shard_of};
-use crate::format::index_run::{ENTRY_BYTES, Entry, SHARD_BITS, SHARDS};
+use crate::format::sorted_run::{ENTRY_BYTES, Entry, SHARD_BITS, SHARDS};
 
 /// Slots of a shard at least.
 const SHARD_SLOTS_MIN: usize = 16;

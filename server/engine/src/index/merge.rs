@@ -1,4 +1,4 @@
-//! Merges runs into one, in order, with bounded memory: 256 KiB of pages per input and one filter's keys.
+//! Merges sorted runs into one, in order, with bounded memory: 256 KiB of pages per input and one filter's keys.
 //! Exact duplicates and entries of containers that are no longer live are dropped. Inputs stay untouched.
 
 use std::sync::Arc;
@@ -6,17 +6,17 @@ use std::sync::Arc;
 use holdfast_types::ids::{ContainerId, Location};
 
 use super::error::IndexError;
-use super::run::Run;
-use super::run_writer::RunWriter;
-use crate::format::index_run::{Entry, PAGE_BYTES, PAGE_ENTRIES, ShardRange};
+use super::sorted_run::SortedRun;
+use super::sorted_run_writer::SortedRunWriter;
+use crate::format::sorted_run::{Entry, PAGE_BYTES, PAGE_ENTRIES, ShardRange};
 
 /// Pages a cursor reads at once.
 const READ_AHEAD_PAGES: usize = 64;
 
-/// Walks the entries of one run that are in given shards.
+/// Walks the entries of one sorted run that are in given shards.
 #[derive(Debug)]
 struct Cursor {
-    run: Arc<Run>,
+    run: Arc<SortedRun>,
     last_prefix: u64,
     next_page: usize,
     raw: Vec<u8>,
@@ -31,7 +31,7 @@ type Rank = (u64, u32, u64);
 
 impl Cursor {
     /// At the first entry.
-    fn new(run: Arc<Run>, shards: ShardRange) -> Result<Self, IndexError> {
+    fn new(run: Arc<SortedRun>, shards: ShardRange) -> Result<Self, IndexError> {
         let (first, last_prefix) = shards.prefixes();
         let next_page = run.first_page_of(shards);
         let mut cursor = Self {
@@ -89,13 +89,13 @@ impl Cursor {
 /// # Errors
 /// A damaged page, the volume's, or what `tick` returns; the output is then to be dropped.
 pub(super) fn merge(
-    inputs: &[Arc<Run>],
+    inputs: &[Arc<SortedRun>],
     shards: ShardRange,
     live: &dyn Fn(ContainerId) -> bool,
-    output: &mut RunWriter,
+    output: &mut SortedRunWriter,
     tick: &mut dyn FnMut() -> Result<(), IndexError>,
 ) -> Result<(), IndexError> {
-    let open = |run: &Arc<Run>| Cursor::new(Arc::clone(run), shards);
+    let open = |run: &Arc<SortedRun>| Cursor::new(Arc::clone(run), shards);
     let mut cursors = inputs.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     let mut previous: Option<Rank> = None;
     let mut verdicts = Verdicts::new(live);

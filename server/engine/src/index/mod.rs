@@ -1,22 +1,22 @@
 //! The chunk index: which container holds a chunk.
 //!
-//! An LSM tree made for keys that are hashes: a memtable, immutable sorted runs (`run`) split into 64 shards
+//! An LSM tree made for keys that are hashes: a memtable, immutable sorted runs (`sorted_run`) split into 64 shards
 //! by key, a binary-fuse filter (`filter`) over every quarter million keys, and interpolation straight to one 4 KiB
-//! page. New entries go to the memtable; a full one is written out as a run in the background while the
+//! page. New entries go to the memtable; a full one is written out as a sorted run in the background while the
 //! next fills; runs merge in the background (`merge`, by a `policy`).
 //!
 //! Invariants:
-//! - **An answer is a candidate** [I3]. The index may name containers that were deleted or damaged since; callers
+//! - **An answer is a candidate** (I3). The index may name containers that were deleted or damaged since; callers
 //!   accept or reject each candidate (and verify the fingerprint). So deletion needs no tombstones, and
 //!   merges drop entries of containers that [`IndexOptions::live`] disowns.
-//! - **Covered means durable** [I2]. A container is covered when all its entries are in runs that the manifest
+//! - **Covered means durable** (I2). A container is covered when all its entries are in sorted runs that the manifest
 //!   names. There is no log: the caller that opens the index feeds it the directories of all other containers
 //!   ([`Index::insert_container`]).
 //! - **Everything here can be rebuilt** from container directories, so damage never loses chunks, but it is
 //!   always an error and never a silent miss.
 //! - **Namespaces never meet**: keys are keyed hashes ([`NamespaceKey`]).
 //!
-//! A crash leaves at worst runs and manifests that the newest manifest does not name; opening removes them.
+//! A crash leaves at worst sorted runs and manifests that the newest manifest does not name; opening removes them.
 
 mod error;
 mod filter;
@@ -29,9 +29,9 @@ mod merge;
 mod open;
 mod options;
 mod policy;
-mod run;
-mod run_writer;
-mod runs;
+mod sorted_run;
+mod sorted_run_writer;
+mod sorted_runs;
 mod state;
 mod stats;
 
@@ -46,7 +46,7 @@ pub use key::{IndexKey, NamespaceKey};
 pub use options::IndexOptions;
 pub use stats::IndexStats;
 
-use crate::format::index_run::{Entry, PAGE_BYTES};
+use crate::format::sorted_run::{Entry, PAGE_BYTES};
 use memtable::{Full, Memtable};
 use state::{Shared, View};
 
@@ -252,7 +252,7 @@ impl Index {
         self.shared.needs_rebuild.load(Ordering::Relaxed)
     }
 
-    /// Reads and verifies every page of every run, and that the filters let every key pass. Says how many
+    /// Reads and verifies every page of every sorted run, and that the filters let every key pass. Says how many
     /// entries there are.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Opening: the manifest that counts, its runs, and what a crash left over.
+//! Opening: the manifest that counts, its sorted runs, and what a crash left over.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -11,8 +11,8 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use super::error::IndexError;
 use super::manifest;
 use super::memtable::Memtable;
-use super::run::{Run, run_name};
-use super::runs::RunSet;
+use super::sorted_run::{SortedRun, sorted_run_name};
+use super::sorted_runs::SortedRuns;
 use super::state::{Control, Coverage, Publisher, Shared, View};
 use super::{Index, IndexOptions};
 use crate::format::index_manifest::Manifest;
@@ -34,7 +34,7 @@ impl Index {
             Some(manifest) => manifest,
             None => fresh(repository, &options)?,
         };
-        let open = |record: &_| Run::open(volume.as_ref(), *record, repository);
+        let open = |record: &_| SortedRun::open(volume.as_ref(), *record, repository);
         let runs = manifest.runs.iter().map(open).collect::<Result<Vec<_>, _>>()?;
 
         // Only now, when everything the manifest names is known to be readable, may anything be removed.
@@ -43,11 +43,11 @@ impl Index {
         manifest::remove(volume.as_ref(), stale.map(manifest::manifest_name))?;
         let named = |run: &u64| runs.iter().any(|open| open.record.run == *run);
         let unnamed = listing.runs.iter().copied().filter(|run| !named(run));
-        manifest::remove(volume.as_ref(), unnamed.map(run_name))?;
+        manifest::remove(volume.as_ref(), unnamed.map(sorted_run_name))?;
         let next_run = manifest.next_run.max(listing.runs.last().map_or(0, |run| run.saturating_add(1)));
 
         let active = Arc::new(Memtable::new(1, options.write_buffer_bytes / 2)?);
-        let view = View { active, frozen: None, runs: Arc::new(RunSet::from_runs(runs)) };
+        let view = View { active, frozen: None, runs: Arc::new(SortedRuns::from_runs(runs)) };
         let shared = Arc::new(Shared {
             volume,
             repository,
@@ -100,5 +100,5 @@ fn fresh(repository: RepositoryId, options: &IndexOptions) -> Result<Manifest, I
 fn spawn(shared: &Arc<Shared>) -> Result<JoinHandle<()>, IndexError> {
     let shared = Arc::clone(shared);
     let builder = std::thread::Builder::new().name("index".into());
-    builder.spawn(move || shared.run_thread()).map_err(IndexError::Thread)
+    builder.spawn(move || shared.maintenance_thread()).map_err(IndexError::Thread)
 }

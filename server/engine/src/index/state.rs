@@ -15,7 +15,7 @@ use roaring::RoaringTreemap;
 use super::IndexOptions;
 use super::error::IndexError;
 use super::memtable::Memtable;
-use super::runs::RunSet;
+use super::sorted_runs::SortedRuns;
 use crate::health::Part;
 
 /// What a lookup sees. Replaced, never changed: an entry is in `active`, `frozen` or `runs` at any moment.
@@ -24,13 +24,13 @@ pub(super) struct View {
     pub(super) active: Arc<Memtable>,
     /// Being written out.
     pub(super) frozen: Option<Arc<Memtable>>,
-    pub(super) runs: Arc<RunSet>,
+    pub(super) runs: Arc<SortedRuns>,
 }
 
-/// Which containers need no replay [I2].
+/// Which containers need no replay (I2).
 #[derive(Debug, Default)]
 pub(super) struct Coverage {
-    /// In durable runs, and so named by the next manifest.
+    /// In durable sorted runs, and so named by the next manifest.
     pub(super) covered: RoaringTreemap,
     /// Complete, in the memtable of this generation at the latest.
     pub(super) pending: Vec<(u64, ContainerId)>,
@@ -39,7 +39,7 @@ pub(super) struct Coverage {
 }
 
 impl Coverage {
-    /// The covered set once all memtables up to `generation` are in runs.
+    /// The covered set once all memtables up to `generation` are in sorted runs.
     pub(super) fn after(&self, generation: u64) -> RoaringTreemap {
         let mut covered = self.covered.clone();
         covered.extend(self.pending.iter().filter(|(at, _)| *at <= generation).map(|(_, id)| id.get()));
@@ -126,7 +126,7 @@ impl Shared {
     pub(super) fn fail(&self, error: IndexError) {
         self.note(&error);
         if !error.may_pass() {
-            // [W9]: sealing must not go on as if what is sealed could still be indexed durably.
+            // (W9) Sealing must not go on as if what is sealed could still be indexed durably.
             self.options.health.stop(Part::Index, &error.to_string());
         }
         let mut control = self.control.lock();

@@ -3,10 +3,10 @@
 /// A snapshot; parts of it may be from slightly different moments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct IndexStats {
-    /// Entries in runs and in memory. Copies not yet merged away count twice.
+    /// Entries in sorted runs and in memory. Copies not yet merged away count twice.
     pub entries: u64,
     pub runs: u64,
-    /// The most runs one lookup may have to ask.
+    /// The most sorted runs one lookup may have to ask.
     pub depth: u64,
     /// Memory of the filters.
     pub filter_bytes: u64,

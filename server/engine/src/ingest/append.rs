@@ -1,7 +1,7 @@
 //! Appends regions to containers of one class for one disk, and seals them in the background.
 //!
 //! A container is filled by one stream only, so what a disk cost is known to the byte. Sealing waits for the
-//! disk; meanwhile the next container fills. [W3] A chunk enters the index only after its container is durable.
+//! disk; meanwhile the next container fills. (W3) A chunk enters the index only after its container is durable.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ impl ContainerAppender {
             Some(writer) => writer,
             None => self.create()?,
         };
-        // [W9] A failed write latches the engine; [W10] a full disk does not.
+        // (W9) A failed write latches the engine; (W10) a full disk does not.
         writer.append(region).map_err(|error| self.core.write_failure(error.into()))?;
         self.open = Some(writer);
         Ok(())
@@ -159,13 +159,13 @@ impl ContainerAppender {
 /// Directory and footer, fdatasync, rename, fsync of the folder; then the index.
 fn seal(core: &Core, domain: &Domain, writer: ContainerWriter) -> Outcome {
     let class = writer.class();
-    // [W2]
+    // (W2)
     let sealed = writer.seal().map_err(|error| core.write_failure(error.into()))?;
     let key = domain.key(class);
     let entries = sealed.directory.iter().map(|(fingerprint, region, slot)| {
         (key.of(&fingerprint), Location { container: sealed.id, region, slot })
     });
-    // [W3] [A4] Durable now, so other sessions may refer to its chunks from here on.
+    // (W3, A4) Durable now, so other sessions may refer to its chunks from here on.
     core.store.index.insert_container(sealed.id, entries)?;
     Ok(sealed)
 }

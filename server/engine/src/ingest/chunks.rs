@@ -94,7 +94,7 @@ impl StreamChunks {
         Ok(matches!(self.look_up(store, fingerprint)?, Availability::Here(_)))
     }
 
-    /// [W4] Whether an extent may name the chunk with that length; then says whether it is new: brought by
+    /// (W4) Whether an extent may name the chunk with that length; then says whether it is new: brought by
     /// this stream, and named for the first time.
     ///
     /// # Errors
@@ -110,7 +110,7 @@ impl StreamChunks {
         let availability = match sent {
             // In a region of this stream, which was or will be verified and sealed before the stream ends.
             Some(length) if !store.has_damage() => Availability::Here(length),
-            // [A7] Its container may be sealed and found damaged already.
+            // (A7) Its container may be sealed and found damaged already.
             Some(_) => match self.look_up(store, fingerprint)? {
                 Availability::Missing => Availability::Lost,
                 other => other,
@@ -140,7 +140,7 @@ impl StreamChunks {
             return Ok(Availability::Here(length));
         }
         let before = self.found.get(fingerprint).copied();
-        // [A7] Remembered only as long as nothing is known to be damaged there.
+        // (A7) Remembered only as long as nothing is known to be damaged there.
         if let Some(chunk) = before.filter(|chunk| !store.is_damaged(chunk.location)) {
             return Ok(Availability::Here(chunk.bytes));
         }

@@ -12,7 +12,7 @@ use super::session::{DiskSlot, Session};
 use crate::core::Core;
 use crate::error::EngineError;
 
-/// Makes the backup exist. [W5] Every stream must be finished: then all it refers to is durable and indexed.
+/// Makes the backup exist. (W5) Every stream must be finished: then all it refers to is durable and indexed.
 pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitResponse, EngineError> {
     if let Some(reason) = core.health.read_only_reason() {
         return Err(EngineError::ReadOnly(reason.to_owned()));
@@ -37,7 +37,7 @@ pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitRespons
         details.push(row);
         containers.extend(container_records(session, &state));
     }
-    // [W6] [A1] One transaction makes the backup, its disks, details and containers visible.
+    // (W6, A1) One transaction makes the backup, its disks, details and containers visible.
     core.catalog.commit_backup(&BackupCommit {
         attempt: attempt(core, session),
         backup: session.backup,
@@ -45,7 +45,7 @@ pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitRespons
         details: details.clone(),
         containers,
     })?;
-    // [W7] Only now is there something to acknowledge.
+    // (W7) Only now is there something to acknowledge.
     Ok(v1::CommitResponse {
         backup_id: session.backup.to_string(),
         details: details.into_iter().map(Into::into).collect(),
@@ -61,7 +61,7 @@ fn not_finished(slot: &DiskSlot, state: &DiskState) -> EngineError {
     EngineError::Invalid(format!("the backup cannot be committed: disk {disk:?} is incomplete, {why}"))
 }
 
-/// [W7] What an earlier commit of that session answered, if there was one.
+/// (W7) What an earlier commit of that session answered, if there was one.
 pub(super) fn committed(core: &Core, session: SessionId) -> Result<Option<v1::CommitResponse>, EngineError> {
     let Some(backup) = core.catalog.backup_by_session(session)? else { return Ok(None) };
     let details = core.catalog.session_details(session)?.into_iter().map(Into::into).collect();
@@ -120,7 +120,7 @@ fn details_row(core: &Core, session: &Session, slot: &DiskSlot, state: &DiskStat
         started_ms,
         finished_ms: core.clock.now_ms(),
         virtual_bytes: slot.size_bytes,
-        // [A8] The sum of the three below.
+        // (A8) The sum of the three below.
         bytes: counters.data_bytes(),
         read_bytes: counters.read_bytes,
         unchanged_bytes: counters.unchanged_bytes,

@@ -9,7 +9,7 @@ use crate::error::EngineError;
 /// would make every sum it enters meaningless.
 const READS_MAX: u64 = 16;
 
-/// [A8] `bytes` of a row is the sum of the first three.
+/// (A8) `bytes` of a row is the sum of the first three.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Counters {
     pub(super) unchanged_bytes: u64,

@@ -64,7 +64,7 @@ impl DiskState {
 
     /// Which of the chunks the agent must send.
     pub(super) fn query(&mut self, core: &Core, query: &v1::Query) -> Result<v1::Need, EngineError> {
-        // [R3] Bounded before anything is allocated for the answer.
+        // (R3) Bounded before anything is allocated for the answer.
         let fingerprints = split_fingerprints(&query.fingerprints, "the query")?;
         if fingerprints.len() > QUERY_FINGERPRINTS_MAX {
             let count = fingerprints.len();
@@ -88,7 +88,7 @@ impl DiskState {
     pub(super) fn region(&mut self, region: v1::Region) -> Result<(), EngineError> {
         let fingerprints = split_fingerprints(&region.fingerprints, "the region")?;
         self.chunks.sent(&fingerprints, &region.lengths)?;
-        // [W1] Only what comes out of this queue is stored.
+        // (W1) Only what comes out of this queue is stored.
         self.verify.submit(UnverifiedRegion {
             codec: Codec::try_from(region.codec)?,
             plain_bytes: region.plain_bytes,
@@ -115,7 +115,7 @@ impl DiskState {
         Ok(())
     }
 
-    /// [A7] When more is known to be damaged than before, a sealed container of this stream may be among it:
+    /// (A7) When more is known to be damaged than before, a sealed container of this stream may be among it:
     /// then its chunks are looked up like any others.
     pub(super) fn settle_damage(&mut self, store: &ChunkStore) -> Result<(), EngineError> {
         let generation = store.damage_generation();
@@ -137,7 +137,7 @@ impl DiskState {
         self.counters.chunk(new, bytes, self.size_bytes)
     }
 
-    /// [W5] Finishes the stream: every region verified, every container sealed and indexed, data and recipe.
+    /// (W5) Finishes the stream: every region verified, every container sealed and indexed, data and recipe.
     pub(super) fn finish(
         &mut self,
         core: &Core,

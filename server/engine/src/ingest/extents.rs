@@ -110,14 +110,14 @@ fn accept_chunked(core: &Core, state: &mut DiskState, extent: &v1::ChunkedExtent
     let node = ExtentNode::new(expected, pieces).map_err(|error| in_extent(error.to_string()))?;
     let before = state.counters.data_bytes();
     for piece in node.pieces().iter().filter(|piece| !piece.is_zero()) {
-        // [W4] There, and of that length; otherwise the extent is refused.
+        // (W4) There, and of that length; otherwise the extent is refused.
         state.name_chunk(core, &piece.fingerprint, piece.bytes).map_err(|error| match error {
             EngineError::Invalid(message) => in_extent(message),
             EngineError::Damaged(message) => EngineError::Damaged(format!("extent {index}: {message}")),
             other => other,
         })?;
     }
-    // [A8] Every byte of data was counted as duplicate or as new.
+    // (A8) Every byte of data was counted as duplicate or as new.
     let counted = state.counters.data_bytes() - before;
     if counted != u64::from(node.data_bytes()) {
         let data = node.data_bytes();

@@ -17,7 +17,7 @@
 //! 7. [`table`] (which sessions there are).
 //!
 //! Invariants:
-//! * [A4] A chunk is visible to other sessions only when its container is sealed and indexed.
+//! * (A4) A chunk is visible to other sessions only when its container is sealed and indexed.
 //! * A session's own stream sees its own chunks at once; nothing is acknowledged as durable before the seal.
 //! * A crash leaves sealed containers that no backup refers to (adopted on start, reclaimed later) and
 //!   temporary files (discarded on start); never half a backup.

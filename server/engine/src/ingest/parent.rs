@@ -93,7 +93,7 @@ impl ParentDisk {
 
     fn digest(&self, index: u64, recent: &mut RecentDirectories) -> Option<Fingerprint> {
         let entry = self.tree.entry(index).ok()?;
-        // [R5] Offered only when all its chunks are found.
+        // (R5) Offered only when all its chunks are found.
         self.is_sound(index, &entry, recent).then_some(entry.digest)
     }
 
@@ -160,7 +160,7 @@ impl ParentDisk {
             )));
         }
         let entry = self.tree.entry(index)?;
-        // [R5] Holds when the extent is accepted, too.
+        // (R5) Holds when the extent is accepted, too.
         if !self.is_sound(index, &entry, recent) {
             let backup = self.backup;
             return Err(EngineError::Damaged(format!(

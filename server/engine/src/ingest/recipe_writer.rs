@@ -154,7 +154,7 @@ impl NodePacker {
 
     /// Whether the node need not be stored again.
     fn is_stored(&mut self, name: &Fingerprint) -> Result<bool, EngineError> {
-        // [A7] A sealed container of this stream may be among what was found damaged: then its nodes are
+        // (A7) A sealed container of this stream may be among what was found damaged: then its nodes are
         // looked up like any others.
         let generation = self.core.store.damage_generation();
         if self.damage_seen != generation {

@@ -22,7 +22,7 @@ pub struct StartBackup {
     pub who: String,
 }
 
-/// Whether the request makes sense, whatever the state. [R3] Bounds every count and length in it.
+/// Whether the request makes sense, whatever the state. (R3) Bounds every count and length in it.
 pub(super) fn check_request(request: &v1::StartRequest) -> Result<(), EngineError> {
     let invalid = EngineError::Invalid;
     check_name("VM", &request.vm).map_err(invalid)?;

@@ -109,7 +109,7 @@ impl Sessions {
         Ok(core.lease_secs)
     }
 
-    /// Makes the backup exist; [W7] repeating it returns the same.
+    /// Makes the backup exist; (W7) repeating it returns the same.
     pub(crate) fn commit(&self, core: &Core, id: SessionId) -> Result<v1::CommitResponse, EngineError> {
         let Ok(session) = self.get(id) else {
             return commit::committed(core, id)?.ok_or_else(|| gone(id));

@@ -1,6 +1,6 @@
 //! Verification of incoming regions on all cores, results in the order of submission.
 //!
-//! [W1] [A3] An agent must not be able to poison the pool: nothing it sends is stored under a fingerprint
+//! (W1, A3) An agent must not be able to poison the pool: nothing it sends is stored under a fingerprint
 //! before the bytes have been decoded and hashed here.
 
 use std::cell::RefCell;

@@ -53,7 +53,7 @@ impl<S: NodeSource> TreeReader<S> {
         extent_count(self.size_bytes)
     }
 
-    /// The name of page `number`: [A2] equal names are equal pages. [`Fingerprint::ZERO`] when all of it is zero, and
+    /// The name of page `number`: (A2) equal names are equal pages. [`Fingerprint::ZERO`] when all of it is zero, and
     /// past the end.
     pub(crate) fn page_name(&self, number: u64) -> Fingerprint {
         self.pages.get(&number).copied().unwrap_or(Fingerprint::ZERO)

@@ -85,7 +85,7 @@ fn locate(
 ) -> Result<(Location, u32), EngineError> {
     let Wanted { fingerprint, extent, .. } = wanted;
     let domain = disk.tree.source().domain();
-    // [A5] Recipes name fingerprints; where a chunk lies is asked for each time.
+    // (A5) Recipes name fingerprints; where a chunk lies is asked for each time.
     let found = disk.core.store.find(domain, ContainerClass::Data, fingerprint, recent)?;
     let found = found.ok_or_else(|| {
         EngineError::Damaged(format!("extent {extent}: chunk {fingerprint} is missing or damaged"))

@@ -45,7 +45,7 @@ impl RangeReader {
             )));
         }
         let disk = OpenDisk::open(core, namespace, backup, disk)?;
-        // [R3] The length was bounded above, before anything is allocated for it.
+        // (R3) The length was bounded above, before anything is allocated for it.
         let end = offset.saturating_add(length).min(disk.size_bytes);
         Ok(Self {
             disk,

@@ -26,11 +26,11 @@ pub(super) fn run(disk: &OpenDisk, job: &ReadJob) -> Result<Vec<RegionData>, Eng
     };
     let mut stored = all_at_once(&open, job).into_iter().flatten();
     for read in &job.regions {
-        // [R2] Either way the payload was checked against its CRC.
+        // (R2) Either way the payload was checked against its CRC.
         let region = stored.next().map_or_else(|| open.read_region(read.region), Ok);
         match region.and_then(|region| message(&disk.core, &open, read, &region)) {
             Ok(message) => messages.push(message),
-            // [R4] Noted, and the chunks are taken from elsewhere.
+            // (R4) Noted, and the chunks are taken from elsewhere.
             Err(error) => replace(disk, job.container, Some(read.region), read, &error, &mut messages)?,
         }
     }

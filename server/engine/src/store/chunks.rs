@@ -77,7 +77,7 @@ impl ChunkStore {
         fingerprint: &Fingerprint,
         recent: &mut RecentDirectories,
     ) -> Result<Option<Found>, EngineError> {
-        // [A7] What is known to be damaged is no answer, however recently it was one.
+        // (A7) What is known to be damaged is no answer, however recently it was one.
         if let Some((container, region, slot)) = recent.find(fingerprint)
             && !self.damage.contains(container.id(), region)
         {
@@ -106,8 +106,8 @@ impl ChunkStore {
         found(container, location.region, location.slot).map(Some)
     }
 
-    /// The container when the candidate is what was looked for: [I3] the whole fingerprint is compared, and
-    /// damaged places are rejected. [A6] So is the namespace.
+    /// The container when the candidate is what was looked for: (I3) the whole fingerprint is compared, and
+    /// damaged places are rejected. (A6) So is the namespace.
     fn candidate(
         &self,
         domain: &Domain,
@@ -159,7 +159,7 @@ impl ChunkStore {
     }
 
     fn decode(&self, container: &OpenContainer, stored: &StoredRegion) -> Result<Bytes, ContainerError> {
-        // [R2] Checked against every fingerprint before any of it is handed out.
+        // (R2) Checked against every fingerprint before any of it is handed out.
         let plain = stored.decode_checked(container)?;
         self.decoded.insert(container.id(), stored.region, plain.clone());
         Ok(plain)
@@ -180,7 +180,7 @@ impl ChunkStore {
             });
             match chunk {
                 Ok(chunk) => return Ok(Some(chunk)),
-                // [R4] Another copy is used when there is one.
+                // (R4) Another copy is used when there is one.
                 Err(error) if error.is_damage() => {
                     self.note_damage(container, Some(region), &error.to_string());
                 }
@@ -190,7 +190,7 @@ impl ChunkStore {
         Ok(None)
     }
 
-    /// [R4] Remembers damage, in memory and in the catalog: the region (or the whole container) no longer
+    /// (R4) Remembers damage, in memory and in the catalog: the region (or the whole container) no longer
     /// counts.
     pub(crate) fn note_damage(&self, container: ContainerId, region: Option<u16>, reason: &str) {
         if !self.damage.insert(container, region) {

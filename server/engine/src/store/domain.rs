@@ -4,7 +4,7 @@ use holdfast_types::ids::{ContainerClass, NamespaceId};
 
 use crate::index::{Index, NamespaceKey};
 
-/// What a look-up is confined to: [A6] keys are hashes of their own for every namespace. Data chunks and
+/// What a look-up is confined to: (A6) keys are hashes of their own for every namespace. Data chunks and
 /// recipe nodes are domains of their own, too: a disk that contains a copy of a recipe must not be answered
 /// with the recipe.
 #[derive(Debug, Clone)]

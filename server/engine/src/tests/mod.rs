@@ -10,16 +10,18 @@ mod live;
 mod sessions;
 mod starting;
 mod statistics;
+mod stopping;
 
 use std::sync::Arc;
 
-use holdfast_catalog::SqliteCatalog;
+use holdfast_catalog::{Catalog, SqliteCatalog};
 use holdfast_types::clock::ManualClock;
 use holdfast_types::ids::NamespaceId;
 use holdfast_volume::Volume;
 
 use crate::engine::{Engine, EngineOptions, EngineParts};
 use crate::error::EngineError;
+use crate::health::Health;
 use crate::index::IndexOptions;
 
 /// An engine over a volume of the test's choice; its catalog is a real database in a folder of its own.
@@ -40,9 +42,25 @@ impl Bench {
 
     /// What an engine over `volume` is assembled from.
     pub(crate) fn parts(&self, volume: Arc<dyn Volume>) -> Result<EngineParts, EngineError> {
-        let clock: Arc<ManualClock> = Arc::clone(&self.clock);
+        let health = Arc::<Health>::default();
+        let catalog = Arc::new(self.catalog(&health)?);
+        Ok(self.parts_with(volume, catalog, health))
+    }
+
+    /// The catalog that shares its latch with an engine.
+    pub(crate) fn catalog(&self, health: &Arc<Health>) -> Result<SqliteCatalog, EngineError> {
         let path = self.folder.path().join("catalog.db");
-        let (catalog, _) = SqliteCatalog::open_or_create(&path, Arc::<ManualClock>::clone(&clock))?;
+        let clock = Arc::<ManualClock>::clone(&self.clock);
+        let (catalog, _) = SqliteCatalog::open_or_create(&path, clock, Arc::<Health>::clone(health))?;
+        Ok(catalog)
+    }
+
+    pub(crate) fn parts_with(
+        &self,
+        volume: Arc<dyn Volume>,
+        catalog: Arc<dyn Catalog>,
+        health: Arc<Health>,
+    ) -> EngineParts {
         let options = EngineOptions {
             reserve_bytes: Some(0),
             // Inline maintenance: the same operations in the same order, every time.
@@ -54,14 +72,15 @@ impl Bench {
             },
             ..EngineOptions::default()
         };
-        Ok(EngineParts {
+        EngineParts {
             data: Arc::clone(&volume),
             index: volume,
-            catalog: Arc::new(catalog),
-            clock,
+            catalog,
+            clock: Arc::<ManualClock>::clone(&self.clock),
+            health,
             options,
             lock: None,
-        })
+        }
     }
 
     pub(crate) fn open(&self, volume: Arc<dyn Volume>) -> Engine {

@@ -1,4 +1,4 @@
-//! Keeps other sites from using a login (cross-site request forgery; H3).
+//! Keeps other sites from using a login by cross-site request forgery (H3).
 //!
 //! A browser adds a cookie to a request whatever page caused it. So a request that may change something must come
 //! from this server's own pages, which browsers say in [`SITE_HEADER`], and repeat the login's CSRF token in

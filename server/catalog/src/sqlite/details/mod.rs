@@ -18,7 +18,7 @@ use holdfast_types::ids::{BackupId, RunId, SessionId};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction};
 
-use super::commit::AttemptRefs;
+use super::attempt_refs::AttemptRefs;
 use super::convert::{OrCatalogError, bad_value, count, id, int};
 use crate::page::{self, List};
 use crate::reports::DETAILS_PER_PAGE;

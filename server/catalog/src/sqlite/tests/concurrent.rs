@@ -164,7 +164,9 @@ fn two_that_create_at_once_make_one_repository() {
                 .map(|_| {
                     scope.spawn(|| {
                         let clock = Arc::new(ManualClock::new(START_MS));
-                        let (catalog, created) = SqliteCatalog::open_or_create(&home.path, clock).unwrap();
+                        let (catalog, created) =
+                            SqliteCatalog::open_or_create(&home.path, clock, Arc::<OwnLatch>::default())
+                                .unwrap();
                         (created, catalog.repository().unwrap().id)
                     })
                 })

@@ -101,7 +101,7 @@ fn a_newer_catalog_is_unsupported_and_not_touched() {
     assert_eq!((found.as_str(), known.as_str()), ("version 4", "versions 1 to 3"));
     assert_eq!(error.code(), holdfast_proto::ErrorCode::Unsupported);
     let clock = Arc::new(ManualClock::new(0));
-    let error = SqliteCatalog::open_or_create(&home.path, clock).unwrap_err();
+    let error = SqliteCatalog::open_or_create(&home.path, clock, Arc::<OwnLatch>::default()).unwrap_err();
     assert!(matches!(error, CatalogError::Unsupported { .. }), "{error:?}");
     assert_eq!(std::fs::read(&home.path).unwrap(), before);
 }
@@ -135,7 +135,8 @@ fn foreign_databases_are_not_touched() {
         let clock = Arc::new(ManualClock::new(0));
         for result in [
             SqliteCatalog::open(&home.path, clock.clone()),
-            SqliteCatalog::open_or_create(&home.path, clock.clone()).map(|(c, _)| c),
+            SqliteCatalog::open_or_create(&home.path, clock.clone(), Arc::<OwnLatch>::default())
+                .map(|(c, _)| c),
         ] {
             let error = result.unwrap_err();
             assert!(matches!(error, CatalogError::Invalid { .. }), "{error:?}");

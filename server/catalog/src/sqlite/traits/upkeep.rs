@@ -17,6 +17,6 @@ impl Upkeep for SqliteCatalog {
     }
 
     fn checkpoint(&self) -> Result<()> {
-        connection::checkpoint(&self.writer.lock())
+        self.change("checkpoint", |writer| connection::checkpoint(writer))
     }
 }

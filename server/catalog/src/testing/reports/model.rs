@@ -32,7 +32,7 @@ impl Dice {
 const VMS: [&str; 5] = ["web", "WEB-2", "db", "50%_off", "b\\s"];
 const JOBS: [&str; 3] = ["nightly", "Weekly", "web"];
 const DISKS: [&str; 4] = ["root", "data", "Log_1", "logs1"];
-const ERRORS: [&str; 3] = ["cannot read root: I/O error", "no sign of life for 120 s", "100% full"];
+const ERRORS: [&str; 3] = ["cannot read root: I/O error", "no heartbeat for 120 s", "100% full"];
 
 /// Sessions of several VMs, jobs and runs in two namespaces, some failed; every row, in the order of a list.
 pub(super) fn make(f: &Fixture, sessions: u64) -> Vec<DetailEntry> {

@@ -10,8 +10,8 @@ fn manifest() -> Manifest {
         secret: [0x5E; 32],
         next_run: 8,
         runs: vec![
-            RunRecord { run: 7, entries: 10, bytes: 9000, shards: ShardRange::ALL },
-            RunRecord { run: 4, entries: 20, bytes: 9001, shards: ShardRange::new(63, 1).unwrap() },
+            SortedRunRecord { run: 7, entries: 10, bytes: 9000, shards: ShardRange::ALL },
+            SortedRunRecord { run: 4, entries: 20, bytes: 9001, shards: ShardRange::new(63, 1).unwrap() },
         ],
         covered: [1, 2, 1 << 39].into_iter().collect(),
     }

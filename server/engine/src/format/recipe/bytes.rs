@@ -98,7 +98,7 @@ impl<'a> Reader<'a> {
         Ok(whole.iter().map(|bytes| Fingerprint::from_bytes(*bytes)))
     }
 
-    /// Errs unless exactly `bytes` are left.
+    /// Fails unless exactly `bytes` are left.
     pub(super) const fn expect_bytes(&self, bytes: usize) -> Result<(), NodeError> {
         if self.rest.len() == bytes {
             return Ok(());
@@ -106,7 +106,7 @@ impl<'a> Reader<'a> {
         Err(NodeError::Length { expected: self.total - self.rest.len() + bytes, actual: self.total })
     }
 
-    /// Errs unless everything was read.
+    /// Fails unless everything was read.
     pub(super) const fn end(&self) -> Result<(), NodeError> {
         self.expect_bytes(0)
     }

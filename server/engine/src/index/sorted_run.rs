@@ -1,4 +1,4 @@
-//! Reads a run: filters and fences are in memory, so that an absent key costs nothing but memory accesses
+//! Reads a sorted run: filters and fences are in memory, so that an absent key costs nothing but memory accesses
 //! and a present one exactly one page (two when its copies lie across a page's end).
 
 use std::sync::Arc;
@@ -9,32 +9,32 @@ use holdfast_volume::{Blob, BlobName, Volume, VolumeError};
 use super::error::{IndexError, check_repository};
 use super::filter::FilterSet;
 use super::key::IndexKey;
-use crate::format::index_manifest::RunRecord;
-use crate::format::index_run::{
-    Entry, FENCE_BYTES, FOOTER_BYTES, PAGE_BYTES, RunFooter, RunHeader, ShardRange, check_section,
-    decode_page,
+use crate::format::index_manifest::SortedRunRecord;
+use crate::format::sorted_run::{
+    Entry, FENCE_BYTES, FOOTER_BYTES, PAGE_BYTES, ShardRange, SortedRunFooter, SortedRunHeader,
+    check_section, decode_page,
 };
 use crate::format::{Defect, FormatError, check_equal};
 
 /// Steps interpolation walks before it gives up and bisects. Keys are uniform, so the guess is off by
-/// √entries / 2 entries: 3 pages of a run of 1.5 million.
+/// √entries / 2 entries: 3 pages of a sorted run of 1.5 million.
 const WALK_MAX: usize = 8;
 
-const RUN: &str = "index run";
+const SORTED_RUN: &str = "sorted run";
 
 /// The folder all files of the index are in.
 pub(super) const FOLDER: &str = "index";
 
-/// The blob of a run.
+/// The blob of a sorted run.
 #[expect(clippy::expect_used, reason = "the text is made of hexadecimal digits only")]
-pub(super) fn run_name(run: u64) -> BlobName {
+pub(super) fn sorted_run_name(run: u64) -> BlobName {
     BlobName::new(format!("{FOLDER}/run-{run:016x}")).expect("a valid name")
 }
 
-/// An open run.
+/// An open sorted run: an immutable file of entries in key order.
 #[derive(Debug)]
-pub(super) struct Run {
-    pub(super) record: RunRecord,
+pub(super) struct SortedRun {
+    pub(super) record: SortedRunRecord,
     name: BlobName,
     blob: Arc<dyn Blob>,
     /// Prefix of each page's first key, ascending.
@@ -46,17 +46,17 @@ pub(super) struct Run {
     scale: u64,
 }
 
-impl Run {
+impl SortedRun {
     /// Opens the run that a manifest names and loads its filters and fences.
     ///
     /// # Errors
     /// `Missing`, `Damaged`, `Unsupported`, `OtherRepository`, or the volume's.
     pub(super) fn open(
         volume: &dyn Volume,
-        record: RunRecord,
+        record: SortedRunRecord,
         repository: RepositoryId,
     ) -> Result<Self, IndexError> {
-        let name = run_name(record.run);
+        let name = sorted_run_name(record.run);
         let blob = match volume.open(&name) {
             Err(VolumeError::NotFound { name }) => return Err(IndexError::Missing { blob: name }),
             other => other?,
@@ -137,17 +137,17 @@ impl Run {
         buffer: &'b mut [u8; PAGE_BYTES],
     ) -> Result<&'b [Entry], IndexError> {
         let number = u32::try_from(page).unwrap_or(u32::MAX);
-        self.blob.read_at(RunFooter::page_at(number), buffer)?;
+        self.blob.read_at(SortedRunFooter::page_at(number), buffer)?;
         self.decode(number, buffer)
     }
 
     /// Reads `bytes` (whole pages) from `page` on, not verified yet.
     pub(super) fn read_raw(&self, page: usize, bytes: &mut [u8]) -> Result<(), IndexError> {
         let number = u32::try_from(page).unwrap_or(u32::MAX);
-        Ok(self.blob.read_at(RunFooter::page_at(number), bytes)?)
+        Ok(self.blob.read_at(SortedRunFooter::page_at(number), bytes)?)
     }
 
-    /// Verifies a page read by [`Run::read_raw`].
+    /// Verifies a page read by [`SortedRun::read_raw`].
     pub(super) fn decode<'b>(
         &self,
         page: u32,
@@ -196,32 +196,32 @@ impl Run {
 /// Reads header and footer and checks them against each other and the manifest.
 fn read_ends(
     blob: &dyn Blob,
-    record: &RunRecord,
+    record: &SortedRunRecord,
     repository: RepositoryId,
     name: &BlobName,
-) -> Result<RunFooter, IndexError> {
+) -> Result<SortedRunFooter, IndexError> {
     let in_blob = |source| IndexError::in_blob(name, source);
     let len = blob.len();
-    check_equal(RUN, "length", len, record.bytes).map_err(in_blob)?;
+    check_equal(SORTED_RUN, "length", len, record.bytes).map_err(in_blob)?;
     let needed = (PAGE_BYTES + FOOTER_BYTES) as u64;
     if len < needed {
-        return Err(in_blob(FormatError::corrupt(RUN, Defect::TooShort { len, needed })));
+        return Err(in_blob(FormatError::corrupt(SORTED_RUN, Defect::TooShort { len, needed })));
     }
     let mut page = [0; PAGE_BYTES];
     blob.read_at(0, &mut page)?;
-    let header = RunHeader::decode(&page).map_err(in_blob)?;
-    check_repository(RUN, header.repository, repository).map_err(in_blob)?;
+    let header = SortedRunHeader::decode(&page).map_err(in_blob)?;
+    check_repository(SORTED_RUN, header.repository, repository).map_err(in_blob)?;
     let mut end = [0; FOOTER_BYTES];
     blob.read_at(len - FOOTER_BYTES as u64, &mut end)?;
-    let footer = RunFooter::decode(&end, len).map_err(in_blob)?;
+    let footer = SortedRunFooter::decode(&end, len).map_err(in_blob)?;
     let expected = record.run;
-    let same = check_equal(RUN, "number", header.run, expected)
-        .and_then(|()| check_equal(RUN, "number", footer.run, expected))
-        .and_then(|()| check_equal(RUN, "entry count", footer.entries, record.entries))
+    let same = check_equal(SORTED_RUN, "number", header.run, expected)
+        .and_then(|()| check_equal(SORTED_RUN, "number", footer.run, expected))
+        .and_then(|()| check_equal(SORTED_RUN, "entry count", footer.entries, record.entries))
         .and_then(|()| {
             let [found, expected] =
                 [header.shards, record.shards].map(|s| u64::from(s.first()) << 16 | u64::from(s.count()));
-            check_equal(RUN, "shards", found, expected)
+            check_equal(SORTED_RUN, "shards", found, expected)
         });
     same.map_err(in_blob)?;
     Ok(footer)
@@ -229,7 +229,7 @@ fn read_ends(
 
 /// Filters and fences from their sections.
 fn decode_sections(
-    footer: &RunFooter,
+    footer: &SortedRunFooter,
     shards: ShardRange,
     filters: &[u8],
     fences: &[u8],

@@ -3,16 +3,16 @@
 use super::*;
 use ulid::Ulid;
 
-fn header() -> RunHeader {
-    RunHeader {
+fn header() -> SortedRunHeader {
+    SortedRunHeader {
         run: 0x0102_0304_0506_0708,
         repository: RepositoryId(Ulid(0xA1A2_A3A4_A5A6_A7A8_A9AA_ABAC_ADAE_AFB0)),
         shards: ShardRange::new(5, 1).unwrap(),
     }
 }
 
-fn footer() -> RunFooter {
-    RunFooter {
+fn footer() -> SortedRunFooter {
+    SortedRunFooter {
         run: 9,
         entries: 205,
         pages: 2,
@@ -36,7 +36,7 @@ fn header_bytes_are_pinned() {
     );
     assert!(page[40..4092].iter().all(|&b| b == 0));
     assert_eq!(hex(&page[4092..]), "8453d76b");
-    assert_eq!(RunHeader::decode(&page), Ok(header()));
+    assert_eq!(SortedRunHeader::decode(&page), Ok(header()));
 }
 
 #[test]
@@ -65,8 +65,8 @@ fn footer_bytes_are_pinned() {
         "484649450100000001000000020000000900000000000000cd00000000000000640000000000000011111111222222220000000000000000000000002633bb6d"
     );
     let len = 4096 * 3 + 100 + 16 + 64;
-    assert_eq!(RunFooter::decode(&bytes, len), Ok(footer()));
-    assert!(RunFooter::decode(&bytes, len + 1).is_err());
+    assert_eq!(SortedRunFooter::decode(&bytes, len), Ok(footer()));
+    assert!(SortedRunFooter::decode(&bytes, len + 1).is_err());
 }
 
 #[test]
@@ -92,16 +92,16 @@ fn filter_record_is_32_bytes() {
 fn counts_that_contradict_each_other_are_refused() {
     let len = 4096 * 3 + 100 + 16 + 64;
     let lies = [
-        RunFooter { entries: 204, ..footer() },
-        RunFooter { entries: 409, ..footer() },
-        RunFooter { pages: 0, entries: 0, ..footer() },
-        RunFooter { filters: 4, ..footer() },
-        RunFooter { filters: u32::MAX, ..footer() },
-        RunFooter { filter_bytes: u64::MAX, ..footer() },
-        RunFooter { pages: u32::MAX, entries: u64::from(u32::MAX) * 204, ..footer() },
+        SortedRunFooter { entries: 204, ..footer() },
+        SortedRunFooter { entries: 409, ..footer() },
+        SortedRunFooter { pages: 0, entries: 0, ..footer() },
+        SortedRunFooter { filters: 4, ..footer() },
+        SortedRunFooter { filters: u32::MAX, ..footer() },
+        SortedRunFooter { filter_bytes: u64::MAX, ..footer() },
+        SortedRunFooter { pages: u32::MAX, entries: u64::from(u32::MAX) * 204, ..footer() },
     ];
     for lie in lies {
-        assert!(RunFooter::decode(&lie.encode(), len).is_err(), "{lie:?}");
+        assert!(SortedRunFooter::decode(&lie.encode(), len).is_err(), "{lie:?}");
     }
 }
 

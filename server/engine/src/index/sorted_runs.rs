@@ -1,30 +1,30 @@
-//! The set of runs at one moment, and the lookup through it.
+//! The set of sorted runs at one moment, and the lookup through it.
 
 use std::sync::Arc;
 
-use super::run::Run;
-use crate::format::index_manifest::RunRecord;
-use crate::format::index_run::{SHARDS, ShardRange};
+use super::sorted_run::SortedRun;
+use crate::format::index_manifest::SortedRunRecord;
+use crate::format::sorted_run::{SHARDS, ShardRange};
 
 /// Immutable; every change makes a new one.
 #[derive(Debug, Clone)]
-pub(super) struct RunSet {
+pub(super) struct SortedRuns {
     /// Runs of all shards, newest first.
-    pub(super) wide: Vec<Arc<Run>>,
+    pub(super) wide: Vec<Arc<SortedRun>>,
     /// Runs of each shard, newest first; all older than the wide ones.
-    shards: Vec<Vec<Arc<Run>>>,
+    shards: Vec<Vec<Arc<SortedRun>>>,
     /// The most runs of any one shard.
     shard_depth: usize,
 }
 
-impl RunSet {
-    /// No runs.
+impl SortedRuns {
+    /// No sorted runs.
     pub(super) fn new() -> Self {
         Self { wide: Vec::new(), shards: vec![Vec::new(); usize::from(SHARDS)], shard_depth: 0 }
     }
 
     /// From runs in the manifest's order.
-    pub(super) fn from_runs(runs: Vec<Run>) -> Self {
+    pub(super) fn from_runs(runs: Vec<SortedRun>) -> Self {
         let mut set = Self::new();
         for run in runs {
             set.list_mut(run.record.shards).push(Arc::new(run));
@@ -33,11 +33,11 @@ impl RunSet {
     }
 
     /// The runs of one shard that are not wide.
-    pub(super) fn shard(&self, shard: usize) -> &[Arc<Run>] {
+    pub(super) fn shard(&self, shard: usize) -> &[Arc<SortedRun>] {
         self.shards.get(shard).map(Vec::as_slice).unwrap_or_default()
     }
 
-    fn list_mut(&mut self, shards: ShardRange) -> &mut Vec<Arc<Run>> {
+    fn list_mut(&mut self, shards: ShardRange) -> &mut Vec<Arc<SortedRun>> {
         match self.shards.get_mut(usize::from(shards.first())) {
             Some(list) if shards.count() == 1 => list,
             _ => &mut self.wide,
@@ -45,19 +45,19 @@ impl RunSet {
     }
 
     /// Every run, in the manifest's order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Run>> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<SortedRun>> {
         self.wide.iter().chain(self.shards.iter().flatten())
     }
 
     /// As the manifest keeps it.
-    pub(super) fn records(&self) -> Vec<RunRecord> {
+    pub(super) fn records(&self) -> Vec<SortedRunRecord> {
         self.iter().map(|run| run.record).collect()
     }
 
     /// Replaces runs by others. A new run takes the place of the newest replaced run of its list, or comes
     /// first.
-    pub(super) fn replace(&self, old: &[Arc<Run>], new: &[Arc<Run>]) -> Self {
-        let gone = |run: &Arc<Run>| old.iter().any(|other| other.record.run == run.record.run);
+    pub(super) fn replace(&self, old: &[Arc<SortedRun>], new: &[Arc<SortedRun>]) -> Self {
+        let gone = |run: &Arc<SortedRun>| old.iter().any(|other| other.record.run == run.record.run);
         let mut set = self.clone();
         for run in new {
             let list = set.list_mut(run.record.shards);

@@ -1,4 +1,4 @@
-//! Writes a run: entries in order, page by page; then filters, fences and footer. The blob becomes visible,
+//! Writes a sorted run: entries in order, page by page; then filters, fences and footer. The blob becomes visible,
 //! durably, when all of it is written; a crash or an error before that leaves nothing.
 
 use holdfast_volume::{BlobWriter, Volume};
@@ -6,12 +6,12 @@ use zerocopy::IntoBytes;
 
 use super::error::IndexError;
 use super::filter::FilterBuilder;
-use super::run::run_name;
+use super::sorted_run::sorted_run_name;
 use crate::format::check_limit;
 use crate::format::checksum::crc32c;
-use crate::format::index_manifest::RunRecord;
-use crate::format::index_run::{
-    Entry, PAGE_BYTES, PAGE_ENTRIES, RUN_PAGES_MAX, RunFooter, RunHeader, encode_page,
+use crate::format::index_manifest::SortedRunRecord;
+use crate::format::sorted_run::{
+    Entry, PAGE_BYTES, PAGE_ENTRIES, SORTED_RUN_PAGES_MAX, SortedRunFooter, SortedRunHeader, encode_page,
 };
 
 /// Pages gathered before they are handed to the volume: 256 KiB a write.
@@ -19,8 +19,8 @@ const BATCH_BYTES: usize = 64 * PAGE_BYTES;
 
 /// A sorted run being written.
 #[derive(Debug)]
-pub(super) struct RunWriter {
-    header: RunHeader,
+pub(super) struct SortedRunWriter {
+    header: SortedRunHeader,
     blob: Box<dyn BlobWriter>,
     page: Vec<Entry>,
     batch: Vec<u8>,
@@ -29,14 +29,14 @@ pub(super) struct RunWriter {
     entries: u64,
 }
 
-impl RunWriter {
-    /// Begins a run of at most `entries_max` entries.
+impl SortedRunWriter {
+    /// Begins a sorted run of at most `entries_max` entries.
     pub(super) fn create(
         volume: &dyn Volume,
-        header: RunHeader,
+        header: SortedRunHeader,
         entries_max: u64,
     ) -> Result<Self, IndexError> {
-        let blob = volume.create(&run_name(header.run))?;
+        let blob = volume.create(&sorted_run_name(header.run))?;
         let mut batch = Vec::with_capacity(BATCH_BYTES);
         batch.extend_from_slice(&header.encode());
         Ok(Self {
@@ -66,8 +66,8 @@ impl RunWriter {
 
     fn end_page(&mut self) -> Result<(), IndexError> {
         let number = u32::try_from(self.fences.len()).unwrap_or(u32::MAX).saturating_sub(1);
-        check_limit("index run", "page count", u64::from(number) + 1, RUN_PAGES_MAX.into())
-            .map_err(|source| IndexError::in_blob(&run_name(self.header.run), source))?;
+        check_limit("sorted run", "page count", u64::from(number) + 1, SORTED_RUN_PAGES_MAX.into())
+            .map_err(|source| IndexError::in_blob(&sorted_run_name(self.header.run), source))?;
         self.batch.extend_from_slice(&encode_page(self.header.run, number, &self.page));
         self.page.clear();
         if self.batch.len() >= BATCH_BYTES {
@@ -78,7 +78,7 @@ impl RunWriter {
     }
 
     /// Makes the run durable and visible; `None`, and nothing is left, when it has no entries.
-    pub(super) fn finish(mut self) -> Result<Option<RunRecord>, IndexError> {
+    pub(super) fn finish(mut self) -> Result<Option<SortedRunRecord>, IndexError> {
         if self.entries == 0 {
             return Ok(None);
         }
@@ -89,7 +89,7 @@ impl RunWriter {
         self.blob.append(&section)?;
         let fences: Vec<u8> = self.fences.iter().flat_map(|fence| fence.to_le_bytes()).collect();
         self.blob.append(fences.as_bytes())?;
-        let footer = RunFooter {
+        let footer = SortedRunFooter {
             run: self.header.run,
             entries: self.entries,
             pages: u32::try_from(self.fences.len()).unwrap_or(u32::MAX),
@@ -101,6 +101,11 @@ impl RunWriter {
         self.blob.append(&footer.encode())?;
         let bytes = self.blob.len();
         self.blob.seal()?;
-        Ok(Some(RunRecord { run: self.header.run, entries: self.entries, bytes, shards: self.header.shards }))
+        Ok(Some(SortedRunRecord {
+            run: self.header.run,
+            entries: self.entries,
+            bytes,
+            shards: self.header.shards,
+        }))
     }
 }

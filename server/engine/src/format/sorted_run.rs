@@ -1,4 +1,4 @@
-//! Index runs: sorted entries (key → location) in checksummed 4 KiB pages, then the binary-fuse filters,
+//! Sorted runs of the index: entries (key → location) in checksummed 4 KiB pages, then the binary-fuse filters,
 //! the fences and a footer. `docs/FORMAT.md` has the byte map; the tests pin the bytes.
 //!
 //! ```text
@@ -25,15 +25,15 @@ pub use page::{
     ENTRY_BYTES, Entry, KEY_BYTES, PAGE_ENTRIES, decode_page, encode_page, key_prefix, key_suffix,
 };
 
-/// First bytes of a run, of its footer.
+/// First bytes of a sorted run, of its footer.
 const HEADER_MAGIC: u32 = u32::from_le_bytes(*b"HFIR");
 const END_MAGIC: u32 = u32::from_le_bytes(*b"HFIE");
 
-const HEADER: &str = "index run header";
-const FOOTER: &str = "index run footer";
+const HEADER: &str = "sorted run header";
+const FOOTER: &str = "sorted run footer";
 
 /// The version this code writes, and the newest it reads.
-pub const RUN_VERSION: u16 = 1;
+pub const SORTED_RUN_VERSION: u16 = 1;
 /// One page: what is read for one lookup. The header takes one as well, so that pages are aligned.
 pub const PAGE_BYTES: usize = 4096;
 /// Keys are split into this many shards by their first bits.
@@ -42,10 +42,10 @@ pub const SHARD_BITS: u32 = 6;
 pub const SHARDS: u16 = 1 << SHARD_BITS;
 /// A CRC-32C, always last.
 const CRC_BYTES: usize = 4;
-/// Pages of a run at most, so that a page number fits its trailer with room to spare: 8 TiB.
-pub const RUN_PAGES_MAX: u32 = 1 << 31;
+/// Pages of a sorted run at most, so that a page number fits its trailer with room to spare: 8 TiB.
+pub const SORTED_RUN_PAGES_MAX: u32 = 1 << 31;
 
-/// What a run is: the first bytes of its first page.
+/// What a sorted run is: the first bytes of its first page.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct RawHeader {
@@ -61,9 +61,9 @@ struct RawHeader {
     crc: U32,
 }
 
-/// A run's identity.
+/// A sorted run's identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RunHeader {
+pub struct SortedRunHeader {
     pub run: u64,
     pub repository: RepositoryId,
     /// The shards whose keys the run may hold.
@@ -108,12 +108,12 @@ impl ShardRange {
     }
 }
 
-impl RunHeader {
-    /// The run's first page.
+impl SortedRunHeader {
+    /// The sorted run's first page.
     pub fn encode(&self) -> [u8; PAGE_BYTES] {
         let raw = RawHeader {
             magic: U32::new(HEADER_MAGIC),
-            version: U16::new(RUN_VERSION),
+            version: U16::new(SORTED_RUN_VERSION),
             shard_first: U16::new(self.shards.first),
             shard_count: U16::new(self.shards.count),
             zero: [0; 6],
@@ -132,7 +132,7 @@ impl RunHeader {
     pub fn decode(page: &[u8; PAGE_BYTES]) -> Result<Self, FormatError> {
         let raw: &RawHeader = zerocopy::transmute_ref!(page);
         check_ends(HEADER, raw.magic.get(), HEADER_MAGIC, page)?;
-        check_version(HEADER, raw.version.get(), RUN_VERSION)?;
+        check_version(HEADER, raw.version.get(), SORTED_RUN_VERSION)?;
         let (first, count) = (raw.shard_first.get(), raw.shard_count.get());
         check_limit(HEADER, "last shard", u64::from(first) + u64::from(count), u64::from(SHARDS))?;
         let shards = ShardRange::new(first, count).ok_or_else(|| {
@@ -142,7 +142,7 @@ impl RunHeader {
     }
 }
 
-/// Errs unless a structure begins with its magic and ends with its CRC-32C.
+/// Fails unless a structure begins with its magic and ends with its CRC-32C.
 fn check_ends<const N: usize>(
     structure: &'static str,
     found: u32,
@@ -155,13 +155,13 @@ fn check_ends<const N: usize>(
     check_crc(structure, bytes)
 }
 
-/// Errs unless the last four bytes are the CRC-32C of those before.
+/// Fails unless the last four bytes are the CRC-32C of those before.
 pub(super) fn check_crc<const N: usize>(structure: &'static str, bytes: &[u8; N]) -> Result<(), FormatError> {
     let (before, stored) = bytes.split_last_chunk::<CRC_BYTES>().unwrap_or((&[], &[0; CRC_BYTES]));
     check_section(structure, u32::from_le_bytes(*stored), before)
 }
 
-/// Errs unless `bytes` have this CRC-32C.
+/// Fails unless `bytes` have this CRC-32C.
 ///
 /// # Errors
 /// [`Defect::Checksum`].
@@ -233,9 +233,9 @@ struct RawFooter {
     crc: U32,
 }
 
-/// Counts and checksums of a run.
+/// Counts and checksums of a sorted run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RunFooter {
+pub struct SortedRunFooter {
     pub run: u64,
     pub entries: u64,
     /// Pages of entries, the header not counted. One fence each.
@@ -247,12 +247,12 @@ pub struct RunFooter {
     pub fence_crc: u32,
 }
 
-impl RunFooter {
+impl SortedRunFooter {
     /// The run's last bytes.
     pub fn encode(&self) -> [u8; FOOTER_BYTES] {
         let raw = RawFooter {
             magic: U32::new(END_MAGIC),
-            version: U16::new(RUN_VERSION),
+            version: U16::new(SORTED_RUN_VERSION),
             zero: U16::ZERO,
             filters: U32::new(self.filters),
             pages: U32::new(self.pages),
@@ -274,7 +274,7 @@ impl RunFooter {
     pub fn decode(bytes: &[u8; FOOTER_BYTES], len: u64) -> Result<Self, FormatError> {
         let raw: &RawFooter = zerocopy::transmute_ref!(bytes);
         check_ends(FOOTER, raw.magic.get(), END_MAGIC, bytes)?;
-        check_version(FOOTER, raw.version.get(), RUN_VERSION)?;
+        check_version(FOOTER, raw.version.get(), SORTED_RUN_VERSION)?;
         let footer = Self {
             run: raw.run.get(),
             entries: raw.entries.get(),
@@ -285,7 +285,7 @@ impl RunFooter {
             fence_crc: raw.fence_crc.get(),
         };
         let pages = u64::from(footer.pages);
-        check_limit(FOOTER, "page count", pages, RUN_PAGES_MAX.into())?;
+        check_limit(FOOTER, "page count", pages, SORTED_RUN_PAGES_MAX.into())?;
         check_equal(FOOTER, "page count", pages, footer.entries.div_ceil(PAGE_ENTRIES as u64).max(1))?;
         let records = u64::from(footer.filters) * FILTER_RECORD_BYTES as u64;
         check_limit(FOOTER, "filter count", records, footer.filter_bytes)?;

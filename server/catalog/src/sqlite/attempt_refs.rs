@@ -1,0 +1,7 @@
+//! What every row of an attempt refers to.
+
+/// The VM and job an attempt belongs to, by id.
+pub(super) struct AttemptRefs {
+    pub(super) vm: [u8; 16],
+    pub(super) job: [u8; 16],
+}

@@ -1,0 +1,30 @@
+//! Failures of the database, for tests of this and of other crates.
+
+use rusqlite::ffi;
+
+use super::SqliteCatalog;
+use super::convert::OrCatalogError;
+use crate::{CatalogError, Result};
+
+/// What SQLite answers within a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InjectedFailure {
+    /// A failed fsync.
+    Io,
+    Full,
+    Busy,
+}
+
+impl SqliteCatalog {
+    /// Begins a change that fails in this way, and returns what its caller is told.
+    #[expect(clippy::expect_used, reason = "a change that only returns an error cannot succeed")]
+    pub fn fail_a_change(&self, failure: InjectedFailure) -> CatalogError {
+        let code = match failure {
+            InjectedFailure::Io => ffi::SQLITE_IOERR_FSYNC,
+            InjectedFailure::Full => ffi::SQLITE_FULL,
+            InjectedFailure::Busy => ffi::SQLITE_BUSY,
+        };
+        let answer = || rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
+        self.write(|_| -> Result<()> { Err(answer()).or_error("write") }).expect_err("it fails")
+    }
+}
