@@ -13,16 +13,19 @@ use crate::activity::Activity;
 use crate::auth::Authenticator;
 use crate::config::Settings;
 use crate::error::ServiceError;
+use crate::jobs::Jobs;
 use crate::metrics::Metrics;
 
 /// The running server, shared by all calls. What only one protocol needs is in that protocol's own state.
 #[derive(Debug)]
 pub struct App {
     pub engine: Arc<Engine>,
-    pub auth: Authenticator,
+    pub auth: Arc<Authenticator>,
     pub clock: Arc<dyn Clock>,
-    pub activity: Activity,
-    pub metrics: Metrics,
+    pub activity: Arc<Activity>,
+    pub metrics: Arc<Metrics>,
+    /// Background work: what it is doing, and a way to pause it.
+    pub jobs: Arc<Jobs>,
     pub addresses: Addresses,
     pub started_ms: i64,
     pub(crate) lease_secs: u32,
@@ -45,9 +48,10 @@ impl App {
     pub fn new(engine: Arc<Engine>, settings: &Settings, addresses: Addresses) -> Arc<Self> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         Arc::new(Self {
-            auth: Authenticator::new(Arc::clone(engine.catalog()), Arc::clone(&clock)),
-            activity: Activity::new(&engine, &clock, settings),
-            metrics: Metrics::new(),
+            auth: Arc::new(Authenticator::new(Arc::clone(engine.catalog()), Arc::clone(&clock))),
+            activity: Arc::new(Activity::new(&engine, &clock, settings)),
+            metrics: Arc::new(Metrics::new()),
+            jobs: Arc::default(),
             addresses,
             started_ms: clock.now_ms(),
             lease_secs: settings.lease_secs,

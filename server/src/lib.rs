@@ -13,8 +13,9 @@
 //! | `auth` | authentication: tokens, logins with a browser, what a caller may do |
 //! | `activity` | what is going on: sessions, streams, who watches; their limits |
 //! | `metrics` | metrics |
+//! | `jobs` | background work |
 //! | `app` | what all calls share |
-//! | `grpc`, `http`, `jobs` | the agents' protocol; REST API and web UI; background work |
+//! | `grpc`, `http` | the agents' protocol; REST API and web UI |
 //! | `server` | start and shutdown |
 //! | `cli` | the command line |
 

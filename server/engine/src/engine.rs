@@ -9,7 +9,7 @@ use holdfast_types::clock::Clock;
 use holdfast_types::ids::{BackupId, NamespaceId, RepositoryId, SessionId};
 use holdfast_volume::{Space, Volume};
 
-use crate::audit::{Audit, AuditProgress};
+use crate::audit::{Audit, AuditJob};
 use crate::check::{CheckOptions, CheckReport};
 use crate::container::{CacheLimits, list_containers};
 use crate::core::Core;
@@ -18,6 +18,7 @@ use crate::extent_history::{self, ExtentHistory};
 use crate::health::{Health, Stopped};
 use crate::index::{IndexOptions, IndexStats};
 use crate::ingest::{DiskStream, LiveSession, Sessions, StartBackup};
+use crate::jobs::Job;
 use crate::progress::{NoProgress, Progress};
 use crate::recovery::OpenSummary;
 use crate::restore::{DiskReader, RangeReader};
@@ -107,7 +108,7 @@ pub fn count_containers(volume: &dyn Volume) -> Result<usize, EngineError> {
 #[derive(Debug)]
 pub struct Engine {
     core: Arc<Core>,
-    audit: Audit,
+    audit: Arc<Audit>,
     index_volume: Arc<dyn Volume>,
     sessions: Sessions,
     opened: OpenSummary,
@@ -155,7 +156,7 @@ impl Engine {
         let Started { core, audit, summary } = start::start(start, progress)?;
         Ok(Self {
             core: Arc::new(core),
-            audit,
+            audit: Arc::new(audit),
             index_volume: index,
             sessions: Sessions::default(),
             opened: summary,
@@ -291,34 +292,24 @@ impl Engine {
         stop::stop(&self.core, &self.audit, &*self.index_volume)
     }
 
-    /// Looks at the next containers that the start did not look at, some thousand at most, and repairs what
-    /// catalog and index do not know; call it until it has finished.
-    ///
-    /// # Errors
-    /// When the volume or the catalog cannot be read; the next call tries again.
-    pub fn audit_step(&self) -> Result<AuditProgress, EngineError> {
-        let mut found = OpenSummary::default();
-        let progress = self.audit.step(&self.core, &mut found)?;
-        if found != OpenSummary::default() {
-            tracing::warn!(
-                ?found,
-                "the audit found containers that catalog or index did not know as they are"
-            );
-        }
-        Ok(progress)
-    }
-
-    /// How far the audit is.
-    pub fn audit_progress(&self) -> AuditProgress {
-        self.audit.progress()
+    /// Background work: looks at the containers that the start did not look at, and repairs what catalog and index
+    /// do not know. Each call returns the same work.
+    pub fn audit_job(&self) -> Arc<dyn Job> {
+        Arc::new(AuditJob { core: Arc::clone(&self.core), audit: Arc::clone(&self.audit) })
     }
 
     /// All that is left of the audit; says what it found.
     ///
     /// # Errors
-    /// As [`Engine::audit_step`].
+    /// When the volume or the catalog cannot be read; the next call goes on where it failed.
     pub fn audit(&self, progress: &dyn Progress) -> Result<OpenSummary, EngineError> {
         self.audit.run(&self.core, progress)
+    }
+
+    /// Whether nothing is left to audit.
+    #[cfg(test)]
+    pub(crate) fn audit_finished(&self) -> bool {
+        self.audit.finished()
     }
 
     /// The messages that carry a disk, or `extent_count` extents of it (0: to the end).

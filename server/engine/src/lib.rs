@@ -6,7 +6,7 @@
 //! - `format`: bytes to structs and back, pure
 //! - `container`, `index`
 //! - `error`, `guard`, `clean_stop`
-//! - `task`: work on a pool of threads
+//! - `task`: work on a pool of threads; `jobs`: what background work is
 //! - `recipe`: the Merkle tree that rebuilds a disk
 //! - `store`: fingerprint to checked bytes
 //! - `recovery`
@@ -38,6 +38,7 @@ mod guard;
 mod health;
 mod index;
 mod ingest;
+mod jobs;
 mod progress;
 mod recipe;
 mod recovery;
@@ -51,7 +52,6 @@ mod task;
 pub use holdfast_catalog as catalog;
 pub use holdfast_types::{clock, ids};
 
-pub use audit::AuditProgress;
 pub use check::{CheckOptions, CheckReport, Problem};
 pub use container::CacheLimits;
 pub use engine::{Engine, EngineOptions, EngineParts, EngineStats, count_containers};
@@ -60,6 +60,7 @@ pub use extent_history::{ExtentHistory, HISTORY_DEPTH_MAX};
 pub use health::{Health, Stopped, Work};
 pub use index::{IndexOptions, IndexStats};
 pub use ingest::{DiskStream, LiveDisk, LiveSession, StartBackup};
+pub use jobs::{Budget, Job, JobError, JobProgress, Step, StepLimits, StopFlag};
 pub use progress::{NoProgress, Progress};
 pub use recovery::OpenSummary;
 pub use restore::{DiskReader, RangeReader};

@@ -4,7 +4,8 @@
 //! * Without watchers nothing runs: the first one starts the one task that looks, the last one to leave ends it (H4).
 //! * Watchers are bounded, by token and in all. Each is told the latest state, never a backlog, so a slow one
 //!   costs no memory.
-//! * A watcher ends when its token or login does (within one round of housekeeping) and when the server stops.
+//! * A watcher ends when its token or login does (within one round of the background job `ended-access`) and when
+//!   the server stops.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

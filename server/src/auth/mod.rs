@@ -10,7 +10,7 @@
 //!
 //! Invariants:
 //! * Every call looks its token up in the catalog, so a revoked token ends with the next call (and answers under
-//!   way within one round of housekeeping, see [`Authenticator::still_valid`]).
+//!   way within one round of a background job, see [`Authenticator::still_valid`]).
 //! * A missing, a malformed, an unknown, a wrong, an expired and a revoked token all get the same answer.
 //! * A namespace outside the token's scope and one that does not exist get the same answer. So do sessions
 //!   and backups, which are asked for by identifier: as if they did not exist.
@@ -113,7 +113,7 @@ impl Authenticator {
         }
     }
 
-    /// Whether a token is still valid. Asked by housekeeping for every stream under way. Blocks.
+    /// Whether a token is still valid. Asked by a background job for every stream under way. Blocks.
     ///
     /// # Errors
     /// The catalog's errors.

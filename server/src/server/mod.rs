@@ -4,11 +4,13 @@
 //! |---|---|
 //! | `mod.rs` | start and shutdown |
 //! | `first_token` | the token that the first start creates |
+//! | `background` | the background jobs, and how fast each may be |
 //!
 //! Shutdown, so that nothing acknowledged is lost and agents know what to do: no new connections are accepted;
-//! streams end after the message they are at, with `Unavailable`; calls under way get [`GRACE`] to finish; the
-//! engine gives up what is left, makes its index durable and releases the folder.
+//! streams end after the message they are at, with `Unavailable`; background jobs end after the step they are at;
+//! calls under way get [`GRACE`] to finish; the engine gives up what is left, makes its index durable and releases the folder.
 
+mod background;
 mod first_token;
 #[cfg(test)]
 mod tests;
@@ -21,16 +23,17 @@ use std::time::Duration;
 use holdfast_engine::Engine;
 use holdfast_engine::clock::Clock;
 use holdfast_proto::ErrorCode;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 
 use crate::app::{Addresses, App};
 use crate::config::Settings;
 use crate::error::ServiceError;
 use crate::http::HttpState;
+use crate::jobs::Runner;
 use crate::net::Listener;
 use crate::repository::open_parts;
 use crate::tls::{Identity, TlsError};
-use crate::{files, grpc, http, jobs};
+use crate::{files, grpc, http};
 pub use first_token::FIRST_TOKEN_FILE;
 use first_token::ensure_first_token;
 
@@ -78,8 +81,7 @@ pub struct Server {
     /// Whether this start created the first token.
     pub first_token_created: bool,
     tasks: JoinSet<()>,
-    housekeeping: JoinHandle<()>,
-    audit: JoinHandle<()>,
+    jobs: Runner,
 }
 
 impl Server {
@@ -125,18 +127,8 @@ impl Server {
         });
         let router = http::router(HttpState::new(Arc::clone(&app), settings));
         tasks.spawn(http::serve(router, http_listener.incoming(app.stopping())));
-        let housekeeping = tokio::spawn(jobs::housekeeping(Arc::clone(&app)));
-        let audit = tokio::spawn(jobs::audit(Arc::clone(&app)));
-        Ok(Self {
-            app,
-            grpc_address,
-            http_address,
-            fingerprint,
-            first_token_created,
-            tasks,
-            housekeeping,
-            audit,
-        })
+        let jobs = background::start(&app);
+        Ok(Self { app, grpc_address, http_address, fingerprint, first_token_created, tasks, jobs })
     }
 
     /// What the calls share.
@@ -156,8 +148,7 @@ impl Server {
     pub async fn stop(mut self) -> Result<(), ServiceError> {
         tracing::info!(streams = self.app.activity.streams.count(), "shutting down");
         self.app.stop();
-        self.housekeeping.abort();
-        self.audit.abort();
+        self.jobs.stop().await;
         let done = async { while self.tasks.join_next().await.is_some() {} };
         if tokio::time::timeout(GRACE, done).await.is_err() {
             tracing::warn!("calls did not end within {} s and were cut off", GRACE.as_secs());

@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use holdfast_catalog::{CatalogWalk, ContainerRecord, ContainerState};
-use holdfast_types::ids::{ContainerClass, ContainerId};
-use holdfast_volume::testing::{FaultyVolume, OpKind};
-use holdfast_volume::{BlobName, MemoryVolume, Volume};
+use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId};
+use holdfast_volume::testing::{FaultyVolume, ManualTimer, OpKind};
+use holdfast_volume::{BlobName, MemoryVolume, Timer, Volume};
 
 use super::agent::{backup, restore};
 use super::{Bench, namespace, noise};
 use crate::container::list_containers;
+use crate::engine::Engine;
+use crate::jobs::{Budget, Step, StepLimits, StopFlag};
 use crate::progress::NoProgress;
 
 const MIB: usize = 1 << 20;
@@ -30,7 +32,7 @@ fn after_a_clean_stop_no_container_is_looked_for() {
     drop(engine);
     let watched = faulty(&volume);
     let engine = bench.open(Arc::<FaultyVolume<MemoryVolume>>::clone(&watched));
-    assert!(engine.opened().clean && engine.audit_progress().finished);
+    assert!(engine.opened().clean && engine.audit_finished());
     assert_eq!(watched.count(OpKind::List), 1, "the index's folder, not the containers'");
     assert!(restore(&engine, &id, "root").unwrap() == disk);
     drop(engine);
@@ -78,10 +80,10 @@ fn the_audit_finds_what_a_start_after_a_crash_does_not_look_at() {
     volume.remove(&lost).unwrap();
     let engine = bench.open(Arc::new(volume));
     assert_eq!(engine.opened().damaged_containers, 0);
-    assert!(!engine.audit_progress().finished);
+    assert!(!engine.audit_finished());
     assert_eq!(engine.audit(&NoProgress).unwrap().damaged_containers, 1);
     assert_eq!(engine.catalog().damaged().unwrap().len(), 1);
-    assert!(engine.audit_progress().finished);
+    assert!(engine.audit_finished());
 }
 
 #[test]
@@ -93,7 +95,59 @@ fn an_audit_not_finished_goes_on_after_a_clean_stop() {
     bench.open(Arc::new(volume.clone())).shutdown().unwrap();
     let engine = bench.open(Arc::new(volume));
     assert!(engine.opened().clean);
-    assert!(!engine.audit_progress().finished, "the stop did not forget it");
+    assert!(!engine.audit_finished(), "the stop did not forget it");
+}
+
+#[test]
+fn a_step_of_the_audit_ends_between_two_pieces_and_the_next_start_goes_on_there() {
+    const ROWS: u64 = 200;
+    let (bench, volume) = (Bench::new(), MemoryVolume::new());
+    let engine = bench.open(Arc::new(volume.clone()));
+    let namespace = namespace(&engine);
+    let rows: Vec<ContainerRecord> = (1..=ROWS).map(|number| row(number, namespace)).collect();
+    engine.catalog().add_containers(&rows).unwrap();
+    engine.core_index_cover(rows.iter().map(|row| row.id));
+    engine.core_index_checkpoint().unwrap();
+    drop(engine);
+
+    let timer: Arc<dyn Timer> = Arc::new(ManualTimer::default());
+    let one = StepLimits { items: 1, ..StepLimits::DEFAULT };
+    let budget = |limits, stop| Budget::new(limits, Arc::clone(&timer), stop);
+    let damaged = |engine: &Engine| engine.catalog().damaged().unwrap().len();
+    let engine = bench.open(Arc::new(volume.clone()));
+    let audit = engine.audit_job();
+    assert_eq!(audit.step(&budget(one, StopFlag::default())).unwrap(), Step::More);
+    assert_eq!((audit.resume_point(), damaged(&engine)), (Some(64), 63), "numbers begin at 1");
+    engine.shutdown().unwrap();
+    assert!(audit.step(&Budget::unlimited()).is_err(), "the mark of the stop names its place");
+    drop((engine, audit));
+
+    let engine = bench.open(Arc::new(volume));
+    assert!(engine.opened().clean);
+    let audit = engine.audit_job();
+    assert_eq!(audit.resume_point(), Some(64));
+    let stop = StopFlag::default();
+    stop.set();
+    assert_eq!(audit.step(&budget(StepLimits::DEFAULT, stop)).unwrap(), Step::More);
+    assert_eq!((audit.resume_point(), damaged(&engine)), (Some(128), 127));
+    assert_eq!(audit.step(&budget(StepLimits::DEFAULT, StopFlag::default())).unwrap(), Step::Finished);
+    assert_eq!((audit.resume_point(), damaged(&engine)), (None, 200));
+    let progress = audit.progress().unwrap();
+    assert!(progress.done == progress.total && progress.total > ROWS, "{progress:?}");
+}
+
+fn row(number: u64, namespace: NamespaceId) -> ContainerRecord {
+    ContainerRecord {
+        id: ContainerId::new(number).unwrap(),
+        class: ContainerClass::Data,
+        namespace,
+        stored_bytes: 32 << 20,
+        plain_bytes: 64 << 20,
+        chunk_count: 2048,
+        created_ms: 1,
+        run: None,
+        state: ContainerState::Live,
+    }
 }
 
 /// Ready in less than two seconds with a million containers. Run with `--ignored --nocapture`.
@@ -104,19 +158,8 @@ fn startup_bench() {
     let (bench, volume) = (Bench::new(), MemoryVolume::new());
     let engine = bench.open(Arc::new(volume.clone()));
     let namespace = namespace(&engine);
-    let row = |number: u64| ContainerRecord {
-        id: ContainerId::new(number).unwrap(),
-        class: ContainerClass::Data,
-        namespace,
-        stored_bytes: 32 << 20,
-        plain_bytes: 64 << 20,
-        chunk_count: 2048,
-        created_ms: 1,
-        run: None,
-        state: ContainerState::Live,
-    };
     for first in (1..=CONTAINERS).step_by(1000) {
-        let rows: Vec<ContainerRecord> = (first..first + 1000).map(row).collect();
+        let rows: Vec<ContainerRecord> = (first..first + 1000).map(|number| row(number, namespace)).collect();
         engine.catalog().add_containers(&rows).unwrap();
         engine.core_index_cover(rows.iter().map(|row| row.id));
     }

@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::*;
+use crate::jobs::JobState;
 use crate::repository::catalog_path;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -105,7 +106,7 @@ async fn tokens_come_and_go_while_the_server_runs() {
 
     beside.revoke_token(id).unwrap();
     assert_eq!(code(late.keep_alive(&session).await), ErrorCode::Unauthenticated);
-    // The open stream ends with the next round of housekeeping.
+    // The open stream ends with the next round of the job that looks for them.
     let told = loop {
         if let Err(status) = answers.message().await {
             break status;
@@ -113,6 +114,19 @@ async fn tokens_come_and_go_while_the_server_runs() {
     };
     assert_eq!(ErrorCode::of_status(&told), Some(ErrorCode::Unauthenticated), "{told:?}");
     fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn background_jobs_are_listed_and_end_with_the_server() {
+    let fixture = Fixture::start().await;
+    let app = Arc::clone(fixture.server.app());
+    let names: Vec<_> = app.jobs.list().iter().map(|job| job.name).collect();
+    assert_eq!(names, ["expired-leases", "ended-access", "ended-logins", "audit"]);
+    fixture.server.stop().await.unwrap();
+    for job in app.jobs.list() {
+        assert!(matches!(job.state, JobState::Stopped | JobState::Finished), "{job:?}");
+        assert_eq!(job.failures, 0, "{job:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,0 +1,43 @@
+//! The background jobs of a server, and how fast each may be.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_engine::StepLimits;
+use holdfast_volume::SystemTimer;
+
+use crate::app::App;
+use crate::jobs::{EndedAccess, EndedLogins, ExpiredLeases, Pace, Retry, Runner, Throttle};
+
+/// Backups have the disk to themselves three quarters of the time: a million containers are 250 steps, at 0.1 s a step
+/// 100 s. A disk that fails is asked again every five minutes.
+const AUDIT: Pace = Pace {
+    limits: StepLimits::DEFAULT,
+    throttle: Throttle::share(25),
+    retry: Retry { first: Duration::from_secs(5), longest: Duration::from_secs(300) },
+};
+
+/// Short rounds with idle time between them. While the catalog cannot be read, calls fail as well, so it is enough to
+/// ask again every 30 s.
+const HOUSEKEEPING: Pace = Pace {
+    limits: StepLimits::DEFAULT,
+    throttle: Throttle::NONE,
+    retry: Retry { first: Duration::from_secs(2), longest: Duration::from_secs(30) },
+};
+
+/// Starts all of them.
+pub(super) fn start(app: &App) -> Runner {
+    let mut runner = Runner::new(Arc::clone(&app.jobs), Arc::new(SystemTimer::new()), Arc::clone(&app.clock));
+    let (auth, activity) = (&app.auth, &app.activity);
+    let leases = ExpiredLeases {
+        engine: Arc::clone(&app.engine),
+        activity: Arc::clone(activity),
+        metrics: Arc::clone(&app.metrics),
+    };
+    runner.start(Arc::new(leases), HOUSEKEEPING);
+    let access = EndedAccess { auth: Arc::clone(auth), activity: Arc::clone(activity) };
+    runner.start(Arc::new(access), HOUSEKEEPING);
+    runner.start(Arc::new(EndedLogins { auth: Arc::clone(auth) }), HOUSEKEEPING);
+    runner.start(app.engine.audit_job(), AUDIT);
+    runner
+}
