@@ -68,6 +68,7 @@ pub(super) fn all(connection: &Connection) -> Result<Vec<TokenRecord>> {
     records.into_iter().map(|record| with_scope(connection, record)).collect()
 }
 
+/// The token only; what was kept for it is deleted beside this.
 pub(super) fn revoke(tx: &Transaction<'_>, now_ms: i64, id: TokenId) -> Result<()> {
     by_id(tx, id)?.ok_or_else(|| CatalogError::not_found("token", id))?;
     tx.execute(
@@ -75,7 +76,7 @@ pub(super) fn revoke(tx: &Transaction<'_>, now_ms: i64, id: TokenId) -> Result<(
         params![now_ms, id.to_bytes()],
     )
     .or_error("write")?;
-    super::expiring::delete_of_token(tx, id)
+    Ok(())
 }
 
 pub(super) fn is_touch_due(connection: &Connection, now_ms: i64, id: TokenId) -> Result<bool> {

@@ -41,7 +41,10 @@ impl Access for SqliteCatalog {
     }
 
     fn revoke_token(&self, id: TokenId) -> Result<()> {
-        self.write(|tx| tokens::revoke(tx, self.clock.now_ms(), id))
+        self.write(|tx| {
+            tokens::revoke(tx, self.clock.now_ms(), id)?;
+            expiring::delete_of_token(tx, id)
+        })
     }
 
     fn touch_token(&self, id: TokenId) -> Result<()> {
