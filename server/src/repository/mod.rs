@@ -95,6 +95,9 @@ fn refuse_orphaned(catalog: &Path, volume: &dyn Volume) -> Result<(), ServiceErr
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{Layer, resolve};
+    use holdfast_engine::catalog::{CatalogError, Latch as _};
+    use holdfast_engine::clock::SystemClock;
     use holdfast_volume::testing::put;
 
     #[test]
@@ -109,6 +112,20 @@ mod tests {
         assert!(error.message.contains("1 containers"), "{error}");
         fs::write(&catalog, b"").unwrap();
         refuse_orphaned(&catalog, &volume).unwrap();
+    }
+
+    /// What a token command meets must stop backups, too.
+    #[test]
+    fn catalog_and_engine_share_one_latch() {
+        let folder = tempfile::tempdir().unwrap();
+        let layer = Layer { data_dir: Some(folder.path().to_owned()), ..Layer::default() };
+        let settings = resolve(&layer, None, &|_| None).unwrap().settings;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let parts = open_parts(&settings, &clock).unwrap();
+        parts.catalog.reserve_container_numbers(1).unwrap();
+        parts.health.change_failed(&CatalogError::WriteFailed { action: "write", cause: "disk".into() });
+        let refused = parts.catalog.reserve_container_numbers(1).unwrap_err();
+        assert!(matches!(refused, CatalogError::ReadOnly { .. }), "{refused}");
     }
 
     #[test]

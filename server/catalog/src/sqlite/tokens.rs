@@ -68,7 +68,7 @@ pub(super) fn all(connection: &Connection) -> Result<Vec<TokenRecord>> {
     records.into_iter().map(|record| with_scope(connection, record)).collect()
 }
 
-/// Ends the token; what was kept for it is the caller's to delete, in the same transaction.
+/// The token only; what was kept for it is deleted beside this.
 pub(super) fn revoke(tx: &Transaction<'_>, now_ms: i64, id: TokenId) -> Result<()> {
     by_id(tx, id)?.ok_or_else(|| CatalogError::not_found("token", id))?;
     tx.execute(
