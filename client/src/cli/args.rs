@@ -119,7 +119,9 @@ Examples:
   holdfast backup --vm web --limit-upload 50MB --json /var/lib/vms/web.raw
 
 Disks are raw image files (holes in sparse files are not read) or block devices. If a disk is in use, back up \
-a snapshot of it. The next backup reads the disk again, but chunks and sends only what has changed.")]
+a snapshot of it: an image file that is written to while it is read causes a warning. The next backup reads the disk \
+again, but chunks and sends only what has changed. If some of several disks cannot be read, the others are backed up \
+and the exit code is 3.")]
 pub(super) struct Backup {
     /// Name of the VM
     #[arg(long)]
