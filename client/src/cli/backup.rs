@@ -65,7 +65,7 @@ fn summary_text(vm: &str, summary: &BackupSummary) -> String {
         format!("{}\n\n{}", draw(&Table::of_rows(&summary.details)), closing_sentence(vm, summary));
     for disk in &summary.written_disks {
         text += &format!(
-            "\nWarning: disk {disk} was written to while it was read, so its copy may mix several moments; back up a \
+            "\nWarning: disk {disk} may have been written to while it was read (its times changed), so its copy may mix several moments; back up a \
              snapshot, or stop what writes to it."
         );
     }
