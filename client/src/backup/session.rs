@@ -21,6 +21,9 @@ use crate::source::{FailedDisk, Source};
 /// Telling the server that a session is over must not hold up the agent's end.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The same, when another session is to follow: it is refused for as long as this one lasts.
+const ABORT_TO_GO_ON_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// A backup in progress.
 pub(super) struct Agent<'a> {
     settings: &'a Settings,
@@ -81,6 +84,14 @@ impl<'a> Agent<'a> {
         }
     }
 
+    /// The disk whose reading ended with `error`, if there are others to back up.
+    fn disk_to_leave_out<'e>(&self, error: &'e ClientError) -> Option<&'e str> {
+        match error {
+            ClientError::Source(source) if self.disks.len() > 1 => source.disk(),
+            _ => None,
+        }
+    }
+
     /// Leaves out the disk whose reading ended with `error`, when there are others: the next session, in the same
     /// run, is without it. The session it happened in must have been given up: its rows in the run's details say
     /// why.
@@ -88,11 +99,7 @@ impl<'a> Agent<'a> {
     /// # Errors
     /// `error`, when it has another cause or no disk would be left.
     pub(super) fn leave_out(&mut self, error: ClientError) -> Result<FailedDisk, ClientError> {
-        let disk = match &error {
-            ClientError::Source(source) => source.disk().map(str::to_owned),
-            _ => None,
-        };
-        let Some(disk) = disk.filter(|_| self.disks.len() > 1) else { return Err(error) };
+        let Some(disk) = self.disk_to_leave_out(&error).map(str::to_owned) else { return Err(error) };
         self.disks.retain(|source| source.name() != disk);
         self.session = None;
         let error = error.to_string();
@@ -139,7 +146,9 @@ impl<'a> Agent<'a> {
         let request = v1::AbortRequest { session_id: session.session_id.clone(), reason };
         let mut client = self.connection.backup();
         // Whether this works makes no difference to the user, who is told the error itself.
-        drop(tokio::time::timeout(ABORT_TIMEOUT, client.abort(request)).await);
+        let goes_on = self.disk_to_leave_out(error).is_some();
+        let timeout = if goes_on { ABORT_TO_GO_ON_TIMEOUT } else { ABORT_TIMEOUT };
+        drop(tokio::time::timeout(timeout, client.abort(request)).await);
     }
 
     async fn start(&mut self) -> Result<v1::StartResponse, ClientError> {
