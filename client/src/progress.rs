@@ -40,6 +40,8 @@ pub enum Notice {
     SessionRestarted { reason: String },
     /// The VM has no backup to compare with.
     FirstBackup { vm: String },
+    /// A disk is left out of the backup; the others go on.
+    DiskFailed { error: String },
 }
 
 impl fmt::Display for Notice {
@@ -54,6 +56,10 @@ impl fmt::Display for Notice {
             Self::SessionRestarted { reason } => write!(
                 f,
                 "the session was lost ({reason}); starting over, without sending again what the server already has"
+            ),
+            Self::DiskFailed { error } => write!(
+                f,
+                "{error}; starting over without this disk, without sending again what the server already has"
             ),
             Self::FirstBackup { vm } => {
                 write!(

@@ -1,9 +1,11 @@
 //! Compression details: the columns, the derived factors, the totals and their text forms. One module for
 //! both sides, so that a report fetched from the server in any way is the same to the byte (H5).
 
+mod escape;
 mod render;
 mod totals;
 
+pub use escape::{escape_json, escape_line, escape_text, is_unsafe};
 pub use render::{
     Delimited, Delimiter, TOTALS_COLUMNS, Table, bytes, csv, json, json_row, names, totals_cells, tsv,
 };

@@ -55,6 +55,11 @@ pub enum RegionError {
     DecodedLength { expected: u32, actual: u64 },
     #[error("region frame does not decode: {0}")]
     Frame(String),
+    #[error(
+        "region payload is {payload_bytes} bytes long but its zstd frame ends after {frame_bytes}; nothing may \
+         follow the frame"
+    )]
+    Trailing { frame_bytes: usize, payload_bytes: usize },
     #[error("chunk {index} of the region hashes to {actual}, not to {expected}")]
     Fingerprint { index: usize, expected: Fingerprint, actual: Fingerprint },
 }
@@ -159,6 +164,7 @@ impl Decoder {
         match codec {
             Codec::Stored => plain.extend_from_slice(payload),
             Codec::Zstd => {
+                one_frame(payload)?;
                 let claimed = zstd::zstd_safe::get_frame_content_size(payload)
                     .map_err(|_| RegionError::Frame("not a zstd frame".into()))?;
                 if claimed != Some(u64::from(plain_bytes)) {
@@ -176,6 +182,24 @@ impl Decoder {
         }
         Ok(())
     }
+}
+
+/// First bytes of a zstd frame that holds data (RFC 8878, section 3.1.1): 0xFD2FB528 in little-endian order.
+const ZSTD_MAGIC: [u8; 4] = 0xFD2F_B528_u32.to_le_bytes();
+
+/// Checks that a payload is one zstd frame from its first byte to its last. zstd itself decodes any number of
+/// frames one after another and skips those marked as skippable: both would let an agent store bytes that
+/// no fingerprint covers. Costs one look at each block's header.
+fn one_frame(payload: &[u8]) -> Result<(), RegionError> {
+    if !payload.starts_with(&ZSTD_MAGIC) {
+        return Err(RegionError::Frame("it does not begin with a zstd frame that holds data".to_owned()));
+    }
+    let frame_bytes = zstd::zstd_safe::find_frame_compressed_size(payload)
+        .map_err(|code| RegionError::Frame(zstd::zstd_safe::get_error_name(code).to_owned()))?;
+    if frame_bytes != payload.len() {
+        return Err(RegionError::Trailing { frame_bytes, payload_bytes: payload.len() });
+    }
+    Ok(())
 }
 
 /// Checks the chunk list of a region against the limits and its plain length.
@@ -268,6 +292,30 @@ mod tests {
         );
         assert!(decoder.decode(Codec::Stored, b"hello", 6).is_err());
         assert_eq!(decoder.decode(Codec::Zstd, &frame, 5).unwrap(), b"hello", "a refusal leaves no trace");
+    }
+
+    #[test]
+    fn a_payload_is_one_frame_and_nothing_else() {
+        let frame = zstd::bulk::compress(b"hello", 3).unwrap();
+        let empty = zstd::bulk::compress(b"", 3).unwrap();
+        // Magic number, length and content of a skippable frame of 3 bytes.
+        let skippable = [&0x184D_2A50_u32.to_le_bytes()[..], &3_u32.to_le_bytes(), b"abc"].concat();
+        let decode = |parts: &[&[u8]], plain_bytes| {
+            Decoder::new().unwrap().decode(Codec::Zstd, &parts.concat(), plain_bytes)
+        };
+        assert_eq!(decode(&[&frame], 5).unwrap(), b"hello");
+        assert_eq!(decode(&[&empty], 0).unwrap(), b"");
+        for second in [&b"\0"[..], &frame, &empty, &skippable] {
+            let refused = decode(&[&frame, second], 5).unwrap_err();
+            let payload_bytes = frame.len() + second.len();
+            assert_eq!(refused, RegionError::Trailing { frame_bytes: frame.len(), payload_bytes });
+        }
+        for payload in [&[&skippable[..]][..], &[&skippable, &frame], &[]] {
+            assert!(matches!(decode(payload, 0), Err(RegionError::Frame(_))));
+            assert!(matches!(decode(payload, 5), Err(RegionError::Frame(_))));
+        }
+        let cut = frame.get(..frame.len() - 1).unwrap();
+        assert!(matches!(decode(&[cut], 5), Err(RegionError::Frame(_))));
     }
 
     #[test]

@@ -5,6 +5,10 @@
 //! reopens the stream, and the server says which extents it has; after a lost session (the server restarted)
 //! it starts a new one, and deduplication makes that cheap. Only `Commit` makes a backup exist: an agent that
 //! ends before leaves nothing visible.
+//!
+//! A disk that cannot be read does not cost the others: the session is given up with the reason, and another in the
+//! same run backs up the rest. The protocol commits all disks of a session or none, so those read before are read
+//! again; what was sent is not sent again.
 
 mod compress;
 mod known;
@@ -23,7 +27,7 @@ mod upload_limit;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use holdfast_proto::v1;
 
@@ -32,17 +36,24 @@ use crate::cancel::Cancel;
 use crate::connect::Settings;
 use crate::error::ClientError;
 use crate::progress::Progress;
-use crate::source::Source;
+use crate::source::{FailedDisk, Source};
 use crate::stages::StageTotal;
 
 pub use self::options::{BackupOptions, DEFAULT_JOB, DEFAULT_RETRY_FOR};
+
+/// How long recording disks that could not be opened may hold up the end of a backup that is committed.
+const RECORD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A committed backup, and what it took.
 #[derive(Debug, Clone)]
 pub struct BackupSummary {
     pub backup_id: String,
     pub run_id: String,
-    /// Compression details, one row per disk.
+    /// Disks that are not part of the backup, and why. If there are any, it is partial.
+    pub failed_disks: Vec<FailedDisk>,
+    /// Names of disks that were written to while they were read: they may not be as they were at any one moment.
+    pub written_disks: Vec<String>,
+    /// Compression details, one row per disk of the backup.
     pub details: Vec<v1::DetailRow>,
     /// From the first call to the last.
     pub seconds: f64,
@@ -51,7 +62,8 @@ pub struct BackupSummary {
     pub stages: BTreeMap<&'static str, StageTotal>,
 }
 
-/// Backs up `disks` as one restore point. They are read in turn.
+/// Backs up `disks` as one restore point. They are read in turn. One that cannot be read to its end is left out,
+/// unless it is the only one left. `unopened` are disks that could not be opened: they are named in the run's details.
 ///
 /// # Errors
 /// Any [`ClientError`]; the session is then aborted, and no restore point exists. [`ClientError::Interrupted`]
@@ -59,6 +71,7 @@ pub struct BackupSummary {
 pub async fn run(
     settings: &Settings,
     disks: &[Arc<dyn Source>],
+    unopened: Vec<FailedDisk>,
     options: &BackupOptions,
     progress: Arc<dyn Progress>,
     cancel: Cancel,
@@ -66,23 +79,49 @@ pub async fn run(
     let begun = Instant::now();
     let pipeline = Pipeline::new(options, progress)?;
     let mut agent = session::Agent::connect(settings, disks, options, &pipeline).await?;
-    let outcome = tokio::select! {
-        biased;
-        () = cancel.cancelled() => Err(ClientError::Interrupted),
-        outcome = agent.work() => outcome,
-    };
-    match outcome {
-        Ok((run_id, commit)) => Ok(BackupSummary {
-            backup_id: commit.backup_id,
-            run_id,
-            details: commit.details,
-            seconds: begun.elapsed().as_secs_f64(),
-            sent_bytes: pipeline.sent_bytes.load(Ordering::Relaxed),
-            stages: pipeline.stages.totals(),
-        }),
-        Err(error) => {
-            agent.give_up(&error).await;
-            Err(agent.named(error))
+    let mut unreadable = Vec::new();
+    let (run_id, commit) = loop {
+        let outcome = tokio::select! {
+            biased;
+            () = cancel.cancelled() => Err(ClientError::Interrupted),
+            outcome = agent.work() => outcome,
+        };
+        match outcome {
+            Ok(committed) => break committed,
+            Err(error) => {
+                agent.give_up(&error).await;
+                match agent.leave_out(error) {
+                    Ok(failed) => unreadable.push(failed),
+                    Err(error) => return Err(agent.named(error)),
+                }
+            }
         }
+    };
+    record(&agent, &unopened).await;
+    Ok(BackupSummary {
+        backup_id: commit.backup_id,
+        run_id,
+        failed_disks: [unopened, unreadable].concat(),
+        written_disks: agent.take_written(),
+        details: commit.details,
+        seconds: begun.elapsed().as_secs_f64(),
+        sent_bytes: pipeline.sent_bytes.load(Ordering::Relaxed),
+        stages: pipeline.stages.totals(),
+    })
+}
+
+/// Names disks that could not be opened in the run's details, after the others are safe. Failing to do so
+/// changes nothing about the backup, and the caller names them, too.
+async fn record(agent: &session::Agent<'_>, unopened: &[FailedDisk]) {
+    if unopened.is_empty() {
+        return;
+    }
+    let recorded = tokio::time::timeout(RECORD_TIMEOUT, agent.record_failed(unopened)).await;
+    match recorded {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "the failed disks could not be recorded in the run's details")
+        }
+        Err(_) => tracing::warn!("the failed disks could not be recorded in time in the run's details"),
     }
 }

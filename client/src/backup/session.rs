@@ -16,15 +16,21 @@ use crate::backoff::Backoff;
 use crate::connect::{Connection, Settings};
 use crate::error::ClientError;
 use crate::progress::Notice;
-use crate::source::Source;
+use crate::source::{FailedDisk, Source};
 
 /// Telling the server that a session is over must not hold up the agent's end.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The same, when another session is to follow: it is refused for as long as this one lasts.
+const ABORT_TO_GO_ON_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// A backup in progress.
 pub(super) struct Agent<'a> {
     settings: &'a Settings,
-    disks: &'a [Arc<dyn Source>],
+    /// Those that have not failed.
+    disks: Vec<Arc<dyn Source>>,
+    /// Names of those that were written to while they were read.
+    written: Vec<String>,
     options: &'a BackupOptions,
     pipeline: &'a Pipeline,
     connection: Connection,
@@ -39,7 +45,7 @@ impl<'a> Agent<'a> {
     /// Connects. There are no retries yet: a server that cannot be reached now is probably the wrong address.
     pub(super) async fn connect(
         settings: &'a Settings,
-        disks: &'a [Arc<dyn Source>],
+        disks: &[Arc<dyn Source>],
         options: &'a BackupOptions,
         pipeline: &'a Pipeline,
     ) -> Result<Self, ClientError> {
@@ -47,7 +53,8 @@ impl<'a> Agent<'a> {
         let backoff = Backoff::new(options.retry_for);
         Ok(Self {
             settings,
-            disks,
+            disks: disks.to_vec(),
+            written: Vec::new(),
             options,
             pipeline,
             connection,
@@ -77,6 +84,50 @@ impl<'a> Agent<'a> {
         }
     }
 
+    /// The disk whose reading ended with `error`, if there are others to back up.
+    fn disk_to_leave_out<'e>(&self, error: &'e ClientError) -> Option<&'e str> {
+        match error {
+            ClientError::Source(source) if self.disks.len() > 1 => source.disk(),
+            _ => None,
+        }
+    }
+
+    /// Leaves out the disk whose reading ended with `error`, when there are others: the next session, in the same
+    /// run, is without it. The session it happened in must have been given up: its rows in the run's details say
+    /// why.
+    ///
+    /// # Errors
+    /// `error`, when it has another cause or no disk would be left.
+    pub(super) fn leave_out(&mut self, error: ClientError) -> Result<FailedDisk, ClientError> {
+        let Some(disk) = self.disk_to_leave_out(&error).map(str::to_owned) else { return Err(error) };
+        self.disks.retain(|source| source.name() != disk);
+        self.session = None;
+        let error = error.to_string();
+        tracing::warn!(disk, error, "the disk is left out of the backup");
+        self.pipeline.progress.notice(&Notice::DiskFailed { error: error.clone() });
+        Ok(FailedDisk { disk, error })
+    }
+
+    /// Adds rows about disks that could not even be opened to the run's details: a session of its own, which is
+    /// given up at once. Their sizes are not known.
+    ///
+    /// # Errors
+    /// The server's refusal, or a lost connection.
+    pub(super) async fn record_failed(&self, failed: &[FailedDisk]) -> Result<(), ClientError> {
+        let disks = failed.iter().map(|failed| v1::DiskSpec { name: failed.disk.clone(), size_bytes: 0 });
+        let request = v1::StartRequest { take_over: false, ..self.start_request(disks.collect()) };
+        let session_id = self.connection.backup().start(request).await?.into_inner().session_id;
+        let reason = failed.iter().map(|failed| failed.error.as_str()).collect::<Vec<_>>().join("; ");
+        let request = v1::AbortRequest { session_id, reason: fitting(reason) };
+        self.connection.backup().abort(request).await?;
+        Ok(())
+    }
+
+    /// Names of the disks that were written to while they were read.
+    pub(super) fn take_written(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.written)
+    }
+
     /// Adds the session it happened in to an error, so that it can be found in the server's log.
     pub(super) fn named(&self, error: ClientError) -> ClientError {
         match &self.session {
@@ -91,12 +142,13 @@ impl<'a> Agent<'a> {
     pub(super) async fn give_up(&self, error: &ClientError) {
         let Some(session) = &self.session else { return };
         tracing::info!(session = session.session_id, %error, "giving the backup up");
-        let mut reason = error.to_string();
-        reason.truncate(reason.floor_char_boundary(REASON_MAX_BYTES));
+        let reason = fitting(error.to_string());
         let request = v1::AbortRequest { session_id: session.session_id.clone(), reason };
         let mut client = self.connection.backup();
         // Whether this works makes no difference to the user, who is told the error itself.
-        drop(tokio::time::timeout(ABORT_TIMEOUT, client.abort(request)).await);
+        let goes_on = self.disk_to_leave_out(error).is_some();
+        let timeout = if goes_on { ABORT_TO_GO_ON_TIMEOUT } else { ABORT_TIMEOUT };
+        drop(tokio::time::timeout(timeout, client.abort(request)).await);
     }
 
     async fn start(&mut self) -> Result<v1::StartResponse, ClientError> {
@@ -125,16 +177,20 @@ impl<'a> Agent<'a> {
             .disks
             .iter()
             .map(|disk| v1::DiskSpec { name: disk.name().to_owned(), size_bytes: disk.size_bytes() });
-        let request = v1::StartRequest {
+        let request = self.start_request(disks.collect());
+        Ok(self.connection.backup().start(request).await?.into_inner())
+    }
+
+    fn start_request(&self, disks: Vec<v1::DiskSpec>) -> v1::StartRequest {
+        v1::StartRequest {
             namespace: self.options.namespace.clone(),
             vm: self.options.vm.clone(),
             job: self.options.job.clone(),
-            disks: disks.collect(),
+            disks,
             run_id: self.run_id.clone(),
             take_over: self.options.take_over,
             client_host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-        };
-        Ok(self.connection.backup().start(request).await?.into_inner())
+        }
     }
 
     async fn one_session(&mut self, session: &v1::StartResponse) -> Result<v1::CommitResponse, ClientError> {
@@ -150,7 +206,8 @@ impl<'a> Agent<'a> {
             self.pipeline.progress.notice(&Notice::FirstBackup { vm: self.options.vm.clone() });
         }
         let mut before_bytes = 0;
-        for (number, disk) in (0u32..).zip(self.disks) {
+        self.written.clear();
+        for (number, disk) in (0u32..).zip(&self.disks.clone()) {
             tracing::info!(
                 disk = disk.name(),
                 location = disk.location(),
@@ -158,7 +215,16 @@ impl<'a> Agent<'a> {
                 can_change = disk.can_change(),
                 "reading disk"
             );
+            let times = disk.write_times()?;
             self.one_disk(disk, Place { session, number, before_bytes }).await?;
+            if disk.write_times()? != times {
+                tracing::warn!(
+                    disk = disk.name(),
+                    location = disk.location(),
+                    "written to while it was read"
+                );
+                self.written.push(disk.name().to_owned());
+            }
             before_bytes += disk.size_bytes();
         }
         loop {
@@ -226,4 +292,10 @@ impl<'a> Agent<'a> {
         tokio::time::sleep(delay).await;
         Ok(())
     }
+}
+
+/// As much of `reason` as the server takes.
+fn fitting(mut reason: String) -> String {
+    reason.truncate(reason.floor_char_boundary(REASON_MAX_BYTES));
+    reason
 }

@@ -119,7 +119,9 @@ Examples:
   holdfast backup --vm web --limit-upload 50MB --json /var/lib/vms/web.raw
 
 Disks are raw image files (holes in sparse files are not read) or block devices. If a disk is in use, back up \
-a snapshot of it. The next backup reads the disk again, but chunks and sends only what has changed.")]
+a snapshot of it: an image file that is written to while it is read causes a warning. The next backup reads the disk \
+again, but chunks and sends only what has changed. If some of several disks cannot be read, the others are backed up \
+and the exit code is 3.")]
 pub(super) struct Backup {
     /// Name of the VM
     #[arg(long)]
@@ -168,11 +170,12 @@ pub(super) struct List {
 Examples:
   holdfast restore latest --vm web --to web.raw
   holdfast restore 01JQ --disk data --to /dev/vg0/db-data --force
+  holdfast restore latest --vm web --to web.raw --mode 0640
   holdfast restore latest --vm db --to restored/        all disks, as restored/NAME.raw
   holdfast restore latest --vm web --to - | qemu-img convert -f raw -O qcow2 /dev/stdin web.qcow2
 
 A file is written as PATH.holdfast-partial and renamed when it is complete; every chunk is checked before \
-it is written.")]
+it is written. Only its owner may read a restored file, unless --mode says otherwise.")]
 pub(super) struct Restore {
     /// ID of a backup, an unambiguous prefix of one, or 'latest'
     #[arg(value_name = "BACKUP|latest")]
@@ -189,6 +192,9 @@ pub(super) struct Restore {
     /// Overwrite an existing file or a block device
     #[arg(long)]
     pub(super) force: bool,
+    /// Permissions of restored files, in octal; a block device keeps its own
+    #[arg(long, value_name = "MODE", default_value = "0600", value_parser = super::units::mode)]
+    pub(super) mode: u32,
     /// Do not wait until the restored file has reached the disk
     #[arg(long)]
     pub(super) no_sync: bool,

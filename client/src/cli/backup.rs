@@ -3,19 +3,24 @@
 use std::process::ExitCode;
 
 use holdfast_proto::details::{self, Table, bytes};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Context;
 use super::args::Backup;
 use super::display::Display;
 use super::output::{draw, seconds};
 use crate::backup::{BackupOptions, BackupSummary, run as back_up};
-use crate::error::ClientError;
-use crate::source::{DiskArgument, open_all};
+use crate::error::{ClientError, EXIT_PARTLY};
+use crate::source::{DiskArgument, open_each};
 use crate::stages::peak_memory_bytes;
 
 pub(super) async fn run(context: &Context, backup: &Backup) -> Result<ExitCode, ClientError> {
-    let disks = open_all(&DiskArgument::parse_all(&backup.disks)?)?;
+    let (disks, unopened) = open_each(&DiskArgument::parse_all(&backup.disks)?)?;
+    for failed in &unopened {
+        context
+            .output
+            .note(&format!("holdfast: disk {}: {}; backing up the others", failed.disk, failed.error));
+    }
     let layers = context.layers()?;
     let settings = context.settings(&layers)?;
     let options = BackupOptions {
@@ -30,31 +35,47 @@ pub(super) async fn run(context: &Context, backup: &Backup) -> Result<ExitCode, 
         retry_for: backup.retry_for,
     };
     let display = Display::start(context.output, disks.iter().map(|disk| disk.size_bytes()).sum());
-    let summary = back_up(&settings, &disks, &options, display.tally(), context.cancel.clone()).await;
+    let (tally, cancel) = (display.tally(), context.cancel.clone());
+    let summary = back_up(&settings, &disks, unopened, &options, tally, cancel).await;
     drop(display);
     let summary = summary?;
-    context.output.summary(
-        || {
-            json!({
-                "backup": summary.backup_id,
-                "run": summary.run_id,
-                "vm": options.vm,
-                "seconds": summary.seconds,
-                "sent_bytes": summary.sent_bytes,
-                "details": details::json(&summary.details),
-                "stages": summary.stages,
-                "peak_memory_bytes": peak_memory_bytes(),
-            })
-        },
-        || {
-            format!(
-                "{}\n\n{}",
-                draw(&Table::of_rows(&summary.details)),
-                closing_sentence(&options.vm, &summary)
-            )
-        },
-    )?;
-    Ok(ExitCode::SUCCESS)
+    context.output.summary(|| summary_json(&options.vm, &summary), || summary_text(&options.vm, &summary))?;
+    Ok(if summary.failed_disks.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_PARTLY) })
+}
+
+fn summary_json(vm: &str, summary: &BackupSummary) -> Value {
+    let failed = summary.failed_disks.iter();
+    json!({
+        "ok": summary.failed_disks.is_empty(),
+        "backup": summary.backup_id,
+        "run": summary.run_id,
+        "vm": vm,
+        "failed_disks": failed.map(|f| json!({ "disk": f.disk, "error": f.error })).collect::<Vec<_>>(),
+        "written_while_read": summary.written_disks,
+        "seconds": summary.seconds,
+        "sent_bytes": summary.sent_bytes,
+        "details": details::json(&summary.details),
+        "stages": summary.stages,
+        "peak_memory_bytes": peak_memory_bytes(),
+    })
+}
+
+fn summary_text(vm: &str, summary: &BackupSummary) -> String {
+    let mut text =
+        format!("{}\n\n{}", draw(&Table::of_rows(&summary.details)), closing_sentence(vm, summary));
+    for disk in &summary.written_disks {
+        text += &format!(
+            "\nWarning: disk {disk} may have been written to while it was read (its times changed), so its copy may mix several moments; back up a \
+             snapshot, or stop what writes to it."
+        );
+    }
+    if !summary.failed_disks.is_empty() {
+        text += &format!("\nPartial: {} lacks", summary.backup_id);
+        for failed in &summary.failed_disks {
+            text += &format!("\n  disk {}: {}", failed.disk, failed.error);
+        }
+    }
+    text
 }
 
 fn closing_sentence(vm: &str, summary: &BackupSummary) -> String {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use holdfast_proto::details::bytes;
+use holdfast_proto::details::{bytes, escape_line};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 use tokio::task::JoinHandle;
@@ -85,7 +85,7 @@ impl Shown {
             // A reader that went away does not end the work.
             drop(self.output.json_line(&progress_line(&now, self.total_bytes, seconds)));
         } else if looks {
-            self.bar.set_prefix(now.disk.clone());
+            self.bar.set_prefix(escape_line(&now.disk).into_owned());
             self.bar.set_position(now.done.done_bytes.min(self.total_bytes));
             self.bar.set_message(sentence(&now, seconds));
         } else {

@@ -1,4 +1,5 @@
-//! Everything that is written to stdout and stderr.
+//! Everything that is written to stdout and stderr. Names, reasons and messages come from the server and from other
+//! agents: whatever a terminal would act on is escaped here, on its way out.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::Path;
@@ -34,12 +35,17 @@ impl Output {
         !self.json && !self.quiet && !self.logs && io::stderr().is_terminal()
     }
 
-    /// Writes text to stdout, with a line break at its end.
+    /// Writes text to stdout, with a line break at its end. Only its line breaks and tabs reach the terminal as
+    /// control characters.
     ///
     /// # Errors
     /// [`ClientError::File`] when stdout cannot be written. A reader that closed the pipe is not an error: it
     /// has seen what it wanted.
     pub(super) fn text(self, text: &str) -> Result<(), ClientError> {
+        self.raw(&details::escape_text(text))
+    }
+
+    fn raw(self, text: &str) -> Result<(), ClientError> {
         let mut stdout = io::stdout().lock();
         let line_end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
         match write!(stdout, "{text}{line_end}").and_then(|()| stdout.flush()) {
@@ -57,7 +63,7 @@ impl Output {
     /// # Errors
     /// As [`Output::text`].
     pub(super) fn json_line(self, value: &Value) -> Result<(), ClientError> {
-        self.text(&value.to_string())
+        self.raw(&details::escape_json(&value.to_string()))
     }
 
     /// Writes the result: a JSON summary, or text.
@@ -85,7 +91,7 @@ impl Output {
             tracing::info!("{text}");
         } else if !self.quiet {
             // When stderr is closed, no one is left to tell.
-            drop(writeln!(io::stderr().lock(), "{text}"));
+            drop(writeln!(io::stderr().lock(), "{}", details::escape_text(text)));
         }
     }
 
@@ -94,7 +100,8 @@ impl Output {
         if self.logs {
             tracing::error!(exit_code = error.exit_code(), session = error.session(), "{error}");
         } else {
-            drop(writeln!(io::stderr().lock(), "holdfast: {error}"));
+            let text = error.to_string();
+            drop(writeln!(io::stderr().lock(), "holdfast: {}", details::escape_text(&text)));
         }
         if self.json {
             let summary = json!({
@@ -115,7 +122,7 @@ pub(super) fn draw(table: &details::Table) -> String {
     draw_cells(&table.header, rows)
 }
 
-/// Draws any table; cells that begin with a digit, `-`, `~` or `±` are aligned on the right.
+/// Draws any table; a cell is one line, whatever is in it. Cells that begin with a digit, `-`, `~` or `±` are aligned on the right.
 pub(super) fn draw_cells<'a, R>(header: &[&str], rows: impl IntoIterator<Item = R>) -> String
 where
     R: IntoIterator<Item = &'a str>,
@@ -128,7 +135,11 @@ where
         drawn.add_row(row.into_iter().map(|text| {
             let number = text.starts_with(|c: char| c.is_ascii_digit() || "-~±".contains(c));
             let numeric = number && text.chars().count() < 20;
-            Cell::new(text).set_alignment(if numeric { CellAlignment::Right } else { CellAlignment::Left })
+            Cell::new(details::escape_line(text)).set_alignment(if numeric {
+                CellAlignment::Right
+            } else {
+                CellAlignment::Left
+            })
         }));
     }
     drawn.trim_fmt()
@@ -157,4 +168,16 @@ pub(super) fn timestamp(unix_ms: i64) -> String {
     jiff::Timestamp::from_millisecond(unix_ms)
         .map(|time| time.strftime("%Y-%m-%d %H:%M:%S").to_string())
         .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_keeps_to_its_line_and_its_column() {
+        let drawn = draw_cells(&["vm", "job"], [["web\nfake\u{1b}[2K", "a\u{202e}b"]]);
+        assert_eq!(drawn.lines().count(), 2, "{drawn:?}");
+        assert!(drawn.contains("web\\u{a}fake\\u{1b}[2K") && drawn.contains("a\\u{202e}b"), "{drawn:?}");
+    }
 }

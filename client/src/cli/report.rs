@@ -78,8 +78,9 @@ const fn group_name(by: GroupBy) -> &'static str {
     }
 }
 
+/// Still JSON when it reaches the terminal: what is escaped for any text there is escaped here as JSON has it.
 fn pretty(value: &Value) -> String {
-    format!("{value:#}")
+    details::escape_json(&format!("{value:#}")).into_owned()
 }
 
 fn totals_json(groups: &[Totals]) -> Value {
@@ -110,4 +111,17 @@ fn totals_json(groups: &[Totals]) -> Value {
             })
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_json_report_is_harmless_and_still_json() {
+        let value = json!([{ "vm": "a\u{202e}\u{9b}\n" }]);
+        let text = pretty(&value);
+        assert_eq!(details::escape_text(&text), text, "nothing is left to escape as text");
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
+    }
 }

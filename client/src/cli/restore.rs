@@ -13,7 +13,7 @@ use super::display::Display;
 use super::reading::{Task, disks, finish, read_all};
 use crate::error::ClientError;
 use crate::repository::get_backup;
-use crate::restore::target::{PipeTarget, Target, open};
+use crate::restore::target::{FileOptions, PipeTarget, Target, open};
 use crate::restore::{DiskOfBackup, Reader};
 
 pub(super) async fn run(context: &Context, restore: &Restore) -> Result<ExitCode, ClientError> {
@@ -30,10 +30,11 @@ pub(super) async fn run(context: &Context, restore: &Restore) -> Result<ExitCode
     let Reading { threads, retry_for } = restore.reading;
     let mut reader = Reader::new(settings, connection, display.tally(), threads, retry_for)?;
     let begun = Instant::now();
+    let options = FileOptions { force: restore.force, sync: !restore.no_sync, mode: restore.mode };
     let target = |task: &Task| -> Result<Arc<dyn Target>, ClientError> {
         match &task.place {
             None => Ok(Arc::new(PipeTarget::new(std::io::stdout()))),
-            Some(path) => open(path, task.disk.size_bytes, restore.force, !restore.no_sync).map(Arc::from),
+            Some(path) => open(path, task.disk.size_bytes, options).map(Arc::from),
         }
     };
     let outcomes = read_all(context, &mut reader, tasks, target).await?;

@@ -42,6 +42,15 @@ pub(super) fn threads(text: &str) -> Result<usize, String> {
         .ok_or_else(|| "give a number from 1 to 256".to_owned())
 }
 
+/// `0640` or `640`: permission bits in octal. Set-user-ID and the like have no place on a disk image.
+pub(super) fn mode(text: &str) -> Result<u32, String> {
+    let digits = text.len() <= 4 && text.bytes().all(|byte| byte.is_ascii_digit());
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| digits && *mode <= 0o777);
+    mode.ok_or_else(|| {
+        format!("{text:?} is not a file mode; write three or four octal digits up to 0777, such as 0640")
+    })
+}
+
 /// `10%` or `0.1`, as a share.
 pub(super) fn share(text: &str) -> Result<f64, String> {
     let wrong = || format!("{text:?} is not a share; write 10% or 0.1");
@@ -76,6 +85,10 @@ mod tests {
         assert_eq!(share("10%"), Ok(0.1));
         assert_eq!(share("0.25"), Ok(0.25));
         assert!(share("0").is_err() && share("200%").is_err() && share("x").is_err());
+        assert_eq!((mode("0640"), mode("600")), (Ok(0o640), Ok(0o600)));
+        for bad in ["", "rw", "0888", "4755", "+640", "00640"] {
+            assert!(mode(bad).is_err(), "{bad}");
+        }
         assert!(threads("0").is_err() && threads("4") == Ok(4));
     }
 }

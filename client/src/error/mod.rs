@@ -8,6 +8,7 @@ mod window;
 use std::path::PathBuf;
 
 use holdfast_proto::ErrorCode;
+use holdfast_proto::details::escape_line;
 use holdfast_proto::region::RegionError;
 
 use crate::source::SourceError;
@@ -140,7 +141,8 @@ impl From<tonic::Status> for ClientError {
         if let Some(error) = ConnectError::in_chain(&status) {
             return Self::Connect(error);
         }
-        let message = status.message().to_owned();
+        // One line: a message with line breaks could pass for lines of this program.
+        let message = escape_line(status.message()).into_owned();
         if let Some(code) = ErrorCode::of_status(&status) {
             return Self::Refused { code, message };
         }
@@ -169,7 +171,7 @@ fn describe(status: &tonic::Status) -> String {
     }
     // rustls adds a link to its manual, which is for programmers.
     let text = text.split(": https://").next().unwrap_or_default();
-    if text.is_empty() { status.code().description().to_owned() } else { text.to_owned() }
+    if text.is_empty() { status.code().description().to_owned() } else { escape_line(text).into_owned() }
 }
 
 #[cfg(test)]
@@ -186,6 +188,16 @@ mod tests {
         assert_eq!((lost.exit_code(), lost.is_connection_loss()), (9, true));
         assert!(!ClientError::from(tonic::Status::unimplemented("")).is_connection_loss());
         assert_eq!(ClientError::from(tonic::Status::permission_denied("proxy")).exit_code(), 4);
+    }
+
+    #[test]
+    fn a_message_of_the_server_is_one_harmless_line() {
+        let words = "busy\nholdfast: done\u{1b}[2J\u{202e}";
+        for status in [ErrorCode::Busy.status(words), tonic::Status::unknown(words)] {
+            let text = ClientError::from(status).to_string();
+            assert!(text.contains("busy\\u{a}holdfast: done\\u{1b}[2J\\u{202e}"), "{text:?}");
+            assert!(!text.chars().any(holdfast_proto::details::is_unsafe), "{text:?}");
+        }
     }
 
     #[test]

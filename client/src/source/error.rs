@@ -34,6 +34,14 @@ pub enum SourceError {
 }
 
 impl SourceError {
+    /// The disk that can no longer be read; `None` when it has not been opened.
+    pub fn disk(&self) -> Option<&str> {
+        match self {
+            Self::Read { disk, .. } | Self::Resized { disk, .. } | Self::Replaced { disk, .. } => Some(disk),
+            Self::Argument(_) | Self::Open { .. } | Self::NotADisk { .. } | Self::TooLarge { .. } => None,
+        }
+    }
+
     /// Opening `path` failed.
     pub(super) fn open(path: &Path, source: io::Error) -> Self {
         Self::Open { location: path.display().to_string(), source }

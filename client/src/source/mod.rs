@@ -5,7 +5,8 @@
 //! trait, an arm in `open.rs`, and a test that passes the source to `testing::suite`.
 //!
 //! Nothing here writes. A disk that changes size, cannot be read at an offset or vanishes ends in an error
-//! that names the disk, its location and the offset; the backup is then given up as a whole.
+//! that names the disk, its location and the offset; the disk is then left out of the backup, or the backup given up
+//! if it was the only one. A disk that is written to without changing size is only reported.
 
 mod error;
 mod open;
@@ -14,6 +15,7 @@ mod read;
 mod spec;
 #[cfg(test)]
 pub(crate) mod testing;
+mod times;
 pub mod walk;
 
 use std::fmt::Debug;
@@ -22,10 +24,11 @@ use std::ops::Range;
 use holdfast_proto::limits::{EXTENT_BYTES, extent_count};
 
 pub use error::SourceError;
-pub use open::{open, open_all};
+pub use open::{FailedDisk, open, open_all, open_each};
 pub use raw::RawDisk;
 pub use read::read;
 pub use spec::DiskArgument;
+pub use times::WriteTimes;
 
 /// One open disk: a flat array of bytes, whatever format it is stored in.
 ///
@@ -68,6 +71,15 @@ pub trait Source: Debug + Send + Sync {
     /// # Errors
     /// [`SourceError::Resized`], [`SourceError::Replaced`] or [`SourceError::Read`].
     fn check_unchanged(&self, offset: u64) -> Result<(), SourceError>;
+
+    /// When the disk was last written to, where that can be told: compared before and after reading it, for a
+    /// warning. `None`: it cannot be told, or the bytes cannot change.
+    ///
+    /// # Errors
+    /// [`SourceError::Read`] when the source cannot be asked.
+    fn write_times(&self) -> Result<Option<WriteTimes>, SourceError> {
+        Ok(None)
+    }
 
     /// The id of the backup since which the source has tracked changes (a dirty bitmap), if it does. Only
     /// then may its segments be [`Content::Unchanged`], and only a backup whose parent is this one believes

@@ -25,6 +25,36 @@ pub fn open_all(disks: &[DiskArgument]) -> Result<Vec<Arc<dyn Source>>, SourceEr
     disks.iter().map(open).collect()
 }
 
+/// A disk that could not be backed up, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailedDisk {
+    /// Name of the disk.
+    pub disk: String,
+    /// What happened, with its location.
+    pub error: String,
+}
+
+/// Opens those of a VM's disks that can be opened; the others are returned beside them.
+///
+/// # Errors
+/// That of the first disk, when none can be opened.
+pub fn open_each(disks: &[DiskArgument]) -> Result<(Vec<Arc<dyn Source>>, Vec<FailedDisk>), SourceError> {
+    let (mut opened, mut failed, mut first) = (Vec::new(), Vec::new(), None);
+    for disk in disks {
+        match open(disk) {
+            Ok(source) => opened.push(source),
+            Err(error) => {
+                failed.push(FailedDisk { disk: disk.name.clone(), error: error.to_string() });
+                first.get_or_insert(error);
+            }
+        }
+    }
+    match first {
+        Some(error) if opened.is_empty() => Err(error),
+        _ => Ok((opened, failed)),
+    }
+}
+
 /// Holds for every kind of source: extent numbers and offsets are bounded by it.
 fn within_limits(source: &dyn Source) -> Result<(), SourceError> {
     let size_bytes = source.size_bytes();
@@ -50,7 +80,36 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         assert!(matches!(refusal(folder.path()), SourceError::NotADisk { what: "a directory", .. }));
         assert!(matches!(refusal(&folder.path().join("none")), SourceError::Open { .. }));
-        assert!(matches!(refusal(Path::new("/dev/null")), SourceError::NotADisk { .. }));
+        let device = refusal(Path::new("/dev/null"));
+        assert!(matches!(device, SourceError::NotADisk { what: "a character device", .. }), "{device}");
+        let socket = folder.path().join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        assert!(matches!(refusal(&socket), SourceError::NotADisk { what: "a socket", .. }));
+    }
+
+    #[test]
+    fn a_named_pipe_is_refused_without_waiting_for_a_writer() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let path = pipe.clone();
+        std::thread::spawn(move || sender.send(refusal(&path)));
+        // The time matters only when the rule is broken: opening the pipe for reading waits for ever.
+        let refused = receiver.recv_timeout(std::time::Duration::from_secs(60)).expect("it does not wait");
+        assert!(matches!(refused, SourceError::NotADisk { what: "a named pipe", .. }), "{refused}");
+    }
+
+    #[test]
+    fn disks_that_cannot_be_opened_leave_the_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let argument = |name: &str| DiskArgument { name: name.into(), path: folder.path().join(name) };
+        std::fs::write(folder.path().join("good"), [7; 10]).unwrap();
+        let (opened, failed) = open_each(&[argument("bad"), argument("good")]).unwrap();
+        assert_eq!(opened.iter().map(|disk| disk.name()).collect::<Vec<_>>(), ["good"]);
+        assert_eq!(failed.len(), 1);
+        assert!(failed[0].disk == "bad" && failed[0].error.contains("cannot open"), "{failed:?}");
+        assert!(matches!(open_each(&[argument("bad")]), Err(SourceError::Open { .. })));
     }
 
     #[test]

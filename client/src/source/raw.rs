@@ -1,15 +1,15 @@
 //! Raw image files and block devices: the bytes of the file are the bytes of the disk.
 
-use std::fs::{File, Metadata};
+use std::fs::{File, FileType, Metadata};
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _};
+use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{SeekFrom, seek};
+use rustix::fs::{OFlags, SeekFrom, seek};
 use rustix::io::Errno;
 
-use super::{Content, Segment, Source, SourceError};
+use super::{Content, Segment, Source, SourceError, WriteTimes};
 
 /// A raw file or block device, open for reading.
 #[derive(Debug)]
@@ -31,14 +31,15 @@ impl RawDisk {
     /// [`SourceError::Open`], or [`SourceError::NotADisk`] for anything but a regular file or block device.
     pub fn open(name: &str, path: &Path) -> Result<Self, SourceError> {
         let failed = |source| SourceError::open(path, source);
-        let file = File::open(path).map_err(failed)?;
-        let metadata = file.metadata().map_err(failed)?;
         let location = path.display().to_string();
-        let kind = metadata.file_type();
-        if !kind.is_file() && !kind.is_block_device() {
-            let what = if kind.is_dir() { "a directory" } else { "not a regular file" };
-            return Err(SourceError::NotADisk { location, what });
-        }
+        let refused = |what| SourceError::NotADisk { location: location.clone(), what };
+        // Looked at before it is opened: opening a named pipe waits for a writer, and some character devices act
+        // when they are opened. Looked at again afterwards: another file may be there by then.
+        let kind = std::fs::metadata(path).map_err(failed)?.file_type();
+        not_a_disk(kind).map_or(Ok(()), |what| Err(refused(what)))?;
+        let file = open_without_waiting(path).map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        not_a_disk(metadata.file_type()).map_or(Ok(()), |what| Err(refused(what)))?;
         let size_bytes = size_of(&file, &metadata).map_err(failed)?;
         let identity = (metadata.dev(), metadata.ino());
         Ok(Self { name: name.to_owned(), path: path.to_owned(), location, file, size_bytes, identity })
@@ -129,6 +130,38 @@ impl Source for RawDisk {
             Err(error) => Err(SourceError::read(self, offset, error)),
         }
     }
+
+    fn write_times(&self) -> Result<Option<WriteTimes>, SourceError> {
+        let metadata = self.file.metadata().map_err(|error| SourceError::read(self, 0, error))?;
+        Ok(metadata.is_file().then(|| WriteTimes::of(&metadata)))
+    }
+}
+
+/// What a file is that cannot be a disk.
+fn not_a_disk(kind: FileType) -> Option<&'static str> {
+    if kind.is_file() || kind.is_block_device() {
+        None
+    } else if kind.is_dir() {
+        Some("a directory")
+    } else if kind.is_fifo() {
+        Some("a named pipe")
+    } else if kind.is_socket() {
+        Some("a socket")
+    } else if kind.is_char_device() {
+        Some("a character device")
+    } else {
+        Some("not a regular file")
+    }
+}
+
+/// Opens a regular file or block device for reading; what has become a pipe meanwhile is opened without waiting.
+fn open_without_waiting(path: &Path) -> io::Result<File> {
+    let nonblock = OFlags::NONBLOCK.bits().cast_signed();
+    match File::options().read(true).custom_flags(nonblock).open(path) {
+        // Another process holds a lease (NFS, Samba): worth waiting for, and no pipe gives this error.
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => File::open(path),
+        opened => opened,
+    }
 }
 
 /// A file's length; for a block device, whose metadata say 0, where its end is.
@@ -173,6 +206,22 @@ mod tests {
         std::fs::write(&path, [7; 5000]).unwrap();
         let replaced = open.check_unchanged(1);
         assert!(matches!(replaced, Err(SourceError::Replaced { .. })), "another file is not the same disk");
+    }
+
+    #[test]
+    fn a_write_shows_in_the_times_and_a_read_does_not() {
+        let (file, disk) = image::raw(&[7; 5000]);
+        let times = |seconds| std::fs::FileTimes::new().set_modified(std::time::UNIX_EPOCH + seconds);
+        file.as_file().set_times(times(std::time::Duration::from_secs(5))).unwrap();
+        let before = disk.write_times().unwrap().unwrap();
+        disk.read_at(0, &mut [0; 5000]).unwrap();
+        assert_eq!(disk.write_times().unwrap(), Some(before));
+        // A write is dated now, not 1970: nothing depends on how fine the file system's clock is.
+        file.as_file().write_all_at(&[8], 100).unwrap();
+        assert_ne!(disk.write_times().unwrap(), Some(before));
+        disk.check_unchanged(5000).unwrap();
+        file.as_file().set_times(times(std::time::Duration::new(5, 1))).unwrap();
+        assert_ne!(disk.write_times().unwrap(), Some(before), "a nanosecond counts");
     }
 
     #[test]

@@ -1,15 +1,19 @@
 //! Text forms of compression details: TSV, CSV, JSON, and cells for a table.
 
+use super::escape::{escape_line, escape_text, is_formula};
 use super::{COLUMNS, ERROR_COLUMN, Factors, RowExt, Totals, status_word};
 use crate::v1::DetailRow;
 use crate::when::timestamp;
 
-/// Tab-separated, one header line; tabs and line breaks inside a value become spaces.
+/// Tab-separated, one header line; tabs and line breaks inside a value become spaces. Other control characters
+/// and marks that change the direction of text are escaped, and a text that a spreadsheet would take for a
+/// formula has a `'` before it.
 pub fn tsv(rows: &[DetailRow]) -> String {
     Delimited::new(Delimiter::Tab, None).table(rows)
 }
 
-/// Comma-separated (RFC 4180, lines end with LF), one header line.
+/// Comma-separated (RFC 4180, lines end with LF), one header line; carriage returns inside a value become spaces.
+/// Control characters and formulas are treated as in [`tsv`].
 pub fn csv(rows: &[DetailRow]) -> String {
     Delimited::new(Delimiter::Comma, None).table(rows)
 }
@@ -29,13 +33,22 @@ impl Delimiter {
         }
     }
 
-    fn quote(self, value: String) -> String {
+    fn quote(self, value: &str) -> String {
+        let mark = if is_formula(value) { "'" } else { "" };
         match self {
-            Self::Tab => value.replace(['\t', '\n', '\r'], " "),
-            Self::Comma if value.contains([',', '"', '\n', '\r']) => {
-                format!("\"{}\"", value.replace('"', "\"\""))
+            Self::Tab => {
+                let line = value.replace(['\t', '\n', '\r'], " ");
+                format!("{mark}{}", escape_line(&line))
             }
-            Self::Comma => value,
+            Self::Comma => {
+                let lines = value.replace('\r', " ");
+                let value = format!("{mark}{}", escape_text(&lines));
+                if value.contains([',', '"', '\n']) {
+                    format!("\"{}\"", value.replace('"', "\"\""))
+                } else {
+                    value
+                }
+            }
         }
     }
 
@@ -45,7 +58,7 @@ impl Delimiter {
             if index > 0 {
                 text.push(self.as_char());
             }
-            text.push_str(&self.quote(cell));
+            text.push_str(&self.quote(&cell));
         }
         text.push('\n');
     }

@@ -70,6 +70,40 @@ fn hostile_text_stays_in_its_cell() {
 }
 
 #[test]
+fn text_cells_are_no_formulas_and_numbers_are_untouched() {
+    let mut hostile = row("=HYPERLINK(\"http://x\")", 100, 100, 200);
+    hostile.job = "@SUM(A1)".into();
+    hostile.disk = "-1+1".into();
+    hostile.error = "\r=1+1".into();
+    let line = tsv(&[hostile.clone()]).lines().nth(1).unwrap().to_owned();
+    let cells: Vec<&str> = line.split('\t').collect();
+    let cell = |name: &str| cells[names().position(|column| column == name).unwrap()];
+    assert_eq!(cell("vm"), "'=HYPERLINK(\"http://x\")");
+    assert_eq!((cell("job"), cell("disk"), cell("error")), ("'@SUM(A1)", "'-1+1", "' =1+1"));
+    assert_eq!(cell("reduction_pct"), "-100.00", "a number that begins with a minus stays one");
+    let line = csv(&[hostile.clone()]).lines().nth(1).unwrap().to_owned();
+    assert!(line.starts_with("default,'@SUM(A1),01J,\"'=HYPERLINK(\"\"http://x\"\")\",'-1+1,"), "{line}");
+    assert!(line.contains(",-100.00,") && line.ends_with(",' =1+1"), "{line}");
+    assert_eq!(json(&[hostile])[0]["vm"], "=HYPERLINK(\"http://x\")", "JSON has the name as it is");
+}
+
+#[test]
+fn text_that_acts_on_a_terminal_is_escaped() {
+    let mut hostile = row("a\u{1b}]0;x\u{7}\u{202e}b", 1, 1, 1);
+    hostile.error = "one\r\ntwo\u{9b}".into();
+    let (tab, comma) = (tsv(&[hostile.clone()]), csv(&[hostile]));
+    for text in [&tab, &comma] {
+        assert!(text.contains("a\\u{1b}]0;x\\u{7}\\u{202e}b"), "{text:?}");
+        assert!(text.contains("two\\u{9b}"), "{text:?}");
+        assert!(!text.chars().any(|c| is_unsafe(c) && !matches!(c, '\t' | '\n')), "{text:?}");
+    }
+    assert!(
+        tab.ends_with("\tone  two\\u{9b}\n") && comma.ends_with(",\"one \ntwo\\u{9b}\"\n"),
+        "{tab:?} {comma:?}"
+    );
+}
+
+#[test]
 fn totals_are_sums_and_worst_is_by_bytes_stored() {
     let mut rows = vec![row("a", 1000, 10, 5), row("b", 100, 100, 90), row("a", 1000, 0, 0)];
     let by_vm = totals(&rows, GroupBy::Vm);

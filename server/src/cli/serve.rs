@@ -90,13 +90,14 @@ fn announce(settings: &Settings, server: &Server) {
         out::say(format_args!("  {}", login_command(server, &token_path)));
         out::say("for the web UI, open this address and log in with the admin token:");
         out::say(format_args!("  https://{}", reachable(server.http_address)));
-        out::say("for each hypervisor, create a token of its own:");
+        out::say("for each hypervisor, create a token of its own, valid only in the namespaces it is given:");
         let folder = if Some(&settings.data_dir) == Layer::defaults().data_dir.as_ref() {
             String::new()
         } else {
             format!(" --data-dir {}", settings.data_dir.display())
         };
-        out::say(format_args!("  holdfast-server token create --name HYPERVISOR --role backup{folder}"));
+        let create = "holdfast-server token create --name HYPERVISOR --role backup --namespace default";
+        out::say(format_args!("  {create}{folder}"));
     }
     out::say("ready");
 }

@@ -68,6 +68,22 @@ fn tokens_are_for_their_namespaces() {
     );
 }
 
+#[test]
+fn the_first_start_suggests_a_token_for_one_namespace() {
+    let (_folder, server, disk) = setup();
+    let log = server.log();
+    let line = log.lines().map(str::trim).find(|line| line.starts_with("holdfast-server token create"));
+    let words: Vec<&str> = line.expect("a command to create a token").split_whitespace().skip(2).collect();
+    let data_dir =
+        words.iter().position(|word| *word == "--data-dir").expect("the folder is not the default");
+    let (status, said) = server.tokens(&words[..data_dir]);
+    assert!(status.success(), "{said}");
+    let token = said.lines().map(str::trim).find(|line| line.starts_with("hf_")).expect("a token");
+    let agent = server.agent().with_token(token);
+    agent.back_up("vm", &[disk.arg()]);
+    agent.run(&["backup", "--namespace", "other", "--vm", "vm", disk.arg()]).fails(4, &["other"]);
+}
+
 fn may(agent: &Agent, disk: &Disk) -> [bool; 5] {
     let tries: [&[&str]; 5] = [
         &["backup", "--vm", "vm", disk.arg()],

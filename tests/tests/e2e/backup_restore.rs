@@ -1,6 +1,7 @@
 //! What was backed up comes back, bit for bit, whatever its shape and wherever it goes.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 
 use holdfast_tests::disk::{allocated_bytes, assert_same, noise, text};
 use holdfast_tests::{Disk, Server, tools};
@@ -130,6 +131,26 @@ fn restoring_overwrites_only_when_told_to_and_then_wholly() {
         agent.run(&[&arguments[..], &["--force"]].concat()).ok();
         disk.assert_same(to.path());
     }
+}
+
+#[test]
+fn restored_files_are_their_owners_unless_told_otherwise() {
+    let folder = tempdir().unwrap();
+    let server = Server::start(&folder.path().join("repository"));
+    let agent = server.agent();
+    let disk = Disk::varied(folder.path().join("disk.raw"), 1, MIB);
+    agent.back_up("vm", &[disk.arg()]);
+    let to = folder.path().join("restored.raw");
+    let restore = |more: &[&str]| {
+        let arguments = ["restore", "latest", "--vm", "vm", "--force", "--to", to.to_str().unwrap()];
+        let ran = agent.run(&[&arguments[..], more].concat());
+        (ran.code, fs::metadata(&to).unwrap().permissions().mode() & 0o7777)
+    };
+    assert_eq!(restore(&[]), (Some(0), 0o600));
+    assert_eq!(restore(&["--mode", "0664"]), (Some(0), 0o664), "whatever the umask");
+    assert_eq!(restore(&[]), (Some(0), 0o600), "whatever the file had that is replaced");
+    assert_eq!(restore(&["--mode", "4755"]).0, Some(2));
+    disk.assert_same(&to);
 }
 
 #[test]

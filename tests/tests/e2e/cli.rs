@@ -97,6 +97,23 @@ fn a_failure_with_json_is_a_summary_too() {
 }
 
 #[test]
+fn names_do_nothing_to_a_terminal_or_a_spreadsheet() {
+    let folder = tempdir().unwrap();
+    let server = Server::start(&folder.path().join("repository"));
+    let agent = server.agent();
+    let disk = Disk::varied(folder.path().join("disk.raw"), 1, 1 << 20);
+    agent.run(&["backup", "--vm", "=1+1", disk.arg()]).ok();
+    for (format, delimiter) in [("tsv", '\t'), ("csv", ',')] {
+        let text = agent.run(&["report", "--format", format]).ok().text();
+        assert!(text.split(delimiter).any(|cell| cell == "'=1+1"), "{text}");
+    }
+    assert_eq!(agent.backups("=1+1").len(), 1, "only spreadsheets see another name");
+    let missing = agent.run(&["verify", "latest", "--vm", "none\u{202e}", "--json"]);
+    assert!(!missing.succeeded() && missing.said().contains("202e"), "{}", missing.said());
+    assert!(!missing.said().contains('\u{202e}'), "{}", missing.said());
+}
+
+#[test]
 fn a_backup_shows_its_compression_details() {
     let folder = tempdir().unwrap();
     let server = Server::start(&folder.path().join("repository"));

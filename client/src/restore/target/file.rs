@@ -1,11 +1,13 @@
 //! A regular file.
 //!
 //! It is written as `PATH.holdfast-partial` and renamed when it is complete and on disk: a restore that
-//! fails or is killed never looks complete. What a killed one leaves behind is overwritten by the next
-//! attempt.
+//! fails or is killed never looks complete. What a killed one leaves behind is removed by the next attempt.
+//!
+//! Until it is complete only its owner may read it; then it gets the mode that was asked for.
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::FileExt as _;
+use std::fs::{File, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,7 +15,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
 use super::write_behind::WriteBehind;
-use super::{Target, assert_within, failed};
+use super::{FileOptions, MODE_DEFAULT, Target, assert_within, failed};
 use crate::error::ClientError;
 
 /// Suffix of files that are not complete.
@@ -27,8 +29,7 @@ pub struct FileTarget {
     path: PathBuf,
     partial: PathBuf,
     size_bytes: u64,
-    force: bool,
-    sync: bool,
+    options: FileOptions,
     done: AtomicBool,
 }
 
@@ -37,24 +38,29 @@ impl FileTarget {
     ///
     /// # Errors
     /// [`ClientError::File`].
-    pub fn create(path: &Path, size_bytes: u64, force: bool, sync: bool) -> Result<Self, ClientError> {
+    pub fn create(path: &Path, size_bytes: u64, options: FileOptions) -> Result<Self, ClientError> {
         let mut name = path.as_os_str().to_owned();
         name.push(PARTIAL_SUFFIX);
         let partial = PathBuf::from(name);
         let file = (|| {
-            let file = OpenOptions::new().write(true).create(true).truncate(true).open(&partial)?;
+            match std::fs::remove_file(&partial) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            // A new file, never one that another user has put there: it would be theirs to read, or a link.
+            let file = OpenOptions::new().write(true).create_new(true).mode(MODE_DEFAULT).open(&partial)?;
             file.set_len(size_bytes)?;
             Ok(file)
         })()
         .map_err(failed("creating", &partial))?;
         let behind = WriteBehind::default();
-        Ok(Self { file, behind, path: path.to_owned(), partial, size_bytes, force, sync, done: false.into() })
+        Ok(Self { file, behind, path: path.to_owned(), partial, size_bytes, options, done: false.into() })
     }
 
     /// Renames; without `force` never over something that exists.
     fn rename(&self) -> Result<(), ClientError> {
         let wrong = failed("renaming into", &self.path);
-        if !self.force {
+        if !self.options.force {
             match renameat_with(CWD, &self.partial, CWD, &self.path, RenameFlags::NOREPLACE) {
                 Ok(()) => return Ok(()),
                 Err(Errno::EXIST) => return Err(ClientError::Exists(self.path.clone())),
@@ -80,18 +86,20 @@ impl Target for FileTarget {
     }
 
     fn reached(&self, offset: u64) {
-        if self.sync {
+        if self.options.sync {
             self.behind.reached(&self.file, offset);
         }
     }
 
     fn finish(&self) -> Result<(), ClientError> {
-        if self.sync {
+        let permissions = Permissions::from_mode(self.options.mode);
+        self.file.set_permissions(permissions).map_err(failed("setting the mode of", &self.partial))?;
+        if self.options.sync {
             self.file.sync_all().map_err(failed("flushing", &self.partial))?;
         }
         self.rename()?;
         self.done.store(true, Ordering::Relaxed);
-        if self.sync {
+        if self.options.sync {
             let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
             let folder = folder.unwrap_or(Path::new("."));
             File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed("flushing", folder))?;
@@ -103,7 +111,7 @@ impl Target for FileTarget {
 impl Drop for FileTarget {
     fn drop(&mut self) {
         if !self.done.load(Ordering::Relaxed) {
-            // The failure itself is reported elsewhere; a left-over file is overwritten by the next attempt.
+            // The failure itself is reported elsewhere; a left-over file is removed by the next attempt.
             drop(std::fs::remove_file(&self.partial));
         }
     }
@@ -116,12 +124,43 @@ mod tests {
     use super::super::open;
     use super::*;
 
+    const HASTY: FileOptions = FileOptions { force: false, sync: false, mode: MODE_DEFAULT };
+    const FORCED: FileOptions = FileOptions { force: true, ..HASTY };
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::metadata(path).unwrap().mode() & 0o7777
+    }
+
+    #[test]
+    fn only_the_owner_may_read_it_unless_another_mode_is_asked_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk.raw");
+        let partial = folder.path().join("disk.raw.holdfast-partial");
+        // What another user or a killed restore left is neither kept nor followed.
+        let theirs = folder.path().join("theirs");
+        std::fs::write(&theirs, "precious").unwrap();
+        std::os::unix::fs::symlink(&theirs, &partial).unwrap();
+        let target = open(&path, 10, HASTY).unwrap();
+        assert_eq!(mode(&partial), 0o600);
+        target.finish().unwrap();
+        assert_eq!((mode(&path), std::fs::read(&theirs).unwrap()), (0o600, b"precious".to_vec()));
+        std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        open(&path, 10, FORCED).unwrap().finish().unwrap();
+        assert_eq!(mode(&path), 0o600, "that of the replaced file does not count");
+        std::fs::write(&partial, "left over").unwrap();
+        std::fs::set_permissions(&partial, Permissions::from_mode(0o666)).unwrap();
+        let shared = open(&path, 10, FileOptions { mode: 0o646, ..FORCED }).unwrap();
+        assert_eq!(mode(&partial), 0o600, "not before it is complete");
+        shared.finish().unwrap();
+        assert_eq!(mode(&path), 0o646, "whatever the umask");
+    }
+
     #[test]
     fn a_file_appears_only_when_complete() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk.raw");
         let partial = folder.path().join("disk.raw.holdfast-partial");
-        let target = open(&path, 100 << 20, false, true).unwrap();
+        let target = open(&path, 100 << 20, FileOptions::default()).unwrap();
         target.write_at(50 << 20, b"hello").unwrap();
         target.zero(0, 50 << 20).unwrap();
         assert!(partial.exists() && !path.exists());
@@ -136,7 +175,7 @@ mod tests {
     #[test]
     fn an_unfinished_file_goes_away() {
         let folder = tempfile::tempdir().unwrap();
-        let target = open(&folder.path().join("disk.raw"), 10, false, true).unwrap();
+        let target = open(&folder.path().join("disk.raw"), 10, FileOptions::default()).unwrap();
         target.write_at(0, b"half").unwrap();
         drop(target);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
@@ -146,24 +185,24 @@ mod tests {
     fn nothing_is_overwritten_without_force() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk.raw");
-        let racing = open(&path, 10, false, false).unwrap();
+        let racing = open(&path, 10, HASTY).unwrap();
         std::fs::write(&path, "precious").unwrap();
-        assert!(matches!(open(&path, 10, false, false), Err(ClientError::Exists(_))));
+        assert!(matches!(open(&path, 10, HASTY), Err(ClientError::Exists(_))));
         assert!(matches!(racing.finish(), Err(ClientError::Exists(_))), "it appeared meanwhile");
         drop(racing);
         assert_eq!(std::fs::read(&path).unwrap(), b"precious");
-        let forced = open(&path, 10, true, false).unwrap();
+        let forced = open(&path, 10, FORCED).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"precious", "until the new one is complete");
         forced.finish().unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), [0; 10]);
-        assert!(matches!(open(folder.path(), 10, true, false), Err(ClientError::File { .. })));
+        assert!(matches!(open(folder.path(), 10, FORCED), Err(ClientError::File { .. })));
     }
 
     #[test]
     #[should_panic(expected = "a write of 4 bytes at 7 of a disk of 10")]
     fn a_write_past_the_end_is_a_defect() {
         let folder = tempfile::tempdir().unwrap();
-        let target = open(&folder.path().join("disk.raw"), 10, false, false).unwrap();
+        let target = open(&folder.path().join("disk.raw"), 10, HASTY).unwrap();
         drop(target.write_at(7, b"past"));
     }
 }

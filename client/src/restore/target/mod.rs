@@ -19,7 +19,7 @@ use crate::error::ClientError;
 pub use device::DeviceTarget;
 pub use file::{FileTarget, PARTIAL_SUFFIX};
 pub use null::NullTarget;
-pub use open::open;
+pub use open::{FileOptions, MODE_DEFAULT, open};
 pub use pipe::PipeTarget;
 
 /// Takes a disk's bytes. Calls may come from several threads at once, for ranges that do not overlap; all
