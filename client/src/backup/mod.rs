@@ -120,7 +120,7 @@ async fn record(agent: &session::Agent<'_>, unopened: &[FailedDisk]) {
     match recorded {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
-            tracing::warn!(%error, "the failed disks could not be recorded in the run's details")
+            tracing::warn!(%error, "the failed disks could not be recorded in the run's details");
         }
         Err(_) => tracing::warn!("the failed disks could not be recorded in time in the run's details"),
     }

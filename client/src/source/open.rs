@@ -34,11 +34,14 @@ pub struct FailedDisk {
     pub error: String,
 }
 
+/// The disks that were opened, and those that could not be.
+type OpenedDisks = (Vec<Arc<dyn Source>>, Vec<FailedDisk>);
+
 /// Opens those of a VM's disks that can be opened; the others are returned beside them.
 ///
 /// # Errors
 /// That of the first disk, when none can be opened.
-pub fn open_each(disks: &[DiskArgument]) -> Result<(Vec<Arc<dyn Source>>, Vec<FailedDisk>), SourceError> {
+pub fn open_each(disks: &[DiskArgument]) -> Result<OpenedDisks, SourceError> {
     let (mut opened, mut failed, mut first) = (Vec::new(), Vec::new(), None);
     for disk in disks {
         match open(disk) {
