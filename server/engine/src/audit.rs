@@ -98,7 +98,7 @@ fn audit_group(
     numbers: Range<u64>,
     summary: &mut OpenSummary,
 ) -> Result<(), EngineError> {
-    // Rows before files: a row is written after its file, so a file missing below is gone for good.
+    // Rows before files: a row is written after its file, so a file missing below was there once.
     let records = records(core, &numbers)?;
     let listing = list_group(&*core.volume, group)?;
     for name in listing.strays {
@@ -109,14 +109,16 @@ fn audit_group(
     };
     let files: Files = listing.containers.into_iter().filter_map(inside).collect();
     for record in &records {
+        core.store.look_again(record.id)?;
+        // A listing alone says nothing: what it makes suspect is opened.
         if record.state == ContainerState::Live
-            && let Some(reason) = recovery::disagreement(record, files.get(&record.id).copied())
+            && !recovery::agrees(record, files.get(&record.id).copied())
             && core.catalog.container(record.id)?.is_some_and(|now| now.state == ContainerState::Live)
         {
-            summary.damaged_containers += 1;
-            core.store.note_damage(record.id, None, &reason);
+            recovery::note_if_damaged(&core.store, record, summary)?;
         }
-        if !files.contains_key(&record.id) {
+        // What is only absent for the moment keeps its entries.
+        if !files.contains_key(&record.id) && core.store.absence().is_none() {
             core.store.index.forget_container(record.id);
         }
     }
