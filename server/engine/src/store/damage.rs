@@ -22,7 +22,7 @@ pub(super) type Findings = BTreeMap<Option<u16>, String>;
 #[derive(Debug)]
 struct Known {
     findings: Findings,
-    /// When somebody looked last.
+    /// When it was looked at last.
     looked_ms: i64,
 }
 
