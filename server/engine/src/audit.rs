@@ -143,7 +143,7 @@ struct Look {
 
 impl Look {
     fn at(core: &Core, group: u64, numbers: Range<u64>) -> Result<Self, EngineError> {
-        // Rows before files: a row is written after its file, so a file missing below is gone for good.
+        // Rows before files: a row is written after its file, so a file missing below was there once.
         let records = records(core, &numbers)?;
         let listing = list_group(&*core.volume, group)?;
         for name in listing.strays {
@@ -159,14 +159,16 @@ impl Look {
     fn audit(&self, core: &Core, piece: &Range<u64>, summary: &mut OpenSummary) -> Result<(), EngineError> {
         let inside = |id: ContainerId| piece.contains(&id.get());
         for record in self.records.iter().filter(|record| inside(record.id)) {
+            core.store.look_again(record.id)?;
+            // (R4) A listing alone says nothing: what it makes suspect is opened.
             if record.state == ContainerState::Live
-                && let Some(reason) = recovery::disagreement(record, self.files.get(&record.id).copied())
+                && !recovery::agrees(record, self.files.get(&record.id).copied())
                 && core.catalog.container(record.id)?.is_some_and(|now| now.state == ContainerState::Live)
             {
-                summary.damaged_containers += 1;
-                core.store.note_damage(record.id, None, &reason);
+                recovery::note_if_damaged(&core.store, record, summary)?;
             }
-            if !self.files.contains_key(&record.id) {
+            // What is only absent for the moment keeps its entries.
+            if !self.files.contains_key(&record.id) && core.store.absence().is_none() {
                 core.store.index.forget_container(record.id);
             }
         }

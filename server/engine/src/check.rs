@@ -2,7 +2,7 @@
 //!
 //! Containers first, so that damage is known; then every recipe of every backup: each chunk must be found,
 //! undamaged and of the length the recipe says. Damage found is remembered like damage met in operation, so
-//! the next backups store what is lost again. (R4)
+//! the next backups store what is lost again. What was damaged and proves sound counts again. (R4)
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use holdfast_catalog::{CatalogWalk, ContainerRecord, ContainerState, RootRecord}
 use holdfast_proto::{ErrorCode, Fingerprint};
 use holdfast_types::ids::{ContainerClass, NamespaceId};
 
-use crate::container::{RecentDirectories, scan_container};
+use crate::container::{ContainerError, RecentDirectories, scan_container};
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::progress::Progress;
 use crate::recipe::TreeReader;
-use crate::recovery::{self, ContainerFile};
-use crate::store::NodeReader;
+use crate::recovery;
+use crate::store::{NodeReader, region_is_sound};
 
 /// Problems listed at most; more are only counted.
 const PROBLEMS_MAX: usize = 1000;
@@ -103,19 +103,22 @@ fn check_containers(
     let total = files.len() as u64;
     for record in core.catalog.all_containers() {
         let record = record?;
-        let file = files.remove(&record.id);
+        files.remove(&record.id);
         if record.state == ContainerState::Condemned {
             continue;
         }
         progress.step("containers", report.containers, total);
         report.containers += 1;
         report.container_bytes += record.stored_bytes;
-        check_container(core, options, &record, file, report);
+        check_container(core, options, &record, report)?;
     }
     for (id, file) in files {
         if let Err(error) = core.store.containers.get(id, file.class) {
             report.add(format!("container {id}"), error.to_string(), error.code());
         }
+    }
+    if let Some(reason) = core.store.absence() {
+        report.add("volume", reason, ErrorCode::Damaged);
     }
     Ok(())
 }
@@ -124,39 +127,43 @@ fn check_container(
     core: &Core,
     options: CheckOptions,
     record: &ContainerRecord,
-    file: Option<ContainerFile>,
     report: &mut CheckReport,
-) {
+) -> Result<(), EngineError> {
     let id = record.id;
     let object = format!("container {id}");
-    let mut whole = |reason: String| {
-        core.store.note_damage(id, None, &reason);
-        report.add(object.clone(), reason, ErrorCode::Damaged);
-    };
-    match file {
-        None => return whole("its file is missing".into()),
-        Some(file) if file.bytes != record.stored_bytes => {
-            let (is, was) = (file.bytes, record.stored_bytes);
-            return whole(format!("its file is {is} bytes long; it was sealed with {was}"));
+    core.store.look_again(id)?;
+    let open = core.store.open_afresh(record);
+    if let Err(error) = &open {
+        if error.is_damage() {
+            core.store.note_failure(id, None, error);
         }
-        Some(_) => {}
+        report.add(object.clone(), error.to_string(), error.code());
     }
-    // Opened afresh: what the cache holds may be older than the damage.
-    core.store.containers.remove(id);
+    // A region that still decodes to what its fingerprints say has lost nothing: its header is needed only where
+    // there is no directory.
+    let is_lost = |error: &ContainerError| match (&open, error.region()) {
+        (Ok(open), Some(region)) => !region_is_sound(open, region),
+        (Ok(_), None) => true,
+        (Err(_), _) => false,
+    };
     if options.read_data {
         for error in scan_container(&*core.volume, core.repository, id, record.class).findings {
-            if error.is_damage() {
-                core.store.note_damage(id, error.region(), &error.to_string());
+            // What keeps the container from being opened was reported above.
+            if open.is_err() && error.region().is_none() {
+                continue;
+            }
+            if error.is_damage() && is_lost(&error) {
+                core.store.note_failure(id, None, &error);
             }
             report.add(object.clone(), error.to_string(), error.code());
         }
-    } else if let Err(error) = core.store.containers.get(id, record.class) {
-        if error.is_damage() {
-            whole(error.to_string());
-        } else {
-            report.add(object, error.to_string(), error.code());
+    } else if open.is_ok() {
+        for (region, reason) in core.store.known_damage(id) {
+            let place = region.map_or(String::new(), |region| format!("region {region}: "));
+            report.add(object.clone(), format!("{place}{reason}"), ErrorCode::Damaged);
         }
     }
+    Ok(())
 }
 
 fn check_recipes(

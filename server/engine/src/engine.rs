@@ -47,6 +47,10 @@ pub struct EngineOptions {
     pub directories: CacheLimits,
     /// How the index behaves.
     pub index: IndexOptions,
+    /// Where the containers lie, for messages.
+    pub location: String,
+    /// Believe that containers which are missing are lost, however many they are.
+    pub accept_loss: bool,
 }
 
 impl Default for EngineOptions {
@@ -56,6 +60,8 @@ impl Default for EngineOptions {
             reserve_bytes: None,
             directories: CacheLimits::default(),
             index: IndexOptions::default(),
+            location: "the volume".to_owned(),
+            accept_loss: false,
         }
     }
 }
@@ -151,6 +157,8 @@ impl Engine {
             lease_secs: options.lease_secs,
             directories: options.directories,
             index_options: options.index,
+            accept_loss: options.accept_loss,
+            location: &options.location,
             rebuild,
         };
         let Started { core, audit, summary } = start::start(start, progress)?;

@@ -34,8 +34,8 @@ pub enum EngineError {
     /// No room, or less than the reserve.
     #[error("{0}")]
     Full(String),
-    /// Writing stopped after an I/O error.
-    #[error("the repository is read-only since an I/O error: {0}; check the disk, then restart the server")]
+    /// Writing stopped after an I/O error, or because too many containers are missing.
+    #[error("the repository has become read-only: {0}; check the disk, then restart the server")]
     ReadOnly(String),
     /// Stored data does not match its checksum or fingerprint.
     #[error("{0}")]

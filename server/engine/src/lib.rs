@@ -5,7 +5,7 @@
 //! - `progress`, `health`
 //! - `format`: bytes to structs and back, pure
 //! - `container`, `index`
-//! - `error`, `guard`, `clean_stop`
+//! - `error`, `guard`, `clean_stop`, `identity`
 //! - `task`: work on a pool of threads; `jobs`: what background work is
 //! - `recipe`: the Merkle tree that rebuilds a disk
 //! - `store`: fingerprint to checked bytes
@@ -36,6 +36,7 @@ mod extent_history;
 mod format;
 mod guard;
 mod health;
+mod identity;
 mod index;
 mod ingest;
 mod jobs;

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use holdfast_catalog::{Catalog, ContainerRecord, ContainerState};
-use holdfast_types::ids::{ContainerClass, ContainerId, Location, RepositoryId};
+use holdfast_types::ids::{ContainerClass, ContainerId, RepositoryId};
 use holdfast_volume::{BlobName, Volume, VolumeError, list_all};
 
 use crate::clean_stop::CleanStop;
@@ -158,11 +158,6 @@ pub(crate) fn uncovered_files(
         return Ok(files);
     }
     files = list_files(volume)?;
-    for id in store.index.covered() {
-        if !files.contains_key(&id) {
-            store.index.forget_container(id);
-        }
-    }
     files.retain(|id, _| older || !store.index.is_covered(*id));
     Ok(files)
 }
@@ -172,7 +167,8 @@ fn probe(volume: &dyn Volume, id: ContainerId) -> Result<Option<ContainerFile>, 
     for class in [ContainerClass::Data, ContainerClass::Recipe] {
         match volume.open(&ContainerName { id, class }.blob()) {
             Ok(blob) => return Ok(Some(ContainerFile { class, bytes: blob.len() })),
-            Err(VolumeError::NotFound { .. }) => {}
+            // One that the disk cannot read is met again when it is opened, and is damage then.
+            Err(VolumeError::NotFound { .. } | VolumeError::Io { .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
@@ -185,14 +181,39 @@ fn note_missing(
     id: ContainerId,
     summary: &mut OpenSummary,
 ) -> Result<(), EngineError> {
-    if let Some(record) = catalog.container(id)?
-        && record.state == ContainerState::Live
-        && let Some(reason) = disagreement(&record, None)
-    {
-        summary.damaged_containers += 1;
-        store.note_damage(id, None, &reason);
+    match catalog.container(id)? {
+        Some(record) if record.state == ContainerState::Live => note_if_damaged(store, &record, summary),
+        _ => Ok(()),
+    }
+}
+
+/// Opens a container that a listing or the lack of a file makes suspect: only what opening it meets is damage.
+pub(crate) fn note_if_damaged(
+    store: &ChunkStore,
+    record: &ContainerRecord,
+    summary: &mut OpenSummary,
+) -> Result<(), EngineError> {
+    match store.open_afresh(record) {
+        Ok(_) => {}
+        Err(error) if error.is_damage() => {
+            summary.damaged_containers += 1;
+            store.note_failure(record.id, None, &error);
+        }
+        Err(error) => return Err(error.into()),
     }
     Ok(())
+}
+
+/// Damaged containers looked at again by a start; the audit looks at the others.
+const LOOKED_AT_AGAIN_MAX: usize = 1024;
+
+/// (R4) Looks again at what earlier runs found damaged. Whether that was all of it.
+pub(crate) fn look_again(store: &ChunkStore) -> Result<bool, EngineError> {
+    let damaged = store.damaged_containers();
+    for id in damaged.iter().take(LOOKED_AT_AGAIN_MAX) {
+        store.look_again(*id)?;
+    }
+    Ok(damaged.len() <= LOOKED_AT_AGAIN_MAX)
 }
 
 /// Makes catalog and index know these containers: adopts those without a row (their backup ended with the
@@ -214,24 +235,23 @@ pub(crate) fn take_in(
         if record.is_some() && covered {
             continue;
         }
-        if let Some(reason) = record.as_ref().and_then(|record| disagreement(record, Some(file))) {
-            summary.damaged_containers += 1;
-            store.note_damage(id, None, &reason);
-            continue;
-        }
-        match store.containers.get(id, file.class) {
+        let opened = match &record {
+            Some(record) => store.open_afresh(record),
+            None => store.containers.get(id, file.class),
+        };
+        match opened {
             Ok(open) => {
                 if record.is_none() {
                     adopted.push(adopted_record(&open, file));
                 }
                 if !covered {
-                    insert(store, &open, file.class)?;
+                    store.index_container(&open)?;
                     summary.replayed_containers += 1;
                 }
             }
             Err(error) if error.is_damage() => {
                 summary.damaged_containers += 1;
-                store.note_damage(id, None, &error.to_string());
+                store.note_failure(id, None, &error);
             }
             Err(error) => return Err(error.into()),
         }
@@ -256,15 +276,9 @@ fn adopt(
     Ok(())
 }
 
-pub(crate) fn disagreement(record: &ContainerRecord, file: Option<ContainerFile>) -> Option<String> {
-    match file {
-        None => Some("its file is missing".into()),
-        Some(file) if file.bytes != record.stored_bytes => {
-            let (is, was) = (file.bytes, record.stored_bytes);
-            Some(format!("its file is {is} bytes long; it was sealed with {was}"))
-        }
-        Some(_) => None,
-    }
+/// Whether a listing says of a container what the catalog does.
+pub(crate) fn agrees(record: &ContainerRecord, file: Option<ContainerFile>) -> bool {
+    file.is_some_and(|file| file.class == record.class && file.bytes == record.stored_bytes)
 }
 
 fn adopted_record(open: &OpenContainer, file: ContainerFile) -> ContainerRecord {
@@ -279,17 +293,6 @@ fn adopted_record(open: &OpenContainer, file: ContainerFile) -> ContainerRecord 
         run: None,
         state: ContainerState::Live,
     }
-}
-
-fn insert(store: &ChunkStore, open: &OpenContainer, class: ContainerClass) -> Result<(), EngineError> {
-    let domain = store.domain(open.namespace());
-    let key = domain.key(class);
-    let container = open.id();
-    let entries = open
-        .directory()
-        .iter()
-        .map(|(fingerprint, region, slot)| (key.of(&fingerprint), Location { container, region, slot }));
-    Ok(store.index.insert_container(container, entries)?)
 }
 
 #[cfg(test)]

@@ -14,10 +14,11 @@ use crate::core::{Core, CoreParts, NUMBERS_PER_RESERVATION};
 use crate::error::EngineError;
 use crate::guard::GuardedVolume;
 use crate::health::Health;
+use crate::identity;
 use crate::index::{Index, IndexOptions};
 use crate::progress::Progress;
 use crate::recovery::{self, Known, OpenSummary};
-use crate::store::ChunkStore;
+use crate::store::{ChunkStore, StoreParts};
 
 /// What a start works on.
 pub(crate) struct Start<'a> {
@@ -30,6 +31,9 @@ pub(crate) struct Start<'a> {
     pub(crate) reserve_bytes: u64,
     pub(crate) directories: CacheLimits,
     pub(crate) index_options: IndexOptions,
+    /// See [`EngineOptions`](crate::EngineOptions).
+    pub(crate) accept_loss: bool,
+    pub(crate) location: &'a str,
     /// Discard the index first.
     pub(crate) rebuild: bool,
 }
@@ -45,7 +49,8 @@ pub(crate) struct Started {
 pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started, EngineError> {
     let Start { data, index, catalog, clock, health, rebuild, .. } = start;
     let record = catalog.repository()?;
-    // (S3)
+    // (S3) Nothing was changed so far.
+    identity::ensure(&*data, &*catalog, record.id, start.location, start.accept_loss)?;
     let mut summary = OpenSummary {
         discarded_unfinished: data.discard_unfinished()? + index.discard_unfinished()?,
         index_rebuilt: rebuild,
@@ -64,7 +69,14 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
     let trusted = known.trusted(&opened);
     summary.clean = trusted.is_some();
     let containers = ContainerCache::new(Arc::clone(&data), record.id, start.directories);
-    let store = Arc::new(ChunkStore::new(opened, containers, Arc::clone(&catalog))?);
+    let store = Arc::new(ChunkStore::new(StoreParts {
+        index: opened,
+        containers,
+        catalog: Arc::clone(&catalog),
+        clock: Arc::clone(&clock),
+        health: Arc::clone(&health),
+        accept_loss: start.accept_loss,
+    })?);
     // (S6)
     let mut numbers = numbers.unwrap_or(0..0);
     let mut end = known.next;
@@ -80,7 +92,9 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
     if rebuild {
         store.index.checkpoint()?;
     }
-    let audit_from = trusted.map_or(0, |mark| mark.audit_from);
+    // (R4): after the index knows what it can, so that what is sound again is found.
+    let all_looked_at = recovery::look_again(&store)?;
+    let audit_from = trusted.filter(|_| all_looked_at).map_or(0, |mark| mark.audit_from);
     let core = Core::new(CoreParts {
         repository: record.id,
         volume: Arc::new(GuardedVolume::new(data, Arc::clone(&health))),

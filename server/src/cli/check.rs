@@ -19,13 +19,19 @@ pub(super) struct CheckArgs {
     /// Also read, decompress and hash every chunk (takes as long as reading the whole repository)
     #[arg(long)]
     read_data: bool,
+    /// Record missing containers as lost however many they are, and take over a volume that holds none: only
+    /// after making sure that every file system is mounted and every file put back
+    #[arg(long)]
+    accept_loss: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
-    let engine = Engine::assemble(args.folder.parts()?)?;
+    let mut parts = args.folder.parts()?;
+    parts.options.accept_loss = args.accept_loss;
+    let engine = Engine::assemble(parts)?;
     let progress = Ticker::new();
     let audited = engine.audit(&progress)?;
     let report = engine.check(CheckOptions { read_data: args.read_data }, &progress);

@@ -34,7 +34,7 @@ async fn not_ready(app: &Arc<App>) -> Option<String> {
         // The cause names paths, which are for the log and not for strangers.
         let what = stopped.join(", ");
         return Some(format!(
-            "the repository is read-only after an I/O error (stopped: {what}); the server's log has the details"
+            "the repository is read-only after a failure (stopped: {what}); the server's log has the details"
         ));
     }
     let asked = app.blocking(|app| Ok(app.catalog().repository()?)).await;

@@ -65,7 +65,8 @@ pub fn open_parts(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<EngineP
 
 /// The engine's options, as the settings say.
 fn engine_options(settings: &Settings) -> EngineOptions {
-    let mut options = EngineOptions { lease_secs: settings.lease_secs, ..EngineOptions::default() };
+    let location = settings.data_dir.join(BLOBS).display().to_string();
+    let mut options = EngineOptions { lease_secs: settings.lease_secs, location, ..EngineOptions::default() };
     if let Reserve::Bytes(ByteSize(bytes)) = settings.reserve {
         options.reserve_bytes = Some(bytes);
     }

@@ -12,6 +12,12 @@ pub enum ContainerError {
     /// The volume failed, or has no such container.
     #[error(transparent)]
     Volume(#[from] VolumeError),
+    /// The disk does not give back what was written: of a region, or of header, footer or directory.
+    #[error("{container}{}: {source}", of_region(*region))]
+    Unreadable { container: BlobName, region: Option<u16>, source: VolumeError },
+    /// The file is not as long as the catalog says.
+    #[error("{container}: its file is {found} bytes long; it was sealed with {sealed}")]
+    Length { container: BlobName, found: u64, sealed: u64 },
     /// Header, directory or footer are damaged, or newer than this build.
     #[error("{container}: {source}")]
     Structure { container: BlobName, source: FormatError },
@@ -39,6 +45,8 @@ impl ContainerError {
             Self::Volume(VolumeError::NotFound { .. })
             | Self::Structure { source: FormatError::Corrupt { .. }, .. }
             | Self::RegionStructure { source: FormatError::Corrupt { .. }, .. }
+            | Self::Unreadable { .. }
+            | Self::Length { .. }
             | Self::Content { .. }
             | Self::NoSuchRegion { .. }
             | Self::ChunkOutside { .. } => true,
@@ -48,6 +56,11 @@ impl ContainerError {
         }
     }
 
+    /// Whether nothing of the container can be had: one lost file, or a volume that is not what it should be.
+    pub const fn is_absence(&self) -> bool {
+        matches!(self, Self::Volume(VolumeError::NotFound { .. }) | Self::Unreadable { region: None, .. })
+    }
+
     /// The region that is concerned, when only one is.
     pub const fn region(&self) -> Option<u16> {
         match self {
@@ -55,7 +68,8 @@ impl ContainerError {
             | Self::Content { region, .. }
             | Self::NoSuchRegion { region, .. }
             | Self::ChunkOutside { region, .. } => Some(*region),
-            Self::Volume(_) | Self::Structure { .. } | Self::NoRoom { .. } => None,
+            Self::Unreadable { region, .. } => *region,
+            Self::Volume(_) | Self::Length { .. } | Self::Structure { .. } | Self::NoRoom { .. } => None,
         }
     }
 
@@ -70,12 +84,20 @@ impl ContainerError {
         }
     }
 
-    /// A read of `container` failed. A blob that ends too early is damage, not a failing volume.
+    /// Opening or reading `container` failed. A blob that ends too early is damage, and so is a disk that cannot
+    /// read it: another copy must serve. What only says that it cannot be read now is not.
     pub(super) fn reading(container: &BlobName, region: Option<u16>, error: VolumeError) -> Self {
-        let VolumeError::OutOfRange { len, offset, wanted, .. } = error else { return Self::Volume(error) };
-        let needed = offset.saturating_add(wanted);
-        let source = FormatError::corrupt("file", Defect::TooShort { len, needed });
-        Self::in_region(container, region, source)
+        match error {
+            VolumeError::OutOfRange { len, offset, wanted, .. } => {
+                let needed = offset.saturating_add(wanted);
+                let source = FormatError::corrupt("file", Defect::TooShort { len, needed });
+                Self::in_region(container, region, source)
+            }
+            source @ VolumeError::Io { .. } => {
+                Self::Unreadable { container: container.clone(), region, source }
+            }
+            other => Self::Volume(other),
+        }
     }
 
     pub(super) fn in_region(container: &BlobName, region: Option<u16>, source: FormatError) -> Self {
@@ -85,4 +107,8 @@ impl ContainerError {
             None => Self::Structure { container, source },
         }
     }
+}
+
+fn of_region(region: Option<u16>) -> String {
+    region.map(|region| format!(", region {region}")).unwrap_or_default()
 }

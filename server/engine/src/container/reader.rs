@@ -8,7 +8,7 @@ use bytes::Bytes;
 use holdfast_proto::limits::CONTAINER_MAX_BYTES;
 use holdfast_proto::region::{Codec, Decoder, RegionError, check_fingerprints};
 use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId, RepositoryId};
-use holdfast_volume::{Blob, BlobName, Volume};
+use holdfast_volume::{Blob, BlobName, Volume, VolumeError};
 
 use super::{ChunkRef, ContainerError, ContainerName, Directory};
 use crate::format::checksum::crc32c;
@@ -53,7 +53,8 @@ pub(super) struct Parts {
 impl Parts {
     pub(super) fn open(volume: &dyn Volume, wanted: ContainerName) -> Result<Self, ContainerError> {
         let name = wanted.blob();
-        let blob = volume.open(&name)?;
+        let blob =
+            twice(|| volume.open(&name)).map_err(|error| ContainerError::reading(&name, None, error))?;
         Ok(Self { name, blob })
     }
 
@@ -63,7 +64,7 @@ impl Parts {
         offset: u64,
         len: usize,
     ) -> Result<Vec<u8>, ContainerError> {
-        let read = self.blob.read_vec(&self.name, offset, len);
+        let read = twice(|| self.blob.read_vec(&self.name, offset, len));
         read.map_err(|error| ContainerError::reading(&self.name, region, error))
     }
 
@@ -77,7 +78,7 @@ impl Parts {
         offset: u64,
     ) -> Result<[u8; N], ContainerError> {
         let mut bytes = [0; N];
-        let read = self.blob.read_at(offset, &mut bytes);
+        let read = twice(|| self.blob.read_at(offset, &mut bytes));
         read.map_err(|error| ContainerError::reading(&self.name, region, error))?;
         Ok(bytes)
     }
@@ -224,6 +225,18 @@ impl OpenContainer {
         self.parts.blob.len()
     }
 
+    /// Checks that the file is as long as it was sealed.
+    ///
+    /// # Errors
+    /// [`ContainerError::Length`].
+    pub fn check_length(&self, sealed: u64) -> Result<(), ContainerError> {
+        let found = self.parts.blob.len();
+        if found == sealed {
+            return Ok(());
+        }
+        Err(ContainerError::Length { container: self.parts.name.clone(), found, sealed })
+    }
+
     /// What is in it.
     pub const fn directory(&self) -> &Directory {
         &self.directory
@@ -295,6 +308,14 @@ impl OpenContainer {
             let count = self.directory.region_count();
             ContainerError::NoSuchRegion { container: self.parts.name.clone(), region, count }
         })
+    }
+}
+
+/// Reads again when the disk failed: what fails twice is taken for damage.
+fn twice<T>(mut read: impl FnMut() -> Result<T, VolumeError>) -> Result<T, VolumeError> {
+    match read() {
+        Err(VolumeError::Io { .. }) => read(),
+        done => done,
     }
 }
 

@@ -244,10 +244,26 @@ fn the_cache_keeps_to_its_memory_and_counts_right() {
 fn a_failed_load_is_tried_again_and_leaves_nothing() {
     let (volume, cache) = cache(CacheLimits::default());
     seal(&*volume, 1, &sample_regions(1));
-    volume.fail_next(OpKind::Read, 1, Fault::Io);
-    assert!(cache.get(id(1), DATA).is_err());
+    volume.fail_next(OpKind::Read, 1, Fault::NotReadableNow);
+    assert!(!cache.get(id(1), DATA).unwrap_err().is_damage());
     assert_eq!(cache.held(), (0, 0));
     cache.get(id(1), DATA).unwrap();
+}
+
+#[test]
+fn what_fails_twice_is_damage() {
+    let (volume, cache) = cache(CacheLimits::default());
+    seal(&*volume, 1, &sample_regions(1));
+    for kind in [OpKind::Open, OpKind::Read] {
+        volume.fail_next(kind, 1, Fault::Io);
+        cache.get(id(1), DATA).unwrap();
+        cache.remove(id(1));
+        volume.fail_next(kind, 1, Fault::Io);
+        volume.fail_next(kind, 2, Fault::Io);
+        let error = cache.get(id(1), DATA).unwrap_err();
+        assert!(error.is_damage() && error.code() == holdfast_proto::ErrorCode::Damaged, "{error}");
+        assert!(error.to_string().starts_with("containers/"), "{error}");
+    }
 }
 
 #[test]

@@ -99,7 +99,7 @@ fn replace(
         return Err(EngineError::Internal(cause.to_string()));
     }
     let store = &disk.core.store;
-    store.note_damage(container, region, &cause.to_string());
+    store.note_failure(container, region, cause);
     let mut recent = RecentDirectories::default();
     let domain = disk.tree.source().domain();
     for Wanted { chunk, fingerprint, extent, bytes: expected, .. } in &read.wanted {

@@ -5,15 +5,19 @@ use std::sync::Arc;
 use bytes::Bytes;
 use holdfast_catalog::Catalog;
 use holdfast_proto::Fingerprint;
-use holdfast_types::ids::{ContainerClass, ContainerId, Location, NamespaceId};
+use holdfast_types::clock::Clock;
+use holdfast_types::ids::{ContainerClass, Location, NamespaceId};
+use parking_lot::Mutex;
 
 use super::damage::DamageSet;
 use super::decoded::DecodedRegions;
 use super::domain::Domain;
+use super::losses::Losses;
 use crate::container::{
     ChunkRef, ContainerCache, ContainerError, OpenContainer, RecentDirectories, StoredRegion,
 };
 use crate::error::EngineError;
+use crate::health::Health;
 use crate::index::Index;
 
 /// Decoded regions kept: 64 of 256 KiB. Recipe nodes of neighbouring extents share regions.
@@ -33,40 +37,39 @@ pub(crate) struct Found {
 pub(crate) struct ChunkStore {
     pub(crate) index: Index,
     pub(crate) containers: ContainerCache,
-    catalog: Arc<dyn Catalog>,
-    damage: DamageSet,
+    pub(super) catalog: Arc<dyn Catalog>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) damage: DamageSet,
+    /// Held while the catalog is told of damage found or cleared, so that it ends up knowing what `damage` does.
+    pub(super) telling: Mutex<()>,
+    pub(super) losses: Losses,
     decoded: DecodedRegions,
 }
 
+/// What a [`ChunkStore`] works on.
+#[derive(Debug)]
+pub(crate) struct StoreParts {
+    pub(crate) index: Index,
+    pub(crate) containers: ContainerCache,
+    pub(crate) catalog: Arc<dyn Catalog>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) health: Arc<Health>,
+    /// Believe that missing containers are lost, however many they are.
+    pub(crate) accept_loss: bool,
+}
+
 impl ChunkStore {
-    pub(crate) fn new(
-        index: Index,
-        containers: ContainerCache,
-        catalog: Arc<dyn Catalog>,
-    ) -> Result<Self, EngineError> {
-        let damage = DamageSet::load(&*catalog)?;
+    pub(crate) fn new(parts: StoreParts) -> Result<Self, EngineError> {
+        let StoreParts { index, containers, catalog, clock, health, accept_loss } = parts;
+        let damage = DamageSet::load(&*catalog, clock.now_ms())?;
         let decoded = DecodedRegions::new(DECODED_REGIONS_MAX);
-        Ok(Self { index, containers, catalog, damage, decoded })
+        let losses = Losses::new(health, accept_loss);
+        Ok(Self { index, containers, catalog, clock, damage, telling: Mutex::default(), losses, decoded })
     }
 
     /// The keys of a namespace.
     pub(crate) fn domain(&self, namespace: NamespaceId) -> Domain {
         Domain::of(&self.index, namespace)
-    }
-
-    /// Whether anything is known to be damaged.
-    pub(crate) fn has_damage(&self) -> bool {
-        !self.damage.is_empty()
-    }
-
-    /// Grows whenever more is known to be damaged: what was found before must then be looked at again.
-    pub(crate) fn damage_generation(&self) -> u64 {
-        self.damage.generation()
-    }
-
-    /// Whether what lies there is known to be damaged.
-    pub(crate) fn is_damaged(&self, location: Location) -> bool {
-        self.damage.contains(location.container, location.region)
     }
 
     /// Finds a chunk; `recent` holds the containers this stream met last and answers for their neighbours.
@@ -83,27 +86,47 @@ impl ChunkStore {
         {
             return found(Arc::clone(container), region, slot).map(Some);
         }
-        let key = domain.key(class).of(fingerprint);
-        let mut failure = None;
-        let mut hit = None;
-        let accept = |location: Location| match self.candidate(domain, class, fingerprint, location) {
-            Ok(None) => false,
-            Ok(Some(container)) => {
-                hit = Some((container, location));
-                true
-            }
-            Err(error) => {
-                failure = Some(error);
-                true
-            }
-        };
-        self.index.get(&key, accept)?;
-        if let Some(error) = failure {
-            return Err(error);
+        let mut damaged = Vec::new();
+        let mut hit = self.search(domain, class, fingerprint, &mut damaged)?;
+        // (R4) Only when there is no other copy is a damaged one looked at again.
+        if hit.is_none() && damaged.into_iter().any(|location| self.is_sound_again(location)) {
+            hit = self.search(domain, class, fingerprint, &mut Vec::new())?;
         }
         let Some((container, location)) = hit else { return Ok(None) };
         recent.push(Arc::clone(&container));
         found(container, location.region, location.slot).map(Some)
+    }
+
+    /// Asks the index; `damaged` gets the candidates that do not count because of known damage.
+    fn search(
+        &self,
+        domain: &Domain,
+        class: ContainerClass,
+        fingerprint: &Fingerprint,
+        damaged: &mut Vec<Location>,
+    ) -> Result<Option<(Arc<OpenContainer>, Location)>, EngineError> {
+        let key = domain.key(class).of(fingerprint);
+        let mut failure = None;
+        let mut hit = None;
+        let accept = |location: Location| {
+            if self.is_damaged(location) {
+                damaged.push(location);
+                return false;
+            }
+            match self.candidate(domain, class, fingerprint, location) {
+                Ok(None) => false,
+                Ok(Some(container)) => {
+                    hit = Some((container, location));
+                    true
+                }
+                Err(error) => {
+                    failure = Some(error);
+                    true
+                }
+            }
+        };
+        self.index.get(&key, accept)?;
+        failure.map_or(Ok(hit), Err)
     }
 
     /// The container when the candidate is what was looked for: (I3) the whole fingerprint is compared, and
@@ -115,13 +138,10 @@ impl ChunkStore {
         fingerprint: &Fingerprint,
         location: Location,
     ) -> Result<Option<Arc<OpenContainer>>, EngineError> {
-        if self.damage.contains(location.container, location.region) {
-            return Ok(None);
-        }
         let container = match self.containers.get(location.container, class) {
             Ok(container) => container,
             Err(error) if error.is_damage() => {
-                self.note_damage(location.container, None, &error.to_string());
+                self.note_failure(location.container, None, &error);
                 return Ok(None);
             }
             Err(error) => return Err(error.into()),
@@ -182,30 +202,12 @@ impl ChunkStore {
                 Ok(chunk) => return Ok(Some(chunk)),
                 // (R4) Another copy is used when there is one.
                 Err(error) if error.is_damage() => {
-                    self.note_damage(container, Some(region), &error.to_string());
+                    self.note_failure(container, Some(region), &error);
                 }
                 Err(error) => return Err(error.into()),
             }
         }
         Ok(None)
-    }
-
-    /// (R4) Remembers damage, in memory and in the catalog: the region (or the whole container) no longer
-    /// counts.
-    pub(crate) fn note_damage(&self, container: ContainerId, region: Option<u16>, reason: &str) {
-        if !self.damage.insert(container, region) {
-            return;
-        }
-        tracing::error!(%container, region, reason, "stored data is damaged");
-        let noted = match region {
-            Some(region) => self.catalog.mark_region_damaged(container, region, reason),
-            None => self.catalog.mark_container_damaged(container, reason),
-        };
-        if let Err(error) = noted {
-            // Remembered in memory at least; the damage is met again after a restart.
-            tracing::warn!(%container, %error, "cannot note the damage in the catalog");
-        }
-        self.containers.remove(container);
     }
 }
 

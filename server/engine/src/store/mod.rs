@@ -5,14 +5,20 @@
 //! met on the way is remembered, so that the next backup stores the chunk again and older backups heal.
 //!
 //! Files, each importing only from those before it: [`damage`] and [`decoded`] (what is known, what is at
-//! hand) → [`domain`] (a namespace's keys) → [`chunks`] (the store) → [`nodes`] (recipe nodes out of it).
+//! hand), [`losses`] (what is missing, and when that is too much to believe) → [`domain`] (a namespace's keys) →
+//! [`chunks`] (the store) → [`notes`] (taking note of damage, looking at it again), [`nodes`] (recipe nodes).
 
 mod chunks;
 mod damage;
 mod decoded;
 mod domain;
+mod losses;
 mod nodes;
+mod notes;
 
-pub(crate) use chunks::ChunkStore;
+pub(crate) use chunks::{ChunkStore, StoreParts};
+#[cfg(test)]
+pub(crate) use damage::LOOK_AGAIN_MS;
 pub(crate) use domain::Domain;
 pub(crate) use nodes::NodeReader;
+pub(crate) use notes::region_is_sound;

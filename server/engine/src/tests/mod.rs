@@ -1,12 +1,15 @@
 //! The engine as a whole: a small agent speaks the protocol to it, over simulated disks.
 
+mod absent;
 mod agent;
 mod backup;
+mod bad_sector;
 mod crash;
 mod damage;
 mod extent_history;
 mod hostile;
 mod live;
+mod returned;
 mod sessions;
 mod starting;
 mod statistics;

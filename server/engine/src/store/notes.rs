@@ -1,0 +1,181 @@
+//! Taking note of damage, and looking at it again.
+
+use std::sync::Arc;
+
+use holdfast_catalog::{ContainerRecord, ContainerState};
+use holdfast_types::ids::{ContainerId, Location};
+
+use super::chunks::ChunkStore;
+use crate::container::{ContainerError, OpenContainer};
+use crate::error::EngineError;
+
+impl ChunkStore {
+    /// Whether anything is known to be damaged.
+    pub(crate) fn has_damage(&self) -> bool {
+        !self.damage.is_empty()
+    }
+
+    /// Grows whenever more is known to be damaged: what was found before must then be looked at again.
+    pub(crate) fn damage_generation(&self) -> u64 {
+        self.damage.generation()
+    }
+
+    /// Whether what lies there is known to be damaged.
+    pub(crate) fn is_damaged(&self, location: Location) -> bool {
+        self.damage.contains(location.container, location.region)
+    }
+
+    /// The containers something is known about, by number.
+    pub(crate) fn damaged_containers(&self) -> Vec<ContainerId> {
+        self.damage.containers()
+    }
+
+    /// Which regions of a container are known to be damaged (`None`: all of it), and why.
+    pub(crate) fn known_damage(&self, container: ContainerId) -> Vec<(Option<u16>, String)> {
+        self.damage.findings(container).into_iter().collect()
+    }
+
+    /// Why writing has stopped, when more containers are missing than are believed to be lost.
+    pub(crate) fn absence(&self) -> Option<&str> {
+        self.losses.reason()
+    }
+
+    /// (R4) Takes note of a failure that [is damage](ContainerError::is_damage): of `region`, or of the container.
+    pub(crate) fn note_failure(&self, container: ContainerId, region: Option<u16>, error: &ContainerError) {
+        if error.is_absence() {
+            self.note_absence(container, &error.to_string());
+        } else {
+            self.note_damage(container, error.region().or(region), &error.to_string());
+        }
+    }
+
+    /// (R4) Remembers damage, in memory and in the catalog: the region (or the whole container) does not count
+    /// until it proves sound.
+    pub(crate) fn note_damage(&self, container: ContainerId, region: Option<u16>, reason: &str) {
+        if !self.observe(container, region, reason) {
+            return;
+        }
+        tracing::error!(%container, region, reason, "stored data is damaged");
+        let _telling = self.telling.lock();
+        self.record(container, region, reason);
+    }
+
+    /// As [`ChunkStore::note_damage`] of a container of which nothing can be had; in memory only when there are too
+    /// many of them.
+    fn note_absence(&self, container: ContainerId, reason: &str) {
+        if !self.observe(container, None, reason) {
+            return;
+        }
+        // The index may name containers that were deleted; these are not missing.
+        match self.catalog.container(container) {
+            Ok(Some(record)) if record.state != ContainerState::Condemned => {}
+            Ok(_) => return,
+            Err(error) => {
+                tracing::warn!(%container, %error, "cannot ask the catalog about a missing container");
+                return;
+            }
+        }
+        tracing::error!(%container, reason, "a container is missing or unreadable");
+        if self.losses.is_believed(container, || self.container_count()) {
+            let _telling = self.telling.lock();
+            self.record(container, None, reason);
+        }
+    }
+
+    /// Whether it is news.
+    fn observe(&self, container: ContainerId, region: Option<u16>, reason: &str) -> bool {
+        let news = self.damage.insert(container, region, reason, self.clock.now_ms());
+        // Opened afresh the next time, even if it was known: what was read from it may be spoilt.
+        self.containers.remove(container);
+        news
+    }
+
+    fn record(&self, container: ContainerId, region: Option<u16>, reason: &str) {
+        let noted = match region {
+            Some(region) => self.catalog.mark_region_damaged(container, region, reason),
+            None => self.catalog.mark_container_damaged(container, reason),
+        };
+        if let Err(error) = noted {
+            // Remembered in memory at least; the damage is met again after a restart.
+            tracing::warn!(%container, %error, "cannot note the damage in the catalog");
+        }
+    }
+
+    /// All containers the catalog knows; 0 when it cannot be asked.
+    fn container_count(&self) -> u64 {
+        let totals = self.catalog.container_totals(None);
+        totals.map_or(0, |totals| totals.iter().map(|total| total.count).sum())
+    }
+
+    /// Opens a container afresh and compares its length with the catalog's.
+    ///
+    /// # Errors
+    /// What is wrong with it as a whole.
+    pub(crate) fn open_afresh(&self, record: &ContainerRecord) -> Result<Arc<OpenContainer>, ContainerError> {
+        // What the cache holds may be older than the damage, or than the repair.
+        self.containers.remove(record.id);
+        let open = self.containers.get(record.id, record.class)?;
+        open.check_length(record.stored_bytes)?;
+        Ok(open)
+    }
+
+    /// Whether a place known to be damaged proves sound; looks at most once in a while.
+    pub(super) fn is_sound_again(&self, location: Location) -> bool {
+        let container = location.container;
+        if self.damage.is_due(container, self.clock.now_ms())
+            && let Err(error) = self.look_again(container)
+        {
+            tracing::warn!(%container, %error, "cannot look at a damaged container again");
+        }
+        !self.is_damaged(location)
+    }
+
+    /// (R4) Looks at what is known to be damaged in a container and forgets what proves sound: the container when
+    /// its length, header, footer and directory are right, a region when its payload decodes to its fingerprints.
+    ///
+    /// # Errors
+    /// When catalog or index cannot be asked or written; the next look tries again.
+    pub(crate) fn look_again(&self, container: ContainerId) -> Result<(), EngineError> {
+        let known = self.damage.findings(container);
+        if known.is_empty() {
+            return Ok(());
+        }
+        let Some(record) = self.catalog.container(container)? else { return Ok(()) };
+        let Ok(open) = self.open_afresh(&record) else { return Ok(()) };
+        let is_sound = |region: &Option<u16>| region.is_none_or(|region| region_is_sound(&open, region));
+        let sound: Vec<Option<u16>> = known.into_keys().filter(is_sound).collect();
+        if sound.is_empty() {
+            return Ok(());
+        }
+        // It may have been left out of the index while it could not be read.
+        if !self.index.is_covered(container) {
+            self.index_container(&open)?;
+        }
+        tracing::info!(%container, ?sound, "what was damaged is sound again");
+        let _telling = self.telling.lock();
+        let left = self.damage.clear(container, &sound);
+        self.losses.is_back(container);
+        self.catalog.clear_damage(container)?;
+        for (region, reason) in left {
+            self.record(container, region, &reason);
+        }
+        Ok(())
+    }
+
+    /// Makes the index know the chunks of a container.
+    pub(crate) fn index_container(&self, open: &OpenContainer) -> Result<(), EngineError> {
+        let domain = self.domain(open.namespace());
+        let key = domain.key(open.class());
+        let container = open.id();
+        let entries = open
+            .directory()
+            .iter()
+            .map(|(fingerprint, region, slot)| (key.of(&fingerprint), Location { container, region, slot }));
+        Ok(self.index.insert_container(container, entries)?)
+    }
+}
+
+/// Whether a region holds what its fingerprints say, read now.
+pub(crate) fn region_is_sound(open: &OpenContainer, region: u16) -> bool {
+    open.read_region(region).is_ok_and(|stored| stored.decode_checked(open).is_ok())
+}
