@@ -29,7 +29,7 @@ pub(super) async fn caller<T>(app: &Arc<App>, request: &Request<T>, stage: Stage
     let authorization = header("authorization").map(str::to_owned);
     let peer = request.remote_addr();
     let caller = app
-        .blocking(move |app| app.auth.authenticate(authorization.as_deref(), peer))
+        .identify(move |auth| auth.authenticate(authorization.as_deref(), peer))
         .await
         .map_err(ServiceError::into_status)?;
     if stage == Stage::Negotiated {
