@@ -59,7 +59,7 @@ pub use error::EngineError;
 pub use extent_history::{ExtentHistory, HISTORY_DEPTH_MAX};
 pub use health::{Stopped, Work};
 pub use index::{IndexOptions, IndexStats};
-pub use ingest::{DiskStream, LiveDisk, LiveSession, StartBackup};
+pub use ingest::{DiskStream, LiveDisk, LiveSession, StartBackup, Starter};
 pub use progress::{NoProgress, Progress};
 pub use recovery::OpenSummary;
 pub use restore::{DiskReader, RangeReader};
