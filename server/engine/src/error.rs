@@ -38,7 +38,7 @@ pub enum EngineError {
     NotYours { session: String },
     /// Ending a backup that another token started is a right of its own, which the caller does not have.
     #[error(
-        "a backup of VM {vm:?} is running, started with another token, which this token may not end; wait for it (without a sign from its agent it ends by itself), or take over with an operator's or an admin's token"
+        "a backup of VM {vm:?} is running, started with another token, which this token may not end; wait for it (it ends by itself when its agent is dead), or take over with an operator's or an admin's token"
     )]
     TakeOverForbidden { vm: String },
     /// The session is unknown, or has ended.
