@@ -65,6 +65,9 @@ pub const REASON_MAX_BYTES: usize = 2000;
 /// Longest text of a verification, in bytes.
 pub const VERIFICATION_DETAIL_MAX_BYTES: usize = 2000;
 
+/// Bytes of what should have been an identifier that an error message repeats.
+pub const ID_SHOWN_BYTES: usize = 40;
+
 /// Bytes one `ReadRange` call may ask for.
 pub const READ_RANGE_MAX_BYTES: u64 = 256 << 20;
 
@@ -86,8 +89,36 @@ pub const fn extent_len(size_bytes: u64, index: u64) -> u32 {
     }
 }
 
-/// Whether `name` may name a namespace, VM, job or disk: 1 to [`NAME_MAX_BYTES`] bytes, no control
-/// characters (they would break reports), no leading or trailing white space.
+/// Whether a character could make a text look like another one on a terminal or in a report: control characters,
+/// line and paragraph separators, and all that reorder a line of text (Unicode's `Bidi_Control`).
+pub fn is_deceptive(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// `text` from a peer as it can be shown anywhere: [deceptive](is_deceptive) characters are escaped as Rust writes
+/// them (`\n`, `\u{202e}`), and what does not fit into `max_bytes` is cut off.
+pub fn plain_text(text: &str, max_bytes: usize) -> String {
+    // No character takes fewer bytes afterwards: what lies behind these cannot fit.
+    let mut plain = String::with_capacity(text.len().min(max_bytes));
+    for c in text.chars() {
+        let before = plain.len();
+        if is_deceptive(c) {
+            plain.extend(c.escape_default());
+        } else {
+            plain.push(c);
+        }
+        if plain.len() > max_bytes {
+            plain.truncate(before);
+            break;
+        }
+    }
+    plain
+}
+
+/// Whether `name` may name a namespace, VM, job, disk or token: 1 to [`NAME_MAX_BYTES`] bytes, no
+/// [deceptive](is_deceptive) characters (they would break reports, or make one name look like another), no
+/// leading or trailing white space.
 ///
 /// # Errors
 /// Says what is wrong with the name, in words fit for an administrator.
@@ -100,6 +131,11 @@ pub fn check_name(what: &str, name: &str) -> Result<(), String> {
     }
     if name.chars().any(char::is_control) {
         return Err(format!("the {what} name {name:?} contains a control character"));
+    }
+    if name.chars().any(is_deceptive) {
+        return Err(format!(
+            "the {what} name {name:?} contains a character that changes the direction of text"
+        ));
     }
     if name.trim() != name {
         return Err(format!("the {what} name {name:?} begins or ends with white space"));
@@ -127,5 +163,26 @@ mod tests {
         for bad in ["", " web", "web\t", "a\nb", &"x".repeat(NAME_MAX_BYTES + 1)] {
             assert!(check_name("VM", bad).is_err(), "{bad:?}");
         }
+        assert!(check_name("VM", "שרת־1 خادم").is_ok(), "right-to-left letters as such are fine");
+    }
+
+    #[test]
+    fn names_that_look_like_others_are_refused() {
+        for c in [
+            '\u{61c}', '\u{200e}', '\u{200f}', '\u{2028}', '\u{2029}', '\u{202a}', '\u{202e}', '\u{2066}',
+            '\u{2069}',
+        ] {
+            let refused = check_name("VM", &format!("web{c}10")).unwrap_err();
+            assert!(!refused.contains(c) && refused.contains("u{"), "shows it escaped: {refused}");
+        }
+    }
+
+    #[test]
+    fn texts_of_peers_are_escaped_and_cut() {
+        assert_eq!(plain_text("no room: größer", 100), "no room: größer");
+        assert_eq!(plain_text("a\n\u{1b}[2J\u{202e}b", 100), "a\\n\\u{1b}[2J\\u{202e}b");
+        assert_eq!(plain_text("aaéé", 5), "aaé");
+        assert_eq!(plain_text("aa\u{202e}", 9), "aa", "an escape is shown whole or not at all");
+        assert_eq!(plain_text(&"x".repeat(9 << 20), 40).len(), 40);
     }
 }

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use holdfast_engine::Engine;
 use holdfast_engine::catalog::Catalog;
 use holdfast_engine::clock::{Clock, SystemClock};
+use holdfast_proto::ErrorCode;
 use tokio::sync::watch;
 use tracing::Span;
 
 use crate::activity::Activity;
-use crate::auth::Authenticator;
+use crate::auth::{Authenticator, Lookups};
 use crate::config::Settings;
 use crate::error::ServiceError;
 use crate::jobs::Jobs;
@@ -29,6 +30,7 @@ pub struct App {
     pub addresses: Addresses,
     pub started_ms: i64,
     pub(crate) lease_secs: u32,
+    lookups: Lookups,
     stopping: watch::Sender<bool>,
 }
 
@@ -45,9 +47,19 @@ pub struct Addresses {
 
 impl App {
     /// A server over `engine`.
-    pub fn new(engine: Arc<Engine>, settings: &Settings, addresses: Addresses) -> Arc<Self> {
+    ///
+    /// # Errors
+    /// `Internal` when no threads can be started.
+    pub fn new(
+        engine: Arc<Engine>,
+        settings: &Settings,
+        addresses: Addresses,
+    ) -> Result<Arc<Self>, ServiceError> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        Arc::new(Self {
+        let lookups = Lookups::start().map_err(|error| {
+            ServiceError::new(ErrorCode::Internal, format!("cannot start threads: {error}"))
+        })?;
+        Ok(Arc::new(Self {
             auth: Arc::new(Authenticator::new(Arc::clone(engine.catalog()), Arc::clone(&clock))),
             activity: Arc::new(Activity::new(&engine, &clock, settings)),
             metrics: Arc::new(Metrics::new()),
@@ -56,9 +68,10 @@ impl App {
             started_ms: clock.now_ms(),
             lease_secs: settings.lease_secs,
             stopping: watch::Sender::new(false),
+            lookups,
             engine,
             clock,
-        })
+        }))
     }
 
     /// The catalog.
@@ -75,6 +88,18 @@ impl App {
     /// Becomes true when the server stops.
     pub fn stopping(&self) -> watch::Receiver<bool> {
         self.stopping.subscribe()
+    }
+
+    /// Asks who calls, within the caller's log span, on threads that nothing else occupies.
+    ///
+    /// # Errors
+    /// The errors of `look_up`; `Limit` when very many calls wait; `Internal` when it panics.
+    pub(crate) async fn identify<T: Send + 'static>(
+        self: &Arc<Self>,
+        look_up: impl FnOnce(&Authenticator) -> Result<T, ServiceError> + Send + 'static,
+    ) -> Result<T, ServiceError> {
+        let (app, span) = (Arc::clone(self), Span::current());
+        self.lookups.run(move || span.in_scope(|| look_up(&app.auth))).await
     }
 
     /// Runs `work` where it may block, within the caller's log span.

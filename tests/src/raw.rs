@@ -15,12 +15,20 @@ use crate::Server;
 /// # Panics
 /// When that fails.
 pub async fn connect(server: &Server) -> Connection {
+    connect_as(server, &server.admin_token()).await
+}
+
+/// Connects to a server with any token.
+///
+/// # Panics
+/// When that fails.
+pub async fn connect_as(server: &Server, token: &str) -> Connection {
     // Fails only when there is one already, which is then the same.
     drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
     let settings = Settings::new(
         server.grpc().parse().expect("an address"),
         Trust::Pinned(server.fingerprint().parse().expect("a fingerprint")),
-        Token::new(&server.admin_token()).expect("a token"),
+        Token::new(token).expect("a token"),
     );
     Connection::open(&settings).await.expect("the server answers")
 }
@@ -54,6 +62,11 @@ impl Session {
     pub async fn start(connection: &Connection, vm: &str, size_bytes: u64) -> Self {
         let answer = connection.backup().start(start_request(vm, size_bytes)).await.expect("a session");
         Self { connection: connection.clone(), id: answer.into_inner().session_id }
+    }
+
+    /// The same session over another connection, perhaps of another token.
+    pub fn over(&self, connection: &Connection) -> Self {
+        Self { connection: connection.clone(), id: self.id.clone() }
     }
 
     /// Opens its disk's stream, sends `kinds` and returns every answer up to the end or the error.
@@ -100,8 +113,16 @@ impl Session {
     /// # Panics
     /// When the server refuses.
     pub async fn abort(&self) {
+        self.try_abort().await.expect("giving up always works");
+    }
+
+    /// Gives it up, if it may.
+    ///
+    /// # Errors
+    /// The server's refusal.
+    pub async fn try_abort(&self) -> Result<(), tonic::Status> {
         let request = v1::AbortRequest { session_id: self.id.clone(), reason: "tests".to_owned() };
-        self.connection.backup().abort(request).await.expect("giving up always works");
+        self.connection.backup().abort(request).await.map(drop)
     }
 }
 

@@ -144,3 +144,11 @@ fn pieces_make_the_same_table_and_columns_can_be_chosen() {
     assert_eq!(some.header(), "vm,new_bytes\n", "in the order of a report");
     assert_eq!(some.rows(&rows[1..]), "\"a,\"\"b\"\"\t\",20\n");
 }
+
+#[test]
+fn totals_of_lies_stay_large() {
+    let lie =
+        DetailRow { virtual_bytes: u64::MAX - 1, read_bytes: u64::MAX, bytes: 7, ..DetailRow::default() };
+    let total = totals(&[lie.clone(), lie], GroupBy::Repository).remove(0);
+    assert_eq!((total.virtual_bytes, total.read_bytes, total.bytes), (u64::MAX, u64::MAX, 14));
+}

@@ -39,21 +39,23 @@ pub struct Totals {
 impl Totals {
     /// Adds one row.
     pub fn add(&mut self, row: &DetailRow) {
+        // A disk may claim a pebibyte: a sum stays at the largest number there is, and never becomes a small one.
+        let add = |sum: &mut u64, value: u64| *sum = sum.saturating_add(value);
         self.started_ms = if self.rows == 0 { row.started_ms } else { self.started_ms.min(row.started_ms) };
         self.finished_ms = self.finished_ms.max(row.finished_ms);
         self.rows += 1;
         self.failed += u64::from(row.status != RowStatus::Done as i32);
-        self.virtual_bytes += row.virtual_bytes;
-        self.bytes += row.bytes;
-        self.read_bytes += row.read_bytes;
-        self.unchanged_bytes += row.unchanged_bytes;
-        self.dup_bytes += row.dup_bytes;
-        self.new_bytes += row.new_bytes;
-        self.post_lc += row.post_lc;
-        self.meta_bytes += row.meta_bytes;
-        self.wire_bytes += row.wire_bytes;
-        self.chunks += row.chunks;
-        self.new_chunks += row.new_chunks;
+        add(&mut self.virtual_bytes, row.virtual_bytes);
+        add(&mut self.bytes, row.bytes);
+        add(&mut self.read_bytes, row.read_bytes);
+        add(&mut self.unchanged_bytes, row.unchanged_bytes);
+        add(&mut self.dup_bytes, row.dup_bytes);
+        add(&mut self.new_bytes, row.new_bytes);
+        add(&mut self.post_lc, row.post_lc);
+        add(&mut self.meta_bytes, row.meta_bytes);
+        add(&mut self.wire_bytes, row.wire_bytes);
+        add(&mut self.chunks, row.chunks);
+        add(&mut self.new_chunks, row.new_chunks);
     }
 
     /// The group's factors.

@@ -127,11 +127,13 @@ pub enum Action {
     ManageTokens,
     /// Run the repository: check, rebuild, settings and whatever deletes.
     Operate,
+    /// End a backup in progress that another token started.
+    TakeOver,
 }
 
 impl Action {
     /// Every action.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Backup,
         Self::ReadBack,
         Self::Restore,
@@ -139,6 +141,7 @@ impl Action {
         Self::Report,
         Self::ManageTokens,
         Self::Operate,
+        Self::TakeOver,
     ];
 }
 

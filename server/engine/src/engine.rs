@@ -6,7 +6,7 @@ use std::sync::Arc;
 use holdfast_catalog::{Catalog, RowStatus};
 use holdfast_proto::v1;
 use holdfast_types::clock::Clock;
-use holdfast_types::ids::{BackupId, NamespaceId, RepositoryId, SessionId};
+use holdfast_types::ids::{BackupId, NamespaceId, RepositoryId, SessionId, TokenId};
 use holdfast_volume::{Space, Volume};
 
 use crate::audit::{Audit, AuditJob};
@@ -236,6 +236,20 @@ impl Engine {
                 None => Err(gone),
             },
         }
+    }
+
+    /// Whether `token` may go on with a session: only the one that started it. Ask before anything else is
+    /// done in a token's name. A session that has ended is no one's.
+    ///
+    /// # Errors
+    /// [`EngineError::NotYours`].
+    pub fn check_starter(&self, session: SessionId, token: TokenId) -> Result<(), EngineError> {
+        self.sessions.check_starter(session, token)
+    }
+
+    /// Whether a session is in progress. Looks at memory only.
+    pub fn is_live(&self, session: SessionId) -> bool {
+        self.sessions.get(session).is_ok()
     }
 
     /// The extent digests of a disk's parent from `first_extent` on; `None` past the end or without parent.

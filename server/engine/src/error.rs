@@ -20,11 +20,27 @@ pub enum EngineError {
     /// What was asked for does not exist.
     #[error("{what} {name:?} does not exist")]
     NotFound { what: &'static str, name: String },
-    /// A backup of the VM is running.
+    /// A backup of the VM is running, started with the caller's own token.
     #[error(
         "a backup of VM {vm:?} is running (session {session}, from {host:?}); wait for it, or end it with --take-over if its agent is dead"
     )]
     Busy { vm: String, session: String, host: String },
+    /// A backup of the VM is running, started with another token. Its session is not named: its id is for its
+    /// token alone.
+    #[error(
+        "a backup of VM {vm:?} is running, started with another token; wait for it, or let an operator's or an admin's token end it with --take-over"
+    )]
+    BusyElsewhere { vm: String },
+    /// The session belongs to another token.
+    #[error(
+        "session {session} was started with another token, and only that token may go on with it; start the backup again, or use that token"
+    )]
+    NotYours { session: String },
+    /// Ending a backup that another token started is a right of its own, which the caller does not have.
+    #[error(
+        "a backup of VM {vm:?} is running, started with another token, which this token may not end; wait for it (it ends by itself when its agent is dead), or take over with an operator's or an admin's token"
+    )]
+    TakeOverForbidden { vm: String },
     /// The session is unknown, or has ended.
     #[error("session {session} {why}; start the backup again")]
     SessionGone { session: String, why: String },
@@ -63,7 +79,8 @@ impl EngineError {
         match self {
             Self::Invalid(_) | Self::Region { .. } => ErrorCode::Invalid,
             Self::NotFound { .. } => ErrorCode::NotFound,
-            Self::Busy { .. } => ErrorCode::Busy,
+            Self::Busy { .. } | Self::BusyElsewhere { .. } => ErrorCode::Busy,
+            Self::NotYours { .. } | Self::TakeOverForbidden { .. } => ErrorCode::Forbidden,
             Self::SessionGone { .. } => ErrorCode::SessionGone,
             Self::Unsupported(_) => ErrorCode::Unsupported,
             Self::Full(_) => ErrorCode::Full,

@@ -60,7 +60,7 @@ pub use error::EngineError;
 pub use extent_history::{ExtentHistory, HISTORY_DEPTH_MAX};
 pub use health::{Health, Stopped, Work};
 pub use index::{IndexOptions, IndexStats};
-pub use ingest::{DiskStream, LiveDisk, LiveSession, StartBackup};
+pub use ingest::{DiskStream, LiveDisk, LiveSession, StartBackup, Starter};
 pub use jobs::{Budget, Job, JobError, JobProgress, Step, StepLimits, StopFlag};
 pub use progress::{NoProgress, Progress};
 pub use recovery::OpenSummary;

@@ -7,6 +7,7 @@
 //! | `login/` | logins with a browser: cookie and CSRF token |
 //! | `tokens` | creating and revoking tokens |
 //! | `failures` | what is reported of wrong tokens |
+//! | `lookups` | the threads that only authentication uses |
 //!
 //! Invariants:
 //! * Every call looks its token up in the catalog, so a revoked token ends with the next call (and answers under
@@ -18,6 +19,7 @@
 mod caller;
 mod failures;
 pub(crate) mod login;
+mod lookups;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tokens;
@@ -36,6 +38,8 @@ pub use caller::Caller;
 use failures::Failures;
 use login::LoginKey;
 pub use login::{Cookie, LOGIN_MS, WebLogin};
+pub(crate) use lookups::Lookups;
+use tokio::sync::Semaphore;
 
 /// The answer to every call without a valid token.
 pub const REFUSED: &str = "no valid token was presented; get one with 'holdfast-server token create' at the server, then run 'holdfast login'";
@@ -43,12 +47,19 @@ pub const REFUSED: &str = "no valid token was presented; get one with 'holdfast-
 /// Compared with when there is no such token, so that the answer takes as long.
 const NO_HASH: [u8; 32] = [0; 32];
 
+/// Calls that may wait at a time until the use of their token or login is recorded. The other threads for look-ups
+/// stay free while the catalog is slow to write.
+const RECORDING_MAX: usize = 4;
+
+const _: () = assert!(RECORDING_MAX < lookups::THREADS, "some threads must only read");
+
 /// Finds the caller behind a token or a cookie.
 #[derive(Debug)]
 pub struct Authenticator {
     catalog: Arc<dyn Catalog>,
     clock: Arc<dyn Clock>,
     failures: Failures,
+    recording: Semaphore,
 }
 
 /// What an answer under way depends on: it must end when its token or its login does.
@@ -62,7 +73,7 @@ pub(crate) struct Credential {
 impl Authenticator {
     /// Looks tokens up in `catalog`.
     pub fn new(catalog: Arc<dyn Catalog>, clock: Arc<dyn Clock>) -> Self {
-        Self { catalog, clock, failures: Failures::default() }
+        Self { catalog, clock, failures: Failures::default(), recording: Semaphore::new(RECORDING_MAX) }
     }
 
     /// The caller behind an `authorization` header. Blocks.
@@ -106,8 +117,10 @@ impl Authenticator {
         Ok(found.map(|(token, _)| token).filter(|token| matches && token.is_usable(self.clock.now_ms())))
     }
 
-    /// Records the use of a token. A catalog that cannot be written to must not prevent a restore.
+    /// Records the use of a token. A catalog that cannot be written to must not prevent a restore; nor must one
+    /// that takes long, so that only some calls at a time wait for it. The next call records what others left out.
     fn touch(&self, token: &TokenRecord) {
+        let Ok(_turn) = self.recording.try_acquire() else { return };
         if let Err(error) = self.catalog.touch_token(token.id) {
             tracing::debug!(token = %token.id, %error, "cannot record the use of a token");
         }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use holdfast_engine::StartBackup;
 use holdfast_engine::catalog::AuditEntry;
 use holdfast_engine::catalog::token::Action;
 use holdfast_engine::ids::SessionId;
+use holdfast_engine::{StartBackup, Starter};
 use holdfast_proto::ErrorCode;
-use holdfast_proto::limits::REASON_MAX_BYTES;
+use holdfast_proto::limits::{NAME_MAX_BYTES, REASON_MAX_BYTES, plain_text};
 use holdfast_proto::v1::{self, backup_server::Backup};
 use holdfast_proto::version::negotiate;
 use tokio_stream::wrappers::ReceiverStream;
@@ -169,15 +169,22 @@ fn start(
 ) -> Result<v1::StartResponse, ServiceError> {
     let namespace = caller.namespace(app.catalog(), &message.namespace, Action::Backup)?;
     message.namespace.clone_from(&namespace.name);
-    let slot = app.activity.sessions.reserve(|session| app.engine.session_namespace(session).is_ok())?;
+    let slot = app.activity.sessions.reserve(|session| app.engine.is_live(session))?;
     let detail = format!(
         "VM {:?} in namespace {:?}, job {:?}, from {:?}",
-        message.vm, namespace.name, message.job, message.client_host
+        message.vm,
+        namespace.name,
+        message.job,
+        plain_text(&message.client_host, NAME_MAX_BYTES)
     );
     let job = message.job.clone();
-    let who = caller.token.name.clone();
+    let starter = Starter {
+        token: caller.token.id,
+        name: caller.token.name.clone(),
+        may_take_over: caller.may(Action::TakeOver, namespace.id),
+    };
     let response =
-        app.engine.start_backup(&StartBackup { namespace: namespace.id, request: message, who })?;
+        app.engine.start_backup(&StartBackup { namespace: namespace.id, request: message, starter })?;
     let session: SessionId = parse_id("session", &response.session_id)?;
     slot.taken_by(session);
     tracing::Span::current().record("session", tracing::field::display(session));

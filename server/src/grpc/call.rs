@@ -7,6 +7,7 @@ use std::sync::Arc;
 use holdfast_engine::catalog::token::Action;
 use holdfast_engine::ids::SessionId;
 use holdfast_proto::ErrorCode;
+use holdfast_proto::limits::{ID_SHOWN_BYTES, plain_text};
 use holdfast_proto::version::{PROTOCOL_MAX, PROTOCOL_METADATA, PROTOCOL_MIN};
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Status};
@@ -29,7 +30,7 @@ pub(super) async fn caller<T>(app: &Arc<App>, request: &Request<T>, stage: Stage
     let authorization = header("authorization").map(str::to_owned);
     let peer = request.remote_addr();
     let caller = app
-        .blocking(move |app| app.auth.authenticate(authorization.as_deref(), peer))
+        .identify(move |auth| auth.authenticate(authorization.as_deref(), peer))
         .await
         .map_err(ServiceError::into_status)?;
     if stage == Stage::Negotiated {
@@ -62,7 +63,7 @@ fn check_protocol(metadata: &MetadataMap) -> Result<(), ServiceError> {
 pub(super) fn parse_id<T: FromStr>(what: &str, text: &str) -> Result<T, ServiceError> {
     // Not quoted at length: it may be megabytes.
     text.parse().map_err(|_| {
-        let shown: String = text.chars().take(40).collect();
+        let shown = plain_text(text, ID_SHOWN_BYTES);
         ServiceError::invalid(format!("{shown:?} is not a {what} id"))
     })
 }
@@ -72,12 +73,16 @@ pub(super) fn shown<T: FromStr + Display>(text: &str) -> Option<DisplayValue<T>>
     text.parse().ok().map(tracing::field::display)
 }
 
-/// The session of that name, when the caller may write to it. Blocks.
+/// The session of that name, when the caller started it: every call on a session comes through here. A session of
+/// another namespace is as unknown as one that does not exist. Blocks.
 pub(super) fn own_session(app: &App, caller: &Caller, text: &str) -> Result<SessionId, ServiceError> {
     caller.check_role(Action::Backup)?;
     let session: SessionId = parse_id("session", text)?;
     match app.engine.session_namespace(session) {
-        Ok(namespace) if caller.may(Action::Backup, namespace) => Ok(session),
+        Ok(namespace) if caller.may(Action::Backup, namespace) => {
+            app.engine.check_starter(session, caller.token.id)?;
+            Ok(session)
+        }
         Err(error) if error.code() != ErrorCode::SessionGone => Err(error.into()),
         _ => Err(session_gone(session)),
     }

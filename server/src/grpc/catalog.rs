@@ -6,7 +6,7 @@ use holdfast_engine::catalog::token::Action;
 use holdfast_engine::catalog::{BackupFilter, BackupRecord, DetailFilter, PageRequest, Verification};
 use holdfast_engine::ids::{BackupId, NamespaceId};
 use holdfast_proto::ErrorCode;
-use holdfast_proto::limits::{VERIFICATION_DETAIL_MAX_BYTES, check_name};
+use holdfast_proto::limits::{VERIFICATION_DETAIL_MAX_BYTES, check_name, is_deceptive};
 use holdfast_proto::v1::{self, catalog_server::Catalog};
 use tonic::{Request, Response, Status};
 
@@ -199,7 +199,7 @@ fn record_verification(
         return Err(ServiceError::new(ErrorCode::NotFound, format!("there is no backup {backup}")));
     };
     let read = format!("{} bytes read and found sound", message.bytes);
-    let said = message.detail.replace(char::is_control, " ");
+    let said = message.detail.replace(is_deceptive, " ");
     let detail = if said.is_empty() { read } else { format!("{said}; {read}") };
     let (ok, vm) = (message.ok, found.vm);
     app.catalog().record_verification(&Verification {

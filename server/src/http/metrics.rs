@@ -7,7 +7,7 @@ use holdfast_engine::catalog::token::Action;
 use holdfast_proto::ErrorCode;
 
 use super::state::HttpState;
-use crate::app::App;
+use crate::auth::Authenticator;
 use crate::error::ServiceError;
 
 /// Of OpenMetrics, which Prometheus has read since 2018.
@@ -26,7 +26,7 @@ pub(super) async fn scrape(
     if !state.metrics_open {
         let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let authorization = authorization.map(str::to_owned);
-        app.blocking(move |app| authorize(app, authorization.as_deref())).await?;
+        app.identify(move |auth| authorize(auth, authorization.as_deref())).await?;
     }
     let turn = state.scraping.lock().await;
     let text = app.blocking(|app| app.metrics.text(&app.engine, &app.activity, app.clock.now_ms())).await?;
@@ -34,8 +34,8 @@ pub(super) async fn scrape(
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response())
 }
 
-fn authorize(app: &App, authorization: Option<&str>) -> Result<(), ServiceError> {
-    let caller = app.auth.authenticate(authorization, None)?;
+fn authorize(auth: &Authenticator, authorization: Option<&str>) -> Result<(), ServiceError> {
+    let caller = auth.authenticate(authorization, None)?;
     caller.check_role(Action::Operate)?;
     if caller.scope().is_some() {
         return Err(ServiceError::new(

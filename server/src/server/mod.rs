@@ -113,7 +113,7 @@ impl Server {
         let fingerprint = identity.fingerprint.to_string();
         let addresses =
             Addresses { grpc: grpc_address, http: http_address, fingerprint: fingerprint.clone() };
-        let app = App::new(engine, settings, addresses);
+        let app = App::new(engine, settings, addresses)?;
         app.metrics.watch("grpc", grpc_listener.traffic());
         app.metrics.watch("http", http_listener.traffic());
         let mut tasks = JoinSet::new();

@@ -7,7 +7,9 @@ use holdfast_proto::v1::ingest_response::Kind as Answer;
 use holdfast_proto::version::PROTOCOL_METADATA;
 use holdfast_proto::{ErrorCode, Fingerprint, v1};
 use holdfast_tests::disk::noise;
-use holdfast_tests::raw::{Session, assert_refused, connect, extent_of, finish, region_of, start_request};
+use holdfast_tests::raw::{
+    Session, assert_refused, connect, connect_as, extent_of, finish, region_of, start_request,
+};
 use holdfast_tests::{Disk, Server};
 use tempfile::{TempDir, tempdir};
 
@@ -396,5 +398,64 @@ async fn a_message_larger_than_allowed() {
     // Refused by whichever side looks first: the agent's library or the server.
     assert!(status.is_some());
     session.abort().await;
+    tokio::task::spawn_blocking(move || scene.unharmed()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_session_of_another_token() {
+    let scene = Scene::new();
+    let (mine, stolen) = (
+        scene.server.token("mine", "backup", &["default"]),
+        scene.server.token("stolen", "backup", &["default"]),
+    );
+    let (mine, stolen) = (connect_as(&scene.server, &mine).await, connect_as(&scene.server, &stolen).await);
+    let session = Session::start(&mine, "victim", CHUNK_BYTES.into()).await;
+
+    let busy = stolen.backup().start(start_request("victim", 1)).await.unwrap_err();
+    assert!(!busy.message().contains(&session.id), "{busy}");
+    assert_refused(Some(busy), ErrorCode::Busy, "another token");
+    let over = v1::StartRequest { take_over: true, ..start_request("victim", 1) };
+    let refused = stolen.backup().start(over.clone()).await.err();
+    assert_refused(refused, ErrorCode::Forbidden, "another token");
+
+    // However the id became known.
+    let foreign = session.over(&stolen);
+    let (answers, status) = foreign.send(vec![ranges(Vec::new(), Vec::new()), finish()]).await;
+    assert_eq!(answers, []);
+    assert_refused(status, ErrorCode::Forbidden, "another token");
+    assert_refused(foreign.commit().await.err(), ErrorCode::Forbidden, "another token");
+    assert_refused(foreign.try_abort().await.err(), ErrorCode::Forbidden, "another token");
+    let alive = v1::KeepAliveRequest { session_id: session.id.clone() };
+    let refused = stolen.backup().keep_alive(alive).await.err();
+    assert_refused(refused, ErrorCode::Forbidden, "another token");
+    let digests = v1::ParentDigestsRequest { session_id: session.id.clone(), disk: 0 };
+    let refused = stolen.backup().parent_digests(digests).await.err();
+    assert_refused(refused, ErrorCode::Forbidden, "another token");
+
+    // An agent that died comes back with the token it had.
+    let second = mine.backup().start(over).await.unwrap().into_inner();
+    assert_refused(session.commit().await.err(), ErrorCode::SessionGone, &session.id);
+    let abort = v1::AbortRequest { session_id: second.session_id, reason: String::new() };
+    mine.backup().abort(abort).await.unwrap();
+    tokio::task::spawn_blocking(move || scene.unharmed()).await.unwrap();
+}
+
+#[tokio::test]
+async fn names_and_ids_that_deceive() {
+    let scene = Scene::new();
+    let connection = connect(&scene.server).await;
+    let mut requests: Vec<_> =
+        ["a\u{202e}b", "a\u{2066}b", "a\u{1b}b"].iter().map(|name| start_request(name, 1)).collect();
+    requests.push(v1::StartRequest { run_id: "x".repeat(1 << 20), ..start_request("victim", 1) });
+    requests.push(v1::StartRequest { job: "j\u{200f}".to_owned(), ..start_request("victim", 1) });
+    for request in requests {
+        let status = connection.backup().start(request).await.unwrap_err();
+        assert_eq!(ErrorCode::of_status(&status), Some(ErrorCode::Invalid), "{status}");
+        let shown = status.message();
+        assert!(shown.len() < 500 && shown.is_ascii() && !shown.contains('\u{1b}'), "{shown}");
+    }
+    let commit = v1::CommitRequest { session_id: "\u{202e}".repeat(1 << 18) };
+    let status = connection.backup().commit(commit).await.unwrap_err();
+    assert!(status.message().len() < 500 && status.message().is_ascii(), "{status}");
     tokio::task::spawn_blocking(move || scene.unharmed()).await.unwrap();
 }

@@ -101,9 +101,10 @@ fn write_run(tx: &Transaction<'_>, attempt: &Attempt, job: [u8; 16]) -> Result<(
     if let Some(run) = backups::run(tx, attempt.run)?
         && (run.namespace != attempt.namespace || run.job_id.to_bytes() != job)
     {
+        // Says nothing of the job or the namespace the run belongs to: the agent may not be allowed to know.
         return Err(CatalogError::invalid(format!(
-            "run {} is of job {:?} in namespace {}; it cannot be joined by job {:?} in namespace {}",
-            run.id, run.job, run.namespace, attempt.job, attempt.namespace
+            "run {} is not of job {:?} in namespace {}, so it cannot be joined by it",
+            run.id, attempt.job, attempt.namespace
         )));
     }
     tx.prepare_cached(

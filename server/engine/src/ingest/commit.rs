@@ -39,7 +39,7 @@ pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitRespons
     }
     // (W6, A1) One transaction makes the backup, its disks, details and containers visible.
     core.catalog.commit_backup(&BackupCommit {
-        attempt: attempt(core, session),
+        attempt: attempt(core, session, &session.starter.name),
         backup: session.backup,
         disks,
         details: details.clone(),
@@ -69,12 +69,13 @@ pub(super) fn committed(core: &Core, session: SessionId) -> Result<Option<v1::Co
 }
 
 /// Keeps what a session that ended without a backup has cost, and makes its containers known: what is in
-/// them serves later backups.
+/// them serves later backups. `who` ended it, for the audit log.
 pub(super) fn record_failure(
     core: &Core,
     session: &Session,
     status: RowStatus,
     reason: &str,
+    who: &str,
 ) -> Result<(), EngineError> {
     let mut details = Vec::new();
     let mut containers = Vec::new();
@@ -88,11 +89,15 @@ pub(super) fn record_failure(
         details.push(row);
         containers.extend(container_records(session, &state));
     }
-    core.catalog.record_failed_run(&FailedRun { attempt: attempt(core, session), details, containers })?;
+    core.catalog.record_failed_run(&FailedRun {
+        attempt: attempt(core, session, who),
+        details,
+        containers,
+    })?;
     Ok(())
 }
 
-fn attempt(core: &Core, session: &Session) -> Attempt {
+fn attempt(core: &Core, session: &Session, who: &str) -> Attempt {
     Attempt {
         session: session.id,
         run: session.run,
@@ -100,7 +105,7 @@ fn attempt(core: &Core, session: &Session) -> Attempt {
         vm: session.vm.clone(),
         job: session.job.clone(),
         client_host: session.host.clone(),
-        who: session.who.clone(),
+        who: who.to_owned(),
         started_ms: session.started_ms,
         finished_ms: core.clock.now_ms(),
     }

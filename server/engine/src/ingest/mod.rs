@@ -39,6 +39,7 @@ mod table;
 mod verify;
 
 pub use live::{LiveDisk, LiveSession};
+pub use session::Starter;
 pub use start::StartBackup;
 pub use stream::DiskStream;
 pub(crate) use table::Sessions;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use holdfast_catalog::NamespaceRecord;
 use holdfast_proto::Fingerprint;
 use holdfast_proto::v1;
-use holdfast_types::ids::{BackupId, NamespaceId, RunId, SessionId};
+use holdfast_types::ids::{BackupId, NamespaceId, RunId, SessionId, TokenId};
 use parking_lot::{Mutex, MutexGuard};
 use roaring::RoaringTreemap;
 
@@ -27,13 +27,23 @@ pub(crate) struct Session {
     pub(super) vm: String,
     pub(super) job: String,
     pub(super) host: String,
-    /// The token that began it, for the audit log.
-    pub(super) who: String,
+    /// The token that began it. It alone may go on with it.
+    pub(super) starter: Starter,
     pub(super) started_ms: i64,
     pub(super) disks: Vec<DiskSlot>,
     pub(super) lease: Lease,
     /// Whether it was committed or given up; held locked while that happens, so that it happens once.
     ended: Mutex<bool>,
+}
+
+/// Who starts a backup: a token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Starter {
+    pub token: TokenId,
+    /// The token's name, for the audit log.
+    pub name: String,
+    /// Whether it may end a backup that another token started.
+    pub may_take_over: bool,
 }
 
 /// When the session ends by itself.
@@ -119,16 +129,16 @@ pub(super) struct SessionParts {
     pub(super) vm: String,
     pub(super) job: String,
     pub(super) host: String,
-    pub(super) who: String,
+    pub(super) starter: Starter,
     pub(super) disks: Vec<DiskSlot>,
 }
 
 impl Session {
     pub(super) fn new(core: &Core, parts: SessionParts) -> Self {
-        let SessionParts { id, backup, run, namespace, vm, job, host, who, disks } = parts;
+        let SessionParts { id, backup, run, namespace, vm, job, host, starter, disks } = parts;
         let (started_ms, lease) = (core.clock.now_ms(), Lease::endless());
         let ended = Mutex::new(false);
-        Self { id, backup, run, namespace, vm, job, host, who, started_ms, disks, lease, ended }
+        Self { id, backup, run, namespace, vm, job, host, starter, started_ms, disks, lease, ended }
     }
 
     /// Renews the lease: a heartbeat.
@@ -138,6 +148,11 @@ impl Session {
 
     pub(crate) const fn namespace_id(&self) -> NamespaceId {
         self.namespace.id
+    }
+
+    /// Whether `token` started it.
+    pub(crate) fn is_of(&self, token: TokenId) -> bool {
+        self.starter.token == token
     }
 
     /// When the agent's last heartbeat arrived.
@@ -171,6 +186,12 @@ impl Session {
             reliance.containers |= disk.state.lock().relies_on();
         }
         reliance
+    }
+
+    /// Holds what a stream holds while it handles a message.
+    #[cfg(test)]
+    pub(crate) fn hold_disk(&self, disk: usize) -> impl Sized + '_ {
+        self.disks[disk].state.lock()
     }
 
     /// Lets a new stream of a disk in, and makes the older one fail. Returns the stream's generation.

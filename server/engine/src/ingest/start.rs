@@ -4,12 +4,14 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use holdfast_catalog::{NamespaceRecord, new_id};
-use holdfast_proto::limits::{DISK_MAX_BYTES, DISKS_PER_BACKUP_MAX, check_name};
+use holdfast_proto::limits::{
+    DISK_MAX_BYTES, DISKS_PER_BACKUP_MAX, ID_SHOWN_BYTES, NAME_MAX_BYTES, check_name, plain_text,
+};
 use holdfast_proto::v1;
 use holdfast_types::ids::{BackupId, NamespaceId, RunId, SessionId};
 
 use super::parent::ParentDisk;
-use super::session::{DiskSlot, Session, SessionParts};
+use super::session::{DiskSlot, Session, SessionParts, Starter};
 use crate::core::Core;
 use crate::error::EngineError;
 
@@ -18,8 +20,8 @@ use crate::error::EngineError;
 pub struct StartBackup {
     pub namespace: NamespaceId,
     pub request: v1::StartRequest,
-    /// The caller, for the audit log: a token's name.
-    pub who: String,
+    /// The caller. The session is theirs alone.
+    pub starter: Starter,
 }
 
 /// Whether the request makes sense, whatever the state. (R3) Bounds every count and length in it.
@@ -74,8 +76,8 @@ pub(super) fn open_session(
         namespace,
         vm: request.vm.clone(),
         job: request.job.clone(),
-        host: request.client_host.chars().filter(|c| !c.is_control()).take(200).collect(),
-        who: start.who.clone(),
+        host: plain_text(&request.client_host, NAME_MAX_BYTES),
+        starter: start.starter.clone(),
         disks,
     };
     Ok(Session::new(core, parts))
@@ -92,13 +94,26 @@ fn run_of(
     if text.is_empty() {
         return Ok(RunId(new_id(&*core.clock)?));
     }
-    let run: RunId = text.parse().map_err(|_| EngineError::Invalid(format!("{text:?} is no run id")))?;
-    if let Some(known) = core.catalog.run(run)?
-        && (known.namespace != namespace.id || known.job != request.job)
-    {
-        return Err(foreign_run(run, namespace, &request.job));
-    }
+    // Not quoted at length: it may be megabytes.
+    let shown = || plain_text(text, ID_SHOWN_BYTES);
+    let run: RunId = text.parse().map_err(|_| EngineError::Invalid(format!("{:?} is no run id", shown())))?;
+    check_run(core, run, namespace, &request.job)?;
     Ok(run)
+}
+
+/// Whether the catalog knows the run as one of that job and namespace, or not at all.
+pub(super) fn check_run(
+    core: &Core,
+    run: RunId,
+    namespace: &NamespaceRecord,
+    job: &str,
+) -> Result<(), EngineError> {
+    match core.catalog.run(run)? {
+        Some(known) if known.namespace != namespace.id || known.job != job => {
+            Err(foreign_run(run, namespace, job))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Says nothing of the job or the namespace the run belongs to: the caller may not be allowed to know.

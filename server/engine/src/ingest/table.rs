@@ -3,15 +3,15 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use holdfast_catalog::RowStatus;
-use holdfast_proto::limits::REASON_MAX_BYTES;
+use holdfast_catalog::{AuditEntry, RowStatus};
+use holdfast_proto::limits::{REASON_MAX_BYTES, plain_text};
 use holdfast_proto::v1;
-use holdfast_types::ids::{NamespaceId, SessionId};
+use holdfast_types::ids::{NamespaceId, SessionId, TokenId};
 use parking_lot::Mutex;
 
 use super::commit;
 use super::live::LiveSession;
-use super::session::Session;
+use super::session::{Session, Starter};
 use super::start::{self, StartBackup};
 use crate::core::Core;
 use crate::error::EngineError;
@@ -44,11 +44,16 @@ impl Sessions {
         let session = Arc::new(start::open_session(core, namespace, asked)?);
         session.keep_alive(core);
         self.enter(&session)?;
+        // Again: a session that claimed the run may have ended since the first look. From now on, none can.
+        if let Err(error) = start::check_run(core, session.run, &session.namespace, &session.job) {
+            self.remove(&session);
+            return Err(error);
+        }
         tracing::info!(session = %session.id, vm = session.vm, job = session.job, host = session.host, "backup started");
         Ok(start::response(core, &session))
     }
 
-    /// Fails when the VM is being backed up, unless the request takes over.
+    /// Fails when the VM is being backed up, unless the request takes over and its token may.
     fn make_way(&self, core: &Arc<Core>, asked: &StartBackup) -> Result<(), EngineError> {
         let key = (asked.namespace, asked.request.vm.clone());
         let other = {
@@ -59,12 +64,29 @@ impl Sessions {
             tables.by_vm.get(&key).and_then(|id| tables.by_id.get(id)).cloned()
         };
         match other {
-            Some(other) if asked.request.take_over => {
-                self.end(core, other.id, RowStatus::Aborted, "taken over by another agent")
-            }
-            Some(other) => Err(busy(&other)),
+            Some(other) if asked.request.take_over => self.take_over(core, &other, asked),
+            Some(other) => Err(busy(&other, &asked.starter)),
             None => Ok(()),
         }
+    }
+
+    /// Ends a session for the one that follows it. The audit log names both tokens, before anything ends.
+    fn take_over(&self, core: &Core, other: &Session, asked: &StartBackup) -> Result<(), EngineError> {
+        let (by, of) = (&asked.starter, &other.starter);
+        if !other.is_of(by.token) && !by.may_take_over {
+            return Err(EngineError::TakeOverForbidden { vm: other.vm.clone() });
+        }
+        core.catalog.audit(&AuditEntry {
+            who: by.name.clone(),
+            action: "backup.take-over".to_owned(),
+            object: other.id.to_string(),
+            detail: format!(
+                "VM {:?} in namespace {:?}: token {:?} ({}) ended the backup that token {:?} ({}) had started from {:?}",
+                other.vm, other.namespace.name, by.name, by.token, of.name, of.token, other.host
+            ),
+        })?;
+        let reason = format!("taken over by token {:?}, started by token {:?}", by.name, of.name);
+        self.end_as(core, other.id, RowStatus::Aborted, &reason, Some(&by.name))
     }
 
     fn enter(&self, session: &Arc<Session>) -> Result<(), EngineError> {
@@ -74,7 +96,7 @@ impl Sessions {
         }
         let key = (session.namespace.id, session.vm.clone());
         if let Some(other) = tables.by_vm.get(&key).and_then(|id| tables.by_id.get(id)) {
-            return Err(busy(other));
+            return Err(busy(other, &session.starter));
         }
         // The catalog knows only runs of sessions that ended.
         let other_job = |other: &&Arc<Session>| {
@@ -92,6 +114,15 @@ impl Sessions {
     /// The live session of that id.
     pub(crate) fn get(&self, id: SessionId) -> Result<Arc<Session>, EngineError> {
         self.0.lock().by_id.get(&id).cloned().ok_or_else(|| gone(id))
+    }
+
+    /// Whether `token` may go on with a session: it is the one that started it. A session that has ended is
+    /// no one's; what it became is in the catalog.
+    pub(crate) fn check_starter(&self, id: SessionId, token: TokenId) -> Result<(), EngineError> {
+        match self.get(id) {
+            Ok(session) if !session.is_of(token) => Err(EngineError::NotYours { session: id.to_string() }),
+            _ => Ok(()),
+        }
     }
 
     /// What all sessions are doing, in order of their start. Takes no stream's lock: a stream holds its own
@@ -133,16 +164,31 @@ impl Sessions {
         status: RowStatus,
         reason: &str,
     ) -> Result<(), EngineError> {
+        self.end_as(core, id, status, reason, None)
+    }
+
+    /// As [`Sessions::end`]; `who`: the token that ended it, where that is not the one that started it.
+    fn end_as(
+        &self,
+        core: &Core,
+        id: SessionId,
+        status: RowStatus,
+        reason: &str,
+        who: Option<&str>,
+    ) -> Result<(), EngineError> {
         let Ok(session) = self.get(id) else { return Ok(()) };
         let mut ended = session.lock_end();
         if std::mem::replace(&mut *ended, true) {
             return Ok(());
         }
-        self.remove(&session);
         session.supersede_streams();
-        let reason: String = reason.chars().take(REASON_MAX_BYTES).collect();
+        let reason = plain_text(reason, REASON_MAX_BYTES);
         tracing::warn!(session = %id, vm = session.vm, reason, "backup ended without a restore point");
-        commit::record_failure(core, &session, status, &reason)
+        let who = who.unwrap_or(&session.starter.name);
+        let recorded = commit::record_failure(core, &session, status, &reason, who);
+        // Only now, so that its run is known here or in the catalog at every moment.
+        self.remove(&session);
+        recorded
     }
 
     fn remove(&self, session: &Session) {
@@ -186,7 +232,10 @@ impl Sessions {
     }
 }
 
-fn busy(session: &Session) -> EngineError {
+fn busy(session: &Session, asking: &Starter) -> EngineError {
+    if !session.is_of(asking.token) {
+        return EngineError::BusyElsewhere { vm: session.vm.clone() };
+    }
     EngineError::Busy { vm: session.vm.clone(), session: session.id.to_string(), host: session.host.clone() }
 }
 

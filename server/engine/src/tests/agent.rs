@@ -7,14 +7,14 @@ use holdfast_proto::chunker::{Chunker, is_zero};
 use holdfast_proto::limits::{EXTENT_BYTES, REGION_PLAIN_MAX_BYTES};
 use holdfast_proto::region::{Codec, Decoder, Encoder};
 use holdfast_proto::v1;
-use holdfast_types::ids::{BackupId, SessionId};
+use holdfast_types::ids::{BackupId, SessionId, TokenId};
 use v1::ingest_request::Kind as Request;
 use v1::ingest_response::Kind as Response;
 
 use super::namespace;
 use crate::engine::Engine;
 use crate::error::EngineError;
-use crate::ingest::{DiskStream, StartBackup};
+use crate::ingest::{DiskStream, StartBackup, Starter};
 
 pub(crate) fn request(vm: &str, disks: &[(&str, &[u8])]) -> v1::StartRequest {
     let spec = |(name, bytes): &(&str, &[u8])| v1::DiskSpec {
@@ -31,8 +31,22 @@ pub(crate) fn request(vm: &str, disks: &[(&str, &[u8])]) -> v1::StartRequest {
     }
 }
 
+/// A token of the role backup, the same for the same number.
+pub(crate) fn starter(number: u8) -> Starter {
+    let token = TokenId::from_bytes([number; 16]);
+    Starter { token, name: format!("agent-{number}"), may_take_over: false }
+}
+
 pub(crate) fn start(engine: &Engine, request: v1::StartRequest) -> Result<v1::StartResponse, EngineError> {
-    engine.start_backup(&StartBackup { namespace: namespace(engine), request, who: "agent-1".into() })
+    start_as(engine, request, starter(1))
+}
+
+pub(crate) fn start_as(
+    engine: &Engine,
+    request: v1::StartRequest,
+    starter: Starter,
+) -> Result<v1::StartResponse, EngineError> {
+    engine.start_backup(&StartBackup { namespace: namespace(engine), request, starter })
 }
 
 /// Backs up disks as one restore point.

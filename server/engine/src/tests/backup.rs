@@ -86,7 +86,7 @@ fn machines_share_and_namespaces_do_not() {
     let other = engine.catalog().ensure_namespace("other").unwrap().id;
     let mut request = super::agent::request("c", &[("root", &disk)]);
     request.namespace = "other".into();
-    let start = crate::ingest::StartBackup { namespace: other, request, who: "agent-2".into() };
+    let start = crate::ingest::StartBackup { namespace: other, request, starter: super::agent::starter(2) };
     let session = engine.start_backup(&start).unwrap().session_id.parse().unwrap();
     let stream = engine.open_stream(session, 0).unwrap();
     super::agent::send_disk(&engine, session, &stream, 0, &disk).unwrap();

@@ -2,20 +2,19 @@
 
 use std::sync::Arc;
 
-use holdfast_catalog::{DetailFilter, PageRequest};
-use holdfast_proto::Fingerprint;
+use holdfast_catalog::{AuditEntry, DetailFilter, PageRequest};
 use holdfast_proto::limits::EXTENT_BYTES;
 use holdfast_proto::region::Encoder;
-use holdfast_proto::v1;
+use holdfast_proto::{ErrorCode, Fingerprint, v1};
 use holdfast_types::ids::SessionId;
 use holdfast_volume::MemoryVolume;
 use v1::ingest_request::Kind as Request;
 
-use super::agent::{backup, region, request, restore, start};
+use super::agent::{backup, region, request, restore, send_disk, start, start_as, starter};
 use super::{Bench, noise};
 use crate::engine::Engine;
 use crate::error::EngineError;
-use crate::ingest::DiskStream;
+use crate::ingest::{DiskStream, Starter};
 
 fn open(engine: &Engine, size: usize) -> (SessionId, DiskStream) {
     let disk = vec![0; size];
@@ -50,7 +49,7 @@ fn refusal(size: usize, messages: impl IntoIterator<Item = Request>) -> EngineEr
     let error = refused.expect("every lie is refused");
     assert!(error.to_string().contains("root"), "names the disk: {error}");
     let commit = engine.commit(session).unwrap_err();
-    assert_eq!(commit.code(), holdfast_proto::ErrorCode::Invalid, "{commit}");
+    assert_eq!(commit.code(), ErrorCode::Invalid, "{commit}");
     engine.abort(session, "test").unwrap();
     assert!(restore(&engine, &innocent.backup_id, "root").unwrap() == disk);
     backup(&engine, "evil", &[("root", &disk)]).expect("the next, honest backup works");
@@ -58,7 +57,7 @@ fn refusal(size: usize, messages: impl IntoIterator<Item = Request>) -> EngineEr
 }
 
 fn refused_with(error: &EngineError, words: &str) {
-    assert_eq!(error.code(), holdfast_proto::ErrorCode::Invalid, "{error}");
+    assert_eq!(error.code(), ErrorCode::Invalid, "{error}");
     assert!(error.to_string().contains(words), "{error}");
 }
 
@@ -177,4 +176,104 @@ fn oversize_and_ragged_lists() {
     let query = |bytes| Request::Query(v1::Query { sequence: 1, fingerprints: vec![1; bytes].into() });
     refused_with(&refusal(10, [query(33)]), "no multiple of 32");
     refused_with(&refusal(10, [query(32 * 1025)]), "the limit is 1024");
+}
+
+fn audited(engine: &Engine, action: &str) -> Vec<AuditEntry> {
+    let log = engine.catalog().list_audit(PageRequest::default()).unwrap().items;
+    log.into_iter().map(|record| record.entry).filter(|entry| entry.action == action).collect()
+}
+
+#[test]
+fn a_session_of_another_token() {
+    let bench = Bench::new();
+    let engine = bench.open(Arc::new(MemoryVolume::new()));
+    let disk = noise(1, 100_000);
+    let started = start(&engine, request("web", &[("root", &disk)])).unwrap();
+    let session: SessionId = started.session_id.parse().unwrap();
+    engine.check_starter(session, starter(1).token).expect("its own");
+    let error = engine.check_starter(session, starter(2).token).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Forbidden, "{error}");
+    let told = error.to_string();
+    assert!(!told.contains("agent-1") && !told.contains("web"), "says no more than it must: {told}");
+
+    let busy = start_as(&engine, request("web", &[("root", &disk)]), starter(2)).unwrap_err();
+    assert_eq!(busy.code(), ErrorCode::Busy, "{busy}");
+    let told = busy.to_string();
+    assert!(told.contains("web") && !told.contains(&started.session_id), "not the session's id: {told}");
+    assert!(!told.contains("agent-1"), "{told}");
+    let own = start(&engine, request("web", &[("root", &disk)])).unwrap_err();
+    assert!(own.to_string().contains(&started.session_id), "its own token may know: {own}");
+}
+
+#[test]
+fn a_take_over_by_those_who_may_not() {
+    let bench = Bench::new();
+    let engine = bench.open(Arc::new(MemoryVolume::new()));
+    let disk = noise(1, 100_000);
+    let over = || v1::StartRequest { take_over: true, ..request("web", &[("root", &disk)]) };
+    let started = start(&engine, over()).unwrap();
+    let session: SessionId = started.session_id.parse().unwrap();
+    let error = start_as(&engine, over(), starter(2)).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Forbidden, "{error}");
+    let told = error.to_string();
+    assert!(!told.contains(&started.session_id) && !told.contains("agent-1"), "{told}");
+    assert_eq!(audited(&engine, "backup.take-over"), []);
+    let stream = engine.open_stream(session, 0).unwrap();
+    send_disk(&engine, session, &stream, 0, &disk).unwrap();
+    engine.commit(session).expect("the session was not touched");
+}
+
+#[test]
+fn a_take_over_is_audited_with_both_names() {
+    let bench = Bench::new();
+    let engine = bench.open(Arc::new(MemoryVolume::new()));
+    let disk = noise(1, 100_000);
+    let over = || v1::StartRequest { take_over: true, ..request("web", &[("root", &disk)]) };
+    let first = start(&engine, over()).unwrap().session_id;
+    let second = start(&engine, over()).expect("a crashed agent's own token").session_id;
+    let operator = Starter { may_take_over: true, ..starter(3) };
+    start_as(&engine, over(), operator).expect("a token with the right to");
+
+    let entries = audited(&engine, "backup.take-over");
+    let named: Vec<_> = entries.iter().map(|entry| (entry.who.as_str(), entry.object.as_str())).collect();
+    assert_eq!(named, [("agent-3", second.as_str()), ("agent-1", first.as_str())], "newest first");
+    for name in ["agent-3", "agent-1", &starter(3).token.to_string(), &starter(1).token.to_string()] {
+        assert!(entries[0].detail.contains(name), "{name}: {entries:?}");
+    }
+    let ended = &audited(&engine, "backup.abort")[0];
+    assert_eq!((ended.who.as_str(), ended.object.as_str()), ("agent-3", second.as_str()), "who did it");
+    assert!(ended.detail.contains("agent-1"), "{ended:?}");
+}
+
+#[test]
+fn names_ids_and_texts_that_deceive() {
+    let bench = Bench::new();
+    let engine = bench.open(Arc::new(MemoryVolume::new()));
+    let disk: &[u8] = &[1];
+    let good = || request("web", &[("root", disk)]);
+    for evil in ["a\u{202e}b", "a\u{2066}b", "a\u{200f}b", "a\u{1b}[2Jb"] {
+        for bad in [
+            request(evil, &[("root", disk)]),
+            request("web", &[(evil, disk)]),
+            v1::StartRequest { job: evil.into(), ..good() },
+        ] {
+            let error = start(&engine, bad).unwrap_err();
+            assert_eq!(error.code(), ErrorCode::Invalid, "{error}");
+            assert!(!error.to_string().contains(evil), "shown escaped: {error}");
+        }
+    }
+    let long = v1::StartRequest { run_id: "x".repeat(5 << 20), ..good() };
+    let error = start(&engine, long).unwrap_err().to_string();
+    assert!(error.len() < 200 && error.contains("xxx"), "{} bytes", error.len());
+
+    let host = "h\u{202e}\n".repeat(1 << 20);
+    let started = start(&engine, v1::StartRequest { client_host: host, ..good() }).unwrap();
+    let shown = engine.live_sessions().remove(0).host;
+    assert!(shown.len() <= 200 && shown.starts_with("h\\u{202e}\\nh"), "{shown}");
+    engine.abort(started.session_id.parse().unwrap(), "all\u{202e} is\nwell").unwrap();
+    let row =
+        engine.catalog().details(&DetailFilter::default(), PageRequest::default()).unwrap().items.remove(0);
+    assert_eq!(row.error, "all\\u{202e} is\\nwell");
+    let entry = audited(&engine, "backup.abort").remove(0);
+    assert!(!entry.detail.contains(char::is_control) && !entry.detail.contains('\u{202e}'), "{entry:?}");
 }

@@ -252,3 +252,24 @@ fn a_failed_seal_does_not_hide_the_containers_behind_it() {
     let bytes: u64 = sealed.iter().map(|(_, bytes)| bytes).sum();
     assert_eq!(rows[0].post_lc + rows[0].meta_bytes, bytes, "each sealed container is counted: {sealed:?}");
 }
+
+#[test]
+fn a_stream_that_is_busy_holds_up_no_other_session() {
+    let bench = Bench::new();
+    let engine = bench.open(Arc::new(MemoryVolume::new()));
+    let disk = noise(1, 100_000);
+    let started = start(&engine, request("web", &[("root", &disk)])).unwrap();
+    let id: SessionId = started.session_id.parse().unwrap();
+    let (_, sessions) = engine.parts();
+    let busy = sessions.get(id).unwrap();
+    let held = busy.hold_disk(0);
+    // All on this thread: whatever waited for that stream would wait for ever.
+    backup(&engine, "db", &[("root", &disk)]).expect("starts, sends and commits");
+    assert_eq!(engine.live_sessions().len(), 1);
+    engine.keep_alive(id).unwrap();
+    assert!(start(&engine, request("web", &[("root", &disk)])).is_err());
+    assert_eq!(engine.expire_sessions(), 0);
+    let aborted = start(&engine, request("mail", &[("root", &disk)])).unwrap();
+    engine.abort(aborted.session_id.parse().unwrap(), "test").unwrap();
+    drop(held);
+}

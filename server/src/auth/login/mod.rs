@@ -123,7 +123,8 @@ impl Authenticator {
         let token = self.catalog.token(login.token)?.map(|(token, _)| token);
         let token = token.filter(|token| token.is_usable(now_ms)).ok_or_else(ended)?;
         let end_ms = now_ms.saturating_add(LOGIN_MS);
-        if end_ms.saturating_sub(login.expires_ms) >= SLIDE_MS {
+        let due = end_ms.saturating_sub(login.expires_ms) >= SLIDE_MS;
+        if let Some(_turn) = due.then(|| self.recording.try_acquire().ok()).flatten() {
             match record::extend(&*self.catalog, &key, end_ms) {
                 Ok(()) => login.expires_ms = end_ms,
                 // As for a token's last use: reading goes on when nothing can be written.

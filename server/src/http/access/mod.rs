@@ -135,13 +135,13 @@ async fn identify(
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let cookie = cookie::read(cookies).map(str::to_owned);
     if let (None, Some(cookie)) = (&bearer, cookie) {
-        let (caller, web) = app.blocking(move |app| app.auth.authenticate_cookie(&cookie, peer)).await?;
+        let (caller, web) = app.identify(move |auth| auth.authenticate_cookie(&cookie, peer)).await?;
         if !method.is_safe() {
             csrf::check(&web, bytes(headers, csrf::SITE_HEADER), bytes(headers, csrf::TOKEN_HEADER))?;
         }
         return Ok(Identity { caller, web: Some(web) });
     }
-    let caller = app.blocking(move |app| app.auth.authenticate(bearer.as_deref(), peer)).await?;
+    let caller = app.identify(move |auth| auth.authenticate(bearer.as_deref(), peer)).await?;
     Ok(Identity { caller, web: None })
 }
 

@@ -154,11 +154,11 @@ fn by_label(labels: &LabelTable, jobs: &[JobOverview]) -> BTreeMap<JobLabels, Jo
         sum.done += of_job.rows.saturating_sub(of_job.failed);
         sum.failed += of_job.failed;
         sum.last_failed += last_run.as_ref().map_or(0, |run| run.failed);
-        sum.pre_comp += of_job.bytes;
-        sum.new += of_job.new_bytes;
-        sum.post_lc += of_job.post_lc;
-        sum.meta += of_job.meta_bytes;
-        sum.wire += of_job.wire_bytes;
+        sum.pre_comp = sum.pre_comp.saturating_add(of_job.bytes);
+        sum.new = sum.new.saturating_add(of_job.new_bytes);
+        sum.post_lc = sum.post_lc.saturating_add(of_job.post_lc);
+        sum.meta = sum.meta.saturating_add(of_job.meta_bytes);
+        sum.wire = sum.wire.saturating_add(of_job.wire_bytes);
     }
     sums
 }
@@ -173,7 +173,7 @@ fn namespaces(
         let sum = sums.entry(labels.namespace(&overview.namespace.name)).or_default();
         sum.vms += overview.vms;
         sum.restore_points += overview.backups;
-        sum.stored += overview.stored_bytes;
+        sum.stored = sum.stored.saturating_add(overview.stored_bytes);
         if overview.backups == 0 {
             continue;
         }
@@ -188,7 +188,8 @@ fn namespaces(
     // As of now: what was protected before it.
     let now = DetailFilter { since_ms: Some(now_ms), ..DetailFilter::default() };
     for day in catalog.protected_days(&now, TotalsBy::Namespace)? {
-        sums.entry(labels.namespace(&day.namespace)).or_default().protected += day.protected_bytes;
+        let sum = sums.entry(labels.namespace(&day.namespace)).or_default();
+        sum.protected = sum.protected.saturating_add(day.protected_bytes);
     }
     let query = VmQuery {
         vm: None,

@@ -44,3 +44,47 @@ async fn streams_beyond_the_limit_are_refused_until_one_ends() {
     admin.ingest(whole(&two)).await.unwrap();
     fixture.server.stop().await.unwrap();
 }
+
+/// Threads for blocking work in the test below; a server has about a hundred.
+const THREADS: usize = 6;
+
+/// After which a call counts as stuck.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+
+#[test]
+fn streams_that_stall_do_not_hold_up_authentication() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .max_blocking_threads(THREADS)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let fixture = Fixture::start().await;
+        let admin = fixture.admin().await;
+        let stranger = Client { token: "hf_nonsense".into(), ..admin.clone() };
+        // Each takes a thread and then sends nothing more.
+        let mut stalled = Vec::new();
+        for n in 0..THREADS {
+            let session = admin.start("", &format!("vm {n}")).await.unwrap().session_id;
+            let (messages, line) = mpsc::channel(4);
+            messages.send(ingest::open(&session, 0)).await.unwrap();
+            let mut answers =
+                admin.backup().ingest(admin.request(ReceiverStream::new(line))).await.unwrap().into_inner();
+            answers.message().await.unwrap().unwrap();
+            stalled.push((messages, answers));
+        }
+        let working = tokio::spawn({
+            let admin = admin.clone();
+            async move { admin.hello().await }
+        });
+        let refused = tokio::time::timeout(PATIENCE, stranger.hello()).await.expect("authentication answers");
+        assert_eq!(code(refused), ErrorCode::Unauthenticated);
+        let unversioned = Client { protocol: String::new(), ..admin.clone() };
+        let refused = tokio::time::timeout(PATIENCE, unversioned.keep_alive("x")).await.expect("an answer");
+        assert_eq!(code(refused), ErrorCode::Invalid, "the token was looked up");
+        assert!(!working.is_finished(), "no thread is left for work, or this shows nothing");
+        drop(stalled);
+        working.await.unwrap().unwrap();
+        fixture.server.stop().await.unwrap();
+    });
+}

@@ -130,7 +130,22 @@ impl Client {
     }
 
     async fn start(&self, namespace: &str, vm: &str) -> Result<v1::StartResponse, Status> {
+        self.start_with(namespace, vm, false).await
+    }
+
+    /// Takes over.
+    async fn start_over(&self, namespace: &str, vm: &str) -> Result<v1::StartResponse, Status> {
+        self.start_with(namespace, vm, true).await
+    }
+
+    async fn start_with(
+        &self,
+        namespace: &str,
+        vm: &str,
+        take_over: bool,
+    ) -> Result<v1::StartResponse, Status> {
         let message = v1::StartRequest {
+            take_over,
             namespace: namespace.into(),
             vm: vm.into(),
             job: "nightly".into(),

@@ -84,10 +84,16 @@ impl Rpc {
 }
 
 /// The refusal of a call. `None`: it was authorised (it may still be refused for its arguments).
+/// The session it is about is the caller's own where the caller can have one.
 async fn outcome(fixture: &Fixture, admin: &Client, token: &str, rpc: Rpc, vm: &str) -> Option<ErrorCode> {
     let backup = admin.get_backup("mine", "latest", "seed").await.unwrap().id;
-    let session = admin.start("mine", &format!("{vm} session")).await.unwrap().session_id;
     let client = Client { token: token.to_owned(), ..admin.clone() };
+    let vm_in_session = format!("{vm} session");
+    let (owner, started) = match client.start("mine", &vm_in_session).await {
+        Ok(started) => (&client, started),
+        Err(_) => (admin, admin.start("mine", &vm_in_session).await.unwrap()),
+    };
+    let session = started.session_id;
     let result = rpc.call(&client, vm, &session, &backup).await;
     // A caller that was refused has changed nothing.
     let gone = fixture.server.app().engine.session_namespace(session.parse().unwrap()).is_err();
@@ -103,7 +109,7 @@ async fn outcome(fixture: &Fixture, admin: &Client, token: &str, rpc: Rpc, vm: &
         assert!(!gone, "{rpc:?} was refused and still ended the session");
     }
     if !gone {
-        admin.abort(&session).await.unwrap();
+        owner.abort(&session).await.unwrap();
     }
     refusal
 }
@@ -141,6 +147,36 @@ async fn every_call_by_every_role_in_every_scope() {
             }
         }
     }
+    fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_token_of_the_namespace_cannot_use_a_session() {
+    let fixture = Fixture::start().await;
+    let admin = fixture.admin().await;
+    fixture.catalog().ensure_namespace("mine").unwrap();
+    let owner = Client { token: fixture.token(Role::Backup, &["mine"]), ..admin.clone() };
+    let session = owner.start("mine", "vm").await.unwrap().session_id;
+    let intruders = [
+        Client { token: fixture.token(Role::Backup, &["mine"]), ..admin.clone() },
+        Client { token: fixture.token(Role::Operator, &[]), ..admin.clone() },
+        admin.clone(),
+    ];
+    for intruder in &intruders {
+        for rpc in [Rpc::ParentDigests, Rpc::Ingest, Rpc::KeepAlive, Rpc::Commit, Rpc::Abort] {
+            let refused = rpc.call(intruder, "vm", &session, "").await;
+            assert_eq!(code(refused), ErrorCode::Forbidden, "{rpc:?}");
+        }
+        let busy = intruder.start("mine", "vm").await.unwrap_err();
+        assert_eq!(ErrorCode::of_status(&busy), Some(ErrorCode::Busy));
+        assert!(!busy.message().contains(&session), "{busy:?}");
+    }
+    assert_eq!(code(intruders[0].start_over("mine", "vm").await), ErrorCode::Forbidden);
+    owner.keep_alive(&session).await.unwrap();
+    let taken = intruders[1].start_over("mine", "vm").await.unwrap().session_id;
+    assert_eq!(code(owner.keep_alive(&session).await), ErrorCode::SessionGone);
+    assert_eq!(code(owner.start_over("mine", "vm").await), ErrorCode::Forbidden, "not even back again");
+    intruders[1].abort(&taken).await.unwrap();
     fixture.server.stop().await.unwrap();
 }
 

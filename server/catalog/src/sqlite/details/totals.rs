@@ -125,8 +125,8 @@ impl Sums {
         let run =
             self.runs.entry(refs.run).or_insert(RunSums { started_ms: row.started_ms, bytes: 0, post_lc: 0 });
         run.started_ms = run.started_ms.min(row.started_ms);
-        run.bytes += row.bytes;
-        run.post_lc += row.post_lc;
+        run.bytes = run.bytes.saturating_add(row.bytes);
+        run.post_lc = run.post_lc.saturating_add(row.post_lc);
     }
 
     /// Factors of the latest runs, oldest first.

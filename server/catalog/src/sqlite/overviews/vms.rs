@@ -176,12 +176,13 @@ fn costs(
     conditions.each(connection, (select, ""), |row| {
         let cost = costs.entry(row.get(0).or_error("read")?).or_default();
         let add = |cost: &mut Cost| -> rusqlite::Result<()> {
-            cost.bytes += count(row, "bytes")?;
+            cost.bytes = cost.bytes.saturating_add(count(row, "bytes")?);
             let post_lc = count(row, "post_lc")?;
-            cost.post_lc += post_lc;
-            cost.stored_bytes += post_lc + count(row, "meta_bytes")?;
+            cost.post_lc = cost.post_lc.saturating_add(post_lc);
+            cost.stored_bytes =
+                cost.stored_bytes.saturating_add(post_lc).saturating_add(count(row, "meta_bytes")?);
             if row.get::<_, i64>(1)? >= since_ms {
-                cost.recent_new_bytes += count(row, "new_bytes")?;
+                cost.recent_new_bytes = cost.recent_new_bytes.saturating_add(count(row, "new_bytes")?);
             }
             Ok(())
         };
