@@ -41,7 +41,7 @@ const RESERVE_SHARE_MAX: u64 = 50;
 pub struct EngineOptions {
     /// Seconds a session lives without a heartbeat.
     pub lease_secs: u32,
-    /// Bytes kept free; `None`: [`RESERVE_BYTES`], but at most 2 % of the volume.
+    /// Bytes kept free; `None`: 1 GiB, but at most 2 % of the volume.
     pub reserve_bytes: Option<u64>,
     /// What may be kept of containers' directories.
     pub directories: CacheLimits,
@@ -408,7 +408,7 @@ impl Engine {
         (&self.core, &self.sessions)
     }
 
-    /// Walks everything and reports what is wrong; see [`crate::check`].
+    /// Walks everything and reports what is wrong.
     ///
     /// # Errors
     /// Only when it cannot go on; damage is in the report.

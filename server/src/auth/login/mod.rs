@@ -68,7 +68,7 @@ impl std::fmt::Debug for Cookie {
 }
 
 impl WebLogin {
-    /// What must accompany every request that changes something, see [`csrf`].
+    /// What must accompany every request that changes something; the rules are in `csrf.rs`.
     pub fn csrf(&self) -> &str {
         &self.csrf
     }
