@@ -1,4 +1,4 @@
-//! Threads of authentication's own.
+//! Threads of authentication's own (H6).
 //!
 //! Who calls is asked before anything else, revoked tokens included. Work of callers that were let in occupies the
 //! threads it runs on for as long as it waits (for a disk, for a client that stalls, for another session's lock), so

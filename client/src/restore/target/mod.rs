@@ -8,6 +8,7 @@ mod device;
 mod file;
 mod null;
 mod open;
+mod options;
 mod pipe;
 mod write_behind;
 
@@ -19,7 +20,8 @@ use crate::error::ClientError;
 pub use device::DeviceTarget;
 pub use file::{FileTarget, PARTIAL_SUFFIX};
 pub use null::NullTarget;
-pub use open::{FileOptions, MODE_DEFAULT, open};
+pub use open::open;
+pub use options::{FileOptions, MODE_DEFAULT};
 pub use pipe::PipeTarget;
 
 /// Takes a disk's bytes. Calls may come from several threads at once, for ranges that do not overlap; all

@@ -4,29 +4,8 @@ use std::io;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
-use super::{DeviceTarget, FileTarget, Target, failed};
+use super::{DeviceTarget, FileOptions, FileTarget, Target, failed};
 use crate::error::ClientError;
-
-/// Mode of restored files unless another is asked for: a disk's bytes include its passwords and keys.
-pub const MODE_DEFAULT: u32 = 0o600;
-
-/// How a restored file is made.
-#[derive(Debug, Clone, Copy)]
-pub struct FileOptions {
-    /// Replace a file that exists, or write to a block device.
-    pub force: bool,
-    /// Flush the file before it counts as complete.
-    pub sync: bool,
-    /// Permission bits of the complete file, whatever the umask is and whatever file it replaces. A block device
-    /// keeps its own.
-    pub mode: u32,
-}
-
-impl Default for FileOptions {
-    fn default() -> Self {
-        Self { force: false, sync: true, mode: MODE_DEFAULT }
-    }
-}
 
 /// Opens what `path` names for a disk of `size_bytes`: a block device if it is one, a new file otherwise.
 ///
