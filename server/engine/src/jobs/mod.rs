@@ -1,4 +1,4 @@
-//! Background work: what it is, whoever runs it.
+//! Background work: what it is, independent of what runs it.
 //!
 //! A [`Job`] does its work in steps that are bounded by a [`Budget`]. It decides what to do next and keeps its own
 //! place; it never waits, starts no thread of its own and knows no throttle: a runner calls it, one step at a time,

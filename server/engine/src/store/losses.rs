@@ -1,5 +1,5 @@
-//! Containers that are missing or cannot be read at all. One can be lost; when many are missing at once, more likely a file system is not
-//! mounted or a copy is not complete.
+//! Containers that are missing or cannot be read at all. One can be lost; when many are missing at once, more
+//! likely a file system is not mounted or a copy is not complete.
 //!
 //! Then nothing of it is remembered for good and no backup may begin: it would store everything again, beside
 //! what is only away, and mostly on the disk below the mount point.

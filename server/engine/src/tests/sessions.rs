@@ -236,7 +236,7 @@ fn a_session_tells_what_it_relies_on() {
 }
 
 #[test]
-fn a_failed_seal_does_not_hide_the_containers_behind_it() {
+fn what_was_sealed_is_counted_also_when_a_seal_fails() {
     let bench = Bench::new();
     let volume = Arc::new(FaultyVolume::new(MemoryVolume::new()));
     let engine = bench.open(Arc::<FaultyVolume<MemoryVolume>>::clone(&volume));
