@@ -6,6 +6,8 @@ use super::source::{modules, workspace};
 /// What does I/O, and the beginnings of the file names that may use it.
 const RULES: &[(&str, &[&str], &[&str])] = &[
     ("files", &["std::fs", "tokio::fs"], FILES),
+    ("HTTP", &["axum::", "utoipa::", "utoipa_axum::"], &["server/src/http/"]),
+    ("gRPC's transport", &["tonic::"], GRPC),
     ("the network", &["std::net::Tcp", "std::net::Udp", "std::os::unix::net", "tokio::net"], NETWORK),
 ];
 
@@ -22,6 +24,8 @@ const FILES: &[&str] = &[
     // What /proc says of this process.
     "client/src/stages.rs",
 ];
+
+const GRPC: &[&str] = &["server/src/grpc/", "server/src/net/", "client/src/", "proto/src/"];
 
 const NETWORK: &[&str] = &["server/src/", "client/src/connect/"];
 
