@@ -142,6 +142,12 @@ impl<'a> Actor<'a> {
         Ok(())
     }
 
+    /// Blobs that were begun and not sealed.
+    pub(crate) fn unfinished(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.root.join("blobs/.tmp")).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
     fn start(&mut self) {
         self.try_start().unwrap();
     }

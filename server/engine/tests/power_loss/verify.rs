@@ -26,6 +26,10 @@ pub(crate) fn verify(actor: &mut Actor<'_>, known: &Facts, random: &mut Random) 
     {
         return Err(format!("the repository was {repository} and is {}", engine.repository_id()));
     }
+    let unfinished = actor.unfinished();
+    if !unfinished.is_empty() {
+        return Err(format!("the start left unfinished blobs: {unfinished:?}"));
+    }
     points(actor, known)?;
     tokens(actor, known)?;
     if random.one_in(8) {
