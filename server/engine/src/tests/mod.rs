@@ -10,6 +10,7 @@ mod extent_history;
 mod hostile;
 mod live;
 mod returned;
+mod rules;
 mod sessions;
 mod starting;
 mod statistics;
