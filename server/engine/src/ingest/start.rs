@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use holdfast_catalog::{AuditEntry, NamespaceRecord, new_id};
+use holdfast_catalog::{NamespaceRecord, new_id};
 use holdfast_proto::limits::{
     DISK_MAX_BYTES, DISKS_PER_BACKUP_MAX, ID_SHOWN_BYTES, NAME_MAX_BYTES, check_name, plain_text,
 };
@@ -62,15 +62,6 @@ pub(super) fn vm_owner(core: &Core, start: &StartBackup) -> Result<String, Engin
     if owner == starter.owner || starter.is_for_every_owner {
         return Ok(owner);
     }
-    core.catalog.audit(&AuditEntry {
-        who: starter.name.clone(),
-        action: "backup.refused".to_owned(),
-        object: request.vm.clone(),
-        detail: format!(
-            "VM {:?} in namespace {:?} belongs to owner {owner:?}, token {:?} ({}) to owner {:?}",
-            request.vm, request.namespace, starter.name, starter.token, starter.owner
-        ),
-    })?;
     Err(EngineError::NotOwner { vm: request.vm.clone() })
 }
 

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use holdfast_catalog::{AuditEntry, PageRequest};
 use holdfast_proto::{ErrorCode, v1};
 use holdfast_types::ids::{SessionId, VmId};
 use holdfast_volume::MemoryVolume;
@@ -31,11 +30,6 @@ fn vm_id(engine: &Engine, vm: &str) -> VmId {
     engine.catalog().vm_owner(namespace(engine), vm).unwrap().unwrap().id
 }
 
-fn audited(engine: &Engine, action: &str) -> Vec<AuditEntry> {
-    let log = engine.catalog().list_audit(PageRequest::FIRST).unwrap().items;
-    log.into_iter().map(|record| record.entry).filter(|entry| entry.action == action).collect()
-}
-
 #[test]
 fn another_owners_token_writes_no_backup_of_the_vm() {
     let bench = Bench::new();
@@ -47,11 +41,6 @@ fn another_owners_token_writes_no_backup_of_the_vm() {
     assert_eq!(error.code(), ErrorCode::Forbidden, "{error}");
     for words in ["\"web\"", "another name", "operator", "vm owner"] {
         assert!(error.to_string().contains(words), "{words}: {error}");
-    }
-    let entry = audited(&engine, "backup.refused").remove(0);
-    assert_eq!((entry.who.as_str(), entry.object.as_str()), ("agent-9", "web"));
-    for words in ["\"default\"", "\"intruder\"", &intruder().token.to_string()] {
-        assert!(entry.detail.contains(words), "{words}: {entry:?}");
     }
     // A right to end other tokens' sessions does not help.
     let over = v1::StartRequest { take_over: true, ..request("web", &[("root", &disk)]) };
