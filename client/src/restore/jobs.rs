@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
+use super::digests::{ExtentBuffers, FalseDigests, WindowDigests};
 use super::job::{self, Tools};
 use super::target::Target;
 use super::window::{CheckedRegion, WindowPlan};
@@ -26,6 +27,7 @@ pub(super) struct DecodePool {
     threads: rayon::ThreadPool,
     jobs_max: u16,
     tools: ObjectPool<Tools>,
+    extents: ExtentBuffers,
     pub(super) stages: Stages,
 }
 
@@ -44,7 +46,8 @@ impl DecodePool {
             .build()
             .map_err(|_| ClientError::Internal("the decoding threads could not be started"))?;
         let jobs_max = JOBS_PER_THREAD * u16::try_from(count).unwrap_or(THREADS_MAX);
-        Ok(Self { threads, jobs_max, tools: ObjectPool::default(), stages: Stages::default() })
+        let (tools, extents, stages) = (ObjectPool::default(), ObjectPool::default(), Stages::default());
+        Ok(Self { threads, jobs_max, tools, extents, stages })
     }
 }
 
@@ -57,6 +60,9 @@ pub(super) struct Jobs {
     /// The first failure.
     failure: Mutex<Option<ClientError>>,
     written_bytes: AtomicU64,
+    /// Of the window whose regions arrive.
+    window: Mutex<Option<Arc<WindowDigests>>>,
+    false_digests: FalseDigests,
     progress: Arc<dyn Progress>,
 }
 
@@ -75,6 +81,8 @@ impl Jobs {
             pool,
             failure: Mutex::new(None),
             written_bytes: AtomicU64::new(0),
+            window: Mutex::new(None),
+            false_digests: FalseDigests::default(),
             progress,
         })
     }
@@ -84,21 +92,33 @@ impl Jobs {
         self.written_bytes.load(Ordering::Relaxed)
     }
 
+    /// How many extents do not hash to what their backup says, and the first few of them.
+    pub(super) fn false_digests(&self) -> (u64, Vec<u64>) {
+        self.false_digests.found()
+    }
+
     /// Hands a region to the pool once there is room; fails with the failure of any earlier job.
     pub(super) async fn submit(self: &Arc<Self>, region: CheckedRegion) -> Result<(), ClientError> {
         let closed = ClientError::Internal("the decoding threads ended early");
         let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|_| closed)?;
         self.check()?;
         let jobs = Arc::clone(self);
+        let window = self.window.lock().clone();
         self.pool.threads.spawn_fifo(move || {
-            jobs.run(&region);
+            jobs.run(&region, window.as_deref());
             drop(permit);
         });
         Ok(())
     }
 
-    fn run(&self, region: &CheckedRegion) {
-        let work = || job::run(region, &self.disk, &*self.target, &self.pool.tools, &self.pool.stages);
+    fn run(&self, region: &CheckedRegion, window: Option<&WindowDigests>) {
+        let checked = |offset, chunk: &[u8]| {
+            if let Some(window) = window {
+                window.chunk(offset, chunk, &self.pool.extents, &self.false_digests);
+            }
+        };
+        let work =
+            || job::run(region, &self.disk, &*self.target, &self.pool.tools, &self.pool.stages, &checked);
         // A panic must count as a failure: the region may not have been written.
         let panicked = Err(ClientError::Internal("a decoding thread panicked"));
         match catch_unwind(AssertUnwindSafe(work)).unwrap_or(panicked) {
@@ -126,6 +146,7 @@ impl Jobs {
     /// A window begins: writes its zeros and gives the target a hint; both away from the async threads, as
     /// both can wait for the disk.
     pub(super) async fn begin_window(&self, plan: Arc<WindowPlan>) -> Result<(), ClientError> {
+        *self.window.lock() = Some(Arc::new(WindowDigests::of(&plan)));
         let target = Arc::clone(&self.target);
         blocking(move || {
             target.reached(plan.start);
