@@ -198,7 +198,7 @@ fn record_verification(
     let Some(found) = found else {
         return Err(ServiceError::new(ErrorCode::NotFound, format!("there is no backup {backup}")));
     };
-    // (R6) A report counts only from those who may have what it is about.
+    // (A11) A report counts only from those who may have what it is about.
     caller.check_contents(app.catalog(), &found).inspect_err(|_| {
         owners::note_refusal(app, caller, "backup.verify-refused", &namespace, &found.vm);
     })?;

@@ -53,7 +53,7 @@ pub(super) fn check_request(request: &v1::StartRequest) -> Result<(), EngineErro
     Ok(())
 }
 
-/// Whose the VM is, or becomes with this backup. (R6) A token writes VMs of its own owner, unless it may write
+/// Whose the VM is, or becomes with this backup. (A11) A token writes VMs of its own owner, unless it may write
 /// all. Asked before anything else is done to the VM.
 pub(super) fn vm_owner(core: &Core, start: &StartBackup) -> Result<String, EngineError> {
     let StartBackup { namespace, request, starter } = start;
