@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use holdfast_catalog::Catalog;
 use holdfast_types::clock::Clock;
@@ -14,6 +13,7 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use crate::error::EngineError;
 use crate::guard::GuardedVolume;
 use crate::health::Health;
+use crate::space::{Grant, Ledger, Purpose, SpaceError};
 use crate::store::ChunkStore;
 
 /// Container numbers reserved from the catalog at a time: one small transaction per 2 GiB stored.
@@ -25,8 +25,9 @@ const SEAL_THREADS: usize = 4;
 /// Threads that plan and read restore windows ahead.
 const READ_THREADS: usize = 4;
 
-/// Bytes written between two looks at the free space.
-const SPACE_CHECK_INTERVAL_BYTES: u64 = 256 << 20;
+/// Promised to a backup when it starts: what its rows in the catalog take, and the recipe of a disk in which
+/// little changed.
+const SESSION_BYTES: u64 = 64 << 10;
 
 /// See the module's text.
 #[derive(Debug)]
@@ -42,8 +43,8 @@ pub(crate) struct Core {
     pub(crate) seal_pool: ThreadPool,
     pub(crate) read_pool: ThreadPool,
     pub(crate) lease_secs: u32,
-    pub(crate) reserve_bytes: u64,
-    written_since_check: AtomicU64,
+    /// Room on the volume.
+    pub(crate) ledger: Arc<Ledger>,
     numbers: Mutex<Range<u64>>,
 }
 
@@ -57,7 +58,7 @@ pub(crate) struct CoreParts {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) health: Arc<Health>,
     pub(crate) lease_secs: u32,
-    pub(crate) reserve_bytes: u64,
+    pub(crate) ledger: Arc<Ledger>,
     /// Reserved for this process already.
     pub(crate) numbers: Range<u64>,
 }
@@ -65,7 +66,7 @@ pub(crate) struct CoreParts {
 impl Core {
     pub(crate) fn new(parts: CoreParts) -> Result<Self, EngineError> {
         let CoreParts { repository, volume, catalog, store, clock, health, .. } = parts;
-        let CoreParts { lease_secs, reserve_bytes, numbers, .. } = parts;
+        let CoreParts { lease_secs, ledger, numbers, .. } = parts;
         Ok(Self {
             repository,
             volume,
@@ -77,36 +78,31 @@ impl Core {
             seal_pool: pool("seal", SEAL_THREADS)?,
             read_pool: pool("read", READ_THREADS)?,
             lease_secs,
-            reserve_bytes,
-            written_since_check: AtomicU64::new(u64::MAX / 2),
+            ledger,
             numbers: Mutex::new(numbers),
         })
     }
 
-    /// Fails when writing has stopped (W9) or there is less room than the reserve (W10). Deleting and the
-    /// catalog live from the reserve: on a disk that is full to the last byte nothing can be deleted.
+    /// Fails when writing has stopped (W9).
     pub(crate) fn check_writable(&self) -> Result<(), EngineError> {
-        if let Some(reason) = self.health.read_only_reason() {
-            return Err(EngineError::ReadOnly(reason.to_owned()));
+        match self.health.read_only_reason() {
+            Some(reason) => Err(EngineError::ReadOnly(reason.to_owned())),
+            None => Ok(()),
         }
-        let Some(space) = self.volume.space()? else { return Ok(()) };
-        if space.free_bytes < self.reserve_bytes {
-            let (free, reserve) = (mib(space.free_bytes), mib(self.reserve_bytes));
-            return Err(EngineError::Full(format!(
-                "the repository has {free} MiB free; {reserve} MiB are kept for housekeeping, so no new data is accepted: make room or add storage, then start the backup again"
-            )));
-        }
-        Ok(())
     }
 
-    /// As [`Core::check_writable`], but looks at the free space only now and then.
-    pub(crate) fn check_writable_for(&self, bytes: u64) -> Result<(), EngineError> {
-        let written = self.written_since_check.fetch_add(bytes, Ordering::Relaxed);
-        if written < SPACE_CHECK_INTERVAL_BYTES && self.health.read_only_reason().is_none() {
-            return Ok(());
-        }
-        self.written_since_check.store(0, Ordering::Relaxed);
-        self.check_writable()
+    /// What a backup is promised when it starts. (W10) Data may be refused later; a backup in which nothing changed
+    /// needs no more than this and some recipe nodes, which may use a part of the reserve.
+    pub(crate) fn session_grant(&self) -> Result<Grant, EngineError> {
+        self.check_writable()?;
+        let mut grant = Grant::new(&self.ledger, Purpose::Recipe);
+        grant.cover(SESSION_BYTES)?;
+        Ok(grant)
+    }
+
+    /// Makes sure that a container may become `total_bytes` long. (W10)
+    pub(crate) fn cover(&self, room: &mut Grant, total_bytes: u64) -> Result<(), EngineError> {
+        Ok(room.cover(total_bytes)?)
     }
 
     /// A container number never used before.
@@ -131,8 +127,15 @@ impl Core {
     }
 }
 
-const fn mib(bytes: u64) -> u64 {
-    bytes >> 20
+impl From<SpaceError> for EngineError {
+    fn from(error: SpaceError) -> Self {
+        match error {
+            SpaceError::Volume(error) => error.into(),
+            SpaceError::NoRoom { .. } => {
+                Self::Full(format!("{error}: make room or add storage, then start the backup again"))
+            }
+        }
+    }
 }
 
 /// A pool of named threads; 0: one a core.

@@ -206,7 +206,7 @@ impl Engine {
             index: self.core.store.index.stats(),
             catalog_bytes: self.core.catalog.size_bytes()?,
             space: self.core.volume.space()?,
-            reserve_bytes: self.core.reserve_bytes,
+            reserve_bytes: self.core.ledger.reserve_bytes(),
         })
     }
 

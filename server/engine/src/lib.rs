@@ -2,7 +2,7 @@
 //!
 //! Start with [`Engine`], which is assembled from [`EngineParts`]: volumes, a catalog and a clock that the caller
 //! opened. Its layers, each using only layers above it in this list (a test checks it):
-//! - `progress`, `health`
+//! - `progress`, `health`, `space`
 //! - `format`: bytes to structs and back, pure
 //! - `container`, `index`
 //! - `error`, `guard`, `clean_stop`, `identity`
@@ -44,6 +44,7 @@ mod progress;
 mod recipe;
 mod recovery;
 mod restore;
+mod space;
 mod start;
 mod statistics;
 mod stop;

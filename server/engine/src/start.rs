@@ -18,6 +18,7 @@ use crate::identity;
 use crate::index::{Index, IndexOptions};
 use crate::progress::Progress;
 use crate::recovery::{self, Known, OpenSummary};
+use crate::space::Ledger;
 use crate::store::{ChunkStore, StoreParts};
 
 /// What a start works on.
@@ -64,7 +65,12 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
     if rebuild {
         Index::discard(&**index)?;
     }
-    let options = IndexOptions { health: Arc::clone(&health), ..start.index_options };
+    let ledger = Ledger::new(Arc::clone(&data), start.reserve_bytes);
+    let options = IndexOptions {
+        health: Arc::clone(&health),
+        ledger: Some(Arc::clone(&ledger)),
+        ..start.index_options
+    };
     let opened = recovery::open_index(index, record.id, &options, &mut summary)?;
     let trusted = known.trusted(&opened);
     summary.clean = trusted.is_some();
@@ -103,7 +109,7 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
         clock,
         health,
         lease_secs: start.lease_secs,
-        reserve_bytes: start.reserve_bytes,
+        ledger,
         numbers,
     })?;
     Ok(Started { core, audit: Audit::new(audit_from, end.unwrap_or(0)), summary })

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use holdfast_types::ids::ContainerId;
 
 use crate::health::Health;
+use crate::space::Ledger;
 
 /// Whether a container's chunks may still be read. Must say yes to every container that is not condemned,
 /// those just sealed included: an entry it rejects is gone.
@@ -31,6 +32,8 @@ pub struct IndexOptions {
     pub new_secret: Option<[u8; 32]>,
     /// What a failure of maintenance that does not pass by itself stops.
     pub(crate) health: Arc<Health>,
+    /// Whom sorted runs ask for room; no one when `None`.
+    pub(crate) ledger: Option<Arc<Ledger>>,
 }
 
 impl Default for IndexOptions {
@@ -43,6 +46,7 @@ impl Default for IndexOptions {
             live: Arc::new(|_| true),
             new_secret: None,
             health: Arc::default(),
+            ledger: None,
         }
     }
 }

@@ -14,6 +14,7 @@ use super::parent::ParentDisk;
 use super::session::{DiskSlot, Session, SessionParts, Starter};
 use crate::core::Core;
 use crate::error::EngineError;
+use crate::space::Grant;
 
 /// A request to start a backup, in a namespace the caller was authorised for.
 #[derive(Debug)]
@@ -58,6 +59,7 @@ pub(super) fn open_session(
     core: &Arc<Core>,
     namespace: NamespaceRecord,
     start: &StartBackup,
+    room: Grant,
 ) -> Result<Session, EngineError> {
     let request = &start.request;
     let clock = &*core.clock;
@@ -79,6 +81,7 @@ pub(super) fn open_session(
         host: plain_text(&request.client_host, NAME_MAX_BYTES),
         starter: start.starter.clone(),
         disks,
+        room,
     };
     Ok(Session::new(core, parts))
 }
