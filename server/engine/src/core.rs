@@ -6,7 +6,6 @@ use std::sync::Arc;
 use holdfast_catalog::Catalog;
 use holdfast_types::clock::Clock;
 use holdfast_types::ids::{ContainerId, RepositoryId};
-use holdfast_volume::Volume;
 use parking_lot::Mutex;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
@@ -46,6 +45,8 @@ pub(crate) struct Core {
     /// Room on the volume.
     pub(crate) ledger: Arc<Ledger>,
     numbers: Mutex<Range<u64>>,
+    /// Held while leftovers are deleted.
+    deleting: Mutex<()>,
 }
 
 /// What [`Core::new`] needs.
@@ -80,6 +81,7 @@ impl Core {
             lease_secs,
             ledger,
             numbers: Mutex::new(numbers),
+            deleting: Mutex::default(),
         })
     }
 
@@ -100,9 +102,34 @@ impl Core {
         Ok(grant)
     }
 
-    /// Makes sure that a container may become `total_bytes` long. (W10)
+    /// (W10) Makes sure that a container may become `total_bytes` long; where there is no room, deletes what failed
+    /// sessions left.
     pub(crate) fn cover(&self, room: &mut Grant, total_bytes: u64) -> Result<(), EngineError> {
+        match room.cover(total_bytes) {
+            Err(SpaceError::NoRoom { .. }) => self.delete_leftovers()?,
+            other => return Ok(other?),
+        }
         Ok(room.cover(total_bytes)?)
+    }
+
+    /// Deletes the containers that failed sessions left and no one counts on.
+    fn delete_leftovers(&self) -> Result<(), EngineError> {
+        // Who comes while another deletes has use of what that makes room for.
+        let _deleting = self.deleting.lock();
+        // While something is damaged, any copy may be the only sound one of what an older restore point needs; and
+        // while the index has lost entries, other copies may not be found.
+        if self.store.has_damage() || self.store.index.needs_rebuild() {
+            return Ok(());
+        }
+        self.check_writable()?;
+        let unused = self.store.leftovers.condemn();
+        if unused.is_empty() {
+            return Ok(());
+        }
+        let bytes: u64 = unused.iter().map(|one| one.stored_bytes).sum();
+        tracing::info!(containers = unused.len(), bytes, "space is short: deleting what failed backups left");
+        let names: Vec<_> = unused.iter().map(|one| (one.id, one.class)).collect();
+        self.store.delete(&*self.volume, &names).map_err(|error| self.write_failure(error))
     }
 
     /// A container number never used before.

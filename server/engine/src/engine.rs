@@ -20,6 +20,7 @@ use crate::index::{IndexOptions, IndexStats};
 use crate::ingest::{DiskStream, LiveSession, Sessions, StartBackup};
 use crate::jobs::Job;
 use crate::progress::{NoProgress, Progress};
+use crate::readiness::{self, NotReady};
 use crate::recovery::OpenSummary;
 use crate::restore::{DiskReader, RangeReader};
 use crate::start::{self, Start, Started};
@@ -195,6 +196,12 @@ impl Engine {
     /// Every kind of work that has stopped since an I/O error, and why. Empty: all is well.
     pub fn stopped(&self) -> Vec<Stopped> {
         self.core.health.stopped()
+    }
+
+    /// Why backups are not accepted now; empty: they are. Looks at the volume and the catalog, so ask it once in a
+    /// while and not for every call.
+    pub fn not_ready(&self) -> Vec<NotReady> {
+        readiness::obstacles(&self.core)
     }
 
     /// Figures about the repository.

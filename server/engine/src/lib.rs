@@ -12,7 +12,7 @@
 //! - `recovery`
 //! - `core`: what all operations share
 //! - `audit`
-//! - `ingest`, `restore`, `check`, `extent_history`, `statistics`, `start`, `stop`
+//! - `ingest`, `restore`, `check`, `extent_history`, `statistics`, `readiness`, `start`, `stop`
 //! - `engine`, `bench`: the façade, and what benchmarks reach
 //!
 //! Below them are crates: `holdfast-types` (ids, time), `holdfast-volume` (blobs) and `holdfast-catalog`
@@ -41,6 +41,7 @@ mod index;
 mod ingest;
 mod jobs;
 mod progress;
+mod readiness;
 mod recipe;
 mod recovery;
 mod restore;
@@ -59,11 +60,12 @@ pub use container::CacheLimits;
 pub use engine::{Engine, EngineOptions, EngineParts, EngineStats, count_containers};
 pub use error::EngineError;
 pub use extent_history::{ExtentHistory, HISTORY_DEPTH_MAX};
-pub use health::{Health, Stopped, Work};
+pub use health::{Health, Obstacle, Stopped, Work};
 pub use index::{IndexOptions, IndexStats};
 pub use ingest::{DiskStream, LiveDisk, LiveSession, StartBackup, Starter};
 pub use jobs::{Budget, Job, JobError, JobProgress, Step, StepLimits, StopFlag};
 pub use progress::{NoProgress, Progress};
+pub use readiness::NotReady;
 pub use recovery::OpenSummary;
 pub use restore::{DiskReader, RangeReader};
 pub use statistics::{CHUNK_EDGES_BYTES, FACTOR_EDGES, SAMPLE_MAX, StorageStatistics};

@@ -19,7 +19,7 @@ use crate::index::{Index, IndexOptions};
 use crate::progress::Progress;
 use crate::recovery::{self, Known, OpenSummary};
 use crate::space::Ledger;
-use crate::store::{ChunkStore, StoreParts};
+use crate::store::{ChunkStore, Leftovers, StoreParts};
 
 /// What a start works on.
 pub(crate) struct Start<'a> {
@@ -66,7 +66,11 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
         Index::discard(&**index)?;
     }
     let ledger = Ledger::new(Arc::clone(&data), start.reserve_bytes);
+    let leftovers = Arc::new(Leftovers::default());
+    let gone = Arc::clone(&leftovers);
+    let live = start.index_options.live;
     let options = IndexOptions {
+        live: Arc::new(move |id| !gone.is_gone(id) && live(id)),
         health: Arc::clone(&health),
         ledger: Some(Arc::clone(&ledger)),
         ..start.index_options
@@ -82,7 +86,12 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
         clock: Arc::clone(&clock),
         health: Arc::clone(&health),
         accept_loss: start.accept_loss,
+        leftovers,
     })?);
+    // (D2) Before containers are looked for: these must not be adopted again.
+    if let Err(error) = store.finish_deletions(&*data) {
+        tracing::warn!(%error, "cannot finish deleting containers; the next start tries again");
+    }
     // (S6)
     let mut numbers = numbers.unwrap_or(0..0);
     let mut end = known.next;
@@ -101,6 +110,7 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
     // (R4): after the index knows what it can, so that what is sound again is found.
     let all_looked_at = recovery::look_again(&store)?;
     let audit_from = trusted.filter(|_| all_looked_at).map_or(0, |mark| mark.audit_from);
+    store.leftovers.begin_at(end.unwrap_or(0));
     let core = Core::new(CoreParts {
         repository: record.id,
         volume: Arc::new(GuardedVolume::new(data, Arc::clone(&health))),

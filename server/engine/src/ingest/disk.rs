@@ -54,7 +54,7 @@ impl DiskState {
             counters: Counters::default(),
             finished: None,
             data: ContainerAppender::new(Arc::clone(core), domain.clone(), ContainerClass::Data),
-            chunks: StreamChunks::new(domain.clone()),
+            chunks: StreamChunks::new(domain.clone(), core.store.leftovers.claims()),
             verify: VerifyQueue::new(Arc::clone(&core.verify_pool)),
             damage_seen: core.store.damage_generation(),
             acked: (0, 0),
@@ -160,13 +160,24 @@ impl DiskState {
     /// Waits for what is being sealed and discards what is not; for a session that ends without a backup.
     /// Containers whose seal fails are given up one by one: the others count.
     pub(super) fn abandon(&mut self) {
-        self.data.discard_open();
-        self.recipe.discard_open();
+        self.discard_open();
         for outcome in [self.forget_sealed(true), self.recipe.wait_sealed()] {
             if let Err(error) = outcome {
                 tracing::warn!(%error, "a container of an ended session was not sealed");
             }
         }
+    }
+
+    /// Counts on nothing stored any more: the session ended without a restore point, and that is recorded.
+    pub(super) fn release(&mut self) {
+        self.chunks.release();
+        self.recipe.release();
+    }
+
+    /// Discards containers that will not be sealed: after a failure the session cannot be committed.
+    pub(super) fn discard_open(&mut self) {
+        self.data.discard_open();
+        self.recipe.discard_open();
     }
 
     /// What the agent is to be told of progress, if there was any.

@@ -15,7 +15,7 @@ use crate::core::Core;
 use crate::error::EngineError;
 use crate::format::recipe::ExtentEntry;
 use crate::recipe::{BuildError, NodeSink, TreeBuilder};
-use crate::store::Domain;
+use crate::store::{Claims, Domain};
 
 /// A disk's unfinished recipe: the tree, and the recipe containers its nodes go to.
 #[derive(Debug)]
@@ -76,9 +76,14 @@ impl RecipeWriter {
 
     /// Containers this recipe refers to: those of its own, and those in which nodes were found.
     pub(super) fn relies_on(&self) -> RoaringTreemap {
-        let mut containers = self.sink.found_in.clone();
+        let mut containers = self.sink.claims.containers().clone();
         containers.extend(self.sink.appender.created().map(ContainerId::get));
         containers
+    }
+
+    /// The session ended without a restore point.
+    pub(super) fn release(&mut self) {
+        self.sink.claims.release();
     }
 
     pub(super) fn discard_open(&mut self) {
@@ -114,7 +119,7 @@ struct NodePacker {
     own: HashSet<Fingerprint>,
     recent: RecentDirectories,
     /// Containers in which nodes were found that need not be stored again.
-    found_in: RoaringTreemap,
+    claims: Claims,
     damage_seen: u64,
 }
 
@@ -129,7 +134,7 @@ impl NodePacker {
             packed_bytes: 0,
             own: HashSet::new(),
             recent: RecentDirectories::default(),
-            found_in: RoaringTreemap::new(),
+            claims: core.store.leftovers.claims(),
             damage_seen: core.store.damage_generation(),
         }
     }
@@ -164,10 +169,13 @@ impl NodePacker {
         if self.own.contains(name) {
             return Ok(true);
         }
-        let found = self.core.store.find(&self.domain, ContainerClass::Recipe, name, &mut self.recent)?;
-        if let Some(found) = &found {
-            self.found_in.insert(found.location.container.get());
-        }
+        let found = self.core.store.find_and_claim(
+            &self.domain,
+            ContainerClass::Recipe,
+            name,
+            &mut self.recent,
+            &mut self.claims,
+        )?;
         Ok(found.is_some())
     }
 

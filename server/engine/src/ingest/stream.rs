@@ -101,6 +101,10 @@ impl DiskStream {
         state.set_failure(Some(Cow::Borrowed("a message was not handled to its end")));
         let outcome = work(&self.core, slot, &mut state).map_err(|error| name_disk(error, &slot.name));
         slot.progress.store(state.position());
+        if outcome.is_err() {
+            // Room for others now, not when the lease runs out.
+            state.discard_open();
+        }
         state.set_failure(outcome.as_ref().err().map(|error| error.to_string().into()));
         outcome
     }

@@ -1,7 +1,6 @@
 //! What is free, and what of it is promised.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use holdfast_volume::{Space, Volume, VolumeError};
 use parking_lot::Mutex;
@@ -44,7 +43,6 @@ pub(crate) struct Ledger {
     volume: Arc<dyn Volume>,
     reserve_bytes: u64,
     state: Mutex<State>,
-    refusals: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -60,17 +58,17 @@ struct State {
 impl Ledger {
     /// Nothing is promised yet.
     pub(crate) fn new(volume: Arc<dyn Volume>, reserve_bytes: u64) -> Arc<Self> {
-        Arc::new(Self { volume, reserve_bytes, state: Mutex::default(), refusals: AtomicU64::new(0) })
+        Arc::new(Self { volume, reserve_bytes, state: Mutex::default() })
+    }
+
+    /// What it counts.
+    pub(crate) const fn volume(&self) -> &Arc<dyn Volume> {
+        &self.volume
     }
 
     /// Bytes kept for housekeeping.
     pub(crate) const fn reserve_bytes(&self) -> u64 {
         self.reserve_bytes
-    }
-
-    /// Requests that were refused so far.
-    pub(crate) fn refusals(&self) -> u64 {
-        self.refusals.load(Ordering::Relaxed)
     }
 
     /// What there is; asks the volume. `None` where a volume has no limit.
@@ -103,7 +101,6 @@ impl Ledger {
                 return Ok(granted);
             }
             if looked {
-                self.refusals.fetch_add(1, Ordering::Relaxed);
                 return Err(SpaceError::NoRoom {
                     free_bytes: state.free_bytes.unwrap_or(0),
                     promised_bytes: state.promised_bytes,

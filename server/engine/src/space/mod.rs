@@ -24,7 +24,7 @@ mod grant;
 mod ledger;
 
 pub(crate) use grant::Grant;
-pub(crate) use ledger::{Ledger, Room, SpaceError};
+pub(crate) use ledger::{Ledger, SpaceError};
 
 /// What room is for, and so how much of the reserve it may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
