@@ -12,6 +12,7 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use crate::error::EngineError;
 use crate::guard::GuardedVolume;
 use crate::health::Health;
+use crate::memory::MemoryPool;
 use crate::space::{Grant, Ledger, Purpose, SpaceError};
 use crate::store::ChunkStore;
 
@@ -44,6 +45,8 @@ pub(crate) struct Core {
     pub(crate) lease_secs: u32,
     /// Room on the volume.
     pub(crate) ledger: Arc<Ledger>,
+    /// What backups in progress keep in memory.
+    pub(crate) session_memory: Arc<MemoryPool>,
     numbers: Mutex<Range<u64>>,
     /// Held while leftovers are deleted.
     deleting: Mutex<()>,
@@ -60,6 +63,7 @@ pub(crate) struct CoreParts {
     pub(crate) health: Arc<Health>,
     pub(crate) lease_secs: u32,
     pub(crate) ledger: Arc<Ledger>,
+    pub(crate) session_memory: Arc<MemoryPool>,
     /// Reserved for this process already.
     pub(crate) numbers: Range<u64>,
 }
@@ -67,7 +71,7 @@ pub(crate) struct CoreParts {
 impl Core {
     pub(crate) fn new(parts: CoreParts) -> Result<Self, EngineError> {
         let CoreParts { repository, volume, catalog, store, clock, health, .. } = parts;
-        let CoreParts { lease_secs, ledger, numbers, .. } = parts;
+        let CoreParts { lease_secs, ledger, session_memory, numbers, .. } = parts;
         Ok(Self {
             repository,
             volume,
@@ -80,6 +84,7 @@ impl Core {
             read_pool: pool("read", READ_THREADS)?,
             lease_secs,
             ledger,
+            session_memory,
             numbers: Mutex::new(numbers),
             deleting: Mutex::default(),
         })

@@ -19,6 +19,7 @@ use crate::health::{Health, Stopped};
 use crate::index::{IndexOptions, IndexStats};
 use crate::ingest::{DiskStream, LiveSession, Sessions, StartBackup};
 use crate::jobs::Job;
+use crate::memory::MemoryBounds;
 use crate::progress::{NoProgress, Progress};
 use crate::readiness::{self, NotReady};
 use crate::recovery::OpenSummary;
@@ -48,6 +49,8 @@ pub struct EngineOptions {
     pub directories: CacheLimits,
     /// How the index behaves.
     pub index: IndexOptions,
+    /// What else may be kept in memory.
+    pub memory: MemoryBounds,
     /// Where the containers lie, for messages.
     pub location: String,
     /// Believe that containers which are missing are lost, however many they are.
@@ -61,6 +64,7 @@ impl Default for EngineOptions {
             reserve_bytes: None,
             directories: CacheLimits::default(),
             index: IndexOptions::default(),
+            memory: MemoryBounds::default(),
             location: "the volume".to_owned(),
             accept_loss: false,
         }
@@ -158,6 +162,7 @@ impl Engine {
             lease_secs: options.lease_secs,
             directories: options.directories,
             index_options: options.index,
+            memory: options.memory,
             accept_loss: options.accept_loss,
             location: &options.location,
             rebuild,

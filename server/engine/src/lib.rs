@@ -2,7 +2,7 @@
 //!
 //! Start with [`Engine`], which is assembled from [`EngineParts`]: volumes, a catalog and a clock that the caller
 //! opened. Its layers, each using only layers above it in this list (a test checks it):
-//! - `progress`, `health`, `space`
+//! - `progress`, `health`, `memory`, `space`
 //! - `format`: bytes to structs and back, pure
 //! - `container`, `index`
 //! - `error`, `guard`, `clean_stop`, `identity`
@@ -40,6 +40,7 @@ mod identity;
 mod index;
 mod ingest;
 mod jobs;
+mod memory;
 mod progress;
 mod readiness;
 mod recipe;
@@ -64,6 +65,7 @@ pub use health::{Health, Obstacle, Stopped, Work};
 pub use index::{IndexOptions, IndexStats};
 pub use ingest::{DiskStream, LiveDisk, LiveSession, StartBackup, Starter};
 pub use jobs::{Budget, Job, JobError, JobProgress, Step, StepLimits, StopFlag};
+pub use memory::MemoryBounds;
 pub use progress::{NoProgress, Progress};
 pub use readiness::NotReady;
 pub use recovery::OpenSummary;

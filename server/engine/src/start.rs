@@ -16,6 +16,7 @@ use crate::guard::GuardedVolume;
 use crate::health::Health;
 use crate::identity;
 use crate::index::{Index, IndexOptions};
+use crate::memory::{MemoryBounds, MemoryPool};
 use crate::progress::Progress;
 use crate::recovery::{self, Known, OpenSummary};
 use crate::space::Ledger;
@@ -32,6 +33,7 @@ pub(crate) struct Start<'a> {
     pub(crate) reserve_bytes: u64,
     pub(crate) directories: CacheLimits,
     pub(crate) index_options: IndexOptions,
+    pub(crate) memory: MemoryBounds,
     /// See [`EngineOptions`](crate::EngineOptions).
     pub(crate) accept_loss: bool,
     pub(crate) location: &'a str,
@@ -65,16 +67,9 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
     if rebuild {
         Index::discard(&**index)?;
     }
-    let ledger = Ledger::new(Arc::clone(&data), start.reserve_bytes);
     let leftovers = Arc::new(Leftovers::default());
-    let gone = Arc::clone(&leftovers);
-    let live = start.index_options.live;
-    let options = IndexOptions {
-        live: Arc::new(move |id| !gone.is_gone(id) && live(id)),
-        health: Arc::clone(&health),
-        ledger: Some(Arc::clone(&ledger)),
-        ..start.index_options
-    };
+    let ledger = Ledger::new(Arc::clone(&data), start.reserve_bytes);
+    let options = index_options(&start.index_options, &health, &ledger, &leftovers, start.memory);
     let opened = recovery::open_index(index, record.id, &options, &mut summary)?;
     let trusted = known.trusted(&opened);
     summary.clean = trusted.is_some();
@@ -87,6 +82,7 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
         health: Arc::clone(&health),
         accept_loss: start.accept_loss,
         leftovers,
+        decoded_bytes: start.memory.decoded_bytes,
     })?);
     // (D2) Before containers are looked for: these must not be adopted again.
     if let Err(error) = store.finish_deletions(&*data) {
@@ -120,9 +116,28 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
         health,
         lease_secs: start.lease_secs,
         ledger,
+        session_memory: MemoryPool::new(start.memory.sessions_bytes),
         numbers,
     })?;
     Ok(Started { core, audit: Audit::new(audit_from, end.unwrap_or(0)), summary })
+}
+
+/// The index's options, with what it shares with the rest.
+fn index_options(
+    asked: &IndexOptions,
+    health: &Arc<Health>,
+    ledger: &Arc<Ledger>,
+    leftovers: &Arc<Leftovers>,
+    memory: MemoryBounds,
+) -> IndexOptions {
+    let (gone, live) = (Arc::clone(leftovers), Arc::clone(&asked.live));
+    IndexOptions {
+        live: Arc::new(move |id| !gone.is_gone(id) && live(id)),
+        health: Arc::clone(health),
+        ledger: Some(Arc::clone(ledger)),
+        resident_bytes_max: memory.index_resident_bytes,
+        ..asked.clone()
+    }
 }
 
 /// The numbers this process uses first, and so the lowest number that was never used. `None` when the catalog

@@ -111,9 +111,14 @@ impl Server {
         let (http_listener, http_address) = bind("HTTPS", settings.http, &[b"h2", b"http/1.1"]).await?;
 
         let fingerprint = identity.fingerprint.to_string();
-        let addresses =
-            Addresses { grpc: grpc_address, http: http_address, fingerprint: fingerprint.clone() };
+        let addresses = Addresses {
+            grpc: grpc_address,
+            http: http_address,
+            fingerprint: fingerprint.clone(),
+            certificate_expires_ms: identity.expires_ms(),
+        };
         let app = App::new(engine, settings, addresses)?;
+        tracing::info!(budget = %app.budget, "memory");
         app.metrics.watch("grpc", grpc_listener.traffic());
         app.metrics.watch("http", http_listener.traffic());
         let mut tasks = JoinSet::new();

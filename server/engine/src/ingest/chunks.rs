@@ -172,6 +172,22 @@ impl StreamChunks {
         self.claims.release();
     }
 
+    /// Memory it takes, about. A chunk of its own is also in the directory of the container being written.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        const OWN_BYTES: usize = 48 + 40;
+        const UNNAMED_BYTES: usize = 48;
+        const FOUND_BYTES: usize = 72;
+        let bytes = self.own.capacity() * OWN_BYTES
+            + self.unnamed.capacity() * UNNAMED_BYTES
+            + self.found.capacity() * FOUND_BYTES;
+        bytes as u64
+    }
+
+    /// Forgets what can be looked up again.
+    pub(super) fn forget_found(&mut self) {
+        self.found = HashMap::new();
+    }
+
     /// Lets go of what only an open stream needs; [`StreamChunks::found_in`] stays.
     pub(super) fn finish(&mut self) {
         self.own = HashMap::new();

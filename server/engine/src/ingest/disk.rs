@@ -22,6 +22,7 @@ use super::verify::VerifyQueue;
 use crate::container::UnverifiedRegion;
 use crate::core::Core;
 use crate::error::EngineError;
+use crate::memory::MemoryShare;
 use crate::store::{ChunkStore, Domain};
 
 /// See the module's text.
@@ -34,6 +35,7 @@ pub(super) struct DiskState {
     data: ContainerAppender,
     chunks: StreamChunks,
     verify: VerifyQueue,
+    memory: MemoryShare,
     damage_seen: u64,
     acked: (u64, u64),
     failed: Option<Cow<'static, str>>,
@@ -56,6 +58,7 @@ impl DiskState {
             data: ContainerAppender::new(Arc::clone(core), domain.clone(), ContainerClass::Data),
             chunks: StreamChunks::new(domain.clone(), core.store.leftovers.claims()),
             verify: VerifyQueue::new(Arc::clone(&core.verify_pool)),
+            memory: core.session_memory.share(),
             damage_seen: core.store.damage_generation(),
             acked: (0, 0),
             failed: None,
@@ -174,10 +177,41 @@ impl DiskState {
         self.recipe.release();
     }
 
+    /// Accounts for the memory it takes by now. (A10)
+    ///
+    /// # Errors
+    /// [`EngineError::Limit`] when all backups in progress together would take more than they may.
+    pub(super) fn account_memory(&mut self) -> Result<(), EngineError> {
+        if self.memory.set(self.memory_bytes()).is_ok() {
+            return Ok(());
+        }
+        self.chunks.forget_found();
+        self.memory.set(self.memory_bytes()).map_err(|exhausted| {
+            let (wanted, limit) = (exhausted.wanted_bytes >> 10, exhausted.limit_bytes >> 10);
+            EngineError::Limit(format!(
+                "the backups in progress use up the {limit} KiB of memory the server has for them, and this one needs {wanted} KiB; try again when one of them is done, or give the server more memory"
+            ))
+        })
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.chunks.memory_bytes() + self.recipe.memory_bytes()
+    }
+
     /// Discards containers that will not be sealed: after a failure the session cannot be committed.
     pub(super) fn discard_open(&mut self) {
         self.data.discard_open();
         self.recipe.discard_open();
+    }
+
+    /// After a failure: gives back room and memory now, not when the lease runs out.
+    pub(super) fn fail(&mut self) {
+        self.discard_open();
+        self.verify.clear();
+        self.chunks.finish();
+        self.recipe.clear(self.size_bytes);
+        // Less than before.
+        let _ = self.memory.set(self.memory_bytes());
     }
 
     /// What the agent is to be told of progress, if there was any.

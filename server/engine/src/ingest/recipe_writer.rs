@@ -44,6 +44,22 @@ impl RecipeWriter {
         self.tree.set_zero(range, &mut self.sink).map_err(build_error)
     }
 
+    /// Memory it takes, about.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        const NODE_BYTES: usize = 96;
+        let nodes = self.sink.own.len() * NODE_BYTES + self.sink.packed_bytes;
+        self.tree.memory_bytes() + nodes as u64
+    }
+
+    /// Lets go of what was built, which will not be finished.
+    pub(super) fn clear(&mut self, size_bytes: u64) {
+        self.tree = TreeBuilder::new(size_bytes);
+        self.sink.own = HashSet::new();
+        self.sink.packed = Vec::new();
+        self.sink.packed_bytes = 0;
+        self.sink.recent = RecentDirectories::default();
+    }
+
     /// Stores a node unless the repository has it.
     pub(super) fn put(&mut self, node: Vec<u8>) -> Result<Fingerprint, EngineError> {
         self.sink.put(node)

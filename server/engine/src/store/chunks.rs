@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use holdfast_catalog::Catalog;
 use holdfast_proto::Fingerprint;
+use holdfast_proto::limits::REGION_PLAIN_MAX_BYTES;
 use holdfast_types::clock::Clock;
 use holdfast_types::ids::{ContainerClass, Location, NamespaceId};
 use parking_lot::Mutex;
@@ -21,8 +22,8 @@ use crate::error::EngineError;
 use crate::health::Health;
 use crate::index::Index;
 
-/// Decoded regions kept: 64 of 256 KiB. Recipe nodes of neighbouring extents share regions.
-const DECODED_REGIONS_MAX: usize = 64;
+/// Decoded regions kept at least. Recipe nodes of neighbouring extents share regions.
+const DECODED_REGIONS_MIN: usize = 4;
 
 /// A chunk that is there. Holds its container open: for the moment, not to be kept.
 #[derive(Debug, Clone)]
@@ -61,13 +62,17 @@ pub(crate) struct StoreParts {
     pub(crate) accept_loss: bool,
     /// Shared with the index, which drops entries of containers that are gone.
     pub(crate) leftovers: Arc<Leftovers>,
+    /// For regions that are kept decoded.
+    pub(crate) decoded_bytes: usize,
 }
 
 impl ChunkStore {
     pub(crate) fn new(parts: StoreParts) -> Result<Self, EngineError> {
-        let StoreParts { index, containers, catalog, clock, health, accept_loss, leftovers } = parts;
+        let StoreParts { index, containers, catalog, clock, health, accept_loss, leftovers, decoded_bytes } =
+            parts;
         let damage = DamageSet::load(&*catalog, clock.now_ms())?;
-        let decoded = DecodedRegions::new(DECODED_REGIONS_MAX);
+        let decoded =
+            DecodedRegions::new((decoded_bytes / REGION_PLAIN_MAX_BYTES as usize).max(DECODED_REGIONS_MIN));
         let losses = Losses::new(health, accept_loss);
         let telling = Mutex::default();
         Ok(Self { index, containers, catalog, clock, damage, telling, losses, leftovers, decoded })
