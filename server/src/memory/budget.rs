@@ -13,7 +13,7 @@
 //! | R / 32, at most 16 MiB | R | decoded regions |
 //! | R / 8, at most 1 GiB | R | recipes being built and chunks being waited for, of all backups in progress |
 //! | R / 16, at most 256 MiB | R | answers over HTTPS: [`ANSWER_BYTES`] each |
-//! | R / 16, at most 1 GiB | R | what connections may have sent that no call has read: the gRPC window times `max_connections` |
+//! | R / 16, at most 1 GiB | R | what connections may have sent that no call has read: a gRPC window of 256 KiB to 16 MiB for each of `max_connections`; fewer connections where that is not enough |
 //! | what is left, about a third | R | streams of the data path: [`INGEST_BYTES`] for a disk coming in, [`RESTORE_BYTES`] for one going out |
 //!
 //! A disk coming in ([`INGEST_BYTES`]): its queue, one message of 8 MiB; another that waits for room, 8 MiB; one that is
@@ -52,8 +52,8 @@ const ANSWER_BYTES: u64 = 4 * MIB;
 /// With less no disk could be received beside one being restored.
 pub const MEMORY_MIN_BYTES: u64 = 512 * MIB;
 
-/// The window of a gRPC connection: between a message's worth for a line of 10 ms at 100 MB/s, and 160 ms of it.
-const WINDOW_MIN_BYTES: u64 = MIB;
+/// The window of a gRPC connection: a line of 2.5 ms at 100 MB/s at least, of 160 ms at most.
+const WINDOW_MIN_BYTES: u64 = 256 << 10;
 const WINDOW_MAX_BYTES: u64 = 16 * MIB;
 
 /// Why the server does not start.
@@ -89,6 +89,8 @@ pub struct Budget {
     pub restore_streams: u32,
     /// HTTPS requests answered at once.
     pub answers: u32,
+    /// Network connections, on each of the two addresses.
+    pub connections: u32,
     /// What a gRPC connection may have sent that no call has read.
     pub window_bytes: u32,
 }
@@ -120,7 +122,9 @@ impl Budget {
         let connections = (rest / 16).min(1 << 30);
         let others = write_buffer + resident + directories + decoded + sessions + answers + connections;
         let (ingest_streams, restore_streams) = streams(rest - others, settings);
-        let window = connections / u64::from(settings.max_connections);
+        // Fewer connections where the smallest window would be too large for so many.
+        let most = (connections / WINDOW_MIN_BYTES).clamp(1, u64::from(settings.max_connections));
+        let window = connections / most;
         Ok(Self {
             limit,
             engine: MemoryBounds {
@@ -133,13 +137,16 @@ impl Budget {
             ingest_streams,
             restore_streams,
             answers: count(answers / ANSWER_BYTES),
+            connections: count(most),
             window_bytes: count(window.clamp(WINDOW_MIN_BYTES, WINDOW_MAX_BYTES)),
         })
     }
 
     /// What it comes to, a line each.
     pub fn lines(&self) -> Vec<String> {
-        let Self { limit, engine, ingest_streams, restore_streams, answers, window_bytes, .. } = self;
+        let Self {
+            limit, engine, ingest_streams, restore_streams, answers, connections, window_bytes, ..
+        } = self;
         let mib = |bytes: u64| format!("{} MiB", bytes / MIB);
         vec![
             format!("limit {} ({})", mib(limit.bytes), limit.source),
@@ -151,7 +158,7 @@ impl Budget {
             format!("disks received at once {ingest_streams}, of {} each", mib(INGEST_BYTES)),
             format!("disks sent at once {restore_streams}, of {} each", mib(RESTORE_BYTES)),
             format!("HTTPS answers at once {answers}, of {} each", mib(ANSWER_BYTES)),
-            format!("window of a gRPC connection {} KiB", window_bytes / 1024),
+            format!("connections {connections}, a window of {} KiB each", window_bytes / 1024),
         ]
     }
 }
@@ -193,7 +200,7 @@ mod tests {
     }
 
     /// Everything at its bound at once.
-    fn sum(budget: &Budget, connections: u64) -> u64 {
+    fn sum(budget: &Budget) -> u64 {
         let engine = budget.engine;
         FIXED_BYTES
             + engine.index_resident_bytes
@@ -202,16 +209,14 @@ mod tests {
             + u64::from(budget.ingest_streams) * INGEST_BYTES
             + u64::from(budget.restore_streams) * RESTORE_BYTES
             + u64::from(budget.answers) * ANSWER_BYTES
-            + u64::from(budget.window_bytes) * connections
+            + u64::from(budget.window_bytes) * u64::from(budget.connections)
     }
 
     #[test]
     fn the_parts_are_never_more_than_the_whole() {
         for mib in (512..4096).step_by(37).chain([8192, 65_536, 1 << 20]) {
             let budget = divide(mib, &Layer::default()).unwrap();
-            // Below 2 GiB a window cannot be as small as 256 connections would need: they count as so many fewer.
-            let connections = 256.min(mib / 24);
-            let sum = sum(&budget, connections);
+            let sum = sum(&budget);
             assert!(sum <= mib * MIB, "{mib} MiB: {} MiB in {budget}", sum / MIB);
             assert!(budget.ingest_streams >= 1 && budget.restore_streams >= 1, "{budget}");
         }

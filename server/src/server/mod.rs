@@ -30,6 +30,7 @@ use crate::config::Settings;
 use crate::error::ServiceError;
 use crate::http::HttpState;
 use crate::jobs::Runner;
+use crate::memory::Budget;
 use crate::net::Listener;
 use crate::repository::open_parts;
 use crate::tls::{Identity, TlsError};
@@ -100,10 +101,11 @@ impl Server {
         let token_path = settings.data_dir.join(FIRST_TOKEN_FILE);
         let first_token_created = ensure_first_token(&**engine.catalog(), &*clock, &token_path)?;
 
+        let connections = Budget::find(settings).map_err(ServiceError::from)?.connections;
         let bind = async |what, address, alpn: &[&[u8]]| {
             let tls = identity.server_config(alpn)?;
             let listen = |source| StartError::Listen { what, address, source };
-            let listener = Listener::bind(address, tls, settings.max_connections).await.map_err(listen)?;
+            let listener = Listener::bind(address, tls, connections).await.map_err(listen)?;
             let address = listener.address().map_err(listen)?;
             Ok::<_, StartError>((listener, address))
         };

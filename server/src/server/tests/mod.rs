@@ -4,6 +4,7 @@ mod life;
 mod limits;
 mod metrics;
 mod protocol;
+mod readiness;
 mod rest;
 mod roles;
 
