@@ -14,6 +14,7 @@ use holdfast_types::ids::{ContainerClass, NamespaceId};
 use crate::container::{ContainerError, RecentDirectories, scan_container};
 use crate::core::Core;
 use crate::error::EngineError;
+use crate::points;
 use crate::progress::Progress;
 use crate::recipe::TreeReader;
 use crate::recovery;
@@ -46,6 +47,8 @@ pub struct CheckReport {
     pub containers: u64,
     pub container_bytes: u64,
     pub backups: u64,
+    /// Points on the volume.
+    pub points: u64,
     pub disks: u64,
     pub extents: u64,
     pub chunks: u64,
@@ -90,6 +93,9 @@ pub(crate) fn run(
     }
     check_containers(core, options, progress, &mut report)?;
     check_recipes(core, progress, &mut report)?;
+    let problem = |object, error: EngineError| report.add(object, error.to_string(), error.code());
+    let points = points::verify(core, progress, problem)?;
+    report.points = points;
     Ok(report)
 }
 

@@ -44,6 +44,8 @@ pub(crate) struct Core {
     pub(crate) lease_secs: u32,
     pub(crate) reserve_bytes: u64,
     written_since_check: AtomicU64,
+    /// The highest commit number used.
+    last_commit: AtomicU64,
     numbers: Mutex<Range<u64>>,
 }
 
@@ -58,6 +60,8 @@ pub(crate) struct CoreParts {
     pub(crate) health: Arc<Health>,
     pub(crate) lease_secs: u32,
     pub(crate) reserve_bytes: u64,
+    /// The highest commit number used.
+    pub(crate) last_commit: u64,
     /// Reserved for this process already.
     pub(crate) numbers: Range<u64>,
 }
@@ -65,7 +69,7 @@ pub(crate) struct CoreParts {
 impl Core {
     pub(crate) fn new(parts: CoreParts) -> Result<Self, EngineError> {
         let CoreParts { repository, volume, catalog, store, clock, health, .. } = parts;
-        let CoreParts { lease_secs, reserve_bytes, numbers, .. } = parts;
+        let CoreParts { lease_secs, reserve_bytes, last_commit, numbers, .. } = parts;
         Ok(Self {
             repository,
             volume,
@@ -79,6 +83,7 @@ impl Core {
             lease_secs,
             reserve_bytes,
             written_since_check: AtomicU64::new(u64::MAX / 2),
+            last_commit: AtomicU64::new(last_commit),
             numbers: Mutex::new(numbers),
         })
     }
@@ -118,6 +123,12 @@ impl Core {
         }
         let number = numbers.next().and_then(ContainerId::new);
         number.ok_or_else(|| EngineError::Internal("container numbers are used up".into()))
+    }
+
+    /// A commit number above every one used before. One process commits, so it need not be reserved; one that is not
+    /// used is a gap.
+    pub(crate) fn next_commit(&self) -> u64 {
+        self.last_commit.fetch_add(1, Ordering::Relaxed).saturating_add(1)
     }
 
     /// Turns a failure on a write path into what the caller sees: once writing has stopped (W9), why it has.

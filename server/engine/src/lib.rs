@@ -11,8 +11,8 @@
 //! - `store`: fingerprint to checked bytes
 //! - `recovery`
 //! - `core`: what all operations share
-//! - `audit`
-//! - `ingest`, `restore`, `check`, `extent_history`, `statistics`, `start`, `stop`
+//! - `audit`, `points` (what the volume knows of each restore point), `snapshot` (copies of the catalog)
+//! - `ingest`, `restore`, `check`, `extent_history`, `statistics`, `start`, `stop`, `recover`
 //! - `engine`, `bench`: the façade, and what benchmarks reach
 //!
 //! Below them are crates: `holdfast-types` (ids, time), `holdfast-volume` (blobs) and `holdfast-catalog`
@@ -40,10 +40,13 @@ mod identity;
 mod index;
 mod ingest;
 mod jobs;
+mod points;
 mod progress;
 mod recipe;
+mod recover;
 mod recovery;
 mod restore;
+mod snapshot;
 mod start;
 mod statistics;
 mod stop;
@@ -62,9 +65,12 @@ pub use health::{Health, Stopped, Work};
 pub use index::{IndexOptions, IndexStats};
 pub use ingest::{DiskStream, LiveDisk, LiveSession, StartBackup, Starter};
 pub use jobs::{Budget, Job, JobError, JobProgress, Step, StepLimits, StopFlag};
+pub use points::{Comparison, EnteredPoint, PointProblem};
 pub use progress::{NoProgress, Progress};
+pub use recover::{enter_points, repository_on, traces_of_repository};
 pub use recovery::OpenSummary;
 pub use restore::{DiskReader, RangeReader};
+pub use snapshot::{SnapshotHeader, list_snapshots, read_snapshot, read_snapshot_header, seal_snapshot};
 pub use statistics::{CHUNK_EDGES_BYTES, FACTOR_EDGES, SAMPLE_MAX, StorageStatistics};
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use holdfast_types::ids::{BackupId, NamespaceId, RunId, SessionId, TokenId};
 use parking_lot::{Mutex, MutexGuard};
 use roaring::RoaringTreemap;
 
+use super::commit::Prepared;
 use super::disk::DiskState;
 use super::parent::ParentDisk;
 use super::progress::DiskProgress;
@@ -32,6 +33,8 @@ pub(crate) struct Session {
     pub(super) started_ms: i64,
     pub(super) disks: Vec<DiskSlot>,
     pub(super) lease: Lease,
+    /// What it commits, from the first try on: a second try must say the same.
+    pub(super) prepared: Mutex<Option<Prepared>>,
     /// Whether it was committed or given up; held locked while that happens, so that it happens once.
     ended: Mutex<bool>,
 }
@@ -137,8 +140,8 @@ impl Session {
     pub(super) fn new(core: &Core, parts: SessionParts) -> Self {
         let SessionParts { id, backup, run, namespace, vm, job, host, starter, disks } = parts;
         let (started_ms, lease) = (core.clock.now_ms(), Lease::endless());
-        let ended = Mutex::new(false);
-        Self { id, backup, run, namespace, vm, job, host, starter, started_ms, disks, lease, ended }
+        let (prepared, ended) = (Mutex::default(), Mutex::new(false));
+        Self { id, backup, run, namespace, vm, job, host, starter, started_ms, disks, lease, prepared, ended }
     }
 
     /// Renews the lease: a heartbeat.

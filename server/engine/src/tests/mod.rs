@@ -1,7 +1,7 @@
 //! The engine as a whole: a small agent speaks the protocol to it, over simulated disks.
 
 mod absent;
-mod agent;
+pub(crate) mod agent;
 mod backup;
 mod bad_sector;
 mod crash;
@@ -9,6 +9,7 @@ mod damage;
 mod extent_history;
 mod hostile;
 mod live;
+mod points;
 mod returned;
 mod sessions;
 mod starting;
