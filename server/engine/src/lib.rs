@@ -70,7 +70,9 @@ pub use progress::{NoProgress, Progress};
 pub use recover::{enter_points, repository_on, traces_of_repository};
 pub use recovery::OpenSummary;
 pub use restore::{DiskReader, RangeReader};
-pub use snapshot::{SnapshotHeader, list_snapshots, read_snapshot, read_snapshot_header, seal_snapshot};
+pub use snapshot::{
+    SnapshotHeader, list_snapshots, read_snapshot, read_snapshot_blob, read_snapshot_header, seal_snapshot,
+};
 pub use statistics::{CHUNK_EDGES_BYTES, FACTOR_EDGES, SAMPLE_MAX, StorageStatistics};
 
 #[cfg(test)]

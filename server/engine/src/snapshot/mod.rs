@@ -13,7 +13,7 @@ mod write;
 use holdfast_volume::{BlobName, Volume, VolumeError, list_all};
 
 pub(crate) use keeper::{SnapshotJob, Snapshots};
-pub use read::{read_snapshot, read_snapshot_header};
+pub use read::{read_snapshot, read_snapshot_blob, read_snapshot_header};
 pub use write::seal_snapshot;
 
 pub use crate::format::snapshot::SnapshotHeader;

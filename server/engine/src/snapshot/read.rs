@@ -21,7 +21,8 @@ const WINDOW_LOG_MAX: u32 = 23;
 /// # Errors
 /// [`EngineError::Damaged`], `Unsupported`; the volume's when it cannot be asked.
 pub fn read_snapshot_header(volume: &dyn Volume, name: &BlobName) -> Result<SnapshotHeader, EngineError> {
-    Ok(Framed::open(volume, name)?.header)
+    let blob = volume.open(name).map_err(|error| cannot_read(name.as_str(), error))?;
+    Ok(Framed::open(blob, name.as_str())?.header)
 }
 
 /// Writes the catalog that a snapshot holds to `out`. What was written must be thrown away unless this is `Ok`: only
@@ -36,7 +37,21 @@ pub fn read_snapshot(
     expected: Option<RepositoryId>,
     out: &mut dyn Write,
 ) -> Result<SnapshotHeader, EngineError> {
-    let Framed { blob, header, footer } = Framed::open(volume, name)?;
+    let blob = volume.open(name).map_err(|error| cannot_read(name.as_str(), error))?;
+    read_snapshot_blob(blob, name.as_str(), expected, out)
+}
+
+/// As [`read_snapshot`], from a blob that the caller opened; `name` is for messages.
+///
+/// # Errors
+/// As [`read_snapshot`].
+pub fn read_snapshot_blob(
+    blob: Arc<dyn Blob>,
+    name: &str,
+    expected: Option<RepositoryId>,
+    out: &mut dyn Write,
+) -> Result<SnapshotHeader, EngineError> {
+    let Framed { blob, header, footer } = Framed::open(blob, name)?;
     if let Some(expected) = expected.filter(|expected| *expected != header.repository) {
         let found = header.repository;
         return Err(EngineError::Damaged(format!("{name} is of repository {found}, not of {expected}")));
@@ -70,8 +85,7 @@ struct Framed {
 }
 
 impl Framed {
-    fn open(volume: &dyn Volume, name: &BlobName) -> Result<Self, EngineError> {
-        let blob = volume.open(name).map_err(|error| cannot_read(name, error))?;
+    fn open(blob: Arc<dyn Blob>, name: &str) -> Result<Self, EngineError> {
         let body = blob.len().checked_sub((HEADER_BYTES + FOOTER_BYTES) as u64);
         let body = body.ok_or_else(|| {
             EngineError::Damaged(format!("{name} is damaged: it has {} bytes only", blob.len()))
@@ -93,14 +107,14 @@ impl Framed {
     }
 }
 
-fn wrong(name: &BlobName, error: &FormatError) -> EngineError {
+fn wrong(name: &str, error: &FormatError) -> EngineError {
     match error {
         FormatError::Unsupported { .. } => EngineError::Unsupported(format!("{name}: {error}")),
         FormatError::Corrupt { .. } => EngineError::Damaged(format!("{name}: {error}")),
     }
 }
 
-fn cannot_read(name: &BlobName, error: VolumeError) -> EngineError {
+fn cannot_read(name: &str, error: VolumeError) -> EngineError {
     match error {
         VolumeError::Io { .. } | VolumeError::OutOfRange { .. } | VolumeError::NotFound { .. } => {
             EngineError::Damaged(format!("{name} cannot be read: {error}"))
@@ -147,7 +161,7 @@ fn copy(
 /// The zstd frame of a blob.
 struct Body<'a> {
     blob: Arc<dyn Blob>,
-    name: &'a BlobName,
+    name: &'a str,
     at: u64,
     left: u64,
     failure: Option<VolumeError>,

@@ -99,7 +99,7 @@ fn an_older_catalog_gets_back_every_restore_point() {
     assert!(report.is_sound(), "{:?}", report.problems);
     // The latest of each VM is the one committed last, and the next backup is above all.
     for n in 0..3 {
-        let latest = backups.iter().enumerate().filter(|(at, _)| *at >= 3 && (at - 3) % 3 == n).next_back();
+        let latest = backups.iter().enumerate().rfind(|(at, _)| *at >= 3 && (at - 3) % 3 == n);
         let latest = latest.unwrap().1;
         let vm = format!("vm-{n}");
         let of = engine.catalog().latest_backup(super::namespace(&engine), &vm).unwrap().unwrap();
