@@ -66,6 +66,8 @@ pub struct SqliteCatalog {
     clock: Arc<dyn Clock>,
     /// Asked before every change, told of every failed one.
     latch: Arc<dyn Latch>,
+    #[cfg(any(test, feature = "testing"))]
+    busy: std::sync::atomic::AtomicBool,
 }
 
 impl SqliteCatalog {
@@ -152,6 +154,8 @@ impl SqliteCatalog {
             writer: Mutex::new(writer),
             clock,
             latch,
+            #[cfg(any(test, feature = "testing"))]
+            busy: std::sync::atomic::AtomicBool::default(),
         })
     }
 
@@ -180,6 +184,10 @@ impl SqliteCatalog {
         let mut writer = self.writer.lock();
         if let Some(reason) = self.latch.reason() {
             return Err(CatalogError::ReadOnly { reason });
+        }
+        #[cfg(any(test, feature = "testing"))]
+        if self.busy.load(std::sync::atomic::Ordering::Acquire) {
+            return Err(CatalogError::Busy);
         }
         // Reported under the writer's lock: no other change begins in between.
         change(&mut writer).map_err(|error| error.on_change(action)).inspect_err(|error| {

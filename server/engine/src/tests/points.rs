@@ -318,6 +318,26 @@ fn a_backup_whose_catalog_failed_is_entered_by_the_next_start() {
     assert!(restore(&engine, &id.to_string(), "root").unwrap() == disk);
 }
 
+/// (P2) Given up or not: what is sealed is a restore point, and no record may call it a failure.
+#[test]
+fn a_backup_that_was_sealed_cannot_end_as_a_failure() {
+    let (bench, volume) = (Bench::new(), MemoryVolume::new());
+    let health = Arc::<crate::health::Health>::default();
+    let catalog = Arc::new(bench.catalog(&health).unwrap());
+    let shared: Arc<dyn holdfast_catalog::Catalog> = Arc::<SqliteCatalog>::clone(&catalog);
+    let engine = Engine::assemble(bench.parts_with(Arc::new(volume), shared, health)).unwrap();
+    let disk = noise(1, SIZE);
+    let session = sent(&engine, "web", &disk);
+    catalog.answer_busy(true);
+    engine.commit(session).unwrap_err();
+    catalog.answer_busy(false);
+    engine.abort(session, "the agent gave up").unwrap();
+    let rows = engine.catalog().session_details(session).unwrap();
+    assert_eq!(rows[0].status, RowStatus::Done);
+    let id = engine.commit(session).unwrap().backup_id;
+    assert!(restore(&engine, &id, "root").unwrap() == disk);
+}
+
 /// What the catalog will never take must not come back at the next start.
 #[test]
 fn a_backup_that_the_catalog_refuses_leaves_no_point() {
