@@ -17,10 +17,12 @@ use crate::guard::GuardedVolume;
 use crate::health::Health;
 use crate::identity;
 use crate::index::{Index, IndexOptions};
+use crate::memory::{MemoryBounds, MemoryPool};
 use crate::points::{self, Comparison, MissingPoints};
 use crate::progress::Progress;
 use crate::recovery::{self, Known, OpenSummary};
-use crate::store::{ChunkStore, StoreParts};
+use crate::space::Ledger;
+use crate::store::{ChunkStore, Leftovers, StoreParts};
 
 /// Restore points named in one line of the log at most.
 const SHOWN: usize = 20;
@@ -33,9 +35,11 @@ pub(crate) struct Start<'a> {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) health: Arc<Health>,
     pub(crate) lease_secs: u32,
+    pub(crate) reread_days: u32,
     pub(crate) reserve_bytes: u64,
     pub(crate) directories: CacheLimits,
     pub(crate) index_options: IndexOptions,
+    pub(crate) memory: MemoryBounds,
     /// See [`EngineOptions`](crate::EngineOptions).
     pub(crate) accept_loss: bool,
     pub(crate) location: &'a str,
@@ -71,7 +75,9 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
     if rebuild {
         Index::discard(&**index)?;
     }
-    let options = IndexOptions { health: Arc::clone(&health), ..start.index_options };
+    let leftovers = Arc::new(Leftovers::default());
+    let ledger = Ledger::new(Arc::clone(&data), start.reserve_bytes);
+    let options = index_options(&start.index_options, &health, &ledger, &leftovers, start.memory);
     let opened = recovery::open_index(index, record.id, &options, &mut summary)?;
     let trusted = known.trusted(&opened);
     summary.clean = trusted.is_some();
@@ -83,9 +89,15 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
         clock: Arc::clone(&clock),
         health: Arc::clone(&health),
         accept_loss: start.accept_loss,
+        leftovers,
+        decoded_bytes: start.memory.decoded_bytes,
     })?);
     // (S6) Restore points first: they bring the namespaces their containers belong to.
     let missing = compare_points(&*data, &*catalog, record.id, trusted.is_some(), &mut summary, progress)?;
+    // (D2) Before containers are looked for: these must not be adopted again.
+    if let Err(error) = store.finish_deletions(&*data) {
+        tracing::warn!(%error, "cannot finish deleting containers; the next start tries again");
+    }
     let mut numbers = numbers.unwrap_or(0..0);
     let mut end = known.next;
     if trusted.is_none() {
@@ -106,6 +118,7 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
     let all_looked_at = recovery::look_again(&store)?;
     let audit_from = trusted.filter(|_| all_looked_at).map_or(0, |mark| mark.audit_from);
     let last_commit = catalog.commits()?.last;
+    store.leftovers.begin_at(end.unwrap_or(0));
     let core = Core::new(CoreParts {
         repository: record.id,
         volume: Arc::new(GuardedVolume::new(data, Arc::clone(&health))),
@@ -114,7 +127,9 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
         clock,
         health,
         lease_secs: start.lease_secs,
-        reserve_bytes: start.reserve_bytes,
+        reread_days: start.reread_days,
+        ledger,
+        session_memory: MemoryPool::new(start.memory.sessions_bytes),
         last_commit,
         numbers,
     })?;
@@ -160,6 +175,24 @@ fn compare_points(
             Ok(found)
         }
         Err(error) => Err(error.into()),
+    }
+}
+
+/// The index's options, with what it shares with the rest.
+fn index_options(
+    asked: &IndexOptions,
+    health: &Arc<Health>,
+    ledger: &Arc<Ledger>,
+    leftovers: &Arc<Leftovers>,
+    memory: MemoryBounds,
+) -> IndexOptions {
+    let (gone, live) = (Arc::clone(leftovers), Arc::clone(&asked.live));
+    IndexOptions {
+        live: Arc::new(move |id| !gone.is_gone(id) && live(id)),
+        health: Arc::clone(health),
+        ledger: Some(Arc::clone(ledger)),
+        resident_bytes_max: memory.index_resident_bytes,
+        ..asked.clone()
     }
 }
 

@@ -59,8 +59,15 @@ fn create_admin_token(
     let (text, id, hash) = token::new_token(clock).map_err(ServiceError::from)?;
     files::write_durably(path, format!("{}\n", text.as_str()).as_bytes(), files::MODE_SECRET)
         .map_err(|source| StartError::Token { path: path.display().to_string(), source })?;
-    let spec =
-        TokenSpec { id, name: name.to_owned(), role: Role::Admin, namespaces: Vec::new(), expires_ms: None };
+    let spec = TokenSpec {
+        id,
+        name: name.to_owned(),
+        role: Role::Admin,
+        namespaces: Vec::new(),
+        owner: FIRST_TOKEN.to_owned(),
+        vm_patterns: Vec::new(),
+        expires_ms: None,
+    };
     catalog.create_token(&spec, &hash).map_err(ServiceError::from)?;
     catalog
         .audit(&AuditEntry {

@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use super::attempt_refs::AttemptRefs;
 use super::convert::{OrCatalogError, count, id, int};
-use super::{backups, commit, details, namespaces};
+use super::{backups, claims, commit, details, namespaces};
 use crate::{Attempt, CatalogError, CommitState, PointRecord, Result};
 
 pub(super) fn state(connection: &Connection) -> Result<CommitState> {
@@ -64,9 +64,16 @@ pub(super) fn ids(connection: &Connection, after: Option<BackupId>, limit: u32) 
 
 pub(super) fn read(connection: &Connection, id: BackupId) -> Result<Option<PointRecord>> {
     let Some(backup) = backups::by_id(connection, id)? else { return Ok(None) };
-    let number = connection
-        .prepare_cached("SELECT ordinal FROM backups WHERE id = ?")
-        .and_then(|mut s| s.query_row([id.to_bytes()], |row| count(row, "ordinal")))
+    let (number, owner, vm_owner) = connection
+        .prepare_cached(
+            "SELECT b.ordinal, r.owner AS run_owner, b.owner FROM backups b JOIN runs r ON r.id = b.run_id \
+             WHERE b.id = ?",
+        )
+        .and_then(|mut s| {
+            s.query_row([id.to_bytes()], |row| {
+                Ok((count(row, "ordinal")?, row.get("run_owner")?, row.get("owner")?))
+            })
+        })
         .or_error("read")?;
     let namespace = namespaces::by_id(connection, backup.namespace)?
         .ok_or_else(|| CatalogError::not_found("namespace", backup.namespace))?;
@@ -77,6 +84,8 @@ pub(super) fn read(connection: &Connection, id: BackupId) -> Result<Option<Point
         vm: backup.vm,
         job: backup.job,
         client_host: backup.client_host,
+        owner,
+        vm_owner,
         who: String::new(),
         started_ms: backup.started_ms,
         finished_ms: backup.finished_ms,
@@ -108,6 +117,7 @@ pub(super) fn enter(tx: &Transaction<'_>, clock: &dyn Clock, point: &PointRecord
     }
     namespaces::restore(tx, namespace)?;
     let refs = commit::write_names(tx, clock, attempt)?;
+    claims::claim_free_vm(tx, refs.vm, &attempt.vm_owner)?;
     let ordinal = free_ordinal(tx, &refs, *number)?;
     commit::insert_backup_as(tx, attempt, *backup, &refs, ordinal)?;
     // The point is the commit: what was recorded of a failure of this session came after it.

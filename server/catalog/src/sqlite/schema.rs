@@ -23,7 +23,8 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0001_initial.sql"),
     include_str!("../../migrations/0002_web.sql"),
     include_str!("../../migrations/0003_processes.sql"),
-    include_str!("../../migrations/0004_points.sql"),
+    include_str!("../../migrations/0004_owners.sql"),
+    include_str!("../../migrations/0005_points.sql"),
 ];
 
 /// The version this build writes.

@@ -88,6 +88,12 @@ pub struct PointBody {
     pub chunker: Option<PointChunker>,
     #[prost(message, repeated, tag = "17")]
     pub disks: Vec<PointDisk>,
+    /// Whose run it was.
+    #[prost(string, tag = "18")]
+    pub owner: String,
+    /// Whose the VM was.
+    #[prost(string, tag = "19")]
+    pub vm_owner: String,
 }
 
 /// How a repository cuts extents into chunks; sizes in bytes.

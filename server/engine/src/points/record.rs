@@ -45,6 +45,8 @@ fn body(record: &PointRecord) -> PointBody {
         next_container: *next_container,
         chunker: Some(this_chunker()),
         disks: disks.iter().zip(details).map(|(disk, row)| disk_of(disk, row)).collect(),
+        owner: attempt.owner.clone(),
+        vm_owner: attempt.vm_owner.clone(),
     }
 }
 
@@ -109,6 +111,8 @@ fn record(backup: BackupId, body: &PointBody) -> Result<PointRecord, EngineError
         vm: body.vm.clone(),
         job: body.job.clone(),
         client_host: body.client_host.clone(),
+        owner: body.owner.clone(),
+        vm_owner: body.vm_owner.clone(),
         who: body.who.clone(),
         started_ms: time(body.started_ms)?,
         finished_ms: time(body.finished_ms)?,

@@ -30,6 +30,8 @@ pub(super) fn point(number: u64, namespace: &str) -> PointRecord {
         vm: "web".into(),
         job: "nightly".into(),
         client_host: "hv1".into(),
+        owner: "ops".into(),
+        vm_owner: "dba".into(),
         who: "agent".into(),
         started_ms: 1000,
         finished_ms: 2000,

@@ -51,6 +51,8 @@ fn point() -> Point {
                 region_bytes: 256 << 10,
             }),
             disks: vec![disk],
+            owner: "ops".into(),
+            vm_owner: "dba".into(),
         },
     }
 }
