@@ -23,7 +23,7 @@ impl Scene {
     fn new() -> Self {
         let folder = tempdir().unwrap();
         let server = Server::start(&folder.path().join("repository"));
-        let disk = Disk::of_noise(folder.path().join("victim.raw"), 1, BYTES.into());
+        let disk = Disk::of_noise(folder.path().join("victim.raw"), 1, BYTES as usize);
         server.agent().back_up("victim", &[disk.arg()]);
         Self { folder, server, disk, evil: noise(2, BYTES as usize) }
     }
