@@ -60,6 +60,9 @@ pub enum EngineError {
     /// No room, or less than the reserve.
     #[error("{0}")]
     Full(String),
+    /// What the server may use at once is used up.
+    #[error("{0}")]
+    Limit(String),
     /// Writing stopped after an I/O error, or because too many containers are missing.
     #[error("the repository has become read-only: {0}; check the disk, then restart the server")]
     ReadOnly(String),
@@ -101,6 +104,8 @@ impl EngineError {
             Self::Unavailable => ErrorCode::Unavailable,
             Self::Catalog(error) => error.code(),
             Self::Index(error) if error.is_full() => ErrorCode::Full,
+            Self::Index(error) if error.is_too_large() => ErrorCode::Limit,
+            Self::Limit(_) => ErrorCode::Limit,
             Self::Volume(_) | Self::Index(_) | Self::Internal(_) => ErrorCode::Internal,
         }
     }

@@ -15,6 +15,7 @@ use super::parent::ParentDisk;
 use super::progress::DiskProgress;
 use crate::core::Core;
 use crate::error::EngineError;
+use crate::space::Grant;
 use crate::store::Domain;
 
 /// A backup in progress.
@@ -36,6 +37,8 @@ pub(crate) struct Session {
     pub(super) lease: Lease,
     /// Whether it was committed or given up; held locked while that happens, so that it happens once.
     ended: Mutex<bool>,
+    /// What it was promised when it started, given back when it ends.
+    _room: Grant,
 }
 
 /// Who starts a backup: a token.
@@ -138,15 +141,31 @@ pub(super) struct SessionParts {
     pub(super) host: String,
     pub(super) starter: Starter,
     pub(super) disks: Vec<DiskSlot>,
+    pub(super) room: Grant,
 }
 
 impl Session {
     pub(super) fn new(core: &Core, parts: SessionParts) -> Self {
         let SessionParts { id, backup, run, namespace, vm, vm_owner, .. } = parts;
-        let SessionParts { job, host, starter, disks, .. } = parts;
+        let SessionParts { job, host, starter, disks, room: _room, .. } = parts;
         let (started_ms, lease) = (core.clock.now_ms(), Lease::endless());
         let ended = Mutex::new(false);
-        Self { id, backup, run, namespace, vm, vm_owner, job, host, starter, started_ms, disks, lease, ended }
+        Self {
+            id,
+            backup,
+            run,
+            namespace,
+            vm,
+            vm_owner,
+            job,
+            host,
+            starter,
+            started_ms,
+            disks,
+            lease,
+            ended,
+            _room,
+        }
     }
 
     /// Renews the lease: a heartbeat.

@@ -14,6 +14,7 @@ use super::parent::ParentDisk;
 use super::session::{DiskSlot, Session, SessionParts, Starter};
 use crate::core::Core;
 use crate::error::EngineError;
+use crate::space::Grant;
 
 /// A request to start a backup, in a namespace the caller was authorised for.
 #[derive(Debug)]
@@ -71,6 +72,7 @@ pub(super) fn open_session(
     namespace: NamespaceRecord,
     vm_owner: String,
     start: &StartBackup,
+    room: Grant,
 ) -> Result<Session, EngineError> {
     let request = &start.request;
     let clock = &*core.clock;
@@ -93,6 +95,7 @@ pub(super) fn open_session(
         host: plain_text(&request.client_host, NAME_MAX_BYTES),
         starter: start.starter.clone(),
         disks,
+        room,
     };
     Ok(Session::new(core, parts))
 }
