@@ -63,7 +63,12 @@ pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitRespons
 /// Whether the catalog will never take it: then its point must not stay, or the next start would enter it.
 fn is_refusal(error: &EngineError) -> bool {
     use CatalogError::{Exists, Invalid, NotFound};
-    matches!(error, EngineError::Catalog(Invalid { .. } | Exists { .. } | NotFound { .. }))
+    match error {
+        EngineError::Catalog(Invalid { .. } | Exists { .. } | NotFound { .. }) => true,
+        // The VM was given to another owner while the backup ran.
+        EngineError::NotOwner { .. } => true,
+        _ => false,
+    }
 }
 
 fn take_back(core: &Core, prepared: &Prepared) {
