@@ -9,6 +9,7 @@ use holdfast_types::ids::{ContainerId, RepositoryId};
 use parking_lot::Mutex;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
+use crate::digest_stats::DigestCounters;
 use crate::error::EngineError;
 use crate::guard::GuardedVolume;
 use crate::health::Health;
@@ -43,6 +44,9 @@ pub(crate) struct Core {
     pub(crate) seal_pool: ThreadPool,
     pub(crate) read_pool: ThreadPool,
     pub(crate) lease_secs: u32,
+    /// Days in which every extent is read again; 0: never.
+    pub(crate) reread_days: u32,
+    pub(crate) digests: DigestCounters,
     /// Room on the volume.
     pub(crate) ledger: Arc<Ledger>,
     /// What backups in progress keep in memory.
@@ -62,6 +66,7 @@ pub(crate) struct CoreParts {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) health: Arc<Health>,
     pub(crate) lease_secs: u32,
+    pub(crate) reread_days: u32,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) session_memory: Arc<MemoryPool>,
     /// Reserved for this process already.
@@ -71,7 +76,7 @@ pub(crate) struct CoreParts {
 impl Core {
     pub(crate) fn new(parts: CoreParts) -> Result<Self, EngineError> {
         let CoreParts { repository, volume, catalog, store, clock, health, .. } = parts;
-        let CoreParts { lease_secs, ledger, session_memory, numbers, .. } = parts;
+        let CoreParts { lease_secs, reread_days, ledger, session_memory, numbers, .. } = parts;
         Ok(Self {
             repository,
             volume,
@@ -83,6 +88,8 @@ impl Core {
             seal_pool: pool("seal", SEAL_THREADS)?,
             read_pool: pool("read", READ_THREADS)?,
             lease_secs,
+            reread_days,
+            digests: DigestCounters::default(),
             ledger,
             session_memory,
             numbers: Mutex::new(numbers),

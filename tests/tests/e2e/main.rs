@@ -28,6 +28,8 @@ mod logs;
 #[cfg(test)]
 mod memory;
 #[cfg(test)]
+mod owners;
+#[cfg(test)]
 mod report;
 #[cfg(test)]
 mod rest;

@@ -17,11 +17,13 @@ use super::append::{ContainerAppender, SealedSummary};
 use super::chunks::{StreamChunks, split_fingerprints};
 use super::counters::Counters;
 use super::progress::Position;
+use super::proof::Proofs;
 use super::recipe_writer::RecipeWriter;
 use super::verify::VerifyQueue;
 use crate::container::UnverifiedRegion;
 use crate::core::Core;
 use crate::error::EngineError;
+use crate::format::recipe::ExtentNode;
 use crate::memory::MemoryShare;
 use crate::store::{ChunkStore, Domain};
 
@@ -35,6 +37,7 @@ pub(super) struct DiskState {
     data: ContainerAppender,
     chunks: StreamChunks,
     verify: VerifyQueue,
+    proofs: Proofs,
     memory: MemoryShare,
     damage_seen: u64,
     acked: (u64, u64),
@@ -58,6 +61,7 @@ impl DiskState {
             data: ContainerAppender::new(Arc::clone(core), domain.clone(), ContainerClass::Data),
             chunks: StreamChunks::new(domain.clone(), core.store.leftovers.claims()),
             verify: VerifyQueue::new(Arc::clone(&core.verify_pool)),
+            proofs: Proofs::new(core),
             memory: core.session_memory.share(),
             damage_seen: core.store.damage_generation(),
             acked: (0, 0),
@@ -91,6 +95,7 @@ impl DiskState {
     pub(super) fn region(&mut self, region: v1::Region) -> Result<(), EngineError> {
         let fingerprints = split_fingerprints(&region.fingerprints, "the region")?;
         self.chunks.sent(&fingerprints, &region.lengths)?;
+        self.proofs.submitted();
         // (W1) Only what comes out of this queue is stored.
         self.verify.submit(UnverifiedRegion {
             codec: Codec::try_from(region.codec)?,
@@ -105,8 +110,12 @@ impl DiskState {
     /// Appends verified regions to the container; all of them when `wait` is set.
     pub(super) fn store_verified(&mut self, wait: bool) -> Result<(), EngineError> {
         while let Some(outcome) = self.verify.next(wait) {
-            self.data.append(&outcome?)?;
+            let (region, plain) = outcome?;
+            self.data.append(&region)?;
+            // (W11)
+            self.proofs.verified(&region, &plain)?;
         }
+        self.proofs.settle(wait)?;
         self.forget_sealed(false)
     }
 
@@ -140,6 +149,19 @@ impl DiskState {
         self.counters.chunk(new, bytes, self.size_bytes)
     }
 
+    /// (W11) Takes note of what the agent says an extent hashes to.
+    pub(super) fn claim_digest(
+        &mut self,
+        index: u64,
+        digest: Fingerprint,
+        node: ExtentNode,
+    ) -> Result<(), EngineError> {
+        if self.proofs.is_full() {
+            self.store_verified(true)?;
+        }
+        self.proofs.claim(index, digest, node)
+    }
+
     /// (W5) Finishes the stream: every region verified, every container sealed and indexed, data and recipe.
     pub(super) fn finish(
         &mut self,
@@ -155,6 +177,7 @@ impl DiskState {
             self.forget_sealed(true)?;
             self.recipe.wait_sealed()?;
             self.chunks.finish();
+            self.proofs.finish();
             self.finished = Some(Finished { root, at_ms: core.clock.now_ms() });
         }
         Ok(v1::StreamFinished { stored_bytes: self.data.sealed_bytes() })
@@ -208,6 +231,7 @@ impl DiskState {
     pub(super) fn fail(&mut self) {
         self.discard_open();
         self.verify.clear();
+        self.proofs.finish();
         self.chunks.finish();
         self.recipe.clear(self.size_bytes);
         // Less than before.
