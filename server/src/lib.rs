@@ -7,7 +7,7 @@
 //!
 //! | module | open it for |
 //! |---|---|
-//! | `error`, `files`, `insight`, `net`, `tls` | building blocks: errors, small durable files, what numbers mean, connections, the certificate |
+//! | `error`, `files`, `insight`, `limits`, `net`, `shares`, `tls` | building blocks: errors, small durable files, what numbers mean, what a stranger may cost, connections, budgets, the certificate |
 //! | `config` | settings: flags, environment, file |
 //! | `process` | this process: logging, allocator, service manager |
 //! | `auth` | authentication: tokens, logins with a browser, what a caller may do |
@@ -31,9 +31,11 @@ mod grpc;
 pub mod http;
 mod insight;
 pub mod jobs;
+mod limits;
 mod metrics;
 mod net;
 mod process;
 pub mod repository;
 pub mod server;
+mod shares;
 pub mod tls;

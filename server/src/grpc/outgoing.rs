@@ -1,7 +1,8 @@
 //! Streams from the engine to a client: an iterator pulled on a thread that may block, through a queue
 //! that stops it when the client or the line is slow.
 
-use tokio::sync::mpsc;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use tracing::Span;
@@ -39,12 +40,37 @@ fn send_all<T>(
 ) -> Result<(), ServiceError> {
     for item in items {
         guard.check()?;
-        if queue.blocking_send(Ok(item?)).is_err() {
+        if !hand_over(guard, queue, item?)? {
             tracing::debug!("the client went away");
             break;
         }
     }
     Ok(())
+}
+
+/// Waits until there is room in the queue for `item`, but not for a client that does not read when the stream must end.
+/// Blocks. False: the client went away.
+pub(super) fn hand_over<T>(
+    guard: &StreamGuard,
+    queue: &mpsc::Sender<Result<T, Status>>,
+    item: T,
+) -> Result<bool, ServiceError> {
+    let item = match queue.try_send(Ok(item)) {
+        Ok(()) => return Ok(true),
+        Err(TrySendError::Closed(_)) => return Ok(false),
+        Err(TrySendError::Full(item)) => item,
+    };
+    let mut stopped = guard.stopped();
+    let sent = Handle::current().block_on(async {
+        tokio::select! {
+            () = stopped.wait() => None,
+            sent = queue.send(item) => Some(sent.is_ok()),
+        }
+    });
+    match sent {
+        Some(sent) => Ok(sent),
+        None => guard.check().map(|()| false),
+    }
 }
 
 #[cfg(test)]
