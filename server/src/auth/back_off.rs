@@ -81,6 +81,12 @@ impl BackOff {
         Some(wait)
     }
 
+    /// Forgives every address.
+    #[cfg(test)]
+    pub(crate) fn forgive_all(&self) {
+        self.0.lock().addresses.clear();
+    }
+
     /// A right token came from `origin`.
     pub(crate) fn succeeded(&self, origin: Origin, token: TokenId) {
         let mut state = self.0.lock();

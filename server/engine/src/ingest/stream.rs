@@ -54,6 +54,7 @@ impl DiskStream {
         wire_bytes: u64,
     ) -> Result<Option<v1::IngestResponse>, EngineError> {
         self.with_state(|core, slot, state| {
+            self.session.keep_alive(core);
             state.counters.message(wire_bytes, core.clock.now_ms())?;
             if state.finished.is_some() && !matches!(message, Request::Finish(_)) {
                 return Err(EngineError::Invalid("the stream was finished already".into()));
@@ -96,11 +97,15 @@ impl DiskStream {
         if let Some(why) = state.failure() {
             return Err(self.session.gone(&format!("failed: {why}")));
         }
-        self.session.keep_alive(&self.core);
+        let before = state.position().work();
         // Stays when the work panics: a state that was changed in part must not be committed.
         state.set_failure(Some(Cow::Borrowed("a message was not handled to its end")));
         let outcome = work(&self.core, slot, &mut state).map_err(|error| name_disk(error, &slot.name));
-        slot.progress.store(state.position());
+        let position = state.position();
+        slot.progress.store(position);
+        if position.work() != before {
+            self.session.progressed(&self.core);
+        }
         state.set_failure(outcome.as_ref().err().map(|error| error.to_string().into()));
         outcome
     }
