@@ -130,4 +130,14 @@ mod tests {
         let last = endless.filter_map(Result::err).next().await.unwrap();
         assert_eq!(ErrorCode::of_status(&last), Some(ErrorCode::Unavailable));
     }
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_stream_whose_client_does_not_read_ends_when_it_must() {
+        let streams = streams();
+        let unread = stream(guard(&streams), std::iter::repeat_with(|| Ok(0u8)));
+        streams.end_token(TokenId::from_bytes([1; 16]));
+        while streams.count() > 0 {
+            tokio::task::yield_now().await;
+        }
+        drop(unread);
+    }
 }

@@ -62,7 +62,7 @@ impl Answer {
 pub(super) struct Ask(hyper::http::request::Builder, Bytes);
 
 impl Ask {
-    fn new(method: &str, path: &str) -> Self {
+    pub(super) fn new(method: &str, path: &str) -> Self {
         let method: Method = method.parse().unwrap();
         Self(HttpRequest::builder().method(method).uri(path).header(header::HOST, "localhost"), Bytes::new())
     }
@@ -75,7 +75,7 @@ impl Ask {
         if token.is_empty() { self } else { self.header("authorization", &format!("Bearer {token}")) }
     }
 
-    fn json(self, body: &Value) -> Self {
+    pub(super) fn json(self, body: &Value) -> Self {
         let Self(head, _) = self.header("content-type", "application/json");
         Self(head, body.to_string().into())
     }
@@ -83,7 +83,12 @@ impl Ask {
 
 impl Fixture {
     /// Encrypted, as a browser connects.
-    async fn https(&self) -> tokio_rustls::client::TlsStream<TcpStream> {
+    pub(super) async fn https(&self) -> tokio_rustls::client::TlsStream<TcpStream> {
+        self.tls(self.server.http_address).await
+    }
+
+    /// Encrypted, to any of the server's addresses.
+    pub(super) async fn tls(&self, address: SocketAddr) -> tokio_rustls::client::TlsStream<TcpStream> {
         use rustls::pki_types::pem::PemObject as _;
         let mut roots = rustls::RootCertStore::empty();
         let certificate = self.folder.path().join("tls/cert.pem");
@@ -94,7 +99,7 @@ impl Fixture {
             .unwrap()
             .with_root_certificates(roots)
             .with_no_client_auth();
-        let tcp = TcpStream::connect(self.server.http_address).await.unwrap();
+        let tcp = TcpStream::connect(address).await.unwrap();
         let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
         connector.connect("localhost".try_into().unwrap(), tcp).await.unwrap()
     }
@@ -108,7 +113,7 @@ impl Fixture {
     }
 
     /// One request, answered in full and as the OpenAPI document says.
-    async fn ask(&self, ask: Ask) -> Answer {
+    pub(super) async fn ask(&self, ask: Ask) -> Answer {
         let asked = ask.0.method_ref().cloned().zip(ask.0.uri_ref().cloned());
         let response = self.open(ask).await;
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
