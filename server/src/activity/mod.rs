@@ -29,6 +29,7 @@ use holdfast_engine::ids::TokenId;
 use parking_lot::Mutex;
 
 use crate::config::Settings;
+use crate::memory::Budget;
 use crate::net::Door;
 pub(crate) use changes::{Change, Changes};
 use recent::Recent;
@@ -52,11 +53,11 @@ pub struct Activity {
 }
 
 impl Activity {
-    /// None yet, within the settings' limits.
-    pub fn new(engine: &Arc<Engine>, clock: &Arc<dyn Clock>, settings: &Settings) -> Self {
+    /// None yet, within the limits of settings and memory.
+    pub fn new(engine: &Arc<Engine>, clock: &Arc<dyn Clock>, settings: &Settings, budget: &Budget) -> Self {
         Self {
             sessions: SessionLimit::new(settings.max_sessions),
-            streams: Streams::new(StreamLimits::from_settings(settings)),
+            streams: Streams::new(StreamLimits::of_budget(budget)),
             restores: Recent::default(),
             watchers: Watchers::new(Arc::clone(engine), Arc::clone(clock)),
             doors: Mutex::default(),

@@ -75,5 +75,11 @@ pub(crate) async fn serve(app: Arc<App>, listener: Listener, stop: watch::Receiv
         .max_decoding_message_size(MESSAGE_MAX_BYTES)
         .max_encoding_message_size(MESSAGE_MAX_BYTES);
     let calls = Routes::new(backup).add_service(restore).add_service(catalog).prepare();
-    listener.serve(PROTOCOL, stop, count_calls.layer(Gate::new(app, calls))).await;
+    let window = app.budget.window_bytes.min(CONNECTION_WINDOW_BYTES);
+    let protocol = Protocol {
+        stream_window_bytes: window.min(STREAM_WINDOW_BYTES),
+        connection_window_bytes: window,
+        ..PROTOCOL
+    };
+    listener.serve(protocol, stop, count_calls.layer(Gate::new(app, calls))).await;
 }

@@ -15,7 +15,7 @@ use holdfast_proto::ErrorCode;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
-use super::bounds::{ANSWER_DEADLINE, REQUESTS_MAX};
+use super::bounds::ANSWER_DEADLINE;
 use super::headers;
 use super::problem::Problem;
 use super::state::HttpState;
@@ -48,18 +48,17 @@ pub(super) struct Slots {
 /// A slot, and what it takes of its holder's share.
 type Slot<K> = (OwnedSemaphorePermit, Share<K>);
 
-impl Default for Slots {
-    fn default() -> Self {
+impl Slots {
+    /// `answers` for callers.
+    pub(super) fn new(answers: usize) -> Self {
         Self {
-            callers: Arc::new(Semaphore::new(REQUESTS_MAX)),
+            callers: Arc::new(Semaphore::new(answers)),
             of_token: Shares::new(REQUESTS_PER_TOKEN_MAX),
             strangers: Arc::new(Semaphore::new(PUBLIC_REQUESTS_MAX)),
             of_origin: Shares::new(PUBLIC_REQUESTS_MAX / 2),
         }
     }
-}
 
-impl Slots {
     /// Waits for a slot for a caller with `token`; `None` when the path needs none.
     ///
     /// # Errors

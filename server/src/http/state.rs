@@ -7,7 +7,7 @@ use axum::extract::FromRef;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
-use super::bounds::DOWNLOADS_MAX;
+use super::bounds::{DOWNLOADS_MAX, REQUESTS_MAX};
 use super::logins::Logins;
 use super::request_slots::Slots;
 use super::storage_cache::StorageCache;
@@ -44,9 +44,10 @@ pub(crate) struct Shared {
 impl HttpState {
     /// Over `app`, as the settings say.
     pub(crate) fn new(app: Arc<App>, settings: &Settings) -> Self {
+        let answers = REQUESTS_MAX.min(app.budget.answers as usize);
         Self(Arc::new(Shared {
             app,
-            slots: Slots::default(),
+            slots: Slots::new(answers),
             logins: Arc::default(),
             downloads: Arc::new(Semaphore::new(DOWNLOADS_MAX)),
             storage: StorageCache::default(),

@@ -27,11 +27,11 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         String::from_utf8(self.body.to_vec()).unwrap()
     }
 
-    fn json(&self) -> Value {
+    pub(super) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error} in {self:?}"))
     }
 
@@ -52,7 +52,7 @@ impl Answer {
     }
 
     /// The body of a successful answer; panics for any other.
-    fn ok(self) -> Value {
+    pub(super) fn ok(self) -> Value {
         assert!((200..300).contains(&self.status), "{self:?}");
         if self.body.is_empty() { Value::Null } else { self.json() }
     }
@@ -71,7 +71,7 @@ impl Ask {
         Self(self.0.header(name, value), self.1)
     }
 
-    fn bearer(self, token: &str) -> Self {
+    pub(super) fn bearer(self, token: &str) -> Self {
         if token.is_empty() { self } else { self.header("authorization", &format!("Bearer {token}")) }
     }
 
