@@ -20,12 +20,13 @@ pub const DATA: u8 = 0;
 pub const HEADERS: u8 = 1;
 pub const RST_STREAM: u8 = 3;
 pub const SETTINGS: u8 = 4;
-pub const GOAWAY: u8 = 7;
+pub const PING: u8 = 6;
 pub const CONTINUATION: u8 = 9;
 
 /// Flags of frames.
 pub const END_STREAM: u8 = 1;
 pub const END_HEADERS: u8 = 4;
+const ACK: u8 = 1;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -148,11 +149,21 @@ impl Http2 {
         Ok(stream)
     }
 
-    /// The next frame of the server; `None` when it closed the connection.
+    /// The next frame of the server; `None` when it closed the connection. Pings are answered: a peer that stalls is
+    /// there all the same.
     ///
     /// # Panics
     /// When nothing comes within `patience`.
     pub fn read(&mut self, patience: Duration) -> Option<Frame> {
+        let frame = self.next_frame(patience)?;
+        if frame.kind == PING && frame.flags & ACK == 0 {
+            // Fails when it is closed, which the next read finds out.
+            drop(self.send(PING, ACK, 0, &frame.payload));
+        }
+        Some(frame)
+    }
+
+    fn next_frame(&mut self, patience: Duration) -> Option<Frame> {
         self.stream.sock.set_read_timeout(Some(patience)).expect("a socket");
         let mut head = [0; 9];
         if !self.fill(&mut head, patience) {

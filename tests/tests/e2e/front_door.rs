@@ -3,6 +3,7 @@
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use holdfast_proto::v1;
@@ -149,10 +150,10 @@ fn announced_lengths_allocate_nothing() {
     let mut peers = Vec::new();
     for _ in 0..8 {
         let mut peer = Http2::connect(&server, 1 << 20);
-        for (method, bytes) in [("Backup/Start", 128 << 10), ("Backup/Ingest", 8 << 20)] {
+        for (method, bytes) in [("Backup/Start", 8 << 20), ("Backup/Ingest", 8 << 20)] {
             for _ in 0..30 {
                 let stream = peer.call(method, &token).unwrap();
-                peer.send(DATA, 0, stream, &message(bytes, &[])).unwrap();
+                peer.send(DATA, 0, stream, &message(bytes, &[0; 9])).unwrap();
             }
         }
         peers.push(peer);
@@ -196,8 +197,8 @@ fn floods_of_headers_and_resets_end_the_connection() {
     serves(&server);
 }
 
-/// A server with a disk, and peers that ask for it with `token` and read none of it.
-fn stalled_restores(server: &Server, folder: &TempDir, token: &str) -> Vec<Http2> {
+/// Peers that ask for a disk with `token`, read none of it, and answer pings until they are disconnected.
+fn stalled_restores(server: &Server, folder: &TempDir, token: &str) -> Vec<JoinHandle<()>> {
     let disk = Disk::of_noise(folder.path().join("disk.raw"), 1, 64 << 20);
     server.agent().back_up("vm", &[disk.arg()]);
     let backup_id = server.agent().backups("vm").remove(0);
@@ -212,9 +213,9 @@ fn stalled_restores(server: &Server, folder: &TempDir, token: &str) -> Vec<Http2
             let stream = peer.call("Restore/ReadDisk", token).unwrap();
             peer.send(DATA, END_STREAM, stream, &message(length, &request)).unwrap();
         }
-        peers.push(peer);
+        peers.push(std::thread::spawn(move || peer.read_to_end(PATIENCE)));
     }
-    wait_for("the restores", || (metric(server, "holdfast_streams{kind=\"restore\"}") == 16).then_some(()));
+    wait_for("the restores", || (metric(server, "holdfast_streams{kind=\"restore\"}") > 0).then_some(()));
     peers
 }
 
@@ -222,17 +223,17 @@ fn stalled_restores(server: &Server, folder: &TempDir, token: &str) -> Vec<Http2
 fn a_stalled_restore_ends_with_its_token() {
     let (folder, server) = start(&[]);
     let token = server.token("short", "restore", &[]);
-    let mut peers = stalled_restores(&server, &folder, &token);
+    let peers = stalled_restores(&server, &folder, &token);
     let (status, said) = server.tokens(&["revoke", "short"]);
     assert!(status.success(), "{said}");
     let begun = Instant::now();
-    wait_for("the streams to end", || {
-        (metric(&server, "holdfast_streams{kind=\"restore\"}") == 0).then_some(())
-    });
-    for peer in &mut peers {
-        peer.read_to_end(PATIENCE);
+    // It takes some five seconds; without the rule, for ever.
+    while metric(&server, "holdfast_streams{kind=\"restore\"}") > 0
+        || !peers.iter().all(JoinHandle::is_finished)
+    {
+        assert!(begun.elapsed() < Duration::from_secs(60), "still open");
+        std::thread::sleep(Duration::from_millis(50));
     }
-    assert!(begun.elapsed() < Duration::from_secs(60), "it took {:?}", begun.elapsed());
     serves(&server);
 }
 
