@@ -1,4 +1,4 @@
-//! In front of all calls: the token is looked up by the call's headers, before a byte of its body is read. A call
+//! In front of all calls: the token is looked up by the call's headers, before a byte of its body is read (H7). A call
 //! without a valid one is answered at once, and what its body brings is discarded by HTTP/2.
 
 use std::convert::Infallible;

@@ -1,7 +1,7 @@
 //! A call's body, handed on one whole message at a time.
 //!
 //! In front of each gRPC message stands its length. The decoder behind this allocates that much as soon as it has read
-//! the length; so it is shown a message only when all of it has arrived. What a peer makes the server allocate is thereby
+//! the length; so it is shown a message only when all of it has arrived (H9). What a peer makes the server allocate is thereby
 //! never more than it has sent, whatever lengths it announces, and a length beyond the bound is refused right away.
 
 use std::collections::VecDeque;

@@ -48,7 +48,7 @@ fn send_all<T>(
     Ok(())
 }
 
-/// Waits until there is room in the queue for `item`, but not for a client that does not read when the stream must end.
+/// Waits until there is room in the queue for `item`, but not for a client that does not read when the stream must end (H10).
 /// Blocks. False: the client went away.
 pub(super) fn hand_over<T>(
     guard: &StreamGuard,

@@ -1,6 +1,6 @@
 //! The connection slots of one listener: who gets in, and who is dropped when they are short.
 //!
-//! A connection begins as a *stranger* and stays one until a call on it showed a valid token. Invariants:
+//! A connection begins as a *stranger* and stays one until a call on it showed a valid token. Invariants (H8):
 //! * Strangers never keep callers with a token out: they hold at most a share of the slots, and any of them is dropped
 //!   for a newcomer, those of unknown addresses first, the oldest of the address with most of them (see [`crowd`]).
 //! * Callers with a token never keep strangers out, health checks among them: some slots are not for them.
