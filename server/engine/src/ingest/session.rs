@@ -10,6 +10,7 @@ use holdfast_types::ids::{BackupId, NamespaceId, RunId, SessionId, TokenId};
 use parking_lot::{Mutex, MutexGuard};
 use roaring::RoaringTreemap;
 
+use super::commit::Prepared;
 use super::disk::DiskState;
 use super::parent::ParentDisk;
 use super::progress::DiskProgress;
@@ -35,6 +36,8 @@ pub(crate) struct Session {
     pub(super) started_ms: i64,
     pub(super) disks: Vec<DiskSlot>,
     pub(super) lease: Lease,
+    /// What it commits, from the first try on: a second try must say the same.
+    pub(super) prepared: Mutex<Option<Prepared>>,
     /// Whether it was committed or given up; held locked while that happens, so that it happens once.
     ended: Mutex<bool>,
     /// What it was promised when it started, given back when it ends.
@@ -149,7 +152,7 @@ impl Session {
         let SessionParts { id, backup, run, namespace, vm, vm_owner, .. } = parts;
         let SessionParts { job, host, starter, disks, room: _room, .. } = parts;
         let (started_ms, lease) = (core.clock.now_ms(), Lease::endless());
-        let ended = Mutex::new(false);
+        let (prepared, ended) = (Mutex::default(), Mutex::new(false));
         Self {
             id,
             backup,
@@ -163,6 +166,7 @@ impl Session {
             started_ms,
             disks,
             lease,
+            prepared,
             ended,
             _room,
         }
