@@ -95,6 +95,13 @@ pub(super) fn finish(
         Err(several) => several,
     };
     let code = exit_code(&outcomes, failed);
+    if !backup.missing_disks.is_empty() {
+        let missing = backup.missing_disks.join(", ");
+        output.note(&format!(
+            "holdfast: restore point {} is partial: disk {missing} could not be read when it was made",
+            backup.id
+        ));
+    }
     for outcome in &outcomes {
         if let Err(error) = &outcome.result {
             output.note(&format!("holdfast: disk {}: {error}", outcome.disk));

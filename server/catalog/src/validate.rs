@@ -81,7 +81,7 @@ pub(super) fn day_groups(by: TotalsBy) -> Checked {
 
 /// Whether `commit` may become a backup.
 pub(super) fn commit(commit: &BackupCommit) -> Checked {
-    let BackupCommit { attempt, backup, disks, details, containers } = commit;
+    let BackupCommit { attempt, backup, disks, missing_disks, details, containers } = commit;
     check_attempt(attempt)?;
     ensure((1..=DISKS_PER_BACKUP_MAX).contains(&disks.len()), || {
         format!("backup {backup} has {} disks; it must have 1 to {DISKS_PER_BACKUP_MAX}", disks.len())
@@ -100,6 +100,10 @@ pub(super) fn commit(commit: &BackupCommit) -> Checked {
         ensure(row.status == RowStatus::Done, || {
             format!("the details of disk {:?} of backup {backup} are not of status done", row.disk)
         })?;
+    }
+    for missing in missing_disks {
+        name("missing disk", missing)?;
+        ensure(names.insert(missing), || format!("backup {backup} has disk {missing:?}, and lacks it"))?;
     }
     check_containers(containers, attempt)?;
     check_sum(commit, "post_lc", |row| row.post_lc, ContainerClass::Data)?;

@@ -14,7 +14,7 @@ use crate::{
 
 /// Writes a backup whose commit was validated.
 pub(super) fn backup(tx: &Transaction<'_>, clock: &dyn Clock, commit: &BackupCommit) -> Result<()> {
-    let BackupCommit { attempt, backup, disks, details, containers } = commit;
+    let BackupCommit { attempt, backup, disks, missing_disks, details, containers } = commit;
     if let Some(known) = backups::by_id(tx, *backup)? {
         return if known.session == attempt.session {
             Ok(())
@@ -26,12 +26,15 @@ pub(super) fn backup(tx: &Transaction<'_>, clock: &dyn Clock, commit: &BackupCom
         return Err(CatalogError::exists("an end of session", attempt.session));
     }
     let refs = write_refs(tx, clock, attempt, details)?;
-    insert_backup(tx, attempt, *backup, &refs)?;
+    insert_backup(tx, attempt, *backup, &refs, missing_disks)?;
     for (position, disk) in (0u32..).zip(disks) {
         insert_disk(tx, *backup, position, disk)?;
     }
     write_rows(tx, attempt, &refs, Some(*backup), details, containers)?;
-    let detail = format!("VM {}, job {}, run {}", attempt.vm, attempt.job, attempt.run);
+    let mut detail = format!("VM {}, job {}, run {}", attempt.vm, attempt.job, attempt.run);
+    if !missing_disks.is_empty() {
+        detail = format!("{detail}, without {}", missing_disks.join(", "));
+    }
     write_audit(tx, clock, attempt, "backup.commit", backup.to_string(), &detail)
 }
 
@@ -130,11 +133,12 @@ fn insert_backup(
     attempt: &Attempt,
     backup: BackupId,
     refs: &AttemptRefs,
+    missing_disks: &[String],
 ) -> Result<()> {
     tx.prepare_cached(
         "INSERT INTO backups (id, session_id, namespace_id, vm_id, job_id, run_id, ordinal, started_ms, \
-         finished_ms, client_host) VALUES (?1, ?2, ?3, ?4, ?5, ?6, \
-         (SELECT coalesce(max(ordinal), 0) + 1 FROM backups WHERE vm_id = ?4), ?7, ?8, ?9)",
+         finished_ms, client_host, missing_disks) VALUES (?1, ?2, ?3, ?4, ?5, ?6, \
+         (SELECT coalesce(max(ordinal), 0) + 1 FROM backups WHERE vm_id = ?4), ?7, ?8, ?9, ?10)",
     )
     .and_then(|mut s| {
         s.execute(params![
@@ -147,6 +151,7 @@ fn insert_backup(
             attempt.started_ms,
             attempt.finished_ms,
             validate::clip(&attempt.client_host),
+            missing_disks.join("\n"),
         ])
     })
     .or_error("write")?;

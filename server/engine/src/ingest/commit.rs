@@ -42,6 +42,7 @@ pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitRespons
         attempt: attempt(core, session, &session.starter.name),
         backup: session.backup,
         disks,
+        missing_disks: session.missing_disks.clone(),
         details: details.clone(),
         containers,
     })?;

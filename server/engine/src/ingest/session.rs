@@ -29,6 +29,8 @@ pub(crate) struct Session {
     pub(super) host: String,
     /// The token that began it. It alone may go on with it.
     pub(super) starter: Starter,
+    /// Names of disks of the VM that the agent could not read.
+    pub(super) missing_disks: Vec<String>,
     pub(super) started_ms: i64,
     pub(super) disks: Vec<DiskSlot>,
     pub(super) lease: Lease,
@@ -130,15 +132,31 @@ pub(super) struct SessionParts {
     pub(super) job: String,
     pub(super) host: String,
     pub(super) starter: Starter,
+    /// Names of disks of the VM that the agent could not read.
+    pub(super) missing_disks: Vec<String>,
     pub(super) disks: Vec<DiskSlot>,
 }
 
 impl Session {
     pub(super) fn new(core: &Core, parts: SessionParts) -> Self {
-        let SessionParts { id, backup, run, namespace, vm, job, host, starter, disks } = parts;
+        let SessionParts { id, backup, run, namespace, vm, job, host, starter, missing_disks, disks } = parts;
         let (started_ms, lease) = (core.clock.now_ms(), Lease::endless());
         let ended = Mutex::new(false);
-        Self { id, backup, run, namespace, vm, job, host, starter, started_ms, disks, lease, ended }
+        Self {
+            id,
+            backup,
+            run,
+            namespace,
+            vm,
+            job,
+            host,
+            starter,
+            missing_disks,
+            started_ms,
+            disks,
+            lease,
+            ended,
+        }
     }
 
     /// Renews the lease: a heartbeat.
