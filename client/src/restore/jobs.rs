@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
+use super::bad::{BadRange, BadRanges, OnDamage};
 use super::job::{self, Tools};
 use super::target::Target;
 use super::window::{CheckedRegion, WindowPlan};
@@ -53,6 +54,8 @@ pub(super) struct Jobs {
     pool: Arc<DecodePool>,
     disk: String,
     target: Arc<dyn Target>,
+    on_damage: OnDamage,
+    bad: BadRanges,
     permits: Arc<Semaphore>,
     /// The first failure.
     failure: Mutex<Option<ClientError>>,
@@ -66,11 +69,14 @@ impl Jobs {
         pool: Arc<DecodePool>,
         disk: &str,
         target: Arc<dyn Target>,
+        on_damage: OnDamage,
         progress: Arc<dyn Progress>,
     ) -> Arc<Self> {
         Arc::new(Self {
             disk: disk.to_owned(),
             target,
+            on_damage,
+            bad: BadRanges::default(),
             permits: Arc::new(Semaphore::new(usize::from(pool.jobs_max))),
             pool,
             failure: Mutex::new(None),
@@ -98,7 +104,17 @@ impl Jobs {
     }
 
     fn run(&self, region: &CheckedRegion) {
-        let work = || job::run(region, &self.disk, &*self.target, &self.pool.tools, &self.pool.stages);
+        let work = || {
+            let (target, tools) = (&*self.target, &self.pool.tools);
+            match job::run(region, &self.disk, target, tools, &self.pool.stages) {
+                Err(ClientError::Damaged { .. }) if self.on_damage.goes_on() => {
+                    let (written, bad) = job::run_past_damage(region, target, tools)?;
+                    bad.into_iter().try_for_each(|range| self.give_up(range))?;
+                    Ok(written)
+                }
+                outcome => outcome,
+            }
+        };
         // A panic must count as a failure: the region may not have been written.
         let panicked = Err(ClientError::Internal("a decoding thread panicked"));
         match catch_unwind(AssertUnwindSafe(work)).unwrap_or(panicked) {
@@ -110,6 +126,32 @@ impl Jobs {
                 self.failure.lock().get_or_insert(error);
             }
         }
+    }
+
+    /// Takes note of a range that cannot be read, and makes it zero if that was asked for.
+    fn give_up(&self, range: BadRange) -> Result<(), ClientError> {
+        // What goes into a pipe has to be something.
+        if self.on_damage == OnDamage::Zero || self.target.needs_order() {
+            self.target.zero(range.offset, range.len)?;
+        }
+        self.bad.add(range);
+        Ok(())
+    }
+
+    /// As [`Jobs::give_up`] for ranges the server named; away from the async threads.
+    pub(super) async fn give_up_all(self: &Arc<Self>, ranges: Vec<BadRange>) -> Result<(), ClientError> {
+        let jobs = Arc::clone(self);
+        blocking(move || ranges.into_iter().try_for_each(|range| jobs.give_up(range))).await
+    }
+
+    /// Forgets the bad ranges from `offset` on: that part is read again.
+    pub(super) fn forget_bad_from(&self, offset: u64) {
+        self.bad.forget_from(offset);
+    }
+
+    /// What could not be read, in order.
+    pub(super) fn bad_ranges(&self) -> Vec<BadRange> {
+        self.bad.merged()
     }
 
     /// Waits until no job is in progress.
@@ -125,11 +167,12 @@ impl Jobs {
 
     /// A window begins: writes its zeros and gives the target a hint; both away from the async threads, as
     /// both can wait for the disk.
-    pub(super) async fn begin_window(&self, plan: Arc<WindowPlan>) -> Result<(), ClientError> {
-        let target = Arc::clone(&self.target);
+    pub(super) async fn begin_window(self: &Arc<Self>, plan: Arc<WindowPlan>) -> Result<(), ClientError> {
+        let jobs = Arc::clone(self);
         blocking(move || {
-            target.reached(plan.start);
-            plan.zeros.iter().try_for_each(|&(offset, len)| target.zero(offset, len))
+            jobs.target.reached(plan.start);
+            plan.zeros.iter().try_for_each(|&(offset, len)| jobs.target.zero(offset, len))?;
+            plan.bad.iter().try_for_each(|range| jobs.give_up(range.clone()))
         })
         .await
     }
@@ -185,7 +228,7 @@ mod tests {
     async fn restore(target: BadTarget) -> Result<(), ClientError> {
         let disk = [7; 5000];
         let pool = Arc::new(DecodePool::new(Some(1)).unwrap());
-        let jobs = Jobs::new(pool, "d", Arc::new(target), Arc::new(Silent));
+        let jobs = Jobs::new(pool, "d", Arc::new(target), OnDamage::End, Arc::new(Silent));
         let mut assembler = Assembler::new(disk.len() as u64, 0);
         for message in serve(&disk, 1) {
             match message {
@@ -196,6 +239,7 @@ mod tests {
                         jobs.submit(region).await?;
                     }
                 }
+                Kind::Damaged(_) => panic!("no damage was asked for"),
                 Kind::WindowEnd(_) => drop(assembler.window_end()?),
             }
         }

@@ -21,7 +21,7 @@ use crate::ingest::{DiskStream, LiveSession, Sessions, StartBackup};
 use crate::jobs::Job;
 use crate::progress::{NoProgress, Progress};
 use crate::recovery::OpenSummary;
-use crate::restore::{DiskReader, RangeReader};
+use crate::restore::{DiskReader, OnDamage, RangeReader};
 use crate::start::{self, Start, Started};
 use crate::statistics::{self, StorageStatistics};
 use crate::stop;
@@ -346,7 +346,25 @@ impl Engine {
         first_extent: u64,
         extent_count: u64,
     ) -> Result<DiskReader, EngineError> {
-        DiskReader::open(&self.core, namespace, backup, disk, first_extent, extent_count)
+        let extents = (first_extent, extent_count);
+        DiskReader::open(&self.core, namespace, backup, disk, extents, OnDamage::End)
+    }
+
+    /// As [`Engine::read_disk`], but chunks and extents that cannot be read are named in the messages, and the
+    /// others follow.
+    ///
+    /// # Errors
+    /// [`EngineError::NotFound`]; the root of the recipe cannot be read.
+    pub fn read_disk_past_damage(
+        &self,
+        namespace: NamespaceId,
+        backup: BackupId,
+        disk: &str,
+        first_extent: u64,
+        extent_count: u64,
+    ) -> Result<DiskReader, EngineError> {
+        let extents = (first_extent, extent_count);
+        DiskReader::open(&self.core, namespace, backup, disk, extents, OnDamage::Report)
     }
 
     /// The answers that make up a byte range of a disk.

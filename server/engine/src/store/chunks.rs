@@ -6,7 +6,7 @@ use bytes::Bytes;
 use holdfast_catalog::Catalog;
 use holdfast_proto::Fingerprint;
 use holdfast_types::clock::Clock;
-use holdfast_types::ids::{ContainerClass, Location, NamespaceId};
+use holdfast_types::ids::{ContainerClass, ContainerId, Location, NamespaceId};
 use parking_lot::Mutex;
 
 use super::damage::DamageSet;
@@ -127,6 +127,22 @@ impl ChunkStore {
         };
         self.index.get(&key, accept)?;
         failure.map_or(Ok(hit), Err)
+    }
+
+    /// A damaged container that once held a chunk, and what is wrong with it; `None` when the index knows of none.
+    pub(crate) fn known_loss(
+        &self,
+        domain: &Domain,
+        class: ContainerClass,
+        fingerprint: &Fingerprint,
+    ) -> Result<Option<(ContainerId, String)>, EngineError> {
+        let mut damaged = Vec::new();
+        self.search(domain, class, fingerprint, &mut damaged)?;
+        Ok(damaged.into_iter().find_map(|Location { container, region, .. }| {
+            let findings = self.damage.findings(container);
+            let reason = findings.get(&None).or_else(|| findings.get(&Some(region)))?;
+            Some((container, reason.clone()))
+        }))
     }
 
     /// The container when the candidate is what was looked for: (I3) the whole fingerprint is compared, and
