@@ -108,6 +108,9 @@ pub(super) fn finish(
         Err(several) => several,
     };
     let code = exit_code(&outcomes, failed);
+    if failed > 0 {
+        tracing::error!(exit_code = code, disks = failed, "not everything could be read");
+    }
     if !backup.missing_disks.is_empty() {
         let missing = backup.missing_disks.join(", ");
         output.note(&format!(

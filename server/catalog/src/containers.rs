@@ -40,4 +40,7 @@ pub trait Containers: Send + Sync + fmt::Debug {
     /// Forgets all damage of a container, after a repair or a check that found none. `NotFound`: no such
     /// container.
     fn clear_damage(&self, id: ContainerId) -> Result<()>;
+    /// Says that nothing may refer to a container any more and its file may go, and forgets its damage; for good.
+    /// `NotFound`: no such container.
+    fn condemn_container(&self, id: ContainerId) -> Result<()>;
 }

@@ -21,6 +21,7 @@ use crate::ingest::{DiskStream, LiveSession, Sessions, StartBackup};
 use crate::jobs::Job;
 use crate::progress::{NoProgress, Progress};
 use crate::recovery::OpenSummary;
+use crate::repair::Repaired;
 use crate::restore::{DiskReader, OnDamage, RangeReader};
 use crate::start::{self, Start, Started};
 use crate::statistics::{self, StorageStatistics};
@@ -432,5 +433,14 @@ impl Engine {
     /// Only when it cannot go on; damage is in the report.
     pub fn check(&self, options: CheckOptions, progress: &dyn Progress) -> Result<CheckReport, EngineError> {
         crate::check::run(&self.core, options, progress)
+    }
+
+    /// Writes what can still be read of containers that are known to be damaged into new ones. Run a check before, so
+    /// that all damage is known.
+    ///
+    /// # Errors
+    /// When a new container or the catalog cannot be written; what was written before stays.
+    pub fn repair(&self, progress: &dyn Progress) -> Result<Vec<Repaired>, EngineError> {
+        crate::repair::run(&self.core, progress)
     }
 }

@@ -12,7 +12,7 @@
 //! - `recovery`
 //! - `core`: what all operations share
 //! - `audit`
-//! - `ingest`, `restore`, `check`, `extent_history`, `statistics`, `start`, `stop`
+//! - `ingest`, `restore`, `check`, `repair`, `extent_history`, `statistics`, `start`, `stop`
 //! - `engine`, `bench`: the façade, and what benchmarks reach
 //!
 //! Below them are crates: `holdfast-types` (ids, time), `holdfast-volume` (blobs) and `holdfast-catalog`
@@ -43,6 +43,7 @@ mod jobs;
 mod progress;
 mod recipe;
 mod recovery;
+mod repair;
 mod restore;
 mod start;
 mod statistics;
@@ -64,6 +65,7 @@ pub use ingest::{DiskStream, LiveDisk, LiveSession, StartBackup, Starter};
 pub use jobs::{Budget, Job, JobError, JobProgress, Step, StepLimits, StopFlag};
 pub use progress::{NoProgress, Progress};
 pub use recovery::OpenSummary;
+pub use repair::Repaired;
 pub use restore::{DiskReader, RangeReader};
 pub use statistics::{CHUNK_EDGES_BYTES, FACTOR_EDGES, SAMPLE_MAX, StorageStatistics};
 

@@ -14,6 +14,7 @@ cases![
     adoption_knows_its_limits,
     damage_is_kept_until_cleared,
     damage_is_told_by_what_changed,
+    what_is_condemned_stays_so,
     walks_see_everything,
     samples_are_evenly_spaced,
 ];
@@ -135,6 +136,22 @@ fn damage_is_kept_until_cleared(f: &Fixture) {
     assert!(matches!(f.mark_region_damaged(unknown, 0, "x"), Err(CatalogError::NotFound { .. })));
     assert!(matches!(f.clear_damage(unknown), Err(CatalogError::NotFound { .. })));
     assert!(matches!(f.mark_region_damaged(ids[0], 4096, "x"), Err(CatalogError::Invalid { .. })));
+}
+
+fn what_is_condemned_stays_so(f: &Fixture) {
+    let id = ContainerId::new(1).unwrap();
+    f.add_containers(&[orphan(f, 1)]).unwrap();
+    f.mark_container_damaged(id, "truncated").unwrap();
+    let before = f.damage_changed_since(0).unwrap().last;
+    f.condemn_container(id).unwrap();
+    f.condemn_container(id).unwrap();
+    assert_eq!(f.damaged().unwrap(), []);
+    assert_eq!(f.damage_changed_since(before).unwrap().containers, [id]);
+    f.mark_container_damaged(id, "gone").unwrap();
+    f.clear_damage(id).unwrap();
+    assert_eq!(f.container(id).unwrap().unwrap().state, ContainerState::Condemned);
+    let unknown = ContainerId::new(77).unwrap();
+    assert!(matches!(f.condemn_container(unknown), Err(CatalogError::NotFound { .. })));
 }
 
 fn damage_is_told_by_what_changed(f: &Fixture) {

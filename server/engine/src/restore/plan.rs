@@ -114,7 +114,11 @@ fn locate(
     let Wanted { fingerprint, extent, .. } = wanted;
     let domain = disk.tree.source().domain();
     // (A5) Recipes name fingerprints; where a chunk lies is asked for each time.
-    let found = disk.core.store.find(domain, ContainerClass::Data, fingerprint, recent)?;
+    let store = &disk.core.store;
+    let found = match store.find(domain, ContainerClass::Data, fingerprint, recent)? {
+        None => store.find_salvaged(domain, ContainerClass::Data, fingerprint)?,
+        found => found,
+    };
     let found = found.ok_or_else(|| {
         EngineError::Damaged(format!("extent {extent}: chunk {fingerprint} is missing or damaged"))
     })?;

@@ -13,6 +13,7 @@ use super::damage::DamageSet;
 use super::decoded::DecodedRegions;
 use super::domain::Domain;
 use super::losses::Losses;
+use super::salvage::SalvageCache;
 use crate::container::{
     ChunkRef, ContainerCache, ContainerError, OpenContainer, RecentDirectories, StoredRegion,
 };
@@ -43,6 +44,7 @@ pub(crate) struct ChunkStore {
     /// Held while the catalog is told of damage found or cleared, so that it ends up knowing what `damage` does.
     pub(super) telling: Mutex<()>,
     pub(super) losses: Losses,
+    pub(super) salvage: SalvageCache,
     decoded: DecodedRegions,
 }
 
@@ -64,7 +66,9 @@ impl ChunkStore {
         let damage = DamageSet::load(&*catalog, clock.now_ms())?;
         let decoded = DecodedRegions::new(DECODED_REGIONS_MAX);
         let losses = Losses::new(health, accept_loss);
-        Ok(Self { index, containers, catalog, clock, damage, telling: Mutex::default(), losses, decoded })
+        let salvage = SalvageCache::default();
+        let telling = Mutex::default();
+        Ok(Self { index, containers, catalog, clock, damage, telling, losses, salvage, decoded })
     }
 
     /// The keys of a namespace.
@@ -176,6 +180,10 @@ impl ChunkStore {
         container: &OpenContainer,
         region: u16,
     ) -> Result<Bytes, ContainerError> {
+        // The regions of a salvaged container may have other numbers than those of the same container when it is whole.
+        if container.is_salvaged() {
+            return container.read_region(region)?.decode_checked(container);
+        }
         match self.decoded.get(container.id(), region) {
             Some(plain) => Ok(plain),
             None => self.decode(container, &container.read_region(region)?),
@@ -223,12 +231,31 @@ impl ChunkStore {
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(None)
+        self.read_salvaged(domain, class, fingerprint)
+    }
+
+    /// Reads one chunk of a damaged container. `Ok(None)`: none has it.
+    fn read_salvaged(
+        &self,
+        domain: &Domain,
+        class: ContainerClass,
+        fingerprint: &Fingerprint,
+    ) -> Result<Option<Bytes>, EngineError> {
+        let Some(found) = self.find_salvaged(domain, class, fingerprint)? else { return Ok(None) };
+        let region = found.location.region;
+        let chunk = self.read_region(&found.container, region).and_then(|plain| {
+            Ok(plain.slice(found.container.chunk_range(region, &found.chunk, plain.len())?))
+        });
+        match chunk {
+            Ok(chunk) => Ok(Some(chunk)),
+            Err(error) if error.is_damage() => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 
 /// The chunk at a place that a look-up has just confirmed.
-fn found(container: Arc<OpenContainer>, region: u16, slot: u16) -> Result<Found, EngineError> {
+pub(super) fn found(container: Arc<OpenContainer>, region: u16, slot: u16) -> Result<Found, EngineError> {
     let location = Location { container: container.id(), region, slot };
     let Some(chunk) = container.directory().chunk(region, slot) else {
         let name = container.name();

@@ -15,6 +15,7 @@ mod domain;
 mod losses;
 mod nodes;
 mod notes;
+mod salvage;
 
 pub(crate) use chunks::{ChunkStore, StoreParts};
 #[cfg(test)]

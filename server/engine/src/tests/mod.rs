@@ -11,6 +11,7 @@ mod hostile;
 mod live;
 mod past_damage;
 mod returned;
+mod salvage;
 mod sessions;
 mod starting;
 mod statistics;

@@ -46,4 +46,8 @@ impl Containers for SqliteCatalog {
     fn clear_damage(&self, id: ContainerId) -> Result<()> {
         self.write(|tx| damage::clear(tx, id))
     }
+
+    fn condemn_container(&self, id: ContainerId) -> Result<()> {
+        self.write(|tx| damage::condemn(tx, id))
+    }
 }
