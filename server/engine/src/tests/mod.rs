@@ -6,6 +6,7 @@ mod backup;
 mod bad_sector;
 mod crash;
 mod damage;
+mod damage_matrix;
 mod extent_history;
 mod hostile;
 mod live;
