@@ -9,10 +9,11 @@
 //! collected in `bad`, written as a map by `bad_map`, and never passes for success.
 //!
 //! Memory: transport windows of 16 MiB, and `JOBS_PER_THREAD` regions of 2 × 256 KiB per thread; a pipe needs
-//! one window of 64 MiB besides.
+//! one window of 64 MiB besides, and so does comparing extents with their digests (`digests`).
 
 mod bad;
 mod bad_map;
+mod digests;
 mod job;
 mod jobs;
 mod reader;

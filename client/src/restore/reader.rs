@@ -85,6 +85,16 @@ impl Reader {
         outcome.and(jobs.drain().await)?;
         let bad = jobs.bad_ranges();
         complete(disk, target, salvage.map.clone(), bad.clone()).await?;
+        // Only now: what is there is all there is, and may be better than nothing.
+        let (count, extents) = jobs.false_digests();
+        if count > 0 {
+            let error = ClientError::FalseDigests { disk: disk.disk.clone(), count, extents };
+            if bad.is_empty() {
+                return Err(error);
+            }
+            // What cannot be read at all is worse, and is what the caller is told; the exit code is the same.
+            tracing::error!(%error, "extents that can be read are not what their backup recorded");
+        }
         Ok(ReadSummary {
             size_bytes: disk.size_bytes,
             data_bytes: jobs.written_bytes(),

@@ -2,17 +2,19 @@
 //!
 //! Start with [`Engine`], which is assembled from [`EngineParts`]: volumes, a catalog and a clock that the caller
 //! opened. Its layers, each using only layers above it in this list (a test checks it):
-//! - `progress`, `health`
+//! - `progress`, `health`, `memory`, `space`
 //! - `format`: bytes to structs and back, pure
 //! - `container`, `index`
 //! - `error`, `guard`, `clean_stop`, `identity`
+//! - `digest_stats`: how many extent digests were proved
 //! - `task`: work on a pool of threads; `jobs`: what background work is
 //! - `recipe`: the Merkle tree that rebuilds a disk
 //! - `store`: fingerprint to checked bytes
 //! - `recovery`
 //! - `core`: what all operations share
+//! - `digests`: what extents hash to
 //! - `audit`
-//! - `ingest`, `restore`, `check`, `repair`, `extent_history`, `statistics`, `start`, `stop`
+//! - `ingest`, `restore`, `check`, `repair`, `extent_history`, `statistics`, `readiness`, `start`, `stop`
 //! - `engine`, `bench`: the façade, and what benchmarks reach
 //!
 //! Below them are crates: `holdfast-types` (ids, time), `holdfast-volume` (blobs) and `holdfast-catalog`
@@ -30,6 +32,8 @@ mod check;
 mod clean_stop;
 mod container;
 mod core;
+mod digest_stats;
+mod digests;
 mod engine;
 mod error;
 mod extent_history;
@@ -40,11 +44,14 @@ mod identity;
 mod index;
 mod ingest;
 mod jobs;
+mod memory;
 mod progress;
+mod readiness;
 mod recipe;
 mod recovery;
 mod repair;
 mod restore;
+mod space;
 mod start;
 mod statistics;
 mod stop;
@@ -56,14 +63,17 @@ pub use holdfast_types::{clock, ids};
 
 pub use check::{CheckOptions, CheckReport, Problem};
 pub use container::CacheLimits;
+pub use digest_stats::DigestStats;
 pub use engine::{Engine, EngineOptions, EngineParts, EngineStats, count_containers};
 pub use error::EngineError;
 pub use extent_history::{ExtentHistory, HISTORY_DEPTH_MAX};
-pub use health::{Health, Stopped, Work};
+pub use health::{Health, Obstacle, Stopped, Work};
 pub use index::{IndexOptions, IndexStats};
 pub use ingest::{DiskStream, LiveDisk, LiveSession, StartBackup, Starter};
 pub use jobs::{Budget, Job, JobError, JobProgress, Step, StepLimits, StopFlag};
+pub use memory::MemoryBounds;
 pub use progress::{NoProgress, Progress};
+pub use readiness::NotReady;
 pub use recovery::OpenSummary;
 pub use repair::Repaired;
 pub use restore::{DiskReader, RangeReader};

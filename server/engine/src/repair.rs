@@ -8,15 +8,15 @@
 use std::sync::Arc;
 
 use holdfast_catalog::{ContainerRecord, ContainerState};
+use holdfast_proto::limits::CONTAINER_MAX_BYTES;
 use holdfast_proto::region::Decoder;
-use holdfast_types::ids::ContainerId;
+use holdfast_types::ids::{ContainerClass, ContainerId};
 
-use crate::container::{
-    ContainerName, ContainerWriter, OpenContainer, RecentDirectories, UnverifiedRegion, VerifiedRegion,
-};
+use crate::container::{ContainerWriter, OpenContainer, RecentDirectories, UnverifiedRegion, VerifiedRegion};
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::progress::Progress;
+use crate::space::{Grant, Purpose};
 use crate::store::Domain;
 
 /// What became of one damaged container.
@@ -88,7 +88,7 @@ fn read(open: &OpenContainer, number: u16, decoder: &mut Decoder) -> Option<Veri
         lengths,
         payload: stored.payload,
     };
-    region.verify(decoder).ok()
+    region.verify(decoder).ok().map(|(region, _)| region)
 }
 
 /// Regions on their way into new containers.
@@ -96,7 +96,8 @@ struct Rewrite<'a> {
     core: &'a Core,
     from: &'a OpenContainer,
     domain: Domain,
-    writer: Option<ContainerWriter>,
+    /// The open container, and the room kept for it.
+    writer: Option<(ContainerWriter, Grant)>,
     recent: RecentDirectories,
     chunks: u64,
     rewritten: u64,
@@ -122,30 +123,38 @@ impl<'a> Rewrite<'a> {
             return Ok(());
         }
         self.rewritten += missing;
-        if self.writer.as_ref().is_some_and(|writer| !writer.fits(region)) {
+        if self.writer.as_ref().is_some_and(|(writer, _)| !writer.fits(region)) {
             self.seal()?;
         }
-        let mut writer = match self.writer.take() {
+        let (mut writer, room) = match self.writer.take() {
             Some(writer) => writer,
             None => self.create()?,
         };
         writer.append(region).map_err(|error| self.core.write_failure(error.into()))?;
-        self.writer = Some(writer);
+        self.writer = Some((writer, room));
         Ok(())
     }
 
-    fn create(&self) -> Result<ContainerWriter, EngineError> {
+    fn create(&self) -> Result<(ContainerWriter, Grant), EngineError> {
         let core = self.core;
-        core.check_writable_for(holdfast_proto::limits::CONTAINER_MAX_BYTES.into())?;
+        core.check_writable()?;
+        let purpose = match self.from.class() {
+            ContainerClass::Data => Purpose::Data,
+            ContainerClass::Recipe => Purpose::Recipe,
+        };
+        // (W10)
+        let mut room = Grant::new(&core.ledger, purpose);
+        core.cover(&mut room, CONTAINER_MAX_BYTES.into())?;
         let id = core.next_container()?;
         let (namespace, class) = (self.from.namespace(), self.from.class());
         let now_ms = core.clock.now_ms();
-        ContainerWriter::create(&*core.volume, core.repository, namespace, id, class, now_ms)
-            .map_err(|error| core.write_failure(error.into()))
+        let writer = ContainerWriter::create(&*core.volume, core.repository, namespace, id, class, now_ms)
+            .map_err(|error| core.write_failure(error.into()))?;
+        Ok((writer, room))
     }
 
     fn seal(&mut self) -> Result<(), EngineError> {
-        let Some(writer) = self.writer.take() else { return Ok(()) };
+        let Some((writer, _room)) = self.writer.take() else { return Ok(()) };
         let core = self.core;
         let sealed = writer.seal().map_err(|error| core.write_failure(error.into()))?;
         core.catalog.add_containers(&[ContainerRecord {
@@ -175,12 +184,8 @@ impl<'a> Rewrite<'a> {
 /// Takes a damaged container away of which every chunk has a sound copy.
 fn remove(core: &Core, open: &OpenContainer) -> Result<(), EngineError> {
     let id = open.id();
-    core.catalog.condemn_container(id)?;
+    core.store.leftovers.note_gone(id);
+    core.store.delete(&*core.volume, &[(id, open.class())])?;
     core.store.forget_damaged(id);
-    core.store.index.forget_container(id);
-    let blob = ContainerName { id, class: open.class() }.blob();
-    match holdfast_volume::Volume::remove(&*core.volume, &blob) {
-        Ok(()) | Err(holdfast_volume::VolumeError::NotFound { .. }) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
+    Ok(())
 }

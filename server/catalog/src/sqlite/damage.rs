@@ -41,12 +41,6 @@ pub(super) fn clear(tx: &Transaction<'_>, id: ContainerId) -> Result<()> {
     if cleared == 0 { Ok(()) } else { note_change(tx, number) }
 }
 
-pub(super) fn condemn(tx: &Transaction<'_>, id: ContainerId) -> Result<()> {
-    clear(tx, id)?;
-    tx.execute("UPDATE containers SET state = 'condemned' WHERE id = ?", [number(id)?]).or_error("write")?;
-    Ok(())
-}
-
 /// Gives the container's damage the next number of a change.
 fn note_change(tx: &Transaction<'_>, number: i64) -> Result<()> {
     tx.execute(

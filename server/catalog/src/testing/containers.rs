@@ -14,7 +14,7 @@ cases![
     adoption_knows_its_limits,
     damage_is_kept_until_cleared,
     damage_is_told_by_what_changed,
-    what_is_condemned_stays_so,
+    only_condemned_containers_are_forgotten,
     walks_see_everything,
     samples_are_evenly_spaced,
 ];
@@ -50,6 +50,22 @@ fn orphan(f: &Fixture, number: u64) -> ContainerRecord {
         run: None,
         state: ContainerState::Live,
     }
+}
+
+fn only_condemned_containers_are_forgotten(f: &Fixture) {
+    let containers = [orphan(f, 1), orphan(f, 2)];
+    let [one, two] = [containers[0].id, containers[1].id];
+    f.add_containers(&containers).unwrap();
+    f.mark_region_damaged(one, 3, "bad checksum").unwrap();
+    f.condemn_containers(&[one, ContainerId::new(9).unwrap()]).unwrap();
+    assert_eq!(f.condemned_containers().unwrap().iter().map(|c| c.id).collect::<Vec<_>>(), [one]);
+    assert!(matches!(f.remove_condemned(&[one, two]), Err(CatalogError::Invalid { .. })));
+    assert!(f.container(one).unwrap().is_some(), "all or none");
+    f.remove_condemned(&[one]).unwrap();
+    f.remove_condemned(&[one]).unwrap();
+    assert_eq!((f.container(one).unwrap(), f.damaged().unwrap()), (None, Vec::new()));
+    assert_eq!(f.container(two).unwrap().unwrap().state, ContainerState::Live);
+    assert_eq!(f.reserve_container_numbers(1).unwrap(), 3..4, "no number is used again");
 }
 
 fn numbers_stay_above_adopted_containers(f: &Fixture) {
@@ -136,22 +152,6 @@ fn damage_is_kept_until_cleared(f: &Fixture) {
     assert!(matches!(f.mark_region_damaged(unknown, 0, "x"), Err(CatalogError::NotFound { .. })));
     assert!(matches!(f.clear_damage(unknown), Err(CatalogError::NotFound { .. })));
     assert!(matches!(f.mark_region_damaged(ids[0], 4096, "x"), Err(CatalogError::Invalid { .. })));
-}
-
-fn what_is_condemned_stays_so(f: &Fixture) {
-    let id = ContainerId::new(1).unwrap();
-    f.add_containers(&[orphan(f, 1)]).unwrap();
-    f.mark_container_damaged(id, "truncated").unwrap();
-    let before = f.damage_changed_since(0).unwrap().last;
-    f.condemn_container(id).unwrap();
-    f.condemn_container(id).unwrap();
-    assert_eq!(f.damaged().unwrap(), []);
-    assert_eq!(f.damage_changed_since(before).unwrap().containers, [id]);
-    f.mark_container_damaged(id, "gone").unwrap();
-    f.clear_damage(id).unwrap();
-    assert_eq!(f.container(id).unwrap().unwrap().state, ContainerState::Condemned);
-    let unknown = ContainerId::new(77).unwrap();
-    assert!(matches!(f.condemn_container(unknown), Err(CatalogError::NotFound { .. })));
 }
 
 fn damage_is_told_by_what_changed(f: &Fixture) {

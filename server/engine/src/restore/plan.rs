@@ -74,8 +74,9 @@ pub(super) fn plan_window(
 ) -> Result<WindowPlan, EngineError> {
     let mut layout = Layout::default();
     for index in first..first + count {
-        match disk.tree.extent(index).map_err(EngineError::from) {
-            Ok(node) => layout.add(index, node.as_ref())?,
+        let node = disk.tree.entry(index).and_then(|entry| Ok((disk.tree.extent_of(index, &entry)?, entry)));
+        match node.map_err(EngineError::from) {
+            Ok((node, entry)) => layout.add(index, node.as_ref(), &entry.digest)?,
             Err(error) if on_damage.goes_on(&error) => layout.add_lost(&error),
             Err(error) => return Err(error),
         }
@@ -165,7 +166,12 @@ struct Layout {
 
 impl Layout {
     /// `None`: all of the extent is zero, which an empty layout says.
-    fn add(&mut self, extent: u64, node: Option<&ExtentNode>) -> Result<(), EngineError> {
+    fn add(
+        &mut self,
+        extent: u64,
+        node: Option<&ExtentNode>,
+        digest: &Fingerprint,
+    ) -> Result<(), EngineError> {
         let mut layout = v1::ExtentLayout::default();
         for piece in node.into_iter().flat_map(ExtentNode::pieces) {
             if piece.is_zero() {
@@ -184,6 +190,9 @@ impl Layout {
                 self.window.lengths.push(piece.bytes);
             }
             layout.refs.push(number + 1);
+        }
+        if node.is_some() && *digest != Fingerprint::UNKNOWN {
+            layout.digest = digest.as_bytes().to_vec().into();
         }
         self.window.extents.push(layout);
         Ok(())
