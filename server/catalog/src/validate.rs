@@ -83,9 +83,9 @@ pub(super) fn day_groups(by: TotalsBy) -> Checked {
 
 /// Whether `commit` may become a backup.
 pub(super) fn commit(commit: &BackupCommit) -> Checked {
-    let BackupCommit { attempt, number, backup, disks, details, containers } = commit;
+    let BackupCommit { attempt, number, backup, disks, missing_disks, details, containers } = commit;
     check_number(*number)?;
-    restore_point(attempt, *backup, disks, details)?;
+    restore_point(attempt, *backup, disks, missing_disks, details)?;
     check_containers(containers, attempt)?;
     check_sum(commit, "post_lc", |row| row.post_lc, ContainerClass::Data)?;
     check_sum(commit, "meta_bytes", |row| row.meta_bytes, ContainerClass::Recipe)
@@ -93,7 +93,9 @@ pub(super) fn commit(commit: &BackupCommit) -> Checked {
 
 /// Whether `point` may be entered.
 pub(super) fn point(point: &PointRecord) -> Checked {
-    let PointRecord { number, namespace, attempt, backup, disks, details, next_container, .. } = point;
+    let PointRecord {
+        number, namespace, attempt, backup, disks, missing_disks, details, next_container, ..
+    } = point;
     check_number(*number)?;
     ensure(*number > 0, || format!("backup {backup} has no commit number"))?;
     name("namespace", &namespace.name)?;
@@ -103,7 +105,7 @@ pub(super) fn point(point: &PointRecord) -> Checked {
     ensure((1..=1 << ContainerId::BITS).contains(next_container), || {
         format!("backup {backup} has {next_container} for the next container number")
     })?;
-    restore_point(attempt, *backup, disks, details)
+    restore_point(attempt, *backup, disks, missing_disks, details)
 }
 
 fn check_number(number: u64) -> Checked {
@@ -116,6 +118,7 @@ fn restore_point(
     attempt: &Attempt,
     backup: BackupId,
     disks: &[DiskRecord],
+    missing_disks: &[String],
     details: &[DetailRow],
 ) -> Checked {
     check_attempt(attempt)?;
@@ -136,6 +139,10 @@ fn restore_point(
         ensure(row.status == RowStatus::Done, || {
             format!("the details of disk {:?} of backup {backup} are not of status done", row.disk)
         })?;
+    }
+    for missing in missing_disks {
+        name("missing disk", missing)?;
+        ensure(names.insert(missing), || format!("backup {backup} has disk {missing:?}, and lacks it"))?;
     }
     Ok(())
 }

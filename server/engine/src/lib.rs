@@ -14,7 +14,7 @@
 //! - `core`: what all operations share
 //! - `digests`: what extents hash to
 //! - `audit`, `points` (what the volume knows of each restore point), `snapshot` (copies of the catalog)
-//! - `ingest`, `restore`, `check`, `extent_history`, `statistics`, `readiness`, `start`, `stop`, `recover`
+//! - `ingest`, `restore`, `check`, `repair`, `extent_history`, `statistics`, `readiness`, `start`, `stop`, `recover`
 //! - `engine`, `bench`: the façade, and what benchmarks reach
 //!
 //! Below them are crates: `holdfast-types` (ids, time), `holdfast-volume` (blobs) and `holdfast-catalog`
@@ -51,6 +51,7 @@ mod readiness;
 mod recipe;
 mod recover;
 mod recovery;
+mod repair;
 mod restore;
 mod snapshot;
 mod space;
@@ -79,6 +80,7 @@ pub use progress::{NoProgress, Progress};
 pub use readiness::NotReady;
 pub use recover::{enter_points, repository_on, traces_of_repository};
 pub use recovery::OpenSummary;
+pub use repair::Repaired;
 pub use restore::{DiskReader, RangeReader};
 pub use snapshot::{
     SnapshotHeader, list_snapshots, read_snapshot, read_snapshot_blob, read_snapshot_header, seal_snapshot,

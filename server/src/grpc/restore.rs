@@ -49,7 +49,12 @@ impl Restore for RestoreService {
             .blocking(move |app| {
                 let backup = readable_backup(app, &caller, &message.backup_id, &message.disk)?;
                 let (first, count) = (message.first_extent, message.extent_count);
-                Ok(app.engine.read_disk(backup.namespace, backup.id, &message.disk, first, count)?)
+                let (namespace, id, disk) = (backup.namespace, backup.id, &message.disk);
+                Ok(if message.report_damage {
+                    app.engine.read_disk_past_damage(namespace, id, disk, first, count)?
+                } else {
+                    app.engine.read_disk(namespace, id, disk, first, count)?
+                })
             })
             .await
             .map_err(ServiceError::into_status)?;
@@ -95,7 +100,7 @@ fn disk_bytes(message: &v1::ReadDiskResponse) -> u64 {
     use v1::read_disk_response::Kind;
     match &message.kind {
         Some(Kind::Regions(batch)) => batch.regions.iter().map(|region| u64::from(region.plain_bytes)).sum(),
-        Some(Kind::Header(_) | Kind::Window(_) | Kind::WindowEnd(_)) | None => 0,
+        Some(Kind::Header(_) | Kind::Window(_) | Kind::WindowEnd(_) | Kind::Damaged(_)) | None => 0,
     }
 }
 

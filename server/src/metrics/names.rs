@@ -171,7 +171,7 @@ metrics! {
     VMS = Gauge Count "holdfast_vms" ["namespace"]
         "VMs with a restore point";
     VMS_STALE = Gauge Count "holdfast_stale_vms" ["namespace"]
-        "VMs without a restore point in the last 26 hours";
+        "VMs without a complete restore point in the last 26 hours";
     RESTORE_POINTS = Gauge Count "holdfast_restore_points" ["namespace"]
         "Restore points";
     RESTORE_POINT_AGE = Gauge Seconds "holdfast_newest_restore_point_age_seconds" ["namespace"]

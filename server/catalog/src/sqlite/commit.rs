@@ -14,7 +14,7 @@ use crate::{
 
 /// Writes a backup whose commit was validated.
 pub(super) fn backup(tx: &Transaction<'_>, clock: &dyn Clock, commit: &BackupCommit) -> Result<()> {
-    let BackupCommit { attempt, number, backup, disks, details, containers } = commit;
+    let BackupCommit { attempt, number, backup, disks, missing_disks, details, containers } = commit;
     if let Some(known) = backups::by_id(tx, *backup)? {
         return if known.session == attempt.session {
             Ok(())
@@ -28,12 +28,16 @@ pub(super) fn backup(tx: &Transaction<'_>, clock: &dyn Clock, commit: &BackupCom
     let refs = write_refs(tx, clock, attempt, details)?;
     claims::claim_vm(tx, refs.vm, &attempt.vm, &attempt.vm_owner)?;
     let number = if *number == 0 { points::last_commit(tx)?.saturating_add(1) } else { *number };
-    insert_backup(tx, attempt, *backup, &refs, number)?;
+    let ordinal = number.max(points::latest_of_vm(tx, &refs)?.saturating_add(1));
+    insert_backup(tx, attempt, *backup, &refs, missing_disks, ordinal)?;
     for (position, disk) in (0u32..).zip(disks) {
         insert_disk(tx, *backup, position, disk)?;
     }
     write_rows(tx, attempt, &refs, Some(*backup), details, containers)?;
-    let detail = format!("VM {}, job {}, run {}", attempt.vm, attempt.job, attempt.run);
+    let mut detail = format!("VM {}, job {}, run {}", attempt.vm, attempt.job, attempt.run);
+    if !missing_disks.is_empty() {
+        detail = format!("{detail}, without {}", missing_disks.join(", "));
+    }
     write_audit(tx, clock, attempt, "backup.commit", backup.to_string(), &detail)
 }
 
@@ -134,30 +138,20 @@ fn write_run(tx: &Transaction<'_>, attempt: &Attempt, job: [u8; 16]) -> Result<(
 }
 
 /// A backup that becomes the latest of its VM, whatever number it brings.
-fn insert_backup(
-    tx: &Transaction<'_>,
-    attempt: &Attempt,
-    backup: BackupId,
-    refs: &AttemptRefs,
-    number: u64,
-) -> Result<()> {
-    let ordinal = number.max(points::latest_of_vm(tx, refs)?.saturating_add(1));
-    insert_backup_as(tx, attempt, backup, refs, ordinal)
-}
-
 /// A backup of this ordinal.
-pub(super) fn insert_backup_as(
+pub(super) fn insert_backup(
     tx: &Transaction<'_>,
     attempt: &Attempt,
     backup: BackupId,
     refs: &AttemptRefs,
+    missing_disks: &[String],
     ordinal: u64,
 ) -> Result<()> {
     points::note_number(tx, ordinal)?;
     let ordinal = int("ordinal", ordinal)?;
     tx.prepare_cached(
         "INSERT INTO backups (id, session_id, namespace_id, vm_id, job_id, run_id, ordinal, started_ms, \
-         finished_ms, client_host, owner) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+         finished_ms, client_host, owner, missing_disks) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     )
     .and_then(|mut s| {
         s.execute(params![
@@ -172,6 +166,7 @@ pub(super) fn insert_backup_as(
             attempt.finished_ms,
             validate::clip(&attempt.client_host),
             attempt.vm_owner,
+            missing_disks.join("\n"),
         ])
     })
     .or_error("write")?;

@@ -25,6 +25,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0003_processes.sql"),
     include_str!("../../migrations/0004_owners.sql"),
     include_str!("../../migrations/0005_points.sql"),
+    include_str!("../../migrations/0006_partial.sql"),
 ];
 
 /// The version this build writes.

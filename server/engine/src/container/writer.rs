@@ -23,7 +23,6 @@ pub struct ContainerWriter {
 
 /// A container that survives any crash.
 #[derive(Debug)]
-#[cfg_attr(not(test), expect(dead_code, reason = "tests read all of it"))]
 pub struct SealedContainer {
     pub id: ContainerId,
     pub class: ContainerClass,

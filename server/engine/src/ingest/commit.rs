@@ -114,14 +114,15 @@ fn prepare(core: &Core, session: &Session) -> Result<Prepared, EngineError> {
         backup: session.backup,
         parent: session.disks.iter().find_map(|disk| disk.parent.as_ref()).map(ParentDisk::backup),
         disks,
+        missing_disks: session.missing_disks.clone(),
         details,
         next_container: core.catalog.commits()?.next_container,
     };
     let revision = 1;
     let name = PointName { backup: point.backup, revision }.blob(&point);
     let bytes = points::encode(core.repository, revision, &point)?;
-    let PointRecord { number, attempt, backup, disks, details, .. } = point;
-    let commit = BackupCommit { attempt, number, backup, disks, details, containers };
+    let PointRecord { number, attempt, backup, disks, missing_disks, details, .. } = point;
+    let commit = BackupCommit { attempt, number, backup, disks, missing_disks, details, containers };
     Ok(Prepared { commit, name, bytes, sealed: false })
 }
 

@@ -33,6 +33,8 @@ pub(crate) struct Session {
     pub(super) host: String,
     /// The token that began it. It alone may go on with it.
     pub(super) starter: Starter,
+    /// Names of disks of the VM that the agent could not read.
+    pub(super) missing_disks: Vec<String>,
     pub(super) started_ms: i64,
     pub(super) disks: Vec<DiskSlot>,
     pub(super) lease: Lease,
@@ -150,6 +152,8 @@ pub(super) struct SessionParts {
     pub(super) job: String,
     pub(super) host: String,
     pub(super) starter: Starter,
+    /// Names of disks of the VM that the agent could not read.
+    pub(super) missing_disks: Vec<String>,
     pub(super) disks: Vec<DiskSlot>,
     pub(super) room: Grant,
 }
@@ -157,7 +161,7 @@ pub(super) struct SessionParts {
 impl Session {
     pub(super) fn new(core: &Core, parts: SessionParts) -> Self {
         let SessionParts { id, backup, run, namespace, vm, vm_owner, .. } = parts;
-        let SessionParts { job, host, starter, disks, room: _room, .. } = parts;
+        let SessionParts { job, host, starter, missing_disks, disks, room: _room, .. } = parts;
         let (started_ms, lease) = (core.clock.now_ms(), Lease::endless());
         let (prepared, ended) = (Mutex::default(), Mutex::new(false));
         Self {
@@ -170,6 +174,7 @@ impl Session {
             job,
             host,
             starter,
+            missing_disks,
             started_ms,
             disks,
             lease,

@@ -51,6 +51,26 @@ pub(super) fn check_request(request: &v1::StartRequest) -> Result<(), EngineErro
             )));
         }
     }
+    check_missing(request, names)
+}
+
+/// Names of disks that are left out are kept with the backup, so they are held to the same bounds.
+fn check_missing<'a>(
+    request: &'a v1::StartRequest,
+    mut names: HashSet<&'a String>,
+) -> Result<(), EngineError> {
+    let count = request.missing_disks.len();
+    if count > DISKS_PER_BACKUP_MAX {
+        return Err(EngineError::Invalid(format!(
+            "a backup may lack up to {DISKS_PER_BACKUP_MAX} disks, not {count}"
+        )));
+    }
+    for name in &request.missing_disks {
+        check_name("missing disk", name).map_err(EngineError::Invalid)?;
+        if !names.insert(name) {
+            return Err(EngineError::Invalid(format!("disk {name:?} is named twice, once as missing")));
+        }
+    }
     Ok(())
 }
 
@@ -94,6 +114,7 @@ pub(super) fn open_session(
         job: request.job.clone(),
         host: plain_text(&request.client_host, NAME_MAX_BYTES),
         starter: start.starter.clone(),
+        missing_disks: request.missing_disks.clone(),
         disks,
         room,
     };

@@ -61,6 +61,15 @@ impl DamageSet {
         containers
     }
 
+    /// The containers of which nothing counts, by number.
+    pub(super) fn containers_lost_as_a_whole(&self) -> Vec<ContainerId> {
+        let known = self.known.read();
+        let lost = known.iter().filter(|(_, known)| known.findings.contains_key(&None));
+        let mut containers: Vec<_> = lost.map(|(container, _)| *container).collect();
+        containers.sort_unstable();
+        containers
+    }
+
     /// What is known about a container.
     pub(super) fn findings(&self, container: ContainerId) -> Findings {
         self.known.read().get(&container).map(|known| known.findings.clone()).unwrap_or_default()

@@ -19,6 +19,7 @@ mod leftovers;
 mod losses;
 mod nodes;
 mod notes;
+mod salvage;
 
 pub(crate) use chunks::{ChunkStore, StoreParts};
 #[cfg(test)]

@@ -26,6 +26,7 @@ fn a_catalog_of_the_first_schema_opens_and_goes_on() {
     assert_eq!(fixture.repository().unwrap().id.to_string(), "00000000000000000000000001");
     let backup = fixture.latest_backup(fixture.default.id, "web").unwrap().unwrap();
     assert_eq!((backup.job.as_str(), backup.disks[0].size_bytes), ("nightly", 10_737_418_240));
+    assert_eq!(backup.missing_disks, Vec::<String>::new());
     let rows = rows(&fixture);
     assert_eq!(rows.len(), 2);
     assert_eq!(
