@@ -25,7 +25,15 @@ fn open(folder: &Path) -> Engine {
 
 fn create_token(catalog: &dyn Catalog, number: u8, name: &str) -> TokenId {
     let id = TokenId::from_bytes([number; 16]);
-    let spec = TokenSpec { id, name: name.into(), role: Role::Admin, namespaces: vec![], expires_ms: None };
+    let spec = TokenSpec {
+        id,
+        name: name.into(),
+        role: Role::Admin,
+        namespaces: vec![],
+        owner: "admin".into(),
+        vm_patterns: vec![],
+        expires_ms: None,
+    };
     catalog.create_token(&spec, &[number; 32]).unwrap();
     id
 }
