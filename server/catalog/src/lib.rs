@@ -2,8 +2,7 @@
 //! compression details, containers, tokens and the audit log.
 //!
 //! [`Catalog`] is the interface, put together from one trait for each kind of caller: [`Backups`],
-//! [`Claims`], [`Points`], [`Containers`], [`Access`], [`Leases`], [`Audit`], [`Reports`], [`Upkeep`].
-//! [`SqliteCatalog`] implements it on
+//! [`Points`], [`Claims`], [`Containers`], [`Access`], [`Leases`], [`Audit`], [`Reports`], [`Upkeep`]. [`SqliteCatalog`] implements it on
 //! SQLite; every implementation passes the suite in `testing/`. What is kept is in `rows/`, as types of this
 //! crate; only `wire.rs` turns them into messages of the protocol.
 //!

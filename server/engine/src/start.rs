@@ -92,12 +92,12 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
         leftovers,
         decoded_bytes: start.memory.decoded_bytes,
     })?);
+    // (S6) Restore points first: they bring the namespaces their containers belong to.
+    let missing = compare_points(&*data, &*catalog, record.id, trusted.is_some(), &mut summary, progress)?;
     // (D2) Before containers are looked for: these must not be adopted again.
     if let Err(error) = store.finish_deletions(&*data) {
         tracing::warn!(%error, "cannot finish deleting containers; the next start tries again");
     }
-    // (S6) Restore points first: they bring the namespaces their containers belong to.
-    let missing = compare_points(&*data, &*catalog, record.id, trusted.is_some(), &mut summary, progress)?;
     let mut numbers = numbers.unwrap_or(0..0);
     let mut end = known.next;
     if trusted.is_none() {
@@ -117,8 +117,8 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
     // (R4): after the index knows what it can, so that what is sound again is found.
     let all_looked_at = recovery::look_again(&store)?;
     let audit_from = trusted.filter(|_| all_looked_at).map_or(0, |mark| mark.audit_from);
-    store.leftovers.begin_at(end.unwrap_or(0));
     let last_commit = catalog.commits()?.last;
+    store.leftovers.begin_at(end.unwrap_or(0));
     let core = Core::new(CoreParts {
         repository: record.id,
         volume: Arc::new(GuardedVolume::new(data, Arc::clone(&health))),

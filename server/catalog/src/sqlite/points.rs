@@ -1,7 +1,7 @@
 //! Commit numbers, and restore points as the volume knows them.
 
 use holdfast_types::clock::Clock;
-use holdfast_types::ids::{BackupId, RunId};
+use holdfast_types::ids::BackupId;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use super::attempt_refs::AttemptRefs;
@@ -64,9 +64,16 @@ pub(super) fn ids(connection: &Connection, after: Option<BackupId>, limit: u32) 
 
 pub(super) fn read(connection: &Connection, id: BackupId) -> Result<Option<PointRecord>> {
     let Some(backup) = backups::by_id(connection, id)? else { return Ok(None) };
-    let number = connection
-        .prepare_cached("SELECT ordinal FROM backups WHERE id = ?")
-        .and_then(|mut s| s.query_row([id.to_bytes()], |row| count(row, "ordinal")))
+    let (number, owner, vm_owner) = connection
+        .prepare_cached(
+            "SELECT b.ordinal, r.owner AS run_owner, b.owner FROM backups b JOIN runs r ON r.id = b.run_id \
+             WHERE b.id = ?",
+        )
+        .and_then(|mut s| {
+            s.query_row([id.to_bytes()], |row| {
+                Ok((count(row, "ordinal")?, row.get("run_owner")?, row.get("owner")?))
+            })
+        })
         .or_error("read")?;
     let namespace = namespaces::by_id(connection, backup.namespace)?
         .ok_or_else(|| CatalogError::not_found("namespace", backup.namespace))?;
@@ -77,8 +84,8 @@ pub(super) fn read(connection: &Connection, id: BackupId) -> Result<Option<Point
         vm: backup.vm,
         job: backup.job,
         client_host: backup.client_host,
-        owner: run_owner(connection, backup.run)?,
-        vm_owner: backup.owner,
+        owner,
+        vm_owner,
         who: String::new(),
         started_ms: backup.started_ms,
         finished_ms: backup.finished_ms,
@@ -93,13 +100,6 @@ pub(super) fn read(connection: &Connection, id: BackupId) -> Result<Option<Point
         details: details::of_session(connection, backup.session)?,
         next_container: state(connection)?.next_container,
     }))
-}
-
-fn run_owner(connection: &Connection, run: RunId) -> Result<String> {
-    connection
-        .prepare_cached("SELECT owner FROM runs WHERE id = ?")
-        .and_then(|mut s| s.query_row([run.to_bytes()], |row| row.get(0)))
-        .or_error("read")
 }
 
 /// Enters a point that was validated. Whether it was missing.

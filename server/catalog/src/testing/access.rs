@@ -191,8 +191,8 @@ fn disabled_tokens_wait_for_an_admin(f: &Fixture) {
         name: name.into(),
         role: Role::Backup,
         namespaces: vec![f.default.id],
-        owner: name.into(),
-        vm_patterns: Vec::new(),
+        owner: "ops".into(),
+        vm_patterns: vec![],
         expires_ms: None,
     };
     let (kept, gone) = (spec("hv-1"), spec("hv-2"));

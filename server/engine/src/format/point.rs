@@ -88,10 +88,10 @@ pub struct PointBody {
     pub chunker: Option<PointChunker>,
     #[prost(message, repeated, tag = "17")]
     pub disks: Vec<PointDisk>,
-    /// Whose run it is of; empty in points of builds that knew no owners.
+    /// Whose run it was.
     #[prost(string, tag = "18")]
     pub owner: String,
-    /// Whose the VM was; empty as above.
+    /// Whose the VM was.
     #[prost(string, tag = "19")]
     pub vm_owner: String,
 }

@@ -6,7 +6,7 @@ use holdfast_catalog::{
 };
 use holdfast_proto::v1;
 use holdfast_types::ids::SessionId;
-use holdfast_volume::{BlobName, Volume as _};
+use holdfast_volume::{BlobName, Volume as _, VolumeError};
 
 use super::append::SealedSummary;
 use super::disk::DiskState;
@@ -63,13 +63,22 @@ pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitRespons
 /// Whether the catalog will never take it: then its point must not stay, or the next start would enter it.
 fn is_refusal(error: &EngineError) -> bool {
     use CatalogError::{Exists, Invalid, NotFound};
-    matches!(error, EngineError::Catalog(Invalid { .. } | Exists { .. } | NotFound { .. }))
+    // Another owner: the VM was given to them while the backup ran.
+    let not_owner = matches!(error, EngineError::NotOwner { .. });
+    not_owner || matches!(error, EngineError::Catalog(Invalid { .. } | Exists { .. } | NotFound { .. }))
 }
 
 fn take_back(core: &Core, prepared: &Prepared) {
     if let Err(error) = core.volume.remove(&prepared.name) {
         tracing::error!(name = %prepared.name, %error, "cannot remove the point of a backup that the catalog refuses");
     }
+}
+
+/// (P2) Makes sure that no point of the session is left. Not possible once writing has stopped; then the next start may
+/// find one, and enters it.
+fn withdraw(core: &Core, session: &Session) -> bool {
+    let Some(prepared) = session.prepared.lock().take() else { return true };
+    matches!(core.volume.remove(&prepared.name), Ok(()) | Err(VolumeError::NotFound { .. }))
 }
 
 /// Whether the session's backup exists on the volume, so that it can end in no other way.
@@ -141,6 +150,7 @@ pub(super) fn record_failure(
     reason: &str,
     who: &str,
 ) -> Result<(), EngineError> {
+    let may_be_sealed = !withdraw(core, session);
     let mut details = Vec::new();
     let mut containers = Vec::new();
     for slot in &session.disks {
@@ -160,7 +170,7 @@ pub(super) fn record_failure(
         containers,
     })?;
     // (D1) Never what a restore point needs, even if a commit that seemed to fail did not.
-    if core.catalog.backup_by_session(session.id)?.is_none() {
+    if !may_be_sealed && core.catalog.backup_by_session(session.id)?.is_none() {
         for slot in &session.disks {
             slot.state.lock().release();
         }

@@ -111,8 +111,8 @@ fn record(backup: BackupId, body: &PointBody) -> Result<PointRecord, EngineError
         vm: body.vm.clone(),
         job: body.job.clone(),
         client_host: body.client_host.clone(),
-        owner: owner_or_default(&body.owner),
-        vm_owner: owner_or_default(&body.vm_owner),
+        owner: body.owner.clone(),
+        vm_owner: body.vm_owner.clone(),
         who: body.who.clone(),
         started_ms: time(body.started_ms)?,
         finished_ms: time(body.finished_ms)?,
@@ -129,11 +129,6 @@ fn record(backup: BackupId, body: &PointBody) -> Result<PointRecord, EngineError
     }
     let (number, next_container) = (body.number, body.next_container);
     Ok(PointRecord { number, namespace, attempt, backup, parent, disks, details, next_container })
-}
-
-/// The owner that a migration gives to what was there before owners.
-fn owner_or_default(owner: &str) -> String {
-    if owner.is_empty() { "default".to_owned() } else { owner.to_owned() }
 }
 
 fn disk_record(disk: &PointDisk) -> Result<DiskRecord, EngineError> {

@@ -277,14 +277,32 @@ fn a_commit_whose_point_was_sealed_can_be_tried_again() {
     assert!(engine.check(CheckOptions::default(), &NoProgress).unwrap().is_sound());
 }
 
+/// (P2) Whether the point was sealed is unknown: it is removed before a failure is recorded.
 #[test]
-fn a_point_that_was_sealed_after_all_becomes_a_restore_point_at_the_next_start() {
+fn a_point_in_doubt_is_removed_when_its_session_fails() {
+    let bench = Bench::new();
+    let volume = Arc::new(FaultyVolume::new(MemoryVolume::new()));
+    let engine = bench.open(Arc::<FaultyVolume<MemoryVolume>>::clone(&volume));
+    let session = sent(&engine, "web", &noise(1, SIZE));
+    volume.fail_next(OpKind::Seal, 1, Fault::OutcomeUnknown { applied: true });
+    engine.commit(session).unwrap_err();
+    engine.abort(session, "given up").unwrap();
+    assert_eq!(engine.catalog().session_details(session).unwrap()[0].status, RowStatus::Aborted);
+    drop(engine);
+    let engine = bench.open(volume.survivor());
+    assert_eq!(engine.opened().entered_points, 0);
+    assert_eq!(engine.catalog().all_backup_ids().count(), 0);
+}
+
+/// Nor can it be removed, because writing has stopped: then the next start finds it, and it is a restore point.
+#[test]
+fn a_point_in_doubt_that_cannot_be_removed_becomes_a_restore_point() {
     let bench = Bench::new();
     let volume = Arc::new(FaultyVolume::new(MemoryVolume::new()));
     let engine = bench.open(Arc::<FaultyVolume<MemoryVolume>>::clone(&volume));
     let disk = noise(1, SIZE);
     let session = sent(&engine, "web", &disk);
-    volume.fail_next(OpKind::Seal, 1, Fault::OutcomeUnknown { applied: true });
+    volume.fail_next(OpKind::Seal, 1, Fault::NotDurable { applied: true });
     engine.commit(session).unwrap_err();
     engine.abort(session, "given up").unwrap();
     assert_eq!(engine.catalog().session_details(session).unwrap()[0].status, RowStatus::Aborted);

@@ -30,7 +30,7 @@ fn create_token(catalog: &dyn Catalog, number: u8, name: &str) -> TokenId {
         name: name.into(),
         role: Role::Admin,
         namespaces: vec![],
-        owner: "admin".into(),
+        owner: "ops".into(),
         vm_patterns: vec![],
         expires_ms: None,
     };

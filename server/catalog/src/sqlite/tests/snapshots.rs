@@ -92,7 +92,7 @@ fn backups_of_an_older_catalog_keep_their_order() {
     let within = "UPDATE backups SET ordinal = ordinal + 100; UPDATE backups SET ordinal = \
          (SELECT count(*) FROM backups o WHERE o.vm_id = backups.vm_id AND o.ordinal <= backups.ordinal); \
          ALTER TABLE repository DROP COLUMN last_commit; ALTER TABLE repository DROP COLUMN points_written; \
-         ALTER TABLE tokens DROP COLUMN disabled_ms; PRAGMA user_version = 3";
+         ALTER TABLE tokens DROP COLUMN disabled_ms; PRAGMA user_version = 4";
     // Row by row, so from the lowest on.
     raw.execute_batch(within).unwrap();
     drop(raw);
