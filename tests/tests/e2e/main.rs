@@ -16,6 +16,8 @@ mod damage;
 #[cfg(test)]
 mod documented;
 #[cfg(test)]
+mod front_door;
+#[cfg(test)]
 mod full_disk;
 #[cfg(test)]
 mod health;
@@ -29,6 +31,8 @@ mod logs;
 mod memory;
 #[cfg(test)]
 mod owners;
+#[cfg(test)]
+mod recover;
 #[cfg(test)]
 mod report;
 #[cfg(test)]

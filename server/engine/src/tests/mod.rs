@@ -1,7 +1,7 @@
 //! The engine as a whole: a small agent speaks the protocol to it, over simulated disks.
 
 mod absent;
-mod agent;
+pub(crate) mod agent;
 mod backup;
 mod bad_sector;
 mod crash;
@@ -10,7 +10,9 @@ mod digests;
 mod extent_history;
 mod hostile;
 mod live;
+mod memory;
 mod owners;
+mod points;
 mod readiness;
 mod returned;
 mod room;
