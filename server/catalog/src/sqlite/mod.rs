@@ -22,9 +22,11 @@ mod damage;
 mod details;
 mod expiring;
 mod leases;
+mod merge_failed;
 mod namespaces;
 mod overviews;
 mod pool;
+mod quotas;
 mod schema;
 mod select;
 #[cfg(any(test, feature = "testing"))]

@@ -23,6 +23,7 @@ mod details;
 mod expiring;
 pub mod fixture;
 mod leases;
+mod quotas;
 mod refusals;
 mod reports;
 mod sequences;
@@ -46,6 +47,7 @@ const CASES: &[&[Case]] = &[
     details::CASES,
     expiring::CASES,
     leases::CASES,
+    quotas::CASES,
     refusals::CASES,
     verifications::CASES,
 ];

@@ -6,5 +6,6 @@ mod audit;
 mod backups;
 mod containers;
 mod leases;
+mod quotas;
 mod reports;
 mod upkeep;

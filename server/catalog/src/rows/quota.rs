@@ -1,0 +1,48 @@
+//! What a namespace may take, and what it takes.
+
+use super::NamespaceRecord;
+
+/// Limits of a namespace; `None`: no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Quota {
+    /// Bytes of its containers, data and recipes.
+    pub stored_bytes: Option<u64>,
+    /// Data of the newest restore point of each VM; holes and zeros do not count.
+    pub protected_bytes: Option<u64>,
+    pub restore_points: Option<u64>,
+    /// Backups begun on one day (UTC), however they end.
+    pub sessions_per_day: Option<u64>,
+}
+
+/// What counts against a [`Quota`], and the number of names in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    pub stored_bytes: u64,
+    pub protected_bytes: u64,
+    pub restore_points: u64,
+    /// Since midnight, UTC.
+    pub sessions_today: u64,
+    pub vms: u64,
+    pub jobs: u64,
+}
+
+/// A namespace with its limits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamespaceQuota {
+    pub namespace: NamespaceRecord,
+    pub quota: Quota,
+    pub usage: Usage,
+}
+
+/// What a backup that is about to start must fit into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StartAccount {
+    pub quota: Quota,
+    pub usage: Usage,
+    /// Whether the VM is on record.
+    pub knows_vm: bool,
+    /// Whether the job is on record.
+    pub knows_job: bool,
+    /// Data of the VM's newest restore point; `None`: it has none.
+    pub vm_protected_bytes: Option<u64>,
+}
