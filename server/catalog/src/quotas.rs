@@ -14,9 +14,14 @@ pub const VMS_PER_NAMESPACE_MAX: u64 = 10_000;
 /// Jobs of one namespace at most; see [`VMS_PER_NAMESPACE_MAX`].
 pub const JOBS_PER_NAMESPACE_MAX: u64 = 1_000;
 
-/// Rows of details kept of a VM's attempts that made no restore point. With more, the oldest are added up, into one row
-/// for each job.
-pub const FAILED_ROWS_PER_VM_MAX: u32 = 512;
+/// Rows of details kept of a VM's attempts that made no restore point: four attempts of 256 disks, or a thousand of one.
+/// With more, the oldest half is added up, into one row for each job.
+pub const FAILED_ROWS_PER_VM_MAX: u32 = 1024;
+
+const _: () = assert!(
+    FAILED_ROWS_PER_VM_MAX as usize / 2 >= holdfast_proto::limits::DISKS_PER_BACKUP_MAX,
+    "the latest attempt is never added to others"
+);
 
 /// Asked at the start of every backup. Each function finds a few rows, however much the repository holds: the sums are
 /// kept as rows change.

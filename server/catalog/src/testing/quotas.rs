@@ -223,7 +223,7 @@ fn sums_are_those_of_a_model(f: &Fixture) {
 fn failed_attempts_are_added_up(f: &Fixture) {
     let kept = f.committed("web", "nightly");
     let shared_run = RunId(f.ulid());
-    let attempts = u64::from(FAILED_ROWS_PER_VM_MAX) * 3;
+    let attempts = u64::from(FAILED_ROWS_PER_VM_MAX) * 2 + 100;
     let (mut post_lc, mut new_bytes) = (0, 0);
     for number in 0..attempts {
         let mut failed =
