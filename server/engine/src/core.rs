@@ -9,11 +9,13 @@ use holdfast_types::clock::Clock;
 use holdfast_types::ids::{ContainerId, RepositoryId};
 use holdfast_volume::Volume;
 use parking_lot::Mutex;
-use rayon::{ThreadPool, ThreadPoolBuilder};
+use rayon::ThreadPoolBuilder;
 
 use crate::error::EngineError;
+use crate::fair::FairPool;
 use crate::guard::GuardedVolume;
 use crate::health::Health;
+use crate::quota::Quotas;
 use crate::store::ChunkStore;
 
 /// Container numbers reserved from the catalog at a time: one small transaction per 2 GiB stored.
@@ -38,9 +40,11 @@ pub(crate) struct Core {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) health: Arc<Health>,
     /// One thread a core: decoding and hashing.
-    pub(crate) verify_pool: Arc<ThreadPool>,
-    pub(crate) seal_pool: ThreadPool,
-    pub(crate) read_pool: ThreadPool,
+    pub(crate) verify_pool: Arc<FairPool>,
+    pub(crate) seal_pool: FairPool,
+    pub(crate) read_pool: FairPool,
+    /// What namespaces may take.
+    pub(crate) quotas: Arc<Quotas>,
     pub(crate) lease_secs: u32,
     pub(crate) reserve_bytes: u64,
     written_since_check: AtomicU64,
@@ -69,6 +73,7 @@ impl Core {
         Ok(Self {
             repository,
             volume,
+            quotas: Quotas::new(Arc::clone(&catalog)),
             catalog,
             store,
             clock,
@@ -136,10 +141,11 @@ const fn mib(bytes: u64) -> u64 {
 }
 
 /// A pool of named threads; 0: one a core.
-fn pool(name: &'static str, threads: usize) -> Result<ThreadPool, EngineError> {
+fn pool(name: &'static str, threads: usize) -> Result<FairPool, EngineError> {
     ThreadPoolBuilder::new()
         .num_threads(threads)
         .thread_name(move |number| format!("{name}-{number}"))
         .build()
+        .map(FairPool::new)
         .map_err(|error| EngineError::Internal(format!("cannot start the {name} threads: {error}")))
 }

@@ -50,6 +50,9 @@ pub enum EngineError {
     /// No room, or less than the reserve.
     #[error("{0}")]
     Full(String),
+    /// The namespace may take no more. Names the quota, what is used, the limit, and what to do.
+    #[error("{0}")]
+    Quota(String),
     /// Writing stopped after an I/O error, or because too many containers are missing.
     #[error("the repository has become read-only: {0}; check the disk, then restart the server")]
     ReadOnly(String),
@@ -84,6 +87,7 @@ impl EngineError {
             Self::SessionGone { .. } => ErrorCode::SessionGone,
             Self::Unsupported(_) => ErrorCode::Unsupported,
             Self::Full(_) => ErrorCode::Full,
+            Self::Quota(_) => ErrorCode::Quota,
             Self::ReadOnly(_) => ErrorCode::ReadOnly,
             Self::Damaged(_) => ErrorCode::Damaged,
             Self::Unavailable => ErrorCode::Unavailable,

@@ -6,7 +6,8 @@
 //! - `format`: bytes to structs and back, pure
 //! - `container`, `index`
 //! - `error`, `guard`, `clean_stop`, `identity`
-//! - `task`: work on a pool of threads; `jobs`: what background work is
+//! - `fair`: whose work comes next; `task`: work on a pool of threads; `jobs`: what background work is
+//! - `quota`: what namespaces may take
 //! - `recipe`: the Merkle tree that rebuilds a disk
 //! - `store`: fingerprint to checked bytes
 //! - `recovery`
@@ -33,6 +34,7 @@ mod core;
 mod engine;
 mod error;
 mod extent_history;
+mod fair;
 mod format;
 mod guard;
 mod health;
@@ -41,6 +43,7 @@ mod index;
 mod ingest;
 mod jobs;
 mod progress;
+mod quota;
 mod recipe;
 mod recovery;
 mod restore;
@@ -58,6 +61,7 @@ pub use container::CacheLimits;
 pub use engine::{Engine, EngineOptions, EngineParts, EngineStats, count_containers};
 pub use error::EngineError;
 pub use extent_history::{ExtentHistory, HISTORY_DEPTH_MAX};
+pub use fair::{FairQueue, Tenant};
 pub use health::{Health, Stopped, Work};
 pub use index::{IndexOptions, IndexStats};
 pub use ingest::{DiskStream, LiveDisk, LiveSession, StartBackup, Starter};

@@ -35,6 +35,11 @@ pub struct SealedContainer {
     pub directory: Directory,
 }
 
+/// What a region takes in the file.
+fn region_bytes(region: &VerifiedRegion) -> u64 {
+    REGION_HEADER_BYTES as u64 + u64::from(region.stored_bytes())
+}
+
 impl ContainerWriter {
     /// Begins a container.
     ///
@@ -72,9 +77,20 @@ impl ContainerWriter {
 
     /// Whether `region` still fits, directory and footer included.
     pub fn fits(&self, region: &VerifiedRegion) -> bool {
-        let region_bytes = REGION_HEADER_BYTES as u64 + u64::from(region.stored_bytes());
         self.contents.regions.len() < REGIONS_MAX
-            && self.bytes_with(region_bytes, 1, region.lengths().len()) <= u64::from(CONTAINER_MAX_BYTES)
+            && self.bytes_with(region_bytes(region), 1, region.lengths().len())
+                <= u64::from(CONTAINER_MAX_BYTES)
+    }
+
+    /// By how much `region` makes the file longer, directory included.
+    pub fn bytes_added_by(&self, region: &VerifiedRegion) -> u64 {
+        self.bytes_with(region_bytes(region), 1, region.lengths().len()) - self.stored_bytes()
+    }
+
+    /// Length of a file with nothing but `region` in it.
+    pub fn bytes_of_first(region: &VerifiedRegion) -> u64 {
+        let around = directory_bytes(1, region.lengths().len()) + FOOTER_BYTES;
+        u64::from(FIRST_REGION_OFFSET) + region_bytes(region) + around as u64
     }
 
     const fn bytes_with(&self, region_bytes: u64, regions: usize, chunks: usize) -> u64 {

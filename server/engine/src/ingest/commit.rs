@@ -37,6 +37,8 @@ pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitRespons
         details.push(row);
         containers.extend(container_records(session, &state));
     }
+    let stored_bytes = containers.iter().map(|container| container.stored_bytes).sum();
+    let ending = session.charge.ending();
     // (W6, A1) One transaction makes the backup, its disks, details and containers visible.
     core.catalog.commit_backup(&BackupCommit {
         attempt: attempt(core, session, &session.starter.name),
@@ -45,6 +47,7 @@ pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitRespons
         details: details.clone(),
         containers,
     })?;
+    ending.recorded(stored_bytes, true);
     // (W7) Only now is there something to acknowledge.
     Ok(v1::CommitResponse {
         backup_id: session.backup.to_string(),
@@ -89,11 +92,14 @@ pub(super) fn record_failure(
         details.push(row);
         containers.extend(container_records(session, &state));
     }
+    let stored_bytes = containers.iter().map(|container| container.stored_bytes).sum();
+    let ending = session.charge.ending();
     core.catalog.record_failed_run(&FailedRun {
         attempt: attempt(core, session, who),
         details,
         containers,
     })?;
+    ending.recorded(stored_bytes, false);
     Ok(())
 }
 

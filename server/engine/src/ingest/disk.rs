@@ -22,6 +22,7 @@ use super::verify::VerifyQueue;
 use crate::container::UnverifiedRegion;
 use crate::core::Core;
 use crate::error::EngineError;
+use crate::quota::SessionCharge;
 use crate::store::{ChunkStore, Domain};
 
 /// See the module's text.
@@ -47,15 +48,21 @@ pub(super) struct Finished {
 }
 
 impl DiskState {
-    pub(super) fn new(core: &Arc<Core>, domain: &Domain, size_bytes: u64) -> Self {
+    pub(super) fn new(
+        core: &Arc<Core>,
+        domain: &Domain,
+        size_bytes: u64,
+        charge: &Arc<SessionCharge>,
+    ) -> Self {
+        let class = ContainerClass::Data;
         Self {
             size_bytes,
-            recipe: RecipeWriter::new(core, domain, size_bytes),
+            recipe: RecipeWriter::new(core, domain, size_bytes, charge),
             counters: Counters::default(),
             finished: None,
-            data: ContainerAppender::new(Arc::clone(core), domain.clone(), ContainerClass::Data),
+            data: ContainerAppender::new(Arc::clone(core), domain.clone(), class, Arc::clone(charge)),
             chunks: StreamChunks::new(domain.clone()),
-            verify: VerifyQueue::new(Arc::clone(&core.verify_pool)),
+            verify: VerifyQueue::new(Arc::clone(&core.verify_pool), charge.tenant()),
             damage_seen: core.store.damage_generation(),
             acked: (0, 0),
             failed: None,

@@ -15,6 +15,7 @@ use super::parent::ParentDisk;
 use super::progress::DiskProgress;
 use crate::core::Core;
 use crate::error::EngineError;
+use crate::quota::SessionCharge;
 use crate::store::Domain;
 
 /// A backup in progress.
@@ -31,6 +32,8 @@ pub(crate) struct Session {
     pub(super) starter: Starter,
     pub(super) started_ms: i64,
     pub(super) disks: Vec<DiskSlot>,
+    /// Its part of what the namespace may take.
+    pub(super) charge: Arc<SessionCharge>,
     pub(super) lease: Lease,
     /// Whether it was committed or given up; held locked while that happens, so that it happens once.
     ended: Mutex<bool>,
@@ -99,13 +102,14 @@ impl DiskSlot {
         domain: &Domain,
         spec: &v1::DiskSpec,
         parent: Option<ParentDisk>,
+        charge: &Arc<SessionCharge>,
     ) -> Self {
         Self {
             name: spec.name.clone(),
             size_bytes: spec.size_bytes,
             parent,
             generation: AtomicU64::new(0),
-            state: Mutex::new(DiskState::new(core, domain, spec.size_bytes)),
+            state: Mutex::new(DiskState::new(core, domain, spec.size_bytes, charge)),
             progress: DiskProgress::default(),
         }
     }
@@ -131,14 +135,15 @@ pub(super) struct SessionParts {
     pub(super) host: String,
     pub(super) starter: Starter,
     pub(super) disks: Vec<DiskSlot>,
+    pub(super) charge: Arc<SessionCharge>,
 }
 
 impl Session {
     pub(super) fn new(core: &Core, parts: SessionParts) -> Self {
-        let SessionParts { id, backup, run, namespace, vm, job, host, starter, disks } = parts;
+        let SessionParts { id, backup, run, namespace, vm, job, host, starter, disks, charge } = parts;
         let (started_ms, lease) = (core.clock.now_ms(), Lease::endless());
         let ended = Mutex::new(false);
-        Self { id, backup, run, namespace, vm, job, host, starter, started_ms, disks, lease, ended }
+        Self { id, backup, run, namespace, vm, job, host, starter, started_ms, disks, charge, lease, ended }
     }
 
     /// Renews the lease: a heartbeat.

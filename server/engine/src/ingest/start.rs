@@ -14,6 +14,8 @@ use super::parent::ParentDisk;
 use super::session::{DiskSlot, Session, SessionParts, Starter};
 use crate::core::Core;
 use crate::error::EngineError;
+use crate::fair::Tenant;
+use crate::quota::Applicant;
 
 /// A request to start a backup, in a namespace the caller was authorised for.
 #[derive(Debug)]
@@ -62,15 +64,24 @@ pub(super) fn open_session(
     let request = &start.request;
     let clock = &*core.clock;
     let run = run_of(core, &namespace, request)?;
+    let id = SessionId(new_id(clock)?);
+    // Before anything is sent.
+    let charge = Arc::new(core.quotas.admit(&Applicant {
+        namespace: &namespace,
+        tenant: Tenant { namespace: namespace.id, token: start.starter.token },
+        session: id,
+        vm: &request.vm,
+        job: &request.job,
+    })?);
     let domain = core.store.domain(namespace.id);
     let mut parents = ParentDisk::of_vm(core, &domain, &request.vm)?;
     let disks = request
         .disks
         .iter()
-        .map(|spec| DiskSlot::new(core, &domain, spec, parents.remove(&spec.name)))
+        .map(|spec| DiskSlot::new(core, &domain, spec, parents.remove(&spec.name), &charge))
         .collect();
     let parts = SessionParts {
-        id: SessionId(new_id(clock)?),
+        id,
         backup: BackupId(new_id(clock)?),
         run,
         namespace,
@@ -79,6 +90,7 @@ pub(super) fn open_session(
         host: plain_text(&request.client_host, NAME_MAX_BYTES),
         starter: start.starter.clone(),
         disks,
+        charge,
     };
     Ok(Session::new(core, parts))
 }

@@ -45,7 +45,9 @@ impl Sessions {
         session.keep_alive(core);
         self.enter(&session)?;
         // Again: a session that claimed the run may have ended since the first look. From now on, none can.
-        if let Err(error) = start::check_run(core, session.run, &session.namespace, &session.job) {
+        let checked = start::check_run(core, session.run, &session.namespace, &session.job);
+        // Last: what is refused for another reason does not count.
+        if let Err(error) = checked.and_then(|()| session.charge.count_today()) {
             self.remove(&session);
             return Err(error);
         }

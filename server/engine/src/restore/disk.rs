@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use holdfast_proto::limits::{EXTENT_BYTES, WINDOW_EXTENTS, extent_count};
 use holdfast_proto::v1;
-use holdfast_types::ids::{BackupId, NamespaceId};
+use holdfast_types::ids::{BackupId, NamespaceId, TokenId};
 use v1::read_disk_response::Kind;
 
 use super::open::OpenDisk;
@@ -14,6 +14,7 @@ use super::read;
 use crate::container::RecentDirectories;
 use crate::core::Core;
 use crate::error::EngineError;
+use crate::fair::Tenant;
 use crate::task::{self, Task};
 
 /// Jobs of one restore being read at most: 8 × up to 4 MiB of stored bytes.
@@ -38,6 +39,8 @@ pub struct DiskReader {
     ready: VecDeque<v1::RegionData>,
     ready_bytes: usize,
     failed: bool,
+    /// On whose behalf it reads.
+    tenant: Tenant,
 }
 
 /// What comes next, not begun yet.
@@ -90,7 +93,15 @@ impl DiskReader {
             ready: VecDeque::new(),
             ready_bytes: 0,
             failed: false,
+            tenant: Tenant { namespace, token: TokenId::from_bytes([0; 16]) },
         })
+    }
+
+    /// Takes turns with others as `token`; otherwise all readers of a namespace that do not say share one turn.
+    #[must_use]
+    pub const fn on_behalf_of(mut self, token: TokenId) -> Self {
+        self.tenant.token = token;
+        self
     }
 
     fn advance(&mut self) -> Result<Option<Kind>, EngineError> {
@@ -155,9 +166,10 @@ impl DiskReader {
 
     fn begin(&mut self, job: ReadJob) {
         let disk = Arc::clone(&self.disk);
-        let task = task::spawn(&self.disk.core.read_pool, "reading regions for a restore", move || {
-            read::run(&disk, &job).map_err(|error| disk.name_damage(error))
-        });
+        let task =
+            task::spawn(&self.disk.core.read_pool, self.tenant, "reading regions for a restore", move || {
+                read::run(&disk, &job).map_err(|error| disk.name_damage(error))
+            });
         self.begun.push_back(Begun::Job(task));
         self.jobs_in_flight += 1;
     }

@@ -9,6 +9,7 @@ mod damage;
 mod extent_history;
 mod hostile;
 mod live;
+mod quota;
 mod returned;
 mod sessions;
 mod starting;
