@@ -10,6 +10,7 @@
 //! | `error`, `files`, `insight`, `net`, `tls` | building blocks: errors, small durable files, what numbers mean, connections, the certificate |
 //! | `config` | settings: flags, environment, file |
 //! | `process` | this process: logging, allocator, service manager |
+//! | `audit_log` | entries that peers can cause as often as they like: counted |
 //! | `auth` | authentication: tokens, logins with a browser, what a caller may do |
 //! | `activity` | what is going on: sessions, streams, who watches; their limits |
 //! | `metrics` | metrics |
@@ -21,6 +22,7 @@
 
 pub mod activity;
 pub mod app;
+mod audit_log;
 pub mod auth;
 pub mod cli;
 pub mod config;

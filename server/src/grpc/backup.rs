@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use holdfast_engine::catalog::AuditEntry;
 use holdfast_engine::catalog::token::Action;
+use holdfast_engine::catalog::{AuditEntry, AuditRepeat};
 use holdfast_engine::ids::SessionId;
-use holdfast_engine::{StartBackup, Starter};
+use holdfast_engine::{StartBackup, Starter, Tenant};
 use holdfast_proto::ErrorCode;
 use holdfast_proto::limits::{NAME_MAX_BYTES, REASON_MAX_BYTES, plain_text};
 use holdfast_proto::v1::{self, backup_server::Backup};
@@ -81,11 +81,13 @@ impl Backup for BackupService {
             .open(StreamKind::Digests, caller.token.id)
             .map_err(ServiceError::into_status)?;
         let message = request.into_inner();
-        let blocks = self
+        let (guard, blocks) = self
             .app
             .blocking(move |app| {
                 let session = own_session(app, &caller, &message.session_id)?;
-                Ok(ParentDigests::new(Arc::clone(app), session, message.disk))
+                guard.assign(app.engine.session_namespace(session)?)?;
+                let blocks = ParentDigests::new(Arc::clone(app), session, message.disk);
+                Ok((guard, blocks))
             })
             .await
             .map_err(ServiceError::into_status)?;
@@ -169,7 +171,8 @@ fn start(
 ) -> Result<v1::StartResponse, ServiceError> {
     let namespace = caller.namespace(app.catalog(), &message.namespace, Action::Backup)?;
     message.namespace.clone_from(&namespace.name);
-    let slot = app.activity.sessions.reserve(|session| app.engine.is_live(session))?;
+    let tenant = Tenant { namespace: namespace.id, token: caller.token.id };
+    let slot = app.activity.sessions.reserve(tenant, |session| app.engine.is_live(session))?;
     let detail = format!(
         "VM {:?} in namespace {:?}, job {:?}, from {:?}",
         message.vm,
@@ -177,7 +180,7 @@ fn start(
         message.job,
         plain_text(&message.client_host, NAME_MAX_BYTES)
     );
-    let job = message.job.clone();
+    let (vm, job) = (message.vm.clone(), message.job.clone());
     let starter = Starter {
         token: caller.token.id,
         name: caller.token.name.clone(),
@@ -196,13 +199,15 @@ fn start(
         token = caller.token.name,
         "session opened"
     );
-    // The commit has an entry of its own; this one says who started.
-    app.catalog().audit(&AuditEntry {
+    // The commit has an entry of its own; this one says who started. A client may start the same over and over.
+    let entry = AuditEntry {
         who: caller.token.name.clone(),
         action: "backup.start".to_owned(),
         object: response.backup_id.clone(),
         detail,
-    })?;
+    };
+    let repeat = AuditRepeat::once(entry, format!("{} {vm}", namespace.id), app.clock.now_ms());
+    app.catalog().audit_repeats(&[repeat])?;
     Ok(response)
 }
 

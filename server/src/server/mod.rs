@@ -8,7 +8,7 @@
 //!
 //! Shutdown, so that nothing acknowledged is lost and agents know what to do: no new connections are accepted;
 //! streams end after the message they are at, with `Unavailable`; background jobs end after the step they are at;
-//! calls under way get [`GRACE`] to finish; the engine gives up what is left, makes its index durable and releases the folder.
+//! calls under way get [`GRACE`] to finish; what the audit log counted is written; the engine gives up what is left, makes its index durable and releases the folder.
 
 mod background;
 mod first_token;
@@ -154,7 +154,14 @@ impl Server {
             tracing::warn!("calls did not end within {} s and were cut off", GRACE.as_secs());
             self.tasks.abort_all();
         }
-        self.app.blocking(|app| Ok(app.engine.shutdown()?)).await?;
+        let shut_down = |app: &Arc<App>| {
+            // All calls have ended: what they left to be counted is complete.
+            if let Err(error) = app.auth.audit_log().flush() {
+                tracing::error!(%error, "cannot write the last counts of the audit log");
+            }
+            Ok(app.engine.shutdown()?)
+        };
+        self.app.blocking(shut_down).await?;
         tracing::info!("repository closed");
         Ok(())
     }

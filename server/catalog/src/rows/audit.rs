@@ -27,6 +27,13 @@ pub struct AuditRepeat {
     pub last_ms: i64,
 }
 
+impl AuditRepeat {
+    /// One event, at `at_ms`.
+    pub const fn once(entry: AuditEntry, key: String, at_ms: i64) -> Self {
+        Self { entry, key, count: 1, first_ms: at_ms, last_ms: at_ms }
+    }
+}
+
 /// An entry of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditRecord {

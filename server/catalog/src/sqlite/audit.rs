@@ -33,8 +33,7 @@ pub(super) fn add_repeated(
     entry: AuditEntry,
     key: String,
 ) -> Result<()> {
-    let now_ms = clock.now_ms();
-    repeat(connection, clock, &AuditRepeat { entry, key, count: 1, first_ms: now_ms, last_ms: now_ms })
+    repeat(connection, clock, &AuditRepeat::once(entry, key, clock.now_ms()))
 }
 
 /// See [`Audit::audit_repeats`](crate::Audit::audit_repeats).
