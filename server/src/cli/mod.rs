@@ -7,6 +7,7 @@ mod completions;
 mod config;
 mod fail;
 mod health;
+mod namespace;
 mod out;
 mod progress;
 mod rebuild_index;
@@ -36,6 +37,7 @@ const EXAMPLES: &str = "\
 Examples:
   holdfast-server serve --data-dir /srv/holdfast --grpc 0.0.0.0:7440
   holdfast-server token create --name hv1 --role backup --namespace berlin
+  holdfast-server namespace quota berlin --stored 2TB
   holdfast-server config --config /etc/holdfast/server.toml
   holdfast-server check --read-data
 
@@ -72,6 +74,9 @@ enum Command {
     /// Create, list and revoke access tokens (also while the server is running)
     #[command(subcommand)]
     Token(token::TokenCommand),
+    /// List namespaces, and show or change what each may take (also while the server is running)
+    #[command(subcommand)]
+    Namespace(namespace::NamespaceCommand),
     /// Check the whole repository and report damage; the server must not be running
     Check(check::CheckArgs),
     /// Discard the chunk index and rebuild it from the containers; the server must not be running
@@ -162,6 +167,7 @@ fn run(command: &Command) -> Result<ExitCode, Failure> {
         Command::Health(args) => health::run(args),
         Command::Config(settings) => config::run(settings),
         Command::Token(command) => token::run(command),
+        Command::Namespace(command) => namespace::run(command),
         Command::Check(args) => check::run(args),
         Command::RebuildIndex(args) => rebuild_index::run(args),
         Command::Completions(args) => completions::run(args),

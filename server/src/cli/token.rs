@@ -94,7 +94,7 @@ pub(super) fn run(command: &TokenCommand) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn open(folder: &DataFolder, clock: &Arc<dyn Clock>) -> Result<SqliteCatalog, Failure> {
+pub(super) fn open(folder: &DataFolder, clock: &Arc<dyn Clock>) -> Result<SqliteCatalog, Failure> {
     let folder = folder.resolve()?.settings.data_dir;
     if !is_repository(&folder) {
         return Err(no_repository(&folder));
@@ -118,7 +118,7 @@ fn create(
 }
 
 /// The name in the audit log.
-fn who() -> String {
+pub(super) fn who() -> String {
     format!("local user {}", rustix::process::getuid().as_raw())
 }
 

@@ -46,3 +46,28 @@ pub struct StartAccount {
     /// Data of the VM's newest restore point; `None`: it has none.
     pub vm_protected_bytes: Option<u64>,
 }
+
+/// From this share of a limit on, people are warned: nine tenths.
+const NEAR_TENTHS: u128 = 9;
+
+impl NamespaceQuota {
+    /// Each limit with what counts against it: its name in words, used, limit.
+    pub const fn limits(&self) -> [(&'static str, u64, Option<u64>); 4] {
+        let Self { quota, usage, .. } = self;
+        [
+            ("stored bytes", usage.stored_bytes, quota.stored_bytes),
+            ("protected bytes", usage.protected_bytes, quota.protected_bytes),
+            ("restore points", usage.restore_points, quota.restore_points),
+            ("backups a day", usage.sessions_today, quota.sessions_per_day),
+        ]
+    }
+
+    /// The limits that are nearly reached, or passed.
+    pub fn near(&self) -> Vec<&'static str> {
+        let is_near = |used: u64, limit: u64| u128::from(used) * 10 >= u128::from(limit) * NEAR_TENTHS;
+        let near = |(what, used, limit): (&'static str, u64, Option<u64>)| {
+            limit.is_some_and(|limit| is_near(used, limit)).then_some(what)
+        };
+        self.limits().into_iter().filter_map(near).collect()
+    }
+}
