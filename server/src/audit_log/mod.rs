@@ -63,6 +63,9 @@ impl State {
     fn count(&mut self, repeat: AuditRepeat) -> bool {
         let AuditRepeat { entry, key, count, first_ms, last_ms } = repeat;
         let same = (entry.action.clone(), entry.who.clone(), key.clone());
+        if self.events.is_empty() {
+            self.window_began_ms = last_ms;
+        }
         match self.events.get_mut(&same) {
             Some(known) => {
                 if known.count == 0 {
@@ -83,17 +86,18 @@ impl State {
 
     /// What is to be written. Begins a new window when the old one is over, or full.
     fn take(&mut self, now_ms: i64) -> Vec<AuditRepeat> {
-        self.flushed_ms = Some(now_ms);
         let mut taken = Vec::new();
         for event in self.events.values_mut().filter(|event| event.count > 0) {
             taken.push(event.clone());
             event.count = 0;
         }
+        if !taken.is_empty() {
+            self.flushed_ms = Some(now_ms);
+        }
         let age_ms = now_ms.saturating_sub(self.window_began_ms);
         if !(0..AUDIT_WINDOW_MS).contains(&age_ms) || self.events.len() >= KEYS_MAX {
             self.events.clear();
             self.origins = Origins::default();
-            self.window_began_ms = now_ms;
         }
         taken
     }

@@ -45,7 +45,7 @@ Exit codes:
   0 done                       5 stored data is damaged
   1 failed                     6 in use by another process
   2 wrong usage or settings    7 written by a newer version
-  4 not authorised             8 out of space, or read-only
+  4 not authorised             8 out of space or quota, or read-only
                                9 unavailable; try again";
 
 /// Holdfast: a deduplicating backup repository for virtual machines
