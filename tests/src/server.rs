@@ -180,15 +180,24 @@ impl Server {
         Agent::new(&self.grpc, &self.admin_token(), &self.fingerprint())
     }
 
-    /// A new token by `holdfast-server token create`, while the server runs.
+    /// A new token by `holdfast-server token create`, while the server runs. Its owner is that of the admin token.
     ///
     /// # Panics
     /// When none is made.
     pub fn token(&self, name: &str, role: &str, namespaces: &[&str]) -> String {
-        let mut args = vec!["create", "--name", name, "--role", role];
+        let mut args = vec!["--role", role, "--owner", "admin"];
         for namespace in namespaces {
             args.extend(["--namespace", namespace]);
         }
+        self.token_with(name, &args)
+    }
+
+    /// A new token with these further arguments of `holdfast-server token create`.
+    ///
+    /// # Panics
+    /// When none is made.
+    pub fn token_with(&self, name: &str, args: &[&str]) -> String {
+        let args = [&["create", "--name", name], args].concat();
         let (status, text) = self.tokens(&args);
         assert!(status.success(), "token create: {status}\n{text}");
         let token = text.lines().map(str::trim).find(|line| line.starts_with("hf_"));

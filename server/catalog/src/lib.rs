@@ -2,7 +2,7 @@
 //! compression details, containers, tokens and the audit log.
 //!
 //! [`Catalog`] is the interface, put together from one trait for each kind of caller: [`Backups`],
-//! [`Containers`], [`Access`], [`Quotas`], [`Leases`], [`Audit`], [`Reports`], [`Upkeep`]. [`SqliteCatalog`] implements it on
+//! [`Claims`], [`Containers`], [`Access`], [`Quotas`], [`Leases`], [`Audit`], [`Reports`], [`Upkeep`]. [`SqliteCatalog`] implements it on
 //! SQLite; every implementation passes the suite in `testing/`. What is kept is in `rows/`, as types of this
 //! crate; only `wire.rs` turns them into messages of the protocol.
 //!
@@ -28,6 +28,7 @@
 mod access;
 mod audit;
 mod backups;
+mod claims;
 mod containers;
 mod error;
 mod latch;
@@ -51,6 +52,7 @@ pub use access::{
 };
 pub use audit::{AUDIT_KEYS_PER_ACTOR_MAX, AUDIT_REPEATS_MAX, AUDIT_WINDOW_MS, Audit};
 pub use backups::{BACKUPS_PER_PAGE_MAX, Backups, VERIFICATIONS_PER_BACKUP_MAX};
+pub use claims::Claims;
 pub use containers::Containers;
 pub use error::{CatalogError, Cause};
 pub use latch::{Latch, OwnLatch};
@@ -67,11 +69,11 @@ pub use reports::{
 pub use rows::{
     Attempt, AuditEntry, AuditRecord, AuditRepeat, BackupCommit, BackupFilter, BackupRecord, ChunkerParams,
     ContainerRecord, ContainerState, DamageChanges, DamageRecord, DetailFilter, DetailRow, DiskRecord,
-    ExpiringRecord, FailedRun, LeaseRecord, NamespaceQuota, NamespaceRecord, Quota, RepositoryRecord,
-    RootRecord, RowStatus, RunRecord, StartAccount, Usage, Verification, VmRecord,
+    ExpiringRecord, FailedRun, FalseDigest, LeaseRecord, NamespaceQuota, NamespaceRecord, Quota,
+    RepositoryRecord, RootRecord, RowStatus, RunRecord, StartAccount, Usage, Verification, VmOwner, VmRecord,
 };
 pub use sqlite::SqliteCatalog;
-pub use token::{TokenRecord, TokenSpec};
+pub use token::{TokenRecord, TokenSpec, VM_PATTERNS_MAX};
 pub use upkeep::{INTEGRITY_PROBLEMS_MAX, REPOSITORY_FORMAT, Upkeep};
 pub use walk::CatalogWalk;
 
@@ -89,6 +91,12 @@ pub type Result<T> = std::result::Result<T, CatalogError>;
 /// except after [`CatalogError::WriteFailed`], when that is unknown.
 ///
 /// Everything that implements the parts is a catalog. A caller that needs one part only can ask for that one.
-pub trait Catalog: Backups + Containers + Access + Quotas + Leases + Audit + Reports + Upkeep {}
+pub trait Catalog:
+    Backups + Claims + Containers + Access + Quotas + Leases + Audit + Reports + Upkeep
+{
+}
 
-impl<C: Backups + Containers + Access + Quotas + Leases + Audit + Reports + Upkeep + ?Sized> Catalog for C {}
+impl<C: Backups + Claims + Containers + Access + Quotas + Leases + Audit + Reports + Upkeep + ?Sized> Catalog
+    for C
+{
+}

@@ -11,6 +11,7 @@ use holdfast_volume::Volume;
 use parking_lot::Mutex;
 use rayon::ThreadPoolBuilder;
 
+use crate::digest_stats::DigestCounters;
 use crate::error::EngineError;
 use crate::fair::FairPool;
 use crate::guard::GuardedVolume;
@@ -47,6 +48,9 @@ pub(crate) struct Core {
     pub(crate) quotas: Arc<Quotas>,
     pub(crate) lease_secs: u32,
     pub(crate) reserve_bytes: u64,
+    /// Days in which every extent is read again; 0: never.
+    pub(crate) reread_days: u32,
+    pub(crate) digests: DigestCounters,
     written_since_check: AtomicU64,
     numbers: Mutex<Range<u64>>,
 }
@@ -62,6 +66,7 @@ pub(crate) struct CoreParts {
     pub(crate) health: Arc<Health>,
     pub(crate) lease_secs: u32,
     pub(crate) reserve_bytes: u64,
+    pub(crate) reread_days: u32,
     /// Reserved for this process already.
     pub(crate) numbers: Range<u64>,
 }
@@ -69,7 +74,7 @@ pub(crate) struct CoreParts {
 impl Core {
     pub(crate) fn new(parts: CoreParts) -> Result<Self, EngineError> {
         let CoreParts { repository, volume, catalog, store, clock, health, .. } = parts;
-        let CoreParts { lease_secs, reserve_bytes, numbers, .. } = parts;
+        let CoreParts { lease_secs, reserve_bytes, reread_days, numbers, .. } = parts;
         Ok(Self {
             repository,
             volume,
@@ -83,6 +88,8 @@ impl Core {
             read_pool: pool("read", READ_THREADS)?,
             lease_secs,
             reserve_bytes,
+            reread_days,
+            digests: DigestCounters::default(),
             written_since_check: AtomicU64::new(u64::MAX / 2),
             numbers: Mutex::new(numbers),
         })

@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use holdfast_catalog::{Catalog, RowStatus};
+use holdfast_proto::reread::REREAD_DAYS;
 use holdfast_proto::v1;
 use holdfast_types::clock::Clock;
 use holdfast_types::ids::{BackupId, NamespaceId, RepositoryId, SessionId, TokenId};
@@ -13,6 +14,8 @@ use crate::audit::{Audit, AuditJob};
 use crate::check::{CheckOptions, CheckReport};
 use crate::container::{CacheLimits, list_containers};
 use crate::core::Core;
+use crate::digest_stats::DigestStats;
+use crate::digests;
 use crate::error::EngineError;
 use crate::extent_history::{self, ExtentHistory};
 use crate::health::{Health, Stopped};
@@ -41,6 +44,8 @@ const RESERVE_SHARE_MAX: u64 = 50;
 pub struct EngineOptions {
     /// Seconds a session lives without a heartbeat.
     pub lease_secs: u32,
+    /// Days in which every extent is read again, whatever its parent's digest; 0: never.
+    pub reread_days: u32,
     /// Bytes kept free; `None`: 1 GiB, but at most 2 % of the volume.
     pub reserve_bytes: Option<u64>,
     /// What may be kept of containers' directories.
@@ -57,6 +62,7 @@ impl Default for EngineOptions {
     fn default() -> Self {
         Self {
             lease_secs: LEASE_SECS,
+            reread_days: REREAD_DAYS,
             reserve_bytes: None,
             directories: CacheLimits::default(),
             index: IndexOptions::default(),
@@ -90,6 +96,7 @@ pub struct EngineStats {
     pub space: Option<Space>,
     /// Bytes of it kept free for housekeeping.
     pub reserve_bytes: u64,
+    pub digests: DigestStats,
 }
 
 /// The bytes to keep free on a volume.
@@ -155,6 +162,7 @@ impl Engine {
             clock,
             health,
             lease_secs: options.lease_secs,
+            reread_days: options.reread_days,
             directories: options.directories,
             index_options: options.index,
             accept_loss: options.accept_loss,
@@ -207,6 +215,7 @@ impl Engine {
             catalog_bytes: self.core.catalog.size_bytes()?,
             space: self.core.volume.space()?,
             reserve_bytes: self.core.reserve_bytes,
+            digests: self.core.digests.stats(),
         })
     }
 
@@ -264,7 +273,7 @@ impl Engine {
     ) -> Result<Option<v1::DigestBlock>, EngineError> {
         let session = self.sessions.get(session)?;
         session.keep_alive(&self.core);
-        session.parent_digests(disk, first_extent)
+        session.parent_digests(&self.core, disk, first_extent)
     }
 
     /// Opens the stream of one disk; an older stream of that disk fails from now on.
@@ -377,6 +386,23 @@ impl Engine {
         depth: usize,
     ) -> Result<Option<ExtentHistory>, EngineError> {
         extent_history::history(&self.core, namespace, backup, disk, depth)
+    }
+
+    /// Reads extents, by disk and number, that a client says have a false digest, and keeps what proves false: it is
+    /// offered to no agent again. Stops at the first that does not. Returns how many are false. `who` for the audit
+    /// log.
+    ///
+    /// # Errors
+    /// [`EngineError::NotFound`]; more than [`FALSE_DIGESTS_MAX`](holdfast_proto::limits::FALSE_DIGESTS_MAX); data
+    /// that cannot be read.
+    pub fn confirm_false_digests(
+        &self,
+        namespace: NamespaceId,
+        backup: BackupId,
+        reported: &[(String, u64)],
+        who: &str,
+    ) -> Result<u32, EngineError> {
+        digests::confirm(&self.core, namespace, backup, reported, who)
     }
 
     /// How well data compresses and how large chunks are, from the directories of at most `max_containers`

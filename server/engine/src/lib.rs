@@ -6,12 +6,14 @@
 //! - `format`: bytes to structs and back, pure
 //! - `container`, `index`
 //! - `error`, `guard`, `clean_stop`, `identity`
+//! - `digest_stats`: how many extent digests were proved
 //! - `fair`: whose work comes next; `task`: work on a pool of threads; `jobs`: what background work is
 //! - `quota`: what namespaces may take
 //! - `recipe`: the Merkle tree that rebuilds a disk
 //! - `store`: fingerprint to checked bytes
 //! - `recovery`
 //! - `core`: what all operations share
+//! - `digests`: what extents hash to
 //! - `audit`
 //! - `ingest`, `restore`, `check`, `extent_history`, `statistics`, `start`, `stop`
 //! - `engine`, `bench`: the façade, and what benchmarks reach
@@ -31,6 +33,8 @@ mod check;
 mod clean_stop;
 mod container;
 mod core;
+mod digest_stats;
+mod digests;
 mod engine;
 mod error;
 mod extent_history;
@@ -58,6 +62,7 @@ pub use holdfast_types::{clock, ids};
 
 pub use check::{CheckOptions, CheckReport, Problem};
 pub use container::CacheLimits;
+pub use digest_stats::DigestStats;
 pub use engine::{Engine, EngineOptions, EngineParts, EngineStats, count_containers};
 pub use error::EngineError;
 pub use extent_history::{ExtentHistory, HISTORY_DEPTH_MAX};

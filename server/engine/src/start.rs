@@ -28,6 +28,7 @@ pub(crate) struct Start<'a> {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) health: Arc<Health>,
     pub(crate) lease_secs: u32,
+    pub(crate) reread_days: u32,
     pub(crate) reserve_bytes: u64,
     pub(crate) directories: CacheLimits,
     pub(crate) index_options: IndexOptions,
@@ -104,6 +105,7 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
         health,
         lease_secs: start.lease_secs,
         reserve_bytes: start.reserve_bytes,
+        reread_days: start.reread_days,
         numbers,
     })?;
     Ok(Started { core, audit: Audit::new(audit_from, end.unwrap_or(0)), summary })

@@ -6,6 +6,7 @@
 //! | `caller` | what a caller may do, and in which namespaces |
 //! | `login/` | logins with a browser: cookie and CSRF token |
 //! | `tokens` | creating and revoking tokens |
+//! | `owners` | whose a VM is, and whom it was refused to |
 //! | `lookups` | the threads that only authentication uses |
 //!
 //! Invariants:
@@ -18,6 +19,7 @@
 mod caller;
 pub(crate) mod login;
 mod lookups;
+pub(crate) mod owners;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tokens;

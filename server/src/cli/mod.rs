@@ -13,6 +13,7 @@ mod progress;
 mod rebuild_index;
 mod serve;
 mod token;
+mod vm;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -36,7 +37,8 @@ else from the defaults. 'holdfast-server config' shows the settings in force and
 const EXAMPLES: &str = "\
 Examples:
   holdfast-server serve --data-dir /srv/holdfast --grpc 0.0.0.0:7440
-  holdfast-server token create --name hv1 --role backup --namespace berlin
+  holdfast-server token create --name hv1 --role backup --namespace berlin --owner cluster-a --vm 'web-*'
+  holdfast-server vm owner web-1 cluster-b --namespace berlin
   holdfast-server namespace quota berlin --stored 2TB
   holdfast-server config --config /etc/holdfast/server.toml
   holdfast-server check --read-data
@@ -74,6 +76,9 @@ enum Command {
     /// Create, list and revoke access tokens (also while the server is running)
     #[command(subcommand)]
     Token(token::TokenCommand),
+    /// List VMs with their owners, and change the owner of one (also while the server is running)
+    #[command(subcommand)]
+    Vm(vm::VmCommand),
     /// List namespaces, and show or change what each may take (also while the server is running)
     #[command(subcommand)]
     Namespace(namespace::NamespaceCommand),
@@ -167,6 +172,7 @@ fn run(command: &Command) -> Result<ExitCode, Failure> {
         Command::Health(args) => health::run(args),
         Command::Config(settings) => config::run(settings),
         Command::Token(command) => token::run(command),
+        Command::Vm(command) => vm::run(command),
         Command::Namespace(command) => namespace::run(command),
         Command::Check(args) => check::run(args),
         Command::RebuildIndex(args) => rebuild_index::run(args),

@@ -14,6 +14,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use holdfast_proto::reread::REREAD_DAYS;
 use serde::{Deserialize, Serialize};
 
 pub use resolve::{ConfigError, Origin, Resolved, resolve};
@@ -62,6 +63,11 @@ pub struct Layer {
     #[arg(long, value_name = "SECONDS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_secs: Option<u32>,
+
+    /// Days within which every extent of a disk is read again, even if it seems unchanged (0: never)
+    #[arg(long, value_name = "DAYS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reread_days: Option<u32>,
 
     /// Space to keep free on the volume, or "auto": 1GiB or 2 %, whichever is less
     #[arg(long, value_name = "SIZE")]
@@ -120,6 +126,7 @@ impl Layer {
             tls_key: None,
             tls_names: Some(Vec::new()),
             lease_secs: Some(120),
+            reread_days: Some(REREAD_DAYS),
             reserve: Some(Reserve::Auto),
             index_memory: Some(ByteSize(64 << 20)),
             max_sessions: Some(64),
@@ -145,6 +152,7 @@ pub struct Settings {
     pub tls_key: Option<PathBuf>,
     pub tls_names: Vec<String>,
     pub lease_secs: u32,
+    pub reread_days: u32,
     pub reserve: Reserve,
     pub index_memory: ByteSize,
     pub max_sessions: u32,

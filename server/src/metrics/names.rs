@@ -226,6 +226,9 @@ metrics! {
     VERIFICATIONS = Counter Count "holdfast_verifications_total" ["outcome"]
         "Verifications clients reported, by outcome: sound or damaged";
 
+    EXTENT_DIGESTS = Counter Count "holdfast_extent_digests_total" ["outcome"]
+        "Extent digests agents sent, by outcome: proved, unproved (the server did not have all of the extent), refused (false; the backup ended) or false (found by reading later)";
+
     GRPC_REQUESTS = Counter Count "holdfast_grpc_requests_total" ["method", "code"]
         "gRPC calls that ended, by method and status";
     GRPC_DURATION = Histogram Seconds "holdfast_grpc_request_duration_seconds" ["method"]

@@ -66,7 +66,12 @@ pub fn open_parts(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<EngineP
 /// The engine's options, as the settings say.
 fn engine_options(settings: &Settings) -> EngineOptions {
     let location = settings.data_dir.join(BLOBS).display().to_string();
-    let mut options = EngineOptions { lease_secs: settings.lease_secs, location, ..EngineOptions::default() };
+    let mut options = EngineOptions {
+        lease_secs: settings.lease_secs,
+        reread_days: settings.reread_days,
+        location,
+        ..EngineOptions::default()
+    };
     if let Reserve::Bytes(ByteSize(bytes)) = settings.reserve {
         options.reserve_bytes = Some(bytes);
     }

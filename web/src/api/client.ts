@@ -128,5 +128,12 @@ export const post = <P extends PathOf<"POST">>(path: P, ...[body]: BodyOf<P>): P
 export const put = <P extends PathOf<"PUT">>(path: P, params: Operation<"PUT", P>["path"], body: Operation<"PUT", P>["body"]): Promise<Operation<"PUT", P>["answer"]> =>
   request(url(fill(path, params)), { method: "PUT", body });
 
+/** A POST to a path with parameters. */
+export const postTo = <P extends PathOf<"POST">>(
+  path: P,
+  params: Operation<"POST", P>["path"],
+  body: Operation<"POST", P>["body"],
+): Promise<Operation<"POST", P>["answer"]> => request(url(fill(path, params)), { method: "POST", body: body ?? {} });
+
 export const remove = <P extends PathOf<"DELETE">>(path: P, params: Operation<"DELETE", P>["path"]): Promise<void> =>
   request(url(fill(path, params)), { method: "DELETE" });

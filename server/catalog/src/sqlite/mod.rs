@@ -14,6 +14,7 @@
 mod attempt_refs;
 mod audit;
 mod backups;
+mod claims;
 mod commit;
 mod connection;
 mod containers;

@@ -111,6 +111,8 @@ fn attempt(core: &Core, session: &Session, who: &str) -> Attempt {
         vm: session.vm.clone(),
         job: session.job.clone(),
         client_host: session.host.clone(),
+        owner: session.starter.owner.clone(),
+        vm_owner: session.vm_owner.clone(),
         who: who.to_owned(),
         started_ms: session.started_ms,
         finished_ms: core.clock.now_ms(),

@@ -17,11 +17,13 @@ use super::append::{ContainerAppender, SealedSummary};
 use super::chunks::{StreamChunks, split_fingerprints};
 use super::counters::Counters;
 use super::progress::Position;
+use super::proof::Proofs;
 use super::recipe_writer::RecipeWriter;
 use super::verify::VerifyQueue;
 use crate::container::UnverifiedRegion;
 use crate::core::Core;
 use crate::error::EngineError;
+use crate::format::recipe::ExtentNode;
 use crate::quota::SessionCharge;
 use crate::store::{ChunkStore, Domain};
 
@@ -35,6 +37,7 @@ pub(super) struct DiskState {
     data: ContainerAppender,
     chunks: StreamChunks,
     verify: VerifyQueue,
+    proofs: Proofs,
     damage_seen: u64,
     acked: (u64, u64),
     failed: Option<Cow<'static, str>>,
@@ -63,6 +66,7 @@ impl DiskState {
             data: ContainerAppender::new(Arc::clone(core), domain.clone(), class, Arc::clone(charge)),
             chunks: StreamChunks::new(domain.clone()),
             verify: VerifyQueue::new(Arc::clone(&core.verify_pool), charge.tenant()),
+            proofs: Proofs::new(core, charge.tenant()),
             damage_seen: core.store.damage_generation(),
             acked: (0, 0),
             failed: None,
@@ -95,6 +99,7 @@ impl DiskState {
     pub(super) fn region(&mut self, region: v1::Region) -> Result<(), EngineError> {
         let fingerprints = split_fingerprints(&region.fingerprints, "the region")?;
         self.chunks.sent(&fingerprints, &region.lengths)?;
+        self.proofs.submitted();
         // (W1) Only what comes out of this queue is stored.
         self.verify.submit(UnverifiedRegion {
             codec: Codec::try_from(region.codec)?,
@@ -109,8 +114,12 @@ impl DiskState {
     /// Appends verified regions to the container; all of them when `wait` is set.
     pub(super) fn store_verified(&mut self, wait: bool) -> Result<(), EngineError> {
         while let Some(outcome) = self.verify.next(wait) {
-            self.data.append(&outcome?)?;
+            let (region, plain) = outcome?;
+            self.data.append(&region)?;
+            // (W11)
+            self.proofs.verified(&region, &plain)?;
         }
+        self.proofs.settle(wait)?;
         self.forget_sealed(false)
     }
 
@@ -144,6 +153,19 @@ impl DiskState {
         self.counters.chunk(new, bytes, self.size_bytes)
     }
 
+    /// (W11) Takes note of what the agent says an extent hashes to.
+    pub(super) fn claim_digest(
+        &mut self,
+        index: u64,
+        digest: Fingerprint,
+        node: ExtentNode,
+    ) -> Result<(), EngineError> {
+        if self.proofs.is_full() {
+            self.store_verified(true)?;
+        }
+        self.proofs.claim(index, digest, node)
+    }
+
     /// (W5) Finishes the stream: every region verified, every container sealed and indexed, data and recipe.
     pub(super) fn finish(
         &mut self,
@@ -159,6 +181,7 @@ impl DiskState {
             self.forget_sealed(true)?;
             self.recipe.wait_sealed()?;
             self.chunks.finish();
+            self.proofs.finish();
             self.finished = Some(Finished { root, at_ms: core.clock.now_ms() });
         }
         Ok(v1::StreamFinished { stored_bytes: self.data.sealed_bytes() })

@@ -31,6 +31,7 @@ mod extents;
 mod live;
 mod parent;
 mod progress;
+mod proof;
 mod recipe_writer;
 mod session;
 mod start;

@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use holdfast_catalog::Catalog;
 use holdfast_proto::Fingerprint;
 use holdfast_proto::limits::{DIGESTS_PER_BLOCK, extent_count, extent_len};
+use holdfast_proto::reread::Reread;
 use holdfast_proto::v1;
 use holdfast_types::ids::{BackupId, ContainerClass};
 use parking_lot::Mutex;
@@ -24,6 +26,9 @@ pub(super) struct ParentDisk {
     size_bytes: u64,
     root: Fingerprint,
     tree: TreeReader<NodeReader>,
+    /// Whether its digests are claims of the VM's owner. Those of an earlier owner are offered to no one.
+    trusted: bool,
+    reread: Option<Reread>,
     sound: Mutex<SoundExtents>,
 }
 
@@ -42,17 +47,21 @@ impl ParentDisk {
         core: &Core,
         domain: &Domain,
         vm: &str,
+        owner: &str,
     ) -> Result<HashMap<String, Self>, EngineError> {
         let Some(backup) = core.catalog.latest_backup(domain.namespace, vm)? else {
             return Ok(HashMap::new());
         };
+        let trusted = backup.owner == owner;
+        let reread = Reread::since(core.reread_days, backup.started_ms, core.clock.now_ms());
         let mut parents = HashMap::new();
         for disk in backup.disks {
             let nodes = NodeReader::new(Arc::clone(&core.store), domain.clone());
             match TreeReader::open(nodes, disk.root, disk.size_bytes) {
                 Ok(tree) => {
                     let (backup, size_bytes, root) = (backup.id, disk.size_bytes, disk.root);
-                    let parent = Self { backup, size_bytes, root, tree, sound: Mutex::default() };
+                    let sound = Mutex::default();
+                    let parent = Self { backup, size_bytes, root, tree, trusted, reread, sound };
                     parents.insert(disk.name, parent);
                 }
                 Err(error) => {
@@ -72,29 +81,53 @@ impl ParentDisk {
         self.size_bytes
     }
 
+    /// Extents whose digests are withheld, so that they are read again.
+    pub(super) const fn reread(&self) -> Option<Reread> {
+        self.reread
+    }
+
     /// Its recipe's root, from which everything it refers to can be reached.
     pub(super) const fn root(&self) -> Fingerprint {
         self.root
     }
 
-    /// The digests from `first` on; `None` past the end. Extents that cannot be relied on are
-    /// [`Fingerprint::UNKNOWN`], so that the agent sends what they are made of again.
-    pub(super) fn digests(&self, first: u64) -> Option<v1::DigestBlock> {
+    /// The digests from `first` on; `None` past the end. Extents that cannot be relied on, and those due to be read
+    /// again, are [`Fingerprint::UNKNOWN`], so that the agent sends what they are made of again.
+    ///
+    /// # Errors
+    /// When the catalog cannot be asked which digests are false.
+    pub(super) fn digests(
+        &self,
+        catalog: &dyn Catalog,
+        first: u64,
+    ) -> Result<Option<v1::DigestBlock>, EngineError> {
         let end = extent_count(self.size_bytes).min(first.saturating_add(DIGESTS_PER_BLOCK as u64));
-        if first >= end {
-            return None;
+        if first >= end || !self.trusted {
+            return Ok(None);
         }
         let mut recent = RecentDirectories::default();
-        let digests: Vec<u8> = (first..end)
-            .flat_map(|index| *self.digest(index, &mut recent).unwrap_or(Fingerprint::UNKNOWN).as_bytes())
-            .collect();
-        Some(v1::DigestBlock { first_extent: first, digests: digests.into() })
+        let offered: Vec<Option<ExtentEntry>> =
+            (first..end).map(|index| self.offered(index, &mut recent)).collect();
+        let claims: Vec<_> = offered.iter().flatten().map(|entry| (entry.node, entry.digest)).collect();
+        // (R6)
+        let mut are_false = catalog.are_false(self.tree.source().domain().namespace, &claims)?.into_iter();
+        let digest = |entry: &Option<ExtentEntry>| match entry {
+            Some(entry) if are_false.next() == Some(false) => entry.digest,
+            _ => Fingerprint::UNKNOWN,
+        };
+        let digests: Vec<Fingerprint> = offered.iter().map(digest).collect();
+        let digests: Vec<u8> = digests.iter().flat_map(|digest| *digest.as_bytes()).collect();
+        Ok(Some(v1::DigestBlock { first_extent: first, digests: digests.into() }))
     }
 
-    fn digest(&self, index: u64, recent: &mut RecentDirectories) -> Option<Fingerprint> {
+    /// The extent's entry, when the agent may be told its digest.
+    fn offered(&self, index: u64, recent: &mut RecentDirectories) -> Option<ExtentEntry> {
+        if self.reread.is_some_and(|reread| reread.is_due(index)) {
+            return None;
+        }
         let entry = self.tree.entry(index).ok()?;
         // (R5) Offered only when all its chunks are found.
-        self.is_sound(index, &entry, recent).then_some(entry.digest)
+        self.is_sound(index, &entry, recent).then_some(entry)
     }
 
     /// Whether every chunk of the extent can be found. Looking at every chunk is slow, and needed only while
@@ -153,6 +186,12 @@ impl ParentDisk {
         size_bytes: u64,
         recent: &mut RecentDirectories,
     ) -> Result<ExtentEntry, EngineError> {
+        if !self.trusted {
+            let backup = self.backup;
+            return Err(EngineError::Invalid(format!(
+                "extent {index} cannot be taken over unchanged: backup {backup} is of an earlier owner of the VM, whose digests are not relied on"
+            )));
+        }
         let (was, is) = (extent_len(self.size_bytes, index), extent_len(size_bytes, index));
         if was != is || is == 0 {
             return Err(EngineError::Invalid(format!(

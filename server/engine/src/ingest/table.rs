@@ -40,12 +40,14 @@ impl Sessions {
         let namespace = core.catalog.namespace(asked.namespace)?;
         let namespace = namespace
             .ok_or_else(|| EngineError::NotFound { what: "namespace", name: request.namespace.clone() })?;
+        let vm_owner = start::vm_owner(core, asked)?;
         self.make_way(core, asked)?;
-        let session = Arc::new(start::open_session(core, namespace, asked)?);
+        let session = Arc::new(start::open_session(core, namespace, vm_owner, asked)?);
         session.keep_alive(core);
         self.enter(&session)?;
         // Again: a session that claimed the run may have ended since the first look. From now on, none can.
-        let checked = start::check_run(core, session.run, &session.namespace, &session.job);
+        let owner = &session.starter.owner;
+        let checked = start::check_run(core, session.run, &session.namespace, &session.job, owner);
         // Last: what is refused for another reason does not count.
         if let Err(error) = checked.and_then(|()| session.charge.count_today()) {
             self.remove(&session);
@@ -103,7 +105,9 @@ impl Sessions {
         // The catalog knows only runs of sessions that ended.
         let other_job = |other: &&Arc<Session>| {
             other.run == session.run
-                && (other.namespace.id != session.namespace.id || other.job != session.job)
+                && (other.namespace.id != session.namespace.id
+                    || other.job != session.job
+                    || other.starter.owner != session.starter.owner)
         };
         if tables.by_id.values().any(|other| other_job(&other)) {
             return Err(start::foreign_run(session.run, &session.namespace, &session.job));

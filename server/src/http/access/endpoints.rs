@@ -61,6 +61,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     put("/namespaces/{name}/quota", TOKENS),
     get("/vms", CATALOG),
     get("/vms/{namespace}/{vm}", CATALOG),
+    post("/vms/{namespace}/{vm}/owner", Access::May(Action::Operate)),
     get("/disks", CATALOG),
     get("/jobs", CATALOG),
     get("/backups", CATALOG),

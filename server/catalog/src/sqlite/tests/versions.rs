@@ -51,6 +51,12 @@ fn a_catalog_of_the_first_schema_opens_and_goes_on() {
     };
     fixture.create_expiring(&login).unwrap();
     assert_eq!(fixture.expiring(&[1; 32]).unwrap(), Some(login));
+    // What the fourth schema added: all that there was has one owner.
+    let token = &fixture.list_tokens().unwrap()[0];
+    assert_eq!((token.owner.as_str(), token.vm_patterns.len()), ("default", 0));
+    let owner = fixture.vm_owner(fixture.default.id, "web").unwrap().unwrap().owner;
+    assert_eq!((owner.as_deref(), backup.owner.as_str()), (Some("default"), "default"));
+    assert_eq!(fixture.run(backup.run).unwrap().unwrap().owner, "default");
     fixture.committed("web", "nightly");
     assert_eq!(fixture.integrity_check().unwrap(), Vec::<String>::new());
     assert_eq!(pragma(&home, "user_version"), version());
