@@ -22,7 +22,9 @@ use crate::health::{Health, Stopped};
 use crate::index::{IndexOptions, IndexStats};
 use crate::ingest::{DiskStream, LiveSession, Sessions, StartBackup};
 use crate::jobs::Job;
+use crate::memory::MemoryBounds;
 use crate::progress::{NoProgress, Progress};
+use crate::readiness::{self, NotReady};
 use crate::recovery::OpenSummary;
 use crate::restore::{DiskReader, RangeReader};
 use crate::start::{self, Start, Started};
@@ -52,6 +54,8 @@ pub struct EngineOptions {
     pub directories: CacheLimits,
     /// How the index behaves.
     pub index: IndexOptions,
+    /// What else may be kept in memory.
+    pub memory: MemoryBounds,
     /// Where the containers lie, for messages.
     pub location: String,
     /// Believe that containers which are missing are lost, however many they are.
@@ -66,6 +70,7 @@ impl Default for EngineOptions {
             reserve_bytes: None,
             directories: CacheLimits::default(),
             index: IndexOptions::default(),
+            memory: MemoryBounds::default(),
             location: "the volume".to_owned(),
             accept_loss: false,
         }
@@ -165,6 +170,7 @@ impl Engine {
             reread_days: options.reread_days,
             directories: options.directories,
             index_options: options.index,
+            memory: options.memory,
             accept_loss: options.accept_loss,
             location: &options.location,
             rebuild,
@@ -205,6 +211,12 @@ impl Engine {
         self.core.health.stopped()
     }
 
+    /// Why backups are not accepted now; empty: they are. Looks at the volume and the catalog, so ask it once in a
+    /// while and not for every call.
+    pub fn not_ready(&self) -> Vec<NotReady> {
+        readiness::obstacles(&self.core)
+    }
+
     /// Figures about the repository.
     ///
     /// # Errors
@@ -214,7 +226,7 @@ impl Engine {
             index: self.core.store.index.stats(),
             catalog_bytes: self.core.catalog.size_bytes()?,
             space: self.core.volume.space()?,
-            reserve_bytes: self.core.reserve_bytes,
+            reserve_bytes: self.core.ledger.reserve_bytes(),
             digests: self.core.digests.stats(),
         })
     }

@@ -63,6 +63,9 @@ pub enum EngineError {
     /// The namespace may take no more. Names the quota, what is used, the limit, and what to do.
     #[error("{0}")]
     Quota(String),
+    /// What the server may use at once is used up.
+    #[error("{0}")]
+    Limit(String),
     /// Writing stopped after an I/O error, or because too many containers are missing.
     #[error("the repository has become read-only: {0}; check the disk, then restart the server")]
     ReadOnly(String),
@@ -105,6 +108,8 @@ impl EngineError {
             Self::Unavailable => ErrorCode::Unavailable,
             Self::Catalog(error) => error.code(),
             Self::Index(error) if error.is_full() => ErrorCode::Full,
+            Self::Index(error) if error.is_too_large() => ErrorCode::Limit,
+            Self::Limit(_) => ErrorCode::Limit,
             Self::Volume(_) | Self::Index(_) | Self::Internal(_) => ErrorCode::Internal,
         }
     }

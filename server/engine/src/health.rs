@@ -8,10 +8,12 @@
 //! The catalog is opened with this latch ([`Latch`]): it asks before every change and reports every one that
 //! failed, whether the engine or the server made it.
 
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use holdfast_catalog::{CatalogError, Latch};
 use holdfast_volume::VolumeError;
+use parking_lot::Mutex;
 
 /// A kind of work that can stop by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +44,47 @@ pub struct Stopped {
     pub reason: String,
 }
 
+/// What can keep a repository from accepting backups. The words are labels of a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Obstacle {
+    /// Work has stopped after a failure, until the next start.
+    Stopped,
+    /// The volume is not there, or not readable.
+    VolumeAbsent,
+    /// The volume takes no writes.
+    VolumeReadOnly,
+    /// Free space is down to the reserve.
+    Full,
+    /// The index is damaged.
+    IndexDamaged,
+    /// The catalog takes no changes.
+    Catalog,
+}
+
+impl Obstacle {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Stopped,
+        Self::VolumeAbsent,
+        Self::VolumeReadOnly,
+        Self::Full,
+        Self::IndexDamaged,
+        Self::Catalog,
+    ];
+
+    /// The word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Stopped => "stopped",
+            Self::VolumeAbsent => "volume_absent",
+            Self::VolumeReadOnly => "volume_read_only",
+            Self::Full => "full",
+            Self::IndexDamaged => "index_damaged",
+            Self::Catalog => "catalog",
+        }
+    }
+}
+
 /// What failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
@@ -68,9 +111,26 @@ pub struct Health {
     writing: OnceLock<String>,
     index: OnceLock<String>,
     catalog: OnceLock<String>,
+    /// What passes again, as far as its part of the engine reports it.
+    obstacles: Mutex<BTreeMap<Obstacle, String>>,
 }
 
 impl Health {
+    /// Reports that something keeps backups from being accepted (`Some` reason, for people), or no longer does
+    /// (`None`). For parts that notice by themselves; the rest is looked at when readiness is asked for.
+    pub(crate) fn report(&self, obstacle: Obstacle, reason: Option<String>) {
+        let mut obstacles = self.obstacles.lock();
+        match reason {
+            Some(reason) => drop(obstacles.insert(obstacle, reason)),
+            None => drop(obstacles.remove(&obstacle)),
+        }
+    }
+
+    /// What was [reported](Health::report) and stands.
+    pub(crate) fn reported(&self) -> Vec<(Obstacle, String)> {
+        self.obstacles.lock().iter().map(|(&obstacle, reason)| (obstacle, reason.clone())).collect()
+    }
+
     const fn latch(&self, work: Work) -> &OnceLock<String> {
         match work {
             Work::Writing => &self.writing,

@@ -2,7 +2,7 @@
 //!
 //! Start with [`Engine`], which is assembled from [`EngineParts`]: volumes, a catalog and a clock that the caller
 //! opened. Its layers, each using only layers above it in this list (a test checks it):
-//! - `progress`, `health`
+//! - `progress`, `health`, `memory`, `space`
 //! - `format`: bytes to structs and back, pure
 //! - `container`, `index`
 //! - `error`, `guard`, `clean_stop`, `identity`
@@ -15,7 +15,7 @@
 //! - `core`: what all operations share
 //! - `digests`: what extents hash to
 //! - `audit`
-//! - `ingest`, `restore`, `check`, `extent_history`, `statistics`, `start`, `stop`
+//! - `ingest`, `restore`, `check`, `extent_history`, `statistics`, `readiness`, `start`, `stop`
 //! - `engine`, `bench`: the façade, and what benchmarks reach
 //!
 //! Below them are crates: `holdfast-types` (ids, time), `holdfast-volume` (blobs) and `holdfast-catalog`
@@ -46,11 +46,14 @@ mod identity;
 mod index;
 mod ingest;
 mod jobs;
+mod memory;
 mod progress;
 mod quota;
+mod readiness;
 mod recipe;
 mod recovery;
 mod restore;
+mod space;
 mod start;
 mod statistics;
 mod stop;
@@ -67,11 +70,13 @@ pub use engine::{Engine, EngineOptions, EngineParts, EngineStats, count_containe
 pub use error::EngineError;
 pub use extent_history::{ExtentHistory, HISTORY_DEPTH_MAX};
 pub use fair::{FairQueue, Tenant};
-pub use health::{Health, Stopped, Work};
+pub use health::{Health, Obstacle, Stopped, Work};
 pub use index::{IndexOptions, IndexStats};
 pub use ingest::{DiskStream, LiveDisk, LiveSession, StartBackup, Starter};
 pub use jobs::{Budget, Job, JobError, JobProgress, Step, StepLimits, StopFlag};
+pub use memory::MemoryBounds;
 pub use progress::{NoProgress, Progress};
+pub use readiness::NotReady;
 pub use recovery::OpenSummary;
 pub use restore::{DiskReader, RangeReader};
 pub use statistics::{CHUNK_EDGES_BYTES, FACTOR_EDGES, SAMPLE_MAX, StorageStatistics};

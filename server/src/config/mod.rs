@@ -74,6 +74,11 @@ pub struct Layer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reserve: Option<Reserve>,
 
+    /// Memory the server may use; less where its control group or the machine has less
+    #[arg(long, value_name = "SIZE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<ByteSize>,
+
     /// Memory for the write buffer of the chunk index
     #[arg(long, value_name = "SIZE")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -128,9 +133,10 @@ impl Layer {
             lease_secs: Some(120),
             reread_days: Some(REREAD_DAYS),
             reserve: Some(Reserve::Auto),
+            memory: None,
             index_memory: Some(ByteSize(64 << 20)),
             max_sessions: Some(64),
-            // See `grpc/bounds.rs` for the memory each may take; each also holds a container open.
+            // See `memory/budget.rs` for the memory each may take; each also holds a container open.
             max_streams: Some(16),
             max_restores: Some(16),
             max_connections: Some(256),
@@ -154,6 +160,7 @@ pub struct Settings {
     pub lease_secs: u32,
     pub reread_days: u32,
     pub reserve: Reserve,
+    pub memory: Option<ByteSize>,
     pub index_memory: ByteSize,
     pub max_sessions: u32,
     pub max_streams: u32,

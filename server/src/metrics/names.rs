@@ -121,6 +121,8 @@ metrics! {
         "Processor time the server used, user and system";
     PROCESS_MEMORY = Gauge Bytes "process_resident_memory_bytes" []
         "Resident memory of the server";
+    MEMORY_LIMIT = Gauge Bytes "holdfast_memory_limit_bytes" []
+        "Memory the server may use: the smallest of the setting, its control groups and the machine";
     PROCESS_VIRTUAL = Gauge Bytes "process_virtual_memory_bytes" []
         "Address space of the server";
     PROCESS_THREADS = Gauge Count "process_threads" []
@@ -140,6 +142,8 @@ metrics! {
         "Containers, by part and state";
     READ_ONLY = Gauge Count "holdfast_read_only" []
         "1 if the repository accepts no writes after an I/O error, until the next start";
+    NOT_READY = Gauge Count "holdfast_not_ready" ["reason"]
+        "1 if backups are not accepted for this reason: stopped, volume_absent, volume_read_only, full, index_damaged, catalog or certificate";
     DAMAGED_CONTAINERS = Gauge Count "holdfast_damaged_containers" []
         "Containers known to be damaged as a whole";
     DAMAGED_REGIONS = Gauge Count "holdfast_damaged_regions" []

@@ -26,6 +26,8 @@ mod incremental;
 #[cfg(test)]
 mod logs;
 #[cfg(test)]
+mod memory;
+#[cfg(test)]
 mod owners;
 #[cfg(test)]
 mod report;

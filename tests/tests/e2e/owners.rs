@@ -23,9 +23,9 @@ impl Scene {
     fn new() -> Self {
         let folder = tempdir().unwrap();
         let server = Server::start(&folder.path().join("repository"));
-        let disk = Disk::of_noise(folder.path().join("victim.raw"), 1, BYTES.into());
+        let disk = Disk::of_noise(folder.path().join("victim.raw"), 1, usize::try_from(BYTES).unwrap());
         server.agent().back_up("victim", &[disk.arg()]);
-        Self { folder, server, disk, evil: noise(2, BYTES as usize) }
+        Self { folder, server, disk, evil: noise(2, usize::try_from(BYTES).unwrap()) }
     }
 
     /// The intruder's bytes, said to hash to what the disk hashes to.

@@ -75,16 +75,26 @@ impl ContainerWriter {
         self.bytes_with(0, 0, 0)
     }
 
+    /// As [`ContainerWriter::stored_bytes`], with one more region.
+    pub fn stored_bytes_with(&self, region: &VerifiedRegion) -> u64 {
+        let region_bytes = REGION_HEADER_BYTES as u64 + u64::from(region.stored_bytes());
+        self.bytes_with(region_bytes, 1, region.lengths().len())
+    }
+
+    /// Bytes handed to the volume so far.
+    pub const fn written_bytes(&self) -> u64 {
+        self.offset as u64
+    }
+
     /// Whether `region` still fits, directory and footer included.
     pub fn fits(&self, region: &VerifiedRegion) -> bool {
         self.contents.regions.len() < REGIONS_MAX
-            && self.bytes_with(region_bytes(region), 1, region.lengths().len())
-                <= u64::from(CONTAINER_MAX_BYTES)
+            && self.stored_bytes_with(region) <= u64::from(CONTAINER_MAX_BYTES)
     }
 
     /// By how much `region` makes the file longer, directory included.
     pub fn bytes_added_by(&self, region: &VerifiedRegion) -> u64 {
-        self.bytes_with(region_bytes(region), 1, region.lengths().len()) - self.stored_bytes()
+        self.stored_bytes_with(region) - self.stored_bytes()
     }
 
     /// Length of a file with nothing but `region` in it.

@@ -16,7 +16,7 @@ use super::IndexOptions;
 use super::error::IndexError;
 use super::memtable::Memtable;
 use super::sorted_runs::SortedRuns;
-use crate::health::Part;
+use crate::health::{Obstacle, Part};
 
 /// What a lookup sees. Replaced, never changed: an entry is in `active`, `frozen` or `runs` at any moment.
 #[derive(Debug)]
@@ -119,6 +119,7 @@ impl Shared {
     pub(super) fn note(&self, error: &IndexError) {
         if error.needs_rebuild() {
             self.needs_rebuild.store(true, Ordering::Relaxed);
+            self.options.health.report(Obstacle::IndexDamaged, Some(error.to_string()));
         }
     }
 

@@ -11,6 +11,7 @@ use super::disk::DiskState;
 use super::session::{DiskSlot, Session};
 use crate::core::Core;
 use crate::error::EngineError;
+use crate::store::Leftover;
 
 /// Makes the backup exist. (W5) Every stream must be finished: then all it refers to is durable and indexed.
 pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitResponse, EngineError> {
@@ -94,13 +95,25 @@ pub(super) fn record_failure(
     }
     let stored_bytes = containers.iter().map(|container| container.stored_bytes).sum();
     let ending = session.charge.ending();
+    let left: Vec<Leftover> = containers.iter().map(leftover).collect();
     core.catalog.record_failed_run(&FailedRun {
         attempt: attempt(core, session, who),
         details,
         containers,
     })?;
     ending.recorded(stored_bytes, false);
+    // (D1) Never what a restore point needs, even if a commit that seemed to fail did not.
+    if core.catalog.backup_by_session(session.id)?.is_none() {
+        for slot in &session.disks {
+            slot.state.lock().release();
+        }
+        core.store.leftovers.leave(left);
+    }
     Ok(())
+}
+
+const fn leftover(record: &ContainerRecord) -> Leftover {
+    Leftover { id: record.id, class: record.class, stored_bytes: record.stored_bytes }
 }
 
 fn attempt(core: &Core, session: &Session, who: &str) -> Attempt {

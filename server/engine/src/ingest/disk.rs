@@ -24,6 +24,7 @@ use crate::container::UnverifiedRegion;
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::format::recipe::ExtentNode;
+use crate::memory::MemoryShare;
 use crate::quota::SessionCharge;
 use crate::store::{ChunkStore, Domain};
 
@@ -38,6 +39,7 @@ pub(super) struct DiskState {
     chunks: StreamChunks,
     verify: VerifyQueue,
     proofs: Proofs,
+    memory: MemoryShare,
     damage_seen: u64,
     acked: (u64, u64),
     failed: Option<Cow<'static, str>>,
@@ -64,9 +66,10 @@ impl DiskState {
             counters: Counters::default(),
             finished: None,
             data: ContainerAppender::new(Arc::clone(core), domain.clone(), class, Arc::clone(charge)),
-            chunks: StreamChunks::new(domain.clone()),
+            chunks: StreamChunks::new(domain.clone(), core.store.leftovers.claims()),
             verify: VerifyQueue::new(Arc::clone(&core.verify_pool), charge.tenant()),
             proofs: Proofs::new(core, charge.tenant()),
+            memory: core.session_memory.share(),
             damage_seen: core.store.damage_generation(),
             acked: (0, 0),
             failed: None,
@@ -190,13 +193,55 @@ impl DiskState {
     /// Waits for what is being sealed and discards what is not; for a session that ends without a backup.
     /// Containers whose seal fails are given up one by one: the others count.
     pub(super) fn abandon(&mut self) {
-        self.data.discard_open();
-        self.recipe.discard_open();
+        self.discard_open();
         for outcome in [self.forget_sealed(true), self.recipe.wait_sealed()] {
             if let Err(error) = outcome {
                 tracing::warn!(%error, "a container of an ended session was not sealed");
             }
         }
+    }
+
+    /// Counts on nothing stored any more: the session ended without a restore point, and that is recorded.
+    pub(super) fn release(&mut self) {
+        self.chunks.release();
+        self.recipe.release();
+    }
+
+    /// Accounts for the memory it takes by now. (A10)
+    ///
+    /// # Errors
+    /// [`EngineError::Limit`] when all backups in progress together would take more than they may.
+    pub(super) fn account_memory(&mut self) -> Result<(), EngineError> {
+        if self.memory.set(self.memory_bytes()).is_ok() {
+            return Ok(());
+        }
+        self.chunks.forget_found();
+        self.memory.set(self.memory_bytes()).map_err(|exhausted| {
+            let (wanted, limit) = (exhausted.wanted_bytes >> 10, exhausted.limit_bytes >> 10);
+            EngineError::Limit(format!(
+                "the backups in progress use up the {limit} KiB of memory the server has for them, and this one needs {wanted} KiB; try again when one of them is done, or give the server more memory"
+            ))
+        })
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.chunks.memory_bytes() + self.recipe.memory_bytes()
+    }
+
+    /// Discards containers that will not be sealed: after a failure the session cannot be committed.
+    pub(super) fn discard_open(&mut self) {
+        self.data.discard_open();
+        self.recipe.discard_open();
+    }
+
+    /// After a failure: gives back room and memory now, not when the lease runs out.
+    pub(super) fn fail(&mut self) {
+        self.discard_open();
+        self.verify.clear();
+        self.chunks.finish();
+        self.recipe.clear(self.size_bytes);
+        // Less than before.
+        let _ = self.memory.set(self.memory_bytes());
     }
 
     /// What the agent is to be told of progress, if there was any.

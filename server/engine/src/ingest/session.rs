@@ -16,6 +16,7 @@ use super::progress::DiskProgress;
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::quota::SessionCharge;
+use crate::space::Grant;
 use crate::store::Domain;
 
 /// A backup in progress.
@@ -39,6 +40,8 @@ pub(crate) struct Session {
     pub(super) lease: Lease,
     /// Whether it was committed or given up; held locked while that happens, so that it happens once.
     ended: Mutex<bool>,
+    /// What it was promised when it started, given back when it ends.
+    _room: Grant,
 }
 
 /// Who starts a backup: a token.
@@ -143,12 +146,13 @@ pub(super) struct SessionParts {
     pub(super) starter: Starter,
     pub(super) disks: Vec<DiskSlot>,
     pub(super) charge: Arc<SessionCharge>,
+    pub(super) room: Grant,
 }
 
 impl Session {
     pub(super) fn new(core: &Core, parts: SessionParts) -> Self {
         let SessionParts { id, backup, run, namespace, vm, vm_owner, .. } = parts;
-        let SessionParts { job, host, starter, disks, charge, .. } = parts;
+        let SessionParts { job, host, starter, disks, charge, room: _room, .. } = parts;
         let (started_ms, lease) = (core.clock.now_ms(), Lease::endless());
         let ended = Mutex::new(false);
         Self {
@@ -166,6 +170,7 @@ impl Session {
             charge,
             lease,
             ended,
+            _room,
         }
     }
 

@@ -16,6 +16,7 @@ use crate::core::Core;
 use crate::error::EngineError;
 use crate::fair::Tenant;
 use crate::quota::Applicant;
+use crate::space::Grant;
 
 /// A request to start a backup, in a namespace the caller was authorised for.
 #[derive(Debug)]
@@ -73,6 +74,7 @@ pub(super) fn open_session(
     namespace: NamespaceRecord,
     vm_owner: String,
     start: &StartBackup,
+    room: Grant,
 ) -> Result<Session, EngineError> {
     let request = &start.request;
     let clock = &*core.clock;
@@ -105,6 +107,7 @@ pub(super) fn open_session(
         starter: start.starter.clone(),
         disks,
         charge,
+        room,
     };
     Ok(Session::new(core, parts))
 }

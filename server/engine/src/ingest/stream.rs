@@ -119,11 +119,16 @@ impl DiskStream {
         self.session.keep_alive(&self.core);
         // Stays when the work panics: a state that was changed in part must not be committed.
         state.set_failure(Some(Cow::Borrowed("a message was not handled to its end")));
-        let outcome = work(&self.core, slot, &mut state).map_err(|error| name_disk(error, &slot.name));
+        let outcome = work(&self.core, slot, &mut state)
+            .and_then(|value| state.account_memory().map(|()| value))
+            .map_err(|error| name_disk(error, &slot.name));
         if let Err(error @ EngineError::FalseDigest { .. }) = &outcome {
             self.audit_lie(error);
         }
         slot.progress.store(state.position());
+        if outcome.is_err() {
+            state.fail();
+        }
         state.set_failure(outcome.as_ref().err().map(|error| error.to_string().into()));
         outcome
     }

@@ -36,13 +36,13 @@ impl Sessions {
     ) -> Result<v1::StartResponse, EngineError> {
         let request = &asked.request;
         start::check_request(request)?;
-        core.check_writable()?;
+        let room = core.session_grant()?;
         let namespace = core.catalog.namespace(asked.namespace)?;
         let namespace = namespace
             .ok_or_else(|| EngineError::NotFound { what: "namespace", name: request.namespace.clone() })?;
         let vm_owner = start::vm_owner(core, asked)?;
         self.make_way(core, asked)?;
-        let session = Arc::new(start::open_session(core, namespace, vm_owner, asked)?);
+        let session = Arc::new(start::open_session(core, namespace, vm_owner, asked, room)?);
         session.keep_alive(core);
         self.enter(&session)?;
         // Again: a session that claimed the run may have ended since the first look. From now on, none can.

@@ -44,6 +44,11 @@ impl VerifyQueue {
         self.waiting.push_back(task::spawn(&self.pool, self.tenant, "verifying a region", verify));
     }
 
+    /// Forgets what is being verified.
+    pub(super) fn clear(&mut self) {
+        self.waiting.clear();
+    }
+
     /// The next verified region: waits for it when the queue is full or `wait` is set, otherwise only takes
     /// what is ready.
     pub(super) fn next(&mut self, wait: bool) -> Option<Result<(VerifiedRegion, Bytes), EngineError>> {

@@ -5,13 +5,17 @@
 //! met on the way is remembered, so that the next backup stores the chunk again and older backups heal.
 //!
 //! Files, each importing only from those before it: [`damage`] and [`decoded`] (what is known, what is at
-//! hand), [`losses`] (what is missing, and when that is too much to believe) → [`domain`] (a namespace's keys) →
-//! [`chunks`] (the store) → [`notes`] (taking note of damage, looking at it again), [`nodes`] (recipe nodes).
+//! hand), [`losses`] (what is missing, and when that is too much to believe), [`leftovers`] (what
+//! failed sessions left) → [`domain`] (a namespace's keys) →
+//! [`chunks`] (the store) → [`notes`] (taking note of damage, looking at it again), [`deletion`], [`nodes`] (recipe
+//! nodes).
 
 mod chunks;
 mod damage;
 mod decoded;
+mod deletion;
 mod domain;
+mod leftovers;
 mod losses;
 mod nodes;
 mod notes;
@@ -20,5 +24,6 @@ pub(crate) use chunks::{ChunkStore, StoreParts};
 #[cfg(test)]
 pub(crate) use damage::LOOK_AGAIN_MS;
 pub(crate) use domain::Domain;
+pub(crate) use leftovers::{Claims, Leftover, Leftovers};
 pub(crate) use nodes::NodeReader;
 pub(crate) use notes::region_is_sound;

@@ -198,6 +198,8 @@ impl<'a> Actor<'a> {
             name: format!("{name}-{id}"),
             role: Role::Backup,
             namespaces: Vec::new(),
+            owner: "default".to_owned(),
+            vm_patterns: Vec::new(),
             expires_ms: None,
         };
         self.engine().catalog().create_token(&spec, &hash).unwrap();

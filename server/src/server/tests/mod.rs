@@ -5,6 +5,7 @@ mod limits;
 mod metrics;
 mod owners;
 mod protocol;
+mod readiness;
 mod rest;
 mod roles;
 
