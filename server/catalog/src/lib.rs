@@ -2,7 +2,8 @@
 //! compression details, containers, tokens and the audit log.
 //!
 //! [`Catalog`] is the interface, put together from one trait for each kind of caller: [`Backups`],
-//! [`Claims`], [`Containers`], [`Access`], [`Quotas`], [`Leases`], [`Audit`], [`Reports`], [`Upkeep`]. [`SqliteCatalog`] implements it on
+//! [`Points`], [`Claims`], [`Containers`], [`Access`], [`Quotas`], [`Leases`], [`Audit`], [`Reports`],
+//! [`Upkeep`]. [`SqliteCatalog`] implements it on
 //! SQLite; every implementation passes the suite in `testing/`. What is kept is in `rows/`, as types of this
 //! crate; only `wire.rs` turns them into messages of the protocol.
 //!
@@ -35,6 +36,7 @@ mod latch;
 mod leases;
 mod new_id;
 mod page;
+mod points;
 mod quotas;
 mod reports;
 mod rows;
@@ -59,6 +61,7 @@ pub use latch::{Latch, OwnLatch};
 pub use leases::{LEASE_MAX_MS, LEASE_NAME_MAX_BYTES, Leases};
 pub use new_id::new_id;
 pub use page::{Page, PageRequest};
+pub use points::{COMMIT_NUMBER_MAX, Points};
 pub use quotas::{FAILED_ROWS_PER_VM_MAX, JOBS_PER_NAMESPACE_MAX, Quotas, VMS_PER_NAMESPACE_MAX};
 pub use reports::{
     BackupCost, ContainerTotals, DAY_GROUPS_MAX, DETAILS_PER_PAGE_MAX, DayTotals, DetailEntry, DetailSort,
@@ -68,9 +71,10 @@ pub use reports::{
 };
 pub use rows::{
     Attempt, AuditEntry, AuditRecord, AuditRepeat, BackupCommit, BackupFilter, BackupRecord, ChunkerParams,
-    ContainerRecord, ContainerState, DamageChanges, DamageRecord, DetailFilter, DetailRow, DiskRecord,
-    ExpiringRecord, FailedRun, FalseDigest, LeaseRecord, NamespaceQuota, NamespaceRecord, Quota,
-    RepositoryRecord, RootRecord, RowStatus, RunRecord, StartAccount, Usage, Verification, VmOwner, VmRecord,
+    CommitState, ContainerRecord, ContainerState, DamageChanges, DamageRecord, DetailFilter, DetailRow,
+    DiskRecord, ExpiringRecord, FailedRun, FalseDigest, LeaseRecord, NamespaceQuota, NamespaceRecord,
+    PointRecord, Quota, RepositoryRecord, RootRecord, RowStatus, RunRecord, StartAccount, Usage,
+    Verification, VmOwner, VmRecord,
 };
 pub use sqlite::SqliteCatalog;
 pub use token::{TokenRecord, TokenSpec, VM_PATTERNS_MAX};
@@ -92,11 +96,11 @@ pub type Result<T> = std::result::Result<T, CatalogError>;
 ///
 /// Everything that implements the parts is a catalog. A caller that needs one part only can ask for that one.
 pub trait Catalog:
-    Backups + Claims + Containers + Access + Quotas + Leases + Audit + Reports + Upkeep
+    Backups + Points + Claims + Containers + Access + Quotas + Leases + Audit + Reports + Upkeep
 {
 }
 
-impl<C: Backups + Claims + Containers + Access + Quotas + Leases + Audit + Reports + Upkeep + ?Sized> Catalog
-    for C
+impl<C: Backups + Points + Claims + Containers + Access + Quotas + Leases + Audit + Reports + Upkeep + ?Sized>
+    Catalog for C
 {
 }

@@ -24,6 +24,7 @@ mod details;
 mod expiring;
 pub mod fixture;
 mod leases;
+mod points;
 mod quotas;
 mod refusals;
 mod reports;
@@ -49,6 +50,7 @@ const CASES: &[&[Case]] = &[
     details::CASES,
     expiring::CASES,
     leases::CASES,
+    points::CASES,
     quotas::CASES,
     refusals::CASES,
     verifications::CASES,

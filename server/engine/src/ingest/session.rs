@@ -10,6 +10,7 @@ use holdfast_types::ids::{BackupId, NamespaceId, RunId, SessionId, TokenId};
 use parking_lot::{Mutex, MutexGuard};
 use roaring::RoaringTreemap;
 
+use super::commit::Prepared;
 use super::disk::DiskState;
 use super::parent::ParentDisk;
 use super::progress::DiskProgress;
@@ -38,6 +39,8 @@ pub(crate) struct Session {
     /// Its part of what the namespace may take.
     pub(super) charge: Arc<SessionCharge>,
     pub(super) lease: Lease,
+    /// What it commits, from the first try on: a second try must say the same.
+    pub(super) prepared: Mutex<Option<Prepared>>,
     /// Whether it was committed or given up; held locked while that happens, so that it happens once.
     ended: Mutex<bool>,
     /// What it was promised when it started, given back when it ends.
@@ -154,7 +157,7 @@ impl Session {
         let SessionParts { id, backup, run, namespace, vm, vm_owner, .. } = parts;
         let SessionParts { job, host, starter, disks, charge, room: _room, .. } = parts;
         let (started_ms, lease) = (core.clock.now_ms(), Lease::endless());
-        let ended = Mutex::new(false);
+        let (prepared, ended) = (Mutex::default(), Mutex::new(false));
         Self {
             id,
             backup,
@@ -169,6 +172,7 @@ impl Session {
             disks,
             charge,
             lease,
+            prepared,
             ended,
             _room,
         }

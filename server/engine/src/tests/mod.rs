@@ -1,7 +1,7 @@
 //! The engine as a whole: a small agent speaks the protocol to it, over simulated disks.
 
 mod absent;
-mod agent;
+pub(crate) mod agent;
 mod backup;
 mod bad_sector;
 mod crash;
@@ -11,6 +11,7 @@ mod extent_history;
 mod hostile;
 mod live;
 mod owners;
+mod points;
 mod quota;
 mod readiness;
 mod returned;

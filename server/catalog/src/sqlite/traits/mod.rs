@@ -7,6 +7,7 @@ mod backups;
 mod claims;
 mod containers;
 mod leases;
+mod points;
 mod quotas;
 mod reports;
 mod upkeep;
