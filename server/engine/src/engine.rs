@@ -249,7 +249,7 @@ impl Engine {
     /// The backups in progress and how far they are, oldest first. Cheap, and waits for none of them: what
     /// it tells may be a message old.
     pub fn live_sessions(&self) -> Vec<LiveSession> {
-        self.sessions.live(&self.core)
+        self.sessions.live()
     }
 
     /// The namespace of a live session, or of the backup it made.

@@ -7,6 +7,7 @@
 //! | `login/` | logins with a browser: cookie and CSRF token |
 //! | `tokens` | creating and revoking tokens |
 //! | `owners` | whose a VM is, and whom it was refused to |
+//! | `back_off` | how addresses that show wrong tokens are slowed down |
 //! | `lookups` | the threads that only authentication uses |
 //!
 //! Invariants:
@@ -16,6 +17,7 @@
 //! * A namespace outside the token's scope and one that does not exist get the same answer. So do sessions
 //!   and backups, which are asked for by identifier: as if they did not exist.
 
+mod back_off;
 mod caller;
 pub(crate) mod login;
 mod lookups;
@@ -35,6 +37,7 @@ use holdfast_proto::ErrorCode;
 
 use crate::audit_log::AuditLog;
 use crate::error::ServiceError;
+pub(crate) use back_off::BackOff;
 pub use caller::Caller;
 use login::LoginKey;
 pub use login::{Cookie, LOGIN_MS, WebLogin};
@@ -63,6 +66,7 @@ pub struct Authenticator {
     catalog: Arc<dyn Catalog>,
     clock: Arc<dyn Clock>,
     audit_log: AuditLog,
+    back_off: Arc<BackOff>,
     recording: Semaphore,
 }
 
@@ -81,8 +85,14 @@ impl Authenticator {
             audit_log: AuditLog::new(Arc::clone(&catalog), Arc::clone(&clock)),
             catalog,
             clock,
+            back_off: Arc::default(),
             recording: Semaphore::new(RECORDING_MAX),
         }
+    }
+
+    /// How addresses that show wrong tokens are slowed down.
+    pub(crate) const fn back_off(&self) -> &Arc<BackOff> {
+        &self.back_off
     }
 
     /// The caller behind an `authorization` header. Blocks.
@@ -98,7 +108,7 @@ impl Authenticator {
     }
 
     /// The caller behind a token's text. Blocks.
-    fn authenticate_token(
+    pub(crate) fn authenticate_token(
         &self,
         text: Option<&str>,
         peer: Option<SocketAddr>,
@@ -170,6 +180,16 @@ impl Authenticator {
     pub(crate) const fn audit_log(&self) -> &AuditLog {
         &self.audit_log
     }
+}
+
+/// The token that an `authorization` header names, right or wrong.
+pub(crate) fn named_token(header: &str) -> Option<TokenId> {
+    named_token_text(bearer(header)?)
+}
+
+/// The token that a token's text names, right or wrong.
+pub(crate) fn named_token_text(text: &str) -> Option<TokenId> {
+    text.trim().parse::<PresentedToken>().ok().map(|presented| presented.id())
 }
 
 /// The token of a `Bearer` header; the scheme's case does not matter (RFC 9110).

@@ -67,9 +67,9 @@ pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitRespons
 
 /// Whether the catalog will never take it: then its point must not stay, or the next start would enter it.
 fn is_refusal(error: &EngineError) -> bool {
-    use CatalogError::{Exists, Invalid, NotFound, NotOwner};
+    use CatalogError::{Exists, Invalid, NotFound};
     // Another owner: the VM was given to them while the backup ran.
-    let not_owner = matches!(error, EngineError::NotOwner { .. } | EngineError::Catalog(NotOwner { .. }));
+    let not_owner = matches!(error, EngineError::NotOwner { .. });
     not_owner || matches!(error, EngineError::Catalog(Invalid { .. } | Exists { .. } | NotFound { .. }))
 }
 

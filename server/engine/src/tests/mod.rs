@@ -10,6 +10,7 @@ mod digests;
 mod extent_history;
 mod hostile;
 mod live;
+mod memory;
 mod owners;
 mod points;
 mod quota;
