@@ -18,7 +18,7 @@ Exit codes:
     5  stored data is damaged
     6  busy: another backup of this VM is running
     7  the versions of agent and server are incompatible
-    8  the repository is full or read-only
+    8  the repository is full or read-only, or a quota is reached
     9  the server cannot be reached
   130  interrupted; nothing was kept
 

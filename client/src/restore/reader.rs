@@ -122,12 +122,28 @@ impl Reader {
                 backoff.progressed();
                 next_extent = assembler.next_extent();
             }
-            if !error.is_connection_loss() {
+            if error.is_limit() {
+                self.wait_for_turn(error, &mut backoff, epoch).await?;
+            } else if error.is_connection_loss() {
+                self.reconnect(error, &mut backoff, epoch).await?;
+            } else {
                 return Err(error);
             }
-            self.reconnect(error, &mut backoff, epoch).await?;
             jobs.forget_bad_from(next_extent * u64::from(EXTENT_BYTES));
         }
+    }
+
+    /// Waits, for as long as an outage may last, because the server has as much to do as it allows.
+    async fn wait_for_turn(
+        &self,
+        refused: ClientError,
+        backoff: &mut Backoff,
+        epoch: Instant,
+    ) -> Result<(), ClientError> {
+        let Some(delay) = backoff.next_delay(epoch.elapsed()) else { return Err(refused) };
+        self.progress.notice(&Notice::Waiting { reason: refused.to_string(), delay });
+        tokio::time::sleep(delay).await;
+        Ok(())
     }
 
     /// Tries to connect again, for as long as an outage may last.

@@ -10,14 +10,15 @@ use holdfast_proto::limits::{
 use holdfast_types::ids::{BackupId, ContainerClass, ContainerId, NamespaceId};
 
 use super::access::EXPIRING_PAYLOAD_MAX_BYTES;
+use super::audit::AUDIT_REPEATS_MAX;
 use super::leases::{LEASE_MAX_MS, LEASE_NAME_MAX_BYTES};
 use super::points::COMMIT_NUMBER_MAX;
 use super::reports::{HISTORY_MAX, REPORT_PAGE_MAX, SEARCH_MAX_BYTES, TotalsBy};
 use super::token::{Role, TokenSpec, VM_PATTERNS_MAX};
 use super::{
-    Attempt, BACKUPS_PER_PAGE_MAX, BackupCommit, CatalogError, ContainerRecord, ContainerState, DetailFilter,
-    DetailRow, DiskRecord, ExpiringRecord, FailedRun, LeaseRecord, NAMESPACES_PER_FILTER_MAX, PointRecord,
-    RowStatus,
+    Attempt, AuditRepeat, BACKUPS_PER_PAGE_MAX, BackupCommit, CatalogError, ContainerRecord, ContainerState,
+    DetailFilter, DetailRow, DiskRecord, ExpiringRecord, FailedRun, LeaseRecord, NAMESPACES_PER_FILTER_MAX,
+    PointRecord, RowStatus,
 };
 
 /// Statuses one filter may name: all there are, and then some.
@@ -213,6 +214,15 @@ pub(super) fn expiring(record: &ExpiringRecord) -> Checked {
     ensure(expires_ms > created_ms, || {
         format!("an expiring record ends at {expires_ms}, not after its creation at {created_ms}")
     })
+}
+
+/// Whether these events can be entered into the audit log in one transaction.
+pub(super) fn repeats(repeats: &[AuditRepeat]) -> Checked {
+    let count = repeats.len();
+    ensure(count <= AUDIT_REPEATS_MAX, || {
+        format!("{count} repeated events in one transaction; the limit is {AUDIT_REPEATS_MAX}")
+    })?;
+    ensure(repeats.iter().all(|repeat| repeat.count > 0), || "an event that happened 0 times".to_owned())
 }
 
 /// Whether `lease` may be taken or renewed at `now_ms`.

@@ -7,7 +7,8 @@
 //! - `container`, `index`
 //! - `error`, `guard`, `clean_stop`, `identity`
 //! - `digest_stats`: how many extent digests were proved
-//! - `task`: work on a pool of threads; `jobs`: what background work is
+//! - `fair`: whose work comes next; `task`: work on a pool of threads; `jobs`: what background work is
+//! - `quota`: what namespaces may take
 //! - `recipe`: the Merkle tree that rebuilds a disk
 //! - `store`: fingerprint to checked bytes
 //! - `recovery`
@@ -37,6 +38,7 @@ mod digests;
 mod engine;
 mod error;
 mod extent_history;
+mod fair;
 mod format;
 mod guard;
 mod health;
@@ -47,6 +49,7 @@ mod jobs;
 mod memory;
 mod points;
 mod progress;
+mod quota;
 mod readiness;
 mod recipe;
 mod recover;
@@ -70,6 +73,7 @@ pub use digest_stats::DigestStats;
 pub use engine::{Engine, EngineOptions, EngineParts, EngineStats, count_containers};
 pub use error::EngineError;
 pub use extent_history::{ExtentHistory, HISTORY_DEPTH_MAX};
+pub use fair::{FairQueue, Tenant};
 pub use health::{Health, Obstacle, Stopped, Work};
 pub use index::{IndexOptions, IndexStats};
 pub use ingest::{DiskStream, LiveDisk, LiveSession, StartBackup, Starter};

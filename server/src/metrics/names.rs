@@ -180,6 +180,10 @@ metrics! {
         "Data of the newest restore point of each VM, holes and zeros not counted";
     STORED = Gauge Bytes "holdfast_stored_bytes" ["namespace"]
         "Bytes of the data and recipe containers";
+    QUOTA_USED = Gauge Count "holdfast_quota_used" ["namespace", "quota"]
+        "What counts against each quota of a namespace: stored_bytes, protected_bytes, restore_points, sessions_per_day";
+    QUOTA_LIMIT = Gauge Count "holdfast_quota_limit" ["namespace", "quota"]
+        "The limit of each quota that is set, in the same units; of several namespaces under one label, their sum";
     RECORDED_PRE_COMP = Gauge Bytes "holdfast_recorded_pre_comp_bytes" ["namespace", "backup_job"]
         "Bytes backed up before deduplication, of all runs on record";
     RECORDED_NEW = Gauge Bytes "holdfast_recorded_new_bytes" ["namespace", "backup_job"]

@@ -6,7 +6,7 @@ use rusqlite::{Transaction, params};
 
 use super::attempt_refs::AttemptRefs;
 use super::convert::{OrCatalogError, int};
-use super::{audit, backups, claims, containers, details, namespaces, points};
+use super::{audit, backups, claims, containers, details, merge_failed, namespaces, points};
 use crate::{
     Attempt, AuditEntry, BackupCommit, CatalogError, ContainerRecord, DetailRow, DiskRecord, FailedRun,
     Result, RowStatus, new_id, validate,
@@ -38,7 +38,8 @@ pub(super) fn backup(tx: &Transaction<'_>, clock: &dyn Clock, commit: &BackupCom
     if !missing_disks.is_empty() {
         detail = format!("{detail}, without {}", missing_disks.join(", "));
     }
-    write_audit(tx, clock, attempt, "backup.commit", backup.to_string(), &detail)
+    let entry = audit_entry(attempt, "backup.commit", backup.to_string(), detail);
+    audit::add(tx, clock, &entry)
 }
 
 /// Writes the record of an attempt that was validated.
@@ -52,6 +53,7 @@ pub(super) fn failed(tx: &Transaction<'_>, clock: &dyn Clock, failed: &FailedRun
     }
     let refs = write_refs(tx, clock, attempt, details)?;
     write_rows(tx, attempt, &refs, None, details, containers)?;
+    merge_failed::bound(tx, refs.vm)?;
     let verb = match details.first().map(|row| row.status) {
         Some(RowStatus::Aborted) => "backup.abort",
         Some(RowStatus::Expired) => "backup.expire",
@@ -59,7 +61,8 @@ pub(super) fn failed(tx: &Transaction<'_>, clock: &dyn Clock, failed: &FailedRun
     };
     let why = details.iter().map(|row| row.error.as_str()).find(|error| !error.is_empty()).unwrap_or("");
     let detail = format!("VM {}, job {}, run {}: {why}", attempt.vm, attempt.job, attempt.run);
-    write_audit(tx, clock, attempt, verb, attempt.session.to_string(), &detail)
+    let entry = audit_entry(attempt, verb, attempt.session.to_string(), detail);
+    audit::add_repeated(tx, clock, entry, format!("{} {}", attempt.namespace, attempt.vm))
 }
 
 /// Namespace, VM, job and run; the last three are created when they are new.
@@ -215,6 +218,10 @@ fn write_rows(
     containers.iter().try_for_each(|container| containers::add(tx, container))
 }
 
+fn audit_entry(attempt: &Attempt, action: &str, object: String, detail: String) -> AuditEntry {
+    AuditEntry { who: attempt.who.clone(), action: action.to_owned(), object, detail }
+}
+
 pub(super) fn write_audit(
     tx: &Transaction<'_>,
     clock: &dyn Clock,
@@ -223,6 +230,5 @@ pub(super) fn write_audit(
     object: String,
     detail: &str,
 ) -> Result<()> {
-    let (who, action) = (attempt.who.clone(), action.to_owned());
-    audit::add(tx, clock, &AuditEntry { who, action, object, detail: detail.to_owned() })
+    audit::add(tx, clock, &audit_entry(attempt, action, object, detail.to_owned()))
 }

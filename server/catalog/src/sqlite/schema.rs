@@ -26,6 +26,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0004_owners.sql"),
     include_str!("../../migrations/0005_points.sql"),
     include_str!("../../migrations/0006_partial.sql"),
+    include_str!("../../migrations/0007_quotas.sql"),
 ];
 
 /// The version this build writes.

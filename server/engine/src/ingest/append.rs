@@ -11,6 +11,7 @@ use holdfast_types::ids::{ContainerClass, ContainerId, Location};
 use crate::container::{ContainerWriter, Directory, SealedContainer, VerifiedRegion};
 use crate::core::Core;
 use crate::error::EngineError;
+use crate::quota::SessionCharge;
 use crate::space::{Grant, Purpose};
 use crate::store::Domain;
 use crate::task::{self, Task};
@@ -26,6 +27,8 @@ pub(super) struct ContainerAppender {
     core: Arc<Core>,
     domain: Domain,
     class: ContainerClass,
+    /// What the session may add, and on whose behalf.
+    charge: Arc<SessionCharge>,
     open: Option<OpenOutput>,
     sealing: VecDeque<(ContainerId, Task<Outcome>)>,
     sealed: Vec<SealedSummary>,
@@ -51,11 +54,17 @@ pub(super) struct SealedSummary {
 }
 
 impl ContainerAppender {
-    pub(super) const fn new(core: Arc<Core>, domain: Domain, class: ContainerClass) -> Self {
+    pub(super) const fn new(
+        core: Arc<Core>,
+        domain: Domain,
+        class: ContainerClass,
+        charge: Arc<SessionCharge>,
+    ) -> Self {
         Self {
             core,
             domain,
             class,
+            charge,
             open: None,
             sealing: VecDeque::new(),
             sealed: Vec::new(),
@@ -63,14 +72,21 @@ impl ContainerAppender {
         }
     }
 
-    /// Appends a region; seals the container before when it is full.
+    /// Appends a region, which counts against the namespace's quota to the byte; seals the container before when it is
+    /// full.
     pub(super) fn append(&mut self, region: &VerifiedRegion) -> Result<(), EngineError> {
         if self.open.as_ref().is_some_and(|open| !open.writer.fits(region)) {
             self.seal_open();
         }
         let mut open = match self.open.take() {
-            Some(open) => open,
-            None => self.create(region)?,
+            Some(open) => {
+                self.charge.add_stored(self.class, open.writer.bytes_added_by(region))?;
+                open
+            }
+            None => {
+                self.charge.add_stored(self.class, ContainerWriter::bytes_of_first(region))?;
+                self.create(region)?
+            }
         };
         // (W10) Promised before it is written, with the directory that the seal will add.
         self.core.cover(&mut open.room, open.writer.stored_bytes_with(region))?;
@@ -148,7 +164,8 @@ impl ContainerAppender {
         let core = Arc::clone(&self.core);
         let domain = self.domain.clone();
         let seal = move || seal(&core, &domain, open);
-        self.sealing.push_back((id, task::spawn(&self.core.seal_pool, "sealing a container", seal)));
+        let tenant = self.charge.tenant();
+        self.sealing.push_back((id, task::spawn(&self.core.seal_pool, tenant, "sealing a container", seal)));
     }
 
     /// The containers of this stream and class: sealed, being sealed and open.

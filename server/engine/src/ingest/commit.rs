@@ -37,6 +37,8 @@ pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitRespons
         Some(prepared) => prepared,
         None => prepare(core, session)?,
     };
+    let stored_bytes = prepared.commit.containers.iter().map(|container| container.stored_bytes).sum();
+    let ending = session.charge.ending();
     // (P1) The point is the commit: sealed once everything it refers to is durable.
     let made = points::seal(&*core.volume, &prepared.name, &prepared.bytes).and_then(|()| {
         prepared.sealed = true;
@@ -45,10 +47,13 @@ pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitRespons
     });
     match made {
         // (W7) Only now is there something to acknowledge.
-        Ok(()) => Ok(v1::CommitResponse {
-            backup_id: session.backup.to_string(),
-            details: prepared.commit.details.into_iter().map(Into::into).collect(),
-        }),
+        Ok(()) => {
+            ending.recorded(stored_bytes, true);
+            Ok(v1::CommitResponse {
+                backup_id: session.backup.to_string(),
+                details: prepared.commit.details.into_iter().map(Into::into).collect(),
+            })
+        }
         Err(error) if prepared.sealed && is_refusal(&error) => {
             take_back(core, &prepared);
             Err(error)
@@ -164,12 +169,15 @@ pub(super) fn record_failure(
         details.push(row);
         containers.extend(container_records(session, &state));
     }
+    let stored_bytes = containers.iter().map(|container| container.stored_bytes).sum();
+    let ending = session.charge.ending();
     let left: Vec<Leftover> = containers.iter().map(leftover).collect();
     core.catalog.record_failed_run(&FailedRun {
         attempt: attempt(core, session, who),
         details,
         containers,
     })?;
+    ending.recorded(stored_bytes, false);
     // (D1) Never what a restore point needs, even if a commit that seemed to fail did not.
     if !may_be_sealed && core.catalog.backup_by_session(session.id)?.is_none() {
         for slot in &session.disks {

@@ -25,6 +25,7 @@ use crate::core::Core;
 use crate::error::EngineError;
 use crate::format::recipe::ExtentNode;
 use crate::memory::MemoryShare;
+use crate::quota::SessionCharge;
 use crate::store::{ChunkStore, Domain};
 
 /// See the module's text.
@@ -52,16 +53,22 @@ pub(super) struct Finished {
 }
 
 impl DiskState {
-    pub(super) fn new(core: &Arc<Core>, domain: &Domain, size_bytes: u64) -> Self {
+    pub(super) fn new(
+        core: &Arc<Core>,
+        domain: &Domain,
+        size_bytes: u64,
+        charge: &Arc<SessionCharge>,
+    ) -> Self {
+        let class = ContainerClass::Data;
         Self {
             size_bytes,
-            recipe: RecipeWriter::new(core, domain, size_bytes),
+            recipe: RecipeWriter::new(core, domain, size_bytes, charge),
             counters: Counters::default(),
             finished: None,
-            data: ContainerAppender::new(Arc::clone(core), domain.clone(), ContainerClass::Data),
+            data: ContainerAppender::new(Arc::clone(core), domain.clone(), class, Arc::clone(charge)),
             chunks: StreamChunks::new(domain.clone(), core.store.leftovers.claims()),
-            verify: VerifyQueue::new(Arc::clone(&core.verify_pool)),
-            proofs: Proofs::new(core),
+            verify: VerifyQueue::new(Arc::clone(&core.verify_pool), charge.tenant()),
+            proofs: Proofs::new(core, charge.tenant()),
             memory: core.session_memory.share(),
             damage_seen: core.store.damage_generation(),
             acked: (0, 0),

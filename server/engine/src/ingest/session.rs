@@ -16,6 +16,7 @@ use super::parent::ParentDisk;
 use super::progress::DiskProgress;
 use crate::core::Core;
 use crate::error::EngineError;
+use crate::quota::SessionCharge;
 use crate::space::Grant;
 use crate::store::Domain;
 
@@ -37,6 +38,8 @@ pub(crate) struct Session {
     pub(super) missing_disks: Vec<String>,
     pub(super) started_ms: i64,
     pub(super) disks: Vec<DiskSlot>,
+    /// Its part of what the namespace may take.
+    pub(super) charge: Arc<SessionCharge>,
     pub(super) lease: Lease,
     /// What it commits, from the first try on: a second try must say the same.
     pub(super) prepared: Mutex<Option<Prepared>>,
@@ -120,13 +123,14 @@ impl DiskSlot {
         domain: &Domain,
         spec: &v1::DiskSpec,
         parent: Option<ParentDisk>,
+        charge: &Arc<SessionCharge>,
     ) -> Self {
         Self {
             name: spec.name.clone(),
             size_bytes: spec.size_bytes,
             parent,
             generation: AtomicU64::new(0),
-            state: Mutex::new(DiskState::new(core, domain, spec.size_bytes)),
+            state: Mutex::new(DiskState::new(core, domain, spec.size_bytes, charge)),
             progress: DiskProgress::default(),
         }
     }
@@ -155,13 +159,14 @@ pub(super) struct SessionParts {
     /// Names of disks of the VM that the agent could not read.
     pub(super) missing_disks: Vec<String>,
     pub(super) disks: Vec<DiskSlot>,
+    pub(super) charge: Arc<SessionCharge>,
     pub(super) room: Grant,
 }
 
 impl Session {
     pub(super) fn new(core: &Core, parts: SessionParts) -> Self {
         let SessionParts { id, backup, run, namespace, vm, vm_owner, .. } = parts;
-        let SessionParts { job, host, starter, missing_disks, disks, room: _room, .. } = parts;
+        let SessionParts { job, host, starter, missing_disks, disks, charge, room: _room, .. } = parts;
         let (started_ms, lease) = (core.clock.now_ms(), Lease::endless());
         let (prepared, ended) = (Mutex::default(), Mutex::new(false));
         Self {
@@ -177,6 +182,7 @@ impl Session {
             missing_disks,
             started_ms,
             disks,
+            charge,
             lease,
             prepared,
             ended,

@@ -14,6 +14,8 @@ use super::parent::ParentDisk;
 use super::session::{DiskSlot, Session, SessionParts, Starter};
 use crate::core::Core;
 use crate::error::EngineError;
+use crate::fair::Tenant;
+use crate::quota::Applicant;
 use crate::space::Grant;
 
 /// A request to start a backup, in a namespace the caller was authorised for.
@@ -97,15 +99,24 @@ pub(super) fn open_session(
     let request = &start.request;
     let clock = &*core.clock;
     let run = run_of(core, &namespace, start)?;
+    let id = SessionId(new_id(clock)?);
+    // Before anything is sent.
+    let charge = Arc::new(core.quotas.admit(&Applicant {
+        namespace: &namespace,
+        tenant: Tenant { namespace: namespace.id, token: start.starter.token },
+        session: id,
+        vm: &request.vm,
+        job: &request.job,
+    })?);
     let domain = core.store.domain(namespace.id);
     let mut parents = ParentDisk::of_vm(core, &domain, &request.vm, &vm_owner)?;
     let disks = request
         .disks
         .iter()
-        .map(|spec| DiskSlot::new(core, &domain, spec, parents.remove(&spec.name)))
+        .map(|spec| DiskSlot::new(core, &domain, spec, parents.remove(&spec.name), &charge))
         .collect();
     let parts = SessionParts {
-        id: SessionId(new_id(clock)?),
+        id,
         backup: BackupId(new_id(clock)?),
         run,
         namespace,
@@ -116,6 +127,7 @@ pub(super) fn open_session(
         starter: start.starter.clone(),
         missing_disks: request.missing_disks.clone(),
         disks,
+        charge,
         room,
     };
     Ok(Session::new(core, parts))

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use holdfast_proto::limits::{EXTENT_BYTES, WINDOW_EXTENTS, extent_count};
 use holdfast_proto::v1;
-use holdfast_types::ids::{BackupId, NamespaceId};
+use holdfast_types::ids::{BackupId, NamespaceId, TokenId};
 use v1::read_disk_response::Kind;
 
 use super::open::{OnDamage, OpenDisk};
@@ -14,6 +14,7 @@ use super::read::{self, Found};
 use crate::container::RecentDirectories;
 use crate::core::Core;
 use crate::error::EngineError;
+use crate::fair::Tenant;
 use crate::task::{self, Task};
 
 /// Jobs of one restore being read at most: 8 × up to 4 MiB of stored bytes.
@@ -41,6 +42,8 @@ pub struct DiskReader {
     lost: Vec<Lost>,
     on_damage: OnDamage,
     failed: bool,
+    /// On whose behalf it reads.
+    tenant: Tenant,
 }
 
 /// What comes next, not begun yet.
@@ -95,7 +98,15 @@ impl DiskReader {
             lost: Vec::new(),
             on_damage,
             failed: false,
+            tenant: Tenant { namespace, token: TokenId::from_bytes([0; 16]) },
         })
+    }
+
+    /// Takes turns with others as `token`; otherwise all readers of a namespace that do not say share one turn.
+    #[must_use]
+    pub const fn on_behalf_of(mut self, token: TokenId) -> Self {
+        self.tenant.token = token;
+        self
     }
 
     fn advance(&mut self) -> Result<Option<Kind>, EngineError> {
@@ -168,9 +179,10 @@ impl DiskReader {
     fn begin(&mut self, job: ReadJob) {
         let disk = Arc::clone(&self.disk);
         let on_damage = self.on_damage;
-        let task = task::spawn(&self.disk.core.read_pool, "reading regions for a restore", move || {
-            read::run(&disk, &job, on_damage).map_err(|error| disk.name_damage(error))
-        });
+        let task =
+            task::spawn(&self.disk.core.read_pool, self.tenant, "reading regions for a restore", move || {
+                read::run(&disk, &job, on_damage).map_err(|error| disk.name_damage(error))
+            });
         self.begun.push_back(Begun::Job(task));
         self.jobs_in_flight += 1;
     }

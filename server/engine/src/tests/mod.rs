@@ -15,6 +15,7 @@ mod memory;
 mod owners;
 mod past_damage;
 mod points;
+mod quota;
 mod readiness;
 mod returned;
 mod room;
