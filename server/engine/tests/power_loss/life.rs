@@ -198,7 +198,7 @@ impl<'a> Actor<'a> {
             name: format!("{name}-{id}"),
             role: Role::Backup,
             namespaces: Vec::new(),
-            owner: None,
+            owner: "owner".into(),
             vm_patterns: Vec::new(),
             expires_ms: None,
         };
