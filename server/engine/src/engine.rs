@@ -21,13 +21,15 @@ use crate::extent_history::{self, ExtentHistory};
 use crate::health::{Health, Stopped};
 use crate::index::{IndexOptions, IndexStats};
 use crate::ingest::{DiskStream, LiveSession, Sessions, StartBackup};
-use crate::jobs::Job;
+use crate::jobs::{Budget, Job};
 use crate::memory::MemoryBounds;
+use crate::points::{MissingPoints, PointsJob};
 use crate::progress::{NoProgress, Progress};
 use crate::readiness::{self, NotReady};
 use crate::recovery::OpenSummary;
 use crate::repair::Repaired;
 use crate::restore::{DiskReader, OnDamage, RangeReader};
+use crate::snapshot::{SnapshotJob, Snapshots};
 use crate::start::{self, Start, Started};
 use crate::statistics::{self, StorageStatistics};
 use crate::stop;
@@ -128,6 +130,8 @@ pub fn count_containers(volume: &dyn Volume) -> Result<usize, EngineError> {
 pub struct Engine {
     core: Arc<Core>,
     audit: Arc<Audit>,
+    points: Arc<MissingPoints>,
+    snapshots: Arc<Snapshots>,
     index_volume: Arc<dyn Volume>,
     sessions: Sessions,
     opened: OpenSummary,
@@ -176,10 +180,13 @@ impl Engine {
             location: &options.location,
             rebuild,
         };
-        let Started { core, audit, summary } = start::start(start, progress)?;
+        let Started { core, audit, points, summary } = start::start(start, progress)?;
+        let snapshots = Snapshots::new(&core, summary.clean)?;
         Ok(Self {
             core: Arc::new(core),
             audit: Arc::new(audit),
+            points: Arc::new(points),
+            snapshots: Arc::new(snapshots),
             index_volume: index,
             sessions: Sessions::default(),
             opened: summary,
@@ -243,7 +250,7 @@ impl Engine {
     /// The backups in progress and how far they are, oldest first. Cheap, and waits for none of them: what
     /// it tells may be a message old.
     pub fn live_sessions(&self) -> Vec<LiveSession> {
-        self.sessions.live(&self.core)
+        self.sessions.live()
     }
 
     /// The namespace of a live session, or of the backup it made.
@@ -333,6 +340,7 @@ impl Engine {
     /// When the index or the catalog cannot be written; nothing is lost then, the next start replays.
     pub fn shutdown(&self) -> Result<(), EngineError> {
         self.sessions.close(&self.core, "the server was shut down");
+        self.last_snapshot();
         stop::stop(&self.core, &self.audit, &*self.index_volume)
     }
 
@@ -340,6 +348,41 @@ impl Engine {
     /// do not know. Each call returns the same work.
     pub fn audit_job(&self) -> Arc<dyn Job> {
         Arc::new(AuditJob { core: Arc::clone(&self.core), audit: Arc::clone(&self.audit) })
+    }
+
+    /// Background work: writes the points of restore points that have none.
+    pub fn points_job(&self) -> Arc<dyn Job> {
+        Arc::new(PointsJob { core: Arc::clone(&self.core), missing: Arc::clone(&self.points) })
+    }
+
+    /// As [`Engine::points_job`], all of it.
+    ///
+    /// # Errors
+    /// When a point cannot be written; the next call goes on where it failed.
+    pub fn write_points(&self) -> Result<(), EngineError> {
+        self.points.write(&self.core, &Budget::unlimited()).map(drop)
+    }
+
+    /// Background work: a snapshot of the catalog every hour in which it changed.
+    pub fn snapshot_job(&self) -> Arc<dyn Job> {
+        Arc::new(SnapshotJob { core: Arc::clone(&self.core), snapshots: Arc::clone(&self.snapshots) })
+    }
+
+    /// Seals a snapshot of the catalog, unless nothing has changed since the latest. Returns its length in bytes.
+    ///
+    /// # Errors
+    /// When the catalog cannot be copied or the volume not written; the earlier snapshots are there then.
+    pub fn snapshot(&self) -> Result<Option<u64>, EngineError> {
+        self.snapshots.take(&self.core)
+    }
+
+    /// A stop goes on without it: what a snapshot holds is in the catalog as well.
+    fn last_snapshot(&self) {
+        if self.core.health.stopped().is_empty()
+            && let Err(error) = self.snapshot()
+        {
+            tracing::error!(%error, "cannot seal a snapshot of the catalog");
+        }
     }
 
     /// All that is left of the audit; says what it found.

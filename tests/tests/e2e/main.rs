@@ -18,6 +18,8 @@ mod damage_matrix;
 #[cfg(test)]
 mod documented;
 #[cfg(test)]
+mod front_door;
+#[cfg(test)]
 mod full_disk;
 #[cfg(test)]
 mod health;
@@ -31,6 +33,8 @@ mod logs;
 mod memory;
 #[cfg(test)]
 mod owners;
+#[cfg(test)]
+mod recover;
 #[cfg(test)]
 mod report;
 #[cfg(test)]

@@ -27,7 +27,7 @@ cases![
 
 fn a_commit_is_read_back_whole(f: &Fixture) {
     let commit = f.committed("web", "nightly");
-    let BackupCommit { attempt, backup, disks, missing_disks, details, containers } = &commit;
+    let BackupCommit { attempt, backup, disks, details, containers, .. } = &commit;
     let found = f.backup(*backup).unwrap().unwrap();
     let expected = BackupRecord {
         id: *backup,
@@ -43,7 +43,7 @@ fn a_commit_is_read_back_whole(f: &Fixture) {
         started_ms: attempt.started_ms,
         finished_ms: attempt.finished_ms,
         disks: disks.clone(),
-        missing_disks: missing_disks.clone(),
+        missing_disks: attempt.missing_disks.clone(),
     };
     assert_eq!(found, expected);
     assert_eq!(f.backup_by_session(attempt.session).unwrap(), Some(expected.clone()));
@@ -74,7 +74,8 @@ fn a_commit_is_read_back_whole(f: &Fixture) {
 
 fn a_partial_backup_names_what_it_lacks(f: &Fixture) {
     let missing = vec!["data 2".to_owned(), "log".to_owned()];
-    let commit = BackupCommit { missing_disks: missing.clone(), ..f.commit("web", "nightly") };
+    let mut commit = f.commit("web", "nightly");
+    commit.attempt.missing_disks.clone_from(&missing);
     f.commit_backup(&commit).unwrap();
     let found = f.backup(commit.backup).unwrap().unwrap();
     assert_eq!((&found.missing_disks, found.disks.len()), (&missing, 2));

@@ -62,6 +62,7 @@ impl Fixture {
             client_host: "hv-1.example".into(),
             owner: "default".into(),
             vm_owner: "default".into(),
+            missing_disks: Vec::new(),
             who: "agent-1".into(),
             started_ms,
             finished_ms: started_ms + 500,
@@ -183,9 +184,9 @@ pub fn done(
     };
     BackupCommit {
         attempt,
+        number: 0,
         backup,
         disks: details.iter().map(disk).collect(),
-        missing_disks: Vec::new(),
         details,
         containers,
     }

@@ -169,6 +169,7 @@ impl Filler<'_> {
             job: vm.job.to_owned(),
             owner: "default".into(),
             vm_owner: "default".into(),
+            missing_disks: Vec::new(),
             client_host: vm.host.clone(),
             who: "fill".to_owned(),
             started_ms,
@@ -216,9 +217,9 @@ impl Filler<'_> {
         }
         Ok(self.catalog.commit_backup(&BackupCommit {
             attempt,
+            number: 0,
             backup,
             disks,
-            missing_disks: Vec::new(),
             details,
             containers,
         })?)

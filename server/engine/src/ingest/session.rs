@@ -10,6 +10,7 @@ use holdfast_types::ids::{BackupId, NamespaceId, RunId, SessionId, TokenId};
 use parking_lot::{Mutex, MutexGuard};
 use roaring::RoaringTreemap;
 
+use super::commit::Prepared;
 use super::disk::DiskState;
 use super::parent::ParentDisk;
 use super::progress::DiskProgress;
@@ -37,6 +38,8 @@ pub(crate) struct Session {
     pub(super) started_ms: i64,
     pub(super) disks: Vec<DiskSlot>,
     pub(super) lease: Lease,
+    /// What it commits, from the first try on: a second try must say the same.
+    pub(super) prepared: Mutex<Option<Prepared>>,
     /// Whether it was committed or given up; held locked while that happens, so that it happens once.
     ended: Mutex<bool>,
     /// What it was promised when it started, given back when it ends.
@@ -57,9 +60,18 @@ pub struct Starter {
     pub may_take_over: bool,
 }
 
-/// When the session ends by itself.
+/// When the session ends by itself: when its agent is silent, or only says that it is there.
 #[derive(Debug)]
-pub(super) struct Lease(AtomicI64);
+pub(super) struct Lease {
+    /// The last heartbeat, as Unix milliseconds.
+    seen_ms: AtomicI64,
+    /// The last time the backup got any further.
+    progress_ms: AtomicI64,
+}
+
+/// How long an agent may only say that it is there: a backup that gets no further holds its VM, a session's slot and
+/// everything it relies on. Hours of reading unchanged data do count, as the agent reports each part.
+pub(crate) const STANDSTILL_SECS: i64 = 3600;
 
 /// One disk of a session.
 #[derive(Debug)]
@@ -86,21 +98,19 @@ pub(crate) struct Reliance {
 
 impl Lease {
     pub(super) const fn endless() -> Self {
-        Self(AtomicI64::new(i64::MAX))
+        Self { seen_ms: AtomicI64::new(i64::MAX), progress_ms: AtomicI64::new(i64::MAX) }
     }
 
-    fn renew(&self, core: &Core) {
-        let deadline = core.clock.now_ms().saturating_add(i64::from(core.lease_secs) * 1000);
-        self.0.store(deadline, Ordering::Relaxed);
-    }
-
-    /// Whether it has run out.
-    pub(super) fn is_over(&self, now_ms: i64) -> bool {
-        self.0.load(Ordering::Relaxed) < now_ms
-    }
-
-    fn renewed_ms(&self, core: &Core) -> i64 {
-        self.0.load(Ordering::Relaxed).saturating_sub(i64::from(core.lease_secs) * 1000)
+    /// Whether it has run out, and why.
+    pub(super) fn is_over(&self, core: &Core, now_ms: i64) -> Option<String> {
+        let since = |at: &AtomicI64| now_ms.saturating_sub(at.load(Ordering::Relaxed)) / 1000;
+        let lease_secs = i64::from(core.lease_secs);
+        // A heartbeat at the last moment is in time.
+        if now_ms.saturating_sub(self.seen_ms.load(Ordering::Relaxed)) > lease_secs * 1000 {
+            return Some(format!("no heartbeat from the agent for {lease_secs} s"));
+        }
+        (since(&self.progress_ms) >= STANDSTILL_SECS)
+            .then(|| format!("no progress for {STANDSTILL_SECS} s, only heartbeats"))
     }
 }
 
@@ -153,7 +163,7 @@ impl Session {
         let SessionParts { id, backup, run, namespace, vm, vm_owner, .. } = parts;
         let SessionParts { job, host, starter, missing_disks, disks, room: _room, .. } = parts;
         let (started_ms, lease) = (core.clock.now_ms(), Lease::endless());
-        let ended = Mutex::new(false);
+        let (prepared, ended) = (Mutex::default(), Mutex::new(false));
         Self {
             id,
             backup,
@@ -168,14 +178,21 @@ impl Session {
             started_ms,
             disks,
             lease,
+            prepared,
             ended,
             _room,
         }
     }
 
-    /// Renews the lease: a heartbeat.
+    /// Renews the lease: a heartbeat. Without progress, no number of them is enough.
     pub(crate) fn keep_alive(&self, core: &Core) {
-        self.lease.renew(core);
+        self.lease.seen_ms.store(core.clock.now_ms(), Ordering::Relaxed);
+    }
+
+    /// Renews the lease: the backup got further.
+    pub(crate) fn progressed(&self, core: &Core) {
+        self.keep_alive(core);
+        self.lease.progress_ms.store(core.clock.now_ms(), Ordering::Relaxed);
     }
 
     pub(crate) const fn namespace_id(&self) -> NamespaceId {
@@ -188,8 +205,8 @@ impl Session {
     }
 
     /// When the agent's last heartbeat arrived.
-    pub(super) fn last_seen_ms(&self, core: &Core) -> i64 {
-        self.lease.renewed_ms(core)
+    pub(super) fn last_seen_ms(&self) -> i64 {
+        self.lease.seen_ms.load(Ordering::Relaxed)
     }
 
     /// See [`ParentDisk::digests`]; `None` without parent, too.

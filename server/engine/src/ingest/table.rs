@@ -43,7 +43,7 @@ impl Sessions {
         let vm_owner = start::vm_owner(core, asked)?;
         self.make_way(core, asked)?;
         let session = Arc::new(start::open_session(core, namespace, vm_owner, asked, room)?);
-        session.keep_alive(core);
+        session.progressed(core);
         self.enter(&session)?;
         // Again: a session that claimed the run may have ended since the first look. From now on, none can.
         let owner = &session.starter.owner;
@@ -131,9 +131,9 @@ impl Sessions {
 
     /// What all sessions are doing, in order of their start. Takes no stream's lock: a stream holds its own
     /// while it waits for the disk.
-    pub(crate) fn live(&self, core: &Core) -> Vec<LiveSession> {
+    pub(crate) fn live(&self) -> Vec<LiveSession> {
         let sessions: Vec<Arc<Session>> = self.0.lock().by_id.values().cloned().collect();
-        let mut live: Vec<LiveSession> = sessions.iter().map(|session| session.live(core)).collect();
+        let mut live: Vec<LiveSession> = sessions.iter().map(|session| session.live()).collect();
         live.sort_by_key(|session| (session.started_ms, session.session));
         live
     }
@@ -186,6 +186,19 @@ impl Sessions {
             return Ok(());
         }
         session.supersede_streams();
+        if commit::is_sealed(&session) {
+            let entered = commit::commit(core, &session).map(drop);
+            match &entered {
+                Ok(()) => {
+                    tracing::info!(session = %id, vm = session.vm, "the backup exists on the volume; the catalog knows it now");
+                }
+                Err(error) => {
+                    tracing::error!(session = %id, vm = session.vm, %error, "the backup exists on the volume, but cannot be entered into the catalog; the next start enters it");
+                }
+            }
+            self.remove(&session);
+            return entered;
+        }
         let reason = plain_text(reason, REASON_MAX_BYTES);
         tracing::warn!(session = %id, vm = session.vm, reason, "backup ended without a restore point");
         let who = who.unwrap_or(&session.starter.name);
@@ -204,17 +217,17 @@ impl Sessions {
         }
     }
 
-    /// Ends sessions whose lease ran out without a heartbeat; says how many.
+    /// Ends sessions whose lease ran out; says how many.
     pub(crate) fn expire(&self, core: &Core) -> usize {
         let now = core.clock.now_ms();
-        let dead: Vec<SessionId> = {
+        let dead: Vec<(SessionId, String)> = {
             let tables = self.0.lock();
-            let late = |s: &&Arc<Session>| s.lease.is_over(now);
-            tables.by_id.values().filter(late).map(|session| session.id).collect()
+            let late = |s: &Arc<Session>| Some((s.id, s.lease.is_over(core, now)?));
+            tables.by_id.values().filter_map(late).collect()
         };
-        for &id in &dead {
-            let reason = format!("no heartbeat from the agent for {} s", core.lease_secs);
-            if let Err(error) = self.end(core, id, RowStatus::Expired, &reason) {
+        for (id, reason) in &dead {
+            let (id, reason) = (*id, reason);
+            if let Err(error) = self.end(core, id, RowStatus::Expired, reason) {
                 tracing::error!(session = %id, %error, "cannot record an expired session");
             }
         }

@@ -1,7 +1,7 @@
 //! The engine as a whole: a small agent speaks the protocol to it, over simulated disks.
 
 mod absent;
-mod agent;
+pub(crate) mod agent;
 mod backup;
 mod bad_sector;
 mod crash;
@@ -11,8 +11,10 @@ mod digests;
 mod extent_history;
 mod hostile;
 mod live;
+mod memory;
 mod owners;
 mod past_damage;
+mod points;
 mod readiness;
 mod returned;
 mod room;

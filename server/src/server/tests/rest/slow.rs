@@ -38,6 +38,7 @@ async fn with_many_rows(rows: usize) -> Fixture {
                 job: "job".into(),
                 owner: "default".into(),
                 vm_owner: "default".into(),
+                missing_disks: Vec::new(),
                 client_host: "test".into(),
                 who: "test".into(),
                 started_ms: at_ms,
