@@ -203,7 +203,7 @@ fn stalled_restores(server: &Server, folder: &TempDir, token: &str) -> Vec<JoinH
     server.agent().back_up("vm", &[disk.arg()]);
     let backup_id = server.agent().backups("vm").remove(0);
     let request =
-        v1::ReadDiskRequest { backup_id, disk: "disk".to_owned(), first_extent: 0, extent_count: 0 };
+        v1::ReadDiskRequest { backup_id, disk: "disk".to_owned(), ..v1::ReadDiskRequest::default() };
     let request = request.encode_to_vec();
     let length = u32::try_from(request.len()).unwrap();
     let mut peers = Vec::new();
