@@ -64,7 +64,7 @@ pub struct BackupCommit {
     pub backup: BackupId,
     /// In the VM's order.
     pub disks: Vec<DiskRecord>,
-    /// Names of disks of the VM that are not among them because they could not be read: it is partial.
+    /// Names of disks of the VM that could not be read, so that the restore point is partial.
     pub missing_disks: Vec<String>,
     /// One a disk, in the same order, as a report will show them: status done, names and numbers of this
     /// attempt.

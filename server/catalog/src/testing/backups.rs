@@ -74,7 +74,8 @@ fn a_commit_is_read_back_whole(f: &Fixture) {
 
 fn a_partial_backup_names_what_it_lacks(f: &Fixture) {
     let missing = vec!["data 2".to_owned(), "log".to_owned()];
-    let commit = BackupCommit { missing_disks: missing.clone(), ..f.commit("web", "nightly") };
+    let mut commit = f.commit("web", "nightly");
+    commit.missing_disks.clone_from(&missing);
     f.commit_backup(&commit).unwrap();
     let found = f.backup(commit.backup).unwrap().unwrap();
     assert_eq!((&found.missing_disks, found.disks.len()), (&missing, 2));

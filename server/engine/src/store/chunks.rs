@@ -15,7 +15,7 @@ use super::decoded::DecodedRegions;
 use super::domain::Domain;
 use super::leftovers::{Claims, Leftovers};
 use super::losses::Losses;
-use super::salvage::SalvageCache;
+use super::salvage_cache::SalvageCache;
 use crate::container::{
     ChunkRef, ContainerCache, ContainerError, OpenContainer, RecentDirectories, StoredRegion,
 };

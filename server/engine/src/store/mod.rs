@@ -20,6 +20,7 @@ mod losses;
 mod nodes;
 mod notes;
 mod salvage;
+mod salvage_cache;
 
 pub(crate) use chunks::{ChunkStore, StoreParts};
 #[cfg(test)]

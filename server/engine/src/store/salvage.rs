@@ -2,39 +2,21 @@
 //!
 //! (A7) What is found here is never an answer to a backup: the next one stores it again.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use holdfast_catalog::ContainerState;
 use holdfast_proto::Fingerprint;
 use holdfast_types::ids::{ContainerClass, ContainerId, Location};
-use parking_lot::Mutex;
 
 use super::chunks::{ChunkStore, Found, found};
 use super::damage::LOOK_AGAIN_MS;
 use super::domain::Domain;
-use crate::container::{OpenContainer, Owner, salvage};
+use super::salvage_cache::{KEPT_MAX, Kept, Left};
+use crate::container::{Owner, salvage};
 use crate::error::EngineError;
-
-/// Damaged containers whose contents are kept in memory: some 100 KiB each, a few MiB of recipes.
-const KEPT_MAX: usize = 32;
 
 /// Damaged containers asked about one chunk at most. Reading one takes up to a second.
 const ASKED_MAX: usize = 64;
-
-/// What reading damaged containers found, the last one first.
-#[derive(Debug, Default)]
-pub(super) struct SalvageCache(Mutex<VecDeque<Kept>>);
-
-/// What is left of a container, and whether that is all there was; `None`: nothing can be had of it.
-type Left = Option<(Arc<OpenContainer>, bool)>;
-
-#[derive(Debug)]
-struct Kept {
-    container: ContainerId,
-    found: Left,
-    looked_ms: i64,
-}
 
 impl ChunkStore {
     /// As [`ChunkStore::find`] among containers that are damaged, for reading only.

@@ -12,9 +12,9 @@ use super::model::make;
 use crate::testing::fixture::Fixture;
 use crate::wire::add_to;
 use crate::{
-    BackupCommit, BackupCost, CatalogError, CatalogWalk, ContainerState, ContainerTotals, DetailEntry,
-    DetailFilter, DiskOverview, DiskQuery, LastRun, LatestBackup, PageRequest, ProtectedDay, REPORT_PAGE_MAX,
-    TotalsBy, Verification, VmOverview, VmQuery, VmSort,
+    BackupCost, CatalogError, CatalogWalk, ContainerState, ContainerTotals, DetailEntry, DetailFilter,
+    DiskOverview, DiskQuery, LastRun, LatestBackup, PageRequest, ProtectedDay, REPORT_PAGE_MAX, TotalsBy,
+    Verification, VmOverview, VmQuery, VmSort,
 };
 
 cases![
@@ -204,7 +204,8 @@ fn vms_are_found_and_paged(f: &Fixture) {
 fn a_partial_backup_keeps_no_vm_fresh(f: &Fixture) {
     f.committed("web", "nightly");
     f.clock.advance_ms(2 * 86_400_000);
-    let partial = BackupCommit { missing_disks: vec!["log".into()], ..f.commit("web", "nightly") };
+    let mut partial = f.commit("web", "nightly");
+    partial.missing_disks = vec!["log".into()];
     f.commit_backup(&partial).unwrap();
     let query = query(f);
     let listed = |stale| {

@@ -1,0 +1,26 @@
+//! What reading damaged containers found, kept for a while.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use holdfast_types::ids::ContainerId;
+use parking_lot::Mutex;
+
+use crate::container::OpenContainer;
+
+/// Damaged containers whose contents are kept in memory: some 100 KiB each, a few MiB of recipes.
+pub(super) const KEPT_MAX: usize = 32;
+
+/// What reading damaged containers found, the last one first.
+#[derive(Debug, Default)]
+pub(super) struct SalvageCache(pub(super) Mutex<VecDeque<Kept>>);
+
+/// What is left of a container, and whether that is all there was; `None`: nothing can be had of it.
+pub(super) type Left = Option<(Arc<OpenContainer>, bool)>;
+
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) container: ContainerId,
+    pub(super) found: Left,
+    pub(super) looked_ms: i64,
+}
