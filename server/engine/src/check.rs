@@ -242,7 +242,7 @@ fn check_extent(
     for piece in node.pieces().iter().filter(|piece| !piece.is_zero()) {
         report.chunks += 1;
         let fingerprint = &piece.fingerprint;
-        let found = nodes.store().find(nodes.domain(), ContainerClass::Data, fingerprint, recent)?;
+        let found = nodes.store().find_to_read(nodes.domain(), ContainerClass::Data, fingerprint, recent)?;
         match found {
             None => return Ok(Some(format!("chunk {fingerprint} is missing or damaged"))),
             Some(found) if found.chunk.bytes != piece.bytes => {

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use holdfast_catalog::Catalog;
+use holdfast_catalog::{Catalog, ContainerRecord};
 use holdfast_types::clock::Clock;
 use holdfast_types::ids::{ContainerId, RepositoryId};
 use holdfast_volume::Volume;
@@ -14,6 +14,7 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use crate::error::EngineError;
 use crate::guard::GuardedVolume;
 use crate::health::Health;
+use crate::sealed::SealedRecords;
 use crate::store::ChunkStore;
 
 /// Container numbers reserved from the catalog at a time: one small transaction per 2 GiB stored.
@@ -43,6 +44,8 @@ pub(crate) struct Core {
     pub(crate) read_pool: ThreadPool,
     pub(crate) lease_secs: u32,
     pub(crate) reserve_bytes: u64,
+    /// Sealed containers the catalog does not know yet.
+    sealed: SealedRecords,
     written_since_check: AtomicU64,
     numbers: Mutex<Range<u64>>,
 }
@@ -78,6 +81,7 @@ impl Core {
             read_pool: pool("read", READ_THREADS)?,
             lease_secs,
             reserve_bytes,
+            sealed: SealedRecords::default(),
             written_since_check: AtomicU64::new(u64::MAX / 2),
             numbers: Mutex::new(numbers),
         })
@@ -118,6 +122,11 @@ impl Core {
         }
         let number = numbers.next().and_then(ContainerId::new);
         number.ok_or_else(|| EngineError::Internal("container numbers are used up".into()))
+    }
+
+    /// (W11) Makes a container that is durable and indexed known to the catalog, with the next batch.
+    pub(crate) fn sealed(&self, record: ContainerRecord) {
+        self.sealed.add(&*self.catalog, &*self.clock, record);
     }
 
     /// Turns a failure on a write path into what the caller sees: once writing has stopped (W9), why it has.

@@ -9,6 +9,7 @@
 //! failed, whether the engine or the server made it.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use holdfast_catalog::{CatalogError, Latch};
 use holdfast_volume::VolumeError;
@@ -68,6 +69,8 @@ pub struct Health {
     writing: OnceLock<String>,
     index: OnceLock<String>,
     catalog: OnceLock<String>,
+    /// Not a latch: it passes.
+    index_repair: AtomicBool,
 }
 
 impl Health {
@@ -98,6 +101,18 @@ impl Health {
     /// Why `work` has stopped, if it has.
     pub(crate) fn reason(&self, work: Work) -> Option<&str> {
         self.latch(work).get().map(String::as_str)
+    }
+
+    /// Whether pages of the index are being rebuilt. Everything works meanwhile.
+    pub(crate) fn set_index_repair(&self, needed: bool) {
+        self.index_repair.store(needed, Ordering::Relaxed);
+    }
+
+    /// What is wrong at the moment and is being put right while everything goes on.
+    pub fn under_repair(&self) -> Option<&'static str> {
+        self.index_repair.load(Ordering::Relaxed).then_some(
+            "pages of the index are damaged and are rebuilt from the containers; backups and restores go on, restores may wait for it",
+        )
     }
 
     /// Why writing is refused, if it is.

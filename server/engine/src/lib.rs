@@ -9,9 +9,9 @@
 //! - `task`: work on a pool of threads; `jobs`: what background work is
 //! - `recipe`: the Merkle tree that rebuilds a disk
 //! - `store`: fingerprint to checked bytes
-//! - `recovery`
+//! - `recovery`, `sealed`
 //! - `core`: what all operations share
-//! - `audit`
+//! - `audit`, `damage_job`, `index_job`
 //! - `ingest`, `restore`, `check`, `extent_history`, `statistics`, `start`, `stop`
 //! - `engine`, `bench`: the façade, and what benchmarks reach
 //!
@@ -30,6 +30,7 @@ mod check;
 mod clean_stop;
 mod container;
 mod core;
+mod damage_job;
 mod engine;
 mod error;
 mod extent_history;
@@ -38,12 +39,14 @@ mod guard;
 mod health;
 mod identity;
 mod index;
+mod index_job;
 mod ingest;
 mod jobs;
 mod progress;
 mod recipe;
 mod recovery;
 mod restore;
+mod sealed;
 mod start;
 mod statistics;
 mod stop;

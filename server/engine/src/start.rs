@@ -77,11 +77,15 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
         health: Arc::clone(&health),
         accept_loss: start.accept_loss,
     })?);
+    if let (Some(next), Some(u64::MAX)) = (known.next, trusted.map(|mark| mark.audit_from)) {
+        // All that was sealed before the clean stop has its row.
+        settle(&*catalog, next);
+    }
     // (S6)
     let mut numbers = numbers.unwrap_or(0..0);
     let mut end = known.next;
     if trusted.is_none() {
-        let files = recovery::uncovered_files(&*data, &store, &*catalog, known.next, &mut summary)?;
+        let files = recovery::uncovered_files(&*data, &store, &*catalog, known.next)?;
         recovery::take_in(&*catalog, &store, &files, &mut summary, progress)?;
         if files.last_key_value().is_some_and(|(id, _)| id.get() >= numbers.start) {
             // (W8) Numbers that are in use already; adopting them moved the catalog's next number.
@@ -107,6 +111,13 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
         numbers,
     })?;
     Ok(Started { core, audit: Audit::new(audit_from, end.unwrap_or(0)), summary })
+}
+
+/// Tells the catalog how far it knows the containers; a later start looks at more when that fails.
+fn settle(catalog: &dyn Catalog, below: u64) {
+    if let Err(error) = catalog.settle_containers(below) {
+        tracing::warn!(%error, "cannot note how far the containers are known");
+    }
 }
 
 /// The numbers this process uses first, and so the lowest number that was never used. `None` when the catalog

@@ -39,5 +39,7 @@ pub(super) fn start(app: &App) -> Runner {
     runner.start(Arc::new(access), HOUSEKEEPING);
     runner.start(Arc::new(EndedLogins { auth: Arc::clone(auth) }), HOUSEKEEPING);
     runner.start(app.engine.audit_job(), AUDIT);
+    runner.start(app.engine.damage_job(), AUDIT);
+    runner.start(app.engine.index_repair_job(), AUDIT);
     runner
 }

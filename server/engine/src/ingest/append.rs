@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use holdfast_catalog::{ContainerRecord, ContainerState};
 use holdfast_types::ids::{ContainerClass, ContainerId, Location};
 
 use crate::container::{ContainerWriter, Directory, SealedContainer, VerifiedRegion};
@@ -167,5 +168,16 @@ fn seal(core: &Core, domain: &Domain, writer: ContainerWriter) -> Outcome {
     });
     // (W3, A4) Durable now, so other sessions may refer to its chunks from here on.
     core.store.index.insert_container(sealed.id, entries)?;
+    core.sealed(ContainerRecord {
+        id: sealed.id,
+        class,
+        namespace: domain.namespace,
+        stored_bytes: sealed.stored_bytes,
+        plain_bytes: sealed.directory.plain_bytes(),
+        chunk_count: sealed.directory.chunk_count() as u64,
+        created_ms: sealed.created_ms,
+        run: None,
+        state: ContainerState::Live,
+    });
     Ok(sealed)
 }

@@ -8,6 +8,7 @@ use holdfast_types::ids::SessionId;
 
 use super::append::SealedSummary;
 use super::disk::DiskState;
+use super::reliance;
 use super::session::{DiskSlot, Session};
 use crate::core::Core;
 use crate::error::EngineError;
@@ -17,6 +18,8 @@ pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitRespons
     if let Some(reason) = core.health.read_only_reason() {
         return Err(EngineError::ReadOnly(reason.to_owned()));
     }
+    // (R5)
+    let reach = reliance::check(core, session)?;
     let mut disks = Vec::new();
     let mut details = Vec::new();
     let mut containers = Vec::new();
@@ -45,6 +48,9 @@ pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitRespons
         details: details.clone(),
         containers,
     })?;
+    for (root, reach) in reach {
+        core.store.reach.remember(session.namespace.id, root, reach);
+    }
     // (W7) Only now is there something to acknowledge.
     Ok(v1::CommitResponse {
         backup_id: session.backup.to_string(),

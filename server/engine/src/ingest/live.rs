@@ -6,7 +6,6 @@ use holdfast_proto::limits::EXTENT_BYTES;
 use holdfast_types::ids::{BackupId, NamespaceId, RunId, SessionId};
 
 use super::session::{DiskSlot, Session};
-use crate::core::Core;
 
 /// A backup in progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,7 +66,7 @@ impl DiskSlot {
 }
 
 impl Session {
-    pub(super) fn live(&self, core: &Core) -> LiveSession {
+    pub(super) fn live(&self) -> LiveSession {
         LiveSession {
             session: self.id,
             backup: self.backup,
@@ -78,7 +77,7 @@ impl Session {
             job: self.job.clone(),
             host: self.host.clone(),
             started_ms: self.started_ms,
-            last_seen_ms: self.last_seen_ms(core),
+            last_seen_ms: self.last_seen_ms(),
             disks: self.disks.iter().map(DiskSlot::live).collect(),
         }
     }

@@ -15,7 +15,7 @@ use crate::core::Core;
 use crate::error::EngineError;
 use crate::format::recipe::ExtentEntry;
 use crate::recipe::TreeReader;
-use crate::store::{Domain, NodeReader};
+use crate::store::{Domain, NodeReader, Reach};
 
 /// A disk of the VM's latest backup.
 #[derive(Debug)]
@@ -24,7 +24,12 @@ pub(super) struct ParentDisk {
     size_bytes: u64,
     root: Fingerprint,
     tree: TreeReader<NodeReader>,
+    /// Where all it refers to lies, if that is known.
+    reach: Option<Reach>,
+    /// Whether known damage spares all of it, and the generation of damage of which that was found.
+    spared: Mutex<Option<(u64, bool)>>,
     sound: Mutex<SoundExtents>,
+    placed: Mutex<Placed>,
 }
 
 /// Extents whose chunks were all found, as far as damage was known then. Filled only while damage is known;
@@ -33,6 +38,14 @@ pub(super) struct ParentDisk {
 struct SoundExtents {
     damage_generation: u64,
     extents: RoaringTreemap,
+}
+
+/// Extents that were looked at chunk by chunk, and the containers in which everything of them was found.
+#[derive(Debug, Default)]
+struct Placed {
+    extents: RoaringTreemap,
+    containers: RoaringTreemap,
+    nodes: RecentDirectories,
 }
 
 impl ParentDisk {
@@ -51,8 +64,17 @@ impl ParentDisk {
             let nodes = NodeReader::new(Arc::clone(&core.store), domain.clone());
             match TreeReader::open(nodes, disk.root, disk.size_bytes) {
                 Ok(tree) => {
-                    let (backup, size_bytes, root) = (backup.id, disk.size_bytes, disk.root);
-                    let parent = Self { backup, size_bytes, root, tree, sound: Mutex::default() };
+                    let reach = core.store.reach.of(domain.namespace, disk.root);
+                    let parent = Self {
+                        backup: backup.id,
+                        size_bytes: disk.size_bytes,
+                        root: disk.root,
+                        tree,
+                        reach,
+                        spared: Mutex::default(),
+                        sound: Mutex::default(),
+                        placed: Mutex::default(),
+                    };
                     parents.insert(disk.name, parent);
                 }
                 Err(error) => {
@@ -97,14 +119,17 @@ impl ParentDisk {
         self.is_sound(index, &entry, recent).then_some(entry.digest)
     }
 
-    /// Whether every chunk of the extent can be found. Looking at every chunk is slow, and needed only while
-    /// something is known to be damaged; once for each extent until more is.
+    /// Whether every chunk of the extent can be found. Looking at every chunk is slow, and needed only while damage
+    /// that may concern the disk is open; once for each extent until more is.
     fn is_sound(&self, index: u64, entry: &ExtentEntry, recent: &mut RecentDirectories) -> bool {
-        let store = self.tree.source().store();
-        if !store.has_damage() {
+        let (store, namespace) = (self.tree.source().store(), self.tree.source().domain().namespace);
+        if !store.has_open_damage(namespace) {
             return true;
         }
-        let generation = store.damage_generation();
+        let generation = store.damage_generation(namespace);
+        if self.is_spared(generation) {
+            return true;
+        }
         if self.sound_at(generation).extents.contains(index) {
             return true;
         }
@@ -113,6 +138,35 @@ impl ParentDisk {
             self.sound_at(generation).extents.insert(index);
         }
         sound
+    }
+
+    /// Whether all it refers to is known to lie in containers that no damage was found in since.
+    fn is_spared(&self, generation: u64) -> bool {
+        let Some(reach) = &self.reach else { return false };
+        let mut spared = self.spared.lock();
+        if let Some((seen, spared)) = *spared
+            && seen == generation
+        {
+            return spared;
+        }
+        let (store, namespace) = (self.tree.source().store(), self.tree.source().domain().namespace);
+        let is_spared = reach.is_spared(&store.damaged_since(namespace, reach.sound_as_of));
+        *spared = Some((generation, is_spared));
+        is_spared
+    }
+
+    /// Whether it is known in which containers all of an extent lies, of those that were found sound.
+    pub(super) fn places(&self, index: u64) -> bool {
+        self.reach.is_some() || self.placed.lock().extents.contains(index)
+    }
+
+    /// Containers in which what it refers to lies, as far as that is known.
+    pub(super) fn containers(&self) -> RoaringTreemap {
+        let mut containers = self.placed.lock().containers.clone();
+        if let Some(reach) = &self.reach {
+            containers |= &*reach.containers;
+        }
+        containers
     }
 
     /// What was found sound; empty when more became known since.
@@ -131,10 +185,24 @@ impl ParentDisk {
             Err(_) => return false,
         };
         let nodes = self.tree.source();
-        node.pieces().iter().filter(|piece| !piece.is_zero()).all(|piece| {
-            let found = nodes.store().find(nodes.domain(), ContainerClass::Data, &piece.fingerprint, recent);
-            matches!(found, Ok(Some(found)) if found.chunk.bytes == piece.bytes)
-        })
+        let find = |class, name: &Fingerprint, recent: &mut RecentDirectories| {
+            nodes.store().find(nodes.domain(), class, name, recent).ok().flatten()
+        };
+        let mut containers = RoaringTreemap::new();
+        for piece in node.pieces().iter().filter(|piece| !piece.is_zero()) {
+            match find(ContainerClass::Data, &piece.fingerprint, recent) {
+                Some(found) if found.chunk.bytes == piece.bytes => {
+                    containers.insert(found.location.container.get());
+                }
+                _ => return false,
+            }
+        }
+        let mut placed = self.placed.lock();
+        let Some(found) = find(ContainerClass::Recipe, &entry.node, &mut placed.nodes) else { return false };
+        containers.insert(found.location.container.get());
+        placed.containers |= containers;
+        placed.extents.insert(index);
+        true
     }
 
     /// The first extent from `index` on that may hold data; those before it are zero.
@@ -145,7 +213,7 @@ impl ParentDisk {
     /// The entry of an extent that the agent says did not change, for a disk of `size_bytes`.
     ///
     /// # Errors
-    /// [`EngineError::Damaged`] when chunks of it are lost. That happens only when they were found damaged
+    /// [`EngineError::FoundDamaged`] when chunks of it are lost. That happens only when they were found damaged
     /// after the agent was given the digest; the next backup is not given it, and sends them again.
     pub(super) fn unchanged(
         &self,
@@ -163,7 +231,7 @@ impl ParentDisk {
         // (R5) Holds when the extent is accepted, too.
         if !self.is_sound(index, &entry, recent) {
             let backup = self.backup;
-            return Err(EngineError::Damaged(format!(
+            return Err(EngineError::FoundDamaged(format!(
                 "extent {index} cannot be taken over unchanged: what backup {backup} has of it was found damaged while this backup ran; start the backup again, and it is sent again"
             )));
         }

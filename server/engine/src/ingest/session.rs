@@ -1,7 +1,7 @@
 //! One session: a backup in progress, its disks and its lease.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use holdfast_catalog::NamespaceRecord;
 use holdfast_proto::Fingerprint;
@@ -32,6 +32,8 @@ pub(crate) struct Session {
     pub(super) started_ms: i64,
     pub(super) disks: Vec<DiskSlot>,
     pub(super) lease: Lease,
+    /// Whether a stream failed, so that it can only end without a backup.
+    failed: AtomicBool,
     /// Whether it was committed or given up; held locked while that happens, so that it happens once.
     ended: Mutex<bool>,
 }
@@ -47,8 +49,13 @@ pub struct Starter {
 }
 
 /// When the session ends by itself.
-#[derive(Debug)]
-pub(super) struct Lease(AtomicI64);
+#[derive(Debug, Default)]
+pub(super) struct Lease {
+    /// On the clock that never jumps: one who sets the time of day neither ends a session nor keeps it alive.
+    renewed_monotonic_ms: AtomicI64,
+    /// The same moment for people.
+    renewed_ms: AtomicI64,
+}
 
 /// One disk of a session.
 #[derive(Debug)]
@@ -74,22 +81,15 @@ pub(crate) struct Reliance {
 }
 
 impl Lease {
-    pub(super) const fn endless() -> Self {
-        Self(AtomicI64::new(i64::MAX))
-    }
-
     fn renew(&self, core: &Core) {
-        let deadline = core.clock.now_ms().saturating_add(i64::from(core.lease_secs) * 1000);
-        self.0.store(deadline, Ordering::Relaxed);
+        self.renewed_monotonic_ms.store(core.clock.monotonic_ms(), Ordering::Relaxed);
+        self.renewed_ms.store(core.clock.now_ms(), Ordering::Relaxed);
     }
 
     /// Whether it has run out.
-    pub(super) fn is_over(&self, now_ms: i64) -> bool {
-        self.0.load(Ordering::Relaxed) < now_ms
-    }
-
-    fn renewed_ms(&self, core: &Core) -> i64 {
-        self.0.load(Ordering::Relaxed).saturating_sub(i64::from(core.lease_secs) * 1000)
+    pub(super) fn is_over(&self, core: &Core) -> bool {
+        let silent_ms = core.clock.monotonic_ms() - self.renewed_monotonic_ms.load(Ordering::Relaxed);
+        silent_ms > i64::from(core.lease_secs) * 1000
     }
 }
 
@@ -136,9 +136,10 @@ pub(super) struct SessionParts {
 impl Session {
     pub(super) fn new(core: &Core, parts: SessionParts) -> Self {
         let SessionParts { id, backup, run, namespace, vm, job, host, starter, disks } = parts;
-        let (started_ms, lease) = (core.clock.now_ms(), Lease::endless());
-        let ended = Mutex::new(false);
-        Self { id, backup, run, namespace, vm, job, host, starter, started_ms, disks, lease, ended }
+        let lease = Lease::default();
+        lease.renew(core);
+        let (started_ms, failed, ended) = (core.clock.now_ms(), AtomicBool::new(false), Mutex::new(false));
+        Self { id, backup, run, namespace, vm, job, host, starter, started_ms, disks, lease, failed, ended }
     }
 
     /// Renews the lease: a heartbeat.
@@ -156,8 +157,18 @@ impl Session {
     }
 
     /// When the agent's last heartbeat arrived.
-    pub(super) fn last_seen_ms(&self, core: &Core) -> i64 {
-        self.lease.renewed_ms(core)
+    pub(super) fn last_seen_ms(&self) -> i64 {
+        self.lease.renewed_ms.load(Ordering::Relaxed)
+    }
+
+    /// Takes note that a stream of it failed.
+    pub(super) fn set_failed(&self) {
+        self.failed.store(true, Ordering::Release);
+    }
+
+    /// Whether a stream of it failed: nothing can be added, and it cannot be committed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
     }
 
     /// See [`ParentDisk::digests`]; `None` without parent, too.

@@ -102,6 +102,9 @@ impl DiskStream {
         let outcome = work(&self.core, slot, &mut state).map_err(|error| name_disk(error, &slot.name));
         slot.progress.store(state.position());
         state.set_failure(outcome.as_ref().err().map(|error| error.to_string().into()));
+        if outcome.is_err() {
+            self.session.set_failed();
+        }
         outcome
     }
 }
@@ -116,6 +119,7 @@ fn name_disk(error: EngineError, disk: &str) -> EngineError {
         EngineError::Region { source, .. } => EngineError::Region { disk: disk.to_owned(), source },
         EngineError::Invalid(message) => EngineError::Invalid(format!("disk {disk:?}: {message}")),
         EngineError::Damaged(message) => EngineError::Damaged(format!("disk {disk:?}: {message}")),
+        EngineError::FoundDamaged(message) => EngineError::FoundDamaged(format!("disk {disk:?}: {message}")),
         other => other,
     }
 }

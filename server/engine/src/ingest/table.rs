@@ -64,6 +64,8 @@ impl Sessions {
             tables.by_vm.get(&key).and_then(|id| tables.by_id.get(id)).cloned()
         };
         match other {
+            // Nothing can come of it any more, and its agent may be the one who asks.
+            Some(other) if other.has_failed() => self.end_failed(core, other.id).map(drop),
             Some(other) if asked.request.take_over => self.take_over(core, &other, asked),
             Some(other) => Err(busy(&other, &asked.starter)),
             None => Ok(()),
@@ -127,9 +129,9 @@ impl Sessions {
 
     /// What all sessions are doing, in order of their start. Takes no stream's lock: a stream holds its own
     /// while it waits for the disk.
-    pub(crate) fn live(&self, core: &Core) -> Vec<LiveSession> {
+    pub(crate) fn live(&self) -> Vec<LiveSession> {
         let sessions: Vec<Arc<Session>> = self.0.lock().by_id.values().cloned().collect();
-        let mut live: Vec<LiveSession> = sessions.iter().map(|session| session.live(core)).collect();
+        let mut live: Vec<LiveSession> = sessions.iter().map(|session| session.live()).collect();
         live.sort_by_key(|session| (session.started_ms, session.session));
         live
     }
@@ -149,7 +151,16 @@ impl Sessions {
         if *ended {
             return commit::committed(core, id)?.ok_or_else(|| gone(id));
         }
-        let response = commit::commit(core, &session)?;
+        let response = match commit::commit(core, &session) {
+            Ok(response) => response,
+            Err(error @ EngineError::FoundDamaged(_)) => {
+                // (R5) It stays damaged: the session is of no use, and in the way of the next.
+                *ended = true;
+                self.close_failed(core, &session, &error);
+                return Err(error);
+            }
+            Err(error) => return Err(error),
+        };
         *ended = true;
         self.remove(&session);
         tracing::info!(session = %id, backup = response.backup_id, "backup committed");
@@ -165,6 +176,15 @@ impl Sessions {
         reason: &str,
     ) -> Result<(), EngineError> {
         self.end_as(core, id, status, reason, None)
+    }
+
+    /// Ends a session of which a stream failed, so that its VM is free for the next; whether it had to be.
+    pub(crate) fn end_failed(&self, core: &Core, id: SessionId) -> Result<bool, EngineError> {
+        let failed = self.get(id).is_ok_and(|session| session.has_failed());
+        if failed {
+            self.end(core, id, RowStatus::Failed, "a disk's stream failed")?;
+        }
+        Ok(failed)
     }
 
     /// As [`Sessions::end`]; `who`: the token that ended it, where that is not the one that started it.
@@ -191,6 +211,18 @@ impl Sessions {
         recorded
     }
 
+    /// Ends a session whose commit was refused for good.
+    fn close_failed(&self, core: &Core, session: &Session, error: &EngineError) {
+        session.supersede_streams();
+        let reason = plain_text(&error.to_string(), REASON_MAX_BYTES);
+        tracing::warn!(session = %session.id, vm = session.vm, reason, "commit refused");
+        let who = &session.starter.name;
+        if let Err(error) = commit::record_failure(core, session, RowStatus::Failed, &reason, who) {
+            tracing::error!(session = %session.id, %error, "cannot record a backup that was refused");
+        }
+        self.remove(session);
+    }
+
     fn remove(&self, session: &Session) {
         let mut tables = self.0.lock();
         tables.by_id.remove(&session.id);
@@ -202,10 +234,9 @@ impl Sessions {
 
     /// Ends sessions whose lease ran out without a heartbeat; says how many.
     pub(crate) fn expire(&self, core: &Core) -> usize {
-        let now = core.clock.now_ms();
         let dead: Vec<SessionId> = {
             let tables = self.0.lock();
-            let late = |s: &&Arc<Session>| s.lease.is_over(now);
+            let late = |s: &&Arc<Session>| s.lease.is_over(core);
             tables.by_id.values().filter(late).map(|session| session.id).collect()
         };
         for &id in &dead {

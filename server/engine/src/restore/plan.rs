@@ -86,7 +86,7 @@ fn locate(
     let Wanted { fingerprint, extent, .. } = wanted;
     let domain = disk.tree.source().domain();
     // (A5) Recipes name fingerprints; where a chunk lies is asked for each time.
-    let found = disk.core.store.find(domain, ContainerClass::Data, fingerprint, recent)?;
+    let found = disk.core.store.find_to_read(domain, ContainerClass::Data, fingerprint, recent)?;
     let found = found.ok_or_else(|| {
         EngineError::Damaged(format!("extent {extent}: chunk {fingerprint} is missing or damaged"))
     })?;

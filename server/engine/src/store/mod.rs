@@ -5,16 +5,21 @@
 //! met on the way is remembered, so that the next backup stores the chunk again and older backups heal.
 //!
 //! Files, each importing only from those before it: [`damage`] and [`decoded`] (what is known, what is at
-//! hand), [`losses`] (what is missing, and when that is too much to believe) → [`domain`] (a namespace's keys) →
-//! [`chunks`] (the store) → [`notes`] (taking note of damage, looking at it again), [`nodes`] (recipe nodes).
+//! hand), [`losses`] (what is missing, and when that is too much to believe), [`reach`] (where recipes' chunks lie) →
+//! [`domain`] (a namespace's keys) →
+//! [`chunks`] (the store) → [`notes`] (taking note of damage, looking at it again), [`nodes`] (recipe nodes) → [`healing`] (damage that
+//! other copies make up for).
 
 mod chunks;
 mod damage;
 mod decoded;
 mod domain;
+mod healing;
+mod index_repair;
 mod losses;
 mod nodes;
 mod notes;
+mod reach;
 
 pub(crate) use chunks::{ChunkStore, StoreParts};
 #[cfg(test)]
@@ -22,3 +27,4 @@ pub(crate) use damage::LOOK_AGAIN_MS;
 pub(crate) use domain::Domain;
 pub(crate) use nodes::NodeReader;
 pub(crate) use notes::region_is_sound;
+pub(crate) use reach::Reach;
