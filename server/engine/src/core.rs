@@ -21,7 +21,7 @@ use crate::store::ChunkStore;
 pub(crate) const NUMBERS_PER_RESERVATION: u32 = 64;
 
 /// Threads that wait for fsync. They burn no CPU; four keep a disk's queue busy.
-const SEAL_THREADS: usize = 4;
+pub(crate) const SEAL_THREADS: usize = 4;
 
 /// Threads that plan and read restore windows ahead.
 const READ_THREADS: usize = 4;
