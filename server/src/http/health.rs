@@ -17,12 +17,18 @@ pub(super) async fn alive() -> Json<Value> {
 /// Whether backups are accepted: 200, or 503 and the reason.
 pub(super) async fn ready(State(app): State<Arc<App>>) -> (StatusCode, Json<Value>) {
     match not_ready(&app).await {
-        None => (StatusCode::OK, Json(json!({ "status": "ready" }))),
+        None => (StatusCode::OK, Json(ready_body(app.engine.under_repair()))),
         Some(reason) => {
             let body = json!({ "status": "not ready", "reason": reason });
             (StatusCode::SERVICE_UNAVAILABLE, Json(body))
         }
     }
+}
+
+/// Ready, and what is being put right meanwhile.
+fn ready_body(under_repair: Option<String>) -> Value {
+    under_repair
+        .map_or_else(|| json!({ "status": "ready" }), |note| json!({ "status": "ready", "note": note }))
 }
 
 async fn not_ready(app: &Arc<App>) -> Option<String> {

@@ -6,10 +6,11 @@ use std::sync::atomic::Ordering;
 use holdfast_proto::v1;
 use holdfast_types::ids::{ContainerClass, ContainerId, SessionId};
 use holdfast_volume::MemoryVolume;
+use holdfast_volume::testing::{FaultyVolume, OpKind};
 
 use super::agent::{backup, request, restore, send_disk, starter};
 use super::{Bench, noise};
-use crate::container::list_containers;
+use crate::container::{RecentDirectories, list_containers};
 use crate::engine::Engine;
 use crate::ingest::StartBackup;
 use crate::jobs::{Budget, Step};
@@ -149,4 +150,34 @@ fn the_copy_that_healed_damage_is_watched_in_its_turn() {
     let again = backup(&engine, "web", &[("root", &disk)]).unwrap();
     assert!(again.details[0].new_bytes > 0, "both copies are lost, so it was sent a third time");
     assert!(restore(&engine, &again.backup_id, "root").unwrap() == disk);
+}
+
+#[test]
+fn a_directory_is_read_once_for_all_its_chunks() {
+    let (bench, memory, index) = (Bench::new(), MemoryVolume::new(), MemoryVolume::new());
+    let open = |data: Arc<dyn holdfast_volume::Volume>| {
+        let mut parts = bench.parts(data).unwrap();
+        parts.index = Arc::new(index.clone());
+        Engine::assemble(parts).unwrap()
+    };
+    let engine = open(Arc::new(memory.clone()));
+    backup(&engine, "web", &[("root", &noise(1, 9 * MIB))]).unwrap();
+    engine.shutdown().unwrap();
+    drop(engine);
+    let watched = Arc::new(FaultyVolume::new(memory.clone()));
+    let engine = open(Arc::<FaultyVolume<MemoryVolume>>::clone(&watched));
+    let id = first(&memory, ContainerClass::Data);
+    let store = &engine.parts().0.store;
+    let directory = store.containers.open(id, ContainerClass::Data).unwrap();
+    let domain = store.domain(directory.namespace());
+    let before = watched.count(OpKind::Read);
+    let mut chunks = 0;
+    for (name, _, _) in directory.directory().iter() {
+        // Nothing of its own to remember: each is another stream.
+        let mut recent = RecentDirectories::default();
+        assert!(store.find(&domain, ContainerClass::Data, &name, &mut recent).unwrap().is_some());
+        chunks += 1;
+    }
+    assert!(chunks > 400, "{chunks}");
+    assert_eq!(watched.count(OpKind::Read) - before, 2, "header, and directory with footer");
 }
