@@ -124,7 +124,7 @@ fn readable_backup(app: &App, caller: &Caller, id: &str, disk: &str) -> Result<B
 /// A catalog that cannot be written to must not prevent a restore.
 fn note(app: &App, caller: &Caller, backup: &BackupRecord, disk: &str) {
     let key = format!("{} {} {disk}", caller.token.id, backup.id);
-    if !app.activity.restores.is_new(key, app.clock.now_ms()) {
+    if !app.activity.restores.is_new(key, app.clock.monotonic_ms()) {
         return;
     }
     let from = peer_text(caller.peer);

@@ -12,9 +12,9 @@ use parking_lot::Mutex;
 use super::damage::DamageSet;
 use super::decoded::DecodedRegions;
 use super::domain::Domain;
-use super::index_repair::{Repair, RepairProgress};
 use super::losses::Losses;
 use super::reach::ReachMemory;
+use super::repair::{Repair, RepairProgress};
 use crate::container::{
     ChunkRef, ContainerCache, ContainerError, OpenContainer, RecentDirectories, StoredRegion,
 };

@@ -11,6 +11,7 @@ use holdfast_volume::VolumeError;
 use roaring::RoaringTreemap;
 
 use super::chunks::ChunkStore;
+use super::repair::{Repair, RepairProgress};
 use crate::container::{ContainerError, OpenContainer};
 use crate::error::EngineError;
 use crate::index::BadPages;
@@ -21,28 +22,6 @@ const PIECE_CONTAINERS: usize = 64;
 
 /// Bytes read of each: its directory.
 const CONTAINER_BYTES: u64 = 168 << 10;
-
-/// A repair under way.
-#[derive(Debug)]
-pub(super) struct Repair {
-    bad: BadPages,
-    done: RoaringTreemap,
-    left: RoaringTreemap,
-}
-
-/// How far it is, for readers that must not wait for a step.
-#[derive(Debug, Default)]
-pub(super) struct RepairProgress {
-    done: AtomicU64,
-    total: AtomicU64,
-}
-
-impl RepairProgress {
-    fn store(&self, repair: &Repair) {
-        self.total.store(repair.done.len() + repair.left.len(), Ordering::Relaxed);
-        self.done.store(repair.done.len(), Ordering::Relaxed);
-    }
-}
 
 impl ChunkStore {
     /// How far the repair is, in containers: done, and all; `None` when none is needed.

@@ -5,10 +5,11 @@
 //! met on the way is remembered, so that the next backup stores the chunk again and older backups heal.
 //!
 //! Files, each importing only from those before it: [`damage`] and [`decoded`] (what is known, what is at
-//! hand), [`losses`] (what is missing, and when that is too much to believe), [`reach`] (where recipes' chunks lie) →
+//! hand), [`losses`] (what is missing, and when that is too much to believe), [`reach`] (where recipes' chunks lie), [`repair`] (of the
+//! index, how far it is) →
 //! [`domain`] (a namespace's keys) →
 //! [`chunks`] (the store) → [`notes`] (taking note of damage, looking at it again), [`nodes`] (recipe nodes) → [`healing`] (damage that
-//! other copies make up for).
+//! other copies make up for), [`index_repair`] (pages of the index that cannot be read).
 
 mod chunks;
 mod damage;
@@ -20,6 +21,7 @@ mod losses;
 mod nodes;
 mod notes;
 mod reach;
+mod repair;
 
 pub(crate) use chunks::{ChunkStore, StoreParts};
 #[cfg(test)]
