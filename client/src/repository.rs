@@ -1,6 +1,6 @@
 //! Questions about what is in a repository, and reporting the result of a verification.
 
-use holdfast_proto::limits::VERIFICATION_DETAIL_MAX_BYTES;
+use holdfast_proto::limits::{FALSE_DIGESTS_MAX, VERIFICATION_DETAIL_MAX_BYTES};
 use holdfast_proto::{ErrorCode, v1};
 
 use crate::connect::Connection;
@@ -92,9 +92,12 @@ pub struct Found {
     pub detail: String,
     /// Bytes that matched, without zeros.
     pub bytes: u64,
+    /// Disk and number of extents that do not hash to what the backup recorded; the server looks itself.
+    pub false_digests: Vec<(String, u64)>,
 }
 
-/// Tells the server the result of a verification. A server too old to record it is not an error.
+/// Tells the server the result of a verification; returns how many of the false digests it confirmed. A server too
+/// old to record it is not an error.
 ///
 /// # Errors
 /// Any error of a call.
@@ -102,21 +105,24 @@ pub async fn record_verification(
     connection: &Connection,
     backup: &v1::BackupInfo,
     found: &Found,
-) -> Result<(), ClientError> {
+) -> Result<u32, ClientError> {
     let mut detail = found.detail.clone();
     detail.truncate(detail.floor_char_boundary(VERIFICATION_DETAIL_MAX_BYTES));
+    let lies = found.false_digests.iter().take(FALSE_DIGESTS_MAX);
+    let false_digests = lies.map(|(disk, extent)| v1::FalseDigest { disk: disk.clone(), extent: *extent });
     let request = v1::RecordVerificationRequest {
         namespace: backup.namespace.clone(),
         backup: backup.id.clone(),
         ok: found.ok,
         detail,
         bytes: found.bytes,
+        false_digests: false_digests.collect(),
     };
     match connection.catalog().record_verification(request).await {
-        Ok(_) => Ok(()),
+        Ok(answer) => Ok(answer.into_inner().confirmed),
         Err(status) if is_unknown_call(&status) => {
             tracing::info!("this server is too old to record verifications");
-            Ok(())
+            Ok(0)
         }
         Err(status) => Err(status.into()),
     }

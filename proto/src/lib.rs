@@ -11,6 +11,7 @@ pub mod fingerprint;
 pub mod limits;
 pub mod region;
 pub mod request;
+pub mod reread;
 pub mod version;
 pub mod when;
 

@@ -65,6 +65,9 @@ pub const REASON_MAX_BYTES: usize = 2000;
 /// Longest text of a verification, in bytes.
 pub const VERIFICATION_DETAIL_MAX_BYTES: usize = 2000;
 
+/// Extents with a false digest that one report of a verification may name.
+pub const FALSE_DIGESTS_MAX: usize = 256;
+
 /// Bytes of what should have been an identifier that an error message repeats.
 pub const ID_SHOWN_BYTES: usize = 40;
 

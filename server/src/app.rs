@@ -15,7 +15,9 @@ use crate::auth::{Authenticator, Lookups};
 use crate::config::Settings;
 use crate::error::ServiceError;
 use crate::jobs::Jobs;
+use crate::memory::Budget;
 use crate::metrics::Metrics;
+use crate::readiness::Readiness;
 
 /// The running server, shared by all calls. What only one protocol needs is in that protocol's own state.
 #[derive(Debug)]
@@ -29,6 +31,10 @@ pub struct App {
     pub jobs: Arc<Jobs>,
     pub addresses: Addresses,
     pub started_ms: i64,
+    /// What the server may use of memory, and for what.
+    pub budget: Budget,
+    /// Whether backups are accepted.
+    pub(crate) readiness: Readiness,
     pub(crate) lease_secs: u32,
     lookups: Lookups,
     stopping: watch::Sender<bool>,
@@ -43,13 +49,15 @@ pub struct Addresses {
     pub http: SocketAddr,
     /// SHA-256 of the certificate, which agents pin.
     pub fingerprint: String,
+    /// When the certificate ceases to be valid, in milliseconds since the Unix epoch, if it says so.
+    pub certificate_expires_ms: Option<i64>,
 }
 
 impl App {
     /// A server over `engine`.
     ///
     /// # Errors
-    /// `Internal` when no threads can be started.
+    /// `Internal` when no threads can be started; `Invalid` when there is too little memory.
     pub fn new(
         engine: Arc<Engine>,
         settings: &Settings,
@@ -59,12 +67,17 @@ impl App {
         let lookups = Lookups::start().map_err(|error| {
             ServiceError::new(ErrorCode::Internal, format!("cannot start threads: {error}"))
         })?;
+        let budget = Budget::find(settings)?;
+        let readiness =
+            Readiness::new(Arc::clone(&engine), Arc::clone(&clock), addresses.certificate_expires_ms);
         Ok(Arc::new(Self {
+            readiness,
             auth: Arc::new(Authenticator::new(Arc::clone(engine.catalog()), Arc::clone(&clock))),
-            activity: Arc::new(Activity::new(&engine, &clock, settings)),
+            activity: Arc::new(Activity::new(&engine, &clock, settings, &budget)),
             metrics: Arc::new(Metrics::new()),
             jobs: Arc::default(),
             addresses,
+            budget,
             started_ms: clock.now_ms(),
             lease_secs: settings.lease_secs,
             stopping: watch::Sender::new(false),

@@ -9,9 +9,11 @@
 //! |---|---|
 //! | `error`, `files`, `insight`, `net`, `tls` | building blocks: errors, small durable files, what numbers mean, connections, the certificate |
 //! | `config` | settings: flags, environment, file |
+//! | `memory` | what memory there is, and what it is used for |
 //! | `process` | this process: logging, allocator, service manager |
 //! | `auth` | authentication: tokens, logins with a browser, what a caller may do |
 //! | `activity` | what is going on: sessions, streams, who watches; their limits |
+//! | `readiness` | whether backups are accepted, and why not |
 //! | `metrics` | metrics |
 //! | `jobs` | background work |
 //! | `app` | what all calls share |
@@ -31,9 +33,11 @@ mod grpc;
 pub mod http;
 mod insight;
 pub mod jobs;
+pub mod memory;
 mod metrics;
 mod net;
 mod process;
+mod readiness;
 pub mod repository;
 pub mod server;
 pub mod tls;

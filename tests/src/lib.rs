@@ -7,6 +7,7 @@
 //! | [`proxy`] | a wire between the two that can be cut and held |
 //! | [`disk`] | disks with known contents |
 //! | [`documents`] | the commands that the documents show |
+//! | [`memory`] | limits on what a server may use |
 //! | [`raw`] | an agent that says whatever a test wants |
 //! | [`repository`] | the server's files, to look at and to damage |
 //! | [`web`] | a small HTTPS client |
@@ -26,6 +27,7 @@
 pub mod agent;
 pub mod disk;
 pub mod documents;
+pub mod memory;
 pub mod proxy;
 pub mod raw;
 pub mod repository;

@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::memory::MemoryCage;
 use crate::{Agent, DEADLINE, program, wait_for};
 
 /// Settings of a server to start.
@@ -16,6 +17,7 @@ use crate::{Agent, DEADLINE, program, wait_for};
 pub struct Options {
     args: Vec<String>,
     grpc: String,
+    memory_bytes: Option<u64>,
 }
 
 impl Options {
@@ -23,6 +25,13 @@ impl Options {
     #[must_use]
     pub fn arg(mut self, arg: impl Into<String>) -> Self {
         self.args.push(arg.into());
+        self
+    }
+
+    /// What memory it may use: more, and the system ends it.
+    #[must_use]
+    pub const fn memory(mut self, bytes: u64) -> Self {
+        self.memory_bytes = Some(bytes);
         self
     }
 
@@ -56,6 +65,10 @@ impl Options {
         let mut command = program("holdfast-server");
         command.arg("serve").arg("--data-dir").arg(data_dir);
         command.args(["--grpc", &self.grpc, "--http", "127.0.0.1:0"]).args(&self.args);
+        let cage = self.memory_bytes.map(MemoryCage::new).or_else(MemoryCage::of_environment);
+        if let Some(cage) = &cage {
+            command = cage.around(&command);
+        }
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the server can be run");
         let log = Arc::new(Mutex::new(String::new()));
@@ -78,6 +91,7 @@ impl Options {
             log,
             errors,
             data_dir: data_dir.to_owned(),
+            _cage: cage,
             grpc: String::new(),
             https: String::new(),
         };
@@ -115,6 +129,8 @@ pub struct Server {
     data_dir: PathBuf,
     grpc: String,
     https: String,
+    /// Dropped last, when the process has ended.
+    _cage: Option<MemoryCage>,
 }
 
 impl Server {
@@ -125,7 +141,7 @@ impl Server {
 
     /// Settings of a server, to be changed before it is started.
     pub fn options() -> Options {
-        Options { args: Vec::new(), grpc: "127.0.0.1:0".to_owned() }
+        Options { args: Vec::new(), grpc: "127.0.0.1:0".to_owned(), memory_bytes: None }
     }
 
     /// False when the server ended instead.
@@ -180,15 +196,24 @@ impl Server {
         Agent::new(&self.grpc, &self.admin_token(), &self.fingerprint())
     }
 
-    /// A new token by `holdfast-server token create`, while the server runs.
+    /// A new token by `holdfast-server token create`, while the server runs. Its owner is that of the admin token.
     ///
     /// # Panics
     /// When none is made.
     pub fn token(&self, name: &str, role: &str, namespaces: &[&str]) -> String {
-        let mut args = vec!["create", "--name", name, "--role", role];
+        let mut args = vec!["--role", role, "--owner", "admin"];
         for namespace in namespaces {
             args.extend(["--namespace", namespace]);
         }
+        self.token_with(name, &args)
+    }
+
+    /// A new token with these further arguments of `holdfast-server token create`.
+    ///
+    /// # Panics
+    /// When none is made.
+    pub fn token_with(&self, name: &str, args: &[&str]) -> String {
+        let args = [&["create", "--name", name], args].concat();
         let (status, text) = self.tokens(&args);
         assert!(status.success(), "token create: {status}\n{text}");
         let token = text.lines().map(str::trim).find(|line| line.starts_with("hf_"));

@@ -104,6 +104,8 @@ describe("a token made on the Access page", () => {
     const user = userEvent.setup();
     await user.click(await screen.findByRole("button", { name: "Create a token" }));
     await user.type(screen.getByLabelText("Name"), "hv1");
+    await user.type(screen.getByRole("textbox", { name: /^Owner of the VMs/ }), "cluster-a");
+    await user.type(screen.getByRole("textbox", { name: /^VM names/ }), "web-*, db-?,");
     await user.selectOptions(screen.getByLabelText("Expires"), "30d");
     await user.click(screen.getByRole("button", { name: "Create" }));
     await screen.findByText("hf_secret");
@@ -112,7 +114,71 @@ describe("a token made on the Access page", () => {
     await user.click(screen.getByRole("button", { name: "I have copied it" }));
     await waitFor(() => expect(screen.queryByText("hf_secret")).toBeNull());
     const asked = log.find((each) => each.method === "POST");
-    expect(JSON.parse(asked?.body ?? "")).toEqual({ name: "hv1", role: "backup", namespaces: [], expires_in: "30d" });
+    expect(JSON.parse(asked?.body ?? "")).toEqual({
+      name: "hv1",
+      role: "backup",
+      namespaces: [],
+      owner: "cluster-a",
+      vm_patterns: ["web-*", "db-?"],
+      expires_in: "30d",
+    });
     expect(asked?.headers.get("x-csrf-token")).toBe("csrf-token");
+  });
+});
+
+describe("a VM's owner", () => {
+  beforeEach(() => vi.stubGlobal("EventSource", SilentEvents));
+
+  const vm = {
+    namespace: "default",
+    vm: "web 1",
+    owner: "old",
+    backups: 0,
+    disks: 0,
+    first: null,
+    latest: null,
+    virtual_bytes: 0,
+    protected_bytes: 0,
+    stored_bytes: 0,
+    new_bytes_30d: 0,
+    total_factor: null,
+    last_status: "done",
+    last_error: null,
+    stale: false,
+    verify: null,
+    disk_list: [],
+  };
+  const answers = {
+    ...ANSWERS,
+    "GET /vms/default/web%201": vm,
+    "GET /backups": { items: [], next_page_token: null },
+    "GET /series": { days: [], groups: [] },
+    "POST /vms/default/web%201/owner": { namespace: "default", vm: "web 1", owner: "new", previous_owner: "old" },
+  };
+
+  it("is changed by an operator", async () => {
+    const log = serve(answers);
+    window.history.replaceState(null, "", "/vms/default/web%201");
+    app();
+    const user = userEvent.setup();
+    await user.click(await screen.findByRole("button", { name: "Change owner" }));
+    const dialog = within(await screen.findByRole("dialog"));
+    const submit = dialog.getByRole("button", { name: "Change owner" });
+    expect(submit.hasAttribute("disabled")).toBe(true);
+    await user.clear(dialog.getByRole("textbox"));
+    await user.type(dialog.getByRole("textbox"), "new");
+    await user.click(submit);
+    await waitFor(() => expect(screen.queryByRole("dialog")).toBeNull());
+    const asked = log.find((each) => each.method === "POST");
+    expect(asked?.path).toBe("/vms/default/web%201/owner");
+    expect(JSON.parse(asked?.body ?? "")).toEqual({ owner: "new" });
+  });
+
+  it("is only shown to others", async () => {
+    serve({ ...answers, "GET /session": session({ role: "backup", actions: ["catalog", "report"] }) });
+    window.history.replaceState(null, "", "/vms/default/web%201");
+    app();
+    await screen.findByText("old");
+    expect(screen.queryByRole("button", { name: "Change owner" })).toBeNull();
   });
 });

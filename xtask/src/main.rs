@@ -5,6 +5,8 @@
 //! | `demo` | seeing Holdfast work on this machine in a few minutes ([`demo`]) |
 //! | `test` | everything that must pass before a change lands ([`mod@test`]) |
 //! | `fix` | repairing what a program can repair: formatting, lints ([`fix`]) |
+//! | `soak` | more power failures than `test` has time for ([`soak`]) |
+//! | `mutants` | seeing that a test fails when a rule is taken out of the code ([`mutants`]) |
 //! | `bench` | figures, beside those of other tools on the same disks ([`mod@bench`]) |
 //! | `openapi` | writing `web/openapi.json` anew after a change to the REST API ([`web`]) |
 //!
@@ -17,9 +19,11 @@ mod demo;
 mod fix;
 #[cfg(test)]
 mod labels;
+mod mutants;
 mod needs;
 mod server;
 mod shell;
+mod soak;
 mod sparse;
 mod steps;
 mod tally;
@@ -45,6 +49,10 @@ enum Command {
     Test(test::Options),
     /// Format the code and apply what the linters suggest
     Fix,
+    /// Let power fail a million times on a simulated disk, or as often as --crashes says
+    Soak(soak::Options),
+    /// Take each rule of docs/ORDERING.md out of the code, and see that a test fails
+    Mutants(mutants::Options),
     /// Measure Holdfast and the other tools installed here on the same disks
     Bench(bench::Options),
     /// Write web/openapi.json, from which the web UI's types are generated, after a change to the REST API
@@ -56,6 +64,8 @@ fn main() -> ExitCode {
         Command::Demo(options) => demo::run(&options),
         Command::Test(options) => return test::run(&options),
         Command::Fix => fix::run(),
+        Command::Soak(options) => soak::run(&options),
+        Command::Mutants(options) => mutants::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Openapi => web::write_openapi(),
     };

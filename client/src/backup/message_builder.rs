@@ -141,6 +141,10 @@ impl MessageBuilder {
         while let Some(extent) = self.held.pop_front() {
             self.describe(extent);
         }
+        // At once: the server proves an extent's digest while it has its regions at hand.
+        if !self.message.chunked.is_empty() {
+            self.flush();
+        }
     }
 
     fn describe(&mut self, extent: v1::ChunkedExtent) {

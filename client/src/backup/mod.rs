@@ -59,6 +59,8 @@ pub struct BackupSummary {
     pub seconds: f64,
     /// Region payload sent, including what was sent again after a loss.
     pub sent_bytes: u64,
+    /// Extents read again although nothing said that they had changed.
+    pub reread_extents: u64,
     pub stages: BTreeMap<&'static str, StageTotal>,
 }
 
@@ -106,6 +108,7 @@ pub async fn run(
         details: commit.details,
         seconds: begun.elapsed().as_secs_f64(),
         sent_bytes: pipeline.sent_bytes.load(Ordering::Relaxed),
+        reread_extents: pipeline.reread_extents.load(Ordering::Relaxed),
         stages: pipeline.stages.totals(),
     })
 }

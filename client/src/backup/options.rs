@@ -12,6 +12,8 @@ pub struct BackupOptions {
     pub job: String,
     /// ULID of a run to join; empty for a new run.
     pub run_id: String,
+    /// Read and describe every extent, whatever the parent backup says of it.
+    pub reread: bool,
     /// End a running session of the same VM first; for when its agent has died.
     pub take_over: bool,
     /// zstd level, 1 to 19.
@@ -32,6 +34,7 @@ impl BackupOptions {
             vm: vm.into(),
             job: DEFAULT_JOB.to_owned(),
             run_id: String::new(),
+            reread: false,
             take_over: false,
             level: DEFAULT_LEVEL,
             threads: None,

@@ -1,9 +1,13 @@
 //! The parent's extent digests, as they stream in. Claims go forward through the disk, so one block is held
 //! and a few wait in the channel: a disk of any size costs under a megabyte.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use bytes::Bytes;
 use holdfast_proto::fingerprint::FINGERPRINT_BYTES;
 use holdfast_proto::limits::DIGESTS_PER_BLOCK;
+use holdfast_proto::reread::Reread;
 use holdfast_proto::{Fingerprint, v1};
 use tokio::sync::mpsc;
 
@@ -24,12 +28,37 @@ pub(crate) struct ParentDigests {
     digests: Bytes,
     /// The extent last asked for.
     asked: u64,
+    reread: Option<Rereading>,
+}
+
+/// Extents to be read whatever their digest, and how many there were.
+#[derive(Debug)]
+pub(crate) struct Rereading {
+    /// `None`: all.
+    pub(crate) due: Option<Reread>,
+    pub(crate) count: Arc<AtomicU64>,
+}
+
+impl Rereading {
+    /// Whether extent `index` is to be read; counts it.
+    fn takes(&self, index: u64) -> bool {
+        let due = self.due.is_none_or(|due| due.is_due(index));
+        if due {
+            self.count.fetch_add(1, Ordering::Relaxed);
+        }
+        due
+    }
 }
 
 impl ParentDigests {
     /// No parent: nothing is known.
     pub(crate) const fn none() -> Self {
-        Self { blocks: None, first: 0, digests: Bytes::new(), asked: 0 }
+        Self { blocks: None, first: 0, digests: Bytes::new(), asked: 0, reread: None }
+    }
+
+    /// Says of extents that are to be read again that nothing is known of them, whatever the server says.
+    pub(crate) fn rereading(self, reread: Option<Rereading>) -> Self {
+        Self { reread, ..self }
     }
 
     /// From a stream of blocks.
@@ -48,6 +77,9 @@ impl ParentDigests {
     pub(crate) fn of_extent(&mut self, index: u64) -> Result<Fingerprint, ClientError> {
         assert!(index >= self.asked, "digest of extent {index} asked for after that of {}", self.asked);
         self.asked = index;
+        if self.reread.as_ref().is_some_and(|reread| reread.takes(index)) {
+            return Ok(Fingerprint::UNKNOWN);
+        }
         while index >= self.end() {
             let Some(blocks) = &mut self.blocks else { return Ok(Fingerprint::UNKNOWN) };
             match blocks.blocking_recv() {
@@ -110,6 +142,21 @@ mod tests {
         let unknown = Fingerprint::UNKNOWN;
         assert_eq!(found, [of(1), of(2), unknown, unknown, of(6), unknown, unknown]);
         assert_eq!(ParentDigests::none().of_extent(3).unwrap(), unknown);
+    }
+
+    #[test]
+    fn extents_to_be_read_again_are_unknown_and_counted() {
+        let blocks = || vec![block(0, &[7; 60])];
+        let count = Arc::new(AtomicU64::new(0));
+        let day = 86_400_000;
+        for (due, expected) in [(Reread::since(30, 0, 3 * day), 6), (None, 60)] {
+            count.store(0, Ordering::Relaxed);
+            let rereading = Rereading { due, count: Arc::clone(&count) };
+            let mut parent = digests(blocks()).rereading(Some(rereading));
+            let unknown = (0..60).filter(|index| parent.of_extent(*index).unwrap() == Fingerprint::UNKNOWN);
+            assert_eq!(unknown.count(), expected);
+            assert_eq!(count.load(Ordering::Relaxed), expected as u64);
+        }
     }
 
     #[test]

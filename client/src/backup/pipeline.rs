@@ -22,6 +22,10 @@ pub(crate) struct Pipeline {
     pub(crate) progress: Arc<dyn Progress>,
     /// Region payload handed to the transport.
     pub(crate) sent_bytes: AtomicU64,
+    /// Whether every extent is to be read, whatever the parent says of it.
+    pub(crate) reread_all: bool,
+    /// Extents read although the parent might have said that they are unchanged.
+    pub(crate) reread_extents: Arc<AtomicU64>,
 }
 
 impl Pipeline {
@@ -40,6 +44,16 @@ impl Pipeline {
         )?;
         let upload_limit = UploadLimit::new(options.limit_upload);
         let sent_bytes = AtomicU64::new(0);
-        Ok(Self { limits, compressor, region_buffers, upload_limit, stages, progress, sent_bytes })
+        Ok(Self {
+            limits,
+            compressor,
+            region_buffers,
+            upload_limit,
+            stages,
+            progress,
+            sent_bytes,
+            reread_all: options.reread,
+            reread_extents: Arc::default(),
+        })
     }
 }

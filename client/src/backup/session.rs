@@ -212,6 +212,7 @@ impl<'a> Agent<'a> {
             self.pipeline.progress.notice(&Notice::FirstBackup { vm: self.options.vm.clone() });
         }
         let mut before_bytes = 0;
+        self.pipeline.reread_extents.store(0, Ordering::Relaxed);
         self.written.clear();
         for (number, disk) in (0u32..).zip(&self.disks.clone()) {
             tracing::info!(

@@ -120,7 +120,8 @@ Examples:
 
 Disks are raw image files (holes in sparse files are not read) or block devices. If a disk is in use, back up \
 a snapshot of it: an image file that is written to while it is read causes a warning. The next backup reads the disk \
-again, but chunks and sends only what has changed. If some of several disks cannot be read, the others are backed up \
+again, but chunks and sends only what has changed, and a share of the rest that is due each day, as a check (see \
+--reread for all of it). If some of several disks cannot be read, the others are backed up \
 and the exit code is 3.")]
 pub(super) struct Backup {
     /// Name of the VM
@@ -144,6 +145,10 @@ pub(super) struct Backup {
     /// How long to keep trying to reconnect after the connection is lost
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = super::units::duration)]
     pub(super) retry_for: Duration,
+    /// Read everything again and describe it anew, whatever earlier backups say is unchanged; sends only what the
+    /// server lacks
+    #[arg(long)]
+    pub(super) reread: bool,
     /// End a running backup of this VM first; for when its agent has died
     #[arg(long)]
     pub(super) take_over: bool,

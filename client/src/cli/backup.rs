@@ -28,6 +28,7 @@ pub(super) async fn run(context: &Context, backup: &Backup) -> Result<ExitCode, 
         vm: backup.vm.clone(),
         job: backup.job.clone(),
         run_id: backup.run.clone(),
+        reread: backup.reread,
         take_over: backup.take_over,
         level: backup.level,
         threads: backup.threads,
@@ -54,6 +55,7 @@ fn summary_json(vm: &str, summary: &BackupSummary) -> Value {
         "written_while_read": summary.written_disks,
         "seconds": summary.seconds,
         "sent_bytes": summary.sent_bytes,
+        "reread_extents": summary.reread_extents,
         "details": details::json(&summary.details),
         "stages": summary.stages,
         "peak_memory_bytes": peak_memory_bytes(),
@@ -63,6 +65,12 @@ fn summary_json(vm: &str, summary: &BackupSummary) -> Value {
 fn summary_text(vm: &str, summary: &BackupSummary) -> String {
     let mut text =
         format!("{}\n\n{}", draw(&Table::of_rows(&summary.details)), closing_sentence(vm, summary));
+    if summary.reread_extents > 0 {
+        text += &format!(
+            "\nAs a check, {} extents were read again without relying on earlier backups.",
+            summary.reread_extents
+        );
+    }
     for disk in &summary.written_disks {
         text += &format!(
             "\nWarning: disk {disk} may have been written to while it was read (its times changed), so its copy may mix several moments; back up a \

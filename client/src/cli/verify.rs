@@ -23,10 +23,16 @@ pub(super) async fn run(context: &Context, verify: &Verify) -> Result<ExitCode, 
     let begun = Instant::now();
     let outcomes = read_all(context, &mut reader, tasks, |_| Ok(Arc::new(NullTarget))).await?;
     drop(display);
-    if let Some(found) = found(&outcomes)
-        && let Err(error) = record_verification(&connection, &backup, &found).await
-    {
-        context.output.note(&format!("holdfast: the result could not be recorded on the server: {error}"));
+    if let Some(found) = found(&outcomes) {
+        match record_verification(&connection, &backup, &found).await {
+            Ok(0) => {}
+            Ok(confirmed) => context.output.note(&format!(
+                "holdfast: the server confirms that {confirmed} extents have a false digest; the next backup reads them again"
+            )),
+            Err(error) => context
+                .output
+                .note(&format!("holdfast: the result could not be recorded on the server: {error}")),
+        }
     }
     finish(context.output, "Verified", &backup, &reader, outcomes, begun, false)
 }
@@ -41,5 +47,12 @@ fn found(outcomes: &[Outcome]) -> Option<Found> {
     if damage.is_empty() && failures().next().is_some() {
         return None;
     }
-    Some(Found { ok: damage.is_empty(), detail: damage.join("; "), bytes })
+    let false_digests = failures().flat_map(|error| match error {
+        ClientError::FalseDigests { disk, extents, .. } => {
+            extents.iter().map(|extent| (disk.clone(), *extent)).collect()
+        }
+        _ => Vec::new(),
+    });
+    let false_digests = false_digests.collect();
+    Some(Found { ok: damage.is_empty(), detail: damage.join("; "), bytes, false_digests })
 }

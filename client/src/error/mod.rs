@@ -50,6 +50,12 @@ pub enum ClientError {
     /// Restored data is not what was backed up.
     #[error("disk {disk:?} is damaged: {what}")]
     Damaged { disk: String, what: String },
+    /// Extents are what was sent when they were backed up, but do not hash to what the backup says they hash to.
+    #[error(
+        "disk {disk:?} is damaged: {count} extents do not hash to what their backup recorded, the first of them extent {}: they hold what was sent, but that may not be what was on the disk; try an earlier restore point, and run 'holdfast verify', after which the next backup reads these extents again",
+        .extents.first().copied().unwrap_or_default()
+    )]
+    FalseDigests { disk: String, count: u64, extents: Vec<u64> },
     /// The restore stream does not describe a disk.
     #[error("the server sent an invalid restore stream: {0}; agent and server may be of different versions")]
     Window(#[from] WindowError),
@@ -85,7 +91,7 @@ impl ClientError {
             Self::Refused { code, .. } => code.exit_code(),
             Self::Lost(_) => ErrorCode::Unavailable.exit_code(),
             Self::Chunker { .. } => ErrorCode::Unsupported.exit_code(),
-            Self::Damaged { .. } => ErrorCode::Damaged.exit_code(),
+            Self::Damaged { .. } | Self::FalseDigests { .. } => ErrorCode::Damaged.exit_code(),
             Self::Interrupted => EXIT_INTERRUPTED,
             Self::OfSession { source, .. } => source.exit_code(),
             Self::Protocol(_)
@@ -111,7 +117,10 @@ impl ClientError {
 
     /// Whether it says that stored data is damaged.
     pub const fn is_damage(&self) -> bool {
-        matches!(self, Self::Damaged { .. } | Self::Refused { code: ErrorCode::Damaged, .. })
+        matches!(
+            self,
+            Self::Damaged { .. } | Self::FalseDigests { .. } | Self::Refused { code: ErrorCode::Damaged, .. }
+        )
     }
 
     /// Adds the session it happened in.

@@ -23,7 +23,8 @@ struct Verified<'a> {
     chunks: Vec<(Placed<'a>, &'a [u8], u32)>,
 }
 
-/// Does all of it. Returns the bytes written, without zeros.
+/// Does all of it. `checked` is told of each place of each chunk once it was checked. Returns the bytes written,
+/// without zeros.
 ///
 /// # Errors
 /// [`ClientError::Damaged`] naming the extent and the chunk, or an error of the target.
@@ -33,6 +34,7 @@ pub(crate) fn run(
     target: &dyn Target,
     tools: &ObjectPool<Tools>,
     stages: &Stages,
+    checked: &dyn Fn(u64, &[u8]),
 ) -> Result<u64, ClientError> {
     let make = || Ok::<_, RegionError>(Tools { decoder: Decoder::new()?, plain: Vec::new() });
     let mut kit = tools.take_or(make)?;
@@ -41,6 +43,9 @@ pub(crate) fn run(
     stages.add(Stage::Decompress, watch.lap(), u64::from(region.plain_bytes));
     let outcome = decoded.and_then(|()| {
         let verified = verify(region, disk, &kit.plain);
+        for (placed, bytes, _) in verified.iter().flat_map(|verified| &verified.chunks) {
+            placed.places.iter().for_each(|place| checked(*place, bytes));
+        }
         stages.add(Stage::Check, watch.lap(), kit.plain.len() as u64);
         let written = verified.and_then(|verified| write(&verified, &kit.plain, target));
         stages.add(Stage::Write, watch.lap(), written.as_ref().map_or(0, |bytes| *bytes));

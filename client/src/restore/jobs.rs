@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
+use super::digests::{ExtentBuffers, FalseDigests, WindowDigests};
 use super::job::{self, Tools};
 use super::target::Target;
 use super::window::{CheckedRegion, WindowPlan};
@@ -26,6 +27,7 @@ pub(super) struct DecodePool {
     threads: rayon::ThreadPool,
     jobs_max: u16,
     tools: ObjectPool<Tools>,
+    extents: ExtentBuffers,
     pub(super) stages: Stages,
 }
 
@@ -44,7 +46,8 @@ impl DecodePool {
             .build()
             .map_err(|_| ClientError::Internal("the decoding threads could not be started"))?;
         let jobs_max = JOBS_PER_THREAD * u16::try_from(count).unwrap_or(THREADS_MAX);
-        Ok(Self { threads, jobs_max, tools: ObjectPool::default(), stages: Stages::default() })
+        let (tools, extents, stages) = (ObjectPool::default(), ObjectPool::default(), Stages::default());
+        Ok(Self { threads, jobs_max, tools, extents, stages })
     }
 }
 
@@ -57,6 +60,9 @@ pub(super) struct Jobs {
     /// The first failure.
     failure: Mutex<Option<ClientError>>,
     written_bytes: AtomicU64,
+    /// Of the window whose regions arrive.
+    window: Mutex<Option<Arc<WindowDigests>>>,
+    false_digests: FalseDigests,
     progress: Arc<dyn Progress>,
 }
 
@@ -75,6 +81,8 @@ impl Jobs {
             pool,
             failure: Mutex::new(None),
             written_bytes: AtomicU64::new(0),
+            window: Mutex::new(None),
+            false_digests: FalseDigests::default(),
             progress,
         })
     }
@@ -84,21 +92,33 @@ impl Jobs {
         self.written_bytes.load(Ordering::Relaxed)
     }
 
+    /// How many extents do not hash to what their backup says, and the first few of them.
+    pub(super) fn false_digests(&self) -> (u64, Vec<u64>) {
+        self.false_digests.found()
+    }
+
     /// Hands a region to the pool once there is room; fails with the failure of any earlier job.
     pub(super) async fn submit(self: &Arc<Self>, region: CheckedRegion) -> Result<(), ClientError> {
         let closed = ClientError::Internal("the decoding threads ended early");
         let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|_| closed)?;
         self.check()?;
         let jobs = Arc::clone(self);
+        let window = self.window.lock().clone();
         self.pool.threads.spawn_fifo(move || {
-            jobs.run(&region);
+            jobs.run(&region, window.as_deref());
             drop(permit);
         });
         Ok(())
     }
 
-    fn run(&self, region: &CheckedRegion) {
-        let work = || job::run(region, &self.disk, &*self.target, &self.pool.tools, &self.pool.stages);
+    fn run(&self, region: &CheckedRegion, window: Option<&WindowDigests>) {
+        let checked = |offset, chunk: &[u8]| {
+            if let Some(window) = window {
+                window.chunk(offset, chunk, &self.pool.extents, &self.false_digests);
+            }
+        };
+        let work =
+            || job::run(region, &self.disk, &*self.target, &self.pool.tools, &self.pool.stages, &checked);
         // A panic must count as a failure: the region may not have been written.
         let panicked = Err(ClientError::Internal("a decoding thread panicked"));
         match catch_unwind(AssertUnwindSafe(work)).unwrap_or(panicked) {
@@ -126,6 +146,7 @@ impl Jobs {
     /// A window begins: writes its zeros and gives the target a hint; both away from the async threads, as
     /// both can wait for the disk.
     pub(super) async fn begin_window(&self, plan: Arc<WindowPlan>) -> Result<(), ClientError> {
+        *self.window.lock() = Some(Arc::new(WindowDigests::of(&plan)));
         let target = Arc::clone(&self.target);
         blocking(move || {
             target.reached(plan.start);
@@ -157,7 +178,9 @@ mod tests {
     use holdfast_proto::v1::read_disk_response::Kind;
 
     use super::super::window::Assembler;
-    use super::super::window::tests::serve;
+    use holdfast_proto::Fingerprint;
+
+    use super::super::window::tests::{sample, serve};
     use super::*;
     use crate::progress::Silent;
 
@@ -200,6 +223,70 @@ mod tests {
             }
         }
         jobs.drain().await
+    }
+
+    /// Takes everything.
+    #[derive(Debug)]
+    struct GoodTarget;
+
+    impl Target for GoodTarget {
+        fn write_at(&self, _: u64, _: &[u8]) -> Result<(), ClientError> {
+            Ok(())
+        }
+
+        fn zero(&self, _: u64, _: u64) -> Result<(), ClientError> {
+            Ok(())
+        }
+
+        fn finish(&self) -> Result<(), ClientError> {
+            Ok(())
+        }
+    }
+
+    /// Reads a disk whose extents are said to hash to `digests`; returns those that do not.
+    async fn compare(disk: &[u8], digests: &[Vec<u8>]) -> Result<(u64, Vec<u64>), ClientError> {
+        let pool = Arc::new(DecodePool::new(Some(3)).unwrap());
+        let jobs = Jobs::new(pool, "d", Arc::new(GoodTarget), Arc::new(Silent));
+        let mut assembler = Assembler::new(disk.len() as u64, 0);
+        for message in serve(disk, 1) {
+            match message {
+                Kind::Header(header) => assembler.header(&header)?,
+                Kind::Window(mut window) => {
+                    let first = usize::try_from(window.first_extent).unwrap();
+                    for (layout, digest) in window.extents.iter_mut().zip(&digests[first..]) {
+                        layout.digest = digest.clone().into();
+                    }
+                    jobs.begin_window(assembler.window(&window)?).await?;
+                }
+                Kind::Regions(batch) => {
+                    for region in assembler.regions(batch)? {
+                        jobs.submit(region).await?;
+                    }
+                }
+                Kind::WindowEnd(_) => drop(assembler.window_end()?),
+            }
+        }
+        jobs.drain().await?;
+        Ok(jobs.false_digests())
+    }
+
+    #[tokio::test]
+    async fn extents_that_do_not_hash_to_their_digest_are_found() {
+        let disk = sample();
+        let extents = disk.chunks(holdfast_proto::limits::EXTENT_BYTES as usize);
+        let truth: Vec<Vec<u8>> = extents.map(|e| Fingerprint::of(e).as_bytes().to_vec()).collect();
+        assert_eq!(compare(&disk, &truth).await.unwrap(), (0, vec![]));
+        for wrong in 0..truth.len() {
+            let mut lie = truth.clone();
+            lie[wrong] = vec![7; 32];
+            assert_eq!(compare(&disk, &lie).await.unwrap(), (1, vec![wrong as u64]), "extent {wrong}");
+            // What is unknown is not compared.
+            lie[wrong] = Vec::new();
+            assert_eq!(compare(&disk, &lie).await.unwrap(), (0, vec![]), "extent {wrong}");
+        }
+        let mut short = truth;
+        short[1].pop();
+        assert!(matches!(compare(&disk, &short).await, Err(ClientError::Window(_))));
     }
 
     #[tokio::test]

@@ -6,8 +6,9 @@
 //! connects again and reads on from the first extent that is not complete.
 //!
 //! Memory: transport windows of 16 MiB, and `JOBS_PER_THREAD` regions of 2 × 256 KiB per thread; a pipe needs
-//! one window of 64 MiB besides.
+//! one window of 64 MiB besides, and so does comparing extents with their digests (`digests`).
 
+mod digests;
 mod job;
 mod jobs;
 mod reader;

@@ -82,6 +82,11 @@ impl Reader {
         tokio::task::spawn_blocking(move || target.finish())
             .await
             .map_err(|_| ClientError::Internal("finishing the target was cut short"))??;
+        // Only now: what is there is all there is, and may be better than nothing.
+        let (count, extents) = jobs.false_digests();
+        if count > 0 {
+            return Err(ClientError::FalseDigests { disk: disk.disk.clone(), count, extents });
+        }
         Ok(ReadSummary {
             size_bytes: disk.size_bytes,
             data_bytes: jobs.written_bytes(),

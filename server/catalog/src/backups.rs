@@ -27,7 +27,7 @@ pub trait Backups: Send + Sync + fmt::Debug {
     /// Makes a backup exist, in one transaction, with all that belongs to it. Repeating it with the same
     /// backup and session does nothing. `NotFound`: no such namespace. `Exists`: the backup is another
     /// session's, or the session has ended otherwise. `Invalid`: the commit contradicts itself, the rules of
-    /// `validate.rs`, or the run it joins.
+    /// `validate.rs`, or the run it joins. `NotOwner`: the VM has another owner than the attempt says.
     fn commit_backup(&self, commit: &BackupCommit) -> Result<()>;
     /// Records an attempt no backup came of, in one transaction. Repeating it does nothing. `NotFound`,
     /// `Invalid` as above; `Exists`: the session has made a backup.

@@ -31,6 +31,15 @@ pub trait Containers: Send + Sync + fmt::Debug {
     /// [`CatalogWalk::all_containers`](crate::CatalogWalk::all_containers).
     fn containers(&self, after: Option<ContainerId>, limit: u32) -> Result<Vec<ContainerRecord>>;
 
+    /// Condemns containers: they are about to be deleted, and nothing may rely on them from now on. One that is not
+    /// known is skipped.
+    fn condemn_containers(&self, ids: &[ContainerId]) -> Result<()>;
+    /// All containers that were condemned and not removed yet.
+    fn condemned_containers(&self) -> Result<Vec<ContainerRecord>>;
+    /// Forgets condemned containers, and their damage, once their files are gone. One that is not known is skipped.
+    /// `Invalid`: one of them was not condemned; then none is forgotten.
+    fn remove_condemned(&self, ids: &[ContainerId]) -> Result<()>;
+
     /// Marks a container unusable. The first reason given is kept. `NotFound`: no such container.
     fn mark_container_damaged(&self, id: ContainerId, reason: &str) -> Result<()>;
     /// Marks one region unusable; the container stays live. As [`Containers::mark_container_damaged`].

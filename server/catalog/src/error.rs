@@ -37,6 +37,11 @@ pub enum CatalogError {
         "the catalog takes no changes since an I/O error: {reason}; check the disk, then restart the server"
     )]
     ReadOnly { reason: String },
+    /// The VM has another owner. Nothing was changed.
+    #[error(
+        "VM {vm:?} belongs to another owner; back it up under another name, or have an operator change its owner: 'holdfast-server vm owner'"
+    )]
+    NotOwner { vm: String },
     /// The request contradicts itself, a bound or what is recorded. Nothing was changed.
     #[error("{reason}")]
     Invalid { reason: String },
@@ -48,6 +53,7 @@ impl CatalogError {
         match self {
             Self::NotFound { .. } => ErrorCode::NotFound,
             Self::Exists { .. } | Self::Invalid { .. } => ErrorCode::Invalid,
+            Self::NotOwner { .. } => ErrorCode::Forbidden,
             Self::Unsupported { .. } => ErrorCode::Unsupported,
             Self::Corrupt { .. } => ErrorCode::Damaged,
             Self::Busy => ErrorCode::Unavailable,

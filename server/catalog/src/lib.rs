@@ -2,7 +2,7 @@
 //! compression details, containers, tokens and the audit log.
 //!
 //! [`Catalog`] is the interface, put together from one trait for each kind of caller: [`Backups`],
-//! [`Containers`], [`Access`], [`Leases`], [`Audit`], [`Reports`], [`Upkeep`]. [`SqliteCatalog`] implements it on
+//! [`Claims`], [`Containers`], [`Access`], [`Leases`], [`Audit`], [`Reports`], [`Upkeep`]. [`SqliteCatalog`] implements it on
 //! SQLite; every implementation passes the suite in `testing/`. What is kept is in `rows/`, as types of this
 //! crate; only `wire.rs` turns them into messages of the protocol.
 //!
@@ -26,6 +26,7 @@
 mod access;
 mod audit;
 mod backups;
+mod claims;
 mod containers;
 mod error;
 mod latch;
@@ -48,6 +49,7 @@ pub use access::{
 };
 pub use audit::Audit;
 pub use backups::{BACKUPS_PER_PAGE_MAX, Backups, VERIFICATIONS_PER_BACKUP_MAX};
+pub use claims::Claims;
 pub use containers::Containers;
 pub use error::{CatalogError, Cause};
 pub use latch::{Latch, OwnLatch};
@@ -63,11 +65,11 @@ pub use reports::{
 pub use rows::{
     Attempt, AuditEntry, AuditRecord, BackupCommit, BackupFilter, BackupRecord, ChunkerParams,
     ContainerRecord, ContainerState, DamageChanges, DamageRecord, DetailFilter, DetailRow, DiskRecord,
-    ExpiringRecord, FailedRun, LeaseRecord, NamespaceRecord, RepositoryRecord, RootRecord, RowStatus,
-    RunRecord, Verification, VmRecord,
+    ExpiringRecord, FailedRun, FalseDigest, LeaseRecord, NamespaceRecord, RepositoryRecord, RootRecord,
+    RowStatus, RunRecord, Verification, VmOwner, VmRecord,
 };
 pub use sqlite::SqliteCatalog;
-pub use token::{TokenRecord, TokenSpec};
+pub use token::{TokenRecord, TokenSpec, VM_PATTERNS_MAX};
 pub use upkeep::{INTEGRITY_PROBLEMS_MAX, REPOSITORY_FORMAT, Upkeep};
 pub use walk::CatalogWalk;
 
@@ -85,6 +87,6 @@ pub type Result<T> = std::result::Result<T, CatalogError>;
 /// except after [`CatalogError::WriteFailed`], when that is unknown.
 ///
 /// Everything that implements the parts is a catalog. A caller that needs one part only can ask for that one.
-pub trait Catalog: Backups + Containers + Access + Leases + Audit + Reports + Upkeep {}
+pub trait Catalog: Backups + Claims + Containers + Access + Leases + Audit + Reports + Upkeep {}
 
-impl<C: Backups + Containers + Access + Leases + Audit + Reports + Upkeep + ?Sized> Catalog for C {}
+impl<C: Backups + Claims + Containers + Access + Leases + Audit + Reports + Upkeep + ?Sized> Catalog for C {}

@@ -217,6 +217,11 @@ pub struct TokenSpec {
     /// Its scope; empty means every namespace. An admin's is always every namespace: who may make tokens
     /// could make one of any scope.
     pub namespaces: Vec<NamespaceId>,
+    /// VMs it writes for the first time become this owner's, and it writes no VM of another.
+    pub owner: String,
+    /// [Patterns](pattern::matches) of the VM names it is for; empty means every name. An admin's is always
+    /// empty.
+    pub vm_patterns: Vec<String>,
     /// When it ends; `None`: never.
     pub expires_ms: Option<i64>,
 }
@@ -229,6 +234,10 @@ pub struct TokenRecord {
     pub role: Role,
     /// Its scope, in order; empty means every namespace.
     pub namespaces: Vec<NamespaceId>,
+    /// Whose VMs it writes.
+    pub owner: String,
+    /// As they were given; empty means every name.
+    pub vm_patterns: Vec<String>,
     pub created_ms: i64,
     pub expires_ms: Option<i64>,
     pub revoked_ms: Option<i64>,
@@ -247,11 +256,23 @@ impl TokenRecord {
         self.namespaces.is_empty() || self.namespaces.contains(&namespace)
     }
 
+    /// Whether VMs of this name are within its patterns.
+    pub fn covers_vm(&self, vm: &str) -> bool {
+        self.vm_patterns.is_empty() || self.vm_patterns.iter().any(|pattern| pattern::matches(pattern, vm))
+    }
+
+    /// Whether VMs of every owner are its business: those who may change a VM's owner need no such change first.
+    pub fn is_for_every_owner(&self) -> bool {
+        self.role.may(Action::Operate)
+    }
+
     /// Whether it may do `action` in `namespace`, its validity aside.
     pub fn may(&self, action: Action, namespace: NamespaceId) -> bool {
         self.role.may(action) && self.covers(namespace)
     }
 }
 
+pub mod pattern;
 #[cfg(test)]
 mod tests;
+pub use pattern::VM_PATTERNS_MAX;

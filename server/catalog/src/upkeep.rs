@@ -22,6 +22,10 @@ pub trait Upkeep: Send + Sync + fmt::Debug {
     fn integrity_check(&self) -> Result<Vec<String>>;
     /// Bytes the database takes up, its log aside.
     fn size_bytes(&self) -> Result<u64>;
+    /// Whether a change could be begun now: the lock can be had and the database takes a change, which is taken back at
+    /// once. Writes nothing, so a disk that fails only when it is written to is not noticed, and nothing is latched.
+    /// `Busy`: another process has the lock at the moment. `ReadOnly`: changes have stopped.
+    fn check_writable(&self) -> Result<()>;
     /// Folds the log into the database; also done when the catalog is dropped, unless changes have stopped. Readers
     /// and writers go on. Fails as a change does.
     fn checkpoint(&self) -> Result<()>;

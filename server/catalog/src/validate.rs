@@ -12,7 +12,7 @@ use holdfast_types::ids::{ContainerClass, NamespaceId};
 use super::access::EXPIRING_PAYLOAD_MAX_BYTES;
 use super::leases::{LEASE_MAX_MS, LEASE_NAME_MAX_BYTES};
 use super::reports::{HISTORY_MAX, REPORT_PAGE_MAX, SEARCH_MAX_BYTES, TotalsBy};
-use super::token::{Role, TokenSpec};
+use super::token::{Role, TokenSpec, VM_PATTERNS_MAX};
 use super::{
     Attempt, BACKUPS_PER_PAGE_MAX, BackupCommit, CatalogError, ContainerRecord, ContainerState, DetailFilter,
     DetailRow, DiskRecord, ExpiringRecord, FailedRun, LeaseRecord, NAMESPACES_PER_FILTER_MAX, RowStatus,
@@ -139,6 +139,16 @@ pub(super) fn token(spec: &TokenSpec, now_ms: i64) -> Checked {
          use the role operator"
             .to_owned()
     })?;
+    name("owner", &spec.owner)?;
+    let patterns = spec.vm_patterns.len();
+    ensure(patterns <= VM_PATTERNS_MAX, || {
+        format!("a token of {patterns} VM name patterns; the limit is {VM_PATTERNS_MAX}")
+    })?;
+    spec.vm_patterns.iter().try_for_each(|pattern| name("VM name pattern", pattern))?;
+    ensure(spec.role != Role::Admin || spec.vm_patterns.is_empty(), || {
+        "an admin token cannot be limited to VM names, because it may make other tokens; use another role"
+            .to_owned()
+    })?;
     ensure(spec.expires_ms.is_none_or(|end_ms| end_ms > now_ms), || {
         format!("the token {:?} would have expired already", spec.name)
     })
@@ -179,6 +189,8 @@ pub(super) fn lease(lease: &LeaseRecord, now_ms: i64) -> Checked {
 
 fn check_attempt(attempt: &Attempt) -> Checked {
     name("VM", &attempt.vm)?;
+    name("owner", &attempt.owner)?;
+    name("owner of a VM", &attempt.vm_owner)?;
     name("job", &attempt.job)
 }
 

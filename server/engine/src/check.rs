@@ -7,13 +7,15 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use holdfast_catalog::{CatalogWalk, ContainerRecord, ContainerState, RootRecord};
+use holdfast_catalog::{CatalogWalk, ContainerRecord, ContainerState, FalseDigest, RootRecord};
 use holdfast_proto::{ErrorCode, Fingerprint};
 use holdfast_types::ids::{ContainerClass, NamespaceId};
 
 use crate::container::{ContainerError, RecentDirectories, scan_container};
 use crate::core::Core;
+use crate::digests;
 use crate::error::EngineError;
+use crate::format::recipe::ExtentEntry;
 use crate::progress::Progress;
 use crate::recipe::TreeReader;
 use crate::recovery;
@@ -25,7 +27,7 @@ const PROBLEMS_MAX: usize = 1000;
 /// How thorough a check is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CheckOptions {
-    /// Read, decode and hash every chunk, too.
+    /// Read, decode and hash every chunk and every extent, too.
     pub read_data: bool,
 }
 
@@ -76,6 +78,21 @@ impl CheckReport {
     }
 }
 
+/// What was looked at in one namespace.
+#[derive(Debug)]
+struct Seen {
+    /// Extent nodes all of whose chunks were found.
+    sound: HashSet<Fingerprint>,
+    /// What extent nodes hash to, when data is read.
+    digests: Option<HashMap<Fingerprint, Fingerprint>>,
+}
+
+impl Seen {
+    fn new(options: CheckOptions) -> Self {
+        Self { sound: HashSet::new(), digests: options.read_data.then(HashMap::new) }
+    }
+}
+
 pub(crate) fn run(
     core: &Arc<Core>,
     options: CheckOptions,
@@ -89,7 +106,7 @@ pub(crate) fn run(
         report.add("index", error.to_string(), ErrorCode::Damaged);
     }
     check_containers(core, options, progress, &mut report)?;
-    check_recipes(core, progress, &mut report)?;
+    check_recipes(core, options, progress, &mut report)?;
     Ok(report)
 }
 
@@ -168,11 +185,12 @@ fn check_container(
 
 fn check_recipes(
     core: &Arc<Core>,
+    options: CheckOptions,
     progress: &dyn Progress,
     report: &mut CheckReport,
 ) -> Result<(), EngineError> {
     let roots: Vec<RootRecord> = core.catalog.all_roots().collect::<Result<_, _>>()?;
-    let mut seen: HashMap<NamespaceId, HashSet<Fingerprint>> = HashMap::new();
+    let mut seen: HashMap<NamespaceId, Seen> = HashMap::new();
     let mut backups = HashSet::new();
     let total = roots.len() as u64;
     for root in roots {
@@ -181,7 +199,7 @@ fn check_recipes(
         backups.insert(root.backup);
         let Some(backup) = core.catalog.backup(root.backup)? else { continue };
         let object = format!("disk {:?} of VM {:?}, backup {}", root.disk, backup.vm, root.backup);
-        let seen = seen.entry(backup.namespace).or_default();
+        let seen = seen.entry(backup.namespace).or_insert_with(|| Seen::new(options));
         if let Err(error) = check_disk(core, backup.namespace, &root, &object, seen, report) {
             report.add(object, error.to_string(), error.code());
         }
@@ -196,22 +214,28 @@ fn check_disk(
     namespace: NamespaceId,
     root: &RootRecord,
     object: &str,
-    sound: &mut HashSet<Fingerprint>,
+    seen: &mut Seen,
     report: &mut CheckReport,
 ) -> Result<(), EngineError> {
     let nodes = NodeReader::new(Arc::clone(&core.store), core.store.domain(namespace));
     let tree = TreeReader::open(nodes, root.root, root.size_bytes)?;
     let mut recent = RecentDirectories::default();
     let mut damaged = Vec::new();
+    let mut lies = Vec::new();
     for index in 0..tree.extent_count() {
         report.extents += 1;
         let entry = tree.entry(index)?;
-        if entry.node.is_zero() || sound.contains(&entry.node) {
+        if entry.node.is_zero() {
+            continue;
+        }
+        if seen.sound.contains(&entry.node) {
+            check_digest(core, &tree, index, &entry, &mut recent, seen, &mut lies)?;
             continue;
         }
         match check_extent(&tree, index, &mut recent, report)? {
             None => {
-                sound.insert(entry.node);
+                seen.sound.insert(entry.node);
+                check_digest(core, &tree, index, &entry, &mut recent, seen, &mut lies)?;
             }
             Some(problem) => damaged.push((index, problem)),
         }
@@ -224,7 +248,66 @@ fn check_disk(
             ErrorCode::Damaged,
         );
     }
+    report_lies(core, namespace, object, &lies, report)
+}
+
+/// A digest that is not what its extent hashes to: the extent's number and entry.
+type Lie = (u64, ExtentEntry);
+
+/// Compares the recorded digest of a sound extent with what it hashes to; reads each node once.
+fn check_digest(
+    core: &Core,
+    tree: &TreeReader<NodeReader>,
+    index: u64,
+    entry: &ExtentEntry,
+    recent: &mut RecentDirectories,
+    seen: &mut Seen,
+    lies: &mut Vec<Lie>,
+) -> Result<(), EngineError> {
+    let Some(known) = &mut seen.digests else { return Ok(()) };
+    if !digests::is_claim(&entry.digest) {
+        return Ok(());
+    }
+    let actual = match known.get(&entry.node) {
+        Some(actual) => *actual,
+        None => {
+            let Some(node) = tree.extent_of(index, entry)? else { return Ok(()) };
+            let domain = tree.source().domain();
+            // What cannot be read after all is reported with its container.
+            let Some(actual) = digests::digest_of(&core.store, domain, &node, recent)? else { return Ok(()) };
+            known.insert(entry.node, actual);
+            actual
+        }
+    };
+    if actual != entry.digest {
+        lies.push((index, *entry));
+    }
     Ok(())
+}
+
+/// Reports digests found false, and keeps them: the next backup reads these extents anew. (R6)
+fn report_lies(
+    core: &Core,
+    namespace: NamespaceId,
+    object: &str,
+    lies: &[Lie],
+    report: &mut CheckReport,
+) -> Result<(), EngineError> {
+    let Some((first, entry)) = lies.first() else { return Ok(()) };
+    let (count, digest) = (lies.len(), entry.digest);
+    report.add(
+        object,
+        format!(
+            "{count} extents do not hash to the digests that were recorded; the first is extent {first}, recorded as {digest}: what was backed up there may not be what was on the disk; the next backup reads these extents anew"
+        ),
+        ErrorCode::Damaged,
+    );
+    let found_ms = core.clock.now_ms();
+    let found: Vec<FalseDigest> = lies
+        .iter()
+        .map(|(_, entry)| FalseDigest { namespace, node: entry.node, digest: entry.digest, found_ms })
+        .collect();
+    digests::keep(core, &found, object, "check")
 }
 
 fn check_extent(

@@ -2,19 +2,20 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use holdfast_catalog::{Catalog, ContainerRecord};
 use holdfast_types::clock::Clock;
 use holdfast_types::ids::{ContainerId, RepositoryId};
-use holdfast_volume::Volume;
 use parking_lot::Mutex;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
+use crate::digest_stats::DigestCounters;
 use crate::error::EngineError;
 use crate::guard::GuardedVolume;
 use crate::health::Health;
+use crate::memory::MemoryPool;
 use crate::sealed::SealedRecords;
+use crate::space::{Grant, Ledger, Purpose, SpaceError};
 use crate::store::ChunkStore;
 
 /// Container numbers reserved from the catalog at a time: one small transaction per 2 GiB stored.
@@ -26,8 +27,9 @@ pub(crate) const SEAL_THREADS: usize = 4;
 /// Threads that plan and read restore windows ahead.
 const READ_THREADS: usize = 4;
 
-/// Bytes written between two looks at the free space.
-const SPACE_CHECK_INTERVAL_BYTES: u64 = 256 << 20;
+/// Promised to a backup when it starts: what its rows in the catalog take, and the recipe of a disk in which
+/// little changed.
+const SESSION_BYTES: u64 = 64 << 10;
 
 /// See the module's text.
 #[derive(Debug)]
@@ -43,11 +45,18 @@ pub(crate) struct Core {
     pub(crate) seal_pool: ThreadPool,
     pub(crate) read_pool: ThreadPool,
     pub(crate) lease_secs: u32,
-    pub(crate) reserve_bytes: u64,
     /// Sealed containers the catalog does not know yet.
-    sealed: SealedRecords,
-    written_since_check: AtomicU64,
+    pub(crate) sealed: SealedRecords,
+    /// Days in which every extent is read again; 0: never.
+    pub(crate) reread_days: u32,
+    pub(crate) digests: DigestCounters,
+    /// Room on the volume.
+    pub(crate) ledger: Arc<Ledger>,
+    /// What backups in progress keep in memory.
+    pub(crate) session_memory: Arc<MemoryPool>,
     numbers: Mutex<Range<u64>>,
+    /// Held while leftovers are deleted.
+    deleting: Mutex<()>,
 }
 
 /// What [`Core::new`] needs.
@@ -60,7 +69,9 @@ pub(crate) struct CoreParts {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) health: Arc<Health>,
     pub(crate) lease_secs: u32,
-    pub(crate) reserve_bytes: u64,
+    pub(crate) reread_days: u32,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) session_memory: Arc<MemoryPool>,
     /// Reserved for this process already.
     pub(crate) numbers: Range<u64>,
 }
@@ -68,7 +79,7 @@ pub(crate) struct CoreParts {
 impl Core {
     pub(crate) fn new(parts: CoreParts) -> Result<Self, EngineError> {
         let CoreParts { repository, volume, catalog, store, clock, health, .. } = parts;
-        let CoreParts { lease_secs, reserve_bytes, numbers, .. } = parts;
+        let CoreParts { lease_secs, reread_days, ledger, session_memory, numbers, .. } = parts;
         Ok(Self {
             repository,
             volume,
@@ -80,37 +91,61 @@ impl Core {
             seal_pool: pool("seal", SEAL_THREADS)?,
             read_pool: pool("read", READ_THREADS)?,
             lease_secs,
-            reserve_bytes,
             sealed: SealedRecords::default(),
-            written_since_check: AtomicU64::new(u64::MAX / 2),
+            reread_days,
+            digests: DigestCounters::default(),
+            ledger,
+            session_memory,
             numbers: Mutex::new(numbers),
+            deleting: Mutex::default(),
         })
     }
 
-    /// Fails when writing has stopped (W9) or there is less room than the reserve (W10). Deleting and the
-    /// catalog live from the reserve: on a disk that is full to the last byte nothing can be deleted.
+    /// Fails when writing has stopped (W9).
     pub(crate) fn check_writable(&self) -> Result<(), EngineError> {
-        if let Some(reason) = self.health.read_only_reason() {
-            return Err(EngineError::ReadOnly(reason.to_owned()));
+        match self.health.read_only_reason() {
+            Some(reason) => Err(EngineError::ReadOnly(reason.to_owned())),
+            None => Ok(()),
         }
-        let Some(space) = self.volume.space()? else { return Ok(()) };
-        if space.free_bytes < self.reserve_bytes {
-            let (free, reserve) = (mib(space.free_bytes), mib(self.reserve_bytes));
-            return Err(EngineError::Full(format!(
-                "the repository has {free} MiB free; {reserve} MiB are kept for housekeeping, so no new data is accepted: make room or add storage, then start the backup again"
-            )));
-        }
-        Ok(())
     }
 
-    /// As [`Core::check_writable`], but looks at the free space only now and then.
-    pub(crate) fn check_writable_for(&self, bytes: u64) -> Result<(), EngineError> {
-        let written = self.written_since_check.fetch_add(bytes, Ordering::Relaxed);
-        if written < SPACE_CHECK_INTERVAL_BYTES && self.health.read_only_reason().is_none() {
+    /// What a backup is promised when it starts. (W10) Data may be refused later; a backup in which nothing changed
+    /// needs no more than this and some recipe nodes, which may use a part of the reserve.
+    pub(crate) fn session_grant(&self) -> Result<Grant, EngineError> {
+        self.check_writable()?;
+        let mut grant = Grant::new(&self.ledger, Purpose::Recipe);
+        grant.cover(SESSION_BYTES)?;
+        Ok(grant)
+    }
+
+    /// (W10) Makes sure that a container may become `total_bytes` long; where there is no room, deletes what failed
+    /// sessions left.
+    pub(crate) fn cover(&self, room: &mut Grant, total_bytes: u64) -> Result<(), EngineError> {
+        match room.cover(total_bytes) {
+            Err(SpaceError::NoRoom { .. }) => self.delete_leftovers()?,
+            other => return Ok(other?),
+        }
+        Ok(room.cover(total_bytes)?)
+    }
+
+    /// Deletes the containers that failed sessions left and no one counts on.
+    fn delete_leftovers(&self) -> Result<(), EngineError> {
+        // Who comes while another deletes has use of what that makes room for.
+        let _deleting = self.deleting.lock();
+        // While something is damaged, any copy may be the only sound one of what an older restore point needs; and
+        // while the index has lost entries, other copies may not be found.
+        if self.store.has_damage() || !self.store.index.is_whole() {
             return Ok(());
         }
-        self.written_since_check.store(0, Ordering::Relaxed);
-        self.check_writable()
+        self.check_writable()?;
+        let unused = self.store.leftovers.condemn();
+        if unused.is_empty() {
+            return Ok(());
+        }
+        let bytes: u64 = unused.iter().map(|one| one.stored_bytes).sum();
+        tracing::info!(containers = unused.len(), bytes, "space is short: deleting what failed backups left");
+        let names: Vec<_> = unused.iter().map(|one| (one.id, one.class)).collect();
+        self.store.delete(&*self.volume, &names).map_err(|error| self.write_failure(error))
     }
 
     /// A container number never used before.
@@ -124,8 +159,8 @@ impl Core {
         number.ok_or_else(|| EngineError::Internal("container numbers are used up".into()))
     }
 
-    /// (W11) Makes a container that is durable and indexed known to the catalog, with the next batch.
-    pub(crate) fn sealed(&self, record: ContainerRecord) {
+    /// (W12) Makes a container that is durable and indexed known to the catalog, with the next batch.
+    pub(crate) fn note_sealed(&self, record: ContainerRecord) {
         self.sealed.add(&*self.catalog, &*self.clock, record);
     }
 
@@ -140,8 +175,15 @@ impl Core {
     }
 }
 
-const fn mib(bytes: u64) -> u64 {
-    bytes >> 20
+impl From<SpaceError> for EngineError {
+    fn from(error: SpaceError) -> Self {
+        match error {
+            SpaceError::Volume(error) => error.into(),
+            SpaceError::NoRoom { .. } => {
+                Self::Full(format!("{error}: make room or add storage, then start the backup again"))
+            }
+        }
+    }
 }
 
 /// A pool of named threads; 0: one a core.

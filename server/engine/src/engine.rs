@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use holdfast_catalog::{Catalog, RowStatus};
+use holdfast_proto::reread::REREAD_DAYS;
 use holdfast_proto::v1;
 use holdfast_types::clock::Clock;
 use holdfast_types::ids::{BackupId, NamespaceId, RepositoryId, SessionId, TokenId};
@@ -14,6 +15,8 @@ use crate::check::{CheckOptions, CheckReport};
 use crate::container::{CacheLimits, list_containers};
 use crate::core::Core;
 use crate::damage_job::DamageJob;
+use crate::digest_stats::DigestStats;
+use crate::digests;
 use crate::error::EngineError;
 use crate::extent_history::{self, ExtentHistory};
 use crate::health::{Health, Stopped};
@@ -21,7 +24,9 @@ use crate::index::{IndexOptions, IndexStats};
 use crate::index_job::IndexRepairJob;
 use crate::ingest::{DiskStream, LiveSession, Sessions, StartBackup};
 use crate::jobs::Job;
+use crate::memory::MemoryBounds;
 use crate::progress::{NoProgress, Progress};
+use crate::readiness::{self, NotReady};
 use crate::recovery::OpenSummary;
 use crate::restore::{DiskReader, RangeReader};
 use crate::start::{self, Start, Started};
@@ -43,12 +48,16 @@ const RESERVE_SHARE_MAX: u64 = 50;
 pub struct EngineOptions {
     /// Seconds a session lives without a heartbeat.
     pub lease_secs: u32,
+    /// Days in which every extent is read again, whatever its parent's digest; 0: never.
+    pub reread_days: u32,
     /// Bytes kept free; `None`: 1 GiB, but at most 2 % of the volume.
     pub reserve_bytes: Option<u64>,
     /// What may be kept of containers' directories.
     pub directories: CacheLimits,
     /// How the index behaves.
     pub index: IndexOptions,
+    /// What else may be kept in memory.
+    pub memory: MemoryBounds,
     /// Where the containers lie, for messages.
     pub location: String,
     /// Believe that containers which are missing are lost, however many they are.
@@ -59,9 +68,11 @@ impl Default for EngineOptions {
     fn default() -> Self {
         Self {
             lease_secs: LEASE_SECS,
+            reread_days: REREAD_DAYS,
             reserve_bytes: None,
             directories: CacheLimits::default(),
             index: IndexOptions::default(),
+            memory: MemoryBounds::default(),
             location: "the volume".to_owned(),
             accept_loss: false,
         }
@@ -92,6 +103,7 @@ pub struct EngineStats {
     pub space: Option<Space>,
     /// Bytes of it kept free for housekeeping.
     pub reserve_bytes: u64,
+    pub digests: DigestStats,
 }
 
 /// The bytes to keep free on a volume.
@@ -157,8 +169,10 @@ impl Engine {
             clock,
             health,
             lease_secs: options.lease_secs,
+            reread_days: options.reread_days,
             directories: options.directories,
             index_options: options.index,
+            memory: options.memory,
             accept_loss: options.accept_loss,
             location: &options.location,
             rebuild,
@@ -199,6 +213,12 @@ impl Engine {
         self.core.health.stopped()
     }
 
+    /// Why backups are not accepted now; empty: they are. Looks at the volume and the catalog, so ask it once in a
+    /// while and not for every call.
+    pub fn not_ready(&self) -> Vec<NotReady> {
+        readiness::obstacles(&self.core)
+    }
+
     /// Figures about the repository.
     ///
     /// # Errors
@@ -208,7 +228,8 @@ impl Engine {
             index: self.core.store.index.stats(),
             catalog_bytes: self.core.catalog.size_bytes()?,
             space: self.core.volume.space()?,
-            reserve_bytes: self.core.reserve_bytes,
+            reserve_bytes: self.core.ledger.reserve_bytes(),
+            digests: self.core.digests.stats(),
         })
     }
 
@@ -266,7 +287,7 @@ impl Engine {
     ) -> Result<Option<v1::DigestBlock>, EngineError> {
         let session = self.sessions.get(session)?;
         session.keep_alive(&self.core);
-        session.parent_digests(disk, first_extent)
+        session.parent_digests(&self.core, disk, first_extent)
     }
 
     /// Opens the stream of one disk; an older stream of that disk fails from now on.
@@ -341,15 +362,6 @@ impl Engine {
         Arc::new(IndexRepairJob { core: Arc::clone(&self.core) })
     }
 
-    /// What is wrong and being put right while everything goes on, for people.
-    pub fn under_repair(&self) -> Option<String> {
-        let why = self.core.health.under_repair()?;
-        let progress = self.core.store.repair_progress();
-        let at =
-            progress.map_or_else(String::new, |(done, total)| format!(" ({done} of {total} containers)"));
-        Some(format!("{why}{at}"))
-    }
-
     /// All that is left of the audit; says what it found.
     ///
     /// # Errors
@@ -407,6 +419,23 @@ impl Engine {
         depth: usize,
     ) -> Result<Option<ExtentHistory>, EngineError> {
         extent_history::history(&self.core, namespace, backup, disk, depth)
+    }
+
+    /// Reads extents, by disk and number, that a client says have a false digest, and keeps what proves false: it is
+    /// offered to no agent again. Stops at the first that does not. Returns how many are false. `who` for the audit
+    /// log.
+    ///
+    /// # Errors
+    /// [`EngineError::NotFound`]; more than [`FALSE_DIGESTS_MAX`](holdfast_proto::limits::FALSE_DIGESTS_MAX); data
+    /// that cannot be read.
+    pub fn confirm_false_digests(
+        &self,
+        namespace: NamespaceId,
+        backup: BackupId,
+        reported: &[(String, u64)],
+        who: &str,
+    ) -> Result<u32, EngineError> {
+        digests::confirm(&self.core, namespace, backup, reported, who)
     }
 
     /// How well data compresses and how large chunks are, from the directories of at most `max_containers`

@@ -1,8 +1,8 @@
 //! What the engine's callers can meet. Each variant is a way to act; the message names the object.
 
 use holdfast_catalog::CatalogError;
-use holdfast_proto::ErrorCode;
 use holdfast_proto::region::RegionError;
+use holdfast_proto::{ErrorCode, Fingerprint};
 use holdfast_volume::VolumeError;
 
 use crate::container::ContainerError;
@@ -41,6 +41,16 @@ pub enum EngineError {
         "a backup of VM {vm:?} is running, started with another token, which this token may not end; wait for it (it ends by itself when its agent is dead), or take over with an operator's or an admin's token"
     )]
     TakeOverForbidden { vm: String },
+    /// The VM belongs to another owner.
+    #[error(
+        "VM {vm:?} belongs to another owner than this token's; back it up under another name, or have an operator change its owner: 'holdfast-server vm owner'"
+    )]
+    NotOwner { vm: String },
+    /// An extent does not hash to what its agent says. The stream that sent it adds the disk's name.
+    #[error(
+        "disk {disk:?}: extent {extent}: the agent says that its bytes hash to {claimed}, but they hash to {actual}; the agent is defective or hostile"
+    )]
+    FalseDigest { disk: String, extent: u64, claimed: Fingerprint, actual: Fingerprint },
     /// The session is unknown, or has ended.
     #[error("session {session} {why}; start the backup again")]
     SessionGone { session: String, why: String },
@@ -50,6 +60,9 @@ pub enum EngineError {
     /// No room, or less than the reserve.
     #[error("{0}")]
     Full(String),
+    /// What the server may use at once is used up.
+    #[error("{0}")]
+    Limit(String),
     /// Writing stopped after an I/O error, or because too many containers are missing.
     #[error("the repository has become read-only: {0}; check the disk, then restart the server")]
     ReadOnly(String),
@@ -81,10 +94,12 @@ impl EngineError {
     /// The stable code of this error.
     pub fn code(&self) -> ErrorCode {
         match self {
-            Self::Invalid(_) | Self::Region { .. } => ErrorCode::Invalid,
+            Self::Invalid(_) | Self::Region { .. } | Self::FalseDigest { .. } => ErrorCode::Invalid,
             Self::NotFound { .. } => ErrorCode::NotFound,
             Self::Busy { .. } | Self::BusyElsewhere { .. } => ErrorCode::Busy,
-            Self::NotYours { .. } | Self::TakeOverForbidden { .. } => ErrorCode::Forbidden,
+            Self::NotYours { .. } | Self::TakeOverForbidden { .. } | Self::NotOwner { .. } => {
+                ErrorCode::Forbidden
+            }
             Self::SessionGone { .. } | Self::FoundDamaged(_) => ErrorCode::SessionGone,
             Self::Unsupported(_) => ErrorCode::Unsupported,
             Self::Full(_) => ErrorCode::Full,
@@ -95,6 +110,8 @@ impl EngineError {
             Self::Index(error) if error.is_full() => ErrorCode::Full,
             // Nothing is lost, but until it is repaired it is not found.
             Self::Index(error) if error.needs_rebuild() => ErrorCode::Damaged,
+            Self::Index(error) if error.is_too_large() => ErrorCode::Limit,
+            Self::Limit(_) => ErrorCode::Limit,
             Self::Volume(_) | Self::Index(_) | Self::Internal(_) => ErrorCode::Internal,
         }
     }
@@ -113,6 +130,7 @@ impl From<CatalogError> for EngineError {
     fn from(error: CatalogError) -> Self {
         match error {
             CatalogError::ReadOnly { reason } => Self::ReadOnly(reason),
+            CatalogError::NotOwner { vm } => Self::NotOwner { vm },
             error if error.stops_writes() => Self::ReadOnly(error.to_string()),
             error => Self::Catalog(error),
         }

@@ -8,11 +8,12 @@
 //! The catalog is opened with this latch ([`Latch`]): it asks before every change and reports every one that
 //! failed, whether the engine or the server made it.
 
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use holdfast_catalog::{CatalogError, Latch};
 use holdfast_volume::VolumeError;
+use parking_lot::Mutex;
 
 /// A kind of work that can stop by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +44,47 @@ pub struct Stopped {
     pub reason: String,
 }
 
+/// What can keep a repository from accepting backups. The words are labels of a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Obstacle {
+    /// Work has stopped after a failure, until the next start.
+    Stopped,
+    /// The volume is not there, or not readable.
+    VolumeAbsent,
+    /// The volume takes no writes.
+    VolumeReadOnly,
+    /// Free space is down to the reserve.
+    Full,
+    /// The index is damaged.
+    IndexDamaged,
+    /// The catalog takes no changes.
+    Catalog,
+}
+
+impl Obstacle {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Stopped,
+        Self::VolumeAbsent,
+        Self::VolumeReadOnly,
+        Self::Full,
+        Self::IndexDamaged,
+        Self::Catalog,
+    ];
+
+    /// The word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Stopped => "stopped",
+            Self::VolumeAbsent => "volume_absent",
+            Self::VolumeReadOnly => "volume_read_only",
+            Self::Full => "full",
+            Self::IndexDamaged => "index_damaged",
+            Self::Catalog => "catalog",
+        }
+    }
+}
+
 /// What failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
@@ -69,11 +111,26 @@ pub struct Health {
     writing: OnceLock<String>,
     index: OnceLock<String>,
     catalog: OnceLock<String>,
-    /// Not a latch: it passes.
-    index_repair: AtomicBool,
+    /// What passes again, as far as its part of the engine reports it.
+    obstacles: Mutex<BTreeMap<Obstacle, String>>,
 }
 
 impl Health {
+    /// Reports that something keeps backups from being accepted (`Some` reason, for people), or no longer does
+    /// (`None`). For parts that notice by themselves; the rest is looked at when readiness is asked for.
+    pub(crate) fn report(&self, obstacle: Obstacle, reason: Option<String>) {
+        let mut obstacles = self.obstacles.lock();
+        match reason {
+            Some(reason) => drop(obstacles.insert(obstacle, reason)),
+            None => drop(obstacles.remove(&obstacle)),
+        }
+    }
+
+    /// What was [reported](Health::report) and stands.
+    pub(crate) fn reported(&self) -> Vec<(Obstacle, String)> {
+        self.obstacles.lock().iter().map(|(&obstacle, reason)| (obstacle, reason.clone())).collect()
+    }
+
     const fn latch(&self, work: Work) -> &OnceLock<String> {
         match work {
             Work::Writing => &self.writing,
@@ -101,18 +158,6 @@ impl Health {
     /// Why `work` has stopped, if it has.
     pub(crate) fn reason(&self, work: Work) -> Option<&str> {
         self.latch(work).get().map(String::as_str)
-    }
-
-    /// Whether pages of the index are being rebuilt. Everything works meanwhile.
-    pub(crate) fn set_index_repair(&self, needed: bool) {
-        self.index_repair.store(needed, Ordering::Relaxed);
-    }
-
-    /// What is wrong at the moment and is being put right while everything goes on.
-    pub fn under_repair(&self) -> Option<&'static str> {
-        self.index_repair.load(Ordering::Relaxed).then_some(
-            "pages of the index are damaged and are rebuilt from the containers; backups and restores go on, restores may wait for it",
-        )
     }
 
     /// Why writing is refused, if it is.

@@ -105,6 +105,23 @@ fn write(volume: &dyn Volume, repository: RepositoryId) -> Result<(), VolumeErro
     blob.seal()
 }
 
+/// Whether the volume is there and this repository's, as far as its mark says. A damaged mark says nothing.
+///
+/// # Errors
+/// What is wrong, for people.
+pub(crate) fn is_present(volume: &dyn Volume, repository: RepositoryId) -> Result<(), String> {
+    match read(volume) {
+        Ok(Mark::Of(found)) if found == repository => Ok(()),
+        Ok(Mark::Damaged) => Ok(()),
+        Ok(Mark::Of(found)) => Err(format!("it belongs to repository {found}, not to {repository}")),
+        Ok(Mark::Missing) => Err(format!("{} is missing; is the file system mounted?", name())),
+        Ok(Mark::Newer(version)) => {
+            Err(format!("{} has version {version}, which is newer than this build", name()))
+        }
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 /// Makes sure that the volume at `location` is this repository's, and marks it when it has no mark yet.
 ///
 /// # Errors

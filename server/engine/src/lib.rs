@@ -2,17 +2,19 @@
 //!
 //! Start with [`Engine`], which is assembled from [`EngineParts`]: volumes, a catalog and a clock that the caller
 //! opened. Its layers, each using only layers above it in this list (a test checks it):
-//! - `progress`, `health`
+//! - `progress`, `health`, `memory`, `space`
 //! - `format`: bytes to structs and back, pure
 //! - `container`, `index`
 //! - `error`, `guard`, `clean_stop`, `identity`
+//! - `digest_stats`: how many extent digests were proved
 //! - `task`: work on a pool of threads; `jobs`: what background work is
 //! - `recipe`: the Merkle tree that rebuilds a disk
 //! - `store`: fingerprint to checked bytes
 //! - `recovery`, `sealed`
 //! - `core`: what all operations share
+//! - `digests`: what extents hash to
 //! - `audit`, `damage_job`, `index_job`
-//! - `ingest`, `restore`, `check`, `extent_history`, `statistics`, `start`, `stop`
+//! - `ingest`, `restore`, `check`, `extent_history`, `statistics`, `readiness`, `start`, `stop`
 //! - `engine`, `bench`: the façade, and what benchmarks reach
 //!
 //! Below them are crates: `holdfast-types` (ids, time), `holdfast-volume` (blobs) and `holdfast-catalog`
@@ -31,6 +33,8 @@ mod clean_stop;
 mod container;
 mod core;
 mod damage_job;
+mod digest_stats;
+mod digests;
 mod engine;
 mod error;
 mod extent_history;
@@ -42,11 +46,14 @@ mod index;
 mod index_job;
 mod ingest;
 mod jobs;
+mod memory;
 mod progress;
+mod readiness;
 mod recipe;
 mod recovery;
 mod restore;
 mod sealed;
+mod space;
 mod start;
 mod statistics;
 mod stop;
@@ -58,14 +65,17 @@ pub use holdfast_types::{clock, ids};
 
 pub use check::{CheckOptions, CheckReport, Problem};
 pub use container::CacheLimits;
+pub use digest_stats::DigestStats;
 pub use engine::{Engine, EngineOptions, EngineParts, EngineStats, count_containers};
 pub use error::EngineError;
 pub use extent_history::{ExtentHistory, HISTORY_DEPTH_MAX};
-pub use health::{Health, Stopped, Work};
+pub use health::{Health, Obstacle, Stopped, Work};
 pub use index::{IndexOptions, IndexStats};
 pub use ingest::{DiskStream, LiveDisk, LiveSession, StartBackup, Starter};
 pub use jobs::{Budget, Job, JobError, JobProgress, Step, StepLimits, StopFlag};
+pub use memory::MemoryBounds;
 pub use progress::{NoProgress, Progress};
+pub use readiness::NotReady;
 pub use recovery::OpenSummary;
 pub use restore::{DiskReader, RangeReader};
 pub use statistics::{CHUNK_EDGES_BYTES, FACTOR_EDGES, SAMPLE_MAX, StorageStatistics};

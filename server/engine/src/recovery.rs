@@ -251,6 +251,9 @@ pub(crate) fn take_in(
     let mut adopted = Vec::new();
     for (done, (&id, &file)) in (0..).zip(files) {
         progress.step("containers indexed", done, total);
+        if store.leftovers.is_gone(id) {
+            continue;
+        }
         let record = catalog.container(id)?;
         let covered = store.index.is_covered(id);
         if record.is_some() && covered {

@@ -1,6 +1,6 @@
 //! Sealed containers become known to the catalog soon, in batches, while their backup is still in progress.
 //!
-//! (W11) A row is written after its container is durable and indexed, and nothing depends on it: until the backup is
+//! (W12) A row is written after its container is durable and indexed, and nothing depends on it: until the backup is
 //! committed it is the row of a container that belongs to no run, like that of an adopted one. So a start after a kill
 //! in a long first backup finds all but the last few containers known. A batch that cannot be written is tried again
 //! with the next; what is lost with the process is adopted by the next start.
@@ -41,15 +41,20 @@ impl SealedRecords {
         if waiting.records.len() < BATCH && now_ms - waiting.since_ms < BATCH_WAIT_MS {
             return;
         }
-        let batch = std::mem::take(&mut waiting.records);
-        drop(waiting);
-        // (W11)
-        if let Err(error) = catalog.add_containers(&batch) {
-            tracing::warn!(%error, containers = batch.len(), "cannot make sealed containers known yet");
-            let mut waiting = self.0.lock();
-            waiting.since_ms = now_ms;
-            let room = WAITING_MAX.saturating_sub(waiting.records.len());
-            waiting.records.extend(batch.into_iter().take(room));
+        // (W12) Under the lock: once a container was forgotten here, no row of it is written any more.
+        match catalog.add_containers(&waiting.records) {
+            Ok(()) => waiting.records.clear(),
+            Err(error) => {
+                let containers = waiting.records.len();
+                tracing::warn!(%error, containers, "cannot make sealed containers known yet");
+                waiting.since_ms = now_ms;
+                waiting.records.truncate(WAITING_MAX);
+            }
         }
+    }
+
+    /// (D1) Containers of a session that ended: whoever ended it tells the catalog of them, and may delete them.
+    pub(crate) fn forget(&self, ended: &[ContainerRecord]) {
+        self.0.lock().records.retain(|waiting| ended.iter().all(|ended| ended.id != waiting.id));
     }
 }

@@ -16,9 +16,11 @@ use crate::guard::GuardedVolume;
 use crate::health::Health;
 use crate::identity;
 use crate::index::{Index, IndexOptions};
+use crate::memory::{MemoryBounds, MemoryPool};
 use crate::progress::Progress;
 use crate::recovery::{self, Known, OpenSummary};
-use crate::store::{ChunkStore, StoreParts};
+use crate::space::Ledger;
+use crate::store::{ChunkStore, Leftovers, StoreParts};
 
 /// What a start works on.
 pub(crate) struct Start<'a> {
@@ -28,9 +30,11 @@ pub(crate) struct Start<'a> {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) health: Arc<Health>,
     pub(crate) lease_secs: u32,
+    pub(crate) reread_days: u32,
     pub(crate) reserve_bytes: u64,
     pub(crate) directories: CacheLimits,
     pub(crate) index_options: IndexOptions,
+    pub(crate) memory: MemoryBounds,
     /// See [`EngineOptions`](crate::EngineOptions).
     pub(crate) accept_loss: bool,
     pub(crate) location: &'a str,
@@ -64,7 +68,9 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
     if rebuild {
         Index::discard(&**index)?;
     }
-    let options = IndexOptions { health: Arc::clone(&health), ..start.index_options };
+    let leftovers = Arc::new(Leftovers::default());
+    let ledger = Ledger::new(Arc::clone(&data), start.reserve_bytes);
+    let options = index_options(&start.index_options, &health, &ledger, &leftovers, start.memory);
     let opened = recovery::open_index(index, record.id, &options, &mut summary)?;
     let trusted = known.trusted(&opened);
     summary.clean = trusted.is_some();
@@ -76,10 +82,16 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
         clock: Arc::clone(&clock),
         health: Arc::clone(&health),
         accept_loss: start.accept_loss,
+        leftovers,
+        decoded_bytes: start.memory.decoded_bytes,
     })?);
     if let (Some(next), Some(u64::MAX)) = (known.next, trusted.map(|mark| mark.audit_from)) {
         // All that was sealed before the clean stop has its row.
         settle(&*catalog, next);
+    }
+    // (D2) Before containers are looked for: these must not be adopted again.
+    if let Err(error) = store.finish_deletions(&*data) {
+        tracing::warn!(%error, "cannot finish deleting containers; the next start tries again");
     }
     // (S6)
     let mut numbers = numbers.unwrap_or(0..0);
@@ -99,6 +111,7 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
     // (R4): after the index knows what it can, so that what is sound again is found.
     let all_looked_at = recovery::look_again(&store)?;
     let audit_from = trusted.filter(|_| all_looked_at).map_or(0, |mark| mark.audit_from);
+    store.leftovers.begin_at(end.unwrap_or(0));
     let core = Core::new(CoreParts {
         repository: record.id,
         volume: Arc::new(GuardedVolume::new(data, Arc::clone(&health))),
@@ -107,7 +120,9 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
         clock,
         health,
         lease_secs: start.lease_secs,
-        reserve_bytes: start.reserve_bytes,
+        reread_days: start.reread_days,
+        ledger,
+        session_memory: MemoryPool::new(start.memory.sessions_bytes),
         numbers,
     })?;
     Ok(Started { core, audit: Audit::new(audit_from, end.unwrap_or(0)), summary })
@@ -117,6 +132,24 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
 fn settle(catalog: &dyn Catalog, below: u64) {
     if let Err(error) = catalog.settle_containers(below) {
         tracing::warn!(%error, "cannot note how far the containers are known");
+    }
+}
+
+/// The index's options, with what it shares with the rest.
+fn index_options(
+    asked: &IndexOptions,
+    health: &Arc<Health>,
+    ledger: &Arc<Ledger>,
+    leftovers: &Arc<Leftovers>,
+    memory: MemoryBounds,
+) -> IndexOptions {
+    let (gone, live) = (Arc::clone(leftovers), Arc::clone(&asked.live));
+    IndexOptions {
+        live: Arc::new(move |id| !gone.is_gone(id) && live(id)),
+        health: Arc::clone(health),
+        ledger: Some(Arc::clone(ledger)),
+        resident_bytes_max: memory.index_resident_bytes,
+        ..asked.clone()
     }
 }
 

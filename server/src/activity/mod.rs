@@ -26,6 +26,7 @@ use holdfast_engine::Engine;
 use holdfast_engine::clock::Clock;
 
 use crate::config::Settings;
+use crate::memory::Budget;
 pub(crate) use changes::{Change, Changes};
 use recent::Recent;
 use sessions::SessionLimit;
@@ -46,11 +47,11 @@ pub struct Activity {
 }
 
 impl Activity {
-    /// None yet, within the settings' limits.
-    pub fn new(engine: &Arc<Engine>, clock: &Arc<dyn Clock>, settings: &Settings) -> Self {
+    /// None yet, within the limits of settings and memory.
+    pub fn new(engine: &Arc<Engine>, clock: &Arc<dyn Clock>, settings: &Settings, budget: &Budget) -> Self {
         Self {
             sessions: SessionLimit::new(settings.max_sessions),
-            streams: Streams::new(StreamLimits::from_settings(settings)),
+            streams: Streams::new(StreamLimits::of_budget(budget)),
             restores: Recent::default(),
             watchers: Watchers::new(Arc::clone(engine), Arc::clone(clock)),
         }

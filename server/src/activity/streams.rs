@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::auth::REFUSED;
-use crate::config::Settings;
 use crate::error::ServiceError;
+use crate::memory::Budget;
 
 /// What a stream does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -72,9 +72,9 @@ pub struct StreamLimits {
 }
 
 impl StreamLimits {
-    /// The settings' limits.
-    pub const fn from_settings(settings: &Settings) -> Self {
-        Self { ingest: settings.max_streams, restore: settings.max_restores }
+    /// The settings' limits, or fewer where memory does not suffice for them.
+    pub const fn of_budget(budget: &Budget) -> Self {
+        Self { ingest: budget.ingest_streams, restore: budget.restore_streams }
     }
 
     const fn of(self, kind: StreamKind) -> u32 {

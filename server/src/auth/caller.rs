@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use holdfast_engine::catalog::token::{Action, TokenRecord};
-use holdfast_engine::catalog::{Catalog, DEFAULT_NAMESPACE, NamespaceRecord};
+use holdfast_engine::catalog::{BackupRecord, Catalog, DEFAULT_NAMESPACE, NamespaceRecord};
 use holdfast_engine::ids::NamespaceId;
 use holdfast_proto::ErrorCode;
 
@@ -86,6 +86,49 @@ impl Caller {
     /// Whether the caller may do `action` to something in `namespace` that they named by its identifier.
     pub fn may(&self, action: Action, namespace: NamespaceId) -> bool {
         self.token.may(action, namespace)
+    }
+
+    /// Checks the token's VM name patterns.
+    ///
+    /// # Errors
+    /// `Forbidden` when none matches.
+    pub fn check_vm(&self, vm: &str) -> Result<(), ServiceError> {
+        if self.token.covers_vm(vm) {
+            return Ok(());
+        }
+        let TokenRecord { name, vm_patterns, .. } = &self.token;
+        Err(ServiceError::new(
+            ErrorCode::Forbidden,
+            format!(
+                "token {name:?} is for the VMs {}, not for VM {vm:?}; use a token that is",
+                vm_patterns.join(", ")
+            ),
+        ))
+    }
+
+    /// Whether the caller may have what a restore point holds, within their namespaces: VMs that the patterns match
+    /// and, for a token that backs up, VMs of its owner. Blocks.
+    ///
+    /// # Errors
+    /// `Forbidden`, saying which.
+    pub fn check_contents(&self, catalog: &dyn Catalog, backup: &BackupRecord) -> Result<(), ServiceError> {
+        self.check_vm(&backup.vm)?;
+        if self.token.role.may(Action::Restore) {
+            return Ok(());
+        }
+        let owner = catalog.vm_owner(backup.namespace, &backup.vm)?.and_then(|vm| vm.owner);
+        if owner.as_ref() == Some(&self.token.owner) {
+            return Ok(());
+        }
+        let (name, vm) = (&self.token.name, &backup.vm);
+        Err(ServiceError::new(
+            ErrorCode::Forbidden,
+            format!(
+                "VM {vm:?} belongs to another owner than token {name:?}, which reads back only what its owner backed \
+                 up; use a token with the role restore, or have an operator change the VM's owner: \
+                 'holdfast-server vm owner'"
+            ),
+        ))
     }
 
     /// The namespaces to filter by: the one named, or all in the token's scope when the name is empty. Blocks.

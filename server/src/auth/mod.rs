@@ -6,6 +6,7 @@
 //! | `caller` | what a caller may do, and in which namespaces |
 //! | `login/` | logins with a browser: cookie and CSRF token |
 //! | `tokens` | creating and revoking tokens |
+//! | `owners` | whose a VM is, and whom it was refused to |
 //! | `failures` | what is reported of wrong tokens |
 //! | `lookups` | the threads that only authentication uses |
 //!
@@ -20,6 +21,7 @@ mod caller;
 mod failures;
 pub(crate) mod login;
 mod lookups;
+pub(crate) mod owners;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tokens;

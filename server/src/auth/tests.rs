@@ -31,7 +31,15 @@ impl Fixture {
         let (text, id, hash) = token::new_token(self.clock.as_ref()).unwrap();
         let namespaces =
             namespaces.iter().map(|name| self.catalog.ensure_namespace(name).unwrap().id).collect();
-        let spec = TokenSpec { id, name: name.into(), role, namespaces, expires_ms };
+        let spec = TokenSpec {
+            id,
+            name: name.into(),
+            role,
+            namespaces,
+            owner: "default".into(),
+            vm_patterns: vec![],
+            expires_ms,
+        };
         self.catalog.create_token(&spec, &hash).unwrap();
         (format!("Bearer {}", text.as_str()), id)
     }

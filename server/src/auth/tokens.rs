@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use holdfast_engine::catalog::token::{self, Role, TokenRecord, TokenText};
-use holdfast_engine::catalog::{AuditEntry, Catalog, NAMESPACES_PER_FILTER_MAX, TokenSpec};
+use holdfast_engine::catalog::{AuditEntry, Catalog, NAMESPACES_PER_FILTER_MAX, TokenSpec, VM_PATTERNS_MAX};
 use holdfast_engine::clock::Clock;
 use holdfast_engine::ids::TokenId;
 use holdfast_proto::ErrorCode;
@@ -19,11 +19,19 @@ pub(crate) struct NewToken<'a> {
     pub(crate) role: Role,
     /// Names; created when they do not exist. Empty: all.
     pub(crate) namespaces: &'a [String],
+    /// Whose VMs it writes. `None`: an owner called as the token.
+    pub(crate) owner: Option<&'a str>,
+    /// VM names it is for; empty: all.
+    pub(crate) vm_patterns: &'a [String],
     /// `None`: it never expires.
     pub(crate) expires_in: Option<Duration>,
 }
 
 impl NewToken<'_> {
+    fn owner(&self) -> &str {
+        self.owner.unwrap_or(self.name)
+    }
+
     /// Checks the request. Returns when the token would expire, as Unix milliseconds.
     ///
     /// # Errors
@@ -42,6 +50,18 @@ impl NewToken<'_> {
         }
         for name in self.namespaces {
             check_name("namespace", name)?;
+        }
+        check_name("owner", self.owner())?;
+        if self.role == Role::Admin && !self.vm_patterns.is_empty() {
+            return Err("an admin token is always valid for every VM; leave the VM names out".to_owned());
+        }
+        if self.vm_patterns.len() > VM_PATTERNS_MAX {
+            return Err(format!(
+                "a token can have at most {VM_PATTERNS_MAX} VM name patterns; without any it is valid for all"
+            ));
+        }
+        for pattern in self.vm_patterns {
+            check_name("VM name pattern", pattern)?;
         }
         let Some(after) = self.expires_in else { return Ok(None) };
         let after_ms = i64::try_from(after.as_millis()).ok();
@@ -67,9 +87,18 @@ pub(crate) fn create(
         namespaces.push(catalog.ensure_namespace(name)?.id);
     }
     let (text, id, hash) = token::new_token(clock)?;
-    let spec = TokenSpec { id, name: new.name.to_owned(), role: new.role, namespaces, expires_ms };
+    let (name, owner) = (new.name.to_owned(), new.owner().to_owned());
+    let vm_patterns = new.vm_patterns.to_vec();
+    let spec = TokenSpec { id, name, role: new.role, namespaces, owner, vm_patterns, expires_ms };
     let record = catalog.create_token(&spec, &hash)?;
-    let detail = format!("{:?}, role {}, {}", new.name, new.role, scope(new.namespaces));
+    let detail = format!(
+        "{:?}, role {}, {}, owner {:?}, {}",
+        new.name,
+        new.role,
+        scope(new.namespaces),
+        new.owner(),
+        vms(new.vm_patterns)
+    );
     audit(catalog, who, "token.create", id, detail)?;
     Ok((text, record))
 }
@@ -105,6 +134,11 @@ pub(crate) fn is_last_admin(
 /// A scope in words.
 pub(crate) fn scope(namespaces: &[String]) -> String {
     if namespaces.is_empty() { "every namespace".to_owned() } else { format!("namespaces {namespaces:?}") }
+}
+
+/// VM name patterns in words.
+pub(crate) fn vms(patterns: &[String]) -> String {
+    if patterns.is_empty() { "every VM".to_owned() } else { format!("VMs {patterns:?}") }
 }
 
 /// The names of a token's namespaces, sorted.

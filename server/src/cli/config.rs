@@ -1,11 +1,12 @@
 //! `holdfast-server config`: prints the settings in force as a configuration file that says where each
-//! value came from.
+//! value came from, and how memory is divided.
 
 use std::process::ExitCode;
 
 use super::AllSettings;
 use super::fail::Failure;
 use super::out;
+use crate::memory::Budget;
 
 pub(super) fn run(args: &AllSettings) -> Result<ExitCode, Failure> {
     let resolved = args.resolve()?;
@@ -17,6 +18,15 @@ pub(super) fn run(args: &AllSettings) -> Result<ExitCode, Failure> {
     let width = lines.iter().map(|(line, _)| line.chars().count()).max().unwrap_or(0);
     for (line, origin) in lines {
         out::say(format_args!("{line:width$}  # {origin}"));
+    }
+    match Budget::find(&resolved.settings) {
+        Ok(budget) => {
+            out::say("\n# memory, as it is divided on this machine:");
+            for line in budget.lines() {
+                out::say(format_args!("#   {line}"));
+            }
+        }
+        Err(error) => out::say(format_args!("\n# the server does not start like this: {error}")),
     }
     Ok(ExitCode::SUCCESS)
 }

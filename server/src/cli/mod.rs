@@ -12,6 +12,7 @@ mod progress;
 mod rebuild_index;
 mod serve;
 mod token;
+mod vm;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -35,7 +36,8 @@ else from the defaults. 'holdfast-server config' shows the settings in force and
 const EXAMPLES: &str = "\
 Examples:
   holdfast-server serve --data-dir /srv/holdfast --grpc 0.0.0.0:7440
-  holdfast-server token create --name hv1 --role backup --namespace berlin
+  holdfast-server token create --name hv1 --role backup --namespace berlin --owner cluster-a --vm 'web-*'
+  holdfast-server vm owner web-1 cluster-b --namespace berlin
   holdfast-server config --config /etc/holdfast/server.toml
   holdfast-server check --read-data
 
@@ -72,6 +74,9 @@ enum Command {
     /// Create, list and revoke access tokens (also while the server is running)
     #[command(subcommand)]
     Token(token::TokenCommand),
+    /// List VMs with their owners, and change the owner of one (also while the server is running)
+    #[command(subcommand)]
+    Vm(vm::VmCommand),
     /// Check the whole repository and report damage; the server must not be running
     Check(check::CheckArgs),
     /// Discard the chunk index and rebuild it from the containers; the server must not be running
@@ -162,6 +167,7 @@ fn run(command: &Command) -> Result<ExitCode, Failure> {
         Command::Health(args) => health::run(args),
         Command::Config(settings) => config::run(settings),
         Command::Token(command) => token::run(command),
+        Command::Vm(command) => vm::run(command),
         Command::Check(args) => check::run(args),
         Command::RebuildIndex(args) => rebuild_index::run(args),
         Command::Completions(args) => completions::run(args),

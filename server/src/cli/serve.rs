@@ -16,6 +16,8 @@ use super::fail::Failure;
 use super::out;
 use crate::activity::streams::StreamLimits;
 use crate::config::{Layer, Settings};
+use crate::error::ServiceError;
+use crate::memory::Budget;
 use crate::process::systemd::{self, notify};
 use crate::process::{logging, open_files};
 use crate::server::{FIRST_TOKEN_FILE, Server};
@@ -38,7 +40,8 @@ pub(super) fn run(args: &AllSettings) -> Result<ExitCode, Failure> {
 }
 
 fn runtime(settings: &Settings) -> Result<Runtime, Failure> {
-    let threads = StreamLimits::from_settings(settings).threads().saturating_add(CALL_THREADS);
+    let budget = Budget::find(settings).map_err(ServiceError::from)?;
+    let threads = StreamLimits::of_budget(&budget).threads().saturating_add(CALL_THREADS);
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("holdfast")

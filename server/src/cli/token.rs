@@ -47,6 +47,13 @@ pub(super) struct CreateArgs {
     /// Namespace it is valid for, created if it does not exist (repeatable) [default: all namespaces]
     #[arg(long = "namespace", value_name = "NAMESPACE")]
     namespaces: Vec<String>,
+    /// Owner of the VMs it backs up; give the hosts of a cluster the same, so that a migrated VM goes on
+    /// [default: the token's name]
+    #[arg(long, value_name = "NAME")]
+    owner: Option<String>,
+    /// VM name it is for, with * and ? as wildcards, such as 'web-*' (repeatable) [default: all VMs]
+    #[arg(long = "vm", value_name = "PATTERN")]
+    vms: Vec<String>,
     /// How long it is valid, such as 90d or 12h [default: no expiry]
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     expires: Option<Duration>,
@@ -94,7 +101,7 @@ pub(super) fn run(command: &TokenCommand) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn open(folder: &DataFolder, clock: &Arc<dyn Clock>) -> Result<SqliteCatalog, Failure> {
+pub(super) fn open(folder: &DataFolder, clock: &Arc<dyn Clock>) -> Result<SqliteCatalog, Failure> {
     let folder = folder.resolve()?.settings.data_dir;
     if !is_repository(&folder) {
         return Err(no_repository(&folder));
@@ -111,6 +118,8 @@ fn create(
         name: &args.name,
         role: args.role,
         namespaces: &args.namespaces,
+        owner: args.owner.as_deref(),
+        vm_patterns: &args.vms,
         expires_in: args.expires,
     };
     new.check(clock.now_ms()).map_err(Failure::usage)?;
@@ -118,7 +127,7 @@ fn create(
 }
 
 /// The name in the audit log.
-fn who() -> String {
+pub(super) fn who() -> String {
     format!("local user {}", rustix::process::getuid().as_raw())
 }
 
@@ -139,10 +148,12 @@ fn show_new(
     }
     out::say(text.as_str());
     out::note(format_args!(
-        "created token {:?}: role {}, {}, {}. It is not shown again.",
+        "created token {:?}: role {}, {}, owner {:?}, {}, {}. It is not shown again.",
         record.name,
         record.role,
         scope(&names),
+        record.owner,
+        tokens::vms(&record.vm_patterns),
         record
             .expires_ms
             .map_or_else(|| "never expires".to_owned(), |end_ms| format!("expires {}", time(end_ms))),
@@ -189,20 +200,26 @@ fn list(catalog: &dyn Catalog, now_ms: i64, as_json: bool) -> Result<String, Fai
     }
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(["ID", "NAME", "ROLE", "NAMESPACES", "STATE", "EXPIRES", "LAST USED"]);
+    table.set_header(["ID", "NAME", "ROLE", "NAMESPACES", "OWNER", "VMS", "STATE", "EXPIRES", "LAST USED"]);
     for (token, names) in &rows {
         let when = |at_ms: Option<i64>| at_ms.map_or_else(|| "never".to_owned(), time);
         table.add_row([
             token.id.to_string(),
             token.name.clone(),
             token.role.to_string(),
-            if names.is_empty() { "all".to_owned() } else { names.join(", ") },
+            all_or(names),
+            token.owner.clone(),
+            all_or(&token.vm_patterns),
             state(token, now_ms).to_owned(),
             when(token.expires_ms),
             when(token.last_used_ms),
         ]);
     }
     Ok(table.trim_fmt())
+}
+
+fn all_or(names: &[String]) -> String {
+    if names.is_empty() { "all".to_owned() } else { names.join(", ") }
 }
 
 fn describe(token: &TokenRecord, namespaces: &[String], now_ms: i64) -> Value {
@@ -212,6 +229,8 @@ fn describe(token: &TokenRecord, namespaces: &[String], now_ms: i64) -> Value {
         "name": token.name,
         "role": token.role.as_str(),
         "namespaces": namespaces,
+        "owner": token.owner,
+        "vms": token.vm_patterns,
         "state": state(token, now_ms),
         "created": time(token.created_ms),
         "expires": when(token.expires_ms),

@@ -14,6 +14,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use holdfast_proto::reread::REREAD_DAYS;
 use serde::{Deserialize, Serialize};
 
 pub use resolve::{ConfigError, Origin, Resolved, resolve};
@@ -63,10 +64,20 @@ pub struct Layer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_secs: Option<u32>,
 
+    /// Days within which every extent of a disk is read again, even if it seems unchanged (0: never)
+    #[arg(long, value_name = "DAYS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reread_days: Option<u32>,
+
     /// Space to keep free on the volume, or "auto": 1GiB or 2 %, whichever is less
     #[arg(long, value_name = "SIZE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reserve: Option<Reserve>,
+
+    /// Memory the server may use; less where its control group or the machine has less
+    #[arg(long, value_name = "SIZE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<ByteSize>,
 
     /// Memory for the write buffer of the chunk index
     #[arg(long, value_name = "SIZE")]
@@ -120,10 +131,12 @@ impl Layer {
             tls_key: None,
             tls_names: Some(Vec::new()),
             lease_secs: Some(120),
+            reread_days: Some(REREAD_DAYS),
             reserve: Some(Reserve::Auto),
+            memory: None,
             index_memory: Some(ByteSize(64 << 20)),
             max_sessions: Some(64),
-            // See `grpc/bounds.rs` for the memory each may take; each also holds a container open.
+            // See `memory/budget.rs` for the memory each may take; each also holds a container open.
             max_streams: Some(16),
             max_restores: Some(16),
             max_connections: Some(256),
@@ -145,7 +158,9 @@ pub struct Settings {
     pub tls_key: Option<PathBuf>,
     pub tls_names: Vec<String>,
     pub lease_secs: u32,
+    pub reread_days: u32,
     pub reserve: Reserve,
+    pub memory: Option<ByteSize>,
     pub index_memory: ByteSize,
     pub max_sessions: u32,
     pub max_streams: u32,

@@ -6,6 +6,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use clap::FromArgMatches as _;
+use holdfast_proto::reread::REREAD_DAYS_MAX;
 use serde_json::{Map, Value};
 use tracing_subscriber::EnvFilter;
 
@@ -166,6 +167,9 @@ fn check(resolved: &Resolved) -> Result<(), ConfigError> {
     // Below 10 s an agent on a busy line would lose its session; a day is beyond any pause worth waiting for.
     if !(10..=86_400).contains(&settings.lease_secs) {
         return Err(resolved.refuse("lease_secs", "must be between 10 and 86400 seconds"));
+    }
+    if settings.reread_days > REREAD_DAYS_MAX {
+        return Err(resolved.refuse("reread_days", format!("must be between 0 and {REREAD_DAYS_MAX} days")));
     }
     if settings.index_memory.0 < 1 << 20 || settings.index_memory.0 > 64 << 30 {
         return Err(resolved.refuse("index_memory", "must be between 1MiB and 64GiB"));

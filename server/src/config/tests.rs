@@ -63,6 +63,7 @@ fn every_key_can_come_from_every_place() {
         ("tls_key", "/k", "\"/k\""),
         ("tls_names", "a,b", "[\"a\", \"b\"]"),
         ("lease_secs", "77", "77"),
+        ("reread_days", "9", "9"),
         ("reserve", "3MiB", "\"3MiB\""),
         ("index_memory", "8MiB", "8388608"),
         ("max_sessions", "1", "1"),

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use holdfast_engine::catalog::AuditEntry;
 use holdfast_engine::catalog::token::Action;
 use holdfast_engine::ids::SessionId;
-use holdfast_engine::{StartBackup, Starter};
+use holdfast_engine::{EngineError, StartBackup, Starter};
 use holdfast_proto::ErrorCode;
-use holdfast_proto::limits::{NAME_MAX_BYTES, REASON_MAX_BYTES, plain_text};
+use holdfast_proto::limits::{NAME_MAX_BYTES, REASON_MAX_BYTES, check_name, plain_text};
 use holdfast_proto::v1::{self, backup_server::Backup};
 use holdfast_proto::version::negotiate;
 use tokio_stream::wrappers::ReceiverStream;
@@ -19,8 +19,8 @@ use super::{ingest, outgoing};
 use crate::activity::Change;
 use crate::activity::streams::StreamKind;
 use crate::app::App;
-use crate::auth::Caller;
 use crate::auth::tokens::namespace_names;
+use crate::auth::{Caller, owners};
 use crate::error::ServiceError;
 use crate::metrics::BackupEnd;
 
@@ -128,7 +128,8 @@ impl Backup for BackupService {
         self.unary(request, Stage::Negotiated, |app, caller, message| {
             let session = own_session(app, caller, &message.session_id)?;
             // Returns when the transaction is durable; only then does the agent get its answer (W7).
-            let response = app.engine.commit(session)?;
+            let response =
+                app.engine.commit(session).map_err(|error| commit_refused(app, caller, session, error))?;
             app.activity.sessions.ended(session);
             app.metrics.backup_done(session, &response);
             app.activity.note(Change::Backup);
@@ -167,8 +168,12 @@ fn start(
     caller: &Caller,
     mut message: v1::StartRequest,
 ) -> Result<v1::StartResponse, ServiceError> {
+    check_name("VM", &message.vm).map_err(ServiceError::invalid)?;
+    let vm = message.vm.clone();
     let namespace = caller.namespace(app.catalog(), &message.namespace, Action::Backup)?;
     message.namespace.clone_from(&namespace.name);
+    let refused = |_: &ServiceError| owners::note_refusal(app, caller, "backup.refused", &namespace, &vm);
+    caller.check_vm(&vm).inspect_err(refused)?;
     let slot = app.activity.sessions.reserve(|session| app.engine.is_live(session))?;
     let detail = format!(
         "VM {:?} in namespace {:?}, job {:?}, from {:?}",
@@ -181,10 +186,19 @@ fn start(
     let starter = Starter {
         token: caller.token.id,
         name: caller.token.name.clone(),
+        owner: caller.token.owner.clone(),
+        is_for_every_owner: caller.token.is_for_every_owner(),
         may_take_over: caller.may(Action::TakeOver, namespace.id),
     };
-    let response =
-        app.engine.start_backup(&StartBackup { namespace: namespace.id, request: message, starter })?;
+    let start = StartBackup { namespace: namespace.id, request: message, starter };
+    let response = app.engine.start_backup(&start).map_err(|error| {
+        let not_owner = matches!(error, EngineError::NotOwner { .. });
+        let error = ServiceError::from(error);
+        if not_owner {
+            refused(&error);
+        }
+        error
+    })?;
     let session: SessionId = parse_id("session", &response.session_id)?;
     slot.taken_by(session);
     tracing::Span::current().record("session", tracing::field::display(session));
@@ -204,6 +218,17 @@ fn start(
         detail,
     })?;
     Ok(response)
+}
+
+/// Notes a commit that was refused because the VM's owner was changed meanwhile.
+fn commit_refused(app: &App, caller: &Caller, session: SessionId, error: EngineError) -> ServiceError {
+    if let EngineError::NotOwner { vm } = &error
+        && let Ok(namespace) = app.engine.session_namespace(session)
+        && let Ok(Some(namespace)) = app.catalog().namespace(namespace)
+    {
+        owners::note_refusal(app, caller, "backup.refused", &namespace, vm);
+    }
+    error.into()
 }
 
 /// Aborting a session that is already gone succeeds: the agent may repeat the call.

@@ -13,7 +13,7 @@ use tonic::{Request, Response, Status};
 use super::call::{Stage, caller, parse_id, shown};
 use crate::activity::Change;
 use crate::app::App;
-use crate::auth::Caller;
+use crate::auth::{Caller, owners};
 use crate::error::ServiceError;
 
 /// What a client writes for the newest backup of a VM.
@@ -181,7 +181,7 @@ fn report(
 }
 
 /// Records what a client says it found. Any caller that may read a backup back may report it: damage that only its
-/// owner sees must reach the operator.
+/// owner sees must reach the operator. Digests it says are false are read and judged here.
 fn record_verification(
     app: &App,
     caller: &Caller,
@@ -198,6 +198,14 @@ fn record_verification(
     let Some(found) = found else {
         return Err(ServiceError::new(ErrorCode::NotFound, format!("there is no backup {backup}")));
     };
+    // (A11) A report counts only from those who may have what it is about.
+    caller.check_contents(app.catalog(), &found).inspect_err(|_| {
+        owners::note_refusal(app, caller, "backup.verify-refused", &namespace, &found.vm);
+    })?;
+    let reported: Vec<(String, u64)> =
+        message.false_digests.iter().map(|lie| (lie.disk.clone(), lie.extent)).collect();
+    let who = &caller.token.name;
+    let confirmed = app.engine.confirm_false_digests(namespace.id, backup, &reported, who)?;
     let read = format!("{} bytes read and found sound", message.bytes);
     let said = message.detail.replace(is_deceptive, " ");
     let detail = if said.is_empty() { read } else { format!("{said}; {read}") };
@@ -216,7 +224,7 @@ fn record_verification(
     } else {
         tracing::error!(vm, token = caller.token.name, detail, "a client found a backup damaged");
     }
-    Ok(v1::RecordVerificationResponse {})
+    Ok(v1::RecordVerificationResponse { confirmed })
 }
 
 /// A name to filter by; empty means any.

@@ -49,6 +49,7 @@ pub(crate) async fn serve(
     incoming: ReceiverStream<io::Result<Connection>>,
     mut stop: watch::Receiver<bool>,
 ) -> Result<(), tonic::transport::Error> {
+    let window = app.budget.window_bytes.min(CONNECTION_WINDOW_BYTES);
     let count_calls = CountCalls::new(app.metrics.counters());
     let backup = BackupServer::new(backup::BackupService::new(Arc::clone(&app)))
         .max_decoding_message_size(MESSAGE_MAX_BYTES)
@@ -61,8 +62,8 @@ pub(crate) async fn serve(
         .max_encoding_message_size(MESSAGE_MAX_BYTES);
     Server::builder()
         .max_frame_size(Some(FRAME_BYTES))
-        .initial_stream_window_size(Some(STREAM_WINDOW_BYTES))
-        .initial_connection_window_size(Some(CONNECTION_WINDOW_BYTES))
+        .initial_stream_window_size(Some(window.min(STREAM_WINDOW_BYTES)))
+        .initial_connection_window_size(Some(window))
         .http2_adaptive_window(Some(false))
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE))

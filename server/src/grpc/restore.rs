@@ -15,7 +15,7 @@ use super::call::{Stage, caller, parse_id, shown};
 use super::outgoing;
 use crate::activity::streams::StreamKind;
 use crate::app::App;
-use crate::auth::{Caller, peer_text};
+use crate::auth::{Caller, owners, peer_text};
 use crate::error::ServiceError;
 
 /// The service's calls.
@@ -117,6 +117,11 @@ fn readable_backup(app: &App, caller: &Caller, id: &str, disk: &str) -> Result<B
         .backup(id)?
         .filter(|backup| caller.may(Action::ReadBack, backup.namespace))
         .ok_or_else(|| ServiceError::new(ErrorCode::NotFound, format!("there is no backup {id}")))?;
+    caller.check_contents(app.catalog(), &backup).inspect_err(|_| {
+        if let Ok(Some(namespace)) = app.catalog().namespace(backup.namespace) {
+            owners::note_refusal(app, caller, "backup.read-refused", &namespace, &backup.vm);
+        }
+    })?;
     note(app, caller, &backup, disk);
     Ok(backup)
 }

@@ -9,43 +9,29 @@ use serde_json::{Value, json};
 
 use crate::app::App;
 
-/// The process answers; nothing else is checked.
+/// The process answers; nothing else is checked. A server that is full or read-only is alive: it restores.
 pub(super) async fn alive() -> Json<Value> {
     Json(json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION") }))
 }
 
-/// Whether backups are accepted: 200, or 503 and the reason.
+/// Whether backups are accepted: 200, or 503 and every reason. The causes name paths, which are for the log and not for
+/// strangers.
 pub(super) async fn ready(State(app): State<Arc<App>>) -> (StatusCode, Json<Value>) {
-    match not_ready(&app).await {
-        None => (StatusCode::OK, Json(ready_body(app.engine.under_repair()))),
-        Some(reason) => {
-            let body = json!({ "status": "not ready", "reason": reason });
-            (StatusCode::SERVICE_UNAVAILABLE, Json(body))
-        }
-    }
-}
-
-/// Ready, and what is being put right meanwhile.
-fn ready_body(under_repair: Option<String>) -> Value {
-    under_repair
-        .map_or_else(|| json!({ "status": "ready" }), |note| json!({ "status": "ready", "note": note }))
-}
-
-async fn not_ready(app: &Arc<App>) -> Option<String> {
     if *app.stopping().borrow() {
-        return Some("the server is shutting down".to_owned());
+        return not_ready(&["stopping"], "the server is shutting down");
     }
-    let stopped: Vec<&str> = app.engine.stopped().iter().map(|stopped| stopped.work.as_str()).collect();
-    if !stopped.is_empty() {
-        // The cause names paths, which are for the log and not for strangers.
-        let what = stopped.join(", ");
-        return Some(format!(
-            "the repository is read-only after a failure (stopped: {what}); the server's log has the details"
-        ));
+    let Ok(reasons) = app.blocking(|app| Ok(app.readiness.look())).await else {
+        return not_ready(&["internal"], "an internal error; the server's log says more");
+    };
+    if reasons.is_empty() {
+        return (StatusCode::OK, Json(json!({ "status": "ready" })));
     }
-    let asked = app.blocking(|app| Ok(app.catalog().repository()?)).await;
-    asked.err().map(|error| {
-        tracing::error!(%error, "the catalog does not answer");
-        "the catalog does not answer; the server's log says why".to_owned()
-    })
+    let words: Vec<&str> = reasons.iter().map(|reason| reason.word).collect();
+    let told: Vec<&str> = reasons.iter().map(|reason| reason.told).collect();
+    not_ready(&words, &told.join("; "))
+}
+
+fn not_ready(words: &[&str], reason: &str) -> (StatusCode, Json<Value>) {
+    let body = json!({ "status": "not ready", "reason": reason, "reasons": words });
+    (StatusCode::SERVICE_UNAVAILABLE, Json(body))
 }

@@ -29,7 +29,12 @@ pub(super) async fn scrape(
         app.identify(move |auth| authorize(auth, authorization.as_deref())).await?;
     }
     let turn = state.scraping.lock().await;
-    let text = app.blocking(|app| app.metrics.text(&app.engine, &app.activity, app.clock.now_ms())).await?;
+    let text = app.blocking(|app| {
+        let not_ready = app.readiness.look();
+        let limit = app.budget.limit.bytes;
+        app.metrics.text(&app.engine, &app.activity, &not_ready, limit, app.clock.now_ms())
+    });
+    let text = text.await?;
     drop(turn);
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response())
 }

@@ -40,9 +40,10 @@ pub(crate) struct Shared {
 impl HttpState {
     /// Over `app`, as the settings say.
     pub(crate) fn new(app: Arc<App>, settings: &Settings) -> Self {
+        let answers = REQUESTS_MAX.min(app.budget.answers as usize);
         Self(Arc::new(Shared {
             app,
-            slots: Arc::new(Semaphore::new(REQUESTS_MAX)),
+            slots: Arc::new(Semaphore::new(answers)),
             downloads: Arc::new(Semaphore::new(DOWNLOADS_MAX)),
             storage: StorageCache::default(),
             revoking: Mutex::default(),

@@ -99,7 +99,7 @@ impl Figures {
     }
 
     fn add_stats(&self, samples: &mut Samples) {
-        let EngineStats { index, catalog_bytes, space, reserve_bytes, .. } = self.stats;
+        let EngineStats { index, catalog_bytes, space, reserve_bytes, digests, .. } = self.stats;
         samples.whole(&n::REPOSITORY_BYTES, &["catalog"], catalog_bytes);
         samples.whole(&n::REPOSITORY_BYTES, &["index"], index.disk_bytes);
         samples.whole(&n::INDEX_ENTRIES, &[], index.entries);
@@ -110,6 +110,10 @@ impl Figures {
         samples.whole(&n::INDEX_MEMORY, &["buffer"], index.memtable_bytes);
         samples.whole(&n::INDEX_BUFFERED, &[], index.memtable_entries);
         samples.whole(&n::INDEX_UNCOVERED, &[], index.uncovered_containers);
+        samples.whole(&n::EXTENT_DIGESTS, &["proved"], digests.proved);
+        samples.whole(&n::EXTENT_DIGESTS, &["unproved"], digests.unproved);
+        samples.whole(&n::EXTENT_DIGESTS, &["refused"], digests.refused);
+        samples.whole(&n::EXTENT_DIGESTS, &["false"], digests.found_false);
         samples.whole(&n::VOLUME_RESERVE, &[], reserve_bytes);
         if let Some(space) = space {
             samples.whole(&n::VOLUME_SIZE, &[], space.total_bytes);

@@ -121,6 +121,8 @@ metrics! {
         "Processor time the server used, user and system";
     PROCESS_MEMORY = Gauge Bytes "process_resident_memory_bytes" []
         "Resident memory of the server";
+    MEMORY_LIMIT = Gauge Bytes "holdfast_memory_limit_bytes" []
+        "Memory the server may use: the smallest of the setting, its control groups and the machine";
     PROCESS_VIRTUAL = Gauge Bytes "process_virtual_memory_bytes" []
         "Address space of the server";
     PROCESS_THREADS = Gauge Count "process_threads" []
@@ -140,6 +142,8 @@ metrics! {
         "Containers, by part and state";
     READ_ONLY = Gauge Count "holdfast_read_only" []
         "1 if the repository accepts no writes after an I/O error, until the next start";
+    NOT_READY = Gauge Count "holdfast_not_ready" ["reason"]
+        "1 if backups are not accepted for this reason: stopped, volume_absent, volume_read_only, full, index_damaged, catalog or certificate";
     DAMAGED_CONTAINERS = Gauge Count "holdfast_damaged_containers" []
         "Containers known to be damaged as a whole";
     DAMAGED_REGIONS = Gauge Count "holdfast_damaged_regions" []
@@ -221,6 +225,9 @@ metrics! {
         "Bytes sent to clients that read disks back, compressed as they are stored";
     VERIFICATIONS = Counter Count "holdfast_verifications_total" ["outcome"]
         "Verifications clients reported, by outcome: sound or damaged";
+
+    EXTENT_DIGESTS = Counter Count "holdfast_extent_digests_total" ["outcome"]
+        "Extent digests agents sent, by outcome: proved, unproved (the server did not have all of the extent), refused (false; the backup ended) or false (found by reading later)";
 
     GRPC_REQUESTS = Counter Count "holdfast_grpc_requests_total" ["method", "code"]
         "gRPC calls that ended, by method and status";

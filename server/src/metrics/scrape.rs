@@ -8,6 +8,7 @@ use super::names as n;
 use super::{Metrics, figures, process};
 use crate::activity::Activity;
 use crate::error::ServiceError;
+use crate::readiness::{self, Reason};
 
 impl Metrics {
     /// The text of one scrape. Blocks.
@@ -18,11 +19,18 @@ impl Metrics {
         &self,
         engine: &Engine,
         activity: &Activity,
+        not_ready: &[Reason],
+        memory_limit_bytes: u64,
         now_ms: i64,
     ) -> Result<String, ServiceError> {
         let mut samples = Samples::default();
         samples.whole(&n::BUILD_INFO, &[env!("CARGO_PKG_VERSION")], 1);
         add_process(&mut samples);
+        samples.whole(&n::MEMORY_LIMIT, &[], memory_limit_bytes);
+        for word in readiness::words() {
+            let holds = not_ready.iter().any(|reason| reason.word == word);
+            samples.whole(&n::NOT_READY, &[word], holds.into());
+        }
         self.add_activity(engine, activity, &mut samples);
         figures::add(self, engine, now_ms, &mut samples);
         render(&self.counters, samples)

@@ -17,6 +17,7 @@ use holdfast_volume::{LocalVolume, Volume};
 
 use crate::config::{ByteSize, Reserve, Settings};
 use crate::error::ServiceError;
+use crate::memory::Budget;
 use lock::FolderLock;
 
 /// Folder of the volume within the data folder.
@@ -43,6 +44,7 @@ pub fn open_parts(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<EngineP
     })?;
     // (S1) The lock before anything is read.
     let lock = FolderLock::take(folder)?;
+    let budget = Budget::find(settings)?;
     let volume: Arc<dyn Volume> = Arc::new(LocalVolume::open(folder.join(BLOBS)).map_err(EngineError::from)?);
     let path = catalog_path(folder);
     refuse_orphaned(&path, &*volume)?;
@@ -58,19 +60,26 @@ pub fn open_parts(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<EngineP
         catalog,
         clock: Arc::clone(clock),
         health,
-        options: engine_options(settings),
+        options: engine_options(settings, &budget),
         lock: Some(Box::new(lock)),
     })
 }
 
 /// The engine's options, as the settings say.
-fn engine_options(settings: &Settings) -> EngineOptions {
+fn engine_options(settings: &Settings, budget: &Budget) -> EngineOptions {
     let location = settings.data_dir.join(BLOBS).display().to_string();
-    let mut options = EngineOptions { lease_secs: settings.lease_secs, location, ..EngineOptions::default() };
+    let mut options = EngineOptions {
+        lease_secs: settings.lease_secs,
+        reread_days: settings.reread_days,
+        location,
+        ..EngineOptions::default()
+    };
     if let Reserve::Bytes(ByteSize(bytes)) = settings.reserve {
         options.reserve_bytes = Some(bytes);
     }
-    options.index.write_buffer_bytes = usize::try_from(settings.index_memory.0).unwrap_or(usize::MAX);
+    options.index.write_buffer_bytes = budget.index_buffer_bytes;
+    options.directories.memory_bytes = budget.directories_bytes;
+    options.memory = budget.engine;
     options
 }
 

@@ -34,6 +34,8 @@ pub(super) fn ensure_first_token(
         name: FIRST_TOKEN.to_owned(),
         role: Role::Admin,
         namespaces: Vec::new(),
+        owner: FIRST_TOKEN.to_owned(),
+        vm_patterns: Vec::new(),
         expires_ms: None,
     };
     catalog.create_token(&spec, &hash).map_err(ServiceError::from)?;

@@ -30,6 +30,7 @@ use crate::config::Settings;
 use crate::error::ServiceError;
 use crate::http::HttpState;
 use crate::jobs::Runner;
+use crate::memory::Budget;
 use crate::net::Listener;
 use crate::repository::open_parts;
 use crate::tls::{Identity, TlsError};
@@ -100,10 +101,11 @@ impl Server {
         let token_path = settings.data_dir.join(FIRST_TOKEN_FILE);
         let first_token_created = ensure_first_token(&**engine.catalog(), &*clock, &token_path)?;
 
+        let connections = Budget::find(settings).map_err(ServiceError::from)?.connections;
         let bind = async |what, address, alpn: &[&[u8]]| {
             let tls = identity.server_config(alpn)?;
             let listen = |source| StartError::Listen { what, address, source };
-            let listener = Listener::bind(address, tls, settings.max_connections).await.map_err(listen)?;
+            let listener = Listener::bind(address, tls, connections).await.map_err(listen)?;
             let address = listener.address().map_err(listen)?;
             Ok::<_, StartError>((listener, address))
         };
@@ -111,9 +113,14 @@ impl Server {
         let (http_listener, http_address) = bind("HTTPS", settings.http, &[b"h2", b"http/1.1"]).await?;
 
         let fingerprint = identity.fingerprint.to_string();
-        let addresses =
-            Addresses { grpc: grpc_address, http: http_address, fingerprint: fingerprint.clone() };
+        let addresses = Addresses {
+            grpc: grpc_address,
+            http: http_address,
+            fingerprint: fingerprint.clone(),
+            certificate_expires_ms: identity.expires_ms(),
+        };
         let app = App::new(engine, settings, addresses)?;
+        tracing::info!(budget = %app.budget, "memory");
         app.metrics.watch("grpc", grpc_listener.traffic());
         app.metrics.watch("http", http_listener.traffic());
         let mut tasks = JoinSet::new();

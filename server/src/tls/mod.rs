@@ -6,6 +6,7 @@
 
 #[cfg(test)]
 mod tests;
+mod validity;
 
 use std::fmt;
 use std::fs;
@@ -149,6 +150,12 @@ impl Identity {
             key_path: key.to_path_buf(),
             created: false,
         })
+    }
+
+    /// When the first certificate ceases to be valid, in milliseconds since the Unix epoch; `None` when it does not say in
+    /// a way this build reads.
+    pub fn expires_ms(&self) -> Option<i64> {
+        self.chain.first().and_then(|certificate| validity::not_after_ms(certificate))
     }
 
     /// A TLS 1.2 and 1.3 server offering `alpn`.

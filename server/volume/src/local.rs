@@ -52,6 +52,19 @@ impl LocalVolume {
     fn path_of(&self, name: &BlobName) -> PathBuf {
         self.root.join(name.as_str())
     }
+
+    /// A file of a name that no other has: what an earlier process left may still be there, and that process may
+    /// have had the same number (in a container it is always 1).
+    fn temp_file(&self) -> io::Result<TempFile> {
+        loop {
+            let number = self.next_temp.fetch_add(1, Ordering::Relaxed);
+            let path = self.root.join(TEMP_FOLDER).join(format!("{}-{number}", std::process::id()));
+            match TempFile::create(path) {
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+                made => return made,
+            }
+        }
+    }
 }
 
 impl Volume for LocalVolume {
@@ -60,9 +73,7 @@ impl Volume for LocalVolume {
         if target.symlink_metadata().is_ok() {
             return Err(VolumeError::Exists { name: name.clone() });
         }
-        let number = self.next_temp.fetch_add(1, Ordering::Relaxed);
-        let temp_path = self.root.join(TEMP_FOLDER).join(format!("{}-{number}", std::process::id()));
-        let temp = TempFile::create(temp_path).map_err(|e| VolumeError::writing("create", name, e))?;
+        let temp = self.temp_file().map_err(|e| VolumeError::writing("create", name, e))?;
         Ok(Box::new(LocalWriter {
             name: name.clone(),
             target,

@@ -32,3 +32,48 @@ fn a_full_disk_refuses_new_data_and_harms_nothing() {
     let (status, said) = server.stop();
     assert!(status.success(), "{said}");
 }
+
+fn free_bytes(folder: &std::path::Path) -> u64 {
+    let stat = rustix::fs::statvfs(folder).unwrap();
+    stat.f_bavail * stat.f_frsize
+}
+
+#[test]
+fn twelve_agents_leave_the_reserve_whole_and_block_no_one() {
+    const RESERVE: u64 = 40 * MIB;
+    let folder = tempdir().unwrap();
+    let mount = folder.path().join("small");
+    std::fs::create_dir(&mount).unwrap();
+    let Some(small) = SmallFileSystem::mount(&mount, 200 * MIB) else { return };
+    let data_dir = small.folder().join("repository");
+    let server = Server::options().arg("--reserve=40MiB").start(&data_dir);
+    let agent = server.agent();
+    let steady = Disk::of_noise(folder.path().join("steady.raw"), 99, 10 << 20);
+    agent.back_up("steady", &[steady.arg()]);
+    let disks: Vec<Disk> = (0..12)
+        .map(|seed| Disk::of_noise(folder.path().join(format!("{seed}.raw")), seed, 40 << 20))
+        .collect();
+    let refused = std::thread::scope(|scope| {
+        let runs: Vec<_> = disks
+            .iter()
+            .enumerate()
+            .map(|(number, disk)| {
+                let (agent, vm) = (&agent, format!("vm-{number}"));
+                scope.spawn(move || agent.run(&["backup", "--vm", &vm, disk.arg()]).code)
+            })
+            .collect();
+        runs.into_iter().map(|run| run.join().unwrap()).filter(|code| *code == Some(8)).count()
+    });
+    assert!(refused > 0, "they do not all fit");
+    assert!(free_bytes(small.folder()) >= RESERVE, "{} of {RESERVE} are left", free_bytes(small.folder()));
+    // What the refused ones left goes as soon as another needs the room; and what needs none always works.
+    agent.back_up("steady", &[steady.arg()]);
+    let fits = Disk::of_noise(folder.path().join("fits.raw"), 500, 20 << 20);
+    agent.back_up("fits", &[fits.arg()]);
+    assert_eq!(agent.read_back("fits"), fits.bytes());
+    assert_eq!(agent.read_back("steady"), steady.bytes());
+    assert!(free_bytes(small.folder()) >= RESERVE);
+    agent.back_up("steady", &[steady.arg()]);
+    let (status, said) = server.stop();
+    assert!(status.success(), "{said}");
+}

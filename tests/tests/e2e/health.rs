@@ -37,3 +37,21 @@ fn only_the_server_of_this_folder_is_healthy() {
     let (status, said) = maintain(&mine, "health", &["--http", "127.0.0.1:0"]);
     assert_eq!(status.code(), Some(2), "{said}");
 }
+
+/// Ready is not alive: a server that takes no backups still restores.
+#[test]
+fn a_full_repository_is_alive_and_not_ready() {
+    let folder = tempdir().unwrap();
+    let data_dir = folder.path().join("repository");
+    let server = Server::options().arg("--reserve=900TiB").start(&data_dir);
+    let address = server.https().to_owned();
+    let health = |more: &[&str]| {
+        let (status, said) = maintain(&data_dir, "health", &[&["--http", &address], more].concat());
+        (status.code(), said)
+    };
+    wait_for("the server to say that it is full", || {
+        let (code, said) = health(&["--ready"]);
+        (code == Some(1) && said.contains("\"full\"") && said.contains("make room")).then_some(())
+    });
+    wait_for("the server to be alive", || (health(&[]).0 == Some(0)).then_some(()));
+}

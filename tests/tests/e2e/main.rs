@@ -26,6 +26,10 @@ mod incremental;
 #[cfg(test)]
 mod logs;
 #[cfg(test)]
+mod memory;
+#[cfg(test)]
+mod owners;
+#[cfg(test)]
 mod report;
 #[cfg(test)]
 mod rest;

@@ -125,5 +125,12 @@ type BodyOf<P extends PathOf<"POST">> = Operation<"POST", P>["body"] extends und
 export const post = <P extends PathOf<"POST">>(path: P, ...[body]: BodyOf<P>): Promise<Operation<"POST", P>["answer"]> =>
   request(url(path), { method: "POST", body: body ?? {} });
 
+/** A POST to a path with parameters. */
+export const postTo = <P extends PathOf<"POST">>(
+  path: P,
+  params: Operation<"POST", P>["path"],
+  body: Operation<"POST", P>["body"],
+): Promise<Operation<"POST", P>["answer"]> => request(url(fill(path, params)), { method: "POST", body: body ?? {} });
+
 export const remove = <P extends PathOf<"DELETE">>(path: P, params: Operation<"DELETE", P>["path"]): Promise<void> =>
   request(url(fill(path, params)), { method: "DELETE" });

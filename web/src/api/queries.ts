@@ -12,7 +12,7 @@ import {
   useQueryClient,
 } from "@tanstack/react-query";
 
-import { get, post, remove, type Answer, type PathOf, type QueryOf } from "./client";
+import { get, post, postTo, remove, type Answer, type PathOf, type QueryOf } from "./client";
 import { ApiError } from "./error";
 import type { ChangedSubject, CreateToken } from "./schema";
 
@@ -154,6 +154,15 @@ export function useCreateToken() {
   return useMutation({
     mutationFn: (token: CreateToken) => post("/tokens", token),
     onSuccess: () => invalidated(client, ["tokens", "backups"]),
+  });
+}
+
+/** Gives a VM to another owner. */
+export function useChangeOwner(namespace: string, vm: string) {
+  const client = useQueryClient();
+  return useMutation({
+    mutationFn: (owner: string) => postTo("/vms/{namespace}/{vm}/owner", { namespace, vm }, { owner }),
+    onSuccess: () => invalidated(client, ["backups"]),
   });
 }
 

@@ -183,6 +183,12 @@ export const DEFINITIONS = define({
   // Access.
   role: { label: "Role", text: "backup: back up, and read back within its namespaces. restore: list, report, restore, verify. operator: everything except tokens. admin: everything." },
   scope: { label: "Namespaces", text: "Namespaces that the token is limited to; all when none is listed." },
+  token_owner: {
+    label: "Owner",
+    text: "VMs that the token backs up first belong to this owner. It backs up no VM of another owner.",
+  },
+  vm_patterns: { label: "VMs", text: "Names of VMs that the token is limited to, with * and ? as wildcards; all when none is listed." },
+  vm_owner: { label: "Owner", text: "Only tokens of this owner back the VM up. An operator can change it." },
   created: { label: "Created", text: "When the token was created." },
   expires: { label: "Expires", text: "When the token expires." },
   last_used: { label: "Last used", text: "When the token was last used." },

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use holdfast_proto::limits::EXTENT_BYTES;
+use holdfast_proto::reread::Reread;
 use holdfast_proto::v1;
 use holdfast_proto::v1::ingest_request::Kind;
 use holdfast_proto::v1::ingest_response::Kind as Answer;
@@ -24,7 +25,7 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use self::query_loop::QueryLoop;
 use self::transport::hand_over;
-use super::parent::{BLOCKS_AHEAD, ParentDigests};
+use super::parent::{BLOCKS_AHEAD, ParentDigests, Rereading};
 use super::pipeline::Pipeline;
 use super::scan::Scanner;
 use crate::connect::Connection;
@@ -56,6 +57,19 @@ impl<'a> Place<'a> {
         let parent = self.session.parents.get(number).filter(|parent| parent.present)?;
         Some(ParentDisk { backup_id: &self.session.parent_backup_id, size_bytes: parent.size_bytes })
     }
+
+    /// What of the disk is due to be read again; `None` without a parent.
+    fn reread(self) -> Result<Option<Option<Reread>>, ClientError> {
+        let Some(parent) = usize::try_from(self.number).ok().and_then(|n| self.session.parents.get(n)) else {
+            return Ok(None);
+        };
+        let due = |wire| {
+            Reread::from_wire(wire)
+                .ok_or_else(|| ClientError::Protocol(format!("extents to reread: {wire:?}")))
+        };
+        let due = parent.reread.as_ref().map(due).transpose()?;
+        Ok(parent.present.then_some(due))
+    }
 }
 
 /// Backs up one disk, from where the server stopped accepting. `accepted` counts extents the server says it
@@ -81,7 +95,7 @@ pub(super) async fn ingest(
         pipeline.progress.notice(&notice);
     }
     let walk = ExtentWalk::new(&**disk, ranges, place.parent()).map_err(ClientError::Protocol)?;
-    let parent = parent_digests(connection, place).await?;
+    let parent = parent_digests(connection, place, pipeline).await?;
     let pool = BufferPool::new(pipeline.limits.buffers, EXTENT_BYTES as usize);
     let (threads, stages) = (pipeline.limits.scan_threads, Arc::clone(&pipeline.stages));
     let (scanner, results) = Scanner::start(Arc::clone(disk), walk, parent, pool, threads, stages)?;
@@ -103,9 +117,15 @@ fn opened(answer: Option<v1::IngestResponse>) -> Result<Vec<v1::ExtentRange>, Cl
 }
 
 /// The parent's digests, streamed in by a task of their own.
-async fn parent_digests(connection: &Connection, place: Place<'_>) -> Result<ParentDigests, ClientError> {
-    if place.parent().is_none() {
-        return Ok(ParentDigests::none());
+async fn parent_digests(
+    connection: &Connection,
+    place: Place<'_>,
+    pipeline: &Pipeline,
+) -> Result<ParentDigests, ClientError> {
+    let Some(reread) = place.reread()? else { return Ok(ParentDigests::none()) };
+    let rereading = |due| Rereading { due, count: Arc::clone(&pipeline.reread_extents) };
+    if pipeline.reread_all {
+        return Ok(ParentDigests::none().rereading(Some(rereading(None))));
     }
     let session_id = place.session.session_id.clone();
     let request = v1::ParentDigestsRequest { session_id, disk: place.number };
@@ -124,5 +144,5 @@ async fn parent_digests(connection: &Connection, place: Place<'_>) -> Result<Par
             }
         }
     });
-    Ok(ParentDigests::streamed(blocks))
+    Ok(ParentDigests::streamed(blocks).rereading(reread.map(|due| rereading(Some(due)))))
 }

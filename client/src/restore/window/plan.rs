@@ -19,6 +19,8 @@ pub(crate) struct WindowPlan {
     placements: Vec<u64>,
     /// Offsets and lengths of zeros, ascending, merged.
     pub(crate) zeros: Vec<(u64, u64)>,
+    /// What each extent is said to hash to, if anything.
+    digests: Vec<Option<Fingerprint>>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -53,16 +55,38 @@ impl WindowPlan {
         let mut chunks = chunk_list(window)?;
         let mut uses: Vec<(usize, u64)> = Vec::new();
         let mut zeros: Vec<(u64, u64)> = Vec::new();
+        let mut digests = Vec::with_capacity(window.extents.len());
         for (extent, layout) in (first..).zip(&window.extents) {
             let len = extent_len(size_bytes, extent);
             lay_out(extent, len, layout, &chunks, &mut uses, &mut zeros)?;
+            digests.push(digest_of(extent, layout)?);
         }
         place(&mut chunks, &mut uses, first)?;
         let placements = uses.into_iter().map(|(_, offset)| offset).collect();
         let Range { start, end } = extent_bytes(size_bytes, first, window.extents.len() as u64);
-        let plan = Self { start, end, chunks, placements, zeros };
+        let plan = Self { start, end, chunks, placements, zeros, digests };
         plan.assert_filled();
         Ok(plan)
+    }
+
+    /// What is to be hashed: for each extent with a digest, that and the bytes of its chunks.
+    pub(crate) fn claims(&self) -> Vec<Option<(Fingerprint, u64)>> {
+        let mut data = vec![0u64; self.digests.len()];
+        for chunk in &self.chunks {
+            let places = self.placements.get(chunk.first..chunk.first + chunk.count).unwrap_or_default();
+            for place in places {
+                if let Some(bytes) = data.get_mut(self.extent_of(*place)) {
+                    *bytes += u64::from(chunk.len);
+                }
+            }
+        }
+        let claims = self.digests.iter().zip(data);
+        claims.map(|(digest, bytes)| digest.filter(|_| bytes > 0).map(|digest| (digest, bytes))).collect()
+    }
+
+    /// Number within the window of the extent at `offset` of the disk.
+    pub(crate) fn extent_of(&self, offset: u64) -> usize {
+        usize::try_from((offset - self.start) / u64::from(EXTENT_BYTES)).unwrap_or(usize::MAX)
     }
 
     /// # Panics
@@ -110,6 +134,14 @@ fn chunk_list(window: &v1::Window) -> Result<Vec<ChunkPlan>, WindowError> {
             Ok(ChunkPlan { fingerprint, len: bytes, first: 0, count: 0 })
         })
         .collect()
+}
+
+fn digest_of(extent: u64, layout: &v1::ExtentLayout) -> Result<Option<Fingerprint>, WindowError> {
+    if layout.digest.is_empty() {
+        return Ok(None);
+    }
+    let wrong = WindowError::Layout { extent, what: "its digest is not 32 bytes long" };
+    Fingerprint::from_slice(&layout.digest).map(Some).ok_or(wrong)
 }
 
 /// Puts the pieces of one extent, `len` bytes long, end to end, into `uses` (chunk, offset) and `zeros`.

@@ -108,7 +108,7 @@ fn restore(messages: Vec<v1::read_disk_response::Kind>, size: usize) -> Result<V
             }
             Kind::Regions(batch) => {
                 for region in assembler.regions(batch)? {
-                    crate::restore::job::run(&region, "d", &memory, &tools, &stages)?;
+                    crate::restore::job::run(&region, "d", &memory, &tools, &stages, &|_, _| ())?;
                 }
             }
             Kind::WindowEnd(_) => drop(assembler.window_end()?),
@@ -118,7 +118,7 @@ fn restore(messages: Vec<v1::read_disk_response::Kind>, size: usize) -> Result<V
     Ok(memory.0.into_inner())
 }
 
-fn sample() -> Vec<u8> {
+pub(crate) fn sample() -> Vec<u8> {
     let mut disk = vec![0; (9 << 20) + 12_345];
     blake3::Hasher::new().finalize_xof().fill(&mut disk[100_000..1_500_000]);
     let copy = disk[4096..1_000_000].to_vec();

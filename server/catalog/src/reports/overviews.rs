@@ -15,6 +15,8 @@ pub struct VmOverview {
     pub namespace: NamespaceId,
     pub namespace_name: String,
     pub vm: String,
+    /// `None`: no backup of it was ever committed.
+    pub owner: Option<String>,
     /// Restore points.
     pub backups: u64,
     /// Disks of the latest restore point.

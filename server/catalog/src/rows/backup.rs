@@ -15,6 +15,8 @@ pub struct VmRecord {
     pub backups: u64,
     /// The restore point committed last.
     pub latest: Option<BackupId>,
+    /// `None`: no backup of it was ever committed.
+    pub owner: Option<String>,
 }
 
 /// One execution of a job.
@@ -24,6 +26,8 @@ pub struct RunRecord {
     pub namespace: NamespaceId,
     pub job_id: JobId,
     pub job: String,
+    /// The owner whose token began it.
+    pub owner: String,
     /// When its first session began.
     pub started_ms: i64,
     /// When its last session so far ended.
@@ -41,6 +45,10 @@ pub struct Attempt {
     pub vm: String,
     pub job: String,
     pub client_host: String,
+    /// Whose run it is. Later attempts that join the run must have the same.
+    pub owner: String,
+    /// Whose the VM is, or becomes with its first backup.
+    pub vm_owner: String,
     /// Who did it, for the audit log: a token's name, or `engine` for what the engine did by itself.
     pub who: String,
     pub started_ms: i64,
@@ -95,6 +103,8 @@ pub struct BackupRecord {
     pub job: String,
     pub run: RunId,
     pub client_host: String,
+    /// The VM's owner when it was committed: whose claims its extent digests are.
+    pub owner: String,
     pub started_ms: i64,
     pub finished_ms: i64,
     /// In the VM's order.

@@ -4,6 +4,7 @@
 
 mod audit;
 mod backup;
+mod claim;
 mod container;
 mod detail;
 mod expiring;
@@ -15,6 +16,7 @@ pub use backup::{
     Attempt, BackupCommit, BackupFilter, BackupRecord, DiskRecord, FailedRun, RootRecord, RunRecord,
     Verification, VmRecord,
 };
+pub use claim::{FalseDigest, VmOwner};
 pub use container::{ContainerRecord, ContainerState, DamageChanges, DamageRecord};
 pub use detail::{DetailFilter, DetailRow, RowStatus};
 pub use expiring::ExpiringRecord;

@@ -160,7 +160,7 @@ pub(super) fn vms(
         let values = [Value::Text(name.to_owned()), Value::Blob(namespace.to_vec())];
         conditions.push("(v.name, v.namespace_id) > (?, ?)", values);
     }
-    let select = "SELECT v.id, v.namespace_id, n.name AS namespace, v.name, \
+    let select = "SELECT v.id, v.namespace_id, n.name AS namespace, v.name, v.owner, \
          (SELECT count(*) FROM backups b WHERE b.vm_id = v.id) AS backups, \
          (SELECT b.id FROM backups b WHERE b.vm_id = v.id ORDER BY b.ordinal DESC LIMIT 1) AS latest \
          FROM vms v CROSS JOIN namespaces n ON n.id = v.namespace_id";
@@ -193,6 +193,7 @@ fn read_vm(row: &Row<'_>) -> rusqlite::Result<VmRecord> {
         name: row.get("name")?,
         backups: count(row, "backups")?,
         latest: latest.map(BackupId::from_bytes),
+        owner: row.get("owner")?,
     })
 }
 
@@ -228,6 +229,7 @@ pub(super) fn run(connection: &Connection, run: RunId) -> Result<Option<RunRecor
             namespace: NamespaceId::from_bytes(id(row, "namespace_id")?),
             job_id: JobId::from_bytes(id(row, "job_id")?),
             job: row.get("job")?,
+            owner: row.get("owner")?,
             started_ms: row.get("started_ms")?,
             finished_ms: row.get("finished_ms")?,
         })
@@ -259,6 +261,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<BackupRecord> {
         job: row.get("job")?,
         run: RunId::from_bytes(id(row, "run_id")?),
         client_host: row.get("client_host")?,
+        owner: row.get("owner")?,
         started_ms: row.get("started_ms")?,
         finished_ms: row.get("finished_ms")?,
         disks: Vec::new(),

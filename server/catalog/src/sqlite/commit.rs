@@ -6,7 +6,7 @@ use rusqlite::{Transaction, params};
 
 use super::attempt_refs::AttemptRefs;
 use super::convert::{OrCatalogError, int};
-use super::{audit, backups, containers, details, namespaces};
+use super::{audit, backups, claims, containers, details, namespaces};
 use crate::{
     Attempt, AuditEntry, BackupCommit, CatalogError, ContainerRecord, DetailRow, DiskRecord, FailedRun,
     Result, RowStatus, new_id, validate,
@@ -26,6 +26,7 @@ pub(super) fn backup(tx: &Transaction<'_>, clock: &dyn Clock, commit: &BackupCom
         return Err(CatalogError::exists("an end of session", attempt.session));
     }
     let refs = write_refs(tx, clock, attempt, details)?;
+    claims::claim_vm(tx, refs.vm, &attempt.vm, &attempt.vm_owner)?;
     insert_backup(tx, attempt, *backup, &refs)?;
     for (position, disk) in (0u32..).zip(disks) {
         insert_disk(tx, *backup, position, disk)?;
@@ -99,16 +100,16 @@ fn ensure_named(
 
 fn write_run(tx: &Transaction<'_>, attempt: &Attempt, job: [u8; 16]) -> Result<()> {
     if let Some(run) = backups::run(tx, attempt.run)?
-        && (run.namespace != attempt.namespace || run.job_id.to_bytes() != job)
+        && (run.namespace != attempt.namespace || run.job_id.to_bytes() != job || run.owner != attempt.owner)
     {
         // Says nothing of the job or the namespace the run belongs to: the agent may not be allowed to know.
         return Err(CatalogError::invalid(format!(
-            "run {} is not of job {:?} in namespace {}, so it cannot be joined by it",
-            run.id, attempt.job, attempt.namespace
+            "run {} is not of job {:?} and owner {:?} in namespace {}, so it cannot be joined by it",
+            run.id, attempt.job, attempt.owner, attempt.namespace
         )));
     }
     tx.prepare_cached(
-        "INSERT INTO runs (id, namespace_id, job_id, started_ms, finished_ms) VALUES (?, ?, ?, ?, ?) \
+        "INSERT INTO runs (id, namespace_id, job_id, started_ms, finished_ms, owner) VALUES (?, ?, ?, ?, ?, ?) \
          ON CONFLICT (id) DO UPDATE SET started_ms = min(started_ms, excluded.started_ms), \
          finished_ms = max(finished_ms, excluded.finished_ms)",
     )
@@ -118,7 +119,8 @@ fn write_run(tx: &Transaction<'_>, attempt: &Attempt, job: [u8; 16]) -> Result<(
             attempt.namespace.to_bytes(),
             job,
             attempt.started_ms,
-            attempt.finished_ms
+            attempt.finished_ms,
+            attempt.owner
         ])
     })
     .or_error("write")?;
@@ -133,8 +135,8 @@ fn insert_backup(
 ) -> Result<()> {
     tx.prepare_cached(
         "INSERT INTO backups (id, session_id, namespace_id, vm_id, job_id, run_id, ordinal, started_ms, \
-         finished_ms, client_host) VALUES (?1, ?2, ?3, ?4, ?5, ?6, \
-         (SELECT coalesce(max(ordinal), 0) + 1 FROM backups WHERE vm_id = ?4), ?7, ?8, ?9)",
+         finished_ms, client_host, owner) VALUES (?1, ?2, ?3, ?4, ?5, ?6, \
+         (SELECT coalesce(max(ordinal), 0) + 1 FROM backups WHERE vm_id = ?4), ?7, ?8, ?9, ?10)",
     )
     .and_then(|mut s| {
         s.execute(params![
@@ -147,6 +149,7 @@ fn insert_backup(
             attempt.started_ms,
             attempt.finished_ms,
             validate::clip(&attempt.client_host),
+            attempt.vm_owner,
         ])
     })
     .or_error("write")?;

@@ -100,6 +100,38 @@ fn take_over(tx: &Transaction<'_>, known: &ContainerRecord, told: &ContainerReco
     Ok(())
 }
 
+pub(super) fn condemn(tx: &Transaction<'_>, id: ContainerId) -> Result<()> {
+    tx.prepare_cached("UPDATE containers SET state = 'condemned' WHERE id = ?")
+        .and_then(|mut s| s.execute([number(id).unwrap_or(-1)]))
+        .or_error("write")?;
+    Ok(())
+}
+
+pub(super) fn condemned(connection: &Connection) -> Result<Vec<ContainerRecord>> {
+    connection
+        .prepare_cached("SELECT * FROM containers WHERE state = 'condemned' ORDER BY id")
+        .and_then(|mut s| s.query_map([], read)?.collect())
+        .or_error("read")
+}
+
+/// Its damage goes with the row.
+pub(super) fn remove_condemned(tx: &Transaction<'_>, id: ContainerId) -> Result<()> {
+    match by_id(tx, id)? {
+        None => return Ok(()),
+        Some(known) if known.state == ContainerState::Condemned => {}
+        Some(known) => {
+            let state = known.state;
+            return Err(CatalogError::invalid(format!(
+                "container {id} cannot be forgotten: it is {state:?}, not condemned"
+            )));
+        }
+    }
+    tx.prepare_cached("DELETE FROM containers WHERE id = ?")
+        .and_then(|mut s| s.execute([number(id).unwrap_or(-1)]))
+        .or_error("write")?;
+    Ok(())
+}
+
 pub(super) fn by_id(connection: &Connection, id: ContainerId) -> Result<Option<ContainerRecord>> {
     connection
         .prepare_cached("SELECT * FROM containers WHERE id = ?")

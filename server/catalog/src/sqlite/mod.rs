@@ -14,6 +14,7 @@
 mod attempt_refs;
 mod audit;
 mod backups;
+mod claims;
 mod commit;
 mod connection;
 mod containers;
@@ -140,6 +141,18 @@ impl SqliteCatalog {
     /// otherwise, except after [`CatalogError::WriteFailed`], when that is unknown.
     fn write<T>(&self, write: impl FnOnce(&Transaction<'_>) -> Result<T>) -> Result<T> {
         self.change("write", |writer| transact(writer, write))
+    }
+
+    /// Runs `change` in a transaction and takes it back. Its failure tells the latch nothing.
+    fn try_change(&self, change: impl FnOnce(&Transaction<'_>) -> Result<()>) -> Result<()> {
+        let mut writer = self.writer.lock();
+        if let Some(reason) = self.latch.reason() {
+            return Err(CatalogError::ReadOnly { reason });
+        }
+        let transaction =
+            writer.transaction_with_behavior(TransactionBehavior::Immediate).or_error("write")?;
+        change(&transaction)?;
+        transaction.rollback().or_error("write")
     }
 
     /// Lets `change` write unless changes have stopped (W9), and reports its failure to the latch.

@@ -22,7 +22,8 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0001_initial.sql"),
     include_str!("../../migrations/0002_web.sql"),
     include_str!("../../migrations/0003_processes.sql"),
-    include_str!("../../migrations/0004_sessions.sql"),
+    include_str!("../../migrations/0004_owners.sql"),
+    include_str!("../../migrations/0005_sessions.sql"),
 ];
 
 /// The version this build writes.

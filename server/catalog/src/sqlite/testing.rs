@@ -28,3 +28,11 @@ impl SqliteCatalog {
         self.write(|_| -> Result<()> { Err(answer()).or_error("write") }).expect_err("it fails")
     }
 }
+
+impl SqliteCatalog {
+    /// Makes every later change fail as on a file system that takes no writes, or lets them succeed again.
+    #[expect(clippy::expect_used, reason = "a setting of a connection, which writes nothing")]
+    pub fn refuse_changes(&self, refuse: bool) {
+        self.writer.lock().pragma_update(None, "query_only", refuse).expect("the setting is known");
+    }
+}

@@ -31,8 +31,17 @@ pub(super) fn create(
         ));
     }
     tx.execute(
-        "INSERT INTO tokens (id, name, role, secret_hash, created_ms, expires_ms) VALUES (?, ?, ?, ?, ?, ?)",
-        params![spec.id.to_bytes(), spec.name, spec.role.as_str(), secret_hash, now_ms, spec.expires_ms],
+        "INSERT INTO tokens (id, name, role, secret_hash, created_ms, expires_ms, owner) \
+         VALUES (?, ?, ?, ?, ?, ?, ?)",
+        params![
+            spec.id.to_bytes(),
+            spec.name,
+            spec.role.as_str(),
+            secret_hash,
+            now_ms,
+            spec.expires_ms,
+            spec.owner
+        ],
     )
     .or_error("write")?;
     for namespace in &spec.namespaces {
@@ -42,6 +51,13 @@ pub(super) fn create(
         tx.execute(
             "INSERT INTO token_namespaces (token_id, namespace_id) VALUES (?, ?) ON CONFLICT DO NOTHING",
             params![spec.id.to_bytes(), namespace.to_bytes()],
+        )
+        .or_error("write")?;
+    }
+    for (position, pattern) in (0u32..).zip(&spec.vm_patterns) {
+        tx.execute(
+            "INSERT INTO token_vm_patterns (token_id, position, pattern) VALUES (?, ?, ?)",
+            params![spec.id.to_bytes(), position, pattern],
         )
         .or_error("write")?;
     }
@@ -106,6 +122,8 @@ fn read(row: &Row<'_>) -> rusqlite::Result<TokenRecord> {
         name: row.get("name")?,
         role,
         namespaces: Vec::new(),
+        owner: row.get("owner")?,
+        vm_patterns: Vec::new(),
         created_ms: row.get("created_ms")?,
         expires_ms: row.get("expires_ms")?,
         revoked_ms: row.get("revoked_ms")?,
@@ -120,6 +138,10 @@ fn with_scope(connection: &Connection, mut record: TokenRecord) -> Result<TokenR
             let read = |row: &Row<'_>| Ok(NamespaceId::from_bytes(id(row, "namespace_id")?));
             s.query_map([record.id.to_bytes()], read)?.collect()
         })
+        .or_error("read")?;
+    record.vm_patterns = connection
+        .prepare_cached("SELECT pattern FROM token_vm_patterns WHERE token_id = ? ORDER BY position")
+        .and_then(|mut s| s.query_map([record.id.to_bytes()], |row| row.get("pattern"))?.collect())
         .or_error("read")?;
     Ok(record)
 }

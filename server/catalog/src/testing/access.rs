@@ -10,7 +10,7 @@ use super::fixture::{Fixture, START_MS, all_pages};
 use crate::token::{Role, new_token};
 use crate::{
     AuditEntry, CatalogError, DEFAULT_NAMESPACE, PageRequest, REPOSITORY_FORMAT, TOKEN_TOUCH_INTERVAL_MS,
-    TokenSpec,
+    TokenSpec, VM_PATTERNS_MAX,
 };
 
 cases![
@@ -57,7 +57,18 @@ fn names_are_checked(f: &Fixture) {
 
 fn spec(f: &Fixture, name: &str) -> (TokenSpec, [u8; 32]) {
     let (_, id, hash) = new_token(f.clock.as_ref()).unwrap();
-    (TokenSpec { id, name: name.into(), role: Role::Backup, namespaces: Vec::new(), expires_ms: None }, hash)
+    (
+        TokenSpec {
+            id,
+            name: name.into(),
+            role: Role::Backup,
+            namespaces: Vec::new(),
+            owner: "default".into(),
+            vm_patterns: Vec::new(),
+            expires_ms: None,
+        },
+        hash,
+    )
 }
 
 fn tokens_are_kept_by_hash(f: &Fixture) {
@@ -68,6 +79,8 @@ fn tokens_are_kept_by_hash(f: &Fixture) {
         name: "hv-1".into(),
         role: Role::Restore,
         namespaces: vec![lab.id, f.default.id, lab.id],
+        owner: "cluster".into(),
+        vm_patterns: vec!["web-*".into(), "db-?".into()],
         expires_ms: Some(START_MS + 10),
     };
     let made = f.create_token(&spec, &hash).unwrap();
@@ -75,6 +88,7 @@ fn tokens_are_kept_by_hash(f: &Fixture) {
     scope.sort();
     assert_eq!(made.namespaces, scope, "in order, once each");
     assert_eq!((made.role, made.created_ms, made.expires_ms), (Role::Restore, START_MS, Some(START_MS + 10)));
+    assert_eq!((made.owner.as_str(), made.vm_patterns.as_slice()), ("cluster", spec.vm_patterns.as_slice()));
     let (found, kept) = f.token(id).unwrap().unwrap();
     assert_eq!(found, made);
     assert!(text.as_str().parse::<crate::token::PresentedToken>().unwrap().matches(&kept));
@@ -114,6 +128,10 @@ fn token_specs_are_checked(f: &Fixture) {
     invalid(TokenSpec { name: "a\tb".into(), ..good.clone() });
     invalid(TokenSpec { role: Role::Admin, namespaces: vec![f.default.id], ..good.clone() });
     invalid(TokenSpec { expires_ms: Some(START_MS), ..good.clone() });
+    invalid(TokenSpec { owner: "".into(), ..good.clone() });
+    invalid(TokenSpec { vm_patterns: vec!["web-*".into(); VM_PATTERNS_MAX + 1], ..good.clone() });
+    invalid(TokenSpec { vm_patterns: vec!["a".repeat(201)], ..good.clone() });
+    invalid(TokenSpec { role: Role::Admin, vm_patterns: vec!["*".into()], ..good.clone() });
     let gone = NamespaceId(Ulid(9));
     let error = refused(TokenSpec { namespaces: vec![f.default.id, gone], ..good.clone() });
     assert!(

@@ -38,6 +38,7 @@ fn a_commit_is_read_back_whole(f: &Fixture) {
         job: "nightly".into(),
         run: attempt.run,
         client_host: "hv-1.example".into(),
+        owner: "default".into(),
         started_ms: attempt.started_ms,
         finished_ms: attempt.finished_ms,
         disks: disks.clone(),

@@ -16,6 +16,7 @@ cases![
     damage_is_told_by_what_changed,
     healed_damage_stays_known,
     settled_containers_never_go_back,
+    only_condemned_containers_are_forgotten,
     walks_see_everything,
     samples_are_evenly_spaced,
 ];
@@ -51,6 +52,22 @@ fn orphan(f: &Fixture, number: u64) -> ContainerRecord {
         run: None,
         state: ContainerState::Live,
     }
+}
+
+fn only_condemned_containers_are_forgotten(f: &Fixture) {
+    let containers = [orphan(f, 1), orphan(f, 2)];
+    let [one, two] = [containers[0].id, containers[1].id];
+    f.add_containers(&containers).unwrap();
+    f.mark_region_damaged(one, 3, "bad checksum").unwrap();
+    f.condemn_containers(&[one, ContainerId::new(9).unwrap()]).unwrap();
+    assert_eq!(f.condemned_containers().unwrap().iter().map(|c| c.id).collect::<Vec<_>>(), [one]);
+    assert!(matches!(f.remove_condemned(&[one, two]), Err(CatalogError::Invalid { .. })));
+    assert!(f.container(one).unwrap().is_some(), "all or none");
+    f.remove_condemned(&[one]).unwrap();
+    f.remove_condemned(&[one]).unwrap();
+    assert_eq!((f.container(one).unwrap(), f.damaged().unwrap()), (None, Vec::new()));
+    assert_eq!(f.container(two).unwrap().unwrap().state, ContainerState::Live);
+    assert_eq!(f.reserve_container_numbers(1).unwrap(), 3..4, "no number is used again");
 }
 
 fn numbers_stay_above_adopted_containers(f: &Fixture) {

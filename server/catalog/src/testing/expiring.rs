@@ -18,8 +18,15 @@ cases![
 
 fn token(f: &Fixture, name: &str) -> TokenId {
     let (_, id, hash) = new_token(f.clock.as_ref()).unwrap();
-    let spec =
-        TokenSpec { id, name: name.into(), role: Role::Admin, namespaces: Vec::new(), expires_ms: None };
+    let spec = TokenSpec {
+        id,
+        name: name.into(),
+        role: Role::Admin,
+        namespaces: Vec::new(),
+        owner: "default".into(),
+        vm_patterns: Vec::new(),
+        expires_ms: None,
+    };
     f.create_token(&spec, &hash).unwrap();
     id
 }

@@ -60,6 +60,8 @@ impl Fixture {
             vm: vm.into(),
             job: job.into(),
             client_host: "hv-1.example".into(),
+            owner: "default".into(),
+            vm_owner: "default".into(),
             who: "agent-1".into(),
             started_ms,
             finished_ms: started_ms + 500,

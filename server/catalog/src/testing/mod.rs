@@ -18,6 +18,7 @@
 
 mod access;
 mod backups;
+mod claims;
 mod containers;
 mod details;
 mod expiring;
@@ -42,6 +43,7 @@ type Case = (&'static str, fn(&Fixture));
 const CASES: &[&[Case]] = &[
     access::CASES,
     backups::CASES,
+    claims::CASES,
     containers::CASES,
     details::CASES,
     expiring::CASES,

@@ -81,6 +81,8 @@ fn scope_and_validity() {
         name: "hv-1".into(),
         role: Role::Backup,
         namespaces: vec![mine],
+        owner: "hv-1".into(),
+        vm_patterns: Vec::new(),
         created_ms: 0,
         expires_ms: Some(100),
         revoked_ms: None,
@@ -91,6 +93,9 @@ fn scope_and_validity() {
     assert!(!token.may(Action::Operate, mine));
     assert!(token.is_usable(99));
     assert!(!token.is_usable(100));
+    assert!(token.covers_vm("any"));
+    token.vm_patterns = vec!["web-*".into(), "db".into()];
+    assert!(token.covers_vm("web-1") && token.covers_vm("db") && !token.covers_vm("db-1"));
     token.namespaces.clear();
     assert!(token.may(Action::Backup, other));
     token.revoked_ms = Some(1);

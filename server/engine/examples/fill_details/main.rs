@@ -167,6 +167,8 @@ impl Filler<'_> {
             namespace: namespace.id,
             vm: vm.name.clone(),
             job: vm.job.to_owned(),
+            owner: "default".into(),
+            vm_owner: "default".into(),
             client_host: vm.host.clone(),
             who: "fill".to_owned(),
             started_ms,

@@ -30,13 +30,14 @@ pub struct VerifiedRegion {
 }
 
 impl UnverifiedRegion {
-    /// (W1, A3) Decodes and hashes everything: the only way from what a peer sent to what may be stored.
+    /// (W1, A3) Decodes and hashes everything: the only way from what a peer sent to what may be stored. Returns the
+    /// plain bytes, too.
     ///
     /// # Errors
     /// [`RegionError`] for the first claim that is not true.
-    pub fn verify(self, decoder: &mut Decoder) -> Result<VerifiedRegion, RegionError> {
+    pub fn verify(self, decoder: &mut Decoder) -> Result<(VerifiedRegion, Bytes), RegionError> {
         check_chunks(self.fingerprints.len(), &self.lengths, self.plain_bytes)?;
-        match self.codec {
+        let plain = match self.codec {
             // Checked where it lies.
             Codec::Stored => {
                 let actual = self.payload.len() as u64;
@@ -44,14 +45,17 @@ impl UnverifiedRegion {
                     return Err(RegionError::DecodedLength { expected: self.plain_bytes, actual });
                 }
                 check_fingerprints(&self.payload, &self.fingerprints, &self.lengths)?;
+                self.payload.clone()
             }
             Codec::Zstd => {
                 let plain = decoder.decode(self.codec, &self.payload, self.plain_bytes)?;
                 check_fingerprints(&plain, &self.fingerprints, &self.lengths)?;
+                Bytes::from(plain)
             }
-        }
+        };
         let Self { codec, plain_bytes, fingerprints, lengths, payload } = self;
-        VerifiedRegion::new(codec, plain_bytes, fingerprints, lengths, payload)
+        let region = VerifiedRegion::new(codec, plain_bytes, fingerprints, lengths, payload)?;
+        Ok((region, plain))
     }
 }
 

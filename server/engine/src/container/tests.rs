@@ -146,8 +146,9 @@ fn only_true_claims_are_verified() {
     };
     let frame = zstd_frame(b"helloworld");
     for (payload, codec) in [(b"helloworld".to_vec(), Codec::Stored), (frame, Codec::Zstd)] {
-        let verified = claim(&payload, codec).verify(&mut decoder).unwrap();
+        let (verified, plain) = claim(&payload, codec).verify(&mut decoder).unwrap();
         assert_eq!(verified.payload(), &payload);
+        assert_eq!(plain, b"helloworld"[..]);
     }
     let refused = [
         (b"helloworlx".to_vec(), Codec::Stored),

@@ -70,11 +70,21 @@ impl ContainerWriter {
         self.bytes_with(0, 0, 0)
     }
 
+    /// As [`ContainerWriter::stored_bytes`], with one more region.
+    pub fn stored_bytes_with(&self, region: &VerifiedRegion) -> u64 {
+        let region_bytes = REGION_HEADER_BYTES as u64 + u64::from(region.stored_bytes());
+        self.bytes_with(region_bytes, 1, region.lengths().len())
+    }
+
+    /// Bytes handed to the volume so far.
+    pub const fn written_bytes(&self) -> u64 {
+        self.offset as u64
+    }
+
     /// Whether `region` still fits, directory and footer included.
     pub fn fits(&self, region: &VerifiedRegion) -> bool {
-        let region_bytes = REGION_HEADER_BYTES as u64 + u64::from(region.stored_bytes());
         self.contents.regions.len() < REGIONS_MAX
-            && self.bytes_with(region_bytes, 1, region.lengths().len()) <= u64::from(CONTAINER_MAX_BYTES)
+            && self.stored_bytes_with(region) <= u64::from(CONTAINER_MAX_BYTES)
     }
 
     const fn bytes_with(&self, region_bytes: u64, regions: usize, chunks: usize) -> u64 {

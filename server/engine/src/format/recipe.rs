@@ -149,8 +149,8 @@ impl ExtentNode {
 pub struct ExtentEntry {
     /// The extent node's fingerprint; [`Fingerprint::ZERO`] when the whole extent is zero.
     pub node: Fingerprint,
-    /// BLAKE3 of the whole extent as the agent hashed it; [`Fingerprint::ZERO`] when it is zero. The server
-    /// never relies on it: it only tells the agent what it may skip.
+    /// BLAKE3 of the whole extent as the agent hashed it; [`Fingerprint::ZERO`] when it is zero. A claim
+    /// unless the server had all of the extent at hand: it tells the VM's agents what they may skip, no more.
     pub digest: Fingerprint,
     /// Bytes not in runs of zeros.
     pub data_bytes: u32,

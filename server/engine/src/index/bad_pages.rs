@@ -20,6 +20,7 @@ use super::key::IndexKey;
 use super::sorted_run::SortedRun;
 use super::state::Shared;
 use crate::format::sorted_run::PAGE_BYTES;
+use crate::health::Obstacle;
 
 /// Bad pages by sorted run.
 pub(crate) type BadPages = BTreeMap<u64, BTreeSet<u32>>;
@@ -57,7 +58,7 @@ impl Shared {
         let news = self.bad.change(|pages| pages.entry(run).or_default().insert(page));
         if news {
             tracing::error!(%error, "a page of the index is damaged; it is rebuilt from the containers");
-            self.options.health.set_index_repair(true);
+            self.options.health.report(Obstacle::IndexDamaged, Some(error.to_string()));
         }
         news
     }
@@ -168,6 +169,8 @@ impl Index {
     }
 
     fn tell_health(&self) {
-        self.shared.options.health.set_index_repair(self.shared.bad.any());
+        if !self.shared.bad.any() {
+            self.shared.options.health.report(Obstacle::IndexDamaged, None);
+        }
     }
 }

@@ -52,6 +52,12 @@ pub enum IndexError {
     Manifest(FormatError),
     #[error("cannot start the index's maintenance thread: {0}")]
     Thread(std::io::Error),
+    /// Filters and fences would take more memory than the index may.
+    #[error(
+        "the index of {entries} entries needs {} MiB of memory, and {} MiB are set aside for it: give the server about {} MiB more memory (setting `memory`, or the limit of its control group)",
+        needed_bytes >> 20, limit_bytes >> 20, needed_bytes.saturating_sub(*limit_bytes).saturating_mul(5) >> 20
+    )]
+    TooLarge { entries: u64, needed_bytes: u64, limit_bytes: u64 },
     #[error("no memory for {bytes} bytes of the index's write buffer")]
     OutOfMemory { bytes: usize },
     #[error("cannot get a random index secret: {0}")]
@@ -90,6 +96,11 @@ impl IndexError {
             Self::Maintenance(inner) => inner.is_full(),
             _ => false,
         }
+    }
+
+    /// Whether it needs more memory than it may use.
+    pub const fn is_too_large(&self) -> bool {
+        matches!(self, Self::TooLarge { .. })
     }
 
     /// Whether it may pass by itself, so that the next call tries again. Everything else stops the index.

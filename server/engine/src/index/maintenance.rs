@@ -10,6 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use holdfast_volume::VolumeError;
+
 use super::error::IndexError;
 use super::manifest;
 use super::memtable::Memtable;
@@ -20,6 +22,7 @@ use super::sorted_run_writer::SortedRunWriter;
 use super::state::{Shared, View};
 use crate::format::index_manifest::{Manifest, SortedRunRecord};
 use crate::format::sorted_run::{ENTRY_BYTES, PAGE_BYTES, PAGE_ENTRIES, SHARDS, ShardRange, SortedRunHeader};
+use crate::space::{Grant, Purpose, SpaceError};
 
 impl Shared {
     /// The body of the maintenance thread: works until the index is dropped or something fails. A panic is
@@ -218,12 +221,30 @@ impl Shared {
         fill: impl FnOnce(&mut SortedRunWriter) -> Result<(), IndexError>,
     ) -> Result<Option<Arc<SortedRun>>, IndexError> {
         let run = self.next_run.fetch_add(1, Ordering::Relaxed);
+        let room = self.room_for(run, entries_max)?;
         let header = SortedRunHeader { run, repository: self.repository, shards };
         let mut writer = SortedRunWriter::create(self.volume.as_ref(), header, entries_max)?;
         fill(&mut writer)?;
         let record: Option<SortedRunRecord> = writer.finish()?;
+        if let (Some(room), Some(record)) = (room, &record) {
+            room.sealed(record.bytes);
+        }
         let open = |record| SortedRun::open(self.volume.as_ref(), record, self.repository).map(Arc::new);
         record.map(open).transpose()
+    }
+
+    /// (W10) Room for a sorted run of at most `entries_max` entries, before it is begun.
+    fn room_for(&self, run: u64, entries_max: u64) -> Result<Option<Grant>, IndexError> {
+        let Some(ledger) = &self.options.ledger else { return Ok(None) };
+        let mut grant = Grant::new(ledger, Purpose::Index);
+        match grant.cover(sorted_run_bytes(entries_max)) {
+            Ok(()) => Ok(Some(grant)),
+            Err(SpaceError::Volume(error)) => Err(error.into()),
+            Err(error @ SpaceError::NoRoom { .. }) => {
+                let name = sorted_run_name(run).to_string();
+                Err(VolumeError::Full { name, source: error.into() }.into())
+            }
+        }
     }
 
     /// Replaces sorted runs by durable new ones, and counts a flushed memtable's containers as covered.
@@ -283,6 +304,13 @@ impl Shared {
         let flushed: Vec<(u64, _)> = flushed;
         coverage.covered.extend(flushed.into_iter().map(|(_, id)| id.get()));
     }
+}
+
+/// A sorted run's length at most: its pages, 8 bytes of fence for each of them, and 1.25 bytes of filter an entry.
+const fn sorted_run_bytes(entries_max: u64) -> u64 {
+    let pages = entries_max.div_ceil(PAGE_ENTRIES as u64).saturating_add(1);
+    let filters = entries_max.saturating_add(entries_max / 4);
+    pages.saturating_mul(PAGE_BYTES as u64 + 8).saturating_add(filters).saturating_add(64 << 10)
 }
 
 /// Holds a merge to the configured rate while nothing is urgent, and ends it when the index closes.

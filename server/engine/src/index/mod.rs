@@ -135,10 +135,13 @@ impl Index {
                     Err(Full) => break,
                 }
             }
+            let entries: u64 = view.runs.iter().map(|run| run.record.entries).sum();
+            let full = view.active.len() + view.frozen.as_ref().map_or(0, |table| table.len());
             drop(view);
             if rest.is_empty() {
                 return Ok(());
             }
+            self.shared.options.check_resident(entries + full)?;
             self.freeze(generation)?;
         }
     }

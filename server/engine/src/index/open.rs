@@ -35,6 +35,8 @@ impl Index {
             Some(manifest) => manifest,
             None => fresh(repository, &options)?,
         };
+        // Before any of it is read into memory.
+        options.check_resident(manifest.runs.iter().map(|record| record.entries).sum())?;
         let open = |record: &_| SortedRun::open(volume.as_ref(), *record, repository);
         let runs = manifest.runs.iter().map(open).collect::<Result<Vec<_>, _>>()?;
 

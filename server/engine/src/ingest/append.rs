@@ -12,6 +12,7 @@ use holdfast_types::ids::{ContainerClass, ContainerId, Location};
 use crate::container::{ContainerWriter, Directory, SealedContainer, VerifiedRegion};
 use crate::core::Core;
 use crate::error::EngineError;
+use crate::space::{Grant, Purpose};
 use crate::store::Domain;
 use crate::task::{self, Task};
 
@@ -26,10 +27,17 @@ pub(super) struct ContainerAppender {
     core: Arc<Core>,
     domain: Domain,
     class: ContainerClass,
-    open: Option<ContainerWriter>,
+    open: Option<OpenOutput>,
     sealing: VecDeque<(ContainerId, Task<Outcome>)>,
     sealed: Vec<SealedSummary>,
     sealed_bytes: u64,
+}
+
+/// A container being written, and the room it was promised.
+#[derive(Debug)]
+struct OpenOutput {
+    writer: ContainerWriter,
+    room: Grant,
 }
 
 /// What the catalog keeps of a sealed container.
@@ -58,24 +66,33 @@ impl ContainerAppender {
 
     /// Appends a region; seals the container before when it is full.
     pub(super) fn append(&mut self, region: &VerifiedRegion) -> Result<(), EngineError> {
-        if self.open.as_ref().is_some_and(|open| !open.fits(region)) {
+        if self.open.as_ref().is_some_and(|open| !open.writer.fits(region)) {
             self.seal_open();
         }
-        let mut writer = match self.open.take() {
-            Some(writer) => writer,
-            None => self.create()?,
+        let mut open = match self.open.take() {
+            Some(open) => open,
+            None => self.create(region)?,
         };
+        // (W10) Promised before it is written, with the directory that the seal will add.
+        self.core.cover(&mut open.room, open.writer.stored_bytes_with(region))?;
         // (W9) A failed write latches the engine; (W10) a full disk does not.
-        writer.append(region).map_err(|error| self.core.write_failure(error.into()))?;
-        self.open = Some(writer);
+        open.writer.append(region).map_err(|error| self.core.write_failure(error.into()))?;
+        open.room.wrote(open.writer.written_bytes());
+        self.open = Some(open);
         Ok(())
     }
 
-    fn create(&self) -> Result<ContainerWriter, EngineError> {
-        self.core.check_writable_for(u64::from(holdfast_proto::limits::CONTAINER_MAX_BYTES))?;
+    fn create(&self, first: &VerifiedRegion) -> Result<OpenOutput, EngineError> {
         let core = &self.core;
+        core.check_writable()?;
+        let purpose = match self.class {
+            ContainerClass::Data => Purpose::Data,
+            ContainerClass::Recipe => Purpose::Recipe,
+        };
+        let mut room = Grant::new(&core.ledger, purpose);
+        core.cover(&mut room, u64::from(first.stored_bytes()))?;
         let id = core.next_container()?;
-        ContainerWriter::create(
+        let writer = ContainerWriter::create(
             &*core.volume,
             core.repository,
             self.domain.namespace,
@@ -83,7 +100,8 @@ impl ContainerAppender {
             self.class,
             core.clock.now_ms(),
         )
-        .map_err(|error| core.write_failure(error.into()))
+        .map_err(|error| core.write_failure(error.into()))?;
+        Ok(OpenOutput { writer, room })
     }
 
     /// Directories of containers that became durable since the last call; waits for all when `wait` is set.
@@ -126,11 +144,11 @@ impl ContainerAppender {
 
     /// Begins to seal the open container, if there is one.
     pub(super) fn seal_open(&mut self) {
-        let Some(writer) = self.open.take() else { return };
-        let id = writer.id();
+        let Some(open) = self.open.take() else { return };
+        let id = open.writer.id();
         let core = Arc::clone(&self.core);
         let domain = self.domain.clone();
-        let seal = move || seal(&core, &domain, writer);
+        let seal = move || seal(&core, &domain, open);
         self.sealing.push_back((id, task::spawn(&self.core.seal_pool, "sealing a container", seal)));
     }
 
@@ -138,7 +156,7 @@ impl ContainerAppender {
     pub(super) fn created(&self) -> impl Iterator<Item = ContainerId> {
         let sealed = self.sealed.iter().map(|sealed| sealed.id);
         let sealing = self.sealing.iter().map(|(id, _)| *id);
-        sealed.chain(sealing).chain(self.open.as_ref().map(ContainerWriter::id))
+        sealed.chain(sealing).chain(self.open.as_ref().map(|open| open.writer.id()))
     }
 
     /// Discards the open container; what was sealed stays.
@@ -158,17 +176,19 @@ impl ContainerAppender {
 }
 
 /// Directory and footer, fdatasync, rename, fsync of the folder; then the index.
-fn seal(core: &Core, domain: &Domain, writer: ContainerWriter) -> Outcome {
+fn seal(core: &Core, domain: &Domain, open: OpenOutput) -> Outcome {
+    let OpenOutput { writer, room } = open;
     let class = writer.class();
     // (W2)
     let sealed = writer.seal().map_err(|error| core.write_failure(error.into()))?;
+    room.sealed(sealed.stored_bytes);
     let key = domain.key(class);
     let entries = sealed.directory.iter().map(|(fingerprint, region, slot)| {
         (key.of(&fingerprint), Location { container: sealed.id, region, slot })
     });
     // (W3, A4) Durable now, so other sessions may refer to its chunks from here on.
     core.store.index.insert_container(sealed.id, entries)?;
-    core.sealed(ContainerRecord {
+    core.note_sealed(ContainerRecord {
         id: sealed.id,
         class,
         namespace: domain.namespace,

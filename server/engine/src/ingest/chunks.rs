@@ -8,7 +8,7 @@ use roaring::RoaringTreemap;
 
 use crate::container::{Directory, RecentDirectories};
 use crate::error::EngineError;
-use crate::store::{ChunkStore, Domain};
+use crate::store::{ChunkStore, Claims, Domain};
 
 /// Chunks found in the repository that a stream remembers, so that naming them in an extent costs no second
 /// look-up. 2¹⁷ entries of about 64 bytes are 8 MiB.
@@ -27,8 +27,8 @@ pub(super) struct StreamChunks {
     unnamed: HashMap<Fingerprint, u32>,
     found: HashMap<Fingerprint, FoundChunk>,
     recent: RecentDirectories,
-    /// Containers in which chunks were found: a bit or two each, however many chunks.
-    found_in: RoaringTreemap,
+    /// Containers in which chunks were found.
+    claims: Claims,
 }
 
 /// A chunk found in the repository.
@@ -59,14 +59,14 @@ enum Purpose {
 }
 
 impl StreamChunks {
-    pub(super) fn new(domain: Domain) -> Self {
+    pub(super) fn new(domain: Domain, claims: Claims) -> Self {
         Self {
             domain,
             own: HashMap::new(),
             unnamed: HashMap::new(),
             found: HashMap::new(),
             recent: RecentDirectories::default(),
-            found_in: RoaringTreemap::new(),
+            claims,
         }
     }
 
@@ -154,10 +154,10 @@ impl StreamChunks {
         if let Some(chunk) = before.filter(|chunk| !store.is_damaged(chunk.location)) {
             return Ok(Availability::Here(chunk.bytes));
         }
-        let (class, recent) = (ContainerClass::Data, &mut self.recent);
+        let (class, recent, claims) = (ContainerClass::Data, &mut self.recent, &mut self.claims);
         let found = match purpose {
-            Purpose::Ask => store.find(&self.domain, class, fingerprint, recent)?,
-            Purpose::Name => store.find_to_read(&self.domain, class, fingerprint, recent)?,
+            Purpose::Ask => store.find_and_claim(&self.domain, class, fingerprint, recent, claims)?,
+            Purpose::Name => store.find_to_keep(&self.domain, class, fingerprint, recent, claims)?,
         };
         let Some(found) = found else {
             return Ok(if before.is_some() { Availability::Lost } else { Availability::Missing });
@@ -167,13 +167,33 @@ impl StreamChunks {
         }
         let chunk = FoundChunk { location: found.location, bytes: found.chunk.bytes };
         self.found.insert(*fingerprint, chunk);
-        self.found_in.insert(chunk.location.container.get());
         Ok(Availability::Here(chunk.bytes))
     }
 
     /// Containers in which chunks were found.
     pub(super) const fn found_in(&self) -> &RoaringTreemap {
-        &self.found_in
+        self.claims.containers()
+    }
+
+    /// The session ended without a restore point.
+    pub(super) fn release(&mut self) {
+        self.claims.release();
+    }
+
+    /// Memory it takes, about. A chunk of its own is also in the directory of the container being written.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        const OWN_BYTES: usize = 48 + 40;
+        const UNNAMED_BYTES: usize = 48;
+        const FOUND_BYTES: usize = 72;
+        let bytes = self.own.capacity() * OWN_BYTES
+            + self.unnamed.capacity() * UNNAMED_BYTES
+            + self.found.capacity() * FOUND_BYTES;
+        bytes as u64
+    }
+
+    /// Forgets what can be looked up again.
+    pub(super) fn forget_found(&mut self) {
+        self.found = HashMap::new();
     }
 
     /// Lets go of what only an open stream needs; [`StreamChunks::found_in`] stays.

@@ -12,6 +12,7 @@ use super::reliance;
 use super::session::{DiskSlot, Session};
 use crate::core::Core;
 use crate::error::EngineError;
+use crate::store::Leftover;
 
 /// Makes the backup exist. (W5) Every stream must be finished: then all it refers to is durable and indexed.
 pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitResponse, EngineError> {
@@ -95,12 +96,25 @@ pub(super) fn record_failure(
         details.push(row);
         containers.extend(container_records(session, &state));
     }
+    core.sealed.forget(&containers);
+    let left: Vec<Leftover> = containers.iter().map(leftover).collect();
     core.catalog.record_failed_run(&FailedRun {
         attempt: attempt(core, session, who),
         details,
         containers,
     })?;
+    // (D1) Never what a restore point needs, even if a commit that seemed to fail did not.
+    if core.catalog.backup_by_session(session.id)?.is_none() {
+        for slot in &session.disks {
+            slot.state.lock().release();
+        }
+        core.store.leftovers.leave(left);
+    }
     Ok(())
+}
+
+const fn leftover(record: &ContainerRecord) -> Leftover {
+    Leftover { id: record.id, class: record.class, stored_bytes: record.stored_bytes }
 }
 
 fn attempt(core: &Core, session: &Session, who: &str) -> Attempt {
@@ -111,6 +125,8 @@ fn attempt(core: &Core, session: &Session, who: &str) -> Attempt {
         vm: session.vm.clone(),
         job: session.job.clone(),
         client_host: session.host.clone(),
+        owner: session.starter.owner.clone(),
+        vm_owner: session.vm_owner.clone(),
         who: who.to_owned(),
         started_ms: session.started_ms,
         finished_ms: core.clock.now_ms(),

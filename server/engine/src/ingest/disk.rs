@@ -18,11 +18,14 @@ use super::chunks::{StreamChunks, split_fingerprints};
 use super::counters::Counters;
 use super::parent::ParentDisk;
 use super::progress::Position;
+use super::proof::Proofs;
 use super::recipe_writer::RecipeWriter;
 use super::verify::VerifyQueue;
 use crate::container::UnverifiedRegion;
 use crate::core::Core;
 use crate::error::EngineError;
+use crate::format::recipe::ExtentNode;
+use crate::memory::MemoryShare;
 use crate::store::{ChunkStore, Domain};
 
 /// See the module's text.
@@ -36,6 +39,8 @@ pub(super) struct DiskState {
     chunks: StreamChunks,
     verify: VerifyQueue,
     namespace: NamespaceId,
+    proofs: Proofs,
+    memory: MemoryShare,
     damage_seen: u64,
     /// Damage found later was not known when the first extent was accepted.
     sound_since: u64,
@@ -60,9 +65,11 @@ impl DiskState {
             counters: Counters::default(),
             finished: None,
             data: ContainerAppender::new(Arc::clone(core), domain.clone(), ContainerClass::Data),
-            chunks: StreamChunks::new(domain.clone()),
+            chunks: StreamChunks::new(domain.clone(), core.store.leftovers.claims()),
             verify: VerifyQueue::new(Arc::clone(&core.verify_pool)),
             namespace: domain.namespace,
+            proofs: Proofs::new(core),
+            memory: core.session_memory.share(),
             damage_seen: core.store.damage_generation(domain.namespace),
             sound_since: core.store.damage_generation(domain.namespace),
             unchanged_is_placed: true,
@@ -97,6 +104,7 @@ impl DiskState {
     pub(super) fn region(&mut self, region: v1::Region) -> Result<(), EngineError> {
         let fingerprints = split_fingerprints(&region.fingerprints, "the region")?;
         self.chunks.sent(&fingerprints, &region.lengths)?;
+        self.proofs.submitted();
         // (W1) Only what comes out of this queue is stored.
         self.verify.submit(UnverifiedRegion {
             codec: Codec::try_from(region.codec)?,
@@ -111,8 +119,12 @@ impl DiskState {
     /// Appends verified regions to the container; all of them when `wait` is set.
     pub(super) fn store_verified(&mut self, wait: bool) -> Result<(), EngineError> {
         while let Some(outcome) = self.verify.next(wait) {
-            self.data.append(&outcome?)?;
+            let (region, plain) = outcome?;
+            self.data.append(&region)?;
+            // (W11)
+            self.proofs.verified(&region, &plain)?;
         }
+        self.proofs.settle(wait)?;
         self.forget_sealed(false)
     }
 
@@ -146,6 +158,19 @@ impl DiskState {
         self.counters.chunk(new, bytes, self.size_bytes)
     }
 
+    /// (W11) Takes note of what the agent says an extent hashes to.
+    pub(super) fn claim_digest(
+        &mut self,
+        index: u64,
+        digest: Fingerprint,
+        node: ExtentNode,
+    ) -> Result<(), EngineError> {
+        if self.proofs.is_full() {
+            self.store_verified(true)?;
+        }
+        self.proofs.claim(index, digest, node)
+    }
+
     /// (W5) Finishes the stream: every region verified, every container sealed and indexed, data and recipe.
     pub(super) fn finish(
         &mut self,
@@ -161,6 +186,7 @@ impl DiskState {
             self.forget_sealed(true)?;
             self.recipe.wait_sealed()?;
             self.chunks.finish();
+            self.proofs.finish();
             self.finished = Some(Finished { root, at_ms: core.clock.now_ms() });
         }
         Ok(v1::StreamFinished { stored_bytes: self.data.sealed_bytes() })
@@ -169,13 +195,55 @@ impl DiskState {
     /// Waits for what is being sealed and discards what is not; for a session that ends without a backup.
     /// Containers whose seal fails are given up one by one: the others count.
     pub(super) fn abandon(&mut self) {
-        self.data.discard_open();
-        self.recipe.discard_open();
+        self.discard_open();
         for outcome in [self.forget_sealed(true), self.recipe.wait_sealed()] {
             if let Err(error) = outcome {
                 tracing::warn!(%error, "a container of an ended session was not sealed");
             }
         }
+    }
+
+    /// Counts on nothing stored any more: the session ended without a restore point, and that is recorded.
+    pub(super) fn release(&mut self) {
+        self.chunks.release();
+        self.recipe.release();
+    }
+
+    /// Accounts for the memory it takes by now. (A10)
+    ///
+    /// # Errors
+    /// [`EngineError::Limit`] when all backups in progress together would take more than they may.
+    pub(super) fn account_memory(&mut self) -> Result<(), EngineError> {
+        if self.memory.set(self.memory_bytes()).is_ok() {
+            return Ok(());
+        }
+        self.chunks.forget_found();
+        self.memory.set(self.memory_bytes()).map_err(|exhausted| {
+            let (wanted, limit) = (exhausted.wanted_bytes >> 10, exhausted.limit_bytes >> 10);
+            EngineError::Limit(format!(
+                "the backups in progress use up the {limit} KiB of memory the server has for them, and this one needs {wanted} KiB; try again when one of them is done, or give the server more memory"
+            ))
+        })
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.chunks.memory_bytes() + self.recipe.memory_bytes()
+    }
+
+    /// Discards containers that will not be sealed: after a failure the session cannot be committed.
+    pub(super) fn discard_open(&mut self) {
+        self.data.discard_open();
+        self.recipe.discard_open();
+    }
+
+    /// After a failure: gives back room and memory now, not when the lease runs out.
+    pub(super) fn fail(&mut self) {
+        self.discard_open();
+        self.verify.clear();
+        self.chunks.finish();
+        self.recipe.clear(self.size_bytes);
+        // Less than before.
+        let _ = self.memory.set(self.memory_bytes());
     }
 
     /// What the agent is to be told of progress, if there was any.

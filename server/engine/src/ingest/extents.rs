@@ -129,7 +129,12 @@ fn accept_chunked(core: &Core, state: &mut DiskState, extent: &v1::ChunkedExtent
     if node.data_bytes() == 0 {
         return state.recipe.set(index, ExtentEntry::ZERO);
     }
+    // A digest that means zeros would make later agents skip the extent as zero.
+    if digest.is_zero() {
+        return Err(in_extent("it has data, but its digest is the one reserved for zeros".into()));
+    }
     let fingerprint = state.recipe.put(node.encode())?;
     let entry = ExtentEntry { node: fingerprint, digest, data_bytes: node.data_bytes() };
-    state.recipe.set(index, entry)
+    state.recipe.set(index, entry)?;
+    state.claim_digest(index, digest, node)
 }

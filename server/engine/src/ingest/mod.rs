@@ -32,6 +32,7 @@ mod extents;
 mod live;
 mod parent;
 mod progress;
+mod proof;
 mod recipe_writer;
 mod reliance;
 mod session;

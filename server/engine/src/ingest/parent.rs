@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use holdfast_catalog::Catalog;
 use holdfast_proto::Fingerprint;
 use holdfast_proto::limits::{DIGESTS_PER_BLOCK, extent_count, extent_len};
+use holdfast_proto::reread::Reread;
 use holdfast_proto::v1;
 use holdfast_types::ids::{BackupId, ContainerClass};
 use parking_lot::Mutex;
@@ -15,7 +17,7 @@ use crate::core::Core;
 use crate::error::EngineError;
 use crate::format::recipe::ExtentEntry;
 use crate::recipe::TreeReader;
-use crate::store::{Domain, NodeReader, Reach};
+use crate::store::{Claims, Domain, NodeReader, Reach};
 
 /// A disk of the VM's latest backup.
 #[derive(Debug)]
@@ -28,6 +30,9 @@ pub(super) struct ParentDisk {
     reach: Option<Reach>,
     /// Whether known damage spares all of it, and the generation of damage of which that was found.
     spared: Mutex<Option<(u64, bool)>>,
+    /// Whether its digests are claims of the VM's owner. Those of an earlier owner are offered to no one.
+    trusted: bool,
+    reread: Option<Reread>,
     sound: Mutex<SoundExtents>,
     placed: Mutex<Placed>,
 }
@@ -41,11 +46,18 @@ struct SoundExtents {
 }
 
 /// Extents that were looked at chunk by chunk, and the containers in which everything of them was found.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Placed {
     extents: RoaringTreemap,
-    containers: RoaringTreemap,
+    /// Of what was found. It is kept: the copy the parent was made with may be the one that is lost.
+    claims: Claims,
     nodes: RecentDirectories,
+}
+
+impl Placed {
+    fn new(claims: Claims) -> Self {
+        Self { extents: RoaringTreemap::new(), claims, nodes: RecentDirectories::default() }
+    }
 }
 
 impl ParentDisk {
@@ -55,10 +67,13 @@ impl ParentDisk {
         core: &Core,
         domain: &Domain,
         vm: &str,
+        owner: &str,
     ) -> Result<HashMap<String, Self>, EngineError> {
         let Some(backup) = core.catalog.latest_backup(domain.namespace, vm)? else {
             return Ok(HashMap::new());
         };
+        let trusted = backup.owner == owner;
+        let reread = Reread::since(core.reread_days, backup.started_ms, core.clock.now_ms());
         let mut parents = HashMap::new();
         for disk in backup.disks {
             let nodes = NodeReader::new(Arc::clone(&core.store), domain.clone());
@@ -72,8 +87,10 @@ impl ParentDisk {
                         tree,
                         reach,
                         spared: Mutex::default(),
+                        trusted,
+                        reread,
                         sound: Mutex::default(),
-                        placed: Mutex::default(),
+                        placed: Mutex::new(Placed::new(core.store.leftovers.claims())),
                     };
                     parents.insert(disk.name, parent);
                 }
@@ -94,29 +111,53 @@ impl ParentDisk {
         self.size_bytes
     }
 
+    /// Extents whose digests are withheld, so that they are read again.
+    pub(super) const fn reread(&self) -> Option<Reread> {
+        self.reread
+    }
+
     /// Its recipe's root, from which everything it refers to can be reached.
     pub(super) const fn root(&self) -> Fingerprint {
         self.root
     }
 
-    /// The digests from `first` on; `None` past the end. Extents that cannot be relied on are
-    /// [`Fingerprint::UNKNOWN`], so that the agent sends what they are made of again.
-    pub(super) fn digests(&self, first: u64) -> Option<v1::DigestBlock> {
+    /// The digests from `first` on; `None` past the end. Extents that cannot be relied on, and those due to be read
+    /// again, are [`Fingerprint::UNKNOWN`], so that the agent sends what they are made of again.
+    ///
+    /// # Errors
+    /// When the catalog cannot be asked which digests are false.
+    pub(super) fn digests(
+        &self,
+        catalog: &dyn Catalog,
+        first: u64,
+    ) -> Result<Option<v1::DigestBlock>, EngineError> {
         let end = extent_count(self.size_bytes).min(first.saturating_add(DIGESTS_PER_BLOCK as u64));
-        if first >= end {
-            return None;
+        if first >= end || !self.trusted {
+            return Ok(None);
         }
         let mut recent = RecentDirectories::default();
-        let digests: Vec<u8> = (first..end)
-            .flat_map(|index| *self.digest(index, &mut recent).unwrap_or(Fingerprint::UNKNOWN).as_bytes())
-            .collect();
-        Some(v1::DigestBlock { first_extent: first, digests: digests.into() })
+        let offered: Vec<Option<ExtentEntry>> =
+            (first..end).map(|index| self.offered(index, &mut recent)).collect();
+        let claims: Vec<_> = offered.iter().flatten().map(|entry| (entry.node, entry.digest)).collect();
+        // (R6)
+        let mut are_false = catalog.are_false(self.tree.source().domain().namespace, &claims)?.into_iter();
+        let digest = |entry: &Option<ExtentEntry>| match entry {
+            Some(entry) if are_false.next() == Some(false) => entry.digest,
+            _ => Fingerprint::UNKNOWN,
+        };
+        let digests: Vec<Fingerprint> = offered.iter().map(digest).collect();
+        let digests: Vec<u8> = digests.iter().flat_map(|digest| *digest.as_bytes()).collect();
+        Ok(Some(v1::DigestBlock { first_extent: first, digests: digests.into() }))
     }
 
-    fn digest(&self, index: u64, recent: &mut RecentDirectories) -> Option<Fingerprint> {
+    /// The extent's entry, when the agent may be told its digest.
+    fn offered(&self, index: u64, recent: &mut RecentDirectories) -> Option<ExtentEntry> {
+        if self.reread.is_some_and(|reread| reread.is_due(index)) {
+            return None;
+        }
         let entry = self.tree.entry(index).ok()?;
         // (R5) Offered only when all its chunks are found.
-        self.is_sound(index, &entry, recent).then_some(entry.digest)
+        self.is_sound(index, &entry, recent).then_some(entry)
     }
 
     /// Whether every chunk of the extent can be found. Looking at every chunk is slow, and needed only while damage
@@ -162,7 +203,7 @@ impl ParentDisk {
 
     /// Containers in which what it refers to lies, as far as that is known.
     pub(super) fn containers(&self) -> RoaringTreemap {
-        let mut containers = self.placed.lock().containers.clone();
+        let mut containers = self.placed.lock().claims.containers().clone();
         if let Some(reach) = &self.reach {
             containers |= &*reach.containers;
         }
@@ -185,24 +226,20 @@ impl ParentDisk {
             Err(_) => return false,
         };
         let nodes = self.tree.source();
-        let find = |class, name: &Fingerprint, recent: &mut RecentDirectories| {
-            nodes.store().find(nodes.domain(), class, name, recent).ok().flatten()
-        };
-        let mut containers = RoaringTreemap::new();
-        for piece in node.pieces().iter().filter(|piece| !piece.is_zero()) {
-            match find(ContainerClass::Data, &piece.fingerprint, recent) {
-                Some(found) if found.chunk.bytes == piece.bytes => {
-                    containers.insert(found.location.container.get());
-                }
-                _ => return false,
-            }
-        }
+        let (store, domain) = (nodes.store(), nodes.domain());
         let mut placed = self.placed.lock();
-        let Some(found) = find(ContainerClass::Recipe, &entry.node, &mut placed.nodes) else { return false };
-        containers.insert(found.location.container.get());
-        placed.containers |= containers;
-        placed.extents.insert(index);
-        true
+        let Placed { extents, claims, nodes } = &mut *placed;
+        let found = store.find_and_claim(domain, ContainerClass::Recipe, &entry.node, nodes, claims);
+        let sound = matches!(found, Ok(Some(_)))
+            && node.pieces().iter().filter(|piece| !piece.is_zero()).all(|piece| {
+                let (class, name) = (ContainerClass::Data, &piece.fingerprint);
+                let found = store.find_and_claim(domain, class, name, recent, claims);
+                matches!(found, Ok(Some(found)) if found.chunk.bytes == piece.bytes)
+            });
+        if sound {
+            extents.insert(index);
+        }
+        sound
     }
 
     /// The first extent from `index` on that may hold data; those before it are zero.
@@ -221,6 +258,12 @@ impl ParentDisk {
         size_bytes: u64,
         recent: &mut RecentDirectories,
     ) -> Result<ExtentEntry, EngineError> {
+        if !self.trusted {
+            let backup = self.backup;
+            return Err(EngineError::Invalid(format!(
+                "extent {index} cannot be taken over unchanged: backup {backup} is of an earlier owner of the VM, whose digests are not relied on"
+            )));
+        }
         let (was, is) = (extent_len(self.size_bytes, index), extent_len(size_bytes, index));
         if was != is || is == 0 {
             return Err(EngineError::Invalid(format!(

@@ -15,7 +15,7 @@ use crate::core::Core;
 use crate::error::EngineError;
 use crate::format::recipe::ExtentEntry;
 use crate::recipe::{BuildError, NodeSink, TreeBuilder};
-use crate::store::Domain;
+use crate::store::{Claims, Domain};
 
 /// A disk's unfinished recipe: the tree, and the recipe containers its nodes go to.
 #[derive(Debug)]
@@ -42,6 +42,22 @@ impl RecipeWriter {
     /// Sets all extents of a range to zero, at the cost of one.
     pub(super) fn set_zero(&mut self, range: std::ops::Range<u64>) -> Result<(), EngineError> {
         self.tree.set_zero(range, &mut self.sink).map_err(build_error)
+    }
+
+    /// Memory it takes, about.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        const NODE_BYTES: usize = 96;
+        let nodes = self.sink.own.len() * NODE_BYTES + self.sink.packed_bytes;
+        self.tree.memory_bytes() + nodes as u64
+    }
+
+    /// Lets go of what was built, which will not be finished.
+    pub(super) fn clear(&mut self, size_bytes: u64) {
+        self.tree = TreeBuilder::new(size_bytes);
+        self.sink.own = HashSet::new();
+        self.sink.packed = Vec::new();
+        self.sink.packed_bytes = 0;
+        self.sink.recent = RecentDirectories::default();
     }
 
     /// Stores a node unless the repository has it.
@@ -76,9 +92,14 @@ impl RecipeWriter {
 
     /// Containers this recipe refers to: those of its own, and those in which nodes were found.
     pub(super) fn relies_on(&self) -> RoaringTreemap {
-        let mut containers = self.sink.found_in.clone();
+        let mut containers = self.sink.claims.containers().clone();
         containers.extend(self.sink.appender.created().map(ContainerId::get));
         containers
+    }
+
+    /// The session ended without a restore point.
+    pub(super) fn release(&mut self) {
+        self.sink.claims.release();
     }
 
     pub(super) fn discard_open(&mut self) {
@@ -114,7 +135,7 @@ struct NodePacker {
     own: HashSet<Fingerprint>,
     recent: RecentDirectories,
     /// Containers in which nodes were found that need not be stored again.
-    found_in: RoaringTreemap,
+    claims: Claims,
     damage_seen: u64,
 }
 
@@ -129,7 +150,7 @@ impl NodePacker {
             packed_bytes: 0,
             own: HashSet::new(),
             recent: RecentDirectories::default(),
-            found_in: RoaringTreemap::new(),
+            claims: core.store.leftovers.claims(),
             damage_seen: core.store.damage_generation(domain.namespace),
         }
     }
@@ -164,10 +185,13 @@ impl NodePacker {
         if self.own.contains(name) {
             return Ok(true);
         }
-        let found = self.core.store.find(&self.domain, ContainerClass::Recipe, name, &mut self.recent)?;
-        if let Some(found) = &found {
-            self.found_in.insert(found.location.container.get());
-        }
+        let found = self.core.store.find_and_claim(
+            &self.domain,
+            ContainerClass::Recipe,
+            name,
+            &mut self.recent,
+            &mut self.claims,
+        )?;
         Ok(found.is_some())
     }
 

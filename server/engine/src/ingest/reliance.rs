@@ -17,7 +17,7 @@ use crate::core::Core;
 use crate::error::EngineError;
 use crate::format::recipe::{ExtentEntry, PAGE_EXTENTS};
 use crate::recipe::{TreeReader, WalkError};
-use crate::store::{Domain, NodeReader, Reach};
+use crate::store::{Claims, Domain, NodeReader, Reach};
 
 /// Where each disk's recipe lies, as far as that is known, for the next backup's sake.
 ///
@@ -71,17 +71,26 @@ struct Walk<'a> {
     slot: &'a DiskSlot,
     nodes: RecentDirectories,
     chunks: RecentDirectories,
-    found_in: RoaringTreemap,
+    /// What it finds is kept: the copy the backup was told of may be the one that is lost.
+    claims: Claims,
 }
 
 impl<'a> Walk<'a> {
     fn new(core: &'a Core, domain: &'a Domain, slot: &'a DiskSlot) -> Self {
         let (nodes, chunks) = (RecentDirectories::default(), RecentDirectories::default());
-        Self { core, domain, slot, nodes, chunks, found_in: RoaringTreemap::new() }
+        Self { core, domain, slot, nodes, chunks, claims: core.store.leftovers.claims() }
     }
 
     /// The containers everything was found in.
     fn disk(mut self, root: Fingerprint) -> Result<RoaringTreemap, EngineError> {
+        let walked = self.pages(root);
+        if walked.is_err() {
+            self.claims.release();
+        }
+        walked.map(|()| self.claims.containers().clone())
+    }
+
+    fn pages(&mut self, root: Fingerprint) -> Result<(), EngineError> {
         let source = NodeReader::new(Arc::clone(&self.core.store), self.domain.clone());
         let tree = TreeReader::open(source, root, self.slot.size_bytes)
             .map_err(|error| self.failed(error, RECIPE))?;
@@ -97,7 +106,7 @@ impl<'a> Walk<'a> {
                 self.extent(&tree, index, entry)?;
             }
         }
-        Ok(self.found_in)
+        Ok(())
     }
 
     fn extent(
@@ -111,23 +120,20 @@ impl<'a> Walk<'a> {
         let node = tree.extent_of(index, entry).map_err(|error| self.failed(error, &what))?;
         let Some(node) = node else { return Err(self.lost(&what)) };
         for piece in node.pieces().iter().filter(|piece| !piece.is_zero()) {
-            let (store, class) = (&self.core.store, ContainerClass::Data);
-            match store.find_to_read(self.domain, class, &piece.fingerprint, &mut self.chunks)? {
-                Some(found) if found.chunk.bytes == piece.bytes => {
-                    self.found_in.insert(found.location.container.get());
-                }
-                _ => return Err(self.lost(&what)),
+            let (store, class, claims) = (&self.core.store, ContainerClass::Data, &mut self.claims);
+            let found =
+                store.find_to_keep(self.domain, class, &piece.fingerprint, &mut self.chunks, claims)?;
+            if found.is_none_or(|found| found.chunk.bytes != piece.bytes) {
+                return Err(self.lost(&what));
             }
         }
         Ok(())
     }
 
     fn node(&mut self, name: &Fingerprint, what: &str) -> Result<(), EngineError> {
-        let found =
-            self.core.store.find_to_read(self.domain, ContainerClass::Recipe, name, &mut self.nodes)?;
-        let found = found.ok_or_else(|| self.lost(what))?;
-        self.found_in.insert(found.location.container.get());
-        Ok(())
+        let (store, class, claims) = (&self.core.store, ContainerClass::Recipe, &mut self.claims);
+        let found = store.find_to_keep(self.domain, class, name, &mut self.nodes, claims)?;
+        found.map(drop).ok_or_else(|| self.lost(what))
     }
 
     /// What is damaged is lost; what cannot be read now is an error like any other.

@@ -15,6 +15,7 @@ use super::parent::ParentDisk;
 use super::progress::DiskProgress;
 use crate::core::Core;
 use crate::error::EngineError;
+use crate::space::Grant;
 use crate::store::Domain;
 
 /// A backup in progress.
@@ -25,6 +26,8 @@ pub(crate) struct Session {
     pub(super) run: RunId,
     pub(super) namespace: NamespaceRecord,
     pub(super) vm: String,
+    /// Whose the VM is, or becomes with this backup.
+    pub(super) vm_owner: String,
     pub(super) job: String,
     pub(super) host: String,
     /// The token that began it. It alone may go on with it.
@@ -36,6 +39,8 @@ pub(crate) struct Session {
     failed: AtomicBool,
     /// Whether it was committed or given up; held locked while that happens, so that it happens once.
     ended: Mutex<bool>,
+    /// What it was promised when it started, given back when it ends.
+    _room: Grant,
 }
 
 /// Who starts a backup: a token.
@@ -44,6 +49,10 @@ pub struct Starter {
     pub token: TokenId,
     /// The token's name, for the audit log.
     pub name: String,
+    /// Whose VMs it writes, and whose runs it joins.
+    pub owner: String,
+    /// Whether it may write VMs of every owner. They stay their owners'.
+    pub is_for_every_owner: bool,
     /// Whether it may end a backup that another token started.
     pub may_take_over: bool,
 }
@@ -127,19 +136,38 @@ pub(super) struct SessionParts {
     pub(super) run: RunId,
     pub(super) namespace: NamespaceRecord,
     pub(super) vm: String,
+    pub(super) vm_owner: String,
     pub(super) job: String,
     pub(super) host: String,
     pub(super) starter: Starter,
     pub(super) disks: Vec<DiskSlot>,
+    pub(super) room: Grant,
 }
 
 impl Session {
     pub(super) fn new(core: &Core, parts: SessionParts) -> Self {
-        let SessionParts { id, backup, run, namespace, vm, job, host, starter, disks } = parts;
+        let SessionParts { id, backup, run, namespace, vm, vm_owner, .. } = parts;
+        let SessionParts { job, host, starter, disks, room: _room, .. } = parts;
         let lease = Lease::default();
         lease.renew(core);
         let (started_ms, failed, ended) = (core.clock.now_ms(), AtomicBool::new(false), Mutex::new(false));
-        Self { id, backup, run, namespace, vm, job, host, starter, started_ms, disks, lease, failed, ended }
+        Self {
+            id,
+            backup,
+            run,
+            namespace,
+            vm,
+            vm_owner,
+            job,
+            host,
+            starter,
+            started_ms,
+            disks,
+            lease,
+            failed,
+            ended,
+            _room,
+        }
     }
 
     /// Renews the lease: a heartbeat.
@@ -174,10 +202,12 @@ impl Session {
     /// See [`ParentDisk::digests`]; `None` without parent, too.
     pub(crate) fn parent_digests(
         &self,
+        core: &Core,
         disk: u32,
         first_extent: u64,
     ) -> Result<Option<v1::DigestBlock>, EngineError> {
-        Ok(self.disk(disk)?.parent.as_ref().and_then(|parent| parent.digests(first_extent)))
+        let Some(parent) = &self.disk(disk)?.parent else { return Ok(None) };
+        parent.digests(&*core.catalog, first_extent)
     }
 
     pub(super) fn disk(&self, number: u32) -> Result<&DiskSlot, EngineError> {

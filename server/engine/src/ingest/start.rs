@@ -14,6 +14,7 @@ use super::parent::ParentDisk;
 use super::session::{DiskSlot, Session, SessionParts, Starter};
 use crate::core::Core;
 use crate::error::EngineError;
+use crate::space::Grant;
 
 /// A request to start a backup, in a namespace the caller was authorised for.
 #[derive(Debug)]
@@ -53,17 +54,31 @@ pub(super) fn check_request(request: &v1::StartRequest) -> Result<(), EngineErro
     Ok(())
 }
 
+/// Whose the VM is, or becomes with this backup. (A11) A token writes VMs of its own owner, unless it may write
+/// all. Asked before anything else is done to the VM.
+pub(super) fn vm_owner(core: &Core, start: &StartBackup) -> Result<String, EngineError> {
+    let StartBackup { namespace, request, starter } = start;
+    let known = core.catalog.vm_owner(*namespace, &request.vm)?;
+    let owner = known.and_then(|vm| vm.owner).unwrap_or_else(|| starter.owner.clone());
+    if owner == starter.owner || starter.is_for_every_owner {
+        return Ok(owner);
+    }
+    Err(EngineError::NotOwner { vm: request.vm.clone() })
+}
+
 /// Makes the session; no one knows of it yet.
 pub(super) fn open_session(
     core: &Arc<Core>,
     namespace: NamespaceRecord,
+    vm_owner: String,
     start: &StartBackup,
+    room: Grant,
 ) -> Result<Session, EngineError> {
     let request = &start.request;
     let clock = &*core.clock;
-    let run = run_of(core, &namespace, request)?;
+    let run = run_of(core, &namespace, start)?;
     let domain = core.store.domain(namespace.id);
-    let mut parents = ParentDisk::of_vm(core, &domain, &request.vm)?;
+    let mut parents = ParentDisk::of_vm(core, &domain, &request.vm, &vm_owner)?;
     let disks = request
         .disks
         .iter()
@@ -75,21 +90,20 @@ pub(super) fn open_session(
         run,
         namespace,
         vm: request.vm.clone(),
+        vm_owner,
         job: request.job.clone(),
         host: plain_text(&request.client_host, NAME_MAX_BYTES),
         starter: start.starter.clone(),
         disks,
+        room,
     };
     Ok(Session::new(core, parts))
 }
 
 /// The run the backup joins, or a new one. Checked now: a catalog that refused the run at commit would
 /// refuse a whole upload, and the record of its failure as well.
-fn run_of(
-    core: &Core,
-    namespace: &NamespaceRecord,
-    request: &v1::StartRequest,
-) -> Result<RunId, EngineError> {
+fn run_of(core: &Core, namespace: &NamespaceRecord, start: &StartBackup) -> Result<RunId, EngineError> {
+    let request = &start.request;
     let text = &request.run_id;
     if text.is_empty() {
         return Ok(RunId(new_id(&*core.clock)?));
@@ -97,19 +111,20 @@ fn run_of(
     // Not quoted at length: it may be megabytes.
     let shown = || plain_text(text, ID_SHOWN_BYTES);
     let run: RunId = text.parse().map_err(|_| EngineError::Invalid(format!("{:?} is no run id", shown())))?;
-    check_run(core, run, namespace, &request.job)?;
+    check_run(core, run, namespace, &request.job, &start.starter.owner)?;
     Ok(run)
 }
 
-/// Whether the catalog knows the run as one of that job and namespace, or not at all.
+/// Whether the catalog knows the run as one of that job, namespace and owner, or not at all.
 pub(super) fn check_run(
     core: &Core,
     run: RunId,
     namespace: &NamespaceRecord,
     job: &str,
+    owner: &str,
 ) -> Result<(), EngineError> {
     match core.catalog.run(run)? {
-        Some(known) if known.namespace != namespace.id || known.job != job => {
+        Some(known) if known.namespace != namespace.id || known.job != job || known.owner != owner => {
             Err(foreign_run(run, namespace, job))
         }
         _ => Ok(()),
@@ -120,14 +135,18 @@ pub(super) fn check_run(
 pub(super) fn foreign_run(run: RunId, namespace: &NamespaceRecord, job: &str) -> EngineError {
     let namespace = &namespace.name;
     EngineError::Invalid(format!(
-        "run {run} is not of job {job:?} in namespace {namespace:?}, so this backup cannot join it: leave the run id out, or name the job it is of"
+        "run {run} is not of job {job:?} in namespace {namespace:?} and of this token's owner, so this backup cannot join it: leave the run id out, or name the job it is of"
     ))
 }
 
 /// What the agent is told of its session.
 pub(super) fn response(core: &Core, session: &Session) -> v1::StartResponse {
     let parents = session.disks.iter().map(|disk| match &disk.parent {
-        Some(parent) => v1::ParentDisk { present: true, size_bytes: parent.size_bytes() },
+        Some(parent) => v1::ParentDisk {
+            present: true,
+            size_bytes: parent.size_bytes(),
+            reread: parent.reread().map(Into::into),
+        },
         None => v1::ParentDisk::default(),
     });
     let parent = session.disks.iter().find_map(|disk| disk.parent.as_ref());

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use holdfast_catalog::AuditEntry;
 use holdfast_proto::v1;
 use v1::ingest_request::Kind as Request;
 use v1::ingest_response::Kind as Response;
@@ -83,6 +84,22 @@ impl DiskStream {
         })
     }
 
+    /// (W11) Notes who lied. The stream has failed anyway, whether or not the catalog can be written.
+    fn audit_lie(&self, error: &EngineError) {
+        let session = &self.session;
+        let (vm, token) = (&session.vm, &session.starter.name);
+        tracing::error!(session = %session.id, vm, token, %error, "an agent lied about an extent's digest");
+        let entry = AuditEntry {
+            who: token.clone(),
+            action: "backup.false-digest".to_owned(),
+            object: session.id.to_string(),
+            detail: format!("VM {vm:?} in namespace {:?}: {error}", session.namespace.name),
+        };
+        if let Err(error) = self.core.catalog.audit(&entry) {
+            tracing::error!(%error, "cannot write the audit log");
+        }
+    }
+
     /// Runs `work` on the state unless the stream was superseded or failed before; remembers a failure.
     fn with_state<T>(
         &self,
@@ -99,8 +116,16 @@ impl DiskStream {
         self.session.keep_alive(&self.core);
         // Stays when the work panics: a state that was changed in part must not be committed.
         state.set_failure(Some(Cow::Borrowed("a message was not handled to its end")));
-        let outcome = work(&self.core, slot, &mut state).map_err(|error| name_disk(error, &slot.name));
+        let outcome = work(&self.core, slot, &mut state)
+            .and_then(|value| state.account_memory().map(|()| value))
+            .map_err(|error| name_disk(error, &slot.name));
+        if let Err(error @ EngineError::FalseDigest { .. }) = &outcome {
+            self.audit_lie(error);
+        }
         slot.progress.store(state.position());
+        if outcome.is_err() {
+            state.fail();
+        }
         state.set_failure(outcome.as_ref().err().map(|error| error.to_string().into()));
         if outcome.is_err() {
             self.session.set_failed();
@@ -118,6 +143,9 @@ fn name_disk(error: EngineError, disk: &str) -> EngineError {
     match error {
         EngineError::Region { source, .. } => EngineError::Region { disk: disk.to_owned(), source },
         EngineError::Invalid(message) => EngineError::Invalid(format!("disk {disk:?}: {message}")),
+        EngineError::FalseDigest { extent, claimed, actual, .. } => {
+            EngineError::FalseDigest { disk: disk.to_owned(), extent, claimed, actual }
+        }
         EngineError::Damaged(message) => EngineError::Damaged(format!("disk {disk:?}: {message}")),
         EngineError::FoundDamaged(message) => EngineError::FoundDamaged(format!("disk {disk:?}: {message}")),
         other => other,

@@ -36,16 +36,18 @@ impl Sessions {
     ) -> Result<v1::StartResponse, EngineError> {
         let request = &asked.request;
         start::check_request(request)?;
-        core.check_writable()?;
+        let room = core.session_grant()?;
         let namespace = core.catalog.namespace(asked.namespace)?;
         let namespace = namespace
             .ok_or_else(|| EngineError::NotFound { what: "namespace", name: request.namespace.clone() })?;
+        let vm_owner = start::vm_owner(core, asked)?;
         self.make_way(core, asked)?;
-        let session = Arc::new(start::open_session(core, namespace, asked)?);
+        let session = Arc::new(start::open_session(core, namespace, vm_owner, asked, room)?);
         session.keep_alive(core);
         self.enter(&session)?;
         // Again: a session that claimed the run may have ended since the first look. From now on, none can.
-        if let Err(error) = start::check_run(core, session.run, &session.namespace, &session.job) {
+        let owner = &session.starter.owner;
+        if let Err(error) = start::check_run(core, session.run, &session.namespace, &session.job, owner) {
             self.remove(&session);
             return Err(error);
         }
@@ -103,7 +105,9 @@ impl Sessions {
         // The catalog knows only runs of sessions that ended.
         let other_job = |other: &&Arc<Session>| {
             other.run == session.run
-                && (other.namespace.id != session.namespace.id || other.job != session.job)
+                && (other.namespace.id != session.namespace.id
+                    || other.job != session.job
+                    || other.starter.owner != session.starter.owner)
         };
         if tables.by_id.values().any(|other| other_job(&other)) {
             return Err(start::foreign_run(session.run, &session.namespace, &session.job));

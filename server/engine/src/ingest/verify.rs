@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use holdfast_proto::region::{Decoder, RegionError};
 use rayon::ThreadPool;
 
@@ -21,7 +22,8 @@ thread_local! {
     static DECODER: RefCell<Option<Decoder>> = const { RefCell::new(None) };
 }
 
-type Outcome = Result<VerifiedRegion, RegionError>;
+/// A region, and the plain bytes of its chunks.
+type Outcome = Result<(VerifiedRegion, Bytes), RegionError>;
 
 /// One stream's queue of regions being verified.
 #[derive(Debug)]
@@ -40,9 +42,14 @@ impl VerifyQueue {
         self.waiting.push_back(task::spawn(&self.pool, "verifying a region", move || verify(region)));
     }
 
+    /// Forgets what is being verified.
+    pub(super) fn clear(&mut self) {
+        self.waiting.clear();
+    }
+
     /// The next verified region: waits for it when the queue is full or `wait` is set, otherwise only takes
     /// what is ready.
-    pub(super) fn next(&mut self, wait: bool) -> Option<Result<VerifiedRegion, EngineError>> {
+    pub(super) fn next(&mut self, wait: bool) -> Option<Result<(VerifiedRegion, Bytes), EngineError>> {
         let front = self.waiting.front()?;
         let outcome =
             if wait || self.waiting.len() >= IN_FLIGHT_MAX { front.wait() } else { front.try_take()? };

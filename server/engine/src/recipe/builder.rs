@@ -75,6 +75,17 @@ impl TreeBuilder {
         self.accepted.contains(index)
     }
 
+    /// Memory it takes, about: nodes of the maps are two thirds full on average.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        const INTERVAL_BYTES: usize = 50;
+        const ENTRY_BYTES: usize = 120;
+        const PAGE_BYTES: usize = 64;
+        let bytes = self.accepted.len() * INTERVAL_BYTES
+            + self.open_entries * ENTRY_BYTES
+            + (self.open.len() + self.done.len()) * PAGE_BYTES;
+        bytes as u64
+    }
+
     /// Sets extent `index`; a page that becomes complete goes to the sink.
     pub(crate) fn set<S: NodeSink>(
         &mut self,

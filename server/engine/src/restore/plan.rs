@@ -64,7 +64,8 @@ pub(super) fn plan_window(
 ) -> Result<WindowPlan, EngineError> {
     let mut layout = Layout::default();
     for index in first..first + count {
-        layout.add(index, disk.tree.extent(index)?.as_ref())?;
+        let entry = disk.tree.entry(index)?;
+        layout.add(index, disk.tree.extent_of(index, &entry)?.as_ref(), &entry.digest)?;
     }
     let (window, wanted) = layout.finish(first);
     let mut located = Vec::with_capacity(wanted.len());
@@ -133,7 +134,12 @@ struct Layout {
 
 impl Layout {
     /// `None`: all of the extent is zero, which an empty layout says.
-    fn add(&mut self, extent: u64, node: Option<&ExtentNode>) -> Result<(), EngineError> {
+    fn add(
+        &mut self,
+        extent: u64,
+        node: Option<&ExtentNode>,
+        digest: &Fingerprint,
+    ) -> Result<(), EngineError> {
         let mut layout = v1::ExtentLayout::default();
         for piece in node.into_iter().flat_map(ExtentNode::pieces) {
             if piece.is_zero() {
@@ -152,6 +158,9 @@ impl Layout {
                 self.window.lengths.push(piece.bytes);
             }
             layout.refs.push(number + 1);
+        }
+        if node.is_some() && *digest != Fingerprint::UNKNOWN {
+            layout.digest = digest.as_bytes().to_vec().into();
         }
         self.window.extents.push(layout);
         Ok(())

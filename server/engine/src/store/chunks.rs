@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use holdfast_catalog::Catalog;
 use holdfast_proto::Fingerprint;
+use holdfast_proto::limits::REGION_PLAIN_MAX_BYTES;
 use holdfast_types::clock::Clock;
 use holdfast_types::ids::{ContainerClass, Location, NamespaceId};
 use parking_lot::Mutex;
@@ -12,6 +13,7 @@ use parking_lot::Mutex;
 use super::damage::DamageSet;
 use super::decoded::DecodedRegions;
 use super::domain::Domain;
+use super::leftovers::{Claims, Leftovers};
 use super::losses::Losses;
 use super::reach::ReachMemory;
 use super::repair::{Repair, RepairProgress};
@@ -22,8 +24,8 @@ use crate::error::EngineError;
 use crate::health::Health;
 use crate::index::Index;
 
-/// Decoded regions kept: 64 of 256 KiB. Recipe nodes of neighbouring extents share regions.
-const DECODED_REGIONS_MAX: usize = 64;
+/// Decoded regions kept at least. Recipe nodes of neighbouring extents share regions.
+const DECODED_REGIONS_MIN: usize = 4;
 
 /// Repairs of the index that one look-up waits for: pages that go bad one after another must not hold it for ever.
 const REPAIRS_WAITED_FOR_MAX: u32 = 3;
@@ -56,6 +58,8 @@ pub(crate) struct ChunkStore {
     /// For tests that count.
     #[cfg(test)]
     pub(crate) look_ups: std::sync::atomic::AtomicU64,
+    /// What failed sessions left, and what is being deleted.
+    pub(crate) leftovers: Arc<Leftovers>,
     decoded: DecodedRegions,
 }
 
@@ -69,13 +73,19 @@ pub(crate) struct StoreParts {
     pub(crate) health: Arc<Health>,
     /// Believe that missing containers are lost, however many they are.
     pub(crate) accept_loss: bool,
+    /// Shared with the index, which drops entries of containers that are gone.
+    pub(crate) leftovers: Arc<Leftovers>,
+    /// For regions that are kept decoded.
+    pub(crate) decoded_bytes: usize,
 }
 
 impl ChunkStore {
     pub(crate) fn new(parts: StoreParts) -> Result<Self, EngineError> {
-        let StoreParts { index, containers, catalog, clock, health, accept_loss } = parts;
+        let StoreParts { index, containers, catalog, clock, health, accept_loss, leftovers, decoded_bytes } =
+            parts;
         let damage = DamageSet::load(&*catalog, clock.monotonic_ms())?;
-        let decoded = DecodedRegions::new(DECODED_REGIONS_MAX);
+        let decoded =
+            DecodedRegions::new((decoded_bytes / REGION_PLAIN_MAX_BYTES as usize).max(DECODED_REGIONS_MIN));
         let losses = Losses::new(health, accept_loss);
         Ok(Self {
             index,
@@ -90,6 +100,7 @@ impl ChunkStore {
             repair_progress: RepairProgress::default(),
             #[cfg(test)]
             look_ups: std::sync::atomic::AtomicU64::default(),
+            leftovers,
             decoded,
         })
     }
@@ -145,6 +156,7 @@ impl ChunkStore {
         // (A7) What is known to be damaged is no answer, however recently it was one.
         if let Some((container, region, slot)) = recent.find(fingerprint)
             && !self.damage.contains(container.id(), region)
+            && !self.leftovers.is_gone(container.id())
         {
             return found(Arc::clone(container), region, slot).map(Some);
         }
@@ -159,6 +171,41 @@ impl ChunkStore {
         found(container, location.region, location.slot).map(Some)
     }
 
+    /// As [`ChunkStore::find`], for a stream that will refer to what is found instead of storing it again.
+    pub(crate) fn find_and_claim(
+        &self,
+        domain: &Domain,
+        class: ContainerClass,
+        fingerprint: &Fingerprint,
+        recent: &mut RecentDirectories,
+        claims: &mut Claims,
+    ) -> Result<Option<Found>, EngineError> {
+        // Again when it was given up in between: then another copy counts, or none.
+        while let Some(found) = self.find(domain, class, fingerprint, recent)? {
+            if claims.claim(found.location.container) {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// As [`ChunkStore::find_and_claim`], of what someone relies on: see [`ChunkStore::find_to_read`].
+    pub(crate) fn find_to_keep(
+        &self,
+        domain: &Domain,
+        class: ContainerClass,
+        fingerprint: &Fingerprint,
+        recent: &mut RecentDirectories,
+        claims: &mut Claims,
+    ) -> Result<Option<Found>, EngineError> {
+        while let Some(found) = self.find_to_read(domain, class, fingerprint, recent)? {
+            if claims.claim(found.location.container) {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
     /// Asks the index; `damaged` gets the candidates that do not count because of known damage.
     fn search(
         &self,
@@ -171,6 +218,9 @@ impl ChunkStore {
         let mut failure = None;
         let mut hit = None;
         let accept = |location: Location| {
+            if self.leftovers.is_gone(location.container) {
+                return false;
+            }
             if self.is_damaged(location) {
                 damaged.push(location);
                 return false;

@@ -125,7 +125,7 @@ impl DamageSet {
         Ok(Self { state: RwLock::new(state), count })
     }
 
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
     }
 

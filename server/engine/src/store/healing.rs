@@ -43,9 +43,14 @@ impl ChunkStore {
     ) -> Result<bool, EngineError> {
         let domain = self.domain(open.namespace());
         let mut recent = RecentDirectories::default();
+        // (D1) Kept, or what heals might be deleted with what another session left.
+        let mut claims = self.leftovers.claims();
         for (fingerprint, region, _) in open.directory().iter() {
             let damaged = findings.contains_key(&None) || findings.contains_key(&Some(region));
-            if damaged && self.find(&domain, class, &fingerprint, &mut recent)?.is_none() {
+            if damaged
+                && self.find_and_claim(&domain, class, &fingerprint, &mut recent, &mut claims)?.is_none()
+            {
+                claims.release();
                 return Ok(false);
             }
         }

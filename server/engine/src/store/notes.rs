@@ -11,6 +11,11 @@ use crate::container::{ContainerError, OpenContainer};
 use crate::error::EngineError;
 
 impl ChunkStore {
+    /// Whether anything is known to be damaged, healed or not.
+    pub(crate) fn has_damage(&self) -> bool {
+        !self.damage.is_empty()
+    }
+
     /// Whether damage is known by which something of a namespace may be lost. Looks at memory only.
     pub(crate) fn has_open_damage(&self, namespace: NamespaceId) -> bool {
         self.damage.is_open_in(namespace)
@@ -69,6 +74,14 @@ impl ChunkStore {
     /// As [`ChunkStore::note_damage`] of a container of which nothing can be had; in memory only when there are too
     /// many of them.
     fn note_absence(&self, container: ContainerId, reason: &str) {
+        // Deleted, by this process or by an earlier one: the index may name it for a while.
+        if self.leftovers.is_gone(container)
+            || (self.leftovers.is_older(container) && matches!(self.catalog.container(container), Ok(None)))
+        {
+            self.leftovers.note_gone(container);
+            self.containers.remove(container);
+            return;
+        }
         if !self.observe(container, None, reason) {
             return;
         }

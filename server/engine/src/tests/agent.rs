@@ -34,7 +34,13 @@ pub(crate) fn request(vm: &str, disks: &[(&str, &[u8])]) -> v1::StartRequest {
 /// A token of the role backup, the same for the same number.
 pub(crate) fn starter(number: u8) -> Starter {
     let token = TokenId::from_bytes([number; 16]);
-    Starter { token, name: format!("agent-{number}"), may_take_over: false }
+    Starter {
+        token,
+        name: format!("agent-{number}"),
+        owner: "default".into(),
+        is_for_every_owner: false,
+        may_take_over: false,
+    }
 }
 
 pub(crate) fn start(engine: &Engine, request: v1::StartRequest) -> Result<v1::StartResponse, EngineError> {
@@ -72,6 +78,18 @@ pub(crate) fn send_disk(
     number: u32,
     disk: &[u8],
 ) -> Result<(), EngineError> {
+    send_disk_claiming(engine, session, stream, (number, disk), |_, digest| digest)
+}
+
+/// As [`send_disk`] with the disk's number beside its bytes, but says of each extent that it hashes to what `claim`
+/// makes of its number and digest.
+pub(crate) fn send_disk_claiming(
+    engine: &Engine,
+    session: SessionId,
+    stream: &DiskStream,
+    (number, disk): (u32, &[u8]),
+    claim: impl Fn(u64, Fingerprint) -> Fingerprint,
+) -> Result<(), EngineError> {
     let digests = parent_digests(engine, session, number)?;
     let accepted = stream.opened()?.accepted;
     let mut agent = Agent { stream, known: HashSet::new(), encoder: Encoder::new(3).unwrap() };
@@ -87,7 +105,7 @@ pub(crate) fn send_disk(
         } else if digest.is_zero() {
             message.zero.push(range);
         } else {
-            message.chunked.push(agent.send_extent(index, digest, extent)?);
+            message.chunked.push(agent.send_extent(index, claim(index, digest), extent)?);
         }
         stream.handle(Request::Extents(message), 10)?;
     }

@@ -34,7 +34,7 @@ fn back_up(engine: &Engine, name: &str, disk: &Disk) -> BackupId {
             stream.handle(Request::Region(region(&[(chunk_name, &chunk)], &mut encoder)), 0).unwrap();
             message.chunked.push(v1::ChunkedExtent {
                 index,
-                digest: Fingerprint::of(&[content]).as_bytes().to_vec().into(),
+                digest: Fingerprint::UNKNOWN.as_bytes().to_vec().into(),
                 fingerprints: [*chunk_name.as_bytes(), [0; 32]].concat().into(),
                 lengths: vec![9000, EXTENT_BYTES - 9000],
             });

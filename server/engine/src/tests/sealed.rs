@@ -1,4 +1,4 @@
-//! (W11) Sealed containers are known to the catalog while their backup is in progress.
+//! (W12) Sealed containers are known to the catalog while their backup is in progress.
 
 use std::sync::Arc;
 

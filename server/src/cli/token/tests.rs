@@ -18,6 +18,8 @@ fn args(name: &str, role: Role, namespaces: &[&str]) -> CreateArgs {
         folder: DataFolder { config: None, data_dir: None },
         name: name.to_owned(),
         role,
+        owner: None,
+        vms: Vec::new(),
         namespaces: namespaces.iter().map(|name| (*name).to_owned()).collect(),
         expires: None,
         json: false,

@@ -55,6 +55,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     get("/namespaces", CATALOG),
     get("/vms", CATALOG),
     get("/vms/{namespace}/{vm}", CATALOG),
+    post("/vms/{namespace}/{vm}/owner", Access::May(Action::Operate)),
     get("/disks", CATALOG),
     get("/jobs", CATALOG),
     get("/backups", CATALOG),

@@ -36,7 +36,7 @@ struct Explanation {
     sentences: Vec<String>,
     /// Medians of the disk's last runs
     usual: UsualRun,
-    /// null: the run created no restore point, or it no longer exists
+    /// null: the run created no restore point, it no longer exists, or the token may not read it back
     extents: Option<ExtentChanges>,
 }
 
@@ -84,7 +84,7 @@ pub(super) async fn get(
         let earlier = wire_rows(app.catalog().detail_history(&entry, LOOK_BACK)?);
         let (id, row) = id_and_row(entry);
         let usual = Usual::of(&earlier);
-        let extents = extents(app, namespace, &row)?;
+        let extents = extents(app, &caller, namespace, &row)?;
         let sentences = explain(&row, earlier.is_empty(), usual.as_ref(), extents.as_ref());
         let explanation = Explanation {
             sentences,
@@ -108,8 +108,18 @@ pub(super) async fn get(
 
 /// Where its restore point's disk differs from earlier ones; `None` when there is none to compare with, or the
 /// recipes cannot be read: the numbers of a run outlive its restore point.
-fn extents(app: &App, namespace: NamespaceId, row: &DetailRow) -> Result<Option<Extents>, ServiceError> {
+fn extents(
+    app: &App,
+    caller: &Caller,
+    namespace: NamespaceId,
+    row: &DetailRow,
+) -> Result<Option<Extents>, ServiceError> {
     let Ok(backup) = row.backup.parse() else { return Ok(None) };
+    // Where a disk changed tells of what it holds: only those who may read it back are told.
+    let Some(record) = app.catalog().backup(backup)? else { return Ok(None) };
+    if caller.check_contents(app.catalog(), &record).is_err() {
+        return Ok(None);
+    }
     let found = match app.engine.extent_history(namespace, backup, &row.disk, EXTENT_HISTORY) {
         Ok(found) => found,
         Err(error) if matches!(error.code(), ErrorCode::NotFound | ErrorCode::Damaged) => {

@@ -47,6 +47,7 @@ fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(jobs::list))
         .routes(routes!(vms::list))
         .routes(routes!(vms::get))
+        .routes(routes!(vms::change_owner))
         .routes(routes!(disks::list))
         .routes(routes!(backups::list))
         .routes(routes!(backups::get))

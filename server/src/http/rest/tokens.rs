@@ -31,6 +31,10 @@ pub(super) struct Token {
     role: &'static str,
     /// Empty: all
     namespaces: Vec<String>,
+    /// VMs that it backs up first become this owner's; it backs up no VM of another
+    owner: String,
+    /// VM names it is valid for, with * and ? as wildcards; empty: all
+    vm_patterns: Vec<String>,
     created: String,
     /// null: never
     expires: Option<String>,
@@ -50,6 +54,8 @@ impl Token {
             name: token.name.clone(),
             role: token.role.as_str(),
             namespaces: tokens::namespace_names(app.catalog(), token)?,
+            owner: token.owner.clone(),
+            vm_patterns: token.vm_patterns.clone(),
             created: time(token.created_ms),
             expires: maybe_time(token.expires_ms),
             revoked: maybe_time(token.revoked_ms),
@@ -70,6 +76,12 @@ pub(super) struct CreateToken {
     /// Created if they do not exist; empty: all
     #[serde(default)]
     namespaces: Vec<String>,
+    /// Owner of the VMs it backs up; null: an owner called as the token
+    #[serde(default)]
+    owner: Option<String>,
+    /// VM names it is valid for, with * and ? as wildcards; empty: all
+    #[serde(default)]
+    vm_patterns: Vec<String>,
     /// How long it is valid, such as 90d or 12h; null: it never expires
     #[serde(default)]
     expires_in: Option<String>,
@@ -114,7 +126,9 @@ pub(super) async fn create(
             .map(|text| humantime::parse_duration(&text))
             .transpose()
             .map_err(|error| ServiceError::invalid(format!("expires_in: {error}; examples: 90d, 12h")))?;
-        let new = NewToken { name: &wanted.name, role, namespaces: &wanted.namespaces, expires_in };
+        let owner = wanted.owner.as_deref().filter(|owner| !owner.is_empty());
+        let (name, namespaces, vm_patterns) = (&wanted.name, &wanted.namespaces, &wanted.vm_patterns);
+        let new = NewToken { name, role, namespaces, owner, vm_patterns, expires_in };
         let (text, record) = tokens::create(app.catalog(), &*app.clock, &caller.name, &new)?;
         app.activity.note(Change::Tokens);
         let record = Token::of(app, &record, caller.id)?;

@@ -14,11 +14,13 @@ use utoipa::{IntoParams, ToSchema};
 use super::backups::Verify;
 use super::disks::disks;
 use super::wire::{Items, maybe_time, time};
+use crate::activity::Change;
 use crate::app::App;
+use crate::auth::owners;
 use crate::error::ServiceError;
 use crate::http::access::Identity;
 use crate::http::bounds::PAGE;
-use crate::http::query::{At, Params, limit, order, search};
+use crate::http::query::{At, Body, Params, limit, order, search};
 use crate::http::words;
 
 /// A VM is stale when its newest restore point is older than this: a daily job was missed, and two hours allow for
@@ -49,6 +51,8 @@ pub(super) struct VmsQuery {
 pub(super) struct Vm {
     namespace: String,
     vm: String,
+    /// Whose tokens back it up; null: no backup of it was completed yet
+    owner: Option<String>,
     /// Restore points
     backups: u64,
     /// Disks of the latest restore point
@@ -92,6 +96,7 @@ impl From<VmOverview> for Vm {
         Self {
             namespace: vm.namespace_name,
             vm: vm.vm,
+            owner: vm.owner,
             backups: vm.backups,
             disks: vm.disks,
             first: maybe_time(vm.first_ms),
@@ -196,6 +201,51 @@ pub(super) async fn get(
                 stored_bytes: disk.stored_bytes,
             });
         Ok(Json(VmDetail { disk_list: disk_list.collect(), vm: found.into() }))
+    })
+    .await
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ChangeOwner {
+    /// The new owner, as tokens have it
+    owner: String,
+}
+
+/// A VM's owner
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ChangedOwner {
+    namespace: String,
+    vm: String,
+    owner: String,
+    /// null: it had none
+    previous_owner: Option<String>,
+}
+
+/// Give a VM to another owner
+///
+/// Takes effect at once: tokens of the owner before can no longer back it up. The next backup reads the whole VM.
+#[utoipa::path(post, path = "/vms/{namespace}/{vm}/owner", tag = "vms", request_body = ChangeOwner,
+    params(("namespace" = String, Path, description = "Its namespace"), ("vm" = String, Path, description = "Its name")),
+    responses((status = 200, description = "The VM's owner now and before", body = ChangedOwner)))]
+pub(super) async fn change_owner(
+    State(app): State<Arc<App>>,
+    Identity { caller, .. }: Identity,
+    At((namespace, vm)): At<(String, String)>,
+    Body(wanted): Body<ChangeOwner>,
+) -> Result<Json<ChangedOwner>, ServiceError> {
+    app.blocking(move |app| {
+        let namespace = caller.namespace(app.catalog(), &namespace, Action::Operate)?;
+        caller.check_vm(&vm)?;
+        let who = &caller.token.name;
+        let changed = owners::change(app.catalog(), who, &namespace, &vm, &wanted.owner)?;
+        app.activity.note(Change::Backup);
+        Ok(Json(ChangedOwner {
+            namespace: namespace.name,
+            vm,
+            owner: changed.after,
+            previous_owner: changed.before,
+        }))
     })
     .await
 }

@@ -93,8 +93,15 @@ async fn tokens_come_and_go_while_the_server_runs() {
     let path = catalog_path(fixture.folder.path());
     let beside = SqliteCatalog::open(&path, Arc::new(SystemClock)).unwrap();
     let (text, id, hash) = token::new_token(&SystemClock).unwrap();
-    let spec =
-        TokenSpec { id, name: "late".into(), role: Role::Backup, namespaces: vec![], expires_ms: None };
+    let spec = TokenSpec {
+        id,
+        name: "late".into(),
+        role: Role::Backup,
+        namespaces: vec![],
+        owner: "default".into(),
+        vm_patterns: vec![],
+        expires_ms: None,
+    };
     beside.create_token(&spec, &hash).unwrap();
     let late = Client { token: text.as_str().into(), ..admin.clone() };
     let session = late.start("", "vm").await.unwrap().session_id;

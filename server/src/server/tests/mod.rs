@@ -3,7 +3,9 @@
 mod life;
 mod limits;
 mod metrics;
+mod owners;
 mod protocol;
+mod readiness;
 mod rest;
 mod roles;
 
@@ -51,12 +53,30 @@ impl Fixture {
         self.server.app().catalog()
     }
 
-    /// A token for `namespaces`, which are created.
+    /// A token for `namespaces`, which are created. Its owner is that of the first token.
     fn token(&self, role: Role, namespaces: &[&str]) -> String {
         let (text, id, hash) = token::new_token(&SystemClock).unwrap();
         let namespaces =
             namespaces.iter().map(|name| self.catalog().ensure_namespace(name).unwrap().id).collect();
-        let spec = TokenSpec { id, name: id.to_string(), role, namespaces, expires_ms: None };
+        let spec = TokenSpec {
+            id,
+            name: id.to_string(),
+            role,
+            namespaces,
+            owner: "admin".into(),
+            vm_patterns: vec![],
+            expires_ms: None,
+        };
+        self.catalog().create_token(&spec, &hash).unwrap();
+        text.as_str().to_owned()
+    }
+
+    /// A token of `owner` for VMs of these names, in every namespace.
+    fn token_of(&self, role: Role, owner: &str, vms: &[&str]) -> String {
+        let (text, id, hash) = token::new_token(&SystemClock).unwrap();
+        let (name, namespaces, owner) = (format!("{owner} {id}"), vec![], owner.to_owned());
+        let vm_patterns = vms.iter().map(|vm| (*vm).to_owned()).collect();
+        let spec = TokenSpec { id, name, role, namespaces, owner, vm_patterns, expires_ms: None };
         self.catalog().create_token(&spec, &hash).unwrap();
         text.as_str().to_owned()
     }
@@ -227,6 +247,7 @@ impl Client {
             ok: damage.is_empty(),
             detail: damage.into(),
             bytes: 7,
+            false_digests: vec![],
         };
         self.catalog().record_verification(self.request(message)).await.map(drop)
     }

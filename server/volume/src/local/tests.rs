@@ -66,6 +66,20 @@ fn blobs_survive_reopening_and_unfinished_ones_do_not() {
     assert_eq!(std::fs::read(folder.path().join("containers/0/a")).unwrap(), b"whole");
 }
 
+/// A repository that is being created writes before it discards, and in a container every process has number 1.
+#[test]
+fn what_a_process_of_the_same_number_left_is_in_no_ones_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = LocalVolume::open(folder.path()).unwrap();
+    for number in 0..3 {
+        let left = folder.path().join(TEMP_FOLDER).join(format!("{}-{number}", std::process::id()));
+        std::fs::write(left, b"half").unwrap();
+    }
+    put(&volume, "a/b", b"whole");
+    assert_eq!(volume.open(&name("a/b")).unwrap().len(), 5);
+    assert_eq!(volume.discard_unfinished().unwrap(), 3);
+}
+
 #[test]
 fn no_other_user_may_read() {
     let folder = tempfile::tempdir().unwrap();

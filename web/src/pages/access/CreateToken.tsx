@@ -22,6 +22,13 @@ const LIFETIMES: readonly [span: string, label: string][] = [
   ["365d", "In a year"],
 ];
 
+/** The patterns in a text that separates them by commas. */
+const patterns = (text: string): string[] =>
+  text
+    .split(",")
+    .map((each) => each.trim())
+    .filter((each) => each !== "");
+
 interface CreateTokenProps {
   onMade: (made: CreatedToken) => void;
   onClose: () => void;
@@ -33,6 +40,8 @@ export function CreateToken({ onMade, onClose }: CreateTokenProps) {
   const [name, setName] = useState("");
   const [role, setRole] = useState<Role>("backup");
   const [namespaces, setNamespaces] = useState<string[]>([]);
+  const [owner, setOwner] = useState("");
+  const [vms, setVms] = useState("");
   const [lifetime, setLifetime] = useState("");
   const scoped = role !== "admin";
 
@@ -40,7 +49,14 @@ export function CreateToken({ onMade, onClose }: CreateTokenProps) {
     event.preventDefault();
     const scope = scoped ? namespaces : [];
     create.mutate(
-      { name: name.trim(), role, namespaces: scope, ...(lifetime === "" ? {} : { expires_in: lifetime }) },
+      {
+        name: name.trim(),
+        role,
+        namespaces: scope,
+        vm_patterns: scoped ? patterns(vms) : [],
+        ...(owner.trim() === "" ? {} : { owner: owner.trim() }),
+        ...(lifetime === "" ? {} : { expires_in: lifetime }),
+      },
       { onSuccess: onMade },
     );
   };
@@ -83,6 +99,18 @@ export function CreateToken({ onMade, onClose }: CreateTokenProps) {
               ))}
             </div>
           </fieldset>
+        )}
+        <label className="field">
+          <span>Owner of the VMs it backs up</span>
+          <input name="owner" maxLength={200} value={owner} placeholder={name.trim() === "" ? "the token's name" : name.trim()} autoComplete="off" onChange={(event) => setOwner(event.target.value)} />
+          <span className="muted">Give the hosts of a cluster the same, so that a migrated VM goes on.</span>
+        </label>
+        {scoped && (
+          <label className="field">
+            <span>VM names</span>
+            <input name="vms" value={vms} placeholder="all, or web-*, db-?" autoComplete="off" onChange={(event) => setVms(event.target.value)} />
+            <span className="muted">Separated by commas; * and ? are wildcards.</span>
+          </label>
         )}
         <label className="field">
           <span>Expires</span>

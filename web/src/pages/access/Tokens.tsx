@@ -32,6 +32,8 @@ export function Tokens({ tokens, onRevoke }: { tokens: readonly TokenRecord[]; o
     { id: "state", header: "State", render: (token) => <State token={token} /> },
     { id: "role", term: "role", render: (token) => token.role },
     { id: "namespaces", term: "scope", render: (token) => (token.namespaces.length === 0 ? <span className="muted">all</span> : token.namespaces.join(", ")) },
+    { id: "owner", term: "token_owner", render: (token) => token.owner },
+    { id: "vms", term: "vm_patterns", render: (token) => (token.vm_patterns.length === 0 ? <span className="muted">all</span> : token.vm_patterns.join(", ")) },
     { id: "created", term: "created", render: (token) => <Time iso={token.created} /> },
     { id: "expires", term: "expires", render: (token) => (token.expires === null ? <span className="muted">never</span> : <Time iso={token.expires} />) },
     { id: "last_used", term: "last_used", render: (token) => (token.last_used === null ? <span className="muted">never</span> : <span className="nowrap" data-exact={second(token.last_used)}>{relative(token.last_used)}</span>) },

@@ -17,6 +17,7 @@ import { useToday } from "../../components/today";
 import { longDay, minute, relative } from "../../format/time";
 import { calendarDays } from "./calendarDays";
 import { Disks } from "./Disks";
+import { Owner } from "./Owner";
 import { RestoreCommands } from "./RestoreCommands";
 import { RestorePoints } from "./RestorePoints";
 import { vmLines } from "./vmLines";
@@ -55,6 +56,7 @@ function Contents({ vm }: { vm: VmDetail }) {
         </Badge>
         {vm.last_status !== "done" && <StatusBadge status={vm.last_status} />}
         <VerifyBadge verify={vm.verify} />
+        <Owner vm={vm} />
         <Link href={link("/details", { namespace: vm.namespace, vm: vm.vm })}>Compression details</Link>
       </p>
       {vm.last_error !== null && (

@@ -96,7 +96,7 @@ fn read_vms(
         None => {}
     }
     let select = format!(
-        "SELECT v.id, v.namespace_id, n.name AS namespace, v.name AS vm, l.id AS latest, l.job_id, \
+        "SELECT v.id, v.namespace_id, n.name AS namespace, v.name AS vm, v.owner, l.id AS latest, l.job_id, \
          l.started_ms, l.finished_ms, j.name AS job, \
          (SELECT count(*) FROM backups b WHERE b.vm_id = v.id) AS backups, \
          (SELECT min(b.started_ms) FROM backups b WHERE b.vm_id = v.id) AS first_ms, \
@@ -128,6 +128,7 @@ fn read_vm(row: &Row<'_>, stale_before_ms: i64) -> rusqlite::Result<VmOverview> 
         namespace: NamespaceId::from_bytes(id(row, "namespace_id")?),
         namespace_name: row.get("namespace")?,
         vm: row.get("vm")?,
+        owner: row.get("owner")?,
         backups: count(row, "backups")?,
         disks: count(row, "disks")?,
         first_ms: row.get("first_ms")?,

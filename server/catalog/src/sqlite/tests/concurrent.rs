@@ -33,6 +33,8 @@ fn two_writers_lose_nothing() {
                     name: n.to_string(),
                     role: Role::Backup,
                     namespaces: vec![],
+                    owner: "default".into(),
+                    vm_patterns: Vec::new(),
                     expires_ms: None,
                 };
                 command.create_token(&spec, &hash).unwrap();
@@ -82,7 +84,15 @@ fn look_ups_do_not_wait_for_reports() {
     let catalog = SqliteCatalog::open(&home.path, fixture.clock.clone()).unwrap();
     let (token, id, hash) = new_token(fixture.clock.as_ref()).unwrap();
     drop(token);
-    let spec = TokenSpec { id, name: "t".into(), role: Role::Backup, namespaces: vec![], expires_ms: None };
+    let spec = TokenSpec {
+        id,
+        name: "t".into(),
+        role: Role::Backup,
+        namespaces: vec![],
+        owner: "default".into(),
+        vm_patterns: Vec::new(),
+        expires_ms: None,
+    };
     catalog.create_token(&spec, &hash).unwrap();
     let (held, release) = (Barrier::new(REPORTS_MAX + 1), Barrier::new(REPORTS_MAX + 1));
     let answered = std::thread::scope(|scope| {

@@ -51,6 +51,12 @@ fn a_catalog_of_the_first_schema_opens_and_goes_on() {
     };
     fixture.create_expiring(&login).unwrap();
     assert_eq!(fixture.expiring(&[1; 32]).unwrap(), Some(login));
+    // What the fourth schema added: all that there was has one owner.
+    let token = &fixture.list_tokens().unwrap()[0];
+    assert_eq!((token.owner.as_str(), token.vm_patterns.len()), ("default", 0));
+    let owner = fixture.vm_owner(fixture.default.id, "web").unwrap().unwrap().owner;
+    assert_eq!((owner.as_deref(), backup.owner.as_str()), (Some("default"), "default"));
+    assert_eq!(fixture.run(backup.run).unwrap().unwrap().owner, "default");
     fixture.committed("web", "nightly");
     assert_eq!(fixture.integrity_check().unwrap(), Vec::<String>::new());
     assert_eq!(pragma(&home, "user_version"), version());
@@ -98,7 +104,7 @@ fn a_newer_catalog_is_unsupported_and_not_touched() {
     let before = std::fs::read(&home.path).unwrap();
     let error = home.open().unwrap_err();
     let CatalogError::Unsupported { found, known, .. } = &error else { panic!("{error:?}") };
-    assert_eq!((found.as_str(), known.as_str()), ("version 5", "versions 1 to 4"));
+    assert_eq!((found.as_str(), known.as_str()), ("version 6", "versions 1 to 5"));
     assert_eq!(error.code(), holdfast_proto::ErrorCode::Unsupported);
     let clock = Arc::new(ManualClock::new(0));
     let error = SqliteCatalog::open_or_create(&home.path, clock, Arc::<OwnLatch>::default()).unwrap_err();

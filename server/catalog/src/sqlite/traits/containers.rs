@@ -35,6 +35,18 @@ impl Containers for SqliteCatalog {
         self.report(|c| containers::list(c, after, limit))
     }
 
+    fn condemn_containers(&self, ids: &[ContainerId]) -> Result<()> {
+        self.write(|tx| ids.iter().try_for_each(|id| containers::condemn(tx, *id)))
+    }
+
+    fn condemned_containers(&self) -> Result<Vec<ContainerRecord>> {
+        self.report(containers::condemned)
+    }
+
+    fn remove_condemned(&self, ids: &[ContainerId]) -> Result<()> {
+        self.write(|tx| ids.iter().try_for_each(|id| containers::remove_condemned(tx, *id)))
+    }
+
     fn mark_container_damaged(&self, id: ContainerId, reason: &str) -> Result<()> {
         self.write(|tx| damage::mark(tx, self.clock.as_ref(), id, None, reason))
     }

@@ -4,6 +4,7 @@
 mod access;
 mod audit;
 mod backups;
+mod claims;
 mod containers;
 mod leases;
 mod reports;

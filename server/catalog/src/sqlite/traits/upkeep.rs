@@ -1,5 +1,6 @@
 //! [`Upkeep`] on SQLite.
 
+use super::super::convert::OrCatalogError as _;
 use super::super::{SqliteCatalog, connection, namespaces};
 use crate::{INTEGRITY_PROBLEMS_MAX, RepositoryRecord, Result, Upkeep};
 
@@ -14,6 +15,14 @@ impl Upkeep for SqliteCatalog {
 
     fn size_bytes(&self) -> Result<u64> {
         self.report(connection::size_bytes)
+    }
+
+    fn check_writable(&self) -> Result<()> {
+        self.try_change(|tx| {
+            tx.execute("UPDATE repository SET next_container = next_container", [])
+                .or_error("write")
+                .map(drop)
+        })
     }
 
     fn checkpoint(&self) -> Result<()> {

@@ -71,6 +71,7 @@ fn vm_model(f: &Fixture, all: &[DetailEntry], query: &VmQuery) -> Vec<VmOverview
         VmOverview {
             id: all_vms(f)[&(namespace, vm.clone())],
             namespace,
+            owner: (!backups.is_empty()).then(|| "default".into()),
             backups: backups.len() as u64,
             disks: of_latest(|_| 1),
             first_ms: entries.iter().find(|e| !e.row.backup.is_empty()).map(|e| e.row.started_ms),

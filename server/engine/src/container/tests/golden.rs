@@ -84,7 +84,7 @@ fn a_container_is_written_to_the_byte() {
         lengths: vec![150, 50],
         payload: FRAME.to_vec().into(),
     };
-    writer.append(&frame.verify(&mut Decoder::new().unwrap()).unwrap()).unwrap();
+    writer.append(&frame.verify(&mut Decoder::new().unwrap()).unwrap().0).unwrap();
     writer.seal().unwrap();
     let name = ContainerName { id: id(0x12_3456_789A), class };
     assert_eq!(name.blob().as_str(), "containers/1234567/123456789a.recipe");

@@ -16,6 +16,8 @@ enum Who {
     EveryRole,
     /// Roles that run the repository, with a token for all of it.
     Operators,
+    /// Roles that run the repository, within their namespaces.
+    OperatorsThere,
     /// Every role, with a token for all namespaces.
     EveryRoleEverywhere,
     Admins,
@@ -33,7 +35,7 @@ enum Foreign {
 }
 
 use Foreign::{Absent, Forbidden, Ok as Shown};
-use Who::{Admins, AnyToken, EveryRole, EveryRoleEverywhere, NoTokenNeeded, Operators};
+use Who::{Admins, AnyToken, EveryRole, EveryRoleEverywhere, NoTokenNeeded, Operators, OperatorsThere};
 
 /// Method, path as documented, what is asked (`{…}` filled in), who, foreign.
 const CALLS: &[(&str, &str, &str, Who, Foreign)] = &[
@@ -45,6 +47,7 @@ const CALLS: &[(&str, &str, &str, Who, Foreign)] = &[
     ("GET", "/namespaces", "", EveryRole, Shown),
     ("GET", "/vms", "?namespace=mine", EveryRole, Forbidden),
     ("GET", "/vms/{namespace}/{vm}", "", EveryRole, Forbidden),
+    ("POST", "/vms/{namespace}/{vm}/owner", "", OperatorsThere, Forbidden),
     ("GET", "/disks", "?namespace=mine", EveryRole, Forbidden),
     ("GET", "/jobs", "?namespace=mine", EveryRole, Forbidden),
     ("GET", "/backups", "?namespace=mine", EveryRole, Forbidden),
@@ -108,6 +111,7 @@ impl Seeded {
                 let unique = ulid(&self.fixture);
                 ask.json(&json!({ "name": unique, "role": "backup" }))
             }
+            ("POST", path) if path.ends_with("/owner") => ask.json(&json!({ "owner": "cluster" })),
             _ => ask,
         }
     }
@@ -136,7 +140,7 @@ fn ulid(fixture: &Fixture) -> String {
 fn expected(who: Who, foreign: Foreign, role: Role, scope: &str) -> u16 {
     let role_may = match who {
         NoTokenNeeded | AnyToken | EveryRole | EveryRoleEverywhere => true,
-        Operators => matches!(role, Role::Operator | Role::Admin),
+        Operators | OperatorsThere => matches!(role, Role::Operator | Role::Admin),
         Admins => role == Role::Admin,
     };
     let scope_may = scope == "all" || !matches!(who, Operators | EveryRoleEverywhere);
@@ -267,7 +271,7 @@ fn check_operation(what: &str, operation: &Value, who: Who) {
     let expected: &[&str] = match who {
         NoTokenNeeded => &[],
         AnyToken | EveryRole | EveryRoleEverywhere => &["backup", "restore", "operator", "admin"],
-        Operators => &["operator", "admin"],
+        Operators | OperatorsThere => &["operator", "admin"],
         Admins => &["admin"],
     };
     assert_eq!(roles, expected, "{what}");

@@ -27,11 +27,11 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         String::from_utf8(self.body.to_vec()).unwrap()
     }
 
-    fn json(&self) -> Value {
+    pub(super) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error} in {self:?}"))
     }
 
@@ -52,7 +52,7 @@ impl Answer {
     }
 
     /// The body of a successful answer; panics for any other.
-    fn ok(self) -> Value {
+    pub(super) fn ok(self) -> Value {
         assert!((200..300).contains(&self.status), "{self:?}");
         if self.body.is_empty() { Value::Null } else { self.json() }
     }
@@ -62,7 +62,7 @@ impl Answer {
 pub(super) struct Ask(hyper::http::request::Builder, Bytes);
 
 impl Ask {
-    fn new(method: &str, path: &str) -> Self {
+    pub(super) fn new(method: &str, path: &str) -> Self {
         let method: Method = method.parse().unwrap();
         Self(HttpRequest::builder().method(method).uri(path).header(header::HOST, "localhost"), Bytes::new())
     }
@@ -71,11 +71,11 @@ impl Ask {
         Self(self.0.header(name, value), self.1)
     }
 
-    fn bearer(self, token: &str) -> Self {
+    pub(super) fn bearer(self, token: &str) -> Self {
         if token.is_empty() { self } else { self.header("authorization", &format!("Bearer {token}")) }
     }
 
-    fn json(self, body: &Value) -> Self {
+    pub(super) fn json(self, body: &Value) -> Self {
         let Self(head, _) = self.header("content-type", "application/json");
         Self(head, body.to_string().into())
     }
@@ -108,7 +108,7 @@ impl Fixture {
     }
 
     /// One request, answered in full and as the OpenAPI document says.
-    async fn ask(&self, ask: Ask) -> Answer {
+    pub(super) async fn ask(&self, ask: Ask) -> Answer {
         let asked = ask.0.method_ref().cloned().zip(ask.0.uri_ref().cloned());
         let response = self.open(ask).await;
         let (status, headers) = (response.status().as_u16(), response.headers().clone());

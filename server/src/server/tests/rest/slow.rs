@@ -36,6 +36,8 @@ async fn with_many_rows(rows: usize) -> Fixture {
                 namespace: namespace.id,
                 vm: "vm".into(),
                 job: "job".into(),
+                owner: "default".into(),
+                vm_owner: "default".into(),
                 client_host: "test".into(),
                 who: "test".into(),
                 started_ms: at_ms,

@@ -1,0 +1,23 @@
+//! What clients claimed, and whose claims they are.
+
+use holdfast_proto::Fingerprint;
+use holdfast_types::ids::{NamespaceId, VmId};
+
+/// A VM and whose it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VmOwner {
+    pub id: VmId,
+    /// `None`: no backup of it was ever committed.
+    pub owner: Option<String>,
+}
+
+/// An extent digest that is not the digest of what an extent node is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FalseDigest {
+    pub namespace: NamespaceId,
+    /// Name of the extent node.
+    pub node: Fingerprint,
+    /// What was claimed.
+    pub digest: Fingerprint,
+    pub found_ms: i64,
+}

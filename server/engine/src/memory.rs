@@ -1,0 +1,109 @@
+//! What the engine may keep in memory for its callers, and the account of what backups in progress keep.
+//!
+//! A session's state outlives its connection, so it cannot be bounded by how many streams there may be: all of it
+//! together has one bound. What a message would add beyond that is refused, and with it the session.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bounds of what grows with what is stored and with what callers do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryBounds {
+    /// Filters and fences of the index. An index that needs more does not open.
+    pub index_resident_bytes: u64,
+    /// Decoded regions that are kept.
+    pub decoded_bytes: usize,
+    /// Recipes being built, and chunks that wait for their extents, of all sessions together.
+    pub sessions_bytes: u64,
+}
+
+impl Default for MemoryBounds {
+    /// 16 MiB of decoded regions; no bounds for the rest.
+    fn default() -> Self {
+        Self { index_resident_bytes: u64::MAX, decoded_bytes: 16 << 20, sessions_bytes: u64::MAX }
+    }
+}
+
+/// The bound is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Exhausted {
+    pub(crate) wanted_bytes: u64,
+    pub(crate) limit_bytes: u64,
+}
+
+/// Memory that many share.
+#[derive(Debug)]
+pub(crate) struct MemoryPool {
+    limit_bytes: u64,
+    used_bytes: AtomicU64,
+}
+
+impl MemoryPool {
+    pub(crate) fn new(limit_bytes: u64) -> Arc<Self> {
+        Arc::new(Self { limit_bytes, used_bytes: AtomicU64::new(0) })
+    }
+
+    /// One more who shares it; uses nothing yet.
+    pub(crate) fn share(self: &Arc<Self>) -> MemoryShare {
+        MemoryShare { pool: Arc::clone(self), held_bytes: 0 }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.used_bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// What one of many uses of a pool. Gives it back when dropped.
+#[derive(Debug)]
+pub(crate) struct MemoryShare {
+    pool: Arc<MemoryPool>,
+    held_bytes: u64,
+}
+
+impl MemoryShare {
+    /// Says that `bytes` are used now, more or less than before.
+    ///
+    /// # Errors
+    /// [`Exhausted`]; what was held before still is.
+    pub(crate) fn set(&mut self, bytes: u64) -> Result<(), Exhausted> {
+        let used = &self.pool.used_bytes;
+        if bytes <= self.held_bytes {
+            used.fetch_sub(self.held_bytes - bytes, Ordering::Relaxed);
+        } else {
+            let more = bytes - self.held_bytes;
+            let limit = self.pool.limit_bytes;
+            let fits = |used: u64| used.checked_add(more).filter(|&sum| sum <= limit);
+            used.try_update(Ordering::Relaxed, Ordering::Relaxed, fits)
+                .map_err(|_| Exhausted { wanted_bytes: bytes, limit_bytes: limit })?;
+        }
+        self.held_bytes = bytes;
+        Ok(())
+    }
+}
+
+impl Drop for MemoryShare {
+    fn drop(&mut self) {
+        self.pool.used_bytes.fetch_sub(self.held_bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_never_exceed_the_pool() {
+        let pool = MemoryPool::new(100);
+        let (mut one, mut two) = (pool.share(), pool.share());
+        one.set(60).unwrap();
+        assert_eq!(two.set(41), Err(Exhausted { wanted_bytes: 41, limit_bytes: 100 }));
+        two.set(40).unwrap();
+        one.set(10).unwrap();
+        two.set(90).unwrap();
+        drop(one);
+        two.set(100).unwrap();
+        drop(two);
+        assert_eq!(pool.used_bytes(), 0);
+    }
+}

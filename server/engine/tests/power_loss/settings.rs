@@ -1,0 +1,39 @@
+//! What `cargo xtask soak` says to this test.
+
+use std::env::var;
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use crate::campaign::Plan;
+
+/// Crashes of `cargo test`.
+const CRASHES: u64 = 10_000;
+
+/// Recordings made to try one seed again.
+const REPLAYS: usize = 16;
+
+fn number(name: &str) -> Option<u64> {
+    let text = var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is {text:?}, which is no number")))
+}
+
+/// `HOLDFAST_CRASHES` from `HOLDFAST_SEED` on, or only the seed `HOLDFAST_REPLAY`, with several recordings.
+pub(crate) fn plans() -> Vec<Plan> {
+    if let Some(first_seed) = number("HOLDFAST_REPLAY") {
+        return vec![Plan { first_seed, crashes: 1, report_every: None }; REPLAYS];
+    }
+    let crashes = number("HOLDFAST_CRASHES");
+    vec![Plan {
+        first_seed: number("HOLDFAST_SEED").unwrap_or(0),
+        crashes: crashes.unwrap_or(CRASHES),
+        report_every: crashes.map(|_| 10_000),
+    }]
+}
+
+/// A folder in memory if there is one: nothing in it is to outlive the test.
+pub(crate) fn folder() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    let made = tempfile::Builder::new().prefix("holdfast-power-loss-").tempdir_in(memory);
+    made.or_else(|_| tempfile::tempdir()).unwrap()
+}

@@ -1,0 +1,253 @@
+//! Who may use how much: the one place where the limit is divided.
+//!
+//! With a limit of M bytes:
+//!
+//! | share | of | for |
+//! |---|---|---|
+//! | [`FIXED_BYTES`] | – | the program, its threads, TLS, SQLite: 13 connections of 2 MiB, a log of 4 MiB; 9 MiB for the filters of a sorted run being written |
+//! | M / 8 | M | what the allocator holds back, and what the kernel charges a control group for sockets and pages it is writing |
+//! | the rest, R: | | |
+//! | R / 8, at most `index_memory` | R | write buffer of the index |
+//! | R / 4 | R | filters and fences of the index: some 1.3 bytes an entry. Not allocated before the index needs it; one that needs more does not open |
+//! | R / 16, at most 96 MiB | R | directories of containers that are read |
+//! | R / 32, at most 16 MiB | R | decoded regions |
+//! | R / 8, at most 1 GiB | R | recipes being built and chunks being waited for, of all backups in progress |
+//! | R / 16, at most 256 MiB | R | answers over HTTPS: [`ANSWER_BYTES`] each |
+//! | R / 16, at most 1 GiB | R | what connections may have sent that no call has read: a gRPC window of 256 KiB to 16 MiB for each of `max_connections`; fewer connections where that is not enough |
+//! | what is left, about a third | R | streams of the data path: [`INGEST_BYTES`] for a disk coming in, [`RESTORE_BYTES`] for one going out |
+//!
+//! A disk coming in ([`INGEST_BYTES`]): its queue, one message of 8 MiB; another that waits for room, 8 MiB; one that is
+//! being received, 8 MiB; 16 regions being verified, 8 MiB with their plain bytes; write buffers of a container that is
+//! open and two being sealed, for data and recipe, 6 MiB; directories it met last, 2 × 16 × 200 KiB; zstd, 2 MiB;
+//! what one message may add to the recipe before it is counted, 16 MiB.
+//!
+//! A disk going out ([`RESTORE_BYTES`]): 8 jobs of 4 MiB read ahead; one more being sent, 4 MiB; a queue of 4 messages
+//! of 1 MiB; the window's plan and the directories it met last, 4 MiB.
+//!
+//! So at 2 GiB: fixed 96, slack 256, R = 1,696 MiB: index 64 + 424, directories 96, decoded 16, backups 212, answers
+//! 106, connections 106, streams 672: 6 disks in and 6 out at once.
+
+use std::fmt;
+
+use holdfast_engine::MemoryBounds;
+
+use super::limit::MemoryLimit;
+use crate::config::Settings;
+use crate::error::ServiceError;
+
+const MIB: u64 = 1 << 20;
+
+/// The program and what does not grow with what clients do.
+const FIXED_BYTES: u64 = 96 * MIB;
+
+/// One disk coming in; see the module's text.
+const INGEST_BYTES: u64 = 64 * MIB;
+
+/// One disk going out; see the module's text.
+const RESTORE_BYTES: u64 = 44 * MIB;
+
+/// The largest page of a table.
+const ANSWER_BYTES: u64 = 4 * MIB;
+
+/// With less no disk could be received beside one being restored.
+pub const MEMORY_MIN_BYTES: u64 = 512 * MIB;
+
+/// The window of a gRPC connection: a line of 2.5 ms at 100 MB/s at least, of 160 ms at most.
+const WINDOW_MIN_BYTES: u64 = 256 << 10;
+const WINDOW_MAX_BYTES: u64 = 16 * MIB;
+
+/// Why the server does not start.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the server may use {} MiB of memory ({source_text}), and needs {} MiB at least; give it more, or raise `memory`",
+    bytes / MIB, MEMORY_MIN_BYTES / MIB
+)]
+pub struct NotEnoughMemory {
+    bytes: u64,
+    source_text: String,
+}
+
+impl From<NotEnoughMemory> for ServiceError {
+    fn from(error: NotEnoughMemory) -> Self {
+        Self::invalid(error.to_string())
+    }
+}
+
+/// The shares of a limit. See the module's text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Budget {
+    pub limit: MemoryLimit,
+    /// What the engine keeps of the index, of what it decoded, and of backups in progress.
+    pub engine: MemoryBounds,
+    /// Write buffer of the index.
+    pub index_buffer_bytes: usize,
+    /// Directories of containers.
+    pub directories_bytes: usize,
+    /// Disks received at once.
+    pub ingest_streams: u32,
+    /// Disks sent at once.
+    pub restore_streams: u32,
+    /// HTTPS requests answered at once.
+    pub answers: u32,
+    /// Network connections, on each of the two addresses.
+    pub connections: u32,
+    /// What a gRPC connection may have sent that no call has read.
+    pub window_bytes: u32,
+}
+
+impl Budget {
+    /// Divides what this process may use, as the settings say.
+    ///
+    /// # Errors
+    /// [`NotEnoughMemory`].
+    pub fn find(settings: &Settings) -> Result<Self, NotEnoughMemory> {
+        Self::divide(MemoryLimit::find(settings.memory), settings)
+    }
+
+    /// Divides `limit`.
+    ///
+    /// # Errors
+    /// [`NotEnoughMemory`].
+    pub fn divide(limit: MemoryLimit, settings: &Settings) -> Result<Self, NotEnoughMemory> {
+        if limit.bytes < MEMORY_MIN_BYTES {
+            return Err(NotEnoughMemory { bytes: limit.bytes, source_text: limit.source.to_string() });
+        }
+        let rest = limit.bytes - FIXED_BYTES - limit.bytes / 8;
+        let write_buffer = (rest / 8).min(settings.index_memory.0);
+        let resident = rest / 4;
+        let directories = (rest / 16).min(96 * MIB);
+        let decoded = (rest / 32).min(16 * MIB);
+        let sessions = (rest / 8).min(1 << 30);
+        let answers = (rest / 16).min(256 * MIB);
+        let connections = (rest / 16).min(1 << 30);
+        let others = write_buffer + resident + directories + decoded + sessions + answers + connections;
+        let (ingest_streams, restore_streams) = streams(rest - others, settings);
+        // Fewer connections where the smallest window would be too large for so many.
+        let most = (connections / WINDOW_MIN_BYTES).clamp(1, u64::from(settings.max_connections));
+        let window = connections / most;
+        Ok(Self {
+            limit,
+            engine: MemoryBounds {
+                index_resident_bytes: resident,
+                decoded_bytes: size(decoded),
+                sessions_bytes: sessions,
+            },
+            index_buffer_bytes: size(write_buffer),
+            directories_bytes: size(directories),
+            ingest_streams,
+            restore_streams,
+            answers: count(answers / ANSWER_BYTES),
+            connections: count(most),
+            window_bytes: count(window.clamp(WINDOW_MIN_BYTES, WINDOW_MAX_BYTES)),
+        })
+    }
+
+    /// What it comes to, a line each.
+    pub fn lines(&self) -> Vec<String> {
+        let Self {
+            limit, engine, ingest_streams, restore_streams, answers, connections, window_bytes, ..
+        } = self;
+        let mib = |bytes: u64| format!("{} MiB", bytes / MIB);
+        vec![
+            format!("limit {} ({})", mib(limit.bytes), limit.source),
+            format!("index write buffer {}", mib(self.index_buffer_bytes as u64)),
+            format!("index filters and fences, at most {}", mib(engine.index_resident_bytes)),
+            format!("container directories {}", mib(self.directories_bytes as u64)),
+            format!("decoded regions {}", mib(engine.decoded_bytes as u64)),
+            format!("recipes of backups in progress {}", mib(engine.sessions_bytes)),
+            format!("disks received at once {ingest_streams}, of {} each", mib(INGEST_BYTES)),
+            format!("disks sent at once {restore_streams}, of {} each", mib(RESTORE_BYTES)),
+            format!("HTTPS answers at once {answers}, of {} each", mib(ANSWER_BYTES)),
+            format!("connections {connections}, a window of {} KiB each", window_bytes / 1024),
+        ]
+    }
+}
+
+impl fmt::Display for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.lines().join("; "))
+    }
+}
+
+/// How many disks `bytes` are enough for, in and out: as many as the settings say, fewer of both alike otherwise.
+fn streams(bytes: u64, settings: &Settings) -> (u32, u32) {
+    let (ingest, restore) = (u64::from(settings.max_streams), u64::from(settings.max_restores));
+    let wanted = ingest * INGEST_BYTES + restore * RESTORE_BYTES;
+    if wanted <= bytes {
+        return (settings.max_streams, settings.max_restores);
+    }
+    let share = |count: u64| count.saturating_mul(bytes) / wanted;
+    (count(share(ingest).max(1)), count(share(restore).max(1)))
+}
+
+fn size(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+fn count(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Layer, resolve};
+    use crate::memory::LimitSource;
+
+    fn divide(mib: u64, layer: &Layer) -> Result<Budget, NotEnoughMemory> {
+        let settings = resolve(layer, None, &|_| None).unwrap().settings;
+        Budget::divide(MemoryLimit { bytes: mib * MIB, source: LimitSource::Setting }, &settings)
+    }
+
+    /// Everything at its bound at once.
+    fn sum(budget: &Budget) -> u64 {
+        let engine = budget.engine;
+        FIXED_BYTES
+            + engine.index_resident_bytes
+            + (budget.index_buffer_bytes + budget.directories_bytes + engine.decoded_bytes) as u64
+            + engine.sessions_bytes
+            + u64::from(budget.ingest_streams) * INGEST_BYTES
+            + u64::from(budget.restore_streams) * RESTORE_BYTES
+            + u64::from(budget.answers) * ANSWER_BYTES
+            + u64::from(budget.window_bytes) * u64::from(budget.connections)
+    }
+
+    #[test]
+    fn the_parts_are_never_more_than_the_whole() {
+        for mib in (512..4096).step_by(37).chain([8192, 65_536, 1 << 20]) {
+            let budget = divide(mib, &Layer::default()).unwrap();
+            let sum = sum(&budget);
+            assert!(sum <= mib * MIB, "{mib} MiB: {} MiB in {budget}", sum / MIB);
+            assert!(budget.ingest_streams >= 1 && budget.restore_streams >= 1, "{budget}");
+        }
+    }
+
+    #[test]
+    fn a_large_machine_gives_what_the_settings_say() {
+        let budget = divide(16 << 10, &Layer::default()).unwrap();
+        assert_eq!((budget.ingest_streams, budget.restore_streams, budget.answers), (16, 16, 64));
+        assert_eq!(budget.index_buffer_bytes, 64 << 20);
+        let many = Layer { max_streams: Some(64), max_restores: Some(8), ..Layer::default() };
+        let budget = divide(64 << 10, &many).unwrap();
+        assert_eq!((budget.ingest_streams, budget.restore_streams), (64, 8));
+    }
+
+    #[test]
+    fn the_example_of_the_text_is_right() {
+        let budget = divide(2048, &Layer::default()).unwrap();
+        assert_eq!((budget.ingest_streams, budget.restore_streams), (6, 6));
+        assert_eq!(
+            (budget.engine.sessions_bytes, budget.engine.index_resident_bytes),
+            (212 * MIB, 424 * MIB)
+        );
+    }
+
+    #[test]
+    fn too_little_is_said_with_both_figures() {
+        let error = divide(400, &Layer::default()).unwrap_err().to_string();
+        assert!(
+            error.contains("400 MiB") && error.contains("512 MiB") && error.contains("setting"),
+            "{error}"
+        );
+    }
+}

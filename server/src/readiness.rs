@@ -1,0 +1,120 @@
+//! Whether backups are accepted now, and every reason why not.
+//!
+//! The engine knows of its volume, index and catalog ([`Engine::not_ready`]); the server adds its certificate. What was
+//! found is kept for a second: anyone may ask.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use holdfast_engine::clock::Clock;
+use holdfast_engine::{Engine, Obstacle};
+use parking_lot::Mutex;
+
+/// How long an answer is good for.
+const KEEP: Duration = Duration::from_secs(1);
+
+/// The word for a certificate that has expired.
+const CERTIFICATE: &str = "certificate";
+
+/// All words for reasons, for the metric.
+pub(crate) fn words() -> impl Iterator<Item = &'static str> {
+    Obstacle::ALL.map(Obstacle::as_str).into_iter().chain([CERTIFICATE])
+}
+
+/// A reason why backups are not accepted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Reason {
+    /// For programs; see [`words`].
+    pub(crate) word: &'static str,
+    /// For anyone who asks: names no paths.
+    pub(crate) told: &'static str,
+    /// For the log.
+    detail: String,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct Readiness {
+    engine: Arc<Engine>,
+    clock: Arc<dyn Clock>,
+    certificate_expires_ms: Option<i64>,
+    last: Mutex<Last>,
+}
+
+#[derive(Debug, Default)]
+struct Last {
+    looked: Option<Instant>,
+    reasons: Vec<Reason>,
+}
+
+impl Readiness {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        clock: Arc<dyn Clock>,
+        certificate_expires_ms: Option<i64>,
+    ) -> Self {
+        Self { engine, clock, certificate_expires_ms, last: Mutex::default() }
+    }
+
+    /// All reasons; none: backups are accepted. Blocks.
+    pub(crate) fn look(&self) -> Vec<Reason> {
+        let mut last = self.last.lock();
+        if last.looked.is_none_or(|looked| looked.elapsed() >= KEEP) {
+            let reasons = self.gather();
+            log_change(&last.reasons, &reasons);
+            *last = Last { looked: Some(Instant::now()), reasons };
+        }
+        last.reasons.clone()
+    }
+
+    fn gather(&self) -> Vec<Reason> {
+        let mut reasons: Vec<Reason> = Vec::new();
+        for found in self.engine.not_ready() {
+            let (word, told) = (found.obstacle.as_str(), told(found.obstacle));
+            reasons.push(Reason { word, told, detail: found.reason });
+        }
+        if let Some(at) = self.certificate_expires_ms.filter(|&at| at <= self.clock.now_ms()) {
+            let told = "the server's certificate has expired: replace it and restart the server";
+            reasons.push(Reason { word: CERTIFICATE, told, detail: format!("{told} (it ended at {at} ms)") });
+        }
+        reasons
+    }
+}
+
+/// What anyone may know.
+const fn told(obstacle: Obstacle) -> &'static str {
+    match obstacle {
+        Obstacle::Stopped => {
+            "the repository is read-only after a failure: the server's log has the details; check the disk, then restart the server"
+        }
+        Obstacle::VolumeAbsent => {
+            "the volume of the repository is not there: see that it is mounted and can be read"
+        }
+        Obstacle::VolumeReadOnly => "the volume of the repository takes no writes: see how it is mounted",
+        Obstacle::Full => "the repository is full, down to the reserve: make room or add storage",
+        Obstacle::IndexDamaged => {
+            "pages of the chunk index are damaged: they are being rebuilt from the containers, and backups and restores go on"
+        }
+        Obstacle::Catalog => "the catalog takes no changes: the server's log says why",
+    }
+}
+
+fn log_change(before: &[Reason], now: &[Reason]) {
+    for reason in now.iter().filter(|reason| !before.iter().any(|other| other.word == reason.word)) {
+        tracing::warn!(reason = reason.word, detail = reason.detail, "backups are not accepted");
+    }
+    if now.is_empty() && !before.is_empty() {
+        tracing::info!("backups are accepted again");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_a_word_of_its_own() {
+        let words: std::collections::BTreeSet<_> = words().collect();
+        assert_eq!(words.len(), Obstacle::ALL.len() + 1);
+    }
+}

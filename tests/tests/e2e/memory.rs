@@ -1,0 +1,139 @@
+//! A server that may use so much memory and no more: whatever clients do, it is not killed.
+
+use std::process::Command;
+
+use holdfast_proto::limits::{DISK_MAX_BYTES, EXTENTS_PER_MESSAGE_MAX};
+use holdfast_proto::v1::ingest_request::Kind;
+use holdfast_proto::{ErrorCode, v1};
+use holdfast_tests::disk::noise;
+use holdfast_tests::memory::MEMORY_VARIABLE;
+use holdfast_tests::raw::{Session, connect, region_of};
+use holdfast_tests::server::maintain;
+use holdfast_tests::{Agent, Disk, Server};
+use tempfile::tempdir;
+
+/// The least a server starts with.
+const MEMORY_BYTES: u64 = 512 << 20;
+
+/// Restarted in this test's environment, so that every server of these tests is limited.
+#[test]
+fn the_hostile_suite() {
+    if std::env::var_os(MEMORY_VARIABLE).is_some() {
+        return;
+    }
+    let tests = std::env::current_exe().unwrap();
+    let output = Command::new(tests)
+        .args(["hostile::", "--test-threads=4"])
+        .env(MEMORY_VARIABLE, MEMORY_BYTES.to_string())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("hostile::a_decompression_bomb ... ok"), "{said}");
+}
+
+/// Extents of a disk of 1 PiB, scattered so that no part of the recipe can be completed.
+fn scattered(first: u64, count: u64, chunk: &[u8]) -> Vec<Kind> {
+    let (_, name) = region_of(chunk);
+    // A chunk of 32 KiB, 128 times, is an extent.
+    let names = name.as_bytes().repeat(128);
+    let extent = |index| v1::ChunkedExtent {
+        index,
+        digest: name.as_bytes().to_vec().into(),
+        fingerprints: names.clone().into(),
+        lengths: vec![32 << 10; 128],
+    };
+    let all: Vec<u64> = (first..first + count).map(|number| number * 2).collect();
+    all.chunks(EXTENTS_PER_MESSAGE_MAX)
+        .map(|part| {
+            let chunked = part.iter().copied().map(extent).collect();
+            Kind::Extents(v1::Extents { unchanged: Vec::new(), zero: Vec::new(), chunked })
+        })
+        .collect()
+}
+
+fn scattered_zeros(first: u64, count: u64) -> Kind {
+    let zero = (first..first + count).map(|number| v1::ExtentRange { first: number * 2, count: 1 }).collect();
+    Kind::Extents(v1::Extents { unchanged: Vec::new(), zero, chunked: Vec::new() })
+}
+
+/// What many sessions keep, each within its own bound, is bounded together.
+#[tokio::test(flavor = "multi_thread")]
+async fn recipes_that_are_never_completed() {
+    let folder = tempdir().unwrap();
+    let server = Server::options().memory(MEMORY_BYTES).start(&folder.path().join("repository"));
+    let connection = connect(&server).await;
+    let chunk = noise(1, 32 << 10);
+    let (mut refused, mut sessions) = (0, Vec::new());
+    for number in 0..40 {
+        let session = Session::start(&connection, &format!("vm-{number}"), DISK_MAX_BYTES).await;
+        let mut messages = vec![Kind::Region(region_of(&chunk).0)];
+        messages.extend(scattered(0, 500, &chunk));
+        messages.extend((0..240).map(|part| scattered_zeros(1000 + part * 250, 250)));
+        let (_, status) = session.send(messages).await;
+        let status = status.expect("the stream ended without Finish");
+        refused += u32::from(ErrorCode::of_status(&status) == Some(ErrorCode::Limit));
+        sessions.push(session);
+    }
+    assert!(refused > 0, "all recipes were kept");
+    for session in &sessions {
+        session.abort().await;
+    }
+    let disk = Disk::varied(folder.path().join("disk.raw"), 5, 9 << 20);
+    tokio::task::spawn_blocking(move || {
+        server.agent().back_up("honest", &[disk.arg()]);
+        assert_eq!(server.agent().read_back("honest"), disk.bytes());
+        let (status, said) = server.stop();
+        assert!(status.success(), "{said}");
+    })
+    .await
+    .unwrap();
+}
+
+/// Does it again for as long as the server has too much to do.
+fn until_admitted(agent: &Agent, args: &[&str]) -> Vec<u8> {
+    loop {
+        let ran = agent.run(args);
+        match ran.code {
+            Some(0) => return ran.stdout,
+            Some(code) if code == i32::from(ErrorCode::Limit.exit_code()) => {}
+            _ => panic!("{ran:?}"),
+        }
+    }
+}
+
+#[test]
+fn many_backups_and_restores_at_once() {
+    let folder = tempdir().unwrap();
+    let server = Server::options().memory(MEMORY_BYTES).start(&folder.path().join("repository"));
+    let agent = server.agent();
+    let disks: Vec<Disk> = (0..32)
+        .map(|seed| Disk::of_noise(folder.path().join(format!("{seed}.raw")), seed, 5 << 20))
+        .collect();
+    for round in 0..2 {
+        std::thread::scope(|scope| {
+            for (number, disk) in disks.iter().enumerate() {
+                let (agent, vm) = (&agent, format!("vm-{number}"));
+                scope.spawn(move || {
+                    until_admitted(agent, &["backup", "--vm", &vm, disk.arg()]);
+                    if round == 1 {
+                        let read = until_admitted(agent, &["restore", "latest", "--vm", &vm, "--to", "-"]);
+                        assert!(read == disk.bytes(), "{vm}");
+                    }
+                });
+            }
+        });
+    }
+    let (status, said) = server.stop();
+    assert!(status.success(), "{said}");
+}
+
+#[test]
+fn too_little_memory_is_said_at_the_start() {
+    let folder = tempdir().unwrap();
+    let data_dir = folder.path().join("repository");
+    let (status, said) = Server::options().arg("--memory=100MiB").try_start(&data_dir).unwrap_err();
+    assert!(!status.success() && said.contains("100 MiB") && said.contains("512 MiB"), "{said}");
+    let (status, said) = maintain(&data_dir, "config", &["--memory=1GiB"]);
+    assert!(status.success() && said.contains("limit 1024 MiB (setting memory)"), "{said}");
+}

@@ -1,0 +1,162 @@
+//! A copy of the working tree in which mutations are made, built and tested, one after the other.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use super::table::{Mutation, Test};
+use crate::shell::{self, cargo};
+
+/// What became of a mutation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The test failed, as it should.
+    Noticed,
+    Survived,
+    DoesNotBuild,
+    /// It ended, but not as a test that fails does.
+    Broke(String),
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Noticed => f.write_str("noticed"),
+            Self::Survived => f.write_str("SURVIVED: the test passes without the rule"),
+            Self::DoesNotBuild => f.write_str("DOES NOT BUILD, which proves nothing"),
+            Self::Broke(how) => write!(f, "BROKE the test program: {how}"),
+        }
+    }
+}
+
+/// The copy, and what is built from it.
+#[derive(Debug)]
+pub(super) struct Workshop {
+    tree: PathBuf,
+    target: PathBuf,
+}
+
+impl Workshop {
+    /// Brings the copy up to date. What was built from it before is used again.
+    ///
+    /// # Errors
+    /// When files cannot be listed or copied.
+    pub(super) fn open() -> Result<Self> {
+        let folder = shell::root().join("target/mutants");
+        let target =
+            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| folder.join("target"), PathBuf::from);
+        let workshop = Self { tree: folder.join("tree"), target };
+        workshop.copy()?;
+        Ok(workshop)
+    }
+
+    /// Copies what git knows of and what it would add. Files that are the same keep their time, so that cargo does
+    /// not build them again.
+    fn copy(&self) -> Result<()> {
+        let mut git = Command::new("git");
+        git.current_dir(shell::root()).args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
+        let list = shell::capture(&mut git)?;
+        let mut files: Vec<&Path> = list.split('\0').filter(|name| !name.is_empty()).map(Path::new).collect();
+        files.sort_unstable();
+        for file in &files {
+            let Ok(bytes) = std::fs::read(shell::root().join(file)) else { continue };
+            write(&self.tree.join(file), &bytes)?;
+        }
+        remove_others(&self.tree, &self.tree, &files)
+    }
+
+    /// Every test passes as long as nothing is changed, and is there.
+    ///
+    /// # Errors
+    /// Naming the first that is not so.
+    pub(super) fn check_unchanged(&self, mutations: &[&Mutation]) -> Result<()> {
+        let mut checked: Vec<&Test> = Vec::new();
+        for test in mutations.iter().map(|mutation| &mutation.test) {
+            if checked.contains(&test) {
+                continue;
+            }
+            let (passed, output) = self.test(test)?;
+            if !passed || !output.contains("test result: ok. 1 passed") {
+                bail!("without any mutation, {} does not pass or does not exist:\n{output}", test.name);
+            }
+            checked.push(test);
+        }
+        println!("{} tests pass without any mutation\n", checked.len());
+        Ok(())
+    }
+
+    /// Makes the mutation, tries its test, and takes the mutation back.
+    ///
+    /// # Errors
+    /// When files or programs cannot be had.
+    pub(super) fn run(&self, mutation: &Mutation) -> Result<Verdict> {
+        let file = self.tree.join(&mutation.file);
+        let sound =
+            std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        let changed = mutation.apply(&sound).map_err(anyhow::Error::msg)?;
+        write(&file, changed.as_bytes())?;
+        let verdict = self.judge(&mutation.test);
+        write(&file, sound.as_bytes())?;
+        verdict
+    }
+
+    fn judge(&self, test: &Test) -> Result<Verdict> {
+        let build = self.cargo(test).arg("--no-run").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        if !build.context("cannot run cargo")?.success() {
+            return Ok(Verdict::DoesNotBuild);
+        }
+        let (passed, output) = self.test(test)?;
+        Ok(if passed {
+            Verdict::Survived
+        } else if output.contains("test result: FAILED") {
+            Verdict::Noticed
+        } else {
+            Verdict::Broke(output.lines().last().unwrap_or_default().to_owned())
+        })
+    }
+
+    fn cargo(&self, test: &Test) -> Command {
+        let mut command = cargo();
+        command.current_dir(&self.tree).env("CARGO_TARGET_DIR", &self.target);
+        command.args(["test", "--quiet", "-p", &test.package]);
+        match &test.binary {
+            Some(binary) => command.args(["--test", binary]),
+            None => command.arg("--lib"),
+        };
+        command
+    }
+
+    /// Whether the test passes, and what it said.
+    fn test(&self, test: &Test) -> Result<(bool, String)> {
+        let mut command = self.cargo(test);
+        command.args(["--", "--exact", &test.name]).env("RUST_BACKTRACE", "0").stdin(Stdio::null());
+        let output = command.output().context("cannot run cargo")?;
+        let text = [output.stdout, output.stderr].concat();
+        Ok((output.status.success(), String::from_utf8_lossy(&text).into_owned()))
+    }
+}
+
+/// Writes a file unless it holds that already.
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    if std::fs::read(path).is_ok_and(|present| present == bytes) {
+        return Ok(());
+    }
+    let folder = path.parent().context("a file is in a folder")?;
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    std::fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Removes files that are not in the working tree any more.
+fn remove_others(folder: &Path, tree: &Path, files: &[&Path]) -> Result<()> {
+    for entry in std::fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))? {
+        let path = entry.context("cannot list a folder")?.path();
+        if path.is_dir() {
+            remove_others(&path, tree, files)?;
+        } else if path.strip_prefix(tree).is_ok_and(|below| files.binary_search(&below).is_err()) {
+            std::fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,168 @@
+//! The list of mutations, the rules they are of, and whether the two fit each other and the code.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+use crate::shell;
+
+const LIST: &str = "xtask/mutants.toml";
+const RULES: &str = "docs/ORDERING.md";
+const FAILURES: &str = "### Failures and what they stop";
+
+/// One change that takes a rule out of the code.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Mutation {
+    /// The label of a rule, or how a row of the table of failures begins.
+    pub(super) rule: String,
+    /// What is gone then, in words.
+    pub(super) without: String,
+    /// Below the repository's root.
+    pub(super) file: PathBuf,
+    /// Occurs exactly once in the file.
+    pub(super) find: String,
+    pub(super) replace: String,
+    pub(super) test: Test,
+}
+
+/// A test that must fail.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Test {
+    pub(super) package: String,
+    /// The integration test it is in; none: the library's own tests.
+    #[serde(rename = "in")]
+    pub(super) binary: Option<String>,
+    /// Its whole path in there.
+    pub(super) name: String,
+}
+
+/// The whole list.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Table {
+    #[serde(rename = "mutation")]
+    pub(super) mutations: Vec<Mutation>,
+}
+
+impl Mutation {
+    /// Rule, mutation and test.
+    pub(super) fn line(&self) -> String {
+        format!("{} → without {} → {}", self.rule, self.without, self.test.name)
+    }
+
+    /// The file with the rule taken out.
+    ///
+    /// # Errors
+    /// When the text is not there exactly once.
+    pub(super) fn apply(&self, text: &str) -> Result<String, String> {
+        match text.matches(&self.find).count() {
+            1 if self.find != self.replace => Ok(text.replacen(&self.find, &self.replace, 1)),
+            1 => Err(format!("{}: the mutation changes nothing", self.line())),
+            count => Err(format!(
+                "{}: the text to replace occurs {count} times in {}, not once:\n{}",
+                self.line(),
+                self.file.display(),
+                self.find
+            )),
+        }
+    }
+}
+
+impl Table {
+    pub(super) fn load() -> Result<Self> {
+        Ok(toml::from_str(&read(LIST)?).with_context(|| format!("{LIST} is not a list of mutations"))?)
+    }
+
+    /// What is missing or does not fit, for people.
+    pub(super) fn problems(&self) -> Result<Vec<String>> {
+        let rules = rules(&read(RULES)?);
+        let mut problems = Vec::new();
+        for rule in &rules {
+            if !self.mutations.iter().any(|mutation| rule.is(&mutation.rule)) {
+                problems.push(format!("{RULES} has the rule {}, and no mutation takes it out", rule.0));
+            }
+        }
+        for mutation in &self.mutations {
+            if !rules.iter().any(|rule| rule.is(&mutation.rule)) {
+                problems.push(format!("{}: {RULES} has no such rule", mutation.line()));
+            }
+            let file = mutation.file.to_str().context("a file's name is no text")?;
+            problems.extend(mutation.apply(&read(file).unwrap_or_default()).err());
+            if !mutation.test.exists()? {
+                problems.push(format!("{}: there is no such test", mutation.line()));
+            }
+        }
+        Ok(problems)
+    }
+}
+
+/// A label, or a row of the table of failures.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Rule(pub(super) String);
+
+impl Rule {
+    /// A label is meant as it is; a failure by how it begins.
+    fn is(&self, named: &str) -> bool {
+        let is_label = self.0.len() <= 3;
+        if is_label { self.0 == named } else { named.len() > 3 && self.0.starts_with(named) }
+    }
+}
+
+/// Every rule of the document.
+pub(super) fn rules(document: &str) -> Vec<Rule> {
+    let cell = |line: &str| Some(line.strip_prefix("| ")?.split(" |").next()?.to_owned());
+    let is_label = |cell: &String| {
+        let mut letters = cell.chars();
+        letters.next().is_some_and(|first| first.is_ascii_uppercase())
+            && (1..=2).contains(&letters.as_str().len())
+            && letters.all(|letter| letter.is_ascii_digit())
+    };
+    let labels = document.lines().filter_map(cell).filter(is_label);
+    let section = document.split_once(FAILURES).map_or("", |(_, after)| after);
+    let section = section.split("\n#").next().unwrap_or_default();
+    // Behind the table's head.
+    let failures = section.lines().skip_while(|line| !line.starts_with("|---")).skip(1).filter_map(cell);
+    labels.chain(failures).map(Rule).collect()
+}
+
+impl Test {
+    /// Whether a function of that name is in the package.
+    fn exists(&self) -> Result<bool> {
+        let folder = folder_of(&self.package)?;
+        let name = self.name.rsplit("::").next().unwrap_or_default();
+        Ok(any_source(&folder, &|text| text.contains(&format!("fn {name}("))))
+    }
+}
+
+fn folder_of(package: &str) -> Result<PathBuf> {
+    let root = shell::root();
+    let workspace: toml::Table = read("Cargo.toml")?.parse().context("Cargo.toml")?;
+    let members = workspace.get("workspace").and_then(|table| table.get("members"));
+    let members = members.and_then(toml::Value::as_array).context("Cargo.toml names no members")?;
+    let named = format!("name = \"{package}\"");
+    let folders = members.iter().filter_map(toml::Value::as_str).map(|member| root.join(member));
+    let is_it = |folder: &PathBuf| {
+        std::fs::read_to_string(folder.join("Cargo.toml")).is_ok_and(|text| text.contains(&named))
+    };
+    folders.into_iter().find(is_it).with_context(|| format!("no package is called {package:?}"))
+}
+
+/// Whether a source file below `folder` has it.
+fn any_source(folder: &Path, has: &dyn Fn(&str) -> bool) -> bool {
+    let Ok(entries) = std::fs::read_dir(folder) else { return false };
+    entries.flatten().any(|entry| {
+        let path = entry.path();
+        if path.is_dir() {
+            return any_source(&path, has);
+        }
+        path.extension().is_some_and(|kind| kind == "rs")
+            && std::fs::read_to_string(&path).is_ok_and(|text| has(&text))
+    })
+}
+
+fn read(file: &str) -> Result<String> {
+    std::fs::read_to_string(shell::root().join(file)).with_context(|| format!("cannot read {file}"))
+}
