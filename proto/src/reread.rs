@@ -117,7 +117,7 @@ mod tests {
             }
             let spanned = at.div_euclid(DAY_MS) - first_day;
             // Each is for a day of its own in (parent, backup]; days that suit are `cycle` apart.
-            prop_assert!(rereads.len() as i64 >= (spanned / i64::from(cycle)).min(1), "{:?}", rereads);
+            prop_assert!(i64::try_from(rereads.len()).unwrap() >= (spanned / i64::from(cycle)).min(1), "{:?}", rereads);
             for pair in rereads.windows(2) {
                 let ((_, first), (parent, second)) = (pair[0], pair[1]);
                 prop_assert!(parent >= first, "in order");

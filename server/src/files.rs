@@ -45,6 +45,15 @@ pub fn create_private_folder(path: &Path) -> io::Result<()> {
     sync_folder(path)
 }
 
+/// Gives the file `from`, which is durable, the name `to`, durably, in place of what has it.
+///
+/// # Errors
+/// Any I/O error; `to` is then either of the two.
+pub fn rename_durably(from: &Path, to: &Path) -> io::Result<()> {
+    fs::rename(from, to)?;
+    sync_folder(to)
+}
+
 /// Makes the name of `path` durable.
 fn sync_folder(path: &Path) -> io::Result<()> {
     match path.parent() {

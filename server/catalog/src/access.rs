@@ -46,6 +46,13 @@ pub trait Access: Send + Sync + fmt::Debug {
     /// Ends a token, for good, and every expiring record of it. Repeating it does nothing. `NotFound`: no such
     /// token.
     fn revoke_token(&self, id: TokenId) -> Result<()>;
+    /// Disables every token that is not revoked, until [`enable_token`](Access::enable_token), and ends every expiring
+    /// record and every lease: for a catalog that was put back from a copy, which cannot know what was revoked since.
+    /// Returns how many tokens it disabled.
+    fn disable_tokens(&self) -> Result<u64>;
+    /// Lets a disabled token be used again. Repeating it does nothing. `NotFound`: no such token. `Invalid`: it was
+    /// revoked.
+    fn enable_token(&self, id: TokenId) -> Result<()>;
     /// Notes that a token was used, at most once in [`TOKEN_TOUCH_INTERVAL_MS`]. `NotFound`: no such token.
     fn touch_token(&self, id: TokenId) -> Result<()>;
 

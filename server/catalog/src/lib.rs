@@ -2,7 +2,7 @@
 //! compression details, containers, tokens and the audit log.
 //!
 //! [`Catalog`] is the interface, put together from one trait for each kind of caller: [`Backups`],
-//! [`Claims`], [`Containers`], [`Access`], [`Leases`], [`Audit`], [`Reports`], [`Upkeep`]. [`SqliteCatalog`] implements it on
+//! [`Points`], [`Claims`], [`Containers`], [`Access`], [`Leases`], [`Audit`], [`Reports`], [`Upkeep`]. [`SqliteCatalog`] implements it on
 //! SQLite; every implementation passes the suite in `testing/`. What is kept is in `rows/`, as types of this
 //! crate; only `wire.rs` turns them into messages of the protocol.
 //!
@@ -33,6 +33,7 @@ mod latch;
 mod leases;
 mod new_id;
 mod page;
+mod points;
 mod reports;
 mod rows;
 mod sqlite;
@@ -56,6 +57,7 @@ pub use latch::{Latch, OwnLatch};
 pub use leases::{LEASE_MAX_MS, LEASE_NAME_MAX_BYTES, Leases};
 pub use new_id::new_id;
 pub use page::{Page, PageRequest};
+pub use points::{COMMIT_NUMBER_MAX, Points};
 pub use reports::{
     BackupCost, ContainerTotals, DAY_GROUPS_MAX, DETAILS_PER_PAGE_MAX, DayTotals, DetailEntry, DetailSort,
     DetailTotals, DiskOverview, DiskQuery, HISTORY_MAX, JobOverview, LastRun, LatestBackup,
@@ -63,10 +65,10 @@ pub use reports::{
     TREND_POINTS, TotalsBy, TotalsOrder, TotalsSort, VmOverview, VmQuery, VmSort,
 };
 pub use rows::{
-    Attempt, AuditEntry, AuditRecord, BackupCommit, BackupFilter, BackupRecord, ChunkerParams,
+    Attempt, AuditEntry, AuditRecord, BackupCommit, BackupFilter, BackupRecord, ChunkerParams, CommitState,
     ContainerRecord, ContainerState, DamageChanges, DamageRecord, DetailFilter, DetailRow, DiskRecord,
-    ExpiringRecord, FailedRun, FalseDigest, LeaseRecord, NamespaceRecord, RepositoryRecord, RootRecord,
-    RowStatus, RunRecord, Verification, VmOwner, VmRecord,
+    ExpiringRecord, FailedRun, FalseDigest, LeaseRecord, NamespaceRecord, PointRecord, RepositoryRecord,
+    RootRecord, RowStatus, RunRecord, Verification, VmOwner, VmRecord,
 };
 pub use sqlite::SqliteCatalog;
 pub use token::{TokenRecord, TokenSpec, VM_PATTERNS_MAX};
@@ -87,6 +89,12 @@ pub type Result<T> = std::result::Result<T, CatalogError>;
 /// except after [`CatalogError::WriteFailed`], when that is unknown.
 ///
 /// Everything that implements the parts is a catalog. A caller that needs one part only can ask for that one.
-pub trait Catalog: Backups + Claims + Containers + Access + Leases + Audit + Reports + Upkeep {}
+pub trait Catalog:
+    Backups + Points + Claims + Containers + Access + Leases + Audit + Reports + Upkeep
+{
+}
 
-impl<C: Backups + Claims + Containers + Access + Leases + Audit + Reports + Upkeep + ?Sized> Catalog for C {}
+impl<C: Backups + Points + Claims + Containers + Access + Leases + Audit + Reports + Upkeep + ?Sized> Catalog
+    for C
+{
+}

@@ -241,14 +241,18 @@ pub struct TokenRecord {
     pub created_ms: i64,
     pub expires_ms: Option<i64>,
     pub revoked_ms: Option<i64>,
+    /// Since when it waits for an admin to enable it, as every token of a recovered catalog does.
+    pub disabled_ms: Option<i64>,
     /// To within a minute.
     pub last_used_ms: Option<i64>,
 }
 
 impl TokenRecord {
-    /// Whether it is neither revoked nor expired.
+    /// Whether it is neither revoked, disabled nor expired.
     pub fn is_usable(&self, now_ms: i64) -> bool {
-        self.revoked_ms.is_none() && self.expires_ms.is_none_or(|end_ms| now_ms < end_ms)
+        self.revoked_ms.is_none()
+            && self.disabled_ms.is_none()
+            && self.expires_ms.is_none_or(|end_ms| now_ms < end_ms)
     }
 
     /// Whether `namespace` is in its scope.

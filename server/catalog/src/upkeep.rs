@@ -1,6 +1,7 @@
 //! The catalog as a whole: what repository it is of, whether it is sound, how large it is.
 
 use std::fmt;
+use std::io::Read;
 
 use crate::Result;
 use crate::rows::RepositoryRecord;
@@ -29,4 +30,11 @@ pub trait Upkeep: Send + Sync + fmt::Debug {
     /// Folds the log into the database; also done when the catalog is dropped, unless changes have stopped. Readers
     /// and writers go on. Fails as a change does.
     fn checkpoint(&self) -> Result<()>;
+    /// A whole copy of the catalog as of one moment, compact, as a stream of bytes; readers and writers go on. What it
+    /// is made of is the implementation's affair: only the same one can open it. It takes as much room again
+    /// beside the catalog until it is dropped. `Full`: that room is not there.
+    fn snapshot(&self) -> Result<Box<dyn Read + Send>>;
+    /// A number that differs from every earlier one of this process when anything was changed in between, by whichever
+    /// process.
+    fn change_mark(&self) -> Result<i64>;
 }

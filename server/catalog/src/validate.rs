@@ -7,15 +7,17 @@ use std::collections::HashSet;
 use holdfast_proto::limits::{
     DISK_MAX_BYTES, DISKS_PER_BACKUP_MAX, REASON_MAX_BYTES, check_name, extent_count,
 };
-use holdfast_types::ids::{ContainerClass, NamespaceId};
+use holdfast_types::ids::{BackupId, ContainerClass, ContainerId, NamespaceId};
 
 use super::access::EXPIRING_PAYLOAD_MAX_BYTES;
 use super::leases::{LEASE_MAX_MS, LEASE_NAME_MAX_BYTES};
+use super::points::COMMIT_NUMBER_MAX;
 use super::reports::{HISTORY_MAX, REPORT_PAGE_MAX, SEARCH_MAX_BYTES, TotalsBy};
 use super::token::{Role, TokenSpec, VM_PATTERNS_MAX};
 use super::{
     Attempt, BACKUPS_PER_PAGE_MAX, BackupCommit, CatalogError, ContainerRecord, ContainerState, DetailFilter,
-    DetailRow, DiskRecord, ExpiringRecord, FailedRun, LeaseRecord, NAMESPACES_PER_FILTER_MAX, RowStatus,
+    DetailRow, DiskRecord, ExpiringRecord, FailedRun, LeaseRecord, NAMESPACES_PER_FILTER_MAX, PointRecord,
+    RowStatus,
 };
 
 /// Statuses one filter may name: all there are, and then some.
@@ -81,7 +83,41 @@ pub(super) fn day_groups(by: TotalsBy) -> Checked {
 
 /// Whether `commit` may become a backup.
 pub(super) fn commit(commit: &BackupCommit) -> Checked {
-    let BackupCommit { attempt, backup, disks, details, containers } = commit;
+    let BackupCommit { attempt, number, backup, disks, details, containers } = commit;
+    check_number(*number)?;
+    restore_point(attempt, *backup, disks, details)?;
+    check_containers(containers, attempt)?;
+    check_sum(commit, "post_lc", |row| row.post_lc, ContainerClass::Data)?;
+    check_sum(commit, "meta_bytes", |row| row.meta_bytes, ContainerClass::Recipe)
+}
+
+/// Whether `point` may be entered.
+pub(super) fn point(point: &PointRecord) -> Checked {
+    let PointRecord { number, namespace, attempt, backup, disks, details, next_container, .. } = point;
+    check_number(*number)?;
+    ensure(*number > 0, || format!("backup {backup} has no commit number"))?;
+    name("namespace", &namespace.name)?;
+    ensure(namespace.id == attempt.namespace, || {
+        format!("backup {backup} is of namespace {}, not {}", attempt.namespace, namespace.id)
+    })?;
+    ensure((1..=1 << ContainerId::BITS).contains(next_container), || {
+        format!("backup {backup} has {next_container} for the next container number")
+    })?;
+    restore_point(attempt, *backup, disks, details)
+}
+
+fn check_number(number: u64) -> Checked {
+    ensure(number <= COMMIT_NUMBER_MAX, || {
+        format!("the commit number is {number}; the limit is {COMMIT_NUMBER_MAX}")
+    })
+}
+
+fn restore_point(
+    attempt: &Attempt,
+    backup: BackupId,
+    disks: &[DiskRecord],
+    details: &[DetailRow],
+) -> Checked {
     check_attempt(attempt)?;
     ensure((1..=DISKS_PER_BACKUP_MAX).contains(&disks.len()), || {
         format!("backup {backup} has {} disks; it must have 1 to {DISKS_PER_BACKUP_MAX}", disks.len())
@@ -101,9 +137,7 @@ pub(super) fn commit(commit: &BackupCommit) -> Checked {
             format!("the details of disk {:?} of backup {backup} are not of status done", row.disk)
         })?;
     }
-    check_containers(containers, attempt)?;
-    check_sum(commit, "post_lc", |row| row.post_lc, ContainerClass::Data)?;
-    check_sum(commit, "meta_bytes", |row| row.meta_bytes, ContainerClass::Recipe)
+    Ok(())
 }
 
 /// Whether `failed` may be recorded.

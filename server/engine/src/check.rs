@@ -16,6 +16,7 @@ use crate::core::Core;
 use crate::digests;
 use crate::error::EngineError;
 use crate::format::recipe::ExtentEntry;
+use crate::points;
 use crate::progress::Progress;
 use crate::recipe::TreeReader;
 use crate::recovery;
@@ -48,6 +49,8 @@ pub struct CheckReport {
     pub containers: u64,
     pub container_bytes: u64,
     pub backups: u64,
+    /// Points on the volume.
+    pub points: u64,
     pub disks: u64,
     pub extents: u64,
     pub chunks: u64,
@@ -107,6 +110,9 @@ pub(crate) fn run(
     }
     check_containers(core, options, progress, &mut report)?;
     check_recipes(core, options, progress, &mut report)?;
+    let problem = |object, error: EngineError| report.add(object, error.to_string(), error.code());
+    let points = points::verify(core, progress, problem)?;
+    report.points = points;
     Ok(report)
 }
 

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use holdfast_catalog::{Catalog, ContainerRecord};
 use holdfast_types::clock::Clock;
@@ -54,6 +55,8 @@ pub(crate) struct Core {
     pub(crate) ledger: Arc<Ledger>,
     /// What backups in progress keep in memory.
     pub(crate) session_memory: Arc<MemoryPool>,
+    /// The highest commit number used.
+    last_commit: AtomicU64,
     numbers: Mutex<Range<u64>>,
     /// Held while leftovers are deleted.
     deleting: Mutex<()>,
@@ -72,6 +75,8 @@ pub(crate) struct CoreParts {
     pub(crate) reread_days: u32,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) session_memory: Arc<MemoryPool>,
+    /// The highest commit number used.
+    pub(crate) last_commit: u64,
     /// Reserved for this process already.
     pub(crate) numbers: Range<u64>,
 }
@@ -79,7 +84,7 @@ pub(crate) struct CoreParts {
 impl Core {
     pub(crate) fn new(parts: CoreParts) -> Result<Self, EngineError> {
         let CoreParts { repository, volume, catalog, store, clock, health, .. } = parts;
-        let CoreParts { lease_secs, reread_days, ledger, session_memory, numbers, .. } = parts;
+        let CoreParts { lease_secs, reread_days, ledger, session_memory, last_commit, numbers, .. } = parts;
         Ok(Self {
             repository,
             volume,
@@ -96,6 +101,7 @@ impl Core {
             digests: DigestCounters::default(),
             ledger,
             session_memory,
+            last_commit: AtomicU64::new(last_commit),
             numbers: Mutex::new(numbers),
             deleting: Mutex::default(),
         })
@@ -162,6 +168,12 @@ impl Core {
     /// (W12) Makes a container that is durable and indexed known to the catalog, with the next batch.
     pub(crate) fn note_sealed(&self, record: ContainerRecord) {
         self.sealed.add(&*self.catalog, &*self.clock, record);
+    }
+
+    /// A commit number above every one used before. One process commits, so it need not be reserved; one that is not
+    /// used is a gap.
+    pub(crate) fn next_commit(&self) -> u64 {
+        self.last_commit.fetch_add(1, Ordering::Relaxed).saturating_add(1)
     }
 
     /// Turns a failure on a write path into what the caller sees: once writing has stopped (W9), why it has.

@@ -23,12 +23,14 @@ use crate::health::{Health, Stopped};
 use crate::index::{IndexOptions, IndexStats};
 use crate::index_job::IndexRepairJob;
 use crate::ingest::{DiskStream, LiveSession, Sessions, StartBackup};
-use crate::jobs::Job;
+use crate::jobs::{Budget, Job};
 use crate::memory::MemoryBounds;
+use crate::points::{MissingPoints, PointsJob};
 use crate::progress::{NoProgress, Progress};
 use crate::readiness::{self, NotReady};
 use crate::recovery::OpenSummary;
 use crate::restore::{DiskReader, RangeReader};
+use crate::snapshot::{SnapshotJob, Snapshots};
 use crate::start::{self, Start, Started};
 use crate::statistics::{self, StorageStatistics};
 use crate::stop;
@@ -129,6 +131,8 @@ pub fn count_containers(volume: &dyn Volume) -> Result<usize, EngineError> {
 pub struct Engine {
     core: Arc<Core>,
     audit: Arc<Audit>,
+    points: Arc<MissingPoints>,
+    snapshots: Arc<Snapshots>,
     index_volume: Arc<dyn Volume>,
     sessions: Sessions,
     opened: OpenSummary,
@@ -177,10 +181,13 @@ impl Engine {
             location: &options.location,
             rebuild,
         };
-        let Started { core, audit, summary } = start::start(start, progress)?;
+        let Started { core, audit, points, summary } = start::start(start, progress)?;
+        let snapshots = Snapshots::new(&core, summary.clean)?;
         Ok(Self {
             core: Arc::new(core),
             audit: Arc::new(audit),
+            points: Arc::new(points),
+            snapshots: Arc::new(snapshots),
             index_volume: index,
             sessions: Sessions::default(),
             opened: summary,
@@ -343,6 +350,7 @@ impl Engine {
     /// When the index or the catalog cannot be written; nothing is lost then, the next start replays.
     pub fn shutdown(&self) -> Result<(), EngineError> {
         self.sessions.close(&self.core, "the server was shut down");
+        self.last_snapshot();
         stop::stop(&self.core, &self.audit, &*self.index_volume)
     }
 
@@ -360,6 +368,41 @@ impl Engine {
     /// Background work that never ends: rebuilds pages of the index that cannot be read.
     pub fn index_repair_job(&self) -> Arc<dyn Job> {
         Arc::new(IndexRepairJob { core: Arc::clone(&self.core) })
+    }
+
+    /// Background work: writes the points of restore points that have none.
+    pub fn points_job(&self) -> Arc<dyn Job> {
+        Arc::new(PointsJob { core: Arc::clone(&self.core), missing: Arc::clone(&self.points) })
+    }
+
+    /// As [`Engine::points_job`], all of it.
+    ///
+    /// # Errors
+    /// When a point cannot be written; the next call goes on where it failed.
+    pub fn write_points(&self) -> Result<(), EngineError> {
+        self.points.write(&self.core, &Budget::unlimited()).map(drop)
+    }
+
+    /// Background work: a snapshot of the catalog every hour in which it changed.
+    pub fn snapshot_job(&self) -> Arc<dyn Job> {
+        Arc::new(SnapshotJob { core: Arc::clone(&self.core), snapshots: Arc::clone(&self.snapshots) })
+    }
+
+    /// Seals a snapshot of the catalog, unless nothing has changed since the latest. Returns its length in bytes.
+    ///
+    /// # Errors
+    /// When the catalog cannot be copied or the volume not written; the earlier snapshots are there then.
+    pub fn snapshot(&self) -> Result<Option<u64>, EngineError> {
+        self.snapshots.take(&self.core)
+    }
+
+    /// A stop goes on without it: what a snapshot holds is in the catalog as well.
+    fn last_snapshot(&self) {
+        if self.core.health.stopped().is_empty()
+            && let Err(error) = self.snapshot()
+        {
+            tracing::error!(%error, "cannot seal a snapshot of the catalog");
+        }
     }
 
     /// All that is left of the audit; says what it found.

@@ -105,6 +105,34 @@ fn write(volume: &dyn Volume, repository: RepositoryId) -> Result<(), VolumeErro
     blob.seal()
 }
 
+/// What the mark of a volume says, in words; `None`: it has none.
+///
+/// # Errors
+/// When the volume cannot be asked.
+pub(crate) fn describe(volume: &dyn Volume) -> Result<Option<String>, EngineError> {
+    Ok(match read(volume)? {
+        Mark::Of(repository) => Some(format!("repository {repository}")),
+        Mark::Missing => None,
+        Mark::Damaged => Some("a repository whose mark is damaged".to_owned()),
+        Mark::Newer(_) => Some("a repository of a newer version".to_owned()),
+    })
+}
+
+/// The repository that a volume's mark names; `None`: it has no mark that can be read.
+///
+/// # Errors
+/// [`EngineError::Unsupported`] when a newer version wrote the mark; the volume's.
+pub(crate) fn marked(volume: &dyn Volume) -> Result<Option<RepositoryId>, EngineError> {
+    match read(volume)? {
+        Mark::Of(repository) => Ok(Some(repository)),
+        Mark::Missing | Mark::Damaged => Ok(None),
+        Mark::Newer(version) => Err(EngineError::Unsupported(format!(
+            "the mark {} has version {version}; this build knows version {VERSION}",
+            name()
+        ))),
+    }
+}
+
 /// Whether the volume is there and this repository's, as far as its mark says. A damaged mark says nothing.
 ///
 /// # Errors

@@ -13,8 +13,9 @@
 //! - `recovery`, `sealed`
 //! - `core`: what all operations share
 //! - `digests`: what extents hash to
-//! - `audit`, `damage_job`, `index_job`
-//! - `ingest`, `restore`, `check`, `extent_history`, `statistics`, `readiness`, `start`, `stop`
+//! - `audit`, `damage_job`, `index_job`, `points` (what the volume knows of each restore point), `snapshot` (copies of
+//!   the catalog)
+//! - `ingest`, `restore`, `check`, `extent_history`, `statistics`, `readiness`, `start`, `stop`, `recover`
 //! - `engine`, `bench`: the façade, and what benchmarks reach
 //!
 //! Below them are crates: `holdfast-types` (ids, time), `holdfast-volume` (blobs) and `holdfast-catalog`
@@ -47,12 +48,15 @@ mod index_job;
 mod ingest;
 mod jobs;
 mod memory;
+mod points;
 mod progress;
 mod readiness;
 mod recipe;
+mod recover;
 mod recovery;
 mod restore;
 mod sealed;
+mod snapshot;
 mod space;
 mod start;
 mod statistics;
@@ -74,10 +78,15 @@ pub use index::{IndexOptions, IndexStats};
 pub use ingest::{DiskStream, LiveDisk, LiveSession, StartBackup, Starter};
 pub use jobs::{Budget, Job, JobError, JobProgress, Step, StepLimits, StopFlag};
 pub use memory::MemoryBounds;
+pub use points::{Comparison, EnteredPoint, PointProblem};
 pub use progress::{NoProgress, Progress};
 pub use readiness::NotReady;
+pub use recover::{enter_points, repository_on, traces_of_repository};
 pub use recovery::OpenSummary;
 pub use restore::{DiskReader, RangeReader};
+pub use snapshot::{
+    SnapshotHeader, list_snapshots, read_snapshot, read_snapshot_blob, read_snapshot_header, seal_snapshot,
+};
 pub use statistics::{CHUNK_EDGES_BYTES, FACTOR_EDGES, SAMPLE_MAX, StorageStatistics};
 
 #[cfg(test)]

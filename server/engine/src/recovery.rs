@@ -4,16 +4,16 @@
 //! - `(S3)` Unfinished blobs are discarded: no agent was told they exist.
 //! - `(S4)` The mark of a clean stop is read and removed ([`crate::clean_stop`]).
 //! - `(S5)` The index is opened; one that cannot be read is discarded (I4).
-//! - `(S6)` Containers the index does not cover are adopted and replayed; with the mark there are none to look for.
+//! - `(S6)` Restore points that the volume knows and the catalog does not are entered ([`crate::points`]). Containers the index does not cover are adopted and replayed; with the mark there are none to look for.
 //! - `(S7)` Calls are accepted; everything else is looked at in the background, by the audit.
 //!
 //! Every step can be interrupted and repeated.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use holdfast_catalog::{Catalog, ContainerRecord, ContainerState};
-use holdfast_types::ids::{ContainerClass, ContainerId, RepositoryId};
+use holdfast_catalog::{Catalog, ContainerRecord, ContainerState, NamespaceRecord};
+use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId, RepositoryId};
 use holdfast_volume::{BlobName, Volume, VolumeError, list_all};
 
 use crate::clean_stop::CleanStop;
@@ -41,6 +41,12 @@ pub struct OpenSummary {
     pub damaged_containers: u64,
     /// Whether the index was discarded and rebuilt.
     pub index_rebuilt: bool,
+    /// Restore points that the volume knew and the catalog did not, entered.
+    pub entered_points: u64,
+    /// Points that could not be read or entered.
+    pub unreadable_points: u64,
+    /// Restore points without a point; theirs are written in the background.
+    pub missing_points: u64,
 }
 
 /// A container file.
@@ -131,17 +137,17 @@ impl Known {
 }
 
 /// (S6) without a mark: the files of containers the index does not cover. They are looked for by number, or by
-/// listing when that is less work or the catalog may be older than the volume.
+/// listing when that is less work or the catalog may be `older` than the volume.
 pub(crate) fn uncovered_files(
     volume: &dyn Volume,
     store: &ChunkStore,
     catalog: &dyn Catalog,
-    next: Option<u64>,
+    (next, older): (Option<u64>, bool),
 ) -> Result<Files, EngineError> {
     let covered = store.index.covered_numbers();
-    // The index knows numbers the catalog never handed out: the catalog was put back from an older copy, and
-    // may lack rows of containers the index covers.
-    let older = next.is_none_or(|next| covered.max().is_some_and(|max| max >= next));
+    // Restore points, or the index, know numbers the catalog never handed out: the catalog was put back from an
+    // older copy, and may lack rows of containers the index covers.
+    let older = older || next.is_none_or(|next| covered.max().is_some_and(|max| max >= next));
     if let Some(next) = next.filter(|_| !older)
         && let Some(mut files) = by_number(volume, store, catalog, next)?
     {
@@ -293,10 +299,27 @@ fn adopt(
     summary: &mut OpenSummary,
 ) -> Result<(), EngineError> {
     if !adopted.is_empty() {
+        let namespaces: BTreeSet<NamespaceId> = adopted.iter().map(|container| container.namespace).collect();
+        for id in namespaces {
+            ensure_namespace(catalog, id)?;
+        }
         catalog.add_containers(adopted)?;
         summary.adopted_containers += adopted.len() as u64;
         adopted.clear();
     }
+    Ok(())
+}
+
+/// A catalog put back from an older copy may lack the namespace of a container. No restore point is in it: those bring
+/// their namespaces with them.
+fn ensure_namespace(catalog: &dyn Catalog, id: NamespaceId) -> Result<(), EngineError> {
+    if catalog.namespace(id)?.is_some() {
+        return Ok(());
+    }
+    let created_ms = i64::try_from(id.0.timestamp_ms()).unwrap_or(0);
+    let made =
+        catalog.restore_namespace(&NamespaceRecord { id, name: format!("recovered-{id}"), created_ms })?;
+    tracing::warn!(namespace = made.name, "made a namespace for containers whose own is not known");
     Ok(())
 }
 

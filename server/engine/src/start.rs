@@ -3,8 +3,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use holdfast_catalog::Catalog;
+use holdfast_catalog::{Catalog, CatalogError};
 use holdfast_types::clock::Clock;
+use holdfast_types::ids::RepositoryId;
 use holdfast_volume::Volume;
 
 use crate::audit::Audit;
@@ -17,10 +18,14 @@ use crate::health::Health;
 use crate::identity;
 use crate::index::{Index, IndexOptions};
 use crate::memory::{MemoryBounds, MemoryPool};
+use crate::points::{self, Comparison, MissingPoints};
 use crate::progress::Progress;
 use crate::recovery::{self, Known, OpenSummary};
 use crate::space::Ledger;
 use crate::store::{ChunkStore, Leftovers, StoreParts};
+
+/// Restore points named in one line of the log at most.
+const SHOWN: usize = 20;
 
 /// What a start works on.
 pub(crate) struct Start<'a> {
@@ -46,6 +51,8 @@ pub(crate) struct Start<'a> {
 pub(crate) struct Started {
     pub(crate) core: Core,
     pub(crate) audit: Audit,
+    /// Restore points whose points are still to be written.
+    pub(crate) points: MissingPoints,
     pub(crate) summary: OpenSummary,
 }
 
@@ -85,21 +92,21 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
         leftovers,
         decoded_bytes: start.memory.decoded_bytes,
     })?);
-    if let (Some(next), Some(u64::MAX)) = (known.next, trusted.map(|mark| mark.audit_from)) {
-        // All that was sealed before the clean stop has its row.
-        settle(&*catalog, next);
-    }
+    settle(&*catalog, &known, trusted);
+    // (S6) Restore points first: they bring the namespaces their containers belong to.
+    let missing = compare_points(&*data, &*catalog, record.id, trusted.is_some(), &mut summary, progress)?;
     // (D2) Before containers are looked for: these must not be adopted again.
     if let Err(error) = store.finish_deletions(&*data) {
         tracing::warn!(%error, "cannot finish deleting containers; the next start tries again");
     }
-    // (S6)
     let mut numbers = numbers.unwrap_or(0..0);
     let mut end = known.next;
     if trusted.is_none() {
-        let files = recovery::uncovered_files(&*data, &store, &*catalog, known.next)?;
+        let asked = (known.next, missing.catalog_is_older);
+        let files = recovery::uncovered_files(&*data, &store, &*catalog, asked)?;
         recovery::take_in(&*catalog, &store, &files, &mut summary, progress)?;
-        if files.last_key_value().is_some_and(|(id, _)| id.get() >= numbers.start) {
+        if missing.catalog_is_older || files.last_key_value().is_some_and(|(id, _)| id.get() >= numbers.start)
+        {
             // (W8) Numbers that are in use already; adopting them moved the catalog's next number.
             numbers = 0..0;
         }
@@ -111,6 +118,7 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
     // (R4): after the index knows what it can, so that what is sound again is found.
     let all_looked_at = recovery::look_again(&store)?;
     let audit_from = trusted.filter(|_| all_looked_at).map_or(0, |mark| mark.audit_from);
+    let last_commit = catalog.commits()?.last;
     store.leftovers.begin_at(end.unwrap_or(0));
     let core = Core::new(CoreParts {
         repository: record.id,
@@ -123,14 +131,60 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
         reread_days: start.reread_days,
         ledger,
         session_memory: MemoryPool::new(start.memory.sessions_bytes),
+        last_commit,
         numbers,
     })?;
-    Ok(Started { core, audit: Audit::new(audit_from, end.unwrap_or(0)), summary })
+    let points = MissingPoints::new(missing.without_point);
+    Ok(Started { core, audit: Audit::new(audit_from, end.unwrap_or(0)), points, summary })
 }
 
-/// Tells the catalog how far it knows the containers; a later start looks at more when that fails.
-fn settle(catalog: &dyn Catalog, below: u64) {
-    if let Err(error) = catalog.settle_containers(below) {
+/// (P3) Compares all restore points of the volume with all of the catalog, unless a clean stop says that they agree.
+fn compare_points(
+    volume: &dyn Volume,
+    catalog: &dyn Catalog,
+    repository: RepositoryId,
+    clean: bool,
+    summary: &mut OpenSummary,
+    progress: &dyn Progress,
+) -> Result<Comparison, EngineError> {
+    let written = catalog.commits()?.points_written;
+    if clean && written {
+        return Ok(Comparison::default());
+    }
+    let found = points::compare(volume, catalog, repository, progress)?;
+    summary.entered_points = found.entered_count;
+    summary.unreadable_points = found.problem_count;
+    summary.missing_points = found.without_point.len() as u64;
+    if found.entered_count > 0 {
+        tracing::warn!(entered = found.entered_count, "entered restore points that only the volume knew");
+    }
+    if found.without_point.is_empty() == written {
+        return Ok(found);
+    }
+    if written {
+        tracing::error!(
+            count = found.without_point.len(),
+            first = ?found.without_point.iter().take(SHOWN).map(ToString::to_string).collect::<Vec<_>>(),
+            "restore points of the catalog have no point on the volume; writing those whose recipes can be read"
+        );
+    }
+    // So that the next start compares again, if this process does not get as far as writing them.
+    match catalog.set_points_written(!written) {
+        Ok(()) => Ok(found),
+        Err(error @ (CatalogError::Full | CatalogError::Busy | CatalogError::ReadOnly { .. })) => {
+            tracing::warn!(%error, "cannot note whether every restore point has its point");
+            Ok(found)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Tells the catalog how far it knows the containers, when all that was sealed before a clean stop has its row; a later
+/// start looks at more when that fails.
+fn settle(catalog: &dyn Catalog, known: &Known, trusted: Option<CleanStop>) {
+    if let (Some(next), Some(u64::MAX)) = (known.next, trusted.map(|mark| mark.audit_from))
+        && let Err(error) = catalog.settle_containers(next)
+    {
         tracing::warn!(%error, "cannot note how far the containers are known");
     }
 }

@@ -112,6 +112,15 @@ pub(crate) fn revoke(catalog: &dyn Catalog, who: &str, token: &TokenRecord) -> R
     audit(catalog, who, "token.revoke", token.id, format!("{:?}", token.name))
 }
 
+/// Lets a token that a recovery disabled be used again, on behalf of `who`.
+///
+/// # Errors
+/// `Invalid`: it was revoked; the catalog's errors.
+pub(crate) fn enable(catalog: &dyn Catalog, who: &str, token: &TokenRecord) -> Result<(), ServiceError> {
+    catalog.enable_token(token.id)?;
+    audit(catalog, who, "token.enable", token.id, format!("{:?}", token.name))
+}
+
 /// The token of that id.
 ///
 /// # Errors

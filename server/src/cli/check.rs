@@ -34,6 +34,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
     let engine = Engine::assemble(parts)?;
     let progress = Ticker::new();
     let audited = engine.audit(&progress)?;
+    engine.write_points()?;
     let report = engine.check(CheckOptions { read_data: args.read_data }, &progress);
     progress.end();
     let report = report?;
@@ -53,10 +54,10 @@ fn show(report: &CheckReport, read_data: bool) {
     if report.further_problems > 0 {
         out::say(format_args!("and {} more problems", report.further_problems));
     }
-    let CheckReport { containers, container_bytes, backups, disks, extents, chunks, .. } = report;
+    let CheckReport { containers, container_bytes, backups, points, disks, extents, chunks, .. } = report;
     out::say(format_args!(
-        "checked {containers} containers ({container_bytes} bytes) and {backups} backups \
-         ({disks} disks, {extents} extents, {chunks} chunk references)"
+        "checked {containers} containers ({container_bytes} bytes), {backups} backups ({disks} disks, {extents} \
+         extents, {chunks} chunk references) and {points} points"
     ));
     match (report.code(), read_data) {
         (None, true) => out::say("no damage found"),
@@ -89,6 +90,10 @@ fn check_json(report: &CheckReport, found: &[OpenSummary]) -> Value {
         "adopted_containers": sum(|found| found.adopted_containers),
         "replayed_containers": sum(|found| found.replayed_containers),
         "backups": report.backups,
+        "points": report.points,
+        "entered_points": sum(|found| found.entered_points),
+        "unreadable_points": sum(|found| found.unreadable_points),
+        "missing_points": sum(|found| found.missing_points),
         "disks": report.disks,
         "extents": report.extents,
         "chunks": report.chunks,

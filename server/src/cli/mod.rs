@@ -10,7 +10,9 @@ mod health;
 mod out;
 mod progress;
 mod rebuild_index;
+mod recover;
 mod serve;
+mod snapshot;
 mod token;
 mod vm;
 
@@ -40,6 +42,8 @@ Examples:
   holdfast-server vm owner web-1 cluster-b --namespace berlin
   holdfast-server config --config /etc/holdfast/server.toml
   holdfast-server check --read-data
+  holdfast-server snapshot --to /mnt/elsewhere/holdfast
+  holdfast-server recover --from /mnt/disk/blobs --data-dir /srv/holdfast
 
 Exit codes:
   0 done                       5 stored data is damaged
@@ -81,6 +85,19 @@ enum Command {
     Check(check::CheckArgs),
     /// Discard the chunk index and rebuild it from the containers; the server must not be running
     RebuildIndex(rebuild_index::RebuildArgs),
+    /// Make a working data folder of nothing but a volume (a blobs folder)
+    ///
+    /// Takes the newest catalog snapshot that can be read, enters every restore point that is newer than it, and
+    /// says what cannot be known. Tokens come back disabled; a new admin token is written to the data folder. Refuses
+    /// a data folder that holds a catalog. Running it again after a crash is fine.
+    #[command(after_help = recover::EXAMPLES)]
+    Recover(recover::RecoverArgs),
+    /// Write a backup of the server itself (also while it is running)
+    ///
+    /// A copy of the catalog, the settings in force and the self-signed certificate with its key. Keep it as secret as
+    /// the data folder.
+    #[command(after_help = snapshot::EXAMPLES)]
+    Snapshot(snapshot::SnapshotArgs),
     /// Print a shell completion script
     ///
     /// For bash: holdfast-server completions bash > /etc/bash_completion.d/holdfast-server
@@ -170,6 +187,8 @@ fn run(command: &Command) -> Result<ExitCode, Failure> {
         Command::Vm(command) => vm::run(command),
         Command::Check(args) => check::run(args),
         Command::RebuildIndex(args) => rebuild_index::run(args),
+        Command::Recover(args) => recover::run(args),
+        Command::Snapshot(args) => snapshot::run(args),
         Command::Completions(args) => completions::run(args),
     }
 }

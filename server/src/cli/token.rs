@@ -31,6 +31,13 @@ pub(super) enum TokenCommand {
     List(ListArgs),
     /// Revoke a token for good; takes effect at once
     Revoke(RevokeArgs),
+    /// Let a token be used again that 'holdfast-server recover' disabled
+    ///
+    /// A recovered server cannot know whether a token was revoked after its last catalog snapshot, so all of them
+    /// wait for an admin. Revoked tokens stay revoked.
+    ///
+    /// Example: holdfast-server token enable hv1
+    Enable(EnableArgs),
 }
 
 #[derive(Debug, Args)]
@@ -80,6 +87,18 @@ pub(super) struct RevokeArgs {
     token: String,
 }
 
+#[derive(Debug, Args)]
+pub(super) struct EnableArgs {
+    #[command(flatten)]
+    folder: DataFolder,
+    /// Id or name of the token
+    #[arg(value_name = "ID|NAME", required_unless_present = "all")]
+    token: Option<String>,
+    /// Enable every token that is disabled
+    #[arg(long, conflicts_with = "token")]
+    all: bool,
+}
+
 pub(super) fn run(command: &TokenCommand) -> Result<ExitCode, Failure> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     match command {
@@ -96,6 +115,12 @@ pub(super) fn run(command: &TokenCommand) -> Result<ExitCode, Failure> {
             let catalog = open(&args.folder, &clock)?;
             let record = revoke(&catalog, clock.now_ms(), &args.token)?;
             out::note(format_args!("revoked token {:?} ({})", record.name, record.id));
+        }
+        TokenCommand::Enable(args) => {
+            let catalog = open(&args.folder, &clock)?;
+            for record in enable(&catalog, args.token.as_deref())? {
+                out::note(format_args!("enabled token {:?} ({})", record.name, record.id));
+            }
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -161,23 +186,44 @@ fn show_new(
     Ok(())
 }
 
-fn revoke(catalog: &dyn Catalog, now_ms: i64, wanted: &str) -> Result<TokenRecord, Failure> {
+/// The tokens that were enabled: the one `wanted`, or all that are disabled.
+fn enable(catalog: &dyn Catalog, wanted: Option<&str>) -> Result<Vec<TokenRecord>, Failure> {
     let listed = catalog.list_tokens()?;
+    let chosen: Vec<TokenRecord> = match wanted {
+        Some(wanted) => vec![find(&listed, wanted)?.clone()],
+        None => listed
+            .into_iter()
+            .filter(|token| token.disabled_ms.is_some() && token.revoked_ms.is_none())
+            .collect(),
+    };
+    for token in &chosen {
+        tokens::enable(catalog, &who(), token)?;
+    }
+    Ok(chosen)
+}
+
+/// The token of that id or name.
+fn find<'a>(listed: &'a [TokenRecord], wanted: &str) -> Result<&'a TokenRecord, Failure> {
     let id: Option<TokenId> = wanted.parse().ok();
     let found = listed
         .iter()
         .find(|token| Some(token.id) == id)
         // Names are unique among tokens that are not revoked, so an expired one is found by it, too.
         .or_else(|| listed.iter().find(|token| token.name == wanted && token.revoked_ms.is_none()));
-    let Some(found) = found else {
+    found.ok_or_else(|| {
         let ended = listed.iter().any(|token| token.name == wanted);
         let message = if ended {
             format!("token {wanted:?} has already been revoked")
         } else {
             format!("there is no token {wanted:?}; 'holdfast-server token list' lists the tokens")
         };
-        return Err(Failure::new(ErrorCode::NotFound, message));
-    };
+        Failure::new(ErrorCode::NotFound, message)
+    })
+}
+
+fn revoke(catalog: &dyn Catalog, now_ms: i64, wanted: &str) -> Result<TokenRecord, Failure> {
+    let listed = catalog.list_tokens()?;
+    let found = find(&listed, wanted)?;
     let last = tokens::is_last_admin(catalog, now_ms, found)?;
     tokens::revoke(catalog, &who(), found)?;
     if last {
@@ -235,6 +281,7 @@ fn describe(token: &TokenRecord, namespaces: &[String], now_ms: i64) -> Value {
         "created": time(token.created_ms),
         "expires": when(token.expires_ms),
         "revoked": when(token.revoked_ms),
+        "disabled": when(token.disabled_ms),
         "last_used": when(token.last_used_ms),
     })
 }
@@ -242,6 +289,8 @@ fn describe(token: &TokenRecord, namespaces: &[String], now_ms: i64) -> Value {
 fn state(token: &TokenRecord, now_ms: i64) -> &'static str {
     if token.revoked_ms.is_some() {
         "revoked"
+    } else if token.disabled_ms.is_some() {
+        "disabled"
     } else if token.is_usable(now_ms) {
         "valid"
     } else {

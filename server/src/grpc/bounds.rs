@@ -4,6 +4,8 @@
 //! * A disk coming in queues at most [`INGEST_QUEUE_BYTES`], the message that the engine works on included, and
 //!   holds one more message that waits for room: 16 × 2 × 8 MiB = 256 MiB, if every agent sends the largest
 //!   messages there are.
+//! * For proofs of its digests it keeps 5 MiB of what it decoded, and two extents being hashed: 16 × 14 MiB = 224 MiB at
+//!   worst.
 //! * A disk going out queues [`OUTGOING_QUEUE_MESSAGES`] of about 1 MiB: 16 × 4 MiB = 64 MiB.
 //! * A connection holds at most [`CONNECTION_WINDOW_BYTES`] that no call has read yet.
 

@@ -6,7 +6,7 @@ use holdfast_engine::catalog::token::Action;
 use holdfast_engine::catalog::{BackupFilter, BackupRecord, DetailFilter, PageRequest, Verification};
 use holdfast_engine::ids::{BackupId, NamespaceId};
 use holdfast_proto::ErrorCode;
-use holdfast_proto::limits::{VERIFICATION_DETAIL_MAX_BYTES, check_name, is_deceptive};
+use holdfast_proto::limits::{FALSE_DIGESTS_MAX, VERIFICATION_DETAIL_MAX_BYTES, check_name, is_deceptive};
 use holdfast_proto::v1::{self, catalog_server::Catalog};
 use tonic::{Request, Response, Status};
 
@@ -202,10 +202,12 @@ fn record_verification(
     caller.check_contents(app.catalog(), &found).inspect_err(|_| {
         owners::note_refusal(app, caller, "backup.verify-refused", &namespace, &found.vm);
     })?;
-    let reported: Vec<(String, u64)> =
-        message.false_digests.iter().map(|lie| (lie.disk.clone(), lie.extent)).collect();
-    let who = &caller.token.name;
-    let confirmed = app.engine.confirm_false_digests(namespace.id, backup, &reported, who)?;
+    let lies = message.false_digests.len();
+    if lies > FALSE_DIGESTS_MAX {
+        return Err(ServiceError::invalid(format!(
+            "{lies} extents with a false digest in one report; the limit is {FALSE_DIGESTS_MAX}"
+        )));
+    }
     let read = format!("{} bytes read and found sound", message.bytes);
     let said = message.detail.replace(is_deceptive, " ");
     let detail = if said.is_empty() { read } else { format!("{said}; {read}") };
@@ -224,6 +226,11 @@ fn record_verification(
     } else {
         tracing::error!(vm, token = caller.token.name, detail, "a client found a backup damaged");
     }
+    // After the report itself is kept: reading what it names may fail.
+    let reported: Vec<(String, u64)> =
+        message.false_digests.iter().map(|lie| (lie.disk.clone(), lie.extent)).collect();
+    let who = &caller.token.name;
+    let confirmed = app.engine.confirm_false_digests(namespace.id, backup, &reported, who)?;
     Ok(v1::RecordVerificationResponse { confirmed })
 }
 

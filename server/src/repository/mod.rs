@@ -4,14 +4,17 @@
 //! the engine does.
 
 mod lock;
+pub mod recover;
+pub mod snapshot;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use holdfast_engine::catalog::CatalogError;
 use holdfast_engine::catalog::{Catalog, SqliteCatalog};
 use holdfast_engine::clock::Clock;
-use holdfast_engine::{EngineError, EngineOptions, EngineParts, Health, count_containers};
+use holdfast_engine::{EngineError, EngineOptions, EngineParts, Health, traces_of_repository};
 use holdfast_proto::ErrorCode;
 use holdfast_volume::{LocalVolume, Volume};
 
@@ -21,7 +24,7 @@ use crate::memory::Budget;
 use lock::FolderLock;
 
 /// Folder of the volume within the data folder.
-const BLOBS: &str = "blobs";
+pub(crate) const BLOBS: &str = "blobs";
 
 /// Where the catalog's database is. The `token` commands open it beside a running server.
 pub fn catalog_path(data_dir: &Path) -> PathBuf {
@@ -47,13 +50,19 @@ pub fn open_parts(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<EngineP
     let budget = Budget::find(settings)?;
     let volume: Arc<dyn Volume> = Arc::new(LocalVolume::open(folder.join(BLOBS)).map_err(EngineError::from)?);
     let path = catalog_path(folder);
-    refuse_orphaned(&path, &*volume)?;
+    let traces = traces_of_repository(&*volume)?;
     // One latch for both, so that a change of the catalog that fails stops the engine, whichever call made it.
     let health = Arc::<Health>::default();
+    let latch = Arc::<Health>::clone(&health);
     // (S2) SQLite rolls its own log forward or back.
-    let (catalog, _created) =
-        SqliteCatalog::open_or_create(&path, Arc::clone(clock), Arc::<Health>::clone(&health))?;
-    let catalog: Arc<dyn Catalog> = Arc::new(catalog);
+    let catalog: Arc<dyn Catalog> = match traces {
+        // (P5) Beside a volume that holds a repository, no catalog is ever made.
+        Some(traces) => Arc::new(
+            SqliteCatalog::open_existing(&path, Arc::clone(clock), latch)
+                .map_err(|error| orphaned(error, &path, &folder.join(BLOBS), &traces))?,
+        ),
+        None => Arc::new(SqliteCatalog::open_or_create(&path, Arc::clone(clock), latch)?.0),
+    };
     Ok(EngineParts {
         data: Arc::clone(&volume),
         index: volume,
@@ -83,23 +92,24 @@ fn engine_options(settings: &Settings, budget: &Budget) -> EngineOptions {
     options
 }
 
-/// Fails when there are containers but no catalog: a new catalog would make a new repository, to which none
-/// of them belong.
-fn refuse_orphaned(catalog: &Path, volume: &dyn Volume) -> Result<(), ServiceError> {
-    if catalog.exists() {
-        return Ok(());
-    }
-    let containers = count_containers(volume)?;
-    if containers == 0 {
-        return Ok(());
-    }
-    let path = catalog.display();
-    Err(ServiceError::new(
+/// Why a catalog cannot be opened beside a volume that holds `traces`, and what to do: a new one would make a new
+/// repository, to which nothing on the volume belongs, with a new admin token.
+fn orphaned(error: CatalogError, path: &Path, blobs: &Path, traces: &str) -> ServiceError {
+    let what = match &error {
+        CatalogError::NotFound { .. } => "is missing or empty".to_owned(),
+        CatalogError::Corrupt { detail } => format!("cannot be read ({detail})"),
+        CatalogError::Invalid { reason } => format!("is none: {reason}"),
+        _ => return error.into(),
+    };
+    let (path, blobs) = (path.display(), blobs.display());
+    ServiceError::new(
         ErrorCode::Damaged,
         format!(
-            "{path} is missing, but {containers} containers are there: put the catalog back from its backup, or start in an empty folder"
+            "the catalog {path} {what}, but {blobs} holds {traces}; nothing was changed. Put the catalog back, or move \
+             what is left of it away and run 'holdfast-server recover --from {blobs}', which makes a new one of what \
+             the volume knows"
         ),
-    ))
+    )
 }
 
 #[cfg(test)]
@@ -110,18 +120,43 @@ mod tests {
     use holdfast_engine::clock::SystemClock;
     use holdfast_volume::testing::put;
 
+    fn settings(folder: &Path) -> Settings {
+        let layer = Layer { data_dir: Some(folder.to_owned()), ..Layer::default() };
+        resolve(&layer, None, &|_| None).unwrap().settings
+    }
+
+    /// (P5) Missing, empty, garbage, another application's: none becomes a new repository.
     #[test]
-    fn containers_without_a_catalog_are_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let volume = LocalVolume::open(folder.path().join(BLOBS)).unwrap();
-        let catalog = catalog_path(folder.path());
-        refuse_orphaned(&catalog, &volume).unwrap();
-        put(&volume, "containers/0000000/0000000001.data", b"x");
-        let error = refuse_orphaned(&catalog, &volume).unwrap_err();
-        assert_eq!(error.code, ErrorCode::Damaged);
-        assert!(error.message.contains("1 containers"), "{error}");
-        fs::write(&catalog, b"").unwrap();
-        refuse_orphaned(&catalog, &volume).unwrap();
+    fn a_repository_without_its_catalog_is_refused() {
+        let garbage: &[u8] = b"this was a catalog once, and is long enough to be looked at as a database";
+        for traces in ["repository", "containers/0000000/0000000001.data", "points/n/v/x.1", "snapshots/1"] {
+            for left in [None, Some(&b""[..]), Some(garbage)] {
+                let folder = tempfile::tempdir().unwrap();
+                let volume = LocalVolume::open(folder.path().join(BLOBS)).unwrap();
+                put(&volume, traces, b"x");
+                let path = catalog_path(folder.path());
+                if let Some(bytes) = left {
+                    fs::write(&path, bytes).unwrap();
+                }
+                let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+                let error = open_parts(&settings(folder.path()), &clock).unwrap_err();
+                assert_eq!(error.code, ErrorCode::Damaged, "{traces}: {error}");
+                assert!(error.message.contains("holdfast-server recover --from"), "{error}");
+                assert_eq!(fs::read(&path).ok().as_deref(), left, "{traces}: nothing was changed");
+            }
+        }
+    }
+
+    #[test]
+    fn an_empty_folder_and_what_a_crash_left_of_one_become_a_repository() {
+        for left in [None, Some(&b""[..])] {
+            let folder = tempfile::tempdir().unwrap();
+            if let Some(bytes) = left {
+                fs::write(catalog_path(folder.path()), bytes).unwrap();
+            }
+            let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+            drop(open_parts(&settings(folder.path()), &clock).unwrap());
+        }
     }
 
     /// What a token command meets must stop backups, too.

@@ -25,6 +25,14 @@ const HOUSEKEEPING: Pace = Pace {
     retry: Retry { first: Duration::from_secs(2), longest: Duration::from_secs(30) },
 };
 
+/// A step copies the whole catalog, which cannot be done in pieces: 1 GB takes some 10 s. Without pauses between, for a
+/// step is followed by an hour of nothing.
+const SNAPSHOTS: Pace = Pace {
+    limits: StepLimits::DEFAULT,
+    throttle: Throttle::NONE,
+    retry: Retry { first: Duration::from_secs(60), longest: Duration::from_secs(600) },
+};
+
 /// Starts all of them.
 pub(super) fn start(app: &App) -> Runner {
     let mut runner = Runner::new(Arc::clone(&app.jobs), Arc::new(SystemTimer::new()), Arc::clone(&app.clock));
@@ -41,5 +49,7 @@ pub(super) fn start(app: &App) -> Runner {
     runner.start(app.engine.audit_job(), AUDIT);
     runner.start(app.engine.damage_job(), AUDIT);
     runner.start(app.engine.index_repair_job(), AUDIT);
+    runner.start(app.engine.points_job(), AUDIT);
+    runner.start(app.engine.snapshot_job(), SNAPSHOTS);
     runner
 }

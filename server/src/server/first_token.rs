@@ -26,26 +26,56 @@ pub(super) fn ensure_first_token(
     if !catalog.list_tokens().map_err(ServiceError::from)?.is_empty() {
         return Ok(false);
     }
+    create_admin_token(catalog, clock, path, FIRST_TOKEN, "first start")?;
+    Ok(true)
+}
+
+/// Creates the admin token of a recovered server, whose other tokens are disabled. The name is the first one's, with a
+/// number where that is taken. Returns the name.
+///
+/// # Errors
+/// [`StartError`].
+pub fn create_recovery_token(
+    catalog: &dyn Catalog,
+    clock: &dyn Clock,
+    path: &Path,
+) -> Result<String, StartError> {
+    let listed = catalog.list_tokens().map_err(ServiceError::from)?;
+    let taken = |name: &str| listed.iter().any(|token| token.name == name && token.revoked_ms.is_none());
+    let names = (2..).map(|number: u32| format!("{FIRST_TOKEN}-{number}"));
+    let name = std::iter::once(FIRST_TOKEN.to_owned()).chain(names).find(|name| !taken(name));
+    let name = name.ok_or_else(|| ServiceError::defect("every name for the admin token is taken"))?;
+    create_admin_token(catalog, clock, path, &name, "recovery")?;
+    Ok(name)
+}
+
+fn create_admin_token(
+    catalog: &dyn Catalog,
+    clock: &dyn Clock,
+    path: &Path,
+    name: &str,
+    who: &str,
+) -> Result<(), StartError> {
     let (text, id, hash) = token::new_token(clock).map_err(ServiceError::from)?;
     files::write_durably(path, format!("{}\n", text.as_str()).as_bytes(), files::MODE_SECRET)
         .map_err(|source| StartError::Token { path: path.display().to_string(), source })?;
     let spec = TokenSpec {
         id,
-        name: FIRST_TOKEN.to_owned(),
+        name: name.to_owned(),
         role: Role::Admin,
         namespaces: Vec::new(),
-        owner: FIRST_TOKEN.to_owned(),
+        owner: name.to_owned(),
         vm_patterns: Vec::new(),
         expires_ms: None,
     };
     catalog.create_token(&spec, &hash).map_err(ServiceError::from)?;
     catalog
         .audit(&AuditEntry {
-            who: "first start".to_owned(),
+            who: who.to_owned(),
             action: "token.create".to_owned(),
             object: id.to_string(),
-            detail: format!("{FIRST_TOKEN:?}, role {}", Role::Admin),
+            detail: format!("{name:?}, role {}", Role::Admin),
         })
         .map_err(ServiceError::from)?;
-    Ok(true)
+    Ok(())
 }

@@ -35,8 +35,8 @@ use crate::net::Listener;
 use crate::repository::open_parts;
 use crate::tls::{Identity, TlsError};
 use crate::{files, grpc, http};
-pub use first_token::FIRST_TOKEN_FILE;
 use first_token::ensure_first_token;
+pub use first_token::{FIRST_TOKEN_FILE, create_recovery_token};
 
 /// How long calls under way may take to finish when the server stops.
 pub const GRACE: Duration = Duration::from_secs(30);

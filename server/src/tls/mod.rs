@@ -26,6 +26,8 @@ use crate::files;
 
 /// Where the server's own certificate is, below the data folder.
 pub const CERTIFICATE_FILE: &str = "tls/cert.pem";
+/// Its private key, below the data folder.
+pub const KEY_FILE: &str = "tls/key.pem";
 
 /// Years a self-signed certificate is valid: clients pin it, so it should outlive the hardware.
 const VALID_YEARS: i32 = 10;

@@ -30,6 +30,8 @@ mod memory;
 #[cfg(test)]
 mod owners;
 #[cfg(test)]
+mod recover;
+#[cfg(test)]
 mod report;
 #[cfg(test)]
 mod rest;

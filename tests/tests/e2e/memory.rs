@@ -13,7 +13,7 @@ use holdfast_tests::{Agent, Disk, Server};
 use tempfile::tempdir;
 
 /// The least a server starts with.
-const MEMORY_BYTES: u64 = 512 << 20;
+const MEMORY_BYTES: u64 = 640 << 20;
 
 /// Restarted in this test's environment, so that every server of these tests is limited.
 #[test]
@@ -65,10 +65,10 @@ async fn recipes_that_are_never_completed() {
     let connection = connect(&server).await;
     let chunk = noise(1, 32 << 10);
     let (mut refused, mut sessions) = (0, Vec::new());
-    for number in 0..40 {
+    for number in 0..30 {
         let session = Session::start(&connection, &format!("vm-{number}"), DISK_MAX_BYTES).await;
         let mut messages = vec![Kind::Region(region_of(&chunk).0)];
-        messages.extend(scattered(0, 500, &chunk));
+        messages.extend(scattered(0, 96, &chunk));
         messages.extend((0..240).map(|part| scattered_zeros(1000 + part * 250, 250)));
         let (_, status) = session.send(messages).await;
         let status = status.expect("the stream ended without Finish");
@@ -133,7 +133,7 @@ fn too_little_memory_is_said_at_the_start() {
     let folder = tempdir().unwrap();
     let data_dir = folder.path().join("repository");
     let (status, said) = Server::options().arg("--memory=100MiB").try_start(&data_dir).unwrap_err();
-    assert!(!status.success() && said.contains("100 MiB") && said.contains("512 MiB"), "{said}");
+    assert!(!status.success() && said.contains("100 MiB") && said.contains("640 MiB"), "{said}");
     let (status, said) = maintain(&data_dir, "config", &["--memory=1GiB"]);
     assert!(status.success() && said.contains("limit 1024 MiB (setting memory)"), "{said}");
 }

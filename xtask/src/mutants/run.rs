@@ -1,10 +1,12 @@
 //! A copy of the working tree in which mutations are made, built and tested, one after the other.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
 
 use super::table::{Mutation, Test};
 use crate::shell::{self, cargo};
@@ -70,20 +72,24 @@ impl Workshop {
     /// Every test passes as long as nothing is changed, and is there.
     ///
     /// # Errors
-    /// Naming the first that is not so.
+    /// Naming the test program of which that is not so.
     pub(super) fn check_unchanged(&self, mutations: &[&Mutation]) -> Result<()> {
-        let mut checked: Vec<&Test> = Vec::new();
-        for test in mutations.iter().map(|mutation| &mutation.test) {
-            if checked.contains(&test) {
-                continue;
-            }
-            let (passed, output) = self.test(test)?;
-            if !passed || !output.contains("test result: ok. 1 passed") {
-                bail!("without any mutation, {} does not pass or does not exist:\n{output}", test.name);
-            }
-            checked.push(test);
+        let mut programs: BTreeMap<(&str, Option<&str>), BTreeSet<&str>> = BTreeMap::new();
+        for Mutation { test, .. } in mutations {
+            let names = programs.entry((&test.package, test.binary.as_deref())).or_default();
+            names.insert(&test.name);
         }
-        println!("{} tests pass without any mutation\n", checked.len());
+        for ((package, _), names) in &programs {
+            let of_it = |mutation: &&&Mutation| names.contains(mutation.test.name.as_str());
+            let test = &mutations.iter().find(of_it).context("a program has a test")?.test;
+            let program = self.build(test)?.with_context(|| format!("{package} does not build as it is"))?;
+            let (passed, output) = Self::run_tests(&program, names.iter().copied())?;
+            if !passed || !output.contains(&format!("test result: ok. {} passed", names.len())) {
+                bail!("without any mutation, not all of {names:?} are there and pass:\n{output}");
+            }
+            println!("{} tests of {package} pass without any mutation", names.len());
+        }
+        println!();
         Ok(())
     }
 
@@ -103,11 +109,8 @@ impl Workshop {
     }
 
     fn judge(&self, test: &Test) -> Result<Verdict> {
-        let build = self.cargo(test).arg("--no-run").stdout(Stdio::null()).stderr(Stdio::null()).status();
-        if !build.context("cannot run cargo")?.success() {
-            return Ok(Verdict::DoesNotBuild);
-        }
-        let (passed, output) = self.test(test)?;
+        let Some(program) = self.build(test)? else { return Ok(Verdict::DoesNotBuild) };
+        let (passed, output) = Self::run_tests(&program, [test.name.as_str()])?;
         Ok(if passed {
             Verdict::Survived
         } else if output.contains("test result: FAILED") {
@@ -117,25 +120,47 @@ impl Workshop {
         })
     }
 
-    fn cargo(&self, test: &Test) -> Command {
+    /// Builds the program a test is in; `None` when it does not compile.
+    fn build(&self, test: &Test) -> Result<Option<Program>> {
         let mut command = cargo();
         command.current_dir(&self.tree).env("CARGO_TARGET_DIR", &self.target);
-        command.args(["test", "--quiet", "-p", &test.package]);
+        command.args(["test", "--quiet", "--no-run", "--message-format=json", "-p", &test.package]);
         match &test.binary {
             Some(binary) => command.args(["--test", binary]),
             None => command.arg("--lib"),
         };
-        command
+        let output = command.stderr(Stdio::null()).output().context("cannot run cargo")?;
+        if !output.status.success() {
+            return Ok(None);
+        }
+        // The last line that names a program is about what was asked for.
+        let text = String::from_utf8_lossy(&output.stdout);
+        let messages = text.lines().rev().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let program = messages.filter_map(|message| {
+            let file = message.get("executable")?.as_str()?.into();
+            let manifest = Path::new(message.get("manifest_path")?.as_str()?).parent()?.to_owned();
+            Some(Program { file, folder: manifest })
+        });
+        Ok(Some(program.into_iter().next().context("cargo named no test program")?))
     }
 
-    /// Whether the test passes, and what it said.
-    fn test(&self, test: &Test) -> Result<(bool, String)> {
-        let mut command = self.cargo(test);
-        command.args(["--", "--exact", &test.name]).env("RUST_BACKTRACE", "0").stdin(Stdio::null());
-        let output = command.output().context("cannot run cargo")?;
+    /// Whether the tests pass, and what they said.
+    fn run_tests<'a>(program: &Program, names: impl IntoIterator<Item = &'a str>) -> Result<(bool, String)> {
+        let mut command = Command::new(&program.file);
+        // Where cargo runs tests.
+        command.current_dir(&program.folder).arg("--exact").args(names);
+        command.env("RUST_BACKTRACE", "0").stdin(Stdio::null());
+        let output = command.output().with_context(|| format!("cannot run {}", program.file.display()))?;
         let text = [output.stdout, output.stderr].concat();
         Ok((output.status.success(), String::from_utf8_lossy(&text).into_owned()))
     }
+}
+
+/// A test program, and the folder of its package.
+#[derive(Debug)]
+struct Program {
+    file: PathBuf,
+    folder: PathBuf,
 }
 
 /// Writes a file unless it holds that already.

@@ -73,7 +73,7 @@ impl Mutation {
 
 impl Table {
     pub(super) fn load() -> Result<Self> {
-        Ok(toml::from_str(&read(LIST)?).with_context(|| format!("{LIST} is not a list of mutations"))?)
+        toml::from_str(&read(LIST)?).with_context(|| format!("{LIST} is not a list of mutations"))
     }
 
     /// What is missing or does not fit, for people.

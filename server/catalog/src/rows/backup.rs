@@ -3,7 +3,7 @@
 use holdfast_proto::Fingerprint;
 use holdfast_types::ids::{BackupId, JobId, NamespaceId, RunId, SessionId, VmId};
 
-use super::{ContainerRecord, DetailRow};
+use super::{ContainerRecord, DetailRow, NamespaceRecord};
 
 /// A VM and how many restore points it has.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,6 +59,8 @@ pub struct Attempt {
 #[derive(Debug, Clone, PartialEq)]
 pub struct BackupCommit {
     pub attempt: Attempt,
+    /// Its commit number, above that of every backup there is; 0: the next one.
+    pub number: u64,
     pub backup: BackupId,
     /// In the VM's order.
     pub disks: Vec<DiskRecord>,
@@ -67,6 +69,36 @@ pub struct BackupCommit {
     pub details: Vec<DetailRow>,
     /// Every container this session sealed.
     pub containers: Vec<ContainerRecord>,
+}
+
+/// A restore point with all that a catalog without it needs to know.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PointRecord {
+    /// Its commit number; rises within a VM.
+    pub number: u64,
+    /// Created when there is none of its id.
+    pub namespace: NamespaceRecord,
+    pub attempt: Attempt,
+    pub backup: BackupId,
+    /// The restore point it was compared with, where that is known.
+    pub parent: Option<BackupId>,
+    /// In the VM's order.
+    pub disks: Vec<DiskRecord>,
+    /// One a disk, in the same order.
+    pub details: Vec<DetailRow>,
+    /// Every container the repository had when it was made has a number below this.
+    pub next_container: u64,
+}
+
+/// How far the repository's commits are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CommitState {
+    /// The highest commit number recorded; 0: none.
+    pub last: u64,
+    /// Whether every backup is known to have its point on the volume.
+    pub points_written: bool,
+    /// The lowest container number never handed out.
+    pub next_container: u64,
 }
 
 /// An attempt no backup came of.

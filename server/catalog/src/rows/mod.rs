@@ -13,8 +13,8 @@ mod repository;
 
 pub use audit::{AuditEntry, AuditRecord};
 pub use backup::{
-    Attempt, BackupCommit, BackupFilter, BackupRecord, DiskRecord, FailedRun, RootRecord, RunRecord,
-    Verification, VmRecord,
+    Attempt, BackupCommit, BackupFilter, BackupRecord, CommitState, DiskRecord, FailedRun, PointRecord,
+    RootRecord, RunRecord, Verification, VmRecord,
 };
 pub use claim::{FalseDigest, VmOwner};
 pub use container::{ContainerRecord, ContainerState, DamageChanges, DamageRecord};

@@ -58,7 +58,7 @@ pub(super) fn set_vm_owner(
     Ok(had)
 }
 
-fn write_owner(tx: &Transaction<'_>, vm: [u8; 16], owner: &str) -> Result<()> {
+pub(super) fn write_owner(tx: &Transaction<'_>, vm: [u8; 16], owner: &str) -> Result<()> {
     tx.prepare_cached("UPDATE vms SET owner = ? WHERE id = ?")
         .and_then(|mut s| s.execute(params![owner, vm]))
         .or_error("write")?;

@@ -6,7 +6,7 @@ use rusqlite::{Transaction, params};
 
 use super::attempt_refs::AttemptRefs;
 use super::convert::{OrCatalogError, int};
-use super::{audit, backups, claims, containers, details, namespaces};
+use super::{audit, backups, claims, containers, details, namespaces, points};
 use crate::{
     Attempt, AuditEntry, BackupCommit, CatalogError, ContainerRecord, DetailRow, DiskRecord, FailedRun,
     Result, RowStatus, new_id, validate,
@@ -14,7 +14,7 @@ use crate::{
 
 /// Writes a backup whose commit was validated.
 pub(super) fn backup(tx: &Transaction<'_>, clock: &dyn Clock, commit: &BackupCommit) -> Result<()> {
-    let BackupCommit { attempt, backup, disks, details, containers } = commit;
+    let BackupCommit { attempt, number, backup, disks, details, containers } = commit;
     if let Some(known) = backups::by_id(tx, *backup)? {
         return if known.session == attempt.session {
             Ok(())
@@ -27,7 +27,8 @@ pub(super) fn backup(tx: &Transaction<'_>, clock: &dyn Clock, commit: &BackupCom
     }
     let refs = write_refs(tx, clock, attempt, details)?;
     claims::claim_vm(tx, refs.vm, &attempt.vm, &attempt.vm_owner)?;
-    insert_backup(tx, attempt, *backup, &refs)?;
+    let number = if *number == 0 { points::last_commit(tx)?.saturating_add(1) } else { *number };
+    insert_backup(tx, attempt, *backup, &refs, number)?;
     for (position, disk) in (0u32..).zip(disks) {
         insert_disk(tx, *backup, position, disk)?;
     }
@@ -72,6 +73,11 @@ fn write_refs(
             row.disk, row.namespace, namespace.name
         )));
     }
+    write_names(tx, clock, attempt)
+}
+
+/// VM, job and run; created when they are new.
+pub(super) fn write_names(tx: &Transaction<'_>, clock: &dyn Clock, attempt: &Attempt) -> Result<AttemptRefs> {
     let vm = ensure_named(tx, clock, "vms", attempt, &attempt.vm)?;
     let job = ensure_named(tx, clock, "jobs", attempt, &attempt.job)?;
     write_run(tx, attempt, job)?;
@@ -127,16 +133,31 @@ fn write_run(tx: &Transaction<'_>, attempt: &Attempt, job: [u8; 16]) -> Result<(
     Ok(())
 }
 
+/// A backup that becomes the latest of its VM, whatever number it brings.
 fn insert_backup(
     tx: &Transaction<'_>,
     attempt: &Attempt,
     backup: BackupId,
     refs: &AttemptRefs,
+    number: u64,
 ) -> Result<()> {
+    let ordinal = number.max(points::latest_of_vm(tx, refs)?.saturating_add(1));
+    insert_backup_as(tx, attempt, backup, refs, ordinal)
+}
+
+/// A backup of this ordinal.
+pub(super) fn insert_backup_as(
+    tx: &Transaction<'_>,
+    attempt: &Attempt,
+    backup: BackupId,
+    refs: &AttemptRefs,
+    ordinal: u64,
+) -> Result<()> {
+    points::note_number(tx, ordinal)?;
+    let ordinal = int("ordinal", ordinal)?;
     tx.prepare_cached(
         "INSERT INTO backups (id, session_id, namespace_id, vm_id, job_id, run_id, ordinal, started_ms, \
-         finished_ms, client_host, owner) VALUES (?1, ?2, ?3, ?4, ?5, ?6, \
-         (SELECT coalesce(max(ordinal), 0) + 1 FROM backups WHERE vm_id = ?4), ?7, ?8, ?9, ?10)",
+         finished_ms, client_host, owner) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     )
     .and_then(|mut s| {
         s.execute(params![
@@ -146,6 +167,7 @@ fn insert_backup(
             refs.vm,
             refs.job,
             attempt.run.to_bytes(),
+            ordinal,
             attempt.started_ms,
             attempt.finished_ms,
             validate::clip(&attempt.client_host),
@@ -156,7 +178,12 @@ fn insert_backup(
     Ok(())
 }
 
-fn insert_disk(tx: &Transaction<'_>, backup: BackupId, position: u32, disk: &DiskRecord) -> Result<()> {
+pub(super) fn insert_disk(
+    tx: &Transaction<'_>,
+    backup: BackupId,
+    position: u32,
+    disk: &DiskRecord,
+) -> Result<()> {
     let size_bytes = int("size_bytes", disk.size_bytes)?;
     let data_bytes = int("data_bytes", disk.data_bytes)?;
     let extent_count = int("extent_count", disk.extent_count)?;
@@ -193,7 +220,7 @@ fn write_rows(
     containers.iter().try_for_each(|container| containers::add(tx, container))
 }
 
-fn write_audit(
+pub(super) fn write_audit(
     tx: &Transaction<'_>,
     clock: &dyn Clock,
     attempt: &Attempt,

@@ -94,3 +94,8 @@ pub(super) fn prune(tx: &Transaction<'_>, now_ms: i64) -> Result<u64> {
     let gone = tx.execute("DELETE FROM web_sessions WHERE expires_ms <= ?", [now_ms]).or_error("write")?;
     Ok(u64::try_from(gone).unwrap_or(u64::MAX))
 }
+
+pub(super) fn delete_all(tx: &Transaction<'_>) -> Result<()> {
+    tx.execute("DELETE FROM web_sessions", []).or_error("write")?;
+    Ok(())
+}

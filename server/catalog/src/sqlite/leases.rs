@@ -52,3 +52,8 @@ pub(super) fn by_name(connection: &Connection, now_ms: i64, name: &str) -> Resul
         .and_then(|mut s| s.query_row(params![name, now_ms], read).optional())
         .or_error("read")
 }
+
+pub(super) fn delete_all(tx: &Transaction<'_>) -> Result<()> {
+    tx.execute("DELETE FROM leases", []).or_error("write")?;
+    Ok(())
+}

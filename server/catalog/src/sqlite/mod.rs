@@ -25,20 +25,23 @@ mod expiring;
 mod leases;
 mod namespaces;
 mod overviews;
+mod points;
 mod pool;
 mod schema;
 mod select;
+mod snapshot;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod testing;
 mod tokens;
 mod traits;
 mod verifications;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_types::clock::Clock;
+use holdfast_types::ids::RepositoryId;
 use parking_lot::Mutex;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
@@ -58,10 +61,14 @@ pub struct SqliteCatalog {
     // reading one cannot.
     look_ups: ReadPool,
     reports: ReadPool,
+    watcher: snapshot::Watcher,
+    path: PathBuf,
     writer: Mutex<Connection>,
     clock: Arc<dyn Clock>,
     /// Asked before every change, told of every failed one.
     latch: Arc<dyn Latch>,
+    #[cfg(any(test, feature = "testing"))]
+    busy: std::sync::atomic::AtomicBool,
 }
 
 impl SqliteCatalog {
@@ -100,10 +107,32 @@ impl SqliteCatalog {
         Ok((Self::start(path, writer, clock, BUSY_TIMEOUT, latch)?, created))
     }
 
-    fn open_with(path: &Path, clock: Arc<dyn Clock>, busy_timeout: Duration) -> Result<Self> {
-        if !path.exists() {
-            return Err(CatalogError::not_found("catalog", path.display()));
+    /// Opens the catalog at `path`, which must be there, to share `latch` with its owner.
+    ///
+    /// # Errors
+    /// As [`SqliteCatalog::open`].
+    pub fn open_existing(path: &Path, clock: Arc<dyn Clock>, latch: Arc<dyn Latch>) -> Result<Self> {
+        check_exists(path)?;
+        let writer = connection::open_writer(path, false, BUSY_TIMEOUT)?;
+        Self::start(path, writer, clock, BUSY_TIMEOUT, latch)
+    }
+
+    /// Creates the catalog of a repository that exists and has lost its own, at `path`: without any namespace, because
+    /// the volume knows which there are.
+    ///
+    /// # Errors
+    /// As [`SqliteCatalog::create`].
+    pub fn create_for(path: &Path, clock: Arc<dyn Clock>, repository: RepositoryId) -> Result<Self> {
+        let mut writer = connection::open_writer(path, true, BUSY_TIMEOUT)?;
+        let created_ms = i64::try_from(repository.0.timestamp_ms()).unwrap_or(i64::MAX);
+        if !schema::create_of(&mut writer, repository, created_ms, |_| Ok(()))? {
+            return Err(CatalogError::exists("catalog", path.display()));
         }
+        Self::start(path, writer, clock, BUSY_TIMEOUT, Arc::<OwnLatch>::default())
+    }
+
+    fn open_with(path: &Path, clock: Arc<dyn Clock>, busy_timeout: Duration) -> Result<Self> {
+        check_exists(path)?;
         let writer = connection::open_writer(path, false, busy_timeout)?;
         Self::start(path, writer, clock, busy_timeout, Arc::<OwnLatch>::default())
     }
@@ -121,9 +150,13 @@ impl SqliteCatalog {
         Ok(Self {
             look_ups: ReadPool::new(path.to_owned(), busy_timeout, LOOK_UPS_MAX),
             reports: ReadPool::new(path.to_owned(), busy_timeout, REPORTS_MAX),
+            watcher: snapshot::Watcher::default(),
+            path: path.to_owned(),
             writer: Mutex::new(writer),
             clock,
             latch,
+            #[cfg(any(test, feature = "testing"))]
+            busy: std::sync::atomic::AtomicBool::default(),
         })
     }
 
@@ -165,11 +198,19 @@ impl SqliteCatalog {
         if let Some(reason) = self.latch.reason() {
             return Err(CatalogError::ReadOnly { reason });
         }
+        #[cfg(any(test, feature = "testing"))]
+        if self.busy.load(std::sync::atomic::Ordering::Acquire) {
+            return Err(CatalogError::Busy);
+        }
         // Reported under the writer's lock: no other change begins in between.
         change(&mut writer).map_err(|error| error.on_change(action)).inspect_err(|error| {
             self.latch.change_failed(error);
         })
     }
+}
+
+fn check_exists(path: &Path) -> Result<()> {
+    if path.exists() { Ok(()) } else { Err(CatalogError::not_found("catalog", path.display())) }
 }
 
 fn on_snapshot<T>(pool: &ReadPool, read: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {

@@ -1,5 +1,6 @@
 //! The repository's own row, and namespaces.
 
+use holdfast_proto::limits::NAME_MAX_BYTES;
 use holdfast_types::clock::Clock;
 use holdfast_types::ids::{NamespaceId, RepositoryId};
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -39,12 +40,33 @@ pub(super) fn ensure(connection: &Connection, clock: &dyn Clock, name: &str) -> 
         name: name.to_owned(),
         created_ms: clock.now_ms(),
     };
+    insert(connection, &record)?;
+    Ok(record)
+}
+
+fn insert(connection: &Connection, record: &NamespaceRecord) -> Result<()> {
     connection
         .execute(
             "INSERT INTO namespaces (id, name, created_ms) VALUES (?, ?, ?)",
             params![record.id.to_bytes(), record.name, record.created_ms],
         )
         .or_error("write")?;
+    Ok(())
+}
+
+/// The namespace of `wanted`'s id, or `wanted` itself, created. Where another has its name, the id is added to it.
+pub(super) fn restore(connection: &Connection, wanted: &NamespaceRecord) -> Result<NamespaceRecord> {
+    if let Some(found) = by_id(connection, wanted.id)? {
+        return Ok(found);
+    }
+    let mut record = wanted.clone();
+    if by_name(connection, &record.name)?.is_some() {
+        let id = record.id.to_string();
+        let room = NAME_MAX_BYTES.saturating_sub(id.len() + 1);
+        let kept = record.name.get(..record.name.floor_char_boundary(room)).unwrap_or_default().trim_end();
+        record.name = format!("{kept}-{id}");
+    }
+    insert(connection, &record)?;
     Ok(record)
 }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use holdfast_proto::chunker;
 use holdfast_types::clock::Clock;
+use holdfast_types::ids::RepositoryId;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 
 use super::convert::OrCatalogError;
@@ -23,7 +24,8 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0002_web.sql"),
     include_str!("../../migrations/0003_processes.sql"),
     include_str!("../../migrations/0004_owners.sql"),
-    include_str!("../../migrations/0005_sessions.sql"),
+    include_str!("../../migrations/0005_points.sql"),
+    include_str!("../../migrations/0006_sessions.sql"),
 ];
 
 /// The version this build writes.
@@ -34,6 +36,17 @@ pub(super) fn version() -> i32 {
 /// Makes an empty database a catalog: schema, repository and default namespace in one transaction. `false`:
 /// it is not empty.
 pub(super) fn create(writer: &mut Connection, clock: &dyn Clock) -> Result<bool> {
+    let id = RepositoryId(new_id(clock)?);
+    create_of(writer, id, clock.now_ms(), |tx| namespaces::ensure(tx, clock, DEFAULT_NAMESPACE).map(drop))
+}
+
+/// As [`create`], of a repository that has its id already; `finish` adds what belongs to it.
+pub(super) fn create_of(
+    writer: &mut Connection,
+    id: RepositoryId,
+    created_ms: i64,
+    finish: impl FnOnce(&Transaction<'_>) -> Result<()>,
+) -> Result<bool> {
     let tx = begin(writer)?;
     if read_version(&tx)? != 0 || read_application(&tx)? != 0 || has_tables(&tx)? {
         return Ok(false);
@@ -42,10 +55,12 @@ pub(super) fn create(writer: &mut Connection, clock: &dyn Clock) -> Result<bool>
     migrate(&tx, 0)?;
     let chunker = ChunkerParams::from(chunker::params());
     tx.execute(
-        "INSERT INTO repository VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)",
+        "INSERT INTO repository (only_row, id, created_ms, format_version, chunker_algorithm, \
+         chunker_min_bytes, chunker_avg_bytes, chunker_max_bytes, chunker_extent_bytes, \
+         chunker_region_bytes, next_container) VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)",
         params![
-            new_id(clock)?.to_bytes(),
-            clock.now_ms(),
+            id.to_bytes(),
+            created_ms,
             REPOSITORY_FORMAT,
             chunker.algorithm,
             chunker.min_bytes,
@@ -56,7 +71,7 @@ pub(super) fn create(writer: &mut Connection, clock: &dyn Clock) -> Result<bool>
         ],
     )
     .or_error("create")?;
-    namespaces::ensure(&tx, clock, DEFAULT_NAMESPACE)?;
+    finish(&tx)?;
     tx.commit().or_error("create")?;
     Ok(true)
 }

@@ -16,6 +16,11 @@ pub enum InjectedFailure {
 }
 
 impl SqliteCatalog {
+    /// Whether every change is answered as if another process held the catalog for too long.
+    pub fn answer_busy(&self, busy: bool) {
+        self.busy.store(busy, std::sync::atomic::Ordering::Release);
+    }
+
     /// Begins a change that fails in this way, and returns what its caller is told.
     #[expect(clippy::expect_used, reason = "a change that only returns an error cannot succeed")]
     pub fn fail_a_change(&self, failure: InjectedFailure) -> CatalogError {

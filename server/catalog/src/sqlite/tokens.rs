@@ -95,6 +95,29 @@ pub(super) fn revoke(tx: &Transaction<'_>, now_ms: i64, id: TokenId) -> Result<(
     Ok(())
 }
 
+/// Every token that is not revoked; returns how many were usable before.
+pub(super) fn disable_all(tx: &Transaction<'_>, now_ms: i64) -> Result<u64> {
+    let changed = tx
+        .execute(
+            "UPDATE tokens SET disabled_ms = ? WHERE revoked_ms IS NULL AND disabled_ms IS NULL",
+            [now_ms],
+        )
+        .or_error("write")?;
+    Ok(u64::try_from(changed).unwrap_or(u64::MAX))
+}
+
+pub(super) fn enable(tx: &Transaction<'_>, id: TokenId) -> Result<()> {
+    let (token, _) = by_id(tx, id)?.ok_or_else(|| CatalogError::not_found("token", id))?;
+    if token.revoked_ms.is_some() {
+        return Err(CatalogError::invalid(format!(
+            "token {:?} ({id}) has been revoked, for good; create another one",
+            token.name
+        )));
+    }
+    tx.execute("UPDATE tokens SET disabled_ms = NULL WHERE id = ?", [id.to_bytes()]).or_error("write")?;
+    Ok(())
+}
+
 pub(super) fn is_touch_due(connection: &Connection, now_ms: i64, id: TokenId) -> Result<bool> {
     let last: Option<i64> = connection
         .prepare_cached("SELECT last_used_ms FROM tokens WHERE id = ?")
@@ -127,6 +150,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<TokenRecord> {
         created_ms: row.get("created_ms")?,
         expires_ms: row.get("expires_ms")?,
         revoked_ms: row.get("revoked_ms")?,
+        disabled_ms: row.get("disabled_ms")?,
         last_used_ms: row.get("last_used_ms")?,
     })
 }

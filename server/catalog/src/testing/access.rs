@@ -21,6 +21,7 @@ cases![
     token_names_are_unique_until_revoked,
     token_specs_are_checked,
     token_use_is_noted_once_a_minute,
+    disabled_tokens_wait_for_an_admin,
     the_audit_log_is_newest_first,
 ];
 
@@ -181,4 +182,43 @@ fn the_audit_log_is_newest_first(f: &Fixture) {
     assert_eq!(records[0].entry.detail.len(), 2000, "long texts are clipped");
     let page = f.list_audit(PageRequest { size: 1, token: "" }).unwrap();
     assert_eq!(page.items, records[..1]);
+}
+
+fn disabled_tokens_wait_for_an_admin(f: &Fixture) {
+    let now_ms = f.clock.now_ms();
+    let spec = |name: &str| TokenSpec {
+        id: TokenId(f.ulid()),
+        name: name.into(),
+        role: Role::Backup,
+        namespaces: vec![f.default.id],
+        owner: "ops".into(),
+        vm_patterns: vec![],
+        expires_ms: None,
+    };
+    let (kept, gone) = (spec("hv-1"), spec("hv-2"));
+    for spec in [&kept, &gone] {
+        f.create_token(spec, &[3; 32]).unwrap();
+    }
+    f.revoke_token(gone.id).unwrap();
+    let login = crate::ExpiringRecord {
+        id_hash: [1; 32],
+        token: kept.id,
+        payload: "x".into(),
+        created_ms: now_ms,
+        expires_ms: now_ms + 1000,
+    };
+    f.create_expiring(&login).unwrap();
+    assert_eq!(f.disable_tokens().unwrap(), 1);
+    assert_eq!(f.disable_tokens().unwrap(), 0);
+    let token = |id| f.token(id).unwrap().unwrap().0;
+    assert!(!token(kept.id).is_usable(now_ms) && token(kept.id).disabled_ms.is_some());
+    assert_eq!(f.expiring(&[1; 32]).unwrap(), None, "logins end");
+    f.enable_token(kept.id).unwrap();
+    f.enable_token(kept.id).unwrap();
+    assert!(token(kept.id).is_usable(now_ms));
+    // Revoked for good.
+    assert!(matches!(f.enable_token(gone.id), Err(CatalogError::Invalid { .. })));
+    assert!(!token(gone.id).is_usable(now_ms));
+    let unknown = f.enable_token(TokenId(f.ulid()));
+    assert!(matches!(unknown, Err(CatalogError::NotFound { what: "token", .. })));
 }

@@ -26,7 +26,7 @@ cases![
 
 fn a_commit_is_read_back_whole(f: &Fixture) {
     let commit = f.committed("web", "nightly");
-    let BackupCommit { attempt, backup, disks, details, containers } = &commit;
+    let BackupCommit { attempt, backup, disks, details, containers, .. } = &commit;
     let found = f.backup(*backup).unwrap().unwrap();
     let expected = BackupRecord {
         id: *backup,

@@ -181,7 +181,14 @@ pub fn done(
         extent_count: extent_count(row.virtual_bytes),
         root: Fingerprint::of(format!("{backup} {}", row.disk).as_bytes()),
     };
-    BackupCommit { attempt, backup, disks: details.iter().map(disk).collect(), details, containers }
+    BackupCommit {
+        attempt,
+        number: 0,
+        backup,
+        disks: details.iter().map(disk).collect(),
+        details,
+        containers,
+    }
 }
 
 /// Every item of a list, page by page; asserts that no page is larger than asked for, and none but the last

@@ -24,6 +24,7 @@ mod details;
 mod expiring;
 pub mod fixture;
 mod leases;
+mod points;
 mod refusals;
 mod reports;
 mod sequences;
@@ -48,6 +49,7 @@ const CASES: &[&[Case]] = &[
     details::CASES,
     expiring::CASES,
     leases::CASES,
+    points::CASES,
     refusals::CASES,
     verifications::CASES,
 ];

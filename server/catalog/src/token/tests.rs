@@ -86,6 +86,7 @@ fn scope_and_validity() {
         created_ms: 0,
         expires_ms: Some(100),
         revoked_ms: None,
+        disabled_ms: None,
         last_used_ms: None,
     };
     assert!(token.may(Action::Backup, mine));

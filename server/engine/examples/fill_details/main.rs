@@ -214,7 +214,14 @@ impl Filler<'_> {
                 containers.push(self.container(&attempt, class, stored_bytes)?);
             }
         }
-        Ok(self.catalog.commit_backup(&BackupCommit { attempt, backup, disks, details, containers })?)
+        Ok(self.catalog.commit_backup(&BackupCommit {
+            attempt,
+            number: 0,
+            backup,
+            disks,
+            details,
+            containers,
+        })?)
     }
 
     /// One record for all the containers of a session: it is dropped at the end.

@@ -23,7 +23,7 @@ pub use cache::{CacheLimits, ContainerCache};
 pub use directory::{ChunkRef, Directory};
 pub use error::ContainerError;
 pub use name::{ContainerListing, ContainerName, list_containers};
-pub use reader::{OpenContainer, StoredRegion};
+pub use reader::{OpenContainer, StoredRegion, read_header};
 pub use recent::RecentDirectories;
 pub use region::{UnverifiedRegion, VerifiedRegion};
 pub use scan::scan_container;

@@ -107,6 +107,12 @@ impl Parts {
         Ok(header)
     }
 
+    /// The header of whichever container it is.
+    pub(super) fn any_header(&self) -> Result<Header, ContainerError> {
+        let bytes = self.read_array::<HEADER_BYTES>(None, 0)?;
+        Header::decode(&bytes).map_err(|source| self.structure(source))
+    }
+
     /// Footer and directory, which must be those of container `id`.
     pub(super) fn directory(&self, id: ContainerId) -> Result<Directory, ContainerError> {
         let len = self.blob.len();
@@ -173,6 +179,11 @@ impl Parts {
         }
         Ok(StoredRegion { region, codec: record.codec, plain_bytes: record.plain_bytes, payload })
     }
+}
+
+/// The header of the container called `name`, whichever repository it belongs to.
+pub fn read_header(volume: &dyn Volume, name: ContainerName) -> Result<Header, ContainerError> {
+    Parts::open(volume, name)?.any_header()
 }
 
 impl OpenContainer {

@@ -8,7 +8,9 @@
 pub mod checksum;
 pub mod container;
 pub mod index_manifest;
+pub mod point;
 pub mod recipe;
+pub mod snapshot;
 pub mod sorted_run;
 
 /// Why bytes are not what they should be. A caller that knows the file adds its name.

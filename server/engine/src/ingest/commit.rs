@@ -1,26 +1,100 @@
 //! How a session ends: as a backup, or as a failed run. Either is one catalog transaction.
 
 use holdfast_catalog::{
-    Attempt, BackupCommit, ContainerRecord, ContainerState, DetailRow, DiskRecord, FailedRun, RowStatus,
+    Attempt, BackupCommit, CatalogError, ContainerRecord, ContainerState, DetailRow, DiskRecord, FailedRun,
+    PointRecord, RowStatus,
 };
 use holdfast_proto::v1;
 use holdfast_types::ids::SessionId;
+use holdfast_volume::{BlobName, Volume as _, VolumeError};
 
 use super::append::SealedSummary;
 use super::disk::DiskState;
+use super::parent::ParentDisk;
 use super::reliance;
 use super::session::{DiskSlot, Session};
 use crate::core::Core;
 use crate::error::EngineError;
+use crate::points::{self, PointName};
 use crate::store::Leftover;
+
+/// A backup that is to exist, and its point.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    commit: BackupCommit,
+    name: BlobName,
+    bytes: Vec<u8>,
+    /// Whether the point is durable: from then on the backup exists, and only the catalog may not know yet.
+    sealed: bool,
+}
 
 /// Makes the backup exist. (W5) Every stream must be finished: then all it refers to is durable and indexed.
 pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitResponse, EngineError> {
     if let Some(reason) = core.health.read_only_reason() {
         return Err(EngineError::ReadOnly(reason.to_owned()));
     }
-    // (R5)
-    let reach = reliance::check(core, session)?;
+    // (R5) Once its point is sealed the backup exists, and can only be entered.
+    let reach = if is_sealed(session) { Vec::new() } else { reliance::check(core, session)? };
+    let mut slot = session.prepared.lock();
+    let mut prepared = match slot.take() {
+        Some(prepared) => prepared,
+        None => prepare(core, session)?,
+    };
+    // (P1) The point is the commit: sealed once everything it refers to is durable.
+    let made = points::seal(&*core.volume, &prepared.name, &prepared.bytes).and_then(|()| {
+        prepared.sealed = true;
+        // (P2, W6, A1) One transaction makes the backup, its disks, details and containers visible.
+        Ok(core.catalog.commit_backup(&prepared.commit)?)
+    });
+    match made {
+        // (W7) Only now is there something to acknowledge.
+        Ok(()) => {
+            for (root, reach) in reach {
+                core.store.reach.remember(session.namespace.id, root, reach);
+            }
+            Ok(v1::CommitResponse {
+                backup_id: session.backup.to_string(),
+                details: prepared.commit.details.into_iter().map(Into::into).collect(),
+            })
+        }
+        Err(error) if prepared.sealed && is_refusal(&error) => {
+            take_back(core, &prepared);
+            Err(error)
+        }
+        Err(error) => {
+            *slot = Some(prepared);
+            Err(error)
+        }
+    }
+}
+
+/// Whether the catalog will never take it: then its point must not stay, or the next start would enter it.
+fn is_refusal(error: &EngineError) -> bool {
+    use CatalogError::{Exists, Invalid, NotFound};
+    // Another owner: the VM was given to them while the backup ran.
+    let not_owner = matches!(error, EngineError::NotOwner { .. });
+    not_owner || matches!(error, EngineError::Catalog(Invalid { .. } | Exists { .. } | NotFound { .. }))
+}
+
+fn take_back(core: &Core, prepared: &Prepared) {
+    if let Err(error) = core.volume.remove(&prepared.name) {
+        tracing::error!(name = %prepared.name, %error, "cannot remove the point of a backup that the catalog refuses");
+    }
+}
+
+/// (P2) Makes sure that no point of the session is left. Not possible once writing has stopped; then the next start may
+/// find one, and enters it.
+fn withdraw(core: &Core, session: &Session) -> bool {
+    let Some(prepared) = session.prepared.lock().take() else { return true };
+    matches!(core.volume.remove(&prepared.name), Ok(()) | Err(VolumeError::NotFound { .. }))
+}
+
+/// Whether the session's backup exists on the volume, so that it can end in no other way.
+pub(super) fn is_sealed(session: &Session) -> bool {
+    session.prepared.lock().as_ref().is_some_and(|prepared| prepared.sealed)
+}
+
+fn prepare(core: &Core, session: &Session) -> Result<Prepared, EngineError> {
     let mut disks = Vec::new();
     let mut details = Vec::new();
     let mut containers = Vec::new();
@@ -41,22 +115,22 @@ pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitRespons
         details.push(row);
         containers.extend(container_records(session, &state));
     }
-    // (W6, A1) One transaction makes the backup, its disks, details and containers visible.
-    core.catalog.commit_backup(&BackupCommit {
+    let point = PointRecord {
+        number: core.next_commit(),
+        namespace: session.namespace.clone(),
         attempt: attempt(core, session, &session.starter.name),
         backup: session.backup,
+        parent: session.disks.iter().find_map(|disk| disk.parent.as_ref()).map(ParentDisk::backup),
         disks,
-        details: details.clone(),
-        containers,
-    })?;
-    for (root, reach) in reach {
-        core.store.reach.remember(session.namespace.id, root, reach);
-    }
-    // (W7) Only now is there something to acknowledge.
-    Ok(v1::CommitResponse {
-        backup_id: session.backup.to_string(),
-        details: details.into_iter().map(Into::into).collect(),
-    })
+        details,
+        next_container: core.catalog.commits()?.next_container,
+    };
+    let revision = 1;
+    let name = PointName { backup: point.backup, revision }.blob(&point);
+    let bytes = points::encode(core.repository, revision, &point)?;
+    let PointRecord { number, attempt, backup, disks, details, .. } = point;
+    let commit = BackupCommit { attempt, number, backup, disks, details, containers };
+    Ok(Prepared { commit, name, bytes, sealed: false })
 }
 
 fn not_finished(slot: &DiskSlot, state: &DiskState) -> EngineError {
@@ -84,6 +158,7 @@ pub(super) fn record_failure(
     reason: &str,
     who: &str,
 ) -> Result<(), EngineError> {
+    let may_be_sealed = !withdraw(core, session);
     let mut details = Vec::new();
     let mut containers = Vec::new();
     for slot in &session.disks {
@@ -104,7 +179,7 @@ pub(super) fn record_failure(
         containers,
     })?;
     // (D1) Never what a restore point needs, even if a commit that seemed to fail did not.
-    if core.catalog.backup_by_session(session.id)?.is_none() {
+    if !may_be_sealed && core.catalog.backup_by_session(session.id)?.is_none() {
         for slot in &session.disks {
             slot.state.lock().release();
         }

@@ -240,6 +240,7 @@ impl DiskState {
     pub(super) fn fail(&mut self) {
         self.discard_open();
         self.verify.clear();
+        self.proofs.finish();
         self.chunks.finish();
         self.recipe.clear(self.size_bytes);
         // Less than before.

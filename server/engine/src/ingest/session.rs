@@ -10,6 +10,7 @@ use holdfast_types::ids::{BackupId, NamespaceId, RunId, SessionId, TokenId};
 use parking_lot::{Mutex, MutexGuard};
 use roaring::RoaringTreemap;
 
+use super::commit::Prepared;
 use super::disk::DiskState;
 use super::parent::ParentDisk;
 use super::progress::DiskProgress;
@@ -37,6 +38,8 @@ pub(crate) struct Session {
     pub(super) lease: Lease,
     /// Whether a stream failed, so that it can only end without a backup.
     failed: AtomicBool,
+    /// What it commits, from the first try on: a second try must say the same.
+    pub(super) prepared: Mutex<Option<Prepared>>,
     /// Whether it was committed or given up; held locked while that happens, so that it happens once.
     ended: Mutex<bool>,
     /// What it was promised when it started, given back when it ends.
@@ -150,7 +153,8 @@ impl Session {
         let SessionParts { job, host, starter, disks, room: _room, .. } = parts;
         let lease = Lease::default();
         lease.renew(core);
-        let (started_ms, failed, ended) = (core.clock.now_ms(), AtomicBool::new(false), Mutex::new(false));
+        let (started_ms, failed) = (core.clock.now_ms(), AtomicBool::new(false));
+        let (prepared, ended) = (Mutex::default(), Mutex::new(false));
         Self {
             id,
             backup,
@@ -165,6 +169,7 @@ impl Session {
             disks,
             lease,
             failed,
+            prepared,
             ended,
             _room,
         }

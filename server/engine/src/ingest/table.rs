@@ -206,6 +206,19 @@ impl Sessions {
             return Ok(());
         }
         session.supersede_streams();
+        if commit::is_sealed(&session) {
+            let entered = commit::commit(core, &session).map(drop);
+            match &entered {
+                Ok(()) => {
+                    tracing::info!(session = %id, vm = session.vm, "the backup exists on the volume; the catalog knows it now");
+                }
+                Err(error) => {
+                    tracing::error!(session = %id, vm = session.vm, %error, "the backup exists on the volume, but cannot be entered into the catalog; the next start enters it");
+                }
+            }
+            self.remove(&session);
+            return entered;
+        }
         let reason = plain_text(reason, REASON_MAX_BYTES);
         tracing::warn!(session = %id, vm = session.vm, reason, "backup ended without a restore point");
         let who = who.unwrap_or(&session.starter.name);

@@ -61,7 +61,11 @@ fn crash_once(after: u64, in_flight: InFlight) {
     }
     let report = engine.check(CheckOptions { read_data: true }, &NoProgress).unwrap();
     assert!(report.is_sound(), "crash after {after}, {in_flight:?}: {:?}", report.problems);
-    assert_eq!(report.backups, committed.len() as u64, "half a backup, crash after {after}");
+    // (P1) One that was not acknowledged may exist, if it is whole: its point was sealed, and the start entered it.
+    let entered = engine.opened().entered_points;
+    assert!(entered <= 1, "crash after {after}, {in_flight:?}: {entered} were entered");
+    assert_eq!(report.backups, committed.len() as u64 + entered, "half a backup, crash after {after}");
+    assert_eq!(report.points, report.backups, "crash after {after}, {in_flight:?}");
     let disk = noise(99, 2 * MIB);
     let next = backup(&engine, "web", &[("root", &disk)]).unwrap();
     assert!(restore(&engine, &next.backup_id, "root").unwrap() == disk);

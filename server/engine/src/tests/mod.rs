@@ -1,7 +1,7 @@
 //! The engine as a whole: a small agent speaks the protocol to it, over simulated disks.
 
 mod absent;
-mod agent;
+pub(crate) mod agent;
 mod backup;
 mod bad_sector;
 mod confined;
@@ -13,6 +13,7 @@ mod hostile;
 mod index_pages;
 mod live;
 mod owners;
+mod points;
 mod readiness;
 mod reliance;
 mod returned;

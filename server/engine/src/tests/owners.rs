@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use holdfast_catalog::PageRequest;
 use holdfast_proto::{ErrorCode, v1};
 use holdfast_types::ids::{SessionId, VmId};
 use holdfast_volume::MemoryVolume;
@@ -104,7 +105,8 @@ fn a_new_owner_relies_on_nothing_that_the_old_one_claimed() {
 #[test]
 fn a_change_of_owner_during_a_backup_refuses_its_commit() {
     let bench = Bench::new();
-    let engine = bench.open(Arc::new(MemoryVolume::new()));
+    let volume = MemoryVolume::new();
+    let engine = bench.open(Arc::new(volume.clone()));
     let disk = noise(1, 100_000);
     backup(&engine, "web", &[("root", &disk)]).unwrap();
     for by in [starter(1), Starter { is_for_every_owner: true, ..starter(1) }] {
@@ -118,6 +120,11 @@ fn a_change_of_owner_during_a_backup_refuses_its_commit() {
         engine.abort(session, "test").unwrap();
         engine.catalog().set_vm_owner(vm_id(&engine, "web"), "default", "op").unwrap();
     }
+    // Nothing of it is left on the volume that a start would make a backup of.
+    drop(engine);
+    let engine = bench.open(Arc::new(volume));
+    let backups = engine.catalog().list_vms(None, PageRequest::FIRST).unwrap().items[0].backups;
+    assert_eq!(backups, 1);
 }
 
 #[test]

@@ -198,7 +198,7 @@ impl<'a> Actor<'a> {
             name: format!("{name}-{id}"),
             role: Role::Backup,
             namespaces: Vec::new(),
-            owner: name.to_owned(),
+            owner: "ops".to_owned(),
             vm_patterns: Vec::new(),
             expires_ms: None,
         };

@@ -40,6 +40,8 @@ pub(super) struct Token {
     expires: Option<String>,
     /// null: not revoked
     revoked: Option<String>,
+    /// Since when it waits for an admin to enable it, as every token of a recovered server does; null: it does not
+    disabled: Option<String>,
     /// Accurate to a minute; null: never
     last_used: Option<String>,
     /// Whether this request was made with it
@@ -59,6 +61,7 @@ impl Token {
             created: time(token.created_ms),
             expires: maybe_time(token.expires_ms),
             revoked: maybe_time(token.revoked_ms),
+            disabled: maybe_time(token.disabled_ms),
             last_used: maybe_time(token.last_used_ms),
             current: token.id == caller,
         })

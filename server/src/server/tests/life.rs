@@ -128,7 +128,10 @@ async fn background_jobs_are_listed_and_end_with_the_server() {
     let fixture = Fixture::start().await;
     let app = Arc::clone(fixture.server.app());
     let names: Vec<_> = app.jobs.list().iter().map(|job| job.name).collect();
-    assert_eq!(names, ["expired-leases", "ended-access", "ended-logins", "audit"]);
+    assert_eq!(
+        names,
+        ["expired-leases", "ended-access", "ended-logins", "audit", "restore-points", "catalog-snapshots"]
+    );
     fixture.server.stop().await.unwrap();
     for job in app.jobs.list() {
         assert!(matches!(job.state, JobState::Stopped | JobState::Finished), "{job:?}");

@@ -1,4 +1,4 @@
-/** The tokens; expired and revoked ones are shown on request. */
+/** The tokens; disabled, expired and revoked ones are shown on request. */
 
 import { useState } from "react";
 
@@ -8,10 +8,11 @@ import { Badge } from "../../components/Status";
 import { plural } from "../../format/numbers";
 import { minute, relative, second } from "../../format/time";
 
-export type TokenState = "usable" | "expired" | "revoked";
+export type TokenState = "usable" | "disabled" | "expired" | "revoked";
 
 export function stateOf(token: TokenRecord, nowMs = Date.now()): TokenState {
   if (token.revoked !== null) return "revoked";
+  if (token.disabled !== null) return "disabled";
   if (token.expires !== null && Date.parse(token.expires) <= nowMs) return "expired";
   return "usable";
 }
@@ -19,6 +20,7 @@ export function stateOf(token: TokenRecord, nowMs = Date.now()): TokenState {
 function State({ token }: { token: TokenRecord }) {
   const state = stateOf(token);
   if (state === "revoked") return <Badge tone="bad" icon="stop">revoked</Badge>;
+  if (state === "disabled") return <Badge tone="warn" icon="stop">disabled</Badge>;
   if (state === "expired") return <Badge tone="warn" icon="clock">expired</Badge>;
   return <Badge tone="good" icon="check">{token.current ? "yours" : "active"}</Badge>;
 }
@@ -53,7 +55,7 @@ export function Tokens({ tokens, onRevoke }: { tokens: readonly TokenRecord[]; o
       <SimpleTable caption="Tokens" columns={columns} rows={all ? tokens : usable} rowKey={(token) => token.id} />
       {rest > 0 && (
         <button type="button" className="button button-small" aria-pressed={all} onClick={() => setAll(!all)}>
-          {all ? "Hide expired and revoked tokens" : `Show ${plural(rest, "expired or revoked token")}`}
+          {all ? "Hide tokens that cannot be used" : `Show ${plural(rest, "token")} that cannot be used`}
         </button>
       )}
     </>

@@ -104,7 +104,7 @@ fn a_newer_catalog_is_unsupported_and_not_touched() {
     let before = std::fs::read(&home.path).unwrap();
     let error = home.open().unwrap_err();
     let CatalogError::Unsupported { found, known, .. } = &error else { panic!("{error:?}") };
-    assert_eq!((found.as_str(), known.as_str()), ("version 6", "versions 1 to 5"));
+    assert_eq!((found.as_str(), known.as_str()), ("version 7", "versions 1 to 6"));
     assert_eq!(error.code(), holdfast_proto::ErrorCode::Unsupported);
     let clock = Arc::new(ManualClock::new(0));
     let error = SqliteCatalog::open_or_create(&home.path, clock, Arc::<OwnLatch>::default()).unwrap_err();

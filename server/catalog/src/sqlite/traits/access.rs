@@ -2,7 +2,7 @@
 
 use holdfast_types::ids::{NamespaceId, TokenId};
 
-use super::super::{SqliteCatalog, expiring, namespaces, tokens};
+use super::super::{SqliteCatalog, expiring, leases, namespaces, tokens};
 use crate::{Access, ExpiringRecord, NamespaceRecord, Result, TokenRecord, TokenSpec, validate};
 
 impl Access for SqliteCatalog {
@@ -45,6 +45,19 @@ impl Access for SqliteCatalog {
             tokens::revoke(tx, self.clock.now_ms(), id)?;
             expiring::delete_of_token(tx, id)
         })
+    }
+
+    fn disable_tokens(&self) -> Result<u64> {
+        let now_ms = self.clock.now_ms();
+        self.write(|tx| {
+            expiring::delete_all(tx)?;
+            leases::delete_all(tx)?;
+            tokens::disable_all(tx, now_ms)
+        })
+    }
+
+    fn enable_token(&self, id: TokenId) -> Result<()> {
+        self.write(|tx| tokens::enable(tx, id))
     }
 
     fn touch_token(&self, id: TokenId) -> Result<()> {

@@ -7,5 +7,6 @@ mod backups;
 mod claims;
 mod containers;
 mod leases;
+mod points;
 mod reports;
 mod upkeep;

@@ -1,7 +1,9 @@
 //! [`Upkeep`] on SQLite.
 
+use std::io::Read;
+
 use super::super::convert::OrCatalogError as _;
-use super::super::{SqliteCatalog, connection, namespaces};
+use super::super::{SqliteCatalog, connection, namespaces, snapshot};
 use crate::{INTEGRITY_PROBLEMS_MAX, RepositoryRecord, Result, Upkeep};
 
 impl Upkeep for SqliteCatalog {
@@ -27,5 +29,13 @@ impl Upkeep for SqliteCatalog {
 
     fn checkpoint(&self) -> Result<()> {
         self.change("checkpoint", |writer| connection::checkpoint(writer))
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn Read + Send>> {
+        Ok(Box::new(snapshot::take(&self.path)?))
+    }
+
+    fn change_mark(&self) -> Result<i64> {
+        self.watcher.mark(&self.path)
     }
 }

@@ -1,0 +1,36 @@
+//! Restore points as the volume knows them: what a point is made of, and how one that the catalog lacks is entered.
+
+use std::fmt;
+
+use holdfast_types::ids::BackupId;
+
+use crate::Result;
+use crate::rows::{CommitState, NamespaceRecord, PointRecord};
+
+/// The highest commit number: a thousand commits a second for 8,900 years.
+pub const COMMIT_NUMBER_MAX: u64 = 1 << 48;
+
+/// Asked by commits, at start, by checks and by recovery.
+///
+/// Across processes: each function that changes something is one transaction.
+pub trait Points: Send + Sync + fmt::Debug {
+    /// How far the repository's commits are.
+    fn commits(&self) -> Result<CommitState>;
+    /// Records whether every backup is known to have its point on the volume.
+    fn set_points_written(&self, written: bool) -> Result<()>;
+    /// Up to `limit` backups after `after`, by id; see
+    /// [`CatalogWalk::all_backup_ids`](crate::CatalogWalk::all_backup_ids).
+    fn backup_ids(&self, after: Option<BackupId>, limit: u32) -> Result<Vec<BackupId>>;
+    /// All that a point of the backup `id` says, if there is such a backup. Which token made it, and its parent, the
+    /// catalog does not know.
+    fn point(&self, id: BackupId) -> Result<Option<PointRecord>>;
+    /// Makes restore points exist that the volume knows and the catalog does not, all in one transaction: each with its
+    /// namespace, VM, job and run, and an entry in the audit log. One replaces the record of a failure of the same
+    /// session. Within its VM it takes the place its commit number says. Container numbers below the point's are not
+    /// handed out afterwards. Says of each whether it was missing; one that was not stays as it is. `Exists`: a
+    /// backup is another session's. `Invalid`: one contradicts itself, or its run is of another job or namespace.
+    fn enter_points(&self, points: &[PointRecord]) -> Result<Vec<bool>>;
+    /// The namespace of this id; when there is none it is created, with the id added to its name where another has the
+    /// name. `Invalid`: not a name.
+    fn restore_namespace(&self, namespace: &NamespaceRecord) -> Result<NamespaceRecord>;
+}

@@ -1,0 +1,156 @@
+//! Commit numbers, and restore points as the volume knows them.
+
+use holdfast_types::clock::Clock;
+use holdfast_types::ids::BackupId;
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
+
+use super::attempt_refs::AttemptRefs;
+use super::convert::{OrCatalogError, count, id, int};
+use super::{backups, claims, commit, details, namespaces};
+use crate::{Attempt, CatalogError, CommitState, PointRecord, Result};
+
+pub(super) fn state(connection: &Connection) -> Result<CommitState> {
+    let read = |row: &Row<'_>| {
+        Ok(CommitState {
+            last: count(row, "last_commit")?,
+            points_written: row.get("points_written")?,
+            next_container: count(row, "next_container")?,
+        })
+    };
+    connection
+        .query_row("SELECT last_commit, points_written, next_container FROM repository", [], read)
+        .or_error("read")
+}
+
+pub(super) fn set_written(tx: &Transaction<'_>, written: bool) -> Result<()> {
+    tx.execute("UPDATE repository SET points_written = ?", [written]).or_error("write")?;
+    Ok(())
+}
+
+pub(super) fn last_commit(connection: &Connection) -> Result<u64> {
+    connection
+        .query_row("SELECT last_commit FROM repository", [], |row| count(row, "last_commit"))
+        .or_error("read")
+}
+
+/// Remembers that a commit number is used.
+pub(super) fn note_number(tx: &Transaction<'_>, number: u64) -> Result<()> {
+    let number = int("commit number", number)?;
+    tx.prepare_cached("UPDATE repository SET last_commit = max(last_commit, ?)")
+        .and_then(|mut s| s.execute([number]))
+        .or_error("write")?;
+    Ok(())
+}
+
+/// The highest commit number of a VM; 0: it has no backup.
+pub(super) fn latest_of_vm(connection: &Connection, refs: &AttemptRefs) -> Result<u64> {
+    connection
+        .prepare_cached("SELECT coalesce(max(ordinal), 0) AS ordinal FROM backups WHERE vm_id = ?")
+        .and_then(|mut s| s.query_row([refs.vm], |row| count(row, "ordinal")))
+        .or_error("read")
+}
+
+pub(super) fn ids(connection: &Connection, after: Option<BackupId>, limit: u32) -> Result<Vec<BackupId>> {
+    // Below every key: no backup's identifier is shorter than 16 bytes.
+    let after = after.map_or_else(Vec::new, |id| id.to_bytes().to_vec());
+    connection
+        .prepare_cached("SELECT id FROM backups WHERE id > ? ORDER BY id LIMIT ?")
+        .and_then(|mut s| {
+            let read = |row: &Row<'_>| Ok(BackupId::from_bytes(id(row, "id")?));
+            s.query_map(params![after, limit], read)?.collect()
+        })
+        .or_error("read")
+}
+
+pub(super) fn read(connection: &Connection, id: BackupId) -> Result<Option<PointRecord>> {
+    let Some(backup) = backups::by_id(connection, id)? else { return Ok(None) };
+    let (number, owner, vm_owner) = connection
+        .prepare_cached(
+            "SELECT b.ordinal, r.owner AS run_owner, b.owner FROM backups b JOIN runs r ON r.id = b.run_id \
+             WHERE b.id = ?",
+        )
+        .and_then(|mut s| {
+            s.query_row([id.to_bytes()], |row| {
+                Ok((count(row, "ordinal")?, row.get("run_owner")?, row.get("owner")?))
+            })
+        })
+        .or_error("read")?;
+    let namespace = namespaces::by_id(connection, backup.namespace)?
+        .ok_or_else(|| CatalogError::not_found("namespace", backup.namespace))?;
+    let attempt = Attempt {
+        session: backup.session,
+        run: backup.run,
+        namespace: backup.namespace,
+        vm: backup.vm,
+        job: backup.job,
+        client_host: backup.client_host,
+        owner,
+        vm_owner,
+        who: String::new(),
+        started_ms: backup.started_ms,
+        finished_ms: backup.finished_ms,
+    };
+    Ok(Some(PointRecord {
+        number,
+        namespace,
+        attempt,
+        backup: id,
+        parent: None,
+        disks: backup.disks,
+        details: details::of_session(connection, backup.session)?,
+        next_container: state(connection)?.next_container,
+    }))
+}
+
+/// Enters a point that was validated. Whether it was missing.
+pub(super) fn enter(tx: &Transaction<'_>, clock: &dyn Clock, point: &PointRecord) -> Result<bool> {
+    let PointRecord { number, namespace, attempt, backup, disks, details, next_container, .. } = point;
+    if let Some(known) = backups::by_id(tx, *backup)? {
+        return if known.session == attempt.session {
+            Ok(false)
+        } else {
+            Err(CatalogError::exists("backup", backup))
+        };
+    }
+    if let Some(other) = backups::by_session(tx, attempt.session)? {
+        return Err(CatalogError::exists("backup", other.id));
+    }
+    namespaces::restore(tx, namespace)?;
+    let refs = commit::write_names(tx, clock, attempt)?;
+    // The newest restore point says whose the VM is: a catalog that does not know it is older.
+    if *number > latest_of_vm(tx, &refs)? {
+        claims::write_owner(tx, refs.vm, &attempt.vm_owner)?;
+    }
+    let ordinal = free_ordinal(tx, &refs, *number)?;
+    commit::insert_backup_as(tx, attempt, *backup, &refs, ordinal)?;
+    // The point is the commit: what was recorded of a failure of this session came after it.
+    tx.execute("DELETE FROM details WHERE session_id = ?", [attempt.session.to_bytes()]).or_error("write")?;
+    for (position, (disk, row)) in (0u32..).zip(disks.iter().zip(details)) {
+        commit::insert_disk(tx, *backup, position, disk)?;
+        details::insert(tx, attempt, &refs, Some(*backup), position, row)?;
+    }
+    let next_container = int("next container number", *next_container)?;
+    tx.execute("UPDATE repository SET next_container = max(next_container, ?)", [next_container])
+        .or_error("write")?;
+    let detail = format!("VM {}, job {}, run {}, commit {number}", attempt.vm, attempt.job, attempt.run);
+    commit::write_audit(tx, clock, &by_engine(attempt), "backup.enter", backup.to_string(), &detail)?;
+    Ok(true)
+}
+
+/// The number itself unless another backup of the VM has it; then one above all of them.
+fn free_ordinal(tx: &Transaction<'_>, refs: &AttemptRefs, number: u64) -> Result<u64> {
+    let taken = tx
+        .prepare_cached("SELECT 1 FROM backups WHERE vm_id = ? AND ordinal = ?")
+        .and_then(|mut s| s.query_row(params![refs.vm, int_of(number)], |_| Ok(())).optional())
+        .or_error("read")?;
+    if taken.is_none() { Ok(number) } else { Ok(latest_of_vm(tx, refs)?.saturating_add(1)) }
+}
+
+/// Validated to be small.
+fn int_of(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn by_engine(attempt: &Attempt) -> Attempt {
+    Attempt { who: "engine".to_owned(), ..attempt.clone() }
+}

@@ -1,0 +1,109 @@
+//! Copies of the database, and catalogs made for a repository that lost its own.
+
+use std::io::Read as _;
+
+use holdfast_types::ids::RepositoryId;
+
+use super::*;
+use crate::{CatalogWalk as _, DEFAULT_NAMESPACE};
+
+/// The copy as a catalog of its own.
+fn copied(fixture: &Fixture) -> Home {
+    let mut bytes = Vec::new();
+    fixture.snapshot().unwrap().read_to_end(&mut bytes).unwrap();
+    let home = Home::new();
+    std::fs::write(&home.path, bytes).unwrap();
+    home
+}
+
+#[test]
+fn a_copy_holds_what_only_the_log_has() {
+    let home = Home::new();
+    let fixture = home.create();
+    let first = fixture.committed("web", "nightly").backup;
+    assert!(std::fs::metadata(wal_of(&home.path)).unwrap().len() > 0, "not folded in yet");
+    let copy = copied(&fixture);
+    fixture.committed("web", "nightly");
+    let opened = copy.open().unwrap();
+    assert_eq!(opened.integrity_check().unwrap(), Vec::<String>::new());
+    assert_eq!(opened.catalog.all_backup_ids().map(Result::unwrap).collect::<Vec<_>>(), [first]);
+    assert_eq!(opened.repository().unwrap(), fixture.repository().unwrap());
+}
+
+#[test]
+fn a_copy_leaves_no_file_behind() {
+    let home = Home::new();
+    let fixture = home.create();
+    let names = || {
+        let entries = std::fs::read_dir(home.dir.path()).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    let before = names();
+    // What a crash in the middle of an earlier copy of this process's number left.
+    std::fs::write(home.dir.path().join(format!("catalog.db.copy-{}", std::process::id())), b"half").unwrap();
+    let mut copy = fixture.snapshot().unwrap();
+    assert_eq!(names(), before, "it has no name while it is read");
+    let mut bytes = Vec::new();
+    copy.read_to_end(&mut bytes).unwrap();
+    assert!(bytes.starts_with(b"SQLite format 3\0"));
+}
+
+#[test]
+fn a_catalog_for_a_repository_that_exists_has_its_id_and_no_namespace() {
+    let home = Home::new();
+    let clock = Arc::new(ManualClock::new(START_MS));
+    let id = RepositoryId(ulid::Ulid::from_parts(5, 6));
+    let catalog = SqliteCatalog::create_for(&home.path, clock.clone(), id).unwrap();
+    assert_eq!((catalog.repository().unwrap().id, catalog.repository().unwrap().created_ms), (id, 5));
+    assert_eq!(catalog.namespaces().unwrap(), []);
+    assert!(catalog.ensure_namespace(DEFAULT_NAMESPACE).is_ok());
+    drop(catalog);
+    assert!(matches!(SqliteCatalog::create_for(&home.path, clock, id), Err(CatalogError::Exists { .. })));
+}
+
+#[test]
+fn only_a_catalog_that_is_there_is_opened_as_existing() {
+    let home = Home::new();
+    let open = || {
+        let clock = Arc::new(ManualClock::new(START_MS));
+        SqliteCatalog::open_existing(&home.path, clock, Arc::<OwnLatch>::default())
+    };
+    assert!(matches!(open(), Err(CatalogError::NotFound { .. })));
+    std::fs::write(&home.path, b"").unwrap();
+    assert!(matches!(open(), Err(CatalogError::NotFound { .. })));
+    std::fs::write(&home.path, b"not a database, but long enough to look at").unwrap();
+    assert!(matches!(open(), Err(CatalogError::Corrupt { .. })));
+    std::fs::remove_file(&home.path).unwrap();
+    home.create();
+    open().unwrap();
+}
+
+/// Ordinals of the schema before this one counted within a VM.
+#[test]
+fn backups_of_an_older_catalog_keep_their_order() {
+    let home = Home::new();
+    let fixture = home.create();
+    let order = ["web", "db", "web", "web", "db"].map(|vm| fixture.committed(vm, "nightly").backup);
+    drop(fixture);
+    let raw = home.raw();
+    let within = "UPDATE backups SET ordinal = ordinal + 100; UPDATE backups SET ordinal = \
+         (SELECT count(*) FROM backups o WHERE o.vm_id = backups.vm_id AND o.ordinal <= backups.ordinal); \
+         ALTER TABLE repository DROP COLUMN last_commit; ALTER TABLE repository DROP COLUMN points_written; \
+         ALTER TABLE tokens DROP COLUMN disabled_ms; PRAGMA user_version = 4";
+    // Row by row, so from the lowest on.
+    raw.execute_batch(within).unwrap();
+    drop(raw);
+    let fixture = home.open().unwrap();
+    let numbers = order.map(|id| fixture.point(id).unwrap().unwrap().number);
+    let mut sorted = numbers;
+    sorted.sort_unstable();
+    assert_eq!(sorted, [1, 2, 3, 4, 5]);
+    assert!(numbers[0] < numbers[2] && numbers[2] < numbers[3] && numbers[1] < numbers[4], "{numbers:?}");
+    assert_eq!(fixture.commits().unwrap().last, 5);
+    assert!(!fixture.commits().unwrap().points_written);
+    let next = fixture.committed("web", "nightly").backup;
+    assert_eq!(fixture.latest_backup(fixture.default.id, "web").unwrap().unwrap().id, next);
+}

@@ -1,0 +1,37 @@
+//! [`Points`] on SQLite.
+
+use holdfast_types::ids::BackupId;
+
+use super::super::{SqliteCatalog, namespaces, points};
+use crate::{CommitState, NamespaceRecord, PointRecord, Points, Result, validate};
+
+impl Points for SqliteCatalog {
+    fn commits(&self) -> Result<CommitState> {
+        self.look_up(points::state)
+    }
+
+    fn set_points_written(&self, written: bool) -> Result<()> {
+        if self.commits()?.points_written == written {
+            return Ok(());
+        }
+        self.write(|tx| points::set_written(tx, written))
+    }
+
+    fn backup_ids(&self, after: Option<BackupId>, limit: u32) -> Result<Vec<BackupId>> {
+        self.report(|c| points::ids(c, after, limit))
+    }
+
+    fn point(&self, id: BackupId) -> Result<Option<PointRecord>> {
+        self.look_up(|c| points::read(c, id))
+    }
+
+    fn enter_points(&self, points: &[PointRecord]) -> Result<Vec<bool>> {
+        points.iter().try_for_each(validate::point)?;
+        self.write(|tx| points.iter().map(|point| points::enter(tx, self.clock.as_ref(), point)).collect())
+    }
+
+    fn restore_namespace(&self, namespace: &NamespaceRecord) -> Result<NamespaceRecord> {
+        validate::name("namespace", &namespace.name)?;
+        self.write(|tx| namespaces::restore(tx, namespace))
+    }
+}

@@ -1,0 +1,128 @@
+//! Writes the points of restore points that have none: those made by a version without points, and those whose points
+//! were lost. Repeating it, or ending it anywhere, is fine: the next start finds what is still missing.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_catalog::PointRecord;
+use holdfast_types::ids::BackupId;
+use parking_lot::Mutex;
+
+use super::name::PointName;
+use super::{encode, seal};
+use crate::core::Core;
+use crate::error::EngineError;
+use crate::jobs::{Budget, Job, JobError, JobProgress, Step};
+use crate::recipe::TreeReader;
+use crate::store::NodeReader;
+
+/// Extents of a recipe page: one look reads each page.
+const PAGE_STEP: usize = 512;
+
+/// The restore points whose points are still to be written.
+#[derive(Debug, Default)]
+pub(crate) struct MissingPoints {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    left: VecDeque<BackupId>,
+    total: u64,
+    written: u64,
+    /// Restore points that got none, because their recipes cannot be read.
+    unsound: u64,
+}
+
+impl MissingPoints {
+    pub(crate) fn new(left: Vec<BackupId>) -> Self {
+        let total = left.len() as u64;
+        Self { state: Mutex::new(State { left: left.into(), total, ..State::default() }) }
+    }
+
+    /// Writes points until the budget is spent. Whether there is more.
+    pub(crate) fn write(&self, core: &Core, budget: &Budget) -> Result<bool, EngineError> {
+        loop {
+            let Some(id) = self.state.lock().left.front().copied() else { break };
+            let written = write_one(core, id)?;
+            let mut state = self.state.lock();
+            state.left.pop_front();
+            state.written += u64::from(written);
+            state.unsound += u64::from(!written);
+            budget.charge(1, 0);
+            if budget.is_spent() && !state.left.is_empty() {
+                return Ok(true);
+            }
+        }
+        let state = self.state.lock();
+        if state.total > 0 {
+            tracing::info!(
+                written = state.written,
+                unsound = state.unsound,
+                "every restore point was looked at for its point"
+            );
+        }
+        if state.unsound == 0 {
+            drop(state);
+            core.catalog.set_points_written(true)?;
+        }
+        Ok(false)
+    }
+}
+
+/// (P4) Whether the point was written: not when the recipe cannot be read.
+fn write_one(core: &Core, id: BackupId) -> Result<bool, EngineError> {
+    let Some(point) = core.catalog.point(id)? else { return Ok(true) };
+    if let Err(error) = read_recipes(core, &point) {
+        let (vm, namespace) = (&point.attempt.vm, &point.namespace.name);
+        tracing::error!(backup = %id, vm, namespace, %error, "a restore point has no point on the volume, and its recipe cannot be read");
+        return Ok(false);
+    }
+    write_revision(core, &point, 1)?;
+    Ok(true)
+}
+
+/// Seals what the catalog says of a restore point.
+pub(super) fn write_revision(core: &Core, point: &PointRecord, revision: u32) -> Result<(), EngineError> {
+    let name = PointName { backup: point.backup, revision }.blob(point);
+    seal(&*core.volume, &name, &encode(core.repository, revision, point)?)
+}
+
+/// Reads every page of every disk's recipe.
+fn read_recipes(core: &Core, point: &PointRecord) -> Result<(), EngineError> {
+    for disk in &point.disks {
+        let nodes = NodeReader::new(Arc::clone(&core.store), core.store.domain(point.namespace.id));
+        let tree = TreeReader::open(nodes, disk.root, disk.size_bytes)?;
+        for extent in (0..tree.extent_count()).step_by(PAGE_STEP) {
+            tree.entry(extent)?;
+        }
+    }
+    Ok(())
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct PointsJob {
+    pub(crate) core: Arc<Core>,
+    pub(crate) missing: Arc<MissingPoints>,
+}
+
+impl Job for PointsJob {
+    fn name(&self) -> &'static str {
+        "restore-points"
+    }
+
+    fn step(&self, budget: &Budget) -> Result<Step, JobError> {
+        if self.core.health.read_only_reason().is_some() {
+            return Ok(Step::Idle(Duration::from_secs(60)));
+        }
+        Ok(if self.missing.write(&self.core, budget)? { Step::More } else { Step::Finished })
+    }
+
+    fn progress(&self) -> Option<JobProgress> {
+        let state = self.missing.state.lock();
+        let done = state.total.saturating_sub(state.left.len() as u64);
+        Some(JobProgress { done, total: state.total, unit: "restore points" })
+    }
+}

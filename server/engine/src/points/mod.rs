@@ -1,0 +1,31 @@
+//! Points: what the volume itself knows of each restore point, so that the catalog is a copy of it and never the only
+//! one.
+//!
+//! Read in this order: [`record`] (what a point says) → [`name`] (where it lies) → [`store`] (sealing and reading one)
+//! → [`compare`] (catalog against volume, at a start) → [`job`] (points of restore points that have none) →
+//! [`verify`] (for `check`).
+//!
+//! Invariants:
+//! - **The point is the commit** (P1): everything it refers to is durable before it is sealed, and the catalog's
+//!   transaction follows it (P2). A crash between the two leaves a whole restore point, which the next start enters.
+//! - **A point without a row is a backup to be entered, never one to be forgotten** (P3). What deletes restore points
+//!   marks the row first, then removes the point, then drops the row.
+//! - A point never changes. What it says can be sealed again under the next revision; the highest readable one
+//!   counts.
+
+mod compare;
+mod job;
+mod name;
+mod record;
+mod store;
+#[cfg(test)]
+mod tests;
+mod verify;
+
+pub(crate) use compare::compare;
+pub use compare::{Comparison, EnteredPoint, PointProblem};
+pub(crate) use job::{MissingPoints, PointsJob};
+pub(crate) use name::{PointName, folder};
+pub(crate) use record::encode;
+pub(crate) use store::{read_header, seal};
+pub(crate) use verify::verify;

@@ -1,0 +1,122 @@
+//! Where a point lies: `points/NAMESPACE/VM/BACKUP.REVISION`.
+//!
+//! Namespaces and VMs are called what people like, up to 200 bytes of any script; blobs are not. So each folder is what
+//! fits of the name, for people, and a hash, which tells them apart: of the namespace's id and of the VM's name. What
+//! counts is in the point, and the last part of the name: the folders are only places.
+
+use holdfast_catalog::PointRecord;
+use holdfast_types::ids::BackupId;
+use holdfast_volume::BlobName;
+
+/// Bytes of a name that its folder shows.
+const SHOWN_BYTES: usize = 40;
+
+/// A restore point's revision, as a name tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PointName {
+    pub(crate) backup: BackupId,
+    pub(crate) revision: u32,
+}
+
+/// The folder of all points.
+#[expect(clippy::expect_used, reason = "a constant")]
+pub(crate) fn folder() -> BlobName {
+    BlobName::new("points").expect("a valid name")
+}
+
+impl PointName {
+    /// `None` when it is no point's name.
+    pub(crate) fn parse(name: &BlobName) -> Option<Self> {
+        let mut parts = name.as_str().split('/');
+        let (Some("points"), Some(_), Some(_), Some(last), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return None;
+        };
+        let (backup, revision) = last.split_once('.')?;
+        let backup: BackupId = backup.to_ascii_uppercase().parse().ok()?;
+        let revision = revision.parse().ok().filter(|revision| *revision > 0)?;
+        // Other ways of writing the same are no names of points.
+        let found = Self { backup, revision };
+        (found.last() == last).then_some(found)
+    }
+
+    fn last(self) -> String {
+        format!("{}.{}", self.backup.to_string().to_ascii_lowercase(), self.revision)
+    }
+
+    /// The whole name: 7 + (40 + 17) × 2 + 2 + 26 + 11 bytes at most, well below a blob name's 200.
+    #[expect(clippy::expect_used, reason = "made of what a name may have")]
+    pub(crate) fn blob(self, point: &PointRecord) -> BlobName {
+        let namespace = part(&point.namespace.name, &point.namespace.id.to_bytes());
+        let vm = part(&point.attempt.vm, point.attempt.vm.as_bytes());
+        BlobName::new(format!("points/{namespace}/{vm}/{}", self.last())).expect("a valid name")
+    }
+}
+
+fn part(name: &str, identity: &[u8]) -> String {
+    let fits = |c: char| match c.to_ascii_lowercase() {
+        c @ ('a'..='z' | '0'..='9' | '.' | '_' | '-') => c,
+        _ => '_',
+    };
+    let mut shown: String = name.chars().take(SHOWN_BYTES).map(fits).collect();
+    if shown.starts_with('.') {
+        shown.replace_range(..1, "_");
+    }
+    let hash = blake3::hash(identity).to_hex();
+    format!("{shown}-{}", hash.get(..16).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::point;
+    use super::*;
+
+    #[test]
+    fn every_name_has_a_place_of_its_own_that_reads_back() {
+        let mut places = std::collections::HashSet::new();
+        let long = "é".repeat(100);
+        for vm in
+            ["web", "Web", "wEB", "..", ".", "a/b", "a_b", "ä", "ö", &long, &"x".repeat(200), "web-1", "日本"]
+        {
+            let mut point = point(1, "default");
+            vm.clone_into(&mut point.attempt.vm);
+            let name = PointName { backup: point.backup, revision: u32::MAX };
+            let blob = name.blob(&point);
+            assert_eq!(PointName::parse(&blob), Some(name), "{blob}");
+            assert!(places.insert(blob.as_str().to_owned()), "{blob}");
+        }
+    }
+
+    #[test]
+    fn the_place_is_stable() {
+        let mut point = point(1, "Berlin & Köln");
+        "Web-01.example".clone_into(&mut point.attempt.vm);
+        let blob = PointName { backup: point.backup, revision: 1 }.blob(&point);
+        assert_eq!(
+            blob.as_str(),
+            "points/berlin___k_ln-fbba95c3072150b3/web-01.example-2910868d75b9bc6e/01hf7yat000000000000000001.1"
+        );
+    }
+
+    #[test]
+    fn nothing_else_is_a_point() {
+        let id = "01hf000000000000000000000z";
+        let is = |text: &str| PointName::parse(&BlobName::new(text).unwrap()).is_some();
+        assert!(is(&format!("points/n/v/{id}.1")));
+        for other in [
+            format!("points/n/{id}.1"),
+            format!("points/n/v/w/{id}.1"),
+            format!("point/n/v/{id}.1"),
+            format!("points/n/v/{id}"),
+            format!("points/n/v/{id}.0"),
+            format!("points/n/v/{id}.01"),
+            format!("points/n/v/{id}.1.1"),
+            format!("points/n/v/{id}.4294967296"),
+            format!("points/n/v/9{}.1", id.get(1..).unwrap()),
+            format!("points/n/v/{}.1", id.get(1..).unwrap()),
+        ] {
+            assert!(!is(&other), "{other}");
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! `holdfast-server recover`: a working data folder of nothing but a volume.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Args;
+use holdfast_engine::clock::{Clock, SystemClock};
+use holdfast_engine::ids::RepositoryId;
+use holdfast_engine::{Engine, OpenSummary};
+use holdfast_proto::ErrorCode;
+use serde_json::{Value, json};
+
+use super::DataFolder;
+use super::fail::Failure;
+use super::out;
+use super::progress::Ticker;
+use crate::config::Settings;
+use crate::process::logging;
+use crate::repository::open_parts;
+use crate::repository::recover::{Recovered, Recovery, set_aside};
+use crate::server::{FIRST_TOKEN_FILE, create_recovery_token};
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  holdfast-server recover --from /var/lib/holdfast/blobs          (in place: the catalog is lost)
+  holdfast-server recover --from /mnt/disk/blobs --data-dir /srv/holdfast
+  holdfast-server recover --from /mnt/disk/blobs --snapshot /mnt/elsewhere/holdfast
+
+The volume stays where it is: a data folder elsewhere gets a link to it. Afterwards, start the server, look at the tokens
+('holdfast-server token list') and enable those that are still wanted ('holdfast-server token enable NAME').";
+
+#[derive(Debug, Args)]
+pub(super) struct RecoverArgs {
+    #[command(flatten)]
+    folder: DataFolder,
+    /// The volume: the folder blobs of the lost server
+    #[arg(long, value_name = "FOLDER")]
+    from: PathBuf,
+    /// Use this backup of the server instead of the volume's own snapshots: a folder written by 'holdfast-server
+    /// snapshot', or a snapshot file
+    #[arg(long, value_name = "FILE|FOLDER")]
+    snapshot: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Everything there is to tell.
+struct Outcome {
+    repository: RepositoryId,
+    data_dir: PathBuf,
+    recovered: Recovered,
+    token: String,
+    opened: OpenSummary,
+    audited: OpenSummary,
+}
+
+pub(super) fn run(args: &RecoverArgs) -> Result<ExitCode, Failure> {
+    let settings = args.folder.resolve()?.settings;
+    logging::start(&settings);
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let outcome = recover(args, &settings, &clock)?;
+    if args.json {
+        out::say(as_json(&outcome));
+    } else {
+        show(&outcome);
+    }
+    let lost = outcome.recovered.points.problem_count > 0 || outcome.damaged() > 0;
+    Ok(if lost { ExitCode::from(ErrorCode::Damaged.exit_code()) } else { ExitCode::SUCCESS })
+}
+
+fn recover(args: &RecoverArgs, settings: &Settings, clock: &Arc<dyn Clock>) -> Result<Outcome, Failure> {
+    let progress = Ticker::new();
+    let recovery = Recovery::begin(&args.from, &settings.data_dir)?;
+    let repository = recovery.repository;
+    let (catalog, recovered) = recovery.catalog(clock, args.snapshot.as_deref(), &progress)?;
+    let path = settings.data_dir.join(FIRST_TOKEN_FILE);
+    // The file of a token that is disabled now; its text is nowhere else.
+    set_aside(&path)?;
+    let token = create_recovery_token(&catalog, &**clock, &path)?;
+    recovery.finish(catalog)?;
+    // From here on any start would do the same.
+    let engine = Engine::assemble(open_parts(settings, clock)?)?;
+    let audited = engine.audit(&progress)?;
+    engine.write_points()?;
+    let opened = *engine.opened();
+    engine.shutdown()?;
+    progress.end();
+    let data_dir = settings.data_dir.clone();
+    Ok(Outcome { repository, data_dir, recovered, token, opened, audited })
+}
+
+impl Outcome {
+    fn adopted(&self) -> u64 {
+        self.opened.adopted_containers + self.audited.adopted_containers
+    }
+
+    fn damaged(&self) -> u64 {
+        self.opened.damaged_containers + self.audited.damaged_containers
+    }
+}
+
+fn show(outcome: &Outcome) {
+    let Outcome { repository, data_dir, recovered, token, .. } = outcome;
+    out::say(format_args!("recovered repository {repository} into {}", data_dir.display()));
+    for (name, why) in &recovered.unusable {
+        out::say(format_args!("catalog snapshot {name} cannot be used: {why}"));
+    }
+    show_snapshot(recovered);
+    show_points(recovered);
+    let (adopted, damaged) = (outcome.adopted(), outcome.damaged());
+    out::say(format_args!(
+        "containers that the catalog did not know: {adopted}; missing or damaged: {damaged}"
+    ));
+    if damaged > 0 {
+        out::say("'holdfast-server check' says which backups the damage affects");
+    }
+    let folder = data_dir.display();
+    if recovered.disabled_tokens > 0 {
+        out::say(format_args!(
+            "{} tokens are disabled, because one of them may have been revoked since: see 'holdfast-server token list \
+             --data-dir {folder}', then 'holdfast-server token enable NAME --data-dir {folder}' for each that is still \
+             wanted; revoked tokens stay revoked",
+            recovered.disabled_tokens
+        ));
+    }
+    let path = data_dir.join(FIRST_TOKEN_FILE);
+    out::say(format_args!("new admin token {token:?} in {}", path.display()));
+    out::say(format_args!("next, start the server: holdfast-server serve --data-dir {folder}"));
+}
+
+fn show_snapshot(recovered: &Recovered) {
+    let unknown = "tokens created or revoked, roles changed, failed runs, verifications and audit entries";
+    match &recovered.snapshot {
+        Some((name, header)) => {
+            let at = time(header.created_ms);
+            out::say(format_args!("catalog: snapshot {name} of {at}"));
+            out::say(format_args!("not known, because it is newer than {at}: {unknown}"));
+        }
+        None => {
+            out::say("catalog: made of the restore points alone; no catalog snapshot can be used");
+            out::say(format_args!(
+                "not known: every token, job's failed run, verification and audit entry ({unknown})"
+            ));
+        }
+    }
+}
+
+fn show_points(recovered: &Recovered) {
+    let points = &recovered.points;
+    out::say(format_args!("restore points newer than the catalog's copy, entered: {}", points.entered_count));
+    for point in &points.entered {
+        out::say(format_args!(
+            "  {} of {}: VM {:?}, namespace {:?}, job {:?}",
+            point.backup,
+            time(point.started_ms),
+            point.vm,
+            point.namespace,
+            point.job
+        ));
+    }
+    if points.entered_count > points.entered.len() as u64 {
+        out::say(format_args!("  and {} more", points.entered_count - points.entered.len() as u64));
+    }
+    for problem in &points.problems {
+        out::say(format_args!("{}: {}", problem.object, problem.what));
+    }
+    if points.problem_count > points.problems.len() as u64 {
+        out::say(format_args!("and {} more points", points.problem_count - points.problems.len() as u64));
+    }
+}
+
+fn as_json(outcome: &Outcome) -> Value {
+    let recovered = &outcome.recovered;
+    let points = &recovered.points;
+    let entered: Vec<Value> = points
+        .entered
+        .iter()
+        .map(|point| {
+            json!({
+                "backup": point.backup.to_string(),
+                "started": time(point.started_ms),
+                "vm": point.vm,
+                "namespace": point.namespace,
+                "job": point.job,
+            })
+        })
+        .collect();
+    let named = |object: &str, what: &str| json!({ "object": object, "what": what });
+    let problems: Vec<Value> = points.problems.iter().map(|p| named(&p.object, &p.what)).collect();
+    let unusable: Vec<Value> = recovered.unusable.iter().map(|(name, why)| named(name, why)).collect();
+    json!({
+        "type": "summary",
+        "repository": outcome.repository.to_string(),
+        "data_dir": outcome.data_dir.display().to_string(),
+        "snapshot": recovered.snapshot.as_ref().map(|(name, _)| name),
+        "snapshot_created": recovered.snapshot.as_ref().map(|(_, header)| time(header.created_ms)),
+        "unusable_snapshots": unusable,
+        "entered_points": points.entered_count,
+        "entered": entered,
+        "unreadable_points": points.problem_count,
+        "problems": problems,
+        "disabled_tokens": recovered.disabled_tokens,
+        "adopted_containers": outcome.adopted(),
+        "damaged_containers": outcome.damaged(),
+        "admin_token": outcome.token,
+        "admin_token_file": token_file(&outcome.data_dir),
+    })
+}
+
+fn token_file(data_dir: &Path) -> String {
+    data_dir.join(FIRST_TOKEN_FILE).display().to_string()
+}
+
+/// UTC, to the second.
+fn time(at_ms: i64) -> String {
+    let seconds = at_ms.div_euclid(1000);
+    jiff::Timestamp::from_second(seconds).map_or_else(|_| seconds.to_string(), |at| at.to_string())
+}

@@ -1,0 +1,335 @@
+//! A data folder made of a volume alone: the newest catalog snapshot that can be read, then every restore point that is
+//! newer than it.
+//!
+//! The catalog is made under another name and gets its own as the last step, so a crash anywhere leaves a folder without
+//! catalog, in which recovery begins again, or a whole one.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Write as _};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use holdfast_engine::catalog::{
+    Access as _, Audit as _, AuditEntry, DEFAULT_NAMESPACE, SqliteCatalog, Upkeep as _,
+};
+use holdfast_engine::clock::Clock;
+use holdfast_engine::ids::RepositoryId;
+use holdfast_engine::{
+    Comparison, EngineError, Progress, SnapshotHeader, enter_points, list_snapshots, read_snapshot,
+    read_snapshot_blob, repository_on,
+};
+use holdfast_proto::ErrorCode;
+use holdfast_volume::{Blob, LocalVolume, VolumeError};
+
+use super::lock::FolderLock;
+use super::snapshot::{CATALOG_FILE, cannot, copy_small};
+use super::{BLOBS, catalog_path};
+use crate::error::ServiceError;
+use crate::files;
+use crate::tls::{CERTIFICATE_FILE, KEY_FILE};
+
+/// What the catalog is called until it is whole.
+const UNFINISHED: &str = "catalog.db.recovering";
+/// What is added to the names of files that are in the way.
+const ASIDE: &str = "before-recovery";
+/// What SQLite keeps beside a database.
+const COMPANIONS: [&str; 3] = ["-wal", "-shm", "-journal"];
+
+/// A recovery under way; holds the locks of the folders.
+#[derive(Debug)]
+pub struct Recovery {
+    data_dir: PathBuf,
+    volume: LocalVolume,
+    /// Whose the volume is.
+    pub repository: RepositoryId,
+    _locks: Vec<FolderLock>,
+}
+
+/// What the catalog was made of.
+#[derive(Debug)]
+pub struct Recovered {
+    /// The snapshot that was used, and how messages call it; `None`: there was none that could be read.
+    pub snapshot: Option<(String, SnapshotHeader)>,
+    /// Snapshots that could not be used, and why.
+    pub unusable: Vec<(String, String)>,
+    /// What was entered from points.
+    pub points: Comparison,
+    /// Tokens that wait to be enabled.
+    pub disabled_tokens: u64,
+}
+
+/// A catalog out of a snapshot, and what messages call that.
+type Restored = (SqliteCatalog, (String, SnapshotHeader));
+
+impl Recovery {
+    /// Looks whether the volume in the folder `from` can be recovered into `data_dir`, and makes it that folder's.
+    ///
+    /// # Errors
+    /// `Invalid` when the data folder holds a catalog already, or `from` is no volume; `Busy` when either is in use.
+    pub fn begin(from: &Path, data_dir: &Path) -> Result<Self, ServiceError> {
+        let from = fs::canonicalize(from).map_err(cannot("find", from))?;
+        if !from.is_dir() {
+            return Err(ServiceError::invalid(format!(
+                "{} is no folder; name the folder {BLOBS:?}",
+                from.display()
+            )));
+        }
+        files::create_private_folder(data_dir).map_err(cannot("create", data_dir))?;
+        let data_dir = fs::canonicalize(data_dir).map_err(cannot("find", data_dir))?;
+        let mut locks = vec![FolderLock::take(&data_dir)?];
+        refuse_catalog(
+            &data_dir,
+            "recovery never replaces a catalog; move it away first, or name another --data-dir",
+        )?;
+        if let Some(home) = from.parent().filter(|home| **home != data_dir && is_home_of(home, &from)) {
+            refuse_catalog(
+                home,
+                "so the volume is in use by that data folder; recover there, or move the catalog away",
+            )?;
+            locks.push(FolderLock::take(home)?);
+        }
+        let volume = LocalVolume::open(&from).map_err(EngineError::from)?;
+        let repository = repository_on(&volume)?.ok_or_else(|| {
+            ServiceError::invalid(format!(
+                "{} holds nothing of a repository that can be read; name the folder {BLOBS:?} of the lost server",
+                from.display()
+            ))
+        })?;
+        adopt_volume(&from, &data_dir.join(BLOBS))?;
+        Ok(Self { data_dir, volume, repository, _locks: locks })
+    }
+
+    /// Makes the catalog, not yet under its name. `given`: a file or folder of `holdfast-server snapshot` to use in place
+    /// of the volume's snapshots.
+    ///
+    /// # Errors
+    /// When `given` cannot be used; the volume's and the catalog's.
+    pub fn catalog(
+        &self,
+        clock: &Arc<dyn Clock>,
+        given: Option<&Path>,
+        progress: &dyn Progress,
+    ) -> Result<(SqliteCatalog, Recovered), ServiceError> {
+        let path = self.data_dir.join(UNFINISHED);
+        discard(&path)?;
+        let mut unusable = Vec::new();
+        let found = match given {
+            Some(given) => Some(self.use_given(clock, given, &path)?),
+            None => self.use_newest(clock, &path, &mut unusable)?,
+        };
+        let (catalog, snapshot) = match found {
+            Some((catalog, snapshot)) => (catalog, Some(snapshot)),
+            None => (SqliteCatalog::create_for(&path, Arc::clone(clock), self.repository)?, None),
+        };
+        let disabled_tokens = catalog.disable_tokens()?;
+        let points = enter_points(&self.volume, &catalog, progress)?;
+        catalog.ensure_namespace(DEFAULT_NAMESPACE)?;
+        let of = snapshot
+            .as_ref()
+            .map_or_else(|| "no snapshot".to_owned(), |(name, _)| format!("snapshot {name}"));
+        catalog.audit(&AuditEntry {
+            who: "recovery".to_owned(),
+            action: "server.recover".to_owned(),
+            object: self.repository.to_string(),
+            detail: format!(
+                "from {of} and {} restore points newer than it; {disabled_tokens} tokens disabled",
+                points.entered_count
+            ),
+        })?;
+        Ok((catalog, Recovered { snapshot, unusable, points, disabled_tokens }))
+    }
+
+    /// Gives the catalog its name: from here on the data folder works.
+    ///
+    /// # Errors
+    /// When a file cannot be renamed; recovery can be started again.
+    pub fn finish(self, catalog: SqliteCatalog) -> Result<(), ServiceError> {
+        catalog.checkpoint()?;
+        drop(catalog);
+        let unfinished = self.data_dir.join(UNFINISHED);
+        let path = catalog_path(&self.data_dir);
+        // A log that belongs to a lost catalog would be folded into this one.
+        for name in with_companions(&path) {
+            set_aside(&name)?;
+        }
+        File::open(&unfinished)
+            .and_then(|file| file.sync_all())
+            .map_err(cannot("make durable", &unfinished))?;
+        files::rename_durably(&unfinished, &path).map_err(cannot("create", &path))
+    }
+
+    /// The newest of the volume's snapshots that can be used.
+    fn use_newest(
+        &self,
+        clock: &Arc<dyn Clock>,
+        path: &Path,
+        unusable: &mut Vec<(String, String)>,
+    ) -> Result<Option<Restored>, ServiceError> {
+        for (_, name) in list_snapshots(&self.volume).map_err(EngineError::from)? {
+            let read =
+                |out: &mut dyn io::Write| read_snapshot(&self.volume, &name, Some(self.repository), out);
+            match self.open_snapshot(clock, path, read) {
+                Ok((catalog, header)) => return Ok(Some((catalog, (name.to_string(), header)))),
+                Err(error)
+                    if matches!(
+                        error.code,
+                        ErrorCode::Damaged | ErrorCode::Invalid | ErrorCode::Unsupported
+                    ) =>
+                {
+                    tracing::warn!(%name, %error, "a catalog snapshot cannot be used; trying the one before it");
+                    unusable.push((name.to_string(), error.message));
+                    discard(path)?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+    /// From a file, or a folder of `holdfast-server snapshot`, whose certificate comes back as well.
+    fn use_given(&self, clock: &Arc<dyn Clock>, given: &Path, path: &Path) -> Result<Restored, ServiceError> {
+        let file = if given.is_dir() { given.join(CATALOG_FILE) } else { given.to_owned() };
+        let name = file.display().to_string();
+        let blob = FileBlob::open(&file).map_err(cannot("read", &file))?;
+        let read =
+            |out: &mut dyn io::Write| read_snapshot_blob(Arc::new(blob), &name, Some(self.repository), out);
+        let (catalog, header) = self.open_snapshot(clock, path, read)?;
+        if given.is_dir() && !self.data_dir.join(CERTIFICATE_FILE).exists() {
+            let folder = self.data_dir.join("tls");
+            files::create_private_folder(&folder).map_err(cannot("create", &folder))?;
+            for (file, mode) in [(KEY_FILE, files::MODE_SECRET), (CERTIFICATE_FILE, files::MODE_PUBLIC)] {
+                copy_small(&given.join(file), &self.data_dir.join(file), mode)?;
+            }
+        }
+        Ok((catalog, (name, header)))
+    }
+
+    /// Writes a snapshot's catalog to `path` and opens it; only one that is sound, and this repository's, counts.
+    fn open_snapshot(
+        &self,
+        clock: &Arc<dyn Clock>,
+        path: &Path,
+        read: impl FnOnce(&mut dyn io::Write) -> Result<SnapshotHeader, EngineError>,
+    ) -> Result<(SqliteCatalog, SnapshotHeader), ServiceError> {
+        let file = OpenOptions::new().write(true).create_new(true).mode(files::MODE_SECRET).open(path);
+        let mut out = BufWriter::new(file.map_err(cannot("create", path))?);
+        let header = read(&mut out)?;
+        out.flush().and_then(|()| out.get_ref().sync_all()).map_err(cannot("write", path))?;
+        drop(out);
+        let catalog = SqliteCatalog::open(path, Arc::clone(clock))?;
+        let found = catalog.repository()?.id;
+        if found != self.repository {
+            let of = self.repository;
+            return Err(ServiceError::new(
+                ErrorCode::Damaged,
+                format!("it is of repository {found}, not of {of}"),
+            ));
+        }
+        match catalog.integrity_check()?.first() {
+            Some(problem) => {
+                Err(ServiceError::new(ErrorCode::Damaged, format!("its database is damaged: {problem}")))
+            }
+            None => Ok((catalog, header)),
+        }
+    }
+}
+
+/// An empty file is what a crash leaves of a catalog that never was; anything else is somebody's data.
+fn refuse_catalog(folder: &Path, what_to_do: &str) -> Result<(), ServiceError> {
+    let path = catalog_path(folder);
+    match fs::metadata(&path) {
+        Ok(found) if found.len() > 0 => {
+            Err(ServiceError::invalid(format!("{} exists; {what_to_do}", path.display())))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether `home` is the data folder whose volume is in the folder `from`.
+fn is_home_of(home: &Path, from: &Path) -> bool {
+    from.file_name().is_some_and(|name| name == BLOBS)
+        && (catalog_path(home).exists() || home.join("repository.lock").exists())
+}
+
+/// Makes the volume the data folder's own: it is there already, or a link leads to it. Nothing is copied.
+fn adopt_volume(from: &Path, blobs: &Path) -> Result<(), ServiceError> {
+    match fs::canonicalize(blobs) {
+        Ok(found) if found == from => return Ok(()),
+        Ok(_) if fs::remove_dir(blobs).is_ok() => {}
+        Ok(_) => {
+            return Err(ServiceError::invalid(format!(
+                "{} holds another volume than {}; name another --data-dir",
+                blobs.display(),
+                from.display()
+            )));
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(cannot("read", blobs)(error)),
+    }
+    symlink(from, blobs).map_err(cannot("create", blobs))
+}
+
+fn with_companions(path: &Path) -> Vec<PathBuf> {
+    let beside = |suffix: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        PathBuf::from(name)
+    };
+    std::iter::once("").chain(COMPANIONS).map(beside).collect()
+}
+
+/// Removes what an earlier try left.
+fn discard(path: &Path) -> Result<(), ServiceError> {
+    for path in with_companions(path) {
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(cannot("remove", &path)(error));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Renames a file that is in the way; nothing is thrown away.
+pub fn set_aside(path: &Path) -> Result<(), ServiceError> {
+    if !path.exists() {
+        return Ok(());
+    }
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(format!(".{ASIDE}"));
+    files::rename_durably(path, Path::new(&aside)).map_err(cannot("rename", path))
+}
+
+/// A file outside of any volume, such as on read-only media.
+#[derive(Debug)]
+struct FileBlob {
+    file: File,
+    len: u64,
+}
+
+impl FileBlob {
+    fn open(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let len = file.metadata()?.len();
+        Ok(Self { file, len })
+    }
+}
+
+impl Blob for FileBlob {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), VolumeError> {
+        self.file.read_exact_at(buffer, offset).map_err(|source| VolumeError::Io {
+            action: "read",
+            name: CATALOG_FILE.to_owned(),
+            source: source.into(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,222 @@
+//! What is lost, what comes back, and what is refused.
+
+use holdfast_engine::catalog::token::Role;
+use holdfast_engine::catalog::{Catalog, TokenSpec};
+use holdfast_engine::clock::SystemClock;
+use holdfast_engine::ids::TokenId;
+use holdfast_engine::{Engine, NoProgress};
+
+use super::*;
+use crate::config::{Layer, Resolved, resolve};
+use crate::repository::{open_parts, snapshot};
+
+fn resolved(folder: &Path) -> Resolved {
+    let layer = Layer { data_dir: Some(folder.to_owned()), ..Layer::default() };
+    resolve(&layer, None, &|_| None).unwrap()
+}
+
+fn clock() -> Arc<dyn Clock> {
+    Arc::new(SystemClock)
+}
+
+fn open(folder: &Path) -> Engine {
+    Engine::assemble(open_parts(&resolved(folder).settings, &clock()).unwrap()).unwrap()
+}
+
+fn create_token(catalog: &dyn Catalog, number: u8, name: &str) -> TokenId {
+    let id = TokenId::from_bytes([number; 16]);
+    let spec = TokenSpec {
+        id,
+        name: name.into(),
+        role: Role::Admin,
+        namespaces: vec![],
+        owner: "ops".into(),
+        vm_patterns: vec![],
+        expires_ms: None,
+    };
+    catalog.create_token(&spec, &[number; 32]).unwrap();
+    id
+}
+
+/// A repository with three snapshots: of a first token, of a second, and of a third that is revoked.
+fn repository(folder: &Path) -> RepositoryId {
+    let engine = open(folder);
+    for (number, name) in [(1, "one"), (2, "two"), (3, "three")] {
+        let id = create_token(&**engine.catalog(), number, name);
+        if number == 3 {
+            engine.catalog().revoke_token(id).unwrap();
+        }
+        engine.snapshot().unwrap().unwrap();
+    }
+    let id = engine.repository_id();
+    // As a kill leaves it.
+    std::mem::forget(engine);
+    id
+}
+
+fn snapshots(folder: &Path) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> =
+        fs::read_dir(folder.join("blobs/snapshots")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    found.sort();
+    found
+}
+
+/// A copy of the volume in a folder of its own, as a disk that was saved: nobody has it open.
+fn saved(folder: &Path) -> tempfile::TempDir {
+    let target = tempfile::tempdir().unwrap();
+    copy(&folder.join(BLOBS), &target.path().join(BLOBS));
+    target
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+fn recover(from: &Path, into: &Path, given: Option<&Path>) -> Recovered {
+    let recovery = Recovery::begin(&from.join(BLOBS), into).unwrap();
+    let (catalog, recovered) = recovery.catalog(&clock(), given, &NoProgress).unwrap();
+    recovery.finish(catalog).unwrap();
+    recovered
+}
+
+#[test]
+fn the_newest_snapshot_comes_back_and_its_tokens_wait() {
+    let folder = tempfile::tempdir().unwrap();
+    let id = repository(folder.path());
+    let disk = saved(folder.path());
+    let recovered = recover(disk.path(), disk.path(), None);
+    let (name, header) = recovered.snapshot.unwrap();
+    assert_eq!((name.as_str(), header.repository), ("snapshots/0000000000000003", id));
+    assert_eq!((recovered.unusable.len(), recovered.disabled_tokens), (0, 2));
+    let engine = open(disk.path());
+    assert_eq!(engine.repository_id(), id);
+    let tokens = engine.catalog().list_tokens().unwrap();
+    assert_eq!(tokens.len(), 3);
+    for token in &tokens {
+        assert!(!token.is_usable(clock().now_ms()), "{token:?}");
+        assert_eq!(token.revoked_ms.is_some(), token.name == "three", "revoked stays revoked");
+    }
+    engine.catalog().enable_token(tokens[0].id).unwrap();
+    engine.catalog().enable_token(tokens[2].id).unwrap_err();
+}
+
+#[test]
+fn a_damaged_snapshot_is_named_and_the_one_before_it_is_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let id = repository(folder.path());
+    let disk = saved(folder.path());
+    let files = snapshots(disk.path());
+    for (file, at) in [(&files[2], 100), (&files[1], 3)] {
+        let mut bytes = fs::read(file).unwrap();
+        bytes[at] ^= 0x10;
+        fs::write(file, bytes).unwrap();
+    }
+    let recovered = recover(disk.path(), disk.path(), None);
+    assert_eq!(recovered.snapshot.unwrap().1.number, 1);
+    let named: Vec<&str> = recovered.unusable.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(named, ["snapshots/0000000000000003", "snapshots/0000000000000002"]);
+    assert_eq!(open(disk.path()).catalog().list_tokens().unwrap().len(), 1);
+    // With none at all: the repository is the same, and knows no token.
+    let disk = saved(folder.path());
+    fs::remove_dir_all(disk.path().join("blobs/snapshots")).unwrap();
+    let recovered = recover(disk.path(), disk.path(), None);
+    assert!(recovered.snapshot.is_none() && recovered.disabled_tokens == 0);
+    let engine = open(disk.path());
+    assert_eq!((engine.repository_id(), engine.catalog().list_tokens().unwrap().len()), (id, 0));
+    assert!(engine.catalog().namespace_by_name(DEFAULT_NAMESPACE).unwrap().is_some());
+}
+
+#[test]
+fn a_catalog_is_never_replaced_and_a_foreign_folder_never_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    repository(folder.path());
+    let disk = saved(folder.path());
+    fs::write(catalog_path(disk.path()), b"x").unwrap();
+    let other = tempfile::tempdir().unwrap();
+    for into in [disk.path(), other.path()] {
+        let error = Recovery::begin(&disk.path().join(BLOBS), into).unwrap_err();
+        assert!(error.message.contains("catalog.db exists"), "{error}");
+    }
+    assert_eq!(fs::read(catalog_path(disk.path())).unwrap(), b"x");
+    // What a crash left of a catalog that never was is none.
+    fs::write(catalog_path(disk.path()), b"").unwrap();
+    fs::write(disk.path().join("catalog.db-wal"), b"a log of a lost catalog").unwrap();
+    recover(disk.path(), disk.path(), None);
+    assert_eq!(
+        fs::read(disk.path().join("catalog.db-wal.before-recovery")).unwrap(),
+        b"a log of a lost catalog"
+    );
+    open(disk.path());
+    let empty = tempfile::tempdir().unwrap();
+    let error = Recovery::begin(empty.path(), other.path()).unwrap_err();
+    assert!(error.message.contains("nothing of a repository"), "{error}");
+    let error = Recovery::begin(&empty.path().join("gone"), other.path()).unwrap_err();
+    assert!(error.message.contains("gone"), "{error}");
+}
+
+#[test]
+fn a_folder_elsewhere_gets_a_link_and_a_crash_in_the_middle_is_repeated() {
+    let folder = tempfile::tempdir().unwrap();
+    let id = repository(folder.path());
+    let disk = saved(folder.path());
+    let home = tempfile::tempdir().unwrap();
+    let into = home.path().join("new");
+    let from = disk.path().join(BLOBS);
+    // Each place a crash can leave it at.
+    drop(Recovery::begin(&from, &into).unwrap());
+    let recovery = Recovery::begin(&from, &into).unwrap();
+    let (catalog, _) = recovery.catalog(&clock(), None, &NoProgress).unwrap();
+    std::mem::forget(catalog);
+    drop(recovery);
+    assert!(!catalog_path(&into).exists());
+    fs::write(into.join("catalog.db.recovering-wal"), b"half").unwrap();
+    recover(disk.path(), &into, None);
+    assert_eq!(fs::read_link(into.join(BLOBS)).unwrap(), fs::canonicalize(&from).unwrap());
+    assert_eq!(open(&into).repository_id(), id);
+    let error = Recovery::begin(&from, &into).unwrap_err();
+    assert!(error.message.contains("exists"), "{error}");
+}
+
+#[test]
+fn the_backup_of_a_server_comes_back_with_its_certificate() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    repository(folder.path());
+    fs::create_dir(folder.path().join("tls")).unwrap();
+    for file in [KEY_FILE, CERTIFICATE_FILE] {
+        fs::write(folder.path().join(file), file).unwrap();
+    }
+    let target = tempfile::tempdir().unwrap();
+    let to = target.path().join("backup");
+    for _ in 0..2 {
+        snapshot::write(&resolved(folder.path()), &clock(), &to).unwrap();
+    }
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&to), mode(&to.join(KEY_FILE))), (0o700, 0o600));
+    assert!(fs::read_to_string(to.join("config.toml")).unwrap().contains("data_dir = "));
+    let disk = saved(folder.path());
+    fs::remove_dir_all(disk.path().join("blobs/snapshots")).unwrap();
+    let recovered = recover(disk.path(), disk.path(), Some(&to));
+    assert_eq!(recovered.snapshot.unwrap().0, to.join(CATALOG_FILE).display().to_string());
+    assert_eq!(fs::read_to_string(disk.path().join(KEY_FILE)).unwrap(), KEY_FILE);
+    assert_eq!(open(disk.path()).catalog().list_tokens().unwrap().len(), 3);
+    // One that was asked for and cannot be used is an error: no other is taken in its place.
+    let disk = saved(folder.path());
+    fs::write(to.join(CATALOG_FILE), b"garbage").unwrap();
+    let recovery = Recovery::begin(&disk.path().join(BLOBS), disk.path()).unwrap();
+    let error = recovery.catalog(&clock(), Some(&to), &NoProgress).unwrap_err();
+    assert_eq!(error.code, ErrorCode::Damaged, "{error}");
+    // A folder with other files in it is not written to.
+    fs::write(target.path().join("letter.txt"), b"x").unwrap();
+    let error = snapshot::write(&resolved(folder.path()), &clock(), target.path()).unwrap_err();
+    assert!(error.message.contains("other files"), "{error}");
+}
