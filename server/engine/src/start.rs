@@ -102,8 +102,8 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
     let mut numbers = numbers.unwrap_or(0..0);
     let mut end = known.next;
     if trusted.is_none() {
-        let asked = (known.next, missing.catalog_is_older);
-        let files = recovery::uncovered_files(&*data, &store, &*catalog, asked)?;
+        let next = (known.next, missing.catalog_is_older);
+        let files = recovery::uncovered_files(&*data, &store, &*catalog, next)?;
         recovery::take_in(&*catalog, &store, &files, &mut summary, progress)?;
         if missing.catalog_is_older || files.last_key_value().is_some_and(|(id, _)| id.get() >= numbers.start)
         {
