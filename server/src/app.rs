@@ -2,10 +2,12 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use holdfast_engine::Engine;
 use holdfast_engine::catalog::Catalog;
 use holdfast_engine::clock::{Clock, SystemClock};
+use holdfast_engine::ids::TokenId;
 use holdfast_proto::ErrorCode;
 use tokio::sync::watch;
 use tracing::Span;
@@ -17,6 +19,7 @@ use crate::error::ServiceError;
 use crate::jobs::Jobs;
 use crate::memory::Budget;
 use crate::metrics::Metrics;
+use crate::net::{Link, Origin, TooMany};
 use crate::readiness::Readiness;
 
 /// The running server, shared by all calls. What only one protocol needs is in that protocol's own state.
@@ -38,6 +41,8 @@ pub struct App {
     pub(crate) lease_secs: u32,
     lookups: Lookups,
     stopping: watch::Sender<bool>,
+    /// Commits under way.
+    commits: watch::Sender<usize>,
 }
 
 /// Where a server is reached, and how clients recognise it.
@@ -81,6 +86,7 @@ impl App {
             started_ms: clock.now_ms(),
             lease_secs: settings.lease_secs,
             stopping: watch::Sender::new(false),
+            commits: watch::Sender::new(0),
             lookups,
             engine,
             clock,
@@ -103,6 +109,18 @@ impl App {
         self.stopping.subscribe()
     }
 
+    /// A commit begins; it ends when what is returned is dropped. Shutdown gives it the time it needs.
+    pub(crate) fn begin_commit(self: &Arc<Self>) -> Committing {
+        self.commits.send_modify(|count| *count += 1);
+        Committing(Arc::clone(self))
+    }
+
+    /// Resolves when no commit is under way.
+    pub(crate) async fn no_commits(&self) {
+        // Cannot fail: the sender is this server's own.
+        let _ = self.commits.subscribe().wait_for(|count| *count == 0).await;
+    }
+
     /// Asks who calls, within the caller's log span, on threads that nothing else occupies.
     ///
     /// # Errors
@@ -113,6 +131,38 @@ impl App {
     ) -> Result<T, ServiceError> {
         let (app, span) = (Arc::clone(self), Span::current());
         self.lookups.run(move || span.in_scope(|| look_up(&app.auth))).await
+    }
+
+    /// Asks who calls on the connection of `link`, within the budgets of its address and of the token. `shown` is what
+    /// the caller shows: `None` for nothing at all, else the token it names, if it names one.
+    ///
+    /// # Errors
+    /// As [`App::identify`]; `Limit` when the address is backed off after wrong tokens, or the token has as many
+    /// connections as it may.
+    pub(crate) async fn admit<T: Send + 'static>(
+        self: &Arc<Self>,
+        link: &Link,
+        shown: Option<Option<TokenId>>,
+        look_up: impl FnOnce(&Authenticator) -> Result<T, ServiceError> + Send + 'static,
+        token: impl FnOnce(&T) -> TokenId,
+    ) -> Result<T, ServiceError> {
+        let (origin, back_off) = (link.origin(), self.auth.back_off());
+        let turn = back_off.turn(origin, shown.flatten()).map_err(|wait| backed_off(origin, wait))?;
+        let found = self.identify(look_up).await;
+        drop(turn);
+        match found {
+            Ok(found) => {
+                let token = token(&found);
+                back_off.succeeded(origin, token);
+                link.authenticated(token).map_err(too_many_connections)?;
+                Ok(found)
+            }
+            // Nothing was tried, so there is nothing to slow down.
+            Err(error) if error.code == ErrorCode::Unauthenticated && shown.is_some() => {
+                Err(back_off.failed(origin).map_or(error, |wait| backed_off(origin, wait)))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Runs `work` where it may block, within the caller's log span.
@@ -126,4 +176,35 @@ impl App {
         let (app, span) = (Arc::clone(self), Span::current());
         tokio::task::spawn_blocking(move || span.in_scope(|| work(&app))).await?
     }
+}
+
+/// A commit under way.
+#[derive(Debug)]
+pub(crate) struct Committing(Arc<App>);
+
+impl Drop for Committing {
+    fn drop(&mut self) {
+        self.0.commits.send_modify(|count| *count = count.saturating_sub(1));
+    }
+}
+
+fn backed_off(origin: Origin, wait: Duration) -> ServiceError {
+    let secs = wait.as_millis().div_ceil(1000);
+    ServiceError::new(
+        ErrorCode::Limit,
+        format!("too many calls without a valid token came from {origin}; try again in {secs} s, with a valid token"),
+    )
+    .retry_after(wait)
+}
+
+fn too_many_connections(limit: TooMany) -> ServiceError {
+    let text = match limit {
+        TooMany::OfToken(max) => format!(
+            "this token has {max} connections open, which is all it may have; close some, or use a token for each machine"
+        ),
+        TooMany::InAll(max) => format!(
+            "callers have {max} connections open, which is all this server allows; try again later, or raise max_connections"
+        ),
+    };
+    ServiceError::new(ErrorCode::Limit, text).retry_after(Duration::from_secs(5))
 }

@@ -1,6 +1,7 @@
 //! What a call can be refused with, whichever protocol it came by: a code and a message for a person.
 
 use std::fmt;
+use std::time::Duration;
 
 use holdfast_engine::EngineError;
 use holdfast_engine::catalog::CatalogError;
@@ -13,12 +14,21 @@ use holdfast_proto::ErrorCode;
 pub struct ServiceError {
     pub code: ErrorCode,
     pub message: String,
+    /// When it makes sense to try again, if that is known.
+    pub retry_after_secs: Option<u64>,
 }
 
 impl ServiceError {
     /// Of `code`, saying `message`.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+        Self { code, message: message.into(), retry_after_secs: None }
+    }
+
+    /// The caller may try again after so long: `Retry-After` over HTTP, `retry-after` in gRPC's metadata.
+    #[must_use]
+    pub fn retry_after(mut self, wait: Duration) -> Self {
+        self.retry_after_secs = Some(wait.as_millis().div_ceil(1000).try_into().unwrap_or(u64::MAX).max(1));
+        self
     }
 
     /// The request makes no sense.

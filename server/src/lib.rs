@@ -7,7 +7,7 @@
 //!
 //! | module | open it for |
 //! |---|---|
-//! | `error`, `files`, `insight`, `net`, `tls` | building blocks: errors, small durable files, what numbers mean, connections, the certificate |
+//! | `error`, `files`, `insight`, `limits`, `net`, `shares`, `tls` | building blocks: errors, small durable files, what numbers mean, what a stranger may cost, connections, budgets, the certificate |
 //! | `config` | settings: flags, environment, file |
 //! | `memory` | what memory there is, and what it is used for |
 //! | `process` | this process: logging, allocator, service manager |
@@ -33,6 +33,7 @@ mod grpc;
 pub mod http;
 mod insight;
 pub mod jobs;
+mod limits;
 pub mod memory;
 mod metrics;
 mod net;
@@ -40,4 +41,5 @@ mod process;
 mod readiness;
 pub mod repository;
 pub mod server;
+mod shares;
 pub mod tls;

@@ -7,6 +7,7 @@
 //! | [`proxy`] | a wire between the two that can be cut and held |
 //! | [`disk`] | disks with known contents |
 //! | [`documents`] | the commands that the documents show |
+//! | [`http2`] | a peer that speaks HTTP/2 frame by frame |
 //! | [`memory`] | limits on what a server may use |
 //! | [`raw`] | an agent that says whatever a test wants |
 //! | [`repository`] | the server's files, to look at and to damage |
@@ -27,6 +28,7 @@
 pub mod agent;
 pub mod disk;
 pub mod documents;
+pub mod http2;
 pub mod memory;
 pub mod proxy;
 pub mod raw;

@@ -142,9 +142,11 @@ pub(crate) fn uncovered_files(
     volume: &dyn Volume,
     store: &ChunkStore,
     catalog: &dyn Catalog,
-    (next, older): (Option<u64>, bool),
+    known: &Known,
+    older: bool,
 ) -> Result<Files, EngineError> {
     let covered = store.index.covered_numbers();
+    let next = known.next;
     // Restore points, or the index, know numbers the catalog never handed out: the catalog was put back from an
     // older copy, and may lack rows of containers the index covers.
     let older = older || next.is_none_or(|next| covered.max().is_some_and(|max| max >= next));

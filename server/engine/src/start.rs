@@ -102,8 +102,7 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
     let mut numbers = numbers.unwrap_or(0..0);
     let mut end = known.next;
     if trusted.is_none() {
-        let next = (known.next, missing.catalog_is_older);
-        let files = recovery::uncovered_files(&*data, &store, &*catalog, next)?;
+        let files = recovery::uncovered_files(&*data, &store, &*catalog, &known, missing.catalog_is_older)?;
         recovery::take_in(&*catalog, &store, &files, &mut summary, progress)?;
         if missing.catalog_is_older || files.last_key_value().is_some_and(|(id, _)| id.get() >= numbers.start)
         {
@@ -134,8 +133,9 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
         last_commit,
         numbers,
     })?;
-    let points = MissingPoints::new(missing.without_point);
-    Ok(Started { core, audit: Audit::new(audit_from, end.unwrap_or(0)), points, summary })
+    let (audit, points) =
+        (Audit::new(audit_from, end.unwrap_or(0)), MissingPoints::new(missing.without_point));
+    Ok(Started { core, audit, points, summary })
 }
 
 /// (P3) Compares all restore points of the volume with all of the catalog, unless a clean stop says that they agree.

@@ -20,13 +20,17 @@ pub mod sessions;
 pub mod streams;
 pub(crate) mod watch;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use holdfast_engine::Engine;
 use holdfast_engine::clock::Clock;
+use holdfast_engine::ids::TokenId;
+use parking_lot::Mutex;
 
 use crate::config::Settings;
 use crate::memory::Budget;
+use crate::net::Door;
 pub(crate) use changes::{Change, Changes};
 use recent::Recent;
 use sessions::SessionLimit;
@@ -44,6 +48,8 @@ pub struct Activity {
     pub(crate) restores: Recent,
     /// Clients that watch, and what they are told.
     pub(crate) watchers: Arc<Watchers>,
+    /// Connections, of each listener.
+    doors: Mutex<Vec<Arc<Door>>>,
 }
 
 impl Activity {
@@ -54,6 +60,27 @@ impl Activity {
             streams: Streams::new(StreamLimits::of_budget(budget)),
             restores: Recent::default(),
             watchers: Watchers::new(Arc::clone(engine), Arc::clone(clock)),
+            doors: Mutex::default(),
+        }
+    }
+
+    /// Includes the connections of a listener from now on.
+    pub(crate) fn add_door(&self, door: Arc<Door>) {
+        self.doors.lock().push(door);
+    }
+
+    /// The tokens of open streams and connections.
+    pub(crate) fn tokens(&self) -> HashSet<TokenId> {
+        let mut tokens = self.streams.tokens();
+        tokens.extend(self.doors.lock().iter().flat_map(|door| door.tokens()));
+        tokens
+    }
+
+    /// Ends the streams of a token, and closes its connections.
+    pub(crate) fn end_token(&self, token: TokenId) {
+        self.streams.end_token(token);
+        for door in self.doors.lock().iter() {
+            door.end_token(token);
         }
     }
 

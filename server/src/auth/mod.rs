@@ -8,6 +8,7 @@
 //! | `tokens` | creating and revoking tokens |
 //! | `owners` | whose a VM is, and whom it was refused to |
 //! | `failures` | what is reported of wrong tokens |
+//! | `back_off` | how addresses that show them are slowed down |
 //! | `lookups` | the threads that only authentication uses |
 //!
 //! Invariants:
@@ -17,6 +18,7 @@
 //! * A namespace outside the token's scope and one that does not exist get the same answer. So do sessions
 //!   and backups, which are asked for by identifier: as if they did not exist.
 
+mod back_off;
 mod caller;
 mod failures;
 pub(crate) mod login;
@@ -36,6 +38,7 @@ use holdfast_engine::ids::TokenId;
 use holdfast_proto::ErrorCode;
 
 use crate::error::ServiceError;
+pub(crate) use back_off::BackOff;
 pub use caller::Caller;
 use failures::Failures;
 use login::LoginKey;
@@ -61,6 +64,7 @@ pub struct Authenticator {
     catalog: Arc<dyn Catalog>,
     clock: Arc<dyn Clock>,
     failures: Failures,
+    back_off: Arc<BackOff>,
     recording: Semaphore,
 }
 
@@ -75,7 +79,18 @@ pub(crate) struct Credential {
 impl Authenticator {
     /// Looks tokens up in `catalog`.
     pub fn new(catalog: Arc<dyn Catalog>, clock: Arc<dyn Clock>) -> Self {
-        Self { catalog, clock, failures: Failures::default(), recording: Semaphore::new(RECORDING_MAX) }
+        Self {
+            catalog,
+            clock,
+            failures: Failures::default(),
+            back_off: Arc::default(),
+            recording: Semaphore::new(RECORDING_MAX),
+        }
+    }
+
+    /// How addresses that show wrong tokens are slowed down.
+    pub(crate) const fn back_off(&self) -> &Arc<BackOff> {
+        &self.back_off
     }
 
     /// The caller behind an `authorization` header. Blocks.
@@ -91,7 +106,7 @@ impl Authenticator {
     }
 
     /// The caller behind a token's text. Blocks.
-    fn authenticate_token(
+    pub(crate) fn authenticate_token(
         &self,
         text: Option<&str>,
         peer: Option<SocketAddr>,
@@ -165,6 +180,16 @@ impl Authenticator {
             tracing::error!(%error, "cannot write the audit log");
         }
     }
+}
+
+/// The token that an `authorization` header names, right or wrong.
+pub(crate) fn named_token(header: &str) -> Option<TokenId> {
+    named_token_text(bearer(header)?)
+}
+
+/// The token that a token's text names, right or wrong.
+pub(crate) fn named_token_text(text: &str) -> Option<TokenId> {
+    text.trim().parse::<PresentedToken>().ok().map(|presented| presented.id())
 }
 
 /// The token of a `Bearer` header; the scheme's case does not matter (RFC 9110).

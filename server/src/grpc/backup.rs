@@ -46,7 +46,7 @@ impl BackupService {
         T: Send + 'static,
         R: Send + 'static,
     {
-        let caller = caller(&self.app, &request, stage).await?;
+        let caller = caller(&request, stage)?;
         let message = request.into_inner();
         let answer = self.app.blocking(move |app| work(app, &caller, message)).await;
         answer.map(Response::new).map_err(ServiceError::into_status)
@@ -73,7 +73,7 @@ impl Backup for BackupService {
         &self,
         request: Request<v1::ParentDigestsRequest>,
     ) -> Result<Response<Self::ParentDigestsStream>, Status> {
-        let caller = caller(&self.app, &request, Stage::Negotiated).await?;
+        let caller = caller(&request, Stage::Negotiated)?;
         let guard = self
             .app
             .activity
@@ -97,7 +97,7 @@ impl Backup for BackupService {
         &self,
         request: Request<Streaming<v1::IngestRequest>>,
     ) -> Result<Response<Self::IngestStream>, Status> {
-        let caller = caller(&self.app, &request, Stage::Negotiated).await?;
+        let caller = caller(&request, Stage::Negotiated)?;
         caller.check_role(Action::Backup).map_err(ServiceError::into_status)?;
         let guard = self
             .app
@@ -127,6 +127,7 @@ impl Backup for BackupService {
     ) -> Result<Response<v1::CommitResponse>, Status> {
         self.unary(request, Stage::Negotiated, |app, caller, message| {
             let session = own_session(app, caller, &message.session_id)?;
+            let _committing = app.begin_commit();
             // Returns when the transaction is durable; only then does the agent get its answer (W7).
             let response =
                 app.engine.commit(session).map_err(|error| commit_refused(app, caller, session, error))?;

@@ -22,8 +22,15 @@ pub(super) const STREAM_WINDOW_BYTES: u32 = 8 << 20;
 /// What all streams of a connection may have in flight; also what they may occupy in memory unread.
 pub(super) const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 
-/// A connection that does not answer a ping for this long is closed: the agent is gone.
-pub(super) const KEEPALIVE: Duration = Duration::from_secs(20);
+/// What a connection buffers of answers, of each call.
+pub(super) const BUFFER_BYTES: usize = 1 << 20;
+
+/// What a connection is given of an answer at a time.
+pub(super) const CHUNK_BYTES: usize = 256 << 10;
+
+/// A call's message, other than of a disk coming in. The largest legitimate one starts a backup of
+/// [`DISKS_PER_BACKUP_MAX`](holdfast_proto::limits::DISKS_PER_BACKUP_MAX) disks with the longest names: 256 × 215 bytes.
+pub(super) const UNARY_MAX_BYTES: usize = 128 << 10;
 
 /// Calls of one connection at once.
 pub(super) const CALLS_PER_CONNECTION_MAX: u32 = 128;

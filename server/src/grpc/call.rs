@@ -2,7 +2,6 @@
 
 use std::fmt::Display;
 use std::str::FromStr;
-use std::sync::Arc;
 
 use holdfast_engine::catalog::token::Action;
 use holdfast_engine::ids::SessionId;
@@ -24,15 +23,11 @@ pub(super) enum Stage {
     Negotiated,
 }
 
-/// Who makes this call. The token comes first: a stranger learns nothing, not even our versions.
-pub(super) async fn caller<T>(app: &Arc<App>, request: &Request<T>, stage: Stage) -> Result<Caller, Status> {
-    let header = |name: &str| request.metadata().get(name).and_then(|value| value.to_str().ok());
-    let authorization = header("authorization").map(str::to_owned);
-    let peer = request.remote_addr();
-    let caller = app
-        .identify(move |auth| auth.authenticate(authorization.as_deref(), peer))
-        .await
-        .map_err(ServiceError::into_status)?;
+/// Who makes this call, as the gate in front of all calls found out. The token comes first: a stranger learns nothing,
+/// not even our versions.
+pub(super) fn caller<T>(request: &Request<T>, stage: Stage) -> Result<Caller, Status> {
+    let caller = request.extensions().get::<Caller>().cloned();
+    let caller = caller.ok_or_else(|| ServiceError::defect("a call came past the gate").into_status())?;
     if stage == Stage::Negotiated {
         check_protocol(request.metadata()).map_err(ServiceError::into_status)?;
     }

@@ -42,7 +42,7 @@ impl CatalogService {
         T: Send + 'static,
         R: Send + 'static,
     {
-        let caller = caller(&self.app, &request, Stage::Negotiated).await?;
+        let caller = caller(&request, Stage::Negotiated)?;
         let message = request.into_inner();
         let answer = self.app.blocking(move |app| work(app, &caller, message)).await;
         answer.map(Response::new).map_err(ServiceError::into_status)

@@ -1,9 +1,11 @@
-//! The agents' protocol, as a thin shell: every call is authenticated, its arguments checked, the engine asked on a
+//! The agents' protocol, as a thin shell: every call is authenticated by its headers, its arguments checked, the engine asked on a
 //! thread that may block, and the answer or the error translated. Nothing is decided here.
 //!
 //! | file | open it for |
 //! |---|---|
 //! | `backup`, `restore`, `catalog` | the three services, one call a function |
+//! | `gate` | in front of all calls: who calls, before a byte of the call is read |
+//! | `messages` | how much of a message may come in, and when it must be complete |
 //! | `call` | what every call has in common: caller, protocol version, identifiers |
 //! | `ingest/` | a disk coming in |
 //! | `digests`, `outgoing` | streams going out |
@@ -17,12 +19,13 @@ mod call;
 mod catalog;
 mod count;
 mod digests;
+mod gate;
 mod ingest;
+mod messages;
 mod outgoing;
 mod restore;
 mod status;
 
-use std::io;
 use std::sync::Arc;
 
 use holdfast_proto::limits::MESSAGE_MAX_BYTES;
@@ -30,26 +33,37 @@ use holdfast_proto::v1::backup_server::BackupServer;
 use holdfast_proto::v1::catalog_server::CatalogServer;
 use holdfast_proto::v1::restore_server::RestoreServer;
 use tokio::sync::watch;
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::Server;
+use tonic::service::Routes;
+use tower::Layer as _;
 
 use crate::app::App;
-use crate::net::Connection;
+use crate::limits::{HEADER_DEADLINE, RESTORE_READ_DEADLINE, STRANGER_DEADLINE};
+use crate::net::{Listener, Patience, Protocol};
 use bounds::{
-    CALLS_PER_CONNECTION_MAX, CONNECTION_WINDOW_BYTES, FRAME_BYTES, KEEPALIVE, STREAM_WINDOW_BYTES,
+    BUFFER_BYTES, CALLS_PER_CONNECTION_MAX, CHUNK_BYTES, CONNECTION_WINDOW_BYTES, FRAME_BYTES,
+    STREAM_WINDOW_BYTES,
 };
 use count::CountCalls;
+use gate::Gate;
 
-/// Serves `incoming` until `stop`, then until the calls under way are done.
-///
-/// # Errors
-/// When the connections cannot be served.
-pub(crate) async fn serve(
-    app: Arc<App>,
-    incoming: ReceiverStream<io::Result<Connection>>,
-    mut stop: watch::Receiver<bool>,
-) -> Result<(), tonic::transport::Error> {
-    let window = app.budget.window_bytes.min(CONNECTION_WINDOW_BYTES);
+/// What agents may cost below their calls, and what they are waited for.
+const PROTOCOL: Protocol = Protocol {
+    http1: false,
+    stream_window_bytes: STREAM_WINDOW_BYTES,
+    connection_window_bytes: CONNECTION_WINDOW_BYTES,
+    frame_bytes: FRAME_BYTES,
+    streams_max: CALLS_PER_CONNECTION_MAX,
+    buffer_bytes: BUFFER_BYTES,
+    chunk_bytes: CHUNK_BYTES,
+    patience: Patience {
+        stranger: Some(STRANGER_DEADLINE),
+        stranger_idle: HEADER_DEADLINE,
+        read: RESTORE_READ_DEADLINE,
+    },
+};
+
+/// Serves agents until `stop`, then until the calls under way are done.
+pub(crate) async fn serve(app: Arc<App>, listener: Listener, stop: watch::Receiver<bool>) {
     let count_calls = CountCalls::new(app.metrics.counters());
     let backup = BackupServer::new(backup::BackupService::new(Arc::clone(&app)))
         .max_decoding_message_size(MESSAGE_MAX_BYTES)
@@ -57,23 +71,15 @@ pub(crate) async fn serve(
     let restore = RestoreServer::new(restore::RestoreService::new(Arc::clone(&app)))
         .max_decoding_message_size(MESSAGE_MAX_BYTES)
         .max_encoding_message_size(MESSAGE_MAX_BYTES);
-    let catalog = CatalogServer::new(catalog::CatalogService::new(app))
+    let catalog = CatalogServer::new(catalog::CatalogService::new(Arc::clone(&app)))
         .max_decoding_message_size(MESSAGE_MAX_BYTES)
         .max_encoding_message_size(MESSAGE_MAX_BYTES);
-    Server::builder()
-        .max_frame_size(Some(FRAME_BYTES))
-        .initial_stream_window_size(Some(window.min(STREAM_WINDOW_BYTES)))
-        .initial_connection_window_size(Some(window))
-        .http2_adaptive_window(Some(false))
-        .http2_keepalive_interval(Some(KEEPALIVE))
-        .http2_keepalive_timeout(Some(KEEPALIVE))
-        .max_concurrent_streams(Some(CALLS_PER_CONNECTION_MAX))
-        .layer(count_calls)
-        .add_service(backup)
-        .add_service(restore)
-        .add_service(catalog)
-        .serve_with_incoming_shutdown(incoming, async move {
-            let _ = stop.wait_for(|stop| *stop).await;
-        })
-        .await
+    let calls = Routes::new(backup).add_service(restore).add_service(catalog).prepare();
+    let window = app.budget.window_bytes.min(CONNECTION_WINDOW_BYTES);
+    let protocol = Protocol {
+        stream_window_bytes: window.min(STREAM_WINDOW_BYTES),
+        connection_window_bytes: window,
+        ..PROTOCOL
+    };
+    listener.serve(protocol, stop, count_calls.layer(Gate::new(app, calls))).await;
 }

@@ -1,7 +1,8 @@
 //! Streams from the engine to a client: an iterator pulled on a thread that may block, through a queue
 //! that stops it when the client or the line is slow.
 
-use tokio::sync::mpsc;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use tracing::Span;
@@ -39,12 +40,37 @@ fn send_all<T>(
 ) -> Result<(), ServiceError> {
     for item in items {
         guard.check()?;
-        if queue.blocking_send(Ok(item?)).is_err() {
+        if !hand_over(guard, queue, item?)? {
             tracing::debug!("the client went away");
             break;
         }
     }
     Ok(())
+}
+
+/// Waits until there is room in the queue for `item`, but not for a client that does not read when the stream must end (H10).
+/// Blocks. False: the client went away.
+pub(super) fn hand_over<T>(
+    guard: &StreamGuard,
+    queue: &mpsc::Sender<Result<T, Status>>,
+    item: T,
+) -> Result<bool, ServiceError> {
+    let item = match queue.try_send(Ok(item)) {
+        Ok(()) => return Ok(true),
+        Err(TrySendError::Closed(_)) => return Ok(false),
+        Err(TrySendError::Full(item)) => item,
+    };
+    let mut stopped = guard.stopped();
+    let sent = Handle::current().block_on(async {
+        tokio::select! {
+            () = stopped.wait() => None,
+            sent = queue.send(item) => Some(sent.is_ok()),
+        }
+    });
+    match sent {
+        Some(sent) => Ok(sent),
+        None => guard.check().map(|()| false),
+    }
 }
 
 #[cfg(test)]
@@ -103,5 +129,15 @@ mod tests {
         streams.close();
         let last = endless.filter_map(Result::err).next().await.unwrap();
         assert_eq!(ErrorCode::of_status(&last), Some(ErrorCode::Unavailable));
+    }
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_stream_whose_client_does_not_read_ends_when_it_must() {
+        let streams = streams();
+        let unread = stream(guard(&streams), std::iter::repeat_with(|| Ok(0u8)));
+        streams.end_token(TokenId::from_bytes([1; 16]));
+        while streams.count() > 0 {
+            tokio::task::yield_now().await;
+        }
+        drop(unread);
     }
 }

@@ -40,7 +40,7 @@ impl Restore for RestoreService {
         &self,
         request: Request<v1::ReadDiskRequest>,
     ) -> Result<Response<Self::ReadDiskStream>, Status> {
-        let caller = caller(&self.app, &request, Stage::Negotiated).await?;
+        let caller = caller(&request, Stage::Negotiated)?;
         let guard = self.app.activity.streams.open(StreamKind::Restore, caller.token.id);
         let guard = guard.map_err(ServiceError::into_status)?;
         let message = request.into_inner();
@@ -64,7 +64,7 @@ impl Restore for RestoreService {
         &self,
         request: Request<v1::ReadRangeRequest>,
     ) -> Result<Response<Self::ReadRangeStream>, Status> {
-        let caller = caller(&self.app, &request, Stage::Negotiated).await?;
+        let caller = caller(&request, Stage::Negotiated)?;
         let guard = self.app.activity.streams.open(StreamKind::Restore, caller.token.id);
         let guard = guard.map_err(ServiceError::into_status)?;
         let message = request.into_inner();

@@ -4,10 +4,17 @@ use tonic::Status;
 
 use crate::error::ServiceError;
 
+/// Seconds after which a call may be tried again, as over HTTP.
+const RETRY_AFTER: &str = "retry-after";
+
 impl ServiceError {
     /// As a gRPC status. This is where a call's error is handled, so it is logged here.
     pub(super) fn into_status(self) -> Status {
         self.log();
-        self.code.status(self.message)
+        let mut status = self.code.status(self.message);
+        if let Some(secs) = self.retry_after_secs {
+            status.metadata_mut().insert(RETRY_AFTER, secs.into());
+        }
+        status
     }
 }

@@ -8,7 +8,7 @@
 //!   that is being made: [`DOWNLOADS_MAX`] × 3 × 300 KiB = 7 MiB. A table of a million rows costs no more.
 //! * An answer goes to its connection in chunks of [`CHUNK_BYTES`], so a client that stops reading holds one chunk a
 //!   stream elsewhere, 256 × [`STREAMS_PER_CONNECTION_MAX`] × 16 KiB = 256 MiB for all of them together, and after
-//!   [`READ_DEADLINE`] its connection is closed.
+//!   [`READ_DEADLINE`](crate::limits::READ_DEADLINE) its connection is closed.
 //! * Event streams are bounded where they are counted (`activity/watch.rs`).
 
 use std::time::Duration;
@@ -23,18 +23,6 @@ pub(super) const REQUESTS_MAX: usize = 64;
 
 /// Until the answer begins, with the request's body and the wait for a slot.
 pub(super) const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
-
-/// A client that takes nothing more of an answer for this long is disconnected.
-pub(super) const READ_DEADLINE: Duration = Duration::from_secs(30);
-
-/// The same once the server is shutting down.
-pub(super) const LAST_READ_DEADLINE: Duration = Duration::from_secs(2);
-
-/// How often a connection is checked for answers that are not read.
-pub(super) const STALL_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-
-/// How long a client may take to send a request's head, and how long an idle connection is kept.
-pub(super) const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Requests of one HTTP/2 connection at once. A browser shows one page.
 pub(super) const STREAMS_PER_CONNECTION_MAX: u32 = 64;

@@ -19,13 +19,14 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::access::Identity;
-use super::bounds::{DOWNLOAD_PAGE_ROWS, DOWNLOAD_PAGES, DOWNLOADS_MAX, READ_DEADLINE};
+use super::bounds::{DOWNLOAD_PAGE_ROWS, DOWNLOAD_PAGES, DOWNLOADS_MAX};
 use super::headers::value;
 use super::state::HttpState;
 use crate::activity::streams::Stop;
 use crate::app::App;
 use crate::auth::Credential;
 use crate::error::ServiceError;
+use crate::limits::READ_DEADLINE;
 
 /// The table to download.
 #[derive(Debug)]

@@ -1,14 +1,19 @@
 //! `GET /metrics`: who may read them, and the answer.
 
+use std::sync::Arc;
+
+use axum::Extension;
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use holdfast_engine::catalog::token::Action;
 use holdfast_proto::ErrorCode;
 
+use super::access;
 use super::state::HttpState;
-use crate::auth::Authenticator;
+use crate::auth::Caller;
 use crate::error::ServiceError;
+use crate::net::Link;
 
 /// Of OpenMetrics, which Prometheus has read since 2018.
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -20,13 +25,12 @@ const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset
 /// let any client read them.
 pub(super) async fn scrape(
     State(state): State<HttpState>,
+    Extension(link): Extension<Arc<Link>>,
     headers: HeaderMap,
 ) -> Result<Response, ServiceError> {
     let app = &state.app;
     if !state.metrics_open {
-        let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let authorization = authorization.map(str::to_owned);
-        app.identify(move |auth| authorize(auth, authorization.as_deref())).await?;
+        authorize(&access::identify_bearer(app, headers.get(header::AUTHORIZATION), &link).await?)?;
     }
     let turn = state.scraping.lock().await;
     let text = app.blocking(|app| {
@@ -39,8 +43,7 @@ pub(super) async fn scrape(
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response())
 }
 
-fn authorize(auth: &Authenticator, authorization: Option<&str>) -> Result<(), ServiceError> {
-    let caller = auth.authenticate(authorization, None)?;
+fn authorize(caller: &Caller) -> Result<(), ServiceError> {
     caller.check_role(Action::Operate)?;
     if caller.scope().is_some() {
         return Err(ServiceError::new(

@@ -1,7 +1,7 @@
 //! HTTPS: the REST API, the web UI, metrics, and health for load balancers and service managers.
 //!
-//! A request passes, from the outside in: `connection` (one connection and its deadlines) → `request_slots` (a
-//! slot and a deadline) → `access` (who may) → a handler of `rest`, which reads its parameters (`query`), asks the
+//! A request passes, from the outside in: `request_slots` (a deadline, and a slot for a stranger) → `access` (who may,
+//! by the headers alone; a slot for a caller) → a handler of `rest`, which reads its parameters (`query`), asks the
 //! engine on a thread that may block, and answers with JSON or a `problem`. Any path without a route belongs to the
 //! UI (`ui`).
 //!
@@ -11,8 +11,7 @@
 //! | `bounds` | every bound, with the arithmetic |
 //! | `access/` | who may ask for what: one table and its check |
 //! | `rest/` | the REST API, one file a resource |
-//! | `connection/` | connections: deadlines, and chunks of answers |
-//! | `request_slots` | how many requests at once |
+//! | `request_slots`, `logins` | how many requests at once; logins that are not complete |
 //! | `download` | tables of any length |
 //! | `storage_cache` | what is costly to find out and therefore cached |
 //! | `query`, `problem`, `headers` | parameters, errors, and the headers of every answer |
@@ -22,12 +21,12 @@
 
 pub(crate) mod access;
 pub(crate) mod bounds;
-mod connection;
 mod count;
 mod docs;
 mod download;
 mod headers;
 mod health;
+mod logins;
 mod metrics;
 pub mod problem;
 mod query;
@@ -45,14 +44,36 @@ use axum::routing::get;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove};
 
-pub(crate) use connection::serve;
 pub(crate) use state::HttpState;
+
+use tokio::sync::watch;
+
+use crate::limits::{HEADER_DEADLINE, READ_DEADLINE};
+use crate::net::{Listener, Patience, Protocol};
 
 /// Answers below this many bytes are one packet either way.
 const COMPRESS_ABOVE_BYTES: u64 = 1400;
 
+/// What browsers may cost below their requests, and what they are waited for. The largest body is
+/// [`bounds::BODY_MAX_BYTES`].
+const PROTOCOL: Protocol = Protocol {
+    http1: true,
+    stream_window_bytes: 64 << 10,
+    connection_window_bytes: 256 << 10,
+    frame_bytes: 16 << 10,
+    streams_max: bounds::STREAMS_PER_CONNECTION_MAX,
+    buffer_bytes: bounds::BUFFER_BYTES,
+    chunk_bytes: bounds::CHUNK_BYTES,
+    patience: Patience { stranger: None, stranger_idle: HEADER_DEADLINE, read: READ_DEADLINE },
+};
+
+/// Serves browsers and health checks until `stop`, then until the requests under way are done.
+pub(crate) async fn serve(state: HttpState, listener: Listener, stop: watch::Receiver<bool>) {
+    listener.serve(PROTOCOL, stop, router(state)).await;
+}
+
 /// Every route.
-pub(crate) fn router(state: HttpState) -> Router {
+fn router(state: HttpState) -> Router {
     let api = rest::router().layer(from_fn_with_state(state.clone(), access::check)).layer(
         CompressionLayer::new()
             .gzip(true)

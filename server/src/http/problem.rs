@@ -80,7 +80,8 @@ impl Problem {
     }
 
     fn with_status(status: StatusCode, error: ServiceError) -> Self {
-        Self { status, error, header: None }
+        let retry_after = error.retry_after_secs.map(|secs| (header::RETRY_AFTER, secs.into()));
+        Self { status, error, header: retry_after }
     }
 }
 
@@ -98,7 +99,10 @@ impl From<JsonRejection> for Problem {
                 status,
                 ServiceError::new(
                     ErrorCode::Limit,
-                    format!("the body is longer than {} bytes", super::bounds::BODY_MAX_BYTES),
+                    format!(
+                        "the body is longer than this path accepts; none accepts more than {} bytes",
+                        super::bounds::BODY_MAX_BYTES
+                    ),
                 ),
             ),
             StatusCode::UNSUPPORTED_MEDIA_TYPE => Self::with_status(

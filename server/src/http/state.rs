@@ -8,6 +8,8 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use super::bounds::{DOWNLOADS_MAX, REQUESTS_MAX};
+use super::logins::Logins;
+use super::request_slots::Slots;
 use super::storage_cache::StorageCache;
 use crate::app::App;
 use crate::config::Settings;
@@ -21,8 +23,10 @@ pub(crate) struct HttpState(Arc<Shared>);
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(super) app: Arc<App>,
-    /// A permit for each request that may be answered at once, see [`request_slots`](super::request_slots).
-    pub(super) slots: Arc<Semaphore>,
+    /// For requests that may be answered at once.
+    pub(super) slots: Slots,
+    /// Logins that are not complete.
+    pub(super) logins: Arc<Logins>,
     /// Tables being downloaded.
     pub(super) downloads: Arc<Semaphore>,
     /// What was last found out about containers.
@@ -43,7 +47,8 @@ impl HttpState {
         let answers = REQUESTS_MAX.min(app.budget.answers as usize);
         Self(Arc::new(Shared {
             app,
-            slots: Arc::new(Semaphore::new(answers)),
+            slots: Slots::new(answers),
+            logins: Arc::default(),
             downloads: Arc::new(Semaphore::new(DOWNLOADS_MAX)),
             storage: StorageCache::default(),
             revoking: Mutex::default(),

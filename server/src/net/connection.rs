@@ -1,47 +1,28 @@
-//! One encrypted connection and its slot among the listener's connections.
+//! One encrypted connection, which is read from as far as its peer may be heard.
 
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::server::TlsStream;
-use tonic::transport::server::Connected;
 
+use super::link::Link;
 use super::traffic::{Open, Traffic};
 
-/// A connection; dropping it frees its slot.
+/// A connection.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(super) struct Connection {
     stream: TlsStream<TcpStream>,
+    link: Arc<Link>,
     traffic: Open,
-    _slot: OwnedSemaphorePermit,
 }
 
 impl Connection {
-    pub(super) fn new(
-        stream: TlsStream<TcpStream>,
-        slot: OwnedSemaphorePermit,
-        traffic: Arc<Traffic>,
-    ) -> Self {
-        Self { stream, traffic: Open::new(traffic), _slot: slot }
-    }
-
-    /// Where it comes from.
-    pub(crate) fn peer(&self) -> Option<SocketAddr> {
-        self.stream.get_ref().0.peer_addr().ok()
-    }
-}
-
-impl Connected for Connection {
-    type ConnectInfo = <TlsStream<TcpStream> as Connected>::ConnectInfo;
-
-    fn connect_info(&self) -> Self::ConnectInfo {
-        self.stream.connect_info()
+    pub(super) fn new(stream: TlsStream<TcpStream>, link: Arc<Link>, traffic: Arc<Traffic>) -> Self {
+        Self { stream, link, traffic: Open::new(traffic) }
     }
 }
 
@@ -51,9 +32,12 @@ impl AsyncRead for Connection {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        ready!(self.link.poll_may_read(cx));
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
-        self.traffic.received(buffer.filled().len().saturating_sub(before));
+        let bytes = buffer.filled().len().saturating_sub(before);
+        self.link.received(bytes);
+        self.traffic.received(bytes);
         polled
     }
 }

@@ -1,27 +1,60 @@
-//! Encrypted connections in, for gRPC and HTTPS alike.
+//! Encrypted connections in, for gRPC and HTTPS alike: who gets a slot, and what a peer may cost and for how long.
 //!
-//! Every queue here is bounded: connections by a semaphore taken before `accept`, so that further ones wait in the
-//! kernel's backlog; handshakes by a deadline, so that a silent peer cannot hold a slot.
+//! A connection passes through: `door` (a slot, or none) → `serve` (handshake; HTTP with limits on frames, headers,
+//! windows and streams; deadlines) → `connection` (bytes, no more of a stranger's than it may send) → a service, which
+//! is given each request with the `link` of its connection and tells it who has shown a valid token.
+//!
+//! | file | open it for |
+//! |---|---|
+//! | `mod.rs` | the listener |
+//! | `door`, `crowd` | connection slots: who gets in, who is dropped when they are short |
+//! | `origin` | what counts as one address |
+//! | `link` | what is known of one connection, and when it must end |
+//! | `serve` | one connection from handshake to end |
+//! | `connection`, `write_deadline` | its bytes; a socket whose writes time out |
+//! | `chunked_body`, `stall_monitor` | answers in small chunks; which of them wait for their reader, and since when |
+//! | `traffic` | counts bytes |
+//!
+//! Invariants:
+//! * Accepting never waits for a slot: a newcomer gets one at once or is refused, so nothing waits in the kernel's backlog
+//!   behind silent peers.
+//! * Every wait for a peer has a deadline, in [`limits`](crate::limits).
 
+mod chunked_body;
 mod connection;
+mod crowd;
+mod door;
+mod link;
+mod origin;
+mod serve;
+mod stall_monitor;
 mod traffic;
+mod write_deadline;
 
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hyper::body::Incoming;
+use hyper::{Request, Response};
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
-use tokio_stream::wrappers::ReceiverStream;
+use tower::Service;
 
-pub(crate) use connection::Connection;
+pub(crate) use chunked_body::Held;
+pub(crate) use crowd::{Places, to_drop};
+pub(crate) use door::{Door, TooMany};
+pub(crate) use link::{Link, Patience};
+pub(crate) use origin::Origin;
+pub(crate) use serve::{AnswerBody, Protocol};
 pub(crate) use traffic::Traffic;
 
-/// A handshake is two round trips; an agent never takes this long.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+use serve::Serving;
 
 /// Pause after `accept` failed: out of file descriptors, most likely.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
@@ -31,7 +64,7 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 pub(crate) struct Listener {
     tcp: TcpListener,
     tls: Arc<ServerConfig>,
-    connections: Arc<Semaphore>,
+    door: Arc<Door>,
     traffic: Arc<Traffic>,
 }
 
@@ -45,13 +78,8 @@ impl Listener {
         tls: Arc<ServerConfig>,
         max_connections: u32,
     ) -> io::Result<Self> {
-        let connections = max_connections as usize;
-        Ok(Self {
-            tcp: TcpListener::bind(address).await?,
-            tls,
-            connections: Arc::new(Semaphore::new(connections)),
-            traffic: Arc::default(),
-        })
+        let door = Door::new(max_connections);
+        Ok(Self { tcp: TcpListener::bind(address).await?, tls, door, traffic: Arc::default() })
     }
 
     /// The address, with the port that was picked.
@@ -67,59 +95,47 @@ impl Listener {
         Arc::clone(&self.traffic)
     }
 
-    /// Connections whose handshake is done, until `stop` says so.
-    pub(crate) fn incoming(self, stop: watch::Receiver<bool>) -> ReceiverStream<io::Result<Connection>> {
-        let (done, incoming) = mpsc::channel(1);
-        tokio::spawn(self.accept_all(stop, done));
-        ReceiverStream::new(incoming)
+    /// Its connection slots.
+    pub(crate) fn door(&self) -> Arc<Door> {
+        Arc::clone(&self.door)
     }
 
-    async fn accept_all(self, mut stop: watch::Receiver<bool>, done: mpsc::Sender<io::Result<Connection>>) {
-        let acceptor = TlsAcceptor::from(Arc::clone(&self.tls));
-        let handshakes = Handshakes { acceptor, traffic: self.traffic(), done };
+    /// Serves connections until `stop`, then until all of them have ended. Dropping the future cuts them off.
+    pub(crate) async fn serve<S, B>(self, protocol: Protocol, mut stop: watch::Receiver<bool>, service: S)
+    where
+        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+        S::Future: Send + 'static,
+        B: AnswerBody,
+    {
+        let Self { tcp, tls, door, traffic } = self;
+        let serving = Serving::new(protocol, TlsAcceptor::from(tls), traffic, stop.clone(), service);
+        let mut open = JoinSet::new();
         loop {
             let accepted = tokio::select! {
                 // A sender that is gone means that the server is gone.
-                _ = stop.wait_for(|stop| *stop) => return,
-                accepted = self.accept() => accepted,
+                _ = stop.wait_for(|stop| *stop) => break,
+                Some(_) = open.join_next() => continue,
+                accepted = accept(&tcp) => accepted,
             };
             match accepted {
-                Ok((stream, peer, slot)) => {
-                    tokio::spawn(handshakes.clone().shake_hands(stream, peer, slot));
-                }
+                Ok((stream, peer)) => match door.admit(peer) {
+                    Some(place) => drop(open.spawn(serving.clone().run(stream, place))),
+                    None => tracing::debug!(%peer, "refused: every slot is held by a caller with a token"),
+                },
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
                     tokio::time::sleep(ACCEPT_RETRY).await;
                 }
             }
         }
-    }
-
-    async fn accept(&self) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
-        let slot = Arc::clone(&self.connections).acquire_owned().await.map_err(io::Error::other)?;
-        let (stream, peer) = self.tcp.accept().await?;
-        stream.set_nodelay(true)?;
-        Ok((stream, peer, slot))
+        drop(tcp);
+        while open.join_next().await.is_some() {}
     }
 }
 
-/// Performs handshakes and passes the connections on.
-#[derive(Clone)]
-struct Handshakes {
-    acceptor: TlsAcceptor,
-    traffic: Arc<Traffic>,
-    done: mpsc::Sender<io::Result<Connection>>,
-}
-
-impl Handshakes {
-    async fn shake_hands(self, stream: TcpStream, peer: SocketAddr, slot: OwnedSemaphorePermit) {
-        match tokio::time::timeout(HANDSHAKE_TIMEOUT, self.acceptor.accept(stream)).await {
-            Ok(Ok(stream)) => {
-                // The receiver is gone when the server is stopping.
-                let _ = self.done.send(Ok(Connection::new(stream, slot, self.traffic))).await;
-            }
-            Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
-            Err(_) => tracing::debug!(%peer, "TLS handshake took too long"),
-        }
-    }
+async fn accept(tcp: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
+    let (stream, peer) = tcp.accept().await?;
+    // Fails when the peer is gone already, which the handshake finds out.
+    drop(stream.set_nodelay(true));
+    Ok((stream, peer))
 }

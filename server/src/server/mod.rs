@@ -7,8 +7,9 @@
 //! | `background` | the background jobs, and how fast each may be |
 //!
 //! Shutdown, so that nothing acknowledged is lost and agents know what to do: no new connections are accepted;
-//! streams end after the message they are at, with `Unavailable`; background jobs end after the step they are at;
-//! calls under way get [`GRACE`] to finish; the engine gives up what is left, makes its index durable and releases the folder.
+//! streams end after the message they are at, with `Unavailable`, and those that stall are cut off within seconds;
+//! background jobs end after the step they are at; commits under way get [`COMMIT_GRACE`] to finish, other calls
+//! [`SHUTDOWN_GRACE`]; the engine gives up what is left, makes its index durable and releases the folder.
 
 mod background;
 mod first_token;
@@ -18,7 +19,6 @@ mod tests;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use holdfast_engine::Engine;
 use holdfast_engine::clock::Clock;
@@ -30,6 +30,7 @@ use crate::config::Settings;
 use crate::error::ServiceError;
 use crate::http::HttpState;
 use crate::jobs::Runner;
+use crate::limits::{COMMIT_GRACE, SHUTDOWN_GRACE};
 use crate::memory::Budget;
 use crate::net::Listener;
 use crate::repository::open_parts;
@@ -37,9 +38,6 @@ use crate::tls::{Identity, TlsError};
 use crate::{files, grpc, http};
 use first_token::ensure_first_token;
 pub use first_token::{FIRST_TOKEN_FILE, create_recovery_token};
-
-/// How long calls under way may take to finish when the server stops.
-pub const GRACE: Duration = Duration::from_secs(30);
 
 /// Why a server does not start.
 #[derive(Debug, thiserror::Error)]
@@ -121,19 +119,14 @@ impl Server {
         };
         let app = App::new(engine, settings, addresses)?;
         tracing::info!(budget = %app.budget, "memory");
-        app.metrics.watch("grpc", grpc_listener.traffic());
-        app.metrics.watch("http", http_listener.traffic());
+        for (name, listener) in [("grpc", &grpc_listener), ("http", &http_listener)] {
+            app.metrics.watch(name, listener.traffic());
+            app.activity.add_door(listener.door());
+        }
         let mut tasks = JoinSet::new();
-        let grpc_app = Arc::clone(&app);
-        let incoming = grpc_listener.incoming(app.stopping());
-        tasks.spawn(async move {
-            let stopping = grpc_app.stopping();
-            if let Err(error) = grpc::serve(grpc_app, incoming, stopping).await {
-                tracing::error!(%error, "serving gRPC failed");
-            }
-        });
-        let router = http::router(HttpState::new(Arc::clone(&app), settings));
-        tasks.spawn(http::serve(router, http_listener.incoming(app.stopping())));
+        tasks.spawn(grpc::serve(Arc::clone(&app), grpc_listener, app.stopping()));
+        let state = HttpState::new(Arc::clone(&app), settings);
+        tasks.spawn(http::serve(state, http_listener, app.stopping()));
         let jobs = background::start(&app);
         Ok(Self { app, grpc_address, http_address, fingerprint, first_token_created, tasks, jobs })
     }
@@ -152,19 +145,34 @@ impl Server {
     ///
     /// # Errors
     /// When the engine could not make its index durable. Nothing is lost by that; the next start takes longer.
-    pub async fn stop(mut self) -> Result<(), ServiceError> {
+    pub async fn stop(self) -> Result<(), ServiceError> {
         tracing::info!(streams = self.app.activity.streams.count(), "shutting down");
         self.app.stop();
         self.jobs.stop().await;
-        let done = async { while self.tasks.join_next().await.is_some() {} };
-        if tokio::time::timeout(GRACE, done).await.is_err() {
-            tracing::warn!("calls did not end within {} s and were cut off", GRACE.as_secs());
-            self.tasks.abort_all();
-        }
+        end_calls(&self.app, self.tasks).await;
         self.app.blocking(|app| Ok(app.engine.shutdown()?)).await?;
         tracing::info!("repository closed");
         Ok(())
     }
+}
+
+/// Idle and stalled connections end by themselves (`net`). Of the rest only commits are waited for.
+async fn end_calls(app: &Arc<App>, mut tasks: JoinSet<()>) {
+    let done = async { while tasks.join_next().await.is_some() {} };
+    let cut_off = async {
+        tokio::time::sleep(SHUTDOWN_GRACE).await;
+        tokio::time::timeout(COMMIT_GRACE.saturating_sub(SHUTDOWN_GRACE), app.no_commits()).await.is_ok()
+    };
+    let in_time = tokio::select! {
+        () = done => return,
+        in_time = cut_off => in_time,
+    };
+    if in_time {
+        tracing::info!("calls that did not end within {} s were cut off", SHUTDOWN_GRACE.as_secs());
+    } else {
+        tracing::warn!("a commit did not end within {} s and was cut off", COMMIT_GRACE.as_secs());
+    }
+    tasks.shutdown().await;
 }
 
 /// Opens the repository, or creates it.

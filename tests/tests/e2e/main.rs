@@ -16,6 +16,8 @@ mod damage;
 #[cfg(test)]
 mod documented;
 #[cfg(test)]
+mod front_door;
+#[cfg(test)]
 mod full_disk;
 #[cfg(test)]
 mod health;

@@ -15,5 +15,6 @@ mod graph;
 mod io;
 #[cfg(test)]
 mod modules;
+mod security;
 #[cfg(test)]
 mod source;

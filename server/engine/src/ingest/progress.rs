@@ -17,6 +17,13 @@ pub(super) struct Position {
     pub(super) finished: bool,
 }
 
+impl Position {
+    /// Without what any message moves, such as one that says nothing new.
+    pub(super) const fn work(self) -> Self {
+        Self { wire_bytes: 0, ..self }
+    }
+}
+
 /// The position a stream stored last.
 #[derive(Debug, Default)]
 pub(super) struct DiskProgress {

@@ -60,14 +60,21 @@ pub struct Starter {
     pub may_take_over: bool,
 }
 
-/// When the session ends by itself.
-#[derive(Debug, Default)]
+/// When the session ends by itself: when its agent is silent, or only says that it is there. Measured on the clock that
+/// never jumps: setting the time of day neither ends a session nor keeps it alive.
+#[derive(Debug)]
 pub(super) struct Lease {
-    /// On the clock that never jumps: one who sets the time of day neither ends a session nor keeps it alive.
-    renewed_monotonic_ms: AtomicI64,
-    /// The same moment for people.
-    renewed_ms: AtomicI64,
+    /// The last heartbeat.
+    heard_monotonic_ms: AtomicI64,
+    /// The same moment for people, as Unix milliseconds.
+    seen_ms: AtomicI64,
+    /// The last time the backup got any further.
+    progress_monotonic_ms: AtomicI64,
 }
+
+/// How long an agent may only say that it is there: a backup that gets no further holds its VM, a session's slot and
+/// everything it relies on. Hours of reading unchanged data do count, as the agent reports each part.
+pub(crate) const STANDSTILL_SECS: i64 = 3600;
 
 /// One disk of a session.
 #[derive(Debug)]
@@ -93,15 +100,24 @@ pub(crate) struct Reliance {
 }
 
 impl Lease {
-    fn renew(&self, core: &Core) {
-        self.renewed_monotonic_ms.store(core.clock.monotonic_ms(), Ordering::Relaxed);
-        self.renewed_ms.store(core.clock.now_ms(), Ordering::Relaxed);
+    /// Begins now.
+    fn new(core: &Core) -> Self {
+        let now_ms = || AtomicI64::new(core.clock.monotonic_ms());
+        let seen_ms = AtomicI64::new(core.clock.now_ms());
+        Self { heard_monotonic_ms: now_ms(), seen_ms, progress_monotonic_ms: now_ms() }
     }
 
-    /// Whether it has run out.
-    pub(super) fn is_over(&self, core: &Core) -> bool {
-        let silent_ms = core.clock.monotonic_ms() - self.renewed_monotonic_ms.load(Ordering::Relaxed);
-        silent_ms > i64::from(core.lease_secs) * 1000
+    /// Whether it has run out, and why.
+    pub(super) fn is_over(&self, core: &Core) -> Option<String> {
+        let now_ms = core.clock.monotonic_ms();
+        let since_ms = |at: &AtomicI64| now_ms.saturating_sub(at.load(Ordering::Relaxed));
+        let lease_secs = i64::from(core.lease_secs);
+        // A heartbeat at the last moment is in time.
+        if since_ms(&self.heard_monotonic_ms) > lease_secs * 1000 {
+            return Some(format!("no heartbeat from the agent for {lease_secs} s"));
+        }
+        (since_ms(&self.progress_monotonic_ms) / 1000 >= STANDSTILL_SECS)
+            .then(|| format!("no progress for {STANDSTILL_SECS} s, only heartbeats"))
     }
 }
 
@@ -151,8 +167,7 @@ impl Session {
     pub(super) fn new(core: &Core, parts: SessionParts) -> Self {
         let SessionParts { id, backup, run, namespace, vm, vm_owner, .. } = parts;
         let SessionParts { job, host, starter, disks, room: _room, .. } = parts;
-        let lease = Lease::default();
-        lease.renew(core);
+        let lease = Lease::new(core);
         let (started_ms, failed) = (core.clock.now_ms(), AtomicBool::new(false));
         let (prepared, ended) = (Mutex::default(), Mutex::new(false));
         Self {
@@ -175,9 +190,16 @@ impl Session {
         }
     }
 
-    /// Renews the lease: a heartbeat.
+    /// Renews the lease: a heartbeat. Without progress, no number of them is enough.
     pub(crate) fn keep_alive(&self, core: &Core) {
-        self.lease.renew(core);
+        self.lease.heard_monotonic_ms.store(core.clock.monotonic_ms(), Ordering::Relaxed);
+        self.lease.seen_ms.store(core.clock.now_ms(), Ordering::Relaxed);
+    }
+
+    /// Renews the lease: the backup got further.
+    pub(crate) fn progressed(&self, core: &Core) {
+        self.keep_alive(core);
+        self.lease.progress_monotonic_ms.store(core.clock.monotonic_ms(), Ordering::Relaxed);
     }
 
     pub(crate) const fn namespace_id(&self) -> NamespaceId {
@@ -191,7 +213,7 @@ impl Session {
 
     /// When the agent's last heartbeat arrived.
     pub(super) fn last_seen_ms(&self) -> i64 {
-        self.lease.renewed_ms.load(Ordering::Relaxed)
+        self.lease.seen_ms.load(Ordering::Relaxed)
     }
 
     /// Takes note that a stream of it failed.

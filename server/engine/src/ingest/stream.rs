@@ -55,6 +55,7 @@ impl DiskStream {
         wire_bytes: u64,
     ) -> Result<Option<v1::IngestResponse>, EngineError> {
         self.with_state(|core, slot, state| {
+            self.session.keep_alive(core);
             state.counters.message(wire_bytes, core.clock.now_ms())?;
             if state.finished.is_some() && !matches!(message, Request::Finish(_)) {
                 return Err(EngineError::Invalid("the stream was finished already".into()));
@@ -113,7 +114,7 @@ impl DiskStream {
         if let Some(why) = state.failure() {
             return Err(self.session.gone(&format!("failed: {why}")));
         }
-        self.session.keep_alive(&self.core);
+        let before = state.position().work();
         // Stays when the work panics: a state that was changed in part must not be committed.
         state.set_failure(Some(Cow::Borrowed("a message was not handled to its end")));
         let outcome = work(&self.core, slot, &mut state)
@@ -122,7 +123,11 @@ impl DiskStream {
         if let Err(error @ EngineError::FalseDigest { .. }) = &outcome {
             self.audit_lie(error);
         }
-        slot.progress.store(state.position());
+        let position = state.position();
+        slot.progress.store(position);
+        if position.work() != before {
+            self.session.progressed(&self.core);
+        }
         if outcome.is_err() {
             state.fail();
         }

@@ -43,7 +43,7 @@ impl Sessions {
         let vm_owner = start::vm_owner(core, asked)?;
         self.make_way(core, asked)?;
         let session = Arc::new(start::open_session(core, namespace, vm_owner, asked, room)?);
-        session.keep_alive(core);
+        session.progressed(core);
         self.enter(&session)?;
         // Again: a session that claimed the run may have ended since the first look. From now on, none can.
         let owner = &session.starter.owner;
@@ -249,16 +249,16 @@ impl Sessions {
         }
     }
 
-    /// Ends sessions whose lease ran out without a heartbeat; says how many.
+    /// Ends sessions whose lease ran out; says how many.
     pub(crate) fn expire(&self, core: &Core) -> usize {
-        let dead: Vec<SessionId> = {
+        let dead: Vec<(SessionId, String)> = {
             let tables = self.0.lock();
-            let late = |s: &&Arc<Session>| s.lease.is_over(core);
-            tables.by_id.values().filter(late).map(|session| session.id).collect()
+            let late = |s: &Arc<Session>| Some((s.id, s.lease.is_over(core)?));
+            tables.by_id.values().filter_map(late).collect()
         };
-        for &id in &dead {
-            let reason = format!("no heartbeat from the agent for {} s", core.lease_secs);
-            if let Err(error) = self.end(core, id, RowStatus::Expired, &reason) {
+        for (id, reason) in &dead {
+            let (id, reason) = (*id, reason);
+            if let Err(error) = self.end(core, id, RowStatus::Expired, reason) {
                 tracing::error!(session = %id, %error, "cannot record an expired session");
             }
         }

@@ -12,6 +12,7 @@ mod extent_history;
 mod hostile;
 mod index_pages;
 mod live;
+mod memory;
 mod owners;
 mod points;
 mod readiness;

@@ -168,6 +168,47 @@ fn a_session_that_failed_is_in_no_ones_way() {
 }
 
 #[test]
+fn heartbeats_alone_do_not_keep_a_session() {
+    let bench = Bench::new();
+    let engine = bench.open(Arc::new(MemoryVolume::new()));
+    let disk = noise(1, 9 << 20);
+    let started = start(&engine, request("web", &[("root", &disk)])).unwrap();
+    let session: SessionId = started.session_id.parse().unwrap();
+    let stream = engine.open_stream(session, 0).unwrap();
+    let minutes = |count| {
+        for _ in 0..count {
+            bench.clock.advance_ms(60_000);
+            engine.keep_alive(session)?;
+            stream.handle(v1::ingest_request::Kind::Query(v1::Query::default()), 5)?;
+            engine.expire_sessions();
+        }
+        engine.keep_alive(session)
+    };
+    minutes(59).unwrap();
+    let zero = vec![v1::ExtentRange { first: 0, count: 1 }];
+    let extents = v1::Extents { zero, ..v1::Extents::default() };
+    stream.handle(v1::ingest_request::Kind::Extents(extents), 20).unwrap();
+    minutes(59).expect("an extent is progress");
+    assert!(minutes(1).is_err(), "an hour of heartbeats and empty queries is none");
+    let rows = engine.catalog().details(&DetailFilter::default(), PageRequest::default()).unwrap().items;
+    assert_eq!(rows.len(), 1);
+    assert!(rows[0].error.contains("no progress for 3600 s"), "{rows:?}");
+}
+
+#[test]
+fn an_open_stream_without_messages_does_not_renew_the_lease() {
+    let bench = Bench::new();
+    let engine = bench.open(Arc::new(MemoryVolume::new()));
+    let started = start(&engine, request("web", &[("root", &noise(1, 3 << 20))])).unwrap();
+    let session: SessionId = started.session_id.parse().unwrap();
+    let stream = engine.open_stream(session, 0).unwrap();
+    bench.clock.advance_ms(100_000);
+    stream.idle().unwrap();
+    bench.clock.advance_ms(100_000);
+    assert_eq!(engine.expire_sessions(), 1);
+}
+
+#[test]
 fn ends_can_be_repeated() {
     let bench = Bench::new();
     let engine = bench.open(Arc::new(MemoryVolume::new()));

@@ -84,16 +84,11 @@ impl WebLogin {
 }
 
 impl Authenticator {
-    /// Logs the owner of a token in. Blocks.
+    /// Logs a caller in who has just shown their token. Blocks.
     ///
     /// # Errors
-    /// `Unauthenticated` as for every call; the catalog's errors.
-    pub fn log_in(
-        &self,
-        token: &str,
-        peer: Option<SocketAddr>,
-    ) -> Result<(Caller, WebLogin, Cookie), ServiceError> {
-        let caller = self.authenticate_token(Some(token.trim()), peer)?;
+    /// The catalog's errors.
+    pub fn log_in(&self, caller: &Caller) -> Result<(WebLogin, Cookie), ServiceError> {
         let (cookie, csrf) = (Secret::random()?, Secret::random()?);
         let now_ms = self.clock.now_ms();
         let login = WebLogin {
@@ -103,8 +98,8 @@ impl Authenticator {
             expires_ms: now_ms.saturating_add(LOGIN_MS),
         };
         record::create(&*self.catalog, &login, now_ms)?;
-        self.audit_login("login", &caller)?;
-        Ok((caller, login, Cookie(cookie.hex())))
+        self.audit_login("login", caller)?;
+        Ok((login, Cookie(cookie.hex())))
     }
 
     /// The caller behind a cookie's value. Blocks.

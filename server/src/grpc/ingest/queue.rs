@@ -15,6 +15,7 @@ use tonic::Status;
 use crate::activity::streams::Stopped;
 use crate::error::ServiceError;
 use crate::grpc::bounds::{INGEST_QUEUE_BYTES, INGEST_QUEUE_MESSAGES};
+use crate::limits::INGEST_IDLE;
 
 /// Bytes gRPC puts before each message.
 const GRPC_HEADER_BYTES: usize = 5;
@@ -41,15 +42,16 @@ pub(super) async fn pump(
     loop {
         let message = tokio::select! {
             () = stopped.wait() => return,
-            message = messages.next() => message,
+            message = tokio::time::timeout(INGEST_IDLE, messages.next()) => message,
         };
         let item = match message {
-            None => return,
-            Some(Ok(message)) => match admit(message, &room).await {
+            Err(_) => Item::Failed(idle()),
+            Ok(None) => return,
+            Ok(Some(Ok(message))) => match admit(message, &room).await {
                 Ok(item) => item,
                 Err(error) => Item::Failed(error),
             },
-            Some(Err(status)) => Item::Failed(line_error(&status)),
+            Ok(Some(Err(status))) => Item::Failed(line_error(&status)),
         };
         let last = matches!(item, Item::Failed(_));
         // The engine's side is gone when it failed or finished.
@@ -57,6 +59,15 @@ pub(super) async fn pump(
             return;
         }
     }
+}
+
+/// The stream is needed for others. Its session lives on, and the agent may open it again.
+fn idle() -> ServiceError {
+    let secs = INGEST_IDLE.as_secs();
+    let text = format!(
+        "no message of the disk came for {secs} s; open its stream again when there is something to send"
+    );
+    ServiceError::new(ErrorCode::Unavailable, text)
 }
 
 /// Waits until there is room for the message.

@@ -154,3 +154,28 @@ async fn an_agent_that_went_away_ends_it_quietly() {
     let messages = tokio_stream::iter([region(1), finish()]);
     carry(TestDisk::new(agreeable), guard(&streams()), messages, answers).await.unwrap().unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_without_messages_ends() {
+    let (queue, items) = blocking::channel();
+    let (streams, begun) = (streams(), tokio::time::Instant::now());
+    let guard = guard(&streams);
+    pump(tokio_stream::pending(), queue, guard.stopped()).await;
+    let Ok(queue::Item::Failed(error)) = items.try_recv() else { panic!("it ended without a reason") };
+    assert_eq!((error.code, begun.elapsed()), (ErrorCode::Unavailable, crate::limits::INGEST_IDLE));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_reads_no_answers_does_not_hold_up_shutdown() {
+    let streams = streams();
+    let disk = TestDisk::new(|_| Ok(Some(answer(ingest_response::Kind::Ack(v1::Ack::default())))));
+    let (answers, received) = mpsc::channel(1);
+    let messages = tokio_stream::iter((0..100).map(|_| region(1)));
+    let carried = tokio::spawn(carry(disk, guard(&streams), messages, answers));
+    while received.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    streams.close();
+    assert_eq!(carried.await.unwrap().unwrap().unwrap_err().code, ErrorCode::Unavailable);
+    assert_eq!(received.len(), 1, "nothing was read");
+}

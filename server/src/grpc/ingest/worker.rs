@@ -11,6 +11,7 @@ use super::queue::Item;
 use crate::activity::streams::StreamGuard;
 use crate::error::ServiceError;
 use crate::grpc::bounds::IDLE_INTERVAL;
+use crate::grpc::outgoing::hand_over;
 
 /// The engine's side of a disk coming in, as far as this module needs it; tests have one of their own.
 pub(super) trait Disk: Send + 'static {
@@ -44,7 +45,7 @@ pub(super) fn work(
     loop {
         if let Some(answer) = answer.take() {
             let finished = matches!(answer.kind, Some(ingest_response::Kind::Finished(_)));
-            if answers.blocking_send(Ok(answer)).is_err() || finished {
+            if !hand_over(guard, answers, answer)? || finished {
                 return Ok(());
             }
         }

@@ -8,22 +8,22 @@
 
 mod endpoints;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, MatchedPath, Request, State};
 use axum::http::request::Parts;
-use axum::http::{Extensions, HeaderMap, Method, header};
+use axum::http::{Extensions, HeaderMap, HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use holdfast_proto::ErrorCode;
 
-use super::connection::Peer;
 use super::problem::Problem;
+use super::state::HttpState;
 use crate::app::App;
 use crate::auth::login::{cookie, csrf};
-use crate::auth::{Caller, Credential, WebLogin};
+use crate::auth::{Authenticator, Caller, Credential, WebLogin, named_token};
 use crate::error::ServiceError;
+use crate::net::{Held, Link};
 #[cfg(test)]
 pub(crate) use endpoints::ENDPOINTS;
 pub(crate) use endpoints::{Access, Endpoint, PREFIX, endpoint};
@@ -57,7 +57,7 @@ impl<S: Sync> FromRequestParts<S> for Identity {
 pub(crate) struct Secret;
 
 /// Around every route of the API.
-pub(super) async fn check(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
+pub(super) async fn check(State(state): State<HttpState>, mut request: Request, next: Next) -> Response {
     let matched = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     let Some(path) = matched.and_then(|path| path.strip_prefix(PREFIX)).map(str::to_owned) else {
         return ServiceError::defect(format!("{matched:?} is not a route below {PREFIX}")).into_response();
@@ -66,13 +66,18 @@ pub(super) async fn check(State(app): State<Arc<App>>, mut request: Request, nex
         Some(endpoint) => endpoint,
         None => return wrong_method(&path).into_response(),
     };
+    let mut slot = None;
     if endpoint.access != Access::Open {
-        match identify(&app, request.method(), request.headers(), peer(request.extensions())).await {
-            Ok(identity) => {
-                if let Err(error) = may(&identity.caller, endpoint.access) {
-                    return error.into_response();
-                }
+        let asked = Asked {
+            method: request.method(),
+            path: request.uri().path(),
+            headers: request.headers(),
+            extensions: request.extensions(),
+        };
+        match admit(&state, asked, endpoint.access).await {
+            Ok((identity, taken)) => {
                 request.extensions_mut().insert(identity);
+                slot = taken;
             }
             Err(error) => return error.into_response(),
         }
@@ -82,7 +87,32 @@ pub(super) async fn check(State(app): State<Arc<App>>, mut request: Request, nex
     if secret {
         response.extensions_mut().insert(Secret);
     }
+    if let Some(slot) = slot {
+        response.extensions_mut().insert(slot);
+    }
     response
+}
+
+/// A request without its body, which is not read before it is known who calls.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    method: &'a Method,
+    path: &'a str,
+    headers: &'a HeaderMap,
+    extensions: &'a Extensions,
+}
+
+/// The caller, who may ask for this, and the slot of the request.
+async fn admit(
+    state: &HttpState,
+    asked: Asked<'_>,
+    access: Access,
+) -> Result<(Identity, Option<Held>), ServiceError> {
+    let link = link(asked.extensions)?;
+    let identity = identify(&state.app, asked.method, asked.headers, link).await?;
+    may(&identity.caller, access)?;
+    let slot = state.slots.of_caller(asked.path, identity.caller.token.id).await?;
+    Ok((identity, slot.map(Held::new)))
 }
 
 fn may(caller: &Caller, access: Access) -> Result<(), ServiceError> {
@@ -118,31 +148,43 @@ fn wrong_method(path: &str) -> Problem {
     }
 }
 
-/// Where a request came from.
-pub(super) fn peer(extensions: &Extensions) -> Option<SocketAddr> {
-    extensions.get::<Peer>().and_then(|peer| peer.0)
+/// The connection a request came by.
+pub(super) fn link(extensions: &Extensions) -> Result<&Arc<Link>, ServiceError> {
+    extensions.get::<Arc<Link>>().ok_or_else(|| ServiceError::defect("a request came without its connection"))
+}
+
+/// The caller behind an `authorization` header or its absence.
+pub(super) async fn identify_bearer(
+    app: &Arc<App>,
+    bearer: Option<&HeaderValue>,
+    link: &Link,
+) -> Result<Caller, ServiceError> {
+    // One that is not text is a wrong token.
+    let bearer = bearer.map(|value| value.to_str().unwrap_or_default().to_owned());
+    let (shown, peer) = (bearer.as_deref().map(named_token), Some(link.peer()));
+    let look_up = move |auth: &Authenticator| auth.authenticate(bearer.as_deref(), peer);
+    app.admit(link, shown, look_up, |caller| caller.token.id).await
 }
 
 async fn identify(
     app: &Arc<App>,
     method: &Method,
     headers: &HeaderMap,
-    peer: Option<SocketAddr>,
+    link: &Link,
 ) -> Result<Identity, ServiceError> {
-    // One that is not text is a wrong token.
-    let bearer =
-        headers.get(header::AUTHORIZATION).map(|value| value.to_str().unwrap_or_default().to_owned());
+    let bearer = headers.get(header::AUTHORIZATION);
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let cookie = cookie::read(cookies).map(str::to_owned);
-    if let (None, Some(cookie)) = (&bearer, cookie) {
-        let (caller, web) = app.identify(move |auth| auth.authenticate_cookie(&cookie, peer)).await?;
+    if let (None, Some(cookie)) = (bearer, cookie) {
+        let peer = Some(link.peer());
+        let look_up = move |auth: &Authenticator| auth.authenticate_cookie(&cookie, peer);
+        let (caller, web) = app.admit(link, Some(None), look_up, |(caller, _)| caller.token.id).await?;
         if !method.is_safe() {
             csrf::check(&web, bytes(headers, csrf::SITE_HEADER), bytes(headers, csrf::TOKEN_HEADER))?;
         }
         return Ok(Identity { caller, web: Some(web) });
     }
-    let caller = app.identify(move |auth| auth.authenticate(bearer.as_deref(), peer)).await?;
-    Ok(Identity { caller, web: None })
+    Ok(Identity { caller: identify_bearer(app, bearer, link).await?, web: None })
 }
 
 /// The value of a header.

@@ -23,7 +23,7 @@ use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServiceError;
 use crate::http::access::Identity;
-use crate::http::bounds::READ_DEADLINE;
+use crate::limits::READ_DEADLINE;
 
 /// Keeps proxies from closing a stream without events.
 const COMMENT_INTERVAL: Duration = Duration::from_secs(15);

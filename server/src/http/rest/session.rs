@@ -1,12 +1,14 @@
 //! Logging in and out with a browser, and who is logged in.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
-use axum::extract::{FromRequest as _, Request, State};
+use axum::extract::{DefaultBodyLimit, FromRequest as _, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use holdfast_engine::catalog::token::Action;
+use holdfast_proto::ErrorCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -14,13 +16,16 @@ use super::wire::time;
 use crate::app::App;
 use crate::auth::login::{cookie, csrf};
 use crate::auth::tokens::namespace_names;
-use crate::auth::{Caller, WebLogin};
+use crate::auth::{Authenticator, Caller, WebLogin, named_token_text as named_token};
 use crate::error::ServiceError;
 use crate::http::access::{self, Identity};
 use crate::http::headers;
 use crate::http::problem::Problem;
 use crate::http::query::Body;
+use crate::http::state::HttpState;
 use crate::http::words;
+use crate::limits::{LOGIN_BODY_BYTES, LOGIN_DEADLINE};
+use crate::net::Link;
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -78,20 +83,42 @@ impl Session {
 #[utoipa::path(post, path = "/login", tag = "session", request_body = Login,
     responses((status = 200, description = "Logged in; sets the cookie", body = Session)))]
 pub(super) async fn login(
-    State(app): State<Arc<App>>,
+    State(state): State<HttpState>,
     headers: HeaderMap,
     request: Request,
 ) -> Result<Response, Problem> {
     csrf::check_site(access::bytes(&headers, csrf::SITE_HEADER))?;
-    let peer = access::peer(request.extensions());
-    let Body(Login { token }) = Body::<Login>::from_request(request, &()).await?;
-    let (session, cookie) = app
+    let link = Arc::clone(access::link(request.extensions())?);
+    let Login { token } = shown(&state, request, &link).await?;
+    let (named, peer) = (named_token(&token), Some(link.peer()));
+    let look_up = move |auth: &Authenticator| auth.authenticate_token(Some(token.trim()), peer);
+    let caller = state.app.admit(&link, Some(named), look_up, |caller| caller.token.id).await?;
+    let (session, cookie) = state
+        .app
         .blocking(move |app| {
-            let (caller, web, cookie) = app.auth.log_in(&token, peer)?;
+            let (web, cookie) = app.auth.log_in(&caller)?;
             Ok((Session::of(app, &caller, Some(&web))?, cookie))
         })
         .await?;
     Ok(with_cookie(Json(session), &cookie::set(&cookie))?)
+}
+
+/// The token that a login shows. Until it has arrived anyone may be at the other end.
+async fn shown(state: &HttpState, mut request: Request, link: &Link) -> Result<Login, Problem> {
+    DefaultBodyLimit::max(LOGIN_BODY_BYTES).apply(&mut request);
+    let mut beginning = state.logins.begin(link.origin());
+    let read = tokio::time::timeout(LOGIN_DEADLINE, Body::<Login>::from_request(request, &()));
+    let refused = |text: String| -> Problem {
+        ServiceError::new(ErrorCode::Limit, text).retry_after(Duration::from_secs(1)).into()
+    };
+    tokio::select! {
+        biased;
+        read = read => match read {
+            Ok(read) => read.map(|Body(login)| login),
+            Err(_) => Err(refused(format!("the token did not arrive within {} s; log in again", LOGIN_DEADLINE.as_secs()))),
+        },
+        () = beginning.refused() => Err(refused("too many logins were begun and not completed; log in again".to_owned())),
+    }
 }
 
 /// Log out

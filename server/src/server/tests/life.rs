@@ -174,6 +174,35 @@ pub(super) async fn get_with(fixture: &Fixture, path: &str, token: &str) -> Stri
     answer
 }
 
+#[tokio::test]
+async fn a_commit_under_way_is_waited_for() {
+    let fixture = Fixture::start().await;
+    let app = Arc::clone(fixture.server.app());
+    let ends = |app: &Arc<App>| {
+        let app = Arc::clone(app);
+        let mut calls = JoinSet::new();
+        calls.spawn(std::future::pending::<()>());
+        tokio::spawn(async move { end_calls(&app, calls).await })
+    };
+    tokio::time::pause();
+    let committing = app.begin_commit();
+    let with_commit = ends(&app);
+    tokio::task::yield_now().await;
+    for _ in 0..10 {
+        tokio::time::advance(SHUTDOWN_GRACE / 4).await;
+        tokio::task::yield_now().await;
+        assert!(!with_commit.is_finished());
+    }
+    drop(committing);
+    with_commit.await.unwrap();
+    // Other calls are not.
+    let begun = tokio::time::Instant::now();
+    ends(&app).await.unwrap();
+    assert!(begun.elapsed() < COMMIT_GRACE);
+    tokio::time::resume();
+    fixture.server.stop().await.unwrap();
+}
+
 #[test]
 fn an_unfinished_first_start_is_finished_by_the_next() {
     let folder = tempfile::tempdir().unwrap();

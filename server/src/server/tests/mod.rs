@@ -1,5 +1,6 @@
 //! A whole server in this process: real TLS, real catalog, real engine, on ports it picks.
 
+mod deadlines;
 mod life;
 mod limits;
 mod metrics;

@@ -83,7 +83,12 @@ impl Ask {
 
 impl Fixture {
     /// Encrypted, as a browser connects.
-    async fn https(&self) -> tokio_rustls::client::TlsStream<TcpStream> {
+    pub(super) async fn https(&self) -> tokio_rustls::client::TlsStream<TcpStream> {
+        self.tls(self.server.http_address).await
+    }
+
+    /// Encrypted, to any of the server's addresses.
+    pub(super) async fn tls(&self, address: SocketAddr) -> tokio_rustls::client::TlsStream<TcpStream> {
         use rustls::pki_types::pem::PemObject as _;
         let mut roots = rustls::RootCertStore::empty();
         let certificate = self.folder.path().join("tls/cert.pem");
@@ -94,7 +99,7 @@ impl Fixture {
             .unwrap()
             .with_root_certificates(roots)
             .with_no_client_auth();
-        let tcp = TcpStream::connect(self.server.http_address).await.unwrap();
+        let tcp = TcpStream::connect(address).await.unwrap();
         let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
         connector.connect("localhost".try_into().unwrap(), tcp).await.unwrap()
     }

@@ -5,14 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::watch;
 use tokio::time::Instant;
-
-use crate::http::bounds::{LAST_READ_DEADLINE, READ_DEADLINE, STALL_CHECK_INTERVAL};
 
 /// The answers of one connection that wait for their reader to take more, and since when.
 #[derive(Debug, Default)]
-pub(in crate::http) struct StallMonitor {
+pub(super) struct StallMonitor {
     next: AtomicU64,
     waiting: Mutex<HashMap<u64, Instant>>,
 }
@@ -37,17 +34,5 @@ impl StallMonitor {
     pub(super) fn is_stalled(&self, patience: Duration) -> bool {
         let now = Instant::now();
         self.waiting.lock().values().any(|since| now.duration_since(*since) > patience)
-    }
-
-    /// Resolves when an answer has waited for too long, which is shorter once the server is stopping.
-    pub(super) async fn until_stalled(&self, stopping: &watch::Receiver<bool>) {
-        let mut checks = tokio::time::interval(STALL_CHECK_INTERVAL);
-        loop {
-            checks.tick().await;
-            let patience = if *stopping.borrow() { LAST_READ_DEADLINE } else { READ_DEADLINE };
-            if self.is_stalled(patience) {
-                return;
-            }
-        }
     }
 }

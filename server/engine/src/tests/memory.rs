@@ -1,0 +1,68 @@
+//! Bounds of memory: of all backups in progress together, and of the index.
+
+use std::sync::Arc;
+
+use holdfast_proto::limits::DISK_MAX_BYTES;
+use holdfast_proto::{ErrorCode, v1};
+use holdfast_types::ids::SessionId;
+use holdfast_volume::MemoryVolume;
+use v1::ingest_request::Kind as Request;
+
+use super::agent::{backup, request, start};
+use super::{Bench, noise};
+use crate::error::EngineError;
+use crate::{Engine, MemoryBounds};
+
+/// Describes as many ranges of zeros, with gaps between them, as are taken.
+fn scatter(engine: &Engine, vm: &str) -> Result<(), EngineError> {
+    let mut wanted = request(vm, &[("root", b"x")]);
+    wanted.disks[0].size_bytes = DISK_MAX_BYTES;
+    let session: SessionId = start(engine, wanted).unwrap().session_id.parse().unwrap();
+    let stream = engine.open_stream(session, 0).unwrap();
+    for part in 0..8 {
+        let zero = (0..1000).map(|n| v1::ExtentRange { first: (part * 1000 + n) * 2, count: 1 }).collect();
+        let message = v1::Extents { unchanged: Vec::new(), zero, chunked: Vec::new() };
+        stream.handle(Request::Extents(message), 10)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn backups_in_progress_share_one_bound() {
+    let bench = Bench::new();
+    let mut parts = bench.parts(Arc::new(MemoryVolume::new())).unwrap();
+    // Two of 400 KB each.
+    parts.options.memory = MemoryBounds { sessions_bytes: 1 << 20, ..MemoryBounds::default() };
+    let engine = Engine::assemble(parts).unwrap();
+    scatter(&engine, "one").unwrap();
+    scatter(&engine, "two").unwrap();
+    let error = scatter(&engine, "three").unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Limit, "{error}");
+    assert!(error.to_string().contains("1024 KiB"), "{error}");
+    // What was refused holds nothing, and what ends gives back.
+    let (core, _) = engine.parts();
+    assert!(core.session_memory.used_bytes() < 900_000, "{}", core.session_memory.used_bytes());
+    bench.clock.advance_ms(200_000);
+    assert_eq!(engine.expire_sessions(), 3);
+    assert_eq!(core.session_memory.used_bytes(), 0);
+    scatter(&engine, "four").unwrap();
+}
+
+#[test]
+fn an_index_that_does_not_fit_is_refused_before_it_is_read() {
+    let bench = Bench::new();
+    let volume = MemoryVolume::new();
+    let engine = bench.open(Arc::new(volume.clone()));
+    backup(&engine, "web", &[("root", &noise(1, 4 << 20))]).unwrap();
+    engine.shutdown().unwrap();
+    drop(engine);
+    let open = |index_resident_bytes| {
+        let mut parts = bench.parts(Arc::new(volume.clone())).unwrap();
+        parts.options.memory = MemoryBounds { index_resident_bytes, ..MemoryBounds::default() };
+        Engine::assemble(parts)
+    };
+    let error = open(100).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Limit, "{error}");
+    assert!(error.to_string().contains("more memory"), "{error}");
+    open(1 << 20).unwrap();
+}

@@ -1,0 +1,196 @@
+//! The connection slots of one listener: who gets in, and who is dropped when they are short.
+//!
+//! A connection begins as a *stranger* and stays one until a call on it showed a valid token. Invariants (H8):
+//! * Strangers never keep callers with a token out: they hold at most a share of the slots, and any of them is dropped
+//!   for a newcomer, those of unknown addresses first, the oldest of the address with most of them (see [`crowd`]).
+//! * Callers with a token never keep strangers out, health checks among them: some slots are not for them.
+//! * No token holds more than its share.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use holdfast_engine::ids::TokenId;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::crowd::{Places, to_drop};
+use super::link::{Closing, Link};
+use super::origin::Origin;
+use crate::limits::{
+    KNOWN_FOR, ORIGINS_MAX, RESERVED_FOR_KNOWN, RESERVED_FOR_STRANGERS, STRANGERS_PER_ORIGIN_MAX, TOKEN_SHARE,
+};
+
+/// One connection. A stranger has no tokens.
+#[derive(Debug)]
+struct Entry {
+    origin: Origin,
+    tokens: HashSet<TokenId>,
+    close: watch::Sender<Closing>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next: u64,
+    open: BTreeMap<u64, Entry>,
+    known: HashMap<Origin, Instant>,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Door {
+    max: usize,
+    state: Mutex<State>,
+}
+
+/// Why a connection may not count as one of a token's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TooMany {
+    /// Of this token, which may have so many.
+    OfToken(usize),
+    /// In all, of which so many are for callers with a token.
+    InAll(usize),
+}
+
+impl Door {
+    /// With `max` slots.
+    pub(crate) fn new(max: u32) -> Arc<Self> {
+        Arc::new(Self { max: max as usize, state: Mutex::default() })
+    }
+
+    /// Slots that strangers from unknown addresses may hold.
+    const fn for_strangers(&self) -> usize {
+        self.max - self.max / RESERVED_FOR_KNOWN
+    }
+
+    /// Slots that callers with a token may hold.
+    const fn for_callers(&self) -> usize {
+        self.max - self.max / RESERVED_FOR_STRANGERS
+    }
+
+    /// Connections of one token.
+    const fn per_token(&self) -> usize {
+        if self.max < TOKEN_SHARE { 1 } else { self.max / TOKEN_SHARE }
+    }
+
+    /// Lets a connection in, dropping a stranger when slots are short. `None` when there is none to drop: every slot is
+    /// held by a caller with a token.
+    pub(super) fn admit(self: &Arc<Self>, peer: SocketAddr) -> Option<Place> {
+        let origin = Origin::from(peer);
+        let mut state = self.state.lock();
+        let known = state.is_known(origin);
+        if let Some(number) = state.stranger_to_drop(origin, known, self) {
+            state.drop_stranger(number);
+        }
+        if state.open.len() >= self.max {
+            return None;
+        }
+        let number = state.next;
+        state.next = number.wrapping_add(1);
+        let close = watch::Sender::new(Closing::Open);
+        state.open.insert(number, Entry { origin, tokens: HashSet::new(), close: close.clone() });
+        drop(state);
+        let link = Link::new(peer, number, Arc::clone(self), close);
+        Some(Place { door: Arc::clone(self), link: Arc::new(link) })
+    }
+
+    /// A call on connection `number` showed `token`, which is valid.
+    pub(super) fn authenticated(&self, number: u64, token: TokenId) -> Result<(), TooMany> {
+        let mut state = self.state.lock();
+        let held = state.open.values().filter(|entry| entry.tokens.contains(&token)).count();
+        let callers = state.open.values().filter(|entry| !entry.tokens.is_empty()).count();
+        let Some(entry) = state.open.get_mut(&number) else { return Ok(()) };
+        let origin = entry.origin;
+        if !entry.tokens.contains(&token) {
+            if held >= self.per_token() {
+                return Err(TooMany::OfToken(self.per_token()));
+            }
+            if entry.tokens.is_empty() && callers >= self.for_callers() {
+                return Err(TooMany::InAll(self.for_callers()));
+            }
+            entry.tokens.insert(token);
+        }
+        state.remember(origin);
+        Ok(())
+    }
+
+    /// The tokens of open connections.
+    pub(crate) fn tokens(&self) -> HashSet<TokenId> {
+        self.state.lock().open.values().flat_map(|entry| entry.tokens.iter().copied()).collect()
+    }
+
+    /// A token is no longer valid: connections that showed no other are closed, and what stalls on the rest is ended.
+    pub(crate) fn end_token(&self, token: TokenId) {
+        for entry in self.state.lock().open.values_mut() {
+            if entry.tokens.remove(&token) {
+                let last = entry.tokens.is_empty();
+                entry.close.send_replace(if last { Closing::Soon } else { Closing::Hurry });
+            }
+        }
+    }
+
+    fn leave(&self, number: u64) {
+        self.state.lock().open.remove(&number);
+    }
+}
+
+impl State {
+    fn is_known(&self, origin: Origin) -> bool {
+        self.known.get(&origin).is_some_and(|at| at.elapsed() < KNOWN_FOR)
+    }
+
+    fn remember(&mut self, origin: Origin) {
+        if self.known.len() >= ORIGINS_MAX && !self.known.contains_key(&origin) {
+            let oldest = self.known.iter().min_by_key(|(_, at)| **at).map(|(origin, _)| *origin);
+            oldest.and_then(|oldest| self.known.remove(&oldest));
+        }
+        self.known.insert(origin, Instant::now());
+    }
+
+    /// Strangers, of unknown addresses only or all of them.
+    fn strangers(&self, unknown_only: bool) -> Places {
+        let strangers = self.open.iter().filter(|(_, entry)| entry.tokens.is_empty());
+        let strangers = strangers.filter(|(_, entry)| !unknown_only || !self.is_known(entry.origin));
+        strangers.map(|(number, entry)| (*number, entry.origin)).collect()
+    }
+
+    fn stranger_to_drop(&self, origin: Origin, known: bool, door: &Door) -> Option<u64> {
+        let full = self.open.len() >= door.max;
+        let unknown = self.strangers(true);
+        if !known {
+            let max = if full { unknown.len() } else { door.for_strangers() };
+            if let Some(number) = to_drop(&unknown, origin, STRANGERS_PER_ORIGIN_MAX, max) {
+                return Some(number);
+            }
+        } else if full && let Some(number) = to_drop(&unknown, origin, STRANGERS_PER_ORIGIN_MAX, 0) {
+            return Some(number);
+        }
+        let all = self.strangers(false);
+        let max = if full { 0 } else { usize::MAX };
+        to_drop(&all, origin, STRANGERS_PER_ORIGIN_MAX, max)
+    }
+
+    fn drop_stranger(&mut self, number: u64) {
+        if let Some(entry) = self.open.remove(&number) {
+            tracing::debug!(from = %entry.origin, "connection slots are short; dropped a connection without a token");
+            entry.close.send_replace(Closing::Now);
+        }
+    }
+}
+
+/// A connection's slot; dropping it frees it.
+#[derive(Debug)]
+pub(super) struct Place {
+    door: Arc<Door>,
+    pub(super) link: Arc<Link>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.door.leave(self.link.number());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,304 @@
+//! What is known of one connection: whether a caller has shown a valid token on it, what is under way on it, and whether
+//! it must end. Every request carries it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use holdfast_engine::ids::TokenId;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::door::{Door, TooMany};
+use super::origin::Origin;
+use super::stall_monitor::StallMonitor;
+use crate::limits::{IDLE_DEADLINE, LAST_READ_DEADLINE, STRANGER_BYTES};
+
+/// Whether a connection must end, and how soon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Closing {
+    Open,
+    /// One of its tokens has ended: answers that are not read are waited for only shortly.
+    Hurry,
+    /// All of its tokens have ended: what is under way is told, then it is closed.
+    Soon,
+    Now,
+}
+
+/// What the two protocols wait for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience {
+    /// A connection must have shown a valid token by then; `None`: it need not.
+    pub(crate) stranger: Option<Duration>,
+    /// How long a stranger may be idle.
+    pub(crate) stranger_idle: Duration,
+    /// How long an answer may wait for its reader.
+    pub(crate) read: Duration,
+}
+
+/// What is under way.
+#[derive(Debug)]
+struct UnderWay {
+    requests: usize,
+    /// Since when there is none.
+    idle_since: Instant,
+    /// Since when it is a stranger.
+    stranger_since: Instant,
+    /// When it was told to end.
+    told: Option<Instant>,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Link {
+    peer: SocketAddr,
+    number: u64,
+    door: Arc<Door>,
+    close: watch::Sender<Closing>,
+    authenticated: AtomicBool,
+    received_bytes: AtomicU64,
+    /// Waits until more may be read.
+    reader: Mutex<Option<Waker>>,
+    under_way: Mutex<UnderWay>,
+    pub(super) monitor: StallMonitor,
+}
+
+/// What is to be done with a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    GoesOn,
+    /// End it when the requests under way are done; begin none.
+    End,
+    /// Drop it, because of that.
+    Drop(&'static str),
+}
+
+impl Link {
+    pub(super) fn new(peer: SocketAddr, number: u64, door: Arc<Door>, close: watch::Sender<Closing>) -> Self {
+        let now = Instant::now();
+        Self {
+            peer,
+            number,
+            door,
+            close,
+            authenticated: AtomicBool::new(false),
+            received_bytes: AtomicU64::new(0),
+            reader: Mutex::default(),
+            under_way: Mutex::new(UnderWay { requests: 0, idle_since: now, stranger_since: now, told: None }),
+            monitor: StallMonitor::default(),
+        }
+    }
+
+    /// Where it comes from.
+    pub(crate) const fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Where it comes from, as it counts for budgets.
+    pub(crate) fn origin(&self) -> Origin {
+        self.peer.into()
+    }
+
+    pub(super) const fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(super) fn closing(&self) -> Closing {
+        *self.close.borrow()
+    }
+
+    pub(super) fn watch_closing(&self) -> watch::Receiver<Closing> {
+        self.close.subscribe()
+    }
+
+    /// A call showed `token`, which is valid: from now on the connection is read from without limit.
+    ///
+    /// # Errors
+    /// When callers with a token, or this one, hold as many connections as they may; it stays a stranger then.
+    pub(crate) fn authenticated(&self, token: TokenId) -> Result<(), TooMany> {
+        self.door.authenticated(self.number, token)?;
+        if !self.authenticated.swap(true, Ordering::AcqRel)
+            && let Some(reader) = self.reader.lock().take()
+        {
+            reader.wake();
+        }
+        Ok(())
+    }
+
+    pub(super) fn received(&self, bytes: usize) {
+        self.received_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Ready when the connection may be read from: always once a token was shown, before that up to a limit.
+    pub(super) fn poll_may_read(&self, cx: &Context<'_>) -> Poll<()> {
+        let may_read = || {
+            self.authenticated.load(Ordering::Acquire)
+                || self.received_bytes.load(Ordering::Relaxed) < STRANGER_BYTES
+        };
+        if may_read() {
+            return Poll::Ready(());
+        }
+        *self.reader.lock() = Some(cx.waker().clone());
+        // A token may have been shown meanwhile.
+        if may_read() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// A request begins.
+    pub(super) fn begin(self: &Arc<Self>) -> OpenRequest {
+        self.under_way.lock().requests += 1;
+        OpenRequest(Arc::clone(self))
+    }
+
+    /// What is to be done with the connection now.
+    pub(super) fn verdict(&self, patience: &Patience, stopping: bool) -> Verdict {
+        let closing = self.closing();
+        if closing == Closing::Now {
+            return Verdict::Drop("connection slots are short");
+        }
+        let hurry = stopping || closing != Closing::Open;
+        let read = if hurry { LAST_READ_DEADLINE } else { patience.read };
+        if self.monitor.is_stalled(read) {
+            return Verdict::Drop("it does not read what it asked for");
+        }
+        let stranger = !self.authenticated.load(Ordering::Acquire);
+        let mut under_way = self.under_way.lock();
+        let told = under_way.told.map(|at| at.elapsed() >= LAST_READ_DEADLINE);
+        if told == Some(true) && (under_way.requests == 0 || closing == Closing::Soon) {
+            return Verdict::Drop("it was told to end");
+        }
+        if stranger && patience.stranger.is_some_and(|by| under_way.stranger_since.elapsed() >= by) {
+            return Verdict::Drop("it showed no valid token in time");
+        }
+        let idle_max = if stranger { patience.stranger_idle } else { IDLE_DEADLINE };
+        let idle = under_way.requests == 0 && under_way.idle_since.elapsed() >= idle_max;
+        // Half of what is read from a stranger; polite clients open another connection before it is used up.
+        let used_up = stranger
+            && patience.stranger.is_none()
+            && self.received_bytes.load(Ordering::Relaxed) >= STRANGER_BYTES / 2;
+        if told.is_none() && (stopping || closing == Closing::Soon || idle || used_up) {
+            under_way.told = Some(Instant::now());
+            return Verdict::End;
+        }
+        Verdict::GoesOn
+    }
+}
+
+/// A request under way, until its answer was handed over.
+#[derive(Debug)]
+pub(super) struct OpenRequest(Arc<Link>);
+
+impl OpenRequest {
+    pub(super) fn link(&self) -> &Arc<Link> {
+        &self.0
+    }
+}
+
+impl Drop for OpenRequest {
+    fn drop(&mut self) {
+        let mut under_way = self.0.under_way.lock();
+        under_way.requests = under_way.requests.saturating_sub(1);
+        under_way.idle_since = Instant::now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    const PATIENCE: Patience = Patience {
+        stranger: Some(Duration::from_secs(20)),
+        stranger_idle: Duration::from_secs(30),
+        read: Duration::from_secs(30),
+    };
+
+    const BROWSERS: Patience = Patience { stranger: None, ..PATIENCE };
+
+    fn token() -> TokenId {
+        TokenId::from_bytes([1; 16])
+    }
+
+    fn peer() -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, 1], 4000))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_shows_no_token_is_dropped_in_time() {
+        let door = Door::new(8);
+        let (silent, caller) = (door.admit(peer()).unwrap(), door.admit(peer()).unwrap());
+        caller.link.authenticated(token()).unwrap();
+        tokio::time::advance(Duration::from_secs(19)).await;
+        assert_eq!(silent.link.verdict(&PATIENCE, false), Verdict::GoesOn);
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert!(matches!(silent.link.verdict(&PATIENCE, false), Verdict::Drop(_)));
+        assert_eq!(caller.link.verdict(&PATIENCE, false), Verdict::GoesOn);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn idle_connections_end_and_busy_ones_do_not() {
+        let door = Door::new(8);
+        let place = door.admit(peer()).unwrap();
+        place.link.authenticated(token()).unwrap();
+        let request = place.link.begin();
+        tokio::time::advance(IDLE_DEADLINE * 2).await;
+        assert_eq!(place.link.verdict(&PATIENCE, false), Verdict::GoesOn);
+        drop(request);
+        tokio::time::advance(IDLE_DEADLINE).await;
+        assert_eq!(place.link.verdict(&PATIENCE, false), Verdict::End);
+        assert_eq!(place.link.verdict(&PATIENCE, false), Verdict::GoesOn, "it is told once");
+        tokio::time::advance(LAST_READ_DEADLINE).await;
+        assert!(matches!(place.link.verdict(&PATIENCE, false), Verdict::Drop(_)));
+        let stranger = door.admit(peer()).unwrap();
+        tokio::time::advance(BROWSERS.stranger_idle).await;
+        assert_eq!(stranger.link.verdict(&BROWSERS, false), Verdict::End);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_stalls_ends_soon_after_its_token_and_at_shutdown() {
+        let door = Door::new(8);
+        for stopping in [false, true] {
+            let place = door.admit(peer()).unwrap();
+            place.link.authenticated(token()).unwrap();
+            let _request = place.link.begin();
+            let answer = place.link.monitor.enter();
+            place.link.monitor.waits(answer);
+            tokio::time::advance(PATIENCE.read - Duration::from_secs(1)).await;
+            assert_eq!(place.link.verdict(&PATIENCE, false), Verdict::GoesOn);
+            if !stopping {
+                door.end_token(token());
+            }
+            assert!(matches!(place.link.verdict(&PATIENCE, stopping), Verdict::Drop(_)));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_ends_with_its_last_token_whatever_is_under_way() {
+        let door = Door::new(8);
+        let place = door.admit(peer()).unwrap();
+        place.link.authenticated(token()).unwrap();
+        let _request = place.link.begin();
+        door.end_token(token());
+        assert_eq!(place.link.verdict(&PATIENCE, false), Verdict::End);
+        tokio::time::advance(LAST_READ_DEADLINE).await;
+        assert!(matches!(place.link.verdict(&PATIENCE, false), Verdict::Drop(_)));
+    }
+
+    #[tokio::test]
+    async fn a_stranger_is_read_from_up_to_the_limit_and_a_caller_without_one() {
+        let door = Door::new(8);
+        let place = door.admit(peer()).unwrap();
+        let cx = Context::from_waker(Waker::noop());
+        assert!(place.link.poll_may_read(&cx).is_ready());
+        place.link.received(usize::try_from(STRANGER_BYTES / 2).unwrap());
+        assert!(place.link.poll_may_read(&cx).is_ready());
+        assert_eq!(place.link.verdict(&BROWSERS, false), Verdict::End, "another connection, please");
+        place.link.received(usize::try_from(STRANGER_BYTES / 2).unwrap());
+        assert!(place.link.poll_may_read(&cx).is_pending());
+        place.link.authenticated(token()).unwrap();
+        assert!(place.link.poll_may_read(&cx).is_ready());
+    }
+}

@@ -1,0 +1,240 @@
+//! Serves one connection: handshake, HTTP/1.1 or HTTP/2, and every deadline a peer can miss.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tower::Service;
+
+use super::chunked_body::{ChunkedBody, Held};
+use super::connection::Connection;
+use super::door::Place;
+use super::link::{Closing, Link, Patience, Verdict};
+use super::traffic::Traffic;
+use super::write_deadline::WriteDeadline;
+use crate::limits::{
+    CHECK_INTERVAL, ERROR_RESETS_MAX, HANDSHAKE_DEADLINE, HEADER_DEADLINE, HEADER_LIST_BYTES,
+    PENDING_RESETS_MAX, PING_DEADLINE, WRITE_DEADLINE,
+};
+
+/// How the two protocols differ below their requests.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Protocol {
+    /// Only HTTP/2, or HTTP/1.1 as well.
+    pub(crate) http1: bool,
+    /// What one stream may have in flight.
+    pub(crate) stream_window_bytes: u32,
+    /// What all streams of a connection may have in flight; also what they may occupy in memory unread.
+    pub(crate) connection_window_bytes: u32,
+    /// The largest HTTP/2 frame.
+    pub(crate) frame_bytes: u32,
+    /// Requests of one HTTP/2 connection at once.
+    pub(crate) streams_max: u32,
+    /// What a connection buffers of answers (HTTP/1: of requests, too).
+    pub(crate) buffer_bytes: usize,
+    /// What a connection is given of an answer at a time.
+    pub(crate) chunk_bytes: usize,
+    /// How long it waits for its peer.
+    pub(crate) patience: Patience,
+}
+
+impl Protocol {
+    /// Everything that HTTP/2 lets a peer cost has a figure here. h2 itself ends a connection that sends more
+    /// CONTINUATION frames than the largest header list needs.
+    fn builder(&self) -> Builder<TokioExecutor> {
+        let mut builder = Builder::new(TokioExecutor::new());
+        builder
+            .http1()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEADER_DEADLINE)
+            .max_buf_size(self.buffer_bytes);
+        builder
+            .http2()
+            .timer(TokioTimer::new())
+            .adaptive_window(false)
+            .initial_stream_window_size(self.stream_window_bytes)
+            .initial_connection_window_size(self.connection_window_bytes)
+            .max_frame_size(self.frame_bytes)
+            .max_concurrent_streams(self.streams_max)
+            .max_header_list_size(HEADER_LIST_BYTES)
+            .max_pending_accept_reset_streams(PENDING_RESETS_MAX)
+            .max_local_error_reset_streams(ERROR_RESETS_MAX)
+            .keep_alive_interval(PING_DEADLINE)
+            .keep_alive_timeout(PING_DEADLINE)
+            .max_send_buf_size(self.buffer_bytes);
+        if self.http1 { builder } else { builder.http2_only() }
+    }
+}
+
+/// What all connections of a listener share.
+#[derive(Clone)]
+pub(super) struct Serving<S> {
+    builder: Arc<Builder<TokioExecutor>>,
+    protocol: Protocol,
+    acceptor: TlsAcceptor,
+    traffic: Arc<Traffic>,
+    stop: watch::Receiver<bool>,
+    service: S,
+}
+
+/// An answer's body that a service may produce.
+pub(crate) trait AnswerBody:
+    Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static
+{
+}
+
+impl<B> AnswerBody for B where
+    B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static
+{
+}
+
+impl<S, B> Serving<S>
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    B: AnswerBody,
+{
+    pub(super) fn new(
+        protocol: Protocol,
+        acceptor: TlsAcceptor,
+        traffic: Arc<Traffic>,
+        stop: watch::Receiver<bool>,
+        service: S,
+    ) -> Self {
+        Self { builder: Arc::new(protocol.builder()), protocol, acceptor, traffic, stop, service }
+    }
+
+    /// Serves a connection to its end.
+    pub(super) async fn run(mut self, tcp: TcpStream, place: Place) {
+        let peer = place.link.peer();
+        if let Some(stream) = self.shake_hands(tcp, &place.link).await
+            && let Err(reason) = self.serve(stream, &place.link).await
+        {
+            tracing::debug!(%peer, reason, "disconnected");
+        }
+    }
+
+    /// `None` when it fails, takes too long, or has become pointless.
+    async fn shake_hands(&mut self, tcp: TcpStream, link: &Link) -> Option<TlsStream<TcpStream>> {
+        let peer = link.peer();
+        let mut closing = link.watch_closing();
+        let handshake = tokio::time::timeout(HANDSHAKE_DEADLINE, self.acceptor.accept(tcp));
+        let shaken = tokio::select! {
+            _ = self.stop.wait_for(|stop| *stop) => return None,
+            _ = closing.wait_for(|closing| *closing == Closing::Now) => return None,
+            shaken = handshake => shaken,
+        };
+        match shaken {
+            Ok(Ok(stream)) => return Some(stream),
+            Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
+            Err(_) => tracing::debug!(%peer, "TLS handshake took too long"),
+        }
+        None
+    }
+
+    /// Fails with the reason when the connection was cut off.
+    async fn serve(&mut self, stream: TlsStream<TcpStream>, link: &Arc<Link>) -> Result<(), &'static str> {
+        let connection = Connection::new(stream, Arc::clone(link), Arc::clone(&self.traffic));
+        let stream = TokioIo::new(WriteDeadline::new(connection, WRITE_DEADLINE));
+        let service = OnConnection {
+            service: self.service.clone(),
+            link: Arc::clone(link),
+            chunk_bytes: self.protocol.chunk_bytes,
+        };
+        let mut served = pin!(self.builder.serve_connection(stream, TowerToHyperService::new(service)));
+        let mut watch = Watch {
+            link,
+            patience: self.protocol.patience,
+            closing: link.watch_closing(),
+            stop: self.stop.clone(),
+            checks: tokio::time::interval(CHECK_INTERVAL),
+            stopping: false,
+        };
+        loop {
+            tokio::select! {
+                served = served.as_mut() => {
+                    if let Err(error) = served {
+                        tracing::debug!(peer = %link.peer(), %error, "a connection failed");
+                    }
+                    return Ok(());
+                }
+                verdict = watch.next() => match verdict {
+                    Verdict::GoesOn => {}
+                    Verdict::End => served.as_mut().graceful_shutdown(),
+                    // Dropping the connection frees what it holds.
+                    Verdict::Drop(reason) => return Err(reason),
+                },
+            }
+        }
+    }
+}
+
+/// Looks at a connection's deadlines from time to time, and at once when it is told to end.
+struct Watch<'a> {
+    link: &'a Link,
+    patience: Patience,
+    closing: watch::Receiver<Closing>,
+    stop: watch::Receiver<bool>,
+    checks: tokio::time::Interval,
+    stopping: bool,
+}
+
+impl Watch<'_> {
+    async fn next(&mut self) -> Verdict {
+        tokio::select! {
+            _ = self.checks.tick() => {}
+            // The other end lives as long as the link.
+            _ = self.closing.changed() => {}
+            // A sender that is gone means that the server is gone.
+            _ = self.stop.wait_for(|stop| *stop), if !self.stopping => self.stopping = true,
+        }
+        self.link.verdict(&self.patience, self.stopping)
+    }
+}
+
+/// Gives every request of a connection its [`Link`], and its answer out in chunks.
+#[derive(Clone)]
+struct OnConnection<S> {
+    service: S,
+    link: Arc<Link>,
+    chunk_bytes: usize,
+}
+
+impl<S, B> Service<Request<Incoming>> for OnConnection<S>
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+    S::Future: Send + 'static,
+    B: AnswerBody,
+{
+    type Response = Response<ChunkedBody<B>>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.service.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<Incoming>) -> Self::Future {
+        request.extensions_mut().insert(Arc::clone(&self.link));
+        let (open, chunk_bytes) = (self.link.begin(), self.chunk_bytes);
+        let answer = self.service.call(request);
+        Box::pin(async move {
+            let mut answer = answer.await?;
+            let held = answer.extensions_mut().remove::<Held>();
+            Ok(answer.map(|body| ChunkedBody::new(body, chunk_bytes, open, held)))
+        })
+    }
+}
