@@ -96,9 +96,7 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
     // (S6) Restore points first: they bring the namespaces their containers belong to.
     let missing = compare_points(&*data, &*catalog, record.id, trusted.is_some(), &mut summary, progress)?;
     // (D2) Before containers are looked for: these must not be adopted again.
-    if let Err(error) = store.finish_deletions(&*data) {
-        tracing::warn!(%error, "cannot finish deleting containers; the next start tries again");
-    }
+    finish_deletions(&store, &*data);
     let mut numbers = numbers.unwrap_or(0..0);
     let mut end = known.next;
     if trusted.is_none() {
@@ -176,6 +174,13 @@ fn compare_points(
             Ok(found)
         }
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Goes on where an earlier process ended.
+fn finish_deletions(store: &ChunkStore, data: &dyn Volume) {
+    if let Err(error) = store.finish_deletions(data) {
+        tracing::warn!(%error, "cannot finish deleting containers; the next start tries again");
     }
 }
 
