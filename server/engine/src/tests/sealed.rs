@@ -56,7 +56,10 @@ fn a_kill_in_a_long_first_backup_leaves_few_containers_to_look_for() {
     let watched = Arc::new(FaultyVolume::new(volume.clone()));
     let engine = bench.open(Arc::<FaultyVolume<MemoryVolume>>::clone(&watched));
     let lists = watched.count(OpKind::List);
-    assert_eq!(lists, 3, "the index's folder, the last one with numbers handed out, and the one after it");
+    assert_eq!(
+        lists, 4,
+        "the index, the points, the last folder with numbers handed out, and the one after it"
+    );
     engine.audit(&NoProgress).unwrap();
     assert_eq!(engine.catalog().all_containers().count(), files, "all are known in the end");
     assert!(
