@@ -93,7 +93,7 @@ const fn told(obstacle: Obstacle) -> &'static str {
         Obstacle::VolumeReadOnly => "the volume of the repository takes no writes: see how it is mounted",
         Obstacle::Full => "the repository is full, down to the reserve: make room or add storage",
         Obstacle::IndexDamaged => {
-            "the chunk index is damaged: it is rebuilt by `holdfast-server rebuild-index` while the server is stopped"
+            "pages of the chunk index are damaged: they are being rebuilt from the containers, and backups and restores go on"
         }
         Obstacle::Catalog => "the catalog takes no changes: the server's log says why",
     }

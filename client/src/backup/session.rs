@@ -24,6 +24,10 @@ const ABORT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The same, when another session is to follow: it is refused for as long as this one lasts.
 const ABORT_TO_GO_ON_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Sessions lost before the backup is given up. One is lost with every restart of the server, and when the server finds
+/// damage in what the session relies on; a disk that fails bit by bit could go on with that for ever.
+const SESSIONS_LOST_MAX: u32 = 32;
+
 /// A backup in progress.
 pub(super) struct Agent<'a> {
     settings: &'a Settings,
@@ -71,6 +75,7 @@ impl<'a> Agent<'a> {
 
     /// Runs sessions until one is committed. Returns the run's id and the server's answer.
     pub(super) async fn work(&mut self) -> Result<(String, v1::CommitResponse), ClientError> {
+        let mut lost = 0;
         loop {
             let session = self.start().await?;
             self.session = Some(session.clone());
@@ -78,7 +83,8 @@ impl<'a> Agent<'a> {
             let span = tracing::info_span!("session", session = session.session_id);
             match self.one_session(&session).instrument(span).await {
                 Ok(commit) => return Ok((session.run_id, commit)),
-                Err(error) if error.is_session_gone() => {
+                Err(error) if error.is_session_gone() && lost < SESSIONS_LOST_MAX => {
+                    lost += 1;
                     let reason = error.to_string();
                     tracing::info!(session = session.session_id, reason, "session lost; starting another");
                     self.pause(error, |_| Notice::SessionRestarted { reason }).await?;

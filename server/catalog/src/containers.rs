@@ -21,6 +21,10 @@ pub trait Containers: Send + Sync + fmt::Debug {
     /// that is known already stays as it is; a run that is not recorded is dropped from the record.
     /// `Invalid`: known already as something else. `NotFound`: no such namespace.
     fn add_containers(&self, containers: &[ContainerRecord]) -> Result<()>;
+    /// Takes note that every container file with a number below `below` has a record here. Never goes back.
+    fn settle_containers(&self, below: u64) -> Result<()>;
+    /// The number below which every container file has a record; 0 when that was never said.
+    fn settled_containers(&self) -> Result<u64>;
     /// The container `id`, if known.
     fn container(&self, id: ContainerId) -> Result<Option<ContainerRecord>>;
     /// Up to `limit` containers after `after`, by number; see
@@ -46,6 +50,9 @@ pub trait Containers: Send + Sync + fmt::Debug {
     /// for all there ever was. So a process that keeps damage in memory learns what others found, at the cost of
     /// what is new. A change is numbered by its place in the order of transactions, not by a clock.
     fn damage_changed_since(&self, change: u64) -> Result<DamageChanges>;
+    /// Takes note that every chunk of the damage known of a container has another sound copy; damage found later is
+    /// not healed by it. `NotFound`: no such container.
+    fn heal_damage(&self, id: ContainerId) -> Result<()>;
     /// Forgets all damage of a container, after a repair or a check that found none. `NotFound`: no such
     /// container.
     fn clear_damage(&self, id: ContainerId) -> Result<()>;

@@ -80,7 +80,9 @@ impl Audit {
                 budget.charge(piece.end - piece.start, 0);
             }
         }
-        if self.from() >= self.end {
+        if self.from() >= self.end && !self.finished() {
+            // (S6) Before it counts as finished: all that could be adopted was.
+            core.catalog.settle_containers(self.end)?;
             self.from.store(u64::MAX, Ordering::Release);
         }
         Ok(())

@@ -332,7 +332,7 @@ fn check_extent(
         report.chunks += 1;
         let fingerprint = &piece.fingerprint;
         let (store, domain) = (nodes.store(), nodes.domain());
-        let found = match store.find(domain, ContainerClass::Data, fingerprint, recent)? {
+        let found = match store.find_to_read(domain, ContainerClass::Data, fingerprint, recent)? {
             None => store.find_salvaged(domain, ContainerClass::Data, fingerprint)?,
             found => found,
         };

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use holdfast_catalog::Catalog;
+use holdfast_catalog::{Catalog, ContainerRecord};
 use holdfast_types::clock::Clock;
 use holdfast_types::ids::{ContainerId, RepositoryId};
 use parking_lot::Mutex;
@@ -17,6 +17,7 @@ use crate::guard::GuardedVolume;
 use crate::health::Health;
 use crate::memory::MemoryPool;
 use crate::quota::Quotas;
+use crate::sealed::SealedRecords;
 use crate::space::{Grant, Ledger, Purpose, SpaceError};
 use crate::store::ChunkStore;
 
@@ -24,7 +25,7 @@ use crate::store::ChunkStore;
 pub(crate) const NUMBERS_PER_RESERVATION: u32 = 64;
 
 /// Threads that wait for fsync. They burn no CPU; four keep a disk's queue busy.
-const SEAL_THREADS: usize = 4;
+pub(crate) const SEAL_THREADS: usize = 4;
 
 /// Threads that plan and read restore windows ahead.
 const READ_THREADS: usize = 4;
@@ -49,6 +50,8 @@ pub(crate) struct Core {
     /// What namespaces may take.
     pub(crate) quotas: Arc<Quotas>,
     pub(crate) lease_secs: u32,
+    /// Sealed containers the catalog does not know yet.
+    pub(crate) sealed: SealedRecords,
     /// Days in which every extent is read again; 0: never.
     pub(crate) reread_days: u32,
     pub(crate) digests: DigestCounters,
@@ -98,6 +101,7 @@ impl Core {
             seal_pool: pool("seal", SEAL_THREADS)?,
             read_pool: pool("read", READ_THREADS)?,
             lease_secs,
+            sealed: SealedRecords::default(),
             reread_days,
             digests: DigestCounters::default(),
             ledger,
@@ -141,7 +145,7 @@ impl Core {
         let _deleting = self.deleting.lock();
         // While something is damaged, any copy may be the only sound one of what an older restore point needs; and
         // while the index has lost entries, other copies may not be found.
-        if self.store.has_damage() || self.store.index.needs_rebuild() {
+        if self.store.has_damage() || !self.store.index.is_whole() {
             return Ok(());
         }
         self.check_writable()?;
@@ -164,6 +168,11 @@ impl Core {
         }
         let number = numbers.next().and_then(ContainerId::new);
         number.ok_or_else(|| EngineError::Internal("container numbers are used up".into()))
+    }
+
+    /// (W12) Makes a container that is durable and indexed known to the catalog, with the next batch.
+    pub(crate) fn note_sealed(&self, record: ContainerRecord) {
+        self.sealed.add(&*self.catalog, &*self.clock, record);
     }
 
     /// A commit number above every one used before. One process commits, so it need not be reserved; one that is not

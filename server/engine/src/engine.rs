@@ -14,12 +14,14 @@ use crate::audit::{Audit, AuditJob};
 use crate::check::{CheckOptions, CheckReport};
 use crate::container::{CacheLimits, list_containers};
 use crate::core::Core;
+use crate::damage_job::DamageJob;
 use crate::digest_stats::DigestStats;
 use crate::digests;
 use crate::error::EngineError;
 use crate::extent_history::{self, ExtentHistory};
 use crate::health::{Health, Stopped};
 use crate::index::{IndexOptions, IndexStats};
+use crate::index_job::IndexRepairJob;
 use crate::ingest::{DiskStream, LiveSession, Sessions, StartBackup};
 use crate::jobs::{Budget, Job};
 use crate::memory::MemoryBounds;
@@ -328,6 +330,15 @@ impl Engine {
         self.sessions.end(&self.core, session, RowStatus::Aborted, reason)
     }
 
+    /// Ends a session of which a stream failed: nothing can come of it, and until it has ended it is in the way of the
+    /// VM's next backup. Whether it had to be ended.
+    ///
+    /// # Errors
+    /// When the catalog cannot be written.
+    pub fn end_failed(&self, session: SessionId) -> Result<bool, EngineError> {
+        self.sessions.end_failed(&self.core, session)
+    }
+
     /// Ends sessions without a heartbeat; says how many. Call it every few seconds.
     pub fn expire_sessions(&self) -> usize {
         self.sessions.expire(&self.core)
@@ -348,6 +359,16 @@ impl Engine {
     /// do not know. Each call returns the same work.
     pub fn audit_job(&self) -> Arc<dyn Job> {
         Arc::new(AuditJob { core: Arc::clone(&self.core), audit: Arc::clone(&self.audit) })
+    }
+
+    /// Background work that never ends: looks at damage again, and closes what is healed.
+    pub fn damage_job(&self) -> Arc<dyn Job> {
+        Arc::new(DamageJob::new(Arc::clone(&self.core)))
+    }
+
+    /// Background work that never ends: rebuilds pages of the index that cannot be read.
+    pub fn index_repair_job(&self) -> Arc<dyn Job> {
+        Arc::new(IndexRepairJob { core: Arc::clone(&self.core) })
     }
 
     /// Background work: writes the points of restore points that have none.

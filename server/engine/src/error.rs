@@ -72,6 +72,10 @@ pub enum EngineError {
     /// Stored data does not match its checksum or fingerprint.
     #[error("{0}")]
     Damaged(String),
+    /// Stored data that a backup in progress relies on was found damaged after it began. The session ends; another
+    /// is not offered what is damaged, so what was lost is sent again.
+    #[error("{0}")]
+    FoundDamaged(String),
     /// The engine is shutting down.
     #[error("the server is shutting down; try again when it is back")]
     Unavailable,
@@ -99,7 +103,7 @@ impl EngineError {
             Self::NotYours { .. } | Self::TakeOverForbidden { .. } | Self::NotOwner { .. } => {
                 ErrorCode::Forbidden
             }
-            Self::SessionGone { .. } => ErrorCode::SessionGone,
+            Self::SessionGone { .. } | Self::FoundDamaged(_) => ErrorCode::SessionGone,
             Self::Unsupported(_) => ErrorCode::Unsupported,
             Self::Full(_) => ErrorCode::Full,
             Self::Quota(_) => ErrorCode::Quota,
@@ -108,6 +112,8 @@ impl EngineError {
             Self::Unavailable => ErrorCode::Unavailable,
             Self::Catalog(error) => error.code(),
             Self::Index(error) if error.is_full() => ErrorCode::Full,
+            // Nothing is lost, but until it is repaired it is not found.
+            Self::Index(error) if error.needs_rebuild() => ErrorCode::Damaged,
             Self::Index(error) if error.is_too_large() => ErrorCode::Limit,
             Self::Limit(_) => ErrorCode::Limit,
             Self::Volume(_) | Self::Index(_) | Self::Internal(_) => ErrorCode::Internal,

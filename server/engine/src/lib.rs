@@ -11,10 +11,11 @@
 //! - `quota`: what namespaces may take
 //! - `recipe`: the Merkle tree that rebuilds a disk
 //! - `store`: fingerprint to checked bytes
-//! - `recovery`
+//! - `recovery`, `sealed`
 //! - `core`: what all operations share
 //! - `digests`: what extents hash to
-//! - `audit`, `points` (what the volume knows of each restore point), `snapshot` (copies of the catalog)
+//! - `audit`, `damage_job`, `index_job`, `points` (what the volume knows of each restore point), `snapshot` (copies of
+//!   the catalog)
 //! - `ingest`, `restore`, `check`, `repair`, `extent_history`, `statistics`, `readiness`, `start`, `stop`, `recover`
 //! - `engine`, `bench`: the façade, and what benchmarks reach
 //!
@@ -33,6 +34,7 @@ mod check;
 mod clean_stop;
 mod container;
 mod core;
+mod damage_job;
 mod digest_stats;
 mod digests;
 mod engine;
@@ -44,6 +46,7 @@ mod guard;
 mod health;
 mod identity;
 mod index;
+mod index_job;
 mod ingest;
 mod jobs;
 mod memory;
@@ -56,6 +59,7 @@ mod recover;
 mod recovery;
 mod repair;
 mod restore;
+mod sealed;
 mod snapshot;
 mod space;
 mod start;

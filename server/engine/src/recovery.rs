@@ -116,8 +116,13 @@ pub(crate) fn open_index(
     }
 }
 
-/// Numbers looked for one by one at a start; when more are missing from the index, the volume is listed.
+/// Files looked for one by one at a start; when there may be more that neither index nor catalog knows, the volume is
+/// listed. Two attempts to open each take about as long as listing a folder.
 const PROBES_MAX: u64 = 4096;
+
+/// Numbers the index does not cover that the catalog is asked about one by one, some 10 µs each. Every start leaves up
+/// to 64 numbers unused, so that is 4,096 starts.
+const UNCOVERED_MAX: u64 = 1 << 18;
 
 /// What is known about containers at a start.
 #[derive(Debug, Clone, Copy)]
@@ -143,22 +148,17 @@ pub(crate) fn uncovered_files(
     volume: &dyn Volume,
     store: &ChunkStore,
     catalog: &dyn Catalog,
-    (next, older): (Option<u64>, bool),
-    summary: &mut OpenSummary,
+    known: &Known,
+    older: bool,
 ) -> Result<Files, EngineError> {
     let covered = store.index.covered_numbers();
+    let next = known.next;
     // Restore points, or the index, know numbers the catalog never handed out: the catalog was put back from an
     // older copy, and may lack rows of containers the index covers.
     let older = older || next.is_none_or(|next| covered.max().is_some_and(|max| max >= next));
-    let holes = next.filter(|next| !older && next - covered.len() <= PROBES_MAX);
-    let mut files = Files::new();
-    if let Some(next) = holes {
-        for id in (0..next).filter(|number| !covered.contains(*number)).filter_map(ContainerId::new) {
-            match probe(volume, id)? {
-                Some(file) => drop(files.insert(id, file)),
-                None => note_missing(store, catalog, id, summary)?,
-            }
-        }
+    if let Some(next) = next.filter(|_| !older)
+        && let Some(mut files) = by_number(volume, store, catalog, next)?
+    {
         // A catalog put back from an older copy knows less than the volume: what lies above its numbers.
         for group in next / GROUP_CONTAINERS.. {
             let found = list_group(volume, group)?.containers;
@@ -169,9 +169,44 @@ pub(crate) fn uncovered_files(
         }
         return Ok(files);
     }
-    files = list_files(volume)?;
+    let mut files = list_files(volume)?;
     files.retain(|id, _| older || !store.index.is_covered(*id));
     Ok(files)
+}
+
+/// The files of uncovered containers below `next`, each looked for by its number; `None`: too many to do so.
+fn by_number(
+    volume: &dyn Volume,
+    store: &ChunkStore,
+    catalog: &dyn Catalog,
+    next: u64,
+) -> Result<Option<Files>, EngineError> {
+    let covered = store.index.covered_numbers();
+    if next - covered.len() > UNCOVERED_MAX {
+        return Ok(None);
+    }
+    let settled = catalog.settled_containers()?;
+    let (mut files, mut probes) = (Files::new(), 0);
+    for id in (0..next).filter(|number| !covered.contains(*number)).filter_map(ContainerId::new) {
+        match catalog.container(id)? {
+            Some(record) if record.state == ContainerState::Live => {
+                // Opened next, and damaged when that fails or its length is another.
+                files.insert(id, ContainerFile { class: record.class, bytes: record.stored_bytes });
+                continue;
+            }
+            // Never sealed: whatever was has its row.
+            None if id.get() < settled => continue,
+            _ => {}
+        }
+        probes += 1;
+        if probes > PROBES_MAX {
+            return Ok(None);
+        }
+        if let Some(file) = probe(volume, id)? {
+            files.insert(id, file);
+        }
+    }
+    Ok(Some(files))
 }
 
 /// The file of a container, whichever its class.
@@ -185,18 +220,6 @@ fn probe(volume: &dyn Volume, id: ContainerId) -> Result<Option<ContainerFile>, 
         }
     }
     Ok(None)
-}
-
-fn note_missing(
-    store: &ChunkStore,
-    catalog: &dyn Catalog,
-    id: ContainerId,
-    summary: &mut OpenSummary,
-) -> Result<(), EngineError> {
-    match catalog.container(id)? {
-        Some(record) if record.state == ContainerState::Live => note_if_damaged(store, &record, summary),
-        _ => Ok(()),
-    }
 }
 
 /// Opens a container that a listing or the lack of a file makes suspect: only what opening it meets is damage.

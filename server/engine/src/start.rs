@@ -92,17 +92,15 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
         leftovers,
         decoded_bytes: start.memory.decoded_bytes,
     })?);
+    settle(&*catalog, &known, trusted);
     // (S6) Restore points first: they bring the namespaces their containers belong to.
     let missing = compare_points(&*data, &*catalog, record.id, trusted.is_some(), &mut summary, progress)?;
     // (D2) Before containers are looked for: these must not be adopted again.
-    if let Err(error) = store.finish_deletions(&*data) {
-        tracing::warn!(%error, "cannot finish deleting containers; the next start tries again");
-    }
+    finish_deletions(&store, &*data);
     let mut numbers = numbers.unwrap_or(0..0);
     let mut end = known.next;
     if trusted.is_none() {
-        let asked = (known.next, missing.catalog_is_older);
-        let files = recovery::uncovered_files(&*data, &store, &*catalog, asked, &mut summary)?;
+        let files = recovery::uncovered_files(&*data, &store, &*catalog, &known, missing.catalog_is_older)?;
         recovery::take_in(&*catalog, &store, &files, &mut summary, progress)?;
         if missing.catalog_is_older || files.last_key_value().is_some_and(|(id, _)| id.get() >= numbers.start)
         {
@@ -133,8 +131,9 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
         last_commit,
         numbers,
     })?;
-    let points = MissingPoints::new(missing.without_point);
-    Ok(Started { core, audit: Audit::new(audit_from, end.unwrap_or(0)), points, summary })
+    let (audit, points) =
+        (Audit::new(audit_from, end.unwrap_or(0)), MissingPoints::new(missing.without_point));
+    Ok(Started { core, audit, points, summary })
 }
 
 /// (P3) Compares all restore points of the volume with all of the catalog, unless a clean stop says that they agree.
@@ -175,6 +174,23 @@ fn compare_points(
             Ok(found)
         }
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Goes on where an earlier process ended.
+fn finish_deletions(store: &ChunkStore, data: &dyn Volume) {
+    if let Err(error) = store.finish_deletions(data) {
+        tracing::warn!(%error, "cannot finish deleting containers; the next start tries again");
+    }
+}
+
+/// Tells the catalog how far it knows the containers, when all that was sealed before a clean stop has its row; a later
+/// start looks at more when that fails.
+fn settle(catalog: &dyn Catalog, known: &Known, trusted: Option<CleanStop>) {
+    if let (Some(next), Some(u64::MAX)) = (known.next, trusted.map(|mark| mark.audit_from))
+        && let Err(error) = catalog.settle_containers(next)
+    {
+        tracing::warn!(%error, "cannot note how far the containers are known");
     }
 }
 

@@ -48,6 +48,8 @@ pub(super) fn start(app: &App) -> Runner {
     runner.start(Arc::new(EndedLogins { auth: Arc::clone(auth) }), HOUSEKEEPING);
     runner.start(Arc::new(AuditCounts { auth: Arc::clone(auth) }), HOUSEKEEPING);
     runner.start(app.engine.audit_job(), AUDIT);
+    runner.start(app.engine.damage_job(), AUDIT);
+    runner.start(app.engine.index_repair_job(), AUDIT);
     runner.start(app.engine.points_job(), AUDIT);
     runner.start(app.engine.snapshot_job(), SNAPSHOTS);
     runner

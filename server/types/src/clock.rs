@@ -1,11 +1,18 @@
 //! Time, passed in so that tests own it.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Instant;
 
 /// Where time comes from.
 pub trait Clock: Send + Sync + std::fmt::Debug {
-    /// Milliseconds since the Unix epoch.
+    /// Milliseconds since the Unix epoch. For times that people read or that are kept: it may be set to anything at
+    /// any moment.
     fn now_ms(&self) -> i64;
+
+    /// Milliseconds since some fixed moment of this process. Never goes back and never jumps: for everything that
+    /// waits or runs out within the process.
+    fn monotonic_ms(&self) -> i64;
 }
 
 /// The machine's clock.
@@ -16,26 +23,44 @@ impl Clock for SystemClock {
     fn now_ms(&self) -> i64 {
         jiff::Timestamp::now().as_millisecond()
     }
+
+    fn monotonic_ms(&self) -> i64 {
+        static START: OnceLock<Instant> = OnceLock::new();
+        i64::try_from(START.get_or_init(Instant::now).elapsed().as_millis()).unwrap_or(i64::MAX)
+    }
 }
 
 /// A clock that a test sets.
 #[derive(Debug, Default)]
-pub struct ManualClock(AtomicI64);
+pub struct ManualClock {
+    now_ms: AtomicI64,
+    monotonic_ms: AtomicI64,
+}
 
 impl ManualClock {
     /// Starts at `now_ms`.
     pub const fn new(now_ms: i64) -> Self {
-        Self(AtomicI64::new(now_ms))
+        Self { now_ms: AtomicI64::new(now_ms), monotonic_ms: AtomicI64::new(0) }
     }
 
-    /// Moves time on.
+    /// Lets time pass.
     pub fn advance_ms(&self, by_ms: i64) {
-        self.0.fetch_add(by_ms, Ordering::Relaxed);
+        self.now_ms.fetch_add(by_ms, Ordering::Relaxed);
+        self.monotonic_ms.fetch_add(by_ms, Ordering::Relaxed);
+    }
+
+    /// Sets the time of day forward, or back, while no time passes.
+    pub fn set_by_ms(&self, by_ms: i64) {
+        self.now_ms.fetch_add(by_ms, Ordering::Relaxed);
     }
 }
 
 impl Clock for ManualClock {
     fn now_ms(&self) -> i64 {
-        self.0.load(Ordering::Relaxed)
+        self.now_ms.load(Ordering::Relaxed)
+    }
+
+    fn monotonic_ms(&self) -> i64 {
+        self.monotonic_ms.load(Ordering::Relaxed)
     }
 }

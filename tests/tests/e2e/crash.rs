@@ -20,6 +20,15 @@ pub(crate) fn wait_until_sending(server: &Server, bytes: u64) {
     });
 }
 
+/// The same, where this many containers were there before.
+pub(crate) fn wait_until_sending_more_than(server: &Server, containers: usize, bytes: u64) {
+    wait_for("new data to arrive at the server", || {
+        let blobs = files(&server.data_dir().join("blobs"));
+        let large = blobs.iter().filter(|file| std::fs::metadata(file).is_ok_and(|file| file.len() >= bytes));
+        (large.count() > containers).then_some(())
+    });
+}
+
 fn check(data_dir: &Path) {
     let (status, said) = maintain(data_dir, "check", &["--read-data"]);
     assert!(status.success(), "check after a crash: {status}\n{said}");

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use holdfast_tests::proxy::Proxy;
 use holdfast_tests::repository::{Class, Container, containers_of};
 use holdfast_tests::server::maintain;
 use holdfast_tests::{Disk, Server};
@@ -239,4 +240,36 @@ fn an_index_that_is_lost_is_made_again() {
     assert!(status.success(), "{said}");
     let (status, said) = maintain(&scene.data_dir, "check", &["--read-data"]);
     assert!(status.success(), "{said}");
+}
+
+/// The agent learns it while it sends, or at the commit; either way its next session must not find the VM busy.
+#[test]
+fn damage_found_while_a_backup_runs_makes_the_agent_start_again() {
+    let folder = tempdir().unwrap();
+    // An agent held up for long is not a dead one, and a session that failed is not waited for.
+    let server = Server::options().arg("--lease-secs=3600").start(&folder.path().join("repository"));
+    let agent = server.agent();
+    let disk = Disk::of_noise(folder.path().join("disk.raw"), 1, 40 << 20);
+    agent.back_up("vm", &[disk.arg()]);
+    // The last extents are new, so that the backup sends for a while after it was told what has not changed.
+    let mut bytes = disk.bytes();
+    let tail = Disk::of_noise(folder.path().join("tail.raw"), 2, 24 << 20).bytes();
+    let from = bytes.len() - tail.len();
+    bytes[from..].copy_from_slice(&tail);
+    std::fs::write(folder.path().join("disk.raw"), &bytes).unwrap();
+    let known = containers_of(server.data_dir(), Class::Data);
+    let proxy = Proxy::holding(server.grpc(), 6 << 20);
+    let run = agent.through(proxy.address()).start(&["backup", "--vm", "vm", disk.arg()]);
+    super::crash::wait_until_sending_more_than(&server, known.len(), 1 << 20);
+    // In what has not changed.
+    for container in &known {
+        container.flip_bit(container.len / 4);
+    }
+    agent.run(&["verify", "latest", "--vm", "vm"]).fails(5, &["vm"]);
+    proxy.release();
+    run.wait().ok();
+    assert_eq!(agent.backups("vm").len(), 2);
+    assert_eq!(agent.read_back("vm"), bytes);
+    let failed = agent.report().iter().filter(|row| row.text("status") == "failed").count();
+    assert_eq!(failed, 1, "the session that was refused");
 }

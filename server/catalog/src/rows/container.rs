@@ -38,6 +38,9 @@ pub struct DamageRecord {
     pub reason: String,
     /// When it was first found.
     pub found_ms: i64,
+    /// Whether every chunk of it was found to have another sound copy: nothing is lost by it. What is damaged there
+    /// counts as damaged all the same.
+    pub healed: bool,
 }
 
 /// What has changed in the damage known.

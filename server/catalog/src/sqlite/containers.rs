@@ -23,6 +23,16 @@ pub(super) fn reserve(tx: &Transaction<'_>, numbers: u32) -> Result<Range<u64>> 
     Ok(unsigned(next)?..unsigned(end)?)
 }
 
+pub(super) fn settle(tx: &Transaction<'_>, below: u64) -> Result<()> {
+    let below = int("settled containers", below)?;
+    tx.execute("UPDATE settled SET below = ?1 WHERE below < ?1", [below]).or_error("write")?;
+    Ok(())
+}
+
+pub(super) fn settled(connection: &Connection) -> Result<u64> {
+    connection.query_row("SELECT below FROM settled", [], |row| count(row, "below")).or_error("read")
+}
+
 /// Adds a container found on the volume.
 pub(super) fn adopt(tx: &Transaction<'_>, container: &ContainerRecord) -> Result<()> {
     if namespaces::by_id(tx, container.namespace)?.is_none() {

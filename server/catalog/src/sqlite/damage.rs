@@ -33,6 +33,17 @@ pub(super) fn mark(
     if found == 0 { Ok(()) } else { note_change(tx, number) }
 }
 
+pub(super) fn heal(tx: &Transaction<'_>, clock: &dyn Clock, id: ContainerId) -> Result<()> {
+    let number = known_number(tx, id)?;
+    let healed = tx
+        .execute(
+            "UPDATE damage SET healed_ms = ? WHERE container_id = ? AND healed_ms IS NULL",
+            params![clock.now_ms(), number],
+        )
+        .or_error("write")?;
+    if healed == 0 { Ok(()) } else { note_change(tx, number) }
+}
+
 pub(super) fn clear(tx: &Transaction<'_>, id: ContainerId) -> Result<()> {
     let number = known_number(tx, id)?;
     let cleared = tx.execute("DELETE FROM damage WHERE container_id = ?", [number]).or_error("write")?;
@@ -89,6 +100,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<DamageRecord> {
         region: u16::try_from(region).ok(),
         reason: row.get("reason")?,
         found_ms: row.get("found_ms")?,
+        healed: row.get::<_, Option<i64>>("healed_ms")?.is_some(),
     })
 }
 

@@ -27,6 +27,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0005_points.sql"),
     include_str!("../../migrations/0006_partial.sql"),
     include_str!("../../migrations/0007_quotas.sql"),
+    include_str!("../../migrations/0008_sessions.sql"),
 ];
 
 /// The version this build writes.

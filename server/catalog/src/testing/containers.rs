@@ -14,6 +14,8 @@ cases![
     adoption_knows_its_limits,
     damage_is_kept_until_cleared,
     damage_is_told_by_what_changed,
+    healed_damage_stays_known,
+    settled_containers_never_go_back,
     only_condemned_containers_are_forgotten,
     walks_see_everything,
     samples_are_evenly_spaced,
@@ -133,6 +135,7 @@ fn damage_is_kept_until_cleared(f: &Fixture) {
         region,
         reason: reason.into(),
         found_ms: START_MS,
+        healed: false,
     };
     let expected = [
         damage(ids[0], None, "truncated"),
@@ -152,6 +155,31 @@ fn damage_is_kept_until_cleared(f: &Fixture) {
     assert!(matches!(f.mark_region_damaged(unknown, 0, "x"), Err(CatalogError::NotFound { .. })));
     assert!(matches!(f.clear_damage(unknown), Err(CatalogError::NotFound { .. })));
     assert!(matches!(f.mark_region_damaged(ids[0], 4096, "x"), Err(CatalogError::Invalid { .. })));
+}
+
+fn healed_damage_stays_known(f: &Fixture) {
+    let ids = [1, 2].map(|number| ContainerId::new(number).unwrap());
+    f.add_containers(&[orphan(f, 1), orphan(f, 2)]).unwrap();
+    let healed = || f.damaged().unwrap().iter().map(|one| one.healed).collect::<Vec<_>>();
+    f.mark_region_damaged(ids[0], 7, "checksum").unwrap();
+    f.mark_container_damaged(ids[1], "truncated").unwrap();
+    assert_eq!(healed(), [false, false]);
+    let before = f.damage_changed_since(0).unwrap().last;
+    f.heal_damage(ids[0]).unwrap();
+    f.heal_damage(ids[0]).unwrap();
+    assert_eq!(healed(), [true, false]);
+    assert_eq!(f.damage_changed_since(before).unwrap().containers, [ids[0]], "another process learns it");
+    f.mark_region_damaged(ids[0], 8, "checksum").unwrap();
+    assert_eq!(healed(), [true, false, false], "what is found later is open");
+    let unknown = ContainerId::new(4000).unwrap();
+    assert!(matches!(f.heal_damage(unknown), Err(CatalogError::NotFound { .. })));
+}
+
+fn settled_containers_never_go_back(f: &Fixture) {
+    assert_eq!(f.settled_containers().unwrap(), 0);
+    f.settle_containers(70).unwrap();
+    f.settle_containers(7).unwrap();
+    assert_eq!(f.settled_containers().unwrap(), 70);
 }
 
 fn damage_is_told_by_what_changed(f: &Fixture) {

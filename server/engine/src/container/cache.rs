@@ -100,6 +100,14 @@ impl ContainerCache {
         }
     }
 
+    /// Opens a container afresh and keeps nothing: for those who look at all of them once.
+    ///
+    /// # Errors
+    /// As [`OpenContainer::open`].
+    pub fn open(&self, id: ContainerId, class: ContainerClass) -> Result<OpenContainer, ContainerError> {
+        OpenContainer::open(&*self.volume, self.repository, id, class)
+    }
+
     /// Forgets a container: it was removed, or found damaged.
     pub fn remove(&self, id: ContainerId) {
         self.table.lock().remove(id);
@@ -113,7 +121,7 @@ impl ContainerCache {
     }
 
     fn load(&self, id: ContainerId, class: ContainerClass) -> Result<Arc<OpenContainer>, ContainerError> {
-        OpenContainer::open(&*self.volume, self.repository, id, class).map(Arc::new)
+        self.open(id, class).map(Arc::new)
     }
 }
 

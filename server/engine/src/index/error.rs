@@ -16,10 +16,16 @@ pub enum IndexError {
     #[error("index file {blob}: {source}; rebuild the index with `holdfast-server rebuild-index`")]
     Damaged { blob: BlobName, source: FormatError },
     /// As `Damaged`, for one page.
+    #[error("page {page} of index file {blob}: {source}")]
+    DamagedPage { blob: BlobName, run: u64, page: u32, source: FormatError },
+    /// As `DamagedPage`, when the disk does not give it back.
+    #[error("page {page} of index file {blob} cannot be read: {source}")]
+    UnreadablePage { blob: BlobName, run: u64, page: u32, source: VolumeError },
+    /// As `Damaged`, when the disk does not give it back.
     #[error(
-        "page {page} of index file {blob}: {source}; rebuild the index with `holdfast-server rebuild-index`"
+        "index file {blob} cannot be read: {source}; rebuild the index with `holdfast-server rebuild-index`"
     )]
-    DamagedPage { blob: BlobName, page: u32, source: FormatError },
+    Unreadable { blob: BlobName, source: VolumeError },
     #[error(
         "index file {blob} is missing, but the manifest names it; rebuild the index with `holdfast-server rebuild-index`"
     )]
@@ -62,7 +68,11 @@ impl IndexError {
     /// Whether a rebuild from the container directories is the remedy.
     pub fn needs_rebuild(&self) -> bool {
         match self {
-            Self::Damaged { .. } | Self::DamagedPage { .. } | Self::Missing { .. } => true,
+            Self::Damaged { .. }
+            | Self::Unreadable { .. }
+            | Self::DamagedPage { .. }
+            | Self::UnreadablePage { .. }
+            | Self::Missing { .. } => true,
             Self::Maintenance(inner) => inner.needs_rebuild(),
             _ => false,
         }
@@ -74,6 +84,17 @@ impl IndexError {
             Self::Volume(VolumeError::Io { .. }) => true,
             Self::Maintenance(inner) => inner.is_read_failure(),
             _ => false,
+        }
+    }
+
+    /// The sorted run and the page, when one page is what is damaged: the index repairs that by itself.
+    pub fn bad_page(&self) -> Option<(u64, u32)> {
+        match self {
+            Self::DamagedPage { run, page, .. } | Self::UnreadablePage { run, page, .. } => {
+                Some((*run, *page))
+            }
+            Self::Maintenance(inner) => inner.bad_page(),
+            _ => None,
         }
     }
 
@@ -100,6 +121,14 @@ impl IndexError {
         }
     }
 
+    /// The error for a file that could not be read, twice.
+    pub(super) fn reading(blob: &BlobName, source: VolumeError) -> Self {
+        match source {
+            VolumeError::Io { .. } => Self::Unreadable { blob: blob.clone(), source },
+            other => Self::Volume(other),
+        }
+    }
+
     /// The error for a file whose bytes are not what they should be.
     pub(super) fn in_blob(blob: &BlobName, source: FormatError) -> Self {
         let blob = blob.clone();
@@ -110,6 +139,14 @@ impl IndexError {
             }
             FormatError::Corrupt { .. } => Self::Damaged { blob, source },
         }
+    }
+}
+
+/// Reads again what the disk failed to give back: what fails twice is damage.
+pub(super) fn twice<T>(mut read: impl FnMut() -> Result<T, VolumeError>) -> Result<T, VolumeError> {
+    match read() {
+        Err(VolumeError::Io { .. }) => read(),
+        done => done,
     }
 }
 

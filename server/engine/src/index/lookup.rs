@@ -18,7 +18,7 @@ impl Index {
     /// The first location of a key, newest first, that `accept` accepts. Holds no lock while it asks.
     ///
     /// # Errors
-    /// A damaged page, or the volume's; never a silent miss.
+    /// A damaged page, when no other has an answer; the volume's. Never a silent miss.
     pub fn get(
         &self,
         key: &IndexKey,
@@ -44,9 +44,14 @@ impl Index {
         for (group, keys) in keys.chunks(GROUP).enumerate() {
             let first = group * GROUP;
             let mut lookup = Lookup::new(keys);
-            lookup
-                .search(&view, &mut |at, location| accept(first + at, location))
-                .inspect_err(|error| self.shared.note(error))?;
+            lookup.search(&view, &mut |at, location| accept(first + at, location))?;
+            for error in lookup.bad.drain(..) {
+                self.shared.note(&error.1);
+                // (I4) A miss in a page that cannot be read is no answer.
+                if lookup.open.has(error.0) {
+                    return Err(error.1);
+                }
+            }
             for (at, found) in lookup.answers.iter().enumerate().take(keys.len()) {
                 answer(first + at, *found);
             }
@@ -65,6 +70,8 @@ struct Lookup<'k> {
     open: Mask,
     /// Candidates of one key; kept for its memory.
     found: Vec<u64>,
+    /// Bad pages met, by the key they were asked about.
+    bad: Vec<(usize, IndexError)>,
 }
 
 /// Positions in a group, as bits.
@@ -81,6 +88,10 @@ impl Mask {
         })
     }
 
+    fn has(self, at: usize) -> bool {
+        self.0 >> (at % GROUP) & 1 == 1
+    }
+
     fn set(&mut self, at: usize, on: bool) {
         let bit = 1 << (at % GROUP);
         self.0 = if on { self.0 | bit } else { self.0 & !bit };
@@ -90,7 +101,7 @@ impl Mask {
 impl<'k> Lookup<'k> {
     fn new(keys: &'k [IndexKey]) -> Self {
         let open = Mask(u32::MAX.unbounded_shr(u32::BITS.saturating_sub(count(keys))));
-        Self { keys, answers: [None; GROUP], open, found: Vec::new() }
+        Self { keys, answers: [None; GROUP], open, found: Vec::new(), bad: Vec::new() }
     }
 
     fn search(&mut self, view: &View, accept: &mut Accept<'_>) -> Result<(), IndexError> {
@@ -135,7 +146,11 @@ impl<'k> Lookup<'k> {
         for at in keys.iter() {
             let (Some(key), Some(answer)) = (self.keys.get(at), self.answers.get_mut(at)) else { continue };
             self.found.clear();
-            collect(key, &mut self.found)?;
+            match collect(key, &mut self.found) {
+                // Other runs may have the answer, or the rest of it.
+                Err(error) if error.bad_page().is_some() => self.bad.push((at, error)),
+                done => done?,
+            }
             let mut candidates = self.found.iter().map(|&packed| Location::unpack(packed));
             *answer = candidates.find(|&location| accept(at, location));
             self.open.set(at, answer.is_none());

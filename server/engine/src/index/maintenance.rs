@@ -4,6 +4,7 @@
 //! lookups, then removes what the manifest no longer names ([`super::manifest`] has the rule). A crash in
 //! between leaves blobs that no manifest names; opening removes them.
 
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,7 +29,7 @@ impl Shared {
     /// an error like any other.
     pub(super) fn maintenance_thread(&self) {
         while !self.stop.load(Ordering::Relaxed) {
-            match catch_unwind(AssertUnwindSafe(|| self.work_until_idle())) {
+            match catch_unwind(AssertUnwindSafe(|| self.work_around_bad_pages())) {
                 Ok(Ok(())) | Ok(Err(IndexError::Closed)) => {}
                 Ok(Err(error)) => self.fail(error),
                 Err(panic) => self.fail(IndexError::Panicked(panic_text(panic.as_ref()))),
@@ -52,7 +53,7 @@ impl Shared {
             self.wake.notify_all();
             return Ok(());
         }
-        if let Err(error) = self.work_until_idle() {
+        if let Err(error) = self.work_around_bad_pages() {
             self.fail(error);
         }
         match &self.control.lock().failure {
@@ -61,10 +62,22 @@ impl Shared {
         }
     }
 
+    /// Works until nothing is left to do. A merge that meets a bad page is given up, and its run left alone until it is
+    /// repaired.
+    fn work_around_bad_pages(&self) -> Result<(), IndexError> {
+        loop {
+            match self.work_until_idle() {
+                Err(error) if self.note(&error) => {}
+                done => return done,
+            }
+        }
+    }
+
     fn work_until_idle(&self) -> Result<(), IndexError> {
         let _work = self.work.lock();
         loop {
-            let stalled = self.view().runs.wide.len() >= policy::WIDE_RUNS_STALL;
+            // Runs that cannot be merged now must not hold up what is to be written.
+            let stalled = self.view().runs.wide.len() >= policy::WIDE_RUNS_STALL && !self.bad.any();
             if (!stalled && self.flush_frozen()?) || self.merge_wide()? || self.merge_shard()? {
                 continue;
             }
@@ -85,6 +98,9 @@ impl Shared {
     /// Merges or splits the wide runs, if it is time to.
     fn merge_wide(&self) -> Result<bool, IndexError> {
         let runs = self.view().runs.clone();
+        if runs.wide.iter().any(|run| self.bad.has(run)) {
+            return Ok(false);
+        }
         let sizes: Vec<u64> = runs.wide.iter().map(|run| run.record.entries).collect();
         match policy::wide_merge(&sizes, self.options.split_entries, runs.shard_depth()) {
             None => return Ok(false),
@@ -106,6 +122,7 @@ impl Shared {
             let Some(range) = ShardRange::new(shard, 1) else { continue };
             let runs = self.view().runs.clone();
             let existing = runs.shard(usize::from(shard));
+            let existing = if existing.iter().any(|run| self.bad.has(run)) { &[] } else { existing };
             let sizes: Vec<u64> = existing.iter().map(|run| run.record.entries).collect();
             let folded = existing.iter().take(policy::fold(entries / u64::from(SHARDS), &sizes));
             let inputs: Vec<_> = wide.iter().chain(folded.clone()).cloned().collect();
@@ -124,7 +141,7 @@ impl Shared {
     /// After a failure that may pass the same work is done again later, so what it wrote is removed now. After other
     /// errors nothing is touched any more; opening cleans up.
     fn abandon(&self, new: &[Arc<SortedRun>], error: IndexError) -> IndexError {
-        if error.may_pass()
+        if (error.may_pass() || error.bad_page().is_some())
             && let Err(worse) =
                 manifest::remove(self.volume.as_ref(), new.iter().map(|run| sorted_run_name(run.record.run)))
         {
@@ -138,6 +155,9 @@ impl Shared {
         let runs = self.view().runs.clone();
         let due = (0..SHARDS).filter_map(|shard| {
             let list = runs.shard(usize::from(shard));
+            if list.iter().any(|run| self.bad.has(run)) {
+                return None;
+            }
             let sizes: Vec<u64> = list.iter().map(|run| run.record.entries).collect();
             let count = policy::shard_merge(&sizes)?;
             Some((list.len(), shard, list.get(..count)?.to_vec()))
@@ -172,6 +192,25 @@ impl Shared {
             self.merged_entries.fetch_add(run.record.entries, Ordering::Relaxed);
         }
         Ok(run)
+    }
+
+    /// Replaces a run by a copy without these pages. The caller holds `work`.
+    pub(super) fn replace_without(
+        &self,
+        run: &Arc<SortedRun>,
+        bad: &BTreeSet<u32>,
+    ) -> Result<(), IndexError> {
+        let new = self.write_run(run.record.shards, run.record.entries, |output| {
+            let mut buffer = [0; PAGE_BYTES];
+            let pages = (0u32..).zip(0..run.pages()).filter(|(number, _)| !bad.contains(number));
+            for (_, page) in pages {
+                for entry in run.read_page(page, &mut buffer)? {
+                    output.push(entry)?;
+                }
+            }
+            Ok(())
+        })?;
+        self.publish(&[Arc::clone(run)], new.as_slice(), None)
     }
 
     /// Writes one sorted run and opens it.

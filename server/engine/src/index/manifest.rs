@@ -7,7 +7,7 @@
 use holdfast_types::ids::RepositoryId;
 use holdfast_volume::{BlobName, Volume, VolumeError, list_all};
 
-use super::error::{IndexError, check_repository};
+use super::error::{IndexError, check_repository, twice};
 use super::sorted_run::{FOLDER, sorted_run_name};
 use crate::format::index_manifest::{MANIFEST_MAX_BYTES, Manifest};
 use crate::format::{check_equal, check_limit};
@@ -80,11 +80,12 @@ pub(super) fn load(
 fn read(volume: &dyn Volume, sequence: u64, repository: RepositoryId) -> Result<Manifest, IndexError> {
     let name = manifest_name(sequence);
     let in_blob = |source| IndexError::in_blob(&name, source);
-    let blob = volume.open(&name)?;
+    let reading = |error| IndexError::reading(&name, error);
+    let blob = twice(|| volume.open(&name)).map_err(reading)?;
     let len = blob.len();
     check_limit(MANIFEST, "length", len, MANIFEST_MAX_BYTES).map_err(in_blob)?;
     let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
-    blob.read_at(0, &mut bytes)?;
+    twice(|| blob.read_at(0, &mut bytes)).map_err(reading)?;
     let manifest = Manifest::decode(&bytes).map_err(in_blob)?;
     check_repository(MANIFEST, manifest.repository, repository).map_err(in_blob)?;
     check_equal(MANIFEST, "sequence number", manifest.sequence, sequence).map_err(in_blob)?;

@@ -13,11 +13,13 @@
 //!   names. There is no log: the caller that opens the index feeds it the directories of all other containers
 //!   ([`Index::insert_container`]).
 //! - **Everything here can be rebuilt** from container directories, so damage never loses chunks, but it is
-//!   always an error and never a silent miss.
+//!   always an error and never a silent miss. Pages that cannot be read are rebuilt while the index is used
+//!   (`bad_pages`).
 //! - **Namespaces never meet**: keys are keyed hashes ([`NamespaceKey`]).
 //!
 //! A crash leaves at worst sorted runs and manifests that the newest manifest does not name; opening removes them.
 
+mod bad_pages;
 mod error;
 mod filter;
 mod key;
@@ -39,6 +41,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
+pub(crate) use bad_pages::BadPages;
 pub use error::IndexError;
 use holdfast_types::ids::{ContainerClass, ContainerId, Location, NamespaceId};
 use holdfast_volume::Volume;
@@ -89,7 +92,22 @@ impl Index {
         if id.get() == (1 << ContainerId::BITS) - 1 {
             return Err(IndexError::ReservedContainer(id));
         }
-        let mut entries = entries.into_iter();
+        self.shared.coverage.lock().inserting.push(id);
+        let inserted = self.insert_entries(id, entries.into_iter());
+        let view = self.shared.view.read();
+        let mut coverage = self.shared.coverage.lock();
+        coverage.inserting.retain(|other| *other != id);
+        inserted?;
+        coverage.pending.push((view.active.generation, id));
+        coverage.dirty = true;
+        Ok(())
+    }
+
+    fn insert_entries(
+        &self,
+        id: ContainerId,
+        mut entries: impl Iterator<Item = (IndexKey, Location)>,
+    ) -> Result<(), IndexError> {
         let mut batch = Vec::with_capacity(INSERT_BATCH);
         loop {
             batch.clear();
@@ -100,15 +118,10 @@ impl Index {
                 batch.push(key.entry(location));
             }
             if batch.is_empty() {
-                break;
+                return Ok(());
             }
             self.insert_batch(&batch)?;
         }
-        let view = self.shared.view.read();
-        let mut coverage = self.shared.coverage.lock();
-        coverage.pending.push((view.active.generation, id));
-        coverage.dirty = true;
-        Ok(())
     }
 
     fn insert_batch(&self, batch: &[Entry]) -> Result<(), IndexError> {
@@ -163,6 +176,9 @@ impl Index {
         while !ready(&shared.view()) {
             if let Some(failure) = &control.failure {
                 return Err(IndexError::Maintenance(Arc::clone(failure)));
+            }
+            if shared.stop.load(Ordering::Relaxed) {
+                return Err(IndexError::Closed);
             }
             shared.done.wait(&mut control);
         }
@@ -250,11 +266,6 @@ impl Index {
         coverage.dirty = true;
     }
 
-    /// Whether damage was met since opening; only a rebuild helps.
-    pub fn needs_rebuild(&self) -> bool {
-        self.shared.needs_rebuild.load(Ordering::Relaxed)
-    }
-
     /// Reads and verifies every page of every sorted run, and that the filters let every key pass. Says how many
     /// entries there are.
     ///
@@ -265,7 +276,9 @@ impl Index {
         let mut buffer = [0; PAGE_BYTES];
         let mut entries = 0;
         for run in runs.iter() {
-            entries += run.verify(&mut buffer).inspect_err(|error| self.shared.note(error))?;
+            entries += run.verify(&mut buffer).inspect_err(|error| {
+                self.shared.note(error);
+            })?;
         }
         Ok(entries)
     }

@@ -8,6 +8,7 @@ use holdfast_types::ids::RepositoryId;
 use holdfast_volume::Volume;
 use parking_lot::{Condvar, Mutex, RwLock};
 
+use super::bad_pages::Bad;
 use super::error::IndexError;
 use super::manifest;
 use super::memtable::Memtable;
@@ -67,7 +68,7 @@ impl Index {
             work: Mutex::new(()),
             next_run: AtomicU64::new(next_run),
             stop: AtomicBool::new(false),
-            needs_rebuild: AtomicBool::new(false),
+            bad: Bad::default(),
             flushed_entries: AtomicU64::new(0),
             merged_entries: AtomicU64::new(0),
             options,

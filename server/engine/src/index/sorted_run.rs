@@ -1,12 +1,13 @@
 //! Reads a sorted run: filters and fences are in memory, so that an absent key costs nothing but memory accesses
 //! and a present one exactly one page (two when its copies lie across a page's end).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use holdfast_types::ids::RepositoryId;
 use holdfast_volume::{Blob, BlobName, Volume, VolumeError};
 
-use super::error::{IndexError, check_repository};
+use super::error::{IndexError, check_repository, twice};
 use super::filter::FilterSet;
 use super::key::IndexKey;
 use crate::format::index_manifest::SortedRunRecord;
@@ -57,13 +58,15 @@ impl SortedRun {
         repository: RepositoryId,
     ) -> Result<Self, IndexError> {
         let name = sorted_run_name(record.run);
-        let blob = match volume.open(&name) {
+        let blob = match twice(|| volume.open(&name)) {
             Err(VolumeError::NotFound { name }) => return Err(IndexError::Missing { blob: name }),
-            other => other?,
+            other => other.map_err(|error| IndexError::reading(&name, error))?,
         };
         let footer = read_ends(blob.as_ref(), &record, repository, &name)?;
-        let filters = read_section(blob.as_ref(), footer.filters_at(), footer.filter_bytes)?;
-        let fences = read_section(blob.as_ref(), footer.fences_at(), u64::from(footer.pages) * FENCE_BYTES)?;
+        let section =
+            |at, len| read_section(blob.as_ref(), at, len).map_err(|error| IndexError::reading(&name, error));
+        let filters = section(footer.filters_at(), footer.filter_bytes)?;
+        let fences = section(footer.fences_at(), u64::from(footer.pages) * FENCE_BYTES)?;
         let (filters, fences) = decode_sections(&footer, record.shards, &filters, &fences)
             .map_err(|source| IndexError::in_blob(&name, source))?;
         let (base, end) = record.shards.prefixes();
@@ -137,14 +140,33 @@ impl SortedRun {
         buffer: &'b mut [u8; PAGE_BYTES],
     ) -> Result<&'b [Entry], IndexError> {
         let number = u32::try_from(page).unwrap_or(u32::MAX);
-        self.blob.read_at(SortedRunFooter::page_at(number), buffer)?;
+        self.read_bytes(number, buffer)?;
         self.decode(number, buffer)
+    }
+
+    /// Reads a page; one that the disk fails to give back twice is bad.
+    fn read_bytes(&self, page: u32, bytes: &mut [u8]) -> Result<(), IndexError> {
+        let read = twice(|| self.blob.read_at(SortedRunFooter::page_at(page), bytes));
+        read.map_err(|source| match source {
+            VolumeError::Io { .. } => {
+                let (blob, run) = (self.name.clone(), self.record.run);
+                IndexError::UnreadablePage { blob, run, page, source }
+            }
+            other => other.into(),
+        })
     }
 
     /// Reads `bytes` (whole pages) from `page` on, not verified yet.
     pub(super) fn read_raw(&self, page: usize, bytes: &mut [u8]) -> Result<(), IndexError> {
         let number = u32::try_from(page).unwrap_or(u32::MAX);
-        Ok(self.blob.read_at(SortedRunFooter::page_at(number), bytes)?)
+        match self.blob.read_at(SortedRunFooter::page_at(number), bytes) {
+            // One by one, to know which it is.
+            Err(VolumeError::Io { .. }) => {
+                let mut pages = (number..).zip(bytes.chunks_mut(PAGE_BYTES));
+                pages.try_for_each(|(page, bytes)| self.read_bytes(page, bytes))
+            }
+            done => Ok(done?),
+        }
     }
 
     /// Verifies a page read by [`SortedRun::read_raw`].
@@ -155,9 +177,23 @@ impl SortedRun {
     ) -> Result<&'b [Entry], IndexError> {
         decode_page(bytes, self.record.run, page).map_err(|source| IndexError::DamagedPage {
             blob: self.name.clone(),
+            run: self.record.run,
             page,
             source,
         })
+    }
+
+    /// Whether one of these pages may hold entries of a key.
+    pub(super) fn held_in(&self, key: &IndexKey, pages: &BTreeSet<u32>) -> bool {
+        let prefix = key.prefix();
+        let (first, last) = self.record.shards.prefixes();
+        if !(first..=last).contains(&prefix) || !self.may_contain(prefix) {
+            return false;
+        }
+        let start = self.page_of(prefix);
+        let more = self.fences.get(start + 1..).unwrap_or_default();
+        let count = more.iter().take_while(|&&fence| fence <= prefix).count();
+        (start..=start + count).any(|page| u32::try_from(page).is_ok_and(|page| pages.contains(&page)))
     }
 
     /// Reads every page: each must be intact, in order, begin with its fence and pass the filters. Says
@@ -180,7 +216,8 @@ impl SortedRun {
                 let page = u32::try_from(page).unwrap_or(u32::MAX);
                 let defect = Defect::Mismatch { field: "first key", found: 0, expected: *fence };
                 let source = FormatError::corrupt("index page", defect);
-                return Err(IndexError::DamagedPage { blob: self.name.clone(), page, source });
+                let (blob, run) = (self.name.clone(), self.record.run);
+                return Err(IndexError::DamagedPage { blob, run, page, source });
             }
             count += entries.len() as u64;
         }
@@ -208,11 +245,12 @@ fn read_ends(
         return Err(in_blob(FormatError::corrupt(SORTED_RUN, Defect::TooShort { len, needed })));
     }
     let mut page = [0; PAGE_BYTES];
-    blob.read_at(0, &mut page)?;
+    twice(|| blob.read_at(0, &mut page)).map_err(|error| IndexError::reading(name, error))?;
     let header = SortedRunHeader::decode(&page).map_err(in_blob)?;
     check_repository(SORTED_RUN, header.repository, repository).map_err(in_blob)?;
     let mut end = [0; FOOTER_BYTES];
-    blob.read_at(len - FOOTER_BYTES as u64, &mut end)?;
+    twice(|| blob.read_at(len - FOOTER_BYTES as u64, &mut end))
+        .map_err(|error| IndexError::reading(name, error))?;
     let footer = SortedRunFooter::decode(&end, len).map_err(in_blob)?;
     let expected = record.run;
     let same = check_equal(SORTED_RUN, "number", header.run, expected)
@@ -250,8 +288,8 @@ fn decode_sections(
 }
 
 /// Reads a section whose length the footer's check against the blob's length has bounded.
-fn read_section(blob: &dyn Blob, offset: u64, len: u64) -> Result<Vec<u8>, IndexError> {
+fn read_section(blob: &dyn Blob, offset: u64, len: u64) -> Result<Vec<u8>, VolumeError> {
     let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
-    blob.read_at(offset, &mut bytes)?;
+    twice(|| blob.read_at(offset, &mut bytes))?;
     Ok(bytes)
 }

@@ -5,7 +5,7 @@
 //! while `live` runs.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use holdfast_types::ids::{ContainerId, RepositoryId};
 use holdfast_volume::Volume;
@@ -13,10 +13,11 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use roaring::RoaringTreemap;
 
 use super::IndexOptions;
+use super::bad_pages::Bad;
 use super::error::IndexError;
 use super::memtable::Memtable;
 use super::sorted_runs::SortedRuns;
-use crate::health::{Obstacle, Part};
+use crate::health::Part;
 
 /// What a lookup sees. Replaced, never changed: an entry is in `active`, `frozen` or `runs` at any moment.
 #[derive(Debug)]
@@ -34,6 +35,8 @@ pub(super) struct Coverage {
     pub(super) covered: RoaringTreemap,
     /// Complete, in the memtable of this generation at the latest.
     pub(super) pending: Vec<(u64, ContainerId)>,
+    /// Of which entries are being inserted.
+    pub(super) inserting: Vec<ContainerId>,
     /// The manifest on the volume says otherwise.
     pub(super) dirty: bool,
 }
@@ -87,7 +90,7 @@ pub(super) struct Shared {
     pub(super) work: Mutex<()>,
     pub(super) next_run: AtomicU64,
     pub(super) stop: AtomicBool,
-    pub(super) needs_rebuild: AtomicBool,
+    pub(super) bad: Bad,
     pub(super) flushed_entries: AtomicU64,
     pub(super) merged_entries: AtomicU64,
 }
@@ -115,17 +118,8 @@ impl Shared {
         self.options.write_buffer_bytes / 2
     }
 
-    /// Notes that the index is damaged, if that is what the error says.
-    pub(super) fn note(&self, error: &IndexError) {
-        if error.needs_rebuild() {
-            self.needs_rebuild.store(true, Ordering::Relaxed);
-            self.options.health.report(Obstacle::IndexDamaged, Some(error.to_string()));
-        }
-    }
-
     /// Stops maintenance and tells everyone who waits.
     pub(super) fn fail(&self, error: IndexError) {
-        self.note(&error);
         if !error.may_pass() {
             // (W9) Sealing must not go on as if what is sealed could still be indexed durably.
             self.options.health.stop(Part::Index, &error.to_string());

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use holdfast_catalog::{ContainerRecord, ContainerState};
 use holdfast_types::ids::{ContainerClass, ContainerId, Location};
 
 use crate::container::{ContainerWriter, Directory, SealedContainer, VerifiedRegion};
@@ -204,5 +205,79 @@ fn seal(core: &Core, domain: &Domain, open: OpenOutput) -> Outcome {
     });
     // (W3, A4) Durable now, so other sessions may refer to its chunks from here on.
     core.store.index.insert_container(sealed.id, entries)?;
+    core.note_sealed(ContainerRecord {
+        id: sealed.id,
+        class,
+        namespace: domain.namespace,
+        stored_bytes: sealed.stored_bytes,
+        plain_bytes: sealed.directory.plain_bytes(),
+        chunk_count: sealed.directory.chunk_count() as u64,
+        created_ms: sealed.created_ms,
+        run: None,
+        state: ContainerState::Live,
+    });
     Ok(sealed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use holdfast_proto::Fingerprint;
+    use holdfast_proto::region::Encoder;
+    use holdfast_types::ids::{SessionId, TokenId};
+    use holdfast_volume::MemoryVolume;
+    use holdfast_volume::testing::{Fault, FaultyVolume, OpKind};
+
+    use super::*;
+    use crate::container::list_containers;
+    use crate::core::SEAL_THREADS;
+    use crate::fair::Tenant;
+    use crate::quota::Applicant;
+    use crate::tests::{Bench, namespace, noise};
+
+    #[test]
+    fn every_seal_is_waited_for_although_several_fail() {
+        let (bench, volume) = (Bench::new(), Arc::new(FaultyVolume::new(MemoryVolume::new())));
+        let engine = bench.open(Arc::<FaultyVolume<MemoryVolume>>::clone(&volume));
+        let (core, _) = engine.parts();
+        let default = core.catalog.namespace(namespace(&engine)).unwrap().unwrap();
+        let tenant = Tenant { namespace: default.id, token: TokenId::from_bytes([1; 16]) };
+        let session = SessionId::from_bytes([2; 16]);
+        let applicant = Applicant { namespace: &default, tenant, session, vm: "web", job: "nightly" };
+        let charge = Arc::new(core.quotas.admit(&applicant).unwrap());
+        // All but one thread are busy, so containers are sealed one after another, in order.
+        let (busy, started) = mpsc::channel();
+        let held: Vec<_> = (1..SEAL_THREADS)
+            .map(|_| {
+                let (release, wait) = mpsc::channel::<()>();
+                let busy = busy.clone();
+                core.seal_pool.spawn(tenant, move || {
+                    busy.send(()).unwrap();
+                    let _ = wait.recv();
+                });
+                started.recv().unwrap();
+                release
+            })
+            .collect();
+        let domain = core.store.domain(namespace(&engine));
+        let mut appender = ContainerAppender::new(Arc::clone(core), domain, ContainerClass::Data, charge);
+        volume.fail_next(OpKind::Seal, 1, Fault::Full);
+        volume.fail_next(OpKind::Seal, 3, Fault::Full);
+        let mut encoder = Encoder::new(1).unwrap();
+        for seed in 0..4 {
+            let bytes = noise(seed, 5000);
+            let region = VerifiedRegion::encode(&[(Fingerprint::of(&bytes), &bytes)], &mut encoder).unwrap();
+            appender.append(&region).unwrap();
+            appender.seal_open();
+        }
+        appender.take_sealed(true).unwrap_err();
+        drop(held);
+        let files = list_containers(&*volume).unwrap().containers;
+        assert_eq!(files.len(), 2);
+        let counted: Vec<_> =
+            appender.sealed().iter().map(|sealed| (sealed.id, sealed.stored_bytes)).collect();
+        let there: Vec<_> = files.into_iter().map(|(name, bytes)| (name.id, bytes)).collect();
+        assert_eq!(counted, there, "each container that is there is counted");
+    }
 }

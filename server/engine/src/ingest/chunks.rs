@@ -49,6 +49,15 @@ enum Availability {
     Lost,
 }
 
+/// Why a chunk is looked up.
+#[derive(Debug, Clone, Copy)]
+enum Purpose {
+    /// To be sent when it is not found.
+    Ask,
+    /// It was sent, or found before.
+    Name,
+}
+
 impl StreamChunks {
     pub(super) fn new(domain: Domain, claims: Claims) -> Self {
         Self {
@@ -91,7 +100,7 @@ impl StreamChunks {
 
     /// Whether the agent need not send the chunk.
     pub(super) fn has(&mut self, store: &ChunkStore, fingerprint: &Fingerprint) -> Result<bool, EngineError> {
-        Ok(matches!(self.look_up(store, fingerprint)?, Availability::Here(_)))
+        Ok(matches!(self.look_up(store, fingerprint, Purpose::Ask)?, Availability::Here(_)))
     }
 
     /// (W4) Whether an extent may name the chunk with that length; then says whether it is new: brought by
@@ -99,7 +108,7 @@ impl StreamChunks {
     ///
     /// # Errors
     /// [`EngineError::Invalid`] when the repository lacks the chunk or has it with another length,
-    /// [`EngineError::Damaged`] when it was there and is known to be damaged now.
+    /// [`EngineError::FoundDamaged`] when it was there and is known to be damaged now.
     pub(super) fn name(
         &mut self,
         store: &ChunkStore,
@@ -109,13 +118,13 @@ impl StreamChunks {
         let sent = self.unnamed.remove(fingerprint);
         let availability = match sent {
             // In a region of this stream, which was or will be verified and sealed before the stream ends.
-            Some(length) if !store.has_damage() => Availability::Here(length),
+            Some(length) if !store.has_open_damage(self.domain.namespace) => Availability::Here(length),
             // (A7) Its container may be sealed and found damaged already.
-            Some(_) => match self.look_up(store, fingerprint)? {
+            Some(_) => match self.look_up(store, fingerprint, Purpose::Name)? {
                 Availability::Missing => Availability::Lost,
                 other => other,
             },
-            None => self.look_up(store, fingerprint)?,
+            None => self.look_up(store, fingerprint, Purpose::Name)?,
         };
         match availability {
             Availability::Here(length) if length == bytes => Ok(sent.is_some()),
@@ -125,7 +134,7 @@ impl StreamChunks {
             Availability::Missing => Err(EngineError::Invalid(format!(
                 "chunk {fingerprint} was never uploaded and is not in the repository"
             ))),
-            Availability::Lost => Err(EngineError::Damaged(format!(
+            Availability::Lost => Err(EngineError::FoundDamaged(format!(
                 "chunk {fingerprint} was found damaged while this backup ran; start the backup again, and it is sent again"
             ))),
         }
@@ -135,6 +144,7 @@ impl StreamChunks {
         &mut self,
         store: &ChunkStore,
         fingerprint: &Fingerprint,
+        purpose: Purpose,
     ) -> Result<Availability, EngineError> {
         if let Some(&length) = self.own.get(fingerprint) {
             return Ok(Availability::Here(length));
@@ -144,13 +154,11 @@ impl StreamChunks {
         if let Some(chunk) = before.filter(|chunk| !store.is_damaged(chunk.location)) {
             return Ok(Availability::Here(chunk.bytes));
         }
-        let found = store.find_and_claim(
-            &self.domain,
-            ContainerClass::Data,
-            fingerprint,
-            &mut self.recent,
-            &mut self.claims,
-        )?;
+        let (class, recent, claims) = (ContainerClass::Data, &mut self.recent, &mut self.claims);
+        let found = match purpose {
+            Purpose::Ask => store.find_and_claim(&self.domain, class, fingerprint, recent, claims)?,
+            Purpose::Name => store.find_to_keep(&self.domain, class, fingerprint, recent, claims)?,
+        };
         let Some(found) = found else {
             return Ok(if before.is_some() { Availability::Lost } else { Availability::Missing });
         };

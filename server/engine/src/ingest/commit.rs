@@ -11,6 +11,7 @@ use holdfast_volume::{BlobName, Volume as _, VolumeError};
 use super::append::SealedSummary;
 use super::disk::DiskState;
 use super::parent::ParentDisk;
+use super::reliance;
 use super::session::{DiskSlot, Session};
 use crate::core::Core;
 use crate::error::EngineError;
@@ -32,6 +33,8 @@ pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitRespons
     if let Some(reason) = core.health.read_only_reason() {
         return Err(EngineError::ReadOnly(reason.to_owned()));
     }
+    // (R5) Once its point is sealed the backup exists, and can only be entered.
+    let reach = if is_sealed(session) { Vec::new() } else { reliance::check(core, session)? };
     let mut slot = session.prepared.lock();
     let mut prepared = match slot.take() {
         Some(prepared) => prepared,
@@ -49,6 +52,9 @@ pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitRespons
         // (W7) Only now is there something to acknowledge.
         Ok(()) => {
             ending.recorded(stored_bytes, true);
+            for (root, reach) in reach {
+                core.store.reach.remember(session.namespace.id, root, reach);
+            }
             Ok(v1::CommitResponse {
                 backup_id: session.backup.to_string(),
                 details: prepared.commit.details.into_iter().map(Into::into).collect(),
@@ -171,6 +177,7 @@ pub(super) fn record_failure(
     }
     let stored_bytes = containers.iter().map(|container| container.stored_bytes).sum();
     let ending = session.charge.ending();
+    core.sealed.forget(&containers);
     let left: Vec<Leftover> = containers.iter().map(leftover).collect();
     core.catalog.record_failed_run(&FailedRun {
         attempt: attempt(core, session, who),

@@ -10,12 +10,13 @@ use holdfast_proto::Fingerprint;
 use holdfast_proto::limits::QUERY_FINGERPRINTS_MAX;
 use holdfast_proto::region::Codec;
 use holdfast_proto::v1;
-use holdfast_types::ids::{ContainerClass, ContainerId};
+use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId};
 use roaring::RoaringTreemap;
 
 use super::append::{ContainerAppender, SealedSummary};
 use super::chunks::{StreamChunks, split_fingerprints};
 use super::counters::Counters;
+use super::parent::ParentDisk;
 use super::progress::Position;
 use super::proof::Proofs;
 use super::recipe_writer::RecipeWriter;
@@ -38,9 +39,14 @@ pub(super) struct DiskState {
     data: ContainerAppender,
     chunks: StreamChunks,
     verify: VerifyQueue,
+    namespace: NamespaceId,
     proofs: Proofs,
     memory: MemoryShare,
     damage_seen: u64,
+    /// Damage found later was not known when the first extent was accepted.
+    sound_since: u64,
+    /// Whether it is known where everything lies that extents taken over unchanged refer to.
+    unchanged_is_placed: bool,
     acked: (u64, u64),
     failed: Option<Cow<'static, str>>,
 }
@@ -68,9 +74,12 @@ impl DiskState {
             data: ContainerAppender::new(Arc::clone(core), domain.clone(), class, Arc::clone(charge)),
             chunks: StreamChunks::new(domain.clone(), core.store.leftovers.claims()),
             verify: VerifyQueue::new(Arc::clone(&core.verify_pool), charge.tenant()),
+            namespace: domain.namespace,
             proofs: Proofs::new(core, charge.tenant()),
             memory: core.session_memory.share(),
-            damage_seen: core.store.damage_generation(),
+            damage_seen: core.store.damage_generation(domain.namespace),
+            sound_since: core.store.damage_generation(domain.namespace),
+            unchanged_is_placed: true,
             acked: (0, 0),
             failed: None,
         }
@@ -137,7 +146,7 @@ impl DiskState {
     /// (A7) When more is known to be damaged than before, a sealed container of this stream may be among it:
     /// then its chunks are looked up like any others.
     pub(super) fn settle_damage(&mut self, store: &ChunkStore) -> Result<(), EngineError> {
-        let generation = store.damage_generation();
+        let generation = store.damage_generation(self.namespace);
         if self.damage_seen != generation {
             self.forget_sealed(true)?;
             self.damage_seen = generation;
@@ -274,6 +283,25 @@ impl DiskState {
         containers |= self.chunks.found_in();
         containers.extend(self.data.created().map(ContainerId::get));
         containers
+    }
+
+    /// The generation of damage that was known before any extent was accepted.
+    pub(super) const fn sound_since(&self) -> u64 {
+        self.sound_since
+    }
+
+    /// Takes note of an extent taken over unchanged; `placed`: its parent knows where what it refers to lies.
+    pub(super) const fn took_over(&mut self, placed: bool) {
+        self.unchanged_is_placed &= placed;
+    }
+
+    /// The containers everything the disk refers to lies in; `None` when that is not known.
+    pub(super) fn reach(&self, parent: Option<&ParentDisk>) -> Option<RoaringTreemap> {
+        let mut containers = self.relies_on();
+        if self.counters.unchanged_bytes > 0 {
+            containers |= parent.filter(|_| self.unchanged_is_placed)?.containers();
+        }
+        Some(containers)
     }
 
     pub(super) fn position(&self) -> Position {

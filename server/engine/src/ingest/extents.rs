@@ -78,6 +78,7 @@ fn accept_unchanged(
             continue;
         }
         let entry = parent.unchanged(at, state.size_bytes, &mut recent)?;
+        state.took_over(parent.places(at));
         state.recipe.set(at, entry)?;
         state.counters.unchanged(entry.data_bytes, state.size_bytes)?;
         at += 1;
@@ -113,7 +114,9 @@ fn accept_chunked(core: &Core, state: &mut DiskState, extent: &v1::ChunkedExtent
         // (W4) There, and of that length; otherwise the extent is refused.
         state.name_chunk(core, &piece.fingerprint, piece.bytes).map_err(|error| match error {
             EngineError::Invalid(message) => in_extent(message),
-            EngineError::Damaged(message) => EngineError::Damaged(format!("extent {index}: {message}")),
+            EngineError::FoundDamaged(message) => {
+                EngineError::FoundDamaged(format!("extent {index}: {message}"))
+            }
             other => other,
         })?;
     }

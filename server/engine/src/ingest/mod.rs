@@ -13,8 +13,9 @@
 //! 3. [`disk`] (one disk's state, from these parts);
 //! 4. [`extents`] (what a message of extents does to a disk and its parent);
 //! 5. [`session`] (identity, disks, lease);
-//! 6. [`live`], [`commit`], [`stream`], [`start`] (what is done with a session);
-//! 7. [`table`] (which sessions there are).
+//! 6. [`reliance`] (what a session relies on, looked at before it is committed);
+//! 7. [`live`], [`commit`], [`stream`], [`start`] (what is done with a session);
+//! 8. [`table`] (which sessions there are).
 //!
 //! Invariants:
 //! * (A4) A chunk is visible to other sessions only when its container is sealed and indexed.
@@ -33,6 +34,7 @@ mod parent;
 mod progress;
 mod proof;
 mod recipe_writer;
+mod reliance;
 mod session;
 mod start;
 mod stream;

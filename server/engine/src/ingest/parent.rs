@@ -17,7 +17,7 @@ use crate::core::Core;
 use crate::error::EngineError;
 use crate::format::recipe::ExtentEntry;
 use crate::recipe::TreeReader;
-use crate::store::{Domain, NodeReader};
+use crate::store::{Claims, Domain, NodeReader, Reach};
 
 /// A disk of the VM's latest backup.
 #[derive(Debug)]
@@ -26,10 +26,15 @@ pub(super) struct ParentDisk {
     size_bytes: u64,
     root: Fingerprint,
     tree: TreeReader<NodeReader>,
+    /// Where all it refers to lies, if that is known.
+    reach: Option<Reach>,
+    /// Whether known damage spares all of it, and the generation of damage of which that was found.
+    spared: Mutex<Option<(u64, bool)>>,
     /// Whether its digests are claims of the VM's owner. Those of an earlier owner are offered to no one.
     trusted: bool,
     reread: Option<Reread>,
     sound: Mutex<SoundExtents>,
+    placed: Mutex<Placed>,
 }
 
 /// Extents whose chunks were all found, as far as damage was known then. Filled only while damage is known;
@@ -38,6 +43,21 @@ pub(super) struct ParentDisk {
 struct SoundExtents {
     damage_generation: u64,
     extents: RoaringTreemap,
+}
+
+/// Extents that were looked at chunk by chunk, and the containers in which everything of them was found.
+#[derive(Debug)]
+struct Placed {
+    extents: RoaringTreemap,
+    /// Of what was found. It is kept: the copy the parent was made with may be the one that is lost.
+    claims: Claims,
+    nodes: RecentDirectories,
+}
+
+impl Placed {
+    fn new(claims: Claims) -> Self {
+        Self { extents: RoaringTreemap::new(), claims, nodes: RecentDirectories::default() }
+    }
 }
 
 impl ParentDisk {
@@ -59,9 +79,19 @@ impl ParentDisk {
             let nodes = NodeReader::new(Arc::clone(&core.store), domain.clone());
             match TreeReader::open(nodes, disk.root, disk.size_bytes) {
                 Ok(tree) => {
-                    let (backup, size_bytes, root) = (backup.id, disk.size_bytes, disk.root);
-                    let sound = Mutex::default();
-                    let parent = Self { backup, size_bytes, root, tree, trusted, reread, sound };
+                    let reach = core.store.reach.of(domain.namespace, disk.root);
+                    let parent = Self {
+                        backup: backup.id,
+                        size_bytes: disk.size_bytes,
+                        root: disk.root,
+                        tree,
+                        reach,
+                        spared: Mutex::default(),
+                        trusted,
+                        reread,
+                        sound: Mutex::default(),
+                        placed: Mutex::new(Placed::new(core.store.leftovers.claims())),
+                    };
                     parents.insert(disk.name, parent);
                 }
                 Err(error) => {
@@ -130,14 +160,17 @@ impl ParentDisk {
         self.is_sound(index, &entry, recent).then_some(entry)
     }
 
-    /// Whether every chunk of the extent can be found. Looking at every chunk is slow, and needed only while
-    /// something is known to be damaged; once for each extent until more is.
+    /// Whether every chunk of the extent can be found. Looking at every chunk is slow, and needed only while damage
+    /// that may concern the disk is open; once for each extent until more is.
     fn is_sound(&self, index: u64, entry: &ExtentEntry, recent: &mut RecentDirectories) -> bool {
-        let store = self.tree.source().store();
-        if !store.has_damage() {
+        let (store, namespace) = (self.tree.source().store(), self.tree.source().domain().namespace);
+        if !store.has_open_damage(namespace) {
             return true;
         }
-        let generation = store.damage_generation();
+        let generation = store.damage_generation(namespace);
+        if self.is_spared(generation) {
+            return true;
+        }
         if self.sound_at(generation).extents.contains(index) {
             return true;
         }
@@ -146,6 +179,35 @@ impl ParentDisk {
             self.sound_at(generation).extents.insert(index);
         }
         sound
+    }
+
+    /// Whether all it refers to is known to lie in containers that no damage was found in since.
+    fn is_spared(&self, generation: u64) -> bool {
+        let Some(reach) = &self.reach else { return false };
+        let mut spared = self.spared.lock();
+        if let Some((seen, spared)) = *spared
+            && seen == generation
+        {
+            return spared;
+        }
+        let (store, namespace) = (self.tree.source().store(), self.tree.source().domain().namespace);
+        let is_spared = reach.is_spared(&store.damaged_since(namespace, reach.sound_as_of));
+        *spared = Some((generation, is_spared));
+        is_spared
+    }
+
+    /// Whether it is known in which containers all of an extent lies, of those that were found sound.
+    pub(super) fn places(&self, index: u64) -> bool {
+        self.reach.is_some() || self.placed.lock().extents.contains(index)
+    }
+
+    /// Containers in which what it refers to lies, as far as that is known.
+    pub(super) fn containers(&self) -> RoaringTreemap {
+        let mut containers = self.placed.lock().claims.containers().clone();
+        if let Some(reach) = &self.reach {
+            containers |= &*reach.containers;
+        }
+        containers
     }
 
     /// What was found sound; empty when more became known since.
@@ -164,10 +226,20 @@ impl ParentDisk {
             Err(_) => return false,
         };
         let nodes = self.tree.source();
-        node.pieces().iter().filter(|piece| !piece.is_zero()).all(|piece| {
-            let found = nodes.store().find(nodes.domain(), ContainerClass::Data, &piece.fingerprint, recent);
-            matches!(found, Ok(Some(found)) if found.chunk.bytes == piece.bytes)
-        })
+        let (store, domain) = (nodes.store(), nodes.domain());
+        let mut placed = self.placed.lock();
+        let Placed { extents, claims, nodes } = &mut *placed;
+        let found = store.find_and_claim(domain, ContainerClass::Recipe, &entry.node, nodes, claims);
+        let sound = matches!(found, Ok(Some(_)))
+            && node.pieces().iter().filter(|piece| !piece.is_zero()).all(|piece| {
+                let (class, name) = (ContainerClass::Data, &piece.fingerprint);
+                let found = store.find_and_claim(domain, class, name, recent, claims);
+                matches!(found, Ok(Some(found)) if found.chunk.bytes == piece.bytes)
+            });
+        if sound {
+            extents.insert(index);
+        }
+        sound
     }
 
     /// The first extent from `index` on that may hold data; those before it are zero.
@@ -178,7 +250,7 @@ impl ParentDisk {
     /// The entry of an extent that the agent says did not change, for a disk of `size_bytes`.
     ///
     /// # Errors
-    /// [`EngineError::Damaged`] when chunks of it are lost. That happens only when they were found damaged
+    /// [`EngineError::FoundDamaged`] when chunks of it are lost. That happens only when they were found damaged
     /// after the agent was given the digest; the next backup is not given it, and sends them again.
     pub(super) fn unchanged(
         &self,
@@ -202,7 +274,7 @@ impl ParentDisk {
         // (R5) Holds when the extent is accepted, too.
         if !self.is_sound(index, &entry, recent) {
             let backup = self.backup;
-            return Err(EngineError::Damaged(format!(
+            return Err(EngineError::FoundDamaged(format!(
                 "extent {index} cannot be taken over unchanged: what backup {backup} has of it was found damaged while this backup ran; start the backup again, and it is sent again"
             )));
         }

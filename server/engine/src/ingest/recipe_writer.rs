@@ -158,7 +158,7 @@ impl NodePacker {
             own: HashSet::new(),
             recent: RecentDirectories::default(),
             claims: core.store.leftovers.claims(),
-            damage_seen: core.store.damage_generation(),
+            damage_seen: core.store.damage_generation(domain.namespace),
         }
     }
 
@@ -184,7 +184,7 @@ impl NodePacker {
     fn is_stored(&mut self, name: &Fingerprint) -> Result<bool, EngineError> {
         // (A7) A sealed container of this stream may be among what was found damaged: then its nodes are
         // looked up like any others.
-        let generation = self.core.store.damage_generation();
+        let generation = self.core.store.damage_generation(self.domain.namespace);
         if self.damage_seen != generation {
             self.forget_sealed(true)?;
             self.damage_seen = generation;

@@ -1,7 +1,7 @@
 //! One session: a backup in progress, its disks and its lease.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use holdfast_catalog::NamespaceRecord;
 use holdfast_proto::Fingerprint;
@@ -41,6 +41,8 @@ pub(crate) struct Session {
     /// Its part of what the namespace may take.
     pub(super) charge: Arc<SessionCharge>,
     pub(super) lease: Lease,
+    /// Whether a stream failed, so that it can only end without a backup.
+    failed: AtomicBool,
     /// What it commits, from the first try on: a second try must say the same.
     pub(super) prepared: Mutex<Option<Prepared>>,
     /// Whether it was committed or given up; held locked while that happens, so that it happens once.
@@ -63,13 +65,16 @@ pub struct Starter {
     pub may_take_over: bool,
 }
 
-/// When the session ends by itself: when its agent is silent, or only says that it is there.
+/// When the session ends by itself: when its agent is silent, or only says that it is there. Measured on the clock that
+/// never jumps: setting the time of day neither ends a session nor keeps it alive.
 #[derive(Debug)]
 pub(super) struct Lease {
-    /// The last heartbeat, as Unix milliseconds.
+    /// The last heartbeat.
+    heard_monotonic_ms: AtomicI64,
+    /// The same moment for people, as Unix milliseconds.
     seen_ms: AtomicI64,
     /// The last time the backup got any further.
-    progress_ms: AtomicI64,
+    progress_monotonic_ms: AtomicI64,
 }
 
 /// How long an agent may only say that it is there: a backup that gets no further holds its VM, a session's slot and
@@ -100,19 +105,23 @@ pub(crate) struct Reliance {
 }
 
 impl Lease {
-    pub(super) const fn endless() -> Self {
-        Self { seen_ms: AtomicI64::new(i64::MAX), progress_ms: AtomicI64::new(i64::MAX) }
+    /// Begins now.
+    fn new(core: &Core) -> Self {
+        let now_ms = || AtomicI64::new(core.clock.monotonic_ms());
+        let seen_ms = AtomicI64::new(core.clock.now_ms());
+        Self { heard_monotonic_ms: now_ms(), seen_ms, progress_monotonic_ms: now_ms() }
     }
 
     /// Whether it has run out, and why.
-    pub(super) fn is_over(&self, core: &Core, now_ms: i64) -> Option<String> {
-        let since = |at: &AtomicI64| now_ms.saturating_sub(at.load(Ordering::Relaxed)) / 1000;
+    pub(super) fn is_over(&self, core: &Core) -> Option<String> {
+        let now_ms = core.clock.monotonic_ms();
+        let since_ms = |at: &AtomicI64| now_ms.saturating_sub(at.load(Ordering::Relaxed));
         let lease_secs = i64::from(core.lease_secs);
         // A heartbeat at the last moment is in time.
-        if now_ms.saturating_sub(self.seen_ms.load(Ordering::Relaxed)) > lease_secs * 1000 {
+        if since_ms(&self.heard_monotonic_ms) > lease_secs * 1000 {
             return Some(format!("no heartbeat from the agent for {lease_secs} s"));
         }
-        (since(&self.progress_ms) >= STANDSTILL_SECS)
+        (since_ms(&self.progress_monotonic_ms) / 1000 >= STANDSTILL_SECS)
             .then(|| format!("no progress for {STANDSTILL_SECS} s, only heartbeats"))
     }
 }
@@ -167,7 +176,8 @@ impl Session {
     pub(super) fn new(core: &Core, parts: SessionParts) -> Self {
         let SessionParts { id, backup, run, namespace, vm, vm_owner, .. } = parts;
         let SessionParts { job, host, starter, missing_disks, disks, charge, room: _room, .. } = parts;
-        let (started_ms, lease) = (core.clock.now_ms(), Lease::endless());
+        let lease = Lease::new(core);
+        let (started_ms, failed) = (core.clock.now_ms(), AtomicBool::new(false));
         let (prepared, ended) = (Mutex::default(), Mutex::new(false));
         Self {
             id,
@@ -184,6 +194,7 @@ impl Session {
             disks,
             charge,
             lease,
+            failed,
             prepared,
             ended,
             _room,
@@ -192,13 +203,14 @@ impl Session {
 
     /// Renews the lease: a heartbeat. Without progress, no number of them is enough.
     pub(crate) fn keep_alive(&self, core: &Core) {
+        self.lease.heard_monotonic_ms.store(core.clock.monotonic_ms(), Ordering::Relaxed);
         self.lease.seen_ms.store(core.clock.now_ms(), Ordering::Relaxed);
     }
 
     /// Renews the lease: the backup got further.
     pub(crate) fn progressed(&self, core: &Core) {
         self.keep_alive(core);
-        self.lease.progress_ms.store(core.clock.now_ms(), Ordering::Relaxed);
+        self.lease.progress_monotonic_ms.store(core.clock.monotonic_ms(), Ordering::Relaxed);
     }
 
     pub(crate) const fn namespace_id(&self) -> NamespaceId {
@@ -213,6 +225,16 @@ impl Session {
     /// When the agent's last heartbeat arrived.
     pub(super) fn last_seen_ms(&self) -> i64 {
         self.lease.seen_ms.load(Ordering::Relaxed)
+    }
+
+    /// Takes note that a stream of it failed.
+    pub(super) fn set_failed(&self) {
+        self.failed.store(true, Ordering::Release);
+    }
+
+    /// Whether a stream of it failed: nothing can be added, and it cannot be committed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
     }
 
     /// See [`ParentDisk::digests`]; `None` without parent, too.

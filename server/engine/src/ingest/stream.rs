@@ -135,6 +135,9 @@ impl DiskStream {
             state.fail();
         }
         state.set_failure(outcome.as_ref().err().map(|error| error.to_string().into()));
+        if outcome.is_err() {
+            self.session.set_failed();
+        }
         outcome
     }
 }
@@ -152,6 +155,7 @@ fn name_disk(error: EngineError, disk: &str) -> EngineError {
             EngineError::FalseDigest { disk: disk.to_owned(), extent, claimed, actual }
         }
         EngineError::Damaged(message) => EngineError::Damaged(format!("disk {disk:?}: {message}")),
+        EngineError::FoundDamaged(message) => EngineError::FoundDamaged(format!("disk {disk:?}: {message}")),
         other => other,
     }
 }

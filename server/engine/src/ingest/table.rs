@@ -68,6 +68,8 @@ impl Sessions {
             tables.by_vm.get(&key).and_then(|id| tables.by_id.get(id)).cloned()
         };
         match other {
+            // Nothing can come of it any more, and its agent may be the one who asks.
+            Some(other) if other.has_failed() => self.end_failed(core, other.id).map(drop),
             Some(other) if asked.request.take_over => self.take_over(core, &other, asked),
             Some(other) => Err(busy(&other, &asked.starter)),
             None => Ok(()),
@@ -155,7 +157,16 @@ impl Sessions {
         if *ended {
             return commit::committed(core, id)?.ok_or_else(|| gone(id));
         }
-        let response = commit::commit(core, &session)?;
+        let response = match commit::commit(core, &session) {
+            Ok(response) => response,
+            Err(error @ EngineError::FoundDamaged(_)) => {
+                // (R5) It stays damaged: the session is of no use, and in the way of the next.
+                *ended = true;
+                self.close_failed(core, &session, &error);
+                return Err(error);
+            }
+            Err(error) => return Err(error),
+        };
         *ended = true;
         self.remove(&session);
         tracing::info!(session = %id, backup = response.backup_id, "backup committed");
@@ -171,6 +182,15 @@ impl Sessions {
         reason: &str,
     ) -> Result<(), EngineError> {
         self.end_as(core, id, status, reason, None)
+    }
+
+    /// Ends a session of which a stream failed, so that its VM is free for the next; whether it had to be.
+    pub(crate) fn end_failed(&self, core: &Core, id: SessionId) -> Result<bool, EngineError> {
+        let failed = self.get(id).is_ok_and(|session| session.has_failed());
+        if failed {
+            self.end(core, id, RowStatus::Failed, "a disk's stream failed")?;
+        }
+        Ok(failed)
     }
 
     /// As [`Sessions::end`]; `who`: the token that ended it, where that is not the one that started it.
@@ -210,6 +230,18 @@ impl Sessions {
         recorded
     }
 
+    /// Ends a session whose commit was refused for good.
+    fn close_failed(&self, core: &Core, session: &Session, error: &EngineError) {
+        session.supersede_streams();
+        let reason = plain_text(&error.to_string(), REASON_MAX_BYTES);
+        tracing::warn!(session = %session.id, vm = session.vm, reason, "commit refused");
+        let who = &session.starter.name;
+        if let Err(error) = commit::record_failure(core, session, RowStatus::Failed, &reason, who) {
+            tracing::error!(session = %session.id, %error, "cannot record a backup that was refused");
+        }
+        self.remove(session);
+    }
+
     fn remove(&self, session: &Session) {
         let mut tables = self.0.lock();
         tables.by_id.remove(&session.id);
@@ -221,10 +253,9 @@ impl Sessions {
 
     /// Ends sessions whose lease ran out; says how many.
     pub(crate) fn expire(&self, core: &Core) -> usize {
-        let now = core.clock.now_ms();
         let dead: Vec<(SessionId, String)> = {
             let tables = self.0.lock();
-            let late = |s: &Arc<Session>| Some((s.id, s.lease.is_over(core, now)?));
+            let late = |s: &Arc<Session>| Some((s.id, s.lease.is_over(core)?));
             tables.by_id.values().filter_map(late).collect()
         };
         for (id, reason) in &dead {

@@ -116,7 +116,7 @@ fn locate(
     let domain = disk.tree.source().domain();
     // (A5) Recipes name fingerprints; where a chunk lies is asked for each time.
     let store = &disk.core.store;
-    let found = match store.find(domain, ContainerClass::Data, fingerprint, recent)? {
+    let found = match store.find_to_read(domain, ContainerClass::Data, fingerprint, recent)? {
         None => store.find_salvaged(domain, ContainerClass::Data, fingerprint)?,
         found => found,
     };

@@ -15,6 +15,8 @@ use super::decoded::DecodedRegions;
 use super::domain::Domain;
 use super::leftovers::{Claims, Leftovers};
 use super::losses::Losses;
+use super::reach::ReachMemory;
+use super::repair::{Repair, RepairProgress};
 use super::salvage_cache::SalvageCache;
 use crate::container::{
     ChunkRef, ContainerCache, ContainerError, OpenContainer, RecentDirectories, StoredRegion,
@@ -25,6 +27,9 @@ use crate::index::Index;
 
 /// Decoded regions kept at least. Recipe nodes of neighbouring extents share regions.
 const DECODED_REGIONS_MIN: usize = 4;
+
+/// Repairs of the index that one look-up waits for: pages that go bad one after another must not hold it for ever.
+const REPAIRS_WAITED_FOR_MAX: u32 = 3;
 
 /// A chunk that is there. Holds its container open: for the moment, not to be kept.
 #[derive(Debug, Clone)]
@@ -47,6 +52,14 @@ pub(crate) struct ChunkStore {
     pub(super) telling: Mutex<()>,
     pub(super) losses: Losses,
     pub(super) salvage: SalvageCache,
+    /// Where the chunks of recent recipes lie.
+    pub(crate) reach: ReachMemory,
+    /// The repair of the index, when one is under way.
+    pub(super) repair: Mutex<Option<Repair>>,
+    pub(super) repair_progress: RepairProgress,
+    /// For tests that count.
+    #[cfg(test)]
+    pub(crate) look_ups: std::sync::atomic::AtomicU64,
     /// What failed sessions left, and what is being deleted.
     pub(crate) leftovers: Arc<Leftovers>,
     decoded: DecodedRegions,
@@ -72,12 +85,27 @@ impl ChunkStore {
     pub(crate) fn new(parts: StoreParts) -> Result<Self, EngineError> {
         let StoreParts { index, containers, catalog, clock, health, accept_loss, leftovers, decoded_bytes } =
             parts;
-        let damage = DamageSet::load(&*catalog, clock.now_ms())?;
+        let damage = DamageSet::load(&*catalog, clock.monotonic_ms())?;
         let decoded =
             DecodedRegions::new((decoded_bytes / REGION_PLAIN_MAX_BYTES as usize).max(DECODED_REGIONS_MIN));
         let losses = Losses::new(health, accept_loss);
-        let (salvage, telling) = (SalvageCache::default(), Mutex::default());
-        Ok(Self { index, containers, catalog, clock, damage, telling, losses, salvage, leftovers, decoded })
+        Ok(Self {
+            index,
+            containers,
+            catalog,
+            clock,
+            damage,
+            telling: Mutex::default(),
+            losses,
+            salvage: SalvageCache::default(),
+            reach: ReachMemory::default(),
+            repair: Mutex::default(),
+            repair_progress: RepairProgress::default(),
+            #[cfg(test)]
+            look_ups: std::sync::atomic::AtomicU64::default(),
+            leftovers,
+            decoded,
+        })
     }
 
     /// The keys of a namespace.
@@ -85,7 +113,8 @@ impl ChunkStore {
         Domain::of(&self.index, namespace)
     }
 
-    /// Finds a chunk; `recent` holds the containers this stream met last and answers for their neighbours.
+    /// Finds a chunk, as [`ChunkStore::look_up`], for a backup, which can be sent it again: one that only a damaged
+    /// page of the index knows is not found (I4).
     pub(crate) fn find(
         &self,
         domain: &Domain,
@@ -93,6 +122,40 @@ impl ChunkStore {
         fingerprint: &Fingerprint,
         recent: &mut RecentDirectories,
     ) -> Result<Option<Found>, EngineError> {
+        match self.look_up(domain, class, fingerprint, recent) {
+            Err(EngineError::Index(error)) if error.bad_page().is_some() => Ok(None),
+            done => done,
+        }
+    }
+
+    /// Finds a chunk, as [`ChunkStore::look_up`], that someone relies on: what only a damaged page of the index
+    /// knows is found once the page is rebuilt.
+    pub(crate) fn find_to_read(
+        &self,
+        domain: &Domain,
+        class: ContainerClass,
+        fingerprint: &Fingerprint,
+        recent: &mut RecentDirectories,
+    ) -> Result<Option<Found>, EngineError> {
+        for _ in 0..REPAIRS_WAITED_FOR_MAX {
+            match self.look_up(domain, class, fingerprint, recent) {
+                Err(EngineError::Index(error)) if error.bad_page().is_some() => self.repair_index_now()?,
+                done => return done,
+            }
+        }
+        self.look_up(domain, class, fingerprint, recent)
+    }
+
+    /// Finds a chunk; `recent` holds the containers this stream met last and answers for their neighbours.
+    fn look_up(
+        &self,
+        domain: &Domain,
+        class: ContainerClass,
+        fingerprint: &Fingerprint,
+        recent: &mut RecentDirectories,
+    ) -> Result<Option<Found>, EngineError> {
+        #[cfg(test)]
+        self.look_ups.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         // (A7) What is known to be damaged is no answer, however recently it was one.
         if let Some((container, region, slot)) = recent.find(fingerprint)
             && !self.damage.contains(container.id(), region)
@@ -122,6 +185,23 @@ impl ChunkStore {
     ) -> Result<Option<Found>, EngineError> {
         // Again when it was given up in between: then another copy counts, or none.
         while let Some(found) = self.find(domain, class, fingerprint, recent)? {
+            if claims.claim(found.location.container) {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// As [`ChunkStore::find_and_claim`], of what someone relies on: see [`ChunkStore::find_to_read`].
+    pub(crate) fn find_to_keep(
+        &self,
+        domain: &Domain,
+        class: ContainerClass,
+        fingerprint: &Fingerprint,
+        recent: &mut RecentDirectories,
+        claims: &mut Claims,
+    ) -> Result<Option<Found>, EngineError> {
+        while let Some(found) = self.find_to_read(domain, class, fingerprint, recent)? {
             if claims.claim(found.location.container) {
                 return Ok(Some(found));
             }
@@ -248,7 +328,7 @@ impl ChunkStore {
         fingerprint: &Fingerprint,
         recent: &mut RecentDirectories,
     ) -> Result<Option<Bytes>, EngineError> {
-        while let Some(found) = self.find(domain, class, fingerprint, recent)? {
+        while let Some(found) = self.find_to_read(domain, class, fingerprint, recent)? {
             let Location { container, region, .. } = found.location;
             let chunk = self.read_region(&found.container, region).and_then(|plain| {
                 Ok(plain.slice(found.container.chunk_range(region, &found.chunk, plain.len())?))

@@ -2,12 +2,16 @@
 //!
 //! Damage is an observation with a time, not a verdict: what was spoilt may be repaired, and a file that was away may
 //! be back, so each container is looked at again from time to time.
+//!
+//! A place that is known to be damaged never counts as a copy (I3). Damage is *open* as long as something may have been
+//! lost by it, and *healed* once every chunk of it has another sound copy. Only open damage, of the namespace that
+//! asks, costs anything beyond a look at memory.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use holdfast_catalog::Catalog;
-use holdfast_types::ids::ContainerId;
+use holdfast_types::ids::{ContainerId, NamespaceId};
 use parking_lot::RwLock;
 
 use crate::error::EngineError;
@@ -22,92 +26,184 @@ pub(super) type Findings = BTreeMap<Option<u16>, String>;
 #[derive(Debug)]
 struct Known {
     findings: Findings,
-    /// When it was looked at last.
+    /// When it was looked at last, on the clock that never jumps.
     looked_ms: i64,
+    /// Whose chunks are in it; `None`: not known, so possibly anyone's.
+    namespace: Option<NamespaceId>,
+    /// The [generation](DamageSet::generation) of the latest finding; 0: found by an earlier process.
+    found_in: u64,
+    /// Every chunk of it has another sound copy.
+    healed: bool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    known: HashMap<ContainerId, Known>,
+    /// By namespace: containers with open damage.
+    open: HashMap<Option<NamespaceId>, usize>,
+    /// By namespace: the generation of the latest finding.
+    latest: HashMap<Option<NamespaceId>, u64>,
+    /// Findings since the process started.
+    generation: u64,
 }
 
 /// Damaged containers and regions of containers.
 #[derive(Debug, Default)]
 pub(super) struct DamageSet {
-    known: RwLock<HashMap<ContainerId, Known>>,
-    /// Grows whenever more becomes known, so that an answer given before can be told from one given after it.
-    generation: AtomicU64,
+    state: RwLock<State>,
+    /// Containers in `state`, to be asked without a lock.
+    count: AtomicUsize,
 }
 
-impl DamageSet {
-    /// What earlier runs found.
-    pub(super) fn load(catalog: &dyn Catalog, now_ms: i64) -> Result<Self, EngineError> {
-        let set = Self::default();
-        for record in catalog.damaged()? {
-            set.insert(record.container, record.region, &record.reason, now_ms);
+impl State {
+    fn count_open(&mut self, namespace: Option<NamespaceId>, opened: bool) {
+        let count = self.open.entry(namespace).or_default();
+        *count = if opened { *count + 1 } else { count.saturating_sub(1) };
+    }
+
+    fn remove(&mut self, container: ContainerId) {
+        if let Some(known) = self.known.remove(&container)
+            && !known.healed
+        {
+            self.count_open(known.namespace, false);
         }
-        set.generation.store(0, Ordering::Release);
-        Ok(set)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.known.read().is_empty()
-    }
-
-    /// Additions since the process started.
-    pub(super) fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
-    }
-
-    /// The containers something is known about.
-    pub(super) fn containers(&self) -> Vec<ContainerId> {
-        let mut containers: Vec<_> = self.known.read().keys().copied().collect();
-        containers.sort_unstable();
-        containers
-    }
-
-    /// The containers of which nothing counts, by number.
-    pub(super) fn containers_lost_as_a_whole(&self) -> Vec<ContainerId> {
-        let known = self.known.read();
-        let lost = known.iter().filter(|(_, known)| known.findings.contains_key(&None));
-        let mut containers: Vec<_> = lost.map(|(container, _)| *container).collect();
-        containers.sort_unstable();
-        containers
-    }
-
-    /// What is known about a container.
-    pub(super) fn findings(&self, container: ContainerId) -> Findings {
-        self.known.read().get(&container).map(|known| known.findings.clone()).unwrap_or_default()
-    }
-
-    /// Whether that region, or the container it is in, is damaged.
-    pub(super) fn contains(&self, container: ContainerId, region: u16) -> bool {
-        self.known.read().get(&container).is_some_and(|known| {
-            known.findings.contains_key(&None) || known.findings.contains_key(&Some(region))
-        })
-    }
-
-    /// Whether that was news.
-    pub(super) fn insert(
-        &self,
-        container: ContainerId,
-        region: Option<u16>,
-        reason: &str,
-        now_ms: i64,
-    ) -> bool {
-        let mut set = self.known.write();
-        let known =
-            set.entry(container).or_insert_with(|| Known { findings: Findings::new(), looked_ms: now_ms });
+    /// Adds a finding; says whether it was news.
+    fn insert(&mut self, container: ContainerId, found: Found<'_>) -> bool {
+        let Found { region, reason, namespace, now_ms } = found;
+        let fresh =
+            || Known { findings: Findings::new(), looked_ms: 0, namespace, found_in: 0, healed: true };
+        let known = self.known.entry(container).or_insert_with(fresh);
         known.looked_ms = now_ms;
         if known.findings.contains_key(&region) {
             return false;
         }
         known.findings.insert(region, reason.to_owned());
-        self.generation.fetch_add(1, Ordering::Release);
+        self.generation += 1;
+        known.found_in = self.generation;
+        let (reopened, namespace) = (std::mem::take(&mut known.healed), known.namespace);
+        if reopened {
+            self.count_open(namespace, true);
+        }
+        self.latest.insert(namespace, self.generation);
         true
+    }
+}
+
+/// A finding.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Found<'a> {
+    pub(super) region: Option<u16>,
+    pub(super) reason: &'a str,
+    pub(super) namespace: Option<NamespaceId>,
+    pub(super) now_ms: i64,
+}
+
+impl DamageSet {
+    /// What earlier runs found.
+    pub(super) fn load(catalog: &dyn Catalog, now_ms: i64) -> Result<Self, EngineError> {
+        let records = catalog.damaged()?;
+        let mut state = State::default();
+        for record in &records {
+            let namespace = catalog.container(record.container)?.map(|container| container.namespace);
+            let (region, reason) = (record.region, record.reason.as_str());
+            state.insert(record.container, Found { region, reason, namespace, now_ms });
+        }
+        let open: HashSet<ContainerId> =
+            records.iter().filter(|one| !one.healed).map(|one| one.container).collect();
+        let State { mut known, .. } = state;
+        let mut state = State::default();
+        for (id, known) in &mut known {
+            (known.found_in, known.healed) = (0, !open.contains(id));
+            if !known.healed {
+                state.count_open(known.namespace, true);
+            }
+        }
+        let count = AtomicUsize::new(known.len());
+        state.known = known;
+        Ok(Self { state: RwLock::new(state), count })
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
+    /// Whether something of a namespace may have been lost.
+    pub(super) fn is_open_in(&self, namespace: NamespaceId) -> bool {
+        if self.is_empty() {
+            return false;
+        }
+        let state = self.state.read();
+        [Some(namespace), None].iter().any(|key| state.open.get(key).is_some_and(|count| *count > 0))
+    }
+
+    /// Grows whenever more becomes known that may concern a namespace, so that an answer given before can be told from
+    /// one given after it. Numbers count from the start of the process.
+    pub(super) fn generation(&self, namespace: NamespaceId) -> u64 {
+        let state = self.state.read();
+        let latest = |key| state.latest.get(&key).copied().unwrap_or(0);
+        latest(Some(namespace)).max(latest(None))
+    }
+
+    /// The containers that may concern a namespace in which something was found after `generation`, healed or not.
+    pub(super) fn found_since(&self, namespace: NamespaceId, generation: u64) -> Vec<ContainerId> {
+        let concerns = |known: &Known| known.namespace.is_none_or(|of| of == namespace);
+        let state = self.state.read();
+        let late = state.known.iter().filter(|(_, known)| known.found_in > generation && concerns(known));
+        late.map(|(id, _)| *id).collect()
+    }
+
+    /// The containers something is known about.
+    pub(super) fn containers(&self) -> Vec<ContainerId> {
+        self.select(|_| true)
+    }
+
+    /// The containers by which something may have been lost.
+    pub(super) fn open(&self) -> Vec<ContainerId> {
+        self.select(|known| !known.healed)
+    }
+
+    /// The containers of which nothing counts.
+    pub(super) fn containers_lost_as_a_whole(&self) -> Vec<ContainerId> {
+        self.select(|known| known.findings.contains_key(&None))
+    }
+
+    fn select(&self, wanted: impl Fn(&Known) -> bool) -> Vec<ContainerId> {
+        let state = self.state.read();
+        let mut ids: Vec<_> =
+            state.known.iter().filter(|(_, known)| wanted(known)).map(|(id, _)| *id).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// What is known about a container.
+    pub(super) fn findings(&self, container: ContainerId) -> Findings {
+        self.state.read().known.get(&container).map(|known| known.findings.clone()).unwrap_or_default()
+    }
+
+    /// Whether that region, or the container it is in, is damaged.
+    pub(super) fn contains(&self, container: ContainerId, region: u16) -> bool {
+        // Asked for every chunk of every backup.
+        !self.is_empty()
+            && self.state.read().known.get(&container).is_some_and(|known| {
+                known.findings.contains_key(&None) || known.findings.contains_key(&Some(region))
+            })
+    }
+
+    /// Whether that was news.
+    pub(super) fn insert(&self, container: ContainerId, found: Found<'_>) -> bool {
+        let mut state = self.state.write();
+        let news = state.insert(container, found);
+        self.count.store(state.known.len(), Ordering::Release);
+        news
     }
 
     /// Whether it is time to look at a damaged container again. The caller does: it is told so once.
     pub(super) fn is_due(&self, container: ContainerId, now_ms: i64) -> bool {
-        let mut set = self.known.write();
-        let Some(known) = set.get_mut(&container) else { return false };
-        // A clock that was set back makes it due as well.
-        let due = !(0..LOOK_AGAIN_MS).contains(&now_ms.saturating_sub(known.looked_ms));
+        let mut state = self.state.write();
+        let Some(known) = state.known.get_mut(&container) else { return false };
+        let due = now_ms.saturating_sub(known.looked_ms) >= LOOK_AGAIN_MS;
         if due {
             known.looked_ms = now_ms;
         }
@@ -116,13 +212,27 @@ impl DamageSet {
 
     /// Forgets what proved sound; says what is left.
     pub(super) fn clear(&self, container: ContainerId, sound: &[Option<u16>]) -> Findings {
-        let mut set = self.known.write();
-        let Some(known) = set.get_mut(&container) else { return Findings::new() };
+        let mut state = self.state.write();
+        let Some(known) = state.known.get_mut(&container) else { return Findings::new() };
         known.findings.retain(|region, _| !sound.contains(region));
         let left = known.findings.clone();
         if left.is_empty() {
-            set.remove(&container);
+            state.remove(container);
         }
+        self.count.store(state.known.len(), Ordering::Release);
         left
+    }
+
+    /// Every chunk of these findings, which were all there were, has another sound copy. Whether that still was all.
+    pub(super) fn heal(&self, container: ContainerId, findings: &Findings) -> bool {
+        let mut state = self.state.write();
+        let Some(known) = state.known.get_mut(&container) else { return false };
+        if known.healed || !known.findings.keys().eq(findings.keys()) {
+            return false;
+        }
+        known.healed = true;
+        let namespace = known.namespace;
+        state.count_open(namespace, false);
+        true
     }
 }

@@ -5,20 +5,25 @@
 //! met on the way is remembered, so that the next backup stores the chunk again and older backups heal.
 //!
 //! Files, each importing only from those before it: [`damage`] and [`decoded`] (what is known, what is at
-//! hand), [`losses`] (what is missing, and when that is too much to believe), [`leftovers`] (what
-//! failed sessions left) → [`domain`] (a namespace's keys) →
-//! [`chunks`] (the store) → [`notes`] (taking note of damage, looking at it again), [`deletion`], [`nodes`] (recipe
-//! nodes).
+//! hand), [`losses`] (what is missing, and when that is too much to believe), [`reach`] (where recipes' chunks lie),
+//! [`repair`] (of the index, how far it is), [`leftovers`] (what failed sessions left) → [`domain`] (a namespace's
+//! keys) → [`chunks`] (the store) → [`notes`] (taking note of damage, looking at it again), [`deletion`], [`nodes`]
+//! (recipe nodes) → [`healing`] (damage that other copies make up for), [`index_repair`] (pages of the index that
+//! cannot be read).
 
 mod chunks;
 mod damage;
 mod decoded;
 mod deletion;
 mod domain;
+mod healing;
+mod index_repair;
 mod leftovers;
 mod losses;
 mod nodes;
 mod notes;
+mod reach;
+mod repair;
 mod salvage;
 mod salvage_cache;
 
@@ -29,3 +34,4 @@ pub(crate) use domain::Domain;
 pub(crate) use leftovers::{Claims, Leftover, Leftovers};
 pub(crate) use nodes::NodeReader;
 pub(crate) use notes::region_is_sound;
+pub(crate) use reach::Reach;

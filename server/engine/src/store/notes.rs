@@ -3,21 +3,32 @@
 use std::sync::Arc;
 
 use holdfast_catalog::{ContainerRecord, ContainerState};
-use holdfast_types::ids::{ContainerId, Location};
+use holdfast_types::ids::{ContainerId, Location, NamespaceId};
 
 use super::chunks::ChunkStore;
+use super::damage::Found;
 use crate::container::{ContainerError, OpenContainer};
 use crate::error::EngineError;
 
 impl ChunkStore {
-    /// Whether anything is known to be damaged.
+    /// Whether anything is known to be damaged, healed or not.
     pub(crate) fn has_damage(&self) -> bool {
         !self.damage.is_empty()
     }
 
-    /// Grows whenever more is known to be damaged: what was found before must then be looked at again.
-    pub(crate) fn damage_generation(&self) -> u64 {
-        self.damage.generation()
+    /// Whether damage is known by which something of a namespace may be lost. Looks at memory only.
+    pub(crate) fn has_open_damage(&self, namespace: NamespaceId) -> bool {
+        self.damage.is_open_in(namespace)
+    }
+
+    /// Grows whenever more is known to be damaged in a namespace: what was found before must then be looked at again.
+    pub(crate) fn damage_generation(&self, namespace: NamespaceId) -> u64 {
+        self.damage.generation(namespace)
+    }
+
+    /// Containers of a namespace in which damage was found after `generation`, whether something is lost by it or not.
+    pub(crate) fn damaged_since(&self, namespace: NamespaceId, generation: u64) -> Vec<ContainerId> {
+        self.damage.found_since(namespace, generation)
     }
 
     /// Whether what lies there is known to be damaged.
@@ -91,10 +102,17 @@ impl ChunkStore {
 
     /// Whether it is news.
     fn observe(&self, container: ContainerId, region: Option<u16>, reason: &str) -> bool {
-        let news = self.damage.insert(container, region, reason, self.clock.now_ms());
+        let now_ms = self.clock.monotonic_ms();
+        let namespace = self.namespace_of(container);
+        let news = self.damage.insert(container, Found { region, reason, namespace, now_ms });
         // Opened afresh the next time, even if it was known: what was read from it may be spoilt.
         self.containers.remove(container);
         news
+    }
+
+    /// Whose chunks a container holds; `None` when that cannot be told, so that its damage concerns everyone.
+    fn namespace_of(&self, container: ContainerId) -> Option<NamespaceId> {
+        self.catalog.container(container).ok().flatten().map(|record| record.namespace)
     }
 
     fn record(&self, container: ContainerId, region: Option<u16>, reason: &str) {
@@ -129,7 +147,7 @@ impl ChunkStore {
     /// Whether a place known to be damaged proves sound; looks at most once in a while.
     pub(super) fn is_sound_again(&self, location: Location) -> bool {
         let container = location.container;
-        if self.damage.is_due(container, self.clock.now_ms())
+        if self.damage.is_due(container, self.clock.monotonic_ms())
             && let Err(error) = self.look_again(container)
         {
             tracing::warn!(%container, %error, "cannot look at a damaged container again");

@@ -19,13 +19,13 @@ use crate::progress::NoProgress;
 const MIB: usize = 1 << 20;
 
 /// A range of a blob, and how often it still fails.
-type Bad = Arc<Mutex<Option<(BlobName, Range<u64>, u32)>>>;
+pub(super) type Bad = Arc<Mutex<Option<(BlobName, Range<u64>, u32)>>>;
 
 /// Fails reads of one range of one blob.
 #[derive(Debug, Clone)]
-struct BadSector {
-    inner: MemoryVolume,
-    bad: Bad,
+pub(super) struct BadSector {
+    pub(super) inner: MemoryVolume,
+    pub(super) bad: Bad,
 }
 
 #[derive(Debug)]

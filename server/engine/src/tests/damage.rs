@@ -149,7 +149,7 @@ fn damage_found_after_the_digests_were_given_is_not_taken_over() {
     let stream = engine.open_stream(session, 0).unwrap();
     let unchanged = extents(|m| m.unchanged.push(v1::ExtentRange { first: 0, count: 1 }));
     let error = stream.handle(unchanged, 1).unwrap_err();
-    assert_eq!(error.code(), holdfast_proto::ErrorCode::Damaged, "{error}");
+    assert_eq!(error.code(), holdfast_proto::ErrorCode::SessionGone, "{error}");
     assert!(error.to_string().contains("extent 0") && error.to_string().contains("start the backup again"));
     engine.abort(session, "test").unwrap();
     let healed = backup(&engine, "web", &[("root", &disk)]).unwrap();
@@ -173,7 +173,7 @@ fn damage_found_after_a_chunk_was_said_to_be_there_is_not_relied_on() {
     stream.handle(Request::Query(query), 1).unwrap();
     note_damage(&engine, &volume);
     let error = stream.handle(extents(|m| m.chunked.push(chunked(name, 5000))), 1).unwrap_err();
-    assert_eq!(error.code(), holdfast_proto::ErrorCode::Damaged, "{error}");
+    assert_eq!(error.code(), holdfast_proto::ErrorCode::SessionGone, "{error}");
     assert!(error.to_string().contains(&name.to_string()), "{error}");
 }
 
@@ -203,5 +203,5 @@ fn damage_found_in_a_streams_own_container_is_not_relied_on() {
     note_damage(&engine, &volume);
     let message = extents(|m| m.chunked.push(chunked(Fingerprint::of(&first), 5000)));
     let error = stream.handle(message, 1).unwrap_err();
-    assert_eq!(error.code(), holdfast_proto::ErrorCode::Damaged, "{error}");
+    assert_eq!(error.code(), holdfast_proto::ErrorCode::SessionGone, "{error}");
 }

@@ -110,6 +110,64 @@ fn a_silent_session_expires_and_leaves_its_details() {
 }
 
 #[test]
+fn setting_the_clock_neither_ends_a_session_nor_keeps_it_alive() {
+    const DAY_MS: i64 = 86_400_000;
+    let bench = Bench::new();
+    let engine = bench.open(Arc::new(MemoryVolume::new()));
+    let disk = noise(1, 100_000);
+    let session = |vm: &str| -> SessionId {
+        start(&engine, request(vm, &[("root", &disk)])).unwrap().session_id.parse().unwrap()
+    };
+    let forward = session("forward");
+    bench.clock.set_by_ms(365 * DAY_MS);
+    assert_eq!(engine.expire_sessions(), 0, "a year forward");
+    let stream = engine.open_stream(forward, 0).unwrap();
+    send_disk(&engine, forward, &stream, 0, &disk).unwrap();
+    bench.clock.set_by_ms(-366 * DAY_MS);
+    engine.commit(forward).expect("a backup that ends before it began is a backup");
+    let silent = session("silent");
+    bench.clock.set_by_ms(-DAY_MS);
+    bench.clock.advance_ms(119_000);
+    assert_eq!(engine.expire_sessions(), 0);
+    assert!(engine.is_live(silent));
+    bench.clock.advance_ms(2_000);
+    assert_eq!(engine.expire_sessions(), 1, "a day back, and silent for longer than the lease");
+}
+
+#[test]
+fn a_session_that_failed_is_in_no_ones_way() {
+    let bench = Bench::new();
+    let engine = bench.open(Arc::new(MemoryVolume::new()));
+    let disk = noise(1, 100_000);
+    let fail = || -> SessionId {
+        let started = start(&engine, request("web", &[("root", &disk)])).unwrap();
+        let session = started.session_id.parse().unwrap();
+        let stream = engine.open_stream(session, 0).unwrap();
+        let past_the_end = vec![v1::ExtentRange { first: 7, count: 1 }];
+        let message = v1::Extents { zero: past_the_end, ..v1::Extents::default() };
+        stream.handle(Request::Extents(message), 1).unwrap_err();
+        session
+    };
+    let ended = fail();
+    assert!(engine.end_failed(ended).unwrap());
+    assert!(!engine.end_failed(ended).unwrap(), "once");
+    assert_eq!(engine.live_sessions(), []);
+    let left = fail();
+    assert!(engine.is_live(left));
+    backup(&engine, "web", &[("root", &disk)]).expect("the next takes its place");
+    assert!(!engine.is_live(left));
+    let rows = engine.catalog().details(&DetailFilter::default(), PageRequest::default()).unwrap().items;
+    let failed: Vec<_> =
+        rows.iter().filter(|row| row.status == holdfast_catalog::RowStatus::Failed).collect();
+    assert_eq!(failed.len(), 2);
+    assert!(failed.iter().all(|row| row.error.contains("extents 7 + 1")), "{failed:?}");
+    let sound = start(&engine, request("web", &[("root", &disk)])).unwrap();
+    assert!(!engine.end_failed(sound.session_id.parse().unwrap()).unwrap());
+    let error = start(&engine, request("web", &[("root", &disk)])).unwrap_err();
+    assert_eq!(error.code(), holdfast_proto::ErrorCode::Busy, "one that has not failed stays");
+}
+
+#[test]
 fn heartbeats_alone_do_not_keep_a_session() {
     let bench = Bench::new();
     let engine = bench.open(Arc::new(MemoryVolume::new()));

@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use holdfast_catalog::{CatalogWalk, ContainerRecord, ContainerState};
+use holdfast_proto::Fingerprint;
+use holdfast_proto::region::Encoder;
 use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId};
 use holdfast_volume::testing::{FaultyVolume, ManualTimer, OpKind};
 use holdfast_volume::{BlobName, MemoryVolume, Timer, Volume};
 
 use super::agent::{backup, restore};
 use super::{Bench, namespace, noise};
-use crate::container::list_containers;
+use crate::container::{ContainerWriter, VerifiedRegion, list_containers};
 use crate::engine::Engine;
 use crate::jobs::{Budget, Step, StepLimits, StopFlag};
 use crate::progress::NoProgress;
@@ -156,6 +158,47 @@ fn row(number: u64, namespace: NamespaceId) -> ContainerRecord {
     }
 }
 
+/// As a first full leaves it that is killed: nearly all containers have rows of no run and are in the index; the last
+/// ones, which the memtable held, have full directories to be read, and the very last no row.
+fn after_a_kill_in_a_first_full(bench: &Bench, containers: u64) {
+    const IN_MEMTABLE: u64 = 1600;
+    const WITHOUT_ROW: u64 = 64;
+    // The index before the first container: everything the last start left, and nothing of the tail.
+    let volume = MemoryVolume::new();
+    let engine = bench.open(Arc::new(volume.clone()));
+    let namespace = namespace(&engine);
+    engine.core_index_cover((1..=containers).filter_map(ContainerId::new));
+    engine.core_index_checkpoint().unwrap();
+    let chunks: Vec<Vec<u8>> = (0..32).map(|number| noise(number, 100)).collect();
+    let chunks: Vec<(Fingerprint, &[u8])> =
+        chunks.iter().map(|one| (Fingerprint::of(one), &one[..])).collect();
+    let region = VerifiedRegion::encode(&chunks, &mut Encoder::new(1).unwrap()).unwrap();
+    let numbers = engine.catalog().reserve_container_numbers(u32::try_from(IN_MEMTABLE).unwrap()).unwrap();
+    for number in numbers.clone() {
+        let id = ContainerId::new(number).unwrap();
+        let class = ContainerClass::Data;
+        let repository = engine.repository_id();
+        let mut writer = ContainerWriter::create(&volume, repository, namespace, id, class, 1).unwrap();
+        for _ in 0..64 {
+            writer.append(&region).unwrap();
+        }
+        let sealed = writer.seal().unwrap();
+        if number < numbers.end - WITHOUT_ROW {
+            let record = ContainerRecord { stored_bytes: sealed.stored_bytes, ..row(number, namespace) };
+            engine.catalog().add_containers(&[record]).unwrap();
+        }
+    }
+    drop(engine);
+    let watched = faulty(&volume);
+    let began = Instant::now();
+    let engine = bench.open(Arc::<FaultyVolume<MemoryVolume>>::clone(&watched));
+    let took = began.elapsed();
+    let opened = engine.opened();
+    println!("ready in {took:?} after a kill in a first full, {opened:?}");
+    assert_eq!((opened.adopted_containers, opened.replayed_containers), (WITHOUT_ROW, IN_MEMTABLE));
+    assert!(took.as_secs() < 20, "{took:?}");
+}
+
 /// Ready in less than two seconds with a million containers. Run with `--ignored --nocapture`.
 #[test]
 #[ignore = "takes a minute; says how long a start takes"]
@@ -185,5 +228,7 @@ fn startup_bench() {
     let engine = bench.open(Arc::new(volume));
     println!("ready in {:?} after a crash", began.elapsed());
     assert!(!engine.opened().clean);
+    drop(engine);
+    after_a_kill_in_a_first_full(&bench, CONTAINERS);
     assert!(BlobName::new("index").is_some());
 }

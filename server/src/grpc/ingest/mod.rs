@@ -8,8 +8,9 @@
 //! | `worker` | the thread that hands messages to the engine and sends its answers |
 //!
 //! When the engine is behind, the queue fills, the task stops reading, and HTTP/2 stops the agent. A stream that
-//! ends, for whatever reason, leaves its session as it is, for the agent to open it again. Only a panic in the
-//! engine ends the session, because its state is then unknown.
+//! ends because its line did leaves its session as it is, for the agent to open it again. A message that the engine
+//! could not handle ends the session: nothing can come of it any more, and the agent may start another at once. So does
+//! a panic in the engine, because the state is then unknown.
 
 mod queue;
 #[cfg(test)]
@@ -31,10 +32,12 @@ use tracing::{Instrument as _, Span};
 
 use super::bounds::{INGEST_ANSWERS, OPEN_TIMEOUT};
 use super::call::{own_session, shown};
+use crate::activity::Change;
 use crate::activity::streams::StreamGuard;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServiceError;
+use crate::metrics::BackupEnd;
 use queue::{line_error, pump};
 use worker::{Disk, work};
 
@@ -77,7 +80,13 @@ async fn run(
             })
             .await?;
         match carry(disk, guard, messages, answers).await {
-            Ok(ended) => ended,
+            Ok(ended) => {
+                if ended.is_err() {
+                    // Before the agent is told: it may start again at once, and must not find its VM busy.
+                    end_failed(&app, session).await;
+                }
+                ended
+            }
             Err(panic) => {
                 abort(&app, session).await;
                 Err(panic.into())
@@ -125,6 +134,23 @@ async fn carry(
     let ended = tokio::task::spawn_blocking(worker).await;
     pump.abort();
     ended
+}
+
+/// Ends the session if the engine cannot go on with it; one whose agent went away stays.
+async fn end_failed(app: &Arc<App>, session: SessionId) {
+    let ended = app
+        .blocking(move |app| {
+            if app.engine.end_failed(session)? {
+                app.metrics.backup_ended(session, BackupEnd::Aborted);
+                app.activity.sessions.ended(session);
+                app.activity.note(Change::Run);
+            }
+            Ok(())
+        })
+        .await;
+    if let Err(error) = ended {
+        tracing::error!(%session, %error, "cannot end a session that failed");
+    }
 }
 
 async fn abort(app: &Arc<App>, session: SessionId) {

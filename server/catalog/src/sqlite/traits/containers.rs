@@ -19,6 +19,14 @@ impl Containers for SqliteCatalog {
         self.write(|tx| containers.iter().try_for_each(|container| containers::adopt(tx, container)))
     }
 
+    fn settle_containers(&self, below: u64) -> Result<()> {
+        self.write(|tx| containers::settle(tx, below))
+    }
+
+    fn settled_containers(&self) -> Result<u64> {
+        self.look_up(containers::settled)
+    }
+
     fn container(&self, id: ContainerId) -> Result<Option<ContainerRecord>> {
         self.look_up(|c| containers::by_id(c, id))
     }
@@ -53,6 +61,10 @@ impl Containers for SqliteCatalog {
 
     fn damage_changed_since(&self, change: u64) -> Result<DamageChanges> {
         self.look_up(|c| damage::damage_changed_since(c, change))
+    }
+
+    fn heal_damage(&self, id: ContainerId) -> Result<()> {
+        self.write(|tx| damage::heal(tx, self.clock.as_ref(), id))
     }
 
     fn clear_damage(&self, id: ContainerId) -> Result<()> {

@@ -1,0 +1,59 @@
+//! Damage by which nothing is lost any more: every chunk of it has another sound copy.
+
+use holdfast_types::ids::{ContainerClass, ContainerId};
+
+use super::chunks::ChunkStore;
+use super::damage::Findings;
+use crate::container::{OpenContainer, RecentDirectories};
+use crate::error::EngineError;
+
+impl ChunkStore {
+    /// The containers by which something may be lost, by number.
+    pub(crate) fn open_damage(&self) -> Vec<ContainerId> {
+        self.damage.open()
+    }
+
+    /// (R4) Closes the damage of a container when every chunk of it is found elsewhere. Whether it was closed.
+    ///
+    /// # Errors
+    /// When the index or the catalog fails; the next call tries again.
+    pub(crate) fn close_healed(&self, container: ContainerId) -> Result<bool, EngineError> {
+        let findings = self.damage.findings(container);
+        let Some(record) = self.catalog.container(container)? else { return Ok(false) };
+        // What was in a container without a directory is not known, so it cannot be looked for.
+        let Ok(open) = self.containers.get(container, record.class) else { return Ok(false) };
+        if findings.is_empty() || !self.has_copies(&open, record.class, &findings)? {
+            return Ok(false);
+        }
+        let _telling = self.telling.lock();
+        if !self.damage.heal(container, &findings) {
+            return Ok(false);
+        }
+        tracing::info!(%container, "everything damaged in the container has other copies");
+        self.catalog.heal_damage(container)?;
+        Ok(true)
+    }
+
+    /// Whether each chunk in the damaged regions is found; a place that is damaged is no find.
+    fn has_copies(
+        &self,
+        open: &OpenContainer,
+        class: ContainerClass,
+        findings: &Findings,
+    ) -> Result<bool, EngineError> {
+        let domain = self.domain(open.namespace());
+        let mut recent = RecentDirectories::default();
+        // (D1) Kept, or what heals might be deleted with what another session left.
+        let mut claims = self.leftovers.claims();
+        for (fingerprint, region, _) in open.directory().iter() {
+            let damaged = findings.contains_key(&None) || findings.contains_key(&Some(region));
+            if damaged
+                && self.find_and_claim(&domain, class, &fingerprint, &mut recent, &mut claims)?.is_none()
+            {
+                claims.release();
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}

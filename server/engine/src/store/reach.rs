@@ -1,0 +1,89 @@
+//! In which containers the chunks and nodes of a recipe lie, as far as this process has seen it.
+//!
+//! It tells, without reading anything, that damage does not concern a recipe. What is not known here is looked at chunk
+//! by chunk, which is slower and as right. Reclaim, which moves chunks, has to make it forget.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use holdfast_proto::Fingerprint;
+use holdfast_types::ids::{ContainerId, NamespaceId};
+use parking_lot::Mutex;
+use roaring::RoaringTreemap;
+
+/// Recipes remembered. A set takes a bit or two for each container of the repository at most: 40 KiB for a disk of
+/// 10 TB, 40 MiB for this many of them.
+const RECIPES_MAX: usize = 1024;
+
+/// Where everything a recipe refers to was found.
+#[derive(Debug, Clone)]
+pub(crate) struct Reach {
+    /// Numbers of containers: each chunk and node had a sound copy in one of these.
+    pub(crate) containers: Arc<RoaringTreemap>,
+    /// The generation of damage up to which that was so.
+    pub(crate) sound_as_of: u64,
+}
+
+impl Reach {
+    /// Whether none of `damaged`, the containers in which damage was found since
+    /// [`sound_as_of`](Reach::sound_as_of), is among them.
+    pub(crate) fn is_spared(&self, damaged: &[ContainerId]) -> bool {
+        !damaged.iter().any(|container| self.containers.contains(container.get()))
+    }
+}
+
+/// The reach of recipes by their root: least recently used out first.
+#[derive(Debug, Default)]
+pub(crate) struct ReachMemory(Mutex<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    known: HashMap<(NamespaceId, Fingerprint), (Reach, u64)>,
+    clock: u64,
+}
+
+impl ReachMemory {
+    pub(crate) fn of(&self, namespace: NamespaceId, root: Fingerprint) -> Option<Reach> {
+        let mut table = self.0.lock();
+        table.clock += 1;
+        let now = table.clock;
+        let (reach, used) = table.known.get_mut(&(namespace, root))?;
+        *used = now;
+        Some(reach.clone())
+    }
+
+    pub(crate) fn remember(&self, namespace: NamespaceId, root: Fingerprint, reach: Reach) {
+        let mut table = self.0.lock();
+        table.clock += 1;
+        let now = table.clock;
+        table.known.insert((namespace, root), (reach, now));
+        if table.known.len() > RECIPES_MAX {
+            let oldest = table.known.iter().min_by_key(|(_, (_, used))| *used).map(|(key, _)| *key);
+            if let Some(oldest) = oldest {
+                table.known.remove(&oldest);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ulid::Ulid;
+
+    #[test]
+    fn it_forgets_what_was_not_asked_for_longest() {
+        let memory = ReachMemory::default();
+        let namespace = NamespaceId(Ulid(1));
+        let root = |number: usize| Fingerprint::of(&number.to_le_bytes());
+        let reach = Reach { containers: Arc::default(), sound_as_of: 0 };
+        for number in 0..RECIPES_MAX {
+            memory.remember(namespace, root(number), reach.clone());
+        }
+        assert!(memory.of(namespace, root(0)).is_some());
+        memory.remember(namespace, root(RECIPES_MAX), reach);
+        assert!(memory.of(namespace, root(0)).is_some(), "asked for lately");
+        assert!(memory.of(namespace, root(1)).is_none());
+        assert!(memory.of(NamespaceId(Ulid(2)), root(0)).is_none(), "namespaces never meet");
+    }
+}
