@@ -143,7 +143,7 @@ async fn verify_finds_a_lie_and_the_next_backup_heals() {
         scene.is_poisoned();
         let agent = scene.server.agent();
         let ran = agent.run(&["verify", "latest", "--vm", "victim"]);
-        ran.fails(5, &["victim", "extent 0", "the server confirms"]);
+        ran.fails(5, &["disk", "extent 0", "the server confirms"]);
         agent.back_up("victim", &[&argument(&scene.disk)]);
         scene.is_healed();
     })
