@@ -11,7 +11,7 @@
 //! | `bounds` | every bound, with the arithmetic |
 //! | `access/` | who may ask for what: one table and its check |
 //! | `rest/` | the REST API, one file a resource |
-//! | `request_slots`, `logins` | how many requests at once; logins that are not complete |
+//! | `request_slots`, `slots`, `logins` | how many requests at once; logins that are not complete |
 //! | `download` | tables of any length |
 //! | `storage_cache` | what is costly to find out and therefore cached |
 //! | `query`, `problem`, `headers` | parameters, errors, and the headers of every answer |
@@ -32,6 +32,7 @@ pub mod problem;
 mod query;
 mod request_slots;
 mod rest;
+mod slots;
 mod state;
 mod storage_cache;
 mod ui;

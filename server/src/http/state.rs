@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 
 use super::bounds::{DOWNLOADS_MAX, REQUESTS_MAX};
 use super::logins::Logins;
-use super::request_slots::Slots;
+use super::slots::Slots;
 use super::storage_cache::StorageCache;
 use crate::app::App;
 use crate::config::Settings;

@@ -116,7 +116,7 @@ mod tests {
 
     use super::*;
     use crate::net::door::Door;
-    use crate::net::link::Link;
+    use crate::net::link::{Link, Place};
 
     const CHUNK_BYTES: usize = 16 << 10;
     const PATIENCE: Duration = Duration::from_secs(30);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     fn link() -> Arc<Link> {
-        let place = Door::new(1).admit(([127, 0, 0, 1], 1).into()).unwrap();
+        let place = Place::take(&Door::new(1), ([127, 0, 0, 1], 1).into()).unwrap();
         Arc::clone(&place.link)
     }
 

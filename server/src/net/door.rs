@@ -16,11 +16,21 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::crowd::{Places, to_drop};
-use super::link::{Closing, Link};
 use super::origin::Origin;
 use crate::limits::{
     KNOWN_FOR, ORIGINS_MAX, RESERVED_FOR_KNOWN, RESERVED_FOR_STRANGERS, STRANGERS_PER_ORIGIN_MAX, TOKEN_SHARE,
 };
+
+/// Whether a connection must end, and how soon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Closing {
+    Open,
+    /// One of its tokens has ended: answers that are not read are waited for only shortly.
+    Hurry,
+    /// All of its tokens have ended: what is under way is told, then it is closed.
+    Soon,
+    Now,
+}
 
 /// One connection. A stranger has no tokens.
 #[derive(Debug)]
@@ -76,7 +86,7 @@ impl Door {
 
     /// Lets a connection in, dropping a stranger when slots are short. `None` when there is none to drop: every slot is
     /// held by a caller with a token.
-    pub(super) fn admit(self: &Arc<Self>, peer: SocketAddr) -> Option<Place> {
+    pub(super) fn enter(&self, peer: SocketAddr) -> Option<(u64, watch::Sender<Closing>)> {
         let origin = Origin::from(peer);
         let mut state = self.state.lock();
         let known = state.is_known(origin);
@@ -90,9 +100,7 @@ impl Door {
         state.next = number.wrapping_add(1);
         let close = watch::Sender::new(Closing::Open);
         state.open.insert(number, Entry { origin, tokens: HashSet::new(), close: close.clone() });
-        drop(state);
-        let link = Link::new(peer, number, Arc::clone(self), close);
-        Some(Place { door: Arc::clone(self), link: Arc::new(link) })
+        Some((number, close))
     }
 
     /// A call on connection `number` showed `token`, which is valid.
@@ -130,7 +138,7 @@ impl Door {
         }
     }
 
-    fn leave(&self, number: u64) {
+    pub(super) fn leave(&self, number: u64) {
         self.state.lock().open.remove(&number);
     }
 }
@@ -178,19 +186,3 @@ impl State {
         }
     }
 }
-
-/// A connection's slot; dropping it frees it.
-#[derive(Debug)]
-pub(super) struct Place {
-    door: Arc<Door>,
-    pub(super) link: Arc<Link>,
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.door.leave(self.link.number());
-    }
-}
-
-#[cfg(test)]
-mod tests;

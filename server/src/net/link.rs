@@ -12,21 +12,10 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::door::{Door, TooMany};
+use super::door::{Closing, Door, TooMany};
 use super::origin::Origin;
 use super::stall_monitor::StallMonitor;
 use crate::limits::{IDLE_DEADLINE, LAST_READ_DEADLINE, STRANGER_BYTES};
-
-/// Whether a connection must end, and how soon.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Closing {
-    Open,
-    /// One of its tokens has ended: answers that are not read are waited for only shortly.
-    Hurry,
-    /// All of its tokens have ended: what is under way is told, then it is closed.
-    Soon,
-    Now,
-}
 
 /// What the two protocols wait for.
 #[derive(Debug, Clone, Copy)]
@@ -77,7 +66,7 @@ pub(super) enum Verdict {
 }
 
 impl Link {
-    pub(super) fn new(peer: SocketAddr, number: u64, door: Arc<Door>, close: watch::Sender<Closing>) -> Self {
+    fn new(peer: SocketAddr, number: u64, door: Arc<Door>, close: watch::Sender<Closing>) -> Self {
         let now = Instant::now();
         Self {
             peer,
@@ -186,6 +175,28 @@ impl Link {
     }
 }
 
+/// A connection's slot; dropping it frees it.
+#[derive(Debug)]
+pub(super) struct Place {
+    door: Arc<Door>,
+    pub(super) link: Arc<Link>,
+}
+
+impl Place {
+    /// A slot for a connection from `peer`; `None` when every slot is held by a caller with a token.
+    pub(super) fn take(door: &Arc<Door>, peer: SocketAddr) -> Option<Self> {
+        let (number, close) = door.enter(peer)?;
+        let link = Arc::new(Link::new(peer, number, Arc::clone(door), close));
+        Some(Self { door: Arc::clone(door), link })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.door.leave(self.link.number());
+    }
+}
+
 /// A request under way, until its answer was handed over.
 #[derive(Debug)]
 pub(super) struct OpenRequest(Arc<Link>);
@@ -204,6 +215,8 @@ impl Drop for OpenRequest {
     }
 }
 
+#[cfg(test)]
+mod door_tests;
 #[cfg(test)]
 mod tests {
     use std::task::Waker;
@@ -229,7 +242,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_connection_that_shows_no_token_is_dropped_in_time() {
         let door = Door::new(8);
-        let (silent, caller) = (door.admit(peer()).unwrap(), door.admit(peer()).unwrap());
+        let (silent, caller) = (Place::take(&door, peer()).unwrap(), Place::take(&door, peer()).unwrap());
         caller.link.authenticated(token()).unwrap();
         tokio::time::advance(Duration::from_secs(19)).await;
         assert_eq!(silent.link.verdict(&PATIENCE, false), Verdict::GoesOn);
@@ -241,7 +254,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn idle_connections_end_and_busy_ones_do_not() {
         let door = Door::new(8);
-        let place = door.admit(peer()).unwrap();
+        let place = Place::take(&door, peer()).unwrap();
         place.link.authenticated(token()).unwrap();
         let request = place.link.begin();
         tokio::time::advance(IDLE_DEADLINE * 2).await;
@@ -252,7 +265,7 @@ mod tests {
         assert_eq!(place.link.verdict(&PATIENCE, false), Verdict::GoesOn, "it is told once");
         tokio::time::advance(LAST_READ_DEADLINE).await;
         assert!(matches!(place.link.verdict(&PATIENCE, false), Verdict::Drop(_)));
-        let stranger = door.admit(peer()).unwrap();
+        let stranger = Place::take(&door, peer()).unwrap();
         tokio::time::advance(BROWSERS.stranger_idle).await;
         assert_eq!(stranger.link.verdict(&BROWSERS, false), Verdict::End);
     }
@@ -261,7 +274,7 @@ mod tests {
     async fn what_stalls_ends_soon_after_its_token_and_at_shutdown() {
         let door = Door::new(8);
         for stopping in [false, true] {
-            let place = door.admit(peer()).unwrap();
+            let place = Place::take(&door, peer()).unwrap();
             place.link.authenticated(token()).unwrap();
             let _request = place.link.begin();
             let answer = place.link.monitor.enter();
@@ -278,7 +291,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_connection_ends_with_its_last_token_whatever_is_under_way() {
         let door = Door::new(8);
-        let place = door.admit(peer()).unwrap();
+        let place = Place::take(&door, peer()).unwrap();
         place.link.authenticated(token()).unwrap();
         let _request = place.link.begin();
         door.end_token(token());
@@ -290,7 +303,7 @@ mod tests {
     #[tokio::test]
     async fn a_stranger_is_read_from_up_to_the_limit_and_a_caller_without_one() {
         let door = Door::new(8);
-        let place = door.admit(peer()).unwrap();
+        let place = Place::take(&door, peer()).unwrap();
         let cx = Context::from_waker(Waker::noop());
         assert!(place.link.poll_may_read(&cx).is_ready());
         place.link.received(usize::try_from(STRANGER_BYTES / 2).unwrap());

@@ -54,6 +54,7 @@ pub(crate) use origin::Origin;
 pub(crate) use serve::{AnswerBody, Protocol};
 pub(crate) use traffic::Traffic;
 
+use link::Place;
 use serve::Serving;
 
 /// Pause after `accept` failed: out of file descriptors, most likely.
@@ -118,7 +119,7 @@ impl Listener {
                 accepted = accept(&tcp) => accepted,
             };
             match accepted {
-                Ok((stream, peer)) => match door.admit(peer) {
+                Ok((stream, peer)) => match Place::take(&door, peer) {
                     Some(place) => drop(open.spawn(serving.clone().run(stream, place))),
                     None => tracing::debug!(%peer, "refused: every slot is held by a caller with a token"),
                 },

@@ -21,8 +21,8 @@ use tower::Service;
 
 use super::chunked_body::{ChunkedBody, Held};
 use super::connection::Connection;
-use super::door::Place;
-use super::link::{Closing, Link, Patience, Verdict};
+use super::door::Closing;
+use super::link::{Link, Patience, Place, Verdict};
 use super::traffic::Traffic;
 use super::write_deadline::WriteDeadline;
 use crate::limits::{

@@ -1,4 +1,9 @@
+//! Who gets a slot, seen from the connections.
+
+use std::collections::HashSet;
+
 use super::*;
+use crate::limits::STRANGERS_PER_ORIGIN_MAX;
 
 fn peer(last: u8) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, last], 4000))
@@ -14,7 +19,7 @@ fn is_dropped(place: &Place) -> bool {
 
 fn callers(door: &Arc<Door>, from: u8, tokens: impl IntoIterator<Item = u8>) -> Vec<Place> {
     let caller = |number| {
-        let place = door.admit(peer(from)).expect("a slot");
+        let place = Place::take(door, peer(from)).expect("a slot");
         place.link.authenticated(token(number)).expect("within the budgets");
         place
     };
@@ -26,11 +31,11 @@ async fn silent_connections_never_keep_a_newcomer_out() {
     let door = Door::new(256);
     // From 20 addresses, each as many as it may.
     let silent: Vec<_> = (0..20 * STRANGERS_PER_ORIGIN_MAX)
-        .map(|n| door.admit(peer(u8::try_from(n % 20).unwrap())).expect("a slot"))
+        .map(|n| Place::take(&door, peer(u8::try_from(n % 20).unwrap())).expect("a slot"))
         .collect();
     let held = silent.iter().filter(|place| !is_dropped(place)).count();
     assert_eq!(held, 192, "three quarters of the slots");
-    let newcomer = door.admit(peer(200)).expect("a newcomer always gets in");
+    let newcomer = Place::take(&door, peer(200)).expect("a newcomer always gets in");
     assert!(!is_dropped(&newcomer));
     newcomer.link.authenticated(token(1)).unwrap();
 }
@@ -38,9 +43,10 @@ async fn silent_connections_never_keep_a_newcomer_out() {
 #[tokio::test]
 async fn an_address_with_too_many_strangers_loses_its_oldest() {
     let door = Door::new(256);
-    let other = door.admit(peer(2)).unwrap();
-    let mut mine: Vec<_> = (0..STRANGERS_PER_ORIGIN_MAX).map(|_| door.admit(peer(1)).unwrap()).collect();
-    mine.push(door.admit(peer(1)).unwrap());
+    let other = Place::take(&door, peer(2)).unwrap();
+    let mut mine: Vec<_> =
+        (0..STRANGERS_PER_ORIGIN_MAX).map(|_| Place::take(&door, peer(1)).unwrap()).collect();
+    mine.push(Place::take(&door, peer(1)).unwrap());
     assert!(is_dropped(&mine[0]), "the oldest");
     assert!(mine[1..].iter().all(|place| !is_dropped(place)));
     assert!(!is_dropped(&other));
@@ -50,8 +56,8 @@ async fn an_address_with_too_many_strangers_loses_its_oldest() {
 async fn strangers_from_known_addresses_are_dropped_last() {
     let door = Door::new(8);
     drop(callers(&door, 1, [1]));
-    let known = door.admit(peer(1)).unwrap();
-    let unknown: Vec<_> = (2..20).map(|from| door.admit(peer(from)).unwrap()).collect();
+    let known = Place::take(&door, peer(1)).unwrap();
+    let unknown: Vec<_> = (2..20).map(|from| Place::take(&door, peer(from)).unwrap()).collect();
     assert!(!is_dropped(&known), "others are dropped first, although it is the oldest");
     assert_eq!(unknown.iter().filter(|place| !is_dropped(place)).count(), 6);
 }
@@ -60,13 +66,13 @@ async fn strangers_from_known_addresses_are_dropped_last() {
 async fn callers_leave_slots_for_strangers_and_tokens_have_their_share() {
     let door = Door::new(16);
     let of_one = callers(&door, 1, [1; 8]);
-    let ninth = door.admit(peer(1)).unwrap();
+    let ninth = Place::take(&door, peer(1)).unwrap();
     assert_eq!(ninth.link.authenticated(token(1)), Err(TooMany::OfToken(8)));
     let others = callers(&door, 2, 2..8);
     assert_eq!(of_one.len() + others.len(), 14);
-    let last = door.admit(peer(3)).unwrap();
+    let last = Place::take(&door, peer(3)).unwrap();
     assert_eq!(last.link.authenticated(token(9)), Err(TooMany::InAll(14)));
-    let health = door.admit(peer(4)).expect("a health check finds a slot");
+    let health = Place::take(&door, peer(4)).expect("a health check finds a slot");
     assert!(!is_dropped(&health));
     assert!(
         of_one.iter().chain(&others).all(|place| !is_dropped(place)),
@@ -78,7 +84,7 @@ async fn callers_leave_slots_for_strangers_and_tokens_have_their_share() {
 async fn connections_of_an_ended_token_are_closed() {
     let door = Door::new(8);
     let mut places = callers(&door, 1, [1, 2]);
-    let both = door.admit(peer(1)).unwrap();
+    let both = Place::take(&door, peer(1)).unwrap();
     both.link.authenticated(token(1)).unwrap();
     both.link.authenticated(token(2)).unwrap();
     places.push(both);
