@@ -81,7 +81,23 @@ fn only_a_catalog_that_is_there_is_opened_as_existing() {
     open().unwrap();
 }
 
-/// Ordinals of the schema before this one counted within a VM.
+/// Takes back what the schema after that of points added.
+fn undo_quotas(raw: &rusqlite::Connection) {
+    let mut triggers = raw.prepare("SELECT name FROM sqlite_schema WHERE type = 'trigger'").unwrap();
+    let triggers: Vec<String> =
+        triggers.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+    for trigger in triggers {
+        raw.execute_batch(&format!("DROP TRIGGER {trigger}")).unwrap();
+    }
+    raw.execute_batch(
+        "DROP INDEX audit_repeats; DROP INDEX details_without_backup; DROP TABLE merged_details; \
+         DROP TABLE namespace_quotas; DROP TABLE namespace_usage; ALTER TABLE audit DROP COLUMN repeat_key; \
+         ALTER TABLE audit DROP COLUMN last_ms; ALTER TABLE audit DROP COLUMN count",
+    )
+    .unwrap();
+}
+
+/// Ordinals of the schema before that of points counted within a VM.
 #[test]
 fn backups_of_an_older_catalog_keep_their_order() {
     let home = Home::new();
@@ -89,6 +105,7 @@ fn backups_of_an_older_catalog_keep_their_order() {
     let order = ["web", "db", "web", "web", "db"].map(|vm| fixture.committed(vm, "nightly").backup);
     drop(fixture);
     let raw = home.raw();
+    undo_quotas(&raw);
     let within = "UPDATE backups SET ordinal = ordinal + 100; UPDATE backups SET ordinal = \
          (SELECT count(*) FROM backups o WHERE o.vm_id = backups.vm_id AND o.ordinal <= backups.ordinal); \
          ALTER TABLE repository DROP COLUMN last_commit; ALTER TABLE repository DROP COLUMN points_written; \
