@@ -34,6 +34,8 @@ pub struct Step {
 pub enum Notice {
     /// The connection is lost; the agent tries to reconnect.
     Reconnecting { reason: String, delay: Duration },
+    /// The server has as much to do as it allows; the agent waits for its turn.
+    Waiting { reason: String, delay: Duration },
     /// The connection is back.
     Reconnected { disk: String, accepted_extents: u64 },
     /// The session was lost: data the server has need not be sent again, but the backup starts over.
@@ -49,6 +51,9 @@ impl fmt::Display for Notice {
         match self {
             Self::Reconnecting { reason, delay } => {
                 write!(f, "{reason}; retrying in {:.1} s", delay.as_secs_f64())
+            }
+            Self::Waiting { reason, delay } => {
+                write!(f, "{reason}; waiting {:.1} s", delay.as_secs_f64())
             }
             Self::Reconnected { disk, accepted_extents } => {
                 write!(f, "reconnected; the server already has {accepted_extents} extents of disk {disk}")

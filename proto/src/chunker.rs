@@ -83,6 +83,14 @@ impl Chunker {
         pieces
     }
 
+    /// Length of the first chunk of data that begins where a chunk once did, and goes on at least as far: 0 only for
+    /// nothing. One that once ended because its data did is not found this way.
+    pub fn first_chunk(&self, data: &[u8]) -> usize {
+        FastCDC::new(data, self.min_bytes, self.avg_bytes, self.max_bytes)
+            .next()
+            .map_or(0, |chunk| chunk.length)
+    }
+
     fn cut_data(&self, extent: &[u8], start: usize, end: usize, pieces: &mut Vec<Piece>) {
         let data = extent.get(start..end).unwrap_or_default();
         if data.is_empty() {

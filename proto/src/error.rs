@@ -59,6 +59,8 @@ codes! {
     Unsupported = "unsupported", Unimplemented, 7;
     /// The repository has no room; nothing was accepted.
     Full = "full", ResourceExhausted, 8;
+    /// The namespace has reached one of its quotas; make room in it or have the limit raised.
+    Quota = "quota", ResourceExhausted, 8;
     /// A bound of this server was reached; try later or send less.
     Limit = "limit", ResourceExhausted, 1;
     /// The repository stopped accepting writes after an I/O error.

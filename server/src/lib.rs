@@ -11,6 +11,7 @@
 //! | `config` | settings: flags, environment, file |
 //! | `memory` | what memory there is, and what it is used for |
 //! | `process` | this process: logging, allocator, service manager |
+//! | `audit_log` | entries that peers can cause as often as they like: counted |
 //! | `auth` | authentication: tokens, logins with a browser, what a caller may do |
 //! | `activity` | what is going on: sessions, streams, who watches; their limits |
 //! | `readiness` | whether backups are accepted, and why not |
@@ -23,6 +24,7 @@
 
 pub mod activity;
 pub mod app;
+mod audit_log;
 pub mod auth;
 pub mod cli;
 pub mod config;

@@ -43,6 +43,7 @@ pub fn start_request(vm: &str, size_bytes: u64) -> v1::StartRequest {
         run_id: String::new(),
         take_over: false,
         client_host: "test".to_owned(),
+        missing_disks: Vec::new(),
     }
 }
 

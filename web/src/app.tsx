@@ -18,6 +18,7 @@ const Overview = lazy(() => import("./pages/overview/Overview"));
 const Details = lazy(() => import("./pages/details/Details"));
 const Vms = lazy(() => import("./pages/vms/Vms"));
 const Vm = lazy(() => import("./pages/vm/Vm"));
+const Namespaces = lazy(() => import("./pages/namespaces/Namespaces"));
 const Storage = lazy(() => import("./pages/storage/Storage"));
 const Access = lazy(() => import("./pages/access/Access"));
 
@@ -74,6 +75,7 @@ function Main() {
             <Route path="/vms/:namespace/:vm">
               {({ namespace, vm }) => page("catalog", <Vm namespace={decode(namespace)} vm={decode(vm)} />)}
             </Route>
+            <Route path="/namespaces">{page("catalog", <Namespaces />)}</Route>
             <Route path="/storage">{page("operate", <Storage />, true)}</Route>
             <Route path="/access">{page("manage_tokens", <Access />)}</Route>
             <Route>

@@ -8,6 +8,7 @@ const PAGES = [
   { path: "/details?by=vm", ready: "Totals by VM" },
   { path: "/vms", ready: "VMs" },
   { path: "/vms/default/web", ready: "At a glance" },
+  { path: "/namespaces", ready: "Quotas" },
   { path: "/storage", ready: "Containers" },
   { path: "/access", ready: "Tokens" },
 ] as const;

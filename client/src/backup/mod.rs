@@ -80,7 +80,7 @@ pub async fn run(
 ) -> Result<BackupSummary, ClientError> {
     let begun = Instant::now();
     let pipeline = Pipeline::new(options, progress)?;
-    let mut agent = session::Agent::connect(settings, disks, options, &pipeline).await?;
+    let mut agent = session::Agent::connect(settings, disks, &unopened, options, &pipeline).await?;
     let mut unreadable = Vec::new();
     let (run_id, commit) = loop {
         let outcome = tokio::select! {

@@ -33,6 +33,8 @@ pub(super) struct Agent<'a> {
     settings: &'a Settings,
     /// Those that have not failed.
     disks: Vec<Arc<dyn Source>>,
+    /// Names of those that have, and of those that could not be opened.
+    missing: Vec<String>,
     /// Names of those that were written to while they were read.
     written: Vec<String>,
     options: &'a BackupOptions,
@@ -50,6 +52,7 @@ impl<'a> Agent<'a> {
     pub(super) async fn connect(
         settings: &'a Settings,
         disks: &[Arc<dyn Source>],
+        unopened: &[FailedDisk],
         options: &'a BackupOptions,
         pipeline: &'a Pipeline,
     ) -> Result<Self, ClientError> {
@@ -58,6 +61,7 @@ impl<'a> Agent<'a> {
         Ok(Self {
             settings,
             disks: disks.to_vec(),
+            missing: unopened.iter().map(|failed| failed.disk.clone()).collect(),
             written: Vec::new(),
             options,
             pipeline,
@@ -107,6 +111,7 @@ impl<'a> Agent<'a> {
     pub(super) fn leave_out(&mut self, error: ClientError) -> Result<FailedDisk, ClientError> {
         let Some(disk) = self.disk_to_leave_out(&error).map(str::to_owned) else { return Err(error) };
         self.disks.retain(|source| source.name() != disk);
+        self.missing.push(disk.clone());
         self.session = None;
         let error = error.to_string();
         tracing::warn!(disk, error, "the disk is left out of the backup");
@@ -121,7 +126,8 @@ impl<'a> Agent<'a> {
     /// The server's refusal, or a lost connection.
     pub(super) async fn record_failed(&self, failed: &[FailedDisk]) -> Result<(), ClientError> {
         let disks = failed.iter().map(|failed| v1::DiskSpec { name: failed.disk.clone(), size_bytes: 0 });
-        let request = v1::StartRequest { take_over: false, ..self.start_request(disks.collect()) };
+        let request = self.start_request(disks.collect());
+        let request = v1::StartRequest { take_over: false, missing_disks: Vec::new(), ..request };
         let session_id = self.connection.backup().start(request).await?.into_inner().session_id;
         let reason = failed.iter().map(|failed| failed.error.as_str()).collect::<Vec<_>>().join("; ");
         let request = v1::AbortRequest { session_id, reason: fitting(reason) };
@@ -173,6 +179,7 @@ impl<'a> Agent<'a> {
                     self.run_id.clone_from(&self.options.run_id);
                 }
                 Err(error) if error.is_connection_loss() => self.reconnect(error).await?,
+                Err(error) if error.is_limit() => self.wait_for_turn(error).await?,
                 Err(error) => return Err(error),
             }
         }
@@ -195,6 +202,7 @@ impl<'a> Agent<'a> {
             disks,
             run_id: self.run_id.clone(),
             take_over: self.options.take_over,
+            missing_disks: self.missing.clone(),
             client_host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
         }
     }
@@ -261,6 +269,7 @@ impl<'a> Agent<'a> {
             }
             match outcome {
                 Err(error) if error.is_connection_loss() => self.reconnect(error).await?,
+                Err(error) if error.is_limit() => self.wait_for_turn(error).await?,
                 Err(error) => return Err(error),
                 Ok(()) => {
                     tracing::info!(disk = disk.name(), "disk sent");
@@ -286,6 +295,14 @@ impl<'a> Agent<'a> {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Waits, for as long as an outage may last, because the server has as much to do as it allows. The session lives
+    /// on meanwhile: no wait is as long as its lease.
+    async fn wait_for_turn(&mut self, refused: ClientError) -> Result<(), ClientError> {
+        let reason = refused.to_string();
+        tracing::info!(reason, "waiting for the server");
+        self.pause(refused, |delay| Notice::Waiting { reason, delay }).await
     }
 
     /// Waits before the next attempt. Fails with `error` when the outage has lasted too long.

@@ -18,7 +18,7 @@ Exit codes:
     5  stored data is damaged
     6  busy: another backup of this VM is running
     7  the versions of agent and server are incompatible
-    8  the repository is full or read-only
+    8  the repository is full or read-only, or a quota is reached
     9  the server cannot be reached
   130  interrupted; nothing was kept
 
@@ -178,9 +178,13 @@ Examples:
   holdfast restore latest --vm web --to web.raw --mode 0640
   holdfast restore latest --vm db --to restored/        all disks, as restored/NAME.raw
   holdfast restore latest --vm web --to - | qemu-img convert -f raw -O qcow2 /dev/stdin web.qcow2
+  holdfast restore latest --vm web --to web.raw --keep-going       what can be read of a damaged restore point
 
 A file is written as PATH.holdfast-partial and renamed when it is complete; every chunk is checked before \
-it is written. Only its owner may read a restored file, unless --mode says otherwise.")]
+it is written. Only its owner may read a restored file, unless --mode says otherwise.
+
+With --keep-going, damaged ranges of a disk become zeros, and a map of them is written (in the format of GNU \
+ddrescue's mapfile) beside the restored file: its name with .bad-ranges added. The exit code is 5 if there are any.")]
 pub(super) struct Restore {
     /// ID of a backup, an unambiguous prefix of one, or 'latest'
     #[arg(value_name = "BACKUP|latest")]
@@ -200,11 +204,28 @@ pub(super) struct Restore {
     /// Permissions of restored files, in octal; a block device keeps its own
     #[arg(long, value_name = "MODE", default_value = "0600", value_parser = super::units::mode)]
     pub(super) mode: u32,
+    /// Go on when stored data is damaged: restore everything else, and write a map of what is missing
+    #[arg(long)]
+    pub(super) keep_going: bool,
+    /// What to do with ranges that cannot be read: write zeros, or skip them, so that a block device or (with --force)
+    /// an existing file keeps what it holds there; stdout always gets zeros
+    #[arg(long, value_enum, value_name = "HOW", default_value = "zero", requires = "keep_going")]
+    pub(super) bad_ranges: BadRanges,
+    /// Where to write the map of ranges that cannot be read [default: the restored file's name with .bad-ranges added;
+    /// for a block device or stdout the disk's name, in the current folder]
+    #[arg(long, value_name = "FILE", requires = "keep_going")]
+    pub(super) bad_map: Option<PathBuf>,
     /// Do not wait until the restored file has reached the disk
     #[arg(long)]
     pub(super) no_sync: bool,
     #[command(flatten)]
     pub(super) reading: Reading,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum BadRanges {
+    Zero,
+    Skip,
 }
 
 /// Reads a restore point back and checks every fingerprint, without writing anything.

@@ -40,7 +40,7 @@ fn table(backups: &[BackupInfo]) -> String {
                 backup.vm.clone(),
                 backup.job.clone(),
                 timestamp(backup.started_ms),
-                names.join(", "),
+                disk_names(&names, &backup.missing_disks),
                 bytes(sum(|disk| disk.size_bytes)),
                 bytes(sum(|disk| disk.data_bytes)),
             ]
@@ -48,6 +48,14 @@ fn table(backups: &[BackupInfo]) -> String {
         .collect();
     let header = ["backup", "vm", "job", "started (UTC)", "disks", "size", "data"];
     draw_cells(&header, rows.iter().map(|row| row.iter().map(String::as_str)))
+}
+
+/// The disks of a restore point; one that lacks some says so here, where it is seen without looking for it.
+fn disk_names(names: &[&str], missing: &[String]) -> String {
+    if missing.is_empty() {
+        return names.join(", ");
+    }
+    format!("{} (partial: without {})", names.join(", "), missing.join(", "))
 }
 
 fn backup_json(backup: &BackupInfo) -> Value {
@@ -73,5 +81,6 @@ fn backup_json(backup: &BackupInfo) -> Value {
         "started": time(backup.started_ms),
         "finished": time(backup.finished_ms),
         "disks": disks,
+        "missing_disks": backup.missing_disks,
     })
 }

@@ -13,13 +13,15 @@ use super::Context;
 use super::output::{Output, rate, seconds};
 use crate::error::{ClientError, EXIT_PARTLY};
 use crate::restore::target::Target;
-use crate::restore::{DiskOfBackup, ReadSummary, Reader};
+use crate::restore::{BadRange, DiskOfBackup, ReadSummary, Reader, Salvage};
 use crate::stages::peak_memory_bytes;
 
 /// A disk and what became of it.
 pub(super) struct Outcome {
     pub(super) disk: String,
     pub(super) place: Option<PathBuf>,
+    /// The map of bad ranges, if there are any.
+    pub(super) map: Option<PathBuf>,
     pub(super) result: Result<ReadSummary, ClientError>,
 }
 
@@ -27,6 +29,7 @@ pub(super) struct Outcome {
 pub(super) struct Task {
     pub(super) disk: DiskOfBackup,
     pub(super) place: Option<PathBuf>,
+    pub(super) salvage: Salvage,
 }
 
 /// The disks of a backup.
@@ -58,10 +61,15 @@ pub(super) async fn read_all(
     for task in tasks {
         tracing::info!(backup = task.disk.backup_id, disk = task.disk.disk, "reading a disk back");
         let result = match target(&task) {
-            Ok(target) => reader.read_disk(&task.disk, target, before_bytes, &context.cancel).await,
+            Ok(target) => {
+                reader.read_disk(&task.disk, target, &task.salvage, before_bytes, &context.cancel).await
+            }
             Err(error) => Err(error),
         };
         match &result {
+            Ok(read) if !read.bad.is_empty() => {
+                tracing::error!(ranges = read.bad.len(), "ranges of the disk cannot be read");
+            }
             Ok(read) => tracing::info!(data_bytes = read.data_bytes, "every fingerprint matched"),
             Err(error) => tracing::info!(%error, "reading the disk back failed"),
         }
@@ -69,7 +77,12 @@ pub(super) async fn read_all(
             Err(error) if matches!(error, ClientError::Interrupted) || error.is_connection_loss() => {
                 return Err(error);
             }
-            result => outcomes.push(Outcome { disk: task.disk.disk, place: task.place, result }),
+            result => outcomes.push(Outcome {
+                disk: task.disk.disk,
+                place: task.place,
+                map: task.salvage.map,
+                result,
+            }),
         }
         before_bytes += task.disk.size_bytes;
     }
@@ -87,7 +100,7 @@ pub(super) fn finish(
     to_stdout: bool,
 ) -> Result<ExitCode, ClientError> {
     let took = begun.elapsed().as_secs_f64();
-    let failed = outcomes.iter().filter(|outcome| outcome.result.is_err()).count();
+    let failed = outcomes.iter().filter(|outcome| !outcome.is_whole()).count();
     // One disk was asked for and failed: that is simply the command's failure.
     let outcomes = match <[Outcome; 1]>::try_from(outcomes) {
         Ok([Outcome { result: Err(error), .. }]) => return Err(error),
@@ -95,9 +108,22 @@ pub(super) fn finish(
         Err(several) => several,
     };
     let code = exit_code(&outcomes, failed);
+    if failed > 0 {
+        tracing::error!(exit_code = code, disks = failed, "not everything could be read");
+    }
+    if !backup.missing_disks.is_empty() {
+        let missing = backup.missing_disks.join(", ");
+        output.note(&format!(
+            "holdfast: restore point {} is partial: disk {missing} could not be read when it was made",
+            backup.id
+        ));
+    }
     for outcome in &outcomes {
         if let Err(error) = &outcome.result {
             output.note(&format!("holdfast: disk {}: {error}", outcome.disk));
+        }
+        for line in bad_lines(outcome) {
+            output.note(&format!("holdfast: {line}"));
         }
     }
     let text = || outcomes.iter().filter_map(|o| sentence(done, backup, o)).collect::<Vec<_>>().join("\n");
@@ -122,9 +148,9 @@ pub(super) fn finish(
 
 /// Damage comes first; otherwise, if some disks succeeded and some failed, it is *partly*.
 fn exit_code(outcomes: &[Outcome], failed: usize) -> u8 {
-    let codes =
-        outcomes.iter().filter_map(|outcome| outcome.result.as_ref().err()).map(ClientError::exit_code);
     let damaged = holdfast_proto::ErrorCode::Damaged.exit_code();
+    let codes = outcomes.iter().filter(|outcome| !outcome.is_whole());
+    let codes = codes.map(|outcome| outcome.result.as_ref().map_or_else(ClientError::exit_code, |_| damaged));
     let mut codes: Vec<u8> = codes.collect();
     codes.sort_by_key(|code| *code != damaged);
     match codes.first() {
@@ -137,8 +163,9 @@ fn exit_code(outcomes: &[Outcome], failed: usize) -> u8 {
 fn sentence(done: &str, backup: &BackupInfo, outcome: &Outcome) -> Option<String> {
     let summary = outcome.result.as_ref().ok()?;
     let place = outcome.place.as_ref().map(|path| format!(" to {}", path.display())).unwrap_or_default();
+    let verdict = bad_text(outcome).unwrap_or_else(|| "every fingerprint matched".to_owned());
     Some(format!(
-        "{done} disk {} of {} ({}){place}: {} of data on a disk of {} in {}, {}; every fingerprint matched.",
+        "{done} disk {} of {} ({}){place}: {} of data on a disk of {} in {}, {}; {verdict}.",
         outcome.disk,
         backup.vm,
         backup.id,
@@ -149,12 +176,66 @@ fn sentence(done: &str, backup: &BackupInfo, outcome: &Outcome) -> Option<String
     ))
 }
 
+/// Bad ranges named on a terminal, and in a summary; the map has all of them.
+const BAD_LINES_MAX: usize = 20;
+const BAD_JSON_MAX: usize = 10_000;
+
+impl Outcome {
+    fn is_whole(&self) -> bool {
+        self.result.as_ref().is_ok_and(|summary| summary.bad.is_empty())
+    }
+}
+
+fn bad_bytes(summary: &ReadSummary) -> u64 {
+    summary.bad.iter().map(|range| range.len).sum()
+}
+
+/// How much of a disk is damaged, in one sentence; `None` when nothing is.
+pub(super) fn bad_text(outcome: &Outcome) -> Option<String> {
+    let summary = outcome.result.as_ref().ok().filter(|summary| !summary.bad.is_empty())?;
+    let (count, total) = (summary.bad.len(), bytes(bad_bytes(summary)));
+    let ranges = if count == 1 { "range" } else { "ranges" };
+    let map = outcome.map.as_ref().map(|path| format!("; {} names them", path.display())).unwrap_or_default();
+    Some(format!(
+        "disk {:?} is damaged: {count} {ranges} of together {total} cannot be read{map}",
+        outcome.disk
+    ))
+}
+
+/// One line a bad range, as far as that is readable.
+fn bad_lines(outcome: &Outcome) -> Vec<String> {
+    let Ok(summary) = &outcome.result else { return Vec::new() };
+    let line = |range: &BadRange| {
+        let BadRange { offset, len, reason, container } = range;
+        let container = if container.is_empty() { String::new() } else { format!("container {container}: ") };
+        format!("disk {}: {len} bytes at {offset} cannot be read: {container}{reason}", outcome.disk)
+    };
+    let mut lines: Vec<String> = summary.bad.iter().take(BAD_LINES_MAX).map(line).collect();
+    if let Some(more) = summary.bad.len().checked_sub(BAD_LINES_MAX).filter(|more| *more > 0) {
+        lines.push(format!("disk {}: and {more} more ranges", outcome.disk));
+    }
+    lines
+}
+
+fn bad_json(range: &BadRange) -> Value {
+    json!({
+        "offset": range.offset,
+        "length": range.len,
+        "reason": &*range.reason,
+        "container": &*range.container,
+    })
+}
+
 fn outcome_json(outcome: &Outcome) -> Value {
     match &outcome.result {
         Ok(summary) => json!({
             "disk": outcome.disk,
             "to": outcome.place,
-            "ok": true,
+            "ok": summary.bad.is_empty(),
+            "bad_ranges": summary.bad.len(),
+            "bad_bytes": bad_bytes(summary),
+            "bad": summary.bad.iter().take(BAD_JSON_MAX).map(bad_json).collect::<Vec<_>>(),
+            "bad_map": outcome.map.as_ref().filter(|_| !summary.bad.is_empty()),
             "size_bytes": summary.size_bytes,
             "data_bytes": summary.data_bytes,
             "seconds": summary.seconds,

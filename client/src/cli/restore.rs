@@ -8,13 +8,13 @@ use std::time::Instant;
 use holdfast_proto::v1::BackupInfo;
 
 use super::Context;
-use super::args::{Reading, Restore};
+use super::args::{BadRanges, Reading, Restore};
 use super::display::Display;
 use super::reading::{Task, disks, finish, read_all};
 use crate::error::ClientError;
 use crate::repository::get_backup;
 use crate::restore::target::{FileOptions, PipeTarget, Target, open};
-use crate::restore::{DiskOfBackup, Reader};
+use crate::restore::{DiskOfBackup, MAP_SUFFIX, OnDamage, Reader, Salvage, check_free};
 
 pub(super) async fn run(context: &Context, restore: &Restore) -> Result<ExitCode, ClientError> {
     let to_stdout = restore.to == Path::new("-");
@@ -30,7 +30,9 @@ pub(super) async fn run(context: &Context, restore: &Restore) -> Result<ExitCode
     let Reading { threads, retry_for } = restore.reading;
     let mut reader = Reader::new(settings, connection, display.tally(), threads, retry_for)?;
     let begun = Instant::now();
-    let options = FileOptions { force: restore.force, sync: !restore.no_sync, mode: restore.mode };
+    let skip = restore.keep_going && restore.bad_ranges == BadRanges::Skip;
+    let options =
+        FileOptions { force: restore.force, sync: !restore.no_sync, mode: restore.mode, in_place: skip };
     let target = |task: &Task| -> Result<Arc<dyn Target>, ClientError> {
         match &task.place {
             None => Ok(Arc::new(PipeTarget::new(std::io::stdout()))),
@@ -79,7 +81,16 @@ fn choose(backup: &BackupInfo, restore: &Restore) -> Result<Vec<Task>, ClientErr
             Ok(Some(restore.to.join(format!("{}.raw", disk.disk))))
         }
     };
-    let tasks = chosen.into_iter().map(|disk| Ok(Task { place: place(&disk)?, disk }));
+    if restore.bad_map.is_some() && chosen.len() > 1 {
+        return Err(usage(
+            "--bad-map names one file, and several disks are restored: leave it out".to_owned(),
+        ));
+    }
+    let tasks = chosen.into_iter().map(|disk| {
+        let place = place(&disk)?;
+        let salvage = salvage(restore, &disk, place.as_deref())?;
+        Ok(Task { disk, place, salvage })
+    });
     let tasks = tasks.collect::<Result<Vec<_>, ClientError>>()?;
     for path in tasks.iter().filter_map(|task| task.place.as_ref()) {
         if !restore.force && path.exists() {
@@ -87,4 +98,27 @@ fn choose(backup: &BackupInfo, restore: &Restore) -> Result<Vec<Task>, ClientErr
         }
     }
     Ok(tasks)
+}
+
+/// What to do about damage to `disk`, and where its map goes.
+fn salvage(restore: &Restore, disk: &DiskOfBackup, place: Option<&Path>) -> Result<Salvage, ClientError> {
+    if !restore.keep_going {
+        return Ok(Salvage::default());
+    }
+    let on_damage = match restore.bad_ranges {
+        BadRanges::Zero => OnDamage::Zero,
+        BadRanges::Skip => OnDamage::Skip,
+    };
+    let is_file = |path: &Path| path.metadata().map_or(true, |found| found.is_file());
+    let map = match (&restore.bad_map, place.filter(|path| is_file(path))) {
+        (Some(map), _) => map.clone(),
+        (None, Some(path)) => {
+            let mut name = path.as_os_str().to_owned();
+            name.push(MAP_SUFFIX);
+            name.into()
+        }
+        (None, None) => format!("{}{MAP_SUFFIX}", disk.disk.replace('/', "-").trim_start_matches('.')).into(),
+    };
+    check_free(&map, restore.force)?;
+    Ok(Salvage { on_damage, map: Some(map) })
 }

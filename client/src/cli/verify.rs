@@ -7,16 +7,21 @@ use std::time::Instant;
 use super::Context;
 use super::args::{Reading, Verify};
 use super::display::Display;
-use super::reading::{Outcome, Task, disks, finish, read_all};
+use super::reading::{Outcome, Task, bad_text, disks, finish, read_all};
 use crate::error::ClientError;
 use crate::repository::{Found, get_backup, record_verification};
-use crate::restore::Reader;
 use crate::restore::target::NullTarget;
+use crate::restore::{OnDamage, Reader, Salvage};
 
 pub(super) async fn run(context: &Context, verify: &Verify) -> Result<ExitCode, ClientError> {
     let (settings, connection, namespace) = context.connect().await?;
     let backup = get_backup(&connection, &namespace, &verify.backup, &verify.vm).await?;
-    let tasks: Vec<Task> = disks(&backup)?.into_iter().map(|disk| Task { disk, place: None }).collect();
+    let tasks = disks(&backup)?.into_iter().map(|disk| {
+        // All damage is found, not only the first.
+        let salvage = Salvage { on_damage: OnDamage::Skip, map: None };
+        Task { disk, place: None, salvage }
+    });
+    let tasks: Vec<Task> = tasks.collect();
     let display = Display::start(context.output, tasks.iter().map(|task| task.disk.size_bytes).sum());
     let Reading { threads, retry_for } = verify.reading;
     let mut reader = Reader::new(settings, connection.clone(), display.tally(), threads, retry_for)?;
@@ -43,7 +48,9 @@ fn found(outcomes: &[Outcome]) -> Option<Found> {
     let read = outcomes.iter().filter_map(|outcome| outcome.result.as_ref().ok());
     let bytes = read.map(|summary| summary.data_bytes).sum();
     let failures = || outcomes.iter().filter_map(|outcome| outcome.result.as_ref().err());
-    let damage: Vec<String> = failures().filter(|error| error.is_damage()).map(ToString::to_string).collect();
+    let mut damage: Vec<String> =
+        failures().filter(|error| error.is_damage()).map(ToString::to_string).collect();
+    damage.extend(outcomes.iter().filter_map(bad_text));
     if damage.is_empty() && failures().next().is_some() {
         return None;
     }

@@ -115,6 +115,15 @@ impl ClientError {
         }
     }
 
+    /// Whether the server has as much to do as it allows: the same call may work later.
+    pub const fn is_limit(&self) -> bool {
+        match self {
+            Self::Refused { code: ErrorCode::Limit, .. } => true,
+            Self::OfSession { source, .. } => source.is_limit(),
+            _ => false,
+        }
+    }
+
     /// Whether it says that stored data is damaged.
     pub const fn is_damage(&self) -> bool {
         matches!(

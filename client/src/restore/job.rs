@@ -1,9 +1,10 @@
 //! Decoding one region, checking its chunks and writing them where they belong. Runs on a decoding thread.
 
-use holdfast_proto::Fingerprint;
 use holdfast_proto::limits::EXTENT_BYTES;
 use holdfast_proto::region::{Decoder, RegionError};
+use holdfast_proto::{Fingerprint, v1};
 
+use super::bad::BadRange;
 use super::target::Target;
 use super::window::{CheckedRegion, Placed};
 use crate::error::ClientError;
@@ -53,6 +54,44 @@ pub(crate) fn run(
     });
     tools.put(kit);
     outcome
+}
+
+/// As [`run`] for a region that is not what it should be: writes the chunks that are right. Returns the bytes
+/// written and the ranges that none were written to.
+///
+/// # Errors
+/// Errors of the target only.
+pub(crate) fn run_past_damage(
+    region: &CheckedRegion,
+    target: &dyn Target,
+    tools: &ObjectPool<Tools>,
+    checked: &dyn Fn(u64, &[u8]),
+) -> Result<(u64, Vec<BadRange>), ClientError> {
+    let make = || Ok::<_, RegionError>(Tools { decoder: Decoder::new()?, plain: Vec::new() });
+    let mut kit = tools.take_or(make)?;
+    let decoded = decode(region, "", &mut kit).is_ok();
+    let mut bad = Vec::new();
+    let mut chunks = Vec::new();
+    for &(index, offset) in &region.chunks {
+        let chunk = region.window.chunk(index);
+        let placed =
+            chunk.ok_or(ClientError::Internal("a region delivers a chunk its window does not have"))?;
+        if decoded {
+            let bytes = part(&kit.plain, offset as usize, placed.len as usize);
+            if Fingerprint::of(bytes) == placed.fingerprint {
+                placed.places.iter().for_each(|place| checked(*place, bytes));
+                chunks.push((placed, bytes, offset));
+                continue;
+            }
+        }
+        let reason =
+            format!("chunk {}: what the server sent does not match its fingerprint", placed.fingerprint);
+        let damage = v1::Damage { reason, container: String::new() };
+        bad.extend(placed.places.iter().map(|&place| BadRange::said(place, placed.len.into(), &damage)));
+    }
+    let written = write(&Verified { chunks }, &kit.plain, target)?;
+    tools.put(kit);
+    Ok((written, bad))
 }
 
 fn decode(region: &CheckedRegion, disk: &str, kit: &mut Tools) -> Result<(), ClientError> {

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
+use super::bad::{BadRange, BadRanges, OnDamage};
 use super::digests::{ExtentBuffers, FalseDigests, WindowDigests};
 use super::job::{self, Tools};
 use super::target::Target;
@@ -56,6 +57,8 @@ pub(super) struct Jobs {
     pool: Arc<DecodePool>,
     disk: String,
     target: Arc<dyn Target>,
+    on_damage: OnDamage,
+    bad: BadRanges,
     permits: Arc<Semaphore>,
     /// The first failure.
     failure: Mutex<Option<ClientError>>,
@@ -72,11 +75,14 @@ impl Jobs {
         pool: Arc<DecodePool>,
         disk: &str,
         target: Arc<dyn Target>,
+        on_damage: OnDamage,
         progress: Arc<dyn Progress>,
     ) -> Arc<Self> {
         Arc::new(Self {
             disk: disk.to_owned(),
             target,
+            on_damage,
+            bad: BadRanges::default(),
             permits: Arc::new(Semaphore::new(usize::from(pool.jobs_max))),
             pool,
             failure: Mutex::new(None),
@@ -117,8 +123,17 @@ impl Jobs {
                 window.chunk(offset, chunk, &self.pool.extents, &self.false_digests);
             }
         };
-        let work =
-            || job::run(region, &self.disk, &*self.target, &self.pool.tools, &self.pool.stages, &checked);
+        let work = || {
+            let (target, tools) = (&*self.target, &self.pool.tools);
+            match job::run(region, &self.disk, target, tools, &self.pool.stages, &checked) {
+                Err(ClientError::Damaged { .. }) if self.on_damage.goes_on() => {
+                    let (written, bad) = job::run_past_damage(region, target, tools, &checked)?;
+                    bad.into_iter().try_for_each(|range| self.give_up(range))?;
+                    Ok(written)
+                }
+                outcome => outcome,
+            }
+        };
         // A panic must count as a failure: the region may not have been written.
         let panicked = Err(ClientError::Internal("a decoding thread panicked"));
         match catch_unwind(AssertUnwindSafe(work)).unwrap_or(panicked) {
@@ -130,6 +145,32 @@ impl Jobs {
                 self.failure.lock().get_or_insert(error);
             }
         }
+    }
+
+    /// Takes note of a range that cannot be read, and makes it zero if that was asked for.
+    fn give_up(&self, range: BadRange) -> Result<(), ClientError> {
+        // What goes into a pipe has to be something.
+        if self.on_damage == OnDamage::Zero || self.target.needs_order() {
+            self.target.zero(range.offset, range.len)?;
+        }
+        self.bad.add(range);
+        Ok(())
+    }
+
+    /// As [`Jobs::give_up`] for ranges the server named; away from the async threads.
+    pub(super) async fn give_up_all(self: &Arc<Self>, ranges: Vec<BadRange>) -> Result<(), ClientError> {
+        let jobs = Arc::clone(self);
+        blocking(move || ranges.into_iter().try_for_each(|range| jobs.give_up(range))).await
+    }
+
+    /// Forgets the bad ranges from `offset` on: that part is read again.
+    pub(super) fn forget_bad_from(&self, offset: u64) {
+        self.bad.forget_from(offset);
+    }
+
+    /// What could not be read, in order.
+    pub(super) fn bad_ranges(&self) -> Vec<BadRange> {
+        self.bad.merged()
     }
 
     /// Waits until no job is in progress.
@@ -145,12 +186,13 @@ impl Jobs {
 
     /// A window begins: writes its zeros and gives the target a hint; both away from the async threads, as
     /// both can wait for the disk.
-    pub(super) async fn begin_window(&self, plan: Arc<WindowPlan>) -> Result<(), ClientError> {
+    pub(super) async fn begin_window(self: &Arc<Self>, plan: Arc<WindowPlan>) -> Result<(), ClientError> {
         *self.window.lock() = Some(Arc::new(WindowDigests::of(&plan)));
-        let target = Arc::clone(&self.target);
+        let jobs = Arc::clone(self);
         blocking(move || {
-            target.reached(plan.start);
-            plan.zeros.iter().try_for_each(|&(offset, len)| target.zero(offset, len))
+            jobs.target.reached(plan.start);
+            plan.zeros.iter().try_for_each(|&(offset, len)| jobs.target.zero(offset, len))?;
+            plan.bad.iter().try_for_each(|range| jobs.give_up(range.clone()))
         })
         .await
     }
@@ -208,7 +250,7 @@ mod tests {
     async fn restore(target: BadTarget) -> Result<(), ClientError> {
         let disk = [7; 5000];
         let pool = Arc::new(DecodePool::new(Some(1)).unwrap());
-        let jobs = Jobs::new(pool, "d", Arc::new(target), Arc::new(Silent));
+        let jobs = Jobs::new(pool, "d", Arc::new(target), OnDamage::End, Arc::new(Silent));
         let mut assembler = Assembler::new(disk.len() as u64, 0);
         for message in serve(&disk, 1) {
             match message {
@@ -219,6 +261,7 @@ mod tests {
                         jobs.submit(region).await?;
                     }
                 }
+                Kind::Damaged(_) => panic!("no damage was asked for"),
                 Kind::WindowEnd(_) => drop(assembler.window_end()?),
             }
         }
@@ -246,7 +289,7 @@ mod tests {
     /// Reads a disk whose extents are said to hash to `digests`; returns those that do not.
     async fn compare(disk: &[u8], digests: &[Vec<u8>]) -> Result<(u64, Vec<u64>), ClientError> {
         let pool = Arc::new(DecodePool::new(Some(3)).unwrap());
-        let jobs = Jobs::new(pool, "d", Arc::new(GoodTarget), Arc::new(Silent));
+        let jobs = Jobs::new(pool, "d", Arc::new(GoodTarget), OnDamage::End, Arc::new(Silent));
         let mut assembler = Assembler::new(disk.len() as u64, 0);
         for message in serve(disk, 1) {
             match message {
@@ -263,6 +306,7 @@ mod tests {
                         jobs.submit(region).await?;
                     }
                 }
+                Kind::Damaged(_) => panic!("no damage was asked for"),
                 Kind::WindowEnd(_) => drop(assembler.window_end()?),
             }
         }

@@ -5,9 +5,14 @@
 //! region, `jobs` how many are in progress, [`target`] where the bytes go. After a lost connection the agent
 //! connects again and reads on from the first extent that is not complete.
 //!
+//! What cannot be read ends a restore, unless it was told to go on: then the server names it in the stream, and it is
+//! collected in `bad`, written as a map by `bad_map`, and never passes for success.
+//!
 //! Memory: transport windows of 16 MiB, and `JOBS_PER_THREAD` regions of 2 × 256 KiB per thread; a pipe needs
 //! one window of 64 MiB besides, and so does comparing extents with their digests (`digests`).
 
+mod bad;
+mod bad_map;
 mod digests;
 mod job;
 mod jobs;
@@ -15,6 +20,8 @@ mod reader;
 pub mod target;
 pub mod window;
 
+pub use bad::{BadRange, OnDamage};
+pub use bad_map::{MAP_SUFFIX, check_free};
 pub use reader::Reader;
 
 /// One disk of one backup.
@@ -25,12 +32,22 @@ pub struct DiskOfBackup {
     pub size_bytes: u64,
 }
 
+/// What to do about data that cannot be read back.
+#[derive(Debug, Clone, Default)]
+pub struct Salvage {
+    pub on_damage: OnDamage,
+    /// Where to write the map of bad ranges, if there are any.
+    pub map: Option<std::path::PathBuf>,
+}
+
 /// What reading a disk took.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ReadSummary {
     /// The disk's size.
     pub size_bytes: u64,
     /// Bytes decoded, checked and written, without zeros.
     pub data_bytes: u64,
     pub seconds: f64,
+    /// What could not be read, in order. Empty: every fingerprint matched.
+    pub bad: Vec<BadRange>,
 }

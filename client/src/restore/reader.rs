@@ -1,16 +1,18 @@
 //! Reads disks back: streams, retries, and what happens with each message.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use holdfast_proto::limits::EXTENT_BYTES;
 use holdfast_proto::v1;
 use holdfast_proto::v1::read_disk_response::Kind;
 
 use super::jobs::{DecodePool, Jobs};
 use super::target::Target;
 use super::window::Assembler;
-use super::{DiskOfBackup, ReadSummary};
+use super::{BadRange, DiskOfBackup, ReadSummary, Salvage, bad_map};
 use crate::backoff::Backoff;
 use crate::cancel::Cancel;
 use crate::connect::{Connection, Settings};
@@ -56,7 +58,7 @@ impl Reader {
     }
 
     /// Reads a whole disk into `target` and finishes it. `before_bytes` is the size of disks read before,
-    /// for the progress.
+    /// for the progress. What cannot be read ends it, or is named in the summary, as `salvage` says.
     ///
     /// # Errors
     /// Any [`ClientError`]; [`ClientError::Damaged`] when the data is not what was backed up.
@@ -64,14 +66,16 @@ impl Reader {
         &mut self,
         disk: &DiskOfBackup,
         target: Arc<dyn Target>,
+        salvage: &Salvage,
         before_bytes: u64,
         cancel: &Cancel,
     ) -> Result<ReadSummary, ClientError> {
         let begun = Instant::now();
         self.progress.disk(&disk.disk, before_bytes);
         let pool = Arc::clone(&self.pool);
-        let jobs = Jobs::new(pool, &disk.disk, Arc::clone(&target), Arc::clone(&self.progress));
-        let reading = self.read_with_retries(disk, &jobs);
+        let jobs =
+            Jobs::new(pool, &disk.disk, Arc::clone(&target), salvage.on_damage, Arc::clone(&self.progress));
+        let reading = self.read_with_retries(disk, &jobs, salvage.on_damage.goes_on());
         let outcome = tokio::select! {
             biased;
             () = cancel.cancelled() => Err(ClientError::Interrupted),
@@ -79,40 +83,67 @@ impl Reader {
         };
         // Jobs in progress share the target, which cleans up after itself when the last of them lets it go.
         outcome.and(jobs.drain().await)?;
-        tokio::task::spawn_blocking(move || target.finish())
-            .await
-            .map_err(|_| ClientError::Internal("finishing the target was cut short"))??;
+        let bad = jobs.bad_ranges();
+        complete(disk, target, salvage.map.clone(), bad.clone()).await?;
         // Only now: what is there is all there is, and may be better than nothing.
         let (count, extents) = jobs.false_digests();
         if count > 0 {
-            return Err(ClientError::FalseDigests { disk: disk.disk.clone(), count, extents });
+            let error = ClientError::FalseDigests { disk: disk.disk.clone(), count, extents };
+            if bad.is_empty() {
+                return Err(error);
+            }
+            // What cannot be read at all is worse, and is what the caller is told; the exit code is the same.
+            tracing::error!(%error, "extents that can be read are not what their backup recorded");
         }
         Ok(ReadSummary {
             size_bytes: disk.size_bytes,
             data_bytes: jobs.written_bytes(),
             seconds: begun.elapsed().as_secs_f64(),
+            bad,
         })
     }
 
     /// Reads all of a disk, over as many connections as it takes.
-    async fn read_with_retries(&mut self, disk: &DiskOfBackup, jobs: &Arc<Jobs>) -> Result<(), ClientError> {
+    async fn read_with_retries(
+        &mut self,
+        disk: &DiskOfBackup,
+        jobs: &Arc<Jobs>,
+        past_damage: bool,
+    ) -> Result<(), ClientError> {
         let epoch = Instant::now();
         let mut backoff = Backoff::new(self.retry_for);
         let mut next_extent = 0;
         loop {
-            let mut assembler = Assembler::new(disk.size_bytes, next_extent);
-            let outcome = self.follow(disk, &mut assembler, jobs).await;
+            let mut assembler = Assembler::new(disk.size_bytes, next_extent).past_damage(past_damage);
+            let outcome = self.follow(disk, &mut assembler, jobs, past_damage).await;
             jobs.drain().await?;
             let Err(error) = outcome else { return Ok(()) };
             if assembler.next_extent() > next_extent {
                 backoff.progressed();
                 next_extent = assembler.next_extent();
             }
-            if !error.is_connection_loss() {
+            if error.is_limit() {
+                self.wait_for_turn(error, &mut backoff, epoch).await?;
+            } else if error.is_connection_loss() {
+                self.reconnect(error, &mut backoff, epoch).await?;
+            } else {
                 return Err(error);
             }
-            self.reconnect(error, &mut backoff, epoch).await?;
+            jobs.forget_bad_from(next_extent * u64::from(EXTENT_BYTES));
         }
+    }
+
+    /// Waits, for as long as an outage may last, because the server has as much to do as it allows.
+    async fn wait_for_turn(
+        &self,
+        refused: ClientError,
+        backoff: &mut Backoff,
+        epoch: Instant,
+    ) -> Result<(), ClientError> {
+        let Some(delay) = backoff.next_delay(epoch.elapsed()) else { return Err(refused) };
+        self.progress.notice(&Notice::Waiting { reason: refused.to_string(), delay });
+        tokio::time::sleep(delay).await;
+        Ok(())
     }
 
     /// Tries to connect again, for as long as an outage may last.
@@ -144,12 +175,14 @@ impl Reader {
         disk: &DiskOfBackup,
         assembler: &mut Assembler,
         jobs: &Arc<Jobs>,
+        report_damage: bool,
     ) -> Result<(), ClientError> {
         let request = v1::ReadDiskRequest {
             backup_id: disk.backup_id.clone(),
             disk: disk.disk.clone(),
             first_extent: assembler.next_extent(),
             extent_count: 0,
+            report_damage,
         };
         let mut stream = self.connection.restore().read_disk(request).await?.into_inner();
         loop {
@@ -187,6 +220,7 @@ impl Reader {
                     jobs.submit(region).await?;
                 }
             }
+            Kind::Damaged(damaged) => jobs.give_up_all(assembler.damaged(&damaged)?).await?,
             Kind::WindowEnd(_) => {
                 let plan = assembler.window_end()?;
                 jobs.end_window(&plan).await?;
@@ -196,4 +230,20 @@ impl Reader {
         }
         Ok(())
     }
+}
+
+/// Writes the map of bad ranges, then finishes the target: one that lacks data must not get its name without the map.
+async fn complete(
+    disk: &DiskOfBackup,
+    target: Arc<dyn Target>,
+    map: Option<PathBuf>,
+    bad: Vec<BadRange>,
+) -> Result<(), ClientError> {
+    let disk = disk.clone();
+    let work = move || {
+        map.map_or(Ok(()), |path| bad_map::write(&path, &disk, &bad))?;
+        target.finish()
+    };
+    let cut_short = ClientError::Internal("finishing the target was cut short");
+    tokio::task::spawn_blocking(work).await.map_err(|_| cut_short)?
 }

@@ -2,7 +2,8 @@
 //! compression details, containers, tokens and the audit log.
 //!
 //! [`Catalog`] is the interface, put together from one trait for each kind of caller: [`Backups`],
-//! [`Points`], [`Claims`], [`Containers`], [`Access`], [`Leases`], [`Audit`], [`Reports`], [`Upkeep`]. [`SqliteCatalog`] implements it on
+//! [`Points`], [`Claims`], [`Containers`], [`Access`], [`Quotas`], [`Leases`], [`Audit`], [`Reports`],
+//! [`Upkeep`]. [`SqliteCatalog`] implements it on
 //! SQLite; every implementation passes the suite in `testing/`. What is kept is in `rows/`, as types of this
 //! crate; only `wire.rs` turns them into messages of the protocol.
 //!
@@ -13,6 +14,8 @@
 //!   to the data-container bytes and `meta_bytes` to the recipe-container bytes it wrote. What breaks this is refused.
 //! - **What was answered is what is reported.** A row of details reads back as it was committed.
 //! - **A container number is handed out once**, and never one below a container that exists.
+//! - **What a peer can make it write is bounded**: entries of the audit log that repeat within
+//!   [`AUDIT_WINDOW_MS`] are counted in one row, rows of failed attempts beyond [`FAILED_ROWS_PER_VM_MAX`] are added up.
 //! - Names given by others are checked and texts clipped before they are kept; every list is paged.
 //!
 //! Another database is a folder beside `sqlite/` (connections, schema, a file for each trait) and a test that runs
@@ -34,6 +37,7 @@ mod leases;
 mod new_id;
 mod page;
 mod points;
+mod quotas;
 mod reports;
 mod rows;
 mod sqlite;
@@ -48,7 +52,7 @@ mod wire;
 pub use access::{
     Access, DEFAULT_NAMESPACE, EXPIRING_PAYLOAD_MAX_BYTES, EXPIRING_PER_TOKEN_MAX, TOKEN_TOUCH_INTERVAL_MS,
 };
-pub use audit::Audit;
+pub use audit::{AUDIT_KEYS_PER_ACTOR_MAX, AUDIT_REPEATS_MAX, AUDIT_WINDOW_MS, Audit};
 pub use backups::{BACKUPS_PER_PAGE_MAX, Backups, VERIFICATIONS_PER_BACKUP_MAX};
 pub use claims::Claims;
 pub use containers::Containers;
@@ -58,6 +62,7 @@ pub use leases::{LEASE_MAX_MS, LEASE_NAME_MAX_BYTES, Leases};
 pub use new_id::new_id;
 pub use page::{Page, PageRequest};
 pub use points::{COMMIT_NUMBER_MAX, Points};
+pub use quotas::{FAILED_ROWS_PER_VM_MAX, JOBS_PER_NAMESPACE_MAX, Quotas, VMS_PER_NAMESPACE_MAX};
 pub use reports::{
     BackupCost, ContainerTotals, DAY_GROUPS_MAX, DETAILS_PER_PAGE_MAX, DayTotals, DetailEntry, DetailSort,
     DetailTotals, DiskOverview, DiskQuery, HISTORY_MAX, JobOverview, LastRun, LatestBackup,
@@ -65,10 +70,11 @@ pub use reports::{
     TREND_POINTS, TotalsBy, TotalsOrder, TotalsSort, VmOverview, VmQuery, VmSort,
 };
 pub use rows::{
-    Attempt, AuditEntry, AuditRecord, BackupCommit, BackupFilter, BackupRecord, ChunkerParams, CommitState,
-    ContainerRecord, ContainerState, DamageChanges, DamageRecord, DetailFilter, DetailRow, DiskRecord,
-    ExpiringRecord, FailedRun, FalseDigest, LeaseRecord, NamespaceRecord, PointRecord, RepositoryRecord,
-    RootRecord, RowStatus, RunRecord, Verification, VmOwner, VmRecord,
+    Attempt, AuditEntry, AuditRecord, AuditRepeat, BackupCommit, BackupFilter, BackupRecord, ChunkerParams,
+    CommitState, ContainerRecord, ContainerState, DamageChanges, DamageRecord, DetailFilter, DetailRow,
+    DiskRecord, ExpiringRecord, FailedRun, FalseDigest, LeaseRecord, NamespaceQuota, NamespaceRecord,
+    PointRecord, Quota, RepositoryRecord, RootRecord, RowStatus, RunRecord, StartAccount, Usage,
+    Verification, VmOwner, VmRecord,
 };
 pub use sqlite::SqliteCatalog;
 pub use token::{TokenRecord, TokenSpec, VM_PATTERNS_MAX};
@@ -90,11 +96,11 @@ pub type Result<T> = std::result::Result<T, CatalogError>;
 ///
 /// Everything that implements the parts is a catalog. A caller that needs one part only can ask for that one.
 pub trait Catalog:
-    Backups + Points + Claims + Containers + Access + Leases + Audit + Reports + Upkeep
+    Backups + Points + Claims + Containers + Access + Quotas + Leases + Audit + Reports + Upkeep
 {
 }
 
-impl<C: Backups + Points + Claims + Containers + Access + Leases + Audit + Reports + Upkeep + ?Sized> Catalog
-    for C
+impl<C: Backups + Points + Claims + Containers + Access + Quotas + Leases + Audit + Reports + Upkeep + ?Sized>
+    Catalog for C
 {
 }

@@ -18,7 +18,7 @@ pub const INTEGRITY_PROBLEMS_MAX: u32 = 100;
 pub trait Upkeep: Send + Sync + fmt::Debug {
     /// The repository's own record.
     fn repository(&self) -> Result<RepositoryRecord>;
-    /// Checks the database and its references; returns what is wrong, at most
+    /// Checks the database, its references and the sums kept of namespaces; returns what is wrong, at most
     /// [`INTEGRITY_PROBLEMS_MAX`] problems. Empty: sound. Reads everything.
     fn integrity_check(&self) -> Result<Vec<String>>;
     /// Bytes the database takes up, its log aside.

@@ -10,14 +10,15 @@ use holdfast_proto::limits::{
 use holdfast_types::ids::{BackupId, ContainerClass, ContainerId, NamespaceId};
 
 use super::access::EXPIRING_PAYLOAD_MAX_BYTES;
+use super::audit::AUDIT_REPEATS_MAX;
 use super::leases::{LEASE_MAX_MS, LEASE_NAME_MAX_BYTES};
 use super::points::COMMIT_NUMBER_MAX;
 use super::reports::{HISTORY_MAX, REPORT_PAGE_MAX, SEARCH_MAX_BYTES, TotalsBy};
 use super::token::{Role, TokenSpec, VM_PATTERNS_MAX};
 use super::{
-    Attempt, BACKUPS_PER_PAGE_MAX, BackupCommit, CatalogError, ContainerRecord, ContainerState, DetailFilter,
-    DetailRow, DiskRecord, ExpiringRecord, FailedRun, LeaseRecord, NAMESPACES_PER_FILTER_MAX, PointRecord,
-    RowStatus,
+    Attempt, AuditRepeat, BACKUPS_PER_PAGE_MAX, BackupCommit, CatalogError, ContainerRecord, ContainerState,
+    DetailFilter, DetailRow, DiskRecord, ExpiringRecord, FailedRun, LeaseRecord, NAMESPACES_PER_FILTER_MAX,
+    PointRecord, RowStatus,
 };
 
 /// Statuses one filter may name: all there are, and then some.
@@ -83,9 +84,9 @@ pub(super) fn day_groups(by: TotalsBy) -> Checked {
 
 /// Whether `commit` may become a backup.
 pub(super) fn commit(commit: &BackupCommit) -> Checked {
-    let BackupCommit { attempt, number, backup, disks, details, containers } = commit;
+    let BackupCommit { attempt, number, backup, disks, missing_disks, details, containers } = commit;
     check_number(*number)?;
-    restore_point(attempt, *backup, disks, details)?;
+    restore_point(attempt, *backup, disks, missing_disks, details)?;
     check_containers(containers, attempt)?;
     check_sum(commit, "post_lc", |row| row.post_lc, ContainerClass::Data)?;
     check_sum(commit, "meta_bytes", |row| row.meta_bytes, ContainerClass::Recipe)
@@ -93,7 +94,9 @@ pub(super) fn commit(commit: &BackupCommit) -> Checked {
 
 /// Whether `point` may be entered.
 pub(super) fn point(point: &PointRecord) -> Checked {
-    let PointRecord { number, namespace, attempt, backup, disks, details, next_container, .. } = point;
+    let PointRecord {
+        number, namespace, attempt, backup, disks, missing_disks, details, next_container, ..
+    } = point;
     check_number(*number)?;
     ensure(*number > 0, || format!("backup {backup} has no commit number"))?;
     name("namespace", &namespace.name)?;
@@ -103,7 +106,7 @@ pub(super) fn point(point: &PointRecord) -> Checked {
     ensure((1..=1 << ContainerId::BITS).contains(next_container), || {
         format!("backup {backup} has {next_container} for the next container number")
     })?;
-    restore_point(attempt, *backup, disks, details)
+    restore_point(attempt, *backup, disks, missing_disks, details)
 }
 
 fn check_number(number: u64) -> Checked {
@@ -116,6 +119,7 @@ fn restore_point(
     attempt: &Attempt,
     backup: BackupId,
     disks: &[DiskRecord],
+    missing_disks: &[String],
     details: &[DetailRow],
 ) -> Checked {
     check_attempt(attempt)?;
@@ -136,6 +140,10 @@ fn restore_point(
         ensure(row.status == RowStatus::Done, || {
             format!("the details of disk {:?} of backup {backup} are not of status done", row.disk)
         })?;
+    }
+    for missing in missing_disks {
+        name("missing disk", missing)?;
+        ensure(names.insert(missing), || format!("backup {backup} has disk {missing:?}, and lacks it"))?;
     }
     Ok(())
 }
@@ -206,6 +214,15 @@ pub(super) fn expiring(record: &ExpiringRecord) -> Checked {
     ensure(expires_ms > created_ms, || {
         format!("an expiring record ends at {expires_ms}, not after its creation at {created_ms}")
     })
+}
+
+/// Whether these events can be entered into the audit log in one transaction.
+pub(super) fn repeats(repeats: &[AuditRepeat]) -> Checked {
+    let count = repeats.len();
+    ensure(count <= AUDIT_REPEATS_MAX, || {
+        format!("{count} repeated events in one transaction; the limit is {AUDIT_REPEATS_MAX}")
+    })?;
+    ensure(repeats.iter().all(|repeat| repeat.count > 0), || "an event that happened 0 times".to_owned())
 }
 
 /// Whether `lease` may be taken or renewed at `now_ms`.

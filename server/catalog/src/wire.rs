@@ -113,6 +113,7 @@ impl BackupRecord {
             started_ms: self.started_ms,
             finished_ms: self.finished_ms,
             disks: self.disks.iter().map(disk).collect(),
+            missing_disks: self.missing_disks.clone(),
         }
     }
 }

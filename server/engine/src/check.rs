@@ -331,7 +331,11 @@ fn check_extent(
     for piece in node.pieces().iter().filter(|piece| !piece.is_zero()) {
         report.chunks += 1;
         let fingerprint = &piece.fingerprint;
-        let found = nodes.store().find_to_read(nodes.domain(), ContainerClass::Data, fingerprint, recent)?;
+        let (store, domain) = (nodes.store(), nodes.domain());
+        let found = match store.find_to_read(domain, ContainerClass::Data, fingerprint, recent)? {
+            None => store.find_salvaged(domain, ContainerClass::Data, fingerprint)?,
+            found => found,
+        };
         match found {
             None => return Ok(Some(format!("chunk {fingerprint} is missing or damaged"))),
             Some(found) if found.chunk.bytes != piece.bytes => {

@@ -8,13 +8,15 @@ use holdfast_catalog::{Catalog, ContainerRecord};
 use holdfast_types::clock::Clock;
 use holdfast_types::ids::{ContainerId, RepositoryId};
 use parking_lot::Mutex;
-use rayon::{ThreadPool, ThreadPoolBuilder};
+use rayon::ThreadPoolBuilder;
 
 use crate::digest_stats::DigestCounters;
 use crate::error::EngineError;
+use crate::fair::FairPool;
 use crate::guard::GuardedVolume;
 use crate::health::Health;
 use crate::memory::MemoryPool;
+use crate::quota::Quotas;
 use crate::sealed::SealedRecords;
 use crate::space::{Grant, Ledger, Purpose, SpaceError};
 use crate::store::ChunkStore;
@@ -42,9 +44,11 @@ pub(crate) struct Core {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) health: Arc<Health>,
     /// One thread a core: decoding and hashing.
-    pub(crate) verify_pool: Arc<ThreadPool>,
-    pub(crate) seal_pool: ThreadPool,
-    pub(crate) read_pool: ThreadPool,
+    pub(crate) verify_pool: Arc<FairPool>,
+    pub(crate) seal_pool: FairPool,
+    pub(crate) read_pool: FairPool,
+    /// What namespaces may take.
+    pub(crate) quotas: Arc<Quotas>,
     pub(crate) lease_secs: u32,
     /// Sealed containers the catalog does not know yet.
     pub(crate) sealed: SealedRecords,
@@ -88,6 +92,7 @@ impl Core {
         Ok(Self {
             repository,
             volume,
+            quotas: Quotas::new(Arc::clone(&catalog)),
             catalog,
             store,
             clock,
@@ -199,10 +204,11 @@ impl From<SpaceError> for EngineError {
 }
 
 /// A pool of named threads; 0: one a core.
-fn pool(name: &'static str, threads: usize) -> Result<ThreadPool, EngineError> {
+fn pool(name: &'static str, threads: usize) -> Result<FairPool, EngineError> {
     ThreadPoolBuilder::new()
         .num_threads(threads)
         .thread_name(move |number| format!("{name}-{number}"))
         .build()
+        .map(FairPool::new)
         .map_err(|error| EngineError::Internal(format!("cannot start the {name} threads: {error}")))
 }

@@ -29,7 +29,8 @@ use crate::points::{MissingPoints, PointsJob};
 use crate::progress::{NoProgress, Progress};
 use crate::readiness::{self, NotReady};
 use crate::recovery::OpenSummary;
-use crate::restore::{DiskReader, RangeReader};
+use crate::repair::Repaired;
+use crate::restore::{DiskReader, OnDamage, RangeReader};
 use crate::snapshot::{SnapshotJob, Snapshots};
 use crate::start::{self, Start, Started};
 use crate::statistics::{self, StorageStatistics};
@@ -431,7 +432,25 @@ impl Engine {
         first_extent: u64,
         extent_count: u64,
     ) -> Result<DiskReader, EngineError> {
-        DiskReader::open(&self.core, namespace, backup, disk, first_extent, extent_count)
+        let extents = (first_extent, extent_count);
+        DiskReader::open(&self.core, namespace, backup, disk, extents, OnDamage::End)
+    }
+
+    /// As [`Engine::read_disk`], but chunks and extents that cannot be read are named in the messages, and the
+    /// others follow.
+    ///
+    /// # Errors
+    /// [`EngineError::NotFound`]; the root of the recipe cannot be read.
+    pub fn read_disk_past_damage(
+        &self,
+        namespace: NamespaceId,
+        backup: BackupId,
+        disk: &str,
+        first_extent: u64,
+        extent_count: u64,
+    ) -> Result<DiskReader, EngineError> {
+        let extents = (first_extent, extent_count);
+        DiskReader::open(&self.core, namespace, backup, disk, extents, OnDamage::Report)
     }
 
     /// The answers that make up a byte range of a disk.
@@ -516,5 +535,14 @@ impl Engine {
     /// Only when it cannot go on; damage is in the report.
     pub fn check(&self, options: CheckOptions, progress: &dyn Progress) -> Result<CheckReport, EngineError> {
         crate::check::run(&self.core, options, progress)
+    }
+
+    /// Writes what can still be read of containers that are known to be damaged into new ones. Run a check before, so
+    /// that all damage is known.
+    ///
+    /// # Errors
+    /// When a new container or the catalog cannot be written; what was written before stays.
+    pub fn repair(&self, progress: &dyn Progress) -> Result<Vec<Repaired>, EngineError> {
+        crate::repair::run(&self.core, progress)
     }
 }

@@ -60,6 +60,9 @@ pub enum EngineError {
     /// No room, or less than the reserve.
     #[error("{0}")]
     Full(String),
+    /// The namespace may take no more. Names the quota, what is used, the limit, and what to do.
+    #[error("{0}")]
+    Quota(String),
     /// What the server may use at once is used up.
     #[error("{0}")]
     Limit(String),
@@ -103,6 +106,7 @@ impl EngineError {
             Self::SessionGone { .. } | Self::FoundDamaged(_) => ErrorCode::SessionGone,
             Self::Unsupported(_) => ErrorCode::Unsupported,
             Self::Full(_) => ErrorCode::Full,
+            Self::Quota(_) => ErrorCode::Quota,
             Self::ReadOnly(_) => ErrorCode::ReadOnly,
             Self::Damaged(_) => ErrorCode::Damaged,
             Self::Unavailable => ErrorCode::Unavailable,

@@ -7,7 +7,8 @@
 //! - `container`, `index`
 //! - `error`, `guard`, `clean_stop`, `identity`
 //! - `digest_stats`: how many extent digests were proved
-//! - `task`: work on a pool of threads; `jobs`: what background work is
+//! - `fair`: whose work comes next; `task`: work on a pool of threads; `jobs`: what background work is
+//! - `quota`: what namespaces may take
 //! - `recipe`: the Merkle tree that rebuilds a disk
 //! - `store`: fingerprint to checked bytes
 //! - `recovery`, `sealed`
@@ -15,7 +16,7 @@
 //! - `digests`: what extents hash to
 //! - `audit`, `damage_job`, `index_job`, `points` (what the volume knows of each restore point), `snapshot` (copies of
 //!   the catalog)
-//! - `ingest`, `restore`, `check`, `extent_history`, `statistics`, `readiness`, `start`, `stop`, `recover`
+//! - `ingest`, `restore`, `check`, `repair`, `extent_history`, `statistics`, `readiness`, `start`, `stop`, `recover`
 //! - `engine`, `bench`: the façade, and what benchmarks reach
 //!
 //! Below them are crates: `holdfast-types` (ids, time), `holdfast-volume` (blobs) and `holdfast-catalog`
@@ -39,6 +40,7 @@ mod digests;
 mod engine;
 mod error;
 mod extent_history;
+mod fair;
 mod format;
 mod guard;
 mod health;
@@ -50,10 +52,12 @@ mod jobs;
 mod memory;
 mod points;
 mod progress;
+mod quota;
 mod readiness;
 mod recipe;
 mod recover;
 mod recovery;
+mod repair;
 mod restore;
 mod sealed;
 mod snapshot;
@@ -73,6 +77,7 @@ pub use digest_stats::DigestStats;
 pub use engine::{Engine, EngineOptions, EngineParts, EngineStats, count_containers};
 pub use error::EngineError;
 pub use extent_history::{ExtentHistory, HISTORY_DEPTH_MAX};
+pub use fair::{FairQueue, Tenant};
 pub use health::{Health, Obstacle, Stopped, Work};
 pub use index::{IndexOptions, IndexStats};
 pub use ingest::{DiskStream, LiveDisk, LiveSession, StartBackup, Starter};
@@ -83,6 +88,7 @@ pub use progress::{NoProgress, Progress};
 pub use readiness::NotReady;
 pub use recover::{enter_points, repository_on, traces_of_repository};
 pub use recovery::OpenSummary;
+pub use repair::Repaired;
 pub use restore::{DiskReader, RangeReader};
 pub use snapshot::{
     SnapshotHeader, list_snapshots, read_snapshot, read_snapshot_blob, read_snapshot_header, seal_snapshot,

@@ -99,12 +99,18 @@ pub(crate) fn open_index(
     options: &IndexOptions,
     summary: &mut OpenSummary,
 ) -> Result<Index, EngineError> {
-    match Index::open(Arc::clone(volume), repository, options.clone()) {
-        Err(error) if error.needs_rebuild() => {
+    let open = || Index::open(Arc::clone(volume), repository, options.clone());
+    let opened = match open() {
+        // Once may pass; a sector that stays bad must not keep the server from starting.
+        Err(error) if error.is_read_failure() => open(),
+        opened => opened,
+    };
+    match opened {
+        Err(error) if error.needs_rebuild() || error.is_read_failure() => {
             tracing::warn!(%error, "the index cannot be read; it is rebuilt from the containers");
             Index::discard(&**volume)?;
             summary.index_rebuilt = true;
-            Ok(Index::open(Arc::clone(volume), repository, options.clone())?)
+            Ok(open()?)
         }
         opened => Ok(opened?),
     }

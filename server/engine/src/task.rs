@@ -5,10 +5,9 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crossbeam_channel::{Receiver, TryRecvError, bounded};
-use rayon::ThreadPool;
-
 use crate::error::EngineError;
+use crate::fair::{FairPool, Tenant};
+use crossbeam_channel::{Receiver, TryRecvError, bounded};
 
 /// Work under way. Dropping it forgets the answer; the work itself goes on.
 #[derive(Debug)]
@@ -17,14 +16,15 @@ pub(crate) struct Task<T> {
     answer: Receiver<T>,
 }
 
-/// Runs `work` in the pool; `what` names it in errors, as in "sealing a container".
+/// Runs `work` in the pool when it is the tenant's turn; `what` names it in errors, as in "sealing a container".
 pub(crate) fn spawn<T: Send + 'static>(
-    pool: &ThreadPool,
+    pool: &FairPool,
+    tenant: Tenant,
     what: &'static str,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Task<T> {
     let (sender, answer) = bounded(1);
-    pool.spawn(move || {
+    pool.spawn(tenant, move || {
         // What the work had borrowed for writing is dropped with it; an unfinished blob discards itself.
         match catch_unwind(AssertUnwindSafe(work)) {
             // No one receives when the session or restore ended meanwhile.
@@ -60,14 +60,18 @@ impl<T> Task<T> {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_types::ids::{NamespaceId, TokenId};
+
     use super::*;
 
     #[test]
     fn a_panic_fails_that_work_and_nothing_else() {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
-        let error = spawn::<()>(&pool, "counting", || panic!("on purpose")).wait().unwrap_err();
+        let pool = FairPool::new(rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap());
+        let tenant =
+            Tenant { namespace: NamespaceId::from_bytes([1; 16]), token: TokenId::from_bytes([1; 16]) };
+        let error = spawn::<()>(&pool, tenant, "counting", || panic!("on purpose")).wait().unwrap_err();
         assert!(error.to_string().contains("counting failed unexpectedly"), "{error}");
-        let after = spawn(&pool, "counting", || 7);
+        let after = spawn(&pool, tenant, "counting", || 7);
         assert_eq!(after.wait().unwrap(), 7, "the pool's only thread works on");
     }
 }

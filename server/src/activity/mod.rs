@@ -8,15 +8,15 @@
 //! | `watch` | who watches activity, and what they are told |
 //! | `changes` | what has changed since the start, by kind |
 //! | `rate` | how fast a backup is |
-//! | `recent` | what was seen lately, so that it is noted once |
+//! | `shares` | what of a limit is kept for others |
 //!
 //! Nothing here is durable: a crash ends all activity, and the engine's sessions outlive a stream but not the
 //! process.
 
 pub(crate) mod changes;
 mod rate;
-mod recent;
 pub mod sessions;
+mod shares;
 pub mod streams;
 pub(crate) mod watch;
 
@@ -32,7 +32,6 @@ use crate::config::Settings;
 use crate::memory::Budget;
 use crate::net::Door;
 pub(crate) use changes::{Change, Changes};
-use recent::Recent;
 use sessions::SessionLimit;
 use streams::{StreamLimits, Streams};
 use watch::Watchers;
@@ -44,8 +43,6 @@ pub struct Activity {
     pub sessions: Arc<SessionLimit>,
     /// Streams of the data path.
     pub streams: Arc<Streams>,
-    /// Restores that the audit log has an entry of.
-    pub(crate) restores: Recent,
     /// Clients that watch, and what they are told.
     pub(crate) watchers: Arc<Watchers>,
     /// Connections, of each listener.
@@ -58,7 +55,6 @@ impl Activity {
         Self {
             sessions: SessionLimit::new(settings.max_sessions),
             streams: Streams::new(StreamLimits::of_budget(budget)),
-            restores: Recent::default(),
             watchers: Watchers::new(Arc::clone(engine), Arc::clone(clock)),
             doors: Mutex::default(),
         }

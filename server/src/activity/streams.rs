@@ -6,11 +6,12 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use holdfast_engine::ids::TokenId;
+use holdfast_engine::ids::{NamespaceId, TokenId};
 use holdfast_proto::ErrorCode;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use super::shares;
 use crate::auth::REFUSED;
 use crate::error::ServiceError;
 use crate::memory::Budget;
@@ -95,6 +96,8 @@ impl StreamLimits {
 struct Open {
     kind: StreamKind,
     token: TokenId,
+    /// Once it is known what the stream is about.
+    namespace: Option<NamespaceId>,
     stop: watch::Sender<Option<Stop>>,
 }
 
@@ -121,26 +124,41 @@ impl Streams {
     /// Enters a stream.
     ///
     /// # Errors
-    /// `Limit` when there are as many as there may be, `Unavailable` when the server is shutting down.
+    /// `Limit` when there are as many as there may be, or the token has its share of them (see `shares`), `Unavailable` when the server is shutting down.
     pub fn open(self: &Arc<Self>, kind: StreamKind, token: TokenId) -> Result<StreamGuard, ServiceError> {
         let mut table = self.table.lock();
         if table.closed {
             return Err(Stop::ShuttingDown.into());
         }
-        let limit = self.limits.of(kind);
-        let count = table.open.values().filter(|open| open.kind == kind).count();
-        if count >= limit as usize {
-            let what = kind.plural();
-            return Err(ServiceError::new(
-                ErrorCode::Limit,
-                format!("this server allows {limit} {what} at once; try again when one of them is done"),
-            ));
-        }
+        self.check_share(&table, kind, None, "this token", |open| open.token == token)?;
         let (stop, receiver) = watch::channel(None);
         let id = table.next;
         table.next = id.wrapping_add(1);
-        table.open.insert(id, Open { kind, token, stop });
+        table.open.insert(id, Open { kind, token, namespace: None, stop });
         Ok(StreamGuard { streams: Arc::clone(self), id, stop: receiver })
+    }
+
+    /// Whether there may be one more stream of a kind, beside `except`, for a tenant whose streams `is_own` tells.
+    fn check_share(
+        &self,
+        table: &Table,
+        kind: StreamKind,
+        except: Option<u64>,
+        whose: &str,
+        is_own: impl Fn(&Open) -> bool,
+    ) -> Result<(), ServiceError> {
+        let limit = self.limits.of(kind) as usize;
+        let others = table.open.iter().filter(|(id, _)| Some(**id) != except).map(|(_, open)| open);
+        let (mut in_use, mut own) = (0, 0);
+        for open in others.filter(|open| open.kind == kind) {
+            in_use += 1;
+            own += usize::from(is_own(open));
+        }
+        if shares::admits(limit, in_use, own) {
+            return Ok(());
+        }
+        let text = shares::refusal(limit, in_use, own, kind.plural(), whose);
+        Err(ServiceError::new(ErrorCode::Limit, text))
     }
 
     /// Ends every stream, and lets no more begin.
@@ -186,6 +204,19 @@ pub struct StreamGuard {
 }
 
 impl StreamGuard {
+    /// Says which namespace the stream is about, before it does anything.
+    ///
+    /// # Errors
+    /// `Limit` when the namespace has its share of the streams there may be.
+    pub fn assign(&self, namespace: NamespaceId) -> Result<(), ServiceError> {
+        let mut table = self.streams.table.lock();
+        let Some(open) = table.open.get_mut(&self.id) else { return Ok(()) };
+        let kind = open.kind;
+        open.namespace = Some(namespace);
+        let is_own = |open: &Open| open.namespace == Some(namespace);
+        self.streams.check_share(&table, kind, Some(self.id), "this namespace", is_own)
+    }
+
     /// Fails when the stream must end. Call it between messages.
     ///
     /// # Errors
@@ -238,6 +269,35 @@ mod tests {
         drop(first);
         streams.open(StreamKind::Ingest, token(1)).unwrap();
         assert_eq!(streams.count(), 1);
+    }
+
+    /// One tenant with all the streams it can get leaves some to another with one.
+    #[test]
+    fn no_token_and_no_namespace_takes_all() {
+        let streams = Streams::new(StreamLimits { ingest: 8, restore: 8 });
+        let (greedy, modest) = (NamespaceId::from_bytes([1; 16]), NamespaceId::from_bytes([2; 16]));
+        let open = |number: u8, namespace: NamespaceId| {
+            let guard = streams.open(StreamKind::Restore, token(number))?;
+            guard.assign(namespace).map(|()| guard)
+        };
+        let mut held: Vec<StreamGuard> = Vec::new();
+        let refused = loop {
+            match open(1, greedy) {
+                Ok(guard) => held.push(guard),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!((held.len(), refused.code), (6, ErrorCode::Limit));
+        assert!(refused.message.contains("this token has 6 of the 8 disks being restored"), "{refused}");
+        // Nor do many tokens of a namespace together.
+        let refused = open(2, greedy).unwrap_err();
+        assert!(refused.message.contains("this namespace has 6 of the 8"), "{refused}");
+        assert_eq!(streams.count(), 6, "what was refused is not counted");
+        held.push(open(3, modest).unwrap());
+        held.push(open(4, NamespaceId::from_bytes([3; 16])).unwrap());
+        assert!(open(5, modest).unwrap_err().message.contains("allows 8 disks"));
+        // Other kinds are counted apart.
+        streams.open(StreamKind::Ingest, token(1)).unwrap();
     }
 
     #[test]

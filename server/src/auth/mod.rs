@@ -7,8 +7,7 @@
 //! | `login/` | logins with a browser: cookie and CSRF token |
 //! | `tokens` | creating and revoking tokens |
 //! | `owners` | whose a VM is, and whom it was refused to |
-//! | `failures` | what is reported of wrong tokens |
-//! | `back_off` | how addresses that show them are slowed down |
+//! | `back_off` | how addresses that show wrong tokens are slowed down |
 //! | `lookups` | the threads that only authentication uses |
 //!
 //! Invariants:
@@ -20,7 +19,6 @@
 
 mod back_off;
 mod caller;
-mod failures;
 pub(crate) mod login;
 mod lookups;
 pub(crate) mod owners;
@@ -31,16 +29,16 @@ pub(crate) mod tokens;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use holdfast_engine::catalog::Catalog;
 use holdfast_engine::catalog::token::{PresentedToken, TokenRecord};
-use holdfast_engine::catalog::{AuditEntry, Catalog};
 use holdfast_engine::clock::Clock;
 use holdfast_engine::ids::TokenId;
 use holdfast_proto::ErrorCode;
 
+use crate::audit_log::AuditLog;
 use crate::error::ServiceError;
 pub(crate) use back_off::BackOff;
 pub use caller::Caller;
-use failures::Failures;
 use login::LoginKey;
 pub use login::{Cookie, LOGIN_MS, WebLogin};
 pub(crate) use lookups::Lookups;
@@ -48,6 +46,10 @@ use tokio::sync::Semaphore;
 
 /// The answer to every call without a valid token.
 pub const REFUSED: &str = "no valid token was presented; get one with 'holdfast-server token create' at the server, then run 'holdfast login'";
+
+/// What the audit log calls a token that is none of ours, and what is no token.
+const UNKNOWN: &str = "unknown token";
+const MALFORMED: &str = "no or malformed token";
 
 /// Compared with when there is no such token, so that the answer takes as long.
 const NO_HASH: [u8; 32] = [0; 32];
@@ -63,7 +65,7 @@ const _: () = assert!(RECORDING_MAX < lookups::THREADS, "some threads must only 
 pub struct Authenticator {
     catalog: Arc<dyn Catalog>,
     clock: Arc<dyn Clock>,
-    failures: Failures,
+    audit_log: AuditLog,
     back_off: Arc<BackOff>,
     recording: Semaphore,
 }
@@ -80,9 +82,9 @@ impl Authenticator {
     /// Looks tokens up in `catalog`.
     pub fn new(catalog: Arc<dyn Catalog>, clock: Arc<dyn Clock>) -> Self {
         Self {
+            audit_log: AuditLog::new(Arc::clone(&catalog), Arc::clone(&clock)),
             catalog,
             clock,
-            failures: Failures::default(),
             back_off: Arc::default(),
             recording: Semaphore::new(RECORDING_MAX),
         }
@@ -112,9 +114,9 @@ impl Authenticator {
         peer: Option<SocketAddr>,
     ) -> Result<Caller, ServiceError> {
         let presented = text.and_then(|text| text.parse::<PresentedToken>().ok());
-        let token = match &presented {
+        let (token, named) = match &presented {
             Some(presented) => self.find(presented)?,
-            None => None,
+            None => (None, MALFORMED.to_owned()),
         };
         match token {
             Some(token) => {
@@ -122,16 +124,20 @@ impl Authenticator {
                 Ok(Caller { token, peer })
             }
             None => {
-                self.note_failure(presented.map(|presented| presented.id()), peer);
+                self.note_failure(&named, peer);
                 Err(ServiceError::new(ErrorCode::Unauthenticated, REFUSED))
             }
         }
     }
 
-    fn find(&self, presented: &PresentedToken) -> Result<Option<TokenRecord>, ServiceError> {
+    /// The token, if it may be used, and what the audit log calls the one that was named: its id only when there is
+    /// such a token, so that strangers cannot choose texts.
+    fn find(&self, presented: &PresentedToken) -> Result<(Option<TokenRecord>, String), ServiceError> {
         let found = self.catalog.token(presented.id())?;
         let matches = presented.matches(found.as_ref().map_or(&NO_HASH, |(_, hash)| hash));
-        Ok(found.map(|(token, _)| token).filter(|token| matches && token.is_usable(self.clock.now_ms())))
+        let named = found.as_ref().map_or_else(|| UNKNOWN.to_owned(), |(token, _)| token.id.to_string());
+        let usable = |token: &TokenRecord| matches && token.is_usable(self.clock.now_ms());
+        Ok((found.map(|(token, _)| token).filter(usable), named))
     }
 
     /// Records the use of a token. A catalog that cannot be written to must not prevent a restore; nor must one
@@ -165,20 +171,14 @@ impl Authenticator {
         self.still_valid(credential.token)
     }
 
-    fn note_failure(&self, token: Option<TokenId>, peer: Option<SocketAddr>) {
-        let Some(count) = self.failures.count(self.clock.now_ms()) else { return };
-        let from = peer_text(peer);
-        let object = token.map_or_else(|| "malformed".to_owned(), |token| token.to_string());
-        tracing::warn!(from, token = object, count, "calls without a valid token");
-        let entry = AuditEntry {
-            who: from,
-            action: "login.refuse".to_owned(),
-            object,
-            detail: format!("{count} since the last entry of this kind"),
-        };
-        if let Err(error) = self.catalog.audit(&entry) {
-            tracing::error!(%error, "cannot write the audit log");
-        }
+    fn note_failure(&self, token: &str, peer: Option<SocketAddr>) {
+        tracing::debug!(from = peer_text(peer), token, "a call without a valid token");
+        self.audit_log.refused(peer.map(|peer| peer.ip()), token);
+    }
+
+    /// Counted entries of the audit log.
+    pub(crate) const fn audit_log(&self) -> &AuditLog {
+        &self.audit_log
     }
 }
 

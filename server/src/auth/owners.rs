@@ -39,20 +39,10 @@ pub(crate) fn change(
     Ok(OwnerChange { before, after: owner.to_owned() })
 }
 
-/// Names of VMs fall into so many groups: a token makes at most one audit entry of each, act and ten minutes, however
-/// many names it tries. The log has them all.
-const REFUSED_GROUPS: u64 = 16;
-
-/// Notes in the audit log that a VM was refused to a caller: once in a while for the same token, VM and act, so that
-/// a caller who tries for ever does not fill the catalog.
+/// Notes in the audit log that a VM was refused to a caller: counted in one entry for the same token, VM and act, so
+/// that a caller who tries for ever does not fill the catalog.
 pub(crate) fn note_refusal(app: &App, caller: &Caller, act: &str, namespace: &NamespaceRecord, vm: &str) {
     let token = &caller.token;
-    tracing::warn!(vm, namespace = namespace.name, token = token.name, "{act}");
-    let group =
-        vm.bytes().fold(0u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into())) % REFUSED_GROUPS;
-    if !app.activity.restores.is_new(format!("{act} {} {group}", token.id), app.clock.now_ms()) {
-        return;
-    }
     let owner = match app.catalog().vm_owner(namespace.id, vm) {
         Ok(found) => {
             found.and_then(|found| found.owner).map_or("no owner".to_owned(), |o| format!("owner {o:?}"))
@@ -69,7 +59,8 @@ pub(crate) fn note_refusal(app: &App, caller: &Caller, act: &str, namespace: &Na
             namespace.name, token.name, token.id, token.owner
         ),
     };
-    if let Err(error) = app.catalog().audit(&entry) {
-        tracing::error!(%error, "cannot write the audit log");
+    let text = entry.detail.clone();
+    if app.auth.audit_log().note(entry, format!("{} {vm}", namespace.id)) {
+        tracing::warn!(vm, token = token.name, "{act}: {text}");
     }
 }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use holdfast_engine::{CheckOptions, CheckReport, Engine, OpenSummary};
+use holdfast_engine::{CheckOptions, CheckReport, Engine, EngineError, OpenSummary, Repaired};
 use holdfast_proto::ErrorCode;
 use serde_json::{Value, json};
 
@@ -23,6 +23,10 @@ pub(super) struct CheckArgs {
     /// after making sure that every file system is mounted and every file put back
     #[arg(long)]
     accept_loss: bool,
+    /// Write what can still be read of damaged containers into new ones, so that restores rely on sound copies again.
+    /// A damaged file is removed once everything in it has a sound copy, and kept otherwise
+    #[arg(long)]
+    repair: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -35,16 +39,33 @@ pub(super) fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
     let progress = Ticker::new();
     let audited = engine.audit(&progress)?;
     engine.write_points()?;
-    let report = engine.check(CheckOptions { read_data: args.read_data }, &progress);
+    let options = CheckOptions { read_data: args.read_data };
+    let checked = check(&engine, options, args.repair, &progress);
     progress.end();
-    let report = report?;
+    let (report, repaired) = checked?;
     engine.shutdown()?;
     if args.json {
-        out::say(check_json(&report, &[*engine.opened(), audited]));
+        out::say(check_json(&report, &[*engine.opened(), audited], &repaired));
     } else {
+        repaired.iter().for_each(show_repaired);
         show(&report, args.read_data);
     }
     Ok(report.code().map_or(ExitCode::SUCCESS, |code| ExitCode::from(code.exit_code())))
+}
+
+/// What is wrong, after a repair if one was asked for and needed.
+fn check(
+    engine: &Engine,
+    options: CheckOptions,
+    repair: bool,
+    progress: &Ticker,
+) -> Result<(CheckReport, Vec<Repaired>), EngineError> {
+    let report = engine.check(options, progress)?;
+    if !repair || report.is_sound() {
+        return Ok((report, Vec::new()));
+    }
+    let repaired = engine.repair(progress)?;
+    Ok((engine.check(options, progress)?, repaired))
 }
 
 fn show(report: &CheckReport, read_data: bool) {
@@ -74,8 +95,34 @@ fn show(report: &CheckReport, read_data: bool) {
     }
 }
 
+fn show_repaired(repaired: &Repaired) {
+    let Repaired { container, chunks, rewritten, into, complete } = repaired;
+    let into: Vec<String> = into.iter().map(ToString::to_string).collect();
+    let into = if into.is_empty() { String::new() } else { format!(" into container {}", into.join(", ")) };
+    let file = if *complete {
+        "all of it has sound copies now, and the damaged file was removed"
+    } else {
+        "not all of it could be read, so the damaged file is kept"
+    };
+    out::say(format_args!(
+        "container {container}: {chunks} chunks could be read, {rewritten} of them were written{into}; {file}"
+    ));
+}
+
 /// `found`: what opening and the audit found.
-fn check_json(report: &CheckReport, found: &[OpenSummary]) -> Value {
+fn check_json(report: &CheckReport, found: &[OpenSummary], repaired: &[Repaired]) -> Value {
+    let repaired: Vec<Value> = repaired
+        .iter()
+        .map(|one| {
+            json!({
+                "container": one.container.to_string(),
+                "chunks": one.chunks,
+                "rewritten_chunks": one.rewritten,
+                "into": one.into.iter().map(ToString::to_string).collect::<Vec<_>>(),
+                "complete": one.complete,
+            })
+        })
+        .collect();
     let sum = |count: fn(&OpenSummary) -> u64| found.iter().map(count).sum::<u64>();
     let problems: Vec<Value> = report
         .problems
@@ -99,5 +146,6 @@ fn check_json(report: &CheckReport, found: &[OpenSummary]) -> Value {
         "chunks": report.chunks,
         "problems": problems,
         "further_problems": report.further_problems,
+        "repaired": repaired,
     })
 }

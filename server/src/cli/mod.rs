@@ -7,6 +7,7 @@ mod completions;
 mod config;
 mod fail;
 mod health;
+mod namespace;
 mod out;
 mod progress;
 mod rebuild_index;
@@ -40,6 +41,7 @@ Examples:
   holdfast-server serve --data-dir /srv/holdfast --grpc 0.0.0.0:7440
   holdfast-server token create --name hv1 --role backup --namespace berlin --owner cluster-a --vm 'web-*'
   holdfast-server vm owner web-1 cluster-b --namespace berlin
+  holdfast-server namespace quota berlin --stored 2TB
   holdfast-server config --config /etc/holdfast/server.toml
   holdfast-server check --read-data
   holdfast-server snapshot --to /mnt/elsewhere/holdfast
@@ -49,7 +51,7 @@ Exit codes:
   0 done                       5 stored data is damaged
   1 failed                     6 in use by another process
   2 wrong usage or settings    7 written by a newer version
-  4 not authorised             8 out of space, or read-only
+  4 not authorised             8 out of space or quota, or read-only
                                9 unavailable; try again";
 
 /// Holdfast: a deduplicating backup repository for virtual machines
@@ -81,6 +83,9 @@ enum Command {
     /// List VMs with their owners, and change the owner of one (also while the server is running)
     #[command(subcommand)]
     Vm(vm::VmCommand),
+    /// List namespaces, and show or change what each may take (also while the server is running)
+    #[command(subcommand)]
+    Namespace(namespace::NamespaceCommand),
     /// Check the whole repository and report damage; the server must not be running
     Check(check::CheckArgs),
     /// Discard the chunk index and rebuild it from the containers; the server must not be running
@@ -185,6 +190,7 @@ fn run(command: &Command) -> Result<ExitCode, Failure> {
         Command::Config(settings) => config::run(settings),
         Command::Token(command) => token::run(command),
         Command::Vm(command) => vm::run(command),
+        Command::Namespace(command) => namespace::run(command),
         Command::Check(args) => check::run(args),
         Command::RebuildIndex(args) => rebuild_index::run(args),
         Command::Recover(args) => recover::run(args),

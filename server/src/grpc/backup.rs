@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use holdfast_engine::catalog::AuditEntry;
 use holdfast_engine::catalog::token::Action;
+use holdfast_engine::catalog::{AuditEntry, AuditRepeat};
 use holdfast_engine::ids::SessionId;
-use holdfast_engine::{EngineError, StartBackup, Starter};
+use holdfast_engine::{EngineError, StartBackup, Starter, Tenant};
 use holdfast_proto::ErrorCode;
 use holdfast_proto::limits::{NAME_MAX_BYTES, REASON_MAX_BYTES, check_name, plain_text};
 use holdfast_proto::v1::{self, backup_server::Backup};
@@ -81,11 +81,13 @@ impl Backup for BackupService {
             .open(StreamKind::Digests, caller.token.id)
             .map_err(ServiceError::into_status)?;
         let message = request.into_inner();
-        let blocks = self
+        let (guard, blocks) = self
             .app
             .blocking(move |app| {
                 let session = own_session(app, &caller, &message.session_id)?;
-                Ok(ParentDigests::new(Arc::clone(app), session, message.disk))
+                guard.assign(app.engine.session_namespace(session)?)?;
+                let blocks = ParentDigests::new(Arc::clone(app), session, message.disk);
+                Ok((guard, blocks))
             })
             .await
             .map_err(ServiceError::into_status)?;
@@ -175,7 +177,8 @@ fn start(
     message.namespace.clone_from(&namespace.name);
     let refused = |_: &ServiceError| owners::note_refusal(app, caller, "backup.refused", &namespace, &vm);
     caller.check_vm(&vm).inspect_err(refused)?;
-    let slot = app.activity.sessions.reserve(|session| app.engine.is_live(session))?;
+    let tenant = Tenant { namespace: namespace.id, token: caller.token.id };
+    let slot = app.activity.sessions.reserve(tenant, |session| app.engine.is_live(session))?;
     let detail = format!(
         "VM {:?} in namespace {:?}, job {:?}, from {:?}",
         message.vm,
@@ -211,13 +214,15 @@ fn start(
         token = caller.token.name,
         "session opened"
     );
-    // The commit has an entry of its own; this one says who started.
-    app.catalog().audit(&AuditEntry {
+    // The commit has an entry of its own; this one says who started. A client may start the same over and over.
+    let entry = AuditEntry {
         who: caller.token.name.clone(),
         action: "backup.start".to_owned(),
         object: response.backup_id.clone(),
         detail,
-    })?;
+    };
+    let repeat = AuditRepeat::once(entry, format!("{} {vm}", namespace.id), app.clock.now_ms());
+    app.catalog().audit_repeats(&[repeat])?;
     Ok(response)
 }
 

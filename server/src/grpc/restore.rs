@@ -44,12 +44,19 @@ impl Restore for RestoreService {
         let guard = self.app.activity.streams.open(StreamKind::Restore, caller.token.id);
         let guard = guard.map_err(ServiceError::into_status)?;
         let message = request.into_inner();
-        let reader = self
+        let (guard, reader) = self
             .app
             .blocking(move |app| {
                 let backup = readable_backup(app, &caller, &message.backup_id, &message.disk)?;
+                guard.assign(backup.namespace)?;
                 let (first, count) = (message.first_extent, message.extent_count);
-                Ok(app.engine.read_disk(backup.namespace, backup.id, &message.disk, first, count)?)
+                let (namespace, id, disk) = (backup.namespace, backup.id, &message.disk);
+                let reader = if message.report_damage {
+                    app.engine.read_disk_past_damage(namespace, id, disk, first, count)?
+                } else {
+                    app.engine.read_disk(namespace, id, disk, first, count)?
+                };
+                Ok((guard, reader.on_behalf_of(caller.token.id)))
             })
             .await
             .map_err(ServiceError::into_status)?;
@@ -68,10 +75,11 @@ impl Restore for RestoreService {
         let guard = self.app.activity.streams.open(StreamKind::Restore, caller.token.id);
         let guard = guard.map_err(ServiceError::into_status)?;
         let message = request.into_inner();
-        let reader = self
+        let (guard, reader) = self
             .app
             .blocking(move |app| {
                 let backup = readable_backup(app, &caller, &message.backup_id, &message.disk)?;
+                guard.assign(backup.namespace)?;
                 if message.length > READ_RANGE_MAX_BYTES {
                     return Err(ServiceError::new(
                         ErrorCode::Limit,
@@ -79,7 +87,9 @@ impl Restore for RestoreService {
                     ));
                 }
                 let (offset, length) = (message.offset, message.length);
-                Ok(app.engine.read_range(backup.namespace, backup.id, &message.disk, offset, length)?)
+                let reader =
+                    app.engine.read_range(backup.namespace, backup.id, &message.disk, offset, length)?;
+                Ok((guard, reader))
             })
             .await
             .map_err(ServiceError::into_status)?;
@@ -95,7 +105,7 @@ fn disk_bytes(message: &v1::ReadDiskResponse) -> u64 {
     use v1::read_disk_response::Kind;
     match &message.kind {
         Some(Kind::Regions(batch)) => batch.regions.iter().map(|region| u64::from(region.plain_bytes)).sum(),
-        Some(Kind::Header(_) | Kind::Window(_) | Kind::WindowEnd(_)) | None => 0,
+        Some(Kind::Header(_) | Kind::Window(_) | Kind::WindowEnd(_) | Kind::Damaged(_)) | None => 0,
     }
 }
 
@@ -126,14 +136,9 @@ fn readable_backup(app: &App, caller: &Caller, id: &str, disk: &str) -> Result<B
     Ok(backup)
 }
 
-/// A catalog that cannot be written to must not prevent a restore.
+/// A catalog that cannot be written to must not prevent a restore. The thousand calls of one restore are one entry.
 fn note(app: &App, caller: &Caller, backup: &BackupRecord, disk: &str) {
-    let key = format!("{} {} {disk}", caller.token.id, backup.id);
-    if !app.activity.restores.is_new(key, app.clock.monotonic_ms()) {
-        return;
-    }
     let from = peer_text(caller.peer);
-    tracing::info!(backup = %backup.id, vm = backup.vm, disk, token = caller.token.name, from, "reading a disk back");
     let entry = AuditEntry {
         who: caller.token.name.clone(),
         action: "backup.read".to_owned(),
@@ -143,8 +148,8 @@ fn note(app: &App, caller: &Caller, backup: &BackupRecord, disk: &str) {
             backup.vm, backup.namespace_name
         ),
     };
-    if let Err(error) = app.catalog().audit(&entry) {
-        tracing::error!(%error, "cannot write the audit log");
+    if app.auth.audit_log().note(entry, format!("{} {disk}", backup.id)) {
+        tracing::info!(backup = %backup.id, vm = backup.vm, disk, token = caller.token.name, from, "reading a disk back");
     }
 }
 

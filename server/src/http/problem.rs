@@ -24,7 +24,7 @@ pub const fn http_status(code: ErrorCode) -> StatusCode {
         ErrorCode::Busy => StatusCode::CONFLICT,
         ErrorCode::SessionGone => StatusCode::GONE,
         ErrorCode::Unsupported => StatusCode::NOT_IMPLEMENTED,
-        ErrorCode::Full => StatusCode::INSUFFICIENT_STORAGE,
+        ErrorCode::Full | ErrorCode::Quota => StatusCode::INSUFFICIENT_STORAGE,
         ErrorCode::Limit => StatusCode::TOO_MANY_REQUESTS,
         ErrorCode::ReadOnly | ErrorCode::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         ErrorCode::Damaged | ErrorCode::Internal => StatusCode::INTERNAL_SERVER_ERROR,

@@ -6,7 +6,7 @@
 //! | `pace` | how fast a job may be: limits of a step, throttle, retries |
 //! | `status` | what is told of a job |
 //! | `worker` | one job's loop |
-//! | `leases`, `access`, `logins` | jobs of the server |
+//! | `leases`, `access`, `logins`, `audit_counts` | jobs of the server |
 //!
 //! Invariants:
 //! * A job has one task and one step at a time, on a thread that may block.
@@ -16,6 +16,7 @@
 //! What a job has to keep across a crash is its own affair ([`Job::resume_point`]); nothing here is durable.
 
 mod access;
+mod audit_counts;
 mod leases;
 mod logins;
 mod pace;
@@ -33,6 +34,7 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
 pub(crate) use access::EndedAccess;
+pub(crate) use audit_counts::AuditCounts;
 pub(crate) use leases::ExpiredLeases;
 pub(crate) use logins::EndedLogins;
 pub use pace::{Pace, Retry, Throttle};

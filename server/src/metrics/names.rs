@@ -171,7 +171,7 @@ metrics! {
     VMS = Gauge Count "holdfast_vms" ["namespace"]
         "VMs with a restore point";
     VMS_STALE = Gauge Count "holdfast_stale_vms" ["namespace"]
-        "VMs without a restore point in the last 26 hours";
+        "VMs without a complete restore point in the last 26 hours";
     RESTORE_POINTS = Gauge Count "holdfast_restore_points" ["namespace"]
         "Restore points";
     RESTORE_POINT_AGE = Gauge Seconds "holdfast_newest_restore_point_age_seconds" ["namespace"]
@@ -180,6 +180,10 @@ metrics! {
         "Data of the newest restore point of each VM, holes and zeros not counted";
     STORED = Gauge Bytes "holdfast_stored_bytes" ["namespace"]
         "Bytes of the data and recipe containers";
+    QUOTA_USED = Gauge Count "holdfast_quota_used" ["namespace", "quota"]
+        "What counts against each quota of a namespace: stored_bytes, protected_bytes, restore_points, sessions_per_day";
+    QUOTA_LIMIT = Gauge Count "holdfast_quota_limit" ["namespace", "quota"]
+        "The limit of each quota that is set, in the same units; of several namespaces under one label, their sum";
     RECORDED_PRE_COMP = Gauge Bytes "holdfast_recorded_pre_comp_bytes" ["namespace", "backup_job"]
         "Bytes backed up before deduplication, of all runs on record";
     RECORDED_NEW = Gauge Bytes "holdfast_recorded_new_bytes" ["namespace", "backup_job"]

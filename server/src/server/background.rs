@@ -7,7 +7,7 @@ use holdfast_engine::StepLimits;
 use holdfast_volume::SystemTimer;
 
 use crate::app::App;
-use crate::jobs::{EndedAccess, EndedLogins, ExpiredLeases, Pace, Retry, Runner, Throttle};
+use crate::jobs::{AuditCounts, EndedAccess, EndedLogins, ExpiredLeases, Pace, Retry, Runner, Throttle};
 
 /// Backups have the disk to themselves three quarters of the time: a million containers are 250 steps, at 0.1 s a step
 /// 100 s. A disk that fails is asked again every five minutes.
@@ -46,6 +46,7 @@ pub(super) fn start(app: &App) -> Runner {
     let access = EndedAccess { auth: Arc::clone(auth), activity: Arc::clone(activity) };
     runner.start(Arc::new(access), HOUSEKEEPING);
     runner.start(Arc::new(EndedLogins { auth: Arc::clone(auth) }), HOUSEKEEPING);
+    runner.start(Arc::new(AuditCounts { auth: Arc::clone(auth) }), HOUSEKEEPING);
     runner.start(app.engine.audit_job(), AUDIT);
     runner.start(app.engine.damage_job(), AUDIT);
     runner.start(app.engine.index_repair_job(), AUDIT);

@@ -9,7 +9,7 @@
 //! Shutdown, so that nothing acknowledged is lost and agents know what to do: no new connections are accepted;
 //! streams end after the message they are at, with `Unavailable`, and those that stall are cut off within seconds;
 //! background jobs end after the step they are at; commits under way get [`COMMIT_GRACE`] to finish, other calls
-//! [`SHUTDOWN_GRACE`]; the engine gives up what is left, makes its index durable and releases the folder.
+//! [`SHUTDOWN_GRACE`]; what the audit log counted is written; the engine gives up what is left, makes its index durable and releases the folder.
 
 mod background;
 mod first_token;
@@ -150,7 +150,14 @@ impl Server {
         self.app.stop();
         self.jobs.stop().await;
         end_calls(&self.app, self.tasks).await;
-        self.app.blocking(|app| Ok(app.engine.shutdown()?)).await?;
+        let shut_down = |app: &Arc<App>| {
+            // All calls have ended: what they left to be counted is complete.
+            if let Err(error) = app.auth.audit_log().flush() {
+                tracing::error!(%error, "cannot write the last counts of the audit log");
+            }
+            Ok(app.engine.shutdown()?)
+        };
+        self.app.blocking(shut_down).await?;
         tracing::info!("repository closed");
         Ok(())
     }

@@ -67,19 +67,46 @@ fn a_flipped_bit_in_a_payload() {
     damaged_data_is_named_contained_and_healed(|container| container.flip_bit(container.len / 2));
 }
 
+/// Header, directory and footer are needed to rely on a container, not to read it: restores work, a check says what
+/// is wrong, and a repair writes it anew.
+fn damage_outside_the_regions_loses_nothing(damage: impl FnOnce(&Container)) {
+    let scene = scene();
+    let container = victim(&scene);
+    damage(&container);
+    let number = container.name();
+    let stem = number.split('.').next().unwrap();
+    let (status, said) = maintain(&scene.data_dir, "check", &[]);
+    assert!(status.code() == Some(5) && said.contains(stem), "{said}");
+
+    let server = Server::start(&scene.data_dir);
+    let agent = server.agent();
+    agent.run(&["verify", "latest", "--vm", "harmed"]).ok();
+    assert!(agent.read_back("harmed") == scene.harmed.bytes());
+    assert!(agent.read_back("other") == scene.other.bytes());
+    server.stop();
+
+    let (status, said) = maintain(&scene.data_dir, "check", &["--repair"]);
+    assert!(status.success() && said.contains("the damaged file was removed"), "{said}");
+    assert!(!container.path.exists());
+    let (status, said) = maintain(&scene.data_dir, "check", &["--read-data"]);
+    assert!(status.success(), "{said}");
+    let server = Server::start(&scene.data_dir);
+    assert!(server.agent().read_back("harmed") == scene.harmed.bytes());
+}
+
 #[test]
 fn a_flipped_bit_in_the_header() {
-    damaged_data_is_named_contained_and_healed(|container| container.flip_bit(20));
+    damage_outside_the_regions_loses_nothing(|container| container.flip_bit(20));
 }
 
 #[test]
 fn a_flipped_bit_in_the_directory() {
-    damaged_data_is_named_contained_and_healed(|container| container.flip_bit(container.len - 300));
+    damage_outside_the_regions_loses_nothing(|container| container.flip_bit(container.len - 300));
 }
 
 #[test]
 fn a_flipped_bit_in_the_footer() {
-    damaged_data_is_named_contained_and_healed(|container| container.flip_bit(container.len - 10));
+    damage_outside_the_regions_loses_nothing(|container| container.flip_bit(container.len - 10));
 }
 
 #[test]
@@ -95,6 +122,78 @@ fn an_empty_container() {
 #[test]
 fn a_container_that_is_gone() {
     damaged_data_is_named_contained_and_healed(|container| std::fs::remove_file(&container.path).unwrap());
+}
+
+/// A whole restore is not lost to one damaged chunk: the rest comes back, with a map of what does not, and never as
+/// if all were well.
+#[test]
+fn a_restore_keeps_going_past_damage() {
+    let scene = scene();
+    let server = Server::start(&scene.data_dir);
+    server.agent().back_up("both", &[scene.harmed.arg(), scene.other.arg()]);
+    server.stop();
+    let container = victim(&scene);
+    container.flip_bit(container.len / 2);
+    let number = container.name();
+    let stem = number.split('.').next().unwrap();
+
+    let server = Server::start(&scene.data_dir);
+    let agent = server.agent();
+    let folder = scene.data_dir.with_file_name("restored");
+    std::fs::create_dir(&folder).unwrap();
+    let to = folder.to_str().unwrap();
+    let ran = agent.run(&["restore", "latest", "--vm", "both", "--to", to, "--keep-going", "--json"]);
+    assert_eq!(ran.code, Some(5), "{}", ran.stderr);
+    assert!(ran.stderr.contains("disk harmed") && ran.stderr.contains(stem), "{}", ran.stderr);
+    let summary = ran.summary();
+    assert_eq!(summary["ok"], false);
+    let harmed = &summary["disks"][0];
+    let range = &harmed["bad"][0];
+    assert_eq!((&range["container"], &harmed["bad_ranges"]), (&stem.into(), &1.into()), "{harmed}");
+    let (offset, len) = (range["offset"].as_u64().unwrap(), range["length"].as_u64().unwrap());
+    let (offset, len) = (usize::try_from(offset).unwrap(), usize::try_from(len).unwrap());
+    assert!(len > 0 && len <= 256 << 10, "{len} bytes of one region");
+    let mut expected = scene.harmed.bytes();
+    expected[offset..offset + len].fill(0);
+    assert!(std::fs::read(folder.join("harmed.raw")).unwrap() == expected);
+    assert!(std::fs::read(folder.join("other.raw")).unwrap() == scene.other.bytes());
+    let map = std::fs::read_to_string(folder.join("harmed.raw.bad-ranges")).unwrap();
+    assert!(map.contains(&format!("{offset:#010X}  {len:#010X}  -\n")) && map.contains(stem), "{map}");
+    assert!(!folder.join("other.raw.bad-ranges").exists());
+
+    // Skipped, an existing file keeps what it holds.
+    let kept = folder.join("kept.raw");
+    std::fs::write(&kept, vec![0xEE; expected.len()]).unwrap();
+    let map = folder.join("map");
+    let args =
+        ["restore", "latest", "--vm", "both", "--disk", "harmed", "--to", kept.to_str().unwrap(), "--force"];
+    let skip = ["--keep-going", "--bad-ranges", "skip", "--bad-map", map.to_str().unwrap()];
+    agent.run(&[&args[..], &skip[..]].concat()).fails(5, &["harmed"]);
+    expected[offset..offset + len].fill(0xEE);
+    assert!(std::fs::read(&kept).unwrap() == expected && map.exists());
+
+    // Into a pipe they are zeros, in their place.
+    let pipe = agent.run(&[
+        "restore",
+        "latest",
+        "--vm",
+        "both",
+        "--disk",
+        "harmed",
+        "--to",
+        "-",
+        "--keep-going",
+        "--bad-map",
+        map.to_str().unwrap(),
+        "--force",
+    ]);
+    expected[offset..offset + len].fill(0);
+    assert!(pipe.code == Some(5) && pipe.stdout == expected, "{}", pipe.stderr);
+    // Without the flag nothing changes: the restore fails, and leaves nothing that looks like a disk.
+    let strict = folder.join("strict.raw");
+    let args = ["restore", "latest", "--vm", "both", "--disk", "harmed", "--to", strict.to_str().unwrap()];
+    agent.run(&args).fails(5, &["harmed"]);
+    assert!(!strict.exists());
 }
 
 #[test]

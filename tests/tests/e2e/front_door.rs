@@ -202,8 +202,13 @@ fn stalled_restores(server: &Server, folder: &TempDir, token: &str) -> Vec<JoinH
     let disk = Disk::of_noise(folder.path().join("disk.raw"), 1, 64 << 20);
     server.agent().back_up("vm", &[disk.arg()]);
     let backup_id = server.agent().backups("vm").remove(0);
-    let request =
-        v1::ReadDiskRequest { backup_id, disk: "disk".to_owned(), first_extent: 0, extent_count: 0 };
+    let request = v1::ReadDiskRequest {
+        backup_id,
+        disk: "disk".to_owned(),
+        first_extent: 0,
+        extent_count: 0,
+        report_damage: false,
+    };
     let request = request.encode_to_vec();
     let length = u32::try_from(request.len()).unwrap();
     let mut peers = Vec::new();

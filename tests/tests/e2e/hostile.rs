@@ -319,6 +319,7 @@ async fn reads_past_every_bound() {
         disk: disk.clone(),
         first_extent,
         extent_count,
+        report_damage: false,
     };
     // The bystander's disk has two extents. What lies past the end is nothing, and costs nothing.
     for (first, count, expected) in

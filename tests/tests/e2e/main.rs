@@ -14,6 +14,8 @@ mod crash;
 #[cfg(test)]
 mod damage;
 #[cfg(test)]
+mod damage_matrix;
+#[cfg(test)]
 mod documented;
 #[cfg(test)]
 mod front_door;

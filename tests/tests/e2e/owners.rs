@@ -59,11 +59,15 @@ impl Scene {
         }
     }
 
-    /// The attack works as long as nothing is done about it.
+    /// The attack works as long as nothing is done about it: the next honest agent skips on the digest. What is
+    /// restored is the intruder's, and said to be damaged.
     fn is_poisoned(&self) {
         let agent = self.server.agent();
         agent.back_up("victim", &[&argument(&self.disk)]);
-        assert!(agent.read_back("victim") == self.evil, "the honest agent skipped on the digest");
+        let to = self.folder.path().join("poisoned.raw");
+        let restore = ["restore", "latest", "--vm", "victim", "--to", to.to_str().unwrap()];
+        agent.run(&restore).fails(5, &["extent 0", "earlier restore point"]);
+        assert!(std::fs::read(&to).unwrap() == self.evil, "what there is, is there");
     }
 
     fn is_healed(&self) {
@@ -140,11 +144,6 @@ async fn verify_finds_a_lie_and_the_next_backup_heals() {
         let agent = scene.server.agent();
         let ran = agent.run(&["verify", "latest", "--vm", "victim"]);
         ran.fails(5, &["victim", "extent 0", "the server confirms"]);
-        let to = scene.folder.path().join("restored.raw");
-        agent
-            .run(&["restore", "latest", "--vm", "victim", "--to", to.to_str().unwrap()])
-            .fails(5, &["extent 0", "earlier restore point"]);
-        assert!(std::fs::read(&to).unwrap() == scene.evil, "what there is, is there");
         agent.back_up("victim", &[&argument(&scene.disk)]);
         scene.is_healed();
     })

@@ -12,7 +12,7 @@ export const BASE = "/api/v1";
 /** What a parameter of a query can be. */
 type Value = string | number | boolean | readonly string[] | null | undefined;
 
-type Method = "GET" | "POST" | "DELETE";
+type Method = "GET" | "POST" | "PUT" | "DELETE";
 
 /** The paths that take a method. */
 export type PathOf<M extends Method> = keyof Operations extends infer Key ? (Key extends `${M} ${infer Path}` ? Path : never) : never;
@@ -124,6 +124,9 @@ type BodyOf<P extends PathOf<"POST">> = Operation<"POST", P>["body"] extends und
 
 export const post = <P extends PathOf<"POST">>(path: P, ...[body]: BodyOf<P>): Promise<Operation<"POST", P>["answer"]> =>
   request(url(path), { method: "POST", body: body ?? {} });
+
+export const put = <P extends PathOf<"PUT">>(path: P, params: Operation<"PUT", P>["path"], body: Operation<"PUT", P>["body"]): Promise<Operation<"PUT", P>["answer"]> =>
+  request(url(fill(path, params)), { method: "PUT", body });
 
 /** A POST to a path with parameters. */
 export const postTo = <P extends PathOf<"POST">>(

@@ -12,9 +12,9 @@ import {
   useQueryClient,
 } from "@tanstack/react-query";
 
-import { get, post, postTo, remove, type Answer, type PathOf, type QueryOf } from "./client";
+import { get, post, postTo, put, remove, type Answer, type PathOf, type QueryOf } from "./client";
 import { ApiError } from "./error";
-import type { ChangedSubject, CreateToken } from "./schema";
+import type { ChangedSubject, CreateToken, Quota } from "./schema";
 
 /** How long an answer counts as fresh when no event says otherwise. */
 const FRESH_MS = 20_000;
@@ -37,7 +37,7 @@ export function makeQueryClient(): QueryClient {
 const STALE_BY: Record<ChangedSubject, readonly string[]> = {
   details: ["details", "detail", "groups", "series", "totals", "vms", "vm", "jobs", "capacity", "storage"],
   backups: ["backups", "vms", "vm", "namespaces", "totals", "capacity", "storage", "jobs"],
-  tokens: ["tokens", "audit"],
+  tokens: ["tokens", "audit", "namespaces"],
 };
 
 /** Marks what a `changed` event is about as stale; what is on screen is fetched again. */
@@ -171,5 +171,13 @@ export function useRevokeToken() {
   return useMutation({
     mutationFn: (id: string) => remove("/tokens/{id}", { id }),
     onSuccess: () => invalidated(client, ["tokens"]),
+  });
+}
+
+export function useSetQuota() {
+  const client = useQueryClient();
+  return useMutation({
+    mutationFn: ({ name, quota }: { name: string; quota: Quota }) => put("/namespaces/{name}/quota", { name }, quota),
+    onSuccess: () => invalidated(client, ["tokens", "backups"]),
   });
 }

@@ -59,6 +59,17 @@ export function FlagMark({ flag }: { flag: Flag }) {
   );
 }
 
+/** Marks a restore point that lacks disks; nothing for a complete one. */
+export function PartialBadge({ missing }: { missing: readonly string[] }) {
+  if (missing.length === 0) return null;
+  return (
+    <span className="badge badge-warn" data-term="partial" data-exact={`without ${missing.join(", ")}`}>
+      <Icon name="drop" />
+      partial
+    </span>
+  );
+}
+
 export function VerifyBadge({ verify }: { verify: Verify | null }) {
   if (verify === null) {
     return (

@@ -121,8 +121,9 @@ export const DEFINITIONS = define({
     unit: "bytes",
   },
   data_bytes: { label: "Data", text: "Bytes of the disk without holes and zeros.", unit: "bytes" },
+  partial: { label: "Partial", text: "Some disks of the VM could not be read when this restore point was made, so it does not contain them." },
   latest: { label: "Latest", text: "When the latest restore point was finished." },
-  stale: { label: "Stale", text: "No restore point in the last 26 hours." },
+  stale: { label: "Stale", text: "No complete restore point in the last 26 hours: one that lacks a disk does not count." },
   verify: {
     label: "Verified",
     text: "Whether the restore point was read back (holdfast verify) and every fingerprint matched.",

@@ -47,8 +47,8 @@ impl Workshop {
     /// When files cannot be listed or copied.
     pub(super) fn open() -> Result<Self> {
         let folder = shell::root().join("target/mutants");
-        let target =
-            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| folder.join("target"), PathBuf::from);
+        // Of its own: cargo takes what it built from one copy of a crate for that of another.
+        let target = folder.join("target");
         let workshop = Self { tree: folder.join("tree"), target };
         workshop.copy()?;
         Ok(workshop)

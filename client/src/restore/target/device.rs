@@ -1,4 +1,4 @@
-//! A block device.
+//! A block device, or a file that keeps what is not written.
 //!
 //! It is written in place: what is on it is lost with the first write, and an interrupted restore leaves it
 //! partly written.

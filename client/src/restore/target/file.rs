@@ -124,7 +124,7 @@ mod tests {
     use super::super::open;
     use super::*;
 
-    const HASTY: FileOptions = FileOptions { force: false, sync: false, mode: MODE_DEFAULT };
+    const HASTY: FileOptions = FileOptions { force: false, sync: false, mode: MODE_DEFAULT, in_place: false };
     const FORCED: FileOptions = FileOptions { force: true, ..HASTY };
 
     fn mode(path: &Path) -> u32 {

@@ -13,10 +13,12 @@ pub struct FileOptions {
     /// Permission bits of the complete file, whatever the umask is and whatever file it replaces. A block device
     /// keeps its own.
     pub mode: u32,
+    /// Write into a regular file that exists instead of replacing it, so that what is not written stays.
+    pub in_place: bool,
 }
 
 impl Default for FileOptions {
     fn default() -> Self {
-        Self { force: false, sync: true, mode: MODE_DEFAULT }
+        Self { force: false, sync: true, mode: MODE_DEFAULT, in_place: false }
     }
 }

@@ -9,6 +9,7 @@ use holdfast_proto::limits::{
 use holdfast_proto::region::{Codec, RegionError};
 use holdfast_proto::v1;
 
+use super::super::bad::BadRange;
 use super::WindowError;
 use super::plan::WindowPlan;
 
@@ -27,6 +28,8 @@ pub(crate) struct CheckedRegion {
 #[derive(Debug)]
 pub(crate) struct Assembler {
     size_bytes: u64,
+    /// Damage was asked to be reported.
+    past_damage: bool,
     header_seen: bool,
     /// First extent not yet complete.
     next_extent: u64,
@@ -45,7 +48,13 @@ struct Open {
 impl Assembler {
     /// Expects a disk of `size_bytes` from `first_extent` on.
     pub(crate) const fn new(size_bytes: u64, first_extent: u64) -> Self {
-        Self { size_bytes, header_seen: false, next_extent: first_extent, window: None }
+        Self { size_bytes, past_damage: false, header_seen: false, next_extent: first_extent, window: None }
+    }
+
+    /// Expects to be told of damage.
+    #[must_use]
+    pub(crate) fn past_damage(self, past_damage: bool) -> Self {
+        Self { past_damage, ..self }
     }
 
     /// The first extent that is not complete.
@@ -88,7 +97,7 @@ impl Assembler {
             let (first, due) = (window.first_extent, self.next_extent);
             return Err(WindowError::Span { first, count, due, left });
         }
-        let plan = Arc::new(WindowPlan::read(window, self.size_bytes)?);
+        let plan = Arc::new(WindowPlan::read(window, self.size_bytes, self.past_damage)?);
         self.window = Some(Open {
             first: window.first_extent,
             extents: count as u64,
@@ -105,6 +114,30 @@ impl Assembler {
             return Err(WindowError::NoRegions);
         }
         batch.regions.into_iter().map(|region| self.region(region)).collect()
+    }
+
+    /// Chunks of the window will not come: where they belong.
+    pub(crate) fn damaged(&mut self, damaged: &v1::DamagedChunks) -> Result<Vec<BadRange>, WindowError> {
+        let Some(open) = self.window.as_mut().filter(|_| self.past_damage) else {
+            return Err(WindowError::Order { got: "damage", expected: "data" });
+        };
+        if damaged.chunks.is_empty() {
+            return Err(WindowError::NoRegions);
+        }
+        let damage = damaged.damage.clone().unwrap_or_default();
+        let mut ranges = Vec::new();
+        for &chunk in &damaged.chunks {
+            let wrong = |what| WindowError::RegionChunk { chunk, what };
+            let placed = open.plan.chunk(chunk).ok_or_else(|| wrong("the window does not have"))?;
+            let arrived = usize::try_from(chunk).ok().and_then(|chunk| open.arrived.get_mut(chunk));
+            let arrived = arrived.ok_or_else(|| wrong("the window does not have"))?;
+            if std::mem::replace(arrived, true) {
+                return Err(wrong("has arrived before"));
+            }
+            open.missing -= 1;
+            ranges.extend(placed.places.iter().map(|&at| BadRange::said(at, placed.len.into(), &damage)));
+        }
+        Ok(ranges)
     }
 
     fn region(&mut self, region: v1::RegionData) -> Result<CheckedRegion, WindowError> {

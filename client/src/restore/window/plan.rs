@@ -5,6 +5,7 @@ use std::ops::Range;
 use holdfast_proto::limits::{CHUNK_MAX_BYTES, EXTENT_BYTES, EXTENT_PIECES_MAX, WINDOW_EXTENTS, extent_len};
 use holdfast_proto::{Fingerprint, v1};
 
+use super::super::bad::BadRange;
 use super::WindowError;
 use crate::source::extent_bytes;
 
@@ -19,6 +20,8 @@ pub(crate) struct WindowPlan {
     placements: Vec<u64>,
     /// Offsets and lengths of zeros, ascending, merged.
     pub(crate) zeros: Vec<(u64, u64)>,
+    /// Extents of which nothing is known.
+    pub(crate) bad: Vec<BadRange>,
     /// What each extent is said to hash to, if anything.
     digests: Vec<Option<Fingerprint>>,
 }
@@ -50,21 +53,33 @@ impl WindowPlan {
     }
 
     /// Checks a window of a disk of `size_bytes`; its extents are known to lie within the disk.
-    pub(super) fn read(window: &v1::Window, size_bytes: u64) -> Result<Self, WindowError> {
+    pub(super) fn read(window: &v1::Window, size_bytes: u64, past_damage: bool) -> Result<Self, WindowError> {
         let first = window.first_extent;
         let mut chunks = chunk_list(window)?;
         let mut uses: Vec<(usize, u64)> = Vec::new();
         let mut zeros: Vec<(u64, u64)> = Vec::new();
+        let mut bad = Vec::new();
         let mut digests = Vec::with_capacity(window.extents.len());
         for (extent, layout) in (first..).zip(&window.extents) {
             let len = extent_len(size_bytes, extent);
+            if let Some(damage) = layout.damage.as_ref().filter(|_| past_damage) {
+                if !layout.refs.is_empty() || !layout.zero_lengths.is_empty() {
+                    return Err(WindowError::Layout { extent, what: "it is damaged and has pieces" });
+                }
+                bad.push(BadRange::said(extent * u64::from(EXTENT_BYTES), len.into(), damage));
+                digests.push(None);
+                continue;
+            }
+            if layout.damage.is_some() {
+                return Err(WindowError::Layout { extent, what: "it is damaged, which was not asked for" });
+            }
             lay_out(extent, len, layout, &chunks, &mut uses, &mut zeros)?;
             digests.push(digest_of(extent, layout)?);
         }
         place(&mut chunks, &mut uses, first)?;
         let placements = uses.into_iter().map(|(_, offset)| offset).collect();
         let Range { start, end } = extent_bytes(size_bytes, first, window.extents.len() as u64);
-        let plan = Self { start, end, chunks, placements, zeros, digests };
+        let plan = Self { start, end, chunks, placements, zeros, bad, digests };
         plan.assert_filled();
         Ok(plan)
     }
@@ -94,8 +109,12 @@ impl WindowPlan {
     fn assert_filled(&self) {
         let data: u64 = self.chunks.iter().map(|chunk| u64::from(chunk.len) * chunk.count as u64).sum();
         let zeros: u64 = self.zeros.iter().map(|(_, len)| len).sum();
+        let bad: u64 = self.bad.iter().map(|range| range.len).sum();
         let (start, end) = (self.start, self.end);
-        assert!(data + zeros == end - start, "{data} + {zeros} bytes for a window from {start} to {end}");
+        assert!(
+            data + zeros + bad == end - start,
+            "{data} + {zeros} + {bad} bytes for a window from {start} to {end}"
+        );
     }
 }
 

@@ -111,6 +111,7 @@ fn restore(messages: Vec<v1::read_disk_response::Kind>, size: usize) -> Result<V
                     crate::restore::job::run(&region, "d", &memory, &tools, &stages, &|_, _| ())?;
                 }
             }
+            Kind::Damaged(damaged) => drop(assembler.damaged(&damaged)?),
             Kind::WindowEnd(_) => drop(assembler.window_end()?),
         }
     }
@@ -296,6 +297,95 @@ fn refuse(lies: Vec<Lie>) {
         tell(&mut messages);
         let error = restore(messages, disk.len()).err().unwrap_or_else(|| panic!("{lie} was believed"));
         assert!(error.to_string().contains(word), "{lie}: {error}");
+    }
+}
+
+/// The restored disk, and the ranges that were said to be bad.
+fn restore_past_damage(messages: Vec<Message>, size: usize) -> (Vec<u8>, Vec<(u64, u64)>) {
+    let memory = Memory(vec![0; size].into());
+    let mut assembler = Assembler::new(size as u64, 0).past_damage(true);
+    let mut bad = Vec::new();
+    let (tools, stages) = Default::default();
+    for message in messages {
+        match message {
+            Message::Header(header) => assembler.header(&header).unwrap(),
+            Message::Window(window) => {
+                bad.extend(
+                    assembler.window(&window).unwrap().bad.iter().map(|range| (range.offset, range.len)),
+                );
+            }
+            Message::Regions(batch) => {
+                for region in assembler.regions(batch).unwrap() {
+                    let done = crate::restore::job::run(&region, "d", &memory, &tools, &stages, &|_, _| ());
+                    if done.is_err() {
+                        let (_, ranges) =
+                            crate::restore::job::run_past_damage(&region, &memory, &tools, &|_, _| ())
+                                .unwrap();
+                        bad.extend(ranges.iter().map(|range| (range.offset, range.len)));
+                    }
+                }
+            }
+            Message::Damaged(damaged) => {
+                let ranges = assembler.damaged(&damaged).unwrap();
+                bad.extend(ranges.iter().map(|range| (range.offset, range.len)));
+            }
+            Message::WindowEnd(_) => drop(assembler.window_end().unwrap()),
+        }
+    }
+    assert!(assembler.is_complete());
+    (memory.0.into_inner(), bad)
+}
+
+/// Whichever way a server tells it, the disk is right everywhere but in the ranges that are named.
+#[test]
+fn what_is_damaged_is_named_and_the_rest_comes_back() {
+    let disk = sample();
+    let damage = || Some(v1::Damage { reason: "spoilt".into(), container: "0a".into() });
+    let lost_region = |messages: &mut Vec<Message>| {
+        let region = batch_of(messages).regions.remove(0);
+        let chunks = region.chunks;
+        messages.insert(2, Message::Damaged(v1::DamagedChunks { chunks, damage: damage() }));
+    };
+    let one_wrong_chunk = |messages: &mut Vec<Message>| {
+        let region = region_of(messages);
+        region.codec = 0;
+        region.payload =
+            zstd::bulk::decompress(&region.payload, 1 << 20).unwrap_or(region.payload.to_vec()).into();
+        let mut plain = region.payload.to_vec();
+        plain[5] ^= 1;
+        region.payload = plain.into();
+    };
+    let lost_extent = |messages: &mut Vec<Message>| {
+        let window = window_of(messages);
+        window.extents[0] = v1::ExtentLayout { damage: damage(), ..Default::default() };
+        window.extents[1] = Default::default();
+        window.lengths.drain(..window.lengths.len() - 1);
+        let last = window.fingerprints.len() - 32;
+        window.fingerprints = window.fingerprints.slice(last..);
+        messages.retain(|message| !matches!(message, Message::Regions(_)));
+        messages.insert(2, Message::Damaged(v1::DamagedChunks { chunks: vec![0], damage: damage() }));
+        window_of(messages).extents[2].refs.iter_mut().filter(|k| **k > 0).for_each(|k| *k = 1);
+    };
+    type Tell<'a> = &'a dyn Fn(&mut Vec<Message>);
+    let cases: [(&str, Tell<'_>); 2] =
+        [("a region that is lost", &lost_region), ("a chunk that is wrong", &one_wrong_chunk)];
+    for (case, tell) in cases {
+        let mut messages = serve(&disk, 16);
+        tell(&mut messages);
+        let (image, bad) = restore_past_damage(messages, disk.len());
+        assert!(!bad.is_empty(), "{case}");
+        let mut expected = disk.clone();
+        for (offset, len) in &bad {
+            expected[*offset as usize..][..*len as usize].fill(0);
+        }
+        assert!(image == expected && image != disk, "{case}: {bad:?}");
+    }
+    // Only who asked for it is told of damage.
+    for tell in [&lost_region as &dyn Fn(&mut Vec<Message>), &lost_extent] {
+        let mut messages = serve(&disk, 16);
+        tell(&mut messages);
+        let error = restore(messages, disk.len()).unwrap_err();
+        assert!(matches!(error, crate::ClientError::Window(_)), "{error}");
     }
 }
 

@@ -39,7 +39,7 @@ pub struct VmOverview {
     pub last_status: String,
     /// Why it failed; empty when it did not.
     pub last_error: String,
-    /// No restore point was finished since the time asked about.
+    /// No complete restore point was finished since the time asked about.
     pub stale: bool,
     /// Of the latest restore point.
     pub verification: Option<Verification>,
@@ -52,6 +52,8 @@ pub struct LatestBackup {
     pub started_ms: i64,
     pub finished_ms: i64,
     pub job: String,
+    /// Names of disks that could not be read for it; empty for a complete one.
+    pub missing_disks: Vec<String>,
 }
 
 /// Which VMs.
@@ -61,7 +63,7 @@ pub struct VmQuery {
     pub vm: Option<String>,
     /// Part of the VM's or the namespace's name, in any case (of ASCII).
     pub search: Option<String>,
-    /// VMs without a restore point finished at or after this are stale.
+    /// VMs without a complete restore point finished at or after this are stale.
     pub stale_before_ms: i64,
     /// Stale ones, others, or both.
     pub stale: Option<bool>,

@@ -13,10 +13,37 @@ pub struct AuditEntry {
     pub detail: String,
 }
 
+/// Events that are one entry of the audit log with others like them: by the same actor, of the same action and key,
+/// within [`AUDIT_WINDOW_MS`](crate::AUDIT_WINDOW_MS).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditRepeat {
+    /// Of the latest event.
+    pub entry: AuditEntry,
+    /// What else must be the same, such as a VM's name; at most as long as every text.
+    pub key: String,
+    /// How many events, at least 1.
+    pub count: u64,
+    pub first_ms: i64,
+    pub last_ms: i64,
+}
+
+impl AuditRepeat {
+    /// One event, at `at_ms`.
+    pub const fn once(entry: AuditEntry, key: String, at_ms: i64) -> Self {
+        Self { entry, key, count: 1, first_ms: at_ms, last_ms: at_ms }
+    }
+}
+
 /// An entry of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditRecord {
     pub id: Ulid,
+    /// When it happened; of several events, the first.
     pub at_ms: i64,
+    /// Of several events, the latest.
     pub entry: AuditEntry,
+    /// How many events it stands for.
+    pub count: u64,
+    /// When the last of them happened.
+    pub last_ms: i64,
 }

@@ -64,6 +64,8 @@ pub struct BackupCommit {
     pub backup: BackupId,
     /// In the VM's order.
     pub disks: Vec<DiskRecord>,
+    /// Names of disks of the VM that are not among them because they could not be read: it is partial.
+    pub missing_disks: Vec<String>,
     /// One a disk, in the same order, as a report will show them: status done, names and numbers of this
     /// attempt.
     pub details: Vec<DetailRow>,
@@ -84,6 +86,8 @@ pub struct PointRecord {
     pub parent: Option<BackupId>,
     /// In the VM's order.
     pub disks: Vec<DiskRecord>,
+    /// Disks of the VM that could not be read.
+    pub missing_disks: Vec<String>,
     /// One a disk, in the same order.
     pub details: Vec<DetailRow>,
     /// Every container the repository had when it was made has a number below this.
@@ -141,6 +145,8 @@ pub struct BackupRecord {
     pub finished_ms: i64,
     /// In the VM's order.
     pub disks: Vec<DiskRecord>,
+    /// Names of disks of the VM that could not be read for it; empty for a complete restore point.
+    pub missing_disks: Vec<String>,
 }
 
 /// The root of a disk's recipe, for walks over everything that is referenced.

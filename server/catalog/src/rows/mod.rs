@@ -9,9 +9,10 @@ mod container;
 mod detail;
 mod expiring;
 mod lease;
+mod quota;
 mod repository;
 
-pub use audit::{AuditEntry, AuditRecord};
+pub use audit::{AuditEntry, AuditRecord, AuditRepeat};
 pub use backup::{
     Attempt, BackupCommit, BackupFilter, BackupRecord, CommitState, DiskRecord, FailedRun, PointRecord,
     RootRecord, RunRecord, Verification, VmRecord,
@@ -21,4 +22,5 @@ pub use container::{ContainerRecord, ContainerState, DamageChanges, DamageRecord
 pub use detail::{DetailFilter, DetailRow, RowStatus};
 pub use expiring::ExpiringRecord;
 pub use lease::LeaseRecord;
+pub use quota::{NamespaceQuota, Quota, StartAccount, Usage};
 pub use repository::{ChunkerParams, NamespaceRecord, RepositoryRecord};

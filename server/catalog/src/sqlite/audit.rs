@@ -5,29 +5,127 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params};
 use ulid::Ulid;
 
-use super::convert::{OrCatalogError, id};
+use super::convert::{OrCatalogError, count, id};
 use super::select::Conditions;
 use crate::backups::BACKUPS_PER_PAGE;
 use crate::page::{self, List};
-use crate::{AuditEntry, AuditRecord, BACKUPS_PER_PAGE_MAX, Page, PageRequest, Result, new_id, validate};
+use crate::{
+    AUDIT_KEYS_PER_ACTOR_MAX, AUDIT_WINDOW_MS, AuditEntry, AuditRecord, AuditRepeat, BACKUPS_PER_PAGE_MAX,
+    Page, PageRequest, Result, new_id, validate,
+};
 
 pub(super) const SELECT: &str = "SELECT * FROM audit";
 pub(super) const ORDER: &str = "ORDER BY id DESC";
 
+/// The key that an actor's further keys share, and what their entry is about. No other key is empty.
+const SHARED_KEY: &str = "";
+const SHARED_OBJECT: &str = "several";
+
 pub(super) fn add(connection: &Connection, clock: &dyn Clock, entry: &AuditEntry) -> Result<()> {
+    let at_ms = clock.now_ms();
+    insert(connection, clock, entry, None, (1, at_ms, at_ms))
+}
+
+/// Adds one event now that counts with others of its key.
+pub(super) fn add_repeated(
+    connection: &Connection,
+    clock: &dyn Clock,
+    entry: AuditEntry,
+    key: String,
+) -> Result<()> {
+    repeat(connection, clock, &AuditRepeat::once(entry, key, clock.now_ms()))
+}
+
+/// See [`Audit::audit_repeats`](crate::Audit::audit_repeats).
+pub(super) fn repeat(connection: &Connection, clock: &dyn Clock, repeat: &AuditRepeat) -> Result<()> {
+    let AuditRepeat { entry, key, count, first_ms, last_ms } = repeat;
+    let known = in_window(connection, entry, *last_ms)?;
+    let key = validate::clip(key);
+    let counts = (*count, *first_ms, *last_ms);
+    if let Some((row, _)) = known.iter().find(|(_, of)| of == key) {
+        return count_in(connection, *row, entry, counts);
+    }
+    if known.len() < AUDIT_KEYS_PER_ACTOR_MAX {
+        return insert(connection, clock, entry, Some(key), counts);
+    }
+    let detail = format!("the latest of several: {}, {}", entry.object, entry.detail);
+    let entry = AuditEntry { object: SHARED_OBJECT.to_owned(), detail, ..entry.clone() };
+    match known.iter().find(|(_, of)| of == SHARED_KEY) {
+        Some((row, _)) => count_in(connection, *row, &entry, counts),
+        None => insert(connection, clock, &entry, Some(SHARED_KEY), counts),
+    }
+}
+
+/// Entries of this actor and action that still count, with their keys: at most one more than
+/// [`AUDIT_KEYS_PER_ACTOR_MAX`].
+fn in_window(connection: &Connection, entry: &AuditEntry, now_ms: i64) -> Result<Vec<([u8; 16], String)>> {
+    let since_ms = now_ms.saturating_sub(AUDIT_WINDOW_MS);
+    connection
+        .prepare_cached(IN_WINDOW)
+        .and_then(|mut s| {
+            let values = params![validate::clip(&entry.action), validate::clip(&entry.who), since_ms, now_ms];
+            s.query_map(values, |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+        })
+        .or_error("read")
+}
+
+pub(super) const IN_WINDOW: &str = "SELECT id, repeat_key FROM audit WHERE action = ? AND who = ? AND at_ms > ? \
+     AND at_ms <= ? AND repeat_key IS NOT NULL ORDER BY at_ms DESC";
+
+fn count_in(
+    connection: &Connection,
+    row: [u8; 16],
+    entry: &AuditEntry,
+    (count, _, last_ms): (u64, i64, i64),
+) -> Result<()> {
+    connection
+        .prepare_cached(
+            "UPDATE audit SET count = count + ?, last_ms = max(coalesce(last_ms, at_ms), ?), object = ?, detail = ? \
+             WHERE id = ?",
+        )
+        .and_then(|mut s| {
+            s.execute(params![
+                kept_count(count),
+                last_ms,
+                validate::clip(&entry.object),
+                validate::clip(&entry.detail),
+                row
+            ])
+        })
+        .or_error("write")?;
+    Ok(())
+}
+
+/// A count as it is kept: 2³² events of one kind in ten minutes are more than any server answers, and a million such
+/// counts do not overflow their column.
+fn kept_count(count: u64) -> i64 {
+    i64::from(u32::try_from(count).unwrap_or(u32::MAX))
+}
+
+fn insert(
+    connection: &Connection,
+    clock: &dyn Clock,
+    entry: &AuditEntry,
+    key: Option<&str>,
+    (count, first_ms, last_ms): (u64, i64, i64),
+) -> Result<()> {
     let id = next_id(connection, clock)?.to_bytes();
     connection
         .prepare_cached(
-            "INSERT INTO audit (id, at_ms, who, action, object, detail) VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT INTO audit (id, at_ms, who, action, object, detail, count, last_ms, repeat_key) \
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )
         .and_then(|mut s| {
             s.execute(params![
                 id,
-                clock.now_ms(),
+                first_ms,
                 validate::clip(&entry.who),
                 validate::clip(&entry.action),
                 validate::clip(&entry.object),
                 validate::clip(&entry.detail),
+                kept_count(count),
+                (last_ms != first_ms).then_some(last_ms),
+                key,
             ])
         })
         .or_error("write")?;
@@ -65,9 +163,12 @@ fn weight(record: &AuditRecord) -> usize {
 }
 
 fn read(row: &Row<'_>) -> rusqlite::Result<AuditRecord> {
+    let at_ms = row.get("at_ms")?;
     Ok(AuditRecord {
         id: Ulid::from_bytes(id(row, "id")?),
-        at_ms: row.get("at_ms")?,
+        at_ms,
+        count: count(row, "count")?,
+        last_ms: row.get::<_, Option<i64>>("last_ms")?.unwrap_or(at_ms),
         entry: AuditEntry {
             who: row.get("who")?,
             action: row.get("action")?,

@@ -249,6 +249,12 @@ fn one(connection: &Connection, condition: &str, values: impl Params) -> Result<
         .transpose()
 }
 
+/// Names of the disks that a restore point lacks.
+pub(super) fn missing_disks(row: &Row<'_>) -> rusqlite::Result<Vec<String>> {
+    let names: String = row.get("missing_disks")?;
+    Ok(names.lines().map(str::to_owned).collect())
+}
+
 /// Everything but the disks.
 fn read(row: &Row<'_>) -> rusqlite::Result<BackupRecord> {
     Ok(BackupRecord {
@@ -265,6 +271,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<BackupRecord> {
         started_ms: row.get("started_ms")?,
         finished_ms: row.get("finished_ms")?,
         disks: Vec::new(),
+        missing_disks: missing_disks(row)?,
     })
 }
 
@@ -290,7 +297,8 @@ fn weight(backup: &BackupRecord) -> usize {
     const FIXED: usize = 256;
     const DISK: usize = 128;
     let names = backup.namespace_name.len() + backup.vm.len() + backup.job.len() + backup.client_host.len();
-    FIXED + names + backup.disks.iter().map(|disk| DISK + disk.name.len()).sum::<usize>()
+    let missing: usize = backup.missing_disks.iter().map(String::len).sum();
+    FIXED + names + missing + backup.disks.iter().map(|disk| DISK + disk.name.len()).sum::<usize>()
 }
 
 #[cfg(test)]

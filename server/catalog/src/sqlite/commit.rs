@@ -6,7 +6,7 @@ use rusqlite::{Transaction, params};
 
 use super::attempt_refs::AttemptRefs;
 use super::convert::{OrCatalogError, int};
-use super::{audit, backups, claims, containers, details, namespaces, points};
+use super::{audit, backups, claims, containers, details, merge_failed, namespaces, points};
 use crate::{
     Attempt, AuditEntry, BackupCommit, CatalogError, ContainerRecord, DetailRow, DiskRecord, FailedRun,
     Result, RowStatus, new_id, validate,
@@ -14,7 +14,7 @@ use crate::{
 
 /// Writes a backup whose commit was validated.
 pub(super) fn backup(tx: &Transaction<'_>, clock: &dyn Clock, commit: &BackupCommit) -> Result<()> {
-    let BackupCommit { attempt, number, backup, disks, details, containers } = commit;
+    let BackupCommit { attempt, number, backup, disks, missing_disks, details, containers } = commit;
     if let Some(known) = backups::by_id(tx, *backup)? {
         return if known.session == attempt.session {
             Ok(())
@@ -28,13 +28,18 @@ pub(super) fn backup(tx: &Transaction<'_>, clock: &dyn Clock, commit: &BackupCom
     let refs = write_refs(tx, clock, attempt, details)?;
     claims::claim_vm(tx, refs.vm, &attempt.vm, &attempt.vm_owner)?;
     let number = if *number == 0 { points::last_commit(tx)?.saturating_add(1) } else { *number };
-    insert_backup(tx, attempt, *backup, &refs, number)?;
+    let ordinal = number.max(points::latest_of_vm(tx, &refs)?.saturating_add(1));
+    insert_backup(tx, attempt, *backup, &refs, missing_disks, ordinal)?;
     for (position, disk) in (0u32..).zip(disks) {
         insert_disk(tx, *backup, position, disk)?;
     }
     write_rows(tx, attempt, &refs, Some(*backup), details, containers)?;
-    let detail = format!("VM {}, job {}, run {}", attempt.vm, attempt.job, attempt.run);
-    write_audit(tx, clock, attempt, "backup.commit", backup.to_string(), &detail)
+    let mut detail = format!("VM {}, job {}, run {}", attempt.vm, attempt.job, attempt.run);
+    if !missing_disks.is_empty() {
+        detail = format!("{detail}, without {}", missing_disks.join(", "));
+    }
+    let entry = audit_entry(attempt, "backup.commit", backup.to_string(), detail);
+    audit::add(tx, clock, &entry)
 }
 
 /// Writes the record of an attempt that was validated.
@@ -48,6 +53,7 @@ pub(super) fn failed(tx: &Transaction<'_>, clock: &dyn Clock, failed: &FailedRun
     }
     let refs = write_refs(tx, clock, attempt, details)?;
     write_rows(tx, attempt, &refs, None, details, containers)?;
+    merge_failed::bound(tx, refs.vm)?;
     let verb = match details.first().map(|row| row.status) {
         Some(RowStatus::Aborted) => "backup.abort",
         Some(RowStatus::Expired) => "backup.expire",
@@ -55,7 +61,8 @@ pub(super) fn failed(tx: &Transaction<'_>, clock: &dyn Clock, failed: &FailedRun
     };
     let why = details.iter().map(|row| row.error.as_str()).find(|error| !error.is_empty()).unwrap_or("");
     let detail = format!("VM {}, job {}, run {}: {why}", attempt.vm, attempt.job, attempt.run);
-    write_audit(tx, clock, attempt, verb, attempt.session.to_string(), &detail)
+    let entry = audit_entry(attempt, verb, attempt.session.to_string(), detail);
+    audit::add_repeated(tx, clock, entry, format!("{} {}", attempt.namespace, attempt.vm))
 }
 
 /// Namespace, VM, job and run; the last three are created when they are new.
@@ -134,30 +141,20 @@ fn write_run(tx: &Transaction<'_>, attempt: &Attempt, job: [u8; 16]) -> Result<(
 }
 
 /// A backup that becomes the latest of its VM, whatever number it brings.
-fn insert_backup(
-    tx: &Transaction<'_>,
-    attempt: &Attempt,
-    backup: BackupId,
-    refs: &AttemptRefs,
-    number: u64,
-) -> Result<()> {
-    let ordinal = number.max(points::latest_of_vm(tx, refs)?.saturating_add(1));
-    insert_backup_as(tx, attempt, backup, refs, ordinal)
-}
-
 /// A backup of this ordinal.
-pub(super) fn insert_backup_as(
+pub(super) fn insert_backup(
     tx: &Transaction<'_>,
     attempt: &Attempt,
     backup: BackupId,
     refs: &AttemptRefs,
+    missing_disks: &[String],
     ordinal: u64,
 ) -> Result<()> {
     points::note_number(tx, ordinal)?;
     let ordinal = int("ordinal", ordinal)?;
     tx.prepare_cached(
         "INSERT INTO backups (id, session_id, namespace_id, vm_id, job_id, run_id, ordinal, started_ms, \
-         finished_ms, client_host, owner) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+         finished_ms, client_host, owner, missing_disks) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     )
     .and_then(|mut s| {
         s.execute(params![
@@ -172,6 +169,7 @@ pub(super) fn insert_backup_as(
             attempt.finished_ms,
             validate::clip(&attempt.client_host),
             attempt.vm_owner,
+            missing_disks.join("\n"),
         ])
     })
     .or_error("write")?;
@@ -220,6 +218,10 @@ fn write_rows(
     containers.iter().try_for_each(|container| containers::add(tx, container))
 }
 
+fn audit_entry(attempt: &Attempt, action: &str, object: String, detail: String) -> AuditEntry {
+    AuditEntry { who: attempt.who.clone(), action: action.to_owned(), object, detail }
+}
+
 pub(super) fn write_audit(
     tx: &Transaction<'_>,
     clock: &dyn Clock,
@@ -228,6 +230,5 @@ pub(super) fn write_audit(
     object: String,
     detail: &str,
 ) -> Result<()> {
-    let (who, action) = (attempt.who.clone(), action.to_owned());
-    audit::add(tx, clock, &AuditEntry { who, action, object, detail: detail.to_owned() })
+    audit::add(tx, clock, &audit_entry(attempt, action, object, detail.to_owned()))
 }

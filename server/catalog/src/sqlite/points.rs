@@ -97,6 +97,7 @@ pub(super) fn read(connection: &Connection, id: BackupId) -> Result<Option<Point
         backup: id,
         parent: None,
         disks: backup.disks,
+        missing_disks: backup.missing_disks,
         details: details::of_session(connection, backup.session)?,
         next_container: state(connection)?.next_container,
     }))
@@ -104,7 +105,9 @@ pub(super) fn read(connection: &Connection, id: BackupId) -> Result<Option<Point
 
 /// Enters a point that was validated. Whether it was missing.
 pub(super) fn enter(tx: &Transaction<'_>, clock: &dyn Clock, point: &PointRecord) -> Result<bool> {
-    let PointRecord { number, namespace, attempt, backup, disks, details, next_container, .. } = point;
+    let PointRecord {
+        number, namespace, attempt, backup, disks, missing_disks, details, next_container, ..
+    } = point;
     if let Some(known) = backups::by_id(tx, *backup)? {
         return if known.session == attempt.session {
             Ok(false)
@@ -122,7 +125,7 @@ pub(super) fn enter(tx: &Transaction<'_>, clock: &dyn Clock, point: &PointRecord
         claims::write_owner(tx, refs.vm, &attempt.vm_owner)?;
     }
     let ordinal = free_ordinal(tx, &refs, *number)?;
-    commit::insert_backup_as(tx, attempt, *backup, &refs, ordinal)?;
+    commit::insert_backup(tx, attempt, *backup, &refs, missing_disks, ordinal)?;
     // The point is the commit: what was recorded of a failure of this session came after it.
     tx.execute("DELETE FROM details WHERE session_id = ?", [attempt.session.to_bytes()]).or_error("write")?;
     for (position, (disk, row)) in (0u32..).zip(disks.iter().zip(details)) {

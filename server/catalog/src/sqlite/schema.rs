@@ -25,7 +25,9 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0003_processes.sql"),
     include_str!("../../migrations/0004_owners.sql"),
     include_str!("../../migrations/0005_points.sql"),
-    include_str!("../../migrations/0006_sessions.sql"),
+    include_str!("../../migrations/0006_partial.sql"),
+    include_str!("../../migrations/0007_quotas.sql"),
+    include_str!("../../migrations/0008_sessions.sql"),
 ];
 
 /// The version this build writes.

@@ -227,3 +227,30 @@ fn rows(fixture: &Fixture) -> Vec<DetailRow> {
     use crate::testing::fixture::all_pages;
     all_pages(1000, |page| fixture.details(&crate::DetailFilter::default(), page))
 }
+
+/// Sums follow rows that are removed or changed, too, by whatever code.
+#[test]
+fn sums_follow_removals() {
+    let home = Home::new();
+    let fixture = home.create();
+    let commits: Vec<_> = (0..4).map(|_| fixture.committed("web", "nightly")).collect();
+    fixture.committed("db", "nightly");
+    let raw = home.raw();
+    raw.pragma_update(None, "foreign_keys", true).unwrap();
+    let points = || fixture.quotas(None).unwrap()[0].usage.restore_points;
+    let sound = |what: &str| assert_eq!(fixture.integrity_check().unwrap(), Vec::<String>::new(), "{what}");
+    // An older one, the newest, the rest.
+    for (number, left) in [(1, 4), (3, 3), (0, 2), (2, 1)] {
+        raw.execute("DELETE FROM backups WHERE id = ?", [commits[number].backup.to_bytes()]).unwrap();
+        assert_eq!(points(), left);
+        sound("a backup was removed");
+    }
+    raw.execute("DELETE FROM containers WHERE id = 2", []).unwrap();
+    sound("a container was removed");
+    raw.execute("UPDATE containers SET stored_bytes = stored_bytes + 5 WHERE id = 1", []).unwrap();
+    sound("a container was changed");
+    raw.execute("UPDATE namespace_usage SET stored_bytes = -1", []).unwrap();
+    let problems = fixture.integrity_check().unwrap();
+    assert!(problems.len() == 1 && problems[0].contains("-1 stored bytes"), "{problems:?}");
+    assert_eq!(fixture.quotas(None).unwrap()[0].usage.stored_bytes, 0, "starting goes on");
+}

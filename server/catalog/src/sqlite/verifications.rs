@@ -33,7 +33,8 @@ pub(super) fn record(tx: &Transaction<'_>, clock: &dyn Clock, verification: &Ver
         object: backup.to_string(),
         detail: format!("{word}: {detail}"),
     };
-    audit::add(tx, clock, &entry)
+    // A report of damage and one of soundness are two things, however often each is repeated.
+    audit::add_repeated(tx, clock, entry, format!("{word} {backup}"))
 }
 
 pub(super) fn newest(connection: &Connection, backups: &[BackupId]) -> Result<Vec<Verification>> {

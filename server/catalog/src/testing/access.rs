@@ -9,8 +9,9 @@ use super::cases;
 use super::fixture::{Fixture, START_MS, all_pages};
 use crate::token::{Role, new_token};
 use crate::{
-    AuditEntry, CatalogError, DEFAULT_NAMESPACE, PageRequest, REPOSITORY_FORMAT, TOKEN_TOUCH_INTERVAL_MS,
-    TokenSpec, VM_PATTERNS_MAX,
+    AUDIT_KEYS_PER_ACTOR_MAX, AUDIT_REPEATS_MAX, AUDIT_WINDOW_MS, AuditEntry, AuditRecord, AuditRepeat,
+    CatalogError, DEFAULT_NAMESPACE, PageRequest, REPOSITORY_FORMAT, TOKEN_TOUCH_INTERVAL_MS, TokenSpec,
+    VM_PATTERNS_MAX,
 };
 
 cases![
@@ -23,6 +24,8 @@ cases![
     token_use_is_noted_once_a_minute,
     disabled_tokens_wait_for_an_admin,
     the_audit_log_is_newest_first,
+    repeated_events_are_counted,
+    an_actors_many_keys_share_an_entry,
 ];
 
 fn a_repository_knows_its_parameters(f: &Fixture) {
@@ -221,4 +224,68 @@ fn disabled_tokens_wait_for_an_admin(f: &Fixture) {
     assert!(!token(gone.id).is_usable(now_ms));
     let unknown = f.enable_token(TokenId(f.ulid()));
     assert!(matches!(unknown, Err(CatalogError::NotFound { what: "token", .. })));
+}
+
+fn repeat(f: &Fixture, who: &str, key: &str, count: u64) -> AuditRepeat {
+    let last_ms = f.clock.now_ms();
+    let entry = AuditEntry {
+        who: who.into(),
+        action: "login.refuse".into(),
+        object: format!("{key} {count}"),
+        detail: format!("detail {count}"),
+    };
+    AuditRepeat { entry, key: key.into(), count, first_ms: last_ms - 10, last_ms }
+}
+
+fn log(f: &Fixture) -> Vec<AuditRecord> {
+    all_pages(500, |page| f.list_audit(page))
+}
+
+fn repeated_events_are_counted(f: &Fixture) {
+    let began = f.clock.now_ms();
+    f.audit_repeats(&[repeat(f, "a", "x", 2), repeat(f, "a", "y", 1), repeat(f, "b", "x", 4)]).unwrap();
+    f.clock.advance_ms(1000);
+    f.audit_repeats(&[repeat(f, "a", "x", 5), repeat(f, "a", "x", 1)]).unwrap();
+    let entries = log(f);
+    assert_eq!(entries.iter().map(|entry| entry.count).collect::<Vec<_>>(), [4, 1, 8], "newest first");
+    let (first, last) = (began - 10, began + 1000);
+    assert_eq!((entries[2].at_ms, entries[2].last_ms), (first, last));
+    assert_eq!((entries[2].entry.object.as_str(), entries[2].entry.detail.as_str()), ("x 1", "detail 1"));
+    // An entry of its own is never counted with others.
+    let alone = repeat(f, "a", "x", 1).entry;
+    f.audit(&alone).unwrap();
+    f.audit(&alone).unwrap();
+    assert_eq!(log(f).len(), 5);
+    assert_eq!((log(f)[0].count, log(f)[0].last_ms), (1, f.clock.now_ms()));
+    // Nor are events of the next window.
+    f.clock.advance_ms(AUDIT_WINDOW_MS);
+    f.audit_repeats(&[repeat(f, "a", "x", 3)]).unwrap();
+    assert_eq!((log(f).len(), log(f)[0].count), (6, 3));
+    // The clock is set back: what lies in the future does not go on.
+    f.clock.advance_ms(-2 * AUDIT_WINDOW_MS);
+    f.audit_repeats(&[repeat(f, "a", "x", 9)]).unwrap();
+    assert_eq!((log(f).len(), log(f)[0].count), (7, 9));
+    for refused in [vec![repeat(f, "a", "x", 0)], vec![repeat(f, "a", "x", 1); AUDIT_REPEATS_MAX + 1]] {
+        assert!(matches!(f.audit_repeats(&refused), Err(CatalogError::Invalid { .. })));
+    }
+    f.audit_repeats(&[]).unwrap();
+    assert_eq!(log(f).len(), 7);
+}
+
+fn an_actors_many_keys_share_an_entry(f: &Fixture) {
+    let keys = AUDIT_KEYS_PER_ACTOR_MAX as u64 * 2;
+    for key in 0..keys {
+        f.audit_repeats(&[repeat(f, "a", &format!("key {key}"), 3)]).unwrap();
+    }
+    f.audit_repeats(&[repeat(f, "a", "key 0", 1), repeat(f, "b", "key 9999", 1)]).unwrap();
+    let entries = log(f);
+    assert_eq!(
+        entries.len(),
+        AUDIT_KEYS_PER_ACTOR_MAX + 2,
+        "and one that is shared, and one of another actor"
+    );
+    assert_eq!(entries.iter().map(|entry| entry.count).sum::<u64>(), keys * 3 + 2, "none is lost");
+    let shared: Vec<_> = entries.iter().filter(|entry| entry.entry.object == "several").collect();
+    assert_eq!((shared.len(), shared[0].count), (1, keys * 3 / 2));
+    assert!(shared[0].entry.detail.contains("key 511 3"), "{:?}", shared[0]);
 }

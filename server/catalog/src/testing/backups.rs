@@ -12,6 +12,7 @@ use crate::{
 
 cases![
     a_commit_is_read_back_whole,
+    a_partial_backup_names_what_it_lacks,
     a_repeated_commit_does_nothing,
     a_session_ends_once,
     a_vanished_namespace_is_named,
@@ -26,7 +27,7 @@ cases![
 
 fn a_commit_is_read_back_whole(f: &Fixture) {
     let commit = f.committed("web", "nightly");
-    let BackupCommit { attempt, backup, disks, details, containers, .. } = &commit;
+    let BackupCommit { attempt, backup, disks, missing_disks, details, containers, .. } = &commit;
     let found = f.backup(*backup).unwrap().unwrap();
     let expected = BackupRecord {
         id: *backup,
@@ -42,6 +43,7 @@ fn a_commit_is_read_back_whole(f: &Fixture) {
         started_ms: attempt.started_ms,
         finished_ms: attempt.finished_ms,
         disks: disks.clone(),
+        missing_disks: missing_disks.clone(),
     };
     assert_eq!(found, expected);
     assert_eq!(f.backup_by_session(attempt.session).unwrap(), Some(expected.clone()));
@@ -68,6 +70,17 @@ fn a_commit_is_read_back_whole(f: &Fixture) {
     assert_eq!(f.backup_by_session(SessionId(Ulid(1))).unwrap(), None);
     assert_eq!(f.latest_backup(f.default.id, "db").unwrap(), None);
     assert_eq!(f.run(RunId(Ulid(1))).unwrap(), None);
+}
+
+fn a_partial_backup_names_what_it_lacks(f: &Fixture) {
+    let missing = vec!["data 2".to_owned(), "log".to_owned()];
+    let commit = BackupCommit { missing_disks: missing.clone(), ..f.commit("web", "nightly") };
+    f.commit_backup(&commit).unwrap();
+    let found = f.backup(commit.backup).unwrap().unwrap();
+    assert_eq!((&found.missing_disks, found.disks.len()), (&missing, 2));
+    assert_eq!(found.info().missing_disks, missing);
+    let audit = f.list_audit(PageRequest::FIRST).unwrap().items;
+    assert!(audit[0].entry.detail.ends_with("without data 2, log"), "{:?}", audit[0].entry);
 }
 
 fn a_repeated_commit_does_nothing(f: &Fixture) {

@@ -123,8 +123,9 @@ fn tokens_fit_their_filter(f: &Fixture) {
 }
 
 fn long_errors_are_clipped_and_make_small_pages(f: &Fixture) {
-    for _ in 0..10 {
-        let mut failed = f.failed("web", "nightly", RowStatus::Failed);
+    for number in 0..10 {
+        // Of one VM they would be added up.
+        let mut failed = f.failed(&format!("web-{number}"), "nightly", RowStatus::Failed);
         let row = DetailRow { error: "é".repeat(3000), ..failed.details[0].clone() };
         failed.details = (0..256).map(|n| DetailRow { disk: n.to_string(), ..row.clone() }).collect();
         f.record_failed_run(&failed).unwrap();

@@ -186,6 +186,7 @@ pub fn done(
         number: 0,
         backup,
         disks: details.iter().map(disk).collect(),
+        missing_disks: Vec::new(),
         details,
         containers,
     }

@@ -25,6 +25,7 @@ mod expiring;
 pub mod fixture;
 mod leases;
 mod points;
+mod quotas;
 mod refusals;
 mod reports;
 mod sequences;
@@ -50,6 +51,7 @@ const CASES: &[&[Case]] = &[
     expiring::CASES,
     leases::CASES,
     points::CASES,
+    quotas::CASES,
     refusals::CASES,
     verifications::CASES,
 ];

@@ -33,6 +33,7 @@ fn foreign(f: &Fixture, number: u64, vm: &str) -> PointRecord {
         created_ms: 7,
     };
     let BackupCommit { mut attempt, backup, disks, mut details, .. } = f.commit(vm, "weekly");
+    let missing_disks = vec!["swap".to_owned()];
     attempt.namespace = namespace.id;
     for row in &mut details {
         row.namespace.clone_from(&namespace.name);
@@ -44,6 +45,7 @@ fn foreign(f: &Fixture, number: u64, vm: &str) -> PointRecord {
         backup,
         parent: None,
         disks,
+        missing_disks,
         details,
         next_container: f.commits().unwrap().next_container,
     }
@@ -144,7 +146,7 @@ fn a_point_replaces_the_record_of_a_failure(f: &Fixture) {
     };
     let failed = FailedRun { attempt: commit.attempt.clone(), details: vec![lost], containers: vec![] };
     f.record_failed_run(&failed).unwrap();
-    let BackupCommit { attempt, backup, disks, details, .. } = commit;
+    let BackupCommit { attempt, backup, disks, missing_disks, details, .. } = commit;
     let point = PointRecord {
         number: 1,
         namespace: f.default.clone(),
@@ -152,6 +154,7 @@ fn a_point_replaces_the_record_of_a_failure(f: &Fixture) {
         backup,
         parent: None,
         disks,
+        missing_disks,
         details,
         next_container: 9,
     };

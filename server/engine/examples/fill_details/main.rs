@@ -219,6 +219,7 @@ impl Filler<'_> {
             number: 0,
             backup,
             disks,
+            missing_disks: Vec::new(),
             details,
             containers,
         })?)

@@ -60,6 +60,16 @@ impl ContainerCache {
         Self { volume, repository, limits, table: Mutex::default() }
     }
 
+    /// Where the containers lie.
+    pub fn volume(&self) -> &dyn Volume {
+        &*self.volume
+    }
+
+    /// Whose containers they are.
+    pub const fn repository(&self) -> RepositoryId {
+        self.repository
+    }
+
     /// The open container; opened when it is not here. Threads that ask for the same one open it once.
     ///
     /// # Errors

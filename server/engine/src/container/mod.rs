@@ -10,13 +10,16 @@
 //! A crash leaves an unfinished blob, which the volume discards, or a whole container.
 
 mod cache;
+mod cuts;
 mod directory;
 mod error;
 mod name;
 mod reader;
 mod recent;
 mod region;
+mod salvage;
 mod scan;
+mod walk;
 mod writer;
 
 pub use cache::{CacheLimits, ContainerCache};
@@ -26,6 +29,7 @@ pub use name::{ContainerListing, ContainerName, list_containers};
 pub use reader::{OpenContainer, StoredRegion, read_header};
 pub use recent::RecentDirectories;
 pub use region::{UnverifiedRegion, VerifiedRegion};
+pub use salvage::{Owner, salvage};
 pub use scan::scan_container;
 pub use writer::{ContainerWriter, SealedContainer};
 

@@ -32,6 +32,7 @@ pub struct OpenContainer {
     header: Header,
     parts: Parts,
     directory: Directory,
+    salvaged: bool,
 }
 
 /// A region's payload, which is what was once written, and how to decode it.
@@ -202,7 +203,17 @@ impl OpenContainer {
         let parts = Parts::open(volume, wanted)?;
         let header = parts.header(repository, wanted)?;
         let directory = parts.directory(id)?;
-        Ok(Self { header, parts, directory })
+        Ok(Self { header, parts, directory, salvaged: false })
+    }
+
+    /// What was found of a container that cannot be opened.
+    pub(super) const fn salvaged(header: Header, parts: Parts, directory: Directory) -> Self {
+        Self { header, parts, directory, salvaged: true }
+    }
+
+    /// Whether it could not be opened, so that its regions may have other numbers than the index knows.
+    pub const fn is_salvaged(&self) -> bool {
+        self.salvaged
     }
 
     /// The container's number.
@@ -332,7 +343,7 @@ fn twice<T>(mut read: impl FnMut() -> Result<T, VolumeError>) -> Result<T, Volum
 
 /// A length within a container, which is at most 32 MiB.
 #[expect(clippy::cast_possible_truncation, reason = "bounded by CONTAINER_MAX_BYTES, which is asserted")]
-fn length(bytes: u64) -> usize {
+pub(super) fn length(bytes: u64) -> usize {
     assert!(bytes <= u64::from(CONTAINER_MAX_BYTES), "{bytes} bytes of one container");
     bytes as usize
 }

@@ -13,6 +13,7 @@ use super::*;
 
 mod damage;
 mod golden;
+mod salvage;
 
 /// Everything a container says must be what went in.
 fn assert_holds(container: &OpenContainer, regions: &[Vec<Vec<u8>>]) {

@@ -23,7 +23,6 @@ pub struct ContainerWriter {
 
 /// A container that survives any crash.
 #[derive(Debug)]
-#[cfg_attr(not(test), expect(dead_code, reason = "tests read all of it"))]
 pub struct SealedContainer {
     pub id: ContainerId,
     pub class: ContainerClass,
@@ -33,6 +32,11 @@ pub struct SealedContainer {
     /// Milliseconds since the Unix epoch, as in the header.
     pub created_ms: i64,
     pub directory: Directory,
+}
+
+/// What a region takes in the file.
+fn region_bytes(region: &VerifiedRegion) -> u64 {
+    REGION_HEADER_BYTES as u64 + u64::from(region.stored_bytes())
 }
 
 impl ContainerWriter {
@@ -85,6 +89,17 @@ impl ContainerWriter {
     pub fn fits(&self, region: &VerifiedRegion) -> bool {
         self.contents.regions.len() < REGIONS_MAX
             && self.stored_bytes_with(region) <= u64::from(CONTAINER_MAX_BYTES)
+    }
+
+    /// By how much `region` makes the file longer, directory included.
+    pub fn bytes_added_by(&self, region: &VerifiedRegion) -> u64 {
+        self.stored_bytes_with(region) - self.stored_bytes()
+    }
+
+    /// Length of a file with nothing but `region` in it.
+    pub fn bytes_of_first(region: &VerifiedRegion) -> u64 {
+        let around = directory_bytes(1, region.lengths().len()) + FOOTER_BYTES;
+        u64::from(FIRST_REGION_OFFSET) + region_bytes(region) + around as u64
     }
 
     const fn bytes_with(&self, region_bytes: u64, regions: usize, chunks: usize) -> u64 {

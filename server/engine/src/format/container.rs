@@ -23,7 +23,10 @@ use super::{Defect, FormatError, check_equal, check_limit};
 
 mod directory;
 
-pub use directory::{CONTAINER_MIN_BYTES, Contents, decode_directory, directory_bytes, encode_directory};
+pub use directory::{
+    CONTAINER_MIN_BYTES, Contents, DirectoryHints, begins_directory, decode_directory, directory_bytes,
+    directory_hints, encode_directory,
+};
 
 /// The version this build writes, and the only one it reads.
 pub const CONTAINER_VERSION: u16 = 1;
@@ -121,6 +124,11 @@ struct RawFooter {
     reserved: U16,
     magic: U32,
     crc: U32,
+}
+
+/// The first bytes of every region.
+pub const fn region_magic() -> [u8; 4] {
+    REGION_MAGIC.to_le_bytes()
 }
 
 const CRC_BYTES: usize = 4;

@@ -20,8 +20,8 @@ pub const POINT_VERSION: u16 = 1;
 /// 10 bytes); the rest is room for fields to come.
 pub const POINT_MAX_BYTES: u64 = 1 << 20;
 const HEADER_BYTES: usize = size_of::<RawHeader>();
-/// The body's field that repeats.
-const DISKS_FIELD: u32 = 17;
+/// The body's fields that repeat.
+const DISK_FIELDS: [u32; 2] = [17, 20];
 
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -94,6 +94,9 @@ pub struct PointBody {
     /// Whose the VM was.
     #[prost(string, tag = "19")]
     pub vm_owner: String,
+    /// Disks of the VM that could not be read.
+    #[prost(string, repeated, tag = "20")]
+    pub missing_disks: Vec<String>,
 }
 
 /// How a repository cuts extents into chunks; sizes in bytes.
@@ -210,12 +213,12 @@ impl Point {
     }
 }
 
-/// How often the field of disks is in a body; `None`: it is no message.
+/// How often a disk, or the name of a missing one, is in a body; `None`: it is no message.
 fn count_disks(mut body: &[u8]) -> Option<u64> {
     let mut disks = 0;
     while !body.is_empty() {
         let (tag, wire) = decode_key(&mut body).ok()?;
-        disks += u64::from(tag == DISKS_FIELD && wire == WireType::LengthDelimited);
+        disks += u64::from(DISK_FIELDS.contains(&tag) && wire == WireType::LengthDelimited);
         skip_field(wire, tag, &mut body, DecodeContext::default()).ok()?;
     }
     Some(disks)

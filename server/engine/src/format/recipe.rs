@@ -9,10 +9,11 @@
 //! `docs/FORMAT.md` for the byte maps.
 
 use holdfast_proto::Fingerprint;
+use holdfast_proto::fingerprint::FINGERPRINT_BYTES;
 use holdfast_proto::limits::{CHUNK_MAX_BYTES, EXTENT_BYTES, EXTENT_PIECES_MAX};
 
 mod bytes;
-use bytes::{Reader, Writer};
+use bytes::{HEADER_BYTES, Reader, Writer};
 
 /// Version of all node kinds.
 pub const RECIPE_VERSION: u8 = 1;
@@ -230,6 +231,25 @@ impl UpperPage {
         body.end()?;
         Ok(Self { level: header.level, children })
     }
+}
+
+/// How long the node is that `bytes` begin with, as its header and lengths say; `None` when they begin with none.
+pub fn node_bytes(bytes: &[u8]) -> Option<usize> {
+    let kind = *bytes.first()?;
+    let (header, mut body) = Reader::after_header(bytes, kind).ok()?;
+    let rest = match kind {
+        KIND_EXTENT => {
+            let count = bounded(header.count, EXTENT_PIECES_MAX).ok()?;
+            let lengths = body.u24s(count).ok()?;
+            let chunks = lengths.iter().filter(|&&length| length & ZERO_FLAG == 0).count();
+            3 * count + FINGERPRINT_BYTES * chunks
+        }
+        KIND_PAGE => bounded(header.count, PAGE_EXTENTS).ok()? * ENTRY_BYTES,
+        KIND_UPPER => bounded(header.count, PAGE_CHILDREN).ok()? * FINGERPRINT_BYTES,
+        _ => return None,
+    };
+    let length = HEADER_BYTES + rest;
+    (length <= bytes.len()).then_some(length)
 }
 
 fn bounded(count: usize, limit: usize) -> Result<usize, NodeError> {

@@ -89,6 +89,15 @@ impl IndexError {
         }
     }
 
+    /// Whether the disk could not read a file of the index.
+    pub fn is_read_failure(&self) -> bool {
+        match self {
+            Self::Volume(VolumeError::Io { .. }) => true,
+            Self::Maintenance(inner) => inner.is_read_failure(),
+            _ => false,
+        }
+    }
+
     /// Whether the volume had no room left; the same call may succeed once there is room.
     pub fn is_full(&self) -> bool {
         match self {

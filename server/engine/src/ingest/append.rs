@@ -12,6 +12,7 @@ use holdfast_types::ids::{ContainerClass, ContainerId, Location};
 use crate::container::{ContainerWriter, Directory, SealedContainer, VerifiedRegion};
 use crate::core::Core;
 use crate::error::EngineError;
+use crate::quota::SessionCharge;
 use crate::space::{Grant, Purpose};
 use crate::store::Domain;
 use crate::task::{self, Task};
@@ -27,6 +28,8 @@ pub(super) struct ContainerAppender {
     core: Arc<Core>,
     domain: Domain,
     class: ContainerClass,
+    /// What the session may add, and on whose behalf.
+    charge: Arc<SessionCharge>,
     open: Option<OpenOutput>,
     sealing: VecDeque<(ContainerId, Task<Outcome>)>,
     sealed: Vec<SealedSummary>,
@@ -52,11 +55,17 @@ pub(super) struct SealedSummary {
 }
 
 impl ContainerAppender {
-    pub(super) const fn new(core: Arc<Core>, domain: Domain, class: ContainerClass) -> Self {
+    pub(super) const fn new(
+        core: Arc<Core>,
+        domain: Domain,
+        class: ContainerClass,
+        charge: Arc<SessionCharge>,
+    ) -> Self {
         Self {
             core,
             domain,
             class,
+            charge,
             open: None,
             sealing: VecDeque::new(),
             sealed: Vec::new(),
@@ -64,14 +73,21 @@ impl ContainerAppender {
         }
     }
 
-    /// Appends a region; seals the container before when it is full.
+    /// Appends a region, which counts against the namespace's quota to the byte; seals the container before when it is
+    /// full.
     pub(super) fn append(&mut self, region: &VerifiedRegion) -> Result<(), EngineError> {
         if self.open.as_ref().is_some_and(|open| !open.writer.fits(region)) {
             self.seal_open();
         }
         let mut open = match self.open.take() {
-            Some(open) => open,
-            None => self.create(region)?,
+            Some(open) => {
+                self.charge.add_stored(self.class, open.writer.bytes_added_by(region))?;
+                open
+            }
+            None => {
+                self.charge.add_stored(self.class, ContainerWriter::bytes_of_first(region))?;
+                self.create(region)?
+            }
         };
         // (W10) Promised before it is written, with the directory that the seal will add.
         self.core.cover(&mut open.room, open.writer.stored_bytes_with(region))?;
@@ -149,7 +165,8 @@ impl ContainerAppender {
         let core = Arc::clone(&self.core);
         let domain = self.domain.clone();
         let seal = move || seal(&core, &domain, open);
-        self.sealing.push_back((id, task::spawn(&self.core.seal_pool, "sealing a container", seal)));
+        let tenant = self.charge.tenant();
+        self.sealing.push_back((id, task::spawn(&self.core.seal_pool, tenant, "sealing a container", seal)));
     }
 
     /// The containers of this stream and class: sealed, being sealed and open.
@@ -214,20 +231,23 @@ mod tests {
     use super::*;
     use crate::container::list_containers;
     use crate::core::SEAL_THREADS;
+    use crate::tests::agent::request;
     use crate::tests::{Bench, namespace, noise};
 
     #[test]
     fn every_seal_is_waited_for_although_several_fail() {
         let (bench, volume) = (Bench::new(), Arc::new(FaultyVolume::new(MemoryVolume::new())));
         let engine = bench.open(Arc::<FaultyVolume<MemoryVolume>>::clone(&volume));
-        let (core, _) = engine.parts();
+        let (core, sessions) = engine.parts();
+        let started = crate::tests::agent::start(&engine, request("web", &[("root", &[1])])).unwrap();
+        let charge = Arc::clone(&sessions.get(started.session_id.parse().unwrap()).unwrap().charge);
         // All but one thread are busy, so containers are sealed one after another, in order.
         let (busy, started) = mpsc::channel();
         let held: Vec<_> = (1..SEAL_THREADS)
             .map(|_| {
                 let (release, wait) = mpsc::channel::<()>();
                 let busy = busy.clone();
-                core.seal_pool.spawn(move || {
+                core.seal_pool.spawn(charge.tenant(), move || {
                     busy.send(()).unwrap();
                     let _ = wait.recv();
                 });
@@ -236,7 +256,8 @@ mod tests {
             })
             .collect();
         let domain = core.store.domain(namespace(&engine));
-        let mut appender = ContainerAppender::new(Arc::clone(core), domain, ContainerClass::Data);
+        let class = ContainerClass::Data;
+        let mut appender = ContainerAppender::new(Arc::clone(core), domain, class, Arc::clone(&charge));
         volume.fail_next(OpKind::Seal, 1, Fault::Full);
         volume.fail_next(OpKind::Seal, 3, Fault::Full);
         let mut encoder = Encoder::new(1).unwrap();

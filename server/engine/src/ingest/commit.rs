@@ -40,6 +40,8 @@ pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitRespons
         Some(prepared) => prepared,
         None => prepare(core, session)?,
     };
+    let stored_bytes = prepared.commit.containers.iter().map(|container| container.stored_bytes).sum();
+    let ending = session.charge.ending();
     // (P1) The point is the commit: sealed once everything it refers to is durable.
     let made = points::seal(&*core.volume, &prepared.name, &prepared.bytes).and_then(|()| {
         prepared.sealed = true;
@@ -52,6 +54,7 @@ pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitRespons
             for (root, reach) in reach {
                 core.store.reach.remember(session.namespace.id, root, reach);
             }
+            ending.recorded(stored_bytes, true);
             Ok(v1::CommitResponse {
                 backup_id: session.backup.to_string(),
                 details: prepared.commit.details.into_iter().map(Into::into).collect(),
@@ -122,14 +125,15 @@ fn prepare(core: &Core, session: &Session) -> Result<Prepared, EngineError> {
         backup: session.backup,
         parent: session.disks.iter().find_map(|disk| disk.parent.as_ref()).map(ParentDisk::backup),
         disks,
+        missing_disks: session.missing_disks.clone(),
         details,
         next_container: core.catalog.commits()?.next_container,
     };
     let revision = 1;
     let name = PointName { backup: point.backup, revision }.blob(&point);
     let bytes = points::encode(core.repository, revision, &point)?;
-    let PointRecord { number, attempt, backup, disks, details, .. } = point;
-    let commit = BackupCommit { attempt, number, backup, disks, details, containers };
+    let PointRecord { number, attempt, backup, disks, missing_disks, details, .. } = point;
+    let commit = BackupCommit { attempt, number, backup, disks, missing_disks, details, containers };
     Ok(Prepared { commit, name, bytes, sealed: false })
 }
 
@@ -172,12 +176,15 @@ pub(super) fn record_failure(
         containers.extend(container_records(session, &state));
     }
     core.sealed.forget(&containers);
+    let stored_bytes = containers.iter().map(|container| container.stored_bytes).sum();
+    let ending = session.charge.ending();
     let left: Vec<Leftover> = containers.iter().map(leftover).collect();
     core.catalog.record_failed_run(&FailedRun {
         attempt: attempt(core, session, who),
         details,
         containers,
     })?;
+    ending.recorded(stored_bytes, false);
     // (D1) Never what a restore point needs, even if a commit that seemed to fail did not.
     if !may_be_sealed && core.catalog.backup_by_session(session.id)?.is_none() {
         for slot in &session.disks {

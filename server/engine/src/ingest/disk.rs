@@ -26,6 +26,7 @@ use crate::core::Core;
 use crate::error::EngineError;
 use crate::format::recipe::ExtentNode;
 use crate::memory::MemoryShare;
+use crate::quota::SessionCharge;
 use crate::store::{ChunkStore, Domain};
 
 /// See the module's text.
@@ -58,17 +59,23 @@ pub(super) struct Finished {
 }
 
 impl DiskState {
-    pub(super) fn new(core: &Arc<Core>, domain: &Domain, size_bytes: u64) -> Self {
+    pub(super) fn new(
+        core: &Arc<Core>,
+        domain: &Domain,
+        size_bytes: u64,
+        charge: &Arc<SessionCharge>,
+    ) -> Self {
+        let class = ContainerClass::Data;
         Self {
             size_bytes,
-            recipe: RecipeWriter::new(core, domain, size_bytes),
+            recipe: RecipeWriter::new(core, domain, size_bytes, charge),
             counters: Counters::default(),
             finished: None,
-            data: ContainerAppender::new(Arc::clone(core), domain.clone(), ContainerClass::Data),
+            data: ContainerAppender::new(Arc::clone(core), domain.clone(), class, Arc::clone(charge)),
             chunks: StreamChunks::new(domain.clone(), core.store.leftovers.claims()),
-            verify: VerifyQueue::new(Arc::clone(&core.verify_pool)),
+            verify: VerifyQueue::new(Arc::clone(&core.verify_pool), charge.tenant()),
             namespace: domain.namespace,
-            proofs: Proofs::new(core),
+            proofs: Proofs::new(core, charge.tenant()),
             memory: core.session_memory.share(),
             damage_seen: core.store.damage_generation(domain.namespace),
             sound_since: core.store.damage_generation(domain.namespace),

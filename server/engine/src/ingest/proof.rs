@@ -17,6 +17,7 @@ use crate::container::VerifiedRegion;
 use crate::core::Core;
 use crate::digests::{ExtentHasher, is_claim};
 use crate::error::EngineError;
+use crate::fair::Tenant;
 use crate::format::recipe::ExtentNode;
 use crate::task::{self, Task};
 
@@ -36,6 +37,8 @@ const WAITING_MAX: usize = 256;
 #[derive(Debug)]
 pub(super) struct Proofs {
     core: Arc<Core>,
+    /// On whose behalf it works.
+    tenant: Tenant,
     kept: VecDeque<Kept>,
     kept_bytes: usize,
     chunks: HashMap<Fingerprint, Place>,
@@ -80,9 +83,10 @@ enum Part {
 }
 
 impl Proofs {
-    pub(super) fn new(core: &Arc<Core>) -> Self {
+    pub(super) fn new(core: &Arc<Core>, tenant: Tenant) -> Self {
         Self {
             core: Arc::clone(core),
+            tenant,
             kept: VecDeque::new(),
             kept_bytes: 0,
             chunks: HashMap::new(),
@@ -167,7 +171,8 @@ impl Proofs {
         while self.hashing.len() >= HASHING_MAX {
             self.take_one(true)?;
         }
-        let hash = task::spawn(&self.core.verify_pool, "hashing an extent", move || digest(&parts));
+        let pool = &self.core.verify_pool;
+        let hash = task::spawn(pool, self.tenant, "hashing an extent", move || digest(&parts));
         self.hashing.push_back((claim.index, claim.digest, hash));
         Ok(())
     }
@@ -230,7 +235,7 @@ impl Proofs {
 
     /// Lets go of everything; for a stream that has finished.
     pub(super) fn finish(&mut self) {
-        *self = Self::new(&self.core);
+        *self = Self::new(&self.core, self.tenant);
     }
 }
 

@@ -14,6 +14,7 @@ use crate::container::{RecentDirectories, VerifiedRegion};
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::format::recipe::ExtentEntry;
+use crate::quota::SessionCharge;
 use crate::recipe::{BuildError, NodeSink, TreeBuilder};
 use crate::store::{Claims, Domain};
 
@@ -25,8 +26,13 @@ pub(super) struct RecipeWriter {
 }
 
 impl RecipeWriter {
-    pub(super) fn new(core: &Arc<Core>, domain: &Domain, size_bytes: u64) -> Self {
-        Self { tree: TreeBuilder::new(size_bytes), sink: NodePacker::new(core, domain) }
+    pub(super) fn new(
+        core: &Arc<Core>,
+        domain: &Domain,
+        size_bytes: u64,
+        charge: &Arc<SessionCharge>,
+    ) -> Self {
+        Self { tree: TreeBuilder::new(size_bytes), sink: NodePacker::new(core, domain, charge) }
     }
 
     /// Whether extent `index` was set already.
@@ -140,11 +146,12 @@ struct NodePacker {
 }
 
 impl NodePacker {
-    fn new(core: &Arc<Core>, domain: &Domain) -> Self {
+    fn new(core: &Arc<Core>, domain: &Domain, charge: &Arc<SessionCharge>) -> Self {
+        let (class, charge) = (ContainerClass::Recipe, Arc::clone(charge));
         Self {
             core: Arc::clone(core),
             domain: domain.clone(),
-            appender: ContainerAppender::new(Arc::clone(core), domain.clone(), ContainerClass::Recipe),
+            appender: ContainerAppender::new(Arc::clone(core), domain.clone(), class, charge),
             encoder: None,
             packed: Vec::new(),
             packed_bytes: 0,

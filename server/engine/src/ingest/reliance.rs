@@ -139,9 +139,10 @@ impl<'a> Walk<'a> {
     /// What is damaged is lost; what cannot be read now is an error like any other.
     fn failed(&self, error: WalkError<EngineError>, what: &str) -> EngineError {
         match error {
-            WalkError::Source(EngineError::Damaged(_)) | WalkError::Node { .. } | WalkError::Shape { .. } => {
-                self.lost(what)
-            }
+            WalkError::Source(EngineError::Damaged(_))
+            | WalkError::Node { .. }
+            | WalkError::Shape { .. }
+            | WalkError::Above(_) => self.lost(what),
             WalkError::Source(other) => other,
         }
     }

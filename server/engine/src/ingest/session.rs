@@ -16,6 +16,7 @@ use super::parent::ParentDisk;
 use super::progress::DiskProgress;
 use crate::core::Core;
 use crate::error::EngineError;
+use crate::quota::SessionCharge;
 use crate::space::Grant;
 use crate::store::Domain;
 
@@ -33,8 +34,12 @@ pub(crate) struct Session {
     pub(super) host: String,
     /// The token that began it. It alone may go on with it.
     pub(super) starter: Starter,
+    /// Names of disks of the VM that the agent could not read.
+    pub(super) missing_disks: Vec<String>,
     pub(super) started_ms: i64,
     pub(super) disks: Vec<DiskSlot>,
+    /// Its part of what the namespace may take.
+    pub(super) charge: Arc<SessionCharge>,
     pub(super) lease: Lease,
     /// Whether a stream failed, so that it can only end without a backup.
     failed: AtomicBool,
@@ -127,13 +132,14 @@ impl DiskSlot {
         domain: &Domain,
         spec: &v1::DiskSpec,
         parent: Option<ParentDisk>,
+        charge: &Arc<SessionCharge>,
     ) -> Self {
         Self {
             name: spec.name.clone(),
             size_bytes: spec.size_bytes,
             parent,
             generation: AtomicU64::new(0),
-            state: Mutex::new(DiskState::new(core, domain, spec.size_bytes)),
+            state: Mutex::new(DiskState::new(core, domain, spec.size_bytes, charge)),
             progress: DiskProgress::default(),
         }
     }
@@ -159,14 +165,17 @@ pub(super) struct SessionParts {
     pub(super) job: String,
     pub(super) host: String,
     pub(super) starter: Starter,
+    /// Names of disks of the VM that the agent could not read.
+    pub(super) missing_disks: Vec<String>,
     pub(super) disks: Vec<DiskSlot>,
+    pub(super) charge: Arc<SessionCharge>,
     pub(super) room: Grant,
 }
 
 impl Session {
     pub(super) fn new(core: &Core, parts: SessionParts) -> Self {
         let SessionParts { id, backup, run, namespace, vm, vm_owner, .. } = parts;
-        let SessionParts { job, host, starter, disks, room: _room, .. } = parts;
+        let SessionParts { job, host, starter, missing_disks, disks, charge, room: _room, .. } = parts;
         let lease = Lease::new(core);
         let (started_ms, failed) = (core.clock.now_ms(), AtomicBool::new(false));
         let (prepared, ended) = (Mutex::default(), Mutex::new(false));
@@ -180,8 +189,10 @@ impl Session {
             job,
             host,
             starter,
+            missing_disks,
             started_ms,
             disks,
+            charge,
             lease,
             failed,
             prepared,

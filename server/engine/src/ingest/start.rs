@@ -14,6 +14,8 @@ use super::parent::ParentDisk;
 use super::session::{DiskSlot, Session, SessionParts, Starter};
 use crate::core::Core;
 use crate::error::EngineError;
+use crate::fair::Tenant;
+use crate::quota::Applicant;
 use crate::space::Grant;
 
 /// A request to start a backup, in a namespace the caller was authorised for.
@@ -51,6 +53,26 @@ pub(super) fn check_request(request: &v1::StartRequest) -> Result<(), EngineErro
             )));
         }
     }
+    check_missing(request, names)
+}
+
+/// Names of disks that are left out are kept with the backup, so they are held to the same bounds.
+fn check_missing<'a>(
+    request: &'a v1::StartRequest,
+    mut names: HashSet<&'a String>,
+) -> Result<(), EngineError> {
+    let count = request.missing_disks.len();
+    if count > DISKS_PER_BACKUP_MAX {
+        return Err(EngineError::Invalid(format!(
+            "a backup may lack up to {DISKS_PER_BACKUP_MAX} disks, not {count}"
+        )));
+    }
+    for name in &request.missing_disks {
+        check_name("missing disk", name).map_err(EngineError::Invalid)?;
+        if !names.insert(name) {
+            return Err(EngineError::Invalid(format!("disk {name:?} is named twice, once as missing")));
+        }
+    }
     Ok(())
 }
 
@@ -77,15 +99,24 @@ pub(super) fn open_session(
     let request = &start.request;
     let clock = &*core.clock;
     let run = run_of(core, &namespace, start)?;
+    let id = SessionId(new_id(clock)?);
+    // Before anything is sent.
+    let charge = Arc::new(core.quotas.admit(&Applicant {
+        namespace: &namespace,
+        tenant: Tenant { namespace: namespace.id, token: start.starter.token },
+        session: id,
+        vm: &request.vm,
+        job: &request.job,
+    })?);
     let domain = core.store.domain(namespace.id);
     let mut parents = ParentDisk::of_vm(core, &domain, &request.vm, &vm_owner)?;
     let disks = request
         .disks
         .iter()
-        .map(|spec| DiskSlot::new(core, &domain, spec, parents.remove(&spec.name)))
+        .map(|spec| DiskSlot::new(core, &domain, spec, parents.remove(&spec.name), &charge))
         .collect();
     let parts = SessionParts {
-        id: SessionId(new_id(clock)?),
+        id,
         backup: BackupId(new_id(clock)?),
         run,
         namespace,
@@ -94,7 +125,9 @@ pub(super) fn open_session(
         job: request.job.clone(),
         host: plain_text(&request.client_host, NAME_MAX_BYTES),
         starter: start.starter.clone(),
+        missing_disks: request.missing_disks.clone(),
         disks,
+        charge,
         room,
     };
     Ok(Session::new(core, parts))

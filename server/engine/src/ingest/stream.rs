@@ -66,7 +66,10 @@ impl DiskStream {
                 Request::Region(region) => state.region(region).map(|()| None),
                 Request::Extents(extents) => {
                     state.settle_damage(&core.store)?;
+                    let before = state.counters.data_bytes();
                     extents::accept(core, slot.parent.as_ref(), state, &extents)?;
+                    let added = state.counters.data_bytes().saturating_sub(before);
+                    self.session.charge.add_protected(added)?;
                     Ok(state.ack().map(|ack| answer(Response::Ack(ack))))
                 }
                 Request::Finish(finish) => Ok(Some(answer(Response::Finished(state.finish(core, finish)?)))),

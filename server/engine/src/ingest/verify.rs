@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use holdfast_proto::region::{Decoder, RegionError};
-use rayon::ThreadPool;
 
 use crate::container::{UnverifiedRegion, VerifiedRegion};
 use crate::error::EngineError;
+use crate::fair::{FairPool, Tenant};
 use crate::task::{self, Task};
 
 /// Regions of one stream being verified at most: 16 × 256 KiB of plain bytes and as much again on the wire.
@@ -28,18 +28,20 @@ type Outcome = Result<(VerifiedRegion, Bytes), RegionError>;
 /// One stream's queue of regions being verified.
 #[derive(Debug)]
 pub(super) struct VerifyQueue {
-    pool: Arc<ThreadPool>,
+    pool: Arc<FairPool>,
+    tenant: Tenant,
     waiting: VecDeque<Task<Outcome>>,
 }
 
 impl VerifyQueue {
-    pub(super) const fn new(pool: Arc<ThreadPool>) -> Self {
-        Self { pool, waiting: VecDeque::new() }
+    pub(super) const fn new(pool: Arc<FairPool>, tenant: Tenant) -> Self {
+        Self { pool, tenant, waiting: VecDeque::new() }
     }
 
     /// Begins to verify a region.
     pub(super) fn submit(&mut self, region: UnverifiedRegion) {
-        self.waiting.push_back(task::spawn(&self.pool, "verifying a region", move || verify(region)));
+        let verify = move || verify(region);
+        self.waiting.push_back(task::spawn(&self.pool, self.tenant, "verifying a region", verify));
     }
 
     /// Forgets what is being verified.

@@ -27,7 +27,9 @@ pub(crate) fn encode(
 }
 
 fn body(record: &PointRecord) -> PointBody {
-    let PointRecord { number, namespace, attempt, parent, disks, details, next_container, .. } = record;
+    let PointRecord {
+        number, namespace, attempt, parent, disks, missing_disks, details, next_container, ..
+    } = record;
     PointBody {
         session: attempt.session.to_bytes().to_vec(),
         run: attempt.run.to_bytes().to_vec(),
@@ -47,6 +49,7 @@ fn body(record: &PointRecord) -> PointBody {
         disks: disks.iter().zip(details).map(|(disk, row)| disk_of(disk, row)).collect(),
         owner: attempt.owner.clone(),
         vm_owner: attempt.vm_owner.clone(),
+        missing_disks: missing_disks.clone(),
     }
 }
 
@@ -128,7 +131,18 @@ fn record(backup: BackupId, body: &PointBody) -> Result<PointRecord, EngineError
         details.push(detail_row(backup, &attempt, &namespace.name, disk)?);
     }
     let (number, next_container) = (body.number, body.next_container);
-    Ok(PointRecord { number, namespace, attempt, backup, parent, disks, details, next_container })
+    let missing_disks = body.missing_disks.clone();
+    Ok(PointRecord {
+        number,
+        namespace,
+        attempt,
+        backup,
+        parent,
+        disks,
+        missing_disks,
+        details,
+        next_container,
+    })
 }
 
 fn disk_record(disk: &PointDisk) -> Result<DiskRecord, EngineError> {

@@ -68,6 +68,7 @@ pub(super) fn point(number: u64, namespace: &str) -> PointRecord {
         backup,
         parent: (number > 1).then_some(BackupId(Ulid(3))),
         disks: vec![disk],
+        missing_disks: vec!["sdb".into()],
         details: vec![row],
         next_container: 64,
     }

@@ -79,5 +79,10 @@ fn judge(
 /// catalog does not keep the parent, the token, or the container numbers of that time.
 fn essence(point: &PointRecord) -> impl PartialEq + '_ {
     let Attempt { session, run, namespace, vm, job, started_ms, finished_ms, .. } = &point.attempt;
-    (point.backup, (session, run, namespace, vm, job, started_ms, finished_ms), &point.disks)
+    (
+        point.backup,
+        (session, run, namespace, vm, job, started_ms, finished_ms),
+        &point.disks,
+        &point.missing_disks,
+    )
 }

@@ -1,6 +1,7 @@
 //! Walks a recipe: any extent of a disk, pages fetched once.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use holdfast_proto::Fingerprint;
@@ -22,6 +23,16 @@ pub(crate) enum WalkError<E> {
     Shape { node: Fingerprint, what: &'static str, expected: u64, found: u64 },
     #[error(transparent)]
     Source(E),
+    /// A node above cannot be read; the tree was opened in spite of it.
+    #[error("{0}")]
+    Above(Arc<str>),
+}
+
+/// Pages below a node that cannot be read, and why it cannot.
+#[derive(Debug)]
+struct LostPages {
+    pages: Range<u64>,
+    reason: Arc<str>,
 }
 
 /// One disk's recipe. Holds one fingerprint for each page that is not all zero, so a huge empty disk costs
@@ -31,21 +42,48 @@ pub(crate) struct TreeReader<S> {
     source: S,
     size_bytes: u64,
     pages: BTreeMap<u64, Fingerprint>,
+    /// Empty unless the tree was opened in spite of damage.
+    lost: Vec<LostPages>,
     last: Mutex<Option<(u64, Arc<Page>)>>,
 }
 
 impl<S: NodeSource> TreeReader<S> {
     /// Fetches the upper pages below `root`.
     pub(crate) fn open(source: S, root: Fingerprint, size_bytes: u64) -> Result<Self, WalkError<S::Error>> {
+        Self::open_past(source, root, size_bytes, |_| None)
+    }
+
+    /// As [`TreeReader::open`], but an upper page below the root that fails with an error for which `loses` gives a
+    /// reason loses only what it describes: asking for that part of the disk fails with [`WalkError::Above`].
+    pub(crate) fn open_past(
+        source: S,
+        root: Fingerprint,
+        size_bytes: u64,
+        loses: impl Fn(&WalkError<S::Error>) -> Option<String>,
+    ) -> Result<Self, WalkError<S::Error>> {
+        let mut lost = Vec::new();
+        let root_at = root_level(page_count(size_bytes));
         let mut level = root_level(page_count(size_bytes));
         let mut row: BTreeMap<u64, Fingerprint> =
             (!root.is_zero()).then_some((0, root)).into_iter().collect();
         while level > 1 {
             let width = width_at(page_count(size_bytes), level - 1);
-            row = expand(&source, &row, level, width)?;
+            let mut children = BTreeMap::new();
+            for (&number, &node) in &row {
+                match expand(&source, number, node, level, width) {
+                    Ok(found) => children.extend(found),
+                    Err(error) => {
+                        let Some(reason) = loses(&error).filter(|_| level < root_at) else {
+                            return Err(error);
+                        };
+                        lost.push(LostPages { pages: pages_below(number, level), reason: reason.into() });
+                    }
+                }
+            }
+            row = children;
             level -= 1;
         }
-        Ok(Self { source, size_bytes, pages: row, last: Mutex::new(None) })
+        Ok(Self { source, size_bytes, pages: row, lost, last: Mutex::new(None) })
     }
 
     /// Number of extents of the disk.
@@ -61,8 +99,12 @@ impl<S: NodeSource> TreeReader<S> {
 
     /// The first extent from `index` on that lies in a page with data; the end of the disk when there is none.
     pub(crate) fn zero_until(&self, index: u64) -> u64 {
-        let next = self.pages.range(index / PAGE_EXTENTS as u64..).next();
-        next.map_or(self.extent_count(), |(page, _)| (page * PAGE_EXTENTS as u64).max(index))
+        let page = index / PAGE_EXTENTS as u64;
+        let next = self.pages.range(page..).next().map(|(page, _)| *page);
+        // What cannot be read may hold data.
+        let lost = self.lost.iter().filter(|lost| lost.pages.end > page).map(|lost| lost.pages.start).min();
+        let next = next.into_iter().chain(lost).min();
+        next.map_or(self.extent_count(), |page| (page * PAGE_EXTENTS as u64).max(index))
     }
 
     /// The entries of page `number`; none past the end.
@@ -127,6 +169,9 @@ impl<S: NodeSource> TreeReader<S> {
     }
 
     fn fetch_page(&self, number: u64) -> Result<Page, WalkError<S::Error>> {
+        if let Some(lost) = self.lost.iter().find(|lost| lost.pages.contains(&number)) {
+            return Err(WalkError::Above(Arc::clone(&lost.reason)));
+        }
         let count = entries_in_page(self.extent_count(), number);
         let node = self.page_name(number);
         if node.is_zero() {
@@ -149,24 +194,29 @@ fn width_at(pages: u64, level: u8) -> u64 {
     (1..level).fold(pages, |width, _| width.div_ceil(PAGE_CHILDREN as u64))
 }
 
-/// The children of a row of upper pages, by number; `width` of them in all, those that are all zero left out.
+/// The children of upper page `number` of `level`, by number, those that are all zero left out; `width`: how many
+/// there are on their level.
 fn expand<S: NodeSource>(
     source: &S,
-    row: &BTreeMap<u64, Fingerprint>,
+    number: u64,
+    node: Fingerprint,
     level: u8,
     width: u64,
-) -> Result<BTreeMap<u64, Fingerprint>, WalkError<S::Error>> {
-    let mut children = BTreeMap::new();
-    for (&number, &node) in row {
-        let first = number * PAGE_CHILDREN as u64;
-        let count = children_left(width, first);
-        let bytes = source.node(&node).map_err(WalkError::Source)?;
-        let page = UpperPage::decode(&bytes).map_err(|source| WalkError::Node { node, source })?;
-        check_shape(node, "levels", level.into(), page.level.into())?;
-        check_shape(node, "children", count, page.children.len())?;
-        children.extend((first..).zip(page.children).filter(|(_, child)| !child.is_zero()));
-    }
-    Ok(children)
+) -> Result<Vec<(u64, Fingerprint)>, WalkError<S::Error>> {
+    let first = number * PAGE_CHILDREN as u64;
+    let count = children_left(width, first);
+    let bytes = source.node(&node).map_err(WalkError::Source)?;
+    let page = UpperPage::decode(&bytes).map_err(|source| WalkError::Node { node, source })?;
+    check_shape(node, "levels", level.into(), page.level.into())?;
+    check_shape(node, "children", count, page.children.len())?;
+    Ok((first..).zip(page.children).filter(|(_, child)| !child.is_zero()).collect())
+}
+
+/// The pages below node `number` of `level`.
+fn pages_below(number: u64, level: u8) -> Range<u64> {
+    let pages = (PAGE_CHILDREN as u64).saturating_pow(u32::from(level.saturating_sub(1)));
+    let first = number.saturating_mul(pages);
+    first..first.saturating_add(pages)
 }
 
 /// How many of `width` children the next node has, after `taken` of them.

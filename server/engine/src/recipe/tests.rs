@@ -55,6 +55,35 @@ fn size_of(extents: u64, short: u64) -> u64 {
 }
 
 #[test]
+fn a_lost_upper_page_loses_only_what_it_describes() {
+    // Three levels: two upper pages below the root, 1,024 pages each.
+    let per_upper = (crate::format::recipe::PAGE_EXTENTS * crate::format::recipe::PAGE_CHILDREN) as u64;
+    let size = size_of(per_upper + 10, 0);
+    let data = BTreeMap::from([(3, ()), (per_upper + 1, ())]);
+    let (nodes, root) = build(size, &data, 0..per_upper + 10);
+    let tree = TreeReader::open(nodes.clone(), root, size).unwrap();
+    let second = tree.extent(per_upper + 1).unwrap();
+    let root_page = crate::format::recipe::UpperPage::decode(&nodes.0[&root]).unwrap();
+    let lost = root_page.children[0];
+    let mut damaged = nodes.clone();
+    damaged.0.remove(&lost);
+
+    assert!(TreeReader::open(damaged.clone(), root, size).is_err());
+    let goes_on = |error: &WalkError<String>| Some(error.to_string());
+    let tree = TreeReader::open_past(damaged.clone(), root, size, goes_on).unwrap();
+    for index in [0, 3, per_upper - 1] {
+        let error = tree.extent(index).unwrap_err();
+        assert!(error.to_string().contains(&lost.to_string()), "extent {index}: {error}");
+    }
+    assert_eq!(tree.zero_until(0), 0, "it may hold data");
+    assert_eq!(tree.extent(per_upper + 1).unwrap(), second);
+    assert_eq!(tree.extent(per_upper).unwrap(), None);
+    // Nothing describes the disk without its root.
+    damaged.0.remove(&root);
+    assert!(TreeReader::open_past(damaged, root, size, goes_on).is_err());
+}
+
+#[test]
 fn empty_and_all_zero_disks_need_no_node() {
     for extents in [0, 1, 513, 600_000] {
         let (nodes, root) = build(size_of(extents, 0), &BTreeMap::new(), 0..extents);

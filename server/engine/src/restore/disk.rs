@@ -5,15 +5,16 @@ use std::sync::Arc;
 
 use holdfast_proto::limits::{EXTENT_BYTES, WINDOW_EXTENTS, extent_count};
 use holdfast_proto::v1;
-use holdfast_types::ids::{BackupId, NamespaceId};
+use holdfast_types::ids::{BackupId, NamespaceId, TokenId};
 use v1::read_disk_response::Kind;
 
-use super::open::OpenDisk;
-use super::plan::{ReadJob, plan_window};
-use super::read;
+use super::open::{OnDamage, OpenDisk};
+use super::plan::{Lost, ReadJob, plan_window};
+use super::read::{self, Found};
 use crate::container::RecentDirectories;
 use crate::core::Core;
 use crate::error::EngineError;
+use crate::fair::Tenant;
 use crate::task::{self, Task};
 
 /// Jobs of one restore being read at most: 8 × up to 4 MiB of stored bytes.
@@ -23,7 +24,7 @@ const JOBS_IN_FLIGHT_MAX: usize = 8;
 /// either side for every region of some 100 KB cost a tenth of a restore's CPU time.
 const MESSAGE_BYTES: usize = 768 << 10;
 
-type Outcome = Result<Vec<v1::RegionData>, EngineError>;
+type Outcome = Result<Found, EngineError>;
 
 /// The messages that carry a disk. Ends after the last window, or after the first error.
 pub struct DiskReader {
@@ -37,7 +38,12 @@ pub struct DiskReader {
     /// Read, not sent yet.
     ready: VecDeque<v1::RegionData>,
     ready_bytes: usize,
+    /// Chunks of the window being sent that cannot be read, not said yet.
+    lost: Vec<Lost>,
+    on_damage: OnDamage,
     failed: bool,
+    /// On whose behalf it reads.
+    tenant: Tenant,
 }
 
 /// What comes next, not begun yet.
@@ -68,10 +74,10 @@ impl DiskReader {
         namespace: NamespaceId,
         backup: BackupId,
         disk: &str,
-        first: u64,
-        count: u64,
+        (first, count): (u64, u64),
+        on_damage: OnDamage,
     ) -> Result<Self, EngineError> {
-        let disk = OpenDisk::open(core, namespace, backup, disk)?;
+        let disk = OpenDisk::open(core, namespace, backup, disk, on_damage)?;
         let extents = extent_count(disk.size_bytes);
         let end = if count == 0 { extents } else { first.saturating_add(count).min(extents) };
         let header = v1::DiskHeader {
@@ -89,8 +95,18 @@ impl DiskReader {
             jobs_in_flight: 0,
             ready: VecDeque::new(),
             ready_bytes: 0,
+            lost: Vec::new(),
+            on_damage,
             failed: false,
+            tenant: Tenant { namespace, token: TokenId::from_bytes([0; 16]) },
         })
+    }
+
+    /// Takes turns with others as `token`; otherwise all readers of a namespace that do not say share one turn.
+    #[must_use]
+    pub const fn on_behalf_of(mut self, token: TokenId) -> Self {
+        self.tenant.token = token;
+        self
     }
 
     fn advance(&mut self) -> Result<Option<Kind>, EngineError> {
@@ -100,11 +116,14 @@ impl DiskReader {
             match self.begun.pop_front_if(|next| !full && matches!(next, Begun::Job(_))) {
                 Some(Begun::Job(task)) => {
                     self.jobs_in_flight -= 1;
-                    let regions = task.wait()??;
+                    let Found { regions, lost, .. } = task.wait()??;
+                    self.lost.extend(lost);
                     self.ready_bytes += regions.iter().map(|region| region.payload.len()).sum::<usize>();
                     self.ready.extend(regions);
                 }
                 _ if !self.ready.is_empty() => return Ok(Some(self.take_ready())),
+                // Before the end of their window, which is the next message.
+                _ if !self.lost.is_empty() => return Ok(Some(Kind::Damaged(take_alike(&mut self.lost)))),
                 _ => match self.begun.pop_front() {
                     Some(Begun::Message(kind)) => return Ok(Some(kind)),
                     _ => return Ok(None),
@@ -144,10 +163,14 @@ impl DiskReader {
 
     fn plan(&mut self) -> Result<(), EngineError> {
         let count = (self.end_extent - self.next_extent).min(WINDOW_EXTENTS as u64);
-        let plan = plan_window(&self.disk, self.next_extent, count, &mut self.recent)
+        let plan = plan_window(&self.disk, self.next_extent, count, &mut self.recent, self.on_damage)
             .map_err(|error| self.disk.name_damage(error))?;
         self.next_extent += count;
         self.planned.push_back(Planned::Message(Kind::Window(plan.layout)));
+        let mut lost = plan.lost;
+        while !lost.is_empty() {
+            self.planned.push_back(Planned::Message(Kind::Damaged(take_alike(&mut lost))));
+        }
         self.planned.extend(plan.jobs.into_iter().map(Planned::Job));
         self.planned.push_back(Planned::Message(Kind::WindowEnd(v1::WindowEnd {})));
         Ok(())
@@ -155,12 +178,22 @@ impl DiskReader {
 
     fn begin(&mut self, job: ReadJob) {
         let disk = Arc::clone(&self.disk);
-        let task = task::spawn(&self.disk.core.read_pool, "reading regions for a restore", move || {
-            read::run(&disk, &job).map_err(|error| disk.name_damage(error))
-        });
+        let on_damage = self.on_damage;
+        let task =
+            task::spawn(&self.disk.core.read_pool, self.tenant, "reading regions for a restore", move || {
+                read::run(&disk, &job, on_damage).map_err(|error| disk.name_damage(error))
+            });
         self.begun.push_back(Begun::Job(task));
         self.jobs_in_flight += 1;
     }
+}
+
+/// Those that are lost for the same reason as the first, as one message.
+fn take_alike(lost: &mut Vec<Lost>) -> v1::DamagedChunks {
+    let damage = lost.first().map(|first| first.damage.clone());
+    let alike = lost.extract_if(.., |one| Some(&one.damage) == damage.as_ref());
+    let chunks = alike.map(|one| one.chunk).collect();
+    v1::DamagedChunks { chunks, damage }
 }
 
 impl Iterator for DiskReader {

@@ -14,4 +14,5 @@ mod range;
 mod read;
 
 pub use disk::DiskReader;
+pub use open::OnDamage;
 pub use range::RangeReader;

@@ -6,8 +6,33 @@ use holdfast_types::ids::{BackupId, NamespaceId};
 
 use crate::core::Core;
 use crate::error::EngineError;
-use crate::recipe::TreeReader;
+use crate::format::recipe::PAGE_EXTENTS;
+use crate::recipe::{TreeReader, WalkError};
 use crate::store::NodeReader;
+
+/// What a reader does when it meets something that cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnDamage {
+    /// Ends with the error.
+    End,
+    /// Says what is missing, and goes on.
+    Report,
+}
+
+impl OnDamage {
+    /// Whether `error` only costs what it is about. An engine that shuts down or a catalog that fails ends any reader.
+    pub(super) const fn goes_on(self, error: &EngineError) -> bool {
+        matches!(self, Self::Report)
+            && matches!(error, EngineError::Damaged(_) | EngineError::Volume(_) | EngineError::Unsupported(_))
+    }
+
+    fn goes_on_walking(self, error: &WalkError<EngineError>) -> bool {
+        match error {
+            WalkError::Source(source) => self.goes_on(source),
+            WalkError::Node { .. } | WalkError::Shape { .. } | WalkError::Above(_) => self == Self::Report,
+        }
+    }
+}
 
 /// A disk of a backup, opened for reading.
 #[derive(Debug)]
@@ -26,6 +51,7 @@ impl OpenDisk {
         namespace: NamespaceId,
         backup: BackupId,
         disk: &str,
+        damage: OnDamage,
     ) -> Result<Self, EngineError> {
         let record = core.catalog.backup(backup)?.filter(|record| record.namespace == namespace);
         let record =
@@ -36,8 +62,13 @@ impl OpenDisk {
             return Err(EngineError::NotFound { what: "disk", name });
         };
         let nodes = NodeReader::new(Arc::clone(&core.store), core.store.domain(namespace));
-        let tree = TreeReader::open(nodes, found.root, found.size_bytes)
+        let loses = |error: &WalkError<EngineError>| damage.goes_on_walking(error).then(|| error.to_string());
+        let tree = TreeReader::open_past(nodes, found.root, found.size_bytes, loses)
             .map_err(|error| name_damage(error.into(), backup, disk))?;
+        // The one page of a small disk is its root: without it nothing of the disk is known.
+        if damage == OnDamage::Report && tree.extent_count() <= PAGE_EXTENTS as u64 {
+            tree.page_entries(0).map_err(|error| name_damage(error.into(), backup, disk))?;
+        }
         Ok(Self {
             core: Arc::clone(core),
             backup,

@@ -6,7 +6,7 @@ use holdfast_proto::Fingerprint;
 use holdfast_proto::v1;
 use holdfast_types::ids::{ContainerClass, ContainerId, Location};
 
-use super::open::OpenDisk;
+use super::open::{OnDamage, OpenDisk};
 use crate::container::{ChunkRef, RecentDirectories};
 use crate::error::EngineError;
 use crate::format::recipe::ExtentNode;
@@ -48,10 +48,19 @@ pub(super) struct ReadJob {
     pub(super) regions: Vec<RegionRead>,
 }
 
+/// A chunk of a window that cannot be read, and why.
+#[derive(Debug)]
+pub(super) struct Lost {
+    pub(super) chunk: u32,
+    pub(super) damage: v1::Damage,
+}
+
 /// A planned window.
 #[derive(Debug)]
 pub(super) struct WindowPlan {
     pub(super) layout: v1::Window,
+    /// Chunks that cannot be read.
+    pub(super) lost: Vec<Lost>,
     pub(super) jobs: Vec<ReadJob>,
 }
 
@@ -61,21 +70,40 @@ pub(super) fn plan_window(
     first: u64,
     count: u64,
     recent: &mut RecentDirectories,
+    on_damage: OnDamage,
 ) -> Result<WindowPlan, EngineError> {
     let mut layout = Layout::default();
     for index in first..first + count {
-        let entry = disk.tree.entry(index)?;
-        layout.add(index, disk.tree.extent_of(index, &entry)?.as_ref(), &entry.digest)?;
+        let node = disk.tree.entry(index).and_then(|entry| Ok((disk.tree.extent_of(index, &entry)?, entry)));
+        match node.map_err(EngineError::from) {
+            Ok((node, entry)) => layout.add(index, node.as_ref(), &entry.digest)?,
+            Err(error) if on_damage.goes_on(&error) => layout.add_lost(&error),
+            Err(error) => return Err(error),
+        }
     }
     let (window, wanted) = layout.finish(first);
     let mut located = Vec::with_capacity(wanted.len());
+    let mut lost = Vec::new();
     for mut wanted in wanted {
-        let (location, offset) = locate(disk, &wanted, recent)?;
-        wanted.offset = offset;
-        located.push((location, wanted));
+        match locate(disk, &wanted, recent) {
+            Ok((location, offset)) => {
+                wanted.offset = offset;
+                located.push((location, wanted));
+            }
+            Err(error) if on_damage.goes_on(&error) => {
+                let domain = disk.tree.source().domain();
+                let known = disk.core.store.known_loss(domain, ContainerClass::Data, &wanted.fingerprint)?;
+                let damage = match known {
+                    Some((container, reason)) => v1::Damage { reason, container: container.to_string() },
+                    None => v1::Damage { reason: error.to_string(), container: String::new() },
+                };
+                lost.push(Lost { chunk: wanted.chunk, damage });
+            }
+            Err(error) => return Err(error),
+        }
     }
     located.sort_unstable_by_key(|(location, _)| *location);
-    Ok(WindowPlan { layout: window, jobs: into_jobs(located) })
+    Ok(WindowPlan { layout: window, lost, jobs: into_jobs(located) })
 }
 
 /// Where a chunk is: its place, and its offset in its region's plain bytes.
@@ -87,7 +115,11 @@ fn locate(
     let Wanted { fingerprint, extent, .. } = wanted;
     let domain = disk.tree.source().domain();
     // (A5) Recipes name fingerprints; where a chunk lies is asked for each time.
-    let found = disk.core.store.find_to_read(domain, ContainerClass::Data, fingerprint, recent)?;
+    let store = &disk.core.store;
+    let found = match store.find_to_read(domain, ContainerClass::Data, fingerprint, recent)? {
+        None => store.find_salvaged(domain, ContainerClass::Data, fingerprint)?,
+        found => found,
+    };
     let found = found.ok_or_else(|| {
         EngineError::Damaged(format!("extent {extent}: chunk {fingerprint} is missing or damaged"))
     })?;
@@ -164,6 +196,12 @@ impl Layout {
         }
         self.window.extents.push(layout);
         Ok(())
+    }
+
+    /// An extent of which nothing is known.
+    fn add_lost(&mut self, why: &EngineError) {
+        let damage = Some(v1::Damage { reason: why.to_string(), container: String::new() });
+        self.window.extents.push(v1::ExtentLayout { damage, ..v1::ExtentLayout::default() });
     }
 
     fn finish(mut self, first_extent: u64) -> (v1::Window, Vec<Wanted>) {

@@ -10,7 +10,7 @@ use holdfast_proto::v1;
 use holdfast_types::ids::{BackupId, ContainerClass, NamespaceId};
 use v1::read_range_response::Kind;
 
-use super::open::OpenDisk;
+use super::open::{OnDamage, OpenDisk};
 use crate::container::RecentDirectories;
 use crate::core::Core;
 use crate::error::EngineError;
@@ -44,7 +44,7 @@ impl RangeReader {
                 "a range of {length} bytes was asked for; the limit is {READ_RANGE_MAX_BYTES}"
             )));
         }
-        let disk = OpenDisk::open(core, namespace, backup, disk)?;
+        let disk = OpenDisk::open(core, namespace, backup, disk, OnDamage::End)?;
         // (R3) The length was bounded above, before anything is allocated for it.
         let end = offset.saturating_add(length).min(disk.size_bytes);
         Ok(Self {

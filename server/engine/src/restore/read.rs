@@ -2,26 +2,26 @@
 
 use bytes::Bytes;
 use holdfast_proto::region::Codec;
-use holdfast_proto::v1::RegionData;
+use holdfast_proto::v1::{self, RegionData};
 use holdfast_types::ids::{ContainerClass, ContainerId};
 
-use super::open::OpenDisk;
-use super::plan::{ReadJob, RegionRead, Wanted};
+use super::open::{OnDamage, OpenDisk};
+use super::plan::{Lost, ReadJob, RegionRead, Wanted};
 use crate::container::{ContainerError, OpenContainer, RecentDirectories, StoredRegion};
 use crate::core::Core;
 use crate::error::EngineError;
 
 /// Reads a job's regions with one request; region by region when that fails, so that one damaged region
 /// does not take its neighbours with it.
-pub(super) fn run(disk: &OpenDisk, job: &ReadJob) -> Result<Vec<RegionData>, EngineError> {
-    let mut messages = Vec::with_capacity(job.regions.len());
+pub(super) fn run(disk: &OpenDisk, job: &ReadJob, on_damage: OnDamage) -> Result<Found, EngineError> {
+    let mut found = Found { regions: Vec::with_capacity(job.regions.len()), lost: Vec::new(), on_damage };
     let open = match disk.core.store.containers.get(job.container, ContainerClass::Data) {
         Ok(open) => open,
         Err(error) => {
             for read in &job.regions {
-                replace(disk, job.container, None, read, &error, &mut messages)?;
+                replace(disk, (job.container, None), read, &error, &mut found)?;
             }
-            return Ok(messages);
+            return Ok(found);
         }
     };
     let mut stored = all_at_once(&open, job).into_iter().flatten();
@@ -29,12 +29,19 @@ pub(super) fn run(disk: &OpenDisk, job: &ReadJob) -> Result<Vec<RegionData>, Eng
         // (R2) Either way the payload was checked against its CRC.
         let region = stored.next().map_or_else(|| open.read_region(read.region), Ok);
         match region.and_then(|region| message(&disk.core, &open, read, &region)) {
-            Ok(message) => messages.push(message),
+            Ok(message) => found.regions.push(message),
             // (R4) Noted, and the chunks are taken from elsewhere.
-            Err(error) => replace(disk, job.container, Some(read.region), read, &error, &mut messages)?,
+            Err(error) => replace(disk, (job.container, Some(read.region)), read, &error, &mut found)?,
         }
     }
-    Ok(messages)
+    Ok(found)
+}
+
+/// What a job comes to.
+pub(super) struct Found {
+    pub(super) regions: Vec<RegionData>,
+    pub(super) lost: Vec<Lost>,
+    on_damage: OnDamage,
 }
 
 fn all_at_once(open: &OpenContainer, job: &ReadJob) -> Option<Vec<StoredRegion>> {
@@ -89,30 +96,48 @@ fn as_stored(payload: Bytes, plain_bytes: u32, chunks: Vec<u32>, offsets: Vec<u3
 /// Notes damage and takes the wanted chunks from elsewhere in the repository.
 fn replace(
     disk: &OpenDisk,
-    container: ContainerId,
-    region: Option<u16>,
+    (container, region): (ContainerId, Option<u16>),
     read: &RegionRead,
     cause: &ContainerError,
-    messages: &mut Vec<RegionData>,
+    found: &mut Found,
 ) -> Result<(), EngineError> {
-    if !cause.is_damage() {
+    if cause.is_damage() {
+        disk.core.store.note_failure(container, region, cause);
+    } else if found.on_damage == OnDamage::End {
         return Err(EngineError::Internal(cause.to_string()));
     }
-    let store = &disk.core.store;
-    store.note_failure(container, region, cause);
     let mut recent = RecentDirectories::default();
-    let domain = disk.tree.source().domain();
-    for Wanted { chunk, fingerprint, extent, bytes: expected, .. } in &read.wanted {
-        let bytes = store.read_chunk(domain, ContainerClass::Data, fingerprint, &mut recent)?;
-        let bytes = bytes
-            .ok_or_else(|| EngineError::Damaged(format!("extent {extent}: chunk {fingerprint}: {cause}")))?;
-        if bytes.len() != *expected as usize {
-            let is = bytes.len();
-            return Err(EngineError::Damaged(format!(
-                "extent {extent}: chunk {fingerprint} is {is} bytes long, the recipe says {expected}"
-            )));
+    for wanted in &read.wanted {
+        match elsewhere(disk, wanted, cause, &mut recent) {
+            Ok(bytes) => found.regions.push(as_stored(bytes, wanted.bytes, vec![wanted.chunk], vec![0])),
+            Err(error) if found.on_damage.goes_on(&error) => {
+                // The chunk's name says nothing to a reader of a long list, and would keep neighbours apart.
+                let damage = v1::Damage { reason: cause.to_string(), container: container.to_string() };
+                found.lost.push(Lost { chunk: wanted.chunk, damage });
+            }
+            Err(error) => return Err(error),
         }
-        messages.push(as_stored(bytes, *expected, vec![*chunk], vec![0]));
     }
     Ok(())
+}
+
+/// A chunk from wherever else it is.
+fn elsewhere(
+    disk: &OpenDisk,
+    wanted: &Wanted,
+    cause: &ContainerError,
+    recent: &mut RecentDirectories,
+) -> Result<Bytes, EngineError> {
+    let Wanted { fingerprint, extent, bytes: expected, .. } = wanted;
+    let domain = disk.tree.source().domain();
+    let bytes = disk.core.store.read_chunk(domain, ContainerClass::Data, fingerprint, recent)?;
+    let bytes = bytes
+        .ok_or_else(|| EngineError::Damaged(format!("extent {extent}: chunk {fingerprint}: {cause}")))?;
+    if bytes.len() != *expected as usize {
+        let is = bytes.len();
+        return Err(EngineError::Damaged(format!(
+            "extent {extent}: chunk {fingerprint} is {is} bytes long, the recipe says {expected}"
+        )));
+    }
+    Ok(bytes)
 }

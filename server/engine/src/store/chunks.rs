@@ -7,7 +7,7 @@ use holdfast_catalog::Catalog;
 use holdfast_proto::Fingerprint;
 use holdfast_proto::limits::REGION_PLAIN_MAX_BYTES;
 use holdfast_types::clock::Clock;
-use holdfast_types::ids::{ContainerClass, Location, NamespaceId};
+use holdfast_types::ids::{ContainerClass, ContainerId, Location, NamespaceId};
 use parking_lot::Mutex;
 
 use super::damage::DamageSet;
@@ -17,6 +17,7 @@ use super::leftovers::{Claims, Leftovers};
 use super::losses::Losses;
 use super::reach::ReachMemory;
 use super::repair::{Repair, RepairProgress};
+use super::salvage::SalvageCache;
 use crate::container::{
     ChunkRef, ContainerCache, ContainerError, OpenContainer, RecentDirectories, StoredRegion,
 };
@@ -58,6 +59,7 @@ pub(crate) struct ChunkStore {
     /// For tests that count.
     #[cfg(test)]
     pub(crate) look_ups: std::sync::atomic::AtomicU64,
+    pub(super) salvage: SalvageCache,
     /// What failed sessions left, and what is being deleted.
     pub(crate) leftovers: Arc<Leftovers>,
     decoded: DecodedRegions,
@@ -100,6 +102,7 @@ impl ChunkStore {
             repair_progress: RepairProgress::default(),
             #[cfg(test)]
             look_ups: std::sync::atomic::AtomicU64::default(),
+            salvage: SalvageCache::default(),
             leftovers,
             decoded,
         })
@@ -241,6 +244,22 @@ impl ChunkStore {
         failure.map_or(Ok(hit), Err)
     }
 
+    /// A damaged container that once held a chunk, and what is wrong with it; `None` when the index knows of none.
+    pub(crate) fn known_loss(
+        &self,
+        domain: &Domain,
+        class: ContainerClass,
+        fingerprint: &Fingerprint,
+    ) -> Result<Option<(ContainerId, String)>, EngineError> {
+        let mut damaged = Vec::new();
+        self.search(domain, class, fingerprint, &mut damaged)?;
+        Ok(damaged.into_iter().find_map(|Location { container, region, .. }| {
+            let findings = self.damage.findings(container);
+            let reason = findings.get(&None).or_else(|| findings.get(&Some(region)))?;
+            Some((container, reason.clone()))
+        }))
+    }
+
     /// The container when the candidate is what was looked for: (I3) the whole fingerprint is compared, and
     /// damaged places are rejected. (A6) So is the namespace.
     fn candidate(
@@ -272,6 +291,10 @@ impl ChunkStore {
         container: &OpenContainer,
         region: u16,
     ) -> Result<Bytes, ContainerError> {
+        // The regions of a salvaged container may have other numbers than those of the same container when it is whole.
+        if container.is_salvaged() {
+            return container.read_region(region)?.decode_checked(container);
+        }
         match self.decoded.get(container.id(), region) {
             Some(plain) => Ok(plain),
             None => self.decode(container, &container.read_region(region)?),
@@ -319,12 +342,31 @@ impl ChunkStore {
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(None)
+        self.read_salvaged(domain, class, fingerprint)
+    }
+
+    /// Reads one chunk of a damaged container. `Ok(None)`: none has it.
+    fn read_salvaged(
+        &self,
+        domain: &Domain,
+        class: ContainerClass,
+        fingerprint: &Fingerprint,
+    ) -> Result<Option<Bytes>, EngineError> {
+        let Some(found) = self.find_salvaged(domain, class, fingerprint)? else { return Ok(None) };
+        let region = found.location.region;
+        let chunk = self.read_region(&found.container, region).and_then(|plain| {
+            Ok(plain.slice(found.container.chunk_range(region, &found.chunk, plain.len())?))
+        });
+        match chunk {
+            Ok(chunk) => Ok(Some(chunk)),
+            Err(error) if error.is_damage() => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 
 /// The chunk at a place that a look-up has just confirmed.
-fn found(container: Arc<OpenContainer>, region: u16, slot: u16) -> Result<Found, EngineError> {
+pub(super) fn found(container: Arc<OpenContainer>, region: u16, slot: u16) -> Result<Found, EngineError> {
     let location = Location { container: container.id(), region, slot };
     let Some(chunk) = container.directory().chunk(region, slot) else {
         let name = container.name();

@@ -164,6 +164,11 @@ impl DamageSet {
         self.select(|known| !known.healed)
     }
 
+    /// The containers of which nothing counts, by number.
+    pub(super) fn containers_lost_as_a_whole(&self) -> Vec<ContainerId> {
+        self.select(|known| known.findings.contains_key(&None))
+    }
+
     fn select(&self, wanted: impl Fn(&Known) -> bool) -> Vec<ContainerId> {
         let state = self.state.read();
         let mut ids: Vec<_> =

@@ -24,6 +24,7 @@ mod nodes;
 mod notes;
 mod reach;
 mod repair;
+mod salvage;
 
 pub(crate) use chunks::{ChunkStore, StoreParts};
 #[cfg(test)]

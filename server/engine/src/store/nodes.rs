@@ -50,7 +50,7 @@ impl From<WalkError<Self>> for EngineError {
     fn from(error: WalkError<Self>) -> Self {
         match error {
             WalkError::Source(source) => source,
-            damaged @ (WalkError::Node { .. } | WalkError::Shape { .. }) => {
+            damaged @ (WalkError::Node { .. } | WalkError::Shape { .. } | WalkError::Above(_)) => {
                 Self::Damaged(damaged.to_string())
             }
         }

@@ -82,17 +82,16 @@ impl ChunkStore {
             self.containers.remove(container);
             return;
         }
-        if !self.observe(container, None, reason) {
-            return;
-        }
         // The index may name containers that were deleted; these are not missing.
-        match self.catalog.container(container) {
-            Ok(Some(record)) if record.state != ContainerState::Condemned => {}
-            Ok(_) => return,
+        let is_expected = match self.catalog.container(container) {
+            Ok(record) => record.is_some_and(|record| record.state != ContainerState::Condemned),
             Err(error) => {
                 tracing::warn!(%container, %error, "cannot ask the catalog about a missing container");
-                return;
+                false
             }
+        };
+        if !self.observe(container, None, reason) || !is_expected {
+            return;
         }
         tracing::error!(%container, reason, "a container is missing or unreadable");
         if self.losses.is_believed(container, || self.container_count()) {
@@ -186,6 +185,14 @@ impl ChunkStore {
             self.record(container, region, &reason);
         }
         Ok(())
+    }
+
+    /// Forgets what is known of a container that was condemned.
+    pub(crate) fn forget_damaged(&self, container: ContainerId) {
+        let findings: Vec<Option<u16>> = self.damage.findings(container).into_keys().collect();
+        self.damage.clear(container, &findings);
+        self.containers.remove(container);
+        self.losses.is_back(container);
     }
 
     /// Makes the index know the chunks of a container.

@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use std::collections::HashMap;
+
 use holdfast_proto::Fingerprint;
 use holdfast_proto::chunker::{Chunker, is_zero};
 use holdfast_proto::limits::{EXTENT_BYTES, REGION_PLAIN_MAX_BYTES};
@@ -15,6 +17,7 @@ use super::namespace;
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::ingest::{DiskStream, StartBackup, Starter};
+use crate::restore::DiskReader;
 
 pub(crate) fn request(vm: &str, disks: &[(&str, &[u8])]) -> v1::StartRequest {
     let spec = |(name, bytes): &(&str, &[u8])| v1::DiskSpec {
@@ -199,26 +202,60 @@ pub(crate) fn region(chunks: &[(Fingerprint, &[u8])], encoder: &mut Encoder) -> 
 /// Restores a disk as a careful client does: every chunk is hashed, every window complete.
 pub(crate) fn restore(engine: &Engine, backup: &str, disk: &str) -> Result<Vec<u8>, EngineError> {
     let id: BackupId = backup.parse().unwrap();
+    let (image, bad) = follow(engine.read_disk(namespace(engine), id, disk, 0, 0)?)?;
+    assert!(bad.is_empty(), "not asked for: {bad:?}");
+    Ok(image)
+}
+
+/// What a restore that goes on past damage gets: zeros where it can read nothing, and these ranges with the reason.
+pub(crate) fn restore_past_damage(
+    engine: &Engine,
+    backup: &str,
+    disk: &str,
+) -> Result<(Vec<u8>, Vec<Bad>), EngineError> {
+    let id: BackupId = backup.parse().unwrap();
+    follow(engine.read_disk_past_damage(namespace(engine), id, disk, 0, 0)?)
+}
+
+/// A range of a disk that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Bad {
+    pub(crate) offset: usize,
+    pub(crate) len: usize,
+    pub(crate) damage: v1::Damage,
+}
+
+fn follow(reader: DiskReader) -> Result<(Vec<u8>, Vec<Bad>), EngineError> {
     let mut image = Vec::new();
+    let mut bad = Vec::new();
+    let mut lost = HashMap::new();
     let mut window = v1::Window::default();
     let mut chunks: Vec<Option<Vec<u8>>> = Vec::new();
     let mut size = 0;
-    for message in engine.read_disk(namespace(engine), id, disk, 0, 0)? {
+    for message in reader {
         use v1::read_disk_response::Kind;
         match message?.kind.unwrap() {
             Kind::Header(header) => size = header.size_bytes,
             Kind::Window(next) => {
                 chunks = vec![None; next.lengths.len()];
+                lost.clear();
                 window = next;
             }
             Kind::Regions(batch) => {
                 batch.regions.iter().for_each(|region| take_region(&window, region, &mut chunks));
             }
-            Kind::WindowEnd(_) => image.extend(assemble(&window, &chunks, size)),
+            Kind::Damaged(damaged) => {
+                assert!(!damaged.chunks.is_empty());
+                let why = damaged.damage.unwrap();
+                for chunk in damaged.chunks {
+                    assert!(lost.insert(chunk, why.clone()).is_none() && chunks[chunk as usize].is_none());
+                }
+            }
+            Kind::WindowEnd(_) => assemble(&window, (&chunks, &lost), size, &mut image, &mut bad),
         }
     }
     assert_eq!(image.len() as u64, size);
-    Ok(image)
+    Ok((image, bad))
 }
 
 fn take_region(window: &v1::Window, region: &v1::RegionData, chunks: &mut [Option<Vec<u8>>]) {
@@ -233,20 +270,35 @@ fn take_region(window: &v1::Window, region: &v1::RegionData, chunks: &mut [Optio
     }
 }
 
-fn assemble(window: &v1::Window, chunks: &[Option<Vec<u8>>], size: u64) -> Vec<u8> {
-    let mut bytes = Vec::new();
+/// Puts a window together. A chunk that is neither there nor said to be lost is a defect.
+fn assemble(
+    window: &v1::Window,
+    (chunks, lost): (&[Option<Vec<u8>>], &HashMap<u32, v1::Damage>),
+    size: u64,
+    image: &mut Vec<u8>,
+    bad: &mut Vec<Bad>,
+) {
     for (index, extent) in (window.first_extent..).zip(&window.extents) {
         let mut zeros = extent.zero_lengths.iter();
         if extent.refs.is_empty() {
-            let length = holdfast_proto::limits::extent_len(size, index) as usize;
-            bytes.resize(bytes.len() + length, 0);
+            let len = holdfast_proto::limits::extent_len(size, index) as usize;
+            let damage = extent.damage.clone();
+            bad.extend(damage.map(|damage| Bad { offset: image.len(), len, damage }));
+            image.resize(image.len() + len, 0);
         }
         for &reference in &extent.refs {
-            match reference {
-                0 => bytes.resize(bytes.len() + *zeros.next().unwrap() as usize, 0),
-                k => bytes.extend(chunks[k as usize - 1].as_ref().expect("a chunk of the window is missing")),
+            let Some(chunk) = reference.checked_sub(1) else {
+                image.resize(image.len() + *zeros.next().unwrap() as usize, 0);
+                continue;
+            };
+            if let Some(bytes) = &chunks[chunk as usize] {
+                image.extend(bytes);
+                continue;
             }
+            let damage = lost.get(&chunk).expect("a chunk of the window is missing").clone();
+            let len = window.lengths[chunk as usize] as usize;
+            bad.push(Bad { offset: image.len(), len, damage });
+            image.resize(image.len() + len, 0);
         }
     }
-    bytes
 }

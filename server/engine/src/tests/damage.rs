@@ -74,14 +74,6 @@ fn a_truncated_data_container() {
 }
 
 #[test]
-fn a_damaged_directory() {
-    hit(ContainerClass::Data, |bytes| {
-        let place = bytes.len() - 100;
-        bytes[place] ^= 1;
-    });
-}
-
-#[test]
 fn an_emptied_container() {
     hit(ContainerClass::Data, Vec::clear);
 }

@@ -10,7 +10,7 @@ use holdfast_engine::catalog::token::{Role, new_token};
 use holdfast_engine::catalog::{Catalog, SqliteCatalog, TokenSpec};
 use holdfast_engine::clock::ManualClock;
 use holdfast_engine::ids::SessionId;
-use holdfast_engine::{Engine, EngineError, EngineOptions, EngineParts, Health, count_containers};
+use holdfast_engine::{Engine, EngineError, EngineOptions, EngineParts, Health, traces_of_repository};
 use holdfast_volume::{LocalVolume, Volume};
 
 use crate::agent;
@@ -72,13 +72,13 @@ fn record(folder: &Path, (name, manner, script): &(&'static str, Manner, Script)
 pub(crate) fn open(root: &Path, manner: Manner, clock: &Arc<ManualClock>) -> Result<Engine, EngineError> {
     let volume: Arc<dyn Volume> = Arc::new(LocalVolume::open(root.join("blobs"))?);
     let path = root.join("catalog.db");
-    assert!(path.exists() || count_containers(&*volume)? == 0, "containers, but no catalog");
     let health = Arc::<Health>::default();
-    let (catalog, _) = SqliteCatalog::open_or_create(
-        &path,
-        Arc::<ManualClock>::clone(clock),
-        Arc::<Health>::clone(&health),
-    )?;
+    let latch = Arc::<Health>::clone(&health);
+    // (P5) Beside a volume that holds a repository, no catalog is ever made.
+    let catalog = match traces_of_repository(&*volume)? {
+        Some(_) => SqliteCatalog::open_existing(&path, Arc::<ManualClock>::clone(clock), latch)?,
+        None => SqliteCatalog::open_or_create(&path, Arc::<ManualClock>::clone(clock), latch)?.0,
+    };
     let mut options = EngineOptions { reserve_bytes: Some(0), ..EngineOptions::default() };
     options.index.background = false;
     options.index.write_buffer_bytes = manner.write_buffer_bytes;

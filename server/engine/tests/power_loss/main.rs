@@ -47,6 +47,10 @@ mod error {
     pub(crate) use holdfast_engine::EngineError;
 }
 #[cfg(test)]
+mod restore {
+    pub(crate) use holdfast_engine::DiskReader;
+}
+#[cfg(test)]
 mod ingest {
     pub(crate) use holdfast_engine::{DiskStream, StartBackup, Starter};
 }

@@ -72,10 +72,11 @@ async fn run(
     let open = first_message(&guard, &mut messages).await?;
     let span = tracing::info_span!("disk", session = shown::<SessionId>(&open.session_id), disk = open.disk);
     async {
-        let (session, disk) = app
+        let (session, guard, disk) = app
             .blocking(move |app| {
                 let session = own_session(app, &caller, &open.session_id)?;
-                Ok((session, app.engine.open_stream(session, open.disk)?))
+                guard.assign(app.engine.session_namespace(session)?)?;
+                Ok((session, guard, app.engine.open_stream(session, open.disk)?))
             })
             .await?;
         match carry(disk, guard, messages, answers).await {

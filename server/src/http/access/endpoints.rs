@@ -36,6 +36,10 @@ const fn post(path: &'static str, access: Access) -> Endpoint {
     Endpoint { method: "POST", path, access }
 }
 
+const fn put(path: &'static str, access: Access) -> Endpoint {
+    Endpoint { method: "PUT", path, access }
+}
+
 const fn delete(path: &'static str, access: Access) -> Endpoint {
     Endpoint { method: "DELETE", path, access }
 }
@@ -43,6 +47,7 @@ const fn delete(path: &'static str, access: Access) -> Endpoint {
 const CATALOG: Access = Access::May(Action::Catalog);
 const REPORT: Access = Access::May(Action::Report);
 const OPERATE: Access = Access::Whole(Action::Operate);
+/// Administrators: access, and what namespaces may take.
 const TOKENS: Access = Access::May(Action::ManageTokens);
 
 /// Everything below [`PREFIX`].
@@ -53,6 +58,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     get("/session", Access::Any),
     get("/server", Access::Any),
     get("/namespaces", CATALOG),
+    put("/namespaces/{name}/quota", TOKENS),
     get("/vms", CATALOG),
     get("/vms/{namespace}/{vm}", CATALOG),
     post("/vms/{namespace}/{vm}/owner", Access::May(Action::Operate)),

@@ -34,9 +34,14 @@ pub(super) struct AuditEntry {
     /// What was done: object and verb
     #[schema(example = "token.revoke")]
     action: String,
-    /// Id of the object
+    /// Id of the object; of several events, the latest
     object: String,
+    /// Of several events, the latest
     detail: String,
+    /// How many events of this kind, by the same actor within ten minutes, this entry stands for
+    count: u64,
+    /// When the last of them happened; the same as `at` for a single one
+    last_at: String,
 }
 
 /// The audit log, newest first
@@ -57,6 +62,8 @@ pub(super) async fn list(
             action: record.entry.action,
             object: record.entry.object,
             detail: record.entry.detail,
+            count: record.count,
+            last_at: time(record.last_ms),
         });
         Ok(Json(Keyset { items: items.collect(), next_page_token: page.next }))
     })

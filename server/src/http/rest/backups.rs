@@ -48,6 +48,8 @@ pub(super) struct Backup {
     started: String,
     finished: String,
     disks: Vec<BackupDisk>,
+    /// Disks of the VM that could not be read: if there are any, the restore point is partial
+    missing_disks: Vec<String>,
     /// Bytes left after deduplication
     new_bytes: u64,
     /// Bytes it added to data containers
@@ -162,6 +164,7 @@ fn describe(app: &App, backups: Vec<BackupRecord>) -> Result<Vec<Backup>, Servic
             client_host: backup.client_host,
             started: time(backup.started_ms),
             finished: time(backup.finished_ms),
+            missing_disks: backup.missing_disks,
             disks: backup
                 .disks
                 .into_iter()

@@ -44,6 +44,7 @@ fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(session::session))
         .routes(routes!(server::server))
         .routes(routes!(namespaces::list))
+        .routes(routes!(namespaces::set_quota))
         .routes(routes!(jobs::list))
         .routes(routes!(vms::list))
         .routes(routes!(vms::get))

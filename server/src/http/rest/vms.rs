@@ -75,7 +75,7 @@ pub(super) struct Vm {
     last_status: String,
     /// null: its last run did not fail
     last_error: Option<String>,
-    /// No restore point in the last 26 hours
+    /// No complete restore point in the last 26 hours
     stale: bool,
     /// The newest verification of the latest restore point; null: none yet
     verify: Option<Verify>,
@@ -89,6 +89,8 @@ struct Latest {
     started: String,
     finished: String,
     job: String,
+    /// Disks of the VM that could not be read for it: if there are any, it is partial
+    missing_disks: Vec<String>,
 }
 
 impl From<VmOverview> for Vm {
@@ -105,6 +107,7 @@ impl From<VmOverview> for Vm {
                 started: time(latest.started_ms),
                 finished: time(latest.finished_ms),
                 job: latest.job,
+                missing_disks: latest.missing_disks,
             }),
             virtual_bytes: vm.virtual_bytes,
             protected_bytes: vm.protected_bytes,

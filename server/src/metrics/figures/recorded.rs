@@ -48,7 +48,14 @@ struct Namespace {
     protected: u64,
     /// When the newest restore point was finished; of several namespaces, the oldest of these times.
     newest_ms: Option<i64>,
+    /// In the order of [`QUOTAS`].
+    quota_used: [u64; 4],
+    /// Absent where no namespace has a limit.
+    quota_limit: [Option<u64>; 4],
 }
+
+/// What quotas are called in labels, in the order of the catalog.
+const QUOTAS: [&str; 4] = ["stored_bytes", "protected_bytes", "restore_points", "sessions_per_day"];
 
 /// Runs of the last day.
 #[derive(Debug, Default)]
@@ -139,6 +146,12 @@ fn add_namespace(samples: &mut Samples, label: &str, namespace: &Namespace, now_
     samples.whole(&n::RESTORE_POINTS, &[label], namespace.restore_points);
     samples.whole(&n::PROTECTED, &[label], namespace.protected);
     samples.whole(&n::STORED, &[label], namespace.stored);
+    for ((quota, used), limit) in QUOTAS.iter().zip(namespace.quota_used).zip(namespace.quota_limit) {
+        samples.whole(&n::QUOTA_USED, &[label, quota], used);
+        if let Some(limit) = limit {
+            samples.whole(&n::QUOTA_LIMIT, &[label, quota], limit);
+        }
+    }
     if let Some(newest_ms) = namespace.newest_ms {
         // 0 when the clock was set back.
         let age_ms = u64::try_from(now_ms.saturating_sub(newest_ms)).unwrap_or(0);
@@ -183,6 +196,17 @@ fn namespaces(
         if let Some(newest) = page.items.first() {
             let finished_ms = newest.finished_ms;
             sum.newest_ms = Some(sum.newest_ms.map_or(finished_ms, |oldest| oldest.min(finished_ms)));
+        }
+    }
+    for found in catalog.quotas(None)? {
+        let sum = sums.entry(labels.namespace(&found.namespace.name)).or_default();
+        for (place, (_, used, limit)) in found.limits().into_iter().enumerate() {
+            if let Some(sum) = sum.quota_used.get_mut(place) {
+                *sum = sum.saturating_add(used);
+            }
+            if let (Some(sum), Some(limit)) = (sum.quota_limit.get_mut(place), limit) {
+                *sum = Some(sum.unwrap_or(0).saturating_add(limit));
+            }
         }
     }
     // As of now: what was protected before it.

@@ -130,7 +130,15 @@ async fn background_jobs_are_listed_and_end_with_the_server() {
     let names: Vec<_> = app.jobs.list().iter().map(|job| job.name).collect();
     assert_eq!(
         names,
-        ["expired-leases", "ended-access", "ended-logins", "audit", "restore-points", "catalog-snapshots"]
+        [
+            "expired-leases",
+            "ended-access",
+            "ended-logins",
+            "audit-counts",
+            "audit",
+            "restore-points",
+            "catalog-snapshots"
+        ]
     );
     fixture.server.stop().await.unwrap();
     for job in app.jobs.list() {

@@ -5,12 +5,25 @@ import type { AuditEntry } from "../../api/schema";
 import { Card } from "../../components/Card";
 import { Empty, ErrorNote, Skeleton } from "../../components/Feedback";
 import { SimpleTable, type SimpleColumn } from "../../components/SimpleTable";
+import { count } from "../../format/numbers";
 import { minute, second } from "../../format/time";
 
+/** The time; of several events that one entry counts, from the first to the last. */
+function When({ entry }: { entry: AuditEntry }) {
+  const exact = entry.count === 1 ? second(entry.at) : `${second(entry.at)} to ${second(entry.last_at)}`;
+  return (
+    <span className="nowrap" data-exact={exact}>
+      {minute(entry.at)}
+      {minute(entry.last_at) !== minute(entry.at) && ` – ${minute(entry.last_at)}`}
+    </span>
+  );
+}
+
 const COLUMNS: SimpleColumn<AuditEntry>[] = [
-  { id: "at", header: "When", render: (entry) => <span className="nowrap" data-exact={second(entry.at)}>{minute(entry.at)}</span> },
+  { id: "at", header: "When", render: (entry) => <When entry={entry} /> },
   { id: "who", header: "Who", render: (entry) => entry.who },
   { id: "action", header: "Action", render: (entry) => <code>{entry.action}</code> },
+  { id: "count", header: "Times", render: (entry) => <span className={entry.count === 1 ? "muted" : undefined}>{count(entry.count)}</span> },
   { id: "object", header: "Object", render: (entry) => <span className="break">{entry.object}</span> },
   { id: "detail", header: "Detail", render: (entry) => <span className="break">{entry.detail}</span> },
 ];

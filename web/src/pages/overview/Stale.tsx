@@ -18,7 +18,7 @@ export function Stale({ namespace }: { namespace: string }) {
       actions={<Link href={link("/vms", { namespace, stale: "true" })}>All</Link>}
       hint={
         <>
-          VMs whose latest restore point is <TermLabel term="stale">older than 26 hours</TermLabel>.
+          VMs whose latest complete restore point is <TermLabel term="stale">older than 26 hours</TermLabel>.
         </>
       }
     >
@@ -34,7 +34,7 @@ export function Stale({ namespace }: { namespace: string }) {
                 <li key={`${vm.namespace}/${vm.vm}`}>
                   <span className="badge badge-warn">
                     <Icon name="clock" />
-                    {vm.latest === null ? "never" : "stale"}
+                    {vm.latest === null ? "never" : vm.latest.missing_disks.length > 0 ? "partial" : "stale"}
                   </span>
                   <div>
                     <Link href={vmPath(vm.namespace, vm.vm)}>{vm.vm}</Link>

@@ -6,7 +6,7 @@ import type { Backup } from "../../api/schema";
 import { Command } from "../../components/Command";
 import { Empty } from "../../components/Feedback";
 import { Icon } from "../../components/icons";
-import { VerifyBadge } from "../../components/Status";
+import { PartialBadge, VerifyBadge } from "../../components/Status";
 import { show, TermLabel, tip, type Kind } from "../../components/Value";
 import type { Term } from "../../format/definitions";
 import { minute, second } from "../../format/time";
@@ -55,7 +55,7 @@ function Point({ point }: { point: Backup }) {
     <tbody className={open ? "is-open" : ""}>
       <tr>
         <th scope="row" className="nowrap" data-term="finished" data-exact={`${second(point.finished)}, ${point.id}`}>
-          {minute(point.finished)}
+          {minute(point.finished)} <PartialBadge missing={point.missing_disks} />
         </th>
         <td>{point.job}</td>
         <Number term="data_bytes" kind="bytes" value={data} />

@@ -14,13 +14,17 @@ use super::super::convert::{OrCatalogError, count, id};
 use super::super::details::filter::like_pattern;
 use super::super::details::sorted::{Number, Window, compare_keys};
 use super::super::select::Conditions;
-use super::super::verifications;
+use super::super::{backups, verifications};
 use super::RECENT_MS;
 use crate::{DiskOverview, DiskQuery, LatestBackup, Result, VmOverview, VmQuery, VmSort};
 
 /// The restore point committed last of VM `v`, as `l`; null without one.
 const LATEST: &str = "LEFT JOIN backups l ON l.id = \
      (SELECT b.id FROM backups b WHERE b.vm_id = v.id ORDER BY b.ordinal DESC LIMIT 1)";
+
+/// When the last complete restore point of VM `v` was finished; null without one.
+const COMPLETE_MS: &str = "(SELECT b.finished_ms FROM backups b WHERE b.vm_id = v.id AND b.missing_disks = '' \
+     ORDER BY b.ordinal DESC LIMIT 1)";
 
 /// A page of the VMs that match, and how many do.
 pub(in crate::sqlite) fn vms(
@@ -88,16 +92,17 @@ fn read_vms(
         let like = "(v.name LIKE ? ESCAPE '\\' OR n.name LIKE ? ESCAPE '\\')";
         conditions.push(like, [pattern.clone(), pattern]);
     }
-    let stale = "coalesce(l.finished_ms < ?, true)";
+    // A partial restore point protects only some of the VM, so it keeps none from being stale.
+    let stale = format!("coalesce({COMPLETE_MS} < ?, true)");
     let before = Value::Integer(query.stale_before_ms);
     match query.stale {
-        Some(true) => conditions.push(stale, [before]),
+        Some(true) => conditions.push(&stale, [before]),
         Some(false) => conditions.push(&format!("NOT {stale}"), [before]),
         None => {}
     }
     let select = format!(
         "SELECT v.id, v.namespace_id, n.name AS namespace, v.name AS vm, v.owner, l.id AS latest, l.job_id, \
-         l.started_ms, l.finished_ms, j.name AS job, \
+         l.started_ms, l.finished_ms, l.missing_disks, j.name AS job, {COMPLETE_MS} AS complete_ms, \
          (SELECT count(*) FROM backups b WHERE b.vm_id = v.id) AS backups, \
          (SELECT min(b.started_ms) FROM backups b WHERE b.vm_id = v.id) AS first_ms, \
          (SELECT count(*) FROM disks k WHERE k.backup_id = l.id) AS disks, \
@@ -120,9 +125,11 @@ fn read_vm(row: &Row<'_>, stale_before_ms: i64) -> rusqlite::Result<VmOverview> 
             started_ms: row.get("started_ms")?,
             finished_ms: row.get("finished_ms")?,
             job: row.get("job")?,
+            missing_disks: backups::missing_disks(row)?,
         }),
         None => None,
     };
+    let complete_ms: Option<i64> = row.get("complete_ms")?;
     Ok(VmOverview {
         id: VmId::from_bytes(id(row, "id")?),
         namespace: NamespaceId::from_bytes(id(row, "namespace_id")?),
@@ -132,7 +139,7 @@ fn read_vm(row: &Row<'_>, stale_before_ms: i64) -> rusqlite::Result<VmOverview> 
         backups: count(row, "backups")?,
         disks: count(row, "disks")?,
         first_ms: row.get("first_ms")?,
-        stale: latest.as_ref().is_none_or(|latest| latest.finished_ms < stale_before_ms),
+        stale: complete_ms.is_none_or(|finished_ms| finished_ms < stale_before_ms),
         latest,
         virtual_bytes: count(row, "virtual_bytes")?,
         protected_bytes: count(row, "protected_bytes")?,

@@ -8,5 +8,6 @@ mod claims;
 mod containers;
 mod leases;
 mod points;
+mod quotas;
 mod reports;
 mod upkeep;

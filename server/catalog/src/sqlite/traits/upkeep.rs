@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use super::super::convert::OrCatalogError as _;
-use super::super::{SqliteCatalog, connection, namespaces, snapshot};
+use super::super::{SqliteCatalog, connection, namespaces, quotas, snapshot};
 use crate::{INTEGRITY_PROBLEMS_MAX, RepositoryRecord, Result, Upkeep};
 
 impl Upkeep for SqliteCatalog {
@@ -12,7 +12,12 @@ impl Upkeep for SqliteCatalog {
     }
 
     fn integrity_check(&self) -> Result<Vec<String>> {
-        self.report(|c| connection::problems(c, INTEGRITY_PROBLEMS_MAX))
+        self.report(|c| {
+            let mut problems = connection::problems(c, INTEGRITY_PROBLEMS_MAX)?;
+            problems.extend(quotas::problems(c)?);
+            problems.truncate(usize::try_from(INTEGRITY_PROBLEMS_MAX).unwrap_or(usize::MAX));
+            Ok(problems)
+        })
     }
 
     fn size_bytes(&self) -> Result<u64> {

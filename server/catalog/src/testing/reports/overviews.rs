@@ -12,14 +12,15 @@ use super::model::make;
 use crate::testing::fixture::Fixture;
 use crate::wire::add_to;
 use crate::{
-    BackupCost, CatalogError, CatalogWalk, ContainerState, ContainerTotals, DetailEntry, DetailFilter,
-    DiskOverview, DiskQuery, LastRun, LatestBackup, PageRequest, ProtectedDay, REPORT_PAGE_MAX, TotalsBy,
-    Verification, VmOverview, VmQuery, VmSort,
+    BackupCommit, BackupCost, CatalogError, CatalogWalk, ContainerState, ContainerTotals, DetailEntry,
+    DetailFilter, DiskOverview, DiskQuery, LastRun, LatestBackup, PageRequest, ProtectedDay, REPORT_PAGE_MAX,
+    TotalsBy, Verification, VmOverview, VmQuery, VmSort,
 };
 
 cases![
     vms_tell_what_they_protect_and_cost,
     vms_are_found_and_paged,
+    a_partial_backup_keeps_no_vm_fresh,
     disks_are_those_of_latest_backups,
     jobs_tell_their_last_run,
     namespaces_add_up,
@@ -89,6 +90,7 @@ fn vm_model(f: &Fixture, all: &[DetailEntry], query: &VmQuery) -> Vec<VmOverview
                 started_ms: backup.started_ms,
                 finished_ms: backup.finished_ms,
                 job: backup.job,
+                missing_disks: backup.missing_disks,
             }),
             namespace_name,
             vm,
@@ -197,6 +199,24 @@ fn vms_are_found_and_paged(f: &Fixture) {
         let part: Vec<_> = expected.iter().skip(offset).take(limit).cloned().collect();
         assert_eq!(f.vm_overviews(None, &query).unwrap(), (part, expected.len() as u64));
     }
+}
+
+fn a_partial_backup_keeps_no_vm_fresh(f: &Fixture) {
+    f.committed("web", "nightly");
+    f.clock.advance_ms(2 * 86_400_000);
+    let partial = BackupCommit { missing_disks: vec!["log".into()], ..f.commit("web", "nightly") };
+    f.commit_backup(&partial).unwrap();
+    let query = query(f);
+    let listed = |stale| {
+        let (vms, _) = f.vm_overviews(None, &VmQuery { stale, ..query.clone() }).unwrap();
+        vms.into_iter().find(|vm| vm.vm == "web")
+    };
+    let web = listed(None).unwrap();
+    let latest = web.latest.unwrap();
+    assert_eq!((latest.id, latest.missing_disks), (partial.backup, vec!["log".to_owned()]));
+    assert!(web.stale && listed(Some(true)).is_some() && listed(Some(false)).is_none());
+    f.committed("web", "nightly");
+    assert!(!listed(None).unwrap().stale && listed(Some(true)).is_none());
 }
 
 fn disks_are_those_of_latest_backups(f: &Fixture) {

@@ -204,3 +204,97 @@ fn chunk_ends(regions: &[RegionRecord], lengths: &[U16]) -> Result<Vec<u32>, For
 
 /// The shortest container: no region at all.
 pub const CONTAINER_MIN_BYTES: usize = HEADER_BYTES + directory_bytes(0, 0) + FOOTER_BYTES;
+
+/// What a directory that is damaged still says: believed only where the regions bear it out.
+#[derive(Debug)]
+pub struct DirectoryHints {
+    /// Offset and chunk count of each region, as far as known: from the regions found, else from their records.
+    regions: Vec<(Option<u32>, usize)>,
+    lengths: Vec<u32>,
+    fingerprints: Vec<Fingerprint>,
+}
+
+impl DirectoryHints {
+    /// Lengths and fingerprints of the chunks of a region, by its number or, without, by where it lies.
+    pub fn region(
+        &self,
+        record: &RegionRecord,
+        number: Option<usize>,
+    ) -> Option<(Vec<u32>, Vec<Fingerprint>)> {
+        let by_place = || self.regions.iter().position(|(offset, _)| *offset == Some(record.offset));
+        let number = number.or_else(by_place)?;
+        let first: usize = self.regions.iter().take(number).map(|(_, chunks)| chunks).sum();
+        let range = first..first + usize::from(record.chunk_count);
+        Some((self.lengths.get(range.clone())?.to_vec(), self.fingerprints.get(range)?.to_vec()))
+    }
+}
+
+/// Whether `bytes` begin like a directory.
+pub fn begins_directory(bytes: &[u8]) -> bool {
+    bytes.starts_with(&DIRECTORY_MAGIC.to_le_bytes())
+}
+
+/// Looks for what is left of a directory in a container's bytes. `regions`: those found by walking, which end at
+/// `end`. `None` when nothing after them can have been one.
+pub fn directory_hints(
+    bytes: &[u8],
+    end: usize,
+    regions: &[(RegionRecord, Option<usize>)],
+) -> Option<DirectoryHints> {
+    let (start, count, chunks) = place_of_directory(bytes, end, regions)?;
+    let needed = directory_bytes(count, chunks);
+    let mut directory = bytes.get(start..)?.iter().copied().take(needed).collect::<Vec<u8>>();
+    // What was cut off says nothing.
+    directory.resize(needed, 0);
+    let rest = directory.get(size_of::<RawDirectory>()..)?;
+    let (records, rest) = <[RawRecord]>::ref_from_prefix_with_elems(rest, count).ok()?;
+    let (lengths, rest) = <[U16]>::ref_from_prefix_with_elems(rest, chunks).ok()?;
+    let names = rest.get(..chunks * FINGERPRINT_BYTES)?;
+    let mut places: Vec<_> =
+        records.iter().map(|raw| (Some(raw.offset.get()), usize::from(raw.chunk_count.get()))).collect();
+    for (record, number) in regions {
+        if let Some(place) = number.and_then(|number| places.get_mut(number)) {
+            *place = (Some(record.offset), record.chunk_count.into());
+        }
+    }
+    Some(DirectoryHints {
+        regions: places,
+        lengths: lengths.iter().map(|less_one| u32::from(less_one.get()) + 1).collect(),
+        fingerprints: Fingerprint::split_list(names)?.collect(),
+    })
+}
+
+/// Where a directory begins, and how many regions and chunks it has: as the footer, its own header and the regions
+/// say, whichever of them agree.
+fn place_of_directory(
+    bytes: &[u8],
+    end: usize,
+    regions: &[(RegionRecord, Option<usize>)],
+) -> Option<(usize, usize, usize)> {
+    let footer = bytes.last_chunk().and_then(|footer| super::Footer::decode(footer, bytes.len() as u64).ok());
+    let after = bytes.get(end..)?;
+    let magic = after.windows(CRC_BYTES / 2).position(begins_directory).map(|place| end + place);
+    let walked = (regions.len(), regions.iter().map(|(record, _)| usize::from(record.chunk_count)).sum());
+    let starts = [footer.map(|footer| footer.directory_offset as usize), magic, Some(end)];
+    for start in starts.into_iter().flatten() {
+        let Some(left) = bytes.len().checked_sub(start) else { continue };
+        let said = bytes.get(start..).and_then(|rest| RawDirectory::ref_from_prefix(rest).ok());
+        let said = said.map(|(header, _)| {
+            let chunks = usize::try_from(header.chunk_count.get()).unwrap_or(usize::MAX);
+            (usize::from(header.region_count.get()), chunks)
+        });
+        // (R3) Nothing is longer than what is there; only one that the regions describe may have been cut off.
+        let fits = |(regions, chunks): &(usize, usize)| {
+            *regions <= REGIONS_MAX && *chunks <= left && directory_bytes(*regions, *chunks) <= left
+        };
+        if let Some((regions, chunks)) =
+            said.filter(fits).filter(|said| said.0 >= walked.0 && said.1 >= walked.1)
+        {
+            return Some((start, regions, chunks));
+        }
+        if walked.1 <= bytes.len() {
+            return Some((start, walked.0, walked.1));
+        }
+    }
+    None
+}

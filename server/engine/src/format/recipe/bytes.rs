@@ -5,7 +5,7 @@ use holdfast_proto::fingerprint::FINGERPRINT_BYTES;
 
 use super::{NodeError, RECIPE_VERSION};
 
-const HEADER_BYTES: usize = 12;
+pub(super) const HEADER_BYTES: usize = 12;
 
 /// Header of every node: kind u8, version u8, level u8, reserved u8, count u32, extra u32.
 pub(super) struct Header {

@@ -45,6 +45,7 @@ const CALLS: &[(&str, &str, &str, Who, Foreign)] = &[
     ("GET", "/session", "", AnyToken, Shown),
     ("GET", "/server", "", AnyToken, Shown),
     ("GET", "/namespaces", "", EveryRole, Shown),
+    ("PUT", "/namespaces/{name}/quota", "", Admins, Shown),
     ("GET", "/vms", "?namespace=mine", EveryRole, Forbidden),
     ("GET", "/vms/{namespace}/{vm}", "", EveryRole, Forbidden),
     ("POST", "/vms/{namespace}/{vm}/owner", "", OperatorsThere, Forbidden),
@@ -102,11 +103,12 @@ impl Seeded {
             }
             _ => String::new(),
         };
-        let path = path.replace("{id}", &id).replace("{namespace}", "mine");
+        let path = path.replace("{id}", &id).replace("{namespace}", "mine").replace("{name}", "mine");
         let path = path.replace("{vm}", &SECRET_VM.replace(' ', "%20"));
         let ask = Ask::new(method, &format!("/api/v1{path}{query}"));
         match (method, path.as_str()) {
             ("POST", "/login") => ask.json(&json!({ "token": self.fixture.admin_token() })),
+            ("PUT", "/namespaces/mine/quota") => ask.json(&json!({ "restore_points": 1000 })),
             ("POST", "/tokens") => {
                 let unique = ulid(&self.fixture);
                 ask.json(&json!({ "name": unique, "role": "backup" }))

@@ -15,13 +15,15 @@ async fn with_many_rows(rows: usize) -> Fixture {
     let namespace = fixture.catalog().ensure_namespace("default").unwrap();
     let disks = 250;
     for run in 0..rows / disks {
+        // Those of one VM would be added up.
+        let vm = format!("vm {run}");
         let at_ms = 1_700_000_000_000 + i64::try_from(run).unwrap();
         let (session, run) = (SessionId(new_id(&SystemClock).unwrap()), RunId(new_id(&SystemClock).unwrap()));
         let row = |disk: usize| DetailRow {
             namespace: "default".into(),
             job: "job".into(),
             run: run.to_string(),
-            vm: "vm".into(),
+            vm: vm.clone(),
             disk: format!("disk {disk}"),
             status: RowStatus::Failed,
             started_ms: at_ms,
@@ -34,7 +36,7 @@ async fn with_many_rows(rows: usize) -> Fixture {
                 session,
                 run,
                 namespace: namespace.id,
-                vm: "vm".into(),
+                vm: vm.clone(),
                 job: "job".into(),
                 owner: "default".into(),
                 vm_owner: "default".into(),

@@ -1,0 +1,41 @@
+//! What namespaces may take, and what they take.
+
+use std::fmt;
+
+use holdfast_types::ids::NamespaceId;
+
+use crate::Result;
+use crate::rows::{NamespaceQuota, Quota, StartAccount};
+
+/// VMs of one namespace at most, those of failed attempts included: names are chosen by agents, and each is a row that
+/// stays.
+pub const VMS_PER_NAMESPACE_MAX: u64 = 10_000;
+
+/// Jobs of one namespace at most; see [`VMS_PER_NAMESPACE_MAX`].
+pub const JOBS_PER_NAMESPACE_MAX: u64 = 1_000;
+
+/// Rows of details kept of a VM's attempts that made no restore point: four attempts of 256 disks, or a thousand of one.
+/// With more, the oldest half is added up, into one row for each job.
+pub const FAILED_ROWS_PER_VM_MAX: u32 = 1024;
+
+const _: () = assert!(
+    FAILED_ROWS_PER_VM_MAX as usize / 2 >= holdfast_proto::limits::DISKS_PER_BACKUP_MAX,
+    "the latest attempt is never added to others"
+);
+
+/// Asked at the start of every backup. Each function finds a few rows, however much the repository holds: the sums are
+/// kept as rows change.
+///
+/// Across processes: each is one transaction, and the sums are right after every transaction of any process.
+pub trait Quotas: Send + Sync + fmt::Debug {
+    /// Sets all limits of a namespace, and enters the old and the new ones into the audit log on behalf of `who`, in
+    /// one transaction. Gives the old ones. `NotFound`: no such namespace. `Invalid`: more than can be kept.
+    fn set_quota(&self, namespace: NamespaceId, quota: &Quota, who: &str) -> Result<Quota>;
+    /// Limits and sums of these namespaces (`None`: all), by name.
+    fn quotas(&self, namespaces: Option<&[NamespaceId]>) -> Result<Vec<NamespaceQuota>>;
+    /// Limits and sums that a backup of `vm` by `job` must fit into. `NotFound`: no such namespace.
+    fn start_account(&self, namespace: NamespaceId, vm: &str, job: &str) -> Result<StartAccount>;
+    /// Counts a backup that begins now. `false`: with it there would be more today than the namespace's limit; then
+    /// nothing was counted. `NotFound`: no such namespace.
+    fn count_session(&self, namespace: NamespaceId) -> Result<bool>;
+}

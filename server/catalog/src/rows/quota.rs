@@ -1,0 +1,73 @@
+//! What a namespace may take, and what it takes.
+
+use super::NamespaceRecord;
+
+/// Limits of a namespace; `None`: no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Quota {
+    /// Bytes of its containers, data and recipes.
+    pub stored_bytes: Option<u64>,
+    /// Data of the newest restore point of each VM; holes and zeros do not count.
+    pub protected_bytes: Option<u64>,
+    pub restore_points: Option<u64>,
+    /// Backups begun on one day (UTC), however they end.
+    pub sessions_per_day: Option<u64>,
+}
+
+/// What counts against a [`Quota`], and the number of names in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    pub stored_bytes: u64,
+    pub protected_bytes: u64,
+    pub restore_points: u64,
+    /// Since midnight, UTC.
+    pub sessions_today: u64,
+    pub vms: u64,
+    pub jobs: u64,
+}
+
+/// A namespace with its limits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamespaceQuota {
+    pub namespace: NamespaceRecord,
+    pub quota: Quota,
+    pub usage: Usage,
+}
+
+/// What a backup that is about to start must fit into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StartAccount {
+    pub quota: Quota,
+    pub usage: Usage,
+    /// Whether the VM is on record.
+    pub knows_vm: bool,
+    /// Whether the job is on record.
+    pub knows_job: bool,
+    /// Data of the VM's newest restore point; `None`: it has none.
+    pub vm_protected_bytes: Option<u64>,
+}
+
+/// From this share of a limit on, people are warned: nine tenths.
+const NEAR_TENTHS: u128 = 9;
+
+impl NamespaceQuota {
+    /// Each limit with what counts against it: its name in words, used, limit.
+    pub const fn limits(&self) -> [(&'static str, u64, Option<u64>); 4] {
+        let Self { quota, usage, .. } = self;
+        [
+            ("stored bytes", usage.stored_bytes, quota.stored_bytes),
+            ("protected bytes", usage.protected_bytes, quota.protected_bytes),
+            ("restore points", usage.restore_points, quota.restore_points),
+            ("backups a day", usage.sessions_today, quota.sessions_per_day),
+        ]
+    }
+
+    /// The limits that are nearly reached, or passed.
+    pub fn near(&self) -> Vec<&'static str> {
+        let is_near = |used: u64, limit: u64| u128::from(used) * 10 >= u128::from(limit) * NEAR_TENTHS;
+        let near = |(what, used, limit): (&'static str, u64, Option<u64>)| {
+            limit.is_some_and(|limit| is_near(used, limit)).then_some(what)
+        };
+        self.limits().into_iter().filter_map(near).collect()
+    }
+}

@@ -1,0 +1,161 @@
+//! Reading what is left of a container that cannot be opened.
+//!
+//! Header, directory and footer together are some 70 KiB of 32 MiB, and damage in any of them must not cost the
+//! rest. What they said is found again: the regions by walking them, their chunks by what is left of the directory or
+//! by cutting again, their names by hashing their bytes, and whose they are from the catalog.
+
+use holdfast_proto::Fingerprint;
+use holdfast_proto::region::Decoder;
+use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId, RepositoryId};
+use holdfast_volume::Volume;
+
+use super::cuts::{Hints, cut};
+use super::reader::Parts;
+use super::walk::{Walked, read_all, walk};
+use super::{ContainerError, ContainerName, Directory, OpenContainer};
+use crate::format::FormatError;
+use crate::format::checksum::crc32c;
+use crate::format::container::{
+    Contents, DirectoryHints, FOOTER_BYTES, Footer, Header, RegionRecord, begins_directory, directory_bytes,
+    directory_hints,
+};
+
+/// What is known of a container without reading it.
+#[derive(Debug, Clone, Copy)]
+pub struct Owner {
+    pub id: ContainerId,
+    pub class: ContainerClass,
+    pub namespace: NamespaceId,
+    /// Milliseconds since the Unix epoch.
+    pub created_ms: i64,
+}
+
+/// What was found of a damaged container.
+#[derive(Debug)]
+pub struct Salvaged {
+    /// Regions are numbered as they were found, which need not be as they once were.
+    pub open: OpenContainer,
+    /// Whether every byte that belongs to regions was found in one.
+    pub complete: bool,
+}
+
+/// Finds all chunks that can still be read of a container which is damaged as a whole. Reads all of it.
+///
+/// # Errors
+/// When there is nothing to be found: it cannot be opened, is another container, or was written by a newer version.
+pub fn salvage(
+    volume: &dyn Volume,
+    repository: RepositoryId,
+    owner: Owner,
+) -> Result<Salvaged, ContainerError> {
+    let Owner { id, class, namespace, created_ms } = owner;
+    let wanted = ContainerName { id, class };
+    let parts = Parts::open(volume, wanted)?;
+    check_identity(&parts, repository, wanted)?;
+    let header = Header { class, repository, namespace, id, created_ms };
+    // Only the header is damaged, or only its length is not what the catalog says.
+    if let Ok(directory) = parts.directory(id) {
+        let open = OpenContainer::salvaged(header, parts, directory);
+        return Ok(Salvaged { open, complete: true });
+    }
+    let bytes = read_all(&parts);
+    let walked = walk(&bytes);
+    let (contents, lost) = contents(&bytes, &walked, class)?;
+    let complete = !lost && !walked.gaps && ends_at_directory(&bytes, id, &walked);
+    Ok(Salvaged { open: OpenContainer::salvaged(header, parts, Directory::new(contents)), complete })
+}
+
+/// A whole header or footer that names another container is no damage that could be walked around: the file is in
+/// the wrong place. A newer version means something else by what follows.
+fn check_identity(
+    parts: &Parts,
+    repository: RepositoryId,
+    wanted: ContainerName,
+) -> Result<(), ContainerError> {
+    match parts.header(repository, wanted) {
+        Err(error) if error.is_foreign() || error.is_unsupported() => return Err(error),
+        _ => {}
+    }
+    match parts.directory(wanted.id) {
+        Err(error) if error.is_foreign() || error.is_unsupported() => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Whether nothing is missing behind the last region: a directory begins there, as it says itself, as the footer
+/// says, or as its length tells.
+fn ends_at_directory(bytes: &[u8], id: ContainerId, walked: &Walked) -> bool {
+    let footer = bytes.last_chunk::<FOOTER_BYTES>();
+    let footer = footer.and_then(|footer| Footer::decode(footer, bytes.len() as u64).ok());
+    if let Some(footer) = footer.filter(|footer| footer.id == id) {
+        return footer.directory_offset as usize == walked.end;
+    }
+    let chunks = walked.regions.iter().map(|(record, _)| usize::from(record.chunk_count)).sum();
+    let directory = directory_bytes(walked.regions.len(), chunks);
+    bytes.get(walked.end..).is_some_and(begins_directory)
+        || walked.end + directory + FOOTER_BYTES == bytes.len()
+}
+
+/// Decodes every region and names its chunks; says whether a region that was found is lost all the same.
+fn contents(
+    bytes: &[u8],
+    walked: &Walked,
+    class: ContainerClass,
+) -> Result<(Contents, bool), ContainerError> {
+    let hints = directory_hints(bytes, walked.end, &walked.regions);
+    let mut decoder = Decoder::new().ok();
+    let mut contents = Contents::default();
+    let mut lost = false;
+    for (record, number) in &walked.regions {
+        let plain = decoder.as_mut().and_then(|decoder| decode(bytes, record, decoder));
+        let Some(plain) = plain.filter(|plain| !plain.is_empty()) else {
+            lost = true;
+            continue;
+        };
+        let lengths = cut(&plain, class, &hints_for(hints.as_ref(), record, *number));
+        let Ok(chunk_count) = u16::try_from(lengths.len()) else {
+            lost = true;
+            continue;
+        };
+        let mut end = 0;
+        for length in lengths {
+            let start = end;
+            end += length;
+            let chunk = plain.get(start as usize..end as usize).unwrap_or_default();
+            contents.ends.push(end);
+            contents.fingerprints.push(Fingerprint::of(chunk));
+        }
+        contents.regions.push(RegionRecord { chunk_count, ..*record });
+    }
+    Ok((contents, lost))
+}
+
+fn hints_for(hints: Option<&DirectoryHints>, record: &RegionRecord, number: Option<usize>) -> Hints {
+    let found = hints.and_then(|hints| hints.region(record, number));
+    let (lengths, fingerprints) = found.unwrap_or_default();
+    Hints { lengths, fingerprints }
+}
+
+fn decode(bytes: &[u8], record: &RegionRecord, decoder: &mut Decoder) -> Option<Vec<u8>> {
+    let start = usize::try_from(record.payload_offset()).ok()?;
+    let payload = bytes.get(start..start + record.stored_bytes as usize)?;
+    if crc32c(payload) != record.payload_crc {
+        return None;
+    }
+    decoder.decode(record.codec, payload, record.plain_bytes).ok()
+}
+
+impl ContainerError {
+    /// Whether a whole structure says that it belongs elsewhere.
+    fn is_foreign(&self) -> bool {
+        use crate::format::Defect;
+        matches!(
+            self,
+            Self::Structure { source: FormatError::Corrupt { defect: Defect::Foreign { .. }, .. }, .. }
+        )
+    }
+
+    const fn is_unsupported(&self) -> bool {
+        matches!(self, Self::Structure { source: FormatError::Unsupported { .. }, .. })
+    }
+}

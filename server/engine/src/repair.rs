@@ -1,0 +1,191 @@
+//! Writes what can still be read of damaged containers into new ones, so that restores and new backups rely on sound
+//! copies again.
+//!
+//! Order: the new container is durable (W2) → the catalog knows it → its chunks are in the index (W3) → only then,
+//! and only when nothing of the damaged one is missing from it, the damaged one is condemned, dropped from the index
+//! and removed. A crash in between leaves both, and the next repair finds every chunk in a sound container.
+
+use std::sync::Arc;
+
+use holdfast_catalog::{ContainerRecord, ContainerState};
+use holdfast_proto::limits::CONTAINER_MAX_BYTES;
+use holdfast_proto::region::Decoder;
+use holdfast_types::ids::{ContainerClass, ContainerId};
+
+use crate::container::{ContainerWriter, OpenContainer, RecentDirectories, UnverifiedRegion, VerifiedRegion};
+use crate::core::Core;
+use crate::error::EngineError;
+use crate::progress::Progress;
+use crate::space::{Grant, Purpose};
+use crate::store::Domain;
+
+/// What became of one damaged container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Repaired {
+    pub container: ContainerId,
+    /// Chunks that could be read.
+    pub chunks: u64,
+    /// Those of them that were written into new containers; the others have sound copies already.
+    pub rewritten: u64,
+    /// The new containers.
+    pub into: Vec<ContainerId>,
+    /// Whether all of it could be read and now has sound copies; the damaged file was removed then, and kept
+    /// otherwise.
+    pub complete: bool,
+}
+
+/// Looks at every container that is damaged as a whole.
+pub(crate) fn run(core: &Core, progress: &dyn Progress) -> Result<Vec<Repaired>, EngineError> {
+    let damaged: Vec<ContainerId> = core.store.damaged_containers();
+    let total = damaged.len() as u64;
+    let mut repaired = Vec::new();
+    for (done, id) in (0..).zip(damaged) {
+        progress.step("damaged containers", done, total);
+        let as_a_whole = core.store.known_damage(id).iter().any(|(region, _)| region.is_none());
+        if !as_a_whole {
+            continue;
+        }
+        if let Some((open, complete)) = core.store.salvaged(id)? {
+            repaired.push(repair(core, &open, complete)?);
+        }
+    }
+    progress.step("damaged containers", total, total);
+    Ok(repaired)
+}
+
+fn repair(core: &Core, open: &Arc<OpenContainer>, complete: bool) -> Result<Repaired, EngineError> {
+    let mut rewrite = Rewrite::new(core, open);
+    let mut decoder = Decoder::new().map_err(|error| EngineError::Internal(error.to_string()))?;
+    let mut all_read = complete;
+    for number in 0u16.. {
+        let Some(record) = open.directory().region(number) else { break };
+        match read(open, number, &mut decoder) {
+            Some(region) => {
+                rewrite.chunks += u64::from(record.chunk_count);
+                rewrite.take(&region)?;
+            }
+            None => all_read = false,
+        }
+    }
+    let (chunks, rewritten, into) = rewrite.finish()?;
+    if all_read {
+        remove(core, open)?;
+    }
+    tracing::info!(container = %open.id(), chunks, rewritten, complete = all_read, "repaired a damaged container");
+    Ok(Repaired { container: open.id(), chunks, rewritten, into, complete: all_read })
+}
+
+/// (W1) A region as it is stored, once its bytes hash to the names they are given.
+fn read(open: &OpenContainer, number: u16, decoder: &mut Decoder) -> Option<VerifiedRegion> {
+    let stored = open.read_region(number).ok()?;
+    let (fingerprints, ends) = open.directory().region_chunks(number)?;
+    let mut start = 0;
+    let lengths = ends.iter().map(|end| end - std::mem::replace(&mut start, *end)).collect();
+    let region = UnverifiedRegion {
+        codec: stored.codec,
+        plain_bytes: stored.plain_bytes,
+        fingerprints: fingerprints.to_vec(),
+        lengths,
+        payload: stored.payload,
+    };
+    region.verify(decoder).ok().map(|(region, _)| region)
+}
+
+/// Regions on their way into new containers.
+struct Rewrite<'a> {
+    core: &'a Core,
+    from: &'a OpenContainer,
+    domain: Domain,
+    /// The open container, and the room kept for it.
+    writer: Option<(ContainerWriter, Grant)>,
+    recent: RecentDirectories,
+    chunks: u64,
+    rewritten: u64,
+    into: Vec<ContainerId>,
+}
+
+impl<'a> Rewrite<'a> {
+    fn new(core: &'a Core, from: &'a OpenContainer) -> Self {
+        let domain = core.store.domain(from.namespace());
+        let recent = RecentDirectories::default();
+        Self { core, from, domain, writer: None, recent, chunks: 0, rewritten: 0, into: Vec::new() }
+    }
+
+    /// Appends a region, unless every chunk in it has a sound copy.
+    fn take(&mut self, region: &VerifiedRegion) -> Result<(), EngineError> {
+        let mut missing = 0;
+        for fingerprint in region.fingerprints() {
+            let found =
+                self.core.store.find(&self.domain, self.from.class(), fingerprint, &mut self.recent)?;
+            missing += u64::from(found.is_none());
+        }
+        if missing == 0 {
+            return Ok(());
+        }
+        self.rewritten += missing;
+        if self.writer.as_ref().is_some_and(|(writer, _)| !writer.fits(region)) {
+            self.seal()?;
+        }
+        let (mut writer, room) = match self.writer.take() {
+            Some(writer) => writer,
+            None => self.create()?,
+        };
+        writer.append(region).map_err(|error| self.core.write_failure(error.into()))?;
+        self.writer = Some((writer, room));
+        Ok(())
+    }
+
+    fn create(&self) -> Result<(ContainerWriter, Grant), EngineError> {
+        let core = self.core;
+        core.check_writable()?;
+        let purpose = match self.from.class() {
+            ContainerClass::Data => Purpose::Data,
+            ContainerClass::Recipe => Purpose::Recipe,
+        };
+        // (W10)
+        let mut room = Grant::new(&core.ledger, purpose);
+        core.cover(&mut room, CONTAINER_MAX_BYTES.into())?;
+        let id = core.next_container()?;
+        let (namespace, class) = (self.from.namespace(), self.from.class());
+        let now_ms = core.clock.now_ms();
+        let writer = ContainerWriter::create(&*core.volume, core.repository, namespace, id, class, now_ms)
+            .map_err(|error| core.write_failure(error.into()))?;
+        Ok((writer, room))
+    }
+
+    fn seal(&mut self) -> Result<(), EngineError> {
+        let Some((writer, _room)) = self.writer.take() else { return Ok(()) };
+        let core = self.core;
+        let sealed = writer.seal().map_err(|error| core.write_failure(error.into()))?;
+        core.catalog.add_containers(&[ContainerRecord {
+            id: sealed.id,
+            class: sealed.class,
+            namespace: sealed.namespace,
+            stored_bytes: sealed.stored_bytes,
+            plain_bytes: sealed.directory.plain_bytes(),
+            chunk_count: sealed.directory.chunk_count() as u64,
+            created_ms: sealed.created_ms,
+            run: None,
+            state: ContainerState::Live,
+        }])?;
+        // (W3) Durable by now.
+        let open = core.store.containers.get(sealed.id, sealed.class)?;
+        core.store.index_container(&open)?;
+        self.into.push(sealed.id);
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<(u64, u64, Vec<ContainerId>), EngineError> {
+        self.seal()?;
+        Ok((self.chunks, self.rewritten, self.into))
+    }
+}
+
+/// Takes a damaged container away of which every chunk has a sound copy.
+fn remove(core: &Core, open: &OpenContainer) -> Result<(), EngineError> {
+    let id = open.id();
+    core.store.leftovers.note_gone(id);
+    core.store.delete(&*core.volume, &[(id, open.class())])?;
+    core.store.forget_damaged(id);
+    Ok(())
+}

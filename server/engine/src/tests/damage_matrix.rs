@@ -1,0 +1,496 @@
+//! The damage matrix: every kind of file a volume holds × what can happen to it, and what each step then comes to.
+//!
+//! One row says what is hit and how, then what the start, a check, a restore of what is hit, and the next backup of
+//! it must come to. For every row besides: another VM restores bit for bit and can be backed up, a second start comes
+//! to the same, no step returns a wrong byte or panics, and with the bytes back (and another start) everything is
+//! whole and the check finds nothing.
+//!
+//! docs/OPERATIONS.md has this table in words.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use holdfast_proto::ErrorCode;
+use holdfast_volume::{Blob, BlobName, BlobWriter, ListPage, MemoryVolume, Space, Volume, VolumeError};
+use parking_lot::Mutex;
+
+use super::agent::{backup, restore, restore_past_damage};
+use super::{Bench, noise};
+use crate::check::CheckOptions;
+use crate::engine::Engine;
+use crate::error::EngineError;
+use crate::progress::NoProgress;
+
+const MIB: usize = 1 << 20;
+
+/// What is hit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// The first container of chunks: the first VM's.
+    Data,
+    /// The first container of recipe nodes.
+    Recipe,
+    /// All sorted runs.
+    Runs,
+    Manifest,
+    CleanStop,
+    /// The mark that says whose volume it is.
+    VolumeMark,
+}
+
+impl Kind {
+    fn has(self, name: &str) -> bool {
+        match self {
+            Self::Data => name == "containers/0000000/0000000001.data",
+            Self::Recipe => name == "containers/0000000/0000000002.recipe",
+            Self::Runs => name.starts_with("index/run-"),
+            Self::Manifest => name.starts_with("index/manifest-"),
+            Self::CleanStop => name == "index/clean-stop",
+            Self::VolumeMark => name == "repository",
+        }
+    }
+}
+
+/// What happens to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// One bit in the middle.
+    Flip,
+    /// Half of it is left.
+    Truncate,
+    /// Nothing is left, as after a crash of a file system that had not written it.
+    Empty,
+    Delete,
+    /// Another's bytes in its place: an older file of the same kind where there is one.
+    Stale,
+    Garbage,
+    /// The disk cannot read it.
+    Eio,
+    /// It belongs to someone else.
+    NoAccess,
+}
+
+/// How a start goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Start {
+    Opens,
+    /// It ends with an error that has this word.
+    Refuses(&'static str),
+}
+use Start::{Opens, Refuses};
+
+/// What a restore of the VM that is hit comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Restore {
+    Whole,
+    /// It ends with an error that names backup and disk; one that keeps going loses only what it names.
+    Damaged,
+    /// It ends with an error that says it cannot be read now: no verdict on the data.
+    NotNow,
+}
+use Restore::{Damaged, NotNow, Whole};
+
+/// What a check says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Check {
+    Sound,
+    /// A problem's text has this word.
+    Names(&'static str),
+}
+use Check::{Names, Sound};
+
+/// What the next backup of the VM that is hit comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// It succeeds, and afterwards both it and the backup that was hit restore.
+    Heals,
+    /// It succeeds and relies on what cannot be read now, which is not known to be damaged.
+    Relies,
+    /// It is refused with this code, and changes nothing.
+    Fails(ErrorCode),
+}
+use Next::{Fails, Heals, Relies};
+
+type Row = (Kind, Fault, Start, Check, Restore, Next);
+
+#[rustfmt::skip]
+const MATRIX: &[Row] = &[
+    // kind              fault            start   check                 restore  next backup
+    (Kind::Data,         Fault::Flip,     Opens,  Names("0000000001"),  Damaged, Heals),
+    (Kind::Data,         Fault::Truncate, Opens,  Names("0000000001"),  Damaged, Heals),
+    (Kind::Data,         Fault::Empty,    Opens,  Names("0000000001"),  Damaged, Heals),
+    (Kind::Data,         Fault::Delete,   Opens,  Names("0000000001"),  Damaged, Heals),
+    (Kind::Data,         Fault::Stale,    Opens,  Names("0000000001"),  Damaged, Heals),
+    (Kind::Data,         Fault::Garbage,  Opens,  Names("0000000001"),  Damaged, Heals),
+    (Kind::Data,         Fault::Eio,      Opens,  Names("0000000001"),  Damaged, Heals),
+    (Kind::Data,         Fault::NoAccess, Opens,  Names("0000000001"),  NotNow,  Relies),
+    (Kind::Recipe,       Fault::Flip,     Opens,  Names("0000000002"),  Damaged, Heals),
+    (Kind::Recipe,       Fault::Truncate, Opens,  Names("0000000002"),  Damaged, Heals),
+    (Kind::Recipe,       Fault::Empty,    Opens,  Names("0000000002"),  Damaged, Heals),
+    (Kind::Recipe,       Fault::Delete,   Opens,  Names("0000000002"),  Damaged, Heals),
+    (Kind::Recipe,       Fault::Stale,    Opens,  Names("0000000002"),  Damaged, Heals),
+    (Kind::Recipe,       Fault::Garbage,  Opens,  Names("0000000002"),  Damaged, Heals),
+    (Kind::Recipe,       Fault::Eio,      Opens,  Names("0000000002"),  Damaged, Heals),
+    (Kind::Recipe,       Fault::NoAccess, Opens,  Names("0000000002"),  NotNow,  Fails(ErrorCode::Internal)),
+    (Kind::Runs,         Fault::Flip,     Opens,  Sound,                Whole,   Heals),
+    (Kind::Runs,         Fault::Truncate, Opens,  Sound,                Whole,   Heals),
+    (Kind::Runs,         Fault::Empty,    Opens,  Sound,                Whole,   Heals),
+    (Kind::Runs,         Fault::Delete,   Opens,  Sound,                Whole,   Heals),
+    (Kind::Runs,         Fault::Stale,    Opens,  Sound,                Whole,   Heals),
+    (Kind::Runs,         Fault::Garbage,  Opens,  Sound,                Whole,   Heals),
+    (Kind::Runs,         Fault::Eio,      Opens,  Sound,                Whole,   Heals),
+    (Kind::Runs,         Fault::NoAccess, Refuses("cannot be read now"), Sound,  Whole, Heals),
+    (Kind::Manifest,     Fault::Flip,     Opens,  Sound,                Whole,   Heals),
+    (Kind::Manifest,     Fault::Truncate, Opens,  Sound,                Whole,   Heals),
+    (Kind::Manifest,     Fault::Empty,    Opens,  Sound,                Whole,   Heals),
+    (Kind::Manifest,     Fault::Delete,   Opens,  Sound,                Whole,   Heals),
+    (Kind::Manifest,     Fault::Stale,    Refuses("belongs to repository"), Sound, Whole, Heals),
+    (Kind::Manifest,     Fault::Garbage,  Opens,  Sound,                Whole,   Heals),
+    (Kind::Manifest,     Fault::Eio,      Opens,  Sound,                Whole,   Heals),
+    (Kind::Manifest,     Fault::NoAccess, Refuses("cannot be read now"), Sound,  Whole, Heals),
+    (Kind::CleanStop,    Fault::Flip,     Opens,  Sound,                Whole,   Heals),
+    (Kind::CleanStop,    Fault::Truncate, Opens,  Sound,                Whole,   Heals),
+    (Kind::CleanStop,    Fault::Empty,    Opens,  Sound,                Whole,   Heals),
+    (Kind::CleanStop,    Fault::Delete,   Opens,  Sound,                Whole,   Heals),
+    (Kind::CleanStop,    Fault::Stale,    Opens,  Sound,                Whole,   Heals),
+    (Kind::CleanStop,    Fault::Garbage,  Opens,  Sound,                Whole,   Heals),
+    (Kind::CleanStop,    Fault::Eio,      Opens,  Sound,                Whole,   Heals),
+    (Kind::CleanStop,    Fault::NoAccess, Refuses("cannot be read now"), Sound,  Whole, Heals),
+    (Kind::VolumeMark,   Fault::Flip,     Opens,  Sound,                Whole,   Heals),
+    (Kind::VolumeMark,   Fault::Truncate, Opens,  Sound,                Whole,   Heals),
+    (Kind::VolumeMark,   Fault::Empty,    Opens,  Sound,                Whole,   Heals),
+    (Kind::VolumeMark,   Fault::Delete,   Opens,  Sound,                Whole,   Heals),
+    (Kind::VolumeMark,   Fault::Stale,    Refuses("repository"), Sound, Whole,   Heals),
+    (Kind::VolumeMark,   Fault::Garbage,  Opens,  Sound,                Whole,   Heals),
+    (Kind::VolumeMark,   Fault::Eio,      Opens,  Sound,                Whole,   Heals),
+    (Kind::VolumeMark,   Fault::NoAccess, Refuses("cannot be read now"), Sound,  Whole, Heals),
+];
+
+/// A volume some blobs of which cannot be read, for whichever reason.
+#[derive(Debug, Clone)]
+struct Faulted {
+    inner: MemoryVolume,
+    unreadable: Arc<Mutex<Option<(Kind, Fault)>>>,
+}
+
+#[derive(Debug)]
+struct FaultedBlob {
+    inner: Arc<dyn Blob>,
+    name: BlobName,
+    volume: Faulted,
+}
+
+impl Faulted {
+    fn check(&self, name: &BlobName, opening: bool) -> Result<(), VolumeError> {
+        let os = |code| std::io::Error::from_raw_os_error(code).into();
+        match *self.unreadable.lock() {
+            Some((kind, Fault::NoAccess)) if opening && kind.has(name.as_str()) => {
+                Err(VolumeError::NotReadableNow { name: name.to_string(), source: os(13) })
+            }
+            Some((kind, Fault::Eio)) if !opening && kind.has(name.as_str()) => {
+                Err(VolumeError::Io { action: "read", name: name.to_string(), source: os(5) })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Blob for FaultedBlob {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), VolumeError> {
+        self.volume.check(&self.name, false)?;
+        self.inner.read_at(offset, buffer)
+    }
+}
+
+impl Volume for Faulted {
+    fn create(&self, name: &BlobName) -> Result<Box<dyn BlobWriter>, VolumeError> {
+        self.inner.create(name)
+    }
+
+    fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
+        self.check(name, true)?;
+        let inner = self.inner.open(name)?;
+        Ok(Arc::new(FaultedBlob { inner, name: name.clone(), volume: self.clone() }))
+    }
+
+    fn list(
+        &self,
+        prefix: &BlobName,
+        after: Option<&BlobName>,
+        limit: NonZeroUsize,
+    ) -> Result<ListPage, VolumeError> {
+        self.inner.list(prefix, after, limit)
+    }
+
+    fn handles_outlive_removal(&self) -> bool {
+        self.inner.handles_outlive_removal()
+    }
+
+    fn remove(&self, name: &BlobName) -> Result<(), VolumeError> {
+        self.inner.remove(name)
+    }
+
+    fn discard_unfinished(&self) -> Result<u64, VolumeError> {
+        self.inner.discard_unfinished()
+    }
+
+    fn space(&self) -> Result<Option<Space>, VolumeError> {
+        self.inner.space()
+    }
+}
+
+/// Two VMs at rest: the first is hit.
+struct Scene {
+    bench: Bench,
+    volume: Faulted,
+    hit: (String, Vec<u8>),
+    spared: (String, Vec<u8>),
+    /// What the blobs of the kind held.
+    sound: Vec<(BlobName, Bytes)>,
+    fault: (Kind, Fault),
+}
+
+impl Scene {
+    fn new(kind: Kind, fault: Fault) -> Self {
+        let bench = Bench::new();
+        let volume = Faulted { inner: MemoryVolume::new(), unreadable: Arc::default() };
+        let engine = bench.open(Arc::new(volume.clone()));
+        let made = |vm: &str, seed| {
+            let disk = noise(seed, 3 * MIB);
+            (backup(&engine, vm, &[("root", &disk)]).unwrap().backup_id, disk)
+        };
+        let (hit, spared) = (made("hit", 1), made("spared", 2));
+        engine.shutdown().unwrap();
+        drop(engine);
+        let all = ["containers", "index", "repository"];
+        let names = all.iter().flat_map(|prefix| holdfast_volume::testing::list(&volume.inner, prefix));
+        let names: Vec<BlobName> = names.map(|entry| entry.name).chain(BlobName::new("repository")).collect();
+        let mut sound: Vec<_> = names
+            .into_iter()
+            .filter(|name| kind.has(name.as_str()))
+            .filter_map(|name| Some((name.clone(), volume.inner.get(&name)?)))
+            .collect();
+        sound.dedup();
+        assert!(!sound.is_empty(), "{kind:?}: there is none");
+        Self { bench, volume, hit, spared, sound, fault: (kind, fault) }
+    }
+
+    fn spoil(&self) {
+        let (kind, fault) = self.fault;
+        for (name, sound) in &self.sound {
+            let mut bytes = sound.to_vec();
+            let middle = bytes.len() / 2;
+            match fault {
+                Fault::Flip => bytes[middle] ^= 4,
+                Fault::Truncate => bytes.truncate(middle),
+                Fault::Empty => bytes.clear(),
+                Fault::Garbage => bytes = noise(99, bytes.len()),
+                Fault::Stale => bytes = another(kind),
+                Fault::Delete => {
+                    self.volume.inner.remove(name).unwrap();
+                    continue;
+                }
+                Fault::Eio | Fault::NoAccess => {
+                    *self.volume.unreadable.lock() = Some(self.fault);
+                    continue;
+                }
+            }
+            self.volume.inner.replace(name, bytes);
+        }
+    }
+
+    /// The bytes come back: what was written in the meantime stays.
+    fn bring_back(&self) {
+        *self.volume.unreadable.lock() = None;
+        let (kind, _) = self.fault;
+        if matches!(kind, Kind::Data | Kind::Recipe | Kind::VolumeMark) {
+            self.sound.iter().for_each(|(name, sound)| self.volume.inner.replace(name, sound.clone()));
+        }
+    }
+
+    fn try_open(&self) -> Result<Engine, EngineError> {
+        self.bench.try_open(Arc::new(self.volume.clone()))
+    }
+}
+
+/// A file of the same kind out of another repository.
+fn another(kind: Kind) -> Vec<u8> {
+    let (bench, volume) = (Bench::new(), MemoryVolume::new());
+    let engine = bench.open(Arc::new(volume.clone()));
+    backup(&engine, "other", &[("root", &noise(77, MIB))]).unwrap();
+    engine.shutdown().unwrap();
+    let all =
+        ["containers", "index"].iter().flat_map(|prefix| holdfast_volume::testing::list(&volume, prefix));
+    let names = all.map(|entry| entry.name).chain(BlobName::new("repository"));
+    let found = names.filter(|name| kind.has(name.as_str())).find_map(|name| volume.get(&name));
+    found.unwrap().to_vec()
+}
+
+fn is_named(error: &EngineError, id: &str) -> bool {
+    let text = error.to_string();
+    error.code() == ErrorCode::Damaged && text.contains("root") && text.contains(id)
+}
+
+/// What a restore comes to; anything but the disk or an error that says what it should is a failure.
+fn restored(engine: &Engine, (id, disk): &(String, Vec<u8>)) -> Restore {
+    let (image, bad) = match restore_past_damage(engine, id, "root") {
+        Ok(found) => found,
+        Err(error) => {
+            assert!(restore(engine, id, "root").is_err(), "{error}");
+            return if is_named(&error, id) { Damaged } else { NotNow };
+        }
+    };
+    let mut expected = disk.clone();
+    bad.iter().for_each(|range| expected[range.offset..][..range.len].fill(0));
+    assert!(image == expected, "wrong bytes");
+    match restore(engine, id, "root") {
+        Ok(image) => {
+            assert!(image == *disk && bad.is_empty(), "wrong bytes, or damage that is none: {bad:?}");
+            Whole
+        }
+        Err(error) if is_named(&error, id) => Damaged,
+        Err(_) => NotNow,
+    }
+}
+
+fn checked(engine: &Engine, expected: Check) -> String {
+    let report = engine.check(CheckOptions { read_data: true }, &NoProgress).unwrap();
+    let text: Vec<String> =
+        report.problems.iter().map(|problem| format!("{}: {}", problem.object, problem.what)).collect();
+    let text = text.join("\n");
+    let right = match expected {
+        Sound => text.is_empty(),
+        Names(word) => text.contains(word),
+    };
+    if right { String::new() } else { format!("check: {text:?} instead of {expected:?}; ") }
+}
+
+/// Runs one row; says what differs from it.
+fn differs((kind, fault, start, check, restore_of_hit, next): Row) -> String {
+    let scene = Scene::new(kind, fault);
+    scene.spoil();
+    let mut wrong = String::new();
+    for round in 0..2 {
+        match (scene.try_open(), start) {
+            (Ok(engine), Opens) => {
+                let found = restored(&engine, &scene.hit);
+                if found != restore_of_hit {
+                    wrong += &format!("start {round}, restore: {found:?} instead of {restore_of_hit:?}; ");
+                }
+                if restored(&engine, &scene.spared) != Whole {
+                    wrong += &format!("start {round}: the other VM does not restore; ");
+                }
+                wrong += &checked(&engine, check);
+                drop(engine);
+            }
+            (Err(error), Refuses(word)) if error.to_string().contains(word) => {}
+            (outcome, _) => {
+                let outcome = outcome.map(drop).map_err(|error| error.to_string());
+                return format!("{wrong}start {round}: {outcome:?} instead of {start:?}; ");
+            }
+        }
+    }
+    if start == Opens {
+        wrong += &backed_up(&scene, next);
+    }
+    scene.bring_back();
+    // Refused for being another repository's: an administrator takes it away or puts the right one back.
+    if let (Kind::Manifest, Refuses(_)) = (kind, start) {
+        scene.sound.iter().for_each(|(name, sound)| scene.volume.inner.replace(name, sound.clone()));
+    }
+    match scene.try_open() {
+        Ok(engine) => {
+            for vm in [&scene.hit, &scene.spared] {
+                if restored(&engine, vm) != Whole {
+                    wrong += "with the bytes back, not everything restores; ";
+                }
+            }
+            wrong += &checked(&engine, Sound);
+        }
+        Err(error) => wrong += &format!("with the bytes back: {error}; "),
+    }
+    wrong
+}
+
+/// The next backup of the VM that is hit, and of another.
+fn backed_up(scene: &Scene, next: Next) -> String {
+    let engine = scene.try_open().unwrap();
+    let mut wrong = String::new();
+    let (id, disk) = &scene.hit;
+    match (backup(&engine, "hit", &[("root", disk)]), next) {
+        (Ok(healed), Heals) => {
+            for id in [&healed.backup_id, id] {
+                if restored(&engine, &(id.clone(), disk.clone())) != Whole {
+                    wrong += "the next backup does not heal; ";
+                }
+            }
+        }
+        (Ok(made), Relies) => {
+            if restored(&engine, &(made.backup_id.clone(), disk.clone())) != NotNow {
+                wrong += "the next backup restores; ";
+            }
+        }
+        (Err(error), Fails(code)) if error.code() == code => {}
+        (outcome, _) => {
+            let outcome = outcome.map(drop).map_err(|error| (error.code(), error.to_string()));
+            wrong += &format!("backup: {outcome:?} instead of {next:?}; ");
+        }
+    }
+    let other = noise(3, MIB);
+    let id = backup(&engine, "third", &[("root", &other)]).map(|made| made.backup_id);
+    match id {
+        Ok(id) if restored(&engine, &(id.clone(), other)) == Whole => {}
+        outcome => wrong += &format!("another VM: {:?}; ", outcome.map_err(|error| error.to_string())),
+    }
+    if let Err(error) = engine.shutdown() {
+        wrong += &format!("stop: {error}; ");
+    }
+    wrong
+}
+
+fn run(kind: Kind) {
+    let rows: Vec<Row> = MATRIX.iter().copied().filter(|row| row.0 == kind).collect();
+    assert_eq!(rows.len(), 8, "{kind:?}: a row for each fault");
+    let wrong: Vec<String> = rows
+        .into_iter()
+        .map(|row| (row, differs(row)))
+        .filter(|(_, wrong)| !wrong.is_empty())
+        .map(|(row, wrong)| format!("{:?} × {:?}: {wrong}", row.0, row.1))
+        .collect();
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn data_containers() {
+    run(Kind::Data);
+}
+
+#[test]
+fn recipe_containers() {
+    run(Kind::Recipe);
+}
+
+#[test]
+fn index_runs() {
+    run(Kind::Runs);
+}
+
+#[test]
+fn index_manifests() {
+    run(Kind::Manifest);
+}
+
+#[test]
+fn clean_stop_marks() {
+    run(Kind::CleanStop);
+}
+
+#[test]
+fn volume_marks() {
+    run(Kind::VolumeMark);
+}

@@ -1,0 +1,74 @@
+//! A restore that goes on past damage: everything else comes back, and what is missing is named.
+
+use std::sync::Arc;
+
+use holdfast_types::ids::ContainerClass;
+use holdfast_volume::{BlobName, MemoryVolume};
+
+use super::agent::{Bad, backup, restore, restore_past_damage};
+use super::{Bench, noise};
+use crate::container::{ContainerName, list_containers};
+use crate::engine::Engine;
+
+const MIB: usize = 1 << 20;
+
+/// Two backups' worth of containers, spoilt as asked, and the engine over them.
+fn spoilt(disk: &[u8], class: ContainerClass, change: impl Fn(&mut Vec<u8>)) -> (Bench, Engine, String) {
+    let bench = Bench::new();
+    let volume = MemoryVolume::new();
+    let engine = bench.open(Arc::new(volume.clone()));
+    let id = backup(&engine, "web", &[("root", disk)]).unwrap().backup_id;
+    engine.shutdown().unwrap();
+    drop(engine);
+    let all = list_containers(&volume).unwrap().containers.into_iter().map(|(name, _)| name);
+    let name: BlobName = all.filter(|name| name.class == class).map(ContainerName::blob).next().unwrap();
+    let mut bytes = volume.get(&name).unwrap().to_vec();
+    change(&mut bytes);
+    volume.replace(&name, bytes);
+    let engine = bench.open(Arc::new(volume));
+    (bench, engine, id)
+}
+
+/// What the bad ranges leave of `disk`.
+fn without(disk: &[u8], bad: &[Bad]) -> Vec<u8> {
+    let mut left = disk.to_vec();
+    bad.iter().for_each(|range| left[range.offset..][..range.len].fill(0));
+    left
+}
+
+#[test]
+fn a_damaged_region_costs_its_chunks_and_no_more() {
+    let disk = noise(1, 6 * MIB);
+    let (_bench, engine, id) = spoilt(&disk, ContainerClass::Data, |bytes| {
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 4;
+    });
+    assert!(restore(&engine, &id, "root").is_err(), "without being asked to go on");
+    let (image, bad) = restore_past_damage(&engine, &id, "root").unwrap();
+    let lost: usize = bad.iter().map(|range| range.len).sum();
+    assert!(lost > 0 && lost <= 256 << 10, "{lost} bytes lost of one region");
+    assert!(image == without(&disk, &bad));
+    for Bad { damage, .. } in &bad {
+        assert!(!damage.container.is_empty() && damage.reason.contains("region"), "{damage:?}");
+    }
+    // Known by now, so that nothing is read to find it; the answer is the same.
+    assert_eq!(restore_past_damage(&engine, &id, "root").unwrap(), (image, bad));
+}
+
+#[test]
+fn a_lost_container_costs_what_was_in_it() {
+    let disk = noise(2, 40 * MIB);
+    let (_bench, engine, id) = spoilt(&disk, ContainerClass::Data, Vec::clear);
+    let (image, bad) = restore_past_damage(&engine, &id, "root").unwrap();
+    assert!(image == without(&disk, &bad) && bad.iter().all(|range| !range.damage.container.is_empty()));
+    assert!(image[36 * MIB..] == disk[36 * MIB..], "the second container is whole");
+}
+
+#[test]
+fn a_lost_root_is_an_error_that_names_the_disk() {
+    let disk = noise(3, 6 * MIB);
+    let (_bench, engine, id) = spoilt(&disk, ContainerClass::Recipe, Vec::clear);
+    let error = restore_past_damage(&engine, &id, "root").unwrap_err();
+    assert_eq!(error.code(), holdfast_proto::ErrorCode::Damaged);
+    assert!(error.to_string().contains("\"root\"") && error.to_string().contains(&id), "{error}");
+}

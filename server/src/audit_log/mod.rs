@@ -1,0 +1,183 @@
+//! Entries of the audit log that peers can cause as often as they like: counted in memory, written together.
+//!
+//! Nothing is left out. What repeats within a window of the catalog's becomes one entry with a count, its first and its
+//! last time; who did it is always said, as exactly as bounded memory allows (`origins`).
+//!
+//! | | written |
+//! |---|---|
+//! | a call without a valid token | within [`FLUSH_INTERVAL`], and at shutdown; the first ones of a quiet second at once |
+//! | a restore | at once; further reads of the same disk by the same token are counted, and written as above |
+//! | what an administrator does, a take-over | at once, by its own transaction: never here |
+//!
+//! A crash loses the counts of at most [`FLUSH_INTERVAL`].
+
+mod origins;
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_engine::catalog::{
+    AUDIT_REPEATS_MAX, AUDIT_WINDOW_MS, AuditEntry, AuditRepeat, Catalog, CatalogError,
+};
+use holdfast_engine::clock::Clock;
+use parking_lot::Mutex;
+
+use origins::Origins;
+
+/// How often counts are written, at the latest.
+pub(crate) const FLUSH_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Calls themselves write counts at most this often: so strangers cause one transaction a second.
+const CALLS_FLUSH_INTERVAL_MS: i64 = 1000;
+
+/// Different events that are remembered in a window, each under 2 KiB: with more, they are written and forgotten, and
+/// the catalog counts on.
+const KEYS_MAX: usize = AUDIT_REPEATS_MAX;
+
+/// What makes events the same: action, actor and key.
+type Same = (String, String, String);
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct AuditLog {
+    catalog: Arc<dyn Catalog>,
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+    /// Held while counts are written: in the order they were taken.
+    writing: Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Events of this window; a count of 0 is written already.
+    events: HashMap<Same, AuditRepeat>,
+    origins: Origins,
+    window_began_ms: i64,
+    flushed_ms: Option<i64>,
+}
+
+impl State {
+    /// Counts an event. Whether it is the first of its kind in this window.
+    fn count(&mut self, repeat: AuditRepeat) -> bool {
+        let AuditRepeat { entry, key, count, first_ms, last_ms } = repeat;
+        let same = (entry.action.clone(), entry.who.clone(), key.clone());
+        if self.events.is_empty() {
+            self.window_began_ms = last_ms;
+        }
+        match self.events.get_mut(&same) {
+            Some(known) => {
+                if known.count == 0 {
+                    known.first_ms = first_ms;
+                }
+                known.count = known.count.saturating_add(count);
+                known.first_ms = known.first_ms.min(first_ms);
+                known.last_ms = known.last_ms.max(last_ms);
+                known.entry = entry;
+                false
+            }
+            None => {
+                self.events.insert(same, AuditRepeat { entry, key, count, first_ms, last_ms });
+                true
+            }
+        }
+    }
+
+    /// What is to be written. Begins a new window when the old one is over, or full.
+    fn take(&mut self, now_ms: i64) -> Vec<AuditRepeat> {
+        let mut taken = Vec::new();
+        for event in self.events.values_mut().filter(|event| event.count > 0) {
+            taken.push(event.clone());
+            event.count = 0;
+        }
+        if !taken.is_empty() {
+            self.flushed_ms = Some(now_ms);
+        }
+        let age_ms = now_ms.saturating_sub(self.window_began_ms);
+        if !(0..AUDIT_WINDOW_MS).contains(&age_ms) || self.events.len() >= KEYS_MAX {
+            self.events.clear();
+            self.origins = Origins::default();
+        }
+        taken
+    }
+}
+
+impl AuditLog {
+    pub(crate) fn new(catalog: Arc<dyn Catalog>, clock: Arc<dyn Clock>) -> Self {
+        Self { catalog, clock, state: Mutex::default(), writing: Mutex::new(()) }
+    }
+
+    /// Counts a call from `peer` without a valid token. `about` is the token it named, if that exists, or a word: no
+    /// text of the peer's choice. Blocks now and then.
+    pub(crate) fn refused(&self, peer: Option<IpAddr>, about: &str) {
+        let now_ms = self.clock.now_ms();
+        let due = {
+            let mut state = self.state.lock();
+            let (who, detail) = state.origins.name(peer);
+            let entry =
+                AuditEntry { who, action: "login.refuse".to_owned(), object: about.to_owned(), detail };
+            state.count(AuditRepeat::once(entry, about.to_owned(), now_ms));
+            let since_ms = state.flushed_ms.map(|flushed_ms| now_ms.saturating_sub(flushed_ms));
+            state.events.len() >= KEYS_MAX
+                || since_ms.is_none_or(|since_ms| !(0..CALLS_FLUSH_INTERVAL_MS).contains(&since_ms))
+        };
+        if due {
+            self.flush_or_log();
+        }
+    }
+
+    /// Notes an event that may repeat: at once when it is the first of its kind in this window. Whether it was.
+    /// Blocks.
+    pub(crate) fn note(&self, entry: AuditEntry, key: String) -> bool {
+        let (first, full) = {
+            let mut state = self.state.lock();
+            let first = state.count(AuditRepeat::once(entry, key, self.clock.now_ms()));
+            (first, state.events.len() >= KEYS_MAX)
+        };
+        if first || full {
+            self.flush_or_log();
+        }
+        first
+    }
+
+    fn flush_or_log(&self) {
+        if let Err(error) = self.flush() {
+            tracing::error!(%error, "cannot write the audit log; trying again in a few seconds");
+        }
+    }
+
+    /// Writes what was counted, in one transaction. What cannot be written is kept for the next time. Blocks.
+    ///
+    /// # Errors
+    /// The catalog's.
+    pub(crate) fn flush(&self) -> Result<(), CatalogError> {
+        self.flush_by(|part| self.catalog.audit_repeats(part))
+    }
+
+    fn flush_by(
+        &self,
+        write: impl Fn(&[AuditRepeat]) -> Result<(), CatalogError>,
+    ) -> Result<(), CatalogError> {
+        let _turn = self.writing.lock();
+        let taken = self.state.lock().take(self.clock.now_ms());
+        let mut parts = taken.chunks(AUDIT_REPEATS_MAX);
+        while let Some(part) = parts.next() {
+            if let Err(error) = write(part) {
+                let mut state = self.state.lock();
+                for event in part.iter().chain(parts.flatten()) {
+                    // The entry in memory may be newer by now.
+                    let same = (event.entry.action.clone(), event.entry.who.clone(), event.key.clone());
+                    let entry = state.events.get(&same).map(|known| known.entry.clone());
+                    let entry = entry.unwrap_or_else(|| event.entry.clone());
+                    state.count(AuditRepeat { entry, ..event.clone() });
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,206 @@
+//! `holdfast-server namespace`: works on the catalog directly, like `token`, whether the server is running or not.
+
+#[cfg(test)]
+mod tests;
+
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use clap::{Args, Subcommand};
+use comfy_table::{Table, presets};
+use holdfast_engine::catalog::{NamespaceQuota, Quota, Quotas as _, SqliteCatalog};
+use holdfast_engine::clock::{Clock, SystemClock};
+use holdfast_proto::ErrorCode;
+use serde_json::{Value, json};
+
+use super::fail::Failure;
+use super::{DataFolder, out, token};
+use crate::config::ByteSize;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum NamespaceCommand {
+    /// List namespaces, what they take and what they may take
+    List(ListArgs),
+    /// Show or change what a namespace may take
+    #[command(after_help = QUOTA_EXAMPLES)]
+    Quota(QuotaArgs),
+}
+
+const QUOTA_EXAMPLES: &str = "\
+Limits that are not named stay as they are; without any, the present ones are shown. A running server follows at the \
+next start of a backup, and before it refuses anything. What is stored already stays, however low a limit is.
+
+Examples:
+  holdfast-server namespace quota berlin
+  holdfast-server namespace quota berlin --stored 2TB --restore-points 500
+  holdfast-server namespace quota berlin --sessions-per-day none
+  holdfast-server namespace quota berlin --none";
+
+#[derive(Debug, Args)]
+pub(super) struct ListArgs {
+    #[command(flatten)]
+    folder: DataFolder,
+    /// Print one JSON array
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct QuotaArgs {
+    #[command(flatten)]
+    folder: DataFolder,
+    /// Name of the namespace
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Bytes its containers may take, such as 2TB, or none
+    #[arg(long, value_name = "SIZE|none")]
+    stored: Option<Limit<ByteSize>>,
+    /// Data it may protect: of the newest restore point of each VM, without holes and zeros; or none
+    #[arg(long, value_name = "SIZE|none")]
+    protected: Option<Limit<ByteSize>>,
+    /// Restore points it may have, or none
+    #[arg(long, value_name = "COUNT|none")]
+    restore_points: Option<Limit<u64>>,
+    /// Backups it may start on one day (UTC), however they end; or none
+    #[arg(long, value_name = "COUNT|none")]
+    sessions_per_day: Option<Limit<u64>>,
+    /// Remove every limit that no other option sets
+    #[arg(long)]
+    none: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// A limit as it is written: a value, or the word that removes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Limit<T>(Option<T>);
+
+impl<T: FromStr> FromStr for Limit<T> {
+    type Err = T::Err;
+
+    fn from_str(text: &str) -> Result<Self, T::Err> {
+        if text.eq_ignore_ascii_case("none") { Ok(Self(None)) } else { text.parse().map(Some).map(Self) }
+    }
+}
+
+impl QuotaArgs {
+    /// What is to be set, if anything.
+    fn wanted(&self, present: &Quota) -> Option<Quota> {
+        let present = if self.none { Quota::default() } else { *present };
+        let size = |wanted: Option<Limit<ByteSize>>, present| {
+            wanted.map_or(present, |Limit(size)| size.map(|ByteSize(bytes)| bytes))
+        };
+        let count = |wanted: Option<Limit<u64>>, present| wanted.map_or(present, |Limit(count)| count);
+        let named = [self.stored.is_some(), self.protected.is_some(), self.restore_points.is_some()];
+        let any = self.none || self.sessions_per_day.is_some() || named.contains(&true);
+        any.then(|| Quota {
+            stored_bytes: size(self.stored, present.stored_bytes),
+            protected_bytes: size(self.protected, present.protected_bytes),
+            restore_points: count(self.restore_points, present.restore_points),
+            sessions_per_day: count(self.sessions_per_day, present.sessions_per_day),
+        })
+    }
+}
+
+pub(super) fn run(command: &NamespaceCommand) -> Result<ExitCode, Failure> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    match command {
+        NamespaceCommand::List(args) => {
+            let catalog = token::open(&args.folder, &clock)?;
+            out::say(show(&catalog.quotas(None)?, args.json));
+        }
+        NamespaceCommand::Quota(args) => {
+            let catalog = token::open(&args.folder, &clock)?;
+            let found = quota(&catalog, args)?;
+            if args.json {
+                out::say(describe(&found));
+            } else {
+                out::say(show(&[found], false));
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Changes what is to be changed; the namespace as it is then.
+fn quota(catalog: &SqliteCatalog, args: &QuotaArgs) -> Result<NamespaceQuota, Failure> {
+    let find = || -> Result<NamespaceQuota, Failure> {
+        let found = catalog.quotas(None)?.into_iter().find(|found| found.namespace.name == args.name);
+        found.ok_or_else(|| {
+            let name = &args.name;
+            let text = format!(
+                "there is no namespace {name:?}; 'holdfast-server namespace list' lists them, and 'holdfast-server \
+                 token create --namespace' creates one"
+            );
+            Failure::new(ErrorCode::NotFound, text)
+        })
+    };
+    let present = find()?;
+    if let Some(wanted) = args.wanted(&present.quota) {
+        catalog.set_quota(present.namespace.id, &wanted, &token::who())?;
+        return find();
+    }
+    Ok(present)
+}
+
+fn show(namespaces: &[NamespaceQuota], as_json: bool) -> String {
+    if as_json {
+        return Value::Array(namespaces.iter().map(describe).collect()).to_string();
+    }
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["NAMESPACE", "STORED", "PROTECTED", "RESTORE POINTS", "BACKUPS TODAY", ""]);
+    for found in namespaces {
+        let NamespaceQuota { namespace, quota, usage } = found;
+        let of = |used: u64, limit: Option<u64>, text: &dyn Fn(u64) -> String| match limit {
+            Some(limit) => format!("{} of {}", text(used), text(limit)),
+            None => text(used),
+        };
+        let count = |count: u64| count.to_string();
+        let near = found.near();
+        table.add_row([
+            namespace.name.clone(),
+            of(usage.stored_bytes, quota.stored_bytes, &size),
+            of(usage.protected_bytes, quota.protected_bytes, &size),
+            of(usage.restore_points, quota.restore_points, &count),
+            of(usage.sessions_today, quota.sessions_per_day, &count),
+            if near.is_empty() { String::new() } else { format!("near the limit of {}", near.join(", ")) },
+        ]);
+    }
+    table.trim_fmt()
+}
+
+/// For a person: decimal units, one digit behind the point.
+fn size(bytes: u64) -> String {
+    const UNITS: [(u64, &str); 4] =
+        [(1_000_000_000_000, "TB"), (1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "kB")];
+    match UNITS.iter().find(|(unit, _)| bytes >= *unit) {
+        Some((unit, name)) => {
+            let tenths = u128::from(bytes) * 10 / u128::from(*unit);
+            format!("{}.{} {name}", tenths / 10, tenths % 10)
+        }
+        None => format!("{bytes} B"),
+    }
+}
+
+fn describe(found: &NamespaceQuota) -> Value {
+    let NamespaceQuota { namespace, quota, usage } = found;
+    json!({
+        "name": namespace.name,
+        "usage": {
+            "stored_bytes": usage.stored_bytes,
+            "protected_bytes": usage.protected_bytes,
+            "restore_points": usage.restore_points,
+            "sessions_today": usage.sessions_today,
+        },
+        "quota": {
+            "stored_bytes": quota.stored_bytes,
+            "protected_bytes": quota.protected_bytes,
+            "restore_points": quota.restore_points,
+            "sessions_per_day": quota.sessions_per_day,
+        },
+        "near": found.near(),
+    })
+}
