@@ -25,7 +25,6 @@ mod notes;
 mod reach;
 mod repair;
 mod salvage;
-mod salvage_cache;
 
 pub(crate) use chunks::{ChunkStore, StoreParts};
 #[cfg(test)]
