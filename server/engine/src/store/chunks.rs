@@ -17,7 +17,7 @@ use super::leftovers::{Claims, Leftovers};
 use super::losses::Losses;
 use super::reach::ReachMemory;
 use super::repair::{Repair, RepairProgress};
-use super::salvage::SalvageCache;
+use super::salvage_cache::SalvageCache;
 use crate::container::{
     ChunkRef, ContainerCache, ContainerError, OpenContainer, RecentDirectories, StoredRegion,
 };

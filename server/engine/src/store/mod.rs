@@ -25,6 +25,7 @@ mod notes;
 mod reach;
 mod repair;
 mod salvage;
+mod salvage_cache;
 
 pub(crate) use chunks::{ChunkStore, StoreParts};
 #[cfg(test)]
