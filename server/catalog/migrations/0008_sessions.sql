@@ -9,3 +9,16 @@ CREATE TABLE settled (
     below    INTEGER NOT NULL CHECK (below BETWEEN 0 AND 1099511627776)
 ) STRICT;
 INSERT INTO settled (only_row, below) VALUES (1, 0);
+
+-- Sealed containers of backups in progress. A row moves to `containers` with the end of its session, or, when that never
+-- came, with the next start: until then it counts for nothing.
+CREATE TABLE sealed_containers (
+    id           INTEGER PRIMARY KEY CHECK (id BETWEEN 0 AND 1099511627775),
+    class        TEXT    NOT NULL CHECK (class IN ('data', 'recipe')),
+    namespace_id BLOB    NOT NULL REFERENCES namespaces (id),
+    stored_bytes INTEGER NOT NULL CHECK (stored_bytes >= 0),
+    plain_bytes  INTEGER NOT NULL CHECK (plain_bytes >= 0),
+    chunk_count  INTEGER NOT NULL CHECK (chunk_count >= 0),
+    created_ms   INTEGER NOT NULL
+) STRICT;
+CREATE INDEX sealed_containers_of_namespace ON sealed_containers (namespace_id);

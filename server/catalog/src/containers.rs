@@ -21,6 +21,14 @@ pub trait Containers: Send + Sync + fmt::Debug {
     /// that is known already stays as it is; a run that is not recorded is dropped from the record.
     /// `Invalid`: known already as something else. `NotFound`: no such namespace.
     fn add_containers(&self, containers: &[ContainerRecord]) -> Result<()>;
+    /// Keeps containers whose backups are in progress, apart from all others: they count for nothing, and a commit or
+    /// [`add_containers`](Containers::add_containers) takes them from there. One that is known already stays as it is.
+    fn note_sealed_containers(&self, containers: &[ContainerRecord]) -> Result<()>;
+    /// Makes the containers of backups that never ended known as those of no run; says how many. For a start, when no
+    /// backup is in progress.
+    fn adopt_sealed_containers(&self) -> Result<u64>;
+    /// Containers noted of backups in progress.
+    fn sealed_containers(&self) -> Result<u64>;
     /// Takes note that every container file with a number below `below` has a record here. Never goes back.
     fn settle_containers(&self, below: u64) -> Result<()>;
     /// The number below which every container file has a record; 0 when that was never said.

@@ -1,7 +1,7 @@
 //! Sealed containers become known to the catalog soon, in batches, while their backup is still in progress.
 //!
 //! (W12) A row is written after its container is durable and indexed, and nothing depends on it: until the backup is
-//! committed it is the row of a container that belongs to no run, like that of an adopted one. So a start after a kill
+//! committed it is the row of a container that counts for nothing. So a start after a kill
 //! in a long first backup finds all but the last few containers known. A batch that cannot be written is tried again
 //! with the next; what is lost with the process is adopted by the next start.
 
@@ -42,7 +42,7 @@ impl SealedRecords {
             return;
         }
         // (W12) Under the lock: once a container was forgotten here, no row of it is written any more.
-        match catalog.add_containers(&waiting.records) {
+        match catalog.note_sealed_containers(&waiting.records) {
             Ok(()) => waiting.records.clear(),
             Err(error) => {
                 let containers = waiting.records.len();

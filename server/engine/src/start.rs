@@ -92,7 +92,7 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
         leftovers,
         decoded_bytes: start.memory.decoded_bytes,
     })?);
-    settle(&*catalog, &known, trusted);
+    adopt_sealed(&*catalog, &known, trusted)?;
     // (S6) Restore points first: they bring the namespaces their containers belong to.
     let missing = compare_points(&*data, &*catalog, record.id, trusted.is_some(), &mut summary, progress)?;
     // (D2) Before containers are looked for: these must not be adopted again.
@@ -186,12 +186,17 @@ fn finish_deletions(store: &ChunkStore, data: &dyn Volume) {
 
 /// Tells the catalog how far it knows the containers, when all that was sealed before a clean stop has its row; a later
 /// start looks at more when that fails.
-fn settle(catalog: &dyn Catalog, known: &Known, trusted: Option<CleanStop>) {
+fn adopt_sealed(catalog: &dyn Catalog, known: &Known, trusted: Option<CleanStop>) -> Result<(), EngineError> {
+    // (W12) Of backups that ended with their process.
+    if catalog.sealed_containers()? > 0 {
+        catalog.adopt_sealed_containers()?;
+    }
     if let (Some(next), Some(u64::MAX)) = (known.next, trusted.map(|mark| mark.audit_from))
         && let Err(error) = catalog.settle_containers(next)
     {
         tracing::warn!(%error, "cannot note how far the containers are known");
     }
+    Ok(())
 }
 
 /// The index's options, with what it shares with the rest.

@@ -26,7 +26,7 @@ pub(super) fn add(connection: &Connection, clock: &dyn Clock, entry: &AuditEntry
     insert(connection, clock, entry, None, (1, at_ms, at_ms))
 }
 
-/// Adds one event now that counts with others of its key.
+/// (A13) Adds one event now that counts with others of its key.
 pub(super) fn add_repeated(
     connection: &Connection,
     clock: &dyn Clock,

@@ -33,6 +33,50 @@ pub(super) fn settled(connection: &Connection) -> Result<u64> {
     connection.query_row("SELECT below FROM settled", [], |row| count(row, "below")).or_error("read")
 }
 
+/// Keeps a container whose backup is in progress.
+pub(super) fn note_sealed(tx: &Transaction<'_>, container: &ContainerRecord) -> Result<()> {
+    if by_id(tx, container.id)?.is_some() {
+        return Ok(());
+    }
+    tx.prepare_cached(
+        "INSERT INTO sealed_containers (id, class, namespace_id, stored_bytes, plain_bytes, chunk_count, created_ms) \
+         VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+    )
+    .and_then(|mut s| {
+        s.execute(params![
+            number(container.id).unwrap_or(-1),
+            class_word(container.class),
+            container.namespace.to_bytes(),
+            i64::try_from(container.stored_bytes).unwrap_or(i64::MAX),
+            i64::try_from(container.plain_bytes).unwrap_or(i64::MAX),
+            i64::try_from(container.chunk_count).unwrap_or(i64::MAX),
+            container.created_ms,
+        ])
+    })
+    .or_error("write")?;
+    Ok(())
+}
+
+/// Gives those their sessions left behind to no run.
+pub(super) fn adopt_sealed(tx: &Transaction<'_>) -> Result<u64> {
+    let adopted = tx
+        .execute(
+            "INSERT INTO containers (id, class, state, namespace_id, stored_bytes, plain_bytes, chunk_count, \
+             created_ms) SELECT id, class, 'live', namespace_id, stored_bytes, plain_bytes, chunk_count, created_ms \
+             FROM sealed_containers WHERE true ON CONFLICT (id) DO NOTHING",
+            [],
+        )
+        .or_error("write")?;
+    tx.execute("DELETE FROM sealed_containers", []).or_error("write")?;
+    Ok(adopted as u64)
+}
+
+pub(super) fn sealed(connection: &Connection) -> Result<u64> {
+    connection
+        .query_row("SELECT count(*) AS sealed FROM sealed_containers", [], |row| count(row, "sealed"))
+        .or_error("read")
+}
+
 /// Adds a container found on the volume.
 pub(super) fn adopt(tx: &Transaction<'_>, container: &ContainerRecord) -> Result<()> {
     if namespaces::by_id(tx, container.namespace)?.is_none() {
@@ -73,6 +117,9 @@ pub(super) fn add(tx: &Transaction<'_>, container: &ContainerRecord) -> Result<(
         ])
     })
     .or_error("write")?;
+    tx.prepare_cached("DELETE FROM sealed_containers WHERE id = ?")
+        .and_then(|mut s| s.execute([number]))
+        .or_error("write")?;
     // A catalog restored from an older copy must not hand out the numbers of containers written since.
     tx.prepare_cached("UPDATE repository SET next_container = ?1 + 1 WHERE next_container <= ?1")
         .and_then(|mut s| s.execute([number]))

@@ -16,6 +16,7 @@ cases![
     damage_is_told_by_what_changed,
     healed_damage_stays_known,
     settled_containers_never_go_back,
+    sealed_containers_count_for_nothing_until_they_are_taken,
     only_condemned_containers_are_forgotten,
     walks_see_everything,
     samples_are_evenly_spaced,
@@ -173,6 +174,21 @@ fn healed_damage_stays_known(f: &Fixture) {
     assert_eq!(healed(), [true, false, false], "what is found later is open");
     let unknown = ContainerId::new(4000).unwrap();
     assert!(matches!(f.heal_damage(unknown), Err(CatalogError::NotFound { .. })));
+}
+
+fn sealed_containers_count_for_nothing_until_they_are_taken(f: &Fixture) {
+    f.note_sealed_containers(&[orphan(f, 1), orphan(f, 2)]).unwrap();
+    f.note_sealed_containers(&[orphan(f, 2)]).unwrap();
+    assert_eq!(f.sealed_containers().unwrap(), 2);
+    assert_eq!(f.container(orphan(f, 1).id).unwrap(), None);
+    f.add_containers(&[orphan(f, 1)]).unwrap();
+    assert_eq!(f.sealed_containers().unwrap(), 1, "taken");
+    f.note_sealed_containers(&[orphan(f, 1)]).unwrap();
+    assert_eq!(f.sealed_containers().unwrap(), 1, "known already");
+    assert_eq!(f.adopt_sealed_containers().unwrap(), 1);
+    assert_eq!(f.container(orphan(f, 2).id).unwrap(), Some(orphan(f, 2)));
+    assert_eq!((f.adopt_sealed_containers().unwrap(), f.sealed_containers().unwrap()), (0, 0));
+    assert_eq!(f.reserve_container_numbers(1).unwrap(), 3..4);
 }
 
 fn settled_containers_never_go_back(f: &Fixture) {

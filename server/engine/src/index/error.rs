@@ -78,15 +78,6 @@ impl IndexError {
         }
     }
 
-    /// Whether the disk could not read a file of the index.
-    pub fn is_read_failure(&self) -> bool {
-        match self {
-            Self::Volume(VolumeError::Io { .. }) => true,
-            Self::Maintenance(inner) => inner.is_read_failure(),
-            _ => false,
-        }
-    }
-
     /// The sorted run and the page, when one page is what is damaged: the index repairs that by itself.
     pub fn bad_page(&self) -> Option<(u64, u32)> {
         match self {
@@ -95,6 +86,15 @@ impl IndexError {
             }
             Self::Maintenance(inner) => inner.bad_page(),
             _ => None,
+        }
+    }
+
+    /// Whether the disk could not read a file of the index.
+    pub fn is_read_failure(&self) -> bool {
+        match self {
+            Self::Volume(VolumeError::Io { .. }) => true,
+            Self::Maintenance(inner) => inner.is_read_failure(),
+            _ => false,
         }
     }
 

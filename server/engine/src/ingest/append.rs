@@ -225,34 +225,29 @@ mod tests {
 
     use holdfast_proto::Fingerprint;
     use holdfast_proto::region::Encoder;
-    use holdfast_types::ids::{SessionId, TokenId};
     use holdfast_volume::MemoryVolume;
     use holdfast_volume::testing::{Fault, FaultyVolume, OpKind};
 
     use super::*;
     use crate::container::list_containers;
     use crate::core::SEAL_THREADS;
-    use crate::fair::Tenant;
-    use crate::quota::Applicant;
+    use crate::tests::agent::request;
     use crate::tests::{Bench, namespace, noise};
 
     #[test]
     fn every_seal_is_waited_for_although_several_fail() {
         let (bench, volume) = (Bench::new(), Arc::new(FaultyVolume::new(MemoryVolume::new())));
         let engine = bench.open(Arc::<FaultyVolume<MemoryVolume>>::clone(&volume));
-        let (core, _) = engine.parts();
-        let default = core.catalog.namespace(namespace(&engine)).unwrap().unwrap();
-        let tenant = Tenant { namespace: default.id, token: TokenId::from_bytes([1; 16]) };
-        let session = SessionId::from_bytes([2; 16]);
-        let applicant = Applicant { namespace: &default, tenant, session, vm: "web", job: "nightly" };
-        let charge = Arc::new(core.quotas.admit(&applicant).unwrap());
+        let (core, sessions) = engine.parts();
+        let started = crate::tests::agent::start(&engine, request("web", &[("root", &[1])])).unwrap();
+        let charge = Arc::clone(&sessions.get(started.session_id.parse().unwrap()).unwrap().charge);
         // All but one thread are busy, so containers are sealed one after another, in order.
         let (busy, started) = mpsc::channel();
         let held: Vec<_> = (1..SEAL_THREADS)
             .map(|_| {
                 let (release, wait) = mpsc::channel::<()>();
                 let busy = busy.clone();
-                core.seal_pool.spawn(tenant, move || {
+                core.seal_pool.spawn(charge.tenant(), move || {
                     busy.send(()).unwrap();
                     let _ = wait.recv();
                 });
@@ -261,7 +256,8 @@ mod tests {
             })
             .collect();
         let domain = core.store.domain(namespace(&engine));
-        let mut appender = ContainerAppender::new(Arc::clone(core), domain, ContainerClass::Data, charge);
+        let class = ContainerClass::Data;
+        let mut appender = ContainerAppender::new(Arc::clone(core), domain, class, Arc::clone(&charge));
         volume.fail_next(OpKind::Seal, 1, Fault::Full);
         volume.fail_next(OpKind::Seal, 3, Fault::Full);
         let mut encoder = Encoder::new(1).unwrap();

@@ -51,10 +51,10 @@ pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitRespons
     match made {
         // (W7) Only now is there something to acknowledge.
         Ok(()) => {
-            ending.recorded(stored_bytes, true);
             for (root, reach) in reach {
                 core.store.reach.remember(session.namespace.id, root, reach);
             }
+            ending.recorded(stored_bytes, true);
             Ok(v1::CommitResponse {
                 backup_id: session.backup.to_string(),
                 details: prepared.commit.details.into_iter().map(Into::into).collect(),
@@ -175,9 +175,9 @@ pub(super) fn record_failure(
         details.push(row);
         containers.extend(container_records(session, &state));
     }
+    core.sealed.forget(&containers);
     let stored_bytes = containers.iter().map(|container| container.stored_bytes).sum();
     let ending = session.charge.ending();
-    core.sealed.forget(&containers);
     let left: Vec<Leftover> = containers.iter().map(leftover).collect();
     core.catalog.record_failed_run(&FailedRun {
         attempt: attempt(core, session, who),

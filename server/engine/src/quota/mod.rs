@@ -1,4 +1,4 @@
-//! What namespaces may take: asked when a backup starts, and before every byte it adds.
+//! (A12) What namespaces may take: asked when a backup starts, and before every byte it adds.
 //!
 //! The catalog keeps the limits and the sums of what is committed. Here is added what backups in progress have taken so
 //! far and the catalog does not know yet, all under one lock a namespace: so two backups cannot pass a limit together

@@ -51,7 +51,6 @@ pub(crate) struct ChunkStore {
     /// Held while the catalog is told of damage found or cleared, so that it ends up knowing what `damage` does.
     pub(super) telling: Mutex<()>,
     pub(super) losses: Losses,
-    pub(super) salvage: SalvageCache,
     /// Where the chunks of recent recipes lie.
     pub(crate) reach: ReachMemory,
     /// The repair of the index, when one is under way.
@@ -60,6 +59,7 @@ pub(crate) struct ChunkStore {
     /// For tests that count.
     #[cfg(test)]
     pub(crate) look_ups: std::sync::atomic::AtomicU64,
+    pub(super) salvage: SalvageCache,
     /// What failed sessions left, and what is being deleted.
     pub(crate) leftovers: Arc<Leftovers>,
     decoded: DecodedRegions,
@@ -97,12 +97,12 @@ impl ChunkStore {
             damage,
             telling: Mutex::default(),
             losses,
-            salvage: SalvageCache::default(),
             reach: ReachMemory::default(),
             repair: Mutex::default(),
             repair_progress: RepairProgress::default(),
             #[cfg(test)]
             look_ups: std::sync::atomic::AtomicU64::default(),
+            salvage: SalvageCache::default(),
             leftovers,
             decoded,
         })

@@ -164,7 +164,7 @@ impl DamageSet {
         self.select(|known| !known.healed)
     }
 
-    /// The containers of which nothing counts.
+    /// The containers of which nothing counts, by number.
     pub(super) fn containers_lost_as_a_whole(&self) -> Vec<ContainerId> {
         self.select(|known| known.findings.contains_key(&None))
     }

@@ -19,6 +19,18 @@ impl Containers for SqliteCatalog {
         self.write(|tx| containers.iter().try_for_each(|container| containers::adopt(tx, container)))
     }
 
+    fn note_sealed_containers(&self, containers: &[ContainerRecord]) -> Result<()> {
+        self.write(|tx| containers.iter().try_for_each(|container| containers::note_sealed(tx, container)))
+    }
+
+    fn adopt_sealed_containers(&self) -> Result<u64> {
+        self.write(containers::adopt_sealed)
+    }
+
+    fn sealed_containers(&self) -> Result<u64> {
+        self.look_up(containers::sealed)
+    }
+
     fn settle_containers(&self, below: u64) -> Result<()> {
         self.write(|tx| containers::settle(tx, below))
     }
