@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
+use holdfast_proto::ErrorCode;
 use holdfast_proto::v1::BackupInfo;
 
 use super::Context;
@@ -48,13 +49,28 @@ fn usage(text: String) -> ClientError {
     ClientError::Usage(text)
 }
 
+/// A disk of the VM that the restore point lacks is no mistake of the user's.
+fn no_disk(backup: &BackupInfo, name: &str, names: &str) -> ClientError {
+    if !backup.missing_disks.iter().any(|missing| missing == name) {
+        return usage(format!("backup {} has no disk {name:?}; it has {names}", backup.id));
+    }
+    ClientError::Refused {
+        code: ErrorCode::NotFound,
+        message: format!(
+            "backup {} is partial: it has {names}, but disk {name:?} could not be backed up; restore that disk from an \
+             earlier backup, see 'holdfast list --vm {}'",
+            backup.id, backup.vm
+        ),
+    }
+}
+
 /// Which disks go where.
 fn choose(backup: &BackupInfo, restore: &Restore) -> Result<Vec<Task>, ClientError> {
     let names = || backup.disks.iter().map(|disk| disk.name.as_str()).collect::<Vec<_>>().join(", ");
     if let Some(name) = &restore.disk
         && !backup.disks.iter().any(|disk| disk.name == *name)
     {
-        return Err(usage(format!("backup {} has no disk {name:?}; it has {}", backup.id, names())));
+        return Err(no_disk(backup, name, &names()));
     }
     let mut chosen = disks(backup)?;
     chosen.retain(|disk| restore.disk.as_ref().is_none_or(|name| *name == disk.disk));
