@@ -7,6 +7,7 @@
 //!
 //! docs/OPERATIONS.md has this table in words.
 
+use std::collections::HashSet;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
@@ -172,6 +173,8 @@ const MATRIX: &[Row] = &[
 struct Faulted {
     inner: MemoryVolume,
     unreadable: Arc<Mutex<Option<(Kind, Fault)>>>,
+    /// Written since the volume was made: other sectors of the disk.
+    fresh: Arc<Mutex<HashSet<BlobName>>>,
 }
 
 #[derive(Debug)]
@@ -188,7 +191,9 @@ impl Faulted {
             Some((kind, Fault::NoAccess)) if opening && kind.has(name.as_str()) => {
                 Err(VolumeError::NotReadableNow { name: name.to_string(), source: os(13) })
             }
-            Some((kind, Fault::Eio)) if !opening && kind.has(name.as_str()) => {
+            Some((kind, Fault::Eio))
+                if !opening && kind.has(name.as_str()) && !self.fresh.lock().contains(name) =>
+            {
                 Err(VolumeError::Io { action: "read", name: name.to_string(), source: os(5) })
             }
             _ => Ok(()),
@@ -209,6 +214,7 @@ impl Blob for FaultedBlob {
 
 impl Volume for Faulted {
     fn create(&self, name: &BlobName) -> Result<Box<dyn BlobWriter>, VolumeError> {
+        self.fresh.lock().insert(name.clone());
         self.inner.create(name)
     }
 
@@ -258,7 +264,8 @@ struct Scene {
 impl Scene {
     fn new(kind: Kind, fault: Fault) -> Self {
         let bench = Bench::new();
-        let volume = Faulted { inner: MemoryVolume::new(), unreadable: Arc::default() };
+        let volume =
+            Faulted { inner: MemoryVolume::new(), unreadable: Arc::default(), fresh: Arc::default() };
         let engine = bench.open(Arc::new(volume.clone()));
         let made = |vm: &str, seed| {
             let disk = noise(seed, 3 * MIB);
@@ -296,6 +303,7 @@ impl Scene {
                     continue;
                 }
                 Fault::Eio | Fault::NoAccess => {
+                    self.volume.fresh.lock().clear();
                     *self.volume.unreadable.lock() = Some(self.fault);
                     continue;
                 }
