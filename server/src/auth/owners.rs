@@ -1,12 +1,9 @@
-//! Owners of VMs: what an operator changes, the same for the command line and the REST API (H5), and the record of
-//! whom a VM was refused to.
+//! Owners of VMs: what an operator changes, the same for the command line and the REST API (H5).
 
-use holdfast_engine::catalog::{AuditEntry, Catalog, NamespaceRecord};
+use holdfast_engine::catalog::{Catalog, NamespaceRecord};
 use holdfast_proto::ErrorCode;
 use holdfast_proto::limits::check_name;
 
-use super::Caller;
-use crate::app::App;
 use crate::error::ServiceError;
 
 /// A VM's owner, before and after a change.
@@ -37,30 +34,4 @@ pub(crate) fn change(
     })?;
     let before = catalog.set_vm_owner(found.id, owner, who)?;
     Ok(OwnerChange { before, after: owner.to_owned() })
-}
-
-/// Notes in the audit log that a VM was refused to a caller: counted in one entry for the same token, VM and act, so
-/// that a caller who tries for ever does not fill the catalog.
-pub(crate) fn note_refusal(app: &App, caller: &Caller, act: &str, namespace: &NamespaceRecord, vm: &str) {
-    let token = &caller.token;
-    let owner = match app.catalog().vm_owner(namespace.id, vm) {
-        Ok(found) => {
-            found.and_then(|found| found.owner).map_or("no owner".to_owned(), |o| format!("owner {o:?}"))
-        }
-        Err(error) => format!("an owner that cannot be looked up ({error})"),
-    };
-    let patterns = if token.vm_patterns.is_empty() { "*".to_owned() } else { token.vm_patterns.join(", ") };
-    let entry = AuditEntry {
-        who: token.name.clone(),
-        action: act.to_owned(),
-        object: vm.to_owned(),
-        detail: format!(
-            "VM {vm:?} in namespace {:?} has {owner}; token {:?} ({}) is of owner {:?}, for the VMs {patterns}",
-            namespace.name, token.name, token.id, token.owner
-        ),
-    };
-    let text = entry.detail.clone();
-    if app.auth.audit_log().note(entry, format!("{} {vm}", namespace.id)) {
-        tracing::warn!(vm, token = token.name, "{act}: {text}");
-    }
 }

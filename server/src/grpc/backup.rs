@@ -15,12 +15,13 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::call::{Stage, caller, own_session, parse_id, shown};
 use super::digests::ParentDigests;
+use super::refusals;
 use super::{ingest, outgoing};
 use crate::activity::Change;
 use crate::activity::streams::StreamKind;
 use crate::app::App;
+use crate::auth::Caller;
 use crate::auth::tokens::namespace_names;
-use crate::auth::{Caller, owners};
 use crate::error::ServiceError;
 use crate::metrics::BackupEnd;
 
@@ -175,7 +176,7 @@ fn start(
     let vm = message.vm.clone();
     let namespace = caller.namespace(app.catalog(), &message.namespace, Action::Backup)?;
     message.namespace.clone_from(&namespace.name);
-    let refused = |_: &ServiceError| owners::note_refusal(app, caller, "backup.refused", &namespace, &vm);
+    let refused = |_: &ServiceError| refusals::note_refusal(app, caller, "backup.refused", &namespace, &vm);
     caller.check_vm(&vm).inspect_err(refused)?;
     let tenant = Tenant { namespace: namespace.id, token: caller.token.id };
     let slot = app.activity.sessions.reserve(tenant, |session| app.engine.is_live(session))?;
@@ -232,7 +233,7 @@ fn commit_refused(app: &App, caller: &Caller, session: SessionId, error: EngineE
         && let Ok(namespace) = app.engine.session_namespace(session)
         && let Ok(Some(namespace)) = app.catalog().namespace(namespace)
     {
-        owners::note_refusal(app, caller, "backup.refused", &namespace, vm);
+        refusals::note_refusal(app, caller, "backup.refused", &namespace, vm);
     }
     error.into()
 }

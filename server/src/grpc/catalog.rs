@@ -11,9 +11,10 @@ use holdfast_proto::v1::{self, catalog_server::Catalog};
 use tonic::{Request, Response, Status};
 
 use super::call::{Stage, caller, parse_id, shown};
+use super::refusals;
 use crate::activity::Change;
 use crate::app::App;
-use crate::auth::{Caller, owners};
+use crate::auth::Caller;
 use crate::error::ServiceError;
 
 /// What a client writes for the newest backup of a VM.
@@ -200,7 +201,7 @@ fn record_verification(
     };
     // (A11) A report counts only from those who may have what it is about.
     caller.check_contents(app.catalog(), &found).inspect_err(|_| {
-        owners::note_refusal(app, caller, "backup.verify-refused", &namespace, &found.vm);
+        refusals::note_refusal(app, caller, "backup.verify-refused", &namespace, &found.vm);
     })?;
     let lies = message.false_digests.len();
     if lies > FALSE_DIGESTS_MAX {

@@ -23,6 +23,7 @@ mod gate;
 mod ingest;
 mod messages;
 mod outgoing;
+mod refusals;
 mod restore;
 mod status;
 

@@ -13,9 +13,10 @@ use tonic::{Request, Response, Status};
 
 use super::call::{Stage, caller, parse_id, shown};
 use super::outgoing;
+use super::refusals;
 use crate::activity::streams::StreamKind;
 use crate::app::App;
-use crate::auth::{Caller, owners, peer_text};
+use crate::auth::{Caller, peer_text};
 use crate::error::ServiceError;
 
 /// The service's calls.
@@ -129,7 +130,7 @@ fn readable_backup(app: &App, caller: &Caller, id: &str, disk: &str) -> Result<B
         .ok_or_else(|| ServiceError::new(ErrorCode::NotFound, format!("there is no backup {id}")))?;
     caller.check_contents(app.catalog(), &backup).inspect_err(|_| {
         if let Ok(Some(namespace)) = app.catalog().namespace(backup.namespace) {
-            owners::note_refusal(app, caller, "backup.read-refused", &namespace, &backup.vm);
+            refusals::note_refusal(app, caller, "backup.read-refused", &namespace, &backup.vm);
         }
     })?;
     note(app, caller, &backup, disk);

@@ -20,6 +20,8 @@ const FILES: &[&str] = &[
     // Disks to back up, files to restore to, the profile.
     "client/src/source/",
     "client/src/restore/target",
+    // The map of what could not be restored.
+    "client/src/restore/bad_map.rs",
     "client/src/connect/",
     // What /proc says of this process.
     "client/src/stages.rs",

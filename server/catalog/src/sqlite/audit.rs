@@ -36,7 +36,7 @@ pub(super) fn add_repeated(
     repeat(connection, clock, &AuditRepeat::once(entry, key, clock.now_ms()))
 }
 
-/// See [`Audit::audit_repeats`](crate::Audit::audit_repeats).
+/// (A13) See [`Audit::audit_repeats`](crate::Audit::audit_repeats).
 pub(super) fn repeat(connection: &Connection, clock: &dyn Clock, repeat: &AuditRepeat) -> Result<()> {
     let AuditRepeat { entry, key, count, first_ms, last_ms } = repeat;
     let known = in_window(connection, entry, *last_ms)?;

@@ -6,7 +6,7 @@ use rusqlite::{Transaction, params};
 
 use super::attempt_refs::AttemptRefs;
 use super::convert::{OrCatalogError, int};
-use super::{audit, backups, claims, containers, details, merge_failed, namespaces, points};
+use super::{audit, backups, claims, commit_numbers, containers, details, merge_failed, namespaces};
 use crate::{
     Attempt, AuditEntry, BackupCommit, CatalogError, ContainerRecord, DetailRow, DiskRecord, FailedRun,
     Result, RowStatus, new_id, validate,
@@ -27,8 +27,8 @@ pub(super) fn backup(tx: &Transaction<'_>, clock: &dyn Clock, commit: &BackupCom
     }
     let refs = write_refs(tx, clock, attempt, details)?;
     claims::claim_vm(tx, refs.vm, &attempt.vm, &attempt.vm_owner)?;
-    let number = if *number == 0 { points::last_commit(tx)?.saturating_add(1) } else { *number };
-    let ordinal = number.max(points::latest_of_vm(tx, &refs)?.saturating_add(1));
+    let number = if *number == 0 { commit_numbers::last_commit(tx)?.saturating_add(1) } else { *number };
+    let ordinal = number.max(commit_numbers::latest_of_vm(tx, &refs)?.saturating_add(1));
     insert_backup(tx, attempt, *backup, &refs, missing_disks, ordinal)?;
     for (position, disk) in (0u32..).zip(disks) {
         insert_disk(tx, *backup, position, disk)?;
@@ -150,7 +150,7 @@ pub(super) fn insert_backup(
     missing_disks: &[String],
     ordinal: u64,
 ) -> Result<()> {
-    points::note_number(tx, ordinal)?;
+    commit_numbers::note_number(tx, ordinal)?;
     let ordinal = int("ordinal", ordinal)?;
     tx.prepare_cached(
         "INSERT INTO backups (id, session_id, namespace_id, vm_id, job_id, run_id, ordinal, started_ms, \

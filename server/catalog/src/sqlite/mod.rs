@@ -16,6 +16,7 @@ mod audit;
 mod backups;
 mod claims;
 mod commit;
+mod commit_numbers;
 mod connection;
 mod containers;
 mod convert;

@@ -1,4 +1,4 @@
-//! Commit numbers, and restore points as the volume knows them.
+//! Restore points as the volume knows them.
 
 use holdfast_types::clock::Clock;
 use holdfast_types::ids::BackupId;
@@ -6,49 +6,8 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use super::attempt_refs::AttemptRefs;
 use super::convert::{OrCatalogError, count, id, int};
-use super::{backups, claims, commit, details, namespaces};
-use crate::{Attempt, CatalogError, CommitState, PointRecord, Result};
-
-pub(super) fn state(connection: &Connection) -> Result<CommitState> {
-    let read = |row: &Row<'_>| {
-        Ok(CommitState {
-            last: count(row, "last_commit")?,
-            points_written: row.get("points_written")?,
-            next_container: count(row, "next_container")?,
-        })
-    };
-    connection
-        .query_row("SELECT last_commit, points_written, next_container FROM repository", [], read)
-        .or_error("read")
-}
-
-pub(super) fn set_written(tx: &Transaction<'_>, written: bool) -> Result<()> {
-    tx.execute("UPDATE repository SET points_written = ?", [written]).or_error("write")?;
-    Ok(())
-}
-
-pub(super) fn last_commit(connection: &Connection) -> Result<u64> {
-    connection
-        .query_row("SELECT last_commit FROM repository", [], |row| count(row, "last_commit"))
-        .or_error("read")
-}
-
-/// Remembers that a commit number is used.
-pub(super) fn note_number(tx: &Transaction<'_>, number: u64) -> Result<()> {
-    let number = int("commit number", number)?;
-    tx.prepare_cached("UPDATE repository SET last_commit = max(last_commit, ?)")
-        .and_then(|mut s| s.execute([number]))
-        .or_error("write")?;
-    Ok(())
-}
-
-/// The highest commit number of a VM; 0: it has no backup.
-pub(super) fn latest_of_vm(connection: &Connection, refs: &AttemptRefs) -> Result<u64> {
-    connection
-        .prepare_cached("SELECT coalesce(max(ordinal), 0) AS ordinal FROM backups WHERE vm_id = ?")
-        .and_then(|mut s| s.query_row([refs.vm], |row| count(row, "ordinal")))
-        .or_error("read")
-}
+use super::{backups, claims, commit, commit_numbers, details, namespaces};
+use crate::{Attempt, CatalogError, PointRecord, Result};
 
 pub(super) fn ids(connection: &Connection, after: Option<BackupId>, limit: u32) -> Result<Vec<BackupId>> {
     // Below every key: no backup's identifier is shorter than 16 bytes.
@@ -99,7 +58,7 @@ pub(super) fn read(connection: &Connection, id: BackupId) -> Result<Option<Point
         disks: backup.disks,
         missing_disks: backup.missing_disks,
         details: details::of_session(connection, backup.session)?,
-        next_container: state(connection)?.next_container,
+        next_container: commit_numbers::state(connection)?.next_container,
     }))
 }
 
@@ -121,7 +80,7 @@ pub(super) fn enter(tx: &Transaction<'_>, clock: &dyn Clock, point: &PointRecord
     namespaces::restore(tx, namespace)?;
     let refs = commit::write_names(tx, clock, attempt)?;
     // The newest restore point says whose the VM is: a catalog that does not know it is older.
-    if *number > latest_of_vm(tx, &refs)? {
+    if *number > commit_numbers::latest_of_vm(tx, &refs)? {
         claims::write_owner(tx, refs.vm, &attempt.vm_owner)?;
     }
     let ordinal = free_ordinal(tx, &refs, *number)?;
@@ -146,7 +105,7 @@ fn free_ordinal(tx: &Transaction<'_>, refs: &AttemptRefs, number: u64) -> Result
         .prepare_cached("SELECT 1 FROM backups WHERE vm_id = ? AND ordinal = ?")
         .and_then(|mut s| s.query_row(params![refs.vm, int_of(number)], |_| Ok(())).optional())
         .or_error("read")?;
-    if taken.is_none() { Ok(number) } else { Ok(latest_of_vm(tx, refs)?.saturating_add(1)) }
+    if taken.is_none() { Ok(number) } else { Ok(commit_numbers::latest_of_vm(tx, refs)?.saturating_add(1)) }
 }
 
 /// Validated to be small.

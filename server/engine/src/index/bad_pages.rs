@@ -6,50 +6,19 @@
 //! without its bad pages (I1). A crash leaves the old runs, bad pages included, or the new ones; entries that are there
 //! twice do no harm.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use holdfast_types::ids::{ContainerId, Location};
-use parking_lot::Mutex;
 use roaring::RoaringTreemap;
 
 use super::Index;
 use super::error::IndexError;
 use super::key::IndexKey;
-use super::sorted_run::SortedRun;
+use super::known_bad::BadPages;
 use super::state::Shared;
 use crate::format::sorted_run::PAGE_BYTES;
 use crate::health::Obstacle;
-
-/// Bad pages by sorted run.
-pub(crate) type BadPages = BTreeMap<u64, BTreeSet<u32>>;
-
-/// The bad pages met so far, of runs that still count.
-#[derive(Debug, Default)]
-pub(super) struct Bad {
-    pages: Mutex<BadPages>,
-    /// Whether there are any, to be asked without a lock.
-    any: AtomicBool,
-}
-
-impl Bad {
-    pub(super) fn any(&self) -> bool {
-        self.any.load(Ordering::Acquire)
-    }
-
-    /// Whether this run has bad pages.
-    pub(super) fn has(&self, run: &SortedRun) -> bool {
-        self.any() && self.pages.lock().contains_key(&run.record.run)
-    }
-
-    fn change<T>(&self, change: impl FnOnce(&mut BadPages) -> T) -> T {
-        let mut pages = self.pages.lock();
-        let done = change(&mut pages);
-        self.any.store(!pages.is_empty(), Ordering::Release);
-        done
-    }
-}
 
 impl Shared {
     /// Takes note of a bad page, if that is what the error says; whether it was not known.

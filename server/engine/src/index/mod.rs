@@ -23,6 +23,7 @@ mod bad_pages;
 mod error;
 mod filter;
 mod key;
+mod known_bad;
 mod lookup;
 mod maintenance;
 mod manifest;
@@ -41,11 +42,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
-pub(crate) use bad_pages::BadPages;
 pub use error::IndexError;
 use holdfast_types::ids::{ContainerClass, ContainerId, Location, NamespaceId};
 use holdfast_volume::Volume;
 pub use key::{IndexKey, NamespaceKey};
+pub(crate) use known_bad::BadPages;
 pub use options::IndexOptions;
 pub use stats::IndexStats;
 

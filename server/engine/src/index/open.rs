@@ -8,8 +8,8 @@ use holdfast_types::ids::RepositoryId;
 use holdfast_volume::Volume;
 use parking_lot::{Condvar, Mutex, RwLock};
 
-use super::bad_pages::Bad;
 use super::error::IndexError;
+use super::known_bad::Bad;
 use super::manifest;
 use super::memtable::Memtable;
 use super::sorted_run::{SortedRun, sorted_run_name};

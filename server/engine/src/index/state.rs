@@ -13,8 +13,8 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use roaring::RoaringTreemap;
 
 use super::IndexOptions;
-use super::bad_pages::Bad;
 use super::error::IndexError;
+use super::known_bad::Bad;
 use super::memtable::Memtable;
 use super::sorted_runs::SortedRuns;
 use crate::health::Part;

@@ -6,27 +6,18 @@ use holdfast_catalog::{
 };
 use holdfast_proto::v1;
 use holdfast_types::ids::SessionId;
-use holdfast_volume::{BlobName, Volume as _, VolumeError};
+use holdfast_volume::{Volume as _, VolumeError};
 
 use super::append::SealedSummary;
 use super::disk::DiskState;
 use super::parent::ParentDisk;
+use super::prepared::Prepared;
 use super::reliance;
 use super::session::{DiskSlot, Session};
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::points::{self, PointName};
 use crate::store::Leftover;
-
-/// A backup that is to exist, and its point.
-#[derive(Debug)]
-pub(super) struct Prepared {
-    commit: BackupCommit,
-    name: BlobName,
-    bytes: Vec<u8>,
-    /// Whether the point is durable: from then on the backup exists, and only the catalog may not know yet.
-    sealed: bool,
-}
 
 /// Makes the backup exist. (W5) Every stream must be finished: then all it refers to is durable and indexed.
 pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitResponse, EngineError> {

@@ -31,6 +31,7 @@ mod disk;
 mod extents;
 mod live;
 mod parent;
+mod prepared;
 mod progress;
 mod proof;
 mod recipe_writer;

@@ -10,9 +10,9 @@ use holdfast_types::ids::{BackupId, NamespaceId, RunId, SessionId, TokenId};
 use parking_lot::{Mutex, MutexGuard};
 use roaring::RoaringTreemap;
 
-use super::commit::Prepared;
 use super::disk::DiskState;
 use super::parent::ParentDisk;
+use super::prepared::Prepared;
 use super::progress::DiskProgress;
 use crate::core::Core;
 use crate::error::EngineError;

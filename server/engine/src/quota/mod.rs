@@ -109,7 +109,7 @@ impl SessionCharge {
         self.tenant
     }
 
-    /// Counts bytes that are about to be added to a container.
+    /// (A12) Counts bytes that are about to be added to a container.
     ///
     /// # Errors
     /// [`EngineError::Quota`]: they must not be written. The catalog's errors.

@@ -81,8 +81,8 @@ fn only_a_catalog_that_is_there_is_opened_as_existing() {
     open().unwrap();
 }
 
-/// Takes back what the schema after that of points added.
-fn undo_quotas(raw: &rusqlite::Connection) {
+/// Takes back what the schemas after that of points added. A new migration adds its line here.
+fn undo_later(raw: &rusqlite::Connection) {
     let mut triggers = raw.prepare("SELECT name FROM sqlite_schema WHERE type = 'trigger'").unwrap();
     let triggers: Vec<String> =
         triggers.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
@@ -92,7 +92,9 @@ fn undo_quotas(raw: &rusqlite::Connection) {
     raw.execute_batch(
         "DROP INDEX audit_repeats; DROP INDEX details_without_backup; DROP TABLE merged_details; \
          DROP TABLE namespace_quotas; DROP TABLE namespace_usage; ALTER TABLE audit DROP COLUMN repeat_key; \
-         ALTER TABLE audit DROP COLUMN last_ms; ALTER TABLE audit DROP COLUMN count",
+         ALTER TABLE audit DROP COLUMN last_ms; ALTER TABLE audit DROP COLUMN count; \
+         ALTER TABLE backups DROP COLUMN missing_disks; \
+         ALTER TABLE damage DROP COLUMN healed_ms; DROP TABLE settled",
     )
     .unwrap();
 }
@@ -105,7 +107,7 @@ fn backups_of_an_older_catalog_keep_their_order() {
     let order = ["web", "db", "web", "web", "db"].map(|vm| fixture.committed(vm, "nightly").backup);
     drop(fixture);
     let raw = home.raw();
-    undo_quotas(&raw);
+    undo_later(&raw);
     let within = "UPDATE backups SET ordinal = ordinal + 100; UPDATE backups SET ordinal = \
          (SELECT count(*) FROM backups o WHERE o.vm_id = backups.vm_id AND o.ordinal <= backups.ordinal); \
          ALTER TABLE repository DROP COLUMN last_commit; ALTER TABLE repository DROP COLUMN points_written; \

@@ -2,19 +2,19 @@
 
 use holdfast_types::ids::BackupId;
 
-use super::super::{SqliteCatalog, namespaces, points};
+use super::super::{SqliteCatalog, commit_numbers, namespaces, points};
 use crate::{CommitState, NamespaceRecord, PointRecord, Points, Result, validate};
 
 impl Points for SqliteCatalog {
     fn commits(&self) -> Result<CommitState> {
-        self.look_up(points::state)
+        self.look_up(commit_numbers::state)
     }
 
     fn set_points_written(&self, written: bool) -> Result<()> {
         if self.commits()?.points_written == written {
             return Ok(());
         }
-        self.write(|tx| points::set_written(tx, written))
+        self.write(|tx| commit_numbers::set_written(tx, written))
     }
 
     fn backup_ids(&self, after: Option<BackupId>, limit: u32) -> Result<Vec<BackupId>> {

@@ -1,0 +1,48 @@
+//! Commit numbers: counted over the repository, rising within a VM.
+
+use rusqlite::{Connection, Row, Transaction};
+
+use super::attempt_refs::AttemptRefs;
+use super::convert::{OrCatalogError, count, int};
+use crate::{CommitState, Result};
+
+pub(super) fn state(connection: &Connection) -> Result<CommitState> {
+    let read = |row: &Row<'_>| {
+        Ok(CommitState {
+            last: count(row, "last_commit")?,
+            points_written: row.get("points_written")?,
+            next_container: count(row, "next_container")?,
+        })
+    };
+    connection
+        .query_row("SELECT last_commit, points_written, next_container FROM repository", [], read)
+        .or_error("read")
+}
+
+pub(super) fn set_written(tx: &Transaction<'_>, written: bool) -> Result<()> {
+    tx.execute("UPDATE repository SET points_written = ?", [written]).or_error("write")?;
+    Ok(())
+}
+
+pub(super) fn last_commit(connection: &Connection) -> Result<u64> {
+    connection
+        .query_row("SELECT last_commit FROM repository", [], |row| count(row, "last_commit"))
+        .or_error("read")
+}
+
+/// Remembers that a commit number is used.
+pub(super) fn note_number(tx: &Transaction<'_>, number: u64) -> Result<()> {
+    let number = int("commit number", number)?;
+    tx.prepare_cached("UPDATE repository SET last_commit = max(last_commit, ?)")
+        .and_then(|mut s| s.execute([number]))
+        .or_error("write")?;
+    Ok(())
+}
+
+/// The highest commit number of a VM; 0: it has no backup.
+pub(super) fn latest_of_vm(connection: &Connection, refs: &AttemptRefs) -> Result<u64> {
+    connection
+        .prepare_cached("SELECT coalesce(max(ordinal), 0) AS ordinal FROM backups WHERE vm_id = ?")
+        .and_then(|mut s| s.query_row([refs.vm], |row| count(row, "ordinal")))
+        .or_error("read")
+}
