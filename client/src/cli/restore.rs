@@ -11,7 +11,7 @@ use holdfast_proto::v1::BackupInfo;
 use super::Context;
 use super::args::{BadRanges, Reading, Restore};
 use super::display::Display;
-use super::reading::{Task, disks, finish, read_all};
+use super::reading::{Outcome, Task, disks, finish, read_all};
 use crate::error::ClientError;
 use crate::repository::get_backup;
 use crate::restore::target::{FileOptions, PipeTarget, Target, open};
@@ -42,6 +42,12 @@ pub(super) async fn run(context: &Context, restore: &Restore) -> Result<ExitCode
     };
     let outcomes = read_all(context, &mut reader, tasks, target).await?;
     drop(display);
+    if !restore.keep_going && outcomes.iter().any(Outcome::ended_by_damage) {
+        context.output.note(
+            "the restore ended at the first damaged data; with --keep-going it writes everything else, and a map of what \
+             is missing",
+        );
+    }
     finish(context.output, "Restored", &backup, &reader, outcomes, begun, to_stdout)
 }
 

@@ -59,7 +59,7 @@ impl Scene {
     }
 
     /// The server's files are sound, and one more start has the same sums.
-    fn stays_sound(self) {
+    fn ends_sound(self) {
         let (data_dir, used) = (self.server.data_dir().to_owned(), self.usage("stored_bytes"));
         let (status, said) = self.server.stop();
         assert!(status.success(), "{said}");
@@ -130,7 +130,7 @@ fn a_backup_beyond_the_limit_is_refused_with_numbers_and_passes_when_it_is_raise
     scene.quota(&["--stored", "1GB"]);
     agent.run(&args).ok();
     assert!(agent.read_back("web") == disk.bytes());
-    scene.stays_sound();
+    scene.ends_sound();
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn a_namespace_protects_no_more_than_it_may() {
     assert_eq!(scene.usage("protected_bytes"), 2 << 20);
     scene.quota(&["--protected", "4MiB"]);
     agent.back_up("copy", &[disk.arg()]);
-    scene.stays_sound();
+    scene.ends_sound();
 }
 
 #[test]
@@ -246,7 +246,7 @@ async fn an_agent_that_ignores_refusals_stores_no_more_than_the_limit() {
         let agent = scene.server.agent();
         agent.back_up("bystander", &[disk.arg()]);
         assert!(agent.read_back("bystander") == disk.bytes());
-        scene.stays_sound();
+        scene.ends_sound();
     })
     .await
     .unwrap();
@@ -282,7 +282,7 @@ async fn two_backups_at_once_stay_within_the_limit_together() {
             assert_eq!(agent.backups(vm).is_empty(), refused, "{vm}");
             assert!(refused || agent.read_back(vm) == *disk, "{vm}");
         }
-        scene.stays_sound();
+        scene.ends_sound();
     })
     .await
     .unwrap();
