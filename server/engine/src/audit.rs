@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use holdfast_catalog::{ContainerRecord, ContainerState};
 use holdfast_types::ids::ContainerId;
@@ -32,6 +32,8 @@ pub(crate) struct Audit {
     from: AtomicU64,
     /// The lowest number this process may hand out.
     end: u64,
+    /// Whether a file was met that has no row and cannot be read now, so that it could not be adopted.
+    met_unread: AtomicBool,
     /// Held while a step works; set when there are to be no more.
     closed: Mutex<bool>,
 }
@@ -39,7 +41,12 @@ pub(crate) struct Audit {
 impl Audit {
     /// Looks at the containers of these numbers, from `from` on.
     pub(crate) const fn new(from: u64, end: u64) -> Self {
-        Self { from: AtomicU64::new(from), end, closed: Mutex::new(false) }
+        Self {
+            from: AtomicU64::new(from),
+            end,
+            met_unread: AtomicBool::new(false),
+            closed: Mutex::new(false),
+        }
     }
 
     /// The number it goes on from; `u64::MAX` when it has ended.
@@ -49,6 +56,11 @@ impl Audit {
 
     pub(crate) fn finished(&self) -> bool {
         self.from() == u64::MAX
+    }
+
+    /// Whether a file without a row could not be read: the next start has to look for it again.
+    pub(crate) fn met_unread(&self) -> bool {
+        self.met_unread.load(Ordering::Acquire)
     }
 
     fn progress(&self) -> JobProgress {
@@ -75,14 +87,18 @@ impl Audit {
             let mut piece = from..from;
             while piece.end < end && (piece.is_empty() || !budget.is_spent()) {
                 piece = piece.end..end.min(piece.end.saturating_add(PIECE_CONTAINERS));
-                look.audit(core, &piece, summary)?;
+                if look.audit(core, &piece, summary)? {
+                    self.met_unread.store(true, Ordering::Release);
+                }
                 self.from.store(piece.end, Ordering::Release);
                 budget.charge(piece.end - piece.start, 0);
             }
         }
         if self.from() >= self.end && !self.finished() {
-            // (S6) Before it counts as finished: all that could be adopted was.
-            core.catalog.settle_containers(self.end)?;
+            // (S6) Before it counts as finished: every file has its row.
+            if !self.met_unread() {
+                core.catalog.settle_containers(self.end)?;
+            }
             self.from.store(u64::MAX, Ordering::Release);
         }
         Ok(())
@@ -157,8 +173,8 @@ impl Look {
         Ok(Self { records, files: listing.containers.into_iter().filter_map(inside).collect() })
     }
 
-    /// Compares the containers of these numbers.
-    fn audit(&self, core: &Core, piece: &Range<u64>, summary: &mut OpenSummary) -> Result<(), EngineError> {
+    /// Compares the containers of these numbers. Whether a file is left that has no row.
+    fn audit(&self, core: &Core, piece: &Range<u64>, summary: &mut OpenSummary) -> Result<bool, EngineError> {
         let inside = |id: ContainerId| piece.contains(&id.get());
         for record in self.records.iter().filter(|record| inside(record.id)) {
             core.store.look_again(record.id)?;
@@ -176,7 +192,16 @@ impl Look {
         }
         let files: Files =
             self.files.iter().filter(|(id, _)| inside(**id)).map(|(&id, &file)| (id, file)).collect();
-        recovery::take_in(&*core.catalog, &core.store, &files, summary, &NoProgress)
+        let damaged = summary.damaged_containers;
+        recovery::take_in(&*core.catalog, &core.store, &files, summary, &NoProgress)?;
+        if summary.damaged_containers > damaged {
+            for &id in files.keys().filter(|id| !core.store.leftovers.is_gone(**id)) {
+                if core.catalog.container(id)?.is_none() {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
     }
 }
 

@@ -38,6 +38,10 @@ fn mark(core: &Core, audit: &Audit) -> Result<Option<CleanStop>, EngineError> {
         );
         return Ok(None);
     }
+    if audit.met_unread() {
+        tracing::warn!("a container could not be read and has no row; the next start looks for it");
+        return Ok(None);
+    }
     let mut audit_from = audit.from();
     for id in core.volume.sealed() {
         if !core.store.index.is_covered(id) {

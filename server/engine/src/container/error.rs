@@ -61,6 +61,11 @@ impl ContainerError {
         matches!(self, Self::Volume(VolumeError::NotFound { .. }) | Self::Unreadable { region: None, .. })
     }
 
+    /// Whether there is no such file: it may have been deleted.
+    pub const fn is_missing(&self) -> bool {
+        matches!(self, Self::Volume(VolumeError::NotFound { .. }))
+    }
+
     /// The region that is concerned, when only one is.
     pub const fn region(&self) -> Option<u16> {
         match self {

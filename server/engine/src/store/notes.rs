@@ -54,7 +54,7 @@ impl ChunkStore {
     /// (R4) Takes note of a failure that [is damage](ContainerError::is_damage): of `region`, or of the container.
     pub(crate) fn note_failure(&self, container: ContainerId, region: Option<u16>, error: &ContainerError) {
         if error.is_absence() {
-            self.note_absence(container, &error.to_string());
+            self.note_absence(container, error);
         } else {
             self.note_damage(container, error.region().or(region), &error.to_string());
         }
@@ -73,10 +73,15 @@ impl ChunkStore {
 
     /// As [`ChunkStore::note_damage`] of a container of which nothing can be had; in memory only when there are too
     /// many of them.
-    fn note_absence(&self, container: ContainerId, reason: &str) {
-        // Deleted, by this process or by an earlier one: the index may name it for a while.
+    fn note_absence(&self, container: ContainerId, error: &ContainerError) {
+        let reason = &error.to_string();
+        // Deleted, by this process or by an earlier one: the index may name it for a while. A file that is there and
+        // cannot be read was not deleted: it may only not have its row yet.
+        let is_missing = error.is_missing();
         if self.leftovers.is_gone(container)
-            || (self.leftovers.is_older(container) && matches!(self.catalog.container(container), Ok(None)))
+            || (is_missing
+                && self.leftovers.is_older(container)
+                && matches!(self.catalog.container(container), Ok(None)))
         {
             self.leftovers.note_gone(container);
             self.containers.remove(container);

@@ -171,6 +171,30 @@ fn what_fails_once_is_read_again() {
     assert_eq!(engine.catalog().damaged().unwrap(), []);
 }
 
+/// A container that no row names yet, as after a crash, is not taken for one that was deleted, nor forgotten.
+#[test]
+fn what_could_not_be_adopted_is_looked_for_by_the_next_start() {
+    let (bench, inner, bad) = (Bench::new(), MemoryVolume::new(), Bad::default());
+    let volume = || Arc::new(BadSector { inner: inner.clone(), bad: Arc::clone(&bad) });
+    let disk = noise(5, MIB);
+    let engine = bench.open(volume());
+    let id = backup(&engine, "web", &[("root", &disk)]).unwrap().backup_id;
+    drop(engine);
+    let raw = rusqlite::Connection::open(bench.folder.path().join("catalog.db")).unwrap();
+    raw.execute_batch("DELETE FROM containers WHERE class = 'data'").unwrap();
+    drop(raw);
+    let name = first(&inner, ContainerClass::Data);
+    *bad.lock() = Some((name.blob(), 0..64, u32::MAX));
+    let engine = bench.open(volume());
+    engine.audit(&NoProgress).unwrap();
+    assert!(!engine.parts().0.store.leftovers.is_gone(name.id), "it was not deleted");
+    engine.shutdown().unwrap();
+    drop(engine);
+    *bad.lock() = None;
+    let engine = bench.open(volume());
+    assert!(restore(&engine, &id, "root").unwrap() == disk);
+}
+
 #[test]
 fn what_cannot_be_read_at_the_moment_is_no_damage() {
     let (bench, volume) = (Bench::new(), MemoryVolume::new());
