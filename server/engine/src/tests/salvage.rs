@@ -204,5 +204,6 @@ fn a_repair_keeps_a_file_of_which_something_is_lost() {
     let (image, bad) = restore_past_damage(&engine, &scene.id, "root").unwrap();
     let lost: usize = bad.iter().map(|range| range.len).sum();
     assert!(lost > 0 && lost <= 256 << 10 && image != scene.disk);
-    assert_eq!(engine.repair(&NoProgress).unwrap()[0].rewritten, 0, "nothing is written twice");
+    let again = &engine.repair(&NoProgress).unwrap()[0];
+    assert!(again.rewritten == 0 && again.into.is_empty(), "nothing is written twice: {again:?}");
 }
