@@ -62,6 +62,7 @@ fn no_disk(backup: &BackupInfo, name: &str, names: &str) -> ClientError {
     }
     ClientError::Refused {
         code: ErrorCode::NotFound,
+        passes: false,
         message: format!(
             "backup {} is partial: it has {names}, but disk {name:?} could not be backed up; restore that disk from an \
              earlier backup, see 'holdfast list --vm {}'",
