@@ -50,8 +50,9 @@ fn twelve_agents_leave_the_reserve_whole_and_block_no_one() {
     let agent = server.agent();
     let steady = Disk::of_noise(folder.path().join("steady.raw"), 99, 10 << 20);
     agent.back_up("steady", &[steady.arg()]);
+    // At most two of them fit; then 20 MiB more do as well, once the rest is gone.
     let disks: Vec<Disk> = (0..12)
-        .map(|seed| Disk::of_noise(folder.path().join(format!("{seed}.raw")), seed, 40 << 20))
+        .map(|seed| Disk::of_noise(folder.path().join(format!("{seed}.raw")), seed, 48 << 20))
         .collect();
     let refused = std::thread::scope(|scope| {
         let runs: Vec<_> = disks

@@ -447,7 +447,7 @@ async fn names_and_ids_that_deceive() {
     let connection = connect(&scene.server).await;
     let mut requests: Vec<_> =
         ["a\u{202e}b", "a\u{2066}b", "a\u{1b}b"].iter().map(|name| start_request(name, 1)).collect();
-    requests.push(v1::StartRequest { run_id: "x".repeat(1 << 20), ..start_request("victim", 1) });
+    requests.push(v1::StartRequest { run_id: "x".repeat(1 << 16), ..start_request("victim", 1) });
     requests.push(v1::StartRequest { job: "j\u{200f}".to_owned(), ..start_request("victim", 1) });
     for request in requests {
         let status = connection.backup().start(request).await.unwrap_err();
@@ -455,7 +455,7 @@ async fn names_and_ids_that_deceive() {
         let shown = status.message();
         assert!(shown.len() < 500 && shown.is_ascii() && !shown.contains('\u{1b}'), "{shown}");
     }
-    let commit = v1::CommitRequest { session_id: "\u{202e}".repeat(1 << 18) };
+    let commit = v1::CommitRequest { session_id: "\u{202e}".repeat(1 << 14) };
     let status = connection.backup().commit(commit).await.unwrap_err();
     assert!(status.message().len() < 500 && status.message().is_ascii(), "{status}");
     tokio::task::spawn_blocking(move || scene.unharmed()).await.unwrap();

