@@ -7,6 +7,10 @@ use std::str::FromStr;
 /// gRPC metadata key that carries an [`ErrorCode`] beside the status.
 pub const ERROR_CODE_METADATA: &str = "holdfast-code";
 
+/// gRPC metadata key that says after how many seconds the same call may work. Only refusals that pass have it: of
+/// what is too large there is none.
+pub const RETRY_AFTER_METADATA: &str = "retry-after";
+
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $text:literal, $grpc:ident, $exit:literal;)*) => {
         /// What went wrong, as a stable word a script can test for.
@@ -61,7 +65,8 @@ codes! {
     Full = "full", ResourceExhausted, 8;
     /// The namespace has reached one of its quotas; make room in it or have the limit raised.
     Quota = "quota", ResourceExhausted, 8;
-    /// A bound of this server was reached; try later or send less.
+    /// A bound of this server was reached. What passes says when to try again ([`RETRY_AFTER_METADATA`], `Retry-After`
+    /// over HTTP); without that, the call is too large and will never succeed.
     Limit = "limit", ResourceExhausted, 1;
     /// The repository stopped accepting writes after an I/O error.
     ReadOnly = "read-only", FailedPrecondition, 8;

@@ -21,5 +21,5 @@ pub mod v1 {
     tonic::include_proto!("holdfast.v1");
 }
 
-pub use error::ErrorCode;
+pub use error::{ErrorCode, RETRY_AFTER_METADATA};
 pub use fingerprint::Fingerprint;

@@ -7,6 +7,9 @@ use holdfast_engine::EngineError;
 use holdfast_engine::catalog::CatalogError;
 use holdfast_proto::ErrorCode;
 
+/// When to try again what is refused because of what others do.
+const AT_CAPACITY_WAIT: Duration = Duration::from_secs(5);
+
 /// A refusal. `grpc/status.rs` turns it into a gRPC status, `http/problem.rs` into an HTTP answer, and
 /// [`ErrorCode`] into an exit code.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -29,6 +32,11 @@ impl ServiceError {
     pub fn retry_after(mut self, wait: Duration) -> Self {
         self.retry_after_secs = Some(wait.as_millis().div_ceil(1000).try_into().unwrap_or(u64::MAX).max(1));
         self
+    }
+
+    /// `Limit`, because there is as much under way as there may be: the same call may work a little later.
+    pub fn at_capacity(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::Limit, message).retry_after(AT_CAPACITY_WAIT)
     }
 
     /// The request makes no sense.
@@ -59,7 +67,10 @@ impl ServiceError {
 
 impl From<EngineError> for ServiceError {
     fn from(error: EngineError) -> Self {
-        Self::new(error.code(), error.to_string())
+        match error {
+            EngineError::Limit(message) => Self::at_capacity(message),
+            error => Self::new(error.code(), error.to_string()),
+        }
     }
 }
 

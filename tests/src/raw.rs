@@ -61,8 +61,20 @@ impl Session {
     /// # Panics
     /// When the server refuses.
     pub async fn start(connection: &Connection, vm: &str, size_bytes: u64) -> Self {
-        let answer = connection.backup().start(start_request(vm, size_bytes)).await.expect("a session");
-        Self { connection: connection.clone(), id: answer.into_inner().session_id }
+        Self::try_start(connection, vm, size_bytes).await.expect("a session")
+    }
+
+    /// Starts one, if it may.
+    ///
+    /// # Errors
+    /// The server's refusal.
+    pub async fn try_start(
+        connection: &Connection,
+        vm: &str,
+        size_bytes: u64,
+    ) -> Result<Self, tonic::Status> {
+        let answer = connection.backup().start(start_request(vm, size_bytes)).await?;
+        Ok(Self { connection: connection.clone(), id: answer.into_inner().session_id })
     }
 
     /// The same session over another connection, perhaps of another token.

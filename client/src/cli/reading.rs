@@ -68,7 +68,11 @@ pub(super) async fn read_all(
         };
         match &result {
             Ok(read) if !read.bad.is_empty() => {
-                tracing::error!(ranges = read.bad.len(), "ranges of the disk cannot be read");
+                tracing::error!(
+                    disk = task.disk.disk,
+                    ranges = read.bad.len(),
+                    "ranges of the disk cannot be read"
+                );
             }
             Ok(read) => tracing::info!(data_bytes = read.data_bytes, "every fingerprint matched"),
             Err(error) => tracing::info!(%error, "reading the disk back failed"),
@@ -184,6 +188,12 @@ impl Outcome {
     fn is_whole(&self) -> bool {
         self.result.as_ref().is_ok_and(|summary| summary.bad.is_empty())
     }
+
+    /// Whether damage ended the reading of it.
+    pub(super) fn ended_by_damage(&self) -> bool {
+        let damaged = holdfast_proto::ErrorCode::Damaged.exit_code();
+        self.result.as_ref().is_err_and(|error| error.exit_code() == damaged)
+    }
 }
 
 fn bad_bytes(summary: &ReadSummary) -> u64 {
@@ -195,7 +205,7 @@ pub(super) fn bad_text(outcome: &Outcome) -> Option<String> {
     let summary = outcome.result.as_ref().ok().filter(|summary| !summary.bad.is_empty())?;
     let (count, total) = (summary.bad.len(), bytes(bad_bytes(summary)));
     let ranges = if count == 1 { "range" } else { "ranges" };
-    let map = outcome.map.as_ref().map(|path| format!("; {} names them", path.display())).unwrap_or_default();
+    let map = outcome.map.as_ref().map(|path| format!("; {} says where", path.display())).unwrap_or_default();
     Some(format!(
         "disk {:?} is damaged: {count} {ranges} of together {total} cannot be read{map}",
         outcome.disk

@@ -5,12 +5,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
+use holdfast_proto::ErrorCode;
 use holdfast_proto::v1::BackupInfo;
 
 use super::Context;
 use super::args::{BadRanges, Reading, Restore};
 use super::display::Display;
-use super::reading::{Task, disks, finish, read_all};
+use super::reading::{Outcome, Task, disks, finish, read_all};
 use crate::error::ClientError;
 use crate::repository::get_backup;
 use crate::restore::target::{FileOptions, PipeTarget, Target, open};
@@ -41,11 +42,32 @@ pub(super) async fn run(context: &Context, restore: &Restore) -> Result<ExitCode
     };
     let outcomes = read_all(context, &mut reader, tasks, target).await?;
     drop(display);
+    if !restore.keep_going && outcomes.iter().any(Outcome::ended_by_damage) {
+        context.output.note(
+            "the restore ended at the first damaged data; with --keep-going it writes everything else, and a map of what \
+             is missing",
+        );
+    }
     finish(context.output, "Restored", &backup, &reader, outcomes, begun, to_stdout)
 }
 
 fn usage(text: String) -> ClientError {
     ClientError::Usage(text)
+}
+
+/// A disk of the VM that the restore point lacks is no mistake of the user's.
+fn no_disk(backup: &BackupInfo, name: &str, names: &str) -> ClientError {
+    if !backup.missing_disks.iter().any(|missing| missing == name) {
+        return usage(format!("backup {} has no disk {name:?}; it has {names}", backup.id));
+    }
+    ClientError::Refused {
+        code: ErrorCode::NotFound,
+        message: format!(
+            "backup {} is partial: it has {names}, but disk {name:?} could not be backed up; restore that disk from an \
+             earlier backup, see 'holdfast list --vm {}'",
+            backup.id, backup.vm
+        ),
+    }
 }
 
 /// Which disks go where.
@@ -54,7 +76,7 @@ fn choose(backup: &BackupInfo, restore: &Restore) -> Result<Vec<Task>, ClientErr
     if let Some(name) = &restore.disk
         && !backup.disks.iter().any(|disk| disk.name == *name)
     {
-        return Err(usage(format!("backup {} has no disk {name:?}; it has {}", backup.id, names())));
+        return Err(no_disk(backup, name, &names()));
     }
     let mut chosen = disks(backup)?;
     chosen.retain(|disk| restore.disk.as_ref().is_none_or(|name| *name == disk.disk));

@@ -7,9 +7,9 @@ mod window;
 
 use std::path::PathBuf;
 
-use holdfast_proto::ErrorCode;
 use holdfast_proto::details::escape_line;
 use holdfast_proto::region::RegionError;
+use holdfast_proto::{ErrorCode, RETRY_AFTER_METADATA};
 
 use crate::source::SourceError;
 
@@ -34,7 +34,12 @@ pub enum ClientError {
     Connect(#[from] ConnectError),
     /// The server refused a call.
     #[error("{message}")]
-    Refused { code: ErrorCode, message: String },
+    Refused {
+        code: ErrorCode,
+        message: String,
+        /// Whether the server says that the same call may work later.
+        passes: bool,
+    },
     /// The connection broke, and did not come back in time.
     #[error("the connection to the server was lost: {0}")]
     Lost(String),
@@ -115,10 +120,11 @@ impl ClientError {
         }
     }
 
-    /// Whether the server has as much to do as it allows: the same call may work later.
+    /// Whether the server has as much to do as it allows: the same call may work later. What is too large for it never
+    /// will.
     pub const fn is_limit(&self) -> bool {
         match self {
-            Self::Refused { code: ErrorCode::Limit, .. } => true,
+            Self::Refused { code: ErrorCode::Limit, passes, .. } => *passes,
             Self::OfSession { source, .. } => source.is_limit(),
             _ => false,
         }
@@ -162,14 +168,15 @@ impl From<tonic::Status> for ClientError {
         // One line: a message with line breaks could pass for lines of this program.
         let message = escape_line(status.message()).into_owned();
         if let Some(code) = ErrorCode::of_status(&status) {
-            return Self::Refused { code, message };
+            let passes = status.metadata().contains_key(RETRY_AFTER_METADATA);
+            return Self::Refused { code, message, passes };
         }
         match status.code() {
             tonic::Code::Unimplemented => Self::Protocol(format!(
                 "it does not know the call ({message}) and may not be a Holdfast server"
             )),
             tonic::Code::Unauthenticated | tonic::Code::PermissionDenied => {
-                Self::Refused { code: ErrorCode::Forbidden, message }
+                Self::Refused { code: ErrorCode::Forbidden, message, passes: false }
             }
             tonic::Code::OutOfRange | tonic::Code::ResourceExhausted | tonic::Code::InvalidArgument => {
                 Self::Protocol(message)
@@ -206,6 +213,16 @@ mod tests {
         assert_eq!((lost.exit_code(), lost.is_connection_loss()), (9, true));
         assert!(!ClientError::from(tonic::Status::unimplemented("")).is_connection_loss());
         assert_eq!(ClientError::from(tonic::Status::permission_denied("proxy")).exit_code(), 4);
+    }
+
+    #[test]
+    fn only_a_limit_that_passes_is_waited_for() {
+        let too_large = ErrorCode::Limit.status("a message of 9 bytes; the limit is 8");
+        assert!(!ClientError::from(too_large.clone()).is_limit());
+        let mut at_capacity = too_large;
+        at_capacity.metadata_mut().insert(RETRY_AFTER_METADATA, 5u64.into());
+        let refused = ClientError::from(at_capacity);
+        assert!(refused.is_limit() && refused.of_session("01ABC").is_limit());
     }
 
     #[test]

@@ -250,7 +250,7 @@ fn check_disk(
         let count = damaged.len();
         report.add(
             object,
-            format!("{count} extents cannot be restored; the first is extent {index}: {problem}"),
+            format!("extents that cannot be restored: {count}; the first is extent {index}: {problem}"),
             ErrorCode::Damaged,
         );
     }

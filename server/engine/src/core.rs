@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use holdfast_catalog::{Catalog, ContainerRecord};
 use holdfast_types::clock::Clock;
@@ -61,6 +61,8 @@ pub(crate) struct Core {
     pub(crate) session_memory: Arc<MemoryPool>,
     /// The highest commit number used.
     last_commit: AtomicU64,
+    /// Whether a session ended whose point is, or may be, on the volume without a row.
+    left_point: AtomicBool,
     numbers: Mutex<Range<u64>>,
     /// Held while leftovers are deleted.
     deleting: Mutex<()>,
@@ -107,6 +109,7 @@ impl Core {
             ledger,
             session_memory,
             last_commit: AtomicU64::new(last_commit),
+            left_point: AtomicBool::new(false),
             numbers: Mutex::new(numbers),
             deleting: Mutex::default(),
         })
@@ -179,6 +182,17 @@ impl Core {
     /// used is a gap.
     pub(crate) fn next_commit(&self) -> u64 {
         self.last_commit.fetch_add(1, Ordering::Relaxed).saturating_add(1)
+    }
+
+    /// (P3) Takes note that a session ended and left a point that the catalog does not know: the next start has to
+    /// compare points with rows.
+    pub(crate) fn leave_point(&self) {
+        self.left_point.store(true, Ordering::Release);
+    }
+
+    /// Whether one [was left](Core::leave_point).
+    pub(crate) fn has_left_point(&self) -> bool {
+        self.left_point.load(Ordering::Acquire)
     }
 
     /// Turns a failure on a write path into what the caller sees: once writing has stopped (W9), why it has.

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use holdfast_catalog::{ContainerRecord, ContainerState};
+use holdfast_proto::Fingerprint;
 use holdfast_proto::limits::CONTAINER_MAX_BYTES;
 use holdfast_proto::region::Decoder;
 use holdfast_types::ids::{ContainerClass, ContainerId};
@@ -115,9 +116,7 @@ impl<'a> Rewrite<'a> {
     fn take(&mut self, region: &VerifiedRegion) -> Result<(), EngineError> {
         let mut missing = 0;
         for fingerprint in region.fingerprints() {
-            let found =
-                self.core.store.find(&self.domain, self.from.class(), fingerprint, &mut self.recent)?;
-            missing += u64::from(found.is_none());
+            missing += u64::from(!self.has_sound_copy(fingerprint)?);
         }
         if missing == 0 {
             return Ok(());
@@ -133,6 +132,23 @@ impl<'a> Rewrite<'a> {
         writer.append(region).map_err(|error| self.core.write_failure(error.into()))?;
         self.writer = Some((writer, room));
         Ok(())
+    }
+
+    /// Whether another container has the chunk, and it can be read there now: the copy at hand may be removed for it.
+    fn has_sound_copy(&mut self, fingerprint: &Fingerprint) -> Result<bool, EngineError> {
+        let (store, class) = (&self.core.store, self.from.class());
+        while let Some(found) = store.find(&self.domain, class, fingerprint, &mut self.recent)? {
+            let region = found.location.region;
+            match store.read_region(&found.container, region) {
+                Ok(_) => return Ok(true),
+                // (R4) From now on it is no copy.
+                Err(error) if error.is_damage() => {
+                    store.note_failure(found.location.container, Some(region), &error);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(false)
     }
 
     fn create(&self) -> Result<(ContainerWriter, Grant), EngineError> {

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use holdfast_engine::Tenant;
 use holdfast_engine::ids::SessionId;
-use holdfast_proto::ErrorCode;
 use parking_lot::Mutex;
 
 use super::shares;
@@ -56,7 +55,7 @@ impl SessionLimit {
             counted.open.retain(|id, _| is_open(*id));
         }
         if let Some(text) = self.refusal(&counted, tenant) {
-            return Err(ServiceError::new(ErrorCode::Limit, text));
+            return Err(ServiceError::at_capacity(text));
         }
         counted.starting.push(tenant);
         Ok(SessionSlot { limit: Arc::clone(self), tenant })
@@ -105,6 +104,8 @@ impl Drop for SessionSlot {
 #[cfg(test)]
 mod tests {
     use holdfast_engine::ids::{NamespaceId, TokenId};
+
+    use holdfast_proto::ErrorCode;
 
     use super::*;
 

@@ -158,7 +158,7 @@ impl Streams {
             return Ok(());
         }
         let text = shares::refusal(limit, in_use, own, kind.plural(), whose);
-        Err(ServiceError::new(ErrorCode::Limit, text))
+        Err(ServiceError::at_capacity(text))
     }
 
     /// Ends every stream, and lets no more begin.

@@ -14,7 +14,6 @@ use std::time::Duration;
 use holdfast_engine::clock::Clock;
 use holdfast_engine::ids::SessionId;
 use holdfast_engine::{Engine, LiveSession};
-use holdfast_proto::ErrorCode;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
@@ -123,13 +122,10 @@ impl Watchers {
         }
         let of_token = state.watchers.values().filter(|(of, _)| of.token == credential.token).count();
         if of_token >= WATCHERS_PER_TOKEN_MAX || state.watchers.len() >= WATCHERS_MAX {
-            return Err(ServiceError::new(
-                ErrorCode::Limit,
-                format!(
-                    "this server allows {WATCHERS_PER_TOKEN_MAX} event streams per token and {WATCHERS_MAX} in \
+            return Err(ServiceError::at_capacity(format!(
+                "this server allows {WATCHERS_PER_TOKEN_MAX} event streams per token and {WATCHERS_MAX} in \
                      all; close other windows, or poll /api/v1/activity instead"
-                ),
-            ));
+            )));
         }
         let (sender, stop) = watch::channel(false);
         let number = state.next;

@@ -58,10 +58,9 @@ impl Lookups {
         // The caller may have gone away.
         let job: Job = Box::new(move || drop(answer.send(look_up())));
         self.queue.try_send(job).map_err(|error| match error {
-            TrySendError::Full(_) => ServiceError::new(
-                ErrorCode::Limit,
-                format!("{WAITING_MAX} calls wait to be authenticated; try again in a moment"),
-            ),
+            TrySendError::Full(_) => ServiceError::at_capacity(format!(
+                "{WAITING_MAX} calls wait to be authenticated; try again in a moment"
+            )),
             TrySendError::Disconnected(_) => ServiceError::shutting_down(),
         })?;
         answered.await.unwrap_or_else(|_| {

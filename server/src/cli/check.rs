@@ -12,6 +12,15 @@ use super::fail::Failure;
 use super::out;
 use super::progress::Ticker;
 
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  holdfast-server check
+  holdfast-server check --read-data --json
+  holdfast-server check --repair --data-dir /srv/holdfast
+
+Exits with 5 when damage is found: every damaged container is named, and every disk that needs what is lost. \
+Back up every VM again, and what still exists at the source is stored again.";
+
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
     #[command(flatten)]
@@ -23,8 +32,8 @@ pub(super) struct CheckArgs {
     /// after making sure that every file system is mounted and every file put back
     #[arg(long)]
     accept_loss: bool,
-    /// Write what can still be read of damaged containers into new ones, so that restores rely on sound copies again.
-    /// A damaged file is removed once everything in it has a sound copy, and kept otherwise
+    /// Write what can still be read of containers whose header, directory or footer is damaged into new ones, so that
+    /// restores rely on sound copies again. A damaged file is removed once everything in it has a sound copy, and kept otherwise
     #[arg(long)]
     repair: bool,
     /// Print one JSON object

@@ -72,12 +72,14 @@ enum Command {
     /// Check whether the server on this machine is healthy (for container engines)
     ///
     /// Trusts the certificate in the data folder and no other. Exits with 0 if the server is healthy, else with 1.
+    ///
+    /// Example: holdfast-server health --ready --data-dir /srv/holdfast
     #[command(after_help = ABOUT_SETTINGS)]
     Health(health::HealthArgs),
     /// Show the settings in force and where each comes from
     #[command(after_help = ABOUT_SETTINGS)]
     Config(AllSettings),
-    /// Create, list and revoke access tokens (also while the server is running)
+    /// Create, list, revoke and enable access tokens (also while the server is running)
     #[command(subcommand)]
     Token(token::TokenCommand),
     /// List VMs with their owners, and change the owner of one (also while the server is running)
@@ -87,8 +89,10 @@ enum Command {
     #[command(subcommand)]
     Namespace(namespace::NamespaceCommand),
     /// Check the whole repository and report damage; the server must not be running
+    #[command(after_help = check::EXAMPLES)]
     Check(check::CheckArgs),
     /// Discard the chunk index and rebuild it from the containers; the server must not be running
+    #[command(after_help = "Example:\n  holdfast-server rebuild-index --data-dir /srv/holdfast")]
     RebuildIndex(rebuild_index::RebuildArgs),
     /// Make a working data folder of nothing but a volume (a blobs folder)
     ///

@@ -166,7 +166,11 @@ fn show(namespaces: &[NamespaceQuota], as_json: bool) -> String {
             of(usage.protected_bytes, quota.protected_bytes, &size),
             of(usage.restore_points, quota.restore_points, &count),
             of(usage.sessions_today, quota.sessions_per_day, &count),
-            if near.is_empty() { String::new() } else { format!("near the limit of {}", near.join(", ")) },
+            if near.is_empty() {
+                String::new()
+            } else {
+                format!("at or near the limit of {}", near.join(", "))
+            },
         ]);
     }
     table.trim_fmt()

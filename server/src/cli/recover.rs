@@ -119,9 +119,10 @@ fn show(outcome: &Outcome) {
     let folder = data_dir.display();
     if recovered.disabled_tokens > 0 {
         out::say(format_args!(
-            "{} tokens are disabled, because one of them may have been revoked since: see 'holdfast-server token list \
+            "tokens disabled, because one of them may have been revoked since: {}; see 'holdfast-server token list \
              --data-dir {folder}', then 'holdfast-server token enable NAME --data-dir {folder}' for each that is still \
-             wanted; revoked tokens stay revoked",
+             wanted; revoked tokens stay revoked. A token that is not listed is newer than the catalog's copy: create it again, \
+             with the owner of the VMs it backs up ('holdfast-server vm list')",
             recovered.disabled_tokens
         ));
     }
@@ -131,7 +132,7 @@ fn show(outcome: &Outcome) {
 }
 
 fn show_snapshot(recovered: &Recovered) {
-    let unknown = "tokens created or revoked, roles changed, failed runs, verifications and audit entries";
+    let unknown = "tokens created or revoked, quotas and owners of VMs changed, failed runs, verifications and audit entries";
     match &recovered.snapshot {
         Some((name, header)) => {
             let at = time(header.created_ms);

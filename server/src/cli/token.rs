@@ -26,19 +26,30 @@ use crate::repository::{catalog_path, is_repository};
 #[derive(Debug, Subcommand)]
 pub(super) enum TokenCommand {
     /// Create a token and print it; it cannot be shown again
+    #[command(after_help = CREATE_EXAMPLES)]
     Create(CreateArgs),
     /// List tokens
+    #[command(after_help = "Example:\n  holdfast-server token list --data-dir /srv/holdfast")]
     List(ListArgs),
     /// Revoke a token for good; takes effect at once
+    #[command(after_help = "Example:\n  holdfast-server token revoke hv1")]
     Revoke(RevokeArgs),
     /// Let a token be used again that 'holdfast-server recover' disabled
     ///
     /// A recovered server cannot know whether a token was revoked after its last catalog snapshot, so all of them
-    /// wait for an admin. Revoked tokens stay revoked.
-    ///
-    /// Example: holdfast-server token enable hv1
+    /// wait for an admin. Revoked tokens stay revoked. A token that was created after that snapshot is not known any
+    /// more: create it again.
+    #[command(
+        after_help = "Examples:\n  holdfast-server token enable hv1\n  holdfast-server token enable --all"
+    )]
     Enable(EnableArgs),
 }
+
+const CREATE_EXAMPLES: &str = "\
+Examples:
+  holdfast-server token create --name hv1 --role backup --namespace berlin --owner cluster-a
+  holdfast-server token create --name hv2 --role backup --namespace berlin --vm 'web-*' --vm 'db-?' --expires 90d
+  holdfast-server token create --name prometheus --role operator";
 
 #[derive(Debug, Args)]
 pub(super) struct CreateArgs {
@@ -48,7 +59,7 @@ pub(super) struct CreateArgs {
     #[arg(long)]
     name: String,
     /// What it may do: backup (write and read back, never delete), restore (read), operator (everything
-    /// except tokens), admin (everything)
+    /// except tokens, quotas and the audit log), admin (everything)
     #[arg(long)]
     role: Role,
     /// Namespace it is valid for, created if it does not exist (repeatable) [default: all namespaces]

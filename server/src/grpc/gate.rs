@@ -8,7 +8,6 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use holdfast_engine::ids::TokenId;
-use holdfast_proto::ErrorCode;
 use holdfast_proto::limits::MESSAGE_MAX_BYTES;
 use http_body::Body;
 use tonic::body::Body as AnswerBody;
@@ -104,10 +103,9 @@ async fn admit(
     let look_up = move |auth: &crate::auth::Authenticator| auth.authenticate(authorization.as_deref(), peer);
     let caller: Caller = app.admit(link, shown, look_up, |caller| caller.token.id).await?;
     let share = under_way.take(caller.token.id).ok_or_else(|| {
-        ServiceError::new(
-            ErrorCode::Limit,
-            format!("this token has {CALLS_PER_TOKEN_MAX} calls under way, which is all it may have; try again later"),
-        )
+        ServiceError::at_capacity(format!(
+            "this token has {CALLS_PER_TOKEN_MAX} calls under way, which is all it may have; try again later"
+        ))
     })?;
     Ok((caller, share))
 }

@@ -1,11 +1,9 @@
 //! Errors over gRPC.
 
+use holdfast_proto::RETRY_AFTER_METADATA;
 use tonic::Status;
 
 use crate::error::ServiceError;
-
-/// Seconds after which a call may be tried again, as over HTTP.
-const RETRY_AFTER: &str = "retry-after";
 
 impl ServiceError {
     /// As a gRPC status. This is where a call's error is handled, so it is logged here.
@@ -13,7 +11,7 @@ impl ServiceError {
         self.log();
         let mut status = self.code.status(self.message);
         if let Some(secs) = self.retry_after_secs {
-            status.metadata_mut().insert(RETRY_AFTER, secs.into());
+            status.metadata_mut().insert(RETRY_AFTER_METADATA, secs.into());
         }
         status
     }

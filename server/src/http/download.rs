@@ -11,7 +11,6 @@ use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use holdfast_engine::catalog::{DetailFilter, PageRequest, SortOrder};
-use holdfast_proto::ErrorCode;
 use holdfast_proto::details::{Delimited, Delimiter};
 use holdfast_proto::v1::DetailRow;
 use tokio::runtime::Handle;
@@ -45,12 +44,9 @@ type Page = Result<Bytes, ServiceError>;
 /// `Limit` when there are as many as there may be.
 pub(super) fn stream(state: &HttpState, identity: &Identity, table: Table) -> Result<Response, ServiceError> {
     let slot = Arc::clone(&state.downloads).try_acquire_owned().map_err(|_| {
-        ServiceError::new(
-            ErrorCode::Limit,
-            format!(
-                "this server allows {DOWNLOADS_MAX} downloads at once; try again when one of them is done"
-            ),
-        )
+        ServiceError::at_capacity(format!(
+            "this server allows {DOWNLOADS_MAX} downloads at once; try again when one of them is done"
+        ))
     })?;
     let (pages, body) = mpsc::channel(DOWNLOAD_PAGES);
     let task = Task {

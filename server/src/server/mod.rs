@@ -8,8 +8,8 @@
 //!
 //! Shutdown, so that nothing acknowledged is lost and agents know what to do: no new connections are accepted;
 //! streams end after the message they are at, with `Unavailable`, and those that stall are cut off within seconds;
-//! background jobs end after the step they are at; commits under way get [`COMMIT_GRACE`] to finish, other calls
-//! [`SHUTDOWN_GRACE`]; what the audit log counted is written; the engine gives up what is left, makes its index durable and releases the folder.
+//! background jobs end after the step they are at; commits under way get `COMMIT_GRACE` to finish, other calls
+//! `SHUTDOWN_GRACE`; what the audit log counted is written; the engine gives up what is left, makes its index durable and releases the folder.
 
 mod background;
 mod first_token;

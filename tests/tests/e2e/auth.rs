@@ -1,6 +1,10 @@
 //! Who may do what, and no one else may.
 
+use std::time::Duration;
+
+use holdfast_tests::http2::Http2;
 use holdfast_tests::repository::files;
+use holdfast_tests::web::get;
 use holdfast_tests::{Agent, Disk, Server, wait_for};
 use tempfile::{TempDir, tempdir};
 
@@ -32,6 +36,43 @@ fn wrong_tokens_open_nothing() {
         stranger.run(&["restore", "latest", "--vm", "vm", "--to", "-"]).fails(4, &["token"]);
     }
     assert_eq!(agent.backups("vm").len(), 1);
+}
+
+/// Anyone can cause them, so they must not fill the catalog; each is counted, and the counts outlive the server.
+#[test]
+fn wrong_tokens_leave_few_audit_entries_that_count_them_all() {
+    const EACH: u64 = 50;
+    let (folder, server, _disk) = setup();
+    let unknown = format!("hf_01ARZ3NDEKTSV4RRFFQ69G5FAV_{}", "0".repeat(64));
+    let wrong = [forged(&server.admin_token()), unknown, "hf_nonsense".to_owned()];
+    for token in &wrong {
+        for _ in 0..EACH {
+            let status = get(&server, "/api/v1/session", token).status;
+            assert!(matches!(status, 401 | 429), "{status}");
+            let mut peer = Http2::connect(&server, 1 << 20);
+            let stream = peer.call("Backup/Hello", token).unwrap();
+            while !peer.read(Duration::from_secs(120)).expect("an answer").ends(stream) {}
+        }
+    }
+    let (status, said) = server.stop();
+    assert!(status.success(), "{said}");
+    let server = Server::start(&folder.path().join("repository"));
+    let answer = get(&server, "/api/v1/audit?page_size=1000", &server.admin_token());
+    let log = answer.json()["items"].as_array().unwrap().clone();
+    let refused: Vec<_> = log.iter().filter(|entry| entry["action"] == "login.refuse").collect();
+    let count: u64 = refused.iter().map(|entry| entry["count"].as_u64().unwrap()).sum();
+    assert_eq!(count, 300, "{refused:?}");
+    // One a kind of token in ten minutes, and the ten minutes may end meanwhile.
+    assert!((3..=6).contains(&refused.len()), "{refused:?}");
+    assert!(refused.iter().all(|entry| entry["who"].as_str().unwrap().contains("127.0.0.1")), "{refused:?}");
+    let admin = server.admin_token();
+    let id = admin.split('_').nth(1).unwrap();
+    assert!(refused.iter().any(|entry| entry["object"] == id), "{refused:?}");
+    let text = answer.text();
+    for token in &wrong {
+        let (_, secret) = token.rsplit_once('_').unwrap();
+        assert!(!text.contains(secret), "a stranger's text is in the log");
+    }
 }
 
 #[test]

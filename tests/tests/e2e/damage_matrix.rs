@@ -19,8 +19,10 @@ enum Fault {
     Empty,
     Delete,
     Garbage,
+    /// The copy of it made before the last backup.
+    Stale,
 }
-use Fault::{Delete, Empty, Flip, Garbage, Truncate};
+use Fault::{Delete, Empty, Flip, Garbage, Stale, Truncate};
 
 #[derive(Debug, Clone, Copy)]
 enum Start {
@@ -38,6 +40,7 @@ const MATRIX: &[(&str, Fault, Start)] = &[
     ("catalog.db",       Empty,    Refuses(5, "repository")),
     ("catalog.db",       Delete,   Refuses(5, "catalog.db")),
     ("catalog.db",       Garbage,  Refuses(5, "catalog.db")),
+    ("catalog.db",       Stale,    Opens),
     ("tls/cert.pem",     Flip,     Refuses(1, "cert.pem")),
     ("tls/cert.pem",     Truncate, Refuses(1, "cert.pem")),
     ("tls/cert.pem",     Empty,    Refuses(1, "cert.pem")),
@@ -63,6 +66,7 @@ struct Scene {
     data_dir: PathBuf,
     /// A copy of all of it, made while it was at rest.
     sound: PathBuf,
+    stale: PathBuf,
     disks: [Disk; 2],
     token: String,
 }
@@ -70,19 +74,25 @@ struct Scene {
 fn scene() -> Scene {
     let folder = tempdir().unwrap();
     let data_dir = folder.path().join("repository");
-    let server = Server::start(&data_dir);
+    let (sound, stale) = (folder.path().join("sound"), folder.path().join("stale"));
+    let mut token = String::new();
     let disks = ["web", "db"].map(|vm| {
+        // What there was before this backup: in the end, before the last.
+        drop(fs::remove_dir_all(&stale));
+        if data_dir.exists() {
+            copy(&data_dir, &stale);
+        }
+        let server = Server::start(&data_dir);
         let seed = vm.len() as u64;
         let disk = Disk::of_noise(folder.path().join(format!("{vm}.raw")), seed, 2 << 20);
         server.agent().back_up(vm, &[disk.arg()]);
+        token = server.admin_token();
+        let (status, said) = server.stop();
+        assert!(status.success(), "{said}");
         disk
     });
-    let token = server.admin_token();
-    let (status, said) = server.stop();
-    assert!(status.success(), "{said}");
-    let sound = folder.path().join("sound");
     copy(&data_dir, &sound);
-    Scene { _folder: folder, data_dir, sound, disks, token }
+    Scene { _folder: folder, data_dir, sound, stale, disks, token }
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -107,7 +117,7 @@ fn spoil(path: &Path, fault: Fault) {
     match fault {
         Flip => bytes[3] ^= 1,
         Truncate => bytes.truncate(bytes.len() / 2),
-        Empty | Delete => bytes.clear(),
+        Empty | Delete | Stale => bytes.clear(),
         Garbage => {
             let len = bytes.len().max(16);
             bytes = (0..len).map(|place| u8::try_from(place * 7 % 251).unwrap()).collect();
@@ -130,7 +140,11 @@ impl Scene {
 
     fn differs(&self, file: &str, fault: Fault, expected: Start) -> String {
         self.bring_back();
-        spoil(&self.data_dir.join(file), fault);
+        if let Stale = fault {
+            fs::copy(self.stale.join(file), self.data_dir.join(file)).unwrap();
+        } else {
+            spoil(&self.data_dir.join(file), fault);
+        }
         let mut wrong = String::new();
         for round in 0..2 {
             match (Server::options().try_start(&self.data_dir), expected) {

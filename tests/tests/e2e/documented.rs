@@ -20,11 +20,13 @@ const VALUES: [(&str, &str); 5] = [
 ];
 
 /// Folders of the reader's machine, and those below the test's folder that stand in for them.
-const FOLDERS: [(&str, &str); 5] = [
+const FOLDERS: [(&str, &str); 7] = [
     ("/dev/vg0", "disks"),
     ("/srv/holdfast", "repository"),
     ("/var/lib/holdfast", "repository"),
     ("/etc/holdfast", "settings"),
+    ("/mnt/elsewhere", "elsewhere"),
+    ("/mnt/disk", "lost"),
     ("/tmp", "output"),
 ];
 
@@ -63,6 +65,7 @@ impl Scene {
         let data = format!("data={}", disks[1]);
         server.agent().run(&["backup", "--vm", "web", &disks[0], &data]).ok();
         let backup = server.agent().backups("web").remove(0);
+        server.token("tenant", "backup", &["berlin"]);
         Self { folder, server, backup }
     }
 
@@ -76,6 +79,7 @@ impl Scene {
                 done(&self.server.agent().command(&args).output().unwrap())
             }
             _ if args.first().is_some_and(|first| first == "serve") => self.serve(&args),
+            _ if args.first().is_some_and(|first| first == "recover") => self.recover(&args),
             _ => {
                 let mut run = program("holdfast-server");
                 run.args(&args).env("HOLDFAST_DATA_DIR", self.server.data_dir());
@@ -105,6 +109,18 @@ impl Scene {
         let server = options.try_start(&self.folder.path().join("another")).map_err(|(_, said)| said)?;
         let (status, said) = server.stop();
         if status.success() { Ok(()) } else { Err(said) }
+    }
+
+    /// Of a volume as it is now, and beside the server: what follows in the block is about tokens of one that runs.
+    fn recover(&self, args: &[String]) -> Result<(), String> {
+        copy(&self.server.data_dir().join("blobs"), &self.folder.path().join("lost/blobs"));
+        let mut args = args.to_vec();
+        if let Some(at) = args.iter().position(|arg| arg == "--data-dir") {
+            args[at + 1] = self.folder.path().join("recovered").display().to_string();
+        }
+        done(&program("holdfast-server").args(&args).output().unwrap())?;
+        self.server.token("hv1", "backup", &["default"]);
+        Ok(())
     }
 
     /// The command's arguments with everything of the reader's replaced.
@@ -140,6 +156,17 @@ impl Scene {
         }
         let path = folder.join(rest.trim_start_matches('/'));
         Ok(vec![format!("{name}{}", path.display())])
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &to.join(entry.file_name()));
+        } else {
+            std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::os::unix::net::UnixListener;
 
 use holdfast_tests::proxy::Proxy;
+use holdfast_tests::web::get;
 use holdfast_tests::{Agent, Disk, Ran, Server};
 use tempfile::tempdir;
 
@@ -72,6 +73,45 @@ fn a_disk_that_cannot_be_opened_does_not_cost_the_others() {
     assert_eq!(row("missing").text("status"), "aborted");
     assert!(row("missing").text("error").contains("missing.raw"), "{rows:?}");
     assert_eq!(agent.backups("vm").len(), 2);
+}
+
+#[test]
+fn a_partial_restore_point_says_so_wherever_it_is_listed() {
+    let folder = tempdir().unwrap();
+    let server = Server::start(&folder.path().join("repository"));
+    let agent = server.agent();
+    let good = Disk::varied(folder.path().join("good.raw"), 1, 3 << 20);
+    let lost = Disk::varied(folder.path().join("lost.raw"), 2, 3 << 20);
+    let (moved, disks) = (folder.path().join("moved"), [good.arg(), lost.arg()]);
+    let listed = || agent.run(&["list", "--vm", "vm"]).ok().text();
+    let of_backups = |of: &str| {
+        let summary = agent.run(&["list", "--vm", "vm", "--json"]).ok().summary();
+        summary["backups"].as_array().unwrap().iter().map(|backup| backup[of].clone()).collect::<Vec<_>>()
+    };
+    let rest = |path: &str| get(&server, &format!("/api/v1/{path}"), &server.admin_token()).json();
+
+    agent.back_up("vm", &disks);
+    assert!(!listed().contains("partial"), "{}", listed());
+    std::fs::rename(lost.path(), &moved).unwrap();
+    agent.run(&[&["backup", "--vm", "vm"], &disks[..]].concat()).fails(3, &["Partial", "lost.raw"]);
+    assert!(listed().contains("partial: without lost"), "{}", listed());
+    let (none, lacks) = (serde_json::json!([]), serde_json::json!(["lost"]));
+    assert_eq!(of_backups("missing_disks"), [lacks.clone(), none.clone()]);
+    let id = of_backups("backup")[0].as_str().unwrap().to_owned();
+    assert_eq!(rest(&format!("backups/{id}"))["missing_disks"], lacks);
+    let to = folder.path().join("restored");
+    std::fs::create_dir(&to).unwrap();
+    let restore = ["restore", "latest", "--vm", "vm", "--disk", "lost", "--to", to.to_str().unwrap()];
+    agent.run(&restore).fails(1, &["lost", "partial", "earlier backup"]);
+    agent.restore("vm", None, &to.join("good.raw"));
+    good.assert_same(&to.join("good.raw"));
+    // The older one still has the disk, and the next whole one is not partial.
+    std::fs::rename(&moved, lost.path()).unwrap();
+    let older = of_backups("backup")[1].as_str().unwrap().to_owned();
+    agent.restore_of(&older, "vm", Some("lost"), &to.join("older.raw"));
+    lost.assert_same(&to.join("older.raw"));
+    agent.back_up("vm", &disks);
+    assert_eq!(of_backups("missing_disks"), [none.clone(), lacks, none]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! `xtask/mutants.toml` lists mutations: a rule, a text of the code that keeps it, what to put there instead, and the
 //! test that must notice ([`table`]). Each is made alone, in a copy of the working tree, and must build: what does not
 //! compile proves nothing. The command fails when a rule has no mutation, when a mutation no longer fits the code, and
-//! when one survives its test. That the list fits the rules and the code is also a quick test ([`tests`]), so that it
+//! when one survives its test. That the list fits the rules and the code is also a quick test (`tests`), so that it
 //! cannot grow old between two runs.
 
 mod run;

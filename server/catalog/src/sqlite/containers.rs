@@ -67,6 +67,13 @@ pub(super) fn adopt_sealed(tx: &Transaction<'_>) -> Result<u64> {
             [],
         )
         .or_error("write")?;
+    // (W8) As for any container that becomes known.
+    tx.execute(
+        "UPDATE repository SET next_container = \
+         max(next_container, (SELECT coalesce(max(id), 0) + 1 FROM sealed_containers))",
+        [],
+    )
+    .or_error("write")?;
     tx.execute("DELETE FROM sealed_containers", []).or_error("write")?;
     Ok(adopted as u64)
 }

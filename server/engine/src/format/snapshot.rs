@@ -91,7 +91,7 @@ impl SnapshotHeader {
     /// From bytes.
     ///
     /// # Errors
-    /// [`FormatError`].
+    /// `FormatError`.
     pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Self, FormatError> {
         let raw: &RawHeader = zerocopy::transmute_ref!(bytes);
         check_magic(HEADER, raw.magic.get(), HEADER_MAGIC)?;

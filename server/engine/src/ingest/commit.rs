@@ -52,7 +52,11 @@ pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitRespons
             })
         }
         Err(error) if prepared.sealed && is_refusal(&error) => {
-            take_back(core, &prepared);
+            if !take_back(core, &prepared) {
+                // (P2) The end of the session tries again; as long as it stays, nothing it needs is deleted.
+                prepared.sealed = false;
+                *slot = Some(prepared);
+            }
             Err(error)
         }
         Err(error) => {
@@ -70,9 +74,14 @@ fn is_refusal(error: &EngineError) -> bool {
     not_owner || matches!(error, EngineError::Catalog(Invalid { .. } | Exists { .. } | NotFound { .. }))
 }
 
-fn take_back(core: &Core, prepared: &Prepared) {
-    if let Err(error) = core.volume.remove(&prepared.name) {
-        tracing::error!(name = %prepared.name, %error, "cannot remove the point of a backup that the catalog refuses");
+/// Removes a point that must not stay; whether it is gone.
+fn take_back(core: &Core, prepared: &Prepared) -> bool {
+    match core.volume.remove(&prepared.name) {
+        Ok(()) | Err(VolumeError::NotFound { .. }) => true,
+        Err(error) => {
+            tracing::error!(name = %prepared.name, %error, "cannot remove the point of a backup that has no restore point");
+            false
+        }
     }
 }
 
@@ -80,7 +89,11 @@ fn take_back(core: &Core, prepared: &Prepared) {
 /// find one, and enters it.
 fn withdraw(core: &Core, session: &Session) -> bool {
     let Some(prepared) = session.prepared.lock().take() else { return true };
-    matches!(core.volume.remove(&prepared.name), Ok(()) | Err(VolumeError::NotFound { .. }))
+    let is_gone = take_back(core, &prepared);
+    if !is_gone {
+        core.leave_point();
+    }
+    is_gone
 }
 
 /// Whether the session's backup exists on the volume, so that it can end in no other way.

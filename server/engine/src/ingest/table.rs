@@ -209,17 +209,23 @@ impl Sessions {
         }
         session.supersede_streams();
         if commit::is_sealed(&session) {
-            let entered = commit::commit(core, &session).map(drop);
-            match &entered {
-                Ok(()) => {
+            match commit::commit(core, &session) {
+                Ok(_) => {
                     tracing::info!(session = %id, vm = session.vm, "the backup exists on the volume; the catalog knows it now");
+                    self.remove(&session);
+                    return Ok(());
                 }
-                Err(error) => {
+                Err(error) if commit::is_sealed(&session) => {
                     tracing::error!(session = %id, vm = session.vm, %error, "the backup exists on the volume, but cannot be entered into the catalog; the next start enters it");
+                    core.leave_point();
+                    self.remove(&session);
+                    return Err(error);
+                }
+                // (P2) Refused for good: its point was taken back, and a failure is what is left.
+                Err(error) => {
+                    tracing::warn!(session = %id, vm = session.vm, %error, "the catalog refuses the backup");
                 }
             }
-            self.remove(&session);
-            return entered;
         }
         let reason = plain_text(reason, REASON_MAX_BYTES);
         tracing::warn!(session = %id, vm = session.vm, reason, "backup ended without a restore point");

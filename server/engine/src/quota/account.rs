@@ -86,7 +86,7 @@ impl Account {
         {
             let (used, under_way) = (self.usage.restore_points, self.sessions.len());
             let used = format!("{used} exist and {under_way} more are being made");
-            let what = "delete restore points, or ask an administrator to raise the limit";
+            let what = "ask an administrator to raise the limit";
             return Err(refusal(namespace, "restore points", &used, &limit.to_string(), what));
         }
         let first = found.vm_protected_bytes.is_none();
@@ -176,14 +176,14 @@ impl Account {
 
     pub(super) fn stored_error(&self, namespace: &str) -> EngineError {
         let used = format!("{} are used, backups in progress included", bytes(self.stored_now()));
-        let what = "delete restore points and reclaim their space, or ask an administrator to raise the limit; \
-                    backups that bring no new data still work";
+        let what =
+            "ask an administrator to raise the limit; until then, backups that bring no new data still work";
         refusal(namespace, "stored bytes", &used, &bytes(self.quota.stored_bytes.unwrap_or(0)), what)
     }
 
     pub(super) fn protected_error(&self, namespace: &str) -> EngineError {
         let used = format!("{} are protected, backups in progress included", bytes(self.protected_now()));
-        let what = "back up less, remove VMs that are not needed, or ask an administrator to raise the limit";
+        let what = "back up fewer or smaller disks, or ask an administrator to raise the limit";
         refusal(namespace, "protected bytes", &used, &bytes(self.quota.protected_bytes.unwrap_or(0)), what)
     }
 

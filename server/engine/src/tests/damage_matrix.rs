@@ -7,6 +7,7 @@
 //!
 //! docs/OPERATIONS.md has this table in words.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
@@ -171,7 +172,14 @@ const MATRIX: &[Row] = &[
 #[derive(Debug, Clone)]
 struct Faulted {
     inner: MemoryVolume,
-    unreadable: Arc<Mutex<Option<(Kind, Fault)>>>,
+    unreadable: Arc<Mutex<Unreadable>>,
+}
+
+/// Blobs that cannot be read. One that is removed and written anew lies elsewhere, and can be.
+#[derive(Debug, Default)]
+struct Unreadable {
+    fault: Option<Fault>,
+    names: BTreeSet<BlobName>,
 }
 
 #[derive(Debug)]
@@ -184,11 +192,12 @@ struct FaultedBlob {
 impl Faulted {
     fn check(&self, name: &BlobName, opening: bool) -> Result<(), VolumeError> {
         let os = |code| std::io::Error::from_raw_os_error(code).into();
-        match *self.unreadable.lock() {
-            Some((kind, Fault::NoAccess)) if opening && kind.has(name.as_str()) => {
+        let unreadable = self.unreadable.lock();
+        match unreadable.fault.filter(|_| unreadable.names.contains(name)) {
+            Some(Fault::NoAccess) if opening => {
                 Err(VolumeError::NotReadableNow { name: name.to_string(), source: os(13) })
             }
-            Some((kind, Fault::Eio)) if !opening && kind.has(name.as_str()) => {
+            Some(Fault::Eio) if !opening => {
                 Err(VolumeError::Io { action: "read", name: name.to_string(), source: os(5) })
             }
             _ => Ok(()),
@@ -232,6 +241,7 @@ impl Volume for Faulted {
     }
 
     fn remove(&self, name: &BlobName) -> Result<(), VolumeError> {
+        self.unreadable.lock().names.remove(name);
         self.inner.remove(name)
     }
 
@@ -296,7 +306,9 @@ impl Scene {
                     continue;
                 }
                 Fault::Eio | Fault::NoAccess => {
-                    *self.volume.unreadable.lock() = Some(self.fault);
+                    let mut unreadable = self.volume.unreadable.lock();
+                    unreadable.fault = Some(fault);
+                    unreadable.names.insert(name.clone());
                     continue;
                 }
             }
@@ -306,7 +318,7 @@ impl Scene {
 
     /// The bytes come back: what was written in the meantime stays.
     fn bring_back(&self) {
-        *self.volume.unreadable.lock() = None;
+        *self.volume.unreadable.lock() = Unreadable::default();
         let (kind, _) = self.fault;
         if matches!(kind, Kind::Data | Kind::Recipe | Kind::VolumeMark) {
             self.sound.iter().for_each(|(name, sound)| self.volume.inner.replace(name, sound.clone()));

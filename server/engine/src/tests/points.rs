@@ -375,6 +375,80 @@ fn a_backup_that_the_catalog_refuses_leaves_no_point() {
     assert_eq!(engine.catalog().session_details(session).unwrap()[0].status, RowStatus::Aborted);
 }
 
+/// Neither can its point be removed: what it needs is kept until it is gone.
+#[test]
+fn a_refused_backup_whose_point_cannot_be_removed_keeps_its_containers() {
+    let removes = |failing: u64| {
+        let bench = Bench::new();
+        let volume = Arc::new(FaultyVolume::new(MemoryVolume::new()));
+        let engine = bench.open(Arc::<FaultyVolume<MemoryVolume>>::clone(&volume));
+        let session = sent(&engine, "web", &noise(1, SIZE));
+        let raw = rusqlite::Connection::open(database(&bench)).unwrap();
+        raw.execute_batch(
+            "CREATE TRIGGER never BEFORE INSERT ON backups BEGIN SELECT RAISE(ABORT, 'refused'); END",
+        )
+        .unwrap();
+        for nth in 1..=failing {
+            volume.fail_next(OpKind::Remove, nth, Fault::OutcomeUnknown { applied: false });
+        }
+        engine.commit(session).unwrap_err();
+        engine.abort(session, "given up").unwrap();
+        assert_eq!(engine.catalog().session_details(session).unwrap()[0].status, RowStatus::Aborted);
+        raw.execute_batch("DROP TRIGGER never").unwrap();
+        drop(raw);
+        let unused = engine.parts().0.store.leftovers.condemn().len();
+        drop(engine);
+        (unused > 0, bench.open(volume.survivor()).opened().entered_points)
+    };
+    assert_eq!(removes(0), (true, 0));
+    assert_eq!(removes(1), (true, 0), "removed by the end of the session");
+    assert_eq!(removes(2), (false, 1), "the next start finds it, and all it needs");
+}
+
+/// (P3) The mark of a clean stop would say that points and rows agree.
+#[test]
+fn a_sealed_backup_that_could_not_be_entered_is_not_forgotten_by_a_clean_stop() {
+    let (bench, volume) = (Bench::new(), MemoryVolume::new());
+    let health = Arc::<crate::health::Health>::default();
+    let catalog = Arc::new(bench.catalog(&health).unwrap());
+    let shared: Arc<dyn holdfast_catalog::Catalog> = Arc::<SqliteCatalog>::clone(&catalog);
+    let engine = Engine::assemble(bench.parts_with(Arc::new(volume.clone()), shared, health)).unwrap();
+    let disk = noise(1, SIZE);
+    let session = sent(&engine, "web", &disk);
+    catalog.answer_busy(true);
+    engine.commit(session).unwrap_err();
+    engine.abort(session, "the lease ran out").unwrap_err();
+    catalog.answer_busy(false);
+    engine.shutdown().unwrap();
+    drop((engine, catalog));
+    let engine = bench.open(Arc::new(volume));
+    assert_eq!(engine.opened().entered_points, 1);
+    let id = engine.catalog().backup_by_session(session).unwrap().unwrap().id;
+    assert!(restore(&engine, &id.to_string(), "root").unwrap() == disk);
+}
+
+/// (P2) The end of a session that was sealed tries the catalog again; what it refuses then is a failure on record.
+#[test]
+fn a_sealed_backup_that_is_refused_at_its_end_is_recorded_as_a_failure() {
+    let (bench, volume) = (Bench::new(), MemoryVolume::new());
+    let health = Arc::<crate::health::Health>::default();
+    let catalog = Arc::new(bench.catalog(&health).unwrap());
+    let shared: Arc<dyn holdfast_catalog::Catalog> = Arc::<SqliteCatalog>::clone(&catalog);
+    let engine = Engine::assemble(bench.parts_with(Arc::new(volume.clone()), shared, health)).unwrap();
+    let session = sent(&engine, "web", &noise(1, SIZE));
+    catalog.answer_busy(true);
+    engine.commit(session).unwrap_err();
+    catalog.answer_busy(false);
+    let raw = rusqlite::Connection::open(database(&bench)).unwrap();
+    raw.execute_batch(
+        "CREATE TRIGGER never BEFORE INSERT ON backups BEGIN SELECT RAISE(ABORT, 'refused'); END",
+    )
+    .unwrap();
+    engine.abort(session, "given up").unwrap();
+    assert_eq!(points_of(&volume), 0);
+    assert_eq!(engine.catalog().session_details(session).unwrap()[0].status, RowStatus::Aborted);
+}
+
 #[test]
 fn a_commit_of_many_disks_seals_one_blob_more() {
     let seals = |disks: usize| {

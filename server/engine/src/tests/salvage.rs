@@ -165,6 +165,28 @@ fn a_repair_writes_it_anew_and_takes_the_damaged_file_away() {
     }
 }
 
+/// The other copy went bad since, and nothing has read it yet.
+#[test]
+fn a_repair_removes_no_file_for_a_copy_that_cannot_be_read() {
+    let scene = Scene::new(ContainerClass::Data);
+    let victim = ContainerName::parse(&scene.victim).unwrap();
+    scene.spoil(|bytes| bytes[33] ^= 2);
+    let engine = scene.open();
+    backup(&engine, "copy", &[("root", &scene.disk)]).unwrap();
+    engine.shutdown().unwrap();
+    let all = list_containers(&scene.volume).unwrap().containers;
+    for (name, _) in all.into_iter().filter(|(name, _)| name.class == victim.class && name.id > victim.id) {
+        let mut bytes = scene.volume.get(&name.blob()).unwrap().to_vec();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 4;
+        scene.volume.replace(&name.blob(), bytes);
+    }
+    let engine = scene.open();
+    let repaired = engine.repair(&NoProgress).unwrap();
+    assert!(repaired[0].complete && repaired[0].rewritten > 0, "{repaired:?}");
+    assert!(restore(&engine, &scene.id, "root").unwrap() == scene.disk);
+}
+
 #[test]
 fn a_repair_keeps_a_file_of_which_something_is_lost() {
     let scene = Scene::new(ContainerClass::Data);

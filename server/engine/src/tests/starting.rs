@@ -14,6 +14,7 @@ use super::agent::{backup, restore};
 use super::{Bench, namespace, noise};
 use crate::container::{ContainerWriter, VerifiedRegion, list_containers};
 use crate::engine::Engine;
+use crate::index::IndexOptions;
 use crate::jobs::{Budget, Step, StepLimits, StopFlag};
 use crate::progress::NoProgress;
 
@@ -160,15 +161,11 @@ fn row(number: u64, namespace: NamespaceId) -> ContainerRecord {
 
 /// As a first full leaves it that is killed: nearly all containers have rows of no run and are in the index; the last
 /// ones, which the memtable held, have full directories to be read, and the very last no row.
-fn after_a_kill_in_a_first_full(bench: &Bench, containers: u64) {
+fn after_a_kill_in_a_first_full(bench: &Bench, volume: &MemoryVolume) {
     const IN_MEMTABLE: u64 = 1600;
     const WITHOUT_ROW: u64 = 64;
-    // The index before the first container: everything the last start left, and nothing of the tail.
-    let volume = MemoryVolume::new();
     let engine = bench.open(Arc::new(volume.clone()));
     let namespace = namespace(&engine);
-    engine.core_index_cover((1..=containers).filter_map(ContainerId::new));
-    engine.core_index_checkpoint().unwrap();
     let chunks: Vec<Vec<u8>> = (0..32).map(|number| noise(number, 100)).collect();
     let chunks: Vec<(Fingerprint, &[u8])> =
         chunks.iter().map(|one| (Fingerprint::of(one), &one[..])).collect();
@@ -178,7 +175,7 @@ fn after_a_kill_in_a_first_full(bench: &Bench, containers: u64) {
         let id = ContainerId::new(number).unwrap();
         let class = ContainerClass::Data;
         let repository = engine.repository_id();
-        let mut writer = ContainerWriter::create(&volume, repository, namespace, id, class, 1).unwrap();
+        let mut writer = ContainerWriter::create(volume, repository, namespace, id, class, 1).unwrap();
         for _ in 0..64 {
             writer.append(&region).unwrap();
         }
@@ -189,9 +186,11 @@ fn after_a_kill_in_a_first_full(bench: &Bench, containers: u64) {
         }
     }
     drop(engine);
-    let watched = faulty(&volume);
+    // As a server has it; other tests make do with less.
+    let mut parts = bench.parts(Arc::new(volume.clone())).unwrap();
+    parts.options.index = IndexOptions { new_secret: Some([7; 32]), ..IndexOptions::default() };
     let began = Instant::now();
-    let engine = bench.open(Arc::<FaultyVolume<MemoryVolume>>::clone(&watched));
+    let engine = Engine::assemble(parts).unwrap();
     let took = began.elapsed();
     let opened = engine.opened();
     println!("ready in {took:?} after a kill in a first full, {opened:?}");
@@ -225,10 +224,10 @@ fn startup_bench() {
     assert!(took.as_secs() < 2, "{took:?}");
     drop(engine);
     let began = Instant::now();
-    let engine = bench.open(Arc::new(volume));
+    let engine = bench.open(Arc::new(volume.clone()));
     println!("ready in {:?} after a crash", began.elapsed());
     assert!(!engine.opened().clean);
     drop(engine);
-    after_a_kill_in_a_first_full(&bench, CONTAINERS);
+    after_a_kill_in_a_first_full(&bench, &volume);
     assert!(BlobName::new("index").is_some());
 }

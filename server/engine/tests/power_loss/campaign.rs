@@ -63,6 +63,7 @@ pub(crate) fn run(lives: &[Life], folder: &Path, plan: Plan) -> Outcome {
                     if let Err(failure) = campaign.guarded(plan.first_seed + number, &root) {
                         failed.store(true, Ordering::Relaxed);
                         failures.lock().unwrap().push(failure);
+                        return;
                     }
                     if plan.report_every.is_some_and(|every| (number + 1).is_multiple_of(every)) {
                         println!("{} of {} crashes survived", number + 1, plan.crashes);

@@ -10,6 +10,9 @@ use crate::campaign::Plan;
 /// Crashes of `cargo test`.
 const CRASHES: u64 = 10_000;
 
+/// A soak says how far it is twenty times, and at least after so many crashes: that is about two minutes' worth.
+const REPORT_AT_LEAST_EVERY: u64 = 10_000;
+
 /// Recordings made to try one seed again.
 const REPLAYS: usize = 16;
 
@@ -27,7 +30,7 @@ pub(crate) fn plans() -> Vec<Plan> {
     vec![Plan {
         first_seed: number("HOLDFAST_SEED").unwrap_or(0),
         crashes: crashes.unwrap_or(CRASHES),
-        report_every: crashes.map(|_| 10_000),
+        report_every: crashes.map(|crashes| crashes.div_ceil(20).clamp(1, REPORT_AT_LEAST_EVERY)),
     }]
 }
 

@@ -85,7 +85,7 @@ mod tests {
         let document = document().unwrap();
         let required = |name: &str| document["components"]["schemas"][name]["required"].clone();
         assert_eq!(required("CreateToken"), json!(["name", "role"]));
-        assert_eq!(required("LatestBackup"), json!(["finished", "id", "job", "started"]));
+        assert_eq!(required("LatestBackup"), json!(["finished", "id", "job", "missing_disks", "started"]));
         let token = required("TokenRecord");
         assert!(token.as_array().unwrap().contains(&json!("revoked")), "{token}");
     }

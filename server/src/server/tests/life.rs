@@ -136,6 +136,8 @@ async fn background_jobs_are_listed_and_end_with_the_server() {
             "ended-logins",
             "audit-counts",
             "audit",
+            "damage",
+            "index-repair",
             "restore-points",
             "catalog-snapshots"
         ]

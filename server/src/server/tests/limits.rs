@@ -1,5 +1,6 @@
 //! How many sessions and streams at once.
 
+use holdfast_proto::RETRY_AFTER_METADATA;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
@@ -10,7 +11,9 @@ async fn sessions_beyond_the_limit_are_refused_until_one_ends() {
     let fixture = Fixture::start_with(|layer| layer.max_sessions = Some(1)).await;
     let admin = fixture.admin().await;
     let session = admin.start("", "one").await.unwrap().session_id;
-    assert_eq!(code(admin.start("", "two").await), ErrorCode::Limit);
+    let refused = admin.start("", "two").await.unwrap_err();
+    assert!(refused.metadata().contains_key(RETRY_AFTER_METADATA), "it passes: {refused:?}");
+    assert_eq!(code::<()>(Err(refused)), ErrorCode::Limit);
     admin.abort(&session).await.unwrap();
     admin.back_up("", "two").await.unwrap();
     admin.back_up("", "three").await.unwrap();

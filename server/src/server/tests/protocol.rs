@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use holdfast_engine::catalog::PageRequest;
+use holdfast_proto::RETRY_AFTER_METADATA;
 use holdfast_proto::limits::{MESSAGE_MAX_BYTES, READ_RANGE_MAX_BYTES};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -86,7 +87,9 @@ async fn invalid_arguments_are_refused() {
     assert_eq!(code(admin.get_backup("", "latest", "absent").await), ErrorCode::NotFound);
     assert_eq!(code(admin.get_backup("", &"0".repeat(27), "").await), ErrorCode::Invalid);
     let backup = admin.back_up("", "vm").await.unwrap().backup_id;
-    assert_eq!(code(admin.read_range(&backup, READ_RANGE_MAX_BYTES + 1).await), ErrorCode::Limit);
+    let refused = admin.read_range(&backup, READ_RANGE_MAX_BYTES + 1).await.map(drop).unwrap_err();
+    assert!(!refused.metadata().contains_key(RETRY_AFTER_METADATA), "it will never succeed: {refused:?}");
+    assert_eq!(code::<()>(Err(refused)), ErrorCode::Limit);
     let message = v1::ReportRequest { run_id: "x".into(), ..v1::ReportRequest::default() };
     assert_eq!(code(admin.catalog().report(admin.request(message)).await), ErrorCode::Invalid);
     let message = v1::ListBackupsRequest { page_token: "x".into(), ..v1::ListBackupsRequest::default() };
