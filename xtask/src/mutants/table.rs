@@ -9,13 +9,15 @@ use crate::shell;
 
 const LIST: &str = "xtask/mutants.toml";
 const RULES: &str = "docs/ORDERING.md";
+/// Its labels may be taken out as well.
+const INVARIANTS: &str = "docs/ARCHITECTURE.md";
 const FAILURES: &str = "### Failures and what they stop";
 
 /// One change that takes a rule out of the code.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Mutation {
-    /// The label of a rule, or how a row of the table of failures begins.
+    /// The label of a rule or an invariant, or how a row of the table of failures begins.
     pub(super) rule: String,
     /// What is gone then, in words.
     pub(super) without: String,
@@ -78,16 +80,17 @@ impl Table {
 
     /// What is missing or does not fit, for people.
     pub(super) fn problems(&self) -> Result<Vec<String>> {
-        let rules = rules(&read(RULES)?);
+        let mut known = rules(&read(RULES)?);
         let mut problems = Vec::new();
-        for rule in &rules {
+        for rule in &known {
             if !self.mutations.iter().any(|mutation| rule.is(&mutation.rule)) {
                 problems.push(format!("{RULES} has the rule {}, and no mutation takes it out", rule.0));
             }
         }
+        known.extend(rules(&read(INVARIANTS)?));
         for mutation in &self.mutations {
-            if !rules.iter().any(|rule| rule.is(&mutation.rule)) {
-                problems.push(format!("{}: {RULES} has no such rule", mutation.line()));
+            if !known.iter().any(|rule| rule.is(&mutation.rule)) {
+                problems.push(format!("{}: neither {RULES} nor {INVARIANTS} has it", mutation.line()));
             }
             let file = mutation.file.to_str().context("a file's name is no text")?;
             problems.extend(mutation.apply(&read(file).unwrap_or_default()).err());
@@ -113,7 +116,8 @@ impl Rule {
 
 /// Every rule of the document.
 pub(super) fn rules(document: &str) -> Vec<Rule> {
-    let cell = |line: &str| Some(line.strip_prefix("| ")?.split(" |").next()?.to_owned());
+    // Invariants have their label in bold.
+    let cell = |line: &str| Some(line.strip_prefix("| ")?.split(" |").next()?.trim_matches('*').to_owned());
     let is_label = |cell: &String| {
         let mut letters = cell.chars();
         letters.next().is_some_and(|first| first.is_ascii_uppercase())

@@ -9,8 +9,8 @@ fn every_rule_has_a_mutation_that_fits_the_code() {
 
 #[test]
 fn rules_are_labels_and_failures() {
-    let document = "| rule | must |\n|---|---|\n| W1 | must | x |\n| W10 | y |\n\n### Failures and what they stop\n\ntext\n\n| failure | writing |\n|---|---|\n| no room, on any | fails |\n\n## The index\n\n| I1 | must |\n| other | x |\n";
-    let names = ["W1", "W10", "I1", "no room, on any"];
+    let document = "| rule | must |\n|---|---|\n| W1 | must | x |\n| W10 | y |\n| **A1** | z |\n\n### Failures and what they stop\n\ntext\n\n| failure | writing |\n|---|---|\n| no room, on any | fails |\n\n## The index\n\n| I1 | must |\n| other | x |\n";
+    let names = ["W1", "W10", "A1", "I1", "no room, on any"];
     assert_eq!(rules(document), names.map(|name| Rule(name.to_owned())));
 }
 

@@ -61,8 +61,9 @@ fn two_sessions_cannot_pass_the_limit_together() {
             move || {
                 barrier.wait();
                 let session: &SessionCharge = session;
-                std::iter::repeat_with(|| session.add_stored(DATA, 777)).take_while(Result::is_ok).count()
-                    as u64
+                // No more tries than that: without a limit the test fails instead of going on for ever.
+                let tries = (0..=LIMIT / 777).map(|_| session.add_stored(DATA, 777));
+                tries.take_while(Result::is_ok).count() as u64
             }
         };
         let running: Vec<_> = sessions.iter().map(|session| scope.spawn(race(session))).collect();
