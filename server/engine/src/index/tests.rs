@@ -84,6 +84,18 @@ fn open(volume: &MemoryVolume, options: IndexOptions) -> Index {
     Index::open(Arc::new(volume.clone()), REPOSITORY, options).unwrap()
 }
 
+/// (I2) What is in memory only would be lost with the process, and must be replayed by the next.
+#[test]
+fn a_container_counts_as_covered_once_its_entries_are_in_sorted_runs() {
+    let (volume, directories) = (MemoryVolume::new(), directories(2, 16));
+    let index = open(&volume, tiny());
+    insert(&index, &directories, 1).unwrap();
+    assert!(!index.is_covered(container(1)));
+    index.checkpoint().unwrap();
+    insert(&index, &directories, 2).unwrap();
+    assert!(index.is_covered(container(1)) && !index.is_covered(container(2)));
+}
+
 #[test]
 fn namespaces_never_meet() {
     let index = open(&MemoryVolume::new(), tiny());

@@ -183,3 +183,28 @@ fn newer_versions_and_other_repositories_are_not_damage() {
     let error = Index::open(Arc::new(volume), other, tiny()).unwrap_err();
     assert!(matches!(error, IndexError::OtherRepository { .. }) && !error.needs_rebuild(), "{error}");
 }
+
+/// No look-up has met the page before: the merge is the first to read it.
+#[test]
+fn a_merge_that_meets_a_bad_page_goes_on_without_that_run() {
+    let (volume, directories) = (MemoryVolume::new(), directories(60, 16));
+    let index = open(&volume, tiny());
+    for number in 1..=10 {
+        insert(&index, &directories, number).unwrap();
+    }
+    index.checkpoint().unwrap();
+    drop(index);
+    let blobs = holdfast_volume::testing::list(&volume, "index").into_iter().map(|blob| blob.name);
+    for name in blobs.filter(|name| name.as_str().contains("run-")) {
+        let mut bytes = volume.get(&name).unwrap().to_vec();
+        bytes[4096 + 40] ^= 1;
+        volume.replace(&name, bytes);
+    }
+    let index = open(&volume, tiny());
+    for number in 11..=60 {
+        insert(&index, &directories, number).unwrap();
+        index.checkpoint().unwrap();
+    }
+    assert!(!index.is_whole(), "a merge met it");
+    assert!((11..=60).all(|number| index.is_covered(container(number))));
+}
