@@ -5,7 +5,7 @@ test("a token is made, shown once, works, and ends when it is revoked", async ({
   const reach = shared();
   await loginAdmin(page, reach, "/access");
   await page.getByRole("button", { name: "Create a token" }).click();
-  await page.getByRole("textbox", { name: "Name" }).fill("hv-test");
+  await page.getByRole("textbox", { name: "Name", exact: true }).fill("hv-test");
   await page.getByRole("radio", { name: /^restore/ }).check();
   await page.getByLabel("Expires").selectOption("30d");
   await page.getByRole("button", { name: "Create", exact: true }).click();
@@ -33,7 +33,7 @@ test("the role restore sees no Access and no Storage page", async ({ page }) => 
   const reach = shared();
   await login(page, reach, await makeToken(reach, "alice", "restore"));
   const links = page.getByRole("navigation", { name: "Pages" }).getByRole("link");
-  await expect(links).toHaveCount(3);
+  await expect(links).toHaveCount(4);
   await page.goto(`${reach.url}/access`);
   await expect(page.getByText("Your role has no access to this page")).toBeVisible();
   await page.goto(`${reach.url}/storage`);
