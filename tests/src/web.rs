@@ -25,7 +25,7 @@ impl Answer {
     /// The body as text.
     ///
     /// # Panics
-    /// When it is none.
+    /// When it is not text.
     pub fn text(&self) -> String {
         String::from_utf8(self.body.clone()).expect("the body is text")
     }
@@ -33,7 +33,7 @@ impl Answer {
     /// The body as JSON.
     ///
     /// # Panics
-    /// When it is none.
+    /// When it is not JSON.
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error} in {:?}", self.text()))
     }

@@ -53,7 +53,7 @@ impl SealedRecords {
         }
     }
 
-    /// (D1) Containers of a session that ended: whoever ended it tells the catalog of them, and may delete them.
+    /// (D1) Containers of a session that ended: the caller tells the catalog of them, and may delete them.
     pub(crate) fn forget(&self, ended: &[ContainerRecord]) {
         self.0.lock().records.retain(|waiting| ended.iter().all(|ended| ended.id != waiting.id));
     }

@@ -47,7 +47,7 @@ use tokio::sync::Semaphore;
 /// The answer to every call without a valid token.
 pub const REFUSED: &str = "no valid token was presented; get one with 'holdfast-server token create' at the server, then run 'holdfast login'";
 
-/// What the audit log calls a token that is none of ours, and what is no token.
+/// What the audit log calls a token this server does not know, and what does not have the form of a token.
 const UNKNOWN: &str = "unknown token";
 const MALFORMED: &str = "no or malformed token";
 

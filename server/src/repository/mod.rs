@@ -98,7 +98,7 @@ fn orphaned(error: CatalogError, path: &Path, blobs: &Path, traces: &str) -> Ser
     let what = match &error {
         CatalogError::NotFound { .. } => "is missing or empty".to_owned(),
         CatalogError::Corrupt { detail } => format!("cannot be read ({detail})"),
-        CatalogError::Invalid { reason } => format!("is none: {reason}"),
+        CatalogError::Invalid { reason } => format!("is not a catalog: {reason}"),
         _ => return error.into(),
     };
     let (path, blobs) = (path.display(), blobs.display());

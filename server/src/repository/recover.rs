@@ -235,7 +235,7 @@ impl Recovery {
     }
 }
 
-/// An empty file is what a crash leaves of a catalog that never was; anything else is somebody's data.
+/// A crash while a catalog is created leaves an empty file; anything else may be data that is still needed.
 fn refuse_catalog(folder: &Path, what_to_do: &str) -> Result<(), ServiceError> {
     let path = catalog_path(folder);
     match fs::metadata(&path) {

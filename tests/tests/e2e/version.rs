@@ -1,4 +1,4 @@
-//! What a newer Holdfast wrote is "unsupported", never "corrupt", and is left alone.
+//! What a newer Holdfast wrote is "unsupported", never "corrupt", and stays as it is.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -33,7 +33,7 @@ fn a_newer_catalog_stops_the_start() {
     let (status, said) = Server::options().try_start(&data_dir).unwrap_err();
     assert_eq!(status.code(), EXIT_UNSUPPORTED, "{said}");
     says_unsupported(&said, "version 9999");
-    assert_eq!(fs::read(&catalog).unwrap(), newer, "what is not understood is left alone");
+    assert_eq!(fs::read(&catalog).unwrap(), newer, "a catalog of a newer version must not be changed");
     // With what it knows it works again.
     fs::write(&catalog, before).unwrap();
     Server::start(&data_dir).agent().run(&["list"]).ok();

@@ -62,8 +62,8 @@ impl Shared {
         }
     }
 
-    /// Works until nothing is left to do. A merge that meets a bad page is given up, and its run left alone until it is
-    /// repaired.
+    /// Works until nothing is left to do. A merge that meets a bad page is given up, and its run is not merged again
+    /// until it is repaired.
     fn work_around_bad_pages(&self) -> Result<(), IndexError> {
         loop {
             match self.work_until_idle() {

@@ -362,7 +362,10 @@ fn restored(engine: &Engine, (id, disk): &(String, Vec<u8>)) -> Restore {
     assert!(image == expected, "wrong bytes");
     match restore(engine, id, "root") {
         Ok(image) => {
-            assert!(image == *disk && bad.is_empty(), "wrong bytes, or damage that is none: {bad:?}");
+            assert!(
+                image == *disk && bad.is_empty(),
+                "wrong bytes, or intact data reported as damaged: {bad:?}"
+            );
             Whole
         }
         Err(error) if is_named(&error, id) => Damaged,

@@ -189,7 +189,7 @@ fn heartbeats_alone_do_not_keep_a_session() {
     let extents = v1::Extents { zero, ..v1::Extents::default() };
     stream.handle(v1::ingest_request::Kind::Extents(extents), 20).unwrap();
     minutes(59).expect("an extent is progress");
-    assert!(minutes(1).is_err(), "an hour of heartbeats and empty queries is none");
+    assert!(minutes(1).is_err(), "an hour of heartbeats and empty queries is no progress");
     let rows = engine.catalog().details(&DetailFilter::default(), PageRequest::default()).unwrap().items;
     assert_eq!(rows.len(), 1);
     assert!(rows[0].error.contains("no progress for 3600 s"), "{rows:?}");

@@ -61,7 +61,7 @@ fn snapshots(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// A copy of the volume in a folder of its own, as a disk that was saved: nobody has it open.
+/// A copy of the volume in a folder of its own, as a disk that was saved: no process has it open.
 fn saved(folder: &Path) -> tempfile::TempDir {
     let target = tempfile::tempdir().unwrap();
     copy(&folder.join(BLOBS), &target.path().join(BLOBS));
@@ -147,7 +147,7 @@ fn a_catalog_is_never_replaced_and_a_foreign_folder_never_taken() {
         assert!(error.message.contains("catalog.db exists"), "{error}");
     }
     assert_eq!(fs::read(catalog_path(disk.path())).unwrap(), b"x");
-    // What a crash left of a catalog that never was is none.
+    // An empty file, which a crash leaves while a catalog is created, does not count as a catalog.
     fs::write(catalog_path(disk.path()), b"").unwrap();
     fs::write(disk.path().join("catalog.db-wal"), b"a log of a lost catalog").unwrap();
     recover(disk.path(), disk.path(), None);
