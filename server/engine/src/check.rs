@@ -189,6 +189,30 @@ fn check_container(
     Ok(())
 }
 
+/// Whether every chunk of every restore point of a namespace is found, with the length its recipe says. Looks at
+/// directories, not at data.
+pub(crate) fn is_whole(
+    core: &Arc<Core>,
+    namespace: NamespaceId,
+    progress: &dyn Progress,
+) -> Result<bool, EngineError> {
+    let (mut report, mut seen) = (CheckReport::default(), Seen::new(CheckOptions::default()));
+    for root in core.catalog.all_roots() {
+        let root = root?;
+        let Some(backup) = core.catalog.backup(root.backup)? else { continue };
+        if backup.namespace != namespace {
+            continue;
+        }
+        progress.step("disks", report.disks, report.disks + 1);
+        report.disks += 1;
+        let looked = check_disk(core, namespace, &root, "", &mut seen, &mut report);
+        if looked.is_err() || !report.is_sound() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 fn check_recipes(
     core: &Arc<Core>,
     options: CheckOptions,

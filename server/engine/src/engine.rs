@@ -24,8 +24,9 @@ use crate::index::{IndexOptions, IndexStats};
 use crate::index_job::IndexRepairJob;
 use crate::ingest::{DiskStream, LiveSession, Sessions, StartBackup};
 use crate::jobs::{Budget, Job};
+use crate::lost_rows::{self, DroppedRows};
 use crate::memory::MemoryBounds;
-use crate::points::{MissingPoints, PointsJob};
+use crate::points::{MissingPoints, PointsJob, record_rest};
 use crate::progress::{NoProgress, Progress};
 use crate::readiness::{self, NotReady};
 use crate::recovery::OpenSummary;
@@ -35,6 +36,7 @@ use crate::snapshot::{SnapshotJob, Snapshots};
 use crate::start::{self, Start, Started};
 use crate::statistics::{self, StorageStatistics};
 use crate::stop;
+use crate::store::OnLoss;
 
 /// Seconds a session lives without a heartbeat from its agent.
 pub const LEASE_SECS: u32 = 120;
@@ -63,8 +65,8 @@ pub struct EngineOptions {
     pub memory: MemoryBounds,
     /// Where the containers lie, for messages.
     pub location: String,
-    /// Believe that containers which are missing are lost, however many they are.
-    pub accept_loss: bool,
+    /// What follows from containers that are missing.
+    pub on_loss: OnLoss,
 }
 
 impl Default for EngineOptions {
@@ -77,7 +79,7 @@ impl Default for EngineOptions {
             index: IndexOptions::default(),
             memory: MemoryBounds::default(),
             location: "the volume".to_owned(),
-            accept_loss: false,
+            on_loss: OnLoss::Stop,
         }
     }
 }
@@ -178,7 +180,7 @@ impl Engine {
             directories: options.directories,
             index_options: options.index,
             memory: options.memory,
-            accept_loss: options.accept_loss,
+            on_loss: options.on_loss,
             location: &options.location,
             rebuild,
         };
@@ -381,6 +383,7 @@ impl Engine {
     /// # Errors
     /// When a point cannot be written; the next call goes on where it failed.
     pub fn write_points(&self) -> Result<(), EngineError> {
+        record_rest(&self.core)?;
         self.points.write(&self.core, &Budget::unlimited()).map(drop)
     }
 
@@ -535,6 +538,16 @@ impl Engine {
     /// Only when it cannot go on; damage is in the report.
     pub fn check(&self, options: CheckOptions, progress: &dyn Progress) -> Result<CheckReport, EngineError> {
         crate::check::run(&self.core, options, progress)
+    }
+
+    /// After a recovery from an older catalog, on an engine with [`OnLoss::Hold`]: drops the rows of containers that were
+    /// deleted since the catalog's copy was made. Where a restore point lacks anything, no row of its namespace is
+    /// dropped: it is damage then. Open the repository anew afterwards.
+    ///
+    /// # Errors
+    /// When the volume or the catalog cannot be asked or changed; any later start finds the rows that are left.
+    pub fn drop_lost_rows(&self, progress: &dyn Progress) -> Result<DroppedRows, EngineError> {
+        lost_rows::drop_unneeded(&self.core, self.opened.unreadable_points == 0, progress)
     }
 
     /// Writes what can still be read of containers that are known to be damaged into new ones. Run a check before, so

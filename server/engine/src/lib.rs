@@ -11,12 +11,12 @@
 //! - `quota`: what namespaces may take
 //! - `recipe`: the Merkle tree that rebuilds a disk
 //! - `store`: fingerprint to checked bytes
-//! - `recovery`, `sealed`
+//! - `recovery`, `sealed`, `unrecorded`
 //! - `core`: what all operations share
 //! - `digests`: what extents hash to
 //! - `audit`, `damage_job`, `index_job`, `points` (what the volume knows of each restore point), `snapshot` (copies of
 //!   the catalog)
-//! - `ingest`, `restore`, `check`, `repair`, `extent_history`, `statistics`, `readiness`, `start`, `stop`, `recover`
+//! - `ingest`, `restore`, `check`, `lost_rows`, `repair`, `extent_history`, `statistics`, `readiness`, `start`, `stop`, `recover`
 //! - `engine`, `bench`: the façade, and what benchmarks reach
 //!
 //! Below them are crates: `holdfast-types` (ids, time), `holdfast-volume` (blobs) and `holdfast-catalog`
@@ -49,6 +49,7 @@ mod index;
 mod index_job;
 mod ingest;
 mod jobs;
+mod lost_rows;
 mod memory;
 mod points;
 mod progress;
@@ -67,6 +68,7 @@ mod statistics;
 mod stop;
 mod store;
 mod task;
+mod unrecorded;
 
 pub use holdfast_catalog as catalog;
 pub use holdfast_types::{clock, ids};
@@ -82,6 +84,7 @@ pub use health::{Health, Obstacle, Stopped, Work};
 pub use index::{IndexOptions, IndexStats};
 pub use ingest::{DiskStream, LiveDisk, LiveSession, StartBackup, Starter};
 pub use jobs::{Budget, Job, JobError, JobProgress, Step, StepLimits, StopFlag};
+pub use lost_rows::DroppedRows;
 pub use memory::MemoryBounds;
 pub use points::{Comparison, EnteredPoint, PointProblem};
 pub use progress::{NoProgress, Progress};
@@ -94,6 +97,7 @@ pub use snapshot::{
     SnapshotHeader, list_snapshots, read_snapshot, read_snapshot_blob, read_snapshot_header, seal_snapshot,
 };
 pub use statistics::{CHUNK_EDGES_BYTES, FACTOR_EDGES, SAMPLE_MAX, StorageStatistics};
+pub use store::OnLoss;
 
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use holdfast_engine::{CheckOptions, CheckReport, Engine, EngineError, OpenSummary, Repaired};
+use holdfast_engine::{CheckOptions, CheckReport, Engine, EngineError, OnLoss, OpenSummary, Repaired};
 use holdfast_proto::ErrorCode;
 use serde_json::{Value, json};
 
@@ -43,7 +43,9 @@ pub(super) struct CheckArgs {
 
 pub(super) fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
     let mut parts = args.folder.parts()?;
-    parts.options.accept_loss = args.accept_loss;
+    if args.accept_loss {
+        parts.options.on_loss = OnLoss::Accept;
+    }
     let engine = Engine::assemble(parts)?;
     let progress = Ticker::new();
     let audited = engine.audit(&progress)?;
