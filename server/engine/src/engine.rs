@@ -540,9 +540,10 @@ impl Engine {
         crate::check::run(&self.core, options, progress)
     }
 
-    /// After a recovery from an older catalog, on an engine with [`OnLoss::Hold`]: drops the rows of containers that were
-    /// deleted since the catalog's copy was made. Where a restore point lacks anything, no row of its namespace is
-    /// dropped: it is damage then. Open the repository anew afterwards.
+    /// Drops the rows of containers that are missing and that nothing needs, in namespaces of which every restore point
+    /// is whole without them. None while so many are missing that they are taken for absent; after a recovery from an
+    /// older catalog, which has rows of containers deleted since, that is for an engine with [`OnLoss::Hold`]: open the
+    /// repository anew afterwards.
     ///
     /// # Errors
     /// When the volume or the catalog cannot be asked or changed; any later start finds the rows that are left.

@@ -1,5 +1,5 @@
 //! Rows of containers that are gone for good: a catalog that was put back from an older copy brings back the rows of
-//! containers deleted since.
+//! containers deleted since, and a lost container keeps its row when every backup that needed it has healed.
 //!
 //! A row is dropped when its file is missing and nothing needs it: every chunk of every restore point of its namespace
 //! is found in other containers. When something is not found, it cannot be told which of the missing containers held
@@ -37,6 +37,9 @@ pub(crate) fn drop_unneeded(
     progress: &dyn Progress,
 ) -> Result<DroppedRows, EngineError> {
     let mut done = DroppedRows::default();
+    if core.store.absence().is_some() {
+        return Ok(done);
+    }
     for (namespace, rows) in missing(core)? {
         let count = rows.len() as u64;
         // (S8) A restore point that was not entered may need anything, too.

@@ -36,6 +36,10 @@ Each setting comes from the command line, or else from the environment (HOLDFAST
 as HOLDFAST_LEASE_SECS), or else from the file named by --config or HOLDFAST_CONFIG (TOML: lease_secs = 120), or \
 else from the defaults. 'holdfast-server config' shows the settings in force and where each comes from.";
 
+const ABOUT_HEALTH: &str = "\
+What is not named here comes from the environment (HOLDFAST_ and the flag in capitals) and from the configuration file, as \
+for 'holdfast-server serve'.";
+
 const EXAMPLES: &str = "\
 Examples:
   holdfast-server serve --data-dir /srv/holdfast --grpc 0.0.0.0:7440
@@ -74,7 +78,7 @@ enum Command {
     /// Trusts the certificate in the data folder and no other. Exits with 0 if the server is healthy, else with 1.
     ///
     /// Example: holdfast-server health --ready --data-dir /srv/holdfast
-    #[command(after_help = ABOUT_SETTINGS)]
+    #[command(after_help = ABOUT_HEALTH)]
     Health(health::HealthArgs),
     /// Show the settings in force and where each comes from
     #[command(after_help = ABOUT_SETTINGS)]

@@ -93,9 +93,9 @@ impl Snapshots {
             return Ok(taken);
         }
         let Some(access) = core.catalog.access_mark(latest.access)? else { return Ok(None) };
-        let before = latest
-            .waiting
-            .replace(Waiting { access, since_ms: latest.waiting.map_or(now_ms, |waiting| waiting.since_ms) });
+        let before = latest.waiting;
+        let since_ms = before.map_or(now_ms, |before| before.since_ms);
+        latest.waiting = Some(Waiting { access, since_ms });
         let settled = before.is_some_and(|before| {
             before.access == access || now_ms.saturating_sub(before.since_ms) >= SETTLE_MS
         });
