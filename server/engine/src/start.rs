@@ -104,7 +104,8 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
     let mut end = known.next;
     if trusted.is_none() {
         let files = recovery::uncovered_files(&*data, &store, &*catalog, &known, missing.catalog_is_older)?;
-        if let Some((left, error)) = recovery::take_in(&*catalog, &store, &files, &mut summary, progress)? {
+        let left = recovery::take_in(&*catalog, &store, &files, &mut summary, progress)?;
+        if let Some((left, error)) = left {
             (summary.waiting_containers, rest.files) = (left.len() as u64, Arc::new(left));
             rest.refused(error)?;
         }

@@ -183,12 +183,12 @@ impl SqliteCatalog {
     /// Runs `change` in a transaction and takes it back. Its failure tells the latch nothing.
     fn try_change(&self, change: impl FnOnce(&Transaction<'_>) -> Result<()>) -> Result<()> {
         let mut writer = self.writer.lock();
-        if let Some(reason) = self.latch.reason() {
-            return Err(CatalogError::ReadOnly { reason });
-        }
         #[cfg(any(test, feature = "testing"))]
         if let Some(failure) = *self.injected.lock() {
             return Err(failure.answer());
+        }
+        if let Some(reason) = self.latch.reason() {
+            return Err(CatalogError::ReadOnly { reason });
         }
         let transaction =
             writer.transaction_with_behavior(TransactionBehavior::Immediate).or_error("write")?;
