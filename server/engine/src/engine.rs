@@ -13,6 +13,7 @@ use holdfast_volume::{Space, Volume};
 use crate::audit::{Audit, AuditJob};
 use crate::check::{CheckOptions, CheckReport};
 use crate::container::{CacheLimits, list_containers};
+use crate::container_repair::{self, Repaired};
 use crate::core::Core;
 use crate::damage_job::DamageJob;
 use crate::digest_stats::DigestStats;
@@ -30,7 +31,6 @@ use crate::points::{MissingPoints, PointsJob, record_rest};
 use crate::progress::{NoProgress, Progress};
 use crate::readiness::{self, NotReady};
 use crate::recovery::OpenSummary;
-use crate::repair::Repaired;
 use crate::restore::{DiskReader, OnDamage, RangeReader};
 use crate::snapshot::{SnapshotJob, Snapshots};
 use crate::start::{self, Start, Started};
@@ -557,6 +557,6 @@ impl Engine {
     /// # Errors
     /// When a new container or the catalog cannot be written; what was written before stays.
     pub fn repair(&self, progress: &dyn Progress) -> Result<Vec<Repaired>, EngineError> {
-        crate::repair::run(&self.core, progress)
+        container_repair::run(&self.core, progress)
     }
 }

@@ -16,7 +16,7 @@
 //! - `digests`: what extents hash to
 //! - `audit`, `damage_job`, `index_job`, `points` (what the volume knows of each restore point), `snapshot` (copies of
 //!   the catalog)
-//! - `ingest`, `restore`, `check`, `lost_rows`, `repair`, `extent_history`, `statistics`, `readiness`, `start`, `stop`, `recover`
+//! - `ingest`, `restore`, `check`, `lost_rows`, `container_repair`, `extent_history`, `statistics`, `readiness`, `start`, `stop`, `recover`
 //! - `engine`, `bench`: the façade, and what benchmarks reach
 //!
 //! Below them are crates: `holdfast-types` (ids, time), `holdfast-volume` (blobs) and `holdfast-catalog`
@@ -33,6 +33,7 @@ pub mod bench;
 mod check;
 mod clean_stop;
 mod container;
+mod container_repair;
 mod core;
 mod damage_job;
 mod digest_stats;
@@ -58,7 +59,6 @@ mod readiness;
 mod recipe;
 mod recover;
 mod recovery;
-mod repair;
 mod restore;
 mod sealed;
 mod snapshot;
@@ -75,6 +75,7 @@ pub use holdfast_types::{clock, ids};
 
 pub use check::{CheckOptions, CheckReport, Problem};
 pub use container::CacheLimits;
+pub use container_repair::Repaired;
 pub use digest_stats::DigestStats;
 pub use engine::{Engine, EngineOptions, EngineParts, EngineStats, count_containers};
 pub use error::EngineError;
@@ -91,7 +92,6 @@ pub use progress::{NoProgress, Progress};
 pub use readiness::NotReady;
 pub use recover::{enter_points, repository_on, traces_of_repository};
 pub use recovery::OpenSummary;
-pub use repair::Repaired;
 pub use restore::{DiskReader, RangeReader};
 pub use snapshot::{
     SnapshotHeader, list_snapshots, read_snapshot, read_snapshot_blob, read_snapshot_header, seal_snapshot,

@@ -25,16 +25,16 @@ const SHARED_OBJECT: &str = "several";
 const ACCESS_ACTIONS: &str =
     "'token.create', 'token.revoke', 'token.enable', 'vm.owner', 'namespace.quota', 'server.recover'";
 
-/// The id of the latest such entry after `after`.
-pub(super) fn latest_of_access(connection: &Connection, after: u128) -> Result<Option<u128>> {
-    let sql = format!(
-        "SELECT id FROM audit WHERE id > ? AND action IN ({ACCESS_ACTIONS}) ORDER BY id DESC LIMIT 1"
-    );
-    connection
-        .prepare_cached(&sql)
-        .and_then(|mut s| s.query_row([after.to_be_bytes()], |row| id(row, "id")).optional())
-        .or_error("read")
-        .map(|found| found.map(u128::from_be_bytes))
+/// The id of the last entry, and whether one of these is after `after`.
+pub(super) fn access_changed_since(connection: &Connection, after: u128) -> Result<(u128, bool)> {
+    let last = connection
+        .prepare_cached("SELECT id FROM audit ORDER BY id DESC LIMIT 1")
+        .and_then(|mut s| s.query_row([], |row| id(row, "id")).optional())
+        .or_error("read")?;
+    let sql = format!("SELECT 1 FROM audit WHERE id > ? AND action IN ({ACCESS_ACTIONS})");
+    let changed =
+        connection.prepare_cached(&sql).and_then(|mut s| s.exists([after.to_be_bytes()])).or_error("read")?;
+    Ok((last.map_or(0, u128::from_be_bytes), changed))
 }
 
 pub(super) fn add(connection: &Connection, clock: &dyn Clock, entry: &AuditEntry) -> Result<()> {

@@ -39,10 +39,10 @@ struct Latest {
     mark: Option<i64>,
     /// Whether the mark is that of a start after a clean stop, and the snapshot of that stop was not looked at yet.
     assumed: bool,
-    /// The latest change of tokens, owners or quotas that it holds.
-    access: u128,
-    /// Such a change that it does not hold, and when it was first and last looked at.
-    waiting: Option<Waiting>,
+    /// The audit log was looked at up to this entry.
+    looked: u128,
+    /// When a change of tokens, owners or quotas was seen first that it does not hold.
+    waiting_since_ms: Option<i64>,
     /// When the next is due that holds anything that changed; `None`: at once.
     due_ms: Option<i64>,
     /// None out of turn before.
@@ -51,23 +51,16 @@ struct Latest {
     extra: Option<BlobName>,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Waiting {
-    access: u128,
-    since_ms: i64,
-}
-
 impl Snapshots {
     /// After a clean stop the catalog as it is counts as the latest snapshot: a stop seals one whenever something has
     /// changed.
     pub(crate) fn new(core: &Core, clean: bool) -> Result<Self, EngineError> {
         let mark = if clean { Some(core.catalog.change_mark()?) } else { None };
-        let access = if clean { core.catalog.access_mark(0)?.unwrap_or(0) } else { 0 };
         Ok(Self(Mutex::new(Latest {
             mark,
             assumed: clean,
-            access,
-            waiting: None,
+            looked: 0,
+            waiting_since_ms: None,
             due_ms: None,
             not_before_ms: 0,
             extra: None,
@@ -88,18 +81,27 @@ impl Snapshots {
         let mut latest = self.0.lock();
         let now_ms = core.clock.monotonic_ms();
         if latest.due_ms.is_none_or(|due_ms| now_ms >= due_ms) {
+            // Before the copy: what is changed meanwhile is looked at again. The whole log is not read for it.
+            let last = core.catalog.access_changed_since(u128::MAX)?.0;
             let taken = take(&mut latest, core, false)?;
+            (latest.looked, latest.waiting_since_ms) = (last, None);
             latest.due_ms = Some(now_ms.saturating_add(INTERVAL_MS));
             return Ok(taken);
         }
-        let Some(access) = core.catalog.access_mark(latest.access)? else { return Ok(None) };
-        let before = latest.waiting;
-        let since_ms = before.map_or(now_ms, |before| before.since_ms);
-        latest.waiting = Some(Waiting { access, since_ms });
-        let settled = before.is_some_and(|before| {
-            before.access == access || now_ms.saturating_sub(before.since_ms) >= SETTLE_MS
-        });
-        if settled && now_ms >= latest.not_before_ms { take(&mut latest, core, true) } else { Ok(None) }
+        let (last, changed) = core.catalog.access_changed_since(latest.looked)?;
+        latest.looked = last;
+        if changed {
+            latest.waiting_since_ms.get_or_insert(now_ms);
+        }
+        let settled = latest
+            .waiting_since_ms
+            .is_some_and(|since_ms| !changed || now_ms.saturating_sub(since_ms) >= SETTLE_MS);
+        if settled && now_ms >= latest.not_before_ms {
+            let taken = take(&mut latest, core, true)?;
+            latest.waiting_since_ms = None;
+            return Ok(taken);
+        }
+        Ok(None)
     }
 }
 
@@ -122,13 +124,11 @@ fn take(latest: &mut Latest, core: &Core, extra: bool) -> Result<Option<u64>, En
         created_ms: core.clock.now_ms(),
         last_commit,
     };
-    // Before the copy: what is changed meanwhile is looked at again.
-    let access = core.catalog.access_mark(latest.access)?.unwrap_or(latest.access);
     let mut copy = core.catalog.snapshot()?;
     let new = name(header.number);
     let bytes = seal_snapshot(&*core.volume, &new, &header, &mut *copy)?;
     let superseded = std::mem::replace(&mut latest.extra, extra.then_some(new));
-    (latest.mark, latest.assumed, latest.access, latest.waiting) = (Some(mark), false, access, None);
+    (latest.mark, latest.assumed) = (Some(mark), false);
     let now_ms = core.clock.monotonic_ms();
     let pause_ms = now_ms.saturating_sub(began_ms).saturating_mul(PAUSE_TIMES);
     latest.not_before_ms = now_ms.saturating_add(pause_ms);

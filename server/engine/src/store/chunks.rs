@@ -13,10 +13,10 @@ use parking_lot::Mutex;
 use super::damage::DamageSet;
 use super::decoded::DecodedRegions;
 use super::domain::Domain;
+use super::index_repair_state::{Repair, RepairProgress};
 use super::leftovers::{Claims, Leftovers};
 use super::losses::{Losses, OnLoss};
 use super::reach::ReachMemory;
-use super::repair::{Repair, RepairProgress};
 use super::salvage_cache::SalvageCache;
 use crate::container::{
     ChunkRef, ContainerCache, ContainerError, OpenContainer, RecentDirectories, StoredRegion,

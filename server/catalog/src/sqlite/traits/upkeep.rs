@@ -44,7 +44,7 @@ impl Upkeep for SqliteCatalog {
         self.watcher.mark(&self.path)
     }
 
-    fn access_mark(&self, after: u128) -> Result<Option<u128>> {
-        self.report(|c| audit::latest_of_access(c, after))
+    fn access_changed_since(&self, after: u128) -> Result<(u128, bool)> {
+        self.report(|c| audit::access_changed_since(c, after))
     }
 }
