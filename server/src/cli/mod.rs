@@ -27,6 +27,7 @@ use holdfast_engine::clock::{Clock, SystemClock};
 use holdfast_proto::ErrorCode;
 
 use crate::config::{Layer, Resolved, resolve};
+use crate::memory::Budget;
 use crate::process::{allocator, logging};
 use crate::repository::{is_repository, open_parts};
 use fail::Failure;
@@ -157,6 +158,7 @@ impl DataFolder {
     fn parts(&self) -> Result<EngineParts, Failure> {
         let settings = self.resolve()?.settings;
         logging::start(&settings);
+        Budget::find(&settings)?;
         if !is_repository(&settings.data_dir) {
             return Err(no_repository(&settings.data_dir));
         }
