@@ -96,26 +96,20 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
     let mut rest = Rest::default();
     adopt_sealed(&*catalog, &known, trusted, &mut rest)?;
     // (S6) Restore points first: they bring the namespaces their containers belong to.
-    let compare = Compare { volume: &*data, catalog: &*catalog, repository: record.id, progress };
-    let missing = compare.points(trusted.is_some(), &mut summary, &mut rest)?;
+    let look = Look { volume: &*data, catalog: &*catalog, repository: record.id, progress };
+    let missing = look.points(trusted.is_some(), &mut summary, &mut rest)?;
     // (D2) Before containers are looked for: these must not be adopted again.
     finish_deletions(&store, &*data);
     let mut numbers = numbers.unwrap_or(0..0);
     let mut end = known.next;
     if trusted.is_none() {
-        let files = recovery::uncovered_files(&*data, &store, &*catalog, &known, missing.catalog_is_older)?;
-        let left = recovery::take_in(&*catalog, &store, &files, &mut summary, progress)?;
-        if let Some((left, error)) = left {
-            (summary.waiting_containers, rest.files) = (left.len() as u64, Arc::new(left));
-            rest.refused(error)?;
-        }
-        if missing.catalog_is_older || files.last_key_value().is_some_and(|(id, _)| id.get() >= numbers.start)
-        {
+        let above = look.containers(&store, &known, missing.catalog_is_older, &mut summary, &mut rest)?;
+        if missing.catalog_is_older || above.is_some_and(|above| above > numbers.start) {
             // (W8) Numbers that are in use already; adopting them moved the catalog's next number.
             numbers = 0..0;
         }
         // Numbers above the catalog's are of earlier processes, too.
-        end = end.max(files.last_key_value().map(|(id, _)| id.get() + 1));
+        end = end.max(above);
     }
     if rebuild {
         store.index.checkpoint()?;
@@ -145,15 +139,15 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
     Ok(Started { core, audit, points, summary })
 }
 
-/// What restore points are compared in.
-struct Compare<'a> {
+/// What a start looks through, and what it tells of what it finds.
+struct Look<'a> {
     volume: &'a dyn Volume,
     catalog: &'a dyn Catalog,
     repository: RepositoryId,
     progress: &'a dyn Progress,
 }
 
-impl Compare<'_> {
+impl Look<'_> {
     /// (P3) Compares all restore points of the volume with all of the catalog, unless a clean stop says that they agree.
     fn points(
         &self,
@@ -171,6 +165,27 @@ impl Compare<'_> {
         rest.points = found.waiting_count;
         note_compared(catalog, written, &found, summary)?;
         Ok(found)
+    }
+
+    /// (S6) Makes catalog and index know the containers that the index does not cover. Returns the number above all of
+    /// their files.
+    fn containers(
+        &self,
+        store: &ChunkStore,
+        known: &Known,
+        catalog_is_older: bool,
+        summary: &mut OpenSummary,
+        rest: &mut Rest,
+    ) -> Result<Option<u64>, EngineError> {
+        let Self { volume, catalog, progress, .. } = *self;
+        let files = recovery::uncovered_files(volume, store, catalog, known, catalog_is_older)?;
+        let left = recovery::take_in(catalog, store, &files, summary, progress)?;
+        // (S8)
+        if let Some((left, error)) = left {
+            (summary.waiting_containers, rest.files) = (left.len() as u64, Arc::new(left));
+            rest.refused(error)?;
+        }
+        Ok(files.last_key_value().map(|(id, _)| id.get() + 1))
     }
 }
 
