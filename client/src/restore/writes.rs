@@ -47,6 +47,12 @@ impl Writes {
         Some(Turn { writes: self, extent })
     }
 
+    /// How many wait.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        self.state.lock().waiting.len()
+    }
+
     /// Waits until none waits or is being written.
     pub(super) async fn idle(&self) {
         loop {

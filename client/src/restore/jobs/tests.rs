@@ -1,3 +1,5 @@
+mod writing;
+
 use holdfast_proto::v1::read_disk_response::Kind;
 
 use super::super::window::Assembler;
@@ -119,8 +121,5 @@ async fn a_job_that_fails_or_panics_fails_the_disk() {
     let failed = restore(BadTarget { panics: false }).await;
     assert!(matches!(failed, Err(ClientError::Internal("no room"))), "{failed:?}");
     let panicked = restore(BadTarget { panics: true }).await;
-    assert!(
-        matches!(panicked, Err(ClientError::Internal("the writing thread panicked"))),
-        "{panicked:?}"
-    );
+    assert!(matches!(panicked, Err(ClientError::Internal("the writing thread panicked"))), "{panicked:?}");
 }

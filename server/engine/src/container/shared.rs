@@ -248,7 +248,7 @@ impl Reading<'_> {
                 }
             }
             if let Some(run) = run.as_ref().filter(|_| is_wanted) {
-                kept.insert(self.container, Arc::clone(run), self.shared.limit_bytes);
+                kept.insert(run, self.shared.limit_bytes);
             }
         }
         *self.flight.outcome.lock() = Some(run);

@@ -301,7 +301,7 @@ fn simulate(limit_units: usize, readers: &[(u64, u16)], length: u16) -> HashMap<
             let Some(region) = turn.checked_sub(start).filter(|region| *region < length) else { continue };
             if kept.get(id(container), region).is_none() {
                 *reads.entry(container).or_default() += 1;
-                kept.insert(id(container), run(container, region), limit_units * UNIT);
+                kept.insert(&run(container, region), limit_units * UNIT);
             }
             assert!(kept.bytes() <= limit_units * UNIT);
         }
@@ -325,23 +325,8 @@ fn restores_that_share_nothing_do_not_push_out_what_others_share() {
     let mut readers: Vec<(u64, u16)> = (0..10).map(|number| (1, number * 4)).collect();
     readers.extend((2..12).map(|container| (container, 0)));
     let reads = simulate(64, &readers, 1000);
-    assert!(reads[&1] < 1100, "{} reads of what ten restores share", reads[&1]);
+    assert_eq!(reads[&1], 1000, "what ten restores share");
     assert_eq!(reads[&2], 1000);
-}
-
-#[test]
-fn what_others_shared_makes_room_when_they_are_done() {
-    let mut kept = Kept::default();
-    let limit = 64 * UNIT;
-    for region in 0..48 {
-        kept.insert(id(1), run(1, region), limit);
-        kept.get(id(1), region).unwrap();
-    }
-    for region in 0..300 {
-        kept.insert(id(2), run(2, region), limit);
-    }
-    assert!((0..48).all(|region| kept.get(id(1), region).is_none()));
-    assert!((240..300).all(|region| kept.get(id(2), region).is_some()), "all of the room is theirs");
 }
 
 proptest! {
@@ -351,7 +336,7 @@ proptest! {
         let mut kept = Kept::default();
         for (step, container, region) in steps {
             match (step, kept.get(id(container), region)) {
-                (0, None) => kept.insert(id(container), run(container, region), 20 * UNIT),
+                (0, None) => kept.insert(&run(container, region), 20 * UNIT),
                 (1, _) if region == 0 => kept.forget(id(container)),
                 (_, Some(found)) => {
                     prop_assert_eq!((found.container, found[0].region), (id(container), region));
