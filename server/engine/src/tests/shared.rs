@@ -95,8 +95,13 @@ fn twenty_restores_read_what_one_does() {
         assert_eq!(stats.read_regions, regions_of_one, "lag {lag}: {stats:?}");
         assert_eq!(stats.shared_regions, 19 * regions_of_one, "lag {lag}: {stats:?}");
         assert!(stats.held_bytes <= 16 << 20, "{stats:?}");
-        // Planning, too: recipes and directories were read once.
-        assert_eq!(fixture.volume.count(OpKind::Read) - before, reads_of_one, "lag {lag}");
+        // Planning, too: recipes and directories were read once; each restore asks the index for the first chunk it
+        // meets of a container, and directories for the others.
+        let reads = fixture.volume.count(OpKind::Read) - before;
+        assert!(
+            reads <= reads_of_one + 19 * 2,
+            "lag {lag}: {reads} reads, and {reads_of_one} of one restore"
+        );
     }
 }
 

@@ -322,7 +322,7 @@ fn restores_within_reach_of_each_other_read_once() {
 
 #[test]
 fn restores_that_share_nothing_do_not_push_out_what_others_share() {
-    let mut readers: Vec<(u64, u16)> = (0..10).map(|number| (1, number * 4)).collect();
+    let mut readers: Vec<(u64, u16)> = (0..10).map(|number| (1, number * 2)).collect();
     readers.extend((2..12).map(|container| (container, 0)));
     let reads = simulate(64, &readers, 1000);
     assert_eq!(reads[&1], 1000, "what ten restores share");
