@@ -305,8 +305,8 @@ fn pieces(mut from: usize, mut bytes: &[u8]) -> impl Iterator<Item = (usize, &[u
     std::iter::from_fn(move || {
         let len = bytes.len().min(WRITE_BYTES - from % WRITE_BYTES);
         let (piece, rest) = bytes.split_at_checked(len)?;
-        let at = std::mem::replace(&mut from, from + len);
-        bytes = rest;
+        let at = from;
+        (from, bytes) = (at + len, rest);
         (!piece.is_empty()).then_some((at, piece))
     })
 }

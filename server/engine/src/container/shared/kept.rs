@@ -1,11 +1,10 @@
 //! Which runs of regions are kept: those that were asked for last.
 //!
 //! Every restore that takes a run makes it the newest again. So one stays when the next restore asks for it before all
-//! restores together have gone through as much as there is room for: what counts is the gap to the next one behind, not
-//! to the last.
-//! A long restore that shares nothing makes the gaps that fit shorter, in proportion to what it reads; it cannot push out
-//! what restores side by side share. (Two parts, of which the second holds what was asked for twice, did worse: what is
-//! new then has a part of the room only, and the first restore that follows must be nearer.)
+//! restores together have gone through as much as there is room for: of restores that follow each other, all share when
+//! the last is no further behind the first than that. A long restore that shares nothing takes of the room in proportion
+//! to what it reads, and no more. (Two parts, of which the second holds what was asked for twice, did worse: what is new
+//! then has a part of the room only, and the first restore that follows must be nearer.)
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
