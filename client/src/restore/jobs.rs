@@ -172,6 +172,9 @@ impl Jobs {
             let mut written = 0;
             for &(from, len) in &extent.runs {
                 for (at, piece) in pieces(from, part(&extent.bytes, from, len)) {
+                    if self.stopped.load(Ordering::Relaxed) {
+                        return Ok(());
+                    }
                     self.target.write_at(extent.offset + at as u64, piece)?;
                 }
                 written += len as u64;
