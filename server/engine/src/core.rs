@@ -15,7 +15,7 @@ use crate::error::EngineError;
 use crate::fair::FairPool;
 use crate::guard::GuardedVolume;
 use crate::health::Health;
-use crate::memory::MemoryPool;
+use crate::memory::{MemoryPool, ReadAhead};
 use crate::quota::Quotas;
 use crate::sealed::SealedRecords;
 use crate::space::{Grant, Ledger, Purpose, SpaceError};
@@ -62,6 +62,8 @@ pub(crate) struct Core {
     pub(crate) ledger: Arc<Ledger>,
     /// What backups in progress keep in memory.
     pub(crate) session_memory: Arc<MemoryPool>,
+    /// What restores read ahead.
+    pub(crate) read_ahead: Arc<ReadAhead>,
     /// The highest commit number used.
     last_commit: AtomicU64,
     /// Whether a session ended whose point is, or may be, on the volume without a row.
@@ -84,6 +86,7 @@ pub(crate) struct CoreParts {
     pub(crate) reread_days: u32,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) session_memory: Arc<MemoryPool>,
+    pub(crate) read_ahead: Arc<ReadAhead>,
     /// The highest commit number used.
     pub(crate) last_commit: u64,
     /// Reserved for this process already.
@@ -94,16 +97,8 @@ pub(crate) struct CoreParts {
 impl Core {
     pub(crate) fn new(parts: CoreParts) -> Result<Self, EngineError> {
         let CoreParts { repository, volume, catalog, store, clock, health, .. } = parts;
-        let CoreParts {
-            lease_secs,
-            reread_days,
-            ledger,
-            session_memory,
-            last_commit,
-            numbers,
-            unrecorded,
-            ..
-        } = parts;
+        let CoreParts { lease_secs, reread_days, ledger, session_memory, read_ahead, .. } = parts;
+        let CoreParts { last_commit, numbers, unrecorded, .. } = parts;
         Ok(Self {
             repository,
             volume,
@@ -122,6 +117,7 @@ impl Core {
             digests: DigestCounters::default(),
             ledger,
             session_memory,
+            read_ahead,
             last_commit: AtomicU64::new(last_commit),
             left_point: AtomicBool::new(false),
             numbers: Mutex::new(numbers),

@@ -12,7 +12,7 @@ use holdfast_volume::{Space, Volume};
 
 use crate::audit::{Audit, AuditJob};
 use crate::check::{CheckOptions, CheckReport};
-use crate::container::{CacheLimits, list_containers};
+use crate::container::{CacheLimits, SharedStats, list_containers};
 use crate::container_repair::{self, Repaired};
 use crate::core::Core;
 use crate::damage_job::DamageJob;
@@ -109,6 +109,8 @@ pub struct EngineStats {
     /// Bytes of it kept free for housekeeping.
     pub reserve_bytes: u64,
     pub digests: DigestStats,
+    /// Regions read for restores.
+    pub shared: SharedStats,
 }
 
 /// The bytes to keep free on a volume.
@@ -240,6 +242,7 @@ impl Engine {
             space: self.core.volume.space()?,
             reserve_bytes: self.core.ledger.reserve_bytes(),
             digests: self.core.digests.stats(),
+            shared: self.core.store.containers.shared().stats(),
         })
     }
 

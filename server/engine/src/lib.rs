@@ -74,7 +74,7 @@ pub use holdfast_catalog as catalog;
 pub use holdfast_types::{clock, ids};
 
 pub use check::{CheckOptions, CheckReport, Problem};
-pub use container::CacheLimits;
+pub use container::{CacheLimits, SharedStats};
 pub use container_repair::Repaired;
 pub use digest_stats::DigestStats;
 pub use engine::{Engine, EngineOptions, EngineParts, EngineStats, count_containers};

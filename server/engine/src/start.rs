@@ -17,7 +17,7 @@ use crate::guard::GuardedVolume;
 use crate::health::Health;
 use crate::identity;
 use crate::index::{Index, IndexOptions};
-use crate::memory::{MemoryBounds, MemoryPool};
+use crate::memory::{MemoryBounds, MemoryPool, READ_BYTES_MAX, ReadAhead};
 use crate::points::{self, Comparison, MissingPoints};
 use crate::progress::Progress;
 use crate::recovery::{self, Known, OpenSummary};
@@ -85,7 +85,7 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
     let containers = ContainerCache::new(Arc::clone(&data), record.id, start.directories);
     let store = Arc::new(ChunkStore::new(StoreParts {
         index: opened,
-        containers,
+        containers: containers.sharing(start.memory.shared_bytes),
         catalog: Arc::clone(&catalog),
         clock: Arc::clone(&clock),
         health: Arc::clone(&health),
@@ -130,6 +130,7 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
         reread_days: start.reread_days,
         ledger,
         session_memory: MemoryPool::new(start.memory.sessions_bytes),
+        read_ahead: ReadAhead::new(start.memory.read_ahead_bytes / READ_BYTES_MAX),
         last_commit,
         numbers,
         unrecorded: Unrecorded::new(rest),

@@ -227,6 +227,12 @@ metrics! {
         "Data read back, decompressed; whole regions, even if only a part was needed";
     RESTORE_SENT = Counter Bytes "holdfast_restore_sent_bytes_total" []
         "Bytes sent to clients that read disks back, compressed as they are stored";
+    RESTORE_REGIONS = Counter Count "holdfast_restore_regions_total" ["from"]
+        "Regions of containers that restores wanted, by where they came from: volume (read) or memory (another restore had just read them)";
+    RESTORE_REGION_BYTES = Counter Bytes "holdfast_restore_region_bytes_total" ["from"]
+        "Bytes of these regions as they are stored, by where they came from: volume or memory";
+    RESTORE_SHARED = Gauge Bytes "holdfast_restore_shared_bytes" []
+        "Memory held by regions that were read for restores and are kept for others";
     VERIFICATIONS = Counter Count "holdfast_verifications_total" ["outcome"]
         "Verifications clients reported, by outcome: sound or damaged";
 

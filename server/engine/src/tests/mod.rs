@@ -28,6 +28,7 @@ mod rules;
 mod salvage;
 mod sealed;
 mod sessions;
+mod shared;
 mod starting;
 mod statistics;
 mod stopping;
