@@ -143,11 +143,15 @@ impl<'a> Agent<'a> {
         }
     }
 
-    /// Does everything up to `next`, which is then next.
+    /// Does everything up to `next`, which is then next. A wait for others is 20 ms at most.
     pub(super) fn until(&mut self, next: &Next) {
-        while self.next.front().expect("it comes") != next {
+        for _ in 0..2_000 {
+            if self.next.front().expect("it comes") == next {
+                return;
+            }
             self.step().unwrap();
         }
+        panic!("{} never came to {next:?}", self.vm);
     }
 
     fn query(&mut self, extent: u64) -> Result<(), EngineError> {
