@@ -130,7 +130,7 @@ impl<'a> Agent<'a> {
             Next::Wait => {
                 let answer = self.stream().idle()?.and_then(|answer| answer.kind);
                 if answer.is_none() {
-                    let _ = self.stream().wait_for_others(Duration::from_millis(20));
+                    let _ = self.stream().wait_for_others(Duration::from_millis(5));
                 }
                 self.take_answer(answer);
                 Ok(())
@@ -143,9 +143,9 @@ impl<'a> Agent<'a> {
         }
     }
 
-    /// Does everything up to `next`, which is then next. A wait for others is 20 ms at most.
+    /// Does everything up to `next`, which is then next. A wait for others is 5 ms at most.
     pub(super) fn until(&mut self, next: &Next) {
-        for _ in 0..2_000 {
+        for _ in 0..10_000 {
             if self.next.front().expect("it comes") == next {
                 return;
             }
