@@ -19,7 +19,7 @@ use crate::tests::noise;
 
 /// The bytes of chunk number `chunk`.
 pub(super) fn chunk(number: u64) -> Vec<u8> {
-    noise(number + 1_000_000, 64 + (number as usize * 37) % 400)
+    noise(number + 1_000_000, 64 + usize::try_from(number * 37 % 400).unwrap())
 }
 
 pub(super) fn name(number: u64) -> Fingerprint {
@@ -107,6 +107,10 @@ impl<'a> Agent<'a> {
         Ok(())
     }
 
+    fn chunks_of(&self, extent: u64) -> &[u64] {
+        &self.extents[usize::try_from(extent).unwrap()]
+    }
+
     fn stream(&self) -> &DiskStream {
         self.stream.as_ref().expect("connected")
     }
@@ -155,7 +159,7 @@ impl<'a> Agent<'a> {
     }
 
     fn query(&mut self, extent: u64) -> Result<(), EngineError> {
-        let chunks = self.extents[extent as usize].clone();
+        let chunks = self.chunks_of(extent).to_vec();
         let fingerprints: Vec<u8> = chunks.iter().flat_map(|number| *name(*number).as_bytes()).collect();
         let query = v1::Query { sequence: extent, fingerprints: fingerprints.into() };
         let Some(Response::Need(need)) = self.handle(Request::Query(query))? else { panic!("no answer") };
@@ -188,7 +192,7 @@ impl<'a> Agent<'a> {
     }
 
     fn describe(&self, index: u64) -> Result<(), EngineError> {
-        let message = describe(index, &self.extents[index as usize]);
+        let message = describe(index, self.chunks_of(index));
         self.handle(Request::Extents(message)).map(drop)
     }
 
@@ -201,7 +205,7 @@ impl<'a> Agent<'a> {
                 for extent in &again.extents {
                     for fingerprint in Fingerprint::split_list(&extent.fingerprints).unwrap() {
                         let number = self.by_name[&fingerprint];
-                        assert!(self.extents[extent.index as usize].contains(&number), "of that extent");
+                        assert!(self.chunks_of(extent.index).contains(&number), "of that extent");
                         chunks.push(number);
                     }
                 }
