@@ -32,7 +32,7 @@ impl Server {
         for (index, _) in asked.iter().enumerate().filter(|(_, name)| !self.chunks.contains(name)) {
             bitmap[index / 8] |= 1 << (index % 8);
         }
-        v1::Need { sequence: query.sequence, bitmap: bitmap.into() }
+        v1::Need { sequence: query.sequence, bitmap: bitmap.into(), ..v1::Need::default() }
     }
 
     fn take(&mut self, output: Output) {
@@ -184,7 +184,11 @@ fn answers_to_other_queries_are_refused() {
     packer.add(changed(&pool, 0, &noise(1, 100_000)));
     let query = packer.take_query(true).unwrap();
     let right = Server::default().need(&query);
-    let answer = |sequence, bytes: usize| v1::Need { sequence, bitmap: vec![0xFF; bytes].into() };
+    let answer = |sequence, bytes: usize| v1::Need {
+        sequence,
+        bitmap: vec![0xFF; bytes].into(),
+        ..v1::Need::default()
+    };
     assert!(packer.answer(&answer(query.sequence + 1, right.bitmap.len())).is_err());
     assert!(packer.answer(&answer(query.sequence, right.bitmap.len() + 1)).is_err());
     assert!(packer.answer(&right).is_err(), "the query is closed by a wrong answer");

@@ -84,7 +84,11 @@ pub(super) async fn ingest(
     pipeline.progress.disk(disk.name(), place.before_bytes);
     let (wire, messages) = mpsc::channel(WIRE_MESSAGES);
     let session_id = place.session.session_id.clone();
-    hand_over(&wire, Kind::Open(v1::OpenStream { session_id, disk: place.number })).await;
+    hand_over(
+        &wire,
+        Kind::Open(v1::OpenStream { session_id, disk: place.number, ..v1::OpenStream::default() }),
+    )
+    .await;
     let mut inbound = connection.ingest().ingest(ReceiverStream::new(messages)).await?.into_inner();
     let ranges = opened(inbound.message().await?)?;
     let already = ranges.iter().map(|range| range.count).fold(0, u64::saturating_add);

@@ -75,6 +75,10 @@ pub(super) async fn receive(
                 accepted.fetch_max(ack.extents_accepted, Ordering::Relaxed);
             }
             Some(Answer::Finished(_)) => return Ok(()),
+            Some(Answer::Again(_)) => {
+                let message = "it wants chunks again of an agent that sends all it is asked for".to_owned();
+                return Err(ClientError::Protocol(message));
+            }
             Some(Answer::Opened(_)) => {
                 return Err(ClientError::Protocol("it opened an ingest stream twice".to_owned()));
             }
