@@ -231,7 +231,8 @@ impl<'a> Agent<'a> {
                 "reading disk"
             );
             let times = disk.write_times()?;
-            self.one_disk(disk, Place { session, number, before_bytes }).await?;
+            let place = Place { session, number, before_bytes, written_before: times };
+            self.one_disk(disk, place).await?;
             if disk.write_times()? != times {
                 tracing::warn!(
                     disk = disk.name(),

@@ -20,6 +20,13 @@ pub(super) enum Item {
     Message(Kind),
 }
 
+/// What the server says that decides how the stream goes on.
+pub(super) enum Reply {
+    Need(v1::Need),
+    Again(v1::Again),
+    Finished,
+}
+
 /// To the transport.
 pub(super) type Wire = mpsc::Sender<v1::IngestRequest>;
 
@@ -57,24 +64,24 @@ pub(super) async fn send(
     Ok(())
 }
 
-/// Takes what the server says, up to its confirmation that the disk is finished. Answers to queries go to
-/// `needs`; `accepted` is raised to the number of extents the server has.
+/// Takes what the server says, up to its confirmation that the disk is finished, and gives `replies` what has to be
+/// acted upon; `accepted` is raised to the number of extents the server has.
 pub(super) async fn receive(
     mut inbound: tonic::Streaming<v1::IngestResponse>,
-    needs: mpsc::Sender<v1::Need>,
+    replies: mpsc::Sender<Reply>,
     accepted: &AtomicU64,
 ) -> Result<(), ClientError> {
     while let Some(response) = inbound.message().await? {
         match response.kind {
-            Some(Answer::Need(need)) => {
-                if needs.send(need).await.is_err() {
-                    return Err(ClientError::Protocol("it answered after the last query".to_owned()));
-                }
-            }
+            Some(Answer::Need(need)) => hand_in(&replies, Reply::Need(need)).await,
+            Some(Answer::Again(again)) => hand_in(&replies, Reply::Again(again)).await,
             Some(Answer::Ack(ack)) => {
                 accepted.fetch_max(ack.extents_accepted, Ordering::Relaxed);
             }
-            Some(Answer::Finished(_)) => return Ok(()),
+            Some(Answer::Finished(_)) => {
+                hand_in(&replies, Reply::Finished).await;
+                return Ok(());
+            }
             Some(Answer::Opened(_)) => {
                 return Err(ClientError::Protocol("it opened an ingest stream twice".to_owned()));
             }
@@ -84,4 +91,12 @@ pub(super) async fn receive(
         }
     }
     Err(ClientError::Lost("the server ended an ingest stream before it was finished".to_owned()))
+}
+
+/// Waits for ever when the query loop has ended, which it does after the last reply or with an error that ends the
+/// stream.
+async fn hand_in(replies: &mpsc::Sender<Reply>, reply: Reply) {
+    if replies.send(reply).await.is_err() {
+        std::future::pending::<()>().await;
+    }
 }

@@ -104,7 +104,7 @@ impl DiskState {
                 }
             }
         }
-        Ok(v1::Need { sequence: query.sequence, bitmap: bitmap.into() })
+        Ok(v1::Need { sequence: query.sequence, bitmap: bitmap.into(), ..v1::Need::default() })
     }
 
     /// Takes a region; its chunks may be named from now on, and count once it is verified.
