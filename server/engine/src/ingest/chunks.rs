@@ -8,7 +8,7 @@ use roaring::RoaringTreemap;
 
 use crate::container::{Directory, RecentDirectories};
 use crate::error::EngineError;
-use crate::store::{ChunkStore, Claims, Domain};
+use crate::store::{ChunkStore, Domain, Holds};
 
 /// Chunks found in the repository that a stream remembers, so that naming them in an extent costs no second
 /// look-up. 2¹⁷ entries of about 64 bytes are 8 MiB.
@@ -28,7 +28,7 @@ pub(super) struct StreamChunks {
     found: HashMap<Fingerprint, FoundChunk>,
     recent: RecentDirectories,
     /// Containers in which chunks were found.
-    claims: Claims,
+    holds: Holds,
 }
 
 /// A chunk found in the repository.
@@ -59,14 +59,14 @@ enum Purpose {
 }
 
 impl StreamChunks {
-    pub(super) fn new(domain: Domain, claims: Claims) -> Self {
+    pub(super) fn new(domain: Domain, holds: Holds) -> Self {
         Self {
             domain,
             own: HashMap::new(),
             unnamed: HashMap::new(),
             found: HashMap::new(),
             recent: RecentDirectories::default(),
-            claims,
+            holds,
         }
     }
 
@@ -154,10 +154,10 @@ impl StreamChunks {
         if let Some(chunk) = before.filter(|chunk| !store.is_damaged(chunk.location)) {
             return Ok(Availability::Here(chunk.bytes));
         }
-        let (class, recent, claims) = (ContainerClass::Data, &mut self.recent, &mut self.claims);
+        let (class, recent, holds) = (ContainerClass::Data, &mut self.recent, &mut self.holds);
         let found = match purpose {
-            Purpose::Ask => store.find_and_claim(&self.domain, class, fingerprint, recent, claims)?,
-            Purpose::Name => store.find_to_keep(&self.domain, class, fingerprint, recent, claims)?,
+            Purpose::Ask => store.find_and_hold(&self.domain, class, fingerprint, recent, holds)?,
+            Purpose::Name => store.find_to_keep(&self.domain, class, fingerprint, recent, holds)?,
         };
         let Some(found) = found else {
             return Ok(if before.is_some() { Availability::Lost } else { Availability::Missing });
@@ -172,12 +172,12 @@ impl StreamChunks {
 
     /// Containers in which chunks were found.
     pub(super) const fn found_in(&self) -> &RoaringTreemap {
-        self.claims.containers()
+        self.holds.containers()
     }
 
     /// The session ended without a restore point.
     pub(super) fn release(&mut self) {
-        self.claims.release();
+        self.holds.release();
     }
 
     /// Memory it takes, about. A chunk of its own is also in the directory of the container being written.

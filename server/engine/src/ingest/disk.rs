@@ -72,7 +72,7 @@ impl DiskState {
             counters: Counters::default(),
             finished: None,
             data: ContainerAppender::new(Arc::clone(core), domain.clone(), class, Arc::clone(charge)),
-            chunks: StreamChunks::new(domain.clone(), core.store.leftovers.claims()),
+            chunks: StreamChunks::new(domain.clone(), core.store.leftovers.holds()),
             verify: VerifyQueue::new(Arc::clone(&core.verify_pool), charge.tenant()),
             namespace: domain.namespace,
             proofs: Proofs::new(core, charge.tenant()),
