@@ -10,6 +10,7 @@ use holdfast_types::ids::{ContainerId, RepositoryId};
 use parking_lot::Mutex;
 use rayon::ThreadPoolBuilder;
 
+use crate::claims::ClaimTables;
 use crate::digest_stats::DigestCounters;
 use crate::error::EngineError;
 use crate::fair::FairPool;
@@ -59,6 +60,8 @@ pub(crate) struct Core {
     pub(crate) ledger: Arc<Ledger>,
     /// What backups in progress keep in memory.
     pub(crate) session_memory: Arc<MemoryPool>,
+    /// Chunks that backups in progress were told to send.
+    pub(crate) claims: ClaimTables,
     /// The highest commit number used.
     last_commit: AtomicU64,
     /// Whether a session ended whose point is, or may be, on the volume without a row.
@@ -108,6 +111,7 @@ impl Core {
             digests: DigestCounters::default(),
             ledger,
             session_memory,
+            claims: ClaimTables::default(),
             last_commit: AtomicU64::new(last_commit),
             left_point: AtomicBool::new(false),
             numbers: Mutex::new(numbers),

@@ -99,7 +99,7 @@ impl RecipeWriter {
     /// Containers this recipe refers to: those of its own, and those in which nodes were found.
     pub(super) fn relies_on(&self) -> RoaringTreemap {
         let mut containers = self.sink.holds.containers().clone();
-        containers.extend(self.sink.appender.created().map(ContainerId::get));
+        containers.extend(self.sink.appender.created().into_iter().map(ContainerId::get));
         containers
     }
 

@@ -1,4 +1,5 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use holdfast_engine::ids::TokenId;
@@ -38,6 +39,10 @@ impl Disk for TestDisk {
 
     fn idle(&self) -> Result<Option<v1::IngestResponse>, ServiceError> {
         Ok(self.idle.lock().take())
+    }
+
+    fn wait_for_others(&self, _: Duration) -> bool {
+        false
     }
 }
 
