@@ -107,6 +107,12 @@ fn held_in_the_middle(server: &Server, vm: &str, disk: &Disk) -> (Proxy, Running
     (proxy, run)
 }
 
+/// The server learns of it as of any host that crashed and is up again: the connection breaks.
+fn kill(agent: Running, wire: Proxy) {
+    agent.kill();
+    drop(wire);
+}
+
 #[test]
 fn an_agent_killed_while_others_count_on_it() {
     let folder = tempdir().unwrap();
@@ -115,11 +121,11 @@ fn an_agent_killed_while_others_count_on_it() {
 
     let server = Server::start(&folder.path().join("repository"));
     let agent = server.agent();
-    let (_wire, killed) = held_in_the_middle(&server, "killed", &disk);
+    let (wire, killed) = held_in_the_middle(&server, "killed", &disk);
     let others = names(2);
     let runs: Vec<_> = others.iter().map(|vm| agent.start(&["backup", "--vm", vm, disk.arg()])).collect();
     others.iter().for_each(|vm| wait_until_described(&server, vm));
-    killed.kill();
+    kill(killed, wire);
     runs.into_iter().for_each(|run| drop(run.wait().ok()));
 
     assert!(agent.backups("killed").is_empty());
@@ -140,12 +146,12 @@ fn a_connection_lost_while_chunks_are_sent_again() {
     let disk = Disk::of_noise(folder.path().join("disk.raw"), 1, DISK_BYTES);
     let server = Server::start(&folder.path().join("repository"));
     let agent = server.agent();
-    let (_wire, killed) = held_in_the_middle(&server, "killed", &disk);
+    let (wire, killed) = held_in_the_middle(&server, "killed", &disk);
     // Until it is asked again it sends no data.
     let proxy = Proxy::cutting(server.grpc(), DISK_BYTES as u64 / 4, 2);
     let run = start_through(&proxy, &agent, "vm", &disk);
     wait_until_described(&server, "vm");
-    killed.kill();
+    kill(killed, wire);
     run.wait().ok();
 
     assert!(proxy.connections() > 2, "{} connections", proxy.connections());

@@ -10,8 +10,8 @@ use clap::ValueEnum;
 
 /// What is noise or text as a whole.
 const BLOCK_BYTES: usize = 64 << 10;
-/// Of VMs that share half of their data, how much in a row.
-const SHARED_RUN_BLOCKS: u64 = 16;
+/// Of VMs that share half of their data, how much in a row: 8 MiB, so that tools with larger chunks find it, too.
+const SHARED_RUN_BLOCKS: u64 = 128;
 /// Seeds of what all VMs have; those of single VMs follow.
 const COMMON_SEED: u64 = 1;
 const PATCH_SEED: u64 = 2;
@@ -26,7 +26,7 @@ pub(super) enum Kind {
     Distinct,
     /// Nothing, until all of them get the same new data, an eighth of their size, each at another place
     Patch,
-    /// Every second MiB
+    /// Every second 8 MiB
     Half,
 }
 
