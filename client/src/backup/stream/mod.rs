@@ -73,14 +73,33 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Backs up one disk, from where the server stopped accepting. `accepted` counts extents the server says it
-/// has, also when this fails.
+/// What the server said that it has of a disk, on all of its streams.
+#[derive(Debug, Default)]
+pub(super) struct Accepted {
+    extents: AtomicU64,
+    durable_bytes: AtomicU64,
+}
+
+impl Accepted {
+    fn raise(&self, extents: u64, durable_bytes: u64) {
+        self.extents.fetch_max(extents, Ordering::Relaxed);
+        self.durable_bytes.fetch_max(durable_bytes, Ordering::Relaxed);
+    }
+
+    /// Becomes another whenever the server has more: extents, or chunks of them that it asked for again.
+    pub(super) fn so_far(&self) -> (u64, u64) {
+        (self.extents.load(Ordering::Relaxed), self.durable_bytes.load(Ordering::Relaxed))
+    }
+}
+
+/// Backs up one disk, from where the server stopped accepting. `accepted` is raised to what the server says it has,
+/// also when this fails.
 pub(super) async fn ingest(
     connection: &Connection,
     pipeline: &Pipeline,
     disk: &Arc<dyn Source>,
     place: Place<'_>,
-    accepted: &AtomicU64,
+    accepted: &Accepted,
 ) -> Result<(), ClientError> {
     pipeline.progress.disk(disk.name(), place.before_bytes);
     let (wire, messages) = mpsc::channel(WIRE_MESSAGES);
@@ -91,7 +110,7 @@ pub(super) async fn ingest(
     let ranges = opened(inbound.message().await?)?;
     let already = ranges.iter().map(|range| range.count).fold(0, u64::saturating_add);
     if already > 0 {
-        accepted.fetch_max(already, Ordering::Relaxed);
+        accepted.raise(already, 0);
         tracing::info!(disk = disk.name(), accepted_extents = already, "session resumed");
         let notice = Notice::Reconnected { disk: disk.name().to_owned(), accepted_extents: already };
         pipeline.progress.notice(&notice);
@@ -144,4 +163,21 @@ async fn parent_digests(
         }
     });
     Ok(ParentDigests::streamed(blocks).rereading(reread.map(|due| rereading(Some(due)))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_sent_again_count_as_progress() {
+        let accepted = Accepted::default();
+        accepted.raise(10, 0);
+        let described = accepted.so_far();
+        accepted.raise(10, 4096);
+        assert!(accepted.so_far() > described);
+        let stored = accepted.so_far();
+        accepted.raise(3, 0);
+        assert_eq!(accepted.so_far(), stored, "a new stream's first words take nothing back");
+    }
 }

@@ -1,6 +1,6 @@
 //! Between the pipeline and one ingest stream: messages out in order, answers in.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use holdfast_proto::v1;
@@ -8,6 +8,7 @@ use holdfast_proto::v1::ingest_request::Kind;
 use holdfast_proto::v1::ingest_response::Kind as Answer;
 use tokio::sync::mpsc;
 
+use super::Accepted;
 use crate::backup::compress::Compressing;
 use crate::backup::pipeline::Pipeline;
 use crate::error::ClientError;
@@ -65,18 +66,18 @@ pub(super) async fn send(
 }
 
 /// Takes what the server says, up to its confirmation that the disk is finished, and gives `replies` what has to be
-/// acted upon; `accepted` is raised to the number of extents the server has.
+/// acted upon; `accepted` is raised to what the server has.
 pub(super) async fn receive(
     mut inbound: tonic::Streaming<v1::IngestResponse>,
     replies: mpsc::Sender<Reply>,
-    accepted: &AtomicU64,
+    accepted: &Accepted,
 ) -> Result<(), ClientError> {
     while let Some(response) = inbound.message().await? {
         match response.kind {
             Some(Answer::Need(need)) => hand_in(&replies, Reply::Need(need)).await,
             Some(Answer::Again(again)) => hand_in(&replies, Reply::Again(again)).await,
             Some(Answer::Ack(ack)) => {
-                accepted.fetch_max(ack.extents_accepted, Ordering::Relaxed);
+                accepted.raise(ack.extents_accepted, ack.durable_bytes);
             }
             Some(Answer::Finished(_)) => {
                 hand_in(&replies, Reply::Finished).await;
