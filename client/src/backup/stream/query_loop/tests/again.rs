@@ -178,8 +178,10 @@ async fn nothing_but_answers_may_come_before_the_disk_was_sent() {
     let disk: Arc<dyn Source> = Arc::new(MemorySource::new(bytes));
     let early: [fn(&[Fingerprint]) -> Reply; 2] = [|chunks| again(&[(0, chunks)]), |_| Reply::Finished];
     for reply in early {
+        // Otherwise it is a good server.
         let server = |said: &Said| match said {
-            Said::Query(_) => vec![reply(&chunks[0][..1])],
+            Said::Query(query) => vec![reply(&chunks[0][..1]), all_pending(query)],
+            Said::Finish { .. } => vec![Reply::Finished],
             _ => Vec::new(),
         };
         let (outcome, said) = talk(Arc::clone(&disk), Arc::default(), server).await;
