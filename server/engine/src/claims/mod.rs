@@ -53,6 +53,12 @@ impl ClaimTables {
     /// Claims of all namespaces.
     #[cfg(test)]
     pub(crate) fn count(&self) -> usize {
-        self.0.lock().values().filter_map(Weak::upgrade).map(|table| table.count()).sum()
+        self.0.lock().values().filter_map(Weak::upgrade).map(|table| table.count().0).sum()
+    }
+
+    /// Those that have arrived.
+    #[cfg(test)]
+    pub(crate) fn arrived(&self) -> usize {
+        self.0.lock().values().filter_map(Weak::upgrade).map(|table| table.count().1).sum()
     }
 }

@@ -315,6 +315,11 @@ impl DiskState {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn promised(&self) -> usize {
+        self.chunks.promises().all().len()
+    }
+
     /// Settles promises when there are many.
     pub(super) fn settle_promises(&mut self, core: &Core) -> Result<(), EngineError> {
         self.chunks.settle_when_many(&core.store)

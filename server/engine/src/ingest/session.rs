@@ -281,6 +281,12 @@ impl Session {
         self.disks[disk].state.lock()
     }
 
+    /// Promises of a disk that are not settled.
+    #[cfg(test)]
+    pub(crate) fn promised(&self, disk: usize) -> usize {
+        self.disks[disk].state.lock().promised()
+    }
+
     /// Lets a new stream of a disk in, and makes the older one fail. Returns the stream's generation.
     ///
     /// # Errors

@@ -130,7 +130,7 @@ impl<'a> Agent<'a> {
             Next::Wait => {
                 let answer = self.stream().idle()?.and_then(|answer| answer.kind);
                 if answer.is_none() {
-                    let _ = self.stream().wait_for_others(Duration::from_millis(20));
+                    let _ = self.stream().wait_for_others(Duration::from_millis(5));
                 }
                 self.take_answer(answer);
                 Ok(())
@@ -143,11 +143,15 @@ impl<'a> Agent<'a> {
         }
     }
 
-    /// Does everything up to `next`, which is then next.
+    /// Does everything up to `next`, which is then next. A wait for others is 5 ms at most.
     pub(super) fn until(&mut self, next: &Next) {
-        while self.next.front().expect("it comes") != next {
+        for _ in 0..10_000 {
+            if self.next.front().expect("it comes") == next {
+                return;
+            }
             self.step().unwrap();
         }
+        panic!("{} never came to {next:?}", self.vm);
     }
 
     fn query(&mut self, extent: u64) -> Result<(), EngineError> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use holdfast_volume::MemoryVolume;
 
 use super::agent::{Agent, Next, image};
-use super::{assert_empty, copies};
+use super::{arrive, assert_empty, copies};
 use crate::tests::Bench;
 use crate::tests::agent::restore;
 
@@ -44,6 +44,7 @@ fn an_agent_that_stands_still_is_not_waited_for_when_its_chunks_have_arrived() {
     let engine = bench.open(Arc::new(volume.clone()));
     let mut first = Agent::start(&engine, "first", &[vec![1, 2], vec![3]]);
     first.until(&Next::Query(1));
+    arrive(&engine, &first, 2);
     let mut second = Agent::start(&engine, "second", &[vec![1, 2]]);
     second.until(&Next::Done);
     assert_eq!((second.pending, &second.again), (2, &Vec::new()));

@@ -27,6 +27,14 @@ fn copies(engine: &Engine, volume: &dyn holdfast_volume::Volume) -> HashMap<Fing
     copies
 }
 
+/// Drives a stream until so many chunks have arrived.
+fn arrive(engine: &Engine, agent: &agent::Agent<'_>, count: usize) {
+    while engine.parts().0.claims.arrived() < count {
+        agent.stream.as_ref().unwrap().idle().unwrap();
+        std::thread::yield_now();
+    }
+}
+
 /// Nothing is left in memory of backups that have ended.
 fn assert_empty(engine: &Engine) {
     let core = &engine.parts().0;
