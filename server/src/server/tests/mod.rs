@@ -267,7 +267,7 @@ mod ingest {
     pub(super) use holdfast_proto::v1::ingest_response::Kind as Answer;
 
     fn message(kind: Kind) -> IngestRequest {
-        IngestRequest { kind: Some(kind) }
+        IngestRequest { order: 0, kind: Some(kind) }
     }
 
     pub(super) fn open(session: &str, disk: u32) -> IngestRequest {
