@@ -1,6 +1,7 @@
 //! A whole server in this process: real TLS, real catalog, real engine, on ports it picks.
 
 mod deadlines;
+mod lanes;
 mod life;
 mod limits;
 mod metrics;
