@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::activity::streams::{StreamKind, StreamLimits, Streams};
-use crate::grpc::bounds::INGEST_QUEUE_MESSAGES;
+use crate::grpc::bounds::{CONTROL_QUEUE_BYTES, INGEST_QUEUE_BYTES, INGEST_QUEUE_MESSAGES};
 
 /// What a disk of a test does with a message.
 type Handle = Box<dyn Fn(&Kind) -> Result<Option<v1::IngestResponse>, ServiceError> + Send>;
@@ -188,4 +188,68 @@ async fn an_agent_that_reads_no_answers_does_not_hold_up_shutdown() {
     streams.close();
     assert_eq!(carried.await.unwrap().unwrap().unwrap_err().code, ErrorCode::Unavailable);
     assert_eq!(received.len(), 1, "nothing was read");
+}
+
+/// Lets every other task do what it can.
+async fn settle() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn lanes_take_their_room_from_the_streams_own() {
+    let (intake, _items) = Intake::new();
+    let all = intake.room(MESSAGE_MAX_BYTES).await.unwrap();
+    assert_eq!(all.num_permits(), INGEST_QUEUE_BYTES as usize);
+    // Waits for all of it, and then, when lanes take their part, for less.
+    let (waits, shares) = (Arc::clone(&intake), Arc::clone(&intake));
+    let waiting = tokio::spawn(async move { waits.room(MESSAGE_MAX_BYTES).await.unwrap() });
+    settle().await;
+    let sharing = tokio::spawn(async move { shares.share_room().await });
+    settle().await;
+    assert!(!waiting.is_finished() && !sharing.is_finished(), "there is no room yet");
+    drop(all);
+    sharing.await.unwrap();
+    let rest = waiting.await.unwrap();
+    assert_eq!(rest.num_permits(), CONTROL_QUEUE_BYTES as usize);
+    tokio::select! {
+        biased;
+        _ = intake.room(1) => panic!("there is more room than is left to the stream"),
+        () = settle() => {}
+    }
+    drop(rest);
+    intake.share_room().await;
+    intake.room(1).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lane_is_read_one_message_at_a_time() {
+    let (session, token) = (SessionId::from_bytes([1; 16]), TokenId::from_bytes([1; 16]));
+    let ((intake, items), lanes) = (Intake::new(), Lanes::new(256));
+    let host = lanes.host(session, 0, token, Arc::clone(&intake));
+    let attached = lanes.attach(session, 0, host.offer().stream, token).unwrap();
+    let read = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&read);
+    let messages = (2..=9).map(move |order| {
+        counter.fetch_add(1, Ordering::SeqCst);
+        let kind = Some(v1::lane_request::Kind::Region(v1::Region::default()));
+        Ok(v1::LaneRequest { order, kind })
+    });
+    let (answers, _told) = mpsc::channel(2);
+    let carried = tokio::spawn(lane::carry(attached, tokio_stream::iter(messages), answers));
+    settle().await;
+    assert_eq!(read.load(Ordering::SeqCst), 1);
+    assert!(items.try_recv().is_err(), "number 1 is missing");
+    let kind = Kind::Region(v1::Region::default());
+    let first = queue::Message { kind, wire_bytes: 0, room: intake.room(0).await.unwrap() };
+    assert!(intake.own(1, first).unwrap());
+    let (_first, second) = (items.try_recv().unwrap(), items.try_recv().unwrap());
+    settle().await;
+    assert_eq!(read.load(Ordering::SeqCst), 1, "the engine has the second in its hands");
+    drop(second);
+    settle().await;
+    assert_eq!(read.load(Ordering::SeqCst), 2);
+    drop(host);
+    carried.await.unwrap();
 }
