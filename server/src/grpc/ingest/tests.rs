@@ -220,7 +220,7 @@ async fn lanes_take_their_room_from_the_streams_own() {
     }
     drop(rest);
     intake.share_room().await;
-    intake.room(1).await.unwrap();
+    drop(intake.room(1).await.unwrap());
 }
 
 #[tokio::test]
