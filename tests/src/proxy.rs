@@ -8,12 +8,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 /// What has passed, and what is to happen.
 #[derive(Debug, Default)]
 struct State {
-    sockets: Vec<TcpStream>,
+    /// Each with the number of its connection.
+    sockets: Vec<(u64, TcpStream)>,
     connections: u64,
     /// From agents to the server.
     upstream_bytes: u64,
     /// Numbers of upstream bytes at which every connection is cut, in order.
     cuts_at: Vec<u64>,
+    /// The first connection that has carried so many bytes upstream is cut, and no other.
+    cut_one_at: Option<u64>,
     /// Upstream bytes after which nothing passes upstream any more.
     hold_at: Option<u64>,
 }
@@ -29,13 +32,17 @@ impl Wire {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts bytes from an agent and cuts or holds when it is time to.
-    fn upstream(&self, bytes: usize) {
+    /// Counts bytes from an agent and cuts or holds when it is time to. The connection has carried `carried` in all.
+    fn upstream(&self, connection: u64, bytes: usize, carried: u64) {
         let mut state = self.state();
         state.upstream_bytes += bytes as u64;
+        if state.cut_one_at.is_some_and(|at| carried >= at) {
+            state.cut_one_at = None;
+            state.cut(|number| number == connection);
+        }
         if state.cuts_at.first().is_some_and(|&at| state.upstream_bytes >= at) {
             state.cuts_at.remove(0);
-            state.cut();
+            state.cut(|_| true);
         }
         while state.hold_at.is_some_and(|at| state.upstream_bytes > at) {
             state = self.released.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -49,8 +56,8 @@ impl Wire {
 }
 
 impl State {
-    fn cut(&mut self) {
-        for socket in self.sockets.drain(..) {
+    fn cut(&mut self, which: impl Fn(u64) -> bool) {
+        for (_, socket) in self.sockets.extract_if(.., |(number, _)| which(*number)) {
             // Fails when it is closed already.
             drop(socket.shutdown(Shutdown::Both));
         }
@@ -75,6 +82,15 @@ impl Proxy {
         Self::with(server, State { cuts_at, ..State::default() })
     }
 
+    /// A proxy before the server at `server` that breaks one connection: the first that has carried `bytes` upstream. The
+    /// others, and new ones, work.
+    ///
+    /// # Panics
+    /// When no port is free.
+    pub fn cutting_one(server: &str, bytes: u64) -> Self {
+        Self::with(server, State { cut_one_at: Some(bytes), ..State::default() })
+    }
+
     /// A proxy before the server at `server` that lets about `bytes` pass upstream and nothing more until
     /// [`Proxy::release`]: a backup through it is in progress for as long as a test needs it to be.
     ///
@@ -94,8 +110,12 @@ impl Proxy {
                 // Gone: the proxy was dropped.
                 let Some(wire) = shared.upgrade() else { return };
                 let Ok(upstream) = TcpStream::connect(&server) else { continue };
-                wire.state().connections += 1;
-                join(client, upstream, &wire);
+                let number = {
+                    let mut state = wire.state();
+                    state.connections += 1;
+                    state.connections
+                };
+                join(number, client, upstream, &wire);
             }
         });
         Self { address, wire }
@@ -125,32 +145,34 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.wire.release();
-        self.wire.state().cut();
+        self.wire.state().cut(|_| true);
         self.wire = Arc::default();
         // Wakes the listening thread so that it sees that it is not needed any more.
         drop(TcpStream::connect(&self.address));
     }
 }
 
-fn join(client: TcpStream, server: TcpStream, wire: &Arc<Wire>) {
+fn join(number: u64, client: TcpStream, server: TcpStream, wire: &Arc<Wire>) {
     let Ok(pairs) = (|| -> std::io::Result<_> {
         Ok([(client.try_clone()?, server.try_clone()?), (server.try_clone()?, client.try_clone()?)])
     })() else {
         return;
     };
-    wire.state().sockets.extend([client, server]);
+    wire.state().sockets.extend([(number, client), (number, server)]);
     for (index, (from, to)) in pairs.into_iter().enumerate() {
         let upstream = if index == 0 { Arc::downgrade(wire) } else { Weak::new() };
-        std::thread::spawn(move || forward(from, to, &upstream));
+        std::thread::spawn(move || forward(number, from, to, &upstream));
     }
 }
 
 /// Forwards one direction; counts what passes when `wire` is given.
-fn forward(mut from: TcpStream, mut to: TcpStream, wire: &Weak<Wire>) {
+fn forward(number: u64, mut from: TcpStream, mut to: TcpStream, wire: &Weak<Wire>) {
     let mut buffer = vec![0; 64 << 10];
+    let mut carried = 0;
     while let Ok(read @ 1..) = from.read(&mut buffer) {
+        carried += read as u64;
         if let Some(wire) = wire.upgrade() {
-            wire.upstream(read);
+            wire.upstream(number, read, carried);
         }
         if to.write_all(buffer.get(..read).unwrap_or_default()).is_err() {
             break;
@@ -196,6 +218,21 @@ mod tests {
         assert!(received.try_recv().is_err());
         proxy.release();
         assert_eq!(received.recv().unwrap(), 500);
+    }
+
+    #[test]
+    fn one_connection_is_cut_and_the_others_live() {
+        let (server, received) = counting_server();
+        let proxy = Proxy::cutting_one(&server, 100);
+        let mut cut = TcpStream::connect(proxy.address()).unwrap();
+        cut.write_all(&[1; 100]).unwrap();
+        assert_eq!(cut.read(&mut [0; 1]).unwrap_or(0), 0, "cut");
+        let mut lives = TcpStream::connect(proxy.address()).unwrap();
+        lives.write_all(&[1; 300]).unwrap();
+        let mut arrived = 0;
+        while arrived < 300 {
+            arrived += received.recv().unwrap();
+        }
     }
 
     #[test]
