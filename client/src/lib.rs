@@ -5,7 +5,6 @@
 //! the `holdfast` command, talks to people. Disks are read through [`source::Source`] and written through
 //! [`restore::target::Target`].
 
-mod allocator;
 mod backoff;
 pub mod backup;
 pub mod cancel;

@@ -20,7 +20,6 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser as _};
 use tracing::Instrument as _;
 
-use crate::allocator;
 use crate::cancel::Cancel;
 use crate::connect::layers::Layers;
 use crate::connect::profile::{self, Layer};
@@ -78,7 +77,6 @@ impl Context {
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
-    allocator::configure();
     let cli = Cli::parse();
     cli.global.log.start();
     let output = Output::new(&cli.global);
