@@ -248,7 +248,7 @@ metrics! {
     HTTP_DURATION = Histogram Seconds "holdfast_http_request_duration_seconds" ["route"]
         "How long HTTPS requests took until the answer began";
     AUTH_FAILURES = Counter Count "holdfast_auth_failures_total" ["protocol", "reason"]
-        "Calls refused, by protocol (grpc, http) and reason: unauthenticated (no valid token) or forbidden (role or namespace)";
+        "Calls refused, by protocol (grpc, http) and reason: unauthenticated (no valid token), backed_off (before its token was looked up) or forbidden (role or namespace)";
     CONNECTIONS = Gauge Count "holdfast_connections" ["listener"]
         "Open connections, by listener: grpc or http";
     NETWORK_RECEIVED = Counter Bytes "holdfast_network_received_bytes_total" ["listener"]
