@@ -264,7 +264,9 @@ impl<'a> Agent<'a> {
             let before = accepted.load(Ordering::Relaxed);
             let stream = ingest(&self.connection, self.pipeline, disk, place, &accepted);
             let outcome = with_lease(&self.connection, place.session, stream).await;
-            if outcome.is_ok() || accepted.load(Ordering::Relaxed) > before {
+            // A server that let it wait its turn was there: a loss after that begins a new outage.
+            let has_waited = self.pipeline.has_waited.swap(false, Ordering::Relaxed);
+            if outcome.is_ok() || has_waited || accepted.load(Ordering::Relaxed) > before {
                 self.backoff.progressed();
             }
             match outcome {

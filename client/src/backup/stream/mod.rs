@@ -34,6 +34,7 @@ use crate::pool::BufferPool;
 use crate::progress::Notice;
 use crate::source::Source;
 use crate::source::walk::{ExtentWalk, ParentDisk};
+use crate::turn::Turn;
 
 /// Messages handed to the transport and not yet taken by it.
 const WIRE_MESSAGES: usize = 8;
@@ -84,9 +85,10 @@ pub(super) async fn ingest(
     pipeline.progress.disk(disk.name(), place.before_bytes);
     let (wire, messages) = mpsc::channel(WIRE_MESSAGES);
     let session_id = place.session.session_id.clone();
-    hand_over(&wire, Kind::Open(v1::OpenStream { session_id, disk: place.number })).await;
+    let open = v1::OpenStream { session_id, disk: place.number, takes_queued: true };
+    hand_over(&wire, Kind::Open(open)).await;
     let mut inbound = connection.ingest().ingest(ReceiverStream::new(messages)).await?.into_inner();
-    let ranges = opened(inbound.message().await?)?;
+    let ranges = opened(&mut inbound, pipeline).await?;
     let already = ranges.iter().map(|range| range.count).fold(0, u64::saturating_add);
     if already > 0 {
         accepted.fetch_max(already, Ordering::Relaxed);
@@ -108,11 +110,26 @@ pub(super) async fn ingest(
     tokio::try_join!(ask, send, receive).map(|_| ())
 }
 
-fn opened(answer: Option<v1::IngestResponse>) -> Result<Vec<v1::ExtentRange>, ClientError> {
-    match answer.and_then(|answer| answer.kind) {
-        Some(Answer::Opened(opened)) => Ok(opened.accepted),
-        Some(_) => Err(ClientError::Protocol("an ingest stream that does not begin with Opened".to_owned())),
-        None => Err(ClientError::Lost("the server ended an ingest stream at once".to_owned())),
+/// Waits for the disk's turn, and learns what the server has of it.
+async fn opened(
+    inbound: &mut tonic::Streaming<v1::IngestResponse>,
+    pipeline: &Pipeline,
+) -> Result<Vec<v1::ExtentRange>, ClientError> {
+    let mut turn = Turn::new(&*pipeline.progress);
+    loop {
+        match inbound.message().await?.map(|answer| answer.kind) {
+            Some(Some(Answer::Queued(queued))) => {
+                turn.queued(queued);
+                pipeline.has_waited.store(true, Ordering::Relaxed);
+            }
+            Some(Some(Answer::Opened(opened))) => return Ok(opened.accepted),
+            Some(_) => {
+                return Err(ClientError::Protocol(
+                    "an ingest stream that does not begin with Opened".to_owned(),
+                ));
+            }
+            None => return Err(ClientError::Lost("the server ended an ingest stream at once".to_owned())),
+        }
     }
 }
 

@@ -75,7 +75,7 @@ pub(super) async fn receive(
                 accepted.fetch_max(ack.extents_accepted, Ordering::Relaxed);
             }
             Some(Answer::Finished(_)) => return Ok(()),
-            Some(Answer::Opened(_)) => {
+            Some(Answer::Opened(_) | Answer::Queued(_)) => {
                 return Err(ClientError::Protocol("it opened an ingest stream twice".to_owned()));
             }
             None => {

@@ -271,7 +271,7 @@ mod ingest {
     }
 
     pub(super) fn open(session: &str, disk: u32) -> IngestRequest {
-        message(Kind::Open(OpenStream { session_id: session.into(), disk }))
+        message(Kind::Open(OpenStream { session_id: session.into(), disk, ..OpenStream::default() }))
     }
 
     /// The whole disk is zero.
