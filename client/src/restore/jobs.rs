@@ -263,6 +263,7 @@ mod tests {
                 }
                 Kind::Damaged(_) => panic!("no damage was asked for"),
                 Kind::WindowEnd(_) => drop(assembler.window_end()?),
+                Kind::Queued(_) => {}
             }
         }
         jobs.drain().await
@@ -308,6 +309,7 @@ mod tests {
                 }
                 Kind::Damaged(_) => panic!("no damage was asked for"),
                 Kind::WindowEnd(_) => drop(assembler.window_end()?),
+                Kind::Queued(_) => {}
             }
         }
         jobs.drain().await?;
