@@ -99,3 +99,66 @@ fn a_second_tenant_is_next_although_the_first_has_many_waiting() {
     }
     assert_eq!(metric(&server, "holdfast_stream_waits_total{kind=\"ingest\"}"), AGENTS as u64 - 1);
 }
+
+/// The most memory the server ever had, in MB.
+fn peak_mb(server: &Server) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid().as_raw_nonzero())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024 / 1_000_000
+}
+
+/// Run by hand: `cargo test -p holdfast-tests --test e2e -- --ignored fifty_backups --nocapture`.
+#[test]
+#[ignore = "takes minutes, and says how much memory it took"]
+fn fifty_backups_and_a_hundred_restores_of_one_token_at_once() {
+    const BACKUPS: usize = 50;
+    const RESTORES: usize = 100;
+    let folder = tempdir().unwrap();
+    let repository = folder.path().join("repository");
+    let server = Server::start(&repository);
+    let agent = server.agent();
+    let bytes = 24 << 20;
+    let path = |number: usize| folder.path().join(format!("disk-{number}.raw"));
+    let disks: Vec<Disk> =
+        (0..BACKUPS).map(|number| Disk::of_noise(path(number), number as u64 + 1, bytes)).collect();
+    let threads = |args: &[&str]| agent.start(&[args, &["--threads", "1"]].concat());
+    let backups: Vec<Running> = disks
+        .iter()
+        .enumerate()
+        .map(|(number, disk)| threads(&["backup", "--vm", &vm(number), "--retry-for", "0s", disk.arg()]))
+        .collect();
+    for run in backups {
+        run.wait().ok();
+    }
+    println!("{BACKUPS} backups at once: the server took {} MB at most", peak_mb(&server));
+    assert!(peak_mb(&server) <= 400);
+    drop(server);
+    let server = Server::start(&repository);
+    let agent = server.agent();
+    let to = |number: usize| folder.path().join(format!("restored-{number}.raw"));
+    let restores: Vec<Running> = (0..RESTORES)
+        .map(|number| {
+            let (vm, to) = (vm(number % BACKUPS), to(number).to_string_lossy().into_owned());
+            agent.start(&[
+                "restore",
+                "latest",
+                "--vm",
+                &vm,
+                "--threads",
+                "1",
+                "--retry-for",
+                "0s",
+                "--to",
+                &to,
+            ])
+        })
+        .collect();
+    for run in restores {
+        run.wait().ok();
+    }
+    println!("{RESTORES} restores at once: the server took {} MB at most", peak_mb(&server));
+    assert!(peak_mb(&server) <= 600);
+    for number in 0..RESTORES {
+        disks[number % BACKUPS].assert_same(&to(number));
+    }
+}
