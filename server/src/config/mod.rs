@@ -135,7 +135,7 @@ impl Layer {
             reserve: Some(Reserve::Auto),
             memory: None,
             index_memory: Some(ByteSize(64 << 20)),
-            max_sessions: Some(256),
+            max_sessions: Some(512),
             // See `memory/budget.rs` for the memory each may take; each also holds a container open.
             max_streams: Some(16),
             max_restores: Some(16),
