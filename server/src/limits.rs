@@ -21,7 +21,7 @@ pub(crate) const STRANGER_DEADLINE: Duration = Duration::from_secs(20);
 pub(crate) const STRANGER_BYTES: u64 = 64 << 10;
 
 /// Connections of strangers from one address (of IPv6: one /64 network). Beyond it, the oldest is dropped.
-pub(crate) const STRANGERS_PER_ORIGIN_MAX: usize = 32;
+pub(crate) const STRANGERS_PER_ORIGIN_MAX: usize = 256;
 
 /// One slot in so many is kept for callers that have shown a valid token, or come from an address that has.
 pub(crate) const RESERVED_FOR_KNOWN: usize = 4;
@@ -111,7 +111,7 @@ pub(crate) const LOGINS_PER_ORIGIN_MAX: usize = 4;
 pub(crate) const LOGINS_MAX: usize = 32;
 
 /// Calls of one address that wait for their token to be looked up, other than with tokens known to be good.
-pub(crate) const LOOKUPS_PER_ORIGIN_MAX: usize = 64;
+pub(crate) const LOOKUPS_PER_ORIGIN_MAX: usize = 256;
 
 /// The same while the address is backed off.
 pub(crate) const LOOKUPS_BACKED_OFF_MAX: usize = 2;

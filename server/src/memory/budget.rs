@@ -13,7 +13,7 @@
 //! | R / 32, at most 16 MiB | R | decoded regions |
 //! | R / 8, at most 1 GiB | R | recipes being built and chunks being waited for, of all backups in progress |
 //! | R / 16, at most 256 MiB | R | answers over HTTPS: [`ANSWER_BYTES`] each |
-//! | R / 16, at most 1 GiB | R | what connections may have sent that no call has read: gRPC windows of 64 KiB for each of `max_connections`, and what is left for those that come first, 16 MiB at most; fewer connections where that is not enough |
+//! | R / 16, at most 256 MiB | R | what connections may have sent that no call has read: gRPC windows of 64 KiB for each of `max_connections`, and shares of what is left for those that come first (`net/windows.rs`); fewer connections where that is not enough |
 //! | what is left, about a third | R | streams of the data path: [`INGEST_BYTES`] for a disk coming in, [`RESTORE_BYTES`] for one going out |
 //!
 //! A disk coming in ([`INGEST_BYTES`]): its queue, one message of 8 MiB; another that waits for room, 8 MiB; one that is
@@ -117,7 +117,7 @@ impl Budget {
         let decoded = (rest / 32).min(16 * MIB);
         let sessions = (rest / 8).min(1 << 30);
         let answers = (rest / 16).min(256 * MIB);
-        let connections = (rest / 16).min(1 << 30);
+        let connections = (rest / 16).min(256 * MIB);
         let others = write_buffer + resident + directories + decoded + sessions + answers + connections;
         let (ingest_streams, restore_streams) = streams(rest - others, settings);
         // Fewer connections where the smallest window would be too large for so many.
