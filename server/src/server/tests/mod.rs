@@ -277,12 +277,7 @@ mod ingest {
 
     /// By an agent that waits for its turn.
     pub(super) fn open_in_turn(session: &str, disk: u32) -> IngestRequest {
-        message(Kind::Open(OpenStream {
-            session_id: session.into(),
-            disk,
-            takes_queued: true,
-            ..OpenStream::default()
-        }))
+        message(Kind::Open(OpenStream { session_id: session.into(), disk, takes_queued: true }))
     }
 
     /// The whole disk is zero.
