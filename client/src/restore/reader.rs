@@ -82,8 +82,13 @@ impl Reader {
             () = cancel.cancelled() => Err(ClientError::Interrupted),
             outcome = reading => outcome,
         };
-        // Jobs in progress share the target, which cleans up after itself when the last of them lets it go.
-        outcome.and(jobs.drain().await)?;
+        if let Err(error) = outcome {
+            jobs.stop();
+            // Jobs in progress share the target, which cleans up after itself when the last of them lets it go.
+            drop(jobs.drain().await);
+            return Err(error);
+        }
+        jobs.finish().await?;
         let bad = jobs.bad_ranges();
         complete(disk, target, salvage.map.clone(), bad.clone()).await?;
         // Only now: what is there is all there is, and may be better than nothing.
@@ -137,7 +142,7 @@ impl Reader {
             } else {
                 return Err(error);
             }
-            jobs.forget_bad_from(next_extent * u64::from(EXTENT_BYTES));
+            jobs.forget_from(next_extent * u64::from(EXTENT_BYTES));
         }
     }
 

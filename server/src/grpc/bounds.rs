@@ -6,7 +6,7 @@
 //!   messages there are.
 //! * For proofs of its digests it keeps 5 MiB of what it decoded, and two extents being hashed: 16 × 14 MiB = 224 MiB at
 //!   worst.
-//! * A disk going out queues [`OUTGOING_QUEUE_MESSAGES`] of about 1 MiB: 16 × 4 MiB = 64 MiB.
+//! * A disk going out queues [`OUTGOING_QUEUE_MESSAGES`] of about 1 MiB: 16 × 2 MiB = 32 MiB.
 //! * Connections hold what no call has read yet: each at most [`CONNECTION_WINDOW_BYTES`], all together their share of
 //!   memory (`net/windows.rs`).
 //! * A stream that waits for its turn holds no thread and none of the above: its call, and one message of at most
@@ -58,7 +58,8 @@ pub(super) const INGEST_QUEUE_BYTES: u32 = {
 /// Messages of a disk that wait for the engine. Each takes at least this part of the queue's bytes.
 pub(super) const INGEST_QUEUE_MESSAGES: u32 = 8;
 
-/// Answers to a disk's messages that wait for the line; each is a bitmap or a counter, under 1 KiB.
+/// Answers to a disk's messages that wait for the line; each is a bitmap or a counter, under 1 KiB, but for one that asks
+/// for chunks again, under 64 KiB: the agent is silent before it.
 pub(super) const INGEST_ANSWERS: usize = 16;
 
 /// How long an agent may take to say which disk it sends.
@@ -68,4 +69,4 @@ pub(super) const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) const IDLE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Messages on their way to a client. Each is up to about 1 MiB; the engine reads ahead on its own.
-pub(super) const OUTGOING_QUEUE_MESSAGES: usize = 4;
+pub(super) const OUTGOING_QUEUE_MESSAGES: usize = 2;

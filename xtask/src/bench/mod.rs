@@ -10,6 +10,7 @@
 
 mod corpus;
 mod details;
+mod fleet;
 mod holdfast;
 mod index;
 mod measure;
@@ -59,6 +60,8 @@ enum Only {
     Index(index::Options),
     /// How long the table of compression details takes to answer
     Details(details::Options),
+    /// Many VMs at once, against the same VMs one after another: what is stored, and what it takes
+    Fleet(fleet::Options),
 }
 
 /// One way to back disks up.
@@ -81,6 +84,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     match &options.only {
         Some(Only::Index(options)) => return index::run(options),
         Some(Only::Details(options)) => return details::run(options),
+        Some(Only::Fleet(options)) => return fleet::run(options),
         None => {}
     }
     let folder = options.corpus.as_deref().context("--corpus is needed")?;

@@ -13,10 +13,10 @@ use parking_lot::Mutex;
 use super::damage::DamageSet;
 use super::decoded::DecodedRegions;
 use super::domain::Domain;
-use super::leftovers::{Claims, Leftovers};
-use super::losses::Losses;
+use super::index_repair_state::{Repair, RepairProgress};
+use super::leftovers::{Holds, Leftovers};
+use super::losses::{Losses, OnLoss};
 use super::reach::ReachMemory;
-use super::repair::{Repair, RepairProgress};
 use super::salvage_cache::SalvageCache;
 use crate::container::{
     ChunkRef, ContainerCache, ContainerError, OpenContainer, RecentDirectories, StoredRegion,
@@ -73,8 +73,8 @@ pub(crate) struct StoreParts {
     pub(crate) catalog: Arc<dyn Catalog>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) health: Arc<Health>,
-    /// Believe that missing containers are lost, however many they are.
-    pub(crate) accept_loss: bool,
+    /// What follows from missing containers.
+    pub(crate) on_loss: OnLoss,
     /// Shared with the index, which drops entries of containers that are gone.
     pub(crate) leftovers: Arc<Leftovers>,
     /// For regions that are kept decoded.
@@ -83,12 +83,12 @@ pub(crate) struct StoreParts {
 
 impl ChunkStore {
     pub(crate) fn new(parts: StoreParts) -> Result<Self, EngineError> {
-        let StoreParts { index, containers, catalog, clock, health, accept_loss, leftovers, decoded_bytes } =
+        let StoreParts { index, containers, catalog, clock, health, on_loss, leftovers, decoded_bytes } =
             parts;
         let damage = DamageSet::load(&*catalog, clock.monotonic_ms())?;
         let decoded =
             DecodedRegions::new((decoded_bytes / REGION_PLAIN_MAX_BYTES as usize).max(DECODED_REGIONS_MIN));
-        let losses = Losses::new(health, accept_loss);
+        let losses = Losses::new(health, on_loss);
         Ok(Self {
             index,
             containers,
@@ -175,34 +175,34 @@ impl ChunkStore {
     }
 
     /// As [`ChunkStore::find`], for a stream that will refer to what is found instead of storing it again.
-    pub(crate) fn find_and_claim(
+    pub(crate) fn find_and_hold(
         &self,
         domain: &Domain,
         class: ContainerClass,
         fingerprint: &Fingerprint,
         recent: &mut RecentDirectories,
-        claims: &mut Claims,
+        holds: &mut Holds,
     ) -> Result<Option<Found>, EngineError> {
         // Again when it was given up in between: then another copy counts, or none.
         while let Some(found) = self.find(domain, class, fingerprint, recent)? {
-            if claims.claim(found.location.container) {
+            if holds.hold(found.location.container) {
                 return Ok(Some(found));
             }
         }
         Ok(None)
     }
 
-    /// As [`ChunkStore::find_and_claim`], of what someone relies on: see [`ChunkStore::find_to_read`].
+    /// As [`ChunkStore::find_and_hold`], of what someone relies on: see [`ChunkStore::find_to_read`].
     pub(crate) fn find_to_keep(
         &self,
         domain: &Domain,
         class: ContainerClass,
         fingerprint: &Fingerprint,
         recent: &mut RecentDirectories,
-        claims: &mut Claims,
+        holds: &mut Holds,
     ) -> Result<Option<Found>, EngineError> {
         while let Some(found) = self.find_to_read(domain, class, fingerprint, recent)? {
-            if claims.claim(found.location.container) {
+            if holds.hold(found.location.container) {
                 return Ok(Some(found));
             }
         }

@@ -13,6 +13,11 @@ impl ChunkStore {
         self.damage.open()
     }
 
+    /// Whether all that is known to be damaged in a container was found to have other copies.
+    pub(crate) fn is_healed(&self, container: ContainerId) -> bool {
+        !self.damage.findings(container).is_empty() && !self.damage.open().contains(&container)
+    }
+
     /// (R4) Closes the damage of a container when every chunk of it is found elsewhere. Whether it was closed.
     ///
     /// # Errors
@@ -44,13 +49,12 @@ impl ChunkStore {
         let domain = self.domain(open.namespace());
         let mut recent = RecentDirectories::default();
         // (D1) Kept, or what heals might be deleted with what another session left.
-        let mut claims = self.leftovers.claims();
+        let mut holds = self.leftovers.holds();
         for (fingerprint, region, _) in open.directory().iter() {
             let damaged = findings.contains_key(&None) || findings.contains_key(&Some(region));
-            if damaged
-                && self.find_and_claim(&domain, class, &fingerprint, &mut recent, &mut claims)?.is_none()
+            if damaged && self.find_and_hold(&domain, class, &fingerprint, &mut recent, &mut holds)?.is_none()
             {
-                claims.release();
+                holds.release();
                 return Ok(false);
             }
         }

@@ -87,6 +87,7 @@ async fn run(
             return Ok(());
         }
         let disk = app.blocking(move |app| Ok(app.engine.open_stream(session, open.disk)?)).await?;
+        let disk = disk.taking_pending(open.takes_pending);
         match carry(disk, guard, messages, answers).await {
             Ok(ended) => {
                 if ended.is_err() {

@@ -1,4 +1,5 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use holdfast_engine::ids::TokenId;
@@ -6,6 +7,7 @@ use holdfast_proto::ErrorCode;
 use holdfast_proto::limits::MESSAGE_MAX_BYTES;
 use holdfast_proto::v1::ingest_response;
 use parking_lot::Mutex;
+use tokio_stream::StreamExt as _;
 
 use super::*;
 use crate::activity::streams::{StreamKind, StreamLimits, Streams};
@@ -17,13 +19,15 @@ type Handle = Box<dyn Fn(&Kind) -> Result<Option<v1::IngestResponse>, ServiceErr
 struct TestDisk {
     handle: Handle,
     idle: Mutex<Option<v1::IngestResponse>>,
+    /// Waits for others before `idle` has anything to say.
+    waits: AtomicUsize,
 }
 
 impl TestDisk {
     fn new(
         handle: impl Fn(&Kind) -> Result<Option<v1::IngestResponse>, ServiceError> + Send + 'static,
     ) -> Self {
-        Self { handle: Box::new(handle), idle: Mutex::new(None) }
+        Self { handle: Box::new(handle), idle: Mutex::new(None), waits: AtomicUsize::new(0) }
     }
 }
 
@@ -37,7 +41,12 @@ impl Disk for TestDisk {
     }
 
     fn idle(&self) -> Result<Option<v1::IngestResponse>, ServiceError> {
-        Ok(self.idle.lock().take())
+        if self.waits.load(Ordering::SeqCst) > 0 { Ok(None) } else { Ok(self.idle.lock().take()) }
+    }
+
+    fn wait_for_others(&self, _: Duration) -> bool {
+        let one_less = |waits: usize| waits.checked_sub(1);
+        self.waits.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok()
     }
 }
 
@@ -145,6 +154,26 @@ async fn progress_is_told_while_no_message_comes_and_shutdown_is_heard() {
     assert!(matches!(ack, Some(ingest_response::Kind::Ack(_))), "{ack:?}");
     streams.close();
     assert_eq!(carried.await.unwrap().unwrap().unwrap_err().code, ErrorCode::Unavailable);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_to_finish_may_come_later() {
+    let disk = TestDisk::new(|_| Ok(None));
+    disk.waits.store(3, Ordering::SeqCst);
+    *disk.idle.lock() = Some(answer(ingest_response::Kind::Finished(v1::StreamFinished::default())));
+    let (answers, mut received) = mpsc::channel(INGEST_ANSWERS);
+    // The agent says Finish and nothing more.
+    let messages = tokio_stream::iter([finish()]).chain(tokio_stream::pending());
+    let carried = carry(disk, guard(&streams()), messages, answers);
+    tokio::time::timeout(Duration::from_secs(300), carried).await.expect("it ends").unwrap().unwrap();
+    let mut kinds = Vec::new();
+    while let Some(answer) = received.recv().await {
+        kinds.extend(answer.unwrap().kind);
+    }
+    assert!(
+        matches!(kinds[..], [ingest_response::Kind::Opened(_), ingest_response::Kind::Finished(_)]),
+        "{kinds:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

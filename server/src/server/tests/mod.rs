@@ -277,7 +277,8 @@ mod ingest {
 
     /// By an agent that waits for its turn.
     pub(super) fn open_in_turn(session: &str, disk: u32) -> IngestRequest {
-        message(Kind::Open(OpenStream { session_id: session.into(), disk, takes_queued: true }))
+        let open = OpenStream { session_id: session.into(), disk, ..OpenStream::default() };
+        message(Kind::Open(OpenStream { takes_queued: true, ..open }))
     }
 
     /// The whole disk is zero.
