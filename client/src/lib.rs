@@ -20,5 +20,6 @@ pub mod restore;
 mod slices;
 pub mod source;
 pub mod stages;
+mod turn;
 
 pub use error::ClientError;

@@ -14,6 +14,8 @@ pub trait Progress: Send + Sync {
     fn advance(&self, step: Step);
     /// So many connections carry the current disk's data.
     fn connections(&self, _count: u32) {}
+    /// The server makes the current disk wait for its turn, behind so many others; `None`: it no longer waits.
+    fn waits(&self, ahead: Option<u32>);
     /// Something a person should know. Work goes on.
     fn notice(&self, notice: &Notice);
 }
@@ -91,6 +93,7 @@ pub struct Silent;
 impl Progress for Silent {
     fn disk(&self, _: &str, _: u64) {}
     fn advance(&self, _: Step) {}
+    fn waits(&self, _: Option<u32>) {}
     fn notice(&self, _: &Notice) {}
 }
 
@@ -110,6 +113,8 @@ pub struct Snapshot {
     pub connections: u32,
     /// Sums of all steps; `done_bytes` of a disk begun again counts from its start.
     pub done: Step,
+    /// While the disk waits for its turn at the server: how many get theirs before.
+    pub ahead: Option<u32>,
 }
 
 impl Tally {
@@ -141,6 +146,10 @@ impl Progress for Tally {
 
     fn connections(&self, count: u32) {
         self.state.lock().connections = count;
+    }
+
+    fn waits(&self, ahead: Option<u32>) {
+        self.state.lock().ahead = ahead;
     }
 
     fn notice(&self, notice: &Notice) {

@@ -3,10 +3,10 @@
 //!
 //! What a *caller with a token* may cost is in `grpc/bounds.rs` and `http/bounds.rs`.
 //!
-//! The arithmetic, for the default of 256 connections (`max_connections`) on each of the two addresses:
-//! * Strangers, that is connections without a valid token so far, hold at most three quarters of the slots: 192.
+//! The arithmetic, for the default of 1,024 connections of agents (`max_connections`) and 256 of browsers:
+//! * Strangers, that is connections without a valid token so far, hold at most three quarters of the slots: 768 and 192.
 //! * A stranger is read from until [`STRANGER_BYTES`] have arrived and then no more, whatever its HTTP/2 windows are:
-//!   192 × 64 KiB = 12 MiB.
+//!   960 × 64 KiB = 60 MiB.
 //! * The fields of a request take at most [`HEADER_LIST_BYTES`] when decoded.
 
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub(crate) const STRANGER_DEADLINE: Duration = Duration::from_secs(20);
 pub(crate) const STRANGER_BYTES: u64 = 64 << 10;
 
 /// Connections of strangers from one address (of IPv6: one /64 network). Beyond it, the oldest is dropped.
-pub(crate) const STRANGERS_PER_ORIGIN_MAX: usize = 32;
+pub(crate) const STRANGERS_PER_ORIGIN_MAX: usize = 256;
 
 /// One slot in so many is kept for callers that have shown a valid token, or come from an address that has.
 pub(crate) const RESERVED_FOR_KNOWN: usize = 4;
@@ -77,8 +77,20 @@ pub(crate) const ERROR_RESETS_MAX: usize = 256;
 /// A stream of a disk coming in, without any message for this long, is ended; the agent may open it again.
 pub(crate) const INGEST_IDLE: Duration = Duration::from_secs(900);
 
+/// Streams that wait for their turn, of each kind. Each is a call without a thread: some 10 KiB, and its connection.
+pub(crate) const WAITING_MAX: usize = 1024;
+
+/// The same of one token.
+pub(crate) const WAITING_PER_TOKEN_MAX: usize = 256;
+
+/// How often a stream that waits is told its place, changed or not.
+pub(crate) const TURN_TOLD_EVERY: Duration = Duration::from_secs(5);
+
+/// After which the next in line gets a slot of a tenant that holds at least two more than its own.
+pub(crate) const TURN_PATIENCE: Duration = Duration::from_secs(60);
+
 /// Calls of one token at once, streams included, on all its connections.
-pub(crate) const CALLS_PER_TOKEN_MAX: usize = 128;
+pub(crate) const CALLS_PER_TOKEN_MAX: usize = 512;
 
 /// REST requests of one token that are answered at once.
 pub(crate) const REQUESTS_PER_TOKEN_MAX: usize = 48;
@@ -99,7 +111,7 @@ pub(crate) const LOGINS_PER_ORIGIN_MAX: usize = 4;
 pub(crate) const LOGINS_MAX: usize = 32;
 
 /// Calls of one address that wait for their token to be looked up, other than with tokens known to be good.
-pub(crate) const LOOKUPS_PER_ORIGIN_MAX: usize = 64;
+pub(crate) const LOOKUPS_PER_ORIGIN_MAX: usize = 256;
 
 /// The same while the address is backed off.
 pub(crate) const LOOKUPS_BACKED_OFF_MAX: usize = 2;

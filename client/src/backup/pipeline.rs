@@ -1,7 +1,7 @@
 //! What all of a backup's streams share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use super::compress::Compressor;
 use super::limits::Limits;
@@ -31,6 +31,8 @@ pub(crate) struct Pipeline {
     pub(crate) reread_all: bool,
     /// Extents read although the parent might have said that they are unchanged.
     pub(crate) reread_extents: Arc<AtomicU64>,
+    /// Whether the server made the latest stream wait for its turn.
+    pub(crate) has_waited: AtomicBool,
 }
 
 impl Pipeline {
@@ -61,6 +63,7 @@ impl Pipeline {
             sent_bytes,
             reread_all: options.reread,
             reread_extents: Arc::default(),
+            has_waited: AtomicBool::new(false),
         })
     }
 }

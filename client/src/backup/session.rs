@@ -266,7 +266,9 @@ impl<'a> Agent<'a> {
             let before = accepted.so_far();
             let stream = ingest(&self.connection, self.pipeline, disk, place, &accepted);
             let outcome = with_lease(&self.connection, place.session, stream).await;
-            if outcome.is_ok() || accepted.so_far() != before {
+            // A server that let it wait its turn was there: a loss after that begins a new outage.
+            let has_waited = self.pipeline.has_waited.swap(false, Ordering::Relaxed);
+            if outcome.is_ok() || has_waited || accepted.so_far() != before {
                 self.backoff.progressed();
             }
             match outcome {

@@ -98,6 +98,9 @@ impl Shown {
 }
 
 fn sentence(now: &Snapshot, seconds: f64) -> String {
+    if let Some(ahead) = now.ahead {
+        return format!("waiting for its turn, {ahead} ahead");
+    }
     let done = &now.done;
     let new = if done.new_bytes > 0 { format!(", {} new", bytes(done.new_bytes)) } else { String::new() };
     let over =
@@ -134,6 +137,7 @@ fn progress_line(now: &Snapshot, total_bytes: u64, seconds: f64) -> serde_json::
         "connections": now.connections,
         "seconds": seconds,
         "bytes_per_second": rate.round(),
+        "ahead": now.ahead,
         "eta_seconds": eta_seconds(now, total_bytes, seconds).map(f64::round),
     })
 }

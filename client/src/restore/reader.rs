@@ -19,6 +19,7 @@ use crate::connect::{Connection, Settings};
 use crate::error::ClientError;
 use crate::progress::{Notice, Progress, Step};
 use crate::stages::{Stage, StageTotal};
+use crate::turn::Turn;
 
 /// Reads disks of backups.
 pub struct Reader {
@@ -120,9 +121,16 @@ impl Reader {
         let mut next_extent = 0;
         loop {
             let mut assembler = Assembler::new(disk.size_bytes, next_extent).past_damage(past_damage);
-            let outcome = self.follow(disk, &mut assembler, jobs, past_damage).await;
+            let mut turn = Turn::new(&*self.progress);
+            let outcome = self.follow(disk, &mut assembler, jobs, past_damage, &mut turn).await;
+            let has_waited = turn.has_waited();
+            drop(turn);
             jobs.drain().await?;
             let Err(error) = outcome else { return Ok(()) };
+            if has_waited {
+                // The server was there: a loss after that begins a new outage.
+                backoff.progressed();
+            }
             if assembler.next_extent() > next_extent {
                 backoff.progressed();
                 next_extent = assembler.next_extent();
@@ -181,6 +189,7 @@ impl Reader {
         assembler: &mut Assembler,
         jobs: &Arc<Jobs>,
         report_damage: bool,
+        turn: &mut Turn<'_>,
     ) -> Result<(), ClientError> {
         let request = v1::ReadDiskRequest {
             backup_id: disk.backup_id.clone(),
@@ -188,6 +197,8 @@ impl Reader {
             first_extent: assembler.next_extent(),
             extent_count: 0,
             report_damage,
+            takes_queued: true,
+            may_refuse: false,
         };
         let mut stream = self.connection.restore().read_disk(request).await?.into_inner();
         loop {
@@ -200,7 +211,11 @@ impl Reader {
                 Some(None) => {
                     return Err(ClientError::Protocol("a restore message of an unknown kind".to_owned()));
                 }
-                Some(Some(kind)) => self.accept(kind, assembler, jobs).await?,
+                Some(Some(Kind::Queued(queued))) => turn.queued(queued),
+                Some(Some(kind)) => {
+                    turn.came();
+                    self.accept(kind, assembler, jobs).await?;
+                }
             }
         }
     }
@@ -225,6 +240,7 @@ impl Reader {
                     jobs.submit(region).await?;
                 }
             }
+            Kind::Queued(_) => {}
             Kind::Damaged(damaged) => jobs.give_up_all(assembler.damaged(&damaged)?).await?,
             Kind::WindowEnd(_) => {
                 let plan = assembler.window_end()?;

@@ -319,6 +319,15 @@ impl Engine {
         self.sessions.keep_alive(&self.core, session)
     }
 
+    /// The session gets no further because the server makes it wait for its turn: that is no standstill. Its lease is
+    /// renewed by heartbeats as ever.
+    ///
+    /// # Errors
+    /// `SessionGone` when it has ended.
+    pub fn waits_for_turn(&self, session: SessionId) -> Result<(), EngineError> {
+        self.sessions.waits_for_turn(&self.core, session)
+    }
+
     /// Makes the backup exist. Repeating it returns the same answer.
     ///
     /// # Errors

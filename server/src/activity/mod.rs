@@ -4,11 +4,12 @@
 //! | file | open it for |
 //! |---|---|
 //! | `sessions` | how many backups may be in progress |
-//! | `streams` | how many streams may be open, and how they are ended |
+//! | `streams` | how many streams may be open, which of them wait, and how they are ended |
 //! | `watch` | who watches activity, and what they are told |
 //! | `changes` | what has changed since the start, by kind |
 //! | `rate` | how fast a backup is |
-//! | `shares` | what of a limit is kept for others |
+//! | `turns` | whose turn it is when more streams are wanted than there may be |
+//! | `shares` | what of the number of backups is kept for others |
 //!
 //! Nothing here is durable: a crash ends all activity, and the engine's sessions outlive a stream but not the
 //! process.
@@ -18,6 +19,7 @@ mod rate;
 pub mod sessions;
 mod shares;
 pub mod streams;
+mod turns;
 pub(crate) mod watch;
 
 use std::collections::HashSet;
@@ -52,10 +54,11 @@ pub struct Activity {
 impl Activity {
     /// None yet, within the limits of settings and memory.
     pub fn new(engine: &Arc<Engine>, clock: &Arc<dyn Clock>, settings: &Settings, budget: &Budget) -> Self {
+        let streams = Streams::new(StreamLimits::of_budget(budget));
         Self {
             sessions: SessionLimit::new(settings.max_sessions),
-            streams: Streams::new(StreamLimits::of_budget(budget)),
-            watchers: Watchers::new(Arc::clone(engine), Arc::clone(clock)),
+            watchers: Watchers::new(Arc::clone(engine), Arc::clone(clock), Arc::clone(&streams)),
+            streams,
             doors: Mutex::default(),
         }
     }

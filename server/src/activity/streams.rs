@@ -1,19 +1,26 @@
-//! The streams of the data path that are open: how many there may be, and how to end them from outside.
+//! The streams of the data path that are open: how many there may be, which of them wait for their turn (see
+//! [`turns`](super::turns)), and how to end them from outside.
 //!
-//! A stream ends between two messages when the server shuts down or its token is revoked; nothing else
-//! here affects it. Forgetting one is impossible: its [`StreamGuard`] leaves the table when dropped.
+//! A stream is in the table from its call on, without a slot; it *enters* once it is known for which namespace, and then
+//! holds a slot or waits for one. It ends between two messages when the server shuts down, its token is revoked or its
+//! slot is due to another tenant; nothing else here affects it. Forgetting one is impossible: its [`StreamGuard`] leaves the
+//! table, the slot and the queue when dropped. One that waits holds no thread.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
-use holdfast_engine::ids::{NamespaceId, TokenId};
+use holdfast_engine::Tenant;
+use holdfast_engine::ids::{BackupId, NamespaceId, SessionId, TokenId};
 use holdfast_proto::ErrorCode;
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior};
 
-use super::shares;
+use super::turns::{Entered, Refusal, Turns};
 use crate::auth::REFUSED;
 use crate::error::ServiceError;
+use crate::limits::{TURN_PATIENCE, TURN_TOLD_EVERY, WAITING_MAX, WAITING_PER_TOKEN_MAX};
 use crate::memory::Budget;
 
 /// What a stream does.
@@ -54,6 +61,8 @@ impl StreamKind {
 pub enum Stop {
     ShuttingDown,
     TokenEnded,
+    /// Its slot is due to another tenant.
+    GivesWay,
 }
 
 impl From<Stop> for ServiceError {
@@ -61,6 +70,14 @@ impl From<Stop> for ServiceError {
         match stop {
             Stop::ShuttingDown => Self::shutting_down(),
             Stop::TokenEnded => Self::new(ErrorCode::Unauthenticated, REFUSED),
+            Stop::GivesWay => Self::new(
+                ErrorCode::Unavailable,
+                format!(
+                    "another tenant has waited {} s for its turn and this one has more streams open; open the stream again \
+                     to go on with it in turn",
+                    TURN_PATIENCE.as_secs()
+                ),
+            ),
         }
     }
 }
@@ -92,73 +109,151 @@ impl StreamLimits {
     }
 }
 
+/// What a stream is about, for those who look at the queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Subject {
+    /// A disk of a backup in progress.
+    Session(SessionId),
+    /// A disk that is read back.
+    Backup { backup: BackupId, namespace_name: String, vm: String, disk: String },
+}
+
+/// A stream that waits for its turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waiting {
+    pub kind: StreamKind,
+    pub namespace: NamespaceId,
+    pub subject: Subject,
+    /// How many get their turn before, as things are.
+    pub ahead: usize,
+}
+
+/// How much was waited since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Waited {
+    /// Streams that waited and got their turn.
+    pub streams: u64,
+    /// How long these waited.
+    pub time: Duration,
+}
+
+/// Where a stream is on its way to a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// It is not known yet what it is about.
+    Outside,
+    Waits {
+        ahead: usize,
+    },
+    HasSlot,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct State {
+    place: Place,
+    stop: Option<Stop>,
+}
+
 #[derive(Debug)]
 struct Open {
     kind: StreamKind,
     token: TokenId,
-    /// Once it is known what the stream is about.
-    namespace: Option<NamespaceId>,
-    stop: watch::Sender<Option<Stop>>,
+    /// Once it has entered.
+    about: Option<(NamespaceId, Subject)>,
+    state: watch::Sender<State>,
 }
 
-#[derive(Debug, Default)]
+impl Open {
+    fn stop(&self, stop: Stop) {
+        self.state.send_modify(|state| state.stop = Some(stop));
+    }
+}
+
+/// The queue of one kind.
+#[derive(Debug)]
+struct Queue {
+    turns: Turns,
+    waited: Waited,
+}
+
+#[derive(Debug)]
 struct Table {
     next: u64,
     open: HashMap<u64, Open>,
     closed: bool,
+    queues: [Queue; 3],
+}
+
+impl Table {
+    const fn queue(&mut self, kind: StreamKind) -> &mut Queue {
+        let [ingest, digests, restore] = &mut self.queues;
+        match kind {
+            StreamKind::Ingest => ingest,
+            StreamKind::Digests => digests,
+            StreamKind::Restore => restore,
+        }
+    }
+
+    /// Tells those who wait their place.
+    fn tell_places(&mut self, kind: StreamKind) {
+        let line: Vec<u64> = self.queue(kind).turns.line().collect();
+        for (ahead, number) in line.iter().enumerate() {
+            self.set_place(*number, Place::Waits { ahead });
+        }
+    }
+
+    fn set_place(&self, number: u64, place: Place) {
+        if let Some(open) = self.open.get(&number) {
+            open.state.send_if_modified(|state| std::mem::replace(&mut state.place, place) != place);
+        }
+    }
+
+    /// Takes a stream out, and gives its slot to the next.
+    fn remove(&mut self, number: u64, now: Duration) {
+        let Some(open) = self.open.remove(&number) else { return };
+        let queue = self.queue(open.kind);
+        let admitted = queue.turns.leave(number);
+        for (_, since) in &admitted {
+            queue.waited.streams += 1;
+            queue.waited.time += now.saturating_sub(*since);
+        }
+        for (number, _) in &admitted {
+            self.set_place(*number, Place::HasSlot);
+        }
+        self.tell_places(open.kind);
+    }
 }
 
 /// All open streams.
 #[derive(Debug)]
 pub struct Streams {
-    limits: StreamLimits,
+    begun: Instant,
     table: Mutex<Table>,
 }
 
 impl Streams {
     /// None yet.
     pub fn new(limits: StreamLimits) -> Arc<Self> {
-        Arc::new(Self { limits, table: Mutex::default() })
+        let queues = StreamKind::ALL
+            .map(|kind| Queue { turns: Turns::new(limits.of(kind)), waited: Waited::default() });
+        let table = Table { next: 0, open: HashMap::new(), closed: false, queues };
+        Arc::new(Self { begun: Instant::now(), table: Mutex::new(table) })
     }
 
-    /// Enters a stream.
+    /// Puts a stream into the table, where it can be ended. It has no slot yet.
     ///
     /// # Errors
-    /// `Limit` when there are as many as there may be, or the token has its share of them (see `shares`), `Unavailable` when the server is shutting down.
+    /// `Unavailable` when the server is shutting down.
     pub fn open(self: &Arc<Self>, kind: StreamKind, token: TokenId) -> Result<StreamGuard, ServiceError> {
         let mut table = self.table.lock();
         if table.closed {
             return Err(Stop::ShuttingDown.into());
         }
-        self.check_share(&table, kind, None, "this token", |open| open.token == token)?;
-        let (stop, receiver) = watch::channel(None);
+        let (sender, state) = watch::channel(State { place: Place::Outside, stop: None });
         let id = table.next;
         table.next = id.wrapping_add(1);
-        table.open.insert(id, Open { kind, token, namespace: None, stop });
-        Ok(StreamGuard { streams: Arc::clone(self), id, stop: receiver })
-    }
-
-    /// Whether there may be one more stream of a kind, beside `except`, for a tenant whose streams `is_own` tells.
-    fn check_share(
-        &self,
-        table: &Table,
-        kind: StreamKind,
-        except: Option<u64>,
-        whose: &str,
-        is_own: impl Fn(&Open) -> bool,
-    ) -> Result<(), ServiceError> {
-        let limit = self.limits.of(kind) as usize;
-        let others = table.open.iter().filter(|(id, _)| Some(**id) != except).map(|(_, open)| open);
-        let (mut in_use, mut own) = (0, 0);
-        for open in others.filter(|open| open.kind == kind) {
-            in_use += 1;
-            own += usize::from(is_own(open));
-        }
-        if shares::admits(limit, in_use, own) {
-            return Ok(());
-        }
-        let text = shares::refusal(limit, in_use, own, kind.plural(), whose);
-        Err(ServiceError::at_capacity(text))
+        table.open.insert(id, Open { kind, token, about: None, state: sender });
+        Ok(StreamGuard { streams: Arc::clone(self), id, kind, token, state })
     }
 
     /// Ends every stream, and lets no more begin.
@@ -166,7 +261,7 @@ impl Streams {
         let mut table = self.table.lock();
         table.closed = true;
         for open in table.open.values() {
-            open.stop.send_replace(Some(Stop::ShuttingDown));
+            open.stop(Stop::ShuttingDown);
         }
     }
 
@@ -178,20 +273,52 @@ impl Streams {
     /// Ends the streams of a token.
     pub fn end_token(&self, token: TokenId) {
         for open in self.table.lock().open.values().filter(|open| open.token == token) {
-            open.stop.send_replace(Some(Stop::TokenEnded));
+            open.stop(Stop::TokenEnded);
         }
     }
 
-    /// How many streams are open, by the word for their kind.
+    /// How many streams have a slot, by the word for their kind.
     pub fn counts(&self) -> [(&'static str, usize); 3] {
-        let table = self.table.lock();
-        StreamKind::ALL
-            .map(|kind| (kind.word(), table.open.values().filter(|open| open.kind == kind).count()))
+        let mut table = self.table.lock();
+        StreamKind::ALL.map(|kind| (kind.word(), table.queue(kind).turns.held()))
     }
 
-    /// How many streams are open.
+    /// How many streams wait for one, and how much was waited so far, by the word for their kind.
+    pub fn queues(&self) -> [(&'static str, usize, Waited); 3] {
+        let mut table = self.table.lock();
+        StreamKind::ALL.map(|kind| {
+            let queue = table.queue(kind);
+            (kind.word(), queue.turns.waiting(), queue.waited)
+        })
+    }
+
+    /// The streams that wait, in the order of their turns, by kind.
+    pub fn waiting(&self) -> Vec<Waiting> {
+        let mut table = self.table.lock();
+        let mut waiting = Vec::new();
+        for kind in StreamKind::ALL {
+            let line: Vec<u64> = table.queue(kind).turns.line().collect();
+            let about = line.iter().map(|number| table.open.get(number).and_then(|open| open.about.clone()));
+            waiting.extend(about.enumerate().filter_map(|(ahead, about)| {
+                about.map(|(namespace, subject)| Waiting { kind, namespace, subject, ahead })
+            }));
+        }
+        waiting
+    }
+
+    /// How many streams are open, those that wait included.
     pub fn count(&self) -> usize {
         self.table.lock().open.len()
+    }
+
+    /// Ends a stream for the one that is next in line, if it has waited long enough and is due a slot.
+    fn make_way(&self, kind: StreamKind) {
+        let mut table = self.table.lock();
+        let number = table.queue(kind).turns.make_way(self.begun.elapsed());
+        if let Some(open) = number.and_then(|number| table.open.get(&number)) {
+            tracing::info!(kind = kind.word(), token = %open.token, "a stream ends for a tenant that waits for its turn");
+            open.stop(Stop::GivesWay);
+        }
     }
 }
 
@@ -200,21 +327,74 @@ impl Streams {
 pub struct StreamGuard {
     streams: Arc<Streams>,
     id: u64,
-    stop: watch::Receiver<Option<Stop>>,
+    kind: StreamKind,
+    token: TokenId,
+    state: watch::Receiver<State>,
 }
 
 impl StreamGuard {
-    /// Says which namespace the stream is about, before it does anything.
+    /// Says what the stream is about. It then has a slot, or waits for one if it `may_wait`: see [`Self::wait`].
     ///
     /// # Errors
-    /// `Limit` when the namespace has its share of the streams there may be.
-    pub fn assign(&self, namespace: NamespaceId) -> Result<(), ServiceError> {
+    /// `Limit` when there is no slot and it may not wait, or too many wait already.
+    pub fn enter(
+        &self,
+        namespace: NamespaceId,
+        subject: Subject,
+        may_wait: bool,
+    ) -> Result<(), ServiceError> {
         let mut table = self.streams.table.lock();
-        let Some(open) = table.open.get_mut(&self.id) else { return Ok(()) };
-        let kind = open.kind;
-        open.namespace = Some(namespace);
-        let is_own = |open: &Open| open.namespace == Some(namespace);
-        self.streams.check_share(&table, kind, Some(self.id), "this namespace", is_own)
+        let now = self.streams.begun.elapsed();
+        let tenant = Tenant { namespace, token: self.token };
+        let turns = &mut table.queue(self.kind).turns;
+        let limit = turns.limit();
+        let entered = turns.enter(self.id, tenant, may_wait, now);
+        let entered =
+            entered.map_err(|refusal| ServiceError::at_capacity(refusal_text(refusal, self.kind, limit)))?;
+        if let Some(open) = table.open.get_mut(&self.id) {
+            open.about = Some((namespace, subject));
+        }
+        match entered {
+            Entered::Admitted => table.set_place(self.id, Place::HasSlot),
+            Entered::Waits => table.tell_places(self.kind),
+        }
+        Ok(())
+    }
+
+    /// Whether the stream has a slot.
+    pub fn has_slot(&self) -> bool {
+        self.state.borrow().place == Place::HasSlot
+    }
+
+    /// Waits for a slot after [`Self::enter`]; returns at once if the stream has it. Tells `ahead` how many get their
+    /// turn before, whenever that changes and every [`TURN_TOLD_EVERY`].
+    ///
+    /// # Errors
+    /// Why the stream must end, and what `ahead` fails with.
+    pub async fn wait(
+        &self,
+        mut ahead: impl FnMut(usize) -> Result<(), ServiceError>,
+    ) -> Result<(), ServiceError> {
+        let mut state = self.state.clone();
+        let mut ticks = tokio::time::interval(TURN_TOLD_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        ticks.reset();
+        loop {
+            let State { place, stop } = *state.borrow_and_update();
+            if let Some(stop) = stop {
+                return Err(stop.into());
+            }
+            match place {
+                Place::HasSlot => return Ok(()),
+                Place::Waits { ahead: count } => ahead(count)?,
+                Place::Outside => return Err(ServiceError::defect("a stream waits that did not enter")),
+            }
+            tokio::select! {
+                // The other end lives as long as the guard.
+                _ = state.changed() => {}
+                _ = ticks.tick() => self.streams.make_way(self.kind),
+            }
+        }
     }
 
     /// Fails when the stream must end. Call it between messages.
@@ -222,7 +402,7 @@ impl StreamGuard {
     /// # Errors
     /// Why it must end.
     pub fn check(&self) -> Result<(), ServiceError> {
-        match *self.stop.borrow() {
+        match self.state.borrow().stop {
             Some(stop) => Err(stop.into()),
             None => Ok(()),
         }
@@ -230,89 +410,43 @@ impl StreamGuard {
 
     /// Resolves when the stream must end.
     pub fn stopped(&self) -> Stopped {
-        Stopped(self.stop.clone())
+        Stopped(self.state.clone())
     }
 }
 
 impl Drop for StreamGuard {
     fn drop(&mut self) {
-        self.streams.table.lock().open.remove(&self.id);
+        let now = self.streams.begun.elapsed();
+        self.streams.table.lock().remove(self.id, now);
+    }
+}
+
+fn refusal_text(refusal: Refusal, kind: StreamKind, limit: usize) -> String {
+    let what = kind.plural();
+    match refusal {
+        Refusal::NoSlot => {
+            format!("this server allows {limit} {what} at once; try again when one of them is done")
+        }
+        Refusal::QueueFull => format!(
+            "this server allows {limit} {what} at once, and {WAITING_MAX} more already wait for their turn; try again later"
+        ),
+        Refusal::TokenQueueFull => format!(
+            "this server allows {limit} {what} at once, and {WAITING_PER_TOKEN_MAX} more of this token already wait for \
+             their turn; try again later"
+        ),
     }
 }
 
 /// Resolves when a stream must end.
 #[derive(Debug)]
-pub struct Stopped(watch::Receiver<Option<Stop>>);
+pub struct Stopped(watch::Receiver<State>);
 
 impl Stopped {
     /// Waits for the stream to be stopped or to have left the table.
     pub async fn wait(&mut self) {
-        let _ = self.0.wait_for(Option::is_some).await;
+        let _ = self.0.wait_for(|state| state.stop.is_some()).await;
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn token(number: u8) -> TokenId {
-        TokenId::from_bytes([number; 16])
-    }
-
-    #[test]
-    fn streams_are_counted_by_kind_until_they_end() {
-        let streams = Streams::new(StreamLimits { ingest: 1, restore: 1 });
-        let first = streams.open(StreamKind::Ingest, token(1)).unwrap();
-        let refused = streams.open(StreamKind::Ingest, token(1)).unwrap_err();
-        assert_eq!(refused.code, ErrorCode::Limit);
-        let _restore = streams.open(StreamKind::Restore, token(1)).unwrap();
-        drop(first);
-        streams.open(StreamKind::Ingest, token(1)).unwrap();
-        assert_eq!(streams.count(), 1);
-    }
-
-    /// One tenant with all the streams it can get leaves some to another with one.
-    #[test]
-    fn no_token_and_no_namespace_takes_all() {
-        let streams = Streams::new(StreamLimits { ingest: 8, restore: 8 });
-        let (greedy, modest) = (NamespaceId::from_bytes([1; 16]), NamespaceId::from_bytes([2; 16]));
-        let open = |number: u8, namespace: NamespaceId| {
-            let guard = streams.open(StreamKind::Restore, token(number))?;
-            guard.assign(namespace).map(|()| guard)
-        };
-        let mut held: Vec<StreamGuard> = Vec::new();
-        let refused = loop {
-            match open(1, greedy) {
-                Ok(guard) => held.push(guard),
-                Err(error) => break error,
-            }
-        };
-        assert_eq!((held.len(), refused.code), (6, ErrorCode::Limit));
-        assert!(refused.message.contains("this token has 6 of the 8 disks being restored"), "{refused}");
-        // Nor do many tokens of a namespace together.
-        let refused = open(2, greedy).unwrap_err();
-        assert!(refused.message.contains("this namespace has 6 of the 8"), "{refused}");
-        assert_eq!(streams.count(), 6, "what was refused is not counted");
-        held.push(open(3, modest).unwrap());
-        held.push(open(4, NamespaceId::from_bytes([3; 16])).unwrap());
-        assert!(open(5, modest).unwrap_err().message.contains("allows 8 disks"));
-        // Other kinds are counted apart.
-        streams.open(StreamKind::Ingest, token(1)).unwrap();
-    }
-
-    #[test]
-    fn a_token_ends_its_own_streams_and_shutdown_ends_all() {
-        let streams = Streams::new(StreamLimits { ingest: 9, restore: 9 });
-        let (one, two) = (
-            streams.open(StreamKind::Ingest, token(1)).unwrap(),
-            streams.open(StreamKind::Restore, token(2)).unwrap(),
-        );
-        assert_eq!(streams.tokens().len(), 2);
-        streams.end_token(token(1));
-        assert_eq!(one.check().unwrap_err().code, ErrorCode::Unauthenticated);
-        two.check().unwrap();
-        streams.close();
-        assert_eq!(two.check().unwrap_err().code, ErrorCode::Unavailable);
-        assert_eq!(streams.open(StreamKind::Digests, token(3)).unwrap_err().code, ErrorCode::Unavailable);
-    }
-}
+mod tests;

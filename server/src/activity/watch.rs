@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_engine::clock::Clock;
-use holdfast_engine::ids::SessionId;
+use holdfast_engine::ids::{BackupId, NamespaceId, SessionId};
 use holdfast_engine::{Engine, LiveSession};
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -20,6 +20,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::changes::{ChangeCounts, Changes};
 use super::rate::Rate;
+use super::streams::{StreamKind, Streams, Subject, Waiting};
 use crate::auth::Credential;
 use crate::error::ServiceError;
 
@@ -38,10 +39,31 @@ pub(crate) struct Watched {
     pub(crate) session: LiveSession,
     pub(crate) bytes_done: u64,
     pub(crate) bytes_per_second: f64,
+    /// While its disk waits for its turn: how many get theirs before.
+    pub(crate) ahead: Option<usize>,
 }
 
-/// All backups in progress.
-pub(crate) type Snapshot = Arc<Vec<Watched>>;
+/// A restore that waits for its turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct WaitingRestore {
+    pub(crate) namespace: NamespaceId,
+    pub(crate) namespace_name: String,
+    pub(crate) vm: String,
+    pub(crate) disk: String,
+    pub(crate) backup: BackupId,
+    /// How many get their turn before.
+    pub(crate) ahead: usize,
+}
+
+/// All that is going on.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Activities {
+    pub(crate) backups: Vec<Watched>,
+    pub(crate) waiting_restores: Vec<WaitingRestore>,
+}
+
+/// What watchers are shown.
+pub(crate) type Snapshot = Arc<Activities>;
 
 #[derive(Debug, Default)]
 struct State {
@@ -56,6 +78,7 @@ struct State {
 pub(crate) struct Watchers {
     engine: Arc<Engine>,
     clock: Arc<dyn Clock>,
+    streams: Arc<Streams>,
     state: Mutex<State>,
     /// Becomes true, under the lock of `state`, when the server stops.
     closed: watch::Sender<bool>,
@@ -82,10 +105,11 @@ impl Drop for Watcher {
 
 impl Watchers {
     /// None yet.
-    pub(super) fn new(engine: Arc<Engine>, clock: Arc<dyn Clock>) -> Arc<Self> {
+    pub(super) fn new(engine: Arc<Engine>, clock: Arc<dyn Clock>, streams: Arc<Streams>) -> Arc<Self> {
         Arc::new(Self {
             engine,
             clock,
+            streams,
             state: Mutex::default(),
             closed: watch::Sender::new(false),
             snapshots: watch::Sender::new(Arc::default()),
@@ -93,10 +117,11 @@ impl Watchers {
         })
     }
 
-    /// All backups in progress now.
+    /// All that is going on now.
     pub(crate) fn snapshot(&self) -> Snapshot {
         let now_ms = self.clock.now_ms();
         let sessions = self.engine.live_sessions();
+        let (places, waiting_restores) = places(self.streams.waiting());
         let rates = &mut self.state.lock().rates;
         let in_progress: HashSet<SessionId> = sessions.iter().map(|session| session.session).collect();
         rates.retain(|session, _| in_progress.contains(session));
@@ -105,9 +130,10 @@ impl Watchers {
             let last = rates.get(&session.session).copied();
             let rate = Rate::next(last, session.started_ms, now_ms, bytes_done);
             rates.insert(session.session, rate);
-            Watched { session, bytes_done, bytes_per_second: rate.per_second }
+            let ahead = places.get(&session.session).copied();
+            Watched { session, bytes_done, bytes_per_second: rate.per_second, ahead }
         });
-        Arc::new(watched.collect())
+        Arc::new(Activities { backups: watched.collect(), waiting_restores })
     }
 
     /// Begins to watch.
@@ -174,6 +200,23 @@ impl Watchers {
     pub(crate) fn is_looking(&self) -> bool {
         self.state.lock().looking
     }
+}
+
+/// The places of backups, and the restores, among the streams that wait.
+fn places(waiting: Vec<Waiting>) -> (HashMap<SessionId, usize>, Vec<WaitingRestore>) {
+    let (mut backups, mut restores) = (HashMap::new(), Vec::new());
+    for Waiting { kind, namespace, subject, ahead } in waiting {
+        match subject {
+            Subject::Session(session) if kind == StreamKind::Ingest => {
+                backups.entry(session).or_insert(ahead);
+            }
+            Subject::Session(_) => {}
+            Subject::Backup { backup, namespace_name, vm, disk } => {
+                restores.push(WaitingRestore { namespace, namespace_name, vm, disk, backup, ahead });
+            }
+        }
+    }
+    (backups, restores)
 }
 
 /// Looks at the engine until there are no watchers or the server stops.

@@ -89,17 +89,17 @@ pub struct Layer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_sessions: Option<u32>,
 
-    /// Maximum number of disks sent to the server at once
+    /// Maximum number of disks sent to the server at once; more wait for their turn
     #[arg(long, value_name = "COUNT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_streams: Option<u32>,
 
-    /// Maximum number of disks read from the server at once
+    /// Maximum number of disks read from the server at once; more wait for their turn
     #[arg(long, value_name = "COUNT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_restores: Option<u32>,
 
-    /// Maximum number of network connections, on each of the two addresses
+    /// Maximum number of network connections of agents; of the HTTPS address as many, but 256 at most
     #[arg(long, value_name = "COUNT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_connections: Option<u32>,
@@ -135,11 +135,11 @@ impl Layer {
             reserve: Some(Reserve::Auto),
             memory: None,
             index_memory: Some(ByteSize(64 << 20)),
-            max_sessions: Some(64),
+            max_sessions: Some(512),
             // See `memory/budget.rs` for the memory each may take; each also holds a container open.
             max_streams: Some(16),
             max_restores: Some(16),
-            max_connections: Some(256),
+            max_connections: Some(1024),
             metrics_open: Some(false),
             log_level: Some("info".to_owned()),
             log_format: Some(LogFormat::Text),

@@ -45,7 +45,7 @@ fn every_place_beats_the_ones_below_it() {
     assert_eq!(settings.reserve, Reserve::Bytes(ByteSize(2 << 30)));
     assert_eq!(settings.max_streams, 3);
     assert_eq!(settings.log_format, LogFormat::Json);
-    assert_eq!(settings.max_sessions, 64);
+    assert_eq!(settings.max_sessions, 512);
     assert_eq!(origin(&resolved, "lease_secs"), Origin::Flag);
     assert_eq!(origin(&resolved, "reserve"), Origin::Env("HOLDFAST_RESERVE".into()));
     assert_eq!(origin(&resolved, "max_streams"), Origin::File(config.path().into()));

@@ -19,7 +19,7 @@ use super::ingest::{self, Lanes};
 use super::outgoing;
 use super::refusals;
 use crate::activity::Change;
-use crate::activity::streams::StreamKind;
+use crate::activity::streams::{StreamKind, Subject};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::auth::tokens::namespace_names;
@@ -86,16 +86,19 @@ impl Backup for BackupService {
             .open(StreamKind::Digests, caller.token.id)
             .map_err(ServiceError::into_status)?;
         let message = request.into_inner();
-        let (guard, blocks) = self
+        let (guard, session) = self
             .app
             .blocking(move |app| {
                 let session = own_session(app, &caller, &message.session_id)?;
-                guard.assign(app.engine.session_namespace(session)?)?;
-                let blocks = ParentDigests::new(Arc::clone(app), session, message.disk);
-                Ok((guard, blocks))
+                // There is one for each disk that has a slot already, so a wait is short, and nothing tells of it.
+                guard.enter(app.engine.session_namespace(session)?, Subject::Session(session), true)?;
+                Ok((guard, session))
             })
             .await
             .map_err(ServiceError::into_status)?;
+        let waits = |_| Ok(self.app.engine.waits_for_turn(session)?);
+        guard.wait(waits).await.map_err(ServiceError::into_status)?;
+        let blocks = ParentDigests::new(Arc::clone(&self.app), session, message.disk);
         Ok(Response::new(outgoing::stream(guard, blocks)))
     }
 

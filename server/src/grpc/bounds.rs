@@ -1,6 +1,6 @@
 //! What one agent may cost over gRPC.
 //!
-//! The arithmetic, for the default settings (`max_streams` 16, `max_restores` 16, `max_connections` 256):
+//! The arithmetic, for the default settings (`max_streams` 16, `max_restores` 16, `max_connections` 1,024):
 //! * A disk coming in queues at most [`INGEST_QUEUE_BYTES`], the message that the engine works on included, and
 //!   holds one more message that waits for room: 16 × 2 × 8 MiB = 256 MiB, if every agent sends the largest
 //!   messages there are.
@@ -9,11 +9,16 @@
 //! * For proofs of its digests it keeps 5 MiB of what it decoded, and two extents being hashed: 16 × 14 MiB = 224 MiB at
 //!   worst.
 //! * A disk going out queues [`OUTGOING_QUEUE_MESSAGES`] of about 1 MiB: 16 × 2 MiB = 32 MiB.
-//! * A connection holds at most [`CONNECTION_WINDOW_BYTES`] that no call has read yet.
+//! * Connections hold what no call has read yet: each at most [`CONNECTION_WINDOW_BYTES`], all together their share of
+//!   memory (`net/windows.rs`).
+//! * A stream that waits for its turn holds no thread and none of the above: its call, and one message of at most
+//!   [`OPEN_MAX_BYTES`].
 
 use std::time::Duration;
 
 use holdfast_proto::limits::{LANE_MESSAGE_MAX_BYTES, LANES_MAX, MESSAGE_MAX_BYTES};
+
+use crate::net::WINDOW_MAX_BYTES;
 
 /// Large frames cost fewer system calls and locks.
 pub(super) const FRAME_BYTES: u32 = 64 << 10;
@@ -22,7 +27,11 @@ pub(super) const FRAME_BYTES: u32 = 64 << 10;
 pub(super) const STREAM_WINDOW_BYTES: u32 = 8 << 20;
 
 /// What all streams of a connection may have in flight; also what they may occupy in memory unread.
-pub(super) const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+pub(super) const CONNECTION_WINDOW_BYTES: u32 = {
+    #[expect(clippy::cast_possible_truncation, reason = "16 MiB")]
+    let bytes = WINDOW_MAX_BYTES as u32;
+    bytes
+};
 
 /// What a connection buffers of answers, of each call.
 pub(super) const BUFFER_BYTES: usize = 1 << 20;
@@ -33,6 +42,9 @@ pub(super) const CHUNK_BYTES: usize = 256 << 10;
 /// A call's message, other than of a disk coming in. The largest legitimate one starts a backup of
 /// [`DISKS_PER_BACKUP_MAX`](holdfast_proto::limits::DISKS_PER_BACKUP_MAX) disks with the longest names: 256 × 215 bytes.
 pub(super) const UNARY_MAX_BYTES: usize = 128 << 10;
+
+/// The first message of a disk coming in, which only says which disk it is: it is read before the disk has its turn.
+pub(super) const OPEN_MAX_BYTES: usize = 4 << 10;
 
 /// Calls of one connection at once.
 pub(super) const CALLS_PER_CONNECTION_MAX: u32 = 128;

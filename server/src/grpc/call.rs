@@ -7,6 +7,7 @@ use holdfast_engine::catalog::token::Action;
 use holdfast_engine::ids::SessionId;
 use holdfast_proto::ErrorCode;
 use holdfast_proto::limits::{ID_SHOWN_BYTES, plain_text};
+use holdfast_proto::v1;
 use holdfast_proto::version::{PROTOCOL_MAX, PROTOCOL_METADATA, PROTOCOL_MIN};
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Status};
@@ -81,6 +82,11 @@ pub(super) fn own_session(app: &App, caller: &Caller, text: &str) -> Result<Sess
         Err(error) if error.code() != ErrorCode::SessionGone => Err(error.into()),
         _ => Err(session_gone(session)),
     }
+}
+
+/// What a stream is told that waits behind so many.
+pub(super) fn queued(ahead: usize) -> v1::Queued {
+    v1::Queued { ahead: u32::try_from(ahead).unwrap_or(u32::MAX) }
 }
 
 /// In one place, so that a foreign session and an unknown one cannot be told apart.

@@ -15,7 +15,7 @@ use tonic::codegen::BoxFuture;
 use tonic::codegen::http::{Extensions, HeaderMap, Request, Response};
 use tower::Service;
 
-use super::bounds::UNARY_MAX_BYTES;
+use super::bounds::{OPEN_MAX_BYTES, UNARY_MAX_BYTES};
 use super::messages::{Bounds, Messages};
 use crate::app::App;
 use crate::auth::{Caller, named_token};
@@ -82,7 +82,7 @@ where
 }
 
 const fn unary() -> Bounds {
-    Bounds { message_bytes: UNARY_MAX_BYTES, whole_within: Some(BODY_DEADLINE) }
+    Bounds { message_bytes: UNARY_MAX_BYTES, first_bytes: UNARY_MAX_BYTES, whole_within: Some(BODY_DEADLINE) }
 }
 
 fn bounds(path: &str) -> Bounds {
@@ -91,7 +91,8 @@ fn bounds(path: &str) -> Bounds {
         LANE => LANE_MESSAGE_MAX_BYTES,
         _ => return unary(),
     };
-    Bounds { message_bytes, whole_within: None }
+    // Large ones come when the disk has its turn: see [`OPEN_MAX_BYTES`].
+    Bounds { message_bytes, first_bytes: OPEN_MAX_BYTES, whole_within: None }
 }
 
 async fn admit(

@@ -27,6 +27,8 @@ const PIECE_BYTES: usize = 4 << 10;
 pub(super) struct Bounds {
     /// One message, without its prefix.
     pub(super) message_bytes: usize,
+    /// The same of the first message.
+    pub(super) first_bytes: usize,
     /// How long all of the body may take, from the moment it is first asked for.
     pub(super) whole_within: Option<Duration>,
 }
@@ -40,6 +42,8 @@ pub(super) struct Messages<B> {
     pieces: Pieces,
     /// Bytes of the pieces that belong to a message which is complete.
     whole_bytes: usize,
+    /// Whether the first message is complete.
+    begun: bool,
     trailers: Option<Frame<Bytes>>,
     ended: bool,
 }
@@ -52,6 +56,7 @@ impl<B> Messages<B> {
             deadline: None,
             pieces: Pieces::default(),
             whole_bytes: 0,
+            begun: false,
             trailers: None,
             ended: false,
         }
@@ -60,14 +65,14 @@ impl<B> Messages<B> {
     /// Finds out whether the next message is complete.
     fn look(&mut self) -> Result<(), Status> {
         let Some(message_bytes) = self.pieces.message_bytes() else { return Ok(()) };
-        let max_bytes = self.bounds.message_bytes;
+        let max_bytes = if self.begun { self.bounds.message_bytes } else { self.bounds.first_bytes };
         if message_bytes > max_bytes {
             return Err(ErrorCode::Limit
                 .status(format!("a message of {message_bytes} bytes; the limit is {max_bytes}")));
         }
         let bytes = message_bytes.saturating_add(PREFIX_BYTES);
         if self.pieces.bytes >= bytes {
-            self.whole_bytes = bytes;
+            (self.whole_bytes, self.begun) = (bytes, true);
         }
         Ok(())
     }
@@ -207,7 +212,8 @@ mod tests {
         }
     }
 
-    const BOUNDS: Bounds = Bounds { message_bytes: 100_000, whole_within: Some(Duration::from_secs(30)) };
+    const BOUNDS: Bounds =
+        Bounds { message_bytes: 100_000, first_bytes: 100_000, whole_within: Some(Duration::from_secs(30)) };
 
     fn messages(text: &[u8], part_bytes: usize, silent: bool) -> Messages<Parts> {
         let parts = text.chunks(part_bytes).map(Bytes::copy_from_slice).collect();

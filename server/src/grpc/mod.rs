@@ -39,7 +39,7 @@ use tower::Layer as _;
 
 use crate::app::App;
 use crate::limits::{HEADER_DEADLINE, RESTORE_READ_DEADLINE, STRANGER_DEADLINE};
-use crate::net::{Listener, Patience, Protocol};
+use crate::net::{Listener, Patience, Protocol, Windows};
 use bounds::{
     BUFFER_BYTES, CALLS_PER_CONNECTION_MAX, CHUNK_BYTES, CONNECTION_WINDOW_BYTES, FRAME_BYTES,
     STREAM_WINDOW_BYTES,
@@ -52,6 +52,7 @@ const PROTOCOL: Protocol = Protocol {
     http1: false,
     stream_window_bytes: STREAM_WINDOW_BYTES,
     connection_window_bytes: CONNECTION_WINDOW_BYTES,
+    windows: None,
     frame_bytes: FRAME_BYTES,
     streams_max: CALLS_PER_CONNECTION_MAX,
     buffer_bytes: BUFFER_BYTES,
@@ -76,11 +77,7 @@ pub(crate) async fn serve(app: Arc<App>, listener: Listener, stop: watch::Receiv
         .max_decoding_message_size(MESSAGE_MAX_BYTES)
         .max_encoding_message_size(MESSAGE_MAX_BYTES);
     let calls = Routes::new(backup).add_service(restore).add_service(catalog).prepare();
-    let window = app.budget.window_bytes.min(CONNECTION_WINDOW_BYTES);
-    let protocol = Protocol {
-        stream_window_bytes: window.min(STREAM_WINDOW_BYTES),
-        connection_window_bytes: window,
-        ..PROTOCOL
-    };
+    let windows = Windows::new(app.budget.windows_bytes, app.budget.connections);
+    let protocol = Protocol { windows: Some(windows), ..PROTOCOL };
     listener.serve(protocol, stop, count_calls.layer(Gate::new(app, calls))).await;
 }

@@ -1,14 +1,17 @@
 //! Streams from the engine to a client: an iterator pulled on a thread that may block, through a queue
 //! that stops it when the client or the line is slow.
 
+use std::sync::Arc;
+
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
-use tracing::Span;
+use tracing::{Instrument as _, Span};
 
 use super::bounds::OUTGOING_QUEUE_MESSAGES;
 use crate::activity::streams::StreamGuard;
+use crate::app::App;
 use crate::error::ServiceError;
 
 /// Sends what `items` yields until it ends, fails, or the stream must end.
@@ -18,19 +21,64 @@ where
     I: Iterator<Item = Result<T, ServiceError>> + Send + 'static,
 {
     let (queue, receiver) = mpsc::channel(OUTGOING_QUEUE_MESSAGES);
-    let (answer, span) = (queue.clone(), Span::current());
-    let worker = tokio::task::spawn_blocking(move || span.in_scope(|| send_all(&guard, items, &queue)));
-    tokio::spawn(async move {
-        let ended = match worker.await {
-            Ok(ended) => ended,
-            Err(panic) => Err(panic.into()),
-        };
-        if let Err(error) = ended {
-            // The client may be gone.
-            let _ = answer.send(Err(error.into_status())).await;
-        }
-    });
+    let worker = work(guard, items, queue.clone());
+    tokio::spawn(async move { tell_end(worker.await, &queue).await });
     ReceiverStream::new(receiver)
+}
+
+/// The same for a stream that has no slot yet: tells its place by messages that `queued` makes, and opens its items when
+/// its turn comes. A client that goes away meanwhile leaves the queue.
+pub(super) fn stream_in_turn<T, I>(
+    app: Arc<App>,
+    guard: StreamGuard,
+    queued: fn(usize) -> T,
+    open: impl FnOnce(&Arc<App>) -> Result<I, ServiceError> + Send + 'static,
+) -> ReceiverStream<Result<T, Status>>
+where
+    T: Send + 'static,
+    I: Iterator<Item = Result<T, ServiceError>> + Send + 'static,
+{
+    let (queue, receiver) = mpsc::channel(OUTGOING_QUEUE_MESSAGES);
+    let run = async move {
+        let ended = async {
+            let tell = |ahead| {
+                // A client that does not read needs no more of them.
+                drop(queue.try_send(Ok(queued(ahead))));
+                Ok(())
+            };
+            tokio::select! {
+                () = queue.closed() => return Ok(()),
+                waited = guard.wait(tell) => waited?,
+            }
+            let items = app.blocking(open).await?;
+            work(guard, items, queue.clone()).await
+        };
+        tell_end(ended.await, &queue).await;
+    };
+    tokio::spawn(run.instrument(Span::current()));
+    ReceiverStream::new(receiver)
+}
+
+/// Begins to send all items, on a thread that may block.
+fn work<T, I>(
+    guard: StreamGuard,
+    items: I,
+    queue: mpsc::Sender<Result<T, Status>>,
+) -> impl Future<Output = Result<(), ServiceError>>
+where
+    T: Send + 'static,
+    I: Iterator<Item = Result<T, ServiceError>> + Send + 'static,
+{
+    let span = Span::current();
+    let worker = tokio::task::spawn_blocking(move || span.in_scope(|| send_all(&guard, items, &queue)));
+    async { worker.await.unwrap_or_else(|panic| Err(panic.into())) }
+}
+
+async fn tell_end<T>(ended: Result<(), ServiceError>, answers: &mpsc::Sender<Result<T, Status>>) {
+    if let Err(error) = ended {
+        // The client may be gone.
+        let _ = answers.send(Err(error.into_status())).await;
+    }
 }
 
 fn send_all<T>(

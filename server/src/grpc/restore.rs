@@ -11,10 +11,10 @@ use holdfast_proto::v1::{self, restore_server::Restore};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-use super::call::{Stage, caller, parse_id, shown};
+use super::call::{Stage, caller, parse_id, queued, shown};
 use super::outgoing;
 use super::refusals;
-use crate::activity::streams::StreamKind;
+use crate::activity::streams::{StreamKind, Subject};
 use crate::app::App;
 use crate::auth::{Caller, peer_text};
 use crate::error::ServiceError;
@@ -45,26 +45,39 @@ impl Restore for RestoreService {
         let guard = self.app.activity.streams.open(StreamKind::Restore, caller.token.id);
         let guard = guard.map_err(ServiceError::into_status)?;
         let message = request.into_inner();
-        let (guard, reader) = self
+        let token = caller.token.id;
+        let (guard, backup, message) = self
             .app
             .blocking(move |app| {
                 let backup = readable_backup(app, &caller, &message.backup_id, &message.disk)?;
-                guard.assign(backup.namespace)?;
-                let (first, count) = (message.first_extent, message.extent_count);
-                let (namespace, id, disk) = (backup.namespace, backup.id, &message.disk);
-                let reader = if message.report_damage {
-                    app.engine.read_disk_past_damage(namespace, id, disk, first, count)?
-                } else {
-                    app.engine.read_disk(namespace, id, disk, first, count)?
-                };
-                Ok((guard, reader.on_behalf_of(caller.token.id)))
+                let may_wait = message.takes_queued && !message.may_refuse;
+                guard.enter(backup.namespace, subject(&backup, &message.disk), may_wait)?;
+                Ok((guard, backup, message))
             })
             .await
             .map_err(ServiceError::into_status)?;
-        let app = Arc::clone(&self.app);
-        let count = move |message: &v1::ReadDiskResponse| app.metrics.restored(disk_bytes(message));
-        let items = reader.map(move |item| item.inspect(&count).map_err(ServiceError::from));
-        Ok(Response::new(outgoing::stream(guard, items)))
+        let open = move |app: &Arc<App>| {
+            let (first, count) = (message.first_extent, message.extent_count);
+            let (namespace, id, disk) = (backup.namespace, backup.id, &message.disk);
+            let reader = if message.report_damage {
+                app.engine.read_disk_past_damage(namespace, id, disk, first, count)?
+            } else {
+                app.engine.read_disk(namespace, id, disk, first, count)?
+            };
+            let metrics = Arc::clone(app);
+            let count = move |message: &v1::ReadDiskResponse| metrics.metrics.restored(disk_bytes(message));
+            let items = reader.on_behalf_of(token);
+            Ok(items.map(move |item| item.inspect(&count).map_err(ServiceError::from)))
+        };
+        if guard.has_slot() {
+            let items = self.app.blocking(open).await.map_err(ServiceError::into_status)?;
+            return Ok(Response::new(outgoing::stream(guard, items)));
+        }
+        let queued = |ahead| {
+            let kind = v1::read_disk_response::Kind::Queued(queued(ahead));
+            v1::ReadDiskResponse { kind: Some(kind) }
+        };
+        Ok(Response::new(outgoing::stream_in_turn(Arc::clone(&self.app), guard, queued, open)))
     }
 
     #[tracing::instrument(level = "info", skip_all, fields(backup = shown::<BackupId>(&request.get_ref().backup_id)))]
@@ -76,24 +89,28 @@ impl Restore for RestoreService {
         let guard = self.app.activity.streams.open(StreamKind::Restore, caller.token.id);
         let guard = guard.map_err(ServiceError::into_status)?;
         let message = request.into_inner();
-        let (guard, reader) = self
+        let (guard, backup, message) = self
             .app
             .blocking(move |app| {
                 let backup = readable_backup(app, &caller, &message.backup_id, &message.disk)?;
-                guard.assign(backup.namespace)?;
                 if message.length > READ_RANGE_MAX_BYTES {
                     return Err(ServiceError::new(
                         ErrorCode::Limit,
                         format!("one call may read {READ_RANGE_MAX_BYTES} bytes, not {}", message.length),
                     ));
                 }
-                let (offset, length) = (message.offset, message.length);
-                let reader =
-                    app.engine.read_range(backup.namespace, backup.id, &message.disk, offset, length)?;
-                Ok((guard, reader))
+                guard.enter(backup.namespace, subject(&backup, &message.disk), true)?;
+                Ok((guard, backup, message))
             })
             .await
             .map_err(ServiceError::into_status)?;
+        // Its answer cannot tell of a wait, which is one before its headers.
+        guard.wait(|_| Ok(())).await.map_err(ServiceError::into_status)?;
+        let reader = self.app.blocking(move |app| {
+            let (offset, length) = (message.offset, message.length);
+            Ok(app.engine.read_range(backup.namespace, backup.id, &message.disk, offset, length)?)
+        });
+        let reader = reader.await.map_err(ServiceError::into_status)?;
         let app = Arc::clone(&self.app);
         let count = move |message: &v1::ReadRangeResponse| app.metrics.restored(range_bytes(message));
         let items = reader.map(move |item| item.inspect(&count).map_err(ServiceError::from));
@@ -101,12 +118,18 @@ impl Restore for RestoreService {
     }
 }
 
+fn subject(backup: &BackupRecord, disk: &str) -> Subject {
+    let (namespace_name, vm) = (backup.namespace_name.clone(), backup.vm.clone());
+    Subject::Backup { backup: backup.id, namespace_name, vm, disk: disk.to_owned() }
+}
+
 /// Plain bytes of the regions in a message.
 fn disk_bytes(message: &v1::ReadDiskResponse) -> u64 {
     use v1::read_disk_response::Kind;
     match &message.kind {
         Some(Kind::Regions(batch)) => batch.regions.iter().map(|region| u64::from(region.plain_bytes)).sum(),
-        Some(Kind::Header(_) | Kind::Window(_) | Kind::WindowEnd(_) | Kind::Damaged(_)) | None => 0,
+        Some(Kind::Header(_) | Kind::Window(_) | Kind::WindowEnd(_) | Kind::Damaged(_) | Kind::Queued(_))
+        | None => 0,
     }
 }
 

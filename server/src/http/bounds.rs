@@ -1,7 +1,7 @@
 //! What one client may cost over HTTPS: how many requests at once, how long one may take, how much of an answer may
 //! lie in memory, how many items a page may have.
 //!
-//! The arithmetic, for the default of 256 connections (`max_connections`):
+//! The arithmetic, for [`CONNECTIONS_MAX`] connections:
 //! * At most [`REQUESTS_MAX`] answers exist at once. The largest, a page of [`DETAILS_PAGE`] rows, is some 4 MiB:
 //!   64 × 4 MiB = 256 MiB, if every client asks for the largest page there is.
 //! * A download holds [`DOWNLOAD_PAGES`] pages of [`DOWNLOAD_PAGE_ROWS`] rows, some 300 KiB of text each, and one
@@ -14,6 +14,9 @@
 use std::time::Duration;
 
 use holdfast_engine::catalog::REPORT_PAGE_MAX;
+
+/// Connections of browsers and monitoring, whatever `max_connections` allows agents.
+pub(crate) const CONNECTIONS_MAX: u32 = 256;
 
 /// Largest body of a request: the largest legitimate one names a thousand namespaces of a token.
 pub(crate) const BODY_MAX_BYTES: usize = 64 << 10;

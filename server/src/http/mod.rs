@@ -61,6 +61,7 @@ const PROTOCOL: Protocol = Protocol {
     http1: true,
     stream_window_bytes: 64 << 10,
     connection_window_bytes: 256 << 10,
+    windows: None,
     frame_bytes: 16 << 10,
     streams_max: bounds::STREAMS_PER_CONNECTION_MAX,
     buffer_bytes: bounds::BUFFER_BYTES,

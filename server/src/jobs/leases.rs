@@ -12,7 +12,7 @@ use crate::metrics::Metrics;
 /// Between two rounds. A lease of 120 s is given up after 122 s at most.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// A step is a whole round: at most `max_sessions` backups (64 unless configured otherwise), a transaction each for
+/// A step is a whole round: at most `max_sessions` backups (512 unless configured otherwise), a transaction each for
 /// those that are given up.
 #[derive(Debug)]
 pub(crate) struct ExpiredLeases {

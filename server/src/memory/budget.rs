@@ -15,7 +15,7 @@
 //! | R / 32, at most 64 MiB | R | what restores read ahead, all of them together: 2 MiB a read |
 //! | R / 8, at most 1 GiB | R | recipes being built and chunks being waited for, of all backups in progress |
 //! | R / 16, at most 256 MiB | R | answers over HTTPS: [`ANSWER_BYTES`] each |
-//! | R / 16, at most 1 GiB | R | what connections may have sent that no call has read: a gRPC window of 256 KiB to 16 MiB for each of `max_connections`; fewer connections where that is not enough |
+//! | R / 16, at most 256 MiB | R | what connections may have sent that no call has read: gRPC windows of 64 KiB for each of `max_connections`, and shares of what is left for those that come first (`net/windows.rs`); fewer connections where that is not enough |
 //! | what is left, about a third | R | streams of the data path: [`INGEST_BYTES`] for a disk coming in, [`RESTORE_BYTES`] for one going out |
 //!
 //! A disk coming in ([`INGEST_BYTES`]): its queue, one message of 8 MiB; another that waits for room, 8 MiB; one that is
@@ -39,6 +39,7 @@ use holdfast_engine::MemoryBounds;
 use super::limit::MemoryLimit;
 use crate::config::Settings;
 use crate::error::ServiceError;
+use crate::net::WINDOW_MIN_BYTES;
 
 const MIB: u64 = 1 << 20;
 
@@ -56,10 +57,6 @@ const ANSWER_BYTES: u64 = 4 * MIB;
 
 /// With less no disk could be received beside one being restored.
 pub const MEMORY_MIN_BYTES: u64 = 640 * MIB;
-
-/// The window of a gRPC connection: a line of 2.5 ms at 100 MB/s at least, of 160 ms at most.
-const WINDOW_MIN_BYTES: u64 = 256 << 10;
-const WINDOW_MAX_BYTES: u64 = 16 * MIB;
 
 /// Why the server does not start.
 #[derive(Debug, thiserror::Error)]
@@ -96,8 +93,8 @@ pub struct Budget {
     pub answers: u32,
     /// Network connections, on each of the two addresses.
     pub connections: u32,
-    /// What a gRPC connection may have sent that no call has read.
-    pub window_bytes: u32,
+    /// What all gRPC connections may have sent that no call has read.
+    pub windows_bytes: u64,
 }
 
 impl Budget {
@@ -125,13 +122,12 @@ impl Budget {
         let (shared, read_ahead) = ((rest / 32).min(64 * MIB), (rest / 32).min(64 * MIB));
         let sessions = (rest / 8).min(1 << 30);
         let answers = (rest / 16).min(256 * MIB);
-        let connections = (rest / 16).min(1 << 30);
+        let connections = (rest / 16).min(256 * MIB);
         let others = write_buffer + resident + directories + sessions + answers + connections;
         let others = others + decoded + shared + read_ahead;
         let (ingest_streams, restore_streams) = streams(rest - others, settings);
         // Fewer connections where the smallest window would be too large for so many.
         let most = (connections / WINDOW_MIN_BYTES).clamp(1, u64::from(settings.max_connections));
-        let window = connections / most;
         Ok(Self {
             limit,
             engine: MemoryBounds {
@@ -147,14 +143,14 @@ impl Budget {
             restore_streams,
             answers: count(answers / ANSWER_BYTES),
             connections: count(most),
-            window_bytes: count(window.clamp(WINDOW_MIN_BYTES, WINDOW_MAX_BYTES)),
+            windows_bytes: connections,
         })
     }
 
     /// What it comes to, a line each.
     pub fn lines(&self) -> Vec<String> {
         let Self {
-            limit, engine, ingest_streams, restore_streams, answers, connections, window_bytes, ..
+            limit, engine, ingest_streams, restore_streams, answers, connections, windows_bytes, ..
         } = self;
         let mib = |bytes: u64| format!("{} MiB", bytes / MIB);
         vec![
@@ -169,7 +165,7 @@ impl Budget {
             format!("disks received at once {ingest_streams}, of {} each", mib(INGEST_BYTES)),
             format!("disks sent at once {restore_streams}, of {} each", mib(RESTORE_BYTES)),
             format!("HTTPS answers at once {answers}, of {} each", mib(ANSWER_BYTES)),
-            format!("connections {connections}, a window of {} KiB each", window_bytes / 1024),
+            format!("connections {connections}, windows of {} together", mib(*windows_bytes)),
         ]
     }
 }
@@ -221,7 +217,7 @@ mod tests {
             + u64::from(budget.ingest_streams) * INGEST_BYTES
             + u64::from(budget.restore_streams) * RESTORE_BYTES
             + u64::from(budget.answers) * ANSWER_BYTES
-            + u64::from(budget.window_bytes) * u64::from(budget.connections)
+            + budget.windows_bytes
     }
 
     #[test]

@@ -207,6 +207,12 @@ metrics! {
         "Backups in progress";
     STREAMS = Gauge Count "holdfast_streams" ["kind"]
         "Open streams, by kind: ingest, digests or restore";
+    STREAMS_WAITING = Gauge Count "holdfast_streams_waiting" ["kind"]
+        "Streams that wait for their turn, by kind";
+    STREAM_WAITS = Counter Count "holdfast_stream_waits_total" ["kind"]
+        "Streams that waited and got their turn since the server started, by kind";
+    STREAM_WAIT_TIME = Counter Seconds "holdfast_stream_wait_seconds_total" ["kind"]
+        "How long these streams waited, by kind";
     BACKUPS = Counter Count "holdfast_backups_total" ["namespace", "backup_job", "outcome"]
         "Backups that ended since the server started, by outcome: done, aborted or expired";
     BACKUP_PRE_COMP = Counter Bytes "holdfast_backup_pre_comp_bytes_total" ["namespace", "backup_job"]

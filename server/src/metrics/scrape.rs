@@ -44,6 +44,11 @@ impl Metrics {
         for (kind, streams) in activity.streams.counts() {
             samples.whole(&n::STREAMS, &[kind], streams as u64);
         }
+        for (kind, waiting, waited) in activity.streams.queues() {
+            samples.whole(&n::STREAMS_WAITING, &[kind], waiting as u64);
+            samples.whole(&n::STREAM_WAITS, &[kind], waited.streams);
+            samples.float(&n::STREAM_WAIT_TIME, &[kind], waited.time.as_secs_f64());
+        }
         for (listener, traffic) in &*self.listeners.lock() {
             samples.whole(&n::CONNECTIONS, &[listener], traffic.open());
             samples.whole(&n::NETWORK_RECEIVED, &[listener], traffic.received_bytes());

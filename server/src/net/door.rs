@@ -103,6 +103,11 @@ impl Door {
         Some((number, close))
     }
 
+    /// Whether a caller from the address of `peer` has shown a valid token.
+    pub(super) fn is_known(&self, peer: SocketAddr) -> bool {
+        self.state.lock().is_known(peer.into())
+    }
+
     /// A call on connection `number` showed `token`, which is valid.
     pub(super) fn authenticated(&self, number: u64, token: TokenId) -> Result<(), TooMany> {
         let mut state = self.state.lock();

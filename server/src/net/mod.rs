@@ -13,6 +13,7 @@
 //! | `serve` | one connection from handshake to end |
 //! | `connection`, `write_deadline` | its bytes; a socket whose writes time out |
 //! | `chunked_body`, `stall_monitor` | answers in small chunks; which of them wait for their reader, and since when |
+//! | `windows` | how much each connection may have sent unread |
 //! | `traffic` | counts bytes |
 //!
 //! Invariants:
@@ -29,6 +30,7 @@ mod origin;
 mod serve;
 mod stall_monitor;
 mod traffic;
+mod windows;
 mod write_deadline;
 
 use std::convert::Infallible;
@@ -53,6 +55,7 @@ pub(crate) use link::{Link, Patience};
 pub(crate) use origin::Origin;
 pub(crate) use serve::{AnswerBody, Protocol};
 pub(crate) use traffic::Traffic;
+pub(crate) use windows::{WINDOW_MAX_BYTES, WINDOW_MIN_BYTES, Windows};
 
 use link::Place;
 use serve::Serving;
@@ -120,7 +123,10 @@ impl Listener {
             };
             match accepted {
                 Ok((stream, peer)) => match Place::take(&door, peer) {
-                    Some(place) => drop(open.spawn(serving.clone().run(stream, place))),
+                    Some(place) => {
+                        let is_known = door.is_known(peer);
+                        drop(open.spawn(serving.clone().run(stream, place, is_known)));
+                    }
                     None => tracing::debug!(%peer, "refused: every slot is held by a caller with a token"),
                 },
                 Err(error) => {

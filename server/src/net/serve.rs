@@ -24,6 +24,7 @@ use super::connection::Connection;
 use super::door::Closing;
 use super::link::{Link, Patience, Place, Verdict};
 use super::traffic::Traffic;
+use super::windows::{Window, Windows};
 use super::write_deadline::WriteDeadline;
 use crate::limits::{
     CHECK_INTERVAL, ERROR_RESETS_MAX, HANDSHAKE_DEADLINE, HEADER_DEADLINE, HEADER_LIST_BYTES,
@@ -31,7 +32,7 @@ use crate::limits::{
 };
 
 /// How the two protocols differ below their requests.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Protocol {
     /// Only HTTP/2, or HTTP/1.1 as well.
     pub(crate) http1: bool,
@@ -39,6 +40,8 @@ pub(crate) struct Protocol {
     pub(crate) stream_window_bytes: u32,
     /// What all streams of a connection may have in flight; also what they may occupy in memory unread.
     pub(crate) connection_window_bytes: u32,
+    /// Makes both windows smaller where a connection's share of these is; `None`: they are small.
+    pub(crate) windows: Option<Arc<Windows>>,
     /// The largest HTTP/2 frame.
     pub(crate) frame_bytes: u32,
     /// Requests of one HTTP/2 connection at once.
@@ -54,7 +57,8 @@ pub(crate) struct Protocol {
 impl Protocol {
     /// Everything that HTTP/2 lets a peer cost has a figure here. h2 itself ends a connection that sends more
     /// CONTINUATION frames than the largest header list needs.
-    fn builder(&self) -> Builder<TokioExecutor> {
+    fn builder(&self, window: Option<&Window>) -> Builder<TokioExecutor> {
+        let window_bytes = window.map_or(u32::MAX, Window::bytes);
         let mut builder = Builder::new(TokioExecutor::new());
         builder
             .http1()
@@ -65,8 +69,8 @@ impl Protocol {
             .http2()
             .timer(TokioTimer::new())
             .adaptive_window(false)
-            .initial_stream_window_size(self.stream_window_bytes)
-            .initial_connection_window_size(self.connection_window_bytes)
+            .initial_stream_window_size(self.stream_window_bytes.min(window_bytes))
+            .initial_connection_window_size(self.connection_window_bytes.min(window_bytes))
             .max_frame_size(self.frame_bytes)
             .max_concurrent_streams(self.streams_max)
             .max_header_list_size(HEADER_LIST_BYTES)
@@ -82,8 +86,7 @@ impl Protocol {
 /// What all connections of a listener share.
 #[derive(Clone)]
 pub(super) struct Serving<S> {
-    builder: Arc<Builder<TokioExecutor>>,
-    protocol: Protocol,
+    protocol: Arc<Protocol>,
     acceptor: TlsAcceptor,
     traffic: Arc<Traffic>,
     stop: watch::Receiver<bool>,
@@ -114,14 +117,14 @@ where
         stop: watch::Receiver<bool>,
         service: S,
     ) -> Self {
-        Self { builder: Arc::new(protocol.builder()), protocol, acceptor, traffic, stop, service }
+        Self { protocol: Arc::new(protocol), acceptor, traffic, stop, service }
     }
 
     /// Serves a connection to its end.
-    pub(super) async fn run(mut self, tcp: TcpStream, place: Place) {
+    pub(super) async fn run(mut self, tcp: TcpStream, place: Place, is_known: bool) {
         let peer = place.link.peer();
         if let Some(stream) = self.shake_hands(tcp, &place.link).await
-            && let Err(reason) = self.serve(stream, &place.link).await
+            && let Err(reason) = self.serve(stream, &place.link, is_known).await
         {
             tracing::debug!(%peer, reason, "disconnected");
         }
@@ -146,7 +149,12 @@ where
     }
 
     /// Fails with the reason when the connection was cut off.
-    async fn serve(&mut self, stream: TlsStream<TcpStream>, link: &Arc<Link>) -> Result<(), &'static str> {
+    async fn serve(
+        &mut self,
+        stream: TlsStream<TcpStream>,
+        link: &Arc<Link>,
+        is_known: bool,
+    ) -> Result<(), &'static str> {
         let connection = Connection::new(stream, Arc::clone(link), Arc::clone(&self.traffic));
         let stream = TokioIo::new(WriteDeadline::new(connection, WRITE_DEADLINE));
         let service = OnConnection {
@@ -154,7 +162,9 @@ where
             link: Arc::clone(link),
             chunk_bytes: self.protocol.chunk_bytes,
         };
-        let mut served = pin!(self.builder.serve_connection(stream, TowerToHyperService::new(service)));
+        let window = self.protocol.windows.as_ref().map(|windows| windows.take(is_known));
+        let builder = self.protocol.builder(window.as_ref());
+        let mut served = pin!(builder.serve_connection(stream, TowerToHyperService::new(service)));
         let mut watch = Watch {
             link,
             patience: self.protocol.patience,

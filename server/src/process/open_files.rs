@@ -2,9 +2,9 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// With fewer than this a server with the default settings may run out: 256 connections on each of two addresses,
+/// With fewer than this a server with the default settings may run out: 1,024 connections of agents and 256 of browsers,
 /// 32 streams with a few files each, and the index's files.
-const ENOUGH: u64 = 1024;
+const ENOUGH: u64 = 2048;
 
 /// Raises the soft limit to the hard limit and logs the result.
 ///

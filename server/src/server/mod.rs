@@ -100,15 +100,17 @@ impl Server {
         let first_token_created = ensure_first_token(&**engine.catalog(), &*clock, &token_path)?;
 
         let connections = Budget::find(settings).map_err(ServiceError::from)?.connections;
-        let bind = async |what, address, alpn: &[&[u8]]| {
+        let bind = async |what, address, connections, alpn: &[&[u8]]| {
             let tls = identity.server_config(alpn)?;
             let listen = |source| StartError::Listen { what, address, source };
             let listener = Listener::bind(address, tls, connections).await.map_err(listen)?;
             let address = listener.address().map_err(listen)?;
             Ok::<_, StartError>((listener, address))
         };
-        let (grpc_listener, grpc_address) = bind("gRPC", settings.grpc, &[b"h2"]).await?;
-        let (http_listener, http_address) = bind("HTTPS", settings.http, &[b"h2", b"http/1.1"]).await?;
+        let (grpc_listener, grpc_address) = bind("gRPC", settings.grpc, connections, &[b"h2"]).await?;
+        let browsers = connections.min(http::bounds::CONNECTIONS_MAX);
+        let (http_listener, http_address) =
+            bind("HTTPS", settings.http, browsers, &[b"h2", b"http/1.1"]).await?;
 
         let fingerprint = identity.fingerprint.to_string();
         let addresses = Addresses {

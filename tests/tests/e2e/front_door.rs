@@ -48,7 +48,7 @@ fn memory_kib(server: &Server, what: &str) -> u64 {
 }
 
 /// The value of a metric with that beginning.
-fn metric(server: &Server, begins: &str) -> u64 {
+pub(crate) fn metric(server: &Server, begins: &str) -> u64 {
     let text = get(server, "/metrics", &server.admin_token()).text();
     let line =
         text.lines().find(|line| line.starts_with(begins)).unwrap_or_else(|| panic!("no {begins} in {text}"));

@@ -322,6 +322,7 @@ async fn reads_past_every_bound() {
         first_extent,
         extent_count,
         report_damage: false,
+        ..v1::ReadDiskRequest::default()
     };
     // The bystander's disk has two extents. What lies past the end is nothing, and costs nothing.
     for (first, count, expected) in

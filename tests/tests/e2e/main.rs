@@ -38,6 +38,8 @@ mod memory;
 #[cfg(test)]
 mod owners;
 #[cfg(test)]
+mod queue;
+#[cfg(test)]
 mod quotas;
 #[cfg(test)]
 mod recover;

@@ -36,6 +36,7 @@ use crate::error::ClientError;
 use crate::progress::Notice;
 use crate::source::walk::{ExtentWalk, ParentDisk};
 use crate::source::{Source, WriteTimes};
+use crate::turn::Turn;
 
 /// Messages handed to the transport and not yet taken by it.
 const WIRE_MESSAGES: usize = 8;
@@ -108,10 +109,10 @@ pub(super) async fn ingest(
     let (wire, messages) = mpsc::channel(WIRE_MESSAGES);
     let session_id = place.session.session_id.clone();
     pipeline.progress.connections(1);
-    let open = v1::OpenStream { session_id, disk: place.number, takes_pending: true };
+    let open = v1::OpenStream { session_id, disk: place.number, takes_pending: true, takes_queued: true };
     hand_over(&wire, Kind::Open(open)).await;
     let mut inbound = connection.ingest().ingest(ReceiverStream::new(messages)).await?.into_inner();
-    let mut opened = opened(inbound.message().await?)?;
+    let mut opened = opened(&mut inbound, pipeline).await?;
     let ranges = std::mem::take(&mut opened.accepted);
     let already = ranges.iter().map(|range| range.count).fold(0, u64::saturating_add);
     if already > 0 {
@@ -147,11 +148,26 @@ async fn watch(lanes: Option<Lanes<'_>>) -> ClientError {
     }
 }
 
-fn opened(answer: Option<v1::IngestResponse>) -> Result<v1::StreamOpened, ClientError> {
-    match answer.and_then(|answer| answer.kind) {
-        Some(Answer::Opened(opened)) => Ok(opened),
-        Some(_) => Err(ClientError::Protocol("an ingest stream that does not begin with Opened".to_owned())),
-        None => Err(ClientError::Lost("the server ended an ingest stream at once".to_owned())),
+/// Waits for the disk's turn, and learns what the server has of it.
+async fn opened(
+    inbound: &mut tonic::Streaming<v1::IngestResponse>,
+    pipeline: &Pipeline,
+) -> Result<v1::StreamOpened, ClientError> {
+    let mut turn = Turn::new(&*pipeline.progress);
+    loop {
+        match inbound.message().await?.map(|answer| answer.kind) {
+            Some(Some(Answer::Queued(queued))) => {
+                turn.queued(queued);
+                pipeline.has_waited.store(true, Ordering::Relaxed);
+            }
+            Some(Some(Answer::Opened(opened))) => return Ok(opened),
+            Some(_) => {
+                return Err(ClientError::Protocol(
+                    "an ingest stream that does not begin with Opened".to_owned(),
+                ));
+            }
+            None => return Err(ClientError::Lost("the server ended an ingest stream at once".to_owned())),
+        }
     }
 }
 

@@ -89,7 +89,7 @@ pub(super) async fn receive(
                 hand_in(&replies, Reply::Finished).await;
                 return Ok(());
             }
-            Some(Answer::Opened(_)) => {
+            Some(Answer::Opened(_) | Answer::Queued(_)) => {
                 return Err(ClientError::Protocol("it opened an ingest stream twice".to_owned()));
             }
             None => {

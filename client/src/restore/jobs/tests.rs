@@ -46,6 +46,7 @@ async fn restore(target: BadTarget) -> Result<(), ClientError> {
             }
             Kind::Damaged(_) => panic!("no damage was asked for"),
             Kind::WindowEnd(_) => drop(assembler.window_end()?),
+            Kind::Queued(_) => {}
         }
     }
     jobs.drain().await
@@ -91,6 +92,7 @@ async fn compare(disk: &[u8], digests: &[Vec<u8>]) -> Result<(u64, Vec<u64>), Cl
             }
             Kind::Damaged(_) => panic!("no damage was asked for"),
             Kind::WindowEnd(_) => drop(assembler.window_end()?),
+            Kind::Queued(_) => {}
         }
     }
     jobs.drain().await?;

@@ -109,6 +109,7 @@ fn restore(messages: Vec<v1::read_disk_response::Kind>, size: usize) -> Result<V
             }
             Kind::Damaged(damaged) => drop(assembler.damaged(&damaged)?),
             Kind::WindowEnd(_) => drop(assembler.window_end()?),
+            Kind::Queued(_) => {}
         }
     }
     assert!(assembler.is_complete());
@@ -324,6 +325,7 @@ fn restore_past_damage(messages: Vec<Message>, size: usize) -> (Vec<u8>, Vec<(u6
                 bad.extend(ranges.iter().map(|range| (range.offset, range.len)));
             }
             Message::WindowEnd(_) => drop(assembler.window_end().unwrap()),
+            Message::Queued(_) => {}
         }
     }
     assert!(assembler.is_complete());

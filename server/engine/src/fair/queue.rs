@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use holdfast_types::ids::{NamespaceId, TokenId};
 
 /// On whose behalf work is done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tenant {
     pub namespace: NamespaceId,
     pub token: TokenId,

@@ -79,7 +79,8 @@ pub(super) struct Lease {
 }
 
 /// How long an agent may only say that it is there: a backup that gets no further holds its VM, a session's slot and
-/// everything it relies on. Hours of reading unchanged data do count, as the agent reports each part.
+/// everything it relies on. Hours of reading unchanged data do count, as the agent reports each part. The time that it
+/// waits for its turn does not run.
 pub(crate) const STANDSTILL_SECS: i64 = 3600;
 
 /// One disk of a session.
@@ -213,6 +214,12 @@ impl Session {
     pub(crate) fn keep_alive(&self, core: &Core) {
         self.lease.heard_monotonic_ms.store(core.clock.monotonic_ms(), Ordering::Relaxed);
         self.lease.seen_ms.store(core.clock.now_ms(), Ordering::Relaxed);
+    }
+
+    /// The server makes it wait: it cannot get further until its turn comes. Does not renew the lease, which is for the
+    /// agent to do.
+    pub(crate) fn waits_for_turn(&self, core: &Core) {
+        self.lease.progress_monotonic_ms.store(core.clock.monotonic_ms(), Ordering::Relaxed);
     }
 
     /// Renews the lease: the backup got further.

@@ -142,6 +142,12 @@ impl Sessions {
         live
     }
 
+    /// The time a session waits for its turn is no standstill.
+    pub(crate) fn waits_for_turn(&self, core: &Core, id: SessionId) -> Result<(), EngineError> {
+        self.get(id)?.waits_for_turn(core);
+        Ok(())
+    }
+
     /// Renews a lease; returns its length in seconds.
     pub(crate) fn keep_alive(&self, core: &Core, id: SessionId) -> Result<u32, EngineError> {
         self.get(id)?.keep_alive(core);

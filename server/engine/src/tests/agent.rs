@@ -252,6 +252,7 @@ fn follow(reader: DiskReader) -> Result<(Vec<u8>, Vec<Bad>), EngineError> {
                 }
             }
             Kind::WindowEnd(_) => assemble(&window, (&chunks, &lost), size, &mut image, &mut bad),
+            Kind::Queued(_) => panic!("only a server with limits makes a stream wait"),
         }
     }
     assert_eq!(image.len() as u64, size);

@@ -196,6 +196,25 @@ fn heartbeats_alone_do_not_keep_a_session() {
 }
 
 #[test]
+fn time_that_the_server_makes_a_session_wait_is_no_standstill() {
+    let bench = Bench::new();
+    let engine = bench.open(Arc::new(MemoryVolume::new()));
+    let disk = noise(1, 9 << 20);
+    let started = start(&engine, request("web", &[("root", &disk)])).unwrap();
+    let session: SessionId = started.session_id.parse().unwrap();
+    for _ in 0..3 * 60 {
+        bench.clock.advance_ms(60_000);
+        engine.keep_alive(session).unwrap();
+        engine.waits_for_turn(session).unwrap();
+        assert_eq!(engine.expire_sessions(), 0);
+    }
+    bench.clock.advance_ms(150_000);
+    engine.waits_for_turn(session).unwrap();
+    assert_eq!(engine.expire_sessions(), 1, "waiting is no heartbeat: the agent may be gone");
+    assert!(engine.waits_for_turn(session).is_err());
+}
+
+#[test]
 fn an_open_stream_without_messages_does_not_renew_the_lease() {
     let bench = Bench::new();
     let engine = bench.open(Arc::new(MemoryVolume::new()));

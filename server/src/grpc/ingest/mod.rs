@@ -9,6 +9,8 @@
 //! | `intake`, `merge` | where the stream's own messages and those of its lanes become one queue, in their order |
 //! | `worker` | the thread that hands messages to the engine and sends its answers |
 //!
+//! A disk whose turn it is not yet waits before its second message is read: it costs its connection and a task.
+//!
 //! When the engine is behind, the queue fills, the task stops reading, and HTTP/2 stops the agent. A stream that
 //! ends because its line did leaves its session as it is, for the agent to open it again. A message that the engine
 //! could not handle ends the session: nothing can come of it any more, and the agent may start another at once. So does
@@ -29,6 +31,7 @@ use std::sync::mpsc as blocking;
 use holdfast_engine::ids::SessionId;
 use holdfast_proto::v1;
 use holdfast_proto::v1::ingest_request::Kind;
+use holdfast_proto::v1::ingest_response::Kind as Answer;
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
 use tokio_stream::Stream;
@@ -37,9 +40,9 @@ use tonic::{Status, Streaming};
 use tracing::{Instrument as _, Span};
 
 use super::bounds::{INGEST_ANSWERS, OPEN_TIMEOUT};
-use super::call::{own_session, shown};
+use super::call::{own_session, queued, shown};
 use crate::activity::Change;
-use crate::activity::streams::StreamGuard;
+use crate::activity::streams::{StreamGuard, Subject};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServiceError;
@@ -86,14 +89,19 @@ async fn run(
     let span = tracing::info_span!("disk", session = shown::<SessionId>(&open.session_id), disk = open.disk);
     async {
         let (number, token) = (open.disk, caller.token.id);
-        let (session, guard, disk) = app
+        let (session, guard) = app
             .blocking(move |app| {
                 let session = own_session(app, &caller, &open.session_id)?;
-                guard.assign(app.engine.session_namespace(session)?)?;
-                let disk = app.engine.open_stream(session, open.disk)?;
-                Ok((session, guard, disk.taking_pending(open.takes_pending)))
+                let namespace = app.engine.session_namespace(session)?;
+                guard.enter(namespace, Subject::Session(session), open.takes_queued)?;
+                Ok((session, guard))
             })
             .await?;
+        if !wait_for_turn(&app, &guard, session, &answers).await? {
+            return Ok(());
+        }
+        let disk = app.blocking(move |app| Ok(app.engine.open_stream(session, number)?)).await?;
+        let disk = disk.taking_pending(open.takes_pending);
         let (intake, items) = Intake::new();
         let host = lanes.host(session, number, token, Arc::clone(&intake));
         let arrivals = Arrivals { intake, items, offer: host.offer() };
@@ -113,6 +121,28 @@ async fn run(
     }
     .instrument(span)
     .await
+}
+
+/// Waits until the stream has a slot; meanwhile tells the agent its place, and the engine that the wait is ours. False:
+/// the agent went away.
+async fn wait_for_turn(
+    app: &App,
+    guard: &StreamGuard,
+    session: SessionId,
+    answers: &Answers,
+) -> Result<bool, ServiceError> {
+    let tell = |ahead| {
+        // Takes the lock of the table of sessions for a moment, never for as long as a disk does.
+        app.engine.waits_for_turn(session)?;
+        let queued = v1::IngestResponse { kind: Some(Answer::Queued(queued(ahead))) };
+        // An agent that does not read needs no more of them.
+        drop(answers.try_send(Ok(queued)));
+        Ok(())
+    };
+    tokio::select! {
+        () = answers.closed() => Ok(false),
+        waited = guard.wait(tell) => waited.map(|()| true),
+    }
 }
 
 async fn first_message(

@@ -18,7 +18,7 @@ use utoipa::ToSchema;
 
 use super::wire::time;
 use crate::activity::Changes;
-use crate::activity::watch::{Snapshot, Watched, Watcher};
+use crate::activity::watch::{self, Snapshot, Watched, Watcher};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServiceError;
@@ -38,6 +38,20 @@ pub(super) struct ActivityNow {
     now: String,
     /// Oldest first
     sessions: Vec<Activity>,
+    /// Restores that wait for their turn, the next one first
+    waiting_restores: Vec<WaitingRestore>,
+}
+
+/// A restore that waits for its turn: the server has as many under way as it allows
+#[derive(Debug, Serialize, ToSchema)]
+struct WaitingRestore {
+    namespace: String,
+    vm: String,
+    disk: String,
+    /// Id of the restore point
+    backup: String,
+    /// How many streams get their turn before
+    ahead: u64,
 }
 
 /// A backup in progress
@@ -62,6 +76,8 @@ struct Activity {
     bytes_per_second: u64,
     /// null: not known yet
     eta_seconds: Option<u64>,
+    /// While a disk waits for its turn, how many streams get theirs before; null: none waits
+    ahead: Option<u64>,
     disks: Vec<ActivityDisk>,
 }
 
@@ -95,6 +111,18 @@ impl From<&LiveDisk> for ActivityDisk {
     }
 }
 
+impl From<&watch::WaitingRestore> for WaitingRestore {
+    fn from(restore: &watch::WaitingRestore) -> Self {
+        Self {
+            namespace: restore.namespace_name.clone(),
+            vm: restore.vm.clone(),
+            disk: restore.disk.clone(),
+            backup: restore.backup.to_string(),
+            ahead: restore.ahead as u64,
+        }
+    }
+}
+
 impl From<&Watched> for Activity {
     fn from(watched: &Watched) -> Self {
         let session = &watched.session;
@@ -113,6 +141,7 @@ impl From<&Watched> for Activity {
             bytes_done: watched.bytes_done,
             bytes_per_second: whole(watched.bytes_per_second),
             eta_seconds: eta(bytes_total.saturating_sub(watched.bytes_done), watched.bytes_per_second),
+            ahead: watched.ahead.map(|ahead| ahead as u64),
             disks: session.disks.iter().map(ActivityDisk::from).collect(),
         }
     }
@@ -151,8 +180,14 @@ fn whole(number: f64) -> u64 {
 }
 
 fn visible(app: &App, caller: &Caller, snapshot: &Snapshot) -> ActivityNow {
-    let mine = snapshot.iter().filter(|watched| caller.may(Action::Report, watched.session.namespace));
-    ActivityNow { now: time(app.clock.now_ms()), sessions: mine.map(Activity::from).collect() }
+    let may_see = |namespace| caller.may(Action::Report, namespace);
+    let mine = snapshot.backups.iter().filter(|watched| may_see(watched.session.namespace));
+    let restores = snapshot.waiting_restores.iter().filter(|restore| may_see(restore.namespace));
+    ActivityNow {
+        now: time(app.clock.now_ms()),
+        sessions: mine.map(Activity::from).collect(),
+        waiting_restores: restores.map(WaitingRestore::from).collect(),
+    }
 }
 
 /// Backups in progress

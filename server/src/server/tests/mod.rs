@@ -7,6 +7,7 @@ mod limits;
 mod metrics;
 mod owners;
 mod protocol;
+mod queue;
 mod readiness;
 mod rest;
 mod roles;
@@ -273,6 +274,12 @@ mod ingest {
 
     pub(super) fn open(session: &str, disk: u32) -> IngestRequest {
         message(Kind::Open(OpenStream { session_id: session.into(), disk, ..OpenStream::default() }))
+    }
+
+    /// By an agent that waits for its turn.
+    pub(super) fn open_in_turn(session: &str, disk: u32) -> IngestRequest {
+        let open = OpenStream { session_id: session.into(), disk, ..OpenStream::default() };
+        message(Kind::Open(OpenStream { takes_queued: true, ..open }))
     }
 
     /// The whole disk is zero.

@@ -15,16 +15,48 @@ export function Running() {
   const namespace = useNamespace();
   const activity = useActivity().data;
   const sessions = (activity?.sessions ?? []).filter((session) => namespace === "" || session.namespace === namespace);
-  if (sessions.length === 0) return null;
+  const restores = (activity?.waiting_restores ?? []).filter((restore) => namespace === "" || restore.namespace === namespace);
+  if (sessions.length === 0 && restores.length === 0) return null;
   return (
-    <Card title={plural(sessions.length, "backup running", "backups running")} className="running">
+    <Card title={title(sessions, restores.length)} className="running">
       <ul className="sessions">
         {sessions.map((session) => (
           <Session key={session.session} session={session} />
         ))}
+        {restores.map((restore, place) => (
+          // One disk may be wanted several times, so its name does not tell them apart.
+          // oxlint-disable-next-line react/no-array-index-key
+          <li className="session" key={place}>
+            <div className="session-head">
+              <Link href={vmPath(restore.namespace, restore.vm)}>{restore.vm}</Link>
+              <span className="muted">restore of disk {restore.disk}</span>
+              <span className="session-percent">{waits(restore.ahead)}</span>
+            </div>
+          </li>
+        ))}
       </ul>
     </Card>
   );
+}
+
+function title(sessions: Activity[], restores: number) {
+  const waiting = sessions.filter((session) => session.ahead != null).length;
+  const parts = [
+    [sessions.length - waiting, "backup running", "backups running"],
+    [waiting, "backup waiting", "backups waiting"],
+    [restores, "restore waiting", "restores waiting"],
+  ] as const;
+  return parts
+    .filter(([count]) => count > 0)
+    .map(([count, one, many]) => plural(count, one, many))
+    .join(", ");
+}
+
+const waits = (ahead: number) => (ahead === 0 ? "waiting, next in turn" : `waiting, ${ahead} ahead`);
+
+function share(session: Activity) {
+  if (session.ahead != null) return waits(session.ahead);
+  return session.bytes_total > 0 ? `${Math.floor((100 * session.bytes_done) / session.bytes_total)} %` : "starting";
 }
 
 function Session({ session }: { session: Activity }) {
@@ -36,9 +68,7 @@ function Session({ session }: { session: Activity }) {
         <span className="muted">
           {session.job} · {session.host}
         </span>
-        <span className="session-percent">
-          {session.bytes_total > 0 ? `${Math.floor((100 * session.bytes_done) / session.bytes_total)} %` : "starting"}
-        </span>
+        <span className="session-percent">{share(session)}</span>
       </div>
       <Progress label={`Backup of ${session.vm}`} done={session.bytes_done} total={session.bytes_total} />
       <dl className="session-facts">

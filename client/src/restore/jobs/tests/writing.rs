@@ -99,6 +99,7 @@ async fn follow(jobs: &Arc<Jobs>, messages: Vec<Kind>, size: usize) -> Result<()
     let mut assembler = Assembler::new(size as u64, 0).past_damage(jobs.on_damage.goes_on());
     for message in messages {
         match message {
+            Kind::Queued(_) => {}
             Kind::Header(header) => assembler.header(&header)?,
             Kind::Window(window) => jobs.begin_window(assembler.window(&window)?).await?,
             Kind::Regions(batch) => {
@@ -376,6 +377,7 @@ fn what_never_became_whole_is_noticed() {
         let mut assembler = Assembler::new(disk.len() as u64, 0);
         for message in serve(&disk, 16) {
             match message {
+                Kind::Queued(_) => {}
                 Kind::Header(header) => assembler.header(&header).unwrap(),
                 Kind::Window(window) => {
                     jobs.begin_window(assembler.window(&window).unwrap()).await.unwrap();

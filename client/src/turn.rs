@@ -1,0 +1,72 @@
+//! A stream's place in the server's queue.
+//!
+//! Waiting for its turn is no outage: the server is there and says so every few seconds. It does not count towards
+//! `--retry-for`, and a connection that is lost meanwhile begins an outage of its own.
+
+use holdfast_proto::v1;
+
+use crate::progress::Progress;
+
+/// Follows one stream until its turn comes.
+pub(crate) struct Turn<'a> {
+    progress: &'a dyn Progress,
+    /// What is shown.
+    ahead: Option<u32>,
+    has_waited: bool,
+}
+
+impl<'a> Turn<'a> {
+    /// It has not waited so far.
+    pub(crate) const fn new(progress: &'a dyn Progress) -> Self {
+        Self { progress, ahead: None, has_waited: false }
+    }
+
+    /// The server says that the stream waits.
+    pub(crate) fn queued(&mut self, queued: v1::Queued) {
+        self.has_waited = true;
+        if self.ahead.replace(queued.ahead) != Some(queued.ahead) {
+            tracing::info!(ahead = queued.ahead, "waiting for its turn");
+            self.progress.waits(Some(queued.ahead));
+        }
+    }
+
+    /// Whether the stream has waited.
+    pub(crate) const fn has_waited(&self) -> bool {
+        self.has_waited
+    }
+
+    /// Its turn came, or it ended.
+    pub(crate) fn came(&mut self) {
+        if self.ahead.take().is_some() {
+            self.progress.waits(None);
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.came();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::progress::Tally;
+
+    #[test]
+    fn the_place_is_shown_until_the_turn_comes() {
+        let tally = Tally::default();
+        let mut turn = Turn::new(&tally);
+        assert_eq!((turn.has_waited(), tally.snapshot().ahead), (false, None));
+        for ahead in [7, 7, 0] {
+            turn.queued(v1::Queued { ahead });
+            assert_eq!((turn.has_waited(), tally.snapshot().ahead), (true, Some(ahead)));
+        }
+        turn.came();
+        assert_eq!((turn.has_waited(), tally.snapshot().ahead), (true, None));
+        turn.queued(v1::Queued { ahead: 1 });
+        drop(turn);
+        assert_eq!(tally.snapshot().ahead, None);
+    }
+}

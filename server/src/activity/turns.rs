@@ -1,0 +1,277 @@
+//! Whose turn it is when more streams are wanted than there may be: one rule that both divides the slots and orders
+//! those who wait.
+//!
+//! * A stream gets a slot at once while one is free. So a tenant that is alone has all of them.
+//! * Otherwise it waits, if it may. The next slot goes to the namespace that holds fewest (if several do, to the one
+//!   whose last turn was longest ago), within it to the token by the same rule, within it to the one that came first. So
+//!   a tenant with one stream gets the next slot, however many another has waiting.
+//! * Slots that are held for hours must not keep a newcomer out: when the next in line has waited for
+//!   [`TURN_PATIENCE`], and another namespace (or, within its own, another token) holds at least two more slots than its
+//!   own, the newest stream of that one is ended. It is opened again, waits in its turn, and goes on where it was. A
+//!   difference of one is fair and moves nothing, so this comes to rest.
+//! * The number of those who wait is bounded, in all and for each token.
+//!
+//! Invariant: while a stream waits, no slot is free.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::Hash;
+use std::time::Duration;
+
+use holdfast_engine::Tenant;
+use holdfast_engine::ids::{NamespaceId, TokenId};
+
+use crate::limits::{TURN_PATIENCE, WAITING_MAX, WAITING_PER_TOKEN_MAX};
+
+/// A stream, by its number in the table of streams.
+pub(super) type Number = u64;
+
+/// Why a stream can neither have a slot nor wait for one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// No slot is free, and it would not wait.
+    NoSlot,
+    /// As many wait as may wait.
+    QueueFull,
+    /// As many of its token wait as may.
+    TokenQueueFull,
+}
+
+/// What became of a stream that entered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Entered {
+    Admitted,
+    Waits,
+}
+
+#[derive(Debug)]
+struct Held {
+    tenant: Tenant,
+    /// Number of its turn.
+    turn: u64,
+    /// It was told to end for another's turn.
+    is_ending: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    number: Number,
+    tenant: Tenant,
+    /// Number of its arrival.
+    arrival: u64,
+    since: Duration,
+}
+
+/// See the module's text. Time is passed in: since any moment, always the same.
+#[derive(Debug)]
+pub(super) struct Turns {
+    limit: usize,
+    held: HashMap<Number, Held>,
+    /// In order of arrival.
+    waiting: VecDeque<Waiting>,
+    arrivals: u64,
+    turns: u64,
+    /// When those that hold or want slots had their last turn.
+    namespaces_served: HashMap<NamespaceId, u64>,
+    tenants_served: HashMap<Tenant, u64>,
+}
+
+/// The least goes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    held: usize,
+    served: u64,
+    /// Of its first in line: unique.
+    arrival: u64,
+}
+
+impl Turns {
+    /// With so many slots.
+    pub(super) fn new(limit: u32) -> Self {
+        Self {
+            limit: limit as usize,
+            held: HashMap::new(),
+            waiting: VecDeque::new(),
+            arrivals: 0,
+            turns: 0,
+            namespaces_served: HashMap::new(),
+            tenants_served: HashMap::new(),
+        }
+    }
+
+    pub(super) const fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// How many slots are taken.
+    pub(super) fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    /// How many wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Wants a slot for a stream, which has none and does not wait.
+    pub(super) fn enter(
+        &mut self,
+        number: Number,
+        tenant: Tenant,
+        may_wait: bool,
+        now: Duration,
+    ) -> Result<Entered, Refusal> {
+        if self.held.len() < self.limit {
+            debug_assert!(self.waiting.is_empty(), "a slot was free while streams waited");
+            self.admit(number, tenant);
+            return Ok(Entered::Admitted);
+        }
+        if !may_wait {
+            return Err(Refusal::NoSlot);
+        }
+        let of_token = self.waiting.iter().filter(|waiting| waiting.tenant.token == tenant.token).count();
+        if of_token >= WAITING_PER_TOKEN_MAX {
+            return Err(Refusal::TokenQueueFull);
+        }
+        if self.waiting.len() >= WAITING_MAX {
+            return Err(Refusal::QueueFull);
+        }
+        self.arrivals += 1;
+        self.waiting.push_back(Waiting { number, tenant, arrival: self.arrivals, since: now });
+        Ok(Entered::Waits)
+    }
+
+    /// A stream ended or no longer waits. Returns those that have a slot from now on, and since when each had waited.
+    pub(super) fn leave(&mut self, number: Number) -> Vec<(Number, Duration)> {
+        if self.held.remove(&number).is_none() {
+            self.waiting.retain(|waiting| waiting.number != number);
+        }
+        let mut admitted = Vec::new();
+        while self.held.len() < self.limit
+            && let Some(next) = self.order().first().copied()
+        {
+            self.waiting.retain(|waiting| waiting.number != next.number);
+            self.admit(next.number, next.tenant);
+            admitted.push((next.number, next.since));
+        }
+        self.forget();
+        admitted
+    }
+
+    /// Those who wait, in the order of their turns, as things are.
+    pub(super) fn line(&self) -> impl Iterator<Item = Number> {
+        self.order().into_iter().map(|waiting| waiting.number)
+    }
+
+    /// Which stream must end so that the next in line gets its turn, if any must.
+    pub(super) fn make_way(&mut self, now: Duration) -> Option<Number> {
+        if self.held.values().any(|held| held.is_ending) {
+            return None;
+        }
+        let next = self.order().first().copied()?;
+        if now.saturating_sub(next.since) < TURN_PATIENCE {
+            return None;
+        }
+        let namespaces = self.held_by(|tenant| tenant.namespace);
+        let own = namespaces.get(&next.tenant.namespace).copied().unwrap_or_default();
+        let giving = match most(&namespaces, |_| true) {
+            Some((namespace, held)) if held >= own + 2 => namespace,
+            _ => next.tenant.namespace,
+        };
+        let tenants = self.held_by(|tenant| tenant);
+        let own = tenants.get(&next.tenant).copied().unwrap_or_default();
+        let (tenant, held) = most(&tenants, |tenant| tenant.namespace == giving)?;
+        if giving == next.tenant.namespace && held < own + 2 {
+            return None;
+        }
+        let newest = self.held.iter_mut().filter(|(_, held)| held.tenant == tenant);
+        let (number, held) = newest.max_by_key(|(_, held)| held.turn)?;
+        held.is_ending = true;
+        Some(*number)
+    }
+
+    fn admit(&mut self, number: Number, tenant: Tenant) {
+        self.turns += 1;
+        self.held.insert(number, Held { tenant, turn: self.turns, is_ending: false });
+        self.namespaces_served.insert(tenant.namespace, self.turns);
+        self.tenants_served.insert(tenant, self.turns);
+    }
+
+    /// Forgets the turns of those that neither hold nor want a slot.
+    fn forget(&mut self) {
+        let Self { held, waiting, namespaces_served, tenants_served, .. } = self;
+        let present = || held.values().map(|held| held.tenant).chain(waiting.iter().map(|w| w.tenant));
+        tenants_served.retain(|tenant, _| present().any(|other| other == *tenant));
+        namespaces_served.retain(|namespace, _| present().any(|other| other.namespace == *namespace));
+    }
+
+    fn held_by<K: Hash + Eq>(&self, of: impl Fn(Tenant) -> K) -> HashMap<K, usize> {
+        let mut counts = HashMap::new();
+        for held in self.held.values() {
+            *counts.entry(of(held.tenant)).or_default() += 1;
+        }
+        counts
+    }
+
+    /// Plays the rule forward: what if slots became free one after the other?
+    fn order(&self) -> Vec<Waiting> {
+        let mut turn = self.turns;
+        let (of_namespaces, of_tenants) =
+            (self.held_by(|tenant| tenant.namespace), self.held_by(|tenant| tenant));
+        let mut lines: HashMap<NamespaceId, HashMap<TokenId, VecDeque<Waiting>>> = HashMap::new();
+        for waiting in &self.waiting {
+            let Tenant { namespace, token } = waiting.tenant;
+            lines.entry(namespace).or_default().entry(token).or_default().push_back(*waiting);
+        }
+        let mut namespaces = BTreeMap::new();
+        for (namespace, lines) in lines {
+            let mut tokens = BTreeMap::new();
+            for (token, line) in lines {
+                let tenant = Tenant { namespace, token };
+                let rank = Rank {
+                    held: of_tenants.get(&tenant).copied().unwrap_or_default(),
+                    served: self.tenants_served.get(&tenant).copied().unwrap_or_default(),
+                    arrival: arrival(&line),
+                };
+                tokens.insert(rank, line);
+            }
+            let rank = Rank {
+                held: of_namespaces.get(&namespace).copied().unwrap_or_default(),
+                served: self.namespaces_served.get(&namespace).copied().unwrap_or_default(),
+                arrival: first_arrival(&tokens),
+            };
+            namespaces.insert(rank, tokens);
+        }
+        let mut order = Vec::with_capacity(self.waiting.len());
+        while let Some((rank, mut tokens)) = namespaces.pop_first() {
+            turn += 1;
+            let Some((of_token, mut line)) = tokens.pop_first() else { continue };
+            order.extend(line.pop_front());
+            if !line.is_empty() {
+                let rank = Rank { held: of_token.held + 1, served: turn, arrival: arrival(&line) };
+                tokens.insert(rank, line);
+            }
+            if !tokens.is_empty() {
+                let rank = Rank { held: rank.held + 1, served: turn, arrival: first_arrival(&tokens) };
+                namespaces.insert(rank, tokens);
+            }
+        }
+        order
+    }
+}
+
+/// Who holds most, among those that `may_give`; the same one each time if several do.
+fn most<K: Copy + Ord>(held: &HashMap<K, usize>, may_give: impl Fn(K) -> bool) -> Option<(K, usize)> {
+    let givers = held.iter().filter(|(key, _)| may_give(**key));
+    givers.max_by_key(|(key, held)| (**held, **key)).map(|(key, held)| (*key, *held))
+}
+
+fn arrival(line: &VecDeque<Waiting>) -> u64 {
+    line.front().map_or(u64::MAX, |first| first.arrival)
+}
+
+fn first_arrival(tokens: &BTreeMap<Rank, VecDeque<Waiting>>) -> u64 {
+    tokens.values().map(arrival).min().unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;
