@@ -54,7 +54,7 @@ enum Command {
     /// Take each rule of docs/ORDERING.md out of the code, and see that a test fails
     Mutants(mutants::Options),
     /// Measure Holdfast and the other tools installed here on the same disks
-    Bench(bench::Options),
+    Bench(Box<bench::Options>),
     /// Write web/openapi.json, from which the web UI's types are generated, after a change to the REST API
     Openapi,
 }

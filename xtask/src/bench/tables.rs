@@ -9,18 +9,23 @@ pub(super) fn render(results: &Results, markdown: bool) -> String {
     let tools = results.tools();
     let tables = [wall(results, &tools), sums(results, &tools), verdicts(results)];
     for table in tables.into_iter().filter(|table| table.rows.len() > 1) {
-        text.push_str(&if markdown { table.markdown() } else { table.plain() });
-        text.push('\n');
+        text.push_str(&table.render(markdown));
     }
     text
 }
 
-struct Table {
-    title: &'static str,
-    rows: Vec<Vec<String>>,
+/// A title, and rows of which the first is the header.
+pub(super) struct Table {
+    pub(super) title: String,
+    pub(super) rows: Vec<Vec<String>>,
 }
 
 impl Table {
+    pub(super) fn render(&self, markdown: bool) -> String {
+        let text = if markdown { self.markdown() } else { self.plain() };
+        text + "\n"
+    }
+
     /// Columns padded; the first row is the header.
     fn plain(&self) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
@@ -71,7 +76,7 @@ fn wall(results: &Results, tools: &[&str]) -> Table {
         rows.push(std::iter::once(target.name.to_owned()).chain(cells).collect());
     }
     rows.retain(|row| row.iter().skip(1).any(|cell| cell != "–"));
-    Table { title: "Wall time in seconds (share of restic's)", rows }
+    Table { title: "Wall time in seconds (share of restic's)".to_owned(), rows }
 }
 
 /// What is summed or taken at its highest over all steps.
@@ -86,7 +91,7 @@ fn sums(results: &Results, tools: &[&str]) -> Table {
     };
     let last = |all: &[&Measured]| all.iter().rfind(|m| m.step == "repository").copied().cloned();
     Table {
-        title: "All steps together",
+        title: "All steps together".to_owned(),
         rows: vec![
             header("", tools),
             row("wall, s", &|all| format!("{:.1}", all.iter().map(|m| m.wall_secs).sum::<f64>())),
@@ -105,7 +110,7 @@ fn verdicts(results: &Results) -> Table {
         let word = if verdict.reached { "reached" } else { "MISSED" };
         vec![verdict.name, verdict.measured, verdict.limit, word.to_owned()]
     }));
-    Table { title: "Targets", rows }
+    Table { title: "Targets".to_owned(), rows }
 }
 
 #[cfg(test)]
