@@ -35,6 +35,7 @@ pub(crate) use probe::{ProbeOptions, run as run_probe};
 /// Of the addresses that RFC 5737 reserves for documents: nothing outside has them.
 const SERVER_ADDRESS: &str = "192.0.2.1";
 const AGENT_ADDRESS: &str = "192.0.2.2";
+const NETWORK: &str = "192.0.2.0/24";
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -160,8 +161,7 @@ impl Site {
         for (end, tun, address) in
             [(&server_end, &server_tun, SERVER_ADDRESS), (&agent_end, &agent_tun, AGENT_ADDRESS)]
         {
-            end.congestion_control(&options.congestion)?;
-            end.attach(tun, &format!("{address}/24"))?;
+            end.attach(tun, &format!("{address}/32"), NETWORK, &options.congestion)?;
         }
         let line = Line::join(&agent_tun, &server_tun, options.quality(0.0), options.seed)?;
         let place = Place { before: server_end.prefix(), grpc: format!("{SERVER_ADDRESS}:0") };

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 
 use super::tun::Tun;
 use crate::needs::{IP, UNSHARE};
@@ -69,14 +69,15 @@ impl Namespace {
         command
     }
 
-    /// Runs a command of the system's here.
-    fn run(&self, program: &str, args: &[&str]) -> Result<String> {
-        let program = shell::locate(program).with_context(|| format!("there is no program {program}"))?;
-        shell::capture(self.command(&program).args(args))
+    /// Runs `ip` here.
+    fn run(&self, args: &[&str]) -> Result<()> {
+        let ip = shell::locate(IP.program).context("there is no program ip")?;
+        shell::capture(self.command(&ip).args(args)).map(drop)
     }
 
-    /// Takes `tun` in as the way to everywhere, with `address`.
-    pub(super) fn attach(&self, tun: &Tun, address: &str) -> Result<()> {
+    /// Takes `tun` in as the way to `network`, with `address`. TCP over it does about loss what `congestion` says: as a
+    /// property of the route, because a namespace may not choose it for itself.
+    pub(super) fn attach(&self, tun: &Tun, address: &str, network: &str, congestion: &str) -> Result<()> {
         let pid = self.holder.id().to_string();
         let ip = shell::locate(IP.program).context("there is no program ip")?;
         shell::capture(Command::new(ip).args(["link", "set", "dev", &tun.name, "netns", &pid]))?;
@@ -85,21 +86,10 @@ impl Namespace {
             &["addr", "add", address, "dev", &tun.name],
             &["link", "set", "dev", &tun.name, "mtu", MTU_BYTES, "txqueuelen", "10000", "up"],
         ] {
-            self.run(IP.program, line)?;
+            self.run(line)?;
         }
-        Ok(())
-    }
-
-    /// Chooses what TCP does about loss, for all connections made here from now on.
-    pub(super) fn congestion_control(&self, name: &str) -> Result<()> {
-        ensure!(
-            !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric()),
-            "{name:?} is no name"
-        );
-        let script = format!("echo {name} > /proc/sys/net/ipv4/tcp_congestion_control");
-        self.run("sh", &["-c", &script])
-            .with_context(|| format!("this kernel has no congestion control {name:?}"))
-            .map(drop)
+        self.run(&["route", "add", network, "dev", &tun.name, "congctl", congestion])
+            .with_context(|| format!("does this kernel have TCP congestion control {congestion:?}?"))
     }
 }
 
