@@ -12,6 +12,8 @@ pub trait Progress: Send + Sync {
     fn disk(&self, name: &str, before_bytes: u64);
     /// More was done on the current disk.
     fn advance(&self, step: Step);
+    /// So many connections carry the current disk; 0 when it is over.
+    fn connections(&self, count: u32);
     /// Something a person should know. Work goes on.
     fn notice(&self, notice: &Notice);
 }
@@ -83,6 +85,7 @@ pub struct Silent;
 impl Progress for Silent {
     fn disk(&self, _: &str, _: u64) {}
     fn advance(&self, _: Step) {}
+    fn connections(&self, _: u32) {}
     fn notice(&self, _: &Notice) {}
 }
 
@@ -100,6 +103,8 @@ pub struct Snapshot {
     pub disk: String,
     /// Sums of all steps; `done_bytes` of a disk begun again counts from its start.
     pub done: Step,
+    /// How many connections carry the current disk; 0: unknown.
+    pub connections: u32,
 }
 
 impl Tally {
@@ -127,6 +132,10 @@ impl Progress for Tally {
         state.done.data_bytes += step.data_bytes;
         state.done.new_bytes += step.new_bytes;
         state.done.wire_bytes += step.wire_bytes;
+    }
+
+    fn connections(&self, count: u32) {
+        self.state.lock().connections = count;
     }
 
     fn notice(&self, notice: &Notice) {

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::connect::connections::Connections;
 use crate::connect::profile::Layer;
+use crate::restore::ReadOptions;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -250,6 +252,15 @@ pub(super) struct Reading {
     /// How long to keep trying to reconnect after the connection is lost
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = super::units::duration)]
     pub(super) retry_for: Duration,
+    /// Number of connections that carry one disk: more on a long line, one on a short line and to stdout
+    #[arg(long, value_name = "N|auto", default_value = "auto")]
+    pub(super) connections: Connections,
+}
+
+impl Reading {
+    pub(super) const fn options(&self) -> ReadOptions {
+        ReadOptions { threads: self.threads, retry_for: self.retry_for, connections: self.connections }
+    }
 }
 
 /// Shows what runs cost: compression details by run and disk, and totals.

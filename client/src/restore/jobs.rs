@@ -1,5 +1,6 @@
 //! Regions being decoded: a pool of threads, and what of one disk is in progress on it.
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -63,8 +64,6 @@ pub(super) struct Jobs {
     /// The first failure.
     failure: Mutex<Option<ClientError>>,
     written_bytes: AtomicU64,
-    /// Of the window whose regions arrive.
-    window: Mutex<Option<Arc<WindowDigests>>>,
     false_digests: FalseDigests,
     progress: Arc<dyn Progress>,
 }
@@ -87,7 +86,6 @@ impl Jobs {
             pool,
             failure: Mutex::new(None),
             written_bytes: AtomicU64::new(0),
-            window: Mutex::new(None),
             false_digests: FalseDigests::default(),
             progress,
         })
@@ -103,13 +101,17 @@ impl Jobs {
         self.false_digests.found()
     }
 
-    /// Hands a region to the pool once there is room; fails with the failure of any earlier job.
-    pub(super) async fn submit(self: &Arc<Self>, region: CheckedRegion) -> Result<(), ClientError> {
+    /// Hands a region to the pool once there is room; fails with the failure of any earlier job. `window`: what its
+    /// window's extents should hash to, as [`Jobs::begin_window`] gave it.
+    pub(super) async fn submit(
+        self: &Arc<Self>,
+        region: CheckedRegion,
+        window: Option<Arc<WindowDigests>>,
+    ) -> Result<(), ClientError> {
         let closed = ClientError::Internal("the decoding threads ended early");
         let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|_| closed)?;
         self.check()?;
         let jobs = Arc::clone(self);
-        let window = self.window.lock().clone();
         self.pool.threads.spawn_fifo(move || {
             jobs.run(&region, window.as_deref());
             drop(permit);
@@ -163,9 +165,9 @@ impl Jobs {
         blocking(move || ranges.into_iter().try_for_each(|range| jobs.give_up(range))).await
     }
 
-    /// Forgets the bad ranges from `offset` on: that part is read again.
-    pub(super) fn forget_bad_from(&self, offset: u64) {
-        self.bad.forget_from(offset);
+    /// Forgets the bad ranges that begin in these bytes of the disk: they are read again.
+    pub(super) fn forget_bad(&self, bytes: Range<u64>) {
+        self.bad.forget(bytes);
     }
 
     /// What could not be read, in order.
@@ -184,17 +186,23 @@ impl Jobs {
         self.failure.lock().take().map_or(Ok(()), Err)
     }
 
-    /// A window begins: writes its zeros and gives the target a hint; both away from the async threads, as
-    /// both can wait for the disk.
-    pub(super) async fn begin_window(self: &Arc<Self>, plan: Arc<WindowPlan>) -> Result<(), ClientError> {
-        *self.window.lock() = Some(Arc::new(WindowDigests::of(&plan)));
+    /// A window begins: writes its zeros and gives the target a hint, that nearly everything before `reached` is
+    /// written; both away from the async threads, as both can wait for the disk. Returns what its extents should
+    /// hash to.
+    pub(super) async fn begin_window(
+        self: &Arc<Self>,
+        plan: Arc<WindowPlan>,
+        reached: u64,
+    ) -> Result<Arc<WindowDigests>, ClientError> {
+        let digests = Arc::new(WindowDigests::of(&plan));
         let jobs = Arc::clone(self);
         blocking(move || {
-            jobs.target.reached(plan.start);
+            jobs.target.reached(reached);
             plan.zeros.iter().try_for_each(|&(offset, len)| jobs.target.zero(offset, len))?;
             plan.bad.iter().try_for_each(|range| jobs.give_up(range.clone()))
         })
-        .await
+        .await?;
+        Ok(digests)
     }
 
     /// A window has arrived. If the target needs order, waits until all of it is written and says so.
@@ -258,7 +266,7 @@ mod tests {
                 Kind::Window(window) => drop(assembler.window(&window)?),
                 Kind::Regions(batch) => {
                     for region in assembler.regions(batch)? {
-                        jobs.submit(region).await?;
+                        jobs.submit(region, None).await?;
                     }
                 }
                 Kind::Damaged(_) => panic!("no damage was asked for"),
@@ -291,6 +299,7 @@ mod tests {
         let pool = Arc::new(DecodePool::new(Some(3)).unwrap());
         let jobs = Jobs::new(pool, "d", Arc::new(GoodTarget), OnDamage::End, Arc::new(Silent));
         let mut assembler = Assembler::new(disk.len() as u64, 0);
+        let mut expected = None;
         for message in serve(disk, 1) {
             match message {
                 Kind::Header(header) => assembler.header(&header)?,
@@ -299,11 +308,13 @@ mod tests {
                     for (layout, digest) in window.extents.iter_mut().zip(&digests[first..]) {
                         layout.digest = digest.clone().into();
                     }
-                    jobs.begin_window(assembler.window(&window)?).await?;
+                    let plan = assembler.window(&window)?;
+                    let reached = plan.start;
+                    expected = Some(jobs.begin_window(plan, reached).await?);
                 }
                 Kind::Regions(batch) => {
                     for region in assembler.regions(batch)? {
-                        jobs.submit(region).await?;
+                        jobs.submit(region, expected.clone()).await?;
                     }
                 }
                 Kind::Damaged(_) => panic!("no damage was asked for"),
