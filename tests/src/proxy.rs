@@ -16,6 +16,10 @@ struct State {
     cuts_at: Vec<u64>,
     /// Upstream bytes after which nothing passes upstream any more.
     hold_at: Option<u64>,
+    /// Bytes downstream on one connection at which that one is cut; the first that gets there.
+    cut_one_at: Option<u64>,
+    /// Bytes that one connection may carry downstream before there are so many connections.
+    ration: Option<(u64, u64)>,
 }
 
 #[derive(Debug, Default)]
@@ -42,8 +46,23 @@ impl Wire {
         }
     }
 
+    /// Told that one connection has carried `bytes` from the server; whether it goes on.
+    fn downstream(&self, bytes: u64) -> bool {
+        let mut state = self.state();
+        if state.cut_one_at.is_some_and(|at| bytes >= at) {
+            state.cut_one_at = None;
+            return false;
+        }
+        while state.ration.is_some_and(|(ration, enough)| bytes > ration && state.connections < enough) {
+            state = self.released.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        true
+    }
+
     fn release(&self) {
-        self.state().hold_at = None;
+        let mut state = self.state();
+        (state.hold_at, state.ration) = (None, None);
+        drop(state);
         self.released.notify_all();
     }
 }
@@ -84,6 +103,24 @@ impl Proxy {
         Self::with(server, State { hold_at: Some(bytes), ..State::default() })
     }
 
+    /// A proxy before the server at `server` that cuts the first connection that has carried `bytes` downstream, and
+    /// no other.
+    ///
+    /// # Panics
+    /// When no port is free.
+    pub fn cutting_one(server: &str, bytes: u64) -> Self {
+        Self::with(server, State { cut_one_at: Some(bytes), ..State::default() })
+    }
+
+    /// A proxy before the server at `server` over which one connection carries no more than about `bytes` downstream
+    /// until there are `connections`.
+    ///
+    /// # Panics
+    /// When no port is free.
+    pub fn rationing(server: &str, bytes: u64, connections: u64) -> Self {
+        Self::with(server, State { ration: Some((bytes, connections)), ..State::default() })
+    }
+
     fn with(server: &str, state: State) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = listener.local_addr().expect("bound").to_string();
@@ -95,6 +132,7 @@ impl Proxy {
                 let Some(wire) = shared.upgrade() else { return };
                 let Ok(upstream) = TcpStream::connect(&server) else { continue };
                 wire.state().connections += 1;
+                wire.released.notify_all();
                 join(client, upstream, &wire);
             }
         });
@@ -114,6 +152,11 @@ impl Proxy {
     /// Connections made so far.
     pub fn connections(&self) -> u64 {
         self.wire.state().connections
+    }
+
+    /// Whether [`Proxy::cutting_one`] has done so.
+    pub fn has_cut_one(&self) -> bool {
+        self.wire.state().cut_one_at.is_none()
     }
 
     /// Lets everything pass from now on.
@@ -140,17 +183,25 @@ fn join(client: TcpStream, server: TcpStream, wire: &Arc<Wire>) {
     };
     wire.state().sockets.extend([client, server]);
     for (index, (from, to)) in pairs.into_iter().enumerate() {
-        let upstream = if index == 0 { Arc::downgrade(wire) } else { Weak::new() };
-        std::thread::spawn(move || forward(from, to, &upstream));
+        let wire = Arc::downgrade(wire);
+        std::thread::spawn(move || forward(from, to, &wire, index == 0));
     }
 }
 
-/// Forwards one direction; counts what passes when `wire` is given.
-fn forward(mut from: TcpStream, mut to: TcpStream, wire: &Weak<Wire>) {
+/// Forwards one direction, and counts what passes.
+fn forward(mut from: TcpStream, mut to: TcpStream, wire: &Weak<Wire>, upstream: bool) {
     let mut buffer = vec![0; 64 << 10];
+    let mut total = 0;
     while let Ok(read @ 1..) = from.read(&mut buffer) {
+        total += read as u64;
         if let Some(wire) = wire.upgrade() {
-            wire.upstream(read);
+            if upstream {
+                wire.upstream(read);
+            } else if !wire.downstream(total) {
+                drop(from.shutdown(Shutdown::Both));
+                drop(to.shutdown(Shutdown::Both));
+                return;
+            }
         }
         if to.write_all(buffer.get(..read).unwrap_or_default()).is_err() {
             break;
@@ -196,6 +247,33 @@ mod tests {
         assert!(received.try_recv().is_err());
         proxy.release();
         assert_eq!(received.recv().unwrap(), 500);
+    }
+
+    #[test]
+    fn one_connection_is_cut_and_others_wait_for_company() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = listener.local_addr().unwrap().to_string();
+        std::thread::spawn(move || {
+            for mut client in listener.incoming().map_while(Result::ok) {
+                drop(client.write_all(&[7; 1000]));
+            }
+        });
+        let everything = |address: &str| {
+            let mut bytes = Vec::new();
+            drop(TcpStream::connect(address).unwrap().read_to_end(&mut bytes));
+            bytes.len()
+        };
+        let cutting = Proxy::cutting_one(&server, 1000);
+        assert_eq!((everything(cutting.address()), cutting.has_cut_one()), (0, true));
+        assert_eq!(everything(cutting.address()), 1000, "only one");
+        let rationing = Proxy::rationing(&server, 10, 2);
+        let mut first = TcpStream::connect(rationing.address()).unwrap();
+        first.set_nonblocking(true).unwrap();
+        crate::wait_for("the first connection", || (rationing.connections() == 1).then_some(()));
+        assert!(first.read(&mut [0; 1]).is_err(), "nothing passes yet");
+        assert_eq!(everything(rationing.address()), 1000);
+        first.set_nonblocking(false).unwrap();
+        assert_eq!(first.read_to_end(&mut Vec::new()).unwrap(), 1000);
     }
 
     #[test]

@@ -172,7 +172,7 @@ impl Crew {
                 self.is_well(member.number);
             }
             let Err(error) = outcome else {
-                self.streams.spans.complete(span, span.end - first, begun.elapsed());
+                self.streams.spans.complete(span, begun.elapsed());
                 continue;
             };
             self.streams.give_back(span).await?;

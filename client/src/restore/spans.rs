@@ -26,6 +26,8 @@ const SPANS_AHEAD: u64 = 4;
 /// Consecutive extents that one stream reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Span {
+    /// The first when it was handed out. No other span being read has the same.
+    start: u64,
     /// The first that is not complete.
     pub(super) first: u64,
     /// The first after it.
@@ -55,8 +57,8 @@ struct Ledger {
     longest: u64,
     /// First and end of what came back unfinished.
     returned: BTreeMap<u64, u64>,
-    /// The same of what is being read.
-    out: BTreeMap<u64, u64>,
+    /// What is being read, by its start.
+    out: BTreeMap<u64, Span>,
 }
 
 impl Ledger {
@@ -73,16 +75,14 @@ impl Ledger {
 
     /// Everything before this extent is complete.
     fn reached(&self) -> u64 {
-        let first =
-            |spans: &BTreeMap<u64, u64>| spans.first_key_value().map_or(self.next, |(first, _)| *first);
-        self.next.min(first(&self.returned)).min(first(&self.out))
+        let out = self.out.values().map(|span| span.first);
+        out.chain(self.returned.keys().copied()).fold(self.next, u64::min)
     }
 
     /// A span for one of `streams`; the only one gets all that is left.
     fn take(&mut self, streams: u64) -> Next {
         if let Some((first, end)) = self.returned.pop_first() {
-            self.out.insert(first, end);
-            return Next::Span(Span { first, end });
+            return self.hand_out(first, end);
         }
         let left = self.end - self.next;
         if left > 0 || !self.begun {
@@ -90,12 +90,17 @@ impl Ledger {
             if count == 0 && left > 0 {
                 return Next::Wait;
             }
-            let span = Span { first: self.next, end: self.next + count };
-            (self.next, self.begun) = (span.end, true);
-            self.out.insert(span.first, span.end);
-            return Next::Span(span);
+            let first = self.next;
+            (self.next, self.begun) = (first + count, true);
+            return self.hand_out(first, first + count);
         }
         if self.out.is_empty() { Next::Done } else { Next::Wait }
+    }
+
+    fn hand_out(&mut self, first: u64, end: u64) -> Next {
+        let span = Span { start: first, first, end };
+        self.out.insert(first, span);
+        Next::Span(span)
     }
 
     fn share(&self, left: u64, streams: u64) -> u64 {
@@ -104,20 +109,23 @@ impl Ledger {
         count.min(limit.saturating_sub(self.next)).min(left)
     }
 
-    /// Extents before `to` of a span that began at `first` are complete.
-    fn advance(&mut self, first: u64, to: u64) {
-        if let Some(end) = self.out.remove(&first) {
-            self.out.insert(to, end);
+    /// What is complete of a span has changed.
+    fn advance(&mut self, span: Span) {
+        self.out.insert(span.start, span);
+    }
+
+    /// A span is not read any more. What is not complete of it is handed out again.
+    fn end(&mut self, span: Span) {
+        self.out.remove(&span.start);
+        // A disk without extents has this one span.
+        if span.first < span.end || self.end == 0 {
+            self.returned.insert(span.first, span.end);
         }
     }
 
-    /// The span that begins at `first` is over: complete, or else it is handed out again.
-    fn end(&mut self, first: u64, complete: bool) {
-        if let Some(end) = self.out.remove(&first)
-            && !complete
-        {
-            self.returned.insert(first, end);
-        }
+    /// All of a span is complete.
+    fn complete(&mut self, span: Span) {
+        self.out.remove(&span.start);
     }
 
     /// Learns from how long a span of `extents` took.
@@ -161,24 +169,24 @@ impl Spans {
 
     /// All extents before `to` of a span being read are complete.
     pub(super) fn advance(&self, span: &mut Span, to: u64) {
-        self.ledger.lock().advance(span.first, to);
         span.first = to;
+        self.ledger.lock().advance(*span);
         self.changed.send_replace(());
     }
 
-    /// All of a span of `extents` is complete; it took `time`.
-    pub(super) fn complete(&self, span: Span, extents: u64, time: Duration) {
+    /// All of a span is complete; it took `time`.
+    pub(super) fn complete(&self, span: Span, time: Duration) {
         {
             let mut ledger = self.ledger.lock();
-            ledger.end(span.first, true);
-            ledger.took(extents, time);
+            ledger.complete(span);
+            ledger.took(span.end - span.start, time);
         }
         self.changed.send_replace(());
     }
 
     /// A stream ended before its span: others may have the rest.
     pub(super) fn give_back(&self, span: Span) {
-        self.ledger.lock().end(span.first, false);
+        self.ledger.lock().end(span);
         self.changed.send_replace(());
     }
 
@@ -212,21 +220,39 @@ mod tests {
         }
     }
 
+    fn extents(span: Span) -> (u64, u64) {
+        (span.first, span.end)
+    }
+
     #[test]
     fn one_stream_gets_all_of_the_disk_and_the_rest_of_it_again() {
-        for extents in [0, 1, 100_000] {
-            let mut ledger = Ledger::new(extents);
-            assert_eq!(span(ledger.take(1)), Span { first: 0, end: extents });
-            assert_eq!(ledger.take(1), Next::Wait, "{extents}: somebody is reading it");
-            let middle = extents / 2;
-            ledger.advance(0, middle);
-            ledger.end(middle, false);
-            assert_eq!(ledger.reached(), middle);
-            assert_eq!(span(ledger.take(1)), Span { first: middle, end: extents });
-            ledger.advance(middle, extents);
-            ledger.end(extents, true);
+        for count in [0, 1, 100_000] {
+            let mut ledger = Ledger::new(count);
+            let mut whole = span(ledger.take(1));
+            assert_eq!(extents(whole), (0, count));
+            assert_eq!(ledger.take(1), Next::Wait, "{count}: it is being read");
+            whole.first = count / 2;
+            ledger.advance(whole);
+            ledger.end(whole);
+            assert_eq!(ledger.reached(), count / 2);
+            let mut rest = span(ledger.take(1));
+            assert_eq!(extents(rest), (count / 2, count));
+            rest.first = count;
+            ledger.complete(rest);
             assert_eq!(ledger.take(1), Next::Done);
         }
+    }
+
+    #[test]
+    fn a_stream_lost_at_the_end_of_its_span_leaves_nothing_and_the_next_span_alone() {
+        let mut ledger = Ledger::new(4);
+        let (mut first, second) = (span(ledger.take(2)), span(ledger.take(2)));
+        first.first = first.end;
+        ledger.advance(first);
+        assert_eq!(ledger.reached(), second.first);
+        ledger.end(first);
+        assert_eq!(span(ledger.take(2)).first, second.end);
+        assert_eq!(ledger.reached(), second.first, "the second is still being read");
     }
 
     #[test]
@@ -263,11 +289,11 @@ mod tests {
         let mut furthest = stuck.end;
         while let Next::Span(span) = ledger.take(2) {
             furthest = span.end;
-            ledger.end(span.first, true);
+            ledger.complete(span);
         }
         assert_eq!(furthest, 2 * SPANS_AHEAD * SPAN_MIN);
-        ledger.advance(stuck.first, 3);
-        assert_eq!(span(ledger.take(2)), Span { first: furthest, end: furthest + 3 });
+        ledger.advance(Span { first: 3, ..stuck });
+        assert_eq!(extents(span(ledger.take(2))), (furthest, furthest + 3));
     }
 
     #[tokio::test]
@@ -275,11 +301,11 @@ mod tests {
         let spans = Spans::new(10);
         let mut whole = spans.take(|| 1).await.unwrap();
         spans.advance(&mut whole, 4);
-        let (taken, ()) = tokio::join!(spans.take(|| 2), async { spans.give_back(whole) });
-        assert_eq!(taken, Some(Span { first: 4, end: 10 }));
-        let (taken, ()) =
-            tokio::join!(spans.take(|| 2), async { spans.complete(Span { first: 4, end: 10 }, 6, SHORT) });
-        assert_eq!((taken, spans.is_complete()), (None, true));
+        let (rest, ()) = tokio::join!(spans.take(|| 2), async { spans.give_back(whole) });
+        let rest = rest.unwrap();
+        assert_eq!(extents(rest), (4, 10));
+        let (none, ()) = tokio::join!(spans.take(|| 2), async { spans.complete(rest, SHORT) });
+        assert_eq!((none, spans.is_complete()), (None, true));
     }
 
     #[derive(Debug, Clone)]
@@ -314,14 +340,16 @@ mod tests {
             };
             let advance = |ledger: &mut Ledger, span: &mut Span, to: u64, count: &mut dyn FnMut(u64, u64)| {
                 let to = to.min(span.end);
-                ledger.advance(span.first, to);
                 count(span.first, to);
                 span.first = to;
+                ledger.advance(*span);
             };
+            // Of all spans so far: one that comes back is as far ahead as it was when spans were longer.
+            let mut limit = 0;
             for act in acts {
                 match act {
                     Act::Take if (reading.len() as u64) < streams => {
-                        let limit = ledger.reached() + SPANS_AHEAD * SPAN_MAX * streams;
+                        limit = limit.max(ledger.reached() + SPANS_AHEAD * ledger.longest * streams);
                         if let Next::Span(span) = ledger.take(streams) {
                             prop_assert!(span.end <= limit && span.end - span.first <= SPAN_MAX);
                             reading.push(span);
@@ -334,16 +362,15 @@ mod tests {
                     }
                     Act::Complete(which, millis) if !reading.is_empty() => {
                         let mut span = reading.swap_remove(which % reading.len());
-                        let len = span.end - span.first;
                         advance(&mut ledger, &mut span, u64::MAX, &mut count);
-                        ledger.end(span.first, true);
-                        ledger.took(len, Duration::from_millis(millis));
+                        ledger.complete(span);
+                        ledger.took(span.end - span.start, Duration::from_millis(millis));
                     }
                     Act::Lose(which, by) if !reading.is_empty() => {
                         let mut span = reading.swap_remove(which % reading.len());
                         let to = span.first + by;
                         advance(&mut ledger, &mut span, to, &mut count);
-                        ledger.end(span.first, false);
+                        ledger.end(span);
                     }
                     _ => {}
                 }
@@ -353,11 +380,11 @@ mod tests {
             // The last one finishes what the others left.
             for mut span in reading {
                 advance(&mut ledger, &mut span, u64::MAX, &mut count);
-                ledger.end(span.first, true);
+                ledger.complete(span);
             }
             while let Next::Span(mut span) = ledger.take(1) {
                 advance(&mut ledger, &mut span, u64::MAX, &mut count);
-                ledger.end(span.first, true);
+                ledger.complete(span);
             }
             prop_assert_eq!(ledger.reached(), extents);
             prop_assert!(times.iter().all(|times| *times == 1));
