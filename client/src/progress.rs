@@ -12,8 +12,8 @@ pub trait Progress: Send + Sync {
     fn disk(&self, name: &str, before_bytes: u64);
     /// More was done on the current disk.
     fn advance(&self, step: Step);
-    /// So many connections carry the current disk; 0 when it is over.
-    fn connections(&self, count: u32);
+    /// So many connections carry the current disk's data.
+    fn connections(&self, _count: u32) {}
     /// Something a person should know. Work goes on.
     fn notice(&self, notice: &Notice);
 }
@@ -85,7 +85,6 @@ pub struct Silent;
 impl Progress for Silent {
     fn disk(&self, _: &str, _: u64) {}
     fn advance(&self, _: Step) {}
-    fn connections(&self, _: u32) {}
     fn notice(&self, _: &Notice) {}
 }
 
@@ -101,10 +100,10 @@ pub struct Tally {
 pub struct Snapshot {
     /// The current disk; empty before the first.
     pub disk: String,
+    /// How many connections carry its data; 0 before that is known.
+    pub connections: u32,
     /// Sums of all steps; `done_bytes` of a disk begun again counts from its start.
     pub done: Step,
-    /// How many connections carry the current disk; 0: unknown.
-    pub connections: u32,
 }
 
 impl Tally {

@@ -24,7 +24,7 @@ pub(super) async fn run(context: &Context, restore: &Restore) -> Result<ExitCode
             "--to - writes the disk to stdout, so it cannot be combined with --json".to_owned(),
         ));
     }
-    let (settings, connection, namespace) = context.connect().await?;
+    let (settings, connection, namespace) = context.connect_within(restore.reading.retry_for).await?;
     let backup = get_backup(&connection, &namespace, &restore.backup, &restore.vm).await?;
     let tasks = choose(&backup, restore)?;
     let display = Display::start(context.output, tasks.iter().map(|task| task.disk.size_bytes).sum());

@@ -14,7 +14,7 @@ use crate::restore::target::NullTarget;
 use crate::restore::{OnDamage, Reader, Salvage};
 
 pub(super) async fn run(context: &Context, verify: &Verify) -> Result<ExitCode, ClientError> {
-    let (settings, connection, namespace) = context.connect().await?;
+    let (settings, connection, namespace) = context.connect_within(verify.reading.retry_for).await?;
     let backup = get_backup(&connection, &namespace, &verify.backup, &verify.vm).await?;
     let tasks = disks(&backup)?.into_iter().map(|disk| {
         // All damage is found, not only the first.

@@ -8,6 +8,7 @@ mod credentials;
 pub mod layers;
 pub mod profile;
 mod request;
+mod retry;
 mod settings;
 mod tls;
 
@@ -28,6 +29,7 @@ pub use crate::error::ConnectError;
 pub use address::{DEFAULT_PORT, NotAnAddress, ServerAddress};
 pub use credentials::{AuthedChannel, Credentials};
 pub use request::RequestId;
+pub use retry::open_retrying;
 pub use settings::{Settings, Token};
 pub use tls::Trust;
 

@@ -28,6 +28,8 @@ mod hostile;
 #[cfg(test)]
 mod incremental;
 #[cfg(test)]
+mod lanes;
+#[cfg(test)]
 mod logs;
 #[cfg(test)]
 mod memory;

@@ -46,7 +46,7 @@ fn a_connection_that_is_cut_costs_no_more_than_time() {
     for connections in ["1", "4"] {
         let (folder, server, disk) = backed_up(&[]);
         let to = folder.path().join("restored.raw");
-        let proxy = Proxy::cutting_one(server.grpc(), 9 << 20);
+        let proxy = Proxy::cutting_one_down(server.grpc(), 9 << 20);
         let agent = server.agent().through(proxy.address());
         agent.run(&args(to.to_str().unwrap(), connections)).ok();
         assert!(proxy.has_cut_one());

@@ -3,12 +3,14 @@
 //! Three futures run together, on one task, with bounded channels between them:
 //! [`QueryLoop`] puts results in order, asks and packs; [`transport::send`] waits for compressed regions,
 //! keeps the upload limit and feeds the wire; [`transport::receive`] takes answers. Regions are compressed on
-//! threads of their own meanwhile. Dropping the stream's future ends all of it; the server keeps what it
+//! threads of their own meanwhile. On a long line, regions and extents go over several connections, see [`lanes`];
+//! otherwise over this one. Dropping the stream's future ends all of it; the server keeps what it
 //! accepted.
 //!
 //! Memory in transit: [`BufferPool`] (see `Limits`), `regions` × 2 × 256 KiB in compression,
-//! [`WIRE_MESSAGES`] × 600 KiB before the transport, and its window of 16 MiB.
+//! [`WIRE_MESSAGES`] × 600 KiB before the transport, and its window of 16 MiB. With lanes: at most 1.9 MiB on each.
 
+mod lanes;
 mod query_loop;
 mod transport;
 
@@ -23,6 +25,7 @@ use holdfast_proto::v1::ingest_response::Kind as Answer;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
+use self::lanes::{Lanes, Outlet, lanes};
 use self::query_loop::QueryLoop;
 use self::transport::hand_over;
 use super::parent::{BLOCKS_AHEAD, ParentDigests, Rereading};
@@ -84,9 +87,11 @@ pub(super) async fn ingest(
     pipeline.progress.disk(disk.name(), place.before_bytes);
     let (wire, messages) = mpsc::channel(WIRE_MESSAGES);
     let session_id = place.session.session_id.clone();
+    pipeline.progress.connections(1);
     hand_over(&wire, Kind::Open(v1::OpenStream { session_id, disk: place.number })).await;
     let mut inbound = connection.ingest().ingest(ReceiverStream::new(messages)).await?.into_inner();
-    let ranges = opened(inbound.message().await?)?;
+    let mut opened = opened(inbound.message().await?)?;
+    let ranges = std::mem::take(&mut opened.accepted);
     let already = ranges.iter().map(|range| range.count).fold(0, u64::saturating_add);
     if already > 0 {
         accepted.fetch_max(already, Ordering::Relaxed);
@@ -103,14 +108,30 @@ pub(super) async fn ingest(
     let (answers, needs) = mpsc::channel(ANSWERS_MAX);
     let query_loop = QueryLoop::new(pipeline, &**disk, &scanner, wire.clone(), items);
     let ask = query_loop.run(results, needs);
-    let send = transport::send(pipeline, queue, wire);
+    let session_id = &place.session.session_id;
+    let (lanes, outlet) = lanes(pipeline, connection, session_id, place.number, &opened, &wire)
+        .map_or_else(|| (None, Outlet::plain(wire)), |(lanes, outlet)| (Some(lanes), outlet));
+    let send = transport::send(pipeline, queue, outlet);
     let receive = transport::receive(inbound, answers, accepted);
-    tokio::try_join!(ask, send, receive).map(|_| ())
+    tokio::select! {
+        biased;
+        // What the server says of the stream comes before what is found out about a lane.
+        outcome = async { tokio::try_join!(ask, send, receive) } => outcome.map(|_| ()),
+        broke = watch(lanes) => Err(broke),
+    }
 }
 
-fn opened(answer: Option<v1::IngestResponse>) -> Result<Vec<v1::ExtentRange>, ClientError> {
+/// Waits for a lane to break.
+async fn watch(lanes: Option<Lanes<'_>>) -> ClientError {
+    match lanes {
+        Some(lanes) => lanes.watch().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn opened(answer: Option<v1::IngestResponse>) -> Result<v1::StreamOpened, ClientError> {
     match answer.and_then(|answer| answer.kind) {
-        Some(Answer::Opened(opened)) => Ok(opened.accepted),
+        Some(Answer::Opened(opened)) => Ok(opened),
         Some(_) => Err(ClientError::Protocol("an ingest stream that does not begin with Opened".to_owned())),
         None => Err(ClientError::Lost("the server ended an ingest stream at once".to_owned())),
     }

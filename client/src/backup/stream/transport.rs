@@ -8,6 +8,7 @@ use holdfast_proto::v1::ingest_request::Kind;
 use holdfast_proto::v1::ingest_response::Kind as Answer;
 use tokio::sync::mpsc;
 
+use super::lanes::Outlet;
 use crate::backup::compress::Compressing;
 use crate::backup::pipeline::Pipeline;
 use crate::error::ClientError;
@@ -26,7 +27,12 @@ pub(super) type Wire = mpsc::Sender<v1::IngestRequest>;
 /// Hands a message to the transport. When the transport is gone, waits for ever: [`receive`] gets the reason
 /// and ends the stream with it.
 pub(super) async fn hand_over(wire: &Wire, kind: Kind) {
-    if wire.send(v1::IngestRequest { kind: Some(kind) }).await.is_err() {
+    hand_over_numbered(wire, 0, kind).await;
+}
+
+/// The same for a message with its number among the ordered ones.
+pub(super) async fn hand_over_numbered(wire: &Wire, order: u64, kind: Kind) {
+    if wire.send(v1::IngestRequest { order, kind: Some(kind) }).await.is_err() {
         std::future::pending::<()>().await;
     }
 }
@@ -35,7 +41,7 @@ pub(super) async fn hand_over(wire: &Wire, kind: Kind) {
 pub(super) async fn send(
     pipeline: &Pipeline,
     mut items: mpsc::Receiver<Item>,
-    wire: Wire,
+    mut outlet: Outlet,
 ) -> Result<(), ClientError> {
     while let Some(item) = items.recv().await {
         let (kind, bytes) = match item {
@@ -49,7 +55,7 @@ pub(super) async fn send(
             }
         };
         let begun = Instant::now();
-        hand_over(&wire, kind).await;
+        outlet.send(kind).await;
         pipeline.stages.waited(Stage::SendWait, begun.elapsed(), bytes);
         pipeline.sent_bytes.fetch_add(bytes, Ordering::Relaxed);
         pipeline.progress.advance(Step { wire_bytes: bytes, ..Step::default() });

@@ -41,6 +41,12 @@ impl Disk for TestDisk {
     }
 }
 
+/// Of a stream without lanes.
+fn arrivals() -> Arrivals {
+    let (intake, items) = Intake::new();
+    Arrivals { intake, items, offer: Offer::default() }
+}
+
 fn streams() -> Arc<Streams> {
     Streams::new(StreamLimits { ingest: 4, restore: 4 })
 }
@@ -51,11 +57,11 @@ fn guard(streams: &Arc<Streams>) -> StreamGuard {
 
 fn region(bytes: usize) -> Result<v1::IngestRequest, Status> {
     let region = v1::Region { payload: Bytes::from(vec![1; bytes]), ..v1::Region::default() };
-    Ok(v1::IngestRequest { kind: Some(Kind::Region(region)) })
+    Ok(v1::IngestRequest { order: 0, kind: Some(Kind::Region(region)) })
 }
 
 fn finish() -> Result<v1::IngestRequest, Status> {
-    Ok(v1::IngestRequest { kind: Some(Kind::Finish(v1::FinishStream::default())) })
+    Ok(v1::IngestRequest { order: 0, kind: Some(Kind::Finish(v1::FinishStream::default())) })
 }
 
 fn answer(kind: ingest_response::Kind) -> v1::IngestResponse {
@@ -93,7 +99,7 @@ async fn an_engine_that_is_behind_stops_the_line() {
             })
         };
         let (answers, mut received) = mpsc::channel(INGEST_ANSWERS);
-        carry(disk, guard(&streams()), messages, answers).await.unwrap().unwrap();
+        carry(disk, guard(&streams()), messages, answers, arrivals()).await.unwrap().unwrap();
         // The queued ones (this one among them) and one in the hand of the task that reads.
         assert!(most.load(Ordering::SeqCst) <= queued_max + 1, "{bytes}: {most:?}");
         let mut kinds = Vec::new();
@@ -110,7 +116,7 @@ async fn a_panic_is_an_answer_and_not_the_end_of_the_server() {
     let (answers, _received) = mpsc::channel(INGEST_ANSWERS);
     let streams = streams();
     let disk = TestDisk::new(|_| panic!("on purpose"));
-    let panic = carry(disk, guard(&streams), messages, answers).await.unwrap_err();
+    let panic = carry(disk, guard(&streams), messages, answers, arrivals()).await.unwrap_err();
     assert_eq!(ServiceError::from(panic).code, ErrorCode::Internal);
     assert_eq!(streams.count(), 0);
 }
@@ -120,7 +126,11 @@ async fn errors_of_either_side_end_it() {
     let streams = streams();
     let ended = async |disk: TestDisk, messages: Vec<Result<v1::IngestRequest, Status>>| {
         let (answers, _received) = mpsc::channel(INGEST_ANSWERS);
-        carry(disk, guard(&streams), tokio_stream::iter(messages), answers).await.unwrap().unwrap_err().code
+        carry(disk, guard(&streams), tokio_stream::iter(messages), answers, arrivals())
+            .await
+            .unwrap()
+            .unwrap_err()
+            .code
     };
     let full = TestDisk::new(|_| Err(ServiceError::new(ErrorCode::Full, "no room")));
     assert_eq!(ended(full, vec![region(1), finish()]).await, ErrorCode::Full);
@@ -138,7 +148,7 @@ async fn progress_is_told_while_no_message_comes_and_shutdown_is_heard() {
     *disk.idle.lock() = Some(answer(ingest_response::Kind::Ack(v1::Ack::default())));
     let (answers, mut received) = mpsc::channel(INGEST_ANSWERS);
     let silent = tokio_stream::pending();
-    let carried = tokio::spawn(carry(disk, guard(&streams), silent, answers));
+    let carried = tokio::spawn(carry(disk, guard(&streams), silent, answers, arrivals()));
     let opened = received.recv().await.unwrap().unwrap().kind;
     assert!(matches!(opened, Some(ingest_response::Kind::Opened(_))), "{opened:?}");
     let ack = received.recv().await.unwrap().unwrap().kind;
@@ -152,16 +162,16 @@ async fn an_agent_that_went_away_ends_it_quietly() {
     let (answers, received) = mpsc::channel(INGEST_ANSWERS);
     drop(received);
     let messages = tokio_stream::iter([region(1), finish()]);
-    carry(TestDisk::new(agreeable), guard(&streams()), messages, answers).await.unwrap().unwrap();
+    carry(TestDisk::new(agreeable), guard(&streams()), messages, answers, arrivals()).await.unwrap().unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_without_messages_ends() {
-    let (queue, items) = blocking::channel();
+    let (intake, items) = Intake::new();
     let (streams, begun) = (streams(), tokio::time::Instant::now());
     let guard = guard(&streams);
-    pump(tokio_stream::pending(), queue, guard.stopped()).await;
-    let Ok(queue::Item::Failed(error)) = items.try_recv() else { panic!("it ended without a reason") };
+    pump(tokio_stream::pending(), &intake, guard.stopped()).await;
+    let Ok(Item::Failed(error)) = items.try_recv() else { panic!("it ended without a reason") };
     assert_eq!((error.code, begun.elapsed()), (ErrorCode::Unavailable, crate::limits::INGEST_IDLE));
 }
 
@@ -171,7 +181,7 @@ async fn an_agent_that_reads_no_answers_does_not_hold_up_shutdown() {
     let disk = TestDisk::new(|_| Ok(Some(answer(ingest_response::Kind::Ack(v1::Ack::default())))));
     let (answers, received) = mpsc::channel(1);
     let messages = tokio_stream::iter((0..100).map(|_| region(1)));
-    let carried = tokio::spawn(carry(disk, guard(&streams), messages, answers));
+    let carried = tokio::spawn(carry(disk, guard(&streams), messages, answers, arrivals()));
     while received.is_empty() {
         tokio::task::yield_now().await;
     }

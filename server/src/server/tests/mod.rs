@@ -1,6 +1,7 @@
 //! A whole server in this process: real TLS, real catalog, real engine, on ports it picks.
 
 mod deadlines;
+mod lanes;
 mod life;
 mod limits;
 mod metrics;
@@ -267,7 +268,7 @@ mod ingest {
     pub(super) use holdfast_proto::v1::ingest_response::Kind as Answer;
 
     fn message(kind: Kind) -> IngestRequest {
-        IngestRequest { kind: Some(kind) }
+        IngestRequest { order: 0, kind: Some(kind) }
     }
 
     pub(super) fn open(session: &str, disk: u32) -> IngestRequest {
