@@ -152,6 +152,10 @@ impl Crew {
             let Some(client) = member.client.clone() else {
                 match self.connect(member.number).await {
                     Ok(client) => self.set_client(&mut member, Some(client)),
+                    // That another connection cannot be made is no reason to end those that work.
+                    Err(error) if member.number > 0 && self.leaves_unless_lost(&mut member, &error) => {
+                        return Ok(());
+                    }
                     Err(error) => {
                         if !self.stays(&mut member, error).await? {
                             return Ok(());
@@ -199,14 +203,12 @@ impl Crew {
 
     /// What one of them does about `error`: waits, and then tries again (true), or leaves.
     async fn stays(&self, member: &mut Member, error: ClientError) -> Result<bool, ClientError> {
-        let (limit, lost) = (error.is_limit(), error.is_connection_loss());
-        // That another connection cannot be made is no reason to end those that work.
-        let spare = limit || (member.number > 0 && member.client.is_none() && !lost);
-        if spare && self.leaves(member, &error) {
-            return Ok(false);
-        }
-        if !limit && !lost {
+        let limit = error.is_limit();
+        if !limit && !error.is_connection_loss() {
             return Err(error);
+        }
+        if limit && self.leaves(member, &error) {
+            return Ok(false);
         }
         let now = self.epoch.elapsed();
         let mut delay = member.backoff.next_delay(now);
@@ -232,6 +234,11 @@ impl Crew {
         }
         tokio::time::sleep(delay).await;
         Ok(true)
+    }
+
+    /// Leaves, unless what is wrong passes or it is the last one.
+    fn leaves_unless_lost(&self, member: &mut Member, error: &ClientError) -> bool {
+        !error.is_connection_loss() && self.leaves(member, error)
     }
 
     /// Leaves, unless it is the last one.
