@@ -59,6 +59,23 @@ struct Member {
     backoff: Backoff,
 }
 
+/// What may be done about an error; with neither, it ends the restore.
+#[derive(Debug, PartialEq, Eq)]
+struct Remedy {
+    /// The others go on without this one.
+    leaving: bool,
+    /// It may pass.
+    waiting: bool,
+}
+
+impl Remedy {
+    /// `dialing`: another connection could not be made, which is no reason to end those that work.
+    fn of(error: &ClientError, dialing: bool) -> Self {
+        let (limit, lost) = (error.is_limit(), error.is_connection_loss());
+        Self { leaving: limit || (dialing && !lost), waiting: limit || lost }
+    }
+}
+
 impl Crew {
     pub(super) fn new(streams: DiskStreams, links: Links) -> Arc<Self> {
         Arc::new(Self {
@@ -152,12 +169,9 @@ impl Crew {
             let Some(client) = member.client.clone() else {
                 match self.connect(member.number).await {
                     Ok(client) => self.set_client(&mut member, Some(client)),
-                    // That another connection cannot be made is no reason to end those that work.
-                    Err(error) if member.number > 0 && self.leaves_unless_lost(&mut member, &error) => {
-                        return Ok(());
-                    }
                     Err(error) => {
-                        if !self.stays(&mut member, error).await? {
+                        let dialing = member.number > 0;
+                        if !self.stays(&mut member, error, dialing).await? {
                             return Ok(());
                         }
                     }
@@ -183,7 +197,7 @@ impl Crew {
             if !error.is_limit() {
                 self.set_client(&mut member, None);
             }
-            if !self.stays(&mut member, error).await? {
+            if !self.stays(&mut member, error, false).await? {
                 return Ok(());
             }
         }
@@ -201,15 +215,22 @@ impl Crew {
         Ok(client)
     }
 
-    /// What one of them does about `error`: waits, and then tries again (true), or leaves.
-    async fn stays(&self, member: &mut Member, error: ClientError) -> Result<bool, ClientError> {
-        let limit = error.is_limit();
-        if !limit && !error.is_connection_loss() {
-            return Err(error);
-        }
-        if limit && self.leaves(member, &error) {
+    /// What one of them does about `error`: waits, and then tries again (true), or leaves. `dialing`: there was no
+    /// connection yet, nor need there be one.
+    async fn stays(
+        &self,
+        member: &mut Member,
+        error: ClientError,
+        dialing: bool,
+    ) -> Result<bool, ClientError> {
+        let remedy = Remedy::of(&error, dialing);
+        if remedy.leaving && self.leaves(member, &error) {
             return Ok(false);
         }
+        if !remedy.waiting {
+            return Err(error);
+        }
+        let limit = error.is_limit();
         let now = self.epoch.elapsed();
         let mut delay = member.backoff.next_delay(now);
         if delay.is_none() {
@@ -234,11 +255,6 @@ impl Crew {
         }
         tokio::time::sleep(delay).await;
         Ok(true)
-    }
-
-    /// Leaves, unless what is wrong passes or it is the last one.
-    fn leaves_unless_lost(&self, member: &mut Member, error: &ClientError) -> bool {
-        !error.is_connection_loss() && self.leaves(member, error)
     }
 
     /// Leaves, unless it is the last one.
@@ -276,5 +292,28 @@ impl Crew {
     /// The outage is over for this one.
     fn is_well(&self, number: u32) {
         self.speaker.lock().take_if(|speaker| *speaker == number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_proto::ErrorCode;
+
+    use super::*;
+
+    #[test]
+    fn only_what_passes_or_was_extra_does_not_end_a_restore() {
+        let damaged = ClientError::Damaged { disk: "d".to_owned(), what: "extent 3".to_owned() };
+        let full = || ClientError::Refused { code: ErrorCode::Limit, passes: true, message: String::new() };
+        let token = || ClientError::Refused { code: ErrorCode::Auth, passes: false, message: String::new() };
+        let lost = || ClientError::Lost("gone".to_owned());
+        let remedy = |leaving, waiting| Remedy { leaving, waiting };
+        assert_eq!(Remedy::of(&damaged, false), remedy(false, false), "whichever connection it came over");
+        assert_eq!(Remedy::of(&token(), false), remedy(false, false));
+        assert_eq!(Remedy::of(&token(), true), remedy(true, false), "those that work go on");
+        for dialing in [false, true] {
+            assert_eq!(Remedy::of(&full(), dialing), remedy(true, true));
+            assert_eq!(Remedy::of(&lost(), dialing), remedy(false, true));
+        }
     }
 }
