@@ -305,7 +305,11 @@ mod tests {
     fn only_what_passes_or_was_extra_does_not_end_a_restore() {
         let damaged = ClientError::Damaged { disk: "d".to_owned(), what: "extent 3".to_owned() };
         let full = || ClientError::Refused { code: ErrorCode::Limit, passes: true, message: String::new() };
-        let token = || ClientError::Refused { code: ErrorCode::Auth, passes: false, message: String::new() };
+        let token = || ClientError::Refused {
+            code: ErrorCode::Unauthenticated,
+            passes: false,
+            message: String::new(),
+        };
         let lost = || ClientError::Lost("gone".to_owned());
         let remedy = |leaving, waiting| Remedy { leaving, waiting };
         assert_eq!(Remedy::of(&damaged, false), remedy(false, false), "whichever connection it came over");
