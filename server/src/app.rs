@@ -134,20 +134,24 @@ impl App {
     }
 
     /// Asks who calls on the connection of `link`, within the budgets of its address and of the token. `shown` is what
-    /// the caller shows: `None` for nothing at all, else the token it names, if it names one.
+    /// the caller shows: `None` for nothing at all, else the token it names, if it names one. `protocol` for the metric.
     ///
     /// # Errors
     /// As [`App::identify`]; `Limit` when the address is backed off after wrong tokens, or the token has as many
     /// connections as it may.
     pub(crate) async fn admit<T: Send + 'static>(
         self: &Arc<Self>,
+        protocol: &'static str,
         link: &Link,
         shown: Option<Option<TokenId>>,
         look_up: impl FnOnce(&Authenticator) -> Result<T, ServiceError> + Send + 'static,
         token: impl FnOnce(&T) -> TokenId,
     ) -> Result<T, ServiceError> {
         let (origin, back_off) = (link.origin(), self.auth.back_off());
-        let turn = back_off.turn(origin, shown.flatten()).map_err(|wait| backed_off(origin, wait))?;
+        let turn = back_off.turn(origin, shown.flatten()).map_err(|wait| {
+            self.metrics.counters().refused(protocol, "backed_off");
+            backed_off(origin, wait)
+        })?;
         let found = self.identify(look_up).await;
         drop(turn);
         match found {
@@ -159,7 +163,12 @@ impl App {
             }
             // Nothing was tried, so there is nothing to slow down.
             Err(error) if error.code == ErrorCode::Unauthenticated && shown.is_some() => {
-                Err(back_off.failed(origin).map_or(error, |wait| backed_off(origin, wait)))
+                let wait = back_off.failed(origin);
+                Err(wait.map_or(error, |wait| {
+                    // Told as a limit, so it is not counted by its code.
+                    self.metrics.counters().refused(protocol, "unauthenticated");
+                    backed_off(origin, wait)
+                }))
             }
             Err(error) => Err(error),
         }

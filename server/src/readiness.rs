@@ -1,4 +1,4 @@
-//! Whether backups are accepted now, and every reason why not.
+//! Whether backups are accepted now, every reason why not, and what else is not as it should be.
 //!
 //! The engine knows of its volume, index and catalog ([`Engine::not_ready`]); the server adds its certificate. What was
 //! found is kept for a second: anyone may ask.
@@ -28,8 +28,18 @@ pub(crate) struct Reason {
     pub(crate) word: &'static str,
     /// For anyone who asks: names no paths.
     pub(crate) told: &'static str,
+    /// Whether backups are accepted all the same: something is worse than it should be, and is being repaired.
+    pub(crate) backups_go_on: bool,
     /// For the log.
     detail: String,
+}
+
+impl Reason {
+    /// What the engine says. `detail` is for the log.
+    pub(crate) fn of(obstacle: Obstacle, detail: String) -> Self {
+        let backups_go_on = obstacle == Obstacle::IndexDamaged;
+        Self { word: obstacle.as_str(), told: told(obstacle), backups_go_on, detail }
+    }
 }
 
 /// See the module's text.
@@ -70,12 +80,17 @@ impl Readiness {
     fn gather(&self) -> Vec<Reason> {
         let mut reasons: Vec<Reason> = Vec::new();
         for found in self.engine.not_ready() {
-            let (word, told) = (found.obstacle.as_str(), told(found.obstacle));
-            reasons.push(Reason { word, told, detail: found.reason });
+            reasons.push(Reason::of(found.obstacle, found.reason));
         }
         if let Some(at) = self.certificate_expires_ms.filter(|&at| at <= self.clock.now_ms()) {
             let told = "the server's certificate has expired: replace it and restart the server";
-            reasons.push(Reason { word: CERTIFICATE, told, detail: format!("{told} (it ended at {at} ms)") });
+            let backups_go_on = false;
+            reasons.push(Reason {
+                word: CERTIFICATE,
+                told,
+                backups_go_on,
+                detail: format!("{told} (it ended at {at} ms)"),
+            });
         }
         reasons
     }
@@ -101,9 +116,14 @@ const fn told(obstacle: Obstacle) -> &'static str {
 
 fn log_change(before: &[Reason], now: &[Reason]) {
     for reason in now.iter().filter(|reason| !before.iter().any(|other| other.word == reason.word)) {
-        tracing::warn!(reason = reason.word, detail = reason.detail, "backups are not accepted");
+        if reason.backups_go_on {
+            tracing::warn!(reason = reason.word, detail = reason.detail, "degraded; backups go on");
+        } else {
+            tracing::warn!(reason = reason.word, detail = reason.detail, "backups are not accepted");
+        }
     }
-    if now.is_empty() && !before.is_empty() {
+    let refused = |reasons: &[Reason]| reasons.iter().any(|reason| !reason.backups_go_on);
+    if refused(before) && !refused(now) {
         tracing::info!("backups are accepted again");
     }
 }

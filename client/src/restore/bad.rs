@@ -85,7 +85,7 @@ impl BadRanges {
     }
 
     /// Forgets what begins within `bytes` of the disk: that part is read again.
-    pub(super) fn forget(&self, bytes: Range<u64>) {
+    pub(super) fn forget(&self, bytes: &Range<u64>) {
         self.0.lock().by_offset.retain(|offset, _| !bytes.contains(offset));
     }
 
@@ -123,7 +123,7 @@ mod tests {
             bad.add(one);
         }
         assert_eq!(bad.merged(), [range(0, 110, "a"), range(200, 150, "b")]);
-        bad.forget(110..300);
+        bad.forget(&(110..300));
         assert_eq!(bad.merged(), [range(0, 110, "a"), range(300, 50, "b")]);
     }
 

@@ -1,11 +1,10 @@
-//! Decoding one region, checking its chunks and writing them where they belong. Runs on a decoding thread.
+//! Decoding one region and checking its chunks. Runs on a decoding thread.
 
 use holdfast_proto::limits::EXTENT_BYTES;
 use holdfast_proto::region::{Decoder, RegionError};
 use holdfast_proto::{Fingerprint, v1};
 
 use super::bad::BadRange;
-use super::target::Target;
 use super::window::{CheckedRegion, Placed};
 use crate::error::ClientError;
 use crate::pool::ObjectPool;
@@ -19,23 +18,22 @@ pub(crate) struct Tools {
     plain: Vec<u8>,
 }
 
-/// Plain bytes of chunks whose fingerprints were checked; only these are written.
+/// Plain bytes of chunks whose fingerprints were checked; only these are handed out.
 struct Verified<'a> {
-    chunks: Vec<(Placed<'a>, &'a [u8], u32)>,
+    chunks: Vec<(Placed<'a>, &'a [u8])>,
 }
 
-/// Does all of it. `checked` is told of each place of each chunk once it was checked. Returns the bytes written,
-/// without zeros.
+/// Does all of it: `sink` gets each chunk once for each of its places, after all of the region was checked. Returns the
+/// bytes handed out.
 ///
 /// # Errors
-/// [`ClientError::Damaged`] naming the extent and the chunk, or an error of the target.
+/// [`ClientError::Damaged`] naming the extent and the chunk; then nothing was handed out.
 pub(crate) fn run(
     region: &CheckedRegion,
     disk: &str,
-    target: &dyn Target,
     tools: &ObjectPool<Tools>,
     stages: &Stages,
-    checked: &dyn Fn(u64, &[u8]),
+    sink: &dyn Fn(u64, &[u8]),
 ) -> Result<u64, ClientError> {
     let make = || Ok::<_, RegionError>(Tools { decoder: Decoder::new()?, plain: Vec::new() });
     let mut kit = tools.take_or(make)?;
@@ -43,35 +41,28 @@ pub(crate) fn run(
     let decoded = decode(region, disk, &mut kit);
     stages.add(Stage::Decompress, watch.lap(), u64::from(region.plain_bytes));
     let outcome = decoded.and_then(|()| {
-        let verified = verify(region, disk, &kit.plain);
-        for (placed, bytes, _) in verified.iter().flat_map(|verified| &verified.chunks) {
-            placed.places.iter().for_each(|place| checked(*place, bytes));
-        }
+        let delivered = verify(region, disk, &kit.plain).map(|verified| deliver(&verified, sink));
         stages.add(Stage::Check, watch.lap(), kit.plain.len() as u64);
-        let written = verified.and_then(|verified| write(&verified, &kit.plain, target));
-        stages.add(Stage::Write, watch.lap(), written.as_ref().map_or(0, |bytes| *bytes));
-        written
+        delivered
     });
     tools.put(kit);
     outcome
 }
 
-/// As [`run`] for a region that is not what it should be: writes the chunks that are right. Returns the bytes
-/// written and the ranges that none were written to.
+/// As [`run`] for a region that is not what it should be: hands out the chunks that are right. Returns the ranges
+/// of the others.
 ///
 /// # Errors
-/// Errors of the target only.
+/// None of the region: only what keeps it from being looked at.
 pub(crate) fn run_past_damage(
     region: &CheckedRegion,
-    target: &dyn Target,
     tools: &ObjectPool<Tools>,
-    checked: &dyn Fn(u64, &[u8]),
-) -> Result<(u64, Vec<BadRange>), ClientError> {
+    sink: &dyn Fn(u64, &[u8]),
+) -> Result<Vec<BadRange>, ClientError> {
     let make = || Ok::<_, RegionError>(Tools { decoder: Decoder::new()?, plain: Vec::new() });
     let mut kit = tools.take_or(make)?;
     let decoded = decode(region, "", &mut kit).is_ok();
     let mut bad = Vec::new();
-    let mut chunks = Vec::new();
     for &(index, offset) in &region.chunks {
         let chunk = region.window.chunk(index);
         let placed =
@@ -79,8 +70,7 @@ pub(crate) fn run_past_damage(
         if decoded {
             let bytes = part(&kit.plain, offset as usize, placed.len as usize);
             if Fingerprint::of(bytes) == placed.fingerprint {
-                placed.places.iter().for_each(|place| checked(*place, bytes));
-                chunks.push((placed, bytes, offset));
+                placed.places.iter().for_each(|place| sink(*place, bytes));
                 continue;
             }
         }
@@ -89,9 +79,8 @@ pub(crate) fn run_past_damage(
         let damage = v1::Damage { reason, container: String::new() };
         bad.extend(placed.places.iter().map(|&place| BadRange::said(place, placed.len.into(), &damage)));
     }
-    let written = write(&Verified { chunks }, &kit.plain, target)?;
     tools.put(kit);
-    Ok((written, bad))
+    Ok(bad)
 }
 
 fn decode(region: &CheckedRegion, disk: &str, kit: &mut Tools) -> Result<(), ClientError> {
@@ -129,32 +118,17 @@ fn verify<'a>(region: &'a CheckedRegion, disk: &str, plain: &'a [u8]) -> Result<
         if actual != placed.fingerprint {
             return Err(damaged(disk, Some(placed), &format!("the data hashes to {actual}")));
         }
-        chunks.push((placed, bytes, offset));
+        chunks.push((placed, bytes));
     }
     Ok(Verified { chunks })
 }
 
-/// Writes chunks to all their places. Chunks next to each other both in the region and on the disk are
-/// written with one call.
-fn write(verified: &Verified<'_>, plain: &[u8], target: &dyn Target) -> Result<u64, ClientError> {
-    let mut runs: Vec<(u64, usize, usize)> = Vec::new();
-    for (placed, bytes, offset) in &verified.chunks {
-        let start = *offset as usize;
-        for (number, &place) in placed.places.iter().enumerate() {
-            let last = runs
-                .last_mut()
-                .filter(|(at, from, to)| number == 0 && *to == start && *at + (*to - *from) as u64 == place);
-            match last {
-                Some((_, _, to)) => *to += bytes.len(),
-                None => runs.push((place, start, start + bytes.len())),
-            }
-        }
+/// Hands every chunk out, once for each of its places. Returns the bytes.
+fn deliver(verified: &Verified<'_>, sink: &dyn Fn(u64, &[u8])) -> u64 {
+    let mut delivered = 0;
+    for (placed, bytes) in &verified.chunks {
+        placed.places.iter().for_each(|place| sink(*place, bytes));
+        delivered += bytes.len() as u64 * placed.places.len() as u64;
     }
-    for &(place, from, to) in &runs {
-        target.write_at(place, part(plain, from, to - from))?;
-    }
-    let written: usize = runs.iter().map(|(_, from, to)| to - from).sum();
-    let due: usize = verified.chunks.iter().map(|(placed, bytes, _)| placed.places.len() * bytes.len()).sum();
-    assert_eq!(written, due, "bytes of a region written, bytes its chunks take on the disk");
-    Ok(written as u64)
+    delivered
 }

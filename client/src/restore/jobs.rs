@@ -1,32 +1,42 @@
-//! Regions being decoded: a pool of threads, and what of one disk is in progress on it.
+//! Regions being decoded and extents being written: a pool of threads, and what of one disk is in progress on it.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use super::bad::{BadRange, BadRanges, OnDamage};
-use super::digests::{ExtentBuffers, FalseDigests, WindowDigests};
+use super::digests::FalseDigests;
+use super::extents::{ExtentBuffers, WholeExtent, WindowExtents};
 use super::job::{self, Tools};
 use super::target::Target;
 use super::window::{CheckedRegion, WindowPlan};
+use super::writes::Writes;
 use crate::error::ClientError;
 use crate::pool::ObjectPool;
 use crate::progress::{Progress, Step};
-use crate::stages::Stages;
+use crate::slices::part;
+use crate::stages::{Stage, Stages, Stopwatch};
 
 /// Regions being decoded or waiting for it, per thread.
 const JOBS_PER_THREAD: u16 = 8;
 
+/// Written with one call at most, at multiples of it. The kernel keeps a large write in large pieces of memory, and where
+/// a virtual machine's host takes idle memory back, these are what it takes first: writing extents with one call each
+/// cost up to five times as much of the kernel's time. Smaller writes gain nothing.
+const WRITE_BYTES: usize = 128 << 10;
+
 /// A thread decodes some 1 GB/s: more threads than this would wait for the network.
 const THREADS_MAX: u16 = 32;
 
-/// Threads that decode, and what they use.
+/// Threads that decode, one that writes, and what they use.
 pub(super) struct DecodePool {
     threads: rayon::ThreadPool,
+    writer: rayon::ThreadPool,
     jobs_max: u16,
     tools: ObjectPool<Tools>,
     extents: ExtentBuffers,
@@ -34,24 +44,27 @@ pub(super) struct DecodePool {
 }
 
 impl DecodePool {
-    /// A pool of `threads` threads; `None`: one per core and one more, as one of them is usually waiting for
-    /// the kernel to take what it writes.
+    /// A pool of `threads` threads that decode; `None`: one per core.
     ///
     /// # Errors
     /// [`ClientError::Internal`] when threads cannot be started.
     pub(super) fn new(threads: Option<usize>) -> Result<Self, ClientError> {
         let cores = || std::thread::available_parallelism().map_or(2, usize::from);
-        let count = threads.unwrap_or_else(|| cores() + 1).clamp(1, usize::from(THREADS_MAX));
-        let threads = rayon::ThreadPoolBuilder::new()
-            .num_threads(count)
-            .thread_name(|number| format!("decode-{number}"))
-            .build()
-            .map_err(|_| ClientError::Internal("the decoding threads could not be started"))?;
+        let count = threads.unwrap_or_else(cores).clamp(1, usize::from(THREADS_MAX));
+        let start = |name: &'static str, count| {
+            let named = move |number| format!("{name}-{number}");
+            let threads = rayon::ThreadPoolBuilder::new().num_threads(count).thread_name(named).build();
+            threads.map_err(|_| ClientError::Internal("the decoding threads could not be started"))
+        };
+        let (threads, writer) = (start("decode", count)?, start("write", 1)?);
         let jobs_max = JOBS_PER_THREAD * u16::try_from(count).unwrap_or(THREADS_MAX);
         let (tools, extents, stages) = (ObjectPool::default(), ObjectPool::default(), Stages::default());
-        Ok(Self { threads, jobs_max, tools, extents, stages })
+        Ok(Self { threads, writer, jobs_max, tools, extents, stages })
     }
 }
+
+/// A job has failed. [`Jobs::drain`] says why.
+pub(super) const STOPPED: ClientError = ClientError::Internal("a restore went on after it had failed");
 
 /// Regions of one disk in progress.
 pub(super) struct Jobs {
@@ -61,6 +74,14 @@ pub(super) struct Jobs {
     on_damage: OnDamage,
     bad: BadRanges,
     permits: Arc<Semaphore>,
+    /// For extents of windows that have begun.
+    room: Arc<Semaphore>,
+    /// By where they begin: windows whose regions arrive, then those of which not everything is settled.
+    windows: Mutex<BTreeMap<u64, Arc<WindowExtents>>>,
+    ended: Mutex<Vec<Arc<WindowExtents>>>,
+    writes: Writes,
+    /// Nothing more is to be written.
+    stopped: AtomicBool,
     /// The first failure.
     failure: Mutex<Option<ClientError>>,
     written_bytes: AtomicU64,
@@ -69,13 +90,14 @@ pub(super) struct Jobs {
 }
 
 impl Jobs {
-    /// No jobs yet, for the disk `disk`.
+    /// No jobs yet, for the disk `disk`, and room for `extents_max` extents.
     pub(super) fn new(
         pool: Arc<DecodePool>,
         disk: &str,
         target: Arc<dyn Target>,
         on_damage: OnDamage,
         progress: Arc<dyn Progress>,
+        extents_max: usize,
     ) -> Arc<Self> {
         Arc::new(Self {
             disk: disk.to_owned(),
@@ -83,6 +105,11 @@ impl Jobs {
             on_damage,
             bad: BadRanges::default(),
             permits: Arc::new(Semaphore::new(usize::from(pool.jobs_max))),
+            room: Arc::new(Semaphore::new(extents_max)),
+            windows: Mutex::default(),
+            ended: Mutex::default(),
+            writes: Writes::default(),
+            stopped: AtomicBool::new(false),
             pool,
             failure: Mutex::new(None),
             written_bytes: AtomicU64::new(0),
@@ -101,60 +128,97 @@ impl Jobs {
         self.false_digests.found()
     }
 
-    /// Hands a region to the pool once there is room; fails with the failure of any earlier job. `window`: what its
-    /// window's extents should hash to, as [`Jobs::begin_window`] gave it.
-    pub(super) async fn submit(
-        self: &Arc<Self>,
-        region: CheckedRegion,
-        window: Option<Arc<WindowDigests>>,
-    ) -> Result<(), ClientError> {
+    /// Hands a region to the pool once there is room; fails with [`STOPPED`] after the failure of any earlier job.
+    pub(super) async fn submit(self: &Arc<Self>, region: CheckedRegion) -> Result<(), ClientError> {
         let closed = ClientError::Internal("the decoding threads ended early");
         let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|_| closed)?;
         self.check()?;
+        let window = self.windows.lock().get(&region.window.start).cloned();
+        let window = window.ok_or(ClientError::Internal("a region of a window that has not begun"))?;
         let jobs = Arc::clone(self);
         self.pool.threads.spawn_fifo(move || {
-            jobs.run(&region, window.as_deref());
+            jobs.run(&region, &window);
             drop(permit);
         });
         Ok(())
     }
 
-    fn run(&self, region: &CheckedRegion, window: Option<&WindowDigests>) {
-        let checked = |offset, chunk: &[u8]| {
-            if let Some(window) = window {
-                window.chunk(offset, chunk, &self.pool.extents, &self.false_digests);
-            }
+    fn run(self: &Arc<Self>, region: &CheckedRegion, window: &WindowExtents) {
+        let sink = |offset, chunk: &[u8]| {
+            let whole = window.chunk(offset, chunk, &self.pool.extents, &self.false_digests);
+            self.write_later(whole);
         };
-        let work = || {
-            let (target, tools) = (&*self.target, &self.pool.tools);
-            match job::run(region, &self.disk, target, tools, &self.pool.stages, &checked) {
+        self.attempt("a decoding thread panicked", || {
+            let tools = &self.pool.tools;
+            match job::run(region, &self.disk, tools, &self.pool.stages, &sink) {
                 Err(ClientError::Damaged { .. }) if self.on_damage.goes_on() => {
-                    let (written, bad) = job::run_past_damage(region, target, tools, &checked)?;
-                    bad.into_iter().try_for_each(|range| self.give_up(range))?;
-                    Ok(written)
+                    let bad = job::run_past_damage(region, tools, &sink)?;
+                    bad.into_iter().try_for_each(|range| self.give_up(range, Some(window)))
                 }
-                outcome => outcome,
+                outcome => outcome.map(drop),
             }
-        };
-        // A panic must count as a failure: the region may not have been written.
-        let panicked = Err(ClientError::Internal("a decoding thread panicked"));
-        match catch_unwind(AssertUnwindSafe(work)).unwrap_or(panicked) {
-            Ok(bytes) => {
-                self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
-                self.progress.advance(Step { data_bytes: bytes, ..Step::default() });
+        });
+    }
+
+    /// Queues an extent that is whole for the thread that writes.
+    fn write_later(self: &Arc<Self>, whole: Option<WholeExtent>) {
+        let Some(whole) = whole else { return };
+        self.writes.push(whole);
+        let jobs = Arc::clone(self);
+        self.pool.writer.spawn_fifo(move || jobs.write_next());
+    }
+
+    /// Writes the lowest extent that waits.
+    fn write_next(&self) {
+        let Some(mut turn) = self.writes.next() else { return };
+        let extent = &turn.extent;
+        self.attempt("the writing thread panicked", || {
+            let mut watch = Stopwatch::start();
+            let mut written = 0;
+            for &(from, len) in &extent.runs {
+                for (at, piece) in pieces(from, part(&extent.bytes, from, len)) {
+                    if self.stopped.load(Ordering::Relaxed) {
+                        return Ok(());
+                    }
+                    self.target.write_at(extent.offset + at as u64, piece)?;
+                }
+                written += len as u64;
             }
-            Err(error) => {
-                self.failure.lock().get_or_insert(error);
-            }
+            self.pool.stages.add(Stage::Write, watch.lap(), written);
+            self.written_bytes.fetch_add(written, Ordering::Relaxed);
+            self.progress.advance(Step { data_bytes: written, ..Step::default() });
+            Ok(())
+        });
+        self.pool.extents.put(std::mem::take(&mut turn.extent.bytes));
+    }
+
+    /// Runs `work` unless nothing more is to be done, and remembers its failure. A panic must count as one: something
+    /// may not have been written.
+    fn attempt(&self, panicked: &'static str, work: impl FnOnce() -> Result<(), ClientError>) {
+        if self.stopped.load(Ordering::Relaxed) {
+            return;
+        }
+        let outcome = catch_unwind(AssertUnwindSafe(work));
+        if let Err(error) = outcome.unwrap_or(Err(ClientError::Internal(panicked))) {
+            self.failure.lock().get_or_insert(error);
+            self.stop();
         }
     }
 
+    /// Nothing more is decoded or written: the disk has failed, or is not wanted any more.
+    pub(super) fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+        // What holds it now is never settled: a window that waits for it must not wait for ever.
+        self.room.close();
+    }
+
     /// Takes note of a range that cannot be read, and makes it zero if that was asked for.
-    fn give_up(&self, range: BadRange) -> Result<(), ClientError> {
+    fn give_up(self: &Arc<Self>, range: BadRange, window: Option<&WindowExtents>) -> Result<(), ClientError> {
         // What goes into a pipe has to be something.
         if self.on_damage == OnDamage::Zero || self.target.needs_order() {
             self.target.zero(range.offset, range.len)?;
         }
+        self.write_later(window.and_then(|window| window.lose(range.offset, range.len)));
         self.bad.add(range);
         Ok(())
     }
@@ -162,12 +226,24 @@ impl Jobs {
     /// As [`Jobs::give_up`] for ranges the server named; away from the async threads.
     pub(super) async fn give_up_all(self: &Arc<Self>, ranges: Vec<BadRange>) -> Result<(), ClientError> {
         let jobs = Arc::clone(self);
-        blocking(move || ranges.into_iter().try_for_each(|range| jobs.give_up(range))).await
+        let give_up = move |range: BadRange| {
+            let window = jobs.window_at(range.offset);
+            jobs.give_up(range, window.as_deref())
+        };
+        blocking(move || ranges.into_iter().try_for_each(give_up)).await
     }
 
-    /// Forgets the bad ranges that begin in these bytes of the disk: they are read again.
-    pub(super) fn forget_bad(&self, bytes: Range<u64>) {
+    /// The window at `offset` of the disk, while it arrives.
+    fn window_at(&self, offset: u64) -> Option<Arc<WindowExtents>> {
+        let windows = self.windows.lock();
+        let (_, window) = windows.range(..=offset).next_back()?;
+        window.contains(offset).then(|| Arc::clone(window))
+    }
+
+    /// Forgets the bad ranges and windows that begin in these bytes of the disk: they are read again.
+    pub(super) fn forget(&self, bytes: &Range<u64>) {
         self.bad.forget(bytes);
+        self.windows.lock().retain(|start, _| !bytes.contains(start));
     }
 
     /// What could not be read, in order.
@@ -175,45 +251,89 @@ impl Jobs {
         self.bad.merged()
     }
 
-    /// Waits until no job is in progress.
+    /// Waits until no job is in progress, and what is whole is written. Returns the first failure of all, once.
     pub(super) async fn drain(&self) -> Result<(), ClientError> {
-        let closed = ClientError::Internal("the decoding threads ended early");
-        drop(self.permits.acquire_many(u32::from(self.pool.jobs_max)).await.map_err(|_| closed)?);
-        self.check()
-    }
-
-    fn check(&self) -> Result<(), ClientError> {
+        self.settle().await?;
         self.failure.lock().take().map_or(Ok(()), Err)
     }
 
-    /// A window begins: writes its zeros and gives the target a hint, that nearly everything before `reached` is
-    /// written; both away from the async threads, as both can wait for the disk. Returns what its extents should
-    /// hash to.
-    pub(super) async fn begin_window(
-        self: &Arc<Self>,
-        plan: Arc<WindowPlan>,
-        reached: u64,
-    ) -> Result<Arc<WindowDigests>, ClientError> {
-        let digests = Arc::new(WindowDigests::of(&plan));
+    /// The same; fails with [`STOPPED`] when there was a failure.
+    pub(super) async fn pause(&self) -> Result<(), ClientError> {
+        self.settle().await?;
+        self.check()
+    }
+
+    async fn settle(&self) -> Result<(), ClientError> {
+        let closed = ClientError::Internal("the decoding threads ended early");
+        drop(self.permits.acquire_many(u32::from(self.pool.jobs_max)).await.map_err(|_| closed)?);
+        self.writes.idle().await;
+        Ok(())
+    }
+
+    /// As [`Jobs::drain`] at the end of a disk.
+    ///
+    /// # Errors
+    /// Also when something arrived that was not written.
+    pub(super) async fn finish(&self) -> Result<(), ClientError> {
+        self.drain().await?;
+        let is_written = self.windows.lock().is_empty() && self.ended.lock().iter().all(|w| w.is_settled());
+        is_written.then_some(()).ok_or(ClientError::Internal("part of the disk arrived and was not written"))
+    }
+
+    /// Several streams may ask; the failure itself is for [`Jobs::drain`].
+    fn check(&self) -> Result<(), ClientError> {
+        if self.failure.lock().is_some() { Err(STOPPED) } else { Ok(()) }
+    }
+
+    /// A window begins: waits for room for its extents, then writes its zeros and gives the target a hint; both away
+    /// from the async threads, as both can wait for the disk. Several windows may be in progress.
+    pub(super) async fn begin_window(self: &Arc<Self>, plan: Arc<WindowPlan>) -> Result<(), ClientError> {
+        let begun = WindowExtents::begin(&plan, &self.room).await;
+        self.check()?;
+        let reached = {
+            let mut windows = self.windows.lock();
+            windows.insert(plan.start, Arc::new(begun?));
+            // Those before the lowest that arrives are complete.
+            windows.first_key_value().map_or(plan.start, |(start, _)| *start)
+        };
         let jobs = Arc::clone(self);
         blocking(move || {
             jobs.target.reached(reached);
             plan.zeros.iter().try_for_each(|&(offset, len)| jobs.target.zero(offset, len))?;
-            plan.bad.iter().try_for_each(|range| jobs.give_up(range.clone()))
+            plan.bad.iter().try_for_each(|range| jobs.give_up(range.clone(), None))
         })
-        .await?;
-        Ok(digests)
+        .await
+    }
+
+    fn note_ended(&self, window: Option<Arc<WindowExtents>>) {
+        let mut ended = self.ended.lock();
+        ended.retain(|window| !window.is_settled());
+        ended.extend(window);
     }
 
     /// A window has arrived. If the target needs order, waits until all of it is written and says so.
     pub(super) async fn end_window(&self, plan: &WindowPlan) -> Result<(), ClientError> {
+        // Jobs of it may be in progress; they hold it themselves.
+        let arrived = self.windows.lock().remove(&plan.start);
+        self.note_ended(arrived);
         if !self.target.needs_order() {
             return Ok(());
         }
-        self.drain().await?;
+        self.pause().await?;
         let (target, start, end) = (Arc::clone(&self.target), plan.start, plan.end);
         blocking(move || target.window_done(start, end)).await
     }
+}
+
+/// The bytes at `from` of an extent in pieces of [`WRITE_BYTES`], each with its place.
+fn pieces(mut from: usize, mut bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+    std::iter::from_fn(move || {
+        let len = bytes.len().min(WRITE_BYTES - from % WRITE_BYTES);
+        let (piece, rest) = bytes.split_at_checked(len)?;
+        let at = from;
+        (from, bytes) = (at + len, rest);
+        (!piece.is_empty()).then_some((at, piece))
+    })
 }
 
 async fn blocking(
@@ -224,131 +344,4 @@ async fn blocking(
 }
 
 #[cfg(test)]
-mod tests {
-    use holdfast_proto::v1::read_disk_response::Kind;
-
-    use super::super::window::Assembler;
-    use holdfast_proto::Fingerprint;
-
-    use super::super::window::tests::{sample, serve};
-    use super::*;
-    use crate::progress::Silent;
-
-    /// Fails as it is told.
-    #[derive(Debug)]
-    struct BadTarget {
-        panics: bool,
-    }
-
-    impl Target for BadTarget {
-        fn write_at(&self, _: u64, _: &[u8]) -> Result<(), ClientError> {
-            assert!(!self.panics, "told to");
-            Err(ClientError::Internal("no room"))
-        }
-
-        fn zero(&self, _: u64, _: u64) -> Result<(), ClientError> {
-            Ok(())
-        }
-
-        fn finish(&self) -> Result<(), ClientError> {
-            Ok(())
-        }
-    }
-
-    async fn restore(target: BadTarget) -> Result<(), ClientError> {
-        let disk = [7; 5000];
-        let pool = Arc::new(DecodePool::new(Some(1)).unwrap());
-        let jobs = Jobs::new(pool, "d", Arc::new(target), OnDamage::End, Arc::new(Silent));
-        let mut assembler = Assembler::new(disk.len() as u64, 0);
-        for message in serve(&disk, 1) {
-            match message {
-                Kind::Header(header) => assembler.header(&header)?,
-                Kind::Window(window) => drop(assembler.window(&window)?),
-                Kind::Regions(batch) => {
-                    for region in assembler.regions(batch)? {
-                        jobs.submit(region, None).await?;
-                    }
-                }
-                Kind::Damaged(_) => panic!("no damage was asked for"),
-                Kind::WindowEnd(_) => drop(assembler.window_end()?),
-            }
-        }
-        jobs.drain().await
-    }
-
-    /// Takes everything.
-    #[derive(Debug)]
-    struct GoodTarget;
-
-    impl Target for GoodTarget {
-        fn write_at(&self, _: u64, _: &[u8]) -> Result<(), ClientError> {
-            Ok(())
-        }
-
-        fn zero(&self, _: u64, _: u64) -> Result<(), ClientError> {
-            Ok(())
-        }
-
-        fn finish(&self) -> Result<(), ClientError> {
-            Ok(())
-        }
-    }
-
-    /// Reads a disk whose extents are said to hash to `digests`; returns those that do not.
-    async fn compare(disk: &[u8], digests: &[Vec<u8>]) -> Result<(u64, Vec<u64>), ClientError> {
-        let pool = Arc::new(DecodePool::new(Some(3)).unwrap());
-        let jobs = Jobs::new(pool, "d", Arc::new(GoodTarget), OnDamage::End, Arc::new(Silent));
-        let mut assembler = Assembler::new(disk.len() as u64, 0);
-        let mut expected = None;
-        for message in serve(disk, 1) {
-            match message {
-                Kind::Header(header) => assembler.header(&header)?,
-                Kind::Window(mut window) => {
-                    let first = usize::try_from(window.first_extent).unwrap();
-                    for (layout, digest) in window.extents.iter_mut().zip(&digests[first..]) {
-                        layout.digest = digest.clone().into();
-                    }
-                    let plan = assembler.window(&window)?;
-                    let reached = plan.start;
-                    expected = Some(jobs.begin_window(plan, reached).await?);
-                }
-                Kind::Regions(batch) => {
-                    for region in assembler.regions(batch)? {
-                        jobs.submit(region, expected.clone()).await?;
-                    }
-                }
-                Kind::Damaged(_) => panic!("no damage was asked for"),
-                Kind::WindowEnd(_) => drop(assembler.window_end()?),
-            }
-        }
-        jobs.drain().await?;
-        Ok(jobs.false_digests())
-    }
-
-    #[tokio::test]
-    async fn extents_that_do_not_hash_to_their_digest_are_found() {
-        let disk = sample();
-        let extents = disk.chunks(holdfast_proto::limits::EXTENT_BYTES as usize);
-        let truth: Vec<Vec<u8>> = extents.map(|e| Fingerprint::of(e).as_bytes().to_vec()).collect();
-        assert_eq!(compare(&disk, &truth).await.unwrap(), (0, vec![]));
-        for wrong in 0..truth.len() {
-            let mut lie = truth.clone();
-            lie[wrong] = vec![7; 32];
-            assert_eq!(compare(&disk, &lie).await.unwrap(), (1, vec![wrong as u64]), "extent {wrong}");
-            // What is unknown is not compared.
-            lie[wrong] = Vec::new();
-            assert_eq!(compare(&disk, &lie).await.unwrap(), (0, vec![]), "extent {wrong}");
-        }
-        let mut short = truth;
-        short[1].pop();
-        assert!(matches!(compare(&disk, &short).await, Err(ClientError::Window(_))));
-    }
-
-    #[tokio::test]
-    async fn a_job_that_fails_or_panics_fails_the_disk() {
-        let failed = restore(BadTarget { panics: false }).await;
-        assert!(matches!(failed, Err(ClientError::Internal("no room"))), "{failed:?}");
-        let panicked = restore(BadTarget { panics: true }).await;
-        assert!(matches!(panicked, Err(ClientError::Internal("a decoding thread panicked"))), "{panicked:?}");
-    }
-}
+mod tests;

@@ -2,20 +2,23 @@
 //! a target. Nothing unchecked is ever written.
 //!
 //! Start with [`Reader::read_disk`]; `window` says what a stream must look like, `job` what is done with one
-//! region, `jobs` how many are in progress, [`target`] where the bytes go. Over a long line several connections read
-//! one disk: `spans` says which reads what, `stream` is one of them, `crew` all of them. After a lost connection the
-//! agent connects again, and what that one was reading is read on from its first extent that is not complete.
+//! region, `extents` what becomes of its chunks, `jobs` how many are in progress, `writes` who writes, [`target`] where
+//! the bytes go. Over a long line several connections read one disk: `spans` says which reads what, `stream` is one of
+//! them, `crew` all of them. After a lost connection the agent connects again, and what that one was reading is read on
+//! from its first extent that is not complete.
 //!
 //! What cannot be read ends a restore, unless it was told to go on: then the server names it in the stream, and it is
 //! collected in `bad`, written as a map by `bad_map`, and never passes for success.
 //!
-//! Memory: transport windows of 16 MiB for each connection, and `JOBS_PER_THREAD` regions of 2 × 256 KiB per thread; a pipe needs
-//! one window of 64 MiB besides. Comparing extents with their digests (`digests`) takes the extents that are under way.
+//! Memory: transport windows of 16 MiB for each connection; `JOBS_PER_THREAD` regions of 2 × 256 KiB per thread; extents
+//! that are put together or wait to be written, 128 MiB at most, or 256 MiB with several connections; a pipe needs one
+//! window of 64 MiB besides.
 
 mod bad;
 mod bad_map;
 mod crew;
 mod digests;
+mod extents;
 mod job;
 mod jobs;
 mod reader;
@@ -23,6 +26,7 @@ mod spans;
 mod stream;
 pub mod target;
 pub mod window;
+mod writes;
 
 pub use bad::{BadRange, OnDamage};
 pub use bad_map::{MAP_SUFFIX, check_free};

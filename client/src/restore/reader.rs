@@ -9,13 +9,14 @@ use holdfast_proto::limits::extent_count;
 use parking_lot::Mutex;
 
 use super::crew::{Crew, Links};
+use super::extents::{EXTENTS_MAX, EXTENTS_MAX_SEVERAL};
 use super::jobs::{DecodePool, Jobs};
 use super::spans::Spans;
 use super::stream::{DiskStreams, Flow};
 use super::target::Target;
 use super::{BadRange, DiskOfBackup, ReadSummary, Salvage, bad_map};
 use crate::cancel::Cancel;
-use crate::connect::connections::Connections;
+use crate::connect::connections::{CONNECTIONS_MAX, Connections};
 use crate::connect::{Connection, Settings};
 use crate::error::ClientError;
 use crate::progress::Progress;
@@ -84,9 +85,9 @@ impl Reader {
     ) -> Result<ReadSummary, ClientError> {
         let begun = Instant::now();
         self.progress.disk(&disk.disk, before_bytes);
-        let pool = Arc::clone(&self.pool);
-        let jobs =
-            Jobs::new(pool, &disk.disk, Arc::clone(&target), salvage.on_damage, Arc::clone(&self.progress));
+        // What can only be written in order would have to be kept in memory until its turn.
+        let connections = if target.needs_order() { Connections::Exactly(1) } else { self.connections };
+        let jobs = self.jobs(disk, &target, salvage, connections);
         let streams = DiskStreams {
             disk: disk.clone(),
             jobs: Arc::clone(&jobs),
@@ -96,11 +97,16 @@ impl Reader {
             spans: Spans::new(extent_count(disk.size_bytes)),
             flow: Flow::default(),
         };
-        // What can only be written in order would have to be kept in memory until its turn.
-        let connections = if target.needs_order() { Connections::Exactly(1) } else { self.connections };
         let outcome = Crew::new(streams, self.links.clone()).read(connections, cancel).await;
-        // Jobs in progress share the target, which cleans up after itself when the last of them lets it go.
-        outcome.and(jobs.drain().await)?;
+        if let Err(error) = outcome {
+            jobs.stop();
+            // Jobs in progress share the target, which cleans up after itself when the last of them lets it go.
+            let failure = jobs.drain().await.err();
+            // What failed first says more than how the streams ended.
+            let asked = matches!(error, ClientError::Interrupted);
+            return Err(failure.filter(|_| !asked).unwrap_or(error));
+        }
+        jobs.finish().await?;
         let bad = jobs.bad_ranges();
         complete(disk, target, salvage.map.clone(), bad.clone()).await?;
         // Only now: what is there is all there is, and may be better than nothing.
@@ -119,6 +125,21 @@ impl Reader {
             seconds: begun.elapsed().as_secs_f64(),
             bad,
         })
+    }
+
+    /// No jobs yet, with room for as many connections as there will be.
+    fn jobs(
+        &self,
+        disk: &DiskOfBackup,
+        target: &Arc<dyn Target>,
+        salvage: &Salvage,
+        connections: Connections,
+    ) -> Arc<Jobs> {
+        let several = connections.first(self.links.first.lock().rtt(), CONNECTIONS_MAX) > 1;
+        let room = if several { EXTENTS_MAX_SEVERAL } else { EXTENTS_MAX };
+        let (pool, target, progress) =
+            (Arc::clone(&self.pool), Arc::clone(target), Arc::clone(&self.progress));
+        Jobs::new(pool, &disk.disk, target, salvage.on_damage, progress, room)
     }
 }
 

@@ -1,19 +1,18 @@
 //! Which extents of a disk each of several streams reads.
 //!
 //! A disk is handed out from its start in spans of consecutive extents, so that every stream is busy until nearly the
-//! end: spans are a share of what is left, and at first not longer than a window. Streams never get far ahead of each
+//! end: spans are a share of what is left, and at first no longer than lets 16 streams have room for theirs. Streams never get far ahead of each
 //! other ([`SPANS_AHEAD`]), so what has been read is a growing beginning of the disk and a few gaps after it. What a
 //! lost stream did not finish is handed out again, before anything new.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use holdfast_proto::limits::WINDOW_EXTENTS;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-/// Extents of a span at first, and at least as long as there are enough.
-const SPAN_MIN: u64 = WINDOW_EXTENTS as u64;
+/// Extents of a span at first: a window of their own.
+const SPAN_FIRST: u64 = 4;
 /// Extents of a span at most: 4 GiB.
 const SPAN_MAX: u64 = 1024;
 /// Asking for a span costs a round trip. Where spans take less than this (holes, a fast line), they become longer,
@@ -67,7 +66,7 @@ impl Ledger {
             end,
             next: 0,
             begun: false,
-            longest: SPAN_MIN,
+            longest: SPAN_FIRST,
             returned: BTreeMap::new(),
             out: BTreeMap::new(),
         }
@@ -134,7 +133,7 @@ impl Ledger {
         if extents >= self.longest && time < SHORT {
             self.longest = (self.longest * 2).min(SPAN_MAX);
         } else if time > LONG {
-            self.longest = (self.longest / 2).max(SPAN_MIN);
+            self.longest = (self.longest / 2).max(1);
         }
     }
 }
@@ -193,11 +192,6 @@ impl Spans {
     /// The number of streams changed.
     pub(super) fn look_again(&self) {
         self.changed.send_replace(());
-    }
-
-    /// Every extent before this one is complete.
-    pub(super) fn reached(&self) -> u64 {
-        self.ledger.lock().reached()
     }
 
     /// Whether all of the disk is complete.
@@ -259,7 +253,7 @@ mod tests {
     fn spans_grow_where_they_are_quick_and_shrink_where_they_are_slow() {
         let mut ledger = Ledger::new(1 << 20);
         let first = span(ledger.take(4));
-        assert_eq!(first.end - first.first, SPAN_MIN);
+        assert_eq!(first.end - first.first, SPAN_FIRST);
         for _ in 0..20 {
             let longest = ledger.longest;
             ledger.took(longest, SHORT / 2);
@@ -271,7 +265,7 @@ mod tests {
         for _ in 0..20 {
             ledger.took(1, LONG * 2);
         }
-        assert_eq!(ledger.longest, SPAN_MIN);
+        assert_eq!(ledger.longest, 1);
     }
 
     #[test]
@@ -279,7 +273,7 @@ mod tests {
         let mut ledger = Ledger::new(40);
         let lengths: Vec<u64> =
             (0..8).map(|_| span(ledger.take(4))).map(|span| span.end - span.first).collect();
-        assert_eq!(lengths, [5, 4, 3, 3, 3, 2, 2, 2]);
+        assert_eq!(lengths, [4, 4, 4, 3, 3, 2, 2, 2]);
     }
 
     #[test]
@@ -291,7 +285,7 @@ mod tests {
             furthest = span.end;
             ledger.complete(span);
         }
-        assert_eq!(furthest, 2 * SPANS_AHEAD * SPAN_MIN);
+        assert_eq!(furthest, 2 * SPANS_AHEAD * SPAN_FIRST);
         ledger.advance(Span { first: 3, ..stuck });
         assert_eq!(extents(span(ledger.take(2))), (furthest, furthest + 3));
     }

@@ -10,7 +10,6 @@ use holdfast_proto::v1::read_disk_response::Kind;
 use holdfast_proto::v1::restore_client::RestoreClient;
 
 use super::DiskOfBackup;
-use super::digests::WindowDigests;
 use super::jobs::{DecodePool, Jobs};
 use super::spans::{Span, Spans};
 use super::window::Assembler;
@@ -45,13 +44,6 @@ pub(super) struct DiskStreams {
     pub(super) flow: Flow,
 }
 
-/// Where a stream is.
-struct Position {
-    assembler: Assembler,
-    /// Of the window whose regions arrive.
-    digests: Option<Arc<WindowDigests>>,
-}
-
 impl DiskStreams {
     /// Reads a span to its end. `span.first` follows what is complete, also when it fails.
     pub(super) async fn follow(
@@ -68,7 +60,7 @@ impl DiskStreams {
             report_damage: self.report_damage,
         };
         let assembler = Assembler::new(self.disk.size_bytes, span.first).until(span.end);
-        let mut position = Position { assembler: assembler.past_damage(self.report_damage), digests: None };
+        let mut assembler = assembler.past_damage(self.report_damage);
         let mut stream = client.read_disk(request).await?.into_inner();
         loop {
             let begun = Instant::now();
@@ -78,32 +70,35 @@ impl DiskStreams {
             let nanos = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
             self.flow.waited_nanos.fetch_add(nanos, Ordering::Relaxed);
             match message.map(|message| message.kind) {
-                None if position.assembler.is_complete() => return Ok(()),
+                None if assembler.is_complete() => return Ok(()),
                 None => return Err(ClientError::Lost("the server ended a restore stream early".to_owned())),
                 Some(None) => {
                     return Err(ClientError::Protocol("a restore message of an unknown kind".to_owned()));
                 }
-                Some(Some(kind)) => self.accept(kind, &mut position, span).await?,
+                Some(Some(kind)) => self.accept(kind, &mut assembler, span).await?,
             }
         }
     }
 
     /// Takes one message of a stream.
-    async fn accept(&self, kind: Kind, position: &mut Position, span: &mut Span) -> Result<(), ClientError> {
-        let Position { assembler, digests } = position;
+    async fn accept(
+        &self,
+        kind: Kind,
+        assembler: &mut Assembler,
+        span: &mut Span,
+    ) -> Result<(), ClientError> {
         match kind {
             Kind::Header(header) => assembler.header(&header)?,
             Kind::Window(window) => {
                 let plan = assembler.window(&window)?;
-                let reached = self.spans.reached() * u64::from(EXTENT_BYTES);
-                *digests = Some(self.jobs.begin_window(plan, reached).await?);
+                self.jobs.begin_window(plan).await?;
             }
             Kind::Regions(batch) => {
                 let wire_bytes = batch.regions.iter().map(|region| region.payload.len() as u64).sum();
                 self.flow.wire_bytes.fetch_add(wire_bytes, Ordering::Relaxed);
                 self.progress.advance(Step { wire_bytes, ..Step::default() });
                 for region in assembler.regions(batch)? {
-                    self.jobs.submit(region, digests.clone()).await?;
+                    self.jobs.submit(region).await?;
                 }
             }
             Kind::Damaged(damaged) => self.jobs.give_up_all(assembler.damaged(&damaged)?).await?,
@@ -121,9 +116,9 @@ impl DiskStreams {
     /// A stream ended before its span did: what it began of the rest is finished and forgotten, then others may
     /// have it.
     pub(super) async fn give_back(&self, span: Span) -> Result<(), ClientError> {
-        self.jobs.drain().await?;
+        self.jobs.pause().await?;
         let bytes = |extent: u64| extent.saturating_mul(u64::from(EXTENT_BYTES));
-        self.jobs.forget_bad(bytes(span.first)..bytes(span.end));
+        self.jobs.forget(&(bytes(span.first)..bytes(span.end)));
         self.spans.give_back(span);
         Ok(())
     }

@@ -69,6 +69,12 @@ impl CatalogError {
         matches!(self, Self::WriteFailed { .. })
     }
 
+    /// Whether the catalog takes no change at all now, so that this says nothing about the change: no room, another
+    /// process in the way, or an earlier failure.
+    pub const fn refuses_changes(&self) -> bool {
+        matches!(self, Self::Full | Self::Busy | Self::ReadOnly { .. } | Self::WriteFailed { .. })
+    }
+
     pub(crate) fn invalid(reason: impl Into<String>) -> Self {
         Self::Invalid { reason: reason.into() }
     }

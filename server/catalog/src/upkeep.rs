@@ -37,4 +37,7 @@ pub trait Upkeep: Send + Sync + fmt::Debug {
     /// A number that differs from every earlier one of this process when anything was changed in between, by whichever
     /// process.
     fn change_mark(&self) -> Result<i64>;
+    /// The place of the audit log's last entry (0: it is empty), and whether tokens, owners or quotas were changed after
+    /// the entry at `after`. Reads what the log has after that.
+    fn access_changed_since(&self, after: u128) -> Result<(u128, bool)>;
 }

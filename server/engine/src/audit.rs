@@ -95,6 +95,8 @@ impl Audit {
             }
         }
         if self.from() >= self.end && !self.finished() {
+            // (S8) Containers that this audit does not look at may wait for their rows, too.
+            core.unrecorded.check()?;
             // (S6) Before it counts as finished: every file has its row.
             if !self.met_unread() {
                 core.catalog.settle_containers(self.end)?;
@@ -193,7 +195,11 @@ impl Look {
         let files: Files =
             self.files.iter().filter(|(id, _)| inside(**id)).map(|(&id, &file)| (id, file)).collect();
         let damaged = summary.damaged_containers;
-        recovery::take_in(&*core.catalog, &core.store, &files, summary, &NoProgress)?;
+        if let Some((_, error)) =
+            recovery::take_in(&*core.catalog, &core.store, &files, summary, &NoProgress)?
+        {
+            return Err(error.into());
+        }
         if summary.damaged_containers > damaged {
             for &id in files.keys().filter(|id| !core.store.leftovers.is_gone(**id)) {
                 if core.catalog.container(id)?.is_none() {

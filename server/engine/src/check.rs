@@ -57,6 +57,11 @@ pub struct CheckReport {
     pub problems: Vec<Problem>,
     /// Problems that did not fit the list.
     pub further_problems: u64,
+    /// Damaged containers, or regions of them, by which nothing is lost: every restore point of their namespace is whole
+    /// without them.
+    pub healed: Vec<Problem>,
+    /// Those that did not fit the list.
+    pub further_healed: u64,
 }
 
 impl CheckReport {
@@ -70,6 +75,10 @@ impl CheckReport {
     pub fn code(&self) -> Option<ErrorCode> {
         let codes = || self.problems.iter().map(|problem| problem.code);
         codes().find(|code| *code == ErrorCode::Damaged).or_else(|| codes().next())
+    }
+
+    const fn problem_count(&self) -> u64 {
+        self.problems.len() as u64 + self.further_problems
     }
 
     fn add(&mut self, object: impl Into<String>, what: impl Into<String>, code: ErrorCode) {
@@ -108,20 +117,73 @@ pub(crate) fn run(
     if let Err(error) = core.store.index.verify() {
         report.add("index", error.to_string(), ErrorCode::Damaged);
     }
-    check_containers(core, options, progress, &mut report)?;
-    check_recipes(core, options, progress, &mut report)?;
+    let damaged = check_containers(core, options, progress, &mut report)?;
+    let hurt = check_recipes(core, options, progress, &mut report)?;
+    tell_damage(core, damaged, &hurt, &mut report)?;
     let problem = |object, error: EngineError| report.add(object, error.to_string(), error.code());
     let points = points::verify(core, progress, problem)?;
     report.points = points;
     Ok(report)
 }
 
+/// Damage of a container: it is a problem only where a restore point lacks something.
+struct Damage {
+    record: ContainerRecord,
+    what: String,
+}
+
+/// (R4) Damage is a problem in namespaces of which a restore point lacks something, and told as healed in others. What
+/// can be closed is.
+fn tell_damage(
+    core: &Core,
+    damaged: Vec<Damage>,
+    hurt: &HashSet<NamespaceId>,
+    report: &mut CheckReport,
+) -> Result<(), EngineError> {
+    let absent = core.store.absence().is_some();
+    for Damage { record, what } in damaged {
+        let object = format!("container {}", record.id);
+        if absent || !is_harmless(core, &record, hurt)? {
+            report.add(object, what, ErrorCode::Damaged);
+            continue;
+        }
+        if report.healed.len() < PROBLEMS_MAX {
+            report.healed.push(Problem { object, what, code: ErrorCode::Damaged });
+        } else {
+            report.further_healed += 1;
+        }
+    }
+    Ok(())
+}
+
+/// Whether nothing is lost by the damage of a container. Not where a restore point lacks something, which may have been
+/// in it; nor where what a restore point needs can only be read past the damage.
+fn is_harmless(
+    core: &Core,
+    record: &ContainerRecord,
+    hurt: &HashSet<NamespaceId>,
+) -> Result<bool, EngineError> {
+    let id = record.id;
+    if core.store.close_healed(id)? || core.store.is_healed(id) {
+        return Ok(true);
+    }
+    let known = core.store.known_damage(id);
+    // What loses nothing now may be needed when something else of the container is damaged, too.
+    if known.is_empty() || hurt.contains(&record.namespace) {
+        return Ok(false);
+    }
+    let as_a_whole = known.iter().any(|(region, _)| region.is_none());
+    Ok(!as_a_whole || core.store.salvaged(id)?.is_none())
+}
+
+/// What is damaged of the containers the catalog knows.
 fn check_containers(
     core: &Core,
     options: CheckOptions,
     progress: &dyn Progress,
     report: &mut CheckReport,
-) -> Result<(), EngineError> {
+) -> Result<Vec<Damage>, EngineError> {
+    let mut damaged = Vec::new();
     let mut files = recovery::list_files(&*core.volume)?;
     let total = files.len() as u64;
     for record in core.catalog.all_containers() {
@@ -133,7 +195,7 @@ fn check_containers(
         progress.step("containers", report.containers, total);
         report.containers += 1;
         report.container_bytes += record.stored_bytes;
-        check_container(core, options, &record, report)?;
+        check_container(core, options, &record, &mut damaged, report)?;
     }
     for (id, file) in files {
         if let Err(error) = core.store.containers.get(id, file.class) {
@@ -143,24 +205,31 @@ fn check_containers(
     if let Some(reason) = core.store.absence() {
         report.add("volume", reason, ErrorCode::Damaged);
     }
-    Ok(())
+    Ok(damaged)
 }
 
 fn check_container(
     core: &Core,
     options: CheckOptions,
     record: &ContainerRecord,
+    damaged: &mut Vec<Damage>,
     report: &mut CheckReport,
 ) -> Result<(), EngineError> {
     let id = record.id;
-    let object = format!("container {id}");
+    let mut tell = |what: String, code| {
+        if code == ErrorCode::Damaged {
+            damaged.push(Damage { record: record.clone(), what });
+        } else {
+            report.add(format!("container {id}"), what, code);
+        }
+    };
     core.store.look_again(id)?;
     let open = core.store.open_afresh(record);
     if let Err(error) = &open {
         if error.is_damage() {
             core.store.note_failure(id, None, error);
         }
-        report.add(object.clone(), error.to_string(), error.code());
+        tell(error.to_string(), error.code());
     }
     // A region that still decodes to what its fingerprints say has lost nothing: its header is needed only where
     // there is no directory.
@@ -178,23 +247,49 @@ fn check_container(
             if error.is_damage() && is_lost(&error) {
                 core.store.note_failure(id, None, &error);
             }
-            report.add(object.clone(), error.to_string(), error.code());
+            tell(error.to_string(), error.code());
         }
     } else if open.is_ok() {
         for (region, reason) in core.store.known_damage(id) {
             let place = region.map_or(String::new(), |region| format!("region {region}: "));
-            report.add(object.clone(), format!("{place}{reason}"), ErrorCode::Damaged);
+            tell(format!("{place}{reason}"), ErrorCode::Damaged);
         }
     }
     Ok(())
 }
 
+/// Whether every chunk of every restore point of a namespace is found, with the length its recipe says. Looks at
+/// directories, not at data.
+pub(crate) fn is_whole(
+    core: &Arc<Core>,
+    namespace: NamespaceId,
+    progress: &dyn Progress,
+) -> Result<bool, EngineError> {
+    let (mut report, mut seen) = (CheckReport::default(), Seen::new(CheckOptions::default()));
+    for root in core.catalog.all_roots() {
+        let root = root?;
+        let Some(backup) = core.catalog.backup(root.backup)? else { continue };
+        if backup.namespace != namespace {
+            continue;
+        }
+        progress.step("disks", report.disks, report.disks + 1);
+        report.disks += 1;
+        let looked = check_disk(core, namespace, &root, "", &mut seen, &mut report);
+        if looked.is_err() || !report.is_sound() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The namespaces of which a restore point lacks something, or could not be looked at.
 fn check_recipes(
     core: &Arc<Core>,
     options: CheckOptions,
     progress: &dyn Progress,
     report: &mut CheckReport,
-) -> Result<(), EngineError> {
+) -> Result<HashSet<NamespaceId>, EngineError> {
+    let mut hurt = HashSet::new();
     let roots: Vec<RootRecord> = core.catalog.all_roots().collect::<Result<_, _>>()?;
     let mut seen: HashMap<NamespaceId, Seen> = HashMap::new();
     let mut backups = HashSet::new();
@@ -206,12 +301,16 @@ fn check_recipes(
         let Some(backup) = core.catalog.backup(root.backup)? else { continue };
         let object = format!("disk {:?} of VM {:?}, backup {}", root.disk, backup.vm, root.backup);
         let seen = seen.entry(backup.namespace).or_insert_with(|| Seen::new(options));
+        let before = report.problem_count();
         if let Err(error) = check_disk(core, backup.namespace, &root, &object, seen, report) {
             report.add(object, error.to_string(), error.code());
         }
+        if report.problem_count() > before {
+            hurt.insert(backup.namespace);
+        }
     }
     report.backups = backups.len() as u64;
-    Ok(())
+    Ok(hurt)
 }
 
 /// Checks the extents of one disk; those whose nodes were found sound before are not looked at again.

@@ -15,11 +15,12 @@ use crate::error::EngineError;
 use crate::fair::FairPool;
 use crate::guard::GuardedVolume;
 use crate::health::Health;
-use crate::memory::MemoryPool;
+use crate::memory::{MemoryPool, ReadAhead};
 use crate::quota::Quotas;
 use crate::sealed::SealedRecords;
 use crate::space::{Grant, Ledger, Purpose, SpaceError};
 use crate::store::ChunkStore;
+use crate::unrecorded::Unrecorded;
 
 /// Container numbers reserved from the catalog at a time: one small transaction per 2 GiB stored.
 pub(crate) const NUMBERS_PER_RESERVATION: u32 = 64;
@@ -52,6 +53,8 @@ pub(crate) struct Core {
     pub(crate) lease_secs: u32,
     /// Sealed containers the catalog does not know yet.
     pub(crate) sealed: SealedRecords,
+    /// What the start found and the catalog has not taken yet.
+    pub(crate) unrecorded: Unrecorded,
     /// Days in which every extent is read again; 0: never.
     pub(crate) reread_days: u32,
     pub(crate) digests: DigestCounters,
@@ -59,6 +62,8 @@ pub(crate) struct Core {
     pub(crate) ledger: Arc<Ledger>,
     /// What backups in progress keep in memory.
     pub(crate) session_memory: Arc<MemoryPool>,
+    /// What restores read ahead.
+    pub(crate) read_ahead: Arc<ReadAhead>,
     /// The highest commit number used.
     last_commit: AtomicU64,
     /// Whether a session ended whose point is, or may be, on the volume without a row.
@@ -81,16 +86,19 @@ pub(crate) struct CoreParts {
     pub(crate) reread_days: u32,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) session_memory: Arc<MemoryPool>,
+    pub(crate) read_ahead: Arc<ReadAhead>,
     /// The highest commit number used.
     pub(crate) last_commit: u64,
     /// Reserved for this process already.
     pub(crate) numbers: Range<u64>,
+    pub(crate) unrecorded: Unrecorded,
 }
 
 impl Core {
     pub(crate) fn new(parts: CoreParts) -> Result<Self, EngineError> {
         let CoreParts { repository, volume, catalog, store, clock, health, .. } = parts;
-        let CoreParts { lease_secs, reread_days, ledger, session_memory, last_commit, numbers, .. } = parts;
+        let CoreParts { lease_secs, reread_days, ledger, session_memory, read_ahead, .. } = parts;
+        let CoreParts { last_commit, numbers, unrecorded, .. } = parts;
         Ok(Self {
             repository,
             volume,
@@ -104,10 +112,12 @@ impl Core {
             read_pool: pool("read", READ_THREADS)?,
             lease_secs,
             sealed: SealedRecords::default(),
+            unrecorded,
             reread_days,
             digests: DigestCounters::default(),
             ledger,
             session_memory,
+            read_ahead,
             last_commit: AtomicU64::new(last_commit),
             left_point: AtomicBool::new(false),
             numbers: Mutex::new(numbers),
@@ -127,6 +137,8 @@ impl Core {
     /// needs no more than this and some recipe nodes, which may use a part of the reserve.
     pub(crate) fn session_grant(&self) -> Result<Grant, EngineError> {
         self.check_writable()?;
+        // (S8) Whose a VM is, and which restore point is its newest, may not be known yet.
+        self.unrecorded.check()?;
         let mut grant = Grant::new(&self.ledger, Purpose::Recipe);
         grant.cover(SESSION_BYTES)?;
         Ok(grant)
@@ -158,12 +170,13 @@ impl Core {
         }
         let bytes: u64 = unused.iter().map(|one| one.stored_bytes).sum();
         tracing::info!(containers = unused.len(), bytes, "space is short: deleting what failed backups left");
-        let names: Vec<_> = unused.iter().map(|one| (one.id, one.class)).collect();
-        self.store.delete(&*self.volume, &names).map_err(|error| self.write_failure(error))
+        self.store.delete(&*self.volume, &unused).map_err(|error| self.write_failure(error))
     }
 
     /// A container number never used before.
     pub(crate) fn next_container(&self) -> Result<ContainerId, EngineError> {
+        // (S8, W8) The catalog may not know all numbers that are in use.
+        self.unrecorded.check()?;
         let mut numbers = self.numbers.lock();
         if numbers.is_empty() {
             // (W8) Durable before the first of them is used.
@@ -182,6 +195,11 @@ impl Core {
     /// used is a gap.
     pub(crate) fn next_commit(&self) -> u64 {
         self.last_commit.fetch_add(1, Ordering::Relaxed).saturating_add(1)
+    }
+
+    /// Restore points were entered that a start had left out.
+    pub(crate) fn raise_last_commit(&self, last: u64) {
+        self.last_commit.fetch_max(last, Ordering::Relaxed);
     }
 
     /// (P3) Takes note that a session ended and left a point that the catalog does not know: the next start has to

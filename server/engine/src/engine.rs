@@ -12,7 +12,8 @@ use holdfast_volume::{Space, Volume};
 
 use crate::audit::{Audit, AuditJob};
 use crate::check::{CheckOptions, CheckReport};
-use crate::container::{CacheLimits, list_containers};
+use crate::container::{CacheLimits, SharedStats, list_containers};
+use crate::container_repair::{self, Repaired};
 use crate::core::Core;
 use crate::damage_job::DamageJob;
 use crate::digest_stats::DigestStats;
@@ -24,17 +25,18 @@ use crate::index::{IndexOptions, IndexStats};
 use crate::index_job::IndexRepairJob;
 use crate::ingest::{DiskStream, LiveSession, Sessions, StartBackup};
 use crate::jobs::{Budget, Job};
+use crate::lost_rows::{self, DroppedRows};
 use crate::memory::MemoryBounds;
-use crate::points::{MissingPoints, PointsJob};
+use crate::points::{MissingPoints, PointsJob, record_rest};
 use crate::progress::{NoProgress, Progress};
 use crate::readiness::{self, NotReady};
 use crate::recovery::OpenSummary;
-use crate::repair::Repaired;
 use crate::restore::{DiskReader, OnDamage, RangeReader};
 use crate::snapshot::{SnapshotJob, Snapshots};
 use crate::start::{self, Start, Started};
 use crate::statistics::{self, StorageStatistics};
 use crate::stop;
+use crate::store::OnLoss;
 
 /// Seconds a session lives without a heartbeat from its agent.
 pub const LEASE_SECS: u32 = 120;
@@ -63,8 +65,8 @@ pub struct EngineOptions {
     pub memory: MemoryBounds,
     /// Where the containers lie, for messages.
     pub location: String,
-    /// Believe that containers which are missing are lost, however many they are.
-    pub accept_loss: bool,
+    /// What follows from containers that are missing.
+    pub on_loss: OnLoss,
 }
 
 impl Default for EngineOptions {
@@ -77,7 +79,7 @@ impl Default for EngineOptions {
             index: IndexOptions::default(),
             memory: MemoryBounds::default(),
             location: "the volume".to_owned(),
-            accept_loss: false,
+            on_loss: OnLoss::Stop,
         }
     }
 }
@@ -107,6 +109,8 @@ pub struct EngineStats {
     /// Bytes of it kept free for housekeeping.
     pub reserve_bytes: u64,
     pub digests: DigestStats,
+    /// Regions read for restores.
+    pub shared: SharedStats,
 }
 
 /// The bytes to keep free on a volume.
@@ -178,7 +182,7 @@ impl Engine {
             directories: options.directories,
             index_options: options.index,
             memory: options.memory,
-            accept_loss: options.accept_loss,
+            on_loss: options.on_loss,
             location: &options.location,
             rebuild,
         };
@@ -238,6 +242,7 @@ impl Engine {
             space: self.core.volume.space()?,
             reserve_bytes: self.core.ledger.reserve_bytes(),
             digests: self.core.digests.stats(),
+            shared: self.core.store.containers.shared().stats(),
         })
     }
 
@@ -381,6 +386,7 @@ impl Engine {
     /// # Errors
     /// When a point cannot be written; the next call goes on where it failed.
     pub fn write_points(&self) -> Result<(), EngineError> {
+        record_rest(&self.core)?;
         self.points.write(&self.core, &Budget::unlimited()).map(drop)
     }
 
@@ -537,12 +543,23 @@ impl Engine {
         crate::check::run(&self.core, options, progress)
     }
 
+    /// Drops the rows of containers that are missing and that nothing needs, in namespaces of which every restore point
+    /// is whole without them. None while so many are missing that they are taken for absent; after a recovery from an
+    /// older catalog, which has rows of containers deleted since, that is for an engine with [`OnLoss::Hold`]: open the
+    /// repository anew afterwards.
+    ///
+    /// # Errors
+    /// When the volume or the catalog cannot be asked or changed; any later start finds the rows that are left.
+    pub fn drop_lost_rows(&self, progress: &dyn Progress) -> Result<DroppedRows, EngineError> {
+        lost_rows::drop_unneeded(&self.core, self.opened.unreadable_points == 0, progress)
+    }
+
     /// Writes what can still be read of containers that are known to be damaged into new ones. Run a check before, so
     /// that all damage is known.
     ///
     /// # Errors
     /// When a new container or the catalog cannot be written; what was written before stays.
     pub fn repair(&self, progress: &dyn Progress) -> Result<Vec<Repaired>, EngineError> {
-        crate::repair::run(&self.core, progress)
+        container_repair::run(&self.core, progress)
     }
 }

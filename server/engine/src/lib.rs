@@ -11,12 +11,12 @@
 //! - `quota`: what namespaces may take
 //! - `recipe`: the Merkle tree that rebuilds a disk
 //! - `store`: fingerprint to checked bytes
-//! - `recovery`, `sealed`
+//! - `recovery`, `sealed`, `unrecorded`
 //! - `core`: what all operations share
 //! - `digests`: what extents hash to
 //! - `audit`, `damage_job`, `index_job`, `points` (what the volume knows of each restore point), `snapshot` (copies of
 //!   the catalog)
-//! - `ingest`, `restore`, `check`, `repair`, `extent_history`, `statistics`, `readiness`, `start`, `stop`, `recover`
+//! - `ingest`, `restore`, `check`, `lost_rows`, `container_repair`, `extent_history`, `statistics`, `readiness`, `start`, `stop`, `recover`
 //! - `engine`, `bench`: the façade, and what benchmarks reach
 //!
 //! Below them are crates: `holdfast-types` (ids, time), `holdfast-volume` (blobs) and `holdfast-catalog`
@@ -33,6 +33,7 @@ pub mod bench;
 mod check;
 mod clean_stop;
 mod container;
+mod container_repair;
 mod core;
 mod damage_job;
 mod digest_stats;
@@ -49,6 +50,7 @@ mod index;
 mod index_job;
 mod ingest;
 mod jobs;
+mod lost_rows;
 mod memory;
 mod points;
 mod progress;
@@ -57,7 +59,6 @@ mod readiness;
 mod recipe;
 mod recover;
 mod recovery;
-mod repair;
 mod restore;
 mod sealed;
 mod snapshot;
@@ -67,12 +68,14 @@ mod statistics;
 mod stop;
 mod store;
 mod task;
+mod unrecorded;
 
 pub use holdfast_catalog as catalog;
 pub use holdfast_types::{clock, ids};
 
 pub use check::{CheckOptions, CheckReport, Problem};
-pub use container::CacheLimits;
+pub use container::{CacheLimits, SharedStats};
+pub use container_repair::Repaired;
 pub use digest_stats::DigestStats;
 pub use engine::{Engine, EngineOptions, EngineParts, EngineStats, count_containers};
 pub use error::EngineError;
@@ -82,18 +85,19 @@ pub use health::{Health, Obstacle, Stopped, Work};
 pub use index::{IndexOptions, IndexStats};
 pub use ingest::{DiskStream, LiveDisk, LiveSession, StartBackup, Starter};
 pub use jobs::{Budget, Job, JobError, JobProgress, Step, StepLimits, StopFlag};
+pub use lost_rows::DroppedRows;
 pub use memory::MemoryBounds;
 pub use points::{Comparison, EnteredPoint, PointProblem};
 pub use progress::{NoProgress, Progress};
 pub use readiness::NotReady;
 pub use recover::{enter_points, repository_on, traces_of_repository};
 pub use recovery::OpenSummary;
-pub use repair::Repaired;
 pub use restore::{DiskReader, RangeReader};
 pub use snapshot::{
     SnapshotHeader, list_snapshots, read_snapshot, read_snapshot_blob, read_snapshot_header, seal_snapshot,
 };
 pub use statistics::{CHUNK_EDGES_BYTES, FACTOR_EDGES, SAMPLE_MAX, StorageStatistics};
+pub use store::OnLoss;
 
 #[cfg(test)]
 mod tests;

@@ -3,8 +3,21 @@
 //! A session's state outlives its connection, so it cannot be bounded by how many streams there may be: all of it
 //! together has one bound. What a message would add beyond that is refused, and with it the session.
 
+mod read_ahead;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use holdfast_proto::limits::REGION_PLAIN_MAX_BYTES;
+
+pub(crate) use read_ahead::{ReadAhead, ReaderShare};
+
+/// Regions read for a restore with one request at most. Some 100 KB each as they are stored: one message's worth, and
+/// no more to hold for a client that does not read.
+pub(crate) const REGIONS_PER_READ_MAX: usize = 8;
+
+/// What these take at most: 8 × 256 KiB.
+pub(crate) const READ_BYTES_MAX: usize = REGIONS_PER_READ_MAX * REGION_PLAIN_MAX_BYTES as usize;
 
 /// Bounds of what grows with what is stored and with what callers do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,14 +26,24 @@ pub struct MemoryBounds {
     pub index_resident_bytes: u64,
     /// Decoded regions that are kept.
     pub decoded_bytes: usize,
+    /// Regions as they are stored, kept for other restores of the same; 0: each restore reads for itself.
+    pub shared_bytes: usize,
+    /// What restores read ahead, all of them together, beside one read of each.
+    pub read_ahead_bytes: usize,
     /// Recipes being built, and chunks that wait for their extents, of all sessions together.
     pub sessions_bytes: u64,
 }
 
 impl Default for MemoryBounds {
-    /// 16 MiB of decoded regions; no bounds for the rest.
+    /// 16 MiB of decoded regions, 64 MiB of stored ones, 64 MiB read ahead; no bounds for the rest.
     fn default() -> Self {
-        Self { index_resident_bytes: u64::MAX, decoded_bytes: 16 << 20, sessions_bytes: u64::MAX }
+        Self {
+            index_resident_bytes: u64::MAX,
+            decoded_bytes: 16 << 20,
+            shared_bytes: 64 << 20,
+            read_ahead_bytes: 64 << 20,
+            sessions_bytes: u64::MAX,
+        }
     }
 }
 

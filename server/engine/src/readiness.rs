@@ -41,6 +41,10 @@ pub(crate) fn obstacles(core: &Core) -> Vec<NotReady> {
     if let Some((obstacle, reason)) = volume(core) {
         add(obstacle, reason);
     }
+    if let Some(reason) = core.unrecorded.reason() {
+        add(Obstacle::Catalog, reason);
+        return found;
+    }
     // A stopped catalog was told of above; one that is busy takes the change a moment later.
     if core.health.reason(Work::Catalog).is_none()
         && let Err(error) = core.catalog.check_writable()

@@ -79,5 +79,6 @@ pub fn enter_points(
     catalog: &dyn Catalog,
     progress: &dyn Progress,
 ) -> Result<Comparison, EngineError> {
-    points::compare(volume, catalog, catalog.repository()?.id, progress)
+    let repository = catalog.repository()?.id;
+    points::compare(volume, catalog, repository, &mut |error| Err(error.into()), progress)
 }

@@ -5,6 +5,7 @@
 //! - `(S4)` The mark of a clean stop is read and removed ([`crate::clean_stop`]).
 //! - `(S5)` The index is opened; one that cannot be read is discarded (I4).
 //! - `(S6)` Restore points that the volume knows and the catalog does not are entered ([`crate::points`]). Containers the index does not cover are adopted and replayed; with the mark there are none to look for.
+//! - `(S8)` What the catalog has no room for is entered later ([`crate::unrecorded`]).
 //! - `(S7)` Calls are accepted; everything else is looked at in the background, by the audit.
 //!
 //! Every step can be interrupted and repeated.
@@ -12,7 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use holdfast_catalog::{Catalog, ContainerRecord, ContainerState, NamespaceRecord};
+use holdfast_catalog::{Catalog, CatalogError, ContainerRecord, ContainerState, NamespaceRecord};
 use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId, RepositoryId};
 use holdfast_volume::{BlobName, Volume, VolumeError, list_all};
 
@@ -41,8 +42,12 @@ pub struct OpenSummary {
     pub damaged_containers: u64,
     /// Whether the index was discarded and rebuilt.
     pub index_rebuilt: bool,
+    /// Containers without a row that the catalog did not take yet.
+    pub waiting_containers: u64,
     /// Restore points that the volume knew and the catalog did not, entered.
     pub entered_points: u64,
+    /// Such restore points that the catalog did not take yet.
+    pub waiting_points: u64,
     /// Points that could not be read or entered.
     pub unreadable_points: u64,
     /// Restore points without a point; theirs are written in the background.
@@ -245,24 +250,37 @@ const LOOKED_AT_AGAIN_MAX: usize = 1024;
 /// (R4) Looks again at what earlier runs found damaged. Whether that was all of it.
 pub(crate) fn look_again(store: &ChunkStore) -> Result<bool, EngineError> {
     let damaged = store.damaged_containers();
+    let mut all = damaged.len() <= LOOKED_AT_AGAIN_MAX;
     for id in damaged.iter().take(LOOKED_AT_AGAIN_MAX) {
-        store.look_again(*id)?;
+        match store.look_again(*id) {
+            Ok(()) => {}
+            Err(EngineError::ReadOnly(reason)) => {
+                tracing::warn!(container = %id, reason, "cannot note that damaged data is sound again");
+                all = false;
+            }
+            Err(EngineError::Catalog(error)) if error.refuses_changes() => {
+                tracing::warn!(container = %id, %error, "cannot note that damaged data is sound again");
+                all = false;
+            }
+            Err(error) => return Err(error),
+        }
     }
-    Ok(damaged.len() <= LOOKED_AT_AGAIN_MAX)
+    Ok(all)
 }
 
 /// Makes catalog and index know these containers: adopts those without a row (their backup ended with the
 /// process; what is in them serves later ones), and reads the directories of those the index does not cover
-/// (I2), oldest first, because a lookup asks the newest entry first.
+/// (I2), oldest first, because a lookup asks the newest entry first. All are indexed, also when the catalog takes no
+/// changes: then those left without a row are returned, and why.
 pub(crate) fn take_in(
     catalog: &dyn Catalog,
     store: &ChunkStore,
     files: &Files,
     summary: &mut OpenSummary,
     progress: &dyn Progress,
-) -> Result<(), EngineError> {
+) -> Result<Option<(Files, CatalogError)>, EngineError> {
     let total = files.len() as u64;
-    let mut adopted = Vec::new();
+    let mut adopting = Adopting { catalog, batch: Vec::new(), refused: None };
     for (done, (&id, &file)) in (0..).zip(files) {
         progress.step("containers indexed", done, total);
         if store.leftovers.is_gone(id) {
@@ -280,7 +298,7 @@ pub(crate) fn take_in(
         match opened {
             Ok(open) => {
                 if record.is_none() {
-                    adopted.push(adopted_record(&open, file));
+                    adopting.add(adopted_record(&open, file), summary)?;
                 }
                 if !covered {
                     store.index_container(&open)?;
@@ -293,34 +311,55 @@ pub(crate) fn take_in(
             }
             Err(error) => return Err(error.into()),
         }
-        if adopted.len() >= ADOPTED_PER_TRANSACTION {
-            adopt(catalog, &mut adopted, summary)?;
-        }
     }
     progress.step("containers indexed", total, total);
-    adopt(catalog, &mut adopted, summary)
+    adopting.write(summary)?;
+    Ok(adopting.refused)
 }
 
-fn adopt(
-    catalog: &dyn Catalog,
-    adopted: &mut Vec<ContainerRecord>,
-    summary: &mut OpenSummary,
-) -> Result<(), EngineError> {
-    if !adopted.is_empty() {
-        let namespaces: BTreeSet<NamespaceId> = adopted.iter().map(|container| container.namespace).collect();
-        for id in namespaces {
-            ensure_namespace(catalog, id)?;
-        }
-        catalog.add_containers(adopted)?;
-        summary.adopted_containers += adopted.len() as u64;
-        adopted.clear();
+/// Containers that get their rows.
+struct Adopting<'a> {
+    catalog: &'a dyn Catalog,
+    batch: Vec<ContainerRecord>,
+    /// Those left without, since the catalog took no change.
+    refused: Option<(Files, CatalogError)>,
+}
+
+impl Adopting<'_> {
+    fn add(&mut self, record: ContainerRecord, summary: &mut OpenSummary) -> Result<(), EngineError> {
+        self.batch.push(record);
+        if self.batch.len() >= ADOPTED_PER_TRANSACTION { self.write(summary) } else { Ok(()) }
     }
-    Ok(())
+
+    fn write(&mut self, summary: &mut OpenSummary) -> Result<(), EngineError> {
+        if self.refused.is_none() {
+            match adopt(self.catalog, &self.batch) {
+                Ok(()) => summary.adopted_containers += self.batch.len() as u64,
+                Err(error) if error.refuses_changes() => self.refused = Some((Files::new(), error)),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let batch = std::mem::take(&mut self.batch);
+        if let Some((left, _)) = &mut self.refused {
+            left.extend(batch.iter().map(|record| {
+                (record.id, ContainerFile { class: record.class, bytes: record.stored_bytes })
+            }));
+        }
+        Ok(())
+    }
+}
+
+fn adopt(catalog: &dyn Catalog, adopted: &[ContainerRecord]) -> Result<(), CatalogError> {
+    let namespaces: BTreeSet<NamespaceId> = adopted.iter().map(|container| container.namespace).collect();
+    for id in namespaces {
+        ensure_namespace(catalog, id)?;
+    }
+    catalog.add_containers(adopted)
 }
 
 /// A catalog put back from an older copy may lack the namespace of a container. No restore point is in it: those bring
 /// their namespaces with them.
-fn ensure_namespace(catalog: &dyn Catalog, id: NamespaceId) -> Result<(), EngineError> {
+fn ensure_namespace(catalog: &dyn Catalog, id: NamespaceId) -> Result<(), CatalogError> {
     if catalog.namespace(id)?.is_some() {
         return Ok(());
     }

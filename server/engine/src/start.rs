@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use holdfast_catalog::{Catalog, CatalogError};
+use holdfast_catalog::Catalog;
 use holdfast_types::clock::Clock;
 use holdfast_types::ids::RepositoryId;
 use holdfast_volume::Volume;
@@ -17,12 +17,13 @@ use crate::guard::GuardedVolume;
 use crate::health::Health;
 use crate::identity;
 use crate::index::{Index, IndexOptions};
-use crate::memory::{MemoryBounds, MemoryPool};
+use crate::memory::{MemoryBounds, MemoryPool, READ_BYTES_MAX, ReadAhead};
 use crate::points::{self, Comparison, MissingPoints};
 use crate::progress::Progress;
 use crate::recovery::{self, Known, OpenSummary};
 use crate::space::Ledger;
-use crate::store::{ChunkStore, Leftovers, StoreParts};
+use crate::store::{ChunkStore, Leftovers, OnLoss, StoreParts};
+use crate::unrecorded::{Rest, Unrecorded};
 
 /// Restore points named in one line of the log at most.
 const SHOWN: usize = 20;
@@ -41,7 +42,7 @@ pub(crate) struct Start<'a> {
     pub(crate) index_options: IndexOptions,
     pub(crate) memory: MemoryBounds,
     /// See [`EngineOptions`](crate::EngineOptions).
-    pub(crate) accept_loss: bool,
+    pub(crate) on_loss: OnLoss,
     pub(crate) location: &'a str,
     /// Discard the index first.
     pub(crate) rebuild: bool,
@@ -61,7 +62,7 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
     let Start { data, index, catalog, clock, health, rebuild, .. } = start;
     let record = catalog.repository()?;
     // (S3) Nothing was changed so far.
-    identity::ensure(&*data, &*catalog, record.id, start.location, start.accept_loss)?;
+    identity::ensure(&*data, &*catalog, record.id, start.location, start.on_loss == OnLoss::Accept)?;
     let mut summary = OpenSummary {
         discarded_unfinished: data.discard_unfinished()? + index.discard_unfinished()?,
         index_rebuilt: rebuild,
@@ -84,30 +85,31 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
     let containers = ContainerCache::new(Arc::clone(&data), record.id, start.directories);
     let store = Arc::new(ChunkStore::new(StoreParts {
         index: opened,
-        containers,
+        containers: containers.sharing(start.memory.shared_bytes),
         catalog: Arc::clone(&catalog),
         clock: Arc::clone(&clock),
         health: Arc::clone(&health),
-        accept_loss: start.accept_loss,
+        on_loss: start.on_loss,
         leftovers,
         decoded_bytes: start.memory.decoded_bytes,
     })?);
-    adopt_sealed(&*catalog, &known, trusted)?;
+    let mut rest = Rest::default();
+    adopt_sealed(&*catalog, &known, trusted, &mut rest)?;
     // (S6) Restore points first: they bring the namespaces their containers belong to.
-    let missing = compare_points(&*data, &*catalog, record.id, trusted.is_some(), &mut summary, progress)?;
+    let look = Look { volume: &*data, catalog: &*catalog, repository: record.id, progress };
+    let missing = look.points(trusted.is_some(), &mut summary, &mut rest)?;
     // (D2) Before containers are looked for: these must not be adopted again.
     finish_deletions(&store, &*data);
     let mut numbers = numbers.unwrap_or(0..0);
     let mut end = known.next;
     if trusted.is_none() {
-        let files = recovery::uncovered_files(&*data, &store, &*catalog, &known, missing.catalog_is_older)?;
-        recovery::take_in(&*catalog, &store, &files, &mut summary, progress)?;
-        if missing.catalog_is_older || files.last_key_value().is_some_and(|(id, _)| id.get() >= numbers.start)
-        {
+        let above = look.containers(&store, &known, missing.catalog_is_older, &mut summary, &mut rest)?;
+        if missing.catalog_is_older || above.is_some_and(|above| above > numbers.start) {
             // (W8) Numbers that are in use already; adopting them moved the catalog's next number.
             numbers = 0..0;
         }
-        end = end.or_else(|| Some(files.last_key_value()?.0.get() + 1));
+        // Numbers above the catalog's are of earlier processes, too.
+        end = end.max(above);
     }
     if rebuild {
         store.index.checkpoint()?;
@@ -128,36 +130,82 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
         reread_days: start.reread_days,
         ledger,
         session_memory: MemoryPool::new(start.memory.sessions_bytes),
+        read_ahead: ReadAhead::new(start.memory.read_ahead_bytes / READ_BYTES_MAX),
         last_commit,
         numbers,
+        unrecorded: Unrecorded::new(rest),
     })?;
     let (audit, points) =
         (Audit::new(audit_from, end.unwrap_or(0)), MissingPoints::new(missing.without_point));
     Ok(Started { core, audit, points, summary })
 }
 
-/// (P3) Compares all restore points of the volume with all of the catalog, unless a clean stop says that they agree.
-fn compare_points(
-    volume: &dyn Volume,
-    catalog: &dyn Catalog,
+/// What a start looks through, and what it tells of what it finds.
+struct Look<'a> {
+    volume: &'a dyn Volume,
+    catalog: &'a dyn Catalog,
     repository: RepositoryId,
-    clean: bool,
-    summary: &mut OpenSummary,
-    progress: &dyn Progress,
-) -> Result<Comparison, EngineError> {
-    let written = catalog.commits()?.points_written;
-    if clean && written {
-        return Ok(Comparison::default());
+    progress: &'a dyn Progress,
+}
+
+impl Look<'_> {
+    /// (P3) Compares all restore points of the volume with all of the catalog, unless a clean stop says that they agree.
+    fn points(
+        &self,
+        clean: bool,
+        summary: &mut OpenSummary,
+        rest: &mut Rest,
+    ) -> Result<Comparison, EngineError> {
+        let Self { volume, catalog, repository, progress } = *self;
+        let written = catalog.commits()?.points_written;
+        if clean && written {
+            return Ok(Comparison::default());
+        }
+        // (S8)
+        let found = points::compare(volume, catalog, repository, &mut |error| rest.refused(error), progress)?;
+        rest.points = found.waiting_count;
+        note_compared(catalog, written, &found, summary)?;
+        Ok(found)
     }
-    let found = points::compare(volume, catalog, repository, progress)?;
+
+    /// (S6) Makes catalog and index know the containers that the index does not cover. Returns the number above all of
+    /// their files.
+    fn containers(
+        &self,
+        store: &ChunkStore,
+        known: &Known,
+        catalog_is_older: bool,
+        summary: &mut OpenSummary,
+        rest: &mut Rest,
+    ) -> Result<Option<u64>, EngineError> {
+        let Self { volume, catalog, progress, .. } = *self;
+        let files = recovery::uncovered_files(volume, store, catalog, known, catalog_is_older)?;
+        let left = recovery::take_in(catalog, store, &files, summary, progress)?;
+        // (S8)
+        if let Some((left, error)) = left {
+            (summary.waiting_containers, rest.files) = (left.len() as u64, Arc::new(left));
+            rest.refused(error)?;
+        }
+        Ok(files.last_key_value().map(|(id, _)| id.get() + 1))
+    }
+}
+
+/// Tells of what comparing found, and keeps whether every restore point has its point.
+fn note_compared(
+    catalog: &dyn Catalog,
+    written: bool,
+    found: &Comparison,
+    summary: &mut OpenSummary,
+) -> Result<(), EngineError> {
     summary.entered_points = found.entered_count;
+    summary.waiting_points = found.waiting_count;
     summary.unreadable_points = found.problem_count;
     summary.missing_points = found.without_point.len() as u64;
     if found.entered_count > 0 {
         tracing::warn!(entered = found.entered_count, "entered restore points that only the volume knew");
     }
     if found.without_point.is_empty() == written {
-        return Ok(found);
+        return Ok(());
     }
     if written {
         tracing::error!(
@@ -168,10 +216,10 @@ fn compare_points(
     }
     // So that the next start compares again, if this process does not get as far as writing them.
     match catalog.set_points_written(!written) {
-        Ok(()) => Ok(found),
-        Err(error @ (CatalogError::Full | CatalogError::Busy | CatalogError::ReadOnly { .. })) => {
+        Ok(()) => Ok(()),
+        Err(error) if error.refuses_changes() => {
             tracing::warn!(%error, "cannot note whether every restore point has its point");
-            Ok(found)
+            Ok(())
         }
         Err(error) => Err(error.into()),
     }
@@ -186,10 +234,20 @@ fn finish_deletions(store: &ChunkStore, data: &dyn Volume) {
 
 /// Tells the catalog how far it knows the containers, when all that was sealed before a clean stop has its row; a later
 /// start looks at more when that fails.
-fn adopt_sealed(catalog: &dyn Catalog, known: &Known, trusted: Option<CleanStop>) -> Result<(), EngineError> {
+fn adopt_sealed(
+    catalog: &dyn Catalog,
+    known: &Known,
+    trusted: Option<CleanStop>,
+    rest: &mut Rest,
+) -> Result<(), EngineError> {
     // (W12) Of backups that ended with their process.
-    if catalog.sealed_containers()? > 0 {
-        catalog.adopt_sealed_containers()?;
+    if catalog.sealed_containers()? > 0
+        && let Err(error) = catalog.adopt_sealed_containers()
+    {
+        rest.refused(error)?;
+        rest.sealed = true;
+        // (S8) Not all that was sealed has its row.
+        return Ok(());
     }
     if let (Some(next), Some(u64::MAX)) = (known.next, trusted.map(|mark| mark.audit_from))
         && let Err(error) = catalog.settle_containers(next)

@@ -31,6 +31,11 @@ pub(crate) fn stop(core: &Core, audit: &Audit, index: &dyn Volume) -> Result<(),
 
 /// The mark of the state as it is; `None` when there is something the next start has to look for.
 fn mark(core: &Core, audit: &Audit) -> Result<Option<CleanStop>, EngineError> {
+    if let Some(reason) = core.unrecorded.reason() {
+        // (S8) Only a start without the mark looks for it.
+        tracing::warn!(reason, "the next start looks for what the catalog has not taken");
+        return Ok(None);
+    }
     if core.has_left_point() {
         // (P3) Only a start without the mark compares points with rows.
         tracing::warn!(

@@ -3,7 +3,9 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use holdfast_engine::{CheckOptions, CheckReport, Engine, EngineError, OpenSummary, Repaired};
+use holdfast_engine::{
+    CheckOptions, CheckReport, Engine, EngineError, OnLoss, OpenSummary, Problem, Repaired,
+};
 use holdfast_proto::ErrorCode;
 use serde_json::{Value, json};
 
@@ -18,7 +20,8 @@ Examples:
   holdfast-server check --read-data --json
   holdfast-server check --repair --data-dir /srv/holdfast
 
-Exits with 5 when damage is found: every damaged container is named, and every disk that needs what is lost. \
+Exits with 5 when damage is found: every damaged container is named, and every disk that needs what is lost. What \
+later backups have healed is named, too, and is no damage any more. \
 Back up every VM again, and what still exists at the source is stored again.";
 
 #[derive(Debug, Args)]
@@ -43,7 +46,9 @@ pub(super) struct CheckArgs {
 
 pub(super) fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
     let mut parts = args.folder.parts()?;
-    parts.options.accept_loss = args.accept_loss;
+    if args.accept_loss {
+        parts.options.on_loss = OnLoss::Accept;
+    }
     let engine = Engine::assemble(parts)?;
     let progress = Ticker::new();
     let audited = engine.audit(&progress)?;
@@ -51,15 +56,25 @@ pub(super) fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
     let options = CheckOptions { read_data: args.read_data };
     let checked = check(&engine, options, args.repair, &progress);
     progress.end();
-    let (report, repaired) = checked?;
+    let Checked { report, repaired, dropped } = checked?;
     engine.shutdown()?;
     if args.json {
-        out::say(check_json(&report, &[*engine.opened(), audited], &repaired));
+        out::say(check_json(&report, &[*engine.opened(), audited], &repaired, dropped));
     } else {
         repaired.iter().for_each(show_repaired);
+        if dropped > 0 {
+            out::say(format_args!("missing containers that no restore point needs, forgotten: {dropped}"));
+        }
         show(&report, args.read_data);
     }
     Ok(report.code().map_or(ExitCode::SUCCESS, |code| ExitCode::from(code.exit_code())))
+}
+
+/// What is wrong, what was repaired, and the rows of missing containers that were dropped.
+struct Checked {
+    report: CheckReport,
+    repaired: Vec<Repaired>,
+    dropped: u64,
 }
 
 /// What is wrong, after a repair if one was asked for and needed.
@@ -68,13 +83,14 @@ fn check(
     options: CheckOptions,
     repair: bool,
     progress: &Ticker,
-) -> Result<(CheckReport, Vec<Repaired>), EngineError> {
+) -> Result<Checked, EngineError> {
     let report = engine.check(options, progress)?;
-    if !repair || report.is_sound() {
-        return Ok((report, Vec::new()));
+    if !repair || (report.is_sound() && report.healed.is_empty()) {
+        return Ok(Checked { report, repaired: Vec::new(), dropped: 0 });
     }
     let repaired = engine.repair(progress)?;
-    Ok((engine.check(options, progress)?, repaired))
+    let dropped = engine.drop_lost_rows(progress)?.dropped;
+    Ok(Checked { report: engine.check(options, progress)?, repaired, dropped })
 }
 
 fn show(report: &CheckReport, read_data: bool) {
@@ -83,6 +99,16 @@ fn show(report: &CheckReport, read_data: bool) {
     }
     if report.further_problems > 0 {
         out::say(format_args!("and {} more problems", report.further_problems));
+    }
+    for healed in &report.healed {
+        out::say(format_args!(
+            "{}: {}; healed: every restore point is whole without it. The file, if it is there, is kept: what else is in \
+             it is in use",
+            healed.object, healed.what
+        ));
+    }
+    if report.further_healed > 0 {
+        out::say(format_args!("and {} more that are healed", report.further_healed));
     }
     let CheckReport { containers, container_bytes, backups, points, disks, extents, chunks, .. } = report;
     out::say(format_args!(
@@ -119,7 +145,7 @@ fn show_repaired(repaired: &Repaired) {
 }
 
 /// `found`: what opening and the audit found.
-fn check_json(report: &CheckReport, found: &[OpenSummary], repaired: &[Repaired]) -> Value {
+fn check_json(report: &CheckReport, found: &[OpenSummary], repaired: &[Repaired], dropped: u64) -> Value {
     let repaired: Vec<Value> = repaired
         .iter()
         .map(|one| {
@@ -133,11 +159,11 @@ fn check_json(report: &CheckReport, found: &[OpenSummary], repaired: &[Repaired]
         })
         .collect();
     let sum = |count: fn(&OpenSummary) -> u64| found.iter().map(count).sum::<u64>();
-    let problems: Vec<Value> = report
-        .problems
-        .iter()
-        .map(|problem| json!({ "object": problem.object, "what": problem.what, "code": problem.code.as_str() }))
-        .collect();
+    let list = |all: &[Problem]| -> Vec<Value> {
+        all.iter()
+            .map(|one| json!({ "object": one.object, "what": one.what, "code": one.code.as_str() }))
+            .collect()
+    };
     json!({
         "type": "summary",
         "sound": report.is_sound(),
@@ -153,8 +179,11 @@ fn check_json(report: &CheckReport, found: &[OpenSummary], repaired: &[Repaired]
         "disks": report.disks,
         "extents": report.extents,
         "chunks": report.chunks,
-        "problems": problems,
+        "problems": list(&report.problems),
         "further_problems": report.further_problems,
+        "healed": list(&report.healed),
+        "further_healed": report.further_healed,
+        "dropped_containers": dropped,
         "repaired": repaired,
     })
 }

@@ -9,6 +9,7 @@ use holdfast_proto::ErrorCode;
 use super::out;
 use crate::config::ConfigError;
 use crate::error::ServiceError;
+use crate::memory::NotEnoughMemory;
 use crate::server::StartError;
 
 /// Wrong usage or settings; clap uses the same.
@@ -45,6 +46,12 @@ impl From<ConfigError> for Failure {
 impl From<StartError> for Failure {
     fn from(error: StartError) -> Self {
         Self::new(error.code(), error.to_string())
+    }
+}
+
+impl From<NotEnoughMemory> for Failure {
+    fn from(error: NotEnoughMemory) -> Self {
+        Self::usage(error.to_string())
     }
 }
 

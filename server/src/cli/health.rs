@@ -19,7 +19,8 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned};
 
 use super::fail::Failure;
-use super::{AllSettings, out};
+use super::out;
+use crate::config::{Layer, address, resolve};
 use crate::tls::CERTIFICATE_FILE;
 
 /// How long each step may take: connecting, writing, each read. A server that takes longer is not healthy.
@@ -33,17 +34,43 @@ pub(super) struct HealthArgs {
     /// Also check whether it accepts backups, not only whether it answers
     #[arg(long)]
     ready: bool,
-    #[command(flatten)]
-    settings: AllSettings,
+    /// Configuration file (TOML)
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Folder of the repository, with the certificate that is trusted
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// Address on which the server answers
+    #[arg(long, value_name = "IP:PORT", value_parser = address)]
+    http: Option<SocketAddr>,
+    /// Certificate (PEM) to trust instead of the one in the data folder
+    #[arg(long, value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+}
+
+impl HealthArgs {
+    fn settings(&self) -> Result<Asked, Failure> {
+        let layer = Layer { data_dir: self.data_dir.clone(), http: self.http, ..Layer::default() };
+        let settings = resolve(&layer, self.config.as_deref(), &|name| std::env::var_os(name))?.settings;
+        // Without its key, which is the server's affair and need not be readable here.
+        let certificate = self.tls_cert.clone().or(settings.tls_cert);
+        let certificate = certificate.unwrap_or_else(|| settings.data_dir.join(CERTIFICATE_FILE));
+        Ok(Asked { http: settings.http, certificate })
+    }
+}
+
+/// Whom to ask, and what to trust.
+struct Asked {
+    http: SocketAddr,
+    certificate: PathBuf,
 }
 
 pub(super) fn run(args: &HealthArgs) -> Result<ExitCode, Failure> {
-    let settings = args.settings.resolve()?.settings;
-    if settings.http.port() == 0 {
+    let Asked { http, certificate } = args.settings()?;
+    if http.port() == 0 {
         return Err(Failure::usage("the HTTPS port was picked when the server started; pass it with --http"));
     }
-    let certificate = settings.tls_cert.unwrap_or_else(|| settings.data_dir.join(CERTIFICATE_FILE));
-    let (path, address) = (if args.ready { "/readyz" } else { "/healthz" }, reachable(settings.http));
+    let (path, address) = (if args.ready { "/readyz" } else { "/healthz" }, reachable(http));
     match ask(address, &certificate, path) {
         Ok(answer) => {
             out::say(answer);

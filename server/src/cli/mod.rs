@@ -27,6 +27,7 @@ use holdfast_engine::clock::{Clock, SystemClock};
 use holdfast_proto::ErrorCode;
 
 use crate::config::{Layer, Resolved, resolve};
+use crate::memory::Budget;
 use crate::process::{allocator, logging};
 use crate::repository::{is_repository, open_parts};
 use fail::Failure;
@@ -35,6 +36,10 @@ const ABOUT_SETTINGS: &str = "\
 Each setting comes from the command line, or else from the environment (HOLDFAST_ and the flag in capitals, such \
 as HOLDFAST_LEASE_SECS), or else from the file named by --config or HOLDFAST_CONFIG (TOML: lease_secs = 120), or \
 else from the defaults. 'holdfast-server config' shows the settings in force and where each comes from.";
+
+const ABOUT_HEALTH: &str = "\
+What is not named here comes from the environment (HOLDFAST_ and the flag in capitals) and from the configuration file, as \
+for 'holdfast-server serve'.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -74,7 +79,7 @@ enum Command {
     /// Trusts the certificate in the data folder and no other. Exits with 0 if the server is healthy, else with 1.
     ///
     /// Example: holdfast-server health --ready --data-dir /srv/holdfast
-    #[command(after_help = ABOUT_SETTINGS)]
+    #[command(after_help = ABOUT_HEALTH)]
     Health(health::HealthArgs),
     /// Show the settings in force and where each comes from
     #[command(after_help = ABOUT_SETTINGS)]
@@ -153,6 +158,7 @@ impl DataFolder {
     fn parts(&self) -> Result<EngineParts, Failure> {
         let settings = self.resolve()?.settings;
         logging::start(&settings);
+        Budget::find(&settings)?;
         if !is_repository(&settings.data_dir) {
             return Err(no_repository(&settings.data_dir));
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use clap::Args;
 use holdfast_engine::clock::{Clock, SystemClock};
 use holdfast_engine::ids::RepositoryId;
-use holdfast_engine::{Engine, OpenSummary};
+use holdfast_engine::{DroppedRows, Engine, OnLoss, OpenSummary};
 use holdfast_proto::ErrorCode;
 use serde_json::{Value, json};
 
@@ -52,6 +52,7 @@ struct Outcome {
     data_dir: PathBuf,
     recovered: Recovered,
     token: String,
+    dropped: DroppedRows,
     opened: OpenSummary,
     audited: OpenSummary,
 }
@@ -80,6 +81,7 @@ fn recover(args: &RecoverArgs, settings: &Settings, clock: &Arc<dyn Clock>) -> R
     set_aside(&path)?;
     let token = create_recovery_token(&catalog, &**clock, &path)?;
     recovery.finish(catalog)?;
+    let dropped = drop_lost_rows(settings, clock, &progress)?;
     // From here on any start would do the same.
     let engine = Engine::assemble(open_parts(settings, clock)?)?;
     let audited = engine.audit(&progress)?;
@@ -88,7 +90,18 @@ fn recover(args: &RecoverArgs, settings: &Settings, clock: &Arc<dyn Clock>) -> R
     engine.shutdown()?;
     progress.end();
     let data_dir = settings.data_dir.clone();
-    Ok(Outcome { repository, data_dir, recovered, token, opened, audited })
+    Ok(Outcome { repository, data_dir, recovered, token, dropped, opened, audited })
+}
+
+/// Drops the rows of containers that were deleted after the catalog's copy was made, so that they are not taken for lost.
+fn drop_lost_rows(
+    settings: &Settings,
+    clock: &Arc<dyn Clock>,
+    progress: &Ticker,
+) -> Result<DroppedRows, Failure> {
+    let mut parts = open_parts(settings, clock)?;
+    parts.options.on_loss = OnLoss::Hold;
+    Ok(Engine::assemble(parts)?.drop_lost_rows(progress)?)
 }
 
 impl Outcome {
@@ -113,6 +126,12 @@ fn show(outcome: &Outcome) {
     out::say(format_args!(
         "containers that the catalog did not know: {adopted}; missing or damaged: {damaged}"
     ));
+    if outcome.dropped.dropped > 0 {
+        out::say(format_args!(
+            "containers deleted since the catalog's copy was made, which no restore point needs; forgotten: {}",
+            outcome.dropped.dropped
+        ));
+    }
     if damaged > 0 {
         out::say("'holdfast-server check' says which backups the damage affects");
     }
@@ -204,6 +223,7 @@ fn as_json(outcome: &Outcome) -> Value {
         "problems": problems,
         "disabled_tokens": recovered.disabled_tokens,
         "adopted_containers": outcome.adopted(),
+        "dropped_containers": outcome.dropped.dropped,
         "damaged_containers": outcome.damaged(),
         "admin_token": outcome.token,
         "admin_token_file": token_file(&outcome.data_dir),

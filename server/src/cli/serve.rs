@@ -16,7 +16,6 @@ use super::fail::Failure;
 use super::out;
 use crate::activity::streams::StreamLimits;
 use crate::config::{Layer, Settings};
-use crate::error::ServiceError;
 use crate::memory::Budget;
 use crate::process::systemd::{self, notify};
 use crate::process::{logging, open_files};
@@ -40,7 +39,7 @@ pub(super) fn run(args: &AllSettings) -> Result<ExitCode, Failure> {
 }
 
 fn runtime(settings: &Settings) -> Result<Runtime, Failure> {
-    let budget = Budget::find(settings).map_err(ServiceError::from)?;
+    let budget = Budget::find(settings)?;
     let threads = StreamLimits::of_budget(&budget).threads().saturating_add(CALL_THREADS);
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()

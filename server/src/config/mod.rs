@@ -201,7 +201,7 @@ impl fmt::Display for LogFormat {
     }
 }
 
-fn address(text: &str) -> Result<SocketAddr, String> {
+pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse()
         .map_err(|_| format!("{text:?} is not an IP address and port, such as 0.0.0.0:7440 or [::]:7440"))
 }

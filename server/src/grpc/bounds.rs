@@ -8,7 +8,7 @@
 //!   ([`CONTROL_QUEUE_BYTES`]) to the stream itself. What waits in their connections' windows is counted with these.
 //! * For proofs of its digests it keeps 5 MiB of what it decoded, and two extents being hashed: 16 × 14 MiB = 224 MiB at
 //!   worst.
-//! * A disk going out queues [`OUTGOING_QUEUE_MESSAGES`] of about 1 MiB: 16 × 4 MiB = 64 MiB.
+//! * A disk going out queues [`OUTGOING_QUEUE_MESSAGES`] of about 1 MiB: 16 × 2 MiB = 32 MiB.
 //! * A connection holds at most [`CONNECTION_WINDOW_BYTES`] that no call has read yet.
 
 use std::time::Duration;
@@ -67,4 +67,4 @@ pub(super) const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) const IDLE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Messages on their way to a client. Each is up to about 1 MiB; the engine reads ahead on its own.
-pub(super) const OUTGOING_QUEUE_MESSAGES: usize = 4;
+pub(super) const OUTGOING_QUEUE_MESSAGES: usize = 2;

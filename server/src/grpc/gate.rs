@@ -109,7 +109,7 @@ async fn admit(
     let shown = authorization.as_deref().map(named_token);
     let peer = Some(link.peer());
     let look_up = move |auth: &crate::auth::Authenticator| auth.authenticate(authorization.as_deref(), peer);
-    let caller: Caller = app.admit(link, shown, look_up, |caller| caller.token.id).await?;
+    let caller: Caller = app.admit("grpc", link, shown, look_up, |caller| caller.token.id).await?;
     let share = under_way.take(caller.token.id).ok_or_else(|| {
         ServiceError::at_capacity(format!(
             "this token has {CALLS_PER_TOKEN_MAX} calls under way, which is all it may have; try again later"

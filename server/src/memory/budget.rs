@@ -11,6 +11,8 @@
 //! | R / 4 | R | filters and fences of the index: some 1.3 bytes an entry. Not allocated before the index needs it; one that needs more does not open |
 //! | R / 16, at most 96 MiB | R | directories of containers that are read |
 //! | R / 32, at most 16 MiB | R | decoded regions |
+//! | R / 32, at most 64 MiB | R | regions as they are stored, that restores side by side share |
+//! | R / 32, at most 64 MiB | R | what restores read ahead, all of them together: 2 MiB a read |
 //! | R / 8, at most 1 GiB | R | recipes being built and chunks being waited for, of all backups in progress |
 //! | R / 16, at most 256 MiB | R | answers over HTTPS: [`ANSWER_BYTES`] each |
 //! | R / 16, at most 1 GiB | R | what connections may have sent that no call has read: a gRPC window of 256 KiB to 16 MiB for each of `max_connections`; fewer connections where that is not enough |
@@ -22,11 +24,13 @@
 //! what one message may add to the recipe before it is counted, 16 MiB; digests being
 //! proved: the last regions' plain bytes, 5 MiB, two extents of as much, and 256 that wait, 9 MiB.
 //!
-//! A disk going out ([`RESTORE_BYTES`]): 8 jobs of 4 MiB read ahead; one more being sent, 4 MiB; a queue of 4 messages
-//! of 1 MiB; the window's plan and the directories it met last, 4 MiB.
+//! A disk going out ([`RESTORE_BYTES`]): one read of 2 MiB beside what all restores read ahead together; what is read
+//! and not sent, 3 MiB; a queue of 2 messages of 1 MiB, one being sent and one in the connection's buffer; the window's
+//! plan and the directories it met last, 4 MiB. Not all of it at once for each: what restores of clones read and send is
+//! the same memory.
 //!
-//! So at 2 GiB: fixed 96, slack 256, R = 1,696 MiB: index 64 + 424, directories 96, decoded 16, backups 212, answers
-//! 106, connections 106, streams 672: 5 disks in and 5 out at once.
+//! So at 2 GiB: fixed 96, slack 256, R = 1,696 MiB: index 64 + 424, directories 96, decoded 16, shared 53, read ahead
+//! 53, backups 212, answers 106, connections 106, streams 566: 5 disks in and 5 out at once.
 
 use std::fmt;
 
@@ -45,7 +49,7 @@ const FIXED_BYTES: u64 = 96 * MIB;
 const INGEST_BYTES: u64 = 88 * MIB;
 
 /// One disk going out; see the module's text.
-const RESTORE_BYTES: u64 = 44 * MIB;
+const RESTORE_BYTES: u64 = 13 * MIB;
 
 /// The largest page of a table.
 const ANSWER_BYTES: u64 = 4 * MIB;
@@ -118,10 +122,12 @@ impl Budget {
         let resident = rest / 4;
         let directories = (rest / 16).min(96 * MIB);
         let decoded = (rest / 32).min(16 * MIB);
+        let (shared, read_ahead) = ((rest / 32).min(64 * MIB), (rest / 32).min(64 * MIB));
         let sessions = (rest / 8).min(1 << 30);
         let answers = (rest / 16).min(256 * MIB);
         let connections = (rest / 16).min(1 << 30);
-        let others = write_buffer + resident + directories + decoded + sessions + answers + connections;
+        let others = write_buffer + resident + directories + sessions + answers + connections;
+        let others = others + decoded + shared + read_ahead;
         let (ingest_streams, restore_streams) = streams(rest - others, settings);
         // Fewer connections where the smallest window would be too large for so many.
         let most = (connections / WINDOW_MIN_BYTES).clamp(1, u64::from(settings.max_connections));
@@ -131,6 +137,8 @@ impl Budget {
             engine: MemoryBounds {
                 index_resident_bytes: resident,
                 decoded_bytes: size(decoded),
+                shared_bytes: size(shared),
+                read_ahead_bytes: size(read_ahead),
                 sessions_bytes: sessions,
             },
             index_buffer_bytes: size(write_buffer),
@@ -155,6 +163,8 @@ impl Budget {
             format!("index filters and fences, at most {}", mib(engine.index_resident_bytes)),
             format!("container directories {}", mib(self.directories_bytes as u64)),
             format!("decoded regions {}", mib(engine.decoded_bytes as u64)),
+            format!("stored regions that restores share {}", mib(engine.shared_bytes as u64)),
+            format!("read ahead by all restores together {}", mib(engine.read_ahead_bytes as u64)),
             format!("recipes of backups in progress {}", mib(engine.sessions_bytes)),
             format!("disks received at once {ingest_streams}, of {} each", mib(INGEST_BYTES)),
             format!("disks sent at once {restore_streams}, of {} each", mib(RESTORE_BYTES)),
@@ -206,6 +216,7 @@ mod tests {
         FIXED_BYTES
             + engine.index_resident_bytes
             + (budget.index_buffer_bytes + budget.directories_bytes + engine.decoded_bytes) as u64
+            + (engine.shared_bytes + engine.read_ahead_bytes) as u64
             + engine.sessions_bytes
             + u64::from(budget.ingest_streams) * INGEST_BYTES
             + u64::from(budget.restore_streams) * RESTORE_BYTES

@@ -99,7 +99,7 @@ impl Figures {
     }
 
     fn add_stats(&self, samples: &mut Samples) {
-        let EngineStats { index, catalog_bytes, space, reserve_bytes, digests, .. } = self.stats;
+        let EngineStats { index, catalog_bytes, space, reserve_bytes, digests, shared, .. } = self.stats;
         samples.whole(&n::REPOSITORY_BYTES, &["catalog"], catalog_bytes);
         samples.whole(&n::REPOSITORY_BYTES, &["index"], index.disk_bytes);
         samples.whole(&n::INDEX_ENTRIES, &[], index.entries);
@@ -114,6 +114,11 @@ impl Figures {
         samples.whole(&n::EXTENT_DIGESTS, &["unproved"], digests.unproved);
         samples.whole(&n::EXTENT_DIGESTS, &["refused"], digests.refused);
         samples.whole(&n::EXTENT_DIGESTS, &["false"], digests.found_false);
+        samples.whole(&n::RESTORE_REGIONS, &["volume"], shared.read_regions);
+        samples.whole(&n::RESTORE_REGIONS, &["memory"], shared.shared_regions);
+        samples.whole(&n::RESTORE_REGION_BYTES, &["volume"], shared.read_bytes);
+        samples.whole(&n::RESTORE_REGION_BYTES, &["memory"], shared.shared_bytes);
+        samples.whole(&n::RESTORE_SHARED, &[], shared.held_bytes);
         samples.whole(&n::VOLUME_RESERVE, &[], reserve_bytes);
         if let Some(space) = space {
             samples.whole(&n::VOLUME_SIZE, &[], space.total_bytes);

@@ -227,6 +227,12 @@ metrics! {
         "Data read back, decompressed; whole regions, even if only a part was needed";
     RESTORE_SENT = Counter Bytes "holdfast_restore_sent_bytes_total" []
         "Bytes sent to clients that read disks back, compressed as they are stored";
+    RESTORE_REGIONS = Counter Count "holdfast_restore_regions_total" ["from"]
+        "Regions of containers that restores wanted, by where they came from: volume (read) or memory (another restore had just read them)";
+    RESTORE_REGION_BYTES = Counter Bytes "holdfast_restore_region_bytes_total" ["from"]
+        "Bytes of these regions as they are stored, by where they came from: volume or memory";
+    RESTORE_SHARED = Gauge Bytes "holdfast_restore_shared_bytes" []
+        "Memory held by regions that were read for restores and are kept for others";
     VERIFICATIONS = Counter Count "holdfast_verifications_total" ["outcome"]
         "Verifications clients reported, by outcome: sound or damaged";
 
@@ -242,7 +248,7 @@ metrics! {
     HTTP_DURATION = Histogram Seconds "holdfast_http_request_duration_seconds" ["route"]
         "How long HTTPS requests took until the answer began";
     AUTH_FAILURES = Counter Count "holdfast_auth_failures_total" ["protocol", "reason"]
-        "Calls refused, by protocol (grpc, http) and reason: unauthenticated (no valid token) or forbidden (role or namespace)";
+        "Calls refused, by protocol (grpc, http) and reason: unauthenticated (no valid token), backed_off (before its token was looked up) or forbidden (role or namespace)";
     CONNECTIONS = Gauge Count "holdfast_connections" ["listener"]
         "Open connections, by listener: grpc or http";
     NETWORK_RECEIVED = Counter Bytes "holdfast_network_received_bytes_total" ["listener"]

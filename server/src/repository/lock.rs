@@ -20,7 +20,7 @@ impl FolderLock {
     /// Takes the lock and writes this process's number into the file.
     ///
     /// # Errors
-    /// `Busy`, naming the process that has it; when the file cannot be written.
+    /// `Busy`, naming the process that has it; when the file cannot be opened.
     pub(crate) fn take(folder: &Path) -> Result<Self, ServiceError> {
         let path = folder.join(FILE_NAME);
         let failed = |error| {
@@ -42,8 +42,13 @@ impl FolderLock {
                 ),
             ));
         }
-        file.set_len(0).and_then(|()| file.rewind()).map_err(failed)?;
-        writeln!(file, "{}", std::process::id()).map_err(failed)?;
+        let pid = format!("{}\n", std::process::id());
+        // In place, and cut afterwards: on a full disk a file that was emptied first may get no room any more.
+        let told = file.rewind().and_then(|()| file.write_all(pid.as_bytes()));
+        if let Err(error) = told.and_then(|()| file.set_len(pid.len() as u64)) {
+            // Only for others' messages.
+            tracing::warn!(file = %path.display(), %error, "cannot write this process's number into the lock file");
+        }
         Ok(Self(file))
     }
 }

@@ -5,6 +5,7 @@
 
 mod lock;
 pub mod recover;
+mod room;
 pub mod snapshot;
 
 use std::fs;
@@ -58,10 +59,17 @@ pub fn open_parts(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<EngineP
     let catalog: Arc<dyn Catalog> = match traces {
         // (P5) Beside a volume that holds a repository, no catalog is ever made.
         Some(traces) => Arc::new(
-            SqliteCatalog::open_existing(&path, Arc::clone(clock), latch)
-                .map_err(|error| orphaned(error, &path, &folder.join(BLOBS), &traces))?,
+            room::open(folder, || {
+                SqliteCatalog::open_existing(&path, Arc::clone(clock), Arc::<Health>::clone(&latch))
+            })
+            .map_err(|error| orphaned(error, &path, &folder.join(BLOBS), &traces))?,
         ),
-        None => Arc::new(SqliteCatalog::open_or_create(&path, Arc::clone(clock), latch)?.0),
+        None => Arc::new(
+            room::open(folder, || {
+                SqliteCatalog::open_or_create(&path, Arc::clone(clock), Arc::<Health>::clone(&latch))
+            })?
+            .0,
+        ),
     };
     Ok(EngineParts {
         data: Arc::clone(&volume),

@@ -204,3 +204,44 @@ fn certificate_and_key() {
 fn lock_and_folders() {
     run(|file| file != "catalog.db" && !file.starts_with("tls/"));
 }
+
+/// The catalog's log as a kill leaves it. What it alone holds is on the volume, too, as far as it is about restore points.
+#[test]
+fn the_catalogs_log() {
+    let scene = scene();
+    let server = Server::start(&scene.data_dir);
+    let agent = server.agent().with_token(&scene.token);
+    scene.disks[0].put(1 << 20, b"changed");
+    agent.back_up("web", &[scene.disks[0].arg()]);
+    server.kill();
+    fs::remove_dir_all(&scene.sound).unwrap();
+    copy(&scene.data_dir, &scene.sound);
+    let wrong: Vec<String> = [Flip, Truncate, Empty, Delete, Garbage]
+        .into_iter()
+        .map(|fault| (fault, scene.differs("catalog.db-wal", fault, Opens)))
+        .filter(|(_, wrong)| !wrong.is_empty())
+        .map(|(fault, wrong)| format!("catalog.db-wal × {fault:?}: {wrong}"))
+        .collect();
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+/// A setting that is not understood is never taken for its default.
+#[test]
+fn the_configuration_file() {
+    let folder = tempdir().unwrap();
+    let (data_dir, config) = (folder.path().join("repository"), folder.path().join("server.toml"));
+    let start = || Server::options().arg("--config").arg(config.to_str().unwrap()).try_start(&data_dir);
+    let sound = "reserve = \"8MiB\"\n";
+    fs::write(&config, sound).unwrap();
+    drop(start().unwrap());
+    for fault in [Flip, Truncate, Delete, Garbage] {
+        spoil(&config, fault);
+        let (status, said) = start().map(drop).unwrap_err();
+        assert_eq!(status.code(), Some(2), "{fault:?}: {said}");
+        assert!(said.contains("server.toml") && !said.contains("panicked"), "{fault:?}: {said}");
+        fs::write(&config, sound).unwrap();
+    }
+    // Nothing in it asks for nothing.
+    spoil(&config, Empty);
+    drop(start().unwrap());
+}

@@ -78,3 +78,47 @@ fn twelve_agents_leave_the_reserve_whole_and_block_no_one() {
     let (status, said) = server.stop();
     assert!(status.success(), "{said}");
 }
+
+/// Fills the file system to the last block.
+fn fill(ballast: &std::path::Path) {
+    let mut file = std::fs::File::create(ballast).unwrap();
+    for bytes in [1 << 20, 4096, 512, 1] {
+        let block = vec![1; bytes];
+        while std::io::Write::write(&mut file, &block).is_ok_and(|written| written > 0) {}
+    }
+}
+
+/// After a kill and after a clean stop, whose catalog has no files of SQLite's beside it.
+#[test]
+fn a_server_starts_and_restores_on_a_disk_without_a_free_byte() {
+    let folder = tempdir().unwrap();
+    let mount = folder.path().join("small");
+    std::fs::create_dir(&mount).unwrap();
+    let Some(small) = SmallFileSystem::mount(&mount, 160 * MIB) else { return };
+    let (ballast, data_dir) = (small.folder().join("ballast"), small.folder().join("repository"));
+    let disk = Disk::of_noise(folder.path().join("disk.raw"), 1, 20 << 20);
+    let other = Disk::of_noise(folder.path().join("other.raw"), 2, 20 << 20);
+    let server = Server::options().arg("--reserve=8MiB").start(&data_dir);
+    server.agent().back_up("web", &[disk.arg()]);
+    let mut server = Some(server);
+    for (round, is_killed) in [true, false].into_iter().enumerate() {
+        let running = server.take().unwrap();
+        if is_killed {
+            running.kill();
+        } else {
+            let (status, said) = running.stop();
+            assert!(status.success(), "{said}");
+        }
+        fill(&ballast);
+        assert_eq!(free_bytes(small.folder()), 0);
+        let full = Server::options().arg("--reserve=8MiB").start(&data_dir);
+        assert_eq!(full.agent().read_back("web"), disk.bytes());
+        full.agent().run(&["backup", "--vm", "other", other.arg()]).fails(8, &["room"]);
+        full.kill();
+        std::fs::remove_file(&ballast).unwrap();
+        let again = Server::options().arg("--reserve=8MiB").start(&data_dir);
+        again.agent().back_up(&format!("other-{round}"), &[other.arg()]);
+        assert_eq!(again.agent().read_back("web"), disk.bytes());
+        server = Some(again);
+    }
+}

@@ -84,8 +84,8 @@ impl WindowPlan {
         Ok(plan)
     }
 
-    /// What is to be hashed: for each extent with a digest, that and the bytes of its chunks.
-    pub(crate) fn claims(&self) -> Vec<Option<(Fingerprint, u64)>> {
+    /// For each extent its digest, if it has one, and the bytes of its chunks.
+    pub(crate) fn due(&self) -> Vec<(Option<Fingerprint>, u64)> {
         let mut data = vec![0u64; self.digests.len()];
         for chunk in &self.chunks {
             let places = self.placements.get(chunk.first..chunk.first + chunk.count).unwrap_or_default();
@@ -95,8 +95,7 @@ impl WindowPlan {
                 }
             }
         }
-        let claims = self.digests.iter().zip(data);
-        claims.map(|(digest, bytes)| digest.filter(|_| bytes > 0).map(|digest| (digest, bytes))).collect()
+        self.digests.iter().copied().zip(data).collect()
     }
 
     /// Number within the window of the extent at `offset` of the disk.

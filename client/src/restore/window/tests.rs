@@ -78,17 +78,12 @@ fn region(group: &[(u32, &[u8])]) -> v1::RegionData {
 #[derive(Debug, Default)]
 struct Memory(parking_lot::Mutex<Vec<u8>>);
 
-impl crate::restore::target::Target for Memory {
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), crate::ClientError> {
+impl Memory {
+    fn put(&self, offset: u64, bytes: &[u8]) {
         self.0.lock()[offset as usize..][..bytes.len()].copy_from_slice(bytes);
-        Ok(())
     }
-    fn zero(&self, offset: u64, len: u64) -> Result<(), crate::ClientError> {
+    fn zero(&self, offset: u64, len: u64) {
         self.0.lock()[offset as usize..][..len as usize].fill(0);
-        Ok(())
-    }
-    fn finish(&self) -> Result<(), crate::ClientError> {
-        Ok(())
     }
 }
 
@@ -103,12 +98,13 @@ fn restore(messages: Vec<v1::read_disk_response::Kind>, size: usize) -> Result<V
             Kind::Header(header) => assembler.header(&header)?,
             Kind::Window(window) => {
                 for (offset, len) in &assembler.window(&window)?.zeros {
-                    crate::restore::target::Target::zero(&memory, *offset, *len)?;
+                    memory.zero(*offset, *len);
                 }
             }
             Kind::Regions(batch) => {
                 for region in assembler.regions(batch)? {
-                    crate::restore::job::run(&region, "d", &memory, &tools, &stages, &|_, _| ())?;
+                    let put = |at, bytes: &[u8]| memory.put(at, bytes);
+                    crate::restore::job::run(&region, "d", &tools, &stages, &put)?;
                 }
             }
             Kind::Damaged(damaged) => drop(assembler.damaged(&damaged)?),
@@ -316,11 +312,9 @@ fn restore_past_damage(messages: Vec<Message>, size: usize) -> (Vec<u8>, Vec<(u6
             }
             Message::Regions(batch) => {
                 for region in assembler.regions(batch).unwrap() {
-                    let done = crate::restore::job::run(&region, "d", &memory, &tools, &stages, &|_, _| ());
-                    if done.is_err() {
-                        let (_, ranges) =
-                            crate::restore::job::run_past_damage(&region, &memory, &tools, &|_, _| ())
-                                .unwrap();
+                    let put = |at, bytes: &[u8]| memory.put(at, bytes);
+                    if crate::restore::job::run(&region, "d", &tools, &stages, &put).is_err() {
+                        let ranges = crate::restore::job::run_past_damage(&region, &tools, &put).unwrap();
                         bad.extend(ranges.iter().map(|range| (range.offset, range.len)));
                     }
                 }

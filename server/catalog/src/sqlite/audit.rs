@@ -2,7 +2,7 @@
 
 use holdfast_types::clock::Clock;
 use rusqlite::types::Value;
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use ulid::Ulid;
 
 use super::convert::{OrCatalogError, count, id};
@@ -20,6 +20,22 @@ pub(super) const ORDER: &str = "ORDER BY id DESC";
 /// The key that an actor's further keys share, and what their entry is about. No other key is empty.
 const SHARED_KEY: &str = "";
 const SHARED_OBJECT: &str = "several";
+
+/// What is done to tokens, owners and quotas: recorded on the volume soon, for no restore point tells of it.
+const ACCESS_ACTIONS: &str =
+    "'token.create', 'token.revoke', 'token.enable', 'vm.owner', 'namespace.quota', 'server.recover'";
+
+/// The id of the last entry, and whether one of these is after `after`.
+pub(super) fn access_changed_since(connection: &Connection, after: u128) -> Result<(u128, bool)> {
+    let last = connection
+        .prepare_cached("SELECT id FROM audit ORDER BY id DESC LIMIT 1")
+        .and_then(|mut s| s.query_row([], |row| id(row, "id")).optional())
+        .or_error("read")?;
+    let sql = format!("SELECT 1 FROM audit WHERE id > ? AND action IN ({ACCESS_ACTIONS})");
+    let changed =
+        connection.prepare_cached(&sql).and_then(|mut s| s.exists([after.to_be_bytes()])).or_error("read")?;
+    Ok((last.map_or(0, u128::from_be_bytes), changed))
+}
 
 pub(super) fn add(connection: &Connection, clock: &dyn Clock, entry: &AuditEntry) -> Result<()> {
     let at_ms = clock.now_ms();

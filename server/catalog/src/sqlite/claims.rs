@@ -58,6 +58,21 @@ pub(super) fn set_vm_owner(
     Ok(had)
 }
 
+/// Whether an operator set the VM's owner at `since_ms` or later, as far as the audit log says.
+pub(super) fn owner_set_since(tx: &Transaction<'_>, vm: [u8; 16], since_ms: i64) -> Result<bool> {
+    // An entry's id is never lower than its time, so this reads the end of the log only.
+    let mut first = [0; 16];
+    let since = u64::try_from(since_ms).unwrap_or(0);
+    if let (Some(head), Some(time)) = (first.get_mut(..6), since.to_be_bytes().get(2..)) {
+        head.copy_from_slice(time);
+    }
+    tx.prepare_cached(
+        "SELECT 1 FROM audit WHERE id >= ? AND at_ms >= ? AND action = 'vm.owner' AND object = ? LIMIT 1",
+    )
+    .and_then(|mut s| s.exists(params![first, since_ms, VmId::from_bytes(vm).to_string()]))
+    .or_error("read")
+}
+
 pub(super) fn write_owner(tx: &Transaction<'_>, vm: [u8; 16], owner: &str) -> Result<()> {
     tx.prepare_cached("UPDATE vms SET owner = ? WHERE id = ?")
         .and_then(|mut s| s.execute(params![owner, vm]))

@@ -68,9 +68,12 @@ fn try_log(writer: &Connection) -> Result<()> {
     ))
 }
 
-/// Folds the log into the database and empties it, as far as readers let it.
+/// (W6) Folds the log into the database, as far as readers let it; the next change begins the log anew, by a header that
+/// SQLite flushes before anything of the old log is overwritten. Never cut off: SQLite does not flush that, so a crash
+/// could leave a log of the old length of which only the beginning can be read, and the next start would put pages
+/// back to what they were at the end of that.
 pub(super) fn checkpoint(writer: &Connection) -> Result<()> {
-    writer.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).or_error("checkpoint")
+    writer.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(())).or_error("checkpoint")
 }
 
 /// What is wrong with the database or its references.

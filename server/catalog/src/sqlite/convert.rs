@@ -2,7 +2,7 @@
 //! refused, and one that is negative where it cannot be is damage.
 
 use rusqlite::types::Type;
-use rusqlite::{ErrorCode, Row};
+use rusqlite::{ErrorCode, Row, ffi};
 
 use crate::{CatalogError, Result};
 
@@ -21,6 +21,10 @@ impl<T> OrCatalogError<T> for rusqlite::Result<T> {
 fn classify(action: &'static str, error: rusqlite::Error) -> CatalogError {
     use rusqlite::Error as E;
     match &error {
+        // No room for the index of its log, a file beside the database.
+        E::SqliteFailure(failure, _) if failure.extended_code == ffi::SQLITE_IOERR_SHMSIZE => {
+            CatalogError::Full
+        }
         E::SqliteFailure(failure, _) => match failure.code {
             // The last one: too many others were opening or closing the log at this moment.
             ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::FileLockingProtocolFailed => {

@@ -70,8 +70,9 @@ pub struct SqliteCatalog {
     clock: Arc<dyn Clock>,
     /// Asked before every change, told of every failed one.
     latch: Arc<dyn Latch>,
+    /// What every change is answered with, for tests.
     #[cfg(any(test, feature = "testing"))]
-    busy: std::sync::atomic::AtomicBool,
+    injected: Mutex<Option<testing::InjectedFailure>>,
 }
 
 impl SqliteCatalog {
@@ -159,7 +160,7 @@ impl SqliteCatalog {
             clock,
             latch,
             #[cfg(any(test, feature = "testing"))]
-            busy: std::sync::atomic::AtomicBool::default(),
+            injected: Mutex::default(),
         })
     }
 
@@ -182,6 +183,10 @@ impl SqliteCatalog {
     /// Runs `change` in a transaction and takes it back. Its failure tells the latch nothing.
     fn try_change(&self, change: impl FnOnce(&Transaction<'_>) -> Result<()>) -> Result<()> {
         let mut writer = self.writer.lock();
+        #[cfg(any(test, feature = "testing"))]
+        if let Some(failure) = *self.injected.lock() {
+            return Err(failure.answer());
+        }
         if let Some(reason) = self.latch.reason() {
             return Err(CatalogError::ReadOnly { reason });
         }
@@ -202,8 +207,9 @@ impl SqliteCatalog {
             return Err(CatalogError::ReadOnly { reason });
         }
         #[cfg(any(test, feature = "testing"))]
-        if self.busy.load(std::sync::atomic::Ordering::Acquire) {
-            return Err(CatalogError::Busy);
+        if let Some(failure) = *self.injected.lock() {
+            return Err(failure.answer().on_change(action))
+                .inspect_err(|error| self.latch.change_failed(error));
         }
         // Reported under the writer's lock: no other change begins in between.
         change(&mut writer).map_err(|error| error.on_change(action)).inspect_err(|error| {

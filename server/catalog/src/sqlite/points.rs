@@ -79,8 +79,11 @@ pub(super) fn enter(tx: &Transaction<'_>, clock: &dyn Clock, point: &PointRecord
     }
     namespaces::restore(tx, namespace)?;
     let refs = commit::write_names(tx, clock, attempt)?;
-    // The newest restore point says whose the VM is: a catalog that does not know it is older.
-    if *number > commit_numbers::latest_of_vm(tx, &refs)? {
+    // The newest restore point says whose the VM is: a catalog that does not know it is older. Unless an operator
+    // decided after the restore point was made, and before its row was written: a crash came in between.
+    if *number > commit_numbers::latest_of_vm(tx, &refs)?
+        && !claims::owner_set_since(tx, refs.vm, attempt.finished_ms)?
+    {
         claims::write_owner(tx, refs.vm, &attempt.vm_owner)?;
     }
     let ordinal = free_ordinal(tx, &refs, *number)?;

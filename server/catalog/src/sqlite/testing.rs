@@ -15,22 +15,57 @@ pub enum InjectedFailure {
     Busy,
 }
 
+impl InjectedFailure {
+    fn sqlite(self) -> rusqlite::Error {
+        let code = match self {
+            Self::Io => ffi::SQLITE_IOERR_FSYNC,
+            Self::Full => ffi::SQLITE_FULL,
+            Self::Busy => ffi::SQLITE_BUSY,
+        };
+        rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)
+    }
+
+    /// What a caller is told.
+    #[expect(clippy::expect_used, reason = "what is an error stays one")]
+    pub(super) fn answer(self) -> CatalogError {
+        Err::<(), _>(self.sqlite()).or_error("write").expect_err("an error")
+    }
+}
+
 impl SqliteCatalog {
     /// Whether every change is answered as if another process held the catalog for too long.
     pub fn answer_busy(&self, busy: bool) {
-        self.busy.store(busy, std::sync::atomic::Ordering::Release);
+        self.answer(busy.then_some(InjectedFailure::Busy));
+    }
+
+    /// Whether every change is answered as if the catalog's file system had no room.
+    pub fn answer_full(&self, full: bool) {
+        self.answer(full.then_some(InjectedFailure::Full));
+    }
+
+    fn answer(&self, failure: Option<InjectedFailure>) {
+        *self.injected.lock() = failure;
+    }
+
+    /// Lets the database grow by `pages` pages of 4 KiB and no further: changes that fit go on working.
+    ///
+    /// # Panics
+    /// When the database cannot be asked.
+    #[expect(clippy::expect_used, reason = "settings of a connection, which write nothing")]
+    pub fn limit_growth(&self, pages: u32) {
+        let writer = self.writer.lock();
+        let now: i64 =
+            writer.pragma_query_value(None, "page_count", |row| row.get(0)).expect("it can be asked");
+        let limit = now.saturating_add(i64::from(pages));
+        writer
+            .pragma_update_and_check(None, "max_page_count", limit, |_| Ok(()))
+            .expect("the setting is known");
     }
 
     /// Begins a change that fails in this way, and returns what its caller is told.
     #[expect(clippy::expect_used, reason = "a change that only returns an error cannot succeed")]
     pub fn fail_a_change(&self, failure: InjectedFailure) -> CatalogError {
-        let code = match failure {
-            InjectedFailure::Io => ffi::SQLITE_IOERR_FSYNC,
-            InjectedFailure::Full => ffi::SQLITE_FULL,
-            InjectedFailure::Busy => ffi::SQLITE_BUSY,
-        };
-        let answer = || rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
-        self.write(|_| -> Result<()> { Err(answer()).or_error("write") }).expect_err("it fails")
+        self.write(|_| -> Result<()> { Err(failure.sqlite()).or_error("write") }).expect_err("it fails")
     }
 }
 

@@ -1,5 +1,6 @@
 //! Commit numbers, and restore points that come from the volume instead of a session.
 
+use holdfast_types::clock::Clock as _;
 use holdfast_types::ids::{BackupId, NamespaceId};
 
 use std::io::Read as _;
@@ -17,6 +18,7 @@ cases![
     a_point_makes_everything_it_names,
     a_point_is_entered_once,
     a_point_takes_its_place_within_its_vm,
+    a_later_decision_about_the_owner_stays,
     a_point_replaces_the_record_of_a_failure,
     a_point_that_contradicts_itself_is_refused,
     points_are_entered_together_or_not_at_all,
@@ -135,6 +137,46 @@ fn a_point_takes_its_place_within_its_vm(f: &Fixture) {
     let twin = foreign(f, 30, "mail");
     assert!(enter(f, &twin).unwrap());
     assert_eq!(f.point(twin.backup).unwrap().unwrap().number, 31);
+}
+
+/// The operator's decision came after the restore point was made, and before a start entered it.
+fn a_later_decision_about_the_owner_stays(f: &Fixture) {
+    let owner = |vm: &str| f.vm_owner(f.default.id, vm).unwrap().unwrap();
+    let change = |vm: &str, to: &str| f.set_vm_owner(owner(vm).id, to, "operator").unwrap();
+    f.committed("web", "nightly");
+    let first = late_of(f, "web", 100, "default");
+    f.clock.advance_ms(1);
+    change("web", "berlin");
+    assert!(enter(f, &first).unwrap());
+    assert_eq!(owner("web").owner.as_deref(), Some("berlin"));
+    assert_eq!(f.backup(first.backup).unwrap().unwrap().owner, first.attempt.vm_owner);
+
+    // The other way round: the catalog is an older copy, which does not know the decision that the point followed.
+    f.committed("db", "nightly");
+    change("db", "berlin");
+    f.clock.advance_ms(1);
+    let second = late_of(f, "db", 200, "rome");
+    assert!(enter(f, &second).unwrap());
+    assert_eq!(owner("db").owner.as_deref(), Some("rome"));
+}
+
+/// The point of a backup of a VM of this catalog, made now under this owner.
+fn late_of(f: &Fixture, vm: &str, number: u64, owner: &str) -> PointRecord {
+    let BackupCommit { mut attempt, backup, disks, missing_disks, details, .. } = f.commit(vm, "nightly");
+    attempt.finished_ms = f.clock.now_ms();
+    owner.clone_into(&mut attempt.vm_owner);
+    let (namespace, next_container) = (f.default.clone(), f.commits().unwrap().next_container);
+    PointRecord {
+        number,
+        namespace,
+        attempt,
+        backup,
+        parent: None,
+        disks,
+        missing_disks,
+        details,
+        next_container,
+    }
 }
 
 fn a_point_replaces_the_record_of_a_failure(f: &Fixture) {

@@ -9,7 +9,7 @@ use holdfast_types::ids::{ContainerClass, ContainerId, RepositoryId};
 use holdfast_volume::Volume;
 use parking_lot::Mutex;
 
-use super::{ContainerError, OpenContainer};
+use super::{ContainerError, OpenContainer, SharedRegions};
 
 /// How much a cache may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +34,8 @@ pub struct ContainerCache {
     repository: RepositoryId,
     limits: CacheLimits,
     table: Mutex<Table>,
+    /// Regions of these containers.
+    shared: SharedRegions,
 }
 
 /// Locked by the thread that loads a container; others wait for the lock instead of loading it as well.
@@ -57,7 +59,19 @@ struct Entry {
 impl ContainerCache {
     /// An empty cache.
     pub fn new(volume: Arc<dyn Volume>, repository: RepositoryId, limits: CacheLimits) -> Self {
-        Self { volume, repository, limits, table: Mutex::default() }
+        let shared = SharedRegions::new(0);
+        Self { volume, repository, limits, table: Mutex::default(), shared }
+    }
+
+    /// Keeps at most so many bytes of regions that were read, for others who want the same.
+    #[must_use]
+    pub fn sharing(self, bytes: usize) -> Self {
+        Self { shared: SharedRegions::new(bytes), ..self }
+    }
+
+    /// Regions that are read for restores.
+    pub const fn shared(&self) -> &SharedRegions {
+        &self.shared
     }
 
     /// Where the containers lie.
@@ -108,9 +122,10 @@ impl ContainerCache {
         OpenContainer::open(&*self.volume, self.repository, id, class)
     }
 
-    /// Forgets a container: it was removed, or found damaged.
+    /// Forgets a container, and what was read of it: it was removed, or found damaged.
     pub fn remove(&self, id: ContainerId) {
         self.table.lock().remove(id);
+        self.shared.forget(id);
     }
 
     /// Containers and bytes of memory held.

@@ -19,6 +19,7 @@ mod recent;
 mod region;
 mod salvage;
 mod scan;
+mod shared;
 mod walk;
 mod writer;
 
@@ -31,6 +32,7 @@ pub use recent::RecentDirectories;
 pub use region::{UnverifiedRegion, VerifiedRegion};
 pub use salvage::{Owner, salvage};
 pub use scan::scan_container;
+pub use shared::{SharedRegions, SharedStats};
 pub use writer::{ContainerWriter, SealedContainer};
 
 #[cfg(test)]

@@ -242,7 +242,6 @@ impl OpenContainer {
     }
 
     /// Length of its file.
-    #[cfg(test)]
     pub fn stored_bytes(&self) -> u64 {
         self.parts.blob.len()
     }

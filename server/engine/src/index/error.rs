@@ -13,7 +13,7 @@ pub enum IndexError {
     #[error(transparent)]
     Volume(#[from] VolumeError),
     /// Nothing is lost: every entry is in a container's directory.
-    #[error("index file {blob}: {source}; rebuild the index with `holdfast-server rebuild-index`")]
+    #[error("index file {blob}: {source}; restart the server: a start rebuilds such an index by itself")]
     Damaged { blob: BlobName, source: FormatError },
     /// As `Damaged`, for one page.
     #[error("page {page} of index file {blob}: {source}")]
@@ -23,11 +23,11 @@ pub enum IndexError {
     UnreadablePage { blob: BlobName, run: u64, page: u32, source: VolumeError },
     /// As `Damaged`, when the disk does not give it back.
     #[error(
-        "index file {blob} cannot be read: {source}; rebuild the index with `holdfast-server rebuild-index`"
+        "index file {blob} cannot be read: {source}; restart the server: a start rebuilds such an index by itself"
     )]
     Unreadable { blob: BlobName, source: VolumeError },
     #[error(
-        "index file {blob} is missing, but the manifest names it; rebuild the index with `holdfast-server rebuild-index`"
+        "index file {blob} is missing, but the manifest names it; restart the server: a start rebuilds such an index by itself"
     )]
     Missing { blob: BlobName },
     /// Not damage; never rebuild because of it.

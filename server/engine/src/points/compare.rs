@@ -49,6 +49,8 @@ pub struct Comparison {
     pub problem_count: u64,
     /// Restore points of the catalog that have no point.
     pub without_point: Vec<BackupId>,
+    /// Restore points that the catalog did not take, because it takes no changes now. Nothing is wrong with them.
+    pub waiting_count: u64,
     /// The volume holds restore points of containers that the catalog never gave numbers for: it is an older copy, or
     /// lost its log.
     pub catalog_is_older: bool,
@@ -87,11 +89,13 @@ impl Comparison {
 /// point twice over, and the names of those that are missing.
 ///
 /// # Errors
-/// When the volume or the catalog cannot be asked. A point that cannot be read is in the comparison.
+/// When the volume or the catalog cannot be asked. A point that cannot be read is in the comparison. `refused` decides
+/// about a catalog that [takes no changes](CatalogError::refuses_changes): with `Ok` the others are read, and counted.
 pub(crate) fn compare(
     volume: &dyn Volume,
     catalog: &dyn Catalog,
     repository: RepositoryId,
+    refused: &mut dyn FnMut(CatalogError) -> Result<(), EngineError>,
     progress: &dyn Progress,
 ) -> Result<Comparison, EngineError> {
     let mut comparison = Comparison::default();
@@ -108,10 +112,10 @@ pub(crate) fn compare(
         comparison.catalog_is_older |= point.next_container > next_container;
         batch.push(point);
         if batch.len() >= ENTERED_PER_TRANSACTION {
-            enter(catalog, &mut batch, &mut comparison)?;
+            enter(catalog, &mut batch, &mut comparison, refused)?;
         }
     }
-    enter(catalog, &mut batch, &mut comparison)?;
+    enter(catalog, &mut batch, &mut comparison, refused)?;
     comparison.without_point = without_point;
     Ok(comparison)
 }
@@ -171,24 +175,25 @@ fn enter(
     catalog: &dyn Catalog,
     batch: &mut Vec<PointRecord>,
     comparison: &mut Comparison,
+    refused: &mut dyn FnMut(CatalogError) -> Result<(), EngineError>,
 ) -> Result<(), EngineError> {
-    let refused = |error: &CatalogError| {
-        matches!(
-            error,
-            CatalogError::Invalid { .. } | CatalogError::Exists { .. } | CatalogError::NotFound { .. }
-        )
-    };
+    if batch.is_empty() {
+        return Ok(());
+    }
     match catalog.enter_points(batch) {
         Ok(_) => batch.iter().for_each(|point| comparison.entered(point)),
-        // One that contradicts itself keeps no other out.
-        Err(error) if refused(&error) => {
+        // One that contradicts itself keeps no other out, and one may fit where all do not.
+        Err(error) if is_contradiction(&error) || error.refuses_changes() => {
             for point in batch.iter() {
                 match catalog.enter_points(std::slice::from_ref(point)) {
                     Ok(_) => comparison.entered(point),
-                    Err(error) if refused(&error) => {
+                    Err(error) if is_contradiction(&error) => {
                         comparison.problem(point.backup.to_string(), error.to_string());
                     }
-                    Err(error) => return Err(error.into()),
+                    Err(error) => {
+                        refused(error)?;
+                        comparison.waiting_count += 1;
+                    }
                 }
             }
         }
@@ -196,4 +201,11 @@ fn enter(
     }
     batch.clear();
     Ok(())
+}
+
+const fn is_contradiction(error: &CatalogError) -> bool {
+    matches!(
+        error,
+        CatalogError::Invalid { .. } | CatalogError::Exists { .. } | CatalogError::NotFound { .. }
+    )
 }

@@ -1,20 +1,23 @@
 //! Writes the points of restore points that have none: those made by a version without points, and those whose points
-//! were lost. Repeating it, or ending it anywhere, is fine: the next start finds what is still missing.
+//! were lost; and enters those that the catalog did not take at the start (S8). Repeating it, or ending it anywhere, is fine: the next start finds what is still missing.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_catalog::PointRecord;
+use holdfast_catalog::{CatalogError, PointRecord};
 use holdfast_types::ids::BackupId;
 use parking_lot::Mutex;
 
+use super::compare::compare;
 use super::name::PointName;
 use super::{encode, seal};
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::jobs::{Budget, Job, JobError, JobProgress, Step};
+use crate::progress::NoProgress;
 use crate::recipe::TreeReader;
+use crate::recovery::{self, OpenSummary};
 use crate::store::NodeReader;
 
 /// Extents of a recipe page: one look reads each page.
@@ -71,6 +74,35 @@ impl MissingPoints {
     }
 }
 
+/// (S8) Enters what the start could not.
+///
+/// # Errors
+/// When the catalog still takes no changes: the next call tries again. The volume's.
+pub(crate) fn record_rest(core: &Core) -> Result<(), EngineError> {
+    let Some(rest) = core.unrecorded.rest() else { return Ok(()) };
+    if rest.sealed {
+        core.catalog.adopt_sealed_containers()?;
+    }
+    if rest.points > 0 {
+        let refused = &mut |error: CatalogError| Err(error.into());
+        compare(&*core.volume, &*core.catalog, core.repository, refused, &NoProgress)?;
+    }
+    let mut summary = OpenSummary::default();
+    if let Some((_, error)) =
+        recovery::take_in(&*core.catalog, &core.store, &rest.files, &mut summary, &NoProgress)?
+    {
+        return Err(error.into());
+    }
+    core.raise_last_commit(core.catalog.commits()?.last);
+    core.unrecorded.clear();
+    tracing::info!(
+        restore_points = rest.points,
+        containers = rest.files.len(),
+        "the catalog has taken what the start found on the volume; backups may begin"
+    );
+    Ok(())
+}
+
 /// (P4) Whether the point was written: not when the recipe cannot be read.
 fn write_one(core: &Core, id: BackupId) -> Result<bool, EngineError> {
     let Some(point) = core.catalog.point(id)? else { return Ok(true) };
@@ -117,6 +149,7 @@ impl Job for PointsJob {
         if self.core.health.read_only_reason().is_some() {
             return Ok(Step::Idle(Duration::from_secs(60)));
         }
+        record_rest(&self.core)?;
         Ok(if self.missing.write(&self.core, budget)? { Step::More } else { Step::Finished })
     }
 

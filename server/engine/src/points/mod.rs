@@ -24,7 +24,7 @@ mod verify;
 
 pub(crate) use compare::compare;
 pub use compare::{Comparison, EnteredPoint, PointProblem};
-pub(crate) use job::{MissingPoints, PointsJob};
+pub(crate) use job::{MissingPoints, PointsJob, record_rest};
 pub(crate) use name::{PointName, folder};
 pub(crate) use record::encode;
 pub(crate) use store::{read_header, seal};

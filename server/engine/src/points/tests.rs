@@ -126,12 +126,12 @@ fn missing_rows_are_entered_and_nothing_twice() {
     for point in &points {
         sealed(&volume, point, 1);
     }
-    let found = compare(&volume, &catalog, REPOSITORY, &NoProgress).unwrap();
+    let found = compare(&volume, &catalog, REPOSITORY, &mut |error| Err(error.into()), &NoProgress).unwrap();
     assert_eq!((found.entered_count, found.problem_count), (150, 0));
     assert!(found.catalog_is_older && found.without_point.is_empty());
     assert_eq!(ids(&catalog), points.iter().map(|point| point.backup).collect::<Vec<_>>());
     assert_eq!(catalog.latest_backup(NamespaceId(Ulid(77)), "web").unwrap().unwrap().id, points[149].backup);
-    let again = compare(&volume, &catalog, REPOSITORY, &NoProgress).unwrap();
+    let again = compare(&volume, &catalog, REPOSITORY, &mut |error| Err(error.into()), &NoProgress).unwrap();
     assert_eq!(again, Comparison::default());
 }
 
@@ -146,7 +146,7 @@ fn the_highest_readable_revision_counts() {
     sealed(&volume, &newer, 10);
     let damaged = sealed(&volume, &newer, 11);
     volume.replace(&damaged, &b"garbage"[..]);
-    let found = compare(&volume, &catalog, REPOSITORY, &NoProgress).unwrap();
+    let found = compare(&volume, &catalog, REPOSITORY, &mut |error| Err(error.into()), &NoProgress).unwrap();
     assert_eq!((found.entered_count, found.problem_count), (1, 0));
     assert_eq!(catalog.backup(newer.backup).unwrap().unwrap().job, "weekly");
 }
@@ -163,7 +163,7 @@ fn a_damaged_point_is_named_and_its_neighbours_are_entered() {
     let mut wrong = point(6, "default");
     wrong.disks[0].extent_count = 7;
     sealed(&volume, &wrong, 1);
-    let found = compare(&volume, &catalog, REPOSITORY, &NoProgress).unwrap();
+    let found = compare(&volume, &catalog, REPOSITORY, &mut |error| Err(error.into()), &NoProgress).unwrap();
     assert_eq!((found.entered_count, found.problem_count), (4, 2));
     let objects: Vec<&str> = found.problems.iter().map(|problem| problem.object.as_str()).collect();
     assert_eq!(objects, [names[2].as_str(), wrong.backup.to_string().as_str()]);
@@ -205,7 +205,8 @@ fn hostile_bodies_are_refused_and_cost_little() {
         let mut hostile = point(1, "default");
         change(&mut hostile);
         sealed(&volume, &hostile, 1);
-        let found = compare(&volume, &catalog, REPOSITORY, &NoProgress).unwrap();
+        let found =
+            compare(&volume, &catalog, REPOSITORY, &mut |error| Err(error.into()), &NoProgress).unwrap();
         assert_eq!((found.entered_count, found.problem_count), (0, 1), "{n}");
     }
     let volume = MemoryVolume::new();

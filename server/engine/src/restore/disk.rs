@@ -15,10 +15,11 @@ use crate::container::RecentDirectories;
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::fair::Tenant;
+use crate::memory::ReaderShare;
 use crate::task::{self, Task};
 
-/// Jobs of one restore being read at most: 8 × up to 4 MiB of stored bytes.
-const JOBS_IN_FLIGHT_MAX: usize = 8;
+/// Jobs of one restore being read at most, while few restores share the read-ahead.
+const JOBS_IN_FLIGHT_MAX: usize = 12;
 
 /// A message is full when it has this many payload bytes; it has at most 256 KiB more. Waking the threads on
 /// either side for every region of some 100 KB cost a tenth of a restore's CPU time.
@@ -34,7 +35,8 @@ pub struct DiskReader {
     recent: RecentDirectories,
     planned: VecDeque<Planned>,
     begun: VecDeque<Begun>,
-    jobs_in_flight: usize,
+    /// Of what all restores may read ahead: a read for each job that is under way.
+    ahead: ReaderShare,
     /// Read, not sent yet.
     ready: VecDeque<v1::RegionData>,
     ready_bytes: usize,
@@ -92,7 +94,7 @@ impl DiskReader {
             recent: RecentDirectories::default(),
             planned: VecDeque::new(),
             begun: VecDeque::from([Begun::Message(Kind::Header(header))]),
-            jobs_in_flight: 0,
+            ahead: core.read_ahead.join(),
             ready: VecDeque::new(),
             ready_bytes: 0,
             lost: Vec::new(),
@@ -115,8 +117,9 @@ impl DiskReader {
             let full = self.ready_bytes >= MESSAGE_BYTES;
             match self.begun.pop_front_if(|next| !full && matches!(next, Begun::Job(_))) {
                 Some(Begun::Job(task)) => {
-                    self.jobs_in_flight -= 1;
-                    let Found { regions, lost, .. } = task.wait()??;
+                    let outcome = task.wait();
+                    self.ahead.give_back();
+                    let Found { regions, lost, .. } = outcome??;
                     self.lost.extend(lost);
                     self.ready_bytes += regions.iter().map(|region| region.payload.len()).sum::<usize>();
                     self.ready.extend(regions);
@@ -146,12 +149,16 @@ impl DiskReader {
         Kind::Regions(v1::Regions { regions })
     }
 
-    /// Keeps [`JOBS_IN_FLIGHT_MAX`] reads under way, planning the next window when the last is used up.
+    /// Keeps as many reads under way as it may, planning the next window when the last is used up.
     fn top_up(&mut self) -> Result<(), EngineError> {
-        while self.jobs_in_flight < JOBS_IN_FLIGHT_MAX {
+        while self.ahead.reads() < JOBS_IN_FLIGHT_MAX {
             match self.planned.pop_front() {
                 Some(Planned::Message(kind)) => self.begun.push_back(Begun::Message(kind)),
-                Some(Planned::Job(job)) => self.begin(job),
+                Some(Planned::Job(job)) if self.ahead.take() => self.begin(job),
+                Some(later) => {
+                    self.planned.push_front(later);
+                    break;
+                }
                 None if self.next_extent < self.end_extent && self.begun.len() < 4 * JOBS_IN_FLIGHT_MAX => {
                     self.plan()?;
                 }
@@ -184,7 +191,6 @@ impl DiskReader {
                 read::run(&disk, &job, on_damage).map_err(|error| disk.name_damage(error))
             });
         self.begun.push_back(Begun::Job(task));
-        self.jobs_in_flight += 1;
     }
 }
 

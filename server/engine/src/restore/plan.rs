@@ -1,6 +1,7 @@
 //! From a window of extents to reads: which distinct chunks it needs, and which regions hold them.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use holdfast_proto::Fingerprint;
 use holdfast_proto::v1;
@@ -10,9 +11,7 @@ use super::open::{OnDamage, OpenDisk};
 use crate::container::{ChunkRef, RecentDirectories};
 use crate::error::EngineError;
 use crate::format::recipe::ExtentNode;
-
-/// Regions read and sent as one job at most: 16 × 256 KiB.
-const REGIONS_PER_JOB_MAX: usize = 16;
+use crate::memory::REGIONS_PER_READ_MAX;
 
 /// A chunk a window needs.
 #[derive(Debug, Clone, Copy)]
@@ -46,6 +45,14 @@ pub(super) struct RegionRead {
 pub(super) struct ReadJob {
     pub(super) container: ContainerId,
     pub(super) regions: Vec<RegionRead>,
+}
+
+impl ReadJob {
+    /// The numbers of its regions.
+    pub(super) fn span(&self) -> Range<u16> {
+        let first = self.regions.first().map_or(0, |read| read.region);
+        first..self.regions.last().map_or(first, |read| read.region + 1)
+    }
 }
 
 /// A chunk of a window that cannot be read, and why.
@@ -137,7 +144,7 @@ fn into_jobs(located: Vec<(Location, Wanted)>) -> Vec<ReadJob> {
     let mut jobs: Vec<ReadJob> = Vec::new();
     for (Location { container, region, .. }, wanted) in located {
         if let Some(job) = jobs.last_mut().filter(|job| job.container == container) {
-            let full = job.regions.len() >= REGIONS_PER_JOB_MAX;
+            let full = job.regions.len() >= REGIONS_PER_READ_MAX;
             match job.regions.last_mut() {
                 Some(last) if last.region == region => {
                     last.wanted.push(wanted);

@@ -11,8 +11,8 @@ use crate::container::{ContainerError, OpenContainer, RecentDirectories, StoredR
 use crate::core::Core;
 use crate::error::EngineError;
 
-/// Reads a job's regions with one request; region by region when that fails, so that one damaged region
-/// does not take its neighbours with it.
+/// Reads a job's regions, from memory where another restore has just read them. One that is damaged does not take its
+/// neighbours with it.
 pub(super) fn run(disk: &OpenDisk, job: &ReadJob, on_damage: OnDamage) -> Result<Found, EngineError> {
     let mut found = Found { regions: Vec::with_capacity(job.regions.len()), lost: Vec::new(), on_damage };
     let open = match disk.core.store.containers.get(job.container, ContainerClass::Data) {
@@ -24,10 +24,10 @@ pub(super) fn run(disk: &OpenDisk, job: &ReadJob, on_damage: OnDamage) -> Result
             return Ok(found);
         }
     };
-    let mut stored = all_at_once(&open, job).into_iter().flatten();
-    for read in &job.regions {
-        // (R2) Either way the payload was checked against its CRC.
-        let region = stored.next().map_or_else(|| open.read_region(read.region), Ok);
+    // (R2) Wherever it comes from, the payload was checked against its CRC.
+    let stored = disk.core.store.containers.shared().read(&open, job.span());
+    assert_eq!(stored.len(), job.regions.len(), "regions of {} for a restore", open.name());
+    for (read, region) in job.regions.iter().zip(stored) {
         match region.and_then(|region| message(&disk.core, &open, read, &region)) {
             Ok(message) => found.regions.push(message),
             // (R4) Noted, and the chunks are taken from elsewhere.
@@ -42,12 +42,6 @@ pub(super) struct Found {
     pub(super) regions: Vec<RegionData>,
     pub(super) lost: Vec<Lost>,
     on_damage: OnDamage,
-}
-
-fn all_at_once(open: &OpenContainer, job: &ReadJob) -> Option<Vec<StoredRegion>> {
-    let first = job.regions.first()?.region;
-    let last = job.regions.last()?.region;
-    open.read_regions(first..last + 1).ok()
 }
 
 /// The message that carries what is wanted of a region: whole as stored, or only the wanted chunks when

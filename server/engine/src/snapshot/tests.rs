@@ -1,5 +1,9 @@
 //! Snapshots that are whole, and everything else.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_catalog::AuditEntry;
 use holdfast_types::ids::RepositoryId;
 use holdfast_volume::MemoryVolume;
 use ulid::Ulid;
@@ -7,6 +11,7 @@ use ulid::Ulid;
 use super::*;
 use crate::error::EngineError;
 use crate::format::snapshot::{FOOTER_BYTES, HEADER_BYTES, SnapshotFooter};
+use crate::jobs::{Budget, Step};
 use crate::tests::{Bench, agent::backup, noise};
 
 const HEADER: SnapshotHeader =
@@ -119,4 +124,67 @@ fn a_clean_stop_seals_what_changed() {
     let engine = bench.open(std::sync::Arc::<MemoryVolume>::clone(&volume));
     engine.shutdown().unwrap();
     assert_eq!(newest(), Some(first));
+}
+
+/// What no restore point tells is on the volume within a minute, and costs one snapshot however much of it there is.
+#[test]
+fn tokens_are_in_a_snapshot_within_a_minute() {
+    let bench = Bench::new();
+    let volume = Arc::new(MemoryVolume::new());
+    let engine = bench.open(Arc::<MemoryVolume>::clone(&volume));
+    let numbers =
+        || -> Vec<u64> { list_snapshots(&*volume).unwrap().into_iter().map(|(number, _)| number).collect() };
+    let job = engine.snapshot_job();
+    let look = || {
+        assert_eq!(job.step(&Budget::unlimited()).unwrap(), Step::Idle(Duration::from_secs(20)));
+        bench.clock.advance_ms(20_000);
+    };
+    backup(&engine, "web", &[("root", &noise(1, 5000))]).unwrap();
+    look();
+    assert_eq!(numbers(), [1], "the first of the process");
+    let change = |action: &str| {
+        let entry = AuditEntry {
+            who: "test".into(),
+            action: action.into(),
+            object: "x".into(),
+            detail: String::new(),
+        };
+        engine.catalog().audit(&entry).unwrap();
+    };
+    for _ in 0..4 {
+        backup(&engine, "web", &[("root", &noise(1, 5000))]).unwrap();
+        change("login.refuse");
+        look();
+    }
+    assert_eq!(numbers(), [1], "restore points tell of themselves");
+    for action in ["token.create", "token.revoke", "vm.owner", "namespace.quota"] {
+        let before = numbers();
+        change(action);
+        look();
+        assert_eq!(numbers(), before, "more may come");
+        look();
+        assert_eq!(numbers(), [before[0] + 1, 1], "{action}: in place of the one before");
+        look();
+        assert_eq!(numbers(), [before[0] + 1, 1], "nothing new");
+    }
+    // Changes that never end wait a minute at most.
+    let before = numbers();
+    for _ in 0..3 {
+        change("token.create");
+        look();
+    }
+    assert_eq!(numbers(), [before[0] + 1, 1]);
+    look();
+    // An hour's snapshot holds what the one out of turn did.
+    let last = numbers()[0];
+    bench.clock.advance_ms(3_600_000);
+    backup(&engine, "web", &[("root", &noise(2, 5000))]).unwrap();
+    look();
+    assert_eq!(numbers(), [last + 1, 1]);
+    change("token.create");
+    look();
+    look();
+    assert_eq!(numbers(), [last + 2, last + 1, 1]);
+    let header = read_snapshot_header(&*volume, &name(last + 2)).unwrap();
+    assert_eq!(header.last_commit, engine.catalog().commits().unwrap().last);
 }

@@ -13,10 +13,10 @@ use parking_lot::Mutex;
 use super::damage::DamageSet;
 use super::decoded::DecodedRegions;
 use super::domain::Domain;
+use super::index_repair_state::{Repair, RepairProgress};
 use super::leftovers::{Claims, Leftovers};
-use super::losses::Losses;
+use super::losses::{Losses, OnLoss};
 use super::reach::ReachMemory;
-use super::repair::{Repair, RepairProgress};
 use super::salvage_cache::SalvageCache;
 use crate::container::{
     ChunkRef, ContainerCache, ContainerError, OpenContainer, RecentDirectories, StoredRegion,
@@ -73,8 +73,8 @@ pub(crate) struct StoreParts {
     pub(crate) catalog: Arc<dyn Catalog>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) health: Arc<Health>,
-    /// Believe that missing containers are lost, however many they are.
-    pub(crate) accept_loss: bool,
+    /// What follows from missing containers.
+    pub(crate) on_loss: OnLoss,
     /// Shared with the index, which drops entries of containers that are gone.
     pub(crate) leftovers: Arc<Leftovers>,
     /// For regions that are kept decoded.
@@ -83,12 +83,12 @@ pub(crate) struct StoreParts {
 
 impl ChunkStore {
     pub(crate) fn new(parts: StoreParts) -> Result<Self, EngineError> {
-        let StoreParts { index, containers, catalog, clock, health, accept_loss, leftovers, decoded_bytes } =
+        let StoreParts { index, containers, catalog, clock, health, on_loss, leftovers, decoded_bytes } =
             parts;
         let damage = DamageSet::load(&*catalog, clock.monotonic_ms())?;
         let decoded =
             DecodedRegions::new((decoded_bytes / REGION_PLAIN_MAX_BYTES as usize).max(DECODED_REGIONS_MIN));
-        let losses = Losses::new(health, accept_loss);
+        let losses = Losses::new(health, on_loss);
         Ok(Self {
             index,
             containers,

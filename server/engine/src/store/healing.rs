@@ -13,6 +13,11 @@ impl ChunkStore {
         self.damage.open()
     }
 
+    /// Whether all that is known to be damaged in a container was found to have other copies.
+    pub(crate) fn is_healed(&self, container: ContainerId) -> bool {
+        !self.damage.findings(container).is_empty() && !self.damage.open().contains(&container)
+    }
+
     /// (R4) Closes the damage of a container when every chunk of it is found elsewhere. Whether it was closed.
     ///
     /// # Errors

@@ -94,6 +94,15 @@ impl Leftovers {
         unused
     }
 
+    /// Takes [`Leftovers::condemn`] back: the catalog did not take it, so the containers stay, and count again.
+    pub(crate) fn take_back(&self, condemned: &[Leftover]) {
+        let mut state = self.state.lock();
+        for one in condemned {
+            state.gone.remove(one.id.get());
+            state.left.insert(one.id, *one);
+        }
+    }
+
     /// As after [`Leftovers::condemn`], for a container whose deletion an earlier process began.
     pub(crate) fn note_gone(&self, id: ContainerId) {
         self.state.lock().gone.insert(id.get());

@@ -18,26 +18,40 @@ const BELIEVED: u64 = 16;
 /// More than `BELIEVED` must also be more than one of this many.
 const SHARE: u64 = 1000;
 
+/// What follows from containers that are missing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OnLoss {
+    /// A few are remembered as lost; many stop all writing.
+    #[default]
+    Stop,
+    /// They are remembered as lost, however many they are.
+    Accept,
+    /// They are noted in memory only and stop nothing: for a recovery, which drops the rows that nothing needs first.
+    Hold,
+}
+
 /// See the module's text.
 #[derive(Debug)]
 pub(super) struct Losses {
     health: Arc<Health>,
-    accept: bool,
+    on_loss: OnLoss,
     /// Found missing since the start: what was known before does not count.
     missing: Mutex<HashSet<ContainerId>>,
     reason: OnceLock<String>,
 }
 
 impl Losses {
-    pub(super) fn new(health: Arc<Health>, accept: bool) -> Self {
-        Self { health, accept, missing: Mutex::default(), reason: OnceLock::new() }
+    pub(super) fn new(health: Arc<Health>, on_loss: OnLoss) -> Self {
+        Self { health, on_loss, missing: Mutex::default(), reason: OnceLock::new() }
     }
 
     /// Counts a missing container. Whether it may be remembered as lost; `total` says how many containers
     /// there should be.
     pub(super) fn is_believed(&self, container: ContainerId, total: impl FnOnce() -> u64) -> bool {
-        if self.accept {
-            return true;
+        match self.on_loss {
+            OnLoss::Accept => return true,
+            OnLoss::Hold => return false,
+            OnLoss::Stop => {}
         }
         if self.reason.get().is_some() {
             return false;
@@ -77,9 +91,9 @@ impl Losses {
 mod tests {
     use super::*;
 
-    fn losses(accept: bool) -> (Losses, Arc<Health>) {
+    fn losses(on_loss: OnLoss) -> (Losses, Arc<Health>) {
         let health = Arc::new(Health::default());
-        (Losses::new(Arc::clone(&health), accept), health)
+        (Losses::new(Arc::clone(&health), on_loss), health)
     }
 
     fn believed(losses: &Losses, count: u64, total: u64) -> u64 {
@@ -89,28 +103,31 @@ mod tests {
 
     #[test]
     fn a_few_are_lost_and_many_are_absent() {
-        let (few, health) = losses(false);
+        let (few, health) = losses(OnLoss::Stop);
         assert_eq!(believed(&few, 16, 16), 16);
         assert!(few.reason().is_none() && health.read_only_reason().is_none());
-        let (many, health) = losses(false);
+        let (many, health) = losses(OnLoss::Stop);
         assert_eq!(believed(&many, 40, 16_000), 16);
         assert_eq!(many.reason(), health.read_only_reason());
         let reason = many.reason().unwrap();
         assert!(reason.contains("16000") && reason.contains("mounted"), "{reason}");
-        let (share, _) = losses(false);
+        let (share, _) = losses(OnLoss::Stop);
         assert_eq!(believed(&share, 40, 30_000), 30, "0.1 % may be lost");
     }
 
     #[test]
     fn what_is_back_does_not_count_and_accepted_loss_is_no_limit() {
-        let (losses, _) = losses(false);
+        let (losses, _) = losses(OnLoss::Stop);
         for number in 0..100 {
             let id = ContainerId::new(number).unwrap();
             assert!(losses.is_believed(id, || 100));
             losses.is_back(id);
         }
-        let (accepted, health) = self::losses(true);
+        let (accepted, health) = self::losses(OnLoss::Accept);
         assert_eq!(believed(&accepted, 40, 40), 40);
         assert!(health.read_only_reason().is_none());
+        let (held, health) = self::losses(OnLoss::Hold);
+        assert_eq!(believed(&held, 40, 40), 0);
+        assert!(held.reason().is_none() && health.read_only_reason().is_none());
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! Files, each importing only from those before it: [`damage`] and [`decoded`] (what is known, what is at
 //! hand), [`losses`] (what is missing, and when that is too much to believe), [`reach`] (where recipes' chunks lie),
-//! [`repair`] (of the index, how far it is), [`leftovers`] (what failed sessions left) → [`domain`] (a namespace's
+//! [`index_repair_state`] (how far a repair of the index is), [`leftovers`] (what failed sessions left) → [`domain`] (a namespace's
 //! keys) → [`chunks`] (the store) → [`notes`] (taking note of damage, looking at it again), [`deletion`], [`nodes`]
 //! (recipe nodes) → [`healing`] (damage that other copies make up for), [`index_repair`] (pages of the index that
 //! cannot be read).
@@ -18,12 +18,12 @@ mod deletion;
 mod domain;
 mod healing;
 mod index_repair;
+mod index_repair_state;
 mod leftovers;
 mod losses;
 mod nodes;
 mod notes;
 mod reach;
-mod repair;
 mod salvage;
 mod salvage_cache;
 
@@ -32,6 +32,7 @@ pub(crate) use chunks::{ChunkStore, StoreParts};
 pub(crate) use damage::LOOK_AGAIN_MS;
 pub(crate) use domain::Domain;
 pub(crate) use leftovers::{Claims, Leftover, Leftovers};
+pub use losses::OnLoss;
 pub(crate) use nodes::NodeReader;
 pub(crate) use notes::region_is_sound;
 pub(crate) use reach::Reach;

@@ -153,7 +153,7 @@ fn loss_that_is_accepted_is_damage_and_heals() {
     stored(&bench, &volume, 20);
     let empty = MemoryVolume::new();
     let mut parts = bench.parts(Arc::new(empty.clone())).unwrap();
-    parts.options.accept_loss = true;
+    parts.options.on_loss = crate::OnLoss::Accept;
     let engine = Engine::assemble(parts).unwrap();
     assert!(!engine.check(CheckOptions::default(), &NoProgress).unwrap().is_sound());
     assert_eq!(engine.catalog().damaged().unwrap().len(), 40);

@@ -7,7 +7,7 @@ use holdfast_proto::Fingerprint;
 use holdfast_proto::region::Encoder;
 use holdfast_proto::v1;
 use holdfast_types::ids::{ContainerClass, SessionId};
-use holdfast_volume::{BlobName, MemoryVolume};
+use holdfast_volume::{BlobName, MemoryVolume, Volume as _};
 use v1::ingest_request::Kind as Request;
 
 use super::agent::{backup, region, request, restore, start};
@@ -58,6 +58,47 @@ fn hit(class: ContainerClass, change: impl Fn(&mut Vec<u8>)) {
     assert!(restore(&engine, &healed.backup_id, "root").unwrap() == hit, "the next backup works");
     assert!(restore(&engine, &hit_id, "root").unwrap() == hit, "and heals the one before");
     assert!(engine.catalog().all_containers().count() > 4);
+}
+
+/// What every backup that needed it has healed is told, and is no damage any more.
+#[test]
+fn a_check_of_healed_damage_is_sound_and_names_it() {
+    let lost = |change: &dyn Fn(&MemoryVolume, &BlobName)| {
+        let (bench, volume) = (Bench::new(), MemoryVolume::new());
+        let disk = noise(1, 6 * MIB);
+        let engine = bench.open(Arc::new(volume.clone()));
+        let id = backup(&engine, "hit", &[("root", &disk)]).unwrap().backup_id;
+        let victim = containers(&volume, ContainerClass::Data).remove(0);
+        engine.shutdown().unwrap();
+        drop(engine);
+        change(&volume, &victim);
+        let engine = bench.open(Arc::new(volume.clone()));
+        let check = || engine.check(CheckOptions { read_data: true }, &NoProgress).unwrap();
+        let report = check();
+        assert!(!report.is_sound() && report.healed.is_empty(), "{report:?}");
+        assert!(report.problems.iter().any(|problem| problem.object.contains("container")), "{report:?}");
+        backup(&engine, "hit", &[("root", &disk)]).unwrap();
+        assert!(restore(&engine, &id, "root").unwrap() == disk);
+        let report = check();
+        assert!(report.is_sound(), "{:?}", report.problems);
+        assert!(report.healed.iter().all(|healed| healed.object.contains("container")), "{report:?}");
+        assert!(!report.healed.is_empty());
+        engine.repair(&NoProgress).unwrap();
+        let dropped = engine.drop_lost_rows(&NoProgress).unwrap();
+        let report = check();
+        assert!(report.is_sound() && restore(&engine, &id, "root").unwrap() == disk, "{report:?}");
+        (dropped, report.healed.len())
+    };
+    let flip = |volume: &MemoryVolume, name: &BlobName| {
+        damage(volume, name, |bytes| {
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 4;
+        });
+    };
+    let (dropped, left) = lost(&flip);
+    assert_eq!((dropped.dropped, left), (0, 1), "its other regions are in use");
+    let (dropped, left) = lost(&|volume, name| volume.remove(name).unwrap());
+    assert_eq!((dropped.dropped, left), (1, 0));
 }
 
 #[test]

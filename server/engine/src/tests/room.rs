@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use holdfast_catalog::ContainerState;
+use holdfast_catalog::{Catalog, ContainerState, SqliteCatalog};
 use holdfast_proto::{ErrorCode, Fingerprint, v1};
 use holdfast_types::ids::SessionId;
 use holdfast_volume::testing::{Fault, FaultyVolume, OpKind};
@@ -139,6 +139,46 @@ fn what_was_deleted_is_not_found() {
     assert_eq!(done.details[0].dup_bytes, 0, "{done:?}");
     assert!(restore(&engine, &done.backup_id, "root").unwrap() == disk);
     assert!(free(&volume) <= before + (1 << 20));
+}
+
+/// The catalog takes no changes: the containers stay, and count as before.
+#[test]
+fn a_deletion_that_the_catalog_refuses_leaves_the_containers_as_they_were() {
+    let (bench, volume) = (Bench::new(), small(140 << 20));
+    let health = Arc::<crate::health::Health>::default();
+    let catalog = Arc::new(bench.catalog(&health).unwrap());
+    let shared: Arc<dyn Catalog> = Arc::<SqliteCatalog>::clone(&catalog);
+    let mut parts = bench.parts_with(Arc::<FaultyVolume<MemoryVolume>>::clone(&volume), shared, health);
+    parts.options.reserve_bytes = Some(RESERVE);
+    let engine = Engine::assemble(parts).unwrap();
+    let disk = noise(7, 40 * MIB);
+    let first = send(&engine, "first", &disk);
+    engine.abort(first, "gave up").unwrap();
+    let ask = |vm| {
+        let session: SessionId =
+            start(&engine, request(vm, &[("root", &disk)])).unwrap().session_id.parse().unwrap();
+        let stream = engine.open_stream(session, 0).unwrap();
+        let query = v1::Query { sequence: 1, fingerprints: first_chunk(&disk).as_bytes().to_vec().into() };
+        let answer = stream.handle(Request::Query(query), 10).unwrap().and_then(|answer| answer.kind);
+        drop(stream);
+        engine.abort(session, "only asked").unwrap();
+        matches!(answer, Some(Response::Need(need)) if need.bitmap[0] & 1 == 0)
+    };
+    assert!(ask("before"));
+    let large = noise(8, 120 * MIB);
+    let session: SessionId =
+        start(&engine, request("large", &[("root", &large)])).unwrap().session_id.parse().unwrap();
+    let stream = engine.open_stream(session, 0).unwrap();
+    catalog.answer_full(true);
+    let error = send_disk(&engine, session, &stream, 0, &large).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Full, "{error}");
+    catalog.answer_full(false);
+    assert!(ask("after"), "found as before");
+    let (core, _) = engine.parts();
+    assert_eq!(core.catalog.condemned_containers().unwrap(), []);
+    drop(stream);
+    engine.abort(session, "no room").unwrap();
+    assert!(core.store.leftovers.condemn().len() >= 2, "deleted when the catalog takes it");
 }
 
 #[test]

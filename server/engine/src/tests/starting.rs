@@ -17,6 +17,7 @@ use crate::engine::Engine;
 use crate::index::IndexOptions;
 use crate::jobs::{Budget, Step, StepLimits, StopFlag};
 use crate::progress::NoProgress;
+use crate::store::OnLoss;
 
 const MIB: usize = 1 << 20;
 
@@ -120,7 +121,7 @@ fn a_step_of_the_audit_ends_between_two_pieces_and_the_next_start_goes_on_there(
     // So many missing containers are otherwise taken for a volume that is not there.
     let open = || {
         let mut parts = bench.parts(Arc::new(volume.clone())).unwrap();
-        parts.options.accept_loss = true;
+        parts.options.on_loss = OnLoss::Accept;
         Engine::assemble(parts).unwrap()
     };
     let engine = open();

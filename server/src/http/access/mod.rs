@@ -163,7 +163,7 @@ pub(super) async fn identify_bearer(
     let bearer = bearer.map(|value| value.to_str().unwrap_or_default().to_owned());
     let (shown, peer) = (bearer.as_deref().map(named_token), Some(link.peer()));
     let look_up = move |auth: &Authenticator| auth.authenticate(bearer.as_deref(), peer);
-    app.admit(link, shown, look_up, |caller| caller.token.id).await
+    app.admit("http", link, shown, look_up, |caller| caller.token.id).await
 }
 
 async fn identify(
@@ -178,7 +178,8 @@ async fn identify(
     if let (None, Some(cookie)) = (bearer, cookie) {
         let peer = Some(link.peer());
         let look_up = move |auth: &Authenticator| auth.authenticate_cookie(&cookie, peer);
-        let (caller, web) = app.admit(link, Some(None), look_up, |(caller, _)| caller.token.id).await?;
+        let (caller, web) =
+            app.admit("http", link, Some(None), look_up, |(caller, _)| caller.token.id).await?;
         if !method.is_safe() {
             csrf::check(&web, bytes(headers, csrf::SITE_HEADER), bytes(headers, csrf::TOKEN_HEADER))?;
         }

@@ -92,7 +92,7 @@ pub(super) async fn login(
     let Login { token } = shown(&state, request, &link).await?;
     let (named, peer) = (named_token(&token), Some(link.peer()));
     let look_up = move |auth: &Authenticator| auth.authenticate_token(Some(token.trim()), peer);
-    let caller = state.app.admit(&link, Some(named), look_up, |caller| caller.token.id).await?;
+    let caller = state.app.admit("http", &link, Some(named), look_up, |caller| caller.token.id).await?;
     let (session, cookie) = state
         .app
         .blocking(move |app| {

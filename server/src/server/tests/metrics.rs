@@ -34,6 +34,24 @@ fn dechunk(mut body: &str) -> String {
     text
 }
 
+/// Refused before its token is looked up, so nothing else counts it.
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_that_back_off_refuses_are_counted() {
+    let fixture = Fixture::start_with(|layer| layer.metrics_open = Some(true)).await;
+    let app = Arc::clone(fixture.server.app());
+    let origin = std::net::SocketAddr::from(([127, 0, 0, 1], 1)).into();
+    let mut turns = Vec::new();
+    while let Ok(turn) = app.auth.back_off().turn(origin, None) {
+        turns.push(turn);
+    }
+    let answer = get_with(&fixture, "/api/v1/server", &format!("hf_{}", "x".repeat(40))).await;
+    assert!(answer.starts_with("HTTP/1.1 429"), "{answer}");
+    drop(turns);
+    let series = "holdfast_auth_failures_total{protocol=\"http\",reason=\"backed_off\"}";
+    assert_eq!(value(&fixture, "holdfast_auth_failures", series).await, 1.0);
+    fixture.server.stop().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn only_operators_of_the_whole_repository_may_read_them() {
     let fixture = Fixture::start().await;

@@ -55,6 +55,27 @@ fn images_between_commits_hold_exactly_these() {
     }
 }
 
+/// (W6) SQLite does not flush it when it cuts its log off. Of a log that a crash leaves half there, the next start would
+/// take the beginning, and put pages back that the database has newer.
+#[test]
+fn a_log_that_was_folded_in_is_whole_or_begun_anew() {
+    let home = Home::new();
+    let fixture = home.create();
+    let log = || std::fs::read(wal_of(&home.path)).unwrap();
+    for _ in 0..3 {
+        fixture.committed("web", "nightly");
+    }
+    let whole = log();
+    fixture.checkpoint().unwrap();
+    assert!(log() == whole, "cut off or changed");
+    let commits = whole_commits(&image(&home, None).path);
+    assert_eq!(commits, 3);
+    // The next change begins at the front again: the log does not grow.
+    fixture.committed("web", "nightly");
+    assert_eq!(log().len(), whole.len());
+    assert_eq!(whole_commits(&image(&home, None).path), 4);
+}
+
 /// The log reaches the disk in any order; what is torn off its end takes whole commits with it.
 #[test]
 fn a_log_cut_anywhere_loses_whole_commits_only() {

@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use super::super::convert::OrCatalogError as _;
-use super::super::{SqliteCatalog, connection, namespaces, quotas, snapshot};
+use super::super::{SqliteCatalog, audit, connection, namespaces, quotas, snapshot};
 use crate::{INTEGRITY_PROBLEMS_MAX, RepositoryRecord, Result, Upkeep};
 
 impl Upkeep for SqliteCatalog {
@@ -42,5 +42,9 @@ impl Upkeep for SqliteCatalog {
 
     fn change_mark(&self) -> Result<i64> {
         self.watcher.mark(&self.path)
+    }
+
+    fn access_changed_since(&self, after: u128) -> Result<(u128, bool)> {
+        self.report(|c| audit::access_changed_since(c, after))
     }
 }

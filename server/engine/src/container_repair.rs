@@ -18,7 +18,7 @@ use crate::core::Core;
 use crate::error::EngineError;
 use crate::progress::Progress;
 use crate::space::{Grant, Purpose};
-use crate::store::Domain;
+use crate::store::{Domain, Leftover};
 
 /// What became of one damaged container.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -201,7 +201,8 @@ impl<'a> Rewrite<'a> {
 fn remove(core: &Core, open: &OpenContainer) -> Result<(), EngineError> {
     let id = open.id();
     core.store.leftovers.note_gone(id);
-    core.store.delete(&*core.volume, &[(id, open.class())])?;
+    let damaged = Leftover { id, class: open.class(), stored_bytes: open.stored_bytes() };
+    core.store.delete(&*core.volume, &[damaged])?;
     core.store.forget_damaged(id);
     Ok(())
 }

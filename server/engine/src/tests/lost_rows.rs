@@ -1,0 +1,130 @@
+//! Rows of containers that are gone, as a catalog put back from an older copy has them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use holdfast_catalog::CatalogWalk as _;
+use holdfast_types::ids::{NamespaceId, SessionId};
+use holdfast_volume::{BlobName, MemoryVolume, Volume as _};
+
+use super::agent::{backup, request, restore, send_disk, starter};
+use super::{Bench, namespace, noise};
+use crate::check::CheckOptions;
+use crate::container::list_containers;
+use crate::engine::Engine;
+use crate::ingest::StartBackup;
+use crate::progress::NoProgress;
+use crate::{DroppedRows, OnLoss, Work};
+
+/// Backups given up, each of which leaves two containers: more than are believed to be lost.
+const GIVEN_UP: u64 = 12;
+
+fn give_up(engine: &Engine, namespace: NamespaceId, seed: u64) {
+    let disk = noise(seed, 20_000);
+    let asked = StartBackup { namespace, request: request("late", &[("root", &disk)]), starter: starter(1) };
+    let session: SessionId = engine.start_backup(&asked).unwrap().session_id.parse().unwrap();
+    let stream = engine.open_stream(session, 0).unwrap();
+    send_disk(engine, session, &stream, 0, &disk).unwrap();
+    drop(stream);
+    engine.abort(session, "given up").unwrap();
+}
+
+/// Two namespaces with a restore point each and what backups left that were given up. Which containers these left.
+struct Scene {
+    bench: Bench,
+    volume: MemoryVolume,
+    kept: (String, Vec<u8>),
+    berlin: NamespaceId,
+    left: BTreeSet<BlobName>,
+}
+
+fn blobs(volume: &MemoryVolume) -> BTreeSet<BlobName> {
+    list_containers(volume).unwrap().containers.into_iter().map(|(name, _)| name.blob()).collect()
+}
+
+fn scene() -> Scene {
+    let (bench, volume) = (Bench::new(), MemoryVolume::new());
+    let engine = bench.open(Arc::new(volume.clone()));
+    let berlin = engine.catalog().ensure_namespace("berlin").unwrap().id;
+    let disk = noise(1, 1 << 20);
+    let kept = (backup(&engine, "web", &[("root", &disk)]).unwrap().backup_id, disk);
+    let needed = blobs(&volume);
+    for seed in 100..100 + GIVEN_UP {
+        give_up(&engine, namespace(&engine), seed);
+        give_up(&engine, berlin, seed);
+    }
+    engine.shutdown().unwrap();
+    let left = blobs(&volume).difference(&needed).cloned().collect();
+    // So that the next start looks at everything, as after a recovery.
+    volume.replace(&BlobName::new("index/clean-stop").unwrap(), &b"spoilt"[..]);
+    Scene { bench, volume, kept, berlin, left }
+}
+
+impl Scene {
+    fn recover(&self) -> DroppedRows {
+        let mut parts = self.bench.parts(Arc::new(self.volume.clone())).unwrap();
+        parts.options.on_loss = OnLoss::Hold;
+        let engine = Engine::assemble(parts).unwrap();
+        engine.drop_lost_rows(&NoProgress).unwrap()
+    }
+
+    fn start(&self) -> Engine {
+        let engine = self.bench.open(Arc::new(self.volume.clone()));
+        engine.audit(&NoProgress).unwrap();
+        engine
+    }
+}
+
+#[test]
+fn rows_that_nothing_needs_are_dropped_by_a_recovery() {
+    let scene = scene();
+    for blob in &scene.left {
+        scene.volume.remove(blob).unwrap();
+    }
+    let count = scene.left.len() as u64;
+    assert!(count > 2 * 16, "{count}");
+    assert_eq!(scene.recover(), DroppedRows { dropped: count, kept: 0 });
+    let engine = scene.start();
+    assert_eq!((engine.not_ready(), engine.catalog().damaged().unwrap()), (vec![], vec![]));
+    assert_eq!(engine.catalog().all_containers().count(), blobs(&scene.volume).len());
+    assert_eq!(engine.catalog().condemned_containers().unwrap(), []);
+    assert!(restore(&engine, &scene.kept.0, "root").unwrap() == scene.kept.1);
+    // What only the deleted ones held is sent again.
+    let disk = noise(100, 20_000);
+    let id = backup(&engine, "late", &[("root", &disk)]).unwrap().backup_id;
+    assert!(restore(&engine, &id, "root").unwrap() == disk);
+    assert!(engine.check(CheckOptions { read_data: true }, &NoProgress).unwrap().is_sound());
+}
+
+/// It cannot be told which of the missing ones held what is needed.
+#[test]
+fn rows_stay_where_a_restore_point_lacks_anything() {
+    let scene = scene();
+    let files = blobs(&scene.volume);
+    for blob in &files {
+        scene.volume.remove(blob).unwrap();
+    }
+    let in_berlin = scene.left.len() as u64 / 2;
+    assert_eq!(scene.recover(), DroppedRows { dropped: in_berlin, kept: files.len() as u64 - in_berlin });
+    let engine = scene.bench.open(Arc::new(scene.volume.clone()));
+    let _ = engine.audit(&NoProgress);
+    assert!(engine.catalog().all_containers().all(|row| row.unwrap().namespace != scene.berlin));
+    assert!(engine.stopped().iter().any(|stopped| stopped.work == Work::Writing), "taken for absent");
+    let (core, _) = engine.parts();
+    assert!(core.store.has_open_damage(namespace(&engine)));
+}
+
+/// Nothing is remembered as lost, nor dropped, of files that were only away.
+#[test]
+fn a_recovery_of_a_volume_that_is_not_complete_does_no_harm() {
+    let scene = scene();
+    let whole = scene.volume.snapshot();
+    for blob in blobs(&scene.volume) {
+        scene.volume.remove(&blob).unwrap();
+    }
+    scene.recover();
+    let engine = scene.bench.open(Arc::new(whole));
+    engine.audit(&NoProgress).unwrap();
+    assert_eq!((engine.not_ready(), engine.catalog().damaged().unwrap()), (vec![], vec![]));
+    assert!(restore(&engine, &scene.kept.0, "root").unwrap() == scene.kept.1);
+}
