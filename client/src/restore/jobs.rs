@@ -212,6 +212,15 @@ impl Jobs {
         self.room.close();
     }
 
+    /// The streams ended with `error`: stops, waits for jobs in progress, which share the target (it cleans up after
+    /// itself when the last of them lets it go), and says what failed first.
+    pub(super) async fn ended_by(&self, error: ClientError) -> ClientError {
+        self.stop();
+        let failure = self.drain().await.err();
+        let asked = matches!(error, ClientError::Interrupted);
+        failure.filter(|_| !asked).unwrap_or(error)
+    }
+
     /// Takes note of a range that cannot be read, and makes it zero if that was asked for.
     fn give_up(self: &Arc<Self>, range: BadRange, window: Option<&WindowExtents>) -> Result<(), ClientError> {
         // What goes into a pipe has to be something.

@@ -99,12 +99,7 @@ impl Reader {
         };
         let outcome = Crew::new(streams, self.links.clone()).read(connections, cancel).await;
         if let Err(error) = outcome {
-            jobs.stop();
-            // Jobs in progress share the target, which cleans up after itself when the last of them lets it go.
-            let failure = jobs.drain().await.err();
-            // What failed first says more than how the streams ended.
-            let asked = matches!(error, ClientError::Interrupted);
-            return Err(failure.filter(|_| !asked).unwrap_or(error));
+            return Err(jobs.ended_by(error).await);
         }
         jobs.finish().await?;
         let bad = jobs.bad_ranges();

@@ -97,6 +97,13 @@ fn jobs(target: &Arc<Recorder>, on_damage: OnDamage) -> Arc<Jobs> {
 
 /// Follows messages as `Reader` does, up to the first failure.
 async fn follow(jobs: &Arc<Jobs>, messages: Vec<Kind>, size: usize) -> Result<(), ClientError> {
+    match follow_on(jobs, messages, size).await {
+        Err(error) => Err(jobs.ended_by(error).await),
+        Ok(()) => jobs.finish().await,
+    }
+}
+
+async fn follow_on(jobs: &Arc<Jobs>, messages: Vec<Kind>, size: usize) -> Result<(), ClientError> {
     let mut assembler = Assembler::new(size as u64, 0).past_damage(jobs.on_damage.goes_on());
     for message in messages {
         match message {
@@ -114,7 +121,7 @@ async fn follow(jobs: &Arc<Jobs>, messages: Vec<Kind>, size: usize) -> Result<()
             }
         }
     }
-    jobs.finish().await
+    Ok(())
 }
 
 /// The regions of each window in another order.
