@@ -44,6 +44,8 @@ pub enum Notice {
     SessionRestarted { reason: String },
     /// The VM has no backup to compare with.
     FirstBackup { vm: String },
+    /// Another backup was to bring data that this one has, too, and did not.
+    ReadingAgain { disk: String, extents: usize },
     /// A disk is left out of the backup; the others go on.
     DiskFailed { error: String },
 }
@@ -67,6 +69,10 @@ impl fmt::Display for Notice {
             Self::DiskFailed { error } => write!(
                 f,
                 "{error}; starting over without this disk, without sending again what the server already has"
+            ),
+            Self::ReadingAgain { disk, extents } => write!(
+                f,
+                "another backup that was sending data of disk {disk}, too, ended early; reading {extents} extents again"
             ),
             Self::FirstBackup { vm } => {
                 write!(

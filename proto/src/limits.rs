@@ -35,6 +35,9 @@ pub const CONTAINER_MAX_BYTES: u32 = 32 << 20;
 /// Fingerprints in one query at most (32 KiB on the wire).
 pub const QUERY_FINGERPRINTS_MAX: usize = 1024;
 
+/// Chunks that one answer asks to be sent again at most (32 KiB on the wire, and the numbers of their extents).
+pub const AGAIN_CHUNKS_MAX: usize = 1024;
+
 /// Extents described by one message at most (each at most 513 × 36 B, so under 600 KiB).
 pub const EXTENTS_PER_MESSAGE_MAX: usize = 32;
 

@@ -87,7 +87,8 @@ impl Session {
     /// # Panics
     /// When the call itself fails.
     pub async fn send(&self, kinds: Vec<Kind>) -> (Vec<ingest_response::Kind>, Option<tonic::Status>) {
-        let mut all = vec![Kind::Open(v1::OpenStream { session_id: self.id.clone(), disk: 0 })];
+        let mut all =
+            vec![Kind::Open(v1::OpenStream { session_id: self.id.clone(), ..v1::OpenStream::default() })];
         all.extend(kinds);
         self.send_exactly(all).await
     }

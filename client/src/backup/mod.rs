@@ -1,7 +1,7 @@
 //! Backing up a VM: one session, one ingest stream per disk, one commit.
 //!
 //! Where to start reading: [`run`], then `session` (start to commit), `stream` (one disk), `scan` (read, hash,
-//! compare, cut), `packer` (ask and pack), `compress`. After a lost connection the agent connects again and
+//! compare, cut), `packer` (ask and pack), `compress`, `again` (what others were to bring and did not). After a lost connection the agent connects again and
 //! reopens the stream, and the server says which extents it has; after a lost session (the server restarted)
 //! it starts a new one, and deduplication makes that cheap. Only `Commit` makes a backup exist: an agent that
 //! ends before leaves nothing visible.
@@ -10,6 +10,7 @@
 //! same run backs up the rest. The protocol commits all disks of a session or none, so those read before are read
 //! again; what was sent is not sent again.
 
+mod again;
 mod compress;
 mod known;
 mod lease;

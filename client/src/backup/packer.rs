@@ -6,7 +6,8 @@
 //! * every chunk of an extent is asked about, or known in this session, before the extent is packed;
 //! * extents are packed strictly in disk order, a needed chunk with the first extent that has it;
 //! * an extent is described after the region with its last new chunk, so the server never meets a chunk it
-//!   has not received.
+//!   has not received, or another stream is bringing;
+//! * what another stream did not bring is sent when the server asks for it again; extents are not described twice.
 
 mod queries;
 
@@ -16,6 +17,7 @@ use holdfast_proto::fingerprint::FINGERPRINT_BYTES;
 use holdfast_proto::v1;
 
 use self::queries::Queries;
+use super::again::{Absent, Again};
 use super::known::{FingerprintSet, Known};
 use super::message_builder::{MessageBuilder, Output};
 use super::scan::{Changed, ScanResult};
@@ -32,6 +34,8 @@ pub(crate) struct Packer {
     queries: Queries,
     waiting: VecDeque<Waiting>,
     messages: MessageBuilder,
+    /// What the server asks for after the disk's end.
+    again: Again,
 }
 
 #[derive(Debug)]
@@ -50,6 +54,7 @@ impl Packer {
             queries: Queries::default(),
             waiting: VecDeque::new(),
             messages: MessageBuilder::new(buffers),
+            again: Again::default(),
         }
     }
 
@@ -90,6 +95,21 @@ impl Packer {
         Ok(())
     }
 
+    /// From now on, chunks of extents that are read again are to be sent, as the server asks; to be called after
+    /// [`Packer::finish`], which is to be called once more after the last of them.
+    pub(crate) fn begin_again(&mut self, again: Again) {
+        self.again = again;
+    }
+
+    /// Takes a result of reading extents again, in disk order.
+    ///
+    /// # Errors
+    /// A chunk that is asked for and is no longer there.
+    pub(crate) fn add_again(&mut self, result: &ScanResult) -> Result<(), Absent> {
+        let Self { again, messages, .. } = self;
+        again.take(result, |fingerprint, chunk| messages.chunk(fingerprint, chunk))
+    }
+
     /// The next thing to send, in order.
     pub(crate) fn take_output(&mut self) -> Option<Output> {
         self.messages.take()
@@ -100,7 +120,8 @@ impl Packer {
         self.waiting.is_empty()
     }
 
-    /// Ends the last region and message; to be called when idle and nothing more comes.
+    /// Ends the last region and message, and forgets what was asked about; to be called when idle and nothing more
+    /// comes, unless the server asks for chunks again.
     ///
     /// # Panics
     /// When an extent, a query or a chunk the server needs is left over.
@@ -108,6 +129,8 @@ impl Packer {
         assert!(self.waiting.is_empty(), "{} extents are not packed", self.waiting.len());
         assert!(self.queries.is_empty(), "queries are not answered");
         assert!(self.needed.is_empty(), "{} chunks the server needs are not packed", self.needed.len());
+        assert!(self.again.is_done(), "chunks the server asked for again are not packed");
+        self.known = Known::new();
         self.messages.finish();
     }
 

@@ -1,7 +1,7 @@
 //! A session from start to commit or abort, and what to do when the connection or the session is lost.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use holdfast_proto::limits::REASON_MAX_BYTES;
@@ -11,7 +11,7 @@ use tracing::Instrument as _;
 use super::lease::with_lease;
 use super::options::BackupOptions;
 use super::pipeline::Pipeline;
-use super::stream::{Place, ingest};
+use super::stream::{Accepted, Place, ingest};
 use crate::backoff::Backoff;
 use crate::connect::{Connection, Settings, open_retrying};
 use crate::error::ClientError;
@@ -232,7 +232,8 @@ impl<'a> Agent<'a> {
                 "reading disk"
             );
             let times = disk.write_times()?;
-            self.one_disk(disk, Place { session, number, before_bytes }).await?;
+            let place = Place { session, number, before_bytes, written_before: times };
+            self.one_disk(disk, place).await?;
             if disk.write_times()? != times {
                 tracing::warn!(
                     disk = disk.name(),
@@ -260,12 +261,12 @@ impl<'a> Agent<'a> {
 
     /// Backs up one disk, opening its stream as often as it takes.
     async fn one_disk(&mut self, disk: &Arc<dyn Source>, place: Place<'_>) -> Result<(), ClientError> {
-        let accepted = AtomicU64::new(0);
+        let accepted = Accepted::default();
         loop {
-            let before = accepted.load(Ordering::Relaxed);
+            let before = accepted.so_far();
             let stream = ingest(&self.connection, self.pipeline, disk, place, &accepted);
             let outcome = with_lease(&self.connection, place.session, stream).await;
-            if outcome.is_ok() || accepted.load(Ordering::Relaxed) > before {
+            if outcome.is_ok() || accepted.so_far() != before {
                 self.backoff.progressed();
             }
             match outcome {

@@ -128,12 +128,14 @@ pub struct Growth {
     fresh: bool,
     /// Bytes per second with the number before this one.
     before: Option<f64>,
+    /// The most that were found to be worth it.
+    worth: u32,
 }
 
 impl Growth {
     /// Begins with `count`, as [`Connections::first`] gave it or as it was found before.
     pub fn new(wanted: Connections, rtt: Duration, max: u32, count: u32) -> Self {
-        Self { rtt, count, most: wanted.most(rtt, max), fresh: true, before: None }
+        Self { rtt, count, most: wanted.most(rtt, max), fresh: true, before: None, worth: count }
     }
 
     /// Whether there may ever be more.
@@ -160,7 +162,7 @@ impl Growth {
             self.most = self.count;
             return self.count;
         }
-        self.before = Some(rate);
+        (self.before, self.worth) = (Some(rate), self.count);
         self.count = self.count.saturating_mul(2).min(self.most);
         self.fresh = true;
         self.count
@@ -169,7 +171,12 @@ impl Growth {
     /// Not all of them could be opened: there are `count` and will not be more.
     pub fn stopped_at(&mut self, count: u32) {
         self.count = count.max(1);
-        self.most = self.count;
+        (self.most, self.worth) = (self.count, self.worth.min(self.count));
+    }
+
+    /// How many are known to be worth it, to begin with another time.
+    pub const fn worth(&self) -> u32 {
+        self.worth
     }
 
     /// How many there are.
@@ -222,7 +229,7 @@ mod tests {
             counts.push(growth.after(interval(u64::from(growth.count()) * 1000)));
         }
         assert_eq!(counts, [4, 8, 8, 16, 16, 16, 16, 16]);
-        assert!(!growth.may_grow());
+        assert_eq!((growth.may_grow(), growth.worth()), (false, 8), "16 were not measured against more");
     }
 
     #[test]
@@ -230,7 +237,7 @@ mod tests {
         let mut growth = Growth::new(Connections::Auto, Duration::from_millis(20), 16, 4);
         let counts: Vec<u32> = (0..6).map(|_| growth.after(interval(50_000))).collect();
         assert_eq!(counts, [4, 8, 8, 8, 8, 8], "one step shows that it brings nothing");
-        assert!(!growth.may_grow());
+        assert_eq!((growth.may_grow(), growth.worth()), (false, 4));
     }
 
     #[test]

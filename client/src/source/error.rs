@@ -31,13 +31,22 @@ pub enum SourceError {
          back up a snapshot, or run the backup again"
     )]
     Replaced { disk: String, location: String, offset: u64 },
+    #[error(
+        "disk {disk}: {location} was written to during the backup: what was read of the 4 MiB at offset {offset} is no \
+         longer there, and the server asked for it once more, because another backup that was sending the same data \
+         ended early; back up a snapshot, or run the backup again"
+    )]
+    Written { disk: String, location: String, offset: u64 },
 }
 
 impl SourceError {
     /// The disk that can no longer be read; `None` when it has not been opened.
     pub fn disk(&self) -> Option<&str> {
         match self {
-            Self::Read { disk, .. } | Self::Resized { disk, .. } | Self::Replaced { disk, .. } => Some(disk),
+            Self::Read { disk, .. }
+            | Self::Resized { disk, .. }
+            | Self::Replaced { disk, .. }
+            | Self::Written { disk, .. } => Some(disk),
             Self::Argument(_) | Self::Open { .. } | Self::NotADisk { .. } | Self::TooLarge { .. } => None,
         }
     }
@@ -64,5 +73,11 @@ impl SourceError {
     pub(super) fn replaced(disk: &dyn Source, offset: u64) -> Self {
         let (disk, location) = (disk.name().to_owned(), disk.location().to_owned());
         Self::Replaced { disk, location, offset }
+    }
+
+    /// What was read of `disk` at `offset` is needed once more and no longer there.
+    pub(crate) fn written(disk: &dyn Source, offset: u64) -> Self {
+        let (disk, location) = (disk.name().to_owned(), disk.location().to_owned());
+        Self::Written { disk, location, offset }
     }
 }

@@ -6,7 +6,8 @@
 //!
 //! Nothing here writes. A disk that changes size, cannot be read at an offset or vanishes ends in an error
 //! that names the disk, its location and the offset; the disk is then left out of the backup, or the backup given up
-//! if it was the only one. A disk that is written to without changing size is only reported.
+//! if it was the only one. A disk that is written to without changing size is only reported, unless the server needs once
+//! more what was overwritten.
 
 mod error;
 mod open;

@@ -10,6 +10,7 @@ use holdfast_types::ids::{ContainerId, RepositoryId};
 use parking_lot::Mutex;
 use rayon::ThreadPoolBuilder;
 
+use crate::claims::ClaimTables;
 use crate::digest_stats::DigestCounters;
 use crate::error::EngineError;
 use crate::fair::FairPool;
@@ -64,6 +65,8 @@ pub(crate) struct Core {
     pub(crate) session_memory: Arc<MemoryPool>,
     /// What restores read ahead.
     pub(crate) read_ahead: Arc<ReadAhead>,
+    /// Chunks that backups in progress were told to send.
+    pub(crate) claims: ClaimTables,
     /// The highest commit number used.
     last_commit: AtomicU64,
     /// Whether a session ended whose point is, or may be, on the volume without a row.
@@ -118,6 +121,7 @@ impl Core {
             ledger,
             session_memory,
             read_ahead,
+            claims: ClaimTables::default(),
             last_commit: AtomicU64::new(last_commit),
             left_point: AtomicBool::new(false),
             numbers: Mutex::new(numbers),

@@ -12,6 +12,7 @@
 //! - `recipe`: the Merkle tree that rebuilds a disk
 //! - `store`: fingerprint to checked bytes
 //! - `recovery`, `sealed`, `unrecorded`
+//! - `claims`: chunks on their way
 //! - `core`: what all operations share
 //! - `digests`: what extents hash to
 //! - `audit`, `damage_job`, `index_job`, `points` (what the volume knows of each restore point), `snapshot` (copies of
@@ -31,6 +32,7 @@ mod audit;
 #[doc(hidden)]
 pub mod bench;
 mod check;
+mod claims;
 mod clean_stop;
 mod container;
 mod container_repair;

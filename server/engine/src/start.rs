@@ -100,8 +100,7 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
     let missing = look.points(trusted.is_some(), &mut summary, &mut rest)?;
     // (D2) Before containers are looked for: these must not be adopted again.
     finish_deletions(&store, &*data);
-    let mut numbers = numbers.unwrap_or(0..0);
-    let mut end = known.next;
+    let (mut numbers, mut end) = (numbers.unwrap_or(0..0), known.next);
     if trusted.is_none() {
         let above = look.containers(&store, &known, missing.catalog_is_older, &mut summary, &mut rest)?;
         if missing.catalog_is_older || above.is_some_and(|above| above > numbers.start) {

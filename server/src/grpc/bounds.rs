@@ -57,7 +57,8 @@ pub(super) const CONTROL_QUEUE_BYTES: u32 = {
 /// Messages of a disk that wait for the engine. Each takes at least this part of the queue's bytes.
 pub(super) const INGEST_QUEUE_MESSAGES: u32 = 8;
 
-/// Answers to a disk's messages that wait for the line; each is a bitmap or a counter, under 1 KiB.
+/// Answers to a disk's messages that wait for the line; each is a bitmap or a counter, under 1 KiB, but for one that asks
+/// for chunks again, under 64 KiB: the agent is silent before it.
 pub(super) const INGEST_ANSWERS: usize = 16;
 
 /// How long an agent may take to say which disk it sends.

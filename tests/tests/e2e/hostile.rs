@@ -254,7 +254,9 @@ async fn messages_out_of_order() {
     let session = Session::start(&connection, "victim", CHUNK_BYTES.into()).await;
     let (_, status) = session.send_exactly(vec![finish()]).await;
     assert_refused(status, ErrorCode::Invalid, "Open");
-    let open = |disk| Kind::Open(v1::OpenStream { session_id: session.id.clone(), disk });
+    let open = |disk| {
+        Kind::Open(v1::OpenStream { session_id: session.id.clone(), disk, ..v1::OpenStream::default() })
+    };
     let (_, status) = session.send_exactly(vec![open(7)]).await;
     assert_refused(status, ErrorCode::Invalid, "7");
     let (_, status) = session.send_exactly(vec![open(0), open(0)]).await;

@@ -18,6 +18,8 @@ mod damage_matrix;
 #[cfg(test)]
 mod documented;
 #[cfg(test)]
+mod fleet;
+#[cfg(test)]
 mod front_door;
 #[cfg(test)]
 mod full_disk;

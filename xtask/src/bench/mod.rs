@@ -10,6 +10,7 @@
 
 mod corpus;
 mod details;
+mod fleet;
 mod holdfast;
 mod index;
 mod measure;
@@ -65,6 +66,8 @@ enum Only {
     /// One end of a plain TCP connection, for `wan`
     #[command(hide = true)]
     WanProbe(wan::ProbeOptions),
+    /// Many VMs at once, against the same VMs one after another: what is stored, and what it takes
+    Fleet(fleet::Options),
 }
 
 /// One way to back disks up.
@@ -89,6 +92,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         Some(Only::Details(options)) => return details::run(options),
         Some(Only::Wan(options)) => return wan::run(options),
         Some(Only::WanProbe(options)) => return wan::run_probe(options),
+        Some(Only::Fleet(options)) => return fleet::run(options),
         None => {}
     }
     let folder = options.corpus.as_deref().context("--corpus is needed")?;

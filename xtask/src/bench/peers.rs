@@ -50,7 +50,8 @@ impl Peer {
         }))
     }
 
-    fn command(&self, args: &[&str]) -> Command {
+    /// The tool with `args`, on its repository.
+    pub(super) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         let cache = self.work.join(format!("cache.{}", self.name()));
         match self.kind {
@@ -76,7 +77,7 @@ impl Peer {
     }
 
     /// restic before 0.15 writes holes out as zeros.
-    fn restores_sparse(&self) -> bool {
+    pub(super) fn restores_sparse(&self) -> bool {
         shell::capture(&mut self.command(&["restore", "--help"])).is_ok_and(|help| help.contains("--sparse"))
     }
 

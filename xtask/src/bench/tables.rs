@@ -1,13 +1,13 @@
 //! Results as tables: for a terminal, or as Markdown.
 
 use super::measure::{Measured, Results};
-use super::targets::{self, WALL};
+use super::targets::{self, Verdict, WALL};
 
 /// All tables.
 pub(super) fn render(results: &Results, markdown: bool) -> String {
     let mut text = String::new();
     let tools = results.tools();
-    let tables = [wall(results, &tools), sums(results, &tools), verdicts(results)];
+    let tables = [wall(results, &tools), sums(results, &tools), verdicts(targets::verdicts(results))];
     for table in tables.into_iter().filter(|table| table.rows.len() > 1) {
         text.push_str(&table.render(markdown));
     }
@@ -104,9 +104,10 @@ fn sums(results: &Results, tools: &[&str]) -> Table {
     }
 }
 
-fn verdicts(results: &Results) -> Table {
+/// Targets, and whether they were reached.
+pub(super) fn verdicts(verdicts: Vec<Verdict>) -> Table {
     let mut rows = vec![["target", "measured", "at most", ""].map(str::to_owned).to_vec()];
-    rows.extend(targets::verdicts(results).into_iter().map(|verdict| {
+    rows.extend(verdicts.into_iter().map(|verdict| {
         let word = if verdict.reached { "reached" } else { "MISSED" };
         vec![verdict.name, verdict.measured, verdict.limit, word.to_owned()]
     }));

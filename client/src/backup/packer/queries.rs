@@ -1,4 +1,4 @@
-//! Queries: which chunks does the server lack?
+//! Queries: which chunks does the server lack, and which of them does another backup bring?
 
 use std::collections::VecDeque;
 
@@ -36,10 +36,11 @@ impl Queries {
         self.ready.pop_front()
     }
 
-    /// Takes an answer: calls `needed` with each chunk of the query that the server lacks.
+    /// Takes an answer: calls `needed` with each chunk of the query that this stream is to send. A chunk that another
+    /// stream brings is as good as one the server has.
     ///
     /// # Errors
-    /// [`ClientError::Protocol`] for an answer to no open query, or of the wrong length.
+    /// [`ClientError::Protocol`] for an answer to no open query, of the wrong length, or one that contradicts itself.
     pub(super) fn answer(
         &mut self,
         need: &v1::Need,
@@ -50,11 +51,19 @@ impl Queries {
             let sequence = need.sequence;
             return Err(ClientError::Protocol(format!("it answered query {sequence}, which is not open")));
         };
-        if need.bitmap.len() != asked.len().div_ceil(8) {
+        let bytes = asked.len().div_ceil(8);
+        if need.bitmap.len() != bytes || !(need.pending.is_empty() || need.pending.len() == bytes) {
             return Err(ClientError::Protocol(format!(
-                "it answered a query about {} chunks with {} bytes",
+                "it answered a query about {} chunks with {} and {} bytes",
                 asked.len(),
-                need.bitmap.len()
+                need.bitmap.len(),
+                need.pending.len()
+            )));
+        }
+        if need.bitmap.iter().zip(&need.pending).any(|(needed, pending)| needed & pending != 0) {
+            let sequence = need.sequence;
+            return Err(ClientError::Protocol(format!(
+                "its answer to query {sequence} has a chunk both as needed and as brought by another backup"
             )));
         }
         for (eight, bits) in asked.chunks(8).zip(&need.bitmap) {

@@ -12,6 +12,7 @@ use holdfast_proto::limits::{
 use proptest::prelude::*;
 
 use super::*;
+use crate::backup::again::AgainRequests;
 use crate::pool::BufferPool;
 use crate::source::testing::image::noise;
 
@@ -19,7 +20,11 @@ use crate::source::testing::image::noise;
 #[derive(Default)]
 struct Server {
     chunks: HashSet<Fingerprint>,
+    /// Those that another stream is bringing.
+    pending: HashSet<Fingerprint>,
     extents: Vec<(u64, String)>,
+    /// Chunks of the chunked ones.
+    named: Vec<(u64, Vec<Fingerprint>)>,
     regions: Vec<usize>,
     received_twice: usize,
 }
@@ -28,11 +33,13 @@ impl Server {
     fn need(&self, query: &v1::Query) -> v1::Need {
         let asked: Vec<_> = Fingerprint::split_list(&query.fingerprints).unwrap().collect();
         assert!(!asked.is_empty() && asked.len() <= QUERY_FINGERPRINTS_MAX);
-        let mut bitmap = vec![0u8; asked.len().div_ceil(8)];
-        for (index, _) in asked.iter().enumerate().filter(|(_, name)| !self.chunks.contains(name)) {
+        let mut bitmaps = [vec![0u8; asked.len().div_ceil(8)], vec![0u8; asked.len().div_ceil(8)]];
+        for (index, name) in asked.iter().enumerate().filter(|(_, name)| !self.chunks.contains(name)) {
+            let bitmap = &mut bitmaps[usize::from(self.pending.contains(name))];
             bitmap[index / 8] |= 1 << (index % 8);
         }
-        v1::Need { sequence: query.sequence, bitmap: bitmap.into() }
+        let [bitmap, pending] = bitmaps.map(Into::into);
+        v1::Need { sequence: query.sequence, bitmap, pending }
     }
 
     fn take(&mut self, output: Output) {
@@ -64,8 +71,10 @@ impl Server {
                 for extent in message.chunked {
                     let names: Vec<_> = Fingerprint::split_list(&extent.fingerprints).unwrap().collect();
                     for name in names.iter().filter(|name| !name.is_zero()) {
-                        assert!(self.chunks.contains(name), "extent {} before its chunks", extent.index);
+                        let there = self.chunks.contains(name) || self.pending.contains(name);
+                        assert!(there, "extent {} before its chunks", extent.index);
                     }
+                    self.named.push((extent.index, names));
                     let digest = Fingerprint::from_slice(&extent.digest).unwrap();
                     self.extents.push((extent.index, digest.to_string()));
                 }
@@ -90,8 +99,35 @@ fn changed(pool: &BufferPool, index: u64, bytes: &[u8]) -> ScanResult {
     ScanResult::Changed(Changed::new(index, len, Fingerprint::of(bytes), pieces, fingerprints, buffer))
 }
 
+impl Server {
+    /// Asks for what `broken` says will not come, as far as extents name it: for some chunks with one extent only.
+    fn again(&mut self, broken: &HashSet<Fingerprint>) -> Option<v1::Again> {
+        self.pending.retain(|name| !broken.contains(name));
+        let mut asked: HashSet<Fingerprint> = HashSet::new();
+        let mut extents = Vec::new();
+        for (index, names) in &self.named {
+            let lacking: Vec<_> = names.iter().filter(|name| broken.contains(name)).collect();
+            let lacking: HashSet<_> = lacking
+                .into_iter()
+                .filter(|name| index % 2 == 0 || !asked.contains(*name))
+                .copied()
+                .collect();
+            asked.extend(&lacking);
+            let fingerprints: Vec<u8> = lacking.iter().flat_map(|name| *name.as_bytes()).collect();
+            if !lacking.is_empty() {
+                extents.push(v1::AgainExtent { index: *index, fingerprints: fingerprints.into() });
+            }
+        }
+        (!extents.is_empty()).then_some(v1::Again { extents })
+    }
+}
+
 /// Feeds results, letting `delay` queries stay unanswered, and returns the server.
 fn run(results: Vec<ScanResult>, delay: usize, server: Server) -> Server {
+    run_packer(results, delay, server).1
+}
+
+fn run_packer(results: Vec<ScanResult>, delay: usize, server: Server) -> (Packer, Server) {
     let mut server = server;
     let mut packer = Packer::new(Arc::default());
     let mut unanswered = VecDeque::new();
@@ -116,7 +152,7 @@ fn run(results: Vec<ScanResult>, delay: usize, server: Server) -> Server {
     packer.finish();
     step(&mut packer, &mut server, &mut unanswered, true);
     assert!(packer.needed.is_empty(), "everything needed was packed");
-    server
+    (packer, server)
 }
 
 #[test]
@@ -184,10 +220,51 @@ fn answers_to_other_queries_are_refused() {
     packer.add(changed(&pool, 0, &noise(1, 100_000)));
     let query = packer.take_query(true).unwrap();
     let right = Server::default().need(&query);
-    let answer = |sequence, bytes: usize| v1::Need { sequence, bitmap: vec![0xFF; bytes].into() };
+    let answer =
+        |sequence, bytes: usize| v1::Need { sequence, bitmap: vec![0xFF; bytes].into(), ..right.clone() };
     assert!(packer.answer(&answer(query.sequence + 1, right.bitmap.len())).is_err());
     assert!(packer.answer(&answer(query.sequence, right.bitmap.len() + 1)).is_err());
     assert!(packer.answer(&right).is_err(), "the query is closed by a wrong answer");
+}
+
+#[test]
+fn answers_about_what_others_bring_must_make_sense() {
+    let refused = |pending: fn(&[u8]) -> Vec<u8>, word: &str| {
+        let pool = BufferPool::new(1, 100_000);
+        let mut packer = Packer::new(Arc::default());
+        packer.add(changed(&pool, 0, &noise(1, 100_000)));
+        let need = Server::default().need(&packer.take_query(true).unwrap());
+        let text = packer
+            .answer(&v1::Need { pending: pending(&need.bitmap).into(), ..need })
+            .unwrap_err()
+            .to_string();
+        assert!(text.contains(word), "{text}");
+    };
+    refused(|needed| vec![0; needed.len() + 1], "bytes");
+    refused(|needed| vec![1; needed.len().min(1)], "both as needed and as brought by another backup");
+}
+
+#[test]
+fn what_another_backup_brings_is_named_and_not_sent() {
+    let pool = BufferPool::new(4, 2_000_000);
+    let bytes = noise(1, 2_000_000);
+    let there = run(vec![changed(&pool, 0, &bytes)], 0, Server::default()).chunks;
+    let server = Server { pending: there.clone(), ..Server::default() };
+    let server = run(vec![changed(&pool, 0, &bytes), changed(&pool, 1, &bytes)], 2, server);
+    assert!(server.regions.is_empty());
+    assert_eq!(server.extents.len(), 2);
+    assert!(server.named.iter().all(|(_, names)| names.iter().all(|name| there.contains(name))));
+}
+
+#[test]
+#[should_panic(expected = "chunks the server asked for again are not packed")]
+fn finishing_without_what_is_asked_for_again_is_a_defect() {
+    let mut packer = Packer::new(Arc::default());
+    packer.finish();
+    let extent = v1::AgainExtent { index: 0, fingerprints: vec![1; 32].into() };
+    let again = AgainRequests::new(9).check(&v1::Again { extents: vec![extent] }).unwrap();
+    packer.begin_again(again);
+    packer.finish();
 }
 
 #[test]
@@ -231,5 +308,44 @@ proptest! {
         server.extents.sort();
         prop_assert_eq!(server.extents, expected);
         prop_assert_eq!(server.received_twice, 0);
+    }
+
+    /// Another backup brings some of the chunks and breaks off, twice: the server gets exactly what it then lacks.
+    #[test]
+    fn what_another_backup_does_not_bring_is_sent_when_asked_for(
+        seeds in proptest::collection::vec((0u64..4, 1usize..300_000), 1..12),
+        fates in proptest::collection::vec(0u8..4, 16),
+        delay in 0usize..4,
+    ) {
+        let pool = BufferPool::new(64, EXTENT_BYTES as usize);
+        let disk = || {
+            (0u64..).zip(&seeds).map(|(index, (seed, len))| changed(&pool, index, &noise(*seed, *len))).collect::<Vec<_>>()
+        };
+        let all = run(disk(), 0, Server::default()).chunks;
+        // 0: needed; 1: brought; 2 and 3: broken in the first and in the second round.
+        let fate = |name: &Fingerprint| fates[usize::from(name.as_bytes()[31] % 16)];
+        let of = |wanted: u8| all.iter().filter(|name| fate(name) == wanted).copied().collect::<HashSet<_>>();
+        let pending = all.iter().filter(|name| fate(name) > 0).copied().collect();
+        let (mut packer, mut server) = run_packer(disk(), delay, Server { pending, ..Server::default() });
+        prop_assert_eq!(&server.chunks, &of(0));
+        let described = server.extents.len();
+        let mut requests = AgainRequests::new(64 * u64::from(EXTENT_BYTES));
+        for round in [2, 3] {
+            let Some(again) = server.again(&of(round)) else { continue };
+            packer.begin_again(requests.check(&again).unwrap());
+            for result in disk() {
+                packer.add_again(&result).unwrap();
+            }
+            packer.finish();
+            let sent: usize = server.regions.iter().sum();
+            while let Some(output) = packer.take_output() {
+                server.take(output);
+            }
+            prop_assert!(server.regions.iter().sum::<usize>() > sent);
+        }
+        server.pending.clear();
+        prop_assert_eq!(server.chunks, all.difference(&of(1)).copied().collect::<HashSet<_>>());
+        prop_assert_eq!(server.received_twice, 0);
+        prop_assert_eq!(server.extents.len(), described, "extents are described once");
     }
 }

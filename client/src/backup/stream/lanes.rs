@@ -5,6 +5,9 @@
 //! order. Queries, answers and the finish stay on the stream itself, where no data is in their way, and so do messages
 //! that are too long for a lane.
 //!
+//! With `auto` they are opened once there is something to send that is worth it ([`ALONE_BYTES`]); until then messages
+//! go over the stream itself, with their numbers.
+//!
 //! Nothing is given to a lane before the server has confirmed it. Lanes that cannot be opened are done without. One
 //! that breaks later ends the stream as a lost connection does, because what it had taken may be lost.
 
@@ -17,18 +20,21 @@ use holdfast_proto::v1;
 use holdfast_proto::v1::ingest_request::Kind;
 use holdfast_proto::v1::lane_request::Kind as LaneKind;
 use prost::Message as _;
-use tokio::sync::{Mutex, mpsc, watch};
+use tokio::sync::{Mutex, Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::transport::{Wire, hand_over, hand_over_numbered};
 use crate::backup::pipeline::Pipeline;
 use crate::connect::Connection;
-use crate::connect::connections::{Growth, Interval};
+use crate::connect::connections::{Connections, Growth, Interval};
 use crate::error::ClientError;
 
 /// Messages that no lane has taken. Each lane has one more, and up to 1 MiB in its connection.
 const QUEUE_MESSAGES: usize = 2;
+
+/// So much goes over the stream itself before `auto` opens lanes: most backups of most days send hardly more.
+const ALONE_BYTES: usize = 512 << 10;
 
 /// How long the stream itself has to say why it ended, once a lane broke.
 const REASON_GRACE: Duration = Duration::from_secs(5);
@@ -58,8 +64,14 @@ pub(super) struct Outlet {
 
 struct ToLanes {
     queue: mpsc::Sender<v1::LaneRequest>,
+    /// To say that lanes are needed.
+    needed: Arc<Notify>,
     /// Whether there are lanes; `None` until that is known.
     ready: watch::Receiver<Option<bool>>,
+    /// The same, once it was asked.
+    open: Option<bool>,
+    /// What may still go over the stream itself before lanes are needed.
+    alone_bytes: usize,
     /// The last number given.
     order: u64,
     meter: Arc<Meter>,
@@ -74,15 +86,9 @@ impl Outlet {
     /// Hands the next ordered message to the transport.
     pub(super) async fn send(&mut self, kind: Kind) {
         let Some(lanes) = &mut self.lanes else { return hand_over(&self.wire, kind).await };
-        if lanes.order == 0 {
-            let known = lanes.ready.wait_for(Option::is_some).await.map(|ready| *ready == Some(true));
-            if !known.unwrap_or(false) {
-                self.lanes = None;
-                return hand_over(&self.wire, kind).await;
-            }
-        }
         lanes.order += 1;
-        match for_lane(kind) {
+        let kind = if lanes.are_open(&kind).await { for_lane(kind) } else { Err(kind) };
+        match kind {
             Ok(kind) => lanes.put(kind).await,
             Err(kind) => hand_over_numbered(&self.wire, lanes.order, kind).await,
         }
@@ -90,6 +96,20 @@ impl Outlet {
 }
 
 impl ToLanes {
+    /// Whether this message may go over a lane. Waits for lanes once they are needed.
+    async fn are_open(&mut self, kind: &Kind) -> bool {
+        if let Some(open) = self.open {
+            return open;
+        }
+        if let Some(rest) = self.alone_bytes.checked_sub(kind.encoded_len()) {
+            self.alone_bytes = rest;
+            return false;
+        }
+        self.needed.notify_one();
+        let ready = self.ready.wait_for(Option::is_some).await.map(|ready| *ready == Some(true));
+        *self.open.insert(ready.unwrap_or(false))
+    }
+
     /// When the lanes are gone, waits for ever: [`Lanes::watch`] ends the stream.
     async fn put(&self, kind: LaneKind) {
         let begun = Instant::now();
@@ -123,6 +143,7 @@ pub(super) struct Lanes<'a> {
     queue: Queue,
     meter: Arc<Meter>,
     growth: Growth,
+    needed: Arc<Notify>,
     ready: watch::Sender<Option<bool>>,
     /// Those that are open end with why they broke.
     tasks: JoinSet<ClientError>,
@@ -139,16 +160,26 @@ pub(super) fn lanes<'a>(
     wire: &Wire,
 ) -> Option<(Lanes<'a>, Outlet)> {
     let (wanted, rtt, max) = (pipeline.connections, connection.rtt(), opened.lanes_max);
-    let found = pipeline.connections_found.load(Ordering::Relaxed);
-    let count = if found > 0 { found.min(max) } else { wanted.first(rtt, max) };
-    tracing::info!(rtt_ms = rtt.as_secs_f64() * 1e3, %wanted, lanes_max = max, connections = count.max(1), "line");
+    let auto = wanted == Connections::Auto;
+    let found = if auto { pipeline.connections_found.load(Ordering::Relaxed).min(max) } else { 0 };
+    let count = wanted.first(rtt, max).max(found);
+    tracing::info!(rtt_ms = rtt.as_secs_f64() * 1e3, %wanted, lanes_max = max, connections = count, "line");
     if count < 2 {
         return None;
     }
     let (queue, messages) = mpsc::channel(QUEUE_MESSAGES);
     let (ready, is_ready) = watch::channel(None);
     let meter = Arc::<Meter>::default();
-    let outlet = ToLanes { queue, ready: is_ready, order: 0, meter: Arc::clone(&meter) };
+    let needed = Arc::<Notify>::default();
+    let outlet = ToLanes {
+        queue,
+        needed: Arc::clone(&needed),
+        ready: is_ready,
+        open: None,
+        alone_bytes: if auto { ALONE_BYTES } else { 0 },
+        order: 0,
+        meter: Arc::clone(&meter),
+    };
     let open = v1::OpenLane { session_id: session_id.to_owned(), disk, stream: opened.stream };
     let lanes = Lanes {
         pipeline,
@@ -157,6 +188,7 @@ pub(super) fn lanes<'a>(
         queue: Arc::new(Mutex::new(messages)),
         meter,
         growth: Growth::new(wanted, rtt, max, count),
+        needed,
         ready,
         tasks: JoinSet::new(),
     };
@@ -164,9 +196,10 @@ pub(super) fn lanes<'a>(
 }
 
 impl Lanes<'_> {
-    /// Opens lanes, and more while that pays. Ends with the error of a lane that broke; waits for ever when there is
+    /// Opens lanes when they are needed, and more while that pays. Ends with the error of a lane that broke; waits for ever when there is
     /// none to break.
     pub(super) async fn watch(mut self) -> ClientError {
+        self.needed.notified().await;
         let opened = self.open_more(self.growth.count()).await;
         self.opened(opened);
         self.ready.send_replace(Some(opened > 0));
@@ -199,7 +232,7 @@ impl Lanes<'_> {
             self.growth.stopped_at(count);
         }
         let count = count.max(1);
-        self.pipeline.connections_found.store(count, Ordering::Relaxed);
+        self.pipeline.connections_found.fetch_max(self.growth.worth(), Ordering::Relaxed);
         self.pipeline.progress.connections(count);
         tracing::info!(connections = count, "connections carry the disk");
     }
@@ -322,6 +355,52 @@ mod tests {
     use holdfast_proto::limits::{EXTENTS_PER_MESSAGE_MAX, REGION_CHUNKS_MAX, REGION_STORED_MAX_BYTES};
 
     use super::*;
+
+    /// Sends a description, a region, a description and the finish when lanes are open or not. Returns the numbers that
+    /// went over the stream itself, and those that went to lanes.
+    async fn sent(alone_bytes: usize, open: bool) -> (Vec<u64>, Vec<u64>) {
+        let (wire, mut own) = mpsc::channel(8);
+        let (queue, mut lanes) = mpsc::channel(8);
+        let (ready, is_ready) = watch::channel(None);
+        let needed = Arc::<Notify>::default();
+        let to_lanes = ToLanes {
+            queue,
+            needed: Arc::clone(&needed),
+            ready: is_ready,
+            open: None,
+            alone_bytes,
+            order: 0,
+            meter: Arc::default(),
+        };
+        let mut outlet = Outlet { wire, lanes: Some(to_lanes) };
+        let opening = tokio::spawn(async move {
+            needed.notified().await;
+            ready.send_replace(Some(open));
+        });
+        let extents = || Kind::Extents(v1::Extents::default());
+        let region = v1::Region { payload: vec![1; 1000].into(), ..v1::Region::default() };
+        for kind in [extents(), Kind::Region(region), extents(), Kind::Finish(v1::FinishStream::default())] {
+            outlet.send(kind).await;
+        }
+        opening.abort();
+        drop(outlet);
+        let (mut over_stream, mut over_lanes) = (Vec::new(), Vec::new());
+        while let Some(message) = own.recv().await {
+            over_stream.push(message.order);
+        }
+        while let Some(message) = lanes.recv().await {
+            over_lanes.push(message.order);
+        }
+        (over_stream, over_lanes)
+    }
+
+    #[tokio::test]
+    async fn what_is_little_goes_alone_and_what_is_much_over_lanes_if_there_are_any() {
+        assert_eq!(sent(10_000, true).await, (vec![1, 2, 3, 4], vec![]), "no lanes are asked for");
+        assert_eq!(sent(500, true).await, (vec![1, 4], vec![2, 3]));
+        assert_eq!(sent(0, true).await, (vec![4], vec![1, 2, 3]));
+        assert_eq!(sent(0, false).await, (vec![1, 2, 3, 4], vec![]));
+    }
 
     #[test]
     fn the_largest_region_fits_into_a_lane_and_the_largest_extents_do_not() {

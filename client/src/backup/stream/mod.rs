@@ -1,7 +1,7 @@
 //! One disk's `Ingest` stream: scan results in, messages out, answers back.
 //!
 //! Three futures run together, on one task, with bounded channels between them:
-//! [`QueryLoop`] puts results in order, asks and packs; [`transport::send`] waits for compressed regions,
+//! [`QueryLoop`] puts the results of a [`Pass`] in order, asks and packs; [`transport::send`] waits for compressed regions,
 //! keeps the upload limit and feeds the wire; [`transport::receive`] takes answers. Regions are compressed on
 //! threads of their own meanwhile. On a long line, regions and extents go over several connections, see [`lanes`];
 //! otherwise over this one. Dropping the stream's future ends all of it; the server keeps what it
@@ -11,13 +11,13 @@
 //! [`WIRE_MESSAGES`] × 600 KiB before the transport, and its window of 16 MiB. With lanes: at most 1.9 MiB on each.
 
 mod lanes;
+mod pass;
 mod query_loop;
 mod transport;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use holdfast_proto::limits::EXTENT_BYTES;
 use holdfast_proto::reread::Reread;
 use holdfast_proto::v1;
 use holdfast_proto::v1::ingest_request::Kind;
@@ -26,23 +26,22 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
 use self::lanes::{Lanes, Outlet, lanes};
+use self::pass::Pass;
 use self::query_loop::QueryLoop;
 use self::transport::hand_over;
 use super::parent::{BLOCKS_AHEAD, ParentDigests, Rereading};
 use super::pipeline::Pipeline;
-use super::scan::Scanner;
 use crate::connect::Connection;
 use crate::error::ClientError;
-use crate::pool::BufferPool;
 use crate::progress::Notice;
-use crate::source::Source;
 use crate::source::walk::{ExtentWalk, ParentDisk};
+use crate::source::{Source, WriteTimes};
 
 /// Messages handed to the transport and not yet taken by it.
 const WIRE_MESSAGES: usize = 8;
 
-/// Answers not yet looked at. Every extent in a buffer has at most two queries open.
-const ANSWERS_MAX: usize = 64;
+/// Replies not yet looked at. Every extent in a buffer has at most two queries open.
+const REPLIES_MAX: usize = 64;
 
 /// Which disk of which session.
 #[derive(Debug, Clone, Copy)]
@@ -51,6 +50,8 @@ pub(super) struct Place<'a> {
     pub(super) number: u32,
     /// Size of the disks before this one.
     pub(super) before_bytes: u64,
+    /// When the disk was last written to before it was read.
+    pub(super) written_before: Option<WriteTimes>,
 }
 
 impl<'a> Place<'a> {
@@ -75,44 +76,61 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Backs up one disk, from where the server stopped accepting. `accepted` counts extents the server says it
-/// has, also when this fails.
+/// What the server said that it has of a disk, on all of its streams.
+#[derive(Debug, Default)]
+pub(super) struct Accepted {
+    extents: AtomicU64,
+    durable_bytes: AtomicU64,
+}
+
+impl Accepted {
+    fn raise(&self, extents: u64, durable_bytes: u64) {
+        self.extents.fetch_max(extents, Ordering::Relaxed);
+        self.durable_bytes.fetch_max(durable_bytes, Ordering::Relaxed);
+    }
+
+    /// Becomes another whenever the server has more: extents, or chunks of them that it asked for again.
+    pub(super) fn so_far(&self) -> (u64, u64) {
+        (self.extents.load(Ordering::Relaxed), self.durable_bytes.load(Ordering::Relaxed))
+    }
+}
+
+/// Backs up one disk, from where the server stopped accepting. `accepted` is raised to what the server says it has,
+/// also when this fails.
 pub(super) async fn ingest(
     connection: &Connection,
     pipeline: &Pipeline,
     disk: &Arc<dyn Source>,
     place: Place<'_>,
-    accepted: &AtomicU64,
+    accepted: &Accepted,
 ) -> Result<(), ClientError> {
     pipeline.progress.disk(disk.name(), place.before_bytes);
     let (wire, messages) = mpsc::channel(WIRE_MESSAGES);
     let session_id = place.session.session_id.clone();
     pipeline.progress.connections(1);
-    hand_over(&wire, Kind::Open(v1::OpenStream { session_id, disk: place.number })).await;
+    let open = v1::OpenStream { session_id, disk: place.number, takes_pending: true };
+    hand_over(&wire, Kind::Open(open)).await;
     let mut inbound = connection.ingest().ingest(ReceiverStream::new(messages)).await?.into_inner();
     let mut opened = opened(inbound.message().await?)?;
     let ranges = std::mem::take(&mut opened.accepted);
     let already = ranges.iter().map(|range| range.count).fold(0, u64::saturating_add);
     if already > 0 {
-        accepted.fetch_max(already, Ordering::Relaxed);
+        accepted.raise(already, 0);
         tracing::info!(disk = disk.name(), accepted_extents = already, "session resumed");
         let notice = Notice::Reconnected { disk: disk.name().to_owned(), accepted_extents: already };
         pipeline.progress.notice(&notice);
     }
     let walk = ExtentWalk::new(&**disk, ranges, place.parent()).map_err(ClientError::Protocol)?;
     let parent = parent_digests(connection, place, pipeline).await?;
-    let pool = BufferPool::new(pipeline.limits.buffers, EXTENT_BYTES as usize);
-    let (threads, stages) = (pipeline.limits.scan_threads, Arc::clone(&pipeline.stages));
-    let (scanner, results) = Scanner::start(Arc::clone(disk), walk, parent, pool, threads, stages)?;
+    let pass = Pass::start(pipeline, disk, walk, parent)?;
     let (items, queue) = mpsc::channel(pipeline.limits.regions);
-    let (answers, needs) = mpsc::channel(ANSWERS_MAX);
-    let query_loop = QueryLoop::new(pipeline, &**disk, &scanner, wire.clone(), items);
-    let ask = query_loop.run(results, needs);
+    let (replies, replied) = mpsc::channel(REPLIES_MAX);
+    let ask = QueryLoop::new(pipeline, disk, place.written_before, wire.clone(), items).run(pass, replied);
     let session_id = &place.session.session_id;
     let (lanes, outlet) = lanes(pipeline, connection, session_id, place.number, &opened, &wire)
         .map_or_else(|| (None, Outlet::plain(wire)), |(lanes, outlet)| (Some(lanes), outlet));
     let send = transport::send(pipeline, queue, outlet);
-    let receive = transport::receive(inbound, answers, accepted);
+    let receive = transport::receive(inbound, replies, accepted);
     tokio::select! {
         biased;
         // What the server says of the stream comes before what is found out about a lane.
@@ -166,4 +184,21 @@ async fn parent_digests(
         }
     });
     Ok(ParentDigests::streamed(blocks).rereading(reread.map(|due| rereading(Some(due)))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_sent_again_count_as_progress() {
+        let accepted = Accepted::default();
+        accepted.raise(10, 0);
+        let described = accepted.so_far();
+        accepted.raise(10, 4096);
+        assert!(accepted.so_far() > described);
+        let stored = accepted.so_far();
+        accepted.raise(3, 0);
+        assert_eq!(accepted.so_far(), stored, "a new stream's first words take nothing back");
+    }
 }

@@ -1,6 +1,8 @@
 //! The heart of a stream: puts scan results in order, asks the server which chunks it lacks, and packs those.
 //!
-//! Every extent of the disk passes here once and in order; a gap ends the backup.
+//! Every extent of the disk passes here once and in order; a gap ends the backup. After the disk's end the server may
+//! ask for chunks again that another backup was to bring: then the extents that have them pass once more, read as they
+//! were the first time, until the server confirms that the disk is finished.
 
 use std::sync::Arc;
 
@@ -9,122 +11,184 @@ use holdfast_proto::v1;
 use holdfast_proto::v1::ingest_request::Kind;
 use tokio::sync::mpsc;
 
-use super::transport::{Item, Wire, hand_over};
+use super::pass::Pass;
+use super::transport::{Item, Reply, Wire, hand_over};
+use crate::backup::again::{Absent, AgainRequests};
 use crate::backup::message_builder::Output;
 use crate::backup::packer::Packer;
+use crate::backup::parent::ParentDigests;
 use crate::backup::pipeline::Pipeline;
-use crate::backup::scan::{ReorderBuffer, ScanResult, Scanned, Scanner};
+use crate::backup::scan::{ScanResult, Scanned};
 use crate::error::ClientError;
-use crate::progress::Step;
-use crate::source::{Source, extent_bytes};
+use crate::progress::{Notice, Step};
+use crate::source::walk::ExtentWalk;
+use crate::source::{Source, SourceError, WriteTimes, extent_bytes};
 use crate::stages::Stage;
 
 /// See the module.
 pub(super) struct QueryLoop<'a> {
     pipeline: &'a Pipeline,
-    disk: &'a dyn Source,
-    scanner: &'a Scanner,
+    disk: &'a Arc<dyn Source>,
+    /// When it was last written to before it was read.
+    written_before: Option<WriteTimes>,
     wire: Wire,
     items: mpsc::Sender<Item>,
     packer: Packer,
-    order: ReorderBuffer,
-    /// Extents before this one were given to the packer.
-    next_extent: u64,
-    /// Whether more results may come.
-    scanning: bool,
+    requests: AgainRequests,
+    /// Whether extents are being read again.
+    reading_again: bool,
+    /// Read from the disk by passes that ended.
+    read_bytes: u64,
 }
 
 impl<'a> QueryLoop<'a> {
     /// Queries go to `wire` at once, everything else to `items`, in order.
     pub(super) fn new(
         pipeline: &'a Pipeline,
-        disk: &'a dyn Source,
-        scanner: &'a Scanner,
+        disk: &'a Arc<dyn Source>,
+        written_before: Option<WriteTimes>,
         wire: Wire,
         items: mpsc::Sender<Item>,
     ) -> Self {
         let packer = Packer::new(Arc::clone(&pipeline.region_buffers));
-        let order = ReorderBuffer::default();
-        Self { pipeline, disk, scanner, wire, items, packer, order, next_extent: 0, scanning: true }
+        let requests = AgainRequests::new(disk.size_bytes());
+        let (reading_again, read_bytes) = (false, 0);
+        Self { pipeline, disk, written_before, wire, items, packer, requests, reading_again, read_bytes }
     }
 
-    /// Works until the whole disk has been handed over, its finish included.
+    /// Works until the server confirms that it has the whole disk.
     pub(super) async fn run(
         mut self,
-        mut results: mpsc::Receiver<Scanned>,
-        mut needs: mpsc::Receiver<v1::Need>,
+        pass: Pass,
+        mut replies: mpsc::Receiver<Reply>,
     ) -> Result<(), ClientError> {
-        while self.scanning || !self.packer.is_idle() {
-            self.pass_on().await;
-            if let Some(scanned) = self.next_result(&mut results, &mut needs).await? {
-                let (sequence, result) = scanned?;
-                self.order.put(sequence, result);
-                self.add_ordered()?;
-            }
-            while let Ok(need) = needs.try_recv() {
-                self.answer(&need)?;
+        self.hand_over_all(pass, &mut replies).await?;
+        loop {
+            match replies.recv().await {
+                // The receiving half is gone; its error ends the stream.
+                None => return std::future::pending().await,
+                Some(Reply::Finished) => return Ok(()),
+                Some(Reply::Need(_)) => {
+                    return Err(ClientError::Protocol("it answered after the last query".to_owned()));
+                }
+                Some(Reply::Again(again)) => {
+                    let pass = self.read_again(&again)?;
+                    self.hand_over_all(pass, &mut replies).await?;
+                }
             }
         }
-        self.finish().await
+    }
+
+    /// Hands over everything that `pass` brings, and Finish.
+    async fn hand_over_all(
+        &mut self,
+        mut pass: Pass,
+        replies: &mut mpsc::Receiver<Reply>,
+    ) -> Result<(), ClientError> {
+        while pass.is_scanning() || !self.packer.is_idle() {
+            self.pass_on().await;
+            if let Some(scanned) = self.next_result(&mut pass, replies).await? {
+                pass.put(scanned)?;
+                while let Some(result) = pass.take()? {
+                    self.add(result)?;
+                }
+            }
+            while let Ok(reply) = replies.try_recv() {
+                self.answer(reply)?;
+            }
+        }
+        self.finish(pass).await
     }
 
     /// The next result of a thread; `None` when an answer came first, or when neither is to come.
     async fn next_result(
         &mut self,
-        results: &mut mpsc::Receiver<Scanned>,
-        needs: &mut mpsc::Receiver<v1::Need>,
+        pass: &mut Pass,
+        replies: &mut mpsc::Receiver<Reply>,
     ) -> Result<Option<Scanned>, ClientError> {
-        match results.try_recv() {
-            Ok(scanned) => return Ok(Some(scanned)),
-            Err(mpsc::error::TryRecvError::Disconnected) => self.scanning = false,
-            Err(mpsc::error::TryRecvError::Empty) => {}
+        if let Some(scanned) = pass.try_next() {
+            return Ok(Some(scanned));
         }
         // Send incomplete queries before waiting: the extents that wait for them may hold all the buffers.
         self.query(true).await;
+        let scanning = pass.is_scanning();
         tokio::select! {
             biased;
-            need = needs.recv(), if !self.packer.is_idle() => {
+            reply = replies.recv(), if !self.packer.is_idle() => {
                 // The receiving half is gone; its error ends the stream.
-                let Some(need) = need else { return std::future::pending().await };
-                self.answer(&need)?;
+                let Some(reply) = reply else { return std::future::pending().await };
+                self.answer(reply)?;
                 Ok(None)
             }
-            scanned = results.recv(), if self.scanning => Ok(scanned),
+            scanned = pass.next(), if scanning => Ok(scanned),
             else => Ok(None),
         }
     }
 
-    /// Packs all results that are next in disk order.
-    fn add_ordered(&mut self) -> Result<(), ClientError> {
-        while let Some(result) = self.order.take() {
-            let (first, count) = result.extents();
-            if first != self.next_extent {
-                return Err(ClientError::Internal("scanning skipped or repeated an extent"));
-            }
-            self.next_extent = first + count;
-            self.pipeline.progress.advance(step_of(self.disk.size_bytes(), &result));
-            self.packer.add(result);
+    /// Packs the result that is next in disk order.
+    fn add(&mut self, result: ScanResult) -> Result<(), ClientError> {
+        if self.reading_again {
+            return match self.packer.add_again(&result) {
+                Ok(()) => Ok(()),
+                Err(absent) => Err(self.no_longer_there(absent)?),
+            };
         }
-        self.scanner.delivered(self.order.taken());
+        self.pipeline.progress.advance(step_of(self.disk.size_bytes(), &result));
+        self.packer.add(result);
         Ok(())
     }
 
-    fn answer(&mut self, need: &v1::Need) -> Result<(), ClientError> {
-        self.pipeline.stages.measure(Stage::Pack, 0, || self.packer.answer(need))
+    fn answer(&mut self, reply: Reply) -> Result<(), ClientError> {
+        let early =
+            |what: &str| Err(ClientError::Protocol(format!("{what} before all of the disk was sent")));
+        match reply {
+            Reply::Need(need) => self.pipeline.stages.measure(Stage::Pack, 0, || self.packer.answer(&need)),
+            Reply::Again(_) => early("it asked for extents again"),
+            Reply::Finished => early("it said that a disk is finished"),
+        }
     }
 
-    async fn finish(mut self) -> Result<(), ClientError> {
-        if !self.order.is_empty() || self.next_extent != extent_count(self.disk.size_bytes()) {
-            return Err(ClientError::Internal("scanning ended before the disk's end"));
-        }
+    async fn finish(&mut self, pass: Pass) -> Result<(), ClientError> {
+        self.read_bytes += pass.end(self.disk.size_bytes())?;
         if self.disk.can_change() {
             self.disk.check_unchanged(self.disk.size_bytes())?;
         }
         self.packer.finish();
         self.pass_on().await;
-        let read_bytes = self.scanner.read_bytes();
+        let read_bytes = self.read_bytes;
         self.put(Item::Message(Kind::Finish(v1::FinishStream { read_bytes }))).await;
         Ok(())
+    }
+
+    /// Starts to read what the server asks for again.
+    fn read_again(&mut self, wire: &v1::Again) -> Result<Pass, ClientError> {
+        let again = self.requests.check(wire)?;
+        let (disk, extents) = (self.disk.name(), again.extents());
+        tracing::info!(disk, extents, "reading again what another backup was to bring");
+        self.pipeline.progress.notice(&Notice::ReadingAgain { disk: disk.to_owned(), extents });
+        let walk = ExtentWalk::new(&**self.disk, again.others(extent_count(self.disk.size_bytes())), None)
+            .map_err(ClientError::Protocol)?;
+        self.packer.begin_again(again);
+        self.reading_again = true;
+        Pass::start(self.pipeline, self.disk, walk, ParentDigests::none())
+    }
+
+    /// Why an extent does not have a chunk that the server asks for: the disk was written to, or else the server
+    /// asks for what it was never told of.
+    fn no_longer_there(&self, absent: Absent) -> Result<ClientError, SourceError> {
+        let written = match (self.written_before, self.disk.write_times()?) {
+            (Some(before), Some(now)) => before != now,
+            _ => self.disk.can_change(),
+        };
+        let Absent { extent, chunk } = absent;
+        if written {
+            let offset = extent_bytes(self.disk.size_bytes(), extent, 1).start;
+            return Ok(SourceError::written(&**self.disk, offset).into());
+        }
+        let (chunk, disk) = (chunk.short(), self.disk.name());
+        Ok(ClientError::Protocol(format!(
+            "it asked again for chunk {chunk}, which extent {extent} of disk {disk} does not have"
+        )))
     }
 
     /// Sends full queries and packed output.

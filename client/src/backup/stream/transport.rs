@@ -1,6 +1,6 @@
 //! Between the pipeline and one ingest stream: messages out in order, answers in.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use holdfast_proto::v1;
@@ -8,6 +8,7 @@ use holdfast_proto::v1::ingest_request::Kind;
 use holdfast_proto::v1::ingest_response::Kind as Answer;
 use tokio::sync::mpsc;
 
+use super::Accepted;
 use super::lanes::Outlet;
 use crate::backup::compress::Compressing;
 use crate::backup::pipeline::Pipeline;
@@ -19,6 +20,13 @@ use crate::stages::Stage;
 pub(super) enum Item {
     Region(Compressing),
     Message(Kind),
+}
+
+/// What the server says that decides how the stream goes on.
+pub(super) enum Reply {
+    Need(v1::Need),
+    Again(v1::Again),
+    Finished,
 }
 
 /// To the transport.
@@ -63,24 +71,24 @@ pub(super) async fn send(
     Ok(())
 }
 
-/// Takes what the server says, up to its confirmation that the disk is finished. Answers to queries go to
-/// `needs`; `accepted` is raised to the number of extents the server has.
+/// Takes what the server says, up to its confirmation that the disk is finished, and gives `replies` what has to be
+/// acted upon; `accepted` is raised to what the server has.
 pub(super) async fn receive(
     mut inbound: tonic::Streaming<v1::IngestResponse>,
-    needs: mpsc::Sender<v1::Need>,
-    accepted: &AtomicU64,
+    replies: mpsc::Sender<Reply>,
+    accepted: &Accepted,
 ) -> Result<(), ClientError> {
     while let Some(response) = inbound.message().await? {
         match response.kind {
-            Some(Answer::Need(need)) => {
-                if needs.send(need).await.is_err() {
-                    return Err(ClientError::Protocol("it answered after the last query".to_owned()));
-                }
-            }
+            Some(Answer::Need(need)) => hand_in(&replies, Reply::Need(need)).await,
+            Some(Answer::Again(again)) => hand_in(&replies, Reply::Again(again)).await,
             Some(Answer::Ack(ack)) => {
-                accepted.fetch_max(ack.extents_accepted, Ordering::Relaxed);
+                accepted.raise(ack.extents_accepted, ack.durable_bytes);
             }
-            Some(Answer::Finished(_)) => return Ok(()),
+            Some(Answer::Finished(_)) => {
+                hand_in(&replies, Reply::Finished).await;
+                return Ok(());
+            }
             Some(Answer::Opened(_)) => {
                 return Err(ClientError::Protocol("it opened an ingest stream twice".to_owned()));
             }
@@ -90,4 +98,12 @@ pub(super) async fn receive(
         }
     }
     Err(ClientError::Lost("the server ended an ingest stream before it was finished".to_owned()))
+}
+
+/// Waits for ever when the query loop has ended, which it does after the last reply or with an error that ends the
+/// stream.
+async fn hand_in(replies: &mpsc::Sender<Reply>, reply: Reply) {
+    if replies.send(reply).await.is_err() {
+        std::future::pending::<()>().await;
+    }
 }

@@ -4,11 +4,13 @@
 //! disk; meanwhile the next container fills. (W3) A chunk enters the index only after its container is durable.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use holdfast_catalog::{ContainerRecord, ContainerState};
 use holdfast_types::ids::{ContainerClass, ContainerId, Location};
+use parking_lot::Mutex;
 
+use crate::claims::{self, Arrivals, StreamClaims};
 use crate::container::{ContainerWriter, Directory, SealedContainer, VerifiedRegion};
 use crate::core::Core;
 use crate::error::EngineError;
@@ -25,15 +27,30 @@ type Outcome = Result<SealedContainer, EngineError>;
 /// One disk's containers of one class: one open, some being sealed, the rest sealed.
 #[derive(Debug)]
 pub(super) struct ContainerAppender {
+    output: Arc<Output>,
+    /// The stream's claims; nodes of recipes have none.
+    claims: Option<Arc<StreamClaims>>,
+    sealed: Vec<SealedSummary>,
+    sealed_bytes: u64,
+}
+
+/// What of it other streams reach, which may have to seal what they wait for.
+#[derive(Debug)]
+struct Output {
     core: Arc<Core>,
     domain: Domain,
     class: ContainerClass,
     /// What the session may add, and on whose behalf.
     charge: Arc<SessionCharge>,
+    /// Held while a region is written, and for moments otherwise: never while anything is waited for that needs a
+    /// stream.
+    filling: Mutex<Filling>,
+}
+
+#[derive(Debug, Default)]
+struct Filling {
     open: Option<OpenOutput>,
     sealing: VecDeque<(ContainerId, Task<Outcome>)>,
-    sealed: Vec<SealedSummary>,
-    sealed_bytes: u64,
 }
 
 /// A container being written, and the room it was promised.
@@ -41,6 +58,8 @@ pub(super) struct ContainerAppender {
 struct OpenOutput {
     writer: ContainerWriter,
     room: Grant,
+    /// (C3)
+    arrivals: Option<Arrivals>,
 }
 
 /// What the catalog keeps of a sealed container.
@@ -54,51 +73,22 @@ pub(super) struct SealedSummary {
     pub(super) created_ms: i64,
 }
 
-impl ContainerAppender {
-    pub(super) const fn new(
-        core: Arc<Core>,
-        domain: Domain,
-        class: ContainerClass,
-        charge: Arc<SessionCharge>,
-    ) -> Self {
-        Self {
-            core,
-            domain,
-            class,
-            charge,
-            open: None,
-            sealing: VecDeque::new(),
-            sealed: Vec::new(),
-            sealed_bytes: 0,
-        }
+impl Output {
+    /// Begins to seal the open container, if there is one.
+    fn seal_open(self: &Arc<Self>, filling: &mut Filling) {
+        let Some(open) = filling.open.take() else { return };
+        let id = open.writer.id();
+        let output = Arc::clone(self);
+        let work = move || seal(&output.core, &output.domain, open);
+        let task = task::spawn(&self.core.seal_pool, self.charge.tenant(), "sealing a container", work);
+        filling.sealing.push_back((id, task));
     }
 
-    /// Appends a region, which counts against the namespace's quota to the byte; seals the container before when it is
-    /// full.
-    pub(super) fn append(&mut self, region: &VerifiedRegion) -> Result<(), EngineError> {
-        if self.open.as_ref().is_some_and(|open| !open.writer.fits(region)) {
-            self.seal_open();
-        }
-        let mut open = match self.open.take() {
-            Some(open) => {
-                self.charge.add_stored(self.class, open.writer.bytes_added_by(region))?;
-                open
-            }
-            None => {
-                self.charge.add_stored(self.class, ContainerWriter::bytes_of_first(region))?;
-                self.create(region)?
-            }
-        };
-        // (W10) Promised before it is written, with the directory that the seal will add.
-        self.core.cover(&mut open.room, open.writer.stored_bytes_with(region))?;
-        // (W9) A failed write latches the engine; (W10) a full disk does not.
-        open.writer.append(region).map_err(|error| self.core.write_failure(error.into()))?;
-        open.room.wrote(open.writer.written_bytes());
-        self.open = Some(open);
-        Ok(())
-    }
-
-    fn create(&self, first: &VerifiedRegion) -> Result<OpenOutput, EngineError> {
+    fn create(
+        &self,
+        first: &VerifiedRegion,
+        claims: Option<&StreamClaims>,
+    ) -> Result<OpenOutput, EngineError> {
         let core = &self.core;
         core.check_writable()?;
         let purpose = match self.class {
@@ -117,7 +107,75 @@ impl ContainerAppender {
             core.clock.now_ms(),
         )
         .map_err(|error| core.write_failure(error.into()))?;
-        Ok(OpenOutput { writer, room })
+        Ok(OpenOutput { writer, room, arrivals: claims.map(|claims| claims.arrivals(id)) })
+    }
+}
+
+impl claims::Output for Output {
+    fn seal(self: Arc<Self>, container: ContainerId) {
+        let mut filling = self.filling.lock();
+        if filling.open.as_ref().is_some_and(|open| open.writer.id() == container) {
+            self.seal_open(&mut filling);
+        }
+    }
+}
+
+impl ContainerAppender {
+    pub(super) fn new(
+        core: Arc<Core>,
+        domain: Domain,
+        class: ContainerClass,
+        charge: Arc<SessionCharge>,
+    ) -> Self {
+        let output = Output { core, domain, class, charge, filling: Mutex::default() };
+        Self { output: Arc::new(output), claims: None, sealed: Vec::new(), sealed_bytes: 0 }
+    }
+
+    /// As [`ContainerAppender::new`] for chunks, which other streams are told of while they are on their way.
+    pub(super) fn of_chunks(
+        core: &Arc<Core>,
+        domain: &Domain,
+        charge: &Arc<SessionCharge>,
+    ) -> (Self, Arc<StreamClaims>) {
+        let mut appender =
+            Self::new(Arc::clone(core), domain.clone(), ContainerClass::Data, Arc::clone(charge));
+        let output: Weak<Output> = Arc::downgrade(&appender.output);
+        let claims = core.claims.enter(domain.namespace, output);
+        appender.claims = Some(Arc::clone(&claims));
+        (appender, claims)
+    }
+
+    /// Appends a region, which counts against the namespace's quota to the byte; seals the container before when it is
+    /// full.
+    pub(super) fn append(&mut self, region: &VerifiedRegion) -> Result<(), EngineError> {
+        let Output { core, class, charge, .. } = &*self.output;
+        let mut filling = self.output.filling.lock();
+        if filling.open.as_ref().is_some_and(|open| !open.writer.fits(region)) {
+            self.output.seal_open(&mut filling);
+        }
+        match &mut filling.open {
+            Some(open) => charge.add_stored(*class, open.writer.bytes_added_by(region))?,
+            None => {
+                charge.add_stored(*class, ContainerWriter::bytes_of_first(region))?;
+                filling.open = Some(self.output.create(region, self.claims.as_deref())?);
+            }
+        }
+        if let Some(open) = &mut filling.open {
+            // (W10) Promised before it is written, with the directory that the seal will add.
+            core.cover(&mut open.room, open.writer.stored_bytes_with(region))?;
+        }
+        // Taken out: a container to which a write failed is discarded.
+        let Some(mut open) = filling.open.take() else {
+            return Err(EngineError::Internal("no container is open to append to".into()));
+        };
+        // (W9) A failed write latches the engine; (W10) a full disk does not.
+        open.writer.append(region).map_err(|error| core.write_failure(error.into()))?;
+        open.room.wrote(open.writer.written_bytes());
+        if let Some(arrivals) = &mut open.arrivals {
+            arrivals.add(region.fingerprints());
+        }
+        filling.open = Some(open);
+        Ok(())
     }
 
     /// Directories of containers that became durable since the last call; waits for all when `wait` is set.
@@ -127,14 +185,7 @@ impl ContainerAppender {
     pub(super) fn take_sealed(&mut self, wait: bool) -> Result<Vec<Directory>, EngineError> {
         let mut directories = Vec::new();
         let mut failure = None;
-        while let Some((_, front)) = self.sealing.front() {
-            let outcome = if wait || self.sealing.len() > SEALING_MAX {
-                front.wait()
-            } else {
-                let Some(outcome) = front.try_take() else { break };
-                outcome
-            };
-            self.sealing.pop_front();
+        while let Some(outcome) = self.next_sealed(wait) {
             match outcome.and_then(|sealed| self.count(sealed?)) {
                 Ok(directory) => directories.push(directory),
                 Err(error) => failure = failure.or(Some(error)),
@@ -143,13 +194,29 @@ impl ContainerAppender {
         failure.map_or(Ok(directories), Err)
     }
 
+    fn next_sealed(&self, wait: bool) -> Option<Result<Outcome, EngineError>> {
+        let mut filling = self.output.filling.lock();
+        let (_, front) = filling.sealing.front()?;
+        if let Some(outcome) = front.try_take() {
+            filling.sealing.pop_front();
+            return Some(outcome);
+        }
+        if !wait && filling.sealing.len() <= SEALING_MAX {
+            return None;
+        }
+        let (_, task) = filling.sealing.pop_front()?;
+        // Others may need what is open meanwhile.
+        drop(filling);
+        Some(task.wait())
+    }
+
     /// Keeps what the catalog is to know of a container that is durable now.
     fn count(&mut self, sealed: SealedContainer) -> Result<Directory, EngineError> {
         let total = self.sealed_bytes.checked_add(sealed.stored_bytes);
         self.sealed_bytes = total.ok_or_else(|| EngineError::Internal("stored bytes overflow".into()))?;
         self.sealed.push(SealedSummary {
             id: sealed.id,
-            class: self.class,
+            class: self.output.class,
             stored_bytes: sealed.stored_bytes,
             plain_bytes: sealed.directory.plain_bytes(),
             chunk_count: sealed.directory.chunk_count() as u64,
@@ -160,25 +227,27 @@ impl ContainerAppender {
 
     /// Begins to seal the open container, if there is one.
     pub(super) fn seal_open(&mut self) {
-        let Some(open) = self.open.take() else { return };
-        let id = open.writer.id();
-        let core = Arc::clone(&self.core);
-        let domain = self.domain.clone();
-        let seal = move || seal(&core, &domain, open);
-        let tenant = self.charge.tenant();
-        self.sealing.push_back((id, task::spawn(&self.core.seal_pool, tenant, "sealing a container", seal)));
+        self.output.seal_open(&mut self.output.filling.lock());
     }
 
     /// The containers of this stream and class: sealed, being sealed and open.
-    pub(super) fn created(&self) -> impl Iterator<Item = ContainerId> {
+    pub(super) fn created(&self) -> Vec<ContainerId> {
+        let filling = self.output.filling.lock();
         let sealed = self.sealed.iter().map(|sealed| sealed.id);
-        let sealing = self.sealing.iter().map(|(id, _)| *id);
-        sealed.chain(sealing).chain(self.open.as_ref().map(|open| open.writer.id()))
+        let sealing = filling.sealing.iter().map(|(id, _)| *id);
+        let open = filling.open.as_ref().map(|open| open.writer.id());
+        sealed.chain(sealing).chain(open).collect()
     }
 
-    /// Discards the open container; what was sealed stays.
+    /// Discards the open container; what was sealed stays. (C6) A container that another stream counts on is sealed
+    /// instead.
     pub(super) fn discard_open(&mut self) {
-        self.open = None;
+        let mut filling = self.output.filling.lock();
+        let arrivals = filling.open.as_ref().and_then(|open| open.arrivals.as_ref());
+        if arrivals.is_some_and(Arrivals::are_awaited) {
+            self.output.seal_open(&mut filling);
+        }
+        filling.open = None;
     }
 
     /// Containers sealed so far.
@@ -194,7 +263,7 @@ impl ContainerAppender {
 
 /// Directory and footer, fdatasync, rename, fsync of the folder; then the index.
 fn seal(core: &Core, domain: &Domain, open: OpenOutput) -> Outcome {
-    let OpenOutput { writer, room } = open;
+    let OpenOutput { writer, room, arrivals } = open;
     let class = writer.class();
     // (W2)
     let sealed = writer.seal().map_err(|error| core.write_failure(error.into()))?;
@@ -205,6 +274,8 @@ fn seal(core: &Core, domain: &Domain, open: OpenOutput) -> Outcome {
     });
     // (W3, A4) Durable now, so other sessions may refer to its chunks from here on.
     core.store.index.insert_container(sealed.id, entries)?;
+    // (C3) Found there from now on, so no longer on their way.
+    drop(arrivals);
     core.note_sealed(ContainerRecord {
         id: sealed.id,
         class,

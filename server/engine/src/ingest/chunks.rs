@@ -1,4 +1,4 @@
-//! The chunks one stream may refer to: its own, and those it found in the repository.
+//! The chunks one stream may refer to: its own, those it found in the repository, and those it was promised.
 
 use std::collections::HashMap;
 
@@ -6,9 +6,10 @@ use holdfast_proto::Fingerprint;
 use holdfast_types::ids::{ContainerClass, Location};
 use roaring::RoaringTreemap;
 
+use super::promises::{Promises, wrong_length};
 use crate::container::{Directory, RecentDirectories};
 use crate::error::EngineError;
-use crate::store::{ChunkStore, Claims, Domain};
+use crate::store::{ChunkStore, Domain, Holds};
 
 /// Chunks found in the repository that a stream remembers, so that naming them in an extent costs no second
 /// look-up. 2¹⁷ entries of about 64 bytes are 8 MiB.
@@ -28,7 +29,11 @@ pub(super) struct StreamChunks {
     found: HashMap<Fingerprint, FoundChunk>,
     recent: RecentDirectories,
     /// Containers in which chunks were found.
-    claims: Claims,
+    holds: Holds,
+    /// Chunks that extents name and that were not there when they did.
+    promises: Promises,
+    /// Whether the agent can be asked for chunks again, so that promises may be made to it.
+    takes_pending: bool,
 }
 
 /// A chunk found in the repository.
@@ -59,22 +64,41 @@ enum Purpose {
 }
 
 impl StreamChunks {
-    pub(super) fn new(domain: Domain, claims: Claims) -> Self {
+    pub(super) fn new(domain: Domain, holds: Holds) -> Self {
         Self {
             domain,
             own: HashMap::new(),
             unnamed: HashMap::new(),
             found: HashMap::new(),
             recent: RecentDirectories::default(),
-            claims,
+            holds,
+            promises: Promises::default(),
+            takes_pending: false,
         }
     }
 
-    /// Takes note of the chunks of a region that the agent sent.
+    /// Says whether the agent that sends from now on takes pending chunks. What an earlier one was asked again is
+    /// asked once more.
+    pub(super) fn reopened(&mut self, takes_pending: bool) {
+        self.takes_pending = takes_pending;
+        self.promises.forget_asked();
+    }
+
+    pub(super) const fn takes_pending(&self) -> bool {
+        self.takes_pending
+    }
+
+    /// Takes note of the chunks of a region that the agent sent. Returns the number and bytes of those that were
+    /// promised, which this stream has brought itself now.
     ///
     /// # Errors
-    /// [`EngineError::Invalid`] when too many wait for an extent to name them.
-    pub(super) fn sent(&mut self, fingerprints: &[Fingerprint], lengths: &[u32]) -> Result<(), EngineError> {
+    /// [`EngineError::Invalid`] when too many wait for an extent to name them, or one has another length than the
+    /// extent that names it says.
+    pub(super) fn sent(
+        &mut self,
+        fingerprints: &[Fingerprint],
+        lengths: &[u32],
+    ) -> Result<(u64, u64), EngineError> {
         if fingerprints.contains(&Fingerprint::ZERO) {
             return Err(EngineError::Invalid(
                 "the region names a chunk with the fingerprint reserved for zeros".into(),
@@ -84,11 +108,16 @@ impl StreamChunks {
             let message = format!("more than {UNNAMED_MAX} chunks were sent that no extent names");
             return Err(EngineError::Invalid(message));
         }
+        let mut kept = (0, 0);
         for (fingerprint, &length) in fingerprints.iter().zip(lengths) {
             self.own.insert(*fingerprint, length);
-            self.unnamed.insert(*fingerprint, length);
+            if self.promises.settle(fingerprint, length)? {
+                kept = (kept.0 + 1, kept.1 + u64::from(length));
+            } else {
+                self.unnamed.insert(*fingerprint, length);
+            }
         }
-        Ok(())
+        Ok(kept)
     }
 
     /// Chunks of a sealed container are in the index now, and are looked up there.
@@ -103,8 +132,9 @@ impl StreamChunks {
         Ok(matches!(self.look_up(store, fingerprint, Purpose::Ask)?, Availability::Here(_)))
     }
 
-    /// (W4) Whether an extent may name the chunk with that length; then says whether it is new: brought by
-    /// this stream, and named for the first time.
+    /// (W4) Whether extent `extent` may name the chunk with that length; then says whether it is new: brought by
+    /// this stream, and named for the first time. (C2) Of an agent that can be asked again a chunk is accepted that is
+    /// not there: with a promise, which must be kept before the stream is finished.
     ///
     /// # Errors
     /// [`EngineError::Invalid`] when the repository lacks the chunk or has it with another length,
@@ -113,8 +143,11 @@ impl StreamChunks {
         &mut self,
         store: &ChunkStore,
         fingerprint: &Fingerprint,
-        bytes: u32,
+        (bytes, extent): (u32, u64),
     ) -> Result<bool, EngineError> {
+        if self.promises.check(fingerprint, bytes)? {
+            return Ok(false);
+        }
         let sent = self.unnamed.remove(fingerprint);
         let availability = match sent {
             // In a region of this stream, which was or will be verified and sealed before the stream ends.
@@ -128,8 +161,10 @@ impl StreamChunks {
         };
         match availability {
             Availability::Here(length) if length == bytes => Ok(sent.is_some()),
-            Availability::Here(length) => {
-                Err(EngineError::Invalid(format!("chunk {fingerprint} is {length} bytes long, not {bytes}")))
+            Availability::Here(length) => Err(wrong_length(fingerprint, length, bytes)),
+            Availability::Missing | Availability::Lost if self.takes_pending => {
+                self.promises.make(*fingerprint, bytes, extent);
+                Ok(false)
             }
             Availability::Missing => Err(EngineError::Invalid(format!(
                 "chunk {fingerprint} was never uploaded and is not in the repository"
@@ -138,6 +173,40 @@ impl StreamChunks {
                 "chunk {fingerprint} was found damaged while this backup ran; start the backup again, and it is sent again"
             ))),
         }
+    }
+
+    /// (C2) Settles those of the promised chunks that are there now. Only a look-up does, which holds what it finds.
+    ///
+    /// # Errors
+    /// [`EngineError::Invalid`] when one has another length than the extent that names it says.
+    pub(super) fn settle(&mut self, store: &ChunkStore, promised: &[Fingerprint]) -> Result<(), EngineError> {
+        for fingerprint in promised {
+            if let Availability::Here(length) = self.look_up(store, fingerprint, Purpose::Name)? {
+                self.promises.settle(fingerprint, length)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Settles what it can when promises have grown, so that they take memory only for what is on its way.
+    ///
+    /// # Errors
+    /// As [`StreamChunks::settle`].
+    pub(super) fn settle_when_many(&mut self, store: &ChunkStore) -> Result<(), EngineError> {
+        if self.promises.are_many() {
+            let promised = self.promises.all();
+            self.settle(store, &promised)?;
+            self.promises.were_settled();
+        }
+        Ok(())
+    }
+
+    pub(super) const fn promises(&self) -> &Promises {
+        &self.promises
+    }
+
+    pub(super) const fn promises_mut(&mut self) -> &mut Promises {
+        &mut self.promises
     }
 
     fn look_up(
@@ -154,10 +223,10 @@ impl StreamChunks {
         if let Some(chunk) = before.filter(|chunk| !store.is_damaged(chunk.location)) {
             return Ok(Availability::Here(chunk.bytes));
         }
-        let (class, recent, claims) = (ContainerClass::Data, &mut self.recent, &mut self.claims);
+        let (class, recent, holds) = (ContainerClass::Data, &mut self.recent, &mut self.holds);
         let found = match purpose {
-            Purpose::Ask => store.find_and_claim(&self.domain, class, fingerprint, recent, claims)?,
-            Purpose::Name => store.find_to_keep(&self.domain, class, fingerprint, recent, claims)?,
+            Purpose::Ask => store.find_and_hold(&self.domain, class, fingerprint, recent, holds)?,
+            Purpose::Name => store.find_to_keep(&self.domain, class, fingerprint, recent, holds)?,
         };
         let Some(found) = found else {
             return Ok(if before.is_some() { Availability::Lost } else { Availability::Missing });
@@ -172,12 +241,12 @@ impl StreamChunks {
 
     /// Containers in which chunks were found.
     pub(super) const fn found_in(&self) -> &RoaringTreemap {
-        self.claims.containers()
+        self.holds.containers()
     }
 
     /// The session ended without a restore point.
     pub(super) fn release(&mut self) {
-        self.claims.release();
+        self.holds.release();
     }
 
     /// Memory it takes, about. A chunk of its own is also in the directory of the container being written.
@@ -188,7 +257,7 @@ impl StreamChunks {
         let bytes = self.own.capacity() * OWN_BYTES
             + self.unnamed.capacity() * UNNAMED_BYTES
             + self.found.capacity() * FOUND_BYTES;
-        bytes as u64
+        bytes as u64 + self.promises.memory_bytes()
     }
 
     /// Forgets what can be looked up again.
@@ -201,6 +270,7 @@ impl StreamChunks {
         self.own = HashMap::new();
         self.unnamed = HashMap::new();
         self.found = HashMap::new();
+        self.promises = Promises::default();
         self.recent = RecentDirectories::default();
     }
 }

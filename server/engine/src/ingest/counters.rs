@@ -55,6 +55,21 @@ impl Counters {
         Ok(())
     }
 
+    /// Chunks that extents named, expecting them from elsewhere, were brought by this stream after all: what was
+    /// counted as duplicate is new. (A8)
+    ///
+    /// # Errors
+    /// [`EngineError::Internal`]: more than was counted.
+    pub(super) fn brought(&mut self, chunks: u64, bytes: u64) -> Result<(), EngineError> {
+        let had = self.dup_bytes;
+        self.dup_bytes = had.checked_sub(bytes).ok_or_else(|| {
+            EngineError::Internal(format!("{bytes} bytes are new that were among {had} bytes of duplicates"))
+        })?;
+        self.new_bytes += bytes;
+        self.new_chunks += chunks;
+        Ok(())
+    }
+
     fn check_room(&self, bytes: u32, size_bytes: u64) -> Result<(), EngineError> {
         let counted = self.data_bytes();
         if counted.checked_add(bytes.into()).is_some_and(|sum| sum <= size_bytes) {

@@ -10,8 +10,9 @@ use holdfast_proto::Fingerprint;
 use holdfast_proto::limits::QUERY_FINGERPRINTS_MAX;
 use holdfast_proto::region::Codec;
 use holdfast_proto::v1;
-use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId};
+use holdfast_types::ids::{ContainerId, NamespaceId};
 use roaring::RoaringTreemap;
+use v1::ingest_response::Kind as Response;
 
 use super::append::{ContainerAppender, SealedSummary};
 use super::chunks::{StreamChunks, split_fingerprints};
@@ -21,6 +22,7 @@ use super::progress::Position;
 use super::proof::Proofs;
 use super::recipe_writer::RecipeWriter;
 use super::verify::VerifyQueue;
+use crate::claims::{Asked, StreamClaims};
 use crate::container::UnverifiedRegion;
 use crate::core::Core;
 use crate::error::EngineError;
@@ -38,6 +40,11 @@ pub(super) struct DiskState {
     pub(super) finished: Option<Finished>,
     data: ContainerAppender,
     chunks: StreamChunks,
+    claims: Arc<StreamClaims>,
+    /// The stream's generation that was handled last.
+    generation: u64,
+    /// Since when the agent waits for the answer to Finish, on the clock that never jumps.
+    finishing: Option<i64>,
     verify: VerifyQueue,
     namespace: NamespaceId,
     proofs: Proofs,
@@ -65,14 +72,17 @@ impl DiskState {
         size_bytes: u64,
         charge: &Arc<SessionCharge>,
     ) -> Self {
-        let class = ContainerClass::Data;
+        let (data, claims) = ContainerAppender::of_chunks(core, domain, charge);
         Self {
             size_bytes,
             recipe: RecipeWriter::new(core, domain, size_bytes, charge),
             counters: Counters::default(),
             finished: None,
-            data: ContainerAppender::new(Arc::clone(core), domain.clone(), class, Arc::clone(charge)),
-            chunks: StreamChunks::new(domain.clone(), core.store.leftovers.claims()),
+            data,
+            claims,
+            generation: 0,
+            finishing: None,
+            chunks: StreamChunks::new(domain.clone(), core.store.leftovers.holds()),
             verify: VerifyQueue::new(Arc::clone(&core.verify_pool), charge.tenant()),
             namespace: domain.namespace,
             proofs: Proofs::new(core, charge.tenant()),
@@ -96,21 +106,49 @@ impl DiskState {
             )));
         }
         self.settle_damage(&core.store)?;
-        let mut bitmap = vec![0u8; fingerprints.len().div_ceil(8)];
-        for (bits, group) in bitmap.iter_mut().zip(fingerprints.chunks(8)) {
-            for (bit, fingerprint) in group.iter().enumerate() {
-                if !self.chunks.has(&core.store, fingerprint)? {
-                    *bits |= 1 << bit;
-                }
+        let (needed, pending) = self.lacking(core, &fingerprints)?;
+        let bitmap = bitmap(&needed, fingerprints.len());
+        let pending =
+            if pending.is_empty() { Vec::new() } else { self::bitmap(&pending, fingerprints.len()) };
+        Ok(v1::Need { sequence: query.sequence, bitmap: bitmap.into(), pending: pending.into() })
+    }
+
+    /// The places of the chunks that the agent must send, and of those that another stream brings.
+    fn lacking(
+        &mut self,
+        core: &Core,
+        fingerprints: &[Fingerprint],
+    ) -> Result<(Vec<usize>, Vec<usize>), EngineError> {
+        let concluded = self.claims.concluded();
+        let mut places = Vec::new();
+        let mut missing = Vec::new();
+        for (place, fingerprint) in fingerprints.iter().enumerate() {
+            if !self.chunks.has(&core.store, fingerprint)? {
+                places.push(place);
+                missing.push(*fingerprint);
             }
         }
-        Ok(v1::Need { sequence: query.sequence, bitmap: bitmap.into() })
+        let at = (core.clock.monotonic_ms(), concluded);
+        let (answers, look_again) = self.claims.ask(&missing, self.chunks.takes_pending(), at);
+        let (mut needed, mut pending) = (Vec::new(), Vec::new());
+        for ((place, fingerprint), asked) in places.into_iter().zip(&missing).zip(answers) {
+            match asked {
+                Asked::Pending => pending.push(place),
+                // Indexed between the look-up and the question.
+                Asked::Claimed if look_again && self.chunks.has(&core.store, fingerprint)? => {
+                    self.claims.withdraw(fingerprint);
+                }
+                Asked::Claimed | Asked::Send => needed.push(place),
+            }
+        }
+        Ok((needed, pending))
     }
 
     /// Takes a region; its chunks may be named from now on, and count once it is verified.
     pub(super) fn region(&mut self, region: v1::Region) -> Result<(), EngineError> {
         let fingerprints = split_fingerprints(&region.fingerprints, "the region")?;
-        self.chunks.sent(&fingerprints, &region.lengths)?;
+        let (chunks, bytes) = self.chunks.sent(&fingerprints, &region.lengths)?;
+        self.counters.brought(chunks, bytes)?;
         self.proofs.submitted();
         // (W1) Only what comes out of this queue is stored.
         self.verify.submit(UnverifiedRegion {
@@ -159,9 +197,9 @@ impl DiskState {
         &mut self,
         core: &Core,
         fingerprint: &Fingerprint,
-        bytes: u32,
+        (bytes, extent): (u32, u64),
     ) -> Result<(), EngineError> {
-        let new = self.chunks.name(&core.store, fingerprint, bytes)?;
+        let new = self.chunks.name(&core.store, fingerprint, (bytes, extent))?;
         self.counters.chunk(new, bytes, self.size_bytes)
     }
 
@@ -178,25 +216,113 @@ impl DiskState {
         self.proofs.claim(index, digest, node)
     }
 
-    /// (W5) Finishes the stream: every region verified, every container sealed and indexed, data and recipe.
+    /// Begins to finish the stream. `None`: it waits for what other streams bring; [`DiskState::go_on`] has the answer
+    /// later.
     pub(super) fn finish(
         &mut self,
         core: &Core,
         finish: v1::FinishStream,
-    ) -> Result<v1::StreamFinished, EngineError> {
-        if self.finished.is_none() {
-            self.counters.read(finish.read_bytes, self.size_bytes)?;
-            self.store_verified(true)?;
-            let root = self.recipe.finish()?;
-            self.data.seal_open();
-            self.recipe.seal()?;
-            self.forget_sealed(true)?;
-            self.recipe.wait_sealed()?;
-            self.chunks.finish();
-            self.proofs.finish();
-            self.finished = Some(Finished { root, at_ms: core.clock.now_ms() });
+    ) -> Result<Option<Response>, EngineError> {
+        if self.finished.is_some() {
+            return Ok(Some(self.said_finished()));
         }
-        Ok(v1::StreamFinished { stored_bytes: self.data.sealed_bytes() })
+        self.counters.read(finish.read_bytes, self.size_bytes)?;
+        self.store_verified(true)?;
+        // (C4) What has not arrived by now the agent is not going to send. So no stream that waits is waited for with
+        // anything that others have to do first.
+        self.claims.forget_asked();
+        let promised = self.chunks.promises().all();
+        self.chunks.settle(&core.store, &promised)?;
+        self.chunks.promises().check_asked()?;
+        self.finishing.get_or_insert_with(|| core.clock.monotonic_ms());
+        self.go_on(core)
+    }
+
+    /// Whether the agent waits for the answer to Finish.
+    pub(super) const fn is_finishing(&self) -> bool {
+        self.finishing.is_some()
+    }
+
+    /// The answer to Finish once there is one. Waits for no other stream.
+    pub(super) fn go_on(&mut self, core: &Core) -> Result<Option<Response>, EngineError> {
+        let Some(since_ms) = self.finishing else { return Ok(None) };
+        self.settle_damage(&core.store)?;
+        while !self.chunks.promises().is_empty() {
+            let promised = self.chunks.promises().all();
+            let outlook = self.claims.outlook(&promised, since_ms, core.clock.monotonic_ms());
+            if let Some(again) = self.again(core, &outlook.unclaimed)? {
+                self.finishing = None;
+                self.claims.stop_waiting();
+                return Ok(Some(Response::Again(again)));
+            }
+            if outlook.awaited > 0 {
+                // (C5) Others may wait for this one.
+                self.data.seal_open();
+                for (output, container) in outlook.to_seal {
+                    output.seal(container);
+                }
+                return Ok(None);
+            }
+        }
+        self.claims.stop_waiting();
+        self.conclude(core)?;
+        self.finishing = None;
+        Ok(Some(self.said_finished()))
+    }
+
+    /// (C2) Of promised chunks that no one brings, which this stream has claimed, asks the agent for those that are not
+    /// in the index either.
+    fn again(&mut self, core: &Core, unclaimed: &[Fingerprint]) -> Result<Option<v1::Again>, EngineError> {
+        self.chunks.settle(&core.store, unclaimed)?;
+        let (lost, found): (Vec<_>, Vec<_>) =
+            unclaimed.iter().copied().partition(|fingerprint| self.chunks.promises().is_open(fingerprint));
+        for fingerprint in &found {
+            self.claims.withdraw(fingerprint);
+        }
+        let Some(first) = lost.first() else { return Ok(None) };
+        if !self.chunks.takes_pending() {
+            return Err(EngineError::FoundDamaged(format!(
+                "chunk {first} was expected from another backup and did not come; start the backup again, and it is sent"
+            )));
+        }
+        Ok(Some(self.chunks.promises_mut().ask_again(&lost)))
+    }
+
+    /// (W5) Every region is verified, every promise kept; seals and indexes every container, data and recipe.
+    fn conclude(&mut self, core: &Core) -> Result<(), EngineError> {
+        let root = self.recipe.finish()?;
+        self.data.seal_open();
+        self.recipe.seal()?;
+        self.forget_sealed(true)?;
+        self.recipe.wait_sealed()?;
+        self.chunks.finish();
+        self.proofs.finish();
+        self.finished = Some(Finished { root, at_ms: core.clock.now_ms() });
+        Ok(())
+    }
+
+    fn said_finished(&self) -> Response {
+        Response::Finished(v1::StreamFinished { stored_bytes: self.data.sealed_bytes() })
+    }
+
+    /// Called before anything else that a stream of this generation does.
+    pub(super) fn opened_by(&mut self, generation: u64, takes_pending: bool) {
+        if self.generation != generation {
+            self.generation = generation;
+            self.finishing = None;
+            self.claims.stop_waiting();
+            self.chunks.reopened(takes_pending);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn promised(&self) -> usize {
+        self.chunks.promises().all().len()
+    }
+
+    /// Settles promises when there are many.
+    pub(super) fn settle_promises(&mut self, core: &Core) -> Result<(), EngineError> {
+        self.chunks.settle_when_many(&core.store)
     }
 
     /// Waits for what is being sealed and discards what is not; for a session that ends without a backup.
@@ -234,11 +360,12 @@ impl DiskState {
     }
 
     fn memory_bytes(&self) -> u64 {
-        self.chunks.memory_bytes() + self.recipe.memory_bytes()
+        self.chunks.memory_bytes() + self.recipe.memory_bytes() + self.claims.memory_bytes()
     }
 
     /// Discards containers that will not be sealed: after a failure the session cannot be committed.
     pub(super) fn discard_open(&mut self) {
+        self.claims.forget_asked();
         self.data.discard_open();
         self.recipe.discard_open();
     }
@@ -252,6 +379,11 @@ impl DiskState {
         self.recipe.clear(self.size_bytes);
         // Less than before.
         let _ = self.memory.set(self.memory_bytes());
+    }
+
+    /// The disk's chunks on their way, for what must not wait for the stream.
+    pub(super) const fn claims(&self) -> &Arc<StreamClaims> {
+        &self.claims
     }
 
     /// What the agent is to be told of progress, if there was any.
@@ -281,7 +413,7 @@ impl DiskState {
     pub(super) fn relies_on(&self) -> RoaringTreemap {
         let mut containers = self.recipe.relies_on();
         containers |= self.chunks.found_in();
-        containers.extend(self.data.created().map(ContainerId::get));
+        containers.extend(self.data.created().into_iter().map(ContainerId::get));
         containers
     }
 
@@ -316,4 +448,15 @@ impl DiskState {
             finished: self.finished.is_some(),
         }
     }
+}
+
+/// Bit i, least significant first, is set for each place i of `count`.
+fn bitmap(places: &[usize], count: usize) -> Vec<u8> {
+    let mut bitmap = vec![0u8; count.div_ceil(8)];
+    for place in places {
+        if let Some(bits) = bitmap.get_mut(place / 8) {
+            *bits |= 1 << (place % 8);
+        }
+    }
+    bitmap
 }

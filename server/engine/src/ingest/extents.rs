@@ -1,4 +1,4 @@
-//! Accepting extents: every chunk they name is there, every length is right, then they enter the recipe.
+//! Accepting extents: every chunk they name is there or promised, every length is right, then they enter the recipe.
 
 use holdfast_proto::Fingerprint;
 use holdfast_proto::limits::{EXTENTS_PER_MESSAGE_MAX, RANGES_PER_MESSAGE_MAX, extent_len};
@@ -111,8 +111,8 @@ fn accept_chunked(core: &Core, state: &mut DiskState, extent: &v1::ChunkedExtent
     let node = ExtentNode::new(expected, pieces).map_err(|error| in_extent(error.to_string()))?;
     let before = state.counters.data_bytes();
     for piece in node.pieces().iter().filter(|piece| !piece.is_zero()) {
-        // (W4) There, and of that length; otherwise the extent is refused.
-        state.name_chunk(core, &piece.fingerprint, piece.bytes).map_err(|error| match error {
+        // (W4) There, and of that length, or promised (C2); otherwise the extent is refused.
+        state.name_chunk(core, &piece.fingerprint, (piece.bytes, index)).map_err(|error| match error {
             EngineError::Invalid(message) => in_extent(message),
             EngineError::FoundDamaged(message) => {
                 EngineError::FoundDamaged(format!("extent {index}: {message}"))

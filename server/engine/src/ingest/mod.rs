@@ -7,8 +7,8 @@
 //!
 //! Each file imports only from those before it in this list:
 //!
-//! 1. [`append`], [`verify`], [`parent`], [`counters`], [`progress`], [`chunks`]: parts that know nothing of
-//!    each other;
+//! 1. [`append`], [`verify`], [`parent`], [`counters`], [`progress`], [`promises`]: parts that know nothing of
+//!    each other; [`chunks`] (on `promises`);
 //! 2. [`recipe_writer`] (on `append`);
 //! 3. [`disk`] (one disk's state, from these parts);
 //! 4. [`extents`] (what a message of extents does to a disk and its parent);
@@ -33,6 +33,7 @@ mod live;
 mod parent;
 mod prepared;
 mod progress;
+mod promises;
 mod proof;
 mod recipe_writer;
 mod reliance;

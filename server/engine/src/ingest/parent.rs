@@ -17,7 +17,7 @@ use crate::core::Core;
 use crate::error::EngineError;
 use crate::format::recipe::ExtentEntry;
 use crate::recipe::TreeReader;
-use crate::store::{Claims, Domain, NodeReader, Reach};
+use crate::store::{Domain, Holds, NodeReader, Reach};
 
 /// A disk of the VM's latest backup.
 #[derive(Debug)]
@@ -50,13 +50,13 @@ struct SoundExtents {
 struct Placed {
     extents: RoaringTreemap,
     /// Of what was found. It is kept: the copy the parent was made with may be the one that is lost.
-    claims: Claims,
+    holds: Holds,
     nodes: RecentDirectories,
 }
 
 impl Placed {
-    fn new(claims: Claims) -> Self {
-        Self { extents: RoaringTreemap::new(), claims, nodes: RecentDirectories::default() }
+    fn new(holds: Holds) -> Self {
+        Self { extents: RoaringTreemap::new(), holds, nodes: RecentDirectories::default() }
     }
 }
 
@@ -90,7 +90,7 @@ impl ParentDisk {
                         trusted,
                         reread,
                         sound: Mutex::default(),
-                        placed: Mutex::new(Placed::new(core.store.leftovers.claims())),
+                        placed: Mutex::new(Placed::new(core.store.leftovers.holds())),
                     };
                     parents.insert(disk.name, parent);
                 }
@@ -203,7 +203,7 @@ impl ParentDisk {
 
     /// Containers in which what it refers to lies, as far as that is known.
     pub(super) fn containers(&self) -> RoaringTreemap {
-        let mut containers = self.placed.lock().claims.containers().clone();
+        let mut containers = self.placed.lock().holds.containers().clone();
         if let Some(reach) = &self.reach {
             containers |= &*reach.containers;
         }
@@ -228,12 +228,12 @@ impl ParentDisk {
         let nodes = self.tree.source();
         let (store, domain) = (nodes.store(), nodes.domain());
         let mut placed = self.placed.lock();
-        let Placed { extents, claims, nodes } = &mut *placed;
-        let found = store.find_and_claim(domain, ContainerClass::Recipe, &entry.node, nodes, claims);
+        let Placed { extents, holds, nodes } = &mut *placed;
+        let found = store.find_and_hold(domain, ContainerClass::Recipe, &entry.node, nodes, holds);
         let sound = matches!(found, Ok(Some(_)))
             && node.pieces().iter().filter(|piece| !piece.is_zero()).all(|piece| {
                 let (class, name) = (ContainerClass::Data, &piece.fingerprint);
-                let found = store.find_and_claim(domain, class, name, recent, claims);
+                let found = store.find_and_hold(domain, class, name, recent, holds);
                 matches!(found, Ok(Some(found)) if found.chunk.bytes == piece.bytes)
             });
         if sound {

@@ -1,7 +1,8 @@
 //! How far a disk's stream is, for readers that must not wait for it.
 //!
 //! A stream stores its position after each message; a reader takes what is there. The numbers may be of two
-//! neighbouring messages; each of them only grows.
+//! neighbouring messages. Each of them only grows, but for duplicates: a chunk that another stream was to bring is new
+//! when this one brings it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

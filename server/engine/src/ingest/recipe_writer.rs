@@ -16,7 +16,7 @@ use crate::error::EngineError;
 use crate::format::recipe::ExtentEntry;
 use crate::quota::SessionCharge;
 use crate::recipe::{BuildError, NodeSink, TreeBuilder};
-use crate::store::{Claims, Domain};
+use crate::store::{Domain, Holds};
 
 /// A disk's unfinished recipe: the tree, and the recipe containers its nodes go to.
 #[derive(Debug)]
@@ -98,14 +98,14 @@ impl RecipeWriter {
 
     /// Containers this recipe refers to: those of its own, and those in which nodes were found.
     pub(super) fn relies_on(&self) -> RoaringTreemap {
-        let mut containers = self.sink.claims.containers().clone();
-        containers.extend(self.sink.appender.created().map(ContainerId::get));
+        let mut containers = self.sink.holds.containers().clone();
+        containers.extend(self.sink.appender.created().into_iter().map(ContainerId::get));
         containers
     }
 
     /// The session ended without a restore point.
     pub(super) fn release(&mut self) {
-        self.sink.claims.release();
+        self.sink.holds.release();
     }
 
     pub(super) fn discard_open(&mut self) {
@@ -141,7 +141,7 @@ struct NodePacker {
     own: HashSet<Fingerprint>,
     recent: RecentDirectories,
     /// Containers in which nodes were found that need not be stored again.
-    claims: Claims,
+    holds: Holds,
     damage_seen: u64,
 }
 
@@ -157,7 +157,7 @@ impl NodePacker {
             packed_bytes: 0,
             own: HashSet::new(),
             recent: RecentDirectories::default(),
-            claims: core.store.leftovers.claims(),
+            holds: core.store.leftovers.holds(),
             damage_seen: core.store.damage_generation(domain.namespace),
         }
     }
@@ -192,12 +192,12 @@ impl NodePacker {
         if self.own.contains(name) {
             return Ok(true);
         }
-        let found = self.core.store.find_and_claim(
+        let found = self.core.store.find_and_hold(
             &self.domain,
             ContainerClass::Recipe,
             name,
             &mut self.recent,
-            &mut self.claims,
+            &mut self.holds,
         )?;
         Ok(found.is_some())
     }

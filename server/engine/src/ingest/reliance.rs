@@ -17,7 +17,7 @@ use crate::core::Core;
 use crate::error::EngineError;
 use crate::format::recipe::{ExtentEntry, PAGE_EXTENTS};
 use crate::recipe::{TreeReader, WalkError};
-use crate::store::{Claims, Domain, NodeReader, Reach};
+use crate::store::{Domain, Holds, NodeReader, Reach};
 
 /// Where each disk's recipe lies, as far as that is known, for the next backup's sake.
 ///
@@ -72,22 +72,22 @@ struct Walk<'a> {
     nodes: RecentDirectories,
     chunks: RecentDirectories,
     /// What it finds is kept: the copy the backup was told of may be the one that is lost.
-    claims: Claims,
+    holds: Holds,
 }
 
 impl<'a> Walk<'a> {
     fn new(core: &'a Core, domain: &'a Domain, slot: &'a DiskSlot) -> Self {
         let (nodes, chunks) = (RecentDirectories::default(), RecentDirectories::default());
-        Self { core, domain, slot, nodes, chunks, claims: core.store.leftovers.claims() }
+        Self { core, domain, slot, nodes, chunks, holds: core.store.leftovers.holds() }
     }
 
     /// The containers everything was found in.
     fn disk(mut self, root: Fingerprint) -> Result<RoaringTreemap, EngineError> {
         let walked = self.pages(root);
         if walked.is_err() {
-            self.claims.release();
+            self.holds.release();
         }
-        walked.map(|()| self.claims.containers().clone())
+        walked.map(|()| self.holds.containers().clone())
     }
 
     fn pages(&mut self, root: Fingerprint) -> Result<(), EngineError> {
@@ -120,9 +120,9 @@ impl<'a> Walk<'a> {
         let node = tree.extent_of(index, entry).map_err(|error| self.failed(error, &what))?;
         let Some(node) = node else { return Err(self.lost(&what)) };
         for piece in node.pieces().iter().filter(|piece| !piece.is_zero()) {
-            let (store, class, claims) = (&self.core.store, ContainerClass::Data, &mut self.claims);
+            let (store, class, holds) = (&self.core.store, ContainerClass::Data, &mut self.holds);
             let found =
-                store.find_to_keep(self.domain, class, &piece.fingerprint, &mut self.chunks, claims)?;
+                store.find_to_keep(self.domain, class, &piece.fingerprint, &mut self.chunks, holds)?;
             if found.is_none_or(|found| found.chunk.bytes != piece.bytes) {
                 return Err(self.lost(&what));
             }
@@ -131,8 +131,8 @@ impl<'a> Walk<'a> {
     }
 
     fn node(&mut self, name: &Fingerprint, what: &str) -> Result<(), EngineError> {
-        let (store, class, claims) = (&self.core.store, ContainerClass::Recipe, &mut self.claims);
-        let found = store.find_to_keep(self.domain, class, name, &mut self.nodes, claims)?;
+        let (store, class, holds) = (&self.core.store, ContainerClass::Recipe, &mut self.holds);
+        let found = store.find_to_keep(self.domain, class, name, &mut self.nodes, holds)?;
         found.map(drop).ok_or_else(|| self.lost(what))
     }
 

@@ -14,6 +14,7 @@ use super::disk::DiskState;
 use super::parent::ParentDisk;
 use super::prepared::Prepared;
 use super::progress::DiskProgress;
+use crate::claims::StreamClaims;
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::quota::SessionCharge;
@@ -90,6 +91,8 @@ pub(super) struct DiskSlot {
     /// Counts streams opened; a stream of an older generation was superseded.
     generation: AtomicU64,
     pub(super) state: Mutex<DiskState>,
+    /// Of `state`, for what must not wait for it.
+    pub(super) claims: Arc<StreamClaims>,
     /// Where the stream is, for readers that must not wait for `state`.
     pub(super) progress: DiskProgress,
 }
@@ -134,19 +137,24 @@ impl DiskSlot {
         parent: Option<ParentDisk>,
         charge: &Arc<SessionCharge>,
     ) -> Self {
+        let state = DiskState::new(core, domain, spec.size_bytes, charge);
         Self {
             name: spec.name.clone(),
             size_bytes: spec.size_bytes,
             parent,
             generation: AtomicU64::new(0),
-            state: Mutex::new(DiskState::new(core, domain, spec.size_bytes, charge)),
+            claims: Arc::clone(state.claims()),
+            state: Mutex::new(state),
             progress: DiskProgress::default(),
         }
     }
 
     /// Makes every stream of the disk fail from now on; returns the generation of the next.
     fn supersede(&self) -> u64 {
-        self.generation.fetch_add(1, Ordering::AcqRel) + 1
+        let next = self.generation.fetch_add(1, Ordering::AcqRel) + 1;
+        // (C3) What was asked of the older agent is not going to come from it.
+        self.claims.forget_asked();
+        next
     }
 
     pub(super) fn is_current(&self, generation: u64) -> bool {
@@ -271,6 +279,12 @@ impl Session {
     #[cfg(test)]
     pub(crate) fn hold_disk(&self, disk: usize) -> impl Sized + '_ {
         self.disks[disk].state.lock()
+    }
+
+    /// Promises of a disk that are not settled.
+    #[cfg(test)]
+    pub(crate) fn promised(&self, disk: usize) -> usize {
+        self.disks[disk].state.lock().promised()
     }
 
     /// Lets a new stream of a disk in, and makes the older one fail. Returns the stream's generation.

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use holdfast_catalog::AuditEntry;
 use holdfast_proto::v1;
@@ -21,6 +22,7 @@ pub struct DiskStream {
     session: Arc<Session>,
     disk: u32,
     generation: u64,
+    takes_pending: bool,
 }
 
 impl DiskStream {
@@ -28,7 +30,14 @@ impl DiskStream {
     pub(crate) fn open(core: Arc<Core>, session: Arc<Session>, disk: u32) -> Result<Self, EngineError> {
         let generation = session.admit_stream(disk)?;
         session.keep_alive(&core);
-        Ok(Self { core, session, disk, generation })
+        Ok(Self { core, session, disk, generation, takes_pending: false })
+    }
+
+    /// Says whether the agent understands pending chunks, and chunks asked again; to be said before anything else.
+    #[must_use]
+    pub fn taking_pending(mut self, takes_pending: bool) -> Self {
+        self.takes_pending = takes_pending;
+        self
     }
 
     /// What to tell the agent first: extents it need not send again.
@@ -57,8 +66,15 @@ impl DiskStream {
         self.with_state(|core, slot, state| {
             self.session.keep_alive(core);
             state.counters.message(wire_bytes, core.clock.now_ms())?;
-            if state.finished.is_some() && !matches!(message, Request::Finish(_)) {
-                return Err(EngineError::Invalid("the stream was finished already".into()));
+            if !matches!(message, Request::Finish(_)) {
+                if state.finished.is_some() {
+                    return Err(EngineError::Invalid("the stream was finished already".into()));
+                }
+                if state.is_finishing() {
+                    return Err(EngineError::Invalid(
+                        "a message came after Finish and before its answer".into(),
+                    ));
+                }
             }
             match message {
                 Request::Open(_) => Err(EngineError::Invalid("the stream is open already".into())),
@@ -68,11 +84,12 @@ impl DiskStream {
                     state.settle_damage(&core.store)?;
                     let before = state.counters.data_bytes();
                     extents::accept(core, slot.parent.as_ref(), state, &extents)?;
+                    state.settle_promises(core)?;
                     let added = state.counters.data_bytes().saturating_sub(before);
                     self.session.charge.add_protected(added)?;
                     Ok(state.ack().map(|ack| answer(Response::Ack(ack))))
                 }
-                Request::Finish(finish) => Ok(Some(answer(Response::Finished(state.finish(core, finish)?)))),
+                Request::Finish(finish) => Ok(state.finish(core, finish)?.map(answer)),
             }
         })
     }
@@ -82,10 +99,24 @@ impl DiskStream {
     /// # Errors
     /// As [`DiskStream::handle`].
     pub fn idle(&self) -> Result<Option<v1::IngestResponse>, EngineError> {
-        self.with_state(|_, _, state| {
+        self.with_state(|core, _, state| {
             state.store_verified(false)?;
+            if state.is_finishing() {
+                // (C4) Its agent has nothing to say while it waits for others, which is bounded.
+                self.session.keep_alive(core);
+                if let Some(done) = state.go_on(core)? {
+                    return Ok(Some(answer(done)));
+                }
+            }
             Ok(state.ack().map(|ack| answer(Response::Ack(ack))))
         })
+    }
+
+    /// When the stream waits for what others bring before Finish can be answered: waits until there may be an answer
+    /// from [`DiskStream::idle`], up to `timeout`. `false`, at once: it does not. Holds nothing meanwhile.
+    #[must_use]
+    pub fn wait_for_others(&self, timeout: Duration) -> bool {
+        self.session.disk(self.disk).is_ok_and(|slot| slot.claims.wait(timeout))
     }
 
     /// (W11) Notes who lied. The stream has failed anyway, whether or not the catalog can be written.
@@ -117,6 +148,7 @@ impl DiskStream {
         if let Some(why) = state.failure() {
             return Err(self.session.gone(&format!("failed: {why}")));
         }
+        state.opened_by(self.generation, self.takes_pending);
         let before = state.position().work();
         // Stays when the work panics: a state that was changed in part must not be committed.
         state.set_failure(Some(Cow::Borrowed("a message was not handled to its end")));
@@ -139,6 +171,17 @@ impl DiskStream {
             self.session.set_failed();
         }
         outcome
+    }
+}
+
+impl Drop for DiskStream {
+    /// (C3) Without its agent nothing of what it was asked comes.
+    fn drop(&mut self) {
+        if let Ok(slot) = self.session.disk(self.disk)
+            && slot.is_current(self.generation)
+        {
+            slot.claims.forget_asked();
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use super::damage::DamageSet;
 use super::decoded::DecodedRegions;
 use super::domain::Domain;
 use super::index_repair_state::{Repair, RepairProgress};
-use super::leftovers::{Claims, Leftovers};
+use super::leftovers::{Holds, Leftovers};
 use super::losses::{Losses, OnLoss};
 use super::reach::ReachMemory;
 use super::salvage_cache::SalvageCache;
@@ -175,34 +175,34 @@ impl ChunkStore {
     }
 
     /// As [`ChunkStore::find`], for a stream that will refer to what is found instead of storing it again.
-    pub(crate) fn find_and_claim(
+    pub(crate) fn find_and_hold(
         &self,
         domain: &Domain,
         class: ContainerClass,
         fingerprint: &Fingerprint,
         recent: &mut RecentDirectories,
-        claims: &mut Claims,
+        holds: &mut Holds,
     ) -> Result<Option<Found>, EngineError> {
         // Again when it was given up in between: then another copy counts, or none.
         while let Some(found) = self.find(domain, class, fingerprint, recent)? {
-            if claims.claim(found.location.container) {
+            if holds.hold(found.location.container) {
                 return Ok(Some(found));
             }
         }
         Ok(None)
     }
 
-    /// As [`ChunkStore::find_and_claim`], of what someone relies on: see [`ChunkStore::find_to_read`].
+    /// As [`ChunkStore::find_and_hold`], of what someone relies on: see [`ChunkStore::find_to_read`].
     pub(crate) fn find_to_keep(
         &self,
         domain: &Domain,
         class: ContainerClass,
         fingerprint: &Fingerprint,
         recent: &mut RecentDirectories,
-        claims: &mut Claims,
+        holds: &mut Holds,
     ) -> Result<Option<Found>, EngineError> {
         while let Some(found) = self.find_to_read(domain, class, fingerprint, recent)? {
-            if claims.claim(found.location.container) {
+            if holds.hold(found.location.container) {
                 return Ok(Some(found));
             }
         }

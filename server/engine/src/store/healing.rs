@@ -49,13 +49,12 @@ impl ChunkStore {
         let domain = self.domain(open.namespace());
         let mut recent = RecentDirectories::default();
         // (D1) Kept, or what heals might be deleted with what another session left.
-        let mut claims = self.leftovers.claims();
+        let mut holds = self.leftovers.holds();
         for (fingerprint, region, _) in open.directory().iter() {
             let damaged = findings.contains_key(&None) || findings.contains_key(&Some(region));
-            if damaged
-                && self.find_and_claim(&domain, class, &fingerprint, &mut recent, &mut claims)?.is_none()
+            if damaged && self.find_and_hold(&domain, class, &fingerprint, &mut recent, &mut holds)?.is_none()
             {
-                claims.release();
+                holds.release();
                 return Ok(false);
             }
         }

@@ -1,9 +1,9 @@
 //! What sessions left that ended without a restore point, and who else counts on it.
 //!
 //! A chunk can be found by any session as soon as its container is sealed. So a container of a session that failed may
-//! be needed by another: one that found a chunk in it was told not to send that chunk. Who finds something claims the
-//! container first ([`Claims::claim`]); a container is given up for deletion ([`Leftovers::condemn`]) only when no
-//! session in progress has a claim and none had that became a restore point. Both happen under one lock, so a claim
+//! be needed by another: one that found a chunk in it was told not to send that chunk. Who finds something holds the
+//! container first ([`Holds::hold`]); a container is given up for deletion ([`Leftovers::condemn`]) only when no
+//! session in progress holds it and none did that became a restore point. Both happen under one lock, so a hold
 //! comes before (and the container stays) or after (and the answer does not count: the chunk is sent again). (D1)
 //!
 //! It knows containers sealed since the process started. What earlier processes left is for reclaim, which walks all
@@ -39,8 +39,8 @@ pub(crate) struct Leftovers {
 struct State {
     left: BTreeMap<ContainerId, Leftover>,
     /// What streams of sessions in progress found, by the stream's number.
-    claims: HashMap<u64, RoaringTreemap>,
-    next_claims: u64,
+    holds: HashMap<u64, RoaringTreemap>,
+    next_holds: u64,
     /// What streams found whose sessions became restore points.
     kept: RoaringTreemap,
     /// Condemned or deleted. Numbers are never used again, so it only grows: a bit or two each.
@@ -58,13 +58,13 @@ impl Leftovers {
         id.get() < self.first_own.load(Ordering::Relaxed)
     }
 
-    /// The claims of a new stream: none.
-    pub(crate) fn claims(self: &Arc<Self>) -> Claims {
+    /// The holds of a new stream: none.
+    pub(crate) fn holds(self: &Arc<Self>) -> Holds {
         let mut state = self.state.lock();
-        let number = state.next_claims;
-        state.next_claims += 1;
-        state.claims.insert(number, RoaringTreemap::new());
-        Claims { leftovers: Arc::clone(self), number, found_in: RoaringTreemap::new(), keep: true }
+        let number = state.next_holds;
+        state.next_holds += 1;
+        state.holds.insert(number, RoaringTreemap::new());
+        Holds { leftovers: Arc::clone(self), number, found_in: RoaringTreemap::new(), keep: true }
     }
 
     /// Takes note of the containers of a session that ended without a restore point. Nothing is written to them
@@ -79,11 +79,11 @@ impl Leftovers {
     /// (D1) Gives up every container that no one counts on; from now on nothing is found in them.
     pub(crate) fn condemn(&self) -> Vec<Leftover> {
         let mut state = self.state.lock();
-        let State { left, claims, kept, gone, .. } = &mut *state;
-        let is_claimed = |id: &ContainerId| {
-            kept.contains(id.get()) || claims.values().any(|found_in| found_in.contains(id.get()))
+        let State { left, holds, kept, gone, .. } = &mut *state;
+        let is_held = |id: &ContainerId| {
+            kept.contains(id.get()) || holds.values().any(|found_in| found_in.contains(id.get()))
         };
-        let unused: Vec<Leftover> = left.values().filter(|one| !is_claimed(&one.id)).copied().collect();
+        let unused: Vec<Leftover> = left.values().filter(|one| !is_held(&one.id)).copied().collect();
         for one in &unused {
             left.remove(&one.id);
             gone.insert(one.id.get());
@@ -117,7 +117,7 @@ impl Leftovers {
 
 /// The containers in which one stream found what it need not store again.
 #[derive(Debug)]
-pub(crate) struct Claims {
+pub(crate) struct Holds {
     leftovers: Arc<Leftovers>,
     number: u64,
     /// As in [`State`], so that most look-ups take no lock.
@@ -125,9 +125,9 @@ pub(crate) struct Claims {
     keep: bool,
 }
 
-impl Claims {
+impl Holds {
     /// Counts on a container from now on. `false`: it was given up, and what was found in it does not count.
-    pub(crate) fn claim(&mut self, id: ContainerId) -> bool {
+    pub(crate) fn hold(&mut self, id: ContainerId) -> bool {
         if self.found_in.contains(id.get()) {
             return true;
         }
@@ -135,12 +135,12 @@ impl Claims {
         if state.gone.contains(id.get()) {
             return false;
         }
-        state.claims.entry(self.number).or_default().insert(id.get());
+        state.holds.entry(self.number).or_default().insert(id.get());
         self.found_in.insert(id.get());
         true
     }
 
-    /// The containers claimed.
+    /// The containers held.
     pub(crate) const fn containers(&self) -> &RoaringTreemap {
         &self.found_in
     }
@@ -148,15 +148,15 @@ impl Claims {
     /// The session ended without a restore point: it counts on nothing any more.
     pub(crate) fn release(&mut self) {
         self.keep = false;
-        self.leftovers.state.lock().claims.remove(&self.number);
+        self.leftovers.state.lock().holds.remove(&self.number);
     }
 }
 
-impl Drop for Claims {
-    /// What was not [released](Claims::release) is kept: it may have become a restore point.
+impl Drop for Holds {
+    /// What was not [released](Holds::release) is kept: it may have become a restore point.
     fn drop(&mut self) {
         let mut state = self.leftovers.state.lock();
-        state.claims.remove(&self.number);
+        state.holds.remove(&self.number);
         if self.keep {
             state.kept |= &self.found_in;
         }
@@ -183,16 +183,15 @@ mod tests {
         assert_eq!(leftovers.condemn(), [left(1), left(2)]);
         assert!(leftovers.is_gone(id(1)) && leftovers.is_gone(id(2)) && !leftovers.is_gone(id(3)));
         assert_eq!(leftovers.condemn(), []);
-        assert!(!leftovers.claims().claim(id(1)), "found too late");
+        assert!(!leftovers.holds().hold(id(1)), "found too late");
     }
 
     #[test]
     fn claims_of_live_sessions_and_of_restore_points_hold() {
         let leftovers = Arc::new(Leftovers::default());
-        let (mut live, mut failed, mut committed) =
-            (leftovers.claims(), leftovers.claims(), leftovers.claims());
-        // Claimed before their session ended.
-        assert!(live.claim(id(1)) && failed.claim(id(2)) && committed.claim(id(3)));
+        let (mut live, mut failed, mut committed) = (leftovers.holds(), leftovers.holds(), leftovers.holds());
+        // Held before their session ended.
+        assert!(live.hold(id(1)) && failed.hold(id(2)) && committed.hold(id(3)));
         leftovers.leave([left(1), left(2), left(3)]);
         drop(committed);
         assert_eq!(leftovers.condemn(), []);

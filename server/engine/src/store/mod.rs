@@ -31,7 +31,7 @@ pub(crate) use chunks::{ChunkStore, StoreParts};
 #[cfg(test)]
 pub(crate) use damage::LOOK_AGAIN_MS;
 pub(crate) use domain::Domain;
-pub(crate) use leftovers::{Claims, Leftover, Leftovers};
+pub(crate) use leftovers::{Holds, Leftover, Leftovers};
 pub use losses::OnLoss;
 pub(crate) use nodes::NodeReader;
 pub(crate) use notes::region_is_sound;

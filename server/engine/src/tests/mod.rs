@@ -12,6 +12,7 @@ mod digests;
 mod extent_history;
 mod full_catalog;
 mod hostile;
+mod in_flight;
 mod index_pages;
 mod live;
 mod lost_rows;

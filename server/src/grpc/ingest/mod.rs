@@ -90,7 +90,8 @@ async fn run(
             .blocking(move |app| {
                 let session = own_session(app, &caller, &open.session_id)?;
                 guard.assign(app.engine.session_namespace(session)?)?;
-                Ok((session, guard, app.engine.open_stream(session, open.disk)?))
+                let disk = app.engine.open_stream(session, open.disk)?;
+                Ok((session, guard, disk.taking_pending(open.takes_pending)))
             })
             .await?;
         let (intake, items) = Intake::new();

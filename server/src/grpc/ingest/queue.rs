@@ -1,7 +1,6 @@
 //! The task that reads a stream's messages off the line, as fast as there is room for them.
 
 use holdfast_proto::ErrorCode;
-use holdfast_proto::limits::MESSAGE_MAX_BYTES;
 use holdfast_proto::v1;
 use holdfast_proto::v1::ingest_request::Kind;
 use prost::Message as _;
@@ -81,10 +80,9 @@ pub(super) fn unknown_kind() -> ServiceError {
 /// What tonic says about a message it could not read, in our words where the agent is at fault.
 pub(super) fn line_error(status: &Status) -> ServiceError {
     match status.code() {
-        tonic::Code::OutOfRange | tonic::Code::ResourceExhausted => ServiceError::new(
-            ErrorCode::Limit,
-            format!("a message is larger than {MESSAGE_MAX_BYTES} bytes: {}", status.message()),
-        ),
+        tonic::Code::OutOfRange | tonic::Code::ResourceExhausted => {
+            ServiceError::new(ErrorCode::Limit, format!("a message is too large: {}", status.message()))
+        }
         tonic::Code::Internal | tonic::Code::InvalidArgument => {
             ServiceError::invalid(format!("a message cannot be read: {}", status.message()))
         }

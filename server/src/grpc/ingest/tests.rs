@@ -1,4 +1,5 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use holdfast_engine::ids::TokenId;
@@ -6,10 +7,11 @@ use holdfast_proto::ErrorCode;
 use holdfast_proto::limits::MESSAGE_MAX_BYTES;
 use holdfast_proto::v1::ingest_response;
 use parking_lot::Mutex;
+use tokio_stream::StreamExt as _;
 
 use super::*;
 use crate::activity::streams::{StreamKind, StreamLimits, Streams};
-use crate::grpc::bounds::INGEST_QUEUE_MESSAGES;
+use crate::grpc::bounds::{CONTROL_QUEUE_BYTES, INGEST_QUEUE_BYTES, INGEST_QUEUE_MESSAGES};
 
 /// What a disk of a test does with a message.
 type Handle = Box<dyn Fn(&Kind) -> Result<Option<v1::IngestResponse>, ServiceError> + Send>;
@@ -17,13 +19,15 @@ type Handle = Box<dyn Fn(&Kind) -> Result<Option<v1::IngestResponse>, ServiceErr
 struct TestDisk {
     handle: Handle,
     idle: Mutex<Option<v1::IngestResponse>>,
+    /// Waits for others before `idle` has anything to say.
+    waits: AtomicUsize,
 }
 
 impl TestDisk {
     fn new(
         handle: impl Fn(&Kind) -> Result<Option<v1::IngestResponse>, ServiceError> + Send + 'static,
     ) -> Self {
-        Self { handle: Box::new(handle), idle: Mutex::new(None) }
+        Self { handle: Box::new(handle), idle: Mutex::new(None), waits: AtomicUsize::new(0) }
     }
 }
 
@@ -37,7 +41,12 @@ impl Disk for TestDisk {
     }
 
     fn idle(&self) -> Result<Option<v1::IngestResponse>, ServiceError> {
-        Ok(self.idle.lock().take())
+        if self.waits.load(Ordering::SeqCst) > 0 { Ok(None) } else { Ok(self.idle.lock().take()) }
+    }
+
+    fn wait_for_others(&self, _: Duration) -> bool {
+        let one_less = |waits: usize| waits.checked_sub(1);
+        self.waits.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok()
     }
 }
 
@@ -158,6 +167,26 @@ async fn progress_is_told_while_no_message_comes_and_shutdown_is_heard() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_answer_to_finish_may_come_later() {
+    let disk = TestDisk::new(|_| Ok(None));
+    disk.waits.store(3, Ordering::SeqCst);
+    *disk.idle.lock() = Some(answer(ingest_response::Kind::Finished(v1::StreamFinished::default())));
+    let (answers, mut received) = mpsc::channel(INGEST_ANSWERS);
+    // The agent says Finish and nothing more.
+    let messages = tokio_stream::iter([finish()]).chain(tokio_stream::pending());
+    let carried = carry(disk, guard(&streams()), messages, answers, arrivals());
+    tokio::time::timeout(Duration::from_secs(300), carried).await.expect("it ends").unwrap().unwrap();
+    let mut kinds = Vec::new();
+    while let Some(answer) = received.recv().await {
+        kinds.extend(answer.unwrap().kind);
+    }
+    assert!(
+        matches!(kinds[..], [ingest_response::Kind::Opened(_), ingest_response::Kind::Finished(_)]),
+        "{kinds:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_went_away_ends_it_quietly() {
     let (answers, received) = mpsc::channel(INGEST_ANSWERS);
     drop(received);
@@ -188,4 +217,68 @@ async fn an_agent_that_reads_no_answers_does_not_hold_up_shutdown() {
     streams.close();
     assert_eq!(carried.await.unwrap().unwrap().unwrap_err().code, ErrorCode::Unavailable);
     assert_eq!(received.len(), 1, "nothing was read");
+}
+
+/// Lets every other task do what it can.
+async fn settle() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn lanes_take_their_room_from_the_streams_own() {
+    let (intake, _items) = Intake::new();
+    let all = intake.room(MESSAGE_MAX_BYTES).await.unwrap();
+    assert_eq!(all.num_permits(), INGEST_QUEUE_BYTES as usize);
+    // Waits for all of it, and then, when lanes take their part, for less.
+    let (waits, shares) = (Arc::clone(&intake), Arc::clone(&intake));
+    let waiting = tokio::spawn(async move { waits.room(MESSAGE_MAX_BYTES).await.unwrap() });
+    settle().await;
+    let sharing = tokio::spawn(async move { shares.share_room().await });
+    settle().await;
+    assert!(!waiting.is_finished() && !sharing.is_finished(), "there is no room yet");
+    drop(all);
+    sharing.await.unwrap();
+    let rest = waiting.await.unwrap();
+    assert_eq!(rest.num_permits(), CONTROL_QUEUE_BYTES as usize);
+    tokio::select! {
+        biased;
+        _ = intake.room(1) => panic!("there is more room than is left to the stream"),
+        () = settle() => {}
+    }
+    drop(rest);
+    intake.share_room().await;
+    drop(intake.room(1).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_lane_is_read_one_message_at_a_time() {
+    let (session, token) = (SessionId::from_bytes([1; 16]), TokenId::from_bytes([1; 16]));
+    let ((intake, items), lanes) = (Intake::new(), Lanes::new(256));
+    let host = lanes.host(session, 0, token, Arc::clone(&intake));
+    let attached = lanes.attach(session, 0, host.offer().stream, token).unwrap();
+    let read = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&read);
+    let messages = (2..=9).map(move |order| {
+        counter.fetch_add(1, Ordering::SeqCst);
+        let kind = Some(v1::lane_request::Kind::Region(v1::Region::default()));
+        Ok(v1::LaneRequest { order, kind })
+    });
+    let (answers, _told) = mpsc::channel(2);
+    let carried = tokio::spawn(lane::carry(attached, tokio_stream::iter(messages), answers));
+    settle().await;
+    assert_eq!(read.load(Ordering::SeqCst), 1);
+    assert!(items.try_recv().is_err(), "number 1 is missing");
+    let kind = Kind::Region(v1::Region::default());
+    let first = queue::Message { kind, wire_bytes: 0, room: intake.room(0).await.unwrap() };
+    assert!(intake.own(1, first).unwrap());
+    let (_first, second) = (items.try_recv().unwrap(), items.try_recv().unwrap());
+    settle().await;
+    assert_eq!(read.load(Ordering::SeqCst), 1, "the engine has the second in its hands");
+    drop(second);
+    settle().await;
+    assert_eq!(read.load(Ordering::SeqCst), 2);
+    drop(host);
+    carried.await.unwrap();
 }

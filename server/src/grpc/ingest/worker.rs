@@ -1,6 +1,7 @@
 //! The thread that hands messages to the engine and sends its answers.
 
 use std::sync::mpsc::{self as blocking, RecvTimeoutError, TryRecvError};
+use std::time::Duration;
 
 use holdfast_engine::DiskStream;
 use holdfast_proto::v1::ingest_request::Kind;
@@ -19,6 +20,8 @@ pub(super) trait Disk: Send + 'static {
     fn opened(&self) -> Result<v1::StreamOpened, ServiceError>;
     fn handle(&self, kind: Kind, wire_bytes: u64) -> Result<Option<v1::IngestResponse>, ServiceError>;
     fn idle(&self) -> Result<Option<v1::IngestResponse>, ServiceError>;
+    /// See [`DiskStream::wait_for_others`].
+    fn wait_for_others(&self, timeout: Duration) -> bool;
 }
 
 impl Disk for DiskStream {
@@ -32,6 +35,10 @@ impl Disk for DiskStream {
 
     fn idle(&self) -> Result<Option<v1::IngestResponse>, ServiceError> {
         Ok(Self::idle(self)?)
+    }
+
+    fn wait_for_others(&self, timeout: Duration) -> bool {
+        Self::wait_for_others(self, timeout)
     }
 }
 
@@ -57,7 +64,8 @@ pub(super) fn work(
         let item = match items.try_recv() {
             Err(TryRecvError::Empty) => {
                 answer = disk.idle()?;
-                if answer.is_some() {
+                // An agent that waits for Finish says nothing meanwhile.
+                if answer.is_some() || disk.wait_for_others(IDLE_INTERVAL) {
                     continue;
                 }
                 match items.recv_timeout(IDLE_INTERVAL) {

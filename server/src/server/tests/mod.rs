@@ -263,7 +263,7 @@ impl Client {
 /// Messages of an ingest stream.
 mod ingest {
     use holdfast_proto::v1::ingest_request::Kind;
-    use holdfast_proto::v1::{ExtentRange, Extents, FinishStream, IngestRequest, OpenStream};
+    use holdfast_proto::v1::{ExtentRange, Extents, FinishStream, IngestRequest, OpenStream, Query};
 
     pub(super) use holdfast_proto::v1::ingest_response::Kind as Answer;
 
@@ -272,13 +272,18 @@ mod ingest {
     }
 
     pub(super) fn open(session: &str, disk: u32) -> IngestRequest {
-        message(Kind::Open(OpenStream { session_id: session.into(), disk }))
+        message(Kind::Open(OpenStream { session_id: session.into(), disk, ..OpenStream::default() }))
     }
 
     /// The whole disk is zero.
     pub(super) fn zeros() -> IngestRequest {
         let zero = vec![ExtentRange { first: 0, count: 2 }];
         message(Kind::Extents(Extents { zero, ..Extents::default() }))
+    }
+
+    /// Asks about one chunk.
+    pub(super) fn query() -> IngestRequest {
+        message(Kind::Query(Query { sequence: 0, fingerprints: vec![1; 32].into() }))
     }
 
     pub(super) fn finish() -> IngestRequest {

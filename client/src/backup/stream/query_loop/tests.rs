@@ -1,18 +1,27 @@
+use std::collections::HashSet;
+
+use holdfast_proto::Fingerprint;
 use holdfast_proto::limits::EXTENT_BYTES;
 
 use super::*;
 use crate::backup::options::BackupOptions;
-use crate::backup::parent::ParentDigests;
+use crate::backup::scan::Scanner;
 use crate::pool::BufferPool;
-use crate::progress::Silent;
+use crate::progress::{Silent, Tally};
 use crate::source::testing::MemorySource;
-use crate::source::walk::ExtentWalk;
+use crate::source::testing::image::{self, noise};
 
-/// Runs the loop over a disk of ten extents whose scan comes to these results. Returns how it ended, and what
-/// it wants to be sent.
+mod again;
+
+fn pipeline() -> Pipeline {
+    Pipeline::new(&BackupOptions::new("", "vm"), Arc::new(Silent)).unwrap()
+}
+
+/// Runs the loop over a disk of ten extents whose scan comes to these results, with a server that is satisfied.
+/// Returns how it ended, and what it wants to be sent.
 async fn run(results: Vec<Scanned>) -> (Result<(), ClientError>, Vec<Kind>) {
     let disk: Arc<dyn Source> = Arc::new(MemorySource::hole(10 * u64::from(EXTENT_BYTES)));
-    let pipeline = Pipeline::new(&BackupOptions::new("", "vm"), Arc::new(Silent)).unwrap();
+    let pipeline = pipeline();
     let walk = ExtentWalk::new(&*disk, Vec::new(), None).unwrap();
     let pool = BufferPool::new(1, 1);
     let (scanner, _) =
@@ -24,15 +33,20 @@ async fn run(results: Vec<Scanned>) -> (Result<(), ClientError>, Vec<Kind>) {
         sender.try_send(scanned).unwrap();
     }
     drop(sender);
-    let (_answers, needs) = mpsc::channel(8);
-    let outcome = QueryLoop::new(&pipeline, &*disk, &scanner, wire, items).run(receiver, needs).await;
+    let (replies, replied) = mpsc::channel(8);
+    let query_loop =
+        QueryLoop::new(&pipeline, &disk, None, wire, items).run(Pass::of(scanner, receiver), replied);
     let mut messages = Vec::new();
-    while let Ok(item) = sent.try_recv() {
-        match item {
-            Item::Message(kind) => messages.push(kind),
-            Item::Region(_) => panic!("a region of nothing"),
+    let satisfied = async {
+        while let Some(item) = sent.recv().await {
+            let Item::Message(kind) = item else { panic!("a region of nothing") };
+            if matches!(kind, Kind::Finish(_)) {
+                replies.send(Reply::Finished).await.ok().unwrap();
+            }
+            messages.push(kind);
         }
-    }
+    };
+    let (outcome, ()) = tokio::join!(query_loop, satisfied);
     (outcome, messages)
 }
 

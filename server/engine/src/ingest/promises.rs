@@ -1,0 +1,146 @@
+//! Chunks that extents of one stream name and that were not there when they did: other streams bring them, or they are
+//! gone and must be sent again.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use holdfast_proto::Fingerprint;
+use holdfast_proto::v1;
+
+use crate::error::EngineError;
+
+/// Promises after which those that can be are settled; twice what is left is the next such number.
+const MANY: usize = 1 << 12;
+
+/// See the module's text. What is counted of these chunks is duplicate, until this stream brings them.
+#[derive(Debug)]
+pub(super) struct Promises {
+    open: HashMap<Fingerprint, Promise>,
+    /// Those the agent was asked to send again since it opened the stream.
+    asked: HashSet<Fingerprint>,
+    many: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Promise {
+    bytes: u32,
+    /// One that names it. Others may, too: they stay as they are, only bytes can be missing.
+    extent: u64,
+}
+
+impl Default for Promises {
+    fn default() -> Self {
+        Self { open: HashMap::new(), asked: HashSet::new(), many: MANY }
+    }
+}
+
+impl Promises {
+    /// Whether the chunk is promised already, with the same length.
+    ///
+    /// # Errors
+    /// [`EngineError::Invalid`]: with another.
+    pub(super) fn check(&self, fingerprint: &Fingerprint, bytes: u32) -> Result<bool, EngineError> {
+        match self.open.get(fingerprint) {
+            Some(promise) if promise.bytes != bytes => Err(wrong_length(fingerprint, promise.bytes, bytes)),
+            promise => Ok(promise.is_some()),
+        }
+    }
+
+    pub(super) fn make(&mut self, fingerprint: Fingerprint, bytes: u32, extent: u64) {
+        self.open.insert(fingerprint, Promise { bytes, extent });
+    }
+
+    /// The chunk is there, and `length` bytes long; whether it was promised.
+    ///
+    /// # Errors
+    /// [`EngineError::Invalid`]: the extent that names it says that it has another length.
+    pub(super) fn settle(&mut self, fingerprint: &Fingerprint, length: u32) -> Result<bool, EngineError> {
+        let Some(promise) = self.open.get(fingerprint).copied() else { return Ok(false) };
+        // (C2)
+        if promise.bytes != length {
+            return Err(match wrong_length(fingerprint, length, promise.bytes) {
+                EngineError::Invalid(message) => {
+                    EngineError::Invalid(format!("extent {}: {message}", promise.extent))
+                }
+                other => other,
+            });
+        }
+        self.open.remove(fingerprint);
+        self.asked.remove(fingerprint);
+        Ok(true)
+    }
+
+    pub(super) fn is_open(&self, fingerprint: &Fingerprint) -> bool {
+        self.open.contains_key(fingerprint)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// All of them, in the order of their extents.
+    pub(super) fn all(&self) -> Vec<Fingerprint> {
+        let mut all: Vec<(u64, Fingerprint)> =
+            self.open.iter().map(|(fingerprint, promise)| (promise.extent, *fingerprint)).collect();
+        all.sort_unstable_by_key(|(extent, fingerprint)| (*extent, *fingerprint.as_bytes()));
+        all.into_iter().map(|(_, fingerprint)| fingerprint).collect()
+    }
+
+    /// Whether there are so many that it pays to settle some.
+    pub(super) fn are_many(&self) -> bool {
+        self.open.len() >= self.many
+    }
+
+    /// All that could be settled were.
+    pub(super) fn were_settled(&mut self) {
+        self.many = MANY.max(self.open.len() * 2);
+        self.open.shrink_to(self.many);
+    }
+
+    /// Asks the agent for chunks that no one else brings.
+    pub(super) fn ask_again(&mut self, lost: &[Fingerprint]) -> v1::Again {
+        let mut extents: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+        for fingerprint in lost {
+            if let Some(promise) = self.open.get(fingerprint) {
+                extents.entry(promise.extent).or_default().extend(fingerprint.as_bytes());
+                self.asked.insert(*fingerprint);
+            }
+        }
+        let extent = |(index, fingerprints): (u64, Vec<u8>)| v1::AgainExtent {
+            index,
+            fingerprints: fingerprints.into(),
+        };
+        v1::Again { extents: extents.into_iter().map(extent).collect() }
+    }
+
+    /// Whether the agent sent all it was asked again.
+    ///
+    /// # Errors
+    /// [`EngineError::Invalid`]: asking once more would lead nowhere.
+    pub(super) fn check_asked(&self) -> Result<(), EngineError> {
+        let Some(fingerprint) = self.asked.iter().find(|fingerprint| self.is_open(fingerprint)) else {
+            return Ok(());
+        };
+        let (count, extent) =
+            (self.asked.len(), self.open.get(fingerprint).map_or(0, |promise| promise.extent));
+        Err(EngineError::Invalid(format!(
+            "extent {extent}: chunk {fingerprint} was asked for again, with {count} in all, and not sent; if the disk changed while it was read, back it up from a snapshot"
+        )))
+    }
+
+    /// The agent that was asked again is gone.
+    pub(super) fn forget_asked(&mut self) {
+        self.asked = HashSet::new();
+    }
+
+    /// Memory they take, about.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        const PROMISE_BYTES: usize = 56;
+        const ASKED_BYTES: usize = 40;
+        (self.open.capacity() * PROMISE_BYTES + self.asked.capacity() * ASKED_BYTES) as u64
+    }
+}
+
+/// What an extent says of a chunk is not so.
+pub(super) fn wrong_length(fingerprint: &Fingerprint, length: u32, named: u32) -> EngineError {
+    EngineError::Invalid(format!("chunk {fingerprint} is {length} bytes long, not {named}"))
+}
