@@ -19,6 +19,10 @@ struct State {
     cut_one_at: Option<u64>,
     /// Upstream bytes after which nothing passes upstream any more.
     hold_at: Option<u64>,
+    /// The first connection that has carried so many bytes downstream is cut, and no other.
+    cut_one_down_at: Option<u64>,
+    /// Bytes that one connection may carry downstream before there are so many connections.
+    ration: Option<(u64, u64)>,
 }
 
 #[derive(Debug, Default)]
@@ -49,8 +53,22 @@ impl Wire {
         }
     }
 
+    /// A connection has carried `carried` bytes from the server: cuts it when it is time to, or waits for others.
+    fn downstream(&self, connection: u64, carried: u64) {
+        let mut state = self.state();
+        if state.cut_one_down_at.is_some_and(|at| carried >= at) {
+            state.cut_one_down_at = None;
+            state.cut(|number| number == connection);
+        }
+        while state.ration.is_some_and(|(ration, enough)| carried > ration && state.connections < enough) {
+            state = self.released.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
     fn release(&self) {
-        self.state().hold_at = None;
+        let mut state = self.state();
+        (state.hold_at, state.ration) = (None, None);
+        drop(state);
         self.released.notify_all();
     }
 }
@@ -100,6 +118,23 @@ impl Proxy {
         Self::with(server, State { hold_at: Some(bytes), ..State::default() })
     }
 
+    /// As [`Proxy::cutting_one`], by the bytes it has carried downstream.
+    ///
+    /// # Panics
+    /// When no port is free.
+    pub fn cutting_one_down(server: &str, bytes: u64) -> Self {
+        Self::with(server, State { cut_one_down_at: Some(bytes), ..State::default() })
+    }
+
+    /// A proxy before the server at `server` over which one connection carries no more than about `bytes` downstream
+    /// until there are `connections`.
+    ///
+    /// # Panics
+    /// When no port is free.
+    pub fn rationing(server: &str, bytes: u64, connections: u64) -> Self {
+        Self::with(server, State { ration: Some((bytes, connections)), ..State::default() })
+    }
+
     fn with(server: &str, state: State) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = listener.local_addr().expect("bound").to_string();
@@ -115,6 +150,7 @@ impl Proxy {
                     state.connections += 1;
                     state.connections
                 };
+                wire.released.notify_all();
                 join(number, client, upstream, &wire);
             }
         });
@@ -134,6 +170,11 @@ impl Proxy {
     /// Connections made so far.
     pub fn connections(&self) -> u64 {
         self.wire.state().connections
+    }
+
+    /// Whether [`Proxy::cutting_one_down`] has done so.
+    pub fn has_cut_one(&self) -> bool {
+        self.wire.state().cut_one_down_at.is_none()
     }
 
     /// Lets everything pass from now on.
@@ -160,19 +201,23 @@ fn join(number: u64, client: TcpStream, server: TcpStream, wire: &Arc<Wire>) {
     };
     wire.state().sockets.extend([(number, client), (number, server)]);
     for (index, (from, to)) in pairs.into_iter().enumerate() {
-        let upstream = if index == 0 { Arc::downgrade(wire) } else { Weak::new() };
-        std::thread::spawn(move || forward(number, from, to, &upstream));
+        let wire = Arc::downgrade(wire);
+        std::thread::spawn(move || forward(number, from, to, &wire, index == 0));
     }
 }
 
-/// Forwards one direction; counts what passes when `wire` is given.
-fn forward(number: u64, mut from: TcpStream, mut to: TcpStream, wire: &Weak<Wire>) {
+/// Forwards one direction, and counts what passes.
+fn forward(number: u64, mut from: TcpStream, mut to: TcpStream, wire: &Weak<Wire>, upstream: bool) {
     let mut buffer = vec![0; 64 << 10];
     let mut carried = 0;
     while let Ok(read @ 1..) = from.read(&mut buffer) {
         carried += read as u64;
         if let Some(wire) = wire.upgrade() {
-            wire.upstream(number, read, carried);
+            if upstream {
+                wire.upstream(number, read, carried);
+            } else {
+                wire.downstream(number, carried);
+            }
         }
         if to.write_all(buffer.get(..read).unwrap_or_default()).is_err() {
             break;
@@ -233,6 +278,33 @@ mod tests {
         while arrived < 300 {
             arrived += received.recv().unwrap();
         }
+    }
+
+    #[test]
+    fn what_comes_from_the_server_cuts_one_connection_or_waits_for_others() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = listener.local_addr().unwrap().to_string();
+        std::thread::spawn(move || {
+            for mut client in listener.incoming().map_while(Result::ok) {
+                drop(client.write_all(&[7; 1000]));
+            }
+        });
+        let everything = |address: &str| {
+            let mut bytes = Vec::new();
+            drop(TcpStream::connect(address).unwrap().read_to_end(&mut bytes));
+            bytes.len()
+        };
+        let cutting = Proxy::cutting_one_down(&server, 1000);
+        assert_eq!((everything(cutting.address()), cutting.has_cut_one()), (0, true));
+        assert_eq!(everything(cutting.address()), 1000, "only one");
+        let rationing = Proxy::rationing(&server, 10, 2);
+        let mut first = TcpStream::connect(rationing.address()).unwrap();
+        first.set_nonblocking(true).unwrap();
+        crate::wait_for("the first connection", || (rationing.connections() == 1).then_some(()));
+        assert!(first.read(&mut [0; 1]).is_err(), "nothing passes yet");
+        assert_eq!(everything(rationing.address()), 1000);
+        first.set_nonblocking(false).unwrap();
+        assert_eq!(first.read_to_end(&mut Vec::new()).unwrap(), 1000);
     }
 
     #[test]

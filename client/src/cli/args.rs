@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::connect::connections::Connections;
 use crate::connect::profile::Layer;
+use crate::restore::ReadOptions;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -186,6 +187,7 @@ Examples:
   holdfast restore latest --vm web --to web.raw --mode 0640
   holdfast restore latest --vm db --to restored/        all disks, as restored/NAME.raw
   holdfast restore latest --vm web --to - | qemu-img convert -f raw -O qcow2 /dev/stdin web.qcow2
+  holdfast restore latest --vm web --to web.raw --connections 16
   holdfast restore latest --vm web --to web.raw --keep-going       what can be read of a damaged restore point
 
 A file is written as PATH.holdfast-partial and renamed when it is complete; every chunk is checked before \
@@ -258,6 +260,16 @@ pub(super) struct Reading {
     /// How long to keep trying to connect, at first and after the connection is lost
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = super::units::duration)]
     pub(super) retry_for: Duration,
+    /// Connections that carry a disk's data, auto or a number from 1 to 32; auto uses one on a short line, and on a long
+    /// one as many as make it faster; stdout always gets one
+    #[arg(long, value_name = "N|auto", default_value = "auto")]
+    pub(super) connections: Connections,
+}
+
+impl Reading {
+    pub(super) const fn options(&self) -> ReadOptions {
+        ReadOptions { threads: self.threads, retry_for: self.retry_for, connections: self.connections }
+    }
 }
 
 /// Shows what runs cost: compression details by run and disk, and totals.

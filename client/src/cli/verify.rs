@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::Context;
-use super::args::{Reading, Verify};
+use super::args::Verify;
 use super::display::Display;
 use super::reading::{Outcome, Task, bad_text, disks, finish, read_all};
 use crate::error::ClientError;
@@ -23,10 +23,9 @@ pub(super) async fn run(context: &Context, verify: &Verify) -> Result<ExitCode, 
     });
     let tasks: Vec<Task> = tasks.collect();
     let display = Display::start(context.output, tasks.iter().map(|task| task.disk.size_bytes).sum());
-    let Reading { threads, retry_for } = verify.reading;
-    let mut reader = Reader::new(settings, connection.clone(), display.tally(), threads, retry_for)?;
+    let reader = Reader::new(settings, connection.clone(), display.tally(), verify.reading.options())?;
     let begun = Instant::now();
-    let outcomes = read_all(context, &mut reader, tasks, |_| Ok(Arc::new(NullTarget))).await?;
+    let outcomes = read_all(context, &reader, tasks, |_| Ok(Arc::new(NullTarget))).await?;
     drop(display);
     if let Some(found) = found(&outcomes) {
         match record_verification(&connection, &backup, &found).await {

@@ -48,6 +48,8 @@ mod report;
 #[cfg(test)]
 mod rest;
 #[cfg(test)]
+mod restore_connections;
+#[cfg(test)]
 mod shutdown;
 #[cfg(test)]
 mod sources;

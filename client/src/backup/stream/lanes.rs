@@ -24,7 +24,7 @@ use tokio::sync::{Mutex, Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::transport::{Wire, hand_over, hand_over_numbered};
+use super::wire::{Wire, hand_over, hand_over_numbered};
 use crate::backup::pipeline::Pipeline;
 use crate::connect::Connection;
 use crate::connect::connections::{Connections, Growth, Interval};

@@ -14,6 +14,7 @@ mod lanes;
 mod pass;
 mod query_loop;
 mod transport;
+mod wire;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +29,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use self::lanes::{Lanes, Outlet, lanes};
 use self::pass::Pass;
 use self::query_loop::QueryLoop;
-use self::transport::hand_over;
+use self::wire::hand_over;
 use super::parent::{BLOCKS_AHEAD, ParentDigests, Rereading};
 use super::pipeline::Pipeline;
 use crate::connect::Connection;

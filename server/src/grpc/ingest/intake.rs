@@ -16,10 +16,26 @@ use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::Instant;
 
 use super::merge::{Merge, OrderError, Source};
-use super::queue::{Item, Message};
 use crate::error::ServiceError;
 use crate::grpc::bounds::{CONTROL_QUEUE_BYTES, INGEST_QUEUE_BYTES, INGEST_QUEUE_MESSAGES};
 use crate::limits::INGEST_IDLE;
+
+/// One message for the engine.
+#[derive(Debug)]
+pub(super) struct Message {
+    pub(super) kind: Kind,
+    pub(super) wire_bytes: u64,
+    /// Its room in the queue, held until the engine is done with the message.
+    pub(super) room: OwnedSemaphorePermit,
+}
+
+/// What goes from the line to the engine.
+#[derive(Debug)]
+pub(super) enum Item {
+    Message(Message),
+    /// The line failed, or sent something that is not a message.
+    Failed(ServiceError),
+}
 
 /// See the module.
 #[derive(Debug)]

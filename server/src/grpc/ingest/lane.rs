@@ -13,9 +13,10 @@ use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Status, Streaming};
 use tracing::Instrument as _;
 
+use super::intake::Message;
 use super::lanes::{Attached, Lanes};
 use super::merge::Source;
-use super::queue::{GRPC_HEADER_BYTES, Message, line_error, unknown_kind};
+use super::queue::{GRPC_HEADER_BYTES, line_error, unknown_kind};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServiceError;

@@ -47,9 +47,9 @@ use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServiceError;
 use crate::metrics::BackupEnd;
-use intake::Intake;
+use intake::{Intake, Item};
 use lanes::Offer;
-use queue::{Item, line_error, pump};
+use queue::{line_error, pump};
 use worker::{Disk, work};
 
 pub(super) use lane::lane;

@@ -2,35 +2,16 @@
 
 use holdfast_proto::ErrorCode;
 use holdfast_proto::v1;
-use holdfast_proto::v1::ingest_request::Kind;
 use prost::Message as _;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::Status;
 
-use super::intake::Intake;
+use super::intake::{Intake, Message};
 use crate::activity::streams::Stopped;
 use crate::error::ServiceError;
 
 /// Bytes gRPC puts before each message.
 pub(super) const GRPC_HEADER_BYTES: usize = 5;
-
-/// One message for the engine.
-#[derive(Debug)]
-pub(super) struct Message {
-    pub(super) kind: Kind,
-    pub(super) wire_bytes: u64,
-    /// Its room in the queue, held until the engine is done with the message.
-    pub(super) room: OwnedSemaphorePermit,
-}
-
-/// What goes from the line to the engine.
-#[derive(Debug)]
-pub(super) enum Item {
-    Message(Message),
-    /// The line failed, or sent something that is not a message.
-    Failed(ServiceError),
-}
 
 /// Reads `messages` until they end, one of them cannot be read, or the stream must end.
 pub(super) async fn pump(

@@ -271,7 +271,7 @@ async fn a_lane_is_read_one_message_at_a_time() {
     assert_eq!(read.load(Ordering::SeqCst), 1);
     assert!(items.try_recv().is_err(), "number 1 is missing");
     let kind = Kind::Region(v1::Region::default());
-    let first = queue::Message { kind, wire_bytes: 0, room: intake.room(0).await.unwrap() };
+    let first = intake::Message { kind, wire_bytes: 0, room: intake.room(0).await.unwrap() };
     assert!(intake.own(1, first).unwrap());
     let (_first, second) = (items.try_recv().unwrap(), items.try_recv().unwrap());
     settle().await;

@@ -8,8 +8,8 @@ use holdfast_proto::v1::ingest_request::Kind;
 use holdfast_proto::v1::{self, ingest_response};
 
 use super::Answers;
+use super::intake::{Item, Message};
 use super::lanes::Offer;
-use super::queue::{Item, Message};
 use crate::activity::streams::StreamGuard;
 use crate::error::ServiceError;
 use crate::grpc::bounds::IDLE_INTERVAL;
