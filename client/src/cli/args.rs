@@ -268,7 +268,12 @@ pub(super) struct Reading {
 
 impl Reading {
     pub(super) const fn options(&self) -> ReadOptions {
-        ReadOptions { threads: self.threads, retry_for: self.retry_for, connections: self.connections }
+        ReadOptions {
+            threads: self.threads,
+            retry_for: self.retry_for,
+            connections: self.connections,
+            from_volume: false,
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use super::reading::{Outcome, Task, bad_text, disks, finish, read_all};
 use crate::error::ClientError;
 use crate::repository::{Found, get_backup, record_verification};
 use crate::restore::target::NullTarget;
-use crate::restore::{OnDamage, Reader, Salvage};
+use crate::restore::{OnDamage, ReadOptions, Reader, Salvage};
 
 pub(super) async fn run(context: &Context, verify: &Verify) -> Result<ExitCode, ClientError> {
     let (settings, connection, namespace) = context.connect_within(verify.reading.retry_for).await?;
@@ -23,7 +23,8 @@ pub(super) async fn run(context: &Context, verify: &Verify) -> Result<ExitCode, 
     });
     let tasks: Vec<Task> = tasks.collect();
     let display = Display::start(context.output, tasks.iter().map(|task| task.disk.size_bytes).sum());
-    let reader = Reader::new(settings, connection.clone(), display.tally(), verify.reading.options())?;
+    let options = ReadOptions { from_volume: true, ..verify.reading.options() };
+    let reader = Reader::new(settings, connection.clone(), display.tally(), options)?;
     let begun = Instant::now();
     let outcomes = read_all(context, &reader, tasks, |_| Ok(Arc::new(NullTarget))).await?;
     drop(display);

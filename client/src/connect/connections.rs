@@ -4,10 +4,10 @@
 //! a short line neither is felt, and one connection is the fastest. On a long one several carry more, until the line is
 //! full. The rule of `auto`:
 //!
-//! * a round trip shorter than [`LONG_RTT`]: one;
-//! * otherwise begin with [`LONG_START`], from [`VERY_LONG_RTT`] on with [`VERY_LONG_START`];
-//! * while the line is what holds the data up, double them as long as that makes it at least [`WORTH_IT`] times as
-//!   fast, up to [`AUTO_MAX`].
+//! * a round trip shorter than `LONG_RTT`: one;
+//! * otherwise begin with `LONG_START`, from `VERY_LONG_RTT` on with `VERY_LONG_START`;
+//! * while the line is what holds the data up, double them as long as that makes it at least `WORTH_IT` times as
+//!   fast, up to `AUTO_MAX`.
 //!
 //! The round trip is the time that the fastest TCP handshake with the server took. Rates are measured over
 //! [`Growth::interval`], and the first interval after a change is not counted: new connections fill buffers at first.

@@ -31,6 +31,8 @@ pub struct ReadOptions {
     pub retry_for: Duration,
     /// How many connections carry one disk.
     pub connections: Connections,
+    /// Whether the server must read everything from its volume, also what it has in memory.
+    pub from_volume: bool,
 }
 
 /// Reads disks of backups.
@@ -39,6 +41,7 @@ pub struct Reader {
     progress: Arc<dyn Progress>,
     pool: Arc<DecodePool>,
     connections: Connections,
+    from_volume: bool,
 }
 
 impl std::fmt::Debug for Reader {
@@ -58,11 +61,11 @@ impl Reader {
         progress: Arc<dyn Progress>,
         options: ReadOptions,
     ) -> Result<Self, ClientError> {
-        let ReadOptions { threads, retry_for, connections } = options;
+        let ReadOptions { threads, retry_for, connections, from_volume } = options;
         let pool = Arc::new(DecodePool::new(threads)?);
         let first = Arc::new(Mutex::new(connection));
         let links = Links { settings, first, spare: Arc::default(), retry_for };
-        Ok(Self { links, progress, pool, connections })
+        Ok(Self { links, progress, pool, connections, from_volume })
     }
 
     /// Time spent so far, by stage.
@@ -94,6 +97,7 @@ impl Reader {
             pool: Arc::clone(&self.pool),
             progress: Arc::clone(&self.progress),
             report_damage: salvage.on_damage.goes_on(),
+            from_volume: self.from_volume,
             spans: Spans::new(extent_count(disk.size_bytes)),
             flow: Flow::default(),
         };

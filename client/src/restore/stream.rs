@@ -41,6 +41,7 @@ pub(super) struct DiskStreams {
     pub(super) pool: Arc<DecodePool>,
     pub(super) progress: Arc<dyn Progress>,
     pub(super) report_damage: bool,
+    pub(super) from_volume: bool,
     pub(super) spans: Spans,
     pub(super) flow: Flow,
 }
@@ -64,6 +65,7 @@ impl DiskStreams {
             report_damage: self.report_damage,
             takes_queued: true,
             may_refuse,
+            from_volume: self.from_volume,
         };
         let assembler = Assembler::new(self.disk.size_bytes, span.first).until(span.end);
         let mut assembler = assembler.past_damage(self.report_damage);
