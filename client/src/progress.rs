@@ -74,7 +74,7 @@ impl fmt::Display for Notice {
             ),
             Self::ReadingAgain { disk, extents } => write!(
                 f,
-                "another backup that was sending data of disk {disk}, too, ended early; reading {extents} extents again"
+                "another backup was to send data that disk {disk} has as well, and did not; extents read again: {extents}"
             ),
             Self::FirstBackup { vm } => {
                 write!(
