@@ -38,7 +38,7 @@ pub struct Step {
 pub enum Notice {
     /// The connection is lost; the agent tries to reconnect.
     Reconnecting { reason: String, delay: Duration },
-    /// The server has as much to do as it allows; the agent waits for its turn.
+    /// The server refused because of a limit; the agent tries again after the delay.
     Waiting { reason: String, delay: Duration },
     /// The connection is back.
     Reconnected { disk: String, accepted_extents: u64 },
