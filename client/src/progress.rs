@@ -12,6 +12,8 @@ pub trait Progress: Send + Sync {
     fn disk(&self, name: &str, before_bytes: u64);
     /// More was done on the current disk.
     fn advance(&self, step: Step);
+    /// So many connections carry the current disk's data.
+    fn connections(&self, _count: u32) {}
     /// The server makes the current disk wait for its turn, behind so many others; `None`: it no longer waits.
     fn waits(&self, ahead: Option<u32>);
     /// Something a person should know. Work goes on.
@@ -107,6 +109,8 @@ pub struct Tally {
 pub struct Snapshot {
     /// The current disk; empty before the first.
     pub disk: String,
+    /// How many connections carry its data; 0 before that is known.
+    pub connections: u32,
     /// Sums of all steps; `done_bytes` of a disk begun again counts from its start.
     pub done: Step,
     /// While the disk waits for its turn at the server: how many get theirs before.
@@ -138,6 +142,10 @@ impl Progress for Tally {
         state.done.data_bytes += step.data_bytes;
         state.done.new_bytes += step.new_bytes;
         state.done.wire_bytes += step.wire_bytes;
+    }
+
+    fn connections(&self, count: u32) {
+        self.state.lock().connections = count;
     }
 
     fn waits(&self, ahead: Option<u32>) {

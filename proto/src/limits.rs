@@ -47,6 +47,13 @@ pub const RANGES_PER_MESSAGE_MAX: usize = 4096;
 /// A gRPC message at most. The largest legitimate one is an `Extents` message.
 pub const MESSAGE_MAX_BYTES: usize = 8 << 20;
 
+/// A message of a lane at most: a region of [`REGION_STORED_MAX_BYTES`] with [`REGION_CHUNKS_MAX`] chunks of 36 bytes is
+/// 401 KiB. Longer descriptions of extents go over the stream itself.
+pub const LANE_MESSAGE_MAX_BYTES: usize = 448 << 10;
+
+/// Lanes of one stream at most: their queues of one message each are together 7 MiB.
+pub const LANES_MAX: u32 = 16;
+
 /// Digests in one `DigestBlock` (256 KiB).
 pub const DIGESTS_PER_BLOCK: usize = 8192;
 

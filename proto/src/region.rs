@@ -2,16 +2,12 @@
 //! compression does not pay. The agent encodes, the server stores the payload verbatim, and each reader
 //! decodes it and checks every fingerprint.
 
+mod encoder;
+
 use crate::fingerprint::Fingerprint;
 use crate::limits::{CHUNK_MAX_BYTES, REGION_CHUNKS_MAX, REGION_PLAIN_MAX_BYTES, REGION_STORED_MAX_BYTES};
 
-/// zstd level agents use unless told otherwise. On regions of 256 KiB of VM disks level 2 takes a fifth less
-/// CPU time than 3 and stores 1 % more; level 1 takes a third less and stores 3 % more.
-pub const DEFAULT_LEVEL: i32 = 2;
-
-/// A frame must save at least 1/32 (3 %) of the plain bytes, or the region is stored as it is: reading it
-/// back then costs nothing.
-const WORTHWHILE_DIVISOR: usize = 32;
+pub use encoder::{DEFAULT_LEVEL, Encoder};
 
 /// How a region's payload represents its plain bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,45 +66,6 @@ pub struct EncodedRegion {
     pub codec: Codec,
     pub plain_bytes: u32,
     pub payload: Vec<u8>,
-}
-
-/// Compresses regions; keeps zstd's working memory between them.
-pub struct Encoder {
-    zstd: zstd::bulk::Compressor<'static>,
-}
-
-impl std::fmt::Debug for Encoder {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Encoder")
-    }
-}
-
-impl Encoder {
-    /// An encoder at zstd `level` (1 to 19).
-    ///
-    /// # Errors
-    /// When zstd refuses the level.
-    pub fn new(level: i32) -> Result<Self, RegionError> {
-        let zstd = zstd::bulk::Compressor::new(level).map_err(|e| RegionError::Frame(e.to_string()))?;
-        Ok(Self { zstd })
-    }
-
-    /// Encodes `plain`, at most [`REGION_PLAIN_MAX_BYTES`] long.
-    ///
-    /// # Errors
-    /// [`RegionError::PlainTooLong`], or zstd out of memory.
-    pub fn encode(&mut self, plain: &[u8]) -> Result<EncodedRegion, RegionError> {
-        let plain_bytes = u32::try_from(plain.len()).unwrap_or(u32::MAX);
-        if plain_bytes > REGION_PLAIN_MAX_BYTES {
-            return Err(RegionError::PlainTooLong { plain_bytes });
-        }
-        let frame = self.zstd.compress(plain).map_err(|e| RegionError::Frame(e.to_string()))?;
-        if frame.len() + plain.len() / WORTHWHILE_DIVISOR < plain.len() {
-            Ok(EncodedRegion { codec: Codec::Zstd, plain_bytes, payload: frame })
-        } else {
-            Ok(EncodedRegion { codec: Codec::Stored, plain_bytes, payload: plain.to_vec() })
-        }
-    }
 }
 
 /// Decompresses regions; keeps zstd's working memory between them.

@@ -8,14 +8,21 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 /// What has passed, and what is to happen.
 #[derive(Debug, Default)]
 struct State {
-    sockets: Vec<TcpStream>,
+    /// Each with the number of its connection.
+    sockets: Vec<(u64, TcpStream)>,
     connections: u64,
     /// From agents to the server.
     upstream_bytes: u64,
     /// Numbers of upstream bytes at which every connection is cut, in order.
     cuts_at: Vec<u64>,
+    /// The first connection that has carried so many bytes upstream is cut, and no other.
+    cut_one_at: Option<u64>,
     /// Upstream bytes after which nothing passes upstream any more.
     hold_at: Option<u64>,
+    /// The first connection that has carried so many bytes downstream is cut, and no other.
+    cut_one_down_at: Option<u64>,
+    /// Bytes that one connection may carry downstream before there are so many connections.
+    ration: Option<(u64, u64)>,
 }
 
 #[derive(Debug, Default)]
@@ -29,28 +36,46 @@ impl Wire {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts bytes from an agent and cuts or holds when it is time to.
-    fn upstream(&self, bytes: usize) {
+    /// Counts bytes from an agent and cuts or holds when it is time to. The connection has carried `carried` in all.
+    fn upstream(&self, connection: u64, bytes: usize, carried: u64) {
         let mut state = self.state();
         state.upstream_bytes += bytes as u64;
+        if state.cut_one_at.is_some_and(|at| carried >= at) {
+            state.cut_one_at = None;
+            state.cut(|number| number == connection);
+        }
         if state.cuts_at.first().is_some_and(|&at| state.upstream_bytes >= at) {
             state.cuts_at.remove(0);
-            state.cut();
+            state.cut(|_| true);
         }
         while state.hold_at.is_some_and(|at| state.upstream_bytes > at) {
             state = self.released.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
+    /// A connection has carried `carried` bytes from the server: cuts it when it is time to, or waits for others.
+    fn downstream(&self, connection: u64, carried: u64) {
+        let mut state = self.state();
+        if state.cut_one_down_at.is_some_and(|at| carried >= at) {
+            state.cut_one_down_at = None;
+            state.cut(|number| number == connection);
+        }
+        while state.ration.is_some_and(|(ration, enough)| carried > ration && state.connections < enough) {
+            state = self.released.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
     fn release(&self) {
-        self.state().hold_at = None;
+        let mut state = self.state();
+        (state.hold_at, state.ration) = (None, None);
+        drop(state);
         self.released.notify_all();
     }
 }
 
 impl State {
-    fn cut(&mut self) {
-        for socket in self.sockets.drain(..) {
+    fn cut(&mut self, which: impl Fn(u64) -> bool) {
+        for (_, socket) in self.sockets.extract_if(.., |(number, _)| which(*number)) {
             // Fails when it is closed already.
             drop(socket.shutdown(Shutdown::Both));
         }
@@ -75,6 +100,15 @@ impl Proxy {
         Self::with(server, State { cuts_at, ..State::default() })
     }
 
+    /// A proxy before the server at `server` that breaks one connection: the first that has carried `bytes` upstream. The
+    /// others, and new ones, work.
+    ///
+    /// # Panics
+    /// When no port is free.
+    pub fn cutting_one(server: &str, bytes: u64) -> Self {
+        Self::with(server, State { cut_one_at: Some(bytes), ..State::default() })
+    }
+
     /// A proxy before the server at `server` that lets about `bytes` pass upstream and nothing more until
     /// [`Proxy::release`]: a backup through it is in progress for as long as a test needs it to be.
     ///
@@ -82,6 +116,23 @@ impl Proxy {
     /// When no port is free.
     pub fn holding(server: &str, bytes: u64) -> Self {
         Self::with(server, State { hold_at: Some(bytes), ..State::default() })
+    }
+
+    /// As [`Proxy::cutting_one`], by the bytes it has carried downstream.
+    ///
+    /// # Panics
+    /// When no port is free.
+    pub fn cutting_one_down(server: &str, bytes: u64) -> Self {
+        Self::with(server, State { cut_one_down_at: Some(bytes), ..State::default() })
+    }
+
+    /// A proxy before the server at `server` over which one connection carries no more than about `bytes` downstream
+    /// until there are `connections`.
+    ///
+    /// # Panics
+    /// When no port is free.
+    pub fn rationing(server: &str, bytes: u64, connections: u64) -> Self {
+        Self::with(server, State { ration: Some((bytes, connections)), ..State::default() })
     }
 
     fn with(server: &str, state: State) -> Self {
@@ -94,8 +145,13 @@ impl Proxy {
                 // Gone: the proxy was dropped.
                 let Some(wire) = shared.upgrade() else { return };
                 let Ok(upstream) = TcpStream::connect(&server) else { continue };
-                wire.state().connections += 1;
-                join(client, upstream, &wire);
+                let number = {
+                    let mut state = wire.state();
+                    state.connections += 1;
+                    state.connections
+                };
+                wire.released.notify_all();
+                join(number, client, upstream, &wire);
             }
         });
         Self { address, wire }
@@ -116,6 +172,11 @@ impl Proxy {
         self.wire.state().connections
     }
 
+    /// Whether [`Proxy::cutting_one_down`] has done so.
+    pub fn has_cut_one(&self) -> bool {
+        self.wire.state().cut_one_down_at.is_none()
+    }
+
     /// Lets everything pass from now on.
     pub fn release(&self) {
         self.wire.release();
@@ -125,32 +186,38 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.wire.release();
-        self.wire.state().cut();
+        self.wire.state().cut(|_| true);
         self.wire = Arc::default();
         // Wakes the listening thread so that it sees that it is not needed any more.
         drop(TcpStream::connect(&self.address));
     }
 }
 
-fn join(client: TcpStream, server: TcpStream, wire: &Arc<Wire>) {
+fn join(number: u64, client: TcpStream, server: TcpStream, wire: &Arc<Wire>) {
     let Ok(pairs) = (|| -> std::io::Result<_> {
         Ok([(client.try_clone()?, server.try_clone()?), (server.try_clone()?, client.try_clone()?)])
     })() else {
         return;
     };
-    wire.state().sockets.extend([client, server]);
+    wire.state().sockets.extend([(number, client), (number, server)]);
     for (index, (from, to)) in pairs.into_iter().enumerate() {
-        let upstream = if index == 0 { Arc::downgrade(wire) } else { Weak::new() };
-        std::thread::spawn(move || forward(from, to, &upstream));
+        let wire = Arc::downgrade(wire);
+        std::thread::spawn(move || forward(number, from, to, &wire, index == 0));
     }
 }
 
-/// Forwards one direction; counts what passes when `wire` is given.
-fn forward(mut from: TcpStream, mut to: TcpStream, wire: &Weak<Wire>) {
+/// Forwards one direction, and counts what passes.
+fn forward(number: u64, mut from: TcpStream, mut to: TcpStream, wire: &Weak<Wire>, upstream: bool) {
     let mut buffer = vec![0; 64 << 10];
+    let mut carried = 0;
     while let Ok(read @ 1..) = from.read(&mut buffer) {
+        carried += read as u64;
         if let Some(wire) = wire.upgrade() {
-            wire.upstream(read);
+            if upstream {
+                wire.upstream(number, read, carried);
+            } else {
+                wire.downstream(number, carried);
+            }
         }
         if to.write_all(buffer.get(..read).unwrap_or_default()).is_err() {
             break;
@@ -196,6 +263,48 @@ mod tests {
         assert!(received.try_recv().is_err());
         proxy.release();
         assert_eq!(received.recv().unwrap(), 500);
+    }
+
+    #[test]
+    fn one_connection_is_cut_and_the_others_live() {
+        let (server, received) = counting_server();
+        let proxy = Proxy::cutting_one(&server, 100);
+        let mut cut = TcpStream::connect(proxy.address()).unwrap();
+        cut.write_all(&[1; 100]).unwrap();
+        assert_eq!(cut.read(&mut [0; 1]).unwrap_or(0), 0, "cut");
+        let mut lives = TcpStream::connect(proxy.address()).unwrap();
+        lives.write_all(&[1; 300]).unwrap();
+        let mut arrived = 0;
+        while arrived < 300 {
+            arrived += received.recv().unwrap();
+        }
+    }
+
+    #[test]
+    fn what_comes_from_the_server_cuts_one_connection_or_waits_for_others() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = listener.local_addr().unwrap().to_string();
+        std::thread::spawn(move || {
+            for mut client in listener.incoming().map_while(Result::ok) {
+                drop(client.write_all(&[7; 1000]));
+            }
+        });
+        let everything = |address: &str| {
+            let mut bytes = Vec::new();
+            drop(TcpStream::connect(address).unwrap().read_to_end(&mut bytes));
+            bytes.len()
+        };
+        let cutting = Proxy::cutting_one_down(&server, 1000);
+        assert_eq!((everything(cutting.address()), cutting.has_cut_one()), (0, true));
+        assert_eq!(everything(cutting.address()), 1000, "only one");
+        let rationing = Proxy::rationing(&server, 10, 2);
+        let mut first = TcpStream::connect(rationing.address()).unwrap();
+        first.set_nonblocking(true).unwrap();
+        crate::wait_for("the first connection", || (rationing.connections() == 1).then_some(()));
+        assert!(first.read(&mut [0; 1]).is_err(), "nothing passes yet");
+        assert_eq!(everything(rationing.address()), 1000);
+        first.set_nonblocking(false).unwrap();
+        assert_eq!(first.read_to_end(&mut Vec::new()).unwrap(), 1000);
     }
 
     #[test]

@@ -103,7 +103,7 @@ impl Session {
     ) -> (Vec<ingest_response::Kind>, Option<tonic::Status>) {
         let (sender, receiver) = mpsc::channel(kinds.len().max(1));
         for kind in kinds {
-            sender.send(v1::IngestRequest { kind: Some(kind) }).await.expect("room for all");
+            sender.send(v1::IngestRequest { order: 0, kind: Some(kind) }).await.expect("room for all");
         }
         drop(sender);
         let call = self.connection.ingest().ingest(ReceiverStream::new(receiver)).await;

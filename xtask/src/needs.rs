@@ -27,6 +27,20 @@ pub(crate) const QEMU_IMG: Need =
     Need { program: "qemu-img", package: "qemu-utils", why: "a second opinion on disk images" };
 /// Asks a server over HTTPS.
 pub(crate) const CURL: Need = Need { program: "curl", package: "curl", why: "times answers over HTTPS" };
+/// Sets up network devices.
+pub(crate) const IP: Need = Need { program: "ip", package: "iproute2", why: "sets up both ends of a line" };
+/// Makes network namespaces.
+pub(crate) const UNSHARE: Need =
+    Need { program: "unshare", package: "util-linux", why: "makes network namespaces" };
+/// Runs programs in them.
+pub(crate) const NSENTER: Need =
+    Need { program: "nsenter", package: "util-linux", why: "runs programs in network namespaces" };
+/// Ties programs to this one.
+pub(crate) const SETPRIV: Need = Need {
+    program: "setpriv",
+    package: "util-linux",
+    why: "ends programs with the command that started them",
+};
 /// For the web interface's own tests.
 pub(crate) const NPM: Need =
     Need { program: "npm", package: "npm", why: "builds and tests the web interface" };

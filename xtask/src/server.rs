@@ -2,6 +2,7 @@
 //!
 //! Its output goes to a file rather than a pipe, so that it can outlive this program (`demo --keep`).
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -13,6 +14,21 @@ use anyhow::{Context, Result, bail};
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a server may take to stop before it counts as hung.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Where a server runs.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    /// What goes before the program, such as a command that runs it elsewhere, in the same process.
+    pub(crate) before: Vec<String>,
+    /// Where it listens for agents.
+    pub(crate) grpc: String,
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Self { before: Vec::new(), grpc: "127.0.0.1:0".to_owned() }
+    }
+}
 
 /// A running `holdfast-server`. Killed when dropped, unless [`Server::leave_running`] was called.
 #[derive(Debug)]
@@ -32,10 +48,20 @@ impl Server {
     /// # Errors
     /// When it does not become ready; the message has the last lines it wrote.
     pub(crate) fn start(binaries: &Path, data_dir: &Path, log: &Path) -> Result<Self> {
+        Self::start_at(&Place::default(), binaries, data_dir, log)
+    }
+
+    /// The same at a given place.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub(crate) fn start_at(place: &Place, binaries: &Path, data_dir: &Path, log: &Path) -> Result<Self> {
         let out = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
-        let mut command = Command::new(binaries.join("holdfast-server"));
-        command.arg("serve").arg("--data-dir").arg(data_dir);
-        command.args(["--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
+        let program = binaries.join("holdfast-server");
+        let mut words = place.before.iter().map(OsStr::new).chain([program.as_os_str()]);
+        let mut command = Command::new(words.next().unwrap_or(program.as_os_str()));
+        command.args(words).arg("serve").arg("--data-dir").arg(data_dir);
+        command.args(["--grpc", &place.grpc, "--http", "127.0.0.1:0"]);
         command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
         let child = command.spawn().with_context(|| format!("cannot run {:?}", command.get_program()))?;
         let mut server = Self {

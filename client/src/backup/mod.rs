@@ -81,7 +81,11 @@ pub async fn run(
 ) -> Result<BackupSummary, ClientError> {
     let begun = Instant::now();
     let pipeline = Pipeline::new(options, progress)?;
-    let mut agent = session::Agent::connect(settings, disks, &unopened, options, &pipeline).await?;
+    let mut agent = tokio::select! {
+        biased;
+        () = cancel.cancelled() => return Err(ClientError::Interrupted),
+        agent = session::Agent::connect(settings, disks, &unopened, options, &pipeline) => agent?,
+    };
     let mut unreadable = Vec::new();
     let (run_id, commit) = loop {
         let outcome = tokio::select! {

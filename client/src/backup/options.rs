@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use holdfast_proto::region::DEFAULT_LEVEL;
 
+use crate::connect::connections::Connections;
+
 /// What to back up and how.
 #[derive(Debug, Clone)]
 pub struct BackupOptions {
@@ -22,7 +24,9 @@ pub struct BackupOptions {
     pub threads: Option<usize>,
     /// Region bytes to send per second.
     pub limit_upload: Option<u64>,
-    /// How long an outage may last.
+    /// How many connections carry a disk's data.
+    pub connections: Connections,
+    /// How long an outage may last, one before the first connection included.
     pub retry_for: Duration,
 }
 
@@ -39,6 +43,7 @@ impl BackupOptions {
             level: DEFAULT_LEVEL,
             threads: None,
             limit_upload: None,
+            connections: Connections::Auto,
             retry_for: DEFAULT_RETRY_FOR,
         }
     }

@@ -1,12 +1,13 @@
 //! What all of a backup's streams share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use super::compress::Compressor;
 use super::limits::Limits;
 use super::options::BackupOptions;
 use super::upload_limit::UploadLimit;
+use crate::connect::connections::Connections;
 use crate::error::ClientError;
 use crate::pool::RegionBufferPool;
 use crate::progress::Progress;
@@ -18,6 +19,10 @@ pub(crate) struct Pipeline {
     pub(crate) compressor: Compressor,
     pub(crate) region_buffers: RegionBufferPool,
     pub(crate) upload_limit: UploadLimit,
+    /// How many connections are to carry a disk's data.
+    pub(crate) connections: Connections,
+    /// How many did so last, when there were several: what the next stream begins with. 0 before that.
+    pub(crate) connections_found: AtomicU32,
     pub(crate) stages: Arc<Stages>,
     pub(crate) progress: Arc<dyn Progress>,
     /// Region payload handed to the transport.
@@ -51,6 +56,8 @@ impl Pipeline {
             compressor,
             region_buffers,
             upload_limit,
+            connections: options.connections,
+            connections_found: AtomicU32::new(0),
             stages,
             progress,
             sent_bytes,

@@ -13,7 +13,7 @@ use super::options::BackupOptions;
 use super::pipeline::Pipeline;
 use super::stream::{Accepted, Place, ingest};
 use crate::backoff::Backoff;
-use crate::connect::{Connection, Settings};
+use crate::connect::{Connection, Settings, open_retrying};
 use crate::error::ClientError;
 use crate::progress::Notice;
 use crate::source::{FailedDisk, Source};
@@ -48,7 +48,7 @@ pub(super) struct Agent<'a> {
 }
 
 impl<'a> Agent<'a> {
-    /// Connects. There are no retries yet: a server that cannot be reached now is probably the wrong address.
+    /// Connects, and keeps trying for as long as an outage may last.
     pub(super) async fn connect(
         settings: &'a Settings,
         disks: &[Arc<dyn Source>],
@@ -56,7 +56,8 @@ impl<'a> Agent<'a> {
         options: &'a BackupOptions,
         pipeline: &'a Pipeline,
     ) -> Result<Self, ClientError> {
-        let connection = Connection::open(settings).await?;
+        let notice = |notice: &Notice| pipeline.progress.notice(notice);
+        let connection = open_retrying(settings, options.retry_for, notice).await?;
         let backoff = Backoff::new(options.retry_for);
         Ok(Self {
             settings,

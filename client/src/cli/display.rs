@@ -103,8 +103,10 @@ fn sentence(now: &Snapshot, seconds: f64) -> String {
     }
     let done = &now.done;
     let new = if done.new_bytes > 0 { format!(", {} new", bytes(done.new_bytes)) } else { String::new() };
+    let over =
+        if now.connections > 1 { format!(" over {} connections", now.connections) } else { String::new() };
     format!(
-        "{} data{new}, {} transferred, {}",
+        "{} data{new}, {} transferred{over}, {}",
         bytes(done.data_bytes),
         bytes(done.wire_bytes),
         output::rate(done.data_bytes, seconds)
@@ -132,6 +134,7 @@ fn progress_line(now: &Snapshot, total_bytes: u64, seconds: f64) -> serde_json::
         "data_bytes": now.done.data_bytes,
         "new_bytes": now.done.new_bytes,
         "wire_bytes": now.done.wire_bytes,
+        "connections": now.connections,
         "seconds": seconds,
         "bytes_per_second": rate.round(),
         "ahead": now.ahead,

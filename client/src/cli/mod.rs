@@ -16,6 +16,7 @@ mod verify;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{CommandFactory as _, Parser as _};
 use tracing::Instrument as _;
@@ -23,8 +24,9 @@ use tracing::Instrument as _;
 use crate::cancel::Cancel;
 use crate::connect::layers::Layers;
 use crate::connect::profile::{self, Layer};
-use crate::connect::{Connection, RequestId, Settings};
+use crate::connect::{Connection, RequestId, Settings, open_retrying};
 use crate::error::{ClientError, EXIT_INTERRUPTED};
+use crate::progress::Notice;
 use args::{Cli, Command, Global};
 use output::Output;
 
@@ -68,9 +70,22 @@ impl Context {
 
     /// A connection, what it was made with, and the namespace.
     async fn connect(&self) -> Result<(Settings, Connection, String), ClientError> {
+        self.connect_within(Duration::ZERO).await
+    }
+
+    /// The same, trying for as long as `retry_for`.
+    async fn connect_within(
+        &self,
+        retry_for: Duration,
+    ) -> Result<(Settings, Connection, String), ClientError> {
         let layers = self.layers()?;
         let settings = self.settings(&layers)?;
-        let connection = Connection::open(&settings).await?;
+        let tell = |notice: &Notice| self.output.note(&notice.to_string());
+        let connection = tokio::select! {
+            biased;
+            () = self.cancel.cancelled() => return Err(ClientError::Interrupted),
+            connection = open_retrying(&settings, retry_for, tell) => connection?,
+        };
         Ok((settings, connection, layers.namespace()))
     }
 }

@@ -52,7 +52,7 @@ pub(super) fn disks(backup: &BackupInfo) -> Result<Vec<DiskOfBackup>, ClientErro
 /// command or the connection is gone for good.
 pub(super) async fn read_all(
     context: &Context,
-    reader: &mut Reader,
+    reader: &Reader,
     tasks: Vec<Task>,
     target: impl Fn(&Task) -> Result<Arc<dyn Target>, ClientError>,
 ) -> Result<Vec<Outcome>, ClientError> {

@@ -9,7 +9,7 @@ use holdfast_proto::ErrorCode;
 use holdfast_proto::v1::BackupInfo;
 
 use super::Context;
-use super::args::{BadRanges, Reading, Restore};
+use super::args::{BadRanges, Restore};
 use super::display::Display;
 use super::reading::{Outcome, Task, disks, finish, read_all};
 use crate::error::ClientError;
@@ -24,12 +24,11 @@ pub(super) async fn run(context: &Context, restore: &Restore) -> Result<ExitCode
             "--to - writes the disk to stdout, so it cannot be combined with --json".to_owned(),
         ));
     }
-    let (settings, connection, namespace) = context.connect().await?;
+    let (settings, connection, namespace) = context.connect_within(restore.reading.retry_for).await?;
     let backup = get_backup(&connection, &namespace, &restore.backup, &restore.vm).await?;
     let tasks = choose(&backup, restore)?;
     let display = Display::start(context.output, tasks.iter().map(|task| task.disk.size_bytes).sum());
-    let Reading { threads, retry_for } = restore.reading;
-    let mut reader = Reader::new(settings, connection, display.tally(), threads, retry_for)?;
+    let reader = Reader::new(settings, connection, display.tally(), restore.reading.options())?;
     let begun = Instant::now();
     let skip = restore.keep_going && restore.bad_ranges == BadRanges::Skip;
     let options =
@@ -40,7 +39,7 @@ pub(super) async fn run(context: &Context, restore: &Restore) -> Result<ExitCode
             Some(path) => open(path, task.disk.size_bytes, options).map(Arc::from),
         }
     };
-    let outcomes = read_all(context, &mut reader, tasks, target).await?;
+    let outcomes = read_all(context, &reader, tasks, target).await?;
     drop(display);
     if !restore.keep_going && outcomes.iter().any(Outcome::ended_by_damage) {
         context.output.note(

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::Context;
-use super::args::{Reading, Verify};
+use super::args::Verify;
 use super::display::Display;
 use super::reading::{Outcome, Task, bad_text, disks, finish, read_all};
 use crate::error::ClientError;
 use crate::repository::{Found, get_backup, record_verification};
 use crate::restore::target::NullTarget;
-use crate::restore::{OnDamage, Reader, Salvage};
+use crate::restore::{OnDamage, ReadOptions, Reader, Salvage};
 
 pub(super) async fn run(context: &Context, verify: &Verify) -> Result<ExitCode, ClientError> {
-    let (settings, connection, namespace) = context.connect().await?;
+    let (settings, connection, namespace) = context.connect_within(verify.reading.retry_for).await?;
     let backup = get_backup(&connection, &namespace, &verify.backup, &verify.vm).await?;
     let tasks = disks(&backup)?.into_iter().map(|disk| {
         // All damage is found, not only the first.
@@ -23,10 +23,10 @@ pub(super) async fn run(context: &Context, verify: &Verify) -> Result<ExitCode, 
     });
     let tasks: Vec<Task> = tasks.collect();
     let display = Display::start(context.output, tasks.iter().map(|task| task.disk.size_bytes).sum());
-    let Reading { threads, retry_for } = verify.reading;
-    let mut reader = Reader::new(settings, connection.clone(), display.tally(), threads, retry_for)?;
+    let options = ReadOptions { from_volume: true, ..verify.reading.options() };
+    let reader = Reader::new(settings, connection.clone(), display.tally(), options)?;
     let begun = Instant::now();
-    let outcomes = read_all(context, &mut reader, tasks, |_| Ok(Arc::new(NullTarget))).await?;
+    let outcomes = read_all(context, &reader, tasks, |_| Ok(Arc::new(NullTarget))).await?;
     drop(display);
     if let Some(found) = found(&outcomes) {
         match record_verification(&connection, &backup, &found).await {

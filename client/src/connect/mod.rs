@@ -3,10 +3,12 @@
 //! Start with [`Connection::open`]. Every client it gives carries the token and the protocol version.
 
 mod address;
+pub mod connections;
 mod credentials;
 pub mod layers;
 pub mod profile;
 mod request;
+mod retry;
 mod settings;
 mod tls;
 
@@ -27,6 +29,7 @@ pub use crate::error::ConnectError;
 pub use address::{DEFAULT_PORT, NotAnAddress, ServerAddress};
 pub use credentials::{AuthedChannel, Credentials};
 pub use request::RequestId;
+pub use retry::open_retrying;
 pub use settings::{Settings, Token};
 pub use tls::Trust;
 
@@ -43,12 +46,32 @@ const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// Silence after which a ping is sent.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 
-/// A server that answered `Hello`. Two TCP connections: bulk data never delays a lease's renewal.
+/// A server that answered `Hello`. Two TCP connections: bulk data never delays a lease's renewal. There may be more for
+/// data, see [`Connection::another`].
 #[derive(Debug, Clone)]
 pub struct Connection {
     control: AuthedChannel,
     bulk: AuthedChannel,
     hello: v1::HelloResponse,
+    /// For more connections.
+    dialer: tls::Dialer,
+    credentials: Credentials,
+}
+
+/// One more TCP connection to the same server, for data. See [`connections`] for how many there should be.
+#[derive(Debug, Clone)]
+pub struct DataConnection(AuthedChannel);
+
+impl DataConnection {
+    /// For the data of a disk that is backed up.
+    pub fn backup(&self) -> BackupClient<AuthedChannel> {
+        limited_backup(self.0.clone())
+    }
+
+    /// For reading disks back.
+    pub fn restore(&self) -> RestoreClient<AuthedChannel> {
+        limited_restore(self.0.clone())
+    }
 }
 
 impl Connection {
@@ -59,10 +82,10 @@ impl Connection {
     /// a bad token, [`ClientError::Chunker`] when data would be cut differently.
     pub async fn open(settings: &Settings) -> Result<Self, ClientError> {
         let dialer = tls::Dialer::new(settings.server.clone(), settings.trust.clone())?;
-        let control = channel(&settings.server, &dialer).await?;
+        let control = channel(&dialer).await?;
         let hello = Self::greet(&control, settings).await?;
         let credentials = Credentials::new(settings, Some(hello.protocol))?;
-        let bulk = channel(&settings.server, &dialer).await?;
+        let bulk = channel(&dialer).await?;
         tracing::info!(
             server = %settings.server,
             server_version = hello.server_version,
@@ -71,8 +94,10 @@ impl Connection {
         );
         Ok(Self {
             control: InterceptedService::new(control, credentials.clone()),
-            bulk: InterceptedService::new(bulk, credentials),
+            bulk: InterceptedService::new(bulk, credentials.clone()),
             hello,
+            dialer,
+            credentials,
         })
     }
 
@@ -103,6 +128,21 @@ impl Connection {
         &self.hello
     }
 
+    /// A round trip to the server: what its fastest TCP handshake took so far.
+    pub fn rtt(&self) -> Duration {
+        self.dialer.rtt().unwrap_or_default()
+    }
+
+    /// Makes one more connection, with the same token and the same trust.
+    ///
+    /// # Errors
+    /// [`ClientError::Connect`] when the server is not reached or not trusted. Whether it has room for one more
+    /// connection shows in the first call.
+    pub async fn another(&self) -> Result<DataConnection, ClientError> {
+        let channel = channel(&self.dialer).await?;
+        Ok(DataConnection(InterceptedService::new(channel, self.credentials.clone())))
+    }
+
     /// For calls that carry little data.
     pub fn backup(&self) -> BackupClient<AuthedChannel> {
         limited_backup(self.control.clone())
@@ -115,9 +155,7 @@ impl Connection {
 
     /// For reading disks back.
     pub fn restore(&self) -> RestoreClient<AuthedChannel> {
-        RestoreClient::new(self.bulk.clone())
-            .max_decoding_message_size(MESSAGE_MAX_BYTES)
-            .max_encoding_message_size(MESSAGE_MAX_BYTES)
+        limited_restore(self.bulk.clone())
     }
 
     /// For questions about what is in the repository.
@@ -130,6 +168,12 @@ impl Connection {
 
 fn limited_backup(channel: AuthedChannel) -> BackupClient<AuthedChannel> {
     BackupClient::new(channel)
+        .max_decoding_message_size(MESSAGE_MAX_BYTES)
+        .max_encoding_message_size(MESSAGE_MAX_BYTES)
+}
+
+fn limited_restore(channel: AuthedChannel) -> RestoreClient<AuthedChannel> {
+    RestoreClient::new(channel)
         .max_decoding_message_size(MESSAGE_MAX_BYTES)
         .max_encoding_message_size(MESSAGE_MAX_BYTES)
 }
@@ -158,7 +202,8 @@ pub async fn inspect_certificate(server: &ServerAddress) -> Result<CertFingerpri
 
 /// One HTTP/2 connection. TLS is made here rather than by tonic, so that a wrong certificate is an error
 /// of its own.
-async fn channel(server: &ServerAddress, dialer: &tls::Dialer) -> Result<Channel, ClientError> {
+async fn channel(dialer: &tls::Dialer) -> Result<Channel, ClientError> {
+    let server = dialer.server();
     let no_uri = |e: &dyn std::error::Error| ClientError::Usage(format!("server address {server}: {e}"));
     let origin = format!("https://{server}").parse().map_err(|e| no_uri(&e))?;
     let endpoint = Endpoint::from_shared(format!("http://{server}"))

@@ -3,9 +3,10 @@
 //! Pinning only decides whether a certificate is the right one. The handshake's signature is always verified,
 //! so presenting a certificate without having its key gains nothing.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustls::client::WebPkiServerVerifier;
@@ -98,6 +99,8 @@ pub(crate) struct Dialer {
     trust: Trust,
     ca: Option<Arc<WebPkiServerVerifier>>,
     provider: Arc<CryptoProvider>,
+    /// What the fastest TCP handshake took.
+    rtt: Arc<Mutex<Option<Duration>>>,
 }
 
 impl Dialer {
@@ -108,7 +111,18 @@ impl Dialer {
             Trust::Ca(path) => Some(read_ca(path, &provider)?),
             Trust::Pinned(_) | Trust::Inspect => None,
         };
-        Ok(Self { server, trust, ca, provider })
+        Ok(Self { server, trust, ca, provider, rtt: Arc::default() })
+    }
+
+    /// Whom it calls.
+    pub(crate) const fn server(&self) -> &ServerAddress {
+        &self.server
+    }
+
+    /// A round trip to the server: what the fastest TCP handshake took, of all that this dialer and its clones made.
+    /// `None` before the first.
+    pub(crate) fn rtt(&self) -> Option<Duration> {
+        *self.rtt.lock()
     }
 
     /// Connects, makes the handshake and judges the certificate.
@@ -140,7 +154,7 @@ impl Dialer {
             server: server.clone(),
             source: Arc::new(source),
         };
-        let tcp = TcpStream::connect((self.server.host(), self.server.port())).await.map_err(unreachable)?;
+        let tcp = self.connect().await.map_err(unreachable)?;
         tcp.set_nodelay(true).map_err(unreachable)?;
         let handshake = TlsConnector::from(Arc::new(config)).connect(name, tcp).await;
         let seen = *verifier.seen.lock();
@@ -149,6 +163,25 @@ impl Dialer {
             (Ok(_), None) => Err(tls("the server presented no certificate".to_owned())),
             (Err(error), got) => Err(self.judged(got, &error).unwrap_or_else(|| tls(error.to_string()))),
         }
+    }
+
+    /// A TCP connection to the first of the server's addresses that answers. Only the handshake is timed: looking up
+    /// the name may take longer than any round trip.
+    async fn connect(&self) -> io::Result<TcpStream> {
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for address in tokio::net::lookup_host((self.server.host(), self.server.port())).await? {
+            let begun = Instant::now();
+            match TcpStream::connect(address).await {
+                Ok(tcp) => {
+                    let took = begun.elapsed();
+                    let mut rtt = self.rtt.lock();
+                    *rtt = Some(rtt.map_or(took, |rtt| rtt.min(took)));
+                    return Ok(tcp);
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
     }
 
     /// The error to report if the certificate ended the handshake.

@@ -1,6 +1,7 @@
 //! Ranges of a disk that cannot be read back, and why: what a restore that goes on past damage has to tell.
 
 use std::collections::{BTreeMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use holdfast_proto::details::escape_line;
@@ -83,9 +84,9 @@ impl BadRanges {
         collected.by_offset.insert(range.offset, BadRange { reason, container, ..range });
     }
 
-    /// Forgets what begins at `offset` or after: that part is read again.
-    pub(super) fn forget_from(&self, offset: u64) {
-        self.0.lock().by_offset.split_off(&offset);
+    /// Forgets what begins within `bytes` of the disk: that part is read again.
+    pub(super) fn forget(&self, bytes: &Range<u64>) {
+        self.0.lock().by_offset.retain(|offset, _| !bytes.contains(offset));
     }
 
     /// All of them in order; neighbours of one cause are one.
@@ -122,8 +123,8 @@ mod tests {
             bad.add(one);
         }
         assert_eq!(bad.merged(), [range(0, 110, "a"), range(200, 150, "b")]);
-        bad.forget_from(200);
-        assert_eq!(bad.merged(), [range(0, 110, "a")]);
+        bad.forget(&(110..300));
+        assert_eq!(bad.merged(), [range(0, 110, "a"), range(300, 50, "b")]);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! piece: the bytes are there once for both. What is known to be lost is left out, and so are zeros, which the target
 //! was told of before.
 //!
-//! Memory: [`EXTENTS_MAX`] extents of 4 MiB, from the window's beginning until they are written. A window takes its room
+//! Memory: [`EXTENTS_MAX`] extents of 4 MiB, or [`EXTENTS_MAX_SEVERAL`], from the window's beginning until they are written. A window takes its room
 //! at once and before any of it arrives, so no thread that decodes ever waits for room. Windows that arrive side by side
 //! may wait for each other here, each in a task of its own: one that has its room needs nothing of the others.
 
@@ -25,6 +25,8 @@ use crate::slices::part_mut;
 
 /// Extents in memory at most: one window being written while the next arrives, 128 MiB.
 pub(super) const EXTENTS_MAX: usize = 2 * WINDOW_EXTENTS;
+/// The same when several connections bring windows side by side: 16 of them, each one of the first spans.
+pub(super) const EXTENTS_MAX_SEVERAL: usize = 64;
 
 /// Buffers of extents, to be used again. What they hold is left over from their last use.
 pub(super) type ExtentBuffers = ObjectPool<Vec<u8>>;

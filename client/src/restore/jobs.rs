@@ -1,6 +1,7 @@
 //! Regions being decoded and extents being written: a pool of threads, and what of one disk is in progress on it.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,7 +11,7 @@ use tokio::sync::Semaphore;
 
 use super::bad::{BadRange, BadRanges, OnDamage};
 use super::digests::FalseDigests;
-use super::extents::{EXTENTS_MAX, ExtentBuffers, WholeExtent, WindowExtents};
+use super::extents::{ExtentBuffers, WholeExtent, WindowExtents};
 use super::job::{self, Tools};
 use super::target::Target;
 use super::window::{CheckedRegion, WindowPlan};
@@ -62,6 +63,9 @@ impl DecodePool {
     }
 }
 
+/// A job has failed. [`Jobs::drain`] says why.
+pub(super) const STOPPED: ClientError = ClientError::Internal("a restore went on after it had failed");
+
 /// Regions of one disk in progress.
 pub(super) struct Jobs {
     pool: Arc<DecodePool>,
@@ -86,13 +90,14 @@ pub(super) struct Jobs {
 }
 
 impl Jobs {
-    /// No jobs yet, for the disk `disk`.
+    /// No jobs yet, for the disk `disk`, and room for `extents_max` extents.
     pub(super) fn new(
         pool: Arc<DecodePool>,
         disk: &str,
         target: Arc<dyn Target>,
         on_damage: OnDamage,
         progress: Arc<dyn Progress>,
+        extents_max: usize,
     ) -> Arc<Self> {
         Arc::new(Self {
             disk: disk.to_owned(),
@@ -100,7 +105,7 @@ impl Jobs {
             on_damage,
             bad: BadRanges::default(),
             permits: Arc::new(Semaphore::new(usize::from(pool.jobs_max))),
-            room: Arc::new(Semaphore::new(EXTENTS_MAX)),
+            room: Arc::new(Semaphore::new(extents_max)),
             windows: Mutex::default(),
             ended: Mutex::default(),
             writes: Writes::default(),
@@ -123,7 +128,7 @@ impl Jobs {
         self.false_digests.found()
     }
 
-    /// Hands a region to the pool once there is room; fails with the failure of any earlier job.
+    /// Hands a region to the pool once there is room; fails with [`STOPPED`] after the failure of any earlier job.
     pub(super) async fn submit(self: &Arc<Self>, region: CheckedRegion) -> Result<(), ClientError> {
         let closed = ClientError::Internal("the decoding threads ended early");
         let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|_| closed)?;
@@ -207,6 +212,15 @@ impl Jobs {
         self.room.close();
     }
 
+    /// The streams ended with `error`: stops, waits for jobs in progress, which share the target (it cleans up after
+    /// itself when the last of them lets it go), and says what failed first.
+    pub(super) async fn ended_by(&self, error: ClientError) -> ClientError {
+        self.stop();
+        let failure = self.drain().await.err();
+        let asked = matches!(error, ClientError::Interrupted);
+        failure.filter(|_| !asked).unwrap_or(error)
+    }
+
     /// Takes note of a range that cannot be read, and makes it zero if that was asked for.
     fn give_up(self: &Arc<Self>, range: BadRange, window: Option<&WindowExtents>) -> Result<(), ClientError> {
         // What goes into a pipe has to be something.
@@ -235,10 +249,10 @@ impl Jobs {
         window.contains(offset).then(|| Arc::clone(window))
     }
 
-    /// Forgets the bad ranges and windows from `offset` on: that part is read again.
-    pub(super) fn forget_from(&self, offset: u64) {
-        self.bad.forget_from(offset);
-        self.windows.lock().split_off(&offset);
+    /// Forgets the bad ranges and windows that begin in these bytes of the disk: they are read again.
+    pub(super) fn forget(&self, bytes: &Range<u64>) {
+        self.bad.forget(bytes);
+        self.windows.lock().retain(|start, _| !bytes.contains(start));
     }
 
     /// What could not be read, in order.
@@ -246,12 +260,23 @@ impl Jobs {
         self.bad.merged()
     }
 
-    /// Waits until no job is in progress, and what is whole is written.
+    /// Waits until no job is in progress, and what is whole is written. Returns the first failure of all, once.
     pub(super) async fn drain(&self) -> Result<(), ClientError> {
+        self.settle().await?;
+        self.failure.lock().take().map_or(Ok(()), Err)
+    }
+
+    /// The same; fails with [`STOPPED`] when there was a failure.
+    pub(super) async fn pause(&self) -> Result<(), ClientError> {
+        self.settle().await?;
+        self.check()
+    }
+
+    async fn settle(&self) -> Result<(), ClientError> {
         let closed = ClientError::Internal("the decoding threads ended early");
         drop(self.permits.acquire_many(u32::from(self.pool.jobs_max)).await.map_err(|_| closed)?);
         self.writes.idle().await;
-        self.check()
+        Ok(())
     }
 
     /// As [`Jobs::drain`] at the end of a disk.
@@ -264,8 +289,9 @@ impl Jobs {
         is_written.then_some(()).ok_or(ClientError::Internal("part of the disk arrived and was not written"))
     }
 
+    /// Several streams may ask; the failure itself is for [`Jobs::drain`].
     fn check(&self) -> Result<(), ClientError> {
-        self.failure.lock().take().map_or(Ok(()), Err)
+        if self.failure.lock().is_some() { Err(STOPPED) } else { Ok(()) }
     }
 
     /// A window begins: waits for room for its extents, then writes its zeros and gives the target a hint; both away
@@ -273,10 +299,15 @@ impl Jobs {
     pub(super) async fn begin_window(self: &Arc<Self>, plan: Arc<WindowPlan>) -> Result<(), ClientError> {
         let begun = WindowExtents::begin(&plan, &self.room).await;
         self.check()?;
-        self.windows.lock().insert(plan.start, Arc::new(begun?));
+        let reached = {
+            let mut windows = self.windows.lock();
+            windows.insert(plan.start, Arc::new(begun?));
+            // Those before the lowest that arrives are complete.
+            windows.first_key_value().map_or(plan.start, |(start, _)| *start)
+        };
         let jobs = Arc::clone(self);
         blocking(move || {
-            jobs.target.reached(plan.start);
+            jobs.target.reached(reached);
             plan.zeros.iter().try_for_each(|&(offset, len)| jobs.target.zero(offset, len))?;
             plan.bad.iter().try_for_each(|range| jobs.give_up(range.clone(), None))
         })
@@ -297,7 +328,7 @@ impl Jobs {
         if !self.target.needs_order() {
             return Ok(());
         }
-        self.drain().await?;
+        self.pause().await?;
         let (target, start, end) = (Arc::clone(&self.target), plan.start, plan.end);
         blocking(move || target.window_done(start, end)).await
     }

@@ -3,29 +3,34 @@
 //!
 //! Start with [`Reader::read_disk`]; `window` says what a stream must look like, `job` what is done with one
 //! region, `extents` what becomes of its chunks, `jobs` how many are in progress, `writes` who writes, [`target`] where
-//! the bytes go. After a lost connection the agent
-//! connects again and reads on from the first extent that is not complete.
+//! the bytes go. Over a long line several connections read one disk: `spans` says which reads what, `stream` is one of
+//! them, `crew` all of them. After a lost connection the agent connects again, and what that one was reading is read on
+//! from its first extent that is not complete.
 //!
 //! What cannot be read ends a restore, unless it was told to go on: then the server names it in the stream, and it is
 //! collected in `bad`, written as a map by `bad_map`, and never passes for success.
 //!
-//! Memory: transport windows of 16 MiB; `JOBS_PER_THREAD` regions of 2 × 256 KiB per thread; extents that are put
-//! together or wait to be written, 128 MiB at most; a pipe needs one window of 64 MiB besides.
+//! Memory: transport windows of 16 MiB for each connection; `JOBS_PER_THREAD` regions of 2 × 256 KiB per thread; extents
+//! that are put together or wait to be written, 128 MiB at most, or 256 MiB with several connections; a pipe needs one
+//! window of 64 MiB besides.
 
 mod bad;
 mod bad_map;
+mod crew;
 mod digests;
 mod extents;
 mod job;
 mod jobs;
 mod reader;
+mod spans;
+mod stream;
 pub mod target;
 pub mod window;
 mod writes;
 
 pub use bad::{BadRange, OnDamage};
 pub use bad_map::{MAP_SUFFIX, check_free};
-pub use reader::Reader;
+pub use reader::{ReadOptions, Reader};
 
 /// One disk of one backup.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,44 +1,57 @@
-//! Reads disks back: streams, retries, and what happens with each message.
+//! Reads disks back.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use holdfast_proto::limits::EXTENT_BYTES;
-use holdfast_proto::v1;
-use holdfast_proto::v1::read_disk_response::Kind;
+use holdfast_proto::limits::extent_count;
+use parking_lot::Mutex;
 
+use super::crew::{Crew, Links};
+use super::extents::{EXTENTS_MAX, EXTENTS_MAX_SEVERAL};
 use super::jobs::{DecodePool, Jobs};
+use super::spans::Spans;
+use super::stream::{DiskStreams, Flow};
 use super::target::Target;
-use super::window::Assembler;
 use super::{BadRange, DiskOfBackup, ReadSummary, Salvage, bad_map};
-use crate::backoff::Backoff;
 use crate::cancel::Cancel;
+use crate::connect::connections::{CONNECTIONS_MAX, Connections};
 use crate::connect::{Connection, Settings};
 use crate::error::ClientError;
-use crate::progress::{Notice, Progress, Step};
-use crate::stages::{Stage, StageTotal};
-use crate::turn::Turn;
+use crate::progress::Progress;
+use crate::stages::StageTotal;
+
+/// How disks are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadOptions {
+    /// Threads that decode; `None`: one per core and one more.
+    pub threads: Option<usize>,
+    /// How long an outage may last.
+    pub retry_for: Duration,
+    /// How many connections carry one disk.
+    pub connections: Connections,
+    /// Whether the server must read everything from its volume, also what it has in memory.
+    pub from_volume: bool,
+}
 
 /// Reads disks of backups.
 pub struct Reader {
-    settings: Settings,
-    connection: Connection,
+    links: Links,
     progress: Arc<dyn Progress>,
     pool: Arc<DecodePool>,
-    retry_for: Duration,
+    connections: Connections,
+    from_volume: bool,
 }
 
 impl std::fmt::Debug for Reader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Reader").field("settings", &self.settings).finish_non_exhaustive()
+        f.debug_struct("Reader").field("links", &self.links).finish_non_exhaustive()
     }
 }
 
 impl Reader {
-    /// A reader that decodes on `threads` threads (`None`: one per core and one more). `retry_for`: how long
-    /// an outage may last.
+    /// A reader that uses `connection`, and more like it.
     ///
     /// # Errors
     /// [`ClientError::Internal`] when threads cannot be started.
@@ -46,11 +59,13 @@ impl Reader {
         settings: Settings,
         connection: Connection,
         progress: Arc<dyn Progress>,
-        threads: Option<usize>,
-        retry_for: Duration,
+        options: ReadOptions,
     ) -> Result<Self, ClientError> {
+        let ReadOptions { threads, retry_for, connections, from_volume } = options;
         let pool = Arc::new(DecodePool::new(threads)?);
-        Ok(Self { settings, connection, progress, pool, retry_for })
+        let first = Arc::new(Mutex::new(connection));
+        let links = Links { settings, first, spare: Arc::default(), retry_for };
+        Ok(Self { links, progress, pool, connections, from_volume })
     }
 
     /// Time spent so far, by stage.
@@ -64,7 +79,7 @@ impl Reader {
     /// # Errors
     /// Any [`ClientError`]; [`ClientError::Damaged`] when the data is not what was backed up.
     pub async fn read_disk(
-        &mut self,
+        &self,
         disk: &DiskOfBackup,
         target: Arc<dyn Target>,
         salvage: &Salvage,
@@ -73,20 +88,22 @@ impl Reader {
     ) -> Result<ReadSummary, ClientError> {
         let begun = Instant::now();
         self.progress.disk(&disk.disk, before_bytes);
-        let pool = Arc::clone(&self.pool);
-        let jobs =
-            Jobs::new(pool, &disk.disk, Arc::clone(&target), salvage.on_damage, Arc::clone(&self.progress));
-        let reading = self.read_with_retries(disk, &jobs, salvage.on_damage.goes_on());
-        let outcome = tokio::select! {
-            biased;
-            () = cancel.cancelled() => Err(ClientError::Interrupted),
-            outcome = reading => outcome,
+        // What can only be written in order would have to be kept in memory until its turn.
+        let connections = if target.needs_order() { Connections::Exactly(1) } else { self.connections };
+        let jobs = self.jobs(disk, &target, salvage, connections);
+        let streams = DiskStreams {
+            disk: disk.clone(),
+            jobs: Arc::clone(&jobs),
+            pool: Arc::clone(&self.pool),
+            progress: Arc::clone(&self.progress),
+            report_damage: salvage.on_damage.goes_on(),
+            from_volume: self.from_volume,
+            spans: Spans::new(extent_count(disk.size_bytes)),
+            flow: Flow::default(),
         };
+        let outcome = Crew::new(streams, self.links.clone()).read(connections, cancel).await;
         if let Err(error) = outcome {
-            jobs.stop();
-            // Jobs in progress share the target, which cleans up after itself when the last of them lets it go.
-            drop(jobs.drain().await);
-            return Err(error);
+            return Err(jobs.ended_by(error).await);
         }
         jobs.finish().await?;
         let bad = jobs.bad_ranges();
@@ -109,147 +126,19 @@ impl Reader {
         })
     }
 
-    /// Reads all of a disk, over as many connections as it takes.
-    async fn read_with_retries(
-        &mut self,
-        disk: &DiskOfBackup,
-        jobs: &Arc<Jobs>,
-        past_damage: bool,
-    ) -> Result<(), ClientError> {
-        let epoch = Instant::now();
-        let mut backoff = Backoff::new(self.retry_for);
-        let mut next_extent = 0;
-        loop {
-            let mut assembler = Assembler::new(disk.size_bytes, next_extent).past_damage(past_damage);
-            let mut turn = Turn::new(&*self.progress);
-            let outcome = self.follow(disk, &mut assembler, jobs, past_damage, &mut turn).await;
-            let has_waited = turn.has_waited();
-            drop(turn);
-            jobs.drain().await?;
-            let Err(error) = outcome else { return Ok(()) };
-            if has_waited {
-                // The server was there: a loss after that begins a new outage.
-                backoff.progressed();
-            }
-            if assembler.next_extent() > next_extent {
-                backoff.progressed();
-                next_extent = assembler.next_extent();
-            }
-            if error.is_limit() {
-                self.wait_for_turn(error, &mut backoff, epoch).await?;
-            } else if error.is_connection_loss() {
-                self.reconnect(error, &mut backoff, epoch).await?;
-            } else {
-                return Err(error);
-            }
-            jobs.forget_from(next_extent * u64::from(EXTENT_BYTES));
-        }
-    }
-
-    /// Waits, for as long as an outage may last, because the server has as much to do as it allows.
-    async fn wait_for_turn(
-        &self,
-        refused: ClientError,
-        backoff: &mut Backoff,
-        epoch: Instant,
-    ) -> Result<(), ClientError> {
-        let Some(delay) = backoff.next_delay(epoch.elapsed()) else { return Err(refused) };
-        self.progress.notice(&Notice::Waiting { reason: refused.to_string(), delay });
-        tokio::time::sleep(delay).await;
-        Ok(())
-    }
-
-    /// Tries to connect again, for as long as an outage may last.
-    async fn reconnect(
-        &mut self,
-        lost: ClientError,
-        backoff: &mut Backoff,
-        epoch: Instant,
-    ) -> Result<(), ClientError> {
-        let mut lost = lost;
-        loop {
-            let Some(delay) = backoff.next_delay(epoch.elapsed()) else { return Err(lost) };
-            self.progress.notice(&Notice::Reconnecting { reason: lost.to_string(), delay });
-            tokio::time::sleep(delay).await;
-            match Connection::open(&self.settings).await {
-                Ok(connection) => {
-                    self.connection = connection;
-                    return Ok(());
-                }
-                Err(error) if error.is_connection_loss() => lost = error,
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    /// Follows one stream to its end.
-    async fn follow(
+    /// No jobs yet, with room for as many connections as there will be.
+    fn jobs(
         &self,
         disk: &DiskOfBackup,
-        assembler: &mut Assembler,
-        jobs: &Arc<Jobs>,
-        report_damage: bool,
-        turn: &mut Turn<'_>,
-    ) -> Result<(), ClientError> {
-        let request = v1::ReadDiskRequest {
-            backup_id: disk.backup_id.clone(),
-            disk: disk.disk.clone(),
-            first_extent: assembler.next_extent(),
-            extent_count: 0,
-            report_damage,
-            takes_queued: true,
-            may_refuse: false,
-        };
-        let mut stream = self.connection.restore().read_disk(request).await?.into_inner();
-        loop {
-            let begun = Instant::now();
-            let message = stream.message().await?;
-            self.pool.stages.waited(Stage::ReceiveWait, begun.elapsed(), 0);
-            match message.map(|message| message.kind) {
-                None if assembler.is_complete() => return Ok(()),
-                None => return Err(ClientError::Lost("the server ended a restore stream early".to_owned())),
-                Some(None) => {
-                    return Err(ClientError::Protocol("a restore message of an unknown kind".to_owned()));
-                }
-                Some(Some(Kind::Queued(queued))) => turn.queued(queued),
-                Some(Some(kind)) => {
-                    turn.came();
-                    self.accept(kind, assembler, jobs).await?;
-                }
-            }
-        }
-    }
-
-    /// Takes one message of a stream.
-    async fn accept(
-        &self,
-        kind: Kind,
-        assembler: &mut Assembler,
-        jobs: &Arc<Jobs>,
-    ) -> Result<(), ClientError> {
-        match kind {
-            Kind::Header(header) => assembler.header(&header)?,
-            Kind::Window(window) => {
-                let plan = assembler.window(&window)?;
-                jobs.begin_window(plan).await?;
-            }
-            Kind::Regions(batch) => {
-                let wire_bytes = batch.regions.iter().map(|region| region.payload.len() as u64).sum();
-                self.progress.advance(Step { wire_bytes, ..Step::default() });
-                for region in assembler.regions(batch)? {
-                    jobs.submit(region).await?;
-                }
-            }
-            Kind::Queued(_) => {}
-            Kind::Damaged(damaged) => jobs.give_up_all(assembler.damaged(&damaged)?).await?,
-            Kind::WindowEnd(_) => {
-                let plan = assembler.window_end()?;
-                jobs.end_window(&plan).await?;
-                let done_bytes = plan.end - plan.start;
-                self.progress.advance(Step { done_bytes, ..Step::default() });
-            }
-        }
-        Ok(())
+        target: &Arc<dyn Target>,
+        salvage: &Salvage,
+        connections: Connections,
+    ) -> Arc<Jobs> {
+        let several = connections.first(self.links.first.lock().rtt(), CONNECTIONS_MAX) > 1;
+        let room = if several { EXTENTS_MAX_SEVERAL } else { EXTENTS_MAX };
+        let (pool, target, progress) =
+            (Arc::clone(&self.pool), Arc::clone(target), Arc::clone(&self.progress));
+        Jobs::new(pool, &disk.disk, target, salvage.on_damage, progress, room)
     }
 }
 

@@ -116,11 +116,11 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
     // (R4): after the index knows what it can, so that what is sound again is found.
     let all_looked_at = recovery::look_again(&store)?;
     let audit_from = trusted.filter(|_| all_looked_at).map_or(0, |mark| mark.audit_from);
-    let last_commit = catalog.commits()?.last;
     store.leftovers.begin_at(end.unwrap_or(0));
     let core = Core::new(CoreParts {
         repository: record.id,
         volume: Arc::new(GuardedVolume::new(data, Arc::clone(&health))),
+        last_commit: catalog.commits()?.last,
         catalog,
         store,
         clock,
@@ -130,7 +130,6 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
         ledger,
         session_memory: MemoryPool::new(start.memory.sessions_bytes),
         read_ahead: ReadAhead::new(start.memory.read_ahead_bytes / READ_BYTES_MAX),
-        last_commit,
         numbers,
         unrecorded: Unrecorded::new(rest),
     })?;

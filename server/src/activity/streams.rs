@@ -1,5 +1,5 @@
 //! The streams of the data path that are open: how many there may be, which of them wait for their turn (see
-//! [`turns`](super::turns)), and how to end them from outside.
+//! `turns`), and how to end them from outside.
 //!
 //! A stream is in the table from its call on, without a slot; it *enters* once it is known for which namespace, and then
 //! holds a slot or waits for one. It ends between two messages when the server shuts down, its token is revoked or its
@@ -367,7 +367,7 @@ impl StreamGuard {
     }
 
     /// Waits for a slot after [`Self::enter`]; returns at once if the stream has it. Tells `ahead` how many get their
-    /// turn before, whenever that changes and every [`TURN_TOLD_EVERY`].
+    /// turn before, whenever that changes and every `TURN_TOLD_EVERY`.
     ///
     /// # Errors
     /// Why the stream must end, and what `ahead` fails with.

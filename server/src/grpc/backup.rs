@@ -15,8 +15,9 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::call::{Stage, caller, own_session, parse_id, shown};
 use super::digests::ParentDigests;
+use super::ingest::{self, Lanes};
+use super::outgoing;
 use super::refusals;
-use super::{ingest, outgoing};
 use crate::activity::Change;
 use crate::activity::streams::{StreamKind, Subject};
 use crate::app::App;
@@ -29,11 +30,13 @@ use crate::metrics::BackupEnd;
 #[derive(Debug)]
 pub(super) struct BackupService {
     app: Arc<App>,
+    lanes: Arc<Lanes>,
 }
 
 impl BackupService {
     pub(super) fn new(app: Arc<App>) -> Self {
-        Self { app }
+        let lanes = Lanes::new(app.budget.connections);
+        Self { app, lanes }
     }
 
     /// Authenticates, then runs `work` where it may block.
@@ -58,6 +61,7 @@ impl BackupService {
 impl Backup for BackupService {
     type ParentDigestsStream = ReceiverStream<Result<v1::DigestBlock, Status>>;
     type IngestStream = ReceiverStream<Result<v1::IngestResponse, Status>>;
+    type SendLaneStream = ReceiverStream<Result<v1::LaneResponse, Status>>;
 
     #[tracing::instrument(level = "info", skip_all)]
     async fn hello(&self, request: Request<v1::HelloRequest>) -> Result<Response<v1::HelloResponse>, Status> {
@@ -111,7 +115,19 @@ impl Backup for BackupService {
             .streams
             .open(StreamKind::Ingest, caller.token.id)
             .map_err(ServiceError::into_status)?;
-        Ok(Response::new(ingest::stream(Arc::clone(&self.app), caller, guard, request.into_inner())))
+        let (app, lanes) = (Arc::clone(&self.app), Arc::clone(&self.lanes));
+        Ok(Response::new(ingest::stream(app, lanes, caller, guard, request.into_inner())))
+    }
+
+    #[tracing::instrument(level = "info", skip_all)]
+    async fn send_lane(
+        &self,
+        request: Request<Streaming<v1::LaneRequest>>,
+    ) -> Result<Response<Self::SendLaneStream>, Status> {
+        let caller = caller(&request, Stage::Negotiated)?;
+        caller.check_role(Action::Backup).map_err(ServiceError::into_status)?;
+        let lane = ingest::lane(&self.app, &self.lanes, caller, request.into_inner()).await;
+        lane.map(Response::new).map_err(ServiceError::into_status)
     }
 
     #[tracing::instrument(level = "info", skip_all, fields(session = shown::<SessionId>(&request.get_ref().session_id)))]

@@ -4,6 +4,8 @@
 //! * A disk coming in queues at most [`INGEST_QUEUE_BYTES`], the message that the engine works on included, and
 //!   holds one more message that waits for room: 16 × 2 × 8 MiB = 256 MiB, if every agent sends the largest
 //!   messages there are.
+//! * Its lanes take their room from that queue: 16 × 448 KiB for one message each, which leaves 1 MiB
+//!   ([`CONTROL_QUEUE_BYTES`]) to the stream itself. What waits in their connections' windows is counted with these.
 //! * For proofs of its digests it keeps 5 MiB of what it decoded, and two extents being hashed: 16 × 14 MiB = 224 MiB at
 //!   worst.
 //! * A disk going out queues [`OUTGOING_QUEUE_MESSAGES`] of about 1 MiB: 16 × 2 MiB = 32 MiB.
@@ -14,7 +16,7 @@
 
 use std::time::Duration;
 
-use holdfast_proto::limits::MESSAGE_MAX_BYTES;
+use holdfast_proto::limits::{LANE_MESSAGE_MAX_BYTES, LANES_MAX, MESSAGE_MAX_BYTES};
 
 use crate::net::WINDOW_MAX_BYTES;
 
@@ -53,6 +55,15 @@ pub(super) const INGEST_QUEUE_BYTES: u32 = {
     #[expect(clippy::cast_possible_truncation, reason = "asserted above")]
     let bytes = MESSAGE_MAX_BYTES as u32;
     bytes
+};
+
+/// What a stream itself keeps of its queue once it has lanes: the rest is one message for each of them.
+pub(super) const CONTROL_QUEUE_BYTES: u32 = {
+    let lanes = LANES_MAX as usize * LANE_MESSAGE_MAX_BYTES;
+    assert!(lanes + (1 << 20) <= INGEST_QUEUE_BYTES as usize, "the queues of all lanes fit, and 1 MiB");
+    #[expect(clippy::cast_possible_truncation, reason = "asserted above")]
+    let lanes = lanes as u32;
+    INGEST_QUEUE_BYTES - lanes
 };
 
 /// Messages of a disk that wait for the engine. Each takes at least this part of the queue's bytes.

@@ -19,11 +19,12 @@ use crate::metrics::Counters;
 const PREFIX: &str = "/holdfast.v1.";
 
 /// Every method; a test compares this with the protocol.
-const METHODS: [&str; 13] = [
+const METHODS: [&str; 14] = [
     "Backup/Hello",
     "Backup/Start",
     "Backup/ParentDigests",
     "Backup/Ingest",
+    "Backup/SendLane",
     "Backup/KeepAlive",
     "Backup/Commit",
     "Backup/Abort",

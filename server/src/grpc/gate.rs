@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use holdfast_engine::ids::TokenId;
-use holdfast_proto::limits::MESSAGE_MAX_BYTES;
+use holdfast_proto::limits::{LANE_MESSAGE_MAX_BYTES, MESSAGE_MAX_BYTES};
 use http_body::Body;
 use tonic::body::Body as AnswerBody;
 use tonic::codegen::BoxFuture;
@@ -26,6 +26,9 @@ use crate::shares::{Share, Shares};
 
 /// The call whose messages are large, and come for as long as a disk takes.
 const INGEST: &str = "/holdfast.v1.Backup/Ingest";
+
+/// A part of such a call's messages, on a connection of its own.
+const LANE: &str = "/holdfast.v1.Backup/SendLane";
 
 /// Lets calls with a valid token through to `calls`.
 #[derive(Debug, Clone)]
@@ -83,12 +86,13 @@ const fn unary() -> Bounds {
 }
 
 fn bounds(path: &str) -> Bounds {
-    if path == INGEST {
-        // Large ones come when the disk has its turn: see [`OPEN_MAX_BYTES`].
-        Bounds { message_bytes: MESSAGE_MAX_BYTES, first_bytes: OPEN_MAX_BYTES, whole_within: None }
-    } else {
-        unary()
-    }
+    let message_bytes = match path {
+        INGEST => MESSAGE_MAX_BYTES,
+        LANE => LANE_MESSAGE_MAX_BYTES,
+        _ => return unary(),
+    };
+    // Large ones come when the disk has its turn: see [`OPEN_MAX_BYTES`].
+    Bounds { message_bytes, first_bytes: OPEN_MAX_BYTES, whole_within: None }
 }
 
 async fn admit(

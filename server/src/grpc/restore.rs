@@ -66,6 +66,7 @@ impl Restore for RestoreService {
             };
             let metrics = Arc::clone(app);
             let count = move |message: &v1::ReadDiskResponse| metrics.metrics.restored(disk_bytes(message));
+            let reader = if message.from_volume { reader.from_volume() } else { reader };
             let items = reader.on_behalf_of(token);
             Ok(items.map(move |item| item.inspect(&count).map_err(ServiceError::from)))
         };

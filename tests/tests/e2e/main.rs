@@ -30,6 +30,8 @@ mod hostile;
 #[cfg(test)]
 mod incremental;
 #[cfg(test)]
+mod lanes;
+#[cfg(test)]
 mod logs;
 #[cfg(test)]
 mod memory;
@@ -45,6 +47,8 @@ mod recover;
 mod report;
 #[cfg(test)]
 mod rest;
+#[cfg(test)]
+mod restore_connections;
 #[cfg(test)]
 mod shutdown;
 #[cfg(test)]

@@ -17,6 +17,7 @@ mod measure;
 mod peers;
 mod tables;
 mod targets;
+mod wan;
 
 use std::path::{Path, PathBuf};
 
@@ -60,6 +61,11 @@ enum Only {
     Index(index::Options),
     /// How long the table of compression details takes to answer
     Details(details::Options),
+    /// Backups and restores over a long line: late, slow, with losses. Needs root
+    Wan(wan::Options),
+    /// One end of a plain TCP connection, for `wan`
+    #[command(hide = true)]
+    WanProbe(wan::ProbeOptions),
     /// Many VMs at once, against the same VMs one after another: what is stored, and what it takes
     Fleet(fleet::Options),
 }
@@ -84,6 +90,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     match &options.only {
         Some(Only::Index(options)) => return index::run(options),
         Some(Only::Details(options)) => return details::run(options),
+        Some(Only::Wan(options)) => return wan::run(options),
+        Some(Only::WanProbe(options)) => return wan::run_probe(options),
         Some(Only::Fleet(options)) => return fleet::run(options),
         None => {}
     }

@@ -3,15 +3,18 @@
 //! Three futures run together, on one task, with bounded channels between them:
 //! [`QueryLoop`] puts the results of a [`Pass`] in order, asks and packs; [`transport::send`] waits for compressed regions,
 //! keeps the upload limit and feeds the wire; [`transport::receive`] takes answers. Regions are compressed on
-//! threads of their own meanwhile. Dropping the stream's future ends all of it; the server keeps what it
+//! threads of their own meanwhile. On a long line, regions and extents go over several connections, see [`lanes`];
+//! otherwise over this one. Dropping the stream's future ends all of it; the server keeps what it
 //! accepted.
 //!
 //! Memory in transit: [`BufferPool`] (see `Limits`), `regions` × 2 × 256 KiB in compression,
-//! [`WIRE_MESSAGES`] × 600 KiB before the transport, and its window of 16 MiB.
+//! [`WIRE_MESSAGES`] × 600 KiB before the transport, and its window of 16 MiB. With lanes: at most 1.9 MiB on each.
 
+mod lanes;
 mod pass;
 mod query_loop;
 mod transport;
+mod wire;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,9 +26,10 @@ use holdfast_proto::v1::ingest_response::Kind as Answer;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
+use self::lanes::{Lanes, Outlet, lanes};
 use self::pass::Pass;
 use self::query_loop::QueryLoop;
-use self::transport::hand_over;
+use self::wire::hand_over;
 use super::parent::{BLOCKS_AHEAD, ParentDigests, Rereading};
 use super::pipeline::Pipeline;
 use crate::connect::Connection;
@@ -105,10 +109,12 @@ pub(super) async fn ingest(
     pipeline.progress.disk(disk.name(), place.before_bytes);
     let (wire, messages) = mpsc::channel(WIRE_MESSAGES);
     let session_id = place.session.session_id.clone();
+    pipeline.progress.connections(1);
     let open = v1::OpenStream { session_id, disk: place.number, takes_pending: true, takes_queued: true };
     hand_over(&wire, Kind::Open(open)).await;
     let mut inbound = connection.ingest().ingest(ReceiverStream::new(messages)).await?.into_inner();
-    let ranges = opened(&mut inbound, pipeline).await?;
+    let mut opened = opened(&mut inbound, pipeline).await?;
+    let ranges = std::mem::take(&mut opened.accepted);
     let already = ranges.iter().map(|range| range.count).fold(0, u64::saturating_add);
     if already > 0 {
         accepted.raise(already, 0);
@@ -122,16 +128,32 @@ pub(super) async fn ingest(
     let (items, queue) = mpsc::channel(pipeline.limits.regions);
     let (replies, replied) = mpsc::channel(REPLIES_MAX);
     let ask = QueryLoop::new(pipeline, disk, place.written_before, wire.clone(), items).run(pass, replied);
-    let send = transport::send(pipeline, queue, wire);
+    let session_id = &place.session.session_id;
+    let (lanes, outlet) = lanes(pipeline, connection, session_id, place.number, &opened, &wire)
+        .map_or_else(|| (None, Outlet::plain(wire)), |(lanes, outlet)| (Some(lanes), outlet));
+    let send = transport::send(pipeline, queue, outlet);
     let receive = transport::receive(inbound, replies, accepted);
-    tokio::try_join!(ask, send, receive).map(|_| ())
+    tokio::select! {
+        biased;
+        // What the server says of the stream comes before what is found out about a lane.
+        outcome = async { tokio::try_join!(ask, send, receive) } => outcome.map(|_| ()),
+        broke = watch(lanes) => Err(broke),
+    }
+}
+
+/// Waits for a lane to break.
+async fn watch(lanes: Option<Lanes<'_>>) -> ClientError {
+    match lanes {
+        Some(lanes) => lanes.watch().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Waits for the disk's turn, and learns what the server has of it.
 async fn opened(
     inbound: &mut tonic::Streaming<v1::IngestResponse>,
     pipeline: &Pipeline,
-) -> Result<Vec<v1::ExtentRange>, ClientError> {
+) -> Result<v1::StreamOpened, ClientError> {
     let mut turn = Turn::new(&*pipeline.progress);
     loop {
         match inbound.message().await?.map(|answer| answer.kind) {
@@ -139,7 +161,7 @@ async fn opened(
                 turn.queued(queued);
                 pipeline.has_waited.store(true, Ordering::Relaxed);
             }
-            Some(Some(Answer::Opened(opened))) => return Ok(opened.accepted),
+            Some(Some(Answer::Opened(opened))) => return Ok(opened),
             Some(_) => {
                 return Err(ClientError::Protocol(
                     "an ingest stream that does not begin with Opened".to_owned(),

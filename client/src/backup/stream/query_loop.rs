@@ -12,7 +12,8 @@ use holdfast_proto::v1::ingest_request::Kind;
 use tokio::sync::mpsc;
 
 use super::pass::Pass;
-use super::transport::{Item, Reply, Wire, hand_over};
+use super::transport::{Item, Reply};
+use super::wire::{Wire, hand_over};
 use crate::backup::again::{Absent, AgainRequests};
 use crate::backup::message_builder::Output;
 use crate::backup::packer::Packer;

@@ -9,6 +9,7 @@ use holdfast_proto::v1::ingest_response::Kind as Answer;
 use tokio::sync::mpsc;
 
 use super::Accepted;
+use super::lanes::Outlet;
 use crate::backup::compress::Compressing;
 use crate::backup::pipeline::Pipeline;
 use crate::error::ClientError;
@@ -28,22 +29,11 @@ pub(super) enum Reply {
     Finished,
 }
 
-/// To the transport.
-pub(super) type Wire = mpsc::Sender<v1::IngestRequest>;
-
-/// Hands a message to the transport. When the transport is gone, waits for ever: [`receive`] gets the reason
-/// and ends the stream with it.
-pub(super) async fn hand_over(wire: &Wire, kind: Kind) {
-    if wire.send(v1::IngestRequest { kind: Some(kind) }).await.is_err() {
-        std::future::pending::<()>().await;
-    }
-}
-
 /// Sends items in their order: waits for each region to be compressed, and keeps the upload limit.
 pub(super) async fn send(
     pipeline: &Pipeline,
     mut items: mpsc::Receiver<Item>,
-    wire: Wire,
+    mut outlet: Outlet,
 ) -> Result<(), ClientError> {
     while let Some(item) = items.recv().await {
         let (kind, bytes) = match item {
@@ -57,7 +47,7 @@ pub(super) async fn send(
             }
         };
         let begun = Instant::now();
-        hand_over(&wire, kind).await;
+        outlet.send(kind).await;
         pipeline.stages.waited(Stage::SendWait, begun.elapsed(), bytes);
         pipeline.sent_bytes.fetch_add(bytes, Ordering::Relaxed);
         pipeline.progress.advance(Step { wire_bytes: bytes, ..Step::default() });

@@ -2,6 +2,7 @@ mod writing;
 
 use holdfast_proto::v1::read_disk_response::Kind;
 
+use super::super::extents::EXTENTS_MAX;
 use super::super::window::Assembler;
 use holdfast_proto::Fingerprint;
 
@@ -33,7 +34,7 @@ impl Target for BadTarget {
 async fn restore(target: BadTarget) -> Result<(), ClientError> {
     let disk = [7; 5000];
     let pool = Arc::new(DecodePool::new(Some(1)).unwrap());
-    let jobs = Jobs::new(pool, "d", Arc::new(target), OnDamage::End, Arc::new(Silent));
+    let jobs = Jobs::new(pool, "d", Arc::new(target), OnDamage::End, Arc::new(Silent), EXTENTS_MAX);
     let mut assembler = Assembler::new(disk.len() as u64, 0);
     for message in serve(&disk, 1) {
         match message {
@@ -73,7 +74,7 @@ impl Target for GoodTarget {
 /// Reads a disk whose extents are said to hash to `digests`; returns those that do not.
 async fn compare(disk: &[u8], digests: &[Vec<u8>]) -> Result<(u64, Vec<u64>), ClientError> {
     let pool = Arc::new(DecodePool::new(Some(3)).unwrap());
-    let jobs = Jobs::new(pool, "d", Arc::new(GoodTarget), OnDamage::End, Arc::new(Silent));
+    let jobs = Jobs::new(pool, "d", Arc::new(GoodTarget), OnDamage::End, Arc::new(Silent), EXTENTS_MAX);
     let mut assembler = Assembler::new(disk.len() as u64, 0);
     for message in serve(disk, 1) {
         match message {

@@ -33,6 +33,8 @@ pub(crate) struct Assembler {
     header_seen: bool,
     /// First extent not yet complete.
     next_extent: u64,
+    /// First extent that was not asked for.
+    end_extent: u64,
     window: Option<Open>,
 }
 
@@ -48,7 +50,20 @@ struct Open {
 impl Assembler {
     /// Expects a disk of `size_bytes` from `first_extent` on.
     pub(crate) const fn new(size_bytes: u64, first_extent: u64) -> Self {
-        Self { size_bytes, past_damage: false, header_seen: false, next_extent: first_extent, window: None }
+        Self {
+            size_bytes,
+            past_damage: false,
+            header_seen: false,
+            next_extent: first_extent,
+            end_extent: extent_count(size_bytes),
+            window: None,
+        }
+    }
+
+    /// Expects nothing from extent `end` on.
+    #[must_use]
+    pub(crate) fn until(self, end: u64) -> Self {
+        Self { end_extent: self.end_extent.min(end), ..self }
     }
 
     /// Expects to be told of damage.
@@ -91,7 +106,7 @@ impl Assembler {
             });
         }
         let count = window.extents.len();
-        let left = extent_count(self.size_bytes).saturating_sub(self.next_extent);
+        let left = self.end_extent.saturating_sub(self.next_extent);
         let in_place = window.first_extent == self.next_extent && count as u64 <= left;
         if !in_place || count == 0 || count > WINDOW_EXTENTS {
             let (first, due) = (window.first_extent, self.next_extent);
@@ -190,6 +205,6 @@ impl Assembler {
 
     /// Whether the stream may end here.
     pub(crate) fn is_complete(&self) -> bool {
-        self.header_seen && self.window.is_none() && self.next_extent >= extent_count(self.size_bytes)
+        self.header_seen && self.window.is_none() && self.next_extent >= self.end_extent
     }
 }

@@ -132,10 +132,7 @@ impl SharedRegions {
     ) -> Vec<Result<StoredRegion, ContainerError>> {
         // The regions of a salvaged container may have other numbers than those of the same container when it is whole.
         if self.limit_bytes == 0 || open.is_salvaged() {
-            return match self.read_run(open, wanted.clone()) {
-                Some(run) => run.regions.iter().cloned().map(Ok).collect(),
-                None => wanted.map(|region| self.read_one(open, region)).collect(),
-            };
+            return self.read_from_volume(open, wanted);
         }
         let (sources, mine) = self.find(open.id(), &wanted);
         // Before waiting for others, who may be waiting for these.
@@ -161,6 +158,18 @@ impl SharedRegions {
             });
         }
         found
+    }
+
+    /// As [`SharedRegions::read`], but never from memory.
+    pub fn read_from_volume(
+        &self,
+        open: &OpenContainer,
+        wanted: Range<u16>,
+    ) -> Vec<Result<StoredRegion, ContainerError>> {
+        match self.read_run(open, wanted.clone()) {
+            Some(run) => run.regions.iter().cloned().map(Ok).collect(),
+            None => wanted.map(|region| self.read_one(open, region)).collect(),
+        }
     }
 
     /// Forgets what is known of a container, and what is being read of it.

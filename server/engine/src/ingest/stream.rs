@@ -49,7 +49,7 @@ impl DiskStream {
             let ranges = state.recipe.accepted_ranges();
             let accepted =
                 ranges.into_iter().map(|(first, count)| v1::ExtentRange { first, count }).collect();
-            Ok(v1::StreamOpened { accepted })
+            Ok(v1::StreamOpened { accepted, ..v1::StreamOpened::default() })
         })
     }
 

@@ -43,6 +43,7 @@ pub struct DiskReader {
     /// Chunks of the window being sent that cannot be read, not said yet.
     lost: Vec<Lost>,
     on_damage: OnDamage,
+    from: read::From,
     failed: bool,
     /// On whose behalf it reads.
     tenant: Tenant,
@@ -99,9 +100,17 @@ impl DiskReader {
             ready_bytes: 0,
             lost: Vec::new(),
             on_damage,
+            from: read::From::Anywhere,
             failed: false,
             tenant: Tenant { namespace, token: TokenId::from_bytes([0; 16]) },
         })
+    }
+
+    /// Reads all data from the volume, also what is in memory for other restores: what it finds sound is sound there.
+    #[must_use]
+    pub const fn from_volume(mut self) -> Self {
+        self.from = read::From::Volume;
+        self
     }
 
     /// Takes turns with others as `token`; otherwise all readers of a namespace that do not say share one turn.
@@ -185,10 +194,10 @@ impl DiskReader {
 
     fn begin(&mut self, job: ReadJob) {
         let disk = Arc::clone(&self.disk);
-        let on_damage = self.on_damage;
+        let (from, on_damage) = (self.from, self.on_damage);
         let task =
             task::spawn(&self.disk.core.read_pool, self.tenant, "reading regions for a restore", move || {
-                read::run(&disk, &job, on_damage).map_err(|error| disk.name_damage(error))
+                read::run(&disk, &job, from, on_damage).map_err(|error| disk.name_damage(error))
             });
         self.begun.push_back(Begun::Job(task));
     }

@@ -11,9 +11,22 @@ use crate::container::{ContainerError, OpenContainer, RecentDirectories, StoredR
 use crate::core::Core;
 use crate::error::EngineError;
 
-/// Reads a job's regions, from memory where another restore has just read them. One that is damaged does not take its
-/// neighbours with it.
-pub(super) fn run(disk: &OpenDisk, job: &ReadJob, on_damage: OnDamage) -> Result<Found, EngineError> {
+/// Where regions may come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum From {
+    /// Memory, where another restore has just read them.
+    Anywhere,
+    /// Only the volume: to prove what is there.
+    Volume,
+}
+
+/// Reads a job's regions. One that is damaged does not take its neighbours with it.
+pub(super) fn run(
+    disk: &OpenDisk,
+    job: &ReadJob,
+    from: From,
+    on_damage: OnDamage,
+) -> Result<Found, EngineError> {
     let mut found = Found { regions: Vec::with_capacity(job.regions.len()), lost: Vec::new(), on_damage };
     let open = match disk.core.store.containers.get(job.container, ContainerClass::Data) {
         Ok(open) => open,
@@ -25,7 +38,11 @@ pub(super) fn run(disk: &OpenDisk, job: &ReadJob, on_damage: OnDamage) -> Result
         }
     };
     // (R2) Wherever it comes from, the payload was checked against its CRC.
-    let stored = disk.core.store.containers.shared().read(&open, job.span());
+    let shared = disk.core.store.containers.shared();
+    let stored = match from {
+        From::Anywhere => shared.read(&open, job.span()),
+        From::Volume => shared.read_from_volume(&open, job.span()),
+    };
     assert_eq!(stored.len(), job.regions.len(), "regions of {} for a restore", open.name());
     for (read, region) in job.regions.iter().zip(stored) {
         match region.and_then(|region| message(&disk.core, &open, read, &region)) {

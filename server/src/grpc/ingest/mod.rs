@@ -4,7 +4,9 @@
 //! | file | open it for |
 //! |---|---|
 //! | `mod.rs` | the stream from its first message to its end |
-//! | `queue` | the task that reads the line, and the queue it fills |
+//! | `queue` | the task that reads the line |
+//! | `lane`, `lanes` | further connections of the same stream: one of them; which there are, and how many there may be |
+//! | `intake`, `merge` | where the stream's own messages and those of its lanes become one queue, in their order |
 //! | `worker` | the thread that hands messages to the engine and sends its answers |
 //!
 //! A disk whose turn it is not yet waits before its second message is read: it costs its connection and a task.
@@ -14,6 +16,10 @@
 //! could not handle ends the session: nothing can come of it any more, and the agent may start another at once. So does
 //! a panic in the engine, because the state is then unknown.
 
+mod intake;
+mod lane;
+mod lanes;
+mod merge;
 mod queue;
 #[cfg(test)]
 mod tests;
@@ -41,14 +47,20 @@ use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServiceError;
 use crate::metrics::BackupEnd;
+use intake::{Intake, Item};
+use lanes::Offer;
 use queue::{line_error, pump};
 use worker::{Disk, work};
+
+pub(super) use lane::lane;
+pub(super) use lanes::Lanes;
 
 type Answers = mpsc::Sender<Result<v1::IngestResponse, Status>>;
 
 /// Answers to what `messages` brings.
 pub(super) fn stream(
     app: Arc<App>,
+    lanes: Arc<Lanes>,
     caller: Caller,
     guard: StreamGuard,
     messages: Streaming<v1::IngestRequest>,
@@ -56,7 +68,7 @@ pub(super) fn stream(
     let (answers, receiver) = mpsc::channel(INGEST_ANSWERS);
     // In a task of its own: an agent may wait for the answer's headers before it sends anything.
     let run = async move {
-        if let Err(error) = run(app, caller, guard, messages, answers.clone()).await {
+        if let Err(error) = run(app, lanes, caller, guard, messages, answers.clone()).await {
             // The agent may be gone.
             let _ = answers.send(Err(error.into_status())).await;
         }
@@ -67,6 +79,7 @@ pub(super) fn stream(
 
 async fn run(
     app: Arc<App>,
+    lanes: Arc<Lanes>,
     caller: Caller,
     guard: StreamGuard,
     mut messages: Streaming<v1::IngestRequest>,
@@ -75,6 +88,7 @@ async fn run(
     let open = first_message(&guard, &mut messages).await?;
     let span = tracing::info_span!("disk", session = shown::<SessionId>(&open.session_id), disk = open.disk);
     async {
+        let (number, token) = (open.disk, caller.token.id);
         let (session, guard) = app
             .blocking(move |app| {
                 let session = own_session(app, &caller, &open.session_id)?;
@@ -86,9 +100,12 @@ async fn run(
         if !wait_for_turn(&app, &guard, session, &answers).await? {
             return Ok(());
         }
-        let disk = app.blocking(move |app| Ok(app.engine.open_stream(session, open.disk)?)).await?;
+        let disk = app.blocking(move |app| Ok(app.engine.open_stream(session, number)?)).await?;
         let disk = disk.taking_pending(open.takes_pending);
-        match carry(disk, guard, messages, answers).await {
+        let (intake, items) = Intake::new();
+        let host = lanes.host(session, number, token, Arc::clone(&intake));
+        let arrivals = Arrivals { intake, items, offer: host.offer() };
+        match carry(disk, guard, messages, answers, arrivals).await {
             Ok(ended) => {
                 if ended.is_err() {
                     // Before the agent is told: it may start again at once, and must not find its VM busy.
@@ -151,17 +168,26 @@ async fn first_message(
     }
 }
 
+/// How messages come to the engine.
+struct Arrivals {
+    intake: Arc<Intake>,
+    items: blocking::Receiver<Item>,
+    offer: Offer,
+}
+
 /// Carries messages to the disk and its answers back until either end is done. The outer error is a panic.
 async fn carry(
     disk: impl Disk,
     guard: StreamGuard,
     messages: impl Stream<Item = Result<v1::IngestRequest, Status>> + Send + Unpin + 'static,
     answers: Answers,
+    arrivals: Arrivals,
 ) -> Result<Result<(), ServiceError>, JoinError> {
-    let (queue, items) = blocking::channel();
-    let pump = tokio::spawn(pump(messages, queue, guard.stopped()).in_current_span());
+    let Arrivals { intake, items, offer } = arrivals;
+    let stopped = guard.stopped();
+    let pump = tokio::spawn(async move { pump(messages, &intake, stopped).await }.in_current_span());
     let span = Span::current();
-    let worker = move || span.in_scope(|| work(&disk, &guard, &items, &answers));
+    let worker = move || span.in_scope(|| work(&disk, &guard, &items, &answers, offer));
     let ended = tokio::task::spawn_blocking(worker).await;
     pump.abort();
     ended

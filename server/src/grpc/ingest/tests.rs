@@ -11,7 +11,7 @@ use tokio_stream::StreamExt as _;
 
 use super::*;
 use crate::activity::streams::{StreamKind, StreamLimits, Streams};
-use crate::grpc::bounds::INGEST_QUEUE_MESSAGES;
+use crate::grpc::bounds::{CONTROL_QUEUE_BYTES, INGEST_QUEUE_BYTES, INGEST_QUEUE_MESSAGES};
 
 /// What a disk of a test does with a message.
 type Handle = Box<dyn Fn(&Kind) -> Result<Option<v1::IngestResponse>, ServiceError> + Send>;
@@ -50,6 +50,12 @@ impl Disk for TestDisk {
     }
 }
 
+/// Of a stream without lanes.
+fn arrivals() -> Arrivals {
+    let (intake, items) = Intake::new();
+    Arrivals { intake, items, offer: Offer::default() }
+}
+
 fn streams() -> Arc<Streams> {
     Streams::new(StreamLimits { ingest: 4, restore: 4 })
 }
@@ -60,11 +66,11 @@ fn guard(streams: &Arc<Streams>) -> StreamGuard {
 
 fn region(bytes: usize) -> Result<v1::IngestRequest, Status> {
     let region = v1::Region { payload: Bytes::from(vec![1; bytes]), ..v1::Region::default() };
-    Ok(v1::IngestRequest { kind: Some(Kind::Region(region)) })
+    Ok(v1::IngestRequest { order: 0, kind: Some(Kind::Region(region)) })
 }
 
 fn finish() -> Result<v1::IngestRequest, Status> {
-    Ok(v1::IngestRequest { kind: Some(Kind::Finish(v1::FinishStream::default())) })
+    Ok(v1::IngestRequest { order: 0, kind: Some(Kind::Finish(v1::FinishStream::default())) })
 }
 
 fn answer(kind: ingest_response::Kind) -> v1::IngestResponse {
@@ -102,7 +108,7 @@ async fn an_engine_that_is_behind_stops_the_line() {
             })
         };
         let (answers, mut received) = mpsc::channel(INGEST_ANSWERS);
-        carry(disk, guard(&streams()), messages, answers).await.unwrap().unwrap();
+        carry(disk, guard(&streams()), messages, answers, arrivals()).await.unwrap().unwrap();
         // The queued ones (this one among them) and one in the hand of the task that reads.
         assert!(most.load(Ordering::SeqCst) <= queued_max + 1, "{bytes}: {most:?}");
         let mut kinds = Vec::new();
@@ -119,7 +125,7 @@ async fn a_panic_is_an_answer_and_not_the_end_of_the_server() {
     let (answers, _received) = mpsc::channel(INGEST_ANSWERS);
     let streams = streams();
     let disk = TestDisk::new(|_| panic!("on purpose"));
-    let panic = carry(disk, guard(&streams), messages, answers).await.unwrap_err();
+    let panic = carry(disk, guard(&streams), messages, answers, arrivals()).await.unwrap_err();
     assert_eq!(ServiceError::from(panic).code, ErrorCode::Internal);
     assert_eq!(streams.count(), 0);
 }
@@ -129,7 +135,11 @@ async fn errors_of_either_side_end_it() {
     let streams = streams();
     let ended = async |disk: TestDisk, messages: Vec<Result<v1::IngestRequest, Status>>| {
         let (answers, _received) = mpsc::channel(INGEST_ANSWERS);
-        carry(disk, guard(&streams), tokio_stream::iter(messages), answers).await.unwrap().unwrap_err().code
+        carry(disk, guard(&streams), tokio_stream::iter(messages), answers, arrivals())
+            .await
+            .unwrap()
+            .unwrap_err()
+            .code
     };
     let full = TestDisk::new(|_| Err(ServiceError::new(ErrorCode::Full, "no room")));
     assert_eq!(ended(full, vec![region(1), finish()]).await, ErrorCode::Full);
@@ -147,7 +157,7 @@ async fn progress_is_told_while_no_message_comes_and_shutdown_is_heard() {
     *disk.idle.lock() = Some(answer(ingest_response::Kind::Ack(v1::Ack::default())));
     let (answers, mut received) = mpsc::channel(INGEST_ANSWERS);
     let silent = tokio_stream::pending();
-    let carried = tokio::spawn(carry(disk, guard(&streams), silent, answers));
+    let carried = tokio::spawn(carry(disk, guard(&streams), silent, answers, arrivals()));
     let opened = received.recv().await.unwrap().unwrap().kind;
     assert!(matches!(opened, Some(ingest_response::Kind::Opened(_))), "{opened:?}");
     let ack = received.recv().await.unwrap().unwrap().kind;
@@ -164,7 +174,7 @@ async fn an_answer_to_finish_may_come_later() {
     let (answers, mut received) = mpsc::channel(INGEST_ANSWERS);
     // The agent says Finish and nothing more.
     let messages = tokio_stream::iter([finish()]).chain(tokio_stream::pending());
-    let carried = carry(disk, guard(&streams()), messages, answers);
+    let carried = carry(disk, guard(&streams()), messages, answers, arrivals());
     tokio::time::timeout(Duration::from_secs(300), carried).await.expect("it ends").unwrap().unwrap();
     let mut kinds = Vec::new();
     while let Some(answer) = received.recv().await {
@@ -181,16 +191,16 @@ async fn an_agent_that_went_away_ends_it_quietly() {
     let (answers, received) = mpsc::channel(INGEST_ANSWERS);
     drop(received);
     let messages = tokio_stream::iter([region(1), finish()]);
-    carry(TestDisk::new(agreeable), guard(&streams()), messages, answers).await.unwrap().unwrap();
+    carry(TestDisk::new(agreeable), guard(&streams()), messages, answers, arrivals()).await.unwrap().unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_without_messages_ends() {
-    let (queue, items) = blocking::channel();
+    let (intake, items) = Intake::new();
     let (streams, begun) = (streams(), tokio::time::Instant::now());
     let guard = guard(&streams);
-    pump(tokio_stream::pending(), queue, guard.stopped()).await;
-    let Ok(queue::Item::Failed(error)) = items.try_recv() else { panic!("it ended without a reason") };
+    pump(tokio_stream::pending(), &intake, guard.stopped()).await;
+    let Ok(Item::Failed(error)) = items.try_recv() else { panic!("it ended without a reason") };
     assert_eq!((error.code, begun.elapsed()), (ErrorCode::Unavailable, crate::limits::INGEST_IDLE));
 }
 
@@ -200,11 +210,75 @@ async fn an_agent_that_reads_no_answers_does_not_hold_up_shutdown() {
     let disk = TestDisk::new(|_| Ok(Some(answer(ingest_response::Kind::Ack(v1::Ack::default())))));
     let (answers, received) = mpsc::channel(1);
     let messages = tokio_stream::iter((0..100).map(|_| region(1)));
-    let carried = tokio::spawn(carry(disk, guard(&streams), messages, answers));
+    let carried = tokio::spawn(carry(disk, guard(&streams), messages, answers, arrivals()));
     while received.is_empty() {
         tokio::task::yield_now().await;
     }
     streams.close();
     assert_eq!(carried.await.unwrap().unwrap().unwrap_err().code, ErrorCode::Unavailable);
     assert_eq!(received.len(), 1, "nothing was read");
+}
+
+/// Lets every other task do what it can.
+async fn settle() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn lanes_take_their_room_from_the_streams_own() {
+    let (intake, _items) = Intake::new();
+    let all = intake.room(MESSAGE_MAX_BYTES).await.unwrap();
+    assert_eq!(all.num_permits(), INGEST_QUEUE_BYTES as usize);
+    // Waits for all of it, and then, when lanes take their part, for less.
+    let (waits, shares) = (Arc::clone(&intake), Arc::clone(&intake));
+    let waiting = tokio::spawn(async move { waits.room(MESSAGE_MAX_BYTES).await.unwrap() });
+    settle().await;
+    let sharing = tokio::spawn(async move { shares.share_room().await });
+    settle().await;
+    assert!(!waiting.is_finished() && !sharing.is_finished(), "there is no room yet");
+    drop(all);
+    sharing.await.unwrap();
+    let rest = waiting.await.unwrap();
+    assert_eq!(rest.num_permits(), CONTROL_QUEUE_BYTES as usize);
+    tokio::select! {
+        biased;
+        _ = intake.room(1) => panic!("there is more room than is left to the stream"),
+        () = settle() => {}
+    }
+    drop(rest);
+    intake.share_room().await;
+    drop(intake.room(1).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_lane_is_read_one_message_at_a_time() {
+    let (session, token) = (SessionId::from_bytes([1; 16]), TokenId::from_bytes([1; 16]));
+    let ((intake, items), lanes) = (Intake::new(), Lanes::new(256));
+    let host = lanes.host(session, 0, token, Arc::clone(&intake));
+    let attached = lanes.attach(session, 0, host.offer().stream, token).unwrap();
+    let read = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&read);
+    let messages = (2..=9).map(move |order| {
+        counter.fetch_add(1, Ordering::SeqCst);
+        let kind = Some(v1::lane_request::Kind::Region(v1::Region::default()));
+        Ok(v1::LaneRequest { order, kind })
+    });
+    let (answers, _told) = mpsc::channel(2);
+    let carried = tokio::spawn(lane::carry(attached, tokio_stream::iter(messages), answers));
+    settle().await;
+    assert_eq!(read.load(Ordering::SeqCst), 1);
+    assert!(items.try_recv().is_err(), "number 1 is missing");
+    let kind = Kind::Region(v1::Region::default());
+    let first = intake::Message { kind, wire_bytes: 0, room: intake.room(0).await.unwrap() };
+    assert!(intake.own(1, first).unwrap());
+    let (_first, second) = (items.try_recv().unwrap(), items.try_recv().unwrap());
+    settle().await;
+    assert_eq!(read.load(Ordering::SeqCst), 1, "the engine has the second in its hands");
+    drop(second);
+    settle().await;
+    assert_eq!(read.load(Ordering::SeqCst), 2);
+    drop(host);
+    carried.await.unwrap();
 }

@@ -8,7 +8,8 @@ use holdfast_proto::v1::ingest_request::Kind;
 use holdfast_proto::v1::{self, ingest_response};
 
 use super::Answers;
-use super::queue::Item;
+use super::intake::{Item, Message};
+use super::lanes::Offer;
 use crate::activity::streams::StreamGuard;
 use crate::error::ServiceError;
 use crate::grpc::bounds::IDLE_INTERVAL;
@@ -47,8 +48,11 @@ pub(super) fn work(
     guard: &StreamGuard,
     items: &blocking::Receiver<Item>,
     answers: &Answers,
+    offer: Offer,
 ) -> Result<(), ServiceError> {
-    let mut answer = Some(v1::IngestResponse { kind: Some(ingest_response::Kind::Opened(disk.opened()?)) });
+    let Offer { lanes_max, stream } = offer;
+    let opened = v1::StreamOpened { lanes_max, stream, ..disk.opened()? };
+    let mut answer = Some(v1::IngestResponse { kind: Some(ingest_response::Kind::Opened(opened)) });
     loop {
         if let Some(answer) = answer.take() {
             let finished = matches!(answer.kind, Some(ingest_response::Kind::Finished(_)));
@@ -74,7 +78,7 @@ pub(super) fn work(
             Ok(item) => Some(item),
         };
         match item {
-            Some(Item::Message { kind, wire_bytes, room }) => {
+            Some(Item::Message(Message { kind, wire_bytes, room })) => {
                 answer = disk.handle(kind, wire_bytes)?;
                 drop(room);
             }

@@ -1,6 +1,7 @@
 //! A whole server in this process: real TLS, real catalog, real engine, on ports it picks.
 
 mod deadlines;
+mod lanes;
 mod life;
 mod limits;
 mod metrics;
@@ -263,12 +264,12 @@ impl Client {
 /// Messages of an ingest stream.
 mod ingest {
     use holdfast_proto::v1::ingest_request::Kind;
-    use holdfast_proto::v1::{ExtentRange, Extents, FinishStream, IngestRequest, OpenStream};
+    use holdfast_proto::v1::{ExtentRange, Extents, FinishStream, IngestRequest, OpenStream, Query};
 
     pub(super) use holdfast_proto::v1::ingest_response::Kind as Answer;
 
     fn message(kind: Kind) -> IngestRequest {
-        IngestRequest { kind: Some(kind) }
+        IngestRequest { order: 0, kind: Some(kind) }
     }
 
     pub(super) fn open(session: &str, disk: u32) -> IngestRequest {
@@ -285,6 +286,11 @@ mod ingest {
     pub(super) fn zeros() -> IngestRequest {
         let zero = vec![ExtentRange { first: 0, count: 2 }];
         message(Kind::Extents(Extents { zero, ..Extents::default() }))
+    }
+
+    /// Asks about one chunk.
+    pub(super) fn query() -> IngestRequest {
+        message(Kind::Query(Query { sequence: 0, fingerprints: vec![1; 32].into() }))
     }
 
     pub(super) fn finish() -> IngestRequest {

@@ -107,8 +107,9 @@ async fn bad_streams_end_with_a_reason_and_leave_the_session() {
     let session = admin.start("", "vm").await.unwrap().session_id;
     let ends =
         async |messages: Vec<v1::IngestRequest>| code(admin.ingest(tokio_stream::iter(messages)).await);
-    let nothing = v1::IngestRequest { kind: None };
+    let nothing = v1::IngestRequest::default();
     let region = |bytes| v1::IngestRequest {
+        order: 0,
         kind: Some(v1::ingest_request::Kind::Region(v1::Region {
             payload: Bytes::from(vec![1; bytes]),
             ..v1::Region::default()

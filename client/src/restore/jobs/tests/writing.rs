@@ -11,6 +11,7 @@ use proptest::prelude::*;
 use super::super::super::window::Assembler;
 use super::super::super::window::tests::{sample, serve};
 use super::super::*;
+use super::EXTENTS_MAX;
 use crate::progress::Silent;
 
 /// Keeps what is written, and which bytes those are; fails and waits as told.
@@ -91,11 +92,18 @@ impl Target for Recorder {
 
 fn jobs(target: &Arc<Recorder>, on_damage: OnDamage) -> Arc<Jobs> {
     let pool = Arc::new(DecodePool::new(Some(3)).unwrap());
-    Jobs::new(pool, "d", Arc::<Recorder>::clone(target), on_damage, Arc::new(Silent))
+    Jobs::new(pool, "d", Arc::<Recorder>::clone(target), on_damage, Arc::new(Silent), EXTENTS_MAX)
 }
 
 /// Follows messages as `Reader` does, up to the first failure.
 async fn follow(jobs: &Arc<Jobs>, messages: Vec<Kind>, size: usize) -> Result<(), ClientError> {
+    match follow_on(jobs, messages, size).await {
+        Err(error) => Err(jobs.ended_by(error).await),
+        Ok(()) => jobs.finish().await,
+    }
+}
+
+async fn follow_on(jobs: &Arc<Jobs>, messages: Vec<Kind>, size: usize) -> Result<(), ClientError> {
     let mut assembler = Assembler::new(size as u64, 0).past_damage(jobs.on_damage.goes_on());
     for message in messages {
         match message {
@@ -114,7 +122,7 @@ async fn follow(jobs: &Arc<Jobs>, messages: Vec<Kind>, size: usize) -> Result<()
             }
         }
     }
-    jobs.finish().await
+    Ok(())
 }
 
 /// The regions of each window in another order.
@@ -358,7 +366,7 @@ fn what_is_read_again_begins_anew() {
             *target.state.lock() = Recorder::new(disk.len()).state.into_inner();
             jobs.begin_window(assembler.window(&window).unwrap()).await.unwrap();
             jobs.drain().await.unwrap();
-            jobs.forget_from(0);
+            jobs.forget(&(0..u64::MAX));
         }
         assert_eq!(jobs.room.available_permits(), EXTENTS_MAX);
         *target.state.lock() = Recorder::new(disk.len()).state.into_inner();

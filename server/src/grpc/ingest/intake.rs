@@ -1,0 +1,246 @@
+//! Where the messages of one disk come together, from its stream and from its lanes, and go on to the engine in their
+//! order.
+//!
+//! Room: a message holds its room until the engine is done with it. The stream has a queue of [`INGEST_QUEUE_BYTES`].
+//! When the first lane opens, all but [`CONTROL_QUEUE_BYTES`] of it are taken away for good, and each lane has room for
+//! one message of [`LANE_MESSAGE_MAX_BYTES`](holdfast_proto::limits::LANE_MESSAGE_MAX_BYTES) of its own: together no
+//! more than before. A lane is not read from while it has no room, so its connection stops it.
+
+use std::sync::Arc;
+use std::sync::mpsc as blocking;
+
+use holdfast_proto::ErrorCode;
+use holdfast_proto::v1::ingest_request::Kind;
+use parking_lot::Mutex;
+use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::Instant;
+
+use super::merge::{Merge, OrderError, Source};
+use crate::error::ServiceError;
+use crate::grpc::bounds::{CONTROL_QUEUE_BYTES, INGEST_QUEUE_BYTES, INGEST_QUEUE_MESSAGES};
+use crate::limits::INGEST_IDLE;
+
+/// One message for the engine.
+#[derive(Debug)]
+pub(super) struct Message {
+    pub(super) kind: Kind,
+    pub(super) wire_bytes: u64,
+    /// Its room in the queue, held until the engine is done with the message.
+    pub(super) room: OwnedSemaphorePermit,
+}
+
+/// What goes from the line to the engine.
+#[derive(Debug)]
+pub(super) enum Item {
+    Message(Message),
+    /// The line failed, or sent something that is not a message.
+    Failed(ServiceError),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Intake {
+    state: Mutex<State>,
+    /// Of the stream itself, in bytes.
+    room: Arc<Semaphore>,
+    /// All of that room.
+    capacity: watch::Sender<u32>,
+    /// Filled once the lanes' part was taken away.
+    shared: OnceCell<()>,
+    ended: watch::Sender<bool>,
+}
+
+#[derive(Debug)]
+struct State {
+    merge: Merge<Message>,
+    /// To the engine. `None` once nothing more goes there.
+    queue: Option<blocking::Sender<Item>>,
+    /// The stream's own numbers.
+    own: Source,
+    /// Whether the stream itself brings no more.
+    own_ended: bool,
+    /// When a message came last, on any connection.
+    last: Instant,
+}
+
+impl Intake {
+    /// An intake, and what comes out of it.
+    pub(super) fn new() -> (Arc<Self>, blocking::Receiver<Item>) {
+        let (queue, items) = blocking::channel();
+        let state = State {
+            merge: Merge::default(),
+            queue: Some(queue),
+            own: Source::default(),
+            own_ended: false,
+            last: Instant::now(),
+        };
+        let intake = Self {
+            state: Mutex::new(state),
+            room: Arc::new(Semaphore::new(INGEST_QUEUE_BYTES as usize)),
+            capacity: watch::Sender::new(INGEST_QUEUE_BYTES),
+            shared: OnceCell::new(),
+            ended: watch::Sender::new(false),
+        };
+        (Arc::new(intake), items)
+    }
+
+    /// Waits until there is room for a message of the stream itself, of `bytes`.
+    pub(super) async fn room(&self, bytes: usize) -> Result<OwnedSemaphorePermit, ServiceError> {
+        let mut capacity = self.capacity.subscribe();
+        loop {
+            let cost = cost(bytes, *capacity.borrow_and_update());
+            tokio::select! {
+                biased;
+                room = Arc::clone(&self.room).acquire_many_owned(cost) => {
+                    return room.map_err(|_| ServiceError::defect("the queue of a disk's messages was closed"));
+                }
+                // There is less of it now.
+                _ = capacity.changed() => {}
+            }
+        }
+    }
+
+    /// Takes the lanes' part away from the stream's own room, for the first lane: waits until it is free.
+    pub(super) async fn share_room(&self) {
+        let share = async {
+            self.capacity.send_replace(CONTROL_QUEUE_BYTES);
+            if let Ok(room) = self.room.acquire_many(INGEST_QUEUE_BYTES - CONTROL_QUEUE_BYTES).await {
+                room.forget();
+            }
+        };
+        self.shared.get_or_init(|| share).await;
+    }
+
+    /// Takes a message of the stream itself. False: the engine takes no more.
+    pub(super) fn own(&self, order: u64, message: Message) -> Result<bool, ServiceError> {
+        let mut state = self.state.lock();
+        state.last = Instant::now();
+        if is_ordered(&message.kind) {
+            let State { merge, own, .. } = &mut *state;
+            merge.put(own, order, message)?;
+            return Ok(state.forward());
+        }
+        if order > 0 {
+            return Err(ServiceError::invalid(format!(
+                "a query has number {order}; only ordered messages have one"
+            )));
+        }
+        Ok(state.send(Item::Message(message)))
+    }
+
+    /// Takes a message of a lane. False: the engine takes no more.
+    pub(super) fn of_lane(
+        &self,
+        source: &mut Source,
+        order: u64,
+        message: Message,
+    ) -> Result<bool, ServiceError> {
+        if order == 0 {
+            return Err(ServiceError::invalid("a message of a lane has no number"));
+        }
+        let mut state = self.state.lock();
+        state.last = Instant::now();
+        state.merge.put(source, order, message)?;
+        Ok(state.forward())
+    }
+
+    /// Ends it with `error`, after all that came before in order.
+    pub(super) fn fail(&self, error: ServiceError) {
+        let mut state = self.state.lock();
+        state.send(Item::Failed(error));
+        state.queue = None;
+    }
+
+    /// The stream itself brings no more. False: nothing else is waited for either.
+    pub(super) fn own_ended(&self) -> bool {
+        let mut state = self.state.lock();
+        state.own_ended = true;
+        state.forward();
+        state.queue.is_some()
+    }
+
+    /// Whether lanes make sense: not once messages came without numbers.
+    pub(super) fn may_have_lanes(&self) -> bool {
+        let state = self.state.lock();
+        state.queue.is_some() && state.merge.may_have_lanes()
+    }
+
+    /// Resolves, with what to say, when no message came over any connection for too long.
+    pub(super) async fn idle(&self) -> ServiceError {
+        loop {
+            let due = self.state.lock().last + INGEST_IDLE;
+            if Instant::now() >= due {
+                return self.is_idle();
+            }
+            tokio::time::sleep_until(due).await;
+        }
+    }
+
+    /// The stream is needed for others. Its session lives on, and the agent may open it again.
+    fn is_idle(&self) -> ServiceError {
+        let secs = INGEST_IDLE.as_secs();
+        let missing = match self.state.lock().merge.gap() {
+            Some(order) => format!(", and message {order} is missing"),
+            None => String::new(),
+        };
+        let text = format!(
+            "no message of the disk came for {secs} s{missing}; open its stream again when there is something to send"
+        );
+        ServiceError::new(ErrorCode::Unavailable, text)
+    }
+
+    /// The stream is over, and all of its lanes with it.
+    pub(super) fn end(&self) {
+        self.ended.send_replace(true);
+    }
+
+    /// Resolves when the stream is over.
+    pub(super) async fn ended(&self) {
+        // The sender lives as long as this does.
+        let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
+    }
+}
+
+impl State {
+    /// Hands on what is in order. False: the engine takes no more.
+    fn forward(&mut self) -> bool {
+        while let Some(message) = self.merge.take() {
+            if !self.send(Item::Message(message)) {
+                return false;
+            }
+        }
+        if self.own_ended && self.merge.gap().is_none() {
+            self.queue = None;
+        }
+        self.queue.is_some()
+    }
+
+    fn send(&mut self, item: Item) -> bool {
+        let sent = self.queue.as_ref().is_some_and(|queue| queue.send(item).is_ok());
+        if !sent {
+            // The engine's side is gone when it failed or finished.
+            self.queue = None;
+        }
+        sent
+    }
+}
+
+impl From<OrderError> for ServiceError {
+    fn from(error: OrderError) -> Self {
+        Self::invalid(error.to_string())
+    }
+}
+
+const fn is_ordered(kind: &Kind) -> bool {
+    matches!(kind, Kind::Region(_) | Kind::Extents(_) | Kind::Finish(_))
+}
+
+/// How much of a queue of `capacity` a message takes: its bytes, but at least its share by number, and at most all of
+/// it. The largest message and its header are a little more than the queue.
+fn cost(bytes: usize, capacity: u32) -> u32 {
+    const COST_MIN: u32 = INGEST_QUEUE_BYTES / INGEST_QUEUE_MESSAGES;
+    match u32::try_from(bytes) {
+        Ok(bytes) => bytes.clamp(COST_MIN, capacity.max(COST_MIN)),
+        Err(_) => capacity,
+    }
+}
