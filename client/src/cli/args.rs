@@ -119,7 +119,7 @@ Examples:
   holdfast backup --vm web /var/lib/vms/web.raw
   holdfast backup --vm db --job nightly root=/dev/vg0/db-root data=/dev/vg0/db-data
   holdfast backup --vm web --limit-upload 50MB --json /var/lib/vms/web.raw
-  holdfast backup --vm web --connections 1 /var/lib/vms/web.raw      never several, however long the line
+  holdfast backup --vm web --connections 1 /var/lib/vms/web.raw    never several connections
 
 Disks are raw image files (holes in sparse files are not read) or block devices. If a disk is in use, back up \
 a snapshot of it: an image file that is written to while it is read causes a warning. The next backup reads the disk \
@@ -186,7 +186,7 @@ Examples:
   holdfast restore latest --vm web --to web.raw --mode 0640
   holdfast restore latest --vm db --to restored/        all disks, as restored/NAME.raw
   holdfast restore latest --vm web --to - | qemu-img convert -f raw -O qcow2 /dev/stdin web.qcow2
-  holdfast restore latest --vm web --to web.raw --connections 16        over a line that loses packets
+  holdfast restore latest --vm web --to web.raw --connections 16    over a line that loses packets
   holdfast restore latest --vm web --to web.raw --keep-going       what can be read of a damaged restore point
 
 A file is written as PATH.holdfast-partial and renamed when it is complete; every chunk is checked before \
