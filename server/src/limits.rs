@@ -77,6 +77,11 @@ pub(crate) const ERROR_RESETS_MAX: usize = 256;
 /// A stream of a disk coming in, without any message for this long, is ended; the agent may open it again.
 pub(crate) const INGEST_IDLE: Duration = Duration::from_secs(900);
 
+/// The same when messages of the disk came whose number is after one that is missing: the engine has nothing to do, and
+/// nothing else can come. Numbers are given as messages are sent, so the missing one is on its way or lost. On the
+/// slowest line that agents are for it takes seconds.
+pub(crate) const ORDER_PATIENCE: Duration = Duration::from_secs(120);
+
 /// Streams that wait for their turn, of each kind. Each is a call without a thread: some 10 KiB, and its connection.
 pub(crate) const WAITING_MAX: usize = 1024;
 

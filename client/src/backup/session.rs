@@ -250,6 +250,7 @@ impl<'a> Agent<'a> {
             let commit = async { Ok(client.commit(request).await?.into_inner()) };
             match with_lease(&self.connection, session, commit).await {
                 Err(error) if error.is_connection_loss() => self.reconnect(error).await?,
+                Err(error) if error.is_limit() => self.wait_for_limit(error).await?,
                 Err(error) => return Err(error),
                 Ok(commit) => {
                     tracing::info!(backup = commit.backup_id, "backup committed");
@@ -295,7 +296,8 @@ impl<'a> Agent<'a> {
                     self.connection = connection;
                     return Ok(());
                 }
-                Err(error) if error.is_connection_loss() => lost = error,
+                // After an outage all agents come back at once.
+                Err(error) if error.is_connection_loss() || error.is_limit() => lost = error,
                 Err(error) => return Err(error),
             }
         }

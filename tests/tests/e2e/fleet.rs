@@ -140,6 +140,30 @@ fn an_agent_killed_while_others_count_on_it() {
     assert_sound(server);
 }
 
+/// What the agent is asked for after Finish goes over lanes as well, and then Finish once more, over the stream itself.
+#[test]
+fn chunks_are_sent_again_over_four_connections() {
+    let folder = tempdir().unwrap();
+    let disk = Disk::of_noise(folder.path().join("disk.raw"), 1, DISK_BYTES);
+    let server = Server::start(&folder.path().join("repository"));
+    let (wire, killed) = held_in_the_middle(&server, "killed", &disk);
+    let proxy = Proxy::holding(server.grpc(), u64::MAX);
+    let agent = server.agent().through(proxy.address());
+    let run = agent.start(&["backup", "--vm", "vm", disk.arg(), "--connections", "4", "--retry-for", "0s"]);
+    wait_until_described(&server, "vm");
+    let described = proxy.upstream_bytes();
+    kill(killed, wire);
+    let ran = run.wait().ok();
+
+    assert!(ran.said().contains("extents again"), "{}", ran.said());
+    // One for short calls, one for the stream, and the lanes.
+    assert_eq!(proxy.connections(), 2 + 4);
+    let sent_again = proxy.upstream_bytes() - described;
+    assert!(sent_again > DISK_BYTES as u64 / 2, "{sent_again} bytes were sent again");
+    assert_eq!(server.agent().read_back("vm"), disk.bytes());
+    assert_sound(server);
+}
+
 #[test]
 fn a_connection_lost_while_chunks_are_sent_again() {
     let folder = tempdir().unwrap();

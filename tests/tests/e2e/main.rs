@@ -55,3 +55,5 @@ mod shutdown;
 mod sources;
 #[cfg(test)]
 mod version;
+#[cfg(test)]
+mod waiting;

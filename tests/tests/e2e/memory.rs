@@ -2,12 +2,14 @@
 
 use std::process::Command;
 
+use holdfast::connect::Connection;
 use holdfast_proto::limits::{DISK_MAX_BYTES, EXTENTS_PER_MESSAGE_MAX};
 use holdfast_proto::v1::ingest_request::Kind;
-use holdfast_proto::{ErrorCode, v1};
+use holdfast_proto::v1::ingest_response::Kind as Answer;
+use holdfast_proto::{ErrorCode, Fingerprint, v1};
 use holdfast_tests::disk::noise;
 use holdfast_tests::memory::MEMORY_VARIABLE;
-use holdfast_tests::raw::{Session, connect, region_of};
+use holdfast_tests::raw::{Session, assert_refused, connect, region_of};
 use holdfast_tests::server::maintain;
 use holdfast_tests::{Agent, Disk, Server};
 use tempfile::tempdir;
@@ -39,9 +41,10 @@ fn scattered(first: u64, count: u64, chunk: &[u8]) -> Vec<Kind> {
     let (_, name) = region_of(chunk);
     // A chunk of 32 KiB, 128 times, is an extent.
     let names = name.as_bytes().repeat(128);
+    let digest = Fingerprint::of(&chunk.repeat(128));
     let extent = |index| v1::ChunkedExtent {
         index,
-        digest: name.as_bytes().to_vec().into(),
+        digest: digest.as_bytes().to_vec().into(),
         fingerprints: names.clone().into(),
         lengths: vec![32 << 10; 128],
     };
@@ -59,26 +62,67 @@ fn scattered_zeros(first: u64, count: u64) -> Kind {
     Kind::Extents(v1::Extents { unchanged: Vec::new(), zero, chunked: Vec::new() })
 }
 
+/// Sends `kinds` and goes away without an end once the server has handled them: what the session has stays. Why they
+/// were refused, if they were.
+async fn leave_behind(connection: &Connection, session: &Session, kinds: Vec<Kind>) -> Option<tonic::Status> {
+    let (line, messages) = tokio::sync::mpsc::channel(1);
+    let open = v1::OpenStream {
+        session_id: session.id.clone(),
+        // Those before may not be seen to have gone yet.
+        takes_queued: true,
+        ..v1::OpenStream::default()
+    };
+    let name = region_of(b"asked for at the end").1;
+    let last = Kind::Query(v1::Query { sequence: 7, fingerprints: name.as_bytes().to_vec().into() });
+    let mut client = connection.ingest();
+    let call = client.ingest(tokio_stream::wrappers::ReceiverStream::new(messages));
+    let feed = async {
+        for kind in [Kind::Open(open)].into_iter().chain(kinds).chain([last]) {
+            // Fails once the server has refused one.
+            drop(line.send(v1::IngestRequest { order: 0, kind: Some(kind) }).await);
+        }
+        std::future::pending::<()>().await;
+    };
+    let read = async {
+        let mut answers = call.await?.into_inner();
+        while let Some(answer) = answers.message().await? {
+            if matches!(answer.kind, Some(Answer::Need(_))) {
+                return Ok(());
+            }
+        }
+        panic!("the stream ended without a word")
+    };
+    tokio::select! {
+        () = feed => None,
+        outcome = read => outcome.err(),
+    }
+}
+
 /// What many sessions leave behind, each within its own bound, does not add up.
 #[tokio::test(flavor = "multi_thread")]
 async fn recipes_that_are_never_completed() {
     let folder = tempdir().unwrap();
-    let server = Server::options().memory(MEMORY_BYTES).start(&folder.path().join("repository"));
+    // None of them ends by itself.
+    let options = Server::options().memory(MEMORY_BYTES).arg("--lease-secs=3600");
+    let server = options.start(&folder.path().join("repository"));
     let connection = connect(&server).await;
     let chunk = noise(1, 32 << 10);
-    let mut sessions = Vec::new();
+    let (mut sessions, mut refused) = (Vec::new(), 0);
     for number in 0..30 {
         let session = Session::start(&connection, &format!("vm-{number}"), DISK_MAX_BYTES).await;
         let mut messages = vec![Kind::Region(region_of(&chunk).0)];
         messages.extend(scattered(0, 96, &chunk));
         messages.extend((0..240).map(|part| scattered_zeros(1000 + part * 250, 250)));
-        let (_, status) = session.send(messages).await;
-        // Refused for its end or for the memory; `server/engine/src/tests/memory.rs` has the bound itself.
-        status.expect("the stream ended without Finish");
+        if let Some(status) = leave_behind(&connection, &session, messages).await {
+            assert_refused(Some(status), ErrorCode::Limit, "memory");
+            refused += 1;
+        }
         sessions.push(session);
     }
+    // Each is of some 3 MB; they share 58 MB.
+    assert!((5..25).contains(&refused), "{refused} of {} were refused", sessions.len());
     for session in &sessions {
-        // Most have ended with their stream.
+        // Those that were refused have ended.
         let _ = session.try_abort().await;
     }
     let disk = Disk::varied(folder.path().join("disk.raw"), 5, 9 << 20);

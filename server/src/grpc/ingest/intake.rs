@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use super::merge::{Merge, OrderError, Source};
 use crate::error::ServiceError;
 use crate::grpc::bounds::{CONTROL_QUEUE_BYTES, INGEST_QUEUE_BYTES, INGEST_QUEUE_MESSAGES};
-use crate::limits::INGEST_IDLE;
+use crate::limits::{INGEST_IDLE, ORDER_PATIENCE};
 
 /// One message for the engine.
 #[derive(Debug)]
@@ -32,10 +32,15 @@ pub(super) struct Message {
 /// What goes from the line to the engine.
 #[derive(Debug)]
 pub(super) enum Item {
-    Message(Message),
+    /// With what to drop when the engine is done with a message that has an order.
+    Message(Message, Option<InHand>),
     /// The line failed, or sent something that is not a message.
     Failed(ServiceError),
 }
+
+/// As long as there is one of a stream, its engine has ordered messages to handle.
+#[derive(Debug)]
+pub(super) struct InHand(#[expect(dead_code, reason = "only how many there are matters")] Arc<()>);
 
 /// See the module.
 #[derive(Debug)]
@@ -55,12 +60,16 @@ struct State {
     merge: Merge<Message>,
     /// To the engine. `None` once nothing more goes there.
     queue: Option<blocking::Sender<Item>>,
+    /// One more of it is with each ordered message that the engine has or that waits for it.
+    in_hand: Arc<()>,
     /// The stream's own numbers.
     own: Source,
     /// Whether the stream itself brings no more.
     own_ended: bool,
     /// When a message came last, on any connection.
     last: Instant,
+    /// The same of those that have an order.
+    last_ordered: Instant,
 }
 
 impl Intake {
@@ -70,9 +79,11 @@ impl Intake {
         let state = State {
             merge: Merge::default(),
             queue: Some(queue),
+            in_hand: Arc::default(),
             own: Source::default(),
             own_ended: false,
             last: Instant::now(),
+            last_ordered: Instant::now(),
         };
         let intake = Self {
             state: Mutex::new(state),
@@ -118,6 +129,7 @@ impl Intake {
         if is_ordered(&message.kind) {
             let State { merge, own, .. } = &mut *state;
             merge.put(own, order, message)?;
+            state.last_ordered = state.last;
             return Ok(state.forward());
         }
         if order > 0 {
@@ -125,7 +137,7 @@ impl Intake {
                 "a query has number {order}; only ordered messages have one"
             )));
         }
-        Ok(state.send(Item::Message(message)))
+        Ok(state.send(Item::Message(message, None)))
     }
 
     /// Takes a message of a lane. False: the engine takes no more.
@@ -141,6 +153,7 @@ impl Intake {
         let mut state = self.state.lock();
         state.last = Instant::now();
         state.merge.put(source, order, message)?;
+        state.last_ordered = state.last;
         Ok(state.forward())
     }
 
@@ -167,26 +180,35 @@ impl Intake {
 
     /// Resolves, with what to say, when no message came over any connection for too long.
     pub(super) async fn idle(&self) -> ServiceError {
-        loop {
-            let due = self.state.lock().last + INGEST_IDLE;
-            if Instant::now() >= due {
-                return self.is_idle();
-            }
-            tokio::time::sleep_until(due).await;
-        }
+        self.silent(|state| Some(state.last + INGEST_IDLE)).await
     }
 
-    /// The stream is needed for others. Its session lives on, and the agent may open it again.
-    fn is_idle(&self) -> ServiceError {
-        let secs = INGEST_IDLE.as_secs();
-        let missing = match self.state.lock().merge.gap() {
-            Some(order) => format!(", and message {order} is missing"),
-            None => String::new(),
-        };
-        let text = format!(
-            "no message of the disk came for {secs} s{missing}; open its stream again when there is something to send"
-        );
-        ServiceError::new(ErrorCode::Unavailable, text)
+    /// The same while the stream's own next message waits for room: it is the engine that is behind then, unless it
+    /// waits for a message that does not come.
+    pub(super) async fn stuck(&self) -> ServiceError {
+        self.silent(|_| None).await
+    }
+
+    /// Waits for the moment that `due` tells, or for the one at which a missing message is waited for no longer.
+    async fn silent(&self, due: impl Fn(&State) -> Option<Instant>) -> ServiceError {
+        loop {
+            let now = Instant::now();
+            let (missing, due) = {
+                let mut state = self.state.lock();
+                (state.missing(now), due(&state))
+            };
+            if let Some((order, due)) = missing
+                && now >= due
+            {
+                return missing_too_long(order);
+            }
+            if due.is_some_and(|due| now >= due) {
+                return idle_too_long();
+            }
+            // Lanes may bring a message that is out of order at any time.
+            let look_again = missing.map_or(now + ORDER_PATIENCE, |(_, due)| due);
+            tokio::time::sleep_until(due.map_or(look_again, |due| due.min(look_again))).await;
+        }
     }
 
     /// The stream is over, and all of its lanes with it.
@@ -201,11 +223,31 @@ impl Intake {
     }
 }
 
+/// The stream is needed for others. Its session lives on, and the agent may open it again.
+fn idle_too_long() -> ServiceError {
+    let secs = INGEST_IDLE.as_secs();
+    let text = format!(
+        "no message of the disk came for {secs} s; open its stream again when there is something to send"
+    );
+    ServiceError::new(ErrorCode::Unavailable, text)
+}
+
+/// The same where it is known what did not come.
+fn missing_too_long(order: u64) -> ServiceError {
+    let secs = ORDER_PATIENCE.as_secs();
+    let text = format!(
+        "message {order} is missing: later ones came, and for {secs} s nothing in order; a connection lost it, or the \
+         numbers on one do not ascend; open the disk's stream again"
+    );
+    ServiceError::new(ErrorCode::Unavailable, text)
+}
+
 impl State {
     /// Hands on what is in order. False: the engine takes no more.
     fn forward(&mut self) -> bool {
         while let Some(message) = self.merge.take() {
-            if !self.send(Item::Message(message)) {
+            let in_hand = InHand(Arc::clone(&self.in_hand));
+            if !self.send(Item::Message(message, Some(in_hand))) {
                 return false;
             }
         }
@@ -213,6 +255,16 @@ impl State {
             self.queue = None;
         }
         self.queue.is_some()
+    }
+
+    /// The number that is missing, and until when it is waited for. Not while the engine has what came before it: the
+    /// connection that brings it may not be read from before that is done.
+    fn missing(&mut self, now: Instant) -> Option<(u64, Instant)> {
+        let order = self.merge.gap()?;
+        if Arc::strong_count(&self.in_hand) > 1 {
+            self.last_ordered = now;
+        }
+        Some((order, self.last_ordered + ORDER_PATIENCE))
     }
 
     fn send(&mut self, item: Item) -> bool {

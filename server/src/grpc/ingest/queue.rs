@@ -27,7 +27,11 @@ pub(super) async fn pump(
         };
         let taken = match message {
             None => break,
-            Some(Ok(message)) => admit(message, intake).await,
+            Some(Ok(message)) => tokio::select! {
+                () = stopped.wait() => return,
+                stuck = intake.stuck() => return intake.fail(stuck),
+                taken = admit(message, intake) => taken,
+            },
             Some(Err(status)) => Err(line_error(&status)),
         };
         match taken {

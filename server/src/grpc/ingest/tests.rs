@@ -12,6 +12,7 @@ use tokio_stream::StreamExt as _;
 use super::*;
 use crate::activity::streams::{StreamKind, StreamLimits, Streams};
 use crate::grpc::bounds::{CONTROL_QUEUE_BYTES, INGEST_QUEUE_BYTES, INGEST_QUEUE_MESSAGES};
+use crate::limits::ORDER_PATIENCE;
 
 /// What a disk of a test does with a message.
 type Handle = Box<dyn Fn(&Kind) -> Result<Option<v1::IngestResponse>, ServiceError> + Send>;
@@ -202,6 +203,80 @@ async fn a_stream_without_messages_ends() {
     pump(tokio_stream::pending(), &intake, guard.stopped()).await;
     let Ok(Item::Failed(error)) = items.try_recv() else { panic!("it ended without a reason") };
     assert_eq!((error.code, begun.elapsed()), (ErrorCode::Unavailable, crate::limits::INGEST_IDLE));
+}
+
+/// What ends a stream whose first message never comes, and whose engine is never behind.
+async fn ends_for_the_first(
+    messages: impl Stream<Item = Result<v1::IngestRequest, Status>> + Unpin,
+    intake: &Intake,
+    items: &blocking::Receiver<Item>,
+) {
+    let (streams, begun) = (streams(), tokio::time::Instant::now());
+    let guard = guard(&streams);
+    let engine = async {
+        loop {
+            match items.try_recv() {
+                Ok(Item::Failed(error)) => return error,
+                Ok(Item::Message(..)) => {}
+                Err(_) => tokio::time::sleep(Duration::from_secs(1)).await,
+            }
+        }
+    };
+    let both = async { tokio::join!(pump(messages, intake, guard.stopped()), engine).1 };
+    let error = tokio::time::timeout(Duration::from_secs(86_400), both).await.expect("it ends");
+    assert_eq!(error.code, ErrorCode::Unavailable);
+    assert!(error.to_string().contains("message 1 is missing"), "{error}");
+    assert!(begun.elapsed() <= 2 * ORDER_PATIENCE, "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_full_of_messages_that_wait_for_one_before_ends() {
+    let (intake, items) = Intake::new();
+    let orders = 2..=2 * u64::from(INGEST_QUEUE_MESSAGES);
+    let messages = orders.map(|order| region(1).map(|message| v1::IngestRequest { order, ..message }));
+    let messages = tokio_stream::iter(messages).chain(tokio_stream::pending());
+    ends_for_the_first(messages, &intake, &items).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_is_behind_is_no_missing_message() {
+    let (intake, items) = Intake::new();
+    let (mut source, streams) = (merge::Source::default(), streams());
+    let guard = guard(&streams);
+    for order in [1, 3] {
+        let kind = Kind::Region(v1::Region::default());
+        let message = intake::Message { kind, wire_bytes: 0, room: intake.room(0).await.unwrap() };
+        assert!(intake.of_lane(&mut source, order, message).unwrap());
+    }
+    // The lane that has number 2 is not read from while the engine has number 1.
+    let with_engine = items.try_recv().unwrap();
+    let (begun, ended) =
+        (tokio::time::Instant::now(), pump(tokio_stream::pending(), &intake, guard.stopped()));
+    tokio::pin!(ended);
+    let behind = 4 * ORDER_PATIENCE;
+    assert!(tokio::time::timeout(behind, &mut ended).await.is_err(), "the engine has something to do");
+    drop(with_engine);
+    ended.await;
+    let Ok(Item::Failed(error)) = items.try_recv() else { panic!("it ended without a reason") };
+    assert!(error.to_string().contains("message 2 is missing"), "{error}");
+    assert!(begun.elapsed() <= behind + 2 * ORDER_PATIENCE, "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_message_ends_the_stream_although_queries_come() {
+    let (intake, items) = Intake::new();
+    let mut source = merge::Source::default();
+    let kind = Kind::Region(v1::Region::default());
+    let message = intake::Message { kind, wire_bytes: 0, room: intake.room(0).await.unwrap() };
+    assert!(intake.of_lane(&mut source, 5, message).unwrap());
+    let (line, queries) = mpsc::channel(1);
+    tokio::spawn(async move {
+        let query = || Ok(v1::IngestRequest { order: 0, kind: Some(Kind::Query(v1::Query::default())) });
+        while line.send(query()).await.is_ok() {
+            tokio::time::sleep(ORDER_PATIENCE / 10).await;
+        }
+    });
+    ends_for_the_first(ReceiverStream::new(queries), &intake, &items).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

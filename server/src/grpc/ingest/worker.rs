@@ -78,9 +78,9 @@ pub(super) fn work(
             Ok(item) => Some(item),
         };
         match item {
-            Some(Item::Message(Message { kind, wire_bytes, room })) => {
+            Some(Item::Message(Message { kind, wire_bytes, room }, in_hand)) => {
                 answer = disk.handle(kind, wire_bytes)?;
-                drop(room);
+                drop((room, in_hand));
             }
             Some(Item::Failed(error)) => return Err(error),
             None => {
