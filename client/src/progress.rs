@@ -38,7 +38,7 @@ pub struct Step {
 pub enum Notice {
     /// The connection is lost; the agent tries to reconnect.
     Reconnecting { reason: String, delay: Duration },
-    /// The server has as much to do as it allows; the agent waits for its turn.
+    /// The server refused because of a limit; the agent tries again after the delay.
     Waiting { reason: String, delay: Duration },
     /// The connection is back.
     Reconnected { disk: String, accepted_extents: u64 },
@@ -74,7 +74,7 @@ impl fmt::Display for Notice {
             ),
             Self::ReadingAgain { disk, extents } => write!(
                 f,
-                "another backup that was sending data of disk {disk}, too, ended early; reading {extents} extents again"
+                "another backup was to send data that disk {disk} has as well, and did not; extents read again: {extents}"
             ),
             Self::FirstBackup { vm } => {
                 write!(

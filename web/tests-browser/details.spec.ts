@@ -9,6 +9,17 @@ const grid = (page: Page) => page.getByRole("grid");
 const rows = (page: Page) => page.locator(".grid tbody tr.grid-row:not(.grid-skeleton)");
 const falling = (numbers: number[]) => numbers.toSorted((a, b) => b - a);
 
+/** Waits until a column has at least this many numbers, largest first; returns them. A table that loads has fewer, or others. */
+async function largestFirst(page: Page, column: string, least: number): Promise<number[]> {
+  let numbers: number[] = [];
+  await expect(async () => {
+    numbers = await exactNumbers(page, column);
+    expect(numbers.length).toBeGreaterThanOrEqual(least);
+    expect(numbers).toEqual(falling(numbers));
+  }).toPass({ timeout: 20_000 });
+  return numbers;
+}
+
 async function download(page: Page, name: RegExp): Promise<Buffer> {
   await page.getByRole("button", { name: "Download" }).click();
   const coming = page.waitForEvent("download");
@@ -26,9 +37,7 @@ test("sorts at the server by mouse and by keyboard", async ({ page }) => {
   await grid(page).getByRole("button", { name: "Post-comp" }).click();
   await expect(page).toHaveURL(/sort=-post_lc/);
   await expect(grid(page).getByRole("columnheader", { name: "Post-comp" })).toHaveAttribute("aria-sort", "descending");
-  await expect.poll(() => exactNumbers(page, "post_lc")).toEqual(falling(await exactNumbers(page, "post_lc")));
-  const worst = await exactNumbers(page, "post_lc");
-  expect(worst.length).toBeGreaterThan(6);
+  const worst = await largestFirst(page, "post_lc", 7);
 
   await page.keyboard.press("Enter");
   await expect(page).toHaveURL(/sort=post_lc/);
@@ -56,8 +65,7 @@ test("filters, and the address holds the filter", async ({ page }) => {
   await page.getByRole("button", { name: /Any status/ }).click();
   await page.getByRole("checkbox", { name: "done" }).uncheck();
   for (const status of ["failed", "aborted", "expired"]) await page.getByRole("checkbox", { name: status }).check();
-  await expect.poll(() => rows(page).count()).toBe(1);
-  expect(await columnTexts(page, "status")).not.toContain("done");
+  await expect.poll(async () => (await columnTexts(page, "status")).map((status) => status === "done")).toEqual([false]);
 
   await page.getByRole("searchbox").fill("no such thing");
   await expect(page.getByText("No runs match these filters")).toBeVisible();
@@ -66,7 +74,7 @@ test("filters, and the address holds the filter", async ({ page }) => {
 test("groups, and a group leads to its rows", async ({ page }) => {
   await page.getByRole("button", { name: "By VM" }).click();
   await expect.poll(() => columnTexts(page, "vm")).toEqual(["web", "db"]);
-  await expect.poll(() => exactNumbers(page, "post_lc")).toEqual(falling(await exactNumbers(page, "post_lc")));
+  await largestFirst(page, "post_lc", 2);
   await page.locator(".grid tbody tr", { hasText: "web" }).click();
   await expect(page.getByRole("button", { name: "Rows" })).toHaveAttribute("aria-pressed", "true");
   await expect.poll(async () => new Set(await columnTexts(page, "vm"))).toEqual(new Set(["web"]));
@@ -114,7 +122,7 @@ test("what is shown is what is downloaded: filter, order and columns", async ({ 
   await page.getByRole("combobox", { name: "Job" }).selectOption("hourly");
   await page.getByRole("button", { name: "Worst first" }).click();
   await expect.poll(async () => new Set(await columnTexts(page, "vm"))).toEqual(new Set(["db"]));
-  const shown = await exactNumbers(page, "post_lc");
+  const shown = await largestFirst(page, "post_lc", 2);
   const text = (await download(page, /Rows as shown, CSV/)).toString();
   const [header = "", ...lines] = text.trimEnd().split("\n");
   const names = header.split(",");

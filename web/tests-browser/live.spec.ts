@@ -6,6 +6,9 @@ import { makeRandomDisk } from "./harness/disks";
 import { ended, start } from "./harness/programs";
 import { agentEnv, agentOk, Server } from "./harness/server";
 import { expect, loginAdmin, test } from "./harness/test";
+import { Wire } from "./harness/wire";
+
+const MIB = 1024 * 1024;
 
 let server: Server;
 let disks: string;
@@ -34,17 +37,22 @@ test("an empty repository says what to do first, with its own address", async ({
 test("a running backup shows its progress, and its rows when it is done, without a reload", async ({ page }) => {
   await loginAdmin(page, server.reach);
   await expect(page.getByRole("status").filter({ hasText: "Live" })).toBeVisible();
-  // Slow enough to watch; the test waits for what it sees, not for time.
-  const child = start("holdfast", ["backup", "--vm", "slow", "--job", "nightly", "--quiet", "--limit-upload", "12MB", `root=${disk}`], agentEnv(server.reach));
+  // Held on its way until the page has shown what there is to see.
+  const wire = await Wire.to(server.reach.grpc, 48 * MIB);
+  const reach = { ...server.reach, grpc: wire.address };
+  const child = start("holdfast", ["backup", "--vm", "slow", "--job", "nightly", "--quiet", `root=${disk}`], agentEnv(reach));
   const bar = page.getByRole("progressbar", { name: "Backup of slow" });
   await expect(bar).toBeVisible();
   const done = async () => Number(await bar.getAttribute("aria-valuenow"));
   await expect.poll(done).toBeGreaterThan(0);
   const first = await done();
+  wire.allow(112 * MIB);
   await expect.poll(done).toBeGreaterThan(first);
   await expect(page.locator(".session", { hasText: "slow" })).toContainText("/s");
 
+  wire.allow(Infinity);
   expect(await ended(child)).toBe(0);
+  wire.close();
   await expect(bar).toHaveCount(0);
   await expect(page.getByRole("region", { name: "Jobs" })).toContainText("nightly");
 

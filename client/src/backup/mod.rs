@@ -1,10 +1,10 @@
 //! Backing up a VM: one session, one ingest stream per disk, one commit.
 //!
 //! Where to start reading: [`run`], then `session` (start to commit), `stream` (one disk), `scan` (read, hash,
-//! compare, cut), `packer` (ask and pack), `compress`, `again` (what others were to bring and did not). After a lost connection the agent connects again and
-//! reopens the stream, and the server says which extents it has; after a lost session (the server restarted)
-//! it starts a new one, and deduplication makes that cheap. Only `Commit` makes a backup exist: an agent that
-//! ends before leaves nothing visible.
+//! compare, cut), `packer` (ask and pack), `compress`, `again` (what others were to bring and did not). After a lost
+//! connection the agent connects again and reopens the stream, and the server says which extents it has; after a lost
+//! session (the server restarted) it starts a new one, and deduplication makes that cheap. Only `Commit` makes a backup
+//! exist: an agent that ends before leaves nothing visible.
 //!
 //! A disk that cannot be read does not cost the others: the session is given up with the reason, and another in the
 //! same run backs up the rest. The protocol commits all disks of a session or none, so those read before are read

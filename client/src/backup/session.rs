@@ -180,7 +180,7 @@ impl<'a> Agent<'a> {
                     self.run_id.clone_from(&self.options.run_id);
                 }
                 Err(error) if error.is_connection_loss() => self.reconnect(error).await?,
-                Err(error) if error.is_limit() => self.wait_for_turn(error).await?,
+                Err(error) if error.is_limit() => self.wait_for_limit(error).await?,
                 Err(error) => return Err(error),
             }
         }
@@ -273,7 +273,7 @@ impl<'a> Agent<'a> {
             }
             match outcome {
                 Err(error) if error.is_connection_loss() => self.reconnect(error).await?,
-                Err(error) if error.is_limit() => self.wait_for_turn(error).await?,
+                Err(error) if error.is_limit() => self.wait_for_limit(error).await?,
                 Err(error) => return Err(error),
                 Ok(()) => {
                     tracing::info!(disk = disk.name(), "disk sent");
@@ -301,9 +301,9 @@ impl<'a> Agent<'a> {
         }
     }
 
-    /// Waits, for as long as an outage may last, because the server has as much to do as it allows. The session lives
-    /// on meanwhile: no wait is as long as its lease.
-    async fn wait_for_turn(&mut self, refused: ClientError) -> Result<(), ClientError> {
+    /// Waits, for as long as an outage may last, because the server refused: it is at a limit. The session
+    /// lives on meanwhile: no wait is as long as its lease.
+    async fn wait_for_limit(&mut self, refused: ClientError) -> Result<(), ClientError> {
         let reason = refused.to_string();
         tracing::info!(reason, "waiting for the server");
         self.pause(refused, |delay| Notice::Waiting { reason, delay }).await

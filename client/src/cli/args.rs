@@ -119,8 +119,7 @@ Examples:
   holdfast backup --vm web /var/lib/vms/web.raw
   holdfast backup --vm db --job nightly root=/dev/vg0/db-root data=/dev/vg0/db-data
   holdfast backup --vm web --limit-upload 50MB --json /var/lib/vms/web.raw
-  holdfast backup --vm web --connections 1 /var/lib/vms/web.raw
-      for a firewall that counts connections; without it, a line with a long round trip gets several
+  holdfast backup --vm web --connections 1 /var/lib/vms/web.raw    never several connections
 
 Disks are raw image files (holes in sparse files are not read) or block devices. If a disk is in use, back up \
 a snapshot of it: an image file that is written to while it is read causes a warning. The next backup reads the disk \
@@ -143,15 +142,15 @@ pub(super) struct Backup {
     /// Upload at most this much per second, such as 50MB or 10MiB
     #[arg(long, value_name = "BYTES", value_parser = super::units::bytes)]
     pub(super) limit_upload: Option<u64>,
-    /// Connections that carry a disk's data, auto or a number from 1 to 32; auto uses one on a short line, and on a long
-    /// one as many as make it faster
+    /// Connections that carry a disk's data: a number from 1 to 32, of which a server allows at most 16, or auto: one
+    /// on a short line, and on a long one as many as make it faster
     #[arg(long, value_name = "N|auto", default_value = "auto")]
     pub(super) connections: Connections,
     /// Number of compression threads [default: one per core]
     #[arg(long, value_name = "N", value_parser = super::units::threads)]
     pub(super) threads: Option<usize>,
-    /// How long to keep trying to connect, at first and after the connection is lost, and to wait while the server is
-    /// at a limit
+    /// How long to keep trying to connect, at first and after the connection is lost, and while the server refuses
+    /// because of a limit; waiting for its turn does not count
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = super::units::duration)]
     pub(super) retry_for: Duration,
     /// Read everything again and describe it anew, whatever earlier backups say is unchanged; sends only what the
@@ -187,7 +186,7 @@ Examples:
   holdfast restore latest --vm web --to web.raw --mode 0640
   holdfast restore latest --vm db --to restored/        all disks, as restored/NAME.raw
   holdfast restore latest --vm web --to - | qemu-img convert -f raw -O qcow2 /dev/stdin web.qcow2
-  holdfast restore latest --vm web --to web.raw --connections 16
+  holdfast restore latest --vm web --to web.raw --connections 16    over a line that loses packets
   holdfast restore latest --vm web --to web.raw --keep-going       what can be read of a damaged restore point
 
 A file is written as PATH.holdfast-partial and renamed when it is complete; every chunk is checked before \
@@ -257,11 +256,12 @@ pub(super) struct Reading {
     /// Number of decoding threads [default: one per core, plus one]
     #[arg(long, value_name = "N", value_parser = super::units::threads)]
     pub(super) threads: Option<usize>,
-    /// How long to keep trying to connect, at first and after the connection is lost
+    /// How long to keep trying to connect, at first and after the connection is lost, and while the server refuses
+    /// because of a limit; waiting for its turn does not count
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = super::units::duration)]
     pub(super) retry_for: Duration,
-    /// Connections that carry a disk's data, auto or a number from 1 to 32; auto uses one on a short line, and on a long
-    /// one as many as make it faster; stdout always gets one
+    /// Connections that carry a disk's data: a number from 1 to 32, or auto: one on a short line, and on a long one as
+    /// many as make it faster; stdout always gets one
     #[arg(long, value_name = "N|auto", default_value = "auto")]
     pub(super) connections: Connections,
 }

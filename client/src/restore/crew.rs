@@ -13,6 +13,7 @@ use holdfast_proto::v1::restore_client::RestoreClient;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 use super::stream::DiskStreams;
 use crate::backoff::Backoff;
@@ -159,7 +160,8 @@ impl Crew {
             let mut member =
                 Member { number, client: None, known: false, backoff: Backoff::new(self.links.retry_for) };
             self.set_client(&mut member, client);
-            tasks.spawn(Arc::clone(self).work(member));
+            // The request's id goes with every line that the task logs.
+            tasks.spawn(Arc::clone(self).work(member).in_current_span());
         }
         self.streams.spans.look_again();
     }

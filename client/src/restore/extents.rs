@@ -1,13 +1,14 @@
 //! Extents of a window, put together from chunks that arrive in any order.
 //!
-//! Only chunks that were checked against their fingerprints get here. An extent that is whole is compared with the digest
-//! its backup recorded (what the agent of that backup said of the bytes on the disk), and goes to the target in one
-//! piece: the bytes are there once for both. What is known to be lost is left out, and so are zeros, which the target
-//! was told of before.
+//! Only chunks that were checked against their fingerprints get here. An extent that is whole is compared with the
+//! digest its backup recorded (what the agent of that backup said of the bytes on the disk), and goes to the target in
+//! one piece: the bytes are there once for both. What is known to be lost is left out, and so are zeros, which the
+//! target was told of before.
 //!
-//! Memory: [`EXTENTS_MAX`] extents of 4 MiB, or [`EXTENTS_MAX_SEVERAL`], from the window's beginning until they are written. A window takes its room
-//! at once and before any of it arrives, so no thread that decodes ever waits for room. Windows that arrive side by side
-//! may wait for each other here, each in a task of its own: one that has its room needs nothing of the others.
+//! Memory: [`EXTENTS_MAX`] extents of 4 MiB, or [`EXTENTS_MAX_SEVERAL`], from the window's beginning until they are
+//! written. A window takes its room at once and before any of it arrives, so no thread that decodes ever waits for
+//! room. Windows that arrive side by side may wait for each other here, each in a task of its own: one that has its
+//! room needs nothing of the others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

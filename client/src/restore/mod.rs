@@ -10,9 +10,9 @@
 //! What cannot be read ends a restore, unless it was told to go on: then the server names it in the stream, and it is
 //! collected in `bad`, written as a map by `bad_map`, and never passes for success.
 //!
-//! Memory: transport windows of 16 MiB for each connection; `JOBS_PER_THREAD` regions of 2 × 256 KiB per thread; extents
-//! that are put together or wait to be written, 128 MiB at most, or 256 MiB with several connections; a pipe needs one
-//! window of 64 MiB besides.
+//! Memory: transport windows of 16 MiB for each connection; `JOBS_PER_THREAD` regions of 2 × 256 KiB per thread;
+//! extents that are put together or wait to be written, 128 MiB at most, or 256 MiB with several connections; a pipe
+//! needs one window of 64 MiB besides.
 
 mod bad;
 mod bad_map;

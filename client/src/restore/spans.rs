@@ -1,9 +1,9 @@
 //! Which extents of a disk each of several streams reads.
 //!
 //! A disk is handed out from its start in spans of consecutive extents, so that every stream is busy until nearly the
-//! end: spans are a share of what is left, and at first no longer than lets 16 streams have room for theirs. Streams never get far ahead of each
-//! other ([`SPANS_AHEAD`]), so what has been read is a growing beginning of the disk and a few gaps after it. What a
-//! lost stream did not finish is handed out again, before anything new.
+//! end: spans are a share of what is left, and at first no longer than lets 16 streams have room for theirs. Streams
+//! never get far ahead of each other ([`SPANS_AHEAD`]), so what has been read is a growing beginning of the disk and a
+//! few gaps after it. What a lost stream did not finish is handed out again, before anything new.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! What of a limit is kept for others: so that a tenant who takes all it can get leaves something to those who come
 //! later.
 //!
-//! Three quarters of a limit are given out first come, first served. Of the last quarter a tenant gets one more only while it holds
-//! fewer than are free: one that holds none always gets the last, and each that comes gets at most half of what is left.
-//! A limit under four is too small to divide.
+//! Three quarters of a limit are given out first come, first served. Of the last quarter a tenant gets one more only
+//! while it holds fewer than are free: one that holds none always gets the last, and each that comes gets at most half of
+//! what is left. A limit under four is too small to divide.
 
 /// One in so many is kept.
 const KEPT: usize = 4;

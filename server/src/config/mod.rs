@@ -84,7 +84,7 @@ pub struct Layer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub index_memory: Option<ByteSize>,
 
-    /// Maximum number of backups at once
+    /// Maximum number of backups at once, those that wait for their turn included
     #[arg(long, value_name = "COUNT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_sessions: Option<u32>,

@@ -91,7 +91,7 @@ pub struct Budget {
     pub restore_streams: u32,
     /// HTTPS requests answered at once.
     pub answers: u32,
-    /// Network connections, on each of the two addresses.
+    /// Network connections of agents; of the HTTPS address there are no more, and at most 256.
     pub connections: u32,
     /// What all gRPC connections may have sent that no call has read.
     pub windows_bytes: u64,

@@ -2,13 +2,22 @@
 
 use std::path::Path;
 
+use holdfast_proto::v1::ingest_request::Kind;
+use holdfast_proto::v1::{self, ingest_response};
 use holdfast_tests::agent::Running;
 use holdfast_tests::proxy::Proxy;
+use holdfast_tests::raw::{Session, connect_as};
 use holdfast_tests::web::get;
 use holdfast_tests::{Agent, Disk, Server, wait_for};
 use tempfile::tempdir;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Streaming;
 
 use super::front_door::metric;
+
+/// An agent held up for long is not a dead one.
+const LEASE: &str = "--lease-secs=3600";
 
 /// Agents that start at once.
 const AGENTS: usize = 10;
@@ -37,12 +46,15 @@ fn backups_and_restores_over_the_limit_wait_and_all_succeed() {
     let server = Server::options()
         .arg("--max-streams=2")
         .arg("--max-restores=2")
+        .arg(LEASE)
         .start(&folder.path().join("repository"));
     let agent = server.agent();
     let disks = disks(folder.path());
-    // One holds a slot for as long as its line is held up.
+    // One holds a slot for as long as its line is held up. On a slow machine that is longer than a connection may be
+    // silent: then it connects again.
     let proxy = Proxy::holding(server.grpc(), 1 << 20);
-    let first = start_backup(&agent.through(proxy.address()), 0, &disks[0]);
+    let first = ["backup", "--vm", &vm(0), "--retry-for", "1h", disks[0].arg()];
+    let first = agent.through(proxy.address()).start(&first);
     super::crash::wait_until_sending(&server, 1);
     let backups: Vec<Running> =
         (1..AGENTS).map(|number| start_backup(&agent, number, &disks[number])).collect();
@@ -65,17 +77,40 @@ fn backups_and_restores_over_the_limit_wait_and_all_succeed() {
     }
 }
 
+/// An agent that takes the only slot and sends nothing, for as long as a test wants it to.
+struct Holder {
+    session: Session,
+    _messages: mpsc::Sender<v1::IngestRequest>,
+    _answers: Streaming<v1::IngestResponse>,
+}
+
+impl Holder {
+    async fn start(server: &Server, token: &str, vm: &str) -> Self {
+        let connection = connect_as(server, token).await;
+        let session = Session::start(&connection, vm, 1 << 20).await;
+        let open = v1::OpenStream { session_id: session.id.clone(), ..v1::OpenStream::default() };
+        let (messages, line) = mpsc::channel(1);
+        messages.send(v1::IngestRequest { order: 0, kind: Some(Kind::Open(open)) }).await.unwrap();
+        let mut answers = connection.ingest().ingest(ReceiverStream::new(line)).await.unwrap().into_inner();
+        let opened = answers.message().await.unwrap().unwrap().kind;
+        assert!(matches!(opened, Some(ingest_response::Kind::Opened(_))), "{opened:?}");
+        Self { session, _messages: messages, _answers: answers }
+    }
+}
+
 #[test]
 fn a_second_tenant_is_next_although_the_first_has_many_waiting() {
     let folder = tempdir().unwrap();
-    let server = Server::options().arg("--max-streams=1").start(&folder.path().join("repository"));
+    let server = Server::options().arg("--max-streams=1").arg(LEASE).start(&folder.path().join("repository"));
+    let token = server.token("busy", "backup", &["busy"]);
     let (busy, other) = (
-        server.agent().with_token(&server.token("busy", "backup", &["busy"])),
+        server.agent().with_token(&token),
         server.agent().with_token(&server.token("other", "backup", &["other"])),
     );
     let disks = disks(folder.path());
-    let proxy = Proxy::holding(server.grpc(), 1 << 20);
-    let first = start_backup(&busy.through(proxy.address()), 0, &disks[0]);
+    // Its threads go on without the test, and answer the server's pings.
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let holder = runtime.block_on(Holder::start(&server, &token, &vm(0)));
     wait_for("the slot to be taken", || {
         (metric(&server, "holdfast_streams{kind=\"ingest\"}") == 1).then_some(())
     });
@@ -92,8 +127,8 @@ fn a_second_tenant_is_next_although_the_first_has_many_waiting() {
     let place = |vm: &str| sessions.iter().find(|session| session["vm"] == vm).unwrap()["ahead"].as_u64();
     assert_eq!(place(&vm(AGENTS - 1)), Some(0), "{activity}");
     assert_eq!(place(&vm(0)), None, "it has the slot");
-    proxy.release();
-    first.wait().ok();
+    runtime.block_on(holder.session.abort());
+    drop(holder);
     for run in runs {
         run.wait().ok();
     }

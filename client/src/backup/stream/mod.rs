@@ -1,11 +1,10 @@
 //! One disk's `Ingest` stream: scan results in, messages out, answers back.
 //!
 //! Three futures run together, on one task, with bounded channels between them:
-//! [`QueryLoop`] puts the results of a [`Pass`] in order, asks and packs; [`transport::send`] waits for compressed regions,
-//! keeps the upload limit and feeds the wire; [`transport::receive`] takes answers. Regions are compressed on
+//! [`QueryLoop`] puts the results of a [`Pass`] in order, asks and packs; [`transport::send`] waits for compressed
+//! regions, keeps the upload limit and feeds the wire; [`transport::receive`] takes answers. Regions are compressed on
 //! threads of their own meanwhile. On a long line, regions and extents go over several connections, see [`lanes`];
-//! otherwise over this one. Dropping the stream's future ends all of it; the server keeps what it
-//! accepted.
+//! otherwise over this one. Dropping the stream's future ends all of it; the server keeps what it accepted.
 //!
 //! Memory in transit: [`BufferPool`] (see `Limits`), `regions` × 2 × 256 KiB in compression,
 //! [`WIRE_MESSAGES`] × 600 KiB before the transport, and its window of 16 MiB. With lanes: at most 1.9 MiB on each.

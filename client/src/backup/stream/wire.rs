@@ -7,8 +7,8 @@ use tokio::sync::mpsc;
 /// To the transport.
 pub(super) type Wire = mpsc::Sender<v1::IngestRequest>;
 
-/// Hands a message to the transport. When the transport is gone, waits for ever: [`receive`](super::transport::receive) gets the reason
-/// and ends the stream with it.
+/// Hands a message to the transport. When the transport is gone, waits for ever: [`receive`](super::transport::receive)
+/// gets the reason and ends the stream with it.
 pub(super) async fn hand_over(wire: &Wire, kind: Kind) {
     hand_over_numbered(wire, 0, kind).await;
 }

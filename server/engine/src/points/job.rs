@@ -1,5 +1,6 @@
 //! Writes the points of restore points that have none: those made by a version without points, and those whose points
-//! were lost; and enters those that the catalog did not take at the start (S8). Repeating it, or ending it anywhere, is fine: the next start finds what is still missing.
+//! were lost; and enters those that the catalog did not take at the start (S8). Repeating it, or ending it anywhere, is
+//! fine: the next start finds what is still missing.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -6,10 +6,10 @@
 //!
 //! Files, each importing only from those before it: [`damage`] and [`decoded`] (what is known, what is at
 //! hand), [`losses`] (what is missing, and when that is too much to believe), [`reach`] (where recipes' chunks lie),
-//! [`index_repair_state`] (how far a repair of the index is), [`leftovers`] (what failed sessions left) → [`domain`] (a namespace's
-//! keys) → [`chunks`] (the store) → [`notes`] (taking note of damage, looking at it again), [`deletion`], [`nodes`]
-//! (recipe nodes) → [`healing`] (damage that other copies make up for), [`index_repair`] (pages of the index that
-//! cannot be read).
+//! [`index_repair_state`] (how far a repair of the index is), [`leftovers`] (what failed sessions left) → [`domain`] (a
+//! namespace's keys) → [`chunks`] (the store) → [`notes`] (taking note of damage, looking at it again), [`deletion`],
+//! [`nodes`] (recipe nodes) → [`healing`] (damage that other copies make up for), [`index_repair`] (pages of the index
+//! that cannot be read).
 
 mod chunks;
 mod damage;

@@ -37,7 +37,7 @@ pub(super) struct Source(u64);
 pub(super) struct Merge<T> {
     /// The number of the next message in order.
     next: u64,
-    /// Messages that came before their turn.
+    /// Messages that came before the next in order.
     held: BTreeMap<u64, T>,
     /// Whether messages have numbers, once one has come.
     numbered: Option<bool>,
