@@ -8,7 +8,7 @@ use holdfast_proto::Fingerprint;
 use holdfast_types::ids::ContainerId;
 
 use super::arrivals::Arrivals;
-use super::table::{Asked, ClaimTable, Outlook, Output};
+use super::table::{Asked, ClaimTable, Outlook, Output, Standing};
 
 /// Memory a claim takes, about: in the table, and among what is asked or has arrived.
 const CLAIM_BYTES: usize = 160;
@@ -44,9 +44,14 @@ impl StreamClaims {
         self.table.ask(self.number, missing, takes_pending, (now_ms, concluded))
     }
 
-    /// Takes a claim back that has not arrived.
-    pub(crate) fn withdraw(&self, fingerprint: &Fingerprint) {
-        self.table.withdraw(self.number, fingerprint);
+    /// Takes claims back that have not arrived.
+    pub(crate) fn withdraw(&self, fingerprints: &[Fingerprint]) {
+        self.table.withdraw(self.number, fingerprints);
+    }
+
+    /// Where promised chunks are, for a stream that goes on.
+    pub(crate) fn standing(&self, promised: &[Fingerprint]) -> Standing {
+        self.table.standing(self.number, promised)
     }
 
     /// Ends the claims that have not arrived: the agent is not going to send them, or is gone.

@@ -1,5 +1,6 @@
 //! One namespace's table: who brings which chunk, and how long that is believed.
 
+use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -49,6 +50,15 @@ pub(crate) struct Outlook {
     pub(super) version: u64,
 }
 
+/// Where promised chunks are.
+#[derive(Debug, Default)]
+pub(crate) struct Standing {
+    /// No other stream brings these: they are in the index by now, or lost.
+    pub(crate) unclaimed: Vec<Fingerprint>,
+    /// Containers in which half of the others have arrived, or as many as there are: as few as possible.
+    pub(crate) fullest: Vec<(Arc<dyn Output>, ContainerId)>,
+}
+
 /// See the module's text.
 #[derive(Debug, Default)]
 pub(crate) struct ClaimTable {
@@ -96,9 +106,12 @@ impl State {
         }
     }
 
-    /// Enters the chunk as asked of `stream`, whatever the table said; whether there was room.
+    /// Enters the chunk as asked of `stream`, whatever the table said; whether there was room. Who counted on it does so
+    /// still.
     fn claim(&mut self, fingerprint: Fingerprint, stream: u64, now_ms: i64) -> bool {
-        if let Some(old) = self.chunks.get(&fingerprint) {
+        let old = self.chunks.get(&fingerprint);
+        let awaited = old.is_some_and(|old| old.awaited);
+        if let Some(old) = old {
             Self::no_longer_asked(&mut self.streams, &fingerprint, old);
         }
         let room = self.streams.get_mut(&stream).filter(|stream| stream.asked.len() < ASKED_MAX);
@@ -107,7 +120,8 @@ impl State {
             return false;
         };
         own.asked.insert(fingerprint);
-        let claim = Claim { stream, asked_ms: now_ms, container: None, awaited: false };
+        own.awaited += usize::from(awaited);
+        let claim = Claim { stream, asked_ms: now_ms, container: None, awaited };
         self.chunks.insert(fingerprint, claim);
         true
     }
@@ -184,15 +198,23 @@ impl ClaimTable {
         (answers, state.concluded != concluded)
     }
 
-    /// Takes an asked claim back; the chunk was found after all.
-    pub(super) fn withdraw(&self, stream: u64, fingerprint: &Fingerprint) {
+    /// Takes asked claims back; the chunks were found after all.
+    pub(super) fn withdraw(&self, stream: u64, fingerprints: &[Fingerprint]) {
         let mut state = self.state.lock();
-        let State { chunks, streams, .. } = &mut *state;
-        if let Entry::Occupied(entry) = chunks.entry(*fingerprint)
-            && entry.get().stream == stream
-            && entry.get().container.is_none()
-        {
-            State::no_longer_asked(streams, fingerprint, &entry.remove());
+        let mut was_awaited = false;
+        for fingerprint in fingerprints {
+            let State { chunks, streams, .. } = &mut *state;
+            if let Entry::Occupied(entry) = chunks.entry(*fingerprint)
+                && entry.get().stream == stream
+                && entry.get().container.is_none()
+            {
+                let claim = entry.remove();
+                State::no_longer_asked(streams, fingerprint, &claim);
+                was_awaited |= claim.awaited;
+            }
+        }
+        // Once for all of them: each stream that waits looks at everything it waits for.
+        if was_awaited {
             self.note_change(&mut state);
         }
     }
@@ -251,6 +273,37 @@ impl ClaimTable {
             outlook.to_seal.extend(output.map(|output| (output, container)));
         }
         outlook
+    }
+
+    /// Where promised chunks are, for `stream`, which goes on: it waits for none of them and claims none.
+    pub(super) fn standing(&self, stream: u64, promised: &[Fingerprint]) -> Standing {
+        let state = self.state.lock();
+        let mut standing = Standing::default();
+        let mut arrived: HashMap<(u64, ContainerId), usize> = HashMap::new();
+        let mut claimed = 0_usize;
+        for fingerprint in promised {
+            match state.chunks.get(fingerprint).filter(|claim| claim.stream != stream) {
+                Some(claim) => {
+                    claimed += 1;
+                    if let Some(container) = claim.container {
+                        *arrived.entry((claim.stream, container)).or_default() += 1;
+                    }
+                }
+                None => standing.unclaimed.push(*fingerprint),
+            }
+        }
+        let mut containers: Vec<_> = arrived.into_iter().collect();
+        containers.sort_unstable_by_key(|(place, count)| (Reverse(*count), *place));
+        let mut left = claimed / 2;
+        for ((other, container), count) in containers {
+            if left == 0 {
+                break;
+            }
+            left = left.saturating_sub(count);
+            let output = state.streams.get(&other).and_then(|stream| stream.output.upgrade());
+            standing.fullest.extend(output.map(|output| (output, container)));
+        }
+        standing
     }
 
     /// Waits until something changed since `version`, up to `timeout`.

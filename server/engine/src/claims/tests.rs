@@ -52,7 +52,7 @@ fn a_chunk_is_asked_of_one_stream() {
     assert_eq!(ask(&other, &chunks, 1), [Asked::Claimed; 2]);
     one.forget_asked();
     assert_eq!(ask(&two, &chunks, 2), [Asked::Claimed; 2]);
-    two.withdraw(&chunks[0]);
+    two.withdraw(&chunks[..1]);
     assert_eq!(ask(&one, &chunks, 2), [Asked::Claimed, Asked::Pending]);
     drop((one, two, other));
     assert_eq!(tables.count(), 0);

@@ -163,7 +163,7 @@ impl StreamChunks {
             Availability::Here(length) if length == bytes => Ok(sent.is_some()),
             Availability::Here(length) => Err(wrong_length(fingerprint, length, bytes)),
             Availability::Missing | Availability::Lost if self.takes_pending => {
-                self.promises.make(*fingerprint, bytes, extent);
+                self.promises.make(*fingerprint, bytes, extent)?;
                 Ok(false)
             }
             Availability::Missing => Err(EngineError::Invalid(format!(
@@ -184,19 +184,6 @@ impl StreamChunks {
             if let Availability::Here(length) = self.look_up(store, fingerprint, Purpose::Name)? {
                 self.promises.settle(fingerprint, length)?;
             }
-        }
-        Ok(())
-    }
-
-    /// Settles what it can when promises have grown, so that they take memory only for what is on its way.
-    ///
-    /// # Errors
-    /// As [`StreamChunks::settle`].
-    pub(super) fn settle_when_many(&mut self, store: &ChunkStore) -> Result<(), EngineError> {
-        if self.promises.are_many() {
-            let promised = self.promises.all();
-            self.settle(store, &promised)?;
-            self.promises.were_settled();
         }
         Ok(())
     }

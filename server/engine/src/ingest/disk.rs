@@ -129,18 +129,20 @@ impl DiskState {
             }
         }
         let at = (core.clock.monotonic_ms(), concluded);
-        let (answers, look_again) = self.claims.ask(&missing, self.chunks.takes_pending(), at);
-        let (mut needed, mut pending) = (Vec::new(), Vec::new());
+        let takes_pending = self.chunks.takes_pending() && self.chunks.promises().have_room();
+        let (answers, look_again) = self.claims.ask(&missing, takes_pending, at);
+        let (mut needed, mut pending, mut found) = (Vec::new(), Vec::new(), Vec::new());
         for ((place, fingerprint), asked) in places.into_iter().zip(&missing).zip(answers) {
             match asked {
                 Asked::Pending => pending.push(place),
                 // Indexed between the look-up and the question.
                 Asked::Claimed if look_again && self.chunks.has(&core.store, fingerprint)? => {
-                    self.claims.withdraw(fingerprint);
+                    found.push(*fingerprint);
                 }
                 Asked::Claimed | Asked::Send => needed.push(place),
             }
         }
+        self.claims.withdraw(&found);
         Ok((needed, pending))
     }
 
@@ -276,9 +278,7 @@ impl DiskState {
         self.chunks.settle(&core.store, unclaimed)?;
         let (lost, found): (Vec<_>, Vec<_>) =
             unclaimed.iter().copied().partition(|fingerprint| self.chunks.promises().is_open(fingerprint));
-        for fingerprint in &found {
-            self.claims.withdraw(fingerprint);
-        }
+        self.claims.withdraw(&found);
         let Some(first) = lost.first() else { return Ok(None) };
         if !self.chunks.takes_pending() {
             return Err(EngineError::FoundDamaged(format!(
@@ -311,6 +311,8 @@ impl DiskState {
             self.generation = generation;
             self.finishing = None;
             self.claims.stop_waiting();
+            // (C3) A question of the older stream may have been answered after the newer one ended its claims.
+            self.claims.forget_asked();
             self.chunks.reopened(takes_pending);
         }
     }
@@ -320,9 +322,22 @@ impl DiskState {
         self.chunks.promises().all().len()
     }
 
-    /// Settles promises when there are many.
+    /// Settles what it can when promises have grown, so that they take memory only for what is on its way. (C5) When that
+    /// is too much, begins to seal the containers that have most of it.
     pub(super) fn settle_promises(&mut self, core: &Core) -> Result<(), EngineError> {
-        self.chunks.settle_when_many(&core.store)
+        if !self.chunks.promises().are_many() {
+            return Ok(());
+        }
+        let promised = self.chunks.promises().all();
+        let standing = self.claims.standing(&promised);
+        self.chunks.settle(&core.store, &standing.unclaimed)?;
+        if self.chunks.promises().are_to_be_sealed() {
+            for (output, container) in standing.fullest {
+                output.seal(container);
+            }
+        }
+        self.chunks.promises_mut().were_settled();
+        Ok(())
     }
 
     /// Waits for what is being sealed and discards what is not; for a session that ends without a backup.

@@ -8,8 +8,19 @@ use holdfast_proto::v1;
 
 use crate::error::EngineError;
 
-/// Promises after which those that can be are settled; twice what is left is the next such number.
+/// Promises after which those that can be are settled. The next such number is so many above what is left, or a quarter.
 const MANY: usize = 1 << 12;
+
+/// (C5) Promises for which others seal what they have not finished: memory of 2 MB a stream, and containers of fifty
+/// clones that have 3 MiB each by then.
+const SEALED_FOR: usize = 1 << 14;
+
+/// Promises from which on the agent is told to send what others bring as well: more than this come when nothing can be
+/// sealed, as on a disk that is very slow. So many fill their table, which would double.
+const PENDING_MAX: usize = 7 << 12;
+
+/// Promises of a stream at most. An honest agent has [`PENDING_MAX`], and what it asked for before and names after.
+const OPEN_MAX: usize = 7 << 14;
 
 /// See the module's text. What is counted of these chunks is duplicate, until this stream brings them.
 #[derive(Debug)]
@@ -45,8 +56,21 @@ impl Promises {
         }
     }
 
-    pub(super) fn make(&mut self, fingerprint: Fingerprint, bytes: u32, extent: u64) {
+    /// # Errors
+    /// [`EngineError::Invalid`]: there are too many.
+    pub(super) fn make(
+        &mut self,
+        fingerprint: Fingerprint,
+        bytes: u32,
+        extent: u64,
+    ) -> Result<(), EngineError> {
+        if self.open.len() >= OPEN_MAX {
+            return Err(EngineError::Invalid(format!(
+                "chunk {fingerprint} is not there, and neither are {OPEN_MAX} others that were named; ask which chunks are needed, and send these before they are named"
+            )));
+        }
         self.open.insert(fingerprint, Promise { bytes, extent });
+        Ok(())
     }
 
     /// The chunk is there, and `length` bytes long; whether it was promised.
@@ -90,9 +114,20 @@ impl Promises {
         self.open.len() >= self.many
     }
 
+    /// Whether others should seal what they have not finished.
+    pub(super) fn are_to_be_sealed(&self) -> bool {
+        self.open.len() >= SEALED_FOR
+    }
+
+    /// Whether there is room for what else is pending.
+    pub(super) fn have_room(&self) -> bool {
+        self.open.len() < PENDING_MAX
+    }
+
     /// All that could be settled were.
     pub(super) fn were_settled(&mut self) {
-        self.many = MANY.max(self.open.len() * 2);
+        let left = self.open.len();
+        self.many = MANY.max(left + left.min(MANY).max(left / 4));
         self.open.shrink_to(self.many);
     }
 

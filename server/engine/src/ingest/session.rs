@@ -288,6 +288,12 @@ impl Session {
         self.disks[disk].state.lock()
     }
 
+    /// Of a disk, as a message that is still being handled has them.
+    #[cfg(test)]
+    pub(crate) fn claims(&self, disk: usize) -> &StreamClaims {
+        &self.disks[disk].claims
+    }
+
     /// Promises of a disk that are not settled.
     #[cfg(test)]
     pub(crate) fn promised(&self, disk: usize) -> usize {

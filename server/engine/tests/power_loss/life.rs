@@ -17,6 +17,7 @@ use crate::agent;
 use crate::disk::History;
 use crate::facts::{Disks, Facts, Point, Token};
 use crate::recorder::Recorder;
+use crate::sharing::Sharer;
 use crate::tree::{Nodes, Tree};
 
 /// How the engine of a life behaves.
@@ -42,8 +43,13 @@ pub(crate) struct Life {
 
 type Script = fn(&mut Actor<'_>);
 
-const SCRIPTS: [(&str, Manner, Script); 4] =
-    [("days", CALM, days), ("sessions", CALM, sessions), ("tokens", CALM, tokens), ("merges", BUSY, merges)];
+const SCRIPTS: [(&str, Manner, Script); 5] = [
+    ("days", CALM, days),
+    ("sessions", CALM, sessions),
+    ("sharing", CALM, sharing),
+    ("tokens", CALM, tokens),
+    ("merges", BUSY, merges),
+];
 
 /// Records every life, each in a folder of its own below `folder`.
 pub(crate) fn record_all(folder: &Path) -> Vec<Life> {
@@ -191,6 +197,26 @@ impl<'a> Actor<'a> {
         self.acknowledged(vm, done.backup_id);
     }
 
+    /// Two agents with almost the same new disk at once. The first asks and sends half of what it is asked for; then the
+    /// second asks, sends what only it has, describes all of its disk, and waits for the rest.
+    fn share(&mut self, vms: [&str; 2], number: u64) -> [Sharer; 2] {
+        let disks = [0, 1].map(|day| disk(number, day, 200_000));
+        for (vm, disk) in vms.iter().zip(&disks) {
+            self.offer(vm, &vec![("root", Arc::clone(disk))]);
+        }
+        let start = |which: usize| Sharer::start(self.engine(), vms[which], &disks[which]);
+        let (first, second) = (start(0), start(1));
+        let asked = first.ask();
+        assert_eq!((asked.needed.len(), asked.pending), (first.chunks(), 0));
+        first.send(asked.needed[..asked.needed.len() / 2].iter().copied());
+        let told = second.ask();
+        assert!(told.pending > 0 && !told.needed.is_empty());
+        second.send(told.needed);
+        second.describe();
+        assert!(!second.finish(), "it waits for the first");
+        [first, second]
+    }
+
     pub(crate) fn create_token(&mut self, name: &str) {
         let (_, id, hash) = new_token(&*self.clock).unwrap();
         let spec = TokenSpec {
@@ -257,6 +283,36 @@ fn sessions(life: &mut Actor<'_>) {
     life.stop();
     life.start();
     life.backup("e", &two(5, 0));
+    life.stop();
+}
+
+/// Sessions that share new chunks, and every way in which the one that brings them goes on.
+fn sharing(life: &mut Actor<'_>) {
+    life.start();
+    let bring_rest = |first: &Sharer| {
+        first.send(first.ask().needed);
+        first.describe();
+    };
+    let [first, second] = life.share(["a", "b"], 30);
+    bring_rest(&first);
+    second.wait(Some(&first));
+    life.commit("b", second.session);
+    assert!(first.finish());
+    life.commit("a", first.session);
+    // It gives up: what has arrived of it is sealed, and the second is asked for the rest.
+    let [first, second] = life.share(["c", "d"], 31);
+    life.engine().abort(first.session, "the agent gave up").unwrap();
+    second.wait(None);
+    life.commit("d", second.session);
+    // Its connection is lost: the second is asked for the rest, and then has brought it.
+    let [mut first, second] = life.share(["e", "f"], 32);
+    first.reconnect(life.engine());
+    second.wait(None);
+    life.commit("f", second.session);
+    bring_rest(&first);
+    assert!(first.finish());
+    life.commit("e", first.session);
+    drop((first, second));
     life.stop();
 }
 

@@ -33,6 +33,8 @@ mod recorder;
 #[cfg(test)]
 mod settings;
 #[cfg(test)]
+mod sharing;
+#[cfg(test)]
 mod tree;
 #[cfg(test)]
 mod verify;

@@ -116,10 +116,28 @@ fn a_stream_that_is_opened_again_is_asked_again() {
     let mut first = Agent::start(&engine, "first", &[vec![1, 2]]);
     first.step().unwrap();
     let second = waiting(&engine, "second", &[vec![1, 2]]);
-    first.open().unwrap();
+    // From then on, whether or not anything comes over the new stream.
+    let opened = engine.open_stream(first.session, 0).unwrap();
     assert_brought(&engine, second, &[1, 2]);
+    first.open().unwrap();
     first.until(&Next::Done);
     assert!(copies(&engine, &*volume).values().all(|copies| *copies == 1));
+    drop(opened);
+}
+
+#[test]
+fn what_an_older_stream_was_still_being_told_is_not_waited_for() {
+    let (_bench, _volume, engine) = scene();
+    let mut first = Agent::start(&engine, "first", &[vec![1, 2]]);
+    let opened = engine.open_stream(first.session, 0).unwrap();
+    // The older stream's question, which was under way when the newer one was opened.
+    let session = engine.parts().1.get(first.session).unwrap();
+    let claims = session.claims(0);
+    claims.ask(&[name(1), name(2)], true, (engine.parts().0.clock.monotonic_ms(), claims.concluded()));
+    let second = waiting(&engine, "second", &[vec![1, 2]]);
+    opened.opened().unwrap();
+    assert_brought(&engine, second, &[1, 2]);
+    first.disconnect();
 }
 
 #[test]
@@ -342,4 +360,72 @@ fn promises_that_were_kept_take_no_memory() {
     second.step().unwrap();
     assert_eq!((second.pending, session.promised(0)), (3600, 3600), "the rest was found at once");
     second.until(&Next::Done);
+}
+
+/// `count` extents of 900 chunks.
+fn large(count: u64) -> Vec<Vec<u64>> {
+    (0..count).map(|extent| (extent * 900..(extent + 1) * 900).collect()).collect()
+}
+
+#[test]
+fn many_promises_are_sealed_although_no_one_finishes() {
+    let (_bench, volume, engine) = scene();
+    let mut first = Agent::start(&engine, "first", &large(20));
+    first.until(&Next::Finish);
+    arrive(&engine, &first, 20 * 900);
+    let mut second = Agent::start(&engine, "second", &large(20));
+    second.until(&Next::Query(19));
+    assert_eq!((second.pending, copies(&engine, &*volume).len()), (19 * 900, 0));
+    // They are looked at once there are 18,000. What the first sends then comes into another container, on which no one
+    // counts, so that it ends with its session.
+    second.until(&Next::Finish);
+    first.send(&[1_000_000]).unwrap();
+    while ![1, 20 * 900 + 1].contains(&engine.parts().0.claims.arrived()) {
+        first.stream.as_ref().unwrap().idle().unwrap();
+        std::thread::yield_now();
+    }
+    engine.abort(first.session, "on purpose").unwrap();
+    assert_eq!(copies(&engine, &*volume).len(), 20 * 900);
+    second.until(&Next::Done);
+    assert!(second.again.is_empty());
+}
+
+#[test]
+fn promises_are_bounded_when_nothing_can_be_sealed() {
+    let (_bench, _volume, engine) = scene();
+    // Asked, and not sent.
+    let extents = large(33);
+    let mut askers: Vec<Agent<'_>> = Vec::new();
+    for (number, part) in extents.chunks(17).enumerate() {
+        let mut asker = Agent::start(&engine, &format!("asks-{number}"), part);
+        for extent in 0..part.len() as u64 {
+            asker.next = [Next::Query(extent)].into();
+            asker.step().unwrap();
+        }
+        askers.push(asker);
+    }
+    let mut second = Agent::start(&engine, "second", &extents);
+    second.until(&Next::Query(32));
+    assert_eq!(second.pending, 32 * 900);
+    // From 28,672 on it is told to send what another brings as well.
+    second.step().unwrap();
+    assert!(matches!(second.next.front(), Some(Next::Send(chunks)) if chunks.len() == 900));
+    let session = engine.parts().1.get(second.session).unwrap();
+    assert_eq!(session.promised(0), 32 * 900);
+}
+
+#[test]
+fn an_agent_that_asks_for_nothing_cannot_fill_the_memory() {
+    let (_bench, _volume, engine) = scene();
+    let extents: Vec<Vec<u64>> =
+        (0..128).map(|extent| (extent * 900..(extent + 1) * 900).collect()).collect();
+    let mut agent = Agent::start(&engine, "names", &extents);
+    agent.next = (0..128).map(Next::Describe).collect();
+    let error = (0..128).find_map(|_| agent.step().err()).expect("refused");
+    assert_eq!(error.code(), ErrorCode::Invalid, "{error}");
+    assert!(error.to_string().contains("ask which chunks are needed"), "{error}");
+    assert_eq!(agent.next.len(), 0, "114,688 of 115,200");
+    drop(agent.stream.take());
+    engine.abort(agent.session, "on purpose").unwrap();
+    assert_empty(&engine);
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use holdfast_types::ids::ContainerClass;
 use holdfast_volume::MemoryVolume;
 
 use super::agent::{Agent, Next, image};
@@ -36,6 +37,28 @@ fn eight_clones_at_once_are_stored_once() {
     }
     drop(agents);
     assert_empty(&engine);
+}
+
+#[test]
+fn what_fifty_clones_wait_for_is_not_sealed_in_many_small_containers() {
+    let (bench, volume) = (Bench::new(), MemoryVolume::new());
+    let engine = bench.open(Arc::new(volume.clone()));
+    let disk: Vec<Vec<u64>> = (0..12).map(|extent| (extent * 100..(extent + 1) * 100).collect()).collect();
+    let mut agents: Vec<_> =
+        (0..50).map(|number| Agent::start(&engine, &format!("vm-{number}"), &disk)).collect();
+    while agents.iter().any(|agent| agent.done.is_none()) {
+        for (number, agent) in agents.iter_mut().enumerate() {
+            // Some are faster than others.
+            for _ in 0..=number % 5 {
+                agent.step().unwrap();
+            }
+        }
+    }
+    let files = crate::container::list_containers(&volume).unwrap().containers;
+    let data = files.iter().filter(|(name, _)| name.class == ContainerClass::Data).count();
+    // One each at their end, and another of those that others waited for before.
+    assert!((1..=100).contains(&data), "{data} containers of data");
+    assert!(copies(&engine, &volume).values().all(|copies| *copies == 1));
 }
 
 #[test]
