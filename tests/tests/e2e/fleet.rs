@@ -155,7 +155,7 @@ fn chunks_are_sent_again_over_four_connections() {
     kill(killed, wire);
     let ran = run.wait().ok();
 
-    assert!(ran.said().contains("extents again"), "{}", ran.said());
+    assert!(ran.said().contains("extents read again"), "{}", ran.said());
     // One for short calls, one for the stream, and the lanes.
     assert_eq!(proxy.connections(), 2 + 4);
     let sent_again = proxy.upstream_bytes() - described;
