@@ -101,7 +101,7 @@ impl Folders {
     }
 
     /// Flushes every folder below the root, so that whatever can be seen is durable. A process killed between
-    /// rename and flush leaves files that are there for now, but may be gone after a power failure; nothing
+    /// rename and flush leaves files that can be seen, but may be gone after a power failure; nothing
     /// may be built on them before this.
     pub(crate) fn settle(&self) -> io::Result<()> {
         let mut durable = self.durable.lock();

@@ -1,4 +1,4 @@
-//! Many VMs with the same new data at the same moment: it is stored once, whoever brings it, and no backup depends on
+//! Many VMs with the same new data at the same moment: it is stored once, by any of them, and no backup depends on
 //! another that breaks off.
 
 use std::path::Path;

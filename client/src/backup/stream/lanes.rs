@@ -197,7 +197,7 @@ pub(super) fn lanes<'a>(
 
 impl Lanes<'_> {
     /// Opens lanes when they are needed, and more while that pays. Ends with the error of a lane that broke; waits for
-    /// ever when there is none to break.
+    /// ever when no lane is open.
     pub(super) async fn watch(mut self) -> ClientError {
         self.needed.notified().await;
         let opened = self.open_more(self.growth.count()).await;

@@ -77,7 +77,7 @@ fn the_queue_is_bounded_in_all_and_for_each_token() {
 }
 
 #[test]
-fn a_newcomer_gets_a_slot_of_whoever_holds_most_when_it_has_waited_long() {
+fn a_newcomer_that_has_waited_long_gets_a_slot_of_the_tenant_with_most() {
     let mut turns = Turns::new(4);
     enter(&mut turns, tenant(1, 1), 0..3);
     enter(&mut turns, tenant(2, 2), 10..11);

@@ -95,7 +95,7 @@ async fn a_disk_waits_until_another_ends_and_is_told_its_place() {
     two.is_told(0).await;
     let mut three = Line::of(&admin, "three").await;
     three.is_told(1).await;
-    // Another tenant is the next, whoever came first.
+    // Another tenant is the next, although the first one's came before.
     let other = fixture.client(&fixture.token(Role::Backup, &["other"])).await;
     let mut four = Line::of(&other, "four").await;
     four.is_told(0).await;
