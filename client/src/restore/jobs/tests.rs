@@ -3,6 +3,7 @@ mod writing;
 use holdfast_proto::v1::read_disk_response::Kind;
 
 use super::super::extents::EXTENTS_MAX;
+use super::super::target::NullTarget;
 use super::super::window::Assembler;
 use holdfast_proto::Fingerprint;
 
@@ -31,57 +32,15 @@ impl Target for BadTarget {
     }
 }
 
-async fn restore(target: BadTarget) -> Result<(), ClientError> {
-    let disk = [7; 5000];
-    let pool = Arc::new(DecodePool::new(Some(1)).unwrap());
-    let jobs = Jobs::new(pool, "d", Arc::new(target), OnDamage::End, Arc::new(Silent), EXTENTS_MAX);
-    let mut assembler = Assembler::new(disk.len() as u64, 0);
-    for message in serve(&disk, 1) {
-        match message {
-            Kind::Header(header) => assembler.header(&header)?,
-            Kind::Window(window) => jobs.begin_window(assembler.window(&window)?).await?,
-            Kind::Regions(batch) => {
-                for region in assembler.regions(batch)? {
-                    jobs.submit(region).await?;
-                }
-            }
-            Kind::Damaged(_) => panic!("no damage was asked for"),
-            Kind::WindowEnd(_) => drop(assembler.window_end()?),
-            Kind::Queued(_) => {}
-        }
-    }
-    jobs.drain().await
-}
-
-/// Takes everything.
-#[derive(Debug)]
-struct GoodTarget;
-
-impl Target for GoodTarget {
-    fn write_at(&self, _: u64, _: &[u8]) -> Result<(), ClientError> {
-        Ok(())
-    }
-
-    fn zero(&self, _: u64, _: u64) -> Result<(), ClientError> {
-        Ok(())
-    }
-
-    fn finish(&self) -> Result<(), ClientError> {
-        Ok(())
-    }
-}
-
-/// Reads a disk whose extents are said to hash to `digests`; returns those that do not.
-async fn compare(disk: &[u8], digests: &[Vec<u8>]) -> Result<(u64, Vec<u64>), ClientError> {
-    let pool = Arc::new(DecodePool::new(Some(3)).unwrap());
-    let jobs = Jobs::new(pool, "d", Arc::new(GoodTarget), OnDamage::End, Arc::new(Silent), EXTENTS_MAX);
+/// Reads a disk whose extents are said to hash to `digests`, which may be too few: nothing is said of the others.
+async fn read(disk: &[u8], digests: &[Vec<u8>], jobs: &Arc<Jobs>) -> Result<(), ClientError> {
     let mut assembler = Assembler::new(disk.len() as u64, 0);
     for message in serve(disk, 1) {
         match message {
             Kind::Header(header) => assembler.header(&header)?,
             Kind::Window(mut window) => {
                 let first = usize::try_from(window.first_extent).unwrap();
-                for (layout, digest) in window.extents.iter_mut().zip(&digests[first..]) {
+                for (layout, digest) in window.extents.iter_mut().zip(digests.iter().skip(first)) {
                     layout.digest = digest.clone().into();
                 }
                 jobs.begin_window(assembler.window(&window)?).await?;
@@ -96,7 +55,20 @@ async fn compare(disk: &[u8], digests: &[Vec<u8>]) -> Result<(u64, Vec<u64>), Cl
             Kind::Queued(_) => {}
         }
     }
-    jobs.drain().await?;
+    jobs.drain().await
+}
+
+async fn restore(target: BadTarget) -> Result<(), ClientError> {
+    let pool = Arc::new(DecodePool::new(Some(1)).unwrap());
+    let jobs = Jobs::new(pool, "d", Arc::new(target), OnDamage::End, Arc::new(Silent), EXTENTS_MAX);
+    read(&[7; 5000], &[], &jobs).await
+}
+
+/// Reads a disk whose extents are said to hash to `digests`; returns those that do not.
+async fn compare(disk: &[u8], digests: &[Vec<u8>]) -> Result<(u64, Vec<u64>), ClientError> {
+    let pool = Arc::new(DecodePool::new(Some(3)).unwrap());
+    let jobs = Jobs::new(pool, "d", Arc::new(NullTarget), OnDamage::End, Arc::new(Silent), EXTENTS_MAX);
+    read(disk, digests, &jobs).await?;
     Ok(jobs.false_digests())
 }
 
