@@ -8,6 +8,7 @@ pub(crate) const CRATES: &[(&str, &str, &[&str])] = &[
     ("holdfast-types", "server/types", &[]),
     ("holdfast-volume", "server/volume", &[]),
     ("holdfast-catalog", "server/catalog", &["holdfast-proto", "holdfast-types"]),
+    ("holdfast-retention", "server/retention", &[]),
     (
         "holdfast-engine",
         "server/engine",
@@ -16,7 +17,14 @@ pub(crate) const CRATES: &[(&str, &str, &[&str])] = &[
     (
         "holdfast-server",
         "server",
-        &["holdfast-proto", "holdfast-types", "holdfast-volume", "holdfast-catalog", "holdfast-engine"],
+        &[
+            "holdfast-proto",
+            "holdfast-types",
+            "holdfast-volume",
+            "holdfast-catalog",
+            "holdfast-retention",
+            "holdfast-engine",
+        ],
     ),
     ("holdfast", "client", &["holdfast-proto"]),
 ];

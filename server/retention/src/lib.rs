@@ -1,0 +1,36 @@
+//! Retention: which restore points a policy keeps and which rule keeps each, what a policy would keep over the years,
+//! and when scheduled work runs. Pure: time, time zone and restore points are passed in, nothing is read or written, so
+//! a dry run, a policy and the simulator of the web UI cannot differ.
+//!
+//! | module | open it for |
+//! |---|---|
+//! | `rules` | what a policy says |
+//! | `decide` | what it keeps, and why |
+//! | `period` | the hour, day, week, month or year that a moment falls in |
+//! | `schedule` | calendar expressions in a time zone |
+//! | `simulate` | what would exist on each day |
+//!
+//! What is certain of [`decide()`]:
+//! * A restore point is deleted only when no rule keeps it, and never when it is the newest of those given, the newest
+//!   whole one, locked or held.
+//! * Rules that say nothing keep everything.
+//! * A rule with a greater number keeps at least what it kept with a smaller one.
+//! * To decide again about what was kept deletes nothing more.
+
+mod decide;
+mod period;
+mod rules;
+mod schedule;
+mod simulate;
+
+pub use decide::{Decision, Reason, RestorePoint, decide};
+pub use period::Period;
+pub use rules::{KEEP_MAX, KEEP_WITHIN_DAYS_MAX, Rules, RulesError};
+pub use schedule::{EXPRESSION_MAX_BYTES, Schedule, ScheduleError, ZONE_MAX_BYTES, zone};
+pub use simulate::{
+    SIMULATED_DAYS_MAX, SIMULATED_ENTRIES_MAX, SIMULATED_RUNS_MAX, SimulateError, SimulatedDay,
+    SimulatedPoint, simulate,
+};
+
+/// A time zone, as [`zone`] finds it by its name.
+pub use jiff::tz::TimeZone;

@@ -1,0 +1,118 @@
+//! Calendar expressions in a time zone.
+//!
+//! Five fields as cron has them: minute, hour, day of the month, month, day of the week; names of months and days,
+//! ranges, lists, steps, `L` (last), `#` (such as the second Friday of the month) and `W` (the nearest working day), and
+//! `@hourly` to `@yearly`.
+//!
+//! When clocks change: a time of day that is skipped is made up for at once, when the clocks were put forward; one that
+//! comes twice runs the first time only. Where minute or hour is a wildcard or a step, work runs by elapsed time: not
+//! in the hour that is skipped, and in both of the one that comes twice.
+
+#[cfg(test)]
+mod tests;
+
+use croner::Cron;
+use croner::parser::{CronParser, Seconds, Year};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+/// A calendar expression at most; the longest sensible one is a list of a dozen times.
+pub const EXPRESSION_MAX_BYTES: usize = 200;
+
+/// The name of a time zone at most; the longest in use has 32 bytes.
+pub const ZONE_MAX_BYTES: usize = 64;
+
+/// Why something is no schedule.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ScheduleError {
+    /// Not a calendar expression.
+    #[error(
+        "{expression:?} is not a calendar expression ({reason}); write minute, hour, day of the month, month and day of the week, such as \"30 2 * * MON-FRI\", or @daily"
+    )]
+    Expression { expression: String, reason: String },
+    /// One that never comes.
+    #[error("the calendar expression {expression:?} names no day that there is")]
+    Never { expression: String },
+    /// A time zone that this server does not know.
+    #[error("there is no time zone {name:?}; write a name such as Europe/Berlin or UTC")]
+    Zone { name: String },
+}
+
+/// When something runs: a calendar expression, read in a time zone.
+#[derive(Debug, Clone)]
+pub struct Schedule {
+    expression: String,
+    zone_name: String,
+    cron: Cron,
+    zone: TimeZone,
+}
+
+/// The time zone called `name`; empty is UTC.
+///
+/// # Errors
+/// [`ScheduleError::Zone`].
+pub fn zone(name: &str) -> Result<TimeZone, ScheduleError> {
+    if name.is_empty() || name == "UTC" {
+        return Ok(TimeZone::UTC);
+    }
+    let unknown = || ScheduleError::Zone { name: name.chars().take(ZONE_MAX_BYTES).collect() };
+    if name.len() > ZONE_MAX_BYTES || !name.is_ascii() {
+        return Err(unknown());
+    }
+    TimeZone::get(name).map_err(|_| unknown())
+}
+
+impl Schedule {
+    /// Reads `expression` in the time zone `zone_name` (empty: UTC).
+    ///
+    /// # Errors
+    /// Says what is wrong with either; also of an expression that never comes, such as the 30th of February.
+    pub fn parse(expression: &str, zone_name: &str) -> Result<Self, ScheduleError> {
+        let expression: String = expression.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
+        let wrong = |reason: String| ScheduleError::Expression {
+            expression: expression.chars().take(EXPRESSION_MAX_BYTES).collect(),
+            reason,
+        };
+        if expression.len() > EXPRESSION_MAX_BYTES {
+            return Err(wrong(format!("it is longer than {EXPRESSION_MAX_BYTES} bytes")));
+        }
+        if !expression.is_ascii() {
+            return Err(wrong("it has letters that none has".to_owned()));
+        }
+        let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
+        let cron = parser.parse(&expression).map_err(|error| wrong(error.to_string()))?;
+        let schedule = Self { zone: zone(zone_name)?, zone_name: zone_name.to_owned(), cron, expression };
+        if schedule.next_after_ms(0).is_none() {
+            return Err(ScheduleError::Never { expression: schedule.expression });
+        }
+        Ok(schedule)
+    }
+
+    /// As it was written, with single spaces.
+    pub fn expression(&self) -> &str {
+        &self.expression
+    }
+
+    /// The time zone's name as it was written; empty is UTC.
+    pub fn zone_name(&self) -> &str {
+        &self.zone_name
+    }
+
+    /// The time zone.
+    pub const fn zone(&self) -> &TimeZone {
+        &self.zone
+    }
+
+    /// The first time after `after_ms`, both in Unix milliseconds. `None` beyond the end of the calendar.
+    pub fn next_after_ms(&self, after_ms: i64) -> Option<i64> {
+        let after = Timestamp::from_millisecond(after_ms).ok()?.to_zoned(self.zone.clone());
+        let next = self.cron.find_next_occurrence(&after, false).ok()?;
+        // A search that does not move forward must not make its caller run for ever.
+        Some(next.timestamp().as_millisecond()).filter(|next_ms| *next_ms > after_ms)
+    }
+
+    /// All times after `after_ms`, in order.
+    pub fn times_after_ms(&self, after_ms: i64) -> impl Iterator<Item = i64> + '_ {
+        std::iter::successors(self.next_after_ms(after_ms), |last| self.next_after_ms(*last))
+    }
+}
