@@ -2,7 +2,7 @@
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let files =
-        ["backup", "restore", "catalog", "queue"].map(|name| format!("proto/holdfast/v1/{name}.proto"));
+        ["backup", "restore", "catalog", "queue", "manage"].map(|name| format!("proto/holdfast/v1/{name}.proto"));
     for file in &files {
         println!("cargo:rerun-if-changed={file}");
     }

@@ -125,15 +125,18 @@ pub enum Action {
     Report,
     /// Create, list and revoke tokens.
     ManageTokens,
-    /// Run the repository: check, rebuild, settings and whatever deletes.
+    /// Run the repository: check, rebuild, settings, and what deletes by rules that others decided: retention policies,
+    /// reclaim.
     Operate,
+    /// Decide what is kept: delete restore points by hand, lock and hold them, edit retention policies.
+    Retain,
     /// End a backup in progress that another token started.
     TakeOver,
 }
 
 impl Action {
     /// Every action.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Backup,
         Self::ReadBack,
         Self::Restore,
@@ -141,6 +144,7 @@ impl Action {
         Self::Report,
         Self::ManageTokens,
         Self::Operate,
+        Self::Retain,
         Self::TakeOver,
     ];
 }
@@ -152,7 +156,7 @@ pub enum Role {
     Backup,
     /// Lists, restores, reports; never writes.
     Restore,
-    /// Everything but tokens.
+    /// Everything but tokens and deciding what is kept.
     Operator,
     /// Everything, everywhere.
     Admin,
@@ -178,7 +182,7 @@ impl Role {
         match self {
             Self::Backup => matches!(action, A::Backup | A::ReadBack | A::Catalog | A::Report),
             Self::Restore => matches!(action, A::ReadBack | A::Restore | A::Catalog | A::Report),
-            Self::Operator => !matches!(action, A::ManageTokens),
+            Self::Operator => !matches!(action, A::ManageTokens | A::Retain),
             Self::Admin => true,
         }
     }

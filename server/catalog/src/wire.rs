@@ -114,6 +114,10 @@ impl BackupRecord {
             finished_ms: self.finished_ms,
             disks: self.disks.iter().map(disk).collect(),
             missing_disks: self.missing_disks.clone(),
+            // Who asks tells these: they follow from more than the row.
+            protection: None,
+            exclusive_bytes: None,
+            attributed_bytes: None,
         }
     }
 }

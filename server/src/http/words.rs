@@ -30,6 +30,7 @@ pub(super) const fn action(action: token::Action) -> &'static str {
         token::Action::Report => "report",
         token::Action::ManageTokens => "manage_tokens",
         token::Action::Operate => "operate",
+        token::Action::Retain => "retain",
         token::Action::TakeOver => "take_over",
     }
 }

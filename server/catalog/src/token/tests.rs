@@ -59,11 +59,11 @@ fn secrets_do_not_leak_into_logs() {
 fn roles_may_exactly_this() {
     #[rustfmt::skip]
     let matrix = [
-        //                       backup readback restore catalog report tokens operate takeover
-        (Role::Backup,          [true,  true,    false,  true,   true,  false, false, false]),
-        (Role::Restore,         [false, true,    true,   true,   true,  false, false, false]),
-        (Role::Operator,        [true,  true,    true,   true,   true,  false, true,  true]),
-        (Role::Admin,           [true,  true,    true,   true,   true,  true,  true,  true]),
+        //                       backup readback restore catalog report tokens operate retain takeover
+        (Role::Backup,          [true,  true,    false,  true,   true,  false, false, false, false]),
+        (Role::Restore,         [false, true,    true,   true,   true,  false, false, false, false]),
+        (Role::Operator,        [true,  true,    true,   true,   true,  false, true,  false, true]),
+        (Role::Admin,           [true,  true,    true,   true,   true,  true,  true,  true,  true]),
     ];
     assert_eq!(matrix.len(), Role::ALL.len());
     for (role, row) in matrix {
