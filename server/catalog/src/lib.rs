@@ -2,7 +2,7 @@
 //! compression details, containers, tokens and the audit log.
 //!
 //! [`Catalog`] is the interface, put together from one trait for each kind of caller: [`Backups`],
-//! [`Points`], [`Claims`], [`Containers`], [`Access`], [`Quotas`], [`Leases`], [`Audit`], [`Reports`],
+//! [`Points`], [`Trust`], [`Containers`], [`Access`], [`Quotas`], [`Leases`], [`Audit`], [`Reports`],
 //! [`Upkeep`]. [`SqliteCatalog`] implements it on
 //! SQLite; every implementation passes the suite in `testing/`. What is kept is in `rows/`, as types of this
 //! crate; only `wire.rs` turns them into messages of the protocol.
@@ -29,7 +29,6 @@
 mod access;
 mod audit;
 mod backups;
-mod claims;
 mod containers;
 mod error;
 mod latch;
@@ -44,6 +43,7 @@ mod sqlite;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod token;
+mod trust;
 mod upkeep;
 mod validate;
 mod walk;
@@ -54,7 +54,6 @@ pub use access::{
 };
 pub use audit::{AUDIT_KEYS_PER_ACTOR_MAX, AUDIT_REPEATS_MAX, AUDIT_WINDOW_MS, Audit};
 pub use backups::{BACKUPS_PER_PAGE_MAX, Backups, VERIFICATIONS_PER_BACKUP_MAX};
-pub use claims::Claims;
 pub use containers::Containers;
 pub use error::{CatalogError, Cause};
 pub use latch::{Latch, OwnLatch};
@@ -78,6 +77,7 @@ pub use rows::{
 };
 pub use sqlite::SqliteCatalog;
 pub use token::{TokenRecord, TokenSpec, VM_PATTERNS_MAX};
+pub use trust::Trust;
 pub use upkeep::{INTEGRITY_PROBLEMS_MAX, REPOSITORY_FORMAT, Upkeep};
 pub use walk::CatalogWalk;
 
@@ -96,11 +96,11 @@ pub type Result<T> = std::result::Result<T, CatalogError>;
 ///
 /// Everything that implements the parts is a catalog. A caller that needs one part only can ask for that one.
 pub trait Catalog:
-    Backups + Points + Claims + Containers + Access + Quotas + Leases + Audit + Reports + Upkeep
+    Backups + Points + Trust + Containers + Access + Quotas + Leases + Audit + Reports + Upkeep
 {
 }
 
-impl<C: Backups + Points + Claims + Containers + Access + Quotas + Leases + Audit + Reports + Upkeep + ?Sized>
+impl<C: Backups + Points + Trust + Containers + Access + Quotas + Leases + Audit + Reports + Upkeep + ?Sized>
     Catalog for C
 {
 }

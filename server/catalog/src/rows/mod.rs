@@ -4,23 +4,23 @@
 
 mod audit;
 mod backup;
-mod claim;
 mod container;
 mod detail;
 mod expiring;
 mod lease;
 mod quota;
 mod repository;
+mod trust;
 
 pub use audit::{AuditEntry, AuditRecord, AuditRepeat};
 pub use backup::{
     Attempt, BackupCommit, BackupFilter, BackupRecord, CommitState, DiskRecord, FailedRun, PointRecord,
     RootRecord, RunRecord, Verification, VmRecord,
 };
-pub use claim::{FalseDigest, VmOwner};
 pub use container::{ContainerRecord, ContainerState, DamageChanges, DamageRecord};
 pub use detail::{DetailFilter, DetailRow, RowStatus};
 pub use expiring::ExpiringRecord;
 pub use lease::LeaseRecord;
 pub use quota::{NamespaceQuota, Quota, StartAccount, Usage};
 pub use repository::{ChunkerParams, NamespaceRecord, RepositoryRecord};
+pub use trust::{FalseDigest, VmOwner};

@@ -6,7 +6,7 @@ use rusqlite::{Transaction, params};
 
 use super::attempt_refs::AttemptRefs;
 use super::convert::{OrCatalogError, int};
-use super::{audit, backups, claims, commit_numbers, containers, details, merge_failed, namespaces};
+use super::{audit, backups, commit_numbers, containers, details, merge_failed, namespaces, trust};
 use crate::{
     Attempt, AuditEntry, BackupCommit, CatalogError, ContainerRecord, DetailRow, DiskRecord, FailedRun,
     Result, RowStatus, new_id, validate,
@@ -26,7 +26,7 @@ pub(super) fn backup(tx: &Transaction<'_>, clock: &dyn Clock, commit: &BackupCom
         return Err(CatalogError::exists("an end of session", attempt.session));
     }
     let refs = write_refs(tx, clock, attempt, details)?;
-    claims::claim_vm(tx, refs.vm, &attempt.vm, &attempt.vm_owner)?;
+    trust::claim_vm(tx, refs.vm, &attempt.vm, &attempt.vm_owner)?;
     let number = if *number == 0 { commit_numbers::last_commit(tx)?.saturating_add(1) } else { *number };
     let ordinal = number.max(commit_numbers::latest_of_vm(tx, &refs)?.saturating_add(1));
     insert_backup(tx, attempt, *backup, &refs, missing_disks, ordinal)?;

@@ -14,7 +14,6 @@
 mod attempt_refs;
 mod audit;
 mod backups;
-mod claims;
 mod commit;
 mod commit_numbers;
 mod connection;
@@ -37,6 +36,7 @@ mod snapshot;
 pub(crate) mod testing;
 mod tokens;
 mod traits;
+mod trust;
 mod verifications;
 
 use std::path::{Path, PathBuf};

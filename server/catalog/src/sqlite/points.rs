@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use super::attempt_refs::AttemptRefs;
 use super::convert::{OrCatalogError, count, id, int};
-use super::{backups, claims, commit, commit_numbers, details, namespaces};
+use super::{backups, commit, commit_numbers, details, namespaces, trust};
 use crate::{Attempt, CatalogError, PointRecord, Result};
 
 pub(super) fn ids(connection: &Connection, after: Option<BackupId>, limit: u32) -> Result<Vec<BackupId>> {
@@ -82,9 +82,9 @@ pub(super) fn enter(tx: &Transaction<'_>, clock: &dyn Clock, point: &PointRecord
     // The newest restore point says whose the VM is: a catalog that does not know it is older. Unless an operator
     // decided after the restore point was made, and before its row was written: a crash came in between.
     if *number > commit_numbers::latest_of_vm(tx, &refs)?
-        && !claims::owner_set_since(tx, refs.vm, attempt.finished_ms)?
+        && !trust::owner_set_since(tx, refs.vm, attempt.finished_ms)?
     {
-        claims::write_owner(tx, refs.vm, &attempt.vm_owner)?;
+        trust::write_owner(tx, refs.vm, &attempt.vm_owner)?;
     }
     let ordinal = free_ordinal(tx, &refs, *number)?;
     commit::insert_backup(tx, attempt, *backup, &refs, missing_disks, ordinal)?;

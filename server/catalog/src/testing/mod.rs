@@ -18,7 +18,6 @@
 
 mod access;
 mod backups;
-mod claims;
 mod containers;
 mod details;
 mod expiring;
@@ -29,6 +28,7 @@ mod quotas;
 mod refusals;
 mod reports;
 mod sequences;
+mod trust;
 mod verifications;
 
 use std::sync::Arc;
@@ -45,7 +45,7 @@ type Case = (&'static str, fn(&Fixture));
 const CASES: &[&[Case]] = &[
     access::CASES,
     backups::CASES,
-    claims::CASES,
+    trust::CASES,
     containers::CASES,
     details::CASES,
     expiring::CASES,

@@ -4,10 +4,10 @@
 mod access;
 mod audit;
 mod backups;
-mod claims;
 mod containers;
 mod leases;
 mod points;
 mod quotas;
 mod reports;
+mod trust;
 mod upkeep;

@@ -1,4 +1,4 @@
-//! What clients claim that others rely on: whose claims they are, and which of them proved false.
+//! Whose word counts: owners of VMs, and digests that proved false.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use crate::rows::{FalseDigest, VmOwner};
 ///
 /// Across processes: each function is one transaction. A VM gets its owner in the transaction that commits its
 /// first backup ([`commit_backup`](crate::Backups::commit_backup)); of two owners that commit at once, one wins.
-pub trait Claims: Send + Sync + fmt::Debug {
+pub trait Trust: Send + Sync + fmt::Debug {
     /// Whose the VM of this name is; `None` when there is no such VM.
     fn vm_owner(&self, namespace: NamespaceId, vm: &str) -> Result<Option<VmOwner>>;
     /// Gives the VM to another owner, with an entry in the audit log that names both, on behalf of `who`. Returns

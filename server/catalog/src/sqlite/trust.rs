@@ -1,4 +1,4 @@
-//! Owners of VMs, and digests that proved false.
+//! Whose word counts: owners of VMs, and digests that proved false.
 
 use holdfast_proto::Fingerprint;
 use holdfast_types::clock::Clock;
