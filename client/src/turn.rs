@@ -3,9 +3,22 @@
 //! Waiting for its turn is no outage: the server is there and says so every few seconds. It does not count towards
 //! `--retry-for`, and a connection that is lost meanwhile begins an outage of its own.
 
+use std::time::Duration;
+
 use holdfast_proto::v1;
 
+use crate::error::ClientError;
 use crate::progress::Progress;
+
+/// Before a stream that gave way is opened again: the one it gave way to has the slot by then.
+const GIVEN_WAY_PAUSE: Duration = Duration::from_secs(1);
+
+/// What to do about a stream that the server ended for one that waited longer: nothing, for a moment. This is no outage
+/// either.
+pub(crate) async fn give_way(error: &ClientError) {
+    tracing::info!(reason = %error, "gave way to another; opening the stream again");
+    tokio::time::sleep(GIVEN_WAY_PAUSE).await;
+}
 
 /// Follows one stream until its turn comes.
 pub(crate) struct Turn<'a> {

@@ -17,6 +17,7 @@ use crate::connect::{Connection, Settings, open_retrying};
 use crate::error::ClientError;
 use crate::progress::Notice;
 use crate::source::{FailedDisk, Source};
+use crate::turn::give_way;
 
 /// Telling the server that a session is over must not hold up the agent's end.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -273,6 +274,10 @@ impl<'a> Agent<'a> {
                 self.backoff.progressed();
             }
             match outcome {
+                Err(error) if error.is_giving_way() => {
+                    self.backoff.progressed();
+                    give_way(&error).await;
+                }
                 Err(error) if error.is_connection_loss() => self.reconnect(error).await?,
                 Err(error) if error.is_limit() => self.wait_for_limit(error).await?,
                 Err(error) => return Err(error),

@@ -99,7 +99,10 @@ impl Shown {
 
 fn sentence(now: &Snapshot, seconds: f64) -> String {
     if let Some(ahead) = now.ahead {
-        return format!("waiting for its turn, {ahead} ahead");
+        return match ahead {
+            0 => "waiting for its turn, next in line".to_owned(),
+            _ => format!("waiting for its turn, {ahead} ahead"),
+        };
     }
     let done = &now.done;
     let new = if done.new_bytes > 0 { format!(", {} new", bytes(done.new_bytes)) } else { String::new() };

@@ -130,6 +130,16 @@ impl ClientError {
         }
     }
 
+    /// Whether the server ended a stream for one that waited longer: it is to be opened again, and nothing is out of
+    /// order.
+    pub const fn is_giving_way(&self) -> bool {
+        match self {
+            Self::Refused { code: ErrorCode::Unavailable, passes, .. } => *passes,
+            Self::OfSession { source, .. } => source.is_giving_way(),
+            _ => false,
+        }
+    }
+
     /// Whether it says that stored data is damaged.
     pub const fn is_damage(&self) -> bool {
         matches!(
@@ -223,6 +233,20 @@ mod tests {
         at_capacity.metadata_mut().insert(RETRY_AFTER_METADATA, 5u64.into());
         let refused = ClientError::from(at_capacity);
         assert!(refused.is_limit() && refused.of_session("01ABC").is_limit());
+    }
+
+    #[test]
+    fn a_stream_that_gives_way_is_no_outage_and_a_server_that_stops_is() {
+        let stopping = ErrorCode::Unavailable.status("the server is stopping");
+        assert!(!ClientError::from(stopping.clone()).is_giving_way());
+        let mut gives_way = stopping;
+        gives_way.metadata_mut().insert(RETRY_AFTER_METADATA, 1u64.into());
+        let refused = ClientError::from(gives_way);
+        assert!(refused.is_giving_way() && !refused.is_limit());
+        assert!(refused.of_session("01ABC").is_giving_way());
+        let mut full = ErrorCode::Limit.status("full");
+        full.metadata_mut().insert(RETRY_AFTER_METADATA, 1u64.into());
+        assert!(!ClientError::from(full).is_giving_way());
     }
 
     #[test]

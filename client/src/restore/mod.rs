@@ -4,7 +4,7 @@
 //! Start with [`Reader::read_disk`]; `window` says what a stream must look like, `job` what is done with one
 //! region, `extents` what becomes of its chunks, `jobs` how many are in progress, `writes` who writes, [`target`] where
 //! the bytes go. Over a long line several connections read one disk: `spans` says which reads what, `stream` is one of
-//! them, `crew` all of them. After a lost connection the agent connects again, and what that one was reading is read on
+//! them, `workers` all of them. After a lost connection the agent connects again, and what that one was reading is read on
 //! from its first extent that is not complete.
 //!
 //! What cannot be read ends a restore, unless it was told to go on: then the server names it in the stream, and it is
@@ -16,7 +16,6 @@
 
 mod bad;
 mod bad_map;
-mod crew;
 mod digests;
 mod extents;
 mod job;
@@ -26,6 +25,7 @@ mod spans;
 mod stream;
 pub mod target;
 pub mod window;
+mod workers;
 mod writes;
 
 pub use bad::{BadRange, OnDamage};

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use holdfast_proto::limits::extent_count;
 use parking_lot::Mutex;
 
-use super::crew::{Crew, Links};
 use super::extents::{EXTENTS_MAX, EXTENTS_MAX_SEVERAL};
 use super::jobs::{DecodePool, Jobs};
 use super::spans::Spans;
 use super::stream::{DiskStreams, Flow};
 use super::target::Target;
+use super::workers::{Links, Workers};
 use super::{BadRange, DiskOfBackup, ReadSummary, Salvage, bad_map};
 use crate::cancel::Cancel;
 use crate::connect::connections::{CONNECTIONS_MAX, Connections};
@@ -101,7 +101,7 @@ impl Reader {
             spans: Spans::new(extent_count(disk.size_bytes)),
             flow: Flow::default(),
         };
-        let outcome = Crew::new(streams, self.links.clone()).read(connections, cancel).await;
+        let outcome = Workers::new(streams, self.links.clone()).read(connections, cancel).await;
         if let Err(error) = outcome {
             return Err(jobs.ended_by(error).await);
         }

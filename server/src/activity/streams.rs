@@ -23,6 +23,9 @@ use crate::error::ServiceError;
 use crate::limits::{TURN_PATIENCE, TURN_TOLD_EVERY, WAITING_MAX, WAITING_PER_TOKEN_MAX};
 use crate::memory::Budget;
 
+/// What an agent is told to wait before it opens a stream again that gave way.
+const GIVEN_WAY_WAIT: Duration = Duration::from_secs(1);
+
 /// What a stream does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StreamKind {
@@ -77,7 +80,9 @@ impl From<Stop> for ServiceError {
                      to go on with it in turn",
                     TURN_PATIENCE.as_secs()
                 ),
-            ),
+            )
+            // Tells the agent that the server is there: no outage.
+            .retry_after(GIVEN_WAY_WAIT),
         }
     }
 }

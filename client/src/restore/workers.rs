@@ -22,7 +22,7 @@ use crate::connect::connections::{CONNECTIONS_MAX, Connections, Growth, Interval
 use crate::connect::{AuthedChannel, Connection, Settings};
 use crate::error::ClientError;
 use crate::progress::Notice;
-use crate::turn::Turn;
+use crate::turn::{Turn, give_way};
 
 type Client = RestoreClient<AuthedChannel>;
 
@@ -38,12 +38,12 @@ pub(super) struct Links {
 }
 
 /// Those who read one disk.
-pub(super) struct Crew {
+pub(super) struct Workers {
     streams: DiskStreams,
     links: Links,
     epoch: Instant,
     /// How many have not left.
-    members: Mutex<u32>,
+    workers: Mutex<u32>,
     /// How many have a connection.
     connected: AtomicU32,
     /// When the last window was completed.
@@ -53,7 +53,7 @@ pub(super) struct Crew {
 }
 
 /// One of them.
-struct Member {
+struct Worker {
     number: u32,
     client: Option<Client>,
     /// Whether it ever had one.
@@ -74,17 +74,18 @@ impl Remedy {
     /// `dialing`: another connection could not be made, which is no reason to end those that work.
     fn of(error: &ClientError, dialing: bool) -> Self {
         let (limit, lost) = (error.is_limit(), error.is_connection_loss());
-        Self { leaving: limit || (dialing && !lost), waiting: limit || lost }
+        let due_to_another = limit || error.is_giving_way();
+        Self { leaving: due_to_another || (dialing && !lost), waiting: limit || lost }
     }
 }
 
-impl Crew {
+impl Workers {
     pub(super) fn new(streams: DiskStreams, links: Links) -> Arc<Self> {
         Arc::new(Self {
             streams,
             links,
             epoch: Instant::now(),
-            members: Mutex::new(0),
+            workers: Mutex::new(0),
             connected: AtomicU32::new(0),
             advanced: Mutex::new(Duration::ZERO),
             speaker: Mutex::new(None),
@@ -125,7 +126,7 @@ impl Crew {
             tokio::select! {
                 ended = tasks.join_next() => match ended {
                     Some(Ok(Ok(()))) if self.streams.spans.is_complete() => return Ok(()),
-                    Some(Ok(Ok(()))) => growth.stopped_at(*self.members.lock()),
+                    Some(Ok(Ok(()))) => growth.stopped_at(*self.workers.lock()),
                     Some(Ok(Err(error))) => return Err(error),
                     Some(Err(_)) | None => return Err(ClientError::Internal("a restore stream was cut short")),
                 },
@@ -140,15 +141,15 @@ impl Crew {
 
     fn interval(&self, length: Duration) -> Interval {
         let (bytes, waited) = self.streams.flow.take();
-        Interval { length, bytes, held_up: waited / (*self.members.lock()).max(1) }
+        Interval { length, bytes, held_up: waited / (*self.workers.lock()).max(1) }
     }
 
-    /// Adds `count` members.
+    /// Adds `count` workers.
     fn enlist(self: &Arc<Self>, count: u32, tasks: &mut JoinSet<Result<(), ClientError>>) {
         let numbers = {
-            let mut members = self.members.lock();
-            let numbers = *members..*members + count;
-            *members = numbers.end;
+            let mut workers = self.workers.lock();
+            let numbers = *workers..*workers + count;
+            *workers = numbers.end;
             numbers
         };
         for number in numbers {
@@ -157,58 +158,58 @@ impl Crew {
             } else {
                 self.links.spare.lock().pop()
             };
-            let mut member =
-                Member { number, client: None, known: false, backoff: Backoff::new(self.links.retry_for) };
-            self.set_client(&mut member, client);
+            let mut worker =
+                Worker { number, client: None, known: false, backoff: Backoff::new(self.links.retry_for) };
+            self.set_client(&mut worker, client);
             // The request's id goes with every line that the task logs.
-            tasks.spawn(Arc::clone(self).work(member).in_current_span());
+            tasks.spawn(Arc::clone(self).work(worker).in_current_span());
         }
         self.streams.spans.look_again();
     }
 
     /// Reads spans until the disk is complete, or this one leaves.
-    async fn work(self: Arc<Self>, mut member: Member) -> Result<(), ClientError> {
+    async fn work(self: Arc<Self>, mut worker: Worker) -> Result<(), ClientError> {
         loop {
-            let Some(client) = member.client.clone() else {
-                match self.connect(member.number).await {
-                    Ok(client) => self.set_client(&mut member, Some(client)),
+            let Some(client) = worker.client.clone() else {
+                match self.connect(worker.number).await {
+                    Ok(client) => self.set_client(&mut worker, Some(client)),
                     Err(error) => {
-                        let dialing = member.number > 0;
-                        if !self.stays(&mut member, error, dialing).await? {
+                        let dialing = worker.number > 0;
+                        if !self.stays(&mut worker, error, dialing).await? {
                             return Ok(());
                         }
                     }
                 }
                 continue;
             };
-            let Some(mut span) = self.streams.spans.take(|| u64::from(*self.members.lock())).await else {
-                self.links.spare.lock().extend(member.client.take().filter(|_| member.number > 0));
+            let Some(mut span) = self.streams.spans.take(|| u64::from(*self.workers.lock())).await else {
+                self.links.spare.lock().extend(worker.client.take().filter(|_| worker.number > 0));
                 return Ok(());
             };
             let (begun, first) = (Instant::now(), span.first);
             // One is enough to wait for a turn; the others need not be.
-            let may_refuse = member.number > 0 && *self.members.lock() > 1;
+            let may_refuse = worker.number > 0 && *self.workers.lock() > 1;
             let mut turn = Turn::new(&*self.streams.progress);
             let outcome = self.streams.follow(client, &mut span, &mut turn, may_refuse).await;
             if turn.has_waited() {
                 // The server was there: a loss after that begins a new outage.
-                member.backoff.progressed();
+                worker.backoff.progressed();
             }
             drop(turn);
             if span.first > first {
-                member.backoff.progressed();
+                worker.backoff.progressed();
                 *self.advanced.lock() = self.epoch.elapsed();
-                self.is_well(member.number);
+                self.is_well(worker.number);
             }
             let Err(error) = outcome else {
                 self.streams.spans.complete(span, begun.elapsed());
                 continue;
             };
             self.streams.give_back(span).await?;
-            if !error.is_limit() {
-                self.set_client(&mut member, None);
+            if !error.is_limit() && !error.is_giving_way() {
+                self.set_client(&mut worker, None);
             }
-            if !self.stays(&mut member, error, false).await? {
+            if !self.stays(&mut worker, error, false).await? {
                 return Ok(());
             }
         }
@@ -230,32 +231,37 @@ impl Crew {
     /// connection yet, nor need there be one.
     async fn stays(
         &self,
-        member: &mut Member,
+        worker: &mut Worker,
         error: ClientError,
         dialing: bool,
     ) -> Result<bool, ClientError> {
         let remedy = Remedy::of(&error, dialing);
-        if remedy.leaving && self.leaves(member, &error) {
+        if remedy.leaving && self.leaves(worker, &error) {
             return Ok(false);
         }
         if !remedy.waiting {
             return Err(error);
         }
+        if error.is_giving_way() {
+            worker.backoff.progressed();
+            give_way(&error).await;
+            return Ok(true);
+        }
         let limit = error.is_limit();
         let now = self.epoch.elapsed();
-        let mut delay = member.backoff.next_delay(now);
+        let mut delay = worker.backoff.next_delay(now);
         if delay.is_none() {
-            if self.leaves(member, &error) {
+            if self.leaves(worker, &error) {
                 return Ok(false);
             }
             // The outage of the last one began when the others did not get on any more either.
             if now.saturating_sub(*self.advanced.lock()) < self.links.retry_for {
-                member.backoff.progressed();
-                delay = member.backoff.next_delay(now);
+                worker.backoff.progressed();
+                delay = worker.backoff.next_delay(now);
             }
         }
         let Some(delay) = delay else { return Err(error) };
-        if member.known && self.speaks(member.number) {
+        if worker.known && self.speaks(worker.number) {
             let reason = error.to_string();
             let notice = if limit {
                 Notice::Waiting { reason, delay }
@@ -269,29 +275,29 @@ impl Crew {
     }
 
     /// Leaves, unless it is the last one.
-    fn leaves(&self, member: &mut Member, error: &ClientError) -> bool {
+    fn leaves(&self, worker: &mut Worker, error: &ClientError) -> bool {
         {
-            let mut members = self.members.lock();
-            if *members <= 1 {
+            let mut workers = self.workers.lock();
+            if *workers <= 1 {
                 return false;
             }
-            *members -= 1;
-            tracing::info!(%error, connections = *members, "a restore goes on with fewer connections");
+            *workers -= 1;
+            tracing::info!(%error, connections = *workers, "a restore goes on with fewer connections");
         }
-        self.set_client(member, None);
-        self.is_well(member.number);
+        self.set_client(worker, None);
+        self.is_well(worker.number);
         self.streams.spans.look_again();
         true
     }
 
-    fn set_client(&self, member: &mut Member, client: Option<Client>) {
-        let count = match (member.client.is_some(), client.is_some()) {
+    fn set_client(&self, worker: &mut Worker, client: Option<Client>) {
+        let count = match (worker.client.is_some(), client.is_some()) {
             (false, true) => self.connected.fetch_add(1, Ordering::Relaxed) + 1,
             (true, false) => self.connected.fetch_sub(1, Ordering::Relaxed) - 1,
             _ => return,
         };
-        member.known = true;
-        member.client = client;
+        worker.known = true;
+        worker.client = client;
         self.streams.progress.connections(count);
     }
 
@@ -322,6 +328,9 @@ mod tests {
             message: String::new(),
         };
         let lost = || ClientError::Lost("gone".to_owned());
+        let gives_way =
+            ClientError::Refused { code: ErrorCode::Unavailable, passes: true, message: String::new() };
+        assert_eq!(Remedy::of(&gives_way, false), Remedy { leaving: true, waiting: true });
         let remedy = |leaving, waiting| Remedy { leaving, waiting };
         assert_eq!(Remedy::of(&damaged, false), remedy(false, false), "whichever connection it came over");
         assert_eq!(Remedy::of(&token(), false), remedy(false, false));
