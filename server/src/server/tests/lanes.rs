@@ -285,3 +285,95 @@ async fn a_missing_message_keeps_all_behind_it_from_the_engine() {
     assert_goes_on(&admin, &session).await;
     fixture.server.stop().await.unwrap();
 }
+
+/// Does with the lanes of a stream of its own what no agent does, in one of five ways.
+async fn misbehave(client: Client, vm: String, how: usize) {
+    let session = client.start("", &vm).await.unwrap().session_id;
+    let control = Control::open(&client, &session).await;
+    let mut lanes = Vec::new();
+    // As many as it gets: others have some.
+    while let Ok(lane) = lane(&client, &session, 0, control.opened.stream).await {
+        lanes.push(lane);
+    }
+    assert!(lanes.len() <= LANES_MAX as usize, "{}", lanes.len());
+    let garbage = v1::Region {
+        codec: 1,
+        plain_bytes: u32::MAX,
+        fingerprints: vec![7; 31].into(),
+        lengths: vec![u32::MAX; 3],
+        payload: vec![7; 400_000].into(),
+    };
+    for (number, lane) in (1..).zip(&lanes) {
+        let (order, kind) = match how {
+            0 => (1, LaneKind::Extents(zero(0))),
+            1 => (number, LaneKind::Region(garbage.clone())),
+            2 => (1 << 40, LaneKind::Extents(zero(0))),
+            3 => (number, LaneKind::Open(v1::OpenLane::default())),
+            // The first never comes.
+            _ => (number + 1, LaneKind::Region(garbage.clone())),
+        };
+        // The server may have ended it.
+        drop(lane.messages.send(v1::LaneRequest { order, kind: Some(kind) }).await);
+    }
+    if how < 4 {
+        // Those that got no lanes finish twice what is not complete.
+        for _ in 0..2 {
+            drop(control.messages.send(v1::IngestRequest { order: 1, ..ingest::finish() }).await);
+        }
+        let (code, message) = control.refused().await;
+        assert_eq!(code, ErrorCode::Invalid, "way {how}: {message}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn twenty_hostile_peers_at_once_leave_nothing_and_harm_no_one() {
+    let fixture = Fixture::start().await;
+    let admin = fixture.admin().await;
+    let session = admin.start("", "honest").await.unwrap().session_id;
+    let control = Control::open(&admin, &session).await;
+    let honest = lane(&admin, &session, 0, control.opened.stream).await.unwrap();
+    let mut peers = tokio::task::JoinSet::new();
+    for number in 0..20 {
+        peers.spawn(misbehave(fixture.admin().await, format!("hostile-{number}"), number % 5));
+    }
+    while let Some(ended) = peers.join_next().await {
+        ended.unwrap();
+    }
+    honest.send(1, 1).await;
+    honest.send(2, 0).await;
+    control.send(3, ingest::finish()).await;
+    control.end().await.unwrap();
+    honest.end().await.unwrap();
+    admin.commit(&session).await.unwrap();
+    // Also those whose peer only went away.
+    while fixture.server.app().activity.streams.count() > 0 {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    let session = admin.start("", "after").await.unwrap().session_id;
+    let control = Control::open(&admin, &session).await;
+    assert_eq!(control.opened.lanes_max, LANES_MAX, "every place was given back");
+    drop(control);
+    fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn finish_again_and_what_comes_behind_it_change_nothing() {
+    let fixture = Fixture::start().await;
+    let admin = fixture.admin().await;
+    let session = admin.start("", "vm").await.unwrap().session_id;
+    let control = Control::open(&admin, &session).await;
+    let late = lane(&admin, &session, 0, control.opened.stream).await.unwrap();
+    control.send(1, ingest::zeros()).await;
+    control.send(2, ingest::finish()).await;
+    // The stream may be over by then.
+    for message in [ingest::finish(), ingest::zeros(), ingest::query()] {
+        drop(control.messages.send(v1::IngestRequest { order: 3, ..message }).await);
+    }
+    let kind = Some(LaneKind::Extents(zero(0)));
+    drop(late.messages.send(v1::LaneRequest { order: 4, kind }).await);
+    let answers = control.end().await.unwrap();
+    assert!(matches!(answers.last(), Some(ingest::Answer::Finished(_))), "{answers:?}");
+    let first = admin.commit(&session).await.unwrap();
+    assert_eq!(admin.commit(&session).await.unwrap(), first);
+    fixture.server.stop().await.unwrap();
+}
