@@ -42,6 +42,9 @@ pub trait Containers: Send + Sync + fmt::Debug {
     /// Condemns containers: they are about to be deleted, and nothing may rely on them from now on. One that is not
     /// known is skipped.
     fn condemn_containers(&self, ids: &[ContainerId]) -> Result<()>;
+    /// Adds `new` containers, as [`add_containers`](Containers::add_containers), and condemns others whose chunks they
+    /// hold, as [`condemn_containers`](Containers::condemn_containers): all of it or nothing.
+    fn replace_containers(&self, new: &[ContainerRecord], condemned: &[ContainerId]) -> Result<()>;
     /// All containers that were condemned and not removed yet.
     fn condemned_containers(&self) -> Result<Vec<ContainerRecord>>;
     /// Forgets condemned containers, and their damage, once their files are gone. One that is not known is skipped.

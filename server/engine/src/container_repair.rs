@@ -200,7 +200,7 @@ impl<'a> Rewrite<'a> {
 /// Takes a damaged container away of which every chunk has a sound copy.
 fn remove(core: &Core, open: &OpenContainer) -> Result<(), EngineError> {
     let id = open.id();
-    core.store.leftovers.note_gone(id);
+    core.store.leftovers.condemn_unasked(id);
     let damaged = Leftover { id, class: open.class(), stored_bytes: open.stored_bytes() };
     core.store.delete(&*core.volume, &[damaged])?;
     core.store.forget_damaged(id);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use holdfast_catalog::{Catalog, ContainerRecord};
 use holdfast_types::clock::Clock;
 use holdfast_types::ids::{ContainerId, RepositoryId};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rayon::ThreadPoolBuilder;
 
 use crate::claims::ClaimTables;
@@ -16,6 +16,7 @@ use crate::error::EngineError;
 use crate::fair::FairPool;
 use crate::guard::GuardedVolume;
 use crate::health::Health;
+use crate::in_use::RecipesInUse;
 use crate::memory::{MemoryPool, ReadAhead};
 use crate::quota::Quotas;
 use crate::sealed::SealedRecords;
@@ -67,6 +68,8 @@ pub(crate) struct Core {
     pub(crate) read_ahead: Arc<ReadAhead>,
     /// Chunks that backups in progress were told to send.
     pub(crate) claims: ClaimTables,
+    /// Recipes of parents, and of disks being restored.
+    pub(crate) in_use: Arc<RecipesInUse>,
     /// The highest commit number used.
     last_commit: AtomicU64,
     /// Whether a session ended whose point is, or may be, on the volume without a row.
@@ -122,6 +125,7 @@ impl Core {
             session_memory,
             read_ahead,
             claims: ClaimTables::default(),
+            in_use: Arc::default(),
             last_commit: AtomicU64::new(last_commit),
             left_point: AtomicBool::new(false),
             numbers: Mutex::new(numbers),
@@ -188,6 +192,43 @@ impl Core {
         }
         let number = numbers.next().and_then(ContainerId::new);
         number.ok_or_else(|| EngineError::Internal("container numbers are used up".into()))
+    }
+
+    /// The lowest container number not handed out yet: what is sealed from now on has it or a higher one.
+    ///
+    /// # Errors
+    /// The catalog's.
+    #[allow(dead_code, reason = "rounds of reclaim ask it")]
+    pub(crate) fn next_number(&self) -> Result<u64, EngineError> {
+        self.unrecorded.check()?;
+        let mut numbers = self.numbers.lock();
+        if numbers.is_empty() {
+            // (W8)
+            *numbers = self.catalog.reserve_container_numbers(NUMBERS_PER_RESERVATION)?;
+        }
+        Ok(numbers.start)
+    }
+
+    /// Above every container number handed out by this process; once one was.
+    #[allow(dead_code, reason = "rounds of reclaim ask it")]
+    pub(crate) fn numbers_below(&self) -> u64 {
+        self.numbers.lock().start
+    }
+
+    /// One deletion of containers at a time.
+    #[allow(dead_code, reason = "rounds of reclaim ask it")]
+    pub(crate) fn deleting(&self) -> MutexGuard<'_, ()> {
+        self.deleting.lock()
+    }
+
+    /// Deletes what was condemned and could not be deleted.
+    ///
+    /// # Errors
+    /// As [`ChunkStore::finish_deletions`].
+    #[allow(dead_code, reason = "rounds of reclaim ask it")]
+    pub(crate) fn finish_deletions(&self) -> Result<(), EngineError> {
+        let _deleting = self.deleting();
+        self.store.finish_deletions(&*self.volume).map(drop).map_err(|error| self.write_failure(error))
     }
 
     /// (W12) Makes a container that is durable and indexed known to the catalog, with the next batch.

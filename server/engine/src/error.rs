@@ -76,6 +76,12 @@ pub enum EngineError {
     /// is not offered what is damaged, so what was lost is sent again.
     #[error("{0}")]
     FoundDamaged(String),
+    /// A round of reclaim is in progress; there is one at a time.
+    #[error("reclaim is running already; wait for it, or stop it")]
+    RoundInProgress,
+    /// Reclaim cannot tell now what is dead. Says why.
+    #[error("nothing can be reclaimed now: {0}")]
+    NotReclaimable(String),
     /// The engine is shutting down.
     #[error("the server is shutting down; try again when it is back")]
     Unavailable,
@@ -99,7 +105,7 @@ impl EngineError {
         match self {
             Self::Invalid(_) | Self::Region { .. } | Self::FalseDigest { .. } => ErrorCode::Invalid,
             Self::NotFound { .. } => ErrorCode::NotFound,
-            Self::Busy { .. } | Self::BusyElsewhere { .. } => ErrorCode::Busy,
+            Self::Busy { .. } | Self::BusyElsewhere { .. } | Self::RoundInProgress => ErrorCode::Busy,
             Self::NotYours { .. } | Self::TakeOverForbidden { .. } | Self::NotOwner { .. } => {
                 ErrorCode::Forbidden
             }
@@ -109,7 +115,7 @@ impl EngineError {
             Self::Quota(_) => ErrorCode::Quota,
             Self::ReadOnly(_) => ErrorCode::ReadOnly,
             Self::Damaged(_) => ErrorCode::Damaged,
-            Self::Unavailable => ErrorCode::Unavailable,
+            Self::Unavailable | Self::NotReclaimable(_) => ErrorCode::Unavailable,
             Self::Catalog(error) => error.code(),
             Self::Index(error) if error.is_full() => ErrorCode::Full,
             // Nothing is lost, but until it is repaired it is not found.

@@ -12,7 +12,7 @@
 //! - `recipe`: the Merkle tree that rebuilds a disk
 //! - `store`: fingerprint to checked bytes
 //! - `recovery`, `sealed`, `unrecorded`
-//! - `claims`: chunks on their way
+//! - `claims`: chunks on their way; `in_use`: recipes that are read or taken over from
 //! - `core`: what all operations share
 //! - `digests`: what extents hash to
 //! - `audit`, `damage_job`, `index_job`, `points` (what the volume knows of each restore point), `snapshot` (copies of
@@ -48,6 +48,8 @@ mod format;
 mod guard;
 mod health;
 mod identity;
+#[allow(dead_code, reason = "rounds of reclaim ask it")]
+mod in_use;
 mod index;
 mod index_job;
 mod ingest;

@@ -235,6 +235,8 @@ pub(crate) fn note_if_damaged(
 ) -> Result<(), EngineError> {
     match store.open_afresh(record) {
         Ok(_) => {}
+        // (D2) Deleted since its row was read.
+        Err(_) if store.leftovers.is_gone(record.id) => {}
         Err(error) if error.is_damage() => {
             summary.damaged_containers += 1;
             store.note_failure(record.id, None, &error);
@@ -283,10 +285,11 @@ pub(crate) fn take_in(
     let mut adopting = Adopting { catalog, batch: Vec::new(), refused: None };
     for (done, (&id, &file)) in (0..).zip(files) {
         progress.step("containers indexed", done, total);
+        // (D2) After the look at the row, which goes last: one that was just deleted is not adopted again.
+        let record = catalog.container(id)?;
         if store.leftovers.is_gone(id) {
             continue;
         }
-        let record = catalog.container(id)?;
         let covered = store.index.is_covered(id);
         if record.is_some() && covered {
             continue;
@@ -305,6 +308,7 @@ pub(crate) fn take_in(
                     summary.replayed_containers += 1;
                 }
             }
+            Err(_) if store.leftovers.is_gone(id) => {}
             Err(error) if error.is_damage() => {
                 summary.damaged_containers += 1;
                 store.note_failure(id, None, &error);

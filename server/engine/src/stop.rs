@@ -48,7 +48,8 @@ fn mark(core: &Core, audit: &Audit) -> Result<Option<CleanStop>, EngineError> {
         return Ok(None);
     }
     let mut audit_from = audit.from();
-    for id in core.volume.sealed() {
+    // (D2) What was deleted since is neither in the index nor has a row.
+    for id in core.volume.sealed().into_iter().filter(|id| !core.store.leftovers.is_gone(*id)) {
         if !core.store.index.is_covered(id) {
             tracing::warn!(container = %id, "sealed, but not in the index; the next start looks for it");
             return Ok(None);

@@ -18,6 +18,7 @@ cases![
     settled_containers_never_go_back,
     sealed_containers_count_for_nothing_until_they_are_taken,
     only_condemned_containers_are_forgotten,
+    containers_are_replaced_in_one_step,
     walks_see_everything,
     samples_are_evenly_spaced,
 ];
@@ -69,6 +70,22 @@ fn only_condemned_containers_are_forgotten(f: &Fixture) {
     assert_eq!((f.container(one).unwrap(), f.damaged().unwrap()), (None, Vec::new()));
     assert_eq!(f.container(two).unwrap().unwrap().state, ContainerState::Live);
     assert_eq!(f.reserve_container_numbers(1).unwrap(), 3..4, "no number is used again");
+}
+
+fn containers_are_replaced_in_one_step(f: &Fixture) {
+    let [one, two, copy, other] = [1, 2, 3, 4].map(|number| orphan(f, number));
+    f.add_containers(&[one.clone(), two.clone()]).unwrap();
+    let foreign = ContainerRecord { namespace: NamespaceId(Ulid(1)), ..other };
+    assert!(f.replace_containers(&[copy.clone(), foreign], &[one.id]).is_err());
+    assert_eq!(f.condemned_containers().unwrap(), [], "all or nothing");
+    assert_eq!(f.container(copy.id).unwrap(), None, "all or nothing");
+    let unknown = ContainerId::new(9).unwrap();
+    f.replace_containers(std::slice::from_ref(&copy), &[one.id, unknown]).unwrap();
+    assert_eq!(f.container(copy.id).unwrap(), Some(copy));
+    assert_eq!(f.container(two.id).unwrap(), Some(two));
+    assert_eq!(f.condemned_containers().unwrap().iter().map(|c| c.id).collect::<Vec<_>>(), [one.id]);
+    assert_eq!(f.reserve_container_numbers(1).unwrap(), 4..5, "above the copy's");
+    f.replace_containers(&[], &[]).unwrap();
 }
 
 fn numbers_stay_above_adopted_containers(f: &Fixture) {

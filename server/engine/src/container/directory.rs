@@ -138,7 +138,18 @@ impl Directory {
         Some((*self.first_chunks.get(usize::from(region))? as usize, usize::from(count)))
     }
 
-    fn place_of(&self, number: u32) -> Option<(u16, u16)> {
+    /// A chunk's number: its position among all chunks of the container, in order of region and slot.
+    pub fn number_of(&self, region: u16, slot: u16) -> Option<u32> {
+        let (first, count) = self.chunk_range(region)?;
+        let number = first.checked_add(usize::from(slot))?;
+        (usize::from(slot) < count).then(|| u32::try_from(number).ok()).flatten()
+    }
+
+    /// Region and slot of a chunk by its [number](Directory::number_of).
+    pub fn place_of(&self, number: u32) -> Option<(u16, u16)> {
+        if number as usize >= self.chunk_count() {
+            return None;
+        }
         // The last region that begins at or before the chunk; no region is empty.
         let region = self.first_chunks.partition_point(|&first| first <= number).checked_sub(1)?;
         let slot = number - self.first_chunks.get(region)?;

@@ -38,8 +38,7 @@ impl RecentDirectories {
         }
     }
 
-    /// Forgets a container, for example because it is damaged.
-    #[cfg(test)]
+    /// Forgets a container, for example because it was deleted: as long as it is open, its room is not free.
     pub fn forget(&mut self, id: holdfast_types::ids::ContainerId) {
         self.0.retain(|container| container.id() != id);
     }

@@ -206,8 +206,8 @@ impl StreamChunks {
             return Ok(Availability::Here(length));
         }
         let before = self.found.get(fingerprint).copied();
-        // (A7) Remembered only as long as nothing is known to be damaged there.
-        if let Some(chunk) = before.filter(|chunk| !store.is_damaged(chunk.location)) {
+        // (A7) Remembered only as long as nothing is known to be damaged there, and (D2) the container is there.
+        if let Some(chunk) = before.filter(|chunk| store.is_there(chunk.location)) {
             return Ok(Availability::Here(chunk.bytes));
         }
         let (class, recent, holds) = (ContainerClass::Data, &mut self.recent, &mut self.holds);

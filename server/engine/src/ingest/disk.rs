@@ -29,7 +29,7 @@ use crate::error::EngineError;
 use crate::format::recipe::ExtentNode;
 use crate::memory::MemoryShare;
 use crate::quota::SessionCharge;
-use crate::store::{ChunkStore, Domain};
+use crate::store::{ChunkStore, Domain, Holds};
 
 /// See the module's text.
 #[derive(Debug)]
@@ -56,6 +56,8 @@ pub(super) struct DiskState {
     unchanged_is_placed: bool,
     acked: (u64, u64),
     failed: Option<Cow<'static, str>>,
+    /// What was found at the commit instead of what the agent was told of.
+    held_also: Vec<Holds>,
 }
 
 /// A finished stream.
@@ -92,6 +94,7 @@ impl DiskState {
             unchanged_is_placed: true,
             acked: (0, 0),
             failed: None,
+            held_also: Vec::new(),
         }
     }
 
@@ -355,6 +358,7 @@ impl DiskState {
     pub(super) fn release(&mut self) {
         self.chunks.release();
         self.recipe.release();
+        self.held_also.iter_mut().for_each(Holds::release);
     }
 
     /// Accounts for the memory it takes by now. (A10)
@@ -422,6 +426,17 @@ impl DiskState {
     /// Sealed containers that hold chunks of the disk.
     pub(super) fn sealed_data(&self) -> &[SealedSummary] {
         self.data.sealed()
+    }
+
+    /// (D1) Containers of its own, finished or not.
+    #[allow(dead_code, reason = "rounds of reclaim ask it")]
+    pub(super) fn created(&self) -> impl Iterator<Item = ContainerId> {
+        self.data.created().into_iter().chain(self.recipe.created())
+    }
+
+    /// Counts on more until the session ends.
+    pub(super) fn hold_also(&mut self, holds: Holds) {
+        self.held_also.push(holds);
     }
 
     /// Containers this disk refers to, or is going to: its own, and those in which something was found.

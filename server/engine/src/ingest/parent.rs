@@ -16,6 +16,7 @@ use crate::container::RecentDirectories;
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::format::recipe::ExtentEntry;
+use crate::in_use::{InUse, Recipe};
 use crate::recipe::TreeReader;
 use crate::store::{Domain, Holds, NodeReader, Reach};
 
@@ -28,13 +29,16 @@ pub(super) struct ParentDisk {
     tree: TreeReader<NodeReader>,
     /// Where all it refers to lies, if that is known.
     reach: Option<Reach>,
-    /// Whether known damage spares all of it, and the generation of damage of which that was found.
-    spared: Mutex<Option<(u64, bool)>>,
+    /// Whether known damage spares all of it, and the generation of damage, and the changes to what is gone, of which
+    /// that was found.
+    spared: Mutex<Option<((u64, u64), bool)>>,
     /// Whether its digests are claims of the VM's owner. Those of an earlier owner are offered to no one.
     trusted: bool,
     reread: Option<Reread>,
     sound: Mutex<SoundExtents>,
     placed: Mutex<Placed>,
+    /// (D1) Its extents may be taken over unchanged until the session ends.
+    _in_use: InUse,
 }
 
 /// Extents whose chunks were all found, as far as damage was known then. Filled only while damage is known;
@@ -69,17 +73,22 @@ impl ParentDisk {
         vm: &str,
         owner: &str,
     ) -> Result<HashMap<String, Self>, EngineError> {
+        // (D1) Entered with the look at the catalog: from then on it stays, also when it is deleted.
+        let step = core.in_use.take_up();
         let Some(backup) = core.catalog.latest_backup(domain.namespace, vm)? else {
             return Ok(HashMap::new());
         };
+        let enter = |disk| step.enter(Recipe::of(&backup, disk));
+        let in_use: Vec<InUse> = backup.disks.iter().map(enter).collect();
+        drop(step);
         let trusted = backup.owner == owner;
         let reread = Reread::since(core.reread_days, backup.started_ms, core.clock.now_ms());
         let mut parents = HashMap::new();
-        for disk in backup.disks {
+        for (disk, in_use) in backup.disks.into_iter().zip(in_use) {
             let nodes = NodeReader::new(Arc::clone(&core.store), domain.clone());
             match TreeReader::open(nodes, disk.root, disk.size_bytes) {
                 Ok(tree) => {
-                    let reach = core.store.reach.of(domain.namespace, disk.root);
+                    let reach = core.store.reach.of(domain.namespace, disk.root, &core.store.leftovers);
                     let parent = Self {
                         backup: backup.id,
                         size_bytes: disk.size_bytes,
@@ -91,6 +100,7 @@ impl ParentDisk {
                         reread,
                         sound: Mutex::default(),
                         placed: Mutex::new(Placed::new(core.store.leftovers.holds())),
+                        _in_use: in_use,
                     };
                     parents.insert(disk.name, parent);
                 }
@@ -184,15 +194,17 @@ impl ParentDisk {
     /// Whether all it refers to is known to lie in containers that no damage was found in since.
     fn is_spared(&self, generation: u64) -> bool {
         let Some(reach) = &self.reach else { return false };
+        let (store, namespace) = (self.tree.source().store(), self.tree.source().domain().namespace);
+        let as_of = (generation, store.leftovers.changes());
         let mut spared = self.spared.lock();
         if let Some((seen, spared)) = *spared
-            && seen == generation
+            && seen == as_of
         {
             return spared;
         }
-        let (store, namespace) = (self.tree.source().store(), self.tree.source().domain().namespace);
-        let is_spared = reach.is_spared(&store.damaged_since(namespace, reach.sound_as_of));
-        *spared = Some((generation, is_spared));
+        let damaged = store.damaged_since(namespace, reach.sound_as_of);
+        let is_spared = reach.is_spared(&damaged, &store.leftovers);
+        *spared = Some((as_of, is_spared));
         is_spared
     }
 

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use holdfast_proto::Fingerprint;
 use holdfast_types::ids::ContainerClass;
-use roaring::RoaringTreemap;
 
 use super::disk::DiskState;
 use super::session::{DiskSlot, Session};
@@ -27,10 +26,10 @@ pub(super) fn check(core: &Core, session: &Session) -> Result<Vec<(Fingerprint, 
     let domain = core.store.domain(session.namespace_id());
     let mut reaches = Vec::new();
     for slot in &session.disks {
-        let state = slot.state.lock();
+        let mut state = slot.state.lock();
         // The commit says what is wrong with a disk that is not finished.
         let Some(finished) = state.finished else { continue };
-        if let Some(reach) = check_disk(core, &domain, slot, &state, finished.root)? {
+        if let Some(reach) = check_disk(core, &domain, slot, &mut state, finished.root)? {
             reaches.push((finished.root, reach));
         }
     }
@@ -41,7 +40,7 @@ fn check_disk(
     core: &Core,
     domain: &Domain,
     slot: &DiskSlot,
-    state: &DiskState,
+    state: &mut DiskState,
     root: Fingerprint,
 ) -> Result<Option<Reach>, EngineError> {
     let namespace = domain.namespace;
@@ -50,12 +49,16 @@ fn check_disk(
     let reach = state.reach(slot.parent.as_ref());
     let reach = reach.map(|containers| Reach { containers: Arc::new(containers), sound_as_of });
     let damaged = core.store.damaged_since(namespace, state.sound_since());
-    let spared = damaged.is_empty() || reach.as_ref().is_some_and(|reach| reach.is_spared(&damaged));
+    let spared = damaged.is_empty()
+        || reach.as_ref().is_some_and(|reach| reach.is_spared(&damaged, &core.store.leftovers));
     if spared || !core.store.has_open_damage(namespace) {
         // Of what has healed only a look-up knows where the other copies are.
         return Ok(reach.filter(|_| spared));
     }
-    let mut containers = Walk::new(core, domain, slot).disk(root)?;
+    let holds = Walk::new(core, domain, slot).disk(root)?;
+    let mut containers = holds.containers().clone();
+    // (D1) Until the session ends: a round of reclaim that begins before the commit does not know what it refers to.
+    state.hold_also(holds);
     // The nodes above the pages were written or found by this session.
     containers |= state.recipe.relies_on();
     Ok(Some(Reach { containers: Arc::new(containers), sound_as_of }))
@@ -81,13 +84,13 @@ impl<'a> Walk<'a> {
         Self { core, domain, slot, nodes, chunks, holds: core.store.leftovers.holds() }
     }
 
-    /// The containers everything was found in.
-    fn disk(mut self, root: Fingerprint) -> Result<RoaringTreemap, EngineError> {
+    /// Everything that was found.
+    fn disk(mut self, root: Fingerprint) -> Result<Holds, EngineError> {
         let walked = self.pages(root);
         if walked.is_err() {
             self.holds.release();
         }
-        walked.map(|()| self.holds.containers().clone())
+        walked.map(|()| self.holds)
     }
 
     fn pages(&mut self, root: Fingerprint) -> Result<(), EngineError> {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use holdfast_catalog::NamespaceRecord;
 use holdfast_proto::Fingerprint;
 use holdfast_proto::v1;
-use holdfast_types::ids::{BackupId, NamespaceId, RunId, SessionId, TokenId};
+use holdfast_types::ids::{BackupId, ContainerId, NamespaceId, RunId, SessionId, TokenId};
 use parking_lot::{Mutex, MutexGuard};
 use roaring::RoaringTreemap;
 
@@ -98,7 +98,8 @@ pub(super) struct DiskSlot {
     pub(super) progress: DiskProgress,
 }
 
-/// Everything stored that a session may refer to when it commits, for reclaim.
+/// Everything stored that a session may refer to when it commits.
+#[cfg(test)]
 #[derive(Debug, Default)]
 pub(crate) struct Reliance {
     /// Roots of the parents' recipes: an extent taken over unchanged may refer to anything below them.
@@ -272,7 +273,7 @@ impl Session {
 
     /// What it relies on. Waits for the messages that are being handled, so that everything they found is
     /// told; a message handled later finds only what counts then.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for reclaim, which must ask before it deletes"))]
+    #[cfg(test)]
     pub(crate) fn relies_on(&self) -> Reliance {
         let mut reliance = Reliance::default();
         for disk in &self.disks {
@@ -280,6 +281,13 @@ impl Session {
             reliance.containers |= disk.state.lock().relies_on();
         }
         reliance
+    }
+
+    /// (D1) The containers that it has filled so far. Waits for the messages that are being handled.
+    #[allow(dead_code, reason = "rounds of reclaim ask it")]
+    pub(crate) fn created(&self) -> RoaringTreemap {
+        let of_disk = |disk: &DiskSlot| disk.state.lock().created().map(ContainerId::get).collect::<Vec<_>>();
+        self.disks.iter().flat_map(of_disk).collect()
     }
 
     /// Holds what a stream holds while it handles a message.

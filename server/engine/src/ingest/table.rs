@@ -142,6 +142,12 @@ impl Sessions {
         live
     }
 
+    /// The sessions in progress.
+    #[allow(dead_code, reason = "rounds of reclaim ask it")]
+    pub(crate) fn all(&self) -> Vec<Arc<Session>> {
+        self.0.lock().by_id.values().cloned().collect()
+    }
+
     /// The time a session waits for its turn is no standstill.
     pub(crate) fn waits_for_turn(&self, core: &Core, id: SessionId) -> Result<(), EngineError> {
         self.get(id)?.waits_for_turn(core);

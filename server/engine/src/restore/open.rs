@@ -7,6 +7,7 @@ use holdfast_types::ids::{BackupId, NamespaceId};
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::format::recipe::PAGE_EXTENTS;
+use crate::in_use::{InUse, Recipe};
 use crate::recipe::{TreeReader, WalkError};
 use crate::store::NodeReader;
 
@@ -43,6 +44,8 @@ pub(super) struct OpenDisk {
     pub(super) size_bytes: u64,
     pub(super) data_bytes: u64,
     pub(super) tree: TreeReader<NodeReader>,
+    /// (D1) It is read to its end, also when the backup is deleted meanwhile.
+    _in_use: InUse,
 }
 
 impl OpenDisk {
@@ -53,14 +56,18 @@ impl OpenDisk {
         disk: &str,
         damage: OnDamage,
     ) -> Result<Self, EngineError> {
+        // (D1)
+        let step = core.in_use.take_up();
         let record = core.catalog.backup(backup)?.filter(|record| record.namespace == namespace);
         let record =
             record.ok_or_else(|| EngineError::NotFound { what: "backup", name: backup.to_string() })?;
         let names: Vec<String> = record.disks.iter().map(|disk| disk.name.clone()).collect();
-        let Some(found) = record.disks.into_iter().find(|candidate| candidate.name == disk) else {
+        let Some(found) = record.disks.iter().find(|candidate| candidate.name == disk) else {
             let name = format!("{disk} of backup {backup} (it has {})", names.join(", "));
             return Err(EngineError::NotFound { what: "disk", name });
         };
+        let in_use = step.enter(Recipe::of(&record, found));
+        drop(step);
         let nodes = NodeReader::new(Arc::clone(&core.store), core.store.domain(namespace));
         let loses = |error: &WalkError<EngineError>| damage.goes_on_walking(error).then(|| error.to_string());
         let tree = TreeReader::open_past(nodes, found.root, found.size_bytes, loses)
@@ -72,10 +79,11 @@ impl OpenDisk {
         Ok(Self {
             core: Arc::clone(core),
             backup,
-            name: found.name,
+            name: found.name.clone(),
             size_bytes: found.size_bytes,
             data_bytes: found.data_bytes,
             tree,
+            _in_use: in_use,
         })
     }
 

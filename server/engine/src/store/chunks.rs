@@ -31,6 +31,15 @@ const DECODED_REGIONS_MIN: usize = 4;
 /// Repairs of the index that one look-up waits for: pages that go bad one after another must not hold it for ever.
 const REPAIRS_WAITED_FOR_MAX: u32 = 3;
 
+/// What a look-up is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Use {
+    /// To read it now.
+    Read,
+    /// To count on it: not in a container of which it is being decided whether it goes (D2).
+    Keep,
+}
+
 /// A chunk that is there. Holds its container open: for the moment, not to be kept.
 #[derive(Debug, Clone)]
 pub(crate) struct Found {
@@ -38,6 +47,16 @@ pub(crate) struct Found {
     pub(crate) location: Location,
     /// Its fingerprint, and where it lies in its region's plain bytes.
     pub(crate) chunk: ChunkRef,
+}
+
+impl Found {
+    /// (D1) Makes `holds` count on it. `false`: its container goes.
+    fn is_held(&self, holds: &mut Holds) -> bool {
+        let Location { container, region, slot } = self.location;
+        let number = self.container.directory().number_of(region, slot);
+        // Found in this directory, so it has a number.
+        number.is_some_and(|number| holds.hold(container, number))
+    }
 }
 
 /// All stored chunks of the repository, of every namespace.
@@ -113,8 +132,8 @@ impl ChunkStore {
         Domain::of(&self.index, namespace)
     }
 
-    /// Finds a chunk, as [`ChunkStore::look_up`], for a backup, which can be sent it again: one that only a damaged
-    /// page of the index knows is not found (I4).
+    /// Finds a chunk, as [`ChunkStore::look_up`], to count on it, for a backup, which can be sent it again: one that only
+    /// a damaged page of the index knows is not found (I4).
     pub(crate) fn find(
         &self,
         domain: &Domain,
@@ -122,7 +141,7 @@ impl ChunkStore {
         fingerprint: &Fingerprint,
         recent: &mut RecentDirectories,
     ) -> Result<Option<Found>, EngineError> {
-        match self.look_up(domain, class, fingerprint, recent) {
+        match self.look_up((domain, class), fingerprint, recent, Use::Keep) {
             Err(EngineError::Index(error)) if error.bad_page().is_some() => Ok(None),
             done => done,
         }
@@ -137,37 +156,49 @@ impl ChunkStore {
         fingerprint: &Fingerprint,
         recent: &mut RecentDirectories,
     ) -> Result<Option<Found>, EngineError> {
+        self.look_up_once_repaired((domain, class), fingerprint, recent, Use::Read)
+    }
+
+    fn look_up_once_repaired(
+        &self,
+        place: (&Domain, ContainerClass),
+        fingerprint: &Fingerprint,
+        recent: &mut RecentDirectories,
+        purpose: Use,
+    ) -> Result<Option<Found>, EngineError> {
         for _ in 0..REPAIRS_WAITED_FOR_MAX {
-            match self.look_up(domain, class, fingerprint, recent) {
+            match self.look_up(place, fingerprint, recent, purpose) {
                 Err(EngineError::Index(error)) if error.bad_page().is_some() => self.repair_index_now()?,
                 done => return done,
             }
         }
-        self.look_up(domain, class, fingerprint, recent)
+        self.look_up(place, fingerprint, recent, purpose)
     }
 
     /// Finds a chunk; `recent` holds the containers this stream met last and answers for their neighbours.
     fn look_up(
         &self,
-        domain: &Domain,
-        class: ContainerClass,
+        (domain, class): (&Domain, ContainerClass),
         fingerprint: &Fingerprint,
         recent: &mut RecentDirectories,
+        purpose: Use,
     ) -> Result<Option<Found>, EngineError> {
         #[cfg(test)]
         self.look_ups.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         // (A7) What is known to be damaged is no answer, however recently it was one.
-        if let Some((container, region, slot)) = recent.find(fingerprint)
-            && !self.damage.contains(container.id(), region)
-            && !self.leftovers.is_gone(container.id())
-        {
-            return found(Arc::clone(container), region, slot).map(Some);
+        if let Some((container, region, slot)) = recent.find(fingerprint) {
+            let id = container.id();
+            if self.leftovers.is_gone(id) {
+                recent.forget(id);
+            } else if !self.damage.contains(id, region) && !self.is_out(id, purpose) {
+                return found(Arc::clone(container), region, slot).map(Some);
+            }
         }
         let mut damaged = Vec::new();
-        let mut hit = self.search(domain, class, fingerprint, &mut damaged)?;
+        let mut hit = self.search((domain, class), fingerprint, &mut damaged, purpose)?;
         // (R4) Only when there is no other copy is a damaged one looked at again.
         if hit.is_none() && damaged.into_iter().any(|location| self.is_sound_again(location)) {
-            hit = self.search(domain, class, fingerprint, &mut Vec::new())?;
+            hit = self.search((domain, class), fingerprint, &mut Vec::new(), purpose)?;
         }
         let Some((container, location)) = hit else { return Ok(None) };
         recent.push(Arc::clone(&container));
@@ -185,7 +216,7 @@ impl ChunkStore {
     ) -> Result<Option<Found>, EngineError> {
         // Again when it was given up in between: then another copy counts, or none.
         while let Some(found) = self.find(domain, class, fingerprint, recent)? {
-            if holds.hold(found.location.container) {
+            if found.is_held(holds) {
                 return Ok(Some(found));
             }
         }
@@ -201,27 +232,59 @@ impl ChunkStore {
         recent: &mut RecentDirectories,
         holds: &mut Holds,
     ) -> Result<Option<Found>, EngineError> {
-        while let Some(found) = self.find_to_read(domain, class, fingerprint, recent)? {
-            if holds.hold(found.location.container) {
+        let place = (domain, class);
+        while let Some(found) = self.look_up_once_repaired(place, fingerprint, recent, Use::Keep)? {
+            if found.is_held(holds) {
                 return Ok(Some(found));
             }
         }
         Ok(None)
     }
 
+    /// (D2) Whether nothing in the container is an answer.
+    fn is_out(&self, id: ContainerId, purpose: Use) -> bool {
+        match purpose {
+            Use::Read => self.leftovers.is_gone(id),
+            Use::Keep => self.leftovers.is_refused(id),
+        }
+    }
+
     /// Asks the index; `damaged` gets the candidates that do not count because of known damage.
     fn search(
         &self,
-        domain: &Domain,
-        class: ContainerClass,
+        place: (&Domain, ContainerClass),
         fingerprint: &Fingerprint,
         damaged: &mut Vec<Location>,
+        purpose: Use,
+    ) -> Result<Option<(Arc<OpenContainer>, Location)>, EngineError> {
+        loop {
+            let changes = self.leftovers.changes();
+            damaged.clear();
+            let mut met_out = false;
+            let hit = self.search_once(place, fingerprint, damaged, purpose, &mut met_out)?;
+            // (D2) A container went while the index was asked, which may not have known the copy at first: it does now.
+            if hit.is_some() || !met_out || self.leftovers.changes() == changes {
+                return Ok(hit);
+            }
+        }
+    }
+
+    /// As [`ChunkStore::search`], once. `met_out` is set when a candidate was rejected because its container is
+    /// [out](ChunkStore::is_out).
+    fn search_once(
+        &self,
+        (domain, class): (&Domain, ContainerClass),
+        fingerprint: &Fingerprint,
+        damaged: &mut Vec<Location>,
+        purpose: Use,
+        met_out: &mut bool,
     ) -> Result<Option<(Arc<OpenContainer>, Location)>, EngineError> {
         let key = domain.key(class).of(fingerprint);
         let mut failure = None;
         let mut hit = None;
         let accept = |location: Location| {
-            if self.leftovers.is_gone(location.container) {
+            if self.is_out(location.container, purpose) {
+                *met_out = true;
                 return false;
             }
             if self.is_damaged(location) {
@@ -229,7 +292,10 @@ impl ChunkStore {
                 return false;
             }
             match self.candidate(domain, class, fingerprint, location) {
-                Ok(None) => false,
+                Ok(None) => {
+                    *met_out |= self.is_out(location.container, purpose);
+                    false
+                }
                 Ok(Some(container)) => {
                     hit = Some((container, location));
                     true
@@ -252,7 +318,7 @@ impl ChunkStore {
         fingerprint: &Fingerprint,
     ) -> Result<Option<(ContainerId, String)>, EngineError> {
         let mut damaged = Vec::new();
-        self.search(domain, class, fingerprint, &mut damaged)?;
+        self.search((domain, class), fingerprint, &mut damaged, Use::Read)?;
         Ok(damaged.into_iter().find_map(|Location { container, region, .. }| {
             let findings = self.damage.findings(container);
             let reason = findings.get(&None).or_else(|| findings.get(&Some(region)))?;
@@ -277,6 +343,11 @@ impl ChunkStore {
             }
             Err(error) => return Err(error.into()),
         };
+        // (D2) Opened just before it was deleted: as long as it is open, its room is not free.
+        if self.leftovers.is_gone(location.container) {
+            self.containers.remove(location.container);
+            return Ok(None);
+        }
         let matches = container.namespace() == domain.namespace
             && container
                 .directory()

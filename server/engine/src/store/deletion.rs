@@ -1,8 +1,8 @@
-//! Deleting containers that nothing refers to: given up in memory, so that nothing is found in them → condemned in the
-//! catalog → dropped from the index → unlinked → their rows dropped. A crash before the catalog's first change leaves
+//! Deleting containers that nothing refers to: refused in memory, so that no one begins to count on them → condemned in
+//! the catalog → gone, so that nothing is found in them → dropped from the index → unlinked → their rows dropped. A crash before the catalog's first change leaves
 //! containers as they were; one after it leaves rows that say so, and the next start finishes.
 
-use holdfast_catalog::ContainerRecord;
+use holdfast_catalog::{CatalogError, ContainerRecord};
 use holdfast_types::ids::{ContainerClass, ContainerId};
 use holdfast_volume::{Volume, VolumeError};
 
@@ -19,25 +19,46 @@ impl ChunkStore {
     /// by the next start.
     pub(crate) fn delete(&self, volume: &dyn Volume, containers: &[Leftover]) -> Result<(), EngineError> {
         let ids: Vec<ContainerId> = containers.iter().map(|one| one.id).collect();
-        assert!(ids.iter().all(|id| self.leftovers.is_gone(*id)), "{ids:?} are deleted, but may be found");
-        if let Err(error) = self.catalog.condemn_containers(&ids) {
-            // Otherwise it is unknown what the catalog says, and the next start may delete them.
-            if !error.stops_writes() {
-                self.keep(containers);
-            }
-            return Err(error.into());
-        }
-        let names: Vec<_> = containers.iter().map(|one| (one.id, one.class)).collect();
-        self.unlink(volume, &names)
+        assert!(ids.iter().all(|id| self.leftovers.is_refused(*id)), "{ids:?} are deleted, but may be held");
+        self.condemned(containers, self.catalog.condemn_containers(&ids))?;
+        self.unlink_gone(volume, containers)
     }
 
-    /// They count again. A merge of the index may have dropped their entries meanwhile, so the next start reads their
-    /// directories.
-    fn keep(&self, containers: &[Leftover]) {
-        for one in containers {
-            self.index.forget_container(one.id);
+    /// (D2) What follows from what the catalog answered to a condemnation: nothing is found in the containers any more,
+    /// or they stay and count again.
+    ///
+    /// # Errors
+    /// The answer's.
+    pub(crate) fn condemned(
+        &self,
+        containers: &[Leftover],
+        answer: Result<(), CatalogError>,
+    ) -> Result<(), EngineError> {
+        // When writing has stopped it is unknown what the catalog says, and the next start may delete them.
+        if let Err(error) = &answer
+            && !error.stops_writes()
+        {
+            self.leftovers.take_back(containers);
+        } else {
+            for one in containers {
+                self.leftovers.note_gone(one.id);
+            }
         }
-        self.leftovers.take_back(containers);
+        Ok(answer?)
+    }
+
+    /// (D2) The rest of a deletion, once the catalog has condemned the containers: index, files, rows.
+    ///
+    /// # Errors
+    /// The volume's and the catalog's; what is left is deleted by the next start.
+    pub(crate) fn unlink_gone(
+        &self,
+        volume: &dyn Volume,
+        containers: &[Leftover],
+    ) -> Result<(), EngineError> {
+        assert!(containers.iter().all(|one| self.leftovers.is_gone(one.id)), "unlinked, but may be found");
+        let names: Vec<_> = containers.iter().map(|one| (one.id, one.class)).collect();
+        self.unlink(volume, &names)
     }
 
     /// (D2) Finishes what an earlier process condemned.
@@ -68,7 +89,7 @@ impl ChunkStore {
         }
         for &(id, class) in containers {
             self.index.forget_container(id);
-            self.containers.remove(id);
+            self.forget_damaged(id);
             match volume.remove(&ContainerName { id, class }.blob()) {
                 Ok(()) | Err(VolumeError::NotFound { .. }) => {}
                 Err(error) => return Err(error.into()),

@@ -1,21 +1,24 @@
-//! What sessions left that ended without a restore point, and who else counts on it.
+//! Which containers go, and who counts on them: holds, and what sessions left that ended without a restore point.
 //!
-//! A chunk can be found by any session as soon as its container is sealed. So a container of a session that failed may
-//! be needed by another: one that found a chunk in it was told not to send that chunk. Who finds something holds the
-//! container first ([`Holds::hold`]); a container is given up for deletion ([`Leftovers::condemn`]) only when no
-//! session in progress holds it and none did that became a restore point. Both happen under one lock, so a hold
-//! comes before (and the container stays) or after (and the answer does not count: the chunk is sent again). (D1)
+//! A chunk can be found by any session as soon as its container is sealed; one that found it was told not to send it. So
+//! who finds something holds the chunk first ([`Holds::hold`]): it enters the chunk into its own set and only then looks
+//! whether the container [is refused](super::gone). Who condemns a container refuses it first and only then reads every
+//! holder's set. Whatever the order, either the holder learns that its chunk does not count, or the container stays. (D1)
 //!
-//! It knows containers sealed since the process started. What earlier processes left is for reclaim, which walks all
-//! recipes.
+//! What failed sessions left is deleted when space is short, if no one found anything in it; only containers sealed
+//! since the process started, and since the last round of reclaim, are known here. Everything else is for reclaim,
+//! which walks all recipes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use holdfast_types::ids::{ContainerClass, ContainerId};
 use parking_lot::Mutex;
 use roaring::RoaringTreemap;
+
+use super::chunk_set::ChunkSet;
+use super::gone::Gone;
 
 /// A container that no restore point refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,13 +28,16 @@ pub(crate) struct Leftover {
     pub(crate) stored_bytes: u64,
 }
 
+/// What one stream found: read by who condemns.
+type Held = Arc<Mutex<ChunkSet>>;
+
 /// See the module's text.
 #[derive(Debug, Default)]
 pub(crate) struct Leftovers {
     /// Numbers below were handed out to earlier processes.
     first_own: AtomicU64,
-    /// Whether any container is gone: what most look-ups ask.
-    any_gone: AtomicBool,
+    gone: Gone,
+    /// Before a holder's set, which is before `gone`.
     state: Mutex<State>,
 }
 
@@ -39,12 +45,23 @@ pub(crate) struct Leftovers {
 struct State {
     left: BTreeMap<ContainerId, Leftover>,
     /// What streams of sessions in progress found, by the stream's number.
-    holds: HashMap<u64, RoaringTreemap>,
-    next_holds: u64,
-    /// What streams found whose sessions became restore points.
+    holders: HashMap<u64, Held>,
+    next_holder: u64,
+    /// Containers in which streams found something whose sessions became restore points.
     kept: RoaringTreemap,
-    /// Condemned or deleted. Numbers are never used again, so it only grows: a bit or two each.
-    gone: RoaringTreemap,
+    /// While a round of reclaim is in progress: what streams found whose sessions may have become restore points since
+    /// it began, which the round does not know.
+    since_round: Option<ChunkSet>,
+    /// Containers below are reclaim's, whoever left them: a round may have counted on a copy in them.
+    reclaims_below: u64,
+}
+
+impl State {
+    /// Whether each chunk of the container that anyone counts on is `spare`: found elsewhere, too.
+    fn is_free(&self, id: ContainerId, spare: impl Fn(u32) -> bool) -> bool {
+        self.holders.values().all(|held| held.lock().all_of(id, &spare))
+            && self.since_round.as_ref().is_none_or(|found| found.all_of(id, &spare))
+    }
 }
 
 impl Leftovers {
@@ -61,86 +78,146 @@ impl Leftovers {
     /// The holds of a new stream: none.
     pub(crate) fn holds(self: &Arc<Self>) -> Holds {
         let mut state = self.state.lock();
-        let number = state.next_holds;
-        state.next_holds += 1;
-        state.holds.insert(number, RoaringTreemap::new());
-        Holds { leftovers: Arc::clone(self), number, found_in: RoaringTreemap::new(), keep: true }
+        let number = state.next_holder;
+        state.next_holder += 1;
+        let chunks = Held::default();
+        state.holders.insert(number, Arc::clone(&chunks));
+        Holds { leftovers: Arc::clone(self), number, chunks, found_in: RoaringTreemap::new(), keep: true }
     }
 
     /// Takes note of the containers of a session that ended without a restore point. Nothing is written to them
     /// any more, and the catalog knows them.
     pub(crate) fn leave(&self, containers: impl IntoIterator<Item = Leftover>) {
         let mut state = self.state.lock();
-        for container in containers {
+        let below = state.reclaims_below;
+        for container in containers.into_iter().filter(|one| one.id.get() >= below) {
             state.left.insert(container.id, container);
         }
     }
 
-    /// (D1) Gives up every container that no one counts on; from now on nothing is found in them.
+    /// (D1) Gives up every container that was left and that no one counts on: from now on no one may begin to. None while
+    /// a round of reclaim is in progress, which may just have found a copy in one of them and none elsewhere.
     pub(crate) fn condemn(&self) -> Vec<Leftover> {
-        let mut state = self.state.lock();
-        let State { left, holds, kept, gone, .. } = &mut *state;
-        let is_held = |id: &ContainerId| {
-            kept.contains(id.get()) || holds.values().any(|found_in| found_in.contains(id.get()))
-        };
-        let unused: Vec<Leftover> = left.values().filter(|one| !is_held(&one.id)).copied().collect();
-        for one in &unused {
-            left.remove(&one.id);
-            gone.insert(one.id.get());
+        let state = self.state.lock();
+        if state.since_round.is_some() {
+            return Vec::new();
         }
-        if !unused.is_empty() {
-            self.any_gone.store(true, Ordering::Release);
-        }
-        unused
+        let is_kept = |one: &&Leftover| state.kept.contains(one.id.get());
+        let left = state.left.values().filter(|one| !is_kept(one));
+        left.filter(|one| self.condemn_among(&state, one.id, |_| false)).copied().collect()
     }
 
-    /// Takes [`Leftovers::condemn`] back: the catalog did not take it, so the containers stay, and count again.
+    /// (D1) As [`Leftovers::condemn`] for any container, when each chunk of it that anyone counts on is `spare`. `false`:
+    /// it stays, or goes already.
+    pub(crate) fn condemn_one(&self, id: ContainerId, spare: impl Fn(u32) -> bool) -> bool {
+        self.condemn_among(&self.state.lock(), id, spare)
+    }
+
+    /// Whether [`Leftovers::condemn_one`] would do so now.
+    pub(crate) fn is_free(&self, id: ContainerId, spare: impl Fn(u32) -> bool) -> bool {
+        self.state.lock().is_free(id, spare)
+    }
+
+    fn condemn_among(&self, state: &State, id: ContainerId, spare: impl Fn(u32) -> bool) -> bool {
+        // Before anything is refused: a container that stays is mostly told so without anyone noticing.
+        if !state.is_free(id, &spare) || !self.gone.refuse(id) {
+            return false;
+        }
+        // After it is refused: who held a chunk before is seen now, who comes later sees that it is refused.
+        let is_free = state.is_free(id, &spare);
+        if !is_free {
+            self.gone.take_back(id);
+        }
+        is_free
+    }
+
+    /// As [`Leftovers::condemn_one`], where no one can count on anything.
+    pub(crate) fn condemn_unasked(&self, id: ContainerId) {
+        self.gone.refuse(id);
+    }
+
+    /// The catalog did not take it: they stay, and count again.
     pub(crate) fn take_back(&self, condemned: &[Leftover]) {
-        let mut state = self.state.lock();
         for one in condemned {
-            state.gone.remove(one.id.get());
-            state.left.insert(one.id, *one);
+            self.gone.take_back(one.id);
         }
     }
 
-    /// As after [`Leftovers::condemn`], for a container whose deletion an earlier process began.
+    /// The catalog knows that it goes: from now on nothing is found in it.
     pub(crate) fn note_gone(&self, id: ContainerId) {
-        self.state.lock().gone.insert(id.get());
-        self.any_gone.store(true, Ordering::Release);
+        self.gone.insert(id);
+        self.state.lock().left.remove(&id);
     }
 
-    /// Whether the container was given up.
+    /// Whether nothing is found in the container any more.
     pub(crate) fn is_gone(&self, id: ContainerId) -> bool {
-        self.any_gone.load(Ordering::Acquire) && self.state.lock().gone.contains(id.get())
+        self.gone.contains(id)
+    }
+
+    /// Whether no one may begin to count on the container: it is gone, or that is being decided.
+    pub(crate) fn is_refused(&self, id: ContainerId) -> bool {
+        self.gone.is_refused(id)
+    }
+
+    /// Whether one of these containers is gone.
+    pub(crate) fn has_gone(&self, containers: &RoaringTreemap) -> bool {
+        self.gone.has_any_of(containers)
+    }
+
+    /// Grows whenever another container is refused or gone, or counts again.
+    pub(crate) fn changes(&self) -> u64 {
+        self.gone.changes()
+    }
+
+    /// A round of reclaim begins: what is found from now on is kept until it ends, also of sessions that end before it
+    /// does. `false`: there is one already.
+    pub(crate) fn begin_round(&self) -> bool {
+        let mut state = self.state.lock();
+        let begins = state.since_round.is_none();
+        state.since_round.get_or_insert_default();
+        begins
+    }
+
+    /// The round has ended; it may have relied on a copy in any container numbered below `below`.
+    pub(crate) fn end_round(&self, below: u64) {
+        let mut state = self.state.lock();
+        state.since_round = None;
+        state.reclaims_below = state.reclaims_below.max(below);
+        state.left.retain(|id, _| id.get() >= below);
     }
 }
 
-/// The containers in which one stream found what it need not store again.
+/// The chunks that one stream found and need not store again.
 #[derive(Debug)]
 pub(crate) struct Holds {
     leftovers: Arc<Leftovers>,
     number: u64,
-    /// As in [`State`], so that most look-ups take no lock.
+    chunks: Held,
+    /// The containers they are in.
     found_in: RoaringTreemap,
     keep: bool,
 }
 
 impl Holds {
-    /// Counts on a container from now on. `false`: it was given up, and what was found in it does not count.
-    pub(crate) fn hold(&mut self, id: ContainerId) -> bool {
-        if self.found_in.contains(id.get()) {
-            return true;
-        }
-        let mut state = self.leftovers.state.lock();
-        if state.gone.contains(id.get()) {
+    /// Counts on chunk `number` of a container from now on. `false`: the container goes, and what was found in it does
+    /// not count.
+    pub(crate) fn hold(&mut self, id: ContainerId, number: u32) -> bool {
+        let mut chunks = self.chunks.lock();
+        // (D1) Entered before the look, in this order: who condemns looks in the other.
+        let is_news = chunks.insert(id, number);
+        if self.leftovers.gone.is_refused(id) {
+            // Of an earlier answer the container may yet stay.
+            if is_news {
+                chunks.remove(id, number);
+            }
             return false;
         }
-        state.holds.entry(self.number).or_default().insert(id.get());
+        drop(chunks);
         self.found_in.insert(id.get());
         true
     }
 
-    /// The containers held.
+    /// The containers of what is held.
     pub(crate) const fn containers(&self) -> &RoaringTreemap {
         &self.found_in
     }
@@ -148,7 +225,7 @@ impl Holds {
     /// The session ended without a restore point: it counts on nothing any more.
     pub(crate) fn release(&mut self) {
         self.keep = false;
-        self.leftovers.state.lock().holds.remove(&self.number);
+        self.leftovers.state.lock().holders.remove(&self.number);
     }
 }
 
@@ -156,49 +233,15 @@ impl Drop for Holds {
     /// What was not [released](Holds::release) is kept: it may have become a restore point.
     fn drop(&mut self) {
         let mut state = self.leftovers.state.lock();
-        state.holds.remove(&self.number);
+        state.holders.remove(&self.number);
         if self.keep {
             state.kept |= &self.found_in;
+            if let Some(found) = &mut state.since_round {
+                found.extend(&self.chunks.lock());
+            }
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn id(number: u64) -> ContainerId {
-        ContainerId::new(number).unwrap()
-    }
-
-    fn left(number: u64) -> Leftover {
-        Leftover { id: id(number), class: ContainerClass::Data, stored_bytes: 1 }
-    }
-
-    #[test]
-    fn what_no_one_counts_on_is_given_up_once() {
-        let leftovers = Arc::new(Leftovers::default());
-        leftovers.leave([left(1), left(2)]);
-        assert!(!leftovers.is_gone(id(1)));
-        assert_eq!(leftovers.condemn(), [left(1), left(2)]);
-        assert!(leftovers.is_gone(id(1)) && leftovers.is_gone(id(2)) && !leftovers.is_gone(id(3)));
-        assert_eq!(leftovers.condemn(), []);
-        assert!(!leftovers.holds().hold(id(1)), "found too late");
-    }
-
-    #[test]
-    fn claims_of_live_sessions_and_of_restore_points_hold() {
-        let leftovers = Arc::new(Leftovers::default());
-        let (mut live, mut failed, mut committed) = (leftovers.holds(), leftovers.holds(), leftovers.holds());
-        // Held before their session ended.
-        assert!(live.hold(id(1)) && failed.hold(id(2)) && committed.hold(id(3)));
-        leftovers.leave([left(1), left(2), left(3)]);
-        drop(committed);
-        assert_eq!(leftovers.condemn(), []);
-        failed.release();
-        drop(failed);
-        assert_eq!(leftovers.condemn(), [left(2)]);
-        live.release();
-        assert_eq!(leftovers.condemn(), [left(1)]);
-    }
-}
+mod tests;

@@ -31,6 +31,11 @@ impl ChunkStore {
         self.damage.found_since(namespace, generation)
     }
 
+    /// Whether what was found there still counts.
+    pub(crate) fn is_there(&self, location: Location) -> bool {
+        !self.is_damaged(location) && !self.leftovers.is_gone(location.container)
+    }
+
     /// Whether what lies there is known to be damaged.
     pub(crate) fn is_damaged(&self, location: Location) -> bool {
         self.damage.contains(location.container, location.region)
@@ -112,6 +117,11 @@ impl ChunkStore {
         let news = self.damage.insert(container, Found { region, reason, namespace, now_ms });
         // Opened afresh the next time, even if it was known: what was read from it may be spoilt.
         self.containers.remove(container);
+        // (D2) Looked at only now: who deletes it forgets its damage after it is gone.
+        if self.leftovers.is_gone(container) {
+            self.forget_damaged(container);
+            return false;
+        }
         news
     }
 

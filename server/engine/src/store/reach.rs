@@ -1,7 +1,8 @@
 //! In which containers the chunks and nodes of a recipe lie, as far as this process has seen it.
 //!
 //! It tells, without reading anything, that damage does not concern a recipe. What is not known here is looked at chunk
-//! by chunk, which is slower and as right. Reclaim, which moves chunks, has to make it forget.
+//! by chunk, which is slower and as right. Reclaim moves chunks: what is known of a recipe counts only as long as every
+//! container it names is there.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,6 +11,8 @@ use holdfast_proto::Fingerprint;
 use holdfast_types::ids::{ContainerId, NamespaceId};
 use parking_lot::Mutex;
 use roaring::RoaringTreemap;
+
+use super::leftovers::Leftovers;
 
 /// Recipes remembered. A set takes a bit or two for each container of the repository at most: 40 KiB for a disk of
 /// 10 TB, 40 MiB for this many of them.
@@ -26,9 +29,15 @@ pub(crate) struct Reach {
 
 impl Reach {
     /// Whether none of `damaged`, the containers in which damage was found since
-    /// [`sound_as_of`](Reach::sound_as_of), is among them.
-    pub(crate) fn is_spared(&self, damaged: &[ContainerId]) -> bool {
-        !damaged.iter().any(|container| self.containers.contains(container.get()))
+    /// [`sound_as_of`](Reach::sound_as_of), is among them, and (D2) all of them are there: what was in one that went was
+    /// moved to where is not known here.
+    pub(crate) fn is_spared(&self, damaged: &[ContainerId], leftovers: &Leftovers) -> bool {
+        self.is_intact(leftovers)
+            && !damaged.iter().any(|container| self.containers.contains(container.get()))
+    }
+
+    fn is_intact(&self, leftovers: &Leftovers) -> bool {
+        !leftovers.has_gone(&self.containers)
     }
 }
 
@@ -43,11 +52,21 @@ struct Table {
 }
 
 impl ReachMemory {
-    pub(crate) fn of(&self, namespace: NamespaceId, root: Fingerprint) -> Option<Reach> {
+    pub(crate) fn of(
+        &self,
+        namespace: NamespaceId,
+        root: Fingerprint,
+        leftovers: &Leftovers,
+    ) -> Option<Reach> {
         let mut table = self.0.lock();
         table.clock += 1;
         let now = table.clock;
         let (reach, used) = table.known.get_mut(&(namespace, root))?;
+        // (D2)
+        if !reach.is_intact(leftovers) {
+            table.known.remove(&(namespace, root));
+            return None;
+        }
         *used = now;
         Some(reach.clone())
     }
@@ -73,17 +92,31 @@ mod tests {
 
     #[test]
     fn it_forgets_what_was_not_asked_for_longest() {
-        let memory = ReachMemory::default();
+        let (memory, leftovers) = (ReachMemory::default(), Leftovers::default());
         let namespace = NamespaceId(Ulid(1));
         let root = |number: usize| Fingerprint::of(&number.to_le_bytes());
         let reach = Reach { containers: Arc::default(), sound_as_of: 0 };
         for number in 0..RECIPES_MAX {
             memory.remember(namespace, root(number), reach.clone());
         }
-        assert!(memory.of(namespace, root(0)).is_some());
+        assert!(memory.of(namespace, root(0), &leftovers).is_some());
         memory.remember(namespace, root(RECIPES_MAX), reach);
-        assert!(memory.of(namespace, root(0)).is_some(), "asked for lately");
-        assert!(memory.of(namespace, root(1)).is_none());
-        assert!(memory.of(NamespaceId(Ulid(2)), root(0)).is_none(), "namespaces never meet");
+        assert!(memory.of(namespace, root(0), &leftovers).is_some(), "asked for lately");
+        assert!(memory.of(namespace, root(1), &leftovers).is_none());
+        assert!(memory.of(NamespaceId(Ulid(2)), root(0), &leftovers).is_none(), "namespaces never meet");
+    }
+
+    #[test]
+    fn it_forgets_what_was_moved() {
+        let (memory, leftovers) = (ReachMemory::default(), Leftovers::default());
+        let (namespace, root) = (NamespaceId(Ulid(1)), Fingerprint::of(b"root"));
+        let reach = Reach { containers: Arc::new([1, 2].into_iter().collect()), sound_as_of: 0 };
+        memory.remember(namespace, root, reach.clone());
+        let other = ContainerId::new(3).unwrap();
+        leftovers.note_gone(other);
+        assert!(memory.of(namespace, root, &leftovers).is_some());
+        assert!(reach.is_spared(&[other], &leftovers));
+        leftovers.note_gone(ContainerId::new(2).unwrap());
+        assert!(!reach.is_spared(&[], &leftovers) && memory.of(namespace, root, &leftovers).is_none());
     }
 }

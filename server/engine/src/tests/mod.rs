@@ -11,6 +11,7 @@ mod damage_matrix;
 mod digests;
 mod extent_history;
 mod full_catalog;
+pub(crate) mod gone;
 mod hostile;
 mod in_flight;
 mod index_pages;

@@ -51,6 +51,13 @@ impl Containers for SqliteCatalog {
         self.write(|tx| ids.iter().try_for_each(|id| containers::condemn(tx, *id)))
     }
 
+    fn replace_containers(&self, new: &[ContainerRecord], condemned: &[ContainerId]) -> Result<()> {
+        self.write(|tx| {
+            new.iter().try_for_each(|container| containers::adopt(tx, container))?;
+            condemned.iter().try_for_each(|id| containers::condemn(tx, *id))
+        })
+    }
+
     fn condemned_containers(&self) -> Result<Vec<ContainerRecord>> {
         self.report(containers::condemned)
     }

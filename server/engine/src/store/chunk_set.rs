@@ -1,0 +1,95 @@
+//! A set of chunks by container and number, small where they are consecutive.
+
+use holdfast_types::ids::ContainerId;
+use roaring::RoaringTreemap;
+
+/// Bits of a chunk's number: a container of 32 MiB holds fewer than 2²⁰ of at least 34 bytes each, directory included.
+const NUMBER_BITS: u32 = 20;
+
+/// Chunks added between two times of making the set smaller: 256 KiB of it at most.
+const ADDED_MAX: u64 = 1 << 17;
+
+/// See the module's text. Chunks found one after the other cost nothing; others two bytes each.
+#[derive(Debug, Default)]
+pub(super) struct ChunkSet {
+    bits: RoaringTreemap,
+    added: u64,
+}
+
+fn key(container: ContainerId, number: u32) -> u64 {
+    (container.get() << NUMBER_BITS) | u64::from(number)
+}
+
+impl ChunkSet {
+    /// Whether it is news.
+    pub(super) fn insert(&mut self, container: ContainerId, number: u32) -> bool {
+        assert!(number >> NUMBER_BITS == 0, "chunk {number} of container {container}");
+        let is_news = self.bits.insert(key(container, number));
+        self.added += u64::from(is_news);
+        if self.added >= ADDED_MAX {
+            self.bits.optimize();
+            self.added = 0;
+        }
+        is_news
+    }
+
+    pub(super) fn remove(&mut self, container: ContainerId, number: u32) {
+        self.bits.remove(key(container, number));
+    }
+
+    /// Whether `wanted` is true of every chunk of a container that is in the set.
+    pub(super) fn all_of(&self, container: ContainerId, wanted: impl Fn(u32) -> bool) -> bool {
+        let (first, end) = (key(container, 0), (container.get() + 1) << NUMBER_BITS);
+        let mut chunks = self.bits.iter();
+        chunks.advance_to(first);
+        let number = |bit: u64| u32::try_from(bit - first).unwrap_or(u32::MAX);
+        chunks.take_while(|bit| *bit < end).all(|bit| wanted(number(bit)))
+    }
+
+    pub(super) fn extend(&mut self, other: &Self) {
+        self.bits |= &other.bits;
+        self.bits.optimize();
+    }
+
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        self.bits.serialized_size()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(number: u64) -> ContainerId {
+        ContainerId::new(number).unwrap()
+    }
+
+    #[test]
+    fn containers_do_not_mix() {
+        let mut set = ChunkSet::default();
+        let last = (1 << NUMBER_BITS) - 1;
+        let top = id((1 << ContainerId::BITS) - 1);
+        for (container, number) in [(id(1), last), (id(2), 0), (id(2), 7), (id(3), 0), (top, last)] {
+            assert!(set.insert(container, number));
+        }
+        assert!(!set.insert(id(2), 7));
+        assert!(set.all_of(id(2), |number| [0, 7].contains(&number)));
+        assert!(!set.all_of(id(2), |number| number == 7));
+        assert!(set.all_of(id(4), |_| false), "none of it is in the set");
+        assert!(!set.all_of(top, |_| false));
+        set.remove(id(2), 0);
+        assert!(set.all_of(id(2), |number| number == 7));
+    }
+
+    #[test]
+    fn what_lies_together_costs_nothing() {
+        let mut set = ChunkSet::default();
+        for container in 0..1000 {
+            for number in 0..2000 {
+                set.insert(id(container), number);
+            }
+        }
+        assert!(set.bytes() < 300_000, "{} bytes for 2,000,000 chunks", set.bytes());
+    }
+}

@@ -1,0 +1,80 @@
+//! Which containers are on their way out.
+//!
+//! A container is *refused* while it is decided whether it goes: no one may begin to count on it, and who reads goes on
+//! reading. Then it is *gone*, and nothing is found in it, or it counts again. So a reader never misses a chunk of a
+//! container that stays. (D2)
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use holdfast_types::ids::ContainerId;
+use parking_lot::RwLock;
+use roaring::RoaringTreemap;
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(super) struct Gone {
+    /// Whether there is any at all: what most look-ups ask in a repository in which nothing was deleted.
+    any: AtomicBool,
+    /// Grows with every change.
+    changes: AtomicU64,
+    sets: RwLock<Sets>,
+}
+
+#[derive(Debug, Default)]
+struct Sets {
+    refused: RoaringTreemap,
+    /// Numbers are never used again, so it only grows: a bit or two each.
+    gone: RoaringTreemap,
+}
+
+impl Gone {
+    /// From now on no one begins to count on the container. Whether that is news.
+    pub(super) fn refuse(&self, id: ContainerId) -> bool {
+        let mut sets = self.sets.write();
+        let is_news = !sets.gone.contains(id.get()) && sets.refused.insert(id.get());
+        self.changed();
+        is_news
+    }
+
+    /// It stays, and counts again.
+    pub(super) fn take_back(&self, id: ContainerId) {
+        let mut sets = self.sets.write();
+        sets.refused.remove(id.get());
+        sets.gone.remove(id.get());
+        self.changed();
+    }
+
+    /// From now on nothing is found in it.
+    pub(super) fn insert(&self, id: ContainerId) {
+        let mut sets = self.sets.write();
+        sets.refused.remove(id.get());
+        sets.gone.insert(id.get());
+        self.changed();
+    }
+
+    /// Under the lock, so that who sees the change sees the number.
+    fn changed(&self) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        self.any.store(true, Ordering::Release);
+    }
+
+    pub(super) fn contains(&self, id: ContainerId) -> bool {
+        self.any.load(Ordering::Acquire) && self.sets.read().gone.contains(id.get())
+    }
+
+    pub(super) fn is_refused(&self, id: ContainerId) -> bool {
+        if !self.any.load(Ordering::Acquire) {
+            return false;
+        }
+        let sets = self.sets.read();
+        sets.refused.contains(id.get()) || sets.gone.contains(id.get())
+    }
+
+    pub(super) fn has_any_of(&self, containers: &RoaringTreemap) -> bool {
+        self.any.load(Ordering::Acquire) && !self.sets.read().gone.is_disjoint(containers)
+    }
+
+    pub(super) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+}
