@@ -72,13 +72,23 @@ impl Directory {
 
     /// Region and slot of a chunk; of the first when it is there twice.
     pub fn locate(&self, fingerprint: &Fingerprint) -> Option<(u16, u16)> {
+        self.place_of(self.number_by_name(fingerprint)?)
+    }
+
+    /// The fingerprint of a chunk by its number.
+    pub fn fingerprint(&self, number: u32) -> Option<&Fingerprint> {
+        self.contents.fingerprints.get(number as usize)
+    }
+
+    /// As [`Directory::locate`], the chunk's number.
+    pub fn number_by_name(&self, fingerprint: &Fingerprint) -> Option<u32> {
         let fingerprints = &self.contents.fingerprints;
         let mask = self.table.len().checked_sub(1)?;
         let mut place = home(fingerprint) & mask;
         // Ends at a free place; a quarter of them are.
         while let Some(number) = self.table.get(place)?.checked_sub(1) {
             if fingerprints.get(number as usize) == Some(fingerprint) {
-                return self.place_of(number);
+                return Some(number);
             }
             place = (place + 1) & mask;
         }
@@ -138,7 +148,18 @@ impl Directory {
         Some((*self.first_chunks.get(usize::from(region))? as usize, usize::from(count)))
     }
 
-    fn place_of(&self, number: u32) -> Option<(u16, u16)> {
+    /// A chunk's number: its position among all chunks.
+    pub fn number_of(&self, region: u16, slot: u16) -> Option<u32> {
+        let (first, count) = self.chunk_range(region)?;
+        let number = first + usize::from(slot);
+        (usize::from(slot) < count).then(|| u32::try_from(number).ok()).flatten()
+    }
+
+    /// Region and slot of a chunk by its number.
+    pub fn place_of(&self, number: u32) -> Option<(u16, u16)> {
+        if number as usize >= self.chunk_count() {
+            return None;
+        }
         // The last region that begins at or before the chunk; no region is empty.
         let region = self.first_chunks.partition_point(|&first| first <= number).checked_sub(1)?;
         let slot = number - self.first_chunks.get(region)?;
