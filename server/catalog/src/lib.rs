@@ -2,7 +2,7 @@
 //! compression details, containers, tokens and the audit log.
 //!
 //! [`Catalog`] is the interface, put together from one trait for each kind of caller: [`Backups`],
-//! [`Points`], [`Trust`], [`Containers`], [`Access`], [`Quotas`], [`Leases`], [`Audit`], [`Reports`],
+//! [`Points`], [`Trust`], [`Containers`], [`Attributions`], [`Access`], [`Quotas`], [`Leases`], [`Audit`], [`Reports`],
 //! [`Upkeep`]. [`SqliteCatalog`] implements it on
 //! SQLite; every implementation passes the suite in `testing/`. What is kept is in `rows/`, as types of this
 //! crate; only `wire.rs` turns them into messages of the protocol.
@@ -27,6 +27,7 @@
 //! crash or an abort, to be adopted with [`Containers::add_containers`].
 
 mod access;
+mod attribution;
 mod audit;
 mod backups;
 mod containers;
@@ -52,6 +53,7 @@ mod wire;
 pub use access::{
     Access, DEFAULT_NAMESPACE, EXPIRING_PAYLOAD_MAX_BYTES, EXPIRING_PER_TOKEN_MAX, TOKEN_TOUCH_INTERVAL_MS,
 };
+pub use attribution::{ATTRIBUTED_GROUPS_MAX, Attributions};
 pub use audit::{AUDIT_KEYS_PER_ACTOR_MAX, AUDIT_REPEATS_MAX, AUDIT_WINDOW_MS, Audit};
 pub use backups::{BACKUPS_PER_PAGE_MAX, Backups, VERIFICATIONS_PER_BACKUP_MAX};
 pub use containers::Containers;
@@ -69,11 +71,11 @@ pub use reports::{
     TREND_POINTS, TotalsBy, TotalsOrder, TotalsSort, VmOverview, VmQuery, VmSort,
 };
 pub use rows::{
-    Attempt, AuditEntry, AuditRecord, AuditRepeat, BackupCommit, BackupFilter, BackupRecord, ChunkerParams,
-    CommitState, ContainerRecord, ContainerState, DamageChanges, DamageRecord, DetailFilter, DetailRow,
-    DiskRecord, ExpiringRecord, FailedRun, FalseDigest, LeaseRecord, NamespaceQuota, NamespaceRecord,
-    PointRecord, Quota, RepositoryRecord, RootRecord, RowStatus, RunRecord, StartAccount, Usage,
-    Verification, VmOwner, VmRecord,
+    Attempt, AttributedBy, AttributedGroup, AttributionRecord, AttributionState, AuditEntry, AuditRecord,
+    AuditRepeat, BackupCommit, BackupFilter, BackupRecord, BackupShareRecord, ChunkerParams, CommitState,
+    ContainerRecord, ContainerState, DamageChanges, DamageRecord, DetailFilter, DetailRow, DiskRecord,
+    ExpiringRecord, FailedRun, FalseDigest, LeaseRecord, NamespaceQuota, NamespaceRecord, PointRecord, Quota,
+    RepositoryRecord, RootRecord, RowStatus, RunRecord, StartAccount, Usage, Verification, VmOwner, VmRecord,
 };
 pub use sqlite::SqliteCatalog;
 pub use token::{TokenRecord, TokenSpec, VM_PATTERNS_MAX};
@@ -96,11 +98,22 @@ pub type Result<T> = std::result::Result<T, CatalogError>;
 ///
 /// Everything that implements the parts is a catalog. A caller that needs one part only can ask for that one.
 pub trait Catalog:
-    Backups + Points + Trust + Containers + Access + Quotas + Leases + Audit + Reports + Upkeep
+    Backups + Points + Trust + Containers + Attributions + Access + Quotas + Leases + Audit + Reports + Upkeep
 {
 }
 
-impl<C: Backups + Points + Trust + Containers + Access + Quotas + Leases + Audit + Reports + Upkeep + ?Sized>
-    Catalog for C
+impl<C> Catalog for C where
+    C: Backups
+        + Points
+        + Trust
+        + Containers
+        + Attributions
+        + Access
+        + Quotas
+        + Leases
+        + Audit
+        + Reports
+        + Upkeep
+        + ?Sized
 {
 }

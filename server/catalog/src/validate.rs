@@ -16,9 +16,9 @@ use super::points::COMMIT_NUMBER_MAX;
 use super::reports::{HISTORY_MAX, REPORT_PAGE_MAX, SEARCH_MAX_BYTES, TotalsBy};
 use super::token::{Role, TokenSpec, VM_PATTERNS_MAX};
 use super::{
-    Attempt, AuditRepeat, BACKUPS_PER_PAGE_MAX, BackupCommit, CatalogError, ContainerRecord, ContainerState,
-    DetailFilter, DetailRow, DiskRecord, ExpiringRecord, FailedRun, LeaseRecord, NAMESPACES_PER_FILTER_MAX,
-    PointRecord, RowStatus,
+    Attempt, AttributionRecord, AuditRepeat, BACKUPS_PER_PAGE_MAX, BackupCommit, BackupShareRecord,
+    CatalogError, ContainerRecord, ContainerState, DetailFilter, DetailRow, DiskRecord, ExpiringRecord,
+    FailedRun, LeaseRecord, NAMESPACES_PER_FILTER_MAX, PointRecord, RowStatus,
 };
 
 /// Statuses one filter may name: all there are, and then some.
@@ -320,4 +320,21 @@ fn check_sum(
 
 fn sum(numbers: impl Iterator<Item = u64>) -> u128 {
     numbers.map(u128::from).sum()
+}
+
+/// What is attributed adds up, and nothing has more to itself than it is attributed.
+pub(super) fn attribution(found: &AttributionRecord) -> Checked {
+    let sum = found.backups.iter().try_fold(0u64, |sum, one| sum.checked_add(one.attributed_bytes));
+    if sum != Some(found.live_bytes) {
+        let (sum, live) = (sum.unwrap_or(u64::MAX), found.live_bytes);
+        return Err(CatalogError::invalid(format!("{sum} bytes are attributed, but {live} are live")));
+    }
+    match found.backups.iter().find(|one| one.exclusive_bytes > one.attributed_bytes) {
+        Some(BackupShareRecord { backup, exclusive_bytes, attributed_bytes }) => {
+            Err(CatalogError::invalid(format!(
+                "backup {backup} has {exclusive_bytes} bytes to itself, but is attributed {attributed_bytes}"
+            )))
+        }
+        None => Ok(()),
+    }
 }

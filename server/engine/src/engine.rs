@@ -30,6 +30,7 @@ use crate::memory::MemoryBounds;
 use crate::points::{MissingPoints, PointsJob, record_rest};
 use crate::progress::{NoProgress, Progress};
 use crate::readiness::{self, NotReady};
+use crate::reclaim::{self, Attribution, Control as ReclaimControl, Freed};
 use crate::recovery::OpenSummary;
 use crate::restore::{DiskReader, OnDamage, RangeReader};
 use crate::snapshot::{SnapshotJob, Snapshots};
@@ -356,6 +357,27 @@ impl Engine {
     /// Ends sessions without a heartbeat; says how many. Call it every few seconds.
     pub fn expire_sessions(&self) -> usize {
         self.sessions.expire(&self.core)
+    }
+
+    /// What deleting these restore points together would free. Walks the recipes of all restore points of their
+    /// namespaces, so it takes as long as a mark does; nothing is changed.
+    ///
+    /// # Errors
+    /// [`EngineError::NotFound`]; [`EngineError::Stopped`]; what cannot be read now.
+    pub fn freed_by_deleting(
+        &self,
+        backups: &[BackupId],
+        control: &ReclaimControl,
+    ) -> Result<Freed, EngineError> {
+        reclaim::freed_by_deleting(&self.core, backups, control)
+    }
+
+    /// Whose the live bytes of data containers are. Walks all recipes, and keeps the answer in the catalog.
+    ///
+    /// # Errors
+    /// [`EngineError::Stopped`]; what cannot be read now.
+    pub fn attribute(&self, control: &ReclaimControl) -> Result<Attribution, EngineError> {
+        reclaim::attribution::attribute(&self.core, control)
     }
 
     /// Ends all sessions, makes the index durable, closes the catalog's log and marks the stop as clean. No

@@ -85,6 +85,9 @@ pub enum EngineError {
     /// The engine is shutting down.
     #[error("the server is shutting down; try again when it is back")]
     Unavailable,
+    /// Long work ended because someone stopped it.
+    #[error("it was stopped before it was done; what was done stays, and it can be started again")]
+    Stopped,
     /// Reading or writing failed.
     #[error(transparent)]
     Volume(VolumeError),
@@ -115,7 +118,7 @@ impl EngineError {
             Self::Quota(_) => ErrorCode::Quota,
             Self::ReadOnly(_) => ErrorCode::ReadOnly,
             Self::Damaged(_) => ErrorCode::Damaged,
-            Self::Unavailable | Self::NotReclaimable(_) => ErrorCode::Unavailable,
+            Self::Unavailable | Self::NotReclaimable(_) | Self::Stopped => ErrorCode::Unavailable,
             Self::Catalog(error) => error.code(),
             Self::Index(error) if error.is_full() => ErrorCode::Full,
             // Nothing is lost, but until it is repaired it is not found.

@@ -18,6 +18,7 @@
 //! - `audit`, `damage_job`, `index_job`, `points` (what the volume knows of each restore point), `snapshot` (copies of
 //!   the catalog)
 //! - `ingest`, `restore`, `check`, `lost_rows`, `container_repair`, `extent_history`, `statistics`, `readiness`, `start`, `stop`, `recover`
+//! - `reclaim`: freeing what nothing refers to
 //! - `engine`, `bench`: the façade, and what benchmarks reach
 //!
 //! Below them are crates: `holdfast-types` (ids, time), `holdfast-volume` (blobs) and `holdfast-catalog`
@@ -61,6 +62,8 @@ mod progress;
 mod quota;
 mod readiness;
 mod recipe;
+#[allow(dead_code, reason = "a seam whose users are merged one by one")]
+mod reclaim;
 mod recover;
 mod recovery;
 mod restore;
@@ -94,6 +97,10 @@ pub use memory::MemoryBounds;
 pub use points::{Comparison, EnteredPoint, PointProblem};
 pub use progress::{NoProgress, Progress};
 pub use readiness::NotReady;
+pub use reclaim::{
+    Attribution, BackupShare, Control as ReclaimControl, ControlProgress as ReclaimProgress, Freed,
+    Phase as ReclaimPhase,
+};
 pub use recover::{enter_points, repository_on, traces_of_repository};
 pub use recovery::OpenSummary;
 pub use restore::{DiskReader, RangeReader};

@@ -2,6 +2,7 @@
 //! in `wire.rs` and nowhere else, so that the protocol can change without the database, and the reverse. Times
 //! are milliseconds since the Unix epoch.
 
+mod attribution;
 mod audit;
 mod backup;
 mod container;
@@ -12,6 +13,9 @@ mod quota;
 mod repository;
 mod trust;
 
+pub use attribution::{
+    AttributedBy, AttributedGroup, AttributionRecord, AttributionState, BackupShareRecord,
+};
 pub use audit::{AuditEntry, AuditRecord, AuditRepeat};
 pub use backup::{
     Attempt, BackupCommit, BackupFilter, BackupRecord, CommitState, DiskRecord, FailedRun, PointRecord,

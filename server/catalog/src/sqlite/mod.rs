@@ -12,6 +12,7 @@
 //! nothing else in this process may open the file: closing it would drop SQLite's locks (POSIX).
 
 mod attempt_refs;
+mod attribution;
 mod audit;
 mod backups;
 mod commit;

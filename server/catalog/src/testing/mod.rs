@@ -17,6 +17,7 @@
 )]
 
 mod access;
+mod attribution;
 mod backups;
 mod containers;
 mod details;
@@ -44,6 +45,7 @@ type Case = (&'static str, fn(&Fixture));
 
 const CASES: &[&[Case]] = &[
     access::CASES,
+    attribution::CASES,
     backups::CASES,
     trust::CASES,
     containers::CASES,

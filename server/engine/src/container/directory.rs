@@ -72,13 +72,23 @@ impl Directory {
 
     /// Region and slot of a chunk; of the first when it is there twice.
     pub fn locate(&self, fingerprint: &Fingerprint) -> Option<(u16, u16)> {
+        self.place_of(self.number_by_name(fingerprint)?)
+    }
+
+    /// The fingerprint of a chunk by its number.
+    pub fn fingerprint(&self, number: u32) -> Option<&Fingerprint> {
+        self.contents.fingerprints.get(number as usize)
+    }
+
+    /// As [`Directory::locate`], the chunk's number.
+    pub fn number_by_name(&self, fingerprint: &Fingerprint) -> Option<u32> {
         let fingerprints = &self.contents.fingerprints;
         let mask = self.table.len().checked_sub(1)?;
         let mut place = home(fingerprint) & mask;
         // Ends at a free place; a quarter of them are.
         while let Some(number) = self.table.get(place)?.checked_sub(1) {
             if fingerprints.get(number as usize) == Some(fingerprint) {
-                return self.place_of(number);
+                return Some(number);
             }
             place = (place + 1) & mask;
         }

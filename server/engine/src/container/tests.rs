@@ -31,12 +31,17 @@ fn assert_holds(container: &OpenContainer, regions: &[Vec<Vec<u8>>]) {
             let len = u32::try_from(bytes.len()).unwrap();
             assert_eq!(directory.chunk(number, slot), Some(ChunkRef { fingerprint, offset, bytes: len }));
             offset += len;
+            let place = u32::try_from(expected.len()).unwrap();
+            assert_eq!(directory.number_of(number, slot), Some(place));
+            assert_eq!(directory.place_of(place), Some((number, slot)));
             expected.push((fingerprint, number, slot));
             let (region, slot) = directory.locate(&fingerprint).unwrap();
             assert_eq!(directory.chunk(region, slot).unwrap().fingerprint, fingerprint);
         }
         assert_eq!(directory.chunk(number, u16::try_from(chunks.len()).unwrap()), None);
+        assert_eq!(directory.number_of(number, u16::try_from(chunks.len()).unwrap()), None);
     }
+    assert_eq!(directory.place_of(u32::try_from(expected.len()).unwrap()), None);
     assert_eq!(directory.iter().collect::<Vec<_>>(), expected);
     assert_eq!(directory.locate(&Fingerprint::of(b"never stored")), None);
 }

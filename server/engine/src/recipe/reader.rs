@@ -86,6 +86,12 @@ impl<S: NodeSource> TreeReader<S> {
         Ok(Self { source, size_bytes, pages: row, lost, last: Mutex::new(None) })
     }
 
+    /// The same tree, with another source for what is asked of it from now on.
+    pub(crate) fn with_source<T>(self, source: T) -> TreeReader<T> {
+        let Self { size_bytes, pages, lost, .. } = self;
+        TreeReader { source, size_bytes, pages, lost, last: Mutex::default() }
+    }
+
     /// Number of extents of the disk.
     pub(crate) const fn extent_count(&self) -> u64 {
         extent_count(self.size_bytes)
@@ -95,6 +101,12 @@ impl<S: NodeSource> TreeReader<S> {
     /// past the end.
     pub(crate) fn page_name(&self, number: u64) -> Fingerprint {
         self.pages.get(&number).copied().unwrap_or(Fingerprint::ZERO)
+    }
+
+    /// Why page `number` cannot be known, when a node above it cannot be read.
+    pub(crate) fn lost_above(&self, number: u64) -> Option<&str> {
+        let lost = self.lost.iter().find(|lost| lost.pages.contains(&number));
+        lost.map(|lost| &*lost.reason)
     }
 
     /// The first extent from `index` on that lies in a page with data; the end of the disk when there is none.

@@ -326,6 +326,48 @@ impl ChunkStore {
         }))
     }
 
+    /// As [`ChunkStore::find_to_read`], only copies in containers that `wanted` says yes to.
+    pub(crate) fn find_where(
+        &self,
+        domain: &Domain,
+        class: ContainerClass,
+        fingerprint: &Fingerprint,
+        wanted: &dyn Fn(ContainerId) -> bool,
+    ) -> Result<Option<Found>, EngineError> {
+        let key = domain.key(class).of(fingerprint);
+        let mut failure = None;
+        let mut hit = None;
+        let accept = |location: Location| {
+            let id = location.container;
+            if !wanted(id) || self.leftovers.is_gone(id) || self.is_damaged(location) {
+                return false;
+            }
+            match self.candidate(domain, class, fingerprint, location) {
+                Ok(found) => hit = found.map(|container| (container, location)),
+                Err(error) => failure = Some(error),
+            }
+            hit.is_some() || failure.is_some()
+        };
+        self.index.get(&key, accept)?;
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        hit.map(|(container, location)| found(container, location.region, location.slot)).transpose()
+    }
+
+    /// Places known to be damaged that the index names for a chunk. That it was there is no more than likely: what is
+    /// damaged cannot be asked.
+    pub(crate) fn damaged_places(
+        &self,
+        domain: &Domain,
+        class: ContainerClass,
+        fingerprint: &Fingerprint,
+    ) -> Result<Vec<Location>, EngineError> {
+        let mut damaged = Vec::new();
+        self.search(domain, class, fingerprint, &mut damaged)?;
+        Ok(damaged)
+    }
+
     /// The container when the candidate is what was looked for: (I3) the whole fingerprint is compared, and
     /// damaged places are rejected. (A6) So is the namespace.
     fn candidate(

@@ -94,7 +94,9 @@ fn undo_later(raw: &rusqlite::Connection) {
          DROP TABLE namespace_quotas; DROP TABLE namespace_usage; ALTER TABLE audit DROP COLUMN repeat_key; \
          ALTER TABLE audit DROP COLUMN last_ms; ALTER TABLE audit DROP COLUMN count; \
          ALTER TABLE backups DROP COLUMN missing_disks; \
-         ALTER TABLE damage DROP COLUMN healed_ms; DROP TABLE settled; DROP TABLE sealed_containers",
+         ALTER TABLE damage DROP COLUMN healed_ms; DROP TABLE settled; DROP TABLE sealed_containers; \
+         DROP TABLE attributed_backups; DROP TABLE attributed_vms; DROP TABLE attributed_jobs; \
+         DROP TABLE attribution",
     )
     .unwrap();
 }

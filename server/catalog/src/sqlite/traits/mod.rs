@@ -2,6 +2,7 @@
 //! reads from and opens the transaction it writes in.
 
 mod access;
+mod attribution;
 mod audit;
 mod backups;
 mod containers;

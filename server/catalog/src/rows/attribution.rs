@@ -1,0 +1,57 @@
+//! Whose the live bytes are.
+
+use holdfast_types::ids::{BackupId, NamespaceId, VmId};
+
+/// What a round found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AttributionRecord {
+    pub at_ms: i64,
+    /// Of all data containers; what is attributed to all backups adds up to it.
+    pub live_bytes: u64,
+    /// Whether every recipe could be followed.
+    pub is_complete: bool,
+    pub backups: Vec<BackupShareRecord>,
+    /// What only backups of this VM have.
+    pub vms: Vec<(VmId, u64)>,
+    /// What only backups of the job of this name have.
+    pub jobs: Vec<(NamespaceId, String, u64)>,
+}
+
+/// A backup's part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BackupShareRecord {
+    pub backup: BackupId,
+    /// What only it has.
+    pub exclusive_bytes: u64,
+    pub attributed_bytes: u64,
+}
+
+/// When the bytes were attributed, and how many there were.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AttributionState {
+    pub at_ms: i64,
+    pub live_bytes: u64,
+    pub is_complete: bool,
+}
+
+/// What to add shares up by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AttributedBy {
+    Namespace,
+    Vm,
+    Job,
+}
+
+/// The part of a namespace, a VM or a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AttributedGroup {
+    pub namespace: NamespaceId,
+    pub namespace_name: String,
+    /// Of the VM or the job; the namespace's own.
+    pub name: String,
+    /// Backups it has that were attributed something, or nothing.
+    pub backups: u64,
+    /// What nothing else has. Of a namespace all of it, because namespaces share nothing.
+    pub exclusive_bytes: u64,
+    pub attributed_bytes: u64,
+}

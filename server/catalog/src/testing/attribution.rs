@@ -1,0 +1,118 @@
+//! Whose the live bytes are.
+
+use holdfast_types::ids::{BackupId, VmId};
+use ulid::Ulid;
+
+use super::cases;
+use super::fixture::Fixture;
+use crate::{
+    AttributedBy, AttributionRecord, AttributionState, BACKUPS_PER_PAGE_MAX, BackupCommit, BackupShareRecord,
+    CatalogError,
+};
+
+cases![
+    nothing_is_attributed_before_the_first_round,
+    sums_are_those_of_the_last_round,
+    what_has_gone_since_is_left_out,
+    what_does_not_add_up_is_refused,
+];
+
+fn share(backup: BackupId, exclusive_bytes: u64, attributed_bytes: u64) -> BackupShareRecord {
+    BackupShareRecord { backup, exclusive_bytes, attributed_bytes }
+}
+
+/// Two backups of "web", one of "db" by another job.
+fn three(f: &Fixture) -> [BackupCommit; 3] {
+    [f.committed("web", "nightly"), f.committed("web", "nightly"), f.committed("db", "weekly")]
+}
+
+fn vm(f: &Fixture, name: &str) -> VmId {
+    f.vm_owner(f.default.id, name).unwrap().unwrap().id
+}
+
+fn found(f: &Fixture, made: &[BackupCommit; 3]) -> AttributionRecord {
+    let [one, two, three] = made;
+    AttributionRecord {
+        at_ms: 17,
+        live_bytes: 600,
+        is_complete: true,
+        backups: vec![share(one.backup, 50, 100), share(two.backup, 10, 300), share(three.backup, 200, 200)],
+        vms: vec![(vm(f, "web"), 350), (vm(f, "db"), 200)],
+        jobs: vec![(f.default.id, "nightly".into(), 350), (f.default.id, "weekly".into(), 200)],
+    }
+}
+
+fn nothing_is_attributed_before_the_first_round(f: &Fixture) {
+    let made = f.committed("web", "nightly");
+    assert_eq!(f.attribution().unwrap(), None);
+    assert_eq!(f.backup_shares(&[made.backup]).unwrap(), []);
+    assert_eq!(f.attributed(AttributedBy::Vm, None, 10).unwrap(), []);
+}
+
+fn sums_are_those_of_the_last_round(f: &Fixture) {
+    let made = three(f);
+    let later = f.committed("web", "nightly");
+    let first = found(f, &made);
+    f.record_attribution(&first).unwrap();
+    let state = AttributionState { at_ms: 17, live_bytes: 600, is_complete: true };
+    assert_eq!(f.attribution().unwrap(), Some(state));
+    let ids = [made[2].backup, later.backup, made[0].backup];
+    assert_eq!(
+        f.backup_shares(&ids).unwrap(),
+        [share(made[2].backup, 200, 200), share(made[0].backup, 50, 100)]
+    );
+    let sums = |by| {
+        let groups = f.attributed(by, None, 10).unwrap();
+        assert!(groups.iter().all(|group| group.namespace == f.default.id));
+        let figures = groups.into_iter().map(|g| (g.name, g.backups, g.exclusive_bytes, g.attributed_bytes));
+        figures.collect::<Vec<_>>()
+    };
+    assert_eq!(sums(AttributedBy::Vm), [("web".to_owned(), 2, 350, 400), ("db".to_owned(), 1, 200, 200)]);
+    assert_eq!(
+        sums(AttributedBy::Job),
+        [("nightly".to_owned(), 2, 350, 400), ("weekly".to_owned(), 1, 200, 200)]
+    );
+    assert_eq!(sums(AttributedBy::Namespace), [(f.default.name.clone(), 3, 600, 600)]);
+    assert_eq!(f.attributed(AttributedBy::Vm, None, 1).unwrap().len(), 1);
+    let lab = f.ensure_namespace("lab").unwrap();
+    assert_eq!(f.attributed(AttributedBy::Vm, Some(&[lab.id]), 10).unwrap(), []);
+    assert_eq!(f.attributed(AttributedBy::Vm, Some(&[]), 10).unwrap(), []);
+    // The next round replaces all of it.
+    let next = AttributionRecord {
+        at_ms: 18,
+        live_bytes: 5,
+        is_complete: false,
+        backups: vec![share(later.backup, 0, 5)],
+        ..AttributionRecord::default()
+    };
+    f.record_attribution(&next).unwrap();
+    assert_eq!(f.backup_shares(&ids).unwrap(), [share(later.backup, 0, 5)]);
+    assert_eq!(sums(AttributedBy::Vm), [("web".to_owned(), 1, 0, 5)]);
+    assert!(!f.attribution().unwrap().unwrap().is_complete);
+}
+
+fn what_has_gone_since_is_left_out(f: &Fixture) {
+    let made = three(f);
+    let mut first = found(f, &made);
+    first.backups.push(share(BackupId(Ulid(9)), 0, 0));
+    first.vms.push((VmId(Ulid(9)), 7));
+    first.jobs.push((f.default.id, "never".into(), 7));
+    f.record_attribution(&first).unwrap();
+    assert_eq!(f.backup_shares(&[BackupId(Ulid(9))]).unwrap(), []);
+    assert_eq!(f.attributed(AttributedBy::Job, None, 10).unwrap().len(), 2);
+}
+
+fn what_does_not_add_up_is_refused(f: &Fixture) {
+    let made = three(f);
+    let good = found(f, &made);
+    let mut short = good.clone();
+    short.live_bytes += 1;
+    let mut more = good.clone();
+    more.backups[0].exclusive_bytes = 101;
+    for bad in [short, more] {
+        assert!(matches!(f.record_attribution(&bad), Err(CatalogError::Invalid { .. })));
+    }
+    assert_eq!(f.attribution().unwrap(), None, "a refused one leaves nothing");
+    let many = vec![made[0].backup; BACKUPS_PER_PAGE_MAX as usize + 1];
+    assert!(matches!(f.backup_shares(&many), Err(CatalogError::Invalid { .. })));
+}

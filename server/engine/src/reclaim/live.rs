@@ -1,0 +1,280 @@
+//! Which chunks of which containers are live, and the containers a round looks at.
+
+use std::collections::BTreeMap;
+
+use holdfast_catalog::{Catalog, ContainerRecord, ContainerState};
+use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId};
+use roaring::RoaringTreemap;
+
+use crate::error::EngineError;
+
+const WORD_BITS: u32 = u64::BITS;
+
+/// Chunks of one container, by number: the position in its directory. None and all cost no memory but this.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SlotSet {
+    chunks: u32,
+    live: u32,
+    /// A bit a chunk; empty while none or all are in the set.
+    words: Box<[u64]>,
+}
+
+impl SlotSet {
+    /// No chunk of a container that has `chunks`.
+    pub(crate) fn new(chunks: u32) -> Self {
+        Self { chunks, live: 0, words: Box::default() }
+    }
+
+    /// All chunks of a container that has `chunks`.
+    pub(crate) fn full(chunks: u32) -> Self {
+        Self { chunks, live: chunks, words: Box::default() }
+    }
+
+    /// From a bit a chunk, the first chunk's the lowest of the first word. Bits past the last chunk do not count.
+    pub(crate) fn from_words(chunks: u32, words: impl IntoIterator<Item = u64>) -> Self {
+        let mut words: Box<[u64]> = words.into_iter().take(words_for(chunks)).collect();
+        let past = chunks % WORD_BITS;
+        if past != 0
+            && words.len() == words_for(chunks)
+            && let Some(last) = words.last_mut()
+        {
+            *last &= (1 << past) - 1;
+        }
+        let live = words.iter().map(|word| word.count_ones()).sum();
+        let mut set = Self { chunks, live, words };
+        set.shrink();
+        set
+    }
+
+    /// Adds a chunk; whether it is new. One past the last is never in the set.
+    pub(crate) fn insert(&mut self, number: u32) -> bool {
+        if number >= self.chunks || self.is_full() {
+            return false;
+        }
+        if self.words.is_empty() {
+            self.words = vec![0; words_for(self.chunks)].into();
+        }
+        let Some(word) = self.words.get_mut((number / WORD_BITS) as usize) else { return false };
+        let bit = 1 << (number % WORD_BITS);
+        let new = *word & bit == 0;
+        *word |= bit;
+        self.live += u32::from(new);
+        self.shrink();
+        new
+    }
+
+    pub(crate) fn contains(&self, number: u32) -> bool {
+        if number >= self.chunks {
+            return false;
+        }
+        let word = self.words.get((number / WORD_BITS) as usize);
+        word.map_or(self.is_full(), |word| word >> (number % WORD_BITS) & 1 == 1)
+    }
+
+    /// Chunks in the set.
+    pub(crate) const fn live(&self) -> u32 {
+        self.live
+    }
+
+    /// Chunks of the container.
+    pub(crate) const fn chunks(&self) -> u32 {
+        self.chunks
+    }
+
+    /// Whether all chunks are in the set: so it is of a container without any.
+    pub(crate) const fn is_full(&self) -> bool {
+        self.live == self.chunks
+    }
+
+    /// Whether no chunk is.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.live == 0
+    }
+
+    /// The chunks in the set, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        let all = if self.words.is_empty() { 0..self.live } else { 0..0 };
+        let bits = (0u32..).step_by(WORD_BITS as usize).zip(&self.words).flat_map(|(first, &word)| {
+            let mut rest = word;
+            std::iter::from_fn(move || {
+                let bit = (rest != 0).then(|| rest.trailing_zeros())?;
+                rest &= rest - 1;
+                Some(first + bit)
+            })
+        });
+        all.chain(bits)
+    }
+
+    /// Adds what is in `other`, a set of the same container.
+    pub(crate) fn union(&mut self, other: &Self) {
+        assert_eq!(self.chunks, other.chunks, "sets of two containers");
+        if self.is_full() || other.is_empty() {
+            return;
+        }
+        if self.is_empty() || other.is_full() {
+            self.clone_from(other);
+            return;
+        }
+        for (word, others) in self.words.iter_mut().zip(&other.words) {
+            *word |= others;
+        }
+        self.live = self.words.iter().map(|word| word.count_ones()).sum();
+        self.shrink();
+    }
+
+    /// Memory it takes beside itself.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        size_of_val(&*self.words)
+    }
+
+    fn shrink(&mut self) {
+        if self.live == 0 || self.live == self.chunks {
+            self.words = Box::default();
+        }
+    }
+}
+
+/// Words for a bit a chunk.
+pub(crate) const fn words_for(chunks: u32) -> usize {
+    chunks.div_ceil(WORD_BITS) as usize
+}
+
+/// Of every container looked at, which chunks are live.
+#[derive(Debug, Default)]
+pub(crate) struct LiveMap(BTreeMap<ContainerId, SlotSet>);
+
+impl LiveMap {
+    /// The live chunks of a container; `None` when it was not looked at.
+    pub(crate) fn get(&self, id: ContainerId) -> Option<&SlotSet> {
+        self.0.get(&id)
+    }
+
+    /// Says which chunks of a container are live.
+    pub(crate) fn insert(&mut self, id: ContainerId, live: SlotSet) {
+        self.0.insert(id, live);
+    }
+
+    /// Every container looked at, by number.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (ContainerId, &SlotSet)> {
+        self.0.iter().map(|(id, live)| (*id, live))
+    }
+
+    /// Containers looked at.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// Which containers a round can count on.
+///
+/// What a session in progress sealed, or one that began after the round, may still be given up when the session fails;
+/// so may what failed sessions left. Where a chunk has another copy, that one is live.
+#[derive(Debug, Clone)]
+pub(crate) struct Scope {
+    /// Containers with this number and above were sealed, or may have been, since the round began.
+    pub(crate) below: u64,
+    /// Numbers below that belong to sessions in progress, and what failed sessions left.
+    pub(crate) unsettled: RoaringTreemap,
+}
+
+impl Scope {
+    /// All containers count.
+    pub(crate) fn all() -> Self {
+        Self { below: u64::MAX, unsettled: RoaringTreemap::new() }
+    }
+
+    pub(crate) fn is_settled(&self, id: ContainerId) -> bool {
+        id.get() < self.below && !self.unsettled.contains(id.get())
+    }
+}
+
+/// What the mark may keep of one window's containers: 128 MiB are 10⁹ chunks, 16 TB of data in chunks of 16 KiB. What
+/// is stored beyond is looked at in a window of its own.
+pub(crate) const WINDOW_BYTES: u64 = 128 << 20;
+
+/// A container's share of [`WINDOW_BYTES`] beside a bit a chunk: its rows here and in the maps of a mark.
+const CONTAINER_BYTES: u64 = 256;
+
+const fn window_share(chunks: u32) -> u64 {
+    CONTAINER_BYTES + (chunks / u8::BITS) as u64
+}
+
+/// Rows read from the catalog at a time.
+const ROWS: u32 = 1000;
+
+/// A container that a round looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Candidate {
+    pub(crate) id: ContainerId,
+    pub(crate) class: ContainerClass,
+    pub(crate) namespace: NamespaceId,
+    pub(crate) stored_bytes: u64,
+    pub(crate) chunks: u32,
+}
+
+/// The containers of one window, by number.
+#[derive(Debug, Default)]
+pub(crate) struct Candidates(Vec<Candidate>);
+
+impl Candidates {
+    /// The containers after `after` that `wanted` takes, as many as fit one window, and the last one that was looked
+    /// at; `None` when there are no more. Only live ones: what is damaged or condemned is for others.
+    pub(crate) fn window(
+        catalog: &dyn Catalog,
+        after: Option<ContainerId>,
+        window_bytes: u64,
+        wanted: impl Fn(&ContainerRecord) -> bool,
+    ) -> Result<Option<(Self, ContainerId)>, EngineError> {
+        let (mut found, mut last, mut bytes) = (Vec::new(), after, 0);
+        loop {
+            let rows = catalog.containers(last, ROWS)?;
+            if rows.is_empty() {
+                break;
+            }
+            for row in rows {
+                let chunks = u32::try_from(row.chunk_count).unwrap_or(u32::MAX);
+                if row.state == ContainerState::Live && wanted(&row) {
+                    bytes += window_share(chunks);
+                    // One container always fits, so that every window goes on.
+                    if bytes > window_bytes && !found.is_empty() {
+                        return Ok(last.map(|last| (Self(found), last)));
+                    }
+                    let ContainerRecord { id, class, namespace, stored_bytes, .. } = row;
+                    found.push(Candidate { id, class, namespace, stored_bytes, chunks });
+                }
+                last = Some(row.id);
+            }
+        }
+        Ok(last.filter(|_| last != after).map(|last| (Self(found), last)))
+    }
+
+    /// These containers, in any order.
+    #[cfg(test)]
+    pub(crate) fn of(candidates: impl IntoIterator<Item = Candidate>) -> Self {
+        let mut all: Vec<_> = candidates.into_iter().collect();
+        all.sort_unstable_by_key(|one| one.id);
+        Self(all)
+    }
+
+    pub(crate) fn get(&self, id: ContainerId) -> Option<&Candidate> {
+        let place = self.0.binary_search_by_key(&id, |one| one.id).ok()?;
+        self.0.get(place)
+    }
+
+    /// By number.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Candidate> {
+        self.0.iter()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// What a mark may keep of them.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.0.iter().map(|one| window_share(one.chunks)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,30 @@
+//! Freeing what nothing refers to.
+//!
+//! A round looks at containers in windows, so that its memory is bounded however much is stored: [`roots`] says what
+//! counts, the [`mark`] walks it and says which chunks of a window's containers are [live](live), and what is left of
+//! sparse containers is copied forward before they are deleted. [`control`] lets people watch, slow down, pause and
+//! stop all of it.
+//!
+//! Invariants:
+//! - Nothing here is kept over a restart: a mark is made anew, and a container that went is gone.
+//! - A mark never says that something is dead which a root refers to; where it cannot tell, it says so
+//!   (incomplete), and nothing of that namespace is removed.
+
+pub(crate) mod attribution;
+mod bits;
+pub(crate) mod control;
+mod freed;
+pub(crate) mod live;
+pub(crate) mod mark;
+mod owners;
+mod pages;
+pub(crate) mod roots;
+pub(crate) mod shares;
+#[cfg(test)]
+mod tests;
+mod trail;
+
+pub use attribution::{Attribution, BackupShare};
+pub use control::{Control, ControlProgress, Phase};
+pub use freed::Freed;
+pub(crate) use freed::freed_by_deleting;
