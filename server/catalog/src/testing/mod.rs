@@ -27,6 +27,7 @@ mod points;
 mod quotas;
 mod refusals;
 mod reports;
+mod retention;
 mod sequences;
 mod trust;
 mod verifications;
@@ -53,6 +54,7 @@ const CASES: &[&[Case]] = &[
     points::CASES,
     quotas::CASES,
     refusals::CASES,
+    retention::CASES,
     verifications::CASES,
 ];
 
