@@ -3,6 +3,8 @@
 use std::fmt::Display;
 
 use holdfast_proto::ErrorCode;
+use holdfast_types::clock::utc_text;
+use holdfast_types::ids::BackupId;
 
 /// Boxed cause: which one it is depends on the database behind the catalog.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
@@ -42,6 +44,16 @@ pub enum CatalogError {
         "VM {vm:?} belongs to another owner; back it up under another name, or have an operator change its owner: 'holdfast-server vm owner'"
     )]
     NotOwner { vm: String },
+    /// (L2) The restore point is locked or held. Nothing was changed.
+    #[error("restore point {backup} of VM {vm:?} cannot be deleted: {}", locked_words(*until_ms, hold.as_deref()))]
+    Locked {
+        backup: BackupId,
+        vm: String,
+        /// When its lock ends.
+        until_ms: Option<i64>,
+        /// Why it is held.
+        hold: Option<String>,
+    },
     /// The request contradicts itself, a bound or what is recorded. Nothing was changed.
     #[error("{reason}")]
     Invalid { reason: String },
@@ -53,7 +65,7 @@ impl CatalogError {
         match self {
             Self::NotFound { .. } => ErrorCode::NotFound,
             Self::Exists { .. } | Self::Invalid { .. } => ErrorCode::Invalid,
-            Self::NotOwner { .. } => ErrorCode::Forbidden,
+            Self::NotOwner { .. } | Self::Locked { .. } => ErrorCode::Forbidden,
             Self::Unsupported { .. } => ErrorCode::Unsupported,
             Self::Corrupt { .. } => ErrorCode::Damaged,
             Self::Busy => ErrorCode::Unavailable,
@@ -98,4 +110,12 @@ impl CatalogError {
             other => other,
         }
     }
+}
+
+/// Why it cannot be deleted, and what can be done about it.
+fn locked_words(until_ms: Option<i64>, hold: Option<&str>) -> String {
+    let until = until_ms
+        .map(|until_ms| format!("it is locked until {}, and no one can shorten that", utc_text(until_ms)));
+    let held = hold.map(|reason| format!("it is held ({reason:?}) until an admin releases it"));
+    until.into_iter().chain(held).collect::<Vec<_>>().join("; ")
 }

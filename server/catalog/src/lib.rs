@@ -3,7 +3,7 @@
 //!
 //! [`Catalog`] is the interface, put together from one trait for each kind of caller: [`Backups`],
 //! [`Points`], [`Trust`], [`Containers`], [`Attributions`], [`Access`], [`Quotas`], [`Leases`], [`Audit`], [`Reports`],
-//! [`Upkeep`]. [`SqliteCatalog`] implements it on
+//! [`Retention`], [`Upkeep`]. [`SqliteCatalog`] implements it on
 //! SQLite; every implementation passes the suite in `testing/`. What is kept is in `rows/`, as types of this
 //! crate; only `wire.rs` turns them into messages of the protocol.
 //!
@@ -39,6 +39,7 @@ mod page;
 mod points;
 mod quotas;
 mod reports;
+mod retention;
 mod rows;
 mod sqlite;
 #[cfg(any(test, feature = "testing"))]
@@ -70,12 +71,16 @@ pub use reports::{
     NamespaceOverview, NotAColumn, ProtectedDay, REPORT_PAGE_MAX, Reports, SEARCH_MAX_BYTES, SortOrder,
     TREND_POINTS, TotalsBy, TotalsOrder, TotalsSort, VmOverview, VmQuery, VmSort,
 };
+pub use retention::{
+    LOCK_CLOCK_CATCH_UP, LOCK_DAYS_MAX, POLICIES_PER_NAMESPACE_MAX, RETENTION_IDS_MAX, Retention,
+};
 pub use rows::{
     Attempt, AttributedBy, AttributedGroup, AttributionRecord, AttributionState, AuditEntry, AuditRecord,
     AuditRepeat, BackupCommit, BackupFilter, BackupRecord, BackupShareRecord, ChunkerParams, CommitState,
-    ContainerRecord, ContainerState, DamageChanges, DamageRecord, DetailFilter, DetailRow, DiskRecord,
-    ExpiringRecord, FailedRun, FalseDigest, LeaseRecord, NamespaceQuota, NamespaceRecord, PointRecord, Quota,
-    RepositoryRecord, RootRecord, RowStatus, RunRecord, StartAccount, Usage, Verification, VmOwner, VmRecord,
+    ContainerRecord, ContainerState, DamageChanges, DamageRecord, DeletionRecord, DetailFilter, DetailRow,
+    DiskRecord, ExpiringRecord, FailedRun, FalseDigest, LeaseRecord, LegalHold, NamedVm, NamespaceQuota,
+    NamespaceRecord, PointRecord, PointState, Quota, RepositoryRecord, RetentionLock, RetentionPolicy,
+    RootRecord, RowStatus, RunRecord, StartAccount, Usage, Verification, VmOwner, VmRecord,
 };
 pub use sqlite::SqliteCatalog;
 pub use token::{TokenRecord, TokenSpec, VM_PATTERNS_MAX};
@@ -98,7 +103,18 @@ pub type Result<T> = std::result::Result<T, CatalogError>;
 ///
 /// Everything that implements the parts is a catalog. A caller that needs one part only can ask for that one.
 pub trait Catalog:
-    Backups + Points + Trust + Containers + Attributions + Access + Quotas + Leases + Audit + Reports + Upkeep
+    Backups
+    + Points
+    + Trust
+    + Containers
+    + Attributions
+    + Access
+    + Quotas
+    + Leases
+    + Audit
+    + Reports
+    + Retention
+    + Upkeep
 {
 }
 
@@ -113,6 +129,7 @@ impl<C> Catalog for C where
         + Leases
         + Audit
         + Reports
+        + Retention
         + Upkeep
         + ?Sized
 {

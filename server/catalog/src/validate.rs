@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 
 use holdfast_proto::limits::{
-    DISK_MAX_BYTES, DISKS_PER_BACKUP_MAX, REASON_MAX_BYTES, check_name, extent_count,
+    DISK_MAX_BYTES, DISKS_PER_BACKUP_MAX, NAME_MAX_BYTES, REASON_MAX_BYTES, check_name, extent_count,
 };
 use holdfast_types::ids::{BackupId, ContainerClass, ContainerId, NamespaceId};
 
@@ -14,11 +14,12 @@ use super::audit::AUDIT_REPEATS_MAX;
 use super::leases::{LEASE_MAX_MS, LEASE_NAME_MAX_BYTES};
 use super::points::COMMIT_NUMBER_MAX;
 use super::reports::{HISTORY_MAX, REPORT_PAGE_MAX, SEARCH_MAX_BYTES, TotalsBy};
+use super::retention::{LOCK_DAYS_MAX, RETENTION_IDS_MAX};
 use super::token::{Role, TokenSpec, VM_PATTERNS_MAX};
 use super::{
     Attempt, AttributionRecord, AuditRepeat, BACKUPS_PER_PAGE_MAX, BackupCommit, BackupShareRecord,
     CatalogError, ContainerRecord, ContainerState, DetailFilter, DetailRow, DiskRecord, ExpiringRecord,
-    FailedRun, LeaseRecord, NAMESPACES_PER_FILTER_MAX, PointRecord, RowStatus,
+    FailedRun, LeaseRecord, NAMESPACES_PER_FILTER_MAX, PointRecord, RetentionPolicy, RowStatus,
 };
 
 /// Statuses one filter may name: all there are, and then some.
@@ -84,7 +85,7 @@ pub(super) fn day_groups(by: TotalsBy) -> Checked {
 
 /// Whether `commit` may become a backup.
 pub(super) fn commit(commit: &BackupCommit) -> Checked {
-    let BackupCommit { attempt, number, backup, disks, missing_disks, details, containers } = commit;
+    let BackupCommit { attempt, number, backup, disks, missing_disks, details, containers, .. } = commit;
     check_number(*number)?;
     restore_point(attempt, *backup, disks, missing_disks, details)?;
     check_containers(containers, attempt)?;
@@ -200,6 +201,30 @@ pub(super) fn token(spec: &TokenSpec, now_ms: i64) -> Checked {
 pub(super) fn at_once(what: &str, count: usize) -> Checked {
     let limit = usize::try_from(BACKUPS_PER_PAGE_MAX).unwrap_or(usize::MAX);
     ensure(count <= limit, || format!("{count} {what} in one question; the limit is {limit}"))
+}
+
+/// Whether so many restore points can be deleted, locked or held in one transaction.
+pub(super) fn retention_ids(ids: &[BackupId]) -> Checked {
+    let count = ids.len();
+    ensure(count <= RETENTION_IDS_MAX, || {
+        format!("{count} restore points in one transaction; the limit is {RETENTION_IDS_MAX}")
+    })
+}
+
+/// Whether `policy` may be kept.
+pub(super) fn policy(policy: &RetentionPolicy) -> Checked {
+    name("policy", &policy.name)?;
+    policy.vm.as_deref().map_or(Ok(()), |vm| name("VM", vm))?;
+    policy.job.as_deref().map_or(Ok(()), |job| name("job", job))?;
+    ensure(policy.lock_days <= LOCK_DAYS_MAX, || {
+        format!("policy {:?} locks for {} days; the limit is {LOCK_DAYS_MAX}", policy.name, policy.lock_days)
+    })?;
+    for (what, text) in [("schedule", &policy.schedule), ("time zone", &policy.time_zone)] {
+        ensure(text.len() <= NAME_MAX_BYTES && !text.contains(char::is_control), || {
+            format!("the {what} of policy {:?} is too long, or has control characters", policy.name)
+        })?;
+    }
+    Ok(())
 }
 
 /// Whether a record may be kept. Its payload is not shown: it may be a secret.

@@ -77,6 +77,9 @@ pub(crate) struct Core {
     numbers: Mutex<Range<u64>>,
     /// Held while leftovers are deleted.
     deleting: Mutex<()>,
+    /// (L1, L5) Held while a point of a restore point that has a row is written, and while the points of deleted ones are
+    /// removed: what is read of the row is true until the point is sealed.
+    pub(crate) changing_points: Mutex<()>,
 }
 
 /// What [`Core::new`] needs.
@@ -130,6 +133,7 @@ impl Core {
             left_point: AtomicBool::new(false),
             numbers: Mutex::new(numbers),
             deleting: Mutex::default(),
+            changing_points: Mutex::default(),
         })
     }
 

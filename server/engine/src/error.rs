@@ -91,6 +91,9 @@ pub enum EngineError {
     /// Reading or writing failed.
     #[error(transparent)]
     Volume(VolumeError),
+    /// (L2) A restore point is locked or held, so nothing was deleted: [`CatalogError::Locked`].
+    #[error(transparent)]
+    Locked(CatalogError),
     /// The catalog failed.
     #[error("catalog: {0}")]
     Catalog(CatalogError),
@@ -119,7 +122,7 @@ impl EngineError {
             Self::ReadOnly(_) => ErrorCode::ReadOnly,
             Self::Damaged(_) => ErrorCode::Damaged,
             Self::Unavailable | Self::NotReclaimable(_) | Self::Stopped => ErrorCode::Unavailable,
-            Self::Catalog(error) => error.code(),
+            Self::Catalog(error) | Self::Locked(error) => error.code(),
             Self::Index(error) if error.is_full() => ErrorCode::Full,
             // Nothing is lost, but until it is repaired it is not found.
             Self::Index(error) if error.needs_rebuild() => ErrorCode::Damaged,
@@ -144,6 +147,7 @@ impl From<CatalogError> for EngineError {
         match error {
             CatalogError::ReadOnly { reason } => Self::ReadOnly(reason),
             CatalogError::NotOwner { vm } => Self::NotOwner { vm },
+            error @ CatalogError::Locked { .. } => Self::Locked(error),
             error if error.stops_writes() => Self::ReadOnly(error.to_string()),
             error => Self::Catalog(error),
         }

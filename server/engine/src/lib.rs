@@ -17,6 +17,7 @@
 //! - `digests`: what extents hash to
 //! - `audit`, `damage_job`, `index_job`, `points` (what the volume knows of each restore point), `snapshot` (copies of
 //!   the catalog)
+//! - `retention`: deleting restore points, and what keeps them
 //! - `ingest`, `restore`, `check`, `lost_rows`, `container_repair`, `extent_history`, `statistics`, `readiness`, `start`, `stop`, `recover`
 //! - `reclaim`: freeing what nothing refers to
 //! - `engine`, `bench`: the façade, and what benchmarks reach
@@ -67,6 +68,7 @@ mod reclaim;
 mod recover;
 mod recovery;
 mod restore;
+mod retention;
 mod sealed;
 mod snapshot;
 mod space;

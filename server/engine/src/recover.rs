@@ -10,7 +10,7 @@ use holdfast_volume::{BlobName, Volume, list_all};
 use crate::container::{ContainerName, read_header};
 use crate::error::EngineError;
 use crate::identity;
-use crate::points::{self, Comparison};
+use crate::points::{self, Between, Comparison};
 use crate::progress::Progress;
 use crate::snapshot::{self, list_snapshots, read_snapshot_header};
 
@@ -70,7 +70,8 @@ pub fn repository_on(volume: &dyn Volume) -> Result<Option<RepositoryId>, Engine
     Ok(None)
 }
 
-/// Enters every restore point that `volume` knows and `catalog` does not. Repeating it does nothing.
+/// Enters every restore point that `volume` knows and `catalog`, made of a snapshot, does not; takes over the locks and
+/// names of newer points, and drops restore points that were deleted since. Repeating it does nothing.
 ///
 /// # Errors
 /// When the volume or the catalog cannot be asked.
@@ -80,5 +81,6 @@ pub fn enter_points(
     progress: &dyn Progress,
 ) -> Result<Comparison, EngineError> {
     let repository = catalog.repository()?.id;
-    points::compare(volume, catalog, repository, &mut |error| Err(error.into()), progress)
+    let between = Between { volume, catalog, repository, recovered: true };
+    points::compare(between, &mut |error| Err(error.into()), progress)
 }

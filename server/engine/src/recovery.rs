@@ -48,6 +48,8 @@ pub struct OpenSummary {
     pub entered_points: u64,
     /// Such restore points that the catalog did not take yet.
     pub waiting_points: u64,
+    /// Restore points of an older catalog that were deleted since, dropped.
+    pub dropped_points: u64,
     /// Points that could not be read or entered.
     pub unreadable_points: u64,
     /// Restore points without a point; theirs are written in the background.

@@ -18,7 +18,7 @@ use crate::health::Health;
 use crate::identity;
 use crate::index::{Index, IndexOptions};
 use crate::memory::{MemoryBounds, MemoryPool, READ_BYTES_MAX, ReadAhead};
-use crate::points::{self, Comparison, MissingPoints};
+use crate::points::{self, Between, Comparison, MissingPoints};
 use crate::progress::Progress;
 use crate::recovery::{self, Known, OpenSummary};
 use crate::space::Ledger;
@@ -95,9 +95,14 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
     })?);
     let mut rest = Rest::default();
     adopt_sealed(&*catalog, &known, trusted, &mut rest)?;
+    // (L1) Before points are compared: what is left of a deleted restore point is none to be entered.
+    settle("deletions of restore points", points::finish_deletions(&*data, &*catalog));
     // (S6) Restore points first: they bring the namespaces their containers belong to.
     let look = Look { volume: &*data, catalog: &*catalog, repository: record.id, progress };
     let missing = look.points(trusted.is_some(), &mut summary, &mut rest)?;
+    summary.dropped_points = missing.deleted_count;
+    // (L5) What changed and was not sealed.
+    settle("changes of restore points", points::reseal_stale(&*data, &*catalog, record.id));
     // (D2) Before containers are looked for: these must not be adopted again.
     finish_deletions(&store, &*data);
     let (mut numbers, mut end) = (numbers.unwrap_or(0..0), known.next);
@@ -160,7 +165,8 @@ impl Look<'_> {
             return Ok(Comparison::default());
         }
         // (S8)
-        let found = points::compare(volume, catalog, repository, &mut |error| rest.refused(error), progress)?;
+        let between = Between { volume, catalog, repository, recovered: false };
+        let found = points::compare(between, &mut |error| rest.refused(error), progress)?;
         rest.points = found.waiting_count;
         note_compared(catalog, written, &found, summary)?;
         Ok(found)
@@ -220,6 +226,15 @@ fn note_compared(
             Ok(())
         }
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Tells what was left by an earlier process. What cannot be done now is done by the background work.
+fn settle(what: &str, done: Result<u64, EngineError>) {
+    match done {
+        Ok(0) => {}
+        Ok(count) => tracing::info!(count, "finished {what} that an earlier process left"),
+        Err(error) => tracing::warn!(%error, "cannot finish {what}; it is tried again in the background"),
     }
 }
 

@@ -7,6 +7,7 @@ mod completions;
 mod config;
 mod fail;
 mod health;
+mod job;
 mod namespace;
 mod out;
 mod progress;
@@ -87,9 +88,12 @@ enum Command {
     /// Create, list, revoke and enable access tokens (also while the server is running)
     #[command(subcommand)]
     Token(token::TokenCommand),
-    /// List VMs with their owners, and change the owner of one (also while the server is running)
+    /// List VMs with their owners, change the owner of one, remove or rename one (also while the server is running)
     #[command(subcommand)]
     Vm(vm::VmCommand),
+    /// Rename a job (also while the server is running)
+    #[command(subcommand)]
+    Job(job::JobCommand),
     /// List namespaces, and show or change what each may take (also while the server is running)
     #[command(subcommand)]
     Namespace(namespace::NamespaceCommand),
@@ -200,6 +204,7 @@ fn run(command: &Command) -> Result<ExitCode, Failure> {
         Command::Config(settings) => config::run(settings),
         Command::Token(command) => token::run(command),
         Command::Vm(command) => vm::run(command),
+        Command::Job(command) => job::run(command),
         Command::Namespace(command) => namespace::run(command),
         Command::Check(args) => check::run(args),
         Command::RebuildIndex(args) => rebuild_index::run(args),

@@ -183,6 +183,15 @@ fn show_points(recovered: &Recovered) {
     if points.entered_count > points.entered.len() as u64 {
         out::say(format_args!("  and {} more", points.entered_count - points.entered.len() as u64));
     }
+    if points.deleted_count > 0 {
+        out::say(format_args!(
+            "restore points of the copy that were deleted after it was made, not brought back: {}",
+            points.deleted_count
+        ));
+    }
+    for backup in &points.deleted {
+        out::say(format_args!("  {backup}"));
+    }
     for problem in &points.problems {
         out::say(format_args!("{}: {}", problem.object, problem.what));
     }
@@ -219,6 +228,8 @@ fn as_json(outcome: &Outcome) -> Value {
         "unusable_snapshots": unusable,
         "entered_points": points.entered_count,
         "entered": entered,
+        "deleted_points": points.deleted_count,
+        "deleted": points.deleted.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "unreadable_points": points.problem_count,
         "problems": problems,
         "disabled_tokens": recovered.disabled_tokens,

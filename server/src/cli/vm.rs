@@ -1,11 +1,15 @@
-//! `holdfast-server vm`: whose VMs are. Works on the catalog directly, as `token` does.
+//! `holdfast-server vm`: whose VMs are, what they are called, and removing them. Works on the catalog directly, as `token`
+//! does, whether the server is running or not: a running server, or the next start, brings the points on the volume into
+//! agreement. Locks are the catalog's (L2), so this is no way round them.
 
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use comfy_table::{Table, presets};
-use holdfast_engine::catalog::{Catalog, DEFAULT_NAMESPACE, NamespaceRecord, PageRequest, VmRecord};
+use holdfast_engine::catalog::{
+    Catalog, DEFAULT_NAMESPACE, NamedVm, NamespaceRecord, PageRequest, RETENTION_IDS_MAX, VmRecord,
+};
 use holdfast_engine::clock::{Clock, SystemClock};
 use holdfast_proto::ErrorCode;
 use serde_json::{Value, json};
@@ -24,6 +28,23 @@ Examples:
   holdfast-server vm owner web-1 cluster-b
   holdfast-server vm owner web-1 cluster-b --namespace berlin";
 
+const REMOVE_EXAMPLES: &str = "\
+A removed VM is in no list and no overview and is never stale; its history stays. A backup of its name takes it back. \
+Restore points that are locked or held keep it from being removed with them: then nothing is deleted.
+
+Examples:
+  holdfast-server vm remove web-1
+  holdfast-server vm remove web-1 --delete-restore-points
+  holdfast-server vm remove web-1 --namespace berlin";
+
+const RENAME_EXAMPLES: &str = "\
+Restore points, history, policies and locks follow. Rename it in the agent's command as well: a backup under the old \
+name begins a new VM.
+
+Examples:
+  holdfast-server vm rename web-1 www
+  holdfast-server vm rename web-1 www --namespace berlin";
+
 #[derive(Debug, Subcommand)]
 pub(super) enum VmCommand {
     /// List VMs and their owners
@@ -31,6 +52,39 @@ pub(super) enum VmCommand {
     /// Give a VM to another owner; takes effect at once
     #[command(after_help = OWNER_EXAMPLES)]
     Owner(OwnerArgs),
+    /// Remove a VM that is no longer backed up
+    #[command(after_help = REMOVE_EXAMPLES)]
+    Remove(RemoveArgs),
+    /// Give a VM another name
+    #[command(after_help = RENAME_EXAMPLES)]
+    Rename(RenameArgs),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct RemoveArgs {
+    #[command(flatten)]
+    folder: DataFolder,
+    /// Name of the VM
+    vm: String,
+    /// Delete its restore points first, all of them or none
+    #[arg(long)]
+    delete_restore_points: bool,
+    /// The VM's namespace
+    #[arg(long, default_value = DEFAULT_NAMESPACE)]
+    namespace: String,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct RenameArgs {
+    #[command(flatten)]
+    folder: DataFolder,
+    /// Name of the VM
+    vm: String,
+    /// Its new name
+    name: String,
+    /// The VM's namespace
+    #[arg(long, default_value = DEFAULT_NAMESPACE)]
+    namespace: String,
 }
 
 #[derive(Debug, Args)]
@@ -69,14 +123,56 @@ pub(super) fn run(command: &VmCommand) -> Result<ExitCode, Failure> {
             let catalog = open(&args.folder, &clock)?;
             out::note(change(&catalog, &who(), args)?);
         }
+        VmCommand::Remove(args) => {
+            let catalog = open(&args.folder, &clock)?;
+            out::note(remove(&catalog, &who(), args)?);
+        }
+        VmCommand::Rename(args) => {
+            let catalog = open(&args.folder, &clock)?;
+            out::note(rename(&catalog, &who(), args)?);
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn find_namespace(catalog: &dyn Catalog, name: &str) -> Result<NamespaceRecord, Failure> {
+pub(super) fn find_namespace(catalog: &dyn Catalog, name: &str) -> Result<NamespaceRecord, Failure> {
     catalog
         .namespace_by_name(name)?
         .ok_or_else(|| Failure::new(ErrorCode::NotFound, format!("there is no namespace {name:?}")))
+}
+
+fn find_vm(catalog: &dyn Catalog, namespace: &NamespaceRecord, vm: &str) -> Result<NamedVm, Failure> {
+    catalog.named_vm(namespace.id, vm)?.ok_or_else(|| {
+        let name = &namespace.name;
+        Failure::new(ErrorCode::NotFound, format!("there is no VM {vm:?} in namespace {name:?}"))
+    })
+}
+
+fn remove(catalog: &dyn Catalog, who: &str, args: &RemoveArgs) -> Result<String, Failure> {
+    let namespace = find_namespace(catalog, &args.namespace)?;
+    let vm = find_vm(catalog, &namespace, &args.vm)?;
+    let mut deleted = 0;
+    if args.delete_restore_points {
+        // One more than one call deletes: then it says so.
+        let most = u32::try_from(RETENTION_IDS_MAX).unwrap_or(u32::MAX).saturating_add(1);
+        let ids = catalog.backups_of_vm(vm.id, None, most)?;
+        deleted = catalog.begin_deletion(&ids, who, &format!("VM {:?} is removed", args.vm))?.len();
+    }
+    catalog.remove_vm(vm.id, who)?;
+    let points = match deleted {
+        0 => String::new(),
+        count => format!(
+            "; {count} restore points are deleted, and a running server, or the next start, removes what is left of them"
+        ),
+    };
+    Ok(format!("VM {:?} in namespace {:?} is removed{points}", args.vm, namespace.name))
+}
+
+fn rename(catalog: &dyn Catalog, who: &str, args: &RenameArgs) -> Result<String, Failure> {
+    let namespace = find_namespace(catalog, &args.namespace)?;
+    let vm = find_vm(catalog, &namespace, &args.vm)?;
+    catalog.rename_vm(vm.id, &args.name, who)?;
+    Ok(format!("VM {:?} in namespace {:?} is called {:?} now", args.vm, namespace.name, args.name))
 }
 
 fn change(catalog: &dyn Catalog, who: &str, args: &OwnerArgs) -> Result<String, Failure> {

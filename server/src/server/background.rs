@@ -51,6 +51,7 @@ pub(super) fn start(app: &App) -> Runner {
     runner.start(app.engine.damage_job(), AUDIT);
     runner.start(app.engine.index_repair_job(), AUDIT);
     runner.start(app.engine.points_job(), AUDIT);
+    runner.start(app.engine.retention_job(), HOUSEKEEPING);
     runner.start(app.engine.snapshot_job(), SNAPSHOTS);
     runner
 }

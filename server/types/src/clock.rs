@@ -30,6 +30,12 @@ impl Clock for SystemClock {
     }
 }
 
+/// A time for people, in UTC and to the second: `2031-05-01T00:00:00Z`.
+pub fn utc_text(at_ms: i64) -> String {
+    jiff::Timestamp::from_millisecond(at_ms)
+        .map_or_else(|_| format!("{at_ms} ms after 1970"), |at| format!("{at:.0}"))
+}
+
 /// A clock that a test sets.
 #[derive(Debug, Default)]
 pub struct ManualClock {

@@ -62,6 +62,8 @@ ulid_ids! {
     SessionId
     /// An access token (its public part).
     TokenId
+    /// A retention policy.
+    PolicyId
 }
 
 /// A container's number: reserved from the catalog, never used twice, below 2⁴⁰.

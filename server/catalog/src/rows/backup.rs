@@ -3,7 +3,7 @@
 use holdfast_proto::Fingerprint;
 use holdfast_types::ids::{BackupId, JobId, NamespaceId, RunId, SessionId, VmId};
 
-use super::{ContainerRecord, DetailRow, NamespaceRecord};
+use super::{ContainerRecord, DetailRow, NamespaceRecord, RetentionLock};
 
 /// A VM and how many restore points it has.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,6 +71,8 @@ pub struct BackupCommit {
     pub details: Vec<DetailRow>,
     /// Every container this session sealed.
     pub containers: Vec<ContainerRecord>,
+    /// As its point says. Where a policy asks for more by now, the row gets that.
+    pub lock: RetentionLock,
 }
 
 /// A restore point with all that a catalog without it needs to know.
@@ -92,6 +94,11 @@ pub struct PointRecord {
     pub details: Vec<DetailRow>,
     /// Every container the repository had when it was made has a number below this.
     pub next_container: u64,
+    /// From 1 on. Read from the catalog: the revision that says what this record says.
+    pub revision: u32,
+    pub lock: RetentionLock,
+    /// What the lock clock showed when it was written.
+    pub lock_time_ms: Option<i64>,
 }
 
 /// How far the repository's commits are.
@@ -147,6 +154,8 @@ pub struct BackupRecord {
     pub disks: Vec<DiskRecord>,
     /// Names of disks of the VM that could not be read for it; empty for a complete restore point.
     pub missing_disks: Vec<String>,
+    /// What keeps it from being deleted.
+    pub lock: RetentionLock,
 }
 
 /// The root of a disk's recipe, for walks over everything that is referenced.

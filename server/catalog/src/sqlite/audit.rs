@@ -21,9 +21,10 @@ pub(super) const ORDER: &str = "ORDER BY id DESC";
 const SHARED_KEY: &str = "";
 const SHARED_OBJECT: &str = "several";
 
-/// What is done to tokens, owners and quotas: recorded on the volume soon, for no restore point tells of it.
-const ACCESS_ACTIONS: &str =
-    "'token.create', 'token.revoke', 'token.enable', 'vm.owner', 'namespace.quota', 'server.recover'";
+/// What is done to tokens, owners, quotas and policies, and what is deleted: recorded on the volume soon, for no restore
+/// point tells of it.
+const ACCESS_ACTIONS: &str = "'token.create', 'token.revoke', 'token.enable', 'vm.owner', 'namespace.quota', \
+     'server.recover', 'backup.delete', 'policy.set', 'policy.remove', 'vm.remove', 'vm.rename', 'job.rename'";
 
 /// The id of the last entry, and whether one of these is after `after`.
 pub(super) fn access_changed_since(connection: &Connection, after: u128) -> Result<(u128, bool)> {

@@ -7,6 +7,7 @@ use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 use ulid::{ULID_LEN, Ulid};
 
 use super::convert::{OrCatalogError, count, id};
+use super::locks;
 use super::select::{Conditions, named, time_and_id, time_and_id_key};
 use crate::backups::BACKUPS_PER_PAGE;
 use crate::page::{self, List};
@@ -153,6 +154,7 @@ pub(super) fn vms(
         return Ok(Page { items: Vec::new(), next: None });
     }
     let mut conditions = Conditions::default();
+    conditions.push("v.removed_ms IS NULL", []);
     conditions.in_namespaces("v.namespace_id", namespaces);
     if let Some(key) = after {
         let (name, namespace) =
@@ -272,6 +274,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<BackupRecord> {
         finished_ms: row.get("finished_ms")?,
         disks: Vec::new(),
         missing_disks: missing_disks(row)?,
+        lock: locks::read(row)?,
     })
 }
 

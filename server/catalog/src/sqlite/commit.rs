@@ -6,7 +6,9 @@ use rusqlite::{Transaction, params};
 
 use super::attempt_refs::AttemptRefs;
 use super::convert::{OrCatalogError, int};
-use super::{audit, backups, commit_numbers, containers, details, merge_failed, namespaces, trust};
+use super::{
+    audit, backups, commit_numbers, containers, details, locks, merge_failed, namespaces, policies, trust,
+};
 use crate::{
     Attempt, AuditEntry, BackupCommit, CatalogError, ContainerRecord, DetailRow, DiskRecord, FailedRun,
     Result, RowStatus, new_id, validate,
@@ -14,7 +16,7 @@ use crate::{
 
 /// Writes a backup whose commit was validated.
 pub(super) fn backup(tx: &Transaction<'_>, clock: &dyn Clock, commit: &BackupCommit) -> Result<()> {
-    let BackupCommit { attempt, number, backup, disks, missing_disks, details, containers } = commit;
+    let BackupCommit { attempt, number, backup, disks, missing_disks, details, containers, lock } = commit;
     if let Some(known) = backups::by_id(tx, *backup)? {
         return if known.session == attempt.session {
             Ok(())
@@ -30,6 +32,8 @@ pub(super) fn backup(tx: &Transaction<'_>, clock: &dyn Clock, commit: &BackupCom
     let number = if *number == 0 { commit_numbers::last_commit(tx)?.saturating_add(1) } else { *number };
     let ordinal = number.max(commit_numbers::latest_of_vm(tx, &refs)?.saturating_add(1));
     insert_backup(tx, attempt, *backup, &refs, missing_disks, ordinal)?;
+    locks::write_new(tx, *backup, lock)?;
+    policies::lock_new(tx, clock, attempt, *backup, lock)?;
     for (position, disk) in (0u32..).zip(disks) {
         insert_disk(tx, *backup, position, disk)?;
     }
@@ -85,9 +89,23 @@ fn write_refs(
 
 /// VM, job and run; created when they are new.
 pub(super) fn write_names(tx: &Transaction<'_>, clock: &dyn Clock, attempt: &Attempt) -> Result<AttemptRefs> {
+    let refs = ensure_names(tx, clock, attempt)?;
+    write_run(tx, attempt, refs.job)?;
+    Ok(refs)
+}
+
+/// VM and job; created when they are new.
+pub(super) fn ensure_names(
+    tx: &Transaction<'_>,
+    clock: &dyn Clock,
+    attempt: &Attempt,
+) -> Result<AttemptRefs> {
     let vm = ensure_named(tx, clock, "vms", attempt, &attempt.vm)?;
+    // A removed VM is in use again.
+    tx.prepare_cached("UPDATE vms SET removed_ms = NULL WHERE id = ? AND removed_ms IS NOT NULL")
+        .and_then(|mut s| s.execute([vm]))
+        .or_error("write")?;
     let job = ensure_named(tx, clock, "jobs", attempt, &attempt.job)?;
-    write_run(tx, attempt, job)?;
     Ok(AttemptRefs { vm, job })
 }
 

@@ -11,6 +11,7 @@
 //! behind a volume. The database's folder must be on a local file system (the log is shared memory), and
 //! nothing else in this process may open the file: closing it would drop SQLite's locks (POSIX).
 
+mod adoption;
 mod attempt_refs;
 mod attribution;
 mod audit;
@@ -21,15 +22,21 @@ mod connection;
 mod containers;
 mod convert;
 mod damage;
+mod deletions;
 mod details;
 mod expiring;
 mod leases;
+mod lock_clock;
+mod locks;
 mod merge_failed;
 mod namespaces;
 mod overviews;
+mod point_states;
 mod points;
+mod policies;
 mod pool;
 mod quotas;
+mod renames;
 mod schema;
 mod select;
 mod snapshot;
@@ -69,6 +76,8 @@ pub struct SqliteCatalog {
     path: PathBuf,
     writer: Mutex<Connection>,
     clock: Arc<dyn Clock>,
+    /// When this process last advanced the lock clock, on its monotonic clock.
+    lock_clock_asked_ms: Mutex<i64>,
     /// Asked before every change, told of every failed one.
     latch: Arc<dyn Latch>,
     /// What every change is answered with, for tests.
@@ -158,6 +167,7 @@ impl SqliteCatalog {
             watcher: snapshot::Watcher::default(),
             path: path.to_owned(),
             writer: Mutex::new(writer),
+            lock_clock_asked_ms: Mutex::new(clock.monotonic_ms()),
             clock,
             latch,
             #[cfg(any(test, feature = "testing"))]

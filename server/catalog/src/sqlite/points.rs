@@ -6,7 +6,10 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use super::attempt_refs::AttemptRefs;
 use super::convert::{OrCatalogError, count, id, int};
-use super::{backups, commit, commit_numbers, details, namespaces, trust};
+use super::{
+    adoption, backups, commit, commit_numbers, deletions, details, lock_clock, locks, namespaces,
+    point_states, trust,
+};
 use crate::{Attempt, CatalogError, PointRecord, Result};
 
 pub(super) fn ids(connection: &Connection, after: Option<BackupId>, limit: u32) -> Result<Vec<BackupId>> {
@@ -23,14 +26,19 @@ pub(super) fn ids(connection: &Connection, after: Option<BackupId>, limit: u32) 
 
 pub(super) fn read(connection: &Connection, id: BackupId) -> Result<Option<PointRecord>> {
     let Some(backup) = backups::by_id(connection, id)? else { return Ok(None) };
-    let (number, owner, vm_owner) = connection
+    let (number, owner, vm_owner, revision) = connection
         .prepare_cached(
-            "SELECT b.ordinal, r.owner AS run_owner, b.owner FROM backups b JOIN runs r ON r.id = b.run_id \
+            "SELECT b.ordinal, b.point_wanted, r.owner AS run_owner, b.owner FROM backups b JOIN runs r ON r.id = b.run_id \
              WHERE b.id = ?",
         )
         .and_then(|mut s| {
             s.query_row([id.to_bytes()], |row| {
-                Ok((count(row, "ordinal")?, row.get("run_owner")?, row.get("owner")?))
+                Ok((
+                    count(row, "ordinal")?,
+                    row.get("run_owner")?,
+                    row.get("owner")?,
+                    row.get("point_wanted")?,
+                ))
             })
         })
         .or_error("read")?;
@@ -59,6 +67,9 @@ pub(super) fn read(connection: &Connection, id: BackupId) -> Result<Option<Point
         missing_disks: backup.missing_disks,
         details: details::of_session(connection, backup.session)?,
         next_container: commit_numbers::state(connection)?.next_container,
+        revision,
+        lock: backup.lock,
+        lock_time_ms: lock_clock::shows(connection)?,
     }))
 }
 
@@ -67,12 +78,19 @@ pub(super) fn enter(tx: &Transaction<'_>, clock: &dyn Clock, point: &PointRecord
     let PointRecord {
         number, namespace, attempt, backup, disks, missing_disks, details, next_container, ..
     } = point;
+    if let Some(lock_time_ms) = point.lock_time_ms {
+        lock_clock::raise(tx, lock_time_ms)?;
+    }
     if let Some(known) = backups::by_id(tx, *backup)? {
-        return if known.session == attempt.session {
-            Ok(false)
-        } else {
-            Err(CatalogError::exists("backup", backup))
-        };
+        if known.session != attempt.session {
+            return Err(CatalogError::exists("backup", backup));
+        }
+        adoption::adopt(tx, clock, point, &known)?;
+        return Ok(false);
+    }
+    // (L1) What is being deleted does not come back by a point that is still there.
+    if deletions::is_begun(tx, *backup)? {
+        return Ok(false);
     }
     if let Some(other) = backups::by_session(tx, attempt.session)? {
         return Err(CatalogError::exists("backup", other.id));
@@ -88,6 +106,8 @@ pub(super) fn enter(tx: &Transaction<'_>, clock: &dyn Clock, point: &PointRecord
     }
     let ordinal = free_ordinal(tx, &refs, *number)?;
     commit::insert_backup(tx, attempt, *backup, &refs, missing_disks, ordinal)?;
+    locks::write_new(tx, *backup, &point.lock)?;
+    point_states::set(tx, *backup, point.revision)?;
     // The point is the commit: what was recorded of a failure of this session came after it.
     tx.execute("DELETE FROM details WHERE session_id = ?", [attempt.session.to_bytes()]).or_error("write")?;
     for (position, (disk, row)) in (0u32..).zip(disks.iter().zip(details)) {

@@ -44,6 +44,7 @@ fn a_commit_is_read_back_whole(f: &Fixture) {
         finished_ms: attempt.finished_ms,
         disks: disks.clone(),
         missing_disks: missing_disks.clone(),
+        lock: crate::RetentionLock::default(),
     };
     assert_eq!(found, expected);
     assert_eq!(f.backup_by_session(attempt.session).unwrap(), Some(expected.clone()));

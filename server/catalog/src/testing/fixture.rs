@@ -12,7 +12,7 @@ use ulid::Ulid;
 
 use crate::{
     Attempt, BackupCommit, Catalog, ContainerRecord, ContainerState, DEFAULT_NAMESPACE, DetailRow,
-    DiskRecord, FailedRun, NamespaceRecord, Page, PageRequest, Result, RowStatus,
+    DiskRecord, FailedRun, NamespaceRecord, Page, PageRequest, Result, RetentionLock, RowStatus,
 };
 
 pub const START_MS: i64 = 1_763_700_000_000;
@@ -189,6 +189,7 @@ pub fn done(
         missing_disks: Vec::new(),
         details,
         containers,
+        lock: RetentionLock::default(),
     }
 }
 

@@ -28,6 +28,7 @@ mod points;
 mod quotas;
 mod refusals;
 mod reports;
+mod retention;
 mod sequences;
 mod trust;
 mod verifications;
@@ -55,6 +56,7 @@ const CASES: &[&[Case]] = &[
     points::CASES,
     quotas::CASES,
     refusals::CASES,
+    retention::CASES,
     verifications::CASES,
 ];
 

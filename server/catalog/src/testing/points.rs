@@ -9,7 +9,7 @@ use super::cases;
 use super::fixture::{Fixture, row};
 use crate::{
     BackupCommit, CatalogError, CatalogWalk, CommitState, FailedRun, NamespaceRecord, PageRequest,
-    PointRecord, RowStatus,
+    PointRecord, RetentionLock, RowStatus,
 };
 
 cases![
@@ -50,6 +50,9 @@ fn foreign(f: &Fixture, number: u64, vm: &str) -> PointRecord {
         missing_disks,
         details,
         next_container: f.commits().unwrap().next_container,
+        revision: 1,
+        lock: RetentionLock::default(),
+        lock_time_ms: None,
     }
 }
 
@@ -176,6 +179,9 @@ fn late_of(f: &Fixture, vm: &str, number: u64, owner: &str) -> PointRecord {
         missing_disks,
         details,
         next_container,
+        revision: 1,
+        lock: RetentionLock::default(),
+        lock_time_ms: None,
     }
 }
 
@@ -199,6 +205,9 @@ fn a_point_replaces_the_record_of_a_failure(f: &Fixture) {
         missing_disks,
         details,
         next_container: 9,
+        revision: 1,
+        lock: RetentionLock::default(),
+        lock_time_ms: None,
     };
     assert!(enter(f, &point).unwrap());
     assert_eq!(f.session_details(point.attempt.session).unwrap(), point.details);

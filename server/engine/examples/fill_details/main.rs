@@ -222,6 +222,7 @@ impl Filler<'_> {
             missing_disks: Vec::new(),
             details,
             containers,
+            lock: holdfast_catalog::RetentionLock::default(),
         })?)
     }
 

@@ -97,6 +97,25 @@ pub struct PointBody {
     /// Disks of the VM that could not be read.
     #[prost(string, repeated, tag = "20")]
     pub missing_disks: Vec<String>,
+    /// Locked until then.
+    #[prost(int64, optional, tag = "21")]
+    pub locked_until_ms: Option<i64>,
+    #[prost(message, optional, tag = "22")]
+    pub hold: Option<PointHold>,
+    /// What the lock clock showed when this revision was written.
+    #[prost(int64, optional, tag = "23")]
+    pub lock_time_ms: Option<i64>,
+}
+
+/// A legal hold.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct PointHold {
+    #[prost(string, tag = "1")]
+    pub reason: String,
+    #[prost(string, tag = "2")]
+    pub who: String,
+    #[prost(int64, tag = "3")]
+    pub since_ms: i64,
 }
 
 /// How a repository cuts extents into chunks; sizes in bytes.

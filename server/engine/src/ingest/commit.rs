@@ -2,7 +2,7 @@
 
 use holdfast_catalog::{
     Attempt, BackupCommit, CatalogError, ContainerRecord, ContainerState, DetailRow, DiskRecord, FailedRun,
-    PointRecord, RowStatus,
+    PointRecord, RetentionLock, RowStatus,
 };
 use holdfast_proto::v1;
 use holdfast_types::ids::SessionId;
@@ -122,6 +122,8 @@ fn prepare(core: &Core, session: &Session) -> Result<Prepared, EngineError> {
         details.push(row);
         containers.extend(container_records(session, &state));
     }
+    // (L3) A restore point that a policy locks is locked from the beginning.
+    let until_ms = core.catalog.policy_lock(session.namespace.id, &session.vm, &session.job)?;
     let point = PointRecord {
         number: core.next_commit(),
         namespace: session.namespace.clone(),
@@ -132,12 +134,15 @@ fn prepare(core: &Core, session: &Session) -> Result<Prepared, EngineError> {
         missing_disks: session.missing_disks.clone(),
         details,
         next_container: core.catalog.commits()?.next_container,
+        revision: 1,
+        lock: RetentionLock { until_ms, hold: None },
+        lock_time_ms: core.catalog.lock_time()?,
     };
     let revision = 1;
     let name = PointName { backup: point.backup, revision }.blob(&point);
     let bytes = points::encode(core.repository, revision, &point)?;
-    let PointRecord { number, attempt, backup, disks, missing_disks, details, .. } = point;
-    let commit = BackupCommit { attempt, number, backup, disks, missing_disks, details, containers };
+    let PointRecord { number, attempt, backup, disks, missing_disks, details, lock, .. } = point;
+    let commit = BackupCommit { attempt, number, backup, disks, missing_disks, details, containers, lock };
     Ok(Prepared { commit, name, bytes, sealed: false })
 }
 

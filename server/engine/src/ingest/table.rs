@@ -57,6 +57,14 @@ impl Sessions {
         Ok(start::response(core, &session))
     }
 
+    /// Fails when a VM of this name is being backed up.
+    pub(crate) fn check_free(&self, namespace: NamespaceId, vm: &str) -> Result<(), EngineError> {
+        match self.0.lock().by_vm.get(&(namespace, vm.to_owned())) {
+            Some(_) => Err(EngineError::BusyElsewhere { vm: vm.to_owned() }),
+            None => Ok(()),
+        }
+    }
+
     /// Fails when the VM is being backed up, unless the request takes over and its token may.
     fn make_way(&self, core: &Arc<Core>, asked: &StartBackup) -> Result<(), EngineError> {
         let key = (asked.namespace, asked.request.vm.clone());

@@ -1,13 +1,13 @@
 //! All points against all rows: for a start that cannot be sure that the catalog is what the volume says, and for
 //! recovery.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-use holdfast_catalog::{Catalog, CatalogError, CatalogWalk as _, PointRecord};
+use holdfast_catalog::{Catalog, CatalogError, PointRecord, PointState};
 use holdfast_types::ids::{BackupId, RepositoryId};
-use holdfast_volume::{BlobName, Volume, list_all};
+use holdfast_volume::{BlobName, Volume};
 
-use super::name::{PointName, folder};
+use super::places;
 use super::store::read;
 use crate::error::EngineError;
 use crate::progress::Progress;
@@ -17,6 +17,9 @@ const ENTERED_PER_TRANSACTION: usize = 64;
 
 /// Restore points and problems listed at most; more are only counted, and named in the log.
 const LISTED_MAX: usize = 1000;
+
+/// Rows read at a time.
+const ROWS_PER_PAGE: u32 = 1000;
 
 /// A restore point that the volume knew and the catalog did not.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +52,9 @@ pub struct Comparison {
     pub problem_count: u64,
     /// Restore points of the catalog that have no point.
     pub without_point: Vec<BackupId>,
+    /// Restore points of an older catalog that were deleted since, dropped: the first 1,000 of them.
+    pub deleted: Vec<BackupId>,
+    pub deleted_count: u64,
     /// Restore points that the catalog did not take, because it takes no changes now. Nothing is wrong with them.
     pub waiting_count: u64,
     /// The volume holds restore points of containers that the catalog never gave numbers for: it is an older copy, or
@@ -85,65 +91,164 @@ impl Comparison {
     }
 }
 
-/// (P3) Enters every restore point that has a point and no row. Repeating it does nothing. Memory: 16 bytes a restore
-/// point twice over, and the names of those that are missing.
+/// What comparing has to go by.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Between<'a> {
+    pub(crate) volume: &'a dyn Volume,
+    pub(crate) catalog: &'a dyn Catalog,
+    pub(crate) repository: RepositoryId,
+    /// The catalog is known to be older than the volume, because it was made of a snapshot.
+    pub(crate) recovered: bool,
+}
+
+/// (P3) Enters every restore point that has a point and no row, and takes over what newer revisions of points say of
+/// restore points that have one (L5). Repeating it does nothing. Memory: 24 bytes a restore point twice over, and the
+/// names of those that are missing.
 ///
 /// # Errors
 /// When the volume or the catalog cannot be asked. A point that cannot be read is in the comparison. `refused` decides
 /// about a catalog that [takes no changes](CatalogError::refuses_changes): with `Ok` the others are read, and counted.
 pub(crate) fn compare(
-    volume: &dyn Volume,
-    catalog: &dyn Catalog,
-    repository: RepositoryId,
+    between: Between<'_>,
     refused: &mut dyn FnMut(CatalogError) -> Result<(), EngineError>,
     progress: &dyn Progress,
 ) -> Result<Comparison, EngineError> {
+    let Between { volume, catalog, repository, recovered } = between;
     let mut comparison = Comparison::default();
-    let next_container = catalog.commits()?.next_container;
-    let rows: HashSet<BackupId> = catalog.all_backup_ids().collect::<Result<_, _>>()?;
-    let (missing, without_point) = missing_rows(volume, &rows)?;
-    let total = missing.len() as u64;
+    let commits = catalog.commits()?;
+    let mut found = Rows::read(catalog)?.against(places::count(volume)?);
+    // Those that are known first: they bring the names that VMs and jobs have now.
+    let all: Vec<BackupId> = found.differing.iter().chain(&found.missing).copied().collect();
+    let (total, asked) = (all.len() as u64, all.iter().copied().collect::<HashSet<BackupId>>());
+    let mut names = if asked.is_empty() { BTreeMap::new() } else { places::all_of(volume, &asked)? };
     let mut batch = Vec::new();
-    for (done, (backup, names)) in (0..).zip(missing) {
+    for (done, backup) in (0..).zip(&all) {
         progress.step("restore points entered", done, total);
-        let Some(point) = highest_readable(volume, repository, backup, names, &mut comparison)? else {
+        let names = names.remove(backup).unwrap_or_default();
+        let highest = names.first().map_or(0, |(revision, _)| *revision);
+        let Some(point) = highest_readable(volume, repository, *backup, names, &mut comparison)? else {
+            // One that has a row gets its point from that.
+            found.to_be_sealed.push((*backup, highest));
             continue;
         };
-        comparison.catalog_is_older |= point.next_container > next_container;
+        comparison.catalog_is_older |= point.next_container > commits.next_container;
         batch.push(point);
         if batch.len() >= ENTERED_PER_TRANSACTION {
             enter(catalog, &mut batch, &mut comparison, refused)?;
         }
     }
     enter(catalog, &mut batch, &mut comparison, refused)?;
-    comparison.without_point = without_point;
+    for (backup, highest) in found.to_be_sealed {
+        if let Err(error) = catalog.mark_point_stale(backup, highest) {
+            refused(error)?;
+            comparison.waiting_count += 1;
+        }
+    }
+    comparison.without_point = found.without_point;
+    if commits.points_written && (recovered || comparison.catalog_is_older) {
+        drop_deleted(catalog, &mut comparison, refused)?;
+    }
     Ok(comparison)
 }
 
-/// Points by backup, the highest revision first.
-type Missing = BTreeMap<BackupId, Vec<(u32, BlobName)>>;
-
-/// The points of backups that are not among `rows`, and the rows that have no point.
-fn missing_rows(
-    volume: &dyn Volume,
-    rows: &HashSet<BackupId>,
-) -> Result<(Missing, Vec<BackupId>), EngineError> {
-    let mut without_point = rows.clone();
-    let mut missing = Missing::new();
-    for entry in list_all(volume, &folder()) {
-        let entry = entry?;
-        match PointName::parse(&entry.name) {
-            Some(name) if rows.contains(&name.backup) => drop(without_point.remove(&name.backup)),
-            Some(name) => missing.entry(name.backup).or_default().push((name.revision, entry.name)),
-            None => tracing::warn!(name = %entry.name, "ignored an unexpected file among the points"),
+/// (L1) A catalog that is older than the volume has rows of restore points that were deleted since: of all its restore
+/// points it knew the points to be there. Those that are locked cannot have been deleted, so they lost their points.
+fn drop_deleted(
+    catalog: &dyn Catalog,
+    comparison: &mut Comparison,
+    refused: &mut dyn FnMut(CatalogError) -> Result<(), EngineError>,
+) -> Result<(), EngineError> {
+    const WHY: &str =
+        "its point is gone from the volume: it was deleted after this copy of the catalog was made";
+    let mut left = Vec::new();
+    for id in std::mem::take(&mut comparison.without_point) {
+        match catalog.begin_deletion(&[id], "engine", WHY).and_then(|_| catalog.finish_deletion(&[id])) {
+            Ok(()) => {
+                tracing::warn!(backup = %id, "dropped a restore point of an older catalog: {WHY}");
+                comparison.deleted_count += 1;
+                if comparison.deleted.len() < LISTED_MAX {
+                    comparison.deleted.push(id);
+                }
+            }
+            Err(CatalogError::Locked { .. }) => left.push(id),
+            Err(error) => {
+                refused(error)?;
+                left.push(id);
+            }
         }
     }
-    for names in missing.values_mut() {
-        names.sort_unstable_by(|a, b| b.cmp(a));
+    comparison.without_point = left;
+    Ok(())
+}
+
+/// What the catalog knows of points.
+struct Rows {
+    states: HashMap<BackupId, PointState>,
+    /// Restore points that are being deleted: their points are no one's.
+    deleting: HashSet<BackupId>,
+}
+
+/// What is not as the catalog says.
+#[derive(Default)]
+struct Differences {
+    /// Points without a row.
+    missing: Vec<BackupId>,
+    /// Rows of whose points there is another revision than they say, or more than one.
+    differing: Vec<BackupId>,
+    /// Rows whose points are to be sealed anew, above the revision.
+    to_be_sealed: Vec<(BackupId, u32)>,
+    /// Rows without a point.
+    without_point: Vec<BackupId>,
+}
+
+impl Rows {
+    fn read(catalog: &dyn Catalog) -> Result<Self, EngineError> {
+        let (mut states, mut after) = (HashMap::new(), None);
+        loop {
+            let page = catalog.point_states(after, ROWS_PER_PAGE)?;
+            let Some(last) = page.last() else { break };
+            after = Some(last.backup);
+            states.extend(page.into_iter().map(|state| (state.backup, state)));
+        }
+        let (mut deleting, mut after) = (HashSet::new(), None);
+        loop {
+            let page = catalog.deletions(after, ROWS_PER_PAGE)?;
+            let Some(last) = page.last() else { break };
+            after = Some(last.backup);
+            deleting.extend(page.into_iter().map(|one| one.backup));
+        }
+        Ok(Self { states, deleting })
     }
-    let mut without_point: Vec<BackupId> = without_point.into_iter().collect();
-    without_point.sort_unstable();
-    Ok((missing, without_point))
+
+    /// `counts`: of each restore point, how many revisions there are on the volume, and the highest.
+    fn against(mut self, counts: HashMap<BackupId, (u32, u32)>) -> Differences {
+        let mut found = Differences::default();
+        for (backup, (count, highest)) in counts {
+            if self.deleting.contains(&backup) {
+                continue;
+            }
+            let Some(state) = self.states.remove(&backup) else {
+                found.missing.push(backup);
+                // The lower revisions go when it is sealed anew.
+                if count > 1 {
+                    found.to_be_sealed.push((backup, highest));
+                }
+                continue;
+            };
+            let is_stale = state.wanted > state.revision;
+            if highest != state.revision || count > 1 {
+                found.differing.push(backup);
+                if !is_stale && count > 1 {
+                    found.to_be_sealed.push((backup, highest));
+                }
+            }
+        }
+        found.without_point = self.states.into_keys().collect();
+        for list in [&mut found.missing, &mut found.differing, &mut found.without_point] {
+            list.sort_unstable();
+        }
+        found
+    }
 }
 
 /// The first of `names` that can be read; the others are named.
@@ -181,12 +286,12 @@ fn enter(
         return Ok(());
     }
     match catalog.enter_points(batch) {
-        Ok(_) => batch.iter().for_each(|point| comparison.entered(point)),
+        Ok(new) => entered(batch, &new, comparison),
         // One that contradicts itself keeps no other out, and one may fit where all do not.
         Err(error) if is_contradiction(&error) || error.refuses_changes() => {
             for point in batch.iter() {
                 match catalog.enter_points(std::slice::from_ref(point)) {
-                    Ok(_) => comparison.entered(point),
+                    Ok(new) => entered(std::slice::from_ref(point), &new, comparison),
                     Err(error) if is_contradiction(&error) => {
                         comparison.problem(point.backup.to_string(), error.to_string());
                     }
@@ -201,6 +306,13 @@ fn enter(
     }
     batch.clear();
     Ok(())
+}
+
+/// Tells of those that were missing.
+fn entered(points: &[PointRecord], new: &[bool], comparison: &mut Comparison) {
+    for (point, _) in points.iter().zip(new).filter(|(_, new)| **new) {
+        comparison.entered(point);
+    }
 }
 
 const fn is_contradiction(error: &CatalogError) -> bool {

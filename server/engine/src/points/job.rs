@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use holdfast_catalog::{CatalogError, PointRecord};
 use holdfast_types::ids::BackupId;
+use holdfast_volume::VolumeError;
 use parking_lot::Mutex;
 
-use super::compare::compare;
+use super::change::{reseal, reseal_looking};
+use super::compare::{Between, compare};
 use super::name::PointName;
 use super::{encode, seal};
 use crate::core::Core;
@@ -86,7 +88,13 @@ pub(crate) fn record_rest(core: &Core) -> Result<(), EngineError> {
     }
     if rest.points > 0 {
         let refused = &mut |error: CatalogError| Err(error.into());
-        compare(&*core.volume, &*core.catalog, core.repository, refused, &NoProgress)?;
+        let between = Between {
+            volume: &*core.volume,
+            catalog: &*core.catalog,
+            repository: core.repository,
+            recovered: false,
+        };
+        compare(between, refused, &NoProgress)?;
     }
     let mut summary = OpenSummary::default();
     if let Some((_, error)) =
@@ -106,20 +114,36 @@ pub(crate) fn record_rest(core: &Core) -> Result<(), EngineError> {
 
 /// (P4) Whether the point was written: not when the recipe cannot be read.
 fn write_one(core: &Core, id: BackupId) -> Result<bool, EngineError> {
+    let _changing = core.changing_points.lock();
     let Some(point) = core.catalog.point(id)? else { return Ok(true) };
     if let Err(error) = read_recipes(core, &point) {
         let (vm, namespace) = (&point.attempt.vm, &point.namespace.name);
         tracing::error!(backup = %id, vm, namespace, %error, "a restore point has no point on the volume, and its recipe cannot be read");
         return Ok(false);
     }
-    write_revision(core, &point, 1)?;
+    write_first(core, &point)?;
     Ok(true)
 }
 
-/// Seals what the catalog says of a restore point.
-pub(super) fn write_revision(core: &Core, point: &PointRecord, revision: u32) -> Result<(), EngineError> {
-    let name = PointName { backup: point.backup, revision }.blob(point);
-    seal(&*core.volume, &name, &encode(core.repository, revision, point)?)
+/// Seals the point of a restore point that has none: no revision is looked for.
+fn write_first(core: &Core, point: &PointRecord) -> Result<(), EngineError> {
+    let (id, revision) = (point.backup, point.revision);
+    if core.catalog.point_state(id)?.is_some_and(|state| state.wanted > state.revision) {
+        return reseal(&*core.volume, &*core.catalog, core.repository, id).map(drop);
+    }
+    let name = PointName { backup: id, revision }.blob(point);
+    match seal(&*core.volume, &name, &encode(core.repository, revision, point)?) {
+        Err(EngineError::Volume(VolumeError::Exists { .. }) | EngineError::Damaged(_)) => {
+            write_anew(core, id, revision)
+        }
+        sealed => sealed,
+    }
+}
+
+/// Seals what the catalog says of a restore point, above every revision that there is and above `above`.
+pub(super) fn write_anew(core: &Core, id: BackupId, above: u32) -> Result<(), EngineError> {
+    core.catalog.mark_point_stale(id, above)?;
+    reseal_looking(&*core.volume, &*core.catalog, core.repository, id, true).map(drop)
 }
 
 /// Reads every page of every disk's recipe.

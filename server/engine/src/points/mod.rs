@@ -2,7 +2,8 @@
 //! one.
 //!
 //! Read in this order: [`record`] (what a point says) → [`name`] (where it lies) → [`store`] (sealing and reading one)
-//! → [`compare`] (catalog against volume, at a start) → [`job`] (points of restore points that have none) →
+//! → [`change`] (points that change, and points that go) → [`places`] (where revisions lie) → [`compare`] (catalog
+//! against volume, at a start) → [`job`] (points of restore points that have none) →
 //! [`verify`] (for `check`).
 //!
 //! Invariants:
@@ -10,19 +11,23 @@
 //!   transaction follows it (P2). A crash between the two leaves a whole restore point, which the next start enters.
 //! - **A point without a row is a backup to be entered, never one to be forgotten** (P3). What deletes restore points
 //!   marks the row first, then removes the point, then drops the row.
-//! - A point never changes. What it says can be sealed again under the next revision; the highest readable one
+//! - A point never changes. What it says can be sealed again under the next revision (L5); the highest readable one
 //!   counts.
+//! - A restore point that is being deleted has no row and no point that counts, wherever a crash came (L1).
 
+mod change;
 mod compare;
 mod job;
 mod name;
+mod places;
 mod record;
 mod store;
 #[cfg(test)]
 mod tests;
 mod verify;
 
-pub(crate) use compare::compare;
+pub(crate) use change::{finish_deletions, reseal, reseal_stale};
+pub(crate) use compare::{Between, compare};
 pub use compare::{Comparison, EnteredPoint, PointProblem};
 pub(crate) use job::{MissingPoints, PointsJob, record_rest};
 pub(crate) use name::{PointName, folder};

@@ -4,7 +4,7 @@
 //! fits of the name, for people, and a hash, which tells them apart: of the namespace's id and of the VM's name. What
 //! counts is in the point, and the last part of the name: the folders are only places.
 
-use holdfast_catalog::PointRecord;
+use holdfast_catalog::{NamespaceRecord, PointRecord};
 use holdfast_types::ids::BackupId;
 use holdfast_volume::BlobName;
 
@@ -48,10 +48,17 @@ impl PointName {
     /// The whole name: 7 + (40 + 17) × 2 + 2 + 26 + 11 bytes at most, well below a blob name's 200.
     #[expect(clippy::expect_used, reason = "made of what a name may have")]
     pub(crate) fn blob(self, point: &PointRecord) -> BlobName {
-        let namespace = part(&point.namespace.name, &point.namespace.id.to_bytes());
-        let vm = part(&point.attempt.vm, point.attempt.vm.as_bytes());
-        BlobName::new(format!("points/{namespace}/{vm}/{}", self.last())).expect("a valid name")
+        let folder = vm_folder(&point.namespace, &point.attempt.vm);
+        BlobName::new(format!("{folder}/{}", self.last())).expect("a valid name")
     }
+}
+
+/// The folder of a VM's points.
+#[expect(clippy::expect_used, reason = "made of what a name may have")]
+pub(crate) fn vm_folder(namespace: &NamespaceRecord, vm: &str) -> BlobName {
+    let of_namespace = part(&namespace.name, &namespace.id.to_bytes());
+    let of_vm = part(vm, vm.as_bytes());
+    BlobName::new(format!("points/{of_namespace}/{of_vm}")).expect("a valid name")
 }
 
 fn part(name: &str, identity: &[u8]) -> String {

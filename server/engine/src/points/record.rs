@@ -1,14 +1,15 @@
 //! Between the catalog's record of a restore point and a point's bytes.
 
 use holdfast_catalog::{
-    Attempt, ChunkerParams, DetailRow, DiskRecord, NamespaceRecord, PointRecord, RowStatus,
+    Attempt, ChunkerParams, DetailRow, DiskRecord, LegalHold, NamespaceRecord, PointRecord, RetentionLock,
+    RowStatus,
 };
 use holdfast_proto::{Fingerprint, chunker};
 use holdfast_types::ids::{BackupId, NamespaceId, RepositoryId, RunId, SessionId};
 
 use crate::error::EngineError;
 use crate::format::FormatError;
-use crate::format::point::{Point, PointBody, PointChunker, PointDisk};
+use crate::format::point::{Point, PointBody, PointChunker, PointDisk, PointHold};
 
 /// The end of the year 9999, the last moment that every clock and calendar here can show.
 const LATEST_MS: i64 = 253_402_300_799_999;
@@ -30,6 +31,11 @@ fn body(record: &PointRecord) -> PointBody {
     let PointRecord {
         number, namespace, attempt, parent, disks, missing_disks, details, next_container, ..
     } = record;
+    let hold = |hold: &LegalHold| PointHold {
+        reason: hold.reason.clone(),
+        who: hold.who.clone(),
+        since_ms: hold.since_ms,
+    };
     PointBody {
         session: attempt.session.to_bytes().to_vec(),
         run: attempt.run.to_bytes().to_vec(),
@@ -50,6 +56,9 @@ fn body(record: &PointRecord) -> PointBody {
         owner: attempt.owner.clone(),
         vm_owner: attempt.vm_owner.clone(),
         missing_disks: missing_disks.clone(),
+        locked_until_ms: record.lock.until_ms,
+        hold: record.lock.hold.as_ref().map(hold),
+        lock_time_ms: record.lock_time_ms,
     }
 }
 
@@ -90,7 +99,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<(Point, PointRecord), EngineError> 
         FormatError::Unsupported { .. } => EngineError::Unsupported(error.to_string()),
         FormatError::Corrupt { .. } => EngineError::Damaged(error.to_string()),
     })?;
-    let record = record(point.backup, &point.body)?;
+    let record = PointRecord { revision: point.revision, ..record(point.backup, &point.body)? };
     Ok((point, record))
 }
 
@@ -142,6 +151,22 @@ fn record(backup: BackupId, body: &PointBody) -> Result<PointRecord, EngineError
         missing_disks,
         details,
         next_container,
+        revision: 1,
+        lock: lock(body)?,
+        lock_time_ms: body.lock_time_ms.map(time).transpose()?,
+    })
+}
+
+fn lock(body: &PointBody) -> Result<RetentionLock, EngineError> {
+    let hold = |hold: &PointHold| {
+        let PointHold { reason, who, since_ms } = hold;
+        // Without a reason the catalog would take it for none.
+        let reason = if reason.is_empty() { "no reason given".to_owned() } else { reason.clone() };
+        time(*since_ms).map(|since_ms| LegalHold { reason, who: who.clone(), since_ms })
+    };
+    Ok(RetentionLock {
+        until_ms: body.locked_until_ms.map(time).transpose()?,
+        hold: body.hold.as_ref().map(hold).transpose()?,
     })
 }
 

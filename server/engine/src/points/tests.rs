@@ -2,7 +2,7 @@
 
 use holdfast_catalog::{
     Attempt, Backups as _, Catalog, CatalogWalk as _, DetailRow, DiskRecord, NamespaceRecord, PointRecord,
-    RowStatus, SqliteCatalog,
+    RetentionLock, RowStatus, SqliteCatalog,
 };
 use holdfast_proto::Fingerprint;
 use holdfast_types::ids::{BackupId, NamespaceId, RepositoryId, RunId, SessionId};
@@ -71,6 +71,9 @@ pub(super) fn point(number: u64, namespace: &str) -> PointRecord {
         missing_disks: vec!["sdb".into()],
         details: vec![row],
         next_container: 64,
+        revision: 1,
+        lock: RetentionLock::default(),
+        lock_time_ms: None,
     }
 }
 
@@ -86,6 +89,11 @@ fn catalog(bench: &Bench) -> SqliteCatalog {
 
 fn ids(catalog: &dyn Catalog) -> Vec<BackupId> {
     catalog.all_backup_ids().map(Result::unwrap).collect()
+}
+
+fn compared(volume: &MemoryVolume, catalog: &SqliteCatalog) -> Result<Comparison, EngineError> {
+    let between = Between { volume, catalog, repository: REPOSITORY, recovered: false };
+    compare(between, &mut |error| Err(error.into()), &NoProgress)
 }
 
 #[test]
@@ -126,12 +134,12 @@ fn missing_rows_are_entered_and_nothing_twice() {
     for point in &points {
         sealed(&volume, point, 1);
     }
-    let found = compare(&volume, &catalog, REPOSITORY, &mut |error| Err(error.into()), &NoProgress).unwrap();
+    let found = compared(&volume, &catalog).unwrap();
     assert_eq!((found.entered_count, found.problem_count), (150, 0));
     assert!(found.catalog_is_older && found.without_point.is_empty());
     assert_eq!(ids(&catalog), points.iter().map(|point| point.backup).collect::<Vec<_>>());
     assert_eq!(catalog.latest_backup(NamespaceId(Ulid(77)), "web").unwrap().unwrap().id, points[149].backup);
-    let again = compare(&volume, &catalog, REPOSITORY, &mut |error| Err(error.into()), &NoProgress).unwrap();
+    let again = compared(&volume, &catalog).unwrap();
     assert_eq!(again, Comparison::default());
 }
 
@@ -146,7 +154,7 @@ fn the_highest_readable_revision_counts() {
     sealed(&volume, &newer, 10);
     let damaged = sealed(&volume, &newer, 11);
     volume.replace(&damaged, &b"garbage"[..]);
-    let found = compare(&volume, &catalog, REPOSITORY, &mut |error| Err(error.into()), &NoProgress).unwrap();
+    let found = compared(&volume, &catalog).unwrap();
     assert_eq!((found.entered_count, found.problem_count), (1, 0));
     assert_eq!(catalog.backup(newer.backup).unwrap().unwrap().job, "weekly");
 }
@@ -163,7 +171,7 @@ fn a_damaged_point_is_named_and_its_neighbours_are_entered() {
     let mut wrong = point(6, "default");
     wrong.disks[0].extent_count = 7;
     sealed(&volume, &wrong, 1);
-    let found = compare(&volume, &catalog, REPOSITORY, &mut |error| Err(error.into()), &NoProgress).unwrap();
+    let found = compared(&volume, &catalog).unwrap();
     assert_eq!((found.entered_count, found.problem_count), (4, 2));
     let objects: Vec<&str> = found.problems.iter().map(|problem| problem.object.as_str()).collect();
     assert_eq!(objects, [names[2].as_str(), wrong.backup.to_string().as_str()]);
@@ -205,8 +213,7 @@ fn hostile_bodies_are_refused_and_cost_little() {
         let mut hostile = point(1, "default");
         change(&mut hostile);
         sealed(&volume, &hostile, 1);
-        let found =
-            compare(&volume, &catalog, REPOSITORY, &mut |error| Err(error.into()), &NoProgress).unwrap();
+        let found = compared(&volume, &catalog).unwrap();
         assert_eq!((found.entered_count, found.problem_count), (0, 1), "{n}");
     }
     let volume = MemoryVolume::new();

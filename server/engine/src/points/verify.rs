@@ -6,12 +6,15 @@ use holdfast_catalog::{Attempt, CatalogWalk as _, PointRecord};
 use holdfast_types::ids::BackupId;
 use holdfast_volume::{BlobName, list_all};
 
-use super::job::write_revision;
+use super::job::write_anew;
 use super::name::{PointName, folder};
 use super::store::read;
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::progress::Progress;
+
+/// Records of deletions read at a time.
+const DELETIONS_PER_PAGE: u32 = 1000;
 
 /// Tells `report` of each restore point whose point is missing, cannot be read or says something else than the catalog,
 /// and of points without a restore point. Returns how many points there are.
@@ -23,27 +26,33 @@ pub(crate) fn verify(
     progress: &dyn Progress,
     mut report: impl FnMut(String, EngineError),
 ) -> Result<u64, EngineError> {
-    let mut points: BTreeMap<BackupId, (u32, BlobName)> = BTreeMap::new();
+    let mut points: BTreeMap<BackupId, Found> = BTreeMap::new();
     for entry in list_all(&*core.volume, &folder()) {
         let entry = entry?;
         let Some(name) = PointName::parse(&entry.name) else { continue };
-        let newest = points.entry(name.backup).or_insert((0, entry.name.clone()));
-        if name.revision > newest.0 {
-            *newest = (name.revision, entry.name);
+        let found = points.entry(name.backup).or_insert_with(|| Found {
+            highest: 0,
+            name: entry.name.clone(),
+            revisions: 0,
+        });
+        found.revisions += 1;
+        if name.revision > found.highest {
+            (found.highest, found.name) = (name.revision, entry.name);
         }
     }
     let total = points.len() as u64;
+    unfinished(core, &mut points, &mut report)?;
     for (done, id) in (0..).zip(core.catalog.all_backup_ids()) {
         progress.step("points", done, total);
         let id = id?;
         let found = points.remove(&id);
         let Some(row) = core.catalog.point(id)? else { continue };
-        let revision = found.as_ref().map_or(0, |(revision, _)| *revision);
+        let highest = found.as_ref().map_or(0, |found| found.highest);
         let Err(error) = judge(core, &row, found)? else { continue };
         let object = format!("point of backup {id}, VM {:?}", row.attempt.vm);
         // Not over a point that a newer version wrote: it may say more than this one knows.
         let repaired = match &error {
-            EngineError::Damaged(what) => match write_revision(core, &row, revision.saturating_add(1)) {
+            EngineError::Damaged(what) => match write_anew_locked(core, id, highest) {
                 Ok(()) => EngineError::Damaged(format!("{what}; written again from the catalog")),
                 Err(failed) => EngineError::Damaged(format!("{what}; it cannot be written again: {failed}")),
             },
@@ -51,7 +60,7 @@ pub(crate) fn verify(
         };
         report(object, repaired);
     }
-    for (id, (_, name)) in points {
+    for (id, Found { name, .. }) in points {
         let what =
             format!("the catalog has no restore point {id}; start the server again, so that it is entered");
         report(name.to_string(), EngineError::Damaged(what));
@@ -59,20 +68,67 @@ pub(crate) fn verify(
     Ok(total)
 }
 
-/// Whether a point says what the catalog does.
+/// A restore point's point on the volume.
+struct Found {
+    highest: u32,
+    /// Of the highest revision.
+    name: BlobName,
+    revisions: u32,
+}
+
+/// Deletions that were begun and not finished: what is left of them is no one's.
+fn unfinished(
+    core: &Core,
+    points: &mut BTreeMap<BackupId, Found>,
+    report: &mut impl FnMut(String, EngineError),
+) -> Result<(), EngineError> {
+    let mut after = None;
+    loop {
+        let page = core.catalog.deletions(after, DELETIONS_PER_PAGE)?;
+        let Some(last) = page.last() else { return Ok(()) };
+        after = Some(last.backup);
+        for one in page {
+            points.remove(&one.backup);
+            let object = format!("restore point {} of VM {:?}", one.backup, one.vm);
+            let what = "its deletion was begun and is not finished; the next start tries again";
+            report(object, EngineError::Damaged(what.into()));
+        }
+    }
+}
+
+fn write_anew_locked(core: &Core, id: BackupId, above: u32) -> Result<(), EngineError> {
+    let _changing = core.changing_points.lock();
+    write_anew(core, id, above)
+}
+
+/// Whether a point says what the catalog does. (L5) Where the point is locked for longer, the catalog follows.
 fn judge(
     core: &Core,
     row: &PointRecord,
-    found: Option<(u32, BlobName)>,
+    found: Option<Found>,
 ) -> Result<Result<(), EngineError>, EngineError> {
-    let Some((_, name)) = found else { return Ok(Err(EngineError::Damaged("it is missing".into()))) };
-    match read(&*core.volume, core.repository, &name) {
-        Ok(point) if essence(&point) == essence(row) => Ok(Ok(())),
-        Ok(_) => Ok(Err(EngineError::Damaged(format!("{name} says something else than the catalog")))),
-        Err(error @ EngineError::Damaged(_)) => Ok(Err(EngineError::Damaged(format!("{name}: {error}")))),
-        Err(error @ EngineError::Unsupported(_)) => Ok(Err(error)),
-        Err(error) => Err(error),
+    let damaged = |what: String| Ok(Err(EngineError::Damaged(what)));
+    let Some(Found { name, revisions, .. }) = found else { return damaged("it is missing".into()) };
+    let point = match read(&*core.volume, core.repository, &name) {
+        Ok(point) => point,
+        Err(error @ EngineError::Damaged(_)) => return damaged(format!("{name}: {error}")),
+        Err(error @ EngineError::Unsupported(_)) => return Ok(Err(error)),
+        Err(error) => return Err(error),
+    };
+    if row.lock.stricter(&point.lock) != row.lock {
+        core.catalog.enter_points(std::slice::from_ref(&point))?;
+        return damaged(format!("{name} is locked for longer than the catalog says; the catalog follows"));
     }
+    if point.lock != row.lock {
+        return damaged(format!("{name} does not say until when it is locked, as the catalog does"));
+    }
+    if essence(&point) != essence(row) {
+        return damaged(format!("{name} says something else than the catalog"));
+    }
+    if revisions > 1 {
+        return damaged(format!("{revisions} revisions of it are there, of which {name} counts"));
+    }
+    Ok(Ok(()))
 }
 
 /// What both must agree on. A namespace may be called something else since, a number may have been taken, and the

@@ -63,7 +63,7 @@ pub(in crate::sqlite) fn namespaces(
     }
     let mut conditions = Conditions::default();
     conditions.in_namespaces("n.id", namespaces);
-    let select = "SELECT n.*, (SELECT count(*) FROM vms v WHERE v.namespace_id = n.id) AS vms, \
+    let select = "SELECT n.*, (SELECT count(*) FROM vms v WHERE v.namespace_id = n.id AND v.removed_ms IS NULL) AS vms, \
          (SELECT count(*) FROM backups b WHERE b.namespace_id = n.id) AS backups, \
          (SELECT coalesce(sum(c.stored_bytes), 0) FROM containers c WHERE c.namespace_id = n.id) AS stored_bytes \
          FROM namespaces n";

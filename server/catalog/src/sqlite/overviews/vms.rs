@@ -83,6 +83,7 @@ fn read_vms(
     query: &VmQuery,
 ) -> Result<Vec<VmOverview>> {
     let mut conditions = Conditions::default();
+    conditions.push("v.removed_ms IS NULL", []);
     conditions.in_namespaces("v.namespace_id", namespaces);
     if let Some(vm) = &query.vm {
         conditions.push("v.name = ?", [Value::Text(vm.clone())]);

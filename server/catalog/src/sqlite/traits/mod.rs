@@ -10,5 +10,6 @@ mod leases;
 mod points;
 mod quotas;
 mod reports;
+mod retention;
 mod trust;
 mod upkeep;

@@ -54,8 +54,25 @@ fn point() -> Point {
             owner: "ops".into(),
             vm_owner: "dba".into(),
             missing_disks: vec!["sdb".into()],
+            locked_until_ms: None,
+            hold: None,
+            lock_time_ms: None,
         },
     }
+}
+
+/// What follows the fields of a point that is neither locked nor held.
+#[test]
+fn bytes_of_locks_and_holds_are_pinned() {
+    let free = point().encode().unwrap();
+    let mut locked = point();
+    locked.body.locked_until_ms = Some(3000);
+    locked.body.hold = Some(PointHold { reason: "case".into(), who: "root".into(), since_ms: 2500 });
+    locked.body.lock_time_ms = Some(2400);
+    let bytes = locked.encode().unwrap();
+    assert_eq!(hex(&bytes[HEADER_BYTES..free.len()]), hex(&free[HEADER_BYTES..]));
+    assert_eq!(hex(&bytes[free.len()..]), "a801b817b2010f0a04636173651204726f6f7418c413b801e012");
+    assert_eq!(Point::decode(&bytes), Ok(locked));
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -1,0 +1,113 @@
+//! What keeps restore points from being deleted, and what decides which are.
+
+use holdfast_types::ids::{BackupId, NamespaceId, PolicyId, VmId};
+
+use super::NamespaceRecord;
+
+/// What keeps a restore point from being deleted. The default: nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RetentionLock {
+    /// Locked until the lock clock passes this; see [`Retention::lock_time`](crate::Retention::lock_time). Never gets
+    /// earlier.
+    pub until_ms: Option<i64>,
+    /// Held without an end.
+    pub hold: Option<LegalHold>,
+}
+
+impl RetentionLock {
+    /// Whether it keeps anything when the lock clock shows `lock_time_ms` (`None`: it was never advanced).
+    pub fn is_in_force(&self, lock_time_ms: Option<i64>) -> bool {
+        self.hold.is_some()
+            || self.until_ms.is_some_and(|until_ms| lock_time_ms.is_none_or(|now_ms| until_ms > now_ms))
+    }
+
+    /// The stricter of both in each respect: the later end, and a hold where either has one.
+    #[must_use]
+    pub fn stricter(&self, other: &Self) -> Self {
+        Self {
+            until_ms: self.until_ms.max(other.until_ms),
+            hold: self.hold.clone().or_else(|| other.hold.clone()),
+        }
+    }
+}
+
+/// Keeps a restore point until it is released.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LegalHold {
+    pub reason: String,
+    /// Who placed it: a token's name.
+    pub who: String,
+    pub since_ms: i64,
+}
+
+/// A restore point that is being deleted: its point on the volume may still be there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeletionRecord {
+    pub backup: BackupId,
+    pub namespace: NamespaceRecord,
+    /// Its VM's name when the deletion began.
+    pub vm: String,
+    /// The revision of its point, as far as the catalog knew.
+    pub revision: u32,
+    /// Its point was about to be sealed anew, so it may lie elsewhere than its names say.
+    pub stale: bool,
+    pub begun_ms: i64,
+}
+
+/// How the row of a restore point and its point on the volume stand to each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PointState {
+    pub backup: BackupId,
+    /// The revision that was sealed.
+    pub revision: u32,
+    /// The revision that would say what the row says; higher than the other: the point is stale.
+    pub wanted: u32,
+}
+
+/// A VM whose restore points are, or were, to be found under this name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedVm {
+    pub id: VmId,
+    pub namespace: NamespaceId,
+    pub name: String,
+}
+
+/// What is kept of the restore points in its scope, when the others are deleted, and for how long new ones are locked.
+/// `holdfast-retention` gives the counts their meaning.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RetentionPolicy {
+    pub id: PolicyId,
+    /// Unique within its namespace.
+    pub name: String,
+    pub namespace: NamespaceId,
+    /// Only this VM; `None`: every VM of the namespace.
+    pub vm: Option<String>,
+    /// Only restore points of this job; `None`: of every job. Where a VM is named as well, both must hold.
+    pub job: Option<String>,
+    pub keep_last: u32,
+    pub keep_hourly: u32,
+    pub keep_daily: u32,
+    pub keep_weekly: u32,
+    pub keep_monthly: u32,
+    pub keep_yearly: u32,
+    pub keep_within_days: u32,
+    /// A calendar expression; empty: it is run by hand only.
+    pub schedule: String,
+    /// An IANA name, such as `Europe/Berlin`.
+    pub time_zone: String,
+    /// Days for which each new restore point in its scope is locked, at most
+    /// [`LOCK_DAYS_MAX`](crate::LOCK_DAYS_MAX); 0: it is not.
+    pub lock_days: u32,
+    /// A policy that is not enabled deletes nothing and locks nothing.
+    pub enabled: bool,
+    /// When and by whom it was last set; written by the catalog.
+    pub updated_ms: i64,
+    pub updated_by: String,
+}
+
+impl RetentionPolicy {
+    /// Whether a restore point of this VM and job is in its scope, namespaces aside.
+    pub fn covers(&self, vm: &str, job: &str) -> bool {
+        self.vm.as_deref().is_none_or(|only| only == vm) && self.job.as_deref().is_none_or(|only| only == job)
+    }
+}

@@ -1,0 +1,168 @@
+//! What keeps restore points from being deleted: locks and holds.
+
+use holdfast_types::clock::{Clock, utc_text};
+use holdfast_types::ids::BackupId;
+use rusqlite::{Connection, Row, Transaction, params};
+
+use super::convert::OrCatalogError;
+use super::{audit, backups, lock_clock, point_states};
+use crate::retention::LOCK_DAYS_MAX;
+use crate::{AuditEntry, BackupRecord, CatalogError, LegalHold, Result, RetentionLock, validate};
+
+pub(super) const DAY_MS: i64 = 24 * 3600 * 1000;
+
+/// What a row of `backups` says of it.
+pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<RetentionLock> {
+    let reason: Option<String> = row.get("hold_reason")?;
+    let hold = match reason {
+        Some(reason) => Some(LegalHold {
+            reason,
+            who: row.get::<_, Option<String>>("hold_who")?.unwrap_or_default(),
+            since_ms: row.get::<_, Option<i64>>("hold_since_ms")?.unwrap_or_default(),
+        }),
+        None => None,
+    };
+    Ok(RetentionLock { until_ms: row.get("locked_until_ms")?, hold })
+}
+
+/// Writes the lock that a restore point begins with.
+pub(super) fn write_new(tx: &Transaction<'_>, id: BackupId, lock: &RetentionLock) -> Result<()> {
+    if *lock == RetentionLock::default() { Ok(()) } else { write(tx, id, lock) }
+}
+
+pub(super) fn write(tx: &Transaction<'_>, id: BackupId, lock: &RetentionLock) -> Result<()> {
+    let hold = lock.hold.as_ref();
+    tx.prepare_cached(
+        "UPDATE backups SET locked_until_ms = ?, hold_reason = ?, hold_who = ?, hold_since_ms = ? WHERE id = ?",
+    )
+    .and_then(|mut s| {
+        s.execute(params![
+            lock.until_ms,
+            hold.map(|hold| validate::clip(&hold.reason)),
+            hold.map(|hold| validate::clip(&hold.who)),
+            hold.map(|hold| hold.since_ms),
+            id.to_bytes()
+        ])
+    })
+    .or_error("write")?;
+    Ok(())
+}
+
+/// Whether any lock is in force.
+pub(super) fn any(connection: &Connection) -> Result<bool> {
+    connection
+        .prepare_cached(
+            "SELECT 1 FROM backups WHERE locked_until_ms > coalesce((SELECT now_ms FROM lock_clock), -1) LIMIT 1",
+        )
+        .and_then(|mut s| s.exists([]))
+        .or_error("read")
+}
+
+/// (L2) Refuses what is locked or held.
+pub(super) fn refuse_locked(backup: &BackupRecord, lock_time_ms: Option<i64>) -> Result<()> {
+    if !backup.lock.is_in_force(lock_time_ms) {
+        return Ok(());
+    }
+    let timed = RetentionLock { hold: None, ..backup.lock.clone() };
+    Err(CatalogError::Locked {
+        backup: backup.id,
+        vm: backup.vm.clone(),
+        until_ms: timed.until_ms.filter(|_| timed.is_in_force(lock_time_ms)),
+        hold: backup.lock.hold.as_ref().map(|hold| hold.reason.clone()),
+    })
+}
+
+pub(super) fn lock(
+    tx: &Transaction<'_>,
+    clock: &dyn Clock,
+    ids: &[BackupId],
+    until_ms: i64,
+    who: &str,
+) -> Result<Vec<BackupId>> {
+    let now_ms = lock_clock::shows(tx)?.unwrap_or_else(|| clock.now_ms());
+    let latest_ms = now_ms.max(clock.now_ms()).saturating_add(i64::from(LOCK_DAYS_MAX) * DAY_MS);
+    if until_ms <= now_ms || until_ms > latest_ms {
+        return Err(CatalogError::invalid(format!(
+            "cannot lock until {}: it must be after {}, which the lock clock shows, and not after {}",
+            utc_text(until_ms),
+            utc_text(now_ms),
+            utc_text(latest_ms)
+        )));
+    }
+    change(tx, clock, ids, who, "backup.lock", |before| {
+        // (L3) Never shorter.
+        if before.until_ms.is_some_and(|before_ms| before_ms >= until_ms) {
+            return None;
+        }
+        let had = before.until_ms.map_or_else(|| "not locked".to_owned(), utc_text);
+        let after = RetentionLock { until_ms: Some(until_ms), ..before.clone() };
+        Some((after, format!("until {}, before: {had}", utc_text(until_ms))))
+    })
+}
+
+pub(super) fn hold(
+    tx: &Transaction<'_>,
+    clock: &dyn Clock,
+    ids: &[BackupId],
+    reason: &str,
+    who: &str,
+) -> Result<Vec<BackupId>> {
+    check_reason(reason)?;
+    let hold = LegalHold { reason: reason.to_owned(), who: who.to_owned(), since_ms: clock.now_ms() };
+    change(tx, clock, ids, who, "backup.hold", |before| {
+        let after = RetentionLock { hold: Some(hold.clone()), ..before.clone() };
+        before.hold.is_none().then(|| (after, reason.to_owned()))
+    })
+}
+
+pub(super) fn release(
+    tx: &Transaction<'_>,
+    clock: &dyn Clock,
+    ids: &[BackupId],
+    reason: &str,
+    who: &str,
+) -> Result<Vec<BackupId>> {
+    check_reason(reason)?;
+    change(tx, clock, ids, who, "backup.release", |before| {
+        let held = before.hold.as_ref()?;
+        let after = RetentionLock { hold: None, ..before.clone() };
+        Some((after, format!("{reason}; it was held by {} for: {}", held.who, held.reason)))
+    })
+}
+
+fn check_reason(reason: &str) -> Result<()> {
+    if reason.trim().is_empty() {
+        return Err(CatalogError::invalid(
+            "a legal hold is placed and released with a reason; none was given",
+        ));
+    }
+    Ok(())
+}
+
+/// Makes `change` of each that wants one, with an entry in the audit log; it makes the point stale.
+fn change(
+    tx: &Transaction<'_>,
+    clock: &dyn Clock,
+    ids: &[BackupId],
+    who: &str,
+    action: &str,
+    change: impl Fn(&RetentionLock) -> Option<(RetentionLock, String)>,
+) -> Result<Vec<BackupId>> {
+    let mut changed = Vec::new();
+    for id in ids {
+        let backup = backups::by_id(tx, *id)?.ok_or_else(|| CatalogError::not_found("restore point", id))?;
+        let Some((after, detail)) = change(&backup.lock) else { continue };
+        write(tx, *id, &after)?;
+        // (L5) In the transaction that changes the row.
+        point_states::mark_stale(tx, *id, 0)?;
+        let entry = AuditEntry {
+            who: who.to_owned(),
+            action: action.to_owned(),
+            object: id.to_string(),
+            detail: format!("VM {:?} in namespace {:?}: {detail}", backup.vm, backup.namespace_name),
+        };
+        audit::add(tx, clock, &entry)?;
+        changed.push(*id);
+    }
+    Ok(changed)
+}

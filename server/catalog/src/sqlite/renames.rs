@@ -1,0 +1,211 @@
+//! VMs and jobs that get another name, and VMs that are removed.
+
+use holdfast_types::clock::Clock;
+use holdfast_types::ids::{BackupId, NamespaceId, VmId};
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
+
+use super::convert::{OrCatalogError, id};
+use super::select::named;
+use super::{audit, commit, namespaces, point_states, policies};
+use crate::{AuditEntry, BackupRecord, CatalogError, NamedVm, PointRecord, Result};
+
+pub(super) fn vm(connection: &Connection, namespace: NamespaceId, vm: &str) -> Result<Option<NamedVm>> {
+    connection
+        .prepare_cached("SELECT * FROM vms WHERE name = ? AND namespace_id = ? AND removed_ms IS NULL")
+        .and_then(|mut s| s.query_row(params![vm, namespace.to_bytes()], read_vm).optional())
+        .or_error("read")
+}
+
+/// Removed or not.
+fn vm_by_id(connection: &Connection, vm: VmId) -> Result<NamedVm> {
+    connection
+        .prepare_cached("SELECT * FROM vms WHERE id = ?")
+        .and_then(|mut s| s.query_row([vm.to_bytes()], read_vm).optional())
+        .or_error("read")?
+        .ok_or_else(|| CatalogError::not_found("VM", vm))
+}
+
+fn read_vm(row: &Row<'_>) -> rusqlite::Result<NamedVm> {
+    Ok(NamedVm {
+        id: VmId::from_bytes(id(row, "id")?),
+        namespace: NamespaceId::from_bytes(id(row, "namespace_id")?),
+        name: row.get("name")?,
+    })
+}
+
+pub(super) fn backups_of(
+    connection: &Connection,
+    vm: VmId,
+    after: Option<BackupId>,
+    limit: u32,
+) -> Result<Vec<BackupId>> {
+    let after = after.map_or_else(Vec::new, |id| id.to_bytes().to_vec());
+    connection
+        .prepare_cached("SELECT id FROM backups WHERE vm_id = ? AND id > ? ORDER BY id LIMIT ?")
+        .and_then(|mut s| {
+            let read = |row: &Row<'_>| Ok(BackupId::from_bytes(id(row, "id")?));
+            s.query_map(params![vm.to_bytes(), after, limit], read)?.collect()
+        })
+        .or_error("read")
+}
+
+pub(super) fn remove_vm(tx: &Transaction<'_>, clock: &dyn Clock, vm: VmId, who: &str) -> Result<()> {
+    let found = vm_by_id(tx, vm)?;
+    if let [backup] = backups_of(tx, vm, None, 1)?.as_slice() {
+        return Err(CatalogError::invalid(format!(
+            "VM {:?} has restore points, such as {backup}; delete them first, or with --delete-restore-points",
+            found.name
+        )));
+    }
+    tx.execute(
+        "UPDATE vms SET removed_ms = coalesce(removed_ms, ?), owner = NULL WHERE id = ?",
+        params![clock.now_ms(), vm.to_bytes()],
+    )
+    .or_error("write")?;
+    tell(tx, clock, who, "vm.remove", vm.to_string(), &found, "removed")
+}
+
+pub(super) fn rename_vm(
+    tx: &Transaction<'_>,
+    clock: &dyn Clock,
+    vm: VmId,
+    name: &str,
+    who: &str,
+) -> Result<()> {
+    let found = vm_by_id(tx, vm)?;
+    if found.name == name {
+        return Ok(());
+    }
+    write_vm_name(tx, &found, name)?;
+    tell(tx, clock, who, "vm.rename", vm.to_string(), &found, &format!("renamed to {name:?}"))
+}
+
+/// Its restore points become stale.
+fn write_vm_name(tx: &Transaction<'_>, found: &NamedVm, name: &str) -> Result<()> {
+    let id = found.id.to_bytes();
+    if let Some(&other) = named(tx, "vms", name, Some(&[found.namespace]))?.first() {
+        let is_removed = vm(tx, found.namespace, name)?.is_none();
+        if !is_removed || !backups_of(tx, VmId::from_bytes(other), None, 1)?.is_empty() {
+            return Err(CatalogError::exists("VM", format!("{name:?}")));
+        }
+        join(tx, "vms", "vm_id", &["details"], other, id)?;
+    }
+    tx.execute("UPDATE vms SET name = ? WHERE id = ?", params![name, id]).or_error("write")?;
+    policies::rename(tx, "vm", found.namespace, &found.name, name)?;
+    // (L5) In the same transaction.
+    point_states::mark_all_stale(tx, "vm_id", id)
+}
+
+/// Gives what refers to `from` to `to`, and drops `from`.
+fn join(
+    tx: &Transaction<'_>,
+    table: &str,
+    column: &str,
+    users: &[&str],
+    from: [u8; 16],
+    to: [u8; 16],
+) -> Result<()> {
+    for user in users {
+        tx.execute(&format!("UPDATE {user} SET {column} = ? WHERE {column} = ?"), params![to, from])
+            .or_error("write")?;
+    }
+    tx.execute(&format!("DELETE FROM {table} WHERE id = ?"), [from]).or_error("write")?;
+    Ok(())
+}
+
+pub(super) fn rename_job(
+    tx: &Transaction<'_>,
+    clock: &dyn Clock,
+    namespace: NamespaceId,
+    job: &str,
+    name: &str,
+    who: &str,
+) -> Result<()> {
+    let found = named(tx, "jobs", job, Some(&[namespace]))?;
+    let Some(&id) = found.first() else { return Err(CatalogError::not_found("job", format!("{job:?}"))) };
+    if job == name {
+        return Ok(());
+    }
+    if !named(tx, "jobs", name, Some(&[namespace]))?.is_empty() {
+        return Err(CatalogError::exists("job", format!("{name:?}")));
+    }
+    tx.execute("UPDATE jobs SET name = ? WHERE id = ?", params![name, id]).or_error("write")?;
+    policies::rename(tx, "job", namespace, job, name)?;
+    // (L5) In the same transaction.
+    point_states::mark_all_stale(tx, "job_id", id)?;
+    let named = namespaces::by_id(tx, namespace)?.map_or_else(String::new, |record| record.name);
+    let entry = AuditEntry {
+        who: who.to_owned(),
+        action: "job.rename".to_owned(),
+        object: ulid::Ulid::from_bytes(id).to_string(),
+        detail: format!("job {job:?} in namespace {named:?}: renamed to {name:?}"),
+    };
+    audit::add(tx, clock, &entry)
+}
+
+fn tell(
+    tx: &Transaction<'_>,
+    clock: &dyn Clock,
+    who: &str,
+    action: &str,
+    object: String,
+    vm: &NamedVm,
+    what: &str,
+) -> Result<()> {
+    let namespace = namespaces::by_id(tx, vm.namespace)?.map_or_else(String::new, |record| record.name);
+    let detail = format!("VM {:?} in namespace {namespace:?}: {what}", vm.name);
+    audit::add(tx, clock, &AuditEntry { who: who.to_owned(), action: action.to_owned(), object, detail })
+}
+
+/// Gives a restore point the VM and job that a newer revision of its point names: they were renamed, and the catalog is
+/// an older copy. What changed, in words.
+pub(super) fn follow(
+    tx: &Transaction<'_>,
+    clock: &dyn Clock,
+    point: &PointRecord,
+    known: &BackupRecord,
+) -> Result<Vec<String>> {
+    let mut changed = Vec::new();
+    let (vm, job) = (&point.attempt.vm, &point.attempt.job);
+    if *vm == known.vm && *job == known.job {
+        return Ok(changed);
+    }
+    if *vm != known.vm {
+        changed.push(format!("the VM's name {vm:?} in place of {:?}", known.vm));
+        rename_if_free(tx, "vms", known.namespace, &known.vm, vm)?;
+    }
+    if *job != known.job {
+        changed.push(format!("the job's name {job:?} in place of {:?}", known.job));
+        rename_if_free(tx, "jobs", known.namespace, &known.job, job)?;
+    }
+    // The run is of one job: that of the point's.
+    let refs = commit::ensure_names(tx, clock, &point.attempt)?;
+    tx.execute("UPDATE runs SET job_id = ? WHERE id = ?", params![refs.job, known.run.to_bytes()])
+        .or_error("write")?;
+    for table in ["backups", "details"] {
+        tx.execute(
+            &format!("UPDATE {table} SET vm_id = ?, job_id = ? WHERE session_id = ?"),
+            params![refs.vm, refs.job, known.session.to_bytes()],
+        )
+        .or_error("write")?;
+    }
+    Ok(changed)
+}
+
+/// The name was that of one VM, or job, and is again.
+fn rename_if_free(
+    tx: &Transaction<'_>,
+    table: &str,
+    namespace: NamespaceId,
+    from: &str,
+    to: &str,
+) -> Result<()> {
+    if let (Some(id), true) = (
+        named(tx, table, from, Some(&[namespace]))?.first(),
+        named(tx, table, to, Some(&[namespace]))?.is_empty(),
+    ) {
+        tx.execute(&format!("UPDATE {table} SET name = ? WHERE id = ?"), params![to, id])
+            .or_error("write")?;
+    }
+    Ok(())
+}

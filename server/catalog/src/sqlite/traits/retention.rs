@@ -1,0 +1,121 @@
+//! [`Retention`] on SQLite.
+
+use holdfast_types::ids::{BackupId, NamespaceId, PolicyId, VmId};
+
+use super::super::{SqliteCatalog, deletions, lock_clock, locks, point_states, policies, renames};
+use crate::{DeletionRecord, NamedVm, PointState, Result, Retention, RetentionPolicy, validate};
+
+impl Retention for SqliteCatalog {
+    fn begin_deletion(&self, ids: &[BackupId], who: &str, reason: &str) -> Result<Vec<DeletionRecord>> {
+        validate::retention_ids(ids)?;
+        self.write(|tx| deletions::begin(tx, self.clock.as_ref(), ids, who, reason))
+    }
+
+    fn deletions(&self, after: Option<BackupId>, limit: u32) -> Result<Vec<DeletionRecord>> {
+        self.look_up(|c| deletions::list(c, after, limit))
+    }
+
+    fn finish_deletion(&self, ids: &[BackupId]) -> Result<()> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        self.write(|tx| deletions::finish(tx, ids))
+    }
+
+    fn lock_backups(&self, ids: &[BackupId], until_ms: i64, who: &str) -> Result<Vec<BackupId>> {
+        validate::retention_ids(ids)?;
+        self.write(|tx| locks::lock(tx, self.clock.as_ref(), ids, until_ms, who))
+    }
+
+    fn hold_backups(&self, ids: &[BackupId], reason: &str, who: &str) -> Result<Vec<BackupId>> {
+        validate::retention_ids(ids)?;
+        self.write(|tx| locks::hold(tx, self.clock.as_ref(), ids, reason, who))
+    }
+
+    fn release_holds(&self, ids: &[BackupId], reason: &str, who: &str) -> Result<Vec<BackupId>> {
+        validate::retention_ids(ids)?;
+        self.write(|tx| locks::release(tx, self.clock.as_ref(), ids, reason, who))
+    }
+
+    fn lock_time(&self) -> Result<Option<i64>> {
+        self.look_up(lock_clock::shows)
+    }
+
+    fn advance_lock_clock(&self) -> Result<i64> {
+        // Held across the change, so that no time is counted twice.
+        let mut asked_ms = self.lock_clock_asked_ms.lock();
+        let now_ms = self.clock.monotonic_ms();
+        let elapsed_ms = now_ms.saturating_sub(*asked_ms);
+        let shown = self.write(|tx| lock_clock::advance(tx, self.clock.as_ref(), elapsed_ms))?;
+        *asked_ms = now_ms;
+        Ok(shown)
+    }
+
+    fn has_locks(&self) -> Result<bool> {
+        self.look_up(locks::any)
+    }
+
+    fn policy_lock(&self, namespace: NamespaceId, vm: &str, job: &str) -> Result<Option<i64>> {
+        self.look_up(|c| policies::lock_until(c, self.clock.as_ref(), namespace, vm, job))
+    }
+
+    fn point_state(&self, id: BackupId) -> Result<Option<PointState>> {
+        self.look_up(|c| point_states::of(c, id))
+    }
+
+    fn point_states(&self, after: Option<BackupId>, limit: u32) -> Result<Vec<PointState>> {
+        self.report(|c| point_states::list(c, after, limit))
+    }
+
+    fn stale_points(&self, after: Option<BackupId>, limit: u32) -> Result<Vec<BackupId>> {
+        self.look_up(|c| point_states::stale(c, after, limit))
+    }
+
+    fn mark_point_stale(&self, id: BackupId, above: u32) -> Result<()> {
+        self.write(|tx| point_states::mark_stale(tx, id, above))
+    }
+
+    fn note_point_sealed(&self, id: BackupId, revision: u32) -> Result<()> {
+        self.write(|tx| point_states::note_sealed(tx, id, revision))
+    }
+
+    fn named_vm(&self, namespace: NamespaceId, vm: &str) -> Result<Option<NamedVm>> {
+        self.look_up(|c| renames::vm(c, namespace, vm))
+    }
+
+    fn backups_of_vm(&self, vm: VmId, after: Option<BackupId>, limit: u32) -> Result<Vec<BackupId>> {
+        self.look_up(|c| renames::backups_of(c, vm, after, limit))
+    }
+
+    fn rename_vm(&self, vm: VmId, name: &str, who: &str) -> Result<()> {
+        validate::name("VM", name)?;
+        self.write(|tx| renames::rename_vm(tx, self.clock.as_ref(), vm, name, who))
+    }
+
+    fn remove_vm(&self, vm: VmId, who: &str) -> Result<()> {
+        self.write(|tx| renames::remove_vm(tx, self.clock.as_ref(), vm, who))
+    }
+
+    fn rename_job(&self, namespace: NamespaceId, job: &str, name: &str, who: &str) -> Result<()> {
+        validate::name("job", name)?;
+        self.write(|tx| renames::rename_job(tx, self.clock.as_ref(), namespace, job, name, who))
+    }
+
+    fn policies(&self, namespaces: Option<&[NamespaceId]>) -> Result<Vec<RetentionPolicy>> {
+        validate::scope(namespaces)?;
+        self.look_up(|c| policies::list(c, namespaces))
+    }
+
+    fn policy(&self, id: PolicyId) -> Result<Option<RetentionPolicy>> {
+        self.look_up(|c| policies::by_id(c, id))
+    }
+
+    fn set_policy(&self, policy: &RetentionPolicy, who: &str) -> Result<()> {
+        validate::policy(policy)?;
+        self.write(|tx| policies::set(tx, self.clock.as_ref(), policy, who))
+    }
+
+    fn remove_policy(&self, id: PolicyId, who: &str) -> Result<()> {
+        self.write(|tx| policies::remove(tx, self.clock.as_ref(), id, who))
+    }
+}

@@ -1,0 +1,177 @@
+//! Deleting restore points, what keeps them from being deleted, and the clock that decides when a lock has ended.
+//!
+//! The catalog decides, in the transaction that changes it ([`holdfast_catalog::Retention`]); what follows from that for
+//! points is in [`crate::points`]. A crash between the two leaves deletions that are not finished and stale points: the
+//! start finishes both, and so does the job below, which also does it for changes that another process made.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_catalog::{AuditEntry, NamedVm};
+use holdfast_types::ids::{BackupId, NamespaceId};
+
+use crate::core::Core;
+use crate::error::EngineError;
+use crate::jobs::{Budget, Job, JobError, Step};
+use crate::points;
+
+/// The lock clock is written when it lags so far behind the time of day, and something is locked: so much longer than
+/// its time may a lock last, besides what the clock has to catch up.
+const LAG_MS: i64 = 60_000;
+
+/// As [`LAG_MS`], while nothing is locked: seldom, for every change of the catalog leads to a snapshot of it. A lock that
+/// is placed then lasts up to so much longer.
+const IDLE_LAG_MS: i64 = 6 * 3_600_000;
+
+/// Between two looks at what other processes changed.
+const LOOK: Duration = Duration::from_secs(20);
+
+/// (L1) Catalog first, then points, then the record of the deletion; then it is acknowledged.
+pub(crate) fn delete(
+    core: &Core,
+    ids: &[BackupId],
+    who: &str,
+    reason: &str,
+) -> Result<Vec<BackupId>, EngineError> {
+    core.check_writable()?;
+    advance_if_due(core)?;
+    let begun = core.catalog.begin_deletion(ids, who, reason);
+    if let Err(error @ holdfast_catalog::CatalogError::Locked { .. }) = &begun {
+        tell_of_refusal(core, who, &error.to_string());
+    }
+    let begun: Vec<BackupId> = begun?.into_iter().map(|one| one.backup).collect();
+    // Those of an earlier call, too, which may have failed here.
+    finish_deletions(core)?;
+    Ok(begun)
+}
+
+/// Someone tried what no one may: worth remembering, and no reason to fail in another way.
+fn tell_of_refusal(core: &Core, who: &str, why: &str) {
+    let entry = AuditEntry {
+        who: who.to_owned(),
+        action: "backup.delete-refused".to_owned(),
+        object: "restore points".to_owned(),
+        detail: why.to_owned(),
+    };
+    if let Err(error) = core.catalog.audit(&entry) {
+        tracing::warn!(%error, who, why, "cannot note in the audit log that a deletion was refused");
+    }
+}
+
+fn finish_deletions(core: &Core) -> Result<(), EngineError> {
+    let _changing = core.changing_points.lock();
+    points::finish_deletions(&*core.volume, &*core.catalog).map_err(|error| core.write_failure(error))?;
+    Ok(())
+}
+
+/// (L5) Seals the points of restore points that changed; then the change is acknowledged.
+pub(crate) fn reseal(core: &Core, ids: &[BackupId]) -> Result<(), EngineError> {
+    for id in ids {
+        let _changing = core.changing_points.lock();
+        points::reseal(&*core.volume, &*core.catalog, core.repository, *id)
+            .map_err(|error| core.write_failure(error))?;
+    }
+    Ok(())
+}
+
+/// As [`reseal`], of all that changed.
+pub(crate) fn reseal_all(core: &Core) -> Result<(), EngineError> {
+    const BATCH: u32 = 1000;
+    let mut after = None;
+    loop {
+        let batch = core.catalog.stale_points(after, BATCH)?;
+        let Some(last) = batch.last() else { return Ok(()) };
+        after = Some(*last);
+        reseal(core, &batch)?;
+    }
+}
+
+pub(crate) fn find_vm(core: &Core, namespace: NamespaceId, vm: &str) -> Result<NamedVm, EngineError> {
+    let found = core.catalog.named_vm(namespace, vm)?;
+    found.ok_or_else(|| EngineError::NotFound { what: "VM", name: vm.to_owned() })
+}
+
+pub(crate) fn remove_vm(
+    core: &Core,
+    namespace: NamespaceId,
+    vm: &str,
+    delete_restore_points: bool,
+    who: &str,
+) -> Result<Vec<BackupId>, EngineError> {
+    core.check_writable()?;
+    let found = find_vm(core, namespace, vm)?;
+    let mut deleted = Vec::new();
+    if delete_restore_points {
+        let most = u32::try_from(holdfast_catalog::RETENTION_IDS_MAX).unwrap_or(u32::MAX);
+        // One more than one call deletes: then it says so.
+        let ids = core.catalog.backups_of_vm(found.id, None, most.saturating_add(1))?;
+        if !ids.is_empty() {
+            deleted = delete(core, &ids, who, &format!("VM {vm:?} is removed"))?;
+        }
+    }
+    core.catalog.remove_vm(found.id, who)?;
+    Ok(deleted)
+}
+
+/// (L4) Advances the lock clock when it lags.
+pub(crate) fn advance_if_due(core: &Core) -> Result<(), EngineError> {
+    let is_due = match core.catalog.lock_time()? {
+        None => true,
+        Some(shown_ms) => {
+            let lag_ms = core.clock.now_ms().saturating_sub(shown_ms);
+            lag_ms >= IDLE_LAG_MS || (lag_ms >= LAG_MS && core.catalog.has_locks()?)
+        }
+    };
+    if is_due {
+        core.catalog.advance_lock_clock()?;
+    }
+    Ok(())
+}
+
+/// So that locks can be compared with something; a catalog that takes no changes ends no start.
+pub(crate) fn advance_at_start(core: &Core) {
+    if let Err(error) = advance_if_due(core) {
+        tracing::warn!(%error, "cannot advance the lock clock; it is tried again in the background");
+    }
+}
+
+/// So that the time this process ran is not lost to the clock.
+pub(crate) fn advance_at_stop(core: &Core) {
+    if core.health.stopped().is_empty()
+        && let Err(error) = advance_if_due(core)
+    {
+        tracing::warn!(%error, "cannot advance the lock clock; locks last longer by what it lags");
+    }
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct RetentionJob {
+    pub(crate) core: Arc<Core>,
+}
+
+impl Job for RetentionJob {
+    fn name(&self) -> &'static str {
+        "retention"
+    }
+
+    fn step(&self, budget: &Budget) -> Result<Step, JobError> {
+        let core = &self.core;
+        if core.health.read_only_reason().is_some() {
+            return Ok(Step::Idle(Duration::from_secs(60)));
+        }
+        advance_if_due(core)?;
+        finish_deletions(core)?;
+        for id in core.catalog.stale_points(None, STEP_POINTS)? {
+            reseal(core, &[id])?;
+            budget.charge(1, 0);
+            if budget.is_spent() {
+                return Ok(Step::More);
+            }
+        }
+        Ok(if core.catalog.stale_points(None, 1)?.is_empty() { Step::Idle(LOOK) } else { Step::More })
+    }
+}
+
+/// Points sealed in a step at most.
+const STEP_POINTS: u32 = 256;
