@@ -25,6 +25,7 @@ use crate::store::{Domain, Holds, NodeReader, Reach};
 pub(super) struct ParentDisk {
     backup: BackupId,
     size_bytes: u64,
+    #[cfg(test)]
     root: Fingerprint,
     tree: TreeReader<NodeReader>,
     /// Where all it refers to lies, if that is known.
@@ -92,6 +93,7 @@ impl ParentDisk {
                     let parent = Self {
                         backup: backup.id,
                         size_bytes: disk.size_bytes,
+                        #[cfg(test)]
                         root: disk.root,
                         tree,
                         reach,
@@ -127,6 +129,7 @@ impl ParentDisk {
     }
 
     /// Its recipe's root, from which everything it refers to can be reached.
+    #[cfg(test)]
     pub(super) const fn root(&self) -> Fingerprint {
         self.root
     }

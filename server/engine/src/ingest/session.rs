@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use holdfast_catalog::NamespaceRecord;
+#[cfg(test)]
 use holdfast_proto::Fingerprint;
 use holdfast_proto::v1;
 use holdfast_types::ids::{BackupId, ContainerId, NamespaceId, RunId, SessionId, TokenId};
