@@ -364,7 +364,7 @@ impl ChunkStore {
         fingerprint: &Fingerprint,
     ) -> Result<Vec<Location>, EngineError> {
         let mut damaged = Vec::new();
-        self.search(domain, class, fingerprint, &mut damaged)?;
+        self.search((domain, class), fingerprint, &mut damaged, Use::Read)?;
         Ok(damaged)
     }
 
