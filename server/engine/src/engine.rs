@@ -563,6 +563,11 @@ impl Engine {
         }
     }
 
+    /// For benchmarks.
+    pub(crate) const fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
     /// What tests look into.
     #[cfg(test)]
     pub(crate) const fn parts(&self) -> (&Arc<Core>, &Sessions) {

@@ -13,6 +13,7 @@ mod details;
 mod fleet;
 mod holdfast;
 mod index;
+mod marking;
 mod measure;
 mod peers;
 mod tables;
@@ -59,6 +60,8 @@ pub(crate) struct Options {
 enum Only {
     /// The chunk index alone: inserts, lookups and memory at a given number of entries
     Index(index::Options),
+    /// Marking alone: references a second and memory at a given number of references
+    Marking(marking::Options),
     /// How long the table of compression details takes to answer
     Details(details::Options),
     /// Backups and restores over a long line: late, slow, with losses. Needs root
@@ -89,6 +92,7 @@ trait Tool {
 pub(crate) fn run(options: &Options) -> Result<()> {
     match &options.only {
         Some(Only::Index(options)) => return index::run(options),
+        Some(Only::Marking(options)) => return marking::run(options),
         Some(Only::Details(options)) => return details::run(options),
         Some(Only::Wan(options)) => return wan::run(options),
         Some(Only::WanProbe(options)) => return wan::run_probe(options),
