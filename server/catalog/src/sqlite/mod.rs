@@ -33,6 +33,7 @@ mod quotas;
 mod schema;
 mod select;
 mod snapshot;
+mod squeezed;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod testing;
 mod tokens;

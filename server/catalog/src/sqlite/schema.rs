@@ -29,6 +29,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0007_quotas.sql"),
     include_str!("../../migrations/0008_sessions.sql"),
     include_str!("../../migrations/0012_attribution.sql"),
+    include_str!("../../migrations/0013_squeezed.sql"),
 ];
 
 /// The version this build writes.

@@ -25,6 +25,7 @@ pub(crate) mod repack;
 pub(crate) mod roots;
 pub(crate) mod shares;
 mod source;
+pub(crate) mod squeeze;
 #[cfg(test)]
 mod tests;
 mod trail;
