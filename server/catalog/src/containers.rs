@@ -51,6 +51,19 @@ pub trait Containers: Send + Sync + fmt::Debug {
     /// `Invalid`: one of them was not condemned; then none is forgotten.
     fn remove_condemned(&self, ids: &[ContainerId]) -> Result<()>;
 
+    /// Takes note that containers were compressed anew at a level, or would not gain by it; of several the highest
+    /// counts. One that is not known is skipped.
+    fn note_squeezed(&self, ids: &[ContainerId], level: i32) -> Result<()>;
+    /// Up to `limit` live containers of data after `after`, by number, that were made before `made_before_ms` and not
+    /// noted at `level` or above.
+    fn squeezable_containers(
+        &self,
+        level: i32,
+        made_before_ms: i64,
+        after: Option<ContainerId>,
+        limit: u32,
+    ) -> Result<Vec<ContainerRecord>>;
+
     /// Marks a container unusable. The first reason given is kept. `NotFound`: no such container.
     fn mark_container_damaged(&self, id: ContainerId, reason: &str) -> Result<()>;
     /// Marks one region unusable; the container stays live. As [`Containers::mark_container_damaged`].

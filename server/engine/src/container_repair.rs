@@ -1,24 +1,23 @@
 //! Writes what can still be read of damaged containers into new ones, so that restores and new backups rely on sound
 //! copies again.
 //!
-//! Order: the new container is durable (W2) → the catalog knows it → its chunks are in the index (W3) → only then,
-//! and only when nothing of the damaged one is missing from it, the damaged one is condemned, dropped from the index
+//! Order: the new container is durable (W2) → its chunks are in the index (W3) → the catalog knows it → only then, and
+//! only when nothing of the damaged one is missing from it, the damaged one is condemned, dropped from the index
 //! and removed. A crash in between leaves both, and the next repair finds every chunk in a sound container.
 
 use std::sync::Arc;
 
-use holdfast_catalog::{ContainerRecord, ContainerState};
 use holdfast_proto::Fingerprint;
-use holdfast_proto::limits::CONTAINER_MAX_BYTES;
 use holdfast_proto::region::Decoder;
 use holdfast_types::ids::{ContainerClass, ContainerId};
 
-use crate::container::{ContainerWriter, OpenContainer, RecentDirectories, UnverifiedRegion, VerifiedRegion};
+use crate::container::{OpenContainer, RecentDirectories, VerifiedRegion};
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::progress::Progress;
-use crate::space::{Grant, Purpose};
-use crate::store::{Domain, Leftover};
+use crate::rewrite::{self, Rewriter};
+use crate::space::Purpose;
+use crate::store::Leftover;
 
 /// What became of one damaged container.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,29 +75,17 @@ fn repair(core: &Core, open: &Arc<OpenContainer>, complete: bool) -> Result<Repa
     Ok(Repaired { container: open.id(), chunks, rewritten, into, complete: all_read })
 }
 
-/// (W1) A region as it is stored, once its bytes hash to the names they are given.
+/// A region, once its bytes hash to the names they are given.
 fn read(open: &OpenContainer, number: u16, decoder: &mut Decoder) -> Option<VerifiedRegion> {
     let stored = open.read_region(number).ok()?;
-    let (fingerprints, ends) = open.directory().region_chunks(number)?;
-    let mut start = 0;
-    let lengths = ends.iter().map(|end| end - std::mem::replace(&mut start, *end)).collect();
-    let region = UnverifiedRegion {
-        codec: stored.codec,
-        plain_bytes: stored.plain_bytes,
-        fingerprints: fingerprints.to_vec(),
-        lengths,
-        payload: stored.payload,
-    };
-    region.verify(decoder).ok().map(|(region, _)| region)
+    rewrite::verified(open, stored, decoder).ok().map(|(region, _)| region)
 }
 
 /// Regions on their way into new containers.
 struct Rewrite<'a> {
     core: &'a Core,
-    from: &'a OpenContainer,
-    domain: Domain,
-    /// The open container, and the room kept for it.
-    writer: Option<(ContainerWriter, Grant)>,
+    class: ContainerClass,
+    output: Rewriter<'a>,
     recent: RecentDirectories,
     chunks: u64,
     rewritten: u64,
@@ -106,10 +93,15 @@ struct Rewrite<'a> {
 }
 
 impl<'a> Rewrite<'a> {
-    fn new(core: &'a Core, from: &'a OpenContainer) -> Self {
-        let domain = core.store.domain(from.namespace());
+    fn new(core: &'a Core, from: &OpenContainer) -> Self {
+        let class = from.class();
+        let purpose = match class {
+            ContainerClass::Data => Purpose::Data,
+            ContainerClass::Recipe => Purpose::Recipe,
+        };
+        let output = Rewriter::new(core, from.namespace(), class, purpose);
         let recent = RecentDirectories::default();
-        Self { core, from, domain, writer: None, recent, chunks: 0, rewritten: 0, into: Vec::new() }
+        Self { core, class, output, recent, chunks: 0, rewritten: 0, into: Vec::new() }
     }
 
     /// Appends a region, unless every chunk in it has a sound copy.
@@ -122,22 +114,16 @@ impl<'a> Rewrite<'a> {
             return Ok(());
         }
         self.rewritten += missing;
-        if self.writer.as_ref().is_some_and(|(writer, _)| !writer.fits(region)) {
+        if !self.output.has_room_for(region) {
             self.seal()?;
         }
-        let (mut writer, room) = match self.writer.take() {
-            Some(writer) => writer,
-            None => self.create()?,
-        };
-        writer.append(region).map_err(|error| self.core.write_failure(error.into()))?;
-        self.writer = Some((writer, room));
-        Ok(())
+        self.output.append(region)
     }
 
     /// Whether another container has the chunk, and it can be read there now: the copy at hand may be removed for it.
     fn has_sound_copy(&mut self, fingerprint: &Fingerprint) -> Result<bool, EngineError> {
-        let (store, class) = (&self.core.store, self.from.class());
-        while let Some(found) = store.find(&self.domain, class, fingerprint, &mut self.recent)? {
+        let (store, class) = (&self.core.store, self.class);
+        while let Some(found) = store.find(self.output.domain(), class, fingerprint, &mut self.recent)? {
             let region = found.location.region;
             match store.read_region(&found.container, region) {
                 Ok(_) => return Ok(true),
@@ -151,42 +137,9 @@ impl<'a> Rewrite<'a> {
         Ok(false)
     }
 
-    fn create(&self) -> Result<(ContainerWriter, Grant), EngineError> {
-        let core = self.core;
-        core.check_writable()?;
-        let purpose = match self.from.class() {
-            ContainerClass::Data => Purpose::Data,
-            ContainerClass::Recipe => Purpose::Recipe,
-        };
-        // (W10)
-        let mut room = Grant::new(&core.ledger, purpose);
-        core.cover(&mut room, CONTAINER_MAX_BYTES.into())?;
-        let id = core.next_container()?;
-        let (namespace, class) = (self.from.namespace(), self.from.class());
-        let now_ms = core.clock.now_ms();
-        let writer = ContainerWriter::create(&*core.volume, core.repository, namespace, id, class, now_ms)
-            .map_err(|error| core.write_failure(error.into()))?;
-        Ok((writer, room))
-    }
-
     fn seal(&mut self) -> Result<(), EngineError> {
-        let Some((writer, _room)) = self.writer.take() else { return Ok(()) };
-        let core = self.core;
-        let sealed = writer.seal().map_err(|error| core.write_failure(error.into()))?;
-        core.catalog.add_containers(&[ContainerRecord {
-            id: sealed.id,
-            class: sealed.class,
-            namespace: sealed.namespace,
-            stored_bytes: sealed.stored_bytes,
-            plain_bytes: sealed.directory.plain_bytes(),
-            chunk_count: sealed.directory.chunk_count() as u64,
-            created_ms: sealed.created_ms,
-            run: None,
-            state: ContainerState::Live,
-        }])?;
-        // (W3) Durable by now.
-        let open = core.store.containers.get(sealed.id, sealed.class)?;
-        core.store.index_container(&open)?;
+        let Some(sealed) = self.output.seal()? else { return Ok(()) };
+        self.core.catalog.add_containers(&[rewrite::record_of(&sealed)])?;
         self.into.push(sealed.id);
         Ok(())
     }

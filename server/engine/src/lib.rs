@@ -14,6 +14,7 @@
 //! - `recovery`, `sealed`, `unrecorded`
 //! - `claims`: chunks on their way; `in_use`: recipes that are read or taken over from
 //! - `core`: what all operations share
+//! - `rewrite`: regions on their way from old containers into new ones
 //! - `digests`: what extents hash to
 //! - `audit`, `damage_job`, `index_job`, `points` (what the volume knows of each restore point), `snapshot` (copies of
 //!   the catalog)
@@ -69,6 +70,7 @@ mod recover;
 mod recovery;
 mod restore;
 mod retention;
+mod rewrite;
 mod sealed;
 mod snapshot;
 mod space;

@@ -110,6 +110,21 @@ pub(super) fn forget_peak(pid: u32) -> Result<()> {
     fs::write(format!("/proc/{pid}/clear_refs"), "5").context("cannot reset the server's peak memory")
 }
 
+/// Makes the next reads of all files below `folder` go to the disk.
+pub(super) fn forget_cache(folder: &Path) -> Result<()> {
+    for entry in fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
+        let entry = entry?;
+        if entry.metadata()?.is_dir() {
+            forget_cache(&entry.path())?;
+        } else if entry.metadata()?.is_file() {
+            let file = File::open(entry.path())?;
+            file.sync_all()?;
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
+        }
+    }
+    Ok(())
+}
+
 /// One line of the results.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Measured {

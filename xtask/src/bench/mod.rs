@@ -16,6 +16,7 @@ mod index;
 mod marking;
 mod measure;
 mod peers;
+mod reclaim;
 mod tables;
 mod targets;
 mod wan;
@@ -71,6 +72,8 @@ enum Only {
     WanProbe(wan::ProbeOptions),
     /// Many VMs at once, against the same VMs one after another: what is stored, and what it takes
     Fleet(fleet::Options),
+    /// What it takes to get space back after restore points were deleted
+    Reclaim(reclaim::Options),
 }
 
 /// One way to back disks up.
@@ -97,6 +100,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         Some(Only::Wan(options)) => return wan::run(options),
         Some(Only::WanProbe(options)) => return wan::run_probe(options),
         Some(Only::Fleet(options)) => return fleet::run(options),
+        Some(Only::Reclaim(options)) => return reclaim::run(options),
         None => {}
     }
     let folder = options.corpus.as_deref().context("--corpus is needed")?;

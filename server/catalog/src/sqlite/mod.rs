@@ -40,6 +40,7 @@ mod renames;
 mod schema;
 mod select;
 mod snapshot;
+mod squeezed;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod testing;
 mod tokens;

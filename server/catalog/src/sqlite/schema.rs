@@ -30,6 +30,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0008_sessions.sql"),
     include_str!("../../migrations/0009_retention.sql"),
     include_str!("../../migrations/0012_attribution.sql"),
+    include_str!("../../migrations/0013_squeezed.sql"),
 ];
 
 /// The version this build writes.

@@ -19,6 +19,7 @@ cases![
     sealed_containers_count_for_nothing_until_they_are_taken,
     only_condemned_containers_are_forgotten,
     containers_are_replaced_in_one_step,
+    containers_are_compressed_anew_once_at_a_level,
     walks_see_everything,
     samples_are_evenly_spaced,
 ];
@@ -54,6 +55,27 @@ fn orphan(f: &Fixture, number: u64) -> ContainerRecord {
         run: None,
         state: ContainerState::Live,
     }
+}
+
+fn containers_are_compressed_anew_once_at_a_level(f: &Fixture) {
+    let recipe = ContainerRecord { class: ContainerClass::Recipe, ..orphan(f, 2) };
+    let young = ContainerRecord { created_ms: START_MS, ..orphan(f, 3) };
+    f.add_containers(&[orphan(f, 1), recipe, young, orphan(f, 4), orphan(f, 5)]).unwrap();
+    let numbers = |level, after: Option<u64>, limit| -> Vec<u64> {
+        let after = after.and_then(ContainerId::new);
+        let found = f.squeezable_containers(level, START_MS, after, limit).unwrap();
+        found.iter().map(|container| container.id.get()).collect()
+    };
+    assert_eq!(numbers(9, None, 10), [1, 4, 5]);
+    assert_eq!(numbers(9, Some(1), 1), [4]);
+    let id = |number| ContainerId::new(number).unwrap();
+    f.note_squeezed(&[id(1), id(99)], 15).unwrap();
+    f.note_squeezed(&[id(1), id(4)], 9).unwrap();
+    assert_eq!((numbers(9, None, 10), numbers(10, None, 10)), (vec![5], vec![4, 5]));
+    assert_eq!(numbers(16, None, 10), [1, 4, 5], "a higher level is worth another look");
+    f.condemn_containers(&[id(1)]).unwrap();
+    f.remove_condemned(&[id(1)]).unwrap();
+    assert_eq!(numbers(16, None, 10), [4, 5]);
 }
 
 fn only_condemned_containers_are_forgotten(f: &Fixture) {

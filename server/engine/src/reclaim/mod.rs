@@ -11,15 +11,21 @@
 //!   (incomplete), and nothing of that namespace is removed.
 
 pub(crate) mod attribution;
+pub(crate) mod batches;
 mod bits;
 pub(crate) mod control;
+mod encoders;
 mod freed;
 pub(crate) mod live;
 pub(crate) mod mark;
 mod owners;
 mod pages;
+pub(crate) mod plan;
+pub(crate) mod repack;
 pub(crate) mod roots;
 pub(crate) mod shares;
+mod source;
+pub(crate) mod squeeze;
 #[cfg(test)]
 mod tests;
 mod trail;

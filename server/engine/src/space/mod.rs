@@ -8,14 +8,15 @@
 //! How far down each [`Purpose`] may go, with a reserve of R bytes:
 //!
 //! ```text
-//! free space ──────────────────────────┬── R + headroom ──┬── R/2 ───────────┬── 0
-//!  data of backups, to here ───────────┘                  │                  │
-//!  recipes, and the start of a backup, to here ───────────┘                  │
-//!  sorted runs of the index, to here ────────────────────────────────────────┘
+//! free space ──────────────────────────┬── R + headroom ──┬── R/2 ───────┬── R/4 ───────┬── 0
+//!  data of backups, to here ───────────┘                  │              │              │
+//!  recipes, and the start of a backup, to here ───────────┘              │              │
+//!  copies that reclaim makes before it deletes, to here ─────────────────┘              │
+//!  sorted runs of the index, to here ───────────────────────────────────────────────────┘
 //! ```
 //!
 //! So data that fills the volume leaves the reserve whole. From it live the recipe of a backup in which nothing changed,
-//! the catalog's rows and log, the index, and deletion. The catalog writes past the ledger: what its log may grow by
+//! the catalog's rows and log, the index, deletion, and what reclaim has to copy before it can delete. The catalog writes past the ledger: what its log may grow by
 //! is in the headroom.
 //!
 //! Nothing of this is durable: after a crash the volume says what is free.
@@ -33,6 +34,8 @@ pub(crate) enum Purpose {
     Data,
     /// Recipe nodes, and the start of a backup: half of the reserve.
     Recipe,
+    /// What reclaim copies, a container at a time, before it deletes more than that: three quarters of the reserve.
+    Reclaim,
     /// Sorted runs: all of the reserve. Without them what was sealed could not be found.
     Index,
 }
@@ -43,7 +46,7 @@ impl Purpose {
     const fn step_bytes(self) -> u64 {
         match self {
             Self::Data => 4 << 20,
-            Self::Recipe => 256 << 10,
+            Self::Recipe | Self::Reclaim => 256 << 10,
             // Asked for in one piece.
             Self::Index => 0,
         }
@@ -54,6 +57,7 @@ impl Purpose {
         match self {
             Self::Data => reserve.saturating_add(HEADROOM_BYTES.min(reserve)),
             Self::Recipe => reserve / 2,
+            Self::Reclaim => reserve / 4,
             Self::Index => 0,
         }
     }

@@ -123,3 +123,14 @@ pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
     blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(&mut bytes);
     bytes
 }
+
+/// Text in which a higher level finds more, the same for the same seed.
+pub(crate) fn lines(seed: u64, count: usize) -> Vec<u8> {
+    let line = |bytes: &[u8]| match *bytes {
+        [a, b, c] => {
+            format!("entry {} of disk{}: read {}\n", u32::from(a) * u32::from(b) / 64 * 7919, c % 16, a ^ b)
+        }
+        _ => String::new(),
+    };
+    noise(seed, count * 3).chunks(3).flat_map(|bytes| line(bytes).into_bytes()).collect()
+}

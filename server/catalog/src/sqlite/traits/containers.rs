@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use holdfast_types::ids::ContainerId;
 
-use super::super::{SqliteCatalog, containers, damage};
+use super::super::{SqliteCatalog, containers, damage, squeezed};
 use crate::{ContainerRecord, Containers, DamageChanges, DamageRecord, Result};
 
 impl Containers for SqliteCatalog {
@@ -64,6 +64,23 @@ impl Containers for SqliteCatalog {
 
     fn remove_condemned(&self, ids: &[ContainerId]) -> Result<()> {
         self.write(|tx| ids.iter().try_for_each(|id| containers::remove_condemned(tx, *id)))
+    }
+
+    fn note_squeezed(&self, ids: &[ContainerId], level: i32) -> Result<()> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        self.write(|tx| ids.iter().try_for_each(|id| squeezed::note(tx, *id, level)))
+    }
+
+    fn squeezable_containers(
+        &self,
+        level: i32,
+        made_before_ms: i64,
+        after: Option<ContainerId>,
+        limit: u32,
+    ) -> Result<Vec<ContainerRecord>> {
+        self.report(|c| squeezed::squeezable(c, level, made_before_ms, after, limit))
     }
 
     fn mark_container_damaged(&self, id: ContainerId, reason: &str) -> Result<()> {

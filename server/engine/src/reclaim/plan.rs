@@ -1,0 +1,131 @@
+//! In which order live chunks are written again, and in what pieces.
+//!
+//! A region of which everything is live, which is not small, and whose chunks are read together, goes over as it is. The
+//! others are taken apart, and their chunks joined into full regions. Without a [`ReadOrder`] the order is that of the victims: the order in which
+//! one disk was read when they were written.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use holdfast_proto::limits::REGION_PLAIN_MAX_BYTES;
+
+use super::live::SlotSet;
+use crate::container::OpenContainer;
+
+/// Plain bytes below which a region is joined with others, live or not: a quarter of a full one. A disk in which
+/// little changes is sent in small regions, and each costs a read of its own.
+const WHOLE_MIN_BYTES: u32 = REGION_PLAIN_MAX_BYTES / 4;
+
+/// Chunks of other regions that may be read between those of one, which are then still read together.
+const SLACK: u32 = 8;
+
+/// A container that is to go, and what of it has to stay.
+#[derive(Debug, Clone)]
+pub(crate) struct Victim {
+    pub(crate) container: Arc<OpenContainer>,
+    pub(crate) live: SlotSet,
+}
+
+/// What is written next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Piece {
+    /// All of a region.
+    Region { victim: usize, region: u16 },
+    /// One chunk.
+    Chunk { victim: usize, region: u16, slot: u16 },
+}
+
+impl Piece {
+    /// Where it lies: a victim's place in the list, and its region.
+    pub(super) const fn place(self) -> (usize, u16) {
+        match self {
+            Self::Region { victim, region } | Self::Chunk { victim, region, .. } => (victim, region),
+        }
+    }
+}
+
+/// When a restore reads which live chunk of the victims.
+#[derive(Debug, Default)]
+pub(crate) struct ReadOrder {
+    /// By victim and chunk number; `u32::MAX`: not read by it.
+    ranks: Vec<Vec<u32>>,
+    next: u32,
+}
+
+impl ReadOrder {
+    /// Nothing is read yet.
+    pub(crate) fn new(victims: &[Victim]) -> Self {
+        let ranks = victims.iter().map(|victim| vec![u32::MAX; victim.live.chunks() as usize]).collect();
+        Self { ranks, next: 0 }
+    }
+
+    /// A chunk is read next; the first time counts.
+    pub(crate) fn reads(&mut self, victim: usize, number: u32) {
+        let rank = self.ranks.get_mut(victim).and_then(|ranks| ranks.get_mut(number as usize));
+        if let Some(rank) = rank.filter(|rank| **rank == u32::MAX) {
+            *rank = self.next;
+            self.next = self.next.saturating_add(1);
+        }
+    }
+
+    /// Chunks that are read.
+    pub(crate) const fn len(&self) -> u32 {
+        self.next
+    }
+
+    fn ranks(&self, victim: usize, numbers: &Range<u32>) -> &[u32] {
+        let ranks = self.ranks.get(victim);
+        let ranks = ranks.and_then(|ranks| ranks.get(numbers.start as usize..numbers.end as usize));
+        ranks.unwrap_or_default()
+    }
+
+    /// When a region is read, if its chunks are read together: the middle half of them within about as many reads as
+    /// it has chunks, or none at all. So a few that the disk also has elsewhere do not matter. A region of a small run,
+    /// with a little of every part of its disk, is not read together.
+    fn rank_of_region(&self, victim: usize, numbers: &Range<u32>) -> Option<u32> {
+        let mut sorted = self.ranks(victim, numbers).to_vec();
+        sorted.sort_unstable();
+        let quartile = |number| sorted.get(sorted.len() * number / 4).or(sorted.last()).copied();
+        let (first, middle, last) = (quartile(1)?, quartile(2)?, quartile(3)?);
+        (last - first <= numbers.end - numbers.start + SLACK).then_some(middle)
+    }
+}
+
+/// All live chunks of the victims, each once.
+pub(super) fn plan(victims: &[Victim], order: Option<&ReadOrder>) -> Vec<Piece> {
+    let mut ranked = Vec::new();
+    for (number, victim) in victims.iter().enumerate() {
+        pieces_of(number, victim, order, &mut ranked);
+    }
+    if order.is_some() {
+        // Stable, so what the restore does not read comes last, in the order in which it was written: it goes when the
+        // older restore points go, and then all at once.
+        ranked.sort_by_key(|(rank, _)| *rank);
+    }
+    ranked.into_iter().map(|(_, piece)| piece).collect()
+}
+
+fn pieces_of(victim: usize, of: &Victim, order: Option<&ReadOrder>, ranked: &mut Vec<(u32, Piece)>) {
+    let mut first = 0u32;
+    for (region, (record, _)) in (0u16..).zip(of.container.directory().regions_with_ends()) {
+        let numbers = first..first + u32::from(record.chunk_count);
+        first = numbers.end;
+        let is_whole =
+            record.plain_bytes >= WHOLE_MIN_BYTES && numbers.clone().all(|number| of.live.contains(number));
+        let rank = match order {
+            Some(order) => order.rank_of_region(victim, &numbers),
+            None => Some(0),
+        };
+        if let Some(rank) = rank.filter(|_| is_whole) {
+            ranked.push((rank, Piece::Region { victim, region }));
+            continue;
+        }
+        for (slot, number) in (0u16..).zip(numbers) {
+            if of.live.contains(number) {
+                let rank =
+                    order.and_then(|order| order.ranks(victim, &(number..number + 1)).first().copied());
+                ranked.push((rank.unwrap_or(0), Piece::Chunk { victim, region, slot }));
+            }
+        }
+    }
+}

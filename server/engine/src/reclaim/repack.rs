@@ -1,0 +1,296 @@
+//! Writes the live chunks of containers into as few new ones as possible, so that the old ones can go.
+//!
+//! Every region that is read is checked before anything of it is written (R2, W1). New containers are durable (W2)
+//! before the index knows their chunks (W3), and grow only with a grant (W10), one at a time; the caller makes them
+//! known to the catalog, together with what it condemns. It may do so for a victim only when *everything* live of it is
+//! in a sealed container: [`Copied::complete`] names those. What is damaged is noted, and its container is never among
+//! them. However it ends (stopped, no room, an error) what was sealed until then counts, and the next round goes on
+//! with what is left: a crash leaves new containers that a start adopts, so chunks are there twice, never not at all.
+//!
+//! Memory: 12 bytes a live chunk of the victims (the plan), 4 a chunk for a read order, 34 MiB of regions read and
+//! decoded (`source`), 512 KiB being joined, 1.5 MiB for each thread that encodes, and the new container's directory.
+
+use std::collections::BTreeSet;
+
+use bytes::{Bytes, BytesMut};
+use holdfast_catalog::ContainerRecord;
+use holdfast_proto::Fingerprint;
+use holdfast_proto::limits::{REGION_CHUNKS_MAX, REGION_PLAIN_MAX_BYTES};
+use holdfast_proto::region::DEFAULT_LEVEL;
+use holdfast_types::ids::{ContainerId, RunId};
+
+use super::control::{Control, Pacer};
+use super::encoders::{Encoders, Plain};
+use super::plan::{Piece, ReadOrder, Victim, plan};
+use super::source::{Checked, Source};
+use crate::container::VerifiedRegion;
+use crate::core::Core;
+use crate::error::EngineError;
+use crate::rewrite::{Rewriter, record_of};
+use crate::space::Purpose;
+
+/// How chunks are written.
+#[derive(Debug, Default)]
+pub(crate) struct RepackOptions {
+    /// Everything is compressed anew at this level, where that makes it smaller. `None`: regions that are live as a
+    /// whole, and not small, go over verbatim.
+    pub(crate) level: Option<i32>,
+    /// Threads that compress, beside the one that reads; 0: that one does.
+    pub(crate) threads: usize,
+    /// In which order the chunks are read; `None`: that of the victims.
+    pub(crate) order: Option<ReadOrder>,
+    /// The run the new containers are said to be of: whose containers belong together later.
+    pub(crate) run: Option<RunId>,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub(crate) struct Copied {
+    /// Sealed, durable, in the index; the catalog does not know them.
+    pub(crate) containers: Vec<ContainerRecord>,
+    /// Victims of which nothing live is missing from `containers`.
+    pub(crate) complete: Vec<ContainerId>,
+    /// Regions that could not be copied; noted as damage.
+    pub(crate) damaged: Vec<(ContainerId, u16)>,
+    /// Chunks in `containers`.
+    pub(crate) chunks: u64,
+    /// Regions in `containers` that are as they were, and those that were encoded.
+    pub(crate) verbatim_regions: u64,
+    pub(crate) encoded_regions: u64,
+    /// Why it ended before all victims were read: [`EngineError::Stopped`], [`EngineError::Full`], or a failure.
+    pub(crate) ended: Option<EngineError>,
+}
+
+/// Writes the live chunks of `victims`, all of one namespace and class, into new containers.
+pub(crate) fn copy_forward(
+    core: &Core,
+    victims: &[Victim],
+    options: &RepackOptions,
+    control: &Control,
+) -> Copied {
+    let Some(first) = victims.first() else { return Copied::default() };
+    let (namespace, class) = (first.container.namespace(), first.container.class());
+    let of_one = |victim: &Victim| {
+        let container = &victim.container;
+        let chunks = container.directory().chunk_count() as u64;
+        // The regions of a salvaged container may have other numbers than its live set was made with.
+        (container.namespace(), container.class()) == (namespace, class)
+            && chunks == u64::from(victim.live.chunks())
+            && !container.is_salvaged()
+    };
+    assert!(
+        victims.iter().all(of_one),
+        "victims of one namespace and class, with the live sets of their chunks"
+    );
+    let begun = Source::new().and_then(|source| {
+        let level = options.level.unwrap_or(DEFAULT_LEVEL);
+        Ok((source, Encoders::new(level, options.threads)?))
+    });
+    let (source, encoders) = match begun {
+        Ok(begun) => begun,
+        Err(error) => return Copied { ended: Some(error), ..Copied::default() },
+    };
+    let mut repack = Repack {
+        core,
+        victims,
+        options,
+        source,
+        encoders,
+        joining: Joining::default(),
+        output: Rewriter::new(core, namespace, class, Purpose::Reclaim),
+        in_open: Vec::new(),
+        left: victims.iter().map(|victim| victim.live.live()).collect(),
+        spoilt: BTreeSet::new(),
+        copied: Copied::default(),
+    };
+    let ended = repack.run(&mut control.pacer()).err();
+    repack.finish(ended)
+}
+
+/// How many chunks of which victim are in a region.
+type Parts = Vec<(usize, u32)>;
+
+struct Repack<'a> {
+    core: &'a Core,
+    victims: &'a [Victim],
+    options: &'a RepackOptions,
+    source: Source,
+    encoders: Encoders<(Parts, bool)>,
+    joining: Joining,
+    output: Rewriter<'a>,
+    /// What is in the open container.
+    in_open: Parts,
+    /// Live chunks of each victim that are in no sealed container yet.
+    left: Vec<u32>,
+    /// Regions that are damaged.
+    spoilt: BTreeSet<(usize, u16)>,
+    copied: Copied,
+}
+
+impl Repack<'_> {
+    fn run(&mut self, pacer: &mut Pacer<'_>) -> Result<(), EngineError> {
+        let pieces = plan(self.victims, self.options.order.as_ref());
+        let mut rest = pieces.as_slice();
+        while let Some((&piece, follow)) = rest.split_first() {
+            rest = follow;
+            let read_bytes = self.take(piece, follow)?;
+            let written_bytes = self.write(false)?;
+            // Between two regions, never within one.
+            pacer.charge(read_bytes, written_bytes)?;
+        }
+        self.flush()?;
+        let written_bytes = self.write(true)?;
+        pacer.charge(0, written_bytes)
+    }
+
+    /// Reads a piece and hands it to the encoders, or joins it with others; says how many bytes were read.
+    fn take(&mut self, piece: Piece, follow: &[Piece]) -> Result<u64, EngineError> {
+        let (number, region) = piece.place();
+        if self.spoilt.contains(&(number, region)) {
+            return Ok(0);
+        }
+        let Some(victim) = self.victims.get(number) else {
+            return Err(EngineError::Internal(format!("there is no victim {number}")));
+        };
+        let container = &victim.container;
+        let (checked, read_bytes) = match self.source.region(container, piece, follow) {
+            Ok(read) => read,
+            Err(error) if error.is_damage() => {
+                // (A7) It counts as no copy from now on; its container stays, as what is left of it may be all there is.
+                self.core.store.note_failure(container.id(), Some(region), &error);
+                self.spoilt.insert((number, region));
+                self.copied.damaged.push((container.id(), region));
+                return Ok(0);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        match piece {
+            Piece::Region { .. } => self.take_region(number, checked)?,
+            Piece::Chunk { slot, .. } => self.take_chunk(number, slot, &checked)?,
+        }
+        Ok(read_bytes)
+    }
+
+    fn take_region(&mut self, victim: usize, checked: Checked) -> Result<(), EngineError> {
+        let Checked { region, plain } = checked;
+        let chunks = u32::try_from(region.lengths().len()).unwrap_or(u32::MAX);
+        let parts = vec![(victim, chunks)];
+        if self.options.level.is_none() {
+            self.encoders.pass(region, (parts, true));
+            return Ok(());
+        }
+        let (fingerprints, lengths) = (region.fingerprints().to_vec(), region.lengths().to_vec());
+        let plain = Plain { fingerprints, lengths, bytes: plain, stored: Some(region) };
+        self.encoders.encode(plain, (parts, false))
+    }
+
+    fn take_chunk(&mut self, victim: usize, slot: u16, from: &Checked) -> Result<(), EngineError> {
+        let slot = usize::from(slot);
+        let before: u32 = from.region.lengths().iter().take(slot).sum();
+        let chunk = from.region.fingerprints().get(slot).zip(from.region.lengths().get(slot));
+        let bytes = chunk.and_then(|(_, length)| from.plain.get(before as usize..(before + length) as usize));
+        let (Some((fingerprint, _)), Some(bytes)) = (chunk, bytes) else {
+            return Err(EngineError::Internal(format!("a region has no chunk {slot}")));
+        };
+        if !self.joining.fits(bytes.len()) {
+            self.flush()?;
+        }
+        self.joining.add(victim, *fingerprint, bytes);
+        Ok(())
+    }
+
+    /// What was joined becomes a region.
+    fn flush(&mut self) -> Result<(), EngineError> {
+        let Some((plain, parts)) = self.joining.take() else { return Ok(()) };
+        self.encoders.encode(plain, (parts, false))
+    }
+
+    /// Appends the regions that are ready, or all; says how many bytes that were.
+    fn write(&mut self, all: bool) -> Result<u64, EngineError> {
+        let mut written_bytes = 0;
+        while let Some(next) = self.encoders.next(all) {
+            let (region, (parts, verbatim)) = next?;
+            written_bytes += u64::from(region.stored_bytes());
+            self.append(&region, parts)?;
+            let count =
+                if verbatim { &mut self.copied.verbatim_regions } else { &mut self.copied.encoded_regions };
+            *count += 1;
+        }
+        Ok(written_bytes)
+    }
+
+    fn append(&mut self, region: &VerifiedRegion, parts: Parts) -> Result<(), EngineError> {
+        if !self.output.has_room_for(region) {
+            self.seal()?;
+        }
+        self.output.append(region)?;
+        self.in_open.extend(parts);
+        Ok(())
+    }
+
+    fn seal(&mut self) -> Result<(), EngineError> {
+        let Some(sealed) = self.output.seal()? else { return Ok(()) };
+        let record = ContainerRecord { run: self.options.run, ..record_of(&sealed) };
+        self.copied.chunks += record.chunk_count;
+        self.copied.containers.push(record);
+        for (victim, chunks) in self.in_open.drain(..) {
+            if let Some(left) = self.left.get_mut(victim) {
+                assert!(*left >= chunks, "{chunks} chunks more than are live were written");
+                *left -= chunks;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is open is sealed unless writing failed: when there is no room for more, there still is for this, and when
+    /// the work was stopped, the next round goes on after it.
+    fn finish(mut self, mut ended: Option<EngineError>) -> Copied {
+        if matches!(ended, None | Some(EngineError::Stopped | EngineError::Full(_))) {
+            ended = self.seal().err().or(ended);
+        }
+        // Only now is it known of which victims nothing is missing.
+        let complete = self.victims.iter().zip(&self.left).filter(|(_, left)| **left == 0);
+        self.copied.complete = complete.map(|(victim, _)| victim.container.id()).collect();
+        self.copied.ended = ended;
+        self.copied
+    }
+}
+
+/// Chunks on their way into one region. Their bytes are copied: a few chunks of each of many regions would keep all of
+/// these in memory.
+#[derive(Debug, Default)]
+struct Joining {
+    fingerprints: Vec<Fingerprint>,
+    lengths: Vec<u32>,
+    bytes: BytesMut,
+    parts: Parts,
+}
+
+impl Joining {
+    fn fits(&self, bytes: usize) -> bool {
+        self.fingerprints.len() < REGION_CHUNKS_MAX
+            && self.bytes.len() + bytes <= REGION_PLAIN_MAX_BYTES as usize
+    }
+
+    fn add(&mut self, victim: usize, fingerprint: Fingerprint, bytes: &[u8]) {
+        self.fingerprints.push(fingerprint);
+        // At most 64 KiB: it is a chunk of a region.
+        self.lengths.push(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
+        self.bytes.extend_from_slice(bytes);
+        match self.parts.last_mut() {
+            Some((last, chunks)) if *last == victim => *chunks += 1,
+            _ => self.parts.push((victim, 1)),
+        }
+    }
+
+    fn take(&mut self) -> Option<(Plain, Parts)> {
+        if self.fingerprints.is_empty() {
+            return None;
+        }
+        let Self { fingerprints, lengths, bytes, parts } = std::mem::take(self);
+        Some((Plain { fingerprints, lengths, bytes: Bytes::from(bytes), stored: None }, parts))
+    }
+}
+
+#[cfg(test)]
+mod tests;
