@@ -9,8 +9,10 @@ mod container;
 mod detail;
 mod expiring;
 mod lease;
+mod parity;
 mod quota;
 mod repository;
+mod scrub;
 mod trust;
 
 pub use attribution::{
@@ -25,6 +27,11 @@ pub use container::{ContainerRecord, ContainerState, DamageChanges, DamageRecord
 pub use detail::{DetailFilter, DetailRow, RowStatus};
 pub use expiring::ExpiringRecord;
 pub use lease::LeaseRecord;
+pub use parity::{ParityGroup, ParityTotals};
 pub use quota::{NamespaceQuota, Quota, StartAccount, Usage};
 pub use repository::{ChunkerParams, NamespaceRecord, RepositoryRecord};
+pub use scrub::{
+    BackupInOrder, ByteRange, DamageTotals, DamagedDisk, LostRanges, ProofSummary, ScrubPhase, ScrubState,
+    Scrubbed, WithinBackup,
+};
 pub use trust::{FalseDigest, VmOwner};

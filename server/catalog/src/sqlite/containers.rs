@@ -214,7 +214,7 @@ pub(super) fn container_id(row: &Row<'_>, column: &str) -> rusqlite::Result<Cont
     ContainerId::new(number).ok_or_else(|| bad_value(column, format!("{number} is no container number")))
 }
 
-fn read(row: &Row<'_>) -> rusqlite::Result<ContainerRecord> {
+pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<ContainerRecord> {
     let run: Option<[u8; 16]> = row.get("run_id")?;
     Ok(ContainerRecord {
         id: container_id(row, "id")?,

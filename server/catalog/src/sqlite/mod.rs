@@ -24,13 +24,16 @@ mod damage;
 mod details;
 mod expiring;
 mod leases;
+mod lost;
 mod merge_failed;
 mod namespaces;
 mod overviews;
+mod parity;
 mod points;
 mod pool;
 mod quotas;
 mod schema;
+mod scrub;
 mod select;
 mod snapshot;
 #[cfg(any(test, feature = "testing"))]

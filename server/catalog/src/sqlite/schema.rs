@@ -28,7 +28,9 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0006_partial.sql"),
     include_str!("../../migrations/0007_quotas.sql"),
     include_str!("../../migrations/0008_sessions.sql"),
+    include_str!("../../migrations/0011_scrub.sql"),
     include_str!("../../migrations/0012_attribution.sql"),
+    include_str!("../../migrations/0013_parity.sql"),
 ];
 
 /// The version this build writes.

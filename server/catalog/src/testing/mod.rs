@@ -24,10 +24,12 @@ mod details;
 mod expiring;
 pub mod fixture;
 mod leases;
+mod parity;
 mod points;
 mod quotas;
 mod refusals;
 mod reports;
+mod scrub;
 mod sequences;
 mod trust;
 mod verifications;
@@ -52,9 +54,11 @@ const CASES: &[&[Case]] = &[
     details::CASES,
     expiring::CASES,
     leases::CASES,
+    parity::CASES,
     points::CASES,
     quotas::CASES,
     refusals::CASES,
+    scrub::CASES,
     verifications::CASES,
 ];
 

@@ -250,7 +250,7 @@ impl ChunkStore {
     }
 
     /// Asks the index; `damaged` gets the candidates that do not count because of known damage.
-    fn search(
+    pub(super) fn search(
         &self,
         place: (&Domain, ContainerClass),
         fingerprint: &Fingerprint,

@@ -96,7 +96,9 @@ fn undo_later(raw: &rusqlite::Connection) {
          ALTER TABLE backups DROP COLUMN missing_disks; \
          ALTER TABLE damage DROP COLUMN healed_ms; DROP TABLE settled; DROP TABLE sealed_containers; \
          DROP TABLE attributed_backups; DROP TABLE attributed_vms; DROP TABLE attributed_jobs; \
-         DROP TABLE attribution",
+         DROP TABLE attribution; \
+         ALTER TABLE containers DROP COLUMN proven_ms; ALTER TABLE backups DROP COLUMN proven_ms; \
+         DROP TABLE scrub; DROP TABLE damaged_disks; DROP TABLE parity_members; DROP TABLE parity_groups",
     )
     .unwrap();
 }
