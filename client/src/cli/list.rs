@@ -40,7 +40,7 @@ fn table(backups: &[BackupInfo]) -> String {
                 backup.vm.clone(),
                 backup.job.clone(),
                 timestamp(backup.started_ms),
-                disk_names(&names, &backup.missing_disks),
+                disk_names(&names, &backup.missing_disks, backup.damaged_bytes),
                 bytes(sum(|disk| disk.size_bytes)),
                 bytes(sum(|disk| disk.data_bytes)),
             ]
@@ -51,11 +51,15 @@ fn table(backups: &[BackupInfo]) -> String {
 }
 
 /// The disks of a restore point; one that lacks some says so here, where it is seen without looking for it.
-fn disk_names(names: &[&str], missing: &[String]) -> String {
-    if missing.is_empty() {
-        return names.join(", ");
+fn disk_names(names: &[&str], missing: &[String], damaged_bytes: u64) -> String {
+    let mut text = names.join(", ");
+    if !missing.is_empty() {
+        text = format!("{text} (partial: without {})", missing.join(", "));
     }
-    format!("{} (partial: without {})", names.join(", "), missing.join(", "))
+    if damaged_bytes > 0 {
+        text = format!("{text} (DAMAGED: {} cannot be restored)", bytes(damaged_bytes));
+    }
+    text
 }
 
 fn backup_json(backup: &BackupInfo) -> Value {
@@ -82,5 +86,7 @@ fn backup_json(backup: &BackupInfo) -> Value {
         "finished": time(backup.finished_ms),
         "disks": disks,
         "missing_disks": backup.missing_disks,
+        "damaged_bytes": backup.damaged_bytes,
+        "last_proven": Some(backup.last_proven_ms).filter(|ms| *ms != 0).and_then(time),
     })
 }

@@ -2,8 +2,8 @@
 //! compression details, containers, tokens and the audit log.
 //!
 //! [`Catalog`] is the interface, put together from one trait for each kind of caller: [`Backups`],
-//! [`Points`], [`Trust`], [`Containers`], [`Attributions`], [`Access`], [`Quotas`], [`Leases`], [`Audit`], [`Reports`],
-//! [`Retention`], [`Upkeep`]. [`SqliteCatalog`] implements it on
+//! [`Points`], [`Trust`], [`Containers`], [`Scrubs`], [`Parities`], [`Attributions`], [`Access`], [`Quotas`],
+//! [`Leases`], [`Audit`], [`Reports`], [`Retention`], [`Upkeep`]. [`SqliteCatalog`] implements it on
 //! SQLite; every implementation passes the suite in `testing/`. What is kept is in `rows/`, as types of this
 //! crate; only `wire.rs` turns them into messages of the protocol.
 //!
@@ -36,11 +36,13 @@ mod latch;
 mod leases;
 mod new_id;
 mod page;
+mod parity;
 mod points;
 mod quotas;
 mod reports;
 mod retention;
 mod rows;
+mod scrub;
 mod sqlite;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -63,6 +65,7 @@ pub use latch::{Latch, OwnLatch};
 pub use leases::{LEASE_MAX_MS, LEASE_NAME_MAX_BYTES, Leases};
 pub use new_id::new_id;
 pub use page::{Page, PageRequest};
+pub use parity::Parities;
 pub use points::{COMMIT_NUMBER_MAX, Points};
 pub use quotas::{FAILED_ROWS_PER_VM_MAX, JOBS_PER_NAMESPACE_MAX, Quotas, VMS_PER_NAMESPACE_MAX};
 pub use reports::{
@@ -76,12 +79,15 @@ pub use retention::{
 };
 pub use rows::{
     Attempt, AttributedBy, AttributedGroup, AttributionRecord, AttributionState, AuditEntry, AuditRecord,
-    AuditRepeat, BackupCommit, BackupFilter, BackupRecord, BackupShareRecord, ChunkerParams, CommitState,
-    ContainerRecord, ContainerState, DamageChanges, DamageRecord, DeletionRecord, DetailFilter, DetailRow,
-    DiskRecord, ExpiringRecord, FailedRun, FalseDigest, LeaseRecord, LegalHold, NamedVm, NamespaceQuota,
-    NamespaceRecord, PointRecord, PointState, Quota, RepositoryRecord, RetentionLock, RetentionPolicy,
-    RootRecord, RowStatus, RunRecord, StartAccount, Usage, Verification, VmOwner, VmRecord,
+    AuditRepeat, BackupCommit, BackupFilter, BackupInOrder, BackupRecord, BackupShareRecord, ByteRange,
+    ChunkerParams, CommitState, ContainerRecord, ContainerState, DamageChanges, DamageRecord, DamageTotals,
+    DamagedDisk, DeletionRecord, DetailFilter, DetailRow, DiskRecord, ExpiringRecord, FailedRun, FalseDigest,
+    LeaseRecord, LegalHold, LostRanges, NamedVm, NamespaceQuota, NamespaceRecord, ParityGroup, ParityTotals,
+    PointRecord, PointState, ProofSummary, Quota, RepositoryRecord, RetentionLock, RetentionPolicy,
+    RootRecord, RowStatus, RunRecord, ScrubPhase, ScrubState, Scrubbed, StartAccount, Usage, Verification,
+    VmOwner, VmRecord, WithinBackup,
 };
+pub use scrub::{LISTED_RANGES_MAX, Scrubs};
 pub use sqlite::SqliteCatalog;
 pub use token::{TokenRecord, TokenSpec, VM_PATTERNS_MAX};
 pub use trust::Trust;
@@ -107,6 +113,8 @@ pub trait Catalog:
     + Points
     + Trust
     + Containers
+    + Scrubs
+    + Parities
     + Attributions
     + Access
     + Quotas
@@ -124,6 +132,8 @@ impl<C> Catalog for C where
         + Trust
         + Containers
         + Attributions
+        + Scrubs
+        + Parities
         + Access
         + Quotas
         + Leases

@@ -118,6 +118,8 @@ impl BackupRecord {
             protection: None,
             exclusive_bytes: None,
             attributed_bytes: None,
+            damaged_bytes: 0,
+            last_proven_ms: 0,
         }
     }
 }

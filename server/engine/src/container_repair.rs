@@ -43,17 +43,42 @@ pub(crate) fn run(core: &Core, progress: &dyn Progress) -> Result<Vec<Repaired>,
         progress.step("damaged containers", done, total);
         let as_a_whole = core.store.known_damage(id).iter().any(|(region, _)| region.is_none());
         if !as_a_whole {
+            repaired.extend(repair_with_parity(core, id)?);
             continue;
         }
         if let Some((open, complete)) = core.store.salvaged(id)? {
-            repaired.push(repair(core, &open, complete)?);
+            repaired.push(repair(core, &open, complete, true)?);
         }
     }
     progress.step("damaged containers", total, total);
     Ok(repaired)
 }
 
-fn repair(core: &Core, open: &Arc<OpenContainer>, complete: bool) -> Result<Repaired, EngineError> {
+/// (E2) Writes what is damaged of one container anew, as parity makes it again: into new containers, like anything that
+/// is repaired, so that it counts once it was read, named by its own fingerprints (W1), durable (W2) and indexed (W3).
+/// A container that was damaged as a whole is removed then. `None`: no parity can make it again.
+///
+/// # Errors
+/// When a new container or the catalog cannot be written; what was written before stays.
+pub(crate) fn repair_with_parity(core: &Core, id: ContainerId) -> Result<Option<Repaired>, EngineError> {
+    let Some(record) = core.catalog.container(id)? else { return Ok(None) };
+    let Some(open) = core.store.made_again(&record)? else { return Ok(None) };
+    let as_a_whole = core.store.known_damage(id).iter().any(|(region, _)| region.is_none());
+    let repaired = repair(core, &Arc::new(open), true, as_a_whole)?;
+    if repaired.complete {
+        core.store.close_healed(id)?;
+    }
+    Ok(repaired.complete.then_some(repaired))
+}
+
+/// `removes`: the damaged one, when everything in it has a sound copy. One of which only regions are damaged stays: what
+/// else is in it is in use.
+fn repair(
+    core: &Core,
+    open: &Arc<OpenContainer>,
+    complete: bool,
+    removes: bool,
+) -> Result<Repaired, EngineError> {
     let mut rewrite = Rewrite::new(core, open);
     let mut decoder = Decoder::new().map_err(|error| EngineError::Internal(error.to_string()))?;
     let mut all_read = complete;
@@ -68,7 +93,7 @@ fn repair(core: &Core, open: &Arc<OpenContainer>, complete: bool) -> Result<Repa
         }
     }
     let (chunks, rewritten, into) = rewrite.finish()?;
-    if all_read {
+    if all_read && removes {
         remove(core, open)?;
     }
     tracing::info!(container = %open.id(), chunks, rewritten, complete = all_read, "repaired a damaged container");

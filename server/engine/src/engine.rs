@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use holdfast_catalog::{Catalog, RowStatus};
+use holdfast_catalog::{Catalog, DamagedDisk, RowStatus};
 use holdfast_proto::reread::REREAD_DAYS;
 use holdfast_proto::v1;
 use holdfast_types::clock::Clock;
@@ -16,6 +16,7 @@ use crate::container::{CacheLimits, SharedStats, list_containers};
 use crate::container_repair::{self, Repaired};
 use crate::core::Core;
 use crate::damage_job::DamageJob;
+use crate::damage_report::DamageReportJob;
 use crate::digest_stats::DigestStats;
 use crate::digests;
 use crate::error::EngineError;
@@ -27,6 +28,7 @@ use crate::ingest::{DiskStream, LiveSession, Sessions, StartBackup};
 use crate::jobs::{Budget, Job};
 use crate::lost_rows::{self, DroppedRows};
 use crate::memory::MemoryBounds;
+use crate::parity_job::{ParityJob, ParityScheme};
 use crate::points::{MissingPoints, PointsJob, record_rest};
 use crate::progress::{NoProgress, Progress};
 use crate::readiness::{self, NotReady};
@@ -34,6 +36,7 @@ use crate::reclaim::{self, Attribution, Control as ReclaimControl, Freed};
 use crate::recovery::OpenSummary;
 use crate::restore::{DiskReader, OnDamage, RangeReader};
 use crate::retention::{self, RetentionJob};
+use crate::scrub::{Load, Scrub, ScrubFindings, ScrubJob, ScrubStatus};
 use crate::snapshot::{SnapshotJob, Snapshots};
 use crate::start::{self, Start, Started};
 use crate::statistics::{self, StorageStatistics};
@@ -140,6 +143,7 @@ pub struct Engine {
     audit: Arc<Audit>,
     points: Arc<MissingPoints>,
     snapshots: Arc<Snapshots>,
+    scrub: Arc<Scrub>,
     index_volume: Arc<dyn Volume>,
     sessions: Sessions,
     opened: OpenSummary,
@@ -196,6 +200,7 @@ impl Engine {
             audit: Arc::new(audit),
             points: Arc::new(points),
             snapshots: Arc::new(snapshots),
+            scrub: Arc::default(),
             index_volume: index,
             sessions: Sessions::default(),
             opened: summary,
@@ -390,6 +395,10 @@ impl Engine {
     pub fn shutdown(&self) -> Result<(), EngineError> {
         self.sessions.close(&self.core, "the server was shut down");
         retention::advance_at_stop(&self.core);
+        // Before the snapshot: what was proved belongs into it.
+        if let Err(error) = self.scrub.write(&self.core) {
+            tracing::warn!(%error, "cannot keep what was scrubbed in the last minute; it is read again");
+        }
         self.last_snapshot();
         stop::stop(&self.core, &self.audit, &*self.index_volume)
     }
@@ -403,6 +412,49 @@ impl Engine {
     /// Background work that never ends: looks at damage again, and closes what is healed.
     pub fn damage_job(&self) -> Arc<dyn Job> {
         Arc::new(DamageJob::new(Arc::clone(&self.core)))
+    }
+
+    /// Background work that never ends: keeps in the catalog what of which restore point cannot be restored.
+    pub fn damage_report_job(&self) -> Arc<dyn Job> {
+        Arc::new(DamageReportJob::new(Arc::clone(&self.core)))
+    }
+
+    /// Names what the damage that is known now costs: which bytes of which disks of which restore points. Keeps it in the
+    /// catalog and returns the first `limit` of these disks.
+    ///
+    /// # Errors
+    /// When recipes cannot be read at the moment, or the catalog cannot be written.
+    pub fn name_damage(&self, limit: u32) -> Result<Vec<DamagedDisk>, EngineError> {
+        DamageReportJob::new(Arc::clone(&self.core)).run()?;
+        Ok(self.core.catalog.damaged_disks(None, None, limit)?)
+    }
+
+    /// Background work that never ends: reads everything again within `days` (0: never), while `load` allows.
+    pub fn scrub_job(&self, days: u32, load: Arc<dyn Load>) -> Arc<dyn Job> {
+        Arc::new(ScrubJob { core: Arc::clone(&self.core), scrub: Arc::clone(&self.scrub), days, load })
+    }
+
+    /// Background work that never ends: repairs damaged containers with parity, and writes parity as `scheme` says
+    /// (`None`: no more of it), while `load` allows.
+    pub fn parity_job(&self, scheme: Option<ParityScheme>, load: Arc<dyn Load>) -> Arc<dyn Job> {
+        Arc::new(ParityJob::new(Arc::clone(&self.core), scheme, load))
+    }
+
+    /// Goes on with the pass of the scrub that is under way, or begins one, at full speed, until it has ended or the
+    /// budget is spent. Says what it found.
+    ///
+    /// # Errors
+    /// When something cannot be read at the moment, or the catalog cannot be written; the next call goes on there.
+    pub fn scrub(&self, budget: &Budget, progress: &dyn Progress) -> Result<ScrubFindings, EngineError> {
+        self.scrub.run(&self.core, budget, progress)
+    }
+
+    /// How far the scrub is.
+    ///
+    /// # Errors
+    /// When the catalog cannot be read.
+    pub fn scrub_status(&self) -> Result<ScrubStatus, EngineError> {
+        self.scrub.status(&self.core)
     }
 
     /// Background work that never ends: rebuilds pages of the index that cannot be read.

@@ -6,6 +6,7 @@
 //! - `format`: bytes to structs and back, pure
 //! - `container`, `index`
 //! - `error`, `guard`, `clean_stop`, `identity`
+//! - `parity`: making containers again of the others of their group
 //! - `digest_stats`: how many extent digests were proved
 //! - `fair`: whose work comes next; `task`: work on a pool of threads; `jobs`: what background work is
 //! - `quota`: what namespaces may take
@@ -16,10 +17,10 @@
 //! - `core`: what all operations share
 //! - `rewrite`: regions on their way from old containers into new ones
 //! - `digests`: what extents hash to
-//! - `audit`, `damage_job`, `index_job`, `points` (what the volume knows of each restore point), `snapshot` (copies of
-//!   the catalog)
+//! - `audit`, `damage_job`, `damage_report` (damage by VM, disk and byte range), `index_job`, `points` (what the volume
+//!   knows of each restore point), `scrub` (reads everything again), `snapshot` (copies of the catalog)
 //! - `retention`: deleting restore points, and what keeps them
-//! - `ingest`, `restore`, `check`, `lost_rows`, `container_repair`, `extent_history`, `statistics`, `readiness`, `start`, `stop`, `recover`
+//! - `ingest`, `restore`, `check`, `lost_rows`, `container_repair`, `parity_job`, `extent_history`, `statistics`, `readiness`, `start`, `stop`, `recover`
 //! - `reclaim`: freeing what nothing refers to
 //! - `engine`, `bench`: the façade, and what benchmarks reach
 //!
@@ -41,6 +42,7 @@ mod container;
 mod container_repair;
 mod core;
 mod damage_job;
+mod damage_report;
 mod digest_stats;
 mod digests;
 mod engine;
@@ -59,6 +61,8 @@ mod ingest;
 mod jobs;
 mod lost_rows;
 mod memory;
+mod parity;
+mod parity_job;
 mod points;
 mod progress;
 mod quota;
@@ -71,6 +75,7 @@ mod recovery;
 mod restore;
 mod retention;
 mod rewrite;
+mod scrub;
 mod sealed;
 mod snapshot;
 mod space;
@@ -98,6 +103,7 @@ pub use ingest::{DiskStream, LiveDisk, LiveSession, StartBackup, Starter};
 pub use jobs::{Budget, Job, JobError, JobProgress, Step, StepLimits, StopFlag};
 pub use lost_rows::DroppedRows;
 pub use memory::MemoryBounds;
+pub use parity_job::ParityScheme;
 pub use points::{Comparison, EnteredPoint, PointProblem};
 pub use progress::{NoProgress, Progress};
 pub use readiness::NotReady;
@@ -108,6 +114,7 @@ pub use reclaim::{
 pub use recover::{enter_points, repository_on, traces_of_repository};
 pub use recovery::OpenSummary;
 pub use restore::{DiskReader, RangeReader};
+pub use scrub::{Load, SCRUB_DAYS, ScrubFindings, ScrubStatus};
 pub use snapshot::{
     SnapshotHeader, list_snapshots, read_snapshot, read_snapshot_blob, read_snapshot_header, seal_snapshot,
 };

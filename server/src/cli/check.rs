@@ -3,10 +3,12 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use holdfast_engine::catalog::DamagedDisk;
 use holdfast_engine::{
     CheckOptions, CheckReport, Engine, EngineError, OnLoss, OpenSummary, Problem, Repaired,
 };
 use holdfast_proto::ErrorCode;
+use holdfast_proto::when::timestamp;
 use serde_json::{Value, json};
 
 use super::DataFolder;
@@ -20,7 +22,7 @@ Examples:
   holdfast-server check --read-data --json
   holdfast-server check --repair --data-dir /srv/holdfast
 
-Exits with 5 when damage is found: every damaged container is named, and every disk that needs what is lost. What \
+Exits with 5 when damage is found: every damaged container is named, and every disk that needs what is lost, with the bytes of it that cannot be restored. What \
 later backups have healed is named, too, and is no damage any more. \
 Back up every VM again, and what still exists at the source is stored again.";
 
@@ -56,15 +58,20 @@ pub(super) fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
     let options = CheckOptions { read_data: args.read_data };
     let checked = check(&engine, options, args.repair, &progress);
     progress.end();
-    let Checked { report, repaired, dropped } = checked?;
+    let Checked { report, repaired, dropped, lost } = checked?;
     engine.shutdown()?;
     if args.json {
-        out::say(check_json(&report, &[*engine.opened(), audited], &repaired, dropped));
+        let mut summary = check_json(&report, &[*engine.opened(), audited], &repaired, dropped);
+        if let Value::Object(fields) = &mut summary {
+            fields.insert("lost".to_owned(), lost.iter().map(lost_json).collect());
+        }
+        out::say(summary);
     } else {
         repaired.iter().for_each(show_repaired);
         if dropped > 0 {
             out::say(format_args!("missing containers that no restore point needs, forgotten: {dropped}"));
         }
+        lost.iter().for_each(show_lost);
         show(&report, args.read_data);
     }
     Ok(report.code().map_or(ExitCode::SUCCESS, |code| ExitCode::from(code.exit_code())))
@@ -75,6 +82,8 @@ struct Checked {
     report: CheckReport,
     repaired: Vec<Repaired>,
     dropped: u64,
+    /// What cannot be restored; the first so many disks.
+    lost: Vec<DamagedDisk>,
 }
 
 /// What is wrong, after a repair if one was asked for and needed.
@@ -86,11 +95,14 @@ fn check(
 ) -> Result<Checked, EngineError> {
     let report = engine.check(options, progress)?;
     if !repair || (report.is_sound() && report.healed.is_empty()) {
-        return Ok(Checked { report, repaired: Vec::new(), dropped: 0 });
+        let lost = engine.name_damage(LOST_MAX)?;
+        return Ok(Checked { report, repaired: Vec::new(), dropped: 0, lost });
     }
     let repaired = engine.repair(progress)?;
     let dropped = engine.drop_lost_rows(progress)?.dropped;
-    Ok(Checked { report: engine.check(options, progress)?, repaired, dropped })
+    let report = engine.check(options, progress)?;
+    let lost = engine.name_damage(LOST_MAX)?;
+    Ok(Checked { report, repaired, dropped, lost })
 }
 
 fn show(report: &CheckReport, read_data: bool) {
@@ -128,6 +140,44 @@ fn show(report: &CheckReport, read_data: bool) {
              still exist at the source are stored again",
         ),
     }
+}
+
+/// Disks that lack something shown at most.
+const LOST_MAX: u32 = 1000;
+
+/// Ranges of a disk shown at most.
+const RANGES_SHOWN: usize = 8;
+
+fn show_lost(disk: &DamagedDisk) {
+    let DamagedDisk { backup, namespace_name, vm, started_ms, disk: name, lost, .. } = disk;
+    let shown = lost.listed.iter().take(RANGES_SHOWN);
+    let ranges: Vec<String> = shown
+        .map(|range| format!("{} to {}", range.start, range.start.saturating_add(range.bytes)))
+        .collect();
+    let more = lost.ranges.saturating_sub(ranges.len() as u64);
+    let more = if more > 0 { format!(", and {more} more ranges") } else { String::new() };
+    out::say(format_args!(
+        "VM {vm:?} (namespace {namespace_name:?}), restore point {backup} of {}, disk {name:?}: {} bytes cannot be restored: \
+         {}{more}",
+        timestamp(*started_ms),
+        lost.bytes,
+        ranges.join(", ")
+    ));
+}
+
+fn lost_json(disk: &DamagedDisk) -> Value {
+    let ranges: Vec<Value> =
+        disk.lost.listed.iter().map(|range| json!({ "start": range.start, "bytes": range.bytes })).collect();
+    json!({
+        "backup": disk.backup.to_string(),
+        "namespace": disk.namespace_name,
+        "vm": disk.vm,
+        "disk": disk.disk,
+        "started": timestamp(disk.started_ms),
+        "bytes": disk.lost.bytes,
+        "ranges": disk.lost.ranges,
+        "listed": ranges,
+    })
 }
 
 fn show_repaired(repaired: &Repaired) {

@@ -5,6 +5,7 @@
 //! that list; all four sources are read into it and merged. An unknown key, or a value that is not valid,
 //! prevents the start, with a message that names its source.
 
+mod parity;
 mod resolve;
 mod size;
 #[cfg(test)]
@@ -14,9 +15,11 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use holdfast_engine::SCRUB_DAYS;
 use holdfast_proto::reread::REREAD_DAYS;
 use serde::{Deserialize, Serialize};
 
+pub use parity::{NotParity, Parity};
 pub use resolve::{ConfigError, Origin, Resolved, resolve};
 pub use size::{ByteSize, NotASize, Reserve};
 
@@ -68,6 +71,16 @@ pub struct Layer {
     #[arg(long, value_name = "DAYS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reread_days: Option<u32>,
+
+    /// Days within which everything stored is read again and compared with its checksums (0: never)
+    #[arg(long, value_name = "DAYS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scrub_days: Option<u32>,
+
+    /// Parity: "off", or how many containers make a group and how many of them may be lost, such as 10+1 (takes 10 % more)
+    #[arg(long, value_name = "N+M")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parity: Option<Parity>,
 
     /// Space to keep free on the volume, or "auto": 1GiB or 2 %, whichever is less
     #[arg(long, value_name = "SIZE")]
@@ -132,6 +145,8 @@ impl Layer {
             tls_names: Some(Vec::new()),
             lease_secs: Some(120),
             reread_days: Some(REREAD_DAYS),
+            scrub_days: Some(SCRUB_DAYS),
+            parity: Some(Parity::default()),
             reserve: Some(Reserve::Auto),
             memory: None,
             index_memory: Some(ByteSize(64 << 20)),
@@ -159,6 +174,8 @@ pub struct Settings {
     pub tls_names: Vec<String>,
     pub lease_secs: u32,
     pub reread_days: u32,
+    pub scrub_days: u32,
+    pub parity: Parity,
     pub reserve: Reserve,
     pub memory: Option<ByteSize>,
     pub index_memory: ByteSize,

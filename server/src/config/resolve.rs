@@ -15,6 +15,9 @@ use super::{ENV_PREFIX, Layer, Settings};
 /// Largest configuration file: a typo in a path must not read a disk image into memory.
 const FILE_MAX_BYTES: u64 = 1 << 20;
 
+/// Longest pass of the scrub: what is looked at less often than once in ten years is not looked at.
+const SCRUB_DAYS_MAX: u32 = 3650;
+
 /// Where a value came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
@@ -170,6 +173,9 @@ fn check(resolved: &Resolved) -> Result<(), ConfigError> {
     }
     if settings.reread_days > REREAD_DAYS_MAX {
         return Err(resolved.refuse("reread_days", format!("must be between 0 and {REREAD_DAYS_MAX} days")));
+    }
+    if settings.scrub_days > SCRUB_DAYS_MAX {
+        return Err(resolved.refuse("scrub_days", format!("must be between 0 and {SCRUB_DAYS_MAX} days")));
     }
     if settings.index_memory.0 < 1 << 20 || settings.index_memory.0 > 64 << 30 {
         return Err(resolved.refuse("index_memory", "must be between 1MiB and 64GiB"));

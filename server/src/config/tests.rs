@@ -55,7 +55,7 @@ fn every_place_beats_the_ones_below_it() {
 #[test]
 fn every_key_can_come_from_every_place() {
     // One more key than a flag, a variable and a line of the file can carry would be a second precedence.
-    let keys: [(&str, &str, &str); 18] = [
+    let keys: [(&str, &str, &str); 20] = [
         ("data_dir", "/d", "\"/d\""),
         ("grpc", "0.0.0.0:1", "\"0.0.0.0:1\""),
         ("http", "[::]:2", "\"[::]:2\""),
@@ -64,6 +64,8 @@ fn every_key_can_come_from_every_place() {
         ("tls_names", "a,b", "[\"a\", \"b\"]"),
         ("lease_secs", "77", "77"),
         ("reread_days", "9", "9"),
+        ("scrub_days", "8", "8"),
+        ("parity", "10+1", "\"10+1\""),
         ("reserve", "3MiB", "\"3MiB\""),
         ("memory", "1GiB", "\"1GiB\""),
         ("index_memory", "8MiB", "8388608"),

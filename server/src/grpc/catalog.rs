@@ -1,5 +1,6 @@
 //! The Catalog service.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use holdfast_engine::catalog::token::Action;
@@ -99,7 +100,7 @@ fn list_backups(
     let page = PageRequest { size: message.page_size, token: &message.page_token };
     let page = app.catalog().list_backups(&filter, page)?;
     Ok(v1::ListBackupsResponse {
-        backups: page.items.iter().map(BackupRecord::info).collect(),
+        backups: described(app, &page.items)?,
         next_page_token: page.next.unwrap_or_default(),
     })
 }
@@ -132,7 +133,22 @@ fn get_backup(
                 None => absent(format!("backup {}", message.backup)),
             })?
     };
-    Ok(backup.info())
+    described(app, &[backup])?
+        .pop()
+        .ok_or_else(|| ServiceError::defect("no description of a backup".to_owned()))
+}
+
+/// With what is known to be damaged of them, and when they last proved sound.
+fn described(app: &App, backups: &[BackupRecord]) -> Result<Vec<v1::BackupInfo>, ServiceError> {
+    let ids: Vec<BackupId> = backups.iter().map(|backup| backup.id).collect();
+    let lost: HashMap<BackupId, u64> = app.catalog().lost_bytes(&ids)?.into_iter().collect();
+    let proofs = app.catalog().proofs(&ids)?;
+    let described = backups.iter().zip(proofs).map(|(backup, proven_ms)| v1::BackupInfo {
+        damaged_bytes: lost.get(&backup.id).copied().unwrap_or(0),
+        last_proven_ms: proven_ms.unwrap_or(0),
+        ..backup.info()
+    });
+    Ok(described.collect())
 }
 
 /// The one backup whose id begins with `prefix`.

@@ -6,6 +6,7 @@
 //! | `pace` | how fast a job may be: limits of a step, throttle, retries |
 //! | `status` | what is told of a job |
 //! | `worker` | one job's loop |
+//! | `data_path` | whether backups or restores need the disk |
 //! | `leases`, `access`, `logins`, `audit_counts` | jobs of the server |
 //!
 //! Invariants:
@@ -17,6 +18,7 @@
 
 mod access;
 mod audit_counts;
+mod data_path;
 mod leases;
 mod logins;
 mod pace;
@@ -35,6 +37,7 @@ use tokio::task::JoinSet;
 
 pub(crate) use access::EndedAccess;
 pub(crate) use audit_counts::AuditCounts;
+pub(crate) use data_path::DataPath;
 pub(crate) use leases::ExpiredLeases;
 pub(crate) use logins::EndedLogins;
 pub use pace::{Pace, Retry, Throttle};

@@ -6,7 +6,8 @@ mod recorded;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use holdfast_engine::{Engine, EngineStats};
+use holdfast_engine::catalog::{DamageTotals, ProofSummary};
+use holdfast_engine::{Engine, EngineStats, ScrubFindings};
 
 use super::Metrics;
 use super::exposition::Samples;
@@ -45,6 +46,9 @@ struct Figures {
     stats: EngineStats,
     damaged_containers: u64,
     damaged_regions: u64,
+    lost: DamageTotals,
+    proofs: ProofSummary,
+    scrub: ScrubFindings,
     recorded: Recorded,
 }
 
@@ -87,6 +91,9 @@ impl Figures {
             stats: engine.stats()?,
             damaged_containers: whole as u64,
             damaged_regions: (damage.len() - whole) as u64,
+            lost: catalog.damage_totals(None)?,
+            proofs: catalog.proof_summary()?,
+            scrub: engine.scrub_status()?.found,
             recorded: Recorded::gather(catalog, labels, now_ms)?,
         })
     }
@@ -94,8 +101,29 @@ impl Figures {
     fn add(&self, now_ms: i64, samples: &mut Samples) {
         samples.whole(&n::DAMAGED_CONTAINERS, &[], self.damaged_containers);
         samples.whole(&n::DAMAGED_REGIONS, &[], self.damaged_regions);
+        self.add_scrub(now_ms, samples);
         self.add_stats(samples);
         self.recorded.add(now_ms, samples);
+    }
+
+    fn add_scrub(&self, now_ms: i64, samples: &mut Samples) {
+        samples.whole(&n::DAMAGED_RESTORE_POINTS, &[], self.lost.restore_points);
+        samples.whole(&n::LOST_BYTES, &[], self.lost.bytes);
+        for (part, unproven, oldest_ms) in [
+            ("containers", self.proofs.containers_unproven, self.proofs.oldest_container_ms),
+            ("restore_points", self.proofs.backups_unproven, self.proofs.oldest_backup_ms),
+        ] {
+            samples.whole(&n::UNPROVEN, &[part], unproven);
+            if let Some(oldest_ms) = oldest_ms {
+                // 0 when the clock was set back.
+                let age_ms = u64::try_from(now_ms.saturating_sub(oldest_ms)).unwrap_or(0);
+                samples.float(&n::OLDEST_PROOF_AGE, &[part], Duration::from_millis(age_ms).as_secs_f64());
+            }
+        }
+        samples.whole(&n::SCRUBBED, &[], self.scrub.container_bytes);
+        samples.whole(&n::SCRUB_FOUND, &["damaged_containers"], self.scrub.damaged_containers);
+        samples.whole(&n::SCRUB_FOUND, &["unsound_restore_points"], self.scrub.unsound_restore_points);
+        samples.whole(&n::SCRUB_FOUND, &["false_digests"], self.scrub.false_digests);
     }
 
     fn add_stats(&self, samples: &mut Samples) {

@@ -148,6 +148,18 @@ metrics! {
         "Containers known to be damaged as a whole";
     DAMAGED_REGIONS = Gauge Count "holdfast_damaged_regions" []
         "Regions known to be damaged in containers that are otherwise sound";
+    DAMAGED_RESTORE_POINTS = Gauge Count "holdfast_damaged_restore_points" []
+        "Restore points of which something cannot be restored";
+    LOST_BYTES = Gauge Bytes "holdfast_lost_bytes" []
+        "Bytes of restore points that cannot be restored";
+    UNPROVEN = Gauge Count "holdfast_unproven" ["part"]
+        "Containers and restore_points that were never read again since they were written";
+    OLDEST_PROOF_AGE = Gauge Seconds "holdfast_oldest_proof_age_seconds" ["part"]
+        "Time since the scrub last proved sound what it read longest ago, by part: containers or restore_points";
+    SCRUBBED = Counter Bytes "holdfast_scrubbed_bytes_total" []
+        "Bytes of containers that the scrub read since the server started";
+    SCRUB_FOUND = Counter Count "holdfast_scrub_found_total" ["what"]
+        "What the scrub found since the server started: damaged_containers, unsound_restore_points or false_digests";
     VOLUME_SIZE = Gauge Bytes "holdfast_volume_size_bytes" []
         "Size of the file system that holds the repository";
     VOLUME_FREE = Gauge Bytes "holdfast_volume_free_bytes" []

@@ -129,7 +129,7 @@ impl Server {
         tasks.spawn(grpc::serve(Arc::clone(&app), grpc_listener, app.stopping()));
         let state = HttpState::new(Arc::clone(&app), settings);
         tasks.spawn(http::serve(state, http_listener, app.stopping()));
-        let jobs = background::start(&app);
+        let jobs = background::start(&app, settings);
         Ok(Self { app, grpc_address, http_address, fingerprint, first_token_created, tasks, jobs })
     }
 

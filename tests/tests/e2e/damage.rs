@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use holdfast_tests::proxy::Proxy;
 use holdfast_tests::repository::{Class, Container, containers_of};
 use holdfast_tests::server::maintain;
-use holdfast_tests::{Disk, Server};
+use holdfast_tests::{Disk, Server, wait_for};
 use tempfile::{TempDir, tempdir};
 
 struct Scene {
@@ -60,6 +60,53 @@ fn damaged_data_is_named_contained_and_healed(damage: impl FnOnce(&Container)) {
     agent.back_up("harmed", &[scene.harmed.arg()]);
     assert_eq!(agent.read_back("harmed"), scene.harmed.bytes());
     agent.run(&["verify", "latest", "--vm", "harmed"]).ok();
+}
+
+/// What a restore point cannot give back, as `list --json` says, by restore point.
+fn damaged_bytes(agent: &holdfast_tests::Agent, vm: &str) -> Vec<u64> {
+    let list = agent.run(&["list", "--vm", vm, "--json"]).ok().summary();
+    let backups = list["backups"].as_array().unwrap().iter();
+    backups.map(|backup| backup["damaged_bytes"].as_u64().unwrap()).collect()
+}
+
+/// No one reads the damaged bytes: the scrub does, the list names what is lost, and the next backup heals it.
+#[test]
+fn rot_is_found_by_the_scrub_named_and_healed() {
+    let scene = scene();
+    let container = victim(&scene);
+    container.flip_bit(container.len / 2);
+    let server = Server::start(&scene.data_dir);
+    let agent = server.agent();
+    wait_for("the scrub names the damage", || (damaged_bytes(&agent, "harmed")[0] > 0).then_some(()));
+    assert!(damaged_bytes(&agent, "harmed")[0] <= 256 << 10, "one region");
+    assert_eq!(damaged_bytes(&agent, "other"), [0]);
+    let shown = agent.run(&["list"]).ok().text();
+    assert_eq!(shown.matches("DAMAGED").count(), 1, "{shown}");
+    assert!(server.log().contains("a restore point lacks data"));
+
+    agent.back_up("harmed", &[scene.harmed.arg()]);
+    wait_for("the older restore point is whole again", || {
+        (damaged_bytes(&agent, "harmed") == [0, 0]).then_some(())
+    });
+    assert!(server.log().contains("a restore point is whole again"));
+    let oldest = agent.backups("harmed").pop().unwrap();
+    let to = scene.data_dir.with_file_name("oldest.raw");
+    agent.restore_of(&oldest, "harmed", None, &to).ok();
+    assert!(std::fs::read(&to).unwrap() == scene.harmed.bytes());
+    server.stop();
+    let (status, said) = maintain(&scene.data_dir, "check", &["--read-data"]);
+    assert!(status.success() && said.contains("healed"), "{said}");
+}
+
+/// A check says in words of restores what is lost.
+#[test]
+fn a_check_names_the_bytes_that_are_lost() {
+    let scene = scene();
+    std::fs::remove_file(&victim(&scene).path).unwrap();
+    let (status, said) = maintain(&scene.data_dir, "check", &[]);
+    assert_eq!(status.code(), Some(5), "{said}");
+    assert!(said.contains("VM \"harmed\"") && said.contains("bytes cannot be restored: 0 to "), "{said}");
+    assert!(!said.contains("VM \"other\""), "{said}");
 }
 
 #[test]

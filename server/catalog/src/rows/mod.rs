@@ -9,9 +9,11 @@ mod container;
 mod detail;
 mod expiring;
 mod lease;
+mod parity;
 mod quota;
 mod repository;
 mod retention;
+mod scrub;
 mod trust;
 
 pub use attribution::{
@@ -26,7 +28,12 @@ pub use container::{ContainerRecord, ContainerState, DamageChanges, DamageRecord
 pub use detail::{DetailFilter, DetailRow, RowStatus};
 pub use expiring::ExpiringRecord;
 pub use lease::LeaseRecord;
+pub use parity::{ParityGroup, ParityTotals};
 pub use quota::{NamespaceQuota, Quota, StartAccount, Usage};
 pub use repository::{ChunkerParams, NamespaceRecord, RepositoryRecord};
 pub use retention::{DeletionRecord, LegalHold, NamedVm, PointState, RetentionLock, RetentionPolicy};
+pub use scrub::{
+    BackupInOrder, ByteRange, DamageTotals, DamagedDisk, LostRanges, ProofSummary, ScrubPhase, ScrubState,
+    Scrubbed, WithinBackup,
+};
 pub use trust::{FalseDigest, VmOwner};

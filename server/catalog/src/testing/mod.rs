@@ -24,11 +24,13 @@ mod details;
 mod expiring;
 pub mod fixture;
 mod leases;
+mod parity;
 mod points;
 mod quotas;
 mod refusals;
 mod reports;
 mod retention;
+mod scrub;
 mod sequences;
 mod trust;
 mod verifications;
@@ -53,10 +55,12 @@ const CASES: &[&[Case]] = &[
     details::CASES,
     expiring::CASES,
     leases::CASES,
+    parity::CASES,
     points::CASES,
     quotas::CASES,
     refusals::CASES,
     retention::CASES,
+    scrub::CASES,
     verifications::CASES,
 ];
 

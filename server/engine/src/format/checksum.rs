@@ -11,6 +11,26 @@ pub fn crc64(bytes: &[u8]) -> u64 {
     crc_fast::crc64_nvme(bytes)
 }
 
+/// CRC-64/NVME of bytes that come in pieces.
+#[derive(Debug, Clone)]
+pub struct Crc64(crc_fast::Digest);
+
+impl Default for Crc64 {
+    fn default() -> Self {
+        Self(crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme))
+    }
+}
+
+impl Crc64 {
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    pub fn finish(&self) -> u64 {
+        self.0.finalize()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

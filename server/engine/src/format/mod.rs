@@ -8,6 +8,7 @@
 pub mod checksum;
 pub mod container;
 pub mod index_manifest;
+pub mod parity;
 pub mod point;
 pub mod recipe;
 pub mod snapshot;

@@ -33,7 +33,7 @@ const REPAIRS_WAITED_FOR_MAX: u32 = 3;
 
 /// What a look-up is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Use {
+pub(super) enum Use {
     /// To read it now.
     Read,
     /// To count on it: not in a container of which it is being decided whether it goes (D2).
@@ -250,7 +250,7 @@ impl ChunkStore {
     }
 
     /// Asks the index; `damaged` gets the candidates that do not count because of known damage.
-    fn search(
+    pub(super) fn search(
         &self,
         place: (&Domain, ContainerClass),
         fingerprint: &Fingerprint,

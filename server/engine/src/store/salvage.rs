@@ -4,16 +4,17 @@
 
 use std::sync::Arc;
 
-use holdfast_catalog::ContainerState;
+use holdfast_catalog::{ContainerRecord, ContainerState};
 use holdfast_proto::Fingerprint;
 use holdfast_types::ids::{ContainerClass, ContainerId, Location};
 
-use super::chunks::{ChunkStore, Found, found};
+use super::chunks::{ChunkStore, Found, Use, found};
 use super::damage::LOOK_AGAIN_MS;
 use super::domain::Domain;
-use super::salvage_cache::{KEPT_MAX, Kept, Left};
-use crate::container::{Owner, salvage};
+use super::salvage_cache::{KEPT_MAX, Kept, Left, WHOLE_MAX};
+use crate::container::{OpenContainer, Owner, salvage};
 use crate::error::EngineError;
+use crate::parity;
 
 /// Damaged containers asked about one chunk at most. Reading one takes up to a second.
 const ASKED_MAX: usize = 64;
@@ -26,8 +27,15 @@ impl ChunkStore {
         class: ContainerClass,
         fingerprint: &Fingerprint,
     ) -> Result<Option<Found>, EngineError> {
+        if let Some(found) = self.find_with_parity(domain, class, fingerprint)? {
+            return Ok(Some(found));
+        }
         let damaged = self.damage.containers_lost_as_a_whole();
         for container in damaged.into_iter().rev().take(ASKED_MAX) {
+            // What parity knows of was found by its entry in the index.
+            if self.index.is_covered(container) && self.catalog.parity_group_of(container)?.is_some() {
+                continue;
+            }
             let Some((open, _)) = self.salvaged(container)? else { continue };
             // (A6) Only of the namespace that asks.
             if open.namespace() != domain.namespace || open.class() != class {
@@ -39,6 +47,60 @@ impl ChunkStore {
             }
         }
         Ok(None)
+    }
+
+    /// A chunk of a damaged place that the index knows, when parity can make its container again.
+    fn find_with_parity(
+        &self,
+        domain: &Domain,
+        class: ContainerClass,
+        fingerprint: &Fingerprint,
+    ) -> Result<Option<Found>, EngineError> {
+        let mut damaged = Vec::new();
+        match self.search((domain, class), fingerprint, &mut damaged, Use::Read) {
+            Err(EngineError::Index(error)) if error.bad_page().is_some() => {}
+            done => drop(done?),
+        }
+        for location in damaged {
+            let container = location.container;
+            if self.catalog.parity_group_of(container)?.is_none() {
+                continue;
+            }
+            // (A6) The index has the keys of the namespace that asks; its directory has the whole name (I3).
+            if let Some((open, _)) = self.salvaged(container)?
+                && open.namespace() == domain.namespace
+                && open.class() == class
+                && let Some((region, slot)) = open.directory().locate(fingerprint)
+            {
+                return found(open, region, slot).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    /// A container made again of the others of its group of parity. `None`: it is in none, or too much is lost.
+    ///
+    /// # Errors
+    /// When the catalog or the volume cannot be asked.
+    pub(crate) fn made_again(&self, record: &ContainerRecord) -> Result<Option<OpenContainer>, EngineError> {
+        // (E3) What is deleted stays deleted.
+        if record.state == ContainerState::Condemned || self.leftovers.is_gone(record.id) {
+            return Ok(None);
+        }
+        let container = record.id;
+        let Some(number) = self.catalog.parity_group_of(container)? else { return Ok(None) };
+        let (volume, repository) = (self.containers.volume(), self.containers.repository());
+        match parity::reconstruct(volume, repository, number, (container, record.class)) {
+            Ok(Some(open)) if open.stored_bytes() == record.stored_bytes => Ok(Some(open)),
+            Ok(_) => {
+                tracing::warn!(%container, %number, "too much of a group of parity is lost to make a container again");
+                Ok(None)
+            }
+            Err(error) => {
+                tracing::warn!(%container, %number, %error, "the parity of a damaged container cannot be used");
+                Ok(None)
+            }
+        }
     }
 
     /// What can be had of a damaged container; read again after a while.
@@ -54,17 +116,30 @@ impl ChunkStore {
             kept.push_front(entry);
             return Ok(found);
         }
-        let found = self.read_salvage(container)?;
-        kept.push_front(Kept { container, found: found.clone(), looked_ms: now_ms });
+        let (found, in_memory) = self.read_salvage(container)?;
+        if in_memory {
+            let mut others = WHOLE_MAX - 1;
+            kept.retain(|entry| {
+                let stays = !entry.in_memory || others > 0;
+                others -= usize::from(entry.in_memory && stays);
+                stays
+            });
+        }
+        kept.push_front(Kept { container, found: found.clone(), looked_ms: now_ms, in_memory });
         kept.truncate(KEPT_MAX);
         Ok(found)
     }
 
-    fn read_salvage(&self, container: ContainerId) -> Result<Left, EngineError> {
+    /// The flag says whether all of it is in memory.
+    fn read_salvage(&self, container: ContainerId) -> Result<(Left, bool), EngineError> {
         // Whose it is only the catalog can say, when its header cannot.
-        let Some(record) = self.catalog.container(container)? else { return Ok(None) };
+        let Some(record) = self.catalog.container(container)? else { return Ok((None, false)) };
         if record.state == ContainerState::Condemned {
-            return Ok(None);
+            return Ok((None, false));
+        }
+        if let Some(open) = self.made_again(&record)? {
+            tracing::warn!(%container, "reading a damaged container as parity makes it again");
+            return Ok((Some((Arc::new(open), true)), true));
         }
         let owner = Owner {
             id: record.id,
@@ -76,11 +151,11 @@ impl ChunkStore {
             Ok(salvaged) => {
                 let regions = salvaged.open.directory().region_count();
                 tracing::warn!(%container, regions, complete = salvaged.complete, "reading what is left of a damaged container");
-                Ok(Some((Arc::new(salvaged.open), salvaged.complete)))
+                Ok((Some((Arc::new(salvaged.open), salvaged.complete)), false))
             }
             Err(error) => {
                 tracing::warn!(%container, %error, "nothing can be read of a damaged container");
-                Ok(None)
+                Ok((None, false))
             }
         }
     }

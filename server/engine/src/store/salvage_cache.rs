@@ -11,6 +11,9 @@ use crate::container::OpenContainer;
 /// Damaged containers whose contents are kept in memory: some 100 KiB each, a few MiB of recipes.
 pub(super) const KEPT_MAX: usize = 32;
 
+/// Of these, containers that parity made again: 32 MiB each.
+pub(super) const WHOLE_MAX: usize = 2;
+
 /// What reading damaged containers found, the last one first.
 #[derive(Debug, Default)]
 pub(super) struct SalvageCache(pub(super) Mutex<VecDeque<Kept>>);
@@ -23,4 +26,6 @@ pub(super) struct Kept {
     pub(super) container: ContainerId,
     pub(super) found: Left,
     pub(super) looked_ms: i64,
+    /// It was made again by parity, so that all its bytes are in memory.
+    pub(super) in_memory: bool,
 }

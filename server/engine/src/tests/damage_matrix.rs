@@ -21,7 +21,10 @@ use super::{Bench, noise};
 use crate::check::CheckOptions;
 use crate::engine::Engine;
 use crate::error::EngineError;
+use crate::jobs::{Budget, Step};
+use crate::parity_job::ParityScheme;
 use crate::progress::NoProgress;
+use crate::scrub::Load;
 
 const MIB: usize = 1 << 20;
 
@@ -38,13 +41,19 @@ enum Kind {
     CleanStop,
     /// The mark that says whose volume it is.
     VolumeMark,
+    /// As [`Kind::Data`] and [`Kind::Recipe`], with parity.
+    ProtectedData,
+    ProtectedRecipe,
+    /// All parity.
+    Parity,
 }
 
 impl Kind {
     fn has(self, name: &str) -> bool {
         match self {
-            Self::Data => name == "containers/0000000/0000000001.data",
-            Self::Recipe => name == "containers/0000000/0000000002.recipe",
+            Self::Parity => name.starts_with("parity/"),
+            Self::Data | Self::ProtectedData => name == "containers/0000000/0000000001.data",
+            Self::Recipe | Self::ProtectedRecipe => name == "containers/0000000/0000000002.recipe",
             Self::Runs => name.starts_with("index/run-"),
             Self::Manifest => name.starts_with("index/manifest-"),
             Self::CleanStop => name == "index/clean-stop",
@@ -166,6 +175,30 @@ const MATRIX: &[Row] = &[
     (Kind::VolumeMark,   Fault::Garbage,  Opens,  Sound,                Whole,   Heals),
     (Kind::VolumeMark,   Fault::Eio,      Opens,  Sound,                Whole,   Heals),
     (Kind::VolumeMark,   Fault::NoAccess, Refuses("cannot be read now"), Sound,  Whole, Heals),
+    (Kind::ProtectedData, Fault::Flip, Opens, Sound, Whole, Heals),
+    (Kind::ProtectedData, Fault::Truncate, Opens, Names("0000000001"), Whole, Heals),
+    (Kind::ProtectedData, Fault::Empty, Opens, Names("0000000001"), Whole, Heals),
+    (Kind::ProtectedData, Fault::Delete, Opens, Names("0000000001"), Whole, Heals),
+    (Kind::ProtectedData, Fault::Stale, Opens, Names("0000000001"), Whole, Heals),
+    (Kind::ProtectedData, Fault::Garbage, Opens, Names("0000000001"), Whole, Heals),
+    (Kind::ProtectedData, Fault::Eio, Opens, Names("0000000001"), Whole, Heals),
+    (Kind::ProtectedData, Fault::NoAccess, Opens, Names("0000000001"), NotNow, Relies),
+    (Kind::ProtectedRecipe, Fault::Flip, Opens, Sound, Whole, Heals),
+    (Kind::ProtectedRecipe, Fault::Truncate, Opens, Names("0000000002"), Whole, Heals),
+    (Kind::ProtectedRecipe, Fault::Empty, Opens, Names("0000000002"), Whole, Heals),
+    (Kind::ProtectedRecipe, Fault::Delete, Opens, Names("0000000002"), Whole, Heals),
+    (Kind::ProtectedRecipe, Fault::Stale, Opens, Names("0000000002"), Whole, Heals),
+    (Kind::ProtectedRecipe, Fault::Garbage, Opens, Names("0000000002"), Whole, Heals),
+    (Kind::ProtectedRecipe, Fault::Eio, Opens, Names("0000000002"), Whole, Heals),
+    (Kind::ProtectedRecipe, Fault::NoAccess, Opens, Names("0000000002"), NotNow, Fails(ErrorCode::Internal)),
+    (Kind::Parity, Fault::Flip, Opens, Sound, Whole, Heals),
+    (Kind::Parity, Fault::Truncate, Opens, Sound, Whole, Heals),
+    (Kind::Parity, Fault::Empty, Opens, Sound, Whole, Heals),
+    (Kind::Parity, Fault::Delete, Opens, Sound, Whole, Heals),
+    (Kind::Parity, Fault::Stale, Opens, Sound, Whole, Heals),
+    (Kind::Parity, Fault::Garbage, Opens, Sound, Whole, Heals),
+    (Kind::Parity, Fault::Eio, Opens, Sound, Whole, Heals),
+    (Kind::Parity, Fault::NoAccess, Opens, Sound, Whole, Heals),
 ];
 
 /// A volume some blobs of which cannot be read, for whichever reason.
@@ -275,9 +308,10 @@ impl Scene {
             (backup(&engine, vm, &[("root", &disk)]).unwrap().backup_id, disk)
         };
         let (hit, spared) = (made("hit", 1), made("spared", 2));
+        protect(kind, &bench, &engine);
         engine.shutdown().unwrap();
         drop(engine);
-        let all = ["containers", "index", "repository"];
+        let all = ["containers", "index", "repository", "parity"];
         let names = all.iter().flat_map(|prefix| holdfast_volume::testing::list(&volume.inner, prefix));
         let names: Vec<BlobName> = names.map(|entry| entry.name).chain(BlobName::new("repository")).collect();
         let mut sound: Vec<_> = names
@@ -320,7 +354,7 @@ impl Scene {
     fn bring_back(&self) {
         *self.volume.unreadable.lock() = Unreadable::default();
         let (kind, _) = self.fault;
-        if matches!(kind, Kind::Data | Kind::Recipe | Kind::VolumeMark) {
+        if !matches!(kind, Kind::Runs | Kind::Manifest | Kind::CleanStop) {
             self.sound.iter().for_each(|(name, sound)| self.volume.inner.replace(name, sound.clone()));
         }
     }
@@ -330,14 +364,36 @@ impl Scene {
     }
 }
 
+/// Writes parity for the kinds that have it.
+fn protect(kind: Kind, bench: &Bench, engine: &Engine) {
+    if !matches!(kind, Kind::ProtectedData | Kind::ProtectedRecipe | Kind::Parity) {
+        return;
+    }
+    bench.clock.advance_ms(2 * 86_400_000);
+    let job = engine.parity_job(ParityScheme::new(1, 1), Arc::new(Never));
+    while job.step(&Budget::unlimited()).unwrap() == Step::More {}
+    assert!(engine.catalog().parity_totals().unwrap().groups > 1);
+}
+
+#[derive(Debug)]
+struct Never;
+
+impl Load for Never {
+    fn is_busy(&self) -> bool {
+        false
+    }
+}
+
 /// A file of the same kind out of another repository.
 fn another(kind: Kind) -> Vec<u8> {
     let (bench, volume) = (Bench::new(), MemoryVolume::new());
     let engine = bench.open(Arc::new(volume.clone()));
     backup(&engine, "other", &[("root", &noise(77, MIB))]).unwrap();
+    protect(kind, &bench, &engine);
     engine.shutdown().unwrap();
-    let all =
-        ["containers", "index"].iter().flat_map(|prefix| holdfast_volume::testing::list(&volume, prefix));
+    let all = ["containers", "index", "parity"]
+        .iter()
+        .flat_map(|prefix| holdfast_volume::testing::list(&volume, prefix));
     let names = all.map(|entry| entry.name).chain(BlobName::new("repository"));
     let found = names.filter(|name| kind.has(name.as_str())).find_map(|name| volume.get(&name));
     found.unwrap().to_vec()
@@ -503,6 +559,21 @@ fn index_manifests() {
 #[test]
 fn clean_stop_marks() {
     run(Kind::CleanStop);
+}
+
+#[test]
+fn data_containers_with_parity() {
+    run(Kind::ProtectedData);
+}
+
+#[test]
+fn recipe_containers_with_parity() {
+    run(Kind::ProtectedRecipe);
+}
+
+#[test]
+fn parity() {
+    run(Kind::Parity);
 }
 
 #[test]

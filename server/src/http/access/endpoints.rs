@@ -66,6 +66,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     get("/jobs", CATALOG),
     get("/backups", CATALOG),
     get("/backups/{id}", CATALOG),
+    get("/damage", CATALOG),
     get("/runs", REPORT),
     get("/details", REPORT),
     get("/details/totals", REPORT),

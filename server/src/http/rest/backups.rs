@@ -11,7 +11,7 @@ use holdfast_proto::ErrorCode;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::wire::{Keyset, time};
+use super::wire::{Keyset, maybe_time, time};
 use crate::app::App;
 use crate::error::ServiceError;
 use crate::http::access::Identity;
@@ -56,6 +56,10 @@ pub(super) struct Backup {
     post_lc: u64,
     /// Bytes it added to recipe containers
     meta_bytes: u64,
+    /// Bytes of it that cannot be restored, as far as the server knows; 0: whole
+    damaged_bytes: u64,
+    /// When the server last read all of it and found it sound; null: not yet
+    last_proven: Option<String>,
     /// Its newest verification; null: none yet
     verify: Option<Verify>,
     /// The command that restores each disk
@@ -148,9 +152,14 @@ fn describe(app: &App, backups: Vec<BackupRecord>) -> Result<Vec<Backup>, Servic
         let (found, wanted) = (costs.len(), backups.len());
         return Err(ServiceError::defect(format!("{found} costs of {wanted} backups")));
     }
-    let with_cost = backups.into_iter().zip(costs);
+    let lost: std::collections::HashMap<BackupId, u64> =
+        app.catalog().lost_bytes(&ids)?.into_iter().collect();
+    let proofs = app.catalog().proofs(&ids)?;
+    let with_cost = backups.into_iter().zip(costs).zip(proofs);
     Ok(with_cost
-        .map(|(backup, cost)| Backup {
+        .map(|((backup, cost), proven_ms)| Backup {
+            damaged_bytes: lost.get(&backup.id).copied().unwrap_or(0),
+            last_proven: maybe_time(proven_ms),
             verify: verified.remove(&backup.id),
             new_bytes: cost.new_bytes,
             post_lc: cost.post_lc,

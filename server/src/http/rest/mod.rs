@@ -5,6 +5,7 @@ mod activity;
 mod audit;
 mod backups;
 mod capacity;
+mod damage;
 mod details;
 mod disks;
 mod document;
@@ -52,6 +53,7 @@ fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(disks::list))
         .routes(routes!(backups::list))
         .routes(routes!(backups::get))
+        .routes(routes!(damage::list))
         .routes(routes!(details::list))
         .routes(routes!(totals::groups))
         .routes(routes!(explanation::get))

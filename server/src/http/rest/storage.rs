@@ -3,13 +3,14 @@
 use axum::Json;
 use axum::extract::State;
 use holdfast_engine::StorageStatistics;
-use holdfast_engine::catalog::ContainerState;
+use holdfast_engine::catalog::{ContainerState, ScrubPhase};
 use holdfast_engine::ids::ContainerClass;
 use holdfast_engine::{CHUNK_EDGES_BYTES, FACTOR_EDGES};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::wire::time;
+use crate::app::App;
 use crate::error::ServiceError;
 use crate::http::state::HttpState;
 
@@ -18,6 +19,8 @@ pub(super) struct Storage {
     containers: Vec<Containers>,
     /// Known damage; the next backup stores the damaged data again
     damage: Vec<Damage>,
+    scrub: Scrub,
+    parity: Parity,
     catalog_bytes: u64,
     index: Index,
     space: Space,
@@ -65,6 +68,49 @@ struct Damage {
     reason: String,
     /// When it was first found
     found: String,
+}
+
+/// Reading everything again, in the background
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Scrub)]
+struct Scrub {
+    /// Passes begun so far
+    pass: u64,
+    phase: Phase,
+    /// When the pass under way, or the last one, began; null: none did yet
+    began: Option<String>,
+    /// When the last whole pass ended
+    ended: Option<String>,
+    /// Container numbers or restore points, as far as this pass has come
+    done: u64,
+    total: u64,
+    /// Containers never read again since they were written
+    containers_unproven: u64,
+    /// When the container was read that was read longest ago
+    oldest_container: Option<String>,
+    restore_points_unproven: u64,
+    oldest_restore_point: Option<String>,
+}
+
+/// Parity of groups of containers, where it is switched on
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Parity)]
+struct Parity {
+    groups: u64,
+    /// Containers in these groups
+    containers: u64,
+    /// Bytes of the parity itself
+    stored_bytes: u64,
+}
+
+/// What a pass of the scrub is at
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ScrubPhase)]
+#[serde(rename_all = "snake_case")]
+enum Phase {
+    Idle,
+    Containers,
+    RestorePoints,
 }
 
 /// The chunk index
@@ -131,6 +177,8 @@ fn look(state: &HttpState) -> Result<Storage, ServiceError> {
     Ok(Storage {
         containers: containers.collect(),
         damage: damage.collect(),
+        scrub: scrub(app)?,
+        parity: parity(app)?,
         catalog_bytes: stats.catalog_bytes,
         index: Index {
             entries: stats.index.entries,
@@ -151,6 +199,32 @@ fn look(state: &HttpState) -> Result<Storage, ServiceError> {
             reserve_bytes: stats.reserve_bytes,
         },
         read_only_reason: app.engine.read_only_reason().map(str::to_owned),
+    })
+}
+
+fn parity(app: &App) -> Result<Parity, ServiceError> {
+    let totals = app.catalog().parity_totals()?;
+    Ok(Parity { groups: totals.groups, containers: totals.containers, stored_bytes: totals.stored_bytes })
+}
+
+fn scrub(app: &App) -> Result<Scrub, ServiceError> {
+    let status = app.engine.scrub_status()?;
+    let proofs = app.catalog().proof_summary()?;
+    Ok(Scrub {
+        pass: status.pass,
+        phase: match status.phase {
+            ScrubPhase::Idle => Phase::Idle,
+            ScrubPhase::Containers => Phase::Containers,
+            ScrubPhase::RestorePoints => Phase::RestorePoints,
+        },
+        began: (status.pass > 0).then(|| time(status.began_ms)),
+        ended: status.ended_ms.map(time),
+        done: status.done,
+        total: status.total,
+        containers_unproven: proofs.containers_unproven,
+        oldest_container: proofs.oldest_container_ms.map(time),
+        restore_points_unproven: proofs.backups_unproven,
+        oldest_restore_point: proofs.oldest_backup_ms.map(time),
     })
 }
 

@@ -102,7 +102,9 @@ fn undo_later(raw: &rusqlite::Connection) {
          ALTER TABLE backups DROP COLUMN hold_who; ALTER TABLE backups DROP COLUMN hold_since_ms; \
          ALTER TABLE backups DROP COLUMN point_revision; ALTER TABLE backups DROP COLUMN point_wanted; \
          ALTER TABLE vms DROP COLUMN removed_ms; DROP TABLE lock_clock; DROP TABLE deletions; \
-         DROP TABLE retention_policies",
+         DROP TABLE retention_policies; \
+         ALTER TABLE containers DROP COLUMN proven_ms; ALTER TABLE backups DROP COLUMN proven_ms; \
+         DROP TABLE scrub; DROP TABLE damaged_disks; DROP TABLE parity_members; DROP TABLE parity_groups",
     )
     .unwrap();
 }

@@ -53,6 +53,7 @@ const CALLS: &[(&str, &str, &str, Who, Foreign)] = &[
     ("GET", "/jobs", "?namespace=mine", EveryRole, Forbidden),
     ("GET", "/backups", "?namespace=mine", EveryRole, Forbidden),
     ("GET", "/backups/{id}", "", EveryRole, Absent),
+    ("GET", "/damage", "?namespace=mine", EveryRole, Forbidden),
     ("GET", "/runs", "?namespace=mine", EveryRole, Forbidden),
     ("GET", "/details", "?namespace=mine", EveryRole, Forbidden),
     ("GET", "/details", "?namespace=mine&format=tsv", EveryRole, Forbidden),

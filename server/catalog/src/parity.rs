@@ -1,0 +1,33 @@
+//! Groups of containers that parity protects.
+
+use std::fmt;
+
+use holdfast_types::ids::ContainerId;
+
+use crate::Result;
+use crate::rows::{ContainerRecord, ParityGroup, ParityTotals};
+
+/// Asked by what writes parity and by what repairs with it.
+///
+/// Across processes: each function that changes something is one transaction.
+pub trait Parities: Send + Sync + fmt::Debug {
+    /// Up to `limit` live containers made before `before_ms` that are in no group, by number, after `after`.
+    fn without_parity(
+        &self,
+        after: Option<ContainerId>,
+        before_ms: i64,
+        limit: u32,
+    ) -> Result<Vec<ContainerRecord>>;
+    /// Makes a group known whose blob is durable. `Exists`: the number is taken. `Invalid`: a container of it is not
+    /// known, is being deleted, or is in another group.
+    fn add_parity_group(&self, group: &ParityGroup) -> Result<()>;
+    /// The group a container is in.
+    fn parity_group_of(&self, container: ContainerId) -> Result<Option<ContainerId>>;
+    /// Whether there is such a group.
+    fn has_parity_group(&self, number: ContainerId) -> Result<bool>;
+    /// Up to `limit` groups of which a container was deleted, or is being.
+    fn broken_parity_groups(&self, limit: u32) -> Result<Vec<ContainerId>>;
+    /// Forgets a group. One that is not known is skipped.
+    fn remove_parity_group(&self, number: ContainerId) -> Result<()>;
+    fn parity_totals(&self) -> Result<ParityTotals>;
+}

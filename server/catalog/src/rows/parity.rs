@@ -1,0 +1,23 @@
+//! Groups of containers that parity protects.
+
+use holdfast_types::ids::ContainerId;
+
+/// A group of containers with its parity.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParityGroup {
+    /// The number of its blob.
+    pub number: ContainerId,
+    pub members: Vec<ContainerId>,
+    pub stored_bytes: u64,
+    pub created_ms: i64,
+}
+
+/// How much parity protects, and what it takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ParityTotals {
+    pub groups: u64,
+    /// Bytes of the parity itself.
+    pub stored_bytes: u64,
+    /// Containers in groups.
+    pub containers: u64,
+}

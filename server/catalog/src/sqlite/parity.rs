@@ -1,0 +1,104 @@
+//! Groups of containers that parity protects.
+
+use holdfast_types::ids::ContainerId;
+use rusqlite::{Connection, OptionalExtension, Transaction, params};
+
+use super::containers::{by_id, container_id, number, read};
+use super::convert::{OrCatalogError, count, int};
+use crate::{CatalogError, ContainerRecord, ContainerState, ParityGroup, ParityTotals, Result};
+
+pub(super) fn without(
+    connection: &Connection,
+    after: Option<ContainerId>,
+    before_ms: i64,
+    limit: u32,
+) -> Result<Vec<ContainerRecord>> {
+    let after = after.map_or(Ok(-1), number)?;
+    connection
+        .prepare_cached(
+            "SELECT c.* FROM containers c WHERE c.id > ? AND c.state = 'live' AND c.created_ms < ? AND NOT EXISTS \
+             (SELECT 1 FROM parity_members m WHERE m.container_id = c.id) ORDER BY c.id LIMIT ?",
+        )
+        .and_then(|mut s| s.query_map(params![after, before_ms, limit], read)?.collect())
+        .or_error("read")
+}
+
+pub(super) fn add(tx: &Transaction<'_>, group: &ParityGroup) -> Result<()> {
+    if has(tx, group.number)? {
+        return Err(CatalogError::exists("parity group", group.number));
+    }
+    tx.execute(
+        "INSERT INTO parity_groups (number, members, stored_bytes, created_ms) VALUES (?, ?, ?, ?)",
+        params![
+            number(group.number)?,
+            int("containers", group.members.len() as u64)?,
+            int("stored_bytes", group.stored_bytes)?,
+            group.created_ms
+        ],
+    )
+    .or_error("write")?;
+    for member in &group.members {
+        let known = by_id(tx, *member)?.filter(|known| known.state != ContainerState::Condemned);
+        if known.is_none() || of(tx, *member)?.is_some() {
+            return Err(CatalogError::invalid(format!(
+                "container {member} cannot be in parity group {}: it is not there, or in another",
+                group.number
+            )));
+        }
+        tx.execute(
+            "INSERT INTO parity_members (container_id, number) VALUES (?, ?)",
+            params![number(*member)?, number(group.number)?],
+        )
+        .or_error("write")?;
+    }
+    Ok(())
+}
+
+pub(super) fn of(connection: &Connection, container: ContainerId) -> Result<Option<ContainerId>> {
+    connection
+        .prepare_cached("SELECT number FROM parity_members WHERE container_id = ?")
+        .and_then(|mut s| {
+            s.query_row([number(container).unwrap_or(-1)], |row| container_id(row, "number")).optional()
+        })
+        .or_error("read")
+}
+
+pub(super) fn has(connection: &Connection, group: ContainerId) -> Result<bool> {
+    connection
+        .prepare_cached("SELECT 1 FROM parity_groups WHERE number = ?")
+        .and_then(|mut s| s.exists([number(group).unwrap_or(-1)]))
+        .or_error("read")
+}
+
+pub(super) fn broken(connection: &Connection, limit: u32) -> Result<Vec<ContainerId>> {
+    connection
+        .prepare_cached(
+            "SELECT g.number FROM parity_groups g WHERE g.members > (SELECT count(*) FROM parity_members m \
+             CROSS JOIN containers c ON c.id = m.container_id WHERE m.number = g.number AND c.state <> 'condemned') \
+             ORDER BY g.number LIMIT ?",
+        )
+        .and_then(|mut s| s.query_map([limit], |row| container_id(row, "number"))?.collect())
+        .or_error("read")
+}
+
+pub(super) fn remove(tx: &Transaction<'_>, group: ContainerId) -> Result<()> {
+    tx.execute("DELETE FROM parity_groups WHERE number = ?", [number(group)?]).or_error("write")?;
+    Ok(())
+}
+
+pub(super) fn totals(connection: &Connection) -> Result<ParityTotals> {
+    connection
+        .query_row(
+            "SELECT count(*) AS groups_, coalesce(sum(stored_bytes), 0) AS stored, \
+             (SELECT count(*) FROM parity_members) AS members FROM parity_groups",
+            [],
+            |row| {
+                Ok(ParityTotals {
+                    groups: count(row, "groups_")?,
+                    stored_bytes: count(row, "stored")?,
+                    containers: count(row, "members")?,
+                })
+            },
+        )
+        .or_error("read")
+}

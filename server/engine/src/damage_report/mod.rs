@@ -1,0 +1,157 @@
+//! Names damage as people think of it: which VM, which disk of which restore point, which bytes.
+//!
+//! Containers and regions are what is damaged; this says what cannot be restored by it, and that it can be again once it
+//! has healed. It walks the recipes of the namespaces that open damage concerns, compares what they refer to with what
+//! was lost, and keeps the ranges in the catalog, where lists, the API and metrics find them. It walks again when more is
+//! damaged, when damage is closed, and when backups were made since that may have healed something. Without open damage
+//! it does nothing.
+//!
+//! A crash loses the walk under way, never what was recorded; the next process walks anew.
+//!
+//! | file | open it for |
+//! |---|---|
+//! | `mod.rs` | the job: when to walk |
+//! | `suspects` | what was lost, as far as directories tell |
+//! | `walk` | the walk over restore points |
+//! | `ranges` | ranges of a disk |
+
+mod ranges;
+mod suspects;
+mod walk;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_types::ids::{BackupId, ContainerId};
+use parking_lot::Mutex;
+
+use crate::core::Core;
+use crate::error::EngineError;
+use crate::jobs::{Budget, Job, JobError, Step};
+use walk::Walk;
+
+/// Between two looks at whether something changed: a look at memory.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// A walk because of new backups, with the same damage, begins so long after the last at the earliest, and so many times
+/// as long as that one took: recipes of a large repository are not read all day.
+const AGAIN_MS: i64 = 10_000;
+const PAUSE_TIMES: i64 = 10;
+
+/// Damaged disks read at a time.
+const BATCH: u32 = 1000;
+
+/// What a walk is of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Mark {
+    /// Open damage: containers, with their regions (`None`: as a whole).
+    open: Vec<(ContainerId, Vec<Option<u16>>)>,
+    last_commit: u64,
+}
+
+impl Mark {
+    fn now(core: &Core) -> Result<Self, EngineError> {
+        let last_commit = core.catalog.commits()?.last;
+        let regions = |id| core.store.known_damage(id).into_iter().map(|(region, _)| region).collect();
+        let open = core.store.open_damage().into_iter().map(|id| (id, regions(id))).collect();
+        Ok(Self { open, last_commit })
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// What the catalog says now.
+    told: Option<Mark>,
+    walk: Option<(Mark, Walk, i64)>,
+    /// When the last walk ended, and how long it took, on the clock that never jumps.
+    ended_ms: i64,
+    took_ms: i64,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct DamageReportJob {
+    core: Arc<Core>,
+    state: Mutex<State>,
+}
+
+impl DamageReportJob {
+    pub(crate) fn new(core: Arc<Core>) -> Self {
+        Self { core, state: Mutex::default() }
+    }
+
+    /// All of one walk.
+    pub(crate) fn run(&self) -> Result<(), EngineError> {
+        while self.look(&Budget::unlimited())? == Step::More {}
+        Ok(())
+    }
+
+    fn look(&self, budget: &Budget) -> Result<Step, EngineError> {
+        let mut state = self.state.lock();
+        if state.walk.is_none() && !self.begin(&mut state)? {
+            return Ok(Step::Idle(LOOK));
+        }
+        if let Some((_, walk, _)) = &mut state.walk
+            && !walk.go_on(&self.core, budget)?
+        {
+            return Ok(Step::More);
+        }
+        if let Some((mark, _, began_ms)) = state.walk.take() {
+            state.ended_ms = self.core.clock.monotonic_ms();
+            state.took_ms = state.ended_ms.saturating_sub(began_ms);
+            state.told = Some(mark);
+        }
+        Ok(Step::Idle(LOOK))
+    }
+
+    /// Whether there is a walk to go on with.
+    fn begin(&self, state: &mut State) -> Result<bool, EngineError> {
+        let core = &self.core;
+        let mark = Mark::now(core)?;
+        // (V3) While so much is missing that it is taken for absent, nothing is said to be lost.
+        if state.told.as_ref() == Some(&mark) || core.store.absence().is_some() {
+            return Ok(false);
+        }
+        let now_ms = core.clock.monotonic_ms();
+        let same_damage = state.told.as_ref().is_some_and(|told| told.open == mark.open);
+        if same_damage && mark.open.is_empty() {
+            state.told = Some(mark);
+            return Ok(false);
+        }
+        let pause_ms = state.took_ms.saturating_mul(PAUSE_TIMES).max(AGAIN_MS);
+        if same_damage && now_ms.saturating_sub(state.ended_ms) < pause_ms {
+            return Ok(false);
+        }
+        // A backup made since may have brought all that was lost.
+        for &(container, _) in &mark.open {
+            core.store.close_healed(container)?;
+        }
+        let open = Mark::now(core)?.open;
+        let mark = Mark { open, ..mark };
+        let walk = Walk::begin(core, known(core)?)?;
+        state.walk = Some((mark, walk, now_ms));
+        Ok(true)
+    }
+}
+
+/// The restore points of which something is recorded as lost.
+fn known(core: &Core) -> Result<Vec<BackupId>, EngineError> {
+    let (mut known, mut after) = (Vec::new(), None);
+    loop {
+        let disks = core.catalog.damaged_disks(None, after, BATCH)?;
+        let Some(last) = disks.last() else { return Ok(known) };
+        after = Some((last.backup, last.lost.position));
+        known.extend(disks.iter().map(|disk| disk.backup));
+        known.dedup();
+    }
+}
+
+impl Job for DamageReportJob {
+    fn name(&self) -> &'static str {
+        "damage-report"
+    }
+
+    fn step(&self, budget: &Budget) -> Result<Step, JobError> {
+        Ok(self.look(budget)?)
+    }
+}

@@ -1,0 +1,332 @@
+//! Walks the recipes of all restore points that may lack something, VM by VM from the oldest restore point on. What is
+//! that of the restore point before, by page or by extent, lacks what that one lacks, and is not read again.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use holdfast_catalog::{BackupRecord, DiskRecord, LostRanges};
+use holdfast_proto::limits::{EXTENT_BYTES, extent_len};
+use holdfast_types::ids::{BackupId, ContainerClass, VmId};
+
+use super::ranges::Ranges;
+use super::suspects::{AllSuspects, Suspects};
+use crate::container::RecentDirectories;
+use crate::core::Core;
+use crate::error::EngineError;
+use crate::format::recipe::{ExtentEntry, PAGE_EXTENTS};
+use crate::jobs::Budget;
+use crate::recipe::{TreeReader, WalkError};
+use crate::store::{Domain, NodeReader};
+
+const PAGE: u64 = PAGE_EXTENTS as u64;
+
+/// Charged for an extent: its node.
+const NODE_BYTES: u64 = 10 << 10;
+
+type Tree = TreeReader<NodeReader>;
+
+/// A disk that was walked.
+#[derive(Debug)]
+struct Walked {
+    disk: DiskRecord,
+    /// `None`: its root cannot be read.
+    tree: Option<Tree>,
+    lost: Ranges,
+}
+
+/// A restore point being walked.
+#[derive(Debug)]
+struct Reading {
+    record: BackupRecord,
+    vm: VmId,
+    number: u64,
+    /// Disks that are done.
+    done: Vec<Walked>,
+    /// The disk at hand, and the extent it has come to.
+    open: Option<(Walked, u64)>,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct Walk {
+    suspects: AllSuspects,
+    /// Restore points that were recorded as damaged, and were not met yet.
+    known: HashSet<BackupId>,
+    after: Option<(VmId, u64)>,
+    reading: Option<Reading>,
+    /// The restore point before, of the same VM.
+    before: Option<(VmId, Vec<Walked>)>,
+    recent: RecentDirectories,
+}
+
+impl Walk {
+    /// A walk over everything that may lack something now.
+    pub(super) fn begin(core: &Core, known: Vec<BackupId>) -> Result<Self, EngineError> {
+        Ok(Self {
+            suspects: AllSuspects::gather(core)?,
+            known: known.into_iter().collect(),
+            after: None,
+            reading: None,
+            before: None,
+            recent: RecentDirectories::default(),
+        })
+    }
+
+    /// Goes on until the budget is spent; whether the walk is done.
+    pub(super) fn go_on(&mut self, core: &Arc<Core>, budget: &Budget) -> Result<bool, EngineError> {
+        loop {
+            if self.reading.is_none() && !self.next(core)? {
+                return Ok(true);
+            }
+            if let Some(mut reading) = self.reading.take() {
+                let done = self.read(core, &mut reading, budget);
+                self.reading = Some(reading);
+                if !done? {
+                    return Ok(false);
+                }
+                self.record(core)?;
+            }
+            budget.charge(1, 0);
+            if budget.is_spent() {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Opens the next restore point, or passes by one that lacks nothing; `false`: there is none.
+    fn next(&mut self, core: &Core) -> Result<bool, EngineError> {
+        let Some(next) = core.catalog.backup_in_order(self.after)? else { return Ok(false) };
+        let place = (next.vm, next.number);
+        let Some(record) = core.catalog.backup(next.backup)? else {
+            self.after = Some(place);
+            return Ok(true);
+        };
+        if self.may_lack(core, &record) {
+            let (vm, number) = place;
+            self.reading = Some(Reading { record, vm, number, done: Vec::new(), open: None });
+            return Ok(true);
+        }
+        if self.known.remove(&record.id) {
+            tell(core, &record, &[])?;
+        }
+        self.before = None;
+        self.after = Some(place);
+        Ok(true)
+    }
+
+    fn may_lack(&self, core: &Core, record: &BackupRecord) -> bool {
+        let Some(suspects) = self.suspects.of(record.namespace) else { return false };
+        // Where everything of it lies may be known, without reading.
+        let is_spared = |disk: &DiskRecord| {
+            !suspects.containers.is_empty()
+                && core
+                    .store
+                    .reach
+                    .of(record.namespace, disk.root, &core.store.leftovers)
+                    .is_some_and(|reach| reach.is_spared(&suspects.containers, &core.store.leftovers))
+        };
+        !record.disks.iter().all(is_spared)
+    }
+
+    /// Records what the restore point lacks.
+    fn record(&mut self, core: &Core) -> Result<(), EngineError> {
+        let Some(reading) = &self.reading else { return Ok(()) };
+        let disks = (0u32..).zip(&reading.done);
+        let lost: Vec<LostRanges> =
+            disks.filter_map(|(position, walked)| walked.lost.lost(position)).collect();
+        if !lost.is_empty() || self.known.contains(&reading.record.id) {
+            tell(core, &reading.record, &lost)?;
+        }
+        // Only now: what failed is walked again.
+        let Some(reading) = self.reading.take() else { return Ok(()) };
+        self.known.remove(&reading.record.id);
+        self.after = Some((reading.vm, reading.number));
+        self.before = Some((reading.vm, reading.done));
+        Ok(())
+    }
+
+    /// Whether all disks are done.
+    fn read(
+        &mut self,
+        core: &Arc<Core>,
+        reading: &mut Reading,
+        budget: &Budget,
+    ) -> Result<bool, EngineError> {
+        let Some(suspects) = self.suspects.of(reading.record.namespace) else { return Ok(true) };
+        let domain = core.store.domain(reading.record.namespace);
+        let same_vm = self.before.as_ref().filter(|(vm, _)| *vm == reading.vm);
+        let mut place = Place { core, suspects, domain: &domain, recent: &mut self.recent, budget };
+        while let Some(disk) = reading.record.disks.get(reading.done.len()) {
+            let (mut walked, mut extent) = match reading.open.take() {
+                Some(open) => open,
+                None => (place.open(disk)?, 0),
+            };
+            let before = same_vm.and_then(|(_, disks)| disks.iter().find(|old| is_same(&old.disk, disk)));
+            let done = place.walk(&mut walked, &mut extent, before);
+            reading.open = Some((walked, extent));
+            if !done? {
+                return Ok(false);
+            }
+            if let Some((walked, _)) = reading.open.take() {
+                reading.done.push(walked);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// One that can be compared, extent by extent.
+fn is_same(old: &DiskRecord, new: &DiskRecord) -> bool {
+    old.name == new.name && old.size_bytes == new.size_bytes
+}
+
+/// What a walk over a disk needs.
+struct Place<'a> {
+    core: &'a Arc<Core>,
+    suspects: &'a Suspects,
+    domain: &'a Domain,
+    recent: &'a mut RecentDirectories,
+    budget: &'a Budget,
+}
+
+impl Place<'_> {
+    fn open(&mut self, disk: &DiskRecord) -> Result<Walked, EngineError> {
+        let nodes = NodeReader::new(Arc::clone(&self.core.store), self.domain.clone());
+        let loses = |error: &WalkError<EngineError>| is_damage(error).then(|| error.to_string());
+        let mut lost = Ranges::default();
+        let tree = match TreeReader::open_past(nodes, disk.root, disk.size_bytes, loses) {
+            Ok(tree) => Some(tree),
+            Err(error) if is_damage(&error) => {
+                lost.add(0, disk.size_bytes);
+                None
+            }
+            Err(error) => return Err(error.into()),
+        };
+        Ok(Walked { disk: disk.clone(), tree, lost })
+    }
+
+    /// Whether the end was reached.
+    fn walk(
+        &mut self,
+        walked: &mut Walked,
+        extent: &mut u64,
+        before: Option<&Walked>,
+    ) -> Result<bool, EngineError> {
+        let Walked { disk, tree: Some(tree), lost } = walked else { return Ok(true) };
+        let before = before.filter(|old| old.lost.is_complete());
+        let before = before.and_then(|old| old.tree.as_ref().map(|tree| (tree, &old.lost)));
+        loop {
+            *extent = tree.zero_until(*extent);
+            if *extent >= tree.extent_count() {
+                return Ok(true);
+            }
+            let page = *extent / PAGE;
+            let page_end = ((page + 1) * PAGE).min(tree.extent_count());
+            let start = *extent * u64::from(EXTENT_BYTES);
+            if let Some((old, old_lost)) = before
+                && old.page_name(page) == tree.page_name(page)
+                && !tree.page_name(page).is_zero()
+            {
+                lost.add_from(old_lost, start, end_of(disk, page_end));
+                *extent = page_end;
+                self.budget.charge(1, 0);
+            } else {
+                match tree.entry(*extent) {
+                    Ok(entry) => {
+                        self.extent(tree, disk, (*extent, entry), lost, before)?;
+                        *extent += 1;
+                        self.budget.charge(1, NODE_BYTES);
+                    }
+                    Err(error) if is_damage(&error) => {
+                        lost.add(start, end_of(disk, page_end).saturating_sub(start));
+                        *extent = page_end;
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            if self.budget.is_spent() {
+                return Ok(*extent >= tree.extent_count());
+            }
+        }
+    }
+
+    fn extent(
+        &mut self,
+        tree: &Tree,
+        disk: &DiskRecord,
+        (index, entry): (u64, ExtentEntry),
+        lost: &mut Ranges,
+        before: Option<(&Tree, &Ranges)>,
+    ) -> Result<(), EngineError> {
+        if entry.node.is_zero() {
+            return Ok(());
+        }
+        let start = index * u64::from(EXTENT_BYTES);
+        let bytes = u64::from(extent_len(disk.size_bytes, index));
+        if let Some((old, old_lost)) = before
+            && old.entry(index).is_ok_and(|old| old.node == entry.node)
+        {
+            lost.add_from(old_lost, start, start + bytes);
+            return Ok(());
+        }
+        let store = &self.core.store;
+        if self.suspects.is_lost(store, self.domain, ContainerClass::Recipe, &entry.node, self.recent)? {
+            lost.add(start, bytes);
+            return Ok(());
+        }
+        if self.suspects.spares_chunks() {
+            return Ok(());
+        }
+        let node = match tree.extent_of(index, &entry) {
+            Ok(Some(node)) => node,
+            Ok(None) => return Ok(()),
+            Err(error) if is_damage(&error) => {
+                lost.add(start, bytes);
+                return Ok(());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let mut offset = start;
+        for piece in node.pieces() {
+            let name = &piece.fingerprint;
+            if !piece.is_zero()
+                && self.suspects.is_lost(store, self.domain, ContainerClass::Data, name, self.recent)?
+            {
+                lost.add(offset, piece.bytes.into());
+            }
+            offset += u64::from(piece.bytes);
+        }
+        Ok(())
+    }
+}
+
+/// Where extent `extent` of a disk begins, or the disk ends.
+fn end_of(disk: &DiskRecord, extent: u64) -> u64 {
+    extent.saturating_mul(EXTENT_BYTES.into()).min(disk.size_bytes)
+}
+
+/// Whether what is concerned cannot be restored; anything else ends the walk, which is tried again.
+fn is_damage(error: &WalkError<EngineError>) -> bool {
+    match error {
+        WalkError::Source(source) => matches!(source, EngineError::Damaged(_)),
+        WalkError::Node { .. } | WalkError::Shape { .. } | WalkError::Above(_) => true,
+    }
+}
+
+fn tell(core: &Core, record: &BackupRecord, lost: &[LostRanges]) -> Result<(), EngineError> {
+    if !core.catalog.set_lost(record.id, lost)? {
+        return Ok(());
+    }
+    let (vm, backup) = (&record.vm, record.id);
+    if lost.is_empty() {
+        tracing::info!(vm, %backup, "a restore point is whole again: all of it can be restored");
+        return Ok(());
+    }
+    for disk in lost {
+        let name = record.disks.get(disk.position as usize).map_or("", |disk| disk.name.as_str());
+        let first = disk.listed.first().map(|range| (range.start, range.bytes));
+        let (bytes, ranges) = (disk.bytes, disk.ranges);
+        tracing::error!(vm, %backup, disk = name, bytes, ranges, ?first, "a restore point lacks data");
+    }
+    Ok(())
+}

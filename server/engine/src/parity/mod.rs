@@ -1,0 +1,40 @@
+//! Parity: a group of containers and a blob from which as many of them as it has spares can be made again.
+//!
+//! A blob is `parity/NUMBER`, ten hexadecimal digits. It is written for containers that were read and found sound, and
+//! never changes (A2). What is made of it is checked window by window, then as a whole, and is no copy until it was read
+//! as the container it must be (R1, R2).
+//!
+//! Nothing here knows the catalog, which says which container is in which group. A crash leaves an unfinished blob, which
+//! the start discards, or a blob that the catalog does not know.
+
+mod read;
+mod write;
+
+use holdfast_types::ids::ContainerId;
+use holdfast_volume::BlobName;
+
+#[cfg(test)]
+pub use read::reconstruct_bytes;
+pub use read::{read_members, reconstruct};
+pub use write::write;
+
+pub use crate::format::parity::{MEMBERS_MAX, SPARES_MAX};
+
+/// The folder of all parity.
+#[expect(clippy::expect_used, reason = "a constant")]
+pub fn folder() -> BlobName {
+    BlobName::new("parity").expect("a valid name")
+}
+
+/// The blob of a group.
+#[expect(clippy::expect_used, reason = "made of digits")]
+pub fn name(number: ContainerId) -> BlobName {
+    BlobName::new(format!("parity/{number}")).expect("a valid name")
+}
+
+/// The group of a blob.
+pub fn parse(blob: &BlobName) -> Option<ContainerId> {
+    let digits = blob.as_str().strip_prefix("parity/")?;
+    let number = ContainerId::new(u64::from_str_radix(digits, 16).ok()?)?;
+    (name(number) == *blob).then_some(number)
+}

@@ -1,0 +1,71 @@
+//! Proves one container: every region's checksum, frame and fingerprints.
+
+use holdfast_catalog::{ContainerRecord, ContainerState};
+
+use crate::container::{ContainerError, OpenContainer, scan_container};
+use crate::core::Core;
+use crate::error::EngineError;
+use crate::store::region_is_sound;
+
+/// What became of a container that was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Proof {
+    /// Every chunk of it is what its fingerprint says.
+    Sound,
+    /// Noted (R4).
+    Damaged,
+    /// It was deleted meanwhile.
+    Gone,
+}
+
+/// Reads all of a container and takes note of what is wrong with it.
+///
+/// # Errors
+/// It cannot be judged: it cannot be read at the moment, or a newer version wrote it.
+pub(super) fn prove(core: &Core, record: &ContainerRecord) -> Result<Proof, EngineError> {
+    if is_gone(core, record)? {
+        return Ok(Proof::Gone);
+    }
+    core.store.look_again(record.id)?;
+    let opened = OpenContainer::open(&*core.volume, core.repository, record.id, record.class)
+        .and_then(|open| open.check_length(record.stored_bytes).map(|()| open));
+    let open = match opened {
+        Ok(open) => open,
+        Err(error) => return judge(core, record, vec![error]),
+    };
+    let report = scan_container(&*core.volume, core.repository, record.id, record.class);
+    // A region that still decodes to its fingerprints has lost nothing: its header is needed only where there is no
+    // directory.
+    let is_lost = |error: &ContainerError| {
+        !error.is_damage() || error.region().is_none_or(|region| !region_is_sound(&open, region))
+    };
+    let lost: Vec<ContainerError> = report.findings.into_iter().filter(is_lost).collect();
+    judge(core, record, lost)
+}
+
+fn judge(core: &Core, record: &ContainerRecord, findings: Vec<ContainerError>) -> Result<Proof, EngineError> {
+    if findings.is_empty() {
+        return Ok(Proof::Sound);
+    }
+    // (V2) It may have been deleted while it was read; what is about to be is gone before its file is.
+    if is_gone(core, record)? {
+        return Ok(Proof::Gone);
+    }
+    let mut unclear = None;
+    for error in findings {
+        if error.is_damage() {
+            core.store.note_failure(record.id, None, &error);
+        } else {
+            unclear = Some(error);
+        }
+    }
+    unclear.map_or(Ok(Proof::Damaged), |error| Err(error.into()))
+}
+
+fn is_gone(core: &Core, record: &ContainerRecord) -> Result<bool, EngineError> {
+    if core.store.leftovers.is_gone(record.id) {
+        return Ok(true);
+    }
+    let now = core.catalog.container(record.id)?;
+    Ok(now.is_none_or(|now| now.state == ContainerState::Condemned))
+}

@@ -1,0 +1,232 @@
+//! Where the scrub is, and what it does next: containers by number, then restore points by VM and commit number.
+
+use std::sync::Arc;
+
+use holdfast_catalog::{ScrubPhase, ScrubState, Scrubbed};
+use holdfast_types::ids::{BackupId, ContainerId};
+
+use super::containers::{self, Proof};
+use super::restore_points::RestorePoint;
+use super::{ScrubFindings, ScrubStatus};
+use crate::core::Core;
+use crate::error::EngineError;
+use crate::jobs::Budget;
+
+/// What is proved is written when there is so much of it, or after so long: a transaction a minute, and a crash costs
+/// reading again what one minute read.
+const KEPT_MAX: usize = 1024;
+const KEPT_MS: i64 = 60_000;
+
+/// How often a piece that fails for the moment is tried again before the scrub goes on without it.
+const TRIES: u32 = 3;
+
+/// What follows a piece of work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    More,
+    /// No pass is under way.
+    Idle,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct Work {
+    state: ScrubState,
+    /// Proved, and not written yet.
+    kept: Scrubbed,
+    /// Since when something is not written, on the clock that never jumps.
+    kept_since_ms: Option<i64>,
+    /// The restore point being read.
+    reading: Option<RestorePoint>,
+    /// Restore points there were when this was asked.
+    restore_points: u64,
+    failures: u32,
+    found: ScrubFindings,
+}
+
+impl Work {
+    /// Where an earlier process was.
+    pub(super) fn load(core: &Core) -> Result<Self, EngineError> {
+        Ok(Self {
+            state: core.catalog.scrub_state()?,
+            kept: Scrubbed::default(),
+            kept_since_ms: None,
+            reading: None,
+            restore_points: core.catalog.proof_summary()?.backups,
+            failures: 0,
+            found: ScrubFindings::default(),
+        })
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.state.phase == ScrubPhase::Idle
+    }
+
+    /// Whether the next pass is due: `period_ms` after the last one began.
+    pub(super) const fn is_due(&self, now_ms: i64, period_ms: i64) -> bool {
+        let since_ms = now_ms.saturating_sub(self.state.began_ms);
+        // Before it began: the clock was set back.
+        self.state.pass == 0 || since_ms >= period_ms || since_ms < 0
+    }
+
+    pub(super) const fn status(&self) -> ScrubStatus {
+        let ScrubState { pass, phase, began_ms, ended_ms, container, end, done, .. } = self.state;
+        let (done, total) = match phase {
+            ScrubPhase::Idle => (0, 0),
+            ScrubPhase::Containers => (container, end),
+            ScrubPhase::RestorePoints => (done, self.restore_points),
+        };
+        ScrubStatus { pass, phase, began_ms, ended_ms, done, total, found: self.found }
+    }
+
+    /// Begins a pass over what there is now.
+    pub(super) fn begin(&mut self, core: &Core) -> Result<Next, EngineError> {
+        self.state = ScrubState {
+            pass: self.state.pass + 1,
+            phase: ScrubPhase::Containers,
+            began_ms: core.clock.now_ms(),
+            ended_ms: self.state.ended_ms,
+            container: 0,
+            end: core.catalog.commits()?.next_container,
+            after: None,
+            within: None,
+            done: 0,
+        };
+        self.kept_since_ms = Some(core.clock.monotonic_ms());
+        self.write_if_due(core, true)?;
+        Ok(Next::More)
+    }
+
+    /// One container, or extents of one restore point as far as the budget goes.
+    pub(super) fn piece(&mut self, core: &Arc<Core>, budget: &Budget) -> Result<Next, EngineError> {
+        let next = match self.state.phase {
+            ScrubPhase::Idle => return Ok(Next::Idle),
+            ScrubPhase::Containers => self.container(core, budget)?,
+            ScrubPhase::RestorePoints => self.restore_point(core, budget)?,
+        };
+        self.kept_since_ms.get_or_insert_with(|| core.clock.monotonic_ms());
+        self.write_if_due(core, false)?;
+        Ok(next)
+    }
+
+    fn container(&mut self, core: &Core, budget: &Budget) -> Result<Next, EngineError> {
+        let after = self.state.container.checked_sub(1).and_then(ContainerId::new);
+        let record = core.catalog.containers(after, 1)?.pop();
+        let Some(record) = record.filter(|record| record.id.get() < self.state.end) else {
+            let done = ScrubState {
+                phase: ScrubPhase::RestorePoints,
+                container: self.state.end,
+                done: 0,
+                ..self.state
+            };
+            self.state = done;
+            self.restore_points = core.catalog.proof_summary()?.backups;
+            return Ok(Next::More);
+        };
+        let read_ms = core.clock.now_ms();
+        let proof = containers::prove(core, &record);
+        budget.charge(1, record.stored_bytes);
+        let proof = match proof {
+            Ok(proof) => Some(proof),
+            // Not for ever at one place: what cannot be judged is not proved.
+            Err(error) => {
+                self.failures += 1;
+                if self.failures < TRIES {
+                    return Err(error);
+                }
+                tracing::warn!(container = %record.id, %error, "the scrub cannot judge a container");
+                None
+            }
+        };
+        self.failures = 0;
+        // (V1)
+        if proof == Some(Proof::Sound) {
+            self.kept.containers.push((record.id, read_ms));
+        }
+        if proof != Some(Proof::Gone) {
+            self.found.containers += 1;
+            self.found.container_bytes = self.found.container_bytes.saturating_add(record.stored_bytes);
+            self.found.damaged_containers += u64::from(proof == Some(Proof::Damaged));
+        }
+        // (V1) Only now, so that a failure above repeats it.
+        self.state.container = record.id.get() + 1;
+        self.state.done += 1;
+        Ok(Next::More)
+    }
+
+    fn restore_point(&mut self, core: &Arc<Core>, budget: &Budget) -> Result<Next, EngineError> {
+        if self.reading.is_none() {
+            let Some(next) = core.catalog.backup_in_order(self.state.after)? else {
+                self.state = ScrubState {
+                    phase: ScrubPhase::Idle,
+                    ended_ms: Some(core.clock.now_ms()),
+                    after: None,
+                    within: None,
+                    done: 0,
+                    ..self.state
+                };
+                tracing::info!(pass = self.state.pass, found = ?self.found, "the scrub has read everything once");
+                return Ok(Next::Idle);
+            };
+            // In this pass, whether that is written yet or not.
+            let began_ms = self.state.began_ms;
+            let is_proved = |(backup, at_ms): &(BackupId, Option<i64>)| {
+                at_ms.is_some_and(|at_ms| at_ms >= began_ms)
+                    || self.kept.backups.iter().any(|(kept, _)| kept == backup)
+            };
+            let before = next.before.filter(is_proved).map(|(before, _)| before);
+            match RestorePoint::open(core, &next, before, self.state.within)? {
+                Some(opened) => self.reading = Some(opened),
+                None => self.state.after = Some((next.vm, next.number)),
+            }
+        }
+        let Some(reading) = &mut self.reading else { return Ok(Next::More) };
+        let done = match reading.go_on(core, budget) {
+            Ok(done) => done,
+            // Not for ever at one place: what cannot be read is not proved.
+            Err(error) => {
+                self.failures += 1;
+                if self.failures < TRIES {
+                    return Err(error);
+                }
+                let backup = reading.within().backup;
+                tracing::warn!(%backup, %error, "the scrub cannot judge a restore point");
+                Some(false)
+            }
+        };
+        self.state.within = Some(reading.within());
+        let Some(sound) = done else { return Ok(Next::More) };
+        let (vm, number, lies) = (reading.vm, reading.number, reading.false_digests);
+        let backup = reading.within().backup;
+        self.reading = None;
+        self.failures = 0;
+        if sound {
+            self.kept.backups.push((backup, core.clock.now_ms()));
+        }
+        // What was deleted meanwhile lacks what it likes.
+        let counts = sound || core.catalog.backup(backup)?.is_some();
+        self.found.restore_points += u64::from(counts);
+        self.found.unsound_restore_points += u64::from(counts && !sound);
+        self.found.false_digests += lies;
+        self.state.after = Some((vm, number));
+        self.state.within = None;
+        self.state.done += 1;
+        Ok(Next::More)
+    }
+
+    /// Writes what was proved, and the place, when it is time to or `now`; nothing when nothing was done since.
+    pub(super) fn write_if_due(&mut self, core: &Core, now: bool) -> Result<(), EngineError> {
+        let kept = self.kept.containers.len() + self.kept.backups.len();
+        let late = self
+            .kept_since_ms
+            .is_some_and(|since_ms| core.clock.monotonic_ms().saturating_sub(since_ms) >= KEPT_MS);
+        if self.kept_since_ms.is_none() || !(now || late || kept >= KEPT_MAX) {
+            return Ok(());
+        }
+        self.kept.state = self.state;
+        core.catalog.note_scrubbed(&self.kept)?;
+        self.kept = Scrubbed::default();
+        self.kept_since_ms = None;
+        Ok(())
+    }
+}

@@ -1,0 +1,252 @@
+//! Parity makes damaged and lost containers again, and never anything else.
+
+use std::sync::Arc;
+
+use holdfast_types::ids::{ContainerClass, ContainerId};
+use holdfast_volume::testing::{list, put};
+use holdfast_volume::{MemoryVolume, Volume as _};
+
+use super::agent::{backup, restore};
+use super::{Bench, noise};
+use crate::check::CheckOptions;
+use crate::container::{ContainerName, list_containers};
+use crate::engine::Engine;
+use crate::jobs::{Budget, Step};
+use crate::parity_job::ParityScheme;
+use crate::progress::NoProgress;
+use crate::scrub::Load;
+
+const MIB: usize = 1 << 20;
+const DAY_MS: i64 = 86_400_000;
+
+#[derive(Debug)]
+struct Never;
+
+impl Load for Never {
+    fn is_busy(&self) -> bool {
+        false
+    }
+}
+
+fn names(volume: &MemoryVolume, class: ContainerClass) -> Vec<ContainerName> {
+    let all = list_containers(volume).unwrap().containers.into_iter().map(|(name, _)| name);
+    all.filter(|name| name.class == class).collect()
+}
+
+fn work(bench: &Bench, engine: &Engine, scheme: Option<ParityScheme>) {
+    bench.clock.advance_ms(2 * DAY_MS);
+    let job = engine.parity_job(scheme, Arc::new(Never));
+    while job.step(&Budget::unlimited()).unwrap() == Step::More {}
+}
+
+fn scrub(engine: &Engine) -> u64 {
+    engine.scrub(&Budget::unlimited(), &NoProgress).unwrap().damaged_containers
+}
+
+fn scheme(members: u8, spares: u8) -> Option<ParityScheme> {
+    ParityScheme::new(members, spares)
+}
+
+fn disk(vm: u64) -> Vec<u8> {
+    noise(vm, 3 * MIB)
+}
+
+/// Four VMs, whose data containers are one group, and whose recipes another.
+fn protected(spares: u8) -> (Bench, MemoryVolume, Engine, Vec<String>) {
+    let (bench, volume) = (Bench::new(), MemoryVolume::new());
+    let engine = bench.open(Arc::new(volume.clone()));
+    let ids =
+        (0..4).map(|vm| backup(&engine, &format!("vm-{vm}"), &[("root", &disk(vm))]).unwrap().backup_id);
+    let ids: Vec<String> = ids.collect();
+    work(&bench, &engine, scheme(4, spares));
+    let totals = engine.catalog().parity_totals().unwrap();
+    assert_eq!((totals.groups, totals.containers), (2, 8));
+    (bench, volume, engine, ids)
+}
+
+fn whole(engine: &Engine, ids: &[String]) -> bool {
+    (0..).zip(ids).all(|(vm, id)| restore(engine, id, "root").is_ok_and(|read| read == disk(vm)))
+}
+
+fn flip(volume: &MemoryVolume, name: ContainerName, at: usize) {
+    let mut bytes = volume.get(&name.blob()).unwrap().to_vec();
+    bytes[at] ^= 4;
+    volume.replace(&name.blob(), bytes);
+}
+
+#[test]
+fn a_lost_container_is_read_at_once_and_repaired() {
+    for class in [ContainerClass::Data, ContainerClass::Recipe] {
+        let (bench, volume, engine, ids) = protected(1);
+        let lost = names(&volume, class)[1];
+        volume.remove(&lost.blob()).unwrap();
+        // The first to meet it gets it made again.
+        assert!(whole(&engine, &ids), "{class:?}: on read");
+        work(&bench, &engine, scheme(4, 1));
+        assert!(!names(&volume, class).contains(&lost), "written anew under another number");
+        assert_eq!(engine.catalog().damaged().unwrap(), [], "{class:?}");
+        assert!(engine.check(CheckOptions { read_data: true }, &NoProgress).unwrap().is_sound());
+        assert_eq!(scrub(&engine), 0);
+        engine.shutdown().unwrap();
+        drop(engine);
+        assert!(whole(&bench.open(Arc::new(volume)), &ids));
+    }
+}
+
+#[test]
+fn rot_is_repaired_on_scrub_in_as_many_places_as_windows() {
+    let (bench, volume, engine, ids) = protected(1);
+    // In different windows of all four: no two of them share one.
+    for (place, name) in names(&volume, ContainerClass::Data).into_iter().enumerate() {
+        flip(&volume, name, MIB / 2 * (place + 1));
+    }
+    assert_eq!(scrub(&engine), 4);
+    work(&bench, &engine, scheme(4, 1));
+    assert!(engine.parts().0.store.open_damage().is_empty(), "all of it has sound copies");
+    assert!(engine.check(CheckOptions { read_data: true }, &NoProgress).unwrap().is_sound());
+    assert!(whole(&engine, &ids));
+}
+
+#[test]
+fn as_many_may_be_lost_as_there_are_spares() {
+    for (spares, lost, comes_back) in [(1, 2, false), (2, 2, true), (2, 3, false)] {
+        let (bench, volume, engine, ids) = protected(spares);
+        for name in names(&volume, ContainerClass::Data).into_iter().take(lost) {
+            volume.remove(&name.blob()).unwrap();
+        }
+        scrub(&engine);
+        work(&bench, &engine, scheme(4, spares));
+        assert_eq!(whole(&engine, &ids), comes_back, "{lost} of {spares}");
+    }
+}
+
+/// (E3)
+#[test]
+fn what_was_deleted_does_not_come_back() {
+    let (bench, volume, engine, _) = protected(1);
+    let gone = names(&volume, ContainerClass::Data)[0];
+    let (core, _) = engine.parts();
+    core.store.leftovers.note_gone(gone.id);
+    core.catalog.condemn_containers(&[gone.id]).unwrap();
+    core.store.index.forget_container(gone.id);
+    volume.remove(&gone.blob()).unwrap();
+    core.catalog.remove_condemned(&[gone.id]).unwrap();
+    core.store.note_damage(gone.id, None, "test");
+    work(&bench, &engine, None);
+    assert_eq!(names(&volume, ContainerClass::Data).len(), 3);
+    // (E4) Its group is given up, and the others become one when parity goes on.
+    assert_eq!(engine.catalog().parity_totals().unwrap().groups, 1);
+    assert_eq!(list(&volume, "parity").len(), 1);
+    work(&bench, &engine, scheme(4, 1));
+    let totals = engine.catalog().parity_totals().unwrap();
+    assert_eq!((totals.groups, totals.containers), (2, 7));
+}
+
+/// A crash between the blob and its row leaves one that the next process enters, or removes.
+#[test]
+fn parity_without_a_row_is_entered_or_removed() {
+    let (bench, volume, engine, ids) = protected(1);
+    let groups: Vec<_> =
+        list(&volume, "parity").into_iter().filter_map(|blob| crate::parity::parse(&blob.name)).collect();
+    for &group in &groups {
+        engine.catalog().remove_parity_group(group).unwrap();
+    }
+    put(&volume, "parity/0000ffffff", b"torn");
+    drop(engine);
+    let engine = bench.open(Arc::new(volume.clone()));
+    work(&bench, &engine, None);
+    assert_eq!(engine.catalog().parity_totals().unwrap().groups, 2);
+    assert_eq!(list(&volume, "parity").len(), 2, "what is none is removed");
+    volume.remove(&names(&volume, ContainerClass::Data)[2].blob()).unwrap();
+    assert!(whole(&engine, &ids));
+}
+
+/// Whatever happens to the parity and to a container: the right bytes, or none.
+#[test]
+fn damaged_parity_never_makes_a_wrong_byte() {
+    type Change = dyn Fn(&mut Vec<u8>);
+    let (_bench, volume, engine, ids) = protected(1);
+    let lost = names(&volume, ContainerClass::Data)[3];
+    let truth = volume.get(&lost.blob()).unwrap();
+    volume.remove(&lost.blob()).unwrap();
+    let (core, _) = engine.parts();
+    let group = core.catalog.parity_group_of(lost.id).unwrap().unwrap();
+    let blob = crate::parity::name(group);
+    let sound = volume.get(&blob).unwrap().to_vec();
+    let make = || crate::parity::reconstruct_bytes(&volume, core.repository, group, lost.id);
+    assert!(make().unwrap().unwrap() == truth);
+    let changes: [&Change; 6] = [
+        &|bytes| bytes.truncate(bytes.len() / 2),
+        &|bytes| bytes.clear(),
+        &|bytes| bytes[20] ^= 1,
+        &|bytes| bytes[MIB] ^= 1,
+        &|bytes| {
+            let end = bytes.len() - 100;
+            bytes[end] ^= 1;
+        },
+        &|bytes| bytes.fill(0),
+    ];
+    for change in changes {
+        let mut bytes = sound.clone();
+        change(&mut bytes);
+        volume.replace(&blob, bytes);
+        assert!(!make().is_ok_and(|made| made.is_some()));
+    }
+    volume.replace(&blob, sound);
+    // A neighbour that rots, too, in one window: that window cannot be made again, and nothing else is in its place.
+    flip(&volume, names(&volume, ContainerClass::Data)[0], MIB);
+    assert!(make().unwrap().is_none());
+    assert!(!whole(&engine, &ids));
+    let unknown = ContainerId::new(1 << 30).unwrap();
+    assert!(crate::parity::reconstruct_bytes(&volume, core.repository, group, unknown).unwrap().is_none());
+}
+
+/// (E1) A container that rotted before it was grouped is named, and no parity keeps its rot.
+#[test]
+fn what_is_damaged_gets_no_parity() {
+    let (bench, volume) = (Bench::new(), MemoryVolume::new());
+    let engine = bench.open(Arc::new(volume.clone()));
+    for vm in 0..4 {
+        backup(&engine, &format!("vm-{vm}"), &[("root", &disk(vm))]).unwrap();
+    }
+    flip(&volume, names(&volume, ContainerClass::Data)[2], MIB);
+    work(&bench, &engine, scheme(4, 1));
+    assert_eq!(engine.catalog().parity_totals().unwrap().containers, 7);
+    assert_eq!(engine.catalog().damaged().unwrap().len(), 1);
+}
+
+/// (E2) A table that is whole and says something else of a window: nothing is made of it.
+#[test]
+fn a_window_must_have_its_own_checksum() {
+    use crate::format::parity::{HEADER_BYTES, ParityHeader, ParityTable};
+    let (_bench, volume, engine, _) = protected(1);
+    let lost = names(&volume, ContainerClass::Data)[3];
+    volume.remove(&lost.blob()).unwrap();
+    let (core, _) = engine.parts();
+    let group = core.catalog.parity_group_of(lost.id).unwrap().unwrap();
+    let blob = crate::parity::name(group);
+    let mut bytes = volume.get(&blob).unwrap().to_vec();
+    let header = ParityHeader::decode(bytes[..HEADER_BYTES].try_into().unwrap()).unwrap();
+    let at = usize::try_from(header.table_offset()).unwrap();
+    let mut table = ParityTable::decode(&header, &bytes[at..]).unwrap();
+    let place = table.members.iter().position(|member| member.id == lost.id).unwrap();
+    table.sums[place * header.windows() as usize] ^= 1;
+    bytes.truncate(at);
+    bytes.extend(table.encode());
+    volume.replace(&blob, bytes);
+    let made = crate::parity::reconstruct_bytes(&volume, core.repository, group, lost.id).unwrap();
+    assert!(made.is_none());
+}
+
+/// (E3)
+#[test]
+fn what_is_condemned_is_not_made_again() {
+    let (_bench, volume, engine, _) = protected(1);
+    let lost = names(&volume, ContainerClass::Data)[3];
+    volume.remove(&lost.blob()).unwrap();
+    let (core, _) = engine.parts();
+    let record = || core.catalog.container(lost.id).unwrap().unwrap();
+    assert!(core.store.made_again(&record()).unwrap().is_some());
+    core.catalog.condemn_containers(&[lost.id]).unwrap();
+    assert!(core.store.made_again(&record()).unwrap().is_none());
+}
