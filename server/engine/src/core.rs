@@ -202,7 +202,6 @@ impl Core {
     ///
     /// # Errors
     /// The catalog's.
-    #[allow(dead_code, reason = "rounds of reclaim ask it")]
     pub(crate) fn next_number(&self) -> Result<u64, EngineError> {
         self.unrecorded.check()?;
         let mut numbers = self.numbers.lock();
@@ -214,13 +213,11 @@ impl Core {
     }
 
     /// Above every container number handed out by this process; once one was.
-    #[allow(dead_code, reason = "rounds of reclaim ask it")]
     pub(crate) fn numbers_below(&self) -> u64 {
         self.numbers.lock().start
     }
 
     /// One deletion of containers at a time.
-    #[allow(dead_code, reason = "rounds of reclaim ask it")]
     pub(crate) fn deleting(&self) -> MutexGuard<'_, ()> {
         self.deleting.lock()
     }
@@ -229,7 +226,6 @@ impl Core {
     ///
     /// # Errors
     /// As [`ChunkStore::finish_deletions`].
-    #[allow(dead_code, reason = "rounds of reclaim ask it")]
     pub(crate) fn finish_deletions(&self) -> Result<(), EngineError> {
         let _deleting = self.deleting();
         self.store.finish_deletions(&*self.volume).map(drop).map_err(|error| self.write_failure(error))

@@ -32,7 +32,9 @@ use crate::parity_job::{ParityJob, ParityScheme};
 use crate::points::{MissingPoints, PointsJob, record_rest};
 use crate::progress::{NoProgress, Progress};
 use crate::readiness::{self, NotReady};
-use crate::reclaim::{self, Attribution, Control as ReclaimControl, Freed};
+use crate::reclaim::{
+    self, Attribution, Control as ReclaimControl, Freed, ReclaimOptions, ReclaimReport, Rounds,
+};
 use crate::recovery::OpenSummary;
 use crate::restore::{DiskReader, OnDamage, RangeReader};
 use crate::retention::{self, RetentionJob};
@@ -146,6 +148,7 @@ pub struct Engine {
     scrub: Arc<Scrub>,
     index_volume: Arc<dyn Volume>,
     sessions: Sessions,
+    rounds: Rounds,
     opened: OpenSummary,
     _lock: Option<Box<dyn Debug + Send + Sync>>,
 }
@@ -203,6 +206,7 @@ impl Engine {
             scrub: Arc::default(),
             index_volume: index,
             sessions: Sessions::default(),
+            rounds: Rounds::default(),
             opened: summary,
             _lock: lock,
         })
@@ -393,6 +397,7 @@ impl Engine {
     /// # Errors
     /// When the index or the catalog cannot be written; nothing is lost then, the next start replays.
     pub fn shutdown(&self) -> Result<(), EngineError> {
+        self.rounds.close();
         self.sessions.close(&self.core, "the server was shut down");
         retention::advance_at_stop(&self.core);
         // Before the snapshot: what was proved belongs into it.
@@ -747,6 +752,23 @@ impl Engine {
     /// process deleted; seals the points of those that changed.
     pub fn retention_job(&self) -> Arc<dyn Job> {
         Arc::new(RetentionJob { core: Arc::clone(&self.core) })
+    }
+
+    /// Runs a round of reclaim to its end: frees what no restore point needs, beside everything else. With
+    /// [`dry_run`](ReclaimOptions::dry_run) it only says what it would free. `control` watches, slows down and stops it;
+    /// what was done until then stays done, and the next round goes on with what is left.
+    ///
+    /// # Errors
+    /// [`EngineError::RoundInProgress`], [`EngineError::NotReclaimable`], [`EngineError::Stopped`]; what cannot be read
+    /// or written.
+    pub fn reclaim(
+        &self,
+        options: &ReclaimOptions,
+        control: &Arc<ReclaimControl>,
+    ) -> Result<ReclaimReport, EngineError> {
+        let _turn = self.rounds.begin(control)?;
+        let all_points_known = self.opened.unreadable_points == 0;
+        reclaim::run(&self.core, &self.sessions, all_points_known, options, control)
     }
 
     /// Walks everything and reports what is wrong.

@@ -1,5 +1,5 @@
 //! Recipes that someone goes on reading whatever becomes of their restore points: the parents of backups in progress,
-//! and disks being restored. Each is a root of a round of reclaim, as committed restore points are. (D1)
+//! and disks being restored. Each is a root of a round of reclaim, as committed restore points are. (G2)
 //!
 //! Who takes one up looks the restore point up and enters its recipe in one step ([`RecipesInUse::take_up`]); a round
 //! lists these and the committed restore points in one step of its own. So a restore point that is deleted in between

@@ -53,7 +53,6 @@ mod format;
 mod guard;
 mod health;
 mod identity;
-#[allow(dead_code, reason = "rounds of reclaim ask it")]
 mod in_use;
 mod index;
 mod index_job;
@@ -109,7 +108,7 @@ pub use progress::{NoProgress, Progress};
 pub use readiness::NotReady;
 pub use reclaim::{
     Attribution, BackupShare, Control as ReclaimControl, ControlProgress as ReclaimProgress, Freed,
-    Phase as ReclaimPhase,
+    Incomplete, LIVE_SHARE_PCT, Phase as ReclaimPhase, ReclaimOptions, ReclaimReport, Squeeze,
 };
 pub use recover::{enter_points, repository_on, traces_of_repository};
 pub use recovery::OpenSummary;

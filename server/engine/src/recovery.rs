@@ -237,7 +237,7 @@ pub(crate) fn note_if_damaged(
 ) -> Result<(), EngineError> {
     match store.open_afresh(record) {
         Ok(_) => {}
-        // (D2) Deleted since its row was read.
+        // (G7) Deleted since its row was read.
         Err(_) if store.leftovers.is_gone(record.id) => {}
         Err(error) if error.is_damage() => {
             summary.damaged_containers += 1;
@@ -287,7 +287,7 @@ pub(crate) fn take_in(
     let mut adopting = Adopting { catalog, batch: Vec::new(), refused: None };
     for (done, (&id, &file)) in (0..).zip(files) {
         progress.step("containers indexed", done, total);
-        // (D2) After the look at the row, which goes last: one that was just deleted is not adopted again.
+        // (G7) After the look at the row, which goes last: one that was just deleted is not adopted again.
         let record = catalog.container(id)?;
         if store.leftovers.is_gone(id) {
             continue;

@@ -429,7 +429,6 @@ impl DiskState {
     }
 
     /// (D1) Containers of its own, finished or not.
-    #[allow(dead_code, reason = "rounds of reclaim ask it")]
     pub(super) fn created(&self) -> impl Iterator<Item = ContainerId> {
         self.data.created().into_iter().chain(self.recipe.created())
     }

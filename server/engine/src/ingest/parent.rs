@@ -38,7 +38,7 @@ pub(super) struct ParentDisk {
     reread: Option<Reread>,
     sound: Mutex<SoundExtents>,
     placed: Mutex<Placed>,
-    /// (D1) Its extents may be taken over unchanged until the session ends.
+    /// (G2) Its extents may be taken over unchanged until the session ends.
     _in_use: InUse,
 }
 
@@ -74,7 +74,7 @@ impl ParentDisk {
         vm: &str,
         owner: &str,
     ) -> Result<HashMap<String, Self>, EngineError> {
-        // (D1) Entered with the look at the catalog: from then on it stays, also when it is deleted.
+        // (G2) Entered with the look at the catalog: from then on it stays, also when it is deleted.
         let step = core.in_use.take_up();
         let Some(backup) = core.catalog.latest_backup(domain.namespace, vm)? else {
             return Ok(HashMap::new());

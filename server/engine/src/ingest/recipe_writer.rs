@@ -104,7 +104,6 @@ impl RecipeWriter {
     }
 
     /// Containers of its own, finished or not.
-    #[allow(dead_code, reason = "rounds of reclaim ask it")]
     pub(super) fn created(&self) -> Vec<ContainerId> {
         self.sink.appender.created()
     }

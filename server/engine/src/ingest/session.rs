@@ -284,8 +284,7 @@ impl Session {
         reliance
     }
 
-    /// (D1) The containers that it has filled so far. Waits for the messages that are being handled.
-    #[allow(dead_code, reason = "rounds of reclaim ask it")]
+    /// (G3) The containers that it has filled so far. Waits for the messages that are being handled.
     pub(crate) fn created(&self) -> RoaringTreemap {
         let of_disk = |disk: &DiskSlot| disk.state.lock().created().map(ContainerId::get).collect::<Vec<_>>();
         self.disks.iter().flat_map(of_disk).collect()

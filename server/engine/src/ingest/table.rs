@@ -151,7 +151,6 @@ impl Sessions {
     }
 
     /// The sessions in progress.
-    #[allow(dead_code, reason = "rounds of reclaim ask it")]
     pub(crate) fn all(&self) -> Vec<Arc<Session>> {
         self.0.lock().by_id.values().cloned().collect()
     }

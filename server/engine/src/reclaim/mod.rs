@@ -20,17 +20,29 @@ pub(crate) mod live;
 pub(crate) mod mark;
 mod owners;
 mod pages;
-pub(crate) mod plan;
+mod plan;
 pub(crate) mod repack;
+mod report;
 pub(crate) mod roots;
+mod round;
+mod rounds;
 pub(crate) mod shares;
 mod source;
 pub(crate) mod squeeze;
+mod sweep;
 #[cfg(test)]
 mod tests;
 mod trail;
+mod watch;
 
 pub use attribution::{Attribution, BackupShare};
 pub use control::{Control, ControlProgress, Phase};
 pub use freed::Freed;
 pub(crate) use freed::freed_by_deleting;
+pub use report::{Incomplete, LIVE_SHARE_PCT, ReclaimOptions, ReclaimReport, Squeeze};
+pub(crate) use round::run;
+#[cfg(test)]
+pub(crate) use round::run_watched;
+pub(crate) use rounds::Rounds;
+#[cfg(test)]
+pub(crate) use watch::RoundStep;

@@ -44,7 +44,7 @@ pub(super) struct OpenDisk {
     pub(super) size_bytes: u64,
     pub(super) data_bytes: u64,
     pub(super) tree: TreeReader<NodeReader>,
-    /// (D1) It is read to its end, also when the backup is deleted meanwhile.
+    /// (G2) It is read to its end, also when the backup is deleted meanwhile.
     _in_use: InUse,
 }
 

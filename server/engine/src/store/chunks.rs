@@ -262,7 +262,7 @@ impl ChunkStore {
             damaged.clear();
             let mut met_out = false;
             let hit = self.search_once(place, fingerprint, damaged, purpose, &mut met_out)?;
-            // (D2) A container went while the index was asked, which may not have known the copy at first: it does now.
+            // (G7) A container went while the index was asked, which may not have known the copy at first: it does now.
             if hit.is_some() || !met_out || self.leftovers.changes() == changes {
                 return Ok(hit);
             }
@@ -385,7 +385,7 @@ impl ChunkStore {
             }
             Err(error) => return Err(error.into()),
         };
-        // (D2) Opened just before it was deleted: as long as it is open, its room is not free.
+        // (G7) Opened just before it was deleted: as long as it is open, its room is not free.
         if self.leftovers.is_gone(location.container) {
             self.containers.remove(location.container);
             return Ok(None);

@@ -169,7 +169,7 @@ impl Leftovers {
         self.gone.changes()
     }
 
-    /// A round of reclaim begins: what is found from now on is kept until it ends, also of sessions that end before it
+    /// (G1) A round of reclaim begins: what is found from now on is kept until it ends, also of sessions that end before it
     /// does. `false`: there is one already.
     pub(crate) fn begin_round(&self) -> bool {
         let mut state = self.state.lock();

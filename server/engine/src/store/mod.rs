@@ -21,7 +21,6 @@ mod gone;
 mod healing;
 mod index_repair;
 mod index_repair_state;
-#[allow(dead_code, reason = "rounds of reclaim ask some of it")]
 mod leftovers;
 mod losses;
 mod nodes;

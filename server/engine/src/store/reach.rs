@@ -29,7 +29,7 @@ pub(crate) struct Reach {
 
 impl Reach {
     /// Whether none of `damaged`, the containers in which damage was found since
-    /// [`sound_as_of`](Reach::sound_as_of), is among them, and (D2) all of them are there: what was in one that went was
+    /// [`sound_as_of`](Reach::sound_as_of), is among them, and (G8) all of them are there: what was in one that went was
     /// moved to where is not known here.
     pub(crate) fn is_spared(&self, damaged: &[ContainerId], leftovers: &Leftovers) -> bool {
         self.is_intact(leftovers)
@@ -62,7 +62,7 @@ impl ReachMemory {
         table.clock += 1;
         let now = table.clock;
         let (reach, used) = table.known.get_mut(&(namespace, root))?;
-        // (D2)
+        // (G8)
         if !reach.is_intact(leftovers) {
             table.known.remove(&(namespace, root));
             return None;

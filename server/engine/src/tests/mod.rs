@@ -26,6 +26,7 @@ mod past_damage;
 mod points;
 mod quota;
 mod readiness;
+mod reclaim;
 mod reliance;
 mod retention;
 mod returned;

@@ -10,7 +10,10 @@ use holdfast_engine::catalog::token::{Role, new_token};
 use holdfast_engine::catalog::{Catalog, SqliteCatalog, TokenSpec};
 use holdfast_engine::clock::ManualClock;
 use holdfast_engine::ids::SessionId;
-use holdfast_engine::{Engine, EngineError, EngineOptions, EngineParts, Health, traces_of_repository};
+use holdfast_engine::{
+    Engine, EngineError, EngineOptions, EngineParts, Health, ReclaimControl, ReclaimOptions,
+    traces_of_repository,
+};
 use holdfast_volume::{LocalVolume, Volume};
 
 use crate::agent;
@@ -43,12 +46,13 @@ pub(crate) struct Life {
 
 type Script = fn(&mut Actor<'_>);
 
-const SCRIPTS: [(&str, Manner, Script); 5] = [
+const SCRIPTS: [(&str, Manner, Script); 6] = [
     ("days", CALM, days),
     ("sessions", CALM, sessions),
     ("sharing", CALM, sharing),
     ("tokens", CALM, tokens),
     ("merges", BUSY, merges),
+    ("reclaims", BUSY, reclaims),
 ];
 
 /// Records every life, each in a folder of its own below `folder`.
@@ -217,6 +221,12 @@ impl<'a> Actor<'a> {
         [first, second]
     }
 
+    /// Runs a round; says how many containers went.
+    fn reclaim(&mut self) -> u64 {
+        let control = Arc::new(ReclaimControl::default());
+        self.engine().reclaim(&ReclaimOptions::default(), &control).unwrap().containers_deleted
+    }
+
     pub(crate) fn create_token(&mut self, name: &str) {
         let (_, id, hash) = new_token(&*self.clock).unwrap();
         let spec = TokenSpec {
@@ -283,6 +293,27 @@ fn sessions(life: &mut Actor<'_>) {
     life.stop();
     life.start();
     life.backup("e", &two(5, 0));
+    life.stop();
+}
+
+/// Rounds of reclaim: what failed sessions left goes, and the small containers of many days are merged, between backups
+/// and beside one in progress.
+fn reclaims(life: &mut Actor<'_>) {
+    life.start();
+    for day in 0..9 {
+        life.backup("web", &vec![("root", disk(1, day, 60_000))]);
+    }
+    let left = life.send("c", &vec![("root", disk(3, 0, 70_000))], true);
+    life.engine().abort(left, "the agent gave up").unwrap();
+    let session = life.send("d", &vec![("root", disk(4, 0, 70_000))], true);
+    assert!(life.reclaim() > 0);
+    life.commit("d", session);
+    life.backup("web", &vec![("root", disk(1, 9, 60_000))]);
+    life.stop();
+    life.start();
+    // What failed is there no more, and comes again.
+    life.backup("c", &vec![("root", disk(3, 0, 70_000))]);
+    life.reclaim();
     life.stop();
 }
 

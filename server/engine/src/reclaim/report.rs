@@ -1,0 +1,79 @@
+//! What a round is asked for, and what it tells.
+
+use holdfast_types::ids::{BackupId, NamespaceId};
+
+/// Containers of which less than this is live are copied forward, in percent. To free a byte of a container of which
+/// the share s is live, s/(1-s) bytes are written: at 85 %, six. What stays dead above it is a sixth of such
+/// containers at most, and of a repository in which half of the restore points were deleted about a fortieth.
+pub const LIVE_SHARE_PCT: u8 = 85;
+
+/// What a round does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReclaimOptions {
+    /// Containers of which less than this is live, in percent, are copied forward; 0: only what is wholly dead goes.
+    pub live_share_pct: u8,
+    /// Whether small containers are merged.
+    pub merge: bool,
+    /// Recompresses old containers.
+    pub squeeze: Option<Squeeze>,
+    /// Says what a round would do, and changes nothing.
+    pub dry_run: bool,
+}
+
+/// Which containers are recompressed, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Squeeze {
+    /// Of zstd.
+    pub level: i32,
+    /// Containers that were made at least so long ago.
+    pub min_age_days: u32,
+}
+
+impl Default for ReclaimOptions {
+    fn default() -> Self {
+        Self { live_share_pct: LIVE_SHARE_PCT, merge: true, squeeze: None, dry_run: false }
+    }
+}
+
+/// What a round found and did. Bytes are those of container files.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ReclaimReport {
+    /// Containers looked at.
+    pub containers: u64,
+    /// What no restore point needs, in containers that were looked at: to the byte.
+    pub dead_bytes: u64,
+    /// Of these, what the round was to free: wholly dead containers, and the dead part of those to be copied forward.
+    pub cleanable_bytes: u64,
+    /// By how much the volume has less to hold: what was deleted, less what was written.
+    pub freed_bytes: u64,
+    /// In containers that were deleted.
+    pub deleted_bytes: u64,
+    /// Written into new containers.
+    pub copied_bytes: u64,
+    pub containers_deleted: u64,
+    pub containers_written: u64,
+    /// Containers that stayed because a backup in progress found something in them that is dead otherwise.
+    pub containers_held: u64,
+    /// Small containers that were merged.
+    pub small_merged: u64,
+    /// Of containers that were recompressed, without what of them was dead.
+    pub squeezed_bytes_before: u64,
+    pub squeezed_bytes_after: u64,
+    /// References to chunks that were followed.
+    pub references: u64,
+    pub marked_ms: u64,
+    /// Why something stayed that may be dead.
+    pub incomplete: Vec<Incomplete>,
+}
+
+/// Something that could not be followed: nothing of its namespace was removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Incomplete {
+    pub namespace: NamespaceId,
+    /// The restore point that leads there.
+    pub backup: Option<BackupId>,
+    /// Empty when the restore point has gone since.
+    pub vm: String,
+    pub disk: String,
+    pub reason: String,
+}

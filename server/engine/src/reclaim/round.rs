@@ -1,0 +1,202 @@
+//! One round: who counts on what is settled, then window by window: mark, choose, copy forward, delete.
+//!
+//! Order (G1, G3): holds of sessions that end are kept from now on → the bound: containers numbered from there on are
+//! not looked at → containers of sessions in progress, which are not either → the window's candidates → roots → mark →
+//! sweep. A session that commits after the roots were listed is not known to the mark; what it refers to it found (held),
+//! filled (not looked at) or took over from its parent (a root). Ends leave nothing behind: a crash does what any end
+//! does, and the next round begins anew.
+
+use std::collections::BTreeMap;
+
+use holdfast_catalog::ContainerRecord;
+use holdfast_types::ids::NamespaceId;
+use roaring::RoaringTreemap;
+
+use super::control::Control;
+use super::live::{Candidates, Scope, WINDOW_BYTES};
+use super::mark::{Finding, Marked, mark};
+use super::report::{Incomplete, ReclaimOptions, ReclaimReport};
+use super::roots::{Root, Roots};
+use super::sweep::Sweep;
+use super::watch::{RoundStep, Watch};
+use crate::core::Core;
+use crate::error::EngineError;
+use crate::in_use::Recipe;
+use crate::ingest::Sessions;
+
+/// Findings told of at most.
+const FINDINGS_MAX: usize = 256;
+
+/// Runs a round to its end. `all_points_known`: not when a restore point may be on the volume that the catalog does not
+/// know.
+///
+/// # Errors
+/// [`EngineError::Stopped`], and what cannot be read or written: what was done until then stays done.
+pub(crate) fn run(
+    core: &Core,
+    sessions: &Sessions,
+    all_points_known: bool,
+    options: &ReclaimOptions,
+    control: &Control,
+) -> Result<ReclaimReport, EngineError> {
+    check_ready(core, all_points_known)?;
+    run_watched(core, sessions, options, control, &|_| {})
+}
+
+/// As [`run`], and tells of each step.
+pub(crate) fn run_watched(
+    core: &Core,
+    sessions: &Sessions,
+    options: &ReclaimOptions,
+    control: &Control,
+    watch: Watch<'_>,
+) -> Result<ReclaimReport, EngineError> {
+    if !options.dry_run {
+        core.check_writable()?;
+        core.finish_deletions()?;
+    }
+    let round = Round::begin(core, sessions, watch)?;
+    let mut report = ReclaimReport::default();
+    let mut after = None;
+    loop {
+        control.check()?;
+        let looked_at = |record: &ContainerRecord| round.scope.is_settled(record.id);
+        let window = Candidates::window(&*core.catalog, after, WINDOW_BYTES, looked_at)?;
+        let Some((candidates, last)) = window else { break };
+        watch(RoundStep::Listed);
+        round.window(&candidates, options, control, &mut report)?;
+        after = Some(last);
+    }
+    report.freed_bytes = report.deleted_bytes.saturating_sub(report.copied_bytes);
+    Ok(report)
+}
+
+const LEFT_POINT: &str =
+    "a backup ended whose restore point may be on the volume and is not in the catalog: restart the server";
+
+fn not_now<T>(why: &str) -> Result<T, EngineError> {
+    Err(EngineError::NotReclaimable(why.to_owned()))
+}
+
+/// (G5) Whether anything can be told of what is dead.
+fn check_ready(core: &Core, all_points_known: bool) -> Result<(), EngineError> {
+    // (S8)
+    core.unrecorded.check()?;
+    if !all_points_known {
+        return not_now(
+            "a restore point on the volume cannot be read and may need anything: run `holdfast-server check`",
+        );
+    }
+    // (P2)
+    if core.has_left_point() {
+        return not_now(LEFT_POINT);
+    }
+    // (I4)
+    if !core.store.index.is_whole() {
+        return not_now("the index has lost entries, which are being repaired: try again when that is done");
+    }
+    match core.store.absence() {
+        Some(why) => not_now(why),
+        None => Ok(()),
+    }
+}
+
+/// A round in progress.
+struct Round<'a> {
+    core: &'a Core,
+    scope: Scope,
+    watch: Watch<'a>,
+}
+
+impl<'a> Round<'a> {
+    fn begin(core: &'a Core, sessions: &Sessions, watch: Watch<'a>) -> Result<Self, EngineError> {
+        // (G1) Before anything is listed.
+        if !core.store.leftovers.begin_round() {
+            return Err(EngineError::RoundInProgress);
+        }
+        // From here on the round is ended whatever happens.
+        let mut round = Self { core, scope: Scope { below: 0, unsettled: RoaringTreemap::new() }, watch };
+        round.scope.below = core.next_number()?;
+        // (G3) The bound first: what a session fills after it was asked has a number above.
+        for session in sessions.all() {
+            round.scope.unsettled |= session.created();
+        }
+        // (P2) Once more: who left a point before its containers were asked for is known by now.
+        if core.has_left_point() {
+            return not_now(LEFT_POINT);
+        }
+        watch(RoundStep::Begun);
+        Ok(round)
+    }
+
+    /// Everything that counts, as of one moment. (G2)
+    fn roots(&self) -> Result<Roots, EngineError> {
+        let (in_use, committed) = self.core.in_use.with(|| Roots::load(self.core));
+        Ok(committed?.and(in_use.into_iter().map(root).collect()))
+    }
+
+    fn window(
+        &self,
+        candidates: &Candidates,
+        options: &ReclaimOptions,
+        control: &Control,
+        report: &mut ReclaimReport,
+    ) -> Result<(), EngineError> {
+        // Candidates before roots: what a session commits in between is not among them.
+        let roots = self.roots()?;
+        (self.watch)(RoundStep::Rooted);
+        let generations = self.generations(candidates);
+        let begun_ms = self.core.clock.monotonic_ms();
+        let Marked { live, incomplete, references, .. } =
+            mark(self.core, &roots, candidates, &self.scope, control)?;
+        (self.watch)(RoundStep::Marked);
+        let marked_ms = self.core.clock.monotonic_ms().saturating_sub(begun_ms);
+        report.marked_ms += u64::try_from(marked_ms).unwrap_or(0);
+        report.references += references;
+        report.containers += candidates.len() as u64;
+        for (namespace, findings) in &incomplete {
+            let findings = findings.iter().map(|finding| told(*namespace, finding));
+            let room = FINDINGS_MAX.saturating_sub(report.incomplete.len());
+            report.incomplete.extend(findings.take(room));
+        }
+        let mut sweep = Sweep::new(self.core, options, control, report, self.watch);
+        for candidate in candidates.iter() {
+            // (G5)
+            let Some(live) = live.get(candidate.id) else { continue };
+            if incomplete.contains_key(&candidate.namespace) {
+                continue;
+            }
+            let generation = generations.get(&candidate.namespace).copied().unwrap_or(0);
+            sweep.judge(candidate, live, generation)?;
+        }
+        sweep.run(&roots)
+    }
+
+    /// How much damage was known before the mark, by namespace.
+    fn generations(&self, candidates: &Candidates) -> BTreeMap<NamespaceId, u64> {
+        let namespaces = candidates.iter().map(|candidate| candidate.namespace);
+        namespaces.map(|namespace| (namespace, self.core.store.damage_generation(namespace))).collect()
+    }
+}
+
+impl Drop for Round<'_> {
+    fn drop(&mut self) {
+        // The mark may have counted on any container that was there.
+        self.core.store.leftovers.end_round(self.core.numbers_below());
+    }
+}
+
+fn root(recipe: Recipe) -> Root {
+    let Recipe { namespace, vm, backup, disk, root: fingerprint, size_bytes, committed_ms } = recipe;
+    Root { namespace, vm, backup, disk, size_bytes, fingerprint, committed_ms }
+}
+
+fn told(namespace: NamespaceId, finding: &Finding) -> Incomplete {
+    Incomplete {
+        namespace,
+        backup: Some(finding.backup),
+        vm: finding.vm.clone(),
+        disk: finding.disk.to_string(),
+        reason: finding.reason.clone(),
+    }
+}

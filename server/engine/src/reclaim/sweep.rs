@@ -1,0 +1,277 @@
+//! The second half of a round: which containers go, and how.
+//!
+//! Wholly dead containers first, so that a full volume gets room for copies; then, batch by batch, the sparsest ones:
+//! their live chunks are copied into new containers, durable and indexed, before the old ones are condemned (G4). A
+//! container is condemned only if no one counts on a dead chunk of it (D1), and no damage became known since the mark
+//! (G6). One transaction enters the copies and condemns what they replace; then the order of every deletion (D2).
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use holdfast_catalog::ContainerRecord;
+use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId};
+
+use super::batches::{Batch, Chosen, batches};
+use super::control::{Control, Phase};
+use super::live::{Candidate, SlotSet};
+use super::plan::Victim;
+use super::repack::{Copied, RepackOptions, copy_forward};
+use super::report::{Incomplete, ReclaimOptions, ReclaimReport};
+use super::roots::Roots;
+use super::shares::Shares;
+use super::watch::{RoundStep, Watch};
+use crate::core::Core;
+use crate::error::EngineError;
+use crate::store::Leftover;
+
+/// Wholly dead containers deleted with one transaction: 2 GiB of them.
+const DELETED_PER_TRANSACTION: usize = 64;
+
+/// Containers smaller than this are merged with others: what small runs leave.
+const SMALL_BYTES: u64 = 8 << 20;
+
+/// Small containers merged at least: every small run leaves one more, and each is not to be written anew each night.
+const MERGED_MIN: usize = 8;
+
+/// A container that may go.
+#[derive(Debug, Clone)]
+struct Doomed {
+    candidate: Candidate,
+    /// What of it is copied before.
+    live: SlotSet,
+    /// What of its file that is.
+    live_bytes: u64,
+    /// Damage of its namespace that was known before the mark.
+    generation: u64,
+    /// Whether so much of it is dead that it is copied for that alone.
+    is_sparse: bool,
+}
+
+impl Doomed {
+    const fn as_leftover(&self) -> Leftover {
+        let Candidate { id, class, stored_bytes, .. } = self.candidate;
+        Leftover { id, class, stored_bytes }
+    }
+}
+
+/// See the module's text.
+pub(super) struct Sweep<'a> {
+    core: &'a Core,
+    options: &'a ReclaimOptions,
+    control: &'a Control,
+    report: &'a mut ReclaimReport,
+    watch: Watch<'a>,
+    dead: Vec<Doomed>,
+    sparse: Vec<Doomed>,
+}
+
+impl<'a> Sweep<'a> {
+    pub(super) const fn new(
+        core: &'a Core,
+        options: &'a ReclaimOptions,
+        control: &'a Control,
+        report: &'a mut ReclaimReport,
+        watch: Watch<'a>,
+    ) -> Self {
+        Self { core, options, control, report, watch, dead: Vec::new(), sparse: Vec::new() }
+    }
+
+    /// Decides about one container, of which `live` is needed.
+    pub(super) fn judge(
+        &mut self,
+        candidate: &Candidate,
+        live: &SlotSet,
+        generation: u64,
+    ) -> Result<(), EngineError> {
+        let store = &self.core.store;
+        // (G6) What is damaged may prove sound again, and may then be the only copy.
+        if !store.known_damage(candidate.id).is_empty() && !(live.is_empty() && store.is_healed(candidate.id))
+        {
+            return Ok(());
+        }
+        let live_bytes = if live.is_empty() {
+            0
+        } else if live.is_full() {
+            candidate.stored_bytes
+        } else {
+            self.live_bytes(candidate, live)
+        };
+        let dead_bytes = candidate.stored_bytes.saturating_sub(live_bytes);
+        let enough = candidate.stored_bytes.saturating_mul(self.options.live_share_pct.into());
+        let is_sparse = live_bytes.saturating_mul(100) < enough;
+        let is_small = self.options.merge && candidate.stored_bytes < SMALL_BYTES;
+        self.report.dead_bytes += dead_bytes;
+        let doomed = Doomed { candidate: *candidate, live: live.clone(), live_bytes, generation, is_sparse };
+        if live.is_empty() {
+            self.report.cleanable_bytes += dead_bytes;
+            self.dead.push(doomed);
+        } else if is_sparse || is_small {
+            self.report.cleanable_bytes += if is_sparse { dead_bytes } else { 0 };
+            self.sparse.push(doomed);
+        }
+        Ok(())
+    }
+
+    fn live_bytes(&self, candidate: &Candidate, live: &SlotSet) -> u64 {
+        // Whoever reads one that cannot be opened says what is wrong with it; it is not for this round.
+        let Ok(open) = self.core.store.containers.get(candidate.id, candidate.class) else {
+            return candidate.stored_bytes;
+        };
+        let shares = Shares::of(&open);
+        live.iter().map(|number| shares.bytes(&open, number)).sum()
+    }
+
+    /// Deletes what was found.
+    pub(super) fn run(mut self, roots: &Roots) -> Result<(), EngineError> {
+        if self.options.dry_run {
+            return Ok(());
+        }
+        let dead = std::mem::take(&mut self.dead);
+        self.control.begin(Phase::Deleting, dead.len() as u64);
+        for some in dead.chunks(DELETED_PER_TRANSACTION) {
+            self.control.check()?;
+            self.replace(some.iter(), &[])?;
+            self.control.add_done(some.len() as u64);
+        }
+        let (doomed, batches) = self.batches();
+        self.control.begin(Phase::Copying, batches.len() as u64);
+        for batch in &batches {
+            self.control.check()?;
+            if !self.copy_forward(batch, &doomed, roots)? {
+                // No room for more copies; what is dead went before.
+                break;
+            }
+            self.control.add_done(1);
+        }
+        Ok(())
+    }
+
+    /// What is worth copying, that first which frees most for what it writes.
+    fn batches(&mut self) -> (HashMap<ContainerId, Doomed>, Vec<Batch>) {
+        let mut small: BTreeMap<(NamespaceId, ContainerClass), usize> = BTreeMap::new();
+        for one in self.sparse.iter().filter(|one| one.candidate.stored_bytes < SMALL_BYTES) {
+            *small.entry((one.candidate.namespace, one.candidate.class)).or_default() += 1;
+        }
+        let mergeable = |one: &Doomed| {
+            let count = small.get(&(one.candidate.namespace, one.candidate.class)).copied().unwrap_or(0);
+            one.is_sparse || count >= MERGED_MIN
+        };
+        let mut doomed = HashMap::new();
+        let mut chosen = Vec::new();
+        for one in std::mem::take(&mut self.sparse).into_iter().filter(mergeable) {
+            let Candidate { id, class, namespace, .. } = one.candidate;
+            chosen.push(Chosen { id, class, namespace, vm: None, live: one.live.clone() });
+            doomed.insert(id, one);
+        }
+        let mut batches = batches(chosen);
+        // Written for each byte freed.
+        let cost = |batch: &Batch| {
+            let of_batch = || batch.chosen.iter().filter_map(|one| doomed.get(&one.id));
+            let written: u64 = of_batch().map(|one| one.live_bytes).sum();
+            let stored: u64 = of_batch().map(|one| one.candidate.stored_bytes).sum();
+            written.saturating_mul(1 << 20) / stored.saturating_sub(written).max(1)
+        };
+        batches.sort_by_key(cost);
+        (doomed, batches)
+    }
+
+    /// Whether there was room.
+    fn copy_forward(
+        &mut self,
+        batch: &Batch,
+        doomed: &HashMap<ContainerId, Doomed>,
+        roots: &Roots,
+    ) -> Result<bool, EngineError> {
+        let mut left: Vec<Victim> = batch.open(self.core)?;
+        // What is held would stay, so it is not worth a copy.
+        left.retain(|one| self.is_free(one));
+        let order = batch.read_order(self.core, &left, roots.iter(), self.control)?;
+        let mut options = RepackOptions { order, ..RepackOptions::default() };
+        while !left.is_empty() {
+            let Copied { containers, complete, ended, .. } =
+                copy_forward(self.core, &left, &options, self.control);
+            let written: u64 = containers.iter().map(|copy| copy.stored_bytes).sum();
+            self.report.copied_bytes += written;
+            self.report.containers_written += containers.len() as u64;
+            (self.watch)(RoundStep::Copied);
+            let complete: HashSet<ContainerId> = complete.into_iter().collect();
+            let freed = self.replace(complete.iter().filter_map(|id| doomed.get(id)), &containers)?;
+            left.retain(|one| !complete.contains(&one.container.id()));
+            match ended {
+                // What went made room for the rest.
+                Some(EngineError::Full(_)) if freed > written => options.order = None,
+                Some(EngineError::Full(_)) => return Ok(false),
+                Some(error) => return Err(error),
+                None => break,
+            }
+        }
+        Ok(true)
+    }
+
+    fn is_free(&mut self, one: &Victim) -> bool {
+        let free = self.core.store.leftovers.is_free(one.container.id(), |number| one.live.contains(number));
+        self.report.containers_held += u64::from(!free);
+        free
+    }
+
+    /// (G4) Condemns containers, each of whose live chunks is found in `copies` by now, and deletes them. Returns the
+    /// bytes deleted.
+    fn replace<'d>(
+        &mut self,
+        doomed: impl Iterator<Item = &'d Doomed>,
+        copies: &[ContainerRecord],
+    ) -> Result<u64, EngineError> {
+        let core = self.core;
+        core.check_writable()?;
+        // One deletion at a time.
+        let _deleting = core.deleting();
+        let mut condemned = Vec::new();
+        let mut merged = 0;
+        for one in doomed {
+            if self.condemn(one, copies) {
+                condemned.push(one.as_leftover());
+                merged += u64::from(!one.is_sparse);
+            } else {
+                self.report.containers_held += 1;
+            }
+        }
+        let ids: Vec<ContainerId> = condemned.iter().map(|one| one.id).collect();
+        let answer = core.catalog.replace_containers(copies, &ids);
+        core.store.condemned(&condemned, answer).map_err(|error| core.write_failure(error))?;
+        (self.watch)(RoundStep::Condemned);
+        core.store.unlink_gone(&*core.volume, &condemned).map_err(|error| core.write_failure(error))?;
+        let bytes = condemned.iter().map(|one| one.stored_bytes).sum();
+        self.report.containers_deleted += condemned.len() as u64;
+        self.report.small_merged += merged;
+        self.report.deleted_bytes += bytes;
+        self.control.add_freed(bytes);
+        (self.watch)(RoundStep::Deleted);
+        Ok(bytes)
+    }
+
+    /// Whether the container may go; if so, no one begins to count on it any more.
+    fn condemn(&mut self, one: &Doomed, copies: &[ContainerRecord]) -> bool {
+        let store = &self.core.store;
+        // (D1) What is live was copied.
+        if !store.leftovers.condemn_one(one.candidate.id, |number| one.live.contains(number)) {
+            return false;
+        }
+        // (G6) After it is refused: what is found damaged from here on is damage of what stays.
+        let namespace = one.candidate.namespace;
+        let damaged = |copy: &ContainerRecord| !store.known_damage(copy.id).is_empty();
+        if store.damage_generation(namespace) != one.generation || copies.iter().any(damaged) {
+            store.leftovers.take_back(&[one.as_leftover()]);
+            self.note_damage(namespace);
+            return false;
+        }
+        true
+    }
+
+    /// Says once why nothing more of a namespace goes.
+    fn note_damage(&mut self, namespace: NamespaceId) {
+        let reason = "damage was found while the round was in progress; the next one knows it".to_owned();
+        let told = Incomplete { namespace, backup: None, vm: String::new(), disk: String::new(), reason };
+        if !self.report.incomplete.contains(&told) {
+            self.report.incomplete.push(told);
+        }
+    }
+}

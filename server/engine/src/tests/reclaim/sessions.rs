@@ -1,0 +1,107 @@
+//! What a stream remembers while containers go.
+
+use holdfast_proto::Fingerprint;
+use holdfast_proto::chunker::Chunker;
+
+use super::*;
+
+fn first_chunk(disk: &[u8]) -> Fingerprint {
+    let piece = Chunker::default().cut(&disk[..4 * MIB])[0];
+    Fingerprint::of(&disk[..piece.len as usize])
+}
+
+/// Row: a chunk that went is asked for, by whoever asks later; one that was found stays.
+#[test]
+fn what_went_is_asked_for_and_what_was_found_stays() {
+    let scene = Scene::new();
+    let disk = noise(1, 9 * MIB);
+    let dead = scene.backup("dead", &disk);
+    let session = scene.start("new", &disk);
+    let stream = scene.engine.open_stream(session, 0).unwrap();
+    assert!(!is_needed(&stream, first_chunk(&disk)));
+    scene.delete(&dead);
+    let held = scene.reclaim();
+    assert_eq!(held.containers_deleted, 1, "the recipe; {held:?}");
+    assert!(held.containers_held >= 1, "{held:?}");
+    assert!(!is_needed(&stream, first_chunk(&disk)), "as it was told before");
+    drop(stream);
+    scene.engine.abort(session, "test").unwrap();
+    assert_eq!(scene.reclaim().containers_deleted, 1);
+    let session = scene.start("new", &disk);
+    let stream = scene.engine.open_stream(session, 0).unwrap();
+    assert!(is_needed(&stream, first_chunk(&disk)));
+    scene.is_sound();
+}
+
+/// Row: a stream's recently read directories. Its neighbours were found there; they are not, once it is gone.
+#[test]
+fn a_directory_read_lately_answers_no_more() {
+    let scene = Scene::new();
+    let disk = noise(1, 9 * MIB);
+    let dead = scene.backup("dead", &disk);
+    let session = scene.start("new", &disk);
+    let stream = scene.engine.open_stream(session, 0).unwrap();
+    let pieces = Chunker::default().cut(&disk[..4 * MIB]);
+    let name = |place: usize| {
+        let piece = &pieces[place];
+        Fingerprint::of(&disk[piece.offset as usize..(piece.offset + piece.len) as usize])
+    };
+    assert!(!is_needed(&stream, name(0)));
+    scene.delete(&dead);
+    // Condemned although its chunk is held, as if the chunk had a copy.
+    let (core, _) = scene.engine.parts();
+    let holder = scene.engine.catalog().all_containers().map(Result::unwrap);
+    for one in holder.filter(|one| one.class == holdfast_types::ids::ContainerClass::Data) {
+        core.store.leftovers.condemn_unasked(one.id);
+    }
+    assert!(is_needed(&stream, name(1)), "refused");
+    drop(stream);
+}
+
+/// Two rounds at once; a round after the engine stops; one that is stopped.
+#[test]
+fn one_round_at_a_time() {
+    let scene = Scene::new();
+    let dead = scene.backup("dead", &noise(1, 9 * MIB));
+    scene.delete(&dead);
+    scene.reclaim_with(|_| {
+        let control = Arc::new(Control::default());
+        let error = scene.engine.reclaim(&ReclaimOptions::default(), &control).unwrap_err();
+        assert_eq!(error.code(), holdfast_proto::ErrorCode::Busy, "{error}");
+    });
+    let control = Arc::new(Control::default());
+    control.stop();
+    assert!(scene.engine.reclaim(&ReclaimOptions::default(), &control).is_err());
+    scene.engine.shutdown().unwrap();
+    assert!(scene.engine.reclaim(&ReclaimOptions::default(), &Arc::new(Control::default())).is_err());
+}
+
+/// What failed sessions left may hold the newest copy of what a restore point needs.
+#[test]
+fn a_copy_that_a_failed_session_left_makes_none_other_dead() {
+    let scene = Scene::new();
+    let disk = noise(1, 9 * MIB);
+    let kept = scene.backup("kept", &disk);
+    // Stored once more: its own look-ups find nothing for a while.
+    let (core, _) = scene.engine.parts();
+    let own: Vec<_> = scene.engine.catalog().all_containers().map(Result::unwrap).collect();
+    for one in &own {
+        core.store.leftovers.condemn_unasked(one.id);
+    }
+    let failing = scene.start("failing", &disk);
+    scene.send(failing, &disk);
+    for one in &own {
+        core.store.leftovers.take_back(&[crate::store::Leftover {
+            id: one.id,
+            class: one.class,
+            stored_bytes: one.stored_bytes,
+        }]);
+    }
+    scene.engine.abort(failing, "test").unwrap();
+    scene.reclaim();
+    // Space is short: what failed sessions left goes.
+    let unused = core.store.leftovers.condemn();
+    core.store.delete(&*core.volume, &unused).unwrap();
+    assert!(scene.restores(&kept, &disk));
+    scene.is_sound();
+}
