@@ -34,6 +34,8 @@ pub enum Phase {
     Copying,
     /// Deleting containers.
     Deleting,
+    /// Compressing old containers anew.
+    Squeezing,
 }
 
 /// How far the work is.

@@ -67,6 +67,9 @@ pub(crate) fn run_watched(
         round.window(&candidates, options, control, &mut report)?;
         after = Some(last);
     }
+    if let Some(squeeze) = options.squeeze.as_ref().filter(|_| !options.dry_run) {
+        Sweep::new(core, options, control, &mut report, watch).squeeze(squeeze)?;
+    }
     report.freed_bytes = report.deleted_bytes.saturating_sub(report.copied_bytes);
     Ok(report)
 }

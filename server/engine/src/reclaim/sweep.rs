@@ -15,9 +15,10 @@ use super::control::{Control, Phase};
 use super::live::{Candidate, SlotSet};
 use super::plan::Victim;
 use super::repack::{Copied, RepackOptions, copy_forward};
-use super::report::{Incomplete, ReclaimOptions, ReclaimReport};
+use super::report::{Incomplete, ReclaimOptions, ReclaimReport, Squeeze};
 use super::roots::Roots;
 use super::shares::Shares;
+use super::squeeze;
 use super::watch::{RoundStep, Watch};
 use crate::core::Core;
 use crate::error::EngineError;
@@ -31,6 +32,11 @@ const SMALL_BYTES: u64 = 8 << 20;
 
 /// Small containers merged at least: every small run leaves one more, and each is not to be written anew each night.
 const MERGED_MIN: usize = 8;
+
+/// Beside the thread that reads: backups have the other cores.
+const SQUEEZE_THREADS: usize = 1;
+
+const DAY_MS: i64 = 24 * 3600 * 1000;
 
 /// A container that may go.
 #[derive(Debug, Clone)]
@@ -194,7 +200,8 @@ impl<'a> Sweep<'a> {
             self.report.containers_written += containers.len() as u64;
             (self.watch)(RoundStep::Copied);
             let complete: HashSet<ContainerId> = complete.into_iter().collect();
-            let freed = self.replace(complete.iter().filter_map(|id| doomed.get(id)), &containers)?;
+            let gone = self.replace(complete.iter().filter_map(|id| doomed.get(id)), &containers)?;
+            let freed: u64 = gone.iter().map(|one| one.stored_bytes).sum();
             left.retain(|one| !complete.contains(&one.container.id()));
             match ended {
                 // What went made room for the rest.
@@ -213,13 +220,60 @@ impl<'a> Sweep<'a> {
         free
     }
 
-    /// (G4) Condemns containers, each of whose live chunks is found in `copies` by now, and deletes them. Returns the
-    /// bytes deleted.
+    /// Compresses old containers anew, whatever of them is live.
+    pub(super) fn squeeze(&mut self, how: &Squeeze) -> Result<(), EngineError> {
+        let core = self.core;
+        let age_ms = i64::from(how.min_age_days).saturating_mul(DAY_MS);
+        let made_before_ms = core.clock.now_ms().saturating_sub(age_ms);
+        let options = squeeze::Squeeze { level: how.level, made_before_ms, threads: SQUEEZE_THREADS };
+        let control = self.control;
+        control.begin(Phase::Squeezing, 0);
+        let replace = |victims: &[Victim], copied: &Copied| self.replace_squeezed(victims, copied);
+        let done = squeeze::squeeze(core, &options, control, replace)?;
+        self.report.squeezed_bytes_before += done.bytes_before;
+        self.report.squeezed_bytes_after += done.bytes_after;
+        Ok(())
+    }
+
+    /// Deletes the victims of which everything is in the copies; says which went.
+    fn replace_squeezed(
+        &mut self,
+        victims: &[Victim],
+        copied: &Copied,
+    ) -> Result<Vec<ContainerId>, EngineError> {
+        let complete: HashSet<ContainerId> = copied.complete.iter().copied().collect();
+        let doomed: Vec<Doomed> = victims
+            .iter()
+            .filter(|victim| complete.contains(&victim.container.id()))
+            .map(|victim| self.doomed_whole(victim))
+            .collect();
+        self.report.copied_bytes += copied.containers.iter().map(|copy| copy.stored_bytes).sum::<u64>();
+        self.report.containers_written += copied.containers.len() as u64;
+        let gone = self.replace(doomed.iter(), &copied.containers)?;
+        Ok(gone.iter().map(|one| one.id).collect())
+    }
+
+    /// All of it was read and is copied, so it depends on no other copy: damage found until now is no matter.
+    fn doomed_whole(&self, victim: &Victim) -> Doomed {
+        let (container, stored_bytes) = (&victim.container, victim.container.stored_bytes());
+        let candidate = Candidate {
+            id: container.id(),
+            class: container.class(),
+            namespace: container.namespace(),
+            stored_bytes,
+            chunks: victim.live.chunks(),
+        };
+        let generation = self.core.store.damage_generation(container.namespace());
+        Doomed { candidate, live: victim.live.clone(), live_bytes: stored_bytes, generation, is_sparse: true }
+    }
+
+    /// (G4) Condemns containers, each of whose live chunks is found in `copies` by now, and deletes them. Returns those
+    /// that went.
     fn replace<'d>(
         &mut self,
         doomed: impl Iterator<Item = &'d Doomed>,
         copies: &[ContainerRecord],
-    ) -> Result<u64, EngineError> {
+    ) -> Result<Vec<Leftover>, EngineError> {
         let core = self.core;
         core.check_writable()?;
         // One deletion at a time.
@@ -245,7 +299,7 @@ impl<'a> Sweep<'a> {
         self.report.deleted_bytes += bytes;
         self.control.add_freed(bytes);
         (self.watch)(RoundStep::Deleted);
-        Ok(bytes)
+        Ok(condemned)
     }
 
     /// Whether the container may go; if so, no one begins to count on it any more.
