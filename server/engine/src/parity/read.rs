@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use holdfast_types::ids::{ContainerClass, ContainerId, RepositoryId};
-use holdfast_volume::{Blob, MemoryVolume, Volume};
+use holdfast_volume::{Blob, MemoryVolume, Volume, VolumeError};
 use reed_solomon_simd::ReedSolomonDecoder;
 
 use super::name;
@@ -89,14 +89,15 @@ fn open(volume: &dyn Volume, repository: RepositoryId, number: ContainerId) -> R
         FormatError::Unsupported { .. } => EngineError::Unsupported(format!("{name}: {error}")),
         FormatError::Corrupt { .. } => EngineError::Damaged(format!("{name}: {error}")),
     };
-    let blob = volume.open(&name)?;
+    let blob = volume.open(&name).map_err(unreadable)?;
     let mut header = [0; HEADER_BYTES];
-    blob.read_at(0, &mut header)?;
+    blob.read_at(0, &mut header).map_err(unreadable)?;
     let header = ParityHeader::decode(&header).map_err(damaged)?;
     if header.repository != repository || header.number != number.get() {
         return Err(EngineError::Damaged(format!("{name} is another repository's, or another group's")));
     }
-    let table = blob.read_vec(&name, header.table_offset(), header.table_bytes())?;
+    // (R3) As long as the header's numbers allow, at most 145 KiB.
+    let table = blob.read_vec(&name, header.table_offset(), header.table_bytes()).map_err(unreadable)?;
     let table = ParityTable::decode(&header, &table).map_err(damaged)?;
     let open = |member: &ParityMember| {
         let (id, class) = (member.id, member.class);
@@ -104,6 +105,16 @@ fn open(volume: &dyn Volume, repository: RepositoryId, number: ContainerId) -> R
     };
     let members = table.members.iter().map(open).collect();
     Ok(Group { header, table, blob, members })
+}
+
+/// What is cut off, gone, or on a bad sector is damaged; anything else says that it cannot be read now.
+fn unreadable(error: VolumeError) -> EngineError {
+    match error {
+        VolumeError::OutOfRange { .. } | VolumeError::NotFound { .. } | VolumeError::Io { .. } => {
+            EngineError::Damaged(error.to_string())
+        }
+        other => other.into(),
+    }
 }
 
 impl Group {
