@@ -2,7 +2,8 @@
 //! compression details, containers, tokens and the audit log.
 //!
 //! [`Catalog`] is the interface, put together from one trait for each kind of caller: [`Backups`],
-//! [`Points`], [`Trust`], [`Containers`], [`Attributions`], [`Access`], [`Quotas`], [`Leases`], [`Audit`], [`Reports`],
+//! [`Points`], [`Trust`], [`Containers`], [`Attributions`], [`Access`], [`Quotas`], [`Leases`], [`Audit`], [`Tasks`],
+//! [`Reports`],
 //! [`Upkeep`]. [`SqliteCatalog`] implements it on
 //! SQLite; every implementation passes the suite in `testing/`. What is kept is in `rows/`, as types of this
 //! crate; only `wire.rs` turns them into messages of the protocol.
@@ -41,6 +42,7 @@ mod quotas;
 mod reports;
 mod rows;
 mod sqlite;
+mod tasks;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod token;
@@ -75,9 +77,14 @@ pub use rows::{
     AuditRepeat, BackupCommit, BackupFilter, BackupRecord, BackupShareRecord, ChunkerParams, CommitState,
     ContainerRecord, ContainerState, DamageChanges, DamageRecord, DetailFilter, DetailRow, DiskRecord,
     ExpiringRecord, FailedRun, FalseDigest, LeaseRecord, NamespaceQuota, NamespaceRecord, PointRecord, Quota,
-    RepositoryRecord, RootRecord, RowStatus, RunRecord, StartAccount, Usage, Verification, VmOwner, VmRecord,
+    RepositoryRecord, RootRecord, RowStatus, RunRecord, ScheduleMark, ScheduleRecord, StartAccount, TaskKind,
+    TaskLine, TaskProgress, TaskRecord, TaskStatus, Usage, Verification, VmOwner, VmRecord,
 };
 pub use sqlite::SqliteCatalog;
+pub use tasks::{
+    SCHEDULE_MARKS_MAX, SCHEDULE_TEXT_MAX_BYTES, TASK_LINES_MAX, TASK_TEXT_MAX_BYTES, Tasks,
+    UNFINISHED_TASKS_MAX,
+};
 pub use token::{TokenRecord, TokenSpec, VM_PATTERNS_MAX};
 pub use trust::Trust;
 pub use upkeep::{INTEGRITY_PROBLEMS_MAX, REPOSITORY_FORMAT, Upkeep};
@@ -98,11 +105,22 @@ pub type Result<T> = std::result::Result<T, CatalogError>;
 ///
 /// Everything that implements the parts is a catalog. A caller that needs one part only can ask for that one.
 pub trait Catalog:
-    Backups + Points + Trust + Containers + Attributions + Access + Quotas + Leases + Audit + Reports + Upkeep
+    Backups
+    + Points
+    + Trust
+    + Containers
+    + Attributions
+    + Access
+    + Quotas
+    + Leases
+    + Audit
+    + Tasks
+    + Reports
+    + Upkeep
 {
 }
 
-impl<C> Catalog for C where
+impl<
     C: Backups
         + Points
         + Trust
@@ -112,8 +130,10 @@ impl<C> Catalog for C where
         + Quotas
         + Leases
         + Audit
+        + Tasks
         + Reports
         + Upkeep
-        + ?Sized
+        + ?Sized,
+> Catalog for C
 {
 }

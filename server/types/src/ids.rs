@@ -62,6 +62,8 @@ ulid_ids! {
     SessionId
     /// An access token (its public part).
     TokenId
+    /// Long work that people or schedules start.
+    TaskId
 }
 
 /// A container's number: reserved from the catalog, never used twice, below 2⁴⁰.

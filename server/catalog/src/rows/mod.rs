@@ -11,6 +11,7 @@ mod expiring;
 mod lease;
 mod quota;
 mod repository;
+mod task;
 mod trust;
 
 pub use attribution::{
@@ -27,4 +28,5 @@ pub use expiring::ExpiringRecord;
 pub use lease::LeaseRecord;
 pub use quota::{NamespaceQuota, Quota, StartAccount, Usage};
 pub use repository::{ChunkerParams, NamespaceRecord, RepositoryRecord};
+pub use task::{ScheduleMark, ScheduleRecord, TaskKind, TaskLine, TaskProgress, TaskRecord, TaskStatus};
 pub use trust::{FalseDigest, VmOwner};

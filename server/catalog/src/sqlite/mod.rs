@@ -30,9 +30,11 @@ mod overviews;
 mod points;
 mod pool;
 mod quotas;
+mod schedules;
 mod schema;
 mod select;
 mod snapshot;
+mod tasks;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod testing;
 mod tokens;

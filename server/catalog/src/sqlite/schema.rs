@@ -28,6 +28,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0006_partial.sql"),
     include_str!("../../migrations/0007_quotas.sql"),
     include_str!("../../migrations/0008_sessions.sql"),
+    include_str!("../../migrations/0010_tasks.sql"),
     include_str!("../../migrations/0012_attribution.sql"),
 ];
 

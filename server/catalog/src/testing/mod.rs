@@ -29,6 +29,7 @@ mod quotas;
 mod refusals;
 mod reports;
 mod sequences;
+mod tasks;
 mod trust;
 mod verifications;
 
@@ -55,6 +56,7 @@ const CASES: &[&[Case]] = &[
     points::CASES,
     quotas::CASES,
     refusals::CASES,
+    tasks::CASES,
     verifications::CASES,
 ];
 

@@ -10,5 +10,6 @@ mod leases;
 mod points;
 mod quotas;
 mod reports;
+mod tasks;
 mod trust;
 mod upkeep;
