@@ -17,7 +17,7 @@
 //! - `digests`: what extents hash to
 //! - `audit`, `damage_job`, `index_job`, `points` (what the volume knows of each restore point), `snapshot` (copies of
 //!   the catalog)
-//! - `ingest`, `restore`, `check`, `lost_rows`, `container_repair`, `extent_history`, `statistics`, `readiness`, `start`, `stop`, `recover`
+//! - `ingest`, `restore`, `verify`, `check`, `lost_rows`, `container_repair`, `extent_history`, `statistics`, `readiness`, `start`, `stop`, `recover`
 //! - `reclaim`: freeing what nothing refers to
 //! - `engine`, `bench`: the façade, and what benchmarks reach
 //!
@@ -76,6 +76,7 @@ mod stop;
 mod store;
 mod task;
 mod unrecorded;
+mod verify;
 
 pub use holdfast_catalog as catalog;
 pub use holdfast_types::{clock, ids};
@@ -109,6 +110,7 @@ pub use snapshot::{
 };
 pub use statistics::{CHUNK_EDGES_BYTES, FACTOR_EDGES, SAMPLE_MAX, StorageStatistics};
 pub use store::OnLoss;
+pub use verify::VerifyReport;
 
 #[cfg(test)]
 mod tests;

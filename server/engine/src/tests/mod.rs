@@ -34,6 +34,7 @@ mod shared;
 mod starting;
 mod statistics;
 mod stopping;
+mod verify;
 
 use std::sync::Arc;
 
