@@ -2,6 +2,7 @@
 //! cached for a while, so that frequent scrapes cost little.
 
 mod recorded;
+mod tasks;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use super::labels::LabelTable;
 use super::names as n;
 use crate::error::ServiceError;
 use recorded::Recorded;
+use tasks::TaskFigures;
 
 /// How long figures are cached: Prometheus scrapes every 15 s or less often unless told otherwise.
 const KEEP: Duration = Duration::from_secs(15);
@@ -46,6 +48,7 @@ struct Figures {
     damaged_containers: u64,
     damaged_regions: u64,
     recorded: Recorded,
+    tasks: TaskFigures,
 }
 
 /// Adds the figures, looked up again when that is due. Blocks. When it fails, the failure is counted and the figures
@@ -88,6 +91,7 @@ impl Figures {
             damaged_containers: whole as u64,
             damaged_regions: (damage.len() - whole) as u64,
             recorded: Recorded::gather(catalog, labels, now_ms)?,
+            tasks: TaskFigures::gather(catalog)?,
         })
     }
 
@@ -96,6 +100,7 @@ impl Figures {
         samples.whole(&n::DAMAGED_REGIONS, &[], self.damaged_regions);
         self.add_stats(samples);
         self.recorded.add(now_ms, samples);
+        self.tasks.add(now_ms, samples);
     }
 
     fn add_stats(&self, samples: &mut Samples) {
