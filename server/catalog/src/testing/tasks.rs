@@ -143,11 +143,9 @@ fn unfinished_tasks_are_found_and_bounded(f: &Fixture) {
 }
 
 fn tasks_are_listed_newest_first_by_kind(f: &Fixture) {
-    let all: Vec<_> = (0..6)
-        .map(|n| if n % 3 == 0 { TaskKind::Verify } else { TaskKind::Reclaim })
-        .map(|kind| ended(f, kind, TaskStatus::Done))
-        .rev()
-        .collect();
+    let kinds = (0..6).map(|n| if n % 3 == 0 { TaskKind::Verify } else { TaskKind::Reclaim });
+    let mut all: Vec<_> = kinds.map(|kind| ended(f, kind, TaskStatus::Done)).collect();
+    all.reverse();
     assert_eq!(all_pages(4, |page| f.list_tasks(None, page)), all);
     let verify: Vec<_> = all.iter().filter(|task| task.kind == TaskKind::Verify).cloned().collect();
     assert_eq!(all_pages(1, |page| f.list_tasks(Some(TaskKind::Verify), page)), verify);

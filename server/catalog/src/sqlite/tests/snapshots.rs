@@ -96,7 +96,8 @@ fn undo_later(raw: &rusqlite::Connection) {
          ALTER TABLE backups DROP COLUMN missing_disks; \
          ALTER TABLE damage DROP COLUMN healed_ms; DROP TABLE settled; DROP TABLE sealed_containers; \
          DROP TABLE attributed_backups; DROP TABLE attributed_vms; DROP TABLE attributed_jobs; \
-         DROP TABLE attribution",
+         DROP TABLE attribution; DROP TABLE task_log; DROP TABLE tasks; DROP TABLE schedules; \
+         DROP TABLE schedule_marks",
     )
     .unwrap();
 }
