@@ -9,6 +9,7 @@ use holdfast_engine::catalog::Catalog;
 use holdfast_engine::clock::{Clock, SystemClock};
 use holdfast_engine::ids::TokenId;
 use holdfast_proto::ErrorCode;
+use holdfast_volume::SystemTimer;
 use tokio::sync::watch;
 use tracing::Span;
 
@@ -21,6 +22,7 @@ use crate::memory::Budget;
 use crate::metrics::Metrics;
 use crate::net::{Link, Origin, TooMany};
 use crate::readiness::Readiness;
+use crate::tasks::{Limits, Surroundings, TaskParts, Tasks, VerifyWork};
 
 /// The running server, shared by all calls. What only one protocol needs is in that protocol's own state.
 #[derive(Debug)]
@@ -32,6 +34,8 @@ pub struct App {
     pub metrics: Arc<Metrics>,
     /// Background work: what it is doing, and a way to pause it.
     pub jobs: Arc<Jobs>,
+    /// Long work that people and schedules start.
+    pub(crate) tasks: Arc<Tasks>,
     pub addresses: Addresses,
     pub started_ms: i64,
     /// What the server may use of memory, and for what.
@@ -75,12 +79,16 @@ impl App {
         let budget = Budget::find(settings)?;
         let readiness =
             Readiness::new(Arc::clone(&engine), Arc::clone(&clock), addresses.certificate_expires_ms);
+        let activity = Arc::new(Activity::new(&engine, &clock, settings, &budget));
+        let metrics = Arc::new(Metrics::new());
+        let tasks = tasks(&engine, &clock, &activity, &metrics, settings);
         Ok(Arc::new(Self {
             readiness,
             auth: Arc::new(Authenticator::new(Arc::clone(engine.catalog()), Arc::clone(&clock))),
-            activity: Arc::new(Activity::new(&engine, &clock, settings, &budget)),
-            metrics: Arc::new(Metrics::new()),
+            activity,
+            metrics,
             jobs: Arc::default(),
+            tasks,
             addresses,
             budget,
             started_ms: clock.now_ms(),
@@ -185,6 +193,30 @@ impl App {
         let (app, span) = (Arc::clone(self), Span::current());
         tokio::task::spawn_blocking(move || span.in_scope(|| work(&app))).await?
     }
+}
+
+/// The tasks of a server, one kind each.
+fn tasks(
+    engine: &Arc<Engine>,
+    clock: &Arc<dyn Clock>,
+    activity: &Arc<Activity>,
+    metrics: &Arc<Metrics>,
+    settings: &Settings,
+) -> Arc<Tasks> {
+    let verify = VerifyWork {
+        engine: Arc::clone(engine),
+        clock: Arc::clone(clock),
+        metrics: Arc::clone(metrics),
+        activity: Arc::clone(activity),
+    };
+    Tasks::new(TaskParts {
+        catalog: Arc::clone(engine.catalog()),
+        clock: Arc::clone(clock),
+        timer: Arc::new(SystemTimer::new()),
+        surroundings: Arc::clone(activity) as Arc<dyn Surroundings>,
+        limits: Limits::of(settings),
+        works: vec![Arc::new(verify)],
+    })
 }
 
 /// A commit under way.

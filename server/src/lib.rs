@@ -44,4 +44,5 @@ mod readiness;
 pub mod repository;
 pub mod server;
 mod shares;
+mod tasks;
 pub mod tls;

@@ -3,7 +3,7 @@
 //!
 //! [`Catalog`] is the interface, put together from one trait for each kind of caller: [`Backups`],
 //! [`Points`], [`Trust`], [`Containers`], [`Scrubs`], [`Parities`], [`Attributions`], [`Access`], [`Quotas`],
-//! [`Leases`], [`Audit`], [`Reports`], [`Retention`], [`Upkeep`]. [`SqliteCatalog`] implements it on
+//! [`Leases`], [`Audit`], [`Reports`], [`Retention`], [`Tasks`], [`Upkeep`]. [`SqliteCatalog`] implements it on
 //! SQLite; every implementation passes the suite in `testing/`. What is kept is in `rows/`, as types of this
 //! crate; only `wire.rs` turns them into messages of the protocol.
 //!
@@ -44,6 +44,7 @@ mod retention;
 mod rows;
 mod scrub;
 mod sqlite;
+mod tasks;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod token;
@@ -84,11 +85,16 @@ pub use rows::{
     DamagedDisk, DeletionRecord, DetailFilter, DetailRow, DiskRecord, ExpiringRecord, FailedRun, FalseDigest,
     LeaseRecord, LegalHold, LostRanges, NamedVm, NamespaceQuota, NamespaceRecord, ParityGroup, ParityTotals,
     PointRecord, PointState, ProofSummary, Quota, RepositoryRecord, RetentionLock, RetentionPolicy,
-    RootRecord, RowStatus, RunRecord, ScrubPhase, ScrubState, Scrubbed, StartAccount, Usage, Verification,
-    VmOwner, VmRecord, WithinBackup,
+    RootRecord, RowStatus, RunRecord, ScheduleMark, ScheduleRecord, ScrubPhase, ScrubState, Scrubbed,
+    StartAccount, TaskKind, TaskLine, TaskProgress, TaskRecord, TaskStatus, Usage, Verification, VmOwner,
+    VmRecord, WithinBackup,
 };
 pub use scrub::{LISTED_RANGES_MAX, Scrubs};
 pub use sqlite::SqliteCatalog;
+pub use tasks::{
+    SCHEDULE_MARKS_MAX, SCHEDULE_TEXT_MAX_BYTES, TASK_LINES_MAX, TASK_TEXT_MAX_BYTES, Tasks,
+    UNFINISHED_TASKS_MAX,
+};
 pub use token::{TokenRecord, TokenSpec, VM_PATTERNS_MAX};
 pub use trust::Trust;
 pub use upkeep::{INTEGRITY_PROBLEMS_MAX, REPOSITORY_FORMAT, Upkeep};
@@ -122,11 +128,12 @@ pub trait Catalog:
     + Audit
     + Reports
     + Retention
+    + Tasks
     + Upkeep
 {
 }
 
-impl<C> Catalog for C where
+impl<
     C: Backups
         + Points
         + Trust
@@ -138,9 +145,11 @@ impl<C> Catalog for C where
         + Quotas
         + Leases
         + Audit
+        + Tasks
         + Reports
         + Retention
         + Upkeep
-        + ?Sized
+        + ?Sized,
+> Catalog for C
 {
 }

@@ -53,6 +53,7 @@ pub(super) enum List {
     Details,
     Vms,
     Audit,
+    Tasks,
 }
 
 /// The token that continues `list` under `filter` after `key`.

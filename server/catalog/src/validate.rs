@@ -15,11 +15,13 @@ use super::leases::{LEASE_MAX_MS, LEASE_NAME_MAX_BYTES};
 use super::points::COMMIT_NUMBER_MAX;
 use super::reports::{HISTORY_MAX, REPORT_PAGE_MAX, SEARCH_MAX_BYTES, TotalsBy};
 use super::retention::{LOCK_DAYS_MAX, RETENTION_IDS_MAX};
+use super::tasks::{SCHEDULE_TEXT_MAX_BYTES, TASK_TEXT_MAX_BYTES};
 use super::token::{Role, TokenSpec, VM_PATTERNS_MAX};
 use super::{
     Attempt, AttributionRecord, AuditRepeat, BACKUPS_PER_PAGE_MAX, BackupCommit, BackupShareRecord,
     CatalogError, ContainerRecord, ContainerState, DetailFilter, DetailRow, DiskRecord, ExpiringRecord,
-    FailedRun, LeaseRecord, NAMESPACES_PER_FILTER_MAX, PointRecord, RetentionPolicy, RowStatus,
+    FailedRun, LeaseRecord, NAMESPACES_PER_FILTER_MAX, PointRecord, RetentionPolicy, RowStatus, ScheduleMark,
+    ScheduleRecord, TaskRecord,
 };
 
 /// Statuses one filter may name: all there are, and then some.
@@ -362,4 +364,46 @@ pub(super) fn attribution(found: &AttributionRecord) -> Checked {
         }
         None => Ok(()),
     }
+}
+
+/// Whether a task may be added.
+pub(super) fn new_task(task: &TaskRecord) -> Checked {
+    ensure(!task.status.has_ended(), || format!("task {} is {} already", task.id, task.status.word()))?;
+    self::task(task)
+}
+
+/// Whether a task may be written.
+pub(super) fn task(task: &TaskRecord) -> Checked {
+    ensure(task.finished_ms.is_some() == task.status.has_ended(), || {
+        let (id, status, finished) = (task.id, task.status.word(), task.finished_ms);
+        format!("task {id} is {status}, and finished at {finished:?}")
+    })?;
+    for (what, text) in [("options", &task.options), ("place", &task.place), ("figures", &task.figures)] {
+        ensure(text.len() <= TASK_TEXT_MAX_BYTES, || {
+            format!("the {what} of a task take {} bytes; the limit is {TASK_TEXT_MAX_BYTES}", text.len())
+        })?;
+    }
+    Ok(())
+}
+
+/// Whether a schedule may be set.
+pub(super) fn schedule(schedule: &ScheduleRecord) -> Checked {
+    for (what, text) in [("calendar expression", &schedule.expression), ("time zone", &schedule.time_zone)] {
+        schedule_text(what, text)?;
+    }
+    ensure(schedule.options.len() <= TASK_TEXT_MAX_BYTES, || {
+        let bytes = schedule.options.len();
+        format!("the options of a schedule take {bytes} bytes; the limit is {TASK_TEXT_MAX_BYTES}")
+    })
+}
+
+/// Whether a schedule's mark may be set.
+pub(super) fn schedule_mark(mark: &ScheduleMark) -> Checked {
+    schedule_text("name of a schedule", &mark.name)
+}
+
+fn schedule_text(what: &str, text: &str) -> Checked {
+    ensure((1..=SCHEDULE_TEXT_MAX_BYTES).contains(&text.len()), || {
+        format!("a {what} of {} bytes; 1 to {SCHEDULE_TEXT_MAX_BYTES} are allowed", text.len())
+    })
 }

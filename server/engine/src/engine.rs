@@ -44,6 +44,7 @@ use crate::start::{self, Start, Started};
 use crate::statistics::{self, StorageStatistics};
 use crate::stop;
 use crate::store::OnLoss;
+use crate::verify::{self, VerifyReport};
 
 /// Seconds a session lives without a heartbeat from its agent.
 pub const LEASE_SECS: u32 = 120;
@@ -595,6 +596,22 @@ impl Engine {
         who: &str,
     ) -> Result<u32, EngineError> {
         digests::confirm(&self.core, namespace, backup, reported, who)
+    }
+
+    /// Reads a restore point back: every chunk against its fingerprint, every extent against its digest. `charge` is told
+    /// of data bytes as they are read, after each extent, and says whether to go on; `None`: it did not. `who` for the
+    /// audit log.
+    ///
+    /// # Errors
+    /// [`EngineError::NotFound`], also when it is deleted meanwhile; the catalog cannot be asked. Damage is in the report.
+    pub fn verify_backup(
+        &self,
+        namespace: NamespaceId,
+        backup: BackupId,
+        who: &str,
+        charge: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Option<VerifyReport>, EngineError> {
+        verify::verify(&self.core, namespace, backup, who, charge)
     }
 
     /// How well data compresses and how large chunks are, from the directories of at most `max_containers`

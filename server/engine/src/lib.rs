@@ -20,7 +20,7 @@
 //! - `audit`, `damage_job`, `damage_report` (damage by VM, disk and byte range), `index_job`, `points` (what the volume
 //!   knows of each restore point), `scrub` (reads everything again), `snapshot` (copies of the catalog)
 //! - `retention`: deleting restore points, and what keeps them
-//! - `ingest`, `restore`, `check`, `lost_rows`, `container_repair`, `parity_job`, `extent_history`, `statistics`, `readiness`, `start`, `stop`, `recover`
+//! - `ingest`, `restore`, `verify`, `check`, `lost_rows`, `container_repair`, `parity_job`, `extent_history`, `statistics`, `readiness`, `start`, `stop`, `recover`
 //! - `reclaim`: freeing what nothing refers to
 //! - `engine`, `bench`: the façade, and what benchmarks reach
 //!
@@ -84,6 +84,7 @@ mod stop;
 mod store;
 mod task;
 mod unrecorded;
+mod verify;
 
 pub use holdfast_catalog as catalog;
 pub use holdfast_types::{clock, ids};
@@ -119,6 +120,7 @@ pub use snapshot::{
 };
 pub use statistics::{CHUNK_EDGES_BYTES, FACTOR_EDGES, SAMPLE_MAX, StorageStatistics};
 pub use store::OnLoss;
+pub use verify::VerifyReport;
 
 #[cfg(test)]
 mod tests;

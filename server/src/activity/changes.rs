@@ -8,6 +8,7 @@ pub(crate) struct Changes {
     pub(crate) details: u64,
     pub(crate) backups: u64,
     pub(crate) tokens: u64,
+    pub(crate) tasks: u64,
 }
 
 /// A change worth telling.
@@ -18,6 +19,8 @@ pub(crate) enum Change {
     /// A run ended without one.
     Run,
     Tokens,
+    /// A task or schedule, or how far a task is.
+    Tasks,
 }
 
 /// Counts changes, and wakes those who wait for one.
@@ -34,6 +37,7 @@ impl ChangeCounts {
             }
             Change::Run => changes.details = changes.details.wrapping_add(1),
             Change::Tokens => changes.tokens = changes.tokens.wrapping_add(1),
+            Change::Tasks => changes.tasks = changes.tasks.wrapping_add(1),
         });
     }
 
@@ -59,7 +63,8 @@ mod tests {
         counts.note(Change::Backup);
         counts.note(Change::Run);
         counts.note(Change::Tokens);
+        counts.note(Change::Tasks);
         assert!(waiting.has_changed().unwrap());
-        assert_eq!(counts.now(), Changes { details: 2, backups: 1, tokens: 1 });
+        assert_eq!(counts.now(), Changes { details: 2, backups: 1, tokens: 1, tasks: 1 });
     }
 }

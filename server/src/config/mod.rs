@@ -117,6 +117,21 @@ pub struct Layer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_connections: Option<u32>,
 
+    /// Bytes a second that each task (reclaim, verification) may read and write at most (0: any)
+    #[arg(long, value_name = "SIZE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task_rate: Option<ByteSize>,
+
+    /// Percent of the time that each task works
+    #[arg(long, value_name = "PERCENT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task_share: Option<u32>,
+
+    /// Percent of the time that each task works while a backup or restore is in progress
+    #[arg(long, value_name = "PERCENT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task_share_busy: Option<u32>,
+
     /// Let any client that reaches the HTTPS address read /metrics, not only operators
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -155,6 +170,10 @@ impl Layer {
             max_streams: Some(16),
             max_restores: Some(16),
             max_connections: Some(1024),
+            task_rate: Some(ByteSize(0)),
+            task_share: Some(100),
+            // Of one core; a backup beside it on a machine of two loses a twentieth of them, and of the disk a tenth.
+            task_share_busy: Some(10),
             metrics_open: Some(false),
             log_level: Some("info".to_owned()),
             log_format: Some(LogFormat::Text),
@@ -183,6 +202,9 @@ pub struct Settings {
     pub max_streams: u32,
     pub max_restores: u32,
     pub max_connections: u32,
+    pub task_rate: ByteSize,
+    pub task_share: u32,
+    pub task_share_busy: u32,
     pub metrics_open: bool,
     pub log_level: String,
     pub log_format: LogFormat,

@@ -190,6 +190,12 @@ fn check(resolved: &Resolved) -> Result<(), ConfigError> {
             return Err(resolved.refuse(key, "must be between 1 and 10000"));
         }
     }
+    for (key, percent) in [("task_share", settings.task_share), ("task_share_busy", settings.task_share_busy)]
+    {
+        if !(1..=100).contains(&percent) {
+            return Err(resolved.refuse(key, "must be between 1 and 100 percent"));
+        }
+    }
     if let Some(name) = settings.tls_names.iter().find(|name| !crate::tls::is_certificate_name(name)) {
         return Err(
             resolved.refuse("tls_names", format!("{name:?} is neither a host name nor an IP address"))

@@ -55,7 +55,7 @@ fn every_place_beats_the_ones_below_it() {
 #[test]
 fn every_key_can_come_from_every_place() {
     // One more key than a flag, a variable and a line of the file can carry would be a second precedence.
-    let keys: [(&str, &str, &str); 20] = [
+    let keys: [(&str, &str, &str); 23] = [
         ("data_dir", "/d", "\"/d\""),
         ("grpc", "0.0.0.0:1", "\"0.0.0.0:1\""),
         ("http", "[::]:2", "\"[::]:2\""),
@@ -73,6 +73,9 @@ fn every_key_can_come_from_every_place() {
         ("max_streams", "2", "2"),
         ("max_restores", "3", "3"),
         ("max_connections", "4", "4"),
+        ("task_rate", "9MiB", "\"9MiB\""),
+        ("task_share", "50", "50"),
+        ("task_share_busy", "5", "5"),
         ("metrics_open", "true", "true"),
         ("log_level", "debug", "\"debug\""),
         ("log_format", "json", "\"json\""),

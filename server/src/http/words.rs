@@ -59,6 +59,10 @@ words! {
     Action = token::Action::ALL.map(action);
     /// How a run of a disk ended
     RowStatus = catalog::RowStatus::ALL.map(catalog::RowStatus::word);
+    /// What a task does
+    TaskKind = catalog::TaskKind::ALL.map(catalog::TaskKind::word);
+    /// How far a task is
+    TaskStatus = catalog::TaskStatus::ALL.map(catalog::TaskStatus::word);
     /// What compression details are added up by
     GroupBy = GROUPS.map(|(word, _)| word);
     /// A span of time up to now

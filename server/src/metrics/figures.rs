@@ -2,6 +2,7 @@
 //! cached for a while, so that frequent scrapes cost little.
 
 mod recorded;
+mod tasks;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,6 +16,7 @@ use super::labels::LabelTable;
 use super::names as n;
 use crate::error::ServiceError;
 use recorded::Recorded;
+use tasks::TaskFigures;
 
 /// How long figures are cached: Prometheus scrapes every 15 s or less often unless told otherwise.
 const KEEP: Duration = Duration::from_secs(15);
@@ -50,6 +52,7 @@ struct Figures {
     proofs: ProofSummary,
     scrub: ScrubFindings,
     recorded: Recorded,
+    tasks: TaskFigures,
 }
 
 /// Adds the figures, looked up again when that is due. Blocks. When it fails, the failure is counted and the figures
@@ -95,6 +98,7 @@ impl Figures {
             proofs: catalog.proof_summary()?,
             scrub: engine.scrub_status()?.found,
             recorded: Recorded::gather(catalog, labels, now_ms)?,
+            tasks: TaskFigures::gather(catalog)?,
         })
     }
 
@@ -104,6 +108,7 @@ impl Figures {
         self.add_scrub(now_ms, samples);
         self.add_stats(samples);
         self.recorded.add(now_ms, samples);
+        self.tasks.add(now_ms, samples);
     }
 
     fn add_scrub(&self, now_ms: i64, samples: &mut Samples) {

@@ -215,6 +215,15 @@ metrics! {
     RUNS_DAY = Gauge Count "holdfast_runs_last_day" ["outcome"]
         "Runs of the last 24 hours, by outcome: done, partly (some disks failed) or failed";
 
+    TASKS = Gauge Count "holdfast_tasks" ["kind", "status"]
+        "Tasks that have not ended, by kind (reclaim, scrub, verify, policy) and status: queued, running, paused or interrupted";
+    TASK_AGE = Gauge Seconds "holdfast_task_last_done_age_seconds" ["kind"]
+        "Time since the latest task of each kind was done; absent until there is one";
+    RECLAIM_FREED = Gauge Bytes "holdfast_reclaim_last_freed_bytes" []
+        "Bytes that the latest reclaim freed";
+    RECLAIM_CLEANABLE = Gauge Bytes "holdfast_reclaim_cleanable_bytes" []
+        "Bytes that the latest reclaim found nothing refers to";
+
     SESSIONS = Gauge Count "holdfast_sessions" []
         "Backups in progress";
     STREAMS = Gauge Count "holdfast_streams" ["kind"]

@@ -8,7 +8,7 @@
 //!
 //! Shutdown, so that nothing acknowledged is lost and agents know what to do: no new connections are accepted;
 //! streams end after the message they are at, with `Unavailable`, and those that stall are cut off within seconds;
-//! background jobs end after the step they are at; commits under way get `COMMIT_GRACE` to finish, other calls
+//! background jobs end after the step they are at; tasks are interrupted and begin again with the next start; commits under way get `COMMIT_GRACE` to finish, other calls
 //! `SHUTDOWN_GRACE`; what the audit log counted is written; the engine gives up what is left, makes its index durable and releases the folder.
 
 mod background;
@@ -34,6 +34,7 @@ use crate::limits::{COMMIT_GRACE, SHUTDOWN_GRACE};
 use crate::memory::Budget;
 use crate::net::Listener;
 use crate::repository::open_parts;
+use crate::tasks::TaskRunner;
 use crate::tls::{Identity, TlsError};
 use crate::{files, grpc, http};
 use first_token::ensure_first_token;
@@ -81,6 +82,7 @@ pub struct Server {
     pub first_token_created: bool,
     tasks: JoinSet<()>,
     jobs: Runner,
+    task_runner: TaskRunner,
 }
 
 impl Server {
@@ -130,7 +132,17 @@ impl Server {
         let state = HttpState::new(Arc::clone(&app), settings);
         tasks.spawn(http::serve(state, http_listener, app.stopping()));
         let jobs = background::start(&app, settings);
-        Ok(Self { app, grpc_address, http_address, fingerprint, first_token_created, tasks, jobs })
+        let task_runner = TaskRunner::start(&app.tasks);
+        Ok(Self {
+            app,
+            grpc_address,
+            http_address,
+            fingerprint,
+            first_token_created,
+            tasks,
+            jobs,
+            task_runner,
+        })
     }
 
     /// What the calls share.
@@ -151,6 +163,7 @@ impl Server {
         tracing::info!(streams = self.app.activity.streams.count(), "shutting down");
         self.app.stop();
         self.jobs.stop().await;
+        self.task_runner.stop().await;
         end_calls(&self.app, self.tasks).await;
         let shut_down = |app: &Arc<App>| {
             // All calls have ended: what they left to be counted is complete.

@@ -64,6 +64,8 @@ ulid_ids! {
     TokenId
     /// A retention policy.
     PolicyId
+    /// Long work that people or schedules start.
+    TaskId
 }
 
 /// A container's number: reserved from the catalog, never used twice, below 2⁴⁰.

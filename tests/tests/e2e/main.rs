@@ -53,6 +53,7 @@ mod restore_connections;
 mod shutdown;
 #[cfg(test)]
 mod sources;
+mod tasks;
 #[cfg(test)]
 mod version;
 #[cfg(test)]

@@ -38,6 +38,7 @@ const STALE_BY: Record<ChangedSubject, readonly string[]> = {
   details: ["details", "detail", "groups", "series", "totals", "vms", "vm", "jobs", "capacity", "storage"],
   backups: ["backups", "vms", "vm", "namespaces", "totals", "capacity", "storage", "jobs"],
   tokens: ["tokens", "audit", "namespaces"],
+  tasks: ["tasks", "task", "schedules"],
 };
 
 /** Marks what a `changed` event is about as stale; what is on screen is fetched again. */

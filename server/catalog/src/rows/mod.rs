@@ -14,6 +14,7 @@ mod quota;
 mod repository;
 mod retention;
 mod scrub;
+mod task;
 mod trust;
 
 pub use attribution::{
@@ -36,4 +37,5 @@ pub use scrub::{
     BackupInOrder, ByteRange, DamageTotals, DamagedDisk, LostRanges, ProofSummary, ScrubPhase, ScrubState,
     Scrubbed, WithinBackup,
 };
+pub use task::{ScheduleMark, ScheduleRecord, TaskKind, TaskLine, TaskProgress, TaskRecord, TaskStatus};
 pub use trust::{FalseDigest, VmOwner};

@@ -39,11 +39,13 @@ mod policies;
 mod pool;
 mod quotas;
 mod renames;
+mod schedules;
 mod schema;
 mod scrub;
 mod select;
 mod snapshot;
 mod squeezed;
+mod tasks;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod testing;
 mod tokens;

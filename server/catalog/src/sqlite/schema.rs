@@ -29,6 +29,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0007_quotas.sql"),
     include_str!("../../migrations/0008_sessions.sql"),
     include_str!("../../migrations/0009_retention.sql"),
+    include_str!("../../migrations/0010_tasks.sql"),
     include_str!("../../migrations/0011_scrub.sql"),
     include_str!("../../migrations/0012_attribution.sql"),
     include_str!("../../migrations/0013_squeezed.sql"),

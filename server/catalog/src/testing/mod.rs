@@ -32,6 +32,7 @@ mod reports;
 mod retention;
 mod scrub;
 mod sequences;
+mod tasks;
 mod trust;
 mod verifications;
 
@@ -61,6 +62,7 @@ const CASES: &[&[Case]] = &[
     refusals::CASES,
     retention::CASES,
     scrub::CASES,
+    tasks::CASES,
     verifications::CASES,
 ];
 

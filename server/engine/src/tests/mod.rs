@@ -40,6 +40,7 @@ mod shared;
 mod starting;
 mod statistics;
 mod stopping;
+mod verify;
 
 use std::sync::Arc;
 

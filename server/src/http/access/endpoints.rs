@@ -82,6 +82,14 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     post("/tokens", TOKENS),
     delete("/tokens/{id}", TOKENS),
     get("/audit", TOKENS),
+    get("/tasks", OPERATE),
+    post("/tasks", OPERATE),
+    get("/tasks/{id}", OPERATE),
+    post("/tasks/{id}/pause", OPERATE),
+    post("/tasks/{id}/resume", OPERATE),
+    post("/tasks/{id}/cancel", OPERATE),
+    get("/schedules", OPERATE),
+    put("/schedules/{kind}", OPERATE),
 ];
 
 /// The endpoint of a method and a path as the router knows it.

@@ -160,6 +160,7 @@ enum Subject {
     Details,
     Backups,
     Tokens,
+    Tasks,
 }
 
 /// Seconds for what is left at that rate; `None` beyond ten days.
@@ -200,7 +201,7 @@ pub(super) async fn now(State(app): State<Arc<App>>, Identity { caller, .. }: Id
 /// Watch backups in progress
 ///
 /// Server-sent events. `activity`: the answer of GET /activity, at once and then whenever it changes, at most once a
-/// second. `changed`: `{"what":["details","backups","tokens"]}`, the lists that have changed. The stream ends with the
+/// second. `changed`: `{"what":["details","backups","tokens","tasks"]}`, the lists that have changed. The stream ends with the
 /// token or login, and when the server stops. A token may have at most 16 streams.
 #[utoipa::path(get, path = "/activity/events", tag = "activity",
     responses((status = 200, description = "Events", body = String, content_type = "text/event-stream"),
@@ -274,6 +275,7 @@ fn changes_between(before: Changes, now: Changes) -> Changed {
         (Subject::Details, before.details != now.details),
         (Subject::Backups, before.backups != now.backups),
         (Subject::Tokens, before.tokens != now.tokens),
+        (Subject::Tasks, before.tasks != now.tasks),
     ];
     Changed {
         what: subjects.into_iter().filter(|(_, changed)| *changed).map(|(subject, _)| subject).collect(),

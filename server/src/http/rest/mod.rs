@@ -15,11 +15,13 @@ mod jobs;
 mod namespaces;
 mod overview;
 mod runs;
+mod schedules;
 mod schemas;
 mod series;
 mod server;
 mod session;
 mod storage;
+mod tasks;
 mod tokens;
 mod totals;
 mod vms;
@@ -67,6 +69,13 @@ fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(storage::statistics))
         .routes(routes!(tokens::list, tokens::create))
         .routes(routes!(tokens::revoke))
-        .routes(routes!(audit::list));
+        .routes(routes!(audit::list))
+        .routes(routes!(tasks::list, tasks::start))
+        .routes(routes!(tasks::get))
+        .routes(routes!(tasks::pause))
+        .routes(routes!(tasks::resume))
+        .routes(routes!(tasks::cancel))
+        .routes(routes!(schedules::list))
+        .routes(routes!(schedules::set));
     OpenApiRouter::with_openapi(document::beginning()).nest(PREFIX, api)
 }

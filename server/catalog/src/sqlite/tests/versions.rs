@@ -58,6 +58,8 @@ fn a_catalog_of_the_first_schema_opens_and_goes_on() {
     let owner = fixture.vm_owner(fixture.default.id, "web").unwrap().unwrap().owner;
     assert_eq!((owner.as_deref(), backup.owner.as_str()), (Some("default"), "default"));
     assert_eq!(fixture.run(backup.run).unwrap().unwrap().owner, "default");
+    // What the tenth schema added.
+    assert_eq!((fixture.unfinished_tasks().unwrap(), fixture.schedules().unwrap()), (vec![], vec![]));
     fixture.committed("web", "nightly");
     assert_eq!(fixture.integrity_check().unwrap(), Vec::<String>::new());
     assert_eq!(pragma(&home, "user_version"), version());

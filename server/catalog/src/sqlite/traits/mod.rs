@@ -13,5 +13,6 @@ mod quotas;
 mod reports;
 mod retention;
 mod scrub;
+mod tasks;
 mod trust;
 mod upkeep;

@@ -5,6 +5,8 @@
 
 use serde_json::json;
 
+use holdfast_engine::catalog::TaskKind;
+
 use super::*;
 
 /// Who may call.
@@ -70,6 +72,14 @@ const CALLS: &[(&str, &str, &str, Who, Foreign)] = &[
     ("POST", "/tokens", "", Admins, Shown),
     ("DELETE", "/tokens/{id}", "", Admins, Shown),
     ("GET", "/audit", "", Admins, Shown),
+    ("GET", "/tasks", "", Operators, Shown),
+    ("POST", "/tasks", "", Operators, Shown),
+    ("GET", "/tasks/{id}", "", Operators, Shown),
+    ("POST", "/tasks/{id}/pause", "", Operators, Shown),
+    ("POST", "/tasks/{id}/resume", "", Operators, Shown),
+    ("POST", "/tasks/{id}/cancel", "", Operators, Shown),
+    ("GET", "/schedules", "", Operators, Shown),
+    ("PUT", "/schedules/{kind}", "", Operators, Shown),
 ];
 
 /// A name that is in the namespace "mine" only.
@@ -93,6 +103,12 @@ impl Seeded {
         Self { fixture, backup, row }
     }
 
+    /// One that has not ended, whatever else runs.
+    fn paused_task(&self) -> String {
+        let options = json!({ "vm": ulid(&self.fixture) }).to_string();
+        self.fixture.server.app().tasks.start_paused(TaskKind::Verify, &options).id.to_string()
+    }
+
     /// The request, with everything it needs to succeed but the token.
     fn ask(&self, method: &str, path: &str, query: &str) -> Ask {
         let id = match path {
@@ -102,10 +118,11 @@ impl Seeded {
                 let victim = self.fixture.token(Role::Backup, &[]);
                 victim.parse::<token::PresentedToken>().unwrap().id().to_string()
             }
+            path if path.starts_with("/tasks/{id}") => self.paused_task(),
             _ => String::new(),
         };
         let path = path.replace("{id}", &id).replace("{namespace}", "mine").replace("{name}", "mine");
-        let path = path.replace("{vm}", &SECRET_VM.replace(' ', "%20"));
+        let path = path.replace("{kind}", "verify").replace("{vm}", &SECRET_VM.replace(' ', "%20"));
         let ask = Ask::new(method, &format!("/api/v1{path}{query}"));
         match (method, path.as_str()) {
             ("POST", "/login") => ask.json(&json!({ "token": self.fixture.admin_token() })),
@@ -113,6 +130,10 @@ impl Seeded {
             ("POST", "/tokens") => {
                 let unique = ulid(&self.fixture);
                 ask.json(&json!({ "name": unique, "role": "backup" }))
+            }
+            ("POST", "/tasks") => ask.json(&json!({ "kind": "verify", "options": { "vm": "of no name" } })),
+            ("PUT", "/schedules/verify") => {
+                ask.json(&json!({ "expression": "0 8 * * SAT", "enabled": false }))
             }
             ("POST", path) if path.ends_with("/owner") => ask.json(&json!({ "owner": "cluster" })),
             _ => ask,

@@ -1,0 +1,150 @@
+//! What the clock starts.
+
+use super::*;
+
+const HOUR_MS: i64 = 3_600_000;
+const DAY_MS: i64 = 24 * HOUR_MS;
+
+/// Daily at 06:00 UTC: the first time is 80 minutes after the start.
+fn bench() -> Bench {
+    let daily = DefaultSchedule { expression: "0 6 * * *", enabled: true };
+    let verify = Arc::into_inner(Scripted::new(TaskKind::Verify)).unwrap();
+    let verify = Arc::new(Scripted { default: Some(daily), ..verify });
+    Bench::with(Scripted::new(TaskKind::Reclaim), verify)
+}
+
+/// So long later: how many tasks the schedules have started.
+fn after(bench: &Bench, ms: i64) -> usize {
+    bench.clock.advance_ms(ms.max(LOOK_INTERVAL_MS));
+    bench.work()
+}
+
+fn set(bench: &Bench, expression: &str, time_zone: &str, enabled: bool) -> Result<Schedule, ServiceError> {
+    bench.tasks.set_schedule(ScheduleRecord {
+        kind: TaskKind::Verify,
+        expression: expression.into(),
+        time_zone: time_zone.into(),
+        options: "{}".into(),
+        enabled,
+        who: "op".into(),
+        updated_ms: 0,
+    })
+}
+
+#[test]
+fn a_schedule_starts_its_task_when_it_is_due() {
+    let bench = bench();
+    assert_eq!(bench.work(), 0, "nothing is known of the time before");
+    assert_eq!(after(&bench, HOUR_MS), 0);
+    assert_eq!(after(&bench, 20 * 60_000), 1, "06:00");
+    assert_eq!(after(&bench, 60_000), 0, "once");
+    assert_eq!(after(&bench, DAY_MS - HOUR_MS), 0);
+    assert_eq!(after(&bench, HOUR_MS), 1, "and the next day");
+    let (tasks, _) = bench.tasks.list(Some(TaskKind::Verify), PageRequest::FIRST).unwrap();
+    assert_eq!((tasks.len(), tasks[0].who.as_str(), tasks[0].scheduled), (2, "schedule", true));
+}
+
+#[test]
+fn what_was_missed_is_made_up_for_once() {
+    let mut bench = bench();
+    assert_eq!(after(&bench, 0), 0);
+    bench.clock.advance_ms(5 * DAY_MS);
+    bench.restart();
+    assert_eq!(after(&bench, 0), 1, "five times were missed");
+    assert_eq!(after(&bench, 0), 0);
+    bench.restart();
+    assert_eq!(after(&bench, 0), 0, "a restart starts nothing again");
+    assert_eq!(after(&bench, DAY_MS), 1);
+}
+
+#[test]
+fn what_is_still_under_way_is_not_started_again() {
+    let bench = bench();
+    assert_eq!(after(&bench, 0), 0);
+    bench.clock.advance_ms(DAY_MS);
+    let attempt = bench.tasks.tick().remove(0);
+    bench.clock.advance_ms(DAY_MS);
+    assert_eq!(bench.tasks.tick().len(), 0);
+    attempt.make(&bench.tasks);
+    assert_eq!(after(&bench, 0), 0, "the second day's is left out");
+    assert_eq!(after(&bench, DAY_MS), 1);
+}
+
+#[test]
+fn a_clock_that_is_set_back_neither_repeats_nor_stops_a_schedule() {
+    let bench = bench();
+    assert_eq!(after(&bench, 0), 0);
+    assert_eq!(after(&bench, 80 * 60_000), 1, "06:00");
+    bench.clock.set_by_ms(-60_000);
+    assert_eq!(after(&bench, 0), 0);
+    assert_eq!(after(&bench, 120_000), 0, "06:00 comes a second time");
+    // It was years ahead, and what was due then was done.
+    bench.clock.set_by_ms(1000 * DAY_MS);
+    assert_eq!(after(&bench, 0), 1);
+    bench.clock.set_by_ms(-1000 * DAY_MS);
+    assert_eq!(after(&bench, 0), 0);
+    assert_eq!(after(&bench, DAY_MS), 1, "not only in years");
+}
+
+#[test]
+fn schedules_are_read_in_their_time_zone_and_shown_with_what_comes_next() {
+    let bench = bench();
+    let default = bench.tasks.schedules().unwrap();
+    assert_eq!(default.len(), 1, "only kinds that have one");
+    assert_eq!((default[0].next_ms, &default[0].set), (Some(START_MS + 80 * 60_000), &None));
+    // 06:00 in Berlin is 05:00 UTC in November.
+    let berlin = set(&bench, "0 6 * * *", "Europe/Berlin", true).unwrap();
+    assert_eq!((berlin.next_ms, &berlin.set), (Some(START_MS + 20 * 60_000), &Some(("op".into(), START_MS))));
+    assert_eq!(bench.tasks.schedules().unwrap(), [berlin]);
+    assert_eq!(bench.work(), 0);
+    assert_eq!(after(&bench, 20 * 60_000), 1);
+    let off = set(&bench, "* * * * *", "UTC", false).unwrap();
+    assert_eq!((off.next_ms, off.enabled), (None, false));
+    assert_eq!(after(&bench, 10 * DAY_MS), 0, "it is off");
+    assert!(bench.audit().contains(&"op schedule.set".to_owned()));
+}
+
+#[test]
+fn schedules_that_make_no_sense_are_refused() {
+    let bench = bench();
+    for (expression, zone) in
+        [("every day", "UTC"), ("0 6 * *", "UTC"), ("0 6 * * *", "Mars/Olympus"), ("0 0 30 2 *", "UTC")]
+    {
+        assert_eq!(
+            set(&bench, expression, zone, true).unwrap_err().code,
+            ErrorCode::Invalid,
+            "{expression} {zone}"
+        );
+    }
+    let reclaim = ScheduleRecord {
+        kind: TaskKind::Reclaim,
+        expression: "@daily".into(),
+        time_zone: "UTC".into(),
+        options: "{}".into(),
+        enabled: true,
+        who: "op".into(),
+        updated_ms: 0,
+    };
+    assert_eq!(
+        bench.tasks.set_schedule(reclaim).unwrap_err().code,
+        ErrorCode::NotFound,
+        "it has none of its own"
+    );
+}
+
+#[test]
+fn a_kind_may_have_many_schedules_of_its_own() {
+    let bench = Bench::new();
+    let own = |id: u32, expression: &str| OwnSchedule {
+        name: format!("reclaim/{id}"),
+        expression: expression.into(),
+        time_zone: "UTC".into(),
+        options: format!(r#"{{"policy":{id}}}"#),
+    };
+    *bench.reclaim.own.lock() = vec![own(1, "0 6 * * *"), own(2, "no schedule"), own(3, "0 6 * * *")];
+    assert_eq!(after(&bench, 0), 0);
+    assert_eq!(after(&bench, 2 * HOUR_MS), 1, "one of a kind at a time");
+    assert_eq!(bench.work(), 1);
+    let options: Vec<_> = bench.reclaim.orders.lock().iter().map(|order| order.options.clone()).collect();
+    assert_eq!(options, [r#"{"policy":1}"#, r#"{"policy":3}"#]);
+}

@@ -1,0 +1,176 @@
+//! Verification at the server: reads the newest restore point of every VM back.
+//!
+//! Each is recorded as it is done, as when an agent verifies it. A later attempt goes on behind the last VM that was done;
+//! a restore point that was half read is read again.
+
+use std::sync::Arc;
+
+use holdfast_engine::Engine;
+use holdfast_engine::catalog::{BackupRecord, PageRequest, TaskKind, Verification, VmRecord};
+use holdfast_engine::clock::Clock;
+use serde::{Deserialize, Serialize};
+
+use super::control::{Control, Stopped};
+use super::work::{DefaultSchedule, Order, Work, WorkError};
+use crate::activity::{Activity, Change};
+use crate::error::ServiceError;
+use crate::metrics::Metrics;
+
+/// Saturdays at 08:00, after the night's backups: reading everything takes hours on large repositories, and what is found
+/// damaged is healed by the backups of the weekend, or at the latest by those of Monday's night.
+const SCHEDULE: DefaultSchedule = DefaultSchedule { expression: "0 8 * * SAT", enabled: true };
+
+/// VMs that are looked up at a time.
+const PAGE: u32 = 500;
+
+/// What to verify.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Options {
+    /// Of this namespace only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    namespace: Option<String>,
+    /// This VM only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    vm: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Figures {
+    restore_points: u64,
+    sound: u64,
+    damaged: u64,
+    bytes: u64,
+}
+
+/// How far it is, between attempts.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Place {
+    /// VMs that are done, in the order of the list.
+    vms: u64,
+    figures: Figures,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct VerifyWork {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) activity: Arc<Activity>,
+}
+
+impl Work for VerifyWork {
+    fn kind(&self) -> TaskKind {
+        TaskKind::Verify
+    }
+
+    fn default_schedule(&self) -> Option<DefaultSchedule> {
+        Some(SCHEDULE)
+    }
+
+    fn check(&self, options: &str) -> Result<String, ServiceError> {
+        let options = read(options)?;
+        serde_json::to_string(&options).map_err(ServiceError::defect)
+    }
+
+    fn run(&self, order: &Order, control: &Control) -> Result<(), WorkError> {
+        let vms = self.vms(&read(&order.options)?)?;
+        let mut place: Place = serde_json::from_str(&order.place).unwrap_or_default();
+        // The list may have changed since; VMs that came are verified next time.
+        let done = place.vms.min(vms.len() as u64);
+        control.expect(vms.len() as u64, "VMs");
+        control.advance(done);
+        for vm in vms.iter().skip(usize::try_from(done).unwrap_or(usize::MAX)) {
+            control.check()?;
+            if let Some(backup) = self.engine.catalog().latest_backup(vm.namespace, &vm.name)? {
+                self.one(&backup, &order.who, control, &mut place.figures)?;
+            }
+            place.vms += 1;
+            control.set_figures(&place.figures);
+            control.set_place(serde_json::to_string(&place).map_err(ServiceError::defect)?);
+            control.advance(1);
+        }
+        let Figures { restore_points, damaged, bytes, .. } = place.figures;
+        control.set_figures(&place.figures);
+        control.log(format!("{restore_points} restore points and {bytes} bytes read, {damaged} damaged"));
+        Ok(())
+    }
+}
+
+impl VerifyWork {
+    /// In one order, so that a place in it means something.
+    fn vms(&self, options: &Options) -> Result<Vec<VmRecord>, ServiceError> {
+        let catalog = self.engine.catalog();
+        let scope = match &options.namespace {
+            Some(name) => {
+                let found = catalog.namespace_by_name(name)?;
+                let found =
+                    found.ok_or_else(|| ServiceError::invalid(format!("there is no namespace {name:?}")))?;
+                Some(vec![found.id])
+            }
+            None => None,
+        };
+        let (mut vms, mut token) = (Vec::new(), String::new());
+        loop {
+            let page = catalog.list_vms(scope.as_deref(), PageRequest { size: PAGE, token: &token })?;
+            vms.extend(
+                page.items.into_iter().filter(|vm| options.vm.as_ref().is_none_or(|name| *name == vm.name)),
+            );
+            match page.next {
+                Some(next) => token = next,
+                None => return Ok(vms),
+            }
+        }
+    }
+
+    /// Reads one restore point, and records what was found.
+    fn one(
+        &self,
+        backup: &BackupRecord,
+        who: &str,
+        control: &Control,
+        figures: &mut Figures,
+    ) -> Result<(), WorkError> {
+        let mut go_on = |bytes| control.charge(bytes).is_ok();
+        let read = self.engine.verify_backup(backup.namespace, backup.id, who, &mut go_on);
+        let report = match read {
+            Ok(Some(report)) => report,
+            Ok(None) => return Err(Stopped.into()),
+            // Deleted meanwhile.
+            Err(error) if self.engine.catalog().backup(backup.id)?.is_none() => {
+                control.log(format!("VM {:?}: {error}", backup.vm));
+                return Ok(());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let ok = report.is_sound();
+        let read = format!("{} bytes read and found sound by the server", report.bytes);
+        let detail = if ok { read } else { format!("{}; {read}", report.places.join("; ")) };
+        let verification = Verification {
+            backup: backup.id,
+            at_ms: self.clock.now_ms(),
+            who: who.to_owned(),
+            ok,
+            detail: detail.clone(),
+        };
+        self.engine.catalog().record_verification(&verification)?;
+        self.metrics.verified(ok);
+        self.activity.note(Change::Backup);
+        figures.restore_points += 1;
+        figures.bytes += report.bytes;
+        if ok {
+            figures.sound += 1;
+        } else {
+            figures.damaged += 1;
+            let (extents, lies) = (report.damaged_extents, report.false_digests);
+            tracing::error!(vm = backup.vm, backup = %backup.id, extents, lies, detail, "a restore point is damaged");
+            control.log(format!("DAMAGED: VM {:?}, restore point {}: {detail}", backup.vm, backup.id));
+        }
+        Ok(())
+    }
+}
+
+fn read(options: &str) -> Result<Options, ServiceError> {
+    serde_json::from_str(options).map_err(|error| ServiceError::invalid(format!("options: {error}")))
+}

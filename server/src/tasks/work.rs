@@ -1,0 +1,100 @@
+//! What a kind of task does.
+
+use std::fmt;
+
+use holdfast_engine::EngineError;
+use holdfast_engine::catalog::{CatalogError, TaskKind};
+
+use super::control::{Control, Stopped};
+use crate::error::ServiceError;
+
+/// What one attempt has to do.
+#[derive(Debug, Clone)]
+pub(crate) struct Order {
+    /// As [`Work::check`] returned them.
+    pub(crate) options: String,
+    /// Where the attempt before got to; empty: this is the first, or it got nowhere.
+    pub(crate) place: String,
+    /// Who started the task.
+    pub(crate) who: String,
+}
+
+/// Why an attempt ended before its work was done.
+#[derive(Debug)]
+pub(crate) enum WorkError {
+    /// It was told to.
+    Stopped,
+    Failed(ServiceError),
+}
+
+impl From<Stopped> for WorkError {
+    fn from(_: Stopped) -> Self {
+        Self::Stopped
+    }
+}
+
+impl From<ServiceError> for WorkError {
+    fn from(error: ServiceError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<EngineError> for WorkError {
+    fn from(error: EngineError) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+impl From<CatalogError> for WorkError {
+    fn from(error: CatalogError) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// A schedule that a kind has beside its own, such as that of one retention policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OwnSchedule {
+    /// Unique among all schedules: the kind's word, `/` and an id.
+    pub(crate) name: String,
+    pub(crate) expression: String,
+    pub(crate) time_zone: String,
+    pub(crate) options: String,
+}
+
+/// A kind's default schedule: what the server does when no one has set another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DefaultSchedule {
+    pub(crate) expression: &'static str,
+    pub(crate) enabled: bool,
+}
+
+/// A kind of task. One attempt of a kind works at a time.
+pub(crate) trait Work: Send + Sync + fmt::Debug {
+    fn kind(&self) -> TaskKind;
+
+    /// The schedule of its kind; `None`: it has none, only [`Work::own_schedules`].
+    fn default_schedule(&self) -> Option<DefaultSchedule> {
+        None
+    }
+
+    /// Schedules that it keeps itself.
+    ///
+    /// # Errors
+    /// When they cannot be looked up now.
+    fn own_schedules(&self) -> Result<Vec<OwnSchedule>, ServiceError> {
+        Ok(Vec::new())
+    }
+
+    /// Reads options, given as JSON; returns them in the one form that equal options have.
+    ///
+    /// # Errors
+    /// `Invalid`, saying what is.
+    fn check(&self, options: &str) -> Result<String, ServiceError>;
+
+    /// Does the work, to its end. What was done stays done when it fails, is stopped or the process is killed: a later
+    /// attempt with the same order goes on, or begins again without harm.
+    ///
+    /// # Errors
+    /// [`WorkError::Stopped`] when the control said so.
+    fn run(&self, order: &Order, control: &Control) -> Result<(), WorkError>;
+}
