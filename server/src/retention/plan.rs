@@ -1,5 +1,7 @@
 //! What rules keep of the restore points of one VM. Reads only.
 
+use std::collections::HashMap;
+
 use holdfast_engine::catalog::{BackupFilter, BackupRecord, Catalog, PageRequest, RetentionLock};
 use holdfast_engine::ids::{BackupId, NamespaceId};
 use holdfast_proto::ErrorCode;
@@ -49,11 +51,17 @@ pub(crate) fn decide_vm(
         vm: Some(vm.to_owned()),
         ..BackupFilter::default()
     };
-    let (mut points, mut jobs, mut token) = (Vec::new(), std::collections::HashMap::new(), String::new());
+    let (mut points, mut jobs, mut token) = (Vec::new(), HashMap::new(), String::new());
     loop {
         let page = catalog.list_backups(&filter, PageRequest { size: PAGE, token: &token })?;
+        let ids: Vec<BackupId> = page.items.iter().map(|backup| backup.id).collect();
+        let damaged: HashMap<BackupId, u64> = catalog.lost_bytes(&ids)?.into_iter().collect();
         for backup in page.items.iter().filter(|backup| mine(backup)) {
-            points.push(point(backup, latest, lock_time_ms));
+            let lost_bytes = damaged.get(&backup.id).copied().unwrap_or(0);
+            points.push(RestorePoint {
+                whole: backup.missing_disks.is_empty() && lost_bytes == 0,
+                ..point(backup, latest, lock_time_ms)
+            });
             jobs.insert(backup.id, backup.job.clone());
         }
         if points.len() > POINTS_PER_VM_MAX {

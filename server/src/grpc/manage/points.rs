@@ -34,8 +34,11 @@ pub(super) fn freed(
 ) -> Result<v1::FreedResponse, ServiceError> {
     let points = chosen(app, caller, Action::Operate, message.selection)?;
     let lock_time_ms = app.catalog().lock_time()?;
-    let freed_bytes =
-        if message.without_bytes { None } else { freed::by_deleting(&app.engine, &ids(&points))? };
+    let freed_bytes = if message.without_bytes {
+        None
+    } else {
+        freed::by_deleting(&app.engine, &ids(&points), &|| *app.stopping().borrow())?
+    };
     let points = points.iter().map(|point| wire::selected(point, lock_time_ms)).collect();
     Ok(v1::FreedResponse { points, freed_bytes })
 }

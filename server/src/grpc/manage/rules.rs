@@ -86,7 +86,7 @@ fn carry_out(app: &App, work: &Work, without_bytes: bool, answer: &Forgotten) ->
         app.activity.note(Change::Backup);
     }
     let freed_bytes = if work.dry_run && !without_bytes && !answer.is_over() {
-        freed::by_deleting(&app.engine, &outcome.doomed)?
+        freed::by_deleting(&app.engine, &outcome.doomed, &|| answer.is_over())?
     } else {
         None
     };

@@ -206,7 +206,7 @@ async fn deleting_is_told_by_name_and_audited() {
     let left = admin.list_backups("mine").await.unwrap();
     assert_eq!(left.iter().map(|backup| backup.id.as_str()).collect::<Vec<_>>(), [second.as_str()]);
     let audit = fixture.catalog().list_audit(PageRequest { size: 1000, token: "" }).unwrap();
-    let entry = audit.items.iter().find(|entry| entry.action == "backup.delete").unwrap();
-    assert!(entry.detail.contains("a reason"), "{entry:?}");
+    let entry = audit.items.iter().find(|entry| entry.entry.action == "backup.delete").unwrap();
+    assert!(entry.entry.detail.contains("a reason"), "{entry:?}");
     fixture.server.stop().await.unwrap();
 }

@@ -115,7 +115,7 @@ pub(in crate::http::rest) async fn freed(
     app.blocking(move |app| {
         let points = chosen(app, &caller, Action::Operate, &asked.ids)?;
         let lock_time_ms = app.catalog().lock_time()?;
-        let freed_bytes = freed::by_deleting(&app.engine, &ids(&points))?;
+        let freed_bytes = freed::by_deleting(&app.engine, &ids(&points), &|| *app.stopping().borrow())?;
         let points = points.iter().map(|point| described(point, lock_time_ms)).collect();
         Ok(Json(Freed { freed_bytes, points }))
     })

@@ -345,8 +345,11 @@ pub(in crate::http::rest) async fn run(
         if outcome.deleted > 0 && !wanted.dry_run {
             app.activity.note(Change::Backup);
         }
-        let freed_bytes =
-            if wanted.dry_run { freed::by_deleting(&app.engine, &outcome.doomed)? } else { None };
+        let freed_bytes = if wanted.dry_run {
+            freed::by_deleting(&app.engine, &outcome.doomed, &|| *stopping.borrow())?
+        } else {
+            None
+        };
         Ok(Json(PolicyRun {
             dry_run: wanted.dry_run,
             kept: outcome.kept,
