@@ -13,6 +13,7 @@
 //! | `process` | this process: logging, allocator, service manager |
 //! | `audit_log` | entries that peers can cause as often as they like: counted |
 //! | `auth` | authentication: tokens, logins with a browser, what a caller may do |
+//! | `retention` | which restore points are kept and which go: policies, deleting by rules |
 //! | `activity` | what is going on: sessions, streams, who watches; their limits |
 //! | `readiness` | whether backups are accepted, and why not |
 //! | `metrics` | metrics |
@@ -42,6 +43,7 @@ mod net;
 mod process;
 mod readiness;
 pub mod repository;
+mod retention;
 pub mod server;
 mod shares;
 mod tasks;

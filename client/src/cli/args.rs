@@ -10,13 +10,17 @@ use crate::connect::connections::Connections;
 use crate::connect::profile::Layer;
 use crate::restore::ReadOptions;
 
+pub(super) use super::retention_args::{
+    Delete, Forget, Hold, Lock, Policy, PolicyCommand, Reclaim, SetPolicy,
+};
+
 const EXIT_CODES: &str = "\
 Exit codes:
     0  done
     1  failed
     2  usage error
     3  partly done: some of the requested disks, but not all
-    4  not authorised, or the server's certificate is not the expected one
+    4  not authorised, or the server's certificate is not the expected one, or a restore point is locked
     5  stored data is damaged
     6  busy: another backup of this VM is running
     7  the versions of agent and server are incompatible
@@ -94,6 +98,12 @@ pub(super) enum Command {
     Restore(Restore),
     Verify(Verify),
     Report(Report),
+    Delete(Delete),
+    Forget(Forget),
+    Reclaim(Reclaim),
+    Lock(Lock),
+    Hold(Hold),
+    Policy(Policy),
     Estimate(Estimate),
     Completions(Completions),
 }
@@ -165,7 +175,7 @@ pub(super) struct Backup {
     pub(super) run: String,
 }
 
-/// Lists restore points, newest first.
+/// Lists restore points, newest first, with their locks and, once counted, the bytes that only they take up.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  holdfast list\n  holdfast list --vm web --json")]
 pub(super) struct List {

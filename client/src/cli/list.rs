@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::Context;
 use super::args::List;
+use super::delete::{protection, protection_json};
 use super::output::{draw_cells, timestamp};
 use crate::error::ClientError;
 use crate::repository::list_backups;
@@ -30,7 +31,7 @@ pub(super) async fn run(context: &Context, list: &List) -> Result<ExitCode, Clie
 }
 
 fn table(backups: &[BackupInfo]) -> String {
-    let rows: Vec<Vec<String>> = backups
+    let mut rows: Vec<Vec<String>> = backups
         .iter()
         .map(|backup| {
             let sum = |of: fn(&holdfast_proto::v1::DiskInfo) -> u64| backup.disks.iter().map(of).sum::<u64>();
@@ -43,10 +44,23 @@ fn table(backups: &[BackupInfo]) -> String {
                 disk_names(&names, &backup.missing_disks, backup.damaged_bytes),
                 bytes(sum(|disk| disk.size_bytes)),
                 bytes(sum(|disk| disk.data_bytes)),
+                backup.exclusive_bytes.map(bytes).unwrap_or_default(),
+                backup.attributed_bytes.map(bytes).unwrap_or_default(),
+                protection(backup.protection.as_ref()),
             ]
         })
         .collect();
-    let header = ["backup", "vm", "job", "started (UTC)", "disks", "size", "data"];
+    let mut header =
+        vec!["backup", "vm", "job", "started (UTC)", "disks", "size", "data", "only it", "share", "locked"];
+    // What nothing is known of takes no room.
+    for column in (7..header.len()).rev() {
+        if rows.iter().all(|row| row.get(column).is_none_or(String::is_empty)) {
+            header.remove(column);
+            for row in &mut rows {
+                row.remove(column);
+            }
+        }
+    }
     draw_cells(&header, rows.iter().map(|row| row.iter().map(String::as_str)))
 }
 
@@ -88,5 +102,8 @@ fn backup_json(backup: &BackupInfo) -> Value {
         "missing_disks": backup.missing_disks,
         "damaged_bytes": backup.damaged_bytes,
         "last_proven": Some(backup.last_proven_ms).filter(|ms| *ms != 0).and_then(time),
+        "exclusive_bytes": backup.exclusive_bytes,
+        "attributed_bytes": backup.attributed_bytes,
+        "protection": protection_json(backup.protection.as_ref()),
     })
 }

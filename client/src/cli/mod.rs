@@ -2,15 +2,22 @@
 
 mod args;
 mod backup;
+mod confirm;
+mod delete;
 mod display;
 mod estimate;
+mod forget;
 mod list;
+mod lock;
 mod log;
 mod login;
 mod output;
+mod policy;
 mod reading;
+mod reclaim;
 mod report;
 mod restore;
+mod retention_args;
 mod units;
 mod verify;
 
@@ -140,6 +147,12 @@ async fn command(context: &Context, command: Command) -> Result<ExitCode, Client
         Command::Restore(restore) => restore::run(context, &restore).await,
         Command::Verify(verify) => verify::run(context, &verify).await,
         Command::Report(report) => report::run(context, report).await,
+        Command::Delete(delete) => delete::run(context, &delete).await,
+        Command::Forget(forget) => forget::run(context, &forget).await,
+        Command::Reclaim(reclaim) => reclaim::run(context, &reclaim).await,
+        Command::Lock(lock) => lock::lock(context, &lock).await,
+        Command::Hold(hold) => lock::hold(context, &hold).await,
+        Command::Policy(policy) => policy::run(context, &policy).await,
         Command::Estimate(estimate) => estimate::run(context, estimate).await,
         Command::Completions(_) => Ok(ExitCode::SUCCESS),
     }

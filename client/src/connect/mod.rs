@@ -17,6 +17,7 @@ use std::time::Duration;
 use holdfast_proto::limits::MESSAGE_MAX_BYTES;
 use holdfast_proto::v1::backup_client::BackupClient;
 use holdfast_proto::v1::catalog_client::CatalogClient;
+use holdfast_proto::v1::manage_client::ManageClient;
 use holdfast_proto::v1::restore_client::RestoreClient;
 use holdfast_proto::version::{PROTOCOL_MAX, PROTOCOL_MIN};
 use holdfast_proto::{chunker, v1};
@@ -161,6 +162,13 @@ impl Connection {
     /// For questions about what is in the repository.
     pub fn catalog(&self) -> CatalogClient<AuthedChannel> {
         CatalogClient::new(self.control.clone())
+            .max_decoding_message_size(MESSAGE_MAX_BYTES)
+            .max_encoding_message_size(MESSAGE_MAX_BYTES)
+    }
+
+    /// For deleting, rules, locks and what frees space.
+    pub fn manage(&self) -> ManageClient<AuthedChannel> {
+        ManageClient::new(self.control.clone())
             .max_decoding_message_size(MESSAGE_MAX_BYTES)
             .max_encoding_message_size(MESSAGE_MAX_BYTES)
     }

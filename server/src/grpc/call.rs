@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use holdfast_engine::catalog::token::Action;
 use holdfast_engine::ids::SessionId;
@@ -10,7 +11,7 @@ use holdfast_proto::limits::{ID_SHOWN_BYTES, plain_text};
 use holdfast_proto::v1;
 use holdfast_proto::version::{PROTOCOL_MAX, PROTOCOL_METADATA, PROTOCOL_MIN};
 use tonic::metadata::MetadataMap;
-use tonic::{Request, Status};
+use tonic::{Request, Response, Status};
 use tracing::field::DisplayValue;
 
 use crate::app::App;
@@ -53,6 +54,22 @@ fn check_protocol(metadata: &MetadataMap) -> Result<(), ServiceError> {
              update the older side"
         ),
     ))
+}
+
+/// Answers a call with one message, made on a thread that may block.
+pub(super) async fn unary<T, R>(
+    app: &Arc<App>,
+    request: Request<T>,
+    work: impl FnOnce(&App, &Caller, T) -> Result<R, ServiceError> + Send + 'static,
+) -> Result<Response<R>, Status>
+where
+    T: Send + 'static,
+    R: Send + 'static,
+{
+    let caller = caller(&request, Stage::Negotiated)?;
+    let message = request.into_inner();
+    let answer = app.blocking(move |app| work(app, &caller, message)).await;
+    answer.map(Response::new).map_err(ServiceError::into_status)
 }
 
 /// Reads an identifier from the wire.

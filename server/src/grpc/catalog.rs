@@ -5,24 +5,20 @@ use std::sync::Arc;
 
 use holdfast_engine::catalog::token::Action;
 use holdfast_engine::catalog::{BackupFilter, BackupRecord, DetailFilter, PageRequest, Verification};
-use holdfast_engine::ids::{BackupId, NamespaceId};
+use holdfast_engine::ids::BackupId;
 use holdfast_proto::ErrorCode;
 use holdfast_proto::limits::{FALSE_DIGESTS_MAX, VERIFICATION_DETAIL_MAX_BYTES, check_name, is_deceptive};
 use holdfast_proto::v1::{self, catalog_server::Catalog};
 use tonic::{Request, Response, Status};
 
-use super::call::{Stage, caller, parse_id, shown};
+use super::call::{parse_id, shown, unary};
+use super::manage::protection;
 use super::refusals;
 use crate::activity::Change;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServiceError;
-
-/// What a client writes for the newest backup of a VM.
-const LATEST: &str = "latest";
-
-/// Characters of a ULID.
-const ULID_CHARS: usize = 26;
+use crate::retention::choice::{self, LATEST};
 
 /// The service's calls.
 #[derive(Debug)]
@@ -34,21 +30,6 @@ impl CatalogService {
     pub(super) fn new(app: Arc<App>) -> Self {
         Self { app }
     }
-
-    async fn unary<T, R>(
-        &self,
-        request: Request<T>,
-        work: impl FnOnce(&App, &Caller, T) -> Result<R, ServiceError> + Send + 'static,
-    ) -> Result<Response<R>, Status>
-    where
-        T: Send + 'static,
-        R: Send + 'static,
-    {
-        let caller = caller(&request, Stage::Negotiated)?;
-        let message = request.into_inner();
-        let answer = self.app.blocking(move |app| work(app, &caller, message)).await;
-        answer.map(Response::new).map_err(ServiceError::into_status)
-    }
 }
 
 #[tonic::async_trait]
@@ -58,7 +39,7 @@ impl Catalog for CatalogService {
         &self,
         request: Request<v1::ListBackupsRequest>,
     ) -> Result<Response<v1::ListBackupsResponse>, Status> {
-        self.unary(request, list_backups).await
+        unary(&self.app, request, list_backups).await
     }
 
     #[tracing::instrument(level = "info", skip_all)]
@@ -66,7 +47,7 @@ impl Catalog for CatalogService {
         &self,
         request: Request<v1::GetBackupRequest>,
     ) -> Result<Response<v1::BackupInfo>, Status> {
-        self.unary(request, get_backup).await
+        unary(&self.app, request, get_backup).await
     }
 
     #[tracing::instrument(level = "info", skip_all)]
@@ -74,7 +55,7 @@ impl Catalog for CatalogService {
         &self,
         request: Request<v1::ReportRequest>,
     ) -> Result<Response<v1::ReportResponse>, Status> {
-        self.unary(request, report).await
+        unary(&self.app, request, report).await
     }
 
     #[tracing::instrument(level = "info", skip_all, fields(backup = shown::<BackupId>(&request.get_ref().backup)))]
@@ -82,7 +63,7 @@ impl Catalog for CatalogService {
         &self,
         request: Request<v1::RecordVerificationRequest>,
     ) -> Result<Response<v1::RecordVerificationResponse>, Status> {
-        self.unary(request, |app, caller, message| record_verification(app, caller, &message)).await
+        unary(&self.app, request, |app, caller, message| record_verification(app, caller, &message)).await
     }
 }
 
@@ -126,7 +107,7 @@ fn get_backup(
             .ok_or_else(|| absent(format!("backup of VM {vm:?}")))?
     } else {
         let vm = name("VM", message.vm)?;
-        find_backup(app, namespace.id, &message.backup)?
+        choice::find(app.catalog(), namespace.id, &message.backup)?
             .filter(|backup| vm.as_ref().is_none_or(|vm| *vm == backup.vm))
             .ok_or_else(|| match &vm {
                 Some(vm) => absent(format!("backup {} of VM {vm:?}", message.backup)),
@@ -138,39 +119,24 @@ fn get_backup(
         .ok_or_else(|| ServiceError::defect("no description of a backup".to_owned()))
 }
 
-/// With what is known to be damaged of them, and when they last proved sound.
+/// With what is known to be damaged of them, when they last proved sound, what keeps them from being deleted, and their
+/// shares as far as they were counted.
 fn described(app: &App, backups: &[BackupRecord]) -> Result<Vec<v1::BackupInfo>, ServiceError> {
     let ids: Vec<BackupId> = backups.iter().map(|backup| backup.id).collect();
     let lost: HashMap<BackupId, u64> = app.catalog().lost_bytes(&ids)?.into_iter().collect();
     let proofs = app.catalog().proofs(&ids)?;
+    let lock_time_ms = app.catalog().lock_time()?;
+    let shares = app.catalog().backup_shares(&ids)?;
+    let shares: HashMap<BackupId, _> = shares.into_iter().map(|share| (share.backup, share)).collect();
     let described = backups.iter().zip(proofs).map(|(backup, proven_ms)| v1::BackupInfo {
         damaged_bytes: lost.get(&backup.id).copied().unwrap_or(0),
         last_proven_ms: proven_ms.unwrap_or(0),
+        protection: protection(&backup.lock, lock_time_ms),
+        exclusive_bytes: shares.get(&backup.id).map(|share| share.exclusive_bytes),
+        attributed_bytes: shares.get(&backup.id).map(|share| share.attributed_bytes),
         ..backup.info()
     });
     Ok(described.collect())
-}
-
-/// The one backup whose id begins with `prefix`.
-fn find_backup(
-    app: &App,
-    namespace: NamespaceId,
-    prefix: &str,
-) -> Result<Option<BackupRecord>, ServiceError> {
-    if prefix.is_empty() || prefix.len() > ULID_CHARS {
-        return Err(ServiceError::invalid(format!(
-            "name a backup by its id, the beginning of its id, or {LATEST:?}"
-        )));
-    }
-    let mut found = app.catalog().find_backups(namespace, prefix, 2)?;
-    let first = found.pop();
-    if let (Some(second), Some(first)) = (found.pop(), &first) {
-        return Err(ServiceError::invalid(format!(
-            "the ids of several backups begin with {prefix}, among them {} and {}; write more of the id",
-            second.id, first.id
-        )));
-    }
-    Ok(first)
 }
 
 fn report(

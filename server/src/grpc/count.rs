@@ -19,7 +19,7 @@ use crate::metrics::Counters;
 const PREFIX: &str = "/holdfast.v1.";
 
 /// Every method; a test compares this with the protocol.
-const METHODS: [&str; 14] = [
+const METHODS: [&str; 29] = [
     "Backup/Hello",
     "Backup/Start",
     "Backup/ParentDigests",
@@ -32,6 +32,21 @@ const METHODS: [&str; 14] = [
     "Catalog/GetBackup",
     "Catalog/Report",
     "Catalog/RecordVerification",
+    "Manage/Freed",
+    "Manage/Delete",
+    "Manage/Forget",
+    "Manage/Lock",
+    "Manage/Hold",
+    "Manage/ReleaseHold",
+    "Manage/ListPolicies",
+    "Manage/SetPolicy",
+    "Manage/RemovePolicy",
+    "Manage/SimulatePolicy",
+    "Manage/RunPolicy",
+    "Manage/StartReclaim",
+    "Manage/ListTasks",
+    "Manage/GetTask",
+    "Manage/ControlTask",
     "Restore/ReadDisk",
     "Restore/ReadRange",
 ];
@@ -236,6 +251,7 @@ mod tests {
             include_str!("../../../proto/proto/holdfast/v1/backup.proto"),
             include_str!("../../../proto/proto/holdfast/v1/catalog.proto"),
             include_str!("../../../proto/proto/holdfast/v1/restore.proto"),
+            include_str!("../../../proto/proto/holdfast/v1/manage.proto"),
         ];
         let mut methods = Vec::new();
         for file in files {

@@ -3,7 +3,7 @@
 //!
 //! | file | open it for |
 //! |---|---|
-//! | `backup`, `restore`, `catalog` | the three services, one call a function |
+//! | `backup`, `restore`, `catalog`, `manage/` | the services, one call a function |
 //! | `gate` | in front of all calls: who calls, before a byte of the call is read |
 //! | `messages` | how much of a message may come in, and when it must be complete |
 //! | `call` | what every call has in common: caller, protocol version, identifiers |
@@ -21,6 +21,7 @@ mod count;
 mod digests;
 mod gate;
 mod ingest;
+mod manage;
 mod messages;
 mod outgoing;
 mod refusals;
@@ -32,6 +33,7 @@ use std::sync::Arc;
 use holdfast_proto::limits::MESSAGE_MAX_BYTES;
 use holdfast_proto::v1::backup_server::BackupServer;
 use holdfast_proto::v1::catalog_server::CatalogServer;
+use holdfast_proto::v1::manage_server::ManageServer;
 use holdfast_proto::v1::restore_server::RestoreServer;
 use tokio::sync::watch;
 use tonic::service::Routes;
@@ -76,7 +78,10 @@ pub(crate) async fn serve(app: Arc<App>, listener: Listener, stop: watch::Receiv
     let catalog = CatalogServer::new(catalog::CatalogService::new(Arc::clone(&app)))
         .max_decoding_message_size(MESSAGE_MAX_BYTES)
         .max_encoding_message_size(MESSAGE_MAX_BYTES);
-    let calls = Routes::new(backup).add_service(restore).add_service(catalog).prepare();
+    let manage = ManageServer::new(manage::ManageService::new(Arc::clone(&app)))
+        .max_decoding_message_size(MESSAGE_MAX_BYTES)
+        .max_encoding_message_size(MESSAGE_MAX_BYTES);
+    let calls = Routes::new(backup).add_service(restore).add_service(catalog).add_service(manage).prepare();
     let windows = Windows::new(app.budget.windows_bytes, app.budget.connections);
     let protocol = Protocol { windows: Some(windows), ..PROTOCOL };
     listener.serve(protocol, stop, count_calls.layer(Gate::new(app, calls))).await;

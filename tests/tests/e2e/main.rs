@@ -49,6 +49,7 @@ mod report;
 mod rest;
 #[cfg(test)]
 mod restore_connections;
+mod retention;
 #[cfg(test)]
 mod shutdown;
 #[cfg(test)]

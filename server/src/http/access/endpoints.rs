@@ -47,6 +47,10 @@ const fn delete(path: &'static str, access: Access) -> Endpoint {
 const CATALOG: Access = Access::May(Action::Catalog);
 const REPORT: Access = Access::May(Action::Report);
 const OPERATE: Access = Access::Whole(Action::Operate);
+/// Running it within the token's namespaces.
+const OPERATE_THERE: Access = Access::May(Action::Operate);
+/// Administrators: what is kept and what goes.
+const RETAIN: Access = Access::May(Action::Retain);
 /// Administrators: access, and what namespaces may take.
 const TOKENS: Access = Access::May(Action::ManageTokens);
 
@@ -61,7 +65,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     put("/namespaces/{name}/quota", TOKENS),
     get("/vms", CATALOG),
     get("/vms/{namespace}/{vm}", CATALOG),
-    post("/vms/{namespace}/{vm}/owner", Access::May(Action::Operate)),
+    post("/vms/{namespace}/{vm}/owner", OPERATE_THERE),
     get("/disks", CATALOG),
     get("/jobs", CATALOG),
     get("/backups", CATALOG),
@@ -90,6 +94,17 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     post("/tasks/{id}/cancel", OPERATE),
     get("/schedules", OPERATE),
     put("/schedules/{kind}", OPERATE),
+    post("/restore-points/freed", OPERATE_THERE),
+    post("/restore-points/delete", RETAIN),
+    post("/restore-points/{id}/lock", RETAIN),
+    post("/restore-points/{id}/hold", RETAIN),
+    delete("/restore-points/{id}/hold", RETAIN),
+    get("/policies", CATALOG),
+    post("/policies", RETAIN),
+    put("/policies/{id}", RETAIN),
+    delete("/policies/{id}", RETAIN),
+    post("/policies/simulate", OPERATE_THERE),
+    post("/policies/{id}/run", OPERATE_THERE),
 ];
 
 /// The endpoint of a method and a path as the router knows it.

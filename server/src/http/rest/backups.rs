@@ -11,6 +11,7 @@ use holdfast_proto::ErrorCode;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use super::retention::points::{Hold, kept_by};
 use super::wire::{Keyset, maybe_time, time};
 use crate::app::App;
 use crate::error::ServiceError;
@@ -62,6 +63,10 @@ pub(super) struct Backup {
     last_proven: Option<String>,
     /// Its newest verification; null: none yet
     verify: Option<Verify>,
+    /// Until when no one can delete it; null: it is not locked
+    locked_until: Option<String>,
+    /// Its legal hold; null: none
+    hold: Option<Hold>,
     /// The command that restores each disk
     restore_commands: Vec<RestoreCommand>,
 }
@@ -155,11 +160,15 @@ fn describe(app: &App, backups: Vec<BackupRecord>) -> Result<Vec<Backup>, Servic
     let lost: std::collections::HashMap<BackupId, u64> =
         app.catalog().lost_bytes(&ids)?.into_iter().collect();
     let proofs = app.catalog().proofs(&ids)?;
-    let with_cost = backups.into_iter().zip(costs).zip(proofs);
+    let lock_time_ms = app.catalog().lock_time()?;
+    let with_lock = backups.into_iter().map(|backup| (kept_by(&backup.lock, lock_time_ms), backup));
+    let with_cost = with_lock.zip(costs).zip(proofs);
     Ok(with_cost
-        .map(|((backup, cost), proven_ms)| Backup {
+        .map(|((((locked_until, hold), backup), cost), proven_ms)| Backup {
             damaged_bytes: lost.get(&backup.id).copied().unwrap_or(0),
             last_proven: maybe_time(proven_ms),
+            locked_until,
+            hold,
             verify: verified.remove(&backup.id),
             new_bytes: cost.new_bytes,
             post_lc: cost.post_lc,

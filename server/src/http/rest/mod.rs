@@ -14,6 +14,7 @@ pub(in crate::http) mod filter;
 mod jobs;
 mod namespaces;
 mod overview;
+mod retention;
 mod runs;
 mod schedules;
 mod schemas;
@@ -76,6 +77,14 @@ fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(tasks::resume))
         .routes(routes!(tasks::cancel))
         .routes(routes!(schedules::list))
-        .routes(routes!(schedules::set));
+        .routes(routes!(schedules::set))
+        .routes(routes!(retention::points::freed))
+        .routes(routes!(retention::points::delete))
+        .routes(routes!(retention::points::lock))
+        .routes(routes!(retention::points::hold, retention::points::release_hold))
+        .routes(routes!(retention::policies::list, retention::policies::create))
+        .routes(routes!(retention::policies::replace, retention::policies::remove))
+        .routes(routes!(retention::policies::simulate))
+        .routes(routes!(retention::policies::run));
     OpenApiRouter::with_openapi(document::beginning()).nest(PREFIX, api)
 }

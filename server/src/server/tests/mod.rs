@@ -4,6 +4,7 @@ mod deadlines;
 mod lanes;
 mod life;
 mod limits;
+mod manage;
 mod metrics;
 mod owners;
 mod protocol;

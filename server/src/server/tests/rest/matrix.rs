@@ -80,6 +80,17 @@ const CALLS: &[(&str, &str, &str, Who, Foreign)] = &[
     ("POST", "/tasks/{id}/cancel", "", Operators, Shown),
     ("GET", "/schedules", "", Operators, Shown),
     ("PUT", "/schedules/{kind}", "", Operators, Shown),
+    ("POST", "/restore-points/freed", "", OperatorsThere, Absent),
+    ("POST", "/restore-points/delete", "", Admins, Shown),
+    ("POST", "/restore-points/{id}/lock", "", Admins, Shown),
+    ("POST", "/restore-points/{id}/hold", "", Admins, Shown),
+    ("DELETE", "/restore-points/{id}/hold", "", Admins, Shown),
+    ("GET", "/policies", "?namespace=mine", EveryRole, Forbidden),
+    ("POST", "/policies", "", Admins, Shown),
+    ("PUT", "/policies/{id}", "", Admins, Shown),
+    ("DELETE", "/policies/{id}", "", Admins, Shown),
+    ("POST", "/policies/simulate", "", OperatorsThere, Shown),
+    ("POST", "/policies/{id}/run", "", OperatorsThere, Absent),
 ];
 
 /// A name that is in the namespace "mine" only.
@@ -88,6 +99,8 @@ const SECRET_VM: &str = "very secret vm";
 struct Seeded {
     fixture: Fixture,
     backup: String,
+    /// Restore points that may be deleted.
+    spare: std::sync::Mutex<Vec<String>>,
     row: String,
 }
 
@@ -100,7 +113,11 @@ impl Seeded {
         let backup = fixture.admin().await.back_up("mine", SECRET_VM).await.unwrap().backup_id;
         let rows = fixture.get(&fixture.admin_token(), "/api/v1/details").await.ok();
         let row = rows["items"][0]["id"].as_str().unwrap().to_owned();
-        Self { fixture, backup, row }
+        let mut spare = Vec::new();
+        for _ in 0..4 {
+            spare.push(fixture.admin().await.back_up("mine", "spare vm").await.unwrap().backup_id);
+        }
+        Self { fixture, backup, spare: spare.into(), row }
     }
 
     /// One that has not ended, whatever else runs.
@@ -112,7 +129,9 @@ impl Seeded {
     /// The request, with everything it needs to succeed but the token.
     fn ask(&self, method: &str, path: &str, query: &str) -> Ask {
         let id = match path {
-            "/backups/{id}" => self.backup.clone(),
+            "/backups/{id}" | "/restore-points/{id}/lock" => self.backup.clone(),
+            "/restore-points/{id}/hold" => self.another_backup(),
+            "/policies/{id}" | "/policies/{id}/run" => self.policy(),
             "/details/{id}" => self.row.clone(),
             "/tokens/{id}" => {
                 let victim = self.fixture.token(Role::Backup, &[]);
@@ -135,9 +154,59 @@ impl Seeded {
             ("PUT", "/schedules/verify") => {
                 ask.json(&json!({ "expression": "0 8 * * SAT", "enabled": false }))
             }
+            ("POST", "/restore-points/freed") => ask.json(&json!({ "ids": [self.backup] })),
+            ("POST", "/restore-points/delete") => ask.json(&json!({ "ids": [self.another_backup()] })),
+            (_, path) if path.ends_with("/lock") => ask.json(&json!({ "until": "2031-01-01T00:00:00Z" })),
+            (_, path) if path.ends_with("/hold") => ask.json(&json!({ "reason": "a case" })),
+            ("POST", "/policies") => {
+                let vm = ulid(&self.fixture);
+                ask.json(&json!({ "namespace": "mine", "name": vm, "vm": vm, "enabled": true }))
+            }
+            ("PUT", path) if path.starts_with("/policies/") => {
+                let vm = ulid(&self.fixture);
+                ask.json(&json!({ "name": vm, "vm": vm, "enabled": true }))
+            }
+            ("POST", "/policies/simulate") => ask.json(&json!({ "schedule": "@daily", "days": 3 })),
+            ("POST", path) if path.ends_with("/run") => ask.json(&json!({ "dry_run": true })),
             ("POST", path) if path.ends_with("/owner") => ask.json(&json!({ "owner": "cluster" })),
             _ => ask,
         }
+    }
+
+    /// A restore point that was made for the purpose.
+    fn another_backup(&self) -> String {
+        self.spare.lock().unwrap().pop().unwrap_or_else(|| self.backup.clone())
+    }
+
+    /// A policy that was made for the purpose.
+    fn policy(&self) -> String {
+        use holdfast_engine::catalog::RetentionPolicy;
+        let catalog = self.fixture.catalog();
+        let namespace = catalog.namespace_by_name("mine").unwrap().unwrap().id;
+        let name = ulid(&self.fixture);
+        let id = holdfast_engine::ids::PolicyId(name.to_uppercase().parse().unwrap());
+        let policy = RetentionPolicy {
+            id,
+            vm: Some(name.clone()),
+            name,
+            namespace,
+            job: None,
+            keep_last: 1,
+            keep_hourly: 0,
+            keep_daily: 0,
+            keep_weekly: 0,
+            keep_monthly: 0,
+            keep_yearly: 0,
+            keep_within_days: 0,
+            schedule: String::new(),
+            time_zone: String::new(),
+            lock_days: 0,
+            enabled: true,
+            updated_ms: 0,
+            updated_by: String::new(),
+        };
+        catalog.set_policy(&policy, "test").unwrap();
+        id.to_string()
     }
 
     /// Status, and the code of a refusal.

@@ -1,0 +1,333 @@
+//! Arguments of the commands that decide what is kept and what goes. Doc comments here are what `--help` shows.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+const DAY_SECS: u64 = 86_400;
+
+/// Deletes restore points.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  holdfast delete 01JQ8 --dry-run                what would go, and how much space that frees
+  holdfast delete 01JQ8 01JQ9 --reason decommissioned
+  holdfast delete latest --vm web --yes
+
+All of the restore points are deleted or, when one of them is locked or held, none. At a terminal you are shown what \
+goes and asked first. The space comes back with the next 'holdfast reclaim'. Needs a token with the role admin; \
+--dry-run needs operator.")]
+pub(super) struct Delete {
+    /// IDs of backups, unambiguous prefixes of them, or 'latest'
+    #[arg(required = true, value_name = "BACKUP")]
+    pub(super) backups: Vec<String>,
+    /// Only if they are of this VM; required with 'latest'
+    #[arg(long, default_value = "", hide_default_value = true, required_if_eq("backups", "latest"))]
+    pub(super) vm: String,
+    /// Say what would be deleted, and exactly how much space that frees
+    #[arg(long)]
+    pub(super) dry_run: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    pub(super) yes: bool,
+    /// Why, for the audit log
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub(super) reason: String,
+}
+
+/// What to keep. A restore point stays when at least one of these keeps it.
+#[derive(Debug, Clone, Copy, Args)]
+#[command(next_help_heading = "What to keep")]
+pub(super) struct Rules {
+    /// Keep the newest N restore points
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub(super) keep_last: u32,
+    /// Keep the newest one of each of the newest N hours that have one
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub(super) keep_hourly: u32,
+    /// Likewise of N days
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub(super) keep_daily: u32,
+    /// Likewise of N weeks (from Monday to Sunday)
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub(super) keep_weekly: u32,
+    /// Likewise of N months
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub(super) keep_monthly: u32,
+    /// Likewise of N years
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub(super) keep_yearly: u32,
+    /// Keep everything made within so long before the newest restore point, such as 14d or 8w
+    #[arg(long, value_name = "DAYS", default_value = "0d", hide_default_value = true, value_parser = days)]
+    pub(super) keep_within: u32,
+}
+
+impl Rules {
+    pub(super) const fn message(&self) -> holdfast_proto::v1::RetentionRules {
+        holdfast_proto::v1::RetentionRules {
+            keep_last: self.keep_last,
+            keep_hourly: self.keep_hourly,
+            keep_daily: self.keep_daily,
+            keep_weekly: self.keep_weekly,
+            keep_monthly: self.keep_monthly,
+            keep_yearly: self.keep_yearly,
+            keep_within_days: self.keep_within,
+        }
+    }
+}
+
+/// Deletes the restore points of VMs that no rule keeps.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  holdfast forget --vm web --keep-daily 7 --keep-weekly 4 --keep-monthly 12 --dry-run
+  holdfast forget --vm web --vm db --keep-within 14d --yes
+  holdfast forget --vm web --job nightly --keep-last 30 --time-zone Europe/Berlin
+
+--dry-run lists every restore point with the rules that keep it, and says exactly how much space deleting the others \
+frees. The newest restore point of a VM, its newest complete one, and those that are locked or held always stay. While a \
+rule is not full, it also keeps the oldest. For rules that run by themselves see 'holdfast policy'. Needs a token with \
+the role admin; --dry-run needs operator.")]
+pub(super) struct Forget {
+    /// Name of the VM; may be given several times
+    #[arg(long, required = true, value_name = "NAME")]
+    pub(super) vm: Vec<String>,
+    /// Only restore points of this job
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub(super) job: String,
+    #[command(flatten)]
+    pub(super) rules: Rules,
+    /// Time zone whose days, weeks and months count, such as Europe/Berlin [default: UTC]
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    pub(super) time_zone: String,
+    /// Only show what would be kept and deleted
+    #[arg(long)]
+    pub(super) dry_run: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    pub(super) yes: bool,
+    /// Why, for the audit log
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub(super) reason: String,
+}
+
+/// Frees the space of what is in no restore point, beside backups and restores.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  holdfast reclaim --dry-run     how much can be freed now
+  holdfast reclaim               frees it, and says how much it was
+  holdfast reclaim --no-wait     starts it, and returns
+  holdfast reclaim --pause
+  holdfast reclaim --squeeze     also compresses old data again, at a higher level
+
+Ctrl-C ends the watching, not the work: --cancel ends that. What was freed until then stays freed. Needs a token with \
+the role operator or admin.")]
+pub(super) struct Reclaim {
+    /// Only say how much can be freed
+    #[arg(long)]
+    pub(super) dry_run: bool,
+    /// Start, and do not wait for the end
+    #[arg(long)]
+    pub(super) no_wait: bool,
+    /// Also compress old containers again, at a higher level
+    #[arg(long)]
+    pub(super) squeeze: bool,
+    /// Pause the reclaim that is under way
+    #[arg(long, group = "control", conflicts_with_all = ["dry_run", "no_wait", "squeeze"])]
+    pub(super) pause: bool,
+    /// Go on with the reclaim that is paused
+    #[arg(long, group = "control", conflicts_with_all = ["dry_run", "no_wait", "squeeze"])]
+    pub(super) resume: bool,
+    /// End the reclaim that is under way
+    #[arg(long, group = "control", conflicts_with_all = ["dry_run", "no_wait", "squeeze"])]
+    pub(super) cancel: bool,
+}
+
+/// Locks restore points until a date: until then no one can delete them, whatever their role.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  holdfast lock 01JQ8 --until 2027-12-31
+  holdfast lock latest --vm web --for 90d --yes
+
+A lock can be made longer, and never shorter. The server compares it with a clock of its own that follows the time of \
+day slowly, so that a clock set forward does not end it. Policies lock new restore points by themselves: 'holdfast \
+policy set --lock-days'. Needs a token with the role admin.")]
+pub(super) struct Lock {
+    /// IDs of backups, unambiguous prefixes of them, or 'latest'
+    #[arg(required = true, value_name = "BACKUP")]
+    pub(super) backups: Vec<String>,
+    /// Only if they are of this VM; required with 'latest'
+    #[arg(long, default_value = "", hide_default_value = true, required_if_eq("backups", "latest"))]
+    pub(super) vm: String,
+    /// Until then: 2027-12-31 (the end of that day, UTC) or 2027-12-31T12:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = until, required_unless_present = "for", conflicts_with = "for")]
+    pub(super) until: Option<i64>,
+    /// For so long from now, such as 90d or 1year
+    #[arg(long = "for", id = "for", value_name = "DURATION", value_parser = super::units::duration)]
+    pub(super) duration: Option<Duration>,
+    /// Do not ask
+    #[arg(short, long)]
+    pub(super) yes: bool,
+}
+
+/// Holds restore points without an end (a legal hold), or releases them.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  holdfast hold 01JQ8 --reason case-2026-17
+  holdfast hold latest --vm mail --reason audit
+  holdfast hold 01JQ8 --release --reason closed
+
+What is held cannot be deleted until an admin releases it. Both go into the audit log with their reason. Locks stay when a \
+hold is released. Needs a token with the role admin.")]
+pub(super) struct Hold {
+    /// IDs of backups, unambiguous prefixes of them, or 'latest'
+    #[arg(required = true, value_name = "BACKUP")]
+    pub(super) backups: Vec<String>,
+    /// Only if they are of this VM; required with 'latest'
+    #[arg(long, default_value = "", hide_default_value = true, required_if_eq("backups", "latest"))]
+    pub(super) vm: String,
+    /// Why, for the audit log
+    #[arg(long, value_name = "TEXT")]
+    pub(super) reason: String,
+    /// Release the hold
+    #[arg(long)]
+    pub(super) release: bool,
+}
+
+/// Retention policies: rules that the server applies by itself.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  holdfast policy set daily --keep-daily 14 --keep-monthly 12 --schedule @daily
+  holdfast policy set mail --vm mail --keep-within 90d --lock-days 90 --schedule @daily --time-zone Europe/Berlin
+  holdfast policy list
+  holdfast policy run daily --dry-run
+  holdfast policy simulate --keep-daily 14 --keep-monthly 12 --schedule @daily
+  holdfast policy remove mail
+
+Of several policies the most specific one decides about a restore point: one for its VM before one for its job before one \
+for all. A policy that is switched off keeps everything it would decide about. Operators run policies, admins set and \
+remove them.")]
+pub(super) struct Policy {
+    #[command(subcommand)]
+    pub(super) command: PolicyCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum PolicyCommand {
+    /// Lists the policies
+    List,
+    /// Creates a policy, or replaces all that the one of this name says
+    Set(SetPolicy),
+    /// Removes a policy; what it locked stays locked
+    Remove {
+        /// Name of the policy
+        name: String,
+    },
+    /// Shows what rules would keep over the years
+    Simulate(Simulate),
+    /// Applies a policy now
+    Run(RunPolicy),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct SetPolicy {
+    /// Name of the policy
+    pub(super) name: String,
+    /// Only for this VM
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub(super) vm: String,
+    /// Only for restore points of this job
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub(super) job: String,
+    #[command(flatten)]
+    pub(super) rules: Rules,
+    /// When it runs: minute, hour, day of the month, month, day of the week, as '30 6 * * *', or @daily; by hand only
+    /// unless given
+    #[arg(long, value_name = "EXPRESSION", default_value = "", hide_default_value = true)]
+    pub(super) schedule: String,
+    /// Time zone of the schedule, and whose days, weeks and months count, such as Europe/Berlin [default: UTC]
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    pub(super) time_zone: String,
+    /// Lock each new restore point for so many days
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub(super) lock_days: u32,
+    /// Switch it off: it deletes and locks nothing
+    #[arg(long)]
+    pub(super) disable: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Simulate {
+    #[command(flatten)]
+    pub(super) rules: Rules,
+    /// When backups run, as in 'holdfast policy set'
+    #[arg(long, value_name = "EXPRESSION", default_value = "@daily")]
+    pub(super) schedule: String,
+    /// Time zone, such as Europe/Berlin [default: UTC]
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    pub(super) time_zone: String,
+    /// For how many days
+    #[arg(long, value_name = "N", default_value_t = 730)]
+    pub(super) days: u32,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct RunPolicy {
+    /// Name of the policy
+    pub(super) name: String,
+    /// Only show what would be kept and deleted
+    #[arg(long)]
+    pub(super) dry_run: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    pub(super) yes: bool,
+}
+
+/// `14d`, `8w`: whole days.
+fn days(text: &str) -> Result<u32, String> {
+    let duration = humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; write a number of days or weeks, such as 14d or 8w"))?;
+    let whole = duration.as_secs() / DAY_SECS;
+    if Duration::from_secs(whole * DAY_SECS) != duration {
+        return Err("give whole days, such as 14d or 8w".to_owned());
+    }
+    u32::try_from(whole).map_err(|_| "that is too long".to_owned())
+}
+
+/// A day (to its end, in UTC) or an instant, as Unix milliseconds.
+fn until(text: &str) -> Result<i64, String> {
+    if let Ok(at) = text.parse::<jiff::Timestamp>() {
+        return Ok(at.as_millisecond());
+    }
+    let wrong = |_| format!("{text:?} is not a time; write 2027-12-31 or 2027-12-31T12:00:00Z");
+    let date: jiff::civil::Date = text.parse().map_err(wrong)?;
+    let end = date.tomorrow().and_then(|next| next.to_zoned(jiff::tz::TimeZone::UTC)).map_err(wrong)?;
+    Ok(end.timestamp().as_millisecond())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_are_whole() {
+        assert_eq!((days("14d"), days("2w"), days("0d")), (Ok(14), Ok(14), Ok(0)));
+        for bad in ["", "14", "36h", "14x", "-1d"] {
+            assert!(days(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_day_is_locked_to_its_end() {
+        let ms = |text: &str| text.parse::<jiff::Timestamp>().unwrap().as_millisecond();
+        assert_eq!(until("2027-12-31"), Ok(ms("2028-01-01T00:00:00Z")));
+        assert_eq!(until("2027-12-31T12:00:00+01:00"), Ok(ms("2027-12-31T11:00:00Z")));
+        for bad in ["", "7d", "2027-02-30", "tomorrow"] {
+            assert!(until(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Restore points that a caller names, by id or by the beginning of one.
+
+use std::collections::HashSet;
+
+use holdfast_engine::catalog::token::Action;
+use holdfast_engine::catalog::{BackupRecord, Catalog};
+use holdfast_engine::ids::{BackupId, NamespaceId};
+use holdfast_proto::ErrorCode;
+use holdfast_proto::limits::{SELECTION_MAX, check_name, is_deceptive};
+
+use super::REASON_MAX_BYTES;
+use crate::auth::Caller;
+use crate::error::ServiceError;
+
+/// What a client writes for the newest backup of a VM.
+pub(crate) const LATEST: &str = "latest";
+
+/// Characters of a ULID.
+const ULID_CHARS: usize = 26;
+
+/// The restore points of a namespace that `names` name (ids, beginnings of ids, or `latest` with a VM), each once, in
+/// this order. Blocks.
+///
+/// # Errors
+/// `Forbidden` by role, scope or VM patterns; `NotFound`; `Invalid`: too many, or a beginning that several have.
+pub(crate) fn named(
+    catalog: &dyn Catalog,
+    caller: &Caller,
+    action: Action,
+    namespace: &str,
+    vm: &str,
+    names: &[String],
+) -> Result<Vec<BackupRecord>, ServiceError> {
+    let namespace = caller.namespace(catalog, namespace, action)?;
+    check_count(names.len())?;
+    if !vm.is_empty() {
+        check_name("VM", vm).map_err(ServiceError::invalid)?;
+    }
+    let (mut seen, mut found) = (HashSet::new(), Vec::new());
+    for name in names {
+        let backup = if name == LATEST && !vm.is_empty() {
+            catalog.latest_backup(namespace.id, vm)?
+        } else {
+            find(catalog, namespace.id, name)?
+        };
+        let backup = backup.filter(|backup| vm.is_empty() || backup.vm == vm).ok_or_else(|| {
+            let of = if vm.is_empty() { String::new() } else { format!(" of VM {vm:?}") };
+            let name = holdfast_proto::limits::plain_text(name, ULID_CHARS);
+            let namespace = &namespace.name;
+            ServiceError::new(
+                ErrorCode::NotFound,
+                format!(
+                    "there is no backup {name}{of} in namespace {namespace:?}; 'holdfast list' lists the backups"
+                ),
+            )
+        })?;
+        caller.check_vm(&backup.vm)?;
+        if seen.insert(backup.id) {
+            found.push(backup);
+        }
+    }
+    Ok(found)
+}
+
+/// The restore points of these ids, each once, in this order. Blocks.
+///
+/// # Errors
+/// As [`named`]; `NotFound` also for what is in a namespace that is not the caller's.
+pub(crate) fn by_id(
+    catalog: &dyn Catalog,
+    caller: &Caller,
+    action: Action,
+    ids: &[BackupId],
+) -> Result<Vec<BackupRecord>, ServiceError> {
+    caller.check_role(action)?;
+    check_count(ids.len())?;
+    let (mut seen, mut found) = (HashSet::new(), Vec::new());
+    for id in ids.iter().filter(|id| seen.insert(**id)) {
+        let backup = catalog.backup(*id)?.filter(|backup| caller.may(action, backup.namespace));
+        let backup = backup
+            .ok_or_else(|| ServiceError::new(ErrorCode::NotFound, format!("there is no backup {id}")))?;
+        caller.check_vm(&backup.vm)?;
+        found.push(backup);
+    }
+    Ok(found)
+}
+
+/// The one backup whose id begins with `prefix`.
+///
+/// # Errors
+/// `Invalid` when there are several, or it cannot be the beginning of an id.
+pub(crate) fn find(
+    catalog: &dyn Catalog,
+    namespace: NamespaceId,
+    prefix: &str,
+) -> Result<Option<BackupRecord>, ServiceError> {
+    if prefix.is_empty() || prefix.len() > ULID_CHARS {
+        return Err(ServiceError::invalid(format!(
+            "name a backup by its id, the beginning of its id, or {LATEST:?}"
+        )));
+    }
+    let mut found = catalog.find_backups(namespace, prefix, 2)?;
+    let first = found.pop();
+    if let (Some(second), Some(first)) = (found.pop(), &first) {
+        return Err(ServiceError::invalid(format!(
+            "the ids of several backups begin with {prefix}, among them {} and {}; write more of the id",
+            second.id, first.id
+        )));
+    }
+    Ok(first)
+}
+
+/// A reason as the audit log may have it.
+///
+/// # Errors
+/// `Invalid`: too long, with characters that no log should have, or missing where one is needed.
+pub(crate) fn check_reason(reason: &str, needed: bool) -> Result<(), ServiceError> {
+    if needed && reason.trim().is_empty() {
+        return Err(ServiceError::invalid("say why: a legal hold is placed and released with a reason"));
+    }
+    if reason.len() > REASON_MAX_BYTES {
+        return Err(ServiceError::invalid(format!("the reason is longer than {REASON_MAX_BYTES} bytes")));
+    }
+    if reason.chars().any(is_deceptive) {
+        return Err(ServiceError::invalid("the reason contains control characters"));
+    }
+    Ok(())
+}
+
+fn check_count(count: usize) -> Result<(), ServiceError> {
+    match count {
+        0 => Err(ServiceError::invalid("name at least one backup")),
+        1..=SELECTION_MAX => Ok(()),
+        _ => Err(ServiceError::invalid(format!(
+            "one call is about {SELECTION_MAX} backups at most, not {count}; make several calls"
+        ))),
+    }
+}

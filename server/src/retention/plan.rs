@@ -1,0 +1,112 @@
+//! What rules keep of the restore points of one VM. Reads only.
+
+use std::collections::HashMap;
+
+use holdfast_engine::catalog::{BackupFilter, BackupRecord, Catalog, PageRequest, RetentionLock};
+use holdfast_engine::ids::{BackupId, NamespaceId};
+use holdfast_proto::ErrorCode;
+use holdfast_retention::{Reason, RestorePoint, Rules, TimeZone, decide};
+
+use crate::error::ServiceError;
+
+/// Restore points of one VM that are decided about at most: an hourly one for eleven years; 20 MB in memory.
+const POINTS_PER_VM_MAX: usize = 100_000;
+
+/// Restore points read at a time.
+const PAGE: u32 = 1000;
+
+/// What becomes of one restore point.
+#[derive(Debug, Clone)]
+pub(crate) struct Decided {
+    pub(crate) id: BackupId,
+    pub(crate) vm: String,
+    pub(crate) job: String,
+    pub(crate) started_ms: i64,
+    /// Why it stays; empty: it goes.
+    pub(crate) reasons: Vec<Reason>,
+}
+
+impl Decided {
+    /// Whether it stays.
+    pub(crate) const fn keep(&self) -> bool {
+        !self.reasons.is_empty()
+    }
+}
+
+/// Decides about those restore points of a VM that are `mine`, newest first. Blocks.
+///
+/// # Errors
+/// Those of the catalog; `Limit` when there are more than anything here can hold.
+pub(crate) fn decide_vm(
+    catalog: &dyn Catalog,
+    now_ms: i64,
+    (namespace, vm): (NamespaceId, &str),
+    mine: &dyn Fn(&BackupRecord) -> bool,
+    (rules, zone): (&Rules, &TimeZone),
+) -> Result<Vec<Decided>, ServiceError> {
+    let lock_time_ms = catalog.lock_time()?;
+    let latest = catalog.latest_backup(namespace, vm)?.map(|latest| latest.id);
+    let filter = BackupFilter {
+        namespaces: Some(vec![namespace]),
+        vm: Some(vm.to_owned()),
+        ..BackupFilter::default()
+    };
+    let (mut points, mut jobs, mut token) = (Vec::new(), HashMap::new(), String::new());
+    loop {
+        let page = catalog.list_backups(&filter, PageRequest { size: PAGE, token: &token })?;
+        let ids: Vec<BackupId> = page.items.iter().map(|backup| backup.id).collect();
+        let damaged: HashMap<BackupId, u64> = catalog.lost_bytes(&ids)?.into_iter().collect();
+        for backup in page.items.iter().filter(|backup| mine(backup)) {
+            let lost_bytes = damaged.get(&backup.id).copied().unwrap_or(0);
+            points.push(RestorePoint {
+                whole: backup.missing_disks.is_empty() && lost_bytes == 0,
+                ..point(backup, latest, lock_time_ms)
+            });
+            jobs.insert(backup.id, backup.job.clone());
+        }
+        if points.len() > POINTS_PER_VM_MAX {
+            return Err(ServiceError::new(
+                ErrorCode::Limit,
+                format!(
+                    "VM {vm:?} has more than {POINTS_PER_VM_MAX} restore points; delete some by hand first"
+                ),
+            ));
+        }
+        match page.next {
+            Some(next) => token = next,
+            None => break,
+        }
+    }
+    let decisions = decide(&points, rules, zone, now_ms);
+    let named = decisions.into_iter().map(|decision| Decided {
+        id: decision.id,
+        vm: vm.to_owned(),
+        job: jobs.remove(&decision.id).unwrap_or_default(),
+        started_ms: decision.at_ms,
+        reasons: decision.reasons,
+    });
+    Ok(named.collect())
+}
+
+/// The lock of a restore point as far as it is in force: until when, and whether it is held.
+pub(crate) fn in_force(lock: &RetentionLock, lock_time_ms: Option<i64>) -> (Option<i64>, bool) {
+    let dated = RetentionLock { until_ms: lock.until_ms, hold: None };
+    (lock.until_ms.filter(|_| dated.is_in_force(lock_time_ms)), lock.hold.is_some())
+}
+
+fn point(
+    backup: &BackupRecord,
+    latest: Option<BackupId>,
+    lock_time_ms: Option<i64>,
+) -> RestorePoint<BackupId> {
+    let (locked_until_ms, held) = in_force(&backup.lock, lock_time_ms);
+    RestorePoint {
+        id: backup.id,
+        at_ms: backup.started_ms,
+        // Only which one was committed last matters: its VM never loses it.
+        commit: u64::from(latest == Some(backup.id)),
+        whole: backup.missing_disks.is_empty(),
+        locked_until_ms,
+        held,
+    }
+}

@@ -1,0 +1,203 @@
+//! Rules carried out, or only shown, VM by VM: what is in memory is one VM's restore points, and 16 bytes for each that
+//! goes.
+
+use holdfast_engine::Engine;
+use holdfast_engine::catalog::{BackupRecord, Catalog, PageRequest, RetentionPolicy};
+use holdfast_engine::ids::{BackupId, NamespaceId, PolicyId};
+use holdfast_proto::ErrorCode;
+use holdfast_retention::{Rules, TimeZone, zone};
+
+use super::plan::{Decided, decide_vm};
+use super::policies;
+use crate::error::ServiceError;
+
+/// Restore points deleted in one transaction.
+const BATCH: usize = 500;
+
+/// VMs read at a time.
+const VMS_PAGE: u32 = 1000;
+
+/// Restore points of one run that are remembered as to be deleted at most: 16 MB. What is beyond that waits for the next
+/// run.
+const DOOMED_MAX: usize = 1_000_000;
+
+/// What a run is about and how it decides.
+#[derive(Debug)]
+pub(crate) struct Work {
+    pub(crate) namespace: NamespaceId,
+    pub(crate) subject: Subject,
+    pub(crate) rules: Rules,
+    pub(crate) zone: TimeZone,
+    pub(crate) dry_run: bool,
+    /// For the audit log.
+    pub(crate) who: String,
+    pub(crate) reason: String,
+}
+
+/// Which restore points rules decide about.
+#[derive(Debug)]
+pub(crate) enum Subject {
+    /// Those of these VMs, and of one job if it says so.
+    Vms { vms: Vec<String>, job: Option<String> },
+    /// Those that a policy decides about, among all of its namespace.
+    Policy { policy: PolicyId, vm: Option<String>, all: Vec<RetentionPolicy> },
+}
+
+/// What came of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) kept: u64,
+    /// Deleted; of a dry run: to be deleted.
+    pub(crate) deleted: u64,
+    /// Not deleted after all: locked or held since it was decided.
+    pub(crate) refused: u64,
+    /// VMs that have restore points which were decided about.
+    pub(crate) vms: u64,
+    /// Of a dry run: which would be deleted.
+    pub(crate) doomed: Vec<BackupId>,
+}
+
+/// Hears of decisions; `false` ends the run before anything more is deleted.
+pub(crate) type Tell<'a> = dyn FnMut(&[Decided]) -> bool + 'a;
+
+impl Work {
+    /// What a policy would do, or does. Blocks.
+    ///
+    /// # Errors
+    /// `Invalid` when the policy is switched off and this is no dry run.
+    pub(crate) fn of_policy(
+        catalog: &dyn Catalog,
+        policy: &RetentionPolicy,
+        who: &str,
+        dry_run: bool,
+    ) -> Result<Self, ServiceError> {
+        let name = &policy.name;
+        if !policy.enabled && !dry_run {
+            return Err(ServiceError::invalid(format!(
+                "policy {name:?} is switched off; switch it on with 'holdfast policy set', or try it with --dry-run"
+            )));
+        }
+        let zone = zone(&policy.time_zone).map_err(|error| ServiceError::invalid(error.to_string()))?;
+        let all = policies::of_namespace(catalog, policy.namespace)?;
+        Ok(Self {
+            namespace: policy.namespace,
+            subject: Subject::Policy { policy: policy.id, vm: policy.vm.clone(), all },
+            rules: policies::rules(policy),
+            zone,
+            dry_run,
+            who: who.to_owned(),
+            reason: format!("policy {name:?}: {}", policies::rules(policy)),
+        })
+    }
+}
+
+impl Subject {
+    fn has(&self, backup: &BackupRecord) -> bool {
+        match self {
+            Self::Vms { job, .. } => job.as_ref().is_none_or(|job| *job == backup.job),
+            Self::Policy { policy, all, .. } => {
+                policies::governing(all, &backup.vm, &backup.job).is_some_and(|found| found.id == *policy)
+            }
+        }
+    }
+}
+
+/// Decides VM by VM, tells, and unless it is a dry run deletes before it goes on. Ends early when `stop` says so. Blocks.
+///
+/// # Errors
+/// Those of catalog and engine; `NotFound` for a VM that was named and is not there.
+pub(crate) fn run(
+    engine: &Engine,
+    now_ms: i64,
+    work: &Work,
+    stop: &dyn Fn() -> bool,
+    tell: &mut Tell<'_>,
+) -> Result<Outcome, ServiceError> {
+    let mut outcome = Outcome::default();
+    let mut decide = |vm: &str| -> Result<bool, ServiceError> {
+        if stop() || outcome.doomed.len() >= DOOMED_MAX {
+            return Ok(false);
+        }
+        one_vm(engine, now_ms, work, vm, tell, &mut outcome)
+    };
+    match &work.subject {
+        Subject::Vms { vms, .. } => {
+            for vm in vms {
+                if engine.catalog().latest_backup(work.namespace, vm)?.is_none() {
+                    return Err(ServiceError::new(
+                        ErrorCode::NotFound,
+                        format!("there is no backup of VM {vm:?}; 'holdfast list' lists the backups"),
+                    ));
+                }
+                if !decide(vm)? {
+                    break;
+                }
+            }
+        }
+        Subject::Policy { vm: Some(vm), .. } => {
+            decide(vm)?;
+        }
+        Subject::Policy { vm: None, .. } => each_vm(engine, work.namespace, &mut decide)?,
+    }
+    Ok(outcome)
+}
+
+/// Goes on as long as `visit` says so.
+fn each_vm(
+    engine: &Engine,
+    namespace: NamespaceId,
+    visit: &mut dyn FnMut(&str) -> Result<bool, ServiceError>,
+) -> Result<(), ServiceError> {
+    let mut token = String::new();
+    loop {
+        let page = PageRequest { size: VMS_PAGE, token: &token };
+        let page = engine.catalog().list_vms(Some(&[namespace]), page)?;
+        for vm in page.items.iter().filter(|vm| vm.backups > 0) {
+            if !visit(&vm.name)? {
+                return Ok(());
+            }
+        }
+        match page.next {
+            Some(next) => token = next,
+            None => return Ok(()),
+        }
+    }
+}
+
+fn one_vm(
+    engine: &Engine,
+    now_ms: i64,
+    work: &Work,
+    vm: &str,
+    tell: &mut Tell<'_>,
+    outcome: &mut Outcome,
+) -> Result<bool, ServiceError> {
+    let (catalog, mine) = (engine.catalog().as_ref(), |backup: &BackupRecord| work.subject.has(backup));
+    let decided = decide_vm(catalog, now_ms, (work.namespace, vm), &mine, (&work.rules, &work.zone))?;
+    if decided.is_empty() {
+        return Ok(true);
+    }
+    if !tell(&decided) {
+        return Ok(false);
+    }
+    outcome.vms += 1;
+    outcome.kept += decided.iter().filter(|point| point.keep()).count() as u64;
+    let doomed: Vec<BackupId> = decided.iter().filter(|point| !point.keep()).map(|point| point.id).collect();
+    if work.dry_run {
+        outcome.deleted += doomed.len() as u64;
+        outcome.doomed.extend(doomed);
+        return Ok(true);
+    }
+    for batch in doomed.chunks(BATCH) {
+        match engine.delete_backups(batch, &work.who, &work.reason) {
+            Ok(_) => outcome.deleted += batch.len() as u64,
+            // Someone locked one of them meanwhile: the next run decides anew.
+            Err(error) if error.code() == ErrorCode::Forbidden => {
+                tracing::info!(vm, "restore points were not deleted: {error}");
+                outcome.refused += batch.len() as u64;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(true)
+}

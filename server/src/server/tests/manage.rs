@@ -1,0 +1,212 @@
+//! Calls that decide what is kept: each × every role × its own and another namespace, × VM patterns. What is expected is
+//! written down by hand.
+
+use holdfast_proto::v1::manage_client::ManageClient;
+
+use holdfast_engine::catalog::PageRequest;
+
+use super::*;
+
+/// Who may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Who {
+    EveryRole,
+    Operators,
+    Admins,
+}
+
+/// Every call, and some of them twice.
+const CALLS: [(&str, Who); 17] = [
+    ("freed", Who::Operators),
+    ("delete", Who::Admins),
+    ("forget dry", Who::Operators),
+    ("forget", Who::Admins),
+    ("lock", Who::Admins),
+    ("hold", Who::Admins),
+    ("release", Who::Admins),
+    ("list", Who::EveryRole),
+    ("set", Who::Admins),
+    ("remove", Who::Admins),
+    ("simulate", Who::Operators),
+    ("run dry", Who::Operators),
+    ("run", Who::Operators),
+    ("reclaim", Who::Operators),
+    ("tasks", Who::Operators),
+    ("task", Who::Operators),
+    ("control", Who::Operators),
+];
+
+fn rules() -> Option<v1::RetentionRules> {
+    Some(v1::RetentionRules { keep_last: 1000, ..v1::RetentionRules::default() })
+}
+
+async fn all<T: Send + 'static>(
+    answer: Result<tonic::Response<tonic::Streaming<T>>, Status>,
+) -> Result<(), Status> {
+    answer?.into_inner().collect::<Result<Vec<_>, _>>().await.map(drop)
+}
+
+/// Makes the call about the VM in namespace "mine", so that it changes nothing that matters to the next.
+async fn call(client: &Client, name: &str, backup: &str, vm: &str) -> Result<(), Status> {
+    let mut manage = ManageClient::new(client.channel.clone());
+    let namespace = "mine".to_owned();
+    let selection =
+        Some(v1::Selection { namespace: namespace.clone(), backups: vec![backup.into()], vm: vm.into() });
+    let policy = |name: &str| v1::Policy {
+        namespace: "mine".into(),
+        name: name.into(),
+        vm: vm.into(),
+        rules: rules(),
+        enabled: true,
+        ..v1::Policy::default()
+    };
+    let run = |dry_run| v1::RunPolicyRequest {
+        namespace: "mine".into(),
+        name: "standing".into(),
+        dry_run,
+        without_bytes: true,
+    };
+    let forget = |dry_run| v1::ForgetRequest {
+        namespace: "mine".into(),
+        vms: vec![vm.into()],
+        rules: rules(),
+        dry_run,
+        without_bytes: true,
+        ..v1::ForgetRequest::default()
+    };
+    let reason = "a case".to_owned();
+    match name {
+        "freed" => {
+            let message = v1::FreedRequest { selection, without_bytes: true };
+            manage.freed(client.request(message)).await.map(drop)
+        }
+        "delete" => {
+            // One that is not there: who may delete is told so.
+            let nowhere = vec!["01ARZ3NDEKTSV4RRFFQ69G5FAV".to_owned()];
+            let selection = Some(v1::Selection { backups: nowhere, ..selection.unwrap() });
+            let message = v1::DeleteRequest { selection, reason };
+            manage.delete(client.request(message)).await.map(drop)
+        }
+        "forget dry" => all(manage.forget(client.request(forget(true))).await).await,
+        "forget" => all(manage.forget(client.request(forget(false))).await).await,
+        "lock" => {
+            let until_ms = jiff::Timestamp::now().as_millisecond() + 86_400_000;
+            manage.lock(client.request(v1::LockRequest { selection, until_ms })).await.map(drop)
+        }
+        "hold" => manage.hold(client.request(v1::HoldRequest { selection, reason })).await.map(drop),
+        "release" => {
+            let message = v1::ReleaseHoldRequest { selection, reason };
+            manage.release_hold(client.request(message)).await.map(drop)
+        }
+        "list" => manage.list_policies(client.request(v1::ListPoliciesRequest { namespace })).await.map(drop),
+        "set" => {
+            let message = v1::SetPolicyRequest { policy: Some(policy("standing")) };
+            manage.set_policy(client.request(message)).await.map(drop)
+        }
+        "remove" => {
+            let message = v1::RemovePolicyRequest { namespace, name: "never there".into() };
+            manage.remove_policy(client.request(message)).await.map(drop)
+        }
+        "simulate" => {
+            let message = v1::SimulatePolicyRequest {
+                rules: rules(),
+                schedule: "@daily".into(),
+                days: 3,
+                ..v1::SimulatePolicyRequest::default()
+            };
+            all(manage.simulate_policy(client.request(message)).await).await
+        }
+        "run dry" => all(manage.run_policy(client.request(run(true))).await).await,
+        "run" => all(manage.run_policy(client.request(run(false))).await).await,
+        "reclaim" => {
+            let message = v1::StartReclaimRequest { dry_run: true, squeeze: false };
+            manage.start_reclaim(client.request(message)).await.map(drop)
+        }
+        "tasks" => manage.list_tasks(client.request(v1::ListTasksRequest::default())).await.map(drop),
+        "task" => manage.get_task(client.request(v1::GetTaskRequest { id: "x".into() })).await.map(drop),
+        "control" => {
+            let message = v1::ControlTaskRequest::default();
+            manage.control_task(client.request(message)).await.map(drop)
+        }
+        other => panic!("{other}"),
+    }
+}
+
+/// `Forbidden`, or not: what was authorised may still be refused for another reason.
+async fn forbidden(client: &Client, name: &str, backup: &str, vm: &str) -> bool {
+    match call(client, name, backup, vm).await {
+        Ok(()) => false,
+        Err(status) => ErrorCode::of_status(&status) == Some(ErrorCode::Forbidden),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_call_by_every_role_in_every_scope() {
+    let fixture = Fixture::start().await;
+    let admin = fixture.admin().await;
+    fixture.catalog().ensure_namespace("mine").unwrap();
+    let backup = admin.back_up("mine", "vm").await.unwrap().backup_id;
+    call(&admin, "set", &backup, "vm").await.unwrap();
+    for role in Role::ALL {
+        for (scope, namespaces) in [("all", &[][..]), ("mine", &["mine"]), ("theirs", &["theirs"])] {
+            if role == Role::Admin && scope != "all" {
+                continue;
+            }
+            let client = Client { token: fixture.token(role, namespaces), ..admin.clone() };
+            for (name, who) in CALLS {
+                let role_may = match who {
+                    Who::EveryRole => true,
+                    Who::Operators => matches!(role, Role::Operator | Role::Admin),
+                    Who::Admins => role == Role::Admin,
+                };
+                let about_no_namespace = ["simulate", "reclaim", "tasks", "task", "control"].contains(&name);
+                let whole = ["reclaim", "tasks", "task", "control"].contains(&name);
+                let scope_may = match scope {
+                    "all" => true,
+                    "mine" => !whole,
+                    _ => about_no_namespace && !whole,
+                };
+                let refused = forbidden(&client, name, &backup, "vm").await;
+                assert_eq!(refused, !(role_may && scope_may), "{name} by {role} of {scope}");
+            }
+        }
+    }
+    assert_eq!(admin.list_backups("mine").await.unwrap().len(), 1, "nothing of this deleted anything");
+    fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deleting_is_told_by_name_and_audited() {
+    let fixture = Fixture::start().await;
+    let admin = fixture.admin().await;
+    fixture.catalog().ensure_namespace("mine").unwrap();
+    let first = admin.back_up("mine", "vm").await.unwrap().backup_id;
+    let second = admin.back_up("mine", "vm").await.unwrap().backup_id;
+    let mut manage = ManageClient::new(admin.channel.clone());
+    let selection = |names: &[&str]| {
+        let backups = names.iter().map(|name| (*name).to_owned()).collect();
+        Some(v1::Selection { namespace: "mine".into(), backups, vm: String::new() })
+    };
+    let delete = |names: &[&str], reason: &str| {
+        admin.request(v1::DeleteRequest { selection: selection(names), reason: reason.to_owned() })
+    };
+    for (names, reason, expected) in [
+        (&[][..], "", ErrorCode::Invalid),
+        (&["0"], "", ErrorCode::Invalid),
+        (&[first.as_str(), "01ARZ3NDEKTSV4RRFFQ69G5FAV"], "", ErrorCode::NotFound),
+        (&[first.as_str()], "a\u{202e}b", ErrorCode::Invalid),
+    ] {
+        let refused = manage.delete(delete(names, reason)).await.unwrap_err();
+        assert_eq!(ErrorCode::of_status(&refused), Some(expected), "{names:?}: {refused:?}");
+    }
+    assert_eq!(admin.list_backups("mine").await.unwrap().len(), 2);
+    // Named twice it is one.
+    let answer = manage.delete(delete(&[&first, &first.to_lowercase()], "a reason")).await.unwrap();
+    assert_eq!(answer.into_inner().deleted, 1);
+    let left = admin.list_backups("mine").await.unwrap();
+    assert_eq!(left.iter().map(|backup| backup.id.as_str()).collect::<Vec<_>>(), [second.as_str()]);
+    let audit = fixture.catalog().list_audit(PageRequest { size: 1000, token: "" }).unwrap();
+    let entry = audit.items.iter().find(|entry| entry.entry.action == "backup.delete").unwrap();
+    assert!(entry.entry.detail.contains("a reason"), "{entry:?}");
+    fixture.server.stop().await.unwrap();
+}
