@@ -96,7 +96,7 @@ fn histories() -> impl Strategy<Value = Vec<(usize, Vec<Change>)>> {
 
 /// Backs up three VMs, of which the first has two disks, as `history` says; the restore points made.
 fn live_through(engine: &Engine, history: &[(usize, Vec<Change>)]) -> Vec<BackupId> {
-    let mut disks = vec![vec![0u8; 2 * EXTENT], vec![0u8; 3 * EXTENT], vec![0u8; 2 * EXTENT]];
+    let mut disks = [vec![0u8; 2 * EXTENT], vec![0u8; 3 * EXTENT], vec![0u8; 2 * EXTENT]];
     let mut made = Vec::new();
     for (vm, changes) in history {
         changes.iter().for_each(|change| apply(&mut disks[*vm], change));

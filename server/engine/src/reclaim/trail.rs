@@ -136,9 +136,9 @@ impl<'a> Finder<'a> {
         let mut recent = RecentDirectories::default();
         let found = self.core.store.find_to_read(&self.domain, class, fingerprint, &mut recent)?;
         let Some(mut found) = found else { return Ok(None) };
-        if !self.scope.is_settled(found.container.id()) {
-            // What may still be given up keeps nothing alive elsewhere from going, when there is another copy.
-            let wanted = |id| self.scope.is_settled(id);
+        if !self.is_settled(found.container.id()) {
+            // What may still go is no reason for another copy to go.
+            let wanted = |id| self.is_settled(id);
             let other = self.core.store.find_where(&self.domain, class, fingerprint, &wanted)?;
             found = other.unwrap_or(found);
         }
@@ -150,10 +150,15 @@ impl<'a> Finder<'a> {
         Ok(Some((found.container, number)))
     }
 
+    /// Whether the round can count on a container: it is not one that may be given up, nor on its way out.
+    fn is_settled(&self, id: ContainerId) -> bool {
+        self.scope.is_settled(id) && !self.core.store.leftovers.is_refused(id)
+    }
+
     /// Whether a container's directory may answer without asking whether the answer counts.
     fn may_lead(&self, id: ContainerId) -> bool {
         let store = &self.core.store;
-        self.scope.is_settled(id) && (!store.has_damage() || store.known_damage(id).is_empty())
+        self.is_settled(id) && (!store.has_damage() || store.known_damage(id).is_empty())
     }
 
     /// The damaged places that are said to hold a chunk which is nowhere else.
