@@ -42,6 +42,16 @@ impl Throttle {
         Self { bytes_per_sec: Some(bytes_per_sec), ..self }
     }
 
+    /// The share of time, from 1 to 100 percent.
+    pub const fn share_percent(self) -> u32 {
+        self.share_percent
+    }
+
+    /// Bytes a second at most; `None`: any.
+    pub const fn bytes_per_sec(self) -> Option<NonZeroU64> {
+        self.bytes_per_sec
+    }
+
     /// How long to wait after a step that took `took` and moved so many bytes.
     ///
     /// The share holds when `took ÷ (took + wait) = share`, so `wait = took × (100 − share) ÷ share`; the rate when

@@ -171,10 +171,6 @@ impl Control {
     }
 
     /// Steers `work` as this control is steered, from now on.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "for kinds whose work is the engine's, such as reclaim")
-    )]
     pub(crate) fn steer(&self, work: Arc<dyn Steered>) {
         work.set_throttle(*self.throttle.lock());
         let wish = self.wish.lock();

@@ -1,4 +1,4 @@
-//! Tasks: long work that people or schedules start and watch. Reclaim, scrub, verification, policy runs.
+//! Tasks: long work that people or schedules start and watch. Reclaim, verification, policy runs.
 //!
 //! | file | open it for |
 //! |---|---|
@@ -9,7 +9,7 @@
 //! | `limits` | how fast tasks may be |
 //! | `due`, `calendar` | what schedules start, and when |
 //! | `runner` | the loop that begins attempts |
-//! | one file a kind | `reclaim`, `scrub`, `verify`, `policy` |
+//! | one file a kind | `policy`, `reclaim`, `verify` |
 //!
 //! Invariants:
 //! * Of each kind one attempt works at a time, on a thread that may block; the others wait in the order they were started.
@@ -25,6 +25,8 @@ mod calendar;
 mod control;
 mod due;
 mod limits;
+mod policy;
+mod reclaim;
 mod runner;
 #[cfg(test)]
 mod tests;
@@ -51,6 +53,8 @@ use board::{Board, New};
 use control::Control;
 use due::{Due, Plan};
 pub(crate) use limits::Limits;
+pub(crate) use policy::PolicyWork;
+pub(crate) use reclaim::ReclaimWork;
 pub(crate) use runner::TaskRunner;
 pub(crate) use verify::VerifyWork;
 use work::{DefaultSchedule, Order, OwnSchedule, Work, WorkError};

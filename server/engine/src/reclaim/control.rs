@@ -142,7 +142,7 @@ impl Control {
     /// How far the work is.
     pub fn progress(&self) -> ControlProgress {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let phases = [Phase::Marking, Phase::Attributing, Phase::Copying, Phase::Deleting];
+        let phases = [Phase::Marking, Phase::Attributing, Phase::Copying, Phase::Deleting, Phase::Squeezing];
         let phase = self.phase.load(Ordering::Relaxed);
         let total = get(&self.total);
         ControlProgress {

@@ -1,54 +1,130 @@
-//! Work that frees space.
+//! Work that frees space: it is about the repository as a whole, and so are its tasks.
 
 use holdfast_engine::catalog::token::Action;
+use holdfast_engine::catalog::{PageRequest, TaskKind, TaskLine, TaskRecord, TaskStatus};
+use holdfast_engine::ids::TaskId;
 use holdfast_proto::ErrorCode;
-use holdfast_proto::v1;
+use holdfast_proto::v1::{self, TaskControl};
 
+use super::super::call::parse_id;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServiceError;
 
-fn absent(caller: &Caller) -> ServiceError {
-    let checked = caller.check_role(Action::Operate).and_then(|()| {
-        let whole = caller.token.namespaces.is_empty();
-        let forbidden =
-            || ServiceError::new(ErrorCode::Forbidden, "use a token that is valid for all namespaces");
-        whole.then_some(()).ok_or_else(forbidden)
-    });
-    match checked {
-        Ok(()) => ServiceError::new(ErrorCode::Unsupported, "this server runs no tasks yet"),
-        Err(refused) => refused,
+/// Lines of a task's log in one answer.
+const LINES: usize = 5;
+
+/// Tasks looked through for the one that has not ended.
+const UNFINISHED_LOOKED_AT: u32 = 100;
+
+/// Who may run the repository, with a token for all of it.
+fn check(caller: &Caller) -> Result<(), ServiceError> {
+    caller.check_role(Action::Operate)?;
+    if caller.token.namespaces.is_empty() {
+        return Ok(());
     }
+    let name = &caller.token.name;
+    Err(ServiceError::new(
+        ErrorCode::Forbidden,
+        format!(
+            "token {name:?} is valid for some namespaces, and this concerns the whole repository; use a token that is valid for all"
+        ),
+    ))
 }
 
 pub(super) fn start_reclaim(
-    _app: &App,
+    app: &App,
     caller: &Caller,
-    _message: v1::StartReclaimRequest,
+    message: v1::StartReclaimRequest,
 ) -> Result<v1::Task, ServiceError> {
-    Err(absent(caller))
+    check(caller)?;
+    let v1::StartReclaimRequest { dry_run, squeeze } = message;
+    let options = serde_json::json!({ "dry_run": dry_run, "squeeze": squeeze }).to_string();
+    let task = app.tasks.start(TaskKind::Reclaim, &options, &caller.token.name)?;
+    Ok(wire(task, Vec::new()))
 }
 
 pub(super) fn list(
-    _app: &App,
+    app: &App,
     caller: &Caller,
-    _message: v1::ListTasksRequest,
+    message: v1::ListTasksRequest,
 ) -> Result<v1::ListTasksResponse, ServiceError> {
-    Err(absent(caller))
+    check(caller)?;
+    let page = PageRequest { size: message.page_size, token: &message.page_token };
+    let (tasks, next) = app.tasks.list(kind(&message.kind)?, page)?;
+    let tasks = tasks.into_iter().map(|task| wire(task, Vec::new())).collect();
+    Ok(v1::ListTasksResponse { tasks, next_page_token: next.unwrap_or_default() })
 }
 
-pub(super) fn get(
-    _app: &App,
-    caller: &Caller,
-    _message: v1::GetTaskRequest,
-) -> Result<v1::Task, ServiceError> {
-    Err(absent(caller))
+pub(super) fn get(app: &App, caller: &Caller, message: v1::GetTaskRequest) -> Result<v1::Task, ServiceError> {
+    check(caller)?;
+    let id: TaskId = parse_id("task", &message.id)?;
+    let (task, log) = app.tasks.get(id, LINES)?;
+    Ok(wire(task, log))
 }
 
 pub(super) fn control(
-    _app: &App,
+    app: &App,
     caller: &Caller,
-    _message: v1::ControlTaskRequest,
+    message: v1::ControlTaskRequest,
 ) -> Result<v1::Task, ServiceError> {
-    Err(absent(caller))
+    check(caller)?;
+    let id =
+        if message.id.is_empty() { under_way(app, &message.kind)? } else { parse_id("task", &message.id)? };
+    let who = &caller.token.name;
+    let task = match message.control() {
+        TaskControl::Pause => app.tasks.pause(id, who)?,
+        TaskControl::Resume => app.tasks.resume(id, who)?,
+        TaskControl::Cancel => app.tasks.cancel(id, who)?,
+        TaskControl::Unspecified => return Err(ServiceError::invalid("pause, resume or cancel it?")),
+    };
+    Ok(wire(task, Vec::new()))
+}
+
+/// The task of that kind that works; else the one that waits.
+fn under_way(app: &App, text: &str) -> Result<TaskId, ServiceError> {
+    let kind = kind(text)?;
+    let page = PageRequest { size: UNFINISHED_LOOKED_AT, token: "" };
+    let (tasks, _) = app.tasks.list(kind, page)?;
+    let unfinished = || tasks.iter().filter(|task| !task.status.has_ended());
+    let works = unfinished().find(|task| matches!(task.status, TaskStatus::Running | TaskStatus::Paused));
+    works.or_else(|| unfinished().next()).map(|task| task.id).ok_or_else(|| {
+        let word = kind.map_or("task", TaskKind::word);
+        ServiceError::new(ErrorCode::NotFound, format!("no {word} is under way"))
+    })
+}
+
+/// Empty: every kind.
+fn kind(text: &str) -> Result<Option<TaskKind>, ServiceError> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(text.parse::<TaskKind>()?))
+}
+
+fn wire(task: TaskRecord, log: Vec<TaskLine>) -> v1::Task {
+    let status = match task.status {
+        TaskStatus::Queued => v1::TaskStatus::Queued,
+        TaskStatus::Running => v1::TaskStatus::Running,
+        TaskStatus::Paused => v1::TaskStatus::Paused,
+        TaskStatus::Interrupted => v1::TaskStatus::Interrupted,
+        TaskStatus::Done => v1::TaskStatus::Done,
+        TaskStatus::Failed => v1::TaskStatus::Failed,
+        TaskStatus::Cancelled => v1::TaskStatus::Cancelled,
+    };
+    v1::Task {
+        id: task.id.to_string(),
+        kind: task.kind.word().to_owned(),
+        status: status.into(),
+        who: task.who,
+        created_ms: task.created_ms,
+        started_ms: task.started_ms.unwrap_or(0),
+        finished_ms: task.finished_ms.unwrap_or(0),
+        done: task.progress.done,
+        total: task.progress.total,
+        unit: task.progress.unit,
+        figures: task.figures,
+        error: task.error,
+        log: log.into_iter().map(|line| line.text).collect(),
+    }
 }

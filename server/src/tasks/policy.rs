@@ -1,0 +1,115 @@
+//! Retention policies, carried out by their schedules.
+//!
+//! Each policy has a schedule of its own. An attempt decides VM by VM and deletes as it goes; a later one decides anew,
+//! and what was deleted stays deleted.
+
+use std::sync::Arc;
+
+use holdfast_engine::Engine;
+use holdfast_engine::catalog::{RetentionPolicy, TaskKind};
+use holdfast_engine::clock::Clock;
+use holdfast_engine::ids::PolicyId;
+use holdfast_proto::ErrorCode;
+use serde::{Deserialize, Serialize};
+
+use super::control::Control;
+use super::work::{Order, OwnSchedule, Work, WorkError};
+use crate::activity::{Activity, Change};
+use crate::error::ServiceError;
+use crate::retention::run::{Work as Run, run};
+
+/// Which policy to carry out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Options {
+    /// A policy's id.
+    policy: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Figures {
+    vms: u64,
+    kept: u64,
+    deleted: u64,
+    refused: u64,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct PolicyWork {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) activity: Arc<Activity>,
+}
+
+impl Work for PolicyWork {
+    fn kind(&self) -> TaskKind {
+        TaskKind::Policy
+    }
+
+    fn default_schedule(&self) -> Option<super::work::DefaultSchedule> {
+        None
+    }
+
+    fn own_schedules(&self) -> Result<Vec<OwnSchedule>, ServiceError> {
+        let policies = self.engine.catalog().policies(None)?;
+        let runs = policies.into_iter().filter(|policy| policy.enabled && !policy.schedule.is_empty());
+        runs.map(own_schedule).collect()
+    }
+
+    fn check(&self, options: &str) -> Result<String, ServiceError> {
+        let options = read(options)?;
+        self.policy(&options)?;
+        serde_json::to_string(&options).map_err(ServiceError::defect)
+    }
+
+    fn run(&self, order: &Order, control: &Control) -> Result<(), WorkError> {
+        let policy = self.policy(&read(&order.options)?)?;
+        let catalog = &**self.engine.catalog();
+        let work = Run::of_policy(catalog, &policy, &order.who, false)?;
+        control.log(format!("policy {:?}", policy.name));
+        let stop = || control.check().is_err();
+        let outcome = run(&self.engine, self.clock.now_ms(), &work, &stop, &mut |_| true)?;
+        // What was not looked at is for the attempt that goes on.
+        control.check()?;
+        let figures = Figures {
+            vms: outcome.vms,
+            kept: outcome.kept,
+            deleted: outcome.deleted,
+            refused: outcome.refused,
+        };
+        control.set_figures(&figures);
+        let Figures { vms, kept, deleted, refused } = figures;
+        control
+            .log(format!("{vms} VMs: {deleted} restore points deleted, {kept} kept, {refused} locked since"));
+        if deleted > 0 {
+            self.activity.note(Change::Backup);
+        }
+        Ok(())
+    }
+}
+
+impl PolicyWork {
+    fn policy(&self, options: &Options) -> Result<RetentionPolicy, ServiceError> {
+        let absent =
+            || ServiceError::new(ErrorCode::NotFound, format!("there is no policy {}", options.policy));
+        let id: PolicyId = options.policy.parse().map_err(|_| absent())?;
+        let policies = self.engine.catalog().policies(None)?;
+        policies.into_iter().find(|policy| policy.id == id).ok_or_else(absent)
+    }
+}
+
+fn own_schedule(policy: RetentionPolicy) -> Result<OwnSchedule, ServiceError> {
+    let id = policy.id.to_string();
+    let options = serde_json::to_string(&Options { policy: id.clone() }).map_err(ServiceError::defect)?;
+    Ok(OwnSchedule {
+        name: format!("{}/{id}", TaskKind::Policy.word()),
+        expression: policy.schedule,
+        time_zone: policy.time_zone,
+        options,
+    })
+}
+
+fn read(options: &str) -> Result<Options, ServiceError> {
+    serde_json::from_str(options).map_err(|error| ServiceError::invalid(format!("options: {error}")))
+}

@@ -1,0 +1,233 @@
+//! Reclaim: frees what no restore point needs any more, then says whose the rest is.
+//!
+//! An attempt that was interrupted has kept what it freed; the next one marks anew and goes on with what is left.
+
+use std::sync::Arc;
+
+use holdfast_engine::catalog::{TaskKind, TaskProgress};
+use holdfast_engine::{
+    Engine, EngineError, Incomplete, ReclaimControl, ReclaimOptions, ReclaimPhase, ReclaimReport, Squeeze,
+};
+use serde::{Deserialize, Serialize};
+
+use super::control::{Control, Steered};
+use super::work::{DefaultSchedule, Order, Work, WorkError};
+use crate::error::ServiceError;
+use crate::jobs::Throttle;
+
+/// Daily at 10:00, after the night's backups: what policies deleted is freed before the next night needs the room.
+const SCHEDULE: DefaultSchedule = DefaultSchedule { expression: "0 10 * * *", enabled: true };
+
+/// The level that pays: 3 % below level 12 in size, for twice its time; 19 saves no more than half a percent beyond it.
+const SQUEEZE_LEVEL: i32 = 15;
+
+/// What is younger is mostly deleted or copied forward soon.
+const SQUEEZE_MIN_AGE_DAYS: u32 = 7;
+
+/// zstd's levels that are worth anything here.
+const LEVELS: std::ops::RangeInclusive<i32> = 1..=19;
+
+/// What is told of what could not be followed, at most.
+const INCOMPLETE_LINES: usize = 20;
+
+/// What to do. What is left out is the server's choice.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Options {
+    /// Only says what would be freed.
+    #[serde(default, skip_serializing_if = "is_false")]
+    dry_run: bool,
+    /// Containers of which less is live, in percent, are copied forward.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    live_share_pct: Option<u8>,
+    /// Compresses old containers anew.
+    #[serde(default, skip_serializing_if = "is_false")]
+    squeeze: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    squeeze_level: Option<i32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    squeeze_min_age_days: Option<u32>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+const fn is_false(value: &bool) -> bool {
+    !*value
+}
+
+impl Options {
+    fn for_engine(&self) -> ReclaimOptions {
+        let defaults = ReclaimOptions::default();
+        let squeeze = self.squeeze.then(|| Squeeze {
+            level: self.squeeze_level.unwrap_or(SQUEEZE_LEVEL),
+            min_age_days: self.squeeze_min_age_days.unwrap_or(SQUEEZE_MIN_AGE_DAYS),
+        });
+        ReclaimOptions {
+            live_share_pct: self.live_share_pct.unwrap_or(defaults.live_share_pct),
+            squeeze,
+            dry_run: self.dry_run,
+            ..defaults
+        }
+    }
+}
+
+/// What a task came to, as its figures.
+#[derive(Debug, Serialize)]
+struct Figures {
+    freed_bytes: u64,
+    cleanable_bytes: u64,
+    dead_bytes: u64,
+    deleted_bytes: u64,
+    copied_bytes: u64,
+    containers: u64,
+    containers_deleted: u64,
+    containers_written: u64,
+    containers_held: u64,
+    small_merged: u64,
+    squeezed_bytes_before: u64,
+    squeezed_bytes_after: u64,
+    references: u64,
+    marked_ms: u64,
+}
+
+impl From<&ReclaimReport> for Figures {
+    fn from(report: &ReclaimReport) -> Self {
+        Self {
+            freed_bytes: report.freed_bytes,
+            cleanable_bytes: report.cleanable_bytes,
+            dead_bytes: report.dead_bytes,
+            deleted_bytes: report.deleted_bytes,
+            copied_bytes: report.copied_bytes,
+            containers: report.containers,
+            containers_deleted: report.containers_deleted,
+            containers_written: report.containers_written,
+            containers_held: report.containers_held,
+            small_merged: report.small_merged,
+            squeezed_bytes_before: report.squeezed_bytes_before,
+            squeezed_bytes_after: report.squeezed_bytes_after,
+            references: report.references,
+            marked_ms: report.marked_ms,
+        }
+    }
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct ReclaimWork {
+    pub(crate) engine: Arc<Engine>,
+}
+
+impl Work for ReclaimWork {
+    fn kind(&self) -> TaskKind {
+        TaskKind::Reclaim
+    }
+
+    fn default_schedule(&self) -> Option<DefaultSchedule> {
+        Some(SCHEDULE)
+    }
+
+    fn check(&self, options: &str) -> Result<String, ServiceError> {
+        let options = read(options)?;
+        if let Some(share) = options.live_share_pct.filter(|share| *share > 100) {
+            return Err(ServiceError::invalid(format!("live_share_pct is {share}; it is 0 to 100")));
+        }
+        if let Some(level) = options.squeeze_level.filter(|level| !LEVELS.contains(level)) {
+            let (first, last) = (LEVELS.start(), LEVELS.end());
+            return Err(ServiceError::invalid(format!("squeeze_level is {level}; it is {first} to {last}")));
+        }
+        serde_json::to_string(&options).map_err(ServiceError::defect)
+    }
+
+    fn run(&self, order: &Order, control: &Control) -> Result<(), WorkError> {
+        let options = read(&order.options)?;
+        let round = Arc::new(ReclaimControl::default());
+        control.steer(Arc::new(Round(Arc::clone(&round))));
+        let report = self.engine.reclaim(&options.for_engine(), &round).map_err(ended)?;
+        control.set_figures(&Figures::from(&report));
+        for one in report.incomplete.iter().take(INCOMPLETE_LINES) {
+            control.log(line(one));
+        }
+        let (freed, deleted) = (report.freed_bytes, report.containers_deleted);
+        if options.dry_run {
+            let cleanable = report.cleanable_bytes;
+            control.log(format!("{cleanable} bytes can be freed now"));
+            return Ok(());
+        }
+        control.log(format!("{freed} bytes freed, {deleted} containers deleted"));
+        match self.engine.attribute(&round) {
+            Ok(_) => Ok(()),
+            Err(EngineError::Stopped) => Err(WorkError::Stopped),
+            // What was freed is freed: whose the rest is, the next round says.
+            Err(error) => {
+                control.log(format!("whose the live bytes are could not be found out: {error}"));
+                Ok(())
+            }
+        }
+    }
+}
+
+fn ended(error: EngineError) -> WorkError {
+    match error {
+        EngineError::Stopped => WorkError::Stopped,
+        other => other.into(),
+    }
+}
+
+fn line(incomplete: &Incomplete) -> String {
+    let Incomplete { backup, vm, disk, reason, .. } = incomplete;
+    match backup {
+        Some(backup) => format!(
+            "nothing of its namespace was freed: VM {vm:?}, restore point {backup}, disk {disk:?}: {reason}"
+        ),
+        None => format!("nothing more of a namespace was freed: {reason}"),
+    }
+}
+
+/// A round, as tasks steer it.
+#[derive(Debug)]
+struct Round(Arc<ReclaimControl>);
+
+impl Steered for Round {
+    fn pause(&self, paused: bool) {
+        self.0.set_paused(paused);
+    }
+
+    fn stop(&self) {
+        self.0.stop();
+    }
+
+    fn set_throttle(&self, throttle: Throttle) {
+        self.0.set_share_pct(throttle.share_percent());
+        self.0.set_bytes_per_sec(throttle.bytes_per_sec().map_or(0, std::num::NonZeroU64::get));
+    }
+
+    fn progress(&self) -> TaskProgress {
+        let progress = self.0.progress();
+        let unit = match progress.phase {
+            ReclaimPhase::Idle | ReclaimPhase::Squeezing => "",
+            ReclaimPhase::Marking | ReclaimPhase::Attributing => "disks followed",
+            ReclaimPhase::Copying => "batches copied",
+            ReclaimPhase::Deleting => "containers deleted",
+        };
+        TaskProgress { done: progress.done, total: progress.total, unit: unit.to_owned() }
+    }
+}
+
+fn read(options: &str) -> Result<Options, ServiceError> {
+    serde_json::from_str(options).map_err(|error| ServiceError::invalid(format!("options: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_bounded_and_have_one_form() {
+        let engine_options = |text: &str| read(text).map(|options| options.for_engine());
+        assert_eq!(engine_options("{}").unwrap(), ReclaimOptions::default());
+        let squeeze = engine_options(r#"{"squeeze":true,"squeeze_min_age_days":0}"#).unwrap().squeeze;
+        assert_eq!(squeeze, Some(Squeeze { level: SQUEEZE_LEVEL, min_age_days: 0 }));
+        let same = serde_json::to_string(&read(r#"{"dry_run":false,"squeeze":false}"#).unwrap()).unwrap();
+        assert_eq!(same, "{}");
+        assert!(read(r#"{"unknown":1}"#).is_err() && read("no").is_err());
+    }
+}
