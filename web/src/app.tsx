@@ -7,6 +7,7 @@ import { Route, Switch, useLocation } from "wouter";
 import { coversAll, may, SessionGate, useWho } from "./api/session";
 import type { Action } from "./api/schema";
 import { LiveProvider } from "./api/useLive";
+import { DamageBanner } from "./components/DamageBanner";
 import { Empty, ErrorNote, Skeleton } from "./components/Feedback";
 import { Header, PLACES } from "./components/Header";
 import { Mark } from "./components/icons";
@@ -66,6 +67,7 @@ function Main() {
   }, [path]);
   return (
     <main id="main" ref={main} tabIndex={-1}>
+      <DamageBanner />
       <Caught key={path}>
         <Suspense fallback={<Skeleton lines={6} height={480} />}>
           <Switch>

@@ -1,6 +1,7 @@
 /** States as an icon and a word; the colour only repeats what they say. */
 
 import type { Flag, FlagKind, RowStatus, Verify } from "../api/schema";
+import { bytes, exactBytes } from "../format/bytes";
 import { minute } from "../format/time";
 import { Icon, type IconName } from "./icons";
 
@@ -66,6 +67,17 @@ export function PartialBadge({ missing }: { missing: readonly string[] }) {
     <span className="badge badge-warn" data-term="partial" data-exact={`without ${missing.join(", ")}`}>
       <Icon name="drop" />
       partial
+    </span>
+  );
+}
+
+/** Marks a restore point that cannot be restored completely; nothing for a whole one. */
+export function DamagedBadge({ lost }: { lost: number }) {
+  if (lost === 0) return null;
+  return (
+    <span className="badge badge-bad" data-term="damaged" data-exact={exactBytes(lost)}>
+      <Icon name="fail" />
+      {bytes(lost)} lost
     </span>
   );
 }

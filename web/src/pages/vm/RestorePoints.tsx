@@ -6,7 +6,7 @@ import type { Backup } from "../../api/schema";
 import { Command } from "../../components/Command";
 import { Empty } from "../../components/Feedback";
 import { Icon } from "../../components/icons";
-import { PartialBadge, VerifyBadge } from "../../components/Status";
+import { DamagedBadge, PartialBadge, VerifyBadge } from "../../components/Status";
 import { show, TermLabel, tip, type Kind } from "../../components/Value";
 import type { Term } from "../../format/definitions";
 import { minute, second } from "../../format/time";
@@ -30,7 +30,9 @@ export function RestorePoints({ points }: { points: readonly Backup[] }) {
               <th scope="col" className="number"><TermLabel term="data_bytes" /></th>
               <th scope="col" className="number"><TermLabel term="new_bytes" /></th>
               <th scope="col" className="number"><TermLabel term="added_bytes" /></th>
+              <th scope="col" className="number"><TermLabel term="exclusive_bytes" /></th>
               <th scope="col"><TermLabel term="verify" /></th>
+              <th scope="col"><TermLabel term="last_proven" /></th>
               <th scope="col">Restore</th>
             </tr>
           </thead>
@@ -54,14 +56,18 @@ function Point({ point }: { point: Backup }) {
   return (
     <tbody className={open ? "is-open" : ""}>
       <tr>
-        <th scope="row" className="nowrap" data-term="finished" data-exact={`${second(point.finished)}, ${point.id}`}>
-          {minute(point.finished)} <PartialBadge missing={point.missing_disks} />
+        <th scope="row" data-term="finished" data-exact={`${second(point.finished)}, ${point.id}`}>
+          <span className="nowrap">{minute(point.finished)}</span> <PartialBadge missing={point.missing_disks} /> <DamagedBadge lost={point.damaged_bytes} />
         </th>
         <td>{point.job}</td>
         <Number term="data_bytes" kind="bytes" value={data} />
         <Number term="new_bytes" kind="bytes" value={point.new_bytes} />
         <Number term="added_bytes" kind="bytes" value={point.post_lc + point.meta_bytes} />
+        <Number term="exclusive_bytes" kind="bytes" value={point.exclusive_bytes} />
         <td><VerifyBadge verify={point.verify} /></td>
+        <td className="nowrap" {...tip("last_proven", "time", point.last_proven)}>
+          {point.last_proven === null ? <span className="muted">not yet</span> : show("ago", point.last_proven)}
+        </td>
         <td>
           <button type="button" className="button button-small" aria-expanded={open} onClick={() => setOpen(!open)}>
             Commands
@@ -71,7 +77,7 @@ function Point({ point }: { point: Backup }) {
       </tr>
       {open && (
         <tr className="point-more">
-          <td colSpan={7}>
+          <td colSpan={9}>
             <p className="muted">
               Restore point <code>{point.id}</code>, run <code>{point.run}</code>, taken on {point.client_host}
             </p>
@@ -85,7 +91,7 @@ function Point({ point }: { point: Backup }) {
   );
 }
 
-function Number({ term, kind, value }: { term: Term; kind: Kind; value: number }) {
+function Number({ term, kind, value }: { term: Term; kind: Kind; value: number | null }) {
   return (
     <td className="number" {...tip(term, kind, value)}>
       {show(kind, value)}
