@@ -20,6 +20,7 @@ const Details = lazy(() => import("./pages/details/Details"));
 const Vms = lazy(() => import("./pages/vms/Vms"));
 const Vm = lazy(() => import("./pages/vm/Vm"));
 const Namespaces = lazy(() => import("./pages/namespaces/Namespaces"));
+const Retention = lazy(() => import("./pages/retention/Retention"));
 const Storage = lazy(() => import("./pages/storage/Storage"));
 const Access = lazy(() => import("./pages/access/Access"));
 
@@ -78,6 +79,7 @@ function Main() {
               {({ namespace, vm }) => page("catalog", <Vm namespace={decode(namespace)} vm={decode(vm)} />)}
             </Route>
             <Route path="/namespaces">{page("catalog", <Namespaces />)}</Route>
+            <Route path="/retention">{page("catalog", <Retention />)}</Route>
             <Route path="/storage">{page("operate", <Storage />, true)}</Route>
             <Route path="/access">{page("manage_tokens", <Access />)}</Route>
             <Route>

@@ -39,7 +39,7 @@ export function makeQueryClient(): QueryClient {
 /** First words of the keys that an event's `what` makes stale. */
 const STALE_BY: Record<ChangedSubject, readonly string[]> = {
   details: ["details", "detail", "groups", "series", "totals", "vms", "vm", "jobs", "capacity", "storage", "damage"],
-  backups: ["backups", "vms", "vm", "namespaces", "totals", "capacity", "storage", "jobs", "damage", "attribution"],
+  backups: ["backups", "policies", "vms", "vm", "namespaces", "totals", "capacity", "storage", "jobs", "damage", "attribution"],
   tokens: ["tokens", "audit", "namespaces"],
   tasks: ["tasks", "task", "schedules"],
 };

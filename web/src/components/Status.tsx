@@ -1,8 +1,8 @@
 /** States as an icon and a word; the colour only repeats what they say. */
 
-import type { Flag, FlagKind, RowStatus, Verify } from "../api/schema";
+import type { Flag, FlagKind, Hold, RowStatus, Verify } from "../api/schema";
 import { bytes, exactBytes } from "../format/bytes";
-import { minute } from "../format/time";
+import { localDay, minute } from "../format/time";
 import { Icon, type IconName } from "./icons";
 
 type Tone = "good" | "warn" | "bad" | "quiet";
@@ -68,6 +68,27 @@ export function PartialBadge({ missing }: { missing: readonly string[] }) {
       <Icon name="drop" />
       partial
     </span>
+  );
+}
+
+/** What keeps a restore point from being deleted; nothing when nothing does. */
+export function KeptBadges({ point }: { point: { locked_until: string | null; hold: Hold | null } }) {
+  const { locked_until: until, hold } = point;
+  return (
+    <>
+      {until !== null && (
+        <span className="badge badge-quiet" data-term="locked" data-exact={`until ${minute(until)}`}>
+          <Icon name="lock" />
+          locked until {localDay(until)}
+        </span>
+      )}
+      {hold !== null && (
+        <span className="badge badge-quiet" data-term="held" data-exact={`since ${minute(hold.since)} by ${hold.by}: ${hold.reason}`}>
+          <Icon name="hold" />
+          held
+        </span>
+      )}
+    </>
   );
 }
 
