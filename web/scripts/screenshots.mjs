@@ -33,6 +33,7 @@ async function places(page) {
     vms: "/vms",
     ...(vms[0] === undefined ? {} : { vm: `/vms/${vms[0].namespace}/${vms[0].vm}` }),
     retention: "/retention",
+    tasks: "/tasks",
     storage: "/storage",
     access: "/access",
   };

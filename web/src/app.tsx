@@ -21,6 +21,7 @@ const Vms = lazy(() => import("./pages/vms/Vms"));
 const Vm = lazy(() => import("./pages/vm/Vm"));
 const Namespaces = lazy(() => import("./pages/namespaces/Namespaces"));
 const Retention = lazy(() => import("./pages/retention/Retention"));
+const Tasks = lazy(() => import("./pages/tasks/Tasks"));
 const Storage = lazy(() => import("./pages/storage/Storage"));
 const Access = lazy(() => import("./pages/access/Access"));
 
@@ -80,6 +81,7 @@ function Main() {
             </Route>
             <Route path="/namespaces">{page("catalog", <Namespaces />)}</Route>
             <Route path="/retention">{page("catalog", <Retention />)}</Route>
+            <Route path="/tasks">{page("operate", <Tasks />, true)}</Route>
             <Route path="/storage">{page("operate", <Storage />, true)}</Route>
             <Route path="/access">{page("manage_tokens", <Access />)}</Route>
             <Route>

@@ -39,9 +39,9 @@ export function makeQueryClient(): QueryClient {
 /** First words of the keys that an event's `what` makes stale. */
 const STALE_BY: Record<ChangedSubject, readonly string[]> = {
   details: ["details", "detail", "groups", "series", "totals", "vms", "vm", "jobs", "capacity", "storage", "damage"],
-  backups: ["backups", "policies", "vms", "vm", "namespaces", "totals", "capacity", "storage", "jobs", "damage", "attribution"],
+  backups: ["backups", "vms", "vm", "namespaces", "totals", "capacity", "storage", "jobs", "damage", "attribution"],
   tokens: ["tokens", "audit", "namespaces"],
-  tasks: ["tasks", "task", "schedules"],
+  tasks: ["tasks", "task", "schedules", "policies"],
 };
 
 /** Marks what a `changed` event is about as stale; what is on screen is fetched again. */

@@ -29,6 +29,7 @@ export const PLACES: readonly Place[] = [
   { path: "/vms", label: "VMs", short: "VMs", icon: "vms", action: "catalog" },
   { path: "/namespaces", label: "Namespaces", short: "Names", icon: "person", action: "catalog" },
   { path: "/retention", label: "Retention", short: "Retention", icon: "keep", action: "catalog" },
+  { path: "/tasks", label: "Tasks", short: "Tasks", icon: "tasks", action: "operate", whole: true },
   { path: "/storage", label: "Storage", short: "Storage", icon: "storage", action: "operate", whole: true },
   { path: "/access", label: "Access", short: "Access", icon: "access", action: "manage_tokens" },
 ];

@@ -1,6 +1,6 @@
 /** States as an icon and a word; the colour only repeats what they say. */
 
-import type { Flag, FlagKind, Hold, RowStatus, Verify } from "../api/schema";
+import type { Flag, FlagKind, Hold, RowStatus, TaskStatus, Verify } from "../api/schema";
 import { bytes, exactBytes } from "../format/bytes";
 import { localDay, minute } from "../format/time";
 import { Icon, type IconName } from "./icons";
@@ -100,6 +100,25 @@ export function DamagedBadge({ lost }: { lost: number }) {
       <Icon name="fail" />
       {bytes(lost)} lost
     </span>
+  );
+}
+
+const TASK: Record<TaskStatus, [Tone, IconName]> = {
+  queued: ["quiet", "clock"],
+  running: ["good", "play"],
+  paused: ["warn", "pause"],
+  interrupted: ["warn", "clock"],
+  done: ["good", "check"],
+  failed: ["bad", "fail"],
+  cancelled: ["quiet", "stop"],
+};
+
+export function TaskBadge({ status }: { status: TaskStatus }) {
+  const [tone, icon] = TASK[status];
+  return (
+    <Badge tone={tone} icon={icon} term="task_status">
+      {status}
+    </Badge>
   );
 }
 
