@@ -33,7 +33,7 @@ export const NO_RULES: RuleTexts = {
 
 /** Zero is no rule, shown as an empty field. */
 export const textsOf = (rules: Rules): RuleTexts => {
-  const text = (name: RuleName) => ((rules[name] ?? 0) === 0 ? "" : String(rules[name]));
+  const text = (name: RuleName) => (rules[name] === 0 ? "" : String(rules[name]));
   return Object.fromEntries(RULES.map(([name]) => [name, text(name)])) as Record<RuleName, string>;
 };
 
@@ -48,7 +48,7 @@ export function ruleOf(name: RuleName, text: string): number | undefined {
 
 /** The rules that were typed; `undefined` when one of them makes no sense. */
 export function rulesOf(texts: RuleTexts): Rules | undefined {
-  const rules: Rules = {};
+  const rules: Rules = { keep_last: 0, keep_hourly: 0, keep_daily: 0, keep_weekly: 0, keep_monthly: 0, keep_yearly: 0, keep_within_days: 0 };
   for (const [name] of RULES) {
     const value = ruleOf(name, texts[name]);
     if (value === undefined) return undefined;
@@ -60,7 +60,7 @@ export function rulesOf(texts: RuleTexts): Rules | undefined {
 /** `7 daily, 4 weekly, all within 14 d`. */
 export function inWords(rules: Rules): string {
   const said = RULES.flatMap(([name, label]) => {
-    const value = rules[name] ?? 0;
+    const value = rules[name];
     if (value === 0) return [];
     return [name === "keep_within_days" ? `all within ${value} d` : `${value} ${label.toLowerCase()}`];
   });
