@@ -32,6 +32,8 @@ async function places(page) {
     ...(row === undefined ? {} : { drawer: `/details?sort=-post_lc&row=${encodeURIComponent(row.id)}` }),
     vms: "/vms",
     ...(vms[0] === undefined ? {} : { vm: `/vms/${vms[0].namespace}/${vms[0].vm}` }),
+    retention: "/retention",
+    tasks: "/tasks",
     storage: "/storage",
     access: "/access",
   };

@@ -86,7 +86,7 @@ describe("roles", () => {
     window.history.replaceState(null, "", "/access");
     app();
     const nav = await screen.findByRole("navigation", { name: "Pages" });
-    expect(within(nav).getAllByRole("link").map((each) => each.getAttribute("href"))).toEqual(["/", "/details", "/vms", "/namespaces"]);
+    expect(within(nav).getAllByRole("link").map((each) => each.getAttribute("href"))).toEqual(["/", "/details", "/vms", "/namespaces", "/retention"]);
     await screen.findByText("Your role has no access to this page");
   });
 });

@@ -7,6 +7,7 @@ import { Route, Switch, useLocation } from "wouter";
 import { coversAll, may, SessionGate, useWho } from "./api/session";
 import type { Action } from "./api/schema";
 import { LiveProvider } from "./api/useLive";
+import { DamageBanner } from "./components/DamageBanner";
 import { Empty, ErrorNote, Skeleton } from "./components/Feedback";
 import { Header, PLACES } from "./components/Header";
 import { Mark } from "./components/icons";
@@ -19,6 +20,8 @@ const Details = lazy(() => import("./pages/details/Details"));
 const Vms = lazy(() => import("./pages/vms/Vms"));
 const Vm = lazy(() => import("./pages/vm/Vm"));
 const Namespaces = lazy(() => import("./pages/namespaces/Namespaces"));
+const Retention = lazy(() => import("./pages/retention/Retention"));
+const Tasks = lazy(() => import("./pages/tasks/Tasks"));
 const Storage = lazy(() => import("./pages/storage/Storage"));
 const Access = lazy(() => import("./pages/access/Access"));
 
@@ -66,6 +69,7 @@ function Main() {
   }, [path]);
   return (
     <main id="main" ref={main} tabIndex={-1}>
+      <DamageBanner />
       <Caught key={path}>
         <Suspense fallback={<Skeleton lines={6} height={480} />}>
           <Switch>
@@ -76,6 +80,8 @@ function Main() {
               {({ namespace, vm }) => page("catalog", <Vm namespace={decode(namespace)} vm={decode(vm)} />)}
             </Route>
             <Route path="/namespaces">{page("catalog", <Namespaces />)}</Route>
+            <Route path="/retention">{page("catalog", <Retention />)}</Route>
+            <Route path="/tasks">{page("operate", <Tasks />, true)}</Route>
             <Route path="/storage">{page("operate", <Storage />, true)}</Route>
             <Route path="/access">{page("manage_tokens", <Access />)}</Route>
             <Route>

@@ -33,7 +33,7 @@ test("the role restore sees no Access and no Storage page", async ({ page }) => 
   const reach = shared();
   await login(page, reach, await makeToken(reach, "alice", "restore"));
   const links = page.getByRole("navigation", { name: "Pages" }).getByRole("link");
-  await expect(links).toHaveCount(4);
+  await expect(links).toHaveCount(5);
   await page.goto(`${reach.url}/access`);
   await expect(page.getByText("Your role has no access to this page")).toBeVisible();
   await page.goto(`${reach.url}/storage`);

@@ -9,6 +9,8 @@ const PAGES = [
   { path: "/vms", ready: "VMs" },
   { path: "/vms/default/web", ready: "At a glance" },
   { path: "/namespaces", ready: "Quotas" },
+  { path: "/retention", ready: "Policies" },
+  { path: "/tasks", ready: "Schedules" },
   { path: "/storage", ready: "Containers" },
   { path: "/access", ready: "Tokens" },
 ] as const;

@@ -1,7 +1,7 @@
 //! Strings that are one of a few words. The OpenAPI document lists the words of each, taken from where they are
 //! used, so that generated clients such as the web UI's types know all of them.
 
-use holdfast_engine::catalog::{self, TotalsBy, token};
+use holdfast_engine::catalog::{self, AttributedBy as Sharer, TotalsBy, token};
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
@@ -15,6 +15,10 @@ pub(super) const GROUPS: [(&str, TotalsBy); 6] = [
     ("namespace", TotalsBy::Namespace),
     ("repository", TotalsBy::Repository),
 ];
+
+/// What attributed bytes can be added up by.
+pub(super) const SHARERS: [(&str, Sharer); 3] =
+    [("namespace", Sharer::Namespace), ("vm", Sharer::Vm), ("job", Sharer::Job)];
 
 /// Spans of time: name and milliseconds; 0: all time.
 pub(super) const WINDOWS: [(&str, i64); 3] =
@@ -65,6 +69,8 @@ words! {
     TaskStatus = catalog::TaskStatus::ALL.map(catalog::TaskStatus::word);
     /// What compression details are added up by
     GroupBy = GROUPS.map(|(word, _)| word);
+    /// What attributed bytes are added up by
+    AttributedBy = SHARERS.map(|(word, _)| word);
     /// A span of time up to now
     TimeWindow = WINDOWS.map(|(word, _)| word);
     /// What went wrong, as a stable word: the same as in gRPC and for exit codes

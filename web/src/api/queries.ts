@@ -19,6 +19,9 @@ import type { ChangedSubject, CreateToken, Quota } from "./schema";
 /** How long an answer counts as fresh when no event says otherwise. */
 const FRESH_MS = 20_000;
 
+/** How often damage is asked for again: no event tells that a read met some. */
+const DAMAGE_MS = 60_000;
+
 /** A client as the app uses it. Only passing failures are tried again. */
 export function makeQueryClient(): QueryClient {
   return new QueryClient({
@@ -35,10 +38,10 @@ export function makeQueryClient(): QueryClient {
 
 /** First words of the keys that an event's `what` makes stale. */
 const STALE_BY: Record<ChangedSubject, readonly string[]> = {
-  details: ["details", "detail", "groups", "series", "totals", "vms", "vm", "jobs", "capacity", "storage"],
-  backups: ["backups", "vms", "vm", "namespaces", "totals", "capacity", "storage", "jobs"],
+  details: ["details", "detail", "groups", "series", "totals", "vms", "vm", "jobs", "capacity", "storage", "damage"],
+  backups: ["backups", "vms", "vm", "namespaces", "totals", "capacity", "storage", "jobs", "damage", "attribution"],
   tokens: ["tokens", "audit", "namespaces"],
-  tasks: ["tasks", "task", "schedules"],
+  tasks: ["tasks", "task", "schedules", "policies"],
 };
 
 /** Marks what a `changed` event is about as stale; what is on screen is fetched again. */
@@ -49,7 +52,7 @@ export function invalidated(client: QueryClient, what: readonly ChangedSubject[]
 }
 
 /** One GET as a query: `subject` is what it is about. */
-function useGet<P extends PathOf<"GET">>(subject: string, path: P, query: QueryOf<P> = {}, enabled = true) {
+export function useGet<P extends PathOf<"GET">>(subject: string, path: P, query: QueryOf<P> = {}, enabled = true) {
   return useQuery({
     queryKey: [subject, path, query],
     queryFn: ({ signal }) => get(path, { query, signal }),
@@ -99,6 +102,8 @@ export const useDetail = (id: string) =>
   });
 export const useStorage = () => useGet("storage", "/storage");
 export const useStatistics = () => useGet("storage", "/storage/statistics");
+/** Whose the stored bytes are, as the last round of reclaim counted them. */
+export const useAttribution = (query: QueryOf<"/attribution">, enabled = true) => useGet("attribution", "/attribution", query, enabled);
 export const useTokens = () => useGet("tokens", "/tokens");
 
 /** A page of a list with offset paging. */
@@ -138,6 +143,16 @@ export const useBackups = (query: QueryOf<"/backups">) =>
       get("/backups", { query: { ...query, page_size: 1000, page_token: pageParam }, signal }),
     initialPageParam: "",
     getNextPageParam: (page) => page.next_page_token ?? undefined,
+  });
+
+/** What cannot be restored, page by page. */
+export const useDamage = (query: QueryOf<"/damage">) =>
+  useInfiniteQuery({
+    queryKey: ["damage", query],
+    queryFn: ({ pageParam, signal }) => get("/damage", { query: { ...query, page_token: pageParam }, signal }),
+    initialPageParam: "",
+    getNextPageParam: (page) => page.next_page_token ?? undefined,
+    refetchInterval: DAMAGE_MS,
   });
 
 /** The audit log, newest first, page by page. */

@@ -28,6 +28,8 @@ export const PLACES: readonly Place[] = [
   { path: "/details", label: "Compression details", short: "Details", icon: "details", action: "report" },
   { path: "/vms", label: "VMs", short: "VMs", icon: "vms", action: "catalog" },
   { path: "/namespaces", label: "Namespaces", short: "Names", icon: "person", action: "catalog" },
+  { path: "/retention", label: "Retention", short: "Retention", icon: "keep", action: "catalog" },
+  { path: "/tasks", label: "Tasks", short: "Tasks", icon: "tasks", action: "operate", whole: true },
   { path: "/storage", label: "Storage", short: "Storage", icon: "storage", action: "operate", whole: true },
   { path: "/access", label: "Access", short: "Access", icon: "access", action: "manage_tokens" },
 ];

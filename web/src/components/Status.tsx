@@ -1,7 +1,8 @@
 /** States as an icon and a word; the colour only repeats what they say. */
 
-import type { Flag, FlagKind, RowStatus, Verify } from "../api/schema";
-import { minute } from "../format/time";
+import type { Flag, FlagKind, Hold, RowStatus, TaskStatus, Verify } from "../api/schema";
+import { bytes, exactBytes } from "../format/bytes";
+import { localDay, minute } from "../format/time";
 import { Icon, type IconName } from "./icons";
 
 type Tone = "good" | "warn" | "bad" | "quiet";
@@ -67,6 +68,57 @@ export function PartialBadge({ missing }: { missing: readonly string[] }) {
       <Icon name="drop" />
       partial
     </span>
+  );
+}
+
+/** What keeps a restore point from being deleted; nothing when nothing does. */
+export function KeptBadges({ point }: { point: { locked_until: string | null; hold: Hold | null } }) {
+  const { locked_until: until, hold } = point;
+  return (
+    <>
+      {until !== null && (
+        <span className="badge badge-quiet" data-term="locked" data-exact={`until ${minute(until)}`}>
+          <Icon name="lock" />
+          locked until {localDay(until)}
+        </span>
+      )}
+      {hold !== null && (
+        <span className="badge badge-quiet" data-term="held" data-exact={`since ${minute(hold.since)} by ${hold.by}: ${hold.reason}`}>
+          <Icon name="hold" />
+          held
+        </span>
+      )}
+    </>
+  );
+}
+
+/** Marks a restore point that cannot be restored completely; nothing for a whole one. */
+export function DamagedBadge({ lost }: { lost: number }) {
+  if (lost === 0) return null;
+  return (
+    <span className="badge badge-bad" data-term="damaged" data-exact={exactBytes(lost)}>
+      <Icon name="fail" />
+      {bytes(lost)} lost
+    </span>
+  );
+}
+
+const TASK: Record<TaskStatus, [Tone, IconName]> = {
+  queued: ["quiet", "clock"],
+  running: ["good", "play"],
+  paused: ["warn", "pause"],
+  interrupted: ["warn", "clock"],
+  done: ["good", "check"],
+  failed: ["bad", "fail"],
+  cancelled: ["quiet", "stop"],
+};
+
+export function TaskBadge({ status }: { status: TaskStatus }) {
+  const [tone, icon] = TASK[status];
+  return (
+    <Badge tone={tone} icon={icon} term="task_status">
+      {status}
+    </Badge>
   );
 }
 

@@ -182,7 +182,7 @@ export const DEFINITIONS = define({
   raw_regions: { label: "Raw regions", text: "Regions stored uncompressed because compression saved less than 3 %.", unit: "regions" },
 
   // Access.
-  role: { label: "Role", text: "backup: back up, and read back within its namespaces. restore: list, report, restore, verify. operator: everything except tokens. admin: everything." },
+  role: { label: "Role", text: "backup: back up, and read back within its namespaces. restore: list, report, restore, verify. operator: everything except tokens and deciding what is kept. admin: everything." },
   scope: { label: "Namespaces", text: "Namespaces that the token is limited to; all when none is listed." },
   token_owner: {
     label: "Owner",
@@ -193,6 +193,48 @@ export const DEFINITIONS = define({
   created: { label: "Created", text: "When the token was created." },
   expires: { label: "Expires", text: "When the token expires." },
   last_used: { label: "Last used", text: "When the token was last used." },
+
+  // What is kept.
+  locked: { label: "Locked", text: "A retention lock: until then no one can delete the restore point, administrators included. A lock can be lengthened, never shortened." },
+  held: { label: "Held", text: "A legal hold: the restore point cannot be deleted until an administrator releases the hold with a reason." },
+  damaged: { label: "Damaged", text: "Some of its data cannot be restored. The next backup that has this data stores it again, which heals the restore point." },
+  damaged_bytes: { label: "Lost", text: "Bytes of the disk that cannot be restored now.", unit: "bytes" },
+  last_proven: { label: "Last proven", text: "When the server last read all of it by itself (scrub) and found every fingerprint right." },
+  freed_bytes: { label: "Frees", text: "What the next reclaim can free once these restore points are deleted, to the byte.", unit: "bytes" },
+  policy: { label: "Policy", text: "Rules for what is kept of some restore points. About each restore point the most specific policy decides: a VM's before a job's before one for everything." },
+  policy_scope: { label: "For", text: "The VM, the job, or everything in the namespace whose restore points it decides about." },
+  keep_rules: { label: "Keeps", text: "A restore point stays when at least one rule keeps it. A VM always keeps its newest restore point, its newest complete one, and those that are locked or held." },
+  calendar: { label: "Schedule", text: "When it runs: minute, hour, day of the month, month, day of the week, as cron has them, or @daily and the like." },
+  time_zone: { label: "Time zone", text: "The zone of the schedule, and whose days, weeks and months count." },
+  next_run: { label: "Next", text: "When the schedule comes next, in your time zone." },
+  lock_days: { label: "Locks", text: "Each new restore point is locked for so many days from the moment it exists.", unit: "days" },
+  kept_points: { label: "Kept", text: "Restore points that exist on this day.", unit: "restore points" },
+  kept_by: { label: "Kept by", text: "The rules that keep the restore point." },
+
+  // Attribution.
+  attributed_bytes: {
+    label: "Attributed",
+    text: "Its part of the stored bytes of chunks: a shared chunk counts in equal parts for all that have it. All parts add up to the live bytes of the data containers, to the byte.",
+    unit: "bytes",
+  },
+  exclusive_bytes: { label: "Only here", text: "Stored bytes that nothing else has: what deleting it frees.", unit: "bytes" },
+  shared_bytes: { label: "Shared part", text: "Attributed bytes of chunks that others have too: deleting it frees none of them.", unit: "bytes" },
+  live_bytes: { label: "In use", text: "Stored bytes of data containers that some restore point needs.", unit: "bytes" },
+
+  // Tasks.
+  task: { label: "Task", text: "Long work that a person or a schedule starts: reclaim, scrub, verification, a run of a policy." },
+  task_status: { label: "Status", text: "queued: waits for another of its kind. running: at work. paused: until it is resumed. interrupted: begins again by itself. done, failed, cancelled: over." },
+  reclaim: { label: "Reclaim", text: "Frees what no restore point needs any more, beside backups and restores." },
+  scrub: { label: "Scrub", text: "Reads everything that is stored and checks it, so that damage is known before a restore needs the data." },
+  verification: { label: "Verification", text: "Reads the newest restore point of every VM back at the server, as a restore would." },
+  policy_run: { label: "Policy run", text: "Deletes the restore points that a retention policy does not keep." },
+  task_progress: { label: "Progress", text: "How much of the task is done." },
+  cleanable_bytes: { label: "Cleanable", text: "Bytes of containers that nothing needs any more, as the round found them.", unit: "bytes" },
+  reclaimed_bytes: { label: "Freed", text: "Bytes that the task gave back to the file system.", unit: "bytes" },
+  scrub_pass: { label: "Pass", text: "How often the scrub has begun to read everything.", unit: "passes" },
+  unproven_containers: { label: "Containers not yet proven", text: "Containers that were not read again since they were written.", unit: "containers" },
+  unproven_points: { label: "Restore points not yet proven", text: "Restore points of which not everything was read again since they were made.", unit: "restore points" },
+  oldest_proof: { label: "Longest unread", text: "When the container was read that was read longest ago." },
 
   // Explanations.
   usual_new: { label: "Usually new", text: "Median of the new bytes of this disk's earlier runs.", unit: "bytes" },

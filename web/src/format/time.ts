@@ -47,6 +47,16 @@ export function relative(iso: string | null | undefined, nowMs = Date.now()): st
   return seconds < 0 ? `in ${text}` : `${text} ago`;
 }
 
+/** The browser's time zone, such as `Europe/Berlin`. */
+export const ownZone = (): string => new Intl.DateTimeFormat().resolvedOptions().timeZone;
+
+/** The local day so many days after a time. */
+export function daysAfter(from: Date, days: number): string {
+  const date = new Date(from);
+  date.setDate(date.getDate() + days);
+  return day(date);
+}
+
 /** The local day a time belongs to. */
 export function localDay(iso: string): string {
   const date = parse(iso);

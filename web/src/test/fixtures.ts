@@ -1,12 +1,12 @@
 /** Answers of a server, as the API describes them. */
 
-import type { DetailRow, Session } from "../api/schema";
+import type { Backup, DetailRow, Session } from "../api/schema";
 
 export const session = (changes: Partial<Session> = {}): Session => ({
   name: "first",
   role: "admin",
   namespaces: [],
-  actions: ["catalog", "report", "operate", "manage_tokens"],
+  actions: ["catalog", "report", "operate", "manage_tokens", "retain"],
   csrf: "csrf-token",
   expires: null,
   version: "0.3.0",
@@ -49,3 +49,29 @@ export function detailRow(index: number, changes: Partial<DetailRow> = {}): Deta
     ...changes,
   };
 }
+
+/** A restore point, taken so many days before the end of 2026-11-20. */
+export const backup = (index: number, changes: Partial<Backup> = {}): Backup => ({
+  id: `01JBACKUP${index}`,
+  namespace: "default",
+  vm: "web",
+  job: "nightly",
+  run: "01JRUN",
+  client_host: "hv1",
+  started: `2026-11-${20 - index}T22:00:00.000Z`,
+  finished: `2026-11-${20 - index}T22:01:00.000Z`,
+  missing_disks: [],
+  disks: [{ name: "root", size_bytes: 17_179_869_184, data_bytes: 8_589_934_592 }],
+  new_bytes: 1_073_741_824,
+  post_lc: 536_870_912,
+  meta_bytes: 4096,
+  damaged_bytes: 0,
+  last_proven: null,
+  locked_until: null,
+  hold: null,
+  exclusive_bytes: null,
+  attributed_bytes: null,
+  verify: null,
+  restore_commands: [],
+  ...changes,
+});

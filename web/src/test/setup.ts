@@ -14,6 +14,7 @@ class NoResizeObserver implements ResizeObserver {
 
 globalThis.ResizeObserver ??= NoResizeObserver;
 window.scrollTo = () => {};
+Element.prototype.scrollIntoView = () => {};
 window.matchMedia ??= (query) =>
   ({ matches: false, media: query, addEventListener() {}, removeEventListener() {} }) as unknown as MediaQueryList;
 if (!("showModal" in HTMLDialogElement.prototype)) {

@@ -72,6 +72,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     get("/backups/{id}", CATALOG),
     get("/damage", CATALOG),
     get("/runs", REPORT),
+    get("/attribution", REPORT),
     get("/details", REPORT),
     get("/details/totals", REPORT),
     get("/details/{id}", REPORT),

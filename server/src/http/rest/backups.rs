@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use holdfast_engine::catalog::token::Action;
-use holdfast_engine::catalog::{BackupFilter, BackupRecord, PageRequest, Verification};
+use holdfast_engine::catalog::{BackupFilter, BackupRecord, BackupShareRecord, PageRequest, Verification};
 use holdfast_engine::ids::BackupId;
 use holdfast_proto::ErrorCode;
 use serde::{Deserialize, Serialize};
@@ -61,6 +61,10 @@ pub(super) struct Backup {
     damaged_bytes: u64,
     /// When the server last read all of it and found it sound; null: not yet
     last_proven: Option<String>,
+    /// Bytes of data that nothing else has, as the last reclaim counted them; null: it is newer
+    exclusive_bytes: Option<u64>,
+    /// Its part of the stored bytes of data, what is shared in equal parts; null: it is newer
+    attributed_bytes: Option<u64>,
     /// Its newest verification; null: none yet
     verify: Option<Verify>,
     /// Until when no one can delete it; null: it is not locked
@@ -160,6 +164,8 @@ fn describe(app: &App, backups: Vec<BackupRecord>) -> Result<Vec<Backup>, Servic
     let lost: std::collections::HashMap<BackupId, u64> =
         app.catalog().lost_bytes(&ids)?.into_iter().collect();
     let proofs = app.catalog().proofs(&ids)?;
+    let shares: std::collections::HashMap<BackupId, BackupShareRecord> =
+        app.catalog().backup_shares(&ids)?.into_iter().map(|share| (share.backup, share)).collect();
     let lock_time_ms = app.catalog().lock_time()?;
     let with_lock = backups.into_iter().map(|backup| (kept_by(&backup.lock, lock_time_ms), backup));
     let with_cost = with_lock.zip(costs).zip(proofs);
@@ -167,6 +173,8 @@ fn describe(app: &App, backups: Vec<BackupRecord>) -> Result<Vec<Backup>, Servic
         .map(|((((locked_until, hold), backup), cost), proven_ms)| Backup {
             damaged_bytes: lost.get(&backup.id).copied().unwrap_or(0),
             last_proven: maybe_time(proven_ms),
+            exclusive_bytes: shares.get(&backup.id).map(|share| share.exclusive_bytes),
+            attributed_bytes: shares.get(&backup.id).map(|share| share.attributed_bytes),
             locked_until,
             hold,
             verify: verified.remove(&backup.id),

@@ -2,6 +2,7 @@
 //! several of them share: `filter` (which rows of compression details), `wire` (pages, sums and times).
 
 mod activity;
+mod attribution;
 mod audit;
 mod backups;
 mod capacity;
@@ -57,6 +58,7 @@ fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(backups::list))
         .routes(routes!(backups::get))
         .routes(routes!(damage::list))
+        .routes(routes!(attribution::get))
         .routes(routes!(details::list))
         .routes(routes!(totals::groups))
         .routes(routes!(explanation::get))

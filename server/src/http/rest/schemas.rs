@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use super::activity::Changed;
 use crate::http::problem::ProblemBody;
-use crate::http::words::GroupBy;
+use crate::http::words::{AttributedBy, GroupBy};
 
 /// Where references to schemas begin.
 const SCHEMAS: &str = "#/components/schemas/";
@@ -18,6 +18,7 @@ pub(super) fn complete(document: &mut Value) {
     // Refusals, events and parameters, which no body or answer of a handler names.
     add::<ProblemBody>(schemas);
     add::<Changed>(schemas);
+    add::<AttributedBy>(schemas);
     add::<GroupBy>(schemas);
     let Some(schemas) = schemas.as_object_mut() else { return };
     for (name, schema) in schemas.iter_mut() {

@@ -10,7 +10,7 @@ import { ErrorNote } from "../../components/Feedback";
 const ROLES: readonly [role: Role, text: string][] = [
   ["backup", "Backs up, and reads back within its namespaces. For hypervisors. Never deletes."],
   ["restore", "Lists, reports, restores and verifies. Never writes."],
-  ["operator", "Everything except tokens."],
+  ["operator", "Everything except tokens and deciding what is kept. Runs policies and tasks."],
   ["admin", "Everything, in every namespace."],
 ];
 

@@ -13,6 +13,9 @@ import { TermLabel } from "../../components/Value";
 import { bytes } from "../../format/bytes";
 import { duration } from "../../format/numbers";
 import { second } from "../../format/time";
+import { Attribution } from "./Attribution";
+import { Lost } from "./Lost";
+import { Scrub } from "./Scrub";
 import { Statistics } from "./Statistics";
 
 export default function Storage() {
@@ -30,9 +33,14 @@ export default function Storage() {
               <Card title="Free space" className="wide">
                 <Space state={state} />
               </Card>
+              <Attribution />
               <Card title="Containers" className="wide">
                 <SimpleTable caption="Containers by kind and state" columns={CONTAINERS} rows={state.containers} rowKey={(row) => `${row.class}/${row.state}`} />
                 <Damage state={state} />
+              </Card>
+              <Lost />
+              <Card title="Scrub" className="wide" hint="Reads everything again in the background, and checks it. It stands back while backups and restores need the disk.">
+                <Scrub scrub={state.scrub} />
               </Card>
               <Card title="Index" hint="Records where each chunk is stored. It can always be rebuilt from the containers.">
                 <Index state={state} />

@@ -1,41 +1,100 @@
-/** Restore points, newest first: what each holds, what it added, how to restore it. */
+/** Restore points, newest first: what each holds, what it added, what keeps it, how to restore it. */
 
 import { useState } from "react";
 
 import type { Backup } from "../../api/schema";
+import { may, useWho } from "../../api/session";
 import { Command } from "../../components/Command";
 import { Empty } from "../../components/Feedback";
 import { Icon } from "../../components/icons";
-import { PartialBadge, VerifyBadge } from "../../components/Status";
+import { DamagedBadge, KeptBadges, PartialBadge, VerifyBadge } from "../../components/Status";
 import { show, TermLabel, tip, type Kind } from "../../components/Value";
 import type { Term } from "../../format/definitions";
+import { plural } from "../../format/numbers";
 import { minute, second } from "../../format/time";
+import { DeletePoints } from "./DeletePoints";
+import { Keeping } from "./Keeping";
 import { RestoreCommands } from "./RestoreCommands";
 
 /** Drawn at once; more on request. */
 const STEP = 20;
 
+/** The server takes no more at once. */
+const CHOSEN_MAX = 1000;
+
+/** Whether anything keeps it from being deleted. */
+const isKept = (point: Backup): boolean => point.locked_until !== null || point.hold !== null;
+
 export function RestorePoints({ points }: { points: readonly Backup[] }) {
   const [limit, setLimit] = useState(STEP);
+  const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
+  const [deleting, setDeleting] = useState(false);
+  const mayDelete = may(useWho(), "retain");
   if (points.length === 0) return <Empty title="No restore points" />;
+  const shown = points.slice(0, limit);
+  // Only of what is on screen: nothing is deleted that cannot be seen.
+  const selected = shown.filter((point) => chosen.has(point.id) && !isKept(point));
+  const free = shown.filter((point) => !isKept(point)).slice(0, CHOSEN_MAX);
+  const choose = (id: string, on: boolean) => {
+    const next = new Set(chosen);
+    if (on) next.add(id);
+    else next.delete(id);
+    setChosen(next);
+  };
   return (
     <>
+      {mayDelete && (
+        <div className="selection" role="status">
+          {selected.length === 0 ? (
+            <span className="muted">Select restore points to see what deleting them frees.</span>
+          ) : (
+            <>
+              <span>{plural(selected.length, "restore point")} selected</span>
+              <button type="button" className="button button-small button-danger" disabled={selected.length > CHOSEN_MAX} onClick={() => setDeleting(true)}>
+                <Icon name="trash" />
+                Delete…
+              </button>
+              <button type="button" className="button button-small button-quiet" onClick={() => setChosen(new Set())}>
+                Clear
+              </button>
+            </>
+          )}
+        </div>
+      )}
       <div className="table-scroll">
         <table className="table points">
           <caption className="visually-hidden">Restore points</caption>
           <thead>
             <tr>
+              {mayDelete && (
+                <th scope="col" className="choose">
+                  <input
+                    type="checkbox"
+                    aria-label="Select all restore points shown"
+                    disabled={free.length === 0}
+                    checked={free.length > 0 && selected.length === free.length}
+                    onChange={(event) => setChosen(new Set(event.target.checked ? free.map((point) => point.id) : []))}
+                  />
+                </th>
+              )}
               <th scope="col"><TermLabel term="finished" /></th>
               <th scope="col"><TermLabel term="job" /></th>
               <th scope="col" className="number"><TermLabel term="data_bytes" /></th>
               <th scope="col" className="number"><TermLabel term="new_bytes" /></th>
               <th scope="col" className="number"><TermLabel term="added_bytes" /></th>
+              <th scope="col" className="number"><TermLabel term="exclusive_bytes" /></th>
               <th scope="col"><TermLabel term="verify" /></th>
+              <th scope="col"><TermLabel term="last_proven" /></th>
               <th scope="col">Restore</th>
             </tr>
           </thead>
-          {points.slice(0, limit).map((point) => (
-            <Point key={point.id} point={point} />
+          {shown.map((point) => (
+            <Point
+              key={point.id}
+              point={point}
+              chosen={chosen.has(point.id)}
+              {...(mayDelete ? { onChoose: (on: boolean) => choose(point.id, on) } : {})}
+            />
           ))}
         </table>
       </div>
@@ -44,24 +103,58 @@ export function RestorePoints({ points }: { points: readonly Backup[] }) {
           Show more
         </button>
       )}
+      {deleting && (
+        <DeletePoints
+          points={selected}
+          onClose={() => setDeleting(false)}
+          onDeleted={() => {
+            setDeleting(false);
+            setChosen(new Set());
+          }}
+        />
+      )}
     </>
   );
 }
 
-function Point({ point }: { point: Backup }) {
+interface PointProps {
+  point: Backup;
+  chosen: boolean;
+  /** Absent where the role deletes nothing. */
+  onChoose?: (on: boolean) => void;
+}
+
+function Point({ point, chosen, onChoose }: PointProps) {
   const [open, setOpen] = useState(false);
   const data = point.disks.reduce((sum, disk) => sum + disk.data_bytes, 0);
+  const kept = isKept(point);
   return (
     <tbody className={open ? "is-open" : ""}>
-      <tr>
-        <th scope="row" className="nowrap" data-term="finished" data-exact={`${second(point.finished)}, ${point.id}`}>
-          {minute(point.finished)} <PartialBadge missing={point.missing_disks} />
+      <tr className={chosen && !kept ? "is-chosen" : ""}>
+        {onChoose !== undefined && (
+          <td className="choose">
+            <input
+              type="checkbox"
+              aria-label={`Select the restore point of ${second(point.finished)}`}
+              disabled={kept}
+              checked={chosen && !kept}
+              onChange={(event) => onChoose(event.target.checked)}
+            />
+          </td>
+        )}
+        <th scope="row" data-term="finished" data-exact={`${second(point.finished)}, ${point.id}`}>
+          <span className="nowrap">{minute(point.finished)}</span> <PartialBadge missing={point.missing_disks} /> <DamagedBadge lost={point.damaged_bytes} />{" "}
+          <KeptBadges point={point} />
         </th>
         <td>{point.job}</td>
         <Number term="data_bytes" kind="bytes" value={data} />
         <Number term="new_bytes" kind="bytes" value={point.new_bytes} />
         <Number term="added_bytes" kind="bytes" value={point.post_lc + point.meta_bytes} />
+        <Number term="exclusive_bytes" kind="bytes" value={point.exclusive_bytes} />
         <td><VerifyBadge verify={point.verify} /></td>
+        <td className="nowrap" {...tip("last_proven", "time", point.last_proven)}>
+          {point.last_proven === null ? <span className="muted">not yet</span> : show("ago", point.last_proven)}
+        </td>
         <td>
           <button type="button" className="button button-small" aria-expanded={open} onClick={() => setOpen(!open)}>
             Commands
@@ -71,10 +164,11 @@ function Point({ point }: { point: Backup }) {
       </tr>
       {open && (
         <tr className="point-more">
-          <td colSpan={7}>
+          <td colSpan={onChoose === undefined ? 9 : 10}>
             <p className="muted">
               Restore point <code>{point.id}</code>, run <code>{point.run}</code>, taken on {point.client_host}
             </p>
+            {onChoose !== undefined && <Keeping point={point} />}
             <RestoreCommands commands={point.restore_commands} />
             <p>To read it back and check every fingerprint:</p>
             <Command text={`holdfast verify ${point.id}`} label="Verify" />
@@ -85,7 +179,7 @@ function Point({ point }: { point: Backup }) {
   );
 }
 
-function Number({ term, kind, value }: { term: Term; kind: Kind; value: number }) {
+function Number({ term, kind, value }: { term: Term; kind: Kind; value: number | null }) {
   return (
     <td className="number" {...tip(term, kind, value)}>
       {show(kind, value)}

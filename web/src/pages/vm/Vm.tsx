@@ -3,8 +3,9 @@
 import { useMemo, useState } from "react";
 import { Link } from "wouter";
 
-import { useBackups, useSeries, useVm } from "../../api/queries";
+import { useAttribution, useBackups, useSeries, useVm } from "../../api/queries";
 import type { VmDetail } from "../../api/schema";
+import { may, useWho } from "../../api/session";
 import { Calendar } from "../../charts/Calendar";
 import { TimeChart } from "../../charts/TimeChart";
 import { Card } from "../../components/Card";
@@ -14,6 +15,8 @@ import { link } from "../../components/location";
 import { Stat } from "../../components/Stat";
 import { Badge, StatusBadge, VerifyBadge } from "../../components/Status";
 import { useToday } from "../../components/today";
+import { TermLabel } from "../../components/Value";
+import { bytes } from "../../format/bytes";
 import { longDay, minute, relative } from "../../format/time";
 import { calendarDays } from "./calendarDays";
 import { Disks } from "./Disks";
@@ -48,6 +51,8 @@ function Contents({ vm }: { vm: VmDetail }) {
   const days = useMemo(() => calendarDays(points, series.data), [points, series.data]);
   const shown = day === "" ? points : points.filter((point) => days.get(day)?.ids.includes(point.id));
   const latest = points[0];
+  const attribution = useAttribution({ by: "vm", namespace: vm.namespace, limit: 1000 }, may(useWho(), "report")).data;
+  const share = attribution?.items.find((each) => each.namespace === vm.namespace && each.name === vm.vm);
   return (
     <>
       <p className="badges">
@@ -70,7 +75,14 @@ function Contents({ vm }: { vm: VmDetail }) {
       )}
       <section className="stats" aria-label="At a glance">
         <Stat term="protected_bytes" kind="bytes" value={vm.protected_bytes} />
-        <Stat term="vm_stored_bytes" kind="bytes" value={vm.stored_bytes} />
+        <Stat term="vm_stored_bytes" kind="bytes" value={vm.stored_bytes}>
+          {share !== undefined && (
+            <>
+              {bytes(share.attributed_bytes)} <TermLabel term="attributed_bytes">attributed</TermLabel>, {bytes(share.exclusive_bytes)}{" "}
+              <TermLabel term="exclusive_bytes">only here</TermLabel>
+            </>
+          )}
+        </Stat>
         <Stat term="total_factor" kind="factor" value={vm.total_factor} />
         <Stat term="new_bytes_30d" kind="bytes" value={vm.new_bytes_30d} />
         <Stat term="backups" kind="count" value={vm.backups}>

@@ -1,9 +1,11 @@
 /** Every VM: when it was last backed up, what it holds, what it costs. */
 
+import { useMemo } from "react";
 import { useLocation } from "wouter";
 
-import { source, useVms } from "../../api/queries";
-import type { Vm } from "../../api/schema";
+import { source, useAttribution, useVms } from "../../api/queries";
+import type { AttributedGroup, Vm } from "../../api/schema";
+import { may, useWho } from "../../api/session";
 import { Empty } from "../../components/Feedback";
 import { FirstBackup } from "../../components/FirstBackup";
 import type { GridColumn } from "../../components/grid/column";
@@ -67,6 +69,15 @@ const COLUMNS: readonly GridColumn<Vm>[] = [
   { id: "namespace", term: "namespace", kind: "text", width: 130, sort: "namespace", value: (vm) => vm.namespace },
 ];
 
+/** What is attributed to each VM, where it has been counted. */
+function attributedColumns(shares: ReadonlyMap<string, AttributedGroup>): GridColumn<Vm>[] {
+  const share = (vm: Vm) => shares.get(`${vm.namespace}/${vm.vm}`);
+  return [
+    { id: "attributed_bytes", term: "attributed_bytes", kind: "bytes", width: 112, sort: null, value: (vm) => share(vm)?.attributed_bytes },
+    { id: "exclusive_bytes", term: "exclusive_bytes", kind: "bytes", width: 104, sort: null, value: (vm) => share(vm)?.exclusive_bytes },
+  ];
+}
+
 export default function Vms() {
   const namespace = useNamespace();
   const [params, change] = useParams();
@@ -77,6 +88,12 @@ export default function Vms() {
   const hasVms = (useVms({ namespace, limit: 1 }).data?.total ?? 0) > 0;
   const query = { namespace, q, stale: stale ? true : null, sort };
   const total = useVms({ ...query, limit: 1 }).data?.total;
+  const attribution = useAttribution({ by: "vm", namespace, limit: ATTRIBUTED_MAX }, may(useWho(), "report")).data;
+  const columns = useMemo(() => {
+    if (attribution == null || attribution.at === null) return COLUMNS;
+    const shares = new Map(attribution.items.map((item) => [`${item.namespace}/${item.name}`, item]));
+    return COLUMNS.flatMap((column) => (column.id === "stored_bytes" ? [column, ...attributedColumns(shares)] : [column]));
+  }, [attribution]);
   return (
     <div className="page page-vms">
       <h1>VMs</h1>
@@ -93,7 +110,7 @@ export default function Vms() {
       <WindowTable<Vm>
         label="VMs"
         source={source("vms", "/vms", query)}
-        columns={COLUMNS}
+        columns={columns}
         visibility={ALL}
         sort={sort}
         onSort={(next) => change({ sort: next === "vm" ? null : next })}
@@ -105,5 +122,8 @@ export default function Vms() {
     </div>
   );
 }
+
+/** The largest so many; the server gives no more. */
+const ATTRIBUTED_MAX = 1000;
 
 const ALL: Record<string, boolean> = {};

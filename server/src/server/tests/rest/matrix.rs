@@ -57,6 +57,7 @@ const CALLS: &[(&str, &str, &str, Who, Foreign)] = &[
     ("GET", "/backups/{id}", "", EveryRole, Absent),
     ("GET", "/damage", "?namespace=mine", EveryRole, Forbidden),
     ("GET", "/runs", "?namespace=mine", EveryRole, Forbidden),
+    ("GET", "/attribution", "?namespace=mine&by=job", EveryRole, Forbidden),
     ("GET", "/details", "?namespace=mine", EveryRole, Forbidden),
     ("GET", "/details", "?namespace=mine&format=tsv", EveryRole, Forbidden),
     ("GET", "/details/totals", "?namespace=mine&by=vm", EveryRole, Forbidden),

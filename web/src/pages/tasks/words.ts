@@ -1,0 +1,56 @@
+/** Words of tasks. */
+
+import type { Task, TaskKind, TaskStatus } from "../../api/schema";
+import { bytes } from "../../format/bytes";
+import type { Term } from "../../format/definitions";
+import { count, duration } from "../../format/numbers";
+
+export const KINDS: Record<TaskKind, { term: Term; text: string }> = {
+  reclaim: { term: "reclaim", text: "Free what nothing needs any more" },
+  scrub: { term: "scrub", text: "Read and check everything" },
+  verify: { term: "verification", text: "Read the newest restore points back" },
+  policy: { term: "policy_run", text: "Apply a retention policy" },
+};
+
+/** Whether it is still to be done. */
+export const isOpen = (status: TaskStatus): boolean => status !== "done" && status !== "failed" && status !== "cancelled";
+
+const GLOSSARY: Partial<Record<string, Term>> = {
+  cleanable_bytes: "cleanable_bytes",
+  freed_bytes: "reclaimed_bytes",
+  freeable_bytes: "freed_bytes",
+};
+
+export interface Figure {
+  name: string;
+  label: string;
+  text: string;
+  term: Term | undefined;
+}
+
+/** What a task tells in numbers: names that end in `bytes` are bytes, those in `_ms` times, others counts. */
+export function figuresOf(figures: Task["figures"]): Figure[] {
+  return Object.entries(figures).flatMap(([name, value]) => {
+    const text = figure(name, value);
+    if (text === null) return [];
+    const words = name.replace(/_(bytes|ms)$/, "").replaceAll("_", " ");
+    return [{ name, label: words.charAt(0).toUpperCase() + words.slice(1), text, term: GLOSSARY[name] }];
+  });
+}
+
+function figure(name: string, value: unknown): string | null {
+  if (typeof value === "number") {
+    if (/(^|_)bytes(_|$)/.test(name)) return bytes(value);
+    return name.endsWith("_ms") ? duration(value / 1000) : count(value);
+  }
+  if (typeof value === "boolean") return value ? "yes" : "no";
+  return typeof value === "string" && value !== "" ? value : null;
+}
+
+/** How far it is, in words; empty when it does not tell. */
+export function progressOf({ progress: { done, total, unit } }: Task): string {
+  if (unit === "") return "";
+  const say = unit === "bytes" ? bytes : count;
+  const named = unit === "bytes" ? "" : ` ${unit}`;
+  return total > 0 ? `${say(done)} of ${say(total)}${named}` : `${say(done)}${named}`;
+}

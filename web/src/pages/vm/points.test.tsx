@@ -1,0 +1,117 @@
+import { QueryClientProvider } from "@tanstack/react-query";
+import { render, screen, waitFor, within } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { describe, expect, it } from "vitest";
+
+import { makeQueryClient } from "../../api/queries";
+import type { Backup, Session } from "../../api/schema";
+import { SessionGate } from "../../api/session";
+import { backup, session } from "../../test/fixtures";
+import { serve, type Asked } from "../../test/server";
+import { RestorePoints } from "./RestorePoints";
+
+const LOCKED = backup(1, { locked_until: "2026-12-24T00:00:00.000Z" });
+const HELD = backup(2, { hold: { reason: "case 17", by: "alice", since: "2026-11-01T00:00:00.000Z" } });
+const POINTS = [backup(0), LOCKED, HELD, backup(3, { damaged_bytes: 3_145_728 })];
+
+function open(points: readonly Backup[], answers: Record<string, unknown> = {}, who: Partial<Session> = {}): Asked[] {
+  const log = serve({ "GET /session": session(who), ...answers });
+  render(
+    <QueryClientProvider client={makeQueryClient()}>
+      <SessionGate login={null} Waiting={() => null}>
+        <RestorePoints points={points} />
+      </SessionGate>
+    </QueryClientProvider>,
+  );
+  return log;
+}
+
+const freed = (freed_bytes: number | null, points: readonly Backup[]) => ({
+  freed_bytes,
+  points: points.map(({ id, namespace, vm, job, started, locked_until, hold }) => ({ id, namespace, vm, job, started, locked_until, hold })),
+});
+
+describe("restore points", () => {
+  it("are deleted only after what that frees was shown and confirmed", async () => {
+    const log = open([backup(0), backup(3)], {
+      "POST /restore-points/freed": freed(1_234_567, [backup(0)]),
+      "POST /restore-points/delete": { deleted: 1 },
+    });
+    const user = userEvent.setup();
+    const [all, first] = await screen.findAllByRole("checkbox");
+    expect(screen.queryByRole("button", { name: "Delete…" })).toBeNull();
+    await user.click(first as HTMLElement);
+    expect((all as HTMLInputElement).checked).toBe(false);
+    await user.click(screen.getByRole("button", { name: "Delete…" }));
+    const dialog = screen.getByRole("dialog");
+    await within(dialog).findByText("1.18 MiB");
+    const erase = within(dialog).getByRole("button", { name: "Delete" });
+    expect(erase.hasAttribute("disabled")).toBe(true);
+    await user.type(within(dialog).getByLabelText("Reason"), "moved");
+    await user.click(within(dialog).getByRole("checkbox"));
+    await user.click(erase);
+    await waitFor(() => expect(screen.queryByRole("dialog")).toBeNull());
+    const asked = log.find((each) => each.path === "/restore-points/delete");
+    expect(JSON.parse(asked?.body ?? "")).toEqual({ ids: ["01JBACKUP0"], reason: "moved" });
+  });
+
+  it("that are locked or held are marked and cannot be chosen", async () => {
+    open(POINTS);
+    const user = userEvent.setup();
+    const [all, ...each] = (await screen.findAllByRole("checkbox")) as HTMLInputElement[];
+    expect(each.map((box) => box.disabled)).toEqual([false, true, true, false]);
+    await user.click(all as HTMLElement);
+    expect(each.map((box) => box.checked)).toEqual([true, false, false, true]);
+    screen.getByText("2 restore points selected");
+    expect(screen.getByText("locked until 2026-12-24").getAttribute("data-term")).toBe("locked");
+    expect(screen.getByText("held").getAttribute("data-exact")).toContain("case 17");
+    screen.getByText("3.00 MiB lost");
+  });
+
+  it("that were locked meanwhile cannot be deleted", async () => {
+    const log = open([backup(1)], { "POST /restore-points/freed": freed(0, [LOCKED]) });
+    const user = userEvent.setup();
+    await user.click((await screen.findAllByRole("checkbox"))[1] as HTMLElement);
+    await user.click(screen.getByRole("button", { name: "Delete…" }));
+    await screen.findByText(/1 restore point is locked or held/);
+    await user.click(within(screen.getByRole("dialog")).getByRole("checkbox"));
+    expect(screen.getByRole("button", { name: "Delete" }).hasAttribute("disabled")).toBe(true);
+    expect(log.some((each) => each.path === "/restore-points/delete")).toBe(false);
+  });
+
+  it("show no way to delete, lock or hold to a role that may not", async () => {
+    open(POINTS, {}, { role: "operator", actions: ["catalog", "report", "operate"] });
+    const user = userEvent.setup();
+    await user.click((await screen.findAllByRole("button", { name: "Commands" }))[0] as HTMLElement);
+    expect(screen.queryAllByRole("checkbox")).toEqual([]);
+    expect(screen.queryByRole("button", { name: /Lock|Hold/ })).toBeNull();
+    screen.getByText("held");
+  });
+
+  it("are held and released with a reason", async () => {
+    const log = open([backup(0), HELD], {
+      "POST /restore-points/01JBACKUP0/hold": freed(0, [HELD]).points[0],
+      "DELETE /restore-points/01JBACKUP2/hold": freed(0, [backup(2)]).points[0],
+    });
+    const user = userEvent.setup();
+    const [first, second] = await screen.findAllByRole("button", { name: "Commands" });
+    await user.click(first as HTMLElement);
+    await user.click(screen.getByRole("button", { name: "Hold…" }));
+    const place = within(screen.getByRole("dialog")).getByRole("button", { name: "Hold" });
+    expect(place.hasAttribute("disabled")).toBe(true);
+    await user.type(screen.getByLabelText(/Reason/), "audit");
+    await user.click(place);
+    await waitFor(() => expect(screen.queryByRole("dialog")).toBeNull());
+    await user.click(first as HTMLElement);
+    await user.click(second as HTMLElement);
+    await user.click(screen.getByRole("button", { name: "Release the hold…" }));
+    await user.type(screen.getByLabelText(/Reason/), "closed");
+    await user.click(screen.getByRole("button", { name: "Release" }));
+    await waitFor(() => expect(screen.queryByRole("dialog")).toBeNull());
+    const said = log.filter((each) => each.path.endsWith("/hold")).map(({ method, path, body }) => [method, path, JSON.parse(body)]);
+    expect(said).toEqual([
+      ["POST", "/restore-points/01JBACKUP0/hold", { reason: "audit" }],
+      ["DELETE", "/restore-points/01JBACKUP2/hold", { reason: "closed" }],
+    ]);
+  });
+});
