@@ -11,6 +11,7 @@ struct Scene {
     disk: Disk,
 }
 
+#[expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by them")]
 impl Scene {
     /// A VM "web" with so many restore points, each with something of its own.
     fn new(backups: u64) -> Self {

@@ -70,7 +70,7 @@ fn audited(f: &Fixture) -> Vec<String> {
     page.items.into_iter().map(|record| text(record.entry)).collect()
 }
 
-fn is_invalid<T: std::fmt::Debug>(result: crate::Result<T>) {
+fn is_invalid<T: std::fmt::Debug>(result: &crate::Result<T>) {
     assert!(matches!(result, Err(CatalogError::Invalid { .. })), "{result:?}");
 }
 
@@ -115,7 +115,7 @@ fn a_task_that_has_ended_stays_as_it_is(f: &Fixture) {
     for status in [TaskStatus::Running, TaskStatus::Queued, TaskStatus::Done] {
         task.status = status;
         task.finished_ms = status.has_ended().then_some(START_MS);
-        is_invalid(f.update_task(&task, &[line(2, "not added")], None));
+        is_invalid(&f.update_task(&task, &[line(2, "not added")], None));
     }
     assert_eq!(f.task(task.id).unwrap(), written);
     assert_eq!(f.task_lines(task.id, 9).unwrap().len(), 1);
@@ -135,7 +135,7 @@ fn unfinished_tasks_are_found_and_bounded(f: &Fixture) {
         added(f, TaskKind::Verify);
     }
     let one_more = task(f, TaskKind::Verify);
-    is_invalid(f.add_task(&one_more, None));
+    is_invalid(&f.add_task(&one_more, None));
     second.status = TaskStatus::Cancelled;
     second.finished_ms = Some(START_MS);
     f.update_task(&second, &[], None).unwrap();
@@ -151,7 +151,7 @@ fn tasks_are_listed_newest_first_by_kind(f: &Fixture) {
     assert_eq!(all_pages(1, |page| f.list_tasks(Some(TaskKind::Verify), page)), verify);
     assert_eq!(f.list_tasks(Some(TaskKind::Scrub), PageRequest::FIRST).unwrap().items, []);
     let next = f.list_tasks(None, PageRequest { size: 1, token: "" }).unwrap().next.unwrap();
-    is_invalid(f.list_tasks(Some(TaskKind::Verify), PageRequest { size: 1, token: &next }));
+    is_invalid(&f.list_tasks(Some(TaskKind::Verify), PageRequest { size: 1, token: &next }));
 }
 
 fn of_a_log_the_newest_lines_stay(f: &Fixture) {
@@ -246,20 +246,20 @@ fn contradictory_tasks_and_schedules_are_refused(f: &Fixture) {
         TaskRecord { place: long.clone(), ..good.clone() },
         TaskRecord { figures: long.clone(), ..good.clone() },
     ] {
-        is_invalid(f.add_task(&bad, None));
+        is_invalid(&f.add_task(&bad, None));
     }
-    is_invalid(f.add_task(&good, Some(&mark("", 1))));
+    is_invalid(&f.add_task(&good, Some(&mark("", 1))));
     f.add_task(&good, None).unwrap();
-    is_invalid(f.update_task(&TaskRecord { status: TaskStatus::Done, ..good.clone() }, &[], None));
-    is_invalid(f.update_task(&TaskRecord { figures: long.clone(), ..good }, &[], None));
+    is_invalid(&f.update_task(&TaskRecord { status: TaskStatus::Done, ..good.clone() }, &[], None));
+    is_invalid(&f.update_task(&TaskRecord { figures: long.clone(), ..good }, &[], None));
     let name = "x".repeat(SCHEDULE_TEXT_MAX_BYTES + 1);
-    is_invalid(f.set_schedule_mark(&mark(&name, 1)));
+    is_invalid(&f.set_schedule_mark(&mark(&name, 1)));
     for bad in [
         ScheduleRecord { expression: name.clone(), ..schedule() },
         ScheduleRecord { time_zone: String::new(), ..schedule() },
         ScheduleRecord { options: long, ..schedule() },
     ] {
-        is_invalid(f.set_schedule(&bad));
+        is_invalid(&f.set_schedule(&bad));
     }
     assert_eq!((f.schedules().unwrap(), f.schedule_marks().unwrap()), (vec![], vec![]));
 }

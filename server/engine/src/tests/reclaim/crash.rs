@@ -14,7 +14,7 @@ struct Promised {
 }
 
 /// What is promised when power fails somewhere in between.
-fn live(bench: &Bench, volume: &Faulty, engine: &Engine) -> Promised {
+fn live(engine: &Engine) -> Promised {
     let mut promised = Promised::default();
     let mut disk = noise(1, 5 * MIB);
     for day in 0..4u64 {
@@ -26,7 +26,8 @@ fn live(bench: &Bench, volume: &Faulty, engine: &Engine) -> Promised {
             continue;
         }
         let (oldest, _) = promised.committed.remove(0);
-        if !try_delete(bench, volume, &oldest) {
+        let oldest_id = oldest.parse().unwrap();
+        if engine.delete_backups(&[oldest_id], "test", "old").is_err() {
             break;
         }
         promised.deleted.push(oldest);
@@ -38,26 +39,12 @@ fn live(bench: &Bench, volume: &Faulty, engine: &Engine) -> Promised {
     promised
 }
 
-/// Whether it was acknowledged.
-fn try_delete(bench: &Bench, volume: &Faulty, backup: &str) -> bool {
-    let Ok(entries) = list_all(&**volume, &crate::points::folder()).collect::<Result<Vec<_>, _>>() else {
-        return false;
-    };
-    for entry in entries {
-        if entry.name.as_str().contains(backup) && volume.remove(&entry.name).is_err() {
-            return false;
-        }
-    }
-    delete(bench, &MemoryVolume::new(), backup);
-    true
-}
-
 #[test]
 fn nothing_is_lost_and_nothing_comes_back_wherever_power_fails() {
     let operations = {
         let (bench, volume) = (Bench::new(), Faulty::new(FaultyVolume::new(MemoryVolume::new())));
         let engine = bench.open(Arc::<FaultyVolume<MemoryVolume>>::clone(&volume));
-        let promised = live(&bench, &volume, &engine);
+        let promised = live(&engine);
         assert_eq!((promised.committed.len(), promised.deleted.len()), (2, 2));
         volume.mutations()
     };
@@ -73,7 +60,7 @@ fn crash_once(after: u64, in_flight: InFlight) {
     let (bench, volume) = (Bench::new(), Faulty::new(FaultyVolume::new(MemoryVolume::new())));
     volume.crash_at(CrashPoint { after_mutations: after, in_flight });
     let promised = match bench.try_open(Arc::<FaultyVolume<MemoryVolume>>::clone(&volume)) {
-        Ok(engine) => live(&bench, &volume, &engine),
+        Ok(engine) => live(&engine),
         Err(_) => Promised::default(),
     };
     let engine = bench.open(volume.survivor());

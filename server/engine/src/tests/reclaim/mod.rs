@@ -13,7 +13,7 @@ use std::sync::Arc;
 use holdfast_catalog::CatalogWalk;
 use holdfast_proto::v1;
 use holdfast_types::ids::{BackupId, SessionId};
-use holdfast_volume::{MemoryVolume, Volume, list_all};
+use holdfast_volume::{MemoryVolume, Volume as _};
 use v1::ingest_request::Kind as Request;
 use v1::ingest_response::Kind as Response;
 
@@ -67,9 +67,9 @@ impl Scene {
         restore(&self.engine, backup, "root").unwrap() == disk
     }
 
-    /// Deletes a restore point: its point, and its row.
+    /// Deletes a restore point.
     pub(super) fn delete(&self, backup: &str) {
-        delete(&self.bench, &self.volume, backup);
+        delete(&self.engine, backup);
     }
 
     pub(super) fn reclaim(&self) -> ReclaimReport {
@@ -101,17 +101,8 @@ pub(super) fn reclaim(engine: &Engine) -> ReclaimReport {
     engine.reclaim(&ReclaimOptions::default(), &Arc::new(Control::default())).unwrap()
 }
 
-pub(super) fn delete(bench: &Bench, volume: &dyn Volume, backup: &str) {
-    let points = crate::points::folder();
-    for entry in list_all(volume, &points).map(Result::unwrap) {
-        if entry.name.as_str().contains(backup) {
-            volume.remove(&entry.name).unwrap();
-        }
-    }
-    let id: BackupId = backup.parse().unwrap();
-    let raw = rusqlite::Connection::open(bench.folder.path().join("catalog.db")).unwrap();
-    raw.execute_batch("PRAGMA foreign_keys = ON").unwrap();
-    assert_eq!(raw.execute("DELETE FROM backups WHERE id = ?", [id.to_bytes()]).unwrap(), 1);
+pub(super) fn delete(engine: &Engine, backup: &str) {
+    engine.delete_backups(&[backup.parse().unwrap()], "test", "not needed").unwrap();
 }
 
 /// Whether the server asks for a chunk.

@@ -15,8 +15,12 @@ fn nothing_goes_of_a_namespace_of_which_a_recipe_cannot_be_read() {
     let recipes = scene.engine.catalog().all_containers().map(Result::unwrap);
     let recipe = recipes.filter(|one| one.class == ContainerClass::Recipe).max_by_key(|one| one.id).unwrap();
     let name = crate::container::ContainerName { id: recipe.id, class: recipe.class };
-    let scene = scene.reopened();
-    scene.volume.remove(&name.blob()).unwrap();
+    let Scene { bench, volume, engine } = scene;
+    drop(engine);
+    // Before the start: what is open can still be read.
+    volume.remove(&name.blob()).unwrap();
+    let engine = bench.open(Arc::new(volume.clone()));
+    let scene = Scene { bench, volume, engine };
     let report = scene.reclaim();
     assert_eq!(report.containers_deleted, 0, "{report:?}");
     assert!(!report.incomplete.is_empty());

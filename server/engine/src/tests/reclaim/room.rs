@@ -33,7 +33,7 @@ fn a_full_volume_gets_its_room_back() {
     volume.limit_capacity((120 << 20) - free);
     let stays = made.pop().unwrap();
     for id in &made {
-        delete(&bench, &*volume, id);
+        delete(&engine, id);
     }
     let report = reclaim(&engine);
     assert!(report.freed_bytes >= made.len() as u64 * (14 << 20), "{report:?}");
@@ -51,7 +51,7 @@ fn a_round_that_fails_is_finished_by_the_next_or_by_a_start() {
         let mut engine = open(&bench, &volume);
         let dead = backup(&engine, "dead", &[("root", &noise(1, 9 * MIB))]).unwrap().backup_id;
         let stays = backup(&engine, "stays", &[("root", &noise(2, 9 * MIB))]).unwrap().backup_id;
-        delete(&bench, &*volume, &dead);
+        delete(&engine, &dead);
         volume.fail_next(OpKind::Remove, 2, Fault::Unavailable);
         let control = Arc::new(Control::default());
         engine.reclaim(&ReclaimOptions::default(), &control).unwrap_err();
