@@ -57,6 +57,16 @@ pub(crate) struct Started {
     pub(crate) summary: OpenSummary,
 }
 
+/// Removes an index that is to be rebuilt.
+fn discard_if(rebuild: bool, index: &dyn Volume) -> Result<(), EngineError> {
+    if rebuild { Ok(Index::discard(index)?) } else { Ok(()) }
+}
+
+/// Makes a rebuilt index durable.
+fn checkpoint_if(rebuilt: bool, store: &ChunkStore) -> Result<(), EngineError> {
+    if rebuilt { Ok(store.index.checkpoint()?) } else { Ok(()) }
+}
+
 /// Starts: see [`crate::recovery`] for the steps.
 pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started, EngineError> {
     let Start { data, index, catalog, clock, health, rebuild, .. } = start;
@@ -73,9 +83,7 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
     let numbers = first_numbers(&*catalog)?;
     let known = Known { mark, next: numbers.as_ref().map(|numbers| numbers.start) };
     // (S5)
-    if rebuild {
-        Index::discard(&**index)?;
-    }
+    discard_if(rebuild, &**index)?;
     let leftovers = Arc::new(Leftovers::default());
     let ledger = Ledger::new(Arc::clone(&data), start.reserve_bytes);
     let options = index_options(&start.index_options, &health, &ledger, &leftovers, start.memory);
@@ -115,26 +123,26 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
         // Numbers above the catalog's are of earlier processes, too.
         end = end.max(above);
     }
-    if rebuild {
-        store.index.checkpoint()?;
-    }
+    checkpoint_if(rebuild, &store)?;
     // (R4): after the index knows what it can, so that what is sound again is found.
     let all_looked_at = recovery::look_again(&store)?;
     let audit_from = trusted.filter(|_| all_looked_at).map_or(0, |mark| mark.audit_from);
     store.leftovers.begin_at(end.unwrap_or(0));
+    let (last_commit, volume) = (catalog.commits()?.last, GuardedVolume::new(data, Arc::clone(&health)));
+    let Start { lease_secs, reread_days, memory, .. } = start;
     let core = Core::new(CoreParts {
         repository: record.id,
-        volume: Arc::new(GuardedVolume::new(data, Arc::clone(&health))),
-        last_commit: catalog.commits()?.last,
+        volume: Arc::new(volume),
+        last_commit,
         catalog,
         store,
         clock,
         health,
-        lease_secs: start.lease_secs,
-        reread_days: start.reread_days,
+        lease_secs,
+        reread_days,
         ledger,
-        session_memory: MemoryPool::new(start.memory.sessions_bytes),
-        read_ahead: ReadAhead::new(start.memory.read_ahead_bytes / READ_BYTES_MAX),
+        session_memory: MemoryPool::new(memory.sessions_bytes),
+        read_ahead: ReadAhead::new(memory.read_ahead_bytes / READ_BYTES_MAX),
         numbers,
         unrecorded: Unrecorded::new(rest),
     })?;

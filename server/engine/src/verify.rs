@@ -15,7 +15,7 @@ use crate::core::Core;
 use crate::digests::{digest_of, is_claim, keep};
 use crate::error::EngineError;
 use crate::format::recipe::{ExtentEntry, ExtentNode};
-use crate::recipe::{TreeReader, WalkError};
+use crate::recipe::TreeReader;
 use crate::store::{Domain, NodeReader};
 
 /// Places of damage that a report names: more are counted.
@@ -142,7 +142,7 @@ impl Disk<'_> {
         let (entry, node) = match self.described(index) {
             Ok((entry, Some(node))) => (entry, node),
             Ok((_, None)) => return Ok(Extent::Sound(0)),
-            Err(error) => return damage(error.into()).map(Extent::Damaged),
+            Err(error) => return damage(error).map(Extent::Damaged),
         };
         let digest = match digest_of(&self.core.store, &self.domain, &node, recent) {
             Ok(Some(digest)) => digest,
@@ -162,7 +162,7 @@ impl Disk<'_> {
         Ok(Extent::Sound(data.map(|piece| u64::from(piece.bytes)).sum()))
     }
 
-    fn described(&self, index: u64) -> Result<(ExtentEntry, Option<ExtentNode>), WalkError<EngineError>> {
+    fn described(&self, index: u64) -> Result<(ExtentEntry, Option<ExtentNode>), EngineError> {
         let entry = self.tree.entry(index)?;
         let node = self.tree.extent_of(index, &entry)?;
         Ok((entry, node))

@@ -90,8 +90,8 @@ impl<'a> Sweep<'a> {
     ) -> Result<(), EngineError> {
         let store = &self.core.store;
         // (G6) What is damaged may prove sound again, and may then be the only copy.
-        if !store.known_damage(candidate.id).is_empty() && !(live.is_empty() && store.is_healed(candidate.id))
-        {
+        let may_go_damaged = live.is_empty() && store.is_healed(candidate.id);
+        if !may_go_damaged && !store.known_damage(candidate.id).is_empty() {
             return Ok(());
         }
         let live_bytes = if live.is_empty() {

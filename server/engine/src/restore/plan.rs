@@ -10,7 +10,7 @@ use holdfast_types::ids::{ContainerClass, ContainerId, Location};
 use super::open::{OnDamage, OpenDisk};
 use crate::container::{ChunkRef, RecentDirectories};
 use crate::error::EngineError;
-use crate::format::recipe::ExtentNode;
+use crate::format::recipe::{ExtentEntry, ExtentNode};
 use crate::memory::REGIONS_PER_READ_MAX;
 
 /// A chunk a window needs.
@@ -71,6 +71,12 @@ pub(super) struct WindowPlan {
     pub(super) jobs: Vec<ReadJob>,
 }
 
+/// What the recipe says of an extent.
+fn described(disk: &OpenDisk, index: u64) -> Result<(Option<ExtentNode>, ExtentEntry), EngineError> {
+    let entry = disk.tree.entry(index)?;
+    Ok((disk.tree.extent_of(index, &entry)?, entry))
+}
+
 /// Plans the window of `count` extents from `first` on.
 pub(super) fn plan_window(
     disk: &OpenDisk,
@@ -81,8 +87,7 @@ pub(super) fn plan_window(
 ) -> Result<WindowPlan, EngineError> {
     let mut layout = Layout::default();
     for index in first..first + count {
-        let node = disk.tree.entry(index).and_then(|entry| Ok((disk.tree.extent_of(index, &entry)?, entry)));
-        match node.map_err(EngineError::from) {
+        match described(disk, index) {
             Ok((node, entry)) => layout.add(index, node.as_ref(), &entry.digest)?,
             Err(error) if on_damage.goes_on(&error) => layout.add_lost(&error),
             Err(error) => return Err(error),
