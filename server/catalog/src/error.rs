@@ -47,12 +47,13 @@ pub enum CatalogError {
     /// (L2) The restore point is locked or held. Nothing was changed.
     #[error("restore point {backup} of VM {vm:?} cannot be deleted: {}", locked_words(*until_ms, hold.as_deref()))]
     Locked {
-        backup: BackupId,
-        vm: String,
+        /// Boxed: 16 bytes of alignment would make every error larger.
+        backup: Box<BackupId>,
+        vm: Box<str>,
         /// When its lock ends.
         until_ms: Option<i64>,
         /// Why it is held.
-        hold: Option<String>,
+        hold: Option<Box<str>>,
     },
     /// The request contradicts itself, a bound or what is recorded. Nothing was changed.
     #[error("{reason}")]

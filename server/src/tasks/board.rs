@@ -93,7 +93,7 @@ impl Entry {
         self.dirty = true;
     }
 
-    fn audit(&mut self, who: &str, action: &str, detail: String) {
+    fn audit(&mut self, who: &str, action: &str, detail: &str) {
         let kind = self.record.kind.word();
         self.audit.push(AuditEntry {
             who: who.to_owned(),
@@ -201,7 +201,7 @@ impl Board {
             entry.record.status = TaskStatus::Paused;
             entry.paused_ms = Some(monotonic_ms);
             entry.note(now_ms, format!("paused by {who}"));
-            entry.audit(who, "task.pause", String::new());
+            entry.audit(who, "task.pause", "");
             if let Some(control) = &entry.attempt {
                 control.pause(true);
             }
@@ -218,7 +218,7 @@ impl Board {
         if entry.record.status == TaskStatus::Paused {
             entry.paused_ms = None;
             entry.note(now_ms, format!("resumed by {who}"));
-            entry.audit(who, "task.resume", String::new());
+            entry.audit(who, "task.resume", "");
             entry.record.status = match &entry.attempt {
                 Some(control) => {
                     control.pause(false);
@@ -239,7 +239,7 @@ impl Board {
         if entry.cancelled_by.is_none() {
             entry.cancelled_by = Some(who.to_owned());
             entry.note(now_ms, format!("cancelled by {who}"));
-            entry.audit(who, "task.cancel", String::new());
+            entry.audit(who, "task.cancel", "");
             match &entry.attempt {
                 Some(control) => control.stop(),
                 None => end(entry, TaskStatus::Cancelled, now_ms),
@@ -385,7 +385,7 @@ fn end(entry: &mut Entry, status: TaskStatus, now_ms: i64) {
     let who = entry.cancelled_by.clone().unwrap_or_else(|| entry.record.who.clone());
     let told = if entry.record.error.is_empty() { &entry.record.figures } else { &entry.record.error };
     let detail = format!("{}: {told}", status.word());
-    entry.audit(&who, "task.end", detail);
+    entry.audit(&who, "task.end", &detail);
     entry.note(now_ms, status.word());
 }
 

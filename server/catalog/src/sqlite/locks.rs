@@ -65,10 +65,10 @@ pub(super) fn refuse_locked(backup: &BackupRecord, lock_time_ms: Option<i64>) ->
     }
     let timed = RetentionLock { hold: None, ..backup.lock.clone() };
     Err(CatalogError::Locked {
-        backup: backup.id,
-        vm: backup.vm.clone(),
+        backup: Box::new(backup.id),
+        vm: backup.vm.as_str().into(),
         until_ms: timed.until_ms.filter(|_| timed.is_in_force(lock_time_ms)),
-        hold: backup.lock.hold.as_ref().map(|hold| hold.reason.clone()),
+        hold: backup.lock.hold.as_ref().map(|hold| hold.reason.as_str().into()),
     })
 }
 

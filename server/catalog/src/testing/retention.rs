@@ -215,7 +215,7 @@ fn one_locked_restore_point_refuses_all(f: &Fixture) {
     let CatalogError::Locked { backup, vm, until_ms: until, hold: None } = &error else {
         panic!("{error:?}")
     };
-    assert_eq!((*backup, vm.as_str(), *until), (locked, "db", Some(until_ms)));
+    assert_eq!((**backup, &**vm, *until), (locked, "db", Some(until_ms)));
     assert!(error.to_string().contains("is locked until 2025-11-2"), "{error}");
     assert_eq!(listed(f), [free, locked], "none was deleted");
     assert_eq!(audited(f, "backup.delete"), 0);
@@ -224,7 +224,7 @@ fn one_locked_restore_point_refuses_all(f: &Fixture) {
     let CatalogError::Locked { until_ms: Some(_), hold: Some(reason), .. } = &error else {
         panic!("{error:?}")
     };
-    assert_eq!(reason, "case 17");
+    assert_eq!(&**reason, "case 17");
     f.begin_deletion(&[free], "op", "x").unwrap();
 }
 

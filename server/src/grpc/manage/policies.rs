@@ -13,6 +13,7 @@ use crate::auth::Caller;
 use crate::error::ServiceError;
 use crate::retention::policies;
 
+#[expect(clippy::needless_pass_by_value, reason = "every call is handled alike")]
 pub(super) fn list(
     app: &App,
     caller: &Caller,
@@ -53,6 +54,7 @@ fn set_policy(app: &App, namespace: NamespaceRecord, name: &str) -> Result<v1::P
     Ok(wire::policy(policy, namespace.name, app.clock.now_ms()))
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "every call is handled alike")]
 pub(super) fn remove(
     app: &App,
     caller: &Caller,
@@ -66,6 +68,7 @@ pub(super) fn remove(
     Ok(v1::RemovePolicyResponse { policy: Some(policy) })
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "every call is handled alike")]
 pub(super) fn simulate(
     app: &App,
     caller: &Caller,

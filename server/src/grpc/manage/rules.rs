@@ -61,6 +61,7 @@ pub(super) fn forget(
     carry_out(app, &work, message.without_bytes, answer)
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "every call is handled alike")]
 pub(super) fn run_policy(
     app: &App,
     caller: &Caller,

@@ -44,6 +44,7 @@ pub(super) fn start_reclaim(
     Ok(wire(task, Vec::new()))
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "every call is handled alike")]
 pub(super) fn list(
     app: &App,
     caller: &Caller,
@@ -56,6 +57,7 @@ pub(super) fn list(
     Ok(v1::ListTasksResponse { tasks, next_page_token: next.unwrap_or_default() })
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "every call is handled alike")]
 pub(super) fn get(app: &App, caller: &Caller, message: v1::GetTaskRequest) -> Result<v1::Task, ServiceError> {
     check(caller)?;
     let id: TaskId = parse_id("task", &message.id)?;
@@ -63,6 +65,7 @@ pub(super) fn get(app: &App, caller: &Caller, message: v1::GetTaskRequest) -> Re
     Ok(wire(task, log))
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "every call is handled alike")]
 pub(super) fn control(
     app: &App,
     caller: &Caller,

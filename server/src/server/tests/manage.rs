@@ -47,11 +47,13 @@ async fn all<T: Send + 'static>(
 }
 
 /// Makes the call about the VM in namespace "mine", so that it changes nothing that matters to the next.
+#[expect(clippy::too_many_lines, reason = "an arm for each call")]
 async fn call(client: &Client, name: &str, backup: &str, vm: &str) -> Result<(), Status> {
     let mut manage = ManageClient::new(client.channel.clone());
     let namespace = "mine".to_owned();
-    let selection =
-        Some(v1::Selection { namespace: namespace.clone(), backups: vec![backup.into()], vm: vm.into() });
+    let selected =
+        |id: &str| v1::Selection { namespace: namespace.clone(), backups: vec![id.into()], vm: vm.into() };
+    let selection = Some(selected(backup));
     let policy = |name: &str| v1::Policy {
         namespace: "mine".into(),
         name: name.into(),
@@ -82,8 +84,7 @@ async fn call(client: &Client, name: &str, backup: &str, vm: &str) -> Result<(),
         }
         "delete" => {
             // One that is not there: who may delete is told so.
-            let nowhere = vec!["01ARZ3NDEKTSV4RRFFQ69G5FAV".to_owned()];
-            let selection = Some(v1::Selection { backups: nowhere, ..selection.unwrap() });
+            let selection = Some(selected("01ARZ3NDEKTSV4RRFFQ69G5FAV"));
             let message = v1::DeleteRequest { selection, reason };
             manage.delete(client.request(message)).await.map(drop)
         }
