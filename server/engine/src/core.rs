@@ -187,14 +187,7 @@ impl Core {
 
     /// A container number never used before.
     pub(crate) fn next_container(&self) -> Result<ContainerId, EngineError> {
-        // (S8, W8) The catalog may not know all numbers that are in use.
-        self.unrecorded.check()?;
-        let mut numbers = self.numbers.lock();
-        if numbers.is_empty() {
-            // (W8) Durable before the first of them is used.
-            *numbers = self.catalog.reserve_container_numbers(NUMBERS_PER_RESERVATION)?;
-        }
-        let number = numbers.next().and_then(ContainerId::new);
+        let number = self.reserved_numbers()?.next().and_then(ContainerId::new);
         number.ok_or_else(|| EngineError::Internal("container numbers are used up".into()))
     }
 
@@ -203,13 +196,19 @@ impl Core {
     /// # Errors
     /// The catalog's.
     pub(crate) fn next_number(&self) -> Result<u64, EngineError> {
+        Ok(self.reserved_numbers()?.start)
+    }
+
+    /// Numbers that are reserved for this process and not handed out, one or more.
+    fn reserved_numbers(&self) -> Result<MutexGuard<'_, Range<u64>>, EngineError> {
+        // (S8, W8) The catalog may not know all numbers that are in use.
         self.unrecorded.check()?;
         let mut numbers = self.numbers.lock();
         if numbers.is_empty() {
-            // (W8)
+            // (W8) Durable before the first of them is used.
             *numbers = self.catalog.reserve_container_numbers(NUMBERS_PER_RESERVATION)?;
         }
-        Ok(numbers.start)
+        Ok(numbers)
     }
 
     /// Above every container number handed out by this process; once one was.

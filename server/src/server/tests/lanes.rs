@@ -326,14 +326,15 @@ async fn misbehave(client: Client, vm: String, how: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn twenty_hostile_peers_at_once_leave_nothing_and_harm_no_one() {
+async fn fifteen_hostile_peers_at_once_leave_nothing_and_harm_no_one() {
     let fixture = Fixture::start().await;
     let admin = fixture.admin().await;
     let session = admin.start("", "honest").await.unwrap().session_id;
     let control = Control::open(&admin, &session).await;
     let honest = lane(&admin, &session, 0, control.opened.stream).await.unwrap();
     let mut peers = tokio::task::JoinSet::new();
-    for number in 0..20 {
+    // With the honest one as many disks as the server takes at once: more would wait for their turn.
+    for number in 0..15 {
         peers.spawn(misbehave(fixture.admin().await, format!("hostile-{number}"), number % 5));
     }
     while let Some(ended) = peers.join_next().await {

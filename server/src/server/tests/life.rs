@@ -139,6 +139,10 @@ async fn background_jobs_are_listed_and_end_with_the_server() {
             "damage",
             "index-repair",
             "restore-points",
+            "retention",
+            "damage-report",
+            "scrub",
+            "parity",
             "catalog-snapshots"
         ]
     );

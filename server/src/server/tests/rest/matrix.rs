@@ -100,8 +100,8 @@ const SECRET_VM: &str = "very secret vm";
 struct Seeded {
     fixture: Fixture,
     backup: String,
-    /// Restore points that may be deleted.
-    spare: std::sync::Mutex<Vec<String>>,
+    /// A restore point that may be deleted.
+    spare: String,
     row: String,
 }
 
@@ -114,11 +114,8 @@ impl Seeded {
         let backup = fixture.admin().await.back_up("mine", SECRET_VM).await.unwrap().backup_id;
         let rows = fixture.get(&fixture.admin_token(), "/api/v1/details").await.ok();
         let row = rows["items"][0]["id"].as_str().unwrap().to_owned();
-        let mut spare = Vec::new();
-        for _ in 0..4 {
-            spare.push(fixture.admin().await.back_up("mine", "spare vm").await.unwrap().backup_id);
-        }
-        Self { fixture, backup, spare: spare.into(), row }
+        let spare = fixture.admin().await.back_up("mine", "spare vm").await.unwrap().backup_id;
+        Self { fixture, backup, spare, row }
     }
 
     /// One that has not ended, whatever else runs.
@@ -130,8 +127,9 @@ impl Seeded {
     /// The request, with everything it needs to succeed but the token.
     fn ask(&self, method: &str, path: &str, query: &str) -> Ask {
         let id = match path {
-            "/backups/{id}" | "/restore-points/{id}/lock" => self.backup.clone(),
-            "/restore-points/{id}/hold" => self.another_backup(),
+            "/backups/{id}" | "/restore-points/{id}/lock" | "/restore-points/{id}/hold" => {
+                self.backup.clone()
+            }
             "/policies/{id}" | "/policies/{id}/run" => self.policy(),
             "/details/{id}" => self.row.clone(),
             "/tokens/{id}" => {
@@ -174,9 +172,9 @@ impl Seeded {
         }
     }
 
-    /// A restore point that was made for the purpose.
+    /// A restore point that was made to be deleted.
     fn another_backup(&self) -> String {
-        self.spare.lock().unwrap().pop().unwrap_or_else(|| self.backup.clone())
+        self.spare.clone()
     }
 
     /// A policy that was made for the purpose.
