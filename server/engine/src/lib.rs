@@ -17,8 +17,8 @@
 //! - `core`: what all operations share
 //! - `rewrite`: regions on their way from old containers into new ones
 //! - `digests`: what extents hash to
-//! - `audit`, `damage_job`, `damage_report` (damage by VM, disk and byte range), `index_job`, `points` (what the volume
-//!   knows of each restore point), `scrub` (reads everything again), `snapshot` (copies of the catalog)
+//! - `audit`, `damage_job`, `damage_report`, `index_job`, `scrub`: what is looked at in the background
+//! - `points`: what the volume knows of each restore point; `snapshot`: copies of the catalog
 //! - `retention`: deleting restore points, and what keeps them
 //! - `ingest`, `restore`, `verify`, `check`, `lost_rows`, `container_repair`, `parity_job`, `extent_history`, `statistics`, `readiness`, `start`, `stop`, `recover`
 //! - `reclaim`: freeing what nothing refers to

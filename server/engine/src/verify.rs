@@ -30,7 +30,7 @@ pub struct VerifyReport {
     pub damaged_extents: u64,
     /// Extents that do not hash to the digests that the backup recorded. Their chunks are sound.
     pub false_digests: u64,
-    /// The first [`PLACES_MAX`] of both: disk, extent, and what is wrong.
+    /// The first `PLACES_MAX` of both: disk, extent, and what is wrong.
     pub places: Vec<String>,
 }
 

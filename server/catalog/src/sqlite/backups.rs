@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 use ulid::{ULID_LEN, Ulid};
 
 use super::convert::{OrCatalogError, count, id};
-use super::locks;
+use super::lock_row;
 use super::select::{Conditions, named, time_and_id, time_and_id_key};
 use crate::backups::BACKUPS_PER_PAGE;
 use crate::page::{self, List};
@@ -274,7 +274,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<BackupRecord> {
         finished_ms: row.get("finished_ms")?,
         disks: Vec::new(),
         missing_disks: missing_disks(row)?,
-        lock: locks::read(row)?,
+        lock: lock_row::read(row)?,
     })
 }
 

@@ -2,7 +2,7 @@
 
 use holdfast_types::clock::{Clock, utc_text};
 use holdfast_types::ids::BackupId;
-use rusqlite::{Connection, Row, Transaction, params};
+use rusqlite::{Connection, Transaction, params};
 
 use super::convert::OrCatalogError;
 use super::{audit, backups, lock_clock, point_states};
@@ -10,20 +10,6 @@ use crate::retention::LOCK_DAYS_MAX;
 use crate::{AuditEntry, BackupRecord, CatalogError, LegalHold, Result, RetentionLock, validate};
 
 pub(super) const DAY_MS: i64 = 24 * 3600 * 1000;
-
-/// What a row of `backups` says of it.
-pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<RetentionLock> {
-    let reason: Option<String> = row.get("hold_reason")?;
-    let hold = match reason {
-        Some(reason) => Some(LegalHold {
-            reason,
-            who: row.get::<_, Option<String>>("hold_who")?.unwrap_or_default(),
-            since_ms: row.get::<_, Option<i64>>("hold_since_ms")?.unwrap_or_default(),
-        }),
-        None => None,
-    };
-    Ok(RetentionLock { until_ms: row.get("locked_until_ms")?, hold })
-}
 
 /// Writes the lock that a restore point begins with.
 pub(super) fn write_new(tx: &Transaction<'_>, id: BackupId, lock: &RetentionLock) -> Result<()> {

@@ -27,6 +27,7 @@ mod details;
 mod expiring;
 mod leases;
 mod lock_clock;
+mod lock_row;
 mod locks;
 mod lost;
 mod merge_failed;
