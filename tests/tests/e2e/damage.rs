@@ -69,15 +69,16 @@ fn damaged_bytes(agent: &holdfast_tests::Agent, vm: &str) -> Vec<u64> {
     backups.map(|backup| backup["damaged_bytes"].as_u64().unwrap()).collect()
 }
 
-/// No one reads the damaged bytes: the scrub does, the list names what is lost, and the next backup heals it.
+/// Damage that a verification met: the list names what is lost, and the next backup heals it.
 #[test]
-fn rot_is_found_by_the_scrub_named_and_healed() {
+fn rot_that_was_met_is_named_and_healed() {
     let scene = scene();
     let container = victim(&scene);
     container.flip_bit(container.len / 2);
     let server = Server::start(&scene.data_dir);
     let agent = server.agent();
-    wait_for("the scrub names the damage", || (damaged_bytes(&agent, "harmed")[0] > 0).then_some(()));
+    agent.run(&["verify", "latest", "--vm", "harmed"]).fails(5, &["harmed"]);
+    wait_for("the list names the damage", || (damaged_bytes(&agent, "harmed")[0] > 0).then_some(()));
     assert!(damaged_bytes(&agent, "harmed")[0] <= 256 << 10, "one region");
     assert_eq!(damaged_bytes(&agent, "other"), [0]);
     let shown = agent.run(&["list"]).ok().text();
