@@ -123,13 +123,13 @@ impl Decided {
             (_, 0) if self.decisions.is_empty() => {
                 return "There is no restore point to decide about.".to_owned();
             }
-            (_, 0) => format!("{} stay; nothing is to be deleted.", counted(kept)),
+            (_, 0) => format!("Nothing is to be deleted: {} kept.", counted(kept)),
             (true, _) => {
-                format!("{} stay. Deleting {} {}.", counted(kept), counted(deleted), frees(freed_bytes))
+                format!("{} kept. Deleting {} {}.", counted(kept), counted(deleted), frees(freed_bytes))
             }
             (false, _) => {
                 format!(
-                    "{} stay. Deleted {}; 'holdfast reclaim' frees the space.",
+                    "{} kept. Deleted {}; 'holdfast reclaim' frees the space.",
                     counted(kept),
                     counted(deleted)
                 )

@@ -89,7 +89,7 @@ fn rules_keep_what_they_say_and_a_dry_run_says_so() {
     assert_eq!((&shown["kept"], &shown["deleted"]), (&2.into(), &2.into()));
     assert_eq!(scene.backups(), backups);
     let text = scene.server.agent().run(&[&forget[..], &["--dry-run"]].concat()).ok().text();
-    assert!(text.contains("keep: last, yearly") && text.contains("2 restore points stay"), "{text}");
+    assert!(text.contains("keep: last, yearly") && text.contains("2 restore points kept"), "{text}");
     let done = scene.json(&[&forget[..], &["--yes"]].concat());
     assert_eq!((&done["dry_run"], &done["deleted"]), (&false.into(), &2.into()));
     assert_eq!(scene.backups(), backups[..2]);
