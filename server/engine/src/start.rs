@@ -103,7 +103,7 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
     })?);
     let mut rest = Rest::default();
     adopt_sealed(&*catalog, &known, trusted, &mut rest)?;
-    // (L1) Before points are compared: what is left of a deleted restore point is none to be entered.
+    // (L1) Before points are compared: what is left of a deleted restore point must not be entered.
     settle("deletions of restore points", points::finish_deletions(&*data, &*catalog));
     // (S6) Restore points first: they bring the namespaces their containers belong to.
     let look = Look { volume: &*data, catalog: &*catalog, repository: record.id, progress };

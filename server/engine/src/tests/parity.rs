@@ -156,7 +156,7 @@ fn parity_without_a_row_is_entered_or_removed() {
     let engine = bench.open(Arc::new(volume.clone()));
     work(&bench, &engine, None);
     assert_eq!(engine.catalog().parity_totals().unwrap().groups, 2);
-    assert_eq!(list(&volume, "parity").len(), 2, "what is none is removed");
+    assert_eq!(list(&volume, "parity").len(), 2, "what is no parity is removed");
     volume.remove(&names(&volume, ContainerClass::Data)[2].blob()).unwrap();
     assert!(whole(&engine, &ids));
 }

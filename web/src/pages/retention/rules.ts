@@ -37,7 +37,7 @@ export const textsOf = (rules: Rules): RuleTexts => {
   return Object.fromEntries(RULES.map(([name]) => [name, text(name)])) as Record<RuleName, string>;
 };
 
-/** The number of a rule; `undefined` when it is none that the server takes. */
+/** The number of a rule; `undefined` when the server does not take it. */
 export function ruleOf(name: RuleName, text: string): number | undefined {
   const typed = text.trim();
   if (typed === "") return 0;
