@@ -1,0 +1,118 @@
+//! Reading restore points: disks, ranges, histories, verification.
+
+use holdfast_types::ids::{BackupId, NamespaceId};
+
+use super::Engine;
+use crate::digests;
+use crate::error::EngineError;
+use crate::extent_history::{self, ExtentHistory};
+use crate::restore::{DiskReader, OnDamage, RangeReader};
+use crate::statistics::{self, StorageStatistics};
+use crate::verify::{self, VerifyReport};
+
+impl Engine {
+    /// The messages that carry a disk, or `extent_count` extents of it (0: to the end).
+    ///
+    /// # Errors
+    /// [`EngineError::NotFound`]; a recipe that cannot be read.
+    pub fn read_disk(
+        &self,
+        namespace: NamespaceId,
+        backup: BackupId,
+        disk: &str,
+        first_extent: u64,
+        extent_count: u64,
+    ) -> Result<DiskReader, EngineError> {
+        let extents = (first_extent, extent_count);
+        DiskReader::open(&self.core, namespace, backup, disk, extents, OnDamage::End)
+    }
+
+    /// As [`Engine::read_disk`], but chunks and extents that cannot be read are named in the messages, and the
+    /// others follow.
+    ///
+    /// # Errors
+    /// [`EngineError::NotFound`]; the root of the recipe cannot be read.
+    pub fn read_disk_past_damage(
+        &self,
+        namespace: NamespaceId,
+        backup: BackupId,
+        disk: &str,
+        first_extent: u64,
+        extent_count: u64,
+    ) -> Result<DiskReader, EngineError> {
+        let extents = (first_extent, extent_count);
+        DiskReader::open(&self.core, namespace, backup, disk, extents, OnDamage::Report)
+    }
+
+    /// The answers that make up a byte range of a disk.
+    ///
+    /// # Errors
+    /// As [`Engine::read_disk`]; a range longer than the limit.
+    pub fn read_range(
+        &self,
+        namespace: NamespaceId,
+        backup: BackupId,
+        disk: &str,
+        offset: u64,
+        length: u64,
+    ) -> Result<RangeReader, EngineError> {
+        RangeReader::open(&self.core, namespace, backup, disk, offset, length)
+    }
+
+    /// How a disk's extents compare with up to `depth` (at most [`HISTORY_DEPTH_MAX`](crate::HISTORY_DEPTH_MAX))
+    /// earlier restore points of its VM; `None` when none of these has the disk. Reads recipes only.
+    ///
+    /// # Errors
+    /// [`EngineError::NotFound`]; a recipe that cannot be read.
+    pub fn extent_history(
+        &self,
+        namespace: NamespaceId,
+        backup: BackupId,
+        disk: &str,
+        depth: usize,
+    ) -> Result<Option<ExtentHistory>, EngineError> {
+        extent_history::history(&self.core, namespace, backup, disk, depth)
+    }
+
+    /// Reads extents, by disk and number, that a client says have a false digest, and keeps what proves false: it is
+    /// offered to no agent again. Stops at the first that does not. Returns how many are false. `who` for the audit
+    /// log.
+    ///
+    /// # Errors
+    /// [`EngineError::NotFound`]; more than [`FALSE_DIGESTS_MAX`](holdfast_proto::limits::FALSE_DIGESTS_MAX); data
+    /// that cannot be read.
+    pub fn confirm_false_digests(
+        &self,
+        namespace: NamespaceId,
+        backup: BackupId,
+        reported: &[(String, u64)],
+        who: &str,
+    ) -> Result<u32, EngineError> {
+        digests::confirm(&self.core, namespace, backup, reported, who)
+    }
+
+    /// Reads a restore point back: every chunk against its fingerprint, every extent against its digest. `charge` is told
+    /// of data bytes as they are read, after each extent, and says whether to go on; `None`: it did not. `who` for the
+    /// audit log.
+    ///
+    /// # Errors
+    /// [`EngineError::NotFound`], also when it is deleted meanwhile; the catalog cannot be asked. Damage is in the report.
+    pub fn verify_backup(
+        &self,
+        namespace: NamespaceId,
+        backup: BackupId,
+        who: &str,
+        charge: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Option<VerifyReport>, EngineError> {
+        verify::verify(&self.core, namespace, backup, who, charge)
+    }
+
+    /// How well data compresses and how large chunks are, from the directories of at most `max_containers`
+    /// (and [`SAMPLE_MAX`](crate::statistics::SAMPLE_MAX)) live data containers.
+    ///
+    /// # Errors
+    /// When the catalog or the volume cannot be read; a damaged container is left out.
+    pub fn storage_statistics(&self, max_containers: usize) -> Result<StorageStatistics, EngineError> {
+        statistics::sample(&self.core, max_containers)
+    }
+}

@@ -1,0 +1,49 @@
+//! Rounds of reclaim, what deleting would free, and whose the bytes are.
+
+use std::sync::Arc;
+
+use holdfast_types::ids::BackupId;
+
+use super::Engine;
+use crate::error::EngineError;
+use crate::reclaim::{self, Attribution, Control as ReclaimControl, Freed, ReclaimOptions, ReclaimReport};
+
+impl Engine {
+    /// What deleting these restore points together would free. Walks the recipes of all restore points of their
+    /// namespaces, so it takes as long as a mark does; nothing is changed.
+    ///
+    /// # Errors
+    /// [`EngineError::NotFound`]; [`EngineError::Stopped`]; what cannot be read now.
+    pub fn freed_by_deleting(
+        &self,
+        backups: &[BackupId],
+        control: &ReclaimControl,
+    ) -> Result<Freed, EngineError> {
+        reclaim::freed_by_deleting(&self.core, backups, control)
+    }
+
+    /// Whose the live bytes of data containers are. Walks all recipes, and keeps the answer in the catalog.
+    ///
+    /// # Errors
+    /// [`EngineError::Stopped`]; what cannot be read now.
+    pub fn attribute(&self, control: &ReclaimControl) -> Result<Attribution, EngineError> {
+        reclaim::attribution::attribute(&self.core, control)
+    }
+
+    /// Runs a round of reclaim to its end: frees what no restore point needs, beside everything else. With
+    /// [`dry_run`](ReclaimOptions::dry_run) it only says what it would free. `control` watches, slows down and stops it;
+    /// what was done until then stays done, and the next round goes on with what is left.
+    ///
+    /// # Errors
+    /// [`EngineError::RoundInProgress`], [`EngineError::NotReclaimable`], [`EngineError::Stopped`]; what cannot be read
+    /// or written.
+    pub fn reclaim(
+        &self,
+        options: &ReclaimOptions,
+        control: &Arc<ReclaimControl>,
+    ) -> Result<ReclaimReport, EngineError> {
+        let _turn = self.rounds.begin(control)?;
+        let all_points_known = self.opened.unreadable_points == 0;
+        reclaim::run(&self.core, &self.sessions, all_points_known, options, control)
+    }
+}

@@ -1,0 +1,135 @@
+//! Deleting restore points, what keeps them, and the names of VMs and jobs (L1 to L5).
+
+use std::sync::Arc;
+
+use holdfast_types::ids::{BackupId, NamespaceId};
+
+use super::Engine;
+use crate::error::EngineError;
+use crate::jobs::Job;
+use crate::retention::{self, RetentionJob};
+
+impl Engine {
+    /// Deletes restore points, all of them or none. When this returns they are gone for good: no crash and no recovery
+    /// brings them back. Their space is freed by reclaim. `who` and `reason` for the audit log. Says which were deleted:
+    /// those that an earlier call had begun to delete are not among them.
+    ///
+    /// # Errors
+    /// [`EngineError::Locked`]: one of them is locked or held. There is no such restore point; more than
+    /// [`RETENTION_IDS_MAX`](holdfast_catalog::RETENTION_IDS_MAX). The catalog's. The volume's: then they are deleted
+    /// all the same, and what is left of them is removed by the background work, or the next start.
+    pub fn delete_backups(
+        &self,
+        ids: &[BackupId],
+        who: &str,
+        reason: &str,
+    ) -> Result<Vec<BackupId>, EngineError> {
+        retention::delete(&self.core, ids, who, reason)
+    }
+
+    /// Locks restore points until `until_ms`, unless they are locked for longer. When this returns the volume knows it,
+    /// so that losing the catalog loses no lock. Returns those that changed.
+    ///
+    /// # Errors
+    /// As [`Retention::lock_backups`](holdfast_catalog::Retention::lock_backups); the volume's: they are locked all the
+    /// same, and their points follow.
+    pub fn lock_backups(
+        &self,
+        ids: &[BackupId],
+        until_ms: i64,
+        who: &str,
+    ) -> Result<Vec<BackupId>, EngineError> {
+        self.core.check_writable()?;
+        retention::advance_if_due(&self.core)?;
+        let changed = self.core.catalog.lock_backups(ids, until_ms, who)?;
+        retention::reseal(&self.core, &changed).map(|()| changed)
+    }
+
+    /// Holds restore points without an end, as [`Engine::lock_backups`].
+    ///
+    /// # Errors
+    /// As [`Engine::lock_backups`]; no reason.
+    pub fn hold_backups(
+        &self,
+        ids: &[BackupId],
+        reason: &str,
+        who: &str,
+    ) -> Result<Vec<BackupId>, EngineError> {
+        self.core.check_writable()?;
+        let changed = self.core.catalog.hold_backups(ids, reason, who)?;
+        retention::reseal(&self.core, &changed).map(|()| changed)
+    }
+
+    /// Releases holds; locks stay.
+    ///
+    /// # Errors
+    /// As [`Engine::hold_backups`].
+    pub fn release_holds(
+        &self,
+        ids: &[BackupId],
+        reason: &str,
+        who: &str,
+    ) -> Result<Vec<BackupId>, EngineError> {
+        self.core.check_writable()?;
+        let changed = self.core.catalog.release_holds(ids, reason, who)?;
+        retention::reseal(&self.core, &changed).map(|()| changed)
+    }
+
+    /// Gives a VM another name; its restore points, history and policies follow.
+    ///
+    /// # Errors
+    /// A backup of either name is in progress; as [`Retention::rename_vm`](holdfast_catalog::Retention::rename_vm); the
+    /// volume's: it is renamed all the same, and the points follow.
+    pub fn rename_vm(
+        &self,
+        namespace: NamespaceId,
+        vm: &str,
+        name: &str,
+        who: &str,
+    ) -> Result<(), EngineError> {
+        self.core.check_writable()?;
+        self.sessions.check_free(namespace, vm)?;
+        self.sessions.check_free(namespace, name)?;
+        let found = retention::find_vm(&self.core, namespace, vm)?;
+        self.core.catalog.rename_vm(found.id, name, who)?;
+        retention::reseal_all(&self.core)
+    }
+
+    /// Gives a job another name, as [`Engine::rename_vm`].
+    ///
+    /// # Errors
+    /// As [`Retention::rename_job`](holdfast_catalog::Retention::rename_job); the volume's, as [`Engine::rename_vm`].
+    pub fn rename_job(
+        &self,
+        namespace: NamespaceId,
+        job: &str,
+        name: &str,
+        who: &str,
+    ) -> Result<(), EngineError> {
+        self.core.check_writable()?;
+        self.core.catalog.rename_job(namespace, job, name, who)?;
+        retention::reseal_all(&self.core)
+    }
+
+    /// Removes a VM, which then is in no list, no overview and never stale; its history stays. With
+    /// `delete_restore_points` these are deleted first, all or none. Says which were.
+    ///
+    /// # Errors
+    /// A backup of it is in progress; it has restore points that are not to be deleted; as [`Engine::delete_backups`].
+    pub fn remove_vm(
+        &self,
+        namespace: NamespaceId,
+        vm: &str,
+        delete_restore_points: bool,
+        who: &str,
+    ) -> Result<Vec<BackupId>, EngineError> {
+        self.sessions.check_free(namespace, vm)?;
+        retention::remove_vm(&self.core, namespace, vm, delete_restore_points, who)
+    }
+
+    /// Background work that never ends: advances the lock clock; removes the points of restore points that another
+    /// process deleted; seals the points of those that changed.
+    pub fn retention_job(&self) -> Arc<dyn Job> {
+        Arc::new(RetentionJob { core: Arc::clone(&self.core) })
+    }
+}
