@@ -60,6 +60,29 @@ test("restore points are locked, held, chosen and deleted, and what that frees i
   await expect(page.getByRole("region", { name: "Audit log" })).toContainText("too old");
 });
 
+test("an operator sees what deleting frees, and deletes nothing", async ({ page }) => {
+  await login(page, server.reach, await makeToken(server.reach, "op", "operator"), "/vms/default/app");
+  const points = page.locator(".points tbody");
+  await expect(points).toHaveCount(POINTS - 1);
+  await points.nth(POINTS - 2).getByRole("checkbox").check();
+  await page.getByRole("button", { name: "What it frees…" }).click();
+  const dialog = page.getByRole("dialog");
+  await expect(dialog.getByText(/\d (KiB|MiB)/).first()).toBeVisible();
+  await expect(dialog.getByRole("button", { name: /Delete/ })).toHaveCount(0);
+  await dialog.getByRole("button", { name: "Close" }).last().click();
+  await expect(points).toHaveCount(POINTS - 1);
+});
+
+test("a policy that is changed elsewhere changes on the page", async ({ page }) => {
+  await loginAdmin(page, server.reach, "/retention");
+  await expect(page.getByText("No policies yet")).toBeVisible();
+  // What is on screen is asked for again only when the server tells of a change.
+  await agentOk(server.reach, ["policy", "set", "elsewhere", "--keep-last", "3"]);
+  await expect(page.getByRole("rowheader", { name: "elsewhere" })).toBeVisible();
+  await agentOk(server.reach, ["policy", "remove", "elsewhere"]);
+  await expect(page.getByText("No policies yet")).toBeVisible();
+});
+
 test("a policy is made, simulated, tried and run", async ({ page }) => {
   await loginAdmin(page, server.reach, "/retention");
   await expect(page.getByText("No policies yet")).toBeVisible();

@@ -28,15 +28,10 @@ pub(super) async fn lock(context: &Context, lock: &Lock) -> Result<ExitCode, Cli
     let selection = v1::Selection { namespace, backups: lock.backups.clone(), vm: lock.vm.clone() };
     let request = v1::LockRequest { selection: Some(selection), until_ms };
     let changed = connection.manage().lock(request).await?.into_inner().changed;
+    let done = format!("Locked {{}} until {} UTC", timestamp(until_ms));
     context.output.summary(
         || json!({ "locked": changed, "until": time(until_ms) }),
-        || {
-            let locked = counted(changed.len() as u64);
-            format!(
-                "Locked {locked} until {} UTC; others were locked for as long already.",
-                timestamp(until_ms)
-            )
-        },
+        || outcome(&done, lock.backups.len(), changed.len(), "locked for as long or longer already"),
     )?;
     Ok(ExitCode::SUCCESS)
 }
@@ -51,14 +46,40 @@ pub(super) async fn hold(context: &Context, hold: &Hold) -> Result<ExitCode, Cli
     } else {
         client.hold(v1::HoldRequest { selection, reason }).await?.into_inner().changed
     };
-    let (key, word, rest) = if hold.release {
-        ("released", "Released", "others were not held")
+    let (key, done, rest) = if hold.release {
+        ("released", "Released {}", "not held")
     } else {
-        ("held", "Held", "others were held already")
+        ("held", "Held {}", "held already")
     };
-    context.output.summary(
-        || json!({ key: changed }),
-        || format!("{word} {}; {rest}.", counted(changed.len() as u64)),
-    )?;
+    context
+        .output
+        .summary(|| json!({ key: changed }), || outcome(done, hold.backups.len(), changed.len(), rest))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What was done to those that changed, and why the others did not: `done` has `{}` where their number goes.
+fn outcome(done: &str, named: usize, changed: usize, rest: &str) -> String {
+    let done = done.replace("{}", &counted(changed as u64));
+    match (changed, named.saturating_sub(changed)) {
+        (0, 1) => format!("Nothing was changed: it was {rest}."),
+        (0, _) => format!("Nothing was changed: all of them were {rest}."),
+        (_, 0) => format!("{done}."),
+        (_, 1) => format!("{done}; the other one was {rest}."),
+        (_, others) => format!("{done}; the other {others} were {rest}."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::outcome;
+
+    #[test]
+    fn others_are_spoken_of_only_where_there_are_any() {
+        let said = |named, changed| outcome("Held {}", named, changed, "held already");
+        assert_eq!(said(1, 1), "Held 1 restore point.");
+        assert_eq!(said(2, 1), "Held 1 restore point; the other one was held already.");
+        assert_eq!(said(5, 2), "Held 2 restore points; the other 3 were held already.");
+        assert_eq!(said(1, 0), "Nothing was changed: it was held already.");
+        assert_eq!(said(3, 0), "Nothing was changed: all of them were held already.");
+    }
 }

@@ -30,7 +30,12 @@ pub(super) async fn run(context: &Context, reclaim: &Reclaim) -> Result<ExitCode
         let task = connection.manage().control_task(request).await?.into_inner();
         return show(context, &task);
     }
-    let request = v1::StartReclaimRequest { dry_run: reclaim.dry_run, squeeze: reclaim.squeeze };
+    let request = v1::StartReclaimRequest {
+        dry_run: reclaim.dry_run,
+        squeeze: reclaim.squeeze,
+        squeeze_level: reclaim.squeeze_level,
+        squeeze_min_age_days: reclaim.squeeze_older_than,
+    };
     let task = connection.manage().start_reclaim(request).await?.into_inner();
     if reclaim.no_wait {
         return show(context, &task);
@@ -154,23 +159,63 @@ fn show(context: &Context, task: &v1::Task) -> Result<ExitCode, ClientError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The figures, one a line: bytes as people read them.
+/// What it came to, in words; of one that has not ended, how far it is.
 fn task_text(task: &v1::Task) -> String {
-    let mut lines = vec![format!("Reclaim {}: {}", task.id, status_word(task.status()))];
-    if let Ok(Value::Object(figures)) = serde_json::from_str::<Value>(&task.figures) {
-        for (name, value) in figures {
-            let words = name.strip_suffix("_bytes").unwrap_or(&name).replace('_', " ");
-            let shown = match value.as_u64() {
-                Some(value) if name.ends_with("_bytes") => format!("{} ({value} bytes)", bytes(value)),
-                _ => value.to_string(),
-            };
-            lines.push(format!("  {words}: {shown}"));
+    let mut lines = vec![format!("Reclaim {}: {}", task.id, sentence(task))];
+    if let Ok(figures) = serde_json::from_str::<Value>(&task.figures) {
+        lines.extend(outcome(&figures));
+        if figure(&figures, "incomplete") > 0 {
+            lines.extend(task.log.iter().cloned());
         }
     }
     if !task.error.is_empty() {
-        lines.push(format!("  {}", task.error));
+        lines.push(task.error.clone());
     }
-    lines.join("\n")
+    lines.join("\n  ")
+}
+
+fn figure(figures: &Value, name: &str) -> u64 {
+    figures.get(name).and_then(Value::as_u64).unwrap_or(0)
+}
+
+/// A sentence for each thing that was done, or would be.
+fn outcome(figures: &Value) -> Vec<String> {
+    let of = |name: &str| figure(figures, name);
+    let exact = |name: &str| format!("{} ({} bytes)", bytes(of(name)), of(name));
+    let containers =
+        |count: u64| if count == 1 { "1 container".to_owned() } else { format!("{count} containers") };
+    let mut lines = Vec::new();
+    let is_dry = figures.get("dry_run").and_then(Value::as_bool).unwrap_or(false);
+    if is_dry {
+        lines.push(format!("can be freed now: {}", exact("cleanable_bytes")));
+    } else if figures.get("freed_bytes").is_some() {
+        lines.push(format!("freed: {}", exact("freed_bytes")));
+    }
+    let stays = of("dead_bytes").saturating_sub(of("cleanable_bytes"));
+    if stays > 0 {
+        lines.push(format!(
+            "not worth it yet: {} that no restore point needs, in containers that are mostly in use",
+            bytes(stays)
+        ));
+    }
+    let (deleted, written) = (of("containers_deleted"), of("containers_written"));
+    if deleted + written > 0 {
+        lines.push(format!(
+            "deleted {} of {}, wrote {} of {}",
+            containers(deleted),
+            bytes(of("deleted_bytes")),
+            containers(written),
+            bytes(of("copied_bytes"))
+        ));
+    }
+    if of("squeezed_bytes_before") > 0 {
+        let (before, after) = (bytes(of("squeezed_bytes_before")), bytes(of("squeezed_bytes_after")));
+        lines.push(format!("compressed again: {before}, now {after}"));
+    }
+    if of("containers_held") > 0 {
+        lines.push(format!("{} stay until backups under way have ended", containers(of("containers_held"))));
+    }
+    lines
 }
 
 fn progress_json(task: &v1::Task) -> Value {
@@ -204,15 +249,34 @@ mod tests {
 
     #[test]
     fn figures_read_as_people_read_them() {
+        let figures = r#"{"freed_bytes":1500000,"cleanable_bytes":1500000,"dead_bytes":2500000,"containers_deleted":7,
+            "deleted_bytes":3000000,"containers_written":1,"copied_bytes":1500000,"squeezed_bytes_before":0,"containers_held":0,
+            "incomplete":0,"dry_run":false}"#;
         let task = v1::Task {
             id: "01T".into(),
             status: TaskStatus::Done.into(),
-            figures: r#"{"freed_bytes":1500000,"containers_deleted":7}"#.into(),
+            figures: figures.into(),
+            log: vec!["said".into()],
             ..v1::Task::default()
         };
         let text = task_text(&task);
+        assert!(text.starts_with("Reclaim 01T: done\n"), "{text}");
         assert!(text.contains("freed: ") && text.contains("(1500000 bytes)"), "{text}");
-        assert!(text.contains("containers deleted: 7"), "{text}");
+        assert!(
+            text.contains("deleted 7 containers of ") && text.contains("wrote 1 container of "),
+            "{text}"
+        );
+        assert!(text.contains("not worth it yet"), "{text}");
+        assert!(
+            !text.contains("compressed again") && !text.contains("stay") && !text.contains("said"),
+            "{text}"
+        );
+        let text = |from: &str, to: &str| {
+            task_text(&v1::Task { figures: figures.replace(from, to), ..task.clone() })
+        };
+        assert!(text(r#""dry_run":false"#, r#""dry_run":true"#).contains("can be freed now: "));
+        assert!(text(r#""incomplete":0"#, r#""incomplete":2"#).ends_with("said"));
+        assert!(text(r#"before":0"#, r#"before":9"#).contains("compressed again"));
         let running = v1::Task { unit: "containers".into(), done: 3, total: 10, ..task };
         assert_eq!(sentence(&running), "done, 3 of 10 containers");
     }

@@ -119,7 +119,8 @@ Examples:
   holdfast reclaim               frees it, and says how much it was
   holdfast reclaim --no-wait     starts it, and returns
   holdfast reclaim --pause
-  holdfast reclaim --squeeze     also compresses old data again, at a higher level
+  holdfast reclaim --squeeze     also compresses data of more than 7 days again, at level 15
+  holdfast reclaim --squeeze --squeeze-level 19 --squeeze-older-than 30d
 
 Ctrl-C ends the watching, not the work: --cancel ends that. What was freed until then stays freed. Needs a token with \
 the role operator or admin.")]
@@ -131,8 +132,14 @@ pub(super) struct Reclaim {
     #[arg(long)]
     pub(super) no_wait: bool,
     /// Also compress old containers again, at a higher level
-    #[arg(long)]
+    #[arg(long, conflicts_with = "dry_run")]
     pub(super) squeeze: bool,
+    /// The level of zstd, 1 to 19: higher is smaller and takes longer [default: 15]
+    #[arg(long, value_name = "N", requires = "squeeze", value_parser = clap::value_parser!(u32).range(1..=19))]
+    pub(super) squeeze_level: Option<u32>,
+    /// Only containers older than this, such as 30d; 0d: all of them [default: 7d]
+    #[arg(long, value_name = "DAYS", requires = "squeeze", value_parser = days)]
+    pub(super) squeeze_older_than: Option<u32>,
     /// Pause the reclaim that is under way
     #[arg(long, group = "control", conflicts_with_all = ["dry_run", "no_wait", "squeeze"])]
     pub(super) pause: bool,

@@ -9,6 +9,7 @@ pub(crate) struct Changes {
     pub(crate) backups: u64,
     pub(crate) tokens: u64,
     pub(crate) tasks: u64,
+    pub(crate) policies: u64,
 }
 
 /// A change worth telling.
@@ -21,6 +22,8 @@ pub(crate) enum Change {
     Tokens,
     /// A task or schedule, or how far a task is.
     Tasks,
+    /// A retention policy.
+    Policies,
 }
 
 /// Counts changes, and wakes those who wait for one.
@@ -38,6 +41,7 @@ impl ChangeCounts {
             Change::Run => changes.details = changes.details.wrapping_add(1),
             Change::Tokens => changes.tokens = changes.tokens.wrapping_add(1),
             Change::Tasks => changes.tasks = changes.tasks.wrapping_add(1),
+            Change::Policies => changes.policies = changes.policies.wrapping_add(1),
         });
     }
 
@@ -64,7 +68,8 @@ mod tests {
         counts.note(Change::Run);
         counts.note(Change::Tokens);
         counts.note(Change::Tasks);
+        counts.note(Change::Policies);
         assert!(waiting.has_changed().unwrap());
-        assert_eq!(counts.now(), Changes { details: 2, backups: 1, tokens: 1, tasks: 1 });
+        assert_eq!(counts.now(), Changes { details: 2, backups: 1, tokens: 1, tasks: 1, policies: 1 });
     }
 }

@@ -161,9 +161,10 @@ fn remove(catalog: &dyn Catalog, who: &str, args: &RemoveArgs) -> Result<String,
     catalog.remove_vm(vm.id, who)?;
     let points = match deleted {
         0 => String::new(),
-        count => format!(
-            "; {count} restore points are deleted, and a running server, or the next start, removes what is left of them"
-        ),
+        count => {
+            let (points, are) = if count == 1 { ("point", "is") } else { ("points", "are") };
+            format!("; {count} restore {points} of it {are} deleted; reclaim frees the space")
+        }
     };
     Ok(format!("VM {:?} in namespace {:?} is removed{points}", args.vm, namespace.name))
 }

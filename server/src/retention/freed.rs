@@ -1,6 +1,6 @@
 //! What deleting restore points would free, to the byte.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use holdfast_engine::ids::BackupId;
 use holdfast_engine::{Engine, EngineError, ReclaimControl};
@@ -13,6 +13,35 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Counting walks all recipes of a namespace, with two threads and up to hundreds of MiB: one at a time.
 static COUNTING: Mutex<()> = Mutex::new(());
+
+/// For how long an answer over HTTP counts: it is due after 30 seconds, and what comes too late only keeps others waiting.
+const COUNT_AT_MOST: Duration = Duration::from_secs(20);
+
+/// As [`by_deleting`] for an answer that is due soon: `None` also when counting takes too long. Blocks.
+///
+/// # Errors
+/// Those of [`by_deleting`].
+pub(crate) fn soon(
+    engine: &Engine,
+    ids: &[BackupId],
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Result<Option<u64>, ServiceError> {
+    within(COUNT_AT_MOST, engine, ids, stop)
+}
+
+/// As [`soon`], for so long. Blocks.
+///
+/// # Errors
+/// Those of [`by_deleting`].
+pub(crate) fn within(
+    at_most: Duration,
+    engine: &Engine,
+    ids: &[BackupId],
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Result<Option<u64>, ServiceError> {
+    let began = Instant::now();
+    by_deleting(engine, ids, &|| began.elapsed() >= at_most || stop())
+}
 
 /// What reclaim could free once these restore points are deleted; `None`: it cannot be told exactly, because something
 /// cannot be read, or `stop` said that no one wants to know. Blocks.
@@ -32,6 +61,9 @@ pub(crate) fn by_deleting(
             "what another deletion would free is being counted; try again in a moment",
         ));
     };
+    if stop() {
+        return Ok(None);
+    }
     let control = ReclaimControl::default();
     let (ended, changed) = (Mutex::new(false), Condvar::new());
     let found = std::thread::scope(|scope| {

@@ -25,6 +25,9 @@ const SQUEEZE_LEVEL: i32 = 15;
 /// What is younger is mostly deleted or copied forward soon.
 const SQUEEZE_MIN_AGE_DAYS: u32 = 7;
 
+/// A hundred years: nothing is older.
+const SQUEEZE_AGE_DAYS_MAX: u32 = 36_500;
+
 /// zstd's levels that are worth anything here.
 const LEVELS: std::ops::RangeInclusive<i32> = 1..=19;
 
@@ -88,10 +91,13 @@ struct Figures {
     squeezed_bytes_after: u64,
     references: u64,
     marked_ms: u64,
+    /// Recipes that could not be followed.
+    incomplete: u64,
+    dry_run: bool,
 }
 
-impl From<&ReclaimReport> for Figures {
-    fn from(report: &ReclaimReport) -> Self {
+impl Figures {
+    fn of(report: &ReclaimReport, dry_run: bool) -> Self {
         Self {
             freed_bytes: report.freed_bytes,
             cleanable_bytes: report.cleanable_bytes,
@@ -107,6 +113,8 @@ impl From<&ReclaimReport> for Figures {
             squeezed_bytes_after: report.squeezed_bytes_after,
             references: report.references,
             marked_ms: report.marked_ms,
+            incomplete: report.incomplete.len() as u64,
+            dry_run,
         }
     }
 }
@@ -135,6 +143,16 @@ impl Work for ReclaimWork {
             let (first, last) = (LEVELS.start(), LEVELS.end());
             return Err(ServiceError::invalid(format!("squeeze_level is {level}; it is {first} to {last}")));
         }
+        if options.squeeze_min_age_days.is_some_and(|days| days > SQUEEZE_AGE_DAYS_MAX) {
+            return Err(ServiceError::invalid(format!(
+                "squeeze_min_age_days is more than {SQUEEZE_AGE_DAYS_MAX}"
+            )));
+        }
+        if !options.squeeze && (options.squeeze_level.is_some() || options.squeeze_min_age_days.is_some()) {
+            return Err(ServiceError::invalid(
+                "squeeze_level and squeeze_min_age_days need squeeze, which is not asked for",
+            ));
+        }
         serde_json::to_string(&options).map_err(ServiceError::defect)
     }
 
@@ -143,7 +161,7 @@ impl Work for ReclaimWork {
         let round = Arc::new(ReclaimControl::default());
         control.steer(Arc::new(Round(Arc::clone(&round))));
         let report = self.engine.reclaim(&options.for_engine(), &round).map_err(ended)?;
-        control.set_figures(&Figures::from(&report));
+        control.set_figures(&Figures::of(&report, options.dry_run));
         for one in report.incomplete.iter().take(INCOMPLETE_LINES) {
             control.log(line(one));
         }
@@ -204,7 +222,8 @@ impl Steered for Round {
     fn progress(&self) -> TaskProgress {
         let progress = self.0.progress();
         let unit = match progress.phase {
-            ReclaimPhase::Idle | ReclaimPhase::Squeezing => "",
+            ReclaimPhase::Idle => "",
+            ReclaimPhase::Squeezing => "containers tried at a higher level",
             ReclaimPhase::Marking | ReclaimPhase::Attributing => "disks followed",
             ReclaimPhase::Copying => "batches copied",
             ReclaimPhase::Deleting => "containers deleted",

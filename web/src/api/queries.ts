@@ -42,6 +42,7 @@ const STALE_BY: Record<ChangedSubject, readonly string[]> = {
   backups: ["backups", "vms", "vm", "namespaces", "totals", "capacity", "storage", "jobs", "damage", "attribution"],
   tokens: ["tokens", "audit", "namespaces"],
   tasks: ["tasks", "task", "schedules", "policies"],
+  policies: ["policies", "audit"],
 };
 
 /** Marks what a `changed` event is about as stale; what is on screen is fetched again. */

@@ -31,7 +31,7 @@ export function useSetPolicy(id: string | null) {
   const client = useQueryClient();
   return useMutation({
     mutationFn: (policy: SetPolicy) => (id === null ? post("/policies", policy) : put("/policies/{id}", { id }, policy)),
-    onSuccess: () => invalidated(client, ["tasks", "tokens"]),
+    onSuccess: () => invalidated(client, ["policies"]),
   });
 }
 
@@ -39,7 +39,7 @@ export function useRemovePolicy() {
   const client = useQueryClient();
   return useMutation({
     mutationFn: (id: string) => remove("/policies/{id}", { id }),
-    onSuccess: () => invalidated(client, ["tasks", "tokens"]),
+    onSuccess: () => invalidated(client, ["policies"]),
   });
 }
 

@@ -200,7 +200,7 @@ export const DEFINITIONS = define({
   damaged: { label: "Damaged", text: "Some of its data cannot be restored. The next backup that has this data stores it again, which heals the restore point." },
   damaged_bytes: { label: "Lost", text: "Bytes of the disk that cannot be restored now.", unit: "bytes" },
   last_proven: { label: "Last proven", text: "When the server last read all of it by itself (scrub) and found every fingerprint right." },
-  freed_bytes: { label: "Frees", text: "What the next reclaim can free once these restore points are deleted, to the byte.", unit: "bytes" },
+  freed_bytes: { label: "Frees", text: "What no other restore point needs, to the byte. Reclaim frees it once these are deleted; what lies in containers that are mostly in use waits until more of them is dead.", unit: "bytes" },
   policy: { label: "Policy", text: "Rules for what is kept of some restore points. About each restore point the most specific policy decides: a VM's before a job's before one for everything." },
   policy_scope: { label: "For", text: "The VM, the job, or everything in the namespace whose restore points it decides about." },
   keep_rules: { label: "Keeps", text: "A restore point stays when at least one rule keeps it. A VM always keeps its newest restore point, its newest complete one, and those that are locked or held." },

@@ -42,7 +42,7 @@ pub enum Phase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ControlProgress {
     pub phase: Phase,
-    /// Units of the phase done, and all there are; never more done than there are.
+    /// Units of the phase done, and all there are (0: not known); never more done than there are.
     pub done: u64,
     pub total: u64,
     /// References to chunks followed.
@@ -147,7 +147,7 @@ impl Control {
         let total = get(&self.total);
         ControlProgress {
             phase: phases.into_iter().find(|one| *one as u8 == phase).unwrap_or_default(),
-            done: get(&self.done).min(total),
+            done: if total == 0 { get(&self.done) } else { get(&self.done).min(total) },
             total,
             references: get(&self.references),
             read_bytes: get(&self.read_bytes),

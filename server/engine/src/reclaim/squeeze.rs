@@ -98,6 +98,7 @@ pub(crate) fn squeeze(
                 return Err(ended);
             }
         }
+        control.add_done(rows.len() as u64);
     }
 }
 

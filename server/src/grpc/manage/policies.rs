@@ -8,6 +8,7 @@ use holdfast_retention::{Schedule, SimulatedDay, simulate as simulated};
 
 use super::stream::Answer;
 use super::wire;
+use crate::activity::Change;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServiceError;
@@ -44,6 +45,7 @@ pub(super) fn set(
     }
     let record = wire::policy_record(id, namespace.id, wanted);
     policies::set(app.catalog(), caller, &record)?;
+    app.activity.note(Change::Policies);
     let policy = set_policy(app, namespace, &record.name)?;
     Ok(v1::SetPolicyResponse { policy: Some(policy), created: known.is_none() })
 }
@@ -64,6 +66,7 @@ pub(super) fn remove(
     let policy = policies::of_name(app.catalog(), namespace.id, &message.name)?;
     policies::check_scope(caller, &policy)?;
     app.catalog().remove_policy(policy.id, &caller.token.name)?;
+    app.activity.note(Change::Policies);
     let policy = wire::policy(policy, namespace.name, app.clock.now_ms());
     Ok(v1::RemovePolicyResponse { policy: Some(policy) })
 }

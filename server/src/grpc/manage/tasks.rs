@@ -38,8 +38,15 @@ pub(super) fn start_reclaim(
     message: v1::StartReclaimRequest,
 ) -> Result<v1::Task, ServiceError> {
     check(caller)?;
-    let v1::StartReclaimRequest { dry_run, squeeze } = message;
-    let options = serde_json::json!({ "dry_run": dry_run, "squeeze": squeeze }).to_string();
+    let v1::StartReclaimRequest { dry_run, squeeze, squeeze_level, squeeze_min_age_days } = message;
+    // What is absent is null here, and then the server's choice.
+    let options = serde_json::json!({
+        "dry_run": dry_run,
+        "squeeze": squeeze,
+        "squeeze_level": squeeze_level,
+        "squeeze_min_age_days": squeeze_min_age_days,
+    })
+    .to_string();
     let task = app.tasks.start(TaskKind::Reclaim, &options, &caller.token.name)?;
     Ok(wire(task, Vec::new()))
 }

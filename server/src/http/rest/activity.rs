@@ -161,6 +161,7 @@ enum Subject {
     Backups,
     Tokens,
     Tasks,
+    Policies,
 }
 
 /// Seconds for what is left at that rate; `None` beyond ten days.
@@ -201,8 +202,8 @@ pub(super) async fn now(State(app): State<Arc<App>>, Identity { caller, .. }: Id
 /// Watch backups in progress
 ///
 /// Server-sent events. `activity`: the answer of GET /activity, at once and then whenever it changes, at most once a
-/// second. `changed`: `{"what":["details","backups","tokens","tasks"]}`, the lists that have changed. The stream ends with the
-/// token or login, and when the server stops. A token may have at most 16 streams.
+/// second. `changed`: `{"what":["details","backups","tokens","tasks","policies"]}`, the lists that have changed. The stream ends
+/// with the token or login, and when the server stops. A token may have at most 16 streams.
 #[utoipa::path(get, path = "/activity/events", tag = "activity",
     responses((status = 200, description = "Events", body = String, content_type = "text/event-stream"),
         (status = 429, description = "Too many streams, of this token or in total", body = crate::http::problem::ProblemBody,
@@ -276,6 +277,7 @@ fn changes_between(before: Changes, now: Changes) -> Changed {
         (Subject::Backups, before.backups != now.backups),
         (Subject::Tokens, before.tokens != now.tokens),
         (Subject::Tasks, before.tasks != now.tasks),
+        (Subject::Policies, before.policies != now.policies),
     ];
     Changed {
         what: subjects.into_iter().filter(|(_, changed)| *changed).map(|(subject, _)| subject).collect(),

@@ -6,6 +6,7 @@ use holdfast_proto::v1::manage_client::ManageClient;
 use holdfast_engine::catalog::PageRequest;
 
 use super::*;
+use crate::retention::freed;
 
 /// Who may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,7 +121,7 @@ async fn call(client: &Client, name: &str, backup: &str, vm: &str) -> Result<(),
         "run dry" => all(manage.run_policy(client.request(run(true))).await).await,
         "run" => all(manage.run_policy(client.request(run(false))).await).await,
         "reclaim" => {
-            let message = v1::StartReclaimRequest { dry_run: true, squeeze: false };
+            let message = v1::StartReclaimRequest { dry_run: true, ..v1::StartReclaimRequest::default() };
             manage.start_reclaim(client.request(message)).await.map(drop)
         }
         "tasks" => manage.list_tasks(client.request(v1::ListTasksRequest::default())).await.map(drop),
@@ -209,5 +210,45 @@ async fn deleting_is_told_by_name_and_audited() {
     let audit = fixture.catalog().list_audit(PageRequest { size: 1000, token: "" }).unwrap();
     let entry = audit.items.iter().find(|entry| entry.entry.action == "backup.delete").unwrap();
     assert!(entry.entry.detail.contains("a reason"), "{entry:?}");
+    fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reclaim_takes_a_level_and_an_age_and_no_nonsense() {
+    let fixture = Fixture::start().await;
+    let admin = fixture.admin().await;
+    let mut manage = ManageClient::new(admin.channel.clone());
+    let wanted = |squeeze: bool, level: u32| v1::StartReclaimRequest {
+        squeeze,
+        squeeze_level: Some(level),
+        squeeze_min_age_days: Some(0),
+        ..v1::StartReclaimRequest::default()
+    };
+    for (squeeze, level) in [(true, 0), (true, 20), (true, u32::MAX), (false, 9)] {
+        let refused = manage.start_reclaim(admin.request(wanted(squeeze, level))).await.unwrap_err();
+        assert_eq!(
+            ErrorCode::of_status(&refused),
+            Some(ErrorCode::Invalid),
+            "{squeeze} {level}: {refused:?}"
+        );
+    }
+    let task = manage.start_reclaim(admin.request(wanted(true, 9))).await.unwrap().into_inner();
+    let (record, _) = fixture.server.app().tasks.get(task.id.parse().unwrap(), 1).unwrap();
+    let options: serde_json::Value = serde_json::from_str(&record.options).unwrap();
+    let expected = serde_json::json!({ "squeeze": true, "squeeze_level": 9, "squeeze_min_age_days": 0 });
+    assert_eq!(options, expected);
+    fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_takes_too_long_to_count_is_not_known() {
+    let fixture = Fixture::start().await;
+    let backup = fixture.admin().await.back_up("", "vm").await.unwrap().backup_id;
+    let (app, ids) = (Arc::clone(fixture.server.app()), [backup.parse().unwrap()]);
+    let counted = move || {
+        let within = |limit| freed::within(limit, &app.engine, &ids, &|| false).unwrap();
+        (within(std::time::Duration::ZERO), within(std::time::Duration::from_secs(3600)).is_some())
+    };
+    assert_eq!(tokio::task::spawn_blocking(counted).await.unwrap(), (None, true));
     fixture.server.stop().await.unwrap();
 }

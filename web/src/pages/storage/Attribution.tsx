@@ -4,13 +4,14 @@ import { useState } from "react";
 import { Link } from "wouter";
 
 import { useAttribution } from "../../api/queries";
-import type { AttributedBy, AttributedGroup } from "../../api/schema";
+import type { AttributedBy, AttributedGroup, Attribution as Answer } from "../../api/schema";
 import { Card } from "../../components/Card";
 import { Async, Empty } from "../../components/Feedback";
 import { useNamespace, vmPath } from "../../components/location";
 import { SimpleTable, type SimpleColumn } from "../../components/SimpleTable";
 import { Value } from "../../components/Value";
-import { share } from "../../format/numbers";
+import { bytes } from "../../format/bytes";
+import { count, share } from "../../format/numbers";
 import { minute } from "../../format/time";
 
 const BY: readonly [by: AttributedBy, label: string][] = [
@@ -55,6 +56,11 @@ export function Attribution() {
                 {!answer.is_complete && " Some recipes could not be read, so what they refer to is missing here."}
               </p>
               <SimpleTable caption="What fills the repository" columns={columns(by, answer.live_bytes)} rows={answer.items.slice(0, limit)} rowKey={(row) => `${row.namespace}/${row.name}`} />
+              {answer.items.length >= MOST && (
+                <p className="muted">
+                  The {count(MOST)} largest are listed; all others, and what was deleted since, have {bytes(unlisted(answer))} together.
+                </p>
+              )}
               {answer.items.length > limit && (
                 <button type="button" className="button" onClick={() => setLimit(limit + STEP)}>
                   Show more
@@ -67,6 +73,9 @@ export function Attribution() {
     </Card>
   );
 }
+
+/** In use, and in none of the rows. */
+const unlisted = ({ live_bytes, items }: Answer): number => Math.max(0, items.reduce((left, row) => left - row.attributed_bytes, live_bytes));
 
 function columns(by: AttributedBy, live: number): SimpleColumn<AttributedGroup>[] {
   const name: SimpleColumn<AttributedGroup> = {

@@ -1,4 +1,4 @@
-/** Asks before restore points are deleted for good, and says first what that frees. */
+/** Says what deleting restore points frees and, to those who may delete, asks before it deletes them for good. */
 
 import { useState, type SubmitEvent } from "react";
 
@@ -14,11 +14,13 @@ import { minute } from "../../format/time";
 
 interface DeletePointsProps {
   points: readonly Backup[];
+  /** Else it only says what it would free. */
+  mayDelete: boolean;
   onClose: () => void;
   onDeleted: () => void;
 }
 
-export function DeletePoints({ points, onClose, onDeleted }: DeletePointsProps) {
+export function DeletePoints({ points, mayDelete, onClose, onDeleted }: DeletePointsProps) {
   // What was chosen when the dialog opened, whatever becomes of the list behind it.
   const [ids] = useState(() => points.map((point) => point.id));
   const [reason, setReason] = useState("");
@@ -31,7 +33,7 @@ export function DeletePoints({ points, onClose, onDeleted }: DeletePointsProps) 
     erase.mutate({ ids, reason: reason.trim() }, { onSuccess: onDeleted });
   };
   return (
-    <Dialog title={`Delete ${plural(ids.length, "restore point")}?`} onClose={onClose}>
+    <Dialog title={mayDelete ? `Delete ${plural(ids.length, "restore point")}?` : `What deleting ${plural(ids.length, "restore point")} frees`} onClose={onClose}>
       <form className="form" onSubmit={submit}>
         <Async query={freed} lines={3} height={90}>
           {(answer) => (
@@ -61,22 +63,30 @@ export function DeletePoints({ points, onClose, onDeleted }: DeletePointsProps) 
             <p>{plural(kept.length, "restore point is", "restore points are")} locked or held, so none of them can be deleted together.</p>
           </div>
         )}
-        <label className="field">
-          <span>Reason</span>
-          <input name="reason" maxLength={200} value={reason} placeholder="for the audit log" autoComplete="off" onChange={(event) => setReason(event.target.value)} />
-        </label>
-        <label className="confirm">
-          <input type="checkbox" checked={sure} onChange={(event) => setSure(event.target.checked)} />
-          <span>Delete them for good. No one can bring them back.</span>
-        </label>
+        {mayDelete ? (
+          <>
+            <label className="field">
+              <span>Reason</span>
+              <input name="reason" maxLength={200} value={reason} placeholder="for the audit log" autoComplete="off" onChange={(event) => setReason(event.target.value)} />
+            </label>
+            <label className="confirm">
+              <input type="checkbox" checked={sure} onChange={(event) => setSure(event.target.checked)} />
+              <span>Delete them for good. No one can bring them back.</span>
+            </label>
+          </>
+        ) : (
+          <p className="muted">Administrators delete restore points; operators run the policies that do.</p>
+        )}
         {erase.error !== null && <ErrorNote error={erase.error} />}
         <div className="form-actions">
           <button type="button" className="button" onClick={onClose}>
-            Cancel
+            {mayDelete ? "Cancel" : "Close"}
           </button>
-          <button type="submit" className="button button-danger" disabled={!sure || erase.isPending || freed.data === undefined || kept.length > 0}>
-            {erase.isPending ? "Deleting…" : "Delete"}
-          </button>
+          {mayDelete && (
+            <button type="submit" className="button button-danger" disabled={!sure || erase.isPending || freed.data === undefined || kept.length > 0}>
+              {erase.isPending ? "Deleting…" : "Delete"}
+            </button>
+          )}
         </div>
       </form>
     </Dialog>

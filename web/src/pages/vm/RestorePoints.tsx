@@ -28,11 +28,14 @@ const isKept = (point: Backup): boolean => point.locked_until !== null || point.
 export function RestorePoints({ points }: { points: readonly Backup[] }) {
   const [limit, setLimit] = useState(STEP);
   const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
-  const [deleting, setDeleting] = useState(false);
-  const mayDelete = may(useWho(), "retain");
+  const [asking, setAsking] = useState(false);
+  const who = useWho();
+  const mayDelete = may(who, "retain");
+  // Operators delete by policies only, and may ask what deleting would free.
+  const mayAsk = may(who, "operate");
   if (points.length === 0) return <Empty title="No restore points" />;
   const shown = points.slice(0, limit);
-  // Only of what is on screen: nothing is deleted that cannot be seen.
+  // Only of what is on screen: what cannot be seen is not deleted.
   const selected = shown.filter((point) => chosen.has(point.id) && !isKept(point));
   const free = shown.filter((point) => !isKept(point)).slice(0, CHOSEN_MAX);
   const choose = (id: string, on: boolean) => {
@@ -43,16 +46,21 @@ export function RestorePoints({ points }: { points: readonly Backup[] }) {
   };
   return (
     <>
-      {mayDelete && (
+      {mayAsk && (
         <div className="selection" role="status">
           {selected.length === 0 ? (
             <span className="muted">Select restore points to see what deleting them frees.</span>
           ) : (
             <>
               <span>{plural(selected.length, "restore point")} selected</span>
-              <button type="button" className="button button-small button-danger" disabled={selected.length > CHOSEN_MAX} onClick={() => setDeleting(true)}>
-                <Icon name="trash" />
-                Delete…
+              <button
+                type="button"
+                className={`button button-small ${mayDelete ? "button-danger" : ""}`}
+                disabled={selected.length > CHOSEN_MAX}
+                onClick={() => setAsking(true)}
+              >
+                <Icon name={mayDelete ? "trash" : "search"} />
+                {mayDelete ? "Delete…" : "What it frees…"}
               </button>
               <button type="button" className="button button-small button-quiet" onClick={() => setChosen(new Set())}>
                 Clear
@@ -66,7 +74,7 @@ export function RestorePoints({ points }: { points: readonly Backup[] }) {
           <caption className="visually-hidden">Restore points</caption>
           <thead>
             <tr>
-              {mayDelete && (
+              {mayAsk && (
                 <th scope="col" className="choose">
                   <input
                     type="checkbox"
@@ -93,7 +101,8 @@ export function RestorePoints({ points }: { points: readonly Backup[] }) {
               key={point.id}
               point={point}
               chosen={chosen.has(point.id)}
-              {...(mayDelete ? { onChoose: (on: boolean) => choose(point.id, on) } : {})}
+              mayKeep={mayDelete}
+              {...(mayAsk ? { onChoose: (on: boolean) => choose(point.id, on) } : {})}
             />
           ))}
         </table>
@@ -103,12 +112,13 @@ export function RestorePoints({ points }: { points: readonly Backup[] }) {
           Show more
         </button>
       )}
-      {deleting && (
+      {asking && (
         <DeletePoints
           points={selected}
-          onClose={() => setDeleting(false)}
+          mayDelete={mayDelete}
+          onClose={() => setAsking(false)}
           onDeleted={() => {
-            setDeleting(false);
+            setAsking(false);
             setChosen(new Set());
           }}
         />
@@ -120,11 +130,13 @@ export function RestorePoints({ points }: { points: readonly Backup[] }) {
 interface PointProps {
   point: Backup;
   chosen: boolean;
-  /** Absent where the role deletes nothing. */
+  /** Whether the role locks and holds. */
+  mayKeep: boolean;
+  /** Absent where the role may not even ask what deleting frees. */
   onChoose?: (on: boolean) => void;
 }
 
-function Point({ point, chosen, onChoose }: PointProps) {
+function Point({ point, chosen, mayKeep, onChoose }: PointProps) {
   const [open, setOpen] = useState(false);
   const data = point.disks.reduce((sum, disk) => sum + disk.data_bytes, 0);
   const kept = isKept(point);
@@ -168,7 +180,7 @@ function Point({ point, chosen, onChoose }: PointProps) {
             <p className="muted">
               Restore point <code>{point.id}</code>, run <code>{point.run}</code>, taken on {point.client_host}
             </p>
-            {onChoose !== undefined && <Keeping point={point} />}
+            {mayKeep && <Keeping point={point} />}
             <RestoreCommands commands={point.restore_commands} />
             <p>To read it back and check every fingerprint:</p>
             <Command text={`holdfast verify ${point.id}`} label="Verify" />

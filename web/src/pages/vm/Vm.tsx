@@ -17,6 +17,7 @@ import { Badge, StatusBadge, VerifyBadge } from "../../components/Status";
 import { useToday } from "../../components/today";
 import { TermLabel } from "../../components/Value";
 import { bytes } from "../../format/bytes";
+import { count } from "../../format/numbers";
 import { longDay, minute, relative } from "../../format/time";
 import { calendarDays } from "./calendarDays";
 import { Disks } from "./Disks";
@@ -24,6 +25,9 @@ import { Owner } from "./Owner";
 import { RestoreCommands } from "./RestoreCommands";
 import { RestorePoints } from "./RestorePoints";
 import { vmLines } from "./vmLines";
+
+/** The largest so many; the server gives no more. */
+const ATTRIBUTED_MAX = 1000;
 
 export default function Vm({ namespace, vm }: { namespace: string; vm: string }) {
   const query = useVm(namespace, vm);
@@ -51,7 +55,7 @@ function Contents({ vm }: { vm: VmDetail }) {
   const days = useMemo(() => calendarDays(points, series.data), [points, series.data]);
   const shown = day === "" ? points : points.filter((point) => days.get(day)?.ids.includes(point.id));
   const latest = points[0];
-  const attribution = useAttribution({ by: "vm", namespace: vm.namespace, limit: 1000 }, may(useWho(), "report")).data;
+  const attribution = useAttribution({ by: "vm", namespace: vm.namespace, limit: ATTRIBUTED_MAX }, may(useWho(), "report")).data;
   const share = attribution?.items.find((each) => each.namespace === vm.namespace && each.name === vm.vm);
   return (
     <>
@@ -80,6 +84,11 @@ function Contents({ vm }: { vm: VmDetail }) {
             <>
               {bytes(share.attributed_bytes)} <TermLabel term="attributed_bytes">attributed</TermLabel>, {bytes(share.exclusive_bytes)}{" "}
               <TermLabel term="exclusive_bytes">only here</TermLabel>
+            </>
+          )}
+          {share === undefined && attribution?.items.length === ATTRIBUTED_MAX && (
+            <>
+              <TermLabel term="attributed_bytes">attributed</TermLabel>: shown for the {count(ATTRIBUTED_MAX)} largest VMs only
             </>
           )}
         </Stat>

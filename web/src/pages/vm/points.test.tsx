@@ -79,8 +79,24 @@ describe("restore points", () => {
     expect(log.some((each) => each.path === "/restore-points/delete")).toBe(false);
   });
 
+  it("tell an operator what deleting would free, and offer no way to delete", async () => {
+    const log = open([backup(0), backup(3)], { "POST /restore-points/freed": freed(1_234_567, [backup(0)]) }, { role: "operator", actions: ["catalog", "report", "operate"] });
+    const user = userEvent.setup();
+    await user.click((await screen.findAllByRole("checkbox"))[1] as HTMLElement);
+    await user.click(screen.getByRole("button", { name: "What it frees…" }));
+    const dialog = within(screen.getByRole("dialog"));
+    await dialog.findByText("1.18 MiB");
+    expect(dialog.queryAllByRole("checkbox")).toEqual([]);
+    expect(dialog.queryByRole("button", { name: /Delete/ })).toBeNull();
+    await user.click(screen.getAllByRole("button", { name: "Close" }).at(-1) as HTMLElement);
+    await waitFor(() => expect(screen.queryByRole("dialog")).toBeNull());
+    await user.click(screen.getAllByRole("button", { name: "Commands" })[0] as HTMLElement);
+    expect(screen.queryByRole("button", { name: /Lock|Hold/ })).toBeNull();
+    expect(log.filter((each) => each.method !== "GET").map((each) => each.path)).toEqual(["/restore-points/freed"]);
+  });
+
   it("show no way to delete, lock or hold to a role that may not", async () => {
-    open(POINTS, {}, { role: "operator", actions: ["catalog", "report", "operate"] });
+    open(POINTS, {}, { role: "restore", actions: ["catalog", "report"] });
     const user = userEvent.setup();
     await user.click((await screen.findAllByRole("button", { name: "Commands" }))[0] as HTMLElement);
     expect(screen.queryAllByRole("checkbox")).toEqual([]);

@@ -14,7 +14,7 @@ import { Icon } from "../../components/icons";
 import { useNamespace, useParams, vmPath } from "../../components/location";
 import { Search } from "../../components/Search";
 import { Badge, StatusBadge, VerifyBadge } from "../../components/Status";
-import { plural } from "../../format/numbers";
+import { count, plural } from "../../format/numbers";
 import { second } from "../../format/time";
 
 const COLUMNS: readonly GridColumn<Vm>[] = [
@@ -69,6 +69,9 @@ const COLUMNS: readonly GridColumn<Vm>[] = [
   { id: "namespace", term: "namespace", kind: "text", width: 130, sort: "namespace", value: (vm) => vm.namespace },
 ];
 
+/** The largest so many; the server gives no more. */
+const ATTRIBUTED_MAX = 1000;
+
 /** What is attributed to each VM, where it has been counted. */
 function attributedColumns(shares: ReadonlyMap<string, AttributedGroup>): GridColumn<Vm>[] {
   const share = (vm: Vm) => shares.get(`${vm.namespace}/${vm.vm}`);
@@ -106,6 +109,11 @@ export default function Vms() {
         <span className="muted" role="status">
           {total === undefined ? "" : plural(total, "VM")}
         </span>
+        {attribution?.items.length === ATTRIBUTED_MAX && (
+          <span className="muted">
+            “Attributed” and “Only here” are shown for the {count(ATTRIBUTED_MAX)} VMs with the most attributed bytes.
+          </span>
+        )}
       </div>
       <WindowTable<Vm>
         label="VMs"
@@ -122,8 +130,5 @@ export default function Vms() {
     </div>
   );
 }
-
-/** The largest so many; the server gives no more. */
-const ATTRIBUTED_MAX = 1000;
 
 const ALL: Record<string, boolean> = {};

@@ -120,7 +120,7 @@ fn on_the_corpus(corpus: &Corpus, steps: &[&Step], work: &Path, rows: &mut Vec<R
     println!("  deleting and reclaiming {}", usage.line(all.bytes()?));
     let after_bytes = all.stop_and_measure()?;
     all.restart()?;
-    let squeeze = all.reclaim("squeeze", &["--squeeze"])?;
+    let squeeze = all.reclaim("squeeze", &["--squeeze", "--squeeze-older-than", "0d"])?;
     println!("  compressing anew        {}", squeeze.line(all.bytes()?));
     let squeezed_bytes = all.stop_and_measure()?;
     all.remove()?;

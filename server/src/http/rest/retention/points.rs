@@ -30,7 +30,7 @@ pub(in crate::http::rest) struct FreedQuestion {
 /// What deleting restore points would free
 #[derive(Debug, Serialize, ToSchema)]
 pub(in crate::http::rest) struct Freed {
-    /// What the next reclaim could free once all of them are deleted, to the byte; null: not known
+    /// What the next reclaim could free once all of them are deleted, to the byte; null: not known, or not soon enough
     freed_bytes: Option<u64>,
     points: Vec<ChosenPoint>,
 }
@@ -104,7 +104,8 @@ pub(in crate::http::rest) struct HoldReason {
 
 /// What deleting restore points would free
 ///
-/// Exact, counted over everything that is in use, so it can take a while. Nothing is changed.
+/// Exact, counted over everything that is in use. Where that takes longer than 20 seconds it is not known here; 'holdfast
+/// delete --dry-run' waits for it. Nothing is changed.
 #[utoipa::path(post, path = "/restore-points/freed", tag = "retention", request_body = FreedQuestion,
     responses((status = 200, description = "What they would free", body = Freed)))]
 pub(in crate::http::rest) async fn freed(
@@ -115,7 +116,7 @@ pub(in crate::http::rest) async fn freed(
     app.blocking(move |app| {
         let points = chosen(app, &caller, Action::Operate, &asked.ids)?;
         let lock_time_ms = app.catalog().lock_time()?;
-        let freed_bytes = freed::by_deleting(&app.engine, &ids(&points), &|| *app.stopping().borrow())?;
+        let freed_bytes = freed::soon(&app.engine, &ids(&points), &|| *app.stopping().borrow())?;
         let points = points.iter().map(|point| described(point, lock_time_ms)).collect();
         Ok(Json(Freed { freed_bytes, points }))
     })

@@ -273,6 +273,7 @@ pub(in crate::http::rest) async fn remove(
     app.blocking(move |app| {
         let (known, _) = find(app, &caller, Action::Retain, &text)?;
         app.catalog().remove_policy(known.id, &caller.token.name)?;
+        app.activity.note(Change::Policies);
         Ok(StatusCode::NO_CONTENT)
     })
     .await
@@ -346,7 +347,7 @@ pub(in crate::http::rest) async fn run(
             app.activity.note(Change::Backup);
         }
         let freed_bytes = if wanted.dry_run {
-            freed::by_deleting(&app.engine, &outcome.doomed, &|| *stopping.borrow())?
+            freed::soon(&app.engine, &outcome.doomed, &|| *stopping.borrow())?
         } else {
             None
         };
@@ -408,6 +409,7 @@ fn set(
         updated_by: String::new(),
     };
     policies::set(app.catalog(), caller, &record)?;
+    app.activity.note(Change::Policies);
     let now = app.catalog().policy(id)?;
     let now = now.ok_or_else(|| ServiceError::defect("a policy that was set is gone"))?;
     Ok(Json(shown(now, namespace.name, app.clock.now_ms())))

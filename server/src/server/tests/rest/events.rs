@@ -171,3 +171,33 @@ async fn token_changes_are_events() {
     events.until(|name, data| name == "changed" && data["what"] == serde_json::json!(["tokens"])).await;
     fixture.server.stop().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn policies_that_others_change_are_events() {
+    let fixture = Fixture::start().await;
+    fixture.catalog().ensure_namespace("mine").unwrap();
+    let token = fixture.admin_token();
+    let mut events = Events::of(&fixture, &token).await;
+    events.next().await.unwrap();
+    let is_told =
+        |name: &str, data: &Value| name == "changed" && data["what"] == serde_json::json!(["policies"]);
+    let wanted = serde_json::json!({
+        "name": "daily", "namespace": "mine", "rules": { "keep_daily": 7 }, "schedule": "", "time_zone": "", "enabled": true,
+    });
+    let made = fixture.ask(Ask::new("POST", "/api/v1/policies").bearer(&token).json(&wanted)).await.ok();
+    events.until(is_told).await;
+    let path = format!("/api/v1/policies/{}", made["id"].as_str().unwrap());
+    fixture.ask(Ask::new("PUT", &path).bearer(&token).json(&wanted)).await.ok();
+    events.until(is_told).await;
+    assert_eq!(fixture.ask(Ask::new("DELETE", &path).bearer(&token)).await.status, 204);
+    events.until(is_told).await;
+    let mut manage = v1::manage_client::ManageClient::new(fixture.admin().await.channel.clone());
+    let admin = fixture.admin().await;
+    let policy = Some(v1::Policy { namespace: "mine".into(), name: "cli".into(), ..v1::Policy::default() });
+    manage.set_policy(admin.request(v1::SetPolicyRequest { policy })).await.unwrap();
+    events.until(is_told).await;
+    let message = v1::RemovePolicyRequest { namespace: "mine".into(), name: "cli".into() };
+    manage.remove_policy(admin.request(message)).await.unwrap();
+    events.until(is_told).await;
+    fixture.server.stop().await.unwrap();
+}
