@@ -1,9 +1,11 @@
 //! Recipes that someone goes on reading whatever becomes of their restore points: the parents of backups in progress,
-//! and disks being restored. Each is a root of a round of reclaim, as committed restore points are. (G2)
+//! and disks being restored or verified. Each is a root of a round of reclaim, as committed restore points are. (G2)
 //!
-//! Who takes one up looks the restore point up and enters its recipe in one step ([`RecipesInUse::take_up`]); a round
-//! lists these and the committed restore points in one step of its own. So a restore point that is deleted in between
-//! was entered before, or is not found.
+//! Who takes one up looks the restore point up and enters its recipe in one step ([`RecipesInUse::take_up`]). A round
+//! lists the committed restore points, and then what is in use or was at any moment while it listed: no one waits for
+//! that list, which takes minutes where there are millions. So a restore point that is deleted meanwhile was entered, by
+//! whoever found it before, or is not found; and what a backup took over that was committed too late for the list was in
+//! use while it was made.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -44,8 +46,8 @@ impl Recipe {
 /// See the module's text.
 #[derive(Debug, Default)]
 pub(crate) struct RecipesInUse {
-    /// Shared by who looks a restore point up; held alone, for moments, by a round. Before any other lock but the
-    /// catalog's.
+    /// Shared by who looks a restore point up; taken alone by a round, for a moment before it lists restore points and for
+    /// one after, so that no step is in the middle then. Before any other lock but the catalog's.
     steps: RwLock<()>,
     table: Mutex<Table>,
 }
@@ -54,6 +56,8 @@ pub(crate) struct RecipesInUse {
 struct Table {
     recipes: HashMap<u64, Recipe>,
     next: u64,
+    /// While a round lists restore points: those that were in use since it began to, and are no more.
+    ended: Option<Vec<Recipe>>,
 }
 
 /// Keeps a recipe in use until it is dropped.
@@ -76,12 +80,37 @@ impl RecipesInUse {
         TakeUp { all: self, _step: self.steps.read() }
     }
 
-    /// What `list` returns, and all recipes in use, as of one moment: nothing is taken up meanwhile.
+    /// What `list` returns, and all recipes that were in use while it listed or are now. For one round at a time.
     pub(crate) fn with<T>(&self, list: impl FnOnce() -> T) -> (Vec<Recipe>, T) {
+        let listing = Listing::begin(self);
+        let listed = list();
+        // No step is in the middle: who found a restore point has entered it, who comes now finds what is there now.
         let _step = self.steps.write();
-        // These first: what is committed while it is listed was entered before.
-        let in_use = self.table.lock().recipes.values().cloned().collect();
-        (in_use, list())
+        let mut in_use = listing.ended();
+        in_use.extend(self.table.lock().recipes.values().cloned());
+        (in_use, listed)
+    }
+}
+
+/// While it lives, what ends is kept.
+struct Listing<'a>(&'a RecipesInUse);
+
+impl<'a> Listing<'a> {
+    fn begin(all: &'a RecipesInUse) -> Self {
+        // Whoever is in the middle of a step enters what it found before anything is listed.
+        let _step = all.steps.write();
+        all.table.lock().ended = Some(Vec::new());
+        Self(all)
+    }
+
+    fn ended(&self) -> Vec<Recipe> {
+        self.0.table.lock().ended.take().unwrap_or_default()
+    }
+}
+
+impl Drop for Listing<'_> {
+    fn drop(&mut self) {
+        self.0.table.lock().ended = None;
     }
 }
 
@@ -98,7 +127,10 @@ impl TakeUp<'_> {
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        self.all.table.lock().recipes.remove(&self.number);
+        let mut table = self.all.table.lock();
+        if let (Some(recipe), Some(ended)) = (table.recipes.remove(&self.number), &mut table.ended) {
+            ended.push(recipe);
+        }
     }
 }
 
@@ -107,36 +139,56 @@ mod tests {
     use super::*;
     use ulid::Ulid;
 
-    #[test]
-    fn a_recipe_is_in_use_until_the_last_of_its_users_is_done() {
-        let all = Arc::new(RecipesInUse::default());
-        let root = Fingerprint::of(b"root");
-        let recipe = Recipe {
+    fn recipe() -> Recipe {
+        Recipe {
             namespace: NamespaceId(Ulid(1)),
             vm: VmId(Ulid(2)),
             backup: BackupId(Ulid(3)),
             disk: "root".into(),
-            root,
+            root: Fingerprint::of(b"root"),
             size_bytes: 7,
             committed_ms: 0,
-        };
+        }
+    }
+
+    #[test]
+    fn a_recipe_is_in_use_until_the_last_of_its_users_is_done() {
+        let all = Arc::new(RecipesInUse::default());
         let (one, other) = {
             let step = all.take_up();
-            (step.enter(recipe.clone()), step.enter(recipe.clone()))
+            (step.enter(recipe()), step.enter(recipe()))
         };
         drop(one);
-        assert_eq!(all.with(|| 1), (vec![recipe], 1));
+        assert_eq!(all.with(|| 1), (vec![recipe()], 1));
         drop(other);
         assert_eq!(all.with(|| 2), (vec![], 2));
     }
 
+    /// (G2) What is taken up, or ends, while a round lists restore points is a root: the restore point may have been
+    /// deleted before the list came to it, and what took it over committed after.
     #[test]
-    fn nothing_is_taken_up_while_a_round_lists_roots() {
+    fn what_is_in_use_at_any_moment_of_a_list_is_told() {
+        let all = Arc::new(RecipesInUse::default());
+        let early = all.take_up().enter(recipe());
+        let (in_use, late) = all.with(|| {
+            drop(early);
+            drop(all.take_up().enter(recipe()));
+            all.take_up().enter(recipe())
+        });
+        assert_eq!(in_use, [recipe(), recipe(), recipe()]);
+        drop(late);
+        assert_eq!(all.with(|| ()).0, [], "the next list is of what is in use then");
+        assert!(all.table.lock().ended.is_none());
+    }
+
+    /// Between looking a restore point up and entering it no list begins or ends.
+    #[test]
+    fn a_round_waits_for_a_step_that_has_begun() {
         let all = Arc::new(RecipesInUse::default());
         let step = all.take_up();
-        assert!(all.steps.try_write().is_none(), "a round waits for who has begun");
+        assert!(all.steps.try_write().is_none());
         drop(step);
-        let blocked = all.with(|| all.steps.try_read().is_none());
-        assert!(blocked.1, "who begins waits for the round");
+        assert!(all.steps.try_write().is_some());
+        assert!(all.with(|| all.steps.try_read().is_some()).1, "and no one waits for the list");
     }
 }

@@ -15,6 +15,7 @@ use crate::core::Core;
 use crate::digests::{digest_of, is_claim, keep};
 use crate::error::EngineError;
 use crate::format::recipe::{ExtentEntry, ExtentNode};
+use crate::in_use::{InUse, Recipe};
 use crate::recipe::TreeReader;
 use crate::store::{Domain, NodeReader};
 
@@ -72,8 +73,12 @@ pub(crate) fn verify(
     who: &str,
     charge: &mut dyn FnMut(u64) -> bool,
 ) -> Result<Option<VerifyReport>, EngineError> {
+    // (G2) It is read to its end, also when it is deleted meanwhile: what was freed would look like damage.
+    let step = core.in_use.take_up();
     let record = core.catalog.backup(backup)?.filter(|record| record.namespace == namespace);
     let record = record.ok_or_else(|| EngineError::NotFound { what: "backup", name: backup.to_string() })?;
+    let _in_use: Vec<InUse> = record.disks.iter().map(|disk| step.enter(Recipe::of(&record, disk))).collect();
+    drop(step);
     let mut report = VerifyReport::default();
     let mut found = Vec::new();
     for disk in &record.disks {

@@ -94,6 +94,8 @@ pub(crate) fn record_rest(core: &Core) -> Result<(), EngineError> {
             repository: core.repository,
             recovered: false,
         };
+        // (L1) A restore point that is deleted meanwhile would be entered again by what was read of its point before.
+        let _changing = core.changing_points.lock();
         compare(between, refused, &NoProgress)?;
     }
     let mut summary = OpenSummary::default();

@@ -218,7 +218,7 @@ pub(crate) struct Candidates(Vec<Candidate>);
 
 impl Candidates {
     /// The containers after `after` that `wanted` takes, as many as fit one window, and the last one that was looked
-    /// at; `None` when there are no more. Only live ones: what is damaged or condemned is for others.
+    /// at; `None` when there are no more. Those that are condemned go already.
     pub(crate) fn window(
         catalog: &dyn Catalog,
         after: Option<ContainerId>,
@@ -233,7 +233,7 @@ impl Candidates {
             }
             for row in rows {
                 let chunks = u32::try_from(row.chunk_count).unwrap_or(u32::MAX);
-                if row.state == ContainerState::Live && wanted(&row) {
+                if row.state != ContainerState::Condemned && wanted(&row) {
                     bytes += window_share(chunks);
                     // One container always fits, so that every window goes on.
                     if bytes > window_bytes && !found.is_empty() {

@@ -147,10 +147,15 @@ impl<'a> Round<'a> {
     ) -> Result<(), EngineError> {
         // Candidates before roots: what a session commits in between is not among them.
         let roots = self.roots()?;
+        // (P2) Whoever leaves a point says so before the recipes it used are in use no more: roots that were listed without
+        // these do not tell what the point needs.
+        if self.core.has_left_point() {
+            return not_now(LEFT_POINT);
+        }
         (self.watch)(RoundStep::Rooted);
         let generations = self.generations(candidates);
         let begun_ms = self.core.clock.monotonic_ms();
-        let Marked { live, incomplete, references, .. } =
+        let Marked { live, incomplete, lost, references } =
             mark(self.core, &roots, candidates, &self.scope, control)?;
         (self.watch)(RoundStep::Marked);
         let marked_ms = self.core.clock.monotonic_ms().saturating_sub(begun_ms);
@@ -170,7 +175,8 @@ impl<'a> Round<'a> {
                 continue;
             }
             let generation = generations.get(&candidate.namespace).copied().unwrap_or(0);
-            sweep.judge(candidate, live, generation)?;
+            let lacks = lost.contains_key(&candidate.namespace);
+            sweep.judge(candidate, live, generation, lacks)?;
         }
         sweep.run(&roots)
     }

@@ -81,19 +81,31 @@ impl<'a> Sweep<'a> {
         Self { core, options, control, report, watch, dead: Vec::new(), sparse: Vec::new() }
     }
 
-    /// Decides about one container, of which `live` is needed.
+    /// Decides about one container, of which `live` is needed. `lacks`: something that is needed in its namespace was in
+    /// a damaged place and is nowhere else.
     pub(super) fn judge(
         &mut self,
         candidate: &Candidate,
         live: &SlotSet,
         generation: u64,
+        lacks: bool,
     ) -> Result<(), EngineError> {
         let store = &self.core.store;
-        // (G6) What is damaged may prove sound again, and may then be the only copy.
-        let may_go_damaged = live.is_empty() && store.is_healed(candidate.id);
-        if !may_go_damaged && !store.known_damage(candidate.id).is_empty() {
+        let is_damaged = !store.known_damage(candidate.id).is_empty();
+        // (G6) What is damaged may prove sound again, and may then be the only copy of what is lacking. Where nothing is, no
+        // one needs it, healed or not: its space would never come back.
+        let may_go_damaged = live.is_empty() && (!lacks || store.is_healed(candidate.id));
+        if is_damaged && !may_go_damaged {
             return Ok(());
         }
+        let mut candidate = *candidate;
+        // A file that is not there gives nothing back.
+        if is_damaged
+            && store.containers.get(candidate.id, candidate.class).is_err_and(|error| error.is_missing())
+        {
+            candidate.stored_bytes = 0;
+        }
+        let candidate = &candidate;
         let live_bytes = if live.is_empty() {
             0
         } else if live.is_full() {

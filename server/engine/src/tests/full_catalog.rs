@@ -1,11 +1,14 @@
 //! (S8) A start whose catalog has no room, after a kill: it reads, and goes on once there is room.
 
+use std::fmt;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use holdfast_catalog::{Catalog, CatalogWalk as _, Containers as _, SqliteCatalog};
 use holdfast_proto::ErrorCode;
-use holdfast_types::ids::SessionId;
-use holdfast_volume::MemoryVolume;
+use holdfast_types::ids::{BackupId, SessionId};
+use holdfast_volume::{Blob, BlobName, BlobWriter, ListPage, MemoryVolume, Space, Volume, VolumeError};
+use parking_lot::Mutex;
 
 use super::agent::{backup, request, restore, send_disk, start};
 use super::{Bench, noise};
@@ -180,4 +183,101 @@ fn no_number_is_used_twice_while_the_catalog_knows_less_than_the_volume() {
     assert!(restore(&engine, &id, "root").unwrap() == disk);
     engine.audit(&NoProgress).unwrap();
     assert!(engine.check(crate::CheckOptions { read_data: true }, &NoProgress).unwrap().is_sound());
+}
+
+/// A volume with which something is done right after the next blob was opened.
+struct Interrupted {
+    inner: MemoryVolume,
+    then: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl fmt::Debug for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl Volume for Interrupted {
+    fn create(&self, name: &BlobName) -> Result<Box<dyn BlobWriter>, VolumeError> {
+        self.inner.create(name)
+    }
+
+    fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
+        let opened = self.inner.open(name)?;
+        let then = self.then.lock().take();
+        then.into_iter().for_each(|then| then());
+        Ok(opened)
+    }
+
+    fn list(
+        &self,
+        prefix: &BlobName,
+        after: Option<&BlobName>,
+        limit: NonZeroUsize,
+    ) -> Result<ListPage, VolumeError> {
+        self.inner.list(prefix, after, limit)
+    }
+
+    fn handles_outlive_removal(&self) -> bool {
+        self.inner.handles_outlive_removal()
+    }
+
+    fn remove(&self, name: &BlobName) -> Result<(), VolumeError> {
+        self.inner.remove(name)
+    }
+
+    fn discard_unfinished(&self) -> Result<u64, VolumeError> {
+        self.inner.discard_unfinished()
+    }
+
+    fn space(&self) -> Result<Option<Space>, VolumeError> {
+        self.inner.space()
+    }
+}
+
+/// (L1) The catalog has taken nothing of the start yet. A restore point whose point says more than its row is deleted just
+/// after that point was read: it must not come back by what was read.
+#[test]
+fn what_is_deleted_while_the_rest_of_a_start_is_entered_stays_deleted() {
+    let (bench, volume) = (Bench::new(), MemoryVolume::new());
+    let database = bench.folder.path().join("catalog.db");
+    let engine = bench.open(Arc::new(volume.clone()));
+    let id: BackupId =
+        backup(&engine, "web", &[("root", &noise(1, SIZE))]).unwrap().backup_id.parse().unwrap();
+    engine.shutdown().unwrap();
+    drop(engine);
+    let copy = std::fs::read(&database).unwrap();
+    let engine = bench.open(Arc::new(volume.clone()));
+    engine.rename_vm(super::namespace(&engine), "web", "www", "op").unwrap();
+    engine.shutdown().unwrap();
+    drop(engine);
+    std::fs::write(&database, copy).unwrap();
+
+    let health = Arc::<Health>::default();
+    let catalog = Arc::new(bench.catalog(&health).unwrap());
+    catalog.answer_full(true);
+    let shared: Arc<dyn Catalog> = Arc::<SqliteCatalog>::clone(&catalog);
+    let interrupted = Arc::new(Interrupted { inner: volume.clone(), then: Mutex::default() });
+    let data: Arc<dyn Volume> = Arc::<Interrupted>::clone(&interrupted);
+    let engine = Arc::new(Engine::assemble(bench.parts_with(data, shared, health)).unwrap());
+    assert_eq!(engine.opened().waiting_points, 1, "{:?}", engine.opened());
+    catalog.answer_full(false);
+    let (other, asked) = (Arc::clone(&engine), Arc::new(Mutex::new(false)));
+    let noted = Arc::clone(&asked);
+    *interrupted.then.lock() = Some(Box::new(move || {
+        *noted.lock() = true;
+        // Who deletes waits for who changes points, which this thread cannot; another process begins at least.
+        if other.parts().0.changing_points.try_lock().is_some() {
+            other.delete_backups(&[id], "op", "not needed").unwrap();
+        } else {
+            other.catalog().begin_deletion(&[id], "op", "not needed").unwrap();
+        }
+    }));
+    engine.points_job().step(&Budget::unlimited()).unwrap();
+    assert!(*asked.lock(), "its point was read");
+    assert!(engine.catalog().backup(id).unwrap().is_none());
+    engine.retention_job().step(&Budget::unlimited()).unwrap();
+    drop(engine);
+    let engine = bench.open(Arc::new(volume));
+    assert_eq!(engine.catalog().all_backup_ids().count(), 0);
 }

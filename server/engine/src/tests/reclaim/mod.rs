@@ -2,6 +2,7 @@
 
 mod copies;
 mod crash;
+mod left;
 mod matrix;
 mod parents;
 mod refused;

@@ -42,3 +42,25 @@ fn a_parent_stays_as_long_as_its_session() {
     assert!(scene.restores(&done.backup_id, &disk));
     scene.is_sound();
 }
+
+/// Row: a verification, of a restore point that is deleted meanwhile. What was freed would be called damage.
+#[test]
+fn a_verification_goes_on_when_its_restore_point_is_deleted() {
+    let scene = Scene::new();
+    let disk = noise(1, 70 * MIB);
+    let backup = scene.backup("web", &disk);
+    let id: BackupId = backup.parse().unwrap();
+    let mut is_first = true;
+    let report = scene.engine.verify_backup(namespace(&scene.engine), id, "op", &mut |_| {
+        if std::mem::take(&mut is_first) {
+            scene.delete(&backup);
+            assert_eq!(scene.reclaim().containers_deleted, 0, "it is being read");
+        }
+        true
+    });
+    let report = report.unwrap().unwrap();
+    assert_eq!((report.bytes, report.damaged_extents), (70 << 20, 0), "{report:?}");
+    scene.reclaim();
+    assert_eq!(scene.containers(), 0);
+    scene.is_sound();
+}

@@ -56,3 +56,60 @@ fn damage_found_during_a_round_keeps_other_copies() {
     });
     assert!(scene.restores(&kept, &disk) && scene.restores(&copy, &disk));
 }
+
+/// Flips a byte in the middle of the newest data container, or takes it away, and lets the engine find that.
+fn harm(scene: Scene, is_lost: bool) -> Scene {
+    let all = scene.engine.catalog().all_containers().map(Result::unwrap);
+    let newest = all.filter(|one| one.class == ContainerClass::Data).max_by_key(|one| one.id).unwrap();
+    let name = crate::container::ContainerName { id: newest.id, class: newest.class }.blob();
+    let Scene { bench, volume, engine } = scene;
+    drop(engine);
+    let mut bytes = volume.get(&name).unwrap().to_vec();
+    if is_lost {
+        volume.remove(&name).unwrap();
+    } else {
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        volume.replace(&name, bytes);
+    }
+    let engine = bench.open(Arc::new(volume.clone()));
+    engine.scrub(&crate::jobs::Budget::unlimited(), &crate::NoProgress).unwrap();
+    assert!(!engine.parts().0.store.open_damage().is_empty());
+    Scene { bench, volume, engine }
+}
+
+/// (G6) Damage that no restore point needs to be whole goes with its container: nothing else ever closes it.
+#[test]
+fn what_is_damaged_and_needed_by_no_one_goes() {
+    for is_lost in [false, true] {
+        let mut scene = Scene::new();
+        let kept = scene.backup("kept", &noise(2, 5 * MIB));
+        let hurt = scene.backup("hurt", &noise(1, 9 * MIB));
+        scene = harm(scene, is_lost);
+        assert_eq!(scene.reclaim().containers_deleted, 0, "{is_lost}: it is needed");
+        scene.delete(&hurt);
+        let report = scene.reclaim();
+        assert_eq!(report.containers_deleted, 2, "{is_lost}: {report:?}");
+        assert_eq!(report.freed_bytes > 9 << 20, !is_lost, "{report:?}");
+        assert!(scene.restores(&kept, &noise(2, 5 * MIB)));
+        scene.is_sound();
+        let scene = scene.reopened();
+        scene.is_sound();
+    }
+}
+
+/// (G6) While another restore point of the namespace lacks something, nothing with damage goes, however dead it looks.
+#[test]
+fn what_is_damaged_stays_while_something_is_lacking() {
+    let mut scene = Scene::new();
+    scene.backup("lacking", &noise(3, 9 * MIB));
+    scene = harm(scene, false);
+    let hurt = scene.backup("hurt", &noise(1, 9 * MIB));
+    scene = harm(scene, false);
+    scene.delete(&hurt);
+    let report = scene.reclaim();
+    assert_eq!(report.containers_deleted, 1, "the recipe: {report:?}");
+    // A backup brings what is lacking.
+    scene.backup("lacking", &noise(3, 9 * MIB));
+    assert_eq!(scene.reclaim().containers_deleted, 1, "the data that no one needs");
+}
