@@ -106,6 +106,24 @@ impl Caller {
         ))
     }
 
+    /// Checks that the token is for VMs of every name: what is asked for concerns all of them.
+    ///
+    /// # Errors
+    /// `Forbidden` when it is for some only.
+    pub fn check_every_vm(&self) -> Result<(), ServiceError> {
+        let TokenRecord { name, vm_patterns, .. } = &self.token;
+        if vm_patterns.is_empty() {
+            return Ok(());
+        }
+        Err(ServiceError::new(
+            ErrorCode::Forbidden,
+            format!(
+                "this concerns every VM, but token {name:?} is for the VMs {} only; use a token that is for all",
+                vm_patterns.join(", ")
+            ),
+        ))
+    }
+
     /// Whether the caller may have what a restore point holds, within their namespaces: VMs that the patterns match
     /// and, for a token that backs up, VMs of its owner. Blocks.
     ///

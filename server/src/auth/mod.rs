@@ -29,11 +29,12 @@ pub(crate) mod tokens;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use holdfast_engine::catalog::Catalog;
 use holdfast_engine::catalog::token::{PresentedToken, TokenRecord};
+use holdfast_engine::catalog::{AuditEntry, Catalog};
 use holdfast_engine::clock::Clock;
 use holdfast_engine::ids::TokenId;
 use holdfast_proto::ErrorCode;
+use holdfast_proto::limits::{REASON_MAX_BYTES, plain_text};
 
 use crate::audit_log::AuditLog;
 use crate::error::ServiceError;
@@ -174,6 +175,22 @@ impl Authenticator {
     fn note_failure(&self, token: &str, peer: Option<SocketAddr>) {
         tracing::debug!(from = peer_text(peer), token, "a call without a valid token");
         self.audit_log.refused(peer.map(|peer| peer.ip()), token);
+    }
+
+    /// Notes that a call was refused to a caller by role, scope or patterns: counted in one entry for the same token and
+    /// call, so that a caller who tries for ever does not fill the catalog. `call` is no text of the caller's. Blocks.
+    pub(crate) fn note_refused_call(&self, caller: &Caller, call: &str, why: &str) {
+        let TokenRecord { name, id, role, .. } = &caller.token;
+        let why = plain_text(why, REASON_MAX_BYTES);
+        let entry = AuditEntry {
+            who: name.clone(),
+            action: "call.refused".to_owned(),
+            object: call.to_owned(),
+            detail: format!("token {name:?} ({id}) has the role {role}: {why}"),
+        };
+        if self.audit_log.note(entry, call.to_owned()) {
+            tracing::warn!(token = name, call, why, "a call was refused");
+        }
     }
 
     /// Counted entries of the audit log.

@@ -22,8 +22,9 @@ use crate::process::{logging, open_files};
 use crate::server::{FIRST_TOKEN_FILE, Server};
 
 /// Threads for blocking calls that are not streams. Each takes milliseconds, except for the few tables being
-/// downloaded: one thread for each of the HTTPS requests at once (64), and some for unary gRPC calls.
-const CALL_THREADS: u32 = 72;
+/// downloaded: one thread for each of the HTTPS requests at once (64), one for each answer of the Manage service that is a
+/// stream (`ANSWERS_MAX`, 8), and some for unary gRPC calls.
+const CALL_THREADS: u32 = 80;
 
 /// How long shutdown waits for threads that are stuck in the operating system.
 const THREADS_END: Duration = Duration::from_secs(2);

@@ -71,6 +71,11 @@ impl Work {
         who: &str,
         dry_run: bool,
     ) -> Result<Self, ServiceError> {
+        let all = policies::of_namespace(catalog, policy.namespace)?;
+        // As it is now, with the others as they are now.
+        let policy = all.iter().find(|found| found.id == policy.id).ok_or_else(|| {
+            ServiceError::new(ErrorCode::NotFound, format!("policy {:?} was removed", policy.name))
+        })?;
         let name = &policy.name;
         if !policy.enabled && !dry_run {
             return Err(ServiceError::invalid(format!(
@@ -78,20 +83,32 @@ impl Work {
             )));
         }
         let zone = zone(&policy.time_zone).map_err(|error| ServiceError::invalid(error.to_string()))?;
-        let all = policies::of_namespace(catalog, policy.namespace)?;
-        Ok(Self {
-            namespace: policy.namespace,
-            subject: Subject::Policy { policy: policy.id, vm: policy.vm.clone(), all },
-            rules: policies::rules(policy),
-            zone,
-            dry_run,
-            who: who.to_owned(),
-            reason: format!("policy {name:?}: {}", policies::rules(policy)),
-        })
+        let rules = policies::rules(policy);
+        let reason = format!("policy {name:?}: {rules}");
+        let (namespace, policy, vm) = (policy.namespace, policy.id, policy.vm.clone());
+        let subject = Subject::Policy { policy, vm, all };
+        Ok(Self { namespace, subject, rules, zone, dry_run, who: who.to_owned(), reason })
     }
 }
 
 impl Subject {
+    /// A run can take long: policies that were changed since it began, to keep more or by being switched off, are not to
+    /// delete by what they said then.
+    ///
+    /// # Errors
+    /// `Invalid` when they were changed; those of the catalog.
+    fn check_unchanged(&self, catalog: &dyn Catalog, namespace: NamespaceId) -> Result<(), ServiceError> {
+        match self {
+            Self::Policy { all, .. } if policies::of_namespace(catalog, namespace)? != *all => {
+                Err(ServiceError::invalid(
+                    "retention policies of the namespace were changed while this one ran; what was deleted stays \
+                     deleted; run it again",
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn has(&self, backup: &BackupRecord) -> bool {
         match self {
             Self::Vms { job, .. } => job.as_ref().is_none_or(|job| *job == backup.job),
@@ -118,6 +135,7 @@ pub(crate) fn run(
         if stop() || outcome.doomed.len() >= DOOMED_MAX {
             return Ok(false);
         }
+        work.subject.check_unchanged(engine.catalog().as_ref(), work.namespace)?;
         one_vm(engine, now_ms, work, vm, tell, &mut outcome)
     };
     match &work.subject {

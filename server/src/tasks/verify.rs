@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use holdfast_engine::Engine;
-use holdfast_engine::catalog::{BackupRecord, PageRequest, TaskKind, Verification, VmRecord};
+use holdfast_engine::catalog::{BackupRecord, CatalogError, PageRequest, TaskKind, Verification, VmRecord};
 use holdfast_engine::clock::Clock;
 use serde::{Deserialize, Serialize};
 
@@ -154,7 +154,14 @@ impl VerifyWork {
             ok,
             detail: detail.clone(),
         };
-        self.engine.catalog().record_verification(&verification)?;
+        match self.engine.catalog().record_verification(&verification) {
+            // Deleted meanwhile: there is nothing to record it of, and the others are still to be read.
+            Err(CatalogError::NotFound { .. }) => {
+                control.log(format!("VM {:?}: restore point {} was deleted meanwhile", backup.vm, backup.id));
+                return Ok(());
+            }
+            recorded => recorded?,
+        }
         self.metrics.verified(ok);
         self.activity.note(Change::Backup);
         figures.restore_points += 1;

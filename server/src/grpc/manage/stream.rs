@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
+use holdfast_engine::ids::TokenId;
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
@@ -13,6 +14,8 @@ use super::super::call::{Stage, caller};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServiceError;
+use crate::limits::{ANSWERS_MAX, ANSWERS_PER_TOKEN_MAX};
+use crate::shares::{Share, Shares};
 
 /// Where the messages of an answer go.
 #[derive(Debug)]
@@ -40,26 +43,72 @@ impl<T> Answer<T> {
     }
 }
 
-/// Answers with what `work` sends. An error that it ends with is the last message.
-pub(super) fn answer<M, T>(
-    app: &Arc<App>,
-    request: Request<M>,
-    work: fn(&App, &Caller, M, &Answer<T>) -> Result<(), ServiceError>,
-) -> Result<Response<ReceiverStream<Result<T, Status>>>, Status>
-where
-    M: Send + 'static,
-    T: Send + 'static,
-{
-    let caller = caller(&request, Stage::Negotiated)?;
-    let message = request.into_inner();
-    let (queue, receiver) = mpsc::channel(OUTGOING_QUEUE_MESSAGES);
-    let (worker, answer) = (Arc::clone(app), Answer { app: Arc::clone(app), queue: queue.clone() });
-    tokio::spawn(async move {
-        let ended = worker.blocking(move |app| work(app, &caller, message, &answer)).await;
-        if let Err(error) = ended {
-            // The client may be gone.
-            let _ = queue.send(Err(error.into_status())).await;
-        }
-    });
-    Ok(Response::new(ReceiverStream::new(receiver)))
+/// Answers under way.
+#[derive(Debug)]
+pub(super) struct Answers {
+    all: Arc<Semaphore>,
+    by_token: Arc<Shares<TokenId>>,
+}
+
+impl Default for Answers {
+    fn default() -> Self {
+        Self { all: Arc::new(Semaphore::new(ANSWERS_MAX)), by_token: Shares::new(ANSWERS_PER_TOKEN_MAX) }
+    }
+}
+
+impl Answers {
+    /// Answers with what `work` sends. An error that it ends with is the last message.
+    pub(super) fn answer<M, T>(
+        &self,
+        app: &Arc<App>,
+        request: Request<M>,
+        work: fn(&App, &Caller, M, &Answer<T>) -> Result<(), ServiceError>,
+    ) -> Result<Response<ReceiverStream<Result<T, Status>>>, Status>
+    where
+        M: Send + 'static,
+        T: Send + 'static,
+    {
+        let caller = caller(&request, Stage::Negotiated)?;
+        let slot = self.slot(caller.token.id).map_err(ServiceError::into_status)?;
+        let message = request.into_inner();
+        let (queue, receiver) = mpsc::channel(OUTGOING_QUEUE_MESSAGES);
+        let (worker, answer) = (Arc::clone(app), Answer { app: Arc::clone(app), queue: queue.clone() });
+        tokio::spawn(async move {
+            let ended = worker.blocking(move |app| work(app, &caller, message, &answer)).await;
+            drop(slot);
+            if let Err(error) = ended {
+                // The client may be gone.
+                let _ = queue.send(Err(error.into_status())).await;
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+
+    fn slot(&self, token: TokenId) -> Result<(Share<TokenId>, OwnedSemaphorePermit), ServiceError> {
+        let busy = || ServiceError::at_capacity("others are being answered; try again in a moment");
+        let share = self.by_token.take(token).ok_or_else(busy)?;
+        Ok((share, Arc::clone(&self.all).try_acquire_owned().map_err(|_| busy())?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_proto::ErrorCode;
+
+    use super::*;
+
+    #[test]
+    fn answers_that_no_one_reads_leave_threads_to_others() {
+        let answers = Answers::default();
+        let token = |number: u8| TokenId::from_bytes([number; 16]);
+        let held: Vec<_> = (0..ANSWERS_PER_TOKEN_MAX).map(|_| answers.slot(token(1)).unwrap()).collect();
+        assert_eq!(answers.slot(token(1)).unwrap_err().code, ErrorCode::Limit);
+        let others: Vec<_> =
+            (ANSWERS_PER_TOKEN_MAX..ANSWERS_MAX).map(|_| answers.slot(token(2)).unwrap()).collect();
+        assert_eq!(answers.slot(token(3)).unwrap_err().code, ErrorCode::Limit, "all are taken");
+        drop(others);
+        drop(answers.slot(token(3)).unwrap());
+        drop(held);
+        drop(answers.slot(token(1)).unwrap());
+    }
 }

@@ -38,6 +38,7 @@ pub(super) fn start_reclaim(
     message: v1::StartReclaimRequest,
 ) -> Result<v1::Task, ServiceError> {
     check(caller)?;
+    caller.check_every_vm()?;
     let v1::StartReclaimRequest { dry_run, squeeze, squeeze_level, squeeze_min_age_days } = message;
     // What is absent is null here, and then the server's choice.
     let options = serde_json::json!({
@@ -79,6 +80,7 @@ pub(super) fn control(
     message: v1::ControlTaskRequest,
 ) -> Result<v1::Task, ServiceError> {
     check(caller)?;
+    caller.check_every_vm()?;
     let id =
         if message.id.is_empty() { under_way(app, &message.kind)? } else { parse_id("task", &message.id)? };
     let who = &caller.token.name;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, MatchedPath, Request, State};
 use axum::http::request::Parts;
-use axum::http::{Extensions, HeaderMap, HeaderValue, Method, header};
+use axum::http::{Extensions, HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use holdfast_proto::ErrorCode;
@@ -74,7 +74,7 @@ pub(super) async fn check(State(state): State<HttpState>, mut request: Request, 
             headers: request.headers(),
             extensions: request.extensions(),
         };
-        match admit(&state, asked, endpoint.access).await {
+        match admit(&state, asked, endpoint).await {
             Ok((identity, taken)) => {
                 request.extensions_mut().insert(identity);
                 slot = taken;
@@ -83,7 +83,11 @@ pub(super) async fn check(State(state): State<HttpState>, mut request: Request, 
         }
     }
     let secret = endpoint.method != "GET" || path == "/session";
+    let caller = request.extensions().get::<Identity>().map(|identity| identity.caller.clone());
     let mut response = next.run(request).await;
+    if let Some(caller) = caller.filter(|_| response.status() == StatusCode::FORBIDDEN) {
+        note_refusal(&state, endpoint, caller, "outside of its namespaces or VMs").await;
+    }
     if secret {
         response.extensions_mut().insert(Secret);
     }
@@ -106,13 +110,31 @@ struct Asked<'a> {
 async fn admit(
     state: &HttpState,
     asked: Asked<'_>,
-    access: Access,
+    endpoint: &'static Endpoint,
 ) -> Result<(Identity, Option<Held>), ServiceError> {
     let link = link(asked.extensions)?;
     let identity = identify(&state.app, asked.method, asked.headers, link).await?;
-    may(&identity.caller, access)?;
+    if let Err(error) = may(&identity.caller, endpoint.access) {
+        note_refusal(state, endpoint, identity.caller, &error.message).await;
+        return Err(error);
+    }
     let slot = state.slots.of_caller(asked.path, identity.caller.token.id).await?;
     Ok((identity, slot.map(Held::new)))
+}
+
+/// Notes in the audit log that a request was refused which would have changed something.
+async fn note_refusal(state: &HttpState, endpoint: &'static Endpoint, caller: Caller, why: &str) {
+    if endpoint.method == "GET" {
+        return;
+    }
+    let (call, why) = (format!("{} {}", endpoint.method, endpoint.path), why.to_owned());
+    let note = move |app: &Arc<App>| {
+        app.auth.note_refused_call(&caller, &call, &why);
+        Ok(())
+    };
+    if let Err(error) = state.app.blocking(note).await {
+        error.log();
+    }
 }
 
 fn may(caller: &Caller, access: Access) -> Result<(), ServiceError> {

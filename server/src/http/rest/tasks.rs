@@ -167,6 +167,7 @@ pub(super) async fn start(
     Body(wanted): Body<StartTask>,
 ) -> Result<(StatusCode, Json<Task>), ServiceError> {
     app.blocking(move |app| {
+        caller.check_every_vm()?;
         let kind = wanted.kind.parse()?;
         let options = Value::Object(wanted.options).to_string();
         let task = app.tasks.start(kind, &options, &caller.token.name)?;
@@ -194,7 +195,11 @@ pub(super) async fn pause(
     Identity { caller, .. }: Identity,
     At(id): At<String>,
 ) -> Result<Json<Task>, ServiceError> {
-    app.blocking(move |app| told(app, app.tasks.pause(task_id(&id)?, &caller.token.name)?)).await
+    app.blocking(move |app| {
+        caller.check_every_vm()?;
+        told(app, app.tasks.pause(task_id(&id)?, &caller.token.name)?)
+    })
+    .await
 }
 
 /// Resume a task
@@ -208,7 +213,11 @@ pub(super) async fn resume(
     Identity { caller, .. }: Identity,
     At(id): At<String>,
 ) -> Result<Json<Task>, ServiceError> {
-    app.blocking(move |app| told(app, app.tasks.resume(task_id(&id)?, &caller.token.name)?)).await
+    app.blocking(move |app| {
+        caller.check_every_vm()?;
+        told(app, app.tasks.resume(task_id(&id)?, &caller.token.name)?)
+    })
+    .await
 }
 
 /// Cancel a task
@@ -221,7 +230,11 @@ pub(super) async fn cancel(
     Identity { caller, .. }: Identity,
     At(id): At<String>,
 ) -> Result<Json<Task>, ServiceError> {
-    app.blocking(move |app| told(app, app.tasks.cancel(task_id(&id)?, &caller.token.name)?)).await
+    app.blocking(move |app| {
+        caller.check_every_vm()?;
+        told(app, app.tasks.cancel(task_id(&id)?, &caller.token.name)?)
+    })
+    .await
 }
 
 fn task_id(text: &str) -> Result<TaskId, ServiceError> {

@@ -3,10 +3,15 @@
 
 use holdfast_proto::v1::manage_client::ManageClient;
 
-use holdfast_engine::catalog::PageRequest;
+use std::sync::Arc;
 
+use holdfast_engine::catalog::{PageRequest, RetentionPolicy, TaskKind};
+
+use super::rest::Ask;
 use super::*;
 use crate::retention::freed;
+use crate::retention::plan::Decided;
+use crate::retention::run::{Work, run};
 
 /// Who may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -250,5 +255,123 @@ async fn what_takes_too_long_to_count_is_not_known() {
         (within(std::time::Duration::ZERO), within(std::time::Duration::from_secs(3600)).is_some())
     };
     assert_eq!(tokio::task::spawn_blocking(counted).await.unwrap(), (None, true));
+    fixture.server.stop().await.unwrap();
+}
+
+fn audited(fixture: &Fixture, action: &str) -> Vec<(String, String)> {
+    let log = fixture.catalog().list_audit(PageRequest { size: 1000, token: "" }).unwrap().items;
+    let entries = log.into_iter().map(|record| record.entry).filter(|entry| entry.action == action);
+    entries.map(|entry| (entry.object, entry.detail)).collect()
+}
+
+/// What someone tries who may not is worth knowing, over both protocols: once, however often it is tried.
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_that_are_refused_are_in_the_audit_log() {
+    let fixture = Fixture::start().await;
+    let admin = fixture.admin().await;
+    fixture.catalog().ensure_namespace("mine").unwrap();
+    let backup = admin.back_up("mine", "vm").await.unwrap().backup_id;
+    call(&admin, "set", &backup, "vm").await.unwrap();
+    let agent = Client { token: fixture.token(Role::Backup, &["mine"]), ..admin.clone() };
+    let other = Client { token: fixture.token_of(Role::Operator, "x", &["web-*"]), ..admin.clone() };
+    for _ in 0..20 {
+        assert!(forbidden(&agent, "delete", &backup, "vm").await);
+        assert!(forbidden(&other, "freed", &backup, "vm").await, "its VM");
+        assert!(forbidden(&other, "run", &backup, "vm").await, "a policy for its VM");
+        let body = serde_json::json!({ "ids": [backup] });
+        let ask = |token: &str, path: &str| Ask::new("POST", path).bearer(token).json(&body);
+        let delete = fixture.ask(ask(&agent.token, "/api/v1/restore-points/delete")).await;
+        assert_eq!(delete.status, 403);
+        let freed = fixture.ask(ask(&other.token, "/api/v1/restore-points/freed")).await;
+        assert_eq!(freed.status, 403);
+    }
+    let found = audited(&fixture, "call.refused");
+    let mut calls: Vec<&str> = found.iter().map(|(call, _)| call.as_str()).collect();
+    calls.sort_unstable();
+    let rest = ["POST /restore-points/delete", "POST /restore-points/freed"];
+    assert_eq!(calls, [rest[0], rest[1], "delete", "freed", "run_policy"], "{found:?}");
+    let detail = |call: &str| found.iter().find(|(object, _)| object == call).unwrap().1.clone();
+    assert!(detail("delete").contains("has the role backup"), "{found:?}");
+    assert!(detail("freed").contains("web-*"), "{found:?}");
+    fixture.server.stop().await.unwrap();
+}
+
+/// A token for some VMs only starts, stops and schedules nothing that concerns all of them: a policy could be run as a
+/// task that it may not run itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_are_not_for_tokens_that_are_for_some_vms() {
+    let fixture = Fixture::start().await;
+    let admin = fixture.admin().await;
+    fixture.catalog().ensure_namespace("mine").unwrap();
+    for _ in 0..2 {
+        admin.back_up("mine", "vm").await.unwrap();
+    }
+    call(&admin, "set", "", "vm").await.unwrap();
+    let policy = fixture.catalog().policies(None).unwrap().remove(0);
+    let confined = fixture.token_of(Role::Operator, "x", &["web-*"]);
+    let operator = fixture.token(Role::Operator, &[]);
+    let paused = fixture.server.app().tasks.start_paused(TaskKind::Verify, r#"{"vm":"none"}"#).id;
+    let run = serde_json::json!({ "kind": "policy", "options": { "policy": policy.id.to_string() } });
+    let schedule = serde_json::json!({ "expression": "@daily", "enabled": false });
+    let asks = |token: &str| {
+        let ask = |method: &str, path: String| Ask::new(method, &path).bearer(token);
+        [
+            ask("PUT", "/api/v1/schedules/reclaim".into()).json(&schedule),
+            ask("POST", format!("/api/v1/tasks/{paused}/pause")),
+            ask("POST", format!("/api/v1/tasks/{paused}/resume")),
+            ask("POST", format!("/api/v1/tasks/{paused}/cancel")),
+            ask("POST", "/api/v1/tasks".into()).json(&run),
+        ]
+    };
+    for ask in asks(&confined) {
+        assert_eq!(fixture.ask(ask).await.status, 403);
+    }
+    let client = Client { token: confined, ..admin.clone() };
+    for name in ["reclaim", "control"] {
+        assert!(forbidden(&client, name, "", "vm").await, "{name}");
+    }
+    for ask in asks(&operator) {
+        let status = fixture.ask(ask).await.status;
+        assert!([200, 201, 400].contains(&status), "{status}");
+    }
+    fixture.server.stop().await.unwrap();
+}
+
+/// Policies that are changed, or switched off, while one of them runs delete nothing more by what they said before.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_ends_when_policies_change() {
+    let fixture = Fixture::start().await;
+    let admin = fixture.admin().await;
+    fixture.catalog().ensure_namespace("mine").unwrap();
+    for vm in ["a", "b"] {
+        for _ in 0..2 {
+            admin.back_up("mine", vm).await.unwrap();
+        }
+    }
+    let policy = v1::Policy {
+        namespace: "mine".into(),
+        name: "all".into(),
+        rules: Some(v1::RetentionRules { keep_last: 1, ..v1::RetentionRules::default() }),
+        enabled: true,
+        ..v1::Policy::default()
+    };
+    let mut manage = ManageClient::new(admin.channel.clone());
+    let set = v1::SetPolicyRequest { policy: Some(policy) };
+    manage.set_policy(admin.request(set)).await.unwrap();
+    let app = Arc::clone(fixture.server.app());
+    let ended = app.blocking(|app| {
+        let policy = app.catalog().policies(None)?.remove(0);
+        let work = Work::of_policy(app.catalog(), &policy, "op", false)?;
+        let mut tell = |_: &[Decided]| {
+            let changed = RetentionPolicy { enabled: false, ..policy.clone() };
+            app.catalog().set_policy(&changed, "admin").unwrap();
+            true
+        };
+        run(&app.engine, app.clock.now_ms(), &work, &|| false, &mut tell).map(drop)
+    });
+    assert_eq!(ended.await.unwrap_err().code, ErrorCode::Invalid);
+    let left = admin.list_backups("mine").await.unwrap();
+    let of = |vm: &str| left.iter().filter(|backup| backup.vm == vm).count();
+    assert_eq!((of("a"), of("b")), (1, 2), "the VM at hand is done, no other begun");
     fixture.server.stop().await.unwrap();
 }
