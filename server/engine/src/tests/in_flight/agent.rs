@@ -18,16 +18,16 @@ use crate::tests::agent::{region, request, start};
 use crate::tests::noise;
 
 /// The bytes of chunk number `chunk`.
-pub(super) fn chunk(number: u64) -> Vec<u8> {
+pub(in crate::tests) fn chunk(number: u64) -> Vec<u8> {
     noise(number + 1_000_000, 64 + usize::try_from(number * 37 % 400).unwrap())
 }
 
-pub(super) fn name(number: u64) -> Fingerprint {
+pub(in crate::tests) fn name(number: u64) -> Fingerprint {
     Fingerprint::of(&chunk(number))
 }
 
 /// A disk of these chunks, extent by extent; the rest of each extent is zero.
-pub(super) fn image(extents: &[Vec<u64>]) -> Vec<u8> {
+pub(in crate::tests) fn image(extents: &[Vec<u64>]) -> Vec<u8> {
     let mut image = Vec::new();
     for chunks in extents {
         let mut extent: Vec<u8> = chunks.iter().flat_map(|number| chunk(*number)).collect();
@@ -39,7 +39,7 @@ pub(super) fn image(extents: &[Vec<u64>]) -> Vec<u8> {
 
 /// What the agent does next.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Next {
+pub(in crate::tests) enum Next {
     Query(u64),
     Send(Vec<u64>),
     Describe(u64),
@@ -51,24 +51,24 @@ pub(super) enum Next {
 }
 
 /// See the module's text.
-pub(super) struct Agent<'a> {
+pub(in crate::tests) struct Agent<'a> {
     engine: &'a Engine,
-    pub(super) vm: String,
-    pub(super) session: SessionId,
-    pub(super) stream: Option<DiskStream>,
-    pub(super) extents: Vec<Vec<u64>>,
+    pub(in crate::tests) vm: String,
+    pub(in crate::tests) session: SessionId,
+    pub(in crate::tests) stream: Option<DiskStream>,
+    pub(in crate::tests) extents: Vec<Vec<u64>>,
     by_name: HashMap<Fingerprint, u64>,
-    pub(super) next: VecDeque<Next>,
-    pub(super) takes_pending: bool,
+    pub(in crate::tests) next: VecDeque<Next>,
+    pub(in crate::tests) takes_pending: bool,
     /// How many chunks it was told are pending.
-    pub(super) pending: usize,
+    pub(in crate::tests) pending: usize,
     /// Chunks it was asked again.
-    pub(super) again: Vec<u64>,
-    pub(super) done: Option<v1::CommitResponse>,
+    pub(in crate::tests) again: Vec<u64>,
+    pub(in crate::tests) done: Option<v1::CommitResponse>,
 }
 
 impl<'a> Agent<'a> {
-    pub(super) fn start(engine: &'a Engine, vm: &str, extents: &[Vec<u64>]) -> Self {
+    pub(in crate::tests) fn start(engine: &'a Engine, vm: &str, extents: &[Vec<u64>]) -> Self {
         let mut wanted = request(vm, &[("root", &[])]);
         wanted.disks[0].size_bytes = extents.len() as u64 * u64::from(EXTENT_BYTES);
         let session = start(engine, wanted).unwrap().session_id.parse().unwrap();
@@ -91,12 +91,12 @@ impl<'a> Agent<'a> {
     }
 
     /// As a connection that is lost, and made again later.
-    pub(super) fn disconnect(&mut self) {
+    pub(in crate::tests) fn disconnect(&mut self) {
         self.stream = None;
     }
 
     /// Opens the stream and goes on with what was not accepted.
-    pub(super) fn open(&mut self) -> Result<(), EngineError> {
+    pub(in crate::tests) fn open(&mut self) -> Result<(), EngineError> {
         let stream = self.engine.open_stream(self.session, 0)?.taking_pending(self.takes_pending);
         let accepted = stream.opened()?.accepted;
         let is_accepted = |index: u64| accepted.iter().any(|r| (r.first..r.first + r.count).contains(&index));
@@ -120,7 +120,7 @@ impl<'a> Agent<'a> {
     }
 
     /// Does the next thing.
-    pub(super) fn step(&mut self) -> Result<(), EngineError> {
+    pub(in crate::tests) fn step(&mut self) -> Result<(), EngineError> {
         match self.next.pop_front().unwrap_or(Next::Done) {
             Next::Query(extent) => self.query(extent),
             Next::Send(chunks) => self.send(&chunks),
@@ -148,7 +148,7 @@ impl<'a> Agent<'a> {
     }
 
     /// Does everything up to `next`, which is then next. A wait for others is 5 ms at most.
-    pub(super) fn until(&mut self, next: &Next) {
+    pub(in crate::tests) fn until(&mut self, next: &Next) {
         for _ in 0..10_000 {
             if self.next.front().expect("it comes") == next {
                 return;
@@ -183,7 +183,7 @@ impl<'a> Agent<'a> {
         Ok(())
     }
 
-    pub(super) fn send(&self, chunks: &[u64]) -> Result<(), EngineError> {
+    pub(in crate::tests) fn send(&self, chunks: &[u64]) -> Result<(), EngineError> {
         let bytes: Vec<(Fingerprint, Vec<u8>)> = chunks.iter().map(|n| (name(*n), chunk(*n))).collect();
         let borrowed: Vec<(Fingerprint, &[u8])> = bytes.iter().map(|(n, b)| (*n, b.as_slice())).collect();
         let region = region(&borrowed, &mut Encoder::new(1).unwrap());
@@ -220,7 +220,7 @@ impl<'a> Agent<'a> {
 }
 
 /// An extent of these chunks and zeros.
-pub(super) fn describe(index: u64, chunks: &[u64]) -> v1::Extents {
+pub(in crate::tests) fn describe(index: u64, chunks: &[u64]) -> v1::Extents {
     let mut fingerprints: Vec<u8> = Vec::new();
     let mut lengths = Vec::new();
     for number in chunks {

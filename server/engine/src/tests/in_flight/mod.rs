@@ -1,6 +1,6 @@
 //! Chunks on their way: many streams at once that share them.
 
-mod agent;
+pub(super) mod agent;
 mod broken;
 mod clones;
 mod model;
@@ -28,7 +28,7 @@ fn copies(engine: &Engine, volume: &dyn holdfast_volume::Volume) -> HashMap<Fing
 }
 
 /// Drives a stream until so many chunks have arrived.
-fn arrive(engine: &Engine, agent: &agent::Agent<'_>, count: usize) {
+pub(super) fn arrive(engine: &Engine, agent: &agent::Agent<'_>, count: usize) {
     while engine.parts().0.claims.arrived() < count {
         agent.stream.as_ref().unwrap().idle().unwrap();
         std::thread::yield_now();

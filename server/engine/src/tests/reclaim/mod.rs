@@ -1,11 +1,14 @@
 //! Rounds of reclaim beside everything that refers to what is stored: the table of ORDERING, "Reclaim", one test a row.
 
+mod commits;
 mod copies;
 mod crash;
 mod left;
 mod matrix;
 mod parents;
+mod promises;
 mod refused;
+mod restarts;
 mod room;
 mod sessions;
 

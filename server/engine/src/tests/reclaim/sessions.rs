@@ -5,7 +5,7 @@ use holdfast_proto::chunker::Chunker;
 
 use super::*;
 
-fn first_chunk(disk: &[u8]) -> Fingerprint {
+pub(super) fn first_chunk(disk: &[u8]) -> Fingerprint {
     let piece = Chunker::default().cut(&disk[..4 * MIB])[0];
     Fingerprint::of(&disk[..piece.len as usize])
 }
@@ -80,20 +80,16 @@ fn one_round_at_a_time() {
     assert!(scene.engine.reclaim(&ReclaimOptions::default(), &Arc::new(Control::default())).is_err());
 }
 
-/// What failed sessions left may hold the newest copy of what a restore point needs.
-#[test]
-fn a_copy_that_a_failed_session_left_makes_none_other_dead() {
-    let scene = Scene::new();
-    let disk = noise(1, 9 * MIB);
-    let kept = scene.backup("kept", &disk);
-    // Stored once more: its own look-ups find nothing for a while.
+/// A session that has stored once more all that a restore point needs.
+fn with_newer_copies(scene: &Scene, disk: &[u8]) -> SessionId {
     let (core, _) = scene.engine.parts();
     let own: Vec<_> = scene.engine.catalog().all_containers().map(Result::unwrap).collect();
+    // Its look-ups find nothing meanwhile.
     for one in &own {
         core.store.leftovers.condemn_unasked(one.id);
     }
-    let failing = scene.start("failing", &disk);
-    scene.send(failing, &disk);
+    let session = scene.start("again", disk);
+    scene.send(session, disk);
     for one in &own {
         core.store.leftovers.take_back(&[crate::store::Leftover {
             id: one.id,
@@ -101,6 +97,31 @@ fn a_copy_that_a_failed_session_left_makes_none_other_dead() {
             stored_bytes: one.stored_bytes,
         }]);
     }
+    session
+}
+
+/// (G3) A session in progress may have the newest copy of what a restore point needs, and may yet fail.
+#[test]
+fn a_copy_of_a_session_in_progress_makes_no_other_dead() {
+    let scene = Scene::new();
+    let disk = noise(1, 9 * MIB);
+    let kept = scene.backup("kept", &disk);
+    let session = with_newer_copies(&scene, &disk);
+    let report = scene.reclaim();
+    assert_eq!((report.containers_deleted, report.dead_bytes), (0, 0), "{report:?}");
+    scene.engine.abort(session, "test").unwrap();
+    assert!(scene.restores(&kept, &disk));
+    scene.is_sound();
+}
+
+/// What failed sessions left may hold the newest copy of what a restore point needs.
+#[test]
+fn a_copy_that_a_failed_session_left_makes_none_other_dead() {
+    let scene = Scene::new();
+    let disk = noise(1, 9 * MIB);
+    let kept = scene.backup("kept", &disk);
+    let (core, _) = scene.engine.parts();
+    let failing = with_newer_copies(&scene, &disk);
     scene.engine.abort(failing, "test").unwrap();
     scene.reclaim();
     // Space is short: what failed sessions left goes.

@@ -1,0 +1,101 @@
+//! What a commit finds in place of what was found damaged: copies that no restore point needs.
+
+use holdfast_catalog::{Catalog, SqliteCatalog};
+use holdfast_proto::ErrorCode;
+
+use super::*;
+use crate::container::ContainerName;
+use crate::health::Health;
+
+/// A session that has only to be committed. It counts on containers of which the data is known to be damaged since; there
+/// is another copy of all of it. No restore point needs either.
+struct Waiting {
+    scene: Scene,
+    catalog: Arc<SqliteCatalog>,
+    session: SessionId,
+    disk: Vec<u8>,
+    damaged: ContainerName,
+}
+
+impl Waiting {
+    fn new() -> Self {
+        let (bench, volume, health) = (Bench::new(), MemoryVolume::new(), Arc::<Health>::default());
+        let catalog = Arc::new(bench.catalog(&health).unwrap());
+        let shared: Arc<dyn Catalog> = Arc::<SqliteCatalog>::clone(&catalog);
+        let engine = Engine::assemble(bench.parts_with(Arc::new(volume.clone()), shared, health)).unwrap();
+        let scene = Scene { bench, volume, engine };
+        let disk = noise(1, 9 * MIB);
+        let one = scene.backup("one", &disk);
+        let session = scene.start("new", &disk);
+        scene.send(session, &disk);
+        let store = &scene.engine.parts().0.store;
+        let own: Vec<_> = scene.engine.catalog().all_containers().map(Result::unwrap).collect();
+        own.iter().for_each(|one| store.leftovers.condemn_unasked(one.id));
+        // Nothing is found for a while, so all of it is stored once more.
+        let copy = scene.backup("copy", &disk);
+        let left = own.iter().map(|one| crate::store::Leftover {
+            id: one.id,
+            class: one.class,
+            stored_bytes: one.stored_bytes,
+        });
+        store.leftovers.take_back(&left.collect::<Vec<_>>());
+        assert_eq!(scene.containers(), 2 * own.len() as u64);
+        scene.delete(&one);
+        scene.delete(&copy);
+        let data = own.iter().find(|one| one.class == holdfast_types::ids::ContainerClass::Data).unwrap();
+        store.note_damage(data.id, None, "test");
+        let damaged = ContainerName { id: data.id, class: data.class };
+        Self { scene, catalog, session, disk, damaged }
+    }
+
+    /// Without the damaged copy, now and after another round.
+    fn restores(&self, backup: &str) {
+        let _ = self.scene.volume.remove(&self.damaged.blob());
+        for round in 0..2 {
+            assert!(self.scene.restores(backup, &self.disk), "round {round}");
+            self.scene.reclaim();
+        }
+    }
+}
+
+/// Row: chunks found at the commit. They are held from the look on (D1), and kept until the round has ended (G1).
+#[test]
+fn a_commit_within_a_round_finds_another_copy_or_is_refused() {
+    for step in RoundStep::ALL {
+        let waiting = Waiting::new();
+        let committed = parking_lot::Mutex::new(None);
+        let commit = || waiting.scene.engine.commit(waiting.session);
+        waiting.scene.reclaim_with(|at| {
+            if at == step {
+                committed.lock().get_or_insert_with(commit);
+            }
+        });
+        let is_there =
+            matches!(step, RoundStep::Begun | RoundStep::Listed | RoundStep::Rooted | RoundStep::Marked);
+        let backup = match committed.into_inner().unwrap_or_else(commit) {
+            Ok(done) => {
+                assert!(is_there, "{step:?}");
+                done.backup_id
+            }
+            Err(error) => {
+                assert_eq!(error.code(), ErrorCode::SessionGone, "{step:?}: {error}");
+                assert!(!is_there, "{step:?}: {error}");
+                waiting.scene.backup("new", &waiting.disk)
+            }
+        };
+        waiting.restores(&backup);
+    }
+}
+
+/// Row: chunks found at the commit. A whole round comes between the look and the transaction.
+#[test]
+fn a_round_between_a_commit_s_look_and_its_transaction_keeps_what_it_found() {
+    let waiting = Waiting::new();
+    waiting.catalog.answer_busy(true);
+    waiting.scene.engine.commit(waiting.session).unwrap_err();
+    waiting.catalog.answer_busy(false);
+    let report = waiting.scene.reclaim();
+    assert!(report.containers_held > 0, "{report:?}");
+    let done = waiting.scene.commit(waiting.session);
+    waiting.restores(&done.backup_id);
+}
