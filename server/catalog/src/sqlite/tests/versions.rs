@@ -1,10 +1,14 @@
 //! Older, newer and foreign databases.
 
+use std::collections::BTreeMap;
+
 use holdfast_types::clock::Clock;
+use holdfast_types::ids::BackupId;
+use ulid::Ulid;
 
 use super::*;
 use crate::sqlite::schema::{APPLICATION_ID, version};
-use crate::{ExpiringRecord, LeaseRecord, Verification};
+use crate::{ExpiringRecord, LeaseRecord, RetentionLock, Verification};
 
 /// The first released schema with some content, made without the catalog's code. Never change it: it is
 /// what repositories in the field look like.
@@ -13,6 +17,17 @@ const FIXTURE_0001: &str = include_str!("fixture_0001.sql");
 const FIXTURE_0002: &str = include_str!("fixture_0002.sql");
 const SCHEMA_0002: &str = include_str!("../../../migrations/0002_web.sql");
 const SCHEMA_0001: &str = include_str!("../../../migrations/0001_initial.sql");
+/// The schemas after the second, up to the last one in which restore points could not be deleted.
+const SCHEMAS_0003_TO_0008: [&str; 6] = [
+    include_str!("../../../migrations/0003_processes.sql"),
+    include_str!("../../../migrations/0004_owners.sql"),
+    include_str!("../../../migrations/0005_points.sql"),
+    include_str!("../../../migrations/0006_partial.sql"),
+    include_str!("../../../migrations/0007_quotas.sql"),
+    include_str!("../../../migrations/0008_sessions.sql"),
+];
+/// What these added, on top of the content of the first two: every table has rows.
+const FIXTURE_0008: &str = include_str!("fixture_0008.sql");
 
 #[test]
 fn a_catalog_of_the_first_schema_opens_and_goes_on() {
@@ -92,6 +107,82 @@ fn a_catalog_of_the_second_schema_keeps_its_damage_and_logins() {
     let owner = fixture.ulid();
     let lease = LeaseRecord { name: "x".into(), owner, until_ms: fixture.clock.now_ms() + 1 };
     assert_eq!(fixture.acquire_lease(&lease).unwrap(), None);
+    assert_eq!(fixture.integrity_check().unwrap(), Vec::<String>::new());
+}
+
+/// Every row of every table, by table, with the columns it was read from.
+type Contents = BTreeMap<String, (Vec<String>, Vec<String>)>;
+
+/// In the columns that `of` has, or in all that there are.
+fn contents(raw: &Connection, of: Option<&Contents>) -> Contents {
+    let strings = |sql: &str| -> Vec<String> {
+        let mut statement = raw.prepare(sql).unwrap();
+        let rows = statement.query_map([], |row| row.get(0)).unwrap();
+        rows.map(Result::unwrap).collect()
+    };
+    let tables = match of {
+        Some(contents) => contents.keys().cloned().collect(),
+        None => strings("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"),
+    };
+    let table = |name: String| {
+        let columns = match of.and_then(|contents| contents.get(&name)) {
+            Some((columns, _)) => columns.clone(),
+            None => strings(&format!("SELECT name FROM pragma_table_info('{name}')")),
+        };
+        let quoted: Vec<String> = columns.iter().map(|column| format!("quote({column})")).collect();
+        let mut rows = strings(&format!("SELECT {} FROM {name}", quoted.join(" || ',' || ")));
+        rows.sort_unstable();
+        (name, (columns, rows))
+    };
+    tables.into_iter().map(table).collect()
+}
+
+#[test]
+fn a_catalog_of_the_eighth_schema_loses_nothing_and_its_restore_points_can_be_locked_and_deleted() {
+    let home = Home::new();
+    let raw = home.raw();
+    let steps = [SCHEMA_0001, FIXTURE_0001, SCHEMA_0002, FIXTURE_0002];
+    for step in steps.into_iter().chain(SCHEMAS_0003_TO_0008).chain([FIXTURE_0008]) {
+        raw.execute_batch(step).unwrap();
+    }
+    let before = contents(&raw, None);
+    let empty: Vec<_> = before.iter().filter(|(_, (_, rows))| rows.is_empty()).collect();
+    assert!(empty.is_empty(), "tables without content prove nothing: {empty:?}");
+    drop(raw);
+    let fixture = home.open().unwrap();
+    assert_eq!(contents(&home.raw(), Some(&before)), before);
+    assert_eq!(pragma(&home, "user_version"), version());
+    assert_eq!(fixture.integrity_check().unwrap(), Vec::<String>::new());
+
+    let ids: Vec<BackupId> = [7, 0x12, 0x14].map(|id| BackupId(Ulid(id))).into();
+    for id in &ids {
+        let backup = fixture.backup(*id).unwrap().unwrap();
+        assert_eq!(backup.lock, RetentionLock::default(), "{id}");
+        let point = fixture.point_state(*id).unwrap().unwrap();
+        assert_eq!((point.revision, point.wanted), (1, 1), "{id}");
+    }
+    assert_eq!((fixture.lock_time().unwrap(), fixture.has_locks().unwrap()), (None, false));
+    assert_eq!((fixture.deletions(None, 10).unwrap(), fixture.policies(None).unwrap()), (vec![], vec![]));
+    assert_eq!(fixture.stale_points(None, 10).unwrap(), []);
+    assert_eq!(fixture.proofs(&ids).unwrap(), [None; 3]);
+    assert_eq!(fixture.damaged_disks(None, None, 10).unwrap(), []);
+    assert_eq!(fixture.attribution().unwrap(), None);
+    assert_eq!(fixture.condemned_containers().unwrap().len(), 1, "the next start finishes it");
+    // Goes on as if it had been made by this version.
+    let branch = fixture.namespace_by_name("branch").unwrap().unwrap().id;
+    fixture.advance_lock_clock().unwrap();
+    let until_ms = fixture.clock.now_ms() + 1000;
+    assert_eq!(fixture.lock_backups(&ids[1..2], until_ms, "op").unwrap(), ids[1..2]);
+    let error = fixture.begin_deletion(&ids, "op", "").unwrap_err();
+    assert!(matches!(error, CatalogError::Locked { .. }), "{error:?}");
+    assert_eq!(fixture.begin_deletion(&ids[2..], "op", "").unwrap().len(), 1);
+    assert_eq!(fixture.latest_backup(fixture.default.id, "web").unwrap().unwrap().id, ids[0]);
+    let held = fixture.latest_backup(branch, "db").unwrap().unwrap();
+    assert_eq!(
+        (held.lock.until_ms, held.missing_disks),
+        (Some(until_ms), vec!["scratch".to_owned(), "swap".to_owned()])
+    );
+    fixture.committed("web", "nightly");
     assert_eq!(fixture.integrity_check().unwrap(), Vec::<String>::new());
 }
 
