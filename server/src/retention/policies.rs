@@ -25,6 +25,55 @@ pub(crate) const fn rules(policy: &RetentionPolicy) -> Rules {
     }
 }
 
+/// What a policy is to say, however the caller said it. When and by whom it was set is written by the catalog.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    pub(crate) name: String,
+    /// `None` or empty: every VM.
+    pub(crate) vm: Option<String>,
+    /// `None` or empty: every job.
+    pub(crate) job: Option<String>,
+    pub(crate) rules: Rules,
+    pub(crate) schedule: String,
+    pub(crate) time_zone: String,
+    pub(crate) lock_days: u32,
+    pub(crate) enabled: bool,
+}
+
+impl Wanted {
+    pub(crate) fn into_policy(self, id: PolicyId, namespace: NamespaceId) -> RetentionPolicy {
+        let Rules {
+            keep_last,
+            keep_hourly,
+            keep_daily,
+            keep_weekly,
+            keep_monthly,
+            keep_yearly,
+            keep_within_days,
+        } = self.rules;
+        RetentionPolicy {
+            id,
+            name: self.name,
+            namespace,
+            vm: self.vm.filter(|vm| !vm.is_empty()),
+            job: self.job.filter(|job| !job.is_empty()),
+            keep_last,
+            keep_hourly,
+            keep_daily,
+            keep_weekly,
+            keep_monthly,
+            keep_yearly,
+            keep_within_days,
+            schedule: self.schedule,
+            time_zone: self.time_zone,
+            lock_days: self.lock_days,
+            enabled: self.enabled,
+            updated_ms: 0,
+            updated_by: String::new(),
+        }
+    }
+}
+
 /// The policy that decides about a restore point: of those whose scope it is in, the most specific (VM and job, VM,
 /// job, all); of several alike, the oldest. One that is switched off decides, too: it keeps everything, so that
 /// switching a policy off never lets a broader one delete what it kept.

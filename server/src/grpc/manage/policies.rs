@@ -43,7 +43,7 @@ pub(super) fn set(
     if let Some(known) = &known {
         policies::check_scope(caller, known)?;
     }
-    let record = wire::policy_record(id, namespace.id, wanted);
+    let record = wire::wanted_policy(wanted).into_policy(id, namespace.id);
     policies::set(app.catalog(), caller, &record)?;
     app.activity.note(Change::Policies);
     let policy = set_policy(app, namespace, &record.name)?;

@@ -1,7 +1,6 @@
 //! Between the protocol's messages and what the server decides with.
 
 use holdfast_engine::catalog::{BackupRecord, RetentionLock, RetentionPolicy};
-use holdfast_engine::ids::{NamespaceId, PolicyId};
 use holdfast_proto::v1;
 use holdfast_retention::{Reason, Rules};
 
@@ -85,27 +84,16 @@ pub(super) fn policy(found: RetentionPolicy, namespace: String, now_ms: i64) -> 
     }
 }
 
-/// What a policy is to say. When and by whom it was set is written by the catalog.
-pub(super) fn policy_record(id: PolicyId, namespace: NamespaceId, wanted: v1::Policy) -> RetentionPolicy {
-    let rules = rules(wanted.rules);
-    RetentionPolicy {
-        id,
+/// What a policy is to say.
+pub(super) fn wanted_policy(wanted: v1::Policy) -> policies::Wanted {
+    policies::Wanted {
         name: wanted.name,
-        namespace,
-        vm: Some(wanted.vm).filter(|vm| !vm.is_empty()),
-        job: Some(wanted.job).filter(|job| !job.is_empty()),
-        keep_last: rules.keep_last,
-        keep_hourly: rules.keep_hourly,
-        keep_daily: rules.keep_daily,
-        keep_weekly: rules.keep_weekly,
-        keep_monthly: rules.keep_monthly,
-        keep_yearly: rules.keep_yearly,
-        keep_within_days: rules.keep_within_days,
+        vm: Some(wanted.vm),
+        job: Some(wanted.job),
+        rules: rules(wanted.rules),
         schedule: wanted.schedule,
         time_zone: wanted.time_zone,
         lock_days: wanted.lock_days,
         enabled: wanted.enabled,
-        updated_ms: 0,
-        updated_by: String::new(),
     }
 }

@@ -7,6 +7,7 @@ use axum::extract::State;
 use holdfast_engine::catalog::token::Action;
 use holdfast_engine::catalog::{BackupRecord, RetentionLock};
 use holdfast_engine::ids::BackupId;
+use holdfast_engine::{Engine, EngineError};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -179,11 +180,7 @@ pub(in crate::http::rest) async fn hold(
     At(text): At<String>,
     Body(wanted): Body<HoldReason>,
 ) -> Result<Json<ChosenPoint>, ServiceError> {
-    app.blocking(move |app| {
-        choice::check_reason(&wanted.reason, true)?;
-        change(app, &caller, &text, |ids, who| app.engine.hold_backups(ids, &wanted.reason, who).map(drop))
-    })
-    .await
+    change_held(&app, caller, text, wanted.reason, Engine::hold_backups).await
 }
 
 /// Release a restore point's hold
@@ -198,9 +195,22 @@ pub(in crate::http::rest) async fn release_hold(
     At(text): At<String>,
     Body(wanted): Body<HoldReason>,
 ) -> Result<Json<ChosenPoint>, ServiceError> {
+    change_held(&app, caller, text, wanted.reason, Engine::release_holds).await
+}
+
+/// What the engine does to holds: which restore points, the reason, who.
+type HoldChange = fn(&Engine, &[BackupId], &str, &str) -> Result<Vec<BackupId>, EngineError>;
+
+async fn change_held(
+    app: &Arc<App>,
+    caller: Caller,
+    text: String,
+    reason: String,
+    engine_change: HoldChange,
+) -> Result<Json<ChosenPoint>, ServiceError> {
     app.blocking(move |app| {
-        choice::check_reason(&wanted.reason, true)?;
-        change(app, &caller, &text, |ids, who| app.engine.release_holds(ids, &wanted.reason, who).map(drop))
+        choice::check_reason(&reason, true)?;
+        change(app, &caller, &text, |ids, who| engine_change(&app.engine, ids, &reason, who).map(drop))
     })
     .await
 }
@@ -209,7 +219,7 @@ fn change(
     app: &App,
     caller: &Caller,
     text: &str,
-    change: impl FnOnce(&[BackupId], &str) -> Result<(), holdfast_engine::EngineError>,
+    change: impl FnOnce(&[BackupId], &str) -> Result<(), EngineError>,
 ) -> Result<Json<ChosenPoint>, ServiceError> {
     let asked = [text.to_owned()];
     let points = chosen(app, caller, Action::Retain, &asked)?;

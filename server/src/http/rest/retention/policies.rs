@@ -387,27 +387,10 @@ fn set(
     namespace: NamespaceRecord,
     wanted: SetPolicy,
 ) -> Result<Json<Policy>, ServiceError> {
-    let rules = wanted.rules;
-    let record = RetentionPolicy {
-        id,
-        name: wanted.name,
-        namespace: namespace.id,
-        vm: wanted.vm.filter(|vm| !vm.is_empty()),
-        job: wanted.job.filter(|job| !job.is_empty()),
-        keep_last: rules.keep_last,
-        keep_hourly: rules.keep_hourly,
-        keep_daily: rules.keep_daily,
-        keep_weekly: rules.keep_weekly,
-        keep_monthly: rules.keep_monthly,
-        keep_yearly: rules.keep_yearly,
-        keep_within_days: rules.keep_within_days,
-        schedule: wanted.schedule,
-        time_zone: wanted.time_zone,
-        lock_days: wanted.lock_days,
-        enabled: wanted.enabled,
-        updated_ms: 0,
-        updated_by: String::new(),
-    };
+    let SetPolicy { namespace: _, name, vm, job, rules, schedule, time_zone, lock_days, enabled } = wanted;
+    let wanted =
+        policies::Wanted { name, vm, job, rules: rules.into(), schedule, time_zone, lock_days, enabled };
+    let record = wanted.into_policy(id, namespace.id);
     policies::set(app.catalog(), caller, &record)?;
     app.activity.note(Change::Policies);
     let now = app.catalog().policy(id)?;
