@@ -13,7 +13,7 @@ use super::options::BackupOptions;
 use super::pipeline::Pipeline;
 use super::stream::{Accepted, Place, ingest};
 use crate::backoff::Backoff;
-use crate::connect::{Connection, Settings, open_retrying};
+use crate::connect::{Connection, Settings, open_again, open_retrying};
 use crate::error::ClientError;
 use crate::progress::Notice;
 use crate::source::{FailedDisk, Source};
@@ -291,21 +291,10 @@ impl<'a> Agent<'a> {
 
     /// Tries to connect again, for as long as an outage may last.
     async fn reconnect(&mut self, lost: ClientError) -> Result<(), ClientError> {
-        let mut lost = lost;
-        loop {
-            let reason = lost.to_string();
-            tracing::info!(reason, "connection lost");
-            self.pause(lost, |delay| Notice::Reconnecting { reason, delay }).await?;
-            match Connection::open(self.settings).await {
-                Ok(connection) => {
-                    self.connection = connection;
-                    return Ok(());
-                }
-                // After an outage all agents come back at once.
-                Err(error) if error.is_connection_loss() || error.is_limit() => lost = error,
-                Err(error) => return Err(error),
-            }
-        }
+        let pipeline = self.pipeline;
+        let notice = |notice: &Notice| pipeline.progress.notice(notice);
+        self.connection = open_again(self.settings, lost, (&mut self.backoff, self.epoch), notice).await?;
+        Ok(())
     }
 
     /// Waits, for as long as an outage may last, because the server refused: it is at a limit. The session

@@ -30,6 +30,7 @@ pub use crate::error::ConnectError;
 pub use address::{DEFAULT_PORT, NotAnAddress, ServerAddress};
 pub use credentials::{AuthedChannel, Credentials};
 pub use request::RequestId;
+pub(crate) use retry::open_again;
 pub use retry::open_retrying;
 pub use settings::{Settings, Token};
 pub use tls::Trust;

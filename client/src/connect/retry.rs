@@ -1,5 +1,5 @@
-//! The first connection, which may take as long as any outage: a nightly job must not fail because the server, the line
-//! or the name service comes back a minute later.
+//! Connecting, which may take as long as any outage: a nightly job must not fail because the server, the line or the name
+//! service comes back a minute later.
 
 use std::time::{Duration, Instant};
 
@@ -18,13 +18,26 @@ pub async fn open_retrying(
     notice: impl Fn(&Notice),
 ) -> Result<Connection, ClientError> {
     let (mut backoff, epoch) = (Backoff::new(retry_for), Instant::now());
+    match Connection::open(settings).await {
+        Err(error) if may_pass(&error) => open_again(settings, error, (&mut backoff, epoch), notice).await,
+        outcome => outcome,
+    }
+}
+
+/// As [`open_retrying`], after `error` has ended a connection or an attempt; for as long as `backoff` allows, whose time
+/// began at `epoch`.
+///
+/// # Errors
+/// As [`open_retrying`].
+pub(crate) async fn open_again(
+    settings: &Settings,
+    mut error: ClientError,
+    (backoff, epoch): (&mut Backoff, Instant),
+    notice: impl Fn(&Notice),
+) -> Result<Connection, ClientError> {
     loop {
-        let error = match Connection::open(settings).await {
-            Err(error) if error.is_connection_loss() || error.is_limit() => error,
-            outcome => return outcome,
-        };
         let reason = error.to_string();
-        tracing::info!(reason, "no connection yet");
+        tracing::info!(reason, "no connection");
         let Some(delay) = backoff.next_delay(epoch.elapsed()) else { return Err(error) };
         notice(&if error.is_limit() {
             Notice::Waiting { reason, delay }
@@ -32,5 +45,15 @@ pub async fn open_retrying(
             Notice::Reconnecting { reason, delay }
         });
         tokio::time::sleep(delay).await;
+        error = match Connection::open(settings).await {
+            Err(error) if may_pass(&error) => error,
+            outcome => return outcome,
+        };
     }
+}
+
+/// A lost connection, and a limit: after an outage all agents come back at once, and a server that is at its limit takes
+/// more a moment later.
+fn may_pass(error: &ClientError) -> bool {
+    error.is_connection_loss() || error.is_limit()
 }

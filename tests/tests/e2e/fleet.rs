@@ -9,6 +9,7 @@ use holdfast_tests::repository::{Class, container_bytes};
 use holdfast_tests::server::maintain;
 use holdfast_tests::web::get;
 use holdfast_tests::{Agent, Disk, Server, wait_for};
+use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::tempdir;
 
@@ -186,5 +187,34 @@ fn a_connection_lost_while_chunks_are_sent_again() {
         row.number("bytes"),
         row.number("unchanged_bytes") + row.number("new_bytes") + row.number("dup_bytes")
     );
+    assert_sound(server);
+}
+
+/// Ctrl-C in the second pass, of which a part has been sent: the agent ends without a restore point, and the VM's next
+/// backup has everything.
+#[test]
+fn an_agent_interrupted_while_chunks_are_sent_again() {
+    let folder = tempdir().unwrap();
+    let disk = Disk::of_noise(folder.path().join("disk.raw"), 1, DISK_BYTES);
+    let server = Server::start(&folder.path().join("repository"));
+    let agent = server.agent();
+    let (wire, killed) = held_in_the_middle(&server, "killed", &disk);
+    // Until it is asked again it sends no data.
+    let quarter = DISK_BYTES as u64 / 4;
+    let proxy = Proxy::holding(server.grpc(), quarter);
+    let run = start_through(&proxy, &agent, "vm", &disk);
+    wait_until_described(&server, "vm");
+    assert!(proxy.upstream_bytes() < quarter, "it has sent nothing but what its disk is made of");
+    kill(killed, wire);
+    wait_until_held(&proxy, quarter);
+    run.signal(Signal::INT);
+    let ran = run.wait().fails(130, &[]);
+    assert!(ran.said().contains("extents read again"), "{}", ran.said());
+    drop(proxy);
+
+    assert!(agent.backups("vm").is_empty());
+    // The server may not have heard of the end: nothing passed the wire any more.
+    agent.start(&["backup", "--vm", "vm", disk.arg(), "--take-over"]).wait().ok();
+    assert_eq!(agent.read_back("vm"), disk.bytes());
     assert_sound(server);
 }
