@@ -27,7 +27,7 @@ pub const LOCK_CLOCK_CATCH_UP: i64 = 2;
 /// A restore point that is being deleted is no restore point: from [`begin_deletion`](Retention::begin_deletion) on,
 /// no other function of the catalog knows it. What its runs cost stays in the compression details.
 ///
-/// (L2) What is locked or held is refused by the catalog itself, in the transaction that would delete it, whoever asks.
+/// (L2) What is locked or held is refused by the catalog itself, in the transaction that would delete it, no matter who asks.
 ///
 /// Across processes: each function that changes something is one transaction.
 pub trait Retention: Send + Sync + fmt::Debug {
@@ -85,7 +85,7 @@ pub trait Retention: Send + Sync + fmt::Debug {
     /// removed VM had that name, the history of both is one from now on. `NotFound`. `Exists`: another VM has the name.
     /// `Invalid`: not a name.
     fn rename_vm(&self, vm: VmId, name: &str, who: &str) -> Result<()>;
-    /// Removes a VM that has no restore points: it is in no list and no overview, and no one's, until a backup of its
+    /// Removes a VM that has no restore points: it is in no list and no overview, and has no owner, until a backup of its
     /// name is made. Its history stays. `NotFound`. `Invalid`: it has restore points.
     fn remove_vm(&self, vm: VmId, who: &str) -> Result<()>;
     /// Gives a job another name, as [`rename_vm`](Retention::rename_vm).

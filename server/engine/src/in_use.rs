@@ -1,10 +1,10 @@
-//! Recipes that someone goes on reading whatever becomes of their restore points: the parents of backups in progress,
-//! and disks being restored or verified. Each is a root of a round of reclaim, as committed restore points are. (G2)
+//! Recipes that are read on even when their restore points are deleted: the parents of backups in progress, and disks
+//! being restored or verified. Each is a root of a round of reclaim, as committed restore points are. (G2)
 //!
-//! Who takes one up looks the restore point up and enters its recipe in one step ([`RecipesInUse::take_up`]). A round
+//! To take one up is to look the restore point up and enter its recipe in one step ([`RecipesInUse::take_up`]). A round
 //! lists the committed restore points, and then what is in use or was at any moment while it listed: no one waits for
-//! that list, which takes minutes where there are millions. So a restore point that is deleted meanwhile was entered, by
-//! whoever found it before, or is not found; and what a backup took over that was committed too late for the list was in
+//! that list, which takes minutes where there are millions. So a restore point that is deleted meanwhile was entered
+//! before, or is not found; and what a backup took over that was committed too late for the list was in
 //! use while it was made.
 
 use std::collections::HashMap;
@@ -46,7 +46,7 @@ impl Recipe {
 /// See the module's text.
 #[derive(Debug, Default)]
 pub(crate) struct RecipesInUse {
-    /// Shared by who looks a restore point up; taken alone by a round, for a moment before it lists restore points and for
+    /// Shared while a restore point is looked up; taken alone by a round, for a moment before it lists restore points and for
     /// one after, so that no step is in the middle then. Before any other lock but the catalog's.
     steps: RwLock<()>,
     table: Mutex<Table>,

@@ -93,7 +93,7 @@ impl Walk {
         }
     }
 
-    /// Opens the next restore point, or passes by one that lacks nothing; `false`: there is none.
+    /// Opens the next restore point, or passes by one that lacks nothing; `false`: there are no more.
     fn next(&mut self, core: &Core) -> Result<bool, EngineError> {
         let Some(next) = core.catalog.backup_in_order(self.after)? else { return Ok(false) };
         let place = (next.vm, next.number);

@@ -184,7 +184,7 @@ fn drop_deleted(
 /// What the catalog knows of points.
 struct Rows {
     states: HashMap<BackupId, PointState>,
-    /// Restore points that are being deleted: their points are no one's.
+    /// Restore points that are being deleted: their points do not count.
     deleting: HashSet<BackupId>,
 }
 

@@ -76,7 +76,7 @@ struct Found {
     revisions: u32,
 }
 
-/// Deletions that were begun and not finished: what is left of them is no one's.
+/// Deletions that were begun and not finished: what is left of them belongs to no restore point.
 fn unfinished(
     core: &Core,
     points: &mut BTreeMap<BackupId, Found>,

@@ -13,7 +13,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::error::EngineError;
 
-/// A worker that keeps to a share of time rests after so much work, so no rest is noticed by who waits for it.
+/// A worker that keeps to a share of time rests after so much work: short enough that callers do not notice a rest.
 const STRETCH: Duration = Duration::from_millis(20);
 
 /// The longest rest in one piece: how long a stop waits for it.
@@ -52,7 +52,7 @@ pub struct ControlProgress {
     pub freed_bytes: u64,
 }
 
-/// See the module's text. Shared between who works and who watches.
+/// See the module's text. Shared between the worker and those who watch it.
 pub struct Control {
     timer: Arc<dyn Timer>,
     stop: AtomicBool,

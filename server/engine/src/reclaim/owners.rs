@@ -3,7 +3,7 @@
 //! A [`Share`] says which restore point a chunk is attributed to, and whether it is the only one, its VM the only VM and
 //! its job the only job that have it. Of several VMs that share an extent, or several extents that share a chunk, one is
 //! drawn by a hash of what is shared and of the VM, so each of *n* VMs is attributed one in *n* of what all of them
-//! have; the same one every time, whoever else comes or goes. Within a VM the oldest restore point has it. Shares never
+//! have; the same one every time, no matter which others come or go. Within a VM the oldest restore point has it. Shares never
 //! split a byte, so sums are exact.
 
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use holdfast_proto::Fingerprint;
 use holdfast_types::ids::{BackupId, NamespaceId, VmId};
 
-/// Restore points at most: numbers of 29 bits, of which 0 is none.
+/// Restore points at most: numbers of 29 bits; 0 means no restore point.
 const BACKUPS_MAX: u32 = (1 << 29) - 2;
 
 const MANY_BACKUPS: u32 = 1 << 31;

@@ -117,14 +117,14 @@ impl<'a> Round<'a> {
         if !core.store.leftovers.begin_round() {
             return Err(EngineError::RoundInProgress);
         }
-        // From here on the round is ended whatever happens.
+        // From here on dropping it ends the round.
         let mut round = Self { core, scope: Scope { below: 0, unsettled: RoaringTreemap::new() }, watch };
         round.scope.below = core.next_number()?;
         // (G3) The bound first: what a session fills after it was asked has a number above.
         for session in sessions.all() {
             round.scope.unsettled |= session.created();
         }
-        // (P2) Once more: who left a point before its containers were asked for is known by now.
+        // (P2) Once more: a session that left a point before its containers were listed is known by now.
         if core.has_left_point() {
             return not_now(LEFT_POINT);
         }

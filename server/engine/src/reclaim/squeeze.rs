@@ -1,6 +1,6 @@
 //! Compresses old containers anew, at a level that is too slow for a backup.
 //!
-//! Everything in a container is taken over, whoever needs it, so nothing has to be marked first. The order is that of
+//! Everything in a container is taken over, referenced or not, so nothing has to be marked first. The order is that of
 //! [`copy_forward`]: new containers are durable and in the index before the caller replaces the old ones by them. The
 //! catalog remembers at which level a container was tried, so it is not tried again; a crash before it does costs one
 //! look at a few regions, which finds no gain.

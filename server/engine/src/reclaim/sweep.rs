@@ -130,7 +130,7 @@ impl<'a> Sweep<'a> {
     }
 
     fn live_bytes(&self, candidate: &Candidate, live: &SlotSet) -> u64 {
-        // Whoever reads one that cannot be opened says what is wrong with it; it is not for this round.
+        // One that cannot be opened is reported where it is read; this round leaves it as it is.
         let Ok(open) = self.core.store.containers.get(candidate.id, candidate.class) else {
             return candidate.stored_bytes;
         };

@@ -1,4 +1,4 @@
-//! The steps of a round, for who does something in between.
+//! The steps of a round, so that tests can act between them.
 
 /// How far a round is, for tests that do something in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -88,7 +88,7 @@ pub struct ScrubStatus {
     pub found: ScrubFindings,
 }
 
-/// The scrub of one repository. One step at a time, whoever asks for it.
+/// The scrub of one repository. One step at a time, no matter which caller asks for it.
 #[derive(Debug, Default)]
 pub(crate) struct Scrub {
     work: Mutex<Option<Work>>,

@@ -1,6 +1,6 @@
 //! Which containers are on their way out.
 //!
-//! A container is *refused* while it is decided whether it goes: no one may begin to count on it, and who reads goes on
+//! A container is *refused* while it is decided whether it goes: no one may begin to count on it, and readers go on
 //! reading. Then it is *gone*, and nothing is found in it, or it counts again. So a reader never misses a chunk of a
 //! container that stays. (D2)
 

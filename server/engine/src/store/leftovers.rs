@@ -1,9 +1,9 @@
 //! Which containers go, and who counts on them: holds, and what sessions left that ended without a restore point.
 //!
 //! A chunk can be found by any session as soon as its container is sealed; one that found it was told not to send it. So
-//! who finds something holds the chunk first ([`Holds::hold`]): it enters the chunk into its own set and only then looks
-//! whether the container [is refused](super::gone). Who condemns a container refuses it first and only then reads every
-//! holder's set. Whatever the order, either the holder learns that its chunk does not count, or the container stays. (D1)
+//! a stream that finds a chunk holds it first ([`Holds::hold`]): it enters the chunk into its own set and only then looks
+//! whether the container [is refused](super::gone). A caller that condemns a container refuses it first and only then
+//! reads every holder's set. Whatever the order, either the holder learns that its chunk does not count, or the container stays. (D1)
 //!
 //! What failed sessions left is deleted when space is short, if no one found anything in it; only containers sealed
 //! since the process started, and since the last round of reclaim, are known here. Everything else is for reclaim,
@@ -28,7 +28,7 @@ pub(crate) struct Leftover {
     pub(crate) stored_bytes: u64,
 }
 
-/// What one stream found: read by who condemns.
+/// What one stream found; read when a container is condemned.
 type Held = Arc<Mutex<ChunkSet>>;
 
 /// See the module's text.
@@ -52,7 +52,7 @@ struct State {
     /// While a round of reclaim is in progress: what streams found whose sessions may have become restore points since
     /// it began, which the round does not know.
     since_round: Option<ChunkSet>,
-    /// Containers below are reclaim's, whoever left them: a round may have counted on a copy in them.
+    /// Containers below are reclaim's, no matter which session left them: a round may have counted on a copy in them.
     reclaims_below: u64,
 }
 
@@ -123,7 +123,7 @@ impl Leftovers {
         if !state.is_free(id, &spare) || !self.gone.refuse(id) {
             return false;
         }
-        // After it is refused: who held a chunk before is seen now, who comes later sees that it is refused.
+        // After it is refused: a hold from before is seen now, and a later one sees that it is refused.
         let is_free = state.is_free(id, &spare);
         if !is_free {
             self.gone.take_back(id);
@@ -203,7 +203,7 @@ impl Holds {
     /// not count.
     pub(crate) fn hold(&mut self, id: ContainerId, number: u32) -> bool {
         let mut chunks = self.chunks.lock();
-        // (D1) Entered before the look, in this order: who condemns looks in the other.
+        // (D1) Entered before the look; condemning refuses first and looks at the holds afterwards.
         let is_news = chunks.insert(id, number);
         if self.leftovers.gone.is_refused(id) {
             // Of an earlier answer the container may yet stay.

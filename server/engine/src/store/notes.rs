@@ -117,7 +117,7 @@ impl ChunkStore {
         let news = self.damage.insert(container, Found { region, reason, namespace, now_ms });
         // Opened afresh the next time, even if it was known: what was read from it may be spoilt.
         self.containers.remove(container);
-        // (G7) Looked at only now: who deletes it forgets its damage after it is gone.
+        // (G7) Looked at only now: a deletion forgets the damage after the container is gone.
         if self.leftovers.is_gone(container) {
             self.forget_damaged(container);
             return false;
