@@ -22,7 +22,7 @@ use crate::memory::Budget;
 use crate::metrics::Metrics;
 use crate::net::{Link, Origin, TooMany};
 use crate::readiness::Readiness;
-use crate::tasks::{Limits, PolicyWork, ReclaimWork, Surroundings, TaskParts, Tasks, VerifyWork};
+use crate::tasks::{Limits, PolicyWork, ReclaimWork, ScrubWork, Surroundings, TaskParts, Tasks, VerifyWork};
 
 /// The running server, shared by all calls. What only one protocol needs is in that protocol's own state.
 #[derive(Debug)]
@@ -212,13 +212,14 @@ fn tasks(
     let policy =
         PolicyWork { engine: Arc::clone(engine), clock: Arc::clone(clock), activity: Arc::clone(activity) };
     let reclaim = ReclaimWork { engine: Arc::clone(engine) };
+    let scrub = ScrubWork { engine: Arc::clone(engine) };
     Tasks::new(TaskParts {
         catalog: Arc::clone(engine.catalog()),
         clock: Arc::clone(clock),
         timer: Arc::new(SystemTimer::new()),
         surroundings: Arc::clone(activity) as Arc<dyn Surroundings>,
         limits: Limits::of(settings),
-        works: vec![Arc::new(policy), Arc::new(reclaim), Arc::new(verify)],
+        works: vec![Arc::new(policy), Arc::new(reclaim), Arc::new(scrub), Arc::new(verify)],
     })
 }
 

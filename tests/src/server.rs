@@ -28,6 +28,13 @@ impl Options {
         self
     }
 
+    /// Several of them.
+    #[must_use]
+    pub fn args(mut self, args: &[&str]) -> Self {
+        self.args.extend(args.iter().map(ToString::to_string));
+        self
+    }
+
     /// What memory it may use: more, and the system ends it.
     #[must_use]
     pub const fn memory(mut self, bytes: u64) -> Self {

@@ -11,7 +11,7 @@ use crate::connect::profile::Layer;
 use crate::restore::ReadOptions;
 
 pub(super) use super::retention_args::{
-    Delete, Forget, Hold, Lock, Policy, PolicyCommand, Reclaim, SetPolicy,
+    Delete, Forget, Hold, Lock, Policy, PolicyCommand, Reclaim, Scrub, SetPolicy, Steering,
 };
 
 const EXIT_CODES: &str = "\
@@ -101,6 +101,7 @@ pub(super) enum Command {
     Delete(Delete),
     Forget(Forget),
     Reclaim(Reclaim),
+    Scrub(Scrub),
     Lock(Lock),
     Hold(Hold),
     Policy(Policy),
@@ -249,14 +250,31 @@ pub(super) enum BadRanges {
 
 /// Reads a restore point back and checks every fingerprint, without writing anything.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  holdfast verify latest --vm web\n  holdfast verify 01JQ --json")]
+#[command(after_help = "\
+Examples:
+  holdfast verify latest --vm web
+  holdfast verify 01JQ --json
+  holdfast verify --at-server              the newest restore point of every VM, without sending any of it
+  holdfast verify --at-server --vm web
+  holdfast verify --at-server --pause
+
+At the server, Ctrl-C ends the watching, not the work: --cancel ends that. It needs a token with the role operator or \
+admin, for all namespaces. The server does the same by its schedule.")]
 pub(super) struct Verify {
     /// ID of a backup, an unambiguous prefix of one, or 'latest'
-    #[arg(value_name = "BACKUP|latest")]
-    pub(super) backup: String,
+    #[arg(value_name = "BACKUP|latest", required_unless_present = "at_server", conflicts_with = "at_server")]
+    pub(super) backup: Option<String>,
     /// Name of the VM; required with 'latest'
     #[arg(long, default_value = "", hide_default_value = true, required_if_eq("backup", "latest"))]
     pub(super) vm: String,
+    /// Have the server read the newest restore points, of every VM or of --vm
+    #[arg(long)]
+    pub(super) at_server: bool,
+    /// Start it at the server, and do not wait for the end
+    #[arg(long, requires = "at_server")]
+    pub(super) no_wait: bool,
+    #[command(flatten)]
+    pub(super) steering: Steering,
     #[command(flatten)]
     pub(super) reading: Reading,
 }

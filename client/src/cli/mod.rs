@@ -18,6 +18,8 @@ mod reclaim;
 mod report;
 mod restore;
 mod retention_args;
+mod scrub;
+mod task;
 mod units;
 mod verify;
 
@@ -150,6 +152,7 @@ async fn command(context: &Context, command: Command) -> Result<ExitCode, Client
         Command::Delete(delete) => delete::run(context, &delete).await,
         Command::Forget(forget) => forget::run(context, &forget).await,
         Command::Reclaim(reclaim) => reclaim::run(context, &reclaim).await,
+        Command::Scrub(scrub) => scrub::run(context, &scrub).await,
         Command::Lock(lock) => lock::lock(context, &lock).await,
         Command::Hold(hold) => lock::hold(context, &hold).await,
         Command::Policy(policy) => policy::run(context, &policy).await,

@@ -126,13 +126,13 @@ Ctrl-C ends the watching, not the work: --cancel ends that. What was freed until
 the role operator or admin.")]
 pub(super) struct Reclaim {
     /// Only say how much can be freed
-    #[arg(long)]
+    #[arg(long, conflicts_with = "control")]
     pub(super) dry_run: bool,
     /// Start, and do not wait for the end
     #[arg(long)]
     pub(super) no_wait: bool,
     /// Also compress old containers again, at a higher level
-    #[arg(long, conflicts_with = "dry_run")]
+    #[arg(long, conflicts_with_all = ["dry_run", "control"])]
     pub(super) squeeze: bool,
     /// The level of zstd, 1 to 19: higher is smaller and takes longer [default: 15]
     #[arg(long, value_name = "N", requires = "squeeze", value_parser = clap::value_parser!(u32).range(1..=19))]
@@ -140,15 +140,42 @@ pub(super) struct Reclaim {
     /// Only containers older than this, such as 30d; 0d: all of them [default: 7d]
     #[arg(long, value_name = "DAYS", requires = "squeeze", value_parser = days)]
     pub(super) squeeze_older_than: Option<u32>,
-    /// Pause the reclaim that is under way
-    #[arg(long, group = "control", conflicts_with_all = ["dry_run", "no_wait", "squeeze"])]
+    #[command(flatten)]
+    pub(super) steering: Steering,
+}
+
+/// What to do with work at the server that is under way.
+#[derive(Debug, Args)]
+#[group(id = "control", multiple = false)]
+pub(super) struct Steering {
+    /// Pause the one that is under way
+    #[arg(long, conflicts_with = "no_wait")]
     pub(super) pause: bool,
-    /// Go on with the reclaim that is paused
-    #[arg(long, group = "control", conflicts_with_all = ["dry_run", "no_wait", "squeeze"])]
+    /// Go on with the one that is paused
+    #[arg(long, conflicts_with = "no_wait")]
     pub(super) resume: bool,
-    /// End the reclaim that is under way
-    #[arg(long, group = "control", conflicts_with_all = ["dry_run", "no_wait", "squeeze"])]
+    /// End the one that is under way
+    #[arg(long, conflicts_with = "no_wait")]
     pub(super) cancel: bool,
+}
+
+/// Reads everything that is stored at the server and compares it with its checksums and digests.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  holdfast scrub               reads everything now, and says what is damaged
+  holdfast scrub --no-wait     starts it, and returns
+  holdfast scrub --pause
+
+The server does the same by itself, slowly, within the days that its setting scrub_days says. What is damaged is named \
+by VM, restore point, disk and bytes, and the exit code is 5; the next backup of a VM brings back what its disks still \
+have. Ctrl-C ends the watching, not the work: --cancel ends that. Needs a token with the role operator or admin.")]
+pub(super) struct Scrub {
+    /// Start, and do not wait for the end
+    #[arg(long)]
+    pub(super) no_wait: bool,
+    #[command(flatten)]
+    pub(super) steering: Steering,
 }
 
 /// Locks restore points until a date: until then no one can delete them, whatever their role.

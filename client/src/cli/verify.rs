@@ -1,27 +1,56 @@
-//! `holdfast verify`.
+//! `holdfast verify`: over the network, or at the server.
 
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
+use holdfast_proto::v1;
+
 use super::Context;
 use super::args::Verify;
 use super::display::Display;
-use super::reading::{Outcome, Task, bad_text, disks, finish, read_all};
+use super::reading::{Outcome, Task as Reading, bad_text, disks, finish, read_all};
+use super::task::{self, Kind};
 use crate::error::ClientError;
 use crate::repository::{Found, get_backup, record_verification};
 use crate::restore::target::NullTarget;
 use crate::restore::{OnDamage, ReadOptions, Reader, Salvage};
 
+const KIND: Kind = Kind {
+    word: "verify",
+    noun: "the verification",
+    title: "Verification",
+    command: "holdfast verify --at-server",
+    damage: &["damaged"],
+    outcome: task::verdict,
+};
+
+/// The newest restore points, read where they are.
+async fn at_server(context: &Context, verify: &Verify) -> Result<ExitCode, ClientError> {
+    let (_, connection, namespace) = context.connect_within(verify.reading.retry_for).await?;
+    if let Some(control) = task::control(&verify.steering) {
+        return task::steer(context, &connection, KIND, control).await;
+    }
+    // A VM is of one namespace; every VM is of any.
+    let namespace = if verify.vm.is_empty() { String::new() } else { namespace };
+    let request = v1::StartVerificationRequest { namespace, vm: verify.vm.clone() };
+    let started = connection.manage().start_verification(request).await?.into_inner();
+    task::watch(context, &connection, KIND, started, verify.no_wait).await
+}
+
 pub(super) async fn run(context: &Context, verify: &Verify) -> Result<ExitCode, ClientError> {
+    let Some(wanted) = &verify.backup else { return at_server(context, verify).await };
+    if task::control(&verify.steering).is_some() {
+        return Err(ClientError::Usage("--pause, --resume and --cancel go with --at-server".to_owned()));
+    }
     let (settings, connection, namespace) = context.connect_within(verify.reading.retry_for).await?;
-    let backup = get_backup(&connection, &namespace, &verify.backup, &verify.vm).await?;
+    let backup = get_backup(&connection, &namespace, wanted, &verify.vm).await?;
     let tasks = disks(&backup)?.into_iter().map(|disk| {
         // All damage is found, not only the first.
         let salvage = Salvage { on_damage: OnDamage::Skip, map: None };
-        Task { disk, place: None, salvage }
+        Reading { disk, place: None, salvage }
     });
-    let tasks: Vec<Task> = tasks.collect();
+    let tasks: Vec<Reading> = tasks.collect();
     let display = Display::start(context.output, tasks.iter().map(|task| task.disk.size_bytes).sum());
     let options = ReadOptions { from_volume: true, ..verify.reading.options() };
     let reader = Reader::new(settings, connection.clone(), display.tally(), options)?;

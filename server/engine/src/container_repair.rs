@@ -67,6 +67,7 @@ pub(crate) fn repair_with_parity(core: &Core, id: ContainerId) -> Result<Option<
     let repaired = repair(core, &Arc::new(open), true, as_a_whole)?;
     if repaired.complete {
         core.store.close_healed(id)?;
+        core.store.parity.repaired();
     }
     Ok(repaired.complete.then_some(repaired))
 }

@@ -30,6 +30,7 @@ use crate::ingest::Sessions;
 use crate::jobs::{Budget, Job};
 use crate::lost_rows::{self, DroppedRows};
 use crate::memory::MemoryBounds;
+use crate::parity::ParityStats;
 use crate::points::{MissingPoints, PointsJob, record_rest};
 use crate::progress::{NoProgress, Progress};
 use crate::readiness::{self, NotReady};
@@ -114,6 +115,7 @@ pub struct EngineStats {
     pub digests: DigestStats,
     /// Regions read for restores.
     pub shared: SharedStats,
+    pub parity: ParityStats,
 }
 
 /// The bytes to keep free on a volume.
@@ -251,6 +253,7 @@ impl Engine {
             reserve_bytes: self.core.ledger.reserve_bytes(),
             digests: self.core.digests.stats(),
             shared: self.core.store.containers.shared().stats(),
+            parity: self.core.store.parity.stats(),
         })
     }
 

@@ -103,6 +103,7 @@ pub use ingest::{DiskStream, LiveDisk, LiveSession, StartBackup, Starter};
 pub use jobs::{Budget, Job, JobError, JobProgress, Step, StepLimits, StopFlag};
 pub use lost_rows::DroppedRows;
 pub use memory::MemoryBounds;
+pub use parity::ParityStats;
 pub use parity_job::ParityScheme;
 pub use points::{Comparison, EnteredPoint, PointProblem};
 pub use progress::{NoProgress, Progress};
@@ -114,7 +115,7 @@ pub use reclaim::{
 pub use recover::{enter_points, repository_on, traces_of_repository};
 pub use recovery::OpenSummary;
 pub use restore::{DiskReader, RangeReader};
-pub use scrub::{Load, SCRUB_DAYS, ScrubFindings, ScrubStatus};
+pub use scrub::{Load, SCRUB_DAYS, ScrubFindings, ScrubStatus, ScrubWatch};
 pub use snapshot::{
     SnapshotHeader, list_snapshots, read_snapshot, read_snapshot_blob, read_snapshot_header, seal_snapshot,
 };

@@ -15,6 +15,7 @@ use super::DataFolder;
 use super::fail::Failure;
 use super::out;
 use super::progress::Ticker;
+use crate::insight::lost::lost_text;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -71,7 +72,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
         if dropped > 0 {
             out::say(format_args!("missing containers that no restore point needs, forgotten: {dropped}"));
         }
-        lost.iter().for_each(show_lost);
+        lost.iter().for_each(|disk| out::say(format_args!("{}", lost_text(disk))));
         show(&report, args.read_data);
     }
     Ok(report.code().map_or(ExitCode::SUCCESS, |code| ExitCode::from(code.exit_code())))
@@ -144,26 +145,6 @@ fn show(report: &CheckReport, read_data: bool) {
 
 /// Disks that lack something shown at most.
 const LOST_MAX: u32 = 1000;
-
-/// Ranges of a disk shown at most.
-const RANGES_SHOWN: usize = 8;
-
-fn show_lost(disk: &DamagedDisk) {
-    let DamagedDisk { backup, namespace_name, vm, started_ms, disk: name, lost, .. } = disk;
-    let shown = lost.listed.iter().take(RANGES_SHOWN);
-    let ranges: Vec<String> = shown
-        .map(|range| format!("{} to {}", range.start, range.start.saturating_add(range.bytes)))
-        .collect();
-    let more = lost.ranges.saturating_sub(ranges.len() as u64);
-    let more = if more > 0 { format!(", and {more} more ranges") } else { String::new() };
-    out::say(format_args!(
-        "VM {vm:?} (namespace {namespace_name:?}), restore point {backup} of {}, disk {name:?}: {} bytes cannot be restored: \
-         {}{more}",
-        timestamp(*started_ms),
-        lost.bytes,
-        ranges.join(", ")
-    ));
-}
 
 fn lost_json(disk: &DamagedDisk) -> Value {
     let ranges: Vec<Value> =

@@ -19,7 +19,7 @@ use crate::metrics::Counters;
 const PREFIX: &str = "/holdfast.v1.";
 
 /// Every method; a test compares this with the protocol.
-const METHODS: [&str; 29] = [
+const METHODS: [&str; 31] = [
     "Backup/Hello",
     "Backup/Start",
     "Backup/ParentDigests",
@@ -44,6 +44,8 @@ const METHODS: [&str; 29] = [
     "Manage/SimulatePolicy",
     "Manage/RunPolicy",
     "Manage/StartReclaim",
+    "Manage/StartScrub",
+    "Manage/StartVerification",
     "Manage/ListTasks",
     "Manage/GetTask",
     "Manage/ControlTask",

@@ -1,9 +1,10 @@
-//! What the numbers mean, in words: which runs are unusual and why, and when the repository will be full. Pure
+//! What the numbers mean, in words: which runs are unusual and why, when the repository will be full, what is lost. Pure
 //! functions of rows, without I/O.
 
 pub(crate) mod explain;
 pub(crate) mod flags;
 pub(crate) mod forecast;
+pub(crate) mod lost;
 mod usual;
 
 pub(crate) use usual::{LOOK_BACK, Usual};

@@ -4,10 +4,11 @@
 mod recorded;
 mod tasks;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use holdfast_engine::catalog::{DamageTotals, ProofSummary};
+use holdfast_engine::catalog::{DamageTotals, ParityTotals, ProofSummary};
 use holdfast_engine::{Engine, EngineStats, ScrubFindings};
 
 use super::Metrics;
@@ -48,6 +49,8 @@ struct Figures {
     stats: EngineStats,
     damaged_containers: u64,
     damaged_regions: u64,
+    open_damage: u64,
+    parity: ParityTotals,
     lost: DamageTotals,
     proofs: ProofSummary,
     scrub: ScrubFindings,
@@ -90,10 +93,13 @@ impl Figures {
         let catalog = engine.catalog().as_ref();
         let damage = catalog.damaged()?;
         let whole = damage.iter().filter(|damage| damage.region.is_none()).count();
+        let open: HashSet<_> = damage.iter().filter(|one| !one.healed).map(|one| one.container).collect();
         Ok(Self {
             stats: engine.stats()?,
             damaged_containers: whole as u64,
             damaged_regions: (damage.len() - whole) as u64,
+            open_damage: open.len() as u64,
+            parity: catalog.parity_totals()?,
             lost: catalog.damage_totals(None)?,
             proofs: catalog.proof_summary()?,
             scrub: engine.scrub_status()?.found,
@@ -105,6 +111,7 @@ impl Figures {
     fn add(&self, now_ms: i64, samples: &mut Samples) {
         samples.whole(&n::DAMAGED_CONTAINERS, &[], self.damaged_containers);
         samples.whole(&n::DAMAGED_REGIONS, &[], self.damaged_regions);
+        samples.whole(&n::OPEN_DAMAGE, &[], self.open_damage);
         self.add_scrub(now_ms, samples);
         self.add_stats(samples);
         self.recorded.add(now_ms, samples);
@@ -132,7 +139,12 @@ impl Figures {
     }
 
     fn add_stats(&self, samples: &mut Samples) {
-        let EngineStats { index, catalog_bytes, space, reserve_bytes, digests, shared, .. } = self.stats;
+        let EngineStats { index, catalog_bytes, space, reserve_bytes, digests, shared, parity, .. } =
+            self.stats;
+        samples.whole(&n::REPOSITORY_BYTES, &["parity"], self.parity.stored_bytes);
+        samples.whole(&n::PARITY_CONTAINERS, &[], self.parity.containers);
+        samples.whole(&n::PARITY_REPAIRS, &["read"], parity.read);
+        samples.whole(&n::PARITY_REPAIRS, &["rewritten"], parity.repaired);
         samples.whole(&n::REPOSITORY_BYTES, &["catalog"], catalog_bytes);
         samples.whole(&n::REPOSITORY_BYTES, &["index"], index.disk_bytes);
         samples.whole(&n::INDEX_ENTRIES, &[], index.entries);

@@ -135,7 +135,7 @@ metrics! {
         "When the server was started, as Unix time";
 
     REPOSITORY_BYTES = Gauge Bytes "holdfast_repository_bytes" ["part"]
-        "Bytes the repository takes up, by part: data and recipe containers, catalog, index";
+        "Bytes the repository takes up, by part: data and recipe containers, catalog, index, parity";
     REPOSITORY_PLAIN = Gauge Bytes "holdfast_repository_plain_bytes" ["part"]
         "Bytes in containers before compression, by part: data and recipe";
     CONTAINERS = Gauge Count "holdfast_containers" ["part", "state"]
@@ -148,6 +148,8 @@ metrics! {
         "Containers known to be damaged as a whole";
     DAMAGED_REGIONS = Gauge Count "holdfast_damaged_regions" []
         "Regions known to be damaged in containers that are otherwise sound";
+    OPEN_DAMAGE = Gauge Count "holdfast_open_damage" []
+        "Containers with damage of which not everything was found elsewhere: it may cost restore points something";
     DAMAGED_RESTORE_POINTS = Gauge Count "holdfast_damaged_restore_points" []
         "Restore points of which something cannot be restored";
     LOST_BYTES = Gauge Bytes "holdfast_lost_bytes" []
@@ -155,11 +157,15 @@ metrics! {
     UNPROVEN = Gauge Count "holdfast_unproven" ["part"]
         "Containers and restore_points that were never read again since they were written";
     OLDEST_PROOF_AGE = Gauge Seconds "holdfast_oldest_proof_age_seconds" ["part"]
-        "Time since the scrub last proved sound what it read longest ago, by part: containers or restore_points";
+        "Time since the scrub last proved sound what it read longest ago, or, if it never did, since that was written, by part: containers or restore_points";
     SCRUBBED = Counter Bytes "holdfast_scrubbed_bytes_total" []
         "Bytes of containers that the scrub read since the server started";
     SCRUB_FOUND = Counter Count "holdfast_scrub_found_total" ["what"]
         "What the scrub found since the server started: damaged_containers, unsound_restore_points or false_digests";
+    PARITY_CONTAINERS = Gauge Count "holdfast_parity_containers" []
+        "Containers that parity protects";
+    PARITY_REPAIRS = Counter Count "holdfast_parity_repairs_total" ["what"]
+        "Damaged containers that parity made again since the server started: read (for who needed them) or rewritten (into sound ones)";
     VOLUME_SIZE = Gauge Bytes "holdfast_volume_size_bytes" []
         "Size of the file system that holds the repository";
     VOLUME_FREE = Gauge Bytes "holdfast_volume_free_bytes" []

@@ -147,6 +147,12 @@ impl Control {
         self.done.fetch_add(by, Ordering::Relaxed);
     }
 
+    /// How far it is, for work that does not count by itself.
+    pub(crate) fn set_progress(&self, done: u64, total: u64, unit: &'static str) {
+        self.expect(total, unit);
+        self.done.store(done, Ordering::Relaxed);
+    }
+
     /// Adds a line to the task's log.
     pub(crate) fn log(&self, text: impl Into<String>) {
         let line = TaskLine { number: 0, at_ms: self.clock.now_ms(), text: text.into() };

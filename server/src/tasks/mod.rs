@@ -1,4 +1,4 @@
-//! Tasks: long work that people or schedules start and watch. Reclaim, verification, policy runs.
+//! Tasks: long work that people or schedules start and watch. Reclaim, scrub, verification, policy runs.
 //!
 //! | file | open it for |
 //! |---|---|
@@ -9,7 +9,7 @@
 //! | `limits` | how fast tasks may be |
 //! | `due`, `calendar` | what schedules start, and when |
 //! | `runner` | the loop that begins attempts |
-//! | one file a kind | `policy`, `reclaim`, `verify` |
+//! | one file a kind | `policy`, `reclaim`, `scrub`, `verify` |
 //!
 //! Invariants:
 //! * Of each kind one attempt works at a time, on a thread that may block; the others wait in the order they were started.
@@ -28,6 +28,7 @@ mod limits;
 mod policy;
 mod reclaim;
 mod runner;
+mod scrub;
 #[cfg(test)]
 mod tests;
 mod verify;
@@ -56,6 +57,7 @@ pub(crate) use limits::Limits;
 pub(crate) use policy::PolicyWork;
 pub(crate) use reclaim::ReclaimWork;
 pub(crate) use runner::TaskRunner;
+pub(crate) use scrub::ScrubWork;
 pub(crate) use verify::VerifyWork;
 use work::{DefaultSchedule, Order, OwnSchedule, Work, WorkError};
 

@@ -8,15 +8,15 @@ use holdfast_tests::server::maintain;
 use holdfast_tests::{Disk, Server, wait_for};
 use tempfile::{TempDir, tempdir};
 
-struct Scene {
+pub(super) struct Scene {
     _folder: TempDir,
-    data_dir: PathBuf,
-    harmed: Disk,
-    other: Disk,
+    pub(super) data_dir: PathBuf,
+    pub(super) harmed: Disk,
+    pub(super) other: Disk,
 }
 
 /// Two VMs in a repository that is at rest.
-fn scene() -> Scene {
+pub(super) fn scene() -> Scene {
     let folder = tempdir().unwrap();
     let data_dir = folder.path().join("repository");
     let server = Server::start(&data_dir);
@@ -30,7 +30,7 @@ fn scene() -> Scene {
 }
 
 /// The first data container: the first VM's, for containers are filled by one stream.
-fn victim(scene: &Scene) -> Container {
+pub(super) fn victim(scene: &Scene) -> Container {
     let by_age = |container: &Container| std::fs::metadata(&container.path).unwrap().modified().unwrap();
     let oldest = containers_of(&scene.data_dir, Class::Data).into_iter().min_by_key(by_age);
     oldest.expect("data was stored")
@@ -63,7 +63,7 @@ fn damaged_data_is_named_contained_and_healed(damage: impl FnOnce(&Container)) {
 }
 
 /// What a restore point cannot give back, as `list --json` says, by restore point.
-fn damaged_bytes(agent: &holdfast_tests::Agent, vm: &str) -> Vec<u64> {
+pub(super) fn damaged_bytes(agent: &holdfast_tests::Agent, vm: &str) -> Vec<u64> {
     let list = agent.run(&["list", "--vm", vm, "--json"]).ok().summary();
     let backups = list["backups"].as_array().unwrap().iter();
     backups.map(|backup| backup["damaged_bytes"].as_u64().unwrap()).collect()

@@ -51,6 +51,8 @@ mod rest;
 mod restore_connections;
 mod retention;
 #[cfg(test)]
+mod scrub;
+#[cfg(test)]
 mod shutdown;
 #[cfg(test)]
 mod sources;

@@ -234,7 +234,7 @@ export const DEFINITIONS = define({
   scrub_pass: { label: "Pass", text: "How often the scrub has begun to read everything.", unit: "passes" },
   unproven_containers: { label: "Containers not yet proven", text: "Containers that were not read again since they were written.", unit: "containers" },
   unproven_points: { label: "Restore points not yet proven", text: "Restore points of which not everything was read again since they were made.", unit: "restore points" },
-  oldest_proof: { label: "Longest unread", text: "When the container was read that was read longest ago." },
+  oldest_proof: { label: "Longest unread", text: "When the container was read that was read longest ago. What was never read counts from when it was written." },
 
   // Explanations.
   usual_new: { label: "Usually new", text: "Median of the new bytes of this disk's earlier runs.", unit: "bytes" },

@@ -72,11 +72,13 @@ pub struct ProofSummary {
     pub containers: u64,
     /// Containers never read again since they were written.
     pub containers_unproven: u64,
-    /// When the container was read that was read longest ago, of those that were.
+    /// When the container was read that was read longest ago; what was never read counts from when it was written.
+    /// `None`: there is none.
     pub oldest_container_ms: Option<i64>,
     pub backups: u64,
     /// Restore points never compared with their digests.
     pub backups_unproven: u64,
+    /// The same of restore points.
     pub oldest_backup_ms: Option<i64>,
 }
 

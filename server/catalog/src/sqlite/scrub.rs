@@ -149,11 +149,13 @@ pub(super) fn summary(connection: &Connection) -> Result<ProofSummary> {
             .or_error("read")
     };
     let (containers, containers_unproven, oldest_container_ms) = of(
-        "SELECT count(*) AS whole, count(proven_ms) AS proven, min(proven_ms) AS oldest FROM containers \
-         WHERE state <> 'condemned'",
+        "SELECT count(*) AS whole, count(proven_ms) AS proven, min(coalesce(proven_ms, created_ms)) AS oldest \
+         FROM containers WHERE state <> 'condemned'",
     )?;
-    let (backups, backups_unproven, oldest_backup_ms) =
-        of("SELECT count(*) AS whole, count(proven_ms) AS proven, min(proven_ms) AS oldest FROM backups")?;
+    let (backups, backups_unproven, oldest_backup_ms) = of(
+        "SELECT count(*) AS whole, count(proven_ms) AS proven, min(coalesce(proven_ms, finished_ms)) AS oldest \
+         FROM backups",
+    )?;
     Ok(ProofSummary {
         containers,
         containers_unproven,

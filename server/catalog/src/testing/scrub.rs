@@ -23,7 +23,10 @@ fn the_scrub_keeps_its_place_and_its_proofs(f: &Fixture) {
     let (container, backup) = (made.containers[0].id, made.backup);
     let before = f.proof_summary().unwrap();
     assert_eq!((before.containers_unproven, before.backups_unproven), (before.containers, 1));
-    assert_eq!((before.oldest_container_ms, before.oldest_backup_ms), (None, None));
+    // Never proved: as old as what was never read since it was written.
+    let (written_ms, made_ms) = (before.oldest_container_ms.unwrap(), before.oldest_backup_ms.unwrap());
+    assert!(made.containers.iter().any(|container| container.created_ms == written_ms), "{written_ms}");
+    assert_eq!(made_ms, f.backup(backup).unwrap().unwrap().finished_ms);
     let vm = f.vm_owner(f.default.id, "web").unwrap().unwrap().id;
     let state = ScrubState {
         pass: 3,
@@ -47,6 +50,7 @@ fn the_scrub_keeps_its_place_and_its_proofs(f: &Fixture) {
     assert_eq!(f.proofs(&[BackupId(Ulid(3)), backup]).unwrap(), [None, Some(42)]);
     let after = f.proof_summary().unwrap();
     assert_eq!((after.containers, after.containers_unproven), (before.containers, before.containers - 1));
+    // The one container was proved longest ago; another was never, and is younger than that.
     assert_eq!((after.oldest_container_ms, after.oldest_backup_ms), (Some(40), Some(42)));
     assert_eq!(after.backups_unproven, 0);
     let idle = ScrubState { phase: ScrubPhase::Idle, after: None, within: None, ..state };

@@ -31,7 +31,7 @@ pub use reader::{OpenContainer, StoredRegion, read_header};
 pub use recent::RecentDirectories;
 pub use region::{UnverifiedRegion, VerifiedRegion};
 pub use salvage::{Owner, salvage};
-pub use scan::scan_container;
+pub use scan::{scan_container, scan_container_while};
 pub use shared::{SharedRegions, SharedStats};
 pub use writer::{ContainerWriter, SealedContainer};
 

@@ -28,13 +28,26 @@ pub fn scan_container(
     id: ContainerId,
     class: ContainerClass,
 ) -> ScanReport {
+    // Told to go on, it does.
+    scan_container_while(volume, repository, id, class, &mut |_| true).unwrap_or_default()
+}
+
+/// As [`scan_container`], for who has to end in the middle: `go_on` is told of stored bytes after each region was read.
+/// `None`: it said no.
+pub fn scan_container_while(
+    volume: &dyn Volume,
+    repository: RepositoryId,
+    id: ContainerId,
+    class: ContainerClass,
+    go_on: &mut dyn FnMut(u64) -> bool,
+) -> Option<ScanReport> {
     let mut report = ScanReport::default();
     let wanted = ContainerName { id, class };
     let parts = match Parts::open(volume, wanted) {
         Ok(parts) => parts,
         Err(error) => {
             report.findings.push(error);
-            return report;
+            return Some(report);
         }
     };
     report.stored_bytes = parts.blob.len();
@@ -43,22 +56,31 @@ pub fn scan_container(
         // The rest of a newer container means nothing to this build.
         Err(error @ ContainerError::Structure { source: FormatError::Unsupported { .. }, .. }) => {
             report.findings.push(error);
-            return report;
+            return Some(report);
         }
         Err(error) => report.findings.push(error),
     }
     match parts.directory(id) {
-        Ok(directory) => scan_regions(&parts, &directory, &mut report),
+        Ok(directory) => {
+            if !scan_regions(&parts, &directory, &mut report, go_on) {
+                return None;
+            }
+        }
         Err(error) => {
             report.findings.push(error);
             walk_headers(&parts, &mut report);
         }
     }
-    report
+    Some(report)
 }
 
-/// Every region, as the directory knows them.
-fn scan_regions(parts: &Parts, directory: &Directory, report: &mut ScanReport) {
+/// Every region, as the directory knows them; whether it came to the end.
+fn scan_regions(
+    parts: &Parts,
+    directory: &Directory,
+    report: &mut ScanReport,
+    go_on: &mut dyn FnMut(u64) -> bool,
+) -> bool {
     for number in 0u16.. {
         let Some(record) = directory.region(number) else { break };
         report.regions += 1;
@@ -69,7 +91,11 @@ fn scan_regions(parts: &Parts, directory: &Directory, report: &mut ScanReport) {
             Ok(()) => report.sound_chunks += u64::from(record.chunk_count),
             Err(error) => report.findings.push(error),
         }
+        if !go_on(record.stored_bytes.into()) {
+            return false;
+        }
     }
+    true
 }
 
 fn check_header(parts: &Parts, number: u16, record: &RegionRecord) -> Result<(), ContainerError> {

@@ -11,7 +11,7 @@ use crate::error::EngineError;
 use crate::jobs::{Budget, Job};
 use crate::parity_job::{ParityJob, ParityScheme};
 use crate::progress::Progress;
-use crate::scrub::{Load, ScrubFindings, ScrubJob, ScrubStatus};
+use crate::scrub::{Load, ScrubFindings, ScrubJob, ScrubStatus, ScrubWatch};
 
 impl Engine {
     /// Background work that never ends: looks at damage again, and closes what is healed.
@@ -52,6 +52,16 @@ impl Engine {
     /// When something cannot be read at the moment, or the catalog cannot be written; the next call goes on there.
     pub fn scrub(&self, budget: &Budget, progress: &dyn Progress) -> Result<ScrubFindings, EngineError> {
         self.scrub.run(&self.core, budget, progress)
+    }
+
+    /// A pass of the scrub that someone asked for: over everything there is, in place of the one under way, or the pass
+    /// `pass` from where it is. At the speed of `watch`; the background job leaves the pass alone meanwhile. Returns
+    /// whether it has ended; `false`: `watch` said to stop, and the pass is where it is.
+    ///
+    /// # Errors
+    /// As [`Engine::scrub`].
+    pub fn scrub_pass(&self, pass: Option<u64>, watch: &mut dyn ScrubWatch) -> Result<bool, EngineError> {
+        self.scrub.pass(&self.core, pass, watch)
     }
 
     /// How far the scrub is.

@@ -74,6 +74,12 @@ impl Budget {
         Self { limits, items: AtomicU64::new(0), bytes: AtomicU64::new(0), end: None, stop }
     }
 
+    /// Of so many items or bytes, whichever is first, however long they take.
+    pub fn of(items: u64, bytes: u64) -> Self {
+        let limits = StepLimits { items, bytes, time: Duration::MAX };
+        Self { limits, ..Self::unlimited() }
+    }
+
     /// Says what was done since the last charge.
     pub fn charge(&self, items: u64, bytes: u64) {
         add(&self.items, items);
@@ -158,5 +164,11 @@ mod tests {
         let budget = Budget::unlimited();
         budget.charge(1 << 40, 1 << 60);
         assert!(!budget.is_spent());
+        let (items, bytes) = (Budget::of(2, 100), Budget::of(2, 100));
+        items.charge(1, 99);
+        assert!(!items.is_spent());
+        items.charge(1, 0);
+        bytes.charge(0, 100);
+        assert!(items.is_spent() && bytes.is_spent());
     }
 }

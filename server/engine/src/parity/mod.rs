@@ -7,12 +7,14 @@
 //! Nothing here knows the catalog, which says which container is in which group. A crash leaves an unfinished blob, which
 //! the start discards, or a blob that the catalog does not know.
 
+mod counts;
 mod read;
 mod write;
 
 use holdfast_types::ids::ContainerId;
 use holdfast_volume::BlobName;
 
+pub use counts::{ParityCounters, ParityStats};
 #[cfg(test)]
 pub use read::reconstruct_bytes;
 pub use read::{read_members, reconstruct};

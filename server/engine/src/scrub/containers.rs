@@ -2,7 +2,7 @@
 
 use holdfast_catalog::{ContainerRecord, ContainerState};
 
-use crate::container::{ContainerError, OpenContainer, scan_container};
+use crate::container::{ContainerError, OpenContainer, scan_container_while};
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::store::region_is_sound;
@@ -16,13 +16,19 @@ pub(super) enum Proof {
     Damaged,
     /// It was deleted meanwhile.
     Gone,
+    /// It was not read to its end: told to stop.
+    Stopped,
 }
 
-/// Reads all of a container and takes note of what is wrong with it.
+/// Reads all of a container and takes note of what is wrong with it. `go_on` is told of bytes as they are read.
 ///
 /// # Errors
 /// It cannot be judged: it cannot be read at the moment, or a newer version wrote it.
-pub(super) fn prove(core: &Core, record: &ContainerRecord) -> Result<Proof, EngineError> {
+pub(super) fn prove(
+    core: &Core,
+    record: &ContainerRecord,
+    go_on: &mut dyn FnMut(u64) -> bool,
+) -> Result<Proof, EngineError> {
     if is_gone(core, record)? {
         return Ok(Proof::Gone);
     }
@@ -33,7 +39,8 @@ pub(super) fn prove(core: &Core, record: &ContainerRecord) -> Result<Proof, Engi
         Ok(open) => open,
         Err(error) => return judge(core, record, vec![error]),
     };
-    let report = scan_container(&*core.volume, core.repository, record.id, record.class);
+    let scanned = scan_container_while(&*core.volume, core.repository, record.id, record.class, go_on);
+    let Some(report) = scanned else { return Ok(Proof::Stopped) };
     // A region that still decodes to its fingerprints has lost nothing: its header is needed only where there is no
     // directory.
     let is_lost = |error: &ContainerError| {

@@ -3,7 +3,10 @@
 //! A pass reads every region of every container (checksum, decode, fingerprints), then compares the extents of every
 //! restore point with their digests. What is found damaged is noted as damage is anywhere (R4), so the next backup
 //! brings it again; what is sound gets the time at which it proved so. A pass is spread over a number of days; it slows
-//! down to nothing while others need the disk, or the disk is full.
+//! down to nothing while others need the disk, unless it is late (V4), or while the disk is full.
+//!
+//! A person may ask for a pass: one is begun anew and made without the rests. It is the same pass to all others: there is
+//! one at a time, whoever works on it, and whoever works on it holds it.
 //!
 //! What is proved is kept in memory for a minute at most and written with the place in one transaction, so a crash
 //! costs reading the last minute's containers again and claims nothing that was not read. A container that is deleted
@@ -11,51 +14,37 @@
 //!
 //! | file | open it for |
 //! |---|---|
-//! | `mod.rs` | the job, and when it rests |
+//! | `mod.rs` | passes that are asked for |
+//! | `job` | the job, and when it rests |
 //! | `work` | the place, and what is done in which order |
 //! | `containers` | proving a container |
 //! | `restore_points` | proving a restore point |
 
 mod containers;
+mod job;
 mod restore_points;
 mod work;
 
-use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use holdfast_catalog::ScrubPhase;
 use parking_lot::Mutex;
 
 use crate::core::Core;
 use crate::error::EngineError;
-use crate::jobs::{Budget, Job, JobError, JobProgress, Step};
+use crate::jobs::Budget;
 use crate::progress::Progress;
-use work::{Next, Work};
+pub use job::Load;
+pub(crate) use job::ScrubJob;
+use work::{Next, TRIES, Work};
 
 /// Days of a pass unless told otherwise. A disk that rots does so over months, and a chunk heals only while it is still
 /// on a disk that is backed up: a month leaves several backups to bring it again, and takes 40 MB/s of 100 TB.
 pub const SCRUB_DAYS: u32 = 30;
 
-/// Rest after a step when the pass is ahead of its time: a small repository is read at 1 MiB/s, not in a month.
-const REST_MAX: Duration = Duration::from_secs(60);
-
-/// Between two looks while others need the disk.
-const BUSY_WAIT: Duration = Duration::from_secs(5);
-
-/// Between two looks while the volume is full, or the repository takes no writes.
-const FULL_WAIT: Duration = Duration::from_secs(60);
-
-/// Between two looks at whether a pass is due.
-const IDLE_WAIT: Duration = Duration::from_secs(600);
-
-const DAY_MS: i64 = 86_400_000;
-
-/// Whether others need the disk now. Asked between containers, so it must be cheap.
-pub trait Load: Send + Sync + fmt::Debug {
-    /// Whether the scrub has to wait.
-    fn is_busy(&self) -> bool;
-}
+/// A piece of a pass that someone waits for: one extent, or so many that need not be read.
+const PIECE_ITEMS: u64 = 1024;
+const PIECE_BYTES: u64 = 1 << 20;
 
 /// What was found since the process started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -70,6 +59,17 @@ pub struct ScrubFindings {
     /// Of these, how many lack something or have a digest that is false.
     pub unsound_restore_points: u64,
     pub false_digests: u64,
+    /// What could not be read for the moment, and so is neither proved nor damaged.
+    pub unclear: u64,
+}
+
+/// Who made a pass begin, and watches it.
+pub trait ScrubWatch {
+    /// So many bytes were read since the last call. Waits as long as it likes, and says whether to go on.
+    fn charge(&mut self, bytes: u64) -> bool;
+    /// After each piece of work: how far the pass is, what it found since this watch began, and news of that in
+    /// sentences.
+    fn told(&mut self, status: &ScrubStatus, found: ScrubFindings, news: Vec<String>);
 }
 
 /// How the scrub is.
@@ -82,7 +82,7 @@ pub struct ScrubStatus {
     pub began_ms: i64,
     /// When the last whole pass ended.
     pub ended_ms: Option<i64>,
-    /// Of this phase, as far as can be told: container numbers, or restore points.
+    /// Of this phase, as far as can be told: containers, or restore points.
     pub done: u64,
     pub total: u64,
     pub found: ScrubFindings,
@@ -91,6 +91,7 @@ pub struct ScrubStatus {
 /// The scrub of one repository. One step at a time, no matter which caller asks for it.
 #[derive(Debug, Default)]
 pub(crate) struct Scrub {
+    /// Held by whoever works on the pass, for as long as it does.
     work: Mutex<Option<Work>>,
     /// As of the last piece of work.
     status: Mutex<ScrubStatus>,
@@ -108,34 +109,11 @@ impl Scrub {
         Ok(ScrubStatus { pass, phase, began_ms, ended_ms, done: state.done, ..status })
     }
 
-    /// Works until the budget is spent, the pass has ended, or `may_go_on` says no. A pass begins only where
-    /// `begins` says so.
-    fn work(
-        &self,
-        core: &Arc<Core>,
-        budget: &Budget,
-        begins: impl Fn(&Work) -> bool,
-        may_go_on: impl Fn() -> bool,
-    ) -> Result<Next, EngineError> {
-        let mut guard = self.work.lock();
-        let work = match &mut *guard {
-            Some(work) => work,
-            empty => empty.insert(Work::load(core)?),
-        };
-        let mut next = if work.is_idle() {
-            if !begins(work) {
-                return Ok(Next::Idle);
-            }
-            work.begin(core)?
-        } else {
-            Next::More
-        };
-        while next == Next::More && !budget.is_spent() && may_go_on() {
-            next = work.piece(core, budget)?;
-            *self.status.lock() = work.status();
+    fn loaded<'a>(work: &'a mut Option<Work>, core: &Core) -> Result<&'a mut Work, EngineError> {
+        match work {
+            Some(work) => Ok(work),
+            empty => Ok(empty.insert(Work::load(core)?)),
         }
-        work.write_if_due(core, next == Next::Idle)?;
-        Ok(next)
     }
 
     /// Writes what is kept in memory, for a stop.
@@ -153,18 +131,65 @@ impl Scrub {
         budget: &Budget,
         progress: &dyn Progress,
     ) -> Result<ScrubFindings, EngineError> {
-        let before = self.status.lock().found;
-        let mut may_begin = true;
-        loop {
-            let next = self.work(core, budget, |_| may_begin, || true)?;
-            may_begin = false;
-            let status = *self.status.lock();
+        let mut guard = self.work.lock();
+        let work = Self::loaded(&mut guard, core)?;
+        let before = work.status().found;
+        if work.is_idle() {
+            work.begin(core)?;
+        }
+        while !budget.is_spent() {
+            let next = work.piece(core, budget, &mut |_| !budget.must_stop())?;
+            let status = work.status();
+            *self.status.lock() = status;
             progress.step("scrubbed", status.done, status.total);
-            if next == Next::Idle || budget.is_spent() {
-                self.write(core)?;
-                return Ok(status.found.since(before));
+            if next == Next::Idle {
+                break;
             }
         }
+        work.write_if_due(core, true)?;
+        Ok(work.status().found.since(before))
+    }
+
+    /// Begins a pass over everything there is, in place of the one under way, or goes on with the pass `pass` where it is.
+    /// Returns whether it has ended, which another may have seen to; `false`: the watch said to stop.
+    pub(crate) fn pass(
+        &self,
+        core: &Arc<Core>,
+        pass: Option<u64>,
+        watch: &mut dyn ScrubWatch,
+    ) -> Result<bool, EngineError> {
+        // (V5) The background's step under way ends first: a second or so.
+        let mut guard = self.work.lock();
+        let work = Self::loaded(&mut guard, core)?;
+        match pass {
+            None => work.begin(core)?,
+            Some(pass) if work.status().pass != pass => return Ok(true),
+            Some(_) => {}
+        }
+        drop(work.take_news());
+        let before = work.status().found;
+        let (mut goes_on, mut failures) = (true, 0);
+        while goes_on && !work.is_idle() {
+            let budget = Budget::of(PIECE_ITEMS, PIECE_BYTES);
+            let mut charge = |bytes| {
+                goes_on = goes_on && watch.charge(bytes);
+                goes_on
+            };
+            let done = work.piece(core, &budget, &mut charge);
+            // What was not read is no reason not to listen.
+            charge(0);
+            let status = work.status();
+            *self.status.lock() = status;
+            watch.told(&status, status.found.since(before), work.take_news());
+            match done {
+                Ok(_) => failures = 0,
+                // One that fails again and again is passed by; what cannot be written is not.
+                Err(error) if failures >= TRIES => return Err(error),
+                Err(_) => failures += 1,
+            }
+        }
+        work.write_if_due(core, true)?;
+        Ok(work.is_idle())
     }
 }
 
@@ -178,85 +203,7 @@ impl ScrubFindings {
             restore_points: self.restore_points.saturating_sub(before.restore_points),
             unsound_restore_points: self.unsound_restore_points.saturating_sub(before.unsound_restore_points),
             false_digests: self.false_digests.saturating_sub(before.false_digests),
+            unclear: self.unclear.saturating_sub(before.unclear),
         }
-    }
-}
-
-/// The scrub as background work that never ends.
-#[derive(Debug)]
-pub(crate) struct ScrubJob {
-    pub(crate) core: Arc<Core>,
-    pub(crate) scrub: Arc<Scrub>,
-    /// Days of a pass; 0: never.
-    pub(crate) days: u32,
-    pub(crate) load: Arc<dyn Load>,
-}
-
-impl ScrubJob {
-    fn is_full(&self) -> Result<bool, EngineError> {
-        let room = self.core.ledger.room()?;
-        Ok(self.core.health.read_only_reason().is_some() || room.is_some_and(|room| room.for_data_bytes == 0))
-    }
-
-    /// How far the pass is ahead of its time.
-    fn ahead(&self, work: ScrubStatus) -> Duration {
-        let period_ms = i64::from(self.days).saturating_mul(DAY_MS);
-        // Set back: as if it began now.
-        let elapsed_ms = self.core.clock.now_ms().saturating_sub(work.began_ms).max(0);
-        let half = |done: u64, total: u64| {
-            let done = i128::from(done.min(total)) * i128::from(period_ms);
-            i64::try_from(done / i128::from(total.max(1)) / 2).unwrap_or(i64::MAX)
-        };
-        let due_ms = match work.phase {
-            ScrubPhase::Idle => return IDLE_WAIT,
-            ScrubPhase::Containers => half(work.done, work.total),
-            ScrubPhase::RestorePoints => (period_ms / 2).saturating_add(half(work.done, work.total)),
-        };
-        Duration::from_millis(u64::try_from(due_ms.saturating_sub(elapsed_ms)).unwrap_or(0))
-    }
-}
-
-impl Job for ScrubJob {
-    fn name(&self) -> &'static str {
-        "scrub"
-    }
-
-    fn step(&self, budget: &Budget) -> Result<Step, JobError> {
-        if self.days == 0 {
-            return Ok(Step::Finished);
-        }
-        if self.is_full()? {
-            return Ok(Step::Idle(FULL_WAIT));
-        }
-        if self.load.is_busy() {
-            return Ok(Step::Idle(BUSY_WAIT));
-        }
-        let period_ms = i64::from(self.days).saturating_mul(DAY_MS);
-        let now_ms = self.core.clock.now_ms();
-        let next = self.scrub.work(
-            &self.core,
-            budget,
-            |work| work.is_due(now_ms, period_ms),
-            || !self.load.is_busy(),
-        )?;
-        if next == Next::Idle {
-            return Ok(Step::Idle(IDLE_WAIT));
-        }
-        if self.load.is_busy() {
-            return Ok(Step::Idle(BUSY_WAIT));
-        }
-        let status = *self.scrub.status.lock();
-        let rest = self.ahead(status).min(REST_MAX);
-        Ok(if rest.is_zero() { Step::More } else { Step::Idle(rest) })
-    }
-
-    fn progress(&self) -> Option<JobProgress> {
-        let status = *self.scrub.status.lock();
-        let unit = match status.phase {
-            ScrubPhase::Idle => return None,
-            ScrubPhase::Containers => "containers",
-            ScrubPhase::RestorePoints => "restore points",
-        };
-        Some(JobProgress { done: status.done.min(status.total), total: status.total, unit })
     }
 }

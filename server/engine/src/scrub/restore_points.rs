@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use holdfast_catalog::{BackupInOrder, BackupRecord, DiskRecord, FalseDigest, WithinBackup};
-use holdfast_proto::limits::extent_len;
+use holdfast_proto::limits::{EXTENT_BYTES, extent_len};
 use holdfast_types::ids::{BackupId, VmId};
 
 use crate::container::RecentDirectories;
@@ -20,6 +20,9 @@ use crate::store::NodeReader;
 
 /// Charged for an extent or a page that is not read: a comparison, and a share of reading two pages.
 const COMPARED_BYTES: u64 = 256;
+
+/// False digests of one restore point that are named.
+const LIES_MAX: usize = 20;
 
 type Tree = TreeReader<NodeReader>;
 
@@ -35,6 +38,8 @@ pub(super) struct RestorePoint {
     extent: u64,
     sound: bool,
     pub(super) false_digests: u64,
+    /// What was found, in sentences.
+    pub(super) news: Vec<String>,
     /// The recipes of the disk, of this restore point and of the one before.
     trees: Option<(Tree, Option<Tree>)>,
     recent: RecentDirectories,
@@ -64,6 +69,7 @@ impl RestorePoint {
             extent: within.map_or(0, |within| within.extent),
             sound: within.is_none_or(|within| within.sound),
             false_digests: 0,
+            news: Vec::new(),
             trees: None,
             recent: RecentDirectories::default(),
         }))
@@ -201,13 +207,22 @@ impl RestorePoint {
     fn tell_lie(&mut self, core: &Core, index: u64, entry: &ExtentEntry) -> Result<(), EngineError> {
         let namespace = self.record.namespace;
         self.false_digests += 1;
+        let (backup, vm) = (self.record.id, &self.record.vm);
+        let (disk, size) =
+            self.record.disks.get(self.disk).map_or(("", 0), |disk| (&*disk.name, disk.size_bytes));
+        let start = index.saturating_mul(EXTENT_BYTES.into());
+        let end = start.saturating_add(extent_len(size, index).into());
+        if self.news.len() < LIES_MAX {
+            self.news.push(format!(
+                "VM {vm:?}, restore point {backup}, disk {disk:?}: bytes {start} to {end} are not what their backup said \
+                 they are"
+            ));
+        }
         if core.catalog.are_false(namespace, &[(entry.node, entry.digest)])?.first() == Some(&true) {
             return Ok(());
         }
         let found_ms = core.clock.now_ms();
         let found = FalseDigest { namespace, node: entry.node, digest: entry.digest, found_ms };
-        let disk = self.record.disks.get(self.disk).map_or("", |disk| disk.name.as_str());
-        let (backup, vm) = (self.record.id, &self.record.vm);
         let object = format!("disk {disk:?} of VM {vm:?}, backup {backup}, extent {index}");
         digests::keep(core, &[found], &object, "scrub")
     }

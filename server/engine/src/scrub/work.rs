@@ -18,7 +18,10 @@ const KEPT_MAX: usize = 1024;
 const KEPT_MS: i64 = 60_000;
 
 /// How often a piece that fails for the moment is tried again before the scrub goes on without it.
-const TRIES: u32 = 3;
+pub(super) const TRIES: u32 = 3;
+
+/// What was found and not told yet is kept up to so many sentences.
+const NEWS_MAX: usize = 200;
 
 /// What follows a piece of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,23 +41,28 @@ pub(super) struct Work {
     kept_since_ms: Option<i64>,
     /// The restore point being read.
     reading: Option<RestorePoint>,
-    /// Restore points there were when this was asked.
+    /// Containers and restore points there were when this was asked.
+    containers: u64,
     restore_points: u64,
     failures: u32,
     found: ScrubFindings,
+    news: Vec<String>,
 }
 
 impl Work {
     /// Where an earlier process was.
     pub(super) fn load(core: &Core) -> Result<Self, EngineError> {
+        let all = core.catalog.proof_summary()?;
         Ok(Self {
             state: core.catalog.scrub_state()?,
             kept: Scrubbed::default(),
             kept_since_ms: None,
             reading: None,
-            restore_points: core.catalog.proof_summary()?.backups,
+            containers: all.containers,
+            restore_points: all.backups,
             failures: 0,
             found: ScrubFindings::default(),
+            news: Vec::new(),
         })
     }
 
@@ -70,17 +78,24 @@ impl Work {
     }
 
     pub(super) const fn status(&self) -> ScrubStatus {
-        let ScrubState { pass, phase, began_ms, ended_ms, container, end, done, .. } = self.state;
+        let ScrubState { pass, phase, began_ms, ended_ms, done, .. } = self.state;
         let (done, total) = match phase {
             ScrubPhase::Idle => (0, 0),
-            ScrubPhase::Containers => (container, end),
+            ScrubPhase::Containers => (done, self.containers),
             ScrubPhase::RestorePoints => (done, self.restore_points),
         };
         ScrubStatus { pass, phase, began_ms, ended_ms, done, total, found: self.found }
     }
 
-    /// Begins a pass over what there is now.
-    pub(super) fn begin(&mut self, core: &Core) -> Result<Next, EngineError> {
+    /// What was found since the last call, in sentences.
+    pub(super) fn take_news(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.news)
+    }
+
+    /// Begins a pass over what there is now. One that is under way ends where it is: what it proved counts.
+    pub(super) fn begin(&mut self, core: &Core) -> Result<(), EngineError> {
+        self.containers = core.catalog.proof_summary()?.containers;
+        (self.reading, self.failures) = (None, 0);
         self.state = ScrubState {
             pass: self.state.pass + 1,
             phase: ScrubPhase::Containers,
@@ -93,23 +108,38 @@ impl Work {
             done: 0,
         };
         self.kept_since_ms = Some(core.clock.monotonic_ms());
-        self.write_if_due(core, true)?;
-        Ok(Next::More)
+        self.write_if_due(core, true)
     }
 
-    /// One container, or extents of one restore point as far as the budget goes.
-    pub(super) fn piece(&mut self, core: &Arc<Core>, budget: &Budget) -> Result<Next, EngineError> {
+    /// One container, or extents of one restore point as far as the budget goes. `go_on` is told of bytes as they are
+    /// read; what is not read to its end is read again.
+    pub(super) fn piece(
+        &mut self,
+        core: &Arc<Core>,
+        budget: &Budget,
+        go_on: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Next, EngineError> {
         let next = match self.state.phase {
             ScrubPhase::Idle => return Ok(Next::Idle),
-            ScrubPhase::Containers => self.container(core, budget)?,
-            ScrubPhase::RestorePoints => self.restore_point(core, budget)?,
+            ScrubPhase::Containers => self.container(core, budget, go_on)?,
+            ScrubPhase::RestorePoints => {
+                let before = budget.bytes();
+                let next = self.restore_point(core, budget)?;
+                go_on(budget.bytes().saturating_sub(before));
+                next
+            }
         };
         self.kept_since_ms.get_or_insert_with(|| core.clock.monotonic_ms());
         self.write_if_due(core, false)?;
         Ok(next)
     }
 
-    fn container(&mut self, core: &Core, budget: &Budget) -> Result<Next, EngineError> {
+    fn container(
+        &mut self,
+        core: &Core,
+        budget: &Budget,
+        go_on: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Next, EngineError> {
         let after = self.state.container.checked_sub(1).and_then(ContainerId::new);
         let record = core.catalog.containers(after, 1)?.pop();
         let Some(record) = record.filter(|record| record.id.get() < self.state.end) else {
@@ -124,9 +154,10 @@ impl Work {
             return Ok(Next::More);
         };
         let read_ms = core.clock.now_ms();
-        let proof = containers::prove(core, &record);
+        let proof = containers::prove(core, &record, go_on);
         budget.charge(1, record.stored_bytes);
         let proof = match proof {
+            Ok(Proof::Stopped) => return Ok(Next::More),
             Ok(proof) => Some(proof),
             // Not for ever at one place: what cannot be judged is not proved.
             Err(error) => {
@@ -135,6 +166,7 @@ impl Work {
                     return Err(error);
                 }
                 tracing::warn!(container = %record.id, %error, "the scrub cannot judge a container");
+                self.unclear(format!("container {} cannot be judged now: {error}", record.id));
                 None
             }
         };
@@ -146,12 +178,29 @@ impl Work {
         if proof != Some(Proof::Gone) {
             self.found.containers += 1;
             self.found.container_bytes = self.found.container_bytes.saturating_add(record.stored_bytes);
-            self.found.damaged_containers += u64::from(proof == Some(Proof::Damaged));
+        }
+        if proof == Some(Proof::Damaged) {
+            self.found.damaged_containers += 1;
+            for (region, reason) in core.store.known_damage(record.id) {
+                let region = region.map_or_else(String::new, |region| format!(", region {region}"));
+                self.tell(format!("container {}{region} is damaged: {reason}", record.id));
+            }
         }
         // (V1) Only now, so that a failure above repeats it.
         self.state.container = record.id.get() + 1;
         self.state.done += 1;
         Ok(Next::More)
+    }
+
+    fn tell(&mut self, news: String) {
+        if self.news.len() < NEWS_MAX {
+            self.news.push(news);
+        }
+    }
+
+    fn unclear(&mut self, news: String) {
+        self.found.unclear += 1;
+        self.tell(news);
     }
 
     fn restore_point(&mut self, core: &Arc<Core>, budget: &Budget) -> Result<Next, EngineError> {
@@ -191,6 +240,8 @@ impl Work {
                 }
                 let backup = reading.within().backup;
                 tracing::warn!(%backup, %error, "the scrub cannot judge a restore point");
+                self.found.unclear += 1;
+                reading.news.push(format!("restore point {backup} cannot be judged now: {error}"));
                 Some(false)
             }
         };
@@ -198,6 +249,8 @@ impl Work {
         let Some(sound) = done else { return Ok(Next::More) };
         let (vm, number, lies) = (reading.vm, reading.number, reading.false_digests);
         let backup = reading.within().backup;
+        let news = std::mem::take(&mut reading.news);
+        news.into_iter().for_each(|news| self.tell(news));
         self.reading = None;
         self.failures = 0;
         if sound {

@@ -24,6 +24,7 @@ use crate::container::{
 use crate::error::EngineError;
 use crate::health::Health;
 use crate::index::Index;
+use crate::parity::ParityCounters;
 
 /// Decoded regions kept at least. Recipe nodes of neighbouring extents share regions.
 const DECODED_REGIONS_MIN: usize = 4;
@@ -79,6 +80,7 @@ pub(crate) struct ChunkStore {
     #[cfg(test)]
     pub(crate) look_ups: std::sync::atomic::AtomicU64,
     pub(super) salvage: SalvageCache,
+    pub(crate) parity: ParityCounters,
     /// What failed sessions left, and what is being deleted.
     pub(crate) leftovers: Arc<Leftovers>,
     decoded: DecodedRegions,
@@ -122,6 +124,7 @@ impl ChunkStore {
             #[cfg(test)]
             look_ups: std::sync::atomic::AtomicU64::default(),
             salvage: SalvageCache::default(),
+            parity: ParityCounters::default(),
             leftovers,
             decoded,
         })

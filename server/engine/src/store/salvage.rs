@@ -138,6 +138,7 @@ impl ChunkStore {
             return Ok((None, false));
         }
         if let Some(open) = self.made_again(&record)? {
+            self.parity.read();
             tracing::warn!(%container, "reading a damaged container as parity makes it again");
             return Ok((Some((Arc::new(open), true)), true));
         }

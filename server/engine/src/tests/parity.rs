@@ -82,9 +82,12 @@ fn a_lost_container_is_read_at_once_and_repaired() {
         volume.remove(&lost.blob()).unwrap();
         // The first to meet it gets it made again.
         assert!(whole(&engine, &ids), "{class:?}: on read");
+        let counts = || engine.stats().unwrap().parity;
+        assert!(counts().read > 0 && counts().repaired == 0, "{:?}", counts());
         work(&bench, &engine, scheme(4, 1));
         assert!(!names(&volume, class).contains(&lost), "written anew under another number");
         assert_eq!(engine.catalog().damaged().unwrap(), [], "{class:?}");
+        assert_eq!(counts().repaired, 1);
         assert!(engine.check(CheckOptions { read_data: true }, &NoProgress).unwrap().is_sound());
         assert_eq!(scrub(&engine), 0);
         engine.shutdown().unwrap();
@@ -118,6 +121,23 @@ fn as_many_may_be_lost_as_there_are_spares() {
         work(&bench, &engine, scheme(4, spares));
         assert_eq!(whole(&engine, &ids), comes_back, "{lost} of {spares}");
     }
+}
+
+/// What it costs is what the documents say: a part in so many as a group has members.
+#[test]
+fn parity_costs_a_part_in_ten() {
+    let (bench, volume) = (Bench::new(), MemoryVolume::new());
+    let engine = bench.open(Arc::new(volume.clone()));
+    for vm in 0..10 {
+        backup(&engine, &format!("vm-{vm}"), &[("root", &disk(vm))]).unwrap();
+    }
+    work(&bench, &engine, scheme(10, 1));
+    let containers = list_containers(&volume).unwrap().containers;
+    let data = containers.iter().map(|(_, len)| len).sum::<u64>();
+    let parity = list(&volume, "parity").iter().map(|blob| blob.len).sum::<u64>();
+    let totals = engine.catalog().parity_totals().unwrap();
+    assert_eq!((totals.groups, totals.containers, totals.stored_bytes), (2, 20, parity));
+    assert!((100..103).contains(&(parity * 1000 / data)), "{parity} for {data} bytes");
 }
 
 /// (E3)

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use holdfast_catalog::ScrubPhase;
+use holdfast_types::clock::Clock as _;
 use holdfast_types::ids::{BackupId, ContainerClass};
 use holdfast_volume::testing::ManualTimer;
 use holdfast_volume::{BlobName, MemoryVolume, Volume as _};
@@ -13,9 +14,9 @@ use super::agent::{backup, restore};
 use super::{Bench, noise};
 use crate::container::{ContainerName, list_containers};
 use crate::engine::Engine;
-use crate::jobs::{Budget, Step, StepLimits, StopFlag};
+use crate::jobs::{Budget, Job, Step, StepLimits, StopFlag};
 use crate::progress::NoProgress;
-use crate::scrub::{Load, ScrubFindings};
+use crate::scrub::{Load, ScrubFindings, ScrubStatus, ScrubWatch};
 
 const MIB: usize = 1 << 20;
 const DAY_MS: i64 = 86_400_000;
@@ -158,13 +159,164 @@ fn a_kill_claims_nothing_that_was_not_written() {
     backup(&engine, "web", &[("root", &noise(1, 6 * MIB))]).unwrap();
     let job = engine.scrub_job(30, idle());
     job.step(&small()).unwrap();
-    assert!(engine.catalog().proof_summary().unwrap().oldest_container_ms.is_none(), "in memory");
+    let unproven = |engine: &Engine| engine.catalog().proof_summary().unwrap().containers_unproven;
+    assert_eq!(unproven(&engine), engine.catalog().proof_summary().unwrap().containers, "in memory");
     drop(engine);
     let engine = bench.open(Arc::new(volume));
     let state = engine.catalog().scrub_state().unwrap();
     assert_eq!((state.phase, state.container), (ScrubPhase::Containers, 0));
     scrubbed(&engine);
+    assert_eq!(unproven(&engine), 0);
+}
+
+/// What was never read is as old as it is.
+#[test]
+fn the_oldest_proof_is_that_of_what_was_never_read() {
+    let bench = Bench::new();
+    let engine = bench.open(Arc::new(MemoryVolume::new()));
+    let oldest = |engine: &Engine| {
+        let proofs = engine.catalog().proof_summary().unwrap();
+        (proofs.oldest_container_ms, proofs.oldest_backup_ms)
+    };
+    assert_eq!(oldest(&engine), (None, None), "an empty repository");
+    backup(&engine, "web", &[("root", &noise(1, 6 * MIB))]).unwrap();
+    let made = bench.clock.now_ms();
+    bench.clock.advance_ms(40 * DAY_MS);
+    backup(&engine, "web", &[("root", &noise(2, 6 * MIB))]).unwrap();
+    let (container, backup) = oldest(&engine);
+    assert!(container.unwrap() <= made && backup.unwrap() <= made, "not the younger, and not nothing");
+    scrubbed(&engine);
+    assert_eq!(oldest(&engine), (Some(made + 40 * DAY_MS), Some(made + 40 * DAY_MS)));
+}
+
+#[derive(Default)]
+struct Watch {
+    /// Charges until it says to stop.
+    left: Option<u32>,
+    news: Vec<String>,
+    found: ScrubFindings,
+    passes: Vec<u64>,
+}
+
+impl ScrubWatch for Watch {
+    fn charge(&mut self, _bytes: u64) -> bool {
+        self.left = self.left.map(|left| left.saturating_sub(1));
+        self.left != Some(0)
+    }
+
+    fn told(&mut self, status: &ScrubStatus, found: ScrubFindings, news: Vec<String>) {
+        assert!(status.done <= status.total || status.phase == ScrubPhase::Idle, "{status:?}");
+        self.found = found;
+        self.news.extend(news);
+        self.passes.push(status.pass);
+    }
+}
+
+/// A pass that someone asked for begins anew, is stopped in the middle of containers, and goes on after a restart.
+#[test]
+fn a_pass_that_is_asked_for_reads_everything_and_goes_on_where_it_was() {
+    let bench = Bench::new();
+    let volume = MemoryVolume::new();
+    let mut engine = bench.open(Arc::new(volume.clone()));
+    for day in 0..3 {
+        backup(&engine, "web", &[("root", &noise(day, 9 * MIB))]).unwrap();
+    }
+    flip(&volume, &names(&volume, ContainerClass::Data)[1]);
+    let containers = list_containers(&volume).unwrap().containers.len() as u64;
+    // The background has come some way: that is no part of it.
+    engine.scrub_job(30, idle()).step(&small()).unwrap();
+    let (mut pass, mut found, mut news, mut attempts) = (None, ScrubFindings::default(), Vec::new(), 0);
+    loop {
+        // More charges than a container has regions, or none would ever be read to its end.
+        let mut watch = Watch { left: Some(60), ..Watch::default() };
+        let ended = engine.scrub_pass(pass, &mut watch).unwrap();
+        pass = watch.passes.last().copied().or(pass);
+        found.containers += watch.found.containers;
+        found.damaged_containers += watch.found.damaged_containers;
+        found.restore_points += watch.found.restore_points;
+        news.extend(watch.news);
+        attempts += 1;
+        assert!(attempts < 100, "it begins again and again");
+        engine.shutdown().unwrap();
+        drop(engine);
+        engine = bench.open(Arc::new(volume.clone()));
+        if ended {
+            break;
+        }
+    }
+    assert!(attempts > 3, "{attempts}");
+    assert_eq!(pass, Some(2));
+    assert_eq!((found.containers, found.damaged_containers, found.restore_points), (containers, 1, 3));
+    assert!(news.iter().any(|news| news.contains("is damaged")), "{news:?}");
+    // Another has ended it meanwhile, or begun the next: there is nothing left to do.
+    let mut late = Watch::default();
+    assert!(engine.scrub_pass(Some(2), &mut late).unwrap() && engine.scrub_pass(Some(1), &mut late).unwrap());
+    assert!(late.passes.is_empty(), "{:?}", late.passes);
+    assert!(engine.scrub_pass(None, &mut late).unwrap());
+    assert_eq!((late.passes.first(), late.found.containers), (Some(&3), containers));
+}
+
+/// While someone works on a pass, the background job has nothing to do with it; afterwards it goes on with what is left.
+#[test]
+fn a_pass_has_one_worker_at_a_time() {
+    struct Meanwhile<'a>(&'a dyn Job, Vec<Step>);
+    impl ScrubWatch for Meanwhile<'_> {
+        fn charge(&mut self, _bytes: u64) -> bool {
+            self.1.push(self.0.step(&Budget::unlimited()).unwrap());
+            self.1.len() < 5
+        }
+
+        fn told(&mut self, _status: &ScrubStatus, _found: ScrubFindings, _news: Vec<String>) {}
+    }
+    let bench = Bench::new();
+    let engine = bench.open(Arc::new(MemoryVolume::new()));
+    backup(&engine, "web", &[("root", &noise(1, 6 * MIB))]).unwrap();
+    let job = engine.scrub_job(30, idle());
+    let mut watch = Meanwhile(&*job, Vec::new());
+    assert!(!engine.scrub_pass(None, &mut watch).unwrap());
+    assert!(watch.1.iter().all(|step| matches!(step, Step::Idle(_))), "{:?}", watch.1);
+    assert_eq!(engine.scrub_status().unwrap().found.containers, 0);
+    while engine.scrub_status().unwrap().phase != ScrubPhase::Idle {
+        job.step(&Budget::unlimited()).unwrap();
+    }
+    assert_eq!(engine.scrub_status().unwrap().pass, 1, "the pass that was begun");
     assert_eq!(engine.catalog().proof_summary().unwrap().containers_unproven, 0);
+}
+
+/// (V4) A server that is never idle is scrubbed all the same, later than in time and never in a hurry.
+#[test]
+fn what_is_late_is_read_beside_others() {
+    let bench = Bench::new();
+    let engine = bench.open(Arc::new(MemoryVolume::new()));
+    for day in 0..4 {
+        backup(&engine, "web", &[("root", &noise(day, 6 * MIB))]).unwrap();
+    }
+    let load = idle();
+    load.0.store(true, Ordering::Relaxed);
+    let job = engine.scrub_job(30, Arc::<Switch>::clone(&load));
+    let read = |budget: &Budget| {
+        let before = engine.scrub_status().unwrap().found;
+        assert!(matches!(job.step(budget).unwrap(), Step::Idle(rest) if !rest.is_zero()));
+        let now = engine.scrub_status().unwrap().found;
+        now.containers - before.containers + now.restore_points - before.restore_points
+    };
+    for _ in 0..3 {
+        assert_eq!(read(&Budget::unlimited()), 0, "in time");
+        bench.clock.advance_ms(DAY_MS);
+    }
+    assert_eq!(read(&Budget::unlimited()), 0, "a tenth of the month is not late");
+    bench.clock.advance_ms(DAY_MS);
+    assert_eq!(read(&Budget::unlimited()), 1, "late: one piece, whatever the budget");
+    assert_eq!(read(&Budget::unlimited()), 0, "it has caught up");
+    for _ in 0..60 {
+        bench.clock.advance_ms(DAY_MS);
+        read(&Budget::unlimited());
+        if engine.scrub_status().unwrap().phase == ScrubPhase::Idle {
+            break;
+        }
+    }
+    let proofs = engine.catalog().proof_summary().unwrap();
+    assert_eq!((proofs.containers_unproven, proofs.backups_unproven), (0, 0), "all the way round");
 }
 
 #[test]

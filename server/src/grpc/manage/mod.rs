@@ -1,11 +1,11 @@
-//! The Manage service: deleting restore points, rules that decide which go, locks, policies, and work that frees space.
+//! The Manage service: deleting restore points, rules that decide which go, locks, policies, and long work.
 //!
 //! | file | open it for |
 //! |---|---|
 //! | `points` | restore points that are named: what they would free, deleting, locks and holds |
 //! | `rules` | rules over VMs: forget, and policies carried out |
 //! | `policies` | policies as such, and simulations |
-//! | `tasks` | work that frees space |
+//! | `tasks` | long work: reclaim, scrub, verification |
 //! | `stream` | answers that are a stream |
 
 mod points;
@@ -93,6 +93,8 @@ calls! {
     set_policy(SetPolicyRequest) -> SetPolicyResponse = policies::set;
     remove_policy(RemovePolicyRequest) -> RemovePolicyResponse = policies::remove;
     start_reclaim(StartReclaimRequest) -> Task = tasks::start_reclaim;
+    start_scrub(StartScrubRequest) -> Task = tasks::start_scrub;
+    start_verification(StartVerificationRequest) -> Task = tasks::start_verification;
     list_tasks(ListTasksRequest) -> ListTasksResponse = tasks::list;
     get_task(GetTaskRequest) -> Task = tasks::get;
     control_task(ControlTaskRequest) -> Task = tasks::control;

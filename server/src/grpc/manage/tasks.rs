@@ -1,7 +1,7 @@
-//! Work that frees space: it is about the repository as a whole, and so are its tasks.
+//! Long work: it is about the repository as a whole, and so are its tasks.
 
 use holdfast_engine::catalog::token::Action;
-use holdfast_engine::catalog::{PageRequest, TaskKind, TaskLine, TaskRecord, TaskStatus};
+use holdfast_engine::catalog::{PageRequest, TASK_LINES_MAX, TaskKind, TaskLine, TaskRecord, TaskStatus};
 use holdfast_engine::ids::TaskId;
 use holdfast_proto::ErrorCode;
 use holdfast_proto::v1::{self, TaskControl};
@@ -11,8 +11,8 @@ use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServiceError;
 
-/// Lines of a task's log in one answer.
-const LINES: usize = 5;
+/// Lines of a task's log in one answer, unless told otherwise.
+const LINES: u32 = 5;
 
 /// Tasks looked through for the one that has not ended.
 const UNFINISHED_LOOKED_AT: u32 = 100;
@@ -52,6 +52,32 @@ pub(super) fn start_reclaim(
     Ok(wire(task, Vec::new()))
 }
 
+pub(super) fn start_scrub(
+    app: &App,
+    caller: &Caller,
+    _: v1::StartScrubRequest,
+) -> Result<v1::Task, ServiceError> {
+    check(caller)?;
+    let task = app.tasks.start(TaskKind::Scrub, "{}", &caller.token.name)?;
+    Ok(wire(task, Vec::new()))
+}
+
+pub(super) fn start_verification(
+    app: &App,
+    caller: &Caller,
+    message: v1::StartVerificationRequest,
+) -> Result<v1::Task, ServiceError> {
+    check(caller)?;
+    let v1::StartVerificationRequest { namespace, vm } = message;
+    let given = [("namespace", namespace), ("vm", vm)];
+    let given = given.into_iter().filter(|(_, value)| !value.is_empty());
+    let options: serde_json::Map<String, serde_json::Value> =
+        given.map(|(name, value)| (name.to_owned(), value.into())).collect();
+    let options = serde_json::Value::Object(options).to_string();
+    let task = app.tasks.start(TaskKind::Verify, &options, &caller.token.name)?;
+    Ok(wire(task, Vec::new()))
+}
+
 #[expect(clippy::needless_pass_by_value, reason = "every call is handled alike")]
 pub(super) fn list(
     app: &App,
@@ -69,7 +95,8 @@ pub(super) fn list(
 pub(super) fn get(app: &App, caller: &Caller, message: v1::GetTaskRequest) -> Result<v1::Task, ServiceError> {
     check(caller)?;
     let id: TaskId = parse_id("task", &message.id)?;
-    let (task, log) = app.tasks.get(id, LINES)?;
+    let lines = if message.log_lines == 0 { LINES } else { message.log_lines.min(TASK_LINES_MAX) };
+    let (task, log) = app.tasks.get(id, lines as usize)?;
     Ok(wire(task, log))
 }
 

@@ -81,12 +81,12 @@ struct Scrub {
     began: Option<String>,
     /// When the last whole pass ended
     ended: Option<String>,
-    /// Container numbers or restore points, as far as this pass has come
+    /// Containers or restore points, as far as this pass has come
     done: u64,
     total: u64,
     /// Containers never read again since they were written
     containers_unproven: u64,
-    /// When the container was read that was read longest ago
+    /// When the container was read that was read longest ago; what was never read counts from when it was written
     oldest_container: Option<String>,
     restore_points_unproven: u64,
     oldest_restore_point: Option<String>,

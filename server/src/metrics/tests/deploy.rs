@@ -135,7 +135,9 @@ fn alerts_ask_for_metrics_that_exist_and_say_what_to_do() {
         "holdfast_newest_restore_point_age_seconds",
         "holdfast_volume_free_bytes",
         "holdfast_read_only",
-        "holdfast_damaged_containers",
+        "holdfast_damaged_restore_points",
+        "holdfast_open_damage",
+        "holdfast_oldest_proof_age_seconds",
         "holdfast_last_run_failed_disks",
     ] {
         assert!(used.contains(needed), "no alert on {needed}");

@@ -22,7 +22,7 @@ enum Who {
 }
 
 /// Every call, and some of them twice.
-const CALLS: [(&str, Who); 17] = [
+const CALLS: [(&str, Who); 19] = [
     ("freed", Who::Operators),
     ("delete", Who::Admins),
     ("forget dry", Who::Operators),
@@ -37,6 +37,8 @@ const CALLS: [(&str, Who); 17] = [
     ("run dry", Who::Operators),
     ("run", Who::Operators),
     ("reclaim", Who::Operators),
+    ("scrub", Who::Operators),
+    ("verify", Who::Operators),
     ("tasks", Who::Operators),
     ("task", Who::Operators),
     ("control", Who::Operators),
@@ -129,8 +131,16 @@ async fn call(client: &Client, name: &str, backup: &str, vm: &str) -> Result<(),
             let message = v1::StartReclaimRequest { dry_run: true, ..v1::StartReclaimRequest::default() };
             manage.start_reclaim(client.request(message)).await.map(drop)
         }
+        "scrub" => manage.start_scrub(client.request(v1::StartScrubRequest {})).await.map(drop),
+        "verify" => {
+            let message = v1::StartVerificationRequest { namespace, vm: vm.to_owned() };
+            manage.start_verification(client.request(message)).await.map(drop)
+        }
         "tasks" => manage.list_tasks(client.request(v1::ListTasksRequest::default())).await.map(drop),
-        "task" => manage.get_task(client.request(v1::GetTaskRequest { id: "x".into() })).await.map(drop),
+        "task" => manage
+            .get_task(client.request(v1::GetTaskRequest { id: "x".into(), log_lines: 0 }))
+            .await
+            .map(drop),
         "control" => {
             let message = v1::ControlTaskRequest::default();
             manage.control_task(client.request(message)).await.map(drop)
@@ -166,8 +176,9 @@ async fn every_call_by_every_role_in_every_scope() {
                     Who::Operators => matches!(role, Role::Operator | Role::Admin),
                     Who::Admins => role == Role::Admin,
                 };
-                let about_no_namespace = ["simulate", "reclaim", "tasks", "task", "control"].contains(&name);
-                let whole = ["reclaim", "tasks", "task", "control"].contains(&name);
+                let about_no_namespace =
+                    ["simulate", "reclaim", "scrub", "verify", "tasks", "task", "control"].contains(&name);
+                let whole = ["reclaim", "scrub", "verify", "tasks", "task", "control"].contains(&name);
                 let scope_may = match scope {
                     "all" => true,
                     "mine" => !whole,

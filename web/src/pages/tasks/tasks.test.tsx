@@ -85,6 +85,15 @@ describe("tasks", () => {
     expect(said).toEqual(['/tasks {"kind":"reclaim","options":{"dry_run":true}}', "/tasks/01JTASK/pause {}", "/tasks/01JTASK/cancel {}"]);
   });
 
+  it("of a kind whose schedule is off are started by hand", async () => {
+    const off = { ...SCHEDULE, kind: "scrub", enabled: false, options: {}, next: null };
+    const log = open({ "GET /schedules": { items: [off], total: 1, offset: 0 }, "POST /tasks": { ...TASK, kind: "scrub" } });
+    const user = userEvent.setup();
+    await user.click(await screen.findByRole("button", { name: "Start a task" }));
+    await user.click(screen.getByRole("button", { name: /Read and check everything/ }));
+    await waitFor(() => expect(log.filter((each) => each.method === "POST").map(({ body }) => body)).toEqual(['{"kind":"scrub","options":{}}']));
+  });
+
   it("that are paused can be resumed", async () => {
     open({ "GET /tasks": { items: [{ ...TASK, status: "paused" }], next_page_token: null } });
     await screen.findByRole("button", { name: "Resume reclaim" });
