@@ -99,7 +99,13 @@ fn dry_run_text(found: &v1::FreedResponse) -> String {
     let count = counted(found.points.len() as u64);
     let locked = found.points.iter().filter(|point| point.protection.is_some()).count() as u64;
     if locked > 0 {
-        return format!("{table}\n{} of {count} cannot be deleted, so none would be.", counted(locked));
+        return match (locked, found.points.len()) {
+            (1, 1) => format!("{table}\nIt cannot be deleted: it is locked or held."),
+            (locked, _) => {
+                let which = counted(locked);
+                format!("{table}\nNone of the {count} would be deleted: {which} locked or held.")
+            }
+        };
     }
     format!("{table}\nDeleting {count} {}.", frees(found.freed_bytes))
 }

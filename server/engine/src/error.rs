@@ -94,8 +94,8 @@ pub enum EngineError {
     /// (L2) A restore point is locked or held, so nothing was deleted: [`CatalogError::Locked`].
     #[error(transparent)]
     Locked(CatalogError),
-    /// The catalog failed.
-    #[error("catalog: {0}")]
+    /// The catalog failed, or refused what makes no sense; its messages say which.
+    #[error(transparent)]
     Catalog(CatalogError),
     /// The index failed.
     #[error("index: {0}")]

@@ -214,7 +214,7 @@ export const DEFINITIONS = define({
   // Attribution.
   attributed_bytes: {
     label: "Attributed",
-    text: "Its part of the stored bytes of chunks: a shared chunk counts in equal parts for all that have it. All parts add up to the live bytes of the data containers, to the byte.",
+    text: "Its part of the stored data. What several VMs share is divided among them by lot, about evenly; within a VM the oldest restore point that has it counts it. All parts add up to the live bytes of the data containers, to the byte.",
     unit: "bytes",
   },
   exclusive_bytes: { label: "Only here", text: "Stored bytes that nothing else has: what deleting it frees.", unit: "bytes" },

@@ -53,7 +53,7 @@ struct AttributedGroup {
     restore_points: u64,
     /// Bytes that nothing else has: freed when all of it is deleted
     exclusive_bytes: u64,
-    /// Its part of everything: what is shared counts in equal parts
+    /// Its part of everything: what several VMs share is divided among them by lot, about evenly
     attributed_bytes: u64,
 }
 

@@ -63,7 +63,7 @@ pub(super) struct Backup {
     last_proven: Option<String>,
     /// Bytes of data that nothing else has, as the last reclaim counted them; null: it is newer
     exclusive_bytes: Option<u64>,
-    /// Its part of the stored bytes of data, what is shared in equal parts; null: it is newer
+    /// Its part of the stored bytes of data: what several of a VM share is the oldest's; null: it is newer
     attributed_bytes: Option<u64>,
     /// Its newest verification; null: none yet
     verify: Option<Verify>,

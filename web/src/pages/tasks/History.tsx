@@ -9,7 +9,7 @@ import { definition } from "../../format/definitions";
 import { figuresOf, KINDS } from "./words";
 
 /** Figures in a row; the log has all of them. */
-const FEW = 3;
+const FEW = 2;
 
 /** Seconds from its first start to its end. */
 const lasted = ({ started, finished }: Task): number | null =>
@@ -20,8 +20,14 @@ const outcome = (task: Task): string =>
   figuresOf(task.figures)
     .filter(({ text }) => text !== "0" && text !== "0 B")
     .slice(0, FEW)
-    .map(({ label, text }) => `${label.toLowerCase()} ${text}`)
+    .map(({ label, text }) => `${label.charAt(0).toLowerCase()}${label.slice(1)} ${text}`)
     .join(", ");
+
+/** What it did, or would do, or that there was nothing to do. */
+const outcomeOf = (task: Task): string => {
+  const said = outcome(task) || (task.status === "done" ? "nothing to do" : "");
+  return task.figures["dry_run"] === true ? `dry run: ${said}` : said;
+};
 
 export function History({ tasks, onShow }: { tasks: readonly Task[]; onShow: (id: string) => void }) {
   const columns: SimpleColumn<Task>[] = [
@@ -30,7 +36,7 @@ export function History({ tasks, onShow }: { tasks: readonly Task[]; onShow: (id
     { id: "finished", header: "Ended", render: (task) => <span className="nowrap" data-exact={second(task.finished)}>{minute(task.finished)}</span> },
     { id: "lasted", header: "Took", render: (task) => <span className="nowrap">{duration(lasted(task))}</span> },
     { id: "who", header: "Started by", render: (task) => (task.scheduled ? <span className="muted">its schedule</span> : task.who) },
-    { id: "outcome", header: "Outcome", render: (task) => <span className="break">{task.error === "" ? outcome(task) : task.error}</span> },
+    { id: "outcome", header: "Outcome", render: (task) => <span className="break">{task.error === "" ? outcomeOf(task) : task.error}</span> },
     {
       id: "log",
       header: "Log",

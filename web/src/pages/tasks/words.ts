@@ -28,14 +28,42 @@ export interface Figure {
   term: Term | undefined;
 }
 
+/** What says most, first; everything else follows in the server's order. */
+const FIRST = ["freed_bytes", "cleanable_bytes", "containers_deleted", "containers_written", "deleted", "kept", "sound", "unsound"];
+
+/** What is clearer than the name. */
+const LABELS: Partial<Record<string, string>> = {
+  dead_bytes: "Needed by no restore point",
+  deleted_bytes: "In deleted containers",
+  copied_bytes: "Copied forward",
+  containers: "Containers looked at",
+  containers_held: "Containers in use by backups",
+  small_merged: "Small containers merged",
+  squeezed_bytes_before: "Before compressing again",
+  squeezed_bytes_after: "After compressing again",
+  references: "References followed",
+  marked_ms: "Time of marking",
+  incomplete: "Could not be followed",
+};
+
+const rank = (name: string): number => {
+  const place = FIRST.indexOf(name);
+  return place < 0 ? FIRST.length : place;
+};
+
 /** What a task tells in numbers: names that end in `bytes` are bytes, those in `_ms` times, others counts. */
 export function figuresOf(figures: Task["figures"]): Figure[] {
-  return Object.entries(figures).flatMap(([name, value]) => {
-    const text = figure(name, value);
-    if (text === null) return [];
-    const words = name.replace(/_(bytes|ms)$/, "").replaceAll("_", " ");
-    return [{ name, label: words.charAt(0).toUpperCase() + words.slice(1), text, term: GLOSSARY[name] }];
-  });
+  // What a dry run did not do is no figure of it.
+  const isDry = figures["dry_run"] === true;
+  const shown = Object.entries(figures).filter(([name, value]) => name !== "dry_run" && !(isDry && (value === 0 || name === "freed_bytes")));
+  return shown
+    .toSorted(([a], [b]) => rank(a) - rank(b))
+    .flatMap(([name, value]) => {
+      const text = figure(name, value);
+      if (text === null) return [];
+      const words = name.replace(/_(bytes|ms)$/, "").replaceAll("_", " ");
+      return [{ name, label: LABELS[name] ?? words.charAt(0).toUpperCase() + words.slice(1), text, term: GLOSSARY[name] }];
+    });
 }
 
 function figure(name: string, value: unknown): string | null {
