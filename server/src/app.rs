@@ -209,8 +209,7 @@ fn tasks(
         metrics: Arc::clone(metrics),
         activity: Arc::clone(activity),
     };
-    let policy =
-        PolicyWork { engine: Arc::clone(engine), clock: Arc::clone(clock), activity: Arc::clone(activity) };
+    let policy = PolicyWork { engine: Arc::clone(engine), activity: Arc::clone(activity) };
     let reclaim = ReclaimWork { engine: Arc::clone(engine) };
     let scrub = ScrubWork { engine: Arc::clone(engine) };
     Tasks::new(TaskParts {

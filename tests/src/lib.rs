@@ -4,6 +4,10 @@
 //! |---|---|
 //! | [`server`] | a `holdfast-server` of one's own, stopped when dropped |
 //! | [`agent`] | the `holdfast` command, pointed at a server |
+//! | [`chance`] | choices of a seed |
+//! | [`clock`] | a clock that a test sets while a server runs |
+//! | [`faults`] | calls of the system that fail, and an end at a chosen one |
+//! | [`tasks`] | tasks of a server |
 //! | [`proxy`] | a wire between the two that can be cut and held |
 //! | [`disk`] | disks with known contents |
 //! | [`documents`] | the commands that the documents show |
@@ -26,14 +30,18 @@
 )]
 
 pub mod agent;
+pub mod chance;
+pub mod clock;
 pub mod disk;
 pub mod documents;
+pub mod faults;
 pub mod http2;
 pub mod memory;
 pub mod proxy;
 pub mod raw;
 pub mod repository;
 pub mod server;
+pub mod tasks;
 pub mod tools;
 pub mod web;
 

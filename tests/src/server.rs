@@ -9,15 +9,17 @@ use std::thread::JoinHandle;
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::clock::Clock;
 use crate::memory::MemoryCage;
 use crate::{Agent, DEADLINE, program, wait_for};
 
 /// Settings of a server to start.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Options {
     args: Vec<String>,
     grpc: String,
     memory_bytes: Option<u64>,
+    environment: Vec<(String, String)>,
 }
 
 impl Options {
@@ -39,6 +41,13 @@ impl Options {
     #[must_use]
     pub const fn memory(mut self, bytes: u64) -> Self {
         self.memory_bytes = Some(bytes);
+        self
+    }
+
+    /// A clock that a test sets.
+    #[must_use]
+    pub fn clock(mut self, clock: &Clock) -> Self {
+        self.environment = clock.environment();
         self
     }
 
@@ -72,6 +81,7 @@ impl Options {
         let mut command = program("holdfast-server");
         command.arg("serve").arg("--data-dir").arg(data_dir);
         command.args(["--grpc", &self.grpc, "--http", "127.0.0.1:0"]).args(&self.args);
+        command.envs(self.environment.iter().cloned());
         let cage = self.memory_bytes.map(MemoryCage::new).or_else(MemoryCage::of_environment);
         if let Some(cage) = &cage {
             command = cage.around(&command);
@@ -148,7 +158,12 @@ impl Server {
 
     /// Settings of a server, to be changed before it is started.
     pub fn options() -> Options {
-        Options { args: Vec::new(), grpc: "127.0.0.1:0".to_owned(), memory_bytes: None }
+        Options {
+            args: Vec::new(),
+            grpc: "127.0.0.1:0".to_owned(),
+            memory_bytes: None,
+            environment: Vec::new(),
+        }
     }
 
     /// False when the server ended instead.
@@ -248,6 +263,14 @@ impl Server {
     /// When it ended already.
     pub fn pid(&self) -> Pid {
         Pid::from_child(self.child.as_ref().expect("the server runs"))
+    }
+
+    /// Whether it has ended, by itself or by a signal.
+    ///
+    /// # Panics
+    /// When it was waited for.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.as_mut().expect("the server runs").try_wait().expect("our child").is_some()
     }
 
     /// Ends it as a power cut would, as far as a process can tell.

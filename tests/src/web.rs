@@ -44,6 +44,11 @@ impl Answer {
 /// # Panics
 /// When there is no whole answer.
 pub fn get(server: &Server, path: &str, token: &str) -> Answer {
+    try_get(server, path, token).expect("a whole answer")
+}
+
+/// The same; `None` when the server ends meanwhile.
+pub fn try_get(server: &Server, path: &str, token: &str) -> Option<Answer> {
     let authorization = format!("Authorization: Bearer {token}\r\n");
     ask(server, &format!("GET {path} HTTP/1.1\r\n{authorization}"), "")
 }
@@ -53,6 +58,11 @@ pub fn get(server: &Server, path: &str, token: &str) -> Answer {
 /// # Panics
 /// When there is no whole answer.
 pub fn post(server: &Server, path: &str, token: &str, body: &Value) -> Answer {
+    try_post(server, path, token, body).expect("a whole answer")
+}
+
+/// The same; `None` when the server ends meanwhile.
+pub fn try_post(server: &Server, path: &str, token: &str, body: &Value) -> Option<Answer> {
     let body = body.to_string();
     let head = format!(
         "POST {path} HTTP/1.1\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n\
@@ -62,7 +72,7 @@ pub fn post(server: &Server, path: &str, token: &str, body: &Value) -> Answer {
     ask(server, &head, &body)
 }
 
-fn ask(server: &Server, head: &str, body: &str) -> Answer {
+fn ask(server: &Server, head: &str, body: &str) -> Option<Answer> {
     let mut roots = RootCertStore::empty();
     let certificate = CertificateDer::from_pem_file(server.data_dir().join("tls/cert.pem"));
     roots.add(certificate.expect("the server leaves its certificate")).expect("a certificate");
@@ -74,13 +84,13 @@ fn ask(server: &Server, head: &str, body: &str) -> Answer {
         .with_no_client_auth();
     let name = ServerName::try_from("localhost").expect("a name");
     let tls = ClientConnection::new(Arc::new(config), name).expect("a configuration that works");
-    let tcp = TcpStream::connect(server.https()).expect("the server listens");
+    let tcp = TcpStream::connect(server.https()).ok()?;
     let mut stream = StreamOwned::new(tls, tcp);
     let request = format!("{head}Host: localhost\r\nConnection: close\r\n\r\n{body}");
-    stream.write_all(request.as_bytes()).expect("the server reads");
+    stream.write_all(request.as_bytes()).ok()?;
     let mut bytes = Vec::new();
-    stream.read_to_end(&mut bytes).expect("an answer that ends");
-    parse(&bytes)
+    stream.read_to_end(&mut bytes).ok()?;
+    Some(parse(&bytes))
 }
 
 fn parse(bytes: &[u8]) -> Answer {

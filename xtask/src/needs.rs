@@ -25,6 +25,12 @@ pub(crate) const E2FSCK: Need =
 /// Compares disk images independently of our own code.
 pub(crate) const QEMU_IMG: Need =
     Need { program: "qemu-img", package: "qemu-utils", why: "a second opinion on disk images" };
+/// Lets calls of the system fail, and ends programs at chosen ones.
+pub(crate) const STRACE: Need =
+    Need { program: "strace", package: "strace", why: "disks that fail, and kills in the middle of a write" };
+/// Sets the clock of one program.
+pub(crate) const FAKETIME: Need =
+    Need { program: "faketime", package: "faketime", why: "a clock that jumps while the server runs" };
 /// Asks a server over HTTPS.
 pub(crate) const CURL: Need = Need { program: "curl", package: "curl", why: "times answers over HTTPS" };
 /// Sets up network devices.

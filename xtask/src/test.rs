@@ -8,7 +8,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use crate::needs::{self, CHROMIUM, DEBUGFS, E2FSCK, MKE2FS, NPM, Need, QEMU_IMG};
+use crate::needs::{self, CHROMIUM, DEBUGFS, E2FSCK, FAKETIME, MKE2FS, NPM, Need, QEMU_IMG, STRACE};
 use crate::shell::{self, cargo};
 use crate::steps::{Step, skipped, step, summarise, tests};
 use crate::tally::{self, Runner, Tally};
@@ -56,7 +56,7 @@ fn first_steps() -> Vec<Step> {
 
 fn all_steps(quick: bool) -> Vec<Step> {
     let with_web = !quick && web::folder().join("package.json").exists();
-    let mut wanted: Vec<Need> = vec![MKE2FS, DEBUGFS, E2FSCK, QEMU_IMG];
+    let mut wanted: Vec<Need> = vec![MKE2FS, DEBUGFS, E2FSCK, QEMU_IMG, STRACE, FAKETIME];
     if with_web {
         wanted.extend([NPM, CHROMIUM]);
     }

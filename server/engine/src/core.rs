@@ -33,6 +33,9 @@ pub(crate) const SEAL_THREADS: usize = 4;
 /// Threads that plan and read restore windows ahead.
 const READ_THREADS: usize = 4;
 
+/// What the time of day may be corrected by without being taken for wrong.
+const CLOCK_SLACK_MS: i64 = 3_600_000;
+
 /// Promised to a backup when it starts: what its rows in the catalog take, and the recipe of a disk in which
 /// little changed.
 const SESSION_BYTES: u64 = 64 << 10;
@@ -45,6 +48,8 @@ pub(crate) struct Core {
     pub(crate) catalog: Arc<dyn Catalog>,
     pub(crate) store: Arc<ChunkStore>,
     pub(crate) clock: Arc<dyn Clock>,
+    /// The time of day, and what the clock that never jumps showed, when this process began.
+    began_ms: (i64, i64),
     pub(crate) health: Arc<Health>,
     /// One thread a core: decoding and hashing.
     pub(crate) verify_pool: Arc<FairPool>,
@@ -114,6 +119,7 @@ impl Core {
             quotas: Quotas::new(Arc::clone(&catalog)),
             catalog,
             store,
+            began_ms: (clock.now_ms(), clock.monotonic_ms()),
             clock,
             health,
             verify_pool: Arc::new(pool("verify", 0)?),
@@ -143,6 +149,14 @@ impl Core {
             Some(reason) => Err(EngineError::ReadOnly(reason.to_owned())),
             None => Ok(()),
         }
+    }
+
+    /// (L6) The time of day, unless it is further ahead of the clock that never jumps than it was when this process began.
+    pub(crate) fn deciding_time_ms(&self) -> i64 {
+        let (began_ms, began_monotonic_ms) = self.began_ms;
+        let passed_ms = self.clock.monotonic_ms().saturating_sub(began_monotonic_ms);
+        let latest_ms = began_ms.saturating_add(passed_ms).saturating_add(CLOCK_SLACK_MS);
+        self.clock.now_ms().min(latest_ms)
     }
 
     /// What a backup is promised when it starts. (W10) Data may be refused later; a backup in which nothing changed

@@ -7,6 +7,9 @@
 //! `keep-within` counts from the newest restore point that is not in the future, not from today, so that a VM which is
 //! no longer backed up does not lose everything in time.
 //!
+//! What is in the future, by the clock of who decides, stays and uses no rule up: a clock was wrong when it was made, or
+//! is now, and what was made since must not go for it.
+//!
 //! Two things go beyond: an hour that clocks repeat is two hours, and three kinds are kept whatever the rules say (the
 //! newest, the newest whole one, and what is locked or held).
 
@@ -48,6 +51,8 @@ pub enum Reason {
     Oldest(Period),
     /// Made within so many days before the newest.
     Within { days: u32 },
+    /// Made in the future, by the clock of who decides.
+    Future,
     /// The last that was made: a VM never loses its newest restore point by rules.
     Latest,
     /// The last that is whole: what came after lacks disks or is damaged.
@@ -67,6 +72,7 @@ impl std::fmt::Display for Reason {
             Self::Newest(period) => f.write_str(period.adverb()),
             Self::Oldest(period) => write!(f, "oldest {}", period.adverb()),
             Self::Within { days } => write!(f, "within {days}d"),
+            Self::Future => f.write_str("in the future"),
             Self::Latest => f.write_str("latest"),
             Self::LatestWhole => f.write_str("latest whole one"),
             Self::Locked { until_ms } => match Timestamp::from_millisecond(*until_ms) {
@@ -116,10 +122,15 @@ pub fn decide<Id: Copy + Ord>(
         if rules.is_empty() {
             reasons.push(Reason::NoRules);
         }
-        if within_from.as_ref().is_some_and(|from| from.keeps(point.at_ms)) {
-            reasons.push(Reason::Within { days: rules.keep_within_days });
+        if point.at_ms > now_ms {
+            // (L6)
+            reasons.push(Reason::Future);
+        } else {
+            if within_from.as_ref().is_some_and(|from| from.keeps(point.at_ms)) {
+                reasons.push(Reason::Within { days: rules.keep_within_days });
+            }
+            counts.take(&zoned(point.at_ms, zone), number == oldest, &mut reasons);
         }
-        counts.take(&zoned(point.at_ms, zone), number == oldest, &mut reasons);
         if point.held {
             reasons.push(Reason::Held);
         }

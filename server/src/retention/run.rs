@@ -119,17 +119,18 @@ impl Subject {
     }
 }
 
-/// Decides VM by VM, tells, and unless it is a dry run deletes before it goes on. Ends early when `stop` says so. Blocks.
+/// Decides VM by VM, tells, and unless it is a dry run deletes before it goes on. Ends early when `stop` says so. By the
+/// engine's time: no jump of the clock deletes anything (L6). Blocks.
 ///
 /// # Errors
 /// Those of catalog and engine; `NotFound` for a VM that was named and is not there.
 pub(crate) fn run(
     engine: &Engine,
-    now_ms: i64,
     work: &Work,
     stop: &dyn Fn() -> bool,
     tell: &mut Tell<'_>,
 ) -> Result<Outcome, ServiceError> {
+    let now_ms = engine.deciding_time_ms();
     let mut outcome = Outcome::default();
     let mut decide = |vm: &str| -> Result<bool, ServiceError> {
         if stop() || outcome.doomed.len() >= DOOMED_MAX {

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use holdfast_engine::Engine;
 use holdfast_engine::catalog::{RetentionPolicy, TaskKind};
-use holdfast_engine::clock::Clock;
 use holdfast_engine::ids::PolicyId;
 use holdfast_proto::ErrorCode;
 use serde::{Deserialize, Serialize};
@@ -38,7 +37,6 @@ struct Figures {
 #[derive(Debug)]
 pub(crate) struct PolicyWork {
     pub(crate) engine: Arc<Engine>,
-    pub(crate) clock: Arc<dyn Clock>,
     pub(crate) activity: Arc<Activity>,
 }
 
@@ -69,7 +67,7 @@ impl Work for PolicyWork {
         let work = Run::of_policy(catalog, &policy, &order.who, false)?;
         control.log(format!("policy {:?}", policy.name));
         let stop = || control.check().is_err();
-        let outcome = run(&self.engine, self.clock.now_ms(), &work, &stop, &mut |_| true)?;
+        let outcome = run(&self.engine, &work, &stop, &mut |_| true)?;
         // What was not looked at is for the attempt that goes on.
         control.check()?;
         let figures = Figures {

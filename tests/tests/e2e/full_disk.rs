@@ -1,5 +1,6 @@
 //! A repository without room: says so, keeps what it has, and goes on once there is room.
 
+use holdfast_tests::disk::{assert_same, noise};
 use holdfast_tests::tools::SmallFileSystem;
 use holdfast_tests::{Disk, Server};
 use tempfile::tempdir;
@@ -121,4 +122,92 @@ fn a_server_starts_and_restores_on_a_disk_without_a_free_byte() {
         assert_eq!(again.agent().read_back("web"), disk.bytes());
         server = Some(again);
     }
+}
+
+/// The bytes of every restore point of a VM, each acknowledged.
+fn assert_whole(server: &Server, vm: &str, bytes: &[u8]) {
+    assert_same(bytes, &server.agent().read_back(vm));
+}
+
+/// Deleting, forgetting, locking and reclaiming need what the reserve keeps for them, and no restart.
+#[test]
+fn a_disk_that_backups_filled_is_emptied_by_those_who_may() {
+    let folder = tempdir().unwrap();
+    let mount = folder.path().join("small");
+    std::fs::create_dir(&mount).unwrap();
+    let Some(small) = SmallFileSystem::mount(&mount, 160 * MIB) else { return };
+    let data_dir = small.folder().join("repository");
+    let server = Server::options().arg("--reserve=16MiB").start(&data_dir);
+    let agent = server.agent();
+    let disk = Disk::of_noise(folder.path().join("disk.raw"), 1, 20 << 20);
+    let mut kept = Vec::new();
+    loop {
+        disk.put(0, &noise(100 + kept.len() as u64, 10 << 20));
+        let ran = agent.run(&["backup", "--vm", "web", disk.arg()]);
+        if !ran.succeeded() {
+            ran.fails(8, &["room"]);
+            break;
+        }
+        kept.push(disk.bytes());
+    }
+    assert!(kept.len() >= 6, "{} backups fit", kept.len());
+    let ids = agent.backups("web");
+    let oldest = ids.last().unwrap();
+    agent.run(&["lock", oldest, "--for", "2d", "--yes"]).ok();
+    agent.run(&["hold", oldest, "--reason", "a test"]).ok();
+    agent.run(&["delete", &ids[2], "--yes", "--reason", "a test"]).ok();
+    agent.run(&["forget", "--vm", "web", "--keep-last", "2", "--yes"]).ok();
+    let left = agent.backups("web");
+    assert_eq!(left, [ids[0].clone(), ids[1].clone(), oldest.clone()]);
+    let before = free_bytes(small.folder());
+    // Of the second half of the disk all restore points have one copy, in a container that is half dead by now.
+    agent.run(&["reclaim"]).ok();
+    let freed = free_bytes(small.folder()).saturating_sub(before);
+    assert!(freed >= 30 * MIB, "{freed} bytes were freed");
+    disk.put(0, &noise(99, 10 << 20));
+    agent.back_up("web", &[disk.arg()]);
+    assert_whole(&server, "web", &disk.bytes());
+    let to = folder.path().join("oldest.raw");
+    agent.restore_of(oldest, "web", None, &to).ok();
+    assert_same(&kept[0], &std::fs::read(&to).unwrap());
+    agent.run(&["delete", oldest, "--yes", "--reason", "a test"]).fails(4, &["lock"]);
+    let (status, said) = server.stop();
+    assert!(status.success(), "{said}");
+}
+
+/// Not even the reserve is left: others took it. What was deleted goes all the same.
+#[test]
+fn a_disk_without_a_free_byte_is_emptied() {
+    let folder = tempdir().unwrap();
+    let mount = folder.path().join("small");
+    std::fs::create_dir(&mount).unwrap();
+    let Some(small) = SmallFileSystem::mount(&mount, 160 * MIB) else { return };
+    let data_dir = small.folder().join("repository");
+    let server = Server::options().arg("--reserve=16MiB").start(&data_dir);
+    let agent = server.agent();
+    let disks: Vec<Disk> = (0..4)
+        .map(|seed| Disk::of_noise(folder.path().join(format!("{seed}.raw")), seed, 12 << 20))
+        .collect();
+    for disk in &disks {
+        agent.back_up("web", &[&format!("disk={}", disk.arg())]);
+    }
+    let ids = agent.backups("web");
+    fill(&small.folder().join("ballast"));
+    assert_eq!(free_bytes(small.folder()), 0);
+    let refused = Disk::of_noise(folder.path().join("refused.raw"), 9, 12 << 20);
+    agent.run(&["backup", "--vm", "other", refused.arg()]).fails(8, &["room"]);
+    agent.run(&["delete", &ids[3], "--yes", "--reason", "a test"]).ok();
+    agent.run(&["forget", "--vm", "web", "--keep-last", "1", "--yes"]).ok();
+    assert_eq!(agent.backups("web"), ids[..1]);
+    agent.run(&["reclaim"]).ok();
+    assert!(free_bytes(small.folder()) >= 30 * MIB, "{} bytes are free", free_bytes(small.folder()));
+    agent.back_up("other", &[refused.arg()]);
+    assert_whole(&server, "other", &refused.bytes());
+    assert_whole(&server, "web", &disks[3].bytes());
+    agent.run(&["lock", "latest", "--vm", "web", "--for", "2d", "--yes"]).ok();
+    let (status, said) = server.stop();
+    assert!(status.success(), "{said}");
+    let server = Server::options().arg("--reserve=8MiB").start(&data_dir);
+    assert_eq!(server.agent().backups("web"), ids[..1]);
+    assert_whole(&server, "web", &disks[3].bytes());
 }

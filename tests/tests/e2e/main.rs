@@ -8,6 +8,8 @@ mod backup_restore;
 #[cfg(test)]
 mod cli;
 #[cfg(test)]
+mod clock;
+#[cfg(test)]
 mod concurrency;
 #[cfg(test)]
 mod crash;
@@ -29,6 +31,10 @@ mod health;
 mod hostile;
 #[cfg(test)]
 mod incremental;
+#[cfg(test)]
+mod io_errors;
+#[cfg(test)]
+mod kills;
 #[cfg(test)]
 mod lanes;
 #[cfg(test)]

@@ -8,7 +8,7 @@ use holdfast_tests::{Disk, Server};
 use tempfile::tempdir;
 
 /// Deletes everything in the data folder but the volume.
-fn lose_all_but_blobs(data_dir: &Path) {
+pub(super) fn lose_all_but_blobs(data_dir: &Path) {
     for entry in fs::read_dir(data_dir).unwrap() {
         let path = entry.unwrap().path();
         if path.ends_with("blobs") {

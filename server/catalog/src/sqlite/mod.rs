@@ -29,6 +29,7 @@ mod leases;
 mod lock_clock;
 mod lock_row;
 mod locks;
+mod log;
 mod lost;
 mod merge_failed;
 mod namespaces;
@@ -40,6 +41,7 @@ mod policies;
 mod pool;
 mod quotas;
 mod renames;
+mod room;
 mod schedules;
 mod schema;
 mod scrub;
@@ -56,6 +58,7 @@ mod verifications;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use holdfast_types::clock::Clock;
@@ -66,6 +69,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use self::convert::OrCatalogError;
 use self::pool::{LOOK_UPS_MAX, REPORTS_MAX, ReadPool};
+pub use self::room::{give_up as give_up_room, keep as keep_room};
 use crate::{CatalogError, Latch, OwnLatch, Result, Upkeep};
 
 /// How long to wait for another process's transaction. Ours take milliseconds; a slow disk's fsync may
@@ -87,6 +91,8 @@ pub struct SqliteCatalog {
     lock_clock_asked_ms: Mutex<i64>,
     /// Asked before every change, told of every failed one.
     latch: Arc<dyn Latch>,
+    /// Whether the room kept for a full disk was given up by this process.
+    gave_up_room: AtomicBool,
     /// What every change is answered with, for tests.
     #[cfg(any(test, feature = "testing"))]
     injected: Mutex<Option<testing::InjectedFailure>>,
@@ -125,7 +131,9 @@ impl SqliteCatalog {
     pub fn open_or_create(path: &Path, clock: Arc<dyn Clock>, latch: Arc<dyn Latch>) -> Result<(Self, bool)> {
         let mut writer = connection::open_writer(path, true, BUSY_TIMEOUT)?;
         let created = schema::create(&mut writer, clock.as_ref())?;
-        Ok((Self::start(path, writer, clock, BUSY_TIMEOUT, latch)?, created))
+        let catalog = Self::start(path, writer, clock, BUSY_TIMEOUT, latch)?;
+        catalog.settle_log();
+        Ok((catalog, created))
     }
 
     /// Opens the catalog at `path`, which must be there, to share `latch` with its owner.
@@ -135,7 +143,9 @@ impl SqliteCatalog {
     pub fn open_existing(path: &Path, clock: Arc<dyn Clock>, latch: Arc<dyn Latch>) -> Result<Self> {
         check_exists(path)?;
         let writer = connection::open_writer(path, false, BUSY_TIMEOUT)?;
-        Self::start(path, writer, clock, BUSY_TIMEOUT, latch)
+        let catalog = Self::start(path, writer, clock, BUSY_TIMEOUT, latch)?;
+        catalog.settle_log();
+        Ok(catalog)
     }
 
     /// Creates the catalog of a repository that exists and has lost its own, at `path`: without any namespace, because
@@ -177,9 +187,19 @@ impl SqliteCatalog {
             lock_clock_asked_ms: Mutex::new(clock.monotonic_ms()),
             clock,
             latch,
+            gave_up_room: AtomicBool::new(false),
             #[cfg(any(test, feature = "testing"))]
             injected: Mutex::default(),
         })
+    }
+
+    /// (W13) Before the first change. A disk that fails stops changes; no room, or a file system that takes no writes,
+    /// is met by the first change as well. None of it ends a start.
+    fn settle_log(&self) {
+        let mut writer = self.writer.lock();
+        if let Err(error) = log::write_again(&mut writer, &self.path) {
+            self.latch.change_failed(&error);
+        }
     }
 
     /// Runs `read`, which finds a few rows by an index, on one snapshot.
@@ -196,6 +216,31 @@ impl SqliteCatalog {
     /// otherwise, except after [`CatalogError::WriteFailed`], when that is unknown.
     fn write<T>(&self, write: impl FnOnce(&Transaction<'_>) -> Result<T>) -> Result<T> {
         self.change("write", |writer| transact(writer, write))
+    }
+
+    /// As [`SqliteCatalog::write`], for what makes room: where there is none, in the room that is kept for it.
+    fn write_on_full_disk<T>(&self, write: impl Fn(&Transaction<'_>) -> Result<T>) -> Result<T> {
+        match self.write(&write) {
+            Err(CatalogError::Full) => {}
+            answer => return answer,
+        }
+        if room::give_up(&self.path) {
+            self.gave_up_room.store(true, Ordering::Relaxed);
+            match self.write(&write) {
+                Err(CatalogError::Full) => {}
+                answer => return answer,
+            }
+        }
+        // What the log takes on the disk is its own already: folded in, it begins at its front again.
+        self.checkpoint()?;
+        self.write(write)
+    }
+
+    /// Something was deleted: there may be room to keep again.
+    fn keep_room_again(&self) {
+        if self.gave_up_room.load(Ordering::Relaxed) && room::keep(&self.path).is_ok() {
+            self.gave_up_room.store(false, Ordering::Relaxed);
+        }
     }
 
     /// Runs `change` in a transaction and takes it back. Its failure tells the latch nothing.

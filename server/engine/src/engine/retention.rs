@@ -27,6 +27,12 @@ impl Engine {
         retention::delete(&self.core, ids, who, reason)
     }
 
+    /// (L6) The time by which rules decide what is deleted: the time of day, but no jump forward that happened since this
+    /// process began.
+    pub fn deciding_time_ms(&self) -> i64 {
+        self.core.deciding_time_ms()
+    }
+
     /// Locks restore points until `until_ms`, unless they are locked for longer. When this returns the volume knows it,
     /// so that losing the catalog loses no lock. Returns those that changed.
     ///

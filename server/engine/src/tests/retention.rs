@@ -448,3 +448,25 @@ fn a_vm_that_is_being_backed_up_is_neither_removed_nor_renamed() {
         assert!(matches!(outcome, Err(EngineError::BusyElsewhere { .. })), "{outcome:?}");
     }
 }
+
+/// (L6)
+#[test]
+fn rules_do_not_follow_a_clock_that_jumps() {
+    const HOUR_MS: i64 = 3_600_000;
+    let (bench, volume) = (Bench::new(), MemoryVolume::new());
+    let engine = bench.open(Arc::new(volume));
+    let start_ms = engine.deciding_time_ms();
+    bench.clock.advance_ms(5 * DAY_MS);
+    bench.clock.set_by_ms(HOUR_MS / 2);
+    assert_eq!(
+        engine.deciding_time_ms() - start_ms,
+        5 * DAY_MS + HOUR_MS / 2,
+        "time passed, and was corrected"
+    );
+    bench.clock.set_by_ms(1000 * DAY_MS);
+    assert_eq!(engine.deciding_time_ms() - start_ms, 5 * DAY_MS + HOUR_MS);
+    bench.clock.advance_ms(DAY_MS);
+    assert_eq!(engine.deciding_time_ms() - start_ms, 6 * DAY_MS + HOUR_MS);
+    bench.clock.set_by_ms(-2000 * DAY_MS);
+    assert!(engine.deciding_time_ms() < start_ms, "set back, more is in the future");
+}

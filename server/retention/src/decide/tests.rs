@@ -157,6 +157,18 @@ fn within_counts_from_the_newest_that_is_not_in_the_future() {
     assert_eq!(kept(&decide(&all, &rules, &TimeZone::UTC, -1)), [0, 1, 2, 3], "all are in the future");
 }
 
+/// (L6) The clock was ahead for a while, and is right again.
+#[test]
+fn what_is_in_the_future_stays_and_uses_nothing_up() {
+    let all: Vec<_> =
+        [1, 2, 3, 4, 900, 901, 902].into_iter().zip(0..).map(|(day, id)| point(id, day * DAY_MS)).collect();
+    let rules = Rules { keep_last: 1, keep_daily: 3, ..Rules::default() };
+    let decisions = decide(&all, &rules, &TimeZone::UTC, 10 * DAY_MS);
+    assert_eq!(kept(&decisions), [1, 2, 3, 4, 5, 6]);
+    assert!(decisions[..3].iter().all(|d| d.reasons == [Reason::Future]));
+    assert_eq!(kept(&decide(&all, &rules, &TimeZone::UTC, 1000 * DAY_MS)), [4, 5, 6]);
+}
+
 #[test]
 fn no_rules_keep_everything() {
     let all = points(&["2026-03-01T02:00:00Z", "2026-03-02T02:00:00Z"]);

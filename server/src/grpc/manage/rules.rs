@@ -82,7 +82,7 @@ fn carry_out(app: &App, work: &Work, without_bytes: bool, answer: &Forgotten) ->
             answer.send(v1::ForgetResponse { kind: Some(Kind::Decisions(v1::Decisions { decisions })) })
         })
     };
-    let outcome = run(&app.engine, app.clock.now_ms(), work, &|| answer.is_over(), &mut tell)?;
+    let outcome = run(&app.engine, work, &|| answer.is_over(), &mut tell)?;
     if outcome.deleted > 0 && !work.dry_run {
         app.activity.note(Change::Backup);
     }

@@ -76,6 +76,27 @@ fn a_log_that_was_folded_in_is_whole_or_begun_anew() {
     assert_eq!(whole_commits(&image(&home, None).path), 4);
 }
 
+/// (W13) Its pages may be nowhere but in memory, if a flush failed before.
+#[test]
+fn a_start_writes_the_log_again_as_it_is() {
+    let home = Home::new();
+    let fixture = home.create();
+    for _ in 0..3 {
+        fixture.committed("web", "nightly");
+    }
+    let left = image(&home, None);
+    let (database, log) = (&left.path, wal_of(&left.path));
+    let (bytes, long_ago) = (std::fs::read(&log).unwrap(), std::time::SystemTime::UNIX_EPOCH);
+    std::fs::File::options().write(true).open(&log).unwrap().set_modified(long_ago).unwrap();
+    let clock = Arc::new(ManualClock::new(START_MS + 1_000_000));
+    let latch = Arc::<OwnLatch>::default();
+    let opened = SqliteCatalog::open_existing(database, clock, latch).unwrap();
+    assert!(std::fs::read(&log).unwrap() == bytes, "changed");
+    assert!(std::fs::metadata(&log).unwrap().modified().unwrap() > long_ago, "not written");
+    drop(opened);
+    assert_eq!(whole_commits(database), 3);
+}
+
 /// The log reaches the disk in any order; what is torn off its end takes whole commits with it.
 #[test]
 fn a_log_cut_anywhere_loses_whole_commits_only() {

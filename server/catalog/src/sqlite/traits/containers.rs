@@ -48,11 +48,11 @@ impl Containers for SqliteCatalog {
     }
 
     fn condemn_containers(&self, ids: &[ContainerId]) -> Result<()> {
-        self.write(|tx| ids.iter().try_for_each(|id| containers::condemn(tx, *id)))
+        self.write_on_full_disk(|tx| ids.iter().try_for_each(|id| containers::condemn(tx, *id)))
     }
 
     fn replace_containers(&self, new: &[ContainerRecord], condemned: &[ContainerId]) -> Result<()> {
-        self.write(|tx| {
+        self.write_on_full_disk(|tx| {
             new.iter().try_for_each(|container| containers::adopt(tx, container))?;
             condemned.iter().try_for_each(|id| containers::condemn(tx, *id))
         })
@@ -63,7 +63,9 @@ impl Containers for SqliteCatalog {
     }
 
     fn remove_condemned(&self, ids: &[ContainerId]) -> Result<()> {
-        self.write(|tx| ids.iter().try_for_each(|id| containers::remove_condemned(tx, *id)))
+        self.write_on_full_disk(|tx| ids.iter().try_for_each(|id| containers::remove_condemned(tx, *id)))?;
+        self.keep_room_again();
+        Ok(())
     }
 
     fn note_squeezed(&self, ids: &[ContainerId], level: i32) -> Result<()> {

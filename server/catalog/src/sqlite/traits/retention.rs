@@ -8,7 +8,7 @@ use crate::{DeletionRecord, NamedVm, PointState, Result, Retention, RetentionPol
 impl Retention for SqliteCatalog {
     fn begin_deletion(&self, ids: &[BackupId], who: &str, reason: &str) -> Result<Vec<DeletionRecord>> {
         validate::retention_ids(ids)?;
-        self.write(|tx| deletions::begin(tx, self.clock.as_ref(), ids, who, reason))
+        self.write_on_full_disk(|tx| deletions::begin(tx, self.clock.as_ref(), ids, who, reason))
     }
 
     fn deletions(&self, after: Option<BackupId>, limit: u32) -> Result<Vec<DeletionRecord>> {
@@ -19,7 +19,7 @@ impl Retention for SqliteCatalog {
         if ids.is_empty() {
             return Ok(());
         }
-        self.write(|tx| deletions::finish(tx, ids))
+        self.write_on_full_disk(|tx| deletions::finish(tx, ids))
     }
 
     fn lock_backups(&self, ids: &[BackupId], until_ms: i64, who: &str) -> Result<Vec<BackupId>> {

@@ -342,7 +342,7 @@ pub(in crate::http::rest) async fn run(
             true
         };
         let stopping = app.stopping();
-        let outcome = carry_out(&app.engine, app.clock.now_ms(), &work, &|| *stopping.borrow(), &mut tell)?;
+        let outcome = carry_out(&app.engine, &work, &|| *stopping.borrow(), &mut tell)?;
         if outcome.deleted > 0 && !wanted.dry_run {
             app.activity.note(Change::Backup);
         }

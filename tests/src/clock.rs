@@ -1,0 +1,78 @@
+//! A clock that a test sets while a server runs: `libfaketime`, put before the C library, adds to the time of day what a
+//! file says. The clock that only counts goes on as it is.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::tools::skip;
+
+/// Below the folders of libraries; for programs with several threads.
+const LIBRARY: &str = "faketime/libfaketimeMT.so.1";
+
+/// A time of day for programs started with [`Clock::environment`]. Right until it is set.
+#[derive(Debug)]
+pub struct Clock {
+    folder: TempDir,
+    library: PathBuf,
+}
+
+impl Clock {
+    /// One that is right; `None`, said aloud, where there is no `libfaketime`.
+    ///
+    /// # Panics
+    /// When its file cannot be written.
+    pub fn new() -> Option<Self> {
+        let folders = ["/usr/lib", "/usr/lib64", "/usr/local/lib"].map(Path::new);
+        let below = folders.iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten();
+        let below = below.filter_map(Result::ok).map(|entry| entry.path());
+        let all = folders.iter().map(|folder| (*folder).to_owned()).chain(below);
+        let Some(library) = all.map(|folder| folder.join(LIBRARY)).find(|file| file.exists()) else {
+            skip("libfaketime is not installed");
+            return None;
+        };
+        let clock = Self { folder: tempfile::tempdir().expect("a temporary folder"), library };
+        clock.set_days(0);
+        Some(clock)
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("time")
+    }
+
+    /// From now on it is so many days ahead, or behind.
+    ///
+    /// # Panics
+    /// When its file cannot be written.
+    pub fn set_days(&self, days: i64) {
+        // Programs read it at any moment: it is there whole, or as it was.
+        let new = self.folder.path().join("new");
+        std::fs::write(&new, format!("{days:+}d\n")).expect("the clock can be set");
+        std::fs::rename(new, self.file()).expect("the clock can be set");
+    }
+
+    /// What a program is started with.
+    pub fn environment(&self) -> Vec<(String, String)> {
+        let (library, file) = (self.library.display().to_string(), self.file().display().to_string());
+        let all = [
+            ("LD_PRELOAD", library.as_str()),
+            ("FAKETIME_TIMESTAMP_FILE", &file),
+            ("FAKETIME_NO_CACHE", "1"),
+            ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
+            ("DONT_FAKE_MONOTONIC", "1"),
+            ("NO_FAKE_STAT", "1"),
+        ];
+        all.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
+    }
+
+    /// What time it is, in seconds since 1970, for a program that is started now.
+    ///
+    /// # Panics
+    /// When `date` cannot be run.
+    pub fn now_secs(&self) -> i64 {
+        let output =
+            Command::new("date").arg("+%s").envs(self.environment()).output().expect("date can be run");
+        String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number of seconds")
+    }
+}

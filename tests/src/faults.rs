@@ -1,0 +1,162 @@
+//! Faults of the system under a running program: calls that fail, and an end at a chosen call.
+//!
+//! `strace` puts itself between a program and the kernel and answers chosen calls itself, so it is the real program with
+//! its real files that meets them. It counts calls by thread: the second `fdatasync` is the second one of any thread.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::NamedTempFile;
+
+use crate::tools::{find, skip};
+use crate::wait_for;
+
+/// Every call that changes what a disk holds, but for what is merely buffered.
+pub const DURABLE: &str = "fdatasync,fsync,rename,renameat2,unlink,unlinkat,ftruncate";
+
+/// Every call that writes to a file, and those of [`DURABLE`].
+pub const CHANGES: &str = "write,pwrite64,fdatasync,fsync,rename,renameat2,unlink,unlinkat,ftruncate,openat";
+
+/// What happens to which calls.
+#[derive(Debug, Clone)]
+pub struct Fault {
+    calls: String,
+    what: String,
+    when: String,
+    paths: Vec<PathBuf>,
+}
+
+impl Fault {
+    /// Each of `calls` (names of system calls, with commas between) fails as a disk does that cannot be read or written.
+    pub fn io_error(calls: &str) -> Self {
+        Self::new(calls, "error=EIO")
+    }
+
+    /// The program ends, as by a power cut as far as a process can tell, at one of `calls`: the `nth` of any thread.
+    pub fn kill_at(calls: &str, nth: u64) -> Self {
+        Self::new(calls, "signal=KILL").when(&nth.to_string())
+    }
+
+    fn new(calls: &str, what: &str) -> Self {
+        let (calls, what) = (calls.to_owned(), what.to_owned());
+        Self { calls, what, when: "1+".to_owned(), paths: Vec::new() }
+    }
+
+    /// Which of them, by thread: `2` the second, `2+` that and all after it.
+    #[must_use]
+    pub fn when(mut self, when: &str) -> Self {
+        when.clone_into(&mut self.when);
+        self
+    }
+
+    /// Only those that concern this file or folder, by its name as it is when the call is made.
+    #[must_use]
+    pub fn on(mut self, path: impl Into<PathBuf>) -> Self {
+        self.paths.push(path.into());
+        self
+    }
+
+    /// `strace` with all of it, told to write to `log`.
+    fn strace(&self, strace: &Path, log: &Path) -> Command {
+        let Self { calls, what, when, paths } = self;
+        let mut command = Command::new(strace);
+        command.args(["-f", "-qq", "-o"]).arg(log).args([
+            "-e",
+            "signal=none",
+            "-e",
+            &format!("trace={calls}"),
+        ]);
+        command.args(["-e", &format!("inject={calls}:{what}:when={when}")]);
+        for path in paths {
+            command.arg("-P").arg(path);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Puts it on a program that runs, until what is returned is dropped. `None`, said aloud, where that cannot be done.
+    ///
+    /// # Panics
+    /// When the program has ended.
+    pub fn on_process(&self, pid: Pid) -> Option<Faulty> {
+        let strace = find("strace")?;
+        let log = NamedTempFile::new().expect("a temporary file");
+        let mut command = self.strace(&strace, log.path());
+        command.args(["-p", &pid.as_raw_nonzero().to_string()]);
+        let mut child = command.spawn().expect("strace can be run");
+        let tracer = child.id();
+        let attached = wait_for("strace to attach", || {
+            if child.try_wait().expect("our child").is_some() {
+                return Some(false);
+            }
+            is_traced(pid, tracer).then_some(true)
+        });
+        if attached {
+            return Some(Faulty { strace: child, log });
+        }
+        let said = child.wait_with_output().expect("our child").stderr;
+        skip(&format!("no faults: {}", String::from_utf8_lossy(&said).trim()));
+        None
+    }
+
+    /// Puts it on a command, which is run to its end; its exit code (`None`: it was killed) and what it said. `None`,
+    /// said aloud, where that cannot be done.
+    ///
+    /// # Panics
+    /// When it cannot be run.
+    pub fn on_command(&self, command: &Command) -> Option<(Option<i32>, String)> {
+        let strace = find("strace")?;
+        let log = NamedTempFile::new().expect("a temporary file");
+        let mut around = self.strace(&strace, log.path());
+        around.arg("--").arg(command.get_program()).args(command.get_args()).stdout(Stdio::piped());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => around.env(name, value),
+                None => around.env_remove(name),
+            };
+        }
+        let output = around.output().expect("strace can be run");
+        let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        Some((output.status.code(), said.concat()))
+    }
+}
+
+/// Whether every thread of a process is traced by `tracer`.
+fn is_traced(pid: Pid, tracer: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero()));
+    let Ok(threads) = threads else { return false };
+    let wanted = format!("TracerPid:\t{tracer}");
+    threads.filter_map(Result::ok).all(|thread| {
+        let status = std::fs::read_to_string(thread.path().join("status"));
+        // One that has ended needs no tracer.
+        status.map_or(true, |status| status.lines().any(|line| line == wanted))
+    })
+}
+
+/// A program under faults. Dropped, it goes on without.
+#[derive(Debug)]
+pub struct Faulty {
+    strace: Child,
+    log: NamedTempFile,
+}
+
+impl Faulty {
+    /// How many calls were answered with an error so far.
+    pub fn errors(&self) -> usize {
+        self.log().matches("(INJECTED)").count()
+    }
+
+    /// The calls it saw, for messages.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.log.path()).unwrap_or_default()
+    }
+}
+
+impl Drop for Faulty {
+    fn drop(&mut self) {
+        // It lets go of the program, and ends; or has ended with it.
+        let _ = kill_process(Pid::from_child(&self.strace), Signal::TERM);
+        drop(self.strace.wait());
+    }
+}

@@ -1,0 +1,172 @@
+//! Clocks that jump while the server runs: no lock is released, no policy deletes what it would have kept, schedules
+//! start each task once, and backups in progress go on.
+
+use holdfast_tests::clock::Clock;
+use holdfast_tests::disk::noise;
+use holdfast_tests::proxy::Proxy;
+use holdfast_tests::{Agent, Disk, Server, tasks, wait_for};
+use serde_json::Value;
+use tempfile::{TempDir, tempdir};
+
+const YEARS: i64 = 3650;
+
+struct Scene {
+    folder: TempDir,
+    clock: Clock,
+    server: Server,
+    disk: Disk,
+}
+
+impl Scene {
+    fn new() -> Option<Self> {
+        let clock = Clock::new()?;
+        let real = now_secs();
+        assert!((clock.now_secs() - real).abs() < 100, "the clock is right until it is set");
+        clock.set_days(YEARS);
+        assert!(clock.now_secs() - real > (YEARS - 1) * 86_400, "libfaketime sets no clock here");
+        clock.set_days(0);
+        let folder = tempdir().unwrap();
+        let server = Server::options().clock(&clock).start(&folder.path().join("repository"));
+        let disk = Disk::of_noise(folder.path().join("web.raw"), 1, 1 << 20);
+        Some(Self { folder, clock, server, disk })
+    }
+
+    fn restart(&mut self) {
+        let data_dir = self.server.data_dir().to_owned();
+        self.server.terminate();
+        self.server.wait();
+        self.server = Server::options().clock(&self.clock).start(&data_dir);
+    }
+
+    fn back_up(&self, seed: u64) {
+        self.disk.put(0, &noise(seed, 100_000));
+        self.agent().back_up("web", &[self.disk.arg()]);
+    }
+
+    fn agent(&self) -> Agent {
+        self.server.agent()
+    }
+}
+
+fn now_secs() -> i64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    i64::try_from(now.as_secs()).unwrap()
+}
+
+/// (L4) Neither while it runs nor over a restart, whichever way the clock goes.
+#[test]
+fn a_clock_that_jumps_releases_no_lock() {
+    let Some(mut scene) = Scene::new() else { return };
+    scene.back_up(2);
+    scene.back_up(3);
+    let locked = scene.agent().backups("web")[1].clone();
+    scene.agent().run(&["lock", &locked, "--for", "30d", "--yes"]).ok();
+    let refused = |scene: &Scene| {
+        let delete = ["delete", &locked, "--yes", "--reason", "a test"];
+        scene.agent().run(&delete).fails(4, &["locked until"]);
+        scene.agent().run(&["forget", "--vm", "web", "--keep-last", "1", "--yes"]).ok();
+        assert!(scene.agent().backups("web").contains(&locked));
+    };
+    refused(&scene);
+    for days in [YEARS, -YEARS, 31, YEARS] {
+        scene.clock.set_days(days);
+        refused(&scene);
+    }
+    for days in [YEARS, 31, 0] {
+        scene.clock.set_days(days);
+        scene.restart();
+        refused(&scene);
+    }
+    // A start that knows nothing but a clock that is years ahead, after a kill.
+    scene.clock.set_days(YEARS);
+    let data_dir = scene.server.data_dir().to_owned();
+    scene.server.kill();
+    scene.server = Server::options().clock(&scene.clock).start(&data_dir);
+    refused(&scene);
+}
+
+/// What was due while the clock jumped is started once, whatever the number of nights it passed over.
+#[test]
+fn a_clock_that_jumps_starts_each_task_once() {
+    let Some(mut scene) = Scene::new() else { return };
+    scene.back_up(2);
+    let policy = ["policy", "set", "p", "--vm", "web", "--keep-last", "1", "--schedule", "* * * * *"];
+    scene.agent().run(&policy).ok();
+    let of_schedules = |scene: &Scene, kind: &str| {
+        let by_schedule = |task: &&Value| task["kind"] == kind && task["who"] == "schedule";
+        tasks::all(&scene.server).iter().filter(by_schedule).count()
+    };
+    // A mark to jump from.
+    wait_for("the first run of the policy", || (of_schedules(&scene, "policy") > 0).then_some(()));
+    tasks::settle(&scene.server);
+    let before = of_schedules(&scene, "policy");
+    scene.clock.set_days(YEARS);
+    scene.restart();
+    wait_for("the reclaim that is due", || (of_schedules(&scene, "reclaim") > 0).then_some(()));
+    wait_for("the policy that is due", || (of_schedules(&scene, "policy") > before).then_some(()));
+    scene.clock.set_days(-YEARS);
+    scene.restart();
+    scene.back_up(3);
+    scene.clock.set_days(0);
+    scene.restart();
+    tasks::settle(&scene.server);
+    let all = tasks::all(&scene.server);
+    assert!(all.len() < before + 12, "{} tasks for a clock that was set three times: {all:#?}", all.len());
+}
+
+/// A restore point made while the clock was years ahead is no reason to forget all others.
+#[test]
+fn a_clock_that_jumps_makes_no_policy_delete_what_it_kept() {
+    let Some(scene) = Scene::new() else { return };
+    for seed in 2..5 {
+        scene.back_up(seed);
+    }
+    let before = scene.agent().backups("web");
+    let rules = ["--vm", "web", "--keep-within", "14d"];
+    scene.agent().run(&[&["forget", "--yes"][..], &rules].concat()).ok();
+    assert_eq!(scene.agent().backups("web"), before);
+    scene.clock.set_days(YEARS);
+    scene.back_up(5);
+    scene.agent().run(&[&["forget", "--yes"][..], &rules].concat()).ok();
+    assert_eq!(scene.agent().backups("web").len(), 4, "the clock said that they are ten years old");
+    scene.agent().run(&[&["policy", "set", "p"][..], &rules].concat()).ok();
+    scene.agent().run(&["policy", "run", "p", "--yes"]).ok();
+    assert_eq!(scene.agent().backups("web").len(), 4);
+    // The clock is set right: what it called the future is in no one's way, and the newest counts as such.
+    scene.clock.set_days(0);
+    for seed in 6..9 {
+        scene.back_up(seed);
+        scene.agent().run(&["forget", "--yes", "--vm", "web", "--keep-last", "3"]).ok();
+    }
+    let left = scene.agent().backups("web");
+    assert_eq!(left.len(), 4, "the three newest, and the one that is in the future: {left:?}");
+    assert!(left.iter().all(|id| !before.contains(id)), "{left:?} {before:?}");
+    assert_eq!(scene.agent().read_back("web"), scene.disk.bytes());
+}
+
+/// A backup that is in progress while the clock jumps is neither given up nor refused.
+#[test]
+fn a_clock_that_jumps_ends_no_backup() {
+    let Some(scene) = Scene::new() else { return };
+    let disk = Disk::of_noise(scene.folder.path().join("db.raw"), 9, 6 << 20);
+    for (days, vm) in [(YEARS, "forward"), (-YEARS, "back")] {
+        scene.clock.set_days(0);
+        let proxy = Proxy::holding(scene.server.grpc(), 2 << 20);
+        let mut run = scene.agent().through(proxy.address()).start(&["backup", "--vm", vm, disk.arg()]);
+        wait_for("the backup to be in progress", || {
+            (proxy.upstream_bytes() > 2 << 20 || !run.runs()).then_some(())
+        });
+        if !run.runs() {
+            run.wait().ok();
+            panic!("a backup through a held wire ended");
+        }
+        scene.clock.set_days(days);
+        // Leases are looked at every two seconds; another backup shows that the server goes on meanwhile.
+        scene.back_up(days.unsigned_abs());
+        assert!(run.runs());
+        scene.agent().run(&["backup", "--vm", vm, disk.arg()]).fails(6, &[vm]);
+        proxy.release();
+        run.wait().ok();
+        assert_eq!(scene.agent().read_back(vm), disk.bytes());
+    }
+}
