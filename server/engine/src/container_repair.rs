@@ -17,7 +17,7 @@ use crate::error::EngineError;
 use crate::progress::Progress;
 use crate::rewrite::{self, Rewriter};
 use crate::space::Purpose;
-use crate::store::Leftover;
+use crate::store::{Holds, Leftover};
 
 /// What became of one damaged container.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,6 +113,8 @@ struct Rewrite<'a> {
     class: ContainerClass,
     output: Rewriter<'a>,
     recent: RecentDirectories,
+    /// (D1) Copies that take the place of what is removed: one may be in what a session leaves.
+    holds: Holds,
     chunks: u64,
     rewritten: u64,
     into: Vec<ContainerId>,
@@ -127,7 +129,8 @@ impl<'a> Rewrite<'a> {
         };
         let output = Rewriter::new(core, from.namespace(), class, purpose);
         let recent = RecentDirectories::default();
-        Self { core, class, output, recent, chunks: 0, rewritten: 0, into: Vec::new() }
+        let holds = core.store.leftovers.holds();
+        Self { core, class, output, recent, holds, chunks: 0, rewritten: 0, into: Vec::new() }
     }
 
     /// Appends a region, unless every chunk in it has a sound copy.
@@ -148,8 +151,9 @@ impl<'a> Rewrite<'a> {
 
     /// Whether another container has the chunk, and it can be read there now: the copy at hand may be removed for it.
     fn has_sound_copy(&mut self, fingerprint: &Fingerprint) -> Result<bool, EngineError> {
-        let (store, class) = (&self.core.store, self.class);
-        while let Some(found) = store.find(self.output.domain(), class, fingerprint, &mut self.recent)? {
+        let (store, class, domain) = (&self.core.store, self.class, self.output.domain());
+        let (recent, holds) = (&mut self.recent, &mut self.holds);
+        while let Some(found) = store.find_and_hold(domain, class, fingerprint, recent, holds)? {
             let region = found.location.region;
             match store.read_region(&found.container, region) {
                 Ok(_) => return Ok(true),

@@ -19,7 +19,7 @@ use crate::format::container::{Contents, Footer, Header, RegionRecord, encode_di
 use crate::format::recipe::{ExtentEntry, ExtentNode, PieceRef};
 use crate::recipe::{BuildError, NodeSink, TreeBuilder};
 use crate::reclaim::Control;
-use crate::reclaim::live::{Candidates, Scope, WINDOW_BYTES};
+use crate::reclaim::live::{Candidates, Scope, WINDOW_BYTES, is_live_data};
 use crate::reclaim::mark::mark;
 use crate::reclaim::roots::{Root, Roots};
 
@@ -106,7 +106,7 @@ pub fn measure(engine: &Engine, made: &Made) -> Result<Measured, EngineError> {
     let mut measured = Measured { references: 0, live_chunks: 0, containers: 0, windows: 0 };
     let mut after = None;
     while let Some((candidates, last)) =
-        Candidates::window(&*core.catalog, after, WINDOW_BYTES, |row| row.class == ContainerClass::Data)?
+        Candidates::window(&*core.catalog, after, WINDOW_BYTES, is_live_data)?
     {
         let marked = mark(core, &roots, &candidates, &scope, &control)?;
         if let Some(finding) = marked.incomplete.values().flatten().next() {

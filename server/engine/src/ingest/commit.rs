@@ -46,6 +46,8 @@ pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitRespons
                 core.store.reach.remember(session.namespace.id, root, reach);
             }
             ending.recorded(stored_bytes, true);
+            // (W12) They have their rows. Written once more, these would come back after a round deleted them.
+            core.sealed.forget(&prepared.commit.containers);
             Ok(v1::CommitResponse {
                 backup_id: session.backup.to_string(),
                 details: prepared.commit.details.into_iter().map(Into::into).collect(),

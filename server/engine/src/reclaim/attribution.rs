@@ -21,7 +21,7 @@ use parking_lot::RwLock;
 
 use super::bits::AllBits;
 use super::control::{Control, Pacer, Phase};
-use super::live::{Candidates, Scope};
+use super::live::{Candidates, Scope, is_live_data};
 use super::owners::{Holder, Holders, Share, ShareList};
 use super::pages::{PageTask, Pages};
 use super::roots::{Root, Roots};
@@ -108,7 +108,7 @@ pub(super) fn attribute_in_windows(
     let mut sums = Sums::new(&holders);
     let mut after = None;
     while let Some((candidates, last)) =
-        Candidates::window(&*core.catalog, after, window_bytes, |row| row.class == ContainerClass::Data)?
+        Candidates::window(&*core.catalog, after, window_bytes, is_live_data)?
     {
         control.begin(Phase::Attributing, Pages::count(&roots));
         let window = Window { bits: AllBits::new(&candidates), chunks: Lists::default() };

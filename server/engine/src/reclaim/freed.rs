@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
-use holdfast_types::ids::{BackupId, ContainerClass};
+use holdfast_types::ids::BackupId;
 
 use super::control::Control;
-use super::live::{Candidates, WINDOW_BYTES};
+use super::live::{Candidates, WINDOW_BYTES, is_live_data};
 use super::mark::{Taken, only_in};
 use super::roots::{Root, Roots};
 use crate::core::Core;
@@ -59,7 +59,7 @@ pub(super) fn freed_in_windows(
     let mut after = None;
     loop {
         let window = Candidates::window(&*core.catalog, after, window_bytes, |row| {
-            row.class == ContainerClass::Data && namespaces.contains(&row.namespace)
+            is_live_data(row) && namespaces.contains(&row.namespace)
         })?;
         let (candidates, last) = match (window, after) {
             (Some((candidates, last)), _) => (candidates, Some(last)),

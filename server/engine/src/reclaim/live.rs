@@ -212,6 +212,11 @@ pub(crate) struct Candidate {
     pub(crate) chunks: u32,
 }
 
+/// Whether a container's data counts for figures: what is damaged as a whole does not.
+pub(crate) fn is_live_data(row: &ContainerRecord) -> bool {
+    row.class == ContainerClass::Data && row.state == ContainerState::Live
+}
+
 /// The containers of one window, by number.
 #[derive(Debug, Default)]
 pub(crate) struct Candidates(Vec<Candidate>);

@@ -11,7 +11,7 @@
 //! What cannot be read makes the mark incomplete for its namespace. A chunk that known damage explains does not: it is
 //! lost already, and everything is kept of the containers that may hold it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -60,6 +60,8 @@ pub(crate) struct Marked {
     pub(crate) incomplete: BTreeMap<NamespaceId, Vec<Finding>>,
     /// What known damage has taken, by namespace: the mark is complete without it.
     pub(crate) lost: BTreeMap<NamespaceId, Vec<Finding>>,
+    /// Namespaces of which a recipe could be followed only with what is left of damaged containers.
+    pub(crate) salvaged: BTreeSet<NamespaceId>,
     /// References to chunks that were followed.
     pub(crate) references: u64,
 }
@@ -122,6 +124,7 @@ struct Marking<'a> {
 struct Found {
     incomplete: BTreeMap<NamespaceId, Vec<Finding>>,
     lost: BTreeMap<NamespaceId, Vec<Finding>>,
+    salvaged: BTreeSet<NamespaceId>,
     references: u64,
 }
 
@@ -149,12 +152,12 @@ impl<'a> Marking<'a> {
     }
 
     fn into_marked(self) -> Result<Marked, EngineError> {
-        let Found { mut incomplete, mut lost, references } = self.found.into_inner();
+        let Found { mut incomplete, mut lost, salvaged, references } = self.found.into_inner();
         for finding in incomplete.values_mut().chain(lost.values_mut()).flatten() {
             finding.vm = self.core.catalog.backup(finding.backup)?.map(|found| found.vm).unwrap_or_default();
         }
         self.bits.check_bound();
-        Ok(Marked { live: self.bits.into_map(), incomplete, lost, references })
+        Ok(Marked { live: self.bits.into_map(), incomplete, lost, salvaged, references })
     }
 
     fn note(&self, root: &Root, reason: String, is_lost: bool) {
@@ -387,6 +390,8 @@ impl<'a> Worker<'a> {
         for place in finder.damaged_places(ContainerClass::Recipe, name)? {
             self.marking.bits.keep(place.container);
         }
+        // Which of the damaged containers it comes out of is not known.
+        self.marking.found.lock().salvaged.insert(finder.namespace());
         finder.read_anywhere(name)?.ok_or_else(|| lost(name)).map(Some)
     }
 

@@ -42,7 +42,7 @@ pub(crate) use freed::freed_by_deleting;
 pub use report::{Incomplete, LIVE_SHARE_PCT, ReclaimOptions, ReclaimReport, Squeeze};
 pub(crate) use round::run;
 #[cfg(test)]
-pub(crate) use round::run_watched;
+pub(crate) use round::{check_ready, run_watched};
 pub(crate) use rounds::Rounds;
 #[cfg(test)]
 pub(crate) use watch::RoundStep;

@@ -82,7 +82,7 @@ fn not_now<T>(why: &str) -> Result<T, EngineError> {
 }
 
 /// (G5) Whether anything can be told of what is dead.
-fn check_ready(core: &Core, all_points_known: bool) -> Result<(), EngineError> {
+pub(crate) fn check_ready(core: &Core, all_points_known: bool) -> Result<(), EngineError> {
     // (S8)
     core.unrecorded.check()?;
     if !all_points_known {
@@ -155,7 +155,7 @@ impl<'a> Round<'a> {
         (self.watch)(RoundStep::Rooted);
         let generations = self.generations(candidates);
         let begun_ms = self.core.clock.monotonic_ms();
-        let Marked { live, incomplete, lost, references } =
+        let Marked { live, incomplete, lost, salvaged, references } =
             mark(self.core, &roots, candidates, &self.scope, control)?;
         (self.watch)(RoundStep::Marked);
         let marked_ms = self.core.clock.monotonic_ms().saturating_sub(begun_ms);
@@ -175,7 +175,8 @@ impl<'a> Round<'a> {
                 continue;
             }
             let generation = generations.get(&candidate.namespace).copied().unwrap_or(0);
-            let lacks = lost.contains_key(&candidate.namespace);
+            let namespace = &candidate.namespace;
+            let lacks = lost.contains_key(namespace) || salvaged.contains(namespace);
             sweep.judge(candidate, live, generation, lacks)?;
         }
         sweep.run(&roots)

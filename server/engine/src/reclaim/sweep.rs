@@ -82,7 +82,7 @@ impl<'a> Sweep<'a> {
     }
 
     /// Decides about one container, of which `live` is needed. `lacks`: something that is needed in its namespace was in
-    /// a damaged place and is nowhere else.
+    /// a damaged place and is nowhere else, or was followed by what is left there.
     pub(super) fn judge(
         &mut self,
         candidate: &Candidate,

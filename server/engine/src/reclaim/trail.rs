@@ -161,6 +161,11 @@ impl<'a> Finder<'a> {
         self.is_settled(id) && (!store.has_damage() || store.known_damage(id).is_empty())
     }
 
+    /// Whose chunks are looked up.
+    pub(super) const fn namespace(&self) -> NamespaceId {
+        self.domain.namespace
+    }
+
     /// The damaged places that are said to hold a chunk which is nowhere else.
     pub(super) fn damaged_places(
         &self,

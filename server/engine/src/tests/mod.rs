@@ -20,6 +20,7 @@ mod index_pages;
 mod live;
 mod lost_rows;
 mod memory;
+mod model;
 mod owners;
 mod parity;
 mod past_damage;

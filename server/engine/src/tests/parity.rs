@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use holdfast_types::ids::{ContainerClass, ContainerId};
+use holdfast_types::ids::{ContainerClass, ContainerId, SessionId};
 use holdfast_volume::testing::{list, put};
 use holdfast_volume::{MemoryVolume, Volume as _};
 
-use super::agent::{backup, restore};
+use super::agent::{backup, request, restore, send_disk, start};
 use super::{Bench, noise};
 use crate::check::CheckOptions;
 use crate::container::{ContainerName, list_containers};
@@ -138,6 +138,26 @@ fn parity_costs_a_part_in_ten() {
     let totals = engine.catalog().parity_totals().unwrap();
     assert_eq!((totals.groups, totals.containers, totals.stored_bytes), (2, 20, parity));
     assert!((100..103).contains(&(parity * 1000 / data)), "{parity} for {data} bytes");
+}
+
+/// (D1) The copy that a repair found in place of what it removed may be in what a failed session left: it stays.
+#[test]
+fn a_copy_that_a_repair_counted_on_stays_when_space_is_short() {
+    let (bench, volume, engine, ids) = protected(1);
+    volume.remove(&names(&volume, ContainerClass::Data)[1].blob()).unwrap();
+    assert_eq!(scrub(&engine), 1);
+    let started = start(&engine, request("vm-1", &[("root", &disk(1))])).unwrap();
+    let session: SessionId = started.session_id.parse().unwrap();
+    let stream = engine.open_stream(session, 0).unwrap();
+    send_disk(&engine, session, &stream, 0, &disk(1)).unwrap();
+    drop(stream);
+    engine.abort(session, "given up").unwrap();
+    work(&bench, &engine, scheme(4, 1));
+    assert_eq!(engine.catalog().damaged().unwrap(), [], "repaired");
+    let (core, _) = engine.parts();
+    let unused = core.store.leftovers.condemn();
+    core.store.delete(&volume, &unused).unwrap();
+    assert!(whole(&engine, &ids));
 }
 
 /// (E3)

@@ -3,6 +3,8 @@
 //! Of ten crashes, six are a power failure alone; two are followed by another during the start and the backup after
 //! it; in two a process is killed, the next one goes on with what the system still has in memory, and then the power
 //! fails. A state that was looked at before is not looked at again: it counts.
+//!
+//! Or every event of every life, one after the other, each with several of the states that a power failure may leave.
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,6 +31,8 @@ const KEPT: &str = env!("CARGO_TARGET_TMPDIR");
 pub(crate) struct Plan {
     pub(crate) first_seed: u64,
     pub(crate) crashes: u64,
+    /// After every event of every life, so many times; 0: at random moments.
+    pub(crate) each: u64,
     pub(crate) report_every: Option<u64>,
 }
 
@@ -36,6 +40,7 @@ pub(crate) struct Plan {
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) failures: Vec<String>,
+    pub(crate) crashes: u64,
     pub(crate) distinct: usize,
 }
 
@@ -43,11 +48,13 @@ struct Campaign<'a> {
     lives: &'a [Life],
     folder: &'a Path,
     seen: Mutex<HashSet<[u8; 32]>>,
+    each: u64,
 }
 
 /// Tries every seed of the plan, or until one fails.
 pub(crate) fn run(lives: &[Life], folder: &Path, plan: Plan) -> Outcome {
-    let campaign = Campaign { lives, folder, seen: Mutex::default() };
+    let campaign = Campaign { lives, folder, seen: Mutex::default(), each: plan.each };
+    let crashes = if plan.each > 0 { plan.each * moments(lives) } else { plan.crashes };
     let (next, failed) = (AtomicU64::new(0), AtomicBool::new(false));
     let failures = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -57,7 +64,7 @@ pub(crate) fn run(lives: &[Life], folder: &Path, plan: Plan) -> Outcome {
                 let root = folder.join(format!("thread-{thread}"));
                 while !failed.load(Ordering::Relaxed) {
                     let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= plan.crashes {
+                    if number >= crashes {
                         return;
                     }
                     if let Err(failure) = campaign.guarded(plan.first_seed + number, &root) {
@@ -66,17 +73,35 @@ pub(crate) fn run(lives: &[Life], folder: &Path, plan: Plan) -> Outcome {
                         return;
                     }
                     if plan.report_every.is_some_and(|every| (number + 1).is_multiple_of(every)) {
-                        println!("{} of {} crashes survived", number + 1, plan.crashes);
+                        println!("{} of {crashes} crashes survived", number + 1);
                     }
                 }
             });
         }
     });
     let distinct = campaign.seen.lock().unwrap().len();
-    Outcome { failures: failures.into_inner().unwrap(), distinct }
+    Outcome { failures: failures.into_inner().unwrap(), crashes, distinct }
+}
+
+/// Moments between events, and before and after all of them.
+fn moments(lives: &[Life]) -> u64 {
+    lives.iter().map(|life| life.history.events.len() as u64 + 1).sum()
 }
 
 impl Campaign<'_> {
+    /// The life and moment of a number, when all are tried one after the other.
+    fn in_turn(&self, number: u64) -> Option<(&Life, usize)> {
+        let mut number = usize::try_from(number.checked_div(self.each)?).unwrap();
+        for life in self.lives {
+            let moments = life.history.events.len() + 1;
+            if number < moments {
+                return Some((life, number));
+            }
+            number -= moments;
+        }
+        None
+    }
+
     /// A panic is a failure like any other.
     fn guarded(&self, seed: u64, root: &Path) -> Result<(), String> {
         let mut crash = Crash { seed, said: Vec::new(), left: None };
@@ -88,27 +113,37 @@ impl Campaign<'_> {
         outcome.map_err(|wrong| {
             let kept = crash.keep();
             format!(
-                "seed {seed}: {wrong}\n{}\nThe folder as the crash left it: {}\nTo try this seed again: cargo xtask soak --replay {seed}",
+                "seed {seed}: {wrong}\n{}\nThe folder as the crash left it: {}\n{}",
                 crash.said.join("\n"),
-                kept.display()
+                kept.display(),
+                match self.each {
+                    0 => format!("To try this seed again: cargo xtask soak --replay {seed}"),
+                    each => format!("Of HOLDFAST_EACH_EVENT={each}"),
+                }
             )
         })
     }
 
     fn crash(&self, crash: &mut Crash, root: &Path) -> Result<(), String> {
         let mut random = Random::new(crash.seed);
-        let life = random.pick(self.lives);
-        let moments = life.facts.acknowledgements();
-        let kind = random.below(10);
-        // What a killed process leaves matters most between a change and its flush.
-        let beside_flushes = if kind < 8 { 4 } else { 2 };
-        let position = moment(&life.history.events, 0, &moments, beside_flushes, &mut random);
+        let (life, position, kind) = match self.in_turn(crash.seed) {
+            Some((life, position)) => (life, position, 0),
+            None => {
+                let life = random.pick(self.lives);
+                let moments = life.facts.acknowledgements();
+                let kind = random.below(10);
+                // What a killed process leaves matters most between a change and its flush.
+                let beside_flushes = if kind < 8 { 4 } else { 2 };
+                (life, moment(&life.history.events, 0, &moments, beside_flushes, &mut random), kind)
+            }
+        };
         crash.said.push(format!("life {:?}, event {position} of {}", life.name, life.history.events.len()));
         let known = life.facts.at(position);
         match kind {
             0..6 => {
                 let tree = life.history.crash(position, &mut random);
-                let held = format!("{:?}{:?}{:?}", known.points, known.tokens, known.repository);
+                let Facts { points, tokens, deletions, kept, repository, spoiling, .. } = &known;
+                let held = format!("{points:?}{tokens:?}{deletions:?}{kept:?}{repository:?}{spoiling:?}");
                 let mut key = blake3::Hasher::new();
                 key.update(&tree.digest()).update(held.as_bytes());
                 if self.seen.lock().unwrap().insert(*key.finalize().as_bytes()) {

@@ -10,10 +10,7 @@ use holdfast_engine::catalog::token::{Role, new_token};
 use holdfast_engine::catalog::{Catalog, SqliteCatalog, TokenSpec};
 use holdfast_engine::clock::ManualClock;
 use holdfast_engine::ids::SessionId;
-use holdfast_engine::{
-    Engine, EngineError, EngineOptions, EngineParts, Health, ReclaimControl, ReclaimOptions,
-    traces_of_repository,
-};
+use holdfast_engine::{Engine, EngineError, EngineOptions, EngineParts, Health, traces_of_repository};
 use holdfast_volume::{LocalVolume, Volume};
 
 use crate::agent;
@@ -22,6 +19,9 @@ use crate::facts::{Disks, Facts, Point, Token};
 use crate::recorder::Recorder;
 use crate::sharing::Sharer;
 use crate::tree::{Nodes, Tree};
+
+mod upkeep;
+use upkeep::{deletions, repairs, squeezes};
 
 /// How the engine of a life behaves.
 #[derive(Debug, Clone, Copy)]
@@ -46,13 +46,16 @@ pub(crate) struct Life {
 
 type Script = fn(&mut Actor<'_>);
 
-const SCRIPTS: [(&str, Manner, Script); 6] = [
+const SCRIPTS: [(&str, Manner, Script); 9] = [
     ("days", CALM, days),
     ("sessions", CALM, sessions),
     ("sharing", CALM, sharing),
     ("tokens", CALM, tokens),
     ("merges", BUSY, merges),
     ("reclaims", BUSY, reclaims),
+    ("deletions", CALM, deletions),
+    ("squeezes", CALM, squeezes),
+    ("repairs", CALM, repairs),
 ];
 
 /// Records every life, each in a folder of its own below `folder`.
@@ -152,6 +155,10 @@ impl<'a> Actor<'a> {
         Ok(())
     }
 
+    pub(crate) fn volume(&self) -> LocalVolume {
+        LocalVolume::open(self.root.join("blobs")).unwrap()
+    }
+
     /// Blobs that were begun and not sealed.
     pub(crate) fn unfinished(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.root.join("blobs/.tmp")).unwrap();
@@ -219,12 +226,6 @@ impl<'a> Actor<'a> {
         second.describe();
         assert!(!second.finish(), "it waits for the first");
         [first, second]
-    }
-
-    /// Runs a round; says how many containers went.
-    fn reclaim(&mut self) -> u64 {
-        let control = Arc::new(ReclaimControl::default());
-        self.engine().reclaim(&ReclaimOptions::default(), &control).unwrap().containers_deleted
     }
 
     pub(crate) fn create_token(&mut self, name: &str) {
@@ -306,7 +307,7 @@ fn reclaims(life: &mut Actor<'_>) {
     let left = life.send("c", &vec![("root", disk(3, 0, 70_000))], true);
     life.engine().abort(left, "the agent gave up").unwrap();
     let session = life.send("d", &vec![("root", disk(4, 0, 70_000))], true);
-    assert!(life.reclaim() > 0);
+    assert!(life.reclaim().containers_deleted > 0);
     life.commit("d", session);
     life.backup("web", &vec![("root", disk(1, 9, 60_000))]);
     life.stop();

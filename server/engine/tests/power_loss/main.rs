@@ -73,7 +73,7 @@ mod tests {
             let lives = life::record_all(folder.path());
             let outcome = campaign::run(&lives, folder.path(), plan);
             assert!(outcome.failures.is_empty(), "{}", outcome.failures.join("\n\n"));
-            println!("{} crashes survived, {} of them distinct", plan.crashes, outcome.distinct);
+            println!("{} crashes survived, {} of them distinct", outcome.crashes, outcome.distinct);
         }
     }
 }

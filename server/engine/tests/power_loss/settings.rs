@@ -21,16 +21,23 @@ fn number(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name} is {text:?}, which is no number")))
 }
 
-/// `HOLDFAST_CRASHES` from `HOLDFAST_SEED` on, or only the seed `HOLDFAST_REPLAY`, with several recordings.
+/// `HOLDFAST_CRASHES` from `HOLDFAST_SEED` on; or `HOLDFAST_EACH_EVENT` of them after every single event; or only the
+/// seed `HOLDFAST_REPLAY`, with several recordings.
 pub(crate) fn plans() -> Vec<Plan> {
     if let Some(first_seed) = number("HOLDFAST_REPLAY") {
-        return vec![Plan { first_seed, crashes: 1, report_every: None }; REPLAYS];
+        return vec![Plan { first_seed, crashes: 1, each: 0, report_every: None }; REPLAYS];
     }
     let crashes = number("HOLDFAST_CRASHES");
+    let each = number("HOLDFAST_EACH_EVENT").unwrap_or(0);
+    let first_seed = if each > 0 { 0 } else { number("HOLDFAST_SEED").unwrap_or(0) };
     vec![Plan {
-        first_seed: number("HOLDFAST_SEED").unwrap_or(0),
+        first_seed,
         crashes: crashes.unwrap_or(CRASHES),
-        report_every: crashes.map(|crashes| crashes.div_ceil(20).clamp(1, REPORT_AT_LEAST_EVERY)),
+        each,
+        report_every: match crashes {
+            Some(crashes) => Some(crashes.div_ceil(20).clamp(1, REPORT_AT_LEAST_EVERY)),
+            None => (each > 0).then_some(REPORT_AT_LEAST_EVERY),
+        },
     }]
 }
 

@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
-use holdfast_engine::catalog::{BackupFilter, PageRequest};
-use holdfast_engine::{CheckOptions, NoProgress};
+use holdfast_engine::catalog::{BackupFilter, CatalogWalk as _, PageRequest};
+use holdfast_engine::{CheckOptions, Engine, NoProgress, count_containers};
 
 use crate::agent;
-use crate::facts::{Disks, Facts};
+use crate::facts::{Disks, Facts, Point};
 use crate::life::{Actor, noise};
 use crate::random::Random;
 
@@ -14,12 +14,8 @@ use crate::random::Random;
 pub(crate) fn verify(actor: &mut Actor<'_>, known: &Facts, random: &mut Random) -> Result<(), String> {
     actor.try_start().map_err(|error| format!("the start failed: {error}"))?;
     let engine = actor.engine();
-    if engine.opened().damaged_containers > 0 {
-        return Err(format!("the start found damage: {:?}", engine.opened()));
-    }
-    let damaged = engine.catalog().damaged().map_err(|error| error.to_string())?;
-    if !damaged.is_empty() {
-        return Err(format!("the catalog knows of damage: {damaged:?}"));
+    if known.spoiling.is_none() {
+        no_damage(engine)?;
     }
     if let Some((repository, _)) = known.repository
         && repository != engine.repository_id()
@@ -30,27 +26,50 @@ pub(crate) fn verify(actor: &mut Actor<'_>, known: &Facts, random: &mut Random) 
     if !unfinished.is_empty() {
         return Err(format!("the start left unfinished blobs: {unfinished:?}"));
     }
+    if known.spoiling.is_some() && random.one_in(2) {
+        // Parity makes it again at once, or whenever it is read.
+        actor.scrub();
+        actor.protect();
+    }
     points(actor, known)?;
+    kept(actor, known)?;
     tokens(actor, known)?;
-    if random.one_in(8) {
+    if known.spoiling.is_none() && random.one_in(8) {
         sound(actor)?;
     }
     go_on(actor, known)?;
+    if random.one_in(3) {
+        space_comes_back(actor, known)?;
+    }
     if random.one_in(2) {
         actor.stop();
     }
     Ok(())
 }
 
-/// Every acknowledged restore point is listed, and every listed one holds what its agent sent.
+fn no_damage(engine: &Engine) -> Result<(), String> {
+    if engine.opened().damaged_containers > 0 {
+        return Err(format!("the start found damage: {:?}", engine.opened()));
+    }
+    let damaged = engine.catalog().damaged().map_err(|error| error.to_string())?;
+    if damaged.is_empty() { Ok(()) } else { Err(format!("the catalog knows of damage: {damaged:?}")) }
+}
+
+/// Every acknowledged restore point is listed unless it was deleted, none that was deleted is, and every listed one holds
+/// what its agent sent.
 fn points(actor: &Actor<'_>, known: &Facts) -> Result<(), String> {
     let engine = actor.engine();
     let all = PageRequest { size: 1000, token: "" };
     let listed = engine.catalog().list_backups(&BackupFilter::default(), all);
     let listed = listed.map_err(|error| format!("cannot list restore points: {error}"))?.items;
     let ids: HashSet<String> = listed.iter().map(|backup| backup.id.to_string()).collect();
-    if let Some(lost) = known.points.iter().find(|point| !ids.contains(&point.id)) {
+    let deleted = known.deleted();
+    let lost = |point: &&Point| !ids.contains(&point.id) && !deleted.contains_key(&point.id);
+    if let Some(lost) = known.points.iter().find(lost) {
         return Err(format!("the acknowledged restore point {} of {:?} is not listed", lost.id, lost.vm));
+    }
+    if let Some((back, _)) = deleted.iter().find(|(id, done)| **done && ids.contains(*id)) {
+        return Err(format!("the deleted restore point {back} is listed again"));
     }
     let offered = known.offered();
     for backup in &listed {
@@ -65,6 +84,56 @@ fn points(actor: &Actor<'_>, known: &Facts) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// No lock and no hold is lost.
+fn kept(actor: &Actor<'_>, known: &Facts) -> Result<(), String> {
+    for one in &known.kept {
+        if one.releasing.is_some() {
+            continue;
+        }
+        let row = actor.engine().catalog().backup(one.id).map_err(|error| error.to_string())?;
+        let Some(row) = row else { return Err(format!("{} is locked or held, and is gone", one.id)) };
+        let holds = match one.until_ms {
+            Some(until_ms) => row.lock.until_ms >= Some(until_ms),
+            None => row.lock.hold.is_some(),
+        };
+        if !holds {
+            return Err(format!("{} was locked or held: {one:?}, and is not: {:?}", one.id, row.lock));
+        }
+        if actor.engine().delete_backups(&[one.id], "verify", "it is locked").is_ok() {
+            return Err(format!("{} was deleted, and is locked or held", one.id));
+        }
+    }
+    Ok(())
+}
+
+/// Whatever can be deleted is deleted; what then is left is what the rest needs.
+fn space_comes_back(actor: &mut Actor<'_>, known: &Facts) -> Result<(), String> {
+    let all = PageRequest { size: 1000, token: "" };
+    let listed = actor.engine().catalog().list_backups(&BackupFilter::default(), all);
+    let listed = listed.map_err(|error| format!("cannot list restore points: {error}"))?.items;
+    for row in &listed {
+        let is_kept = row.lock.hold.is_some() || row.lock.until_ms.is_some();
+        if !is_kept {
+            actor.delete(row.id).map_err(|error| format!("{} cannot be deleted: {error}", row.id))?;
+        }
+    }
+    if known.spoiling.is_some() {
+        actor.scrub();
+    }
+    for _ in 0..2 {
+        actor.reclaim();
+    }
+    let left = actor.engine().catalog().list_backups(&BackupFilter::default(), all);
+    let left = left.map_err(|error| format!("cannot list restore points: {error}"))?.items;
+    let files = count_containers(&actor.volume()).map_err(|error| error.to_string())?;
+    let rows = actor.engine().catalog().all_containers().count();
+    // Each of them may need a few containers of which little is dead.
+    if files > 4 * left.len() || rows != files {
+        return Err(format!("{files} containers and {rows} rows are left of {} restore points", left.len()));
+    }
+    points(actor, &known.clone().and(actor.facts.clone()))
 }
 
 fn tokens(actor: &Actor<'_>, known: &Facts) -> Result<(), String> {

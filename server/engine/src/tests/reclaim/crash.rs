@@ -81,3 +81,20 @@ fn crash_once(after: u64, in_flight: InFlight) {
     let rows = engine.catalog().all_containers().count();
     assert_eq!(crate::count_containers(&*volume.survivor()).unwrap(), rows, "{at}");
 }
+
+/// (W12) What was noted of a container while its backup was in progress is not written when a round has deleted it.
+#[test]
+fn containers_that_went_are_not_known_again() {
+    let scene = Scene::new();
+    let gone = scene.backup("gone", &noise(1, MIB));
+    scene.delete(&gone);
+    assert_eq!(scene.reclaim().containers_deleted, 2);
+    // The next batch is due.
+    scene.bench.clock.advance_ms(10_000);
+    let stays = scene.backup("stays", &noise(2, MIB));
+    let scene = scene.reopened();
+    assert_eq!(scene.engine.opened().damaged_containers, 0, "{:?}", scene.engine.opened());
+    assert_eq!(scene.containers(), 2);
+    assert!(scene.restores(&stays, &noise(2, MIB)));
+    scene.is_sound();
+}

@@ -1,0 +1,479 @@
+//! What people, processes and disks do, one step at a time.
+
+use std::sync::Arc;
+
+use holdfast_types::clock::Clock as _;
+use holdfast_types::ids::{BackupId, ContainerId};
+use holdfast_volume::Volume as _;
+use holdfast_volume::testing::{Damage, Fault, ManualTimer, OpKind};
+use parking_lot::Mutex;
+
+use super::agent::{Agent, vm_name};
+use super::truth::Hurt;
+use super::world::{EXTENTS, Restart, World};
+use crate::container::{ContainerName, OpenContainer, list_containers};
+use crate::error::EngineError;
+use crate::jobs::{Budget, Step, StepLimits, StopFlag};
+use crate::progress::NoProgress;
+use crate::reclaim::{Control, ReclaimOptions, RoundStep, Squeeze, check_ready, run_watched};
+
+/// Containers that are spoilt at the same time at most: of more the engine believes that they are absent, not lost.
+const HURT_MAX: usize = 5;
+
+/// What room there is left while it is short: less than a session needs at once, or little more.
+const TIGHT_BYTES: [u64; 3] = [0, 30_000, 400_000];
+
+impl World {
+    /// One step of the sequence.
+    pub(super) fn act(&mut self) {
+        match self.random.below(100) {
+            0..54 => self.some_agent(),
+            54..61 => self.delete(),
+            61..64 => self.keep(),
+            64..73 => self.reclaim(),
+            73..77 => self.scrub(),
+            77..80 => self.protect(),
+            80..83 => self.snapshot(),
+            83..85 => self.pass_time(),
+            85..88 => self.forget(),
+            88..90 => self.run_short(),
+            90..92 => self.look_after_damage(),
+            92..95 => self.restart_somehow(),
+            95..98 if self.hazards.damage => self.spoil(),
+            98 if self.hazards.damage => self.bring_back(),
+            _ => self.verify(),
+        }
+        self.after();
+    }
+
+    /// What follows from a step: the power may have failed in it.
+    pub(super) fn after(&mut self) {
+        if self.has_crashed() {
+            let how = if self.random.one_in(4) { Restart::Recovery } else { Restart::Kill };
+            self.restart(how);
+        }
+        self.check();
+    }
+
+    /// What may happen between any two steps of something that takes long.
+    fn beside(&mut self) {
+        for _ in 0..self.random.below(4) {
+            match self.random.below(20) {
+                0..2 => self.delete(),
+                2 => self.keep(),
+                3 => self.snapshot(),
+                4 => self.forget(),
+                5 if self.hazards.damage => self.spoil(),
+                6 => self.scrub(),
+                _ => self.some_agent(),
+            }
+            if self.has_crashed() {
+                return;
+            }
+            self.check();
+        }
+    }
+
+    fn some_agent(&mut self) {
+        let vm = self.random.below(EXTENTS.len());
+        match (&mut self.agents[vm], self.random.below(40)) {
+            (None, _) => self.begin(vm),
+            (Some(agent), 0) => {
+                agent.disconnect();
+                self.told(format!("{}: connection lost", vm_name(vm)));
+            }
+            (Some(_), 1) => self.give_up(vm, "on purpose"),
+            (Some(_), 2..4) => self.open(vm),
+            (Some(agent), _) if !agent.is_connected() => self.open(vm),
+            (Some(_), _) => {
+                // Most messages follow each other.
+                for _ in 0..1 + self.random.below(4) {
+                    if self.agents[vm].is_some() {
+                        self.message(vm);
+                    }
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, vm: usize) {
+        let mut disk = self.disks[vm].clone();
+        match self.random.below(8) {
+            // As another VM, or an earlier restore point: what was given up comes back.
+            0 => {
+                let extents = disk.0.len();
+                let others: Vec<_> = self.points.iter().filter(|point| point.disk.0.len() == extents).collect();
+                if !others.is_empty() {
+                    disk = self.random.pick(&others).disk.clone();
+                }
+            }
+            1 => {}
+            _ => disk.change(&mut self.random),
+        }
+        self.disks[vm].clone_from(&disk);
+        let together = 1 + self.random.below(6);
+        self.told(format!("{}: begins {:?}", vm_name(vm), disk.0));
+        match Agent::start(&self.engine(), vm, &disk, together) {
+            Ok(agent) => self.agents[vm] = Some(agent),
+            Err(error) => self.excuse("a backup begins", &error),
+        }
+    }
+
+    fn open(&mut self, vm: usize) {
+        let engine = self.engine();
+        let Some(agent) = &mut self.agents[vm] else { return };
+        let opened = agent.open(&engine);
+        self.told(format!("{}: connects again", vm_name(vm)));
+        if let Err(error) = opened {
+            self.excuse("a stream is opened", &error);
+            self.give_up(vm, "its stream cannot be opened");
+        }
+    }
+
+    fn give_up(&mut self, vm: usize, why: &str) {
+        let Some(agent) = self.agents[vm].take() else { return };
+        self.told(format!("{}: gives up: {why}", vm_name(vm)));
+        if let Err(error) = self.engine().abort(agent.session, "model") {
+            self.excuse("a session is ended", &error);
+        }
+    }
+
+    fn message(&mut self, vm: usize) {
+        let engine = self.engine();
+        let Some(agent) = &mut self.agents[vm] else { return };
+        if !agent.is_connected() {
+            return;
+        }
+        let (is_commit, waits) = (agent.is_sent(), agent.waits());
+        let done = agent.step(&engine);
+        match done {
+            Ok(None) => {
+                if !waits {
+                    self.told(format!("{}: a message", vm_name(vm)));
+                }
+            }
+            Ok(Some(done)) => {
+                let disk = self.agents[vm].take().expect("just seen").disk;
+                let id: BackupId = done.backup_id.parse().unwrap();
+                self.told(format!("{}: committed {id}", vm_name(vm)));
+                self.committed(vm, disk, id);
+            }
+            Err(error) => {
+                self.told(format!("{}: failed: {error}", vm_name(vm)));
+                self.excuse("a message", &error);
+                if is_commit && let Some(agent) = &self.agents[vm] {
+                    self.unanswered.push((vm, agent.disk.clone()));
+                }
+                self.give_up(vm, "it failed");
+            }
+        }
+    }
+
+    fn delete(&mut self) {
+        if self.points.is_empty() {
+            return;
+        }
+        let count = if self.random.one_in(4) { 3 } else { 1 };
+        let mut ids: Vec<BackupId> =
+            (0..count).map(|_| self.random.pick(&self.points).id).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        self.delete_these(&ids);
+    }
+
+    /// Keeps the last one or two of a VM, and what cannot be deleted.
+    fn forget(&mut self) {
+        let vm = self.random.below(EXTENTS.len());
+        let keep = 1 + self.random.below(2);
+        let of_vm: Vec<_> = self.points.iter().filter(|point| point.vm == vm).collect();
+        let old = &of_vm[..of_vm.len().saturating_sub(keep)];
+        let ids: Vec<BackupId> = old.iter().filter(|point| !point.may_stay()).map(|point| point.id).collect();
+        if !ids.is_empty() {
+            self.delete_these(&ids);
+        }
+    }
+
+    pub(super) fn delete_these(&mut self, ids: &[BackupId]) {
+        self.told(format!("delete {ids:?}"));
+        let monotonic_ms = self.monotonic_ms();
+        let chosen = || self.points.iter().filter(|point| ids.contains(&point.id));
+        let must_stay = chosen().any(|point| point.must_stay(monotonic_ms));
+        let may_stay = chosen().any(|point| point.may_stay());
+        match self.engine().delete_backups(ids, "model", "not needed") {
+            Ok(_) => {
+                assert!(!must_stay, "(L2) deleted although one of {ids:?} was locked or held");
+                let gone: Vec<_> = self.points.extract_if(.., |point| ids.contains(&point.id)).collect();
+                gone.iter().for_each(|point| self.note_deleted(point));
+                // As the server does within a minute: see `has_ghosts`.
+                if gone.iter().any(|point| point.was_kept) {
+                    self.snapshot();
+                }
+            }
+            Err(EngineError::Locked(error)) => assert!(may_stay, "nothing is locked: {error}"),
+            Err(error) => {
+                self.excuse("deleting", &error);
+                assert!(!must_stay, "(L2) begun although one of {ids:?} was locked or held");
+                let begun = self.points.iter_mut().filter(|point| ids.contains(&point.id));
+                begun.for_each(|point| point.doubtful = true);
+            }
+        }
+    }
+
+    /// Locks, holds or releases something.
+    fn keep(&mut self) {
+        if self.points.is_empty() {
+            return;
+        }
+        let place = self.random.below(self.points.len());
+        let (id, engine) = (self.points[place].id, self.engine());
+        let (now_ms, monotonic_ms) = (self.bench.clock.now_ms(), self.monotonic_ms());
+        let what = self.random.below(4);
+        let until_ms = now_ms + i64::try_from(1 + self.random.below(200)).unwrap() * 3_600_000;
+        self.told(format!("{} {id}", ["lock", "hold", "release", "release"][what]));
+        let done = match what {
+            0 => engine.lock_backups(&[id], until_ms, "model"),
+            1 => engine.hold_backups(&[id], "evidence", "model"),
+            _ => engine.release_holds(&[id], "over", "model"),
+        };
+        let point = &mut self.points[place];
+        point.was_kept |= what < 2;
+        match (&done, what) {
+            (Ok(_), 0) if point.lock.until_ms < Some(until_ms) => {
+                point.lock.until_ms = Some(until_ms);
+                (point.lock.at_ms, point.lock.at_monotonic_ms) = (now_ms, monotonic_ms);
+            }
+            (Ok(_), 0) => {}
+            (Ok(_), _) => point.held = Some(what == 1),
+            (Err(_), 0) => point.lock.asked = true,
+            // Held or not: what was so before is so in any case when it was to stay so.
+            (Err(_), _) => point.held = point.held.filter(|held| *held == (what == 1)),
+        }
+        if let Err(error) = done {
+            self.excuse("a lock", &error);
+        }
+    }
+
+    fn reclaim(&mut self) {
+        self.volume.heal();
+        let squeeze = self.random.one_in(3).then_some(Squeeze { level: 12, min_age_days: 0 });
+        let options = ReclaimOptions {
+            live_share_pct: *self.random.pick(&[0, 50, 85, 85, 100]),
+            merge: !self.random.one_in(3),
+            squeeze,
+            dry_run: self.random.one_in(10),
+        };
+        self.told(format!("reclaim: {options:?}"));
+        let engine = self.engine();
+        let (core, sessions) = engine.parts();
+        if let Err(error) = check_ready(core, engine.opened().unreadable_points == 0) {
+            self.excuse("a round", &error);
+            return;
+        }
+        let control = Control::default();
+        let is_damaged = self.hazards.damage;
+        self.in_round = true;
+        let world = Mutex::new(&mut *self);
+        let done = run_watched(core, sessions, &options, &control, &|step| {
+            world.lock().within_round(step, &control);
+        });
+        self.in_round = false;
+        match done {
+            Ok(report) => {
+                let freed = (report.containers_deleted, report.containers_written);
+                self.told(format!("reclaimed: {} dead bytes, {freed:?} containers", report.dead_bytes));
+                let explained = is_damaged || self.has_crashed();
+                assert!(report.incomplete.is_empty() || explained, "{:?}", report.incomplete);
+                assert!(!options.dry_run || freed == (0, 0), "{report:?}");
+            }
+            Err(error) => {
+                self.told(format!("reclaim ended: {error}"));
+                self.excuse("a round", &error);
+            }
+        }
+    }
+
+    /// Between two steps of a round others go on; it may be stopped there, and power may fail there or soon after.
+    fn within_round(&mut self, step: RoundStep, control: &Control) {
+        self.told(format!("round: {step:?}"));
+        if self.has_crashed() {
+            return;
+        }
+        match self.random.below(24) {
+            0 => control.stop(),
+            1 | 2 if self.hazards.crashes => {
+                let after = self.random.below(12) as u64;
+                self.told(format!("power fails after {after} more"));
+                self.crash_after(after);
+            }
+            3..14 => self.beside(),
+            _ => {}
+        }
+    }
+
+    fn scrub(&mut self) {
+        let items = if self.random.one_in(2) { u64::MAX } else { 1 + self.random.below(6) as u64 };
+        let limits = StepLimits { items, bytes: u64::MAX, time: std::time::Duration::from_secs(9) };
+        let budget = Budget::new(limits, Arc::new(ManualTimer::default()), StopFlag::default());
+        self.told("scrub");
+        match self.engine().scrub(&budget, &NoProgress) {
+            Ok(found) if !self.hazards.damage && !self.has_crashed() => {
+                assert_eq!((found.damaged_containers, found.unsound_restore_points), (0, 0), "{found:?}");
+                assert_eq!(found.false_digests, 0, "{found:?}");
+            }
+            Ok(_) => {}
+            Err(error) => self.excuse("a scrub", &error),
+        }
+    }
+
+    /// Parity is made, and repairs.
+    fn protect(&mut self) {
+        self.told("parity");
+        self.bench.clock.advance_ms(*self.random.pick(&[0, 3_700_000, 2 * Self::day_ms()]));
+        let job = self.parity();
+        for _ in 0..100 {
+            match job.step(&Budget::unlimited()) {
+                Ok(Step::More) => {}
+                Ok(_) => return,
+                Err(error) => {
+                    assert!(self.has_crashed() || self.hazards.damage || self.was_full, "parity: {error}");
+                    return;
+                }
+            }
+        }
+        panic!("parity never ends");
+    }
+
+    fn snapshot(&mut self) {
+        self.told("snapshot");
+        if let Err(error) = self.engine().snapshot() {
+            self.excuse("a snapshot", &error);
+        }
+    }
+
+    fn pass_time(&mut self) {
+        if self.random.one_in(3) {
+            self.told("the clock is set forward");
+            self.bench.clock.set_by_ms(20 * Self::day_ms());
+        }
+        self.bench.clock.advance_ms(*self.random.pick(&[5_000, 70_000, 200_000, 40_000_000]));
+        let engine = self.engine();
+        let ended = engine.expire_sessions();
+        self.told(format!("time passes; {ended} sessions expired"));
+        if let Err(error) = engine.retention_job().step(&Budget::unlimited()) {
+            assert!(self.has_crashed(), "the lock clock: {error}");
+        }
+    }
+
+    /// There is no room, or a seal fails for want of it.
+    fn run_short(&mut self) {
+        if self.in_round {
+            return;
+        }
+        self.was_full = true;
+        if self.random.one_in(2) {
+            self.told("no room for a seal");
+            self.volume.fail_next(OpKind::Seal, 1 + self.random.below(3) as u64, Fault::Full);
+            return;
+        }
+        let bytes = *self.random.pick(&TIGHT_BYTES);
+        self.told(format!("room for {bytes} bytes"));
+        self.volume.limit_capacity(bytes);
+        for _ in 0..self.random.below(12) {
+            self.some_agent();
+        }
+        self.told("room again");
+        self.volume.heal();
+    }
+
+    pub(super) fn look_after_damage(&mut self) {
+        self.told("damage is looked at again");
+        self.bench.clock.advance_ms(61_000);
+        let engine = self.engine();
+        for job in [engine.damage_job(), engine.damage_report_job()] {
+            if let Err(error) = job.step(&Budget::unlimited()) {
+                assert!(self.has_crashed() || self.hazards.damage, "looking at damage: {error}");
+            }
+        }
+    }
+
+    fn restart_somehow(&mut self) {
+        if !self.hazards.crashes || self.random.one_in(3) {
+            return self.restart(Restart::Clean);
+        }
+        match self.random.below(4) {
+            0 => self.restart(Restart::Kill),
+            1 => self.restart(Restart::Recovery),
+            _ => {
+                let after = self.random.below(30) as u64;
+                self.told(format!("power fails after {after} more"));
+                self.crash_after(after);
+            }
+        }
+    }
+
+    /// A container rots somewhere, or gets lost.
+    fn spoil(&mut self) {
+        let files = list_containers(&self.memory).unwrap().containers;
+        let hurt = &self.census.hurt;
+        let sound: Vec<_> = files.iter().filter(|(name, _)| !hurt.contains_key(&name.id)).collect();
+        if sound.is_empty() || hurt.len() >= HURT_MAX {
+            return;
+        }
+        let (name, len) = **self.random.pick(&sound);
+        let (id, blob) = (name.id, name.blob());
+        let bytes = self.memory.get(&blob).expect("listed");
+        let Ok(open) = OpenContainer::open(&self.memory, self.repository, id, name.class) else { return };
+        let region = u16::try_from(self.random.below(open.directory().region_count())).unwrap();
+        let record = *open.directory().region(region).expect("in range");
+        let (mut spoilt, mut hurt) =
+            (bytes.to_vec(), Hurt { class: name.class, bytes, regions: None, dropped: false });
+        let bit = 1 << self.random.below(8);
+        match self.random.below(4) {
+            0 => hurt.dropped = true,
+            1 => spoilt[self.random.below(usize::try_from(len).unwrap())] ^= bit,
+            _ => {
+                // Within the payload, so that every other region is sound.
+                let end = record.offset as usize + region_header_bytes() + record.stored_bytes as usize;
+                let at = end - 1 - self.random.below(record.stored_bytes as usize);
+                spoilt[at] ^= bit;
+                hurt.regions = Some([region].into());
+            }
+        }
+        self.told(format!("{blob} rots: regions {:?}, dropped {}", hurt.regions, hurt.dropped));
+        if hurt.dropped {
+            self.memory.remove(&blob).unwrap();
+        } else {
+            self.memory.replace(&blob, spoilt.clone());
+            // What is open shows it, too.
+            let _ = self.volume.damage(&blob, &Damage::Replace { bytes: spoilt });
+        }
+        self.census.hurt.insert(id, hurt);
+        self.sound = self.census.sound(&self.memory, self.repository).unwrap();
+        self.census.excuse();
+    }
+
+    /// What was spoilt is as it was.
+    fn bring_back(&mut self) {
+        let ids: Vec<ContainerId> = self.census.hurt.keys().copied().collect();
+        if ids.is_empty() {
+            return;
+        }
+        let id = *self.random.pick(&ids);
+        let known = self.engine().catalog().container(id).unwrap();
+        let is_known = known.is_some_and(|row| row.state != holdfast_catalog::ContainerState::Condemned);
+        let hurt = self.census.hurt.remove(&id).expect("just seen");
+        if !is_known {
+            // Deleted: nothing needs it.
+            return;
+        }
+        let blob = ContainerName { id, class: hurt.class }.blob();
+        self.told(format!("{blob} is as it was"));
+        self.memory.replace(&blob, hurt.bytes.clone());
+        let _ = self.volume.damage(&blob, &Damage::Replace { bytes: hurt.bytes.to_vec() });
+    }
+}
+
+/// What is before a region's payload.
+const fn region_header_bytes() -> usize {
+    crate::format::container::REGION_HEADER_BYTES
+}

@@ -1,0 +1,175 @@
+//! What must be: the plain model that the engine is held against. It knows what was acknowledged, what is on the volume
+//! as plain bytes, and what the test itself spoilt, and nothing of marks, holds or indexes.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use bytes::Bytes;
+use holdfast_proto::Fingerprint;
+use holdfast_types::ids::{BackupId, ContainerClass, ContainerId, RepositoryId};
+use holdfast_volume::MemoryVolume;
+
+use super::disks::{Disk, number};
+use crate::container::{ContainerName, OpenContainer, list_containers};
+
+/// Something stored: a chunk, or a node of a recipe.
+pub(super) type Name = (ContainerClass, Fingerprint);
+
+/// A restore point that was acknowledged.
+#[derive(Debug, Clone)]
+pub(super) struct Point {
+    pub(super) id: BackupId,
+    pub(super) vm: usize,
+    pub(super) disk: Disk,
+    /// All that restoring it takes; `None`: its recipe could not be read when it was made, because of damage.
+    pub(super) needs: Option<BTreeSet<Name>>,
+    pub(super) lock: Lock,
+    /// `None`: it was being held, or released, when power failed.
+    pub(super) held: Option<bool>,
+    /// Whether it was ever held or locked: an old snapshot may say that it still is.
+    pub(super) was_kept: bool,
+    /// A deletion was begun and not acknowledged.
+    pub(super) doubtful: bool,
+}
+
+/// Until when it was acknowledged to be locked, and when that was on both clocks.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Lock {
+    pub(super) until_ms: Option<i64>,
+    /// A lock was asked for when something failed: it may be there.
+    pub(super) asked: bool,
+    pub(super) at_ms: i64,
+    pub(super) at_monotonic_ms: i64,
+}
+
+impl Lock {
+    /// (L4) Whether the lock clock cannot have passed it: it runs at twice the speed of time at most.
+    pub(super) fn is_sure(&self, monotonic_ms: i64) -> bool {
+        let passed_ms = 2 * (monotonic_ms - self.at_monotonic_ms);
+        self.until_ms.is_some_and(|until_ms| self.at_ms + passed_ms < until_ms)
+    }
+}
+
+impl Point {
+    /// Whether no one may delete it.
+    pub(super) fn must_stay(&self, monotonic_ms: i64) -> bool {
+        self.held == Some(true) || self.lock.is_sure(monotonic_ms)
+    }
+
+    /// Whether it may be refused to delete it.
+    pub(super) const fn may_stay(&self) -> bool {
+        !matches!(self.held, Some(false)) || self.lock.until_ms.is_some() || self.lock.asked
+    }
+}
+
+/// What the test did to a container.
+#[derive(Debug, Clone)]
+pub(super) struct Hurt {
+    pub(super) class: ContainerClass,
+    /// Its bytes before.
+    pub(super) bytes: Bytes,
+    /// The regions of it that do not count; `None`: nothing of it does.
+    pub(super) regions: Option<BTreeSet<u16>>,
+    /// Its file is not there.
+    pub(super) dropped: bool,
+}
+
+/// What is on the volume, and what the test spoilt of it.
+#[derive(Debug, Default)]
+pub(super) struct Census {
+    /// Of each container that was ever seen, what is in it, by region.
+    contents: HashMap<ContainerId, Vec<(u16, Name)>>,
+    pub(super) hurt: BTreeMap<ContainerId, Hurt>,
+    /// What was lost by what the test did, and is nowhere else.
+    pub(super) excused: BTreeSet<Name>,
+}
+
+impl Census {
+    /// Everything of which there is a sound copy. A container that the engine wrote and that cannot be opened is an
+    /// error of the engine.
+    pub(super) fn sound(
+        &mut self,
+        volume: &MemoryVolume,
+        repository: RepositoryId,
+    ) -> Result<BTreeSet<Name>, String> {
+        let files = list_containers(volume).unwrap();
+        if !files.strays.is_empty() {
+            return Err(format!("unexpected files: {:?}", files.strays));
+        }
+        let mut sound = BTreeSet::new();
+        for (ContainerName { id, class }, _) in &files.containers {
+            if !self.contents.contains_key(id) {
+                let open = OpenContainer::open(volume, repository, *id, *class)
+                    .map_err(|error| format!("a container that was just written cannot be opened: {error}"))?;
+                let names = open.directory().iter().map(|(name, region, _)| (region, (*class, name)));
+                let names = names.collect();
+                self.contents.insert(*id, names);
+            }
+            let hurt = self.hurt.get(id);
+            let counts = |region: &u16| match hurt.map(|hurt| &hurt.regions) {
+                None => true,
+                Some(None) => false,
+                Some(Some(regions)) => !regions.contains(region),
+            };
+            sound.extend(
+                self.contents[id].iter().filter(|(region, _)| counts(region)).map(|(_, name)| *name),
+            );
+        }
+        Ok(sound)
+    }
+
+    /// What the test spoilt of a container, or of all of them but one.
+    fn spoilt(&self, wanted: impl Fn(ContainerId) -> bool) -> BTreeSet<Name> {
+        let mut spoilt = BTreeSet::new();
+        for (id, hurt) in self.hurt.iter().filter(|(id, _)| wanted(**id)) {
+            let contents = self.contents.get(id).into_iter().flatten();
+            let counts = |region: &u16| hurt.regions.as_ref().is_some_and(|regions| !regions.contains(region));
+            spoilt.extend(contents.filter(|(region, _)| !counts(region)).map(|(_, name)| *name));
+        }
+        spoilt
+    }
+
+    /// Takes note of what the test has just spoilt. As long as no one has met it, the engine may give up other copies.
+    pub(super) fn excuse(&mut self) {
+        let spoilt = self.spoilt(|_| true);
+        self.excused.extend(spoilt);
+    }
+
+    /// What has a sound copy, and none that is spoilt, needs no excuse any more.
+    pub(super) fn settle(&mut self, sound: &BTreeSet<Name>) {
+        let spoilt = self.spoilt(|_| true);
+        self.excused.retain(|name| !sound.contains(name) || spoilt.contains(name));
+    }
+
+    /// What a container alone had, of what the test spoilt.
+    pub(super) fn last_in(&self, id: ContainerId) -> BTreeSet<Name> {
+        let others = self.spoilt(|other| other != id);
+        let contents = self.contents.get(&id).into_iter().flatten();
+        contents.map(|(_, name)| *name).filter(|name| !others.contains(name)).collect()
+    }
+}
+
+/// What a restore point lacks, and what of its disk that is.
+#[derive(Debug, Default)]
+pub(super) struct Lacks {
+    pub(super) names: BTreeSet<Name>,
+}
+
+impl Lacks {
+    pub(super) fn of(needs: &BTreeSet<Name>, sound: &BTreeSet<Name>) -> Self {
+        Self { names: needs.difference(sound).copied().collect() }
+    }
+
+    pub(super) fn is_whole(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// Whether a node of the recipe is lost, which takes whatever is below it.
+    pub(super) fn has_node(&self) -> bool {
+        self.names.iter().any(|(class, _)| *class == ContainerClass::Recipe)
+    }
+
+    pub(super) fn chunks(&self) -> BTreeSet<usize> {
+        let data = self.names.iter().filter(|(class, _)| *class == ContainerClass::Data);
+        data.map(|(_, name)| number(name)).collect()
+    }
+}

@@ -1,0 +1,480 @@
+//! One repository, those who use it, and what must be true of it: its life from start to start.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use holdfast_catalog::{Access as _, CatalogWalk as _, RetentionPolicy, SqliteCatalog, Upkeep as _};
+use holdfast_proto::{ErrorCode, Fingerprint};
+use holdfast_types::clock::{Clock as _, ManualClock};
+use holdfast_types::ids::{BackupId, ContainerClass, PolicyId, RepositoryId};
+use holdfast_volume::testing::{CrashPoint, FaultyVolume, InFlight};
+use holdfast_volume::MemoryVolume;
+use ulid::Ulid;
+
+use super::agent::{Agent, vm_name};
+use super::disks::{Disk, Random};
+use super::truth::{Census, Lock, Name, Point};
+use crate::OnLoss;
+use crate::engine::Engine;
+use crate::error::EngineError;
+use crate::jobs::Job;
+use crate::parity_job::ParityScheme;
+use crate::progress::NoProgress;
+use crate::recipe::TreeReader;
+use crate::recover::{enter_points, repository_on};
+use crate::scrub::Load;
+use crate::snapshot::{list_snapshots, read_snapshot};
+use crate::store::NodeReader;
+use crate::tests::agent::{restore, restore_past_damage};
+use crate::tests::{Bench, namespace};
+
+/// VMs, and the number of extents of each one's disk.
+pub(super) const EXTENTS: [usize; 4] = [1, 1, 2, 1];
+
+/// The VM of which a policy locks each new restore point, where there is one.
+const LOCKED_VM: usize = 3;
+
+const DAY_MS: i64 = 24 * 3600 * 1000;
+
+/// What may happen besides what people do.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Hazards {
+    /// Processes are killed and power fails.
+    pub(super) crashes: bool,
+    /// Containers rot and get lost.
+    pub(super) damage: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Never;
+
+impl Load for Never {
+    fn is_busy(&self) -> bool {
+        false
+    }
+}
+
+/// How the next process comes to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Restart {
+    Clean,
+    Kill,
+    /// With nothing but the volume.
+    Recovery,
+}
+
+/// See the module's text.
+pub(super) struct World {
+    pub(super) random: Random,
+    pub(super) hazards: Hazards,
+    /// What was done, for who has to find out why it failed.
+    pub(super) trace: Vec<String>,
+    pub(super) bench: Bench,
+    pub(super) memory: MemoryVolume,
+    pub(super) volume: Arc<FaultyVolume<MemoryVolume>>,
+    pub(super) repository: RepositoryId,
+    engine: Option<Arc<Engine>>,
+    parity: Option<Arc<dyn Job>>,
+    pub(super) agents: Vec<Option<Agent>>,
+    /// What each VM's disk was last.
+    pub(super) disks: Vec<Disk>,
+    pub(super) points: Vec<Point>,
+    /// Commits of which no answer came: each may have become a restore point.
+    pub(super) unanswered: Vec<(usize, Disk)>,
+    pub(super) deleted: BTreeSet<BackupId>,
+    /// Of these, the ones an old snapshot may know as locked or held.
+    pub(super) deleted_once_kept: BTreeSet<BackupId>,
+    pub(super) census: Census,
+    pub(super) sound: BTreeSet<Name>,
+    /// Whether anything ever failed for want of room.
+    pub(super) was_full: bool,
+    /// Whether a policy locks what is made of one VM.
+    has_policy: bool,
+    /// A round is in progress: whoever deletes is in it.
+    pub(super) in_round: bool,
+    /// Nothing more can be said of it.
+    pub(super) is_over: bool,
+}
+
+impl std::fmt::Debug for World {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("World").field("trace", &self.trace).finish_non_exhaustive()
+    }
+}
+
+impl World {
+    pub(super) fn new(seed: u64, hazards: Hazards) -> Self {
+        let mut random = Random(seed);
+        let (bench, memory) = (Bench::new(), MemoryVolume::new());
+        let volume = Arc::new(FaultyVolume::new(memory.clone()));
+        let engine = Arc::new(bench.open(Arc::<FaultyVolume<MemoryVolume>>::clone(&volume)));
+        let disks = EXTENTS.iter().map(|extents| Disk::new(*extents, &mut random)).collect();
+        let has_policy = random.one_in(3);
+        let mut world = Self {
+            random,
+            hazards,
+            trace: Vec::new(),
+            bench,
+            memory,
+            volume,
+            repository: engine.repository_id(),
+            engine: Some(engine),
+            parity: None,
+            agents: EXTENTS.iter().map(|_| None).collect(),
+            disks,
+            points: Vec::new(),
+            unanswered: Vec::new(),
+            deleted: BTreeSet::new(),
+            deleted_once_kept: BTreeSet::new(),
+            census: Census::default(),
+            sound: BTreeSet::new(),
+            was_full: false,
+            has_policy,
+            in_round: false,
+            is_over: false,
+        };
+        world.set_policy();
+        world
+    }
+
+    pub(super) fn engine(&self) -> Arc<Engine> {
+        Arc::clone(self.engine.as_ref().expect("started"))
+    }
+
+    pub(super) fn told(&mut self, text: impl Into<String>) {
+        self.trace.push(text.into());
+    }
+
+    pub(super) fn monotonic_ms(&self) -> i64 {
+        self.bench.clock.monotonic_ms()
+    }
+
+    pub(super) fn has_crashed(&self) -> bool {
+        self.volume.has_crashed()
+    }
+
+    /// Whether an error can be explained.
+    pub(super) fn explains(&self, error: &EngineError) -> bool {
+        let damaged = self.hazards.damage;
+        self.has_crashed()
+            || match error {
+                EngineError::SessionGone { .. } | EngineError::Stopped => true,
+                error if error.code() == ErrorCode::Full => self.was_full,
+                EngineError::Damaged(_) | EngineError::FoundDamaged(_) | EngineError::NotReclaimable(_) => damaged,
+                _ => false,
+            }
+    }
+
+    /// What went wrong must have a reason.
+    pub(super) fn excuse(&self, what: &str, error: &EngineError) {
+        assert!(self.explains(error), "{what}: {error}");
+    }
+
+    fn set_policy(&mut self) {
+        if !self.has_policy {
+            return;
+        }
+        let engine = self.engine();
+        let policy = RetentionPolicy {
+            id: PolicyId(Ulid(1)),
+            name: "locked".into(),
+            namespace: namespace(&engine),
+            vm: Some(vm_name(LOCKED_VM)),
+            job: None,
+            keep_last: 2,
+            keep_hourly: 0,
+            keep_daily: 0,
+            keep_weekly: 0,
+            keep_monthly: 0,
+            keep_yearly: 0,
+            keep_within_days: 0,
+            schedule: String::new(),
+            time_zone: "UTC".into(),
+            lock_days: 2,
+            enabled: true,
+            updated_ms: 0,
+            updated_by: String::new(),
+        };
+        engine.catalog().set_policy(&policy, "model").unwrap();
+    }
+
+    /// A backup was acknowledged.
+    pub(super) fn committed(&mut self, vm: usize, disk: Disk, id: BackupId) {
+        let row = self.engine().catalog().backup(id).unwrap();
+        let Some(row) = row else { panic!("{id} was acknowledged and is not there") };
+        if self.has_policy && vm == LOCKED_VM {
+            assert!(row.lock.until_ms.is_some(), "(L3) {id} was made without the lock of its policy");
+        }
+        let until_ms = row.lock.until_ms;
+        let lock = Lock {
+            until_ms,
+            asked: false,
+            at_ms: self.bench.clock.now_ms(),
+            at_monotonic_ms: self.monotonic_ms(),
+        };
+        let root = row.disks[0].root;
+        let needs = self.needs(&disk, root);
+        self.points.push(Point {
+            id,
+            vm,
+            disk,
+            needs,
+            lock,
+            held: Some(false),
+            was_kept: until_ms.is_some(),
+            doubtful: false,
+        });
+    }
+
+    /// What it takes to restore a disk; `None`: damage is in the way.
+    fn needs(&self, disk: &Disk, root: Fingerprint) -> Option<BTreeSet<Name>> {
+        let engine = self.engine();
+        let (core, _) = engine.parts();
+        let domain = core.store.domain(namespace(&engine));
+        let mut needs: BTreeSet<Name> = disk
+            .chunks()
+            .into_iter()
+            .map(|chunk| (ContainerClass::Data, super::disks::name(chunk)))
+            .collect();
+        let source = NodeReader::new(Arc::clone(&core.store), domain);
+        let read = || -> Result<Vec<Fingerprint>, EngineError> {
+            let tree = TreeReader::open(source, root, disk.size_bytes())?;
+            let nodes = tree.page_entries(0)?.into_iter().map(|entry| entry.node);
+            Ok(nodes.chain([root]).filter(|node| !node.is_zero()).collect())
+        };
+        match read() {
+            Ok(nodes) => {
+                needs.extend(nodes.into_iter().map(|node| (ContainerClass::Recipe, node)));
+                Some(needs)
+            }
+            Err(error) => {
+                self.excuse("the recipe of a new restore point cannot be read", &error);
+                None
+            }
+        }
+    }
+
+    /// Power fails now, or `after` some more changes of the volume.
+    pub(super) fn crash_after(&mut self, after: u64) {
+        let in_flight = if self.random.one_in(2) { InFlight::Lost } else { InFlight::Done };
+        let after_mutations = self.volume.mutations() + after;
+        self.volume.crash_at(CrashPoint { after_mutations, in_flight });
+    }
+
+    pub(super) fn parity(&mut self) -> Arc<dyn Job> {
+        let engine = self.engine();
+        let job = self.parity.get_or_insert_with(|| engine.parity_job(ParityScheme::new(3, 1), Arc::new(Never)));
+        Arc::clone(job)
+    }
+
+    /// The process ends, and another begins.
+    pub(super) fn restart(&mut self, how: Restart) {
+        self.told(format!("restart: {how:?}"));
+        self.parity = None;
+        let engine = self.engine.take().expect("started");
+        if how == Restart::Clean {
+            self.volume.heal();
+            if let Err(error) = engine.shutdown() {
+                self.excuse("a clean stop", &error);
+            }
+        } else if !self.has_crashed() {
+            self.crash_after(0);
+        }
+        self.agents.iter_mut().for_each(|agent| *agent = None);
+        drop(engine);
+        if how == Restart::Recovery {
+            self.recover();
+        }
+        self.start();
+        if how == Restart::Recovery {
+            self.set_policy();
+            if self.has_ghosts() {
+                self.told("something that was locked is back");
+                self.is_over = true;
+                return;
+            }
+        }
+        self.settle();
+    }
+
+    fn start(&mut self) {
+        self.volume = Arc::new(FaultyVolume::new(self.memory.clone()));
+        let engine = Arc::new(self.bench.open(Arc::<FaultyVolume<MemoryVolume>>::clone(&self.volume)));
+        let opened = *engine.opened();
+        assert_eq!(opened.unreadable_points, 0, "{opened:?}");
+        self.engine = Some(Arc::clone(&engine));
+        if !self.hazards.damage && !self.has_ghosts() {
+            assert_eq!(opened.damaged_containers, 0, "{opened:?}");
+        }
+        // (S7)
+        if self.random.one_in(2) {
+            engine.audit(&NoProgress).unwrap();
+        }
+        assert_eq!(engine.catalog().deletions(None, 10).unwrap(), [], "left by the start");
+    }
+
+    fn database(&self) -> PathBuf {
+        self.bench.folder.path().join("catalog.db")
+    }
+
+    /// As `holdfast-server recover`: the newest snapshot that can be read, then every point, then the rows of what was
+    /// deleted since.
+    fn recover(&mut self) {
+        for file in ["catalog.db", "catalog.db-wal", "catalog.db-shm"] {
+            let _ = std::fs::remove_file(self.bench.folder.path().join(file));
+        }
+        let repository = repository_on(&self.memory).unwrap().expect("it tells whose it is");
+        let clock = || Arc::<ManualClock>::clone(&self.bench.clock);
+        let path = self.database();
+        let newest = list_snapshots(&self.memory).unwrap().into_iter().next();
+        let catalog = match newest {
+            Some((_, name)) => {
+                let mut file = std::fs::File::create_new(&path).unwrap();
+                read_snapshot(&self.memory, &name, Some(repository), &mut file).unwrap();
+                drop(file);
+                SqliteCatalog::open(&path, clock()).unwrap()
+            }
+            None => SqliteCatalog::create_for(&path, clock(), repository).unwrap(),
+        };
+        catalog.disable_tokens().unwrap();
+        let found = enter_points(&self.memory, &catalog, &NoProgress).unwrap();
+        assert_eq!(found.problems, []);
+        catalog.ensure_namespace("default").unwrap();
+        catalog.checkpoint().unwrap();
+        drop(catalog);
+        let mut parts = self.bench.parts(Arc::new(self.memory.clone())).unwrap();
+        parts.options.on_loss = OnLoss::Hold;
+        let engine = Engine::assemble(parts).unwrap();
+        engine.drop_lost_rows(&NoProgress).unwrap();
+    }
+
+    /// A snapshot that is older than the end of a lock or a hold says that it still keeps what was deleted since, and a
+    /// recovery drops nothing that is locked (L1). The sequence ends there: what came back may need what is gone.
+    fn has_ghosts(&self) -> bool {
+        let engine = self.engine();
+        let is_back = |id: &BackupId| engine.catalog().backup(*id).unwrap().is_some();
+        self.deleted_once_kept.iter().any(is_back)
+    }
+
+    /// After a start, everything that was in doubt is decided.
+    fn settle(&mut self) {
+        let engine = self.engine();
+        self.reconcile();
+        self.unanswered.clear();
+        for point in &mut self.points {
+            point.doubtful = false;
+            let row = engine.catalog().backup(point.id).unwrap().expect("reconciled");
+            let is_held = row.lock.hold.is_some();
+            assert!(is_held || point.held != Some(true), "the hold of {} is lost", point.id);
+            let until_ms = row.lock.until_ms;
+            assert!(until_ms >= point.lock.until_ms, "the lock of {} is lost: {:?}", point.id, row.lock);
+            point.held = Some(is_held);
+            (point.lock.until_ms, point.lock.asked) = (until_ms, false);
+            point.was_kept |= is_held || until_ms.is_some();
+        }
+    }
+
+    /// Which restore points there are.
+    pub(super) fn reconcile(&mut self) {
+        let engine = self.engine();
+        let listed: Vec<BackupId> = match engine.catalog().all_backup_ids().collect() {
+            Ok(listed) => listed,
+            Err(error) => panic!("cannot list restore points: {error}"),
+        };
+        for id in &listed {
+            if self.points.iter().any(|point| point.id == *id) {
+                continue;
+            }
+            assert!(!self.deleted.contains(id), "{id} was deleted and came back");
+            self.adopt(*id);
+        }
+        let gone: Vec<Point> = self.points.extract_if(.., |point| !listed.contains(&point.id)).collect();
+        for point in gone {
+            assert!(point.doubtful, "{} of {} is lost", point.id, vm_name(point.vm));
+            self.note_deleted(&point);
+        }
+    }
+
+    pub(super) fn note_deleted(&mut self, point: &Point) {
+        self.deleted.insert(point.id);
+        if point.was_kept {
+            self.deleted_once_kept.insert(point.id);
+        }
+    }
+
+    /// A restore point of which no one was told: one of the commits without an answer.
+    fn adopt(&mut self, id: BackupId) {
+        let engine = self.engine();
+        let row = engine.catalog().backup(id).unwrap().expect("listed");
+        let is_it = |disk: &Disk, image: &[u8], bad: &[(usize, usize)]| {
+            let mut wanted = disk.image();
+            bad.iter().for_each(|(at, len)| wanted[*at..at + len].fill(0));
+            image == wanted
+        };
+        let (image, bad) = if self.hazards.damage {
+            match restore_past_damage(&engine, &id.to_string(), "root") {
+                Ok((image, bad)) => (image, bad.iter().map(|bad| (bad.offset, bad.len)).collect()),
+                // Its recipe is lost: it may be any.
+                Err(_) => (Vec::new(), Vec::new()),
+            }
+        } else {
+            (restore(&engine, &id.to_string(), "root").unwrap(), Vec::new())
+        };
+        let of_vm = |(vm, disk): &&(usize, Disk)| {
+            vm_name(*vm) == row.vm && (image.is_empty() || is_it(disk, &image, &bad))
+        };
+        let found = self.unanswered.iter().rev().find(of_vm).cloned();
+        let Some((vm, disk)) = found else { panic!("{id} of {} is not what any agent sent", row.vm) };
+        self.told(format!("{id} of {} was made without an answer", row.vm));
+        let is_vague = image.is_empty();
+        self.committed(vm, disk, id);
+        if is_vague && let Some(point) = self.points.last_mut() {
+            point.needs = None;
+        }
+    }
+
+    /// After each step: nothing that is needed is gone, unless the test itself spoilt it.
+    pub(super) fn check(&mut self) {
+        if self.is_over {
+            return;
+        }
+        self.reconcile();
+        let sound = self.census.sound(&self.memory, self.repository);
+        self.sound = sound.unwrap_or_else(|wrong| panic!("{wrong}"));
+        self.census.settle(&self.sound);
+        for point in &self.points {
+            for name in point.needs.iter().flatten() {
+                let there = self.sound.contains(name) || self.census.excused.contains(name);
+                assert!(there, "{name:?} of {} of {} is on the volume no more", point.id, vm_name(point.vm));
+            }
+        }
+        self.check_hurt();
+    }
+
+    /// (G6) What is damaged and the last of something that is needed stays: it may be made sound again.
+    fn check_hurt(&mut self) {
+        let gone: Vec<_> = self
+            .census
+            .hurt
+            .iter()
+            .filter(|(id, hurt)| {
+                let name = crate::container::ContainerName { id: **id, class: hurt.class };
+                !hurt.dropped && self.memory.get(&name.blob()).is_none()
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        for id in gone {
+            let needed = self.census.last_in(id);
+            for point in &self.points {
+                let last = point.needs.iter().flatten().find(|name| needed.contains(name) && !self.sound.contains(name));
+                assert!(last.is_none(), "{id} was damaged, and had the last of {last:?} that {} needs", point.id);
+            }
+            self.census.hurt.remove(&id);
+        }
+    }
+
+    pub(super) fn day_ms() -> i64 {
+        DAY_MS
+    }
+}
