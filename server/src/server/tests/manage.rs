@@ -378,7 +378,7 @@ async fn a_run_ends_when_policies_change() {
             app.catalog().set_policy(&changed, "admin").unwrap();
             true
         };
-        run(&app.engine, app.clock.now_ms(), &work, &|| false, &mut tell).map(drop)
+        run(&app.engine, &work, &|| false, &mut tell).map(drop)
     });
     assert_eq!(ended.await.unwrap_err().code, ErrorCode::Invalid);
     let left = admin.list_backups("mine").await.unwrap();

@@ -102,7 +102,8 @@ impl World {
             // As another VM, or an earlier restore point: what was given up comes back.
             0 => {
                 let extents = disk.0.len();
-                let others: Vec<_> = self.points.iter().filter(|point| point.disk.0.len() == extents).collect();
+                let others: Vec<_> =
+                    self.points.iter().filter(|point| point.disk.0.len() == extents).collect();
                 if !others.is_empty() {
                     disk = self.random.pick(&others).disk.clone();
                 }
@@ -174,8 +175,7 @@ impl World {
             return;
         }
         let count = if self.random.one_in(4) { 3 } else { 1 };
-        let mut ids: Vec<BackupId> =
-            (0..count).map(|_| self.random.pick(&self.points).id).collect();
+        let mut ids: Vec<BackupId> = (0..count).map(|_| self.random.pick(&self.points).id).collect();
         ids.sort_unstable();
         ids.dedup();
         self.delete_these(&ids);

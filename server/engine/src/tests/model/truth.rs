@@ -98,8 +98,9 @@ impl Census {
         let mut sound = BTreeSet::new();
         for (ContainerName { id, class }, _) in &files.containers {
             if !self.contents.contains_key(id) {
-                let open = OpenContainer::open(volume, repository, *id, *class)
-                    .map_err(|error| format!("a container that was just written cannot be opened: {error}"))?;
+                let open = OpenContainer::open(volume, repository, *id, *class).map_err(|error| {
+                    format!("a container that was just written cannot be opened: {error}")
+                })?;
                 let names = open.directory().iter().map(|(name, region, _)| (region, (*class, name)));
                 let names = names.collect();
                 self.contents.insert(*id, names);
@@ -110,9 +111,8 @@ impl Census {
                 Some(None) => false,
                 Some(Some(regions)) => !regions.contains(region),
             };
-            sound.extend(
-                self.contents[id].iter().filter(|(region, _)| counts(region)).map(|(_, name)| *name),
-            );
+            sound
+                .extend(self.contents[id].iter().filter(|(region, _)| counts(region)).map(|(_, name)| *name));
         }
         Ok(sound)
     }
@@ -122,7 +122,8 @@ impl Census {
         let mut spoilt = BTreeSet::new();
         for (id, hurt) in self.hurt.iter().filter(|(id, _)| wanted(**id)) {
             let contents = self.contents.get(id).into_iter().flatten();
-            let counts = |region: &u16| hurt.regions.as_ref().is_some_and(|regions| !regions.contains(region));
+            let counts =
+                |region: &u16| hurt.regions.as_ref().is_some_and(|regions| !regions.contains(region));
             spoilt.extend(contents.filter(|(region, _)| !counts(region)).map(|(_, name)| *name));
         }
         spoilt

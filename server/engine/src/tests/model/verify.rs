@@ -96,7 +96,8 @@ impl World {
         for id in named.difference(failing) {
             let point = self.points.iter().find(|point| point.id == *id);
             // Parity may have made again what was lost only while it was read.
-            let lacks = point.and_then(|point| point.needs.as_ref()).map(|needs| Lacks::of(needs, &self.sound));
+            let lacks =
+                point.and_then(|point| point.needs.as_ref()).map(|needs| Lacks::of(needs, &self.sound));
             assert!(!lacks.is_some_and(|lacks| lacks.is_whole()), "{id} is named, and nothing of it is lost");
         }
     }

@@ -8,8 +8,8 @@ use holdfast_catalog::{Access as _, CatalogWalk as _, RetentionPolicy, SqliteCat
 use holdfast_proto::{ErrorCode, Fingerprint};
 use holdfast_types::clock::{Clock as _, ManualClock};
 use holdfast_types::ids::{BackupId, ContainerClass, PolicyId, RepositoryId};
-use holdfast_volume::testing::{CrashPoint, FaultyVolume, InFlight};
 use holdfast_volume::MemoryVolume;
+use holdfast_volume::testing::{CrashPoint, FaultyVolume, InFlight};
 use ulid::Ulid;
 
 use super::agent::{Agent, vm_name};
@@ -161,7 +161,9 @@ impl World {
             || match error {
                 EngineError::SessionGone { .. } | EngineError::Stopped => true,
                 error if error.code() == ErrorCode::Full => self.was_full,
-                EngineError::Damaged(_) | EngineError::FoundDamaged(_) | EngineError::NotReclaimable(_) => damaged,
+                EngineError::Damaged(_) | EngineError::FoundDamaged(_) | EngineError::NotReclaimable(_) => {
+                    damaged
+                }
                 _ => false,
             }
     }
@@ -264,7 +266,8 @@ impl World {
 
     pub(super) fn parity(&mut self) -> Arc<dyn Job> {
         let engine = self.engine();
-        let job = self.parity.get_or_insert_with(|| engine.parity_job(ParityScheme::new(3, 1), Arc::new(Never)));
+        let job =
+            self.parity.get_or_insert_with(|| engine.parity_job(ParityScheme::new(3, 1), Arc::new(Never)));
         Arc::clone(job)
     }
 
@@ -467,8 +470,16 @@ impl World {
         for id in gone {
             let needed = self.census.last_in(id);
             for point in &self.points {
-                let last = point.needs.iter().flatten().find(|name| needed.contains(name) && !self.sound.contains(name));
-                assert!(last.is_none(), "{id} was damaged, and had the last of {last:?} that {} needs", point.id);
+                let last = point
+                    .needs
+                    .iter()
+                    .flatten()
+                    .find(|name| needed.contains(name) && !self.sound.contains(name));
+                assert!(
+                    last.is_none(),
+                    "{id} was damaged, and had the last of {last:?} that {} needs",
+                    point.id
+                );
             }
             self.census.hurt.remove(&id);
         }
