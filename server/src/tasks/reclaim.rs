@@ -67,6 +67,8 @@ impl Options {
         });
         ReclaimOptions {
             live_share_pct: self.live_share_pct.unwrap_or(defaults.live_share_pct),
+            // Who says how sparse a container must be means just that.
+            copied_per_freed: if self.live_share_pct.is_some() { 0 } else { defaults.copied_per_freed },
             squeeze,
             dry_run: self.dry_run,
             ..defaults

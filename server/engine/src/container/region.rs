@@ -70,7 +70,7 @@ impl VerifiedRegion {
     /// # Errors
     /// [`RegionError`] when the chunks break a limit or do not hash to their fingerprints.
     pub fn encode(chunks: &[(Fingerprint, &[u8])], encoder: &mut Encoder) -> Result<Self, RegionError> {
-        let plain: Vec<u8> = chunks.iter().flat_map(|(_, bytes)| bytes.iter().copied()).collect();
+        let plain = chunks.iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>().concat();
         let fingerprints: Vec<_> = chunks.iter().map(|(fingerprint, _)| *fingerprint).collect();
         let too_long = |_| RegionError::PayloadTooLong { bytes: plain.len() };
         let lengths: Vec<u32> = chunks

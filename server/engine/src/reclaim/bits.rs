@@ -1,10 +1,10 @@
 //! A bit for each chunk of the containers that a mark has met, set by several threads.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use holdfast_types::ids::{ContainerClass, ContainerId};
+use holdfast_types::ids::{ContainerClass, ContainerId, VmId};
 use parking_lot::RwLock;
 
 use super::live::{Candidates, LiveMap, SlotSet, words_for};
@@ -17,12 +17,19 @@ pub(super) struct Bits {
     words: Box<[AtomicU64]>,
     /// Whether all of it counts as live: a chunk that is nowhere sound may still be got out of it one day.
     keep: AtomicBool,
+    /// The VM whose restore point led here first.
+    vm: OnceLock<VmId>,
 }
 
 impl Bits {
     fn new(chunks: u32) -> Self {
         let words = (0..words_for(chunks)).map(|_| AtomicU64::new(0)).collect();
-        Self { chunks, words, keep: AtomicBool::new(false) }
+        Self { chunks, words, keep: AtomicBool::new(false), vm: OnceLock::new() }
+    }
+
+    /// A restore point of this VM leads here; the first one counts.
+    pub(super) fn met_by(&self, vm: VmId) {
+        self.vm.get_or_init(|| vm);
     }
 
     /// Sets the bits of `mask` in word `place`; those of them that were not set.
@@ -107,6 +114,9 @@ impl<'a> AllBits<'a> {
                 None => SlotSet::new(candidate.chunks),
                 Some(bits) if bits.keep.load(Ordering::Relaxed) => SlotSet::full(bits.chunks),
                 Some(bits) => {
+                    if let Some(vm) = bits.vm.get() {
+                        map.insert_vm(candidate.id, *vm);
+                    }
                     let words = bits.words.iter().map(|word| word.load(Ordering::Relaxed));
                     SlotSet::from_words(bits.chunks, words)
                 }

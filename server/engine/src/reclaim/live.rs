@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use holdfast_catalog::{Catalog, ContainerRecord, ContainerState};
-use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId};
+use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId, VmId};
 use roaring::RoaringTreemap;
 
 use crate::error::EngineError;
@@ -139,29 +139,43 @@ pub(crate) const fn words_for(chunks: u32) -> usize {
     chunks.div_ceil(WORD_BITS) as usize
 }
 
-/// Of every container looked at, which chunks are live.
+/// Of every container looked at, which chunks are live, and whose they are.
 #[derive(Debug, Default)]
-pub(crate) struct LiveMap(BTreeMap<ContainerId, SlotSet>);
+pub(crate) struct LiveMap {
+    live: BTreeMap<ContainerId, SlotSet>,
+    vms: BTreeMap<ContainerId, VmId>,
+}
 
 impl LiveMap {
     /// The live chunks of a container; `None` when it was not looked at.
     pub(crate) fn get(&self, id: ContainerId) -> Option<&SlotSet> {
-        self.0.get(&id)
+        self.live.get(&id)
     }
 
     /// Says which chunks of a container are live.
     pub(crate) fn insert(&mut self, id: ContainerId, live: SlotSet) {
-        self.0.insert(id, live);
+        self.live.insert(id, live);
+    }
+
+    /// Says whose restore points led to a container first.
+    pub(crate) fn insert_vm(&mut self, id: ContainerId, vm: VmId) {
+        self.vms.insert(id, vm);
+    }
+
+    /// A VM with live data in a container, mostly the one whose backup wrote it; `None`: nothing of it is live, or it
+    /// was not looked at.
+    pub(crate) fn vm(&self, id: ContainerId) -> Option<VmId> {
+        self.vms.get(&id).copied()
     }
 
     /// Every container looked at, by number.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (ContainerId, &SlotSet)> {
-        self.0.iter().map(|(id, live)| (*id, live))
+        self.live.iter().map(|(id, live)| (*id, live))
     }
 
     /// Containers looked at.
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.live.len()
     }
 }
 

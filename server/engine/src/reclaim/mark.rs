@@ -295,7 +295,14 @@ impl<'a> Worker<'a> {
         self.references += 1;
         let bits = &self.marking.bits;
         let taken = &mut self.taken;
-        let found = self.chunks.find(finder, name, |new| enter(bits, new), |old| leave(&old, taken))?;
+        let enter_data = |new: &Arc<OpenContainer>| {
+            let pending = enter(bits, new);
+            if let Some(bits) = &pending.bits {
+                bits.met_by(root.vm);
+            }
+            pending
+        };
+        let found = self.chunks.find(finder, name, enter_data, |old| leave(&old, taken))?;
         match found {
             Some((lead, number)) => {
                 add(lead, number, &mut self.taken);

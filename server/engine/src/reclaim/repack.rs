@@ -7,10 +7,8 @@
 //! them. However it ends (stopped, no room, an error) what was sealed until then counts, and the next round goes on
 //! with what is left: a crash leaves new containers that a start adopts, so chunks are there twice, never not at all.
 //!
-//! Memory: 12 bytes a live chunk of the victims (the plan), 4 a chunk for a read order, 34 MiB of regions read and
+//! Memory: 12 bytes a live chunk of the victims (the plan), 4 a chunk for a read order, 38 MiB of regions read and
 //! decoded (`source`), 512 KiB being joined, 1.5 MiB for each thread that encodes, and the new container's directory.
-
-use std::collections::BTreeSet;
 
 use bytes::{Bytes, BytesMut};
 use holdfast_catalog::ContainerRecord;
@@ -22,7 +20,7 @@ use holdfast_types::ids::{ContainerId, RunId};
 use super::control::{Control, Pacer};
 use super::encoders::{Encoders, Plain};
 use super::plan::{Piece, ReadOrder, Victim, plan};
-use super::source::{Checked, Source};
+use super::source::{Checked, Source, Taken};
 use crate::container::VerifiedRegion;
 use crate::core::Core;
 use crate::error::EngineError;
@@ -86,7 +84,7 @@ pub(crate) fn copy_forward(
         let level = options.level.unwrap_or(DEFAULT_LEVEL);
         Ok((source, Encoders::new(level, options.threads)?))
     });
-    let (source, encoders) = match begun {
+    let ((source, loader), encoders) = match begun {
         Ok(begun) => begun,
         Err(error) => return Copied { ended: Some(error), ..Copied::default() },
     };
@@ -100,11 +98,21 @@ pub(crate) fn copy_forward(
         output: Rewriter::new(core, namespace, class, Purpose::Reclaim),
         in_open: Vec::new(),
         left: victims.iter().map(|victim| victim.live.live()).collect(),
-        spoilt: BTreeSet::new(),
         copied: Copied::default(),
     };
-    let ended = repack.run(&mut control.pacer()).err();
-    repack.finish(ended)
+    let pieces = plan(victims, options.order.as_ref());
+    std::thread::scope(|scope| {
+        let (pieces, pacer) = (pieces.as_slice(), &mut control.pacer());
+        let begun = std::thread::Builder::new()
+            .name("read-for-copy".into())
+            .spawn_scoped(scope, move || loader.run(victims, pieces));
+        let ended = match begun {
+            Ok(_) => repack.run(pieces, pacer).err(),
+            Err(error) => Some(EngineError::Internal(format!("cannot start a thread: {error}"))),
+        };
+        // The loader waits for nothing but the end of this, which takes the receiver along.
+        repack.finish(ended)
+    })
 }
 
 /// How many chunks of which victim are in a region.
@@ -122,18 +130,13 @@ struct Repack<'a> {
     in_open: Parts,
     /// Live chunks of each victim that are in no sealed container yet.
     left: Vec<u32>,
-    /// Regions that are damaged.
-    spoilt: BTreeSet<(usize, u16)>,
     copied: Copied,
 }
 
 impl Repack<'_> {
-    fn run(&mut self, pacer: &mut Pacer<'_>) -> Result<(), EngineError> {
-        let pieces = plan(self.victims, self.options.order.as_ref());
-        let mut rest = pieces.as_slice();
-        while let Some((&piece, follow)) = rest.split_first() {
-            rest = follow;
-            let read_bytes = self.take(piece, follow)?;
+    fn run(&mut self, pieces: &[Piece], pacer: &mut Pacer<'_>) -> Result<(), EngineError> {
+        for &piece in pieces {
+            let read_bytes = self.take(piece)?;
             let written_bytes = self.write(false)?;
             // Between two regions, never within one.
             pacer.charge(read_bytes, written_bytes)?;
@@ -144,25 +147,21 @@ impl Repack<'_> {
     }
 
     /// Reads a piece and hands it to the encoders, or joins it with others; says how many bytes were read.
-    fn take(&mut self, piece: Piece, follow: &[Piece]) -> Result<u64, EngineError> {
+    fn take(&mut self, piece: Piece) -> Result<u64, EngineError> {
         let (number, region) = piece.place();
-        if self.spoilt.contains(&(number, region)) {
-            return Ok(0);
-        }
         let Some(victim) = self.victims.get(number) else {
             return Err(EngineError::Internal(format!("there is no victim {number}")));
         };
-        let container = &victim.container;
-        let (checked, read_bytes) = match self.source.region(container, piece, follow) {
-            Ok(read) => read,
-            Err(error) if error.is_damage() => {
+        let (checked, read_bytes) = match self.source.region(piece)? {
+            Taken::Sound(checked, read_bytes) => (checked, read_bytes),
+            Taken::Damaged(error) => {
                 // (A7) It counts as no copy from now on; its container stays, as what is left of it may be all there is.
-                self.core.store.note_failure(container.id(), Some(region), &error);
-                self.spoilt.insert((number, region));
-                self.copied.damaged.push((container.id(), region));
+                let container = victim.container.id();
+                self.core.store.note_failure(container, Some(region), &error);
+                self.copied.damaged.push((container, region));
                 return Ok(0);
             }
-            Err(error) => return Err(error.into()),
+            Taken::Spoilt => return Ok(0),
         };
         match piece {
             Piece::Region { .. } => self.take_region(number, checked)?,

@@ -170,14 +170,14 @@ impl<'a> Round<'a> {
         let mut sweep = Sweep::new(self.core, options, control, report, self.watch);
         for candidate in candidates.iter() {
             // (G5)
-            let Some(live) = live.get(candidate.id) else { continue };
+            let Some(chunks) = live.get(candidate.id) else { continue };
             if incomplete.contains_key(&candidate.namespace) {
                 continue;
             }
             let generation = generations.get(&candidate.namespace).copied().unwrap_or(0);
             let namespace = &candidate.namespace;
             let lacks = lost.contains_key(namespace) || salvaged.contains(namespace);
-            sweep.judge(candidate, live, generation, lacks)?;
+            sweep.judge(candidate, chunks, live.vm(candidate.id), generation, lacks)?;
         }
         sweep.run(&roots)
     }

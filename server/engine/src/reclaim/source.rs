@@ -1,11 +1,15 @@
-//! Reads the regions that a plan names, checked, several with one request where they lie side by side.
+//! Reads the regions that a plan names, checked, ahead of who writes them: reading, decoding and hashing are half of the
+//! work of copying, and have a thread of their own.
+//!
+//! Both go through the same pieces and keep the same regions, so both know at every piece whether a region is read for it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use bytes::Bytes;
+use crossbeam_channel::{Receiver, Sender, bounded};
 use holdfast_proto::region::Decoder;
 
-use super::plan::Piece;
+use super::plan::{Piece, Victim};
 use crate::container::{ContainerError, OpenContainer, StoredRegion, VerifiedRegion};
 use crate::error::EngineError;
 use crate::rewrite;
@@ -17,6 +21,9 @@ const SPAN_REGIONS_MAX: u16 = 8;
 /// as much stored each: 32 MiB in all.
 pub(super) const DECODED_MAX: usize = 64;
 
+/// Regions that wait to be written: 4 MiB.
+const AHEAD_MAX: usize = 8;
+
 /// A region that was checked.
 #[derive(Debug, Clone)]
 pub(super) struct Checked {
@@ -24,34 +31,133 @@ pub(super) struct Checked {
     pub(super) plain: Bytes,
 }
 
-/// See the module's text.
+/// A region, and how many bytes were read for it.
+type Loaded = Result<(Checked, u64), ContainerError>;
+
+/// Where a region lies: a victim's place in the list, and its number.
+type Place = (usize, u16);
+
+/// What both ends of the channel keep of the regions they have seen.
+#[derive(Debug)]
+struct Seen<T> {
+    /// The last used first.
+    kept: VecDeque<(Place, T)>,
+    damaged: BTreeSet<Place>,
+}
+
+impl<T> Seen<T> {
+    const fn new() -> Self {
+        Self { kept: VecDeque::new(), damaged: BTreeSet::new() }
+    }
+
+    fn get(&mut self, place: Place) -> Option<&T> {
+        let found = self.kept.iter().position(|(known, _)| *known == place)?;
+        let entry = self.kept.remove(found)?;
+        self.kept.push_front(entry);
+        self.kept.front().map(|(_, value)| value)
+    }
+
+    /// Keeps a region of which single chunks are needed: more of them may be, soon.
+    fn add(&mut self, piece: Piece, value: impl FnOnce() -> T) {
+        if matches!(piece, Piece::Chunk { .. }) {
+            self.kept.push_front((piece.place(), value()));
+            self.kept.truncate(DECODED_MAX);
+        }
+    }
+}
+
+/// Where regions come from, in the order of the pieces.
 #[derive(Debug)]
 pub(super) struct Source {
-    decoder: Decoder,
-    /// Read ahead, and not decoded yet: of one victim.
-    span: (usize, VecDeque<StoredRegion>),
-    /// The last used first.
-    decoded: VecDeque<((usize, u16), Checked)>,
+    seen: Seen<Checked>,
+    loaded: Receiver<Loaded>,
 }
 
 impl Source {
-    pub(super) fn new() -> Result<Self, EngineError> {
+    /// And who has to read for it, on a thread of its own.
+    pub(super) fn new() -> Result<(Self, Loader), EngineError> {
         let decoder = Decoder::new().map_err(|error| EngineError::Internal(error.to_string()))?;
-        Ok(Self { decoder, span: (0, VecDeque::new()), decoded: VecDeque::new() })
+        let (to, loaded) = bounded(AHEAD_MAX);
+        let loader = Loader { decoder, span: (0, VecDeque::new()), seen: Seen::new(), to };
+        Ok((Self { seen: Seen::new(), loaded }, loader))
     }
 
-    /// (R2) The region of `piece`, which is of `container`, checked against its CRC and every fingerprint. Where it
-    /// takes one request, what the pieces that `follow` need is read with it. Says how many bytes were read.
-    pub(super) fn region(
-        &mut self,
-        container: &OpenContainer,
-        piece: Piece,
-        follow: &[Piece],
-    ) -> Result<(Checked, u64), ContainerError> {
-        let (victim, region) = piece.place();
-        if let Some(checked) = self.kept(victim, region) {
-            return Ok((checked, 0));
+    /// (R2) The region of the next piece, checked against its CRC and every fingerprint.
+    ///
+    /// # Errors
+    /// Why it cannot be read, where that says nothing of the region.
+    pub(super) fn region(&mut self, piece: Piece) -> Result<Taken, EngineError> {
+        let place = piece.place();
+        if self.seen.damaged.contains(&place) {
+            return Ok(Taken::Spoilt);
         }
+        if let Some(checked) = self.seen.get(place) {
+            return Ok(Taken::Sound(checked.clone(), 0));
+        }
+        let Ok(loaded) = self.loaded.recv() else {
+            return Err(EngineError::Internal("the thread that reads for a copy ended".into()));
+        };
+        match loaded {
+            Ok((checked, bytes)) => {
+                self.seen.add(piece, || checked.clone());
+                Ok(Taken::Sound(checked, bytes))
+            }
+            Err(error) if error.is_damage() => {
+                self.seen.damaged.insert(place);
+                Ok(Taken::Damaged(error))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// What a region is.
+#[derive(Debug)]
+pub(super) enum Taken {
+    /// And how many bytes were read for it now.
+    Sound(Checked, u64),
+    /// As was found now.
+    Damaged(ContainerError),
+    /// As was found before.
+    Spoilt,
+}
+
+/// Reads ahead for a [`Source`].
+#[derive(Debug)]
+pub(super) struct Loader {
+    decoder: Decoder,
+    /// Read, and not decoded yet: of one victim.
+    span: (usize, VecDeque<StoredRegion>),
+    seen: Seen<()>,
+    to: Sender<Loaded>,
+}
+
+impl Loader {
+    /// Reads what all pieces need; ends early when no one waits for it any more, and after what says nothing of a region.
+    pub(super) fn run(mut self, victims: &[Victim], pieces: &[Piece]) {
+        let mut rest = pieces;
+        while let Some((&piece, follow)) = rest.split_first() {
+            rest = follow;
+            let place = piece.place();
+            if self.seen.damaged.contains(&place) || self.seen.get(place).is_some() {
+                continue;
+            }
+            let Some(victim) = victims.get(place.0) else { return };
+            let loaded = self.load(&victim.container, piece, follow);
+            match &loaded {
+                Ok(_) => self.seen.add(piece, || ()),
+                Err(error) if error.is_damage() => drop(self.seen.damaged.insert(place)),
+                Err(_) => rest = &[],
+            }
+            if self.to.send(loaded).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Where it takes one request, what the pieces that `follow` need is read with it.
+    fn load(&mut self, container: &OpenContainer, piece: Piece, follow: &[Piece]) -> Loaded {
+        let (victim, region) = piece.place();
         let (stored, read_bytes) = match self.read_ahead(victim, region) {
             Some(stored) => (stored, 0),
             None => {
@@ -72,20 +178,7 @@ impl Source {
             }
         };
         let (region, plain) = rewrite::verified(container, stored, &mut self.decoder)?;
-        let checked = Checked { region, plain };
-        if matches!(piece, Piece::Chunk { .. }) {
-            self.decoded.push_front((piece.place(), checked.clone()));
-            self.decoded.truncate(DECODED_MAX);
-        }
-        Ok((checked, read_bytes))
-    }
-
-    fn kept(&mut self, victim: usize, region: u16) -> Option<Checked> {
-        let place = self.decoded.iter().position(|(known, _)| *known == (victim, region))?;
-        let entry = self.decoded.remove(place)?;
-        let checked = entry.1.clone();
-        self.decoded.push_front(entry);
-        Some(checked)
+        Ok((Checked { region, plain }, read_bytes))
     }
 
     fn read_ahead(&mut self, victim: usize, region: u16) -> Option<StoredRegion> {

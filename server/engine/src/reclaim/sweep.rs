@@ -5,10 +5,11 @@
 //! container is condemned only if no one counts on a dead chunk of it (D1), and no damage became known since the mark
 //! (G6). One transaction enters the copies and condemns what they replace; then the order of every deletion (D2).
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use holdfast_catalog::ContainerRecord;
-use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId};
+use holdfast_proto::limits::CONTAINER_MAX_BYTES;
+use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId, VmId};
 
 use super::batches::{Batch, Chosen, batches};
 use super::control::{Control, Phase};
@@ -27,13 +28,25 @@ use crate::store::Leftover;
 /// Wholly dead containers deleted with one transaction: 2 GiB of them.
 const DELETED_PER_TRANSACTION: usize = 64;
 
-/// Containers smaller than this are merged with others: what small runs leave.
-const SMALL_BYTES: u64 = 8 << 20;
+/// Recipe containers smaller than this are merged: what small runs leave.
+const SMALL_RECIPE_BYTES: u64 = 8 << 20;
 
-/// Small containers merged at least: every small run leaves one more, and each is not to be written anew each night.
+/// Data containers smaller than this, three quarters of a full one, are merged with others of the same VM: each has a
+/// little of every part of its disk, and a restore of the newest restore point reads of all of them. With those of other
+/// VMs they would be full at once, and stay as they are.
+const SMALL_DATA_BYTES: u64 = 24 << 20;
+
+/// Containers merged at least: every small run leaves one more, and each is not to be written anew each night.
 const MERGED_MIN: usize = 8;
 
-/// Beside the thread that reads: backups have the other cores.
+/// Containers of which more than this is live, in percent, are never copied for what is dead of them: a byte freed would
+/// cost fifty.
+const WORTH_COPYING_PCT: u64 = 98;
+
+/// Beside the thread that reads and the one that writes.
+const COPY_THREADS: usize = 1;
+
+/// Beside the threads that read and write: backups have the other cores.
 const SQUEEZE_THREADS: usize = 1;
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
@@ -46,6 +59,8 @@ struct Doomed {
     live: SlotSet,
     /// What of its file that is.
     live_bytes: u64,
+    /// Whose disk it has data of, when that is known.
+    vm: Option<VmId>,
     /// Damage of its namespace that was known before the mark.
     generation: u64,
     /// Whether so much of it is dead that it is copied for that alone.
@@ -53,6 +68,15 @@ struct Doomed {
 }
 
 impl Doomed {
+    const fn dead_bytes(&self) -> u64 {
+        self.candidate.stored_bytes.saturating_sub(self.live_bytes)
+    }
+
+    /// What is merged belongs together: data of one VM, recipes of one namespace.
+    const fn group(&self) -> (NamespaceId, Option<VmId>) {
+        (self.candidate.namespace, self.vm)
+    }
+
     const fn as_leftover(&self) -> Leftover {
         let Candidate { id, class, stored_bytes, .. } = self.candidate;
         Leftover { id, class, stored_bytes }
@@ -68,6 +92,8 @@ pub(super) struct Sweep<'a> {
     watch: Watch<'a>,
     dead: Vec<Doomed>,
     sparse: Vec<Doomed>,
+    /// Of the others, those with something dead.
+    partly: Vec<Doomed>,
 }
 
 impl<'a> Sweep<'a> {
@@ -78,7 +104,7 @@ impl<'a> Sweep<'a> {
         report: &'a mut ReclaimReport,
         watch: Watch<'a>,
     ) -> Self {
-        Self { core, options, control, report, watch, dead: Vec::new(), sparse: Vec::new() }
+        Self { core, options, control, report, watch, dead: Vec::new(), sparse: Vec::new(), partly: Vec::new() }
     }
 
     /// Decides about one container, of which `live` is needed. `lacks`: something that is needed in its namespace was in
@@ -87,6 +113,7 @@ impl<'a> Sweep<'a> {
         &mut self,
         candidate: &Candidate,
         live: &SlotSet,
+        vm: Option<VmId>,
         generation: u64,
         lacks: bool,
     ) -> Result<(), EngineError> {
@@ -116,17 +143,46 @@ impl<'a> Sweep<'a> {
         let dead_bytes = candidate.stored_bytes.saturating_sub(live_bytes);
         let enough = candidate.stored_bytes.saturating_mul(self.options.live_share_pct.into());
         let is_sparse = live_bytes.saturating_mul(100) < enough;
-        let is_small = self.options.merge && candidate.stored_bytes < SMALL_BYTES;
+        let small_bytes = match candidate.class {
+            ContainerClass::Data => SMALL_DATA_BYTES,
+            ContainerClass::Recipe => SMALL_RECIPE_BYTES,
+        };
+        let is_small = self.options.merge && candidate.stored_bytes < small_bytes;
         self.report.dead_bytes += dead_bytes;
-        let doomed = Doomed { candidate: *candidate, live: live.clone(), live_bytes, generation, is_sparse };
+        let doomed = Doomed { candidate: *candidate, live: live.clone(), live_bytes, vm, generation, is_sparse };
         if live.is_empty() {
             self.report.cleanable_bytes += dead_bytes;
             self.dead.push(doomed);
         } else if is_sparse || is_small {
             self.report.cleanable_bytes += if is_sparse { dead_bytes } else { 0 };
             self.sparse.push(doomed);
+        } else if live_bytes.saturating_mul(100) < candidate.stored_bytes.saturating_mul(WORTH_COPYING_PCT) {
+            self.partly.push(doomed);
         }
         Ok(())
+    }
+
+    /// Of what is partly dead, the sparsest as well, while everything is freed for [`ReclaimOptions::copied_per_freed`].
+    fn choose_more(&mut self) {
+        if self.options.live_share_pct == 0 {
+            return;
+        }
+        let per_freed = u64::from(self.options.copied_per_freed);
+        let sparse = || self.sparse.iter().filter(|one| one.is_sparse);
+        let mut copied: u64 = sparse().map(|one| one.live_bytes).sum();
+        let mut freed: u64 = self.dead.iter().chain(sparse()).map(Doomed::dead_bytes).sum();
+        let mut partly = std::mem::take(&mut self.partly);
+        partly.sort_by_key(|one| one.live_bytes.saturating_mul(1 << 20) / one.candidate.stored_bytes.max(1));
+        for mut one in partly {
+            copied += one.live_bytes;
+            freed += one.dead_bytes();
+            if copied > freed.saturating_mul(per_freed) {
+                break;
+            }
+            self.report.cleanable_bytes += one.dead_bytes();
+            one.is_sparse = true;
+            self.sparse.push(one);
+        }
     }
 
     fn live_bytes(&self, candidate: &Candidate, live: &SlotSet) -> u64 {
@@ -140,6 +196,7 @@ impl<'a> Sweep<'a> {
 
     /// Deletes what was found.
     pub(super) fn run(mut self, roots: &Roots) -> Result<(), EngineError> {
+        self.choose_more();
         if self.options.dry_run {
             return Ok(());
         }
@@ -165,19 +222,22 @@ impl<'a> Sweep<'a> {
 
     /// What is worth copying, that first which frees most for what it writes.
     fn batches(&mut self) -> (HashMap<ContainerId, Doomed>, Vec<Batch>) {
-        let mut small: BTreeMap<(NamespaceId, ContainerClass), usize> = BTreeMap::new();
-        for one in self.sparse.iter().filter(|one| one.candidate.stored_bytes < SMALL_BYTES) {
-            *small.entry((one.candidate.namespace, one.candidate.class)).or_default() += 1;
+        // Of each group, how many there are and what they take.
+        let mut groups: HashMap<_, (usize, u64)> = HashMap::new();
+        for one in &self.sparse {
+            let (count, bytes) = groups.entry(one.group()).or_default();
+            *count += 1;
+            *bytes += one.live_bytes;
         }
-        let mergeable = |one: &Doomed| {
-            let count = small.get(&(one.candidate.namespace, one.candidate.class)).copied().unwrap_or(0);
-            one.is_sparse || count >= MERGED_MIN
-        };
+        let of_group = |one: &Doomed| groups.get(&one.group()).copied().unwrap_or_default();
+        let mergeable = |one: &Doomed| one.is_sparse || of_group(one).0 >= MERGED_MIN;
         let mut doomed = HashMap::new();
         let mut chosen = Vec::new();
         for one in std::mem::take(&mut self.sparse).into_iter().filter(mergeable) {
             let Candidate { id, class, namespace, .. } = one.candidate;
-            chosen.push(Chosen { id, class, namespace, vm: None, live: one.live.clone() });
+            // Little of a VM is written with that of others: every batch leaves a container that is not full.
+            let vm = one.vm.filter(|_| of_group(&one).1 >= u64::from(CONTAINER_MAX_BYTES));
+            chosen.push(Chosen { id, class, namespace, vm, live: one.live.clone() });
             doomed.insert(id, one);
         }
         let mut batches = batches(chosen);
@@ -203,7 +263,7 @@ impl<'a> Sweep<'a> {
         // What is held would stay, so it is not worth a copy.
         left.retain(|one| self.is_free(one));
         let order = batch.read_order(self.core, &left, roots.iter(), self.control)?;
-        let mut options = RepackOptions { order, ..RepackOptions::default() };
+        let mut options = RepackOptions { order, threads: COPY_THREADS, ..RepackOptions::default() };
         while !left.is_empty() {
             let Copied { containers, complete, ended, .. } =
                 copy_forward(self.core, &left, &options, self.control);
@@ -276,7 +336,14 @@ impl<'a> Sweep<'a> {
             chunks: victim.live.chunks(),
         };
         let generation = self.core.store.damage_generation(container.namespace());
-        Doomed { candidate, live: victim.live.clone(), live_bytes: stored_bytes, generation, is_sparse: true }
+        Doomed {
+            candidate,
+            live: victim.live.clone(),
+            live_bytes: stored_bytes,
+            vm: None,
+            generation,
+            is_sparse: true,
+        }
     }
 
     /// (G4) Condemns containers, each of whose live chunks is found in `copies` by now, and deletes them. Returns those

@@ -23,8 +23,8 @@ const LEADS_MAX: usize = 16;
 /// Chunks looked at behind the last one: where a few changed, those after them follow.
 const AHEAD: u32 = 4;
 
-/// Decoded regions a worker keeps: the nodes of neighbouring extents share regions. Eight are 2 MiB.
-const REGIONS_MAX: usize = 8;
+/// Decoded regions a worker keeps: of each of thirty days the one that has the nodes of neighbouring extents. They are 12 MiB.
+const REGIONS_MAX: usize = 48;
 
 /// A container of a trail, and what the walk keeps of it.
 #[derive(Debug)]
