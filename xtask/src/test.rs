@@ -2,6 +2,7 @@
 //! an earlier one failed, so that one run shows everything that is wrong. It ends with a line
 //! `N passed, N failed`, which sums up all tests of all languages.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -90,6 +91,10 @@ fn all_steps(quick: bool) -> Vec<Step> {
             let args = ["doc", "--workspace", "--no-deps", "--quiet"];
             shell::run(cargo().args(args).env("RUSTDOCFLAGS", "-D warnings"))
         }));
+        steps.push(step("programs", || {
+            // With what tests need, so that nothing is built twice, for other features.
+            shell::run(cargo().args(["build", "--workspace", "--all-targets", "--quiet"]))
+        }));
         steps.push(tests("tests", run_tests));
         if with_web {
             steps.push(browser_step(built, lacks("chromium")));
@@ -102,7 +107,8 @@ fn all_steps(quick: bool) -> Vec<Step> {
 fn run_tests(tally: &mut Tally) -> Result<()> {
     let skipped = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
     let mut command = cargo();
-    command.args(["test", "--workspace", "--no-fail-fast"]).env("HOLDFAST_TESTS_SKIPPED", skipped.path());
+    command.args(["test", "--workspace", "--no-fail-fast"]);
+    command.env("HOLDFAST_TESTS_SKIPPED", skipped.path()).env(shell::BIN_DIR, built_programs()?);
     let result = tally::run(&mut command, Runner::Cargo, tally);
     let text = std::fs::read_to_string(skipped.path()).context("cannot read what was skipped")?;
     if !text.is_empty() {
@@ -110,6 +116,11 @@ fn run_tests(tally: &mut Tally) -> Result<()> {
         text.lines().for_each(|line| println!("  {line}"));
     }
     result
+}
+
+/// What the step "programs" built.
+fn built_programs() -> Result<PathBuf> {
+    Ok(shell::target_dir()?.join("debug"))
 }
 
 /// One TLS stack, and nothing else that is banned, whatever the target.
@@ -155,11 +166,8 @@ fn browser_step(built: bool, no_chromium: bool) -> Step {
     }
     tests(NAME, |tally| {
         let chromium = shell::locate("chromium").context("chromium went away")?;
-        shell::run(cargo().args(["build", "--bins", "-p", "holdfast-server", "-p", "holdfast"]))?;
-        // Of the whole workspace, as the tests were: by itself it would need other features of everything it uses.
-        shell::run(cargo().args(["build", "--workspace", "--example", "fill_details"]))?;
         let mut tests = web::npm(&["run", "test:browser"]);
-        tests.env("HOLDFAST_CHROMIUM", chromium).env("HOLDFAST_BIN_DIR", shell::target_dir()?.join("debug"));
+        tests.env("HOLDFAST_CHROMIUM", chromium).env(shell::BIN_DIR, built_programs()?);
         tally::run(&mut tests, Runner::Playwright, tally)
     })
 }

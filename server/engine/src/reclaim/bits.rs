@@ -1,8 +1,8 @@
 //! A bit for each chunk of the containers that a mark has met, set by several threads.
 
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use holdfast_types::ids::{ContainerClass, ContainerId, VmId};
 use parking_lot::RwLock;

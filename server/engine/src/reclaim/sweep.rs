@@ -104,7 +104,16 @@ impl<'a> Sweep<'a> {
         report: &'a mut ReclaimReport,
         watch: Watch<'a>,
     ) -> Self {
-        Self { core, options, control, report, watch, dead: Vec::new(), sparse: Vec::new(), partly: Vec::new() }
+        Self {
+            core,
+            options,
+            control,
+            report,
+            watch,
+            dead: Vec::new(),
+            sparse: Vec::new(),
+            partly: Vec::new(),
+        }
     }
 
     /// Decides about one container, of which `live` is needed. `lacks`: something that is needed in its namespace was in
@@ -149,7 +158,8 @@ impl<'a> Sweep<'a> {
         };
         let is_small = self.options.merge && candidate.stored_bytes < small_bytes;
         self.report.dead_bytes += dead_bytes;
-        let doomed = Doomed { candidate: *candidate, live: live.clone(), live_bytes, vm, generation, is_sparse };
+        let doomed =
+            Doomed { candidate: *candidate, live: live.clone(), live_bytes, vm, generation, is_sparse };
         if live.is_empty() {
             self.report.cleanable_bytes += dead_bytes;
             self.dead.push(doomed);

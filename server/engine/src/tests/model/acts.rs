@@ -258,6 +258,7 @@ impl World {
         let squeeze = self.random.one_in(3).then_some(Squeeze { level: 12, min_age_days: 0 });
         let options = ReclaimOptions {
             live_share_pct: *self.random.pick(&[0, 50, 85, 85, 100]),
+            copied_per_freed: *self.random.pick(&[0, 3, 200]),
             merge: !self.random.one_in(3),
             squeeze,
             dry_run: self.random.one_in(10),
