@@ -166,6 +166,6 @@ async fn tokens_are_created_shown_once_and_revoked() {
     let log = fixture.get(&admin, "/api/v1/audit").await.ok();
     let actions: Vec<_> =
         log["items"].as_array().unwrap().iter().map(|entry| entry["action"].clone()).collect();
-    assert_eq!(actions, ["login.refuse", "token.revoke", "token.create", "token.create"]);
+    assert_eq!(actions, ["call.refused", "login.refuse", "token.revoke", "token.create", "token.create"]);
     fixture.server.stop().await.unwrap();
 }
