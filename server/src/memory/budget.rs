@@ -15,7 +15,7 @@
 //! | R / 32, at most 64 MiB | R | what restores read ahead, all of them together: 2 MiB a read |
 //! | R / 8, at most 1 GiB | R | recipes being built and chunks being waited for, of all backups in progress |
 //! | R / 16, at most 256 MiB | R | answers over HTTPS: [`ANSWER_BYTES`] each |
-//! | R / 16, at most 256 MiB | R | what connections may have sent that no call has read: gRPC windows of 64 KiB for each of `max_connections`, and shares of what is left for those that come first (`net/windows.rs`); fewer connections where that is not enough |
+//! | R / 16, at most 160 MiB | R | what connections may have sent that no call has read: gRPC windows of 64 KiB for each of `max_connections`, and shares of what is left for those that come first (`net/windows.rs`); fewer connections where that is not enough |
 //! | what is left, about a third | R | streams of the data path: [`INGEST_BYTES`] for a disk coming in, [`RESTORE_BYTES`] for one going out |
 //!
 //! A disk coming in ([`INGEST_BYTES`]): its queue, one message of 8 MiB; another that waits for room, 8 MiB; one that is
@@ -51,6 +51,10 @@ const INGEST_BYTES: u64 = 88 * MIB;
 
 /// One disk going out; see the module's text.
 const RESTORE_BYTES: u64 = 13 * MIB;
+
+/// Of all connections together. The first agent's eight have 3 MiB each, which fill a line of 240 MB/s and 100 ms; fifty
+/// agents that send at once fill all of it.
+const WINDOWS_MAX_BYTES: u64 = 160 * MIB;
 
 /// The largest page of a table.
 const ANSWER_BYTES: u64 = 4 * MIB;
@@ -122,7 +126,7 @@ impl Budget {
         let (shared, read_ahead) = ((rest / 32).min(64 * MIB), (rest / 32).min(64 * MIB));
         let sessions = (rest / 8).min(1 << 30);
         let answers = (rest / 16).min(256 * MIB);
-        let connections = (rest / 16).min(256 * MIB);
+        let connections = (rest / 16).min(WINDOWS_MAX_BYTES);
         let others = write_buffer + resident + directories + sessions + answers + connections;
         let others = others + decoded + shared + read_ahead;
         let (ingest_streams, restore_streams) = streams(rest - others, settings);

@@ -7,7 +7,7 @@
 //! them. However it ends (stopped, no room, an error) what was sealed until then counts, and the next round goes on
 //! with what is left: a crash leaves new containers that a start adopts, so chunks are there twice, never not at all.
 //!
-//! Memory: 12 bytes a live chunk of the victims (the plan), 4 a chunk for a read order, 38 MiB of regions read and
+//! Memory: 12 bytes a live chunk of the victims (the plan), 4 a chunk for a read order, 58 MiB of regions read and
 //! decoded (`source`), 512 KiB being joined, 1.5 MiB for each thread that encodes, and the new container's directory.
 
 use bytes::{Bytes, BytesMut};

@@ -21,8 +21,8 @@ const SPAN_REGIONS_MAX: u16 = 8;
 /// as much stored each: 32 MiB in all.
 pub(super) const DECODED_MAX: usize = 64;
 
-/// Regions that wait to be written: 4 MiB.
-const AHEAD_MAX: usize = 8;
+/// Regions that wait to be written: as many as are read while a container is made durable, 24 MiB.
+const AHEAD_MAX: usize = 48;
 
 /// A region that was checked.
 #[derive(Debug, Clone)]
