@@ -6,6 +6,7 @@ use super::source::workspace;
 pub(crate) const CRATES: &[(&str, &str, &[&str])] = &[
     ("holdfast-proto", "proto", &[]),
     ("holdfast-types", "server/types", &[]),
+    ("holdfast-keys", "server/keys", &["holdfast-types"]),
     ("holdfast-volume", "server/volume", &[]),
     ("holdfast-catalog", "server/catalog", &["holdfast-proto", "holdfast-types"]),
     ("holdfast-retention", "server/retention", &[]),

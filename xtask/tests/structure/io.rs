@@ -13,6 +13,8 @@ const RULES: &[(&str, &[&str], &[&str])] = &[
 
 const FILES: &[&str] = &[
     "server/volume/src/",
+    // Key files.
+    "server/keys/src/source/key_file.rs",
     // The database's own file: its mode, and whether it exists.
     "server/catalog/src/sqlite/",
     // Configuration, certificates, the admin token, the data folder's lock.

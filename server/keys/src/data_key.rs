@@ -1,0 +1,79 @@
+//! A data key: what the blobs of one owner are sealed with.
+
+use std::fmt;
+
+use holdfast_types::ids::RepositoryId;
+
+use crate::blob::{BlobKey, BlobSealer, SealError};
+use crate::crypto::{self, CryptoError, SALT_BYTES};
+use crate::id::DataKeyId;
+use crate::random::{RandomError, SecretRandom};
+use crate::secret::Secret;
+
+const ID_LABEL: &[u8] = b"holdfast data key id v1\0";
+
+/// 256 random bits.
+#[derive(Clone)]
+pub struct DataKey {
+    id: DataKeyId,
+    secret: Secret,
+}
+
+impl DataKey {
+    /// A new key.
+    ///
+    /// # Errors
+    /// When there is no randomness.
+    pub fn generate(random: &dyn SecretRandom) -> Result<Self, RandomError> {
+        Ok(Self::new(Secret::random(random)?))
+    }
+
+    /// The key with these bits.
+    pub fn new(secret: Secret) -> Self {
+        let id = DataKeyId(crypto::identify(&secret, ID_LABEL, &[]));
+        Self { id, secret }
+    }
+
+    pub const fn id(&self) -> DataKeyId {
+        self.id
+    }
+
+    pub(crate) const fn secret(&self) -> &Secret {
+        &self.secret
+    }
+
+    /// What seals one writing of the blob `name`: with a fresh salt, so a key that no other writing has.
+    ///
+    /// # Errors
+    /// [`SealError::Random`], [`SealError::Crypto`].
+    pub fn blob_sealer(
+        &self,
+        repository: RepositoryId,
+        name: &str,
+        random: &dyn SecretRandom,
+    ) -> Result<BlobSealer, SealError> {
+        let mut salt = [0; SALT_BYTES];
+        random.fill(&mut salt)?;
+        Ok(BlobSealer::new(salt, self.blob_key(&salt, repository, name)?))
+    }
+
+    /// What opens the blob `name` that has `salt` and this key's id in its header. That it is another blob shows at its
+    /// pages.
+    ///
+    /// # Errors
+    /// When AWS-LC has no memory.
+    pub fn blob_key(
+        &self,
+        salt: &[u8; SALT_BYTES],
+        repository: RepositoryId,
+        name: &str,
+    ) -> Result<BlobKey, CryptoError> {
+        BlobKey::derive(&self.secret, salt, repository, name)
+    }
+}
+
+impl fmt::Debug for DataKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DataKey({})", self.id)
+    }
+}

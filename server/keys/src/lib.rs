@@ -1,0 +1,45 @@
+//! Encryption at rest: keys, what opens them, and how blobs on a volume are sealed with them. Bytes are in
+//! `docs/FORMAT.md` (*Keys*), what each part protects against in `docs/SECURITY.md` (*Keys*).
+//!
+//! ```text
+//! key file · passphrase · command · recovery kit        what people keep: `source`, `kit`
+//!        └─ opens a slot ─→ repository key              `slots`
+//!                             └─ wraps ─→ data keys     `table`: one or more an owner (a namespace, or the repository)
+//!                                           └─ HKDF ─→ blob keys     `blob`: one a written blob, by its salt
+//!                                                        └─ AES-256-GCM ─→ pages
+//! ```
+//!
+//! Cryptography is that of AWS-LC, and Argon2id that of RustCrypto; here are only layouts and rules.
+//!
+//! - Secrets are wiped when they are dropped, compared in constant time, and never shown by `Debug` or in errors.
+//! - A wrong secret, an unknown key and damage are different errors; the first two name the key that is wanted.
+//! - Nothing here retries, logs or prints. What a crash leaves is said where something is written.
+//!
+//! Layers, from the bottom: `random`, `secret` → `crypto`, `layout`, `id` → `blob` → `data_key`, `repository_key` →
+//! `slots` → `table`; `source` and `kit` know only secrets and ids.
+
+mod blob;
+mod crypto;
+mod data_key;
+mod id;
+pub mod kit;
+mod layout;
+mod random;
+mod repository_key;
+mod secret;
+pub mod slots;
+pub mod source;
+mod table;
+#[cfg(test)]
+mod testing;
+
+pub use blob::{BlobKey, BlobSealer, DamagedPage, SealError};
+pub use crypto::{CryptoError, SALT_BYTES, TAG_BYTES};
+pub use data_key::DataKey;
+pub use id::{DataKeyId, KeyNumber, Owner, RepositoryKeyId};
+pub use layout::DecodeError;
+pub use random::{RandomError, SecretRandom, SystemRandom};
+pub use secret::{KEY_BYTES, Secret, SecretBytes};
+pub use table::{
+    DATA_KEYS_MAX, DataKeyInfo, DataKeyState, KEY_TABLE_MAX_BYTES, KeyError, KeyTable, OpenKeys, UnknownKey,
+};

@@ -1,0 +1,128 @@
+//! Secrets in memory: wiped when dropped, compared in constant time, never shown.
+//!
+//! They live on the heap and are not moved there, so that no copy stays on a stack. What the operating system writes
+//! to swap, or a core dump has, is beyond this.
+
+use std::fmt;
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use zeroize::Zeroize as _;
+
+use crate::random::{RandomError, SecretRandom};
+
+/// Bytes of every key.
+pub const KEY_BYTES: usize = 32;
+
+/// 256 secret bits.
+pub struct Secret(Box<[u8; KEY_BYTES]>);
+
+impl Secret {
+    /// Random bits.
+    ///
+    /// # Errors
+    /// When there is no randomness.
+    pub fn random(random: &dyn SecretRandom) -> Result<Self, RandomError> {
+        let mut secret = Self::zero();
+        random.fill(secret.0.as_mut_slice())?;
+        Ok(secret)
+    }
+
+    /// A copy of `bytes`, which the caller wipes.
+    pub fn from_bytes(bytes: &[u8; KEY_BYTES]) -> Self {
+        let mut secret = Self::zero();
+        secret.0.copy_from_slice(bytes);
+        secret
+    }
+
+    /// The bits, for those who write them where they belong.
+    pub fn expose(&self) -> &[u8; KEY_BYTES] {
+        &self.0
+    }
+
+    /// To be filled in place.
+    pub(crate) fn zero() -> Self {
+        Self(Box::new([0; KEY_BYTES]))
+    }
+
+    pub(crate) fn expose_mut(&mut self) -> &mut [u8; KEY_BYTES] {
+        &mut self.0
+    }
+}
+
+impl Clone for Secret {
+    fn clone(&self) -> Self {
+        Self::from_bytes(&self.0)
+    }
+}
+
+impl Drop for Secret {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+impl PartialEq for Secret {
+    fn eq(&self, other: &Self) -> bool {
+        verify_slices_are_equal(self.0.as_slice(), other.0.as_slice()).is_ok()
+    }
+}
+
+impl Eq for Secret {}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+/// Secret bytes of any length: a passphrase, what a command printed.
+pub struct SecretBytes(Vec<u8>);
+
+impl SecretBytes {
+    /// Takes the bytes over; they are wiped here, with all the room of the vector.
+    pub const fn new(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes, for those who write them where they belong.
+    pub fn expose(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for SecretBytes {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+impl PartialEq for SecretBytes {
+    fn eq(&self, other: &Self) -> bool {
+        verify_slices_are_equal(&self.0, &other.0).is_ok()
+    }
+}
+
+impl Eq for SecretBytes {}
+
+impl fmt::Debug for SecretBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SecretBytes(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_compared_and_never_shown() {
+        let secret = Secret::from_bytes(&[0xAB; KEY_BYTES]);
+        assert_eq!(secret, secret.clone());
+        assert_ne!(secret, Secret::from_bytes(&[0xAC; KEY_BYTES]));
+        assert_eq!(format!("{secret:?}"), "Secret(…)");
+        let text = SecretBytes::new(b"hunter2".to_vec());
+        assert_eq!(text, SecretBytes::new(b"hunter2".to_vec()));
+        assert_ne!(text, SecretBytes::new(b"hunter".to_vec()));
+        assert_eq!(format!("{text:?}"), "SecretBytes(…)");
+    }
+}

@@ -1,0 +1,196 @@
+//! A command whose output is a secret: `age --decrypt`, `gpg --decrypt`, `vault kv get`, `systemd-creds cat`, a cloud's
+//! KMS client.
+//!
+//! It is run as it stands, without a shell: program and arguments, one a word, so that no character of a path or a
+//! secret's name means anything. Who wants a pipe says so: `["sh", "-c", "age -d key.age | tail -1"]`. Its input is
+//! empty; what it prints is one line, without blanks around it; what it says on standard error is quoted when it fails.
+//! The command comes from the server's settings, never from a file on a volume.
+//!
+//! When its time is over, or it prints too much, it is killed with all of its process group.
+
+use std::io::{self, Read};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use zeroize::Zeroizing;
+
+use crate::secret::SecretBytes;
+
+/// Output at most.
+pub const OUTPUT_MAX_BYTES: usize = 4096;
+/// Of what it says on standard error, so much is quoted.
+const QUOTED_MAX_BYTES: usize = 1024;
+/// Commands that ask a server elsewhere take seconds.
+pub const TIME_LIMIT: Duration = Duration::from_secs(60);
+/// How long a failed command's words are waited for, when something it started has kept its standard error.
+const QUOTE_PATIENCE: Duration = Duration::from_secs(10);
+/// How often it is looked whether it has ended, once it has closed its output.
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Why a command gave no secret. Never has what it printed.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    #[error("the key command is empty")]
+    Empty,
+    #[error("the key command {program:?} cannot be run: {source}")]
+    Run { program: String, source: io::Error },
+    #[error("the key command {program:?} failed ({status}): {said}")]
+    Failed { program: String, status: ExitStatus, said: String },
+    #[error("the key command {program:?} did not end within {} s: {said}", limit.as_secs_f32())]
+    Late { program: String, limit: Duration, said: String },
+    #[error("the key command {program:?} printed more than {OUTPUT_MAX_BYTES} bytes")]
+    TooMuch { program: String },
+    #[error("the key command {program:?} printed nothing: {said}")]
+    Nothing { program: String, said: String },
+    #[error("the key command {program:?} printed {lines} lines instead of one")]
+    Lines { program: String, lines: usize },
+}
+
+/// Runs `words`, a program and its arguments, for at most `limit`.
+///
+/// # Errors
+/// [`CommandError`].
+pub fn run(words: &[String], limit: Duration) -> Result<SecretBytes, CommandError> {
+    let (program, arguments) = words.split_first().ok_or(CommandError::Empty)?;
+    let deadline = Instant::now() + limit;
+    let child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        // A group of its own: what it started ends with it.
+        .process_group(0)
+        .spawn()
+        .map_err(|source| CommandError::Run { program: program.clone(), source })?;
+    Running { program, child, deadline, limit }.finish()
+}
+
+struct Running<'a> {
+    program: &'a str,
+    child: Child,
+    deadline: Instant,
+    limit: Duration,
+}
+
+impl Running<'_> {
+    fn finish(mut self) -> Result<SecretBytes, CommandError> {
+        // Standard error is read to its end, so that a command that says much is not stuck.
+        let said = read_apart(self.child.stderr.take(), QUOTED_MAX_BYTES, true);
+        let output = read_apart(self.child.stdout.take(), OUTPUT_MAX_BYTES + 1, false);
+        let program = self.program.to_owned();
+        let ended = match self.wait(&output) {
+            Ok(ended) => ended,
+            Err(source) => {
+                self.kill();
+                return Err(CommandError::Run { program, source });
+            }
+        };
+        let Some((output, status)) = ended else {
+            self.kill();
+            return Err(CommandError::Late { program, limit: self.limit, said: quoted(&said) });
+        };
+        if output.len() > OUTPUT_MAX_BYTES {
+            self.kill();
+            return Err(CommandError::TooMuch { program });
+        }
+        match status {
+            Some(status) if !status.success() => {
+                Err(CommandError::Failed { program, status, said: quoted(&said) })
+            }
+            _ => one_line(program, &output, &said),
+        }
+    }
+
+    /// Its output and how it ended; no status when it printed too much. `None`: its time is over.
+    #[expect(clippy::type_complexity, reason = "used once")]
+    fn wait(
+        &mut self,
+        output: &Receiver<io::Result<Zeroizing<Vec<u8>>>>,
+    ) -> io::Result<Option<(Zeroizing<Vec<u8>>, Option<ExitStatus>)>> {
+        let output = match output.recv_timeout(self.left()) {
+            Ok(output) => output?,
+            Err(RecvTimeoutError::Timeout) => return Ok(None),
+            Err(RecvTimeoutError::Disconnected) => return Err(io::ErrorKind::BrokenPipe.into()),
+        };
+        if output.len() > OUTPUT_MAX_BYTES {
+            return Ok(Some((output, None)));
+        }
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(Some((output, Some(status))));
+            }
+            if self.left().is_zero() {
+                return Ok(None);
+            }
+            thread::sleep(CHECK_INTERVAL.min(self.left()));
+        }
+    }
+
+    fn left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
+    }
+
+    /// Ends it and what it started. It may have ended by itself, which is as good.
+    fn kill(&mut self) {
+        if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        let _ = self.child.wait();
+    }
+}
+
+/// Reads at most `limit` bytes in a thread of its own, and the rest too when it is to be `drained`. The thread ends with
+/// the pipe.
+fn read_apart(
+    pipe: Option<impl Read + Send + 'static>,
+    limit: usize,
+    drained: bool,
+) -> Receiver<io::Result<Zeroizing<Vec<u8>>>> {
+    let (sender, receiver) = channel();
+    let work = move || {
+        let Some(mut pipe) = pipe else { return };
+        let mut bytes = Zeroizing::new(Vec::with_capacity(limit));
+        let read = pipe.by_ref().take(limit as u64).read_to_end(&mut bytes);
+        // Who waited may have given up.
+        let _ = sender.send(read.map(|_| bytes));
+        if drained {
+            let _ = io::copy(&mut pipe, &mut io::sink());
+        }
+    };
+    // Without a thread the receiver is told that there is no sender.
+    let _ = thread::Builder::new().name("key-command".to_owned()).spawn(work);
+    receiver
+}
+
+/// What it said on standard error, as far as it has; on one line.
+fn quoted(said: &Receiver<io::Result<Zeroizing<Vec<u8>>>>) -> String {
+    // It has ended or was killed, so its pipe is closed; unless something left its group, which is not waited for.
+    let Ok(Ok(bytes)) = said.recv_timeout(QUOTE_PATIENCE) else { return "it said nothing".to_owned() };
+    let text = String::from_utf8_lossy(&bytes);
+    let words: Vec<&str> =
+        text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty()).collect();
+    if words.is_empty() { "it said nothing".to_owned() } else { words.join(" ") }
+}
+
+fn one_line(
+    program: String,
+    output: &[u8],
+    said: &Receiver<io::Result<Zeroizing<Vec<u8>>>>,
+) -> Result<SecretBytes, CommandError> {
+    let line = output.trim_ascii();
+    if line.is_empty() {
+        return Err(CommandError::Nothing { program, said: quoted(said) });
+    }
+    let lines = line.split(|&byte| byte == b'\n').count();
+    if lines > 1 {
+        return Err(CommandError::Lines { program, lines });
+    }
+    Ok(SecretBytes::new(line.to_vec()))
+}
+
+#[cfg(test)]
+mod tests;

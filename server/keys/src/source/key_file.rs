@@ -1,0 +1,156 @@
+//! A key file: one line with 256 random bits, which only its owner can read.
+//!
+//! `holdfast-key-1`, a blank, the bits as 64 hexadecimal digits, a blank, a checksum of 8, a line feed.
+//!
+//! A crash while one is made leaves none, and perhaps a file `.NAME.….tmp` beside it with bits that nothing uses. Two
+//! that make the same one at the same time: one does, the other is told that it exists.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use zeroize::Zeroizing;
+
+use crate::layout::crc32c;
+use crate::random::{RandomError, SecretRandom};
+use crate::secret::{KEY_BYTES, Secret};
+
+const BEGIN: &str = "holdfast-key-1 ";
+/// Of a key file, and of its bits in it.
+const LINE_BYTES: usize = BEGIN.len() + 2 * KEY_BYTES + 1 + 8 + 1;
+const MODE: u32 = 0o600;
+/// Others may neither read nor write it.
+const OTHERS: u32 = 0o077;
+
+/// Why a key file is not read or made.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyFileError {
+    #[error("the key file {path} cannot be {action}: {source}")]
+    Io { path: PathBuf, action: &'static str, source: io::Error },
+    #[error("the key file {path} exists already")]
+    Exists { path: PathBuf },
+    #[error("there is no key file {path}")]
+    Missing { path: PathBuf },
+    #[error("others may use the key file {path} (mode {mode:04o}): run chmod 600 on it")]
+    Mode { path: PathBuf, mode: u32 },
+    #[error("the key file {path} is no key file, or damaged: use a copy of it, or another source of the key")]
+    Damaged { path: PathBuf },
+    #[error(transparent)]
+    Random(#[from] RandomError),
+}
+
+/// Makes a key file with new bits, durably. Its folder exists.
+///
+/// # Errors
+/// [`KeyFileError::Exists`]: that one is as it was. Any other: there is none, or it is whole and its name may not be
+/// durable.
+pub fn create(path: &Path, random: &dyn SecretRandom) -> Result<Secret, KeyFileError> {
+    let secret = Secret::random(random)?;
+    let temporary = temporary(path, random)?;
+    let made = write(&temporary, &line(&secret))
+        // Unlike a rename, this never replaces a file; and unlike making the file by its name, it is never half there.
+        .and_then(|()| fs::hard_link(&temporary, path));
+    // Whatever happened: its bits are in the key file, or of no use.
+    let removed = fs::remove_file(&temporary);
+    made.and(removed).and_then(|()| sync_folder(path)).map_err(|source| match source.kind() {
+        io::ErrorKind::AlreadyExists => KeyFileError::Exists { path: path.to_owned() },
+        _ => KeyFileError::Io { path: path.to_owned(), action: "made", source },
+    })?;
+    Ok(secret)
+}
+
+/// Reads a key file.
+///
+/// # Errors
+/// [`KeyFileError`].
+pub fn read(path: &Path) -> Result<Secret, KeyFileError> {
+    let failed = |source: io::Error| match source.kind() {
+        io::ErrorKind::NotFound => KeyFileError::Missing { path: path.to_owned() },
+        _ => KeyFileError::Io { path: path.to_owned(), action: "read", source },
+    };
+    let file = File::open(path).map_err(failed)?;
+    let mode = file.metadata().map_err(failed)?.permissions().mode() & 0o7777;
+    if mode & OTHERS != 0 {
+        return Err(KeyFileError::Mode { path: path.to_owned(), mode });
+    }
+    // Room for one byte more than it has, so that it is never moved, and a longer one is seen.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(LINE_BYTES + 1));
+    file.take(const { LINE_BYTES as u64 + 1 }).read_to_end(&mut bytes).map_err(failed)?;
+    parse(&bytes).ok_or_else(|| KeyFileError::Damaged { path: path.to_owned() })
+}
+
+/// The line of a secret.
+fn line(secret: &Secret) -> Zeroizing<Vec<u8>> {
+    let mut line = Zeroizing::new(Vec::with_capacity(LINE_BYTES));
+    line.extend_from_slice(BEGIN.as_bytes());
+    push_hex(&mut line, secret.expose());
+    let checksum = crc32c(&line);
+    line.push(b' ');
+    push_hex(&mut line, &checksum.to_be_bytes());
+    line.push(b'\n');
+    line
+}
+
+/// The secret of a line, whose line feed may be gone.
+fn parse(line: &[u8]) -> Option<Secret> {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    let (digits, checksum) = line.strip_prefix(BEGIN.as_bytes())?.split_at_checked(2 * KEY_BYTES)?;
+    let checked = line.get(..BEGIN.len() + 2 * KEY_BYTES)?;
+    let mut stored = [0; 4];
+    from_hex(checksum.strip_prefix(b" ")?, &mut stored)?;
+    if u32::from_be_bytes(stored) != crc32c(checked) {
+        return None;
+    }
+    let mut secret = Secret::zero();
+    from_hex(digits, secret.expose_mut())?;
+    Some(secret)
+}
+
+fn push_hex(to: &mut Vec<u8>, bytes: &[u8]) {
+    let digit = |value: u8| if value < 10 { b'0' + value } else { b'a' + value - 10 };
+    bytes.iter().for_each(|byte| to.extend_from_slice(&[digit(byte >> 4), digit(byte & 15)]));
+}
+
+/// `None`: these are no digits of as many bytes.
+fn from_hex(digits: &[u8], to: &mut [u8]) -> Option<()> {
+    let (pairs, rest) = digits.as_chunks::<2>();
+    if pairs.len() != to.len() || !rest.is_empty() {
+        return None;
+    }
+    let value = |digit: u8| char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok());
+    for (to, [high, low]) in to.iter_mut().zip(pairs) {
+        *to = value(*high)? << 4 | value(*low)?;
+    }
+    Some(())
+}
+
+/// A name beside `path` that no other has.
+fn temporary(path: &Path, random: &dyn SecretRandom) -> Result<PathBuf, RandomError> {
+    let mut number = [0; 8];
+    random.fill(&mut number)?;
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(format!(".{:016x}.tmp", u64::from_le_bytes(number)));
+    Ok(path.with_file_name(name))
+}
+
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(path)?;
+    // Exactly this mode, whatever the process's mask takes away.
+    file.set_permissions(Permissions::from_mode(MODE))?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+/// Makes the name of `path` durable.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => File::open(folder)?.sync_all(),
+        _ => File::open(".")?.sync_all(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,5 @@
+//! Where secrets come from: a key file, or a command that prints one. (A passphrase is typed, a recovery kit is read by
+//! [`crate::kit`].)
+
+pub mod command;
+pub mod key_file;
