@@ -8,7 +8,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use holdfast_types::ids::ContainerId;
-use holdfast_volume::{Blob, BlobName, BlobWriter, ListPage, Space, Volume, VolumeError};
+use holdfast_volume::{Blob, BlobName, BlobWriter, ListPage, Owner, Space, Volume, VolumeError};
 use parking_lot::{Mutex, RwLock};
 use roaring::RoaringTreemap;
 
@@ -72,8 +72,8 @@ impl Gate {
 }
 
 impl Volume for GuardedVolume {
-    fn create(&self, name: &BlobName) -> Result<Box<dyn BlobWriter>, VolumeError> {
-        let inner = self.gate.pass(name, || self.inner.create(name))?;
+    fn create_for(&self, name: &BlobName, owner: Owner) -> Result<Box<dyn BlobWriter>, VolumeError> {
+        let inner = self.gate.pass(name, || self.inner.create_for(name, owner))?;
         Ok(Box::new(GuardedWriter { inner, name: name.clone(), gate: Arc::clone(&self.gate) }))
     }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_catalog::{ContainerRecord, ParityGroup};
-use holdfast_types::ids::ContainerId;
+use holdfast_types::ids::{ContainerId, NamespaceId};
 use holdfast_volume::{Volume as _, VolumeError, list_all};
 use parking_lot::Mutex;
 
@@ -162,23 +162,22 @@ impl ParityJob {
     }
 
     /// Makes one group of free containers; whether there may be more. Containers of a size go together, because a group's
-    /// parity is as long as its longest container.
+    /// parity is as long as its longest container; and those of one namespace, because parity tells of one container what
+    /// the others leave over: it belongs to whom they belong to.
     fn group(&self, state: &mut State, scheme: ParityScheme, budget: &Budget) -> Result<bool, EngineError> {
         let core = &self.core;
         let now_ms = core.clock.now_ms();
         let free = core.catalog.without_parity(state.after, now_ms.saturating_sub(YOUNG_MS), FREE_MAX)?;
-        let mut sizes: BTreeMap<u32, Vec<&ContainerRecord>> = BTreeMap::new();
+        let mut alike: BTreeMap<(NamespaceId, u32), Vec<&ContainerRecord>> = BTreeMap::new();
         for record in free.iter().filter(|record| core.store.known_damage(record.id).is_empty()) {
-            sizes
-                .entry(record.stored_bytes.max(1 << 16).next_power_of_two().trailing_zeros())
-                .or_default()
-                .push(record);
+            let size = record.stored_bytes.max(1 << 16).next_power_of_two().trailing_zeros();
+            alike.entry((record.namespace, size)).or_default().push(record);
         }
         let is_due = |group: &&Vec<&ContainerRecord>| {
             let waited = |record: &&&ContainerRecord| now_ms.saturating_sub(record.created_ms) >= WAITED_MS;
             group.len() >= usize::from(scheme.members) || group.iter().filter(waited).count() >= 2
         };
-        let Some(chosen) = sizes.values().find(is_due) else {
+        let Some(chosen) = alike.values().find(is_due) else {
             // On to the next ones; at the end, from the beginning.
             state.after = free.last().filter(|_| free.len() >= FREE_MAX as usize).map(|record| record.id);
             return Ok(state.after.is_some());
@@ -224,10 +223,12 @@ impl ParityJob {
         // (W10) Parity, and its table of at most 145 KiB.
         core.cover(&mut room, longest.saturating_mul(scheme.spares.into()).saturating_add(256 << 10))?;
         let number = core.next_container()?;
-        let (created_ms, volume) = (core.clock.now_ms(), &*core.volume);
-        let written =
-            parity::write(volume, core.repository, (number, created_ms), &sources, scheme.spares, &stop)
-                .map_err(|error| core.write_failure(error))?;
+        let Some(owner) = chosen.first().map(|record| record.namespace) else { return Ok(false) };
+        let created_ms = core.clock.now_ms();
+        let header =
+            parity::Group { repository: core.repository, owner, number, created_ms, spares: scheme.spares };
+        let written = parity::write(&*core.volume, &header, &sources, &stop)
+            .map_err(|error| core.write_failure(error))?;
         let Some(written) = written else { return Ok(false) };
         budget.charge(1, written.stored_bytes);
         let members = chosen.iter().map(|record| record.id).collect();

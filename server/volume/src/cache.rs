@@ -14,7 +14,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use crate::blob::check_range;
-use crate::{Blob, BlobName, BlobWriter, ListPage, Space, Volume, VolumeError};
+use crate::{Blob, BlobName, BlobWriter, ListPage, Owner, Space, Volume, VolumeError};
 
 mod blocks;
 
@@ -65,8 +65,8 @@ struct Cache {
 }
 
 impl Volume for CacheVolume {
-    fn create(&self, name: &BlobName) -> Result<Box<dyn BlobWriter>, VolumeError> {
-        self.inner.create(name)
+    fn create_for(&self, name: &BlobName, owner: Owner) -> Result<Box<dyn BlobWriter>, VolumeError> {
+        self.inner.create_for(name, owner)
     }
 
     fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{Blob, BlobName, BlobWriter, ListPage, Space, Volume, VolumeError};
+use crate::{Blob, BlobName, BlobWriter, ListPage, Owner, Space, Volume, VolumeError};
 
 /// What was counted of one kind of call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -107,8 +107,8 @@ impl CountVolume {
 }
 
 impl Volume for CountVolume {
-    fn create(&self, name: &BlobName) -> Result<Box<dyn BlobWriter>, VolumeError> {
-        let inner = self.counters.create.count(0, self.inner.create(name))?;
+    fn create_for(&self, name: &BlobName, owner: Owner) -> Result<Box<dyn BlobWriter>, VolumeError> {
+        let inner = self.counters.create.count(0, self.inner.create_for(name, owner))?;
         Ok(Box::new(CountWriter { inner, counters: Arc::clone(&self.counters) }))
     }
 

@@ -48,4 +48,4 @@ pub use name::BlobName;
 pub use retry::{RetryPolicy, RetryVolume};
 pub use throttle::{Rates, ThrottleVolume};
 pub use timer::{Random, SystemRandom, SystemTimer, Timer};
-pub use volume::{Space, Volume};
+pub use volume::{Owner, Space, Volume};

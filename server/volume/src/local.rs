@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::blob::check_range;
 use crate::durable::{self, Folders, PublishError, TempFile};
-use crate::{Blob, BlobName, BlobWriter, ListPage, Space, Volume, VolumeError};
+use crate::{Blob, BlobName, BlobWriter, ListPage, Owner, Space, Volume, VolumeError};
 
 mod walk;
 
@@ -68,7 +68,7 @@ impl LocalVolume {
 }
 
 impl Volume for LocalVolume {
-    fn create(&self, name: &BlobName) -> Result<Box<dyn BlobWriter>, VolumeError> {
+    fn create_for(&self, name: &BlobName, _: Owner) -> Result<Box<dyn BlobWriter>, VolumeError> {
         let target = self.path_of(name);
         if target.symlink_metadata().is_ok() {
             return Err(VolumeError::Exists { name: name.clone() });

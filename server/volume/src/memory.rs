@@ -9,7 +9,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use crate::blob::check_range;
-use crate::{Blob, BlobEntry, BlobName, BlobWriter, ListPage, Space, Volume, VolumeError};
+use crate::{Blob, BlobEntry, BlobName, BlobWriter, ListPage, Owner, Space, Volume, VolumeError};
 
 /// A volume in memory. A clone is another handle of the same volume.
 #[derive(Debug, Clone, Default)]
@@ -48,7 +48,7 @@ impl MemoryVolume {
 }
 
 impl Volume for MemoryVolume {
-    fn create(&self, name: &BlobName) -> Result<Box<dyn BlobWriter>, VolumeError> {
+    fn create_for(&self, name: &BlobName, _: Owner) -> Result<Box<dyn BlobWriter>, VolumeError> {
         let mut state = self.0.lock();
         if state.sealed.contains_key(name) {
             return Err(VolumeError::Exists { name: name.clone() });

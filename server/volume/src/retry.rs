@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::{Blob, BlobName, BlobWriter, ListPage, Random, Space, Timer, Volume, VolumeError};
+use crate::{Blob, BlobName, BlobWriter, ListPage, Owner, Random, Space, Timer, Volume, VolumeError};
 
 /// Successes that pay for one retry.
 const SUCCESSES_PER_RETRY: u32 = 10;
@@ -125,8 +125,8 @@ impl Retries {
 }
 
 impl Volume for RetryVolume {
-    fn create(&self, name: &BlobName) -> Result<Box<dyn BlobWriter>, VolumeError> {
-        self.retries.run(|| self.inner.create(name))
+    fn create_for(&self, name: &BlobName, owner: Owner) -> Result<Box<dyn BlobWriter>, VolumeError> {
+        self.retries.run(|| self.inner.create_for(name, owner))
     }
 
     fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::{Blob, BlobName, BlobWriter, ListPage, Space, Timer, Volume, VolumeError};
+use crate::{Blob, BlobName, BlobWriter, ListPage, Owner, Space, Timer, Volume, VolumeError};
 
 const NANOS_PER_SEC: u128 = 1_000_000_000;
 
@@ -102,9 +102,9 @@ impl ThrottleVolume {
 }
 
 impl Volume for ThrottleVolume {
-    fn create(&self, name: &BlobName) -> Result<Box<dyn BlobWriter>, VolumeError> {
+    fn create_for(&self, name: &BlobName, owner: Owner) -> Result<Box<dyn BlobWriter>, VolumeError> {
         self.writes.pass(1, 0);
-        let inner = self.inner.create(name)?;
+        let inner = self.inner.create_for(name, owner)?;
         Ok(Box::new(ThrottleWriter { inner, writes: Arc::clone(&self.writes) }))
     }
 

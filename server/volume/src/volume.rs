@@ -13,6 +13,28 @@ pub struct Space {
     pub free_bytes: u64,
 }
 
+/// Whose a blob is. A volume that encrypts seals it with its owner's key, and who destroys that key destroys the blob
+/// wherever copies of it lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Owner([u8; 16]);
+
+impl Owner {
+    /// What belongs to no namespace.
+    pub const REPOSITORY: Self = Self([0; 16]);
+
+    /// A namespace, by its id.
+    #[must_use]
+    pub const fn namespace(id: [u8; 16]) -> Self {
+        Self(id)
+    }
+
+    /// Its id; zeros for the repository as a whole.
+    #[must_use]
+    pub const fn to_bytes(self) -> [u8; 16] {
+        self.0
+    }
+}
+
 /// A place for blobs.
 ///
 /// - **Immutable.** A sealed blob never changes. It can be removed; a caller does not use a removed blob's
@@ -41,7 +63,15 @@ pub trait Volume: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`VolumeError::Exists`], [`VolumeError::Full`], [`VolumeError::Unavailable`] (also when the process has
     /// no file descriptor left), [`VolumeError::WriteFailed`]. After each nothing is visible.
-    fn create(&self, name: &BlobName) -> Result<Box<dyn BlobWriter>, VolumeError>;
+    fn create_for(&self, name: &BlobName, owner: Owner) -> Result<Box<dyn BlobWriter>, VolumeError>;
+
+    /// As [`Volume::create_for`], of a blob that belongs to the repository as a whole.
+    ///
+    /// # Errors
+    /// As [`Volume::create_for`].
+    fn create(&self, name: &BlobName) -> Result<Box<dyn BlobWriter>, VolumeError> {
+        self.create_for(name, Owner::REPOSITORY)
+    }
 
     /// Opens a sealed blob for reading and learns its length (on S3: `HeadObject`).
     ///
@@ -82,7 +112,7 @@ pub trait Volume: Send + Sync + fmt::Debug {
 
     /// Discards what writers of an earlier process left behind (temporary files, multipart uploads below this
     /// volume's prefix) and returns how many it discarded; fewer than were begun when some left nothing. Only
-    /// for start-up, before any [`Volume::create`], and by one process at a time.
+    /// for start-up, before any [`Volume::create_for`], and by one process at a time.
     ///
     /// # Errors
     /// [`VolumeError::Unavailable`], [`VolumeError::WriteFailed`], [`VolumeError::Io`]; some may be left, and
@@ -103,8 +133,8 @@ pub trait Volume: Send + Sync + fmt::Debug {
 
 /// A shared volume is a volume.
 impl<V: Volume + ?Sized> Volume for Arc<V> {
-    fn create(&self, name: &BlobName) -> Result<Box<dyn BlobWriter>, VolumeError> {
-        (**self).create(name)
+    fn create_for(&self, name: &BlobName, owner: Owner) -> Result<Box<dyn BlobWriter>, VolumeError> {
+        (**self).create_for(name, owner)
     }
 
     fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {

@@ -2,7 +2,7 @@
 
 use holdfast_proto::limits::CONTAINER_MAX_BYTES;
 use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId, RepositoryId};
-use holdfast_volume::{BlobName, BlobWriter, Volume};
+use holdfast_volume::{BlobName, BlobWriter, Owner, Volume};
 
 use super::{ContainerError, ContainerName, Directory, VerifiedRegion};
 use crate::format::container::{
@@ -54,7 +54,7 @@ impl ContainerWriter {
     ) -> Result<Self, ContainerError> {
         let header = Header { class, repository, namespace, id, created_ms };
         let name = ContainerName { id, class }.blob();
-        let mut blob = volume.create(&name)?;
+        let mut blob = volume.create_for(&name, Owner::namespace(namespace.to_bytes()))?;
         blob.append(&header.encode())?;
         Ok(Self { header, name, blob, contents: Contents::default(), offset: FIRST_REGION_OFFSET })
     }

@@ -34,11 +34,12 @@ pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitRespons
     let stored_bytes = prepared.commit.containers.iter().map(|container| container.stored_bytes).sum();
     let ending = session.charge.ending();
     // (P1) The point is the commit: sealed once everything it refers to is durable.
-    let made = points::seal(&*core.volume, &prepared.name, &prepared.bytes).and_then(|()| {
-        prepared.sealed = true;
-        // (P2, W6, A1) One transaction makes the backup, its disks, details and containers visible.
-        Ok(core.catalog.commit_backup(&prepared.commit)?)
-    });
+    let made =
+        points::seal(&*core.volume, session.namespace.id, &prepared.name, &prepared.bytes).and_then(|()| {
+            prepared.sealed = true;
+            // (P2, W6, A1) One transaction makes the backup, its disks, details and containers visible.
+            Ok(core.catalog.commit_backup(&prepared.commit)?)
+        });
     match made {
         // (W7) Only now is there something to acknowledge.
         Ok(()) => {

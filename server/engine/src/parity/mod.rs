@@ -18,7 +18,7 @@ pub use counts::{ParityCounters, ParityStats};
 #[cfg(test)]
 pub use read::reconstruct_bytes;
 pub use read::{read_members, reconstruct};
-pub use write::write;
+pub use write::{Group, write};
 
 pub use crate::format::parity::{MEMBERS_MAX, SPARES_MAX};
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use holdfast_types::ids::{ContainerId, RepositoryId};
-use holdfast_volume::{Blob, Volume, VolumeError};
+use holdfast_types::ids::{ContainerId, NamespaceId, RepositoryId};
+use holdfast_volume::{Blob, Owner, Volume, VolumeError};
 use reed_solomon_simd::ReedSolomonEncoder;
 
 use super::name;
@@ -14,6 +14,19 @@ use crate::format::parity::{ParityHeader, ParityMember, ParityTable, SHARD_UNIT_
 
 /// A container to protect, and how long it is.
 pub type Source = (ContainerName, u32);
+
+/// A group to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Group {
+    pub repository: RepositoryId,
+    /// The namespace of all its containers.
+    pub owner: NamespaceId,
+    pub number: ContainerId,
+    /// Milliseconds since the Unix epoch.
+    pub created_ms: i64,
+    /// How many containers may be lost.
+    pub spares: u8,
+}
 
 /// What was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,12 +40,11 @@ pub struct Written {
 /// The volume's; a container that is not as long as it should be.
 pub fn write(
     volume: &dyn Volume,
-    repository: RepositoryId,
-    (number, created_ms): (ContainerId, i64),
+    group: &Group,
     sources: &[Source],
-    spares: u8,
     stop: &dyn Fn() -> bool,
 ) -> Result<Option<Written>, EngineError> {
+    let Group { repository, owner, number, created_ms, spares } = *group;
     let longest = sources.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0);
     let header = ParityHeader {
         number: number.get(),
@@ -52,7 +64,7 @@ pub fn write(
         blobs.push((blob, *bytes));
     }
     let target = name(number);
-    let mut out = volume.create(&target)?;
+    let mut out = volume.create_for(&target, Owner::namespace(owner.to_bytes()))?;
     out.append(&header.encode())?;
     let mut sums = vec![Vec::new(); sources.len() + usize::from(spares)];
     let mut crcs = vec![Crc64::default(); sources.len()];

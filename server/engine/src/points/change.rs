@@ -122,7 +122,7 @@ pub(crate) fn reseal_looking(
             catalog.mark_point_stale(id, highest)?;
             continue;
         }
-        match seal(volume, &name, &encode(repository, point.revision, &point)?) {
+        match seal(volume, point.namespace.id, &name, &encode(repository, point.revision, &point)?) {
             Ok(()) => {}
             // What an earlier try left, which said something else or is damaged.
             Err(EngineError::Volume(VolumeError::Exists { .. }) | EngineError::Damaged(_)) => {

@@ -134,7 +134,7 @@ fn write_first(core: &Core, point: &PointRecord) -> Result<(), EngineError> {
         return reseal(&*core.volume, &*core.catalog, core.repository, id).map(drop);
     }
     let name = PointName { backup: id, revision }.blob(point);
-    match seal(&*core.volume, &name, &encode(core.repository, revision, point)?) {
+    match seal(&*core.volume, point.namespace.id, &name, &encode(core.repository, revision, point)?) {
         Err(EngineError::Volume(VolumeError::Exists { .. }) | EngineError::Damaged(_)) => {
             write_anew(core, id, revision)
         }

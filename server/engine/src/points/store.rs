@@ -1,21 +1,26 @@
 //! Sealing a point and reading one back.
 
 use holdfast_catalog::PointRecord;
-use holdfast_types::ids::RepositoryId;
-use holdfast_volume::{BlobName, Volume, VolumeError};
+use holdfast_types::ids::{NamespaceId, RepositoryId};
+use holdfast_volume::{BlobName, Owner, Volume, VolumeError};
 
 use super::name::PointName;
 use super::record;
 use crate::error::EngineError;
 use crate::format::point::{POINT_MAX_BYTES, Point};
 
-/// Seals `bytes` under `name`, durably. A blob of the same bytes that is there already is this one: an earlier try whose
+/// Seals `bytes`, which belong to `namespace`, under `name`, durably. A blob of the same bytes that is there already is this one: an earlier try whose
 /// answer was lost.
 ///
 /// # Errors
 /// The volume's; another blob of that name.
-pub(crate) fn seal(volume: &dyn Volume, name: &BlobName, bytes: &[u8]) -> Result<(), EngineError> {
-    let sealed = volume.create(name).and_then(|mut blob| {
+pub(crate) fn seal(
+    volume: &dyn Volume,
+    namespace: NamespaceId,
+    name: &BlobName,
+    bytes: &[u8],
+) -> Result<(), EngineError> {
+    let sealed = volume.create_for(name, Owner::namespace(namespace.to_bytes())).and_then(|mut blob| {
         blob.append(bytes)?;
         blob.seal()
     });

@@ -79,7 +79,7 @@ pub(super) fn point(number: u64, namespace: &str) -> PointRecord {
 
 fn sealed(volume: &MemoryVolume, point: &PointRecord, revision: u32) -> BlobName {
     let name = PointName { backup: point.backup, revision }.blob(point);
-    seal(volume, &name, &encode(REPOSITORY, revision, point).unwrap()).unwrap();
+    seal(volume, point.namespace.id, &name, &encode(REPOSITORY, revision, point).unwrap()).unwrap();
     name
 }
 
@@ -108,7 +108,7 @@ fn what_is_sealed_reads_back() {
         sealed(&volume, &point, 1);
         let mut other = point.clone();
         other.attempt.finished_ms += 1;
-        seal(&volume, &name, &encode(REPOSITORY, 1, &other).unwrap()).unwrap_err();
+        seal(&volume, other.namespace.id, &name, &encode(REPOSITORY, 1, &other).unwrap()).unwrap_err();
     }
 }
 
@@ -118,7 +118,7 @@ fn a_point_under_another_name_or_of_another_repository_is_not_believed() {
     let (one, two) = (point(1, "default"), point(2, "default"));
     let bytes = encode(REPOSITORY, 1, &one).unwrap();
     let name = PointName { backup: two.backup, revision: 1 }.blob(&two);
-    seal(&volume, &name, &bytes).unwrap();
+    seal(&volume, two.namespace.id, &name, &bytes).unwrap();
     assert!(matches!(read(&volume, REPOSITORY, &name), Err(EngineError::Damaged(_))));
     let right = sealed(&volume, &one, 1);
     let other = RepositoryId(Ulid(0xA2));

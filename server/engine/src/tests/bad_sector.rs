@@ -7,7 +7,9 @@ use std::sync::Arc;
 use holdfast_proto::ErrorCode;
 use holdfast_types::ids::ContainerClass;
 use holdfast_volume::testing::{Fault, FaultyVolume, OpKind};
-use holdfast_volume::{Blob, BlobName, BlobWriter, ListPage, MemoryVolume, Space, Volume, VolumeError};
+use holdfast_volume::{
+    Blob, BlobName, BlobWriter, ListPage, MemoryVolume, Owner, Space, Volume, VolumeError,
+};
 use parking_lot::Mutex;
 
 use super::agent::{backup, restore};
@@ -56,8 +58,8 @@ impl Blob for BadBlob {
 }
 
 impl Volume for BadSector {
-    fn create(&self, name: &BlobName) -> Result<Box<dyn BlobWriter>, VolumeError> {
-        self.inner.create(name)
+    fn create_for(&self, name: &BlobName, owner: Owner) -> Result<Box<dyn BlobWriter>, VolumeError> {
+        self.inner.create_for(name, owner)
     }
 
     fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {

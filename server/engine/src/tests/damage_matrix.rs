@@ -13,7 +13,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use holdfast_proto::ErrorCode;
-use holdfast_volume::{Blob, BlobName, BlobWriter, ListPage, MemoryVolume, Space, Volume, VolumeError};
+use holdfast_volume::{
+    Blob, BlobName, BlobWriter, ListPage, MemoryVolume, Owner, Space, Volume, VolumeError,
+};
 use parking_lot::Mutex;
 
 use super::agent::{backup, restore, restore_past_damage};
@@ -250,8 +252,8 @@ impl Blob for FaultedBlob {
 }
 
 impl Volume for Faulted {
-    fn create(&self, name: &BlobName) -> Result<Box<dyn BlobWriter>, VolumeError> {
-        self.inner.create(name)
+    fn create_for(&self, name: &BlobName, owner: Owner) -> Result<Box<dyn BlobWriter>, VolumeError> {
+        self.inner.create_for(name, owner)
     }
 
     fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use holdfast_catalog::{Catalog, CatalogWalk as _, Containers as _, SqliteCatalog};
 use holdfast_proto::ErrorCode;
 use holdfast_types::ids::{BackupId, SessionId};
-use holdfast_volume::{Blob, BlobName, BlobWriter, ListPage, MemoryVolume, Space, Volume, VolumeError};
+use holdfast_volume::{
+    Blob, BlobName, BlobWriter, ListPage, MemoryVolume, Owner, Space, Volume, VolumeError,
+};
 use parking_lot::Mutex;
 
 use super::agent::{backup, request, restore, send_disk, start};
@@ -198,8 +200,8 @@ impl fmt::Debug for Interrupted {
 }
 
 impl Volume for Interrupted {
-    fn create(&self, name: &BlobName) -> Result<Box<dyn BlobWriter>, VolumeError> {
-        self.inner.create(name)
+    fn create_for(&self, name: &BlobName, owner: Owner) -> Result<Box<dyn BlobWriter>, VolumeError> {
+        self.inner.create_for(name, owner)
     }
 
     fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {

@@ -13,8 +13,8 @@ fn name(text: &str) -> BlobName {
 struct InTempFolder(LocalVolume, #[expect(dead_code, reason = "removed on drop")] tempfile::TempDir);
 
 impl Volume for InTempFolder {
-    fn create(&self, name: &BlobName) -> Result<Box<dyn BlobWriter>, VolumeError> {
-        self.0.create(name)
+    fn create_for(&self, name: &BlobName, owner: Owner) -> Result<Box<dyn BlobWriter>, VolumeError> {
+        self.0.create_for(name, owner)
     }
     fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
         self.0.open(name)

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use crate::memory::copy_range;
-use crate::{Blob, BlobName, BlobWriter, ListPage, Space, Volume, VolumeError};
+use crate::{Blob, BlobName, BlobWriter, ListPage, Owner, Space, Volume, VolumeError};
 
 mod plan;
 
@@ -180,9 +180,9 @@ fn read_whole(volume: &impl Volume, name: &BlobName) -> Result<Vec<u8>, VolumeEr
 }
 
 impl<V: Volume + 'static> Volume for FaultyVolume<V> {
-    fn create(&self, name: &BlobName) -> Result<Box<dyn BlobWriter>, VolumeError> {
+    fn create_for(&self, name: &BlobName, owner: Owner) -> Result<Box<dyn BlobWriter>, VolumeError> {
         self.admit(OpKind::Create, name)?;
-        let inner = Some(self.inner.create(name)?);
+        let inner = Some(self.inner.create_for(name, owner)?);
         let state = Arc::clone(&self.state);
         Ok(Box::new(FaultyWriter { name: name.clone(), inner, len: 0, reserved_bytes: 0, state }))
     }

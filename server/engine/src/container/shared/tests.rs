@@ -1,5 +1,7 @@
 use holdfast_volume::testing::{Damage, Fault, FaultyVolume, OpKind};
-use holdfast_volume::{Blob, BlobName, BlobWriter, ListPage, MemoryVolume, Space, Volume, VolumeError};
+use holdfast_volume::{
+    Blob, BlobName, BlobWriter, ListPage, MemoryVolume, Owner, Space, Volume, VolumeError,
+};
 use proptest::prelude::*;
 
 use super::super::testing::{id, open, seal};
@@ -170,8 +172,8 @@ impl Blob for GatedBlob {
 }
 
 impl Volume for Gated {
-    fn create(&self, name: &BlobName) -> Result<Box<dyn BlobWriter>, VolumeError> {
-        self.inner.create(name)
+    fn create_for(&self, name: &BlobName, owner: Owner) -> Result<Box<dyn BlobWriter>, VolumeError> {
+        self.inner.create_for(name, owner)
     }
     fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
         Ok(Arc::new(GatedBlob(self.inner.open(name)?, Arc::clone(&self.gate))))
