@@ -18,6 +18,9 @@ const STRUCTURE: &str = "table of keys";
 const MAC_KEY_LABEL: &[u8] = b"holdfast key table authentication v1\0";
 const MAC_LABEL: &[u8] = b"holdfast key table v1\0";
 
+/// The only flag.
+const ACCEPTS_PLAIN: u8 = 1;
+
 const HEADER_BYTES: usize = size_of::<RawHeader>();
 const CRC_BYTES: usize = size_of::<u64>();
 
@@ -30,7 +33,8 @@ pub const KEY_TABLE_MAX_BYTES: usize =
 struct RawHeader {
     magic: [u8; 4],
     version: U16,
-    slots: U16,
+    slots: u8,
+    flags: u8,
     data_keys: U32,
     next_slot: U32,
     sequence: U64,
@@ -44,7 +48,8 @@ fn body(table: &KeyTable) -> Vec<u8> {
     let header = RawHeader {
         magic: MAGIC,
         version: U16::new(VERSION),
-        slots: U16::new(u16::try_from(table.slots.len()).unwrap_or(u16::MAX)),
+        slots: u8::try_from(table.slots.len()).unwrap_or(u8::MAX),
+        flags: if table.accepts_plain { ACCEPTS_PLAIN } else { 0 },
         data_keys: U32::new(u32::try_from(table.entries.len()).unwrap_or(u32::MAX)),
         next_slot: U32::new(table.next_slot),
         sequence: U64::new(table.sequence),
@@ -96,7 +101,8 @@ impl KeyTable {
         check(STRUCTURE, "magic", &header.magic, &MAGIC)?;
         check(STRUCTURE, "checksum", &u64::from_le_bytes(*crc), &crc64(before))?;
         check_version(STRUCTURE, header.version.get(), VERSION)?;
-        let slot_count = usize::from(header.slots.get());
+        check(STRUCTURE, "reserved flags", &(header.flags & !ACCEPTS_PLAIN), &0)?;
+        let slot_count = usize::from(header.slots);
         if slot_count == 0 || slot_count > SLOTS_MAX {
             return Err(damaged("it has no slots or too many"));
         }
@@ -108,6 +114,7 @@ impl KeyTable {
             key: RepositoryKeyId(header.key),
             sequence: header.sequence.get(),
             changed_ms: header.changed_ms.get(),
+            accepts_plain: header.flags == ACCEPTS_PLAIN,
             next_slot: header.next_slot.get(),
             slots: slots.iter().map(Slot::decode).collect::<Result<_, _>>()?,
             entries: entries.iter().map(Entry::decode).collect::<Result<_, _>>()?,

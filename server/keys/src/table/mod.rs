@@ -7,6 +7,10 @@
 //! The repository key authenticates all of it: who can write to the volume can put back an older table, or none, but
 //! cannot drop, swap or add a key or a slot. [`KeyTable::sequence`] is for noticing an older one.
 //!
+//! A repository that was made without encryption has blobs that are not sealed until reclaim has converted them; only
+//! until then does its table say that these are accepted. Who can write to the volume could otherwise put plain blobs in
+//! the place of sealed ones.
+//!
 //! **Rotating the repository key** makes a table with a new key, in which all data keys are wrapped anew at once, so no
 //! state lies between. A slot is taken over only if its secret is at hand, because nothing in a table leads from an
 //! earlier repository key, or an earlier slot, to a later key. (A slot with a key pair, or with a key of its own that the
@@ -46,6 +50,7 @@ pub struct KeyTable {
     sequence: u64,
     changed_ms: i64,
     next_slot: u32,
+    accepts_plain: bool,
     slots: Vec<Slot>,
     entries: Vec<Entry>,
     /// By the repository key, over everything else.
@@ -69,6 +74,11 @@ impl KeyTable {
 
     pub const fn changed_ms(&self) -> i64 {
         self.changed_ms
+    }
+
+    /// Whether the repository may have blobs that are not sealed. Believe it only of a table that was unlocked.
+    pub const fn accepts_plain(&self) -> bool {
+        self.accepts_plain
     }
 
     /// The slots, oldest first.

@@ -50,13 +50,15 @@ pub struct OpenKeys {
 }
 
 impl OpenKeys {
-    /// New keys: a repository key with its first slot, and no data key.
+    /// New keys: a repository key with its first slot, and no data key. `accepts_plain`: the repository has blobs that
+    /// are not sealed.
     ///
     /// # Errors
     /// [`SlotError`].
     pub fn create(
         repository: RepositoryId,
         first: &NewSlot<'_>,
+        accepts_plain: bool,
         now_ms: i64,
         random: &dyn SecretRandom,
     ) -> Result<Self, SlotError> {
@@ -67,6 +69,7 @@ impl OpenKeys {
             sequence: 0,
             changed_ms: now_ms,
             next_slot: 1,
+            accepts_plain,
             slots: Vec::new(),
             entries: Vec::new(),
             mac: [0; _],
@@ -188,6 +191,20 @@ impl OpenKeys {
         Ok(gone)
     }
 
+    /// Nothing that is not sealed is believed from now on, for good. `false`: that was so.
+    ///
+    /// # Errors
+    /// [`CryptoError`].
+    pub fn refuse_plain(&mut self, now_ms: i64) -> Result<bool, CryptoError> {
+        if !self.table.accepts_plain {
+            return Ok(false);
+        }
+        let mut table = self.table.clone();
+        table.accepts_plain = false;
+        self.adopt(table, now_ms)?;
+        Ok(true)
+    }
+
     /// Adds a slot.
     ///
     /// # Errors
@@ -252,6 +269,11 @@ impl OpenKeys {
         close(&mut table, &key, now_ms)?;
         (self.table, self.key) = (table, key);
         Ok(gone)
+    }
+
+    #[cfg(test)]
+    pub(super) const fn key(&self) -> &RepositoryKey {
+        &self.key
     }
 
     /// The table with no current data key of `owner`.
