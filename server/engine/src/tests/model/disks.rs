@@ -137,8 +137,8 @@ impl Disk {
 
     /// What an extent hashes to.
     pub(super) fn digest(&self, extent: usize) -> Fingerprint {
-        static KNOWN: LazyLock<Mutex<HashMap<(Vec<usize>, u32), Fingerprint>>> =
-            LazyLock::new(Mutex::default);
+        type Known = HashMap<(Vec<usize>, u32), Fingerprint>;
+        static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
         if self.0[extent].is_empty() {
             return Fingerprint::ZERO;
         }

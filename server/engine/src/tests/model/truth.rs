@@ -31,6 +31,9 @@ pub(super) struct Point {
     pub(super) doubtful: bool,
 }
 
+/// How long the lock clock is not advanced while nothing is locked, at most: six hours, and what time passes in one step.
+const LOCK_CLOCK_LAG_MS: i64 = 6 * 3_600_000 + 40_000_000;
+
 /// Until when it was acknowledged to be locked, and when that was on both clocks.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Lock {
@@ -42,9 +45,10 @@ pub(super) struct Lock {
 }
 
 impl Lock {
-    /// (L4) Whether the lock clock cannot have passed it: it runs at twice the speed of time at most.
+    /// (L4) Whether the lock clock cannot have passed it: it runs at twice the speed of time at most. While nothing is locked
+    /// it is advanced seldom, and makes up for that time, too.
     pub(super) fn is_sure(&self, monotonic_ms: i64) -> bool {
-        let passed_ms = 2 * (monotonic_ms - self.at_monotonic_ms);
+        let passed_ms = 2 * (monotonic_ms - self.at_monotonic_ms) + LOCK_CLOCK_LAG_MS;
         self.until_ms.is_some_and(|until_ms| self.at_ms + passed_ms < until_ms)
     }
 }
@@ -81,6 +85,8 @@ pub(super) struct Census {
     pub(super) hurt: BTreeMap<ContainerId, Hurt>,
     /// What was lost by what the test did, and is nowhere else.
     pub(super) excused: BTreeSet<Name>,
+    /// What was in containers that the test took away and whose numbers may mean others by now.
+    lost_before: BTreeSet<Name>,
 }
 
 impl Census {
@@ -101,9 +107,7 @@ impl Census {
                 let open = OpenContainer::open(volume, repository, *id, *class).map_err(|error| {
                     format!("a container that was just written cannot be opened: {error}")
                 })?;
-                let names = open.directory().iter().map(|(name, region, _)| (region, (*class, name)));
-                let names = names.collect();
-                self.contents.insert(*id, names);
+                self.learn(&open);
             }
             let hurt = self.hurt.get(id);
             let counts = |region: &u16| match hurt.map(|hurt| &hurt.regions) {
@@ -115,6 +119,22 @@ impl Census {
                 .extend(self.contents[id].iter().filter(|(region, _)| counts(region)).map(|(_, name)| *name));
         }
         Ok(sound)
+    }
+
+    /// Takes note of what is in a container, which of one that is about to rot cannot be asked later: a thread may have sealed
+    /// it since the last look.
+    pub(super) fn learn(&mut self, open: &OpenContainer) {
+        let names = open.directory().iter().map(|(name, region, _)| (region, (open.class(), name)));
+        self.contents.insert(open.id(), names.collect());
+    }
+
+    /// What the test spoilt, for who has to find out why something failed.
+    pub(super) fn tell_hurt(&self) -> String {
+        let hurt = self.hurt.iter().map(|(id, hurt)| {
+            let (regions, dropped) = (&hurt.regions, hurt.dropped);
+            format!("{id}: regions {regions:?}, dropped {dropped}, contents {:?}", self.contents.get(id))
+        });
+        hurt.collect::<Vec<_>>().join("; ")
     }
 
     /// What the test spoilt of a container, or of all of them but one.
@@ -135,6 +155,22 @@ impl Census {
         self.excused.extend(spoilt);
     }
 
+    /// The catalog was lost. Numbers of containers that are gone may be handed out again by the next one, if nothing on the
+    /// volume tells of them, so what is known of these containers says nothing of those.
+    pub(super) fn recovered(&mut self, volume: &MemoryVolume, is_known: &dyn Fn(ContainerId) -> bool) {
+        let is_unknown = |id: &ContainerId, hurt: &mut Hurt| hurt.dropped && !is_known(*id);
+        let lost: BTreeSet<ContainerId> = self.hurt.extract_if(.., is_unknown).map(|(id, _)| id).collect();
+        let contents = lost.iter().flat_map(|id| self.contents.get(id).into_iter().flatten());
+        self.lost_before.extend(contents.map(|(_, name)| *name));
+        let hurt = &self.hurt;
+        let is_there = |id, class| volume.get(&ContainerName { id, class }.blob()).is_some();
+        self.contents.retain(|id, _| {
+            hurt.contains_key(id)
+                || is_there(*id, ContainerClass::Data)
+                || is_there(*id, ContainerClass::Recipe)
+        });
+    }
+
     /// What has a sound copy, and none that is spoilt, needs no excuse any more.
     pub(super) fn settle(&mut self, sound: &BTreeSet<Name>) {
         let spoilt = self.spoilt(|_| true);
@@ -143,7 +179,8 @@ impl Census {
 
     /// What a container alone had, of what the test spoilt.
     pub(super) fn last_in(&self, id: ContainerId) -> BTreeSet<Name> {
-        let others = self.spoilt(|other| other != id);
+        let mut others = self.spoilt(|other| other != id);
+        others.extend(&self.lost_before);
         let contents = self.contents.get(&id).into_iter().flatten();
         contents.map(|(_, name)| *name).filter(|name| !others.contains(name)).collect()
     }

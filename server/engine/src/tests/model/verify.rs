@@ -91,7 +91,16 @@ impl World {
             Err(error) => return self.excuse("naming damage", &error),
         };
         if let Some(id) = failing.difference(&named).next() {
-            panic!("{id} cannot be restored whole, and is not named");
+            let point = self.points.iter().find(|point| point.id == *id);
+            let lacks =
+                point.and_then(|point| point.needs.as_ref()).map(|needs| Lacks::of(needs, &self.sound));
+            let store = &engine.parts().0.store;
+            let known = |id| (id, store.known_damage(id), store.is_healed(id));
+            let known: Vec<_> = store.damaged_containers().into_iter().map(known).collect();
+            panic!(
+                "{id} cannot be restored whole, and is not named: it lacks {lacks:?}; known: {known:?}; spoilt: {}",
+                self.census.tell_hurt()
+            );
         }
         for id in named.difference(failing) {
             let point = self.points.iter().find(|point| point.id == *id);
@@ -126,6 +135,8 @@ impl World {
         }
         self.delete_all();
         self.nothing_is_left();
+        // As the server does within a minute of a deletion, also of one just before power failed: see `has_ghosts`.
+        self.snapshot();
         let how = if self.random.one_in(2) { Restart::Kill } else { Restart::Clean };
         self.restart(how);
         assert_eq!(self.engine().catalog().all_backup_ids().count(), 0, "came back by a start");
@@ -135,6 +146,8 @@ impl World {
     }
 
     fn is_sound(&self) {
+        // (L5) A lock that was not acknowledged, for want of room, is in the row and not in the point until this has run.
+        while self.engine().retention_job().step(&Budget::unlimited()).unwrap() == Step::More {}
         let report = self.engine().check(CheckOptions { read_data: true }, &NoProgress).unwrap();
         assert!(report.is_sound(), "{:?}", report.problems);
         let count = self.points.len() as u64;
@@ -163,6 +176,9 @@ impl World {
 
     fn nothing_is_left(&mut self) {
         let engine = self.engine();
+        // (S7) Files of which a catalog that was lost had the only rows get theirs: where the index knows them, by the audit,
+        // which the server runs in the background, and of which a start in this test runs nothing half the time.
+        engine.audit(&NoProgress).unwrap();
         // What rotted and was not met yet is found.
         for _ in 0..2 {
             engine.scrub(&Budget::unlimited(), &NoProgress).unwrap();
@@ -176,7 +192,13 @@ impl World {
                 Err(error) => panic!("the last round: {error}"),
             }
         }
-        let left = list_containers(&self.memory).unwrap().containers;
+        let mut left = list_containers(&self.memory).unwrap().containers;
+        // What rotted so that it cannot be opened, and whose row was lost with a catalog, gets none again: no one can tell
+        // what it was, so it is named as damage and never deleted.
+        let is_unknown = |id| engine.catalog().container(id).unwrap().is_none();
+        let cannot_be_opened =
+            |id| self.census.hurt.get(&id).is_some_and(|hurt| hurt.regions.is_none() && !hurt.dropped);
+        left.retain(|(name, _)| !(is_unknown(name.id) && cannot_be_opened(name.id)));
         assert!(left.is_empty(), "left of nothing: {left:?}, after {reports:?}");
         assert_eq!(engine.catalog().all_containers().count(), 0, "rows without a use");
         assert_eq!(list_all(&self.memory, &crate::points::folder()).count(), 0, "points of nothing");

@@ -18,7 +18,7 @@ use super::truth::{Census, Lock, Name, Point};
 use crate::OnLoss;
 use crate::engine::Engine;
 use crate::error::EngineError;
-use crate::jobs::Job;
+use crate::jobs::{Budget, Job};
 use crate::parity_job::ParityScheme;
 use crate::progress::NoProgress;
 use crate::recipe::TreeReader;
@@ -97,6 +97,12 @@ pub(super) struct World {
     pub(super) is_over: bool,
 }
 
+/// (L4) As the server does first of all. A lock clock that was never set takes the time of day as it is, which may have been
+/// set forward by the time that someone locks something.
+fn set_lock_clock(engine: &Engine) {
+    engine.retention_job().step(&Budget::unlimited()).unwrap();
+}
+
 impl std::fmt::Debug for World {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("World").field("trace", &self.trace).finish_non_exhaustive()
@@ -134,6 +140,7 @@ impl World {
             in_round: false,
             is_over: false,
         };
+        set_lock_clock(&world.engine());
         world.set_policy();
         world
     }
@@ -292,6 +299,8 @@ impl World {
         self.start();
         if how == Restart::Recovery {
             self.set_policy();
+            let engine = self.engine();
+            self.census.recovered(&self.memory, &|id| engine.catalog().container(id).unwrap().is_some());
             if self.has_ghosts() {
                 self.told("something that was locked is back");
                 self.is_over = true;
@@ -307,6 +316,7 @@ impl World {
         let opened = *engine.opened();
         assert_eq!(opened.unreadable_points, 0, "{opened:?}");
         self.engine = Some(Arc::clone(&engine));
+        set_lock_clock(&engine);
         if !self.hazards.damage && !self.has_ghosts() {
             assert_eq!(opened.damaged_containers, 0, "{opened:?}");
         }
