@@ -94,11 +94,9 @@ fn repair(
         }
     }
     let (chunks, rewritten, into) = rewrite.finish()?;
-    if all_read && removes {
-        remove(core, open)?;
-    }
-    tracing::info!(container = %open.id(), chunks, rewritten, complete = all_read, "repaired a damaged container");
-    Ok(Repaired { container: open.id(), chunks, rewritten, into, complete: all_read })
+    let complete = all_read && (!removes || remove(core, open)?);
+    tracing::info!(container = %open.id(), chunks, rewritten, complete, "repaired a damaged container");
+    Ok(Repaired { container: open.id(), chunks, rewritten, into, complete })
 }
 
 /// A region, once its bytes hash to the names they are given.
@@ -180,12 +178,18 @@ impl<'a> Rewrite<'a> {
     }
 }
 
-/// Takes a damaged container away of which every chunk has a sound copy.
-fn remove(core: &Core, open: &OpenContainer) -> Result<(), EngineError> {
+/// Takes a damaged container away of which every chunk has a sound copy; whether it went.
+fn remove(core: &Core, open: &OpenContainer) -> Result<bool, EngineError> {
     let id = open.id();
     core.store.leftovers.condemn_unasked(id);
     let damaged = Leftover { id, class: open.class(), stored_bytes: open.stored_bytes() };
+    // (D1) A backup in progress found something in it, maybe, before it was damaged.
+    let moved = core.store.move_holds(open, &[]);
+    if !matches!(moved, Ok(true)) {
+        core.store.leftovers.take_back(&[damaged]);
+        return moved;
+    }
     core.store.delete(&*core.volume, &[damaged])?;
     core.store.forget_damaged(id);
-    Ok(())
+    Ok(true)
 }

@@ -261,7 +261,10 @@ impl ParityJob {
             return Ok(Step::Idle(LOOK));
         }
         for number in self.core.catalog.broken_parity_groups(FREE_MAX)? {
-            self.give_up(number)?;
+            // (E5)
+            if !self.core.store.needs_parity(number)? {
+                self.give_up(number)?;
+            }
         }
         if self.load.is_busy() {
             return Ok(Step::Idle(LOOK));

@@ -198,7 +198,8 @@ impl Look<'_> {
             (summary.waiting_containers, rest.files) = (left.len() as u64, Arc::new(left));
             rest.refused(error)?;
         }
-        Ok(files.last_key_value().map(|(id, _)| id.get() + 1))
+        let above = files.last_key_value().map(|(id, _)| id.get() + 1);
+        Ok(above.max(pass_by_covered(catalog, store, known.next)?))
     }
 }
 
@@ -294,6 +295,30 @@ fn index_options(
         resident_bytes_max: memory.index_resident_bytes,
         ..asked.clone()
     }
+}
+
+/// (W8) Passes by the numbers that the index covers: of a catalog that was put back from an older copy the next one may be
+/// among them, although nothing on the volume has it any more. A container of that number would be taken for covered by the
+/// start after a crash (I2), and what is in it not found. Says where the others begin.
+fn pass_by_covered(
+    catalog: &dyn Catalog,
+    store: &ChunkStore,
+    next: Option<u64>,
+) -> Result<Option<u64>, EngineError> {
+    let last = store.index.covered_numbers().max();
+    let Some((next, last)) = next.zip(last).filter(|(next, last)| last >= next) else { return Ok(None) };
+    // Some are reserved already; one more is not used.
+    let mut reserved = next;
+    while reserved <= last {
+        let missing = u32::try_from(last + 1 - reserved).unwrap_or(u32::MAX);
+        reserved = catalog.reserve_container_numbers(missing)?.end;
+    }
+    tracing::warn!(
+        next,
+        last,
+        "the index knows container numbers that the catalog never handed out: passed by"
+    );
+    Ok(Some(last + 1))
 }
 
 /// The numbers this process uses first, and so the lowest number that was never used. `None` when the catalog

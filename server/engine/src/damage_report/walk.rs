@@ -116,16 +116,18 @@ impl Walk {
 
     fn may_lack(&self, core: &Core, record: &BackupRecord) -> bool {
         let Some(suspects) = self.suspects.of(record.namespace) else { return false };
+        let store = &core.store;
         // Where everything of it lies may be known, without reading.
         let is_spared = |disk: &DiskRecord| {
-            !suspects.containers.is_empty()
-                && core
-                    .store
-                    .reach
-                    .of(record.namespace, disk.root, &core.store.leftovers)
-                    .is_some_and(|reach| reach.is_spared(&suspects.containers, &core.store.leftovers))
+            let reach = store.reach.of(record.namespace, disk.root, &store.leftovers);
+            reach.is_some_and(|reach| {
+                // What healed, too: the copy that makes up for it may be what is damaged now, and is not known here.
+                let mut damaged = store.damaged_since(record.namespace, reach.sound_as_of);
+                damaged.extend(&suspects.containers);
+                reach.is_spared(&damaged, &store.leftovers)
+            })
         };
-        !record.disks.iter().all(is_spared)
+        suspects.containers.is_empty() || !record.disks.iter().all(is_spared)
     }
 
     /// Records what the restore point lacks.

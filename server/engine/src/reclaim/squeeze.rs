@@ -114,7 +114,8 @@ fn worth(
     encoder: &mut Encoder,
     decoder: &mut Decoder,
 ) -> Result<Option<bool>, EngineError> {
-    if !core.store.known_damage(row.id).is_empty() {
+    // (E5)
+    if !core.store.known_damage(row.id).is_empty() || core.store.protects_others(row.id)? {
         return Ok(None);
     }
     let sampled = core

@@ -2,8 +2,8 @@
 //!
 //! Wholly dead containers first, so that a full volume gets room for copies; then, batch by batch, the sparsest ones:
 //! their live chunks are copied into new containers, durable and indexed, before the old ones are condemned (G4). A
-//! container is condemned only if no one counts on a dead chunk of it (D1), and no damage became known since the mark
-//! (G6). One transaction enters the copies and condemns what they replace; then the order of every deletion (D2).
+//! container is condemned only if no one counts on a dead chunk of it, and who counts on a live one counts on the copy
+//! then (D1); and if no damage became known since the mark (G6). One transaction enters the copies and condemns what they replace; then the order of every deletion (D2).
 
 use std::collections::{HashMap, HashSet};
 
@@ -297,7 +297,9 @@ impl<'a> Sweep<'a> {
     }
 
     fn is_free(&mut self, one: &Victim) -> bool {
-        let free = self.core.store.leftovers.is_free(one.container.id(), |number| one.live.contains(number));
+        let (store, id) = (&self.core.store, one.container.id());
+        let free =
+            store.leftovers.is_free(id, |number| one.live.contains(number)) && !self.protects_others(id);
         self.report.containers_held += u64::from(!free);
         free
     }
@@ -406,7 +408,35 @@ impl<'a> Sweep<'a> {
             self.note_damage(namespace);
             return false;
         }
+        if self.protects_others(one.candidate.id) || !self.move_holds(one, copies) {
+            store.leftovers.take_back(&[one.as_leftover()]);
+            return false;
+        }
         true
+    }
+
+    /// (E5) Whether what is damaged can be made again only with this container.
+    fn protects_others(&self, id: ContainerId) -> bool {
+        self.core.store.protects_others(id).unwrap_or_else(|error| {
+            tracing::warn!(container = %id, %error, "a container stays: what parity needs it for cannot be asked");
+            true
+        })
+    }
+
+    /// (D1) Who counts on something that was copied counts on the copy from now on.
+    fn move_holds(&self, one: &Doomed, copies: &[ContainerRecord]) -> bool {
+        // Then no one counts on anything of it.
+        if one.live.is_empty() {
+            return true;
+        }
+        let store = &self.core.store;
+        let copies: Vec<ContainerId> = copies.iter().map(|copy| copy.id).collect();
+        let open = store.containers.get(one.candidate.id, one.candidate.class).map_err(EngineError::from);
+        open.and_then(|open| store.move_holds(&open, &copies)).unwrap_or_else(|error| {
+            let container = one.candidate.id;
+            tracing::warn!(%container, %error, "a container stays: backups count on something of it");
+            false
+        })
     }
 
     /// Says once why nothing more of a namespace goes.

@@ -39,11 +39,16 @@ impl ChunkSet {
 
     /// Whether `wanted` is true of every chunk of a container that is in the set.
     pub(super) fn all_of(&self, container: ContainerId, wanted: impl Fn(u32) -> bool) -> bool {
+        self.of(container).all(wanted)
+    }
+
+    /// The chunks of a container that are in the set, in order.
+    pub(super) fn of(&self, container: ContainerId) -> impl Iterator<Item = u32> + '_ {
         let (first, end) = (key(container, 0), (container.get() + 1) << NUMBER_BITS);
         let mut chunks = self.bits.iter();
         chunks.advance_to(first);
-        let number = |bit: u64| u32::try_from(bit - first).unwrap_or(u32::MAX);
-        chunks.take_while(|bit| *bit < end).all(|bit| wanted(number(bit)))
+        let number = move |bit: u64| u32::try_from(bit - first).unwrap_or(u32::MAX);
+        chunks.take_while(move |bit| *bit < end).map(number)
     }
 
     pub(super) fn extend(&mut self, other: &Self) {
@@ -76,6 +81,7 @@ mod tests {
         assert!(!set.insert(id(2), 7));
         assert!(set.all_of(id(2), |number| [0, 7].contains(&number)));
         assert!(!set.all_of(id(2), |number| number == 7));
+        assert!(set.of(id(2)).eq([0, 7]) && set.of(id(1)).eq([last]) && set.of(id(4)).next().is_none());
         assert!(set.all_of(id(4), |_| false), "none of it is in the set");
         assert!(!set.all_of(top, |_| false));
         set.remove(id(2), 0);

@@ -18,6 +18,32 @@ impl ChunkStore {
         !self.damage.findings(container).is_empty() && !self.damage.open().contains(&container)
     }
 
+    /// (E5) Whether a damaged container can be made again, maybe, of what others of its group of parity hold.
+    ///
+    /// # Errors
+    /// When the catalog cannot be asked.
+    pub(crate) fn needs_parity(&self, group: ContainerId) -> Result<bool, EngineError> {
+        for damaged in self.damage.open() {
+            if self.catalog.parity_group_of(damaged)? == Some(group) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// (E5) Whether a container is one of these others. One with open damage never is: two of them would keep each other for
+    /// ever.
+    ///
+    /// # Errors
+    /// When the catalog cannot be asked.
+    pub(crate) fn protects_others(&self, container: ContainerId) -> Result<bool, EngineError> {
+        let open = self.damage.open();
+        if open.is_empty() || open.contains(&container) {
+            return Ok(false);
+        }
+        self.catalog.parity_group_of(container)?.map_or(Ok(false), |group| self.needs_parity(group))
+    }
+
     /// (R4) Closes the damage of a container when every chunk of it is found elsewhere. Whether it was closed.
     ///
     /// # Errors

@@ -29,7 +29,7 @@ pub(crate) struct Leftover {
 }
 
 /// What one stream found; read when a container is condemned.
-type Held = Arc<Mutex<ChunkSet>>;
+pub(super) type Held = Arc<Mutex<ChunkSet>>;
 
 /// See the module's text.
 #[derive(Debug, Default)]
@@ -131,7 +131,38 @@ impl Leftovers {
         is_free
     }
 
-    /// As [`Leftovers::condemn_one`], where no one can count on anything.
+    /// The chunks of a container that anyone counts on, and the sets of the streams that do. Of a container that is refused
+    /// there will be no more.
+    pub(super) fn held_in(&self, id: ContainerId) -> BTreeMap<u32, Vec<Held>> {
+        let state = self.state.lock();
+        let mut all: BTreeMap<u32, Vec<Held>> = BTreeMap::new();
+        for held in state.holders.values() {
+            for number in held.lock().of(id) {
+                all.entry(number).or_default().push(Arc::clone(held));
+            }
+        }
+        for number in state.since_round.iter().flat_map(|found| found.of(id)) {
+            all.entry(number).or_default();
+        }
+        all
+    }
+
+    /// (D1) Whoever has one of these sets counts on chunk `number` of a container, too. `false`: the container goes.
+    pub(super) fn hold_for(&self, holders: &[Held], id: ContainerId, number: u32) -> bool {
+        let mut state = self.state.lock();
+        // Also of those that have ended since, or will: restore points may come of them.
+        state.kept.insert(id.get());
+        if let Some(found) = &mut state.since_round {
+            found.insert(id, number);
+        }
+        for held in holders {
+            held.lock().insert(id, number);
+        }
+        // Entered before the look.
+        !self.gone.is_refused(id)
+    }
+
+    /// As [`Leftovers::condemn_one`], whoever counts on it: the caller [moves](super::ChunkStore::move_holds) the holds.
     pub(crate) fn condemn_unasked(&self, id: ContainerId) {
         self.gone.refuse(id);
     }

@@ -7,8 +7,8 @@
 //! Files, each importing only from those before it: [`damage`] and [`decoded`] (what is known, what is at
 //! hand), [`losses`] (what is missing, and when that is too much to believe), [`reach`] (where recipes' chunks lie),
 //! [`index_repair_state`] (how far a repair of the index is), [`gone`] (containers on their way out), [`chunk_set`],
-//! [`leftovers`] (who counts on what, and what failed sessions left) → [`domain`] (a namespace's keys) → [`chunks`] (the store) → [`notes`] (taking note of damage, looking at it again), [`deletion`],
-//! [`nodes`] (recipe nodes) → [`healing`] (damage that other copies make up for), [`index_repair`] (pages of the index
+//! [`leftovers`] (who counts on what, and what failed sessions left) → [`domain`] (a namespace's keys) → [`chunks`] (the store) → [`notes`] (taking note of damage, looking at it again),
+//! [`deletion`], [`moved`] (holds of what was copied), [`nodes`] (recipe nodes) → [`healing`] (damage that other copies make up for), [`index_repair`] (pages of the index
 //! that cannot be read).
 
 mod chunk_set;
@@ -23,6 +23,7 @@ mod index_repair;
 mod index_repair_state;
 mod leftovers;
 mod losses;
+mod moved;
 mod nodes;
 mod notes;
 mod reach;

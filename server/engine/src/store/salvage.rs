@@ -41,7 +41,9 @@ impl ChunkStore {
             if open.namespace() != domain.namespace || open.class() != class {
                 continue;
             }
-            if let Some((region, slot)) = open.directory().locate(fingerprint) {
+            if let Some((region, slot)) = open.directory().locate(fingerprint)
+                && self.is_readable(&open, region)?
+            {
                 let location = Location { container, region, slot };
                 return found(open, location.region, location.slot).map(Some);
             }
@@ -71,11 +73,30 @@ impl ChunkStore {
                 && open.namespace() == domain.namespace
                 && open.class() == class
                 && let Some((region, slot)) = open.directory().locate(fingerprint)
+                && self.is_readable(&open, region)?
             {
                 return found(open, region, slot).map(Some);
             }
         }
         Ok(None)
+    }
+
+    /// Whether a region of what is left of a container can be read: where its directory is whole, it names also what is not.
+    fn is_readable(&self, open: &Arc<OpenContainer>, region: u16) -> Result<bool, EngineError> {
+        let known = self.salvage.read_last.lock().clone();
+        if let Some((known, of, readable)) = known
+            && Arc::ptr_eq(&known, open)
+            && of == region
+        {
+            return Ok(readable);
+        }
+        let readable = match self.read_region(open, region) {
+            Ok(_) => true,
+            Err(error) if error.is_damage() => false,
+            Err(error) => return Err(error.into()),
+        };
+        *self.salvage.read_last.lock() = Some((Arc::clone(open), region, readable));
+        Ok(readable)
     }
 
     /// A container made again of the others of its group of parity. `None`: it is in none, or too much is lost.
@@ -107,7 +128,7 @@ impl ChunkStore {
     pub(crate) fn salvaged(&self, container: ContainerId) -> Result<Left, EngineError> {
         let now_ms = self.clock.now_ms();
         // Held while a container is read: all who need it wait for one reading.
-        let mut kept = self.salvage.0.lock();
+        let mut kept = self.salvage.kept.lock();
         if let Some(place) = kept.iter().position(|entry| entry.container == container)
             && let Some(entry) = kept.remove(place)
             && (0..LOOK_AGAIN_MS).contains(&now_ms.saturating_sub(entry.looked_ms))

@@ -16,7 +16,11 @@ pub(super) const WHOLE_MAX: usize = 2;
 
 /// What reading damaged containers found, the last one first.
 #[derive(Debug, Default)]
-pub(super) struct SalvageCache(pub(super) Mutex<VecDeque<Kept>>);
+pub(super) struct SalvageCache {
+    pub(super) kept: Mutex<VecDeque<Kept>>,
+    /// The region that was tried last, and whether it can be read: chunks that follow each other are asked about in turn.
+    pub(super) read_last: Mutex<Option<(Arc<OpenContainer>, u16, bool)>>,
+}
 
 /// What is left of a container, and whether that is all there was; `None`: nothing can be had of it.
 pub(super) type Left = Option<(Arc<OpenContainer>, bool)>;

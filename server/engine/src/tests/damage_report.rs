@@ -140,6 +140,39 @@ fn a_damaged_recipe() {
     named_and_healed(ContainerClass::Recipe, |bytes| flip(bytes));
 }
 
+/// (V3) What made up for damage is lost in its turn: the first restore point, which was made before, lacks it, too.
+#[test]
+fn the_loss_of_what_made_up_for_damage_is_named() {
+    let bench = Bench::new();
+    let volume = MemoryVolume::new();
+    let engine = bench.open(Arc::new(volume.clone()));
+    let disk = noise(1, 5 * MIB);
+    let first = backup(&engine, "web", &[("root", &disk)]).unwrap().backup_id;
+    let job = engine.damage_report_job();
+    let newest = || {
+        let all = list_containers(&volume).unwrap().containers.into_iter().map(|(name, _)| name);
+        let newest = all.filter(|name| name.class == ContainerClass::Data).max_by_key(|name| name.id);
+        newest.unwrap().blob()
+    };
+    let named = || {
+        engine.scrub(&Budget::unlimited(), &NoProgress).unwrap();
+        look(&bench, &*job);
+        let mut named: Vec<_> = damaged(&engine).into_iter().map(|disk| disk.backup.to_string()).collect();
+        named.sort();
+        named
+    };
+    spoil(&volume, ContainerClass::Data, |bytes| flip(bytes));
+    assert_eq!(named(), std::slice::from_ref(&first));
+    // Another recipe, so that where the first one's chunks lie is not learnt anew.
+    let other = [disk, noise(2, MIB)].concat();
+    let second = backup(&engine, "db", &[("root", &other)]).unwrap().backup_id;
+    assert_eq!(named(), [""; 0], "it has brought what was damaged");
+    volume.remove(&newest()).unwrap();
+    let mut both = [first, second];
+    both.sort();
+    assert_eq!(named(), both);
+}
+
 /// Stopped after every piece, it says the same.
 #[test]
 fn it_goes_on_between_any_two_pieces() {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use holdfast_types::ids::{ContainerClass, ContainerId, SessionId};
-use holdfast_volume::testing::{list, put};
+use holdfast_volume::testing::{FaultyVolume, list, put};
 use holdfast_volume::{MemoryVolume, Volume as _};
 
 use super::agent::{backup, request, restore, send_disk, start};
@@ -51,13 +51,16 @@ fn disk(vm: u64) -> Vec<u8> {
     noise(vm, 3 * MIB)
 }
 
+fn backups(engine: &Engine) -> Vec<String> {
+    let vm = |vm: u64| backup(engine, &format!("vm-{vm}"), &[("root", &disk(vm))]).unwrap().backup_id;
+    (0..4).map(vm).collect()
+}
+
 /// Four VMs, whose data containers are one group, and whose recipes another.
 fn protected(spares: u8) -> (Bench, MemoryVolume, Engine, Vec<String>) {
     let (bench, volume) = (Bench::new(), MemoryVolume::new());
     let engine = bench.open(Arc::new(volume.clone()));
-    let ids =
-        (0..4).map(|vm| backup(&engine, &format!("vm-{vm}"), &[("root", &disk(vm))]).unwrap().backup_id);
-    let ids: Vec<String> = ids.collect();
+    let ids = backups(&engine);
     work(&bench, &engine, scheme(4, spares));
     let totals = engine.catalog().parity_totals().unwrap();
     assert_eq!((totals.groups, totals.containers), (2, 8));
@@ -158,6 +161,88 @@ fn a_copy_that_a_repair_counted_on_stays_when_space_is_short() {
     let unused = core.store.leftovers.condemn();
     core.store.delete(&volume, &unused).unwrap();
     assert!(whole(&engine, &ids));
+}
+
+/// (D1) What a backup in progress found in a container that is repaired is kept where it is then.
+#[test]
+fn what_a_backup_found_in_a_container_that_is_repaired_stays() {
+    let (bench, volume, engine, ids) = protected(1);
+    let started = start(&engine, request("new", &[("root", &disk(1))])).unwrap();
+    let session: SessionId = started.session_id.parse().unwrap();
+    let stream = engine.open_stream(session, 0).unwrap();
+    send_disk(&engine, session, &stream, 0, &disk(1)).unwrap();
+    drop(stream);
+    let lost = names(&volume, ContainerClass::Data)[1];
+    volume.remove(&lost.blob()).unwrap();
+    assert_eq!(scrub(&engine), 1);
+    work(&bench, &engine, scheme(4, 1));
+    assert!(!names(&volume, ContainerClass::Data).contains(&lost), "written anew under another number");
+    engine.delete_backups(&[ids[1].parse().unwrap()], "test", "not needed").unwrap();
+    super::reclaim::reclaim(&engine);
+    let new = engine.commit(session).unwrap().backup_id;
+    assert!(restore(&engine, &new, "root").unwrap() == disk(1));
+}
+
+/// (E5) What a damaged container can be made again of stays until that is done, and no longer.
+#[test]
+fn what_parity_needs_stays_while_something_is_damaged() {
+    let (bench, volume, engine, ids) = protected(1);
+    let all = names(&volume, ContainerClass::Data);
+    volume.remove(&all[1].blob()).unwrap();
+    assert_eq!(scrub(&engine), 1);
+    engine.delete_backups(&[ids[2].parse().unwrap()], "test", "not needed").unwrap();
+    super::reclaim::reclaim(&engine);
+    assert!(restore(&engine, &ids[1], "root").unwrap() == disk(1), "not lost by what was deleted");
+    work(&bench, &engine, scheme(4, 1));
+    assert_eq!(engine.catalog().damaged().unwrap(), [], "repaired");
+    assert!(names(&volume, ContainerClass::Data).contains(&all[2]));
+    super::reclaim::reclaim(&engine);
+    assert!(!names(&volume, ContainerClass::Data).contains(&all[2]));
+    assert!(restore(&engine, &ids[1], "root").unwrap() == disk(1));
+}
+
+/// (E5) One of two spares is used up by a container that went. Without room for the repair, the other is what is left.
+#[test]
+fn a_group_is_not_given_up_while_it_can_repair() {
+    let (bench, volume) = (Bench::new(), MemoryVolume::new());
+    let small = Arc::new(FaultyVolume::new(volume.clone()));
+    let engine = bench.open(Arc::<FaultyVolume<MemoryVolume>>::clone(&small));
+    let ids = backups(&engine);
+    work(&bench, &engine, scheme(4, 2));
+    let all = names(&volume, ContainerClass::Data);
+    engine.delete_backups(&[ids[2].parse().unwrap()], "test", "not needed").unwrap();
+    super::reclaim::reclaim(&engine);
+    assert!(!names(&volume, ContainerClass::Data).contains(&all[2]));
+    volume.remove(&all[1].blob()).unwrap();
+    assert_eq!(scrub(&engine), 1);
+    bench.clock.advance_ms(2 * DAY_MS);
+    let job = engine.parity_job(None, Arc::new(Never));
+    small.limit_capacity(0);
+    assert!(job.step(&Budget::unlimited()).is_err(), "no room");
+    while job.step(&Budget::unlimited()).unwrap() == Step::More {}
+    small.limit_capacity(1 << 40);
+    assert!(restore(&engine, &ids[1], "root").unwrap() == disk(1));
+    work(&bench, &engine, None);
+    assert_eq!(engine.catalog().damaged().unwrap(), [], "repaired");
+    work(&bench, &engine, None);
+    assert_eq!(engine.catalog().parity_totals().unwrap().groups, 0, "given up then");
+}
+
+/// (V3) A directory that is whole names also what is damaged. Where parity cannot make it again, it is said to be lost.
+#[test]
+fn what_no_parity_can_make_again_is_named() {
+    let (_bench, volume, engine, ids) = protected(1);
+    let all = names(&volume, ContainerClass::Data);
+    // The same window of both: neither can be made again.
+    flip(&volume, all[0], MIB);
+    flip(&volume, all[1], MIB);
+    assert_eq!(scrub(&engine), 2);
+    let mut named: Vec<String> =
+        engine.name_damage(10).unwrap().into_iter().map(|disk| disk.backup.to_string()).collect();
+    named.sort();
+    let mut lacking = ids[..2].to_vec();
+    lacking.sort();
+    assert_eq!(named, lacking);
 }
 
 /// (E3)

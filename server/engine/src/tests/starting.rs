@@ -25,6 +25,41 @@ fn faulty(volume: &MemoryVolume) -> Arc<FaultyVolume<MemoryVolume>> {
     Arc::new(FaultyVolume::new(volume.clone()))
 }
 
+/// (W8) A catalog from before containers were made, which are gone by now: as long as the index knows their numbers, none of
+/// them is used again, or what is in the new one would not be found after a crash.
+#[test]
+fn numbers_that_the_index_knows_are_passed_by() {
+    let (bench, volume) = (Bench::new(), MemoryVolume::new());
+    let database = bench.folder.path().join("catalog.db");
+    let open = || bench.open(Arc::new(volume.clone()));
+    open().shutdown().unwrap();
+    let old = std::fs::read(&database).unwrap();
+    let engine = open();
+    let dead = backup(&engine, "web", &[("root", &noise(1, 2 * MIB))]).unwrap().backup_id;
+    // Its index covers them from now on.
+    engine.shutdown().unwrap();
+    drop(engine);
+    let engine = open();
+    let last = engine.catalog().all_containers().map(|row| row.unwrap().id).max().unwrap();
+    super::reclaim::delete(&engine, &dead);
+    super::reclaim::reclaim(&engine);
+    drop(engine);
+    assert_eq!(list_containers(&volume).unwrap().containers.len(), 0);
+    for file in ["catalog.db-wal", "catalog.db-shm"] {
+        let _ = std::fs::remove_file(bench.folder.path().join(file));
+    }
+    std::fs::write(&database, old).unwrap();
+    let engine = open();
+    assert!(engine.parts().0.store.index.is_covered(last), "the index was not written since");
+    let disk = noise(2, 2 * MIB);
+    let id = backup(&engine, "web", &[("root", &disk)]).unwrap().backup_id;
+    let first = engine.catalog().all_containers().map(|row| row.unwrap().id).min().unwrap();
+    assert!(first > last, "{first} is not above {last}");
+    // Killed: what was sealed since is indexed by the next start.
+    drop(engine);
+    assert!(restore(&open(), &id, "root").unwrap() == disk);
+}
+
 #[test]
 fn after_a_clean_stop_no_container_is_looked_for() {
     let (bench, volume) = (Bench::new(), MemoryVolume::new());

@@ -47,3 +47,32 @@ fn small_containers_of_small_runs_are_merged_once() {
     scene.is_sound();
     assert_eq!(scene.reclaim().containers_written, 0, "not again each night");
 }
+
+/// (D1) Row: query answered *have*. What a session found is copied, and then needed by no restore point any more.
+#[test]
+fn what_a_session_found_stays_wherever_it_is_moved() {
+    let scene = Scene::new();
+    let mut disk = noise(1, 9 * MIB);
+    let old = scene.backup("web", &disk);
+    for at in (0..9).map(|part| part * MIB) {
+        disk[at..at + 700_000].copy_from_slice(&noise(100 + at as u64, 700_000));
+    }
+    let needs_it = scene.backup("web", &disk);
+    let session = scene.start("new", &disk);
+    scene.send(session, &disk);
+    scene.delete(&old);
+    let report = scene.reclaim();
+    assert!(report.containers_written > 0 && report.containers_deleted > 0, "{report:?}");
+    scene.delete(&needs_it);
+    // Twice: what is held moves again, perhaps.
+    scene.reclaim();
+    scene.reclaim();
+    let new = scene.commit(session).backup_id;
+    assert!(scene.restores(&new, &disk));
+    scene.is_sound();
+    scene.reclaim();
+    assert!(scene.restores(&new, &disk));
+    scene.delete(&new);
+    scene.reclaim();
+    assert_eq!(scene.containers(), 0, "held by no one");
+}
