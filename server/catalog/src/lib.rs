@@ -90,7 +90,7 @@ pub use rows::{
     VmRecord, WithinBackup,
 };
 pub use scrub::{LISTED_RANGES_MAX, Scrubs};
-pub use sqlite::{SqliteCatalog, give_up_room, keep_room};
+pub use sqlite::{SqliteCatalog, give_up_room};
 pub use tasks::{
     SCHEDULE_MARKS_MAX, SCHEDULE_TEXT_MAX_BYTES, TASK_LINES_MAX, TASK_TEXT_MAX_BYTES, Tasks,
     UNFINISHED_TASKS_MAX,

@@ -59,15 +59,19 @@ pub fn open_parts(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<EngineP
     let catalog: Arc<dyn Catalog> = match traces {
         // (P5) Beside a volume that holds a repository, no catalog is ever made.
         Some(traces) => Arc::new(
-            room::open(&path, || {
-                SqliteCatalog::open_existing(&path, Arc::clone(clock), Arc::<Health>::clone(&latch))
-            })
+            room::open(
+                &path,
+                || SqliteCatalog::open_existing(&path, Arc::clone(clock), Arc::<Health>::clone(&latch)),
+                SqliteCatalog::keep_room,
+            )
             .map_err(|error| orphaned(error, &path, &folder.join(BLOBS), &traces))?,
         ),
         None => Arc::new(
-            room::open(&path, || {
-                SqliteCatalog::open_or_create(&path, Arc::clone(clock), Arc::<Health>::clone(&latch))
-            })?
+            room::open(
+                &path,
+                || SqliteCatalog::open_or_create(&path, Arc::clone(clock), Arc::<Health>::clone(&latch)),
+                |(catalog, _)| catalog.keep_room(),
+            )?
             .0,
         ),
     };

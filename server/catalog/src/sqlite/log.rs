@@ -2,8 +2,14 @@
 //!
 //! After a flush that failed the kernel takes what it could not write for written. A start reads such a log from memory,
 //! where it is whole, and what is appended to it is flushed, but what was before is not: after a power failure the log
-//! ends at the hole, and everything acknowledged since is lost. So the log is written again, byte for byte, and flushed. A
-//! crash meanwhile changes nothing: what is there and what is written are the same.
+//! ends at the hole, and everything acknowledged since is lost. To fold such a log in is worse: a power failure in the
+//! middle leaves a database of which a part is new, without the log that has the rest. So the log is written again, byte
+//! for byte, and flushed.
+//!
+//! What is there and what is written are the same: a crash, or a failure half way, changes nothing, and the next process
+//! does it anew; readers of any process, who may have the log open, read what they would have read. That it stays the
+//! same meanwhile is SQLite's lock of the one writer, without which no process appends to a log, begins it anew, or cuts
+//! it off. Its locks are on the database and on the log's index, never on the log itself, so closing it here drops none.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};

@@ -69,7 +69,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use self::convert::OrCatalogError;
 use self::pool::{LOOK_UPS_MAX, REPORTS_MAX, ReadPool};
-pub use self::room::{give_up as give_up_room, keep as keep_room};
+pub use self::room::give_up as give_up_room;
 use crate::{CatalogError, Latch, OwnLatch, Result, Upkeep};
 
 /// How long to wait for another process's transaction. Ours take milliseconds; a slow disk's fsync may
@@ -91,8 +91,10 @@ pub struct SqliteCatalog {
     lock_clock_asked_ms: Mutex<i64>,
     /// Asked before every change, told of every failed one.
     latch: Arc<dyn Latch>,
-    /// Whether the room kept for a full disk was given up by this process.
-    gave_up_room: AtomicBool,
+    /// Whether what an earlier process left in the log is durable. Read and set under the writer's lock.
+    log_is_settled: AtomicBool,
+    /// Whether there is no room kept for a full disk, and should be.
+    lacks_room: AtomicBool,
     /// What every change is answered with, for tests.
     #[cfg(any(test, feature = "testing"))]
     injected: Mutex<Option<testing::InjectedFailure>>,
@@ -131,9 +133,7 @@ impl SqliteCatalog {
     pub fn open_or_create(path: &Path, clock: Arc<dyn Clock>, latch: Arc<dyn Latch>) -> Result<(Self, bool)> {
         let mut writer = connection::open_writer(path, true, BUSY_TIMEOUT)?;
         let created = schema::create(&mut writer, clock.as_ref())?;
-        let catalog = Self::start(path, writer, clock, BUSY_TIMEOUT, latch)?;
-        catalog.settle_log();
-        Ok((catalog, created))
+        Ok((Self::start(path, writer, clock, BUSY_TIMEOUT, latch)?, created))
     }
 
     /// Opens the catalog at `path`, which must be there, to share `latch` with its owner.
@@ -143,9 +143,7 @@ impl SqliteCatalog {
     pub fn open_existing(path: &Path, clock: Arc<dyn Clock>, latch: Arc<dyn Latch>) -> Result<Self> {
         check_exists(path)?;
         let writer = connection::open_writer(path, false, BUSY_TIMEOUT)?;
-        let catalog = Self::start(path, writer, clock, BUSY_TIMEOUT, latch)?;
-        catalog.settle_log();
-        Ok(catalog)
+        Self::start(path, writer, clock, BUSY_TIMEOUT, latch)
     }
 
     /// Creates the catalog of a repository that exists and has lost its own, at `path`: without any namespace, because
@@ -187,19 +185,20 @@ impl SqliteCatalog {
             lock_clock_asked_ms: Mutex::new(clock.monotonic_ms()),
             clock,
             latch,
-            gave_up_room: AtomicBool::new(false),
+            log_is_settled: AtomicBool::new(false),
+            lacks_room: AtomicBool::new(false),
             #[cfg(any(test, feature = "testing"))]
             injected: Mutex::default(),
         })
     }
 
-    /// (W13) Before the first change. A disk that fails stops changes; no room, or a file system that takes no writes,
-    /// is met by the first change as well. None of it ends a start.
-    fn settle_log(&self) {
-        let mut writer = self.writer.lock();
-        if let Err(error) = log::write_again(&mut writer, &self.path) {
-            self.latch.change_failed(&error);
+    /// (W13) Before the first change of this process, and no change without. What fails is the change, not the start.
+    fn settle_log(&self, writer: &mut Connection) -> Result<()> {
+        if !self.log_is_settled.load(Ordering::Relaxed) {
+            log::write_again(writer, &self.path)?;
+            self.log_is_settled.store(true, Ordering::Relaxed);
         }
+        Ok(())
     }
 
     /// Runs `read`, which finds a few rows by an index, on one snapshot.
@@ -225,7 +224,7 @@ impl SqliteCatalog {
             answer => return answer,
         }
         if room::give_up(&self.path) {
-            self.gave_up_room.store(true, Ordering::Relaxed);
+            self.lacks_room.store(true, Ordering::Relaxed);
             match self.write(&write) {
                 Err(CatalogError::Full) => {}
                 answer => return answer,
@@ -236,10 +235,21 @@ impl SqliteCatalog {
         self.write(write)
     }
 
+    /// Keeps room for a full disk, now or, when there is none, once something was deleted.
+    ///
+    /// # Errors
+    /// When there is none now.
+    pub fn keep_room(&self) -> std::io::Result<()> {
+        let kept = room::keep(&self.path);
+        self.lacks_room.store(kept.is_err(), Ordering::Relaxed);
+        kept
+    }
+
     /// Something was deleted: there may be room to keep again.
     fn keep_room_again(&self) {
-        if self.gave_up_room.load(Ordering::Relaxed) && room::keep(&self.path).is_ok() {
-            self.gave_up_room.store(false, Ordering::Relaxed);
+        if self.lacks_room.load(Ordering::Relaxed) {
+            // Tried again after the next.
+            let _ = self.keep_room();
         }
     }
 
@@ -275,7 +285,8 @@ impl SqliteCatalog {
                 .inspect_err(|error| self.latch.change_failed(error));
         }
         // Reported under the writer's lock: no other change begins in between.
-        change(&mut writer).map_err(|error| error.on_change(action)).inspect_err(|error| {
+        let changed = self.settle_log(&mut writer).and_then(|()| change(&mut writer));
+        changed.map_err(|error| error.on_change(action)).inspect_err(|error| {
             self.latch.change_failed(error);
         })
     }
@@ -303,9 +314,12 @@ fn transact<T>(writer: &mut Connection, write: impl FnOnce(&Transaction<'_>) -> 
 impl Drop for SqliteCatalog {
     fn drop(&mut self) {
         // Only saves time at the next start: a log that stays is read then.
-        if matches!(self.checkpoint(), Err(CatalogError::ReadOnly { .. } | CatalogError::WriteFailed { .. }))
-        {
-            // (W9) SQLite would fold the log in on its own when its last connection closes.
+        let failed = matches!(
+            self.checkpoint(),
+            Err(CatalogError::ReadOnly { .. } | CatalogError::WriteFailed { .. })
+        );
+        if failed || !*self.log_is_settled.get_mut() {
+            // (W9, W13) SQLite would fold the log in on its own when its last connection closes.
             let writer = self.writer.get_mut();
             let _ = writer.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
         }

@@ -28,23 +28,25 @@ pub fn give_up(database: &Path) -> bool {
 ///
 /// # Errors
 /// When there is none.
-pub fn keep(database: &Path) -> io::Result<()> {
+pub(super) fn keep(database: &Path) -> io::Result<()> {
     let path = path_of(database);
-    if fs::metadata(&path).is_ok_and(|found| found.len() >= BYTES as u64) {
+    let before = fs::metadata(&path).map_or(0, |found| found.len());
+    if before >= BYTES as u64 {
         return Ok(());
     }
-    let written = write(&path);
-    if written.is_err() {
-        // What is left of it is in the way of what it was to be for.
-        let _ = fs::remove_file(&path);
+    let mut file = File::options().append(true).create(true).mode(0o600).open(&path)?;
+    let grown = grow(&mut file, before);
+    if grown.is_err() {
+        // What was there stays: an earlier version kept less. The rest is in the way of what it was to be for.
+        let _ = if before == 0 { fs::remove_file(&path) } else { file.set_len(before) };
     }
-    written
+    grown
 }
 
-fn write(path: &Path) -> io::Result<()> {
-    let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+fn grow(file: &mut File, from: u64) -> io::Result<()> {
     // Not zeros, for which some file systems keep no room.
-    let bytes: Vec<u8> = (0..BYTES).map(|at| u8::try_from(at % 251).unwrap_or(1) | 1).collect();
+    let missing = usize::try_from(from).map_or(0, |from| BYTES.saturating_sub(from));
+    let bytes: Vec<u8> = (0..missing).map(|at| u8::try_from(at % 251).unwrap_or(1) | 1).collect();
     file.write_all(&bytes)?;
     file.sync_all()
 }

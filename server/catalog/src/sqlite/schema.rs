@@ -10,7 +10,7 @@ use holdfast_types::ids::RepositoryId;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 
 use super::convert::OrCatalogError;
-use super::namespaces;
+use super::{log, namespaces};
 use crate::{
     CatalogError, ChunkerParams, DEFAULT_NAMESPACE, REPOSITORY_FORMAT, RepositoryRecord, Result, new_id,
 };
@@ -91,6 +91,7 @@ pub(super) fn upgrade(writer: &mut Connection, path: &Path) -> Result<()> {
     if read_version(writer)? == version() {
         return Ok(());
     }
+    log::write_again(writer, path)?;
     let tx = begin(writer)?;
     // Another process may have been faster.
     check_ours(&tx, path)?;

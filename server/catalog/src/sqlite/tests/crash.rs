@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
 use super::*;
+use crate::sqlite::{BUSY_TIMEOUT, connection};
 use crate::{CatalogWalk, DetailFilter, PageRequest};
 
 /// How many commits the catalog at `path` holds; asserts that each is whole.
@@ -76,25 +77,89 @@ fn a_log_that_was_folded_in_is_whole_or_begun_anew() {
     assert_eq!(whole_commits(&image(&home, None).path), 4);
 }
 
-/// (W13) Its pages may be nowhere but in memory, if a flush failed before.
+/// What a process that was killed left, its log not written for long.
+fn left(home: &Home) -> (Home, Vec<u8>) {
+    let left = image(home, None);
+    let log = wal_of(&left.path);
+    let file = std::fs::File::options().write(true).open(&log).unwrap();
+    file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    let bytes = std::fs::read(&log).unwrap();
+    (left, bytes)
+}
+
+/// Whether the log was written since [`left`], and begins as it was.
+fn is_written_again(left: &Home, bytes: &[u8]) -> bool {
+    let log = wal_of(&left.path);
+    assert!(std::fs::read(&log).unwrap().starts_with(bytes), "changed");
+    std::fs::metadata(&log).unwrap().modified().unwrap() > std::time::SystemTime::UNIX_EPOCH
+}
+
+/// (W13) Its pages may be nowhere but in memory, if a flush failed before. Whoever changes something writes them again.
 #[test]
-fn a_start_writes_the_log_again_as_it_is() {
+fn the_log_is_written_again_as_it_is_before_the_first_change() {
     let home = Home::new();
     let fixture = home.create();
     for _ in 0..3 {
         fixture.committed("web", "nightly");
     }
-    let left = image(&home, None);
-    let (database, log) = (&left.path, wal_of(&left.path));
-    let (bytes, long_ago) = (std::fs::read(&log).unwrap(), std::time::SystemTime::UNIX_EPOCH);
-    std::fs::File::options().write(true).open(&log).unwrap().set_modified(long_ago).unwrap();
-    let clock = Arc::new(ManualClock::new(START_MS + 1_000_000));
-    let latch = Arc::<OwnLatch>::default();
-    let opened = SqliteCatalog::open_existing(database, clock, latch).unwrap();
-    assert!(std::fs::read(&log).unwrap() == bytes, "changed");
-    assert!(std::fs::metadata(&log).unwrap().modified().unwrap() > long_ago, "not written");
+    let (left, bytes) = left(&home);
+    let opened = SqliteCatalog::open(&left.path, Arc::new(ManualClock::new(START_MS))).unwrap();
+    assert_eq!(opened.all_containers().count(), 12);
+    assert!(!is_written_again(&left, &bytes), "to read needs none of it");
+    // A change that changes nothing.
+    opened.write(|_| Ok(())).unwrap();
+    assert!(is_written_again(&left, &bytes));
+    assert!(std::fs::read(wal_of(&left.path)).unwrap() == bytes, "nothing was added");
     drop(opened);
-    assert_eq!(whole_commits(database), 3);
+    assert_eq!(whole_commits(&left.path), 3);
+}
+
+/// (W13) Others have the log open and read from it, on a snapshot that is not the newest.
+#[test]
+fn readers_notice_nothing_when_the_log_is_written_again() {
+    let home = Home::new();
+    let fixture = home.create();
+    fixture.committed("web", "nightly");
+    let reader = connection::open_reader(&home.path, BUSY_TIMEOUT).unwrap();
+    let snapshot = reader.unchecked_transaction().unwrap();
+    let backups =
+        || -> i64 { snapshot.query_row("SELECT count(*) FROM backups", [], |row| row.get(0)).unwrap() };
+    assert_eq!(backups(), 1);
+    fixture.committed("web", "nightly");
+    let second = open(&home.path).unwrap();
+    second.committed("web", "weekly");
+    assert_eq!(backups(), 1);
+    assert_eq!(connection::problems(&snapshot, 10).unwrap(), Vec::<String>::new());
+    drop(second);
+    fixture.committed("web", "nightly");
+    drop(snapshot);
+    assert_eq!(fixture.integrity_check().unwrap(), Vec::<String>::new());
+    assert_eq!(rows(&fixture).len(), 8);
+}
+
+/// (W13) A log that cannot be written again takes no change, and is not folded in either.
+#[test]
+fn a_log_that_cannot_be_written_again_stays_as_it_is() {
+    let home = Home::new();
+    let fixture = home.create();
+    fixture.committed("web", "nightly");
+    let (left, bytes) = left(&home);
+    let database = std::fs::read(&left.path).unwrap();
+    let opened = SqliteCatalog::open(&left.path, Arc::new(ManualClock::new(START_MS))).unwrap();
+    // In its place: what cannot be opened for writing. SQLite has the file open.
+    let (log, aside) = (wal_of(&left.path), left.path.with_file_name("aside"));
+    std::fs::rename(&log, &aside).unwrap();
+    std::fs::create_dir(&log).unwrap();
+    let refused = opened.write(|_| Ok(())).unwrap_err();
+    assert!(matches!(refused, CatalogError::WriteFailed { .. }), "{refused}");
+    let refused = opened.write(|_| Ok(())).unwrap_err();
+    assert!(matches!(refused, CatalogError::ReadOnly { .. }), "{refused}");
+    drop(opened);
+    std::fs::remove_dir(&log).unwrap();
+    std::fs::rename(&aside, &log).unwrap();
+    assert!(!is_written_again(&left, &bytes));
+    assert!(std::fs::read(&left.path).unwrap() == database, "folded in");
+    assert_eq!(whole_commits(&left.path), 1);
 }
 
 /// The log reaches the disk in any order; what is torn off its end takes whole commits with it.

@@ -43,3 +43,35 @@ fn a_full_disk_changes_nothing_and_passes() {
     fixture.commit_backup(&refused).unwrap();
     assert_eq!(state(), (commits * 2 + 2, commits * 2 + 2, commits * 4 + 4, vec![]));
 }
+
+fn room_bytes(home: &Home) -> Option<u64> {
+    std::fs::metadata(home.path.with_file_name("catalog.room")).ok().map(|found| found.len())
+}
+
+#[test]
+fn room_is_kept_grown_and_given_up_once() {
+    let home = Home::new();
+    let catalog = SqliteCatalog::create(&home.path, Arc::new(ManualClock::new(START_MS))).unwrap();
+    // An earlier version kept less.
+    std::fs::write(home.path.with_file_name("catalog.room"), vec![1; 64 << 10]).unwrap();
+    for _ in 0..2 {
+        catalog.keep_room().unwrap();
+        assert_eq!(room_bytes(&home), Some(1 << 20));
+    }
+    assert!(crate::give_up_room(&home.path) && !crate::give_up_room(&home.path));
+    assert_eq!(room_bytes(&home), None);
+}
+
+#[test]
+fn room_that_could_not_be_kept_is_kept_once_something_was_deleted() {
+    let home = Home::new();
+    let catalog = SqliteCatalog::create(&home.path, Arc::new(ManualClock::new(START_MS))).unwrap();
+    catalog.remove_condemned(&[]).unwrap();
+    assert_eq!(room_bytes(&home), None, "no one asked for it");
+    let in_the_way = home.path.with_file_name("catalog.room");
+    std::fs::create_dir(&in_the_way).unwrap();
+    catalog.keep_room().unwrap_err();
+    std::fs::remove_dir(&in_the_way).unwrap();
+    catalog.remove_condemned(&[]).unwrap();
+    assert_eq!(room_bytes(&home), Some(1 << 20));
+}
