@@ -153,7 +153,7 @@ fn verdict(figures: &Figures, lost: DamageTotals) -> String {
     let DamageTotals { restore_points: lacking, bytes, .. } = lost;
     let unclear = match figures.unclear {
         0 => String::new(),
-        unclear => format!("; {unclear} of them cannot be judged now"),
+        unclear => format!("; {unclear} of them cannot be judged now, so scrub again later"),
     };
     if lacking > 0 {
         let tell =
@@ -171,7 +171,10 @@ fn verdict(figures: &Figures, lost: DamageTotals) -> String {
             "{read}{unclear}, {damaged_containers} containers damaged, and every restore point whole"
         );
     }
-    format!("{read}{unclear}, all sound")
+    if figures.unclear > 0 {
+        return format!("{read}{unclear}; all others are sound");
+    }
+    format!("{read}, all sound")
 }
 
 /// Steers a pass as the task is steered, and tells of it.
@@ -241,6 +244,7 @@ mod tests {
         assert!(say(1, 0, 0, nothing).ends_with("every restore point whole"));
         assert!(say(0, 1, 0, nothing).contains("1 restore points not as they were"));
         assert!(say(1, 1, 2, lost).contains("2 restore points lack 4096 bytes"));
-        assert!(say(0, 0, 2, nothing).contains("2 of them cannot be judged now"));
+        let text = say(0, 0, 2, nothing);
+        assert!(text.contains("2 of them cannot be judged now") && text.ends_with("all others are sound"));
     }
 }

@@ -230,6 +230,7 @@ impl Work {
             }
         }
         let Some(reading) = &mut self.reading else { return Ok(Next::More) };
+        let mut unclear = false;
         let done = match reading.go_on(core, budget) {
             Ok(done) => done,
             // Not for ever at one place: what cannot be read is not proved.
@@ -240,8 +241,9 @@ impl Work {
                 }
                 let backup = reading.within().backup;
                 tracing::warn!(%backup, %error, "the scrub cannot judge a restore point");
-                self.found.unclear += 1;
                 reading.news.push(format!("restore point {backup} cannot be judged now: {error}"));
+                // What was found damaged before is not taken back.
+                unclear = reading.within().sound;
                 Some(false)
             }
         };
@@ -259,7 +261,8 @@ impl Work {
         // What was deleted meanwhile lacks what it likes.
         let counts = sound || core.catalog.backup(backup)?.is_some();
         self.found.restore_points += u64::from(counts);
-        self.found.unsound_restore_points += u64::from(counts && !sound);
+        self.found.unclear += u64::from(counts && unclear);
+        self.found.unsound_restore_points += u64::from(counts && !sound && !unclear);
         self.found.false_digests += lies;
         self.state.after = Some((vm, number));
         self.state.within = None;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use holdfast_catalog::ScrubPhase;
 use holdfast_types::clock::Clock as _;
 use holdfast_types::ids::{BackupId, ContainerClass};
-use holdfast_volume::testing::ManualTimer;
+use holdfast_volume::testing::{Fault, FaultyVolume, ManualTimer, OpKind};
 use holdfast_volume::{BlobName, MemoryVolume, Volume as _};
 
 use super::agent::{backup, restore};
@@ -83,6 +83,33 @@ fn a_sound_repository_is_proved_and_remembered() {
     engine.shutdown().unwrap();
     drop(engine);
     check(&bench.open(Arc::new(volume)));
+}
+
+/// It is told apart from damage, and the pass goes on without it.
+#[test]
+fn a_restore_point_that_cannot_be_read_now_is_neither_sound_nor_damaged() {
+    let (bench, volume) = (Bench::new(), MemoryVolume::new());
+    let engine = bench.open(Arc::new(volume.clone()));
+    let made = backup(&engine, "web", &[("root", &noise(1, 6 * MIB))]).unwrap();
+    let id: BackupId = made.backup_id.parse().unwrap();
+    engine.shutdown().unwrap();
+    drop(engine);
+    let faulty = Arc::new(FaultyVolume::new(volume));
+    let engine = bench.open(Arc::<FaultyVolume<MemoryVolume>>::clone(&faulty));
+    while engine.scrub_status().unwrap().phase != ScrubPhase::RestorePoints {
+        engine.scrub(&small(), &NoProgress).unwrap();
+    }
+    for kind in [OpKind::Open, OpKind::Read] {
+        (1..1000).for_each(|nth| faulty.fail_next(kind, nth, Fault::NotReadableNow));
+    }
+    let before = engine.scrub_status().unwrap().found;
+    while engine.scrub(&Budget::unlimited(), &NoProgress).is_err() {}
+    faulty.heal();
+    let found = engine.scrub_status().unwrap().found;
+    assert_eq!((before.unclear, found.unclear), (0, 1));
+    assert_eq!((found.restore_points, found.unsound_restore_points), (1, 0));
+    assert_eq!(engine.catalog().proofs(&[id]).unwrap(), [None]);
+    assert_eq!(engine.catalog().damaged().unwrap(), []);
 }
 
 #[test]
