@@ -159,6 +159,11 @@ impl Core {
         self.clock.now_ms().min(latest_ms)
     }
 
+    /// (L6) How far that is behind the time of day.
+    pub(crate) fn clock_jumped_ms(&self) -> i64 {
+        self.clock.now_ms().saturating_sub(self.deciding_time_ms()).max(0)
+    }
+
     /// What a backup is promised when it starts. (W10) Data may be refused later; a backup in which nothing changed
     /// needs no more than this and some recipe nodes, which may use a part of the reserve.
     pub(crate) fn session_grant(&self) -> Result<Grant, EngineError> {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use holdfast_engine::Engine;
 use holdfast_engine::catalog::{RetentionPolicy, TaskKind};
+use holdfast_engine::clock::utc_text;
 use holdfast_engine::ids::PolicyId;
 use holdfast_proto::ErrorCode;
 use serde::{Deserialize, Serialize};
@@ -66,6 +67,14 @@ impl Work for PolicyWork {
         let catalog = &**self.engine.catalog();
         let work = Run::of_policy(catalog, &policy, &order.who, false)?;
         control.log(format!("policy {:?}", policy.name));
+        let jumped_ms = self.engine.clock_jumped_ms();
+        if jumped_ms > 0 {
+            control.log(format!(
+                "the clock has jumped ahead by more than an hour since the server was started: what was made since {} is \
+                 kept; once the clock is right, restart the server",
+                utc_text(self.engine.deciding_time_ms())
+            ));
+        }
         let stop = || control.check().is_err();
         let outcome = run(&self.engine, &work, &stop, &mut |_| true)?;
         // What was not looked at is for the attempt that goes on.

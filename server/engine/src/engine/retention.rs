@@ -33,6 +33,11 @@ impl Engine {
         self.core.deciding_time_ms()
     }
 
+    /// How far that is behind the time of day, because the clock jumped; 0 as a rule.
+    pub fn clock_jumped_ms(&self) -> i64 {
+        self.core.clock_jumped_ms()
+    }
+
     /// Locks restore points until `until_ms`, unless they are locked for longer. When this returns the volume knows it,
     /// so that losing the catalog loses no lock. Returns those that changed.
     ///

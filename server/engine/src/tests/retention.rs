@@ -463,8 +463,10 @@ fn rules_do_not_follow_a_clock_that_jumps() {
         5 * DAY_MS + HOUR_MS / 2,
         "time passed, and was corrected"
     );
+    assert_eq!(engine.clock_jumped_ms(), 0);
     bench.clock.set_by_ms(1000 * DAY_MS);
     assert_eq!(engine.deciding_time_ms() - start_ms, 5 * DAY_MS + HOUR_MS);
+    assert_eq!(engine.clock_jumped_ms(), 1000 * DAY_MS - HOUR_MS / 2);
     bench.clock.advance_ms(DAY_MS);
     assert_eq!(engine.deciding_time_ms() - start_ms, 6 * DAY_MS + HOUR_MS);
     bench.clock.set_by_ms(-2000 * DAY_MS);
