@@ -1,4 +1,26 @@
-//! Choices that look random and are the same for the same seed: what failed once fails again.
+//! Choices that look random and are the same for the same seed.
+
+/// How many seeds a test tries, or which: `20`, or `7..9`, where 9 is the last.
+const SEEDS: &str = "HOLDFAST_FAULT_SEEDS";
+
+/// The seeds of one test: `own`, and as many more as `HOLDFAST_FAULT_SEEDS` says, or just those that it names. Each is
+/// said before it is tried; a failing test shows it. What a seed decides is where and when something is to happen; the
+/// threads of the programs under test do what they like meanwhile.
+///
+/// # Panics
+/// When the variable is neither a number nor a range.
+pub fn seeds(own: u64) -> impl Iterator<Item = u64> {
+    let said = std::env::var(SEEDS).unwrap_or_else(|_| "1".to_owned());
+    let number = |text: &str| -> u64 {
+        text.parse().unwrap_or_else(|_| panic!("{SEEDS} is {said:?}: give a number, or a range such as 7..9"))
+    };
+    let seeds: Vec<u64> = match said.split_once("..") {
+        Some((first, last)) => (number(first)..=number(last)).collect(),
+        // Far apart, so that no two tests have the same.
+        None => (0..number(&said)).map(|nth| own + nth * 1000).collect(),
+    };
+    seeds.into_iter().inspect(|seed| eprintln!("seed {seed}; alone: {SEEDS}={seed}..{seed}"))
+}
 
 /// A source of choices (SplitMix64).
 #[derive(Debug, Clone)]

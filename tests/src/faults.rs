@@ -78,7 +78,7 @@ impl Fault {
     /// Puts it on a program that runs, until what is returned is dropped. `None`, said aloud, where that cannot be done.
     ///
     /// # Panics
-    /// When the program has ended.
+    /// When `strace` cannot be run.
     pub fn on_process(&self, pid: Pid) -> Option<Faulty> {
         let strace = find("strace")?;
         let log = NamedTempFile::new().expect("a temporary file");
@@ -92,7 +92,8 @@ impl Fault {
             }
             is_traced(pid, tracer).then_some(true)
         });
-        if attached {
+        // It can meet the fault, and end by it, while not every thread of it is traced yet.
+        if attached || has_ended(pid) {
             return Some(Faulty { strace: child, log });
         }
         let said = child.wait_with_output().expect("our child").stderr;
@@ -120,6 +121,15 @@ impl Fault {
         let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         Some((output.status.code(), said.concat()))
     }
+}
+
+/// Whether a process has ended, waited for or not.
+fn has_ended(pid: Pid) -> bool {
+    // After the name, which is in parentheses and may have some of its own.
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    stat.map_or(true, |stat| {
+        stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']))
+    })
 }
 
 /// Whether every thread of a process is traced by `tracer`.

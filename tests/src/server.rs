@@ -1,6 +1,7 @@
 //! A `holdfast-server` of a test's own.
 
 use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -78,6 +79,10 @@ impl Options {
     /// # Panics
     /// When it is neither ready nor ends.
     pub fn try_start(&self, data_dir: &Path) -> Result<Server, (ExitStatus, String)> {
+        if !self.grpc.ends_with(":0") {
+            // Between two servers of one address any connection of this machine may have its port for a moment.
+            wait_for("the port to be free", || TcpListener::bind(&self.grpc).ok().map(drop));
+        }
         let mut command = program("holdfast-server");
         command.arg("serve").arg("--data-dir").arg(data_dir);
         command.args(["--grpc", &self.grpc, "--http", "127.0.0.1:0"]).args(&self.args);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use holdfast_tests::agent::{Ran, Running};
-use holdfast_tests::chance::Chance;
+use holdfast_tests::chance::{Chance, seeds};
 use holdfast_tests::clock::Clock;
 use holdfast_tests::disk::{assert_same, noise};
 use holdfast_tests::faults::{CHANGES, DURABLE, Fault};
@@ -36,7 +36,7 @@ struct Vm {
     disk: Disk,
     /// Acknowledged, and what they must give back.
     kept: Vec<(String, Vec<u8>)>,
-    /// What backups had that were not acknowledged: they may be there all the same, and are whole then.
+    /// What attempts had that were not acknowledged: they may be there all the same, and are whole then.
     doubtful: Vec<Vec<u8>>,
     deleted: Vec<String>,
 }
@@ -193,9 +193,14 @@ fn wait_for_end(server: &mut Server, run: &mut Running) {
     });
 }
 
-/// Backups beside tasks, the server killed again and again. `None`: where it cannot be killed at a chosen call.
-fn killed_beside_tasks(seed: u64, rounds: u64, options: Options, tasks: &[(&str, Value)]) {
-    let (mut world, mut server) = World::new(seed, options);
+/// Backups beside tasks, the server killed again and again.
+fn killed_beside_tasks(own_seed: u64, rounds: u64, options: &Options, tasks: &[(&str, Value)]) {
+    for seed in seeds(own_seed) {
+        a_life_beside_tasks(World::new(seed, options.clone()), rounds, tasks);
+    }
+}
+
+fn a_life_beside_tasks((mut world, mut server): (World, Server), rounds: u64, tasks: &[(&str, Value)]) {
     for round in 0..rounds {
         world.delete_one(&server);
         let fault = a_moment(&mut world.chance);
@@ -217,6 +222,8 @@ fn killed_beside_tasks(seed: u64, rounds: u64, options: Options, tasks: &[(&str,
             server = world.start();
         } else {
             server = world.options.clone().grpc(&address).start(&world.data_dir);
+            // Committed before the server could say so, it is backed up once more.
+            world.vms[vm].doubtful.push(bytes.clone());
             world.ended(vm, &run.wait(), bytes);
         }
         world.check(&server, false);
@@ -227,33 +234,40 @@ fn killed_beside_tasks(seed: u64, rounds: u64, options: Options, tasks: &[(&str,
 #[test]
 fn a_server_killed_beside_backups_and_a_reclaim_that_merges() {
     let reclaim = [("reclaim", json!({ "live_share_pct": 100 }))];
-    killed_beside_tasks(1, 5, Server::options(), &reclaim);
+    killed_beside_tasks(1, 5, &Server::options(), &reclaim);
 }
 
 #[test]
 fn a_server_killed_beside_backups_and_a_reclaim_that_squeezes() {
     let options = json!({ "squeeze": true, "squeeze_level": 2, "squeeze_min_age_days": 0 });
-    killed_beside_tasks(2, 4, Server::options(), &[("reclaim", options)]);
+    killed_beside_tasks(2, 4, &Server::options(), &[("reclaim", options)]);
 }
 
 #[test]
 fn a_server_killed_beside_backups_and_verification() {
     let tasks = [("verify", json!({})), ("scrub", json!({})), ("reclaim", json!({}))];
-    killed_beside_tasks(3, 4, Server::options().arg("--scrub-days=1"), &tasks);
+    killed_beside_tasks(3, 4, &Server::options().arg("--scrub-days=1"), &tasks);
 }
 
 /// Parity is made of containers that are a day old, and made anew for what reclaim takes.
 #[test]
 fn a_server_killed_while_it_makes_parity() {
-    let Some(clock) = Clock::new() else { return };
-    let (mut world, server) = World::new(4, Server::options().clock(&clock).arg("--parity=2+1"));
+    for seed in seeds(4) {
+        a_life_with_parity(seed);
+    }
+}
+
+/// `None`: where clocks cannot be set, or a server not be killed at a chosen call.
+fn a_life_with_parity(seed: u64) -> Option<()> {
+    let clock = Clock::new()?;
+    let (mut world, server) = World::new(seed, Server::options().clock(&clock).arg("--parity=2+1"));
     server.stop();
     let parity = |world: &World| files(&world.data_dir.join("blobs/parity")).len();
     for round in 1..5 {
         clock.set_days(2 * round);
         let before = parity(&world);
         let mut server = world.start();
-        let Some(faulty) = a_moment(&mut world.chance).on_process(server.pid()) else { return };
+        let faulty = a_moment(&mut world.chance).on_process(server.pid())?;
         wait_for("parity, or the end of the server", || {
             (server.has_ended() || parity(&world) > before).then_some(())
         });
@@ -270,12 +284,20 @@ fn a_server_killed_while_it_makes_parity() {
     let server = world.start();
     assert!(parity(&world) > 0);
     world.make_room(server);
+    Some(())
 }
 
 /// A file of the catalog is never there by half, and a recovery that was killed begins anew.
 #[test]
 fn a_recovery_killed_half_way_begins_anew() {
-    let (mut world, server) = World::new(5, Server::options());
+    for seed in seeds(5) {
+        recoveries_killed(seed);
+    }
+}
+
+/// `None`: where a program cannot be killed at a chosen call.
+fn recoveries_killed(seed: u64) -> Option<()> {
+    let (mut world, server) = World::new(seed, Server::options());
     let locked = world.vms[0].kept[0].0.clone();
     server.agent().run(&["lock", &locked, "--for", "2d", "--yes"]).ok();
     world.delete(&server, 1, 0);
@@ -287,21 +309,22 @@ fn a_recovery_killed_half_way_begins_anew() {
     server.kill();
     lose_all_but_blobs(&world.data_dir);
     let blobs = world.data_dir.join("blobs");
+    let data_dir = world.data_dir.clone();
     let recover = || -> Command {
         let mut command = program("holdfast-server");
-        command.arg("recover").arg("--from").arg(&blobs).arg("--data-dir").arg(&world.data_dir);
+        command.arg("recover").arg("--from").arg(&blobs).arg("--data-dir").arg(&data_dir);
         command
     };
-    let mut chance = Chance::new(6);
     let mut killed = 0;
     for _ in 0..12 {
         if world.data_dir.join("catalog.db").exists() {
             break;
         }
-        let (calls, most) = *chance.pick(&[(DURABLE, 25), (CHANGES, 200)]);
-        let Some((code, said)) = Fault::kill_at(calls, 1 + chance.below(most)).on_command(&recover()) else {
-            return;
-        };
+        let (calls, most) = *world.chance.pick(&[(DURABLE, 25), (CHANGES, 200)]);
+        // The first does not get far.
+        let most = if killed == 0 { 5 } else { most };
+        let fault = Fault::kill_at(calls, 1 + world.chance.below(most));
+        let (code, said) = fault.on_command(&recover())?;
         assert!(code.is_none() || code == Some(0), "recover: {code:?}\n{said}");
         killed += u32::from(code.is_none());
     }
@@ -321,12 +344,17 @@ fn a_recovery_killed_half_way_begins_anew() {
     server.stop();
     let (status, said) = maintain(&world.data_dir, "check", &["--read-data"]);
     assert!(status.success(), "{said}");
+    Some(())
 }
 
 /// Agents that die after any number of bytes leave nothing that is in the way, or that takes room in the end.
 #[test]
 fn agents_killed_beside_a_reclaim_leave_nothing() {
-    let (mut world, server) = World::new(7, Server::options());
+    seeds(7).for_each(agents_killed);
+}
+
+fn agents_killed(seed: u64) {
+    let (mut world, server) = World::new(seed, Server::options());
     for vm in [0, 1, 2, 0] {
         world.delete_one(&server);
         let disk = &world.vms[vm].disk;
