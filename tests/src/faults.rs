@@ -87,14 +87,17 @@ impl Fault {
         let mut child = command.spawn().expect("strace can be run");
         let tracer = child.id();
         let attached = wait_for("strace to attach", || {
+            // It can meet the fault, and end by it, while not every thread of it is traced yet.
+            if has_ended(pid) {
+                return Some(true);
+            }
             if child.try_wait().expect("our child").is_some() {
-                return Some(false);
+                return Some(has_ended(pid));
             }
             is_traced(pid, tracer).then_some(true)
         });
-        // It can meet the fault, and end by it, while not every thread of it is traced yet.
-        if attached || has_ended(pid) {
-            return Some(Faulty { strace: child, log });
+        if attached {
+            return Some(Faulty { strace: child, pid, log });
         }
         let said = child.wait_with_output().expect("our child").stderr;
         skip(&format!("no faults: {}", String::from_utf8_lossy(&said).trim()));
@@ -123,8 +126,9 @@ impl Fault {
     }
 }
 
-/// Whether a process has ended, waited for or not.
-fn has_ended(pid: Pid) -> bool {
+/// Whether a process has ended, waited for or not. Of one that is killed while `strace` traces it a thread may be left
+/// that stands still until `strace` is gone, so that no one can wait for it.
+pub(crate) fn has_ended(pid: Pid) -> bool {
     // After the name, which is in parentheses and may have some of its own.
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
     stat.map_or(true, |stat| {
@@ -148,6 +152,7 @@ fn is_traced(pid: Pid, tracer: u32) -> bool {
 #[derive(Debug)]
 pub struct Faulty {
     strace: Child,
+    pid: Pid,
     log: NamedTempFile,
 }
 
@@ -165,8 +170,9 @@ impl Faulty {
 
 impl Drop for Faulty {
     fn drop(&mut self) {
-        // It lets go of the program, and ends; or has ended with it.
-        let _ = kill_process(Pid::from_child(&self.strace), Signal::TERM);
+        // It lets go of the program, and ends; or has ended with it, or cannot: it waits for a thread that stands still.
+        let signal = if has_ended(self.pid) { Signal::KILL } else { Signal::TERM };
+        let _ = kill_process(Pid::from_child(&self.strace), signal);
         drop(self.strace.wait());
     }
 }

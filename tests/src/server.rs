@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::clock::Clock;
 use crate::memory::MemoryCage;
-use crate::{Agent, DEADLINE, program, wait_for};
+use crate::{Agent, DEADLINE, faults, program, wait_for};
 
 /// Settings of a server to start.
 #[derive(Debug, Clone)]
@@ -275,7 +275,8 @@ impl Server {
     /// # Panics
     /// When it was waited for.
     pub fn has_ended(&mut self) -> bool {
-        self.child.as_mut().expect("the server runs").try_wait().expect("our child").is_some()
+        let child = self.child.as_mut().expect("the server runs");
+        faults::has_ended(Pid::from_child(child)) || child.try_wait().expect("our child").is_some()
     }
 
     /// Ends it as a power cut would, as far as a process can tell.
