@@ -8,6 +8,7 @@ mod config;
 mod fail;
 mod health;
 mod job;
+mod key;
 mod namespace;
 mod out;
 mod progress;
@@ -97,6 +98,9 @@ enum Command {
     /// List namespaces, and show or change what each may take (also while the server is running)
     #[command(subcommand)]
     Namespace(namespace::NamespaceCommand),
+    /// Show and change what opens an encrypted repository
+    #[command(subcommand)]
+    Key(key::KeyCommand),
     /// Check the whole repository and report damage; the server must not be running
     #[command(after_help = check::EXAMPLES)]
     Check(check::CheckArgs),
@@ -206,6 +210,7 @@ fn run(command: &Command) -> Result<ExitCode, Failure> {
         Command::Vm(command) => vm::run(command),
         Command::Job(command) => job::run(command),
         Command::Namespace(command) => namespace::run(command),
+        Command::Key(command) => key::run(command),
         Command::Check(args) => check::run(args),
         Command::RebuildIndex(args) => rebuild_index::run(args),
         Command::Recover(args) => recover::run(args),

@@ -26,6 +26,7 @@ Examples:
   holdfast-server recover --from /var/lib/holdfast/blobs          (in place: the catalog is lost)
   holdfast-server recover --from /mnt/disk/blobs --data-dir /srv/holdfast
   holdfast-server recover --from /mnt/disk/blobs --snapshot /mnt/elsewhere/holdfast
+  holdfast-server recover --from /mnt/disk/blobs --kit kit.txt                (encrypted, the key file is lost)
 
 The volume stays where it is: a data folder elsewhere gets a link to it. Afterwards, start the server, look at the tokens
 ('holdfast-server token list') and enable those that are still wanted ('holdfast-server token enable NAME').";
@@ -41,6 +42,9 @@ pub(super) struct RecoverArgs {
     /// snapshot', or a snapshot file
     #[arg(long, value_name = "FILE|FOLDER")]
     snapshot: Option<PathBuf>,
+    /// Open an encrypted volume with this recovery kit, the page or just its words; a new key file is made
+    #[arg(long, value_name = "FILE")]
+    kit: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -73,7 +77,7 @@ pub(super) fn run(args: &RecoverArgs) -> Result<ExitCode, Failure> {
 
 fn recover(args: &RecoverArgs, settings: &Settings, clock: &Arc<dyn Clock>) -> Result<Outcome, Failure> {
     let progress = Ticker::new();
-    let recovery = Recovery::begin(&args.from, &settings.data_dir)?;
+    let recovery = Recovery::begin(&args.from, settings, args.kit.as_deref(), clock)?;
     let repository = recovery.repository;
     let (catalog, recovered) = recovery.catalog(clock, args.snapshot.as_deref(), &progress)?;
     let path = settings.data_dir.join(FIRST_TOKEN_FILE);

@@ -5,6 +5,7 @@
 //! that list; all four sources are read into it and merged. An unknown key, or a value that is not valid,
 //! prevents the start, with a message that names its source.
 
+mod encryption;
 mod parity;
 mod resolve;
 mod size;
@@ -19,6 +20,7 @@ use holdfast_engine::SCRUB_DAYS;
 use holdfast_proto::reread::REREAD_DAYS;
 use serde::{Deserialize, Serialize};
 
+pub use encryption::Encryption;
 pub use parity::{NotParity, Parity};
 pub use resolve::{ConfigError, Origin, Resolved, resolve};
 pub use size::{ByteSize, NotASize, Reserve};
@@ -81,6 +83,26 @@ pub struct Layer {
     #[arg(long, value_name = "N+M")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parity: Option<Parity>,
+
+    /// Encrypt everything on the volume. The key file is made beside it, which protects copies of the volume, not this machine
+    #[arg(long = "encrypt", value_name = "on|off", num_args = 0..=1, require_equals = true, default_missing_value = "on")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub encryption: Option<Encryption>,
+
+    /// File with the key of an encrypted repository [default: repository.key in the data folder]
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_file: Option<PathBuf>,
+
+    /// File with a passphrase that opens an encrypted repository, in place of a key file
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_passphrase_file: Option<PathBuf>,
+
+    /// Command line, run by sh, that prints the key of an encrypted repository, in place of a key file
+    #[arg(long, value_name = "COMMAND")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_command: Option<String>,
 
     /// Space to keep free on the volume, or "auto": 1GiB or 2 %, whichever is less
     #[arg(long, value_name = "SIZE")]
@@ -162,6 +184,10 @@ impl Layer {
             reread_days: Some(REREAD_DAYS),
             scrub_days: Some(SCRUB_DAYS),
             parity: Some(Parity::default()),
+            encryption: None,
+            key_file: None,
+            key_passphrase_file: None,
+            key_command: None,
             reserve: Some(Reserve::Auto),
             memory: None,
             index_memory: Some(ByteSize(64 << 20)),
@@ -195,6 +221,10 @@ pub struct Settings {
     pub reread_days: u32,
     pub scrub_days: u32,
     pub parity: Parity,
+    pub encryption: Option<Encryption>,
+    pub key_file: Option<PathBuf>,
+    pub key_passphrase_file: Option<PathBuf>,
+    pub key_command: Option<String>,
     pub reserve: Reserve,
     pub memory: Option<ByteSize>,
     pub index_memory: ByteSize,

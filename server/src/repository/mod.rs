@@ -3,6 +3,7 @@
 //! The order is that of ORDERING, "Starting": the folder's lock, then the catalog, then everything else, which
 //! the engine does.
 
+pub(crate) mod encryption;
 mod lock;
 pub mod recover;
 mod room;
@@ -17,12 +18,13 @@ use holdfast_engine::catalog::{Catalog, SqliteCatalog};
 use holdfast_engine::clock::Clock;
 use holdfast_engine::{EngineError, EngineOptions, EngineParts, Health, traces_of_repository};
 use holdfast_proto::ErrorCode;
+use holdfast_sealing::SealedVolume;
 use holdfast_volume::{LocalVolume, Volume};
 
 use crate::config::{ByteSize, Reserve, Settings};
 use crate::error::ServiceError;
 use crate::memory::Budget;
-use lock::FolderLock;
+pub(crate) use lock::FolderLock;
 
 /// Folder of the volume within the data folder.
 pub(crate) const BLOBS: &str = "blobs";
@@ -49,9 +51,11 @@ pub fn open_parts(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<EngineP
     // (S1) The lock before anything is read.
     let lock = FolderLock::take(folder)?;
     let budget = Budget::find(settings)?;
-    let volume: Arc<dyn Volume> = Arc::new(LocalVolume::open(folder.join(BLOBS)).map_err(EngineError::from)?);
+    let raw: Arc<dyn Volume> = Arc::new(LocalVolume::open(folder.join(BLOBS)).map_err(EngineError::from)?);
     let path = catalog_path(folder);
-    let traces = traces_of_repository(&*volume)?;
+    // Encrypted or not.
+    let traces = traces_of_repository(&SealedVolume::locked(Arc::clone(&raw)))?;
+    let has_data = traces.is_some();
     // One latch for both, so that a change of the catalog that fails stops the engine, whichever call made it.
     let health = Arc::<Health>::default();
     let latch = Arc::<Health>::clone(&health);
@@ -75,6 +79,8 @@ pub fn open_parts(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<EngineP
             .0,
         ),
     };
+    let id = catalog.repository()?.id;
+    let volume = encryption::around(&raw, id, settings, has_data, clock)?;
     Ok(EngineParts {
         data: Arc::clone(&volume),
         index: volume,

@@ -20,11 +20,12 @@ use holdfast_engine::{
     read_snapshot_blob, repository_on,
 };
 use holdfast_proto::ErrorCode;
-use holdfast_volume::{Blob, LocalVolume, VolumeError};
+use holdfast_volume::{Blob, LocalVolume, Volume, VolumeError};
 
 use super::lock::FolderLock;
 use super::snapshot::{CATALOG_FILE, cannot, copy_small};
-use super::{BLOBS, catalog_path};
+use super::{BLOBS, catalog_path, encryption};
+use crate::config::Settings;
 use crate::error::ServiceError;
 use crate::files;
 use crate::tls::{CERTIFICATE_FILE, KEY_FILE};
@@ -40,7 +41,7 @@ const COMPANIONS: [&str; 3] = ["-wal", "-shm", "-journal"];
 #[derive(Debug)]
 pub struct Recovery {
     data_dir: PathBuf,
-    volume: LocalVolume,
+    volume: Arc<dyn Volume>,
     /// Whose the volume is.
     pub repository: RepositoryId,
     _locks: Vec<FolderLock>,
@@ -67,7 +68,14 @@ impl Recovery {
     ///
     /// # Errors
     /// `Invalid` when the data folder holds a catalog already, or `from` is no volume; `Busy` when either is in use.
-    pub fn begin(from: &Path, data_dir: &Path) -> Result<Self, ServiceError> {
+    /// `kit`: a recovery kit that opens an encrypted volume, in place of what the settings name.
+    pub fn begin(
+        from: &Path,
+        settings: &Settings,
+        kit: Option<&Path>,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Self, ServiceError> {
+        let data_dir = &settings.data_dir;
         let from = fs::canonicalize(from).map_err(cannot("find", from))?;
         if !from.is_dir() {
             return Err(ServiceError::invalid(format!(
@@ -89,8 +97,9 @@ impl Recovery {
             )?;
             locks.push(FolderLock::take(home)?);
         }
-        let volume = LocalVolume::open(&from).map_err(EngineError::from)?;
-        let repository = repository_on(&volume)?.ok_or_else(|| {
+        let raw: Arc<dyn Volume> = Arc::new(LocalVolume::open(&from).map_err(EngineError::from)?);
+        let volume = encryption::recovered(&raw, settings, kit, clock)?;
+        let repository = repository_on(&*volume)?.ok_or_else(|| {
             ServiceError::invalid(format!(
                 "{} holds nothing of a repository that can be read; name the folder {BLOBS:?} of the lost server",
                 from.display()
@@ -123,7 +132,7 @@ impl Recovery {
             None => (SqliteCatalog::create_for(&path, Arc::clone(clock), self.repository)?, None),
         };
         let disabled_tokens = catalog.disable_tokens()?;
-        let points = enter_points(&self.volume, &catalog, progress)?;
+        let points = enter_points(&*self.volume, &catalog, progress)?;
         catalog.ensure_namespace(DEFAULT_NAMESPACE)?;
         let of = snapshot
             .as_ref()
@@ -166,9 +175,9 @@ impl Recovery {
         path: &Path,
         unusable: &mut Vec<(String, String)>,
     ) -> Result<Option<Restored>, ServiceError> {
-        for (_, name) in list_snapshots(&self.volume).map_err(EngineError::from)? {
+        for (_, name) in list_snapshots(&*self.volume).map_err(EngineError::from)? {
             let read =
-                |out: &mut dyn io::Write| read_snapshot(&self.volume, &name, Some(self.repository), out);
+                |out: &mut dyn io::Write| read_snapshot(&*self.volume, &name, Some(self.repository), out);
             match self.open_snapshot(clock, path, read) {
                 Ok((catalog, header)) => return Ok(Some((catalog, (name.to_string(), header)))),
                 Err(error)

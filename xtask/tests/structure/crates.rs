@@ -8,6 +8,7 @@ pub(crate) const CRATES: &[(&str, &str, &[&str])] = &[
     ("holdfast-types", "server/types", &[]),
     ("holdfast-keys", "server/keys", &["holdfast-types"]),
     ("holdfast-volume", "server/volume", &[]),
+    ("holdfast-sealing", "server/sealing", &["holdfast-types", "holdfast-keys", "holdfast-volume"]),
     ("holdfast-catalog", "server/catalog", &["holdfast-proto", "holdfast-types"]),
     ("holdfast-retention", "server/retention", &[]),
     (
@@ -21,7 +22,9 @@ pub(crate) const CRATES: &[(&str, &str, &[&str])] = &[
         &[
             "holdfast-proto",
             "holdfast-types",
+            "holdfast-keys",
             "holdfast-volume",
+            "holdfast-sealing",
             "holdfast-catalog",
             "holdfast-retention",
             "holdfast-engine",

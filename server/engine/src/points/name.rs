@@ -1,15 +1,16 @@
 //! Where a point lies: `points/NAMESPACE/VM/BACKUP.REVISION`.
 //!
-//! Namespaces and VMs are called what people like, up to 200 bytes of any script; blobs are not. So each folder is what
-//! fits of the name, for people, and a hash, which tells them apart: of the namespace's id and of the VM's name. What
-//! counts is in the point, and the last part of the name: the folders are only places.
+//! Namespaces and VMs are called what people like, which may be a secret that names of files do not keep where
+//! everything else is encrypted. So each folder is a hash: of the namespace's id, and of that and the VM's name. (Who
+//! guesses a name can tell that he is right.) What counts is in the point, and the last part of the name: the folders
+//! are only places, and those of earlier versions, which show names, are as good.
 
 use holdfast_catalog::{NamespaceRecord, PointRecord};
 use holdfast_types::ids::BackupId;
 use holdfast_volume::BlobName;
 
-/// Bytes of a name that its folder shows.
-const SHOWN_BYTES: usize = 40;
+/// Hex digits of a folder.
+const FOLDER_DIGITS: usize = 32;
 
 /// A restore point's revision, as a name tells it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,7 +46,7 @@ impl PointName {
         format!("{}.{}", self.backup.to_string().to_ascii_lowercase(), self.revision)
     }
 
-    /// The whole name: 7 + (40 + 17) × 2 + 2 + 26 + 11 bytes at most, well below a blob name's 200.
+    /// The whole name: 7 + 2 × 33 + 26 + 11 bytes at most, well below a blob name's 200.
     #[expect(clippy::expect_used, reason = "made of what a name may have")]
     pub(crate) fn blob(self, point: &PointRecord) -> BlobName {
         let folder = vm_folder(&point.namespace, &point.attempt.vm);
@@ -56,22 +57,18 @@ impl PointName {
 /// The folder of a VM's points.
 #[expect(clippy::expect_used, reason = "made of what a name may have")]
 pub(crate) fn vm_folder(namespace: &NamespaceRecord, vm: &str) -> BlobName {
-    let of_namespace = part(&namespace.name, &namespace.id.to_bytes());
-    let of_vm = part(vm, vm.as_bytes());
+    let namespace = namespace.id.to_bytes();
+    let of_namespace = digits(&[&namespace]);
+    let of_vm = digits(&[&namespace, vm.as_bytes()]);
     BlobName::new(format!("points/{of_namespace}/{of_vm}")).expect("a valid name")
 }
 
-fn part(name: &str, identity: &[u8]) -> String {
-    let fits = |c: char| match c.to_ascii_lowercase() {
-        c @ ('a'..='z' | '0'..='9' | '.' | '_' | '-') => c,
-        _ => '_',
-    };
-    let mut shown: String = name.chars().take(SHOWN_BYTES).map(fits).collect();
-    if shown.starts_with('.') {
-        shown.replace_range(..1, "_");
+fn digits(identity: &[&[u8]]) -> String {
+    let mut hasher = blake3::Hasher::new();
+    for part in identity {
+        hasher.update(part);
     }
-    let hash = blake3::hash(identity).to_hex();
-    format!("{shown}-{}", hash.get(..16).unwrap_or_default())
+    hasher.finalize().to_hex().chars().take(FOLDER_DIGITS).collect()
 }
 
 #[cfg(test)]
@@ -102,7 +99,7 @@ mod tests {
         let blob = PointName { backup: point.backup, revision: 1 }.blob(&point);
         assert_eq!(
             blob.as_str(),
-            "points/berlin___k_ln-fbba95c3072150b3/web-01.example-2910868d75b9bc6e/01hf7yat000000000000000001.1"
+            "points/fbba95c3072150b37c7f8873a280a82f/f0bced293751cbb05003659cf4fd744e/01hf7yat000000000000000001.1"
         );
     }
 

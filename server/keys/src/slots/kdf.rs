@@ -24,7 +24,7 @@ pub struct KdfCost {
 impl KdfCost {
     /// 64 MiB and three passes are the second recommendation of RFC 9106 (section 4), and above what OWASP asks for (46
     /// MiB, one pass). One lane instead of four: lanes are computed one after another here, so more would help only who
-    /// guesses on many cores. About a fifth of a second, once a start.
+    /// guesses on many cores.
     pub const DEFAULT: Self = Self { memory_kib: 64 << 10, passes: 3, lanes: 1 };
 
     /// `None`: less than Argon2 needs (8 KiB a lane, one pass) or more than is ever accepted.

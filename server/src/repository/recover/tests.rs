@@ -15,6 +15,10 @@ fn resolved(folder: &Path) -> Resolved {
     resolve(&layer, None, &|_| None).unwrap()
 }
 
+fn begin(from: &Path, into: &Path) -> Result<Recovery, ServiceError> {
+    Recovery::begin(from, &resolved(into).settings, None, &clock())
+}
+
 fn clock() -> Arc<dyn Clock> {
     Arc::new(SystemClock)
 }
@@ -82,7 +86,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 fn recover(from: &Path, into: &Path, given: Option<&Path>) -> Recovered {
-    let recovery = Recovery::begin(&from.join(BLOBS), into).unwrap();
+    let recovery = begin(&from.join(BLOBS), into).unwrap();
     let (catalog, recovered) = recovery.catalog(&clock(), given, &NoProgress).unwrap();
     recovery.finish(catalog).unwrap();
     recovered
@@ -143,7 +147,7 @@ fn a_catalog_is_never_replaced_and_a_foreign_folder_never_taken() {
     fs::write(catalog_path(disk.path()), b"x").unwrap();
     let other = tempfile::tempdir().unwrap();
     for into in [disk.path(), other.path()] {
-        let error = Recovery::begin(&disk.path().join(BLOBS), into).unwrap_err();
+        let error = begin(&disk.path().join(BLOBS), into).unwrap_err();
         assert!(error.message.contains("catalog.db exists"), "{error}");
     }
     assert_eq!(fs::read(catalog_path(disk.path())).unwrap(), b"x");
@@ -157,9 +161,9 @@ fn a_catalog_is_never_replaced_and_a_foreign_folder_never_taken() {
     );
     open(disk.path());
     let empty = tempfile::tempdir().unwrap();
-    let error = Recovery::begin(empty.path(), other.path()).unwrap_err();
+    let error = begin(empty.path(), other.path()).unwrap_err();
     assert!(error.message.contains("nothing of a repository"), "{error}");
-    let error = Recovery::begin(&empty.path().join("gone"), other.path()).unwrap_err();
+    let error = begin(&empty.path().join("gone"), other.path()).unwrap_err();
     assert!(error.message.contains("gone"), "{error}");
 }
 
@@ -172,8 +176,8 @@ fn a_folder_elsewhere_gets_a_link_and_a_crash_in_the_middle_is_repeated() {
     let into = home.path().join("new");
     let from = disk.path().join(BLOBS);
     // Each place a crash can leave it at.
-    drop(Recovery::begin(&from, &into).unwrap());
-    let recovery = Recovery::begin(&from, &into).unwrap();
+    drop(begin(&from, &into).unwrap());
+    let recovery = begin(&from, &into).unwrap();
     let (catalog, _) = recovery.catalog(&clock(), None, &NoProgress).unwrap();
     std::mem::forget(catalog);
     drop(recovery);
@@ -182,7 +186,7 @@ fn a_folder_elsewhere_gets_a_link_and_a_crash_in_the_middle_is_repeated() {
     recover(disk.path(), &into, None);
     assert_eq!(fs::read_link(into.join(BLOBS)).unwrap(), fs::canonicalize(&from).unwrap());
     assert_eq!(open(&into).repository_id(), id);
-    let error = Recovery::begin(&from, &into).unwrap_err();
+    let error = begin(&from, &into).unwrap_err();
     assert!(error.message.contains("exists"), "{error}");
 }
 
@@ -212,7 +216,7 @@ fn the_backup_of_a_server_comes_back_with_its_certificate() {
     // One that was asked for and cannot be used is an error: no other is taken in its place.
     let disk = saved(folder.path());
     fs::write(to.join(CATALOG_FILE), b"garbage").unwrap();
-    let recovery = Recovery::begin(&disk.path().join(BLOBS), disk.path()).unwrap();
+    let recovery = begin(&disk.path().join(BLOBS), disk.path()).unwrap();
     let error = recovery.catalog(&clock(), Some(&to), &NoProgress).unwrap_err();
     assert_eq!(error.code, ErrorCode::Damaged, "{error}");
     // A folder with other files in it is not written to.

@@ -1,0 +1,109 @@
+//! Where the table of keys lies: one small blob, `keys/` and its sequence number. It is replaced, never changed: the new
+//! one is durable before the older ones are removed, and the newest whole one counts.
+
+use holdfast_keys::{DecodeError, KEY_TABLE_MAX_BYTES, KeyTable};
+use holdfast_volume::{Blob, BlobName, Volume, VolumeError, list_all};
+
+const FOLDER: &str = "keys";
+
+/// Why there is no table.
+#[derive(Debug, thiserror::Error)]
+pub enum TableError {
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    #[error("{name}: {source}; put a copy of it back, nothing of the repository can be read without it")]
+    Damaged { name: BlobName, source: DecodeError },
+    #[error("{name} has {bytes} bytes: that is no table of keys")]
+    Length { name: BlobName, bytes: u64 },
+    /// This cannot be: all names are made here.
+    #[error("{0} is no name of a table of keys")]
+    Name(String),
+}
+
+impl TableError {
+    /// Whether a table is not what was written, or went away; not that it cannot be read now.
+    const fn is_damage(&self) -> bool {
+        match self {
+            Self::Volume(error) => matches!(error, VolumeError::Io { .. } | VolumeError::NotFound { .. }),
+            Self::Damaged { .. } | Self::Length { .. } => true,
+            Self::Name(_) => false,
+        }
+    }
+}
+
+fn folder() -> Result<BlobName, TableError> {
+    BlobName::new(FOLDER).ok_or_else(|| TableError::Name(FOLDER.to_owned()))
+}
+
+fn name(sequence: u64) -> Result<BlobName, TableError> {
+    let text = format!("{FOLDER}/{sequence:020}");
+    BlobName::new(text.clone()).ok_or(TableError::Name(text))
+}
+
+/// The names of all tables, oldest first.
+fn tables(volume: &dyn Volume) -> Result<Vec<BlobName>, TableError> {
+    let is_table = |name: &BlobName| {
+        let number = name.as_str().strip_prefix(FOLDER).and_then(|rest| rest.strip_prefix('/'));
+        number.is_some_and(|number| number.len() == 20 && number.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    let mut found = Vec::new();
+    for entry in list_all(volume, &folder()?) {
+        let name = entry?.name;
+        if is_table(&name) {
+            found.push(name);
+        }
+    }
+    Ok(found)
+}
+
+/// The newest table on `volume` that is whole; `None`: there is none, so nothing is encrypted.
+///
+/// # Errors
+/// The volume's; when there are tables, and none is whole.
+pub fn read_table(volume: &dyn Volume) -> Result<Option<KeyTable>, TableError> {
+    let mut refused = None;
+    for name in tables(volume)?.into_iter().rev() {
+        match read_one(volume, &name) {
+            Ok(table) => return Ok(Some(table)),
+            // The one before may be there still: a crash came between.
+            Err(error) if error.is_damage() => refused = refused.or(Some(error)),
+            Err(error) => return Err(error),
+        }
+    }
+    refused.map_or(Ok(None), Err)
+}
+
+fn read_one(volume: &dyn Volume, name: &BlobName) -> Result<KeyTable, TableError> {
+    let blob = volume.open(name)?;
+    let bytes = blob.len();
+    let len = usize::try_from(bytes).ok().filter(|len| *len <= KEY_TABLE_MAX_BYTES);
+    let len = len.ok_or_else(|| TableError::Length { name: name.clone(), bytes })?;
+    let bytes = <dyn Blob>::read_vec(&*blob, name, 0, len)?;
+    KeyTable::decode(&bytes).map_err(|source| TableError::Damaged { name: name.clone(), source })
+}
+
+/// Makes `table` the one that counts, durably. [`remove_older`] comes after.
+///
+/// # Errors
+/// The volume's. [`VolumeError::Exists`]: someone else replaced it meanwhile.
+pub fn write_table(volume: &dyn Volume, table: &KeyTable) -> Result<(), TableError> {
+    let new = name(table.sequence())?;
+    let mut blob = volume.create(&new)?;
+    blob.append(&table.encode())?;
+    Ok(blob.seal()?)
+}
+
+/// Removes the tables before `table`. Who has one of their secrets could go on opening them.
+///
+/// # Errors
+/// The volume's; some may be left.
+pub fn remove_older(volume: &dyn Volume, table: &KeyTable) -> Result<(), TableError> {
+    let new = name(table.sequence())?;
+    for old in tables(volume)?.into_iter().filter(|old| *old < new) {
+        match volume.remove(&old) {
+            Ok(()) | Err(VolumeError::NotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}

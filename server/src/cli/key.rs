@@ -1,0 +1,335 @@
+//! `holdfast-server key`: what opens an encrypted repository. Works on the volume directly; all but `status` need a server
+//! that is not running, because a running one keeps the keys it opened.
+
+use std::fs;
+use std::io::Read as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{Args, Subcommand};
+use holdfast_engine::EngineError;
+use holdfast_engine::clock::{Clock, SystemClock, utc_text};
+use holdfast_keys::kit::KitPage;
+use holdfast_keys::slots::{NewSlot, SlotId, SlotKind, SlotSecret};
+use holdfast_keys::{DataKeyState, KeyTable, OpenKeys, Owner, Secret, SecretBytes, SystemRandom};
+use holdfast_sealing::read_table;
+use holdfast_volume::{LocalVolume, Volume};
+use serde_json::{Value, json};
+
+use super::fail::Failure;
+use super::{DataFolder, no_repository, out};
+use crate::config::Settings;
+use crate::error::ServiceError;
+use crate::repository::encryption::{self, KeySource, no_key, refused};
+use crate::repository::{BLOBS, FolderLock};
+
+const EXAMPLES: &str = "\
+A repository is encrypted from its first start with 'holdfast-server serve --encrypt' on. What opens it is a key file (the
+default, repository.key in the data folder), a passphrase in a file, or a command that prints the key, as the settings
+key_file, key_passphrase_file and key_command say; recovery kits open it as well. Each of them opens everything.
+
+Examples:
+  holdfast-server key status
+  holdfast-server key export-kit > kit.txt      (print it, and delete the file)
+  holdfast-server key add-passphrase --passphrase-file /root/passphrase
+  holdfast-server key import --kit kit.txt      (the key file is lost)
+  holdfast-server key remove 2
+  holdfast-server key rotate
+A key command can be anything that prints one line, such as:
+  key_command = \"age -d -i /etc/holdfast/age.key /etc/holdfast/key.age\"
+  key_command = \"gpg --batch -qd /etc/holdfast/key.gpg\"
+  key_command = \"vault kv get -field=key secret/holdfast\"
+  key_command = \"systemd-creds decrypt /etc/holdfast/key.cred -\"";
+
+#[derive(Debug, Subcommand)]
+#[command(after_help = EXAMPLES)]
+pub(super) enum KeyCommand {
+    /// Show what opens the repository, and which keys it has (also while the server is running)
+    Status(StatusArgs),
+    /// Print a recovery kit: one page that opens the repository when everything else is lost
+    ExportKit(FolderArgs),
+    /// Have a passphrase open the repository, too
+    AddPassphrase(PassphraseArgs),
+    /// Have the key that the settings name open the repository, by means of a recovery kit
+    Import(ImportArgs),
+    /// Have a key, passphrase, command or kit open the repository no more
+    Remove(RemoveArgs),
+    /// Make a new repository key, or new data keys
+    ///
+    /// A new repository key opens with what the settings name; other passphrases and kits open it no more, and are named.
+    /// With --data-keys new data is encrypted with new keys as well; what is there stays readable.
+    Rotate(RotateArgs),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct FolderArgs {
+    #[command(flatten)]
+    folder: DataFolder,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct StatusArgs {
+    #[command(flatten)]
+    folder: DataFolder,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct PassphraseArgs {
+    #[command(flatten)]
+    folder: DataFolder,
+    /// File with the passphrase [default: it is read from standard input, one line]
+    #[arg(long, value_name = "FILE")]
+    passphrase_file: Option<PathBuf>,
+    /// For people: whose it is, or where it lies
+    #[arg(long, default_value = "passphrase")]
+    label: String,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ImportArgs {
+    #[command(flatten)]
+    folder: DataFolder,
+    /// The page of the kit, or just its words
+    #[arg(long, value_name = "FILE")]
+    kit: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct RemoveArgs {
+    #[command(flatten)]
+    folder: DataFolder,
+    /// Its number, as 'key status' shows it
+    slot: u32,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct RotateArgs {
+    #[command(flatten)]
+    folder: DataFolder,
+    /// Also begin a new data key for every namespace
+    #[arg(long)]
+    data_keys: bool,
+}
+
+pub(super) fn run(command: &KeyCommand) -> Result<ExitCode, Failure> {
+    match command {
+        KeyCommand::Status(args) => status(args),
+        KeyCommand::ExportKit(args) => export_kit(&args.folder),
+        KeyCommand::AddPassphrase(args) => add_passphrase(args),
+        KeyCommand::Import(args) => import(args),
+        KeyCommand::Remove(args) => remove(args),
+        KeyCommand::Rotate(args) => rotate(args),
+    }?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The keys of a data folder.
+struct Place {
+    settings: Settings,
+    volume: Arc<dyn Volume>,
+    table: KeyTable,
+}
+
+impl Place {
+    fn find(folder: &DataFolder) -> Result<Self, Failure> {
+        let settings = folder.resolve()?.settings;
+        let blobs = settings.data_dir.join(BLOBS);
+        if !blobs.is_dir() {
+            return Err(no_repository(&settings.data_dir));
+        }
+        let volume: Arc<dyn Volume> = Arc::new(LocalVolume::open(blobs).map_err(EngineError::from)?);
+        let table = read_table(&*volume).map_err(encryption::table_error)?;
+        let table = table.ok_or_else(|| {
+            refused("the repository is not encrypted; start the server with --encrypt on to encrypt what it writes")
+        })?;
+        Ok(Self { settings, volume, table })
+    }
+
+    /// With the folder's lock, so that no server goes on with other keys.
+    fn alone(folder: &DataFolder) -> Result<(Self, FolderLock), Failure> {
+        let lock = FolderLock::take(&folder.resolve()?.settings.data_dir)?;
+        Ok((Self::find(folder)?, lock))
+    }
+
+    fn open(&self) -> Result<OpenKeys, ServiceError> {
+        Ok(encryption::unlock(self.table.clone(), &KeySource::of(&self.settings))?.0)
+    }
+
+    fn replace(&self, open: &OpenKeys) -> Result<(), ServiceError> {
+        encryption::replace_table(&*self.volume, open)
+    }
+}
+
+fn now_ms() -> i64 {
+    SystemClock.now_ms()
+}
+
+fn status(args: &StatusArgs) -> Result<(), Failure> {
+    let Place { table, .. } = Place::find(&args.folder)?;
+    if args.json {
+        out::say(status_json(&table));
+        return Ok(());
+    }
+    out::say(format_args!("repository key {}, table {}", table.key(), table.sequence()));
+    for slot in table.slots() {
+        let (id, kind, made) = (slot.id, slot.kind, utc_text(slot.created_ms));
+        out::say(format_args!("  {id}: {kind}, made {made}: {}", slot.label));
+    }
+    let count = |state| table.data_keys().filter(|key| key.state == state).count();
+    let (current, old) = (count(DataKeyState::Current), count(DataKeyState::Old));
+    out::say(format_args!("data keys: {current} in use, {old} for what was written before"));
+    if table.accepts_plain() {
+        out::say(
+            "what was written before the repository was encrypted lies in the open until reclaim copies it",
+        );
+    }
+    if !has_kit(&table) {
+        out::note(
+            "no recovery kit was exported: when the key is lost, everything is. Run 'holdfast-server key export-kit'",
+        );
+    }
+    Ok(())
+}
+
+fn has_kit(table: &KeyTable) -> bool {
+    table.slots().any(|slot| slot.kind == SlotKind::RecoveryKit)
+}
+
+fn status_json(table: &KeyTable) -> Value {
+    let slots: Vec<Value> = table
+        .slots()
+        .map(|slot| {
+            let (id, kind) = (slot.id.to_string(), slot.kind.to_string());
+            json!({ "id": id, "kind": kind, "label": slot.label, "created": utc_text(slot.created_ms) })
+        })
+        .collect();
+    let data_keys: Vec<Value> = table
+        .data_keys()
+        .map(|key| {
+            let namespace = match key.owner {
+                Owner::Namespace(namespace) => Some(namespace.to_string()),
+                Owner::Repository => None,
+            };
+            json!({
+                "id": key.id.to_string(),
+                "namespace": namespace,
+                "number": key.number.0,
+                "current": key.state == DataKeyState::Current,
+            })
+        })
+        .collect();
+    json!({
+        "repository": table.repository().to_string(),
+        "repository_key": table.key().to_string(),
+        "slots": slots,
+        "data_keys": data_keys,
+        "plain_accepted": table.accepts_plain(),
+        "recovery_kit": has_kit(table),
+    })
+}
+
+fn export_kit(folder: &DataFolder) -> Result<(), Failure> {
+    let (place, _lock) = Place::alone(folder)?;
+    let mut open = place.open()?;
+    let secret = Secret::random(&SystemRandom).map_err(ServiceError::defect)?;
+    let kit = SlotSecret::recovery_kit(secret.clone());
+    let label = format!("recovery kit of {}", utc_text(now_ms()));
+    open.add_slot(&NewSlot::new(&kit, &label), now_ms(), &SystemRandom).map_err(refused)?;
+    // Durable before the page is printed: what is printed opens the repository.
+    place.replace(&open)?;
+    let volumes =
+        [fs::canonicalize(place.settings.data_dir.join(BLOBS)).unwrap_or_default().display().to_string()];
+    let commands = [
+        "holdfast-server recover --from FOLDER_OF_THE_VOLUME --data-dir /var/lib/holdfast --kit THIS_PAGE"
+            .to_owned(),
+        "holdfast-server serve --data-dir /var/lib/holdfast".to_owned(),
+    ];
+    let page = KitPage {
+        repository: place.table.repository(),
+        key: open.table().key(),
+        made_ms: now_ms(),
+        volumes: &volumes,
+        commands: &commands,
+    };
+    let text = page.text(&secret);
+    out::say(String::from_utf8_lossy(text.expose()).trim_end());
+    out::note("print the page, keep it elsewhere, and keep no file of it");
+    Ok(())
+}
+
+fn add_passphrase(args: &PassphraseArgs) -> Result<(), Failure> {
+    let (place, _lock) = Place::alone(&args.folder)?;
+    let mut open = place.open()?;
+    let secret = match &args.passphrase_file {
+        Some(file) => KeySource::PassphraseFile(file.clone()).read()?,
+        None => SlotSecret::passphrase(read_line()?),
+    };
+    let id = open.add_slot(&NewSlot::new(&secret, &args.label), now_ms(), &SystemRandom).map_err(refused)?;
+    place.replace(&open)?;
+    out::note(format_args!("the passphrase opens the repository as slot {id}"));
+    Ok(())
+}
+
+fn read_line() -> Result<SecretBytes, ServiceError> {
+    let mut bytes = Vec::with_capacity(4096);
+    std::io::stdin().lock().take(4096).read_to_end(&mut bytes).map_err(no_key)?;
+    let end = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')).unwrap_or(bytes.len());
+    bytes.truncate(end);
+    Ok(SecretBytes::new(bytes))
+}
+
+fn import(args: &ImportArgs) -> Result<(), Failure> {
+    let (place, _lock) = Place::alone(&args.folder)?;
+    let source = KeySource::of(&place.settings);
+    encryption::import_kit(&*place.volume, place.table.clone(), &args.kit, &source, &SystemClock)?;
+    out::note(format_args!("the {} opens the repository", source.label()));
+    Ok(())
+}
+
+fn remove(args: &RemoveArgs) -> Result<(), Failure> {
+    let (place, _lock) = Place::alone(&args.folder)?;
+    let (mut open, opened_by) = encryption::unlock(place.table.clone(), &KeySource::of(&place.settings))?;
+    let slot = SlotId(args.slot);
+    if slot == opened_by {
+        return Err(refused(format!(
+            "slot {slot} is what the settings name, and the server could not start without it: name another key first"
+        ))
+        .into());
+    }
+    open.remove_slot(slot, now_ms()).map_err(refused)?;
+    place.replace(&open)?;
+    out::note(format_args!(
+        "slot {slot} is removed. Copies of the volume that were made before still open with it: run \
+         'holdfast-server key rotate' if someone else may have it"
+    ));
+    Ok(())
+}
+
+fn rotate(args: &RotateArgs) -> Result<(), Failure> {
+    let (place, _lock) = Place::alone(&args.folder)?;
+    let mut open = place.open()?;
+    let source = KeySource::of(&place.settings);
+    let (secret, label) = (source.read()?, source.label());
+    let gone = open
+        .rotate_repository_key(&[NewSlot::new(&secret, &label)], now_ms(), &SystemRandom)
+        .map_err(refused)?;
+    if args.data_keys {
+        let owners: Vec<Owner> = open.table().data_keys().map(|key| key.owner).collect();
+        for owner in owners {
+            open.retire(owner, now_ms(), &SystemRandom).map_err(refused)?;
+        }
+    }
+    place.replace(&open)?;
+    out::note(format_args!("the repository key is {} now; the {label} opens it", open.table().key()));
+    for slot in gone.iter().filter(|slot| slot.label != label) {
+        out::note(format_args!("slot {} ({}, {}) opens it no more", slot.id, slot.kind, slot.label));
+    }
+    if !has_kit(open.table()) {
+        out::note("export a new recovery kit: holdfast-server key export-kit");
+    }
+    Ok(())
+}

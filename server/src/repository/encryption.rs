@@ -1,0 +1,277 @@
+//! The volume of a repository as the engine gets it: as it is, or with everything on it encrypted.
+//!
+//! Whether it is encrypted says the volume itself: it holds a table of keys, or none. The settings say what opens the
+//! table, and whether a new repository gets one.
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_engine::clock::Clock;
+use holdfast_engine::ids::RepositoryId;
+use holdfast_keys::kit::{Kit, PAGE_MAX_BYTES};
+use holdfast_keys::slots::{NewSlot, SlotId, SlotSecret, UnlockError};
+use holdfast_keys::source::command;
+use holdfast_keys::source::key_file::{self, KeyFileError};
+use holdfast_keys::{KeyTable, OpenKeys, SecretBytes, SystemRandom};
+use holdfast_proto::ErrorCode;
+use holdfast_sealing::{Keys, SealedVolume, is_sealed_name, read_table, remove_older, write_table};
+use holdfast_volume::{BlobName, Volume};
+
+use crate::config::{Encryption, Settings};
+use crate::error::ServiceError;
+
+/// The key file, in the data folder.
+const KEY_FILE: &str = "repository.key";
+
+/// A key command may ask a vault over the network.
+const COMMAND_LIMIT: Duration = Duration::from_secs(60);
+
+/// A passphrase file has one line.
+const PASSPHRASE_MAX_BYTES: u64 = 4 << 10;
+
+/// What opens the keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum KeySource {
+    File(PathBuf),
+    PassphraseFile(PathBuf),
+    Command(String),
+}
+
+impl KeySource {
+    /// As the settings say; a key file in the data folder unless they do.
+    pub(crate) fn of(settings: &Settings) -> Self {
+        match (&settings.key_command, &settings.key_passphrase_file, &settings.key_file) {
+            (Some(command), ..) => Self::Command(command.clone()),
+            (_, Some(file), _) => Self::PassphraseFile(file.clone()),
+            (_, _, Some(file)) => Self::File(file.clone()),
+            _ => Self::File(settings.data_dir.join(KEY_FILE)),
+        }
+    }
+
+    /// For people, in the list of what opens the repository.
+    pub(crate) fn label(&self) -> String {
+        let label = match self {
+            Self::File(path) => format!("key file {}", path.display()),
+            Self::PassphraseFile(path) => format!("passphrase in {}", path.display()),
+            Self::Command(command) => format!("command {command}"),
+        };
+        let label: String = label.chars().filter(|c| !c.is_control()).collect();
+        let end = label.floor_char_boundary(holdfast_keys::slots::LABEL_MAX_BYTES);
+        label.get(..end).unwrap_or_default().to_owned()
+    }
+
+    /// Reads the secret.
+    ///
+    /// # Errors
+    /// What is missing, refused or not what it should be, and what to do.
+    pub(crate) fn read(&self) -> Result<SlotSecret, ServiceError> {
+        match self {
+            Self::File(path) => Ok(SlotSecret::key_file(key_file::read(path).map_err(no_key)?)),
+            Self::PassphraseFile(path) => Ok(SlotSecret::passphrase(read_passphrase(path)?)),
+            Self::Command(line) => {
+                let words = ["/bin/sh", "-c", line].map(str::to_owned);
+                Ok(SlotSecret::command(command::run(&words, COMMAND_LIMIT).map_err(no_key)?))
+            }
+        }
+    }
+
+    /// The secret; a key file that is not there is made.
+    ///
+    /// # Errors
+    /// As [`KeySource::read`].
+    pub(crate) fn read_or_make(&self) -> Result<SlotSecret, ServiceError> {
+        let Self::File(path) = self else { return self.read() };
+        match key_file::create(path, &SystemRandom) {
+            Ok(secret) => Ok(SlotSecret::key_file(secret)),
+            Err(KeyFileError::Exists { .. }) => self.read(),
+            Err(error) => Err(no_key(error)),
+        }
+    }
+}
+
+/// The keys cannot be opened: nothing is damaged.
+pub(crate) fn no_key(why: impl std::fmt::Display) -> ServiceError {
+    ServiceError::new(ErrorCode::Unauthenticated, why.to_string())
+}
+
+fn read_passphrase(path: &Path) -> Result<SecretBytes, ServiceError> {
+    let failed = |why: String| no_key(format!("the passphrase file {}: {why}", path.display()));
+    let found = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?;
+    if found.len() > PASSPHRASE_MAX_BYTES {
+        return Err(failed(format!("it has more than {PASSPHRASE_MAX_BYTES} bytes")));
+    }
+    let mut text = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
+    while matches!(text.last(), Some(b'\n' | b'\r')) {
+        text.pop();
+    }
+    Ok(SecretBytes::new(text))
+}
+
+/// Opens a table.
+///
+/// # Errors
+/// Another secret than that of any slot: names the repository key that is wanted, and what to do.
+pub(crate) fn unlock(table: KeyTable, source: &KeySource) -> Result<(OpenKeys, SlotId), ServiceError> {
+    let wanted = table.key();
+    let locked = |why: &dyn std::fmt::Display| {
+        no_key(format!(
+            "the repository is encrypted with repository key {wanted}, and the {} does not open it: {why}. Nothing is \
+             damaged. Put the key back or name what has it (--key-file, --key-passphrase-file, --key-command); with a \
+             recovery kit: holdfast-server key import --kit FILE",
+            source.label()
+        ))
+    };
+    let secret = source.read().map_err(|error| locked(&error))?;
+    table.unlock(&secret).map_err(|error: UnlockError| locked(&error))
+}
+
+/// The volume with what the repository `id` needs around it.
+///
+/// # Errors
+/// The volume's; when the keys cannot be opened or made.
+pub(crate) fn around(
+    raw: &Arc<dyn Volume>,
+    id: RepositoryId,
+    settings: &Settings,
+    has_data: bool,
+    clock: &Arc<dyn Clock>,
+) -> Result<Arc<dyn Volume>, ServiceError> {
+    let source = KeySource::of(settings);
+    let open = match read_table(&**raw).map_err(table_error)? {
+        Some(table) if table.repository() == id => unlock(table, &source)?.0,
+        Some(table) => {
+            return Err(ServiceError::new(
+                ErrorCode::Damaged,
+                format!("the keys on the volume are those of repository {}, not of {id}", table.repository()),
+            ));
+        }
+        None => {
+            refuse_without_keys(&**raw)?;
+            if settings.encryption != Some(Encryption::On) {
+                return Ok(Arc::clone(raw));
+            }
+            switch_on(raw, id, &source, has_data, clock)?
+        }
+    };
+    if settings.encryption == Some(Encryption::Off) {
+        tracing::warn!("encryption is off in the settings, but the repository is encrypted, and stays so");
+    }
+    let keys = Keys::new(open, Arc::clone(raw), Arc::clone(clock), Arc::new(SystemRandom));
+    Ok(Arc::new(SealedVolume::new(Arc::clone(raw), Arc::new(keys))))
+}
+
+/// The volume of a server that is lost: opened with a recovery kit, or with what the settings name.
+///
+/// # Errors
+/// As [`around`].
+pub(crate) fn recovered(
+    raw: &Arc<dyn Volume>,
+    settings: &Settings,
+    kit: Option<&Path>,
+    clock: &Arc<dyn Clock>,
+) -> Result<Arc<dyn Volume>, ServiceError> {
+    let Some(table) = read_table(&**raw).map_err(table_error)? else {
+        refuse_without_keys(&**raw)?;
+        return Ok(Arc::clone(raw));
+    };
+    let source = KeySource::of(settings);
+    let open = match kit {
+        Some(kit) => import_kit(&**raw, table, kit, &source, &**clock)?,
+        None => unlock(table, &source)?.0,
+    };
+    let keys = Keys::new(open, Arc::clone(raw), Arc::clone(clock), Arc::new(SystemRandom));
+    Ok(Arc::new(SealedVolume::new(Arc::clone(raw), Arc::new(keys))))
+}
+
+/// Opens the table with a kit, and has `source` open it from now on.
+///
+/// # Errors
+/// Another kit; when the key file cannot be made.
+pub(crate) fn import_kit(
+    raw: &dyn Volume,
+    table: KeyTable,
+    kit: &Path,
+    source: &KeySource,
+    clock: &dyn Clock,
+) -> Result<OpenKeys, ServiceError> {
+    let kit = read_kit(kit)?;
+    let (mut open, _) = table.clone().unlock(&SlotSecret::recovery_kit(kit.secret)).map_err(no_key)?;
+    let secret = source.read_or_make()?;
+    if table.unlock(&secret).is_err() {
+        let label = source.label();
+        open.add_slot(&NewSlot::new(&secret, &label), clock.now_ms(), &SystemRandom).map_err(refused)?;
+        replace_table(raw, &open)?;
+    }
+    Ok(open)
+}
+
+fn read_kit(path: &Path) -> Result<Kit, ServiceError> {
+    let failed = |why: String| no_key(format!("the recovery kit {}: {why}", path.display()));
+    let found = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?;
+    if found.len() > PAGE_MAX_BYTES as u64 {
+        return Err(failed(format!("it has more than {PAGE_MAX_BYTES} bytes")));
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+    Kit::parse(&text).map_err(|error| failed(error.to_string()))
+}
+
+/// (K1) Makes a changed table the one that counts.
+///
+/// # Errors
+/// The volume's.
+pub(crate) fn replace_table(raw: &dyn Volume, open: &OpenKeys) -> Result<(), ServiceError> {
+    write_table(raw, open.table()).map_err(table_error)?;
+    remove_older(raw, open.table()).map_err(table_error)
+}
+
+/// Keys are not changed so.
+pub(crate) fn refused(why: impl std::fmt::Display) -> ServiceError {
+    ServiceError::invalid(why.to_string())
+}
+
+/// Fails when there are encrypted blobs: their keys are lost, or were taken away so that others would be believed.
+fn refuse_without_keys(raw: &dyn Volume) -> Result<(), ServiceError> {
+    for folder in ["containers", "points", "snapshots"] {
+        let Some(folder) = BlobName::new(folder) else { continue };
+        let first = raw.list(&folder, None, NonZeroUsize::MIN).map_err(holdfast_engine::EngineError::from)?;
+        if first.entries.iter().any(|entry| is_sealed_name(&entry.name)) {
+            return Err(no_key(format!(
+                "the volume holds encrypted data ({}), but no keys (the folder keys): put a copy of them back; nothing was \
+                 changed",
+                first.entries.first().map_or("", |entry| entry.name.as_str())
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// A repository's first table of keys. What is there already stays readable.
+fn switch_on(
+    raw: &Arc<dyn Volume>,
+    id: RepositoryId,
+    source: &KeySource,
+    has_data: bool,
+    clock: &Arc<dyn Clock>,
+) -> Result<OpenKeys, ServiceError> {
+    let secret = source.read_or_make()?;
+    let label = source.label();
+    let slot = NewSlot::new(&secret, &label);
+    let open = OpenKeys::create(id, &slot, has_data, clock.now_ms(), &SystemRandom).map_err(refused)?;
+    // (K1) What opens it was durable before.
+    write_table(&**raw, open.table()).map_err(table_error)?;
+    tracing::warn!(
+        repository_key = %open.table().key(),
+        "the repository is encrypted from now on, and the {label} opens it: without it nothing can be restored. Run \
+         'holdfast-server key export-kit' and keep the page elsewhere"
+    );
+    Ok(open)
+}
+
+pub(crate) fn table_error(error: holdfast_sealing::TableError) -> ServiceError {
+    match error {
+        holdfast_sealing::TableError::Volume(error) => holdfast_engine::EngineError::from(error).into(),
+        other => ServiceError::new(ErrorCode::Damaged, other.to_string()),
+    }
+}
