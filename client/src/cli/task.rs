@@ -78,9 +78,14 @@ pub(super) async fn watch(
     if no_wait {
         return show(context, kind, &task);
     }
-    let Some(task) = follow(context, connection, kind, task).await? else {
+    let goes_on = || {
         let Kind { noun, command, .. } = kind;
         context.output.note(&format!("holdfast: {noun} goes on at the server; '{command} --cancel' ends it"));
+    };
+    // Watching ends, the work does not.
+    let followed = follow(context, connection, kind, task).await.inspect_err(|_| goes_on())?;
+    let Some(task) = followed else {
+        goes_on();
         return Ok(ExitCode::from(EXIT_INTERRUPTED));
     };
     if task.status() == TaskStatus::Failed {
@@ -91,6 +96,9 @@ pub(super) async fn watch(
         });
     }
     show(context, kind, &task)?;
+    if task.status() == TaskStatus::Cancelled {
+        return Ok(ExitCode::FAILURE);
+    }
     Ok(if found_damage(kind, &task) {
         ExitCode::from(ErrorCode::Damaged.exit_code())
     } else {
