@@ -25,22 +25,19 @@ use crate::repository::encryption::{self, KeySource, no_key, refused};
 use crate::repository::{BLOBS, FolderLock};
 
 const EXAMPLES: &str = "\
-A repository is encrypted from its first start with 'holdfast-server serve --encrypt' on. What opens it is a key file (the
-default, repository.key in the data folder), a passphrase in a file, or a command that prints the key, as the settings
-key_file, key_passphrase_file and key_command say; recovery kits open it as well. Each of them opens everything.
+A repository is encrypted from the first 'holdfast-server serve --encrypt' on. A start opens it with what the settings \
+name: key_file (by default repository.key in the data folder), key_passphrase_file or key_command. These commands need \
+the same settings, from --config or the environment (HOLDFAST_KEY_FILE and so on). Each key, passphrase and recovery kit \
+opens everything, so the weakest counts; when all are lost, all backups are.
 
 Examples:
   holdfast-server key status
   holdfast-server key export-kit > kit.txt      (print it, and delete the file)
-  holdfast-server key add-passphrase --passphrase-file /root/passphrase
   holdfast-server key import --kit kit.txt      (the key file is lost)
-  holdfast-server key remove 2
-  holdfast-server key rotate
-A key command can be anything that prints one line, such as:
-  key_command = \"age -d -i /etc/holdfast/age.key /etc/holdfast/key.age\"
-  key_command = \"gpg --batch -qd /etc/holdfast/key.gpg\"
-  key_command = \"vault kv get -field=key secret/holdfast\"
-  key_command = \"systemd-creds decrypt /etc/holdfast/key.cred -\"";
+  holdfast-server key remove 2                  (a number that 'key status' shows)
+  holdfast-server key rotate                    (someone else may know a key)
+
+All but 'key status' need the server to be stopped. More: docs/OPERATIONS.md, Encryption.";
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
@@ -49,16 +46,16 @@ pub(super) enum KeyCommand {
     Status(StatusArgs),
     /// Print a recovery kit: one page that opens the repository when everything else is lost
     ExportKit(FolderArgs),
-    /// Have a passphrase open the repository, too
+    /// Have a further passphrase open the repository; a server uses it when key_passphrase_file names a file with it
     AddPassphrase(PassphraseArgs),
-    /// Have the key that the settings name open the repository, by means of a recovery kit
+    /// Have what the settings name open the repository, by means of a recovery kit; a key file that is not there is made
     Import(ImportArgs),
-    /// Have a key, passphrase, command or kit open the repository no more
+    /// Stop a key file, passphrase, command or kit from opening the repository
     Remove(RemoveArgs),
-    /// Make a new repository key, or new data keys
+    /// Make a new repository key, and with --data-keys new data keys
     ///
-    /// A new repository key opens with what the settings name; other passphrases and kits open it no more, and are named.
-    /// With --data-keys new data is encrypted with new keys as well; what is there stays readable.
+    /// Only what the settings name opens the new repository key; recovery kits and everything else open it no more, and
+    /// are listed. Nothing is encrypted again: with --data-keys new data gets new keys, what is there keeps its own.
     Rotate(RotateArgs),
 }
 
@@ -184,7 +181,7 @@ fn status(args: &StatusArgs) -> Result<(), Failure> {
     out::say(format_args!("data keys: {current} in use, {old} for what was written before"));
     if table.accepts_plain() {
         out::say(
-            "what was written before the repository was encrypted lies in the open until reclaim copies it",
+            "what was written before the repository was encrypted lies in the open until reclaim copies or deletes it",
         );
     }
     if !has_kit(&table) {
@@ -237,8 +234,7 @@ fn export_kit(folder: &DataFolder) -> Result<(), Failure> {
     let mut open = place.open()?;
     let secret = Secret::random(&SystemRandom).map_err(ServiceError::defect)?;
     let kit = SlotSecret::recovery_kit(secret.clone());
-    let label = format!("recovery kit of {}", utc_text(now_ms()));
-    open.add_slot(&NewSlot::new(&kit, &label), now_ms(), &SystemRandom).map_err(refused)?;
+    open.add_slot(&NewSlot::new(&kit, "printed"), now_ms(), &SystemRandom).map_err(refused)?;
     // Durable before the page is printed: what is printed opens the repository.
     place.replace(&open)?;
     let volumes =
@@ -286,7 +282,7 @@ fn import(args: &ImportArgs) -> Result<(), Failure> {
     let (place, _lock) = Place::alone(&args.folder)?;
     let source = KeySource::of(&place.settings);
     encryption::import_kit(&*place.volume, place.table.clone(), &args.kit, &source, &SystemClock)?;
-    out::note(format_args!("the {} opens the repository", source.label()));
+    out::note(format_args!("the {source} opens the repository"));
     Ok(())
 }
 
@@ -311,8 +307,8 @@ fn remove(args: &RemoveArgs) -> Result<(), Failure> {
 
 fn rotate(args: &RotateArgs) -> Result<(), Failure> {
     let (place, _lock) = Place::alone(&args.folder)?;
-    let mut open = place.open()?;
     let source = KeySource::of(&place.settings);
+    let (mut open, opened_by) = encryption::unlock(place.table.clone(), &source)?;
     let (secret, label) = (source.read()?, source.label());
     let gone = open
         .rotate_repository_key(&[NewSlot::new(&secret, &label)], now_ms(), &SystemRandom)
@@ -324,8 +320,8 @@ fn rotate(args: &RotateArgs) -> Result<(), Failure> {
         }
     }
     place.replace(&open)?;
-    out::note(format_args!("the repository key is {} now; the {label} opens it", open.table().key()));
-    for slot in gone.iter().filter(|slot| slot.label != label) {
+    out::note(format_args!("the repository key is {} now; the {source} opens it", open.table().key()));
+    for slot in gone.iter().filter(|slot| slot.id != opened_by) {
         out::note(format_args!("slot {} ({}, {}) opens it no more", slot.id, slot.kind, slot.label));
     }
     if !has_kit(open.table()) {
@@ -333,3 +329,6 @@ fn rotate(args: &RotateArgs) -> Result<(), Failure> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

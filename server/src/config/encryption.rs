@@ -8,10 +8,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Encryption {
-    /// Everything on the volume is encrypted; in a repository that was made without, everything that is written from now
-    /// on
+    /// Encrypt
     On,
-    /// A new repository lies in the open
+    /// Do not encrypt a repository that is not encrypted
     Off,
 }
 

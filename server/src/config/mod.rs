@@ -84,12 +84,14 @@ pub struct Layer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parity: Option<Parity>,
 
-    /// Encrypt everything on the volume. The key file is made beside it, which protects copies of the volume, not this machine
+    /// Encrypt everything on the volume, in an existing repository what is written from now on. A key file is made in the
+    /// data folder unless a key is named, which protects copies of the volume but not this machine's disk. It cannot be
+    /// undone, and without the key nothing can be restored: run 'key export-kit' afterwards
     #[arg(long = "encrypt", value_name = "on|off", num_args = 0..=1, require_equals = true, default_missing_value = "on")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encryption: Option<Encryption>,
 
-    /// File with the key of an encrypted repository [default: repository.key in the data folder]
+    /// File with the key of an encrypted repository, made when it is not there [default: repository.key in the data folder]
     #[arg(long, value_name = "FILE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_file: Option<PathBuf>,

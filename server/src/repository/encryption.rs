@@ -3,6 +3,7 @@
 //! Whether it is encrypted says the volume itself: it holds a table of keys, or none. The settings say what opens the
 //! table, and whether a new repository gets one.
 
+use std::fmt;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use holdfast_keys::source::key_file::{self, KeyFileError};
 use holdfast_keys::{KeyTable, OpenKeys, SecretBytes, SystemRandom};
 use holdfast_proto::ErrorCode;
 use holdfast_sealing::{Keys, SealedVolume, is_sealed_name, read_table, remove_older, write_table};
-use holdfast_volume::{BlobName, Volume};
+use holdfast_volume::{BlobName, LIST_PAGE_ENTRIES, Volume, list_all};
 
 use crate::config::{Encryption, Settings};
 use crate::error::ServiceError;
@@ -50,12 +51,14 @@ impl KeySource {
         }
     }
 
-    /// For people, in the list of what opens the repository.
+    /// For people, in the list of what opens the repository, which anyone can read who has a copy of the volume: a command
+    /// may have secrets in it, so it is not shown.
     pub(crate) fn label(&self) -> String {
         let label = match self {
-            Self::File(path) => format!("key file {}", path.display()),
-            Self::PassphraseFile(path) => format!("passphrase in {}", path.display()),
-            Self::Command(command) => format!("command {command}"),
+            Self::File(path) | Self::PassphraseFile(path) => {
+                std::path::absolute(path).unwrap_or_else(|_| path.clone()).display().to_string()
+            }
+            Self::Command(_) => "key_command of the settings".to_owned(),
         };
         let label: String = label.chars().filter(|c| !c.is_control()).collect();
         let end = label.floor_char_boundary(holdfast_keys::slots::LABEL_MAX_BYTES);
@@ -91,6 +94,17 @@ impl KeySource {
     }
 }
 
+/// Within messages: "the … opens it".
+impl fmt::Display for KeySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "key file {}", path.display()),
+            Self::PassphraseFile(path) => write!(f, "passphrase in {}", path.display()),
+            Self::Command(_) => f.write_str("key command"),
+        }
+    }
+}
+
 /// The keys cannot be opened: nothing is damaged.
 pub(crate) fn no_key(why: impl std::fmt::Display) -> ServiceError {
     ServiceError::new(ErrorCode::Unauthenticated, why.to_string())
@@ -117,14 +131,16 @@ pub(crate) fn unlock(table: KeyTable, source: &KeySource) -> Result<(OpenKeys, S
     let wanted = table.key();
     let locked = |why: &dyn std::fmt::Display| {
         no_key(format!(
-            "the repository is encrypted with repository key {wanted}, and the {} does not open it: {why}. Nothing is \
-             damaged. Put the key back or name what has it (--key-file, --key-passphrase-file, --key-command); with a \
-             recovery kit: holdfast-server key import --kit FILE",
-            source.label()
+            "the repository is encrypted with repository key {wanted}, and the {source} does not open it: {why}. \
+             Nothing is damaged. Put the key back, or say in the settings what has it (key_file, key_passphrase_file or \
+             key_command); with a recovery kit: holdfast-server key import --kit FILE"
         ))
     };
     let secret = source.read().map_err(|error| locked(&error))?;
-    table.unlock(&secret).map_err(|error: UnlockError| locked(&error))
+    table.unlock(&secret).map_err(|error| match error {
+        UnlockError::Forged { .. } => ServiceError::new(ErrorCode::Damaged, error.to_string()),
+        error => locked(&error),
+    })
 }
 
 /// The volume with what the repository `id` needs around it.
@@ -197,6 +213,12 @@ pub(crate) fn import_kit(
     clock: &dyn Clock,
 ) -> Result<OpenKeys, ServiceError> {
     let kit = read_kit(kit)?;
+    if let Some(of) = kit.repository.filter(|of| *of != table.repository()) {
+        let here = table.repository();
+        return Err(no_key(format!(
+            "the recovery kit is of repository {of}, and the volume of repository {here}"
+        )));
+    }
     let (mut open, _) = table.clone().unlock(&SlotSecret::recovery_kit(kit.secret)).map_err(no_key)?;
     let secret = source.read_or_make()?;
     if table.unlock(&secret).is_err() {
@@ -231,17 +253,21 @@ pub(crate) fn refused(why: impl std::fmt::Display) -> ServiceError {
     ServiceError::invalid(why.to_string())
 }
 
-/// Fails when there are encrypted blobs: their keys are lost, or were taken away so that others would be believed.
+/// Fails when there are encrypted blobs: their keys are lost, or were taken away so that others would be believed. In a
+/// repository that was made without encryption the oldest blobs are none of these, so the folders that are small and
+/// always written to are looked at as a whole.
 fn refuse_without_keys(raw: &dyn Volume) -> Result<(), ServiceError> {
-    for folder in ["containers", "points", "snapshots"] {
+    let (all, first) = (NonZeroUsize::MAX, NonZeroUsize::MIN);
+    for (folder, limit) in [("snapshots", all), ("index", all), ("points", first), ("containers", first)] {
         let Some(folder) = BlobName::new(folder) else { continue };
-        let first = raw.list(&folder, None, NonZeroUsize::MIN).map_err(holdfast_engine::EngineError::from)?;
-        if first.entries.iter().any(|entry| is_sealed_name(&entry.name)) {
-            return Err(no_key(format!(
-                "the volume holds encrypted data ({}), but no keys (the folder keys): put a copy of them back; nothing was \
-                 changed",
-                first.entries.first().map_or("", |entry| entry.name.as_str())
-            )));
+        for entry in list_all(raw, &folder).in_pages_of(limit.min(LIST_PAGE_ENTRIES)).take(limit.get()) {
+            let name = entry.map_err(holdfast_engine::EngineError::from)?.name;
+            if is_sealed_name(&name) {
+                return Err(no_key(format!(
+                    "the volume holds encrypted data ({name}), but no keys (the folder keys): put a copy of them back; \
+                     nothing was changed"
+                )));
+            }
         }
     }
     Ok(())
@@ -263,7 +289,7 @@ fn switch_on(
     write_table(&**raw, open.table()).map_err(table_error)?;
     tracing::warn!(
         repository_key = %open.table().key(),
-        "the repository is encrypted from now on, and the {label} opens it: without it nothing can be restored. Run \
+        "the repository is encrypted from now on, and the {source} opens it: without it nothing can be restored. Run \
          'holdfast-server key export-kit' and keep the page elsewhere"
     );
     Ok(open)
@@ -275,3 +301,6 @@ pub(crate) fn table_error(error: holdfast_sealing::TableError) -> ServiceError {
         other => ServiceError::new(ErrorCode::Damaged, other.to_string()),
     }
 }
+
+#[cfg(test)]
+mod tests;

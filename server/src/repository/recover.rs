@@ -64,11 +64,12 @@ pub struct Recovered {
 type Restored = (SqliteCatalog, (String, SnapshotHeader));
 
 impl Recovery {
-    /// Looks whether the volume in the folder `from` can be recovered into `data_dir`, and makes it that folder's.
+    /// Looks whether the volume in the folder `from` can be recovered into the settings' data folder, and makes it that
+    /// folder's. `kit`: a recovery kit that opens an encrypted volume, in place of what the settings name.
     ///
     /// # Errors
-    /// `Invalid` when the data folder holds a catalog already, or `from` is no volume; `Busy` when either is in use.
-    /// `kit`: a recovery kit that opens an encrypted volume, in place of what the settings name.
+    /// `Invalid` when the data folder holds a catalog already, or `from` is no volume; `Busy` when either is in use;
+    /// `Unauthenticated` when the volume is encrypted and its keys are not opened.
     pub fn begin(
         from: &Path,
         settings: &Settings,

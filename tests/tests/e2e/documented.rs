@@ -83,6 +83,7 @@ impl Scene {
             }
             _ if args.first().is_some_and(|first| first == "serve") => self.serve(&args),
             _ if args.first().is_some_and(|first| first == "recover") => self.recover(&args),
+            _ if args.first().is_some_and(|first| first == "key") => self.key(&args),
             _ => {
                 let mut run = program("holdfast-server");
                 run.args(&args).env("HOLDFAST_DATA_DIR", self.server.data_dir());
@@ -112,6 +113,20 @@ impl Scene {
         let server = options.try_start(&self.folder.path().join("another")).map_err(|(_, said)| said)?;
         let (status, said) = server.stop();
         if status.success() { Ok(()) } else { Err(said) }
+    }
+
+    /// Of an encrypted repository at rest.
+    fn key(&self, args: &[String]) -> Result<(), String> {
+        let folder = self.folder.path().join("encrypted");
+        if !folder.exists() {
+            let server = Server::options().arg("--encrypt").try_start(&folder).map_err(|(_, said)| said)?;
+            server.stop();
+        }
+        let mut args = args.to_vec();
+        if let Some(at) = args.iter().position(|arg| arg == "--data-dir") {
+            args.drain(at..at + 2);
+        }
+        done(&program("holdfast-server").args(&args).env("HOLDFAST_DATA_DIR", folder).output().unwrap())
     }
 
     /// Of a volume as it is now, and beside the server: what follows in the block is about tokens of one that runs.

@@ -20,6 +20,8 @@ mod damage_matrix;
 #[cfg(test)]
 mod documented;
 #[cfg(test)]
+mod encryption;
+#[cfg(test)]
 mod fleet;
 #[cfg(test)]
 mod front_door;
