@@ -2,8 +2,8 @@
 //! copies again.
 //!
 //! Order: the new container is durable (W2) → its chunks are in the index (W3) → the catalog knows it → only then, and
-//! only when nothing of the damaged one is missing from it, the damaged one is condemned, dropped from the index
-//! and removed. A crash in between leaves both, and the next repair finds every chunk in a sound container.
+//! only when each chunk of the damaged one is found in others, which are held, the damaged one is condemned, dropped from
+//! the index and removed. A crash in between leaves both, and the next repair finds every chunk in a sound container.
 
 use std::sync::Arc;
 
@@ -72,6 +72,30 @@ pub(crate) fn repair_with_parity(core: &Core, id: ContainerId) -> Result<Option<
     Ok(repaired.complete.then_some(repaired))
 }
 
+/// (E6) Writes what is left of a container anew of which the damage has healed, as far as it has no other copies, and
+/// removes it. Whether it went.
+///
+/// # Errors
+/// When a new container or the catalog cannot be written; what was written before stays.
+pub(crate) fn move_out(core: &Core, id: ContainerId) -> Result<bool, EngineError> {
+    let Some(record) = core.catalog.container(id)? else { return Ok(false) };
+    // (R4) What proves sound can stay.
+    core.store.look_again(id)?;
+    if core.store.leftovers.is_refused(id) || !core.store.is_healed(id) {
+        return Ok(false);
+    }
+    let open = match core.store.made_again(&record)? {
+        Some(open) => Arc::new(open),
+        // What is damaged has other copies, and the rest can be read.
+        None => match core.store.containers.get(id, record.class) {
+            Ok(open) => open,
+            Err(error) if error.is_damage() => return Ok(false),
+            Err(error) => return Err(error.into()),
+        },
+    };
+    Ok(repair(core, &open, true, true)?.complete)
+}
+
 /// `removes`: the damaged one, when everything in it has a sound copy. One of which only regions are damaged stays: what
 /// else is in it is in use.
 fn repair(
@@ -80,7 +104,7 @@ fn repair(
     complete: bool,
     removes: bool,
 ) -> Result<Repaired, EngineError> {
-    let mut rewrite = Rewrite::new(core, open);
+    let mut rewrite = Rewrite::new(core, open, removes);
     let mut decoder = Decoder::new().map_err(|error| EngineError::Internal(error.to_string()))?;
     let mut all_read = complete;
     for number in 0u16.. {
@@ -90,7 +114,7 @@ fn repair(
                 rewrite.chunks += u64::from(record.chunk_count);
                 rewrite.take(&region)?;
             }
-            None => all_read = false,
+            None => all_read &= rewrite.has_copies_of(open, number)?,
         }
     }
     let (chunks, rewritten, into) = rewrite.finish()?;
@@ -108,6 +132,8 @@ fn read(open: &OpenContainer, number: u16, decoder: &mut Decoder) -> Option<Veri
 /// Regions on their way into new containers.
 struct Rewrite<'a> {
     core: &'a Core,
+    /// The container they are of, when it is removed: nothing in it is a copy.
+    removed: Option<ContainerId>,
     class: ContainerClass,
     output: Rewriter<'a>,
     recent: RecentDirectories,
@@ -119,7 +145,7 @@ struct Rewrite<'a> {
 }
 
 impl<'a> Rewrite<'a> {
-    fn new(core: &'a Core, from: &OpenContainer) -> Self {
+    fn new(core: &'a Core, from: &OpenContainer, removes: bool) -> Self {
         let class = from.class();
         let purpose = match class {
             ContainerClass::Data => Purpose::Data,
@@ -128,7 +154,8 @@ impl<'a> Rewrite<'a> {
         let output = Rewriter::new(core, from.namespace(), class, purpose);
         let recent = RecentDirectories::default();
         let holds = core.store.leftovers.holds();
-        Self { core, class, output, recent, holds, chunks: 0, rewritten: 0, into: Vec::new() }
+        let removed = removes.then_some(from.id());
+        Self { core, removed, class, output, recent, holds, chunks: 0, rewritten: 0, into: Vec::new() }
     }
 
     /// Appends a region, unless every chunk in it has a sound copy.
@@ -147,11 +174,26 @@ impl<'a> Rewrite<'a> {
         self.output.append(region)
     }
 
+    /// Whether every chunk of a region that cannot be read has a sound copy.
+    fn has_copies_of(&mut self, open: &OpenContainer, region: u16) -> Result<bool, EngineError> {
+        let Some((fingerprints, _)) = open.directory().region_chunks(region) else { return Ok(false) };
+        for fingerprint in fingerprints {
+            if !self.has_sound_copy(fingerprint)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Whether another container has the chunk, and it can be read there now: the copy at hand may be removed for it.
     fn has_sound_copy(&mut self, fingerprint: &Fingerprint) -> Result<bool, EngineError> {
         let (store, class, domain) = (&self.core.store, self.class, self.output.domain());
         let (recent, holds) = (&mut self.recent, &mut self.holds);
-        while let Some(found) = store.find_and_hold(domain, class, fingerprint, recent, holds)? {
+        let mut find = || match self.removed {
+            Some(from) => store.find_elsewhere_and_hold(domain, class, fingerprint, from, holds),
+            None => store.find_and_hold(domain, class, fingerprint, recent, holds),
+        };
+        while let Some(found) = find()? {
             let region = found.location.region;
             match store.read_region(&found.container, region) {
                 Ok(_) => return Ok(true),
@@ -180,11 +222,16 @@ impl<'a> Rewrite<'a> {
 
 /// Takes a damaged container away of which every chunk has a sound copy; whether it went.
 fn remove(core: &Core, open: &OpenContainer) -> Result<bool, EngineError> {
-    let id = open.id();
-    core.store.leftovers.condemn_unasked(id);
-    let damaged = Leftover { id, class: open.class(), stored_bytes: open.stored_bytes() };
-    // (D1) A backup in progress found something in it, maybe, before it was damaged.
-    let moved = core.store.move_holds(open, &[]);
+    let (id, class) = (open.id(), open.class());
+    if !core.store.leftovers.condemn_unasked(id) {
+        return Ok(false);
+    }
+    let damaged = Leftover { id, class, stored_bytes: open.stored_bytes() };
+    // (D1) Now that it is refused, once more: a round of reclaim may have taken it for the copy that stays. And a backup in
+    // progress found something in it, maybe.
+    let mut holds = core.store.leftovers.holds();
+    let replaced = core.store.hold_copies(open, class, &|_| true, &mut holds);
+    let moved = replaced.and_then(|replaced| Ok(replaced && core.store.move_holds(open, &[])?));
     if !matches!(moved, Ok(true)) {
         core.store.leftovers.take_back(&[damaged]);
         return moved;

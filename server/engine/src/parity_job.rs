@@ -113,6 +113,56 @@ impl ParityJob {
         Ok(false)
     }
 
+    /// (E6) Moves what is left of one container whose damage has healed; whether there was one.
+    fn renew(&self, state: &mut State, budget: &Budget) -> Result<bool, EngineError> {
+        let core = &self.core;
+        let now_ms = core.clock.monotonic_ms();
+        for container in core.store.healed_damage() {
+            if state.failed.contains_key(&container)
+                || core.store.absence().is_some()
+                || !self.is_renewable(container)?
+            {
+                continue;
+            }
+            // Should it stay, or fail: not again at once.
+            state.failed.insert(container, now_ms);
+            if container_repair::move_out(core, container)? {
+                tracing::info!(%container, "moved what was left of a container of which something had been damaged");
+                // The others of its group are to be grouped at once.
+                state.looked_ms = None;
+                budget.charge(1, 0);
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether the others of a container's group will be in a group again at once, or go the same way.
+    fn is_renewable(&self, container: ContainerId) -> Result<bool, EngineError> {
+        let core = &self.core;
+        let Some(number) = core.catalog.parity_group_of(container)? else { return Ok(true) };
+        // (E5)
+        if core.store.needs_parity(number)? {
+            return Ok(false);
+        }
+        let members = match parity::read_members(&*core.volume, core.repository, number) {
+            Ok((members, _)) => members,
+            Err(error) => {
+                tracing::warn!(%number, %error, "the parity of a damaged container cannot be read");
+                return Ok(false);
+            }
+        };
+        let mut due = 0;
+        for member in members.iter().filter(|member| core.store.known_damage(member.id).is_empty()) {
+            let Some(record) = core.catalog.container(member.id)? else { continue };
+            if core.clock.now_ms().saturating_sub(record.created_ms) < WAITED_MS {
+                return Ok(false);
+            }
+            due += 1;
+        }
+        Ok(due != 1)
+    }
+
     /// Enters blobs that the catalog does not know, or removes them.
     fn enter(&self) -> Result<(), EngineError> {
         let core = &self.core;
@@ -270,6 +320,11 @@ impl ParityJob {
             return Ok(Step::Idle(LOOK));
         }
         if let Some(scheme) = self.scheme {
+            match self.renew(&mut state, budget) {
+                Ok(true) => return Ok(Step::More),
+                Ok(false) | Err(EngineError::Full(_)) => {}
+                Err(error) => return Err(error),
+            }
             match self.group(&mut state, scheme, budget) {
                 Ok(true) => return Ok(Step::More),
                 // No room for parity is no failure: what is there goes on.

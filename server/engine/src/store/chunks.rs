@@ -226,6 +226,20 @@ impl ChunkStore {
         Ok(None)
     }
 
+    /// As [`ChunkStore::find_and_hold`], in another container than `but`.
+    pub(crate) fn find_elsewhere_and_hold(
+        &self,
+        domain: &Domain,
+        class: ContainerClass,
+        fingerprint: &Fingerprint,
+        but: ContainerId,
+        holds: &mut Holds,
+    ) -> Result<Option<Found>, EngineError> {
+        let wanted = |id| id != but && !self.leftovers.is_refused(id);
+        let found = self.find_where(domain, class, fingerprint, &wanted)?;
+        Ok(found.filter(|found| found.is_held(holds)))
+    }
+
     /// As [`ChunkStore::find_and_hold`], of what someone relies on: see [`ChunkStore::find_to_read`].
     pub(crate) fn find_to_keep(
         &self,

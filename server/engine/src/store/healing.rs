@@ -4,6 +4,7 @@ use holdfast_types::ids::{ContainerClass, ContainerId};
 
 use super::chunks::ChunkStore;
 use super::damage::Findings;
+use super::leftovers::Holds;
 use crate::container::{OpenContainer, RecentDirectories};
 use crate::error::EngineError;
 
@@ -11,6 +12,12 @@ impl ChunkStore {
     /// The containers by which something may be lost, by number.
     pub(crate) fn open_damage(&self) -> Vec<ContainerId> {
         self.damage.open()
+    }
+
+    /// The containers of which something is damaged and has other copies, by number.
+    pub(crate) fn healed_damage(&self) -> Vec<ContainerId> {
+        let open = self.damage.open();
+        self.damage.containers().into_iter().filter(|id| open.binary_search(id).is_err()).collect()
     }
 
     /// Whether all that is known to be damaged in a container was found to have other copies.
@@ -72,15 +79,33 @@ impl ChunkStore {
         class: ContainerClass,
         findings: &Findings,
     ) -> Result<bool, EngineError> {
-        let domain = self.domain(open.namespace());
-        let mut recent = RecentDirectories::default();
         // (D1) Kept, or what heals might be deleted with what another session left.
         let mut holds = self.leftovers.holds();
+        let damaged = |region: u16| findings.contains_key(&None) || findings.contains_key(&Some(region));
+        let found = self.hold_copies(open, class, &damaged, &mut holds)?;
+        if !found {
+            holds.release();
+        }
+        Ok(found)
+    }
+
+    /// (D1) Whether each chunk in the regions that are `asked` for is found; what was found is held.
+    ///
+    /// # Errors
+    /// When the index cannot be asked.
+    pub(crate) fn hold_copies(
+        &self,
+        open: &OpenContainer,
+        class: ContainerClass,
+        asked: &dyn Fn(u16) -> bool,
+        holds: &mut Holds,
+    ) -> Result<bool, EngineError> {
+        let domain = self.domain(open.namespace());
+        let mut recent = RecentDirectories::default();
         for (fingerprint, region, _) in open.directory().iter() {
-            let damaged = findings.contains_key(&None) || findings.contains_key(&Some(region));
-            if damaged && self.find_and_hold(&domain, class, &fingerprint, &mut recent, &mut holds)?.is_none()
+            if asked(region)
+                && self.find_and_hold(&domain, class, &fingerprint, &mut recent, holds)?.is_none()
             {
-                holds.release();
                 return Ok(false);
             }
         }

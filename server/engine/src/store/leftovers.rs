@@ -163,8 +163,9 @@ impl Leftovers {
     }
 
     /// As [`Leftovers::condemn_one`], whoever counts on it: the caller [moves](super::ChunkStore::move_holds) the holds.
-    pub(crate) fn condemn_unasked(&self, id: ContainerId) {
-        self.gone.refuse(id);
+    /// `false`: someone else decides about it, or it is gone.
+    pub(crate) fn condemn_unasked(&self, id: ContainerId) -> bool {
+        self.gone.refuse(id)
     }
 
     /// The catalog did not take it: they stay, and count again.

@@ -228,6 +228,36 @@ fn a_group_is_not_given_up_while_it_can_repair() {
     assert_eq!(engine.catalog().parity_totals().unwrap().groups, 0, "given up then");
 }
 
+/// (E6) What rotted and was repaired uses up nothing: the next loss in the same place is repaired, too.
+#[test]
+fn what_was_repaired_is_protected_anew() {
+    let (bench, volume, engine, ids) = protected(1);
+    let first = names(&volume, ContainerClass::Data);
+    for turn in 0..3 {
+        // The same window of another container each time; the last one is lost altogether.
+        let all = names(&volume, ContainerClass::Data);
+        if turn < 2 {
+            flip(&volume, all[0], MIB);
+        } else {
+            volume.remove(&all[0].blob()).unwrap();
+        }
+        assert_eq!(scrub(&engine), 1, "{turn}");
+        work(&bench, &engine, scheme(4, 1));
+        assert_eq!(engine.catalog().damaged().unwrap(), [], "{turn}: nothing of it is left");
+        assert!(!names(&volume, ContainerClass::Data).contains(&all[0]), "{turn}");
+        assert!(whole(&engine, &ids), "{turn}");
+        let is_protected =
+            |name: &ContainerName| engine.catalog().parity_group_of(name.id).unwrap().is_some();
+        let left = names(&volume, ContainerClass::Data);
+        assert!(left.iter().filter(|name| first.contains(name)).all(is_protected), "{turn}");
+        assert_eq!(list(&volume, "parity").len() as u64, engine.catalog().parity_totals().unwrap().groups);
+    }
+    assert!(engine.check(CheckOptions { read_data: true }, &NoProgress).unwrap().is_sound());
+    engine.shutdown().unwrap();
+    drop(engine);
+    assert!(whole(&bench.open(Arc::new(volume)), &ids));
+}
+
 /// (V3) A directory that is whole names also what is damaged. Where parity cannot make it again, it is said to be lost.
 #[test]
 fn what_no_parity_can_make_again_is_named() {

@@ -5,7 +5,7 @@
 //! at any moment ([`disk`]). A real engine is started from that, and must keep every promise made before ([`facts`],
 //! [`verify`]); it may be interrupted again ([`campaign`]).
 //!
-//! `cargo test` tries 10,000 seeds. `cargo xtask soak` tries more, and tries single ones again; it says so by the
+//! `cargo test` tries some thousand seeds, in about two minutes. `cargo xtask soak` tries more, and tries single ones again; it says so by the
 //! environment variables in [`settings`]. Two containers are sealed at the same time, so two recordings of a life may
 //! differ in their order: a seed is tried again with several recordings, and the folder that failed is kept.
 //!

@@ -7,8 +7,8 @@ use tempfile::TempDir;
 
 use crate::campaign::Plan;
 
-/// Crashes of `cargo test`.
-const CRASHES: u64 = 10_000;
+/// Crashes of `cargo test`: a fortieth of a second of two cores each.
+const CRASHES: u64 = 4_000;
 
 /// A soak says how far it is twenty times, and at least after so many crashes: that is about two minutes' worth.
 const REPORT_AT_LEAST_EVERY: u64 = 10_000;

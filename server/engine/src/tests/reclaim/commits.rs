@@ -30,7 +30,7 @@ impl Waiting {
         scene.send(session, &disk);
         let store = &scene.engine.parts().0.store;
         let own: Vec<_> = scene.engine.catalog().all_containers().map(Result::unwrap).collect();
-        own.iter().for_each(|one| store.leftovers.condemn_unasked(one.id));
+        own.iter().for_each(|one| assert!(store.leftovers.condemn_unasked(one.id)));
         // Nothing is found for a while, so all of it is stored once more.
         let copy = scene.backup("copy", &disk);
         let left = own.iter().map(|one| crate::store::Leftover {

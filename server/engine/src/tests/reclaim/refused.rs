@@ -39,7 +39,7 @@ fn damage_found_during_a_round_keeps_other_copies() {
         class: one.class,
         stored_bytes: one.stored_bytes,
     };
-    own.iter().for_each(|one| core.store.leftovers.condemn_unasked(one.id));
+    own.iter().for_each(|one| assert!(core.store.leftovers.condemn_unasked(one.id)));
     let copy = scene.backup("copy", &disk);
     core.store.leftovers.take_back(&own.iter().map(left).collect::<Vec<_>>());
     let newer: Vec<_> = scene.engine.catalog().all_containers().map(Result::unwrap).skip(own.len()).collect();
