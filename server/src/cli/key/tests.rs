@@ -46,7 +46,7 @@ fn a_kit_is_a_slot_and_the_key_in_use_stays() {
     let folder = folder();
     let path = folder.path();
     assert!(!has_kit(&table(path)));
-    export_kit(&args(path)).unwrap();
+    export_kit(&args(path).folder).unwrap();
     assert_eq!(kinds(path), [SlotKind::KeyFile, SlotKind::RecoveryKit]);
     assert!(has_kit(&table(path)));
     let refused = format!("{:?}", remove_slot(path, 1).unwrap_err());
@@ -60,7 +60,7 @@ fn a_kit_is_a_slot_and_the_key_in_use_stays() {
 fn a_rotation_keeps_what_the_settings_name() {
     let folder = folder();
     let path = folder.path();
-    export_kit(&args(path)).unwrap();
+    export_kit(&args(path).folder).unwrap();
     let before = table(path);
     rotate(&RotateArgs { folder: args(path).folder, data_keys: false }).unwrap();
     let after = table(path);
@@ -83,7 +83,7 @@ fn keys_change_only_while_no_server_runs() {
     let path = folder.path();
     let before = table(path);
     let held = FolderLock::take(path).unwrap();
-    assert!(export_kit(&args(path)).is_err());
+    assert!(export_kit(&args(path).folder).is_err());
     assert!(remove_slot(path, 1).is_err());
     assert!(rotate(&RotateArgs { folder: args(path).folder, data_keys: true }).is_err());
     for json in [true, false] {
@@ -91,7 +91,7 @@ fn keys_change_only_while_no_server_runs() {
     }
     assert_eq!(table(path), before);
     drop(held);
-    export_kit(&args(path)).unwrap();
+    export_kit(&args(path).folder).unwrap();
 }
 
 #[test]
