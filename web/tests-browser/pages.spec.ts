@@ -22,6 +22,8 @@ for (const scheme of ["light", "dark"] as const) {
     test.use({ colorScheme: scheme });
 
     test(`no page has a serious or critical finding of axe (${scheme})`, async ({ page }) => {
+      // Twelve pages, each of which takes axe several seconds on a busy machine.
+      test.slow();
       const reach = shared();
       const findings: string[] = [];
       const check = async (where: string) => {
