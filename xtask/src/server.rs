@@ -22,11 +22,13 @@ pub(crate) struct Place {
     pub(crate) before: Vec<String>,
     /// Where it listens for agents.
     pub(crate) grpc: String,
+    /// What `serve` is told beside that.
+    pub(crate) args: Vec<String>,
 }
 
 impl Default for Place {
     fn default() -> Self {
-        Self { before: Vec::new(), grpc: "127.0.0.1:0".to_owned() }
+        Self { before: Vec::new(), grpc: "127.0.0.1:0".to_owned(), args: Vec::new() }
     }
 }
 
@@ -61,7 +63,7 @@ impl Server {
         let mut words = place.before.iter().map(OsStr::new).chain([program.as_os_str()]);
         let mut command = Command::new(words.next().unwrap_or(program.as_os_str()));
         command.args(words).arg("serve").arg("--data-dir").arg(data_dir);
-        command.args(["--grpc", &place.grpc, "--http", "127.0.0.1:0"]);
+        command.args(["--grpc", &place.grpc, "--http", "127.0.0.1:0"]).args(&place.args);
         command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
         let child = command.spawn().with_context(|| format!("cannot run {:?}", command.get_program()))?;
         let mut server = Self {

@@ -8,13 +8,19 @@ use anyhow::{Context, Result};
 use super::corpus::Step;
 use super::measure::{Usage, cpu_of, forget_peak, measured, peak_of};
 use super::{Tool, remake};
-use crate::server::Server;
+use crate::server::{Place, Server};
 use crate::shell::{self, Profile};
 use crate::sparse;
+
+/// Its name when it encrypts, as the others do.
+pub(super) const HOLDFAST: &str = "holdfast";
+/// And when it does not.
+pub(super) const PLAIN: &str = "holdfast-plain";
 
 /// Client and server.
 #[derive(Debug)]
 pub(super) struct Holdfast {
+    is_plain: bool,
     binaries: PathBuf,
     work: PathBuf,
     repository: PathBuf,
@@ -24,10 +30,10 @@ pub(super) struct Holdfast {
 
 impl Holdfast {
     /// Builds it.
-    pub(super) fn build(work: &Path) -> Result<Self> {
+    pub(super) fn build(work: &Path, is_plain: bool) -> Result<Self> {
         let binaries = shell::binaries(Profile::Release)?;
         let repository = work.join("repo.holdfast");
-        Ok(Self { binaries, work: work.to_owned(), repository, server: None, last_disk: None })
+        Ok(Self { is_plain, binaries, work: work.to_owned(), repository, server: None, last_disk: None })
     }
 
     /// Runs a client command; the server's share is added.
@@ -36,7 +42,7 @@ impl Holdfast {
         let pid = server.pid().context("the server was not started")?;
         forget_peak(pid)?;
         let before = cpu_of(pid)?;
-        let log = self.work.join(format!("holdfast.{}.log", step.name));
+        let log = self.work.join(format!("{}.{}.log", self.name(), step.name));
         let mut usage = measured(&mut server.holdfast(args)?, &log)?;
         usage.cpu += cpu_of(pid)?.saturating_sub(before);
         usage.server_peak_bytes = Some(peak_of(pid)?);
@@ -46,7 +52,7 @@ impl Holdfast {
 
 impl Tool for Holdfast {
     fn name(&self) -> &'static str {
-        "holdfast"
+        if self.is_plain { PLAIN } else { HOLDFAST }
     }
 
     fn version(&self) -> String {
@@ -56,8 +62,10 @@ impl Tool for Holdfast {
 
     fn prepare(&mut self) -> Result<()> {
         remake(&self.repository)?;
-        let log = self.work.join("holdfast.server.log");
-        self.server = Some(Server::start(&self.binaries, &self.repository, &log)?);
+        let log = self.work.join(format!("{}.server.log", self.name()));
+        let encrypt = format!("--encrypt={}", if self.is_plain { "off" } else { "on" });
+        let place = Place { args: vec![encrypt], ..Place::default() };
+        self.server = Some(Server::start_at(&place, &self.binaries, &self.repository, &log)?);
         Ok(())
     }
 

@@ -42,9 +42,9 @@ pub(crate) struct Options {
     /// [default: a folder beside the corpus]
     #[arg(long, value_name = "DIR")]
     work: Option<PathBuf>,
-    /// Tools to measure; $RESTIC, $BORG, $KOPIA and $RUSTIC may name their programs. Those not found are
-    /// left out
-    #[arg(long, value_delimiter = ',', default_value = "restic,borg,kopia,rustic,holdfast")]
+    /// Tools to measure, which all encrypt but holdfast-plain; $RESTIC, $BORG, $KOPIA and $RUSTIC may name their
+    /// programs. Those not found are left out
+    #[arg(long, value_delimiter = ',', default_value = "restic,borg,kopia,rustic,holdfast-plain,holdfast")]
     tools: Vec<String>,
     /// Steps to take, all unless given: web-day0, …, build-day2-again, restore
     #[arg(long, value_delimiter = ',')]
@@ -135,8 +135,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 fn tool(name: &str, work: &Path) -> Result<Option<Box<dyn Tool>>> {
-    if name == "holdfast" {
-        return Ok(Some(Box::new(holdfast::Holdfast::build(work)?)));
+    if name == holdfast::HOLDFAST || name == holdfast::PLAIN {
+        return Ok(Some(Box::new(holdfast::Holdfast::build(work, name == holdfast::PLAIN)?)));
     }
     Ok(peers::Peer::find(name, work)?.map(|peer| Box::new(peer) as Box<dyn Tool>))
 }
@@ -192,7 +192,7 @@ fn measure_tool(
             Ok(Some(usage)) => usage,
             Ok(None) => continue,
             // Another tool's trouble is no reason to learn nothing of the rest.
-            Err(error) if tool.name() != "holdfast" => {
+            Err(error) if !tool.name().starts_with(holdfast::HOLDFAST) => {
                 println!("  {:<16} left out: {error:#}", step.name);
                 continue;
             }

@@ -38,7 +38,9 @@ impl Peer {
             "borg" => Kind::Borg,
             "kopia" => Kind::Kopia,
             "rustic" => Kind::Rustic,
-            other => bail!("there is no tool {other:?}; there are restic, borg, kopia, rustic and holdfast"),
+            other => bail!(
+                "there is no tool {other:?}; there are restic, borg, kopia, rustic, holdfast-plain and holdfast"
+            ),
         };
         let program =
             std::env::var_os(name.to_uppercase()).map(PathBuf::from).or_else(|| shell::locate(name));
@@ -66,7 +68,7 @@ impl Peer {
             Kind::Borg => command
                 .env("BORG_REPO", &self.repository)
                 .env("BORG_BASE_DIR", cache)
-                .env("BORG_UNKNOWN_UNENCRYPTED_REPO_ACCESS_IS_OK", "yes"),
+                .env("BORG_PASSPHRASE", "x"),
             Kind::Kopia => command
                 .env("KOPIA_PASSWORD", "x")
                 .env("KOPIA_CONFIG_PATH", cache.join("config"))
@@ -109,7 +111,7 @@ impl Tool for Peer {
         let path = format!("--path={repository}");
         let commands: &[&[&str]] = match self.kind {
             Kind::Restic => &[&["init", "-q", "--repository-version", "2"]],
-            Kind::Borg => &[&["init", "-e", "none"]],
+            Kind::Borg => &[&["init", "-e", "repokey-blake2"]],
             Kind::Rustic => &[&["init"]],
             Kind::Kopia => &[
                 &["repository", "create", "filesystem", &path],

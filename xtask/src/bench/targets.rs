@@ -1,5 +1,6 @@
 //! What Holdfast must reach, and whether it did.
 
+use super::holdfast::{HOLDFAST, PLAIN};
 use super::measure::{Measured, Results};
 
 /// Steps taken together, and the share of restic's wall time Holdfast may take for them at most.
@@ -21,6 +22,17 @@ pub(super) const WALL: [WallTarget; 9] = [
     WallTarget { name: "unchanged disk again", steps: &["build-day2-again"], share: 0.10 },
     WallTarget { name: "restore", steps: &["restore"], share: 0.60 },
 ];
+
+/// Steps of which encryption may take [`ENCRYPTED_SHARE`] of the wall time without it.
+const ENCRYPTED: [(&str, &[&str]); 3] = [
+    ("encrypted, three first fulls", &["web-day0", "db-day0", "build-day0"]),
+    (
+        "encrypted, six daily backups",
+        &["web-day1", "db-day1", "build-day1", "web-day2", "db-day2", "build-day2"],
+    ),
+    ("encrypted, restore", &["restore"]),
+];
+const ENCRYPTED_SHARE: f64 = 1.05;
 
 /// Share of the smallest peer's repository.
 const REPOSITORY_SHARE: f64 = 0.90;
@@ -44,7 +56,7 @@ pub(super) fn wall_secs(results: &Results, tool: &str, steps: &[&str]) -> Option
 /// Every target for which there are figures.
 pub(super) fn verdicts(results: &Results) -> Vec<Verdict> {
     let walls = WALL.iter().filter_map(|target| {
-        let ours = wall_secs(results, "holdfast", target.steps)?;
+        let ours = wall_secs(results, HOLDFAST, target.steps)?;
         let restic = wall_secs(results, "restic", target.steps)?;
         Some(Verdict {
             name: target.name.to_owned(),
@@ -53,14 +65,23 @@ pub(super) fn verdicts(results: &Results) -> Vec<Verdict> {
             reached: ours <= target.share * restic,
         })
     });
-    walls.chain(repository(results)).chain(memory(results)).collect()
+    let encrypted = ENCRYPTED.iter().filter_map(|&(name, steps)| {
+        let (ours, plain) = (wall_secs(results, HOLDFAST, steps)?, wall_secs(results, PLAIN, steps)?);
+        Some(Verdict {
+            name: name.to_owned(),
+            measured: format!("{ours:.2} s = {:.2} × plain", ours / plain),
+            limit: format!("{ENCRYPTED_SHARE:.2} × {plain:.2} s"),
+            reached: ours <= ENCRYPTED_SHARE * plain,
+        })
+    });
+    walls.chain(encrypted).chain(repository(results)).chain(memory(results)).collect()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
 fn repository(results: &Results) -> Option<Verdict> {
-    let ours = results.get("holdfast", "repository")?.repository_bytes as f64;
-    let peers =
-        results.all().iter().filter(|measured| measured.tool != "holdfast" && measured.step == "repository");
+    let ours = results.get(HOLDFAST, "repository")?.repository_bytes as f64;
+    let is_peer = |measured: &&Measured| measured.tool != HOLDFAST && measured.tool != PLAIN;
+    let peers = results.all().iter().filter(is_peer).filter(|measured| measured.step == "repository");
     let smallest = peers.min_by_key(|measured| measured.repository_bytes)?;
     let theirs = smallest.repository_bytes as f64;
     Some(Verdict {
@@ -73,7 +94,7 @@ fn repository(results: &Results) -> Option<Verdict> {
 
 fn memory(results: &Results) -> Vec<Verdict> {
     let peak = |of: fn(&Measured) -> u64| {
-        results.all().iter().filter(|measured| measured.tool == "holdfast").map(of).max()
+        results.all().iter().filter(|measured| measured.tool == HOLDFAST).map(of).max()
     };
     let verdict = |name: &str, peak_bytes: u64, max_bytes: u64| Verdict {
         name: name.to_owned(),
@@ -132,5 +153,18 @@ pub(super) mod tests {
         assert_eq!(missed_names(&results(3001, 2243)), ["web, next day"]);
         assert_eq!(missed_names(&results(3000, 2244)), ["repository"]);
         assert_eq!(missed(&results(6001, 2244)), 3);
+    }
+
+    #[test]
+    fn encryption_is_judged_against_the_same_without() {
+        let mut results = results(3000, 2000);
+        for (plain_ms, reached) in [(2858, true), (2800, false)] {
+            results.forget(PLAIN);
+            let usage = Usage { wall: Duration::from_millis(plain_ms), ..Usage::default() };
+            results.push(Measured::of(PLAIN, "restore", &usage, Size::default()));
+            let verdicts = verdicts(&results);
+            let restore = verdicts.iter().find(|verdict| verdict.name == "encrypted, restore").unwrap();
+            assert_eq!(restore.reached, reached, "{restore:?}");
+        }
     }
 }

@@ -164,7 +164,8 @@ impl Site {
             end.attach(tun, &format!("{address}/32"), NETWORK, &options.congestion)?;
         }
         let line = Line::join(&agent_tun, &server_tun, options.quality(0.0), options.seed)?;
-        let place = Place { before: server_end.prefix(), grpc: format!("{SERVER_ADDRESS}:0") };
+        let grpc = format!("{SERVER_ADDRESS}:0");
+        let place = Place { before: server_end.prefix(), grpc, ..Place::default() };
         let server = Server::start_at(&place, &binaries, &work.join("repository"), &work.join("server.log"))?;
         Ok(Self { server, line, server_end, agent_end, binaries, work })
     }
