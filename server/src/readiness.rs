@@ -106,7 +106,9 @@ const fn told(obstacle: Obstacle) -> &'static str {
             "the volume of the repository is not there: see that it is mounted and can be read"
         }
         Obstacle::VolumeReadOnly => "the volume of the repository takes no writes: see how it is mounted",
-        Obstacle::Full => "the repository is full, down to the reserve: make room or add storage",
+        Obstacle::Full => {
+            "the repository is full, down to the reserve: delete restore points and run reclaim, or add storage"
+        }
         Obstacle::IndexDamaged => {
             "pages of the chunk index are damaged: they are being rebuilt from the containers, and backups and restores go on"
         }

@@ -26,7 +26,7 @@ Exit codes:
     7  the versions of agent and server are incompatible
     8  the repository is full or read-only, or a quota is reached
     9  the server cannot be reached
-  130  interrupted; nothing was kept
+  130  interrupted; a backup or restore leaves nothing behind that counts as complete
 
 Settings are taken from flags, then from the environment (HOLDFAST_SERVER, HOLDFAST_TOKEN or \
 HOLDFAST_TOKEN_FILE, HOLDFAST_FINGERPRINT or HOLDFAST_CA, HOLDFAST_NAMESPACE), then from the profile that \
@@ -178,7 +178,14 @@ pub(super) struct Backup {
 
 /// Lists restore points, newest first, with their locks and, once counted, the bytes that only they take up.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  holdfast list\n  holdfast list --vm web --json")]
+#[command(after_help = "\
+Examples:
+  holdfast list
+  holdfast list --vm web --json
+
+Columns that appear once the server has counted, at the end of each reclaim: 'only it' is what nothing else needs, and \
+so what deleting this restore point alone would free; 'share' is its part of all that is stored. The column disks says \
+DAMAGED with the bytes that cannot be restored, or partial with the disks that are missing.")]
 pub(super) struct List {
     /// Only restore points of this VM
     #[arg(long, default_value = "", hide_default_value = true)]
@@ -258,8 +265,9 @@ Examples:
   holdfast verify --at-server --vm web
   holdfast verify --at-server --pause
 
-At the server, Ctrl-C ends the watching, not the work: --cancel ends that. It needs a token with the role operator or \
-admin, for all namespaces. The server does the same by its schedule.")]
+Exits with 5 when something is damaged. With --at-server, Ctrl-C stops watching only: the work goes on until --cancel. \
+It needs a token with the role operator or admin, for all namespaces. By default the server does the same every \
+Saturday.")]
 pub(super) struct Verify {
     /// ID of a backup, an unambiguous prefix of one, or 'latest'
     #[arg(value_name = "BACKUP|latest", required_unless_present = "at_server", conflicts_with = "at_server")]

@@ -222,7 +222,7 @@ fn bad_lines(outcome: &Outcome) -> Vec<String> {
     };
     let mut lines: Vec<String> = summary.bad.iter().take(BAD_LINES_MAX).map(line).collect();
     if let Some(more) = summary.bad.len().checked_sub(BAD_LINES_MAX).filter(|more| *more > 0) {
-        lines.push(format!("disk {}: and {more} more ranges", outcome.disk));
+        lines.push(format!("disk {}: and {more} more", outcome.disk));
     }
     lines
 }

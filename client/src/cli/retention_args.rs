@@ -15,8 +15,9 @@ Examples:
   holdfast delete latest --vm web --yes
 
 All of the restore points are deleted or, when one of them is locked or held, none. At a terminal you are shown what \
-goes and asked first. The space comes back with the next 'holdfast reclaim'. Needs a token with the role admin; \
---dry-run needs operator.")]
+goes and asked first. The space comes back with 'holdfast reclaim', which runs each day: at once what fills containers \
+of its own, and the rest once less than 85 % of the container it is in is needed. Needs a token with the role admin; \
+for --dry-run, operator is enough.")]
 pub(super) struct Delete {
     /// IDs of backups, unambiguous prefixes of them, or 'latest'
     #[arg(required = true, value_name = "BACKUP")]
@@ -57,7 +58,7 @@ pub(super) struct Rules {
     /// Likewise of N years
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub(super) keep_yearly: u32,
-    /// Keep everything made within so long before the newest restore point, such as 14d or 8w
+    /// Keep everything made within this time before the newest restore point, such as 14d or 8w
     #[arg(long, value_name = "DAYS", default_value = "0d", hide_default_value = true, value_parser = days)]
     pub(super) keep_within: u32,
 }
@@ -86,8 +87,8 @@ Examples:
 
 --dry-run lists every restore point with the rules that keep it, and says exactly how much space deleting the others \
 frees. The newest restore point of a VM, its newest complete one, and those that are locked or held always stay. While a \
-rule is not full, it also keeps the oldest. For rules that run by themselves see 'holdfast policy'. Needs a token with \
-the role admin; --dry-run needs operator.")]
+rule is not full, it also keeps the oldest. For rules that run by themselves see 'holdfast policy'. The space comes \
+back with 'holdfast reclaim'. Needs a token with the role admin; for --dry-run, operator is enough.")]
 pub(super) struct Forget {
     /// Name of the VM; may be given several times
     #[arg(long, required = true, value_name = "NAME")]
@@ -122,8 +123,8 @@ Examples:
   holdfast reclaim --squeeze     also compresses data of more than 7 days again, at level 15
   holdfast reclaim --squeeze --squeeze-level 19 --squeeze-older-than 30d
 
-Ctrl-C ends the watching, not the work: --cancel ends that. What was freed until then stays freed. Needs a token with \
-the role operator or admin.")]
+The server runs it by itself each day at 10:00 UTC. Ctrl-C stops watching only: the work goes on until --cancel. What \
+was freed until then stays freed. Needs a token with the role operator or admin, for all namespaces.")]
 pub(super) struct Reclaim {
     /// Only say how much can be freed
     #[arg(long, conflicts_with = "control")]
@@ -144,17 +145,17 @@ pub(super) struct Reclaim {
     pub(super) steering: Steering,
 }
 
-/// What to do with work at the server that is under way.
+/// What to do with work at the server that is in progress.
 #[derive(Debug, Args)]
 #[group(id = "control", multiple = false)]
 pub(super) struct Steering {
-    /// Pause the one that is under way
+    /// Pause the one in progress
     #[arg(long, conflicts_with = "no_wait")]
     pub(super) pause: bool,
-    /// Go on with the one that is paused
+    /// Resume the one that is paused
     #[arg(long, conflicts_with = "no_wait")]
     pub(super) resume: bool,
-    /// End the one that is under way
+    /// Cancel the one in progress
     #[arg(long, conflicts_with = "no_wait")]
     pub(super) cancel: bool,
 }
@@ -169,7 +170,8 @@ Examples:
 
 The server does the same by itself, slowly, within the days that its setting scrub_days says. What is damaged is named \
 by VM, restore point, disk and bytes, and the exit code is 5; the next backup of a VM brings back what its disks still \
-have. Ctrl-C ends the watching, not the work: --cancel ends that. Needs a token with the role operator or admin.")]
+have. Ctrl-C stops watching only: the work goes on until --cancel. Needs a token with the role operator or admin, for \
+all namespaces.")]
 pub(super) struct Scrub {
     /// Start, and do not wait for the end
     #[arg(long)]
@@ -185,9 +187,9 @@ Examples:
   holdfast lock 01JQ8 --until 2027-12-31
   holdfast lock latest --vm web --for 90d --yes
 
-A lock can be made longer, and never shorter. The server compares it with a clock of its own that follows the time of \
-day slowly, so that a clock set forward does not end it. Policies lock new restore points by themselves: 'holdfast \
-policy set --lock-days'. Needs a token with the role admin.")]
+A lock can be made longer, never shorter, and outside a terminal nothing asks first. The server compares it with a \
+clock of its own that follows the time of day slowly, so that a clock set forward does not end it. Policies lock new \
+restore points by themselves: 'holdfast policy set --lock-days'. Needs a token with the role admin.")]
 pub(super) struct Lock {
     /// IDs of backups, unambiguous prefixes of them, or 'latest'
     #[arg(required = true, value_name = "BACKUP")]
@@ -195,10 +197,10 @@ pub(super) struct Lock {
     /// Only if they are of this VM; required with 'latest'
     #[arg(long, default_value = "", hide_default_value = true, required_if_eq("backups", "latest"))]
     pub(super) vm: String,
-    /// Until then: 2027-12-31 (the end of that day, UTC) or 2027-12-31T12:00:00Z
+    /// End of the lock, in place of --for: 2027-12-31 (the end of that day, UTC) or 2027-12-31T12:00:00Z
     #[arg(long, value_name = "TIME", value_parser = until, required_unless_present = "for", conflicts_with = "for")]
     pub(super) until: Option<i64>,
-    /// For so long from now, such as 90d or 1year
+    /// For this long from now, in place of --until, such as 90d or 1year
     #[arg(long = "for", id = "for", value_name = "DURATION", value_parser = super::units::duration)]
     pub(super) duration: Option<Duration>,
     /// Do not ask
@@ -206,7 +208,7 @@ pub(super) struct Lock {
     pub(super) yes: bool,
 }
 
-/// Holds restore points without an end (a legal hold), or releases them.
+/// Holds restore points until they are released (a legal hold), or releases them.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -286,7 +288,7 @@ pub(super) struct SetPolicy {
     /// Time zone of the schedule, and whose days, weeks and months count, such as Europe/Berlin [default: UTC]
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub(super) time_zone: String,
-    /// Lock each new restore point for so many days
+    /// Lock each new restore point for this many days; no one can end such a lock early
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub(super) lock_days: u32,
     /// Switch it off: it deletes and locks nothing

@@ -57,7 +57,7 @@ impl Layers {
                 let text = read_small(path)?.ok_or_else(|| ClientError::File {
                     what: "reading token file",
                     path: path.to_owned(),
-                    source: std::io::ErrorKind::NotFound.into(),
+                    source: std::io::Error::new(std::io::ErrorKind::NotFound, "there is no such file"),
                 })?;
                 Token::new(&text).map(Some)
             }

@@ -112,7 +112,7 @@ impl Audit {
         loop {
             self.step(core, &Budget::unlimited(), &mut summary)?;
             let at = self.progress();
-            progress.step("containers audited", at.done, at.total);
+            progress.step("container numbers looked up", at.done, at.total);
             if self.finished() {
                 return Ok(summary);
             }

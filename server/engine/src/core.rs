@@ -291,9 +291,9 @@ impl From<SpaceError> for EngineError {
     fn from(error: SpaceError) -> Self {
         match error {
             SpaceError::Volume(error) => error.into(),
-            SpaceError::NoRoom { .. } => {
-                Self::Full(format!("{error}: make room or add storage, then start the backup again"))
-            }
+            SpaceError::NoRoom { .. } => Self::Full(format!(
+                "{error}: delete restore points and run 'holdfast reclaim', or add storage; then start the backup again"
+            )),
         }
     }
 }

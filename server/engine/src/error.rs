@@ -136,7 +136,9 @@ impl EngineError {
 impl From<VolumeError> for EngineError {
     fn from(error: VolumeError) -> Self {
         if error.is_full() {
-            return Self::Full(format!("{error}: make room or add storage, then start the backup again"));
+            return Self::Full(format!(
+                "{error}: delete restore points and run 'holdfast reclaim', or add storage; then start the backup again"
+            ));
         }
         Self::Volume(error)
     }

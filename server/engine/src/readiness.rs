@@ -76,7 +76,9 @@ fn volume(core: &Core) -> Option<(Obstacle, String)> {
         let (free, reserve) = (room.space.free_bytes >> 20, core.ledger.reserve_bytes() >> 20);
         let promised = room.promised_bytes >> 20;
         let reason = format!(
-            "the repository has {free} MiB free, {promised} MiB of it promised to backups in progress, and keeps {reserve} MiB: make room or add storage"
+            "the repository has {free} MiB free, {promised} MiB of it promised to backups in progress, and keeps \
+             {reserve} MiB in reserve, so no container of 32 MiB fits: delete restore points and run 'holdfast \
+             reclaim', or add storage"
         );
         return Some((Obstacle::Full, reason));
     }

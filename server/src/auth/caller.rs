@@ -62,7 +62,7 @@ impl Caller {
             _ => Err(ServiceError::new(
                 ErrorCode::Forbidden,
                 format!(
-                    "token {:?} is not valid for a namespace {name:?}; use a token that is",
+                    "token {:?} is not valid for namespace {name:?}; use a token that is",
                     self.token.name
                 ),
             )),

@@ -46,7 +46,8 @@ pub(crate) use lookups::Lookups;
 use tokio::sync::Semaphore;
 
 /// The answer to every call without a valid token.
-pub const REFUSED: &str = "no valid token was presented; get one with 'holdfast-server token create' at the server, then run 'holdfast login'";
+pub const REFUSED: &str = "no token was presented, or it is unknown, revoked, disabled or expired; \
+'holdfast-server token list' at the server shows the valid ones, 'holdfast-server token create' makes one";
 
 /// What the audit log calls a token this server does not know, and what does not have the form of a token.
 const UNKNOWN: &str = "unknown token";

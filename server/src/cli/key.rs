@@ -45,17 +45,27 @@ pub(super) enum KeyCommand {
     /// Show what opens the repository, and which keys it has (also while the server is running)
     Status(StatusArgs),
     /// Print a recovery kit: one page that opens the repository when everything else is lost
+    ///
+    /// The server must be stopped. Print the page, keep it apart from the server, and delete the file, if you made one.
     ExportKit(FolderArgs),
-    /// Have a further passphrase open the repository; a server uses it when key_passphrase_file names a file with it
+    /// Add a passphrase that opens the repository
+    ///
+    /// The server must be stopped. It uses the passphrase once key_passphrase_file names a file with it.
     AddPassphrase(PassphraseArgs),
-    /// Have what the settings name open the repository, by means of a recovery kit; a key file that is not there is made
+    /// Make what the settings name open the repository, with the help of a recovery kit
+    ///
+    /// For when the key file is lost, or another source of the key is to be used. A key file that is not there is made.
+    /// The server must be stopped. When the catalog is lost, too: 'holdfast-server recover --kit'.
     Import(ImportArgs),
     /// Stop a key file, passphrase, command or kit from opening the repository
+    ///
+    /// The server must be stopped. Copies of the volume made before still open with it.
     Remove(RemoveArgs),
     /// Make a new repository key, and with --data-keys new data keys
     ///
-    /// Only what the settings name opens the new repository key; recovery kits and everything else open it no more, and
-    /// are listed. Nothing is encrypted again: with --data-keys new data gets new keys, what is there keeps its own.
+    /// The server must be stopped. Only what the settings name opens the new repository key; recovery kits and
+    /// everything else no longer open it, and are listed: export a new kit. Nothing is encrypted again: with
+    /// --data-keys new data gets new keys, what is there keeps its own.
     Rotate(RotateArgs),
 }
 
@@ -81,7 +91,7 @@ pub(super) struct PassphraseArgs {
     /// File with the passphrase [default: it is read from standard input, one line]
     #[arg(long, value_name = "FILE")]
     passphrase_file: Option<PathBuf>,
-    /// For people: whose it is, or where it lies
+    /// A note for people: whose it is, or where it is kept
     #[arg(long, default_value = "passphrase")]
     label: String,
 }
@@ -240,7 +250,7 @@ fn export_kit(folder: &DataFolder) -> Result<(), Failure> {
     let volumes =
         [fs::canonicalize(place.settings.data_dir.join(BLOBS)).unwrap_or_default().display().to_string()];
     let commands = [
-        "holdfast-server recover --from FOLDER_OF_THE_VOLUME --data-dir /var/lib/holdfast --kit THIS_PAGE"
+        "holdfast-server recover --from FOLDER_OF_THE_VOLUME --data-dir /var/lib/holdfast --kit FILE_WITH_THE_WORDS"
             .to_owned(),
         "holdfast-server serve --data-dir /var/lib/holdfast".to_owned(),
     ];
@@ -322,7 +332,7 @@ fn rotate(args: &RotateArgs) -> Result<(), Failure> {
     place.replace(&open)?;
     out::note(format_args!("the repository key is {} now; the {source} opens it", open.table().key()));
     for slot in gone.iter().filter(|slot| slot.id != opened_by) {
-        out::note(format_args!("slot {} ({}, {}) opens it no more", slot.id, slot.kind, slot.label));
+        out::note(format_args!("slot {} ({}, {}) no longer opens it", slot.id, slot.kind, slot.label));
     }
     if !has_kit(open.table()) {
         out::note("export a new recovery kit: holdfast-server key export-kit");

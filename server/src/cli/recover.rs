@@ -128,7 +128,7 @@ fn show(outcome: &Outcome) {
     show_points(recovered);
     let (adopted, damaged) = (outcome.adopted(), outcome.damaged());
     out::say(format_args!(
-        "containers that the catalog did not know: {adopted}; missing or damaged: {damaged}"
+        "containers that the catalog did not know: {adopted}; newly found missing or damaged: {damaged}"
     ));
     if outcome.dropped.dropped > 0 {
         out::say(format_args!(

@@ -34,17 +34,18 @@ pub const ENV_PREFIX: &str = "HOLDFAST_";
 #[derive(Debug, Clone, Default, PartialEq, clap::Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Layer {
-    /// Folder of the repository
+    /// Folder of the repository [default: /var/lib/holdfast]
     #[arg(long, value_name = "DIR")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_dir: Option<PathBuf>,
 
-    /// Address for agents to connect to; port 0 picks a free port
+    /// Address for agents to connect to; port 0 picks a free port [default: 127.0.0.1:7440]
     #[arg(long, value_name = "IP:PORT", value_parser = address)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grpc: Option<SocketAddr>,
 
-    /// Address of the web UI, the REST API, metrics and health checks; port 0 picks a free port
+    /// Address of the web UI, the REST API, metrics and health checks; port 0 picks a free port [default:
+    /// 127.0.0.1:7441]
     #[arg(long, value_name = "IP:PORT", value_parser = address)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http: Option<SocketAddr>,
@@ -79,7 +80,8 @@ pub struct Layer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scrub_days: Option<u32>,
 
-    /// Parity: "off", or how many containers make a group and how many of them may be lost, such as 10+1 (takes 10 % more)
+    /// Parity: how many containers make a group and how many of them may be lost, such as 10+1 (takes some 10 % more
+    /// space), or off [default: off]
     #[arg(long, value_name = "N+M")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parity: Option<Parity>,
@@ -91,7 +93,8 @@ pub struct Layer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encryption: Option<Encryption>,
 
-    /// File with the key of an encrypted repository, made when it is not there [default: repository.key in the data folder]
+    /// File with the key of an encrypted repository, made with the repository's keys [default: repository.key in the
+    /// data folder]
     #[arg(long, value_name = "FILE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_file: Option<PathBuf>,
@@ -106,7 +109,7 @@ pub struct Layer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_command: Option<String>,
 
-    /// Space to keep free on the volume, or "auto": 1GiB or 2 %, whichever is less
+    /// Space to keep free on the volume, or "auto": 1GiB or 2 %, whichever is less [default: auto]
     #[arg(long, value_name = "SIZE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reserve: Option<Reserve>,

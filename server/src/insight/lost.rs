@@ -14,7 +14,7 @@ pub(crate) fn lost_text(disk: &DamagedDisk) -> String {
         .map(|range| format!("{} to {}", range.start, range.start.saturating_add(range.bytes)))
         .collect();
     let more = lost.ranges.saturating_sub(ranges.len() as u64);
-    let more = if more > 0 { format!(", and {more} more ranges") } else { String::new() };
+    let more = if more > 0 { format!(", and {more} more") } else { String::new() };
     format!(
         "VM {vm:?} (namespace {namespace_name:?}), restore point {backup} of {}, disk {name:?}: {} bytes cannot be restored: \
          {}{more}",

@@ -133,7 +133,7 @@ pub(crate) fn unlock(table: KeyTable, source: &KeySource) -> Result<(OpenKeys, S
         no_key(format!(
             "the repository is encrypted with repository key {wanted}, and the {source} does not open it: {why}. \
              Nothing is damaged. Put the key back, or say in the settings what has it (key_file, key_passphrase_file or \
-             key_command); with a recovery kit: holdfast-server key import --kit FILE"
+             key_command); with a recovery kit: 'holdfast-server key import --kit FILE', or --kit for 'recover'"
         ))
     };
     let secret = source.read().map_err(|error| locked(&error))?;

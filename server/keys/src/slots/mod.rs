@@ -51,12 +51,13 @@ impl<'a> NewSlot<'a> {
 /// Why slots do not open.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnlockError {
-    #[error("repository key {key} has no slot for a {kind}")]
+    #[error(
+        "repository key {key} has no slot for a {kind}; what was made before a 'key rotate' opens only older copies of \
+         the volume"
+    )]
     NoSlot { key: RepositoryKeyId, kind: SlotKind },
     /// The table is whole; the secret is another.
-    #[error(
-        "this {kind} opens none of the {tried} slots that repository key {key} has for one: it is another"
-    )]
+    #[error("it is the wrong {kind}: slots of repository key {key} that it was tried on: {tried}")]
     WrongSecret { key: RepositoryKeyId, kind: SlotKind, tried: usize },
     /// A slot opens, but what is beside it was not written by one who had the repository key.
     #[error("the keys under repository key {key} were changed without it: use another copy of them")]

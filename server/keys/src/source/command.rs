@@ -169,11 +169,11 @@ fn read_apart(
 /// What it said on standard error, as far as it has; on one line.
 fn quoted(said: &Receiver<io::Result<Zeroizing<Vec<u8>>>>) -> String {
     // It has ended or was killed, so its pipe is closed; unless something left its group, which is not waited for.
-    let Ok(Ok(bytes)) = said.recv_timeout(QUOTE_PATIENCE) else { return "it said nothing".to_owned() };
+    let Ok(Ok(bytes)) = said.recv_timeout(QUOTE_PATIENCE) else { return "no error message".to_owned() };
     let text = String::from_utf8_lossy(&bytes);
     let words: Vec<&str> =
         text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty()).collect();
-    if words.is_empty() { "it said nothing".to_owned() } else { words.join(" ") }
+    if words.is_empty() { "no error message".to_owned() } else { words.join(" ") }
 }
 
 fn one_line(
