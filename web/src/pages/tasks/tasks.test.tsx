@@ -118,7 +118,7 @@ describe("tasks", () => {
 describe("words of tasks", () => {
   it("show figures by their names' endings", () => {
     const found = figuresOf({ bytes: 1024, marked_ms: 1500, vms: 1234, complete: true, note: "", nested: {} });
-    expect(found.map(({ label, text }) => `${label} ${text}`)).toEqual(["Bytes 1.00 KiB", "Marked 1.5 s", "Vms 1,234", "Complete yes"]);
+    expect(found.map(({ label, text }) => `${label} ${text}`)).toEqual(["Bytes 1.00 KiB", "Time of marking 1.5 s", "Vms 1,234", "Complete yes"]);
   });
   it("say what is counted", () => {
     const of = (done: number, total: number, unit: string) => progressOf({ ...TASK, progress: { done, total, unit } });
