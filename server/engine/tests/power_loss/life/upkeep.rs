@@ -106,6 +106,12 @@ impl Actor<'_> {
         self.engine().scrub(&Budget::unlimited(), &NoProgress).unwrap().damaged_containers
     }
 
+    /// The rest of a start, as the server does it in the background.
+    pub(crate) fn audit(&self) {
+        let job = self.engine().audit_job();
+        while job.step(&Budget::unlimited()).unwrap() == Step::More {}
+    }
+
     /// Makes parity of everything, and repairs what it can.
     pub(crate) fn protect(&self) {
         self.clock.advance_ms(2 * DAY_MS);
