@@ -212,8 +212,8 @@ impl ParityJob {
     }
 
     /// Makes one group of free containers; whether there may be more. Containers of a size go together, because a group's
-    /// parity is as long as its longest container; and those of one namespace, because parity tells of one container what
-    /// the others leave over: it belongs to whom they belong to.
+    /// parity is as long as its longest container, unless they have waited for others in vain; and those of one namespace,
+    /// because parity tells of one container what the others leave over: it belongs to whom they belong to.
     fn group(&self, state: &mut State, scheme: ParityScheme, budget: &Budget) -> Result<bool, EngineError> {
         let core = &self.core;
         let now_ms = core.clock.now_ms();
@@ -223,11 +223,12 @@ impl ParityJob {
             let size = record.stored_bytes.max(1 << 16).next_power_of_two().trailing_zeros();
             alike.entry((record.namespace, size)).or_default().push(record);
         }
+        let waited = |record: &&&ContainerRecord| now_ms.saturating_sub(record.created_ms) >= WAITED_MS;
         let is_due = |group: &&Vec<&ContainerRecord>| {
-            let waited = |record: &&&ContainerRecord| now_ms.saturating_sub(record.created_ms) >= WAITED_MS;
             group.len() >= usize::from(scheme.members) || group.iter().filter(waited).count() >= 2
         };
-        let Some(chosen) = alike.values().find(is_due) else {
+        let chosen = alike.values().find(is_due).cloned().or_else(|| left_alone(&alike, waited));
+        let Some(chosen) = chosen else {
             // On to the next ones; at the end, from the beginning.
             state.after = free.last().filter(|_| free.len() >= FREE_MAX as usize).map(|record| record.id);
             return Ok(state.after.is_some());
@@ -335,6 +336,19 @@ impl ParityJob {
         state.looked_ms = Some(now_ms);
         Ok(Step::Idle(LOOK))
     }
+}
+
+/// Containers of a namespace that have waited for others of their size in vain: two of different sizes cost more parity
+/// than they should, and none would leave them without.
+fn left_alone<'a>(
+    alike: &BTreeMap<(NamespaceId, u32), Vec<&'a ContainerRecord>>,
+    waited: impl Fn(&&&'a ContainerRecord) -> bool,
+) -> Option<Vec<&'a ContainerRecord>> {
+    let mut of_namespaces: BTreeMap<NamespaceId, Vec<&ContainerRecord>> = BTreeMap::new();
+    for ((namespace, _), group) in alike {
+        of_namespaces.entry(*namespace).or_default().extend(group.iter().filter(|record| waited(record)));
+    }
+    of_namespaces.into_values().find(|group| group.len() >= 2)
 }
 
 impl Job for ParityJob {

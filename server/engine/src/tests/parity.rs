@@ -99,6 +99,23 @@ fn a_lost_container_is_read_at_once_and_repaired() {
     }
 }
 
+/// A single VM's data and recipe are of very different sizes.
+#[test]
+fn containers_that_waited_for_others_of_their_size_in_vain_go_together() {
+    let (bench, volume) = (Bench::new(), MemoryVolume::new());
+    let engine = bench.open(Arc::new(volume.clone()));
+    let ids = [backup(&engine, "vm-0", &[("root", &disk(0))]).unwrap().backup_id];
+    bench.clock.advance_ms(DAY_MS / 2);
+    let job = engine.parity_job(scheme(4, 1), Arc::new(Never));
+    while job.step(&Budget::unlimited()).unwrap() == Step::More {}
+    assert_eq!(engine.catalog().parity_totals().unwrap().groups, 0, "others may come");
+    work(&bench, &engine, scheme(4, 1));
+    let totals = engine.catalog().parity_totals().unwrap();
+    assert_eq!((totals.groups, totals.containers), (1, 2));
+    volume.remove(&names(&volume, ContainerClass::Data)[0].blob()).unwrap();
+    assert!(whole(&engine, &ids));
+}
+
 #[test]
 fn rot_is_repaired_on_scrub_in_as_many_places_as_windows() {
     let (bench, volume, engine, ids) = protected(1);
