@@ -71,7 +71,14 @@ async fn set(context: &Context, wanted: &SetPolicy) -> Result<ExitCode, ClientEr
                 |next_ms| format!("It runs next at {} UTC", timestamp(next_ms)),
             );
             let name = &policy.name;
-            format!("{word} policy {name}: {}. {next}; 'holdfast policy run {name} --dry-run' shows what it does.", rules(&policy))
+            let locks = match policy.lock_days {
+                0 => String::new(),
+                days => format!(" It locks each new restore point for {days} days, which no one can end early."),
+            };
+            format!(
+                "{word} policy {name}: {}. {next}; 'holdfast policy run {name} --dry-run' shows what it does.{locks}",
+                rules(&policy)
+            )
         },
     )?;
     Ok(ExitCode::SUCCESS)

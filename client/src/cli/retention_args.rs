@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 
 const DAY_SECS: u64 = 86_400;
 
@@ -182,6 +182,7 @@ pub(super) struct Scrub {
 
 /// Locks restore points until a date: until then no one can delete them, whatever their role.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("end").required(true).args(["until", "for"]))]
 #[command(after_help = "\
 Examples:
   holdfast lock 01JQ8 --until 2027-12-31
@@ -198,7 +199,7 @@ pub(super) struct Lock {
     #[arg(long, default_value = "", hide_default_value = true, required_if_eq("backups", "latest"))]
     pub(super) vm: String,
     /// End of the lock, in place of --for: 2027-12-31 (the end of that day, UTC) or 2027-12-31T12:00:00Z
-    #[arg(long, value_name = "TIME", value_parser = until, required_unless_present = "for", conflicts_with = "for")]
+    #[arg(long, value_name = "TIME", value_parser = until)]
     pub(super) until: Option<i64>,
     /// For this long from now, in place of --until, such as 90d or 1year
     #[arg(long = "for", id = "for", value_name = "DURATION", value_parser = super::units::duration)]

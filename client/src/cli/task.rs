@@ -43,6 +43,9 @@ pub(super) struct Kind {
     pub(super) outcome: fn(&v1::Task, &Value) -> Vec<String>,
 }
 
+/// The last line of the log of a task that is done.
+const CLOSING_LINE: &str = "done";
+
 /// A figure of a task; 0: it has none of that name.
 pub(super) fn figure(figures: &Value, name: &str) -> u64 {
     figures.get(name).and_then(Value::as_u64).unwrap_or(0)
@@ -50,7 +53,9 @@ pub(super) fn figure(figures: &Value, name: &str) -> u64 {
 
 /// An outcome for what ends its log with one.
 pub(super) fn verdict(task: &v1::Task, _: &Value) -> Vec<String> {
-    let last = if task.status() == TaskStatus::Done { task.log.last() } else { None };
+    // The server closes each log with a line of its own.
+    let mut lines = task.log.iter().rev().filter(|line| *line != CLOSING_LINE);
+    let last = if task.status() == TaskStatus::Done { lines.next() } else { None };
     last.map(|line| escape_line(line).into_owned()).into_iter().collect()
 }
 

@@ -191,6 +191,11 @@ impl From<tonic::Status> for ClientError {
             tonic::Code::OutOfRange | tonic::Code::ResourceExhausted | tonic::Code::InvalidArgument => {
                 Self::Protocol(message)
             }
+            // The first byte of an answer in HTTP or JSON.
+            _ if message.contains("invalid compression flag") => Self::Protocol(
+                "it answers as a web server does; agents use the other port, 7440 unless it was changed"
+                    .to_owned(),
+            ),
             _ => Self::Lost(describe(&status)),
         }
     }

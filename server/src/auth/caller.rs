@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use holdfast_engine::catalog::token::{Action, TokenRecord};
+use holdfast_engine::catalog::token::{Action, Role, TokenRecord};
 use holdfast_engine::catalog::{BackupRecord, Catalog, DEFAULT_NAMESPACE, NamespaceRecord};
 use holdfast_engine::ids::NamespaceId;
 use holdfast_proto::ErrorCode;
@@ -26,10 +26,13 @@ impl Caller {
             return Ok(());
         }
         let (name, role) = (&self.token.name, self.token.role);
+        let may: Vec<_> =
+            Role::ALL.iter().filter(|role| role.may(action)).map(|role| role.as_str()).collect();
         Err(ServiceError::new(
             ErrorCode::Forbidden,
             format!(
-                "token {name:?} has the role {role}, which may not do this; use a token with another role"
+                "token {name:?} has the role {role}, which may not do this; use a token with the role {}",
+                may.join(" or ")
             ),
         ))
     }

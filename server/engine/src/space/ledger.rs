@@ -104,7 +104,7 @@ impl Ledger {
                 return Err(SpaceError::NoRoom {
                     free_bytes: state.free_bytes.unwrap_or(0),
                     promised_bytes: state.promised_bytes,
-                    reserve_bytes: self.reserve_bytes,
+                    reserve_bytes: purpose.floor_bytes(self.reserve_bytes),
                     wanted_bytes,
                 });
             }
