@@ -1,9 +1,11 @@
 //! A sealed blob being read.
 
+use std::fmt;
 use std::sync::Arc;
 
 use holdfast_keys::{BlobKey, DamagedPage, TAG_BYTES};
 use holdfast_volume::{Blob, BlobName, VolumeError};
+use parking_lot::RwLock;
 
 use crate::layout::{Geometry, HeaderError, SEALED_HEADER_BYTES, SealedHeader};
 
@@ -157,5 +159,49 @@ impl Blob for SealedBlob {
             (offset, buffer) = (boundary, rest);
         }
         Ok(())
+    }
+}
+
+/// Opens a blob again, in whichever form it has by then.
+pub(crate) type OpenAgain = Box<dyn Fn() -> Result<Arc<dyn Blob>, VolumeError> + Send + Sync>;
+
+/// A blob that may get another form while it is read, on a volume whose handles do not outlive a removal.
+pub(crate) struct MovingBlob {
+    open_again: OpenAgain,
+    name: BlobName,
+    len: u64,
+    blob: RwLock<Arc<dyn Blob>>,
+}
+
+impl MovingBlob {
+    pub(crate) fn new(name: BlobName, blob: Arc<dyn Blob>, open_again: OpenAgain) -> Self {
+        Self { open_again, name, len: blob.len(), blob: RwLock::new(blob) }
+    }
+}
+
+impl fmt::Debug for MovingBlob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MovingBlob").field("blob", &self.blob).finish_non_exhaustive()
+    }
+}
+
+impl Blob for MovingBlob {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), VolumeError> {
+        let blob = Arc::clone(&self.blob.read());
+        match blob.read_at(offset, buffer) {
+            Err(VolumeError::NotFound { .. }) => {}
+            read => return read,
+        }
+        let moved = (self.open_again)()?;
+        // Another blob of that name is not this one.
+        if moved.len() != self.len {
+            return Err(VolumeError::NotFound { name: self.name.clone() });
+        }
+        *self.blob.write() = Arc::clone(&moved);
+        moved.read_at(offset, buffer)
     }
 }

@@ -1,9 +1,12 @@
 //! The keys of a repository at work.
 
-use std::sync::Arc;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use holdfast_keys::{
-    BlobKey, BlobSealer, DataKeyId, KeyError, OpenKeys, Owner as KeyOwner, SecretRandom, UnknownKey,
+    BlobKey, BlobSealer, DataKeyId, DataKeyState, KeyError, KeyTable, OpenKeys, Owner as KeyOwner,
+    SecretRandom, UnknownKey,
 };
 use holdfast_types::clock::Clock;
 use holdfast_volume::{BlobName, Owner, Volume, VolumeError};
@@ -21,8 +24,10 @@ pub enum KeysError {
     Key(#[from] KeyError),
 }
 
+/// Who is told of a new table.
+type Watcher = Box<dyn Fn(&KeyTable) + Send + Sync>;
+
 /// The keys of a repository, opened. Shared by all that read and write.
-#[derive(Debug)]
 pub struct Keys {
     open: RwLock<OpenKeys>,
     /// Where the table lies, in the open.
@@ -31,6 +36,22 @@ pub struct Keys {
     random: Arc<dyn SecretRandom>,
     /// Held while the table is replaced: readers go on.
     changing: Mutex<()>,
+    /// Whether an owner has had more than one data key: blobs may have been sealed anew.
+    was_rotated: AtomicBool,
+    /// Whether there are blobs in the open, or with old data keys.
+    is_to_convert: AtomicBool,
+    watcher: OnceLock<Watcher>,
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keys").field("open", &self.open).finish_non_exhaustive()
+    }
+}
+
+/// The ids of data keys that seal nothing new.
+fn old_keys(table: &KeyTable) -> Vec<DataKeyId> {
+    table.data_keys().filter(|key| key.state == DataKeyState::Old).map(|key| key.id).collect()
 }
 
 impl Keys {
@@ -41,7 +62,70 @@ impl Keys {
         clock: Arc<dyn Clock>,
         random: Arc<dyn SecretRandom>,
     ) -> Self {
-        Self { open: RwLock::new(open), volume, clock, random, changing: Mutex::new(()) }
+        let keys = Self {
+            open: RwLock::new(open),
+            volume,
+            clock,
+            random,
+            changing: Mutex::new(()),
+            was_rotated: AtomicBool::new(false),
+            is_to_convert: AtomicBool::new(false),
+            watcher: OnceLock::new(),
+        };
+        keys.look(keys.open.read().table());
+        keys
+    }
+
+    /// Tells `watcher` of each table that replaces the one before, once it is durable. Only the first one is told.
+    pub fn on_change(&self, watcher: Watcher) {
+        let _ = self.watcher.set(watcher);
+    }
+
+    /// What every call asks of the table, which may be long.
+    fn look(&self, table: &KeyTable) {
+        // Before the other: whoever finds nothing to convert looks for all that a conversion left.
+        self.was_rotated.store(table.data_keys().any(|key| key.number.0 > 1), Ordering::SeqCst);
+        let is_to_convert =
+            table.accepts_plain() || table.data_keys().any(|key| key.state == DataKeyState::Old);
+        self.is_to_convert.store(is_to_convert, Ordering::SeqCst);
+    }
+
+    /// Whether blobs may lie there that were sealed anew, under the other name.
+    pub(crate) fn was_rotated(&self) -> bool {
+        self.was_rotated.load(Ordering::SeqCst)
+    }
+
+    /// Whether a conversion has anything to do: blobs in the open, or old data keys.
+    pub fn is_to_convert(&self) -> bool {
+        self.is_to_convert.load(Ordering::SeqCst)
+    }
+
+    /// Data keys that seal nothing new, and open what was sealed with them.
+    pub(crate) fn old(&self) -> Vec<DataKeyId> {
+        old_keys(self.open.read().table())
+    }
+
+    /// Whose a data key is, and whether it seals what is new; `None`: there is none.
+    pub(crate) fn of(&self, id: DataKeyId) -> Option<(Owner, bool)> {
+        let open = self.open.read();
+        let key = open.table().data_keys().find(|key| key.id == id)?;
+        Some((Owner::namespace(key.owner.to_bytes()), key.state == DataKeyState::Current))
+    }
+
+    /// (K3) Nothing lies in the open any more, and nothing is sealed with these old data keys: from now on neither is
+    /// believed.
+    ///
+    /// # Errors
+    /// As [`Keys::change`].
+    pub(crate) fn converted(&self, old: &[DataKeyId]) -> Result<(), KeysError> {
+        self.change(|keys, now_ms, _| {
+            keys.refuse_plain(now_ms).map_err(KeyError::from)?;
+            let still_old = old_keys(keys.table());
+            for id in still_old.into_iter().filter(|id| old.contains(id)) {
+                keys.drop_data_key(id, now_ms)?;
+            }
+            Ok(())
+        })
     }
 
     /// Whether blobs may lie in the open that were written before the repository was encrypted.
@@ -75,7 +159,11 @@ impl Keys {
         let mut open = self.open.write();
         *open = changed;
         let table = open.table().clone();
+        self.look(&table);
         drop(open);
+        if let Some(watcher) = self.watcher.get() {
+            watcher(&table);
+        }
         remove_older(&*self.volume, &table).map_err(failed)?;
         Ok(answer)
     }

@@ -35,9 +35,52 @@ const INDEX: &str = "index/";
 /// What is never sealed: which repository this is, and the keys themselves.
 const LEFT_OPEN: [&str; 2] = ["repository", "keys"];
 
-/// The end of a sealed blob's name. No character that a name may have sorts before it, so a listing of sealed names is
-/// in the order of the names they stand for.
-const SUFFIX: &str = "-";
+/// The end of a sealed blob's name, and that of one that was sealed anew with another data key: the two lie there together
+/// for a moment. No character that a name may have sorts before it, so a listing of sealed names is in the order of the
+/// names they stand for.
+const SUFFIXES: [&str; 2] = ["-", "--"];
+
+/// How a blob lies on the volume below, in the order in which they are looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Form {
+    Sealed,
+    /// Under the other name: a blob that is sealed anew goes from one to the other, and back the next time.
+    Resealed,
+    /// As it is: written before the repository was encrypted.
+    Plain,
+}
+
+impl Form {
+    /// What `name` is called in this form; `None`: it would be too long, or `name` is that of a sealed form.
+    pub(crate) fn of(self, name: &BlobName) -> Option<BlobName> {
+        let [sealed, resealed] = SUFFIXES;
+        if name.as_str().ends_with(sealed) {
+            return None;
+        }
+        match self {
+            Self::Sealed => BlobName::new(format!("{name}{sealed}")),
+            Self::Resealed => BlobName::new(format!("{name}{resealed}")),
+            Self::Plain => Some(name.clone()),
+        }
+    }
+
+    /// What lies there as `below`, and how.
+    pub(crate) fn parse(below: &BlobName) -> (BlobName, Self) {
+        let [sealed, resealed] = SUFFIXES;
+        for (suffix, form) in [(resealed, Self::Resealed), (sealed, Self::Sealed)] {
+            if let Some(name) = below.as_str().strip_suffix(suffix).and_then(BlobName::new) {
+                return (name, form);
+            }
+        }
+        (below.clone(), Self::Plain)
+    }
+
+    /// What follows in a listing of the volume below after all that lies there as `name`.
+    pub(crate) fn last_of(name: &BlobName) -> BlobName {
+        let last = Self::Resealed.of(name).or_else(|| Self::Sealed.of(name));
+        last.unwrap_or_else(|| name.clone())
+    }
+}
 
 /// Whether a blob of this name lies in the open on every volume.
 pub fn is_left_open(name: &BlobName) -> bool {
@@ -48,20 +91,12 @@ pub fn is_left_open(name: &BlobName) -> bool {
 
 /// What the sealed form of `name` is called; `None`: it would be too long, or `name` is that of a sealed form.
 pub fn sealed_name(name: &BlobName) -> Option<BlobName> {
-    if name.as_str().ends_with(SUFFIX) {
-        return None;
-    }
-    BlobName::new(format!("{name}{SUFFIX}"))
+    Form::Sealed.of(name)
 }
 
 /// Whether `name` is that of a sealed blob.
 pub fn is_sealed_name(name: &BlobName) -> bool {
-    name.as_str().ends_with(SUFFIX)
-}
-
-/// What `name` is the sealed form of, if it is one.
-pub(crate) fn opened_name(name: &BlobName) -> Option<BlobName> {
-    BlobName::new(name.as_str().strip_suffix(SUFFIX)?)
+    Form::parse(name).1 != Form::Plain
 }
 
 /// How the bytes of a blob lie in its sealed form.
@@ -234,11 +269,17 @@ mod tests {
         let mut plain: Vec<_> =
             ["a", "a.b", "a/b", "a0", "a-b", "ab", "b", "a-b.c", "a-b-c"].into_iter().map(name).collect();
         plain.sort();
-        let sealed: Vec<_> = plain.iter().map(|name| sealed_name(name).unwrap()).collect();
-        assert!(sealed.is_sorted());
-        assert!(sealed.iter().zip(&plain).all(|(sealed, plain)| opened_name(sealed).as_ref() == Some(plain)));
+        let plain: Vec<_> = plain.into_iter().filter(|name| !name.as_str().ends_with('-')).collect();
+        let all =
+            |name: &BlobName| [Form::Plain, Form::Sealed, Form::Resealed].map(|form| (name.clone(), form));
+        let below: Vec<_> = plain.iter().flat_map(all).map(|(name, form)| form.of(&name).unwrap()).collect();
+        assert!(below.is_sorted(), "all forms of a name lie side by side");
+        for (name, form) in plain.iter().flat_map(all) {
+            assert_eq!(Form::parse(&form.of(&name).unwrap()), (name, form));
+        }
+        assert_eq!(Form::last_of(&name("a")).as_str(), "a--");
         assert_eq!(sealed_name(&name("a-")), None);
-        assert_eq!(opened_name(&name("a")), None);
+        assert!(is_sealed_name(&name("a-")) && is_sealed_name(&name("a--")) && !is_sealed_name(&name("a")));
         assert!(is_left_open(&name("repository")) && is_left_open(&name("keys/0000000001")));
         assert!(!is_left_open(&name("repository-x")) && !is_left_open(&name("points/keys")));
     }

@@ -1,39 +1,70 @@
 //! The volume.
+//!
+//! A blob lies below in one of three forms, and in two of them while a conversion moves it from one to the other
+//! (`convert.rs`). Whoever reads finds it in any, whoever removes it removes all of them.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use holdfast_volume::{Blob, BlobEntry, BlobName, BlobWriter, ListPage, Owner, Space, Volume, VolumeError};
+use parking_lot::RwLock;
 
-use crate::blob::Unopened;
+use crate::blob::{MovingBlob, Unopened};
 use crate::keys::Keys;
-use crate::layout::{Geometry, SealedHeader, is_left_open, opened_name, sealed_name};
+use crate::layout::{Form, Geometry, SealedHeader, is_left_open, sealed_name};
 use crate::writer::SealedWriter;
 
-/// Seals what is written to it, and opens what is read. See the crate's text.
-#[derive(Debug)]
+/// Seals what is written to it, and opens what is read. See the crate's text. Clones are one volume.
+#[derive(Debug, Clone)]
 pub struct SealedVolume {
     inner: Arc<dyn Volume>,
     /// `None`: locked. Blobs can be listed and removed, not read or written.
     keys: Option<Arc<Keys>>,
+    pub(crate) moves: Arc<Moves>,
+}
+
+/// What a conversion and all others know of each other.
+#[derive(Debug, Default)]
+pub(crate) struct Moves {
+    /// Held by listings and removals; by a conversion, alone, for the moment in which a blob gets its second form or loses
+    /// its first: a listing never misses one that is on its way, and what is removed does not come back.
+    pub(crate) settled: RwLock<()>,
+    /// Second forms that were made.
+    count: AtomicU64,
+}
+
+impl Moves {
+    pub(crate) fn moved(&self) {
+        self.count.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn count(&self) -> u64 {
+        self.count.load(Ordering::SeqCst)
+    }
 }
 
 impl SealedVolume {
     /// On `inner`, with the keys that lie there.
     pub fn new(inner: Arc<dyn Volume>, keys: Arc<Keys>) -> Self {
-        Self { inner, keys: Some(keys) }
+        Self { inner, keys: Some(keys), moves: Arc::default() }
     }
 
     /// On `inner`, without keys: what there is can be told, and deleted.
     pub fn locked(inner: Arc<dyn Volume>) -> Self {
-        Self { inner, keys: None }
+        Self { inner, keys: None, moves: Arc::default() }
     }
 
-    fn keys(&self, name: &BlobName) -> Result<&Arc<Keys>, VolumeError> {
+    pub(crate) fn keys(&self, name: &BlobName) -> Result<&Arc<Keys>, VolumeError> {
         self.keys.as_ref().ok_or_else(|| VolumeError::NotReadableNow {
             name: name.to_string(),
             source: "the repository is encrypted, and its keys were not opened".into(),
         })
+    }
+
+    /// What is below.
+    pub(crate) fn inner(&self) -> &dyn Volume {
+        &*self.inner
     }
 
     /// Whether a blob may lie here as it is: who writes to the volume could put one in the place of a sealed one.
@@ -41,16 +72,91 @@ impl SealedVolume {
         self.keys.as_ref().is_none_or(|keys| keys.accepts_plain())
     }
 
-    fn entry(&self, entry: BlobEntry) -> Option<BlobEntry> {
+    /// The forms that a blob may have here.
+    fn forms(&self) -> impl Iterator<Item = Form> {
+        let takes_resealed = self.keys.as_ref().is_none_or(|keys| keys.was_rotated());
+        let others = [(takes_resealed, Form::Resealed), (self.takes_plain(), Form::Plain)];
+        std::iter::once(Form::Sealed)
+            .chain(others.into_iter().filter(|(takes, _)| *takes).map(|(_, form)| form))
+    }
+
+    fn entry(&self, entry: BlobEntry) -> Option<(BlobEntry, Form)> {
         if is_left_open(&entry.name) {
-            return Some(entry);
+            return Some((entry, Form::Plain));
         }
-        let Some(name) = opened_name(&entry.name) else {
-            return self.takes_plain().then_some(entry);
-        };
+        let (name, form) = Form::parse(&entry.name);
+        if form == Form::Plain {
+            return self.takes_plain().then_some((entry, form));
+        }
         // Nothing can be read of one that has an impossible length; that it is there counts.
         let len = Geometry::of(&name).opened(entry.len).map_or(0, |(len, _)| len);
-        Some(BlobEntry { name, len })
+        Some((BlobEntry { name, len }, form))
+    }
+
+    /// The blob in this form.
+    pub(crate) fn open_form(&self, name: &BlobName, form: Form) -> Result<Arc<dyn Blob>, VolumeError> {
+        let below = form.of(name).ok_or_else(|| VolumeError::NotFound { name: name.clone() })?;
+        let inner = self.inner.open(&below).map_err(|error| renamed(error, name))?;
+        if form == Form::Plain {
+            return Ok(inner);
+        }
+        let unopened = Unopened::read(inner, name).map_err(|error| renamed(error, name))?;
+        let key = self.keys(name)?.blob_key(unopened.header, name)?;
+        Ok(Arc::new(unopened.open(key)?))
+    }
+
+    /// What the header of this form says; `None`: it has none.
+    pub(crate) fn header(&self, name: &BlobName, form: Form) -> Result<Option<SealedHeader>, VolumeError> {
+        let below = form.of(name).ok_or_else(|| VolumeError::NotFound { name: name.clone() })?;
+        let inner = self.inner.open(&below).map_err(|error| renamed(error, name))?;
+        if form == Form::Plain {
+            return Ok(None);
+        }
+        Ok(Some(Unopened::read(inner, name).map_err(|error| renamed(error, name))?.header))
+    }
+
+    /// What seals the blob in this form.
+    pub(crate) fn writer(
+        &self,
+        name: &BlobName,
+        form: Form,
+        owner: Owner,
+    ) -> Result<Box<dyn BlobWriter>, VolumeError> {
+        let sealed = form.of(name).ok_or_else(|| refused(name))?;
+        let (key, sealer) = self.keys(name)?.sealer(owner, name)?;
+        let header = SealedHeader { key, salt: *sealer.salt() };
+        let inner = self.inner.create_for(&sealed, owner).map_err(|error| renamed(error, name))?;
+        Ok(Box::new(SealedWriter::new(inner, name.clone(), sealer, header, Geometry::of(name))))
+    }
+
+    /// The blob in whichever form it has. One that gets another meanwhile is looked for again: the new form is there
+    /// before it is counted, and counted before the old one goes.
+    pub(crate) fn open_any(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
+        loop {
+            let moves = self.moves.count();
+            for form in self.forms() {
+                match self.open_form(name, form) {
+                    Err(VolumeError::NotFound { .. }) => {}
+                    found => return found,
+                }
+            }
+            if moves == self.moves.count() {
+                return Err(VolumeError::NotFound { name: name.clone() });
+            }
+        }
+    }
+
+    /// Whether the name is taken in another form than the one that is written.
+    fn is_taken(&self, name: &BlobName) -> Result<bool, VolumeError> {
+        for form in self.forms().filter(|form| *form != Form::Sealed) {
+            let Some(below) = form.of(name) else { continue };
+            match self.inner.open(&below) {
+                Err(VolumeError::NotFound { .. }) => {}
+                Ok(_) | Err(VolumeError::Io { .. } | VolumeError::NotReadableNow { .. }) => return Ok(true),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(false)
     }
 }
 
@@ -68,27 +174,26 @@ impl Volume for SealedVolume {
         if is_left_open(name) {
             return self.inner.create_for(name, owner);
         }
-        let sealed = sealed_name(name).ok_or_else(|| refused(name))?;
-        let (key, sealer) = self.keys(name)?.sealer(owner, name)?;
-        let header = SealedHeader { key, salt: *sealer.salt() };
-        let inner = self.inner.create_for(&sealed, owner).map_err(|error| renamed(error, name))?;
-        Ok(Box::new(SealedWriter::new(inner, name.clone(), sealer, header, Geometry::of(name))))
+        let writer = self.writer(name, Form::Sealed, owner)?;
+        if self.is_taken(name)? {
+            return Err(VolumeError::Exists { name: name.clone() });
+        }
+        Ok(writer)
     }
 
     fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
         if is_left_open(name) {
             return self.inner.open(name);
         }
-        let sealed = sealed_name(name).ok_or_else(|| refused(name))?;
-        match self.inner.open(&sealed) {
-            Ok(inner) => {
-                let unopened = Unopened::read(inner, name)?;
-                let key = self.keys(name)?.blob_key(unopened.header, name)?;
-                Ok(Arc::new(unopened.open(key)?))
-            }
-            Err(VolumeError::NotFound { .. }) if self.takes_plain() => self.inner.open(name),
-            Err(error) => Err(renamed(error, name)),
+        sealed_name(name).ok_or_else(|| refused(name))?;
+        let may_move = self.keys.as_ref().is_some_and(|keys| keys.is_to_convert());
+        let blob = self.open_any(name)?;
+        if may_move && !self.inner.handles_outlive_removal() {
+            let (volume, again) = (self.clone(), name.clone());
+            let open_again = Box::new(move || volume.open_any(&again));
+            return Ok(Arc::new(MovingBlob::new(name.clone(), blob, open_again)));
         }
+        Ok(blob)
     }
 
     fn list(
@@ -97,15 +202,23 @@ impl Volume for SealedVolume {
         after: Option<&BlobName>,
         limit: NonZeroUsize,
     ) -> Result<ListPage, VolumeError> {
-        // A sealed name is the one that follows the name it stands for.
-        let mut after = after.map(|after| sealed_name(after).unwrap_or_else(|| after.clone()));
+        let _settled = self.moves.settled.read();
+        let mut after = after.map(Form::last_of);
         loop {
             let ListPage { entries, more } = self.inner.list(prefix, after.as_ref(), limit)?;
             let end = entries.last().map(|entry| entry.name.clone());
-            let entries: Vec<_> = entries.into_iter().filter_map(|entry| self.entry(entry)).collect();
+            let mut found: Vec<BlobEntry> = Vec::with_capacity(entries.len());
+            for (entry, form) in entries.into_iter().filter_map(|entry| self.entry(entry)) {
+                match found.last_mut().filter(|last| last.name == entry.name) {
+                    // On its way from one form to another: the sealed one has come to stay.
+                    Some(last) if form == Form::Sealed => *last = entry,
+                    Some(_) => {}
+                    None => found.push(entry),
+                }
+            }
             // A page with more behind it has an entry.
-            if !more || !entries.is_empty() {
-                return Ok(ListPage { entries, more });
+            if !more || !found.is_empty() {
+                return Ok(ListPage { entries: found, more });
             }
             after = end;
         }
@@ -115,11 +228,19 @@ impl Volume for SealedVolume {
         if is_left_open(name) {
             return self.inner.remove(name);
         }
-        let sealed = sealed_name(name).ok_or_else(|| refused(name))?;
-        match self.inner.remove(&sealed) {
-            Err(VolumeError::NotFound { .. }) if self.takes_plain() => self.inner.remove(name),
-            removed => removed.map_err(|error| renamed(error, name)),
+        sealed_name(name).ok_or_else(|| refused(name))?;
+        // (K2) No form is left, and none is made meanwhile.
+        let _settled = self.moves.settled.read();
+        let mut removed = false;
+        for form in self.forms() {
+            let Some(below) = form.of(name) else { continue };
+            match self.inner.remove(&below) {
+                Ok(()) => removed = true,
+                Err(VolumeError::NotFound { .. }) => {}
+                Err(error) => return Err(renamed(error, name)),
+            }
         }
+        if removed { Ok(()) } else { Err(VolumeError::NotFound { name: name.clone() }) }
     }
 
     fn discard_unfinished(&self) -> Result<u64, VolumeError> {

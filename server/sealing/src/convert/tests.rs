@@ -1,0 +1,542 @@
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+
+use holdfast_keys::slots::{NewSlot, SlotSecret};
+use holdfast_keys::{OpenKeys, Owner as KeyOwner, Secret, SystemRandom};
+use holdfast_types::clock::ManualClock;
+use holdfast_types::ids::RepositoryId;
+use holdfast_volume::testing::{CrashPoint, Fault, FaultyVolume, InFlight, OpKind, put};
+use holdfast_volume::{BlobWriter, ListPage, MemoryVolume, Space};
+
+use super::*;
+use crate::{read_table, write_table};
+
+type Faulty = FaultyVolume<MemoryVolume>;
+
+const FOLDERS: [&str; 3] = ["containers", "points", "index"];
+const OWNER: Owner = Owner::namespace([7; 16]);
+const CONTAINER: &str = "containers/0000000/0000000001.data";
+
+fn name(text: &str) -> BlobName {
+    BlobName::new(text).unwrap()
+}
+
+fn folders() -> Vec<BlobName> {
+    FOLDERS.map(name).to_vec()
+}
+
+fn secret() -> SlotSecret {
+    SlotSecret::key_file(Secret::from_bytes(&[1; 32]))
+}
+
+/// Bytes without pattern.
+fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed;
+    let next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state.to_le_bytes()[7]
+    };
+    std::iter::repeat_with(next).take(len).collect()
+}
+
+type Contents = BTreeMap<String, Vec<u8>>;
+
+/// One of each kind: several pieces, less than a page, nothing.
+fn contents() -> Contents {
+    let blobs = [
+        (CONTAINER, PIECE_BYTES * 2 + 100),
+        ("containers/0000000/0000000002.recipe", 40_000),
+        ("index/runs/1", 9000),
+        ("points/a/b/x.1", 200),
+        ("points/a/b/y.1", 0),
+    ];
+    blobs
+        .into_iter()
+        .enumerate()
+        .map(|(seed, (name, len))| (name.to_owned(), noise(seed as u64, len)))
+        .collect()
+}
+
+/// A repository as it is on a volume.
+struct Scene<V> {
+    below: Arc<V>,
+    keys: Arc<Keys>,
+    volume: SealedVolume,
+    conversion: Conversion,
+}
+
+impl<V: Volume + 'static> Scene<V> {
+    /// As a start finds it.
+    fn open(below: Arc<V>) -> Self {
+        let table = read_table(&*below).unwrap().unwrap();
+        let (open, _) = table.unlock(&secret()).unwrap();
+        let (clock, random) = (Arc::new(ManualClock::default()), Arc::new(SystemRandom));
+        let keys = Arc::new(Keys::new(open, Arc::clone(&below) as Arc<dyn Volume>, clock, random));
+        let volume = SealedVolume::new(Arc::clone(&below) as Arc<dyn Volume>, Arc::clone(&keys));
+        let conversion = Conversion::new(volume.clone(), Arc::clone(&keys), folders());
+        Self { below, keys, volume, conversion }
+    }
+
+    fn read(&self, text: &str) -> Result<Vec<u8>, VolumeError> {
+        let blob = self.volume.open(&name(text))?;
+        blob.read_vec(&name(text), 0, usize::try_from(blob.len()).unwrap())
+    }
+
+    /// Everything is there, once, and reads as it was written.
+    fn holds(&self, contents: &Contents) {
+        let mut listed = Vec::new();
+        for folder in folders() {
+            let pages = holdfast_volume::list_all(&self.volume, &folder).in_pages_of(NonZeroUsize::MIN);
+            for entry in pages {
+                let entry = entry.unwrap();
+                listed.push((entry.name.to_string(), entry.len));
+            }
+        }
+        listed.sort();
+        let wanted: Vec<_> =
+            contents.iter().map(|(name, bytes)| (name.clone(), bytes.len() as u64)).collect();
+        assert_eq!(listed, wanted);
+        for (name, bytes) in contents {
+            assert!(self.read(name).unwrap() == *bytes, "{name}");
+        }
+    }
+
+    /// To the end.
+    fn convert(&self) {
+        while self.conversion.step(&Around::default()).unwrap() != Converting::Done {}
+    }
+
+    /// What lies there, by its form.
+    fn forms(&self) -> Vec<Form> {
+        let lists = FOLDERS.map(|folder| holdfast_volume::testing::list(&*self.below, folder));
+        lists.into_iter().flatten().map(|entry| Form::parse(&entry.name).1).collect()
+    }
+
+    /// All of it is as it is to be in the end.
+    fn is_converted(&self, contents: &Contents, form: Form) {
+        self.holds(contents);
+        assert_eq!(self.forms(), vec![form; contents.len()]);
+        let table = read_table(&*self.below).unwrap().unwrap();
+        assert!(!table.accepts_plain() && self.keys.old().is_empty() && !self.keys.is_to_convert());
+        for name in contents.keys() {
+            let (_, key) = self.conversion.salt(&self::name(name), form).ok().flatten().unwrap();
+            let (owner, is_current) = self.keys.of(key).unwrap();
+            assert!(is_current && owner == owner_of(name), "{name}");
+        }
+    }
+
+    /// As `key rotate --data-keys` does, with no server.
+    fn retire_keys(&self) {
+        let owners: Vec<KeyOwner> =
+            self.keys.with_table(|table| table.data_keys().map(|key| key.owner).collect());
+        self.keys
+            .change(|keys, now_ms, random| {
+                for owner in owners {
+                    keys.retire(owner, now_ms, random)?;
+                }
+                Ok::<_, KeysError>(())
+            })
+            .unwrap();
+    }
+}
+
+fn owner_of(name: &str) -> Owner {
+    if name.starts_with("index") { Owner::REPOSITORY } else { OWNER }
+}
+
+/// Lets everything happen; `meanwhile` sees each piece of it.
+#[derive(Default)]
+struct Around<'a> {
+    charges: Cell<u64>,
+    meanwhile: Option<&'a dyn Fn(u64)>,
+    spent_after: Option<u64>,
+    stop_after: Option<u64>,
+    failed: RefCell<Vec<String>>,
+}
+
+impl Surroundings for Around<'_> {
+    fn owner(&self, name: &BlobName, _: &Arc<dyn Blob>) -> Result<Owner, Cause> {
+        Ok(owner_of(name.as_str()))
+    }
+
+    fn room(&self, _: u64) -> Result<Box<dyn Any>, Cause> {
+        Ok(Box::new(()))
+    }
+
+    fn write_failed(&self, error: &VolumeError) {
+        self.failed.borrow_mut().push(error.to_string());
+    }
+
+    fn charge(&self, _: u64, _: u64) {
+        self.charges.set(self.charges.get() + 1);
+        if let Some(meanwhile) = self.meanwhile {
+            meanwhile(self.charges.get());
+        }
+    }
+
+    fn is_spent(&self) -> bool {
+        self.must_stop() || self.spent_after.is_some_and(|after| self.charges.get() >= after)
+    }
+
+    fn must_stop(&self) -> bool {
+        self.stop_after.is_some_and(|after| self.charges.get() >= after)
+    }
+}
+
+/// Blobs in the open, and the first table of keys.
+fn plain() -> MemoryVolume {
+    let below = MemoryVolume::new();
+    for (name, bytes) in contents() {
+        put(&below, &name, &bytes);
+    }
+    let secret = secret();
+    let slot = NewSlot::new(&secret, "a test");
+    let open = OpenKeys::create(RepositoryId::from_bytes([1; 16]), &slot, true, 0, &SystemRandom).unwrap();
+    write_table(&below, open.table()).unwrap();
+    below
+}
+
+/// Everything sealed, with keys that are old now.
+fn outdated() -> MemoryVolume {
+    let scene = Scene::open(Arc::new(plain()));
+    scene.convert();
+    scene.retire_keys();
+    (*scene.below).clone()
+}
+
+#[test]
+fn all_that_lies_in_the_open_is_sealed_and_then_nothing_else_is_believed() {
+    let scene = Scene::open(Arc::new(plain()));
+    let text = contents()[CONTAINER][1000..1032].to_vec();
+    let is_found = |scene: &Scene<MemoryVolume>| {
+        let lists = FOLDERS.map(|folder| holdfast_volume::testing::list(&*scene.below, folder));
+        let names = lists.into_iter().flatten().map(|entry| entry.name);
+        let texts: Vec<_> = names.map(|name| scene.below.get(&name).unwrap()).collect();
+        texts.iter().any(|bytes| bytes.windows(text.len()).any(|window| window == text))
+    };
+    assert!(is_found(&scene));
+    assert_eq!(inventory(&*scene.below, &folders()).unwrap().plain, 5);
+    scene.convert();
+    scene.is_converted(&contents(), Form::Sealed);
+    assert!(!is_found(&scene));
+    let figures = scene.conversion.figures();
+    assert_eq!((figures.looked_at, figures.total, figures.converted, figures.done), (5, 5, 5, true));
+    let found = inventory(&*scene.below, &folders()).unwrap();
+    assert_eq!((found.plain, found.sealed), (0, 5));
+    put(&*scene.below, "points/a/b/z.1", b"forged");
+    assert!(matches!(scene.read("points/a/b/z.1"), Err(VolumeError::NotFound { .. })));
+}
+
+#[test]
+fn all_that_old_keys_sealed_is_sealed_anew_and_they_go() {
+    let scene = Scene::open(Arc::new(outdated()));
+    scene.holds(&contents());
+    let old = scene.keys.old();
+    assert_eq!(old.len(), 2);
+    scene.convert();
+    scene.is_converted(&contents(), Form::Resealed);
+    // And back, the next time.
+    scene.retire_keys();
+    let scene = Scene::open(Arc::clone(&scene.below));
+    scene.convert();
+    scene.is_converted(&contents(), Form::Sealed);
+}
+
+/// (K2) Wherever power fails, everything is there afterwards, and a later conversion comes to its end.
+#[test]
+fn a_crash_at_any_step_loses_nothing() {
+    for (start, form) in [(plain(), Form::Sealed), (outdated(), Form::Resealed)] {
+        let counted = Scene::open(Arc::new(Faulty::new(start.snapshot())));
+        counted.convert();
+        let steps = counted.below.mutations();
+        assert!(steps > 20, "{steps}");
+        for after_mutations in 0..steps {
+            for in_flight in [InFlight::Lost, InFlight::Done] {
+                let faulty = Arc::new(Faulty::new(start.snapshot()));
+                faulty.crash_at(CrashPoint { after_mutations, in_flight });
+                let scene = Scene::open(Arc::clone(&faulty));
+                scene.conversion.step(&Around::default()).unwrap_err();
+                assert!(faulty.has_crashed());
+                let scene = Scene::open(faulty.survivor());
+                scene.holds(&contents());
+                scene.convert();
+                scene.is_converted(&contents(), form);
+            }
+        }
+    }
+}
+
+/// As many charges as a conversion from `start` has.
+fn charges(start: &MemoryVolume) -> u64 {
+    let around = Around::default();
+    let scene = Scene::open(Arc::new(start.snapshot()));
+    while scene.conversion.step(&around).unwrap() != Converting::Done {}
+    around.charges.get()
+}
+
+/// Does something once, at each moment of a conversion, and looks at what there is then.
+fn at_each_moment(meanwhile: &dyn Fn(&Scene<MemoryVolume>), then: &Contents) {
+    for (start, form) in [(plain(), Form::Sealed), (outdated(), Form::Resealed)] {
+        for moment in 1..=charges(&start) {
+            let scene = Scene::open(Arc::new(start.snapshot()));
+            let at = |charge: u64| {
+                if charge == moment {
+                    meanwhile(&scene);
+                }
+            };
+            let around = Around { meanwhile: Some(&at), ..Around::default() };
+            while scene.conversion.step(&around).unwrap() != Converting::Done {}
+            scene.holds(then);
+            let forms = scene.forms();
+            assert!(forms.iter().filter(|found| **found == form).count() >= then.len() - 1, "{forms:?}");
+            assert!(!forms.contains(&Form::Plain) && forms.len() == then.len(), "{forms:?}");
+        }
+    }
+}
+
+/// (K2) What is removed while it is sealed anew does not come back.
+#[test]
+fn what_is_removed_meanwhile_stays_away() {
+    let without = contents().into_iter().filter(|(name, _)| name != CONTAINER).collect();
+    at_each_moment(&|scene| scene.volume.remove(&name(CONTAINER)).unwrap(), &without);
+}
+
+/// (K2) A name that is used again meanwhile is that of the new blob.
+#[test]
+fn what_is_written_again_meanwhile_stays() {
+    let mut with = contents();
+    with.insert(CONTAINER.to_owned(), b"another".to_vec());
+    let replace = |scene: &Scene<MemoryVolume>| {
+        scene.volume.remove(&name(CONTAINER)).unwrap();
+        let mut blob = scene.volume.create_for(&name(CONTAINER), OWNER).unwrap();
+        blob.append(b"another").unwrap();
+        blob.seal().unwrap();
+    };
+    at_each_moment(&replace, &with);
+}
+
+#[test]
+fn readers_and_listings_see_everything_at_each_moment() {
+    let look = |scene: &Scene<MemoryVolume>| {
+        scene.holds(&contents());
+        // A name is taken in whichever form.
+        for name in contents().keys() {
+            let taken = scene.volume.create_for(&self::name(name), OWNER);
+            assert!(matches!(taken, Err(VolumeError::Exists { .. })), "{name}");
+        }
+    };
+    at_each_moment(&look, &contents());
+}
+
+/// What a stop leaves half done, and steps that are short, cost no more than time.
+#[test]
+fn steps_and_stops_at_each_moment_go_on() {
+    for (start, form) in [(plain(), Form::Sealed), (outdated(), Form::Resealed)] {
+        for moment in 1..=charges(&start) {
+            let scene = Scene::open(Arc::new(start.snapshot()));
+            let around = Around { stop_after: Some(moment), ..Around::default() };
+            scene.conversion.step(&around).unwrap();
+            scene.holds(&contents());
+            let mut steps = 0;
+            let short = || Around { spent_after: Some(1), ..Around::default() };
+            while scene.conversion.step(&short()).unwrap() != Converting::Done {
+                steps += 1;
+                assert!(steps < 100);
+            }
+            scene.is_converted(&contents(), form);
+        }
+    }
+}
+
+/// (K3) As long as something cannot be read, plain blobs and old keys are still accepted.
+#[test]
+fn what_cannot_be_read_is_left_and_nothing_is_given_up() {
+    let scene = Scene::open(Arc::new(outdated()));
+    let below = Form::Sealed.of(&name(CONTAINER)).unwrap();
+    let sound = scene.below.get(&below).unwrap();
+    let mut rotten = sound.to_vec();
+    rotten[50_000] ^= 1;
+    scene.below.replace(&below, rotten);
+    let old = scene.keys.old();
+    for _ in 0..2 {
+        assert_eq!(scene.conversion.step(&Around::default()).unwrap(), Converting::Left(1));
+        let figures = scene.conversion.figures();
+        assert!(figures.left == 1 && figures.why.unwrap().contains(CONTAINER) && !figures.done);
+        assert_eq!(scene.keys.old(), old);
+    }
+    scene.below.replace(&below, sound);
+    scene.convert();
+    scene.is_converted(&contents(), Form::Resealed);
+
+    let faulty = Arc::new(Faulty::new(plain()));
+    let scene = Scene::open(Arc::clone(&faulty));
+    faulty.fail_next(OpKind::Read, 1, Fault::Io);
+    assert_eq!(scene.conversion.step(&Around::default()).unwrap(), Converting::Left(1));
+    assert!(read_table(&*faulty).unwrap().unwrap().accepts_plain());
+    scene.holds(&contents());
+    scene.convert();
+    scene.is_converted(&contents(), Form::Sealed);
+}
+
+/// (K2) A read that went wrong unnoticed does not replace what is right.
+#[test]
+fn what_reads_differently_is_not_replaced() {
+    let faulty = Arc::new(Faulty::new(plain()));
+    let scene = Scene::open(Arc::clone(&faulty));
+    faulty.fail_next(OpKind::Read, 1, Fault::Torn);
+    let error = scene.conversion.step(&Around::default()).unwrap_err();
+    assert!(matches!(error, ConvertError::Different { .. }), "{error}");
+    scene.holds(&contents());
+    assert!(scene.forms().iter().all(|form| *form == Form::Plain));
+    scene.convert();
+    scene.is_converted(&contents(), Form::Sealed);
+}
+
+/// Failed writes are told, and tried again by a later step.
+#[test]
+fn writes_that_fail_are_told() {
+    for kind in [OpKind::Create, OpKind::Append, OpKind::Seal, OpKind::Remove] {
+        let faulty = Arc::new(Faulty::new(outdated()));
+        let scene = Scene::open(Arc::clone(&faulty));
+        // The first are those of the table of keys.
+        faulty.fail_next(kind, 3, Fault::Full);
+        let around = Around::default();
+        scene.conversion.step(&around).unwrap_err();
+        assert_eq!(around.failed.borrow().len(), 1, "{kind:?}");
+        scene.convert();
+        scene.is_converted(&contents(), Form::Resealed);
+    }
+}
+
+/// A volume whose handles end with what they were opened for, as on S3.
+#[derive(Debug)]
+struct Brief(MemoryVolume);
+
+#[derive(Debug)]
+struct BriefBlob(MemoryVolume, BlobName, u64);
+
+impl Blob for BriefBlob {
+    fn len(&self) -> u64 {
+        self.2
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), VolumeError> {
+        self.0.open(&self.1)?.read_at(offset, buffer)
+    }
+}
+
+impl Volume for Brief {
+    fn create_for(&self, name: &BlobName, owner: Owner) -> Result<Box<dyn BlobWriter>, VolumeError> {
+        self.0.create_for(name, owner)
+    }
+
+    fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
+        let len = self.0.open(name)?.len();
+        Ok(Arc::new(BriefBlob(self.0.clone(), name.clone(), len)))
+    }
+
+    fn list(
+        &self,
+        prefix: &BlobName,
+        after: Option<&BlobName>,
+        limit: NonZeroUsize,
+    ) -> Result<ListPage, VolumeError> {
+        self.0.list(prefix, after, limit)
+    }
+
+    fn remove(&self, name: &BlobName) -> Result<(), VolumeError> {
+        self.0.remove(name)
+    }
+
+    fn discard_unfinished(&self) -> Result<u64, VolumeError> {
+        self.0.discard_unfinished()
+    }
+
+    fn space(&self) -> Result<Option<Space>, VolumeError> {
+        self.0.space()
+    }
+
+    fn handles_outlive_removal(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn handles_go_on_where_a_volume_ends_them() {
+    for start in [plain(), outdated()] {
+        let scene = Scene::open(Arc::new(Brief(start.snapshot())));
+        let blob = scene.volume.open(&name(CONTAINER)).unwrap();
+        scene.convert();
+        let read = blob.read_vec(&name(CONTAINER), 5, 60_000).unwrap();
+        assert!(read == contents()[CONTAINER][5..60_005]);
+        scene.volume.remove(&name(CONTAINER)).unwrap();
+        let gone = blob.read_vec(&name(CONTAINER), 5, 100).unwrap_err();
+        assert!(matches!(gone, VolumeError::NotFound { .. }), "{gone}");
+    }
+}
+
+/// Removes the plain form, whose sealed form was made meanwhile, right before it would be found.
+#[derive(Debug)]
+struct Racing(MemoryVolume, Moves, BlobName);
+
+/// What the conversion does between two looks.
+type Moves = Mutex<Option<(Arc<crate::volume::Moves>, BlobName, Vec<u8>)>>;
+
+impl Volume for Racing {
+    fn create_for(&self, name: &BlobName, owner: Owner) -> Result<Box<dyn BlobWriter>, VolumeError> {
+        self.0.create_for(name, owner)
+    }
+
+    fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
+        if *name == self.2
+            && let Some((moves, sealed, bytes)) = self.1.lock().take()
+        {
+            self.0.replace(&sealed, bytes);
+            moves.moved();
+            self.0.remove(&self.2).unwrap();
+        }
+        self.0.open(name)
+    }
+
+    fn list(
+        &self,
+        prefix: &BlobName,
+        after: Option<&BlobName>,
+        limit: NonZeroUsize,
+    ) -> Result<ListPage, VolumeError> {
+        self.0.list(prefix, after, limit)
+    }
+
+    fn remove(&self, name: &BlobName) -> Result<(), VolumeError> {
+        self.0.remove(name)
+    }
+
+    fn discard_unfinished(&self) -> Result<u64, VolumeError> {
+        self.0.discard_unfinished()
+    }
+
+    fn space(&self) -> Result<Option<Space>, VolumeError> {
+        self.0.space()
+    }
+
+    fn handles_outlive_removal(&self) -> bool {
+        true
+    }
+}
+
+/// (K2) It goes from plain to sealed after its sealed form was looked for, and before its plain one is.
+#[test]
+fn a_blob_that_moves_while_it_is_looked_for_is_found() {
+    let start = plain();
+    let scene = Scene::open(Arc::new(Racing(start.clone(), Mutex::default(), name(CONTAINER))));
+    let sealed = Form::Sealed.of(&name(CONTAINER)).unwrap();
+    let mut writer = scene.volume.writer(&name(CONTAINER), Form::Sealed, OWNER).unwrap();
+    writer.append(&contents()[CONTAINER]).unwrap();
+    writer.seal().unwrap();
+    let bytes = start.get(&sealed).unwrap().to_vec();
+    start.remove(&sealed).unwrap();
+    *scene.below.1.lock() = Some((Arc::clone(&scene.volume.moves), sealed, bytes));
+    assert!(scene.read(CONTAINER).unwrap() == contents()[CONTAINER]);
+    assert!(scene.below.1.lock().is_none(), "it moved");
+}
