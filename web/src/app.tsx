@@ -8,6 +8,7 @@ import { coversAll, may, SessionGate, useWho } from "./api/session";
 import type { Action } from "./api/schema";
 import { LiveProvider } from "./api/useLive";
 import { DamageBanner } from "./components/DamageBanner";
+import { EncryptionBanner } from "./components/EncryptionBanner";
 import { Empty, ErrorNote, Skeleton } from "./components/Feedback";
 import { Header, PLACES } from "./components/Header";
 import { Mark } from "./components/icons";
@@ -70,6 +71,7 @@ function Main() {
   return (
     <main id="main" ref={main} tabIndex={-1}>
       <DamageBanner />
+      <EncryptionBanner />
       <Caught key={path}>
         <Suspense fallback={<Skeleton lines={6} height={480} />}>
           <Switch>
