@@ -22,12 +22,15 @@ use crate::memory::Budget;
 use crate::metrics::Metrics;
 use crate::net::{Link, Origin, TooMany};
 use crate::readiness::Readiness;
+use crate::repository::Encryption;
 use crate::tasks::{Limits, PolicyWork, ReclaimWork, ScrubWork, Surroundings, TaskParts, Tasks, VerifyWork};
 
 /// The running server, shared by all calls. What only one protocol needs is in that protocol's own state.
 #[derive(Debug)]
 pub struct App {
     pub engine: Arc<Engine>,
+    /// Of a repository that is encrypted.
+    pub(crate) encryption: Option<Arc<Encryption>>,
     pub auth: Arc<Authenticator>,
     pub clock: Arc<dyn Clock>,
     pub activity: Arc<Activity>,
@@ -69,6 +72,7 @@ impl App {
     /// `Internal` when no threads can be started; `Invalid` when there is too little memory.
     pub fn new(
         engine: Arc<Engine>,
+        encryption: Option<Arc<Encryption>>,
         settings: &Settings,
         addresses: Addresses,
     ) -> Result<Arc<Self>, ServiceError> {
@@ -80,7 +84,7 @@ impl App {
         let readiness =
             Readiness::new(Arc::clone(&engine), Arc::clone(&clock), addresses.certificate_expires_ms);
         let activity = Arc::new(Activity::new(&engine, &clock, settings, &budget));
-        let metrics = Arc::new(Metrics::new());
+        let metrics = Arc::new(Metrics::new(encryption.clone()));
         let tasks = tasks(&engine, &clock, &activity, &metrics, settings);
         Ok(Arc::new(Self {
             readiness,
@@ -97,6 +101,7 @@ impl App {
             commits: watch::Sender::new(0),
             lookups,
             engine,
+            encryption,
             clock,
         }))
     }

@@ -2,6 +2,7 @@
 //! the rest is in the modules below, each named for what it is about.
 
 mod backups;
+mod conversion;
 mod reading;
 mod reclaim;
 mod retention;
@@ -41,6 +42,8 @@ use crate::snapshot::{SnapshotJob, Snapshots};
 use crate::start::{self, Start, Started};
 use crate::stop;
 use crate::store::OnLoss;
+
+pub use conversion::{BLOB_FOLDERS, RewriteRoom};
 
 /// Seconds a session lives without a heartbeat from its agent.
 pub const LEASE_SECS: u32 = 120;
@@ -310,6 +313,14 @@ impl Engine {
     /// When the catalog cannot be copied or the volume not written; the earlier snapshots are there then.
     pub fn snapshot(&self) -> Result<Option<u64>, EngineError> {
         self.snapshots.take(&self.core)
+    }
+
+    /// Seals a snapshot of the catalog, and removes all others.
+    ///
+    /// # Errors
+    /// As [`Engine::snapshot`]; some of the others may be left.
+    pub fn renew_snapshots(&self) -> Result<(), EngineError> {
+        self.snapshots.renew(&self.core)
     }
 
     /// A stop goes on without it: what a snapshot holds is in the catalog as well.

@@ -93,7 +93,9 @@ pub use check::{CheckOptions, CheckReport, Problem};
 pub use container::{CacheLimits, SharedStats};
 pub use container_repair::Repaired;
 pub use digest_stats::DigestStats;
-pub use engine::{Engine, EngineOptions, EngineParts, EngineStats, count_containers};
+pub use engine::{
+    BLOB_FOLDERS, Engine, EngineOptions, EngineParts, EngineStats, RewriteRoom, count_containers,
+};
 pub use error::EngineError;
 pub use extent_history::{ExtentHistory, HISTORY_DEPTH_MAX};
 pub use fair::{FairQueue, Tenant};

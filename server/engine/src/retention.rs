@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_catalog::{AuditEntry, NamedVm};
+use holdfast_catalog::{AuditEntry, CatalogError, NamedVm, PageRequest, RETENTION_IDS_MAX, VmRecord};
 use holdfast_types::ids::{BackupId, NamespaceId};
 
 use crate::core::Core;
@@ -111,6 +111,61 @@ pub(crate) fn remove_vm(
     }
     core.catalog.remove_vm(found.id, who)?;
     Ok(deleted)
+}
+
+/// All restore points and VMs of a namespace; what is locked is looked for before anything is deleted.
+pub(crate) fn empty_namespace(
+    core: &Core,
+    namespace: NamespaceId,
+    who: &str,
+    reason: &str,
+) -> Result<(u64, u64), EngineError> {
+    core.check_writable()?;
+    advance_if_due(core)?;
+    let mut vms: Vec<VmRecord> = Vec::new();
+    let mut token = String::new();
+    loop {
+        let page = core.catalog.list_vms(Some(&[namespace]), PageRequest { size: 0, token: &token })?;
+        vms.extend(page.items);
+        let Some(next) = page.next else { break };
+        token = next;
+    }
+    let most = u32::try_from(RETENTION_IDS_MAX).unwrap_or(u32::MAX);
+    let lock_time_ms = core.catalog.lock_time()?;
+    for vm in &vms {
+        let mut after = None;
+        loop {
+            let ids = core.catalog.backups_of_vm(vm.id, after, most)?;
+            let Some(last) = ids.last() else { break };
+            after = Some(*last);
+            for id in ids {
+                let lock = core.catalog.point(id)?.map(|point| point.lock).unwrap_or_default();
+                if lock.is_in_force(lock_time_ms) {
+                    let (until_ms, hold) = (lock.until_ms, lock.hold.map(|hold| hold.reason.into()));
+                    let locked = CatalogError::Locked {
+                        backup: Box::new(id),
+                        vm: vm.name.as_str().into(),
+                        until_ms,
+                        hold,
+                    };
+                    tell_of_refusal(core, who, &locked.to_string());
+                    return Err(locked.into());
+                }
+            }
+        }
+    }
+    let mut deleted = 0;
+    for vm in &vms {
+        loop {
+            let ids = core.catalog.backups_of_vm(vm.id, None, most)?;
+            if ids.is_empty() {
+                break;
+            }
+            deleted += delete(core, &ids, who, reason)?.len() as u64;
+        }
+        core.catalog.remove_vm(vm.id, who)?;
+    }
+    Ok((vms.len() as u64, deleted))
 }
 
 /// (L4) Advances the lock clock when it lags.

@@ -13,15 +13,16 @@ use holdfast_engine::clock::{Clock, SystemClock, utc_text};
 use holdfast_keys::kit::KitPage;
 use holdfast_keys::slots::{NewSlot, SlotId, SlotKind, SlotSecret};
 use holdfast_keys::{DataKeyState, KeyTable, OpenKeys, Owner, Secret, SecretBytes, SystemRandom};
-use holdfast_sealing::read_table;
+use holdfast_sealing::{Inventory, inventory, read_table};
 use holdfast_volume::{LocalVolume, Volume};
 use serde_json::{Value, json};
 
 use super::fail::Failure;
+use super::namespace::size;
 use super::{DataFolder, no_repository, out};
 use crate::config::Settings;
 use crate::error::ServiceError;
-use crate::repository::encryption::{self, KeySource, no_key, refused};
+use crate::repository::encryption::{self, KeySource, NO_KIT, no_key, refused, seen, wants_kit};
 use crate::repository::{BLOBS, FolderLock};
 
 const EXAMPLES: &str = "\
@@ -61,11 +62,16 @@ pub(super) enum KeyCommand {
     ///
     /// The server must be stopped. Copies of the volume made before still open with it.
     Remove(RemoveArgs),
+    /// Go on with a table of keys that is older than the one used last
+    ///
+    /// When the whole volume was put back from an older copy on purpose. Keys, passphrases and kits that were removed since
+    /// that copy open the repository again.
+    AcceptOlder(FolderArgs),
     /// Make a new repository key, and with --data-keys new data keys
     ///
     /// The server must be stopped. Only what the settings name opens the new repository key; recovery kits and
-    /// everything else no longer open it, and are listed: export a new kit. Nothing is encrypted again: with
-    /// --data-keys new data gets new keys, what is there keeps its own.
+    /// everything else no longer open it, and are listed: export a new kit. With --data-keys new data gets new keys, and
+    /// what is there is encrypted anew by the running server, which then drops the old ones.
     Rotate(RotateArgs),
 }
 
@@ -129,6 +135,7 @@ pub(super) fn run(command: &KeyCommand) -> Result<ExitCode, Failure> {
         KeyCommand::AddPassphrase(args) => add_passphrase(args),
         KeyCommand::Import(args) => import(args),
         KeyCommand::Remove(args) => remove(args),
+        KeyCommand::AcceptOlder(args) => accept_older(args),
         KeyCommand::Rotate(args) => rotate(args),
     }?;
     Ok(ExitCode::SUCCESS)
@@ -159,7 +166,9 @@ impl Place {
     /// With the folder's lock, so that no server goes on with other keys.
     fn alone(folder: &DataFolder) -> Result<(Self, FolderLock), Failure> {
         let lock = FolderLock::take(&folder.resolve()?.settings.data_dir)?;
-        Ok((Self::find(folder)?, lock))
+        let place = Self::find(folder)?;
+        seen::check(&place.settings.data_dir, &place.table)?;
+        Ok((place, lock))
     }
 
     fn open(&self) -> Result<OpenKeys, ServiceError> {
@@ -167,7 +176,9 @@ impl Place {
     }
 
     fn replace(&self, open: &OpenKeys) -> Result<(), ServiceError> {
-        encryption::replace_table(&*self.volume, open)
+        encryption::replace_table(&*self.volume, open)?;
+        seen::note(&self.settings.data_dir, open.table());
+        Ok(())
     }
 }
 
@@ -176,9 +187,10 @@ fn now_ms() -> i64 {
 }
 
 fn status(args: &StatusArgs) -> Result<(), Failure> {
-    let Place { table, .. } = Place::find(&args.folder)?;
+    let Place { table, volume, .. } = Place::find(&args.folder)?;
+    let found = inventory(&*volume, &encryption::folders()).map_err(EngineError::from)?;
     if args.json {
-        out::say(status_json(&table));
+        out::say(status_json(&table, &found));
         return Ok(());
     }
     out::say(format_args!("repository key {}, table {}", table.key(), table.sequence()));
@@ -190,14 +202,18 @@ fn status(args: &StatusArgs) -> Result<(), Failure> {
     let (current, old) = (count(DataKeyState::Current), count(DataKeyState::Old));
     out::say(format_args!("data keys: {current} in use, {old} for what was written before"));
     if table.accepts_plain() {
-        out::say(
-            "what was written before the repository was encrypted lies in the open until reclaim copies or deletes it",
-        );
+        let Inventory { plain, plain_bytes, sealed, sealed_bytes } = found;
+        out::say(format_args!(
+            "not encrypted yet: {plain} files with {}; encrypted: {sealed} with {}. A running server encrypts the rest, and \
+             believes files that are not encrypted until it has",
+            size(plain_bytes),
+            size(sealed_bytes)
+        ));
+    } else if old > 0 {
+        out::say("a running server encrypts what old data keys encrypted anew, and then drops these");
     }
-    if !has_kit(&table) {
-        out::note(
-            "no recovery kit was exported: when the key is lost, everything is. Run 'holdfast-server key export-kit'",
-        );
+    if wants_kit(&table) {
+        out::note(NO_KIT);
     }
     Ok(())
 }
@@ -206,7 +222,7 @@ fn has_kit(table: &KeyTable) -> bool {
     table.slots().any(|slot| slot.kind == SlotKind::RecoveryKit)
 }
 
-fn status_json(table: &KeyTable) -> Value {
+fn status_json(table: &KeyTable, found: &Inventory) -> Value {
     let slots: Vec<Value> = table
         .slots()
         .map(|slot| {
@@ -234,7 +250,12 @@ fn status_json(table: &KeyTable) -> Value {
         "repository_key": table.key().to_string(),
         "slots": slots,
         "data_keys": data_keys,
+        "sequence": table.sequence(),
         "plain_accepted": table.accepts_plain(),
+        "plain_files": found.plain,
+        "plain_bytes": found.plain_bytes,
+        "encrypted_files": found.sealed,
+        "encrypted_bytes": found.sealed_bytes,
         "recovery_kit": has_kit(table),
     })
 }
@@ -291,7 +312,8 @@ fn read_line() -> Result<SecretBytes, ServiceError> {
 fn import(args: &ImportArgs) -> Result<(), Failure> {
     let (place, _lock) = Place::alone(&args.folder)?;
     let source = KeySource::of(&place.settings);
-    encryption::import_kit(&*place.volume, place.table.clone(), &args.kit, &source, &SystemClock)?;
+    let open = encryption::import_kit(&*place.volume, place.table.clone(), &args.kit, &source, &SystemClock)?;
+    seen::note(&place.settings.data_dir, open.table());
     out::note(format_args!("the {source} opens the repository"));
     Ok(())
 }
@@ -312,6 +334,15 @@ fn remove(args: &RemoveArgs) -> Result<(), Failure> {
         "slot {slot} is removed. Copies of the volume that were made before still open with it: run \
          'holdfast-server key rotate' if someone else may have it"
     ));
+    Ok(())
+}
+
+fn accept_older(folder: &FolderArgs) -> Result<(), Failure> {
+    let _lock = FolderLock::take(&folder.folder.resolve()?.settings.data_dir)?;
+    let place = Place::find(&folder.folder)?;
+    place.open()?;
+    seen::accept(&place.settings.data_dir, &place.table)?;
+    out::note(format_args!("table {} of keys counts now", place.table.sequence()));
     Ok(())
 }
 

@@ -15,8 +15,11 @@ use holdfast_proto::ErrorCode;
 use serde_json::{Value, json};
 
 use super::fail::Failure;
-use super::{DataFolder, out, token};
+use super::{DataFolder, no_repository, out, token};
 use crate::config::ByteSize;
+use crate::process::logging;
+use crate::repository::destroy::{Destroyed, destroy_namespace};
+use crate::repository::is_repository;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum NamespaceCommand {
@@ -25,7 +28,20 @@ pub(super) enum NamespaceCommand {
     /// Show or change what a namespace may take
     #[command(after_help = QUOTA_EXAMPLES)]
     Quota(QuotaArgs),
+    /// Destroy a namespace of an encrypted repository with its keys; the server must not be running
+    ///
+    /// Deletes all its restore points and VMs, frees their containers, destroys its data keys and changes the repository key.
+    /// Copies of its containers that lie elsewhere cannot be read with the keys of today. What old copies of the keys
+    /// can still open is in docs/SECURITY.md. Refused while one of its restore points is locked or held.
+    #[command(after_help = DESTROY_EXAMPLES)]
+    Destroy(DestroyArgs),
 }
+
+const DESTROY_EXAMPLES: &str = "\
+Only what the settings name opens the repository afterwards: export a new recovery kit, and burn the old one.
+
+Examples:
+  holdfast-server namespace destroy berlin --confirm berlin";
 
 const QUOTA_EXAMPLES: &str = "\
 Limits that are not named stay as they are; without any, the present ones are shown. A running server follows at the \
@@ -44,6 +60,18 @@ pub(super) struct ListArgs {
     /// Print one JSON array
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct DestroyArgs {
+    #[command(flatten)]
+    folder: DataFolder,
+    /// Name of the namespace
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// The name once more: there is no way back
+    #[arg(long, value_name = "NAME")]
+    confirm: String,
 }
 
 #[derive(Debug, Args)]
@@ -120,8 +148,43 @@ pub(super) fn run(command: &NamespaceCommand) -> Result<ExitCode, Failure> {
                 out::say(show(&[found], false));
             }
         }
+        NamespaceCommand::Destroy(args) => destroy(args, &clock)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn destroy(args: &DestroyArgs, clock: &Arc<dyn Clock>) -> Result<(), Failure> {
+    let DestroyArgs { folder, name, confirm } = args;
+    if confirm != name {
+        let text = format!("--confirm says {confirm:?}, not {name:?}: nothing was changed");
+        return Err(Failure::new(ErrorCode::Invalid, text));
+    }
+    let settings = folder.resolve()?.settings;
+    logging::start(&settings);
+    if !is_repository(&settings.data_dir) {
+        return Err(no_repository(&settings.data_dir));
+    }
+    let destroyed = destroy_namespace(&settings, clock, name, &token::who())?;
+    let Destroyed { vms, restore_points, freed_bytes, left_bytes, keys, repository_key, slots } = destroyed;
+    out::note(format_args!(
+        "namespace {name:?} is destroyed: {restore_points} restore points of {vms} VMs, {} freed, {keys} data keys. The \
+         repository key is {repository_key} now",
+        size(freed_bytes)
+    ));
+    if left_bytes > 0 {
+        out::note(format_args!(
+            "{} of it could not be freed yet, and no one can read it: run 'holdfast reclaim'",
+            size(left_bytes)
+        ));
+    }
+    for slot in &slots {
+        out::note(format_args!(
+            "slot {} ({}, {}) opens the repository no more",
+            slot.id, slot.kind, slot.label
+        ));
+    }
+    out::note("export a new recovery kit, and burn the old one: holdfast-server key export-kit");
+    Ok(())
 }
 
 /// Changes what is to be changed; the namespace as it is then.
@@ -177,7 +240,7 @@ fn show(namespaces: &[NamespaceQuota], as_json: bool) -> String {
 }
 
 /// For a person: decimal units, one digit behind the point.
-fn size(bytes: u64) -> String {
+pub(super) fn size(bytes: u64) -> String {
     const UNITS: [(u64, &str); 4] =
         [(1_000_000_000_000, "TB"), (1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "kB")];
     match UNITS.iter().find(|(unit, _)| bytes >= *unit) {

@@ -102,6 +102,9 @@ fn announce(settings: &Settings, server: &Server) {
         let create = "holdfast-server token create --name HYPERVISOR --role backup --namespace default";
         out::say(format_args!("  {create}{folder}"));
     }
+    if let Some(reminder) = server.app().encryption.as_ref().and_then(|encryption| encryption.reminder()) {
+        out::note(reminder);
+    }
     out::say("ready");
 }
 

@@ -86,7 +86,7 @@ pub struct Layer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parity: Option<Parity>,
 
-    /// Encrypt everything on the volume, in an existing repository what is written from now on. A key file is made in the
+    /// Encrypt everything on the volume, in an existing repository also what is there already. A key file is made in the
     /// data folder unless a key is named, which protects copies of the volume but not this machine's disk. It cannot be
     /// undone, and without the key nothing can be restored: run 'key export-kit' afterwards
     #[arg(long = "encrypt", value_name = "on|off", num_args = 0..=1, require_equals = true, default_missing_value = "on")]

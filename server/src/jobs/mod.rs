@@ -7,7 +7,7 @@
 //! | `status` | what is told of a job |
 //! | `worker` | one job's loop |
 //! | `data_path` | whether backups or restores need the disk |
-//! | `leases`, `access`, `logins`, `audit_counts` | jobs of the server |
+//! | `leases`, `access`, `logins`, `audit_counts`, `conversion` | jobs of the server |
 //!
 //! Invariants:
 //! * A job has one task and one step at a time, on a thread that may block.
@@ -18,6 +18,7 @@
 
 mod access;
 mod audit_counts;
+mod conversion;
 mod data_path;
 mod leases;
 mod logins;
@@ -37,6 +38,7 @@ use tokio::task::JoinSet;
 
 pub(crate) use access::EndedAccess;
 pub(crate) use audit_counts::AuditCounts;
+pub(crate) use conversion::EncryptRest;
 pub(crate) use data_path::DataPath;
 pub(crate) use leases::ExpiredLeases;
 pub(crate) use logins::EndedLogins;

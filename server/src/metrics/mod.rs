@@ -35,6 +35,7 @@ use holdfast_proto::v1;
 use parking_lot::Mutex;
 
 use crate::net::Traffic;
+use crate::repository::Encryption;
 pub(crate) use counters::{BackupEnd, Counters};
 use figures::FigureCache;
 use labels::LabelTable;
@@ -46,16 +47,18 @@ pub struct Metrics {
     labels: LabelTable,
     listeners: Mutex<Vec<(&'static str, Arc<Traffic>)>>,
     cache: Mutex<FigureCache>,
+    encryption: Option<Arc<Encryption>>,
 }
 
 impl Metrics {
-    /// All at zero.
-    pub(crate) fn new() -> Self {
+    /// All at zero. `encryption`: of a repository that is encrypted.
+    pub(crate) fn new(encryption: Option<Arc<Encryption>>) -> Self {
         Self {
             counters: Arc::new(Counters::new()),
             labels: LabelTable::default(),
             listeners: Mutex::default(),
             cache: Mutex::default(),
+            encryption,
         }
     }
 

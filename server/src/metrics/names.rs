@@ -230,6 +230,15 @@ metrics! {
     RECLAIM_CLEANABLE = Gauge Bytes "holdfast_reclaim_cleanable_bytes" []
         "Bytes that the latest reclaim found nothing refers to";
 
+    KIT_MISSING = Gauge Count "holdfast_encryption_kit_missing" []
+        "1 while the repository is encrypted and nothing but a key file opens it: no recovery kit, passphrase or command; absent where it is not encrypted";
+    CONVERSION_DONE = Gauge Count "holdfast_encryption_complete" []
+        "1 once everything on the volume is encrypted with the keys of today; 0 while it is converted; absent where the repository is not encrypted";
+    CONVERSION = Gauge Count "holdfast_encryption_conversion_blobs" ["what"]
+        "Blobs of the pass that encrypts what is not, by what: total (when the pass began), looked_at or left (could not be read)";
+    CONVERTED = Counter Bytes "holdfast_encryption_converted_bytes_total" []
+        "Bytes that were there already and have been encrypted since the server started";
+
     SESSIONS = Gauge Count "holdfast_sessions" []
         "Backups in progress";
     STREAMS = Gauge Count "holdfast_streams" ["kind"]

@@ -32,9 +32,23 @@ impl Metrics {
             samples.whole(&n::NOT_READY, &[word], holds.into());
         }
         self.add_activity(engine, activity, &mut samples);
+        self.add_encryption(&mut samples);
         figures::add(self, engine, now_ms, &mut samples);
         render(&self.counters, samples)
             .map_err(|error| ServiceError::new(ErrorCode::Internal, format!("cannot write metrics: {error}")))
+    }
+
+    fn add_encryption(&self, samples: &mut Samples) {
+        let Some(encryption) = &self.encryption else { return };
+        samples.whole(&n::KIT_MISSING, &[], encryption.reminder().is_some().into());
+        let figures = encryption.conversion().figures();
+        samples.whole(&n::CONVERSION_DONE, &[], figures.done.into());
+        for (what, blobs) in
+            [("total", figures.total), ("looked_at", figures.looked_at), ("left", figures.left)]
+        {
+            samples.whole(&n::CONVERSION, &[what], blobs);
+        }
+        samples.whole(&n::CONVERTED, &[], figures.converted_bytes);
     }
 
     /// What costs nothing to look at.

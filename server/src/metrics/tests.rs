@@ -136,7 +136,7 @@ fn every_metric_has_help_type_and_unit_before_anything_happened() {
 
 #[test]
 fn with_any_names_the_text_stays_valid_and_short() {
-    let metrics = Metrics::new();
+    let metrics = Metrics::new(None);
     let evil = "a\"b\\c{}= ,\u{201d}\n";
     for number in 0..5000u32 {
         let mut id = [0; 16];

@@ -3,6 +3,9 @@
 //! Whether it is encrypted says the volume itself: it holds a table of keys, or none. The settings say what opens the
 //! table, and whether a new repository gets one.
 
+mod at_work;
+pub(crate) mod seen;
+
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -22,6 +25,9 @@ use holdfast_volume::{BlobName, LIST_PAGE_ENTRIES, Volume, list_all};
 
 use crate::config::{Encryption, Settings};
 use crate::error::ServiceError;
+use crate::files;
+pub use at_work::Encryption as AtWork;
+pub(crate) use at_work::{NO_KIT, folders, wants_kit};
 
 /// The key file, in the data folder.
 const KEY_FILE: &str = "repository.key";
@@ -80,6 +86,36 @@ impl KeySource {
         }
     }
 
+    /// A secret in place of today's: of a key file a new one, beside it until [`KeySource::adopt_renewed`]. What comes from
+    /// elsewhere is changed there.
+    ///
+    /// # Errors
+    /// As [`KeySource::read`]; when the file cannot be made.
+    pub(crate) fn renew(&self) -> Result<SlotSecret, ServiceError> {
+        let Self::File(path) = self else { return self.read() };
+        let renewed = renewed_path(path);
+        match std::fs::remove_file(&renewed) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(no_key(error)),
+            _ => {}
+        }
+        Ok(SlotSecret::key_file(key_file::create(&renewed, &SystemRandom).map_err(no_key)?))
+    }
+
+    /// Puts the renewed key file in the place of the one before.
+    ///
+    /// # Errors
+    /// When it cannot be renamed; the next [`unlock`] does it.
+    pub(crate) fn adopt_renewed(&self) -> Result<(), ServiceError> {
+        let Self::File(path) = self else { return Ok(()) };
+        files::rename_durably(&renewed_path(path), path).map_err(no_key)
+    }
+
+    /// What a crash left between the new table and the new key file's name.
+    fn renewed(&self) -> Option<SlotSecret> {
+        let Self::File(path) = self else { return None };
+        key_file::read(&renewed_path(path)).ok().map(SlotSecret::key_file)
+    }
+
     /// The secret; a key file that is not there is made.
     ///
     /// # Errors
@@ -92,6 +128,13 @@ impl KeySource {
             Err(error) => Err(no_key(error)),
         }
     }
+}
+
+/// Beside a key file.
+fn renewed_path(path: &Path) -> PathBuf {
+    let mut renewed = path.as_os_str().to_owned();
+    renewed.push(".new");
+    renewed.into()
 }
 
 /// Within messages: "the … opens it".
@@ -137,13 +180,27 @@ pub(crate) fn unlock(table: KeyTable, source: &KeySource) -> Result<(OpenKeys, S
         ))
     };
     let secret = source.read().map_err(|error| locked(&error))?;
-    table.unlock(&secret).map_err(|error| match error {
+    let mut is_renewed = false;
+    let renewed = source.renewed().map(|secret| (secret, table.clone()));
+    let opened = table.unlock(&secret).or_else(|error| {
+        is_renewed = true;
+        renewed.and_then(|(secret, table)| table.unlock(&secret).ok()).ok_or(error)
+    });
+    let opened = opened.map_err(|error| match error {
         UnlockError::Forged { .. } => ServiceError::new(ErrorCode::Damaged, error.to_string()),
         error => locked(&error),
-    })
+    })?;
+    if is_renewed {
+        // (K4) The table came first. What is left under that name is made anew, so it must not be the key.
+        source.adopt_renewed()?;
+    }
+    Ok(opened)
 }
 
-/// The volume with what the repository `id` needs around it.
+/// A volume, and the encryption around it.
+pub(crate) type Opened = (Arc<dyn Volume>, Option<Arc<AtWork>>);
+
+/// The volume with what the repository `id` needs around it, and what that is.
 ///
 /// # Errors
 /// The volume's; when the keys cannot be opened or made.
@@ -153,10 +210,17 @@ pub(crate) fn around(
     settings: &Settings,
     has_data: bool,
     clock: &Arc<dyn Clock>,
-) -> Result<Arc<dyn Volume>, ServiceError> {
+) -> Result<Opened, ServiceError> {
     let source = KeySource::of(settings);
     let open = match read_table(&**raw).map_err(table_error)? {
-        Some(table) if table.repository() == id => unlock(table, &source)?.0,
+        Some(table) if table.repository() == id => {
+            // (K5) Before anything is believed of it.
+            seen::check(&settings.data_dir, &table)?;
+            let open = unlock(table, &source)?.0;
+            // (K4) What a crash left of the tables before would open with the secrets of then.
+            remove_older(&**raw, open.table()).map_err(table_error)?;
+            open
+        }
         Some(table) => {
             return Err(ServiceError::new(
                 ErrorCode::Damaged,
@@ -166,7 +230,7 @@ pub(crate) fn around(
         None => {
             refuse_without_keys(&**raw)?;
             if settings.encryption != Some(Encryption::On) {
-                return Ok(Arc::clone(raw));
+                return Ok((Arc::clone(raw), None));
             }
             switch_on(raw, id, &source, has_data, clock)?
         }
@@ -174,8 +238,11 @@ pub(crate) fn around(
     if settings.encryption == Some(Encryption::Off) {
         tracing::warn!("encryption is off in the settings, but the repository is encrypted, and stays so");
     }
-    let keys = Keys::new(open, Arc::clone(raw), Arc::clone(clock), Arc::new(SystemRandom));
-    Ok(Arc::new(SealedVolume::new(Arc::clone(raw), Arc::new(keys))))
+    seen::note(&settings.data_dir, open.table());
+    let keys = Arc::new(Keys::new(open, Arc::clone(raw), Arc::clone(clock), Arc::new(SystemRandom)));
+    let volume = SealedVolume::new(Arc::clone(raw), Arc::clone(&keys));
+    let at_work = AtWork::new(&volume, &keys, &settings.data_dir);
+    Ok((Arc::new(volume), Some(at_work)))
 }
 
 /// The volume of a server that is lost: opened with a recovery kit, or with what the settings name.
@@ -197,6 +264,8 @@ pub(crate) fn recovered(
         Some(kit) => import_kit(&**raw, table, kit, &source, &**clock)?,
         None => unlock(table, &source)?.0,
     };
+    // Whoever recovers has chosen this copy.
+    seen::accept(&settings.data_dir, open.table())?;
     let keys = Keys::new(open, Arc::clone(raw), Arc::clone(clock), Arc::new(SystemRandom));
     Ok(Arc::new(SealedVolume::new(Arc::clone(raw), Arc::new(keys))))
 }

@@ -3,6 +3,7 @@
 //! The order is that of ORDERING, "Starting": the folder's lock, then the catalog, then everything else, which
 //! the engine does.
 
+pub(crate) mod destroy;
 pub(crate) mod encryption;
 mod lock;
 pub mod recover;
@@ -24,6 +25,7 @@ use holdfast_volume::{LocalVolume, Volume};
 use crate::config::{ByteSize, Reserve, Settings};
 use crate::error::ServiceError;
 use crate::memory::Budget;
+pub use encryption::AtWork as Encryption;
 pub(crate) use lock::FolderLock;
 
 /// Folder of the volume within the data folder.
@@ -44,6 +46,17 @@ pub fn is_repository(folder: &Path) -> bool {
 /// # Errors
 /// `Busy` when another process has the folder; otherwise what cannot be opened.
 pub fn open_parts(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<EngineParts, ServiceError> {
+    Ok(open_with_keys(settings, clock)?.0)
+}
+
+/// As [`open_parts`], with the encryption of a repository that is encrypted.
+///
+/// # Errors
+/// As [`open_parts`].
+pub fn open_with_keys(
+    settings: &Settings,
+    clock: &Arc<dyn Clock>,
+) -> Result<(EngineParts, Option<Arc<Encryption>>), ServiceError> {
     let folder = &settings.data_dir;
     fs::create_dir_all(folder).map_err(|error| {
         ServiceError::new(ErrorCode::Internal, format!("cannot create {}: {error}", folder.display()))
@@ -80,8 +93,8 @@ pub fn open_parts(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<EngineP
         ),
     };
     let id = catalog.repository()?.id;
-    let volume = encryption::around(&raw, id, settings, has_data, clock)?;
-    Ok(EngineParts {
+    let (volume, encryption) = encryption::around(&raw, id, settings, has_data, clock)?;
+    let parts = EngineParts {
         data: Arc::clone(&volume),
         index: volume,
         catalog,
@@ -89,7 +102,8 @@ pub fn open_parts(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<EngineP
         health,
         options: engine_options(settings, &budget),
         lock: Some(Box::new(lock)),
-    })
+    };
+    Ok((parts, encryption))
 }
 
 /// The engine's options, as the settings say.

@@ -33,7 +33,7 @@ use crate::jobs::Runner;
 use crate::limits::{COMMIT_GRACE, SHUTDOWN_GRACE};
 use crate::memory::Budget;
 use crate::net::Listener;
-use crate::repository::open_parts;
+use crate::repository::{Encryption, open_with_keys};
 use crate::tasks::TaskRunner;
 use crate::tls::{Identity, TlsError};
 use crate::{files, grpc, http};
@@ -96,7 +96,8 @@ impl Server {
             source,
         })?;
         // First, because it takes the lock: two servers must not both create a certificate.
-        let engine = Arc::new(open_engine(settings, &clock).await?);
+        let (engine, encryption) = open_engine(settings, &clock).await?;
+        let engine = Arc::new(engine);
         let identity = Identity::load_or_create(&settings.identity_source(), year(&*clock)?)?;
         let token_path = settings.data_dir.join(FIRST_TOKEN_FILE);
         let first_token_created = ensure_first_token(&**engine.catalog(), &*clock, &token_path)?;
@@ -121,7 +122,7 @@ impl Server {
             fingerprint: fingerprint.clone(),
             certificate_expires_ms: identity.expires_ms(),
         };
-        let app = App::new(engine, settings, addresses)?;
+        let app = App::new(engine, encryption, settings, addresses)?;
         tracing::info!(budget = %app.budget, "memory");
         for (name, listener) in [("grpc", &grpc_listener), ("http", &http_listener)] {
             app.metrics.watch(name, listener.traffic());
@@ -198,15 +199,21 @@ async fn end_calls(app: &Arc<App>, mut tasks: JoinSet<()>) {
 }
 
 /// Opens the repository, or creates it.
-async fn open_engine(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<Engine, StartError> {
+async fn open_engine(
+    settings: &Settings,
+    clock: &Arc<dyn Clock>,
+) -> Result<(Engine, Option<Arc<Encryption>>), StartError> {
     let (chosen, clock) = (settings.clone(), Arc::clone(clock));
-    let open = move || Ok(Engine::assemble(open_parts(&chosen, &clock)?)?);
+    let open = move || {
+        let (parts, encryption) = open_with_keys(&chosen, &clock)?;
+        Ok((Engine::assemble(parts)?, encryption))
+    };
     let opened =
         tokio::task::spawn_blocking(open).await.map_err(ServiceError::from).and_then(|opened| opened);
-    let engine = opened
+    let (engine, encryption) = opened
         .map_err(|source| StartError::Open { folder: settings.data_dir.display().to_string(), source })?;
     tracing::info!(repository = %engine.repository_id(), summary = ?engine.opened(), "repository opened");
-    Ok(engine)
+    Ok((engine, encryption))
 }
 
 /// The current year.

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use holdfast_tests::disk::{assert_same, noise};
 use holdfast_tests::repository::files;
 use holdfast_tests::server::maintain;
-use holdfast_tests::{Disk, Server, tasks};
+use holdfast_tests::web::get;
+use holdfast_tests::{Disk, Server, tasks, wait_for};
 use serde_json::{Value, json};
 use tempfile::{TempDir, tempdir};
 
@@ -148,13 +149,7 @@ fn nothing_that_was_backed_up_is_found_on_the_volume() {
     assert_eq!(found(&Scene::new(&[]), &secrets), all);
     let scene = Scene::encrypted();
     assert_eq!(found(&scene, &secrets), Vec::<&str>::new());
-    let plain: Vec<_> =
-        scene.blobs("").into_iter().filter(|path| !path.to_string_lossy().ends_with('-')).collect();
-    let names = plain.iter().map(|path| path.strip_prefix(scene.data_dir.join("blobs")).unwrap());
-    assert!(
-        names.clone().all(|name| name.starts_with("keys") || name == Path::new("repository")),
-        "{plain:?}"
-    );
+    nothing_lies_in_the_open(&scene);
 }
 
 #[test]
@@ -287,15 +282,20 @@ fn a_rotation_ends_old_kits_and_data_restores() {
     let (status, said) = maintain(&scene.data_dir, "key", &["import", "--kit", old.to_str().unwrap()]);
     assert_eq!(status.code(), Some(4), "{said}");
 
-    // New data gets a new key; what is there keeps its own.
+    // New data gets new keys, what is there gets them from the running server, and then the old ones go.
     scene.key(&["rotate", "--data-keys"]);
+    let keys = scene.status()["data_keys"].clone();
+    assert!(keys.as_array().unwrap().iter().all(|key| key["current"] == false), "{keys}");
     scene.disk.put(0, &noise(9, 1 << 20));
     scene.add(&[]);
-    let keys = scene.status()["data_keys"].as_array().unwrap().clone();
-    let of_namespace = |current: bool| {
-        keys.iter().filter(|key| !key["namespace"].is_null() && key["current"] == current).count()
-    };
-    assert_eq!((of_namespace(true), of_namespace(false)), (1, 1), "{keys:?}");
+    let server = Server::start(&scene.data_dir);
+    wait_until_converted(&scene);
+    assert_same(&scene.disk.bytes(), &read_back(&server, "latest"));
+    stop(server);
+    let rotated = scene.status()["data_keys"].clone();
+    assert_eq!(rotated.as_array().unwrap().len(), 2, "{rotated}");
+    let (status, said) = maintain(&scene.data_dir, "check", &["--read-data"]);
+    assert!(status.success(), "{said}");
     scene.restores();
 
     // A lost key file: a kit makes another, and the lost one is ended.
@@ -397,36 +397,218 @@ fn keys_that_went_away_are_missed() {
     }
 }
 
+/// Until everything is encrypted with the keys of today.
+fn wait_until_converted(scene: &Scene) {
+    wait_for("everything to be encrypted", || {
+        let status = scene.status();
+        let keys = status["data_keys"].as_array().unwrap();
+        (status["plain_accepted"] == false && keys.iter().all(|key| key["current"] == true)).then_some(())
+    });
+}
+
+/// Nothing but the keys and the repository's mark lies on the volume as it is.
+fn nothing_lies_in_the_open(scene: &Scene) {
+    let blobs = scene.data_dir.join("blobs");
+    let plain = scene.blobs("").into_iter().filter(|path| !path.to_string_lossy().ends_with('-'));
+    let names: Vec<_> = plain.map(|path| path.strip_prefix(&blobs).unwrap().to_owned()).collect();
+    assert!(
+        names.iter().all(|name| name.starts_with("keys") || name == Path::new("repository")),
+        "{names:?}"
+    );
+}
+
+fn older_backup(server: &Server) -> String {
+    let list = server.agent().run(&["list", "--namespace", NAMESPACE, "--vm", VM, "--json"]).ok().summary();
+    list["backups"][1]["backup"].as_str().unwrap().to_owned()
+}
+
 #[test]
-fn an_existing_repository_encrypts_what_comes() {
+fn an_existing_repository_is_encrypted_while_it_is_used() {
     let scene = Scene::new(&[]);
     let (status, said) = maintain(&scene.data_dir, "key", &["status"]);
     assert!(!status.success() && said.contains("not encrypted"), "{said}");
     let before = scene.disk.bytes();
-    let open = scene.blobs(".data").len();
     scene.disk.put(0, &noise(10, 2 << 20));
-    scene.add(&["--encrypt"]);
-    assert!(!scene.blobs(".data-").is_empty(), "what comes is encrypted");
-    assert_eq!(
-        scene.blobs(".data").len() - scene.blobs(".data-").len(),
-        open,
-        "what is there stays as it is"
-    );
-    let said = scene.key(&["status"]);
-    assert!(said.contains("lies in the open"), "{said}");
+    scene.add(&[]);
+    // Ended anywhere.
+    for wanted in [1, 3, 5] {
+        let server = Server::options().arg("--encrypt").start(&scene.data_dir);
+        wait_for("some of it to be encrypted", || {
+            let status = scene.status();
+            let encrypted = status["encrypted_files"].as_u64().unwrap();
+            (encrypted >= wanted || status["plain_files"] == 0).then_some(())
+        });
+        server.kill();
+    }
     // Said once is enough.
     let server = Server::start(&scene.data_dir);
     assert_same(&scene.disk.bytes(), &read_back(&server, "latest"));
-    let list = server.agent().run(&["list", "--namespace", NAMESPACE, "--vm", VM, "--json"]).ok().summary();
-    let older = list["backups"][1]["backup"].as_str().unwrap().to_owned();
-    assert_same(&before, &read_back(&server, &older));
+    wait_until_converted(&scene);
+    assert_same(&before, &read_back(&server, &older_backup(&server)));
+    let metrics = get(&server, "/metrics", &server.admin_token()).text();
+    assert!(metrics.contains("holdfast_encryption_complete 1"), "{metrics}");
     tasks::run(&server, "reclaim", &json!({ "live_share_pct": 100 }));
+    assert_same(&scene.disk.bytes(), &read_back(&server, "latest"));
     stop(server);
+    nothing_lies_in_the_open(&scene);
+    assert_eq!(found(&scene, &secrets()), Vec::<&str>::new());
     let (status, said) = maintain(&scene.data_dir, "check", &["--read-data"]);
     assert!(status.success(), "{said}");
+    scene.disk.put(0, &noise(11, 1 << 20));
+    scene.add(&[]);
     // Off is no way back.
     let server = Server::options().arg("--encrypt=off").start(&scene.data_dir);
     assert!(server.stderr().contains("stays so"), "{}", server.stderr());
     assert_same(&scene.disk.bytes(), &read_back(&server, "latest"));
     stop(server);
+}
+
+/// Files whose bytes are not as mixed as noise is. Headers are told apart from what they stand before.
+fn patterned(scene: &Scene) -> Vec<PathBuf> {
+    let blobs = scene.data_dir.join("blobs");
+    let is_patterned = |path: &PathBuf| {
+        let bytes = fs::read(path).unwrap();
+        let body = bytes.get(64..bytes.len().saturating_sub(64)).unwrap_or_default();
+        let mut counts = [0_u32; 256];
+        body.iter().for_each(|byte| counts[usize::from(*byte)] += 1);
+        let shares =
+            counts.iter().filter(|count| **count > 0).map(|count| f64::from(*count) / body.len() as f64);
+        // 4 KiB of noise have 7.95 bits a byte.
+        body.len() >= 4096 && shares.map(|share| -share * share.log2()).sum::<f64>() < 7.9
+    };
+    files(&blobs)
+        .into_iter()
+        .filter(|path| !path.starts_with(blobs.join("keys")))
+        .filter(is_patterned)
+        .collect()
+}
+
+#[test]
+fn everything_on_the_volume_looks_like_noise() {
+    let plain = Scene::new(&[]);
+    assert!(!patterned(&plain).is_empty(), "what is not encrypted has patterns");
+    assert_eq!(patterned(&Scene::encrypted()), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn a_reminder_stays_until_a_kit_is_exported() {
+    let scene = Scene::encrypted();
+    let told = |server: &Server| {
+        let answer = get(server, "/api/v1/server", &server.admin_token()).json();
+        answer["encryption"]["reminder"].as_str().map(str::to_owned)
+    };
+    let server = Server::start(&scene.data_dir);
+    assert!(told(&server).unwrap().contains("export-kit"));
+    wait_for("the reminder", || server.log().contains("export-kit").then_some(()));
+    stop(server);
+    assert!(scene.key(&["status"]).contains("export-kit"));
+    scene.export_kit("kit.txt");
+    let server = Server::start(&scene.data_dir);
+    assert_eq!(told(&server), None);
+    let (_, said) = server.stop();
+    assert!(!said.contains("export-kit"), "{said}");
+    assert!(!scene.key(&["status"]).contains("export-kit"));
+}
+
+/// Copies what is in a folder; what is there already stays.
+fn copy_into(from: &Path, to: &Path) {
+    for path in files(from) {
+        let target = to.join(path.strip_prefix(from).unwrap());
+        fs::create_dir_all(target.parent().unwrap()).unwrap();
+        if !target.exists() {
+            fs::copy(&path, &target).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_destroyed_namespace_cannot_be_read_with_todays_keys() {
+    const OTHER: &str = "other";
+    let scene = Scene::encrypted();
+    let other = Disk::of_noise(scene.path("other.raw"), 12, 3 << 20);
+    let server = Server::start(&scene.data_dir);
+    server.token("others", "backup", &[OTHER]);
+    server.agent().run(&["backup", "--namespace", OTHER, "--vm", "web", other.arg()]).ok();
+    let list = server.agent().run(&["list", "--namespace", NAMESPACE, "--vm", VM, "--json"]).ok().summary();
+    let held = list["backups"][0]["backup"].as_str().unwrap().to_owned();
+    server.agent().run(&["hold", &held, "--namespace", NAMESPACE, "--reason", "a lawsuit"]).ok();
+    let destroy =
+        |confirm: &str| maintain(&scene.data_dir, "namespace", &["destroy", NAMESPACE, "--confirm", confirm]);
+    assert_eq!(destroy(NAMESPACE).0.code(), Some(6), "beside a server");
+    stop(server);
+    let old_kit = scene.export_kit("old.txt");
+    let before = scene.status();
+    // A copy of everything but the key, as on another disk.
+    let copy = scene.path("copy");
+    copy_into(&scene.data_dir.join("blobs"), &copy.join("blobs"));
+
+    let (status, said) = destroy("another");
+    assert!(!status.success() && said.contains("nothing was changed"), "{said}");
+    let (status, said) = destroy(NAMESPACE);
+    assert!(status.code() == Some(4) && said.contains("a lawsuit"), "{status}: {said}");
+    scene.restores();
+    let server = Server::start(&scene.data_dir);
+    server.agent().run(&["hold", &held, "--namespace", NAMESPACE, "--release", "--reason", "settled"]).ok();
+    stop(server);
+    let (status, said) = destroy(NAMESPACE);
+    assert!(status.success() && said.contains("1 restore points of 1 VMs"), "{said}");
+    assert!(said.contains("recovery kit") && said.contains("export-kit"), "{said}");
+
+    let after = scene.status();
+    assert_ne!(repository_key(&after), repository_key(&before));
+    let of = |status: &Value| status["data_keys"].as_array().unwrap().len();
+    assert_eq!(of(&after), of(&before) - 1);
+    let left: Vec<_> = scene.blobs(".data-");
+    assert_eq!(left.len(), 1, "what is left is the other namespace's: {left:?}");
+    let (status, said) = maintain(&scene.data_dir, "key", &["import", "--kit", old_kit.to_str().unwrap()]);
+    assert_eq!(status.code(), Some(4), "{said}");
+    let restores_other = |server: &Server| {
+        let args = ["restore", "latest", "--namespace", OTHER, "--vm", "web", "--to", "-"];
+        assert_same(&other.bytes(), &server.agent().run(&args).ok().stdout);
+    };
+    let audit = |server: &Server| get(server, "/api/v1/audit", &server.admin_token()).text();
+    let server = Server::start(&scene.data_dir);
+    restores_other(&server);
+    assert!(audit(&server).contains("namespace.destroy"));
+    stop(server);
+
+    // Containers and points of before, put back: what today's keys open has nothing of them.
+    for folder in ["containers", "points", "snapshots"] {
+        copy_into(&copy.join("blobs").join(folder), &scene.data_dir.join("blobs").join(folder));
+    }
+    let server = Server::start(&scene.data_dir);
+    restores_other(&server);
+    let args = ["restore", "latest", "--namespace", NAMESPACE, "--vm", VM, "--to", "-"];
+    assert_ne!(server.agent().run(&args).code, Some(0));
+    stop(server);
+    // Nor does today's key file open the copy with its own keys; the kit of then does, and SECURITY says so.
+    let recover = |args: &[&str]| {
+        let from = copy.join("blobs");
+        let data_dir = scene.path("recovered");
+        let args = [&["--from", from.to_str().unwrap()], args].concat();
+        maintain(&data_dir, "recover", &args)
+    };
+    fs::create_dir(scene.path("recovered")).unwrap();
+    fs::copy(scene.key_file(), scene.path("recovered").join("repository.key")).unwrap();
+    let (status, said) = recover(&[]);
+    assert_eq!(status.code(), Some(4), "{said}");
+    let (status, said) = recover(&["--kit", old_kit.to_str().unwrap()]);
+    assert!(status.success(), "{said}");
+}
+
+#[test]
+fn an_older_table_of_keys_is_noticed() {
+    let scene = Scene::encrypted();
+    let copy = scene.path("keys");
+    copy_into(&scene.data_dir.join("blobs/keys"), &copy);
+    let kit = scene.export_kit("kit.txt");
+    scene.key(&["remove", "2"]);
+    let keys = scene.data_dir.join("blobs/keys");
+    fs::remove_dir_all(&keys).unwrap();
+    copy_into(&copy, &keys);
+    scene.refuses(&[], &["older version", "accept-older"]);
+    let (status, said) = maintain(&scene.data_dir, "key", &["import", "--kit", kit.to_str().unwrap()]);
+    assert_eq!(status.code(), Some(4), "{said}");
+    scene.key(&["accept-older"]);
+    scene.restores();
 }

@@ -138,6 +138,20 @@ impl Engine {
         retention::remove_vm(&self.core, namespace, vm, delete_restore_points, who)
     }
 
+    /// Deletes all restore points of a namespace, all or none, and removes its VMs; their history stays. Says how many of
+    /// each.
+    ///
+    /// # Errors
+    /// [`EngineError::Locked`]: one of them is locked or held, and nothing was changed; as [`Engine::delete_backups`].
+    pub fn empty_namespace(
+        &self,
+        namespace: NamespaceId,
+        who: &str,
+        reason: &str,
+    ) -> Result<(u64, u64), EngineError> {
+        retention::empty_namespace(&self.core, namespace, who, reason)
+    }
+
     /// Background work that never ends: advances the lock clock; removes the points of restore points that another
     /// process deleted; seals the points of those that changed.
     pub fn retention_job(&self) -> Arc<dyn Job> {

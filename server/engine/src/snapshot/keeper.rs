@@ -76,6 +76,25 @@ impl Snapshots {
         take(&mut self.0.lock(), core, false)
     }
 
+    /// Seals a snapshot, whether anything has changed or not, and removes all others: they hold what is not to be known
+    /// any more.
+    ///
+    /// # Errors
+    /// As [`Snapshots::take`].
+    pub(crate) fn renew(&self, core: &Core) -> Result<(), EngineError> {
+        let mut latest = self.0.lock();
+        (latest.mark, latest.assumed, latest.extra) = (None, false, None);
+        take(&mut latest, core, false)?;
+        // Newest first.
+        for (_, older) in list_snapshots(&*core.volume)?.into_iter().skip(1) {
+            match core.volume.remove(&older) {
+                Ok(()) | Err(VolumeError::NotFound { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
     /// As [`Snapshots::take`], if it is time to.
     fn take_if_due(&self, core: &Core) -> Result<Option<u64>, EngineError> {
         let mut latest = self.0.lock();

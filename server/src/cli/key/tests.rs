@@ -19,7 +19,7 @@ fn folder() -> TempDir {
     let settings = resolve(&layer, None, &|_| None).unwrap().settings;
     let volume: Arc<dyn Volume> = Arc::new(LocalVolume::open(folder.path().join(BLOBS)).unwrap());
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let volume =
+    let (volume, _) =
         encryption::around(&volume, RepositoryId::from_bytes([1; 16]), &settings, false, &clock).unwrap();
     holdfast_volume::testing::put(&*volume, "points/a", b"sealed");
     folder
@@ -97,7 +97,7 @@ fn keys_change_only_while_no_server_runs() {
 #[test]
 fn a_status_has_all_but_secrets() {
     let folder = folder();
-    let json = status_json(&table(folder.path()));
+    let json = status_json(&table(folder.path()), &Inventory::default());
     assert_eq!(json["slots"][0]["kind"], "key file");
     assert_eq!(json["data_keys"][0]["current"], true);
     assert_eq!((&json["plain_accepted"], &json["recovery_kit"]), (&json!(false), &json!(false)));

@@ -12,6 +12,7 @@ use utoipa::ToSchema;
 use super::wire::time;
 use crate::app::App;
 use crate::error::ServiceError;
+use crate::repository::Encryption;
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ServerInfo {
@@ -34,6 +35,26 @@ pub(super) struct ServerInfo {
     /// Version of the repository's format
     format_version: u32,
     chunker: Chunker,
+    /// Encryption at rest; null: the repository is not encrypted
+    encryption: Option<EncryptionInfo>,
+}
+
+/// Encryption at rest
+#[derive(Debug, Serialize, ToSchema)]
+struct EncryptionInfo {
+    /// The id of the repository key
+    repository_key: String,
+    /// What an administrator should do, as long as it was not done
+    reminder: Option<&'static str>,
+    /// Whether everything is encrypted with the keys of today
+    complete: bool,
+    /// Whether blobs that are not encrypted are still believed, because some were written before the repository was encrypted
+    plain_accepted: bool,
+    /// Blobs that the conversion has looked at, and all there were when its pass began
+    looked_at: u64,
+    total: u64,
+    /// Blobs that could not be converted; the log says why
+    left: u64,
 }
 
 /// Protocol versions that agents may use
@@ -75,6 +96,7 @@ fn info(app: &App) -> Result<ServerInfo, ServiceError> {
         read_only_reason: app.engine.read_only_reason().map(str::to_owned),
         lease_seconds: app.lease_secs,
         format_version: repository.format_version,
+        encryption: app.encryption.as_deref().map(encryption_info),
         chunker: Chunker {
             min_bytes: repository.chunker.min_bytes,
             avg_bytes: repository.chunker.avg_bytes,
@@ -83,4 +105,17 @@ fn info(app: &App) -> Result<ServerInfo, ServiceError> {
             region_bytes: REGION_PLAIN_MAX_BYTES,
         },
     })
+}
+
+fn encryption_info(encryption: &Encryption) -> EncryptionInfo {
+    let figures = encryption.conversion().figures();
+    EncryptionInfo {
+        repository_key: encryption.repository_key(),
+        reminder: encryption.reminder(),
+        complete: figures.done,
+        plain_accepted: encryption.accepts_plain(),
+        looked_at: figures.looked_at,
+        total: figures.total,
+        left: figures.left,
+    }
 }

@@ -32,6 +32,16 @@ fn table(volume: &dyn Volume) -> KeyTable {
     read_table(volume).unwrap().unwrap()
 }
 
+fn around(
+    raw: &Arc<dyn Volume>,
+    id: RepositoryId,
+    settings: &Settings,
+    has_data: bool,
+    clock: &Arc<dyn Clock>,
+) -> Result<Arc<dyn Volume>, ServiceError> {
+    super::around(raw, id, settings, has_data, clock).map(|(volume, _)| volume)
+}
+
 #[test]
 fn the_settings_name_one_source() {
     let folder = Path::new("/data");
@@ -178,4 +188,92 @@ fn a_kit_makes_a_key_file_once() {
         assert_eq!(table(&memory).slots().count(), 3, "the old key file, the kit, and the new one once");
     }
     recovered(&raw, &settings, None, &clock()).unwrap();
+}
+
+/// (K5) Who can write to the volume cannot bring back what opened it once.
+#[test]
+fn an_older_table_is_refused_until_it_is_accepted() {
+    let folder = tempfile::tempdir().unwrap();
+    let (memory, raw) = memory();
+    let settings = settings(folder.path(), Some(Encryption::On));
+    around(&raw, id(1), &settings, false, &clock()).unwrap();
+    let older = memory.snapshot();
+    // A start remembers what a command beside it made.
+    let (mut open, _) = unlock(table(&memory), &KeySource::of(&settings)).unwrap();
+    let secret = SlotSecret::passphrase(SecretBytes::new(b"correct horse battery".to_vec()));
+    open.add_slot(&NewSlot::new(&secret, "another"), 1, &SystemRandom).unwrap();
+    replace_table(&memory, &open).unwrap();
+    around(&raw, id(1), &settings, false, &clock()).unwrap();
+    let raw: Arc<dyn Volume> = Arc::new(older.clone());
+    let error = around(&raw, id(1), &settings, false, &clock()).unwrap_err();
+    assert_eq!(error.code, ErrorCode::Unauthenticated, "{error}");
+    assert!(error.message.contains("older version (1)") && error.message.contains("accept-older"), "{error}");
+    seen::accept(folder.path(), &table(&older)).unwrap();
+    around(&raw, id(1), &settings, false, &clock()).unwrap();
+    // A recovery is told which copy to take.
+    seen::accept(folder.path(), &table(&memory)).unwrap();
+    recovered(&raw, &settings, None, &clock()).unwrap();
+    around(&raw, id(1), &settings, false, &clock()).unwrap();
+    // What is remembered of another repository says nothing.
+    let (_, other) = self::memory();
+    around(&other, id(2), &settings, false, &clock()).unwrap();
+}
+
+/// (K4) What was destroyed is gone from today's table, and today's key file opens no older one; wherever a crash came.
+#[test]
+fn what_is_shredded_opens_with_nothing_of_today() {
+    let folder = tempfile::tempdir().unwrap();
+    let (memory, raw) = memory();
+    let settings = settings(folder.path(), Some(Encryption::On));
+    let source = KeySource::of(&settings);
+    let namespace = holdfast_engine::ids::NamespaceId::from_bytes([7; 16]);
+    let owner = holdfast_keys::Owner::Namespace(namespace);
+    let (volume, at_work) = super::around(&raw, id(1), &settings, false, &clock()).unwrap();
+    let name = BlobName::new("points/n/v/x.1").unwrap();
+    let mut blob = volume.create_for(&name, holdfast_volume::Owner::namespace([7; 16])).unwrap();
+    blob.append(b"of a tenant").unwrap();
+    blob.seal().unwrap();
+    let (older, key_file) = (table(&memory), folder.path().join(KEY_FILE));
+    let (aside, old_key) = (folder.path().join("aside"), fs::read(&key_file).unwrap());
+    fs::copy(&key_file, &aside).unwrap();
+
+    let shredded = at_work.unwrap().shred(namespace, &source, &source.renew().unwrap()).unwrap();
+    assert_eq!((shredded.keys.len(), shredded.slots.len()), (1, 0));
+    assert!(volume.open(&name).unwrap_err().is_unreadable_now());
+    assert_ne!(fs::read(&key_file).unwrap(), old_key);
+    assert!(table(&memory).data_keys().all(|key| key.owner != owner));
+    assert!(unlock(older.clone(), &source).is_err(), "today's key does not open the older table");
+    unlock(table(&memory), &source).unwrap();
+
+    // A crash before the new key file got its name, and before the older table went.
+    write_table(&*raw, &older).unwrap();
+    fs::rename(&key_file, renewed_path(&key_file)).unwrap();
+    fs::copy(&aside, &key_file).unwrap();
+    let volume = around(&raw, id(1), &settings, false, &clock()).unwrap();
+    assert!(volume.open(&name).unwrap_err().is_unreadable_now());
+    assert!(!renewed_path(&key_file).exists() && fs::read(&key_file).unwrap() != old_key);
+    assert_eq!(holdfast_volume::testing::list(&*raw, "keys").len(), 1);
+    // One before the table: the file that was made for it is none.
+    fs::write(renewed_path(&key_file), "garbage").unwrap();
+    around(&raw, id(1), &settings, false, &clock()).unwrap();
+    let (_, at_work) = super::around(&raw, id(1), &settings, false, &clock()).unwrap();
+    at_work.unwrap().shred(namespace, &source, &source.renew().unwrap()).unwrap();
+    around(&raw, id(1), &settings, false, &clock()).unwrap();
+}
+
+#[test]
+fn a_reminder_ends_with_a_kit() {
+    let folder = tempfile::tempdir().unwrap();
+    let (memory, raw) = memory();
+    let settings = settings(folder.path(), Some(Encryption::On));
+    let reminder =
+        || super::around(&raw, id(1), &settings, false, &clock()).unwrap().1.unwrap().reminder().is_some();
+    assert!(reminder());
+    for kind in [SlotSecret::recovery_kit, SlotSecret::key_file] {
+        let (mut open, _) = unlock(table(&memory), &KeySource::of(&settings)).unwrap();
+        let secret = kind(holdfast_keys::Secret::random(&SystemRandom).unwrap());
+        open.add_slot(&NewSlot::new(&secret, "another"), 1, &SystemRandom).unwrap();
+        replace_table(&memory, &open).unwrap();
+        assert!(!reminder());
+    }
 }

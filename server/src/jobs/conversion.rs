@@ -1,0 +1,93 @@
+//! Encrypts what was written before the repository was encrypted, or with data keys that are old. A crash leaves nothing
+//! that has to be kept: what was done shows on the volume.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_engine::{Budget, Engine, Job, JobError, JobProgress, Load, Step};
+use holdfast_sealing::{Cause, Conversion, Converting, Surroundings};
+use holdfast_volume::{Blob, BlobName, Owner, VolumeError};
+
+/// Between two passes, when something could not be converted: it may be repaired by then, or deleted.
+const AGAIN: Duration = Duration::from_secs(900);
+
+/// After each blob while backups or restores need the disk: 16 MB/s at most.
+const BESIDE_OTHERS: Duration = Duration::from_secs(2);
+
+/// One charge is a piece of a blob: 1 MiB read and written, or compared. A stop waits for that, and for the seal of a blob.
+#[derive(Debug)]
+pub(crate) struct EncryptRest {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) conversion: Arc<Conversion>,
+    pub(crate) load: Arc<dyn Load>,
+}
+
+impl Job for EncryptRest {
+    fn name(&self) -> &'static str {
+        "encrypt-rest"
+    }
+
+    fn step(&self, budget: &Budget) -> Result<Step, JobError> {
+        if self.engine.read_only_reason().is_some() {
+            return Ok(Step::Idle(AGAIN));
+        }
+        let is_busy = self.load.is_busy();
+        let around = Around { engine: &self.engine, budget, is_busy };
+        let was_done = self.conversion.figures().done;
+        Ok(match self.conversion.step(&around)? {
+            Converting::More if is_busy => Step::Idle(BESIDE_OTHERS),
+            Converting::More => Step::More,
+            Converting::Left(blobs) => {
+                let why = self.conversion.figures().why.unwrap_or_default();
+                tracing::warn!(blobs, why, "not everything could be encrypted; it is tried again");
+                Step::Idle(AGAIN)
+            }
+            Converting::Done => {
+                if !was_done {
+                    tracing::info!(
+                        "everything on the volume is encrypted with the keys of today, and nothing else is believed"
+                    );
+                }
+                Step::Finished
+            }
+        })
+    }
+
+    fn progress(&self) -> Option<JobProgress> {
+        let figures = self.conversion.figures();
+        Some(JobProgress { done: figures.looked_at, total: figures.total, unit: "blobs" })
+    }
+}
+
+struct Around<'a> {
+    engine: &'a Engine,
+    budget: &'a Budget,
+    is_busy: bool,
+}
+
+impl Surroundings for Around<'_> {
+    fn owner(&self, name: &BlobName, blob: &Arc<dyn Blob>) -> Result<Owner, Cause> {
+        Ok(self.engine.owner_of(name, blob)?)
+    }
+
+    fn room(&self, bytes: u64) -> Result<Box<dyn Any>, Cause> {
+        Ok(Box::new(self.engine.room_to_rewrite(bytes)?))
+    }
+
+    fn write_failed(&self, error: &VolumeError) {
+        self.engine.note_write_failure(error);
+    }
+
+    fn charge(&self, blobs: u64, bytes: u64) {
+        self.budget.charge(blobs, bytes);
+    }
+
+    fn is_spent(&self) -> bool {
+        self.budget.is_spent() || (self.is_busy && self.budget.bytes() > 0)
+    }
+
+    fn must_stop(&self) -> bool {
+        self.budget.must_stop()
+    }
+}

@@ -1,0 +1,123 @@
+//! The encryption of a repository that is open: what is told of it, and what converts it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use holdfast_engine::BLOB_FOLDERS;
+use holdfast_engine::ids::NamespaceId;
+use holdfast_keys::slots::{NewSlot, SlotInfo, SlotKind, SlotSecret};
+use holdfast_keys::{DataKeyId, KeyTable, Owner, RepositoryKeyId};
+use holdfast_sealing::{Conversion, Keys, KeysError, SealedVolume};
+use holdfast_volume::BlobName;
+
+use super::{KeySource, refused, seen, table_error};
+use crate::error::ServiceError;
+
+/// What to do about a repository that a lost file would lose.
+pub(crate) const NO_KIT: &str = "no recovery kit was exported: when the key file is lost, all backups are. Stop the server and run \
+                                 'holdfast-server key export-kit'";
+
+/// The folders of all blobs that are encrypted.
+pub(crate) fn folders() -> Vec<BlobName> {
+    BLOB_FOLDERS.iter().filter_map(|folder| BlobName::new(*folder)).collect()
+}
+
+/// Whether nothing but key files opens the repository: neither a kit, nor a passphrase or command, whose secret lies
+/// elsewhere.
+pub(crate) fn wants_kit(table: &KeyTable) -> bool {
+    table.slots().all(|slot| slot.kind == SlotKind::KeyFile)
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Encryption {
+    keys: Arc<Keys>,
+    conversion: Arc<Conversion>,
+}
+
+impl Encryption {
+    pub(super) fn new(volume: &SealedVolume, keys: &Arc<Keys>, data_dir: &Path) -> Arc<Self> {
+        let data_dir = data_dir.to_owned();
+        keys.on_change(Box::new(move |table| seen::note(&data_dir, table)));
+        let conversion = Conversion::new(volume.clone(), Arc::clone(keys), folders());
+        Arc::new(Self { keys: Arc::clone(keys), conversion: Arc::new(conversion) })
+    }
+
+    /// What encrypts all that is not, or not with today's keys.
+    pub(crate) const fn conversion(&self) -> &Arc<Conversion> {
+        &self.conversion
+    }
+
+    /// The id of the repository key.
+    pub(crate) fn repository_key(&self) -> String {
+        self.keys.with_table(|table| table.key().to_string())
+    }
+
+    /// What an administrator should do.
+    pub(crate) fn reminder(&self) -> Option<&'static str> {
+        self.keys.with_table(wants_kit).then_some(NO_KIT)
+    }
+
+    /// Whether blobs may lie in the open that were written before the repository was encrypted.
+    pub(crate) fn accepts_plain(&self) -> bool {
+        self.keys.accepts_plain()
+    }
+
+    /// (K4) Destroys the data keys of a namespace, and makes a new repository key that only `source` opens: one table has
+    /// both. `secret` is from [`KeySource::renew`].
+    ///
+    /// # Errors
+    /// The volume's.
+    pub(crate) fn shred(
+        &self,
+        namespace: NamespaceId,
+        source: &KeySource,
+        secret: &SlotSecret,
+    ) -> Result<Shredded, ServiceError> {
+        let label = source.label();
+        let shredded = self
+            .keys
+            .change(|keys, now_ms, random| {
+                let before = keys.table().key();
+                let gone = keys
+                    .drop_owner(Owner::Namespace(namespace), now_ms)
+                    .map_err(|error| Refused(refused(error)))?;
+                let slots = keys.rotate_repository_key(&[NewSlot::new(secret, &label)], now_ms, random);
+                let slots = slots.map_err(|error| Refused(refused(error)))?;
+                // What replaces the one that opened it is not gone.
+                let slots = slots.into_iter().filter(|slot| slot.label != label).collect();
+                Ok::<_, Refused>(Shredded {
+                    keys: gone,
+                    before,
+                    repository_key: keys.table().key().to_string(),
+                    slots,
+                })
+            })
+            .map_err(|Refused(error)| error)?;
+        source.adopt_renewed()?;
+        Ok(shredded)
+    }
+}
+
+/// What is gone for good.
+#[derive(Debug)]
+pub(crate) struct Shredded {
+    pub(crate) keys: Vec<DataKeyId>,
+    /// The repository key that was replaced.
+    pub(crate) before: RepositoryKeyId,
+    pub(crate) repository_key: String,
+    /// What opened the one before only.
+    pub(crate) slots: Vec<SlotInfo>,
+}
+
+/// Why keys were not changed.
+struct Refused(ServiceError);
+
+impl From<KeysError> for Refused {
+    fn from(error: KeysError) -> Self {
+        Self(match error {
+            KeysError::Table(error) => table_error(error),
+            KeysError::Key(error) => refused(error),
+        })
+    }
+}
