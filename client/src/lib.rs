@@ -11,6 +11,7 @@ pub mod cancel;
 mod cert_fingerprint;
 pub mod cli;
 pub mod connect;
+pub mod end_to_end;
 pub mod error;
 pub mod estimate;
 mod pool;

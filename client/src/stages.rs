@@ -23,11 +23,13 @@ pub enum Stage {
     Pack,
     /// zstd compression.
     Compress,
+    /// Encrypting regions.
+    Seal,
     /// Waiting for the server to take what is ready; wall time only.
     SendWait,
     /// Waiting for the server to deliver; wall time only.
     ReceiveWait,
-    /// zstd decompression.
+    /// Opening what is encrypted, and zstd decompression.
     Decompress,
     /// BLAKE3 of restored chunks.
     Check,
@@ -35,13 +37,14 @@ pub enum Stage {
     Write,
 }
 
-const STAGES: [(Stage, &str); 11] = [
+const STAGES: [(Stage, &str); 12] = [
     (Stage::Read, "read"),
     (Stage::Digest, "digest"),
     (Stage::Chunk, "chunk"),
     (Stage::Fingerprint, "fingerprint"),
     (Stage::Pack, "pack"),
     (Stage::Compress, "compress"),
+    (Stage::Seal, "seal"),
     (Stage::SendWait, "send_wait"),
     (Stage::ReceiveWait, "receive_wait"),
     (Stage::Decompress, "decompress"),

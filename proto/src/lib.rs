@@ -8,6 +8,7 @@ pub mod chunker;
 pub mod details;
 pub mod error;
 pub mod fingerprint;
+pub mod key_id;
 pub mod limits;
 pub mod region;
 pub mod request;
@@ -23,3 +24,4 @@ pub mod v1 {
 
 pub use error::{ErrorCode, RETRY_AFTER_METADATA};
 pub use fingerprint::Fingerprint;
+pub use key_id::KeyId;

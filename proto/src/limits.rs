@@ -23,8 +23,11 @@ pub const ZERO_RUN_ALIGN_BYTES: u32 = 4 << 10;
 /// Plain bytes of one region at most.
 pub const REGION_PLAIN_MAX_BYTES: u32 = 256 << 10;
 
-/// Stored bytes of one region at most: incompressible regions are stored as they are.
-pub const REGION_STORED_MAX_BYTES: u32 = REGION_PLAIN_MAX_BYTES;
+/// What encryption by an agent adds to a region: salt, hash of the table of chunks, codec, tag and commitment.
+pub const SEALED_OVERHEAD_BYTES: u32 = 32 + 32 + 1 + 16 + 32;
+
+/// Stored bytes of one region at most: incompressible regions are stored as they are, and may be sealed.
+pub const REGION_STORED_MAX_BYTES: u32 = REGION_PLAIN_MAX_BYTES + SEALED_OVERHEAD_BYTES;
 
 /// Chunks of one region at most. 256 KiB of recipe nodes of at least 64 bytes each.
 pub const REGION_CHUNKS_MAX: usize = 4096;

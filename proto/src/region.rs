@@ -3,6 +3,7 @@
 //! decodes it and checks every fingerprint.
 
 mod encoder;
+pub mod sealed;
 
 use crate::fingerprint::Fingerprint;
 use crate::limits::{CHUNK_MAX_BYTES, REGION_CHUNKS_MAX, REGION_PLAIN_MAX_BYTES, REGION_STORED_MAX_BYTES};
@@ -16,6 +17,18 @@ pub enum Codec {
     Stored = 0,
     /// One zstd frame with its content size in the header.
     Zstd = 1,
+    /// Encrypted by an agent, as [`sealed`] says; only who has the namespace's key can decode it.
+    Sealed = 2,
+}
+
+impl Codec {
+    /// Bytes of a payload at most.
+    pub const fn payload_max_bytes(self) -> u32 {
+        match self {
+            Self::Stored | Self::Zstd => REGION_PLAIN_MAX_BYTES,
+            Self::Sealed => REGION_STORED_MAX_BYTES,
+        }
+    }
 }
 
 impl TryFrom<u32> for Codec {
@@ -25,6 +38,7 @@ impl TryFrom<u32> for Codec {
         match number {
             0 => Ok(Self::Stored),
             1 => Ok(Self::Zstd),
+            2 => Ok(Self::Sealed),
             other => Err(RegionError::UnknownCodec(other)),
         }
     }
@@ -45,7 +59,7 @@ pub enum RegionError {
     LengthSum { sum: u64, plain_bytes: u32 },
     #[error("region holds {plain_bytes} plain bytes; the limit is {REGION_PLAIN_MAX_BYTES}")]
     PlainTooLong { plain_bytes: u32 },
-    #[error("region payload is {bytes} bytes long; the limit is {REGION_STORED_MAX_BYTES}")]
+    #[error("region payload is {bytes} bytes long, which is more than its codec allows")]
     PayloadTooLong { bytes: usize },
     #[error("region frame decodes to {actual} bytes, not the {expected} it was said to hold")]
     DecodedLength { expected: u32, actual: u64 },
@@ -56,6 +70,18 @@ pub enum RegionError {
          follow the frame"
     )]
     Trailing { frame_bytes: usize, payload_bytes: usize },
+    #[error("sealed region is {bytes} bytes long, which cannot hold {plain_bytes} plain bytes")]
+    SealedLength { bytes: usize, plain_bytes: u32 },
+    #[error("sealed region is not what was sent: its commitment does not match")]
+    Commitment,
+    #[error("sealed region was made for other chunks than it is said to hold")]
+    Table,
+    #[error(
+        "region cannot be opened with the namespace's key: it was not sealed with it, or was changed since"
+    )]
+    Opening,
+    #[error("region is encrypted end to end: only an agent with the key of its namespace can read it")]
+    Sealed,
     #[error("chunk {index} of the region hashes to {actual}, not to {expected}")]
     Fingerprint { index: usize, expected: Fingerprint, actual: Fingerprint },
 }
@@ -115,10 +141,11 @@ impl Decoder {
         if plain_bytes > REGION_PLAIN_MAX_BYTES {
             return Err(RegionError::PlainTooLong { plain_bytes });
         }
-        if payload.len() > REGION_STORED_MAX_BYTES as usize {
+        if payload.len() > codec.payload_max_bytes() as usize {
             return Err(RegionError::PayloadTooLong { bytes: payload.len() });
         }
         match codec {
+            Codec::Sealed => return Err(RegionError::Sealed),
             Codec::Stored => plain.extend_from_slice(payload),
             Codec::Zstd => {
                 one_frame(payload)?;

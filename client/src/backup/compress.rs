@@ -1,18 +1,19 @@
-//! Compressing regions on threads of their own; each keeps an encoder and its memory.
+//! Compressing and sealing regions on threads of their own; each keeps an encoder and its memory.
 
 use std::sync::Arc;
 
-use holdfast_proto::region::{Encoder, RegionError};
-use holdfast_proto::v1;
+use holdfast_proto::region::{EncodedRegion, Encoder};
+use holdfast_proto::{Fingerprint, v1};
 use tokio::sync::oneshot;
 
 use super::message_builder::PlainRegion;
+use crate::end_to_end::Cipher;
 use crate::error::ClientError;
 use crate::pool::{ObjectPool, RegionBufferPool};
 use crate::stages::{Stage, Stages};
 
 /// A region that is being compressed. The channel closes without an answer when its thread panicked.
-pub(crate) type Compressing = oneshot::Receiver<Result<v1::Region, RegionError>>;
+pub(crate) type Compressing = oneshot::Receiver<Result<v1::Region, ClientError>>;
 
 /// See the module. At most one encoder per thread: some 1.5 MB at level 2 or 3, 6 MB at level 19.
 #[derive(Debug)]
@@ -26,18 +27,19 @@ struct Shared {
     encoders: ObjectPool<Encoder>,
     buffers: RegionBufferPool,
     level: i32,
+    cipher: Cipher,
     stages: Arc<Stages>,
 }
 
 impl Compressor {
-    /// A compressor of `threads` threads at zstd `level`.
+    /// A compressor of `threads` threads at zstd `level`, which seals with `cipher`.
     ///
     /// # Errors
     /// [`ClientError::Internal`] when threads cannot be started, [`ClientError::Region`] for a level zstd
     /// does not have.
     pub(crate) fn new(
         threads: usize,
-        level: i32,
+        (level, cipher): (i32, Cipher),
         buffers: RegionBufferPool,
         stages: Arc<Stages>,
     ) -> Result<Self, ClientError> {
@@ -50,7 +52,7 @@ impl Compressor {
             .panic_handler(|_| {})
             .build()
             .map_err(|_| ClientError::Internal("the compressing threads could not be started"))?;
-        Ok(Self { threads, shared: Arc::new(Shared { encoders, buffers, level, stages }) })
+        Ok(Self { threads, shared: Arc::new(Shared { encoders, buffers, level, cipher, stages }) })
     }
 
     /// Begins to compress a region; the answer arrives in the channel.
@@ -68,7 +70,7 @@ impl Compressor {
 }
 
 impl Shared {
-    fn compress(&self, region: PlainRegion) -> Result<v1::Region, RegionError> {
+    fn compress(&self, region: PlainRegion) -> Result<v1::Region, ClientError> {
         region.assert_whole();
         let mut encoder = self.encoders.take_or(|| Encoder::new(self.level))?;
         let bytes = region.plain.len() as u64;
@@ -77,6 +79,10 @@ impl Shared {
         self.buffers.put(region.plain);
         let encoded = encoded?;
         assert_eq!(u64::from(encoded.plain_bytes), bytes, "plain bytes of an encoded region");
+        let encoded = match &self.cipher {
+            Cipher::Plain => encoded,
+            Cipher::Sealed(_) => self.seal(encoded, &region.fingerprints, &region.lengths)?,
+        };
         Ok(v1::Region {
             codec: encoded.codec as u32,
             plain_bytes: encoded.plain_bytes,
@@ -87,13 +93,27 @@ impl Shared {
     }
 }
 
+impl Shared {
+    fn seal(
+        &self,
+        encoded: EncodedRegion,
+        fingerprints: &[u8],
+        lengths: &[u32],
+    ) -> Result<EncodedRegion, ClientError> {
+        let cut_off = ClientError::Internal("a region's list of fingerprints is cut off");
+        let fingerprints: Vec<Fingerprint> = Fingerprint::split_list(fingerprints).ok_or(cut_off)?.collect();
+        let bytes = encoded.payload.len() as u64;
+        self.stages.measure(Stage::Seal, bytes, || self.cipher.seal(encoded, &fingerprints, lengths))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_region_that_does_not_add_up_is_an_error_and_the_threads_live_on() {
-        let compressor = Compressor::new(1, 2, Arc::default(), Arc::default()).unwrap();
+        let compressor = Compressor::new(1, (2, Cipher::Plain), Arc::default(), Arc::default()).unwrap();
         let region = |lengths| PlainRegion { plain: vec![7; 10], fingerprints: vec![1; 32], lengths };
         assert!(compressor.submit(region(vec![9])).blocking_recv().is_err());
         let compressed = compressor.submit(region(vec![10])).blocking_recv().unwrap().unwrap();

@@ -5,6 +5,7 @@ use std::time::Duration;
 use holdfast_proto::region::DEFAULT_LEVEL;
 
 use crate::connect::connections::Connections;
+use crate::end_to_end::Cipher;
 
 /// What to back up and how.
 #[derive(Debug, Clone)]
@@ -26,6 +27,8 @@ pub struct BackupOptions {
     pub limit_upload: Option<u64>,
     /// How many connections carry a disk's data.
     pub connections: Connections,
+    /// How chunks are named and protected: with a key in a namespace that is end-to-end encrypted, and in no other.
+    pub cipher: Cipher,
     /// How long an outage may last, one before the first connection included.
     pub retry_for: Duration,
 }
@@ -44,6 +47,7 @@ impl BackupOptions {
             threads: None,
             limit_upload: None,
             connections: Connections::Auto,
+            cipher: Cipher::Plain,
             retry_for: DEFAULT_RETRY_FOR,
         }
     }

@@ -8,6 +8,7 @@ use super::limits::Limits;
 use super::options::BackupOptions;
 use super::upload_limit::UploadLimit;
 use crate::connect::connections::Connections;
+use crate::end_to_end::Cipher;
 use crate::error::ClientError;
 use crate::pool::RegionBufferPool;
 use crate::progress::Progress;
@@ -17,6 +18,7 @@ use crate::stages::Stages;
 pub(crate) struct Pipeline {
     pub(crate) limits: Limits,
     pub(crate) compressor: Compressor,
+    pub(crate) cipher: Cipher,
     pub(crate) region_buffers: RegionBufferPool,
     pub(crate) upload_limit: UploadLimit,
     /// How many connections are to carry a disk's data.
@@ -45,7 +47,7 @@ impl Pipeline {
         let (region_buffers, stages) = (RegionBufferPool::default(), Arc::new(Stages::default()));
         let compressor = Compressor::new(
             limits.compress_threads,
-            options.level,
+            (options.level, options.cipher.clone()),
             Arc::clone(&region_buffers),
             Arc::clone(&stages),
         )?;
@@ -54,6 +56,7 @@ impl Pipeline {
         Ok(Self {
             limits,
             compressor,
+            cipher: options.cipher.clone(),
             region_buffers,
             upload_limit,
             connections: options.connections,

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use holdfast_proto::limits::REASON_MAX_BYTES;
-use holdfast_proto::{ErrorCode, v1};
+use holdfast_proto::{ErrorCode, KeyId, v1};
 use tracing::Instrument as _;
 
 use super::lease::with_lease;
@@ -193,7 +193,11 @@ impl<'a> Agent<'a> {
             .iter()
             .map(|disk| v1::DiskSpec { name: disk.name().to_owned(), size_bytes: disk.size_bytes() });
         let request = self.start_request(disks.collect());
-        Ok(self.connection.backup().start(request).await?.into_inner())
+        let started = self.connection.backup().start(request).await?.into_inner();
+        // A server that does not know of encryption would take anything.
+        let namespace = format!("namespace {:?}", self.options.namespace);
+        self.options.cipher.check(&started.key_id, &namespace)?;
+        Ok(started)
     }
 
     fn start_request(&self, disks: Vec<v1::DiskSpec>) -> v1::StartRequest {
@@ -206,6 +210,7 @@ impl<'a> Agent<'a> {
             take_over: self.options.take_over,
             missing_disks: self.missing.clone(),
             client_host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            key_id: KeyId::field(self.options.cipher.key_id()),
         }
     }
 

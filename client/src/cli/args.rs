@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::connect::connections::Connections;
 use crate::connect::profile::Layer;
+use crate::end_to_end::Cipher;
 use crate::restore::ReadOptions;
 
 pub(super) use super::retention_args::{
@@ -29,7 +30,7 @@ Exit codes:
   130  interrupted; a backup or restore leaves nothing behind that counts as complete
 
 Settings are taken from flags, then from the environment (HOLDFAST_SERVER, HOLDFAST_TOKEN or \
-HOLDFAST_TOKEN_FILE, HOLDFAST_FINGERPRINT or HOLDFAST_CA, HOLDFAST_NAMESPACE), then from the profile that \
+HOLDFAST_TOKEN_FILE, HOLDFAST_FINGERPRINT or HOLDFAST_CA, HOLDFAST_NAMESPACE, HOLDFAST_NAMESPACE_KEY or HOLDFAST_NAMESPACE_KEY_COMMAND), then from the profile that \
 'holdfast login' wrote.";
 
 /// Backs up virtual disks to a Holdfast server and restores them.
@@ -66,6 +67,12 @@ pub(super) struct Global {
     /// Namespace, if the token is valid for several [env: HOLDFAST_NAMESPACE]
     #[arg(long, global = true, value_name = "NAME")]
     namespace: Option<String>,
+    /// Key file of a namespace that is end-to-end encrypted [env: HOLDFAST_NAMESPACE_KEY]
+    #[arg(long, global = true, value_name = "FILE", conflicts_with = "namespace_key_command")]
+    namespace_key: Option<PathBuf>,
+    /// Shell command that prints what is in such a file, such as 'age -d …' [env: HOLDFAST_NAMESPACE_KEY_COMMAND]
+    #[arg(long, global = true, value_name = "COMMAND")]
+    namespace_key_command: Option<String>,
     /// Write JSON lines to stdout: "type":"progress" at most twice a second, one "type":"summary" at the end
     #[arg(long, global = true)]
     pub(super) json: bool,
@@ -86,6 +93,8 @@ impl Global {
             fingerprint: self.fingerprint.clone(),
             ca: self.ca.clone(),
             namespace: self.namespace.clone(),
+            namespace_key: self.namespace_key.clone(),
+            namespace_key_command: self.namespace_key_command.clone(),
         }
     }
 }
@@ -106,6 +115,7 @@ pub(super) enum Command {
     Hold(Hold),
     Policy(Policy),
     Estimate(Estimate),
+    NamespaceKey(NamespaceKey),
     Completions(Completions),
 }
 
@@ -303,14 +313,42 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    pub(super) const fn options(&self) -> ReadOptions {
+    pub(super) const fn options(&self, cipher: Cipher) -> ReadOptions {
         ReadOptions {
             threads: self.threads,
             retry_for: self.retry_for,
             connections: self.connections,
             from_volume: false,
+            cipher,
         }
     }
+}
+
+/// Makes and names keys of namespaces that are end-to-end encrypted.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  holdfast namespace-key new --out /etc/holdfast/vault.key
+  holdfast namespace-key id --namespace-key /etc/holdfast/vault.key
+
+All agents of such a namespace need the same key; copy the file to each of them by a way you trust. The server never \
+sees it. Without it nothing of the namespace can be read: not by the server, not by anyone who has its disks, and not by \
+you if you lose it. Keep a copy elsewhere.")]
+pub(super) struct NamespaceKey {
+    #[command(subcommand)]
+    pub(super) command: NamespaceKeyCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum NamespaceKeyCommand {
+    /// Make a new key, in a file that only you can read
+    New {
+        /// File to make; it must not exist
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
+    },
+    /// Show the id of the key that --namespace-key or --namespace-key-command names
+    Id,
 }
 
 /// Shows what runs cost: compression details by run and disk, and totals.

@@ -34,6 +34,7 @@ pub(super) async fn run(context: &Context, backup: &Backup) -> Result<ExitCode, 
         threads: backup.threads,
         limit_upload: backup.limit_upload,
         connections: backup.connections,
+        cipher: context.cipher()?,
         retry_for: backup.retry_for,
     };
     let display = Display::start(context.output, disks.iter().map(|disk| disk.size_bytes()).sum());

@@ -10,6 +10,7 @@ use super::Context;
 use super::args::Login;
 use crate::connect::profile::Layer;
 use crate::connect::{Connection, Settings, Token, Trust, inspect_certificate};
+use crate::end_to_end::KeySource;
 use crate::error::ClientError;
 
 pub(super) async fn run(context: &Context, login: &Login) -> Result<ExitCode, ClientError> {
@@ -78,6 +79,11 @@ fn profile_of(context: &Context, settings: &Settings) -> Result<Layer, ClientErr
         Trust::Ca(path) => (None, Some(absolute(path.clone())?)),
         Trust::Inspect => (None, None),
     };
+    let (key_file, key_command) = match context.given.namespace_key()? {
+        Some(KeySource::File(path)) => (Some(path), None),
+        Some(KeySource::Command(command)) => (None, Some(command)),
+        None => (None, None),
+    };
     Ok(Layer {
         server: Some(settings.server.to_string()),
         token: token_file.is_none().then(|| settings.token.reveal().to_owned()),
@@ -85,6 +91,8 @@ fn profile_of(context: &Context, settings: &Settings) -> Result<Layer, ClientErr
         fingerprint,
         ca,
         namespace: context.given.0.iter().find_map(|layer| layer.namespace.clone()),
+        namespace_key: key_file.map(absolute).transpose()?,
+        namespace_key_command: key_command,
     })
 }
 

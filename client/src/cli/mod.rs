@@ -11,6 +11,7 @@ mod list;
 mod lock;
 mod log;
 mod login;
+mod namespace_key;
 mod output;
 mod policy;
 mod reading;
@@ -34,6 +35,7 @@ use crate::cancel::Cancel;
 use crate::connect::layers::Layers;
 use crate::connect::profile::{self, Layer};
 use crate::connect::{Connection, RequestId, Settings, open_retrying};
+use crate::end_to_end::Cipher;
 use crate::error::{ClientError, EXIT_INTERRUPTED};
 use crate::progress::Notice;
 use args::{Cli, Command, Global};
@@ -70,6 +72,11 @@ impl Context {
             layers.0.push(Layer::load(path)?);
         }
         Ok(layers)
+    }
+
+    /// How chunks are named and protected: by the key of the namespace, if one is given.
+    fn cipher(&self) -> Result<Cipher, ClientError> {
+        self.layers()?.namespace_key()?.map_or(Ok(Cipher::Plain), |source| source.cipher())
     }
 
     /// How to reach the server, from these layers.
@@ -157,6 +164,7 @@ async fn command(context: &Context, command: Command) -> Result<ExitCode, Client
         Command::Hold(hold) => lock::hold(context, &hold).await,
         Command::Policy(policy) => policy::run(context, &policy).await,
         Command::Estimate(estimate) => estimate::run(context, estimate).await,
+        Command::NamespaceKey(asked) => namespace_key::run(context, &asked),
         Command::Completions(_) => Ok(ExitCode::SUCCESS),
     }
 }

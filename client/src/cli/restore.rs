@@ -28,7 +28,8 @@ pub(super) async fn run(context: &Context, restore: &Restore) -> Result<ExitCode
     let backup = get_backup(&connection, &namespace, &restore.backup, &restore.vm).await?;
     let tasks = choose(&backup, restore)?;
     let display = Display::start(context.output, tasks.iter().map(|task| task.disk.size_bytes).sum());
-    let reader = Reader::new(settings, connection, display.tally(), restore.reading.options())?;
+    let options = restore.reading.options(context.cipher()?);
+    let reader = Reader::new(settings, connection, display.tally(), options)?;
     let begun = Instant::now();
     let skip = restore.keep_going && restore.bad_ranges == BadRanges::Skip;
     let options =

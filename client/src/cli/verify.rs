@@ -52,7 +52,7 @@ pub(super) async fn run(context: &Context, verify: &Verify) -> Result<ExitCode, 
     });
     let tasks: Vec<Reading> = tasks.collect();
     let display = Display::start(context.output, tasks.iter().map(|task| task.disk.size_bytes).sum());
-    let options = ReadOptions { from_volume: true, ..verify.reading.options() };
+    let options = ReadOptions { from_volume: true, ..verify.reading.options(context.cipher()?) };
     let reader = Reader::new(settings, connection.clone(), display.tally(), options)?;
     let begun = Instant::now();
     let outcomes = read_all(context, &reader, tasks, |_| Ok(Arc::new(NullTarget))).await?;

@@ -5,6 +5,7 @@
 
 use super::profile::{Layer, read_small};
 use super::{Settings, Token, Trust};
+use crate::end_to_end::KeySource;
 use crate::error::ClientError;
 
 /// Settings put together, strongest layer first.
@@ -69,6 +70,23 @@ impl Layers {
     /// default one), and lists and reports cover everything the token may see.
     pub fn namespace(&self) -> String {
         self.0.iter().find_map(|layer| layer.namespace.clone()).unwrap_or_default()
+    }
+
+    /// Where the key of the namespace is, if it has one: where it is end-to-end encrypted.
+    ///
+    /// # Errors
+    /// [`ClientError::Usage`] for both forms in one layer.
+    pub fn namespace_key(&self) -> Result<Option<KeySource>, ClientError> {
+        let given = |layer: &&Layer| layer.namespace_key.is_some() || layer.namespace_key_command.is_some();
+        let layer = self.0.iter().find(given);
+        match layer.map(|layer| (layer.namespace_key.as_ref(), layer.namespace_key_command.as_ref())) {
+            Some((Some(_), Some(_))) => Err(ClientError::Usage(
+                "give either a namespace's key file or a command that prints it, not both".to_owned(),
+            )),
+            Some((Some(path), None)) => Ok(Some(KeySource::File(path.clone()))),
+            Some((None, Some(command))) => Ok(Some(KeySource::Command(command.clone()))),
+            Some((None, None)) | None => Ok(None),
+        }
     }
 
     /// Everything needed to connect.
@@ -148,6 +166,19 @@ mod tests {
         std::fs::remove_file(path).unwrap();
         let error = Layers(vec![flags]).token().unwrap_err();
         assert!(error.to_string().contains("token"), "{error}");
+    }
+
+    #[test]
+    fn a_namespaces_key_is_taken_from_one_layer() {
+        let flags = Layer { namespace_key_command: Some("age -d k".into()), ..Layer::default() };
+        let profile = Layer { namespace_key: Some("vault.key".into()), ..layer("a", "t") };
+        let all = Layers(vec![flags.clone(), profile.clone()]);
+        assert_eq!(all.namespace_key().unwrap(), Some(KeySource::Command("age -d k".to_owned())));
+        let one = Layers(vec![Layer::default(), profile.clone()]);
+        assert_eq!(one.namespace_key().unwrap(), Some(KeySource::File("vault.key".into())));
+        assert_eq!(Layers::default().namespace_key().unwrap(), None);
+        let both = Layer { namespace_key: profile.namespace_key, ..flags };
+        assert_eq!(Layers(vec![both]).namespace_key().unwrap_err().exit_code(), 2);
     }
 
     #[test]

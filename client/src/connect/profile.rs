@@ -30,6 +30,12 @@ pub struct Layer {
     pub ca: Option<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
+    /// Key file of a namespace that is end-to-end encrypted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace_key: Option<PathBuf>,
+    /// Command that prints the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace_key_command: Option<String>,
 }
 
 impl Layer {
@@ -43,6 +49,8 @@ impl Layer {
             fingerprint: get("HOLDFAST_FINGERPRINT"),
             ca: get("HOLDFAST_CA").map(PathBuf::from),
             namespace: get("HOLDFAST_NAMESPACE"),
+            namespace_key: get("HOLDFAST_NAMESPACE_KEY").map(PathBuf::from),
+            namespace_key_command: get("HOLDFAST_NAMESPACE_KEY_COMMAND"),
         }
     }
 

@@ -67,6 +67,9 @@ pub enum ClientError {
     /// A region could not be compressed.
     #[error("compressing a region failed: {0}")]
     Region(#[from] RegionError),
+    /// A namespace's key is missing, cannot be read or is another than what it is wanted for.
+    #[error("{0}")]
+    Key(String),
     /// The restore target exists.
     #[error("{} already exists; add --force to overwrite it", .0.display())]
     Exists(PathBuf),
@@ -103,6 +106,7 @@ impl ClientError {
             | Self::Source(_)
             | Self::Window(_)
             | Self::Region(_)
+            | Self::Key(_)
             | Self::Exists(_)
             | Self::File { .. }
             | Self::Profile { .. }

@@ -20,6 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::digests::FalseDigests;
 use super::window::WindowPlan;
+use crate::end_to_end::Cipher;
 use crate::error::ClientError;
 use crate::pool::ObjectPool;
 use crate::slices::part_mut;
@@ -103,7 +104,7 @@ impl WindowExtents {
         offset: u64,
         chunk: &[u8],
         buffers: &ExtentBuffers,
-        found: &FalseDigests,
+        (cipher, found): (&Cipher, &FalseDigests),
     ) -> Option<WholeExtent> {
         let (start, extent) = self.extent(offset)?;
         let mut open = extent.lock();
@@ -115,7 +116,7 @@ impl WindowExtents {
         let whole = self.settle(start, &mut open, chunk.len() as u64)?;
         let digest = open.digest.filter(|_| open.lost.is_empty());
         drop(open);
-        if digest.is_some_and(|digest| Fingerprint::of(&whole.bytes) != digest) {
+        if digest.is_some_and(|digest| cipher.digest(&whole.bytes) != digest) {
             found.add(start / u64::from(EXTENT_BYTES));
         }
         Some(whole)

@@ -2,10 +2,11 @@
 
 use holdfast_proto::limits::EXTENT_BYTES;
 use holdfast_proto::region::{Decoder, RegionError};
-use holdfast_proto::{Fingerprint, v1};
+use holdfast_proto::v1;
 
 use super::bad::BadRange;
 use super::window::{CheckedRegion, Placed};
+use crate::end_to_end::Cipher;
 use crate::error::ClientError;
 use crate::pool::ObjectPool;
 use crate::slices::part;
@@ -16,6 +17,14 @@ use crate::stages::{Stage, Stages, Stopwatch};
 pub(crate) struct Tools {
     decoder: Decoder,
     plain: Vec<u8>,
+    /// What a sealed region is opened in.
+    opened: Vec<u8>,
+}
+
+impl Tools {
+    fn new() -> Result<Self, RegionError> {
+        Ok(Self { decoder: Decoder::new()?, plain: Vec::new(), opened: Vec::new() })
+    }
 }
 
 /// Plain bytes of chunks whose fingerprints were checked; only these are handed out.
@@ -31,17 +40,16 @@ struct Verified<'a> {
 pub(crate) fn run(
     region: &CheckedRegion,
     disk: &str,
-    tools: &ObjectPool<Tools>,
+    (cipher, tools): (&Cipher, &ObjectPool<Tools>),
     stages: &Stages,
     sink: &dyn Fn(u64, &[u8]),
 ) -> Result<u64, ClientError> {
-    let make = || Ok::<_, RegionError>(Tools { decoder: Decoder::new()?, plain: Vec::new() });
-    let mut kit = tools.take_or(make)?;
+    let mut kit = tools.take_or(Tools::new)?;
     let mut watch = Stopwatch::start();
-    let decoded = decode(region, disk, &mut kit);
+    let decoded = decode(region, disk, cipher, &mut kit);
     stages.add(Stage::Decompress, watch.lap(), u64::from(region.plain_bytes));
     let outcome = decoded.and_then(|()| {
-        let delivered = verify(region, disk, &kit.plain).map(|verified| deliver(&verified, sink));
+        let delivered = verify(region, disk, cipher, &kit.plain).map(|verified| deliver(&verified, sink));
         stages.add(Stage::Check, watch.lap(), kit.plain.len() as u64);
         delivered
     });
@@ -56,12 +64,11 @@ pub(crate) fn run(
 /// None of the region: only what keeps it from being looked at.
 pub(crate) fn run_past_damage(
     region: &CheckedRegion,
-    tools: &ObjectPool<Tools>,
+    (cipher, tools): (&Cipher, &ObjectPool<Tools>),
     sink: &dyn Fn(u64, &[u8]),
 ) -> Result<Vec<BadRange>, ClientError> {
-    let make = || Ok::<_, RegionError>(Tools { decoder: Decoder::new()?, plain: Vec::new() });
-    let mut kit = tools.take_or(make)?;
-    let decoded = decode(region, "", &mut kit).is_ok();
+    let mut kit = tools.take_or(Tools::new)?;
+    let decoded = decode(region, "", cipher, &mut kit).is_ok();
     let mut bad = Vec::new();
     for &(index, offset) in &region.chunks {
         let chunk = region.window.chunk(index);
@@ -69,7 +76,7 @@ pub(crate) fn run_past_damage(
             chunk.ok_or(ClientError::Internal("a region delivers a chunk its window does not have"))?;
         if decoded {
             let bytes = part(&kit.plain, offset as usize, placed.len as usize);
-            if Fingerprint::of(bytes) == placed.fingerprint {
+            if cipher.fingerprint(bytes) == placed.fingerprint {
                 placed.places.iter().for_each(|place| sink(*place, bytes));
                 continue;
             }
@@ -83,8 +90,10 @@ pub(crate) fn run_past_damage(
     Ok(bad)
 }
 
-fn decode(region: &CheckedRegion, disk: &str, kit: &mut Tools) -> Result<(), ClientError> {
-    let decoded = kit.decoder.decode_into(region.codec, &region.payload, region.plain_bytes, &mut kit.plain);
+fn decode(region: &CheckedRegion, disk: &str, cipher: &Cipher, kit: &mut Tools) -> Result<(), ClientError> {
+    let Tools { decoder, plain, opened } = kit;
+    let sent = (region.codec, &*region.payload, region.plain_bytes);
+    let decoded = cipher.decode_into(decoder, sent, plain, opened);
     decoded.map_err(|error| {
         let first = region.chunks.first().and_then(|(chunk, _)| region.window.chunk(*chunk));
         damaged(disk, first, &error.to_string())
@@ -106,7 +115,12 @@ fn damaged(disk: &str, chunk: Option<Placed<'_>>, what: &str) -> ClientError {
     ClientError::Damaged { disk: disk.to_owned(), what }
 }
 
-fn verify<'a>(region: &'a CheckedRegion, disk: &str, plain: &'a [u8]) -> Result<Verified<'a>, ClientError> {
+fn verify<'a>(
+    region: &'a CheckedRegion,
+    disk: &str,
+    cipher: &Cipher,
+    plain: &'a [u8],
+) -> Result<Verified<'a>, ClientError> {
     let mut chunks = Vec::with_capacity(region.chunks.len());
     for &(index, offset) in &region.chunks {
         let chunk = region.window.chunk(index);
@@ -114,7 +128,7 @@ fn verify<'a>(region: &'a CheckedRegion, disk: &str, plain: &'a [u8]) -> Result<
             chunk.ok_or(ClientError::Internal("a region delivers a chunk its window does not have"))?;
         let bytes = part(plain, offset as usize, placed.len as usize);
         // What the server sent is believed only now (R2).
-        let actual = Fingerprint::of(bytes);
+        let actual = cipher.fingerprint(bytes);
         if actual != placed.fingerprint {
             return Err(damaged(disk, Some(placed), &format!("the data hashes to {actual}")));
         }

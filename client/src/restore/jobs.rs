@@ -16,6 +16,7 @@ use super::job::{self, Tools};
 use super::target::Target;
 use super::window::{CheckedRegion, WindowPlan};
 use super::writes::Writes;
+use crate::end_to_end::Cipher;
 use crate::error::ClientError;
 use crate::pool::ObjectPool;
 use crate::progress::{Progress, Step};
@@ -41,6 +42,8 @@ pub(super) struct DecodePool {
     tools: ObjectPool<Tools>,
     extents: ExtentBuffers,
     pub(super) stages: Stages,
+    /// How chunks are named and protected.
+    pub(super) cipher: Cipher,
 }
 
 impl DecodePool {
@@ -48,7 +51,7 @@ impl DecodePool {
     ///
     /// # Errors
     /// [`ClientError::Internal`] when threads cannot be started.
-    pub(super) fn new(threads: Option<usize>) -> Result<Self, ClientError> {
+    pub(super) fn new(threads: Option<usize>, cipher: Cipher) -> Result<Self, ClientError> {
         let cores = || std::thread::available_parallelism().map_or(2, usize::from);
         let count = threads.unwrap_or_else(cores).clamp(1, usize::from(THREADS_MAX));
         let start = |name: &'static str, count| {
@@ -59,7 +62,7 @@ impl DecodePool {
         let (threads, writer) = (start("decode", count)?, start("write", 1)?);
         let jobs_max = JOBS_PER_THREAD * u16::try_from(count).unwrap_or(THREADS_MAX);
         let (tools, extents, stages) = (ObjectPool::default(), ObjectPool::default(), Stages::default());
-        Ok(Self { threads, writer, jobs_max, tools, extents, stages })
+        Ok(Self { threads, writer, jobs_max, tools, extents, stages, cipher })
     }
 }
 
@@ -145,11 +148,12 @@ impl Jobs {
 
     fn run(self: &Arc<Self>, region: &CheckedRegion, window: &WindowExtents) {
         let sink = |offset, chunk: &[u8]| {
-            let whole = window.chunk(offset, chunk, &self.pool.extents, &self.false_digests);
+            let check = (&self.pool.cipher, &self.false_digests);
+            let whole = window.chunk(offset, chunk, &self.pool.extents, check);
             self.write_later(whole);
         };
         self.attempt("a decoding thread panicked", || {
-            let tools = &self.pool.tools;
+            let tools = (&self.pool.cipher, &self.pool.tools);
             match job::run(region, &self.disk, tools, &self.pool.stages, &sink) {
                 Err(ClientError::Damaged { .. }) if self.on_damage.goes_on() => {
                     let bad = job::run_past_damage(region, tools, &sink)?;

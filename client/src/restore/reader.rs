@@ -18,12 +18,13 @@ use super::{BadRange, DiskOfBackup, ReadSummary, Salvage, bad_map};
 use crate::cancel::Cancel;
 use crate::connect::connections::{CONNECTIONS_MAX, Connections};
 use crate::connect::{Connection, Settings};
+use crate::end_to_end::Cipher;
 use crate::error::ClientError;
 use crate::progress::Progress;
 use crate::stages::StageTotal;
 
 /// How disks are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct ReadOptions {
     /// Threads that decode; `None`: one per core and one more.
     pub threads: Option<usize>,
@@ -33,6 +34,8 @@ pub struct ReadOptions {
     pub connections: Connections,
     /// Whether the server must read everything from its volume, also what it has in memory.
     pub from_volume: bool,
+    /// How chunks are named and protected.
+    pub cipher: Cipher,
 }
 
 /// Reads disks of backups.
@@ -61,8 +64,8 @@ impl Reader {
         progress: Arc<dyn Progress>,
         options: ReadOptions,
     ) -> Result<Self, ClientError> {
-        let ReadOptions { threads, retry_for, connections, from_volume } = options;
-        let pool = Arc::new(DecodePool::new(threads)?);
+        let ReadOptions { threads, retry_for, connections, from_volume, cipher } = options;
+        let pool = Arc::new(DecodePool::new(threads, cipher)?);
         let first = Arc::new(Mutex::new(connection));
         let links = Links { settings, first, spare: Arc::default(), retry_for };
         Ok(Self { links, progress, pool, connections, from_volume })

@@ -100,7 +100,11 @@ impl DiskStreams {
         span: &mut Span,
     ) -> Result<(), ClientError> {
         match kind {
-            Kind::Header(header) => assembler.header(&header)?,
+            Kind::Header(header) => {
+                let what = format!("disk {:?} of backup {}", self.disk.disk, self.disk.backup_id);
+                self.pool.cipher.check(&header.key_id, &what)?;
+                assembler.header(&header)?;
+            }
             Kind::Window(window) => {
                 let plan = assembler.window(&window)?;
                 self.jobs.begin_window(plan).await?;

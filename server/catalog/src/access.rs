@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use holdfast_proto::KeyId;
 use holdfast_types::ids::{NamespaceId, TokenId};
 
 use crate::Result;
@@ -29,6 +30,9 @@ pub trait Access: Send + Sync + fmt::Debug {
     /// The namespace of this name, created when there is none; of two that create it at once both get the same.
     /// `Invalid`: not a name.
     fn ensure_namespace(&self, name: &str) -> Result<NamespaceRecord>;
+    /// A new namespace of which agents encrypt the content with the key of that id, for ever. `Exists`: there is one of
+    /// this name, whatever it is. `Invalid`: not a name.
+    fn create_sealed_namespace(&self, name: &str, key_id: KeyId) -> Result<NamespaceRecord>;
     /// The namespace `id`, if there is one.
     fn namespace(&self, id: NamespaceId) -> Result<Option<NamespaceRecord>>;
     /// The namespace called `name`, if there is one.

@@ -13,7 +13,7 @@ use holdfast_types::ids::{ContainerClass, NamespaceId};
 
 use crate::container::{ContainerError, RecentDirectories, scan_container};
 use crate::core::Core;
-use crate::digests;
+use crate::digests::{self, ReadExtent};
 use crate::error::EngineError;
 use crate::format::recipe::ExtentEntry;
 use crate::points;
@@ -96,7 +96,7 @@ struct Seen {
     /// Extent nodes all of whose chunks were found.
     sound: HashSet<Fingerprint>,
     /// What extent nodes hash to, when data is read.
-    digests: Option<HashMap<Fingerprint, Fingerprint>>,
+    digests: Option<HashMap<Fingerprint, ReadExtent>>,
 }
 
 impl Seen {
@@ -373,18 +373,21 @@ fn check_digest(
     if !digests::is_claim(&entry.digest) {
         return Ok(());
     }
-    let actual = match known.get(&entry.node) {
-        Some(actual) => *actual,
+    let read = match known.get(&entry.node) {
+        Some(read) => *read,
         None => {
             let Some(node) = tree.extent_of(index, entry)? else { return Ok(()) };
             let domain = tree.source().domain();
+            let read = digests::digest_of(&core.store, domain, &node, recent)?;
             // What cannot be read after all is reported with its container.
-            let Some(actual) = digests::digest_of(&core.store, domain, &node, recent)? else { return Ok(()) };
-            known.insert(entry.node, actual);
-            actual
+            if read == ReadExtent::Lacks {
+                return Ok(());
+            }
+            known.insert(entry.node, read);
+            read
         }
     };
-    if actual != entry.digest {
+    if read.disproves(&entry.digest) {
         lies.push((index, *entry));
     }
     Ok(())

@@ -12,7 +12,7 @@ use crate::core::Core;
 use crate::error::EngineError;
 use crate::format::recipe::ExtentNode;
 use crate::recipe::TreeReader;
-use crate::store::{ChunkStore, Domain, NodeReader};
+use crate::store::{ChunkStore, Domain, NodeReader, ReadChunk};
 
 /// Hashed at a time where an extent is zero.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -39,26 +39,46 @@ impl ExtentHasher {
     }
 }
 
-/// What the extent hashes to, by reading all of it; `None` when a chunk is missing or damaged.
+/// What came of reading an extent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReadExtent {
+    /// What it hashes to.
+    Digest(Fingerprint),
+    /// All of it is there, but is sealed by agents, who alone can say what it hashes to (N1).
+    Sealed,
+    /// A chunk is missing or damaged.
+    Lacks,
+}
+
+impl ReadExtent {
+    /// Whether a recorded digest is false.
+    pub(crate) fn disproves(self, recorded: &Fingerprint) -> bool {
+        matches!(self, Self::Digest(actual) if is_claim(recorded) && actual != *recorded)
+    }
+}
+
+/// Reads all of an extent.
 pub(crate) fn digest_of(
     store: &ChunkStore,
     domain: &Domain,
     node: &ExtentNode,
     recent: &mut RecentDirectories,
-) -> Result<Option<Fingerprint>, EngineError> {
+) -> Result<ReadExtent, EngineError> {
     let mut hasher = ExtentHasher::default();
+    let mut sealed = false;
     for piece in node.pieces() {
         if piece.is_zero() {
             hasher.zeros(piece.bytes as usize);
             continue;
         }
-        let chunk = store.read_chunk(domain, ContainerClass::Data, &piece.fingerprint, recent)?;
+        let chunk = store.read_stored(domain, ContainerClass::Data, &piece.fingerprint, recent)?;
         match chunk.filter(|chunk| chunk.len() == piece.bytes as usize) {
-            Some(chunk) => hasher.data(&chunk),
-            None => return Ok(None),
+            Some(ReadChunk::Plain(chunk)) => hasher.data(&chunk),
+            Some(ReadChunk::Sealed { .. }) => sealed = true,
+            None => return Ok(ReadExtent::Lacks),
         }
     }
-    Ok(Some(hasher.finish()))
+    Ok(if sealed { ReadExtent::Sealed } else { ReadExtent::Digest(hasher.finish()) })
 }
 
 /// Whether a recorded digest says anything that can be false.
@@ -99,8 +119,10 @@ pub(crate) fn confirm(
         let Some((_, tree)) = &open else { break };
         let entry = tree.entry(*index)?;
         let Some(node) = tree.extent_of(*index, &entry)? else { break };
-        let actual = digest_of(&core.store, &domain, &node, &mut recent)?;
-        if !is_claim(&entry.digest) || actual.is_none_or(|actual| actual == entry.digest) {
+        let read = digest_of(&core.store, &domain, &node, &mut recent)?;
+        // (N3) Of what agents sealed only they can tell. Believing them costs no more than reading the extent again.
+        let believed = read == ReadExtent::Sealed && is_claim(&entry.digest);
+        if !believed && !read.disproves(&entry.digest) {
             break;
         }
         let found_ms = core.clock.now_ms();

@@ -100,6 +100,11 @@ pub enum EngineError {
     /// The index failed.
     #[error("index: {0}")]
     Index(IndexError),
+    /// What was asked for is encrypted by agents.
+    #[error(
+        "this is end-to-end encrypted, and the server has no key: read it with an agent that has it ('holdfast restore', 'holdfast verify')"
+    )]
+    Sealed,
     /// A thread that had to answer died.
     #[error("internal error: {0}")]
     Internal(String),
@@ -109,7 +114,9 @@ impl EngineError {
     /// The stable code of this error.
     pub fn code(&self) -> ErrorCode {
         match self {
-            Self::Invalid(_) | Self::Region { .. } | Self::FalseDigest { .. } => ErrorCode::Invalid,
+            Self::Invalid(_) | Self::Region { .. } | Self::FalseDigest { .. } | Self::Sealed => {
+                ErrorCode::Invalid
+            }
             Self::NotFound { .. } => ErrorCode::NotFound,
             Self::Busy { .. } | Self::BusyElsewhere { .. } | Self::RoundInProgress => ErrorCode::Busy,
             Self::NotYours { .. } | Self::TakeOverForbidden { .. } | Self::NotOwner { .. } => {

@@ -370,8 +370,12 @@ fn ensure_namespace(catalog: &dyn Catalog, id: NamespaceId) -> Result<(), Catalo
         return Ok(());
     }
     let created_ms = i64::try_from(id.0.timestamp_ms()).unwrap_or(0);
-    let made =
-        catalog.restore_namespace(&NamespaceRecord { id, name: format!("recovered-{id}"), created_ms })?;
+    let made = catalog.restore_namespace(&NamespaceRecord {
+        id,
+        name: format!("recovered-{id}"),
+        created_ms,
+        key_id: None,
+    })?;
     tracing::warn!(namespace = made.name, "made a namespace for containers whose own is not known");
     Ok(())
 }

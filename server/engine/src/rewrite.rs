@@ -1,6 +1,7 @@
 //! Regions of sealed containers on their way into new ones: of damaged containers, and of those that reclaim empties.
 //!
-//! A region is decoded and every chunk of it hashed before it is written again (W1). A container grows only with a
+//! A region is decoded and every chunk of it hashed before it is written again (W1); one that its agent sealed is found to
+//! be what was sent (N1), and goes over as a whole. A container grows only with a
 //! grant (W10), and its chunks are in the index only once it is durable (W2, W3). A crash leaves an unfinished blob,
 //! which the next start discards, or a container the catalog does not know, which it adopts.
 
@@ -18,12 +19,13 @@ use crate::error::EngineError;
 use crate::space::{Grant, Purpose};
 use crate::store::Domain;
 
-/// (W1) A region as it is stored, and its plain bytes, once these hash to the names they are given.
+/// (W1) A region as it is stored, and its plain bytes, once these hash to the names they are given. `None`: it is sealed,
+/// and bound to them (N1).
 pub(crate) fn verified(
     open: &OpenContainer,
     stored: StoredRegion,
     decoder: &mut Decoder,
-) -> Result<(VerifiedRegion, Bytes), ContainerError> {
+) -> Result<(VerifiedRegion, Option<Bytes>), ContainerError> {
     let StoredRegion { region, codec, plain_bytes, payload } = stored;
     let (fingerprints, ends) = open.directory().region_chunks(region).ok_or_else(|| {
         let (container, count) = (open.name().clone(), open.directory().region_count());
@@ -122,9 +124,9 @@ impl<'a> Rewriter<'a> {
         room.cover(ContainerWriter::bytes_of_first(first))?;
         let id = core.next_container()?;
         let (namespace, now_ms) = (self.domain.namespace, core.clock.now_ms());
-        let writer =
-            ContainerWriter::create(&*core.volume, core.repository, namespace, id, self.class, now_ms)
-                .map_err(|error| core.write_failure(error.into()))?;
+        let owner = (core.repository, namespace);
+        let writer = ContainerWriter::create_for(&*core.volume, owner, id, self.class, now_ms, first)
+            .map_err(|error| core.write_failure(error.into()))?;
         Ok((writer, room))
     }
 }

@@ -1,5 +1,5 @@
 //! Reads a whole restore point back where it is stored: every chunk against its fingerprint, every extent against its
-//! digest.
+//! digest. Of one that is end-to-end encrypted only that every chunk is there, in a region that is what was sent (N1).
 //!
 //! Chunks that another restore has just read may come from memory; they were checked when they were read. What is found
 //! damaged is noted like any damage (R4), a false digest like any other (R6). A crash leaves nothing: the caller keeps what
@@ -12,7 +12,7 @@ use holdfast_types::ids::{BackupId, NamespaceId};
 
 use crate::container::RecentDirectories;
 use crate::core::Core;
-use crate::digests::{digest_of, is_claim, keep};
+use crate::digests::{ReadExtent, digest_of, keep};
 use crate::error::EngineError;
 use crate::format::recipe::{ExtentEntry, ExtentNode};
 use crate::in_use::{InUse, Recipe};
@@ -149,12 +149,14 @@ impl Disk<'_> {
             Ok((_, None)) => return Ok(Extent::Sound(0)),
             Err(error) => return damage(error).map(Extent::Damaged),
         };
-        let digest = match digest_of(&self.core.store, &self.domain, &node, recent) {
-            Ok(Some(digest)) => digest,
-            Ok(None) => return Ok(Extent::Damaged("a chunk is missing or damaged".to_owned())),
+        let read = match digest_of(&self.core.store, &self.domain, &node, recent) {
+            Ok(ReadExtent::Lacks) => {
+                return Ok(Extent::Damaged("a chunk is missing or damaged".to_owned()));
+            }
+            Ok(read) => read,
             Err(error) => return damage(error).map(Extent::Damaged),
         };
-        if is_claim(&entry.digest) && digest != entry.digest {
+        if read.disproves(&entry.digest) {
             let found_ms = self.core.clock.now_ms();
             return Ok(Extent::False(FalseDigest {
                 namespace,

@@ -1,5 +1,6 @@
 //! `holdfast-server namespace`: works on the catalog directly, like `token`, whether the server is running or not.
 
+mod create;
 #[cfg(test)]
 mod tests;
 
@@ -23,6 +24,9 @@ use crate::repository::is_repository;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum NamespaceCommand {
+    /// Create a namespace
+    #[command(after_help = create::EXAMPLES)]
+    Create(create::CreateArgs),
     /// List namespaces, what they take and what they may take
     List(ListArgs),
     /// Show or change what a namespace may take
@@ -135,6 +139,10 @@ impl QuotaArgs {
 pub(super) fn run(command: &NamespaceCommand) -> Result<ExitCode, Failure> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     match command {
+        NamespaceCommand::Create(args) => {
+            let catalog = token::open(&args.folder, &clock)?;
+            out::say(create::describe(&create::create(&catalog, args)?, args.json));
+        }
         NamespaceCommand::List(args) => {
             let catalog = token::open(&args.folder, &clock)?;
             out::say(show(&catalog.quotas(None)?, args.json));
@@ -214,7 +222,15 @@ fn show(namespaces: &[NamespaceQuota], as_json: bool) -> String {
     }
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(["NAMESPACE", "STORED", "PROTECTED", "RESTORE POINTS", "BACKUPS TODAY", ""]);
+    table.set_header([
+        "NAMESPACE",
+        "STORED",
+        "PROTECTED",
+        "RESTORE POINTS",
+        "BACKUPS TODAY",
+        "END-TO-END",
+        "",
+    ]);
     for found in namespaces {
         let NamespaceQuota { namespace, quota, usage } = found;
         let of = |used: u64, limit: Option<u64>, text: &dyn Fn(u64) -> String| match limit {
@@ -229,6 +245,7 @@ fn show(namespaces: &[NamespaceQuota], as_json: bool) -> String {
             of(usage.protected_bytes, quota.protected_bytes, &size),
             of(usage.restore_points, quota.restore_points, &count),
             of(usage.sessions_today, quota.sessions_per_day, &count),
+            namespace.key_id.map_or_else(String::new, |key_id| format!("key {key_id}")),
             if near.is_empty() {
                 String::new()
             } else {
@@ -256,6 +273,7 @@ fn describe(found: &NamespaceQuota) -> Value {
     let NamespaceQuota { namespace, quota, usage } = found;
     json!({
         "name": namespace.name,
+        "key_id": namespace.key_id.map(|key_id| key_id.to_string()),
         "usage": {
             "stored_bytes": usage.stored_bytes,
             "protected_bytes": usage.protected_bytes,

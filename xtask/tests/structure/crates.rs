@@ -30,7 +30,8 @@ pub(crate) const CRATES: &[(&str, &str, &[&str])] = &[
             "holdfast-engine",
         ],
     ),
-    ("holdfast", "client", &["holdfast-proto"]),
+    // Of keys: what opens a key file, and what a secret is.
+    ("holdfast", "client", &["holdfast-proto", "holdfast-keys"]),
 ];
 
 #[test]

@@ -8,6 +8,7 @@ use holdfast_proto::chunker::{Chunker, Piece, is_zero};
 use holdfast_proto::limits::extent_len;
 
 use super::result::{Changed, ScanResult};
+use crate::end_to_end::Cipher;
 use crate::error::ClientError;
 use crate::pool::Buffer;
 use crate::slices::{part, part_mut, piece_bytes};
@@ -21,6 +22,7 @@ const STEP_BYTES: usize = 256 << 10;
 #[derive(Debug)]
 pub(super) struct Examiner {
     pub(super) disk: Arc<dyn Source>,
+    pub(super) cipher: Cipher,
     pub(super) stages: Arc<Stages>,
     pub(super) read_bytes: AtomicU64,
 }
@@ -47,7 +49,7 @@ impl Examiner {
         let bytes = u64::from(len);
         let pieces = self.stages.measure(Stage::Chunk, bytes, || Chunker::default().cut(extent));
         let fingerprint = |piece: &Piece| {
-            if piece.zero { Fingerprint::ZERO } else { Fingerprint::of(piece_bytes(extent, piece)) }
+            if piece.zero { Fingerprint::ZERO } else { self.cipher.fingerprint(piece_bytes(extent, piece)) }
         };
         let fingerprints =
             self.stages.measure(Stage::Fingerprint, bytes, || pieces.iter().map(fingerprint).collect());
@@ -67,7 +69,7 @@ impl Examiner {
         assert_eq!(extent.len() as u64, range.end - range.start, "bytes of extent {index}");
         let (mut reading, mut hashing) = (Lap::default(), Lap::default());
         let mut watch = Stopwatch::start();
-        let mut hasher = blake3::Hasher::new();
+        let mut hasher = self.cipher.digest_hasher();
         let (mut filled, mut zero, mut read_bytes) = (0, true, 0);
         while filled < extent.len() {
             let len = STEP_BYTES.min(extent.len() - filled);

@@ -26,6 +26,7 @@ use tokio::sync::mpsc;
 use self::examine::Examiner;
 use self::lead::{LEAD_MAX, Lead};
 use super::parent::ParentDigests;
+use crate::end_to_end::Cipher;
 use crate::error::ClientError;
 use crate::pool::{Buffer, BufferPool};
 use crate::source::walk::{ExtentWalk, Span};
@@ -72,10 +73,10 @@ impl Scanner {
         parent: ParentDigests,
         pool: BufferPool,
         threads: usize,
-        stages: Arc<Stages>,
+        (cipher, stages): (Cipher, Arc<Stages>),
     ) -> Result<(Self, mpsc::Receiver<Scanned>), ClientError> {
         let claims = Mutex::new(Claims { walk, parent, next_sequence: 0 });
-        let examiner = Examiner { disk, stages, read_bytes: AtomicU64::new(0) };
+        let examiner = Examiner { disk, cipher, stages, read_bytes: AtomicU64::new(0) };
         let shared = Arc::new(Shared { examiner, pool, claims, lead: Lead::new() });
         let (sender, receiver) = mpsc::channel(LEAD_MAX);
         let mut scanner = Self { shared: Arc::clone(&shared), threads: Vec::with_capacity(threads) };

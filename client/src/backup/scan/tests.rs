@@ -43,7 +43,7 @@ fn parent_of(digests: &[Fingerprint]) -> ParentDigests {
 
 fn start(disk: Arc<dyn Source>, walk: ExtentWalk, buffers: usize) -> (Scanner, mpsc::Receiver<Scanned>) {
     let pool = BufferPool::new(buffers, EXTENT);
-    Scanner::start(disk, walk, ParentDigests::none(), pool, 4, Arc::default()).unwrap()
+    Scanner::start(disk, walk, ParentDigests::none(), pool, 4, Default::default()).unwrap()
 }
 
 fn first_error(mut results: mpsc::Receiver<Scanned>) -> ClientError {
@@ -71,7 +71,7 @@ fn scan(
 ) -> (Vec<String>, u64) {
     let pool = BufferPool::new(buffers, EXTENT);
     let (scanner, mut results) =
-        Scanner::start(disk, walk, parent_of(parent), pool, 4, Arc::default()).unwrap();
+        Scanner::start(disk, walk, parent_of(parent), pool, 4, Default::default()).unwrap();
     let mut order = ReorderBuffer::default();
     let mut seen = Vec::new();
     while let Some(scanned) = results.blocking_recv() {

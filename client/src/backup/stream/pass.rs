@@ -34,8 +34,9 @@ impl Pass {
         parent: ParentDigests,
     ) -> Result<Self, ClientError> {
         let pool = BufferPool::new(pipeline.limits.buffers, EXTENT_BYTES as usize);
-        let (threads, stages) = (pipeline.limits.scan_threads, Arc::clone(&pipeline.stages));
-        let (scanner, results) = Scanner::start(Arc::clone(disk), walk, parent, pool, threads, stages)?;
+        let threads = pipeline.limits.scan_threads;
+        let how = (pipeline.cipher.clone(), Arc::clone(&pipeline.stages));
+        let (scanner, results) = Scanner::start(Arc::clone(disk), walk, parent, pool, threads, how)?;
         Ok(Self::of(scanner, results))
     }
 

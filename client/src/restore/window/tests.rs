@@ -9,6 +9,7 @@ use holdfast_proto::{Fingerprint, v1};
 use proptest::prelude::*;
 
 use super::*;
+use crate::end_to_end::Cipher;
 
 /// A server: lays out a disk as windows of `window` extents, regions of up to 8 chunks.
 pub(crate) fn serve(disk: &[u8], window: usize) -> Vec<v1::read_disk_response::Kind> {
@@ -18,6 +19,7 @@ pub(crate) fn serve(disk: &[u8], window: usize) -> Vec<v1::read_disk_response::K
         size_bytes: disk.len() as u64,
         extent_bytes: EXTENT_BYTES,
         data_bytes: 0,
+        key_id: String::new(),
     })];
     for (number, bytes) in disk.chunks(window * extent_bytes).enumerate() {
         let mut seen: HashMap<Fingerprint, u32> = HashMap::new();
@@ -104,7 +106,7 @@ fn restore(messages: Vec<v1::read_disk_response::Kind>, size: usize) -> Result<V
             Kind::Regions(batch) => {
                 for region in assembler.regions(batch)? {
                     let put = |at, bytes: &[u8]| memory.put(at, bytes);
-                    crate::restore::job::run(&region, "d", &tools, &stages, &put)?;
+                    crate::restore::job::run(&region, "d", (&Cipher::Plain, &tools), &stages, &put)?;
                 }
             }
             Kind::Damaged(damaged) => drop(assembler.damaged(&damaged)?),
@@ -314,8 +316,9 @@ fn restore_past_damage(messages: Vec<Message>, size: usize) -> (Vec<u8>, Vec<(u6
             Message::Regions(batch) => {
                 for region in assembler.regions(batch).unwrap() {
                     let put = |at, bytes: &[u8]| memory.put(at, bytes);
-                    if crate::restore::job::run(&region, "d", &tools, &stages, &put).is_err() {
-                        let ranges = crate::restore::job::run_past_damage(&region, &tools, &put).unwrap();
+                    let how = (&Cipher::Plain, &tools);
+                    if crate::restore::job::run(&region, "d", how, &stages, &put).is_err() {
+                        let ranges = crate::restore::job::run_past_damage(&region, how, &put).unwrap();
                         bad.extend(ranges.iter().map(|range| (range.offset, range.len)));
                     }
                 }

@@ -1,5 +1,6 @@
 //! The repository itself and its namespaces.
 
+use holdfast_proto::KeyId;
 use holdfast_types::ids::{NamespaceId, RepositoryId};
 
 /// The repository itself.
@@ -19,6 +20,8 @@ pub struct NamespaceRecord {
     pub id: NamespaceId,
     pub name: String,
     pub created_ms: i64,
+    /// Of the key that agents name and encrypt its content with; `None`: they do not.
+    pub key_id: Option<KeyId>,
 }
 
 /// How a repository cuts extents into chunks. Recorded when it is created and never changed: backups cut in

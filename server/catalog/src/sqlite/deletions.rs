@@ -6,7 +6,7 @@ use holdfast_types::ids::{BackupId, NamespaceId};
 use rusqlite::{Connection, Row, Transaction, params};
 
 use super::convert::{OrCatalogError, id};
-use super::{audit, backups, lock_clock, locks};
+use super::{audit, backups, lock_clock, locks, namespaces};
 use crate::{AuditEntry, CatalogError, DeletionRecord, NamespaceRecord, Result};
 
 /// (L1) Nothing is changed before all of them were found to be free.
@@ -59,7 +59,8 @@ pub(super) fn is_begun(connection: &Connection, id: BackupId) -> Result<bool> {
         .or_error("read")
 }
 
-const SELECT: &str = "SELECT d.*, n.name AS namespace, n.created_ms AS namespace_created_ms FROM deletions d \
+const SELECT: &str = "SELECT d.*, n.name AS namespace, n.created_ms AS namespace_created_ms, \
+     n.key_id AS namespace_key_id FROM deletions d \
      JOIN namespaces n ON n.id = d.namespace_id";
 
 fn one(connection: &Connection, id: BackupId) -> Result<Vec<DeletionRecord>> {
@@ -89,6 +90,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<DeletionRecord> {
             id: NamespaceId::from_bytes(id(row, "namespace_id")?),
             name: row.get("namespace")?,
             created_ms: row.get("namespace_created_ms")?,
+            key_id: namespaces::key_id(row, "namespace_key_id")?,
         },
         vm: row.get("vm")?,
         revision: row.get("point_revision")?,

@@ -1,5 +1,6 @@
 //! The repository's own row, and namespaces.
 
+use holdfast_proto::KeyId;
 use holdfast_proto::limits::NAME_MAX_BYTES;
 use holdfast_types::clock::Clock;
 use holdfast_types::ids::{NamespaceId, RepositoryId};
@@ -35,11 +36,30 @@ pub(super) fn ensure(connection: &Connection, clock: &dyn Clock, name: &str) -> 
     if let Some(found) = by_name(connection, name)? {
         return Ok(found);
     }
-    let record = NamespaceRecord {
-        id: NamespaceId(new_id(clock)?),
-        name: name.to_owned(),
-        created_ms: clock.now_ms(),
-    };
+    make(connection, clock, name, None)
+}
+
+/// A new namespace, of which agents encrypt the content with that key.
+pub(super) fn create_sealed(
+    connection: &Connection,
+    clock: &dyn Clock,
+    name: &str,
+    key_id: KeyId,
+) -> Result<NamespaceRecord> {
+    if by_name(connection, name)?.is_some() {
+        return Err(CatalogError::exists("namespace", name));
+    }
+    make(connection, clock, name, Some(key_id))
+}
+
+fn make(
+    connection: &Connection,
+    clock: &dyn Clock,
+    name: &str,
+    key_id: Option<KeyId>,
+) -> Result<NamespaceRecord> {
+    let (id, created_ms) = (NamespaceId(new_id(clock)?), clock.now_ms());
+    let record = NamespaceRecord { id, name: name.to_owned(), created_ms, key_id };
     insert(connection, &record)?;
     Ok(record)
 }
@@ -47,16 +67,26 @@ pub(super) fn ensure(connection: &Connection, clock: &dyn Clock, name: &str) -> 
 fn insert(connection: &Connection, record: &NamespaceRecord) -> Result<()> {
     connection
         .execute(
-            "INSERT INTO namespaces (id, name, created_ms) VALUES (?, ?, ?)",
-            params![record.id.to_bytes(), record.name, record.created_ms],
+            "INSERT INTO namespaces (id, name, created_ms, key_id) VALUES (?, ?, ?, ?)",
+            params![record.id.to_bytes(), record.name, record.created_ms, record.key_id.map(KeyId::to_bytes)],
         )
         .or_error("write")?;
     Ok(())
 }
 
-/// The namespace of `wanted`'s id, or `wanted` itself, created. Where another has its name, the id is added to it.
+/// The namespace of `wanted`'s id, or `wanted` itself, created. Where another has its name, the id is added to it. One that
+/// was made without knowing of its key gets it (N2).
 pub(super) fn restore(connection: &Connection, wanted: &NamespaceRecord) -> Result<NamespaceRecord> {
-    if let Some(found) = by_id(connection, wanted.id)? {
+    if let Some(mut found) = by_id(connection, wanted.id)? {
+        if let (None, Some(key_id)) = (found.key_id, wanted.key_id) {
+            connection
+                .execute(
+                    "UPDATE namespaces SET key_id = ? WHERE id = ?",
+                    params![key_id.to_bytes(), wanted.id.to_bytes()],
+                )
+                .or_error("write")?;
+            found.key_id = Some(key_id);
+        }
         return Ok(found);
     }
     let mut record = wanted.clone();
@@ -91,10 +121,16 @@ pub(super) fn all(connection: &Connection) -> Result<Vec<NamespaceRecord>> {
         .or_error("read")
 }
 
-fn read(row: &Row<'_>) -> rusqlite::Result<NamespaceRecord> {
+/// From a row that has all columns of the table.
+pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<NamespaceRecord> {
     Ok(NamespaceRecord {
         id: NamespaceId::from_bytes(id(row, "id")?),
         name: row.get("name")?,
         created_ms: row.get("created_ms")?,
+        key_id: key_id(row, "key_id")?,
     })
+}
+
+pub(super) fn key_id(row: &Row<'_>, column: &str) -> rusqlite::Result<Option<KeyId>> {
+    Ok(row.get::<_, Option<[u8; 8]>>(column)?.map(KeyId::from_bytes))
 }

@@ -4,13 +4,13 @@ use holdfast_types::clock::Clock;
 use holdfast_types::ids::NamespaceId;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
-use super::convert::{OrCatalogError, count, id, int};
+use super::convert::{OrCatalogError, count, int};
 use super::select::{Conditions, named};
 use super::{audit, namespaces};
 use crate::reports::day_of;
-use crate::{AuditEntry, CatalogError, NamespaceQuota, NamespaceRecord, Quota, Result, StartAccount, Usage};
+use crate::{AuditEntry, CatalogError, NamespaceQuota, Quota, Result, StartAccount, Usage};
 
-const SELECT: &str = "SELECT n.id, n.name, n.created_ms, u.stored_bytes, u.protected_bytes, u.restore_points, u.vms, \
+const SELECT: &str = "SELECT n.id, n.name, n.created_ms, n.key_id, u.stored_bytes, u.protected_bytes, u.restore_points, u.vms, \
      u.jobs, u.sessions_day, u.sessions, q.stored_bytes AS stored_max, q.protected_bytes AS protected_max, \
      q.restore_points AS points_max, q.sessions_per_day AS sessions_max FROM namespaces n \
      JOIN namespace_usage u ON u.namespace_id = n.id LEFT JOIN namespace_quotas q ON q.namespace_id = n.id";
@@ -167,11 +167,7 @@ fn read(row: &Row<'_>, today: i32) -> rusqlite::Result<NamespaceQuota> {
     // A sum that is wrong is told by the integrity check; it must not keep every backup from starting.
     let sum = |column: &str| row.get::<_, i64>(column).map(|sum| sum.max(0).unsigned_abs());
     Ok(NamespaceQuota {
-        namespace: NamespaceRecord {
-            id: NamespaceId::from_bytes(id(row, "id")?),
-            name: row.get("name")?,
-            created_ms: row.get("created_ms")?,
-        },
+        namespace: namespaces::read(row)?,
         quota: Quota {
             stored_bytes: limit("stored_max")?,
             protected_bytes: limit("protected_max")?,

@@ -34,6 +34,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0012_attribution.sql"),
     include_str!("../../migrations/0013_squeezed.sql"),
     include_str!("../../migrations/0014_parity.sql"),
+    include_str!("../../migrations/0015_end_to_end.sql"),
 ];
 
 /// The version this build writes.

@@ -1,6 +1,6 @@
 //! Repository, namespaces, tokens, audit log.
 
-use holdfast_proto::chunker;
+use holdfast_proto::{KeyId, chunker};
 use holdfast_types::clock::Clock;
 use holdfast_types::ids::{NamespaceId, TokenId};
 use ulid::Ulid;
@@ -17,6 +17,7 @@ use crate::{
 cases![
     a_repository_knows_its_parameters,
     namespaces_are_made_once,
+    an_end_to_end_namespace_keeps_its_key,
     names_are_checked,
     tokens_are_kept_by_hash,
     token_names_are_unique_until_revoked,
@@ -50,6 +51,22 @@ fn namespaces_are_made_once(f: &Fixture) {
     assert_eq!(f.namespace(NamespaceId(Ulid(1))).unwrap(), None);
     let anton = f.ensure_namespace("anton").unwrap();
     assert_eq!(f.namespaces().unwrap(), [anton, f.default.clone(), lab]);
+}
+
+fn an_end_to_end_namespace_keeps_its_key(f: &Fixture) {
+    let key_id = KeyId::from_bytes([7; 8]);
+    let vault = f.create_sealed_namespace("vault", key_id).unwrap();
+    assert_eq!((vault.name.as_str(), vault.key_id), ("vault", Some(key_id)));
+    assert_eq!(f.ensure_namespace("vault").unwrap(), vault);
+    assert_eq!(f.namespace(vault.id).unwrap(), Some(vault.clone()));
+    assert_eq!(f.namespaces().unwrap(), [f.default.clone(), vault.clone()]);
+    assert_eq!(f.quotas(Some(&[vault.id])).unwrap()[0].namespace, vault);
+    for (name, key_id) in [("vault", key_id), ("vault", KeyId::from_bytes([8; 8])), ("default", key_id)] {
+        let again = f.create_sealed_namespace(name, key_id);
+        assert!(matches!(again, Err(CatalogError::Exists { .. })), "{name}: {again:?}");
+    }
+    assert_eq!(f.default.key_id, None);
+    assert!(matches!(f.create_sealed_namespace(" x", key_id), Err(CatalogError::Invalid { .. })));
 }
 
 fn names_are_checked(f: &Fixture) {

@@ -1,5 +1,6 @@
 //! Commit numbers, and restore points that come from the volume instead of a session.
 
+use holdfast_proto::KeyId;
 use holdfast_types::clock::Clock as _;
 use holdfast_types::ids::{BackupId, NamespaceId};
 
@@ -23,6 +24,7 @@ cases![
     a_point_that_contradicts_itself_is_refused,
     points_are_entered_together_or_not_at_all,
     a_namespace_comes_back_under_its_id,
+    an_end_to_end_namespace_comes_back_with_its_key,
     whether_points_are_written_is_remembered,
     a_snapshot_is_whole_and_changes_are_noticed,
 ];
@@ -33,6 +35,7 @@ fn foreign(f: &Fixture, number: u64, vm: &str) -> PointRecord {
         id: NamespaceId(ulid::Ulid(0x0193_0000_0000_0000_0000_0000_0000_0001)),
         name: "berlin".into(),
         created_ms: 7,
+        key_id: None,
     };
     let BackupCommit { mut attempt, backup, disks, mut details, .. } = f.commit(vm, "weekly");
     let missing_disks = vec!["swap".to_owned()];
@@ -243,8 +246,26 @@ fn a_namespace_comes_back_under_its_id(f: &Fixture) {
     let twin = NamespaceRecord { id: NamespaceId(ulid::Ulid(5)), ..wanted };
     let restored = f.restore_namespace(&twin).unwrap();
     assert_eq!((restored.id, restored.name), (twin.id, format!("berlin-{}", twin.id)));
-    let bad = NamespaceRecord { id: NamespaceId(ulid::Ulid(6)), name: "a\nb".into(), created_ms: 0 };
+    let bad =
+        NamespaceRecord { id: NamespaceId(ulid::Ulid(6)), name: "a\nb".into(), created_ms: 0, key_id: None };
     assert!(matches!(f.restore_namespace(&bad), Err(CatalogError::Invalid { .. })));
+}
+
+fn an_end_to_end_namespace_comes_back_with_its_key(f: &Fixture) {
+    let key_id = Some(KeyId::from_bytes([3; 8]));
+    let mut point = foreign(f, 1, "x");
+    // As a start makes it of containers without a point.
+    let guessed = NamespaceRecord { name: "recovered".into(), ..point.namespace.clone() };
+    assert_eq!(f.restore_namespace(&guessed).unwrap().key_id, None);
+    point.namespace.key_id = key_id;
+    enter(f, &point).unwrap();
+    let now = f.namespace(point.namespace.id).unwrap().unwrap();
+    assert_eq!((now.name.as_str(), now.key_id), ("recovered", key_id));
+    assert_eq!(f.point(point.backup).unwrap().unwrap().namespace, now, "and is written with it");
+    let other = NamespaceRecord { key_id: Some(KeyId::from_bytes([4; 8])), ..now.clone() };
+    assert_eq!(f.restore_namespace(&other).unwrap(), now, "a key stays what it is");
+    let none = NamespaceRecord { key_id: None, ..now.clone() };
+    assert_eq!(f.restore_namespace(&none).unwrap(), now);
 }
 
 fn whether_points_are_written_is_remembered(f: &Fixture) {

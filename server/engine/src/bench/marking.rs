@@ -237,7 +237,7 @@ impl Data<'_> {
         }
         let (id, class) = (self.core.next_container()?, ContainerClass::Data);
         let (repository, namespace) = (self.core.repository, self.namespace);
-        let header = Header { class, repository, namespace, id, created_ms: 0 };
+        let header = Header { class, repository, namespace, id, created_ms: 0, sealed: false };
         let mut file = header.encode().to_vec();
         let mut contents = Contents::default();
         for chunks in fingerprints.chunks(REGION_CHUNKS) {
@@ -263,7 +263,8 @@ impl Data<'_> {
         let total_bytes =
             u32::try_from(file.len() + crate::format::container::FOOTER_BYTES).map_err(internal)?;
         let directory_bytes = u32::try_from(directory.len()).map_err(internal)?;
-        file.extend_from_slice(&Footer { directory_offset, directory_bytes, id, total_bytes }.encode());
+        let footer = Footer { directory_offset, directory_bytes, id, total_bytes, sealed: false };
+        file.extend_from_slice(&footer.encode());
         let mut blob = self.core.store.containers.volume().create(&ContainerName { id, class }.blob())?;
         blob.append(&file)?;
         blob.seal()?;

@@ -39,6 +39,11 @@ impl Directory {
         Self { contents, first_chunks, table }
     }
 
+    /// Whether agents have sealed what is in it.
+    pub fn is_sealed(&self) -> bool {
+        self.contents.is_sealed()
+    }
+
     /// Number of regions.
     pub const fn region_count(&self) -> usize {
         self.contents.regions.len()

@@ -42,6 +42,8 @@ impl ContainerError {
     /// Whether stored data is damaged or missing, so that another copy, if there is one, must serve.
     pub const fn is_damage(&self) -> bool {
         match self {
+            // What no one but an agent can read is as it should be.
+            Self::Content { source: RegionError::Sealed, .. } => false,
             Self::Volume(VolumeError::NotFound { .. })
             | Self::Structure { source: FormatError::Corrupt { .. }, .. }
             | Self::RegionStructure { source: FormatError::Corrupt { .. }, .. }

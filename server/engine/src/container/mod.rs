@@ -2,7 +2,8 @@
 //! writing, placing and deleting.
 //!
 //! Invariants:
-//! - Only a [`VerifiedRegion`] can be appended: its bytes hash to its fingerprints.
+//! - Only a [`VerifiedRegion`] can be appended: its bytes hash to its fingerprints, or are sealed for them.
+//! - Regions of one container are all sealed by agents, or none is.
 //! - No one sees a container before [`ContainerWriter::seal`] returned, and it never changes after.
 //! - [`OpenContainer`] exists only when header, footer and directory are whole and agree with each other and
 //!   with the name; what it reads is checked against the directory before a caller gets it.
@@ -27,7 +28,7 @@ pub use cache::{CacheLimits, ContainerCache};
 pub use directory::{ChunkRef, Directory};
 pub use error::ContainerError;
 pub use name::{ContainerListing, ContainerName, list_containers};
-pub use reader::{OpenContainer, StoredRegion, read_header};
+pub use reader::{CheckedBytes, OpenContainer, StoredRegion, read_header};
 pub use recent::RecentDirectories;
 pub use region::{UnverifiedRegion, VerifiedRegion};
 pub use salvage::{Owner, salvage};

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use holdfast_proto::limits::CONTAINER_MAX_BYTES;
+use holdfast_proto::region::sealed::check_sealed;
 use holdfast_proto::region::{Codec, Decoder, RegionError, check_fingerprints};
 use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId, RepositoryId};
 use holdfast_volume::{Blob, BlobName, Volume, VolumeError};
@@ -347,39 +348,69 @@ pub(super) fn length(bytes: u64) -> usize {
     bytes as usize
 }
 
+/// A region of which all was checked that can be.
+#[derive(Debug, Clone)]
+pub enum CheckedBytes {
+    /// Its plain bytes, which hash to its fingerprints.
+    Plain(Bytes),
+    /// Its payload, sealed by an agent for exactly these fingerprints.
+    Sealed(Bytes),
+}
+
 impl StoredRegion {
-    /// Decodes the region of `container` it was read from, and checks every fingerprint.
+    /// (R2) Checks all that can be checked of the region of `container` it was read from: every fingerprint of what it
+    /// decodes to or, when it is sealed, its commitment to them.
     ///
     /// # Errors
     /// [`ContainerError::Content`] when it does not hold what the directory says.
-    pub fn decode_checked(&self, container: &OpenContainer) -> Result<Bytes, ContainerError> {
-        self.decode_checked_against(container.name(), container.directory())
+    pub fn checked(&self, container: &OpenContainer) -> Result<CheckedBytes, ContainerError> {
+        self.checked_against(container.name(), container.directory())
     }
 
-    pub(super) fn decode_checked_against(
+    /// Decodes the region of `container` it was read from, and checks every fingerprint.
+    ///
+    /// # Errors
+    /// [`ContainerError::Content`] when it does not hold what the directory says, or is sealed.
+    pub fn decode_checked(&self, container: &OpenContainer) -> Result<Bytes, ContainerError> {
+        match self.checked(container)? {
+            CheckedBytes::Plain(plain) => Ok(plain),
+            CheckedBytes::Sealed(_) => Err(ContainerError::Content {
+                container: container.name().clone(),
+                region: self.region,
+                source: RegionError::Sealed,
+            }),
+        }
+    }
+
+    pub(super) fn checked_against(
         &self,
         name: &BlobName,
         directory: &Directory,
-    ) -> Result<Bytes, ContainerError> {
+    ) -> Result<CheckedBytes, ContainerError> {
         let region = self.region;
         let content = |source| ContainerError::Content { container: name.clone(), region, source };
-        let plain = match self.codec {
-            // Checked where it lies.
-            Codec::Stored => self.payload.clone(),
-            Codec::Zstd => self.decode().map_err(content)?.into(),
-        };
         let (fingerprints, ends) = directory.region_chunks(region).ok_or_else(|| {
             let (container, count) = (name.clone(), directory.region_count());
             ContainerError::NoSuchRegion { container, region, count }
         })?;
         let mut start = 0;
         let lengths: Vec<u32> = ends.iter().map(|end| end - std::mem::replace(&mut start, *end)).collect();
+        let plain = match self.codec {
+            // Checked where it lies.
+            Codec::Stored => self.payload.clone(),
+            Codec::Zstd => self.decode().map_err(content)?.into(),
+            // (N1)
+            Codec::Sealed => {
+                check_sealed(&self.payload, fingerprints, &lengths, self.plain_bytes).map_err(content)?;
+                return Ok(CheckedBytes::Sealed(self.payload.clone()));
+            }
+        };
         let actual = plain.len() as u64;
         if actual != u64::from(self.plain_bytes) {
             return Err(content(RegionError::DecodedLength { expected: self.plain_bytes, actual }));
         }
         check_fingerprints(&plain, fingerprints, &lengths).map_err(content)?;
-        Ok(plain)
+        Ok(CheckedBytes::Plain(plain))
     }
 
     /// Decodes the payload without looking at fingerprints: for a caller whose receiver checks them.

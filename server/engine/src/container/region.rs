@@ -1,7 +1,11 @@
 //! A region before and after its bytes have been checked. Two types, so that nothing unchecked can be stored.
+//!
+//! Of a region that its agent sealed the server cannot see the chunks: there checked means that it is whole and was made
+//! for the chunks it is said to hold (W1).
 
 use bytes::Bytes;
 use holdfast_proto::Fingerprint;
+use holdfast_proto::region::sealed::check_sealed;
 use holdfast_proto::region::{Codec, Decoder, Encoder, RegionError, check_chunks, check_fingerprints};
 
 use crate::format::checksum::crc32c;
@@ -19,7 +23,7 @@ pub struct UnverifiedRegion {
     pub payload: Bytes,
 }
 
-/// A region whose payload decodes to chunks of these lengths and fingerprints.
+/// A region whose payload decodes to chunks of these lengths and fingerprints; or, when it is sealed, is bound to them.
 #[derive(Debug, Clone)]
 pub struct VerifiedRegion {
     /// `offset` is 0 until the region is in a container.
@@ -31,11 +35,11 @@ pub struct VerifiedRegion {
 
 impl UnverifiedRegion {
     /// (W1, A3) Decodes and hashes everything: the only way from what a peer sent to what may be stored. Returns the
-    /// plain bytes, too.
+    /// plain bytes, too; `None` for a sealed region, of which (N1) everything is checked that needs no key.
     ///
     /// # Errors
     /// [`RegionError`] for the first claim that is not true.
-    pub fn verify(self, decoder: &mut Decoder) -> Result<(VerifiedRegion, Bytes), RegionError> {
+    pub fn verify(self, decoder: &mut Decoder) -> Result<(VerifiedRegion, Option<Bytes>), RegionError> {
         check_chunks(self.fingerprints.len(), &self.lengths, self.plain_bytes)?;
         let plain = match self.codec {
             // Checked where it lies.
@@ -45,12 +49,16 @@ impl UnverifiedRegion {
                     return Err(RegionError::DecodedLength { expected: self.plain_bytes, actual });
                 }
                 check_fingerprints(&self.payload, &self.fingerprints, &self.lengths)?;
-                self.payload.clone()
+                Some(self.payload.clone())
             }
             Codec::Zstd => {
                 let plain = decoder.decode(self.codec, &self.payload, self.plain_bytes)?;
                 check_fingerprints(&plain, &self.fingerprints, &self.lengths)?;
-                Bytes::from(plain)
+                Some(Bytes::from(plain))
+            }
+            Codec::Sealed => {
+                check_sealed(&self.payload, &self.fingerprints, &self.lengths, self.plain_bytes)?;
+                None
             }
         };
         let Self { codec, plain_bytes, fingerprints, lengths, payload } = self;
@@ -63,6 +71,11 @@ impl VerifiedRegion {
     /// Plain bytes of all its chunks.
     pub const fn plain_bytes(&self) -> u32 {
         self.record.plain_bytes
+    }
+
+    /// Whether its agent sealed it.
+    pub fn is_sealed(&self) -> bool {
+        self.record.codec == Codec::Sealed
     }
 
     /// Packs chunks made here.

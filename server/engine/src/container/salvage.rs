@@ -5,7 +5,8 @@
 //! by cutting again, their names by hashing their bytes, and whose they are from the catalog.
 
 use holdfast_proto::Fingerprint;
-use holdfast_proto::region::Decoder;
+use holdfast_proto::region::sealed::check_sealed;
+use holdfast_proto::region::{Codec, Decoder, check_chunks};
 use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId, RepositoryId};
 use holdfast_volume::Volume;
 
@@ -52,9 +53,10 @@ pub fn salvage(
     let wanted = ContainerName { id, class };
     let parts = Parts::open(volume, wanted)?;
     check_identity(&parts, repository, wanted)?;
-    let header = Header { class, repository, namespace, id, created_ms };
+    let header = Header { class, repository, namespace, id, created_ms, sealed: false };
     // Only the header is damaged, or only its length is not what the catalog says.
     if let Ok(directory) = parts.directory(id) {
+        let header = Header { sealed: directory.is_sealed(), ..header };
         let open = OpenContainer::salvaged(header, parts, directory);
         return Ok(Salvaged { open, complete: true });
     }
@@ -62,6 +64,7 @@ pub fn salvage(
     let walked = walk(&bytes);
     let (contents, lost) = contents(&bytes, &walked, class)?;
     let complete = !lost && !walked.gaps && ends_at_directory(&bytes, id, &walked);
+    let header = Header { sealed: contents.is_sealed(), ..header };
     Ok(Salvaged { open: OpenContainer::salvaged(header, parts, Directory::new(contents)), complete })
 }
 
@@ -107,6 +110,10 @@ fn contents(
     let mut contents = Contents::default();
     let mut lost = false;
     for (record, number) in &walked.regions {
+        if record.codec == Codec::Sealed {
+            lost |= !take_sealed(bytes, record, hints_for(hints.as_ref(), record, *number), &mut contents);
+            continue;
+        }
         let plain = decoder.as_mut().and_then(|decoder| decode(bytes, record, decoder));
         let Some(plain) = plain.filter(|plain| !plain.is_empty()) else {
             lost = true;
@@ -130,6 +137,27 @@ fn contents(
     Ok((contents, lost))
 }
 
+/// A sealed region tells nothing of its chunks, so it is found again only by what is left of the directory, to which it
+/// must be bound (N1). Whether it was.
+fn take_sealed(bytes: &[u8], record: &RegionRecord, hints: Hints, contents: &mut Contents) -> bool {
+    let Hints { lengths, fingerprints } = hints;
+    let sound = check_chunks(fingerprints.len(), &lengths, record.plain_bytes).is_ok()
+        && payload(bytes, record).is_some_and(|payload| {
+            check_sealed(payload, &fingerprints, &lengths, record.plain_bytes).is_ok()
+        });
+    if !sound {
+        return false;
+    }
+    let mut end = 0;
+    for length in lengths {
+        end += length;
+        contents.ends.push(end);
+    }
+    contents.fingerprints.extend(fingerprints);
+    contents.regions.push(*record);
+    true
+}
+
 fn hints_for(hints: Option<&DirectoryHints>, record: &RegionRecord, number: Option<usize>) -> Hints {
     let found = hints.and_then(|hints| hints.region(record, number));
     let (lengths, fingerprints) = found.unwrap_or_default();
@@ -137,12 +165,14 @@ fn hints_for(hints: Option<&DirectoryHints>, record: &RegionRecord, number: Opti
 }
 
 fn decode(bytes: &[u8], record: &RegionRecord, decoder: &mut Decoder) -> Option<Vec<u8>> {
+    decoder.decode(record.codec, payload(bytes, record)?, record.plain_bytes).ok()
+}
+
+/// (R2) A region's payload, unless it is damaged.
+fn payload<'a>(bytes: &'a [u8], record: &RegionRecord) -> Option<&'a [u8]> {
     let start = usize::try_from(record.payload_offset()).ok()?;
     let payload = bytes.get(start..start + record.stored_bytes as usize)?;
-    if crc32c(payload) != record.payload_crc {
-        return None;
-    }
-    decoder.decode(record.codec, payload, record.plain_bytes).ok()
+    (crc32c(payload) == record.payload_crc).then_some(payload)
 }
 
 impl ContainerError {

@@ -1,5 +1,6 @@
 //! Reads a whole container and reports everything that is wrong with it, not only the first thing.
 
+use holdfast_proto::region::{Codec, sealed};
 use holdfast_types::ids::{ContainerClass, ContainerId, RepositoryId};
 use holdfast_volume::Volume;
 
@@ -131,7 +132,7 @@ fn check_content(
     directory: &Directory,
 ) -> Result<(), ContainerError> {
     let stored = parts.stored_region(number, record)?;
-    stored.decode_checked_against(&parts.name, directory).map(drop)
+    stored.checked_against(&parts.name, directory).map(drop)
 }
 
 /// Without a directory only what the regions say of themselves can be checked: from the header on, one after
@@ -150,7 +151,11 @@ fn walk_headers(parts: &Parts, report: &mut ScanReport) {
         };
         report.regions += 1;
         let decoded = parts.stored_region(number, &record).and_then(|stored| {
-            stored.decode().map(drop).map_err(|source| {
+            let decoded = match stored.codec {
+                Codec::Sealed => sealed::parts(&stored.payload, stored.plain_bytes).map(drop),
+                _ => stored.decode().map(drop),
+            };
+            decoded.map_err(|source| {
                 let container = parts.name.clone();
                 ContainerError::Content { container, region: number, source }
             })

@@ -52,7 +52,27 @@ impl ContainerWriter {
         class: ContainerClass,
         created_ms: i64,
     ) -> Result<Self, ContainerError> {
-        let header = Header { class, repository, namespace, id, created_ms };
+        Self::begin(volume, Header { class, repository, namespace, id, created_ms, sealed: false })
+    }
+
+    /// Begins a container for `first` and others of its kind: sealed by agents, or not.
+    ///
+    /// # Errors
+    /// As [`ContainerWriter::create`].
+    pub fn create_for(
+        volume: &dyn Volume,
+        (repository, namespace): (RepositoryId, NamespaceId),
+        id: ContainerId,
+        class: ContainerClass,
+        created_ms: i64,
+        first: &VerifiedRegion,
+    ) -> Result<Self, ContainerError> {
+        let sealed = first.is_sealed();
+        Self::begin(volume, Header { class, repository, namespace, id, created_ms, sealed })
+    }
+
+    fn begin(volume: &dyn Volume, header: Header) -> Result<Self, ContainerError> {
+        let Header { class, namespace, id, .. } = header;
         let name = ContainerName { id, class }.blob();
         let mut blob = volume.create_for(&name, Owner::namespace(namespace.to_bytes()))?;
         blob.append(&header.encode())?;
@@ -85,9 +105,10 @@ impl ContainerWriter {
         self.offset as u64
     }
 
-    /// Whether `region` still fits, directory and footer included.
+    /// Whether `region` still fits, directory and footer included, and is of the container's kind.
     pub fn fits(&self, region: &VerifiedRegion) -> bool {
-        self.contents.regions.len() < REGIONS_MAX
+        region.is_sealed() == self.header.sealed
+            && self.contents.regions.len() < REGIONS_MAX
             && self.stored_bytes_with(region) <= u64::from(CONTAINER_MAX_BYTES)
     }
 
@@ -142,7 +163,7 @@ impl ContainerWriter {
     /// # Errors
     /// [`ContainerError::Volume`]; see [`BlobWriter::seal`] for what is left then.
     pub fn seal(mut self) -> Result<SealedContainer, ContainerError> {
-        let Header { class, namespace, id, created_ms, .. } = self.header;
+        let Header { class, namespace, id, created_ms, sealed, .. } = self.header;
         let total = self.stored_bytes();
         let no_room = || ContainerError::NoRoom { container: self.name.clone() };
         let directory = encode_directory(id, &self.contents)
@@ -152,6 +173,7 @@ impl ContainerWriter {
             directory_bytes: u32::try_from(directory.len()).map_err(|_| no_room())?,
             id,
             total_bytes: u32::try_from(total).map_err(|_| no_room())?,
+            sealed,
         };
         self.blob.append(&directory)?;
         self.blob.append(&footer.encode())?;

@@ -1,4 +1,5 @@
-//! Container format, version 1: header, regions, directory, footer.
+//! Container format, versions 1 and 2: header, regions, directory, footer. Version 2 is what containers have in which
+//! regions are sealed by agents; nothing else is different.
 //!
 //! ```text
 //! 0            64                                   directory_offset        total_bytes − 32
@@ -11,8 +12,7 @@
 //! Regions lie end to end without gaps, so the directory's region records can be checked against each other
 //! and against the footer, and every byte of the file is covered by a checksum.
 
-use holdfast_proto::limits::{CONTAINER_MAX_BYTES, REGION_CHUNKS_MAX};
-use holdfast_proto::limits::{REGION_PLAIN_MAX_BYTES, REGION_STORED_MAX_BYTES};
+use holdfast_proto::limits::{CONTAINER_MAX_BYTES, REGION_CHUNKS_MAX, REGION_PLAIN_MAX_BYTES};
 use holdfast_proto::region::Codec;
 use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId, RepositoryId};
 use zerocopy::little_endian::{I64, U16, U32, U64};
@@ -28,8 +28,11 @@ pub use directory::{
     directory_hints, encode_directory,
 };
 
-/// The version this build writes, and the only one it reads.
+/// The version of containers of plain regions.
 pub const CONTAINER_VERSION: u16 = 1;
+
+/// The version of containers of sealed regions, and the newest this build reads.
+pub const SEALED_VERSION: u16 = 2;
 
 /// Where the first region lies: after the header.
 pub const FIRST_REGION_OFFSET: u32 = 64;
@@ -59,6 +62,8 @@ pub struct Header {
     pub id: ContainerId,
     /// Milliseconds since the Unix epoch.
     pub created_ms: i64,
+    /// Whether its regions are sealed by agents.
+    pub sealed: bool,
 }
 
 /// A region, as its header and the directory both describe it.
@@ -83,6 +88,8 @@ pub struct Footer {
     pub directory_bytes: u32,
     pub id: ContainerId,
     pub total_bytes: u32,
+    /// As in the header.
+    pub sealed: bool,
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -165,11 +172,17 @@ fn check_frame<const N: usize>(
     Ok(())
 }
 
-fn check_version(structure: &'static str, version: u16) -> Result<(), FormatError> {
-    if version == CONTAINER_VERSION {
-        return Ok(());
+/// Whether it is of a container of sealed regions.
+fn check_version(structure: &'static str, version: u16) -> Result<bool, FormatError> {
+    match version {
+        CONTAINER_VERSION => Ok(false),
+        SEALED_VERSION => Ok(true),
+        _ => Err(FormatError::Unsupported { structure, version, supported: SEALED_VERSION }),
     }
-    Err(FormatError::Unsupported { structure, version, supported: CONTAINER_VERSION })
+}
+
+const fn version(sealed: bool) -> u16 {
+    if sealed { SEALED_VERSION } else { CONTAINER_VERSION }
 }
 
 fn container_id(structure: &'static str, id: u64) -> Result<ContainerId, FormatError> {
@@ -191,7 +204,7 @@ impl Header {
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let raw = RawHeader {
             magic: HEADER_MAGIC.into(),
-            version: CONTAINER_VERSION.into(),
+            version: version(self.sealed).into(),
             class: class_number(self.class),
             flags: 0,
             repository: self.repository.to_bytes(),
@@ -211,7 +224,7 @@ impl Header {
     pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Self, FormatError> {
         let raw: &RawHeader = zerocopy::transmute_ref!(bytes);
         check_frame(HEADER, bytes, (raw.magic, HEADER_MAGIC), raw.crc)?;
-        check_version(HEADER, raw.version.get())?;
+        let sealed = check_version(HEADER, raw.version.get())?;
         check_equal(HEADER, "flags", raw.flags.into(), 0)?;
         check_equal(HEADER, "reserved field", raw.reserved.get().into(), 0)?;
         let class = match raw.class {
@@ -228,6 +241,7 @@ impl Header {
             namespace: NamespaceId::from_bytes(raw.namespace),
             id: container_id(HEADER, raw.id.get())?,
             created_ms: raw.created_ms.get(),
+            sealed,
         })
     }
 }
@@ -279,7 +293,12 @@ impl RegionRecord {
     }
 
     fn check_limits(&self, structure: &'static str) -> Result<(), FormatError> {
-        check_limit(structure, "payload length", self.stored_bytes.into(), REGION_STORED_MAX_BYTES.into())?;
+        check_limit(
+            structure,
+            "payload length",
+            self.stored_bytes.into(),
+            self.codec.payload_max_bytes().into(),
+        )?;
         check_limit(structure, "plain length", self.plain_bytes.into(), REGION_PLAIN_MAX_BYTES.into())?;
         check_limit(structure, "chunk count", self.chunk_count.into(), REGION_CHUNKS_MAX as u64)?;
         // A chunk has at least one byte, and a region at least one chunk.
@@ -290,7 +309,7 @@ impl RegionRecord {
 
 fn codec(structure: &'static str, number: u8) -> Result<Codec, FormatError> {
     Codec::try_from(u32::from(number)).map_err(|_| {
-        FormatError::corrupt(structure, Defect::OverLimit { field: "codec", found: number.into(), limit: 1 })
+        FormatError::corrupt(structure, Defect::OverLimit { field: "codec", found: number.into(), limit: 2 })
     })
 }
 
@@ -302,7 +321,7 @@ impl Footer {
             directory_bytes: self.directory_bytes.into(),
             id: self.id.get().into(),
             total_bytes: self.total_bytes.into(),
-            version: CONTAINER_VERSION.into(),
+            version: version(self.sealed).into(),
             reserved: 0.into(),
             magic: FOOTER_MAGIC.into(),
             crc: 0.into(),
@@ -317,13 +336,14 @@ impl Footer {
     pub fn decode(bytes: &[u8; FOOTER_BYTES], container_bytes: u64) -> Result<Self, FormatError> {
         let raw: &RawFooter = zerocopy::transmute_ref!(bytes);
         check_frame(FOOTER, bytes, (raw.magic, FOOTER_MAGIC), raw.crc)?;
-        check_version(FOOTER, raw.version.get())?;
+        let sealed = check_version(FOOTER, raw.version.get())?;
         check_equal(FOOTER, "reserved field", raw.reserved.get().into(), 0)?;
         let footer = Self {
             directory_offset: raw.directory_offset.get(),
             directory_bytes: raw.directory_bytes.get(),
             id: container_id(FOOTER, raw.id.get())?,
             total_bytes: raw.total_bytes.get(),
+            sealed,
         };
         check_limit(FOOTER, "container length", footer.total_bytes.into(), CONTAINER_MAX_BYTES.into())?;
         check_equal(FOOTER, "container length", footer.total_bytes.into(), container_bytes)?;

@@ -14,8 +14,11 @@ use super::{Defect, FormatError, check_equal, check_limit};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"HFPT");
 const POINT: &str = "point";
-/// The version this code writes, and the newest it reads.
-pub const POINT_VERSION: u16 = 1;
+/// The newest version this code reads, and writes for namespaces that agents encrypt: a version that did not know of that
+/// would take plain data into them.
+pub const POINT_VERSION: u16 = 2;
+/// The version of all other points.
+const PLAIN_VERSION: u16 = 1;
 /// A point at most. One of 256 disks takes about 110 KiB: 256 × (200 bytes of name + 32 of root + 18 numbers of
 /// 10 bytes); the rest is room for fields to come.
 pub const POINT_MAX_BYTES: u64 = 1 << 20;
@@ -105,6 +108,9 @@ pub struct PointBody {
     /// What the lock clock showed when this revision was written.
     #[prost(int64, optional, tag = "23")]
     pub lock_time_ms: Option<i64>,
+    /// 8 bytes: of the key that agents encrypt the namespace with. Empty: they do not.
+    #[prost(bytes = "vec", tag = "24")]
+    pub namespace_key: Vec<u8>,
 }
 
 /// A legal hold.
@@ -175,6 +181,12 @@ pub struct PointDisk {
     pub new_chunks: u64,
 }
 
+impl PointBody {
+    const fn version(&self) -> u16 {
+        if self.namespace_key.is_empty() { PLAIN_VERSION } else { POINT_VERSION }
+    }
+}
+
 impl Point {
     /// As bytes.
     ///
@@ -185,7 +197,7 @@ impl Point {
         check_limit(POINT, "length", (HEADER_BYTES + body.len()) as u64, POINT_MAX_BYTES)?;
         let raw = RawHeader {
             magic: U32::new(MAGIC),
-            version: U16::new(POINT_VERSION),
+            version: U16::new(self.body.version()),
             zero: U16::ZERO,
             body_bytes: U32::new(u32::try_from(body.len()).unwrap_or(u32::MAX)),
             body_crc: U32::new(crc32c(&body)),
@@ -217,17 +229,22 @@ impl Point {
             return Err(FormatError::corrupt(POINT, defect));
         }
         check_crc(POINT, header)?;
-        check_version(POINT, raw.version.get(), POINT_VERSION)?;
+        let version = raw.version.get();
+        if version != PLAIN_VERSION {
+            check_version(POINT, version, POINT_VERSION)?;
+        }
         check_equal(POINT, "length", body.len() as u64, raw.body_bytes.get().into())?;
         check_section(POINT, raw.body_crc.get(), body)?;
         // Before anything is decoded: an empty disk takes 2 bytes here and 200 in memory.
         let disks = count_disks(body).ok_or_else(|| not_a_message(body))?;
         check_limit(POINT, "number of disks", disks, DISKS_PER_BACKUP_MAX as u64)?;
+        let message = PointBody::decode(body).map_err(|_| not_a_message(body))?;
+        check_equal(POINT, "version", version.into(), message.version().into())?;
         Ok(Self {
             repository: RepositoryId::from_bytes(raw.repository),
             backup: BackupId::from_bytes(raw.backup),
             revision: raw.revision.get(),
-            body: PointBody::decode(body).map_err(|_| not_a_message(body))?,
+            body: message,
         })
     }
 }

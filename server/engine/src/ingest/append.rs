@@ -98,13 +98,13 @@ impl Output {
         let mut room = Grant::new(&core.ledger, purpose);
         core.cover(&mut room, u64::from(first.stored_bytes()))?;
         let id = core.next_container()?;
-        let writer = ContainerWriter::create(
+        let writer = ContainerWriter::create_for(
             &*core.volume,
-            core.repository,
-            self.domain.namespace,
+            (core.repository, self.domain.namespace),
             id,
             self.class,
             core.clock.now_ms(),
+            first,
         )
         .map_err(|error| core.write_failure(error.into()))?;
         Ok(OpenOutput { writer, room, arrivals: claims.map(|claims| claims.arrivals(id)) })

@@ -35,6 +35,8 @@ use crate::store::{ChunkStore, Domain, Holds};
 #[derive(Debug)]
 pub(super) struct DiskState {
     pub(super) size_bytes: u64,
+    /// Whether its agent must seal regions, which no one else may do (N2).
+    sealed: bool,
     pub(super) recipe: RecipeWriter,
     pub(super) counters: Counters,
     pub(super) finished: Option<Finished>,
@@ -71,12 +73,13 @@ impl DiskState {
     pub(super) fn new(
         core: &Arc<Core>,
         domain: &Domain,
-        size_bytes: u64,
+        (size_bytes, sealed): (u64, bool),
         charge: &Arc<SessionCharge>,
     ) -> Self {
         let (data, claims) = ContainerAppender::of_chunks(core, domain, charge);
         Self {
             size_bytes,
+            sealed,
             recipe: RecipeWriter::new(core, domain, size_bytes, charge),
             counters: Counters::default(),
             finished: None,
@@ -151,13 +154,15 @@ impl DiskState {
 
     /// Takes a region; its chunks may be named from now on, and count once it is verified.
     pub(super) fn region(&mut self, region: v1::Region) -> Result<(), EngineError> {
+        let codec = Codec::try_from(region.codec)?;
+        check_kind(codec, self.sealed)?;
         let fingerprints = split_fingerprints(&region.fingerprints, "the region")?;
         let (chunks, bytes) = self.chunks.sent(&fingerprints, &region.lengths)?;
         self.counters.brought(chunks, bytes)?;
         self.proofs.submitted();
         // (W1) Only what comes out of this queue is stored.
         self.verify.submit(UnverifiedRegion {
-            codec: Codec::try_from(region.codec)?,
+            codec,
             plain_bytes: region.plain_bytes,
             fingerprints,
             lengths: region.lengths,
@@ -172,7 +177,9 @@ impl DiskState {
             let (region, plain) = outcome?;
             self.data.append(&region)?;
             // (W11)
-            self.proofs.verified(&region, &plain)?;
+            if let Some(plain) = plain {
+                self.proofs.verified(&region, &plain)?;
+            }
         }
         self.proofs.settle(wait)?;
         self.forget_sealed(false)
@@ -215,6 +222,11 @@ impl DiskState {
         digest: Fingerprint,
         node: ExtentNode,
     ) -> Result<(), EngineError> {
+        // Keyed: only agents can prove it.
+        if self.sealed {
+            self.proofs.not_provable();
+            return Ok(());
+        }
         if self.proofs.is_full() {
             self.store_verified(true)?;
         }
@@ -476,6 +488,22 @@ impl DiskState {
             stored_bytes: self.data.sealed_bytes() + self.recipe.sealed_bytes(),
             finished: self.finished.is_some(),
         }
+    }
+}
+
+/// (N2) Nothing plain comes into a namespace that is end-to-end encrypted, by whatever mistake of an agent; and nothing
+/// sealed into any other, where no one would have the key.
+fn check_kind(codec: Codec, sealed: bool) -> Result<(), EngineError> {
+    match (codec, sealed) {
+        (Codec::Sealed, true) | (Codec::Stored | Codec::Zstd, false) => Ok(()),
+        (_, true) => Err(EngineError::Invalid(
+            "the namespace is end-to-end encrypted, and the agent sent a region that is not sealed"
+                .to_owned(),
+        )),
+        (Codec::Sealed, false) => Err(EngineError::Invalid(
+            "the namespace is not end-to-end encrypted, and the agent sent a region that is sealed"
+                .to_owned(),
+        )),
     }
 }
 

@@ -158,6 +158,11 @@ impl Proofs {
         Ok(())
     }
 
+    /// A digest came that cannot be proved here.
+    pub(super) fn not_provable(&self) {
+        self.core.digests.unproved();
+    }
+
     /// Whether the caller must wait for regions before it claims more.
     pub(super) fn is_full(&self) -> bool {
         self.waiting.len() >= WAITING_MAX

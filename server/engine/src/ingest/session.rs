@@ -138,9 +138,9 @@ impl DiskSlot {
         domain: &Domain,
         spec: &v1::DiskSpec,
         parent: Option<ParentDisk>,
-        charge: &Arc<SessionCharge>,
+        (sealed, charge): (bool, &Arc<SessionCharge>),
     ) -> Self {
-        let state = DiskState::new(core, domain, spec.size_bytes, charge);
+        let state = DiskState::new(core, domain, (spec.size_bytes, sealed), charge);
         Self {
             name: spec.name.clone(),
             size_bytes: spec.size_bytes,

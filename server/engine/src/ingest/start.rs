@@ -7,7 +7,7 @@ use holdfast_catalog::{NamespaceRecord, new_id};
 use holdfast_proto::limits::{
     DISK_MAX_BYTES, DISKS_PER_BACKUP_MAX, ID_SHOWN_BYTES, NAME_MAX_BYTES, check_name, plain_text,
 };
-use holdfast_proto::v1;
+use holdfast_proto::{KeyId, v1};
 use holdfast_types::ids::{BackupId, NamespaceId, RunId, SessionId};
 
 use super::parent::ParentDisk;
@@ -76,6 +76,27 @@ fn check_missing<'a>(
     Ok(())
 }
 
+/// (N2) Whether the agent encrypts as its namespace wants it: with that key, or not at all.
+pub(super) fn check_key(namespace: &NamespaceRecord, request: &v1::StartRequest) -> Result<(), EngineError> {
+    let theirs =
+        KeyId::from_field(&request.key_id).map_err(|error| EngineError::Invalid(error.to_string()))?;
+    let name = &namespace.name;
+    let message = match (namespace.key_id, theirs) {
+        (ours, theirs) if ours == theirs => return Ok(()),
+        (Some(ours), None) => format!(
+            "namespace {name:?} is end-to-end encrypted with key {ours}, and the agent has no key: give it that key with --namespace-key FILE"
+        ),
+        (Some(ours), Some(theirs)) => format!(
+            "namespace {name:?} is end-to-end encrypted with key {ours}, and the agent has key {theirs}: give it the right one"
+        ),
+        (None, _) => format!(
+            "namespace {name:?} is not end-to-end encrypted, and the agent has a key to encrypt with: leave the key out, or back up to a namespace that was created with 'holdfast-server namespace create NAME --end-to-end {}'",
+            request.key_id
+        ),
+    };
+    Err(EngineError::Invalid(message))
+}
+
 /// Whose the VM is, or becomes with this backup. (A11) A token writes VMs of its own owner, unless it may write
 /// all. Asked before anything else is done to the VM.
 pub(super) fn vm_owner(core: &Core, start: &StartBackup) -> Result<String, EngineError> {
@@ -109,11 +130,12 @@ pub(super) fn open_session(
         job: &request.job,
     })?);
     let domain = core.store.domain(namespace.id);
+    let sealed = namespace.key_id.is_some();
     let mut parents = ParentDisk::of_vm(core, &domain, &request.vm, &vm_owner)?;
     let disks = request
         .disks
         .iter()
-        .map(|spec| DiskSlot::new(core, &domain, spec, parents.remove(&spec.name), &charge))
+        .map(|spec| DiskSlot::new(core, &domain, spec, parents.remove(&spec.name), (sealed, &charge)))
         .collect();
     let parts = SessionParts {
         id,
@@ -191,5 +213,6 @@ pub(super) fn response(core: &Core, session: &Session) -> v1::StartResponse {
         // Empty: there is none.
         parent_backup_id: parent.map_or_else(String::new, |parent| parent.backup().to_string()),
         parents: parents.collect(),
+        key_id: KeyId::field(session.namespace.key_id),
     }
 }

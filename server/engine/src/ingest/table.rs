@@ -40,6 +40,7 @@ impl Sessions {
         let namespace = core.catalog.namespace(asked.namespace)?;
         let namespace = namespace
             .ok_or_else(|| EngineError::NotFound { what: "namespace", name: request.namespace.clone() })?;
+        start::check_key(&namespace, request)?;
         let vm_owner = start::vm_owner(core, asked)?;
         self.make_way(core, asked)?;
         let session = Arc::new(start::open_session(core, namespace, vm_owner, asked, room)?);

@@ -1,7 +1,8 @@
 //! Verification of incoming regions on all cores, results in the order of submission.
 //!
 //! (W1, A3) An agent must not be able to poison the pool: nothing it sends is stored under a fingerprint
-//! before the bytes have been decoded and hashed here.
+//! before the bytes have been decoded and hashed here. Where agents encrypt, the server cannot see that: what it checks
+//! then says `container/region.rs` (N1).
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -22,8 +23,9 @@ thread_local! {
     static DECODER: RefCell<Option<Decoder>> = const { RefCell::new(None) };
 }
 
-/// A region, and the plain bytes of its chunks.
-type Outcome = Result<(VerifiedRegion, Bytes), RegionError>;
+/// A region, and the plain bytes of its chunks; `None`: its agent sealed it.
+type Verified = (VerifiedRegion, Option<Bytes>);
+type Outcome = Result<Verified, RegionError>;
 
 /// One stream's queue of regions being verified.
 #[derive(Debug)]
@@ -51,7 +53,7 @@ impl VerifyQueue {
 
     /// The next verified region: waits for it when the queue is full or `wait` is set, otherwise only takes
     /// what is ready.
-    pub(super) fn next(&mut self, wait: bool) -> Option<Result<(VerifiedRegion, Bytes), EngineError>> {
+    pub(super) fn next(&mut self, wait: bool) -> Option<Result<Verified, EngineError>> {
         let front = self.waiting.front()?;
         let outcome =
             if wait || self.waiting.len() >= IN_FLIGHT_MAX { front.wait() } else { front.try_take()? };

@@ -4,7 +4,7 @@ use holdfast_catalog::{
     Attempt, ChunkerParams, DetailRow, DiskRecord, LegalHold, NamespaceRecord, PointRecord, RetentionLock,
     RowStatus,
 };
-use holdfast_proto::{Fingerprint, chunker};
+use holdfast_proto::{Fingerprint, KeyId, chunker};
 use holdfast_types::ids::{BackupId, NamespaceId, RepositoryId, RunId, SessionId};
 
 use crate::error::EngineError;
@@ -59,6 +59,7 @@ fn body(record: &PointRecord) -> PointBody {
         locked_until_ms: record.lock.until_ms,
         hold: record.lock.hold.as_ref().map(hold),
         lock_time_ms: record.lock_time_ms,
+        namespace_key: namespace.key_id.map_or_else(Vec::new, |id| id.to_bytes().to_vec()),
     }
 }
 
@@ -115,6 +116,7 @@ fn record(backup: BackupId, body: &PointBody) -> Result<PointRecord, EngineError
         id: NamespaceId::from_bytes(id("namespace", &body.namespace)?),
         name: body.namespace_name.clone(),
         created_ms: time(body.namespace_created_ms)?,
+        key_id: key_id(&body.namespace_key)?,
     };
     let attempt = Attempt {
         session: SessionId::from_bytes(id("session", &body.session)?),
@@ -210,6 +212,14 @@ fn detail_row(
         new_chunks: disk.new_chunks,
         error: String::new(),
     })
+}
+
+fn key_id(bytes: &[u8]) -> Result<Option<KeyId>, EngineError> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let id = bytes.try_into().map_err(|_| wrong("namespace's key id", bytes.len()))?;
+    Ok(Some(KeyId::from_bytes(id)))
 }
 
 fn id(what: &str, bytes: &[u8]) -> Result<[u8; 16], EngineError> {

@@ -63,7 +63,12 @@ pub(super) fn point(number: u64, namespace: &str) -> PointRecord {
     let disk = DiskRecord { name: "sda".into(), size_bytes: 8 << 20, data_bytes: 600, extent_count: 2, root };
     PointRecord {
         number,
-        namespace: NamespaceRecord { id: attempt.namespace, name: namespace.into(), created_ms: 5 },
+        namespace: NamespaceRecord {
+            id: attempt.namespace,
+            name: namespace.into(),
+            created_ms: 5,
+            key_id: None,
+        },
         attempt,
         backup,
         parent: (number > 1).then_some(BackupId(Ulid(3))),

@@ -1,13 +1,14 @@
 //! In which order live chunks are written again, and in what pieces.
 //!
-//! A region of which everything is live, which is not small, and whose chunks are read together, goes over as it is. The
-//! others are taken apart, and their chunks joined into full regions. Without a [`ReadOrder`] the order is that of the victims: the order in which
+//! A region of which everything is live, which is not small, and whose chunks are read together, goes over as it is. So
+//! does one that agents sealed, of which anything is live: no one here can take it apart (N4). The others are taken apart, and their chunks joined into full regions. Without a [`ReadOrder`] the order is that of the victims: the order in which
 //! one disk was read when they were written.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use holdfast_proto::limits::REGION_PLAIN_MAX_BYTES;
+use holdfast_proto::region::Codec;
 
 use super::live::SlotSet;
 use crate::container::OpenContainer;
@@ -24,6 +25,37 @@ const SLACK: u32 = 8;
 pub(crate) struct Victim {
     pub(crate) container: Arc<OpenContainer>,
     pub(crate) live: SlotSet,
+}
+
+impl Victim {
+    /// Chunks of a region that are live.
+    pub(super) fn live_in(&self, region: u16) -> u32 {
+        let directory = self.container.directory();
+        let count = directory.region(region).map_or(0, |record| record.chunk_count);
+        let numbers = (0..count).filter_map(|slot| directory.number_of(region, slot));
+        u32::try_from(numbers.filter(|number| self.live.contains(*number)).count()).unwrap_or(u32::MAX)
+    }
+}
+
+/// (N4) What stays of a container when `live` is needed: of regions that agents sealed either all or nothing. `None`: just
+/// that.
+pub(super) fn stays_with(container: &OpenContainer, live: &SlotSet) -> Option<SlotSet> {
+    let directory = container.directory();
+    if !directory.is_sealed() || live.is_empty() || live.is_full() {
+        return None;
+    }
+    let mut stays = live.clone();
+    let mut first = 0u32;
+    for (record, _) in directory.regions_with_ends() {
+        let numbers = first..first + u32::from(record.chunk_count);
+        first = numbers.end;
+        if numbers.clone().any(|number| live.contains(number)) {
+            for number in numbers {
+                stays.insert(number);
+            }
+        }
+    }
+    Some(stays)
 }
 
 /// What is written next.
@@ -116,6 +148,15 @@ fn pieces_of(victim: usize, of: &Victim, order: Option<&ReadOrder>, ranked: &mut
             Some(order) => order.rank_of_region(victim, &numbers),
             None => Some(0),
         };
+        if record.codec == Codec::Sealed {
+            let live = || numbers.clone().any(|number| of.live.contains(number));
+            let first_read = || order.and_then(|order| order.ranks(victim, &numbers).iter().min().copied());
+            if live() {
+                let rank = rank.or_else(first_read).unwrap_or(0);
+                ranked.push((rank, Piece::Region { victim, region }));
+            }
+            continue;
+        }
         if let Some(rank) = rank.filter(|_| is_whole) {
             ranked.push((rank, Piece::Region { victim, region }));
             continue;

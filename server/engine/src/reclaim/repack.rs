@@ -164,20 +164,23 @@ impl Repack<'_> {
             Taken::Spoilt => return Ok(0),
         };
         match piece {
-            Piece::Region { .. } => self.take_region(number, checked)?,
+            Piece::Region { region, .. } => {
+                let live = victim.live_in(region);
+                self.take_region((number, live), checked)?;
+            }
             Piece::Chunk { slot, .. } => self.take_chunk(number, slot, &checked)?,
         }
         Ok(read_bytes)
     }
 
-    fn take_region(&mut self, victim: usize, checked: Checked) -> Result<(), EngineError> {
+    /// Takes all of a region, of which so many chunks are live: all but of one that agents sealed.
+    fn take_region(&mut self, of: (usize, u32), checked: Checked) -> Result<(), EngineError> {
         let Checked { region, plain } = checked;
-        let chunks = u32::try_from(region.lengths().len()).unwrap_or(u32::MAX);
-        let parts = vec![(victim, chunks)];
-        if self.options.level.is_none() {
+        let parts = vec![of];
+        let Some(plain) = plain.filter(|_| self.options.level.is_some()) else {
             self.encoders.pass(region, (parts, true));
             return Ok(());
-        }
+        };
         let (fingerprints, lengths) = (region.fingerprints().to_vec(), region.lengths().to_vec());
         let plain = Plain { fingerprints, lengths, bytes: plain, stored: Some(region) };
         self.encoders.encode(plain, (parts, false))
@@ -187,7 +190,9 @@ impl Repack<'_> {
         let slot = usize::from(slot);
         let before: u32 = from.region.lengths().iter().take(slot).sum();
         let chunk = from.region.fingerprints().get(slot).zip(from.region.lengths().get(slot));
-        let bytes = chunk.and_then(|(_, length)| from.plain.get(before as usize..(before + length) as usize));
+        // (N4) Of a sealed region there are no pieces.
+        let plain = from.plain.as_deref().unwrap_or_default();
+        let bytes = chunk.and_then(|(_, length)| plain.get(before as usize..(before + length) as usize));
         let (Some((fingerprint, _)), Some(bytes)) = (chunk, bytes) else {
             return Err(EngineError::Internal(format!("a region has no chunk {slot}")));
         };

@@ -28,7 +28,8 @@ const AHEAD_MAX: usize = 48;
 #[derive(Debug, Clone)]
 pub(super) struct Checked {
     pub(super) region: VerifiedRegion,
-    pub(super) plain: Bytes,
+    /// `None`: agents sealed it, and it goes over as a whole.
+    pub(super) plain: Option<Bytes>,
 }
 
 /// A region, and how many bytes were read for it.

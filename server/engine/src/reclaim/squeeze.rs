@@ -145,6 +145,11 @@ fn sample(
         let (region, plain) = rewrite::verified(container, container.read_region(number)?, decoder)?;
         let stored = u64::from(region.stored_bytes());
         before += stored;
+        // What agents sealed stays as it is.
+        let Some(plain) = plain else {
+            after += stored;
+            continue;
+        };
         after += encoder.encode(&plain).map_or(stored, |encoded| stored.min(encoded.payload.len() as u64));
     }
     Ok((before, after))

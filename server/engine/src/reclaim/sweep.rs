@@ -14,7 +14,7 @@ use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId, VmId};
 use super::batches::{Batch, Chosen, batches};
 use super::control::{Control, Phase};
 use super::live::{Candidate, SlotSet};
-use super::plan::Victim;
+use super::plan::{self, Victim};
 use super::repack::{Copied, RepackOptions, copy_forward};
 use super::report::{Incomplete, ReclaimOptions, ReclaimReport, Squeeze};
 use super::roots::Roots;
@@ -142,6 +142,8 @@ impl<'a> Sweep<'a> {
             candidate.stored_bytes = 0;
         }
         let candidate = &candidate;
+        let stays = self.stays_with(candidate, live);
+        let live = stays.as_ref().unwrap_or(live);
         let live_bytes = if live.is_empty() {
             0
         } else if live.is_full() {
@@ -193,6 +195,15 @@ impl<'a> Sweep<'a> {
             one.is_sparse = true;
             self.sparse.push(one);
         }
+    }
+
+    /// (N4) One that cannot be opened is reported where it is read.
+    fn stays_with(&self, candidate: &Candidate, live: &SlotSet) -> Option<SlotSet> {
+        if candidate.class == ContainerClass::Recipe || live.is_empty() || live.is_full() {
+            return None;
+        }
+        let open = self.core.store.containers.get(candidate.id, candidate.class).ok()?;
+        plan::stays_with(&open, live)
     }
 
     fn live_bytes(&self, candidate: &Candidate, live: &SlotSet) -> u64 {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use holdfast_proto::limits::{EXTENT_BYTES, WINDOW_EXTENTS, extent_count};
-use holdfast_proto::v1;
+use holdfast_proto::{KeyId, v1};
 use holdfast_types::ids::{BackupId, NamespaceId, TokenId};
 use v1::read_disk_response::Kind;
 
@@ -87,6 +87,7 @@ impl DiskReader {
             size_bytes: disk.size_bytes,
             extent_bytes: EXTENT_BYTES,
             data_bytes: disk.data_bytes,
+            key_id: KeyId::field(disk.key_id),
         };
         Ok(Self {
             disk: Arc::new(disk),

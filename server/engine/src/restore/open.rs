@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use holdfast_proto::KeyId;
 use holdfast_types::ids::{BackupId, NamespaceId};
 
 use crate::core::Core;
@@ -43,6 +44,8 @@ pub(super) struct OpenDisk {
     pub(super) name: String,
     pub(super) size_bytes: u64,
     pub(super) data_bytes: u64,
+    /// Of the key that its namespace is end-to-end encrypted with.
+    pub(super) key_id: Option<KeyId>,
     pub(super) tree: TreeReader<NodeReader>,
     /// (G2) It is read to its end, also when the backup is deleted meanwhile.
     _in_use: InUse,
@@ -82,6 +85,7 @@ impl OpenDisk {
             name: found.name.clone(),
             size_bytes: found.size_bytes,
             data_bytes: found.data_bytes,
+            key_id: core.catalog.namespace(namespace)?.and_then(|namespace| namespace.key_id),
             tree,
             _in_use: in_use,
         })

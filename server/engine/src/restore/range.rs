@@ -45,6 +45,9 @@ impl RangeReader {
             )));
         }
         let disk = OpenDisk::open(core, namespace, backup, disk, OnDamage::End)?;
+        if disk.key_id.is_some() {
+            return Err(EngineError::Sealed);
+        }
         // (R3) The length was bounded above, before anything is allocated for it.
         let end = offset.saturating_add(length).min(disk.size_bytes);
         Ok(Self {

@@ -10,6 +10,7 @@ use super::plan::{Lost, ReadJob, RegionRead, Wanted};
 use crate::container::{ContainerError, OpenContainer, RecentDirectories, StoredRegion};
 use crate::core::Core;
 use crate::error::EngineError;
+use crate::store::ReadChunk;
 
 /// Where regions may come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +63,7 @@ pub(super) struct Found {
 }
 
 /// The message that carries what is wanted of a region: whole as stored, or only the wanted chunks when
-/// they are fewer bytes.
+/// they are fewer bytes and the server can decode it.
 fn message(
     core: &Core,
     open: &OpenContainer,
@@ -76,7 +77,7 @@ fn message(
         .collect::<Result<Vec<_>, _>>()?;
     let wanted_bytes: usize = ranges.iter().map(ExactSizeIterator::len).sum();
     let chunks = read.wanted.iter().map(|wanted| wanted.chunk).collect();
-    if stored.payload.len() <= wanted_bytes {
+    if stored.codec == Codec::Sealed || stored.payload.len() <= wanted_bytes {
         return Ok(RegionData {
             codec: stored.codec as u32,
             plain_bytes: stored.plain_bytes,
@@ -120,7 +121,7 @@ fn replace(
     let mut recent = RecentDirectories::default();
     for wanted in &read.wanted {
         match elsewhere(disk, wanted, cause, &mut recent) {
-            Ok(bytes) => found.regions.push(as_stored(bytes, wanted.bytes, vec![wanted.chunk], vec![0])),
+            Ok(chunk) => found.regions.push(by_itself(chunk, wanted)),
             Err(error) if found.on_damage.goes_on(&error) => {
                 // The chunk's name says nothing to a reader of a long list, and would keep neighbours apart.
                 let damage = v1::Damage { reason: cause.to_string(), container: container.to_string() };
@@ -132,23 +133,37 @@ fn replace(
     Ok(())
 }
 
+/// The message that carries one chunk.
+fn by_itself(chunk: ReadChunk, wanted: &Wanted) -> RegionData {
+    match chunk {
+        ReadChunk::Plain(bytes) => as_stored(bytes, wanted.bytes, vec![wanted.chunk], vec![0]),
+        ReadChunk::Sealed { stored, offset, .. } => RegionData {
+            codec: stored.codec as u32,
+            plain_bytes: stored.plain_bytes,
+            payload: stored.payload,
+            chunks: vec![wanted.chunk],
+            offsets: vec![offset],
+        },
+    }
+}
+
 /// A chunk from wherever else it is.
 fn elsewhere(
     disk: &OpenDisk,
     wanted: &Wanted,
     cause: &ContainerError,
     recent: &mut RecentDirectories,
-) -> Result<Bytes, EngineError> {
+) -> Result<ReadChunk, EngineError> {
     let Wanted { fingerprint, extent, bytes: expected, .. } = wanted;
     let domain = disk.tree.source().domain();
-    let bytes = disk.core.store.read_chunk(domain, ContainerClass::Data, fingerprint, recent)?;
-    let bytes = bytes
+    let chunk = disk.core.store.read_stored(domain, ContainerClass::Data, fingerprint, recent)?;
+    let chunk = chunk
         .ok_or_else(|| EngineError::Damaged(format!("extent {extent}: chunk {fingerprint}: {cause}")))?;
-    if bytes.len() != *expected as usize {
-        let is = bytes.len();
+    if chunk.len() != *expected as usize {
+        let is = chunk.len();
         return Err(EngineError::Damaged(format!(
             "extent {extent}: chunk {fingerprint} is {is} bytes long, the recipe says {expected}"
         )));
     }
-    Ok(bytes)
+    Ok(chunk)
 }

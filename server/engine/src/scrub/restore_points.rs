@@ -11,7 +11,7 @@ use holdfast_types::ids::{BackupId, VmId};
 
 use crate::container::RecentDirectories;
 use crate::core::Core;
-use crate::digests;
+use crate::digests::{self, ReadExtent};
 use crate::error::EngineError;
 use crate::format::recipe::{ExtentEntry, PAGE_EXTENTS};
 use crate::jobs::Budget;
@@ -181,20 +181,19 @@ impl RestorePoint {
             return Ok(false);
         }
         let node = unless_damaged(tree.extent_of(index, &entry).map_err(EngineError::from))?.flatten();
-        let actual = match node {
+        let read = match node {
             Some(node) => unless_damaged(digests::digest_of(
                 &core.store,
                 tree.source().domain(),
                 &node,
                 &mut self.recent,
-            ))?
-            .flatten(),
+            ))?,
             None => None,
         };
-        match actual {
+        match read {
             // (R4) What was met on the way is noted.
-            None => self.sound = false,
-            Some(actual) if digests::is_claim(&entry.digest) && actual != entry.digest => {
+            None | Some(ReadExtent::Lacks) => self.sound = false,
+            Some(read) if read.disproves(&entry.digest) => {
                 self.sound = false;
                 self.tell_lie(core, index, &entry)?;
             }

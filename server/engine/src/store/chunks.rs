@@ -6,6 +6,7 @@ use bytes::Bytes;
 use holdfast_catalog::Catalog;
 use holdfast_proto::Fingerprint;
 use holdfast_proto::limits::REGION_PLAIN_MAX_BYTES;
+use holdfast_proto::region::Codec;
 use holdfast_types::clock::Clock;
 use holdfast_types::ids::{ContainerClass, ContainerId, Location, NamespaceId};
 use parking_lot::Mutex;
@@ -19,7 +20,7 @@ use super::losses::{Losses, OnLoss};
 use super::reach::ReachMemory;
 use super::salvage_cache::SalvageCache;
 use crate::container::{
-    ChunkRef, ContainerCache, ContainerError, OpenContainer, RecentDirectories, StoredRegion,
+    CheckedBytes, ChunkRef, ContainerCache, ContainerError, OpenContainer, RecentDirectories, StoredRegion,
 };
 use crate::error::EngineError;
 use crate::health::Health;
@@ -57,6 +58,28 @@ impl Found {
         let number = self.container.directory().number_of(region, slot);
         // Found in this directory, so it has a number.
         number.is_some_and(|number| holds.hold(container, number))
+    }
+}
+
+/// A chunk that was read and checked.
+#[derive(Debug, Clone)]
+pub(crate) enum ReadChunk {
+    Plain(Bytes),
+    /// The region it lies in, which only agents can decode, and where in its plain bytes.
+    Sealed {
+        stored: StoredRegion,
+        offset: u32,
+        bytes: u32,
+    },
+}
+
+impl ReadChunk {
+    /// Its plain length.
+    pub(crate) const fn len(&self) -> usize {
+        match self {
+            Self::Plain(bytes) => bytes.len(),
+            Self::Sealed { bytes, .. } => *bytes as usize,
+        }
     }
 }
 
@@ -415,42 +438,54 @@ impl ChunkStore {
         Ok(matches.then_some(container))
     }
 
-    /// The decoded, checked plain bytes of a region of `container`.
+    /// The decoded, checked plain bytes of a region of `container`; of a sealed one what can be checked of it.
     pub(crate) fn read_region(
         &self,
         container: &OpenContainer,
         region: u16,
-    ) -> Result<Bytes, ContainerError> {
+    ) -> Result<CheckedBytes, ContainerError> {
         // The regions of a salvaged container may have other numbers than those of the same container when it is whole.
         if container.is_salvaged() {
-            return container.read_region(region)?.decode_checked(container);
+            return container.read_region(region)?.checked(container);
         }
         match self.decoded.get(container.id(), region) {
-            Some(plain) => Ok(plain),
-            None => self.decode(container, &container.read_region(region)?),
+            Some(checked) => Ok(checked),
+            None => self.check(container, &container.read_region(region)?),
         }
     }
 
-    /// As [`ChunkStore::read_region`] with the stored bytes at hand.
+    /// As [`ChunkStore::read_region`] with the stored bytes at hand, which are not sealed.
     pub(crate) fn decode_region(
         &self,
         container: &OpenContainer,
         stored: &StoredRegion,
     ) -> Result<Bytes, ContainerError> {
-        match self.decoded.get(container.id(), stored.region) {
-            Some(plain) => Ok(plain),
-            None => self.decode(container, stored),
+        let checked = match self.decoded.get(container.id(), stored.region) {
+            Some(checked) => checked,
+            None => self.check(container, stored)?,
+        };
+        match checked {
+            CheckedBytes::Plain(plain) => Ok(plain),
+            // Says that it is sealed.
+            CheckedBytes::Sealed(_) => stored.decode_checked(container),
         }
     }
 
-    fn decode(&self, container: &OpenContainer, stored: &StoredRegion) -> Result<Bytes, ContainerError> {
+    fn check(
+        &self,
+        container: &OpenContainer,
+        stored: &StoredRegion,
+    ) -> Result<CheckedBytes, ContainerError> {
         // (R2) Checked against every fingerprint before any of it is handed out.
-        let plain = stored.decode_checked(container)?;
-        self.decoded.insert(container.id(), stored.region, plain.clone());
-        Ok(plain)
+        let checked = stored.checked(container)?;
+        self.decoded.insert(container.id(), stored.region, checked.clone());
+        Ok(checked)
     }
 
     /// Reads one chunk, from another copy when one is damaged. `Ok(None)`: there is no sound copy.
+    ///
+    /// # Errors
+    /// [`EngineError::Sealed`] for one that its agent sealed.
     pub(crate) fn read_chunk(
         &self,
         domain: &Domain,
@@ -458,12 +493,24 @@ impl ChunkStore {
         fingerprint: &Fingerprint,
         recent: &mut RecentDirectories,
     ) -> Result<Option<Bytes>, EngineError> {
+        match self.read_stored(domain, class, fingerprint, recent)? {
+            Some(ReadChunk::Plain(bytes)) => Ok(Some(bytes)),
+            Some(ReadChunk::Sealed { .. }) => Err(EngineError::Sealed),
+            None => Ok(None),
+        }
+    }
+
+    /// As [`ChunkStore::read_chunk`], also of chunks that agents sealed.
+    pub(crate) fn read_stored(
+        &self,
+        domain: &Domain,
+        class: ContainerClass,
+        fingerprint: &Fingerprint,
+        recent: &mut RecentDirectories,
+    ) -> Result<Option<ReadChunk>, EngineError> {
         while let Some(found) = self.find_to_read(domain, class, fingerprint, recent)? {
             let Location { container, region, .. } = found.location;
-            let chunk = self.read_region(&found.container, region).and_then(|plain| {
-                Ok(plain.slice(found.container.chunk_range(region, &found.chunk, plain.len())?))
-            });
-            match chunk {
+            match self.read_found(&found) {
                 Ok(chunk) => return Ok(Some(chunk)),
                 // (R4) Another copy is used when there is one.
                 Err(error) if error.is_damage() => {
@@ -475,19 +522,31 @@ impl ChunkStore {
         self.read_salvaged(domain, class, fingerprint)
     }
 
+    fn read_found(&self, found: &Found) -> Result<ReadChunk, ContainerError> {
+        let Found { container, chunk, .. } = found;
+        let region = found.location.region;
+        let place = |plain_bytes| container.chunk_range(region, chunk, plain_bytes);
+        match self.read_region(container, region)? {
+            CheckedBytes::Plain(plain) => Ok(ReadChunk::Plain(plain.slice(place(plain.len())?))),
+            CheckedBytes::Sealed(payload) => {
+                // It was just read by its record.
+                let plain_bytes = container.directory().region(region).map_or(0, |record| record.plain_bytes);
+                place(plain_bytes as usize)?;
+                let stored = StoredRegion { region, codec: Codec::Sealed, plain_bytes, payload };
+                Ok(ReadChunk::Sealed { stored, offset: chunk.offset, bytes: chunk.bytes })
+            }
+        }
+    }
+
     /// Reads one chunk of a damaged container. `Ok(None)`: none has it.
     fn read_salvaged(
         &self,
         domain: &Domain,
         class: ContainerClass,
         fingerprint: &Fingerprint,
-    ) -> Result<Option<Bytes>, EngineError> {
+    ) -> Result<Option<ReadChunk>, EngineError> {
         let Some(found) = self.find_salvaged(domain, class, fingerprint)? else { return Ok(None) };
-        let region = found.location.region;
-        let chunk = self.read_region(&found.container, region).and_then(|plain| {
-            Ok(plain.slice(found.container.chunk_range(region, &found.chunk, plain.len())?))
-        });
-        match chunk {
+        match self.read_found(&found) {
             Ok(chunk) => Ok(Some(chunk)),
             Err(error) if error.is_damage() => Ok(None),
             Err(error) => Err(error.into()),

@@ -7,9 +7,9 @@ use std::collections::HashMap;
 use holdfast_proto::Fingerprint;
 use holdfast_proto::chunker::{Chunker, is_zero};
 use holdfast_proto::limits::{EXTENT_BYTES, REGION_PLAIN_MAX_BYTES};
-use holdfast_proto::region::{Codec, Decoder, Encoder};
+use holdfast_proto::region::{Codec, Decoder, EncodedRegion, Encoder, sealed};
 use holdfast_proto::v1;
-use holdfast_types::ids::{BackupId, SessionId, TokenId};
+use holdfast_types::ids::{BackupId, NamespaceId, SessionId, TokenId};
 use v1::ingest_request::Kind as Request;
 use v1::ingest_response::Kind as Response;
 
@@ -95,12 +95,13 @@ pub(crate) fn send_disk_claiming(
 ) -> Result<(), EngineError> {
     let digests = parent_digests(engine, session, number)?;
     let accepted = stream.opened()?.accepted;
-    let mut agent = Agent { stream, known: HashSet::new(), encoder: Encoder::new(3).unwrap() };
+    let names = Names::of(engine, session)?;
+    let mut agent = Agent { stream, names, known: HashSet::new(), encoder: Encoder::new(3).unwrap() };
     for (index, extent) in (0..).zip(disk.chunks(EXTENT_BYTES as usize)) {
         if accepted.iter().any(|range| (range.first..range.first + range.count).contains(&index)) {
             continue;
         }
-        let digest = if is_zero(extent) { Fingerprint::ZERO } else { Fingerprint::of(extent) };
+        let digest = if is_zero(extent) { Fingerprint::ZERO } else { names.of_extent(extent) };
         let range = v1::ExtentRange { first: index, count: 1 };
         let mut message = v1::Extents::default();
         if usize::try_from(index).ok().and_then(|i| digests.get(i)) == Some(&digest) {
@@ -124,8 +125,72 @@ fn parent_digests(engine: &Engine, session: SessionId, number: u32) -> Result<Ve
     Ok(digests)
 }
 
+/// How an agent names and sends what it has. What a namespace that is end-to-end encrypted gets is not encrypted here, but
+/// looks like it to a server, which cannot tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Names {
+    Plain,
+    Sealed,
+}
+
+const NAME_KEY: [u8; 32] = [0x4E; 32];
+const DIGEST_KEY: [u8; 32] = [0x44; 32];
+const MASK: u8 = 0x5A;
+
+impl Names {
+    fn of(engine: &Engine, session: SessionId) -> Result<Self, EngineError> {
+        let namespace = engine.catalog().namespace(engine.session_namespace(session)?)?.unwrap();
+        Ok(if namespace.key_id.is_some() { Self::Sealed } else { Self::Plain })
+    }
+
+    pub(crate) fn of_chunk(self, bytes: &[u8]) -> Fingerprint {
+        match self {
+            Self::Plain => Fingerprint::of(bytes),
+            Self::Sealed => Fingerprint::from_bytes(*blake3::keyed_hash(&NAME_KEY, bytes).as_bytes()),
+        }
+    }
+
+    fn of_extent(self, bytes: &[u8]) -> Fingerprint {
+        match self {
+            Self::Plain => Fingerprint::of(bytes),
+            Self::Sealed => Fingerprint::from_bytes(*blake3::keyed_hash(&DIGEST_KEY, bytes).as_bytes()),
+        }
+    }
+
+    pub(crate) fn region(self, chunks: &[(Fingerprint, &[u8])], encoder: &mut Encoder) -> v1::Region {
+        let plain = region(chunks, encoder);
+        if self == Self::Plain {
+            return plain;
+        }
+        let names: Vec<Fingerprint> = chunks.iter().map(|(name, _)| *name).collect();
+        let table = sealed::TableHash::of(&names, &plain.lengths, plain.plain_bytes);
+        let codec = Codec::try_from(plain.codec).unwrap();
+        let encoded =
+            EncodedRegion { codec, plain_bytes: plain.plain_bytes, payload: plain.payload.to_vec() };
+        let mut hidden: Vec<u8> = sealed::inner(&encoded).iter().map(|byte| byte ^ MASK).collect();
+        hidden.extend([0xEE; sealed::TAG_BYTES]);
+        let payload = sealed::assemble(&[7; sealed::SALT_BYTES], &table, &hidden);
+        v1::Region { codec: Codec::Sealed as u32, payload: payload.into(), ..plain }
+    }
+}
+
+/// What is in a region of a restore, and how its chunks are named.
+fn opened(region: &v1::RegionData) -> (Vec<u8>, Names) {
+    let codec = Codec::try_from(region.codec).unwrap();
+    let mut decoder = Decoder::new().unwrap();
+    if codec != Codec::Sealed {
+        return (decoder.decode(codec, &region.payload, region.plain_bytes).unwrap(), Names::Plain);
+    }
+    let parts = sealed::parts(&region.payload, region.plain_bytes).unwrap();
+    let (hidden, _) = parts.ciphertext.split_last_chunk::<{ sealed::TAG_BYTES }>().unwrap();
+    let inner: Vec<u8> = hidden.iter().map(|byte| byte ^ MASK).collect();
+    let (codec, payload) = sealed::split_inner(&inner).unwrap();
+    (decoder.decode(codec, payload, region.plain_bytes).unwrap(), Names::Sealed)
+}
+
 struct Agent<'a> {
     stream: &'a DiskStream,
+    names: Names,
     known: HashSet<Fingerprint>,
     encoder: Encoder,
 }
@@ -142,7 +207,7 @@ impl Agent<'_> {
         let mut chunks: Vec<(Fingerprint, &[u8])> = Vec::new();
         for piece in Chunker::default().cut(extent) {
             let bytes = &extent[piece.offset as usize..(piece.offset + piece.len) as usize];
-            let name = if piece.zero { Fingerprint::ZERO } else { Fingerprint::of(bytes) };
+            let name = if piece.zero { Fingerprint::ZERO } else { self.names.of_chunk(bytes) };
             fingerprints.extend(name.as_bytes());
             lengths.push(piece.len);
             if !piece.zero && self.known.insert(name) {
@@ -182,7 +247,7 @@ impl Agent<'_> {
     }
 
     fn send_region(&mut self, chunks: &[(Fingerprint, &[u8])]) -> Result<(), EngineError> {
-        self.stream.handle(Request::Region(region(chunks, &mut self.encoder)), 10)?;
+        self.stream.handle(Request::Region(self.names.region(chunks, &mut self.encoder)), 10)?;
         Ok(())
     }
 }
@@ -201,8 +266,18 @@ pub(crate) fn region(chunks: &[(Fingerprint, &[u8])], encoder: &mut Encoder) -> 
 
 /// Restores a disk as a careful client does: every chunk is hashed, every window complete.
 pub(crate) fn restore(engine: &Engine, backup: &str, disk: &str) -> Result<Vec<u8>, EngineError> {
+    restore_in(engine, namespace(engine), backup, disk)
+}
+
+/// As [`restore`], of another namespace.
+pub(crate) fn restore_in(
+    engine: &Engine,
+    namespace: NamespaceId,
+    backup: &str,
+    disk: &str,
+) -> Result<Vec<u8>, EngineError> {
     let id: BackupId = backup.parse().unwrap();
-    let (image, bad) = follow(engine.read_disk(namespace(engine), id, disk, 0, 0)?)?;
+    let (image, bad) = follow(engine.read_disk(namespace, id, disk, 0, 0)?)?;
     assert!(bad.is_empty(), "not asked for: {bad:?}");
     Ok(image)
 }
@@ -260,13 +335,12 @@ fn follow(reader: DiskReader) -> Result<(Vec<u8>, Vec<Bad>), EngineError> {
 }
 
 fn take_region(window: &v1::Window, region: &v1::RegionData, chunks: &mut [Option<Vec<u8>>]) {
-    let codec = Codec::try_from(region.codec).unwrap();
-    let plain = Decoder::new().unwrap().decode(codec, &region.payload, region.plain_bytes).unwrap();
+    let (plain, how) = opened(region);
     let names: Vec<Fingerprint> = Fingerprint::split_list(&window.fingerprints).unwrap().collect();
     for (&chunk, &offset) in region.chunks.iter().zip(&region.offsets) {
         let length = window.lengths[chunk as usize];
         let bytes = &plain[offset as usize..(offset + length) as usize];
-        assert_eq!(Fingerprint::of(bytes), names[chunk as usize]);
+        assert_eq!(how.of_chunk(bytes), names[chunk as usize]);
         chunks[chunk as usize] = Some(bytes.to_vec());
     }
 }

@@ -11,6 +11,7 @@ mod damage_matrix;
 mod damage_report;
 mod deletion_crash;
 mod digests;
+mod end_to_end;
 mod extent_history;
 mod full_catalog;
 pub(crate) mod gone;

@@ -93,8 +93,8 @@ fn line(secret: &Secret) -> Zeroizing<Vec<u8>> {
     line
 }
 
-/// The secret of a line, whose line feed may be gone.
-fn parse(line: &[u8]) -> Option<Secret> {
+/// The secret of a line, whose line feed may be gone; `None`: it is no such line, or damaged.
+pub fn parse(line: &[u8]) -> Option<Secret> {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     let (digits, checksum) = line.strip_prefix(BEGIN.as_bytes())?.split_at_checked(2 * KEY_BYTES)?;
     let checked = line.get(..BEGIN.len() + 2 * KEY_BYTES)?;

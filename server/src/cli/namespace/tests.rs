@@ -54,6 +54,7 @@ fn what_is_near_its_limit_is_said() {
             id: holdfast_engine::ids::NamespaceId::from_bytes([1; 16]),
             name: "lab".into(),
             created_ms: 0,
+            key_id: None,
         },
         quota: Quota { stored_bytes: Some(1000), restore_points: Some(10), ..Quota::default() },
         usage: holdfast_engine::catalog::Usage { stored_bytes: 899, restore_points: 8, ..Default::default() },

@@ -59,6 +59,9 @@ pub(super) struct Usage {
 pub(super) struct Namespace {
     name: String,
     created: String,
+    /// Id of the key that agents encrypt its content with (end to end); null: they do not. The server can read and prove
+    /// nothing of it: only `holdfast verify`, by an agent with the key, does
+    key_id: Option<String>,
     vms: u64,
     /// Restore points
     backups: u64,
@@ -91,6 +94,7 @@ impl Namespace {
         Self {
             name: namespace.name,
             created: time(namespace.created_ms),
+            key_id: namespace.key_id.map(|key_id| key_id.to_string()),
             vms,
             backups: restore_points,
             stored_bytes,

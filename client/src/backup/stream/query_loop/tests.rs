@@ -25,7 +25,7 @@ async fn run(results: Vec<Scanned>) -> (Result<(), ClientError>, Vec<Kind>) {
     let walk = ExtentWalk::new(&*disk, Vec::new(), None).unwrap();
     let pool = BufferPool::new(1, 1);
     let (scanner, _) =
-        Scanner::start(Arc::clone(&disk), walk, ParentDigests::none(), pool, 0, Arc::default()).unwrap();
+        Scanner::start(Arc::clone(&disk), walk, ParentDigests::none(), pool, 0, Default::default()).unwrap();
     let (wire, _queries) = mpsc::channel(8);
     let (items, mut sent) = mpsc::channel(8);
     let (sender, receiver) = mpsc::channel(16);

@@ -91,7 +91,7 @@ impl Target for Recorder {
 }
 
 fn jobs(target: &Arc<Recorder>, on_damage: OnDamage) -> Arc<Jobs> {
-    let pool = Arc::new(DecodePool::new(Some(3)).unwrap());
+    let pool = Arc::new(DecodePool::new(Some(3), Cipher::Plain).unwrap());
     Jobs::new(pool, "d", Arc::<Recorder>::clone(target), on_damage, Arc::new(Silent), EXTENTS_MAX)
 }
 

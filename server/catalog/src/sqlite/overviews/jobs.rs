@@ -3,10 +3,11 @@
 use holdfast_types::ids::{BackupId, NamespaceId, RunId};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::super::convert::{OrCatalogError, count, id};
+use super::super::convert::{OrCatalogError, count};
 use super::super::details::totals::{self, JobSums};
+use super::super::namespaces as table;
 use super::super::select::{Conditions, Names};
-use crate::{BackupCost, DetailFilter, JobOverview, LastRun, NamespaceOverview, NamespaceRecord, Result};
+use crate::{BackupCost, DetailFilter, JobOverview, LastRun, NamespaceOverview, Result};
 
 /// Every job there is a row of, by namespace and name.
 pub(in crate::sqlite) fn jobs(
@@ -69,11 +70,7 @@ pub(in crate::sqlite) fn namespaces(
          FROM namespaces n";
     let read = |row: &Row<'_>| {
         Ok(NamespaceOverview {
-            namespace: NamespaceRecord {
-                id: NamespaceId::from_bytes(id(row, "id")?),
-                name: row.get("name")?,
-                created_ms: row.get("created_ms")?,
-            },
+            namespace: table::read(row)?,
             vms: count(row, "vms")?,
             backups: count(row, "backups")?,
             stored_bytes: count(row, "stored_bytes")?,

@@ -105,7 +105,8 @@ fn undo_later(raw: &rusqlite::Connection) {
          ALTER TABLE vms DROP COLUMN removed_ms; DROP TABLE lock_clock; DROP TABLE deletions; \
          DROP TABLE retention_policies; \
          ALTER TABLE containers DROP COLUMN proven_ms; ALTER TABLE backups DROP COLUMN proven_ms; \
-         DROP TABLE scrub; DROP TABLE damaged_disks; DROP TABLE parity_members; DROP TABLE parity_groups",
+         DROP TABLE scrub; DROP TABLE damaged_disks; DROP TABLE parity_members; DROP TABLE parity_groups; \
+         DROP TRIGGER namespaces_keep_their_key; ALTER TABLE namespaces DROP COLUMN key_id",
     )
     .unwrap();
 }

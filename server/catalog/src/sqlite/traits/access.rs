@@ -1,5 +1,6 @@
 //! [`Access`] on SQLite.
 
+use holdfast_proto::KeyId;
 use holdfast_types::ids::{NamespaceId, TokenId};
 
 use super::super::{SqliteCatalog, expiring, leases, namespaces, tokens};
@@ -12,6 +13,11 @@ impl Access for SqliteCatalog {
             return Ok(found);
         }
         self.write(|tx| namespaces::ensure(tx, self.clock.as_ref(), name))
+    }
+
+    fn create_sealed_namespace(&self, name: &str, key_id: KeyId) -> Result<NamespaceRecord> {
+        validate::name("namespace", name)?;
+        self.write(|tx| namespaces::create_sealed(tx, self.clock.as_ref(), name, key_id))
     }
 
     fn namespace(&self, id: NamespaceId) -> Result<Option<NamespaceRecord>> {

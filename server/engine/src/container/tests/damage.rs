@@ -178,7 +178,7 @@ fn a_container_of_another_repository_class_or_name_is_refused() {
 #[test]
 fn a_newer_container_is_unsupported_not_damaged() {
     let (volume, mut bytes) = pristine();
-    bytes[4] = 2;
+    bytes[4] = 3;
     let crc = crate::format::checksum::crc32c(&bytes[..60]);
     bytes[60..64].copy_from_slice(&crc.to_le_bytes());
     bytes.truncate(70); // whatever a newer version looks like behind its header
@@ -187,7 +187,7 @@ fn a_newer_container_is_unsupported_not_damaged() {
     assert_eq!(error.code(), holdfast_proto::ErrorCode::Unsupported, "{error}");
     assert!(!error.is_damage());
     assert!(
-        error.to_string().contains(name(1).as_str()) && error.to_string().contains("version 2"),
+        error.to_string().contains(name(1).as_str()) && error.to_string().contains("version 3"),
         "{error}"
     );
     let found = findings(&volume);

@@ -3,12 +3,13 @@
 
 use holdfast_proto::Fingerprint;
 use holdfast_proto::fingerprint::FINGERPRINT_BYTES;
+use holdfast_proto::region::Codec;
 use holdfast_types::ids::ContainerId;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{CONTAINER_VERSION, FOOTER_BYTES, HEADER_BYTES, REGIONS_MAX, RegionRecord};
-use super::{check_version, codec, container_id};
+use super::{FOOTER_BYTES, HEADER_BYTES, REGIONS_MAX, RegionRecord};
+use super::{check_version, codec, container_id, version};
 use crate::format::checksum::crc64;
 use crate::format::{Defect, FormatError, check_equal, check_limit};
 
@@ -27,6 +28,13 @@ pub struct Contents {
     pub ends: Vec<u32>,
     /// As many as `ends`.
     pub fingerprints: Vec<Fingerprint>,
+}
+
+impl Contents {
+    /// Whether agents have sealed what is in it.
+    pub fn is_sealed(&self) -> bool {
+        self.regions.iter().any(|record| record.codec == Codec::Sealed)
+    }
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -74,7 +82,7 @@ pub fn encode_directory(id: ContainerId, contents: &Contents) -> Result<Vec<u8>,
     let over = |field, found: usize| corrupt(Defect::OverLimit { field, found: found as u64, limit: 0 });
     let header = RawDirectory {
         magic: DIRECTORY_MAGIC.into(),
-        version: CONTAINER_VERSION.into(),
+        version: version(contents.is_sealed()).into(),
         region_count: u16::try_from(regions).map_err(|_| over("region count", regions))?.into(),
         chunk_count: u32::try_from(chunks).map_err(|_| over("chunk count", chunks))?.into(),
         reserved: 0.into(),
@@ -136,7 +144,7 @@ pub fn decode_directory(bytes: &[u8], id: ContainerId, offset: u32) -> Result<Co
     if stored != computed {
         return Err(corrupt(Defect::Checksum { stored, computed }));
     }
-    check_version(DIRECTORY, header.version.get())?;
+    let sealed = check_version(DIRECTORY, header.version.get())?;
     check_equal(DIRECTORY, "reserved field", header.reserved.get().into(), 0)?;
     let found = container_id(DIRECTORY, header.id.get())?;
     if found != id {
@@ -155,6 +163,15 @@ pub fn decode_directory(bytes: &[u8], id: ContainerId, offset: u32) -> Result<Co
     let (lengths, fingerprints) = <[U16]>::ref_from_prefix_with_elems(rest, chunks).map_err(|_| needed())?;
     let regions = records.iter().map(decode_record).collect::<Result<Vec<_>, _>>()?;
     check_layout(&regions, offset)?;
+    // Of one kind, which the version tells.
+    for record in &regions {
+        check_equal(
+            DIRECTORY,
+            "number of sealed regions",
+            u64::from(record.codec == Codec::Sealed),
+            u64::from(sealed),
+        )?;
+    }
     let ends = chunk_ends(&regions, lengths)?;
     let fingerprints = Fingerprint::split_list(fingerprints).ok_or_else(needed)?.collect();
     Ok(Contents { regions, ends, fingerprints })

@@ -1,4 +1,5 @@
 use holdfast_proto::Fingerprint;
+use holdfast_proto::limits::REGION_STORED_MAX_BYTES;
 use proptest::prelude::*;
 
 use super::*;
@@ -51,7 +52,8 @@ fn directories_round_trip() {
 fn a_directory_must_be_consistent() {
     assert!(decode_directory(&encoded(), id(8), DIRECTORY_OFFSET).is_err(), "another container's");
     assert!(decode_directory(&encoded(), id(7), DIRECTORY_OFFSET + 1).is_err(), "a gap before it");
-    let forgeries: [(&str, usize, u8); 11] = [
+    let forgeries: [(&str, usize, u8); 12] = [
+        ("sealed, with plain regions", 4, 2),
         ("fewer regions", 6, 1),
         ("4,352 regions", 7, 17),
         ("more chunks", 8, 4),
@@ -69,7 +71,7 @@ fn a_directory_must_be_consistent() {
         assert!(matches!(error, FormatError::Corrupt { structure: DIRECTORY_NAME, .. }), "{what}: {error}");
     }
     let error = forged(|bytes| bytes[4] = 9).unwrap_err();
-    assert_eq!(error, FormatError::Unsupported { structure: DIRECTORY_NAME, version: 9, supported: 1 });
+    assert_eq!(error, FormatError::Unsupported { structure: DIRECTORY_NAME, version: 9, supported: 2 });
 }
 
 const DIRECTORY_NAME: &str = "directory";
@@ -88,7 +90,8 @@ fn impossible_contents_are_not_written() {
 
 #[test]
 fn a_footer_must_fit_its_file() {
-    let footer = Footer { directory_offset: 64, directory_bytes: 32, id: id(7), total_bytes: 128 };
+    let footer =
+        Footer { directory_offset: 64, directory_bytes: 32, id: id(7), total_bytes: 128, sealed: false };
     assert_eq!(Footer::decode(&footer.encode(), 128), Ok(footer));
     assert!(Footer::decode(&footer.encode(), 129).is_err());
     for wrong in [
@@ -105,7 +108,8 @@ fn region_headers_keep_to_the_limits() {
     let sound = contents().regions[0];
     assert_eq!(RegionRecord::decode_header(64, &sound.encode_header()), Ok(sound));
     for wrong in [
-        RegionRecord { stored_bytes: REGION_STORED_MAX_BYTES + 1, ..sound },
+        RegionRecord { stored_bytes: REGION_STORED_MAX_BYTES + 1, codec: Codec::Sealed, ..sound },
+        RegionRecord { stored_bytes: REGION_PLAIN_MAX_BYTES + 1, ..sound },
         RegionRecord { plain_bytes: REGION_PLAIN_MAX_BYTES + 1, ..sound },
         RegionRecord { chunk_count: 0, ..sound },
         RegionRecord { chunk_count: 4097, ..sound },

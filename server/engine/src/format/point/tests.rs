@@ -57,6 +57,7 @@ fn point() -> Point {
             locked_until_ms: None,
             hold: None,
             lock_time_ms: None,
+            namespace_key: Vec::new(),
         },
     }
 }
@@ -73,6 +74,26 @@ fn bytes_of_locks_and_holds_are_pinned() {
     assert_eq!(hex(&bytes[HEADER_BYTES..free.len()]), hex(&free[HEADER_BYTES..]));
     assert_eq!(hex(&bytes[free.len()..]), "a801b817b2010f0a04636173651204726f6f7418c413b801e012");
     assert_eq!(Point::decode(&bytes), Ok(locked));
+}
+
+/// A version that does not know of it must not take plain data into the namespace.
+#[test]
+fn a_point_of_an_end_to_end_namespace_is_of_version_2() {
+    let plain = point().encode().unwrap();
+    let mut sealed = point();
+    sealed.body.namespace_key = vec![1, 2, 3, 4, 5, 6, 7, 8];
+    let bytes = sealed.encode().unwrap();
+    assert_eq!((plain[4], bytes[4]), (1, 2));
+    assert_eq!(hex(&bytes[plain.len()..]), "c201080102030405060708");
+    assert_eq!(Point::decode(&bytes), Ok(sealed));
+    let mut mixed = bytes;
+    mixed[4] = 1;
+    let crc = crc32c(&mixed[..HEADER_BYTES - 4]);
+    mixed[HEADER_BYTES - 4..HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
+    assert!(
+        matches!(Point::decode(&mixed), Err(FormatError::Corrupt { .. })),
+        "the key is left out of the version"
+    );
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -120,10 +141,10 @@ fn no_changed_byte_is_believed() {
 #[test]
 fn a_newer_version_is_unsupported() {
     let mut bytes = point().encode().unwrap();
-    bytes[4] = 2;
+    bytes[4] = 3;
     let crc = crc32c(&bytes[..HEADER_BYTES - 4]);
     bytes[HEADER_BYTES - 4..HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
-    assert!(matches!(Point::decode(&bytes), Err(FormatError::Unsupported { version: 2, .. })));
+    assert!(matches!(Point::decode(&bytes), Err(FormatError::Unsupported { version: 3, .. })));
 }
 
 #[test]

@@ -17,7 +17,7 @@ pub(super) fn copy_of(engine: &Engine, id: ContainerId) -> ContainerId {
         ContainerWriter::create(&*core.volume, core.repository, old.namespace(), copy, class, 0).unwrap();
     let mut encoder = Encoder::new(3).unwrap();
     for region in 0..u16::try_from(old.directory().region_count()).unwrap() {
-        let plain = core.store.read_region(&old, region).unwrap();
+        let plain = old.read_region(region).unwrap().decode_checked(&old).unwrap();
         let (names, ends) = old.directory().region_chunks(region).unwrap();
         let mut start = 0;
         let chunks: Vec<_> = names
