@@ -22,6 +22,8 @@ mod documented;
 #[cfg(test)]
 mod encryption;
 #[cfg(test)]
+mod end_to_end;
+#[cfg(test)]
 mod fleet;
 #[cfg(test)]
 mod front_door;

@@ -51,7 +51,7 @@ fn a_newer_container_is_unsupported() {
     let file = File::options().read(true).write(true).open(&container.path).unwrap();
     let mut header = [0; 64];
     file.read_exact_at(&mut header, 0).unwrap();
-    header[4] += 1;
+    header[4] += 2;
     let crc = u32::try_from(checksum(CrcAlgorithm::Crc32Iscsi, &header[..60])).unwrap();
     header[60..].copy_from_slice(&crc.to_le_bytes());
     file.write_all_at(&header, 0).unwrap();
@@ -59,10 +59,10 @@ fn a_newer_container_is_unsupported() {
     for args in [&["--read-data"][..], &[]] {
         let (status, said) = maintain(&data_dir, "check", args);
         assert_eq!(status.code(), EXIT_UNSUPPORTED, "{said}");
-        says_unsupported(&said, "version 2");
+        says_unsupported(&said, "version 3");
     }
     let server = Server::start(&data_dir);
-    server.agent().run(&["verify", "latest", "--vm", "vm"]).fails(7, &["version 2"]);
+    server.agent().run(&["verify", "latest", "--vm", "vm"]).fails(7, &["version 3"]);
 }
 
 #[test]

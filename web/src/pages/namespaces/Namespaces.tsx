@@ -31,12 +31,22 @@ function Use({ used, limit, text, exact }: UseProps) {
   );
 }
 
-function State({ near }: { near: readonly string[] }) {
-  if (near.length === 0) return null;
+function State({ near, keyId }: { near: readonly string[]; keyId: string | null }) {
   return (
-    <Badge tone="warn" icon="warn">
-      near its limit of {near.join(", ")}
-    </Badge>
+    <>
+      {keyId !== null && (
+        <span className="nowrap" data-exact={`Agents encrypt it with key ${keyId}. The server cannot read it: only 'holdfast verify' at an agent proves it.`}>
+          <Badge tone="quiet" icon="lock">
+            end-to-end encrypted
+          </Badge>
+        </span>
+      )}
+      {near.length > 0 && (
+        <Badge tone="warn" icon="warn">
+          near its limit of {near.join(", ")}
+        </Badge>
+      )}
+    </>
   );
 }
 
@@ -49,7 +59,7 @@ const COLUMNS: SimpleColumn<Namespace>[] = [
   { id: "protected", header: "Protected", render: ({ usage, quota }) => <Use used={usage.protected_bytes} limit={quota.protected_bytes ?? null} {...inBytes} /> },
   { id: "points", header: "Restore points", render: ({ usage, quota }) => <Use used={usage.restore_points} limit={quota.restore_points ?? null} {...inNumbers} /> },
   { id: "sessions", header: "Backups today", render: ({ usage, quota }) => <Use used={usage.sessions_today} limit={quota.sessions_per_day ?? null} {...inNumbers} /> },
-  { id: "near", header: "State", render: (space) => <State near={space.near} /> },
+  { id: "near", header: "State", render: (space) => <State near={space.near} keyId={space.key_id ?? null} /> },
 ];
 
 export default function Namespaces() {

@@ -40,6 +40,16 @@ describe("namespaces", () => {
     expect(lab.textContent).not.toContain(" of ");
   });
 
+  it("says which namespaces only agents can prove", async () => {
+    serve({ "GET /session": session(), "GET /namespaces": list({ ...space("vault", NONE, []), key_id: "nk-00010203fcfdfeff" }, space("lab", NONE, [])) });
+    open();
+    const row = (await screen.findByRole("rowheader", { name: "vault" })).closest("tr") as HTMLElement;
+    const badge = within(row).getByText("end-to-end encrypted");
+    expect(badge.closest("[data-exact]")?.getAttribute("data-exact")).toContain("nk-00010203fcfdfeff");
+    const lab = screen.getByRole("rowheader", { name: "lab" }).closest("tr") as HTMLElement;
+    expect(within(lab).queryByText(/end-to-end/)).toBeNull();
+  });
+
   it("sets all limits of a namespace at once", async () => {
     const log = serve({ "GET /session": session(), "GET /namespaces": list(BERLIN), "PUT /namespaces/berlin/quota": BERLIN });
     open();
