@@ -6,6 +6,7 @@
 //! | `volume.rs` | the trait [`Volume`]: the contract, exact enough to implement another volume from |
 //! | `blob.rs` | [`BlobWriter`] and [`Blob`]: a blob being written, a blob being read |
 //! | `error.rs` | [`VolumeError`] and the questions callers ask of it |
+//! | `remote.rs` | what a volume far away does beyond the trait |
 //! | `list.rs`, `list_all.rs` | one page of a listing, and [`list_all`], which walks them |
 //! | `local.rs`, `memory.rs` | volumes that hold blobs: files below a folder, and memory |
 //! | `retry.rs`, `throttle.rs`, `count.rs`, `cache.rs` | volumes around a volume, one concern each |
@@ -29,6 +30,7 @@ mod list_all;
 mod local;
 mod memory;
 mod name;
+mod remote;
 mod retry;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -45,6 +47,7 @@ pub use list_all::{LIST_PAGE_ENTRIES, ListAll, list_all};
 pub use local::LocalVolume;
 pub use memory::MemoryVolume;
 pub use name::BlobName;
+pub use remote::{BlobChecksum, RemoteStat, RemoteVolume};
 pub use retry::{RetryPolicy, RetryVolume};
 pub use throttle::{Rates, ThrottleVolume};
 pub use timer::{Random, SystemRandom, SystemTimer, Timer};

@@ -7,6 +7,7 @@ use crate::{BlobEntry, BlobName, Volume, list_all};
 
 mod faulty;
 mod memory;
+mod remote;
 mod suite;
 mod timer;
 

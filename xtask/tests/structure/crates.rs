@@ -9,6 +9,8 @@ pub(crate) const CRATES: &[(&str, &str, &[&str])] = &[
     ("holdfast-keys", "server/keys", &["holdfast-types"]),
     ("holdfast-volume", "server/volume", &[]),
     ("holdfast-sealing", "server/sealing", &["holdfast-types", "holdfast-keys", "holdfast-volume"]),
+    ("holdfast-s3", "server/s3", &["holdfast-volume"]),
+    ("holdfast-tiers", "server/tiers", &["holdfast-types", "holdfast-volume"]),
     ("holdfast-catalog", "server/catalog", &["holdfast-proto", "holdfast-types"]),
     ("holdfast-retention", "server/retention", &[]),
     (
@@ -25,6 +27,8 @@ pub(crate) const CRATES: &[(&str, &str, &[&str])] = &[
             "holdfast-keys",
             "holdfast-volume",
             "holdfast-sealing",
+            "holdfast-s3",
+            "holdfast-tiers",
             "holdfast-catalog",
             "holdfast-retention",
             "holdfast-engine",

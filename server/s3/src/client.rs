@@ -1,0 +1,320 @@
+//! Requests: the runtime they run on, their time limits, their number.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use aws_config::BehaviorVersion;
+use aws_config::profile::ProfileFileCredentialsProvider;
+use aws_credential_types::provider::{ProvideCredentials, future};
+use aws_runtime::env_config::file::{EnvConfigFileKind, EnvConfigFiles};
+use aws_sdk_s3::Client;
+use aws_sdk_s3::config::http::HttpResponse;
+use aws_sdk_s3::config::retry::RetryConfig;
+use aws_sdk_s3::config::timeout::TimeoutConfig;
+use aws_sdk_s3::config::{
+    Credentials as Keys, Region, RequestChecksumCalculation, ResponseChecksumValidation,
+    SharedCredentialsProvider,
+};
+use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
+use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
+use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore};
+use holdfast_volume::VolumeError;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch;
+
+use crate::config::{Credentials, OpenError, S3Config};
+use crate::error::{Answer, Call, classify, refused};
+
+/// Requests wait for the network, so few threads are enough for many of them.
+const THREADS: usize = 2;
+
+/// Until a connection stands.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// For a request without a body worth mentioning.
+const REQUEST: Duration = Duration::from_secs(30);
+
+/// The slowest line that is worth waiting for: 40 MiB take 2.7 minutes and half a minute.
+const BYTES_PER_SEC_MIN: u64 = 256 << 10;
+
+/// A region where none is asked for.
+const ANY_REGION: &str = "us-east-1";
+
+/// What a request is, as services count and bill them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RequestKind {
+    Put,
+    Get,
+    Head,
+    List,
+    Delete,
+}
+
+impl RequestKind {
+    pub const ALL: [Self; 5] = [Self::Put, Self::Get, Self::Head, Self::List, Self::Delete];
+
+    /// In lower case.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Put => "put",
+            Self::Get => "get",
+            Self::Head => "head",
+            Self::List => "list",
+            Self::Delete => "delete",
+        }
+    }
+}
+
+/// Requests made, failed ones included. Each number only grows.
+#[derive(Debug, Default)]
+pub struct RequestCounts {
+    made: [AtomicU64; 5],
+    failed: AtomicU64,
+    sent_bytes: AtomicU64,
+    received_bytes: AtomicU64,
+}
+
+impl RequestCounts {
+    fn counter(&self, kind: RequestKind) -> &AtomicU64 {
+        let [put, get, head, list, delete] = &self.made;
+        match kind {
+            RequestKind::Put => put,
+            RequestKind::Get => get,
+            RequestKind::Head => head,
+            RequestKind::List => list,
+            RequestKind::Delete => delete,
+        }
+    }
+
+    /// Of a kind.
+    pub fn made(&self, kind: RequestKind) -> u64 {
+        self.counter(kind).load(Ordering::Relaxed)
+    }
+
+    /// Those that were refused or not answered.
+    pub fn failed(&self) -> u64 {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of blobs sent.
+    pub fn sent_bytes(&self) -> u64 {
+        self.sent_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of blobs received.
+    pub fn received_bytes(&self) -> u64 {
+        self.received_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn failed_one(&self) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn received(&self, bytes: u64) {
+        self.received_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+/// The SDK's client, and what it runs on.
+#[derive(Debug)]
+pub(crate) struct S3Client {
+    /// `None` once it is being dropped.
+    runtime: Option<Runtime>,
+    pub(crate) sdk: Client,
+    pub(crate) config: S3Config,
+    pub(crate) counts: Arc<RequestCounts>,
+    /// Ends requests that write.
+    stop: watch::Sender<bool>,
+}
+
+impl S3Client {
+    pub(crate) fn open(config: S3Config) -> Result<Self, OpenError> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            .thread_name("s3")
+            .enable_all()
+            .build()
+            .map_err(OpenError::Threads)?;
+        let sdk = runtime.block_on(sdk(&config))?;
+        Ok(Self {
+            runtime: Some(runtime),
+            sdk,
+            config,
+            counts: Arc::default(),
+            stop: watch::Sender::new(false),
+        })
+    }
+
+    /// A call, for messages.
+    pub(crate) fn call(
+        &self,
+        action: &'static str,
+        name: &dyn std::fmt::Display,
+        intent: crate::error::Intent,
+    ) -> Call {
+        Call { action, name: name.to_string(), intent, bucket: self.config.bucket.clone() }
+    }
+
+    /// Ends requests under way that write, and refuses further ones.
+    pub(crate) fn stop_writing(&self) {
+        self.stop.send_replace(true);
+    }
+
+    /// Makes a request and waits for its answer, on any thread: `bytes` of blobs go with it, or come back.
+    pub(crate) fn request<T, E>(
+        &self,
+        kind: RequestKind,
+        call: &Call,
+        bytes: u64,
+        request: impl Future<Output = Result<T, SdkError<E, HttpResponse>>> + Send + 'static,
+    ) -> Result<T, VolumeError>
+    where
+        T: Send + 'static,
+        E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
+    {
+        let outcome = self.wait(kind, call, bytes, async move { request.await.map_err(Box::new) })?;
+        match outcome {
+            Ok(value) => {
+                if kind == RequestKind::Put {
+                    self.counts.sent_bytes.fetch_add(bytes, Ordering::Relaxed);
+                }
+                Ok(value)
+            }
+            Err(error) => {
+                self.counts.failed_one();
+                Err(refused(call, *error))
+            }
+        }
+    }
+
+    /// Waits for what a request leads to, within its time.
+    pub(crate) fn wait<T: Send + 'static>(
+        &self,
+        kind: RequestKind,
+        call: &Call,
+        bytes: u64,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, VolumeError> {
+        let failed = |answer: &Answer, why: &'static str| {
+            self.counts.failed_one();
+            Err(classify(call, answer, None, why.into()))
+        };
+        let Some(runtime) = &self.runtime else { return failed(&Answer::NotSent, "it is closed") };
+        self.counts.counter(kind).fetch_add(1, Ordering::Relaxed);
+        let limit = REQUEST.saturating_add(Duration::from_secs(bytes / BYTES_PER_SEC_MIN));
+        let mut stop = self.stop.subscribe();
+        let may_be_stopped = call.intent == crate::error::Intent::Write;
+        let (answered, answer) = mpsc::sync_channel(1);
+        runtime.spawn(async move {
+            let stopped = async {
+                if may_be_stopped {
+                    // Cannot fail while the client is there, which waits for this.
+                    let _ = stop.wait_for(|stop| *stop).await;
+                } else {
+                    std::future::pending::<()>().await;
+                }
+            };
+            let outcome = tokio::select! {
+                outcome = tokio::time::timeout(limit, work) => outcome.map_err(|_| "it took too long"),
+                () = stopped => Err("the server is stopping"),
+            };
+            // Who waited for it may be gone.
+            let _ = answered.send(outcome);
+        });
+        match answer.recv() {
+            Ok(Ok(outcome)) => Ok(outcome),
+            Ok(Err(why)) => failed(&Answer::None, why),
+            Err(_) => failed(&Answer::None, "the request ended with an internal error"),
+        }
+    }
+
+    /// Has something done whose outcome nobody waits for.
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        if let Some(runtime) = &self.runtime {
+            runtime.spawn(work);
+        }
+    }
+}
+
+impl Drop for S3Client {
+    fn drop(&mut self) {
+        // Also on a thread of another runtime, which must not wait.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+async fn sdk(config: &S3Config) -> Result<Client, OpenError> {
+    let mut tls = TlsContext::builder();
+    if let Some(ca) = &config.ca {
+        tls = tls.with_trust_store(TrustStore::empty().with_pem_certificate(ca.as_slice()));
+    }
+    let tls = tls.build().map_err(|error| OpenError::Ca(error.to_string()))?;
+    let http = aws_smithy_http_client::Builder::new()
+        .tls_provider(Provider::Rustls(CryptoMode::AwsLc))
+        .tls_context(tls)
+        .build_https();
+    let mut loader = aws_config::defaults(BehaviorVersion::latest()).http_client(http);
+    if let Some(region) = &config.region {
+        loader = loader.region(Region::new(region.clone()));
+    } else if config.endpoint.is_some() {
+        loader = loader.region(Region::new(ANY_REGION));
+    }
+    loader = match &config.credentials {
+        Credentials::Chain { profile } => match profile {
+            Some(profile) => loader.profile_name(profile),
+            None => loader,
+        },
+        Credentials::File { path, profile } => {
+            let file = FileCredentials { path: path.clone(), profile: profile.clone() };
+            loader.credentials_provider(file)
+        }
+        Credentials::Keys { id, secret } => {
+            let keys = Keys::new(id, secret, None, None, "settings");
+            loader.credentials_provider(SharedCredentialsProvider::new(keys))
+        }
+    };
+    let shared = loader.load().await;
+    let mut builder = aws_sdk_s3::config::Builder::from(&shared)
+        // A volume does not retry: what is around it does.
+        .retry_config(RetryConfig::disabled())
+        .timeout_config(TimeoutConfig::builder().connect_timeout(CONNECT).build())
+        // Ours are explicit.
+        .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
+        .response_checksum_validation(ResponseChecksumValidation::WhenRequired)
+        .force_path_style(config.path_style);
+    if shared.region().is_none() {
+        builder = builder.region(Region::new(ANY_REGION));
+    }
+    if let Some(endpoint) = &config.endpoint {
+        builder = builder.endpoint_url(endpoint);
+    }
+    Ok(Client::from_conf(builder.build()))
+}
+
+/// Credentials of a file that is read anew whenever the SDK asks: when those it has end, or after 15 minutes.
+#[derive(Debug)]
+struct FileCredentials {
+    path: PathBuf,
+    profile: Option<String>,
+}
+
+impl ProvideCredentials for FileCredentials {
+    fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+    where
+        Self: 'a,
+    {
+        let files = EnvConfigFiles::builder().with_file(EnvConfigFileKind::Credentials, &self.path).build();
+        let mut provider = ProfileFileCredentialsProvider::builder().profile_files(files);
+        if let Some(profile) = &self.profile {
+            provider = provider.profile_name(profile);
+        }
+        let provider = provider.build();
+        future::ProvideCredentials::new(async move { provider.provide_credentials().await })
+    }
+}

@@ -1,0 +1,260 @@
+//! What a refusal means, and what to do about it.
+
+use std::error::Error;
+use std::fmt;
+
+use aws_sdk_s3::config::http::HttpResponse;
+use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
+use holdfast_volume::{BlobName, VolumeError};
+
+/// What was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Intent {
+    /// Nothing changes.
+    Read,
+    /// Something may have changed, also when no answer came.
+    Write,
+}
+
+/// A call, for messages.
+#[derive(Debug, Clone)]
+pub(crate) struct Call {
+    pub(crate) action: &'static str,
+    pub(crate) name: String,
+    pub(crate) intent: Intent,
+    /// For messages.
+    pub(crate) bucket: String,
+}
+
+/// What the service said, or what happened in its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// No answer came, or none that can be understood: what was asked for may have been done.
+    None,
+    /// Nothing was sent.
+    NotSent,
+    Refused {
+        status: u16,
+        code: String,
+        /// The bucket's region, which the service tells when another was asked.
+        region: Option<String>,
+    },
+}
+
+/// With what to do.
+#[derive(Debug)]
+struct Explained {
+    what: String,
+    advice: Option<String>,
+    source: Box<dyn Error + Send + Sync>,
+}
+
+impl fmt::Display for Explained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)?;
+        self.advice.as_ref().map_or(Ok(()), |advice| write!(f, "; {advice}"))
+    }
+}
+
+impl Error for Explained {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&*self.source)
+    }
+}
+
+/// An error of the SDK as the volume's.
+pub(crate) fn refused<E>(call: &Call, error: SdkError<E, HttpResponse>) -> VolumeError
+where
+    E: ProvideErrorMetadata + Error + Send + Sync + 'static,
+{
+    let answer = answer_of(&error);
+    let said = error.as_service_error().and_then(|error| error.message()).map(str::to_owned);
+    classify(call, &answer, said.as_deref(), Box::new(error))
+}
+
+pub(crate) fn answer_of<E: ProvideErrorMetadata>(error: &SdkError<E, HttpResponse>) -> Answer {
+    match error {
+        SdkError::ConstructionFailure(_) => Answer::NotSent,
+        SdkError::ServiceError(error) => Answer::Refused {
+            status: error.raw().status().as_u16(),
+            code: error.err().code().unwrap_or_default().to_owned(),
+            region: error.raw().headers().get("x-amz-bucket-region").map(str::to_owned),
+        },
+        _ => Answer::None,
+    }
+}
+
+/// What an answer means for the caller.
+pub(crate) fn classify(
+    call: &Call,
+    answer: &Answer,
+    said: Option<&str>,
+    source: Box<dyn Error + Send + Sync>,
+) -> VolumeError {
+    let (action, name) = (call.action, call.name.clone());
+    let explained = |what: String, advice: Option<String>| Box::new(Explained { what, advice, source });
+    match answer {
+        Answer::None => {
+            let source = explained("no answer came from the object store".to_owned(), None);
+            match call.intent {
+                Intent::Read => VolumeError::Unavailable { action, name, source },
+                Intent::Write => VolumeError::OutcomeUnknown { action, name, source },
+            }
+        }
+        Answer::NotSent => {
+            let advice = "check the credentials (s3_credentials, s3_profile, AWS_ACCESS_KEY_ID, or the machine's role)";
+            let source = explained("the request could not be made".to_owned(), Some(advice.to_owned()));
+            VolumeError::Unavailable { action, name, source }
+        }
+        Answer::Refused { status, code, region } => {
+            let found =
+                if code.is_empty() { format!("HTTP {status}") } else { format!("HTTP {status} {code}") };
+            let what = match said {
+                Some(said) => format!("the object store answered {found}: {said}"),
+                None => format!("the object store answered {found}"),
+            };
+            let source = explained(what, advice(call, *status, code, region.as_deref()));
+            by_code(call, *status, code, source)
+        }
+    }
+}
+
+fn by_code(call: &Call, status: u16, code: &str, source: Box<Explained>) -> VolumeError {
+    let (action, name) = (call.action, call.name.clone());
+    let blob = BlobName::new(name.clone());
+    match (status, code) {
+        (_, "NoSuchKey") | (404, "NotFound" | "") if blob.is_some() => match blob {
+            Some(name) => VolumeError::NotFound { name },
+            None => VolumeError::Unavailable { action, name, source },
+        },
+        (412, _) if blob.is_some() => match (blob, call.intent) {
+            (Some(name), Intent::Write) => VolumeError::Exists { name },
+            // There is another object of its name: the one that was opened is gone.
+            (Some(name), Intent::Read) => VolumeError::NotFound { name },
+            (None, _) => VolumeError::Unavailable { action, name, source },
+        },
+        (507, _) | (_, "QuotaExceeded" | "XMinioStorageFull" | "InsufficientCapacity")
+            if call.intent == Intent::Write =>
+        {
+            VolumeError::Full { name, source }
+        }
+        // Refused before anything was done.
+        (409 | 429 | 503, _) | (_, "SlowDown" | "RequestTimeout" | "BadDigest" | "IncompleteBody") => {
+            VolumeError::Unavailable { action, name, source }
+        }
+        (500..=599, _) => match call.intent {
+            Intent::Read => VolumeError::Unavailable { action, name, source },
+            Intent::Write => VolumeError::OutcomeUnknown { action, name, source },
+        },
+        // It may be there; whoever asks is not let in, or it is in an archive.
+        _ if call.intent == Intent::Read => VolumeError::NotReadableNow { name, source },
+        _ => VolumeError::Unavailable { action, name, source },
+    }
+}
+
+/// What to do; `None`: wait.
+fn advice(call: &Call, status: u16, code: &str, region: Option<&str>) -> Option<String> {
+    let bucket = &call.bucket;
+    Some(match (status, code) {
+        (_, "InvalidObjectState") => {
+            "the object is in an archive (Glacier): restore it with the tools of the object store first, and look for lifecycle \
+             rules of the bucket that move objects of Holdfast"
+                .to_owned()
+        }
+        (_, "NoSuchBucket") => format!("there is no bucket {bucket:?} at this endpoint: check s3 and s3_endpoint"),
+        (_, "RequestTimeTooSkewed" | "RequestExpired") => {
+            "the clock of this machine is wrong by more than the object store accepts (15 minutes): set it".to_owned()
+        }
+        (_, "ExpiredToken" | "TokenRefreshRequired") => {
+            "the credentials have ended: provide new ones; copying goes on by itself".to_owned()
+        }
+        (_, "InvalidAccessKeyId" | "InvalidToken") => {
+            "the object store does not know these credentials: check s3_credentials, s3_profile or AWS_ACCESS_KEY_ID".to_owned()
+        }
+        (_, "SignatureDoesNotMatch") => {
+            "the secret key is not the one of this access key, or something between here and the object store changes requests"
+                .to_owned()
+        }
+        (301 | 307 | 400, "PermanentRedirect" | "TemporaryRedirect" | "AuthorizationHeaderMalformed" | "IllegalLocationConstraintException")
+        | (301 | 307, _) => match region {
+            Some(region) => format!("the bucket is in region {region}: set s3_region = \"{region}\""),
+            None => "the bucket is in another region: set s3_region".to_owned(),
+        },
+        (_, "KMS.DisabledException" | "KMS.NotFoundException" | "KMS.AccessDeniedException") => {
+            "the key of the object store's own encryption cannot be used: check s3_sse and the key's policy".to_owned()
+        }
+        (501, _) | (_, "NotImplemented" | "InvalidRequest" | "XAmzContentChecksumMismatch") => {
+            "the object store may not know this kind of checksum: try s3_checksum = \"crc32c\" or \"off\"".to_owned()
+        }
+        (_, "InvalidStorageClass") => "the object store does not know this storage class: check s3_class".to_owned(),
+        (403, _) => format!(
+            "access was refused: the credentials need s3:ListBucket on bucket {bucket:?}, and s3:GetObject, s3:PutObject, \
+             s3:DeleteObject and s3:AbortMultipartUpload on its objects (OPERATIONS, \"Copies in a bucket\", has the policy)"
+        ),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn classified(intent: Intent, status: u16, code: &str) -> VolumeError {
+        let call = Call { action: "read", name: "c/x".to_owned(), intent, bucket: "abc".to_owned() };
+        let answer = Answer::Refused { status, code: code.to_owned(), region: Some("eu-west-1".to_owned()) };
+        classify(&call, &answer, None, "cause".into())
+    }
+
+    /// What callers do depends on nothing else.
+    #[test]
+    fn refusals_mean_this() {
+        use Intent::{Read, Write};
+        type Is = fn(&VolumeError) -> bool;
+        let unavailable: Is = |error| matches!(error, VolumeError::Unavailable { .. });
+        let unknown: Is = |error| matches!(error, VolumeError::OutcomeUnknown { .. });
+        let missing: Is = |error| matches!(error, VolumeError::NotFound { .. });
+        let exists: Is = |error| matches!(error, VolumeError::Exists { .. });
+        let later: Is = |error| matches!(error, VolumeError::NotReadableNow { .. });
+        let full: Is = |error| matches!(error, VolumeError::Full { .. });
+        for (intent, status, code, is) in [
+            (Read, 404, "NoSuchKey", missing),
+            (Read, 404, "NoSuchBucket", later),
+            (Write, 404, "NoSuchBucket", unavailable),
+            (Read, 403, "AccessDenied", later),
+            (Write, 403, "AccessDenied", unavailable),
+            (Read, 403, "InvalidObjectState", later),
+            (Read, 403, "RequestTimeTooSkewed", later),
+            (Read, 400, "ExpiredToken", later),
+            (Read, 412, "PreconditionFailed", missing),
+            (Write, 412, "PreconditionFailed", exists),
+            (Write, 409, "ConditionalRequestConflict", unavailable),
+            (Read, 503, "SlowDown", unavailable),
+            (Write, 503, "SlowDown", unavailable),
+            (Read, 500, "InternalError", unavailable),
+            (Write, 500, "InternalError", unknown),
+            (Write, 400, "BadDigest", unavailable),
+            (Write, 507, "XMinioStorageFull", full),
+            (Read, 301, "PermanentRedirect", later),
+        ] {
+            let error = classified(intent, status, code);
+            assert!(is(&error), "{intent:?} {status} {code}: {error:?}");
+            assert!(!error.poisons_writes(), "{error}");
+        }
+    }
+
+    #[test]
+    fn refusals_say_what_to_do() {
+        for (status, code, part) in [
+            (403, "AccessDenied", "s3:GetObject"),
+            (301, "PermanentRedirect", "s3_region = \"eu-west-1\""),
+            (404, "NoSuchBucket", "no bucket \"abc\""),
+            (403, "InvalidObjectState", "archive"),
+            (403, "RequestTimeTooSkewed", "clock"),
+            (400, "ExpiredToken", "credentials have ended"),
+            (403, "SignatureDoesNotMatch", "secret key"),
+        ] {
+            let error = classified(Intent::Read, status, code).to_string();
+            assert!(error.contains(part), "{code}: {error}");
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! The volume.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use aws_sdk_s3::types::{ChecksumMode, ChecksumType, Delete, ObjectIdentifier};
+use holdfast_volume::{
+    Blob, BlobEntry, BlobName, BlobWriter, ListPage, Owner, RemoteStat, RemoteVolume, Space, Volume,
+    VolumeError,
+};
+
+use crate::blob::S3Blob;
+use crate::checksum;
+use crate::client::{RequestCounts, RequestKind, S3Client};
+use crate::config::{OpenError, S3Config};
+use crate::error::{Answer, Call, Intent, classify};
+use crate::writer::S3Writer;
+
+/// What one request lists, or deletes, at most.
+const BATCH_MAX: usize = 1000;
+
+/// A volume in a bucket. See the crate's text.
+#[derive(Debug)]
+pub struct S3Volume {
+    client: Arc<S3Client>,
+}
+
+/// What HEAD tells.
+struct Head {
+    len: u64,
+    tag: Option<String>,
+    checksum: Option<holdfast_volume::BlobChecksum>,
+}
+
+impl S3Volume {
+    /// Makes ready to ask; asks nothing yet.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open(config: S3Config) -> Result<Self, OpenError> {
+        Ok(Self { client: Arc::new(S3Client::open(config)?) })
+    }
+
+    /// Requests so far.
+    pub fn requests(&self) -> Arc<RequestCounts> {
+        Arc::clone(&self.client.counts)
+    }
+
+    /// Ends requests under way that write, so that whoever waits for them need not, and refuses further ones.
+    pub fn stop_writing(&self) {
+        self.client.stop_writing();
+    }
+
+    fn bucket(&self) -> &str {
+        &self.client.config.bucket
+    }
+
+    fn key(&self, name: &BlobName) -> String {
+        match self.client.config.prefix.as_str() {
+            "" => name.to_string(),
+            prefix => format!("{prefix}/{name}"),
+        }
+    }
+
+    /// The name of an object of this volume; `None`: it is not of ours.
+    fn name(&self, key: &str) -> Option<BlobName> {
+        let rest = match self.client.config.prefix.as_str() {
+            "" => key,
+            prefix => key.strip_prefix(prefix)?.strip_prefix('/')?,
+        };
+        BlobName::new(rest)
+    }
+
+    fn head(&self, action: &'static str, name: &BlobName) -> Result<Head, VolumeError> {
+        let call = self.client.call(action, name, Intent::Read);
+        let request = self
+            .client
+            .sdk
+            .head_object()
+            .bucket(self.bucket())
+            .key(self.key(name))
+            .checksum_mode(ChecksumMode::Enabled);
+        let output = match self.client.request(RequestKind::Head, &call, 0, request.send()) {
+            Err(VolumeError::NotFound { name }) => return Err(self.missing(name)),
+            answered => answered?,
+        };
+        let len = output.content_length.and_then(|len| u64::try_from(len).ok());
+        let len = len.ok_or_else(|| bad_answer(&call, "no length"))?;
+        let is_whole = output.checksum_type.is_none_or(|kind| kind == ChecksumType::FullObject);
+        let checksum =
+            checksum::parse(output.checksum_crc64_nvme.as_deref(), output.checksum_crc32_c.as_deref());
+        Ok(Head { len, tag: output.e_tag, checksum: checksum.filter(|_| is_whole) })
+    }
+
+    /// The answer to HEAD has no body, so it does not tell whether the object is missing or the whole bucket: the former
+    /// is data loss, the latter a wrong setting.
+    fn missing(&self, name: BlobName) -> VolumeError {
+        let call = self.client.call("find", &name, Intent::Read);
+        let request = self.client.sdk.head_bucket().bucket(self.bucket());
+        match self.client.request(RequestKind::Head, &call, 0, request.send()) {
+            Ok(_) => VolumeError::NotFound { name },
+            Err(VolumeError::NotFound { .. }) => {
+                let answer = Answer::Refused { status: 404, code: "NoSuchBucket".to_owned(), region: None };
+                classify(&call, &answer, None, "there is no such bucket".into())
+            }
+            Err(error) => error,
+        }
+    }
+}
+
+fn bad_answer(call: &Call, found: &str) -> VolumeError {
+    VolumeError::BadAnswer { action: call.action, name: call.name.clone(), found: found.to_owned() }
+}
+
+impl Volume for S3Volume {
+    fn create_for(&self, name: &BlobName, _: Owner) -> Result<Box<dyn BlobWriter>, VolumeError> {
+        // Whether the name is taken, the PUT tells.
+        Ok(Box::new(S3Writer::new(Arc::clone(&self.client), name.clone(), self.key(name))))
+    }
+
+    fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
+        let Head { len, tag, .. } = self.head("open", name)?;
+        let (client, key) = (Arc::clone(&self.client), self.key(name));
+        Ok(Arc::new(S3Blob { client, name: name.clone(), key, len, tag }))
+    }
+
+    fn list(
+        &self,
+        prefix: &BlobName,
+        after: Option<&BlobName>,
+        limit: NonZeroUsize,
+    ) -> Result<ListPage, VolumeError> {
+        let call = self.client.call("list", prefix, Intent::Read);
+        let wanted = i32::try_from(limit.get().min(BATCH_MAX)).unwrap_or(i32::MAX);
+        let mut after = after.map(|after| self.key(after));
+        loop {
+            let request = self
+                .client
+                .sdk
+                .list_objects_v2()
+                .bucket(self.bucket())
+                .prefix(format!("{}/", self.key(prefix)))
+                .set_start_after(after)
+                .max_keys(wanted);
+            let output = match self.client.request(RequestKind::List, &call, 0, request.send()) {
+                // A folder that does not exist is empty, so it is the bucket that is missing.
+                Err(VolumeError::NotFound { .. }) => {
+                    let answer =
+                        Answer::Refused { status: 404, code: "NoSuchBucket".to_owned(), region: None };
+                    return Err(classify(&call, &answer, None, "there is no such bucket".into()));
+                }
+                answered => answered?,
+            };
+            let more = output.is_truncated.unwrap_or(false);
+            let objects = output.contents.unwrap_or_default();
+            let last = objects.last().and_then(|object| object.key.clone());
+            let mut entries = Vec::with_capacity(objects.len().min(BATCH_MAX));
+            for object in objects {
+                // Objects of others are not ours to list.
+                let Some(name) = object.key.as_deref().and_then(|key| self.name(key)) else { continue };
+                let len = object.size.and_then(|size| u64::try_from(size).ok());
+                entries.push(BlobEntry { name, len: len.ok_or_else(|| bad_answer(&call, "no length"))? });
+            }
+            // A page with more behind it has an entry.
+            if !more || !entries.is_empty() {
+                return Ok(ListPage { entries, more });
+            }
+            after =
+                Some(last.ok_or_else(|| bad_answer(&call, "an empty page that is said not to be the last"))?);
+        }
+    }
+
+    fn remove(&self, name: &BlobName) -> Result<(), VolumeError> {
+        // Deleting what is not there succeeds.
+        self.head("remove", name)?;
+        let call = self.client.call("remove", name, Intent::Write);
+        let request = self.client.sdk.delete_object().bucket(self.bucket()).key(self.key(name));
+        self.client.request(RequestKind::Delete, &call, 0, request.send()).map(|_| ())
+    }
+
+    fn discard_unfinished(&self) -> Result<u64, VolumeError> {
+        let call = self.client.call("list", &"unfinished uploads", Intent::Read);
+        let prefix = match self.client.config.prefix.as_str() {
+            "" => None,
+            prefix => Some(format!("{prefix}/")),
+        };
+        let mut count = 0;
+        let (mut key_marker, mut id_marker) = (None, None);
+        loop {
+            let request = self
+                .client
+                .sdk
+                .list_multipart_uploads()
+                .bucket(self.bucket())
+                .set_prefix(prefix.clone())
+                .set_key_marker(key_marker)
+                .set_upload_id_marker(id_marker);
+            let output = self.client.request(RequestKind::List, &call, 0, request.send())?;
+            for upload in output.uploads.unwrap_or_default() {
+                let (Some(key), Some(id)) = (upload.key, upload.upload_id) else { continue };
+                if self.name(&key).is_none() {
+                    continue;
+                }
+                let call = self.client.call("discard", &key, Intent::Write);
+                let request =
+                    self.client.sdk.abort_multipart_upload().bucket(self.bucket()).key(key).upload_id(id);
+                self.client.request(RequestKind::Delete, &call, 0, request.send())?;
+                count += 1;
+            }
+            if !output.is_truncated.unwrap_or(false) {
+                return Ok(count);
+            }
+            (key_marker, id_marker) = (output.next_key_marker, output.next_upload_id_marker);
+            if key_marker.is_none() {
+                return Err(bad_answer(
+                    &call,
+                    "a page of uploads that is said not to be the last, without its end",
+                ));
+            }
+        }
+    }
+
+    fn space(&self) -> Result<Option<Space>, VolumeError> {
+        Ok(None)
+    }
+
+    fn handles_outlive_removal(&self) -> bool {
+        false
+    }
+}
+
+impl RemoteVolume for S3Volume {
+    fn stat(&self, name: &BlobName) -> Result<RemoteStat, VolumeError> {
+        let Head { len, checksum, .. } = self.head("look at", name)?;
+        Ok(RemoteStat { len, checksum })
+    }
+
+    fn remove_all(&self, names: &[BlobName]) -> Result<(), VolumeError> {
+        for batch in names.chunks(BATCH_MAX) {
+            let first = batch.first().map_or(String::new(), ToString::to_string);
+            let call = self.client.call("remove", &first, Intent::Write);
+            let object = |name: &BlobName| ObjectIdentifier::builder().key(self.key(name)).build().ok();
+            let objects: Option<Vec<_>> = batch.iter().map(object).collect();
+            let delete = objects
+                .and_then(|objects| Delete::builder().set_objects(Some(objects)).quiet(true).build().ok());
+            let Some(delete) = delete else {
+                return Err(classify(&call, &Answer::NotSent, None, "the request cannot be written".into()));
+            };
+            let request = self.client.sdk.delete_objects().bucket(self.bucket()).delete(delete);
+            let output = self.client.request(RequestKind::Delete, &call, 0, request.send())?;
+            if let Some(error) = output.errors.unwrap_or_default().into_iter().find(|error| {
+                // Deleted already.
+                error.code.as_deref() != Some("NoSuchKey")
+            }) {
+                let code = error.code.clone().unwrap_or_default();
+                let answer = Answer::Refused { status: 403, code, region: None };
+                let said = error.message.clone();
+                return Err(classify(&call, &answer, said.as_deref(), "an object of a batch stays".into()));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,245 @@
+//! The volume on an object store in this process: conformance, and bad days.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use holdfast_bucket::{ACCESS_KEY, BUCKET, Fault, Op, SECRET_KEY, TestBucket};
+use holdfast_s3::{ChecksumKind, Credentials, RequestKind, S3Config, S3Volume};
+use holdfast_volume::testing::{FixedRandom, ManualTimer, list, put, volume_suite};
+use holdfast_volume::{
+    BlobChecksum, BlobName, RemoteVolume as _, RetryPolicy, RetryVolume, Volume, VolumeError,
+};
+
+fn name(text: &str) -> BlobName {
+    BlobName::new(text).unwrap()
+}
+
+fn config(bucket: &TestBucket, prefix: &str) -> S3Config {
+    let mut config = S3Config::of(&format!("s3://{BUCKET}/{prefix}")).unwrap();
+    config.endpoint = Some(bucket.endpoint().to_owned());
+    config.path_style = true;
+    config.credentials = Credentials::Keys { id: ACCESS_KEY.to_owned(), secret: SECRET_KEY.to_owned() };
+    config
+}
+
+fn volume(bucket: &TestBucket) -> S3Volume {
+    S3Volume::open(config(bucket, "site")).unwrap()
+}
+
+/// A volume of the environment, where one is named: `HOLDFAST_TEST_S3` is a location, and the usual variables say who
+/// asks.
+#[test]
+fn conforms() {
+    let bucket = TestBucket::start();
+    let place = std::cell::Cell::new(0);
+    volume_suite(|| {
+        place.set(place.get() + 1);
+        let prefix = format!("conformance/{}-{}", std::process::id(), place.get());
+        let config = match std::env::var("HOLDFAST_TEST_S3") {
+            Ok(location) => {
+                let mut config =
+                    S3Config::of(&format!("{}/{prefix}", location.trim_end_matches('/'))).unwrap();
+                config.endpoint = std::env::var("HOLDFAST_TEST_S3_ENDPOINT").ok();
+                config.path_style = config.endpoint.is_some();
+                config
+            }
+            Err(_) => config(&bucket, &prefix),
+        };
+        Box::new(S3Volume::open(config).unwrap())
+    });
+}
+
+#[test]
+fn a_whole_bucket_and_a_part_of_it_are_volumes() {
+    let bucket = TestBucket::start();
+    let whole = S3Volume::open(config(&bucket, "")).unwrap();
+    put(&whole, "c/x", b"1");
+    put(&volume(&bucket), "c/y", b"2");
+    bucket.replace("c/Of-another program", "3");
+    assert_eq!(bucket.keys(), ["c/Of-another program", "c/x", "site/c/y"]);
+    assert_eq!(list(&whole, "c").len(), 1, "what is not ours is not listed");
+    assert_eq!(list(&volume(&bucket), "c").len(), 1);
+}
+
+/// A container is one request, and nothing is asked before it.
+#[test]
+fn a_blob_is_one_put() {
+    let bucket = TestBucket::start();
+    let volume = volume(&bucket);
+    put(&volume, "containers/1", &vec![7; 33 << 20]);
+    assert_eq!((bucket.count(Op::Put), bucket.count(Op::Head), bucket.count(Op::Parts)), (1, 0, 0));
+    assert!(bucket.object("site/containers/1").unwrap().has_checksum);
+    let requests = volume.requests();
+    assert_eq!((requests.made(RequestKind::Put), requests.sent_bytes()), (1, 33 << 20));
+}
+
+#[test]
+fn a_large_blob_is_sent_in_parts_and_checked_as_a_whole() {
+    for checksum in [ChecksumKind::Crc64Nvme, ChecksumKind::Crc32c, ChecksumKind::Off] {
+        let bucket = TestBucket::start();
+        let config = S3Config { checksum, ..config(&bucket, "site") };
+        let volume = S3Volume::open(config).unwrap();
+        let bytes: Vec<u8> = (0..(41_u32 << 20)).map(|at| (at / 4099).to_le_bytes()[0]).collect();
+        put(&volume, "snapshots/1", &bytes);
+        let object = bucket.object("site/snapshots/1").unwrap();
+        assert!(object.bytes == bytes);
+        assert_eq!(object.has_checksum, checksum != ChecksumKind::Off);
+        assert_eq!(bucket.unfinished_uploads(), 0);
+        // Nothing is replaced.
+        let mut again = volume.create(&name("snapshots/1")).unwrap();
+        again.append(&bytes).unwrap();
+        assert!(matches!(again.seal(), Err(VolumeError::Exists { .. })));
+    }
+}
+
+#[test]
+fn uploads_that_were_not_finished_are_discarded() {
+    let bucket = TestBucket::start();
+    let volume = volume(&bucket);
+    let mut writer = volume.create(&name("snapshots/1")).unwrap();
+    writer.append(&vec![1; 41 << 20]).unwrap();
+    std::mem::forget(writer);
+    assert_eq!(bucket.unfinished_uploads(), 1);
+    assert_eq!(volume.discard_unfinished().unwrap(), 1);
+    assert_eq!((bucket.unfinished_uploads(), bucket.keys().len()), (0, 0));
+}
+
+#[test]
+fn what_lies_there_is_told_with_its_checksum() {
+    let bucket = TestBucket::start();
+    let volume = volume(&bucket);
+    put(&volume, "c/x", b"123456789");
+    let stat = volume.stat(&name("c/x")).unwrap();
+    assert_eq!((stat.len, stat.checksum), (9, Some(BlobChecksum::Crc64Nvme(0xAE8B_1486_0A79_9888))));
+    bucket.keep_no_checksums();
+    assert_eq!(volume.stat(&name("c/x")).unwrap().checksum, None);
+    assert!(matches!(volume.stat(&name("c/y")), Err(VolumeError::NotFound { .. })));
+}
+
+/// An answer that is lost after a PUT leaves the object; trying again says so.
+#[test]
+fn a_put_whose_answer_is_lost_may_have_been_done() {
+    let bucket = TestBucket::start();
+    let volume = volume(&bucket);
+    for (fault, is_there) in [(Fault::LoseAnswer, true), (Fault::Break, false)] {
+        bucket.fail(Op::Put, "", 1, fault);
+        let blob = name(if is_there { "c/there" } else { "c/not" });
+        let mut writer = volume.create(&blob).unwrap();
+        writer.append(b"bytes").unwrap();
+        let error = writer.seal().unwrap_err();
+        assert!(matches!(error, VolumeError::OutcomeUnknown { .. }), "{error}");
+        assert_eq!(volume.stat(&blob).is_ok(), is_there);
+        let mut writer = volume.create(&blob).unwrap();
+        writer.append(b"bytes").unwrap();
+        assert_eq!(matches!(writer.seal(), Err(VolumeError::Exists { .. })), is_there);
+    }
+}
+
+/// Too much at once, and answers that break off: tried again, and then right.
+#[test]
+fn passing_failures_are_retried_around_it() {
+    let bucket = TestBucket::start();
+    let timer = Arc::new(ManualTimer::default());
+    let inner = volume(&bucket);
+    put(&inner, "c/x", &[5; 100_000]);
+    let volume = RetryVolume::new(Arc::new(inner), RetryPolicy::default(), timer, Arc::new(FixedRandom(1)));
+    let blob = volume.open(&name("c/x")).unwrap();
+    for fault in
+        [Fault::Refuse(503, "SlowDown"), Fault::Refuse(500, "InternalError"), Fault::Truncate, Fault::Break]
+    {
+        for op in [Op::Get, Op::List] {
+            bucket.fail(op, "", 2, fault.clone());
+        }
+        assert_eq!(blob.read_vec(&name("c/x"), 1000, 50_000).unwrap(), [5; 50_000], "{fault:?}");
+        assert_eq!(blob.read_vec(&name("c/x"), 0, 100_000).unwrap(), [5; 100_000], "{fault:?}");
+        assert_eq!(list(&volume, "c").len(), 1);
+        bucket.heal();
+    }
+}
+
+/// What is refused says what to do, and is never taken for data loss.
+#[test]
+fn refusals_say_what_to_do() {
+    let bucket = TestBucket::start();
+    let volume = volume(&bucket);
+    put(&volume, "c/x", b"bytes");
+    let blob = volume.open(&name("c/x")).unwrap();
+    for (status, code, part) in [
+        (403, "AccessDenied", "s3:GetObject"),
+        (400, "ExpiredToken", "credentials have ended"),
+        (403, "RequestTimeTooSkewed", "clock"),
+    ] {
+        bucket.fail(Op::Get, "", 1, Fault::Refuse(status, code));
+        let error = blob.read_vec(&name("c/x"), 0, 5).unwrap_err();
+        assert!(error.is_unreadable_now() && error.to_string().contains(part), "{code}: {error}");
+        bucket.fail(Op::Put, "", 1, Fault::Refuse(status, code));
+        let error = volume.create(&name("c/y")).unwrap().seal().unwrap_err();
+        assert!(!error.may_have_written() && !error.poisons_writes(), "{code}: {error}");
+    }
+    bucket.archive("site/c/x");
+    let error = blob.read_vec(&name("c/x"), 0, 5).unwrap_err();
+    assert!(error.is_unreadable_now() && error.to_string().contains("archive"), "{error}");
+
+    let mut wrong = config(&bucket, "site");
+    wrong.bucket = "other".to_owned();
+    let wrong = S3Volume::open(wrong).unwrap();
+    for error in
+        [wrong.open(&name("c/x")).unwrap_err(), wrong.list(&name("c"), None, NonZeroUsize::MIN).unwrap_err()]
+    {
+        assert!(error.is_unreadable_now() && error.to_string().contains("no bucket \"other\""), "{error}");
+    }
+    let mut wrong = config(&bucket, "site");
+    wrong.credentials = Credentials::Keys { id: ACCESS_KEY.to_owned(), secret: "guessed".to_owned() };
+    let error = S3Volume::open(wrong).unwrap().list(&name("c"), None, NonZeroUsize::MIN).unwrap_err();
+    assert!(error.to_string().contains("secret key"), "{error}");
+}
+
+/// An object that is replaced behind an open handle is not read as if it were the one that was opened.
+#[test]
+fn a_handle_reads_the_object_that_was_opened() {
+    let bucket = TestBucket::start();
+    let volume = volume(&bucket);
+    put(&volume, "c/x", b"first");
+    let blob = volume.open(&name("c/x")).unwrap();
+    bucket.replace("site/c/x", "other");
+    assert!(matches!(blob.read_vec(&name("c/x"), 1, 2), Err(VolumeError::NotFound { .. })));
+    bucket.delete("site/c/x");
+    assert!(matches!(blob.read_vec(&name("c/x"), 1, 2), Err(VolumeError::NotFound { .. })));
+}
+
+#[test]
+fn many_are_removed_by_few_requests() {
+    let bucket = TestBucket::start();
+    let volume = volume(&bucket);
+    let names: Vec<BlobName> = (0..1200).map(|number| name(&format!("c/{number}"))).collect();
+    for one in &names {
+        bucket.replace(&format!("site/{one}"), "x");
+    }
+    assert_eq!(list(&volume, "c").len(), 1200);
+    assert_eq!(bucket.count(Op::List), 2);
+    volume.remove_all(&names).unwrap();
+    assert_eq!((bucket.keys().len(), bucket.count(Op::Delete)), (0, 2));
+    volume.remove_all(&names).unwrap();
+}
+
+/// Nobody waits for a server that takes connections and does not answer longer than it may take; a stop waits for no one.
+#[test]
+fn a_stop_ends_a_put_under_way() {
+    let bucket = TestBucket::start();
+    let volume = Arc::new(volume(&bucket));
+    bucket.set_latency(Duration::from_secs(3600));
+    let begun = Instant::now();
+    let writing = {
+        let volume = Arc::clone(&volume);
+        std::thread::spawn(move || volume.create(&name("c/x")).unwrap().seal().unwrap_err())
+    };
+    while bucket.count(Op::Put) == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    volume.stop_writing();
+    let error = writing.join().unwrap();
+    assert!(error.may_have_written(), "{error}");
+    assert!(begun.elapsed() < Duration::from_secs(3000), "it did not wait for the answer");
+}

@@ -1,0 +1,495 @@
+//! Copies what was sealed to the bucket, and removes there what was removed here. In pieces: whoever calls
+//! [`Copies::work`] decides when.
+//!
+//! Every blob is sent once. After an answer that was lost, or a crash, the bucket is asked first whether it has the blob.
+//! A failure leaves the round where it is; the next call goes on there.
+
+use std::collections::{BTreeMap, HashSet};
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use holdfast_volume::{BlobName, Owner, VolumeError};
+use parking_lot::Mutex;
+
+use crate::compare::{There, compare, pieces};
+use crate::kinds::Kind;
+use crate::record::{Record, RecordError};
+use crate::round::{Round, Stage};
+use crate::volume::{Shared, TieredVolume};
+
+/// Names listed at a time.
+const PAGE: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
+
+/// Blobs each thread copies in one call of [`Copies::work`].
+const BLOBS_PER_THREAD: usize = 8;
+
+/// Most that one request removes.
+const REMOVALS_MAX: usize = 1000;
+
+/// Blobs that cannot be read here and are remembered.
+const UNREADABLE_MAX: usize = 1000;
+
+/// Why copying does not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum CopyError {
+    #[error("cannot copy to the bucket: {0}")]
+    Remote(#[source] VolumeError),
+    #[error("cannot read what is to be copied: {0}")]
+    Local(#[source] VolumeError),
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    #[error(
+        "the bucket holds copies of another repository there (its blob \"repository\" is not this repository's): name another \
+         bucket or prefix; nothing was changed there"
+    )]
+    OtherRepository,
+    #[error(
+        "{name} lies in the bucket with other content ({there} bytes, {here} here): another server writes there, or it was \
+         damaged or replaced. Find out which; once it is certain that nothing needs it, delete the object and copying goes on"
+    )]
+    Other { name: BlobName, here: u64, there: u64 },
+}
+
+impl CopyError {
+    /// Whether time may cure it.
+    pub const fn is_passing(&self) -> bool {
+        matches!(self, Self::Remote(_))
+    }
+}
+
+/// What one call did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[must_use]
+pub struct Worked {
+    pub blobs: u64,
+    pub bytes: u64,
+    /// Whether there is more to do now.
+    pub more: bool,
+}
+
+/// How the copies are, at a moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CopyStatus {
+    /// What waits, as far as it is known.
+    pub waiting_blobs: u64,
+    pub waiting_bytes: u64,
+    /// Everything sealed before this is in the bucket, in milliseconds since the Unix epoch. `None`: it never was.
+    pub copied_up_to_ms: Option<i64>,
+    /// Whether the local listing is being compared: more may wait than is known.
+    pub is_comparing: bool,
+    /// What was copied by this process.
+    pub copied_blobs: u64,
+    pub copied_bytes: u64,
+    /// What is to go from the bucket.
+    pub removals: u64,
+    /// Blobs that cannot be read here.
+    pub unreadable: Vec<BlobName>,
+    /// The last failure, until a call succeeds.
+    pub failure: Option<String>,
+}
+
+/// See the module's text. One call of [`Copies::work`] at a time does anything.
+#[derive(Debug)]
+pub struct Copies {
+    shared: Arc<Shared>,
+    threads: usize,
+    state: Mutex<State>,
+    status: Mutex<CopyStatus>,
+}
+
+#[derive(Debug)]
+struct State {
+    round: Option<Round>,
+    /// The next round compares the whole listing.
+    is_whole_due: bool,
+    has_discarded: bool,
+    /// Sent, without an answer.
+    unsure: HashSet<BlobName>,
+    unreadable: BTreeMap<BlobName, String>,
+}
+
+/// What became of a blob.
+enum Copied {
+    Done(u64),
+    /// It is not here any more.
+    Gone,
+    /// The local disk fails to read it.
+    Unreadable(String),
+}
+
+const COPIED_UP_TO: &str = "copied_up_to_ms";
+
+impl TieredVolume {
+    /// What copies its blobs, `threads` at a time.
+    ///
+    /// # Errors
+    /// The record's.
+    pub fn copies(&self, threads: NonZeroUsize) -> Result<Copies, RecordError> {
+        let copied_up_to_ms = self.shared.record.said(COPIED_UP_TO)?.and_then(|text| text.parse().ok());
+        let removals = self.shared.record.removals_count()?;
+        let status = CopyStatus { copied_up_to_ms, removals, is_comparing: true, ..CopyStatus::default() };
+        let state = State {
+            round: None,
+            is_whole_due: true,
+            has_discarded: false,
+            unsure: HashSet::new(),
+            unreadable: BTreeMap::new(),
+        };
+        Ok(Copies {
+            shared: Arc::clone(&self.shared),
+            threads: threads.get(),
+            state: Mutex::new(state),
+            status: Mutex::new(status),
+        })
+    }
+}
+
+impl Copies {
+    /// How it is now.
+    pub fn status(&self) -> CopyStatus {
+        let mut status = self.status.lock().clone();
+        let waiting = self.shared.waiting.totals();
+        (status.waiting_blobs, status.waiting_bytes) = (waiting.blobs, waiting.bytes);
+        if !status.is_comparing {
+            status.copied_up_to_ms = Some(waiting.since_ms.unwrap_or_else(|| self.shared.clock.now_ms()));
+        }
+        status
+    }
+
+    /// The record of what lies there.
+    pub fn record(&self) -> &Record {
+        &self.shared.record
+    }
+
+    /// Does the next piece: at most a few blobs for each thread, or one request of removals.
+    ///
+    /// # Errors
+    /// Why it does not go on. The next call tries again, at the same place.
+    pub fn work(&self, must_stop: &(dyn Fn() -> bool + Sync)) -> Result<Worked, CopyError> {
+        let mut state = self.state.lock();
+        let worked = self.piece(&mut state, must_stop);
+        let mut status = self.status.lock();
+        status.failure = worked.as_ref().err().map(ToString::to_string);
+        status.unreadable = state.unreadable.keys().cloned().collect();
+        if let Ok(worked) = &worked {
+            status.copied_blobs += worked.blobs;
+            status.copied_bytes += worked.bytes;
+        }
+        if let Ok(removals) = self.shared.record.removals_count() {
+            status.removals = removals;
+        }
+        worked
+    }
+
+    fn piece(&self, state: &mut State, must_stop: &(dyn Fn() -> bool + Sync)) -> Result<Worked, CopyError> {
+        if !state.has_discarded {
+            // Not every object store tells of them; a lifecycle rule removes them, too.
+            if let Err(error) = self.shared.remote.store.discard_unfinished() {
+                tracing::warn!(%error, "cannot discard uploads to the bucket that an earlier process did not finish");
+            }
+            state.has_discarded = true;
+        }
+        let Some(mut round) =
+            state.round.take().map_or_else(|| self.begin(state), |round| Ok(Some(round)))?
+        else {
+            return Ok(Worked::default());
+        };
+        let worked = match round.stage {
+            Stage::Copying(kind) => self.copy_some(state, &mut round, kind, must_stop),
+            Stage::Removing => self.remove_some(&mut round),
+            Stage::Done | Stage::Abandoned => Ok(Worked::default()),
+        };
+        match round.stage {
+            Stage::Done => self.end(&round)?,
+            Stage::Abandoned => state.is_whole_due = true,
+            _ => state.round = Some(round),
+        }
+        worked
+    }
+
+    /// The next round; `None`: there is nothing to do.
+    fn begin(&self, state: &mut State) -> Result<Option<Round>, CopyError> {
+        let Shared { waiting, record, clock, .. } = &*self.shared;
+        state.is_whole_due |= waiting.take_lost();
+        // (T1) (T2) Everything noted later is of the next round.
+        let began_ms = clock.now_ms();
+        let removals_up_to = record.last_removal()?;
+        let up_to = waiting.last();
+        if !state.is_whole_due && waiting.is_empty() && removals_up_to == 0 {
+            return Ok(None);
+        }
+        self.status.lock().is_comparing = state.is_whole_due;
+        Ok(Some(Round::begin(std::mem::take(&mut state.is_whole_due), up_to, removals_up_to, began_ms)))
+    }
+
+    fn end(&self, round: &Round) -> Result<(), CopyError> {
+        let mut status = self.status.lock();
+        status.is_comparing = false;
+        status.copied_up_to_ms = Some(round.began_ms);
+        drop(status);
+        Ok(self.shared.record.say(&[(COPIED_UP_TO, round.began_ms.to_string())])?)
+    }
+
+    fn copy_some(
+        &self,
+        state: &mut State,
+        round: &mut Round,
+        kind: Kind,
+        must_stop: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Worked, CopyError> {
+        self.fill(state, round, kind)?;
+        // After the names were listed: those that were not noted by then are not of this process.
+        if kind > Kind::Keys && round.is_whole && self.shared.waiting.has_lost() {
+            // (T1) Which points are of this round cannot be told any more.
+            round.stage = Stage::Abandoned;
+            return Ok(Worked { more: true, ..Worked::default() });
+        }
+        let batch: Vec<BlobName> =
+            round.queue.drain(..round.queue.len().min(self.threads * BLOBS_PER_THREAD)).collect();
+        if batch.is_empty() {
+            // (T1) What of it is needed was written anew, perhaps after the round began.
+            if kind == Kind::Container && (round.went || self.shared.waiting.take_removed()) {
+                round.repeat_containers(self.shared.waiting.last());
+            } else {
+                round.next_stage(kind);
+            }
+            return Ok(Worked { more: true, ..Worked::default() });
+        }
+        self.copy_batch(state, round, batch, must_stop)
+    }
+
+    /// Names to copy, when there are none at hand.
+    fn fill(&self, state: &State, round: &mut Round, kind: Kind) -> Result<(), CopyError> {
+        while round.queue.is_empty() {
+            if round.is_whole && !round.has_listed_all {
+                self.list_more(state, round, kind)?;
+                continue;
+            }
+            let names = self.shared.waiting.first(kind, round.limit(kind), PAGE.get());
+            // Those that are to go are copied once they are gone, if they are here again.
+            for name in names {
+                if state.unreadable.contains_key(&name) || self.shared.record.is_to_go(&name)? {
+                    self.shared.waiting.forget(&name);
+                } else {
+                    round.queue.push_back(name);
+                }
+            }
+            return Ok(());
+        }
+        Ok(())
+    }
+
+    fn list_more(&self, state: &State, round: &mut Round, kind: Kind) -> Result<(), CopyError> {
+        let Some(folder) = kind.folder() else { return Ok(()) };
+        let Shared { local, record, waiting, .. } = &*self.shared;
+        if kind == Kind::Mark {
+            round.has_listed_all = true;
+            match local.open(&folder) {
+                Ok(_) if record.visible(&folder)?.is_none() && !record.is_to_go(&folder)? => {
+                    round.queue.push_back(folder);
+                }
+                Ok(_) | Err(VolumeError::NotFound { .. }) => {}
+                Err(error) => return Err(CopyError::Local(error)),
+            }
+            return Ok(());
+        }
+        let page = local.list(&folder, round.listed.as_ref(), PAGE).map_err(CopyError::Local)?;
+        let known = record.page(&folder, round.listed.as_ref(), PAGE.get())?;
+        round.has_listed_all = !page.more;
+        round.listed = page.entries.last().map(|entry| entry.name.clone()).or(round.listed.take());
+        let known_end = known.entries.last().map(|entry| entry.name.clone()).filter(|_| known.more);
+        let known: HashSet<BlobName> = known.entries.into_iter().map(|entry| entry.name).collect();
+        for name in page.entries.into_iter().map(|entry| entry.name) {
+            if known.contains(&name)
+                || state.unreadable.contains_key(&name)
+                || self.shared.kind(&name).is_none()
+            {
+                continue;
+            }
+            // (T1) A point that was sealed after the round began may need what is not there yet, and a snapshot may name it.
+            // Containers are never too early.
+            let is_later =
+                kind > Kind::Keys && waiting.number(&name).is_some_and(|number| number > round.up_to);
+            let is_known =
+                known_end.as_ref().is_some_and(|end| name > *end) && record.visible(&name)?.is_some();
+            if !is_later && !is_known && !record.is_to_go(&name)? {
+                round.queue.push_back(name);
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies a few blobs side by side. What is not copied goes back to the queue.
+    fn copy_batch(
+        &self,
+        state: &mut State,
+        round: &mut Round,
+        batch: Vec<BlobName>,
+        must_stop: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Worked, CopyError> {
+        let todo = Mutex::new(
+            batch
+                .into_iter()
+                .map(|name| {
+                    let ask_first = round.is_whole || state.unsure.contains(&name);
+                    (name, ask_first)
+                })
+                .collect::<Vec<_>>(),
+        );
+        let done = Mutex::new(Vec::new());
+        let failed = Mutex::new(None);
+        std::thread::scope(|scope| {
+            for _ in 0..self.threads {
+                scope.spawn(|| {
+                    while !must_stop() && failed.lock().is_none() {
+                        let Some((name, ask_first)) = todo.lock().pop() else { return };
+                        match self.copy_one(&name, ask_first, must_stop) {
+                            Ok(copied) => done.lock().push((name, copied)),
+                            Err(error) => {
+                                failed.lock().get_or_insert(error);
+                                todo.lock().push((name, ask_first));
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        let mut worked = Worked { more: true, ..Worked::default() };
+        for (name, copied) in done.into_inner() {
+            state.unsure.remove(&name);
+            self.shared.waiting.forget(&name);
+            match copied {
+                Copied::Done(bytes) => {
+                    worked.blobs += 1;
+                    worked.bytes += bytes;
+                }
+                Copied::Gone => round.went = true,
+                Copied::Unreadable(why) => {
+                    tracing::error!(%name, %why, "cannot be read here, so it is not copied to the bucket");
+                    if state.unreadable.len() < UNREADABLE_MAX {
+                        state.unreadable.insert(name, why);
+                    }
+                }
+            }
+        }
+        for (name, _) in todo.into_inner() {
+            // Whether an earlier try got through, only the bucket knows.
+            state.unsure.insert(name.clone());
+            round.queue.push_front(name);
+        }
+        failed.into_inner().map_or(Ok(worked), Err)
+    }
+
+    fn copy_one(
+        &self,
+        name: &BlobName,
+        ask_first: bool,
+        must_stop: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Copied, CopyError> {
+        let Shared { local, remote, record, .. } = &*self.shared;
+        let here = match local.open(name) {
+            Ok(here) => here,
+            Err(VolumeError::NotFound { .. }) => return Ok(Copied::Gone),
+            Err(error @ VolumeError::Io { .. }) => return Ok(Copied::Unreadable(error.to_string())),
+            Err(error) => return Err(CopyError::Local(error)),
+        };
+        let len = here.len();
+        let there = if ask_first {
+            compare(&*remote.store, name, &*here).map_err(CopyError::Remote)?
+        } else {
+            There::Nothing
+        };
+        let there = match there {
+            There::Nothing => match self.send(name, &*here, must_stop)? {
+                // (T6) Nothing is replaced: what lies there must be this blob.
+                Sent::Exists => compare(&*remote.store, name, &*here).map_err(CopyError::Remote)?,
+                Sent::Done => There::Same,
+                Sent::Unreadable(why) => return Ok(Copied::Unreadable(why)),
+            },
+            there => there,
+        };
+        match there {
+            There::Same => {
+                record.add(name, len)?;
+                Ok(Copied::Done(len))
+            }
+            There::Other { .. } if Kind::of(name) == Some(Kind::Mark) => Err(CopyError::OtherRepository),
+            There::Other { len: there } => Err(CopyError::Other { name: name.clone(), here: len, there }),
+            // It was there a moment ago.
+            There::Nothing => Err(CopyError::Remote(VolumeError::NotFound { name: name.clone() })),
+        }
+    }
+
+    fn send(
+        &self,
+        name: &BlobName,
+        here: &dyn holdfast_volume::Blob,
+        must_stop: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Sent, CopyError> {
+        let mut writer = match self.shared.remote.writes.create_for(name, Owner::REPOSITORY) {
+            Ok(writer) => writer,
+            Err(VolumeError::Exists { .. }) => return Ok(Sent::Exists),
+            Err(error) => return Err(CopyError::Remote(error)),
+        };
+        let mut refused = None;
+        let read = pieces(here, |piece| {
+            let appended = if must_stop() { Err(stopped(name)) } else { writer.append(piece) };
+            appended.map_err(|error| {
+                let said = stopped(name);
+                refused = Some(error);
+                said
+            })
+        });
+        match (read, refused) {
+            (_, Some(error)) => return Err(CopyError::Remote(error)),
+            (Err(error @ VolumeError::Io { .. }), None) => return Ok(Sent::Unreadable(error.to_string())),
+            (Err(error), None) => return Err(CopyError::Local(error)),
+            (Ok(()), None) => {}
+        }
+        match writer.seal() {
+            Ok(()) => Ok(Sent::Done),
+            Err(VolumeError::Exists { .. }) => Ok(Sent::Exists),
+            Err(error) => Err(CopyError::Remote(error)),
+        }
+    }
+
+    /// (T2) Removes what was to go when the round began: everything sealed before that is in the bucket by now.
+    fn remove_some(&self, round: &mut Round) -> Result<Worked, CopyError> {
+        let Shared { local, remote, record, waiting, clock, .. } = &*self.shared;
+        let noted = record.removals(round.removed_up_to, round.removals_up_to, REMOVALS_MAX)?;
+        let Some((last, _)) = noted.last() else {
+            round.stage = Stage::Done;
+            return Ok(Worked { more: true, ..Worked::default() });
+        };
+        let last = *last;
+        // A call is at it: whether it stays is not decided.
+        let gone: Vec<(i64, BlobName)> =
+            noted.into_iter().filter(|(_, name)| !waiting.is_removing(name)).collect();
+        let names: Vec<BlobName> = gone.iter().map(|(_, name)| name.clone()).collect();
+        remote.store.remove_all(&names).map_err(CopyError::Remote)?;
+        record.removed(&gone)?;
+        for name in names {
+            // It was not removed here after all, or there is a new one of its name.
+            if let Ok(blob) = local.open(&name) {
+                waiting.note(&name, blob.len(), clock.now_ms());
+            }
+        }
+        round.removed_up_to = last;
+        Ok(Worked { more: true, ..Worked::default() })
+    }
+}
+
+/// What became of sending a blob.
+enum Sent {
+    Done,
+    Exists,
+    Unreadable(String),
+}
+
+fn stopped(name: &BlobName) -> VolumeError {
+    VolumeError::Unavailable {
+        action: "copy",
+        name: name.to_string(),
+        source: "copying was told to stop".into(),
+    }
+}

@@ -1,0 +1,116 @@
+//! Brings blobs from the bucket: what a server made of the bucket alone should have at hand.
+
+use std::num::NonZeroUsize;
+
+use holdfast_volume::{BlobName, Owner, VolumeError};
+use parking_lot::Mutex;
+
+use crate::compare::pieces;
+use crate::kinds::Kind;
+use crate::record::RecordError;
+use crate::volume::TieredVolume;
+
+/// Names at a time.
+const PAGE: usize = 1024;
+
+/// Why not all was brought.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    #[error(transparent)]
+    Record(#[from] RecordError),
+}
+
+/// What was brought.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Fetched {
+    pub blobs: u64,
+    pub bytes: u64,
+    /// Those that cannot be read there now: archived, or refused.
+    pub unreadable: u64,
+}
+
+impl TieredVolume {
+    /// Brings what is small and always needed (all but containers), and of the containers those of `wanted`, `threads` at a
+    /// time. What is here already is left; repeating it goes on.
+    ///
+    /// # Errors
+    /// When the bucket cannot be reached, or nothing can be written here.
+    pub fn fetch(&self, wanted: fn(&BlobName) -> bool, threads: NonZeroUsize) -> Result<Fetched, FetchError> {
+        let mut fetched = Fetched::default();
+        for kind in Kind::ALL {
+            let Some(folder) = kind.folder() else { continue };
+            if kind == Kind::Mark {
+                self.fetch_all(vec![folder], threads, &mut fetched)?;
+                continue;
+            }
+            let mut after = None;
+            loop {
+                let page = self.shared.record.page(&folder, after.as_ref(), PAGE)?;
+                after = page.entries.last().map(|entry| entry.name.clone());
+                let names = page.entries.into_iter().map(|entry| entry.name);
+                let names = names.filter(|name| kind != Kind::Container || wanted(name)).collect();
+                self.fetch_all(names, threads, &mut fetched)?;
+                if !page.more {
+                    break;
+                }
+            }
+        }
+        Ok(fetched)
+    }
+
+    fn fetch_all(
+        &self,
+        names: Vec<BlobName>,
+        threads: NonZeroUsize,
+        fetched: &mut Fetched,
+    ) -> Result<(), FetchError> {
+        let todo = Mutex::new(names);
+        let sum = Mutex::new(*fetched);
+        let failed = Mutex::new(None);
+        std::thread::scope(|scope| {
+            for _ in 0..threads.get() {
+                scope.spawn(|| {
+                    while failed.lock().is_none() {
+                        let Some(name) = todo.lock().pop() else { return };
+                        match self.fetch_one(&name) {
+                            Ok(bytes) => {
+                                let mut sum = sum.lock();
+                                sum.blobs += u64::from(bytes.is_some());
+                                sum.bytes += bytes.unwrap_or(0);
+                            }
+                            // An archive is not thawed for this; whoever needs it asks for it.
+                            Err(VolumeError::NotReadableNow { .. }) => sum.lock().unreadable += 1,
+                            Err(error) => {
+                                failed.lock().get_or_insert(error);
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        *fetched = sum.into_inner();
+        failed.into_inner().map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    /// `None`: it is here, or nowhere.
+    fn fetch_one(&self, name: &BlobName) -> Result<Option<u64>, VolumeError> {
+        let mut writer = match self.shared.local.create_for(name, Owner::REPOSITORY) {
+            Ok(writer) => writer,
+            Err(VolumeError::Exists { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let there = match self.shared.remote.reads.open(name) {
+            Ok(there) => there,
+            Err(VolumeError::NotFound { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        pieces(&*there, |piece| writer.append(piece))?;
+        match writer.seal() {
+            Ok(()) => Ok(Some(there.len())),
+            Err(VolumeError::Exists { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Tiers: a local volume, and one far away (a bucket) that gets a copy of everything a repository is made of. What the
+//! local one lacks is read from the other.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `kinds.rs` | which blobs are copied, and in which order |
+//! | `record.rs` | [`Record`]: what lies in the bucket and what is to go from there, in a database of its own |
+//! | `remote.rs` | [`Remote`]: the bucket, as each use of it sees it |
+//! | `waiting.rs` | what was sealed and is not copied yet, in memory |
+//! | `merge.rs` | one listing of two |
+//! | `volume.rs` | [`TieredVolume`]: the volume of the engine, or below its encryption |
+//! | `round.rs` | a round of copying: how far it is |
+//! | `copies.rs` | [`Copies`]: does the copying and removing, a bounded piece a call |
+//! | `compare.rs` | whether what lies in the bucket is what lies here |
+//! | `absent.rs` | stands in for a bucket that is not configured any more |
+//! | `survey.rs` | makes the record of a listing of the bucket |
+//! | `fetch.rs` | brings what should be at hand |
+//!
+//! Invariants (ORDERING, "Copies in a bucket"):
+//! - A restore point is copied only after all it needs (T1), and nothing goes from the bucket before what was sealed
+//!   before its removal is there (T2). So whatever restore points are in the bucket can be restored from it alone.
+//! - A removal is noted, durably, before the local blob goes (T3): no crash brings a removed blob back.
+//! - What lies in the bucket is known from the record alone; work never lists the bucket (T4).
+//! - The bucket being away fails reads of what only it has, and delays copies; nothing else (T5).
+//!
+//! A crash leaves blobs in the bucket that are not in the record: the next process finds out by asking for each blob
+//! that the record lacks, and takes those that are the same for copied.
+
+mod absent;
+mod compare;
+mod copies;
+mod fetch;
+mod kinds;
+mod merge;
+mod record;
+mod remote;
+mod round;
+mod survey;
+mod volume;
+mod waiting;
+
+pub use absent::AbsentVolume;
+pub use copies::{Copies, CopyError, CopyStatus, Worked};
+pub use fetch::{FetchError, Fetched};
+pub use record::{KindTotals, Record, RecordError};
+pub use remote::Remote;
+pub use survey::{SurveyError, survey};
+pub use volume::{TieredVolume, Travels};
+
+#[cfg(test)]
+mod tests;

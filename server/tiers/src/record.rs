@@ -1,0 +1,350 @@
+//! The record: what lies in the bucket, and what is to go from there. A small SQLite database of its own, beside the
+//! catalog: the catalog tells of restore points, this one of blobs.
+//!
+//! A crash leaves whole transactions (`synchronous=FULL`). What was copied and is not in the record is found when the
+//! local listing is compared with it. When the record is lost, a listing of the bucket makes it anew ([`crate::survey`]).
+
+use std::path::Path;
+use std::time::Duration;
+
+use holdfast_volume::{BlobEntry, BlobName, ListPage};
+use parking_lot::Mutex;
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
+
+/// Ours: "HFTR".
+const APPLICATION_ID: i32 = 0x4846_5452;
+const VERSION: i32 = 1;
+/// A look from the command line beside a server.
+const BUSY: Duration = Duration::from_secs(10);
+
+const SCHEMA: &str = "
+    -- Which bucket, and whose.
+    CREATE TABLE place (
+        id INTEGER PRIMARY KEY CHECK (id = 1),
+        location TEXT NOT NULL
+    ) STRICT;
+    -- What lies there.
+    CREATE TABLE copied (
+        name TEXT PRIMARY KEY,
+        len INTEGER NOT NULL CHECK (len >= 0)
+    ) STRICT, WITHOUT ROWID;
+    -- What is to go from there; numbers ascend and are not used twice.
+    CREATE TABLE removals (
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        name TEXT NOT NULL UNIQUE
+    ) STRICT;
+    -- What the last process said of itself, for the command line.
+    CREATE TABLE said (
+        key TEXT PRIMARY KEY,
+        value TEXT NOT NULL
+    ) STRICT, WITHOUT ROWID;
+";
+
+/// Names in `folder` that lie there and are not to go.
+const VISIBLE_IN: &str = "
+    SELECT name, len FROM copied
+    WHERE name > ?1 AND name < ?2 AND NOT EXISTS (SELECT 1 FROM removals WHERE removals.name = copied.name)
+    ORDER BY name LIMIT ?3";
+
+/// Why the record did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    #[error("cannot {action} the record of what lies in the bucket: {source}")]
+    Sql { action: &'static str, source: rusqlite::Error },
+    #[error("the record of what lies in the bucket is not one: {0}")]
+    Foreign(String),
+    #[error(
+        "the record of what lies in the bucket was written by a newer version (format {0}; this build knows {VERSION}): upgrade"
+    )]
+    Newer(i32),
+    #[error(
+        "the data folder has its copies in {recorded}, and the settings say {wanted}. Name the same place, or, to begin new \
+         copies elsewhere while everything is still in the data folder, move the record (tiers.db) away first"
+    )]
+    OtherPlace { recorded: String, wanted: String },
+}
+
+impl RecordError {
+    /// Whether it is the disk that is full.
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(
+            self,
+            Self::Sql { source: rusqlite::Error::SqliteFailure(failure, _), .. }
+                if failure.code == rusqlite::ErrorCode::DiskFull
+        )
+    }
+}
+
+fn sql(action: &'static str) -> impl FnOnce(rusqlite::Error) -> RecordError {
+    move |source| RecordError::Sql { action, source }
+}
+
+/// What there is of a kind.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KindTotals {
+    /// Its folder.
+    pub folder: String,
+    pub blobs: u64,
+    pub bytes: u64,
+}
+
+/// See the module's text. Shared by threads; calls block.
+#[derive(Debug)]
+pub struct Record(Mutex<Connection>);
+
+impl Record {
+    /// Opens the record at `path`, or begins one, of the copies in `location`.
+    ///
+    /// # Errors
+    /// [`RecordError::OtherPlace`]; when the database cannot be used.
+    pub fn open_or_create(path: &Path, location: &str) -> Result<Self, RecordError> {
+        let mut connection =
+            connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
+        let tables = "SELECT count(*) FROM sqlite_schema";
+        let tables: i64 = connection.query_row(tables, [], |row| row.get(0)).map_err(sql("open"))?;
+        if tables == 0 {
+            let tx = connection.transaction().map_err(sql("create"))?;
+            tx.execute_batch(SCHEMA).map_err(sql("create"))?;
+            tx.pragma_update(None, "application_id", APPLICATION_ID).map_err(sql("create"))?;
+            tx.pragma_update(None, "user_version", VERSION).map_err(sql("create"))?;
+            tx.execute("INSERT INTO place (id, location) VALUES (1, ?1)", [location])
+                .map_err(sql("create"))?;
+            tx.commit().map_err(sql("create"))?;
+        }
+        let record = Self::checked(connection)?;
+        match record.location()? {
+            recorded if recorded == location => Ok(record),
+            recorded => Err(RecordError::OtherPlace { recorded, wanted: location.to_owned() }),
+        }
+    }
+
+    /// Opens a record that is there, whatever place it is of.
+    ///
+    /// # Errors
+    /// When it cannot be used.
+    pub fn open(path: &Path) -> Result<Self, RecordError> {
+        Self::checked(connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?)
+    }
+
+    fn checked(connection: Connection) -> Result<Self, RecordError> {
+        match pragma(&connection, "application_id")? {
+            APPLICATION_ID => {}
+            other => return Err(RecordError::Foreign(format!("its application id is {other}"))),
+        }
+        match pragma(&connection, "user_version")? {
+            VERSION => Ok(Self(Mutex::new(connection))),
+            newer if newer > VERSION => Err(RecordError::Newer(newer)),
+            other => Err(RecordError::Foreign(format!("its version is {other}"))),
+        }
+    }
+
+    /// Where the copies lie.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn location(&self) -> Result<String, RecordError> {
+        let read = "SELECT location FROM place WHERE id = 1";
+        self.0.lock().query_row(read, [], |row| row.get(0)).map_err(sql("read"))
+    }
+
+    /// A blob lies there now.
+    pub(crate) fn add(&self, name: &BlobName, len: u64) -> Result<(), RecordError> {
+        self.add_all([BlobEntry { name: name.clone(), len }])
+    }
+
+    /// Blobs lie there now.
+    pub(crate) fn add_all(&self, entries: impl IntoIterator<Item = BlobEntry>) -> Result<(), RecordError> {
+        let mut connection = self.0.lock();
+        let tx = connection.transaction().map_err(sql("write"))?;
+        for BlobEntry { name, len } in entries {
+            let len = i64::try_from(len).unwrap_or(i64::MAX);
+            let insert = "INSERT OR REPLACE INTO copied (name, len) VALUES (?1, ?2)";
+            tx.prepare_cached(insert)
+                .and_then(|mut insert| insert.execute(params![name.as_str(), len]))
+                .map_err(sql("write"))?;
+        }
+        tx.commit().map_err(sql("write"))
+    }
+
+    /// The length of a blob that lies there and is not to go.
+    pub(crate) fn visible(&self, name: &BlobName) -> Result<Option<u64>, RecordError> {
+        let read = "SELECT len FROM copied WHERE name = ?1
+            AND NOT EXISTS (SELECT 1 FROM removals WHERE removals.name = ?1)";
+        self.0
+            .lock()
+            .prepare_cached(read)
+            .and_then(|mut read| read.query_row([name.as_str()], |row| row.get::<_, i64>(0)).optional())
+            .map(|found| found.and_then(|len| u64::try_from(len).ok()))
+            .map_err(sql("read"))
+    }
+
+    /// A page of what lies there in `folder` and is not to go.
+    pub(crate) fn page(
+        &self,
+        folder: &BlobName,
+        after: Option<&BlobName>,
+        limit: usize,
+    ) -> Result<ListPage, RecordError> {
+        // `0` follows `/`: between the two is the folder.
+        let (begin, end) = (format!("{folder}/"), format!("{folder}0"));
+        let from = after.map_or(begin.as_str(), |after| after.as_str().max(&begin));
+        let wanted = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
+        let connection = self.0.lock();
+        let mut read = connection.prepare_cached(VISIBLE_IN).map_err(sql("list"))?;
+        let rows = read
+            .query_map(params![from, end, wanted], |row| {
+                Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?))
+            })
+            .map_err(sql("list"))?;
+        let mut entries = Vec::new();
+        for row in rows {
+            let (name, len) = row.map_err(sql("list"))?;
+            if let (Some(name), Ok(len)) = (BlobName::new(name), u64::try_from(len)) {
+                entries.push(BlobEntry { name, len });
+            }
+        }
+        let more = entries.len() > limit;
+        entries.truncate(limit);
+        Ok(ListPage { entries, more })
+    }
+
+    /// (T3) A blob is to go, durably noted.
+    pub(crate) fn note_removal(&self, name: &BlobName) -> Result<(), RecordError> {
+        let insert = "INSERT OR IGNORE INTO removals (name) VALUES (?1)";
+        self.0
+            .lock()
+            .prepare_cached(insert)
+            .and_then(|mut insert| insert.execute([name.as_str()]))
+            .map(|_| ())
+            .map_err(sql("write"))
+    }
+
+    /// It stays after all: nothing was removed.
+    pub(crate) fn cancel_removal(&self, name: &BlobName) -> Result<(), RecordError> {
+        let delete = "DELETE FROM removals WHERE name = ?1";
+        self.0.lock().execute(delete, [name.as_str()]).map(|_| ()).map_err(sql("write"))
+    }
+
+    /// Whether a blob is to go.
+    pub(crate) fn is_to_go(&self, name: &BlobName) -> Result<bool, RecordError> {
+        let read = "SELECT 1 FROM removals WHERE name = ?1";
+        self.0
+            .lock()
+            .query_row(read, [name.as_str()], |_| Ok(()))
+            .optional()
+            .map(|row| row.is_some())
+            .map_err(sql("read"))
+    }
+
+    /// The number of the last removal noted; 0: none is.
+    pub(crate) fn last_removal(&self) -> Result<i64, RecordError> {
+        let read = "SELECT coalesce(max(number), 0) FROM removals";
+        self.0.lock().query_row(read, [], |row| row.get(0)).map_err(sql("read"))
+    }
+
+    /// The oldest that are to go, noted up to `number`.
+    pub(crate) fn removals(
+        &self,
+        after: i64,
+        up_to: i64,
+        limit: usize,
+    ) -> Result<Vec<(i64, BlobName)>, RecordError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let connection = self.0.lock();
+        let mut read = connection
+            .prepare_cached("SELECT number, name FROM removals WHERE number > ?1 AND number <= ?2 ORDER BY number LIMIT ?3")
+            .map_err(sql("read"))?;
+        let rows = read
+            .query_map(params![after, up_to, limit], |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))
+            .map_err(sql("read"))?;
+        let mut found = Vec::new();
+        for row in rows {
+            let (number, name) = row.map_err(sql("read"))?;
+            found.extend(BlobName::new(name).map(|name| (number, name)));
+        }
+        Ok(found)
+    }
+
+    /// These are gone from there. A removal that was noted again since stays.
+    pub(crate) fn removed(&self, gone: &[(i64, BlobName)]) -> Result<(), RecordError> {
+        let mut connection = self.0.lock();
+        let tx = connection.transaction().map_err(sql("write"))?;
+        for (number, name) in gone {
+            tx.execute("DELETE FROM copied WHERE name = ?1", [name.as_str()]).map_err(sql("write"))?;
+            tx.execute("DELETE FROM removals WHERE number = ?1", [number]).map_err(sql("write"))?;
+        }
+        tx.commit().map_err(sql("write"))
+    }
+
+    /// How many are to go.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn removals_count(&self) -> Result<u64, RecordError> {
+        let read = "SELECT count(*) FROM removals";
+        self.0.lock().query_row(read, [], |row| row.get::<_, i64>(0)).map(to_u64).map_err(sql("read"))
+    }
+
+    /// What lies there, a line each kind. Reads the whole record.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn totals(&self) -> Result<Vec<KindTotals>, RecordError> {
+        let connection = self.0.lock();
+        let mut read = connection
+            .prepare_cached(
+                "SELECT CASE instr(name, '/') WHEN 0 THEN name ELSE substr(name, 1, instr(name, '/') - 1) END AS folder,
+                     count(*), sum(len)
+                 FROM copied GROUP BY folder ORDER BY folder",
+            )
+            .map_err(sql("read"))?;
+        let rows = read
+            .query_map([], |row| {
+                Ok(KindTotals { folder: row.get(0)?, blobs: to_u64(row.get(1)?), bytes: to_u64(row.get(2)?) })
+            })
+            .map_err(sql("read"))?;
+        rows.collect::<Result<_, _>>().map_err(sql("read"))
+    }
+
+    /// What a process says of itself, for the command line.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn say(&self, said: &[(&str, String)]) -> Result<(), RecordError> {
+        let mut connection = self.0.lock();
+        let tx = connection.transaction().map_err(sql("write"))?;
+        for (key, value) in said {
+            let insert = "INSERT OR REPLACE INTO said (key, value) VALUES (?1, ?2)";
+            tx.execute(insert, params![key, value]).map_err(sql("write"))?;
+        }
+        tx.commit().map_err(sql("write"))
+    }
+
+    /// What the last process said under `key`.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn said(&self, key: &str) -> Result<Option<String>, RecordError> {
+        let read = "SELECT value FROM said WHERE key = ?1";
+        self.0.lock().query_row(read, [key], |row| row.get(0)).optional().map_err(sql("read"))
+    }
+}
+
+fn to_u64(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or_default()
+}
+
+fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, RecordError> {
+    let connection =
+        Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX).map_err(sql("open"))?;
+    connection.busy_timeout(BUSY).map_err(sql("open"))?;
+    connection
+        .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0))
+        .map_err(sql("open"))?;
+    connection.pragma_update(None, "synchronous", "FULL").map_err(sql("open"))?;
+    Ok(connection)
+}
+
+fn pragma(connection: &Connection, name: &str) -> Result<i32, RecordError> {
+    connection.pragma_query_value(None, name, |row| row.get(0)).map_err(sql("open"))
+}

@@ -1,0 +1,51 @@
+//! Makes the record of a listing of the bucket: for a server that is made of the bucket alone, or whose record is lost.
+//! A request for each 1,000 blobs; nothing is opened, so nothing that lies in an archive is touched.
+
+use holdfast_volume::{RemoteVolume, VolumeError, list_all};
+
+use crate::kinds::Kind;
+use crate::record::{Record, RecordError};
+
+/// Entries that become durable together.
+const BATCH: usize = 4096;
+
+/// Why there is no record.
+#[derive(Debug, thiserror::Error)]
+pub enum SurveyError {
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    #[error(transparent)]
+    Record(#[from] RecordError),
+}
+
+/// Enters all that lies in the bucket into `record`. Returns how many blobs that are. Repeating it does nothing.
+///
+/// # Errors
+/// When the bucket cannot be listed; the record's.
+pub fn survey(remote: &dyn RemoteVolume, record: &Record) -> Result<u64, SurveyError> {
+    let mut count = 0;
+    for kind in Kind::ALL {
+        let Some(folder) = kind.folder() else { continue };
+        if kind == Kind::Mark {
+            match remote.stat(&folder) {
+                Ok(stat) => {
+                    record.add(&folder, stat.len)?;
+                    count += 1;
+                }
+                Err(VolumeError::NotFound { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+            continue;
+        }
+        let mut batch = Vec::new();
+        for entry in list_all(remote, &folder) {
+            batch.push(entry?);
+            count += 1;
+            if batch.len() == BATCH {
+                record.add_all(std::mem::take(&mut batch))?;
+            }
+        }
+        record.add_all(batch)?;
+    }
+    Ok(count)
+}

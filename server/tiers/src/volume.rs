@@ -1,0 +1,179 @@
+//! The volume: what is here, and what lies only in the bucket.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use holdfast_types::clock::Clock;
+use holdfast_volume::{Blob, BlobName, BlobWriter, ListPage, Owner, Space, Volume, VolumeError};
+
+use crate::kinds::Kind;
+use crate::merge::merge;
+use crate::record::{Record, RecordError};
+use crate::remote::Remote;
+use crate::waiting::Waiting;
+
+/// Whether a blob may leave this machine, by its name.
+pub type Travels = fn(&BlobName) -> bool;
+
+/// What the volume and the copies share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) local: Arc<dyn Volume>,
+    pub(crate) remote: Remote,
+    pub(crate) record: Arc<Record>,
+    pub(crate) waiting: Waiting,
+    pub(crate) clock: Arc<dyn Clock>,
+    travels: Travels,
+}
+
+impl Shared {
+    /// What `name` is, if it is copied.
+    pub(crate) fn kind(&self, name: &BlobName) -> Option<Kind> {
+        Kind::of(name).filter(|_| (self.travels)(name))
+    }
+}
+
+/// See the crate's text.
+#[derive(Debug)]
+pub struct TieredVolume {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl TieredVolume {
+    /// `local`, with copies in `remote` as `record` says, which is of the same place.
+    pub fn new(
+        local: Arc<dyn Volume>,
+        remote: Remote,
+        record: Arc<Record>,
+        travels: Travels,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let waiting = Waiting::default();
+        Self { shared: Arc::new(Shared { local, remote, record, waiting, clock, travels }) }
+    }
+}
+
+/// The record is on a local disk, but what it fails with concerns no blob: nothing was changed.
+fn unavailable(action: &'static str, name: &BlobName, error: RecordError) -> VolumeError {
+    if error.is_full() {
+        return VolumeError::Full { name: name.to_string(), source: error.into() };
+    }
+    VolumeError::Unavailable { action, name: name.to_string(), source: error.into() }
+}
+
+impl Volume for TieredVolume {
+    fn create_for(&self, name: &BlobName, owner: Owner) -> Result<Box<dyn BlobWriter>, VolumeError> {
+        let inner = self.shared.local.create_for(name, owner)?;
+        if self.shared.kind(name).is_none() {
+            return Ok(inner);
+        }
+        if self.shared.record.visible(name).map_err(|error| unavailable("create", name, error))?.is_some() {
+            return Err(VolumeError::Exists { name: name.clone() });
+        }
+        Ok(Box::new(TieredWriter { inner, name: name.clone(), shared: Arc::clone(&self.shared) }))
+    }
+
+    fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
+        match self.shared.local.open(name) {
+            // (T4) Only what the record says is asked for.
+            Err(VolumeError::NotFound { .. }) if self.shared.kind(name).is_some() => {}
+            opened => return opened,
+        }
+        match self.shared.record.visible(name) {
+            Ok(Some(_)) => self.shared.remote.reads.open(name),
+            Ok(None) => Err(VolumeError::NotFound { name: name.clone() }),
+            Err(error) => Err(unavailable("open", name, error)),
+        }
+    }
+
+    fn list(
+        &self,
+        prefix: &BlobName,
+        after: Option<&BlobName>,
+        limit: NonZeroUsize,
+    ) -> Result<ListPage, VolumeError> {
+        let here = self.shared.local.list(prefix, after, limit)?;
+        // (T4) The record is the listing of the bucket.
+        let there = self.shared.record.page(prefix, after, limit.get());
+        Ok(merge(here, there.map_err(|error| unavailable("list", prefix, error))?, limit))
+    }
+
+    fn remove(&self, name: &BlobName) -> Result<(), VolumeError> {
+        let Shared { local, record, waiting, .. } = &*self.shared;
+        if self.shared.kind(name).is_none() {
+            return local.remove(name);
+        }
+        let failed = |error| unavailable("remove", name, error);
+        let lies_there = record.visible(name).map_err(failed)?.is_some();
+        let _removing = waiting.removing(name);
+        if !lies_there && matches!(local.open(name), Err(VolumeError::NotFound { .. })) {
+            return Err(VolumeError::NotFound { name: name.clone() });
+        }
+        // (T3) Whatever happens from here on, it goes from the bucket, too. Also when the record does not know of a copy:
+        // one may be on its way, or have been made right before a crash.
+        record.note_removal(name).map_err(failed)?;
+        match local.remove(name) {
+            Ok(()) => {
+                waiting.removed(name);
+                Ok(())
+            }
+            Err(VolumeError::NotFound { .. }) if lies_there => Ok(()),
+            Err(error) => {
+                if !error.may_have_written() && !matches!(error, VolumeError::NotFound { .. }) {
+                    // It is still here, and so stays there. If this fails, it goes from there and is copied again.
+                    let _ = record.cancel_removal(name);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn discard_unfinished(&self) -> Result<u64, VolumeError> {
+        // (T5) Those of the bucket are discarded by the first round of copying: a start waits for nothing far away.
+        self.shared.local.discard_unfinished()
+    }
+
+    fn space(&self) -> Result<Option<Space>, VolumeError> {
+        self.shared.local.space()
+    }
+
+    fn handles_outlive_removal(&self) -> bool {
+        self.shared.local.handles_outlive_removal() && self.shared.remote.reads.handles_outlive_removal()
+    }
+}
+
+#[derive(Debug)]
+struct TieredWriter {
+    inner: Box<dyn BlobWriter>,
+    name: BlobName,
+    shared: Arc<Shared>,
+}
+
+impl BlobWriter for TieredWriter {
+    fn append(&mut self, bytes: &[u8]) -> Result<(), VolumeError> {
+        self.inner.append(bytes)
+    }
+
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn seal(self: Box<Self>) -> Result<(), VolumeError> {
+        let Self { inner, name, shared } = *self;
+        // (T1) Before anyone can see it.
+        let is_noted = shared.waiting.begin(&name, inner.len(), shared.clock.now_ms());
+        match inner.seal() {
+            Ok(()) => {
+                shared.waiting.sealed(&name);
+                Ok(())
+            }
+            Err(error) => {
+                // What it left, if anything, the next process finds.
+                if is_noted {
+                    shared.waiting.forget(&name);
+                }
+                Err(error)
+            }
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! What was sealed in this process and is not copied yet, and what is being removed. In memory: what a crash takes, the
+//! next process finds by comparing the local listing with the record.
+
+use std::collections::{BTreeMap, HashMap};
+
+use holdfast_volume::BlobName;
+use parking_lot::Mutex;
+
+use crate::kinds::Kind;
+
+/// Names kept at most: 65,536 × (200 + 120) bytes, 20 MiB, are 2 TiB in containers. When there are more, the local
+/// listing is compared with the record again.
+const NOTED_MAX: usize = 65_536;
+
+/// A blob that waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Noted {
+    /// Ascending in the order in which seals began.
+    number: u64,
+    since_ms: i64,
+    len: u64,
+    /// Whether its seal has returned.
+    is_sealed: bool,
+}
+
+/// What waits, in figures.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct WaitingTotals {
+    pub(crate) blobs: u64,
+    pub(crate) bytes: u64,
+    /// When the first of them was sealed.
+    pub(crate) since_ms: Option<i64>,
+}
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    noted: BTreeMap<BlobName, Noted>,
+    /// Numbers handed out.
+    last: u64,
+    /// Whether there was no room for one, since this was asked last.
+    has_lost: bool,
+    /// Whether a container was removed that waited, since this was asked last.
+    has_removed: bool,
+    /// Calls that remove a blob of the name, under way.
+    removing: HashMap<BlobName, usize>,
+}
+
+impl Waiting {
+    /// A blob is going to be sealed. (T1) It gets its number before anyone can see it, and after all it needs was sealed.
+    /// `false`: one of its name waits already, or there is no room for more.
+    pub(crate) fn begin(&self, name: &BlobName, len: u64, now_ms: i64) -> bool {
+        let mut state = self.0.lock();
+        if state.noted.contains_key(name) {
+            return false;
+        }
+        state.last += 1;
+        if state.noted.len() >= NOTED_MAX {
+            state.has_lost = true;
+            return false;
+        }
+        let number = state.last;
+        state.noted.insert(name.clone(), Noted { number, since_ms: now_ms, len, is_sealed: false });
+        true
+    }
+
+    /// It was sealed.
+    pub(crate) fn sealed(&self, name: &BlobName) {
+        if let Some(noted) = self.0.lock().noted.get_mut(name) {
+            noted.is_sealed = true;
+        }
+    }
+
+    /// A blob of `name` lies here, sealed.
+    pub(crate) fn note(&self, name: &BlobName, len: u64, now_ms: i64) {
+        self.begin(name, len, now_ms);
+        self.sealed(name);
+    }
+
+    /// Everything sealed before this has a number up to it.
+    pub(crate) fn last(&self) -> u64 {
+        self.0.lock().last
+    }
+
+    /// The first blobs of a kind that were noted up to `number`.
+    pub(crate) fn first(&self, kind: Kind, up_to: u64, limit: usize) -> Vec<BlobName> {
+        let Some(from) = BlobName::new(kind.text()) else { return Vec::new() };
+        let state = self.0.lock();
+        let of_kind =
+            state.noted.range(from..).take_while(|(name, _)| name.as_str().starts_with(kind.text()));
+        let wanted = |(name, noted): &(&BlobName, &Noted)| {
+            noted.is_sealed && noted.number <= up_to && Kind::of(name) == Some(kind)
+        };
+        of_kind.filter(wanted).map(|(name, _)| name.clone()).take(limit).collect()
+    }
+
+    /// The number of a blob that waits.
+    pub(crate) fn number(&self, name: &BlobName) -> Option<u64> {
+        self.0.lock().noted.get(name).map(|noted| noted.number)
+    }
+
+    /// It need not be copied (any more).
+    pub(crate) fn forget(&self, name: &BlobName) {
+        self.0.lock().noted.remove(name);
+    }
+
+    /// It was removed.
+    pub(crate) fn removed(&self, name: &BlobName) {
+        let mut state = self.0.lock();
+        if state.noted.remove(name).is_some() && Kind::of(name) == Some(Kind::Container) {
+            state.has_removed = true;
+        }
+    }
+
+    /// Whether a container was removed before it was copied, since this was asked last.
+    pub(crate) fn take_removed(&self) -> bool {
+        std::mem::take(&mut self.0.lock().has_removed)
+    }
+
+    /// Whether not all could be noted, since this was asked last.
+    pub(crate) fn take_lost(&self) -> bool {
+        std::mem::take(&mut self.0.lock().has_lost)
+    }
+
+    /// Whether not all could be noted.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.0.lock().has_lost
+    }
+
+    pub(crate) fn totals(&self) -> WaitingTotals {
+        let state = self.0.lock();
+        let sealed = || state.noted.values().filter(|noted| noted.is_sealed);
+        WaitingTotals {
+            blobs: sealed().count() as u64,
+            bytes: sealed().map(|noted| noted.len).sum(),
+            since_ms: sealed().map(|noted| noted.since_ms).min(),
+        }
+    }
+
+    /// Whether nothing that was sealed waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.0.lock().noted.values().any(|noted| noted.is_sealed)
+    }
+
+    /// A call begins to remove `name`; it ends when what is returned is dropped.
+    pub(crate) fn removing(&self, name: &BlobName) -> Removing<'_> {
+        *self.0.lock().removing.entry(name.clone()).or_default() += 1;
+        Removing { waiting: self, name: name.clone() }
+    }
+
+    /// Whether a call that removes `name` is under way.
+    pub(crate) fn is_removing(&self, name: &BlobName) -> bool {
+        self.0.lock().removing.contains_key(name)
+    }
+}
+
+/// A removal under way.
+#[derive(Debug)]
+pub(crate) struct Removing<'a> {
+    waiting: &'a Waiting,
+    name: BlobName,
+}
+
+impl Drop for Removing<'_> {
+    fn drop(&mut self) {
+        let mut state = self.waiting.0.lock();
+        let left = state.removing.get_mut(&self.name).map_or(0, |count| {
+            *count -= 1;
+            *count
+        });
+        if left == 0 {
+            state.removing.remove(&self.name);
+        }
+    }
+}

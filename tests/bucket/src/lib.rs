@@ -1,0 +1,26 @@
+//! An object store in the test's own process: one bucket in memory behind `s3s`, which speaks S3's protocol and checks
+//! signatures, with the failures that real ones have.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `store.rs` | the bucket, as `s3s` asks it |
+//! | `faults.rs` | what fails, and how |
+//! | `server.rs` | [`TestBucket`]: listens, and lets requests fail as planned |
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "only tests use it: what they do not expect fails the test"
+)]
+
+mod faults;
+mod server;
+mod store;
+
+pub use faults::{Fault, Op};
+pub use server::{ACCESS_KEY, BUCKET, SECRET_KEY, TestBucket};
+pub use store::Object;

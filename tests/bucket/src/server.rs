@@ -1,0 +1,217 @@
+//! Listens, and lets requests fail as planned.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use s3s::auth::SimpleAuth;
+use s3s::service::{S3Service, S3ServiceBuilder};
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::faults::{Fault, Op, Plan};
+use crate::store::{Object, Store};
+
+/// The one bucket there is.
+pub const BUCKET: &str = "holdfast";
+/// Who may ask.
+pub const ACCESS_KEY: &str = "AKIDHOLDFAST";
+/// And the secret.
+pub const SECRET_KEY: &str = "not-a-secret-of-anything";
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+type Body = UnsyncBoxBody<Bytes, BoxError>;
+
+#[derive(Debug, Default)]
+struct Shared {
+    plans: Mutex<Vec<Plan>>,
+    asked: Mutex<Vec<(Op, String)>>,
+    is_away: AtomicBool,
+    latency_ms: AtomicU64,
+}
+
+/// A bucket that listens on a port of this machine until it is dropped.
+#[derive(Debug)]
+pub struct TestBucket {
+    endpoint: String,
+    store: Store,
+    shared: Arc<Shared>,
+    runtime: Option<Runtime>,
+}
+
+impl TestBucket {
+    /// An empty one.
+    pub fn start() -> Self {
+        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let store = Store::default();
+        let mut builder = S3ServiceBuilder::new(store.clone());
+        builder.set_auth(SimpleAuth::from_single(ACCESS_KEY, SECRET_KEY));
+        let service = builder.build();
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let shared = Arc::<Shared>::default();
+        runtime.spawn(listen(listener, service, Arc::clone(&shared)));
+        Self { endpoint, store, shared, runtime: Some(runtime) }
+    }
+
+    /// Where it listens.
+    pub fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    /// The next `times` requests of `op` with `part` in their path fail.
+    pub fn fail(&self, op: Op, part: &str, times: usize, fault: Fault) {
+        self.shared.plans.lock().push(Plan { op, part: part.to_owned(), fault, times });
+    }
+
+    /// Takes back what was planned, and is there.
+    pub fn heal(&self) {
+        self.shared.plans.lock().clear();
+        self.shared.is_away.store(false, Ordering::Release);
+    }
+
+    /// Breaks all connections, and takes no requests, until [`TestBucket::heal`].
+    pub fn go_away(&self) {
+        self.shared.is_away.store(true, Ordering::Release);
+    }
+
+    /// Every request takes so much longer.
+    pub fn set_latency(&self, latency: Duration) {
+        self.shared.latency_ms.store(latency.as_millis() as u64, Ordering::Release);
+    }
+
+    /// Requests so far, failed ones included.
+    pub fn count(&self, op: Op) -> u64 {
+        self.requests(op, "") as u64
+    }
+
+    /// Of these, those with `part` in their path.
+    pub fn requests(&self, op: Op, part: &str) -> usize {
+        let asked = self.shared.asked.lock();
+        asked.iter().filter(|(asked, path)| *asked == op && path.contains(part)).count()
+    }
+
+    /// The keys of all objects, in their order.
+    pub fn keys(&self) -> Vec<String> {
+        self.store.0.lock().objects.keys().cloned().collect()
+    }
+
+    /// An object.
+    pub fn object(&self, key: &str) -> Option<Object> {
+        self.store.0.lock().objects.get(key).cloned()
+    }
+
+    /// Puts an object, in place of any other.
+    pub fn replace(&self, key: &str, bytes: impl Into<Bytes>) {
+        self.store.0.lock().put(key, bytes.into(), None, true);
+    }
+
+    /// Deletes an object behind everyone's back.
+    pub fn delete(&self, key: &str) {
+        self.store.0.lock().objects.remove(key).expect("no such object");
+    }
+
+    /// Moves an object to an archive, as a lifecycle rule does.
+    pub fn archive(&self, key: &str) {
+        self.store.0.lock().objects.get_mut(key).expect("no such object").is_archived = true;
+    }
+
+    /// Tells no checksums of objects from now on, as simple servers do.
+    pub fn keep_no_checksums(&self) {
+        self.store.0.lock().keeps_no_checksums = true;
+    }
+
+    /// Uploads in parts that were neither completed nor aborted.
+    pub fn unfinished_uploads(&self) -> usize {
+        self.store.0.lock().uploads()
+    }
+}
+
+impl Drop for TestBucket {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+async fn listen(listener: TcpListener, service: S3Service, shared: Arc<Shared>) {
+    loop {
+        let Ok((stream, _)) = listener.accept().await else { continue };
+        if shared.is_away.load(Ordering::Acquire) {
+            continue;
+        }
+        let (service, shared) = (service.clone(), Arc::clone(&shared));
+        tokio::spawn(async move {
+            let answer = service_fn(move |request| answer(request, service.clone(), Arc::clone(&shared)));
+            let http = hyper::server::conn::http1::Builder::new();
+            // A connection that a fault broke is one that ended with an error.
+            let _ = http.serve_connection(TokioIo::new(stream), answer).await;
+        });
+    }
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    service: S3Service,
+    shared: Arc<Shared>,
+) -> Result<Response<Body>, BoxError> {
+    let op = Op::of(request.method(), request.uri());
+    shared.asked.lock().push((op, request.uri().path().to_owned()));
+    let latency = shared.latency_ms.load(Ordering::Acquire);
+    if latency > 0 {
+        tokio::time::sleep(Duration::from_millis(latency)).await;
+    }
+    if shared.is_away.load(Ordering::Acquire) {
+        return Err(broken());
+    }
+    let path = request.uri().path().to_owned();
+    let fault = shared.plans.lock().iter_mut().find(|plan| plan.is_of(op, &path)).map(|plan| {
+        plan.times -= 1;
+        plan.fault.clone()
+    });
+    match &fault {
+        Some(Fault::Break) => return Err(broken()),
+        Some(Fault::Refuse(status, code)) => {
+            // All of the request is read, or the connection would break before the answer.
+            let _ = request.into_body().collect().await;
+            return Ok(refusal(*status, code));
+        }
+        _ => {}
+    }
+    let answered = service.call(request.map(s3s::Body::from)).await.map_err(|error| format!("{error:?}"))?;
+    match fault {
+        Some(Fault::LoseAnswer) => Err(broken()),
+        Some(Fault::Truncate) => {
+            let (head, body) = answered.into_parts();
+            let bytes = body.collect().await.map_err(|error| error.to_string())?.to_bytes();
+            let half = bytes.slice(..bytes.len() / 2);
+            let pieces: [Result<Frame<Bytes>, BoxError>; 2] = [Ok(Frame::data(half)), Err(broken())];
+            Ok(Response::from_parts(head, StreamBody::new(stream::iter(pieces)).boxed_unsync()))
+        }
+        _ => Ok(answered
+            .map(|body| body.map_err(|error| -> BoxError { error.to_string().into() }).boxed_unsync())),
+    }
+}
+
+fn broken() -> BoxError {
+    io::Error::from(io::ErrorKind::ConnectionReset).into()
+}
+
+fn refusal(status: u16, code: &str) -> Response<Body> {
+    let text = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{code}</Code><Message>planned</Message></Error>"
+    );
+    let body = Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed_unsync();
+    Response::builder().status(status).header("content-type", "application/xml").body(body).unwrap()
+}

@@ -1,0 +1,336 @@
+//! The bucket, as `s3s` asks it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use bytes::{Bytes, BytesMut};
+use crc_fast::{CrcAlgorithm, checksum};
+use futures_util::StreamExt as _;
+use parking_lot::Mutex;
+use s3s::dto::{Object as Object2, *};
+use s3s::{S3, S3Request, S3Response, S3Result, s3_error};
+
+use crate::server::BUCKET;
+
+/// An object.
+#[derive(Debug, Clone)]
+pub struct Object {
+    pub bytes: Bytes,
+    /// As it was put.
+    pub class: Option<String>,
+    /// Whether it must be brought back before it can be read.
+    pub is_archived: bool,
+    /// Whether a checksum came with it.
+    pub has_checksum: bool,
+    tag: String,
+    modified: SystemTime,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) objects: BTreeMap<String, Object>,
+    uploads: BTreeMap<String, Upload>,
+    last: u64,
+    pub(crate) keeps_no_checksums: bool,
+}
+
+#[derive(Debug)]
+struct Upload {
+    key: String,
+    parts: BTreeMap<i32, Bytes>,
+}
+
+impl State {
+    /// Puts an object in place of whatever is there.
+    pub(crate) fn put(
+        &mut self,
+        key: &str,
+        bytes: Bytes,
+        class: Option<String>,
+        has_checksum: bool,
+    ) -> String {
+        self.last += 1;
+        let tag = format!("{:032x}", self.last);
+        let is_archived = class.as_deref().is_some_and(|class| matches!(class, "GLACIER" | "DEEP_ARCHIVE"));
+        let modified = SystemTime::now();
+        let object = Object { bytes, class, is_archived, has_checksum, tag: tag.clone(), modified };
+        self.objects.insert(key.to_owned(), object);
+        tag
+    }
+
+    pub(crate) fn uploads(&self) -> usize {
+        self.uploads.len()
+    }
+}
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Store(pub(crate) Arc<Mutex<State>>);
+
+fn in_bucket(bucket: &str) -> S3Result<()> {
+    if bucket == BUCKET { Ok(()) } else { Err(s3_error!(NoSuchBucket)) }
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for group in bytes.chunks(3) {
+        let bits =
+            group.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - group.len()));
+        for place in 0..4 {
+            let letter = char::from(ALPHABET[(bits >> (18 - 6 * place) & 63) as usize]);
+            text.push(if place <= group.len() { letter } else { '=' });
+        }
+    }
+    text
+}
+
+fn crc64(bytes: &[u8]) -> String {
+    base64(&checksum(CrcAlgorithm::Crc64Nvme, bytes).to_be_bytes())
+}
+
+fn crc32c(bytes: &[u8]) -> String {
+    base64(&checksum(CrcAlgorithm::Crc32Iscsi, bytes).to_be_bytes()[4..])
+}
+
+/// As the service does before an object exists. Whether there was one.
+fn verify(bytes: &[u8], sent64: Option<&str>, sent32: Option<&str>) -> S3Result<bool> {
+    if sent64.is_some_and(|sent| sent != crc64(bytes)) || sent32.is_some_and(|sent| sent != crc32c(bytes)) {
+        return Err(s3_error!(BadDigest));
+    }
+    Ok(sent64.is_some() || sent32.is_some())
+}
+
+async fn collect(body: Option<StreamingBlob>) -> S3Result<Bytes> {
+    let mut bytes = BytesMut::new();
+    let Some(mut body) = body else { return Ok(bytes.freeze()) };
+    while let Some(piece) = body.next().await {
+        bytes.extend_from_slice(&piece.map_err(|_| s3_error!(IncompleteBody))?);
+    }
+    Ok(bytes.freeze())
+}
+
+impl Store {
+    fn object(&self, bucket: &str, key: &str) -> S3Result<Object> {
+        in_bucket(bucket)?;
+        self.0.lock().objects.get(key).cloned().ok_or_else(|| s3_error!(NoSuchKey))
+    }
+
+    fn shown_checksum(&self, object: &Object) -> Option<String> {
+        let keeps = !self.0.lock().keeps_no_checksums;
+        (keeps && object.has_checksum).then(|| crc64(&object.bytes))
+    }
+}
+
+#[async_trait::async_trait]
+impl S3 for Store {
+    async fn put_object(&self, req: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
+        let input = req.input;
+        in_bucket(&input.bucket)?;
+        let bytes = collect(input.body).await?;
+        let has_checksum =
+            verify(&bytes, input.checksum_crc64nvme.as_deref(), input.checksum_crc32c.as_deref())?;
+        let mut state = self.0.lock();
+        if input.if_none_match.is_some() && state.objects.contains_key(&input.key) {
+            return Err(s3_error!(PreconditionFailed));
+        }
+        let class = input.storage_class.map(|class| class.as_str().to_owned());
+        let tag = state.put(&input.key, bytes, class, has_checksum);
+        Ok(S3Response::new(PutObjectOutput { e_tag: Some(ETag::Strong(tag)), ..Default::default() }))
+    }
+
+    async fn get_object(&self, req: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
+        let input = req.input;
+        let object = self.object(&input.bucket, &input.key)?;
+        if object.is_archived {
+            return Err(s3_error!(InvalidObjectState));
+        }
+        if let Some(ETagCondition::ETag(wanted)) = &input.if_match
+            && wanted.value() != object.tag
+        {
+            return Err(s3_error!(PreconditionFailed));
+        }
+        let len = object.bytes.len() as u64;
+        let (range, content_range) = match input.range {
+            None => (0..len, None),
+            Some(range) => {
+                let range = range.check(len)?;
+                let text = format!("bytes {}-{}/{len}", range.start, range.end - 1);
+                (range, Some(text))
+            }
+        };
+        let is_whole = content_range.is_none();
+        let bytes = object.bytes.slice(range.start as usize..range.end as usize);
+        Ok(S3Response::new(GetObjectOutput {
+            content_length: Some(bytes.len() as i64),
+            content_range,
+            checksum_crc64nvme: self.shown_checksum(&object).filter(|_| is_whole),
+            e_tag: Some(ETag::Strong(object.tag)),
+            last_modified: Some(object.modified.into()),
+            body: Some(StreamingBlob::from(s3s::Body::from(bytes))),
+            ..Default::default()
+        }))
+    }
+
+    async fn head_object(&self, req: S3Request<HeadObjectInput>) -> S3Result<S3Response<HeadObjectOutput>> {
+        let object = self.object(&req.input.bucket, &req.input.key)?;
+        let checksum = self.shown_checksum(&object);
+        Ok(S3Response::new(HeadObjectOutput {
+            content_length: Some(object.bytes.len() as i64),
+            checksum_type: checksum.is_some().then(|| ChecksumType::from_static(ChecksumType::FULL_OBJECT)),
+            checksum_crc64nvme: checksum,
+            e_tag: Some(ETag::Strong(object.tag)),
+            last_modified: Some(object.modified.into()),
+            storage_class: object.class.map(StorageClass::from),
+            ..Default::default()
+        }))
+    }
+
+    async fn head_bucket(&self, req: S3Request<HeadBucketInput>) -> S3Result<S3Response<HeadBucketOutput>> {
+        in_bucket(&req.input.bucket)?;
+        Ok(S3Response::new(HeadBucketOutput::default()))
+    }
+
+    async fn list_objects_v2(
+        &self,
+        req: S3Request<ListObjectsV2Input>,
+    ) -> S3Result<S3Response<ListObjectsV2Output>> {
+        let input = req.input;
+        in_bucket(&input.bucket)?;
+        let prefix = input.prefix.clone().unwrap_or_default();
+        let after = input.start_after.clone().unwrap_or_default();
+        // As S3, whatever is asked for.
+        let limit = input.max_keys.unwrap_or(1000).clamp(1, 1000) as usize;
+        let state = self.0.lock();
+        let mut found: Vec<Object2> = state
+            .objects
+            .iter()
+            .filter(|(key, _)| key.starts_with(&prefix) && **key > after)
+            .take(limit + 1)
+            .map(|(key, object)| Object2 {
+                key: Some(key.clone()),
+                size: Some(object.bytes.len() as i64),
+                e_tag: Some(ETag::Strong(object.tag.clone())),
+                last_modified: Some(object.modified.into()),
+                ..Default::default()
+            })
+            .collect();
+        let more = found.len() > limit;
+        found.truncate(limit);
+        Ok(S3Response::new(ListObjectsV2Output {
+            key_count: Some(found.len() as i32),
+            max_keys: Some(limit as i32),
+            is_truncated: Some(more),
+            next_continuation_token: found.last().filter(|_| more).and_then(|object| object.key.clone()),
+            contents: Some(found),
+            name: Some(input.bucket),
+            prefix: input.prefix,
+            ..Default::default()
+        }))
+    }
+
+    async fn delete_object(
+        &self,
+        req: S3Request<DeleteObjectInput>,
+    ) -> S3Result<S3Response<DeleteObjectOutput>> {
+        in_bucket(&req.input.bucket)?;
+        self.0.lock().objects.remove(&req.input.key);
+        Ok(S3Response::new(DeleteObjectOutput::default()))
+    }
+
+    async fn delete_objects(
+        &self,
+        req: S3Request<DeleteObjectsInput>,
+    ) -> S3Result<S3Response<DeleteObjectsOutput>> {
+        in_bucket(&req.input.bucket)?;
+        let mut state = self.0.lock();
+        for object in &req.input.delete.objects {
+            state.objects.remove(&object.key);
+        }
+        Ok(S3Response::new(DeleteObjectsOutput::default()))
+    }
+
+    async fn create_multipart_upload(
+        &self,
+        req: S3Request<CreateMultipartUploadInput>,
+    ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
+        in_bucket(&req.input.bucket)?;
+        let mut state = self.0.lock();
+        state.last += 1;
+        let id = format!("upload{}", state.last);
+        state.uploads.insert(id.clone(), Upload { key: req.input.key.clone(), parts: BTreeMap::new() });
+        Ok(S3Response::new(CreateMultipartUploadOutput {
+            upload_id: Some(id),
+            bucket: Some(req.input.bucket),
+            key: Some(req.input.key),
+            ..Default::default()
+        }))
+    }
+
+    async fn upload_part(&self, req: S3Request<UploadPartInput>) -> S3Result<S3Response<UploadPartOutput>> {
+        let input = req.input;
+        let bytes = collect(input.body).await?;
+        verify(&bytes, input.checksum_crc64nvme.as_deref(), input.checksum_crc32c.as_deref())?;
+        let mut state = self.0.lock();
+        let upload = state.uploads.get_mut(&input.upload_id).ok_or_else(|| s3_error!(NoSuchUpload))?;
+        upload.parts.insert(input.part_number, bytes);
+        let tag = Some(ETag::Strong(format!("part{}", input.part_number)));
+        Ok(S3Response::new(UploadPartOutput { e_tag: tag, ..Default::default() }))
+    }
+
+    async fn complete_multipart_upload(
+        &self,
+        req: S3Request<CompleteMultipartUploadInput>,
+    ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
+        let input = req.input;
+        let mut state = self.0.lock();
+        let upload = state.uploads.get(&input.upload_id).ok_or_else(|| s3_error!(NoSuchUpload))?;
+        let mut bytes = BytesMut::new();
+        for part in input.multipart_upload.and_then(|parts| parts.parts).unwrap_or_default() {
+            let number = part.part_number.ok_or_else(|| s3_error!(InvalidPart))?;
+            bytes.extend_from_slice(upload.parts.get(&number).ok_or_else(|| s3_error!(InvalidPart))?);
+        }
+        let has_checksum =
+            verify(&bytes, input.checksum_crc64nvme.as_deref(), input.checksum_crc32c.as_deref())?;
+        if input.if_none_match.is_some() && state.objects.contains_key(&input.key) {
+            return Err(s3_error!(PreconditionFailed));
+        }
+        state.uploads.remove(&input.upload_id);
+        let tag = state.put(&input.key, bytes.freeze(), None, has_checksum);
+        Ok(S3Response::new(CompleteMultipartUploadOutput {
+            bucket: Some(input.bucket),
+            key: Some(input.key),
+            e_tag: Some(ETag::Strong(tag)),
+            ..Default::default()
+        }))
+    }
+
+    async fn abort_multipart_upload(
+        &self,
+        req: S3Request<AbortMultipartUploadInput>,
+    ) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
+        self.0.lock().uploads.remove(&req.input.upload_id);
+        Ok(S3Response::new(AbortMultipartUploadOutput::default()))
+    }
+
+    async fn list_multipart_uploads(
+        &self,
+        req: S3Request<ListMultipartUploadsInput>,
+    ) -> S3Result<S3Response<ListMultipartUploadsOutput>> {
+        in_bucket(&req.input.bucket)?;
+        let prefix = req.input.prefix.clone().unwrap_or_default();
+        let state = self.0.lock();
+        let of_prefix = state.uploads.iter().filter(|(_, upload)| upload.key.starts_with(&prefix));
+        let uploads = of_prefix.map(|(id, upload)| MultipartUpload {
+            key: Some(upload.key.clone()),
+            upload_id: Some(id.clone()),
+            ..Default::default()
+        });
+        Ok(S3Response::new(ListMultipartUploadsOutput {
+            bucket: Some(req.input.bucket),
+            is_truncated: Some(false),
+            uploads: Some(uploads.collect()),
+            ..Default::default()
+        }))
+    }
+}
