@@ -106,7 +106,7 @@ fn undo_later(raw: &rusqlite::Connection) {
          DROP TABLE retention_policies; \
          ALTER TABLE containers DROP COLUMN proven_ms; ALTER TABLE backups DROP COLUMN proven_ms; \
          DROP TABLE scrub; DROP TABLE damaged_disks; DROP TABLE parity_members; DROP TABLE parity_groups; \
-         DROP TRIGGER namespaces_keep_their_key; ALTER TABLE namespaces DROP COLUMN key_id",
+         ALTER TABLE namespaces DROP COLUMN key_id",
     )
     .unwrap();
 }
