@@ -21,7 +21,7 @@ fn a_full_disk_refuses_new_data_and_harms_nothing() {
     let fits = Disk::of_noise(folder.path().join("fits.raw"), 1, 20 << 20);
     let large = Disk::of_noise(folder.path().join("large.raw"), 2, 100 << 20);
     agent.back_up("fits", &[fits.arg()]);
-    agent.run(&["backup", "--vm", "large", large.arg()]).fails(8, &["room"]);
+    agent.run(&["backup", "--vm", "large", large.arg()]).fails(8, &["add storage"]);
     assert!(agent.backups("large").is_empty(), "nothing half done is visible");
     assert_eq!(agent.read_back("fits"), fits.bytes());
     agent.run(&["verify", "latest", "--vm", "fits"]).ok();
@@ -114,7 +114,7 @@ fn a_server_starts_and_restores_on_a_disk_without_a_free_byte() {
         assert_eq!(free_bytes(small.folder()), 0);
         let full = Server::options().arg("--reserve=8MiB").start(&data_dir);
         assert_eq!(full.agent().read_back("web"), disk.bytes());
-        full.agent().run(&["backup", "--vm", "other", other.arg()]).fails(8, &["room"]);
+        full.agent().run(&["backup", "--vm", "other", other.arg()]).fails(8, &["add storage"]);
         full.kill();
         std::fs::remove_file(&ballast).unwrap();
         let again = Server::options().arg("--reserve=8MiB").start(&data_dir);
@@ -145,7 +145,7 @@ fn a_disk_that_backups_filled_is_emptied_by_those_who_may() {
         disk.put(0, &noise(100 + kept.len() as u64, 10 << 20));
         let ran = agent.run(&["backup", "--vm", "web", disk.arg()]);
         if !ran.succeeded() {
-            ran.fails(8, &["room"]);
+            ran.fails(8, &["add storage"]);
             break;
         }
         kept.push(disk.bytes());
@@ -195,7 +195,7 @@ fn a_disk_without_a_free_byte_is_emptied() {
     fill(&small.folder().join("ballast"));
     assert_eq!(free_bytes(small.folder()), 0);
     let refused = Disk::of_noise(folder.path().join("refused.raw"), 9, 12 << 20);
-    agent.run(&["backup", "--vm", "other", refused.arg()]).fails(8, &["room"]);
+    agent.run(&["backup", "--vm", "other", refused.arg()]).fails(8, &["add storage"]);
     agent.run(&["delete", &ids[3], "--yes", "--reason", "a test"]).ok();
     agent.run(&["forget", "--vm", "web", "--keep-last", "1", "--yes"]).ok();
     assert_eq!(agent.backups("web"), ids[..1]);

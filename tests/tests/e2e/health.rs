@@ -51,7 +51,7 @@ fn a_full_repository_is_alive_and_not_ready() {
     };
     wait_for("the server to say that it is full", || {
         let (code, said) = health(&["--ready"]);
-        (code == Some(1) && said.contains("\"full\"") && said.contains("make room")).then_some(())
+        (code == Some(1) && said.contains("\"full\"") && said.contains("add storage")).then_some(())
     });
     wait_for("the server to be alive", || (health(&[]).0 == Some(0)).then_some(()));
 }

@@ -30,7 +30,7 @@ async fn a_full_repository_says_so_in_the_answer_and_in_the_metrics() {
     let answer = fixture.get("", "/readyz").await;
     assert_eq!(answer.status, 503);
     assert_eq!(answer.json()["reasons"], serde_json::json!(["full"]));
-    assert!(answer.json()["reason"].as_str().unwrap().contains("make room"));
+    assert!(answer.json()["reason"].as_str().unwrap().contains("add storage"));
     assert_eq!(fixture.get("", "/healthz").await.status, 200);
     let metrics = fixture.get("", "/metrics").await.text();
     assert!(metrics.contains("holdfast_not_ready{reason=\"full\"} 1"), "{metrics}");
