@@ -195,7 +195,7 @@ fn a_disk_without_a_free_byte_is_emptied() {
     fill(&small.folder().join("ballast"));
     assert_eq!(free_bytes(small.folder()), 0);
     let refused = Disk::of_noise(folder.path().join("refused.raw"), 9, 12 << 20);
-    agent.run(&["backup", "--vm", "other", refused.arg()]).fails(8, &["add storage"]);
+    agent.run(&["backup", "--vm", "other", refused.arg()]).fails(8, &["free"]);
     agent.run(&["delete", &ids[3], "--yes", "--reason", "a test"]).ok();
     agent.run(&["forget", "--vm", "web", "--keep-last", "1", "--yes"]).ok();
     assert_eq!(agent.backups("web"), ids[..1]);
