@@ -132,7 +132,7 @@ pub fn inner(region: &EncodedRegion) -> Vec<u8> {
 /// The codec and payload of what was decrypted.
 ///
 /// # Errors
-/// [`RegionError::UnknownCodec`]; one sealed region within another is none.
+/// [`RegionError::UnknownCodec`]; a sealed region within another is refused.
 pub fn split_inner(inner: &[u8]) -> Result<(Codec, &[u8]), RegionError> {
     let (codec, payload) = inner.split_first().ok_or(RegionError::Frame("it is empty".to_owned()))?;
     match Codec::try_from(u32::from(*codec))? {

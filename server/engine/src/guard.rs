@@ -4,11 +4,10 @@
 //! So a container that was open when something failed is never sealed afterwards, and a clean
 //! stop knows that no seal is still under way.
 
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use holdfast_types::ids::ContainerId;
-use holdfast_volume::{Blob, BlobName, BlobWriter, ListPage, Owner, Space, Volume, VolumeError};
+use holdfast_volume::{BlobName, BlobWriter, Owner, Volume, VolumeError};
 use parking_lot::{Mutex, RwLock};
 use roaring::RoaringTreemap;
 
@@ -77,34 +76,11 @@ impl Volume for GuardedVolume {
         Ok(Box::new(GuardedWriter { inner, name: name.clone(), gate: Arc::clone(&self.gate) }))
     }
 
-    fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
-        self.inner.open(name)
-    }
-
-    fn list(
-        &self,
-        prefix: &BlobName,
-        after: Option<&BlobName>,
-        limit: NonZeroUsize,
-    ) -> Result<ListPage, VolumeError> {
-        self.inner.list(prefix, after, limit)
-    }
-
-    fn handles_outlive_removal(&self) -> bool {
-        self.inner.handles_outlive_removal()
-    }
-
     fn remove(&self, name: &BlobName) -> Result<(), VolumeError> {
         self.gate.pass(name, || self.inner.remove(name))
     }
 
-    fn discard_unfinished(&self) -> Result<u64, VolumeError> {
-        self.inner.discard_unfinished()
-    }
-
-    fn space(&self) -> Result<Option<Space>, VolumeError> {
-        self.inner.space()
-    }
+    holdfast_volume::pass_on!(open, list, discard_unfinished, space, handles_outlive_removal to inner);
 }
 
 #[derive(Debug)]

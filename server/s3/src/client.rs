@@ -232,7 +232,7 @@ impl S3Client {
         }
     }
 
-    /// Has something done whose outcome nobody waits for.
+    /// Starts something and does not wait for its outcome.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         if let Some(runtime) = &self.runtime {
             runtime.spawn(work);

@@ -146,7 +146,7 @@ fn by_code(call: &Call, status: u16, code: &str, source: Box<Explained>) -> Volu
             Intent::Read => VolumeError::Unavailable { action, name, source },
             Intent::Write => VolumeError::OutcomeUnknown { action, name, source },
         },
-        // It may be there; whoever asks is not let in, or it is in an archive.
+        // It may be there: access is denied, or it is in an archive.
         _ if call.intent == Intent::Read => VolumeError::NotReadableNow { name, source },
         _ => VolumeError::Unavailable { action, name, source },
     }

@@ -14,7 +14,7 @@
 //! that the service verifies before the object exists. Calls block; each request has a time limit. Nothing is tried again
 //! here: `holdfast_volume::RetryVolume` does that.
 //!
-//! A crash leaves whole objects, and perhaps parts of a large one, which nobody sees, which cost money, and which
+//! A crash leaves whole objects, and perhaps parts of a large one, which no reader sees, which cost money, and which
 //! `discard_unfinished` and a lifecycle rule of the bucket remove.
 
 mod blob;

@@ -46,7 +46,7 @@ impl S3Volume {
         Arc::clone(&self.client.counts)
     }
 
-    /// Ends requests under way that write, so that whoever waits for them need not, and refuses further ones.
+    /// Ends requests under way that write, so that their callers need not wait, and refuses further ones.
     pub fn stop_writing(&self) {
         self.client.stop_writing();
     }

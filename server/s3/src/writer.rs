@@ -79,7 +79,7 @@ impl S3Writer {
         self.client.config.class.as_deref().map(StorageClass::from)
     }
 
-    /// Both texts, one of which is none.
+    /// Both texts, one of which may be empty.
     fn texts(&self, digest: Option<&Digest>) -> (Option<String>, Option<String>) {
         let text = self.checksum.zip(digest).map(|(kind, digest)| (kind, kind.text(digest.finalize())));
         match text {

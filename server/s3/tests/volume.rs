@@ -224,7 +224,7 @@ fn many_are_removed_by_few_requests() {
     volume.remove_all(&names).unwrap();
 }
 
-/// Nobody waits for a server that takes connections and does not answer longer than it may take; a stop waits for no one.
+/// A server that takes connections and never answers is given up after its time limit, and at once by a stop.
 #[test]
 fn a_stop_ends_a_put_under_way() {
     let bucket = TestBucket::start();

@@ -10,7 +10,7 @@
 //!
 //! A crash before 1 leaves nothing, one after it two forms of the same bytes: the next pass goes on at 2. Who reads finds
 //! either, and who removes the blob removes both (`volume.rs`). What cannot be read stays as it is and is counted; a
-//! blob that is damaged but can be read is sealed with its damage, which whoever reads it finds as before.
+//! blob that is damaged but can be read is sealed with its damage, which its readers find as before.
 //!
 //! A pass looks at all blobs. One that left nothing ends it for good: the table of keys says so (K3), so there is no place
 //! to keep: what was done shows in the names and headers of blobs.
@@ -34,7 +34,7 @@ const PIECE_BYTES: usize = if cfg!(test) { 32 << 10 } else { 1 << 20 };
 /// Entries of a listing that are held at a time: a step converts a few of them, and lists anew.
 const PAGE_ENTRIES: NonZeroUsize = NonZeroUsize::new(256).unwrap();
 
-/// What a conversion asks of whoever lets it run.
+/// What a conversion needs from its caller.
 pub trait Surroundings {
     /// Whose a blob is that lies in the open.
     ///
@@ -44,7 +44,7 @@ pub trait Surroundings {
     /// Room for a second form of so many bytes; it is given back by dropping what is returned.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no room.
     fn room(&self, bytes: u64) -> Result<Box<dyn Any>, Cause>;
     /// A write to the volume failed.
     fn write_failed(&self, error: &VolumeError);

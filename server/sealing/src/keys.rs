@@ -83,7 +83,7 @@ impl Keys {
 
     /// What every call asks of the table, which may be long.
     fn look(&self, table: &KeyTable) {
-        // Before the other: whoever finds nothing to convert looks for all that a conversion left.
+        // Before the other: a caller that finds nothing to convert looks for all that a conversion left.
         self.was_rotated.store(table.data_keys().any(|key| key.number.0 > 1), Ordering::SeqCst);
         let is_to_convert =
             table.accepts_plain() || table.data_keys().any(|key| key.state == DataKeyState::Old);

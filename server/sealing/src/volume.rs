@@ -1,13 +1,13 @@
 //! The volume.
 //!
 //! A blob lies below in one of three forms, and in two of them while a conversion moves it from one to the other
-//! (`convert.rs`). Whoever reads finds it in any, whoever removes it removes all of them.
+//! (`convert.rs`). A reader finds it in any of them, and a removal removes all of them.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use holdfast_volume::{Blob, BlobEntry, BlobName, BlobWriter, ListPage, Owner, Space, Volume, VolumeError};
+use holdfast_volume::{Blob, BlobEntry, BlobName, BlobWriter, ListPage, Owner, Volume, VolumeError};
 use parking_lot::RwLock;
 
 use crate::blob::{MovingBlob, Unopened};
@@ -243,17 +243,7 @@ impl Volume for SealedVolume {
         if removed { Ok(()) } else { Err(VolumeError::NotFound { name: name.clone() }) }
     }
 
-    fn discard_unfinished(&self) -> Result<u64, VolumeError> {
-        self.inner.discard_unfinished()
-    }
-
-    fn space(&self) -> Result<Option<Space>, VolumeError> {
-        self.inner.space()
-    }
-
-    fn handles_outlive_removal(&self) -> bool {
-        self.inner.handles_outlive_removal()
-    }
+    holdfast_volume::pass_on!(discard_unfinished, space, handles_outlive_removal to inner);
 }
 
 /// What the volume below says of a sealed name, said of the name it stands for.

@@ -264,7 +264,7 @@ pub(crate) fn recovered(
         Some(kit) => import_kit(&**raw, table, kit, &source, &**clock)?,
         None => unlock(table, &source)?.0,
     };
-    // Whoever recovers has chosen this copy.
+    // Recovery was told to use this copy.
     seen::accept(&settings.data_dir, open.table())?;
     let keys = Keys::new(open, Arc::clone(raw), Arc::clone(clock), Arc::new(SystemRandom));
     Ok(Arc::new(SealedVolume::new(Arc::clone(raw), Arc::new(keys))))

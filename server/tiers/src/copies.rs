@@ -1,4 +1,4 @@
-//! Copies what was sealed to the bucket, and removes there what was removed here. In pieces: whoever calls
+//! Copies what was sealed to the bucket, and removes there what was removed here. In pieces: the caller of
 //! [`Copies::work`] decides when.
 //!
 //! Every blob is sent once. After an answer that was lost, or a crash, the bucket is asked first whether it has the blob.

@@ -80,7 +80,7 @@ impl TieredVolume {
                                 sum.blobs += u64::from(bytes.is_some());
                                 sum.bytes += bytes.unwrap_or(0);
                             }
-                            // An archive is not thawed for this; whoever needs it asks for it.
+                            // An archive is not thawed for this, but only when it is asked for.
                             Err(VolumeError::NotReadableNow { .. }) => sum.lock().unreadable += 1,
                             Err(error) => {
                                 failed.lock().get_or_insert(error);

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use crate::blob::check_range;
-use crate::{Blob, BlobName, BlobWriter, ListPage, Owner, Space, Volume, VolumeError};
+use crate::{Blob, BlobName, Volume, VolumeError};
 
 mod blocks;
 
@@ -65,10 +65,6 @@ struct Cache {
 }
 
 impl Volume for CacheVolume {
-    fn create_for(&self, name: &BlobName, owner: Owner) -> Result<Box<dyn BlobWriter>, VolumeError> {
-        self.inner.create_for(name, owner)
-    }
-
     fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
         let begun = self.cache.blocks.lock().begin_open(name);
         let opened = self.inner.open(name);
@@ -87,15 +83,6 @@ impl Volume for CacheVolume {
         }
     }
 
-    fn list(
-        &self,
-        prefix: &BlobName,
-        after: Option<&BlobName>,
-        limit: NonZeroUsize,
-    ) -> Result<ListPage, VolumeError> {
-        self.inner.list(prefix, after, limit)
-    }
-
     fn remove(&self, name: &BlobName) -> Result<(), VolumeError> {
         self.cache.blocks.lock().begin_removal(name);
         let result = self.inner.remove(name);
@@ -103,17 +90,7 @@ impl Volume for CacheVolume {
         result
     }
 
-    fn discard_unfinished(&self) -> Result<u64, VolumeError> {
-        self.inner.discard_unfinished()
-    }
-
-    fn space(&self) -> Result<Option<Space>, VolumeError> {
-        self.inner.space()
-    }
-
-    fn handles_outlive_removal(&self) -> bool {
-        self.inner.handles_outlive_removal()
-    }
+    crate::pass_on!(create_for, list, discard_unfinished, space, handles_outlive_removal to inner);
 }
 
 #[derive(Debug)]

@@ -10,6 +10,7 @@
 //! | `list.rs`, `list_all.rs` | one page of a listing, and [`list_all`], which walks them |
 //! | `local.rs`, `memory.rs` | volumes that hold blobs: files below a folder, and memory |
 //! | `retry.rs`, `throttle.rs`, `count.rs`, `cache.rs` | volumes around a volume, one concern each |
+//! | `pass_on.rs` | [`pass_on!`]: what such a volume does not change |
 //! | `testing/` | with the feature `testing`: the conformance suite, the faulty volume, a manual timer |
 //!
 //! A new kind of volume implements the three traits and runs `testing::volume_suite`.
@@ -30,6 +31,7 @@ mod list_all;
 mod local;
 mod memory;
 mod name;
+mod pass_on;
 mod remote;
 mod retry;
 #[cfg(any(test, feature = "testing"))]

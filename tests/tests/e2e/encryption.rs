@@ -15,6 +15,9 @@ use tempfile::{TempDir, tempdir};
 
 use super::recover::lose_all_but_blobs;
 
+mod conversion;
+mod keys;
+
 const VM: &str = "ledger-of-the-bank";
 const JOB: &str = "nightly-and-secret";
 const NAMESPACE: &str = "tenant-of-floor-9";
@@ -230,7 +233,7 @@ fn a_command_opens_a_repository_from_its_first_start_on() {
     let server = Server::options().args(&command[1..]).start(&scene.data_dir);
     assert_same(&scene.disk.bytes(), &read_back(&server, "latest"));
     stop(server);
-    // Whoever has the volume does not see it.
+    // The volume does not show it.
     let text: Vec<u8> = scene.blobs("keys/").iter().flat_map(|path| fs::read(path).unwrap()).collect();
     assert!(!contains(&text, b"0123456789abcdef"));
 }
@@ -417,52 +420,6 @@ fn nothing_lies_in_the_open(scene: &Scene) {
     );
 }
 
-fn older_backup(server: &Server) -> String {
-    let list = server.agent().run(&["list", "--namespace", NAMESPACE, "--vm", VM, "--json"]).ok().summary();
-    list["backups"][1]["backup"].as_str().unwrap().to_owned()
-}
-
-#[test]
-fn an_existing_repository_is_encrypted_while_it_is_used() {
-    let scene = Scene::new(&[]);
-    let (status, said) = maintain(&scene.data_dir, "key", &["status"]);
-    assert!(!status.success() && said.contains("not encrypted"), "{said}");
-    let before = scene.disk.bytes();
-    scene.disk.put(0, &noise(10, 2 << 20));
-    scene.add(&[]);
-    // Ended anywhere.
-    for wanted in [1, 3, 5] {
-        let server = Server::options().arg("--encrypt").start(&scene.data_dir);
-        wait_for("some of it to be encrypted", || {
-            let status = scene.status();
-            let encrypted = status["encrypted_files"].as_u64().unwrap();
-            (encrypted >= wanted || status["plain_files"] == 0).then_some(())
-        });
-        server.kill();
-    }
-    // Said once is enough.
-    let server = Server::start(&scene.data_dir);
-    assert_same(&scene.disk.bytes(), &read_back(&server, "latest"));
-    wait_until_converted(&scene);
-    assert_same(&before, &read_back(&server, &older_backup(&server)));
-    let metrics = get(&server, "/metrics", &server.admin_token()).text();
-    assert!(metrics.contains("holdfast_encryption_complete 1"), "{metrics}");
-    tasks::run(&server, "reclaim", &json!({ "live_share_pct": 100 }));
-    assert_same(&scene.disk.bytes(), &read_back(&server, "latest"));
-    stop(server);
-    nothing_lies_in_the_open(&scene);
-    assert_eq!(found(&scene, &secrets()), Vec::<&str>::new());
-    let (status, said) = maintain(&scene.data_dir, "check", &["--read-data"]);
-    assert!(status.success(), "{said}");
-    scene.disk.put(0, &noise(11, 1 << 20));
-    scene.add(&[]);
-    // Off is no way back.
-    let server = Server::options().arg("--encrypt=off").start(&scene.data_dir);
-    assert!(server.stderr().contains("stays so"), "{}", server.stderr());
-    assert_same(&scene.disk.bytes(), &read_back(&server, "latest"));
-    stop(server);
-}
-
 /// Files whose bytes are not as mixed as noise is. Headers are told apart from what they stand before.
 fn patterned(scene: &Scene) -> Vec<PathBuf> {
     let blobs = scene.data_dir.join("blobs");
@@ -508,107 +465,4 @@ fn a_reminder_stays_until_a_kit_is_exported() {
     let (_, said) = server.stop();
     assert!(!said.contains("export-kit"), "{said}");
     assert!(!scene.key(&["status"]).contains("export-kit"));
-}
-
-/// Copies what is in a folder; what is there already stays.
-fn copy_into(from: &Path, to: &Path) {
-    for path in files(from) {
-        let target = to.join(path.strip_prefix(from).unwrap());
-        fs::create_dir_all(target.parent().unwrap()).unwrap();
-        if !target.exists() {
-            fs::copy(&path, &target).unwrap();
-        }
-    }
-}
-
-#[test]
-fn a_destroyed_namespace_cannot_be_read_with_todays_keys() {
-    const OTHER: &str = "other";
-    let scene = Scene::encrypted();
-    let other = Disk::of_noise(scene.path("other.raw"), 12, 3 << 20);
-    let server = Server::start(&scene.data_dir);
-    server.token("others", "backup", &[OTHER]);
-    server.agent().run(&["backup", "--namespace", OTHER, "--vm", "web", other.arg()]).ok();
-    let list = server.agent().run(&["list", "--namespace", NAMESPACE, "--vm", VM, "--json"]).ok().summary();
-    let held = list["backups"][0]["backup"].as_str().unwrap().to_owned();
-    server.agent().run(&["hold", &held, "--namespace", NAMESPACE, "--reason", "a lawsuit"]).ok();
-    let destroy =
-        |confirm: &str| maintain(&scene.data_dir, "namespace", &["destroy", NAMESPACE, "--confirm", confirm]);
-    assert_eq!(destroy(NAMESPACE).0.code(), Some(6), "beside a server");
-    stop(server);
-    let old_kit = scene.export_kit("old.txt");
-    let before = scene.status();
-    // A copy of everything but the key, as on another disk.
-    let copy = scene.path("copy");
-    copy_into(&scene.data_dir.join("blobs"), &copy.join("blobs"));
-
-    let (status, said) = destroy("another");
-    assert!(!status.success() && said.contains("nothing was changed"), "{said}");
-    let (status, said) = destroy(NAMESPACE);
-    assert!(status.code() == Some(4) && said.contains("a lawsuit"), "{status}: {said}");
-    scene.restores();
-    let server = Server::start(&scene.data_dir);
-    server.agent().run(&["hold", &held, "--namespace", NAMESPACE, "--release", "--reason", "settled"]).ok();
-    stop(server);
-    let (status, said) = destroy(NAMESPACE);
-    assert!(status.success() && said.contains("1 restore points of 1 VMs"), "{said}");
-    assert!(said.contains("recovery kit") && said.contains("export-kit"), "{said}");
-
-    let after = scene.status();
-    assert_ne!(repository_key(&after), repository_key(&before));
-    let of = |status: &Value| status["data_keys"].as_array().unwrap().len();
-    assert_eq!(of(&after), of(&before) - 1);
-    let left: Vec<_> = scene.blobs(".data-");
-    assert_eq!(left.len(), 1, "what is left is the other namespace's: {left:?}");
-    let (status, said) = maintain(&scene.data_dir, "key", &["import", "--kit", old_kit.to_str().unwrap()]);
-    assert_eq!(status.code(), Some(4), "{said}");
-    let restores_other = |server: &Server| {
-        let args = ["restore", "latest", "--namespace", OTHER, "--vm", "web", "--to", "-"];
-        assert_same(&other.bytes(), &server.agent().run(&args).ok().stdout);
-    };
-    let audit = |server: &Server| get(server, "/api/v1/audit", &server.admin_token()).text();
-    let server = Server::start(&scene.data_dir);
-    restores_other(&server);
-    assert!(audit(&server).contains("namespace.destroy"));
-    stop(server);
-
-    // Containers and points of before, put back: what today's keys open has nothing of them.
-    for folder in ["containers", "points", "snapshots"] {
-        copy_into(&copy.join("blobs").join(folder), &scene.data_dir.join("blobs").join(folder));
-    }
-    let server = Server::start(&scene.data_dir);
-    restores_other(&server);
-    let args = ["restore", "latest", "--namespace", NAMESPACE, "--vm", VM, "--to", "-"];
-    assert_ne!(server.agent().run(&args).code, Some(0));
-    stop(server);
-    // Nor does today's key file open the copy with its own keys; the kit of then does, and SECURITY says so.
-    let recover = |args: &[&str]| {
-        let from = copy.join("blobs");
-        let data_dir = scene.path("recovered");
-        let args = [&["--from", from.to_str().unwrap()], args].concat();
-        maintain(&data_dir, "recover", &args)
-    };
-    fs::create_dir(scene.path("recovered")).unwrap();
-    fs::copy(scene.key_file(), scene.path("recovered").join("repository.key")).unwrap();
-    let (status, said) = recover(&[]);
-    assert_eq!(status.code(), Some(4), "{said}");
-    let (status, said) = recover(&["--kit", old_kit.to_str().unwrap()]);
-    assert!(status.success(), "{said}");
-}
-
-#[test]
-fn an_older_table_of_keys_is_noticed() {
-    let scene = Scene::encrypted();
-    let copy = scene.path("keys");
-    copy_into(&scene.data_dir.join("blobs/keys"), &copy);
-    let kit = scene.export_kit("kit.txt");
-    scene.key(&["remove", "2"]);
-    let keys = scene.data_dir.join("blobs/keys");
-    fs::remove_dir_all(&keys).unwrap();
-    copy_into(&copy, &keys);
-    scene.refuses(&[], &["older version", "accept-older"]);
-    let (status, said) = maintain(&scene.data_dir, "key", &["import", "--kit", kit.to_str().unwrap()]);
-    assert_eq!(status.code(), Some(4), "{said}");
-    scene.key(&["accept-older"]);
-    scene.restores();
 }

@@ -1,15 +1,12 @@
 //! A disk that cannot read a sector any more: what it hits is damage, everything else goes on.
 
-use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::Arc;
 
 use holdfast_proto::ErrorCode;
 use holdfast_types::ids::ContainerClass;
 use holdfast_volume::testing::{Fault, FaultyVolume, OpKind};
-use holdfast_volume::{
-    Blob, BlobName, BlobWriter, ListPage, MemoryVolume, Owner, Space, Volume, VolumeError,
-};
+use holdfast_volume::{Blob, BlobName, MemoryVolume, Volume, VolumeError};
 use parking_lot::Mutex;
 
 use super::agent::{backup, restore};
@@ -58,39 +55,12 @@ impl Blob for BadBlob {
 }
 
 impl Volume for BadSector {
-    fn create_for(&self, name: &BlobName, owner: Owner) -> Result<Box<dyn BlobWriter>, VolumeError> {
-        self.inner.create_for(name, owner)
-    }
-
     fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
         let inner = self.inner.open(name)?;
         Ok(Arc::new(BadBlob { name: name.clone(), inner, bad: Arc::clone(&self.bad) }))
     }
 
-    fn list(
-        &self,
-        prefix: &BlobName,
-        after: Option<&BlobName>,
-        limit: NonZeroUsize,
-    ) -> Result<ListPage, VolumeError> {
-        self.inner.list(prefix, after, limit)
-    }
-
-    fn handles_outlive_removal(&self) -> bool {
-        self.inner.handles_outlive_removal()
-    }
-
-    fn remove(&self, name: &BlobName) -> Result<(), VolumeError> {
-        self.inner.remove(name)
-    }
-
-    fn discard_unfinished(&self) -> Result<u64, VolumeError> {
-        self.inner.discard_unfinished()
-    }
-
-    fn space(&self) -> Result<Option<Space>, VolumeError> {
-        self.inner.space()
-    }
+    holdfast_volume::pass_on!(create_for, list, remove, discard_unfinished, space, handles_outlive_removal to inner);
 }
 
 fn first(volume: &MemoryVolume, class: ContainerClass) -> ContainerName {

@@ -8,15 +8,12 @@
 //! docs/OPERATIONS.md has this table in words.
 
 use std::collections::BTreeSet;
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use holdfast_catalog::{CatalogWalk as _, ContainerRecord};
 use holdfast_proto::ErrorCode;
-use holdfast_volume::{
-    Blob, BlobName, BlobWriter, ListPage, MemoryVolume, Owner, Space, Volume, VolumeError,
-};
+use holdfast_volume::{Blob, BlobName, MemoryVolume, Volume, VolumeError};
 use parking_lot::Mutex;
 
 use super::agent::{backup, restore, restore_past_damage};
@@ -254,27 +251,10 @@ impl Blob for FaultedBlob {
 }
 
 impl Volume for Faulted {
-    fn create_for(&self, name: &BlobName, owner: Owner) -> Result<Box<dyn BlobWriter>, VolumeError> {
-        self.inner.create_for(name, owner)
-    }
-
     fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
         self.check(name, true)?;
         let inner = self.inner.open(name)?;
         Ok(Arc::new(FaultedBlob { inner, name: name.clone(), volume: self.clone() }))
-    }
-
-    fn list(
-        &self,
-        prefix: &BlobName,
-        after: Option<&BlobName>,
-        limit: NonZeroUsize,
-    ) -> Result<ListPage, VolumeError> {
-        self.inner.list(prefix, after, limit)
-    }
-
-    fn handles_outlive_removal(&self) -> bool {
-        self.inner.handles_outlive_removal()
     }
 
     fn remove(&self, name: &BlobName) -> Result<(), VolumeError> {
@@ -282,13 +262,7 @@ impl Volume for Faulted {
         self.inner.remove(name)
     }
 
-    fn discard_unfinished(&self) -> Result<u64, VolumeError> {
-        self.inner.discard_unfinished()
-    }
-
-    fn space(&self) -> Result<Option<Space>, VolumeError> {
-        self.inner.space()
-    }
+    holdfast_volume::pass_on!(create_for, list, discard_unfinished, space, handles_outlive_removal to inner);
 }
 
 /// Two VMs at rest: the first is hit.

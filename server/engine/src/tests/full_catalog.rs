@@ -1,15 +1,12 @@
 //! (S8) A start whose catalog has no room, after a kill: it reads, and goes on once there is room.
 
 use std::fmt;
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use holdfast_catalog::{Catalog, CatalogWalk as _, Containers as _, SqliteCatalog};
 use holdfast_proto::ErrorCode;
 use holdfast_types::ids::{BackupId, SessionId};
-use holdfast_volume::{
-    Blob, BlobName, BlobWriter, ListPage, MemoryVolume, Owner, Space, Volume, VolumeError,
-};
+use holdfast_volume::{Blob, BlobName, MemoryVolume, Volume, VolumeError};
 use parking_lot::Mutex;
 
 use super::agent::{backup, request, restore, send_disk, start};
@@ -200,10 +197,6 @@ impl fmt::Debug for Interrupted {
 }
 
 impl Volume for Interrupted {
-    fn create_for(&self, name: &BlobName, owner: Owner) -> Result<Box<dyn BlobWriter>, VolumeError> {
-        self.inner.create_for(name, owner)
-    }
-
     fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
         let opened = self.inner.open(name)?;
         let then = self.then.lock().take();
@@ -211,30 +204,7 @@ impl Volume for Interrupted {
         Ok(opened)
     }
 
-    fn list(
-        &self,
-        prefix: &BlobName,
-        after: Option<&BlobName>,
-        limit: NonZeroUsize,
-    ) -> Result<ListPage, VolumeError> {
-        self.inner.list(prefix, after, limit)
-    }
-
-    fn handles_outlive_removal(&self) -> bool {
-        self.inner.handles_outlive_removal()
-    }
-
-    fn remove(&self, name: &BlobName) -> Result<(), VolumeError> {
-        self.inner.remove(name)
-    }
-
-    fn discard_unfinished(&self) -> Result<u64, VolumeError> {
-        self.inner.discard_unfinished()
-    }
-
-    fn space(&self) -> Result<Option<Space>, VolumeError> {
-        self.inner.space()
-    }
+    holdfast_volume::pass_on!(create_for, list, remove, discard_unfinished, space, handles_outlive_removal to inner);
 }
 
 /// (L1) The catalog has taken nothing of the start yet. A restore point whose point says more than its row is deleted just

@@ -6,8 +6,8 @@ use holdfast_keys::slots::{NewSlot, SlotSecret};
 use holdfast_keys::{OpenKeys, Owner as KeyOwner, Secret, SystemRandom};
 use holdfast_types::clock::ManualClock;
 use holdfast_types::ids::RepositoryId;
+use holdfast_volume::MemoryVolume;
 use holdfast_volume::testing::{CrashPoint, Fault, FaultyVolume, InFlight, OpKind, put};
-use holdfast_volume::{BlobWriter, ListPage, MemoryVolume, Space};
 
 use super::*;
 use crate::{read_table, write_table};
@@ -427,39 +427,16 @@ impl Blob for BriefBlob {
 }
 
 impl Volume for Brief {
-    fn create_for(&self, name: &BlobName, owner: Owner) -> Result<Box<dyn BlobWriter>, VolumeError> {
-        self.0.create_for(name, owner)
-    }
-
     fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
         let len = self.0.open(name)?.len();
         Ok(Arc::new(BriefBlob(self.0.clone(), name.clone(), len)))
     }
 
-    fn list(
-        &self,
-        prefix: &BlobName,
-        after: Option<&BlobName>,
-        limit: NonZeroUsize,
-    ) -> Result<ListPage, VolumeError> {
-        self.0.list(prefix, after, limit)
-    }
-
-    fn remove(&self, name: &BlobName) -> Result<(), VolumeError> {
-        self.0.remove(name)
-    }
-
-    fn discard_unfinished(&self) -> Result<u64, VolumeError> {
-        self.0.discard_unfinished()
-    }
-
-    fn space(&self) -> Result<Option<Space>, VolumeError> {
-        self.0.space()
-    }
-
     fn handles_outlive_removal(&self) -> bool {
         false
     }
+
+    holdfast_volume::pass_on!(create_for, list, remove, discard_unfinished, space to 0);
 }
 
 #[test]
@@ -484,10 +461,6 @@ struct Racing(MemoryVolume, Moves, BlobName);
 type Moves = Mutex<Option<(Arc<crate::volume::Moves>, BlobName, Vec<u8>)>>;
 
 impl Volume for Racing {
-    fn create_for(&self, name: &BlobName, owner: Owner) -> Result<Box<dyn BlobWriter>, VolumeError> {
-        self.0.create_for(name, owner)
-    }
-
     fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
         if *name == self.2
             && let Some((moves, sealed, bytes)) = self.1.lock().take()
@@ -499,30 +472,11 @@ impl Volume for Racing {
         self.0.open(name)
     }
 
-    fn list(
-        &self,
-        prefix: &BlobName,
-        after: Option<&BlobName>,
-        limit: NonZeroUsize,
-    ) -> Result<ListPage, VolumeError> {
-        self.0.list(prefix, after, limit)
-    }
-
-    fn remove(&self, name: &BlobName) -> Result<(), VolumeError> {
-        self.0.remove(name)
-    }
-
-    fn discard_unfinished(&self) -> Result<u64, VolumeError> {
-        self.0.discard_unfinished()
-    }
-
-    fn space(&self) -> Result<Option<Space>, VolumeError> {
-        self.0.space()
-    }
-
     fn handles_outlive_removal(&self) -> bool {
         true
     }
+
+    holdfast_volume::pass_on!(create_for, list, remove, discard_unfinished, space to 0);
 }
 
 /// (K2) It goes from plain to sealed after its sealed form was looked for, and before its plain one is.

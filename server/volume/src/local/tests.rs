@@ -13,32 +13,7 @@ fn name(text: &str) -> BlobName {
 struct InTempFolder(LocalVolume, #[expect(dead_code, reason = "removed on drop")] tempfile::TempDir);
 
 impl Volume for InTempFolder {
-    fn create_for(&self, name: &BlobName, owner: Owner) -> Result<Box<dyn BlobWriter>, VolumeError> {
-        self.0.create_for(name, owner)
-    }
-    fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
-        self.0.open(name)
-    }
-    fn list(
-        &self,
-        prefix: &BlobName,
-        after: Option<&BlobName>,
-        limit: NonZeroUsize,
-    ) -> Result<ListPage, VolumeError> {
-        self.0.list(prefix, after, limit)
-    }
-    fn remove(&self, name: &BlobName) -> Result<(), VolumeError> {
-        self.0.remove(name)
-    }
-    fn discard_unfinished(&self) -> Result<u64, VolumeError> {
-        self.0.discard_unfinished()
-    }
-    fn space(&self) -> Result<Option<Space>, VolumeError> {
-        self.0.space()
-    }
-    fn handles_outlive_removal(&self) -> bool {
-        self.0.handles_outlive_removal()
-    }
+    crate::pass_on!(create_for, open, list, remove, discard_unfinished, space, handles_outlive_removal to 0);
 }
 
 #[test]

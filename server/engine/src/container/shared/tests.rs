@@ -1,7 +1,5 @@
 use holdfast_volume::testing::{Damage, Fault, FaultyVolume, OpKind};
-use holdfast_volume::{
-    Blob, BlobName, BlobWriter, ListPage, MemoryVolume, Owner, Space, Volume, VolumeError,
-};
+use holdfast_volume::{Blob, BlobName, MemoryVolume, Volume, VolumeError};
 use proptest::prelude::*;
 
 use super::super::testing::{id, open, seal};
@@ -172,32 +170,14 @@ impl Blob for GatedBlob {
 }
 
 impl Volume for Gated {
-    fn create_for(&self, name: &BlobName, owner: Owner) -> Result<Box<dyn BlobWriter>, VolumeError> {
-        self.inner.create_for(name, owner)
-    }
     fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
         Ok(Arc::new(GatedBlob(self.inner.open(name)?, Arc::clone(&self.gate))))
-    }
-    fn list(
-        &self,
-        prefix: &BlobName,
-        after: Option<&BlobName>,
-        max: std::num::NonZeroUsize,
-    ) -> Result<ListPage, VolumeError> {
-        self.inner.list(prefix, after, max)
-    }
-    fn remove(&self, name: &BlobName) -> Result<(), VolumeError> {
-        self.inner.remove(name)
-    }
-    fn discard_unfinished(&self) -> Result<u64, VolumeError> {
-        self.inner.discard_unfinished()
-    }
-    fn space(&self) -> Result<Option<Space>, VolumeError> {
-        self.inner.space()
     }
     fn handles_outlive_removal(&self) -> bool {
         true
     }
+
+    holdfast_volume::pass_on!(create_for, list, remove, discard_unfinished, space to inner);
 }
 
 /// An open container over a gate that lets reads pass at first.

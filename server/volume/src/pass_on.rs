@@ -1,0 +1,59 @@
+//! What a volume around a volume does not change.
+
+/// The methods of [`Volume`](crate::Volume) that a decorator hands to the volume in its field `inner` as they are:
+/// `pass_on!(list, space to inner);` within its `impl`.
+#[macro_export]
+macro_rules! pass_on {
+    ($($method:ident),+ to $inner:tt) => {
+        $($crate::pass_on!(@$method $inner);)+
+    };
+    (@create_for $inner:tt) => {
+        fn create_for(
+            &self,
+            name: &$crate::BlobName,
+            owner: $crate::Owner,
+        ) -> ::core::result::Result<::std::boxed::Box<dyn $crate::BlobWriter>, $crate::VolumeError> {
+            $crate::Volume::create_for(&self.$inner, name, owner)
+        }
+    };
+    (@open $inner:tt) => {
+        fn open(
+            &self,
+            name: &$crate::BlobName,
+        ) -> ::core::result::Result<::std::sync::Arc<dyn $crate::Blob>, $crate::VolumeError> {
+            $crate::Volume::open(&self.$inner, name)
+        }
+    };
+    (@list $inner:tt) => {
+        fn list(
+            &self,
+            prefix: &$crate::BlobName,
+            after: ::core::option::Option<&$crate::BlobName>,
+            limit: ::core::num::NonZeroUsize,
+        ) -> ::core::result::Result<$crate::ListPage, $crate::VolumeError> {
+            $crate::Volume::list(&self.$inner, prefix, after, limit)
+        }
+    };
+    (@remove $inner:tt) => {
+        fn remove(&self, name: &$crate::BlobName) -> ::core::result::Result<(), $crate::VolumeError> {
+            $crate::Volume::remove(&self.$inner, name)
+        }
+    };
+    (@discard_unfinished $inner:tt) => {
+        fn discard_unfinished(&self) -> ::core::result::Result<u64, $crate::VolumeError> {
+            $crate::Volume::discard_unfinished(&self.$inner)
+        }
+    };
+    (@space $inner:tt) => {
+        fn space(
+            &self,
+        ) -> ::core::result::Result<::core::option::Option<$crate::Space>, $crate::VolumeError> {
+            $crate::Volume::space(&self.$inner)
+        }
+    };
+    (@handles_outlive_removal $inner:tt) => {
+        fn handles_outlive_removal(&self) -> bool {
+            $crate::Volume::handles_outlive_removal(&self.$inner)
+        }
+    };
+}
