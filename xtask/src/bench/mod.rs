@@ -2,7 +2,8 @@
 //! one run on one machine.
 //!
 //! Every VM's disk is backed up from the same path every day, as an agent sees it. Before a step its disk is
-//! read into the page cache and everything pending is written out, so that no tool pays for another's turn.
+//! read into the page cache, everything pending is written out and free memory is claimed from the host, so that no
+//! tool pays for another's turn.
 //! Holdfast's client and server run on this machine with TLS between them; their CPU time is added up.
 //!
 //! `$HOLDFAST_BIN_DIR` names a folder with programs that are built already, for trying a command out: figures
@@ -38,7 +39,7 @@ pub(crate) struct Options {
     /// Folder with VM disks: {web,db,build}-day{0,1,2}.raw; those that are missing are left out
     #[arg(long, value_name = "DIR", required = true)]
     corpus: Option<PathBuf>,
-    /// Where repositories go while they are measured; needs about 1.2 times the largest of them
+    /// Where repositories go while they are measured; needs room for all of them and a restored disk
     /// [default: a folder beside the corpus]
     #[arg(long, value_name = "DIR")]
     work: Option<PathBuf>,
@@ -115,15 +116,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let steps = chosen(&corpus, &options.steps)?;
     let file = work.join("results.tsv");
     let mut results = if options.add { Results::load(&file)? } else { Results::default() };
+    let mut tools = Vec::new();
     for name in &options.tools {
-        let Some(mut tool) = tool(name, &work)? else {
-            println!("{name}: not installed, left out");
-            continue;
-        };
-        results.forget(tool.name());
-        measure_tool(tool.as_mut(), &corpus, &steps, &work, &mut results)?;
-        results.save(&file)?;
+        match tool(name, &work)? {
+            Some(tool) => tools.push(tool),
+            None => println!("{name}: not installed, left out"),
+        }
     }
+    measure_in_turn(&mut tools, &corpus, &steps, &work, &mut results)?;
+    results.save(&file)?;
     std::fs::remove_dir_all(work.join("src"))?;
     println!("\n{}", tables::render(&results, options.markdown));
     println!("Figures in {}, output of every step beside them.", file.display());
@@ -157,8 +158,7 @@ fn chosen<'a>(corpus: &Corpus, wanted: &[String]) -> Result<Vec<&'a Step>> {
     Ok(steps)
 }
 
-/// The faster of two. A restore fills gigabytes of memory at once, and on a virtual machine whose host takes idle
-/// memory away, the first tool to do so pays for getting it back: up to 3 s for 3 GB, whichever tool it is.
+/// The faster of two.
 fn restore_twice(tool: &mut dyn Tool, step: &Step, out: &Path) -> Result<Option<Usage>> {
     let mut best: Option<Usage> = None;
     for _ in 0..2 {
@@ -173,41 +173,70 @@ fn restore_twice(tool: &mut dyn Tool, step: &Step, out: &Path) -> Result<Option<
     Ok(best)
 }
 
-fn measure_tool(
-    tool: &mut dyn Tool,
+/// Every step by every tool before the next step, so that all of them meet the same hour of a shared machine; another
+/// tool begins each time.
+fn measure_in_turn(
+    tools: &mut [Box<dyn Tool>],
     corpus: &Corpus,
     steps: &[&Step],
     work: &Path,
     results: &mut Results,
 ) -> Result<()> {
-    println!("\n{}", shell::bold(&format!("{} ({})", tool.name(), tool.version())));
-    tool.prepare().with_context(|| format!("{}: cannot make a repository", tool.name()))?;
-    let out = work.join("out");
-    for step in steps {
-        let disk = corpus.present(step)?;
-        rustix::fs::sync();
-        let usage =
-            if step.restore { restore_twice(tool, step, &out) } else { tool.backup(step, &disk).map(Some) };
-        let usage = match usage {
-            Ok(Some(usage)) => usage,
-            Ok(None) => continue,
-            // Another tool's trouble is no reason to learn nothing of the rest.
-            Err(error) if !tool.name().starts_with(holdfast::HOLDFAST) => {
-                println!("  {:<16} left out: {error:#}", step.name);
-                continue;
-            }
-            Err(error) => return Err(error),
-        };
-        let size = corpus::size(tool.repository())?;
-        println!("  {:<16} {}", step.name, usage.line(size.apparent_bytes));
-        results.push(Measured::of(tool.name(), step.name, &usage, size));
+    for tool in &mut *tools {
+        println!("{} ({})", shell::bold(tool.name()), tool.version());
+        results.forget(tool.name());
+        tool.prepare().with_context(|| format!("{}: cannot make a repository", tool.name()))?;
     }
+    for step in steps {
+        println!("\n{}", shell::bold(step.name));
+        for tool in &mut *tools {
+            measure_step(tool.as_mut(), corpus, step, work, results)?;
+        }
+        tools.rotate_left(1.min(tools.len()));
+    }
+    println!("\n{}", shell::bold("repository"));
+    tools.iter_mut().try_for_each(|tool| finish(tool.as_mut(), results))
+}
+
+fn measure_step(
+    tool: &mut dyn Tool,
+    corpus: &Corpus,
+    step: &Step,
+    work: &Path,
+    results: &mut Results,
+) -> Result<()> {
+    let disk = corpus.present(step)?;
+    rustix::fs::sync();
+    measure::claim_free_memory()?;
+    let usage = if step.restore {
+        restore_twice(tool, step, &work.join("out"))
+    } else {
+        tool.backup(step, &disk).map(Some)
+    };
+    let usage = match usage {
+        Ok(Some(usage)) => usage,
+        Ok(None) => return Ok(()),
+        // Another tool's trouble is no reason to learn nothing of the rest.
+        Err(error) if !tool.name().starts_with(holdfast::HOLDFAST) => {
+            println!("  {:<16} left out: {error:#}", tool.name());
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    };
+    let size = corpus::size(tool.repository())?;
+    println!("  {:<16} {}", tool.name(), usage.line(size.apparent_bytes));
+    results.push(Measured::of(tool.name(), step.name, &usage, size));
+    Ok(())
+}
+
+/// Takes the final size of the repository and removes it.
+fn finish(tool: &mut dyn Tool, results: &mut Results) -> Result<()> {
     tool.finish()?;
     rustix::fs::sync();
     let size = corpus::size(tool.repository())?;
     println!(
         "  {:<16} {} MB in all, {} MB of blocks",
-        "repository",
+        tool.name(),
         size.apparent_bytes / 1_000_000,
         size.allocated_bytes / 1_000_000
     );
