@@ -1,22 +1,18 @@
 //! Requests: the runtime they run on, their time limits, their number.
 
 use std::future::Future;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use aws_config::BehaviorVersion;
-use aws_config::profile::ProfileFileCredentialsProvider;
-use aws_credential_types::provider::{ProvideCredentials, future};
-use aws_runtime::env_config::file::{EnvConfigFileKind, EnvConfigFiles};
 use aws_sdk_s3::Client;
 use aws_sdk_s3::config::http::HttpResponse;
 use aws_sdk_s3::config::retry::RetryConfig;
 use aws_sdk_s3::config::timeout::TimeoutConfig;
 use aws_sdk_s3::config::{
-    Credentials as Keys, Region, RequestChecksumCalculation, ResponseChecksumValidation,
+    Credentials as Keys, IdentityCache, Region, RequestChecksumCalculation, ResponseChecksumValidation,
     SharedCredentialsProvider,
 };
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
@@ -27,6 +23,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
 use crate::config::{Credentials, OpenError, S3Config};
+use crate::credentials::FileCredentials;
 use crate::error::{Answer, Call, classify, refused};
 
 /// Requests wait for the network, so few threads are enough for many of them.
@@ -156,7 +153,11 @@ impl S3Client {
         name: &dyn std::fmt::Display,
         intent: crate::error::Intent,
     ) -> Call {
-        Call { action, name: name.to_string(), intent, bucket: self.config.bucket.clone() }
+        let endpoint = self.config.endpoint.clone().unwrap_or_else(|| match &self.config.region {
+            Some(region) => format!("Amazon S3 in {region}"),
+            None => "Amazon S3".to_owned(),
+        });
+        Call { action, name: name.to_string(), intent, bucket: self.config.bucket.clone(), endpoint }
     }
 
     /// Ends requests under way that write, and refuses further ones.
@@ -259,7 +260,7 @@ async fn sdk(config: &S3Config) -> Result<Client, OpenError> {
         .tls_provider(Provider::Rustls(CryptoMode::AwsLc))
         .tls_context(tls)
         .build_https();
-    let mut loader = aws_config::defaults(BehaviorVersion::latest()).http_client(http);
+    let mut loader = aws_config::defaults(BehaviorVersion::latest()).http_client(http.clone());
     if let Some(region) = &config.region {
         loader = loader.region(Region::new(region.clone()));
     } else if config.endpoint.is_some() {
@@ -271,8 +272,9 @@ async fn sdk(config: &S3Config) -> Result<Client, OpenError> {
             None => loader,
         },
         Credentials::File { path, profile } => {
-            let file = FileCredentials { path: path.clone(), profile: profile.clone() };
-            loader.credentials_provider(file)
+            let file = FileCredentials::new(path.clone(), profile.clone(), http);
+            // It keeps what it found itself, for as long as the file is the same.
+            loader.credentials_provider(file).identity_cache(IdentityCache::no_cache())
         }
         Credentials::Keys { id, secret } => {
             let keys = Keys::new(id, secret, None, None, "settings");
@@ -295,26 +297,4 @@ async fn sdk(config: &S3Config) -> Result<Client, OpenError> {
         builder = builder.endpoint_url(endpoint);
     }
     Ok(Client::from_conf(builder.build()))
-}
-
-/// Credentials of a file that is read anew whenever the SDK asks: when those it has end, or after 15 minutes.
-#[derive(Debug)]
-struct FileCredentials {
-    path: PathBuf,
-    profile: Option<String>,
-}
-
-impl ProvideCredentials for FileCredentials {
-    fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
-    where
-        Self: 'a,
-    {
-        let files = EnvConfigFiles::builder().with_file(EnvConfigFileKind::Credentials, &self.path).build();
-        let mut provider = ProfileFileCredentialsProvider::builder().profile_files(files);
-        if let Some(profile) = &self.profile {
-            provider = provider.profile_name(profile);
-        }
-        let provider = provider.build();
-        future::ProvideCredentials::new(async move { provider.provide_credentials().await })
-    }
 }

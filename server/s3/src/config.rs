@@ -10,7 +10,7 @@ use crate::checksum::Checksum;
 pub enum Credentials {
     /// As all programs for S3 look for them: `AWS_ACCESS_KEY_ID` and so on, `~/.aws`, the machine's role.
     Chain { profile: Option<String> },
-    /// A file in the format of `~/.aws/credentials`, which is read again before what it holds ends.
+    /// A file in the format of `~/.aws/credentials`, which is read again when it changes, and before what it holds ends.
     File { path: PathBuf, profile: Option<String> },
     /// These.
     Keys { id: String, secret: String },

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
+use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_s3::config::http::HttpResponse;
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use holdfast_volume::{BlobName, VolumeError};
@@ -24,6 +25,8 @@ pub(crate) struct Call {
     pub(crate) intent: Intent,
     /// For messages.
     pub(crate) bucket: String,
+    /// Who is asked, for messages.
+    pub(crate) endpoint: String,
 }
 
 /// What the service said, or what happened in its place.
@@ -46,12 +49,17 @@ pub(crate) enum Answer {
 struct Explained {
     what: String,
     advice: Option<String>,
+    /// Whether the causes say more than `what`: those of a refusal repeat it.
+    shows_causes: bool,
     source: Box<dyn Error + Send + Sync>,
 }
 
 impl fmt::Display for Explained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.what)?;
+        if self.shows_causes {
+            write_causes(f, &*self.source)?;
+        }
         self.advice.as_ref().map_or(Ok(()), |advice| write!(f, "; {advice}"))
     }
 }
@@ -60,6 +68,23 @@ impl Error for Explained {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         Some(&*self.source)
     }
+}
+
+/// Bytes of causes that are shown: most are less than 300.
+const CAUSES_MAX_BYTES: usize = 1000;
+
+/// All causes down to the first one, such as "connection refused", each once: whoever reads the log has nothing else.
+fn write_causes(f: &mut fmt::Formatter<'_>, first: &(dyn Error + 'static)) -> fmt::Result {
+    let (mut cause, mut written) = (Some(first), String::new());
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !written.contains(&text) && written.len() + text.len() <= CAUSES_MAX_BYTES {
+            written.push_str(": ");
+            written.push_str(&text);
+        }
+        cause = error.source();
+    }
+    f.write_str(&written)
 }
 
 /// An error of the SDK as the volume's.
@@ -72,9 +97,13 @@ where
     classify(call, &answer, said.as_deref(), Box::new(error))
 }
 
-pub(crate) fn answer_of<E: ProvideErrorMetadata>(error: &SdkError<E, HttpResponse>) -> Answer {
+pub(crate) fn answer_of<E>(error: &SdkError<E, HttpResponse>) -> Answer
+where
+    E: ProvideErrorMetadata + Error + 'static,
+{
     match error {
         SdkError::ConstructionFailure(_) => Answer::NotSent,
+        SdkError::DispatchFailure(_) if lacks_credentials(error) => Answer::NotSent,
         SdkError::ServiceError(error) => Answer::Refused {
             status: error.raw().status().as_u16(),
             code: error.err().code().unwrap_or_default().to_owned(),
@@ -82,6 +111,18 @@ pub(crate) fn answer_of<E: ProvideErrorMetadata>(error: &SdkError<E, HttpRespons
         },
         _ => Answer::None,
     }
+}
+
+/// The SDK says of missing credentials what it says of a connection that broke; but nothing was sent.
+fn lacks_credentials(error: &(dyn Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if error.is::<CredentialsError>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 /// What an answer means for the caller.
@@ -92,10 +133,13 @@ pub(crate) fn classify(
     source: Box<dyn Error + Send + Sync>,
 ) -> VolumeError {
     let (action, name) = (call.action, call.name.clone());
-    let explained = |what: String, advice: Option<String>| Box::new(Explained { what, advice, source });
+    let shows_causes = !matches!(answer, Answer::Refused { .. });
+    let explained =
+        |what: String, advice: Option<String>| Box::new(Explained { what, advice, shows_causes, source });
     match answer {
         Answer::None => {
-            let source = explained("no answer came from the object store".to_owned(), None);
+            let what = format!("no answer came from the object store ({})", call.endpoint);
+            let source = explained(what, None);
             match call.intent {
                 Intent::Read => VolumeError::Unavailable { action, name, source },
                 Intent::Write => VolumeError::OutcomeUnknown { action, name, source },
@@ -187,9 +231,20 @@ fn advice(call: &Call, status: u16, code: &str, region: Option<&str>) -> Option<
             "the object store may not know this kind of checksum: try s3_checksum = \"crc32c\" or \"off\"".to_owned()
         }
         (_, "InvalidStorageClass") => "the object store does not know this storage class: check s3_class".to_owned(),
+        // The answer to HEAD has no body, and so no code.
+        (400, "" | "BadRequest") => match region {
+            Some(region) => format!(
+                "the bucket is in region {region}: set s3_region = \"{region}\" if it is another; otherwise the credentials may have \
+                 ended, or the clock of this machine be wrong"
+            ),
+            None => "the credentials may have ended, the clock of this machine be wrong, or the bucket be in another region \
+                     (s3_region)"
+                .to_owned(),
+        },
         (403, _) => format!(
             "access was refused: the credentials need s3:ListBucket on bucket {bucket:?}, and s3:GetObject, s3:PutObject, \
-             s3:DeleteObject and s3:AbortMultipartUpload on its objects (OPERATIONS, \"Copies in a bucket\", has the policy)"
+             s3:DeleteObject and s3:AbortMultipartUpload on its objects (OPERATIONS, \"Copies in a bucket\", has the policy); if they have these rights, see that the clock of \
+             this machine is right and that they have not ended"
         ),
         _ => return None,
     })
@@ -200,7 +255,7 @@ mod tests {
     use super::*;
 
     fn classified(intent: Intent, status: u16, code: &str) -> VolumeError {
-        let call = Call { action: "read", name: "c/x".to_owned(), intent, bucket: "abc".to_owned() };
+        let call = Call { action: "read", name: "c/x".to_owned(), intent, bucket: "abc".to_owned(), endpoint: "https://e:1".to_owned() };
         let answer = Answer::Refused { status, code: code.to_owned(), region: Some("eu-west-1".to_owned()) };
         classify(&call, &answer, None, "cause".into())
     }
@@ -256,5 +311,29 @@ mod tests {
             let error = classified(Intent::Read, status, code).to_string();
             assert!(error.contains(part), "{code}: {error}");
         }
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{text}")]
+    struct Link {
+        text: &'static str,
+        source: Option<Box<Self>>,
+    }
+
+    /// Down to the first cause, which is the one that helps.
+    #[test]
+    fn an_answer_that_did_not_come_shows_all_its_causes() {
+        let link = |text, source: Option<Link>| Link { text, source: source.map(Box::new) };
+        let causes = link("dispatch failure", Some(link("tcp connect", Some(link("refused (os error 111)", None)))));
+        let call = Call {
+            action: "read",
+            name: "c/x".to_owned(),
+            intent: Intent::Read,
+            bucket: "abc".to_owned(),
+            endpoint: "https://e:1".to_owned(),
+        };
+        let error = classify(&call, &Answer::None, None, Box::new(causes)).to_string();
+        assert!(error.contains("https://e:1"), "{error}");
+        assert!(error.ends_with("dispatch failure: tcp connect: refused (os error 111)"), "{error}");
     }
 }

@@ -3,6 +3,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `config.rs` | [`S3Config`]: where the bucket is, who asks, how blobs are put |
+//! | `credentials.rs` | who asks, out of a file |
 //! | `client.rs` | requests: the runtime they run on, their time limits, their number |
 //! | `volume.rs` | [`S3Volume`] |
 //! | `blob.rs` | a blob being read, by ranges |
@@ -21,6 +22,7 @@ mod blob;
 mod checksum;
 mod client;
 mod config;
+mod credentials;
 mod error;
 mod volume;
 mod writer;

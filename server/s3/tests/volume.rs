@@ -170,6 +170,7 @@ fn refusals_say_what_to_do() {
         (403, "AccessDenied", "s3:GetObject"),
         (400, "ExpiredToken", "credentials have ended"),
         (403, "RequestTimeTooSkewed", "clock"),
+        (301, "PermanentRedirect", "s3_region"),
     ] {
         bucket.fail(Op::Get, "", 1, Fault::Refuse(status, code));
         let error = blob.read_vec(&name("c/x"), 0, 5).unwrap_err();
@@ -194,6 +195,63 @@ fn refusals_say_what_to_do() {
     wrong.credentials = Credentials::Keys { id: ACCESS_KEY.to_owned(), secret: "guessed".to_owned() };
     let error = S3Volume::open(wrong).unwrap().list(&name("c"), None, NonZeroUsize::MIN).unwrap_err();
     assert!(error.to_string().contains("secret key"), "{error}");
+}
+
+fn credentials_file(folder: &tempfile::TempDir, secret: &str) -> Credentials {
+    let path = folder.path().join("credentials");
+    let keys = format!("aws_access_key_id = {ACCESS_KEY}\naws_secret_access_key = ");
+    std::fs::write(&path, format!("[default]\n{keys}{secret}\n[other]\n{keys}guessed\n")).unwrap();
+    Credentials::File { path, profile: None }
+}
+
+/// Credentials of a file, and of a profile in it. Those that are put there later count from the next request on.
+#[test]
+fn credentials_come_from_a_file_and_may_be_replaced() {
+    let (bucket, folder) = (TestBucket::start(), tempfile::tempdir().unwrap());
+    let with = |credentials| {
+        S3Volume::open(S3Config { credentials, ..config(&bucket, "site") }).unwrap()
+    };
+    let volume = with(credentials_file(&folder, SECRET_KEY));
+    put(&volume, "c/x", b"bytes");
+    assert_eq!(list(&volume, "c").len(), 1);
+    let Credentials::File { path, .. } = credentials_file(&folder, SECRET_KEY) else { panic!() };
+    let other = with(Credentials::File { path: path.clone(), profile: Some("other".to_owned()) });
+    let error = other.list(&name("c"), None, NonZeroUsize::MIN).unwrap_err();
+    assert!(error.to_string().contains("secret key"), "{error}");
+
+    // They end, and others are put there.
+    credentials_file(&folder, "that of yesterday");
+    let error = volume.list(&name("c"), None, NonZeroUsize::MIN).unwrap_err();
+    assert!(error.to_string().contains("secret key"), "{error}");
+    credentials_file(&folder, SECRET_KEY);
+    assert_eq!(list(&volume, "c").len(), 1);
+
+    // Neither a file that is gone nor one without credentials ends anything but the request.
+    for (action, part) in [(0, "cannot be read"), (1, "s3_credentials")] {
+        match action {
+            0 => std::fs::remove_file(&path).unwrap(),
+            _ => std::fs::write(&path, "nothing of the kind").unwrap(),
+        }
+        let error = volume.list(&name("c"), None, NonZeroUsize::MIN).unwrap_err();
+        assert!(error.is_unreadable_now() && error.to_string().contains(part), "{error}");
+        assert!(error.to_string().contains("s3_credentials"), "{error}");
+    }
+}
+
+/// What a log says of a bucket that cannot be reached is enough to find out why.
+#[test]
+fn a_bucket_that_cannot_be_reached_is_told_with_the_first_cause() {
+    let gone = TestBucket::start();
+    let mut config = config(&gone, "site");
+    // Bound, and nothing listens.
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    drop(taken);
+    config.endpoint = Some(format!("http://127.0.0.1:{port}"));
+    let error = S3Volume::open(config).unwrap().list(&name("c"), None, NonZeroUsize::MIN).unwrap_err();
+    let said = error.to_string();
+    assert!(said.contains(&port.to_string()) && said.to_lowercase().contains("refused"), "{said}");
+    assert!(error.is_retryable() && error.is_unreadable_now(), "{error:?}");
 }
 
 /// An object that is replaced behind an open handle is not read as if it were the one that was opened.

@@ -16,6 +16,7 @@ mod rebuild_index;
 mod recover;
 mod serve;
 mod snapshot;
+mod tier;
 mod token;
 mod vm;
 
@@ -53,6 +54,7 @@ Examples:
   holdfast-server check --read-data
   holdfast-server snapshot --to /mnt/elsewhere/holdfast
   holdfast-server recover --from /mnt/disk/blobs --data-dir /srv/holdfast
+  holdfast-server tier status
 
 Exit codes:
   0 done                       5 stored data is damaged
@@ -101,13 +103,16 @@ enum Command {
     /// Show and change what opens an encrypted repository
     #[command(subcommand)]
     Key(key::KeyCommand),
+    /// Show the copies of the repository in a bucket
+    #[command(subcommand)]
+    Tier(tier::TierCommand),
     /// Check the whole repository and report damage; the server must not be running
     #[command(after_help = check::EXAMPLES)]
     Check(check::CheckArgs),
     /// Discard the chunk index and rebuild it from the containers; the server must not be running
     #[command(after_help = "Example:\n  holdfast-server rebuild-index --data-dir /srv/holdfast")]
     RebuildIndex(rebuild_index::RebuildArgs),
-    /// Make a working data folder of nothing but a volume (a blobs folder)
+    /// Make a working data folder of nothing but a volume (a blobs folder, or a bucket with copies of one)
     ///
     /// Takes the newest catalog snapshot that can be read, enters every restore point that is newer than it, and
     /// says what cannot be known. Tokens come back disabled; a new admin token is written to the data folder. Refuses
@@ -211,6 +216,7 @@ fn run(command: &Command) -> Result<ExitCode, Failure> {
         Command::Job(command) => job::run(command),
         Command::Namespace(command) => namespace::run(command),
         Command::Key(command) => key::run(command),
+        Command::Tier(command) => tier::run(command),
         Command::Check(args) => check::run(args),
         Command::RebuildIndex(args) => rebuild_index::run(args),
         Command::Recover(args) => recover::run(args),

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use holdfast_engine::clock::{Clock, SystemClock};
@@ -17,8 +18,8 @@ use super::out;
 use super::progress::Ticker;
 use crate::config::Settings;
 use crate::process::logging;
-use crate::repository::open_parts;
 use crate::repository::recover::{Recovered, Recovery, set_aside};
+use crate::repository::{Beside, Brought, Requests, open_with_all};
 use crate::server::{FIRST_TOKEN_FILE, create_recovery_token};
 
 pub(super) const EXAMPLES: &str = "\
@@ -27,16 +28,18 @@ Examples:
   holdfast-server recover --from /mnt/disk/blobs --data-dir /srv/holdfast
   holdfast-server recover --from /mnt/disk/blobs --snapshot /mnt/elsewhere/holdfast
   holdfast-server recover --from /mnt/disk/blobs --kit kit.txt                (encrypted, the key file is lost)
+  holdfast-server recover --from s3://bucket/prefix --kit kit.txt --data-dir /srv/holdfast   (the machine is lost)
 
-The volume stays where it is: a data folder elsewhere gets a link to it. Afterwards, start the server, look at the tokens
+The volume stays where it is: a data folder elsewhere gets a link to it. Of a bucket, restore points, recipes and keys are
+copied; data is read from there, with the settings that name it (s3, s3_endpoint and so on), which the server needs, too. Afterwards, start the server, look at the tokens
 ('holdfast-server token list') and enable those that are still wanted ('holdfast-server token enable NAME').";
 
 #[derive(Debug, Args)]
 pub(super) struct RecoverArgs {
     #[command(flatten)]
     folder: DataFolder,
-    /// The volume: the folder blobs of the lost server
-    #[arg(long, value_name = "FOLDER")]
+    /// The volume: the folder blobs of the lost server, or the bucket with its copies
+    #[arg(long, value_name = "FOLDER|s3://BUCKET/PREFIX")]
     from: PathBuf,
     /// Use this backup of the server instead of the volume's own snapshots: a folder written by 'holdfast-server
     /// snapshot', or a snapshot file
@@ -59,11 +62,17 @@ struct Outcome {
     dropped: DroppedRows,
     opened: OpenSummary,
     audited: OpenSummary,
+    bucket: Option<(Brought, Requests, Duration)>,
 }
 
 pub(super) fn run(args: &RecoverArgs) -> Result<ExitCode, Failure> {
-    let settings = args.folder.resolve()?.settings;
+    let mut settings = args.folder.resolve()?.settings;
     logging::start(&settings);
+    if let Some(location) = args.from.to_str().filter(|from| from.starts_with("s3://")) {
+        settings.s3 = Some(location.to_owned());
+        // Whether what lies there is encrypted was decided when it was copied.
+        settings.s3_plain = true;
+    }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let outcome = recover(args, &settings, &clock)?;
     if args.json {
@@ -77,7 +86,13 @@ pub(super) fn run(args: &RecoverArgs) -> Result<ExitCode, Failure> {
 
 fn recover(args: &RecoverArgs, settings: &Settings, clock: &Arc<dyn Clock>) -> Result<Outcome, Failure> {
     let progress = Ticker::new();
-    let recovery = Recovery::begin(&args.from, settings, args.kit.as_deref(), clock)?;
+    let begun = Instant::now();
+    let recovery = if args.from.to_str().is_some_and(|from| from.starts_with("s3://")) {
+        Recovery::begin_from_bucket(settings, args.kit.as_deref(), clock)?
+    } else {
+        Recovery::begin(&args.from, settings, args.kit.as_deref(), clock)?
+    };
+    let brought = recovery.brought;
     let repository = recovery.repository;
     let (catalog, recovered) = recovery.catalog(clock, args.snapshot.as_deref(), &progress)?;
     let path = settings.data_dir.join(FIRST_TOKEN_FILE);
@@ -85,16 +100,21 @@ fn recover(args: &RecoverArgs, settings: &Settings, clock: &Arc<dyn Clock>) -> R
     set_aside(&path)?;
     let token = create_recovery_token(&catalog, &**clock, &path)?;
     recovery.finish(catalog)?;
-    let dropped = drop_lost_rows(settings, clock, &progress)?;
+    let (dropped, dropping) = drop_lost_rows(settings, clock, &progress)?;
     // From here on any start would do the same.
-    let engine = Engine::assemble(open_parts(settings, clock)?)?;
+    let (parts, Beside { tiers, .. }) = open_with_all(settings, clock)?;
+    let engine = Engine::assemble(parts)?;
     let audited = engine.audit(&progress)?;
     engine.write_points()?;
     let opened = *engine.opened();
     engine.shutdown()?;
     progress.end();
     let data_dir = settings.data_dir.clone();
-    Ok(Outcome { repository, data_dir, recovered, token, dropped, opened, audited })
+    let bucket = brought.map(|brought| {
+        let opening = tiers.map(|tiers| tiers.requests()).unwrap_or_default();
+        (brought, brought.requests.and(dropping).and(opening), begun.elapsed())
+    });
+    Ok(Outcome { repository, data_dir, recovered, token, dropped, opened, audited, bucket })
 }
 
 /// Drops the rows of containers that were deleted after the catalog's copy was made, so that they are not taken for lost.
@@ -102,10 +122,11 @@ fn drop_lost_rows(
     settings: &Settings,
     clock: &Arc<dyn Clock>,
     progress: &Ticker,
-) -> Result<DroppedRows, Failure> {
-    let mut parts = open_parts(settings, clock)?;
+) -> Result<(DroppedRows, Requests), Failure> {
+    let (mut parts, Beside { tiers, .. }) = open_with_all(settings, clock)?;
     parts.options.on_loss = OnLoss::Hold;
-    Ok(Engine::assemble(parts)?.drop_lost_rows(progress)?)
+    let dropped = Engine::assemble(parts)?.drop_lost_rows(progress)?;
+    Ok((dropped, tiers.map(|tiers| tiers.requests()).unwrap_or_default()))
 }
 
 impl Outcome {
@@ -121,6 +142,9 @@ impl Outcome {
 fn show(outcome: &Outcome) {
     let Outcome { repository, data_dir, recovered, token, .. } = outcome;
     out::say(format_args!("recovered repository {repository} into {}", data_dir.display()));
+    if let Some((brought, requests, took)) = &outcome.bucket {
+        show_bucket(brought, requests, *took);
+    }
     for (name, why) in &recovered.unusable {
         out::say(format_args!("catalog snapshot {name} cannot be used: {why}"));
     }
@@ -152,6 +176,28 @@ fn show(outcome: &Outcome) {
     let path = data_dir.join(FIRST_TOKEN_FILE);
     out::say(format_args!("new admin token {token:?} in {}", path.display()));
     out::say(format_args!("next, start the server: holdfast-server serve --data-dir {folder}"));
+}
+
+fn show_bucket(brought: &Brought, requests: &Requests, took: Duration) {
+    let fetched = &brought.fetched;
+    out::say(format_args!(
+        "the bucket holds {} blobs; copied from there: {} ({} bytes); data is read from there when it is needed",
+        brought.blobs, fetched.blobs, fetched.bytes
+    ));
+    if fetched.unreadable > 0 {
+        out::say(format_args!(
+            "cannot be read there now (archived, or refused), so not copied: {}",
+            fetched.unreadable
+        ));
+    }
+    let by_kind: Vec<String> =
+        requests.by_kind().into_iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+    out::say(format_args!(
+        "requests: {}; {} bytes received in {:.1} s",
+        by_kind.join(", "),
+        requests.received_bytes,
+        took.as_secs_f64()
+    ));
 }
 
 fn show_snapshot(recovered: &Recovered) {
@@ -240,6 +286,15 @@ fn as_json(outcome: &Outcome) -> Value {
         "adopted_containers": outcome.adopted(),
         "dropped_containers": outcome.dropped.dropped,
         "damaged_containers": outcome.damaged(),
+        "bucket": outcome.bucket.as_ref().map(|(brought, requests, took)| json!({
+            "blobs": brought.blobs,
+            "copied_blobs": brought.fetched.blobs,
+            "copied_bytes": brought.fetched.bytes,
+            "unreadable_blobs": brought.fetched.unreadable,
+            "requests": requests.by_kind(),
+            "received_bytes": requests.received_bytes,
+            "seconds": took.as_secs_f64(),
+        })),
         "admin_token": outcome.token,
         "admin_token_file": token_file(&outcome.data_dir),
     })

@@ -8,6 +8,7 @@
 mod encryption;
 mod parity;
 mod resolve;
+mod s3;
 mod size;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,8 @@ use serde::{Deserialize, Serialize};
 pub use encryption::Encryption;
 pub use parity::{NotParity, Parity};
 pub use resolve::{ConfigError, Origin, Resolved, resolve};
+pub use s3::S3Checksum;
+pub(crate) use s3::server_encryption;
 pub use size::{ByteSize, NotASize, Reserve};
 
 use crate::tls::IdentitySource;
@@ -109,6 +112,72 @@ pub struct Layer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_command: Option<String>,
 
+    /// Bucket that gets a copy of everything, as s3://BUCKET/PREFIX; asks for an encrypted repository
+    #[arg(long, value_name = "URL")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub s3: Option<String>,
+
+    /// Object store that is not Amazon's, such as https://minio.example:9000
+    #[arg(long, value_name = "URL")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub s3_endpoint: Option<String>,
+
+    /// Region of the bucket
+    #[arg(long, value_name = "REGION")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub s3_region: Option<String>,
+
+    /// Name the bucket in the path of requests instead of the host's name; many object stores that are not Amazon's need it [default: false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub s3_path_style: Option<bool>,
+
+    /// Certificates (PEM) to trust for the object store instead of the system's
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub s3_ca: Option<PathBuf>,
+
+    /// File with the credentials for the bucket, in the format of ~/.aws/credentials; without it they are looked for as usual
+    /// (AWS_ACCESS_KEY_ID and so on, ~/.aws, the machine's role)
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub s3_credentials: Option<PathBuf>,
+
+    /// Profile to use of these
+    #[arg(long, value_name = "NAME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub s3_profile: Option<String>,
+
+    /// Checksum that the object store verifies and keeps [default: crc64nvme]
+    #[arg(long, value_name = "KIND")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub s3_checksum: Option<S3Checksum>,
+
+    /// Storage class of the copies, such as STANDARD_IA [default: the bucket's]
+    #[arg(long, value_name = "CLASS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub s3_class: Option<String>,
+
+    /// Encryption by the object store, beside our own: s3, kms or kms:KEY [default: the bucket's]
+    #[arg(long, value_name = "KIND")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub s3_sse: Option<String>,
+
+    /// Copy a repository that is not encrypted: whoever reads the bucket reads every disk [default: false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub s3_plain: Option<bool>,
+
+    /// Blobs sent to the bucket at once; fewer where there is little memory [default: 4]
+    #[arg(long, value_name = "COUNT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub s3_copies: Option<u32>,
+
+    /// Bytes a second sent to the bucket at most (0: any) [default: 0]
+    #[arg(long, value_name = "SIZE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub s3_rate: Option<ByteSize>,
+
     /// Space to keep free on the volume, or "auto": 1GiB or 2 %, whichever is less [default: auto]
     #[arg(long, value_name = "SIZE")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -193,6 +262,20 @@ impl Layer {
             key_file: None,
             key_passphrase_file: None,
             key_command: None,
+            s3: None,
+            s3_endpoint: None,
+            s3_region: None,
+            s3_path_style: Some(false),
+            s3_ca: None,
+            s3_credentials: None,
+            s3_profile: None,
+            s3_checksum: Some(S3Checksum::default()),
+            s3_class: None,
+            s3_sse: None,
+            s3_plain: Some(false),
+            // Fills a line of 1 Gbit/s at 30 ms.
+            s3_copies: Some(4),
+            s3_rate: Some(ByteSize(0)),
             reserve: Some(Reserve::Auto),
             memory: None,
             index_memory: Some(ByteSize(64 << 20)),
@@ -230,6 +313,19 @@ pub struct Settings {
     pub key_file: Option<PathBuf>,
     pub key_passphrase_file: Option<PathBuf>,
     pub key_command: Option<String>,
+    pub s3: Option<String>,
+    pub s3_endpoint: Option<String>,
+    pub s3_region: Option<String>,
+    pub s3_path_style: bool,
+    pub s3_ca: Option<PathBuf>,
+    pub s3_credentials: Option<PathBuf>,
+    pub s3_profile: Option<String>,
+    pub s3_checksum: S3Checksum,
+    pub s3_class: Option<String>,
+    pub s3_sse: Option<String>,
+    pub s3_plain: bool,
+    pub s3_copies: u32,
+    pub s3_rate: ByteSize,
     pub reserve: Reserve,
     pub memory: Option<ByteSize>,
     pub index_memory: ByteSize,

@@ -170,6 +170,7 @@ fn check(resolved: &Resolved) -> Result<(), ConfigError> {
     if settings.key_command.is_some() && settings.key_passphrase_file.is_some() {
         return Err(resolved.refuse("key_command", "there is a key_passphrase_file, too: name one of them"));
     }
+    super::s3::check(settings).map_err(|(key, message)| resolved.refuse(key, message))?;
     // Below 10 s an agent on a busy line would lose its session; a day is beyond any pause worth waiting for.
     if !(10..=86_400).contains(&settings.lease_secs) {
         return Err(resolved.refuse("lease_secs", "must be between 10 and 86400 seconds"));

@@ -55,7 +55,7 @@ fn every_place_beats_the_ones_below_it() {
 #[test]
 fn every_key_can_come_from_every_place() {
     // One more key than a flag, a variable and a line of the file can carry would be a second precedence.
-    let keys: [(&str, &str, &str); 23] = [
+    let keys: [(&str, &str, &str); 36] = [
         ("data_dir", "/d", "\"/d\""),
         ("grpc", "0.0.0.0:1", "\"0.0.0.0:1\""),
         ("http", "[::]:2", "\"[::]:2\""),
@@ -66,6 +66,19 @@ fn every_key_can_come_from_every_place() {
         ("reread_days", "9", "9"),
         ("scrub_days", "8", "8"),
         ("parity", "10+1", "\"10+1\""),
+        ("s3", "s3://abc/x", "\"s3://abc/x\""),
+        ("s3_endpoint", "https://e:1", "\"https://e:1\""),
+        ("s3_region", "eu-west-1", "\"eu-west-1\""),
+        ("s3_path_style", "true", "true"),
+        ("s3_ca", "/a", "\"/a\""),
+        ("s3_credentials", "/b", "\"/b\""),
+        ("s3_profile", "p", "\"p\""),
+        ("s3_checksum", "crc32c", "\"crc32c\""),
+        ("s3_class", "STANDARD_IA", "\"STANDARD_IA\""),
+        ("s3_sse", "kms:k", "\"kms:k\""),
+        ("s3_plain", "true", "true"),
+        ("s3_copies", "9", "9"),
+        ("s3_rate", "7MiB", "\"7MiB\""),
         ("reserve", "3MiB", "\"3MiB\""),
         ("memory", "1GiB", "\"1GiB\""),
         ("index_memory", "8MiB", "8388608"),
@@ -130,6 +143,11 @@ fn bad_values_name_their_place() {
         message.contains("max_streams") && message.contains(config.path().to_str().unwrap()),
         "{message}"
     );
+
+    for words in [["--s3", "abc"], ["--s3-endpoint", "e:1"], ["--s3-sse", "aes"], ["--s3-copies", "33"]] {
+        let error = with(&words, &[], None).unwrap_err();
+        assert!(matches!(error, ConfigError::Value { origin: Origin::Flag, .. }), "{error}");
+    }
 
     for words in
         [["--tls-cert", "/x"], ["--lease-secs", "1"], ["--log-level", "a=b=c"], ["--tls-name", "a b"]]

@@ -7,7 +7,7 @@
 //! | `status` | what is told of a job |
 //! | `worker` | one job's loop |
 //! | `data_path` | whether backups or restores need the disk |
-//! | `leases`, `access`, `logins`, `audit_counts`, `conversion` | jobs of the server |
+//! | `leases`, `access`, `logins`, `audit_counts`, `conversion`, `bucket_copies` | jobs of the server |
 //!
 //! Invariants:
 //! * A job has one task and one step at a time, on a thread that may block.
@@ -18,6 +18,7 @@
 
 mod access;
 mod audit_counts;
+mod bucket_copies;
 mod conversion;
 mod data_path;
 mod leases;
@@ -38,6 +39,7 @@ use tokio::task::JoinSet;
 
 pub(crate) use access::EndedAccess;
 pub(crate) use audit_counts::AuditCounts;
+pub(crate) use bucket_copies::BucketCopies;
 pub(crate) use conversion::EncryptRest;
 pub(crate) use data_path::DataPath;
 pub(crate) use leases::ExpiredLeases;

@@ -16,6 +16,8 @@
 //! | R / 8, at most 1 GiB | R | recipes being built and chunks being waited for, of all backups in progress |
 //! | R / 16, at most 256 MiB | R | answers over HTTPS: [`ANSWER_BYTES`] each |
 //! | R / 16, at most 160 MiB | R | what connections may have sent that no call has read: gRPC windows of 64 KiB for each of `max_connections`, and shares of what is left for those that come first (`net/windows.rs`); fewer connections where that is not enough |
+//! | R / 8 at most, [`COPY_BYTES`] for each of `s3_copies` | R | with a bucket: blobs being copied to it |
+//! | R / 32, at most 32 MiB | R | with a bucket: what was read of it |
 //! | what is left, about a third | R | streams of the data path: [`INGEST_BYTES`] for a disk coming in, [`RESTORE_BYTES`] for one going out |
 //!
 //! A disk coming in ([`INGEST_BYTES`]): its queue, one message of 8 MiB; another that waits for room, 8 MiB; one that is
@@ -55,6 +57,10 @@ const RESTORE_BYTES: u64 = 13 * MIB;
 /// Of all connections together. The first agent's eight have 3 MiB each, which fill a line of 240 MB/s and 100 ms; fifty
 /// agents that send at once fill all of it.
 const WINDOWS_MAX_BYTES: u64 = 160 * MIB;
+
+/// A blob being sent to a bucket: up to 40 MiB in one request, by which the buffer grows in steps, and what is read of the
+/// volume for it.
+const COPY_BYTES: u64 = 48 * MIB;
 
 /// The largest page of a table.
 const ANSWER_BYTES: u64 = 4 * MIB;
@@ -99,6 +105,10 @@ pub struct Budget {
     pub connections: u32,
     /// What all gRPC connections may have sent that no call has read.
     pub windows_bytes: u64,
+    /// Blobs sent to a bucket at once; 0 without one.
+    pub bucket_copies: u32,
+    /// What was read of a bucket.
+    pub bucket_cache_bytes: u64,
 }
 
 impl Budget {
@@ -128,7 +138,8 @@ impl Budget {
         let answers = (rest / 16).min(256 * MIB);
         let connections = (rest / 16).min(WINDOWS_MAX_BYTES);
         let others = write_buffer + resident + directories + sessions + answers + connections;
-        let others = others + decoded + shared + read_ahead;
+        let (copies, bucket_cache) = bucket(rest, settings);
+        let others = others + decoded + shared + read_ahead + copies * COPY_BYTES + bucket_cache;
         let (ingest_streams, restore_streams) = streams(rest - others, settings);
         // Fewer connections where the smallest window would be too large for so many.
         let most = (connections / WINDOW_MIN_BYTES).clamp(1, u64::from(settings.max_connections));
@@ -148,6 +159,8 @@ impl Budget {
             answers: count(answers / ANSWER_BYTES),
             connections: count(most),
             windows_bytes: connections,
+            bucket_copies: count(copies),
+            bucket_cache_bytes: bucket_cache,
         })
     }
 
@@ -156,8 +169,9 @@ impl Budget {
         let Self {
             limit, engine, ingest_streams, restore_streams, answers, connections, windows_bytes, ..
         } = self;
+        let Self { bucket_copies, bucket_cache_bytes, .. } = self;
         let mib = |bytes: u64| format!("{} MiB", bytes / MIB);
-        vec![
+        let mut lines = vec![
             format!("limit {} ({})", mib(limit.bytes), limit.source),
             format!("index write buffer {}", mib(self.index_buffer_bytes as u64)),
             format!("index filters and fences, at most {}", mib(engine.index_resident_bytes)),
@@ -170,7 +184,15 @@ impl Budget {
             format!("disks sent at once {restore_streams}, of {} each", mib(RESTORE_BYTES)),
             format!("HTTPS answers at once {answers}, of {} each", mib(ANSWER_BYTES)),
             format!("connections {connections}, windows of {} together", mib(*windows_bytes)),
-        ]
+        ];
+        if *bucket_copies > 0 {
+            lines.push(format!(
+                "blobs copied to the bucket at once {bucket_copies}, of {} each",
+                mib(COPY_BYTES)
+            ));
+            lines.push(format!("read of the bucket {}", mib(*bucket_cache_bytes)));
+        }
+        lines
     }
 }
 
@@ -178,6 +200,15 @@ impl fmt::Display for Budget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.lines().join("; "))
     }
+}
+
+/// Copies to a bucket at once, and what is kept of what was read of it.
+fn bucket(rest: u64, settings: &Settings) -> (u64, u64) {
+    if settings.s3.is_none() {
+        return (0, 0);
+    }
+    let most = (rest / 8 / COPY_BYTES).max(1);
+    (u64::from(settings.s3_copies).min(most), (rest / 32).min(32 * MIB))
 }
 
 /// How many disks `bytes` are enough for, in and out: as many as the settings say, fewer of both alike otherwise.
@@ -222,12 +253,18 @@ mod tests {
             + u64::from(budget.restore_streams) * RESTORE_BYTES
             + u64::from(budget.answers) * ANSWER_BYTES
             + budget.windows_bytes
+            + u64::from(budget.bucket_copies) * COPY_BYTES
+            + budget.bucket_cache_bytes
     }
 
     #[test]
     fn the_parts_are_never_more_than_the_whole() {
-        for mib in (640..4096).step_by(37).chain([8192, 65_536, 1 << 20]) {
-            let budget = divide(mib, &Layer::default()).unwrap();
+        let with_bucket = Layer { s3: Some("s3://abc".into()), s3_copies: Some(32), ..Layer::default() };
+        let sizes = || (640..4096).step_by(37).chain([8192, 65_536, 1 << 20]);
+        let all =
+            sizes().map(|mib| (mib, Layer::default())).chain(sizes().map(|mib| (mib, with_bucket.clone())));
+        for (mib, layer) in all {
+            let budget = divide(mib, &layer).unwrap();
             let sum = sum(&budget);
             assert!(sum <= mib * MIB, "{mib} MiB: {} MiB in {budget}", sum / MIB);
             assert!(budget.ingest_streams >= 1 && budget.restore_streams >= 1, "{budget}");

@@ -35,7 +35,7 @@ use holdfast_proto::v1;
 use parking_lot::Mutex;
 
 use crate::net::Traffic;
-use crate::repository::Encryption;
+use crate::repository::{Encryption, Tiers};
 pub(crate) use counters::{BackupEnd, Counters};
 use figures::FigureCache;
 use labels::LabelTable;
@@ -46,6 +46,7 @@ pub struct Metrics {
     counters: Arc<Counters>,
     labels: LabelTable,
     listeners: Mutex<Vec<(&'static str, Arc<Traffic>)>>,
+    tiers: Mutex<Option<Arc<Tiers>>>,
     cache: Mutex<FigureCache>,
     encryption: Option<Arc<Encryption>>,
 }
@@ -57,6 +58,7 @@ impl Metrics {
             counters: Arc::new(Counters::new()),
             labels: LabelTable::default(),
             listeners: Mutex::default(),
+            tiers: Mutex::default(),
             cache: Mutex::default(),
             encryption,
         }
@@ -70,6 +72,11 @@ impl Metrics {
     /// Includes the traffic of a listener from now on.
     pub(crate) fn watch(&self, listener: &'static str, traffic: Arc<Traffic>) {
         self.listeners.lock().push((listener, traffic));
+    }
+
+    /// Includes the copies in a bucket from now on.
+    pub(crate) fn watch_tiers(&self, tiers: Arc<Tiers>) {
+        *self.tiers.lock() = Some(tiers);
     }
 
     /// A backup began.

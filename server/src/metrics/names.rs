@@ -173,6 +173,29 @@ metrics! {
     VOLUME_RESERVE = Gauge Bytes "holdfast_volume_reserve_bytes" []
         "Bytes of that file system that backups leave free";
 
+    BUCKET_WAITING = Gauge Count "holdfast_bucket_waiting_blobs" []
+        "Blobs that wait to be copied to the bucket, as far as it is known";
+    BUCKET_WAITING_BYTES = Gauge Bytes "holdfast_bucket_waiting_bytes" []
+        "Bytes of these";
+    BUCKET_LAG = Gauge Seconds "holdfast_bucket_lag_seconds" []
+        "How long ago everything sealed until then had been copied to the bucket: what a loss of this machine would cost; absent until all was once";
+    BUCKET_FAILING = Gauge Count "holdfast_bucket_failing" []
+        "1 if the last try to copy failed";
+    BUCKET_REMOVALS = Gauge Count "holdfast_bucket_removals" []
+        "Blobs that were removed here and still lie in the bucket";
+    BUCKET_COPIED = Counter Count "holdfast_bucket_copied_blobs_total" []
+        "Blobs copied to the bucket since the server started";
+    BUCKET_COPIED_BYTES = Counter Bytes "holdfast_bucket_copied_bytes_total" []
+        "Bytes of these";
+    BUCKET_REQUESTS = Counter Count "holdfast_bucket_requests_total" ["kind"]
+        "Requests to the bucket since the server started, failed ones included, by kind: put, get, head, list or delete";
+    BUCKET_REQUEST_FAILURES = Counter Count "holdfast_bucket_request_failures_total" []
+        "Those that were refused or not answered";
+    BUCKET_SENT = Counter Bytes "holdfast_bucket_sent_bytes_total" []
+        "Bytes of blobs sent to the bucket";
+    BUCKET_RECEIVED = Counter Bytes "holdfast_bucket_received_bytes_total" []
+        "Bytes of blobs read from the bucket";
+
     INDEX_ENTRIES = Gauge Count "holdfast_index_entries" []
         "Entries of the chunk index, including duplicates that are not merged yet";
     INDEX_RUNS = Gauge Count "holdfast_index_runs" []

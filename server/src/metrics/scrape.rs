@@ -9,6 +9,7 @@ use super::{Metrics, figures, process};
 use crate::activity::Activity;
 use crate::error::ServiceError;
 use crate::readiness::{self, Reason};
+use crate::repository::Tiers;
 
 impl Metrics {
     /// The text of one scrape. Blocks.
@@ -33,6 +34,9 @@ impl Metrics {
         }
         self.add_activity(engine, activity, &mut samples);
         self.add_encryption(&mut samples);
+        if let Some(tiers) = &*self.tiers.lock() {
+            add_tiers(tiers, now_ms, &mut samples);
+        }
         figures::add(self, engine, now_ms, &mut samples);
         render(&self.counters, samples)
             .map_err(|error| ServiceError::new(ErrorCode::Internal, format!("cannot write metrics: {error}")))
@@ -69,6 +73,26 @@ impl Metrics {
             samples.whole(&n::NETWORK_SENT, &[listener], traffic.sent_bytes());
         }
     }
+}
+
+fn add_tiers(tiers: &Tiers, now_ms: i64, samples: &mut Samples) {
+    let (status, requests) = (tiers.copies.status(), tiers.requests());
+    samples.whole(&n::BUCKET_WAITING, &[], status.waiting_blobs);
+    samples.whole(&n::BUCKET_WAITING_BYTES, &[], status.waiting_bytes);
+    if let Some(up_to_ms) = status.copied_up_to_ms {
+        let behind_ms = u64::try_from(now_ms.saturating_sub(up_to_ms)).unwrap_or(0);
+        samples.float(&n::BUCKET_LAG, &[], std::time::Duration::from_millis(behind_ms).as_secs_f64());
+    }
+    samples.whole(&n::BUCKET_FAILING, &[], status.failure.is_some().into());
+    samples.whole(&n::BUCKET_REMOVALS, &[], status.removals);
+    samples.whole(&n::BUCKET_COPIED, &[], status.copied_blobs);
+    samples.whole(&n::BUCKET_COPIED_BYTES, &[], status.copied_bytes);
+    for (kind, made) in requests.by_kind() {
+        samples.whole(&n::BUCKET_REQUESTS, &[kind], made);
+    }
+    samples.whole(&n::BUCKET_REQUEST_FAILURES, &[], requests.failed);
+    samples.whole(&n::BUCKET_SENT, &[], requests.sent_bytes);
+    samples.whole(&n::BUCKET_RECEIVED, &[], requests.received_bytes);
 }
 
 fn add_process(samples: &mut Samples) {

@@ -16,7 +16,7 @@ use holdfast_keys::slots::SlotInfo;
 use holdfast_proto::ErrorCode;
 
 use super::encryption::KeySource;
-use super::open_with_keys;
+use super::{Beside, open_with_all};
 use crate::config::Settings;
 use crate::error::ServiceError;
 
@@ -46,7 +46,7 @@ pub(crate) fn destroy_namespace(
     name: &str,
     who: &str,
 ) -> Result<Destroyed, ServiceError> {
-    let (parts, encryption) = open_with_keys(settings, clock)?;
+    let (parts, Beside { encryption, .. }) = open_with_all(settings, clock)?;
     let encryption = encryption.ok_or_else(|| {
         ServiceError::invalid(
             "the repository is not encrypted, so there are no keys to destroy; delete the VMs with 'holdfast-server vm remove \

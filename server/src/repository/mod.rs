@@ -9,6 +9,7 @@ mod lock;
 pub mod recover;
 mod room;
 pub mod snapshot;
+mod tiers;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,6 +28,8 @@ use crate::error::ServiceError;
 use crate::memory::Budget;
 pub use encryption::AtWork as Encryption;
 pub(crate) use lock::FolderLock;
+pub use tiers::{Brought, Tiers};
+pub(crate) use tiers::{Requests, published, record_error, record_path};
 
 /// Folder of the volume within the data folder.
 pub(crate) const BLOBS: &str = "blobs";
@@ -46,17 +49,26 @@ pub fn is_repository(folder: &Path) -> bool {
 /// # Errors
 /// `Busy` when another process has the folder; otherwise what cannot be opened.
 pub fn open_parts(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<EngineParts, ServiceError> {
-    Ok(open_with_keys(settings, clock)?.0)
+    Ok(open_with_all(settings, clock)?.0)
 }
 
-/// As [`open_parts`], with the encryption of a repository that is encrypted.
+/// What there is beside the parts of the engine.
+#[derive(Debug)]
+pub struct Beside {
+    /// Of a repository that is encrypted.
+    pub encryption: Option<Arc<Encryption>>,
+    /// The bucket behind the volume.
+    pub tiers: Option<Arc<Tiers>>,
+}
+
+/// As [`open_parts`], with what there is beside them.
 ///
 /// # Errors
 /// As [`open_parts`].
-pub fn open_with_keys(
+pub fn open_with_all(
     settings: &Settings,
     clock: &Arc<dyn Clock>,
-) -> Result<(EngineParts, Option<Arc<Encryption>>), ServiceError> {
+) -> Result<(EngineParts, Beside), ServiceError> {
     let folder = &settings.data_dir;
     fs::create_dir_all(folder).map_err(|error| {
         ServiceError::new(ErrorCode::Internal, format!("cannot create {}: {error}", folder.display()))
@@ -64,7 +76,8 @@ pub fn open_with_keys(
     // (S1) The lock before anything is read.
     let lock = FolderLock::take(folder)?;
     let budget = Budget::find(settings)?;
-    let raw: Arc<dyn Volume> = Arc::new(LocalVolume::open(folder.join(BLOBS)).map_err(EngineError::from)?);
+    let local: Arc<dyn Volume> = Arc::new(LocalVolume::open(folder.join(BLOBS)).map_err(EngineError::from)?);
+    let (raw, tiers) = tiers::around(local, settings, &budget, clock)?;
     let path = catalog_path(folder);
     // Encrypted or not.
     let traces = traces_of_repository(&SealedVolume::locked(Arc::clone(&raw)))?;
@@ -94,6 +107,7 @@ pub fn open_with_keys(
     };
     let id = catalog.repository()?.id;
     let (volume, encryption) = encryption::around(&raw, id, settings, has_data, clock)?;
+    tiers::require_encryption(settings, &*raw)?;
     let parts = EngineParts {
         data: Arc::clone(&volume),
         index: volume,
@@ -103,7 +117,7 @@ pub fn open_with_keys(
         options: engine_options(settings, &budget),
         lock: Some(Box::new(lock)),
     };
-    Ok((parts, encryption))
+    Ok((parts, Beside { encryption, tiers }))
 }
 
 /// The engine's options, as the settings say.

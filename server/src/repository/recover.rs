@@ -24,10 +24,12 @@ use holdfast_volume::{Blob, LocalVolume, Volume, VolumeError};
 
 use super::lock::FolderLock;
 use super::snapshot::{CATALOG_FILE, cannot, copy_small};
-use super::{BLOBS, catalog_path, encryption};
+use super::tiers::bring;
+use super::{BLOBS, Brought, catalog_path, encryption, record_path};
 use crate::config::Settings;
 use crate::error::ServiceError;
 use crate::files;
+use crate::memory::Budget;
 use crate::tls::{CERTIFICATE_FILE, KEY_FILE};
 
 /// What the catalog is called until it is whole.
@@ -44,6 +46,8 @@ pub struct Recovery {
     volume: Arc<dyn Volume>,
     /// Whose the volume is.
     pub repository: RepositoryId,
+    /// What came from a bucket.
+    pub brought: Option<Brought>,
     _locks: Vec<FolderLock>,
 }
 
@@ -107,7 +111,39 @@ impl Recovery {
             ))
         })?;
         adopt_volume(&from, &data_dir.join(BLOBS))?;
-        Ok(Self { data_dir, volume, repository, _locks: locks })
+        Ok(Self { data_dir, volume, repository, brought: None, _locks: locks })
+    }
+
+    /// As [`Recovery::begin`], of the bucket that the settings name: what is always needed is copied into the data folder,
+    /// data stays there and is read from there. What an earlier try has brought is not brought again.
+    ///
+    /// # Errors
+    /// As [`Recovery::begin`]; `Unavailable` when the bucket cannot be read.
+    pub fn begin_from_bucket(
+        settings: &Settings,
+        kit: Option<&Path>,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Self, ServiceError> {
+        let data_dir = &settings.data_dir;
+        files::create_private_folder(data_dir).map_err(cannot("create", data_dir))?;
+        let data_dir = fs::canonicalize(data_dir).map_err(cannot("find", data_dir))?;
+        let locks = vec![FolderLock::take(&data_dir)?];
+        refuse_catalog(&data_dir, "recovery never replaces a catalog; name another --data-dir")?;
+        if !record_path(&data_dir).exists() && data_dir.join(BLOBS).exists() {
+            return Err(ServiceError::invalid(format!(
+                "{} holds a volume already; name an empty --data-dir",
+                data_dir.display()
+            )));
+        }
+        let budget = Budget::find(settings)?;
+        let local: Arc<dyn Volume> =
+            Arc::new(LocalVolume::open(data_dir.join(BLOBS)).map_err(EngineError::from)?);
+        let (raw, brought) = bring(local, settings, &budget, clock)?;
+        let volume = encryption::recovered(&raw, settings, kit, clock)?;
+        let repository = repository_on(&*volume)?.ok_or_else(|| {
+            ServiceError::invalid("the bucket holds nothing of a repository that can be read")
+        })?;
+        Ok(Self { data_dir, volume, repository, brought: Some(brought), _locks: locks })
     }
 
     /// Makes the catalog, not yet under its name. `given`: a file or folder of `holdfast-server snapshot` to use in place

@@ -9,9 +9,10 @@ use holdfast_volume::SystemTimer;
 use crate::app::App;
 use crate::config::Settings;
 use crate::jobs::{
-    AuditCounts, DataPath, EncryptRest, EndedAccess, EndedLogins, ExpiredLeases, Pace, Retry, Runner,
-    Throttle,
+    AuditCounts, BucketCopies, DataPath, EncryptRest, EndedAccess, EndedLogins, ExpiredLeases, Pace, Retry,
+    Runner, Throttle,
 };
+use crate::repository::Tiers;
 
 /// Backups have the disk to themselves three quarters of the time: a million containers are 250 steps, at 0.1 s a step
 /// 100 s. A disk that fails is asked again every five minutes.
@@ -53,8 +54,16 @@ const ENCRYPT: Pace = Pace {
     retry: Retry { first: Duration::from_secs(5), longest: Duration::from_secs(300) },
 };
 
+/// As fast as the bucket and `s3_rate` allow: what it costs here is a read of what was just written, and the network. A
+/// bucket that is away is asked again every minute.
+const COPIES: Pace = Pace {
+    limits: StepLimits::DEFAULT,
+    throttle: Throttle::NONE,
+    retry: Retry { first: Duration::from_secs(1), longest: Duration::from_secs(60) },
+};
+
 /// Starts all of them, as the settings say.
-pub(super) fn start(app: &App, settings: &Settings) -> Runner {
+pub(super) fn start(app: &App, settings: &Settings, tiers: Option<&Arc<Tiers>>) -> Runner {
     let mut runner = Runner::new(Arc::clone(&app.jobs), Arc::new(SystemTimer::new()), Arc::clone(&app.clock));
     let (auth, activity) = (&app.auth, &app.activity);
     let leases = ExpiredLeases {
@@ -81,5 +90,9 @@ pub(super) fn start(app: &App, settings: &Settings) -> Runner {
         runner.start(Arc::new(EncryptRest { engine: Arc::clone(&app.engine), conversion, load }), ENCRYPT);
     }
     runner.start(app.engine.snapshot_job(), SNAPSHOTS);
+    if let Some(tiers) = tiers {
+        let copies = BucketCopies { tiers: Arc::clone(tiers), clock: Arc::clone(&app.clock) };
+        runner.start(Arc::new(copies), COPIES);
+    }
     runner
 }

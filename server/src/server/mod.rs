@@ -33,7 +33,7 @@ use crate::jobs::Runner;
 use crate::limits::{COMMIT_GRACE, SHUTDOWN_GRACE};
 use crate::memory::Budget;
 use crate::net::Listener;
-use crate::repository::{Encryption, open_with_keys};
+use crate::repository::{Beside, Tiers, open_with_all};
 use crate::tasks::TaskRunner;
 use crate::tls::{Identity, TlsError};
 use crate::{files, grpc, http};
@@ -83,6 +83,7 @@ pub struct Server {
     tasks: JoinSet<()>,
     jobs: Runner,
     task_runner: TaskRunner,
+    tiers: Option<Arc<Tiers>>,
 }
 
 impl Server {
@@ -96,7 +97,7 @@ impl Server {
             source,
         })?;
         // First, because it takes the lock: two servers must not both create a certificate.
-        let (engine, encryption) = open_engine(settings, &clock).await?;
+        let (engine, Beside { encryption, tiers }) = open_engine(settings, &clock).await?;
         let engine = Arc::new(engine);
         let identity = Identity::load_or_create(&settings.identity_source(), year(&*clock)?)?;
         let token_path = settings.data_dir.join(FIRST_TOKEN_FILE);
@@ -132,7 +133,10 @@ impl Server {
         tasks.spawn(grpc::serve(Arc::clone(&app), grpc_listener, app.stopping()));
         let state = HttpState::new(Arc::clone(&app), settings);
         tasks.spawn(http::serve(state, http_listener, app.stopping()));
-        let jobs = background::start(&app, settings);
+        if let Some(tiers) = &tiers {
+            app.metrics.watch_tiers(Arc::clone(tiers));
+        }
+        let jobs = background::start(&app, settings, tiers.as_ref());
         let task_runner = TaskRunner::start(&app.tasks);
         Ok(Self {
             app,
@@ -143,6 +147,7 @@ impl Server {
             tasks,
             jobs,
             task_runner,
+            tiers,
         })
     }
 
@@ -163,6 +168,9 @@ impl Server {
     pub async fn stop(self) -> Result<(), ServiceError> {
         tracing::info!(streams = self.app.activity.streams.count(), "shutting down");
         self.app.stop();
+        if let Some(tiers) = &self.tiers {
+            tiers.stop();
+        }
         self.jobs.stop().await;
         self.task_runner.stop().await;
         end_calls(&self.app, self.tasks).await;
@@ -199,21 +207,18 @@ async fn end_calls(app: &Arc<App>, mut tasks: JoinSet<()>) {
 }
 
 /// Opens the repository, or creates it.
-async fn open_engine(
-    settings: &Settings,
-    clock: &Arc<dyn Clock>,
-) -> Result<(Engine, Option<Arc<Encryption>>), StartError> {
+async fn open_engine(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<(Engine, Beside), StartError> {
     let (chosen, clock) = (settings.clone(), Arc::clone(clock));
     let open = move || {
-        let (parts, encryption) = open_with_keys(&chosen, &clock)?;
-        Ok((Engine::assemble(parts)?, encryption))
+        let (parts, beside) = open_with_all(&chosen, &clock)?;
+        Ok((Engine::assemble(parts)?, beside))
     };
     let opened =
         tokio::task::spawn_blocking(open).await.map_err(ServiceError::from).and_then(|opened| opened);
-    let (engine, encryption) = opened
+    let (engine, beside) = opened
         .map_err(|source| StartError::Open { folder: settings.data_dir.display().to_string(), source })?;
     tracing::info!(repository = %engine.repository_id(), summary = ?engine.opened(), "repository opened");
-    Ok((engine, encryption))
+    Ok((engine, beside))
 }
 
 /// The current year.

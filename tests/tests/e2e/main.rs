@@ -6,6 +6,8 @@ mod auth;
 #[cfg(test)]
 mod backup_restore;
 #[cfg(test)]
+mod bucket;
+#[cfg(test)]
 mod cli;
 #[cfg(test)]
 mod clock;

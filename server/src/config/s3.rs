@@ -1,0 +1,77 @@
+//! The settings of a bucket.
+
+use std::fmt;
+
+use holdfast_s3::{ChecksumKind, ServerEncryption, parse_location};
+use serde::{Deserialize, Serialize};
+
+use super::Settings;
+
+/// Copies at once at most: 32 of 48 MiB are 1.5 GiB of memory.
+const COPIES_MAX: u32 = 32;
+
+/// The setting `s3_checksum`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum S3Checksum {
+    /// CRC-64/NVME, which Amazon keeps for every object
+    #[default]
+    Crc64nvme,
+    /// CRC-32C, for object stores that do not know the other
+    Crc32c,
+    /// None, for object stores that know neither
+    Off,
+}
+
+impl From<S3Checksum> for ChecksumKind {
+    fn from(setting: S3Checksum) -> Self {
+        match setting {
+            S3Checksum::Crc64nvme => Self::Crc64Nvme,
+            S3Checksum::Crc32c => Self::Crc32c,
+            S3Checksum::Off => Self::Off,
+        }
+    }
+}
+
+impl fmt::Display for S3Checksum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Crc64nvme => "crc64nvme",
+            Self::Crc32c => "crc32c",
+            Self::Off => "off",
+        })
+    }
+}
+
+/// The setting `s3_sse`; `None`: it is no such thing.
+pub(crate) fn server_encryption(text: Option<&str>) -> Option<ServerEncryption> {
+    match text {
+        None => Some(ServerEncryption::Bucket),
+        Some("s3") => Some(ServerEncryption::S3),
+        Some("kms") => Some(ServerEncryption::Kms(None)),
+        Some(text) => {
+            let key = text.strip_prefix("kms:").filter(|key| !key.is_empty())?;
+            Some(ServerEncryption::Kms(Some(key.to_owned())))
+        }
+    }
+}
+
+/// What no type can express: the key, and what is wrong.
+pub(super) fn check(settings: &Settings) -> Result<(), (&'static str, String)> {
+    if let Some(location) = &settings.s3 {
+        parse_location(location).map_err(|error| ("s3", error.to_string()))?;
+    }
+    if let Some(endpoint) = &settings.s3_endpoint {
+        let host = endpoint.strip_prefix("https://").or_else(|| endpoint.strip_prefix("http://"));
+        if host.is_none_or(str::is_empty) {
+            return Err(("s3_endpoint", "must begin with https:// (or http://)".to_owned()));
+        }
+    }
+    if server_encryption(settings.s3_sse.as_deref()).is_none() {
+        return Err(("s3_sse", "must be s3, kms or kms:KEY".to_owned()));
+    }
+    if !(1..=COPIES_MAX).contains(&settings.s3_copies) {
+        return Err(("s3_copies", format!("must be between 1 and {COPIES_MAX}")));
+    }
+    Ok(())
+}

@@ -1,0 +1,51 @@
+//! Copies what was sealed to the bucket, and removes there what was removed here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_engine::clock::Clock;
+use holdfast_engine::{Budget, Job, JobError, Step};
+
+use crate::repository::Tiers;
+
+/// How long a blob may wait for the next look: copies lag behind by this and the time of their requests.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// A charge is a few blobs a thread, or a request of removals; a stop ends it (`Tiers::stop`).
+#[derive(Debug)]
+pub(crate) struct BucketCopies {
+    pub(crate) tiers: Arc<Tiers>,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+impl Job for BucketCopies {
+    fn name(&self) -> &'static str {
+        "bucket-copies"
+    }
+
+    fn step(&self, budget: &Budget) -> Result<Step, JobError> {
+        if self.tiers.bucket.is_none() {
+            return Ok(Step::Finished);
+        }
+        let step = self.copy(budget);
+        if let Err(error) = self.tiers.publish(self.clock.now_ms()) {
+            tracing::warn!(%error, "cannot write down how the copies in the bucket are");
+        }
+        step
+    }
+}
+
+impl BucketCopies {
+    fn copy(&self, budget: &Budget) -> Result<Step, JobError> {
+        loop {
+            let worked = self.tiers.copies.work(&|| budget.must_stop())?;
+            budget.charge(worked.blobs.max(1), worked.bytes);
+            if !worked.more {
+                return Ok(Step::Idle(INTERVAL));
+            }
+            if budget.is_spent() {
+                return Ok(Step::More);
+            }
+        }
+    }
+}

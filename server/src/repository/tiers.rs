@@ -1,0 +1,337 @@
+//! The bucket that gets copies of the volume, as the settings say.
+//!
+//! A data folder that once had copies keeps the record of them (`tiers.db`) up to date even while the settings name no
+//! bucket: what is removed here must go from there, whenever it is back.
+
+use std::collections::BTreeMap;
+use std::num::{NonZeroU64, NonZeroUsize};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use holdfast_engine::clock::Clock;
+use holdfast_proto::ErrorCode;
+use holdfast_s3::{OpenError, RequestCounts, RequestKind, S3Config, S3Volume};
+use holdfast_sealing::{is_left_open, is_sealed_name};
+use holdfast_tiers::{
+    AbsentVolume, Copies, FetchError, Fetched, Record, RecordError, Remote, SurveyError, TieredVolume,
+    Travels, survey,
+};
+use holdfast_volume::{
+    BlobName, CacheLimits, CacheVolume, Rates, RetryPolicy, RetryVolume, SystemRandom, SystemTimer,
+    ThrottleVolume, Volume,
+};
+use parking_lot::Mutex;
+
+use crate::config::{Settings, server_encryption};
+use crate::error::ServiceError;
+use crate::memory::Budget;
+
+/// Name of the record within the data folder.
+const RECORD: &str = "tiers.db";
+
+/// Above any bundle of certificates.
+const CA_MAX_BYTES: u64 = 4 << 20;
+
+/// What is read of the bucket at a time: a request costs the same whatever its size.
+const CACHE_BLOCK_BYTES: NonZeroUsize = NonZeroUsize::new(256 << 10).unwrap();
+
+/// Blobs brought at once: each holds a piece of 1 MiB.
+const FETCH_THREADS: NonZeroUsize = NonZeroUsize::new(8).unwrap();
+
+/// Under these keys the record says how the copies are, for `tier status`.
+const STATUS: &str = "status";
+
+/// Where the record of copies is.
+pub(crate) fn record_path(data_dir: &Path) -> PathBuf {
+    data_dir.join(RECORD)
+}
+
+/// A bucket with copies of the volume, or the memory of one.
+#[derive(Debug)]
+pub struct Tiers {
+    /// Which, for people.
+    pub(crate) location: String,
+    pub(crate) copies: Copies,
+    /// `None`: the settings name no bucket.
+    pub(crate) bucket: Option<Arc<S3Volume>>,
+    /// What was published last.
+    published: Mutex<String>,
+}
+
+/// Brings what a server made of the bucket alone should have at hand: all but data containers.
+///
+/// # Errors
+/// When the bucket cannot be reached or holds nothing of a repository; when nothing can be written here.
+pub(crate) fn bring(
+    local: Arc<dyn Volume>,
+    settings: &Settings,
+    budget: &Budget,
+    clock: &Arc<dyn Clock>,
+) -> Result<(Arc<dyn Volume>, Brought), ServiceError> {
+    let opened = open(local, settings, budget, clock)?;
+    let Some((volume, tiers)) = opened else { return Err(ServiceError::defect("no bucket is named")) };
+    let Some(bucket) = &tiers.bucket else { return Err(ServiceError::defect("no bucket is named")) };
+    let unavailable = |error: &dyn std::fmt::Display| {
+        ServiceError::new(ErrorCode::Unavailable, format!("cannot read {}: {error}", tiers.location))
+    };
+    let blobs = survey(&**bucket, tiers.copies.record()).map_err(|error| match error {
+        SurveyError::Volume(error) => unavailable(&error),
+        SurveyError::Record(error) => record_error(error),
+    })?;
+    if blobs == 0 {
+        return Err(ServiceError::invalid(format!("{} holds nothing of a repository", tiers.location)));
+    }
+    let recipe = |name: &BlobName| name.as_str().trim_end_matches('-').ends_with(".recipe");
+    let fetched = volume.fetch(recipe, FETCH_THREADS).map_err(|error| match error {
+        FetchError::Volume(error) => unavailable(&error),
+        FetchError::Record(error) => record_error(error),
+    })?;
+    let brought = Brought { blobs, fetched, requests: tiers.requests() };
+    Ok((Arc::new(volume), brought))
+}
+
+/// What recovery found in a bucket, and took.
+#[derive(Debug, Clone, Copy)]
+pub struct Brought {
+    /// Blobs there.
+    pub(crate) blobs: u64,
+    pub(crate) fetched: Fetched,
+    pub(crate) requests: Requests,
+}
+
+/// A volume, and its tiers if it has any.
+type Opened = (Arc<dyn Volume>, Option<Arc<Tiers>>);
+
+/// `local` with the bucket of the settings behind it.
+///
+/// # Errors
+/// When the settings are not valid, or the record is of another bucket. The bucket is not asked for anything.
+pub(crate) fn around(
+    local: Arc<dyn Volume>,
+    settings: &Settings,
+    budget: &Budget,
+    clock: &Arc<dyn Clock>,
+) -> Result<Opened, ServiceError> {
+    match open(Arc::clone(&local), settings, budget, clock)? {
+        Some((volume, tiers)) => Ok((Arc::new(volume), Some(Arc::new(tiers)))),
+        None => Ok((local, None)),
+    }
+}
+
+fn open(
+    local: Arc<dyn Volume>,
+    settings: &Settings,
+    budget: &Budget,
+    clock: &Arc<dyn Clock>,
+) -> Result<Option<(TieredVolume, Tiers)>, ServiceError> {
+    let path = record_path(&settings.data_dir);
+    let (remote, record, bucket, location) = match s3_config(settings)? {
+        Some(config) => {
+            let location = config.location();
+            let record = Record::open_or_create(&path, &location).map_err(record_error)?;
+            let bucket = Arc::new(S3Volume::open(config).map_err(open_error)?);
+            (remote(&bucket, settings, budget), record, Some(bucket), location)
+        }
+        None if !path.exists() => return Ok(None),
+        None => {
+            let record = Record::open(&path).map_err(record_error)?;
+            let location = record.location().map_err(record_error)?;
+            let why = format!(
+                "it lies in {location}, and the settings name no bucket: set s3 (and what else the bucket needs)"
+            );
+            tracing::warn!(
+                "copies of this repository lie in {location}, but the settings name no bucket: nothing is copied"
+            );
+            (Remote::plain(&Arc::new(AbsentVolume::new(why))), record, None, location)
+        }
+    };
+    // Nothing that is not encrypted leaves this machine unless the settings allow it.
+    let travels: Travels = if settings.s3_plain {
+        |_| true
+    } else {
+        |name: &BlobName| is_left_open(name) || is_sealed_name(name)
+    };
+    let volume = TieredVolume::new(local, remote, Arc::new(record), travels, Arc::clone(clock));
+    let threads =
+        NonZeroUsize::new(usize::try_from(budget.bucket_copies).unwrap_or(1)).unwrap_or(NonZeroUsize::MIN);
+    let copies = volume.copies(threads).map_err(record_error)?;
+    let tiers = Tiers { location, copies, bucket, published: Mutex::default() };
+    Ok(Some((volume, tiers)))
+}
+
+/// The bucket as readers and copies see it.
+fn remote(bucket: &Arc<S3Volume>, settings: &Settings, budget: &Budget) -> Remote {
+    let volume = || Arc::<S3Volume>::clone(bucket) as Arc<dyn Volume>;
+    let timer = Arc::new(SystemTimer::new());
+    let retried = RetryVolume::new(
+        volume(),
+        RetryPolicy::default(),
+        Arc::<SystemTimer>::clone(&timer),
+        Arc::new(SystemRandom),
+    );
+    let limits = CacheLimits { capacity_bytes: budget.bucket_cache_bytes, block_bytes: CACHE_BLOCK_BYTES };
+    let writes = match NonZeroU64::new(settings.s3_rate.0) {
+        Some(rate) => {
+            let rates = Rates { bytes_per_sec: Some(rate), requests_per_sec: None };
+            Arc::new(ThrottleVolume::new(volume(), Rates::default(), rates, timer)) as Arc<dyn Volume>
+        }
+        None => volume(),
+    };
+    Remote {
+        store: Arc::<S3Volume>::clone(bucket),
+        reads: Arc::new(CacheVolume::new(Arc::new(retried), limits)),
+        writes,
+    }
+}
+
+/// A repository that is not encrypted, or not yet as a whole, is not copied unless the settings allow it.
+///
+/// # Errors
+/// `Invalid`, saying what to do.
+pub(crate) fn require_encryption(settings: &Settings, raw: &dyn Volume) -> Result<(), ServiceError> {
+    if settings.s3.is_none() || settings.s3_plain {
+        return Ok(());
+    }
+    let what = match holdfast_sealing::read_table(raw).map_err(super::encryption::table_error)? {
+        Some(table) if !table.accepts_plain() => return Ok(()),
+        Some(_) => "holds blobs from before it was encrypted",
+        None => "is not encrypted",
+    };
+    Err(ServiceError::invalid(format!(
+        "s3 is set, but the repository {what}, and whoever reads the bucket would read every disk. Encrypt it (OPERATIONS, \
+         \"Encryption\"), or set s3_plain = true to copy it as it is"
+    )))
+}
+
+fn s3_config(settings: &Settings) -> Result<Option<S3Config>, ServiceError> {
+    let Some(location) = &settings.s3 else { return Ok(None) };
+    let mut config = S3Config::of(location).map_err(open_error)?;
+    config.endpoint =
+        settings.s3_endpoint.as_deref().map(|endpoint| endpoint.trim_end_matches('/').to_owned());
+    config.region.clone_from(&settings.s3_region);
+    config.path_style = settings.s3_path_style;
+    config.ca = settings.s3_ca.as_deref().map(read_ca).transpose()?;
+    let profile = settings.s3_profile.clone();
+    config.credentials = match &settings.s3_credentials {
+        Some(path) => holdfast_s3::Credentials::File { path: path.clone(), profile },
+        None => holdfast_s3::Credentials::Chain { profile },
+    };
+    config.checksum = settings.s3_checksum.into();
+    config.class.clone_from(&settings.s3_class);
+    config.encryption = server_encryption(settings.s3_sse.as_deref()).unwrap_or_default();
+    Ok(Some(config))
+}
+
+fn read_ca(path: &Path) -> Result<Vec<u8>, ServiceError> {
+    let failed =
+        |why: &dyn std::fmt::Display| ServiceError::invalid(format!("s3_ca {}: {why}", path.display()));
+    let found = std::fs::metadata(path).map_err(|error| failed(&error))?;
+    if found.len() > CA_MAX_BYTES {
+        return Err(failed(&format_args!("it has more than {CA_MAX_BYTES} bytes")));
+    }
+    std::fs::read(path).map_err(|error| failed(&error))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn open_error(error: OpenError) -> ServiceError {
+    match error {
+        OpenError::Threads(_) => ServiceError::new(ErrorCode::Internal, error.to_string()),
+        OpenError::Ca(_) | OpenError::Location(_) => ServiceError::invalid(error.to_string()),
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+pub(crate) fn record_error(error: RecordError) -> ServiceError {
+    let code = match &error {
+        RecordError::OtherPlace { .. } => ErrorCode::Invalid,
+        RecordError::Newer(_) => ErrorCode::Unsupported,
+        RecordError::Foreign(_) => ErrorCode::Damaged,
+        RecordError::Sql { .. } => ErrorCode::Internal,
+    };
+    ServiceError::new(code, error.to_string())
+}
+
+impl Tiers {
+    /// Requests made, by kind; all zero when the settings name no bucket.
+    pub(crate) fn requests(&self) -> Requests {
+        self.bucket.as_ref().map_or_else(Requests::default, |bucket| Requests::of(&bucket.requests()))
+    }
+
+    /// Ends copying under way, so that a shutdown need not wait for the network.
+    pub(crate) fn stop(&self) {
+        if let Some(bucket) = &self.bucket {
+            bucket.stop_writing();
+        }
+    }
+
+    /// Writes down how the copies are, for `tier status`, if that has changed.
+    ///
+    /// # Errors
+    /// The record's.
+    pub(crate) fn publish(&self, now_ms: i64) -> Result<(), RecordError> {
+        let status = self.copies.status();
+        let text = serde_json::json!({
+            "copied_up_to_ms": status.copied_up_to_ms.filter(|_| status.waiting_blobs > 0 || status.is_comparing),
+            "comparing": status.is_comparing,
+            "waiting_blobs": status.waiting_blobs,
+            "waiting_bytes": status.waiting_bytes,
+            "unreadable": status.unreadable.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "failure": status.failure,
+            "requests": self.requests().by_kind(),
+            "sent_bytes": self.requests().sent_bytes,
+        })
+        .to_string();
+        let mut published = self.published.lock();
+        if *published != text {
+            self.copies.record().say(&[(STATUS, text.clone()), ("at_ms", now_ms.to_string())])?;
+            *published = text;
+        }
+        Ok(())
+    }
+}
+
+/// What the last server said of its copies.
+///
+/// # Errors
+/// The record's.
+pub(crate) fn published(record: &Record) -> Result<Option<(serde_json::Value, Option<i64>)>, RecordError> {
+    let at = record.said("at_ms")?.and_then(|text| text.parse().ok());
+    let status = record.said(STATUS)?.and_then(|text| serde_json::from_str(&text).ok());
+    Ok(status.map(|status| (status, at)))
+}
+
+/// Requests of one bucket, or of several processes' worth of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Requests {
+    made: [u64; 5],
+    pub(crate) failed: u64,
+    pub(crate) sent_bytes: u64,
+    pub(crate) received_bytes: u64,
+}
+
+impl Requests {
+    fn of(counts: &RequestCounts) -> Self {
+        Self {
+            made: RequestKind::ALL.map(|kind| counts.made(kind)),
+            failed: counts.failed(),
+            sent_bytes: counts.sent_bytes(),
+            received_bytes: counts.received_bytes(),
+        }
+    }
+
+    /// Both together.
+    pub(crate) fn and(mut self, other: Self) -> Self {
+        for (sum, more) in self.made.iter_mut().zip(other.made) {
+            *sum += more;
+        }
+        self.failed += other.failed;
+        self.sent_bytes += other.sent_bytes;
+        self.received_bytes += other.received_bytes;
+        self
+    }
+
+    /// Kind and number.
+    pub(crate) fn by_kind(&self) -> BTreeMap<&'static str, u64> {
+        RequestKind::ALL.into_iter().map(RequestKind::text).zip(self.made).collect()
+    }
+}
