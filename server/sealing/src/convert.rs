@@ -12,8 +12,10 @@
 //! either, and who removes the blob removes both (`volume.rs`). What cannot be read stays as it is and is counted; a
 //! blob that is damaged but can be read is sealed with its damage, which its readers find as before.
 //!
-//! A pass looks at all blobs. One that left nothing ends it for good: the table of keys says so (K3), so there is no place
-//! to keep: what was done shows in the names and headers of blobs.
+//! Copies in a bucket follow: the volume below copies the new form there, then removes the old one from there.
+//!
+//! A pass looks at all blobs. One that left nothing, neither here nor elsewhere, ends it for good: the table of keys says so
+//! (K3), so there is no place to keep: what was done shows in the names and headers of blobs.
 
 use std::any::Any;
 use std::error::Error;
@@ -48,6 +50,16 @@ pub trait Surroundings {
     fn room(&self, bytes: u64) -> Result<Box<dyn Any>, Cause>;
     /// A write to the volume failed.
     fn write_failed(&self, error: &VolumeError);
+    /// A mark of what was removed up to now, for [`Surroundings::lie_elsewhere`].
+    ///
+    /// # Errors
+    /// It cannot be said now.
+    fn removed_so_far(&self) -> Result<u64, Cause>;
+    /// How many blobs that were removed up to this mark still lie in another place than the volume, such as a bucket.
+    ///
+    /// # Errors
+    /// It cannot be said now.
+    fn lie_elsewhere(&self, mark: u64) -> Result<u64, Cause>;
     /// So many blobs were looked at, and so many bytes read or written, since the last call.
     fn charge(&self, blobs: u64, bytes: u64);
     /// Whether to end after the blob at hand.
@@ -68,6 +80,8 @@ pub enum ConvertError {
     Keys(#[from] KeysError),
     #[error("{name}: {source}")]
     Room { name: BlobName, source: Cause },
+    #[error("cannot tell what is left in other places: {0}")]
+    Elsewhere(#[source] Cause),
     #[error(
         "{name} was encrypted, and is not what it was: what was written is removed again, and the memory of this machine \
              should be tested"
@@ -82,6 +96,8 @@ pub enum Converting {
     More,
     /// The pass is over, and so many blobs could not be converted. The next step begins another pass.
     Left(u64),
+    /// Nothing is left here, and in other places so many blobs that were removed here. Ask again.
+    Elsewhere(u64),
     /// Nothing lies in the open, nothing is sealed with an old data key, and the table of keys says so.
     Done,
 }
@@ -98,6 +114,8 @@ pub struct ConversionFigures {
     /// Blobs that this pass, or the one before, could not convert, and why the first of them.
     pub left: u64,
     pub why: Option<String>,
+    /// Old forms that still lie in another place, such as a bucket, when nothing is left here.
+    pub elsewhere: u64,
     pub done: bool,
 }
 
@@ -111,6 +129,8 @@ struct Pass {
     folder: usize,
     after: Option<BlobName>,
     left: u64,
+    /// Nothing is left here; what was removed up to this mark is to go from other places, too.
+    mark: Option<u64>,
 }
 
 /// What became of a blob.
@@ -172,11 +192,19 @@ impl Conversion {
                 return Ok(Converting::More);
             }
         }
-        let (left, old) = (pass.left, std::mem::take(&mut pass.old));
-        *slot = None;
+        let left = pass.left;
         if left > 0 {
+            *slot = None;
             return Ok(Converting::Left(left));
         }
+        // (K3) A copy that still lies in the open elsewhere is not encrypted, and one with an old data key needs it.
+        let elsewhere = elsewhere(pass, around).map_err(ConvertError::Elsewhere)?;
+        self.figures.lock().elsewhere = elsewhere;
+        if elsewhere > 0 {
+            return Ok(Converting::Elsewhere(elsewhere));
+        }
+        let old = std::mem::take(&mut pass.old);
+        *slot = None;
         self.keys.converted(&old)?;
         self.figures.lock().done = true;
         Ok(Converting::Done)
@@ -187,7 +215,7 @@ impl Conversion {
             let mut figures = self.figures.lock();
             (figures.looked_at, figures.total) = (0, 0);
         }
-        Pass { old: self.keys.old(), counts: true, folder: 0, after: None, left: 0 }
+        Pass { old: self.keys.old(), counts: true, folder: 0, after: None, left: 0, mark: None }
     }
 
     /// Counts a page of names. Whether it was the last of the folder.
@@ -441,6 +469,15 @@ impl Conversion {
         let header = self.volume.header(name, form).map_err(Failed::Read)?;
         Ok(header.map(|header| (header.salt, header.key)))
     }
+}
+
+/// Of what the pass removed here, how much is left in other places.
+fn elsewhere(pass: &mut Pass, around: &dyn Surroundings) -> Result<u64, Cause> {
+    let mark = match pass.mark {
+        Some(mark) => mark,
+        None => *pass.mark.insert(around.removed_so_far()?),
+    };
+    around.lie_elsewhere(mark)
 }
 
 type Salt = Option<([u8; SALT_BYTES], DataKeyId)>;

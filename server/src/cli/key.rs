@@ -23,7 +23,7 @@ use super::{DataFolder, no_repository, out};
 use crate::config::Settings;
 use crate::error::ServiceError;
 use crate::repository::encryption::{self, KeySource, NO_KIT, no_key, refused, seen, wants_kit};
-use crate::repository::{BLOBS, FolderLock};
+use crate::repository::{BLOBS, FolderLock, copies_of};
 
 const EXAMPLES: &str = "\
 A repository is encrypted from the first 'holdfast-server serve --encrypt' on. A start opens it with what the settings \
@@ -178,6 +178,12 @@ impl Place {
     fn replace(&self, open: &OpenKeys) -> Result<(), ServiceError> {
         encryption::replace_table(&*self.volume, open)?;
         seen::note(&self.settings.data_dir, open.table());
+        if let Some((location, _)) = copies_of(&self.settings.data_dir)? {
+            out::note(format_args!(
+                "the copies in {location} have the keys as they were until the server has run again: start it, and see that \
+                 'holdfast-server tier status' says that they are up to date"
+            ));
+        }
         Ok(())
     }
 }
@@ -187,10 +193,11 @@ fn now_ms() -> i64 {
 }
 
 fn status(args: &StatusArgs) -> Result<(), Failure> {
-    let Place { table, volume, .. } = Place::find(&args.folder)?;
+    let Place { table, volume, settings } = Place::find(&args.folder)?;
     let found = inventory(&*volume, &encryption::folders()).map_err(EngineError::from)?;
+    let bucket = copies_of(&settings.data_dir)?;
     if args.json {
-        out::say(status_json(&table, &found));
+        out::say(status_json(&table, &found, bucket.as_ref()));
         return Ok(());
     }
     out::say(format_args!("repository key {}, table {}", table.key(), table.sequence()));
@@ -212,6 +219,12 @@ fn status(args: &StatusArgs) -> Result<(), Failure> {
     } else if old > 0 {
         out::say("a running server encrypts what old data keys encrypted anew, and then drops these");
     }
+    if let Some((location, removals)) = bucket.filter(|(_, left)| *left > 0 && (table.accepts_plain() || old > 0)) {
+        out::say(format_args!(
+            "what was replaced or deleted here still lies in {location}: {removals} files, which a running server removes from \
+             there once the new ones are there; not before is this over"
+        ));
+    }
     if wants_kit(&table) {
         out::note(NO_KIT);
     }
@@ -222,7 +235,7 @@ fn has_kit(table: &KeyTable) -> bool {
     table.slots().any(|slot| slot.kind == SlotKind::RecoveryKit)
 }
 
-fn status_json(table: &KeyTable, found: &Inventory) -> Value {
+fn status_json(table: &KeyTable, found: &Inventory, bucket: Option<&(String, u64)>) -> Value {
     let slots: Vec<Value> = table
         .slots()
         .map(|slot| {
@@ -257,6 +270,7 @@ fn status_json(table: &KeyTable, found: &Inventory) -> Value {
         "encrypted_files": found.sealed,
         "encrypted_bytes": found.sealed_bytes,
         "recovery_kit": has_kit(table),
+        "left_in_bucket": bucket.map(|(_, left)| left),
     })
 }
 
@@ -268,8 +282,9 @@ fn export_kit(folder: &DataFolder) -> Result<(), Failure> {
     open.add_slot(&NewSlot::new(&kit, "printed"), now_ms(), &SystemRandom).map_err(refused)?;
     // Durable before the page is printed: what is printed opens the repository.
     place.replace(&open)?;
-    let volumes =
-        [fs::canonicalize(place.settings.data_dir.join(BLOBS)).unwrap_or_default().display().to_string()];
+    let mut volumes =
+        vec![fs::canonicalize(place.settings.data_dir.join(BLOBS)).unwrap_or_default().display().to_string()];
+    volumes.extend(copies_of(&place.settings.data_dir)?.map(|(location, _)| location));
     let commands = [
         "holdfast-server recover --from FOLDER_OF_THE_VOLUME --data-dir /var/lib/holdfast --kit FILE_WITH_THE_WORDS"
             .to_owned(),

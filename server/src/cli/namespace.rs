@@ -19,7 +19,7 @@ use super::fail::Failure;
 use super::{DataFolder, no_repository, out, token};
 use crate::config::ByteSize;
 use crate::process::logging;
-use crate::repository::destroy::{Destroyed, destroy_namespace};
+use crate::repository::destroy::{Destroyed, InBucket, destroy_namespace};
 use crate::repository::is_repository;
 
 #[derive(Debug, Subcommand)]
@@ -173,7 +173,8 @@ fn destroy(args: &DestroyArgs, clock: &Arc<dyn Clock>) -> Result<(), Failure> {
         return Err(no_repository(&settings.data_dir));
     }
     let destroyed = destroy_namespace(&settings, clock, name, &token::who())?;
-    let Destroyed { vms, restore_points, freed_bytes, left_bytes, keys, repository_key, slots } = destroyed;
+    let Destroyed { vms, restore_points, freed_bytes, left_bytes, keys, repository_key, slots, bucket } =
+        destroyed;
     out::note(format_args!(
         "namespace {name:?} is destroyed: {restore_points} restore points of {vms} VMs, {} freed, {keys} data keys. The \
          repository key is {repository_key} now",
@@ -192,7 +193,23 @@ fn destroy(args: &DestroyArgs, clock: &Arc<dyn Clock>) -> Result<(), Failure> {
         ));
     }
     out::note("export a new recovery kit, and burn the old one: holdfast-server key export-kit");
-    Ok(())
+    match bucket {
+        None => Ok(()),
+        Some(InBucket { location, left: None }) => {
+            out::note(format_args!(
+                "the copies in {location} went, too; what its rules keep of deleted objects (old versions) stays until these \
+                 end, with the keys of then"
+            ));
+            Ok(())
+        }
+        Some(InBucket { location, left: Some((left, why)) }) => Err(Failure::new(
+            ErrorCode::Unavailable,
+            format!(
+                "here the namespace is destroyed, but {left} objects are still to go from {location}, perhaps with the old keys: \
+                 {why}. The server removes them as soon as it can: start it, and see 'holdfast-server tier status'"
+            ),
+        )),
+    }
 }
 
 /// Changes what is to be changed; the namespace as it is then.

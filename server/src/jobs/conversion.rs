@@ -9,11 +9,16 @@ use holdfast_engine::{Budget, Engine, Job, JobError, JobProgress, Load, Step};
 use holdfast_sealing::{Cause, Conversion, Converting, Surroundings};
 use holdfast_volume::{Blob, BlobName, Owner, VolumeError};
 
+use crate::repository::Tiers;
+
 /// Between two passes, when something could not be converted: it may be repaired by then, or deleted.
 const AGAIN: Duration = Duration::from_secs(900);
 
 /// After each blob while backups or restores need the disk: 16 MB/s at most.
 const BESIDE_OTHERS: Duration = Duration::from_secs(2);
+
+/// Until it is asked again whether the bucket has no old forms any more.
+const ELSEWHERE: Duration = Duration::from_secs(2);
 
 /// One charge is a piece of a blob: 1 MiB read and written, or compared. A stop waits for that, and for the seal of a blob.
 #[derive(Debug)]
@@ -21,6 +26,7 @@ pub(crate) struct EncryptRest {
     pub(crate) engine: Arc<Engine>,
     pub(crate) conversion: Arc<Conversion>,
     pub(crate) load: Arc<dyn Load>,
+    pub(crate) tiers: Option<Arc<Tiers>>,
 }
 
 impl Job for EncryptRest {
@@ -33,8 +39,8 @@ impl Job for EncryptRest {
             return Ok(Step::Idle(AGAIN));
         }
         let is_busy = self.load.is_busy();
-        let around = Around { engine: &self.engine, budget, is_busy };
-        let was_done = self.conversion.figures().done;
+        let around = Around { engine: &self.engine, budget, is_busy, tiers: self.tiers.as_deref() };
+        let before = self.conversion.figures();
         Ok(match self.conversion.step(&around)? {
             Converting::More if is_busy => Step::Idle(BESIDE_OTHERS),
             Converting::More => Step::More,
@@ -43,8 +49,19 @@ impl Job for EncryptRest {
                 tracing::warn!(blobs, why, "not everything could be encrypted; it is tried again");
                 Step::Idle(AGAIN)
             }
+            Converting::Elsewhere(blobs) => {
+                if before.elsewhere == 0 {
+                    let bucket = self.tiers.as_ref().map_or("the bucket", |tiers| &tiers.location);
+                    tracing::info!(
+                        blobs, bucket,
+                        "everything here is encrypted with the keys of today; what was replaced still lies in the bucket, and \
+                         goes from there once the copies have caught up"
+                    );
+                }
+                Step::Idle(ELSEWHERE)
+            }
             Converting::Done => {
-                if !was_done {
+                if !before.done {
                     tracing::info!(
                         "everything on the volume is encrypted with the keys of today, and nothing else is believed"
                     );
@@ -64,6 +81,7 @@ struct Around<'a> {
     engine: &'a Engine,
     budget: &'a Budget,
     is_busy: bool,
+    tiers: Option<&'a Tiers>,
 }
 
 impl Surroundings for Around<'_> {
@@ -77,6 +95,16 @@ impl Surroundings for Around<'_> {
 
     fn write_failed(&self, error: &VolumeError) {
         self.engine.note_write_failure(error);
+    }
+
+    fn removed_so_far(&self) -> Result<u64, Cause> {
+        let Some(tiers) = self.tiers else { return Ok(0) };
+        Ok(u64::try_from(tiers.copies.record().last_removal()?)?)
+    }
+
+    fn lie_elsewhere(&self, mark: u64) -> Result<u64, Cause> {
+        let Some(tiers) = self.tiers else { return Ok(0) };
+        Ok(tiers.copies.record().removals_up_to(i64::try_from(mark)?)?)
     }
 
     fn charge(&self, blobs: u64, bytes: u64) {

@@ -47,9 +47,12 @@ impl Metrics {
         samples.whole(&n::KIT_MISSING, &[], encryption.reminder().is_some().into());
         let figures = encryption.conversion().figures();
         samples.whole(&n::CONVERSION_DONE, &[], figures.done.into());
-        for (what, blobs) in
-            [("total", figures.total), ("looked_at", figures.looked_at), ("left", figures.left)]
-        {
+        for (what, blobs) in [
+            ("total", figures.total),
+            ("looked_at", figures.looked_at),
+            ("left", figures.left),
+            ("elsewhere", figures.elsewhere),
+        ] {
             samples.whole(&n::CONVERSION, &[what], blobs);
         }
         samples.whole(&n::CONVERTED, &[], figures.converted_bytes);

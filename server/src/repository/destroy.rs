@@ -3,8 +3,9 @@
 //!
 //! The order: nothing is locked or held → restore points and VMs deleted (L1) → containers freed → a new snapshot of the
 //! catalog sealed, and the older ones removed → its data keys dropped and the repository key changed, in one table, which a
-//! new key file opens (K4). A crash anywhere before the last step leaves a namespace with fewer restore points; running it
-//! again goes on.
+//! new key file opens (K4) → a bucket with copies follows: first the new table, then the old one goes from there (T7), then
+//! all else. A crash anywhere before the table leaves a namespace with fewer restore points; running it again goes on. What
+//! is left to do in the bucket, the next server does.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use holdfast_keys::slots::SlotInfo;
 use holdfast_proto::ErrorCode;
 
 use super::encryption::KeySource;
-use super::{Beside, open_with_all};
+use super::{Beside, Tiers, open_with_all, record_error};
 use crate::config::Settings;
 use crate::error::ServiceError;
 
@@ -33,6 +34,16 @@ pub(crate) struct Destroyed {
     pub(crate) repository_key: String,
     /// What opens the repository no more.
     pub(crate) slots: Vec<SlotInfo>,
+    /// The bucket that has copies.
+    pub(crate) bucket: Option<InBucket>,
+}
+
+/// What became of the copies in a bucket.
+#[derive(Debug)]
+pub(crate) struct InBucket {
+    pub(crate) location: String,
+    /// What is still to go from there, and why it did not.
+    pub(crate) left: Option<(u64, String)>,
 }
 
 /// Destroys the namespace `name`, while no server is running.
@@ -46,7 +57,7 @@ pub(crate) fn destroy_namespace(
     name: &str,
     who: &str,
 ) -> Result<Destroyed, ServiceError> {
-    let (parts, Beside { encryption, .. }) = open_with_all(settings, clock)?;
+    let (parts, Beside { encryption, tiers }) = open_with_all(settings, clock)?;
     let encryption = encryption.ok_or_else(|| {
         ServiceError::invalid(
             "the repository is not encrypted, so there are no keys to destroy; delete the VMs with 'holdfast-server vm remove \
@@ -78,18 +89,31 @@ pub(crate) fn destroy_namespace(
     engine.renew_snapshots()?;
     let shredded = encryption.shred(namespace, &source, &secret)?;
     let keys = shredded.keys.len();
+    let bucket = tiers.as_deref().map(in_bucket).transpose()?;
+    let copies = bucket.as_ref().map_or_else(String::new, |bucket| match &bucket.left {
+        None => format!(", copies in {} removed", bucket.location),
+        Some((left, why)) => format!(", {left} copies still in {}: {why}", bucket.location),
+    });
     catalog.audit(&AuditEntry {
         who: who.to_owned(),
         action: "namespace.destroy".to_owned(),
         object: name.to_owned(),
         detail: format!(
-            "{vms} VMs with {restore_points} restore points deleted, {keys} data keys destroyed, repository key {} in place of {}",
+            "{vms} VMs with {restore_points} restore points deleted, {keys} data keys destroyed, repository key {} in place of {}{copies}",
             shredded.repository_key, shredded.before
         ),
     })?;
     engine.shutdown()?;
     let (repository_key, slots) = (shredded.repository_key, shredded.slots);
-    Ok(Destroyed { vms, restore_points, freed_bytes, left_bytes, keys, repository_key, slots })
+    Ok(Destroyed { vms, restore_points, freed_bytes, left_bytes, keys, repository_key, slots, bucket })
+}
+
+/// Has the bucket follow.
+fn in_bucket(tiers: &Tiers) -> Result<InBucket, ServiceError> {
+    let settled = tiers.settle();
+    let left = tiers.copies.record().removals_count().map_err(record_error)?;
+    let left = settled.err().map(|why| (left, why));
+    Ok(InBucket { location: tiers.location.clone(), left })
 }
 
 /// Frees what nothing needs. What cannot be freed now is unreadable without its keys, and a later round frees it.

@@ -29,7 +29,7 @@ use crate::memory::Budget;
 pub use encryption::AtWork as Encryption;
 pub(crate) use lock::FolderLock;
 pub use tiers::{Brought, Tiers};
-pub(crate) use tiers::{Requests, published, record_error, record_path};
+pub(crate) use tiers::{Requests, copies_of, published, record_error, record_path};
 
 /// Folder of the volume within the data folder.
 pub(crate) const BLOBS: &str = "blobs";
@@ -106,8 +106,9 @@ pub fn open_with_all(
         ),
     };
     let id = catalog.repository()?.id;
+    // Before anything is changed.
+    tiers::require_encryption(settings, &*raw, has_data)?;
     let (volume, encryption) = encryption::around(&raw, id, settings, has_data, clock)?;
-    tiers::require_encryption(settings, &*raw)?;
     let parts = EngineParts {
         data: Arc::clone(&volume),
         index: volume,

@@ -22,7 +22,7 @@ use holdfast_volume::{
 };
 use parking_lot::Mutex;
 
-use crate::config::{Settings, server_encryption};
+use crate::config::{Encryption, Settings, server_encryption};
 use crate::error::ServiceError;
 use crate::memory::Budget;
 
@@ -40,6 +40,20 @@ const FETCH_THREADS: NonZeroUsize = NonZeroUsize::new(8).unwrap();
 
 /// Under these keys the record says how the copies are, for `tier status`.
 const STATUS: &str = "status";
+
+/// Where the copies of a data folder lie, and how many blobs that were removed here are still to go from there; `None`: it
+/// has none.
+///
+/// # Errors
+/// The record's.
+pub(crate) fn copies_of(data_dir: &Path) -> Result<Option<(String, u64)>, ServiceError> {
+    let path = record_path(data_dir);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let record = Record::open(&path).map_err(record_error)?;
+    Ok(Some((record.location().map_err(record_error)?, record.removals_count().map_err(record_error)?)))
+}
 
 /// Where the record of copies is.
 pub(crate) fn record_path(data_dir: &Path) -> PathBuf {
@@ -184,21 +198,27 @@ fn remote(bucket: &Arc<S3Volume>, settings: &Settings, budget: &Budget) -> Remot
     }
 }
 
-/// A repository that is not encrypted, or not yet as a whole, is not copied unless the settings allow it.
+/// A repository that is not encrypted, or not yet as a whole, is not copied unless the settings allow it: a bucket is not
+/// this machine's own disk. `has_data`: whether there is anything yet.
 ///
 /// # Errors
 /// `Invalid`, saying what to do.
-pub(crate) fn require_encryption(settings: &Settings, raw: &dyn Volume) -> Result<(), ServiceError> {
-    if settings.s3.is_none() || settings.s3_plain {
-        return Ok(());
-    }
+pub(crate) fn require_encryption(
+    settings: &Settings,
+    raw: &dyn Volume,
+    has_data: bool,
+) -> Result<(), ServiceError> {
+    let Some(location) = settings.s3.as_ref().filter(|_| !settings.s3_plain) else { return Ok(()) };
+    let begins_encrypted = !has_data && settings.encryption == Some(Encryption::On);
     let what = match holdfast_sealing::read_table(raw).map_err(super::encryption::table_error)? {
         Some(table) if !table.accepts_plain() => return Ok(()),
-        Some(_) => "holds blobs from before it was encrypted",
+        None if begins_encrypted => return Ok(()),
+        Some(_) => "is not encrypted as a whole yet",
         None => "is not encrypted",
     };
     Err(ServiceError::invalid(format!(
-        "s3 is set, but the repository {what}, and whoever reads the bucket would read every disk. Encrypt it (OPERATIONS, \
+        "copies are to go to {location}, but the repository {what}, and whoever reads the bucket would read every disk. Either start \
+         without s3 and with encryption = \"on\" until 'holdfast-server key status' says that all is encrypted (OPERATIONS, \
          \"Encryption\"), or set s3_plain = true to copy it as it is"
     )))
 }
@@ -261,6 +281,23 @@ impl Tiers {
     pub(crate) fn stop(&self) {
         if let Some(bucket) = &self.bucket {
             bucket.stop_writing();
+        }
+    }
+
+    /// Copies and removes until nothing waits, while no server runs: for commands.
+    ///
+    /// # Errors
+    /// Why it does not go on; a later server does.
+    pub(crate) fn settle(&self) -> Result<(), String> {
+        if self.bucket.is_none() {
+            return Err("the settings name no bucket: set s3 (and what else it needs)".to_owned());
+        }
+        loop {
+            match self.copies.work(&|| false) {
+                Ok(worked) if worked.more => {}
+                Ok(_) => return Ok(()),
+                Err(error) => return Err(error.to_string()),
+            }
         }
     }
 

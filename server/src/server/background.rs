@@ -87,7 +87,8 @@ pub(super) fn start(app: &App, settings: &Settings, tiers: Option<&Arc<Tiers>>) 
     runner.start(app.engine.parity_job(settings.parity.0, Arc::<DataPath>::clone(&load)), SCRUB);
     if let Some(encryption) = &app.encryption {
         let conversion = Arc::clone(encryption.conversion());
-        runner.start(Arc::new(EncryptRest { engine: Arc::clone(&app.engine), conversion, load }), ENCRYPT);
+        let (engine, tiers) = (Arc::clone(&app.engine), tiers.cloned());
+        runner.start(Arc::new(EncryptRest { engine, conversion, load, tiers }), ENCRYPT);
     }
     runner.start(app.engine.snapshot_job(), SNAPSHOTS);
     if let Some(tiers) = tiers {

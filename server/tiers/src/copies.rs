@@ -239,15 +239,18 @@ impl Copies {
     ) -> Result<Worked, CopyError> {
         self.fill(state, round, kind)?;
         // After the names were listed: those that were not noted by then are not of this process.
-        if kind > Kind::Keys && round.is_whole && self.shared.waiting.has_lost() {
-            // (T1) Which points are of this round cannot be told any more.
+        if kind > Kind::Container && self.shared.waiting.has_lost() {
+            // (T1) Which points are of this round, and what they need by now, cannot be told any more.
             round.stage = Stage::Abandoned;
             return Ok(Worked { more: true, ..Worked::default() });
         }
         let batch: Vec<BlobName> =
             round.queue.drain(..round.queue.len().min(self.threads * BLOBS_PER_THREAD)).collect();
         if batch.is_empty() {
-            // (T1) What of it is needed was written anew, perhaps after the round began.
+            if kind == Kind::Keys {
+                self.remove_older_keys()?;
+            }
+            // (T1) What of it is needed was written anew, perhaps after the round began, perhaps with newer keys.
             if kind == Kind::Container && (round.went || self.shared.waiting.take_removed()) {
                 round.repeat_containers(self.shared.waiting.last());
             } else {
@@ -302,14 +305,14 @@ impl Copies {
         for name in page.entries.into_iter().map(|entry| entry.name) {
             if known.contains(&name)
                 || state.unreadable.contains_key(&name)
-                || self.shared.kind(&name).is_none()
+                || self.shared.travels(&name).is_none()
             {
                 continue;
             }
             // (T1) A point that was sealed after the round began may need what is not there yet, and a snapshot may name it.
-            // Containers are never too early.
+            // Keys and containers are never too early.
             let is_later =
-                kind > Kind::Keys && waiting.number(&name).is_some_and(|number| number > round.up_to);
+                kind > Kind::Container && waiting.number(&name).is_some_and(|number| number > round.up_to);
             let is_known =
                 known_end.as_ref().is_some_and(|end| name > *end) && record.visible(&name)?.is_some();
             if !is_later && !is_known && !record.is_to_go(&name)? {
@@ -455,13 +458,26 @@ impl Copies {
 
     /// (T2) Removes what was to go when the round began: everything sealed before that is in the bucket by now.
     fn remove_some(&self, round: &mut Round) -> Result<Worked, CopyError> {
-        let Shared { local, remote, record, waiting, clock, .. } = &*self.shared;
-        let noted = record.removals(round.removed_up_to, round.removals_up_to, REMOVALS_MAX)?;
+        let noted = self.shared.record.removals(round.removed_up_to, round.removals_up_to, REMOVALS_MAX)?;
         let Some((last, _)) = noted.last() else {
             round.stage = Stage::Done;
             return Ok(Worked { more: true, ..Worked::default() });
         };
         let last = *last;
+        self.carry_out(noted)?;
+        round.removed_up_to = last;
+        Ok(Worked { more: true, ..Worked::default() })
+    }
+
+    /// (T7) Tables of keys that are to go, and before one that is there.
+    fn remove_older_keys(&self) -> Result<(), CopyError> {
+        let Some(folder) = Kind::Keys.folder() else { return Ok(()) };
+        let older = self.shared.record.removals_before_newest(&folder, REMOVALS_MAX)?;
+        if older.is_empty() { Ok(()) } else { self.carry_out(older) }
+    }
+
+    fn carry_out(&self, noted: Vec<(i64, BlobName)>) -> Result<(), CopyError> {
+        let Shared { local, remote, record, waiting, clock, .. } = &*self.shared;
         // A call is at it: whether it stays is not decided.
         let gone: Vec<(i64, BlobName)> =
             noted.into_iter().filter(|(_, name)| !waiting.is_removing(name)).collect();
@@ -470,12 +486,13 @@ impl Copies {
         record.removed(&gone)?;
         for name in names {
             // It was not removed here after all, or there is a new one of its name.
-            if let Ok(blob) = local.open(&name) {
+            if self.shared.travels(&name).is_some()
+                && let Ok(blob) = local.open(&name)
+            {
                 waiting.note(&name, blob.len(), clock.now_ms());
             }
         }
-        round.removed_up_to = last;
-        Ok(Worked { more: true, ..Worked::default() })
+        Ok(())
     }
 }
 

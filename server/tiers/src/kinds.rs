@@ -4,19 +4,20 @@
 use holdfast_volume::BlobName;
 
 /// Kinds of blobs, in the order in which they are copied. (T1) Restore points come after what they need: containers, and
-/// the keys that these are encrypted with. Snapshots of the catalog name restore points, so they come after those.
+/// before these the keys that they are encrypted with, without which the bucket would not be one of a repository. Snapshots
+/// of the catalog name restore points, so they come after those.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
     /// Whose the volume is: first, so that two repositories never mix in one place.
     Mark,
-    Container,
     Keys,
+    Container,
     Point,
     Snapshot,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 5] = [Self::Mark, Self::Container, Self::Keys, Self::Point, Self::Snapshot];
+    pub(crate) const ALL: [Self; 5] = [Self::Mark, Self::Keys, Self::Container, Self::Point, Self::Snapshot];
 
     /// The folder that its blobs are in, or the name of its only blob.
     pub(crate) const fn text(self) -> &'static str {

@@ -18,7 +18,8 @@
 //!
 //! Invariants (ORDERING, "Copies in a bucket"):
 //! - A restore point is copied only after all it needs (T1), and nothing goes from the bucket before what was sealed
-//!   before its removal is there (T2). So whatever restore points are in the bucket can be restored from it alone.
+//!   before its removal is there (T2), but for tables of keys, which a newer one replaces (T7). So whatever restore points
+//!   are in the bucket can be restored from it alone.
 //! - A removal is noted, durably, before the local blob goes (T3): no crash brings a removed blob back.
 //! - What lies in the bucket is known from the record alone; work never lists the bucket (T4).
 //! - The bucket being away fails reads of what only it has, and delays copies; nothing else (T5).

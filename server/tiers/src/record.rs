@@ -46,6 +46,14 @@ const VISIBLE_IN: &str = "
     WHERE name > ?1 AND name < ?2 AND NOT EXISTS (SELECT 1 FROM removals WHERE removals.name = copied.name)
     ORDER BY name LIMIT ?3";
 
+/// Of a folder, those that are to go and come before the last one that stays.
+const OLDER: &str = "
+    SELECT number, name FROM removals
+    WHERE name > ?1 AND name < ?2 AND name < (
+        SELECT max(name) FROM copied
+        WHERE name > ?1 AND name < ?2 AND NOT EXISTS (SELECT 1 FROM removals WHERE removals.name = copied.name))
+    ORDER BY number LIMIT ?3";
+
 /// Why the record did not do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
@@ -237,7 +245,10 @@ impl Record {
     }
 
     /// The number of the last removal noted; 0: none is.
-    pub(crate) fn last_removal(&self) -> Result<i64, RecordError> {
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn last_removal(&self) -> Result<i64, RecordError> {
         let read = "SELECT coalesce(max(number), 0) FROM removals";
         self.0.lock().query_row(read, [], |row| row.get(0)).map_err(sql("read"))
     }
@@ -257,12 +268,32 @@ impl Record {
         let rows = read
             .query_map(params![after, up_to, limit], |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))
             .map_err(sql("read"))?;
-        let mut found = Vec::new();
-        for row in rows {
-            let (number, name) = row.map_err(sql("read"))?;
-            found.extend(BlobName::new(name).map(|name| (number, name)));
-        }
-        Ok(found)
+        named(rows)
+    }
+
+    /// Those of `folder` that are to go and whose names come before one that lies there and stays.
+    pub(crate) fn removals_before_newest(
+        &self,
+        folder: &BlobName,
+        limit: usize,
+    ) -> Result<Vec<(i64, BlobName)>, RecordError> {
+        let (begin, end) = (format!("{folder}/"), format!("{folder}0"));
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let connection = self.0.lock();
+        let mut read = connection.prepare_cached(OLDER).map_err(sql("read"))?;
+        let rows = read
+            .query_map(params![begin, end, limit], |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))
+            .map_err(sql("read"))?;
+        named(rows)
+    }
+
+    /// How many of the removals noted up to `number` were not carried out yet.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn removals_up_to(&self, number: i64) -> Result<u64, RecordError> {
+        let read = "SELECT count(*) FROM removals WHERE number <= ?1";
+        self.0.lock().query_row(read, [number], |row| row.get::<_, i64>(0)).map(to_u64).map_err(sql("read"))
     }
 
     /// These are gone from there. A removal that was noted again since stays.
@@ -328,6 +359,17 @@ impl Record {
         let read = "SELECT value FROM said WHERE key = ?1";
         self.0.lock().query_row(read, [key], |row| row.get(0)).optional().map_err(sql("read"))
     }
+}
+
+fn named(
+    rows: impl Iterator<Item = rusqlite::Result<(i64, String)>>,
+) -> Result<Vec<(i64, BlobName)>, RecordError> {
+    let mut found = Vec::new();
+    for row in rows {
+        let (number, name) = row.map_err(sql("read"))?;
+        found.extend(BlobName::new(name).map(|name| (number, name)));
+    }
+    Ok(found)
 }
 
 fn to_u64(number: i64) -> u64 {

@@ -1,11 +1,12 @@
 //! A round of copying: first what was sealed before the round began, kind by kind, then what is to go.
 //!
 //! ```text
-//! begin ──▶ mark ──▶ containers ──▶ keys ──▶ points ──▶ snapshots ──▶ removals ──▶ end
-//!                     ▲     │ one went before it was copied:
-//!                     └─────┘ what it was copied forward into comes first
+//! begin ──▶ mark ──▶ keys ──▶ containers ──▶ points ──▶ snapshots ──▶ removals ──▶ end
+//!                     ▲           │ one went before it was copied: what it was copied forward into,
+//!                     └───────────┘ perhaps with newer keys, comes first
 //! ```
 //!
+//! (T7) Once a table of keys is there, those before it go at once, whatever else waits: someone may have their secrets.
 //! (T1) A point of the round was sealed before the round began, and all it needs before the point; so by the time that
 //! points are copied, all that they need is there. Points sealed during the round wait for the next one. (T2) So do
 //! removals that were noted during it.
@@ -51,6 +52,8 @@ pub(crate) struct Round {
     pub(crate) queue: VecDeque<BlobName>,
     /// A container was gone before it was copied.
     pub(crate) went: bool,
+    /// Keys and containers come once more: those that were noted meanwhile.
+    repeats: bool,
 }
 
 impl Round {
@@ -67,12 +70,15 @@ impl Round {
             has_listed_all: false,
             queue: VecDeque::new(),
             went: false,
+            repeats: false,
         }
     }
 
     /// Numbers of blobs of this kind that the round is about.
     pub(crate) const fn limit(&self, kind: Kind) -> u64 {
         match kind {
+            // Never too early: a table opens what those before it opened, or nothing needs what it does not open.
+            Kind::Keys => u64::MAX,
             Kind::Container => self.containers_up_to,
             _ => self.up_to,
         }
@@ -83,14 +89,18 @@ impl Round {
         let next = Kind::ALL.into_iter().find(|next| *next > kind);
         self.stage = next.map_or(Stage::Removing, Stage::Copying);
         self.listed = None;
-        self.has_listed_all = false;
+        self.repeats &= kind < Kind::Container;
+        self.has_listed_all = self.repeats;
         self.went = false;
     }
 
-    /// (T2) Containers went before they were copied. What of them is live was written anew before, so it has a number by
-    /// now: everything noted up to `last` comes before any point.
+    /// (T1) (T2) Containers went before they were copied: what of them is live was written anew before, so it has a number
+    /// by now, and may need keys that are newer. Everything noted up to `last` comes before any point.
     pub(crate) fn repeat_containers(&mut self, last: u64) {
         self.containers_up_to = last;
         self.went = false;
+        self.repeats = true;
+        self.has_listed_all = true;
+        self.stage = Stage::Copying(Kind::Keys);
     }
 }

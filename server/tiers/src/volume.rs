@@ -27,8 +27,8 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// What `name` is, if it is copied.
-    pub(crate) fn kind(&self, name: &BlobName) -> Option<Kind> {
+    /// What `name` is, if it is to be copied. What is not may still lie there, from a time when it was.
+    pub(crate) fn travels(&self, name: &BlobName) -> Option<Kind> {
         Kind::of(name).filter(|_| (self.travels)(name))
     }
 }
@@ -64,11 +64,14 @@ fn unavailable(action: &'static str, name: &BlobName, error: RecordError) -> Vol
 impl Volume for TieredVolume {
     fn create_for(&self, name: &BlobName, owner: Owner) -> Result<Box<dyn BlobWriter>, VolumeError> {
         let inner = self.shared.local.create_for(name, owner)?;
-        if self.shared.kind(name).is_none() {
+        if Kind::of(name).is_none() {
             return Ok(inner);
         }
         if self.shared.record.visible(name).map_err(|error| unavailable("create", name, error))?.is_some() {
             return Err(VolumeError::Exists { name: name.clone() });
+        }
+        if self.shared.travels(name).is_none() {
+            return Ok(inner);
         }
         Ok(Box::new(TieredWriter { inner, name: name.clone(), shared: Arc::clone(&self.shared) }))
     }
@@ -76,7 +79,7 @@ impl Volume for TieredVolume {
     fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
         match self.shared.local.open(name) {
             // (T4) Only what the record says is asked for.
-            Err(VolumeError::NotFound { .. }) if self.shared.kind(name).is_some() => {}
+            Err(VolumeError::NotFound { .. }) if Kind::of(name).is_some() => {}
             opened => return opened,
         }
         match self.shared.record.visible(name) {
@@ -100,7 +103,8 @@ impl Volume for TieredVolume {
 
     fn remove(&self, name: &BlobName) -> Result<(), VolumeError> {
         let Shared { local, record, waiting, .. } = &*self.shared;
-        if self.shared.kind(name).is_none() {
+        // Also what may not be copied (any more): it may have been.
+        if Kind::of(name).is_none() {
             return local.remove(name);
         }
         let failed = |error| unavailable("remove", name, error);

@@ -153,6 +153,8 @@ struct Around<'a> {
     spent_after: Option<u64>,
     stop_after: Option<u64>,
     failed: RefCell<Vec<String>>,
+    /// Blobs removed here that lie in a bucket.
+    elsewhere: Cell<u64>,
 }
 
 impl Surroundings for Around<'_> {
@@ -166,6 +168,15 @@ impl Surroundings for Around<'_> {
 
     fn write_failed(&self, error: &VolumeError) {
         self.failed.borrow_mut().push(error.to_string());
+    }
+
+    fn removed_so_far(&self) -> Result<u64, Cause> {
+        Ok(7)
+    }
+
+    fn lie_elsewhere(&self, mark: u64) -> Result<u64, Cause> {
+        assert_eq!(mark, 7);
+        Ok(self.elsewhere.get())
     }
 
     fn charge(&self, _: u64, _: u64) {
@@ -264,6 +275,29 @@ fn a_crash_at_any_step_loses_nothing() {
                 scene.is_converted(&contents(), form);
             }
         }
+    }
+}
+
+/// (K3) Not before the copies of old forms are gone from other places, and without another pass once they are.
+#[test]
+fn what_lies_elsewhere_in_its_old_form_is_waited_for() {
+    for (start, old_keys) in [(plain(), 0), (outdated(), 2)] {
+        let scene = Scene::open(Arc::new(start));
+        let around = Around { elsewhere: Cell::new(3), ..Around::default() };
+        let accepted = scene.keys.accepts_plain();
+        for left in [3, 2, 1] {
+            around.elsewhere.set(left);
+            assert_eq!(scene.conversion.step(&around).unwrap(), Converting::Elsewhere(left));
+            let figures = scene.conversion.figures();
+            assert_eq!((figures.elsewhere, figures.done, figures.left), (left, false, 0));
+            assert_eq!((scene.keys.accepts_plain(), scene.keys.old().len()), (accepted, old_keys));
+        }
+        let charges = around.charges.get();
+        around.elsewhere.set(0);
+        assert_eq!(scene.conversion.step(&around).unwrap(), Converting::Done);
+        assert_eq!(around.charges.get(), charges);
+        assert!(!scene.keys.is_to_convert() && scene.conversion.figures().elsewhere == 0);
+        scene.holds(&contents());
     }
 }
 
