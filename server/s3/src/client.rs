@@ -1,5 +1,6 @@
 //! Requests: the runtime they run on, their time limits, their number.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,6 +38,9 @@ const REQUEST: Duration = Duration::from_secs(30);
 
 /// The slowest line that is worth waiting for: 40 MiB take 2.7 minutes and half a minute.
 const BYTES_PER_SEC_MIN: u64 = 256 << 10;
+
+/// Under this name objects carry the number of who wrote them (`x-amz-meta-…`).
+const WRITER: &str = "holdfast-writer";
 
 /// A region where none is asked for.
 const ANY_REGION: &str = "us-east-1";
@@ -126,6 +130,8 @@ pub(crate) struct S3Client {
     pub(crate) counts: Arc<RequestCounts>,
     /// Ends requests that write.
     stop: watch::Sender<bool>,
+    /// Goes with everything written; 0: none.
+    writer: AtomicU64,
 }
 
 impl S3Client {
@@ -143,7 +149,19 @@ impl S3Client {
             config,
             counts: Arc::default(),
             stop: watch::Sender::new(false),
+            writer: AtomicU64::new(0),
         })
+    }
+
+    /// Everything written from now on says this number.
+    pub(crate) fn sign_with(&self, number: u64) {
+        self.writer.store(number, Ordering::Relaxed);
+    }
+
+    /// What objects carry beside their bytes: the number of who writes.
+    pub(crate) fn metadata(&self) -> Option<HashMap<String, String>> {
+        let number = self.writer.load(Ordering::Relaxed);
+        (number > 0).then(|| HashMap::from([(WRITER.to_owned(), number.to_string())]))
     }
 
     /// A call, for messages.

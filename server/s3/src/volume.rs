@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use aws_sdk_s3::types::{ChecksumMode, ChecksumType, Delete, ObjectIdentifier};
 use holdfast_volume::{
-    Blob, BlobEntry, BlobName, BlobWriter, ListPage, Owner, RemoteStat, RemoteVolume, Space, Volume,
-    VolumeError,
+    Blob, BlobEntry, BlobName, BlobWriter, ListPage, Owner, RemoteStat, RemoteVolume, Space,
+    TAGGED_MAX_BYTES, Tagged, Volume, VolumeError,
 };
 
 use crate::blob::S3Blob;
@@ -259,5 +259,52 @@ impl RemoteVolume for S3Volume {
             }
         }
         Ok(())
+    }
+
+    fn read_tagged(&self, name: &BlobName) -> Result<Option<Tagged>, VolumeError> {
+        loop {
+            let (len, tag) = match self.head("read", name) {
+                Ok(Head { len, tag, .. }) => (len, tag),
+                Err(VolumeError::NotFound { .. }) => return Ok(None),
+                Err(error) => return Err(error),
+            };
+            let call = self.client.call("read", name, Intent::Read);
+            let tag = tag.ok_or_else(|| bad_answer(&call, "no tag"))?;
+            let wanted = usize::try_from(len.min(TAGGED_MAX_BYTES)).unwrap_or_default();
+            let (client, key) = (Arc::clone(&self.client), self.key(name));
+            let blob = S3Blob { client, name: name.clone(), key, len, tag: Some(tag.clone()) };
+            match <dyn Blob>::read_vec(&blob, name, 0, wanted) {
+                Ok(bytes) => return Ok(Some(Tagged { bytes, tag })),
+                // Changed since; it is not changed often.
+                Err(VolumeError::NotFound { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn tag(&self, name: &BlobName) -> Result<Option<String>, VolumeError> {
+        match self.head("look at", name) {
+            Ok(Head { tag, .. }) => Ok(tag),
+            Err(VolumeError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn replace_tagged(
+        &self,
+        name: &BlobName,
+        bytes: &[u8],
+        tag: Option<&str>,
+    ) -> Result<Option<String>, VolumeError> {
+        let writer = S3Writer::new(Arc::clone(&self.client), name.clone(), self.key(name));
+        match writer.replace(bytes, tag) {
+            Ok(tag) => Ok(Some(tag)),
+            Err(VolumeError::Exists { .. } | VolumeError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn sign_with(&self, number: u64) {
+        self.client.sign_with(number);
     }
 }

@@ -28,6 +28,16 @@ const GROW_BYTES: usize = 8 << 20;
 
 const PARTS_MAX: usize = 10_000;
 
+/// What must be there for a PUT to be carried out, and what is put.
+enum Condition {
+    /// Nothing; a blob.
+    Blob,
+    /// Nothing; what is changed in place, and read whenever something is written: of no other class than the usual.
+    New,
+    /// An object with this tag.
+    Is(String),
+}
+
 /// Parts under way.
 #[derive(Debug)]
 struct Upload {
@@ -108,6 +118,7 @@ impl S3Writer {
             .set_storage_class(self.class())
             .set_server_side_encryption(sse)
             .set_ssekms_key_id(key_id)
+            .set_metadata(self.client.metadata())
             .set_checksum_algorithm(self.algorithm())
             .set_checksum_type(self.checksum.map(|_| ChecksumType::FullObject));
         let output = self.client.request(RequestKind::Put, &call, 0, request.send())?;
@@ -194,7 +205,14 @@ impl S3Writer {
         })
     }
 
-    fn put(&mut self) -> Result<(), VolumeError> {
+    /// Changes a small object in place, if it has this tag; `None`: makes it. Returns its new tag.
+    pub(crate) fn replace(mut self, bytes: &[u8], tag: Option<&str>) -> Result<String, VolumeError> {
+        self.append(bytes)?;
+        let condition = tag.map_or(Condition::New, |tag| Condition::Is(tag.to_owned()));
+        self.put(condition)
+    }
+
+    fn put(&mut self, condition: Condition) -> Result<String, VolumeError> {
         let call = self.client.call("seal", &self.name, Intent::Write);
         let (crc64, crc32c) = self.texts(self.whole.as_ref());
         let (sse, key_id) = self.sse();
@@ -206,16 +224,21 @@ impl S3Writer {
             .put_object()
             .bucket(&self.client.config.bucket)
             .key(&self.key)
-            // (T6) Nothing is replaced.
-            .if_none_match("*")
             .set_checksum_crc64_nvme(crc64)
             .set_checksum_crc32_c(crc32c)
-            .set_storage_class(self.class())
+            .set_storage_class(self.class().filter(|_| matches!(condition, Condition::Blob)))
             .set_server_side_encryption(sse)
             .set_ssekms_key_id(key_id)
+            .set_metadata(self.client.metadata())
             .content_length(i64::try_from(bytes).unwrap_or(i64::MAX))
             .body(ByteStream::from(body));
-        self.client.request(RequestKind::Put, &call, bytes, request.send()).map(|_| ())
+        let request = match condition {
+            // (T6) Nothing is replaced.
+            Condition::Blob | Condition::New => request.if_none_match("*"),
+            Condition::Is(tag) => request.if_match(tag),
+        };
+        let output = self.client.request(RequestKind::Put, &call, bytes, request.send())?;
+        Ok(output.e_tag.unwrap_or_default())
     }
 
     fn complete(&mut self) -> Result<(), VolumeError> {
@@ -259,7 +282,7 @@ impl BlobWriter for S3Writer {
 
     fn seal(mut self: Box<Self>) -> Result<(), VolumeError> {
         self.check()?;
-        if self.upload.is_some() { self.complete() } else { self.put() }
+        if self.upload.is_some() { self.complete() } else { self.put(Condition::Blob).map(|_| ()) }
     }
 }
 

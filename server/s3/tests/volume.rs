@@ -267,6 +267,40 @@ fn a_handle_reads_the_object_that_was_opened() {
     assert!(matches!(blob.read_vec(&name("c/x"), 1, 2), Err(VolumeError::NotFound { .. })));
 }
 
+/// What two servers agree by: of two changes of the same thing one is carried out.
+#[test]
+fn a_small_object_is_changed_only_as_it_was_read() {
+    let bucket = TestBucket::start();
+    let (one, other) = (volume(&bucket), volume(&bucket));
+    let lease = name("lease");
+    assert_eq!((one.read_tagged(&lease).unwrap(), one.tag(&lease).unwrap()), (None, None));
+    assert_eq!(one.replace_tagged(&lease, b"x", Some("\"gone\"")).unwrap(), None, "there is nothing to change");
+    let first = one.replace_tagged(&lease, b"one", None).unwrap().unwrap();
+    assert_eq!(other.replace_tagged(&lease, b"other", None).unwrap(), None, "someone was faster");
+    let read = other.read_tagged(&lease).unwrap().unwrap();
+    assert_eq!((read.bytes.as_slice(), &read.tag), (b"one".as_slice(), &first));
+    let second = other.replace_tagged(&lease, b"other", Some(&first)).unwrap().unwrap();
+    assert_ne!(first, second);
+    assert_eq!(one.replace_tagged(&lease, b"one again", Some(&first)).unwrap(), None, "it is another by now");
+    assert_eq!(one.tag(&lease).unwrap().as_deref(), Some(second.as_str()));
+    // An answer that is lost may have been a success.
+    bucket.fail(Op::Put, "lease", 1, Fault::LoseAnswer);
+    let error = other.replace_tagged(&lease, b"third", Some(&second)).unwrap_err();
+    assert!(error.may_have_written(), "{error}");
+    assert_eq!(one.read_tagged(&lease).unwrap().unwrap().bytes, b"third");
+}
+
+#[test]
+fn objects_say_who_wrote_them() {
+    let bucket = TestBucket::start();
+    let volume = volume(&bucket);
+    put(&volume, "c/x", b"1");
+    volume.sign_with(7);
+    put(&volume, "c/y", b"2");
+    let writer = |key: &str| bucket.object(key).unwrap().metadata.get("holdfast-writer").cloned();
+    assert_eq!((writer("site/c/x"), writer("site/c/y")), (None, Some("7".to_owned())));
+}
+
 #[test]
 fn many_are_removed_by_few_requests() {
     let bucket = TestBucket::start();

@@ -92,7 +92,7 @@ fn recover(args: &RecoverArgs, settings: &Settings, clock: &Arc<dyn Clock>) -> R
     } else {
         Recovery::begin(&args.from, settings, args.kit.as_deref(), clock)?
     };
-    let brought = recovery.brought;
+    let brought = recovery.brought.clone();
     let repository = recovery.repository;
     let (catalog, recovered) = recovery.catalog(clock, args.snapshot.as_deref(), &progress)?;
     let path = settings.data_dir.join(FIRST_TOKEN_FILE);
@@ -112,7 +112,8 @@ fn recover(args: &RecoverArgs, settings: &Settings, clock: &Arc<dyn Clock>) -> R
     let data_dir = settings.data_dir.clone();
     let bucket = brought.map(|brought| {
         let opening = tiers.map(|tiers| tiers.requests()).unwrap_or_default();
-        (brought, brought.requests.and(dropping).and(opening), begun.elapsed())
+        let requests = brought.requests.and(dropping).and(opening);
+        (brought, requests, begun.elapsed())
     });
     Ok(Outcome { repository, data_dir, recovered, token, dropped, opened, audited, bucket })
 }
@@ -198,6 +199,12 @@ fn show_bucket(brought: &Brought, requests: &Requests, took: Duration) {
         requests.received_bytes,
         took.as_secs_f64()
     ));
+    if let Some(writer) = &brought.writer {
+        out::say(format_args!(
+            "{writer} writes to the bucket: until it is said that it is gone for good ('holdfast-server tier take-over'), this one \
+             reads from there, and copies nothing"
+        ));
+    }
 }
 
 fn show_snapshot(recovered: &Recovered) {
@@ -291,6 +298,7 @@ fn as_json(outcome: &Outcome) -> Value {
             "copied_blobs": brought.fetched.blobs,
             "copied_bytes": brought.fetched.bytes,
             "unreadable_blobs": brought.fetched.unreadable,
+            "writer": brought.writer.as_ref().map(|writer| &writer.name),
             "requests": requests.by_kind(),
             "received_bytes": requests.received_bytes,
             "seconds": took.as_secs_f64(),

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use holdfast_engine::clock::{Clock as _, SystemClock};
 use holdfast_proto::ErrorCode;
-use holdfast_tiers::{KindTotals, Record};
+use holdfast_tiers::{Holder, KindTotals, Record};
 use serde_json::{Value, json};
 
 use super::fail::Failure;
@@ -22,6 +22,25 @@ pub(super) enum TierCommand {
     /// Show what lies in the bucket, how far it is behind, and the requests made (also while the server is running)
     #[command(after_help = EXAMPLES)]
     Status(StatusArgs),
+    /// Write to the bucket from here, in place of another server that is gone for good
+    ///
+    /// A bucket has one writer. A second server, such as one that was recovered, reads from there and copies nothing until this
+    /// is said; the first one stops writing when it looks next. A running server does it within a minute.
+    #[command(after_help = TAKE_OVER_EXAMPLES)]
+    TakeOver(TakeOverArgs),
+}
+
+const TAKE_OVER_EXAMPLES: &str = "\
+Example:
+  holdfast-server tier take-over --from backup1:/var/lib/holdfast   (the name that 'tier status' shows)";
+
+#[derive(Debug, Args)]
+pub(super) struct TakeOverArgs {
+    #[command(flatten)]
+    folder: DataFolder,
+    /// The server that is gone, as 'tier status' names it: whoever writes there instead is left in peace
+    #[arg(long, value_name = "NAME")]
+    from: String,
 }
 
 #[derive(Debug, Args)]
@@ -36,11 +55,13 @@ pub(super) struct StatusArgs {
 pub(super) fn run(command: &TierCommand) -> Result<ExitCode, Failure> {
     match command {
         TierCommand::Status(args) => status(args),
+        TierCommand::TakeOver(args) => take_over(args),
     }
 }
 
-fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
-    let settings = args.folder.resolve()?.settings;
+/// The record of a data folder.
+fn open(folder: &DataFolder) -> Result<Record, Failure> {
+    let settings = folder.resolve()?.settings;
     let path = record_path(&settings.data_dir);
     if !is_repository(&settings.data_dir) {
         return Err(no_repository(&settings.data_dir));
@@ -51,15 +72,46 @@ fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
             format!("no bucket has copies of {}: set s3, then start the server", settings.data_dir.display()),
         ));
     }
-    let record = Record::open(&path).map_err(record_error)?;
+    Ok(Record::open(&path).map_err(record_error)?)
+}
+
+fn take_over(args: &TakeOverArgs) -> Result<ExitCode, Failure> {
+    let record = open(&args.folder)?;
+    let location = record.location().map_err(record_error)?;
+    let writer = record.other_writer().map_err(record_error)?;
+    let writer = writer.ok_or_else(|| {
+        let text = format!(
+            "no other server is known to write to {location}: start this one, and it does, or 'holdfast-server tier status' says \
+             who is in the way"
+        );
+        Failure::new(ErrorCode::NotFound, text)
+    })?;
+    if writer.name != args.from {
+        let text = format!("{writer} writes to {location}, not {:?}: nothing was changed", args.from);
+        return Err(Failure::new(ErrorCode::Invalid, text));
+    }
+    record.take_over().map_err(record_error)?;
+    out::say(format_args!(
+        "the server here takes {location} over from {writer} within a minute, or when it is started. Should that one still run, \
+         it stops writing there, and its backups are not copied any more"
+    ));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
+    let record = open(&args.folder)?;
     let (totals, removals) =
         (record.totals().map_err(record_error)?, record.removals_count().map_err(record_error)?);
     let location = record.location().map_err(record_error)?;
     let said = published(&record).map_err(record_error)?;
+    let writer = record.other_writer().map_err(record_error)?;
     if args.json {
-        out::say(as_json(&location, &totals, removals, said));
+        out::say(as_json(&location, &totals, removals, said, writer.as_ref()));
     } else {
         show(&location, &totals, removals, said);
+        if let Some(writer) = writer {
+            out::say(format_args!("another server writes there: {writer}"));
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -69,6 +121,7 @@ fn as_json(
     totals: &[KindTotals],
     removals: u64,
     said: Option<(Value, Option<i64>)>,
+    writer: Option<&Holder>,
 ) -> Value {
     let kinds: Vec<Value> = totals
         .iter()
@@ -80,6 +133,7 @@ fn as_json(
         "location": location,
         "copied": kinds,
         "removals": removals,
+        "other_writer": writer.map(|writer| &writer.name),
         "server": said,
         "server_at_ms": at_ms,
     })

@@ -13,7 +13,7 @@ use holdfast_proto::ErrorCode;
 use holdfast_s3::{OpenError, RequestCounts, RequestKind, S3Config, S3Volume};
 use holdfast_sealing::{is_left_open, is_sealed_name};
 use holdfast_tiers::{
-    AbsentVolume, Copies, FetchError, Fetched, Record, RecordError, Remote, SurveyError, TieredVolume,
+    AbsentVolume, Copies, FetchError, Fetched, Holder, Record, RecordError, Remote, SurveyError, TieredVolume,
     Travels, survey,
 };
 use holdfast_volume::{
@@ -100,17 +100,20 @@ pub(crate) fn bring(
         FetchError::Volume(error) => unavailable(&error),
         FetchError::Record(error) => record_error(error),
     })?;
-    let brought = Brought { blobs, fetched, requests: tiers.requests() };
+    let writer = tiers.copies.other_writer().map_err(|error| unavailable(&error))?;
+    let brought = Brought { blobs, fetched, requests: tiers.requests(), writer };
     Ok((Arc::new(volume), brought))
 }
 
 /// What recovery found in a bucket, and took.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Brought {
     /// Blobs there.
     pub(crate) blobs: u64,
     pub(crate) fetched: Fetched,
     pub(crate) requests: Requests,
+    /// The server that writes there.
+    pub(crate) writer: Option<Holder>,
 }
 
 /// A volume, and its tiers if it has any.
@@ -168,9 +171,17 @@ fn open(
     let volume = TieredVolume::new(local, remote, Arc::new(record), travels, Arc::clone(clock));
     let threads =
         NonZeroUsize::new(usize::try_from(budget.bucket_copies).unwrap_or(1)).unwrap_or(NonZeroUsize::MIN);
-    let copies = volume.copies(threads).map_err(record_error)?;
+    let copies = volume.copies(threads, &writer_name(&settings.data_dir)).map_err(record_error)?;
     let tiers = Tiers { location, copies, bucket, published: Mutex::default() };
     Ok(Some((volume, tiers)))
+}
+
+/// What this server is called where another finds it in the way: its machine and data folder.
+fn writer_name(data_dir: &Path) -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = if host.trim().is_empty() { "a machine without name" } else { host.trim() };
+    let data_dir = std::path::absolute(data_dir).unwrap_or_else(|_| data_dir.to_owned());
+    format!("{host}:{}", data_dir.display())
 }
 
 /// The bucket as readers and copies see it.

@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use holdfast_volume::{
-    Blob, BlobName, BlobWriter, ListPage, Owner, RemoteStat, RemoteVolume, Space, Volume, VolumeError,
+    Blob, BlobName, BlobWriter, ListPage, Owner, RemoteStat, RemoteVolume, Space, Tagged, Volume, VolumeError,
 };
 
 /// Answers that it is not there.
@@ -69,4 +69,18 @@ impl RemoteVolume for AbsentVolume {
     fn remove_all(&self, names: &[BlobName]) -> Result<(), VolumeError> {
         names.first().map_or(Ok(()), |name| Err(self.absent("remove", name)))
     }
+
+    fn read_tagged(&self, name: &BlobName) -> Result<Option<Tagged>, VolumeError> {
+        Err(self.absent("read", name))
+    }
+
+    fn tag(&self, name: &BlobName) -> Result<Option<String>, VolumeError> {
+        Err(self.absent("look at", name))
+    }
+
+    fn replace_tagged(&self, name: &BlobName, _: &[u8], _: Option<&str>) -> Result<Option<String>, VolumeError> {
+        Err(self.absent("change", name))
+    }
+
+    fn sign_with(&self, _: u64) {}
 }

@@ -12,7 +12,10 @@ use holdfast_volume::{BlobName, Owner, VolumeError};
 use parking_lot::Mutex;
 
 use crate::compare::{There, compare, pieces};
+use crate::error::CopyError;
+use crate::holder::Holder;
 use crate::kinds::Kind;
+use crate::lease::Lease;
 use crate::record::{Record, RecordError};
 use crate::round::{Round, Stage};
 use crate::volume::{Shared, TieredVolume};
@@ -28,34 +31,6 @@ const REMOVALS_MAX: usize = 1000;
 
 /// Blobs that cannot be read here and are remembered.
 const UNREADABLE_MAX: usize = 1000;
-
-/// Why copying does not go on.
-#[derive(Debug, thiserror::Error)]
-pub enum CopyError {
-    #[error("cannot copy to the bucket: {0}")]
-    Remote(#[source] VolumeError),
-    #[error("cannot read what is to be copied: {0}")]
-    Local(#[source] VolumeError),
-    #[error(transparent)]
-    Record(#[from] RecordError),
-    #[error(
-        "the bucket holds copies of another repository there (its blob \"repository\" is not this repository's): name another \
-         bucket or prefix; nothing was changed there"
-    )]
-    OtherRepository,
-    #[error(
-        "{name} lies in the bucket with other content ({there} bytes, {here} here): another server writes there, or it was \
-         damaged or replaced. Find out which; once it is certain that nothing needs it, delete the object and copying goes on"
-    )]
-    Other { name: BlobName, here: u64, there: u64 },
-}
-
-impl CopyError {
-    /// Whether time may cure it.
-    pub const fn is_passing(&self) -> bool {
-        matches!(self, Self::Remote(_))
-    }
-}
 
 /// What one call did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -93,6 +68,7 @@ pub struct CopyStatus {
 pub struct Copies {
     shared: Arc<Shared>,
     threads: usize,
+    lease: Lease,
     state: Mutex<State>,
     status: Mutex<CopyStatus>,
 }
@@ -120,11 +96,12 @@ enum Copied {
 const COPIED_UP_TO: &str = "copied_up_to_ms";
 
 impl TieredVolume {
-    /// What copies its blobs, `threads` at a time.
+    /// What copies its blobs, `threads` at a time. `name`: what this server is called where another is told of it.
     ///
     /// # Errors
     /// The record's.
-    pub fn copies(&self, threads: NonZeroUsize) -> Result<Copies, RecordError> {
+    pub fn copies(&self, threads: NonZeroUsize, name: &str) -> Result<Copies, RecordError> {
+        let lease = Lease::new(name)?;
         let copied_up_to_ms = self.shared.record.said(COPIED_UP_TO)?.and_then(|text| text.parse().ok());
         let removals = self.shared.record.removals_count()?;
         let status = CopyStatus { copied_up_to_ms, removals, is_comparing: true, ..CopyStatus::default() };
@@ -138,6 +115,7 @@ impl TieredVolume {
         Ok(Copies {
             shared: Arc::clone(&self.shared),
             threads: threads.get(),
+            lease,
             state: Mutex::new(state),
             status: Mutex::new(status),
         })
@@ -161,6 +139,14 @@ impl Copies {
         &self.shared.record
     }
 
+    /// Who else writes to the bucket; `None`: no one does. Asks it.
+    ///
+    /// # Errors
+    /// When it cannot be asked.
+    pub fn other_writer(&self) -> Result<Option<Holder>, CopyError> {
+        self.lease.other(&self.shared)
+    }
+
     /// Does the next piece: at most a few blobs for each thread, or one request of removals.
     ///
     /// # Errors
@@ -182,13 +168,6 @@ impl Copies {
     }
 
     fn piece(&self, state: &mut State, must_stop: &(dyn Fn() -> bool + Sync)) -> Result<Worked, CopyError> {
-        if !state.has_discarded {
-            // Not every object store tells of them; a lifecycle rule removes them, too.
-            if let Err(error) = self.shared.remote.store.discard_unfinished() {
-                tracing::warn!(%error, "cannot discard uploads to the bucket that an earlier process did not finish");
-            }
-            state.has_discarded = true;
-        }
         let Some(mut round) =
             state.round.take().map_or_else(|| self.begin(state), |round| Ok(Some(round)))?
         else {
@@ -244,6 +223,9 @@ impl Copies {
             round.stage = Stage::Abandoned;
             return Ok(Worked { more: true, ..Worked::default() });
         }
+        if !round.queue.is_empty() {
+            self.may_write(state)?;
+        }
         let batch: Vec<BlobName> =
             round.queue.drain(..round.queue.len().min(self.threads * BLOBS_PER_THREAD)).collect();
         if batch.is_empty() {
@@ -259,6 +241,19 @@ impl Copies {
             return Ok(Worked { more: true, ..Worked::default() });
         }
         self.copy_batch(state, round, batch, must_stop)
+    }
+
+    /// (T8) This server is the one that writes there.
+    fn may_write(&self, state: &mut State) -> Result<(), CopyError> {
+        self.lease.check(&self.shared)?;
+        if !state.has_discarded {
+            // Not every object store tells of them; a lifecycle rule removes them, too.
+            if let Err(error) = self.shared.remote.store.discard_unfinished() {
+                tracing::warn!(%error, "cannot discard uploads to the bucket that an earlier process did not finish");
+            }
+            state.has_discarded = true;
+        }
+        Ok(())
     }
 
     /// Names to copy, when there are none at hand.
@@ -482,7 +477,11 @@ impl Copies {
         let gone: Vec<(i64, BlobName)> =
             noted.into_iter().filter(|(_, name)| !waiting.is_removing(name)).collect();
         let names: Vec<BlobName> = gone.iter().map(|(_, name)| name.clone()).collect();
-        remote.store.remove_all(&names).map_err(CopyError::Remote)?;
+        if !names.is_empty() {
+            // (T8) What another server counts on does not go.
+            self.lease.check(&self.shared)?;
+            remote.store.remove_all(&names).map_err(CopyError::Remote)?;
+        }
         record.removed(&gone)?;
         for name in names {
             // It was not removed here after all, or there is a new one of its name.

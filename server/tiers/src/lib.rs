@@ -10,6 +10,8 @@
 //! | `merge.rs` | one listing of two |
 //! | `volume.rs` | [`TieredVolume`]: the volume of the engine, or below its encryption |
 //! | `round.rs` | a round of copying: how far it is |
+//! | `lease.rs`, `holder.rs` | who writes to the bucket |
+//! | `error.rs` | why copying does not go on |
 //! | `copies.rs` | [`Copies`]: does the copying and removing, a bounded piece a call |
 //! | `compare.rs` | whether what lies in the bucket is what lies here |
 //! | `absent.rs` | stands in for a bucket that is not configured any more |
@@ -22,6 +24,7 @@
 //!   are in the bucket can be restored from it alone.
 //! - A removal is noted, durably, before the local blob goes (T3): no crash brings a removed blob back.
 //! - What lies in the bucket is known from the record alone; work never lists the bucket (T4).
+//! - One server writes to the bucket: the one whose lease lies there (T8).
 //! - The bucket being away fails reads of what only it has, and delays copies; nothing else (T5).
 //!
 //! A crash leaves blobs in the bucket that are not in the record: the next process finds out by asking for each blob
@@ -30,8 +33,11 @@
 mod absent;
 mod compare;
 mod copies;
+mod error;
 mod fetch;
+mod holder;
 mod kinds;
+mod lease;
 mod merge;
 mod record;
 mod remote;
@@ -41,8 +47,10 @@ mod volume;
 mod waiting;
 
 pub use absent::AbsentVolume;
-pub use copies::{Copies, CopyError, CopyStatus, Worked};
+pub use copies::{Copies, CopyStatus, Worked};
+pub use error::CopyError;
 pub use fetch::{FetchError, Fetched};
+pub use holder::Holder;
 pub use record::{KindTotals, Record, RecordError};
 pub use remote::Remote;
 pub use survey::{SurveyError, survey};

@@ -11,6 +11,8 @@ use holdfast_volume::{BlobEntry, BlobName, ListPage};
 use parking_lot::Mutex;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
 
+mod lease;
+
 /// Ours: "HFTR".
 const APPLICATION_ID: i32 = 0x4846_5452;
 const VERSION: i32 = 1;
@@ -33,6 +35,16 @@ const SCHEMA: &str = "
         number INTEGER PRIMARY KEY AUTOINCREMENT,
         name TEXT NOT NULL UNIQUE
     ) STRICT;
+    -- This data folder among those that would write there, and texts of the lease.
+    CREATE TABLE lease (
+        id INTEGER PRIMARY KEY CHECK (id = 1),
+        server TEXT NOT NULL,
+        written TEXT,
+        writing TEXT,
+        seen TEXT,
+        take_over TEXT
+    ) STRICT;
+    INSERT INTO lease (id, server) VALUES (1, lower(hex(randomblob(16))));
     -- What the last process said of itself, for the command line.
     CREATE TABLE said (
         key TEXT PRIMARY KEY,

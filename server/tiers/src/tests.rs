@@ -58,7 +58,7 @@ impl World {
         let remote = Remote::plain(&self.bucket);
         let clock = Arc::<ManualClock>::clone(&self.clock);
         let volume = TieredVolume::new(Arc::new(self.local.clone()), remote, self.record(), |_| true, clock);
-        let copies = volume.copies(NonZeroUsize::new(2).unwrap()).unwrap();
+        let copies = volume.copies(NonZeroUsize::new(2).unwrap(), "here").unwrap();
         Process { volume, copies }
     }
 
@@ -368,7 +368,7 @@ fn work_goes_on_while_the_bucket_is_away() {
     let absent = Remote::plain(&Arc::new(AbsentVolume::new("it is away")));
     let clock = Arc::<ManualClock>::clone(&world.clock);
     let volume = TieredVolume::new(Arc::new(world.local.clone()), absent, record, |_| true, clock);
-    let copies = volume.copies(NonZeroUsize::MIN).unwrap();
+    let copies = volume.copies(NonZeroUsize::MIN, "here").unwrap();
     volume.discard_unfinished().unwrap();
     put(&volume, &container(1), b"one");
     put(&volume, &container(2), b"two");
@@ -465,7 +465,7 @@ fn what_may_not_travel_stays() {
     );
     put(&volume, &container(1), b"plain");
     put(&volume, &format!("{}-", container(2)), b"sealed");
-    let copies = volume.copies(NonZeroUsize::MIN).unwrap();
+    let copies = volume.copies(NonZeroUsize::MIN, "here").unwrap();
     while copies.work(&|| false).unwrap().more {}
     assert_eq!(world.there(), [format!("{}-", container(2))]);
 }
@@ -480,7 +480,7 @@ fn what_may_not_travel_any_more_goes_from_there() {
     let clock = Arc::<ManualClock>::clone(&world.clock);
     let remote = Remote::plain(&world.bucket);
     let volume = TieredVolume::new(Arc::new(world.local.clone()), remote, world.record(), |_| false, clock);
-    let copies = volume.copies(NonZeroUsize::MIN).unwrap();
+    let copies = volume.copies(NonZeroUsize::MIN, "here").unwrap();
     volume.remove(&name(&container(1))).unwrap();
     let last = copies.record().last_removal().unwrap();
     assert_eq!(copies.record().removals_up_to(last).unwrap(), 1);

@@ -45,6 +45,17 @@ impl MemoryVolume {
     pub(crate) fn insert(&self, name: BlobName, bytes: Bytes) {
         self.0.lock().sealed.insert(name, bytes);
     }
+
+    /// Replaces a blob if it is what is `expected`. Whether it was.
+    pub(crate) fn exchange(&self, name: &BlobName, expected: Option<&str>, bytes: Bytes) -> bool {
+        let mut state = self.0.lock();
+        let found = state.sealed.get(name).map(|found| String::from_utf8_lossy(found).into_owned());
+        let is_same = found.as_deref() == expected;
+        if is_same {
+            state.sealed.insert(name.clone(), bytes);
+        }
+        is_same
+    }
 }
 
 impl Volume for MemoryVolume {

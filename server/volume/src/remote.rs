@@ -21,6 +21,17 @@ pub struct RemoteStat {
     pub checksum: Option<BlobChecksum>,
 }
 
+/// A small object that is changed in place, as it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tagged {
+    pub bytes: Vec<u8>,
+    /// Another one after each change.
+    pub tag: String,
+}
+
+/// Most that an object changed in place has.
+pub const TAGGED_MAX_BYTES: u64 = 4096;
+
 /// A volume far away.
 pub trait RemoteVolume: Volume {
     /// What lies under `name`, without reading it.
@@ -34,4 +45,31 @@ pub trait RemoteVolume: Volume {
     /// # Errors
     /// As [`Volume::remove`]; some may have been removed. Calling it again is safe.
     fn remove_all(&self, names: &[BlobName]) -> Result<(), VolumeError>;
+
+    /// An object that is changed in place, of at most [`TAGGED_MAX_BYTES`]; `None`: there is none.
+    ///
+    /// # Errors
+    /// As [`Volume::open`].
+    fn read_tagged(&self, name: &BlobName) -> Result<Option<Tagged>, VolumeError>;
+
+    /// Its tag alone.
+    ///
+    /// # Errors
+    /// As [`Volume::open`].
+    fn tag(&self, name: &BlobName) -> Result<Option<String>, VolumeError>;
+
+    /// Changes it if it still has this tag, or makes it if there is none (`None`), in one step for everyone. Returns its
+    /// new tag; `None`: it is another by now.
+    ///
+    /// # Errors
+    /// As [`crate::BlobWriter::seal`].
+    fn replace_tagged(
+        &self,
+        name: &BlobName,
+        bytes: &[u8],
+        tag: Option<&str>,
+    ) -> Result<Option<String>, VolumeError>;
+
+    /// Whatever is written from now on carries this number: who wrote it.
+    fn sign_with(&self, number: u64);
 }

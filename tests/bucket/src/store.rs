@@ -23,6 +23,8 @@ pub struct Object {
     pub is_archived: bool,
     /// Whether a checksum came with it.
     pub has_checksum: bool,
+    /// What came with it under names that begin with `x-amz-meta-`.
+    pub metadata: BTreeMap<String, String>,
     tag: String,
     modified: SystemTime,
 }
@@ -54,7 +56,8 @@ impl State {
         let tag = format!("{:032x}", self.last);
         let is_archived = class.as_deref().is_some_and(|class| matches!(class, "GLACIER" | "DEEP_ARCHIVE"));
         let modified = SystemTime::now();
-        let object = Object { bytes, class, is_archived, has_checksum, tag: tag.clone(), modified };
+        let metadata = BTreeMap::new();
+        let object = Object { bytes, class, is_archived, has_checksum, metadata, tag: tag.clone(), modified };
         self.objects.insert(key.to_owned(), object);
         tag
     }
@@ -134,8 +137,17 @@ impl S3 for Store {
         if input.if_none_match.is_some() && state.objects.contains_key(&input.key) {
             return Err(s3_error!(PreconditionFailed));
         }
+        if let Some(ETagCondition::ETag(wanted)) = &input.if_match {
+            let found = state.objects.get(&input.key).ok_or_else(|| s3_error!(NoSuchKey))?;
+            if wanted.value() != found.tag {
+                return Err(s3_error!(PreconditionFailed));
+            }
+        }
         let class = input.storage_class.map(|class| class.as_str().to_owned());
         let tag = state.put(&input.key, bytes, class, has_checksum);
+        if let Some(object) = state.objects.get_mut(&input.key) {
+            object.metadata = input.metadata.unwrap_or_default().into_iter().collect();
+        }
         Ok(S3Response::new(PutObjectOutput { e_tag: Some(ETag::Strong(tag)), ..Default::default() }))
     }
 

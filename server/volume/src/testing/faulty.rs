@@ -22,7 +22,7 @@ pub use plan::{CrashPoint, Damage, Failure, Fault, InFlight, OpKind};
 /// A volume that wraps another and misbehaves as told.
 #[derive(Debug)]
 pub struct FaultyVolume<V> {
-    inner: Arc<V>,
+    pub(super) inner: Arc<V>,
     state: Arc<Mutex<State>>,
 }
 
@@ -125,7 +125,7 @@ impl<V: Volume> FaultyVolume<V> {
     }
 
     /// For operations that change nothing.
-    fn admit(&self, kind: OpKind, name: &BlobName) -> Result<(), VolumeError> {
+    pub(super) fn admit(&self, kind: OpKind, name: &BlobName) -> Result<(), VolumeError> {
         match self.verdict(kind) {
             Verdict::Do => Ok(()),
             Verdict::Fail(fault) => Err(fault.error(kind, name)),

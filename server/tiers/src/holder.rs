@@ -1,0 +1,66 @@
+//! Who writes to a bucket, and how the lease says it.
+
+use std::fmt;
+
+use holdfast_types::clock::utc_text;
+
+/// The first line of a lease.
+const MAGIC: &str = "holdfast-lease 1";
+
+/// Who writes to a bucket.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Holder {
+    /// For people.
+    pub name: String,
+    /// Of its data folder.
+    pub server: String,
+    /// One more each time that the lease changes hands, or a server starts; all that is written carries it.
+    pub number: u64,
+    pub since_ms: i64,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (since {}, writer {})", self.name, utc_text(self.since_ms), self.number)
+    }
+}
+
+impl Holder {
+    /// `once` tells it from every other.
+    pub(crate) fn text(&self, once: &str) -> String {
+        let Self { name, server, number, since_ms } = self;
+        format!("{MAGIC}\nnumber {number}\nserver {server}\nsince {since_ms}\nonce {once}\nname {name}\n")
+    }
+
+    /// What a text says; what is missing stays empty.
+    pub(crate) fn parse(text: &str) -> Self {
+        let mut holder = Self { name: "of an unknown name".to_owned(), ..Self::default() };
+        for line in text.lines() {
+            match line.split_once(' ') {
+                Some(("number", rest)) => holder.number = rest.parse().unwrap_or_default(),
+                Some(("server", rest)) => rest.clone_into(&mut holder.server),
+                Some(("since", rest)) => holder.since_ms = rest.parse().unwrap_or_default(),
+                Some(("name", rest)) => rest.clone_into(&mut holder.name),
+                _ => {}
+            }
+        }
+        holder
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Golden text: this is what lies in buckets.
+    #[test]
+    fn a_lease_says_who() {
+        let holder =
+            Holder { name: "a b:/c".to_owned(), server: "5f".to_owned(), number: 7, since_ms: 1_000_000 };
+        let text = holder.text("once");
+        assert_eq!(text, "holdfast-lease 1\nnumber 7\nserver 5f\nsince 1000000\nonce once\nname a b:/c\n");
+        assert_eq!(Holder::parse(&text), holder);
+        let unknown = Holder { name: "of an unknown name".to_owned(), ..Holder::default() };
+        assert_eq!(Holder::parse("garbage"), unknown);
+    }
+}

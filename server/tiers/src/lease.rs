@@ -1,0 +1,146 @@
+//! One writer a bucket: a small object, `lease`, names who writes there, and is changed only as it was read. It has no end
+//! of its own, so no clock decides anything: who has it keeps it, over restarts and crashes, until an administrator gives
+//! it to another server.
+//!
+//! A server writes to the bucket only while the lease is what it wrote there last, and looks right before each piece of
+//! work (T8). What is under way when it loses the lease is a piece at most: blobs that were not there, never a removal
+//! that it had not begun.
+//!
+//! A crash between the change and its answer, or between the answer and the record, leaves a lease whose text the record
+//! has: it was written down before.
+
+use holdfast_volume::{BlobName, VolumeError};
+use parking_lot::Mutex;
+
+use crate::compare::{There, compare};
+use crate::error::CopyError;
+use crate::holder::Holder;
+use crate::kinds::Kind;
+use crate::record::{Record, RecordError};
+use crate::volume::Shared;
+
+/// What the object is called.
+const NAME: &str = "lease";
+
+impl Record {
+    /// Which other server writes to the bucket, as far as this data folder knows.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn other_writer(&self) -> Result<Option<Holder>, RecordError> {
+        Ok(self.lease_of_other()?.as_deref().map(Holder::parse))
+    }
+
+    /// Has this server take the bucket over from that one at its next try, unless the lease has changed since it was
+    /// seen.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn take_over(&self) -> Result<(), RecordError> {
+        self.lease_take_over()
+    }
+}
+
+/// The lease, as a process has it.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    object: BlobName,
+    /// Of this server, for people.
+    name: String,
+    /// The tag of what this process wrote.
+    held: Mutex<Option<String>>,
+}
+
+impl Lease {
+    /// Not had yet.
+    pub(crate) fn new(name: &str) -> Result<Self, RecordError> {
+        let object = BlobName::new(NAME).ok_or_else(|| RecordError::Foreign(NAME.to_owned()))?;
+        let name = name.chars().filter(|c| !c.is_control()).take(200).collect();
+        Ok(Self { object, name, held: Mutex::default() })
+    }
+
+    /// (T8) Right before something is written: fails when another server writes there.
+    pub(crate) fn check(&self, shared: &Shared) -> Result<(), CopyError> {
+        let mut held = self.held.lock();
+        if let Some(tag) = &*held {
+            let found = shared.remote.store.tag(&self.object).map_err(CopyError::Remote)?;
+            if found.as_ref() == Some(tag) {
+                return Ok(());
+            }
+            tracing::warn!("the lease of the bucket is not what this server wrote: nothing is written there until it is clear why");
+            *held = None;
+        }
+        *held = Some(self.acquire(shared)?);
+        Ok(())
+    }
+
+    /// Who has it, if that is another server; it is remembered, so that it can be taken over.
+    pub(crate) fn other(&self, shared: &Shared) -> Result<Option<Holder>, CopyError> {
+        let Some((text, _)) = self.read(shared)? else { return Ok(None) };
+        if shared.record.lease()?.is_ours(&text) {
+            return Ok(None);
+        }
+        shared.record.lease_seen(&text)?;
+        Ok(Some(Holder::parse(&text)))
+    }
+
+    fn read(&self, shared: &Shared) -> Result<Option<(String, String)>, CopyError> {
+        let found = shared.remote.store.read_tagged(&self.object).map_err(CopyError::Remote)?;
+        Ok(found.map(|found| (String::from_utf8_lossy(&found.bytes).into_owned(), found.tag)))
+    }
+
+    /// Takes it where it may be taken; returns its tag.
+    fn acquire(&self, shared: &Shared) -> Result<String, CopyError> {
+        self.check_place(shared)?;
+        let found = self.read(shared)?;
+        let own = shared.record.lease()?;
+        if let Some((text, _)) = &found
+            && !own.is_ours(text)
+            && own.take_over.as_ref() != Some(text)
+        {
+            shared.record.lease_seen(text)?;
+            return Err(CopyError::Leased(Holder::parse(text)));
+        }
+        let last = found.as_ref().map(|(text, _)| text).or(own.written.as_ref());
+        let holder = Holder {
+            name: self.name.clone(),
+            server: own.server,
+            number: last.map_or(0, |text| Holder::parse(text).number).saturating_add(1),
+            since_ms: shared.clock.now_ms(),
+        };
+        let text = holder.text(&shared.record.random_text()?);
+        shared.record.lease_writing(&text)?;
+        let tag = found.as_ref().map(|(_, tag)| tag.as_str());
+        let replaced = shared.remote.store.replace_tagged(&self.object, text.as_bytes(), tag);
+        let Some(tag) = replaced.map_err(CopyError::Remote)? else {
+            // Who was faster, the next call finds.
+            return Err(CopyError::Remote(VolumeError::Unavailable {
+                action: "change",
+                name: NAME.to_owned(),
+                source: "another server changed it at the same moment".into(),
+            }));
+        };
+        shared.record.lease_written(&text)?;
+        shared.remote.store.sign_with(holder.number);
+        tracing::info!(%holder, "this server writes to the bucket");
+        Ok(tag)
+    }
+
+    /// Nothing is written to a place that has the copies of another repository.
+    fn check_place(&self, shared: &Shared) -> Result<(), CopyError> {
+        let Some(mark) = Kind::Mark.folder() else { return Ok(()) };
+        let here = match shared.local.open(&mark) {
+            Ok(here) => here,
+            // What is only there was found there.
+            Err(VolumeError::NotFound { .. }) => return Ok(()),
+            Err(error) => return Err(CopyError::Local(error)),
+        };
+        match compare(&*shared.remote.store, &mark, &*here).map_err(CopyError::Remote)? {
+            There::Nothing | There::Same => Ok(()),
+            There::Other { .. } => Err(CopyError::OtherRepository),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

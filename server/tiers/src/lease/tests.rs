@@ -1,0 +1,235 @@
+//! Two servers and one bucket. A paused server is one that is not called; no time passes anywhere.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use holdfast_types::clock::ManualClock;
+use holdfast_volume::testing::{Fault, FaultyVolume, OpKind, list, put};
+use holdfast_volume::{BlobName, MemoryVolume, RemoteVolume as _, Volume as _};
+
+use super::*;
+use crate::{Copies, Record, Remote, TieredVolume};
+
+type Bucket = Arc<FaultyVolume<MemoryVolume>>;
+
+fn name(text: &str) -> BlobName {
+    BlobName::new(text).unwrap()
+}
+
+/// A data folder.
+struct Folder {
+    here: tempfile::TempDir,
+    local: MemoryVolume,
+    name: &'static str,
+}
+
+/// A process on it.
+struct Process {
+    volume: TieredVolume,
+    copies: Copies,
+}
+
+impl Folder {
+    fn new(name: &'static str) -> Self {
+        let local = MemoryVolume::new();
+        put(&local, "repository", b"this one");
+        Self { here: tempfile::tempdir().unwrap(), local, name }
+    }
+
+    fn record(&self) -> Record {
+        Record::open_or_create(&self.here.path().join("tiers.db"), "s3://here").unwrap()
+    }
+
+    fn start(&self, bucket: &Bucket) -> Process {
+        let (local, remote) = (Arc::new(self.local.clone()), Remote::plain(bucket));
+        let clock = Arc::new(ManualClock::new(1_000_000));
+        let volume = TieredVolume::new(local, remote, Arc::new(self.record()), |_| true, clock);
+        let copies = volume.copies(NonZeroUsize::MIN, self.name).unwrap();
+        Process { volume, copies }
+    }
+
+    /// As a clone of the machine has it.
+    fn cloned(&self, name: &'static str) -> Self {
+        let clone = Self { here: tempfile::tempdir().unwrap(), local: MemoryVolume::new(), name };
+        put(&clone.local, "repository", b"this one");
+        drop(self.record());
+        for file in std::fs::read_dir(self.here.path()).unwrap() {
+            let file = file.unwrap();
+            std::fs::copy(file.path(), clone.here.path().join(file.file_name())).unwrap();
+        }
+        clone
+    }
+}
+
+impl Process {
+    fn work(&self) -> Result<(), CopyError> {
+        while self.copies.work(&|| false)?.more {}
+        Ok(())
+    }
+
+    /// Copies one blob more.
+    fn write(&self, blob: &str) {
+        put(&self.volume, blob, b"bytes");
+        self.work().unwrap();
+    }
+
+    /// The name of who is in the way.
+    fn refused(&self) -> String {
+        match self.work().unwrap_err() {
+            CopyError::Leased(holder) => holder.name,
+            other => panic!("{other}"),
+        }
+    }
+}
+
+/// All that lies there, the lease included.
+fn names(stored: &MemoryVolume) -> Vec<String> {
+    let lists = ["containers", "keys", "points", "snapshots"].map(|folder| list(stored, folder));
+    let mut names: Vec<String> = lists.into_iter().flatten().map(|entry| entry.name.to_string()).collect();
+    names.push(String::from_utf8_lossy(&stored.get(&name(NAME)).unwrap()).into_owned());
+    names
+}
+
+fn bucket() -> (MemoryVolume, Bucket) {
+    let stored = MemoryVolume::new();
+    (stored.clone(), Arc::new(FaultyVolume::new(stored)))
+}
+
+/// (T8) The second one is told the first one's name, writes nothing, and works on here.
+#[test]
+fn a_second_server_is_refused() {
+    let (stored, bucket) = bucket();
+    let (first, second) = (Folder::new("first"), Folder::new("second"));
+    let a = first.start(&bucket);
+    put(&a.volume, "containers/1", b"a");
+    a.work().unwrap();
+    let b = second.start(&bucket);
+    put(&b.volume, "containers/2", b"b");
+    b.volume.remove(&name("containers/2")).unwrap();
+    put(&b.volume, "containers/3", b"b");
+    for _ in 0..3 {
+        assert_eq!(b.refused(), "first");
+        assert!(b.copies.status().failure.unwrap().contains("take-over"));
+    }
+    assert!(stored.get(&name("containers/3")).is_none());
+    assert_eq!(second.record().other_writer().unwrap().unwrap().name, "first");
+    assert_eq!(b.copies.other_writer().unwrap().unwrap().number, 1);
+    // And so after restarts; the first goes on after its own.
+    drop((a, b));
+    assert_eq!(second.start(&bucket).refused(), "first");
+    let a = first.start(&bucket);
+    put(&a.volume, "containers/4", b"a");
+    a.work().unwrap();
+    assert!(stored.get(&name("containers/4")).is_some());
+    assert_eq!(a.copies.other_writer().unwrap(), None);
+}
+
+/// (T8) A server that was paused, and lost the bucket meanwhile, neither writes nor removes anything there when it goes on,
+/// wherever in its work it was.
+#[test]
+fn a_paused_server_that_lost_the_bucket_stops_at_once() {
+    for pieces in 0..9 {
+        let (stored, bucket) = bucket();
+        let (first, second) = (Folder::new("first"), Folder::new("second"));
+        let a = first.start(&bucket);
+        put(&a.volume, "containers/1", b"a");
+        put(&a.volume, "points/n/v/1.1", b"a");
+        a.work().unwrap();
+        // Work of all kinds, and a pause in it.
+        put(&a.volume, "keys/00000000000000000001", b"k");
+        put(&a.volume, "containers/2", b"a");
+        put(&a.volume, "points/n/v/2.1", b"a");
+        a.volume.remove(&name("points/n/v/1.1")).unwrap();
+        for _ in 0..pieces {
+            let _ = a.copies.work(&|| false).unwrap();
+        }
+        let b = second.start(&bucket);
+        put(&b.volume, "containers/7", b"b");
+        assert_eq!(b.refused(), "first");
+        second.record().take_over().unwrap();
+        b.work().unwrap();
+        assert!(stored.get(&name("containers/7")).is_some());
+        let before = names(&stored);
+        put(&a.volume, "containers/3", b"a");
+        a.volume.remove(&name("containers/1")).unwrap();
+        for _ in 0..3 {
+            assert_eq!(a.refused(), "second", "after {pieces}");
+        }
+        assert_eq!(names(&stored), before, "after {pieces}");
+        // Local work went on, and it may come back.
+        assert!(a.volume.open(&name("containers/3")).is_ok());
+        first.record().take_over().unwrap();
+        a.work().unwrap();
+        assert!(stored.get(&name("containers/3")).is_some() && stored.get(&name("containers/1")).is_none());
+        put(&b.volume, "containers/8", b"b");
+        assert_eq!(b.refused(), "first");
+    }
+}
+
+/// Two starts at once: one of them gets it.
+#[test]
+fn of_two_that_start_at_once_one_writes() {
+    let (_, bucket) = bucket();
+    let folders = [Folder::new("first"), Folder::new("second")];
+    let processes: Vec<Process> = folders.iter().map(|folder| folder.start(&bucket)).collect();
+    let outcomes: Vec<Result<(), CopyError>> = std::thread::scope(|scope| {
+        let all: Vec<_> = processes.iter().map(|process| scope.spawn(|| process.work())).collect();
+        all.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1, "{outcomes:?}");
+}
+
+/// A copy of the data folder is the same server for the lease: the one that started last has it, the other is told.
+#[test]
+fn of_a_server_and_its_clone_the_last_one_started_writes() {
+    let (_, bucket) = bucket();
+    let first = Folder::new("first");
+    let a = first.start(&bucket);
+    a.work().unwrap();
+    let clone = first.cloned("clone");
+    clone.start(&bucket).write("containers/5");
+    put(&a.volume, "containers/1", b"a");
+    assert_eq!(a.refused(), "clone");
+    drop(a);
+    assert_eq!(first.start(&bucket).refused(), "clone", "also after a restart");
+}
+
+/// A crash, or an answer that was lost, anywhere in taking the lease: the same server gets it.
+#[test]
+fn a_crash_while_taking_it_leaves_it_to_the_same_server() {
+    let (_, bucket) = bucket();
+    let first = Folder::new("first");
+    // It was written down, and never got there.
+    first.start(&bucket).write("containers/1");
+    let text = first.record().lease().unwrap().written.unwrap();
+    first.record().lease_writing("never got there").unwrap();
+    first.start(&bucket).write("containers/2");
+    let record = first.record();
+    let own = record.lease().unwrap();
+    assert_ne!(own.written.as_ref(), Some(&text), "each start writes its own");
+    // It got there, and the answer did not.
+    record.lease_written("an older one").unwrap();
+    record.lease_writing(own.written.as_ref().unwrap()).unwrap();
+    first.start(&bucket).write("containers/3");
+    // The object was deleted by hand: it is made anew, with a higher number.
+    let number = |record: &Record| Holder::parse(&record.lease().unwrap().written.unwrap()).number;
+    let before = number(&first.record());
+    bucket.remove(&name(NAME)).unwrap();
+    first.start(&bucket).write("containers/4");
+    assert!(number(&first.record()) > before);
+}
+
+/// The bucket not answering is no loss of the lease.
+#[test]
+fn a_bucket_that_is_away_takes_nothing() {
+    let (_, bucket) = bucket();
+    let first = Folder::new("first");
+    let a = first.start(&bucket);
+    a.work().unwrap();
+    put(&a.volume, "containers/1", b"a");
+    bucket.fail_next(OpKind::Open, 1, Fault::Unavailable);
+    assert!(a.work().unwrap_err().is_passing());
+    let tag = bucket.tag(&name(NAME)).unwrap();
+    a.work().unwrap();
+    assert_eq!(bucket.tag(&name(NAME)).unwrap(), tag);
+}
