@@ -255,7 +255,13 @@ mod tests {
     use super::*;
 
     fn classified(intent: Intent, status: u16, code: &str) -> VolumeError {
-        let call = Call { action: "read", name: "c/x".to_owned(), intent, bucket: "abc".to_owned(), endpoint: "https://e:1".to_owned() };
+        let call = Call {
+            action: "read",
+            name: "c/x".to_owned(),
+            intent,
+            bucket: "abc".to_owned(),
+            endpoint: "https://e:1".to_owned(),
+        };
         let answer = Answer::Refused { status, code: code.to_owned(), region: Some("eu-west-1".to_owned()) };
         classify(&call, &answer, None, "cause".into())
     }
@@ -324,7 +330,8 @@ mod tests {
     #[test]
     fn an_answer_that_did_not_come_shows_all_its_causes() {
         let link = |text, source: Option<Link>| Link { text, source: source.map(Box::new) };
-        let causes = link("dispatch failure", Some(link("tcp connect", Some(link("refused (os error 111)", None)))));
+        let causes =
+            link("dispatch failure", Some(link("tcp connect", Some(link("refused (os error 111)", None)))));
         let call = Call {
             action: "read",
             name: "c/x".to_owned(),

@@ -208,9 +208,7 @@ fn credentials_file(folder: &tempfile::TempDir, secret: &str) -> Credentials {
 #[test]
 fn credentials_come_from_a_file_and_may_be_replaced() {
     let (bucket, folder) = (TestBucket::start(), tempfile::tempdir().unwrap());
-    let with = |credentials| {
-        S3Volume::open(S3Config { credentials, ..config(&bucket, "site") }).unwrap()
-    };
+    let with = |credentials| S3Volume::open(S3Config { credentials, ..config(&bucket, "site") }).unwrap();
     let volume = with(credentials_file(&folder, SECRET_KEY));
     put(&volume, "c/x", b"bytes");
     assert_eq!(list(&volume, "c").len(), 1);
@@ -274,7 +272,11 @@ fn a_small_object_is_changed_only_as_it_was_read() {
     let (one, other) = (volume(&bucket), volume(&bucket));
     let lease = name("lease");
     assert_eq!((one.read_tagged(&lease).unwrap(), one.tag(&lease).unwrap()), (None, None));
-    assert_eq!(one.replace_tagged(&lease, b"x", Some("\"gone\"")).unwrap(), None, "there is nothing to change");
+    assert_eq!(
+        one.replace_tagged(&lease, b"x", Some("\"gone\"")).unwrap(),
+        None,
+        "there is nothing to change"
+    );
     let first = one.replace_tagged(&lease, b"one", None).unwrap().unwrap();
     assert_eq!(other.replace_tagged(&lease, b"other", None).unwrap(), None, "someone was faster");
     let read = other.read_tagged(&lease).unwrap().unwrap();

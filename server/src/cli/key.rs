@@ -219,7 +219,9 @@ fn status(args: &StatusArgs) -> Result<(), Failure> {
     } else if old > 0 {
         out::say("a running server encrypts what old data keys encrypted anew, and then drops these");
     }
-    if let Some((location, removals)) = bucket.filter(|(_, left)| *left > 0 && (table.accepts_plain() || old > 0)) {
+    if let Some((location, removals)) =
+        bucket.filter(|(_, left)| *left > 0 && (table.accepts_plain() || old > 0))
+    {
         out::say(format_args!(
             "what was replaced or deleted here still lies in {location}: {removals} files, which a running server removes from \
              there once the new ones are there; not before is this over"

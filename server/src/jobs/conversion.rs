@@ -53,7 +53,8 @@ impl Job for EncryptRest {
                 if before.elsewhere == 0 {
                     let bucket = self.tiers.as_ref().map_or("the bucket", |tiers| &tiers.location);
                     tracing::info!(
-                        blobs, bucket,
+                        blobs,
+                        bucket,
                         "everything here is encrypted with the keys of today; what was replaced still lies in the bucket, and \
                          goes from there once the copies have caught up"
                     );

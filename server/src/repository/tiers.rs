@@ -13,8 +13,8 @@ use holdfast_proto::ErrorCode;
 use holdfast_s3::{OpenError, RequestCounts, RequestKind, S3Config, S3Volume};
 use holdfast_sealing::{is_left_open, is_sealed_name};
 use holdfast_tiers::{
-    AbsentVolume, Copies, FetchError, Fetched, Holder, Record, RecordError, Remote, SurveyError, TieredVolume,
-    Travels, survey,
+    AbsentVolume, Copies, FetchError, Fetched, Holder, Record, RecordError, Remote, SurveyError,
+    TieredVolume, Travels, survey,
 };
 use holdfast_volume::{
     BlobName, CacheLimits, CacheVolume, Rates, RetryPolicy, RetryVolume, SystemRandom, SystemTimer,

@@ -78,7 +78,12 @@ impl RemoteVolume for AbsentVolume {
         Err(self.absent("look at", name))
     }
 
-    fn replace_tagged(&self, name: &BlobName, _: &[u8], _: Option<&str>) -> Result<Option<String>, VolumeError> {
+    fn replace_tagged(
+        &self,
+        name: &BlobName,
+        _: &[u8],
+        _: Option<&str>,
+    ) -> Result<Option<String>, VolumeError> {
         Err(self.absent("change", name))
     }
 

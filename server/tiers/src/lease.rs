@@ -67,7 +67,9 @@ impl Lease {
             if found.as_ref() == Some(tag) {
                 return Ok(());
             }
-            tracing::warn!("the lease of the bucket is not what this server wrote: nothing is written there until it is clear why");
+            tracing::warn!(
+                "the lease of the bucket is not what this server wrote: nothing is written there until it is clear why"
+            );
             *held = None;
         }
         *held = Some(self.acquire(shared)?);

@@ -523,7 +523,8 @@ fn the_keys_of_everything_there_are_there() {
                 let there = world.there();
                 let newest_of = |folder: &str| {
                     let of_folder = there.iter().filter_map(|key| key.strip_prefix(folder));
-                    let number = |rest: &str| rest.trim_end_matches(".data").trim_end_matches(".1").parse().ok();
+                    let number =
+                        |rest: &str| rest.trim_end_matches(".data").trim_end_matches(".1").parse().ok();
                     of_folder.filter_map(number).max().unwrap_or(0_u32)
                 };
                 let (table, data) = (newest_of("keys/"), newest_of("containers/0000000/"));
@@ -534,7 +535,11 @@ fn the_keys_of_everything_there_are_there() {
                 }
             }
             process.finish();
-            assert!(world.is_there(&keys(newest)) && !world.is_there(&keys(newest - 1)), "{:?}", world.there());
+            assert!(
+                world.is_there(&keys(newest)) && !world.is_there(&keys(newest - 1)),
+                "{:?}",
+                world.there()
+            );
         }
     }
 }

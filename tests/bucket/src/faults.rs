@@ -42,6 +42,8 @@ pub enum Fault {
     Refuse(u16, &'static str),
     /// It is done, and the connection breaks before the answer.
     LoseAnswer,
+    /// It is done, and no answer comes until all is healed; then the connection breaks.
+    HoldAnswer,
     /// The connection breaks, and nothing is done.
     Break,
     /// The answer's body ends half way.

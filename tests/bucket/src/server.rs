@@ -18,6 +18,7 @@ use s3s::auth::SimpleAuth;
 use s3s::service::{S3Service, S3ServiceBuilder};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch;
 
 use crate::faults::{Fault, Op, Plan};
 use crate::store::{Object, Store};
@@ -32,8 +33,10 @@ pub const SECRET_KEY: &str = "not-a-secret-of-anything";
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type Body = UnsyncBoxBody<Bytes, BoxError>;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
+    /// How often all was healed.
+    healed: watch::Sender<u64>,
     plans: Mutex<Vec<Plan>>,
     asked: Mutex<Vec<(Op, String)>>,
     is_away: AtomicBool,
@@ -59,7 +62,13 @@ impl TestBucket {
         let service = builder.build();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::new(Shared {
+            healed: watch::Sender::new(0),
+            plans: Mutex::default(),
+            asked: Mutex::default(),
+            is_away: AtomicBool::new(false),
+            latency_ms: AtomicU64::new(0),
+        });
         runtime.spawn(listen(listener, service, Arc::clone(&shared)));
         Self { endpoint, store, shared, runtime: Some(runtime) }
     }
@@ -78,6 +87,7 @@ impl TestBucket {
     pub fn heal(&self) {
         self.shared.plans.lock().clear();
         self.shared.is_away.store(false, Ordering::Release);
+        self.shared.healed.send_modify(|times| *times += 1);
     }
 
     /// Breaks all connections, and takes no requests, until [`TestBucket::heal`].
@@ -176,6 +186,8 @@ async fn answer(
         return Err(broken());
     }
     let path = request.uri().path().to_owned();
+    // From now on: what is healed before the request is done counts.
+    let mut healed = shared.healed.subscribe();
     let fault = shared.plans.lock().iter_mut().find(|plan| plan.is_of(op, &path)).map(|plan| {
         plan.times -= 1;
         plan.fault.clone()
@@ -192,6 +204,11 @@ async fn answer(
     let answered = service.call(request.map(s3s::Body::from)).await.map_err(|error| format!("{error:?}"))?;
     match fault {
         Some(Fault::LoseAnswer) => Err(broken()),
+        Some(Fault::HoldAnswer) => {
+            // Fails when the bucket is dropped, which ends this as well.
+            let _ = healed.changed().await;
+            Err(broken())
+        }
         Some(Fault::Truncate) => {
             let (head, body) = answered.into_parts();
             let bytes = body.collect().await.map_err(|error| error.to_string())?.to_bytes();

@@ -97,7 +97,7 @@ fn keys_change_only_while_no_server_runs() {
 #[test]
 fn a_status_has_all_but_secrets() {
     let folder = folder();
-    let json = status_json(&table(folder.path()), &Inventory::default());
+    let json = status_json(&table(folder.path()), &Inventory::default(), None);
     assert_eq!(json["slots"][0]["kind"], "key file");
     assert_eq!(json["data_keys"][0]["current"], true);
     assert_eq!((&json["plain_accepted"], &json["recovery_kit"]), (&json!(false), &json!(false)));
