@@ -16,7 +16,8 @@
 //! - Nothing here retries, logs or prints. What a crash leaves is said where something is written.
 //!
 //! Layers, from the bottom: `random`, `secret` → `crypto`, `layout`, `id` → `blob` → `data_key`, `repository_key` →
-//! `slots` → `table`; `source` and `kit` know only secrets and ids.
+//! `slots` → `table`; `source` (which wraps a key file with the key derivation of `slots`) and `kit` know only secrets and
+//! ids.
 
 mod blob;
 mod crypto;

@@ -19,7 +19,7 @@ use crate::secret::{KEY_BYTES, Secret};
 
 const BEGIN: &str = "holdfast-key-1 ";
 /// Of a key file, and of its bits in it.
-const LINE_BYTES: usize = BEGIN.len() + 2 * KEY_BYTES + 1 + 8 + 1;
+const LINE_BYTES: usize = checked_line_bytes(BEGIN, KEY_BYTES);
 const MODE: u32 = 0o600;
 /// Others may neither read nor write it.
 const OTHERS: u32 = 0o077;
@@ -48,8 +48,14 @@ pub enum KeyFileError {
 /// durable.
 pub fn create(path: &Path, random: &dyn SecretRandom) -> Result<Secret, KeyFileError> {
     let secret = Secret::random(random)?;
+    make(path, &line(&secret), random)?;
+    Ok(secret)
+}
+
+/// Makes a file with this line, durably, that only its owner can read. As [`create`].
+pub(super) fn make(path: &Path, line: &[u8], random: &dyn SecretRandom) -> Result<(), KeyFileError> {
     let temporary = temporary(path, random)?;
-    let made = write(&temporary, &line(&secret))
+    let made = write(&temporary, line)
         // Unlike a rename, this never replaces a file; and unlike making the file by its name, it is never half there.
         .and_then(|()| fs::hard_link(&temporary, path));
     // Whatever happened: its bits are in the key file, or of no use.
@@ -57,8 +63,7 @@ pub fn create(path: &Path, random: &dyn SecretRandom) -> Result<Secret, KeyFileE
     made.and(removed).and_then(|()| sync_folder(path)).map_err(|source| match source.kind() {
         io::ErrorKind::AlreadyExists => KeyFileError::Exists { path: path.to_owned() },
         _ => KeyFileError::Io { path: path.to_owned(), action: "made", source },
-    })?;
-    Ok(secret)
+    })
 }
 
 /// Reads a key file.
@@ -66,6 +71,12 @@ pub fn create(path: &Path, random: &dyn SecretRandom) -> Result<Secret, KeyFileE
 /// # Errors
 /// [`KeyFileError`].
 pub fn read(path: &Path) -> Result<Secret, KeyFileError> {
+    let bytes = read_up_to(path, LINE_BYTES)?;
+    parse(&bytes).ok_or_else(|| KeyFileError::Damaged { path: path.to_owned() })
+}
+
+/// Reads what others cannot: as many bytes, and one more when there are more.
+pub(super) fn read_up_to(path: &Path, most: usize) -> Result<Zeroizing<Vec<u8>>, KeyFileError> {
     let failed = |source: io::Error| match source.kind() {
         io::ErrorKind::NotFound => KeyFileError::Missing { path: path.to_owned() },
         _ => KeyFileError::Io { path: path.to_owned(), action: "read", source },
@@ -76,16 +87,21 @@ pub fn read(path: &Path) -> Result<Secret, KeyFileError> {
         return Err(KeyFileError::Mode { path: path.to_owned(), mode });
     }
     // Room for one byte more than it has, so that it is never moved, and a longer one is seen.
-    let mut bytes = Zeroizing::new(Vec::with_capacity(LINE_BYTES + 1));
-    file.take(const { LINE_BYTES as u64 + 1 }).read_to_end(&mut bytes).map_err(failed)?;
-    parse(&bytes).ok_or_else(|| KeyFileError::Damaged { path: path.to_owned() })
+    let mut bytes = Zeroizing::new(Vec::with_capacity(most + 1));
+    file.take(most as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
+    Ok(bytes)
 }
 
 /// The line of a secret.
 fn line(secret: &Secret) -> Zeroizing<Vec<u8>> {
-    let mut line = Zeroizing::new(Vec::with_capacity(LINE_BYTES));
-    line.extend_from_slice(BEGIN.as_bytes());
-    push_hex(&mut line, secret.expose());
+    checked_line(BEGIN, secret.expose())
+}
+
+/// `begin`, the bytes as hexadecimal digits, a blank, the checksum of all that, a line feed.
+pub(super) fn checked_line(begin: &str, bytes: &[u8]) -> Zeroizing<Vec<u8>> {
+    let mut line = Zeroizing::new(Vec::with_capacity(checked_line_bytes(begin, bytes.len())));
+    line.extend_from_slice(begin.as_bytes());
+    push_hex(&mut line, bytes);
     let checksum = crc32c(&line);
     line.push(b' ');
     push_hex(&mut line, &checksum.to_be_bytes());
@@ -93,18 +109,28 @@ fn line(secret: &Secret) -> Zeroizing<Vec<u8>> {
     line
 }
 
-/// The secret of a line, whose line feed may be gone; `None`: it is no such line, or damaged.
-pub fn parse(line: &[u8]) -> Option<Secret> {
+/// How long such a line is.
+pub(super) const fn checked_line_bytes(begin: &str, bytes: usize) -> usize {
+    begin.len() + 2 * bytes + 1 + 8 + 1
+}
+
+/// Reads such a line, whose line feed may be gone, into all of `bytes`. `None`: it is none, or damaged.
+pub(super) fn parse_checked_line(line: &[u8], begin: &str, bytes: &mut [u8]) -> Option<()> {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
-    let (digits, checksum) = line.strip_prefix(BEGIN.as_bytes())?.split_at_checked(2 * KEY_BYTES)?;
-    let checked = line.get(..BEGIN.len() + 2 * KEY_BYTES)?;
+    let (digits, checksum) = line.strip_prefix(begin.as_bytes())?.split_at_checked(2 * bytes.len())?;
+    let checked = line.get(..begin.len() + 2 * bytes.len())?;
     let mut stored = [0; 4];
     from_hex(checksum.strip_prefix(b" ")?, &mut stored)?;
     if u32::from_be_bytes(stored) != crc32c(checked) {
         return None;
     }
+    from_hex(digits, bytes)
+}
+
+/// The secret of a line, whose line feed may be gone; `None`: it is no such line, or damaged.
+pub fn parse(line: &[u8]) -> Option<Secret> {
     let mut secret = Secret::zero();
-    from_hex(digits, secret.expose_mut())?;
+    parse_checked_line(line, BEGIN, secret.expose_mut())?;
     Some(secret)
 }
 
