@@ -1,10 +1,11 @@
 //! Questions about what is in a repository, and reporting the result of a verification.
 
-use holdfast_proto::limits::{FALSE_DIGESTS_MAX, VERIFICATION_DETAIL_MAX_BYTES};
+use holdfast_proto::limits::{FALSE_CHUNKS_MAX, FALSE_DIGESTS_MAX, VERIFICATION_DETAIL_MAX_BYTES};
 use holdfast_proto::{ErrorCode, v1};
 
 use crate::connect::Connection;
 use crate::error::ClientError;
+use crate::restore::FalseChunk;
 
 /// Rows of one answer; the server's limits are 1,000 backups and 10,000 detail rows.
 const BACKUPS_PER_PAGE: u32 = 1000;
@@ -61,22 +62,24 @@ pub async fn get_backup(
     Ok(connection.catalog().get_backup(request).await?.into_inner())
 }
 
-/// All rows that match a request, oldest first; its page fields are set here.
+/// All rows that match a request, oldest first, and what agents proved of namespaces whose content only they can prove; its
+/// page fields are set here.
 ///
 /// # Errors
 /// Any error of a call.
 pub async fn report(
     connection: &Connection,
     request: v1::ReportRequest,
-) -> Result<Vec<v1::DetailRow>, ClientError> {
+) -> Result<(Vec<v1::DetailRow>, Vec<v1::AgentsProved>), ClientError> {
     let mut client = connection.catalog();
     let mut request = v1::ReportRequest { page_size: ROWS_PER_PAGE, page_token: String::new(), ..request };
-    let mut rows = Vec::new();
+    let (mut rows, mut agents) = (Vec::new(), Vec::new());
     for _ in 0..PAGES_MAX {
         let page = client.report(request.clone()).await?.into_inner();
         rows.extend(page.rows);
+        agents.extend(page.agents);
         if page.next_page_token.is_empty() {
-            return Ok(rows);
+            return Ok((rows, agents));
         }
         request.page_token = page.next_page_token;
     }
@@ -126,6 +129,41 @@ pub async fn record_verification(
         }
         Err(status) => Err(status.into()),
     }
+}
+
+/// Tells the server of chunks that are not what their fingerprints say, by disk, so that it has them sent again. Returns how
+/// many regions count as damaged by that and did not before.
+///
+/// # Errors
+/// Any error of a call; what was told before it counts.
+pub async fn report_chunks(
+    connection: &Connection,
+    backup: &v1::BackupInfo,
+    found: &[(String, FalseChunk)],
+) -> Result<u64, ClientError> {
+    let mut regions = 0;
+    for part in found.chunks(FALSE_CHUNKS_MAX) {
+        let chunk = |(disk, chunk): &(String, FalseChunk)| v1::FalseChunk {
+            disk: disk.clone(),
+            extent: chunk.extent,
+            fingerprint: chunk.fingerprint.as_bytes().to_vec().into(),
+            commitment: chunk.commitment.to_vec().into(),
+        };
+        let request = v1::ReportChunksRequest {
+            namespace: backup.namespace.clone(),
+            backup: backup.id.clone(),
+            chunks: part.iter().map(chunk).collect(),
+        };
+        match connection.catalog().report_chunks(request).await {
+            Ok(answer) => regions += u64::from(answer.into_inner().regions),
+            Err(status) if is_unknown_call(&status) => {
+                tracing::info!("this server is too old to be told of chunks");
+                return Ok(regions);
+            }
+            Err(status) => return Err(status.into()),
+        }
+    }
+    Ok(regions)
 }
 
 /// Whether the server does not know the call. One that knows it and refuses says so with a Holdfast code, which

@@ -93,6 +93,13 @@ pub const VERIFICATION_DETAIL_MAX_BYTES: usize = 2000;
 /// Extents with a false digest that one report of a verification may name.
 pub const FALSE_DIGESTS_MAX: usize = 256;
 
+/// Chunks that are not what their fingerprints say, in a namespace that is end-to-end encrypted, that one report of a
+/// verification may name.
+pub const FALSE_CHUNKS_MAX: usize = 256;
+
+/// Regions of such a namespace that agents reported and that no other copy makes up for, at most: 4 GiB to be sent again.
+pub const REPORTED_REGIONS_MAX: usize = 1 << 14;
+
 /// Bytes of what should have been an identifier that an error message repeats.
 pub const ID_SHOWN_BYTES: usize = 40;
 

@@ -74,7 +74,15 @@ impl Session {
         vm: &str,
         size_bytes: u64,
     ) -> Result<Self, tonic::Status> {
-        let answer = connection.backup().start(start_request(vm, size_bytes)).await?;
+        Self::start_as(connection, start_request(vm, size_bytes)).await
+    }
+
+    /// Starts what is asked for.
+    ///
+    /// # Errors
+    /// The server's refusal.
+    pub async fn start_as(connection: &Connection, request: v1::StartRequest) -> Result<Self, tonic::Status> {
+        let answer = connection.backup().start(request).await?;
         Ok(Self { connection: connection.clone(), id: answer.into_inner().session_id })
     }
 

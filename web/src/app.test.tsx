@@ -146,6 +146,8 @@ describe("a VM's owner", () => {
     last_error: null,
     stale: false,
     verify: null,
+    end_to_end: false,
+    agent_verified: null,
     disk_list: [],
   };
   const answers = {

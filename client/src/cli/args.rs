@@ -30,7 +30,8 @@ Exit codes:
   130  interrupted; a backup or restore leaves nothing behind that counts as complete
 
 Settings are taken from flags, then from the environment (HOLDFAST_SERVER, HOLDFAST_TOKEN or \
-HOLDFAST_TOKEN_FILE, HOLDFAST_FINGERPRINT or HOLDFAST_CA, HOLDFAST_NAMESPACE, HOLDFAST_NAMESPACE_KEY or HOLDFAST_NAMESPACE_KEY_COMMAND), then from the profile that \
+HOLDFAST_TOKEN_FILE, HOLDFAST_FINGERPRINT or HOLDFAST_CA, HOLDFAST_NAMESPACE, HOLDFAST_NAMESPACE_KEY or HOLDFAST_NAMESPACE_KEY_COMMAND, \
+HOLDFAST_NAMESPACE_KEY_PASSPHRASE_FILE or HOLDFAST_NAMESPACE_KEY_PASSPHRASE), then from the profile that \
 'holdfast login' wrote.";
 
 /// Backs up virtual disks to a Holdfast server and restores them.
@@ -73,6 +74,10 @@ pub(super) struct Global {
     /// Shell command that prints what is in such a file, such as 'age -d …' [env: HOLDFAST_NAMESPACE_KEY_COMMAND]
     #[arg(long, global = true, value_name = "COMMAND")]
     namespace_key_command: Option<String>,
+    /// File with the passphrase of such a key, if it is wrapped by one; asked for on a terminal
+    /// [env: HOLDFAST_NAMESPACE_KEY_PASSPHRASE_FILE or HOLDFAST_NAMESPACE_KEY_PASSPHRASE]
+    #[arg(long, global = true, value_name = "FILE")]
+    namespace_key_passphrase_file: Option<PathBuf>,
     /// Write JSON lines to stdout: "type":"progress" at most twice a second, one "type":"summary" at the end
     #[arg(long, global = true)]
     pub(super) json: bool,
@@ -95,6 +100,8 @@ impl Global {
             namespace: self.namespace.clone(),
             namespace_key: self.namespace_key.clone(),
             namespace_key_command: self.namespace_key_command.clone(),
+            namespace_key_passphrase_file: self.namespace_key_passphrase_file.clone(),
+            namespace_key_passphrase: None,
         }
     }
 }
@@ -271,20 +278,39 @@ pub(super) enum BadRanges {
 Examples:
   holdfast verify latest --vm web
   holdfast verify 01JQ --json
+  holdfast verify --all                    the newest restore point of every VM, over the network
+  holdfast verify --all --not-verified-for 7d
   holdfast verify --at-server              the newest restore point of every VM, without sending any of it
   holdfast verify --at-server --vm web
   holdfast verify --at-server --pause
 
-Exits with 5 when something is damaged. With --at-server, Ctrl-C stops watching only: the work goes on until --cancel. \
+Exits with 5 when something is damaged. With --all, what cannot be read does not keep the rest from being read, and one \
+line says how it went; VMs of other owners are left out.
+
+With --at-server, Ctrl-C stops watching only: the work goes on until --cancel. \
 It needs a token with the role operator or admin, for all namespaces. By default the server does the same every \
 Saturday.")]
 pub(super) struct Verify {
     /// ID of a backup, an unambiguous prefix of one, or 'latest'
-    #[arg(value_name = "BACKUP|latest", required_unless_present = "at_server", conflicts_with = "at_server")]
+    #[arg(
+        value_name = "BACKUP|latest",
+        required_unless_present_any = ["at_server", "all"],
+        conflicts_with_all = ["at_server", "all"]
+    )]
     pub(super) backup: Option<String>,
     /// Name of the VM; required with 'latest'
     #[arg(long, default_value = "", hide_default_value = true, required_if_eq("backup", "latest"))]
     pub(super) vm: String,
+    /// Read the newest restore point of every VM of the namespace, or of --vm
+    #[arg(long, conflicts_with = "at_server")]
+    pub(super) all: bool,
+    /// Read every restore point, not only the newest of each VM
+    #[arg(long, requires = "all")]
+    pub(super) every_point: bool,
+    /// Leave out VMs (with --every-point: restore points) that were verified like this, by anyone, and found sound since
+    /// then
+    #[arg(long, value_name = "DURATION", value_parser = super::units::duration, requires = "all")]
+    pub(super) not_verified_for: Option<Duration>,
     /// Have the server read the newest restore points, of every VM or of --vm
     #[arg(long)]
     pub(super) at_server: bool,
@@ -329,6 +355,8 @@ impl Reading {
 #[command(after_help = "\
 Examples:
   holdfast namespace-key new --out /etc/holdfast/vault.key
+  holdfast namespace-key new --passphrase --out vault.key        asks for a passphrase that wraps it
+  holdfast namespace-key wrap --namespace-key vault.key --out wrapped.key
   holdfast namespace-key id --namespace-key /etc/holdfast/vault.key
 
 All agents of such a namespace need the same key; copy the file to each of them by a way you trust. The server never \
@@ -346,9 +374,30 @@ pub(super) enum NamespaceKeyCommand {
         /// File to make; it must not exist
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
+        /// Wrap it by a passphrase, which opens it from then on
+        #[arg(long)]
+        passphrase: bool,
+        #[command(flatten)]
+        new: NewPassphrase,
+    },
+    /// Wrap the key that --namespace-key or --namespace-key-command names by a passphrase, or by another one, in a file of
+    /// its own
+    Wrap {
+        /// File to make; it must not exist
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
+        #[command(flatten)]
+        new: NewPassphrase,
     },
     /// Show the id of the key that --namespace-key or --namespace-key-command names
     Id,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct NewPassphrase {
+    /// File with the passphrase to wrap with [default: it is read from standard input, one line; twice on a terminal]
+    #[arg(long, value_name = "FILE")]
+    pub(super) new_passphrase_file: Option<PathBuf>,
 }
 
 /// Shows what runs cost: compression details by run and disk, and totals.

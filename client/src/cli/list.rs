@@ -47,11 +47,23 @@ fn table(backups: &[BackupInfo]) -> String {
                 backup.exclusive_bytes.map(bytes).unwrap_or_default(),
                 backup.attributed_bytes.map(bytes).unwrap_or_default(),
                 protection(backup.protection.as_ref()),
+                verified(backup),
             ]
         })
         .collect();
-    let mut header =
-        vec!["backup", "vm", "job", "started (UTC)", "disks", "size", "data", "only it", "share", "locked"];
+    let mut header = vec![
+        "backup",
+        "vm",
+        "job",
+        "started (UTC)",
+        "disks",
+        "size",
+        "data",
+        "only it",
+        "share",
+        "locked",
+        "proved",
+    ];
     // What nothing is known of takes no room.
     for column in (7..header.len()).rev() {
         if rows.iter().all(|row| row.get(column).is_none_or(String::is_empty)) {
@@ -62,6 +74,15 @@ fn table(backups: &[BackupInfo]) -> String {
         }
     }
     draw_cells(&header, rows.iter().map(|row| row.iter().map(String::as_str)))
+}
+
+/// Of one that is end-to-end encrypted: the server cannot tell.
+fn verified(backup: &BackupInfo) -> String {
+    match (backup.end_to_end, backup.agent_verified_ms) {
+        (false, _) => String::new(),
+        (true, 0) => "only by agents: not yet".to_owned(),
+        (true, at_ms) => format!("only by agents: {}", timestamp(at_ms)),
+    }
 }
 
 /// The disks of a restore point; one that lacks some says so here, where it is seen without looking for it.
@@ -102,6 +123,9 @@ fn backup_json(backup: &BackupInfo) -> Value {
         "missing_disks": backup.missing_disks,
         "damaged_bytes": backup.damaged_bytes,
         "last_proven": Some(backup.last_proven_ms).filter(|ms| *ms != 0).and_then(time),
+        "end_to_end": backup.end_to_end,
+        "agent_verified": Some(backup.agent_verified_ms).filter(|ms| *ms != 0).and_then(time),
+        "vm_agent_verified": Some(backup.vm_agent_verified_ms).filter(|ms| *ms != 0).and_then(time),
         "exclusive_bytes": backup.exclusive_bytes,
         "attributed_bytes": backup.attributed_bytes,
         "protection": protection_json(backup.protection.as_ref()),

@@ -1,13 +1,12 @@
 //! `holdfast login`.
 
-use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
-use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use serde_json::json;
 
 use super::Context;
 use super::args::Login;
+use super::ask::{ask, ask_hidden, is_terminal};
 use crate::connect::profile::Layer;
 use crate::connect::{Connection, Settings, Token, Trust, inspect_certificate};
 use crate::end_to_end::KeySource;
@@ -84,6 +83,7 @@ fn profile_of(context: &Context, settings: &Settings) -> Result<Layer, ClientErr
         Some(KeySource::Command(command)) => (None, Some(command)),
         None => (None, None),
     };
+    let phrase_file = context.given.0.iter().find_map(|layer| layer.namespace_key_passphrase_file.clone());
     Ok(Layer {
         server: Some(settings.server.to_string()),
         token: token_file.is_none().then(|| settings.token.reveal().to_owned()),
@@ -93,6 +93,8 @@ fn profile_of(context: &Context, settings: &Settings) -> Result<Layer, ClientErr
         namespace: context.given.0.iter().find_map(|layer| layer.namespace.clone()),
         namespace_key: key_file.map(absolute).transpose()?,
         namespace_key_command: key_command,
+        namespace_key_passphrase_file: phrase_file.map(absolute).transpose()?,
+        namespace_key_passphrase: None,
     })
 }
 
@@ -106,7 +108,7 @@ async fn confirmed_certificate(
         context.output.note(&format!("Trusting the certificate {server} presents now, SHA-256 {shown}"));
         return Ok(shown);
     }
-    if !std::io::stdin().is_terminal() {
+    if !is_terminal() {
         return Err(ClientError::Usage(format!(
             "{server} presents a certificate with SHA-256\n  {shown}\nand standard input is not a terminal, so \
              you cannot be asked whether to trust it; if it is the right one, repeat with --fingerprint {shown}"
@@ -127,29 +129,8 @@ async fn confirmed_certificate(
 }
 
 fn ask_for_token() -> Result<Token, ClientError> {
-    let stdin = std::io::stdin();
-    if !stdin.is_terminal() {
+    if !is_terminal() {
         return Err(ClientError::Usage("no token: give --token-file or set HOLDFAST_TOKEN".to_owned()));
     }
-    let before = tcgetattr(&stdin).ok();
-    if let Some(mut hidden) = before.clone() {
-        hidden.local_modes.remove(LocalModes::ECHO);
-        // If echo cannot be turned off, the token is visible; asking is still right.
-        let _ = tcsetattr(&stdin, OptionalActions::Now, &hidden);
-    }
-    let answer = ask("Token: ");
-    if let Some(before) = before {
-        let _ = tcsetattr(&stdin, OptionalActions::Now, &before);
-        drop(writeln!(std::io::stderr()));
-    }
-    Token::new(&answer?)
-}
-
-fn ask(question: &str) -> Result<String, ClientError> {
-    let fail = |source| ClientError::File { what: "reading", path: "stdin".into(), source };
-    let mut stderr = std::io::stderr();
-    write!(stderr, "{question}").and_then(|()| stderr.flush()).map_err(fail)?;
-    let mut answer = String::new();
-    std::io::stdin().lock().read_line(&mut answer).map_err(fail)?;
-    Ok(answer)
+    Token::new(&ask_hidden("Token: ")?)
 }

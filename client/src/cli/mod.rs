@@ -1,6 +1,7 @@
 //! The `holdfast` command: arguments in, text and exit codes out. The only place that talks to people.
 
 mod args;
+mod ask;
 mod backup;
 mod confirm;
 mod delete;
@@ -23,12 +24,14 @@ mod scrub;
 mod task;
 mod units;
 mod verify;
+mod verify_all;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{CommandFactory as _, Parser as _};
+use holdfast_keys::SecretBytes;
 use tracing::Instrument as _;
 
 use crate::cancel::Cancel;
@@ -76,7 +79,14 @@ impl Context {
 
     /// How chunks are named and protected: by the key of the namespace, if one is given.
     fn cipher(&self) -> Result<Cipher, ClientError> {
-        self.layers()?.namespace_key()?.map_or(Ok(Cipher::Plain), |source| source.cipher())
+        let layers = self.layers()?;
+        let source = layers.namespace_key()?;
+        source.map_or(Ok(Cipher::Plain), |source| source.cipher(&|| Self::key_passphrase(&layers)))
+    }
+
+    /// What opens a key that is wrapped.
+    fn key_passphrase(layers: &Layers) -> Result<SecretBytes, ClientError> {
+        layers.namespace_key_passphrase()?.map_or_else(ask::ask_passphrase, Ok)
     }
 
     /// How to reach the server, from these layers.
@@ -154,6 +164,7 @@ async fn command(context: &Context, command: Command) -> Result<ExitCode, Client
         Command::Backup(backup) => backup::run(context, &backup).await,
         Command::List(list) => list::run(context, &list).await,
         Command::Restore(restore) => restore::run(context, &restore).await,
+        Command::Verify(verify) if verify.all => verify_all::run(context, &verify).await,
         Command::Verify(verify) => verify::run(context, &verify).await,
         Command::Report(report) => report::run(context, report).await,
         Command::Delete(delete) => delete::run(context, &delete).await,

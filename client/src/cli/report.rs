@@ -2,13 +2,13 @@
 
 use std::process::ExitCode;
 
-use holdfast_proto::details::{self, GroupBy, Table, Totals, sort_worst_first, totals};
+use holdfast_proto::details::{self, GroupBy, Table, Totals, escape_line, sort_worst_first, totals};
 use holdfast_proto::v1;
 use serde_json::{Value, json};
 
 use super::Context;
 use super::args::{Format, Group, Report};
-use super::output::draw;
+use super::output::{draw, timestamp};
 use crate::error::ClientError;
 
 pub(super) async fn run(context: &Context, report: Report) -> Result<ExitCode, ClientError> {
@@ -31,7 +31,7 @@ pub(super) async fn run(context: &Context, report: Report) -> Result<ExitCode, C
         until_ms: report.until.unwrap_or(0),
         ..v1::ReportRequest::default()
     };
-    let mut rows = crate::repository::report(&connection, request).await?;
+    let (mut rows, agents) = crate::repository::report(&connection, request).await?;
     let by = group_by(group.unwrap_or(Group::Repository));
     let groups = totals(&rows, by);
     if let Some(count) = report.worst {
@@ -40,7 +40,13 @@ pub(super) async fn run(context: &Context, report: Report) -> Result<ExitCode, C
     }
     if context.output.json {
         context.output.summary(
-            || json!({ "rows": details::json(&rows), "totals": totals_json(&groups) }),
+            || {
+                json!({
+                    "rows": details::json(&rows),
+                    "totals": totals_json(&groups),
+                    "proved_only_by_agents": agents.iter().map(agents_json).collect::<Vec<_>>(),
+                })
+            },
             String::new,
         )?;
         return Ok(ExitCode::SUCCESS);
@@ -57,7 +63,37 @@ pub(super) async fn run(context: &Context, report: Report) -> Result<ExitCode, C
         }
     };
     context.output.text(&text)?;
+    if format == Format::Table {
+        agents.iter().for_each(|found| context.output.note(&agents_text(found)));
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+fn agents_text(found: &v1::AgentsProved) -> String {
+    let v1::AgentsProved { namespace, vms, never_verified, oldest_ms } = found;
+    let proved = match (oldest_ms, never_verified) {
+        (0, _) => "none has verified any of it yet".to_owned(),
+        (oldest, 0) => {
+            format!("they verified all of its {vms} VMs, the first of them {}", timestamp(*oldest))
+        }
+        (oldest, never) => {
+            let verified = vms.saturating_sub(*never);
+            format!("they verified {verified} of its {vms} VMs, the first of them {}", timestamp(*oldest))
+        }
+    };
+    let namespace = escape_line(namespace);
+    format!(
+        "holdfast: namespace {namespace} is end-to-end encrypted: its content is proved only by agents, and {proved}"
+    )
+}
+
+fn agents_json(found: &v1::AgentsProved) -> Value {
+    json!({
+        "namespace": found.namespace,
+        "vms": found.vms,
+        "never_verified": found.never_verified,
+        "oldest_verification_ms": Some(found.oldest_ms).filter(|ms| *ms != 0),
+    })
 }
 
 const fn group_by(group: Group) -> GroupBy {

@@ -1,4 +1,4 @@
-//! `holdfast verify`: over the network, or at the server.
+//! `holdfast verify` of one restore point over the network, or at the server.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -11,10 +11,12 @@ use super::args::Verify;
 use super::display::Display;
 use super::reading::{Outcome, Task as Reading, bad_text, disks, finish, read_all};
 use super::task::{self, Kind};
+use crate::connect::{Connection, Settings};
+use crate::end_to_end::Cipher;
 use crate::error::ClientError;
-use crate::repository::{Found, get_backup, record_verification};
+use crate::repository::{Found, get_backup, record_verification, report_chunks};
 use crate::restore::target::NullTarget;
-use crate::restore::{OnDamage, ReadOptions, Reader, Salvage};
+use crate::restore::{FalseChunk, OnDamage, ReadOptions, Reader, Salvage};
 
 const KIND: Kind = Kind {
     word: "verify",
@@ -39,26 +41,53 @@ async fn at_server(context: &Context, verify: &Verify) -> Result<ExitCode, Clien
 }
 
 pub(super) async fn run(context: &Context, verify: &Verify) -> Result<ExitCode, ClientError> {
-    let Some(wanted) = &verify.backup else { return at_server(context, verify).await };
-    if task::control(&verify.steering).is_some() {
-        return Err(ClientError::Usage("--pause, --resume and --cancel go with --at-server".to_owned()));
+    if verify.at_server {
+        return at_server(context, verify).await;
     }
+    check_steering(verify)?;
     let (settings, connection, namespace) = context.connect_within(verify.reading.retry_for).await?;
+    let wanted = verify.backup.as_deref().unwrap_or_default();
+    let cipher = context.cipher()?;
     let backup = get_backup(&connection, &namespace, wanted, &verify.vm).await?;
-    let tasks = disks(&backup)?.into_iter().map(|disk| {
+    let begun = Instant::now();
+    let (reader, outcomes) = point(context, verify, (settings, &connection, cipher), &backup).await?;
+    finish(context.output, "Verified", &backup, &reader, outcomes, begun, false)
+}
+
+/// Only work at the server is paused and resumed.
+///
+/// # Errors
+/// [`ClientError::Usage`].
+pub(super) fn check_steering(verify: &Verify) -> Result<(), ClientError> {
+    if task::control(&verify.steering).is_none() {
+        return Ok(());
+    }
+    Err(ClientError::Usage("--pause, --resume and --cancel go with --at-server".to_owned()))
+}
+
+/// Reads one restore point, and tells the server what was found.
+///
+/// # Errors
+/// What keeps it from being read at all. What is wrong with its disks is in their outcomes.
+pub(super) async fn point(
+    context: &Context,
+    verify: &Verify,
+    (settings, connection, cipher): (Settings, &Connection, Cipher),
+    backup: &v1::BackupInfo,
+) -> Result<(Reader, Vec<Outcome>), ClientError> {
+    let tasks = disks(backup)?.into_iter().map(|disk| {
         // All damage is found, not only the first.
         let salvage = Salvage { on_damage: OnDamage::Skip, map: None };
         Reading { disk, place: None, salvage }
     });
     let tasks: Vec<Reading> = tasks.collect();
     let display = Display::start(context.output, tasks.iter().map(|task| task.disk.size_bytes).sum());
-    let options = ReadOptions { from_volume: true, ..verify.reading.options(context.cipher()?) };
+    let options = ReadOptions { from_volume: true, ..verify.reading.options(cipher) };
     let reader = Reader::new(settings, connection.clone(), display.tally(), options)?;
-    let begun = Instant::now();
     let outcomes = read_all(context, &reader, tasks, |_| Ok(Arc::new(NullTarget))).await?;
     drop(display);
     if let Some(found) = found(&outcomes) {
-        match record_verification(&connection, &backup, &found).await {
+        match record_verification(connection, backup, &found).await {
             Ok(0) => {}
             Ok(confirmed) => context.output.note(&format!(
                 "holdfast: the server confirms that {confirmed} extents have a false digest; the next backup reads them again"
@@ -68,7 +97,33 @@ pub(super) async fn run(context: &Context, verify: &Verify) -> Result<ExitCode, 
                 .note(&format!("holdfast: the result could not be recorded on the server: {error}")),
         }
     }
-    finish(context.output, "Verified", &backup, &reader, outcomes, begun, false)
+    tell_of_chunks(context, connection, backup, &outcomes).await;
+    Ok((reader, outcomes))
+}
+
+/// What some agent sealed under names that are not its own only this side can see.
+async fn tell_of_chunks(
+    context: &Context,
+    connection: &Connection,
+    backup: &v1::BackupInfo,
+    outcomes: &[Outcome],
+) {
+    let read = outcomes.iter().filter_map(|outcome| Some((&outcome.disk, outcome.result.as_ref().ok()?)));
+    let chunks = read.flat_map(|(disk, read)| read.false_chunks.iter().map(|chunk| (disk.clone(), *chunk)));
+    let chunks: Vec<(String, FalseChunk)> = chunks.collect();
+    if chunks.is_empty() {
+        return;
+    }
+    match report_chunks(connection, backup, &chunks).await {
+        Ok(_) => context.output.note(
+            "holdfast: an agent with the key sent something false, or its memory is bad: the server counts what it sent as \
+             damaged now, and the next backup of a disk that has it sends it again; find out which agent that was",
+        ),
+        Err(error) => context.output.note(&format!(
+            "holdfast: an agent with the key sent something false, and the server could not be told, so that it will not be \
+             sent again: {error}"
+        )),
+    }
 }
 
 /// The result of a verification: everything sound, or damage. `None` when disks could not be read for another

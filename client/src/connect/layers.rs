@@ -3,6 +3,11 @@
 //! A token can be given directly or as a file, and trust as a fingerprint or a CA: each is *one* setting in
 //! two forms, so either form in a stronger layer hides both forms in a weaker one.
 
+use std::path::Path;
+
+use holdfast_keys::SecretBytes;
+use zeroize::Zeroizing;
+
 use super::profile::{Layer, read_small};
 use super::{Settings, Token, Trust};
 use crate::end_to_end::KeySource;
@@ -89,6 +94,25 @@ impl Layers {
         }
     }
 
+    /// The passphrase of a namespace's key that is wrapped, if it is given.
+    ///
+    /// # Errors
+    /// [`ClientError::Usage`] for both forms in one layer; [`ClientError::File`] for a file that cannot be read.
+    pub fn namespace_key_passphrase(&self) -> Result<Option<SecretBytes>, ClientError> {
+        let given = |layer: &&Layer| {
+            layer.namespace_key_passphrase.is_some() || layer.namespace_key_passphrase_file.is_some()
+        };
+        let Some(layer) = self.0.iter().find(given) else { return Ok(None) };
+        match (&layer.namespace_key_passphrase, &layer.namespace_key_passphrase_file) {
+            (Some(_), Some(_)) => Err(ClientError::Usage(
+                "give either the passphrase of a namespace's key or a file with it, not both".to_owned(),
+            )),
+            (Some(text), None) => Ok(Some(SecretBytes::new(text.clone().into_bytes()))),
+            (None, Some(path)) => read_passphrase(path).map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+
     /// Everything needed to connect.
     ///
     /// # Errors
@@ -110,6 +134,19 @@ impl Layers {
         })?;
         Ok(Settings::new(self.server()?, trust, token))
     }
+}
+
+/// The first line of a file: a passphrase.
+///
+/// # Errors
+/// [`ClientError::File`].
+pub fn read_passphrase(path: &Path) -> Result<SecretBytes, ClientError> {
+    let text = read_small(path)?.map(Zeroizing::new).ok_or_else(|| ClientError::File {
+        what: "reading passphrase file",
+        path: path.to_owned(),
+        source: std::io::Error::new(std::io::ErrorKind::NotFound, "there is no such file"),
+    })?;
+    Ok(SecretBytes::new(text.lines().next().unwrap_or_default().as_bytes().to_vec()))
 }
 
 #[cfg(test)]
@@ -179,6 +216,25 @@ mod tests {
         assert_eq!(Layers::default().namespace_key().unwrap(), None);
         let both = Layer { namespace_key: profile.namespace_key, ..flags };
         assert_eq!(Layers(vec![both]).namespace_key().unwrap_err().exit_code(), 2);
+    }
+
+    #[test]
+    fn a_passphrase_is_taken_from_one_layer() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("phrase");
+        std::fs::write(&path, "of a file\nand more\n").unwrap();
+        let file = Layer { namespace_key_passphrase_file: Some(path), ..Layer::default() };
+        let env = Layer { namespace_key_passphrase: Some("of the environment".into()), ..Layer::default() };
+        let phrase = |layers: &[&Layer]| {
+            let layers = Layers(layers.iter().map(|layer| (*layer).clone()).collect());
+            layers.namespace_key_passphrase().map(|found| found.map(|found| found.expose().to_vec()))
+        };
+        assert_eq!(phrase(&[&file, &env]).unwrap(), Some(b"of a file".to_vec()));
+        assert_eq!(phrase(&[&env, &file]).unwrap(), Some(b"of the environment".to_vec()));
+        assert_eq!(phrase(&[&Layer::default()]).unwrap(), None);
+        let both = Layer { namespace_key_passphrase: env.namespace_key_passphrase, ..file };
+        assert_eq!(phrase(&[&both]).unwrap_err().exit_code(), 2);
+        assert!(!toml::to_string(&both).unwrap().contains("of the environment"), "it is never saved");
     }
 
     #[test]

@@ -36,6 +36,12 @@ pub struct Layer {
     /// Command that prints the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace_key_command: Option<String>,
+    /// File with the passphrase of a key that is wrapped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace_key_passphrase_file: Option<PathBuf>,
+    /// The passphrase itself; never in a profile.
+    #[serde(skip)]
+    pub namespace_key_passphrase: Option<String>,
 }
 
 impl Layer {
@@ -51,6 +57,8 @@ impl Layer {
             namespace: get("HOLDFAST_NAMESPACE"),
             namespace_key: get("HOLDFAST_NAMESPACE_KEY").map(PathBuf::from),
             namespace_key_command: get("HOLDFAST_NAMESPACE_KEY_COMMAND"),
+            namespace_key_passphrase_file: get("HOLDFAST_NAMESPACE_KEY_PASSPHRASE_FILE").map(PathBuf::from),
+            namespace_key_passphrase: get("HOLDFAST_NAMESPACE_KEY_PASSPHRASE"),
         }
     }
 

@@ -60,7 +60,7 @@ impl Cipher {
     }
 
     /// The name of a chunk.
-    pub(crate) fn fingerprint(&self, chunk: &[u8]) -> Fingerprint {
+    pub fn fingerprint(&self, chunk: &[u8]) -> Fingerprint {
         match self {
             Self::Plain => Fingerprint::of(chunk),
             Self::Sealed(key) => finished(key.names().update(chunk)),
@@ -84,7 +84,7 @@ impl Cipher {
     ///
     /// # Errors
     /// [`ClientError::Internal`] without random numbers; nothing is ever sent unsealed instead.
-    pub(crate) fn seal(
+    pub fn seal(
         &self,
         region: EncodedRegion,
         fingerprints: &[Fingerprint],

@@ -9,4 +9,4 @@ mod source;
 
 pub use cipher::Cipher;
 pub use key::NamespaceKey;
-pub use source::{KeySource, create_key_file};
+pub use source::{AskPassphrase, KeySource, create_key_file, create_wrapped_key_file};

@@ -5,6 +5,7 @@ use holdfast_proto::region::{Decoder, RegionError};
 use holdfast_proto::v1;
 
 use super::bad::BadRange;
+use super::poison::FalseChunk;
 use super::window::{CheckedRegion, Placed};
 use crate::end_to_end::Cipher;
 use crate::error::ClientError;
@@ -58,7 +59,7 @@ pub(crate) fn run(
 }
 
 /// As [`run`] for a region that is not what it should be: hands out the chunks that are right. Returns the ranges
-/// of the others.
+/// of the others, and the first of them when an agent sealed it so.
 ///
 /// # Errors
 /// None of the region: only what keeps it from being looked at.
@@ -66,10 +67,11 @@ pub(crate) fn run_past_damage(
     region: &CheckedRegion,
     (cipher, tools): (&Cipher, &ObjectPool<Tools>),
     sink: &dyn Fn(u64, &[u8]),
-) -> Result<Vec<BadRange>, ClientError> {
+) -> Result<(Vec<BadRange>, Option<FalseChunk>), ClientError> {
     let mut kit = tools.take_or(Tools::new)?;
     let decoded = decode(region, "", cipher, &mut kit).is_ok();
     let mut bad = Vec::new();
+    let mut false_chunk = None;
     for &(index, offset) in &region.chunks {
         let chunk = region.window.chunk(index);
         let placed =
@@ -81,13 +83,14 @@ pub(crate) fn run_past_damage(
                 continue;
             }
         }
+        false_chunk = false_chunk.or_else(|| FalseChunk::of(region, placed));
         let reason =
             format!("chunk {}: what the server sent does not match its fingerprint", placed.fingerprint);
         let damage = v1::Damage { reason, container: String::new() };
         bad.extend(placed.places.iter().map(|&place| BadRange::said(place, placed.len.into(), &damage)));
     }
     tools.put(kit);
-    Ok(bad)
+    Ok((bad, false_chunk))
 }
 
 fn decode(region: &CheckedRegion, disk: &str, cipher: &Cipher, kit: &mut Tools) -> Result<(), ClientError> {

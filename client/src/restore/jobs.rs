@@ -13,6 +13,7 @@ use super::bad::{BadRange, BadRanges, OnDamage};
 use super::digests::FalseDigests;
 use super::extents::{ExtentBuffers, WholeExtent, WindowExtents};
 use super::job::{self, Tools};
+use super::poison::{FalseChunk, FalseChunks};
 use super::target::Target;
 use super::window::{CheckedRegion, WindowPlan};
 use super::writes::Writes;
@@ -89,6 +90,7 @@ pub(super) struct Jobs {
     failure: Mutex<Option<ClientError>>,
     written_bytes: AtomicU64,
     false_digests: FalseDigests,
+    false_chunks: FalseChunks,
     progress: Arc<dyn Progress>,
 }
 
@@ -117,6 +119,7 @@ impl Jobs {
             failure: Mutex::new(None),
             written_bytes: AtomicU64::new(0),
             false_digests: FalseDigests::default(),
+            false_chunks: FalseChunks::default(),
             progress,
         })
     }
@@ -129,6 +132,11 @@ impl Jobs {
     /// How many extents do not hash to what their backup says, and the first few of them.
     pub(super) fn false_digests(&self) -> (u64, Vec<u64>) {
         self.false_digests.found()
+    }
+
+    /// Chunks that some agent sealed under names that are not theirs.
+    pub(super) fn false_chunks(&self) -> Vec<FalseChunk> {
+        self.false_chunks.found()
     }
 
     /// Hands a region to the pool once there is room; fails with [`STOPPED`] after the failure of any earlier job.
@@ -156,7 +164,8 @@ impl Jobs {
             let tools = (&self.pool.cipher, &self.pool.tools);
             match job::run(region, &self.disk, tools, &self.pool.stages, &sink) {
                 Err(ClientError::Damaged { .. }) if self.on_damage.goes_on() => {
-                    let bad = job::run_past_damage(region, tools, &sink)?;
+                    let (bad, false_chunk) = job::run_past_damage(region, tools, &sink)?;
+                    false_chunk.into_iter().for_each(|chunk| self.false_chunks.add(chunk));
                     bad.into_iter().try_for_each(|range| self.give_up(range, Some(window)))
                 }
                 outcome => outcome.map(drop),

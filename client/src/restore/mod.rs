@@ -20,6 +20,7 @@ mod digests;
 mod extents;
 mod job;
 mod jobs;
+mod poison;
 mod reader;
 mod spans;
 mod stream;
@@ -30,6 +31,7 @@ mod writes;
 
 pub use bad::{BadRange, OnDamage};
 pub use bad_map::{MAP_SUFFIX, check_free};
+pub use poison::FalseChunk;
 pub use reader::{ReadOptions, Reader};
 
 /// One disk of one backup.
@@ -58,4 +60,6 @@ pub struct ReadSummary {
     pub seconds: f64,
     /// What could not be read, in order. Empty: every fingerprint matched.
     pub bad: Vec<BadRange>,
+    /// Of that, what some agent sealed as it is.
+    pub false_chunks: Vec<FalseChunk>,
 }

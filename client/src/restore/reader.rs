@@ -126,6 +126,7 @@ impl Reader {
             data_bytes: jobs.written_bytes(),
             seconds: begun.elapsed().as_secs_f64(),
             bad,
+            false_chunks: jobs.false_chunks(),
         })
     }
 

@@ -70,7 +70,15 @@ pub fn assemble(salt: &[u8; SALT_BYTES], table: &TableHash, ciphertext: &[u8]) -
     payload
 }
 
-fn commitment(before: &[u8]) -> [u8; HASH_BYTES] {
+/// The end of a sealed region: it names these very bytes.
+pub type Commitment = [u8; HASH_BYTES];
+
+/// The commitment of a payload, as it is. `None`: it is too short to have one.
+pub fn commitment_of(payload: &[u8]) -> Option<&Commitment> {
+    payload.last_chunk()
+}
+
+fn commitment(before: &[u8]) -> Commitment {
     *blake3::Hasher::new_derive_key(COMMITMENT_CONTEXT).update(before).finalize().as_bytes()
 }
 

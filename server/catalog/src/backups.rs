@@ -5,8 +5,8 @@ use std::fmt;
 use holdfast_types::ids::{BackupId, NamespaceId, RunId, SessionId};
 
 use crate::rows::{
-    BackupCommit, BackupFilter, BackupRecord, DetailRow, FailedRun, RootRecord, RunRecord, Verification,
-    VmRecord,
+    AgentsProof, AgentsProofs, BackupCommit, BackupFilter, BackupRecord, DetailRow, FailedRun, RootRecord,
+    RunRecord, Verification, VmRecord,
 };
 use crate::{Page, PageRequest, Result};
 
@@ -64,4 +64,9 @@ pub trait Backups: Send + Sync + fmt::Debug {
     /// The verification recorded last of each of these backups that has one, in their order. `Invalid`: more
     /// than [`BACKUPS_PER_PAGE_MAX`].
     fn verifications(&self, backups: &[BackupId]) -> Result<Vec<Verification>>;
+    /// When agents proved each of these backups, in their order, without those there are not. `Invalid` as for
+    /// [`Backups::verifications`].
+    fn agents_proofs(&self, backups: &[BackupId]) -> Result<Vec<AgentsProof>>;
+    /// The same of each namespace whose content only agents can prove and that has restore points, by name.
+    fn agents_proof_summaries(&self) -> Result<Vec<AgentsProofs>>;
 }

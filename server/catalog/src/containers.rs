@@ -68,6 +68,8 @@ pub trait Containers: Send + Sync + fmt::Debug {
     fn mark_container_damaged(&self, id: ContainerId, reason: &str) -> Result<()>;
     /// Marks one region unusable; the container stays live. As [`Containers::mark_container_damaged`].
     fn mark_region_damaged(&self, id: ContainerId, region: u16, reason: &str) -> Result<()>;
+    /// As [`Containers::mark_region_damaged`], because an agent says so that can read it.
+    fn mark_region_reported(&self, id: ContainerId, region: u16, reason: &str) -> Result<()>;
     /// All damage known, by container and region.
     fn damaged(&self) -> Result<Vec<DamageRecord>>;
     /// The damage of every container whose damage was found or cleared after the change numbered `change`; 0 asks

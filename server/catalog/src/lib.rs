@@ -79,15 +79,15 @@ pub use retention::{
     LOCK_CLOCK_CATCH_UP, LOCK_DAYS_MAX, POLICIES_PER_NAMESPACE_MAX, RETENTION_IDS_MAX, Retention,
 };
 pub use rows::{
-    Attempt, AttributedBy, AttributedGroup, AttributionRecord, AttributionState, AuditEntry, AuditRecord,
-    AuditRepeat, BackupCommit, BackupFilter, BackupInOrder, BackupRecord, BackupShareRecord, ByteRange,
-    ChunkerParams, CommitState, ContainerRecord, ContainerState, DamageChanges, DamageRecord, DamageTotals,
-    DamagedDisk, DeletionRecord, DetailFilter, DetailRow, DiskRecord, ExpiringRecord, FailedRun, FalseDigest,
-    LeaseRecord, LegalHold, LostRanges, NamedVm, NamespaceQuota, NamespaceRecord, ParityGroup, ParityTotals,
-    PointRecord, PointState, ProofSummary, Quota, RepositoryRecord, RetentionLock, RetentionPolicy,
-    RootRecord, RowStatus, RunRecord, ScheduleMark, ScheduleRecord, ScrubPhase, ScrubState, Scrubbed,
-    StartAccount, TaskKind, TaskLine, TaskProgress, TaskRecord, TaskStatus, Usage, Verification, VmOwner,
-    VmRecord, WithinBackup,
+    AgentsProof, AgentsProofs, Attempt, AttributedBy, AttributedGroup, AttributionRecord, AttributionState,
+    AuditEntry, AuditRecord, AuditRepeat, BackupCommit, BackupFilter, BackupInOrder, BackupRecord,
+    BackupShareRecord, ByteRange, ChunkerParams, CommitState, ContainerRecord, ContainerState, DamageChanges,
+    DamageRecord, DamageTotals, DamagedDisk, DeletionRecord, DetailFilter, DetailRow, DiskRecord,
+    ExpiringRecord, FailedRun, FalseDigest, LeaseRecord, LegalHold, LostRanges, NamedVm, NamespaceQuota,
+    NamespaceRecord, ParityGroup, ParityTotals, PointRecord, PointState, ProofSummary, Quota,
+    RepositoryRecord, RetentionLock, RetentionPolicy, RootRecord, RowStatus, RunRecord, ScheduleMark,
+    ScheduleRecord, ScrubPhase, ScrubState, Scrubbed, StartAccount, TaskKind, TaskLine, TaskProgress,
+    TaskRecord, TaskStatus, Usage, Verification, VmOwner, VmRecord, WithinBackup,
 };
 pub use scrub::{LISTED_RANGES_MAX, Scrubs};
 pub use sqlite::{SqliteCatalog, give_up_room};

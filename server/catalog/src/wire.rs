@@ -118,6 +118,9 @@ impl BackupRecord {
             protection: None,
             exclusive_bytes: None,
             attributed_bytes: None,
+            end_to_end: false,
+            agent_verified_ms: 0,
+            vm_agent_verified_ms: 0,
             damaged_bytes: 0,
             last_proven_ms: 0,
         }

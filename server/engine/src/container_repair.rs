@@ -107,9 +107,12 @@ fn repair(
     let mut rewrite = Rewrite::new(core, open, removes);
     let mut decoder = Decoder::new().map_err(|error| EngineError::Internal(error.to_string()))?;
     let mut all_read = complete;
+    // (N6) Written anew, what an agent reported would count again.
+    let reported = core.store.reported(open.id());
     for number in 0u16.. {
         let Some(record) = open.directory().region(number) else { break };
-        match read(open, number, &mut decoder) {
+        let sound = (!reported.contains(&number)).then(|| read(open, number, &mut decoder));
+        match sound.flatten() {
             Some(region) => {
                 rewrite.chunks += u64::from(record.chunk_count);
                 rewrite.take(&region)?;

@@ -16,7 +16,7 @@
 //! - `claims`: chunks on their way; `in_use`: recipes that are read or taken over from
 //! - `core`: what all operations share
 //! - `rewrite`: regions on their way from old containers into new ones
-//! - `digests`: what extents hash to
+//! - `digests`: what extents hash to; `reports`: what agents say of chunks that they sealed
 //! - `audit`, `damage_job`, `damage_report`, `index_job`, `scrub`: what is looked at in the background
 //! - `points`: what the volume knows of each restore point; `snapshot`: copies of the catalog
 //! - `retention`: deleting restore points, and what keeps them
@@ -71,6 +71,7 @@ mod recipe;
 mod reclaim;
 mod recover;
 mod recovery;
+mod reports;
 mod restore;
 mod retention;
 mod rewrite;
@@ -116,6 +117,7 @@ pub use reclaim::{
 };
 pub use recover::{enter_points, repository_on, traces_of_repository};
 pub use recovery::OpenSummary;
+pub use reports::FalseChunk;
 pub use restore::{DiskReader, RangeReader};
 pub use scrub::{Load, SCRUB_DAYS, ScrubFindings, ScrubStatus, ScrubWatch};
 pub use snapshot::{

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use holdfast_engine::catalog::DamagedDisk;
+use holdfast_engine::catalog::{AgentsProofs, DamagedDisk};
 use holdfast_engine::{
     CheckOptions, CheckReport, Engine, EngineError, OnLoss, OpenSummary, Problem, Repaired,
 };
@@ -15,6 +15,7 @@ use super::DataFolder;
 use super::fail::Failure;
 use super::out;
 use super::progress::Ticker;
+use crate::insight::agents::sentence;
 use crate::insight::lost::lost_text;
 
 pub(super) const EXAMPLES: &str = "\
@@ -60,11 +61,13 @@ pub(super) fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
     let checked = check(&engine, options, args.repair, &progress);
     progress.end();
     let Checked { report, repaired, dropped, lost } = checked?;
+    let agents = engine.catalog().agents_proof_summaries()?;
     engine.shutdown()?;
     if args.json {
         let mut summary = check_json(&report, &[*engine.opened(), audited], &repaired, dropped);
         if let Value::Object(fields) = &mut summary {
             fields.insert("lost".to_owned(), lost.iter().map(lost_json).collect());
+            fields.insert("proved_only_by_agents".to_owned(), agents.iter().map(agents_json).collect());
         }
         out::say(summary);
     } else {
@@ -74,6 +77,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
         }
         lost.iter().for_each(|disk| out::say(format_args!("{}", lost_text(disk))));
         show(&report, args.read_data);
+        agents.iter().for_each(|found| out::say(format_args!("{}", sentence(found))));
     }
     Ok(report.code().map_or(ExitCode::SUCCESS, |code| ExitCode::from(code.exit_code())))
 }
@@ -158,6 +162,16 @@ fn lost_json(disk: &DamagedDisk) -> Value {
         "bytes": disk.lost.bytes,
         "ranges": disk.lost.ranges,
         "listed": ranges,
+    })
+}
+
+/// Of an end-to-end encrypted namespace: what is said of it is not proved by a check.
+fn agents_json(found: &AgentsProofs) -> Value {
+    json!({
+        "namespace": found.name,
+        "vms": found.vms,
+        "never_verified": found.never,
+        "oldest_verification": found.oldest_ms.map(timestamp),
     })
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use comfy_table::{Table, presets};
-use holdfast_engine::catalog::{NamespaceQuota, Quota, Quotas as _, SqliteCatalog};
+use holdfast_engine::catalog::{Backups as _, NamespaceQuota, Quota, Quotas as _, SqliteCatalog};
 use holdfast_engine::clock::{Clock, SystemClock};
 use holdfast_proto::ErrorCode;
 use serde_json::{Value, json};
@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use super::fail::Failure;
 use super::{DataFolder, no_repository, out, token};
 use crate::config::ByteSize;
+use crate::insight::agents::sentence;
 use crate::process::logging;
 use crate::repository::destroy::{Destroyed, InBucket, destroy_namespace};
 use crate::repository::is_repository;
@@ -146,6 +147,10 @@ pub(super) fn run(command: &NamespaceCommand) -> Result<ExitCode, Failure> {
         NamespaceCommand::List(args) => {
             let catalog = token::open(&args.folder, &clock)?;
             out::say(show(&catalog.quotas(None)?, args.json));
+            if !args.json {
+                let agents = catalog.agents_proof_summaries()?;
+                agents.iter().for_each(|found| out::note(format_args!("{}", sentence(found))));
+            }
         }
         NamespaceCommand::Quota(args) => {
             let catalog = token::open(&args.folder, &clock)?;

@@ -16,6 +16,7 @@ use super::fail::Failure;
 use super::out;
 use crate::activity::streams::StreamLimits;
 use crate::config::{Layer, Settings};
+use crate::insight::agents::reminder;
 use crate::memory::Budget;
 use crate::process::systemd::{self, notify};
 use crate::process::{logging, open_files};
@@ -104,6 +105,14 @@ fn announce(settings: &Settings, server: &Server) {
     }
     if let Some(reminder) = server.app().encryption.as_ref().and_then(|encryption| encryption.reminder()) {
         out::note(reminder);
+    }
+    match server.app().catalog().agents_proof_summaries() {
+        Ok(found) => {
+            let now_ms = server.app().clock.now_ms();
+            let late = found.iter().filter_map(|found| reminder(found, now_ms));
+            late.for_each(|text| out::note(format_args!("{text}")));
+        }
+        Err(error) => tracing::warn!(%error, "cannot look up what agents have verified"),
     }
     out::say("ready");
 }

@@ -3,12 +3,18 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use holdfast_engine::FalseChunk;
 use holdfast_engine::catalog::token::Action;
-use holdfast_engine::catalog::{BackupFilter, BackupRecord, DetailFilter, PageRequest, Verification};
-use holdfast_engine::ids::BackupId;
-use holdfast_proto::ErrorCode;
-use holdfast_proto::limits::{FALSE_DIGESTS_MAX, VERIFICATION_DETAIL_MAX_BYTES, check_name, is_deceptive};
+use holdfast_engine::catalog::{
+    AgentsProof, AgentsProofs, BackupFilter, BackupRecord, DetailFilter, NamespaceRecord, PageRequest,
+    Verification,
+};
+use holdfast_engine::ids::{BackupId, NamespaceId};
+use holdfast_proto::limits::{
+    FALSE_CHUNKS_MAX, FALSE_DIGESTS_MAX, VERIFICATION_DETAIL_MAX_BYTES, check_name, is_deceptive,
+};
 use holdfast_proto::v1::{self, catalog_server::Catalog};
+use holdfast_proto::{ErrorCode, Fingerprint};
 use tonic::{Request, Response, Status};
 
 use super::call::{parse_id, shown, unary};
@@ -64,6 +70,14 @@ impl Catalog for CatalogService {
         request: Request<v1::RecordVerificationRequest>,
     ) -> Result<Response<v1::RecordVerificationResponse>, Status> {
         unary(&self.app, request, |app, caller, message| record_verification(app, caller, &message)).await
+    }
+
+    #[tracing::instrument(level = "info", skip_all, fields(backup = shown::<BackupId>(&request.get_ref().backup)))]
+    async fn report_chunks(
+        &self,
+        request: Request<v1::ReportChunksRequest>,
+    ) -> Result<Response<v1::ReportChunksResponse>, Status> {
+        unary(&self.app, request, |app, caller, message| report_chunks(app, caller, &message)).await
     }
 }
 
@@ -128,9 +142,17 @@ fn described(app: &App, backups: &[BackupRecord]) -> Result<Vec<v1::BackupInfo>,
     let lock_time_ms = app.catalog().lock_time()?;
     let shares = app.catalog().backup_shares(&ids)?;
     let shares: HashMap<BackupId, _> = shares.into_iter().map(|share| (share.backup, share)).collect();
+    let agents = app.catalog().agents_proofs(&ids)?;
+    let agents: HashMap<BackupId, AgentsProof> =
+        agents.into_iter().map(|found| (found.backup, found)).collect();
+    let of_point = |id| agents.get(id).and_then(|found: &AgentsProof| found.point_ms).unwrap_or(0);
+    let of_vm = |id| agents.get(id).and_then(|found: &AgentsProof| found.vm_ms).unwrap_or(0);
     let described = backups.iter().zip(proofs).map(|(backup, proven_ms)| v1::BackupInfo {
         damaged_bytes: lost.get(&backup.id).copied().unwrap_or(0),
         last_proven_ms: proven_ms.unwrap_or(0),
+        end_to_end: agents.get(&backup.id).is_some_and(|found| found.end_to_end),
+        agent_verified_ms: of_point(&backup.id),
+        vm_agent_verified_ms: of_vm(&backup.id),
         protection: protection(&backup.lock, lock_time_ms),
         exclusive_bytes: shares.get(&backup.id).map(|share| share.exclusive_bytes),
         attributed_bytes: shares.get(&backup.id).map(|share| share.attributed_bytes),
@@ -160,7 +182,24 @@ fn report(
     let page = PageRequest { size: message.page_size, token: &message.page_token };
     let page = app.catalog().details(&filter, page)?;
     let rows = page.items.into_iter().map(Into::into).collect();
-    Ok(v1::ReportResponse { rows, next_page_token: page.next.unwrap_or_default() })
+    let agents = if message.page_token.is_empty() {
+        let asked = |id: &NamespaceId| filter.namespaces.as_ref().is_none_or(|scope| scope.contains(id));
+        let mut found = app.catalog().agents_proof_summaries()?;
+        found.retain(|found| asked(&found.namespace));
+        found.into_iter().map(agents_proved).collect()
+    } else {
+        Vec::new()
+    };
+    Ok(v1::ReportResponse { rows, next_page_token: page.next.unwrap_or_default(), agents })
+}
+
+fn agents_proved(found: AgentsProofs) -> v1::AgentsProved {
+    v1::AgentsProved {
+        namespace: found.name,
+        vms: found.vms,
+        never_verified: found.never,
+        oldest_ms: found.oldest_ms.unwrap_or(0),
+    }
 }
 
 /// Records what a client says it found. Any caller that may read a backup back may report it: damage that only its
@@ -176,15 +215,8 @@ fn record_verification(
             "the detail is longer than {VERIFICATION_DETAIL_MAX_BYTES} bytes"
         )));
     }
-    let backup: BackupId = parse_id("backup", &message.backup)?;
-    let found = app.catalog().backup(backup)?.filter(|backup| backup.namespace == namespace.id);
-    let Some(found) = found else {
-        return Err(ServiceError::new(ErrorCode::NotFound, format!("there is no backup {backup}")));
-    };
-    // (A11) A report counts only from those who may have what it is about.
-    caller.check_contents(app.catalog(), &found).inspect_err(|_| {
-        refusals::note_refusal(app, caller, "backup.verify-refused", &namespace, &found.vm);
-    })?;
+    let found = reported_on(app, caller, &namespace, &message.backup)?;
+    let backup = found.id;
     let lies = message.false_digests.len();
     if lies > FALSE_DIGESTS_MAX {
         return Err(ServiceError::invalid(format!(
@@ -199,6 +231,7 @@ fn record_verification(
         backup,
         at_ms: app.clock.now_ms(),
         who: caller.token.name.clone(),
+        by_agent: true,
         ok,
         detail: detail.clone(),
     })?;
@@ -215,6 +248,65 @@ fn record_verification(
     let who = &caller.token.name;
     let confirmed = app.engine.confirm_false_digests(namespace.id, backup, &reported, who)?;
     Ok(v1::RecordVerificationResponse { confirmed })
+}
+
+/// The restore point that a report is about.
+fn reported_on(
+    app: &App,
+    caller: &Caller,
+    namespace: &NamespaceRecord,
+    backup: &str,
+) -> Result<BackupRecord, ServiceError> {
+    let backup: BackupId = parse_id("backup", backup)?;
+    let found = app.catalog().backup(backup)?.filter(|backup| backup.namespace == namespace.id);
+    let Some(found) = found else {
+        return Err(ServiceError::new(ErrorCode::NotFound, format!("there is no backup {backup}")));
+    };
+    // (A11) A report counts only from those who may have what it is about.
+    caller.check_contents(app.catalog(), &found).inspect_err(|_| {
+        refusals::note_refusal(app, caller, "backup.verify-refused", namespace, &found.vm);
+    })?;
+    Ok(found)
+}
+
+/// (N6) Has chunks sent again of which a client says that they are not what they should be. Only who may back the VM up may
+/// say so: it asks of others what its own backups could ask.
+fn report_chunks(
+    app: &App,
+    caller: &Caller,
+    message: &v1::ReportChunksRequest,
+) -> Result<v1::ReportChunksResponse, ServiceError> {
+    let namespace = caller.namespace(app.catalog(), &message.namespace, Action::Backup)?;
+    let found = reported_on(app, caller, &namespace, &message.backup)?;
+    let count = message.chunks.len();
+    if count > FALSE_CHUNKS_MAX {
+        return Err(ServiceError::invalid(format!(
+            "{count} chunks in one report; the limit is {FALSE_CHUNKS_MAX}"
+        )));
+    }
+    let wrong = || ServiceError::invalid("a chunk's fingerprint or commitment is not 32 bytes long");
+    let chunk = |chunk: &v1::FalseChunk| {
+        let bytes = |field: &[u8]| <[u8; 32]>::try_from(field).map_err(|_| wrong());
+        Ok(FalseChunk {
+            disk: chunk.disk.clone(),
+            extent: chunk.extent,
+            fingerprint: Fingerprint::from_bytes(bytes(&chunk.fingerprint)?),
+            commitment: bytes(&chunk.commitment)?,
+        })
+    };
+    let chunks = message.chunks.iter().map(chunk).collect::<Result<Vec<_>, ServiceError>>()?;
+    let who = &caller.token.name;
+    let regions = app.engine.note_false_chunks(namespace.id, found.id, &chunks, who)?;
+    if regions > 0 {
+        tracing::error!(
+            vm = found.vm,
+            token = who,
+            regions,
+            "a client says that chunks are not what they should be"
+        );
+        app.activity.note(Change::Backup);
+    }
+    Ok(v1::ReportChunksResponse { regions })
 }
 
 /// A name to filter by; empty means any.

@@ -19,7 +19,7 @@ use crate::metrics::Counters;
 const PREFIX: &str = "/holdfast.v1.";
 
 /// Every method; a test compares this with the protocol.
-const METHODS: [&str; 31] = [
+const METHODS: [&str; 32] = [
     "Backup/Hello",
     "Backup/Start",
     "Backup/ParentDigests",
@@ -32,6 +32,7 @@ const METHODS: [&str; 31] = [
     "Catalog/GetBackup",
     "Catalog/Report",
     "Catalog/RecordVerification",
+    "Catalog/ReportChunks",
     "Manage/Freed",
     "Manage/Delete",
     "Manage/Forget",

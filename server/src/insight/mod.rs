@@ -1,6 +1,8 @@
-//! What the numbers mean, in words: which runs are unusual and why, when the repository will be full, what is lost. Pure
+//! What the numbers mean, in words: which runs are unusual and why, when the repository will be full, what is lost, what only
+//! agents can prove. Pure
 //! functions of rows, without I/O.
 
+pub(crate) mod agents;
 pub(crate) mod explain;
 pub(crate) mod flags;
 pub(crate) mod forecast;

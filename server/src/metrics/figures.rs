@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use holdfast_engine::catalog::{DamageTotals, ParityTotals, ProofSummary};
+use holdfast_engine::catalog::{AgentsProofs, DamageTotals, ParityTotals, ProofSummary};
 use holdfast_engine::{Engine, EngineStats, ScrubFindings};
 
 use super::Metrics;
@@ -53,6 +53,7 @@ struct Figures {
     parity: ParityTotals,
     lost: DamageTotals,
     proofs: ProofSummary,
+    agents: Vec<AgentsProofs>,
     scrub: ScrubFindings,
     recorded: Recorded,
     tasks: TaskFigures,
@@ -102,6 +103,7 @@ impl Figures {
             parity: catalog.parity_totals()?,
             lost: catalog.damage_totals(None)?,
             proofs: catalog.proof_summary()?,
+            agents: catalog.agents_proof_summaries()?,
             scrub: engine.scrub_status()?.found,
             recorded: Recorded::gather(catalog, labels, now_ms)?,
             tasks: TaskFigures::gather(catalog)?,
@@ -131,6 +133,11 @@ impl Figures {
                 let age_ms = u64::try_from(now_ms.saturating_sub(oldest_ms)).unwrap_or(0);
                 samples.float(&n::OLDEST_PROOF_AGE, &[part], Duration::from_millis(age_ms).as_secs_f64());
             }
+        }
+        if let Some(since_ms) = self.agents.iter().map(|found| found.unproved_since_ms).min() {
+            let age_ms = u64::try_from(now_ms.saturating_sub(since_ms)).unwrap_or(0);
+            samples.float(&n::AGENTS_PROOF_AGE, &[], Duration::from_millis(age_ms).as_secs_f64());
+            samples.whole(&n::UNPROVEN_BY_AGENTS, &[], self.agents.iter().map(|found| found.never).sum());
         }
         samples.whole(&n::SCRUBBED, &[], self.scrub.container_bytes);
         samples.whole(&n::SCRUB_FOUND, &["damaged_containers"], self.scrub.damaged_containers);

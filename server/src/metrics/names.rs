@@ -158,6 +158,10 @@ metrics! {
         "Containers and restore_points that were never read again since they were written";
     OLDEST_PROOF_AGE = Gauge Seconds "holdfast_oldest_proof_age_seconds" ["part"]
         "Time since the scrub last proved sound what it read longest ago, or, if it never did, since that was written, by part: containers or restore_points";
+    AGENTS_PROOF_AGE = Gauge Seconds "holdfast_agents_proof_age_seconds" []
+        "Time since an agent last verified the VM of end-to-end encrypted namespaces that waits longest, or, if none ever did, since its first restore point; absent without such VMs";
+    UNPROVEN_BY_AGENTS = Gauge Count "holdfast_unproven_by_agents" []
+        "VMs of end-to-end encrypted namespaces of which no agent has ever verified a restore point; absent without such VMs";
     SCRUBBED = Counter Bytes "holdfast_scrubbed_bytes_total" []
         "Bytes of containers that the scrub read since the server started";
     SCRUB_FOUND = Counter Count "holdfast_scrub_found_total" ["what"]

@@ -14,6 +14,7 @@ use super::control::{Control, Stopped};
 use super::work::{DefaultSchedule, Order, Work, WorkError};
 use crate::activity::{Activity, Change};
 use crate::error::ServiceError;
+use crate::insight::agents::sentence;
 use crate::metrics::Metrics;
 
 /// Saturdays at 08:00, after the night's backups: reading everything takes hours on large repositories, and what is found
@@ -93,6 +94,10 @@ impl Work for VerifyWork {
         }
         let Figures { restore_points, damaged, bytes, .. } = place.figures;
         control.set_figures(&place.figures);
+        // Said before the last line, which is the verdict.
+        for found in self.engine.catalog().agents_proof_summaries()? {
+            control.log(sentence(&found));
+        }
         control.log(format!("{restore_points} restore points and {bytes} bytes read, {damaged} damaged"));
         Ok(())
     }
@@ -151,6 +156,7 @@ impl VerifyWork {
             backup: backup.id,
             at_ms: self.clock.now_ms(),
             who: who.to_owned(),
+            by_agent: false,
             ok,
             detail: detail.clone(),
         };

@@ -17,16 +17,16 @@ use super::recover::lose_all_but_blobs;
 const MIB: u64 = 1 << 20;
 
 /// A server with such a namespace, and an agent with its key.
-struct Scene {
-    folder: TempDir,
-    server: Server,
-    agent: Agent,
-    key: PathBuf,
-    key_id: String,
+pub(super) struct Scene {
+    pub(super) folder: TempDir,
+    pub(super) server: Server,
+    pub(super) agent: Agent,
+    pub(super) key: PathBuf,
+    pub(super) key_id: String,
 }
 
 /// Makes a key; its file and id.
-fn new_key(folder: &Path, name: &str) -> (PathBuf, String) {
+pub(super) fn new_key(folder: &Path, name: &str) -> (PathBuf, String) {
     let path = folder.join(name);
     let made =
         program("holdfast").args(["namespace-key", "new", "--json", "--out"]).arg(&path).output().unwrap();
@@ -36,14 +36,14 @@ fn new_key(folder: &Path, name: &str) -> (PathBuf, String) {
 }
 
 /// `holdfast-server namespace create`, which must succeed.
-fn create(data_dir: &Path, name: &str, key_id: &str) {
+pub(super) fn create(data_dir: &Path, name: &str, key_id: &str) {
     let (status, said) = maintain(data_dir, "namespace", &["create", name, "--end-to-end", key_id]);
     assert!(status.success(), "{said}");
     assert!(said.contains(key_id), "{said}");
 }
 
 impl Scene {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let folder = tempdir().unwrap();
         let server = Server::start(&folder.path().join("repository"));
         let (key, key_id) = new_key(folder.path(), "vault.key");
@@ -53,29 +53,29 @@ impl Scene {
     }
 
     /// `holdfast ARGS…` in the namespace with this key.
-    fn with(&self, key: &Path, args: &[&str]) -> Ran {
+    pub(super) fn with(&self, key: &Path, args: &[&str]) -> Ran {
         let key = key.to_str().unwrap();
         self.agent.run(&[args, &["--namespace", "vault", "--namespace-key", key]].concat())
     }
 
-    fn run(&self, args: &[&str]) -> Ran {
+    pub(super) fn run(&self, args: &[&str]) -> Ran {
         self.with(&self.key, args)
     }
 
-    fn back_up(&self, vm: &str, disk: &Disk) -> serde_json::Value {
+    pub(super) fn back_up(&self, vm: &str, disk: &Disk) -> serde_json::Value {
         let summary = self.run(&["backup", "--vm", vm, "--json", disk.arg()]).ok().summary();
         summary["details"][0].clone()
     }
 
-    fn read_back(&self, backup: &str, vm: &str) -> Vec<u8> {
+    pub(super) fn read_back(&self, backup: &str, vm: &str) -> Vec<u8> {
         self.run(&["restore", backup, "--vm", vm, "--to", "-"]).ok().stdout
     }
 
-    fn disk(&self, name: &str, seed: u64) -> Disk {
+    pub(super) fn disk(&self, name: &str, seed: u64) -> Disk {
         Disk::varied(self.folder.path().join(name), seed, 24 * MIB)
     }
 
-    fn points(&self, vm: &str) -> Vec<String> {
+    pub(super) fn points(&self, vm: &str) -> Vec<String> {
         let list = self.run(&["list", "--vm", vm, "--json"]).ok().summary();
         let ids = list["backups"].as_array().unwrap().iter();
         ids.map(|backup| backup["backup"].as_str().unwrap().to_owned()).collect()

@@ -26,6 +26,8 @@ mod encryption;
 #[cfg(test)]
 mod end_to_end;
 #[cfg(test)]
+mod end_to_end_proofs;
+#[cfg(test)]
 mod fleet;
 #[cfg(test)]
 mod front_door;

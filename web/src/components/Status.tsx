@@ -2,7 +2,7 @@
 
 import type { Flag, FlagKind, Hold, RowStatus, TaskStatus, Verify } from "../api/schema";
 import { bytes, exactBytes } from "../format/bytes";
-import { localDay, minute } from "../format/time";
+import { localDay, minute, relative } from "../format/time";
 import { Icon, type IconName } from "./icons";
 
 type Tone = "good" | "warn" | "bad" | "quiet";
@@ -12,6 +12,16 @@ export function Badge({ tone, icon, children, term }: { tone: Tone; icon: IconNa
     <span className={`badge badge-${tone}`} data-term={term}>
       <Icon name={icon} />
       {children}
+    </span>
+  );
+}
+
+/** Of what is end-to-end encrypted: who proves it, and when that was done last. */
+export function AgentsBadge({ verified }: { verified: string | null }) {
+  return (
+    <span className="badge badge-quiet" data-term="agent_verified" data-exact={verified === null ? "No agent has verified it yet." : minute(verified)}>
+      <Icon name="lock" />
+      content proved only by agents: {verified === null ? "not yet" : relative(verified)}
     </span>
   );
 }
@@ -122,7 +132,16 @@ export function TaskBadge({ status }: { status: TaskStatus }) {
   );
 }
 
-export function VerifyBadge({ verify }: { verify: Verify | null }) {
+/** `endToEnd`: what the server reads is proved to be what it was sent, and its content only by agents. */
+export function VerifyBadge({ verify, endToEnd }: { verify: Verify | null; endToEnd: boolean }) {
+  if (verify !== null && endToEnd && verify.ok && !verify.by_agent) {
+    return (
+      <span className="badge badge-quiet" data-term="verify" data-exact={`${minute(verify.at)} by ${verify.by}: ${verify.detail}. Its content is proved only by agents.`}>
+        <Icon name="info" />
+        complete, not proved
+      </span>
+    );
+  }
   if (verify === null) {
     return (
       <Badge tone="quiet" icon="info" term="verify">

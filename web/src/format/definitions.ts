@@ -199,7 +199,14 @@ export const DEFINITIONS = define({
   held: { label: "Held", text: "A legal hold: the restore point cannot be deleted until an administrator releases the hold with a reason." },
   damaged: { label: "Damaged", text: "Some of its data cannot be restored. The next backup that has this data stores it again, which heals the restore point." },
   damaged_bytes: { label: "Lost", text: "Bytes of the disk that cannot be restored now.", unit: "bytes" },
-  last_proven: { label: "Last proven", text: "When the server last read all of it by itself (scrub) and found every fingerprint right." },
+  last_proven: {
+    label: "Last proven",
+    text: "When the server last read all of it by itself (scrub) and found every fingerprint right. Of what is end-to-end encrypted: when an agent with the key did, for content is proved only by agents.",
+  },
+  agent_verified: {
+    label: "Proved by agents",
+    text: "When an agent with the key last read a restore point back and found it sound. The server proves that it has what it was sent; content is proved only by agents.",
+  },
   freed_bytes: { label: "Frees", text: "What no other restore point needs, to the byte. Reclaim frees it once these are deleted; what lies in containers that are mostly in use waits until more of them is dead.", unit: "bytes" },
   policy: { label: "Policy", text: "Rules for what is kept of some restore points. About each restore point the most specific policy decides: a VM's before a job's before one for everything." },
   policy_scope: { label: "For", text: "The VM, the job, or everything in the namespace whose restore points it decides about." },

@@ -67,6 +67,8 @@ export const backup = (index: number, changes: Partial<Backup> = {}): Backup => 
   meta_bytes: 4096,
   damaged_bytes: 0,
   last_proven: null,
+  end_to_end: false,
+  agent_verified: null,
   locked_until: null,
   hold: null,
   exclusive_bytes: null,

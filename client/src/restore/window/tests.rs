@@ -318,7 +318,7 @@ fn restore_past_damage(messages: Vec<Message>, size: usize) -> (Vec<u8>, Vec<(u6
                     let put = |at, bytes: &[u8]| memory.put(at, bytes);
                     let how = (&Cipher::Plain, &tools);
                     if crate::restore::job::run(&region, "d", how, &stages, &put).is_err() {
-                        let ranges = crate::restore::job::run_past_damage(&region, how, &put).unwrap();
+                        let ranges = crate::restore::job::run_past_damage(&region, how, &put).unwrap().0;
                         bad.extend(ranges.iter().map(|range| (range.offset, range.len)));
                     }
                 }

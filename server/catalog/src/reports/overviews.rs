@@ -43,6 +43,10 @@ pub struct VmOverview {
     pub stale: bool,
     /// Of the latest restore point.
     pub verification: Option<Verification>,
+    /// Whether its namespace is end-to-end encrypted.
+    pub end_to_end: bool,
+    /// When an agent last read a restore point of it and found it sound.
+    pub agent_verified_ms: Option<i64>,
 }
 
 /// A VM's latest restore point.

@@ -190,7 +190,36 @@ pub struct Verification {
     pub at_ms: i64,
     /// A token's name.
     pub who: String,
+    /// Whether an agent read it, which can see what is end-to-end encrypted; otherwise the server.
+    pub by_agent: bool,
     pub ok: bool,
     /// What was read, or what is damaged; clipped as every text written by others.
     pub detail: String,
+}
+
+/// When agents last read a restore point and found it sound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AgentsProof {
+    pub backup: BackupId,
+    /// Whether only agents can prove its content.
+    pub end_to_end: bool,
+    /// All of this restore point; `None`: not yet.
+    pub point_ms: Option<i64>,
+    /// All of any restore point of its VM, be it gone.
+    pub vm_ms: Option<i64>,
+}
+
+/// What agents proved of a namespace that is end-to-end encrypted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentsProofs {
+    pub namespace: NamespaceId,
+    pub name: String,
+    /// With restore points.
+    pub vms: u64,
+    /// Those of them of which no agent has ever verified a restore point.
+    pub never: u64,
+    /// When the one was verified that waits longest; `None`: none ever was.
+    pub oldest_ms: Option<i64>,
+    /// The same, where one that never was counts from its first restore point.
+    pub unproved_since_ms: i64,
 }

@@ -22,8 +22,8 @@ pub use attribution::{
 };
 pub use audit::{AuditEntry, AuditRecord, AuditRepeat};
 pub use backup::{
-    Attempt, BackupCommit, BackupFilter, BackupRecord, CommitState, DiskRecord, FailedRun, PointRecord,
-    RootRecord, RunRecord, Verification, VmRecord,
+    AgentsProof, AgentsProofs, Attempt, BackupCommit, BackupFilter, BackupRecord, CommitState, DiskRecord,
+    FailedRun, PointRecord, RootRecord, RunRecord, Verification, VmRecord,
 };
 pub use container::{ContainerRecord, ContainerState, DamageChanges, DamageRecord};
 pub use detail::{DetailFilter, DetailRow, RowStatus};

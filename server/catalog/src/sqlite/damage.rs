@@ -11,9 +11,9 @@ use crate::{CatalogError, DamageChanges, DamageRecord, Result, validate};
 pub(super) fn mark(
     tx: &Transaction<'_>,
     clock: &dyn Clock,
-    id: ContainerId,
-    region: Option<u16>,
+    (id, region): (ContainerId, Option<u16>),
     reason: &str,
+    reported: bool,
 ) -> Result<()> {
     if region.is_some_and(|region| region >> Location::PART_BITS != 0) {
         return Err(CatalogError::invalid(format!("container {id} cannot have a region {region:?}")));
@@ -25,9 +25,9 @@ pub(super) fn mark(
     }
     let found = tx
         .execute(
-            "INSERT INTO damage (container_id, region, reason, found_ms) VALUES (?, ?, ?, ?) \
+            "INSERT INTO damage (container_id, region, reason, found_ms, reported) VALUES (?, ?, ?, ?, ?) \
              ON CONFLICT DO NOTHING",
-            params![number, region.map_or(-1, i64::from), validate::clip(reason), clock.now_ms()],
+            params![number, region.map_or(-1, i64::from), validate::clip(reason), clock.now_ms(), reported],
         )
         .or_error("write")?;
     if found == 0 { Ok(()) } else { note_change(tx, number) }
@@ -101,6 +101,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<DamageRecord> {
         reason: row.get("reason")?,
         found_ms: row.get("found_ms")?,
         healed: row.get::<_, Option<i64>>("healed_ms")?.is_some(),
+        reported: row.get("reported")?,
     })
 }
 

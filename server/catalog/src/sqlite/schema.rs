@@ -35,6 +35,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0013_squeezed.sql"),
     include_str!("../../migrations/0014_parity.sql"),
     include_str!("../../migrations/0015_end_to_end.sql"),
+    include_str!("../../migrations/0016_agents_proofs.sql"),
 ];
 
 /// The version this build writes.

@@ -164,7 +164,7 @@ fn damage_is_kept_until_cleared(f: &Fixture) {
     f.add_containers(&[orphan(f, 1), orphan(f, 2)]).unwrap();
     let state = |id| f.container(id).unwrap().unwrap().state;
     f.mark_region_damaged(ids[1], 4095, "checksum").unwrap();
-    f.mark_region_damaged(ids[1], 3, &"ä".repeat(1500)).unwrap();
+    f.mark_region_reported(ids[1], 3, &"ä".repeat(1500)).unwrap();
     assert_eq!(state(ids[1]), ContainerState::Live);
     f.mark_container_damaged(ids[0], "truncated").unwrap();
     f.clock.advance_ms(10);
@@ -176,6 +176,7 @@ fn damage_is_kept_until_cleared(f: &Fixture) {
         reason: reason.into(),
         found_ms: START_MS,
         healed: false,
+        reported: region == Some(3),
     };
     let expected = [
         damage(ids[0], None, "truncated"),

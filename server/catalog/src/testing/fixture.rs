@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use holdfast_proto::Fingerprint;
 use holdfast_proto::limits::extent_count;
 use holdfast_types::clock::{Clock, ManualClock};
-use holdfast_types::ids::{BackupId, ContainerClass, ContainerId, RunId, SessionId};
+use holdfast_types::ids::{BackupId, ContainerClass, ContainerId, NamespaceId, RunId, SessionId};
 use ulid::Ulid;
 
 use crate::{
@@ -115,6 +115,17 @@ impl Fixture {
     /// Commits what [`Fixture::commit`] gives, and returns it.
     pub fn committed(&self, vm: &str, job: &str) -> BackupCommit {
         let commit = self.commit(vm, job);
+        self.commit_backup(&commit).unwrap();
+        commit
+    }
+
+    /// As [`Fixture::committed`] in another namespace.
+    pub fn committed_in(&self, namespace: NamespaceId, vm: &str, job: &str) -> BackupCommit {
+        let mut commit = self.commit(vm, job);
+        commit.attempt.namespace = namespace;
+        commit.containers.iter_mut().for_each(|container| container.namespace = namespace);
+        let name = self.namespace(namespace).unwrap().unwrap().name;
+        commit.details.iter_mut().for_each(|row| row.namespace.clone_from(&name));
         self.commit_backup(&commit).unwrap();
         commit
     }

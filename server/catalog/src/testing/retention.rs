@@ -119,7 +119,8 @@ fn no_question_finds_what_is_being_deleted(f: &Fixture) {
     let (old, gone, other) =
         (f.committed("web", "nightly"), f.committed("web", "nightly"), f.committed("db", "nightly"));
     let (at_ms, who) = (f.clock.now_ms(), "op".to_owned());
-    let verified = Verification { backup: gone.backup, at_ms, who, ok: true, detail: String::new() };
+    let verified =
+        Verification { backup: gone.backup, at_ms, who, by_agent: true, ok: true, detail: String::new() };
     f.record_verification(&verified).unwrap();
     let usage = || f.quotas(None).unwrap().remove(0).usage;
     let (before, id) = (usage(), gone.backup);

@@ -6,6 +6,7 @@ use super::Engine;
 use crate::digests;
 use crate::error::EngineError;
 use crate::extent_history::{self, ExtentHistory};
+use crate::reports::{self, FalseChunk};
 use crate::restore::{DiskReader, OnDamage, RangeReader};
 use crate::statistics::{self, StorageStatistics};
 use crate::verify::{self, VerifyReport};
@@ -89,6 +90,24 @@ impl Engine {
         who: &str,
     ) -> Result<u32, EngineError> {
         digests::confirm(&self.core, namespace, backup, reported, who)
+    }
+
+    /// Notes chunks that an agent says are not what their fingerprints say, of a restore point that is end-to-end
+    /// encrypted: they count as damaged until a backup sends them again. Returns how many regions are concerned that were
+    /// not before. `who` for the audit log.
+    ///
+    /// # Errors
+    /// [`EngineError::NotFound`]; [`EngineError::Invalid`] for chunks that the restore point does not have, and more than
+    /// [`FALSE_CHUNKS_MAX`](holdfast_proto::limits::FALSE_CHUNKS_MAX); [`EngineError::Limit`] when too many were reported
+    /// before. What comes before such a chunk is noted.
+    pub fn note_false_chunks(
+        &self,
+        namespace: NamespaceId,
+        backup: BackupId,
+        reported: &[FalseChunk],
+        who: &str,
+    ) -> Result<u32, EngineError> {
+        reports::note(&self.core, namespace, backup, reported, who)
     }
 
     /// Reads a restore point back: every chunk against its fingerprint, every extent against its digest. `charge` is told

@@ -132,6 +132,21 @@ impl StreamChunks {
         Ok(matches!(self.look_up(store, fingerprint, Purpose::Ask)?, Availability::Here(_)))
     }
 
+    /// (N5) Whether there is a sound copy of any of these chunks in a container that others can see.
+    pub(super) fn has_any_stored(
+        &mut self,
+        store: &ChunkStore,
+        fingerprints: &[Fingerprint],
+    ) -> Result<bool, EngineError> {
+        for fingerprint in fingerprints {
+            let found = self.look_up_stored(store, fingerprint, Purpose::Ask)?;
+            if matches!(found, Availability::Here(_)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// (W4) Whether extent `extent` may name the chunk with that length; then says whether it is new: brought by
     /// this stream, and named for the first time. (C2) Of an agent that can be asked again a chunk is accepted that is
     /// not there: with a promise, which must be kept before the stream is finished.
@@ -202,9 +217,18 @@ impl StreamChunks {
         fingerprint: &Fingerprint,
         purpose: Purpose,
     ) -> Result<Availability, EngineError> {
-        if let Some(&length) = self.own.get(fingerprint) {
-            return Ok(Availability::Here(length));
+        match self.own.get(fingerprint) {
+            Some(&length) => Ok(Availability::Here(length)),
+            None => self.look_up_stored(store, fingerprint, purpose),
         }
+    }
+
+    fn look_up_stored(
+        &mut self,
+        store: &ChunkStore,
+        fingerprint: &Fingerprint,
+        purpose: Purpose,
+    ) -> Result<Availability, EngineError> {
         let before = self.found.get(fingerprint).copied();
         // (A7) Remembered only as long as nothing is known to be damaged there, and (D2) the container is there.
         if let Some(chunk) = before.filter(|chunk| store.is_there(chunk.location)) {

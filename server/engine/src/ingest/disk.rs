@@ -153,10 +153,14 @@ impl DiskState {
     }
 
     /// Takes a region; its chunks may be named from now on, and count once it is verified.
-    pub(super) fn region(&mut self, region: v1::Region) -> Result<(), EngineError> {
+    pub(super) fn region(&mut self, core: &Core, region: v1::Region) -> Result<(), EngineError> {
         let codec = Codec::try_from(region.codec)?;
         check_kind(codec, self.sealed)?;
         let fingerprints = split_fingerprints(&region.fingerprints, "the region")?;
+        // (N5) What of it is lacking is asked for again.
+        if self.sealed && self.chunks.has_any_stored(&core.store, &fingerprints)? {
+            return self.store_verified(false);
+        }
         let (chunks, bytes) = self.chunks.sent(&fingerprints, &region.lengths)?;
         self.counters.brought(chunks, bytes)?;
         self.proofs.submitted();

@@ -79,7 +79,7 @@ impl DiskStream {
             match message {
                 Request::Open(_) => Err(EngineError::Invalid("the stream is open already".into())),
                 Request::Query(query) => Ok(Some(answer(Response::Need(state.query(core, &query)?)))),
-                Request::Region(region) => state.region(region).map(|()| None),
+                Request::Region(region) => state.region(core, region).map(|()| None),
                 Request::Extents(extents) => {
                     state.settle_damage(&core.store)?;
                     let before = state.counters.data_bytes();

@@ -128,10 +128,14 @@ fn locate(
     let domain = disk.tree.source().domain();
     // (A5) Recipes name fingerprints; where a chunk lies is asked for each time.
     let store = &disk.core.store;
-    let found = match store.find_to_read(domain, ContainerClass::Data, fingerprint, recent)? {
-        None => store.find_salvaged(domain, ContainerClass::Data, fingerprint)?,
-        found => found,
-    };
+    let mut found = store.find_to_read(domain, ContainerClass::Data, fingerprint, recent)?;
+    if found.is_none() {
+        found = store.find_salvaged(domain, ContainerClass::Data, fingerprint)?;
+    }
+    // (N6) The agent sees what it gets.
+    if found.is_none() {
+        found = store.find_reported(domain, ContainerClass::Data, fingerprint)?;
+    }
     let found = found.ok_or_else(|| {
         EngineError::Damaged(format!("extent {extent}: chunk {fingerprint} is missing or damaged"))
     })?;

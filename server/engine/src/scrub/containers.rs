@@ -47,7 +47,11 @@ pub(super) fn prove(
         !error.is_damage() || error.region().is_none_or(|region| !region_is_sound(&open, region))
     };
     let lost: Vec<ContainerError> = report.findings.into_iter().filter(is_lost).collect();
-    judge(core, record, lost)
+    // (N6, V1) What agents say is not sound is not proved by reading it here.
+    match judge(core, record, lost)? {
+        Proof::Sound if !core.store.reported(record.id).is_empty() => Ok(Proof::Damaged),
+        proof => Ok(proof),
+    }
 }
 
 fn judge(core: &Core, record: &ContainerRecord, findings: Vec<ContainerError>) -> Result<Proof, EngineError> {

@@ -1,5 +1,6 @@
 //! Taking note of damage, and looking at it again.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use holdfast_catalog::{ContainerRecord, ContainerState};
@@ -68,12 +69,34 @@ impl ChunkStore {
     /// (R4) Remembers damage, in memory and in the catalog: the region (or the whole container) does not count
     /// until it proves sound.
     pub(crate) fn note_damage(&self, container: ContainerId, region: Option<u16>, reason: &str) {
-        if !self.observe(container, region, reason) {
+        if !self.observe(container, region, reason, false) {
             return;
         }
         tracing::error!(%container, region, reason, "stored data is damaged");
         let _telling = self.telling.lock();
-        self.record(container, region, reason);
+        self.record(container, region, reason, false);
+    }
+
+    /// (N6) Remembers, in memory and in the catalog, what an agent says of a region that agents sealed: it counts as
+    /// damaged until other copies make up for it, for no one here can see whether it is sound. Whether that was news.
+    pub(crate) fn note_report(&self, container: ContainerId, region: u16, reason: &str) -> bool {
+        if !self.observe(container, Some(region), reason, true) {
+            return false;
+        }
+        tracing::error!(%container, region, reason, "an agent says that stored data is not what it should be");
+        let _telling = self.telling.lock();
+        self.record(container, Some(region), reason, true);
+        true
+    }
+
+    /// (N6) The regions of a container that agents reported.
+    pub(crate) fn reported(&self, container: ContainerId) -> BTreeSet<u16> {
+        self.damage.reported(container)
+    }
+
+    /// How many regions of a namespace agents reported that no other copy makes up for.
+    pub(crate) fn reported_open(&self, namespace: NamespaceId) -> usize {
+        self.damage.reported_open(namespace)
     }
 
     /// As [`ChunkStore::note_damage`] of a container of which nothing can be had; in memory only when there are too
@@ -100,21 +123,21 @@ impl ChunkStore {
                 false
             }
         };
-        if !self.observe(container, None, reason) || !is_expected {
+        if !self.observe(container, None, reason, false) || !is_expected {
             return;
         }
         tracing::error!(%container, reason, "a container is missing or unreadable");
         if self.losses.is_believed(container, || self.container_count()) {
             let _telling = self.telling.lock();
-            self.record(container, None, reason);
+            self.record(container, None, reason, false);
         }
     }
 
     /// Whether it is news.
-    fn observe(&self, container: ContainerId, region: Option<u16>, reason: &str) -> bool {
+    fn observe(&self, container: ContainerId, region: Option<u16>, reason: &str, reported: bool) -> bool {
         let now_ms = self.clock.monotonic_ms();
         let namespace = self.namespace_of(container);
-        let news = self.damage.insert(container, Found { region, reason, namespace, now_ms });
+        let news = self.damage.insert(container, Found { region, reason, namespace, now_ms, reported });
         // Opened afresh the next time, even if it was known: what was read from it may be spoilt.
         self.containers.remove(container);
         // (G7) Looked at only now: a deletion forgets the damage after the container is gone.
@@ -130,8 +153,9 @@ impl ChunkStore {
         self.catalog.container(container).ok().flatten().map(|record| record.namespace)
     }
 
-    fn record(&self, container: ContainerId, region: Option<u16>, reason: &str) {
+    fn record(&self, container: ContainerId, region: Option<u16>, reason: &str, reported: bool) {
         let noted = match region {
+            Some(region) if reported => self.catalog.mark_region_reported(container, region, reason),
             Some(region) => self.catalog.mark_region_damaged(container, region, reason),
             None => self.catalog.mark_container_damaged(container, reason),
         };
@@ -182,7 +206,11 @@ impl ChunkStore {
         }
         let Some(record) = self.catalog.container(container)? else { return Ok(()) };
         let Ok(open) = self.open_afresh(&record) else { return Ok(()) };
-        let is_sound = |region: &Option<u16>| region.is_none_or(|region| region_is_sound(&open, region));
+        // (N6) Of what an agent reported the server sees only that it is what was sent.
+        let reported = self.damage.reported(container);
+        let is_sound = |region: &Option<u16>| {
+            region.is_none_or(|region| !reported.contains(&region) && region_is_sound(&open, region))
+        };
         let sound: Vec<Option<u16>> = known.into_keys().filter(is_sound).collect();
         if sound.is_empty() {
             return Ok(());
@@ -197,7 +225,8 @@ impl ChunkStore {
         self.losses.is_back(container);
         self.catalog.clear_damage(container)?;
         for (region, reason) in left {
-            self.record(container, region, &reason);
+            let reported = region.is_some_and(|region| reported.contains(&region));
+            self.record(container, region, &reason, reported);
         }
         Ok(())
     }

@@ -175,7 +175,7 @@ impl Names {
 }
 
 /// What is in a region of a restore, and how its chunks are named.
-fn opened(region: &v1::RegionData) -> (Vec<u8>, Names) {
+pub(crate) fn opened(region: &v1::RegionData) -> (Vec<u8>, Names) {
     let codec = Codec::try_from(region.codec).unwrap();
     let mut decoder = Decoder::new().unwrap();
     if codec != Codec::Sealed {

@@ -20,6 +20,8 @@ use crate::format::container::{FOOTER_BYTES, RegionRecord, directory_bytes};
 use crate::ingest::StartBackup;
 use crate::reclaim::{Control, ReclaimOptions, ReclaimReport, Squeeze};
 
+mod poison;
+
 const MIB: usize = 1 << 20;
 const KEY: KeyId = KeyId::from_bytes([0xA7; 8]);
 

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use holdfast_engine::catalog::token::Action;
-use holdfast_engine::catalog::{BackupFilter, BackupRecord, BackupShareRecord, PageRequest, Verification};
+use holdfast_engine::catalog::{
+    AgentsProof, BackupFilter, BackupRecord, BackupShareRecord, PageRequest, Verification,
+};
 use holdfast_engine::ids::BackupId;
 use holdfast_proto::ErrorCode;
 use serde::{Deserialize, Serialize};
@@ -59,8 +61,13 @@ pub(super) struct Backup {
     meta_bytes: u64,
     /// Bytes of it that cannot be restored, as far as the server knows; 0: whole
     damaged_bytes: u64,
-    /// When the server last read all of it and found it sound; null: not yet
+    /// When the server last read all of it and found it sound; null: not yet. Of one that is end-to-end encrypted: that it has
+    /// what it was sent
     last_proven: Option<String>,
+    /// Whether agents encrypt it end to end, so that its content is proved only by agents
+    end_to_end: bool,
+    /// When an agent last read all of it and found it sound; null: not yet
+    agent_verified: Option<String>,
     /// Bytes of data that nothing else has, as the last reclaim counted them; null: it is newer
     exclusive_bytes: Option<u64>,
     /// Its part of the stored bytes of data: what several of a VM share is the oldest's; null: it is newer
@@ -89,6 +96,8 @@ pub(super) struct Verify {
     at: String,
     /// A token's name
     by: String,
+    /// Whether an agent read it, rather than the server
+    by_agent: bool,
     ok: bool,
     detail: String,
 }
@@ -101,7 +110,8 @@ struct RestoreCommand {
 
 impl From<Verification> for Verify {
     fn from(found: Verification) -> Self {
-        Self { at: time(found.at_ms), by: found.who, ok: found.ok, detail: found.detail }
+        let Verification { at_ms, who, by_agent, ok, detail, .. } = found;
+        Self { at: time(at_ms), by: who, by_agent, ok, detail }
     }
 }
 
@@ -164,6 +174,8 @@ fn describe(app: &App, backups: Vec<BackupRecord>) -> Result<Vec<Backup>, Servic
     let lost: std::collections::HashMap<BackupId, u64> =
         app.catalog().lost_bytes(&ids)?.into_iter().collect();
     let proofs = app.catalog().proofs(&ids)?;
+    let agents: std::collections::HashMap<BackupId, AgentsProof> =
+        app.catalog().agents_proofs(&ids)?.into_iter().map(|found| (found.backup, found)).collect();
     let shares: std::collections::HashMap<BackupId, BackupShareRecord> =
         app.catalog().backup_shares(&ids)?.into_iter().map(|share| (share.backup, share)).collect();
     let lock_time_ms = app.catalog().lock_time()?;
@@ -173,6 +185,8 @@ fn describe(app: &App, backups: Vec<BackupRecord>) -> Result<Vec<Backup>, Servic
         .map(|((((locked_until, hold), backup), cost), proven_ms)| Backup {
             damaged_bytes: lost.get(&backup.id).copied().unwrap_or(0),
             last_proven: maybe_time(proven_ms),
+            end_to_end: agents.get(&backup.id).is_some_and(|found| found.end_to_end),
+            agent_verified: maybe_time(agents.get(&backup.id).and_then(|found| found.point_ms)),
             exclusive_bytes: shares.get(&backup.id).map(|share| share.exclusive_bytes),
             attributed_bytes: shares.get(&backup.id).map(|share| share.attributed_bytes),
             locked_until,

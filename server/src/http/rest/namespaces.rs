@@ -11,12 +11,13 @@ use holdfast_proto::ErrorCode;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::wire::{Items, time};
+use super::wire::{Items, maybe_time, time};
 use crate::activity::Change;
 use crate::app::App;
 use crate::error::ServiceError;
 use crate::http::access::Identity;
 use crate::http::query::{At, Body, Params};
+use crate::insight::agents::reminder;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -62,6 +63,8 @@ pub(super) struct Namespace {
     /// Id of the key that agents encrypt its content with (end to end); null: they do not. The server can read and prove
     /// nothing of it: only `holdfast verify`, by an agent with the key, does
     key_id: Option<String>,
+    /// What agents proved of it; null: it is not end-to-end encrypted, or has no restore points
+    agents: Option<AgentsProved>,
     vms: u64,
     /// Restore points
     backups: u64,
@@ -71,6 +74,30 @@ pub(super) struct Namespace {
     usage: Usage,
     /// The limits that are nearly reached (nine tenths and more), in words
     near: Vec<&'static str>,
+}
+
+/// What agents proved of a namespace whose content only they can prove
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct AgentsProved {
+    /// VMs with restore points
+    vms: u64,
+    /// Those of them of which no agent has ever verified a restore point
+    never_verified: u64,
+    /// When the VM was verified that waits longest; null: none ever was
+    oldest: Option<String>,
+    /// What to do, when some of it was not verified for two weeks
+    reminder: Option<String>,
+}
+
+impl AgentsProved {
+    fn of(found: &catalog::AgentsProofs, now_ms: i64) -> Self {
+        Self {
+            vms: found.vms,
+            never_verified: found.never,
+            oldest: maybe_time(found.oldest_ms),
+            reminder: reminder(found, now_ms),
+        }
+    }
 }
 
 impl From<catalog::Quota> for Quota {
@@ -88,13 +115,19 @@ impl From<Quota> for catalog::Quota {
 }
 
 impl Namespace {
-    fn of(namespace: NamespaceRecord, vms: u64, found: &NamespaceQuota) -> Self {
+    fn of(
+        namespace: NamespaceRecord,
+        vms: u64,
+        found: &NamespaceQuota,
+        agents: Option<AgentsProved>,
+    ) -> Self {
         let catalog::Usage { stored_bytes, protected_bytes, restore_points, sessions_today, .. } =
             found.usage;
         Self {
             name: namespace.name,
             created: time(namespace.created_ms),
             key_id: namespace.key_id.map(|key_id| key_id.to_string()),
+            agents,
             vms,
             backups: restore_points,
             stored_bytes,
@@ -125,10 +158,14 @@ fn find(app: &App, scope: Option<&[NamespaceId]>) -> Result<Vec<Namespace>, Serv
     let mut quotas: HashMap<NamespaceId, NamespaceQuota> =
         quotas.into_iter().map(|found| (found.namespace.id, found)).collect();
     let found = app.catalog().namespace_overviews(scope)?;
+    let now_ms = app.clock.now_ms();
+    let proofs = app.catalog().agents_proof_summaries()?;
+    let agents = |id| proofs.iter().find(|found| found.namespace == id);
     // One that was created between the two questions is left out.
     let item = |overview: catalog::NamespaceOverview| {
         let quota = quotas.remove(&overview.namespace.id)?;
-        Some(Namespace::of(overview.namespace, overview.vms, &quota))
+        let agents = agents(overview.namespace.id).map(|found| AgentsProved::of(found, now_ms));
+        Some(Namespace::of(overview.namespace, overview.vms, &quota, agents))
     };
     Ok(found.into_iter().filter_map(item).collect())
 }

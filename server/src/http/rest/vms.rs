@@ -79,6 +79,10 @@ pub(super) struct Vm {
     stale: bool,
     /// The newest verification of the latest restore point; null: none yet
     verify: Option<Verify>,
+    /// Whether agents encrypt it end to end, so that its content is proved only by agents
+    end_to_end: bool,
+    /// When an agent last read a restore point of it, be it gone, and found it sound; null: not yet
+    agent_verified: Option<String>,
 }
 
 /// The newest restore point
@@ -118,6 +122,8 @@ impl From<VmOverview> for Vm {
             last_error: Some(vm.last_error).filter(|error| !error.is_empty()),
             stale: vm.stale,
             verify: vm.verification.map(Verify::from),
+            end_to_end: vm.end_to_end,
+            agent_verified: maybe_time(vm.agent_verified_ms),
         }
     }
 }

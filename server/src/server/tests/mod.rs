@@ -256,6 +256,12 @@ impl Client {
         self.catalog().record_verification(self.request(message)).await.map(drop)
     }
 
+    async fn report_chunks(&self, namespace: &str, backup: &str) -> Result<(), Status> {
+        let message =
+            v1::ReportChunksRequest { namespace: namespace.into(), backup: backup.into(), chunks: vec![] };
+        self.catalog().report_chunks(self.request(message)).await.map(drop)
+    }
+
     async fn report(&self, namespace: &str) -> Result<Vec<v1::DetailRow>, Status> {
         let message = v1::ReportRequest { namespace: namespace.into(), ..v1::ReportRequest::default() };
         Ok(self.catalog().report(self.request(message)).await?.into_inner().rows)

@@ -17,10 +17,11 @@ enum Rpc {
     GetBackup,
     Report,
     RecordVerification,
+    ReportChunks,
 }
 
 /// As many as the protocol has; a new call must be added here.
-const ALL: [Rpc; 13] = [
+const ALL: [Rpc; 14] = [
     Rpc::Hello,
     Rpc::Start,
     Rpc::ParentDigests,
@@ -34,12 +35,13 @@ const ALL: [Rpc; 13] = [
     Rpc::GetBackup,
     Rpc::Report,
     Rpc::RecordVerification,
+    Rpc::ReportChunks,
 ];
 
 impl Rpc {
     fn writes(self) -> bool {
-        use Rpc::{Abort, Commit, Ingest, KeepAlive, ParentDigests, Start};
-        matches!(self, Start | ParentDigests | Ingest | KeepAlive | Commit | Abort)
+        use Rpc::{Abort, Commit, Ingest, KeepAlive, ParentDigests, ReportChunks, Start};
+        matches!(self, Start | ParentDigests | Ingest | KeepAlive | Commit | Abort | ReportChunks)
     }
 
     /// What a token of another namespace is told.
@@ -47,9 +49,12 @@ impl Rpc {
         match self {
             // Aborting a session that does not exist succeeds.
             Self::Hello | Self::Abort => None,
-            Self::Start | Self::ListBackups | Self::GetBackup | Self::Report | Self::RecordVerification => {
-                Some(ErrorCode::Forbidden)
-            }
+            Self::Start
+            | Self::ListBackups
+            | Self::GetBackup
+            | Self::Report
+            | Self::RecordVerification
+            | Self::ReportChunks => Some(ErrorCode::Forbidden),
             Self::ParentDigests | Self::Ingest | Self::KeepAlive | Self::Commit => {
                 Some(ErrorCode::SessionGone)
             }
@@ -79,6 +84,7 @@ impl Rpc {
             Self::GetBackup => client.get_backup("mine", backup, "").await.map(drop),
             Self::Report => client.report("mine").await.map(drop),
             Self::RecordVerification => client.record_verification("mine", backup, "").await,
+            Self::ReportChunks => client.report_chunks("mine", backup).await,
         }
     }
 }

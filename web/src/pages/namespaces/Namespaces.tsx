@@ -6,11 +6,14 @@ import { useNamespaces } from "../../api/queries";
 import { useWho } from "../../api/session";
 import type { Namespace } from "../../api/schema";
 import { Card } from "../../components/Card";
+import { Command } from "../../components/Command";
 import { Async, Empty } from "../../components/Feedback";
+import { Icon } from "../../components/icons";
 import { SimpleTable, type SimpleColumn } from "../../components/SimpleTable";
 import { Badge } from "../../components/Status";
 import { bytes, exactBytes } from "../../format/bytes";
 import { count, share } from "../../format/numbers";
+import { minute, relative } from "../../format/time";
 import { EditQuota } from "./EditQuota";
 
 interface UseProps {
@@ -31,9 +34,23 @@ function Use({ used, limit, text, exact }: UseProps) {
   );
 }
 
-function State({ near, keyId }: { near: readonly string[]; keyId: string | null }) {
+/** When agents proved what only they can. */
+function proved(agents: NonNullable<Namespace["agents"]>): string {
+  if (agents.oldest === null) return "content proved only by agents: not yet";
+  const missing = agents.never_verified === 0 ? "" : `, ${count(agents.never_verified)} of ${count(agents.vms)} VMs never`;
+  return `content proved only by agents: ${relative(agents.oldest)}${missing}`;
+}
+
+function State({ near, keyId, agents }: { near: readonly string[]; keyId: string | null; agents: Namespace["agents"] }) {
   return (
     <>
+      {agents && (
+        <span data-term="agent_verified" data-exact={agents.reminder ?? (agents.oldest === null ? "No agent has verified it yet." : minute(agents.oldest))}>
+          <Badge tone={agents.reminder ? "warn" : "quiet"} icon={agents.reminder ? "warn" : "info"}>
+            {proved(agents)}
+          </Badge>
+        </span>
+      )}
       {keyId !== null && (
         <span className="nowrap" data-exact={`Agents encrypt it with key ${keyId}. The server cannot read it: only 'holdfast verify' at an agent proves it.`}>
           <Badge tone="quiet" icon="lock">
@@ -59,8 +76,26 @@ const COLUMNS: SimpleColumn<Namespace>[] = [
   { id: "protected", header: "Protected", render: ({ usage, quota }) => <Use used={usage.protected_bytes} limit={quota.protected_bytes ?? null} {...inBytes} /> },
   { id: "points", header: "Restore points", render: ({ usage, quota }) => <Use used={usage.restore_points} limit={quota.restore_points ?? null} {...inNumbers} /> },
   { id: "sessions", header: "Backups today", render: ({ usage, quota }) => <Use used={usage.sessions_today} limit={quota.sessions_per_day ?? null} {...inNumbers} /> },
-  { id: "near", header: "State", render: (space) => <State near={space.near} keyId={space.key_id ?? null} /> },
+  { id: "near", header: "State", render: (space) => <State near={space.near} keyId={space.key_id ?? null} agents={space.agents ?? null} /> },
 ];
+
+/** As long as what only agents can prove was not proved for too long. */
+function Reminders({ spaces }: { spaces: readonly Namespace[] }) {
+  const late = spaces.filter((space) => space.agents?.reminder);
+  if (late.length === 0) return null;
+  return (
+    <section className="note note-warn" aria-label="Verification">
+      <Icon name="warn" />
+      <div>
+        <p className="note-title">Not verified for two weeks</p>
+        <p>Only agents with the key can prove what is end-to-end encrypted. Verify it at one of them, best by a timer:</p>
+        {late.map((space) => (
+          <Command key={space.name} text={`holdfast verify --all --namespace ${space.name}`} />
+        ))}
+      </div>
+    </section>
+  );
+}
 
 export default function Namespaces() {
   const namespaces = useNamespaces();
@@ -78,6 +113,7 @@ export default function Namespaces() {
   return (
     <div className="page page-namespaces">
       <h1>Namespaces</h1>
+      <Reminders spaces={namespaces.data?.items ?? []} />
       <Card title="Quotas" hint="At a limit, new data is refused before it is sent; backups without new data still work.">
         <Async query={namespaces} height={200}>
           {(page) =>

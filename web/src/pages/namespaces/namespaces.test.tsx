@@ -50,6 +50,24 @@ describe("namespaces", () => {
     expect(within(lab).queryByText(/end-to-end/)).toBeNull();
   });
 
+  it("says when agents last proved it, and reminds of it", async () => {
+    const agents = { vms: 3, never_verified: 1, oldest: "2026-01-01T00:00:00Z", reminder: "it is late" };
+    const vault = { ...space("vault", NONE, []), key_id: "nk-00010203fcfdfeff", agents };
+    serve({ "GET /session": session(), "GET /namespaces": list(vault, space("lab", NONE, [])) });
+    open();
+    const row = (await screen.findByRole("rowheader", { name: "vault" })).closest("tr") as HTMLElement;
+    expect(within(row).getByText(/content proved only by agents: .*1 of 3 VMs never/)).toBeTruthy();
+    expect(screen.getByRole("region", { name: "Verification" }).textContent).toContain("holdfast verify --all --namespace vault");
+  });
+
+  it("does not remind of what was verified", async () => {
+    const agents = { vms: 1, never_verified: 0, oldest: "2026-01-01T00:00:00Z", reminder: null };
+    serve({ "GET /session": session(), "GET /namespaces": list({ ...space("vault", NONE, []), key_id: "nk-00010203fcfdfeff", agents }) });
+    open();
+    await screen.findByText(/content proved only by agents/);
+    expect(screen.queryByRole("region", { name: "Verification" })).toBeNull();
+  });
+
   it("sets all limits of a namespace at once", async () => {
     const log = serve({ "GET /session": session(), "GET /namespaces": list(BERLIN), "PUT /namespaces/berlin/quota": BERLIN });
     open();

@@ -140,6 +140,7 @@ function Point({ point, chosen, mayKeep, onChoose }: PointProps) {
   const [open, setOpen] = useState(false);
   const data = point.disks.reduce((sum, disk) => sum + disk.data_bytes, 0);
   const kept = isKept(point);
+  const proven = point.end_to_end ? point.agent_verified : point.last_proven;
   return (
     <tbody className={open ? "is-open" : ""}>
       <tr className={chosen && !kept ? "is-chosen" : ""}>
@@ -163,9 +164,10 @@ function Point({ point, chosen, mayKeep, onChoose }: PointProps) {
         <Number term="new_bytes" kind="bytes" value={point.new_bytes} />
         <Number term="added_bytes" kind="bytes" value={point.post_lc + point.meta_bytes} />
         <Number term="exclusive_bytes" kind="bytes" value={point.exclusive_bytes} />
-        <td><VerifyBadge verify={point.verify} /></td>
-        <td className="nowrap" {...tip("last_proven", "time", point.last_proven)}>
-          {point.last_proven === null ? <span className="muted">not yet</span> : show("ago", point.last_proven)}
+        <td><VerifyBadge verify={point.verify} endToEnd={point.end_to_end} /></td>
+        <td className="nowrap" {...tip("last_proven", "time", proven)}>
+          {proven === null ? <span className="muted">not yet</span> : show("ago", proven)}
+          {point.end_to_end && <span className="muted"> by agents</span>}
         </td>
         <td>
           <button type="button" className="button button-small" aria-expanded={open} onClick={() => setOpen(!open)}>

@@ -13,7 +13,7 @@ import { Async, ErrorNote, Skeleton } from "../../components/Feedback";
 import { Icon } from "../../components/icons";
 import { link } from "../../components/location";
 import { Stat } from "../../components/Stat";
-import { Badge, StatusBadge, VerifyBadge } from "../../components/Status";
+import { AgentsBadge, Badge, StatusBadge, VerifyBadge } from "../../components/Status";
 import { useToday } from "../../components/today";
 import { TermLabel } from "../../components/Value";
 import { bytes } from "../../format/bytes";
@@ -64,7 +64,8 @@ function Contents({ vm }: { vm: VmDetail }) {
           {vm.latest === null ? "no restore point" : `latest ${relative(vm.latest.finished)}`}
         </Badge>
         {vm.last_status !== "done" && <StatusBadge status={vm.last_status} />}
-        <VerifyBadge verify={vm.verify} />
+        <VerifyBadge verify={vm.verify} endToEnd={vm.end_to_end} />
+        {vm.end_to_end && <AgentsBadge verified={vm.agent_verified} />}
         <Owner vm={vm} />
         <Link href={link("/details", { namespace: vm.namespace, vm: vm.vm })}>Compression details</Link>
       </p>

@@ -57,7 +57,7 @@ const COLUMNS: readonly GridColumn<Vm>[] = [
     width: 130,
     sort: null,
     value: (vm) => (vm.verify === null ? "not verified" : vm.verify.detail),
-    render: (vm) => <VerifyBadge verify={vm.verify} />,
+    render: (vm) => <VerifyBadge verify={vm.verify} endToEnd={vm.end_to_end} />,
   },
   { id: "protected_bytes", term: "protected_bytes", kind: "bytes", width: 120, sort: "protected_bytes", value: (vm) => vm.protected_bytes },
   { id: "stored_bytes", term: "vm_stored_bytes", kind: "bytes", width: 110, sort: "stored_bytes", value: (vm) => vm.stored_bytes },

@@ -102,7 +102,8 @@ fn read_vms(
         None => {}
     }
     let select = format!(
-        "SELECT v.id, v.namespace_id, n.name AS namespace, v.name AS vm, v.owner, l.id AS latest, l.job_id, \
+        "SELECT v.id, v.namespace_id, n.name AS namespace, v.name AS vm, v.owner, v.agent_verified_ms, \
+         n.key_id IS NOT NULL AS end_to_end, l.id AS latest, l.job_id, \
          l.started_ms, l.finished_ms, l.missing_disks, j.name AS job, {COMPLETE_MS} AS complete_ms, \
          (SELECT count(*) FROM backups b WHERE b.vm_id = v.id) AS backups, \
          (SELECT min(b.started_ms) FROM backups b WHERE b.vm_id = v.id) AS first_ms, \
@@ -150,6 +151,8 @@ fn read_vm(row: &Row<'_>, stale_before_ms: i64) -> rusqlite::Result<VmOverview> 
         last_status: String::new(),
         last_error: String::new(),
         verification: None,
+        end_to_end: row.get("end_to_end")?,
+        agent_verified_ms: row.get("agent_verified_ms")?,
     })
 }
 

@@ -54,7 +54,14 @@ fn a_catalog_of_the_first_schema_opens_and_goes_on() {
     // What the second schema added.
     assert_eq!(fixture.verifications(&[backup.id]).unwrap(), []);
     let at_ms = fixture.clock.now_ms();
-    let verified = Verification { backup: backup.id, at_ms, who: "op".into(), ok: true, detail: "".into() };
+    let verified = Verification {
+        backup: backup.id,
+        at_ms,
+        who: "op".into(),
+        by_agent: true,
+        ok: true,
+        detail: "".into(),
+    };
     fixture.record_verification(&verified).unwrap();
     assert_eq!(fixture.verifications(&[backup.id]).unwrap(), [verified]);
     let token = fixture.list_tokens().unwrap()[0].id;

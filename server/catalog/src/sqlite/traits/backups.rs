@@ -4,8 +4,8 @@ use holdfast_types::ids::{BackupId, NamespaceId, RunId, SessionId};
 
 use super::super::{SqliteCatalog, backups, commit, details, verifications};
 use crate::{
-    BackupCommit, BackupFilter, BackupRecord, Backups, DetailRow, FailedRun, Page, PageRequest, Result,
-    RootRecord, RunRecord, Verification, VmRecord, validate,
+    AgentsProof, AgentsProofs, BackupCommit, BackupFilter, BackupRecord, Backups, DetailRow, FailedRun, Page,
+    PageRequest, Result, RootRecord, RunRecord, Verification, VmRecord, validate,
 };
 
 impl Backups for SqliteCatalog {
@@ -68,5 +68,14 @@ impl Backups for SqliteCatalog {
     fn verifications(&self, backups: &[BackupId]) -> Result<Vec<Verification>> {
         validate::at_once("backups", backups.len())?;
         self.report(|c| verifications::newest(c, backups))
+    }
+
+    fn agents_proofs(&self, backups: &[BackupId]) -> Result<Vec<AgentsProof>> {
+        validate::at_once("backups", backups.len())?;
+        self.report(|c| verifications::agents_proofs(c, backups))
+    }
+
+    fn agents_proof_summaries(&self) -> Result<Vec<AgentsProofs>> {
+        self.report(verifications::agents_proof_summaries)
     }
 }

@@ -86,11 +86,15 @@ impl Containers for SqliteCatalog {
     }
 
     fn mark_container_damaged(&self, id: ContainerId, reason: &str) -> Result<()> {
-        self.write(|tx| damage::mark(tx, self.clock.as_ref(), id, None, reason))
+        self.write(|tx| damage::mark(tx, self.clock.as_ref(), (id, None), reason, false))
     }
 
     fn mark_region_damaged(&self, id: ContainerId, region: u16, reason: &str) -> Result<()> {
-        self.write(|tx| damage::mark(tx, self.clock.as_ref(), id, Some(region), reason))
+        self.write(|tx| damage::mark(tx, self.clock.as_ref(), (id, Some(region)), reason, false))
+    }
+
+    fn mark_region_reported(&self, id: ContainerId, region: u16, reason: &str) -> Result<()> {
+        self.write(|tx| damage::mark(tx, self.clock.as_ref(), (id, Some(region)), reason, true))
     }
 
     fn damaged(&self) -> Result<Vec<DamageRecord>> {

@@ -85,6 +85,10 @@ fn vm_model(f: &Fixture, all: &[DetailEntry], query: &VmQuery) -> Vec<VmOverview
             last_error: of_last.map(|e| e.row.error.clone()).find(|e| !e.is_empty()).unwrap_or_default(),
             stale: latest.as_ref().is_none_or(|backup| backup.finished_ms < query.stale_before_ms),
             verification: latest.as_ref().and_then(|backup| f.verifications(&[backup.id]).unwrap().pop()),
+            end_to_end: false,
+            agent_verified_ms: latest
+                .as_ref()
+                .and_then(|backup| f.agents_proofs(&[backup.id]).unwrap()[0].vm_ms),
             latest: latest.map(|backup| LatestBackup {
                 id: backup.id,
                 started_ms: backup.started_ms,
@@ -119,6 +123,7 @@ fn month(f: &Fixture) -> Vec<DetailEntry> {
             backup: latest.id,
             at_ms: f.clock.now_ms(),
             who: "op".into(),
+            by_agent: true,
             ok,
             detail: String::new(),
         };

@@ -75,13 +75,17 @@ async fn verifications_of_restore_points_are_shown() {
         backup: id.parse().unwrap(),
         at_ms: 1_700_000_000_000,
         who: "hv1".into(),
+        by_agent: true,
         ok: false,
         detail: "a chunk is damaged".into(),
     };
     fixture.catalog().record_verification(&verification).unwrap();
     let shown = fixture.get(&token, &format!("/api/v1/backups/{id}")).await.ok();
     let expected = serde_json::json!(
-        { "at": "2023-11-14T22:13:20.000Z", "by": "hv1", "ok": false, "detail": "a chunk is damaged" }
+        {
+            "at": "2023-11-14T22:13:20.000Z", "by": "hv1", "by_agent": true, "ok": false,
+            "detail": "a chunk is damaged"
+        }
     );
     assert_eq!(shown["verify"], expected);
     assert_eq!(fixture.get(&token, "/api/v1/vms/default/web").await.ok()["verify"], expected);
