@@ -161,6 +161,12 @@ fn verify_all_reads_what_is_due_and_says_so_in_one_line() {
         namespaces.contains("agents verified all of its 2 VMs") || namespaces.contains("Agents verified"),
         "{namespaces}"
     );
+    // Who may not read them is told that they are not its own.
+    let stranger = scene.server.token_with("stranger", &["--role", "backup", "--namespace", "vault"]);
+    let key = scene.key.to_str().unwrap();
+    let left =
+        scene.agent.with_token(&stranger).run(&["verify", "--all", "--namespace-key", key]).ok().text();
+    assert!(left.contains("2 VMs of other owners left out"), "{left}");
     // Elsewhere the server proves it by itself.
     scene.agent.back_up("plain", &[Disk::of_noise(scene.folder.path().join("p.raw"), 4, MIB).arg()]);
     let plain = scene.agent.run(&["list", "--vm", "plain"]).ok().text();

@@ -84,8 +84,9 @@ pub(super) fn agents_proof_summaries(connection: &Connection) -> Result<Vec<Agen
             "SELECT n.id, n.name, count(*) AS vms, sum(verified_ms IS NULL) AS never, min(verified_ms) AS oldest, \
              min(coalesce(verified_ms, first_ms)) AS since FROM (\
              SELECT v.namespace_id, v.agent_verified_ms AS verified_ms, min(b.finished_ms) AS first_ms \
-             FROM vms v JOIN backups b ON b.vm_id = v.id WHERE v.removed_ms IS NULL GROUP BY v.id) \
-             JOIN namespaces n ON n.id = namespace_id WHERE n.key_id IS NOT NULL GROUP BY n.id ORDER BY n.name",
+             FROM vms v JOIN backups b ON b.vm_id = v.id WHERE v.removed_ms IS NULL AND v.namespace_id IN \
+             (SELECT id FROM namespaces WHERE key_id IS NOT NULL) GROUP BY v.id) \
+             JOIN namespaces n ON n.id = namespace_id GROUP BY n.id ORDER BY n.name",
         )
         .and_then(|mut s| {
             s.query_map([], |row| {

@@ -37,6 +37,7 @@ async fn a_vm_is_its_owners_to_write_and_to_read_back() {
         assert_eq!(code(intruder.read_range(&made, 10).await), ErrorCode::Forbidden);
         let lie = intruder.record_verification("default", &made, "all is lost").await;
         assert_eq!(code(lie), ErrorCode::Forbidden);
+        assert_eq!(code(intruder.report_chunks("default", &made).await), ErrorCode::Forbidden);
     }
     assert_eq!(
         fixture.catalog().verifications(&[made.parse().unwrap()]).unwrap(),

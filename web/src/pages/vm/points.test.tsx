@@ -55,6 +55,16 @@ describe("restore points", () => {
     expect(JSON.parse(asked?.body ?? "")).toEqual({ ids: ["01JBACKUP0"], reason: "moved" });
   });
 
+  it("that are end-to-end encrypted are proved by agents, whatever the server read", async () => {
+    const verify = { at: "2026-11-20T00:00:00.000Z", by: "the schedule", by_agent: false, ok: true, detail: "" };
+    const sealed = { end_to_end: true, last_proven: "2026-11-20T00:00:00.000Z", verify };
+    open([backup(0, sealed), backup(1, { ...sealed, agent_verified: "2026-11-19T00:00:00.000Z", verify: { ...verify, by_agent: true } })]);
+    expect((await screen.findAllByText("complete, not proved")).length).toBe(1);
+    expect(screen.getAllByText("verified").length).toBe(1);
+    expect(screen.getAllByText(/by agents/).length).toBe(2);
+    expect(screen.getAllByText("not yet").length).toBe(1);
+  });
+
   it("that are locked or held are marked and cannot be chosen", async () => {
     open(POINTS);
     const user = userEvent.setup();
