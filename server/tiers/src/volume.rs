@@ -141,6 +141,14 @@ impl Volume for TieredVolume {
         self.shared.local.space()
     }
 
+    fn remove_empty_folders(
+        &self,
+        below: &BlobName,
+        is_left: &dyn Fn(&BlobName) -> bool,
+    ) -> Result<(), VolumeError> {
+        self.shared.local.remove_empty_folders(below, is_left)
+    }
+
     fn handles_outlive_removal(&self) -> bool {
         self.shared.local.handles_outlive_removal() && self.shared.remote.reads.handles_outlive_removal()
     }

@@ -90,7 +90,7 @@ impl Volume for CacheVolume {
         result
     }
 
-    crate::pass_on!(create_for, list, discard_unfinished, space, handles_outlive_removal to inner);
+    crate::pass_on!(create_for, list, discard_unfinished, space, remove_empty_folders, handles_outlive_removal to inner);
 }
 
 #[derive(Debug)]

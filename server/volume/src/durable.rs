@@ -124,6 +124,37 @@ impl Folders {
         Ok(())
     }
 
+    /// Removes the folders below `folder` that have nothing in them and are left, the innermost first, durably.
+    pub(crate) fn remove_empty(&self, folder: &Path, is_left: &dyn Fn(&Path) -> bool) -> io::Result<()> {
+        let entries = match std::fs::read_dir(folder) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            other => other?,
+        };
+        let mut removed = false;
+        for entry in entries {
+            let entry = entry?;
+            if !entry.file_type()?.is_dir() {
+                continue;
+            }
+            let path = entry.path();
+            self.remove_empty(&path, is_left)?;
+            if !is_left(&path) {
+                continue;
+            }
+            // Who makes it again meanwhile flushes it again.
+            let mut durable = self.durable.lock();
+            match std::fs::remove_dir(&path) {
+                Ok(()) => {
+                    durable.remove(&path);
+                    removed = true;
+                }
+                Err(error) if matches!(error.kind(), ErrorKind::DirectoryNotEmpty | ErrorKind::NotFound) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if removed { fsync_folder(folder) } else { Ok(()) }
+    }
+
     /// Makes `folder`, which lies below the root, exist durably.
     pub(crate) fn ensure(&self, folder: &Path) -> Result<(), PublishError> {
         // Held over the flushes: a second caller must not go on before they are done.

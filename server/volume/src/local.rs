@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::num::NonZeroUsize;
 use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -144,6 +144,20 @@ impl Volume for LocalVolume {
             // What an unprivileged process may still use.
             free_bytes: stat.f_bavail.saturating_mul(stat.f_frsize),
         }))
+    }
+
+    fn remove_empty_folders(
+        &self,
+        below: &BlobName,
+        is_left: &dyn Fn(&BlobName) -> bool,
+    ) -> Result<(), VolumeError> {
+        let failed = |error| VolumeError::writing("remove empty folders of", below, error);
+        self.folders
+            .remove_empty(&self.path_of(below), &|path| {
+                let name = path.strip_prefix(&self.root).ok().and_then(Path::to_str);
+                name.and_then(BlobName::new).is_some_and(|name| is_left(&name))
+            })
+            .map_err(failed)
     }
 
     fn handles_outlive_removal(&self) -> bool {

@@ -51,6 +51,15 @@ macro_rules! pass_on {
             $crate::Volume::space(&self.$inner)
         }
     };
+    (@remove_empty_folders $inner:tt) => {
+        fn remove_empty_folders(
+            &self,
+            below: &$crate::BlobName,
+            is_left: &dyn ::core::ops::Fn(&$crate::BlobName) -> bool,
+        ) -> ::core::result::Result<(), $crate::VolumeError> {
+            $crate::Volume::remove_empty_folders(&self.$inner, below, is_left)
+        }
+    };
     (@handles_outlive_removal $inner:tt) => {
         fn handles_outlive_removal(&self) -> bool {
             $crate::Volume::handles_outlive_removal(&self.$inner)

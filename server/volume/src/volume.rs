@@ -125,6 +125,19 @@ pub trait Volume: Send + Sync + fmt::Debug {
     /// [`VolumeError::Unavailable`], [`VolumeError::NotReadableNow`], [`VolumeError::Io`].
     fn space(&self) -> Result<Option<Space>, VolumeError>;
 
+    /// Removes the folders below `below` in which nothing is and of which `is_left` says that nothing will be written to them.
+    /// Where blobs lie in no folders, or a volume does not show those of the one below, nothing happens.
+    ///
+    /// # Errors
+    /// Folders cannot be read or removed; some may be left.
+    fn remove_empty_folders(
+        &self,
+        _below: &BlobName,
+        _is_left: &dyn Fn(&BlobName) -> bool,
+    ) -> Result<(), VolumeError> {
+        Ok(())
+    }
+
     /// Whether a [`Blob`] opened before [`Volume::remove`] can still be read after it, as a file can. Where it
     /// is false, reads of such a handle return the blob's bytes or [`VolumeError::NotFound`], never others. A
     /// decorator answers what the volume inside it answers.
@@ -160,6 +173,14 @@ impl<V: Volume + ?Sized> Volume for Arc<V> {
 
     fn space(&self) -> Result<Option<Space>, VolumeError> {
         (**self).space()
+    }
+
+    fn remove_empty_folders(
+        &self,
+        below: &BlobName,
+        is_left: &dyn Fn(&BlobName) -> bool,
+    ) -> Result<(), VolumeError> {
+        (**self).remove_empty_folders(below, is_left)
     }
 
     fn handles_outlive_removal(&self) -> bool {

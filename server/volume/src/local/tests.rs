@@ -159,3 +159,25 @@ fn a_file_that_may_not_be_read_is_there_all_the_same() {
         assert!(error.is_unreadable_now() && !error.poisons_writes(), "{error:?}");
     }
 }
+
+/// Only what is empty and left: a folder that is in use is there for its next blob.
+#[test]
+fn empty_folders_go_when_they_are_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = LocalVolume::open(folder.path()).unwrap();
+    for blob in ["points/old/a/x", "points/old/b/x", "points/new/c/x", "points/older/d/x"] {
+        put(&volume, blob, b"x");
+    }
+    for blob in ["points/old/a/x", "points/new/c/x", "points/older/d/x"] {
+        volume.remove(&name(blob)).unwrap();
+    }
+    let is_left = |folder: &BlobName| folder.as_str().contains("old");
+    volume.remove_empty_folders(&name("points"), &is_left).unwrap();
+    let is_there = |path: &str| folder.path().join(path).exists();
+    assert!(!is_there("points/old/a") && is_there("points/old/b/x") && is_there("points/new/c"));
+    assert!(!is_there("points/older"));
+    // One that went is made again, durably.
+    put(&volume, "points/older/d/x", b"y");
+    assert!(is_there("points/older/d/x"));
+    volume.remove_empty_folders(&name("absent"), &is_left).unwrap();
+}
