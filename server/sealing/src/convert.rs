@@ -98,6 +98,9 @@ pub enum Converting {
     Left(u64),
     /// Nothing is left here, and in other places so many blobs that were removed here. Ask again.
     Elsewhere(u64),
+    /// What is sealed with old data keys is sealed anew but for what is still being written with them: a pass that begins
+    /// before that has its name could miss it (K3).
+    Waits,
     /// Nothing lies in the open, nothing is sealed with an old data key, and the table of keys says so.
     Done,
 }
@@ -121,7 +124,7 @@ pub struct ConversionFigures {
 
 #[derive(Debug)]
 struct Pass {
-    /// The data keys that were old when it began.
+    /// The data keys that were old when it began, and with which nothing was being written any more.
     old: Vec<DataKeyId>,
     /// Whether it still counts what there is.
     counts: bool,
@@ -165,7 +168,10 @@ impl Conversion {
 
     /// How far it is.
     pub fn figures(&self) -> ConversionFigures {
-        self.figures.lock().clone()
+        let mut figures = self.figures.lock().clone();
+        // Keys may have been changed since the last step.
+        figures.done &= !self.keys.is_to_convert();
+        figures
     }
 
     /// Goes on until the surroundings say that it is enough.
@@ -178,6 +184,9 @@ impl Conversion {
             return Ok(Converting::Done);
         }
         let mut slot = self.pass.lock();
+        if slot.is_none() && self.waits() {
+            return Ok(Converting::Waits);
+        }
         let pass = slot.get_or_insert_with(|| self.begin());
         while let Some(folder) = self.folders.get(pass.folder) {
             let is_over =
@@ -206,16 +215,23 @@ impl Conversion {
         let old = std::mem::take(&mut pass.old);
         *slot = None;
         self.keys.converted(&old)?;
-        self.figures.lock().done = true;
-        Ok(Converting::Done)
+        // Keys that were changed meanwhile, or were being written with, need a pass of their own.
+        let is_done = !self.keys.is_to_convert();
+        self.figures.lock().done = is_done;
+        Ok(if is_done { Converting::Done } else { Converting::More })
+    }
+
+    /// Whether nothing lies in the open, and something is being written with each data key that is old.
+    fn waits(&self) -> bool {
+        self.keys.is_to_convert() && !self.keys.accepts_plain() && self.keys.old_and_quiet().is_empty()
     }
 
     fn begin(&self) -> Pass {
         {
             let mut figures = self.figures.lock();
-            (figures.looked_at, figures.total) = (0, 0);
+            (figures.looked_at, figures.total, figures.done) = (0, 0, false);
         }
-        Pass { old: self.keys.old(), counts: true, folder: 0, after: None, left: 0, mark: None }
+        Pass { old: self.keys.old_and_quiet(), counts: true, folder: 0, after: None, left: 0, mark: None }
     }
 
     /// Counts a page of names. Whether it was the last of the folder.

@@ -1,5 +1,6 @@
 //! The keys of a repository at work.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -15,6 +16,9 @@ use parking_lot::{Mutex, RwLock};
 use crate::layout::SealedHeader;
 use crate::table::{TableError, remove_older, write_table};
 
+/// How often a new key may be made an old one before anyone has used it.
+const FIRST_TRIES: u32 = 3;
+
 /// Why keys were not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
@@ -22,6 +26,58 @@ pub enum KeysError {
     Table(#[from] TableError),
     #[error(transparent)]
     Key(#[from] KeyError),
+}
+
+/// Why keys that someone else made are not taken over.
+#[derive(Debug, thiserror::Error)]
+pub enum TakeOverError {
+    /// Someone was faster: make the change again.
+    #[error("it was made of table {based_on} of the keys, and there is table {present} now")]
+    Outdated { based_on: u64, present: u64 },
+    #[error("it has number {sequence}, and the table of keys that counts has {present}")]
+    Older { sequence: u64, present: u64 },
+    #[error("it is a table of keys of another repository")]
+    OfAnother,
+    #[error("data key {0} is missing from it")]
+    Lost(DataKeyId),
+    #[error("by it blobs that lie in the open would be believed again")]
+    BelievesPlain,
+    #[error(transparent)]
+    Keys(#[from] KeysError),
+}
+
+/// Which data keys blobs are being written with that no listing shows yet: these are not dropped.
+#[derive(Debug, Default)]
+struct Writers(Mutex<BTreeMap<DataKeyId, u64>>);
+
+/// A blob being written with a data key, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Writing {
+    writers: Arc<Writers>,
+    key: DataKeyId,
+}
+
+impl Writing {
+    fn begin(writers: &Arc<Writers>, key: DataKeyId) -> Self {
+        *writers.0.lock().entry(key).or_default() += 1;
+        Self { writers: Arc::clone(writers), key }
+    }
+
+    pub(crate) const fn key(&self) -> DataKeyId {
+        self.key
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        let mut writers = self.writers.0.lock();
+        if let Some(count) = writers.get_mut(&self.key) {
+            *count -= 1;
+            if *count == 0 {
+                writers.remove(&self.key);
+            }
+        }
+    }
 }
 
 /// Who is told of a new table.
@@ -36,6 +92,7 @@ pub struct Keys {
     random: Arc<dyn SecretRandom>,
     /// Held while the table is replaced: readers go on.
     changing: Mutex<()>,
+    writers: Arc<Writers>,
     /// Whether an owner has had more than one data key: blobs may have been sealed anew.
     was_rotated: AtomicBool,
     /// Whether there are blobs in the open, or with old data keys.
@@ -68,6 +125,7 @@ impl Keys {
             clock,
             random,
             changing: Mutex::new(()),
+            writers: Arc::default(),
             was_rotated: AtomicBool::new(false),
             is_to_convert: AtomicBool::new(false),
             watcher: OnceLock::new(),
@@ -101,8 +159,17 @@ impl Keys {
     }
 
     /// Data keys that seal nothing new, and open what was sealed with them.
+    #[cfg(test)]
     pub(crate) fn old(&self) -> Vec<DataKeyId> {
         old_keys(self.open.read().table())
+    }
+
+    /// (K3) Those of the old data keys with which nothing is being written any more. That stays so: who begins to write
+    /// takes the current one. So a pass that begins now sees every blob that was sealed with them.
+    pub(crate) fn old_and_quiet(&self) -> Vec<DataKeyId> {
+        let open = self.open.read();
+        let writers = self.writers.0.lock();
+        old_keys(open.table()).into_iter().filter(|id| !writers.contains_key(id)).collect()
     }
 
     /// Whose a data key is, and whether it seals what is new; `None`: there is none.
@@ -168,23 +235,56 @@ impl Keys {
         Ok(answer)
     }
 
-    /// What seals one writing of the blob `name`, of `owner`.
-    pub(crate) fn sealer(
-        &self,
-        owner: Owner,
-        name: &BlobName,
-    ) -> Result<(DataKeyId, BlobSealer), VolumeError> {
-        let owner = KeyOwner::from_bytes(owner.to_bytes());
-        let current = || self.open.read().current_for(owner).cloned();
-        let key = match current() {
-            Some(key) => key,
-            None => {
-                self.add_first(owner).map_err(|error| failed(name, error))?;
-                current().ok_or_else(|| failed(name, "its key went away"))?
+    /// (K1) Goes on with keys that someone else made of these: of the table with number `based_on`.
+    ///
+    /// # Errors
+    /// [`TakeOverError`]; nothing was changed then, unless it is of [`remove_older`].
+    pub fn take_over(&self, based_on: u64, keys: OpenKeys) -> Result<(), TakeOverError> {
+        self.change(|present, _, _| {
+            let sequence = present.table().sequence();
+            if sequence != based_on {
+                return Err(TakeOverError::Outdated { based_on, present: sequence });
             }
+            if keys.repository() != present.repository() {
+                return Err(TakeOverError::OfAnother);
+            }
+            if keys.table().sequence() <= sequence {
+                return Err(TakeOverError::Older { sequence: keys.table().sequence(), present: sequence });
+            }
+            // Who changes what opens the repository gives up no data.
+            if let Some(lost) = present.table().data_keys().find(|key| keys.data_key(key.id).is_err()) {
+                return Err(TakeOverError::Lost(lost.id));
+            }
+            if !present.table().accepts_plain() && keys.table().accepts_plain() {
+                return Err(TakeOverError::BelievesPlain);
+            }
+            *present = keys;
+            Ok(())
+        })
+    }
+
+    /// What seals one writing of the blob `name`, of `owner`.
+    pub(crate) fn sealer(&self, owner: Owner, name: &BlobName) -> Result<(Writing, BlobSealer), VolumeError> {
+        let owner = KeyOwner::from_bytes(owner.to_bytes());
+        let current = || {
+            let open = self.open.read();
+            let key = Arc::clone(open.current_for(owner)?);
+            // (K3) While it is the current one.
+            let writing = Writing::begin(&self.writers, key.id());
+            Some((key, writing))
         };
+        let mut found = current();
+        // Keys may be changed again before it is taken.
+        for _ in 0..FIRST_TRIES {
+            if found.is_some() {
+                break;
+            }
+            self.add_first(owner).map_err(|error| failed(name, error))?;
+            found = current();
+        }
+        let (key, writing) = found.ok_or_else(|| failed(name, "its key went away"))?;
         let sealer = key.blob_sealer(self.repository(), name.as_str(), &*self.random);
-        Ok((key.id(), sealer.map_err(|error| failed(name, error))?))
+        Ok((writing, sealer.map_err(|error| failed(name, error))?))
     }
 
     /// The first key of an owner, unless someone else was faster.

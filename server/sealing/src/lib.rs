@@ -28,7 +28,7 @@ mod writer;
 pub use convert::{
     Cause, Conversion, ConversionFigures, ConvertError, Converting, Inventory, Surroundings, inventory,
 };
-pub use keys::{Keys, KeysError};
+pub use keys::{Keys, KeysError, TakeOverError};
 pub use layout::{SEALED_HEADER_BYTES, is_left_open, is_sealed_name, sealed_name};
 pub use table::{TableError, read_table, remove_older, write_table};
 pub use volume::SealedVolume;

@@ -56,11 +56,25 @@ fn tables(volume: &dyn Volume) -> Result<Vec<BlobName>, TableError> {
     Ok(found)
 }
 
-/// The newest table on `volume` that is whole; `None`: there is none, so nothing is encrypted.
+/// How often a running server may replace the table while it is looked for.
+const TRIES: u32 = 8;
+
+/// The newest table on `volume` that is whole; `None`: there is none, so nothing is encrypted. Also beside a server that
+/// replaces it.
 ///
 /// # Errors
 /// The volume's; when there are tables, and none is whole.
 pub fn read_table(volume: &dyn Volume) -> Result<Option<KeyTable>, TableError> {
+    for _ in 1..TRIES {
+        match read_newest(volume) {
+            Err(TableError::Volume(VolumeError::NotFound { .. })) => {}
+            read => return read,
+        }
+    }
+    read_newest(volume)
+}
+
+fn read_newest(volume: &dyn Volume) -> Result<Option<KeyTable>, TableError> {
     let mut refused = None;
     for name in tables(volume)?.into_iter().rev() {
         match read_one(volume, &name) {

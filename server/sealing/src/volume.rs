@@ -123,10 +123,10 @@ impl SealedVolume {
         owner: Owner,
     ) -> Result<Box<dyn BlobWriter>, VolumeError> {
         let sealed = form.of(name).ok_or_else(|| refused(name))?;
-        let (key, sealer) = self.keys(name)?.sealer(owner, name)?;
-        let header = SealedHeader { key, salt: *sealer.salt() };
+        let (writing, sealer) = self.keys(name)?.sealer(owner, name)?;
+        let header = SealedHeader { key: writing.key(), salt: *sealer.salt() };
         let inner = self.inner.create_for(&sealed, owner).map_err(|error| renamed(error, name))?;
-        Ok(Box::new(SealedWriter::new(inner, name.clone(), sealer, header, Geometry::of(name))))
+        Ok(Box::new(SealedWriter::new(inner, name.clone(), (sealer, writing), header, Geometry::of(name))))
     }
 
     /// The blob in whichever form it has. One that gets another meanwhile is looked for again: the new form is there
@@ -186,9 +186,9 @@ impl Volume for SealedVolume {
             return self.inner.open(name);
         }
         sealed_name(name).ok_or_else(|| refused(name))?;
-        let may_move = self.keys.as_ref().is_some_and(|keys| keys.is_to_convert());
         let blob = self.open_any(name)?;
-        if may_move && !self.inner.handles_outlive_removal() {
+        // Keys may be changed while it is open, and then it moves.
+        if self.keys.is_some() && !self.inner.handles_outlive_removal() {
             let (volume, again) = (self.clone(), name.clone());
             let open_again = Box::new(move || volume.open_any(&again));
             return Ok(Arc::new(MovingBlob::new(name.clone(), blob, open_again)));
@@ -243,7 +243,7 @@ impl Volume for SealedVolume {
         if removed { Ok(()) } else { Err(VolumeError::NotFound { name: name.clone() }) }
     }
 
-    holdfast_volume::pass_on!(discard_unfinished, space, handles_outlive_removal to inner);
+    holdfast_volume::pass_on!(discard_unfinished, space, remove_empty_folders, handles_outlive_removal to inner);
 }
 
 /// What the volume below says of a sealed name, said of the name it stands for.

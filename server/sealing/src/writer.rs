@@ -3,6 +3,7 @@
 use holdfast_keys::BlobSealer;
 use holdfast_volume::{BlobName, BlobWriter, VolumeError};
 
+use crate::keys::Writing;
 use crate::layout::{Geometry, SealedHeader};
 
 /// Sealed bytes that are handed over at once.
@@ -15,6 +16,8 @@ pub(crate) struct SealedWriter {
     /// Of the blob, for errors.
     name: BlobName,
     sealer: BlobSealer,
+    /// (K3) Until the blob has its name.
+    _writing: Writing,
     header: SealedHeader,
     geometry: Geometry,
     /// Not sealed yet: a page that is full is held back until it is certain that it is not the last.
@@ -31,13 +34,23 @@ impl SealedWriter {
     pub(crate) fn new(
         inner: Box<dyn BlobWriter>,
         name: BlobName,
-        sealer: BlobSealer,
+        (sealer, writing): (BlobSealer, Writing),
         header: SealedHeader,
         geometry: Geometry,
     ) -> Self {
-        let batch = header.encode(geometry).to_vec();
-        let page = Vec::new();
-        Self { inner, name, sealer, header, geometry, page, number: 0, batch, len: 0, has_failed: false }
+        Self {
+            inner,
+            name,
+            sealer,
+            _writing: writing,
+            header,
+            geometry,
+            page: Vec::new(),
+            number: 0,
+            batch: header.encode(geometry).to_vec(),
+            len: 0,
+            has_failed: false,
+        }
     }
 
     fn room(&self) -> usize {
@@ -106,6 +119,9 @@ impl BlobWriter for SealedWriter {
         let header = self.header.encode(self.geometry);
         self.batch.extend_from_slice(&header);
         self.hand_over()?;
-        self.inner.seal()
+        let Self { inner, _writing: writing, .. } = *self;
+        let sealed = inner.seal();
+        drop(writing);
+        sealed
     }
 }

@@ -10,6 +10,8 @@ use holdfast_sealing::{Cause, Conversion, Converting, Surroundings};
 use holdfast_volume::{Blob, BlobName, Owner, VolumeError};
 
 use crate::repository::Tiers;
+/// How often it is looked whether keys were changed, and whether what is still being written with old ones is done.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// Between two passes, when something could not be converted: it may be repaired by then, or deleted.
 const AGAIN: Duration = Duration::from_secs(900);
@@ -61,13 +63,15 @@ impl Job for EncryptRest {
                 }
                 Step::Idle(ELSEWHERE)
             }
+            Converting::Waits => Step::Idle(LOOK_AGAIN),
             Converting::Done => {
                 if !before.done {
                     tracing::info!(
                         "everything on the volume is encrypted with the keys of today, and nothing else is believed"
                     );
                 }
-                Step::Finished
+                // Keys may be changed while the server runs.
+                Step::Idle(LOOK_AGAIN)
             }
         })
     }

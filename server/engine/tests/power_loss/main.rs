@@ -19,6 +19,8 @@ mod agent;
 #[cfg(test)]
 mod campaign;
 #[cfg(test)]
+mod conversion;
+#[cfg(test)]
 mod disk;
 #[cfg(test)]
 mod facts;
@@ -64,7 +66,13 @@ fn namespace(engine: &holdfast_engine::Engine) -> holdfast_engine::ids::Namespac
 
 #[cfg(test)]
 mod tests {
-    use super::{campaign, life, settings};
+    use super::{campaign, conversion, life, settings};
+
+    /// (K2, K3) Also while all blobs are sealed anew.
+    #[test]
+    fn nothing_is_lost_while_everything_is_encrypted_anew() {
+        conversion::run(settings::folder().path());
+    }
 
     #[test]
     fn nothing_promised_is_lost_wherever_power_fails() {

@@ -363,6 +363,41 @@ fn readers_and_listings_see_everything_at_each_moment() {
     at_each_moment(&look, &contents());
 }
 
+/// (K3) Keys may be changed at any moment, also while a blob is being written that no pass sees yet: it is read afterwards,
+/// and its key goes once it is sealed anew, too.
+#[test]
+fn keys_change_while_blobs_are_written() {
+    const NEW: &str = "points/a/b/z.1";
+    let mut with = contents();
+    with.insert(NEW.to_owned(), b"begun before the keys were changed".to_vec());
+    for start in [plain(), outdated()] {
+        for moment in 1..=charges(&start) {
+            let scene = Scene::open(Arc::new(start.snapshot()));
+            let begun: RefCell<Option<Box<dyn holdfast_volume::BlobWriter>>> = RefCell::default();
+            let at = |charge: u64| {
+                if charge == moment {
+                    let mut blob = scene.volume.create_for(&name(NEW), OWNER).unwrap();
+                    blob.append(&with[NEW]).unwrap();
+                    *begun.borrow_mut() = Some(blob);
+                    scene.retire_keys();
+                }
+            };
+            let around = Around { meanwhile: Some(&at), ..Around::default() };
+            while scene.conversion.step(&around).unwrap() != Converting::Waits {}
+            scene.holds(&contents());
+            assert!(!scene.conversion.figures().done);
+            assert_eq!(scene.keys.old().len(), 1, "all others are gone");
+            assert_eq!(scene.conversion.step(&Around::default()).unwrap(), Converting::Waits);
+            begun.into_inner().unwrap().seal().unwrap();
+            scene.holds(&with);
+            scene.convert();
+            scene.holds(&with);
+            assert!(scene.keys.old().is_empty() && scene.conversion.figures().done);
+            Scene::open(Arc::clone(&scene.below)).holds(&with);
+        }
+    }
+}
+
 /// What a stop leaves half done, and steps that are short, cost no more than time.
 #[test]
 fn steps_and_stops_at_each_moment_go_on() {
@@ -527,4 +562,35 @@ fn a_blob_that_moves_while_it_is_looked_for_is_found() {
     *scene.below.1.lock() = Some((Arc::clone(&scene.volume.moves), sealed, bytes));
     assert!(scene.read(CONTAINER).unwrap() == contents()[CONTAINER]);
     assert!(scene.below.1.lock().is_none(), "it moved");
+}
+
+/// How fast it is, which BENCHMARKS says: `HOLDFAST_BENCH_DIR=FOLDER cargo test --release -p holdfast-sealing --lib -- --ignored \
+/// --nocapture speed_of_a_conversion`, on a disk of some importance with 4 GiB free.
+#[test]
+#[ignore = "takes its time; its figures are for machines that do nothing else"]
+fn speed_of_a_conversion() {
+    const CONTAINERS: usize = 64;
+    const CONTAINER_BYTES: usize = 32 << 20;
+    let parent = std::env::var_os("HOLDFAST_BENCH_DIR").map_or_else(std::env::temp_dir, Into::into);
+    let folder = tempfile::tempdir_in(parent).unwrap();
+    let below = Arc::new(holdfast_volume::LocalVolume::open(folder.path()).unwrap());
+    let bytes = noise(1, CONTAINER_BYTES);
+    for number in 0..CONTAINERS {
+        put(&*below, &format!("containers/0000000/{number:010}.data"), &bytes);
+    }
+    let (secret, id) = (secret(), RepositoryId::from_bytes([1; 16]));
+    let slot = NewSlot::new(&secret, "a test");
+    write_table(&*below, OpenKeys::create(id, &slot, true, 0, &SystemRandom).unwrap().table()).unwrap();
+    let measure = |what: &str| {
+        let scene = Scene::open(Arc::clone(&below));
+        if what != "in the open" {
+            scene.retire_keys();
+        }
+        let began = std::time::Instant::now();
+        scene.convert();
+        let mb = (CONTAINERS * CONTAINER_BYTES) as f64 / 1e6;
+        println!("sealed anew what was {what}: {:.0} MB/s", mb / began.elapsed().as_secs_f64());
+    };
+    measure("in the open");
+    measure("sealed with old data keys");
 }
