@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_engine::Engine;
-use holdfast_engine::catalog::Catalog;
+use holdfast_engine::catalog::{Catalog, TaskKind, TaskRecord};
 use holdfast_engine::clock::{Clock, SystemClock};
 use holdfast_engine::ids::TokenId;
 use holdfast_proto::ErrorCode;
@@ -109,6 +109,20 @@ impl App {
     /// The catalog.
     pub fn catalog(&self) -> &dyn Catalog {
         self.engine.catalog().as_ref()
+    }
+
+    /// Starts a task on behalf of `who`. Blocks.
+    ///
+    /// # Errors
+    /// `ReadOnly`: the server runs without its keys (K6); as [`Tasks::start`].
+    pub(crate) fn start_task(
+        &self,
+        kind: TaskKind,
+        options: &str,
+        who: &str,
+    ) -> Result<TaskRecord, ServiceError> {
+        self.engine.check_unlocked()?;
+        self.tasks.start(kind, options, who)
     }
 
     /// Tells everything that listens to [`App::stopping`] to end, and ends all activity.

@@ -19,6 +19,7 @@
 //! | `metrics` | metrics |
 //! | `jobs` | background work |
 //! | `app` | what all calls share |
+//! | `control` | what commands on this machine ask of a running server |
 //! | `grpc`, `http` | the agents' protocol; REST API and web UI |
 //! | `server` | start and shutdown |
 //! | `cli` | the command line |
@@ -29,6 +30,7 @@ mod audit_log;
 pub mod auth;
 pub mod cli;
 pub mod config;
+mod control;
 pub mod error;
 pub mod files;
 

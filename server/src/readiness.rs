@@ -113,6 +113,9 @@ const fn told(obstacle: Obstacle) -> &'static str {
             "pages of the chunk index are damaged: they are being rebuilt from the containers, and backups and restores go on"
         }
         Obstacle::Catalog => "the catalog takes no changes: the server's log says why",
+        Obstacle::Locked => {
+            "the server was started without the keys of its encrypted repository, for administration only: start it with them"
+        }
     }
 }
 

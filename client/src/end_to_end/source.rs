@@ -55,8 +55,7 @@ enum Found {
 }
 
 fn from_command(text: &str) -> Result<Found, ClientError> {
-    let words = ["sh", "-c", text].map(str::to_owned);
-    let line = command::run(&words, command::TIME_LIMIT).map_err(|error| failed(&error))?;
+    let line = command::run_line(text, command::TIME_LIMIT).map_err(|error| failed(&error))?;
     if let Some(wrapped) = WrappedKey::parse(line.expose()).map_err(|error| failed(&error))? {
         return Ok(Found::Wrapped(wrapped));
     }

@@ -143,8 +143,17 @@ impl Core {
         })
     }
 
+    /// (K6) Fails when nothing on the volume may be read.
+    pub(crate) fn check_unlocked(&self) -> Result<(), EngineError> {
+        match self.health.locked_reason() {
+            Some(reason) => Err(EngineError::NoKeys(reason.to_owned())),
+            None => Ok(()),
+        }
+    }
+
     /// Fails when writing has stopped (W9).
     pub(crate) fn check_writable(&self) -> Result<(), EngineError> {
+        self.check_unlocked()?;
         match self.health.read_only_reason() {
             Some(reason) => Err(EngineError::ReadOnly(reason.to_owned())),
             None => Ok(()),

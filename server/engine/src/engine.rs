@@ -3,6 +3,7 @@
 
 mod backups;
 mod conversion;
+mod locked;
 mod reading;
 mod reclaim;
 mod retention;
@@ -16,6 +17,7 @@ use holdfast_proto::reread::REREAD_DAYS;
 use holdfast_types::clock::Clock;
 use holdfast_types::ids::RepositoryId;
 use holdfast_volume::{Space, Volume};
+use parking_lot::Mutex;
 
 use crate::audit::{Audit, AuditJob};
 use crate::check::{CheckOptions, CheckReport};
@@ -32,7 +34,7 @@ use crate::jobs::{Budget, Job};
 use crate::lost_rows::{self, DroppedRows};
 use crate::memory::MemoryBounds;
 use crate::parity::ParityStats;
-use crate::points::{MissingPoints, PointsJob, record_rest};
+use crate::points::{MissingPoints, OldFoldersJob, PointsJob, record_rest};
 use crate::progress::{NoProgress, Progress};
 use crate::readiness::{self, NotReady};
 use crate::reclaim::Rounds;
@@ -268,6 +270,9 @@ impl Engine {
     pub fn shutdown(&self) -> Result<(), EngineError> {
         self.rounds.close();
         self.sessions.close(&self.core, "the server was shut down");
+        if self.is_locked() {
+            return Ok(self.core.catalog.checkpoint()?);
+        }
         crate::retention::advance_at_stop(&self.core);
         // Before the snapshot: what was proved belongs into it.
         if let Err(error) = self.scrub.write(&self.core) {
@@ -293,11 +298,18 @@ impl Engine {
         Arc::new(PointsJob { core: Arc::clone(&self.core), missing: Arc::clone(&self.points) })
     }
 
+    /// Background work: seals points anew that lie in folders which show names, and removes these folders. For volumes whose
+    /// other blobs are encrypted.
+    pub fn old_point_folders_job(&self) -> Arc<dyn Job> {
+        Arc::new(OldFoldersJob { core: Arc::clone(&self.core), after: Mutex::default() })
+    }
+
     /// As [`Engine::points_job`], all of it.
     ///
     /// # Errors
     /// When a point cannot be written; the next call goes on where it failed.
     pub fn write_points(&self) -> Result<(), EngineError> {
+        self.core.check_unlocked()?;
         record_rest(&self.core)?;
         self.points.write(&self.core, &Budget::unlimited()).map(drop)
     }
@@ -312,6 +324,7 @@ impl Engine {
     /// # Errors
     /// When the catalog cannot be copied or the volume not written; the earlier snapshots are there then.
     pub fn snapshot(&self) -> Result<Option<u64>, EngineError> {
+        self.core.check_unlocked()?;
         self.snapshots.take(&self.core)
     }
 
@@ -320,6 +333,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::snapshot`]; some of the others may be left.
     pub fn renew_snapshots(&self) -> Result<(), EngineError> {
+        self.core.check_unlocked()?;
         self.snapshots.renew(&self.core)
     }
 
@@ -337,6 +351,7 @@ impl Engine {
     /// # Errors
     /// When the volume or the catalog cannot be read; the next call goes on where it failed.
     pub fn audit(&self, progress: &dyn Progress) -> Result<OpenSummary, EngineError> {
+        self.core.check_unlocked()?;
         self.audit.run(&self.core, progress)
     }
 
@@ -376,6 +391,7 @@ impl Engine {
     /// # Errors
     /// Only when it cannot go on; damage is in the report.
     pub fn check(&self, options: CheckOptions, progress: &dyn Progress) -> Result<CheckReport, EngineError> {
+        self.core.check_unlocked()?;
         crate::check::run(&self.core, options, progress)
     }
 
@@ -387,6 +403,7 @@ impl Engine {
     /// # Errors
     /// When the volume or the catalog cannot be asked or changed; any later start finds the rows that are left.
     pub fn drop_lost_rows(&self, progress: &dyn Progress) -> Result<DroppedRows, EngineError> {
+        self.core.check_unlocked()?;
         lost_rows::drop_unneeded(&self.core, self.opened.unreadable_points == 0, progress)
     }
 
@@ -396,6 +413,7 @@ impl Engine {
     /// # Errors
     /// When a new container or the catalog cannot be written; what was written before stays.
     pub fn repair(&self, progress: &dyn Progress) -> Result<Vec<Repaired>, EngineError> {
+        self.core.check_unlocked()?;
         container_repair::run(&self.core, progress)
     }
 }

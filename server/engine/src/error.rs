@@ -69,6 +69,9 @@ pub enum EngineError {
     /// Writing stopped after an I/O error, or because too many containers are missing.
     #[error("the repository has become read-only: {0}; check the disk, then restart the server")]
     ReadOnly(String),
+    /// It was started without its keys, so nothing on the volume is read or written. Says what to do.
+    #[error("{0}")]
+    NoKeys(String),
     /// Stored data does not match its checksum or fingerprint.
     #[error("{0}")]
     Damaged(String),
@@ -126,7 +129,7 @@ impl EngineError {
             Self::Unsupported(_) => ErrorCode::Unsupported,
             Self::Full(_) => ErrorCode::Full,
             Self::Quota(_) => ErrorCode::Quota,
-            Self::ReadOnly(_) => ErrorCode::ReadOnly,
+            Self::ReadOnly(_) | Self::NoKeys(_) => ErrorCode::ReadOnly,
             Self::Damaged(_) => ErrorCode::Damaged,
             Self::Unavailable | Self::NotReclaimable(_) | Self::Stopped => ErrorCode::Unavailable,
             Self::Catalog(error) | Self::Locked(error) => error.code(),

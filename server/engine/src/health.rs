@@ -59,17 +59,20 @@ pub enum Obstacle {
     IndexDamaged,
     /// The catalog takes no changes.
     Catalog,
+    /// It was started without its keys.
+    Locked,
 }
 
 impl Obstacle {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Stopped,
         Self::VolumeAbsent,
         Self::VolumeReadOnly,
         Self::Full,
         Self::IndexDamaged,
         Self::Catalog,
+        Self::Locked,
     ];
 
     /// The word for it.
@@ -81,6 +84,7 @@ impl Obstacle {
             Self::Full => "full",
             Self::IndexDamaged => "index_damaged",
             Self::Catalog => "catalog",
+            Self::Locked => "locked",
         }
     }
 }
@@ -108,6 +112,8 @@ impl Part {
 /// See the module's text. Once work has stopped it stays so.
 #[derive(Debug, Default)]
 pub struct Health {
+    /// Why nothing is read or written, however sound it is.
+    locked: OnceLock<String>,
     writing: OnceLock<String>,
     index: OnceLock<String>,
     catalog: OnceLock<String>,
@@ -160,9 +166,19 @@ impl Health {
         self.latch(work).get().map(String::as_str)
     }
 
+    /// Has nothing on the volume be read or written until the next start, and says why. Nothing has failed.
+    pub(crate) fn lock(&self, reason: &str) {
+        let _ = self.locked.set(reason.to_owned());
+    }
+
+    /// Why nothing on the volume is read or written, if so.
+    pub(crate) fn locked_reason(&self) -> Option<&str> {
+        self.locked.get().map(String::as_str)
+    }
+
     /// Why writing is refused, if it is.
     pub(crate) fn read_only_reason(&self) -> Option<&str> {
-        self.reason(Work::Writing)
+        self.locked_reason().or_else(|| self.reason(Work::Writing))
     }
 
     /// Everything that has stopped.

@@ -28,6 +28,11 @@ const PROBE: &str = "probe";
 pub(crate) fn obstacles(core: &Core) -> Vec<NotReady> {
     let mut found: Vec<NotReady> = Vec::new();
     let mut add = |obstacle, reason: String| found.push(NotReady { obstacle, reason });
+    if let Some(reason) = core.health.locked_reason() {
+        // (K6) Nothing else can be told.
+        add(Obstacle::Locked, reason.to_owned());
+        return found;
+    }
     for stopped in core.health.stopped() {
         let (work, reason) = (stopped.work.as_str(), stopped.reason);
         add(

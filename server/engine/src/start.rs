@@ -69,7 +69,8 @@ fn checkpoint_if(rebuilt: bool, store: &ChunkStore) -> Result<(), EngineError> {
 
 /// Starts: see [`crate::recovery`] for the steps.
 pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started, EngineError> {
-    let Start { data, index, catalog, clock, health, rebuild, .. } = start;
+    let (data, catalog) = (Arc::clone(&start.data), Arc::clone(&start.catalog));
+    let Start { index, rebuild, .. } = start;
     let record = catalog.repository()?;
     // (S3) Nothing was changed so far.
     identity::ensure(&*data, &*catalog, record.id, start.location, start.on_loss == OnLoss::Accept)?;
@@ -86,21 +87,11 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
     discard_if(rebuild, &**index)?;
     let leftovers = Arc::new(Leftovers::default());
     let ledger = Ledger::new(Arc::clone(&data), start.reserve_bytes);
-    let options = index_options(&start.index_options, &health, &ledger, &leftovers, start.memory);
+    let options = index_options(&start.index_options, &start.health, &ledger, &leftovers, start.memory);
     let opened = recovery::open_index(index, record.id, &options, &mut summary)?;
     let trusted = known.trusted(&opened);
     summary.clean = trusted.is_some();
-    let containers = ContainerCache::new(Arc::clone(&data), record.id, start.directories);
-    let store = Arc::new(ChunkStore::new(StoreParts {
-        index: opened,
-        containers: containers.sharing(start.memory.shared_bytes),
-        catalog: Arc::clone(&catalog),
-        clock: Arc::clone(&clock),
-        health: Arc::clone(&health),
-        on_loss: start.on_loss,
-        leftovers,
-        decoded_bytes: start.memory.decoded_bytes,
-    })?);
+    let store = store(&start, record.id, opened, leftovers)?;
     let mut rest = Rest::default();
     adopt_sealed(&*catalog, &known, trusted, &mut rest)?;
     // (L1) Before points are compared: what is left of a deleted restore point must not be entered.
@@ -128,12 +119,59 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
     let all_looked_at = recovery::look_again(&store)?;
     let audit_from = trusted.filter(|_| all_looked_at).map_or(0, |mark| mark.audit_from);
     store.leftovers.begin_at(end.unwrap_or(0));
-    let (last_commit, volume) = (catalog.commits()?.last, GuardedVolume::new(data, Arc::clone(&health)));
-    let Start { lease_secs, reread_days, memory, .. } = start;
-    let core = Core::new(CoreParts {
-        repository: record.id,
-        volume: Arc::new(volume),
-        last_commit,
+    let core = core(start, record.id, store, ledger, (numbers, Unrecorded::new(rest)))?;
+    let (audit, points) =
+        (Audit::new(audit_from, end.unwrap_or(0)), MissingPoints::new(missing.without_point));
+    Ok(Started { core, audit, points, summary })
+}
+
+/// (K6) The core of a repository whose volume is not looked at. `start.index` is empty.
+pub(crate) fn locked(start: Start<'_>) -> Result<Started, EngineError> {
+    let id = start.catalog.repository()?.id;
+    let mut summary = OpenSummary::default();
+    let leftovers = Arc::new(Leftovers::default());
+    let ledger = Ledger::new(Arc::clone(&start.data), start.reserve_bytes);
+    let options = index_options(&start.index_options, &start.health, &ledger, &leftovers, start.memory);
+    let opened = recovery::open_index(start.index, id, &options, &mut summary)?;
+    let store = store(&start, id, opened, leftovers)?;
+    // No number is reserved: nothing gets one.
+    let core = core(start, id, store, ledger, (0..0, Unrecorded::new(Rest::default())))?;
+    Ok(Started { core, audit: Audit::new(0, 0), points: MissingPoints::new(Vec::new()), summary })
+}
+
+/// What finds chunks.
+fn store(
+    start: &Start<'_>,
+    repository: RepositoryId,
+    index: Index,
+    leftovers: Arc<Leftovers>,
+) -> Result<Arc<ChunkStore>, EngineError> {
+    let containers = ContainerCache::new(Arc::clone(&start.data), repository, start.directories);
+    Ok(Arc::new(ChunkStore::new(StoreParts {
+        index,
+        containers: containers.sharing(start.memory.shared_bytes),
+        catalog: Arc::clone(&start.catalog),
+        clock: Arc::clone(&start.clock),
+        health: Arc::clone(&start.health),
+        on_loss: start.on_loss,
+        leftovers,
+        decoded_bytes: start.memory.decoded_bytes,
+    })?))
+}
+
+/// All of it; `numbers` are reserved.
+fn core(
+    start: Start<'_>,
+    repository: RepositoryId,
+    store: Arc<ChunkStore>,
+    ledger: Arc<Ledger>,
+    (numbers, unrecorded): (Range<u64>, Unrecorded),
+) -> Result<Core, EngineError> {
+    let Start { data, catalog, clock, health, lease_secs, reread_days, memory, .. } = start;
+    Core::new(CoreParts {
+        repository,
+        volume: Arc::new(GuardedVolume::new(data, Arc::clone(&health))),
+        last_commit: catalog.commits()?.last,
         catalog,
         store,
         clock,
@@ -144,11 +182,8 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
         session_memory: MemoryPool::new(memory.sessions_bytes),
         read_ahead: ReadAhead::new(memory.read_ahead_bytes / READ_BYTES_MAX),
         numbers,
-        unrecorded: Unrecorded::new(rest),
-    })?;
-    let (audit, points) =
-        (Audit::new(audit_from, end.unwrap_or(0)), MissingPoints::new(missing.without_point));
-    Ok(Started { core, audit, points, summary })
+        unrecorded,
+    })
 }
 
 /// What a start looks through, and what it tells of what it finds.

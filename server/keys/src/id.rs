@@ -49,7 +49,7 @@ impl fmt::Display for KeyNumber {
 pub enum Owner {
     /// What tells of one namespace: unreadable once its keys are gone.
     Namespace(NamespaceId),
-    /// What belongs to no single namespace: catalog snapshots, index, parity.
+    /// What belongs to no single namespace: catalog snapshots and the index.
     Repository,
 }
 

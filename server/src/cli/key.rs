@@ -1,29 +1,30 @@
-//! `holdfast-server key`: what opens an encrypted repository. Works on the volume directly; all but `status` need a server
-//! that is not running, because a running one keeps the keys it opened.
+//! `holdfast-server key`: what opens an encrypted repository. Works on the volume directly; beside a running server it hands
+//! what it made to that (`place`).
+
+mod place;
 
 use std::fs;
 use std::io::Read as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use holdfast_engine::EngineError;
 use holdfast_engine::clock::{Clock, SystemClock, utc_text};
 use holdfast_keys::kit::KitPage;
-use holdfast_keys::slots::{NewSlot, SlotId, SlotKind, SlotSecret};
+use holdfast_keys::slots::{NewSlot, SlotId, SlotInfo, SlotKind, SlotSecret};
 use holdfast_keys::{DataKeyState, KeyTable, OpenKeys, Owner, Secret, SecretBytes, SystemRandom};
-use holdfast_sealing::{Inventory, inventory, read_table};
-use holdfast_volume::{LocalVolume, Volume};
+use holdfast_sealing::{Inventory, inventory};
 use serde_json::{Value, json};
 
 use super::fail::Failure;
 use super::namespace::size;
-use super::{DataFolder, no_repository, out};
-use crate::config::Settings;
+use super::{DataFolder, out};
+use crate::control::{self, Progress};
 use crate::error::ServiceError;
 use crate::repository::encryption::{self, KeySource, NO_KIT, no_key, refused, seen, wants_kit};
 use crate::repository::{BLOBS, FolderLock, copies_of};
+use place::Place;
 
 const EXAMPLES: &str = "\
 A repository is encrypted from the first 'holdfast-server serve --encrypt' on. A start opens it with what the settings \
@@ -38,40 +39,41 @@ Examples:
   holdfast-server key remove 2                  (a number that 'key status' shows)
   holdfast-server key rotate                    (someone else may know a key)
 
-All but 'key status' need the server to be stopped. More: docs/OPERATIONS.md, Encryption.";
+All but 'key accept-older' work beside a running server, which goes on with the changed keys, and without one. \
+More: docs/OPERATIONS.md, Encryption.";
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(super) enum KeyCommand {
-    /// Show what opens the repository, and which keys it has (also while the server is running)
+    /// Show what opens the repository, which keys it has, and how far a running server is with encrypting anew
     Status(StatusArgs),
     /// Print a recovery kit: one page that opens the repository when everything else is lost
     ///
-    /// The server must be stopped. Print the page, keep it apart from the server, and delete the file, if you made one.
+    /// Print the page, keep it apart from the server, and delete the file, if you made one.
     ExportKit(FolderArgs),
     /// Add a passphrase that opens the repository
     ///
-    /// The server must be stopped. It uses the passphrase once key_passphrase_file names a file with it.
+    /// The server uses the passphrase once key_passphrase_file names a file with it, from its next start on.
     AddPassphrase(PassphraseArgs),
     /// Make what the settings name open the repository, with the help of a recovery kit
     ///
     /// For when the key file is lost, or another source of the key is to be used. A key file that is not there is made.
-    /// The server must be stopped. When the catalog is lost, too: 'holdfast-server recover --kit'.
+    /// When the catalog is lost, too: 'holdfast-server recover --kit'.
     Import(ImportArgs),
     /// Stop a key file, passphrase, command or kit from opening the repository
     ///
-    /// The server must be stopped. Copies of the volume made before still open with it.
+    /// Copies of the volume made before still open with it.
     Remove(RemoveArgs),
     /// Go on with a table of keys that is older than the one used last
     ///
-    /// When the whole volume was put back from an older copy on purpose. Keys, passphrases and kits that were removed since
+    /// When the whole volume was put back from an older copy on purpose; the server must be stopped. Keys, passphrases and kits that were removed since
     /// that copy open the repository again.
     AcceptOlder(FolderArgs),
     /// Make a new repository key, and with --data-keys new data keys
     ///
-    /// The server must be stopped. Only what the settings name opens the new repository key; recovery kits and
-    /// everything else no longer open it, and are listed: export a new kit. With --data-keys new data gets new keys, and
-    /// what is there is encrypted anew by the running server, which then drops the old ones.
+    /// Only what the settings name opens the new repository key; recovery kits and everything else no longer open it, and
+    /// are listed: export a new kit. With --data-keys new data gets new keys, and what is there is encrypted anew by the
+    /// running server, beside backups and restores, which then drops the old ones: 'key status' says how far it is.
     Rotate(RotateArgs),
 }
 
@@ -141,53 +143,6 @@ pub(super) fn run(command: &KeyCommand) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The keys of a data folder.
-struct Place {
-    settings: Settings,
-    volume: Arc<dyn Volume>,
-    table: KeyTable,
-}
-
-impl Place {
-    fn find(folder: &DataFolder) -> Result<Self, Failure> {
-        let settings = folder.resolve()?.settings;
-        let blobs = settings.data_dir.join(BLOBS);
-        if !blobs.is_dir() {
-            return Err(no_repository(&settings.data_dir));
-        }
-        let volume: Arc<dyn Volume> = Arc::new(LocalVolume::open(blobs).map_err(EngineError::from)?);
-        let table = read_table(&*volume).map_err(encryption::table_error)?;
-        let table = table.ok_or_else(|| {
-            refused("the repository is not encrypted; start the server with --encrypt on to encrypt what it writes")
-        })?;
-        Ok(Self { settings, volume, table })
-    }
-
-    /// With the folder's lock, so that no server goes on with other keys.
-    fn alone(folder: &DataFolder) -> Result<(Self, FolderLock), Failure> {
-        let lock = FolderLock::take(&folder.resolve()?.settings.data_dir)?;
-        let place = Self::find(folder)?;
-        seen::check(&place.settings.data_dir, &place.table)?;
-        Ok((place, lock))
-    }
-
-    fn open(&self) -> Result<OpenKeys, ServiceError> {
-        Ok(encryption::unlock(self.table.clone(), &KeySource::of(&self.settings))?.0)
-    }
-
-    fn replace(&self, open: &OpenKeys) -> Result<(), ServiceError> {
-        encryption::replace_table(&*self.volume, open)?;
-        seen::note(&self.settings.data_dir, open.table());
-        if let Some((location, _)) = copies_of(&self.settings.data_dir)? {
-            out::note(format_args!(
-                "the copies in {location} have the keys as they were until the server has run again: start it, and see that \
-                 'holdfast-server tier status' says that they are up to date"
-            ));
-        }
-        Ok(())
-    }
-}
-
 fn now_ms() -> i64 {
     SystemClock.now_ms()
 }
@@ -196,8 +151,9 @@ fn status(args: &StatusArgs) -> Result<(), Failure> {
     let Place { table, volume, settings } = Place::find(&args.folder)?;
     let found = inventory(&*volume, &encryption::folders()).map_err(EngineError::from)?;
     let bucket = copies_of(&settings.data_dir)?;
+    let server = control::beside(&settings.data_dir).and_then(|server| server.progress().ok());
     if args.json {
-        out::say(status_json(&table, &found, bucket.as_ref()));
+        out::say(status_json(&table, &found, bucket.as_ref(), server.as_ref()));
         return Ok(());
     }
     out::say(format_args!("repository key {}, table {}", table.key(), table.sequence()));
@@ -227,17 +183,40 @@ fn status(args: &StatusArgs) -> Result<(), Failure> {
              there once the new ones are there; not before is this over"
         ));
     }
+    if let Some(progress) = &server
+        && !progress.done
+    {
+        show_progress(progress);
+    }
     if wants_kit(&table) {
         out::note(NO_KIT);
     }
     Ok(())
 }
 
+/// What the running server says of encrypting anew.
+fn show_progress(progress: &Progress) {
+    let Progress { looked_at, total, converted, converted_bytes, left, why, .. } = progress;
+    out::say(format_args!(
+        "the running server has looked at {looked_at} of {total} files, and encrypted {converted} with {} since its start",
+        size(*converted_bytes)
+    ));
+    if *left > 0 {
+        let why = why.as_deref().unwrap_or("the log says why");
+        out::say(format_args!("not encrypted, and tried again: {left} files ({why})"));
+    }
+}
+
 fn has_kit(table: &KeyTable) -> bool {
     table.slots().any(|slot| slot.kind == SlotKind::RecoveryKit)
 }
 
-fn status_json(table: &KeyTable, found: &Inventory, bucket: Option<&(String, u64)>) -> Value {
+fn status_json(
+    table: &KeyTable,
+    found: &Inventory,
+    bucket: Option<&(String, u64)>,
+    server: Option<&Progress>,
+) -> Value {
     let slots: Vec<Value> = table
         .slots()
         .map(|slot| {
@@ -273,17 +252,20 @@ fn status_json(table: &KeyTable, found: &Inventory, bucket: Option<&(String, u64
         "encrypted_bytes": found.sealed_bytes,
         "recovery_kit": has_kit(table),
         "left_in_bucket": bucket.map(|(_, left)| left),
+        "server": server,
     })
 }
 
 fn export_kit(folder: &DataFolder) -> Result<(), Failure> {
-    let (place, _lock) = Place::alone(folder)?;
-    let mut open = place.open()?;
     let secret = Secret::random(&SystemRandom).map_err(ServiceError::defect)?;
     let kit = SlotSecret::recovery_kit(secret.clone());
-    open.add_slot(&NewSlot::new(&kit, "printed"), now_ms(), &SystemRandom).map_err(refused)?;
-    // Durable before the page is printed: what is printed opens the repository.
-    place.replace(&open)?;
+    // Durable before the page is printed: what is printed opens the repository (K1).
+    let (place, open, id) = place::change(folder, |place| {
+        let mut open = place.open()?;
+        let id = open.add_slot(&NewSlot::new(&kit, "printed"), now_ms(), &SystemRandom).map_err(refused)?;
+        Ok((open, id))
+    })?;
+    place.note("key.export-kit", format!("slot {id}: a recovery kit"));
     let mut volumes =
         vec![fs::canonicalize(place.settings.data_dir.join(BLOBS)).unwrap_or_default().display().to_string()];
     volumes.extend(copies_of(&place.settings.data_dir)?.map(|(location, _)| location));
@@ -293,7 +275,7 @@ fn export_kit(folder: &DataFolder) -> Result<(), Failure> {
         "holdfast-server serve --data-dir /var/lib/holdfast".to_owned(),
     ];
     let page = KitPage {
-        repository: place.table.repository(),
+        repository: open.repository(),
         key: open.table().key(),
         made_ms: now_ms(),
         volumes: &volumes,
@@ -306,14 +288,17 @@ fn export_kit(folder: &DataFolder) -> Result<(), Failure> {
 }
 
 fn add_passphrase(args: &PassphraseArgs) -> Result<(), Failure> {
-    let (place, _lock) = Place::alone(&args.folder)?;
-    let mut open = place.open()?;
     let secret = match &args.passphrase_file {
         Some(file) => KeySource::PassphraseFile(file.clone()).read()?,
         None => SlotSecret::passphrase(read_line()?),
     };
-    let id = open.add_slot(&NewSlot::new(&secret, &args.label), now_ms(), &SystemRandom).map_err(refused)?;
-    place.replace(&open)?;
+    let (place, _, id) = place::change(&args.folder, |place| {
+        let mut open = place.open()?;
+        let new = NewSlot::new(&secret, &args.label);
+        let id = open.add_slot(&new, now_ms(), &SystemRandom).map_err(refused)?;
+        Ok((open, id))
+    })?;
+    place.note("key.add", format!("slot {id}: a passphrase ({})", args.label));
     out::note(format_args!("the passphrase opens the repository as slot {id}"));
     Ok(())
 }
@@ -327,26 +312,30 @@ fn read_line() -> Result<SecretBytes, ServiceError> {
 }
 
 fn import(args: &ImportArgs) -> Result<(), Failure> {
-    let (place, _lock) = Place::alone(&args.folder)?;
+    let (place, ..) = place::change(&args.folder, |place| {
+        let source = KeySource::of(&place.settings);
+        let (open, _) = encryption::open_with_kit(place.table.clone(), &args.kit, &source, &SystemClock)?;
+        Ok((open, ()))
+    })?;
     let source = KeySource::of(&place.settings);
-    let open = encryption::import_kit(&*place.volume, place.table.clone(), &args.kit, &source, &SystemClock)?;
-    seen::note(&place.settings.data_dir, open.table());
+    place.note("key.import", format!("the {source}, by a recovery kit"));
     out::note(format_args!("the {source} opens the repository"));
     Ok(())
 }
 
 fn remove(args: &RemoveArgs) -> Result<(), Failure> {
-    let (place, _lock) = Place::alone(&args.folder)?;
-    let (mut open, opened_by) = encryption::unlock(place.table.clone(), &KeySource::of(&place.settings))?;
     let slot = SlotId(args.slot);
-    if slot == opened_by {
-        return Err(refused(format!(
-            "slot {slot} is what the settings name, and the server could not start without it: name another key first"
-        ))
-        .into());
-    }
-    open.remove_slot(slot, now_ms()).map_err(refused)?;
-    place.replace(&open)?;
+    let (place, ..) = place::change(&args.folder, |place| {
+        let (mut open, opened_by) = encryption::unlock(place.table.clone(), &KeySource::of(&place.settings))?;
+        if slot == opened_by {
+            return Err(refused(format!(
+                "slot {slot} is what the settings name, and the server could not start without it: name another key first"
+            )));
+        }
+        open.remove_slot(slot, now_ms()).map_err(refused)?;
+        Ok((open, ()))
+    })?;
+    place.note("key.remove", format!("slot {slot}"));
     out::note(format_args!(
         "slot {slot} is removed. Copies of the volume that were made before still open with it: run \
          'holdfast-server key rotate' if someone else may have it"
@@ -359,33 +348,47 @@ fn accept_older(folder: &FolderArgs) -> Result<(), Failure> {
     let place = Place::find(&folder.folder)?;
     place.open()?;
     seen::accept(&place.settings.data_dir, &place.table)?;
+    place.note("key.accept-older", format!("table {}", place.table.sequence()));
     out::note(format_args!("table {} of keys counts now", place.table.sequence()));
     Ok(())
 }
 
 fn rotate(args: &RotateArgs) -> Result<(), Failure> {
-    let (place, _lock) = Place::alone(&args.folder)?;
+    let (place, open, gone) = place::change(&args.folder, |place| rotated(place, args.data_keys))?;
+    let (source, key) = (KeySource::of(&place.settings), open.table().key());
+    let what = if args.data_keys { "and new data keys " } else { "" };
+    place.note("key.rotate", format!("repository key {key} {what}in place of {}", place.table.key()));
+    out::note(format_args!("the repository key is {key} now; the {source} opens it"));
+    for slot in gone {
+        out::note(format_args!("slot {} ({}, {}) no longer opens it", slot.id, slot.kind, slot.label));
+    }
+    if args.data_keys {
+        out::note(
+            "what is written from now on gets new data keys; a running server encrypts anew what is there ('holdfast-server \
+             key status')",
+        );
+    }
+    if !has_kit(open.table()) {
+        out::note("export a new recovery kit: holdfast-server key export-kit");
+    }
+    Ok(())
+}
+
+/// The keys of `place` with a new repository key, and what no longer opens it.
+fn rotated(place: &Place, data_keys: bool) -> Result<(OpenKeys, Vec<SlotInfo>), ServiceError> {
     let source = KeySource::of(&place.settings);
     let (mut open, opened_by) = encryption::unlock(place.table.clone(), &source)?;
     let (secret, label) = (source.read()?, source.label());
     let gone = open
         .rotate_repository_key(&[NewSlot::new(&secret, &label)], now_ms(), &SystemRandom)
         .map_err(refused)?;
-    if args.data_keys {
+    if data_keys {
         let owners: Vec<Owner> = open.table().data_keys().map(|key| key.owner).collect();
         for owner in owners {
             open.retire(owner, now_ms(), &SystemRandom).map_err(refused)?;
         }
     }
-    place.replace(&open)?;
-    out::note(format_args!("the repository key is {} now; the {source} opens it", open.table().key()));
-    for slot in gone.iter().filter(|slot| slot.id != opened_by) {
-        out::note(format_args!("slot {} ({}, {}) no longer opens it", slot.id, slot.kind, slot.label));
-    }
-    if !has_kit(open.table()) {
-        out::note("export a new recovery kit: holdfast-server key export-kit");
-    }
-    Ok(())
+    Ok((open, gone.into_iter().filter(|slot| slot.id != opened_by).collect()))
 }
 
 #[cfg(test)]

@@ -112,6 +112,11 @@ pub struct Layer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_command: Option<String>,
 
+    /// Start an encrypted repository without its keys, for administration only: lists, reports, tokens and the audit log are
+    /// there; backups, restores, deleting and reclaim are refused, and nothing on the volume is changed
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub without_keys: Option<bool>,
     /// Bucket that gets a copy of everything, as s3://BUCKET/PREFIX; asks for an encrypted repository
     #[arg(long, value_name = "URL")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -262,6 +267,7 @@ impl Layer {
             key_file: None,
             key_passphrase_file: None,
             key_command: None,
+            without_keys: Some(false),
             s3: None,
             s3_endpoint: None,
             s3_region: None,
@@ -313,6 +319,7 @@ pub struct Settings {
     pub key_file: Option<PathBuf>,
     pub key_passphrase_file: Option<PathBuf>,
     pub key_command: Option<String>,
+    pub without_keys: bool,
     pub s3: Option<String>,
     pub s3_endpoint: Option<String>,
     pub s3_region: Option<String>,

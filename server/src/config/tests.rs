@@ -55,7 +55,7 @@ fn every_place_beats_the_ones_below_it() {
 #[test]
 fn every_key_can_come_from_every_place() {
     // One more key than a flag, a variable and a line of the file can carry would be a second precedence.
-    let keys: [(&str, &str, &str); 36] = [
+    let keys: [(&str, &str, &str); 37] = [
         ("data_dir", "/d", "\"/d\""),
         ("grpc", "0.0.0.0:1", "\"0.0.0.0:1\""),
         ("http", "[::]:2", "\"[::]:2\""),
@@ -66,6 +66,7 @@ fn every_key_can_come_from_every_place() {
         ("reread_days", "9", "9"),
         ("scrub_days", "8", "8"),
         ("parity", "10+1", "\"10+1\""),
+        ("without_keys", "true", "true"),
         ("s3", "s3://abc/x", "\"s3://abc/x\""),
         ("s3_endpoint", "https://e:1", "\"https://e:1\""),
         ("s3_region", "eu-west-1", "\"eu-west-1\""),

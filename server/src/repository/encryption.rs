@@ -80,8 +80,7 @@ impl KeySource {
             Self::File(path) => Ok(SlotSecret::key_file(key_file::read(path).map_err(no_key)?)),
             Self::PassphraseFile(path) => Ok(SlotSecret::passphrase(read_passphrase(path)?)),
             Self::Command(line) => {
-                let words = ["/bin/sh", "-c", line].map(str::to_owned);
-                Ok(SlotSecret::command(command::run(&words, COMMAND_LIMIT).map_err(no_key)?))
+                Ok(SlotSecret::command(command::run_line(line, COMMAND_LIMIT).map_err(no_key)?))
             }
         }
     }
@@ -171,12 +170,29 @@ fn read_passphrase(path: &Path) -> Result<SecretBytes, ServiceError> {
 /// # Errors
 /// Another secret than that of any slot: names the repository key that is wanted, and what to do.
 pub(crate) fn unlock(table: KeyTable, source: &KeySource) -> Result<(OpenKeys, SlotId), ServiceError> {
+    unlock_with(
+        table,
+        source,
+        "with a recovery kit, run 'holdfast-server key import --kit FILE'; until the key is found, 'holdfast-server serve \
+         --without-keys' serves what the catalog knows",
+    )
+}
+
+/// As [`unlock`]; `otherwise` says what else may be done.
+///
+/// # Errors
+/// As [`unlock`].
+fn unlock_with(
+    table: KeyTable,
+    source: &KeySource,
+    otherwise: &str,
+) -> Result<(OpenKeys, SlotId), ServiceError> {
     let wanted = table.key();
     let locked = |why: &dyn std::fmt::Display| {
         no_key(format!(
             "the repository is encrypted with repository key {wanted}, and the {source} does not open it: {why}. \
              Nothing is damaged. Put the key back, or say in the settings what has it (key_file, key_passphrase_file or \
-             key_command); with a recovery kit: 'holdfast-server key import --kit FILE', or --kit for 'recover'"
+             key_command); or {otherwise}"
         ))
     };
     let secret = source.read().map_err(|error| locked(&error))?;
@@ -241,7 +257,7 @@ pub(crate) fn around(
     seen::note(&settings.data_dir, open.table());
     let keys = Arc::new(Keys::new(open, Arc::clone(raw), Arc::clone(clock), Arc::new(SystemRandom)));
     let volume = SealedVolume::new(Arc::clone(raw), Arc::clone(&keys));
-    let at_work = AtWork::new(&volume, &keys, &settings.data_dir);
+    let at_work = AtWork::new(&volume, &keys, &settings.data_dir, source);
     Ok((Arc::new(volume), Some(at_work)))
 }
 
@@ -261,8 +277,14 @@ pub(crate) fn recovered(
     };
     let source = KeySource::of(settings);
     let open = match kit {
-        Some(kit) => import_kit(&**raw, table, kit, &source, &**clock)?,
-        None => unlock(table, &source)?.0,
+        Some(kit) => {
+            let (open, is_changed) = open_with_kit(table, kit, &source, &**clock)?;
+            if is_changed {
+                replace_table(&**raw, &open)?;
+            }
+            open
+        }
+        None => unlock_with(table, &source, "name a recovery kit with --kit FILE")?.0,
     };
     // Recovery was told to use this copy.
     seen::accept(&settings.data_dir, open.table())?;
@@ -270,17 +292,16 @@ pub(crate) fn recovered(
     Ok(Arc::new(SealedVolume::new(Arc::clone(raw), Arc::new(keys))))
 }
 
-/// Opens the table with a kit, and has `source` open it from now on.
+/// Opens the table with a kit, and has `source` open it from now on. Whether that changed it: then it is still to be written.
 ///
 /// # Errors
 /// Another kit; when the key file cannot be made.
-pub(crate) fn import_kit(
-    raw: &dyn Volume,
+pub(crate) fn open_with_kit(
     table: KeyTable,
     kit: &Path,
     source: &KeySource,
     clock: &dyn Clock,
-) -> Result<OpenKeys, ServiceError> {
+) -> Result<(OpenKeys, bool), ServiceError> {
     let kit = read_kit(kit)?;
     if let Some(of) = kit.repository.filter(|of| *of != table.repository()) {
         let here = table.repository();
@@ -290,12 +311,12 @@ pub(crate) fn import_kit(
     }
     let (mut open, _) = table.clone().unlock(&SlotSecret::recovery_kit(kit.secret)).map_err(no_key)?;
     let secret = source.read_or_make()?;
-    if table.unlock(&secret).is_err() {
+    let is_changed = table.unlock(&secret).is_err();
+    if is_changed {
         let label = source.label();
         open.add_slot(&NewSlot::new(&secret, &label), clock.now_ms(), &SystemRandom).map_err(refused)?;
-        replace_table(raw, &open)?;
     }
-    Ok(open)
+    Ok((open, is_changed))
 }
 
 fn read_kit(path: &Path) -> Result<Kit, ServiceError> {
@@ -325,7 +346,7 @@ pub(crate) fn refused(why: impl std::fmt::Display) -> ServiceError {
 /// Fails when there are encrypted blobs: their keys are lost, or were taken away so that others would be believed. In a
 /// repository that was made without encryption the oldest blobs are none of these, so the folders that are small and
 /// always written to are looked at as a whole.
-fn refuse_without_keys(raw: &dyn Volume) -> Result<(), ServiceError> {
+pub(crate) fn refuse_without_keys(raw: &dyn Volume) -> Result<(), ServiceError> {
     let (all, first) = (NonZeroUsize::MAX, NonZeroUsize::MIN);
     for (folder, limit) in [("snapshots", all), ("index", all), ("points", first), ("containers", first)] {
         let Some(folder) = BlobName::new(folder) else { continue };

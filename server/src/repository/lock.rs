@@ -51,4 +51,12 @@ impl FolderLock {
         }
         Ok(Self(file))
     }
+
+    /// Removes the file of a folder that is to go, if nothing else is in it.
+    pub(crate) fn remove(self, folder: &Path) -> std::io::Result<()> {
+        if std::fs::read_dir(folder)?.count() > 1 {
+            return Ok(());
+        }
+        std::fs::remove_file(folder.join(FILE_NAME))
+    }
 }

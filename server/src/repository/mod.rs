@@ -10,6 +10,7 @@ pub mod recover;
 mod room;
 pub mod snapshot;
 mod tiers;
+mod without_keys;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,6 +31,7 @@ pub use encryption::AtWork as Encryption;
 pub(crate) use lock::FolderLock;
 pub use tiers::{Brought, Tiers};
 pub(crate) use tiers::{Requests, copies_of, published, record_error, record_path};
+pub(crate) use without_keys::open_without_keys;
 
 /// Folder of the volume within the data folder.
 pub(crate) const BLOBS: &str = "blobs";

@@ -81,6 +81,21 @@ impl Recovery {
         clock: &Arc<dyn Clock>,
     ) -> Result<Self, ServiceError> {
         let data_dir = &settings.data_dir;
+        let missing: Vec<&Path> = data_dir.ancestors().take_while(|folder| !folder.exists()).collect();
+        let begun = Self::begin_in(data_dir, from, settings, kit, clock);
+        if begun.is_err() && !missing.is_empty() {
+            give_back(data_dir, &missing);
+        }
+        begun
+    }
+
+    fn begin_in(
+        data_dir: &Path,
+        from: &Path,
+        settings: &Settings,
+        kit: Option<&Path>,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Self, ServiceError> {
         let from = fs::canonicalize(from).map_err(cannot("find", from))?;
         if !from.is_dir() {
             return Err(ServiceError::invalid(format!(
@@ -278,6 +293,15 @@ impl Recovery {
             }
             None => Ok((catalog, header)),
         }
+    }
+}
+
+/// Removes the folders that were made for a data folder that does not become one, if nothing but its lock is in them.
+fn give_back(data_dir: &Path, made: &[&Path]) {
+    let Ok(lock) = FolderLock::take(data_dir) else { return };
+    if lock.remove(data_dir).is_ok() {
+        // What is not empty stays.
+        let _ = made.iter().try_for_each(fs::remove_dir);
     }
 }
 

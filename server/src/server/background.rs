@@ -76,6 +76,10 @@ pub(super) fn start(app: &App, settings: &Settings, tiers: Option<&Arc<Tiers>>) 
     runner.start(Arc::new(access), HOUSEKEEPING);
     runner.start(Arc::new(EndedLogins { auth: Arc::clone(auth) }), HOUSEKEEPING);
     runner.start(Arc::new(AuditCounts { auth: Arc::clone(auth) }), HOUSEKEEPING);
+    if app.engine.is_locked() {
+        // (K6) All others work on the volume.
+        return runner;
+    }
     runner.start(app.engine.audit_job(), AUDIT);
     runner.start(app.engine.damage_job(), AUDIT);
     runner.start(app.engine.index_repair_job(), AUDIT);
@@ -86,6 +90,7 @@ pub(super) fn start(app: &App, settings: &Settings, tiers: Option<&Arc<Tiers>>) 
     runner.start(app.engine.scrub_job(settings.scrub_days, Arc::<DataPath>::clone(&load)), SCRUB);
     runner.start(app.engine.parity_job(settings.parity.0, Arc::<DataPath>::clone(&load)), SCRUB);
     if let Some(encryption) = &app.encryption {
+        runner.start(app.engine.old_point_folders_job(), AUDIT);
         let conversion = Arc::clone(encryption.conversion());
         let (engine, tiers) = (Arc::clone(&app.engine), tiers.cloned());
         runner.start(Arc::new(EncryptRest { engine, conversion, load, tiers }), ENCRYPT);

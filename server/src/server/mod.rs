@@ -27,13 +27,14 @@ use tokio::task::JoinSet;
 
 use crate::app::{Addresses, App};
 use crate::config::Settings;
+use crate::control::Control;
 use crate::error::ServiceError;
 use crate::http::HttpState;
 use crate::jobs::Runner;
 use crate::limits::{COMMIT_GRACE, SHUTDOWN_GRACE};
 use crate::memory::Budget;
 use crate::net::Listener;
-use crate::repository::{Beside, Tiers, open_with_all};
+use crate::repository::{Beside, Tiers, open_with_all, open_without_keys};
 use crate::tasks::TaskRunner;
 use crate::tls::{Identity, TlsError};
 use crate::{files, grpc, http};
@@ -82,7 +83,7 @@ pub struct Server {
     pub first_token_created: bool,
     tasks: JoinSet<()>,
     jobs: Runner,
-    task_runner: TaskRunner,
+    task_runner: Option<TaskRunner>,
     tiers: Option<Arc<Tiers>>,
 }
 
@@ -136,8 +137,14 @@ impl Server {
         if let Some(tiers) = &tiers {
             app.metrics.watch_tiers(Arc::clone(tiers));
         }
+        if app.encryption.is_some()
+            && let Some(control) = Control::bind(&settings.data_dir)
+        {
+            tasks.spawn(control.serve(Arc::clone(&app)));
+        }
         let jobs = background::start(&app, settings, tiers.as_ref());
-        let task_runner = TaskRunner::start(&app.tasks);
+        // (K6) Tasks work on the volume: those that wait, and those that schedules start, wait for a start with the keys.
+        let task_runner = if app.engine.is_locked() { None } else { Some(TaskRunner::start(&app.tasks)) };
         Ok(Self {
             app,
             grpc_address,
@@ -172,7 +179,9 @@ impl Server {
             tiers.stop();
         }
         self.jobs.stop().await;
-        self.task_runner.stop().await;
+        if let Some(tasks) = self.task_runner {
+            tasks.stop().await;
+        }
         end_calls(&self.app, self.tasks).await;
         let shut_down = |app: &Arc<App>| {
             // All calls have ended: what they left to be counted is complete.
@@ -210,6 +219,11 @@ async fn end_calls(app: &Arc<App>, mut tasks: JoinSet<()>) {
 async fn open_engine(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<(Engine, Beside), StartError> {
     let (chosen, clock) = (settings.clone(), Arc::clone(clock));
     let open = move || {
+        if chosen.without_keys {
+            let (parts, why) = open_without_keys(&chosen, &clock)?;
+            tracing::warn!("{why}");
+            return Ok((Engine::assemble_locked(parts, &why)?, Beside { encryption: None, tiers: None }));
+        }
         let (parts, beside) = open_with_all(&chosen, &clock)?;
         Ok((Engine::assemble(parts)?, beside))
     };

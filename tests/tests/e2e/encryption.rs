@@ -17,6 +17,7 @@ use super::recover::lose_all_but_blobs;
 
 mod conversion;
 mod keys;
+mod running;
 
 const VM: &str = "ledger-of-the-bank";
 const JOB: &str = "nightly-and-secret";

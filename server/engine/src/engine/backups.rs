@@ -16,6 +16,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Busy`] while another backup of the VM runs; invalid requests; no room.
     pub fn start_backup(&self, start: &StartBackup) -> Result<v1::StartResponse, EngineError> {
+        self.core.check_unlocked()?;
         self.sessions.start(&self.core, start)
     }
 

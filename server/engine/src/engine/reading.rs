@@ -24,6 +24,7 @@ impl Engine {
         first_extent: u64,
         extent_count: u64,
     ) -> Result<DiskReader, EngineError> {
+        self.core.check_unlocked()?;
         let extents = (first_extent, extent_count);
         DiskReader::open(&self.core, namespace, backup, disk, extents, OnDamage::End)
     }
@@ -41,6 +42,7 @@ impl Engine {
         first_extent: u64,
         extent_count: u64,
     ) -> Result<DiskReader, EngineError> {
+        self.core.check_unlocked()?;
         let extents = (first_extent, extent_count);
         DiskReader::open(&self.core, namespace, backup, disk, extents, OnDamage::Report)
     }
@@ -57,6 +59,7 @@ impl Engine {
         offset: u64,
         length: u64,
     ) -> Result<RangeReader, EngineError> {
+        self.core.check_unlocked()?;
         RangeReader::open(&self.core, namespace, backup, disk, offset, length)
     }
 
@@ -72,6 +75,7 @@ impl Engine {
         disk: &str,
         depth: usize,
     ) -> Result<Option<ExtentHistory>, EngineError> {
+        self.core.check_unlocked()?;
         extent_history::history(&self.core, namespace, backup, disk, depth)
     }
 
@@ -89,6 +93,7 @@ impl Engine {
         reported: &[(String, u64)],
         who: &str,
     ) -> Result<u32, EngineError> {
+        self.core.check_unlocked()?;
         digests::confirm(&self.core, namespace, backup, reported, who)
     }
 
@@ -107,6 +112,7 @@ impl Engine {
         reported: &[FalseChunk],
         who: &str,
     ) -> Result<u32, EngineError> {
+        self.core.check_unlocked()?;
         reports::note(&self.core, namespace, backup, reported, who)
     }
 
@@ -123,6 +129,7 @@ impl Engine {
         who: &str,
         charge: &mut dyn FnMut(u64) -> bool,
     ) -> Result<Option<VerifyReport>, EngineError> {
+        self.core.check_unlocked()?;
         verify::verify(&self.core, namespace, backup, who, charge)
     }
 
@@ -132,6 +139,7 @@ impl Engine {
     /// # Errors
     /// When the catalog or the volume cannot be read; a damaged container is left out.
     pub fn storage_statistics(&self, max_containers: usize) -> Result<StorageStatistics, EngineError> {
+        self.core.check_unlocked()?;
         statistics::sample(&self.core, max_containers)
     }
 }

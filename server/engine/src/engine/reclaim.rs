@@ -19,6 +19,7 @@ impl Engine {
         backups: &[BackupId],
         control: &ReclaimControl,
     ) -> Result<Freed, EngineError> {
+        self.core.check_unlocked()?;
         reclaim::freed_by_deleting(&self.core, backups, control)
     }
 
@@ -27,6 +28,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Stopped`]; what cannot be read now.
     pub fn attribute(&self, control: &ReclaimControl) -> Result<Attribution, EngineError> {
+        self.core.check_unlocked()?;
         reclaim::attribution::attribute(&self.core, control)
     }
 
@@ -42,6 +44,7 @@ impl Engine {
         options: &ReclaimOptions,
         control: &Arc<ReclaimControl>,
     ) -> Result<ReclaimReport, EngineError> {
+        self.core.check_unlocked()?;
         let _turn = self.rounds.begin(control)?;
         let all_points_known = self.opened.unreadable_points == 0;
         reclaim::run(&self.core, &self.sessions, all_points_known, options, control)

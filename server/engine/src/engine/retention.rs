@@ -134,6 +134,7 @@ impl Engine {
         delete_restore_points: bool,
         who: &str,
     ) -> Result<Vec<BackupId>, EngineError> {
+        self.core.check_unlocked()?;
         self.sessions.check_free(namespace, vm)?;
         retention::remove_vm(&self.core, namespace, vm, delete_restore_points, who)
     }
@@ -149,6 +150,7 @@ impl Engine {
         who: &str,
         reason: &str,
     ) -> Result<(u64, u64), EngineError> {
+        self.core.check_unlocked()?;
         retention::empty_namespace(&self.core, namespace, who, reason)
     }
 

@@ -30,6 +30,7 @@ impl Engine {
     /// # Errors
     /// When recipes cannot be read at the moment, or the catalog cannot be written.
     pub fn name_damage(&self, limit: u32) -> Result<Vec<DamagedDisk>, EngineError> {
+        self.core.check_unlocked()?;
         DamageReportJob::new(Arc::clone(&self.core)).run()?;
         Ok(self.core.catalog.damaged_disks(None, None, limit)?)
     }
@@ -51,6 +52,7 @@ impl Engine {
     /// # Errors
     /// When something cannot be read at the moment, or the catalog cannot be written; the next call goes on there.
     pub fn scrub(&self, budget: &Budget, progress: &dyn Progress) -> Result<ScrubFindings, EngineError> {
+        self.core.check_unlocked()?;
         self.scrub.run(&self.core, budget, progress)
     }
 
@@ -61,6 +63,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::scrub`].
     pub fn scrub_pass(&self, pass: Option<u64>, watch: &mut dyn ScrubWatch) -> Result<bool, EngineError> {
+        self.core.check_unlocked()?;
         self.scrub.pass(&self.core, pass, watch)
     }
 

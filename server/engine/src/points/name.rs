@@ -25,6 +25,15 @@ pub(crate) fn folder() -> BlobName {
     BlobName::new("points").expect("a valid name")
 }
 
+/// Whether all folders below that of all points, which `name` is in or is, are hashes; those of earlier versions show names.
+pub(super) fn is_hashed(name: &BlobName) -> bool {
+    let is_hash = |part: &str| {
+        let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        part.len() == FOLDER_DIGITS && part.bytes().all(is_digit)
+    };
+    name.as_str().split('/').skip(1).take(2).all(is_hash)
+}
+
 impl PointName {
     /// `None` when it is no point's name.
     pub(crate) fn parse(name: &BlobName) -> Option<Self> {
@@ -101,6 +110,16 @@ mod tests {
             blob.as_str(),
             "points/fbba95c3072150b37c7f8873a280a82f/f0bced293751cbb05003659cf4fd744e/01hf7yat000000000000000001.1"
         );
+    }
+
+    #[test]
+    fn folders_that_show_names_are_told_from_hashes() {
+        let is = |text: &str| is_hashed(&BlobName::new(text).unwrap());
+        let (hash, id) = ("f0bced293751cbb05003659cf4fd744e", "01hf000000000000000000000z");
+        assert!(is("points") && is(&format!("points/{hash}")) && is(&format!("points/{hash}/{hash}/{id}.1")));
+        for (namespace, vm) in [("default-1c2d", hash), (hash, "web-1-3c4d"), (hash, "f0bc")] {
+            assert!(!is(&format!("points/{namespace}/{vm}/{id}.1")), "{namespace}/{vm}");
+        }
     }
 
     #[test]

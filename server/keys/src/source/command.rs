@@ -1,8 +1,8 @@
 //! A command whose output is a secret: `age --decrypt`, `gpg --decrypt`, `vault kv get`, `systemd-creds cat`, a cloud's
 //! KMS client.
 //!
-//! It is run as it stands, without a shell: program and arguments, one a word, so that no character of a path or a
-//! secret's name means anything. Who wants a pipe says so: `["sh", "-c", "age -d key.age | tail -1"]`. Its input is
+//! [`run`] runs it as it stands, without a shell: program and arguments, one a word, so that no character of a path or a
+//! secret's name means anything; [`run_line`] has a shell run a line of text, such as `age -d key.age | tail -1`. Its input is
 //! empty; what it prints is one line, without blanks around it; what it says on standard error is quoted when it fails.
 //! The command comes from the server's settings, never from a file on a volume.
 //!
@@ -55,6 +55,23 @@ pub enum CommandError {
 /// # Errors
 /// [`CommandError`].
 pub fn run(words: &[String], limit: Duration) -> Result<SecretBytes, CommandError> {
+    let (program, _) = words.split_first().ok_or(CommandError::Empty)?;
+    run_as(program, words, limit)
+}
+
+/// Has a shell run `line`, for at most `limit`. Errors name the program it begins with, and nothing else of it: the rest may
+/// be secret.
+///
+/// # Errors
+/// [`CommandError`].
+pub fn run_line(line: &str, limit: Duration) -> Result<SecretBytes, CommandError> {
+    // Before a program there may be variables for it.
+    let program = line.split_whitespace().find(|word| !word.contains('=')).ok_or(CommandError::Empty)?;
+    run_as(program, &["/bin/sh", "-c", line].map(str::to_owned), limit)
+}
+
+/// Runs `words`, which errors call `name`.
+fn run_as(name: &str, words: &[String], limit: Duration) -> Result<SecretBytes, CommandError> {
     let (program, arguments) = words.split_first().ok_or(CommandError::Empty)?;
     let deadline = Instant::now() + limit;
     let child = Command::new(program)
@@ -65,8 +82,8 @@ pub fn run(words: &[String], limit: Duration) -> Result<SecretBytes, CommandErro
         // A group of its own: what it started ends with it.
         .process_group(0)
         .spawn()
-        .map_err(|source| CommandError::Run { program: program.clone(), source })?;
-    Running { program, child, deadline, limit }.finish()
+        .map_err(|source| CommandError::Run { program: name.to_owned(), source })?;
+    Running { program: name, child, deadline, limit }.finish()
 }
 
 struct Running<'a> {

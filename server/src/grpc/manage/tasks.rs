@@ -48,7 +48,7 @@ pub(super) fn start_reclaim(
         "squeeze_min_age_days": squeeze_min_age_days,
     })
     .to_string();
-    let task = app.tasks.start(TaskKind::Reclaim, &options, &caller.token.name)?;
+    let task = app.start_task(TaskKind::Reclaim, &options, &caller.token.name)?;
     Ok(wire(task, Vec::new()))
 }
 
@@ -58,7 +58,7 @@ pub(super) fn start_scrub(
     _: v1::StartScrubRequest,
 ) -> Result<v1::Task, ServiceError> {
     check(caller)?;
-    let task = app.tasks.start(TaskKind::Scrub, "{}", &caller.token.name)?;
+    let task = app.start_task(TaskKind::Scrub, "{}", &caller.token.name)?;
     Ok(wire(task, Vec::new()))
 }
 
@@ -74,7 +74,7 @@ pub(super) fn start_verification(
     let options: serde_json::Map<String, serde_json::Value> =
         given.map(|(name, value)| (name.to_owned(), value.into())).collect();
     let options = serde_json::Value::Object(options).to_string();
-    let task = app.tasks.start(TaskKind::Verify, &options, &caller.token.name)?;
+    let task = app.start_task(TaskKind::Verify, &options, &caller.token.name)?;
     Ok(wire(task, Vec::new()))
 }
 

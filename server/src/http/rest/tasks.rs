@@ -170,7 +170,7 @@ pub(super) async fn start(
         caller.check_every_vm()?;
         let kind = wanted.kind.parse()?;
         let options = Value::Object(wanted.options).to_string();
-        let task = app.tasks.start(kind, &options, &caller.token.name)?;
+        let task = app.start_task(kind, &options, &caller.token.name)?;
         Ok((StatusCode::CREATED, Json(Task::of((task, Vec::new())))))
     })
     .await

@@ -7,14 +7,15 @@ use holdfast_engine::BLOB_FOLDERS;
 use holdfast_engine::ids::NamespaceId;
 use holdfast_keys::slots::{NewSlot, SlotInfo, SlotKind, SlotSecret};
 use holdfast_keys::{DataKeyId, KeyTable, Owner, RepositoryKeyId};
-use holdfast_sealing::{Conversion, Keys, KeysError, SealedVolume};
+use holdfast_proto::ErrorCode;
+use holdfast_sealing::{Conversion, Keys, KeysError, SealedVolume, TakeOverError};
 use holdfast_volume::BlobName;
 
-use super::{KeySource, refused, seen, table_error};
+use super::{KeySource, refused, seen, table_error, unlock};
 use crate::error::ServiceError;
 
 /// What to do about a repository that a lost file would lose.
-pub(crate) const NO_KIT: &str = "no recovery kit was exported: when the key file is lost, all backups are. Stop the server and run \
+pub(crate) const NO_KIT: &str = "no recovery kit was exported: when the key file is lost, all backups are. Run \
                                  'holdfast-server key export-kit'";
 
 /// The folders of all blobs that are encrypted.
@@ -33,14 +34,42 @@ pub(crate) fn wants_kit(table: &KeyTable) -> bool {
 pub struct Encryption {
     keys: Arc<Keys>,
     conversion: Arc<Conversion>,
+    /// What opens the keys at a start.
+    source: KeySource,
 }
 
 impl Encryption {
-    pub(super) fn new(volume: &SealedVolume, keys: &Arc<Keys>, data_dir: &Path) -> Arc<Self> {
+    pub(super) fn new(
+        volume: &SealedVolume,
+        keys: &Arc<Keys>,
+        data_dir: &Path,
+        source: KeySource,
+    ) -> Arc<Self> {
         let data_dir = data_dir.to_owned();
         keys.on_change(Box::new(move |table| seen::note(&data_dir, table)));
         let conversion = Conversion::new(volume.clone(), Arc::clone(keys), folders());
-        Arc::new(Self { keys: Arc::clone(keys), conversion: Arc::new(conversion) })
+        Arc::new(Self { keys: Arc::clone(keys), conversion: Arc::new(conversion), source })
+    }
+
+    /// (K1) Goes on with a table of keys that a command made of the one with number `based_on`.
+    ///
+    /// # Errors
+    /// `Busy`: another one counts by now, so the change is to be made again; `Unauthenticated`: what the settings of this
+    /// server name does not open it; `Invalid`: it loses a data key, or is none. Nothing was changed then. The volume's.
+    pub(crate) fn take_over(&self, based_on: u64, table: &[u8]) -> Result<(), ServiceError> {
+        let table = KeyTable::decode(table).map_err(refused)?;
+        // The next start must open it, and it has the same settings.
+        let (open, _) = unlock(table, &self.source).map_err(|error| {
+            ServiceError::new(
+                error.code,
+                format!("what the settings of the running server name must open the keys; nothing was changed. {error}"),
+            )
+        })?;
+        self.keys.take_over(based_on, open).map_err(|error| match error {
+            TakeOverError::Outdated { .. } => ServiceError::new(ErrorCode::Busy, error.to_string()),
+            TakeOverError::Keys(error) => Refused::from(error).0,
+            error => refused(format!("the keys are not taken over: {error}; nothing was changed")),
+        })
     }
 
     /// What encrypts all that is not, or not with today's keys.

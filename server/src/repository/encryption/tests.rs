@@ -5,7 +5,7 @@ use std::fs;
 use holdfast_engine::clock::ManualClock;
 use holdfast_keys::kit::KitPage;
 use holdfast_volume::MemoryVolume;
-use holdfast_volume::testing::put;
+use holdfast_volume::testing::{CrashPoint, FaultyVolume, InFlight, put};
 
 use super::*;
 use crate::config::{Layer, resolve};
@@ -180,7 +180,7 @@ fn a_kit_makes_a_key_file_once() {
     };
     let settings = settings(new.path(), None);
     let source = KeySource::of(&settings);
-    let foreign = import_kit(&memory, table(&memory), &page(id(2)), &source, &*clock()).unwrap_err();
+    let foreign = open_with_kit(table(&memory), &page(id(2)), &source, &*clock()).unwrap_err();
     assert!(foreign.message.contains(&id(2).to_string()), "{foreign}");
     assert!(!new.path().join(KEY_FILE).exists());
     for _ in 0..2 {
@@ -276,4 +276,143 @@ fn a_reminder_ends_with_a_kit() {
         replace_table(&memory, &open).unwrap();
         assert!(!reminder());
     }
+}
+
+/// What a command makes of the table of keys.
+type Change = fn(&mut OpenKeys, &KeySource);
+
+fn rotate(open: &mut OpenKeys, source: &KeySource) {
+    let label = source.label();
+    open.rotate_repository_key(&[NewSlot::new(&source.read().unwrap(), &label)], 1, &SystemRandom).unwrap();
+}
+
+const CHANGES: [Change; 4] = [
+    |open, source| rotate(open, source),
+    |open, source| {
+        rotate(open, source);
+        let owners: Vec<_> = open.table().data_keys().map(|key| key.owner).collect();
+        for owner in owners {
+            open.retire(owner, 1, &SystemRandom).unwrap();
+        }
+    },
+    |open, _| {
+        let kit = SlotSecret::recovery_kit(holdfast_keys::Secret::random(&SystemRandom).unwrap());
+        open.add_slot(&NewSlot::new(&kit, "kit"), 1, &SystemRandom).unwrap();
+    },
+    |open, _| open.remove_slot(SlotId(2), 1).unwrap(),
+];
+
+/// A blob of a namespace, and a second slot.
+fn encrypted(settings: &Settings) -> MemoryVolume {
+    let (memory, raw) = memory();
+    let volume = around(&raw, id(1), settings, false, &clock()).unwrap();
+    let mut blob = volume.create_for(&point(), holdfast_volume::Owner::namespace([7; 16])).unwrap();
+    blob.append(b"of a tenant").unwrap();
+    blob.seal().unwrap();
+    let (mut open, _) = unlock(table(&memory), &KeySource::of(settings)).unwrap();
+    let kit = SlotSecret::recovery_kit(holdfast_keys::Secret::random(&SystemRandom).unwrap());
+    open.add_slot(&NewSlot::new(&kit, "another"), 1, &SystemRandom).unwrap();
+    replace_table(&memory, &open).unwrap();
+    memory
+}
+
+fn point() -> BlobName {
+    BlobName::new("points/n/v/x.1").unwrap()
+}
+
+/// (K1) A server goes on with what a command changed; wherever power fails, the next start opens what is there.
+#[test]
+fn keys_change_while_a_server_runs_and_a_crash_at_any_write_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = settings(folder.path(), Some(Encryption::On));
+    let source = KeySource::of(&settings);
+    let start = encrypted(&settings);
+    let reads = |volume: &Arc<dyn Volume>| {
+        assert_eq!(volume.open(&point()).unwrap().read_vec(&point(), 0, 11).unwrap(), b"of a tenant");
+    };
+    for change in CHANGES {
+        let (mut open, _) = unlock(table(&start), &source).unwrap();
+        let before = open.table().clone();
+        change(&mut open, &source);
+        let after = open.table().clone();
+        let mut writes = 0..;
+        loop {
+            let crash = writes.next().unwrap();
+            let mut has_crashed = false;
+            for in_flight in [InFlight::Lost, InFlight::Done] {
+                let faulty = Arc::new(FaultyVolume::new(start.snapshot()));
+                faulty.crash_at(CrashPoint { after_mutations: crash, in_flight });
+                let raw: Arc<dyn Volume> = Arc::clone(&faulty) as Arc<dyn Volume>;
+                // What a start remembers is of the table before.
+                seen::accept(folder.path(), &before).unwrap();
+                let (volume, at_work) = super::around(&raw, id(1), &settings, false, &clock()).unwrap();
+                let taken = at_work.unwrap().take_over(before.sequence(), &after.encode());
+                has_crashed |= faulty.has_crashed();
+                assert_eq!(taken.is_err(), faulty.has_crashed(), "{taken:?}");
+                if taken.is_ok() {
+                    reads(&volume);
+                    assert_eq!(table(&*raw), after);
+                    continue;
+                }
+                let survivor: Arc<dyn Volume> = faulty.survivor();
+                assert!([&before, &after].contains(&&table(&*survivor)), "one of the two");
+                let volume = around(&survivor, id(1), &settings, false, &clock()).unwrap();
+                reads(&volume);
+                assert_eq!(holdfast_volume::testing::list(&*survivor, "keys").len(), 1);
+            }
+            if !has_crashed {
+                break;
+            }
+        }
+        assert!(writes.start > 2, "{writes:?}");
+    }
+}
+
+/// A server takes over only what it can start with, and what loses nothing.
+#[test]
+fn a_table_that_would_lock_the_server_out_or_lose_data_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = settings(folder.path(), Some(Encryption::On));
+    let source = KeySource::of(&settings);
+    let memory = encrypted(&settings);
+    let raw: Arc<dyn Volume> = Arc::new(memory.clone());
+    let (_, at_work) = super::around(&raw, id(1), &settings, false, &clock()).unwrap();
+    let at_work = at_work.unwrap();
+    let (present, before) = (|| unlock(table(&memory), &source).unwrap().0, table(&memory));
+    let offer = |based_on: u64, open: &OpenKeys| {
+        let refused = at_work.take_over(based_on, &open.table().encode()).unwrap_err();
+        assert_eq!(table(&memory), before, "{refused}");
+        refused
+    };
+    let number = before.sequence();
+    // Made of another table than the one that counts.
+    let mut open = present();
+    rotate(&mut open, &source);
+    assert_eq!(offer(number - 1, &open).code, ErrorCode::Busy);
+    // Not opened by what this server's settings name.
+    let mut open = present();
+    open.remove_slot(SlotId(1), 1).unwrap();
+    let refused = offer(number, &open);
+    assert!(refused.message.contains("settings of the running server"), "{refused}");
+    let mut open = present();
+    let other = SlotSecret::key_file(holdfast_keys::Secret::random(&SystemRandom).unwrap());
+    open.rotate_repository_key(&[NewSlot::new(&other, "x")], 1, &SystemRandom).unwrap();
+    assert_eq!(offer(number, &open).code, ErrorCode::Unauthenticated);
+    // Without a namespace's keys.
+    let mut open = present();
+    let owner = holdfast_keys::Owner::Namespace(holdfast_engine::ids::NamespaceId::from_bytes([7; 16]));
+    open.drop_owner(owner, 1).unwrap();
+    assert!(offer(number, &open).message.contains("is missing"));
+    // Not newer.
+    assert_eq!(offer(number, &present()).code, ErrorCode::Invalid);
+    // No table at all.
+    assert!(at_work.take_over(number, b"garbage").is_err());
+    // And as it should be.
+    let mut open = present();
+    rotate(&mut open, &source);
+    at_work.take_over(number, &open.table().encode()).unwrap();
+    assert_eq!(
+        (table(&memory), at_work.repository_key()),
+        (open.table().clone(), open.table().key().to_string())
+    );
 }

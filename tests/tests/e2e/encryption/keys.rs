@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::{NAMESPACE, Scene, VM, repository_key, stop};
 
 /// Copies what is in a folder; what is there already stays.
-fn copy_into(from: &Path, to: &Path) {
+pub(super) fn copy_into(from: &Path, to: &Path) {
     for path in files(from) {
         let target = to.join(path.strip_prefix(from).unwrap());
         fs::create_dir_all(target.parent().unwrap()).unwrap();
@@ -21,6 +21,28 @@ fn copy_into(from: &Path, to: &Path) {
             fs::copy(&path, &target).unwrap();
         }
     }
+}
+
+/// The id of the data key that a blob's header names.
+fn data_key(path: &Path) -> String {
+    fs::read(path).unwrap()[8..24].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Copies of a namespace's blobs name the key they want, and it is among today's no more; those of the other are.
+fn todays_keys_open_no_copy(copy: &Path, today: &Value) {
+    let keys = today["data_keys"].as_array().unwrap().iter();
+    let present: Vec<String> = keys.map(|key| key["id"].as_str().unwrap().to_owned()).collect();
+    for folder in ["containers", "points"] {
+        let wanted = files(&copy.join("blobs").join(folder)).into_iter().map(|path| data_key(&path));
+        let (readable, unreadable): (Vec<_>, Vec<_>) = wanted.partition(|key| present.contains(key));
+        assert!(!readable.is_empty() && !unreadable.is_empty(), "{folder}: {readable:?} {unreadable:?}");
+        assert!(unreadable.iter().all(|key| *key == unreadable[0]), "one namespace's: {unreadable:?}");
+    }
+}
+
+/// Of all files in a folder.
+fn names(folder: &Path) -> Vec<std::ffi::OsString> {
+    files(folder).iter().map(|path| path.file_name().unwrap().to_owned()).collect()
 }
 
 #[test]
@@ -60,18 +82,23 @@ fn a_destroyed_namespace_cannot_be_read_with_todays_keys() {
     assert_ne!(repository_key(&after), repository_key(&before));
     let of = |status: &Value| status["data_keys"].as_array().unwrap().len();
     assert_eq!(of(&after), of(&before) - 1);
-    let left: Vec<_> = scene.blobs(".data-");
-    assert_eq!(left.len(), 1, "what is left is the other namespace's: {left:?}");
+    todays_keys_open_no_copy(&copy, &after);
+    let earlier = names(&copy.join("blobs/snapshots"));
+    let later = names(&scene.data_dir.join("blobs/snapshots"));
+    assert!(
+        !later.is_empty() && later.iter().all(|name| !earlier.contains(name)),
+        "{later:?} of {earlier:?}"
+    );
+    assert_eq!(scene.blobs(".data-").len(), 1, "what is left is the other namespace's");
     let (status, said) = maintain(&scene.data_dir, "key", &["import", "--kit", old_kit.to_str().unwrap()]);
     assert_eq!(status.code(), Some(4), "{said}");
     let restores_other = |server: &Server| {
         let args = ["restore", "latest", "--namespace", OTHER, "--vm", "web", "--to", "-"];
         assert_same(&other.bytes(), &server.agent().run(&args).ok().stdout);
     };
-    let audit = |server: &Server| get(server, "/api/v1/audit", &server.admin_token()).text();
     let server = Server::start(&scene.data_dir);
     restores_other(&server);
-    assert!(audit(&server).contains("namespace.destroy"));
+    assert!(get(&server, "/api/v1/audit", &server.admin_token()).text().contains("namespace.destroy"));
     stop(server);
 
     // Containers and points of before, put back: what today's keys open has nothing of them.

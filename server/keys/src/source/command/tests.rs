@@ -43,6 +43,21 @@ fn a_command_that_is_not_there_is_named() {
     assert!(matches!(run(&[], LONG), Err(CommandError::Empty)));
 }
 
+/// Not the shell that ran it, and nothing of it that may be secret.
+#[test]
+fn errors_name_the_program_of_a_line() {
+    assert_eq!(run_line("echo fine | cat", LONG).unwrap().expose(), b"fine");
+    for (line, name) in [
+        ("vault kv get -token=hidden x", "\"vault\""),
+        ("VAULT_TOKEN=hidden /opt/vault hidden", "\"/opt/vault\""),
+    ] {
+        let text = run_line(line, LONG).unwrap_err().to_string();
+        assert!(text.starts_with(&format!("the key command {name} failed")), "{text}");
+        assert!(!text.contains("hidden") && !text.contains("/bin/sh\""), "{text}");
+    }
+    assert!(matches!(run_line("  ", LONG), Err(CommandError::Empty)));
+}
+
 #[test]
 fn nothing_several_lines_and_too_much_are_no_secret() {
     assert!(

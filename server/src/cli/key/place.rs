@@ -1,0 +1,128 @@
+//! Where the keys of a data folder lie, and how a command changes them: as the only process of the folder, or with the help of
+//! the server that runs (`control`).
+
+use std::sync::Arc;
+
+use holdfast_engine::EngineError;
+use holdfast_engine::catalog::{Audit as _, AuditEntry, SqliteCatalog};
+use holdfast_engine::clock::{Clock, SystemClock};
+use holdfast_keys::{KeyTable, OpenKeys};
+use holdfast_proto::ErrorCode;
+use holdfast_sealing::read_table;
+use holdfast_volume::{LocalVolume, Volume};
+
+use crate::cli::fail::Failure;
+use crate::cli::{DataFolder, no_repository, out, token};
+use crate::config::Settings;
+use crate::control::{Running, beside};
+use crate::error::ServiceError;
+use crate::repository::encryption::{self, KeySource, refused, seen};
+use crate::repository::{BLOBS, FolderLock, catalog_path, copies_of, is_repository};
+
+/// How often a change is made again because the server changed keys itself meanwhile: it does when a namespace gets its first
+/// backup, and when it drops old data keys.
+const TRIES: u32 = 8;
+
+/// The keys of a data folder.
+pub(super) struct Place {
+    pub(super) settings: Settings,
+    pub(super) volume: Arc<dyn Volume>,
+    pub(super) table: KeyTable,
+}
+
+/// Who else may change them.
+enum Held {
+    /// No one.
+    Alone(#[expect(dead_code, reason = "held, never read")] FolderLock),
+    Server(Running),
+}
+
+/// Changes the keys of a data folder: `change` makes changed ones of those that count, more than once if need be. Returns the
+/// place as it was, and what was made of it.
+///
+/// # Errors
+/// Those of `change`; another process has the folder, and is no server that can be asked; the server refuses the change; the
+/// volume's.
+pub(super) fn change<T>(
+    folder: &DataFolder,
+    change: impl Fn(&Place) -> Result<(OpenKeys, T), ServiceError>,
+) -> Result<(Place, OpenKeys, T), Failure> {
+    let data_dir = folder.resolve()?.settings.data_dir;
+    let held = match FolderLock::take(&data_dir) {
+        Ok(lock) => Held::Alone(lock),
+        Err(error) if error.code == ErrorCode::Busy => Held::Server(beside(&data_dir).ok_or(error)?),
+        Err(error) => return Err(error.into()),
+    };
+    let mut tries = 1;
+    loop {
+        let place = Place::find(folder)?;
+        seen::check(&place.settings.data_dir, &place.table)?;
+        let (open, answer) = change(&place)?;
+        match place.replace(&held, &open) {
+            Ok(()) => return Ok((place, open, answer)),
+            Err(error) if error.code == ErrorCode::Busy && tries < TRIES => tries += 1,
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+impl Place {
+    pub(super) fn find(folder: &DataFolder) -> Result<Self, Failure> {
+        let settings = folder.resolve()?.settings;
+        let blobs = settings.data_dir.join(BLOBS);
+        if !blobs.is_dir() {
+            return Err(no_repository(&settings.data_dir));
+        }
+        let volume: Arc<dyn Volume> = Arc::new(LocalVolume::open(blobs).map_err(EngineError::from)?);
+        let table = read_table(&*volume).map_err(encryption::table_error)?;
+        let table = table.ok_or_else(|| {
+            refused(
+                "the repository is not encrypted; start the server with --encrypt to encrypt what it writes",
+            )
+        })?;
+        Ok(Self { settings, volume, table })
+    }
+
+    pub(super) fn open(&self) -> Result<OpenKeys, ServiceError> {
+        Ok(encryption::unlock(self.table.clone(), &KeySource::of(&self.settings))?.0)
+    }
+
+    /// (K1) Makes the changed keys those that count.
+    fn replace(&self, held: &Held, open: &OpenKeys) -> Result<(), ServiceError> {
+        if open.table().sequence() == self.table.sequence() {
+            return Ok(());
+        }
+        match held {
+            Held::Server(server) => server.take_over(self.table.sequence(), open.table()),
+            Held::Alone(_) => {
+                encryption::replace_table(&*self.volume, open)?;
+                seen::note(&self.settings.data_dir, open.table());
+                if let Some((location, _)) = copies_of(&self.settings.data_dir)? {
+                    out::note(format_args!(
+                        "the copies in {location} have the keys as they were until the server has run again: start it, and \
+                         see that 'holdfast-server tier status' says that they are up to date"
+                    ));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes into the audit log what was done. The keys are changed by then, so that it cannot be written is only said.
+    pub(super) fn note(&self, action: &str, detail: String) {
+        let path = catalog_path(&self.settings.data_dir);
+        if !is_repository(&self.settings.data_dir) {
+            return;
+        }
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let entry = AuditEntry {
+            who: token::who(),
+            action: action.to_owned(),
+            object: self.table.repository().to_string(),
+            detail,
+        };
+        if let Err(error) = SqliteCatalog::open(&path, clock).and_then(|catalog| catalog.audit(&entry)) {
+            out::note(format_args!("it cannot be written into the audit log: {error}"));
+        }
+    }
+}
