@@ -262,7 +262,7 @@ metrics! {
     CONVERSION_DONE = Gauge Count "holdfast_encryption_complete" []
         "1 once everything on the volume is encrypted with the keys of today; 0 while it is converted; absent where the repository is not encrypted";
     CONVERSION = Gauge Count "holdfast_encryption_conversion_blobs" ["what"]
-        "Blobs of the pass that encrypts what is not, by what: total (when the pass began), looked_at or left (could not be read)";
+        "Blobs of the pass that encrypts what is not, by what: total (when the pass began), looked_at, left (could not be read) or elsewhere (old forms still in the bucket)";
     CONVERTED = Counter Bytes "holdfast_encryption_converted_bytes_total" []
         "Bytes that were there already and have been encrypted since the server started";
 

@@ -25,6 +25,12 @@ pub enum CopyError {
     )]
     Leased(Holder),
     #[error(
+        "the bucket cannot be taken over from {holder}: it is not what this data folder knows of it ({more} objects more, {fewer} \
+         fewer), because that server went on writing there. Recover again into a new data folder while nothing writes, and take \
+         the bucket over from there; nothing was changed"
+    )]
+    Changed { holder: Holder, more: u64, fewer: u64 },
+    #[error(
         "{name} lies in the bucket with other content ({there} bytes, {here} here): another server writes there, or it was \
          damaged or replaced. Find out which; once it is certain that nothing needs it, delete the object and copying goes on"
     )]

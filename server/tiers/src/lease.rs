@@ -9,7 +9,7 @@
 //! A crash between the change and its answer, or between the answer and the record, leaves a lease whose text the record
 //! has: it was written down before.
 
-use holdfast_volume::{BlobName, VolumeError};
+use holdfast_volume::{BlobName, VolumeError, list_all};
 use parking_lot::Mutex;
 
 use crate::compare::{There, compare};
@@ -47,8 +47,22 @@ pub(crate) struct Lease {
     object: BlobName,
     /// Of this server, for people.
     name: String,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
     /// The tag of what this process wrote.
-    held: Mutex<Option<String>>,
+    held: Option<String>,
+    /// What was found when it was told to take the bucket over from who wrote this text: it is not looked for again.
+    changed: Option<(String, Changes)>,
+}
+
+/// Objects that the record does not know of, and those that it knows of and that are not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Changes {
+    more: u64,
+    fewer: u64,
 }
 
 impl Lease {
@@ -56,13 +70,13 @@ impl Lease {
     pub(crate) fn new(name: &str) -> Result<Self, RecordError> {
         let object = BlobName::new(NAME).ok_or_else(|| RecordError::Foreign(NAME.to_owned()))?;
         let name = name.chars().filter(|c| !c.is_control()).take(200).collect();
-        Ok(Self { object, name, held: Mutex::default() })
+        Ok(Self { object, name, state: Mutex::default() })
     }
 
     /// (T8) Right before something is written: fails when another server writes there.
     pub(crate) fn check(&self, shared: &Shared) -> Result<(), CopyError> {
-        let mut held = self.held.lock();
-        if let Some(tag) = &*held {
+        let mut state = self.state.lock();
+        if let Some(tag) = &state.held {
             let found = shared.remote.store.tag(&self.object).map_err(CopyError::Remote)?;
             if found.as_ref() == Some(tag) {
                 return Ok(());
@@ -70,9 +84,9 @@ impl Lease {
             tracing::warn!(
                 "the lease of the bucket is not what this server wrote: nothing is written there until it is clear why"
             );
-            *held = None;
+            state.held = None;
         }
-        *held = Some(self.acquire(shared)?);
+        state.held = Some(self.acquire(&mut state, shared)?);
         Ok(())
     }
 
@@ -92,16 +106,24 @@ impl Lease {
     }
 
     /// Takes it where it may be taken; returns its tag.
-    fn acquire(&self, shared: &Shared) -> Result<String, CopyError> {
+    fn acquire(&self, state: &mut State, shared: &Shared) -> Result<String, CopyError> {
         self.check_place(shared)?;
         let found = self.read(shared)?;
         let own = shared.record.lease()?;
         if let Some((text, _)) = &found
             && !own.is_ours(text)
-            && own.take_over.as_ref() != Some(text)
         {
-            shared.record.lease_seen(text)?;
-            return Err(CopyError::Leased(Holder::parse(text)));
+            let holder = Holder::parse(text);
+            if own.take_over.as_ref() != Some(text) {
+                shared.record.lease_seen(text)?;
+                return Err(CopyError::Leased(holder));
+            }
+            let known = state.changed.take().filter(|(of, _)| of == text).map(|(_, changes)| changes);
+            let changes = known.map_or_else(|| changes(shared), Ok)?;
+            if changes != (Changes { more: 0, fewer: 0 }) {
+                state.changed = Some((text.clone(), changes));
+                return Err(CopyError::Changed { holder, more: changes.more, fewer: changes.fewer });
+            }
         }
         let last = found.as_ref().map(|(text, _)| text).or(own.written.as_ref());
         let holder = Holder {
@@ -142,6 +164,21 @@ impl Lease {
             There::Other { .. } => Err(CopyError::OtherRepository),
         }
     }
+}
+
+/// (T8) How what lies there differs from what the record knows, of containers and restore points: whoever takes a bucket
+/// over counts on the record from then on. Lists the bucket.
+fn changes(shared: &Shared) -> Result<Changes, CopyError> {
+    let (mut more, mut fewer) = (0, 0);
+    for folder in [Kind::Container, Kind::Point].into_iter().filter_map(Kind::folder) {
+        let mut known = 0;
+        for entry in list_all(&*shared.remote.store, &folder) {
+            let entry = entry.map_err(CopyError::Remote)?;
+            if shared.record.recorded(&entry.name)? == Some(entry.len) { known += 1 } else { more += 1 }
+        }
+        fewer += shared.record.recorded_in(&folder)?.saturating_sub(known);
+    }
+    Ok(Changes { more, fewer })
 }
 
 #[cfg(test)]

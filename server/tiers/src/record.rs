@@ -198,6 +198,23 @@ impl Record {
             .map_err(sql("read"))
     }
 
+    /// The length of a blob that lies there, also one that is to go.
+    pub(crate) fn recorded(&self, name: &BlobName) -> Result<Option<u64>, RecordError> {
+        let read = "SELECT len FROM copied WHERE name = ?1";
+        let connection = self.0.lock();
+        let found = connection
+            .prepare_cached(read)
+            .and_then(|mut read| read.query_row([name.as_str()], |row| row.get(0)).optional());
+        found.map(|len| len.map(to_u64)).map_err(sql("read"))
+    }
+
+    /// How many lie there in `folder`, those included that are to go.
+    pub(crate) fn recorded_in(&self, folder: &BlobName) -> Result<u64, RecordError> {
+        let read = "SELECT count(*) FROM copied WHERE name > ?1 AND name < ?2";
+        let (begin, end) = (format!("{folder}/"), format!("{folder}0"));
+        self.0.lock().query_row(read, [begin, end], |row| row.get(0)).map(to_u64).map_err(sql("read"))
+    }
+
     /// A page of what lies there in `folder` and is not to go.
     pub(crate) fn page(
         &self,

@@ -79,13 +79,14 @@ impl Process {
     /// Works until there is nothing to do; returns the blobs copied.
     fn finish(&self) -> u64 {
         let mut blobs = 0;
-        loop {
+        for _ in 0..10_000 {
             let worked = self.copies.work(&|| false).unwrap();
             blobs += worked.blobs;
             if !worked.more {
                 return blobs;
             }
         }
+        panic!("it does not end");
     }
 
     /// Works until it fails.

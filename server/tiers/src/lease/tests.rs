@@ -8,7 +8,7 @@ use holdfast_volume::testing::{Fault, FaultyVolume, OpKind, list, put};
 use holdfast_volume::{BlobName, MemoryVolume, RemoteVolume as _, Volume as _};
 
 use super::*;
-use crate::{Copies, Record, Remote, TieredVolume};
+use crate::{Copies, Record, Remote, TieredVolume, survey};
 
 type Bucket = Arc<FaultyVolume<MemoryVolume>>;
 
@@ -143,6 +143,8 @@ fn a_paused_server_that_lost_the_bucket_stops_at_once() {
         for _ in 0..pieces {
             let _ = a.copies.work(&|| false).unwrap();
         }
+        // Made of the bucket as it is now.
+        survey(&*bucket, &second.record()).unwrap();
         let b = second.start(&bucket);
         put(&b.volume, "containers/7", b"b");
         assert_eq!(b.refused(), "first");
@@ -158,12 +160,38 @@ fn a_paused_server_that_lost_the_bucket_stops_at_once() {
         assert_eq!(names(&stored), before, "after {pieces}");
         // Local work went on, and it may come back.
         assert!(a.volume.open(&name("containers/3")).is_ok());
+        survey(&*bucket, &first.record()).unwrap();
         first.record().take_over().unwrap();
         a.work().unwrap();
         assert!(stored.get(&name("containers/3")).is_some() && stored.get(&name("containers/1")).is_none());
         put(&b.volume, "containers/8", b"b");
         assert_eq!(b.refused(), "first");
     }
+}
+
+/// (T8) What the first one wrote after the second was made of the bucket would be lost, or taken for something else.
+#[test]
+fn a_bucket_that_changed_since_is_not_taken_over() {
+    let (stored, bucket) = bucket();
+    let (first, second) = (Folder::new("first"), Folder::new("second"));
+    let a = first.start(&bucket);
+    a.write("containers/1");
+    a.write("containers/2");
+    survey(&*bucket, &second.record()).unwrap();
+    let b = second.start(&bucket);
+    put(&b.volume, "containers/7", b"b");
+    assert_eq!(b.refused(), "first");
+    a.write("containers/3");
+    a.volume.remove(&name("containers/1")).unwrap();
+    a.work().unwrap();
+    second.record().take_over().unwrap();
+    for _ in 0..2 {
+        let error = b.work().unwrap_err();
+        assert!(matches!(error, CopyError::Changed { more: 1, fewer: 1, .. }), "{error}");
+    }
+    assert!(stored.get(&name("containers/7")).is_none());
+    // The first one goes on as if nothing had been.
+    a.write("containers/4");
 }
 
 /// Two starts at once: one of them gets it.

@@ -49,7 +49,7 @@ fn nothing_is_sent_twice() {
     let site = Site::new();
     let data_dir = site.path("repository");
     site.bucket.fail(Op::Put, "containers/", 1, Fault::LoseAnswer);
-    site.bucket.fail(Op::Put, "containers/", 2, Fault::Refuse(503, "SlowDown"));
+    site.bucket.fail(Op::Put, "containers/", 6, Fault::Refuse(503, "SlowDown"));
     site.bucket.fail(Op::Put, "points/", 1, Fault::LoseAnswer);
     let server = site.start(&data_dir);
     let disk = Disk::of_noise(site.path("disk.raw"), 5, 40 << 20);
@@ -58,8 +58,8 @@ fn nothing_is_sent_twice() {
     site.wait_up_to_date(&data_dir);
     stop(server);
     site.assert_same(&data_dir);
-    // One for each object, and the two that were refused.
-    assert_eq!(site.bucket.requests(Op::Put, "/containers/"), site.copies("containers").len() + 2);
+    // One for each object, and the six that were refused.
+    assert_eq!(site.bucket.requests(Op::Put, "/containers/"), site.copies("containers").len() + 6);
     assert_eq!(site.bucket.requests(Op::Put, "/points/"), site.copies("points").len());
 }
 
