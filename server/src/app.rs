@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_engine::Engine;
 use holdfast_engine::catalog::{Catalog, TaskKind, TaskRecord};
 use holdfast_engine::clock::{Clock, SystemClock};
 use holdfast_engine::ids::TokenId;
+use holdfast_engine::{Engine, Moving};
 use holdfast_proto::ErrorCode;
 use holdfast_volume::SystemTimer;
 use tokio::sync::watch;
@@ -229,7 +229,10 @@ fn tasks(
         activity: Arc::clone(activity),
     };
     let policy = PolicyWork { engine: Arc::clone(engine), activity: Arc::clone(activity) };
-    let reclaim = ReclaimWork { engine: Arc::clone(engine) };
+    let moving = settings
+        .s3_move_after_days
+        .map(|min_age_days| Moving { min_age_days, until_free_pct: settings.s3_move_until_free });
+    let reclaim = ReclaimWork { engine: Arc::clone(engine), moving };
     let scrub = ScrubWork { engine: Arc::clone(engine) };
     Tasks::new(TaskParts {
         catalog: Arc::clone(engine.catalog()),

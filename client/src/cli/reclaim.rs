@@ -69,10 +69,17 @@ fn outcome(task: &v1::Task, figures: &Value) -> Vec<String> {
         let (before, after) = (bytes(of("squeezed_bytes_before")), bytes(of("squeezed_bytes_after")));
         lines.push(format!("compressed again: {before}, now {after}"));
     }
+    if of("moved_containers") > 0 {
+        lines.push(format!(
+            "moved {} of {}: their data lies in the bucket alone now",
+            containers(of("moved_containers")),
+            bytes(of("moved_bytes"))
+        ));
+    }
     if of("containers_held") > 0 {
         lines.push(format!("{} stay until backups under way have ended", containers(of("containers_held"))));
     }
-    if of("incomplete") > 0 {
+    if of("incomplete") + of("moving_failed") > 0 {
         lines.extend(task.log.iter().map(|line| escape_line(line).into_owned()));
     }
     lines

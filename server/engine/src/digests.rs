@@ -12,7 +12,7 @@ use crate::core::Core;
 use crate::error::EngineError;
 use crate::format::recipe::ExtentNode;
 use crate::recipe::TreeReader;
-use crate::store::{ChunkStore, Domain, NodeReader, ReadChunk};
+use crate::store::{ChunkStore, Domain, NodeReader, ReadChunk, ReadFrom};
 
 /// Hashed at a time where an extent is zero.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -46,6 +46,8 @@ pub(crate) enum ReadExtent {
     Digest(Fingerprint),
     /// All of it is there, but is sealed by agents, who alone can say what it hashes to (N1).
     Sealed,
+    /// A chunk lies far away, and nothing there was to be read.
+    Far,
     /// A chunk is missing or damaged.
     Lacks,
 }
@@ -57,13 +59,22 @@ impl ReadExtent {
     }
 }
 
+/// Whether what lies far away is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    Everywhere,
+    AtHand,
+}
+
 /// Reads all of an extent.
 pub(crate) fn digest_of(
     store: &ChunkStore,
     domain: &Domain,
     node: &ExtentNode,
     recent: &mut RecentDirectories,
+    reach: Reach,
 ) -> Result<ReadExtent, EngineError> {
+    const DATA: ContainerClass = ContainerClass::Data;
     let mut hasher = ExtentHasher::default();
     let mut sealed = false;
     for piece in node.pieces() {
@@ -71,7 +82,14 @@ pub(crate) fn digest_of(
             hasher.zeros(piece.bytes as usize);
             continue;
         }
-        let chunk = store.read_stored(domain, ContainerClass::Data, &piece.fingerprint, recent)?;
+        let chunk = match reach {
+            Reach::Everywhere => store.read_stored(domain, DATA, &piece.fingerprint, recent)?,
+            Reach::AtHand => match store.read_at_hand(domain, DATA, &piece.fingerprint, recent)? {
+                ReadFrom::Chunk(chunk) => Some(chunk),
+                ReadFrom::Lacks => None,
+                ReadFrom::Elsewhere => return Ok(ReadExtent::Far),
+            },
+        };
         match chunk.filter(|chunk| chunk.len() == piece.bytes as usize) {
             Some(ReadChunk::Plain(chunk)) => hasher.data(&chunk),
             Some(ReadChunk::Sealed { .. }) => sealed = true,
@@ -119,7 +137,7 @@ pub(crate) fn confirm(
         let Some((_, tree)) = &open else { break };
         let entry = tree.entry(*index)?;
         let Some(node) = tree.extent_of(*index, &entry)? else { break };
-        let read = digest_of(&core.store, &domain, &node, &mut recent)?;
+        let read = digest_of(&core.store, &domain, &node, &mut recent, Reach::Everywhere)?;
         // (N3) Of what agents sealed only they can tell. Believing them costs no more than reading the extent again.
         let believed = read == ReadExtent::Sealed && is_claim(&entry.digest);
         if !believed && !read.disproves(&entry.digest) {

@@ -80,7 +80,7 @@ impl Volume for GuardedVolume {
         self.gate.pass(name, || self.inner.remove(name))
     }
 
-    holdfast_volume::pass_on!(open, list, discard_unfinished, space, remove_empty_folders, handles_outlive_removal to inner);
+    holdfast_volume::pass_on!(open, list, discard_unfinished, space, remove_empty_folders, handles_outlive_removal, evict to inner);
 }
 
 #[derive(Debug)]

@@ -144,6 +144,10 @@ impl Blob for SealedBlob {
         self.len
     }
 
+    fn is_at_hand(&self) -> bool {
+        self.inner.is_at_hand()
+    }
+
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), VolumeError> {
         let wanted = buffer.len() as u64;
         if offset.checked_add(wanted).is_none_or(|end| end > self.len) {
@@ -188,6 +192,10 @@ impl fmt::Debug for MovingBlob {
 impl Blob for MovingBlob {
     fn len(&self) -> u64 {
         self.len
+    }
+
+    fn is_at_hand(&self) -> bool {
+        self.blob.read().is_at_hand()
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), VolumeError> {

@@ -128,6 +128,16 @@ impl Geometry {
         HEADER + page * self.sealed_page_bytes()
     }
 
+    /// What of a sealed form holds the first `bytes` of what it seals: its header and whole pages.
+    pub(crate) const fn head_of(self, bytes: u64) -> u64 {
+        self.page_offset(bytes.div_ceil(self.page_bytes()))
+    }
+
+    /// What of a sealed form's end holds the last `bytes`, wherever its last page ends.
+    pub(crate) const fn tail_of(self, bytes: u64) -> u64 {
+        (bytes.div_ceil(self.page_bytes()) + 1) * self.sealed_page_bytes() + HEADER
+    }
+
     /// How long a blob is whose sealed form is so long, and its last page; `None`: no sealed form has that length.
     pub(crate) fn opened(self, sealed_bytes: u64) -> Option<(u64, u64)> {
         let body = sealed_bytes.checked_sub(2 * HEADER)?;

@@ -7,7 +7,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use holdfast_volume::{Blob, BlobEntry, BlobName, BlobWriter, ListPage, Owner, Volume, VolumeError};
+use holdfast_volume::{Blob, BlobEntry, BlobName, BlobWriter, Ends, ListPage, Owner, Volume, VolumeError};
 use parking_lot::RwLock;
 
 use crate::blob::{MovingBlob, Unopened};
@@ -241,6 +241,18 @@ impl Volume for SealedVolume {
             }
         }
         if removed { Ok(()) } else { Err(VolumeError::NotFound { name: name.clone() }) }
+    }
+
+    fn evict(&self, name: &BlobName, ends: Ends) -> Result<bool, VolumeError> {
+        let geometry = Geometry::of(name);
+        let below = Ends { head: geometry.head_of(ends.head), tail: geometry.tail_of(ends.tail) };
+        let mut evicted = false;
+        for form in self.forms() {
+            let Some(name) = form.of(name) else { continue };
+            let ends = if form == Form::Plain { ends } else { below };
+            evicted |= self.inner.evict(&name, ends)?;
+        }
+        Ok(evicted)
     }
 
     holdfast_volume::pass_on!(discard_unfinished, space, remove_empty_folders, handles_outlive_removal to inner);

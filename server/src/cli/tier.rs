@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::fail::Failure;
 use super::out;
 use super::{DataFolder, no_repository};
-use crate::repository::{is_repository, published, record_error, record_path};
+use crate::repository::{is_repository, moved, published, record_error, record_path};
 
 pub(super) const EXAMPLES: &str = "\
 Example:
@@ -105,10 +105,18 @@ fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
     let location = record.location().map_err(record_error)?;
     let said = published(&record).map_err(record_error)?;
     let writer = record.other_writer().map_err(record_error)?;
+    let moved = moved(&args.folder.resolve()?.settings.data_dir)?;
     if args.json {
-        out::say(as_json(&location, &totals, removals, said, writer.as_ref()));
+        let mut all = as_json(&location, &totals, removals, said, writer.as_ref());
+        if let Some(all) = all.as_object_mut() {
+            all.insert("moved_containers".to_owned(), moved.into());
+        }
+        out::say(all);
     } else {
         show(&location, &totals, removals, said);
+        if moved > 0 {
+            out::say(format_args!("{moved} containers lie there alone, but for their directories"));
+        }
         if let Some(writer) = writer {
             out::say(format_args!("another server writes there: {writer}"));
         }

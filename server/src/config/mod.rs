@@ -183,6 +183,16 @@ pub struct Layer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub s3_rate: Option<ByteSize>,
 
+    /// Keep in the bucket alone what only restore points older than this need; copied only unless set
+    #[arg(long, value_name = "DAYS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub s3_move_after_days: Option<u32>,
+
+    /// Move to the bucket while less of the volume is free, in percent [default: 20]
+    #[arg(long, value_name = "PERCENT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub s3_move_until_free: Option<u8>,
+
     /// Space to keep free on the volume, or "auto": 1GiB or 2 %, whichever is less [default: auto]
     #[arg(long, value_name = "SIZE")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -282,6 +292,8 @@ impl Layer {
             // Fills a line of 1 Gbit/s at 30 ms.
             s3_copies: Some(4),
             s3_rate: Some(ByteSize(0)),
+            s3_move_after_days: None,
+            s3_move_until_free: Some(20),
             reserve: Some(Reserve::Auto),
             memory: None,
             index_memory: Some(ByteSize(64 << 20)),
@@ -333,6 +345,8 @@ pub struct Settings {
     pub s3_plain: bool,
     pub s3_copies: u32,
     pub s3_rate: ByteSize,
+    pub s3_move_after_days: Option<u32>,
+    pub s3_move_until_free: u8,
     pub reserve: Reserve,
     pub memory: Option<ByteSize>,
     pub index_memory: ByteSize,

@@ -10,6 +10,9 @@ use super::Settings;
 /// Copies at once at most: 32 of 48 MiB are 1.5 GiB of memory.
 const COPIES_MAX: u32 = 32;
 
+/// A hundred years: nothing is older.
+const MOVE_DAYS_MAX: u32 = 36_500;
+
 /// The setting `s3_checksum`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -69,6 +72,15 @@ pub(super) fn check(settings: &Settings) -> Result<(), (&'static str, String)> {
     }
     if server_encryption(settings.s3_sse.as_deref()).is_none() {
         return Err(("s3_sse", "must be s3, kms or kms:KEY".to_owned()));
+    }
+    if settings.s3_move_after_days.is_some_and(|days| days > MOVE_DAYS_MAX) {
+        return Err(("s3_move_after_days", format!("must be at most {MOVE_DAYS_MAX}")));
+    }
+    if settings.s3_move_after_days.is_some() && settings.s3.is_none() {
+        return Err(("s3_move_after_days", "needs a bucket: set s3".to_owned()));
+    }
+    if settings.s3_move_until_free > 100 {
+        return Err(("s3_move_until_free", "must be between 0 and 100".to_owned()));
     }
     if !(1..=COPIES_MAX).contains(&settings.s3_copies) {
         return Err(("s3_copies", format!("must be between 1 and {COPIES_MAX}")));

@@ -8,23 +8,25 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use holdfast_engine::EngineError;
 use holdfast_engine::clock::Clock;
 use holdfast_proto::ErrorCode;
 use holdfast_s3::{OpenError, RequestCounts, RequestKind, S3Config, S3Volume};
 use holdfast_sealing::{is_left_open, is_sealed_name};
 use holdfast_tiers::{
     AbsentVolume, Copies, FetchError, Fetched, Holder, Record, RecordError, Remote, SurveyError,
-    TieredVolume, Travels, survey,
+    TieredVolume, Travels, has_moved_containers, moved_containers, survey,
 };
 use holdfast_volume::{
-    BlobName, CacheLimits, CacheVolume, Rates, RetryPolicy, RetryVolume, SystemRandom, SystemTimer,
-    ThrottleVolume, Volume,
+    BlobName, CacheLimits, CacheVolume, LocalVolume, Rates, RetryPolicy, RetryVolume, SystemRandom,
+    SystemTimer, ThrottleVolume, Volume,
 };
 use parking_lot::Mutex;
 
 use crate::config::{Encryption, Settings, server_encryption};
 use crate::error::ServiceError;
 use crate::memory::Budget;
+use crate::repository::BLOBS;
 
 /// Name of the record within the data folder.
 const RECORD: &str = "tiers.db";
@@ -142,12 +144,24 @@ fn open(
     clock: &Arc<dyn Clock>,
 ) -> Result<Option<(TieredVolume, Tiers)>, ServiceError> {
     let path = record_path(&settings.data_dir);
+    let lacks_record = !path.exists()
+        && has_moved_containers(&*local)
+            .map_err(|error| ServiceError::new(ErrorCode::Internal, error.to_string()))?;
     let (remote, record, bucket, location) = match s3_config(settings)? {
         Some(config) => {
             let location = config.location();
-            let record = Record::open_or_create(&path, &location).map_err(record_error)?;
             let bucket = Arc::new(S3Volume::open(config).map_err(open_error)?);
+            if lacks_record {
+                make_record_anew(&path, &location, &bucket)?;
+            }
+            let record = Record::open_or_create(&path, &location).map_err(record_error)?;
             (remote(&bucket, settings, budget), record, Some(bucket), location)
+        }
+        None if lacks_record => {
+            return Err(ServiceError::invalid(
+                "part of this repository lies in a bucket alone, the settings name none, and tiers.db, which knows which, is \
+                 lost: set s3 (and what else the bucket needs)",
+            ));
         }
         None if !path.exists() => return Ok(None),
         None => {
@@ -174,6 +188,47 @@ fn open(
     let copies = volume.copies(threads, &writer_name(&settings.data_dir)).map_err(record_error)?;
     let tiers = Tiers { location, copies, bucket, published: Mutex::default() };
     Ok(Some((volume, tiers)))
+}
+
+/// The record is lost of a data folder of which part lies in the bucket alone: a listing makes it anew, as a whole or not at
+/// all.
+fn make_record_anew(path: &Path, location: &str, bucket: &S3Volume) -> Result<(), ServiceError> {
+    tracing::warn!(
+        "tiers.db, the record of what lies in {location}, is lost: the bucket is listed to make it anew"
+    );
+    let unfinished = path.with_extension("new");
+    let failed = |error: std::io::Error| {
+        ServiceError::new(ErrorCode::Internal, format!("cannot make {} anew: {error}", path.display()))
+    };
+    for end in ["new", "new-wal", "new-shm"] {
+        match std::fs::remove_file(path.with_extension(end)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
+            _ => {}
+        }
+    }
+    let record = Record::open_or_create(&unfinished, location).map_err(record_error)?;
+    survey(bucket, &record).map_err(|error| match error {
+        SurveyError::Record(error) => record_error(error),
+        SurveyError::Volume(error) => ServiceError::new(
+            ErrorCode::Unavailable,
+            format!(
+                "part of this repository lies in {location} alone, tiers.db, which knows which, is lost, and the bucket cannot \
+                 be listed to make it anew: {error}"
+            ),
+        ),
+    })?;
+    // Closing it brings all of it into the one file.
+    drop(record);
+    std::fs::rename(&unfinished, path).map_err(failed)
+}
+
+/// Containers of a data folder that lie in its bucket alone.
+///
+/// # Errors
+/// The volume's.
+pub(crate) fn moved(data_dir: &Path) -> Result<u64, ServiceError> {
+    let local = LocalVolume::open(data_dir.join(BLOBS)).map_err(EngineError::from)?;
+    Ok(moved_containers(&local).map_err(EngineError::from)?)
 }
 
 /// What this server is called where another finds it in the way: its machine and data folder.

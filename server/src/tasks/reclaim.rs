@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use holdfast_engine::catalog::{TaskKind, TaskProgress};
 use holdfast_engine::{
-    Engine, EngineError, Incomplete, ReclaimControl, ReclaimOptions, ReclaimPhase, ReclaimReport, Squeeze,
+    Engine, EngineError, Incomplete, Moving, ReclaimControl, ReclaimOptions, ReclaimPhase, ReclaimReport,
+    Squeeze,
 };
 use serde::{Deserialize, Serialize};
 
@@ -91,6 +92,10 @@ struct Figures {
     small_merged: u64,
     squeezed_bytes_before: u64,
     squeezed_bytes_after: u64,
+    moved_containers: u64,
+    moved_bytes: u64,
+    /// 1 if something failed before all was moved.
+    moving_failed: u64,
     references: u64,
     marked_ms: u64,
     /// Recipes that could not be followed.
@@ -113,6 +118,9 @@ impl Figures {
             small_merged: report.small_merged,
             squeezed_bytes_before: report.squeezed_bytes_before,
             squeezed_bytes_after: report.squeezed_bytes_after,
+            moved_containers: report.moved_containers,
+            moved_bytes: report.moved_bytes,
+            moving_failed: u64::from(report.moving_failed.is_some()),
             references: report.references,
             marked_ms: report.marked_ms,
             incomplete: report.incomplete.len() as u64,
@@ -125,6 +133,8 @@ impl Figures {
 #[derive(Debug)]
 pub(crate) struct ReclaimWork {
     pub(crate) engine: Arc<Engine>,
+    /// What each round moves to the bucket alone; `None`: nothing.
+    pub(crate) moving: Option<Moving>,
 }
 
 impl Work for ReclaimWork {
@@ -162,7 +172,8 @@ impl Work for ReclaimWork {
         let options = read(&order.options)?;
         let round = Arc::new(ReclaimControl::default());
         control.steer(Arc::new(Round(Arc::clone(&round))));
-        let report = self.engine.reclaim(&options.for_engine(), &round).map_err(ended)?;
+        let asked = ReclaimOptions { moving: self.moving, ..options.for_engine() };
+        let report = self.engine.reclaim(&asked, &round).map_err(ended)?;
         control.set_figures(&Figures::of(&report, options.dry_run));
         for one in report.incomplete.iter().take(INCOMPLETE_LINES) {
             control.log(line(one));
@@ -174,6 +185,15 @@ impl Work for ReclaimWork {
             return Ok(());
         }
         control.log(format!("{freed} bytes freed, {deleted} containers deleted"));
+        if report.moved_containers > 0 {
+            let (containers, bytes) = (report.moved_containers, report.moved_bytes);
+            control.log(format!(
+                "{containers} containers lie in the bucket alone now: {bytes} bytes of room here"
+            ));
+        }
+        if let Some(why) = &report.moving_failed {
+            control.log(format!("no more was moved to the bucket: {why}"));
+        }
         match self.engine.attribute(&round) {
             Ok(_) => Ok(()),
             Err(EngineError::Stopped) => Err(WorkError::Stopped),
@@ -229,6 +249,7 @@ impl Steered for Round {
             ReclaimPhase::Marking | ReclaimPhase::Attributing => "disks followed",
             ReclaimPhase::Copying => "batches copied",
             ReclaimPhase::Deleting => "containers deleted",
+            ReclaimPhase::Moving => "containers looked at for moving",
         };
         TaskProgress { done: progress.done, total: progress.total, unit: unit.to_owned() }
     }

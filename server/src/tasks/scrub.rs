@@ -44,6 +44,11 @@ struct Figures {
     unsound_restore_points: u64,
     false_digests: u64,
     unclear: u64,
+    /// What lies in the bucket alone, and was not read.
+    #[serde(default)]
+    far_containers: u64,
+    #[serde(default)]
+    far_restore_points: u64,
     /// Of all restore points, once the pass has ended.
     lost_bytes: u64,
 }
@@ -58,6 +63,8 @@ impl Figures {
             unsound_restore_points: self.unsound_restore_points + found.unsound_restore_points,
             false_digests: self.false_digests + found.false_digests,
             unclear: self.unclear + found.unclear,
+            far_containers: self.far_containers + found.far_containers,
+            far_restore_points: self.far_restore_points + found.far_restore_points,
             lost_bytes: self.lost_bytes,
         }
     }
@@ -151,9 +158,15 @@ impl ScrubWork {
 /// The last line of the log.
 fn verdict(figures: &Figures, lost: DamageTotals) -> String {
     let Figures { containers, container_bytes, restore_points, damaged_containers, .. } = *figures;
-    let read = format!(
+    let mut read = format!(
         "{containers} containers of {container_bytes} bytes and {restore_points} restore points read"
     );
+    if figures.far_containers > 0 {
+        read += &format!(
+            " ({} containers and data of {} of the restore points lie in the bucket alone and were not)",
+            figures.far_containers, figures.far_restore_points
+        );
+    }
     let DamageTotals { restore_points: lacking, bytes, .. } = lost;
     let unclear = match figures.unclear {
         0 => String::new(),

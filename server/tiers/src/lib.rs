@@ -14,6 +14,7 @@
 //! | `error.rs` | why copying does not go on |
 //! | `copies.rs` | [`Copies`]: does the copying and removing, a bounded piece a call |
 //! | `compare.rs` | whether what lies in the bucket is what lies here |
+//! | `evict.rs` | containers that lie there alone, but for their ends |
 //! | `absent.rs` | stands in for a bucket that is not configured any more |
 //! | `survey.rs` | makes the record of a listing of the bucket |
 //! | `fetch.rs` | brings what should be at hand |
@@ -25,6 +26,7 @@
 //! - A removal is noted, durably, before the local blob goes (T3): no crash brings a removed blob back.
 //! - What lies in the bucket is known from the record alone; work never lists the bucket (T4).
 //! - One server writes to the bucket: the one whose lease lies there (T8).
+//! - The local copy of a container goes only after what lies in the bucket was once more found to be the same (T9).
 //! - The bucket being away fails reads of what only it has, and delays copies; nothing else (T5).
 //!
 //! A crash leaves blobs in the bucket that are not in the record: the next process finds out by asking for each blob
@@ -34,6 +36,7 @@ mod absent;
 mod compare;
 mod copies;
 mod error;
+mod evict;
 mod fetch;
 mod holder;
 mod kinds;
@@ -49,6 +52,7 @@ mod waiting;
 pub use absent::AbsentVolume;
 pub use copies::{Copies, CopyStatus, Worked};
 pub use error::CopyError;
+pub use evict::{has_moved_containers, moved_containers};
 pub use fetch::{FetchError, Fetched};
 pub use holder::Holder;
 pub use record::{KindTotals, Record, RecordError};

@@ -186,6 +186,12 @@ impl Record {
         tx.commit().map_err(sql("write"))
     }
 
+    /// A blob does not lie there, as was found out.
+    pub(crate) fn forget(&self, name: &BlobName) -> Result<(), RecordError> {
+        let delete = "DELETE FROM copied WHERE name = ?1";
+        self.0.lock().execute(delete, [name.as_str()]).map(|_| ()).map_err(sql("write"))
+    }
+
     /// The length of a blob that lies there and is not to go.
     pub(crate) fn visible(&self, name: &BlobName) -> Result<Option<u64>, RecordError> {
         let read = "SELECT len FROM copied WHERE name = ?1

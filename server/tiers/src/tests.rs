@@ -10,6 +10,8 @@ use holdfast_volume::{BlobName, MemoryVolume, Volume, VolumeError};
 
 use crate::{AbsentVolume, Copies, CopyError, Record, Remote, TieredVolume, survey};
 
+mod evict;
+
 type Bucket = FaultyVolume<MemoryVolume>;
 
 /// A data folder and its bucket.
@@ -55,9 +57,14 @@ impl World {
 
     /// As after a start, however the process before ended.
     fn start(&self) -> Process {
+        self.start_on(Arc::new(self.local.clone()))
+    }
+
+    /// The same, on a local volume that fails.
+    fn start_on(&self, local: Arc<dyn Volume>) -> Process {
         let remote = Remote::plain(&self.bucket);
         let clock = Arc::<ManualClock>::clone(&self.clock);
-        let volume = TieredVolume::new(Arc::new(self.local.clone()), remote, self.record(), |_| true, clock);
+        let volume = TieredVolume::new(local, remote, self.record(), |_| true, clock);
         let copies = volume.copies(NonZeroUsize::new(2).unwrap(), "here").unwrap();
         Process { volume, copies }
     }

@@ -4,8 +4,9 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use holdfast_types::clock::Clock;
-use holdfast_volume::{Blob, BlobName, BlobWriter, ListPage, Owner, Space, Volume, VolumeError};
+use holdfast_volume::{Blob, BlobName, BlobWriter, Ends, ListPage, Owner, Space, Volume, VolumeError};
 
+use crate::evict::{FarBlob, evict, forget_ends};
 use crate::kinds::Kind;
 use crate::merge::merge;
 use crate::record::{Record, RecordError};
@@ -83,7 +84,10 @@ impl Volume for TieredVolume {
             opened => return opened,
         }
         match self.shared.record.visible(name) {
-            Ok(Some(_)) => self.shared.remote.reads.open(name),
+            Ok(Some(len)) => {
+                let Shared { local, remote, .. } = &*self.shared;
+                Ok(Arc::new(FarBlob::open(&**local, &remote.reads, name, len)?))
+            }
             Ok(None) => Err(VolumeError::NotFound { name: name.clone() }),
             Err(error) => Err(unavailable("open", name, error)),
         }
@@ -116,6 +120,10 @@ impl Volume for TieredVolume {
         // (T3) Whatever happens from here on, it goes from the bucket, too. Also when the record does not know of a copy:
         // one may be on its way, or have been made right before a crash.
         record.note_removal(name).map_err(failed)?;
+        // (T9) Before its container: no crash leaves ends of nothing.
+        if let Err(error) = forget_ends(&**local, name) {
+            tracing::warn!(%name, %error, "cannot remove the ends that were kept of a container");
+        }
         match local.remove(name) {
             Ok(()) => {
                 waiting.removed(name);
@@ -147,6 +155,10 @@ impl Volume for TieredVolume {
         is_left: &dyn Fn(&BlobName) -> bool,
     ) -> Result<(), VolumeError> {
         self.shared.local.remove_empty_folders(below, is_left)
+    }
+
+    fn evict(&self, name: &BlobName, ends: Ends) -> Result<bool, VolumeError> {
+        evict(&self.shared, name, ends)
     }
 
     fn handles_outlive_removal(&self) -> bool {

@@ -66,6 +66,11 @@ pub trait Blob: Send + Sync + fmt::Debug {
     /// [`VolumeError::Unavailable`], [`VolumeError::Io`]; [`VolumeError::NotFound`] when the blob was removed
     /// and [`crate::Volume::handles_outlive_removal`] is false.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), VolumeError>;
+
+    /// Whether reading all of it asks nothing of a place far away.
+    fn is_at_hand(&self) -> bool {
+        true
+    }
 }
 
 /// Fails with [`VolumeError::OutOfRange`] unless a blob of `len` bytes has `wanted` bytes at `offset`.

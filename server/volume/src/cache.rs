@@ -90,7 +90,7 @@ impl Volume for CacheVolume {
         result
     }
 
-    crate::pass_on!(create_for, list, discard_unfinished, space, remove_empty_folders, handles_outlive_removal to inner);
+    crate::pass_on!(create_for, list, discard_unfinished, space, remove_empty_folders, handles_outlive_removal, evict to inner);
 }
 
 #[derive(Debug)]
@@ -164,6 +164,10 @@ impl CacheBlob {
 impl Blob for CacheBlob {
     fn len(&self) -> u64 {
         self.inner.len()
+    }
+
+    fn is_at_hand(&self) -> bool {
+        self.inner.is_at_hand()
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), VolumeError> {

@@ -138,9 +138,7 @@ impl Volume for CountVolume {
         self.counters.space.count(0, self.inner.space())
     }
 
-    fn handles_outlive_removal(&self) -> bool {
-        self.inner.handles_outlive_removal()
-    }
+    crate::pass_on!(handles_outlive_removal, evict to inner);
 }
 
 #[derive(Debug)]
@@ -173,6 +171,10 @@ struct CountBlob {
 impl Blob for CountBlob {
     fn len(&self) -> u64 {
         self.inner.len()
+    }
+
+    fn is_at_hand(&self) -> bool {
+        self.inner.is_at_hand()
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), VolumeError> {

@@ -53,4 +53,4 @@ pub use remote::{BlobChecksum, RemoteStat, RemoteVolume, TAGGED_MAX_BYTES, Tagge
 pub use retry::{RetryPolicy, RetryVolume};
 pub use throttle::{Rates, ThrottleVolume};
 pub use timer::{Random, SystemRandom, SystemTimer, Timer};
-pub use volume::{Owner, Space, Volume};
+pub use volume::{Ends, Owner, Space, Volume};

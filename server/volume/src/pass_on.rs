@@ -60,6 +60,15 @@ macro_rules! pass_on {
             $crate::Volume::remove_empty_folders(&self.$inner, below, is_left)
         }
     };
+    (@evict $inner:tt) => {
+        fn evict(
+            &self,
+            name: &$crate::BlobName,
+            ends: $crate::Ends,
+        ) -> ::core::result::Result<bool, $crate::VolumeError> {
+            $crate::Volume::evict(&self.$inner, name, ends)
+        }
+    };
     (@handles_outlive_removal $inner:tt) => {
         fn handles_outlive_removal(&self) -> bool {
             $crate::Volume::handles_outlive_removal(&self.$inner)

@@ -162,9 +162,7 @@ impl Volume for RetryVolume {
         self.retries.run(|| self.inner.space())
     }
 
-    fn handles_outlive_removal(&self) -> bool {
-        self.inner.handles_outlive_removal()
-    }
+    crate::pass_on!(handles_outlive_removal, evict to inner);
 }
 
 #[derive(Debug)]
@@ -176,6 +174,10 @@ struct RetryBlob {
 impl Blob for RetryBlob {
     fn len(&self) -> u64 {
         self.inner.len()
+    }
+
+    fn is_at_hand(&self) -> bool {
+        self.inner.is_at_hand()
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), VolumeError> {

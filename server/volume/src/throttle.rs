@@ -139,9 +139,7 @@ impl Volume for ThrottleVolume {
         self.inner.space()
     }
 
-    fn handles_outlive_removal(&self) -> bool {
-        self.inner.handles_outlive_removal()
-    }
+    crate::pass_on!(handles_outlive_removal, evict to inner);
 }
 
 #[derive(Debug)]
@@ -175,6 +173,10 @@ struct ThrottleBlob {
 impl Blob for ThrottleBlob {
     fn len(&self) -> u64 {
         self.inner.len()
+    }
+
+    fn is_at_hand(&self) -> bool {
+        self.inner.is_at_hand()
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), VolumeError> {

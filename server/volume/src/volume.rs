@@ -35,6 +35,15 @@ impl Owner {
     }
 }
 
+/// What of a blob stays at hand when the rest of it lies only far away, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ends {
+    /// From its beginning.
+    pub head: u64,
+    /// To its end.
+    pub tail: u64,
+}
+
 /// A place for blobs.
 ///
 /// - **Immutable.** A sealed blob never changes. It can be removed; a caller does not use a removed blob's
@@ -142,6 +151,16 @@ pub trait Volume: Send + Sync + fmt::Debug {
     /// is false, reads of such a handle return the blob's bytes or [`VolumeError::NotFound`], never others. A
     /// decorator answers what the volume inside it answers.
     fn handles_outlive_removal(&self) -> bool;
+
+    /// Gives up the local copy of a blob that has another far away, proved to be the same; `ends` of it stay at hand.
+    /// Whether it did: `false` where there is no other copy, or none yet. The blob stays what it was for every other call.
+    ///
+    /// # Errors
+    /// As [`Volume::open`] and [`Volume::remove`]; the blob is there still.
+    fn evict(&self, name: &BlobName, ends: Ends) -> Result<bool, VolumeError> {
+        let _ = (name, ends);
+        Ok(false)
+    }
 }
 
 /// A shared volume is a volume.
@@ -185,5 +204,9 @@ impl<V: Volume + ?Sized> Volume for Arc<V> {
 
     fn handles_outlive_removal(&self) -> bool {
         (**self).handles_outlive_removal()
+    }
+
+    fn evict(&self, name: &BlobName, ends: Ends) -> Result<bool, VolumeError> {
+        (**self).evict(name, ends)
     }
 }

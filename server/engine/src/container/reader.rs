@@ -9,7 +9,7 @@ use holdfast_proto::limits::CONTAINER_MAX_BYTES;
 use holdfast_proto::region::sealed::check_sealed;
 use holdfast_proto::region::{Codec, Decoder, RegionError, check_fingerprints};
 use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId, RepositoryId};
-use holdfast_volume::{Blob, BlobName, Volume, VolumeError};
+use holdfast_volume::{Blob, BlobName, Ends, Volume, VolumeError};
 
 use super::{ChunkRef, ContainerError, ContainerName, Directory};
 use crate::format::checksum::crc32c;
@@ -235,6 +235,21 @@ impl OpenContainer {
     /// When it was begun, in milliseconds since the Unix epoch.
     pub const fn created_ms(&self) -> i64 {
         self.header.created_ms
+    }
+
+    /// Whether reading its regions asks nothing of a place far away.
+    pub fn is_at_hand(&self) -> bool {
+        self.parts.blob.is_at_hand()
+    }
+
+    /// What is read to open it.
+    pub fn ends(&self) -> Ends {
+        let regions = self.directory.regions_with_ends().map(|(record, _)| record);
+        let directory_at = regions
+            .last()
+            .map_or(HEADER_BYTES as u64, |record| record.payload_offset() + u64::from(record.stored_bytes));
+        let directory = self.stored_bytes().saturating_sub(directory_at);
+        Ends { head: HEADER_BYTES as u64, tail: directory.max(TAIL_BYTES) }
     }
 
     /// Its blob's name.

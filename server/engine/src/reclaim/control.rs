@@ -36,6 +36,8 @@ pub enum Phase {
     Deleting,
     /// Compressing old containers anew.
     Squeezing,
+    /// Giving up local copies of containers.
+    Moving,
 }
 
 /// How far the work is.

@@ -18,6 +18,7 @@ mod encoders;
 mod freed;
 pub(crate) mod live;
 pub(crate) mod mark;
+mod moving;
 mod owners;
 mod pages;
 mod plan;
@@ -39,6 +40,7 @@ pub use attribution::{Attribution, BackupShare};
 pub use control::{Control, ControlProgress, Phase};
 pub use freed::Freed;
 pub(crate) use freed::freed_by_deleting;
+pub use moving::Moving;
 pub use report::{Incomplete, LIVE_SHARE_PCT, ReclaimOptions, ReclaimReport, Squeeze};
 pub(crate) use round::run;
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 use holdfast_types::ids::{BackupId, NamespaceId};
 
+use super::moving::Moving;
+
 /// Containers of which less than this is live are copied forward, in percent. To free a byte of a container of which
 /// the share s is live, s/(1-s) bytes are written: at 85 %, six.
 pub const LIVE_SHARE_PCT: u8 = 85;
@@ -23,6 +25,8 @@ pub struct ReclaimOptions {
     pub merge: bool,
     /// Recompresses old containers.
     pub squeeze: Option<Squeeze>,
+    /// Gives up local copies of what only old restore points need, where there are others far away.
+    pub moving: Option<Moving>,
     /// Says what a round would do, and changes nothing.
     pub dry_run: bool,
 }
@@ -43,6 +47,7 @@ impl Default for ReclaimOptions {
             copied_per_freed: COPIED_PER_FREED,
             merge: true,
             squeeze: None,
+            moving: None,
             dry_run: false,
         }
     }
@@ -72,6 +77,11 @@ pub struct ReclaimReport {
     /// Of containers that were recompressed, without what of them was dead.
     pub squeezed_bytes_before: u64,
     pub squeezed_bytes_after: u64,
+    /// Containers that lie far away alone now, and their bytes.
+    pub moved_containers: u64,
+    pub moved_bytes: u64,
+    /// Why no more were moved, if something failed.
+    pub moving_failed: Option<String>,
     /// References to chunks that were followed.
     pub references: u64,
     pub marked_ms: u64,

@@ -15,6 +15,7 @@ use roaring::RoaringTreemap;
 use super::control::Control;
 use super::live::{Candidates, Scope, WINDOW_BYTES};
 use super::mark::{Finding, Marked, mark};
+use super::moving;
 use super::report::{Incomplete, ReclaimOptions, ReclaimReport};
 use super::roots::{Root, Roots};
 use super::sweep::Sweep;
@@ -69,6 +70,9 @@ pub(crate) fn run_watched(
     }
     if let Some(squeeze) = options.squeeze.as_ref().filter(|_| !options.dry_run) {
         Sweep::new(core, options, control, &mut report, watch).squeeze(squeeze)?;
+    }
+    if let Some(moving) = options.moving.as_ref().filter(|_| !options.dry_run) {
+        moving::run(core, moving, control, &mut report)?;
     }
     report.freed_bytes = report.deleted_bytes.saturating_sub(report.copied_bytes);
     Ok(report)

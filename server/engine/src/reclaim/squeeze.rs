@@ -118,11 +118,11 @@ fn worth(
     if !core.store.known_damage(row.id).is_empty() || core.store.protects_others(row.id)? {
         return Ok(None);
     }
-    let sampled = core
-        .store
-        .containers
-        .get(row.id, row.class)
-        .and_then(|container| sample(&container, encoder, decoder));
+    let opened = core.store.containers.get(row.id, row.class);
+    if opened.as_ref().is_ok_and(|container| !container.is_at_hand()) {
+        return Ok(None);
+    }
+    let sampled = opened.and_then(|container| sample(&container, encoder, decoder));
     match sampled {
         Ok((before, after)) => Ok(Some(after * 100 <= before * (100 - WORTHWHILE_PCT))),
         Err(error) if error.is_damage() => {

@@ -165,6 +165,8 @@ impl<'a> Sweep<'a> {
         if live.is_empty() {
             self.report.cleanable_bytes += dead_bytes;
             self.dead.push(doomed);
+        } else if self.is_far(candidate) {
+            // Reading what is live of it costs what storing what is dead of it costs in months. It goes as a whole.
         } else if is_sparse || is_small {
             self.report.cleanable_bytes += if is_sparse { dead_bytes } else { 0 };
             self.sparse.push(doomed);
@@ -204,6 +206,12 @@ impl<'a> Sweep<'a> {
         }
         let open = self.core.store.containers.get(candidate.id, candidate.class).ok()?;
         plan::stays_with(&open, live)
+    }
+
+    /// Whether it would have to be read from far away.
+    fn is_far(&self, candidate: &Candidate) -> bool {
+        let open = self.core.store.containers.get(candidate.id, candidate.class);
+        open.is_ok_and(|open| !open.is_at_hand())
     }
 
     fn live_bytes(&self, candidate: &Candidate, live: &SlotSet) -> u64 {

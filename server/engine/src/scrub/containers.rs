@@ -16,6 +16,8 @@ pub(super) enum Proof {
     Damaged,
     /// It was deleted meanwhile.
     Gone,
+    /// It lies far away alone: what reading it costs is not spent for this.
+    Far,
     /// It was not read to its end: told to stop.
     Stopped,
 }
@@ -36,6 +38,7 @@ pub(super) fn prove(
     let opened = OpenContainer::open(&*core.volume, core.repository, record.id, record.class)
         .and_then(|open| open.check_length(record.stored_bytes).map(|()| open));
     let open = match opened {
+        Ok(open) if !open.is_at_hand() => return Ok(Proof::Far),
         Ok(open) => open,
         Err(error) => return judge(core, record, vec![error]),
     };

@@ -59,6 +59,10 @@ pub struct ScrubFindings {
     /// Of these, how many lack something or have a digest that is false.
     pub unsound_restore_points: u64,
     pub false_digests: u64,
+    /// Containers, and restore points of which something, lies far away alone: not read, and so neither proved nor
+    /// damaged.
+    pub far_containers: u64,
+    pub far_restore_points: u64,
     /// What could not be read for the moment, and so is neither proved nor damaged.
     pub unclear: u64,
 }
@@ -203,6 +207,8 @@ impl ScrubFindings {
             restore_points: self.restore_points.saturating_sub(before.restore_points),
             unsound_restore_points: self.unsound_restore_points.saturating_sub(before.unsound_restore_points),
             false_digests: self.false_digests.saturating_sub(before.false_digests),
+            far_containers: self.far_containers.saturating_sub(before.far_containers),
+            far_restore_points: self.far_restore_points.saturating_sub(before.far_restore_points),
             unclear: self.unclear.saturating_sub(before.unclear),
         }
     }

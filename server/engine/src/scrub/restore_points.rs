@@ -5,17 +5,20 @@
 
 use std::sync::Arc;
 
-use holdfast_catalog::{BackupInOrder, BackupRecord, DiskRecord, FalseDigest, WithinBackup};
+use holdfast_catalog::{
+    BackupInOrder, BackupRecord, CatalogWalk as _, DiskRecord, FalseDigest, WithinBackup,
+};
 use holdfast_proto::limits::{EXTENT_BYTES, extent_len};
 use holdfast_types::ids::{BackupId, VmId};
 
 use crate::container::RecentDirectories;
 use crate::core::Core;
-use crate::digests::{self, ReadExtent};
+use crate::digests::{self, Reach, ReadExtent};
 use crate::error::EngineError;
 use crate::format::recipe::{ExtentEntry, PAGE_EXTENTS};
 use crate::jobs::Budget;
 use crate::recipe::TreeReader;
+use crate::reclaim::live::is_live_data;
 use crate::store::NodeReader;
 
 /// Charged for an extent or a page that is not read: a comparison, and a share of reading two pages.
@@ -37,6 +40,8 @@ pub(super) struct RestorePoint {
     disk: usize,
     extent: u64,
     sound: bool,
+    /// Some of it lies far away alone, and was not read.
+    pub(super) far: bool,
     pub(super) false_digests: u64,
     /// What was found, in sentences.
     pub(super) news: Vec<String>,
@@ -68,6 +73,9 @@ impl RestorePoint {
             disk: within.map_or(0, |within| within.disk as usize),
             extent: within.map_or(0, |within| within.extent),
             sound: within.is_none_or(|within| within.sound),
+            // What was passed before is not looked at again.
+            far: within.is_some_and(|within| within.extent > 0 || within.disk > 0)
+                && has_far_containers(core)?,
             false_digests: 0,
             news: Vec::new(),
             trees: None,
@@ -187,12 +195,14 @@ impl RestorePoint {
                 tree.source().domain(),
                 &node,
                 &mut self.recent,
+                Reach::AtHand,
             ))?,
             None => None,
         };
         match read {
             // (R4) What was met on the way is noted.
             None | Some(ReadExtent::Lacks) => self.sound = false,
+            Some(ReadExtent::Far) => self.far = true,
             Some(read) if read.disproves(&entry.digest) => {
                 self.sound = false;
                 self.tell_lie(core, index, &entry)?;
@@ -225,6 +235,18 @@ impl RestorePoint {
         let object = format!("disk {disk:?} of VM {vm:?}, backup {backup}, extent {index}");
         digests::keep(core, &[found], &object, "scrub")
     }
+}
+
+/// Whether anything lies far away alone.
+fn has_far_containers(core: &Core) -> Result<bool, EngineError> {
+    for row in core.catalog.all_containers() {
+        let row = row?;
+        let open = || core.store.containers.get(row.id, row.class);
+        if is_live_data(&row) && open().is_ok_and(|container| !container.is_at_hand()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// `None` where something is damaged, or was written by a newer version: it is not proved.

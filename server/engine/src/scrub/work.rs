@@ -175,7 +175,9 @@ impl Work {
         if proof == Some(Proof::Sound) {
             self.kept.containers.push((record.id, read_ms));
         }
-        if proof != Some(Proof::Gone) {
+        if proof == Some(Proof::Far) {
+            self.found.far_containers += 1;
+        } else if proof != Some(Proof::Gone) {
             self.found.containers += 1;
             self.found.container_bytes = self.found.container_bytes.saturating_add(record.stored_bytes);
         }
@@ -250,12 +252,15 @@ impl Work {
         self.state.within = Some(reading.within());
         let Some(sound) = done else { return Ok(Next::More) };
         let (vm, number, lies) = (reading.vm, reading.number, reading.false_digests);
+        let far = reading.far;
         let backup = reading.within().backup;
         let news = std::mem::take(&mut reading.news);
         news.into_iter().for_each(|news| self.tell(news));
         self.reading = None;
         self.failures = 0;
-        if sound {
+        if far {
+            self.found.far_restore_points += u64::from(sound);
+        } else if sound {
             self.kept.backups.push((backup, core.clock.now_ms()));
         }
         // What was deleted meanwhile lacks what it likes.

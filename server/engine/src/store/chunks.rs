@@ -61,6 +61,16 @@ impl Found {
     }
 }
 
+/// What came of reading a chunk where that is allowed.
+#[derive(Debug, Clone)]
+pub(crate) enum ReadFrom {
+    Chunk(ReadChunk),
+    /// It lies where it is not to be read.
+    Elsewhere,
+    /// There is no sound copy.
+    Lacks,
+}
+
 /// A chunk that was read and checked.
 #[derive(Debug, Clone)]
 pub(crate) enum ReadChunk {
@@ -508,10 +518,38 @@ impl ChunkStore {
         fingerprint: &Fingerprint,
         recent: &mut RecentDirectories,
     ) -> Result<Option<ReadChunk>, EngineError> {
+        match self.read_from(domain, class, fingerprint, recent, |_| true)? {
+            ReadFrom::Chunk(chunk) => Ok(Some(chunk)),
+            ReadFrom::Lacks | ReadFrom::Elsewhere => Ok(None),
+        }
+    }
+
+    /// As [`ChunkStore::read_stored`], if nothing far away is asked for it.
+    pub(crate) fn read_at_hand(
+        &self,
+        domain: &Domain,
+        class: ContainerClass,
+        fingerprint: &Fingerprint,
+        recent: &mut RecentDirectories,
+    ) -> Result<ReadFrom, EngineError> {
+        self.read_from(domain, class, fingerprint, recent, OpenContainer::is_at_hand)
+    }
+
+    fn read_from(
+        &self,
+        domain: &Domain,
+        class: ContainerClass,
+        fingerprint: &Fingerprint,
+        recent: &mut RecentDirectories,
+        may_read: fn(&OpenContainer) -> bool,
+    ) -> Result<ReadFrom, EngineError> {
         while let Some(found) = self.find_to_read(domain, class, fingerprint, recent)? {
             let Location { container, region, .. } = found.location;
+            if !may_read(&found.container) {
+                return Ok(ReadFrom::Elsewhere);
+            }
             match self.read_found(&found) {
-                Ok(chunk) => return Ok(Some(chunk)),
+                Ok(chunk) => return Ok(ReadFrom::Chunk(chunk)),
                 // (R4) Another copy is used when there is one.
                 Err(error) if error.is_damage() => {
                     self.note_failure(container, Some(region), &error);
@@ -519,7 +557,8 @@ impl ChunkStore {
                 Err(error) => return Err(error.into()),
             }
         }
-        self.read_salvaged(domain, class, fingerprint)
+        let salvaged = self.read_salvaged(domain, class, fingerprint)?;
+        Ok(salvaged.map_or(ReadFrom::Lacks, ReadFrom::Chunk))
     }
 
     fn read_found(&self, found: &Found) -> Result<ReadChunk, ContainerError> {

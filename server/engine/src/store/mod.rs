@@ -30,7 +30,7 @@ mod reach;
 mod salvage;
 mod salvage_cache;
 
-pub(crate) use chunks::{ChunkStore, ReadChunk, StoreParts};
+pub(crate) use chunks::{ChunkStore, ReadChunk, ReadFrom, StoreParts};
 #[cfg(test)]
 pub(crate) use damage::LOOK_AGAIN_MS;
 pub(crate) use domain::Domain;

@@ -23,6 +23,7 @@ mod locked;
 mod lost_rows;
 mod memory;
 mod model;
+mod moving;
 mod old_folders;
 mod owners;
 mod parity;

@@ -261,9 +261,7 @@ impl<V: Volume + 'static> Volume for FaultyVolume<V> {
         limited.map_or_else(|| self.inner.space(), |space| Ok(Some(space)))
     }
 
-    fn handles_outlive_removal(&self) -> bool {
-        self.inner.handles_outlive_removal()
-    }
+    crate::pass_on!(handles_outlive_removal, evict to inner);
 }
 
 #[derive(Debug)]
@@ -346,6 +344,10 @@ struct FaultyBlob {
 impl Blob for FaultyBlob {
     fn len(&self) -> u64 {
         self.len
+    }
+
+    fn is_at_hand(&self) -> bool {
+        self.inner.is_at_hand()
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), VolumeError> {

@@ -6,11 +6,13 @@
 //! | `copies.rs` | copies are made once, are the same, and make a server again |
 //! | `bad_days.rs` | a bucket that is gone, slow, read-only or full of surprises, and machines that end |
 //! | `keys.rs` | nothing plain stays there once all is encrypted, and nothing of a destroyed namespace |
+//! | `moved.rs` | what lies in the bucket alone |
 //! | `writers.rs` | two servers and one bucket |
 
 mod bad_days;
 mod copies;
 mod keys;
+mod moved;
 mod writers;
 
 use std::fs;

@@ -261,6 +261,7 @@ impl World {
             copied_per_freed: *self.random.pick(&[0, 3, 200]),
             merge: !self.random.one_in(3),
             squeeze,
+            moving: None,
             dry_run: self.random.one_in(10),
         };
         self.told(format!("reclaim: {options:?}"));

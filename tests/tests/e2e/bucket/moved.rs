@@ -1,0 +1,103 @@
+//! What only old restore points need lies in the bucket alone.
+
+use std::fs;
+
+use holdfast_bucket::Op;
+use holdfast_tests::repository::files;
+use holdfast_tests::{Disk, Server, wait_for};
+
+use super::{Site, stop};
+
+/// Everything counts as old.
+const MOVING: &str = "encryption = \"on\"\ns3_move_after_days = 0\ns3_move_until_free = 100\n";
+
+fn reclaim(server: &Server) -> String {
+    server.agent().run(&["reclaim"]).ok().said()
+}
+
+fn data_files(data_dir: &std::path::Path) -> usize {
+    let all = files(&data_dir.join("blobs/containers"));
+    all.iter().filter(|path| path.to_string_lossy().contains(".data")).count()
+}
+
+#[test]
+fn old_data_leaves_the_disk_and_is_restored_from_the_bucket() {
+    let site = Site::with(MOVING);
+    let data_dir = site.path("repository");
+    let server = site.start(&data_dir);
+    let disk = Disk::of_noise(site.path("disk.raw"), 7, 40 << 20);
+    let agent = server.agent();
+    agent.back_up("web", &[disk.arg()]);
+    site.wait_up_to_date(&data_dir);
+    assert!(data_files(&data_dir) > 0);
+
+    let said = reclaim(&server);
+    assert!(said.contains("in the bucket alone"), "{said}");
+    assert_eq!(data_files(&data_dir), 0, "{said}");
+    let status = site.status(&data_dir);
+    assert!(status["moved_containers"].as_u64().unwrap() > 0, "{status}");
+
+    // Backups, reclaim and the scrub go on without reading what lies there.
+    let read = site.bucket.count(Op::Get);
+    agent.back_up("web", &[disk.arg()]);
+    reclaim(&server);
+    let scrub = agent.run(&["scrub"]).ok().said();
+    assert!(scrub.contains("in the bucket alone"), "{scrub}");
+    // The lease is read before anything is moved.
+    assert!(site.bucket.count(Op::Get) - read <= 2, "{} reads", site.bucket.count(Op::Get) - read);
+    assert_eq!(agent.read_back("web"), disk.bytes());
+    assert!(site.bucket.count(Op::Get) - read > 2, "the data comes from there");
+    stop(server);
+
+    // The record of it is lost.
+    for name in ["tiers.db", "tiers.db-wal", "tiers.db-shm"] {
+        let _ = fs::remove_file(data_dir.join(name));
+    }
+    let lists = site.bucket.count(Op::List);
+    let server = site.start(&data_dir);
+    assert!(site.bucket.count(Op::List) > lists);
+    assert_eq!(server.agent().read_back("web"), disk.bytes());
+    // With the record went who this server was to the bucket.
+    let old = wait_for("the lease to be seen", || {
+        site.status(&data_dir)["other_writer"].as_str().map(ToOwned::to_owned)
+    });
+    let (status, said) = site.maintain(&data_dir, "tier", &["take-over", "--from", &old]);
+    assert!(status.success(), "{said}");
+    let backups = server.agent().backups("web");
+    for backup in &backups {
+        server.agent().run(&["delete", backup, "--yes"]).ok();
+    }
+    reclaim(&server);
+    site.wait_up_to_date(&data_dir);
+    assert_eq!(site.copies("containers").iter().filter(|key| key.contains(".data")).count(), 0);
+    assert!(files(&data_dir.join("blobs/ends")).is_empty());
+    stop(server);
+}
+
+#[test]
+fn while_the_bucket_is_away_nothing_is_moved_and_only_what_was_is_missed() {
+    let site = Site::with(MOVING);
+    let data_dir = site.path("repository");
+    let server = site.start(&data_dir);
+    let old = Disk::of_noise(site.path("old.raw"), 8, 8 << 20);
+    let agent = server.agent();
+    agent.back_up("old", &[old.arg()]);
+    site.wait_up_to_date(&data_dir);
+    reclaim(&server);
+    assert_eq!(data_files(&data_dir), 0);
+    let new = Disk::of_noise(site.path("new.raw"), 9, 8 << 20);
+    agent.back_up("new", &[new.arg()]);
+    site.wait_up_to_date(&data_dir);
+    site.bucket.go_away();
+    let said = reclaim(&server);
+    assert!(said.contains("no more was moved"), "{said}");
+    assert!(data_files(&data_dir) > 0);
+    assert_eq!(agent.read_back("new"), new.bytes());
+    let to = site.path("out");
+    let refused =
+        agent.run(&["restore", "latest", "--vm", "old", "--to", to.to_str().unwrap(), "--retry-for", "0s"]);
+    assert!(!refused.succeeded(), "{}", refused.said());
+    site.bucket.heal();
+    assert_eq!(agent.read_back("old"), old.bytes());
+    stop(server);
+}
