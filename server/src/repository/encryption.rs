@@ -245,6 +245,8 @@ pub(crate) fn around(
         }
         None => {
             refuse_without_keys(&**raw)?;
+            // (K5) Plain blobs that were put there are not believed again, nor is anything written beside them.
+            seen::refuse_none(&settings.data_dir, id)?;
             if settings.encryption != Some(Encryption::On) {
                 return Ok((Arc::clone(raw), None));
             }
@@ -290,6 +292,19 @@ pub(crate) fn recovered(
     seen::accept(&settings.data_dir, open.table())?;
     let keys = Keys::new(open, Arc::clone(raw), Arc::clone(clock), Arc::new(SystemRandom));
     Ok(Arc::new(SealedVolume::new(Arc::clone(raw), Arc::new(keys))))
+}
+
+/// (K5) Refuses what [`recovered`] gave when it is not encrypted, and the repository was when this data folder used it last.
+///
+/// # Errors
+/// That.
+pub(crate) fn refuse_plain(
+    raw: &Arc<dyn Volume>,
+    recovered: &Arc<dyn Volume>,
+    data_dir: &Path,
+    id: RepositoryId,
+) -> Result<(), ServiceError> {
+    if Arc::ptr_eq(raw, recovered) { seen::refuse_none(data_dir, id) } else { Ok(()) }
 }
 
 /// Opens the table with a kit, and has `source` open it from now on. Whether that changed it: then it is still to be written.

@@ -125,6 +125,7 @@ impl Recovery {
                 from.display()
             ))
         })?;
+        encryption::refuse_plain(&raw, &volume, &data_dir, repository)?;
         adopt_volume(&from, &data_dir.join(BLOBS))?;
         Ok(Self { data_dir, volume, repository, brought: None, _locks: locks })
     }
@@ -158,6 +159,7 @@ impl Recovery {
         let repository = repository_on(&*volume)?.ok_or_else(|| {
             ServiceError::invalid("the bucket holds nothing of a repository that can be read")
         })?;
+        encryption::refuse_plain(&raw, &volume, &data_dir, repository)?;
         Ok(Self { data_dir, volume, repository, brought: Some(brought), _locks: locks })
     }
 

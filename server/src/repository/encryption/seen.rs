@@ -8,6 +8,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use holdfast_engine::ids::RepositoryId;
 use holdfast_keys::KeyTable;
 use holdfast_proto::ErrorCode;
 
@@ -22,7 +23,7 @@ fn path(data_dir: &Path) -> PathBuf {
 }
 
 /// The number that is remembered of this repository; 0: none.
-fn seen(data_dir: &Path, table: &KeyTable) -> u64 {
+fn seen(data_dir: &Path, repository: RepositoryId) -> u64 {
     let path = path(data_dir);
     let text = match fs::read_to_string(&path) {
         Ok(text) => text,
@@ -32,7 +33,7 @@ fn seen(data_dir: &Path, table: &KeyTable) -> u64 {
             return 0;
         }
     };
-    let of_this = text.trim().split_once(' ').filter(|(id, _)| *id == table.repository().to_string());
+    let of_this = text.trim().split_once(' ').filter(|(id, _)| *id == repository.to_string());
     of_this.and_then(|(_, number)| number.parse().ok()).unwrap_or(0)
 }
 
@@ -41,7 +42,7 @@ fn seen(data_dir: &Path, table: &KeyTable) -> u64 {
 /// # Errors
 /// It is older.
 pub(crate) fn check(data_dir: &Path, table: &KeyTable) -> Result<(), ServiceError> {
-    let (seen, found) = (seen(data_dir, table), table.sequence());
+    let (seen, found) = (seen(data_dir, table.repository()), table.sequence());
     if found >= seen {
         return Ok(());
     }
@@ -56,9 +57,32 @@ pub(crate) fn check(data_dir: &Path, table: &KeyTable) -> Result<(), ServiceErro
     ))
 }
 
+/// (K5) Refuses a volume without any table when one was used: what lies there in the open would be believed, and written
+/// to.
+///
+/// # Errors
+/// One was used.
+pub(crate) fn refuse_none(data_dir: &Path, repository: RepositoryId) -> Result<(), ServiceError> {
+    let seen = seen(data_dir, repository);
+    if seen == 0 {
+        return Ok(());
+    }
+    let path = path(data_dir);
+    Err(ServiceError::new(
+        ErrorCode::Unauthenticated,
+        format!(
+            "repository {repository} is encrypted (table {seen} of its keys was used last), and the volume has no keys (the folder \
+             keys): they were lost, or the volume was put back as it was before, and new backups would lie in the open. \
+             Nothing was changed. Put blobs/keys back, or the whole volume from a newer copy; or, if it was put back \
+             unencrypted on purpose, remove {} and start again",
+            path.display()
+        ),
+    ))
+}
+
 /// Remembers a table that is durable (K1). One that cannot be remembered stops nothing.
 pub(crate) fn note(data_dir: &Path, table: &KeyTable) {
-    if seen(data_dir, table) >= table.sequence() {
+    if seen(data_dir, table.repository()) >= table.sequence() {
         return;
     }
     if let Err(error) = accept(data_dir, table) {

@@ -219,6 +219,27 @@ fn an_older_table_is_refused_until_it_is_accepted() {
     around(&other, id(2), &settings, false, &clock()).unwrap();
 }
 
+/// (K5) Who can write to the volume cannot put it back as it was before it was encrypted.
+#[test]
+fn a_volume_without_keys_is_refused_once_there_were_some() {
+    let folder = tempfile::tempdir().unwrap();
+    let (memory, raw) = memory();
+    put(&memory, "snapshots/1", b"before");
+    let plain = memory.snapshot();
+    around(&raw, id(1), &settings(folder.path(), Some(Encryption::On)), true, &clock()).unwrap();
+    let raw: Arc<dyn Volume> = Arc::new(plain.clone());
+    for asked in [None, Some(Encryption::Off), Some(Encryption::On)] {
+        let error = around(&raw, id(1), &settings(folder.path(), asked), true, &clock()).unwrap_err();
+        assert_eq!(error.code, ErrorCode::Unauthenticated, "{error}");
+        assert!(error.message.contains("no keys") && error.message.contains("keys-seen"), "{error}");
+        assert!(read_table(&plain).unwrap().is_none(), "none is made");
+    }
+    // Another repository's says nothing, and who removes the file says that it was on purpose.
+    around(&raw, id(2), &settings(folder.path(), None), true, &clock()).unwrap();
+    fs::remove_file(folder.path().join("keys-seen")).unwrap();
+    around(&raw, id(1), &settings(folder.path(), None), true, &clock()).unwrap();
+}
+
 /// (K4) What was destroyed is gone from today's table, and today's key file opens no older one; wherever a crash came.
 #[test]
 fn what_is_shredded_opens_with_nothing_of_today() {
