@@ -194,13 +194,14 @@ impl Look {
         }
         let files: Files =
             self.files.iter().filter(|(id, _)| inside(**id)).map(|(&id, &file)| (id, file)).collect();
-        let damaged = summary.damaged_containers;
+        let unread = |summary: &OpenSummary| summary.damaged_containers + summary.containers_without_key;
+        let before = unread(summary);
         if let Some((_, error)) =
             recovery::take_in(&*core.catalog, &core.store, &files, summary, &NoProgress)?
         {
             return Err(error.into());
         }
-        if summary.damaged_containers > damaged {
+        if unread(summary) > before {
             for &id in files.keys().filter(|id| !core.store.leftovers.is_gone(**id)) {
                 if core.catalog.container(id)?.is_none() {
                     return Ok(true);

@@ -143,6 +143,13 @@ impl EngineError {
     }
 }
 
+impl EngineError {
+    /// Whether what was read was sealed with a key that is not here.
+    pub(crate) fn lacks_key(&self) -> bool {
+        matches!(self, Self::Volume(error) if error.lacks_key())
+    }
+}
+
 impl From<VolumeError> for EngineError {
     fn from(error: VolumeError) -> Self {
         if error.is_full() {

@@ -18,7 +18,7 @@ use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId, RepositoryId
 use holdfast_volume::{BlobName, Volume, VolumeError, list_all};
 
 use crate::clean_stop::CleanStop;
-use crate::container::{ContainerListing, ContainerName, OpenContainer, list_containers};
+use crate::container::{ContainerError, ContainerListing, ContainerName, OpenContainer, list_containers};
 use crate::error::EngineError;
 use crate::index::{Index, IndexOptions};
 use crate::progress::Progress;
@@ -40,6 +40,8 @@ pub struct OpenSummary {
     pub replayed_containers: u64,
     /// Containers missing, of the wrong length or unreadable.
     pub damaged_containers: u64,
+    /// Containers sealed with a data key that is not among the keys: skipped.
+    pub containers_without_key: u64,
     /// Whether the index was discarded and rebuilt.
     pub index_rebuilt: bool,
     /// Containers without a row that the catalog did not take yet.
@@ -243,9 +245,17 @@ pub(crate) fn note_if_damaged(
             summary.damaged_containers += 1;
             store.note_failure(record.id, None, &error);
         }
+        Err(error) if error.lacks_key() => skip(record.id, &error, summary),
         Err(error) => return Err(error.into()),
     }
     Ok(())
+}
+
+/// (K7) What no key opens keeps nothing else from being read. It is not damaged, and not counted as looked at: the next
+/// start, which may have its key, meets it again.
+fn skip(id: ContainerId, error: &ContainerError, summary: &mut OpenSummary) {
+    tracing::error!(container = %id, %error, "skipped a container: its key is missing");
+    summary.containers_without_key += 1;
 }
 
 /// Damaged containers looked at again by a start; the audit looks at the others.
@@ -315,6 +325,7 @@ pub(crate) fn take_in(
                 summary.damaged_containers += 1;
                 store.note_failure(id, None, &error);
             }
+            Err(error) if error.lacks_key() => skip(id, &error, summary),
             Err(error) => return Err(error.into()),
         }
     }

@@ -301,10 +301,7 @@ impl Keys {
     pub(crate) fn blob_key(&self, header: SealedHeader, name: &BlobName) -> Result<BlobKey, VolumeError> {
         let key = self.open.read().data_key(header.key).cloned();
         // It says nothing of the blob: with that key it may be whole.
-        let key = key.map_err(|error: UnknownKey| VolumeError::NotReadableNow {
-            name: name.to_string(),
-            source: error.into(),
-        })?;
+        let key = key.map_err(|error: UnknownKey| VolumeError::without_key(name, unknown(error)))?;
         let blob_key = key.blob_key(&header.salt, self.repository(), name.as_str());
         blob_key.map_err(|error| failed(name, error))
     }
@@ -312,6 +309,14 @@ impl Keys {
     fn repository(&self) -> holdfast_types::ids::RepositoryId {
         self.open.read().repository()
     }
+}
+
+/// What is missing, and what to do.
+fn unknown(error: UnknownKey) -> String {
+    format!(
+        "{error}. Either it is left over from a namespace that was destroyed; or the keys are older than what they are to open: \
+         put the newest copy of the folder keys there"
+    )
 }
 
 /// Nothing was written, and it may work later.

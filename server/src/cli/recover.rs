@@ -80,7 +80,8 @@ pub(super) fn run(args: &RecoverArgs) -> Result<ExitCode, Failure> {
     } else {
         show(&outcome);
     }
-    let lost = outcome.recovered.points.problem_count > 0 || outcome.damaged() > 0;
+    let lost =
+        outcome.recovered.points.problem_count > 0 || outcome.damaged() > 0 || outcome.without_key() > 0;
     Ok(if lost { ExitCode::from(ErrorCode::Damaged.exit_code()) } else { ExitCode::SUCCESS })
 }
 
@@ -138,6 +139,11 @@ impl Outcome {
     fn damaged(&self) -> u64 {
         self.opened.damaged_containers + self.audited.damaged_containers
     }
+
+    /// Both looks meet the same ones.
+    fn without_key(&self) -> u64 {
+        self.opened.containers_without_key.max(self.audited.containers_without_key)
+    }
 }
 
 fn show(outcome: &Outcome) {
@@ -163,6 +169,14 @@ fn show(outcome: &Outcome) {
     }
     if damaged > 0 {
         out::say("'holdfast-server check' says which backups the damage affects");
+    }
+    if outcome.without_key() > 0 {
+        out::say(format_args!(
+            "containers skipped, because the data key they are encrypted with is not among the keys (the log names them): {}. \
+             They are left over from a namespace that was destroyed; or the keys were copied before the containers, and \
+             restore points in these cannot be read until a newer copy of blobs/keys is put there",
+            outcome.without_key()
+        ));
     }
     let folder = data_dir.display();
     if recovered.disabled_tokens > 0 {
@@ -293,6 +307,7 @@ fn as_json(outcome: &Outcome) -> Value {
         "adopted_containers": outcome.adopted(),
         "dropped_containers": outcome.dropped.dropped,
         "damaged_containers": outcome.damaged(),
+        "containers_without_key": outcome.without_key(),
         "bucket": outcome.bucket.as_ref().map(|(brought, requests, took)| json!({
             "blobs": brought.blobs,
             "copied_blobs": brought.fetched.blobs,

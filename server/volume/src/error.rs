@@ -55,7 +55,23 @@ pub enum VolumeError {
     BadAnswer { action: &'static str, name: String, found: String },
 }
 
+/// The cause of a [`VolumeError::NotReadableNow`] that no waiting ends: what opens the object is not among the keys.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct MissingKey(Cause);
+
 impl VolumeError {
+    /// The object is there, and the key that it was sealed with is not: `source` names it.
+    pub fn without_key(name: &BlobName, source: impl Into<Cause>) -> Self {
+        Self::NotReadableNow { name: name.to_string(), source: MissingKey(source.into()).into() }
+    }
+
+    /// Whether only a key that is not here opens the object: who looks at many goes on with the others.
+    #[must_use]
+    pub fn lacks_key(&self) -> bool {
+        matches!(self, Self::NotReadableNow { source, .. } if source.is::<MissingKey>())
+    }
+
     /// Whether the same call may succeed soon, with nothing changed by anyone but time. When it also
     /// [may have written](Self::may_have_written), only an idempotent call may be repeated.
     #[must_use]

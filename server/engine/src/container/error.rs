@@ -63,6 +63,11 @@ impl ContainerError {
         matches!(self, Self::Volume(VolumeError::NotFound { .. }) | Self::Unreadable { region: None, .. })
     }
 
+    /// Whether it was sealed with a key that is not here: nothing says that it is damaged.
+    pub fn lacks_key(&self) -> bool {
+        matches!(self, Self::Volume(error) if error.lacks_key())
+    }
+
     /// Whether there is no such file: it may have been deleted.
     pub const fn is_missing(&self) -> bool {
         matches!(self, Self::Volume(VolumeError::NotFound { .. }))

@@ -267,6 +267,8 @@ fn highest_readable(
                 tracing::warn!(%name, %error, "a point cannot be read");
                 last = Some((name, error));
             }
+            // (K7)
+            Err(error) if error.lacks_key() => last = Some((name, error)),
             Err(error) => return Err(error),
         }
     }

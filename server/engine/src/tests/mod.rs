@@ -18,6 +18,7 @@ pub(crate) mod gone;
 mod hostile;
 mod in_flight;
 mod index_pages;
+mod keyless;
 mod live;
 mod locked;
 mod lost_rows;
