@@ -1,13 +1,15 @@
 //! A sealed blob being read.
 
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
-use holdfast_keys::{BlobKey, DamagedPage, TAG_BYTES};
+use holdfast_keys::{BlobKey, DamagedPage, DataKeyId, SALT_BYTES, TAG_BYTES};
 use holdfast_volume::{Blob, BlobName, VolumeError};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
-use crate::layout::{Geometry, HeaderError, SEALED_HEADER_BYTES, SealedHeader};
+use crate::layout::{Form, Geometry, HeaderError, SEALED_HEADER_BYTES, SealedHeader};
 
 /// Read of the volume with one request at most.
 const REQUEST_BYTES: u64 = 4 << 20;
@@ -167,49 +169,143 @@ impl Blob for SealedBlob {
 }
 
 /// Opens a blob again, in whichever form it has by then.
-pub(crate) type OpenAgain = Box<dyn Fn() -> Result<Arc<dyn Blob>, VolumeError> + Send + Sync>;
+pub(crate) type OpenAgain = Box<dyn Fn() -> Result<Found, VolumeError> + Send + Sync>;
 
-/// A blob that may get another form while it is read, on a volume whose handles do not outlive a removal.
-pub(crate) struct MovingBlob {
-    open_again: OpenAgain,
-    name: BlobName,
-    len: u64,
-    blob: RwLock<Arc<dyn Blob>>,
+/// Which writing of a blob a form is: its salt and data key; `None`: it lies in the open, and is never written again.
+pub(crate) type Salt = Option<([u8; SALT_BYTES], DataKeyId)>;
+
+/// A blob in the form in which it was found.
+#[derive(Debug, Clone)]
+pub(crate) struct Found {
+    pub(crate) blob: Arc<dyn Blob>,
+    pub(crate) form: Form,
+    pub(crate) salt: Salt,
 }
 
-impl MovingBlob {
-    pub(crate) fn new(name: BlobName, blob: Arc<dyn Blob>, open_again: OpenAgain) -> Self {
-        Self { open_again, name, len: blob.len(), blob: RwLock::new(blob) }
+/// All blobs that are open, by their names.
+#[derive(Debug, Default)]
+pub(crate) struct Open {
+    blobs: Mutex<HashMap<BlobName, Vec<Weak<Held>>>>,
+    /// Forms that were removed.
+    gone: AtomicU64,
+}
+
+impl Open {
+    pub(crate) fn gone(&self) -> u64 {
+        self.gone.load(Ordering::SeqCst)
+    }
+
+    fn add(&self, held: &Arc<Held>) {
+        self.blobs.lock().entry(held.name.clone()).or_default().push(Arc::downgrade(held));
+    }
+
+    /// Takes note that one form of a blob was removed: whoever reads it goes on in the form that is left, so that the room
+    /// of the one that is gone is free (K2). No one removes that meanwhile: the caller keeps others from it.
+    pub(crate) fn form_removed(&self, name: &BlobName, form: Form, salt: Salt) {
+        self.gone.fetch_add(1, Ordering::SeqCst);
+        // What is dropped here takes the lock itself.
+        let held: Vec<Arc<Held>> =
+            self.blobs.lock().get(name).into_iter().flatten().filter_map(Weak::upgrade).collect();
+        for held in held.iter().filter(|held| held.is(form, salt)) {
+            // One that cannot be opened now reads on as it is; so does one of a name that was used again.
+            if let Ok(found) = (held.open_again)()
+                && found.blob.len() == held.len
+            {
+                *held.found.write() = found;
+            }
+        }
     }
 }
 
-impl fmt::Debug for MovingBlob {
+/// What a reader holds.
+struct Held {
+    open: Arc<Open>,
+    open_again: OpenAgain,
+    name: BlobName,
+    len: u64,
+    found: RwLock<Found>,
+}
+
+impl Held {
+    fn is(&self, form: Form, salt: Salt) -> bool {
+        let found = self.found.read();
+        found.form == form && found.salt == salt
+    }
+}
+
+impl fmt::Debug for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MovingBlob").field("blob", &self.blob).finish_non_exhaustive()
+        f.debug_struct("Held").field("found", &self.found).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut blobs = self.open.blobs.lock();
+        if let Some(held) = blobs.get_mut(&self.name) {
+            held.retain(|held| held.strong_count() > 0);
+            if held.is_empty() {
+                blobs.remove(&self.name);
+            }
+        }
+    }
+}
+
+/// A blob that may get another form while it is read.
+#[derive(Debug)]
+pub(crate) struct MovingBlob {
+    held: Arc<Held>,
+    /// Whether what is open below can be read once it was removed.
+    outlives_removal: bool,
+}
+
+impl MovingBlob {
+    pub(crate) fn open(
+        open: &Arc<Open>,
+        name: &BlobName,
+        open_again: OpenAgain,
+        outlives_removal: bool,
+    ) -> Result<Self, VolumeError> {
+        let mut gone = open.gone();
+        let found = open_again()?;
+        let (open, name, len) = (Arc::clone(open), name.clone(), found.blob.len());
+        let held = Arc::new(Held { open, open_again, name, len, found: RwLock::new(found) });
+        held.open.add(&held);
+        // It may be the one that was removed before it was known that it is open.
+        while held.open.gone() != gone {
+            gone = held.open.gone();
+            let found = (held.open_again)()?;
+            if found.blob.len() != len {
+                return Err(VolumeError::NotFound { name: held.name.clone() });
+            }
+            *held.found.write() = found;
+        }
+        Ok(Self { held, outlives_removal })
     }
 }
 
 impl Blob for MovingBlob {
     fn len(&self) -> u64 {
-        self.len
+        self.held.len
     }
 
     fn is_at_hand(&self) -> bool {
-        self.blob.read().is_at_hand()
+        self.held.found.read().blob.is_at_hand()
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), VolumeError> {
-        let blob = Arc::clone(&self.blob.read());
+        let Held { found, name, len, open_again, .. } = &*self.held;
+        let blob = Arc::clone(&found.read().blob);
         match blob.read_at(offset, buffer) {
-            Err(VolumeError::NotFound { .. }) => {}
+            Err(VolumeError::NotFound { .. }) if !self.outlives_removal => {}
             read => return read,
         }
-        let moved = (self.open_again)()?;
+        let moved = open_again()?;
         // Another blob of that name is not this one.
-        if moved.len() != self.len {
-            return Err(VolumeError::NotFound { name: self.name.clone() });
+        if moved.blob.len() != *len {
+            return Err(VolumeError::NotFound { name: name.clone() });
         }
-        *self.blob.write() = Arc::clone(&moved);
-        moved.read_at(offset, buffer)
+        *found.write() = moved.clone();
+        moved.blob.read_at(offset, buffer)
     }
 }

@@ -9,7 +9,8 @@
 //! 3. The old one is removed.
 //!
 //! A crash before 1 leaves nothing, one after it two forms of the same bytes: the next pass goes on at 2. Who reads finds
-//! either, and who removes the blob removes both (`volume.rs`). What cannot be read stays as it is and is counted; a
+//! either, and who removes the blob removes both (`volume.rs`). Who has the old one open is given the new one, so that a
+//! removed form takes no room (`blob.rs`). What cannot be read stays as it is and is counted; a
 //! blob that is damaged but can be read is sealed with its damage, which its readers find as before.
 //!
 //! Copies in a bucket follow: the volume below copies the new form there, then removes the old one from there.
@@ -17,15 +18,15 @@
 //! A pass looks at all blobs. One that left nothing, neither here nor elsewhere, ends it for good: the table of keys says so
 //! (K3), so there is no place to keep: what was done shows in the names and headers of blobs.
 
-use std::any::Any;
 use std::error::Error;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use holdfast_keys::{DataKeyId, SALT_BYTES};
+use holdfast_keys::DataKeyId;
 use holdfast_volume::{Blob, BlobName, LIST_PAGE_ENTRIES, Owner, Volume, VolumeError};
 use parking_lot::Mutex;
 
+use crate::blob::Salt;
 use crate::keys::{Keys, KeysError};
 use crate::layout::Form;
 use crate::volume::SealedVolume;
@@ -47,7 +48,7 @@ pub trait Surroundings {
     ///
     /// # Errors
     /// There is no room.
-    fn room(&self, bytes: u64) -> Result<Box<dyn Any>, Cause>;
+    fn room(&self, bytes: u64) -> Result<Box<dyn Room>, Cause>;
     /// A write to the volume failed.
     fn write_failed(&self, error: &VolumeError);
     /// A mark of what was removed up to now, for [`Surroundings::lie_elsewhere`].
@@ -66,6 +67,14 @@ pub trait Surroundings {
     fn is_spent(&self) -> bool;
     /// Whether to end at once. Then the blob at hand is begun anew.
     fn must_stop(&self) -> bool;
+}
+
+/// Room that was promised to one blob.
+pub trait Room {
+    /// So many bytes of it are written.
+    fn wrote(&mut self, bytes: u64);
+    /// It is on the volume, with so many bytes: the rest is free for others.
+    fn sealed(self: Box<Self>, bytes: u64);
 }
 
 /// Why something of the surroundings failed.
@@ -350,12 +359,13 @@ impl Conversion {
         let to = if from == Form::Sealed { Form::Resealed } else { Form::Sealed };
         // As much again for the moment in which there are both.
         let room = around.room(old.len().saturating_add(old.len() >> 10).saturating_add(4096));
-        let _room = room.map_err(Failed::Room)?;
+        let mut room = room.map_err(Failed::Room)?;
         let mut writer = self.volume.writer(name, to, owner).map_err(Failed::Write)?;
         let mut failure = None;
         let copied = pieces(&*old, &mut |_, piece| {
             around.charge(0, 2 * piece.len() as u64);
             failure = writer.append(piece).err();
+            room.wrote(writer.len());
             failure.is_none() && !around.must_stop()
         });
         if let Some(error) = failure {
@@ -370,7 +380,9 @@ impl Conversion {
             if !self.is_still(name, from, salt)? {
                 return Ok(Outcome::Gone);
             }
+            let bytes = writer.len();
             writer.seal().map_err(Failed::Write)?;
+            room.sealed(bytes);
             self.volume.moves.moved();
         }
         let is_done = self.finish(name, (from, salt), to, around)?;
@@ -467,7 +479,11 @@ impl Conversion {
         }
         let Some(below) = form.of(name) else { return Ok(()) };
         match self.volume.inner().remove(&below) {
-            Ok(()) | Err(VolumeError::NotFound { .. }) => Ok(()),
+            Ok(()) | Err(VolumeError::NotFound { .. }) => {
+                // (K2) As long as someone has it open, its room is not free.
+                self.volume.moves.open.form_removed(name, form, salt);
+                Ok(())
+            }
             Err(error) => Err(Failed::Write(error)),
         }
     }
@@ -495,8 +511,6 @@ fn elsewhere(pass: &mut Pass, around: &dyn Surroundings) -> Result<u64, Cause> {
     };
     around.lie_elsewhere(mark)
 }
-
-type Salt = Option<([u8; SALT_BYTES], DataKeyId)>;
 
 /// What kept a blob from being converted.
 enum Failed {

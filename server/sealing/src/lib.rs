@@ -26,7 +26,7 @@ mod volume;
 mod writer;
 
 pub use convert::{
-    Cause, Conversion, ConversionFigures, ConvertError, Converting, Inventory, Surroundings, inventory,
+    Cause, Conversion, ConversionFigures, ConvertError, Converting, Inventory, Room, Surroundings, inventory,
 };
 pub use keys::{Keys, KeysError, TakeOverError};
 pub use layout::{SEALED_HEADER_BYTES, is_left_open, is_sealed_name, sealed_name};

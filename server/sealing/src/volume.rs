@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use holdfast_volume::{Blob, BlobEntry, BlobName, BlobWriter, Ends, ListPage, Owner, Volume, VolumeError};
 use parking_lot::RwLock;
 
-use crate::blob::{MovingBlob, Unopened};
+use crate::blob::{Found, MovingBlob, Open, Salt, Unopened};
 use crate::keys::Keys;
 use crate::layout::{Form, Geometry, SealedHeader, is_left_open, sealed_name};
 use crate::writer::SealedWriter;
@@ -32,6 +32,8 @@ pub(crate) struct Moves {
     pub(crate) settled: RwLock<()>,
     /// Second forms that were made.
     count: AtomicU64,
+    /// What is being read: it goes on in the form that is left.
+    pub(crate) open: Arc<Open>,
 }
 
 impl Moves {
@@ -95,14 +97,20 @@ impl SealedVolume {
 
     /// The blob in this form.
     pub(crate) fn open_form(&self, name: &BlobName, form: Form) -> Result<Arc<dyn Blob>, VolumeError> {
+        Ok(self.open_writing(name, form)?.0)
+    }
+
+    /// The blob in this form, and which writing of it this is.
+    fn open_writing(&self, name: &BlobName, form: Form) -> Result<(Arc<dyn Blob>, Salt), VolumeError> {
         let below = form.of(name).ok_or_else(|| VolumeError::NotFound { name: name.clone() })?;
         let inner = self.inner.open(&below).map_err(|error| renamed(error, name))?;
         if form == Form::Plain {
-            return Ok(inner);
+            return Ok((inner, None));
         }
         let unopened = Unopened::read(inner, name).map_err(|error| renamed(error, name))?;
+        let salt = Some((unopened.header.salt, unopened.header.key));
         let key = self.keys(name)?.blob_key(unopened.header, name)?;
-        Ok(Arc::new(unopened.open(key)?))
+        Ok((Arc::new(unopened.open(key)?), salt))
     }
 
     /// What the header of this form says; `None`: it has none.
@@ -131,13 +139,13 @@ impl SealedVolume {
 
     /// The blob in whichever form it has. One that gets another meanwhile is looked for again: the new form is there
     /// before it is counted, and counted before the old one goes.
-    pub(crate) fn open_any(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
+    pub(crate) fn open_any(&self, name: &BlobName) -> Result<Found, VolumeError> {
         loop {
             let moves = self.moves.count();
             for form in self.forms() {
-                match self.open_form(name, form) {
+                match self.open_writing(name, form) {
                     Err(VolumeError::NotFound { .. }) => {}
-                    found => return found,
+                    found => return found.map(|(blob, salt)| Found { blob, form, salt }),
                 }
             }
             if moves == self.moves.count() {
@@ -186,14 +194,14 @@ impl Volume for SealedVolume {
             return self.inner.open(name);
         }
         sealed_name(name).ok_or_else(|| refused(name))?;
-        let blob = self.open_any(name)?;
-        // Keys may be changed while it is open, and then it moves.
-        if self.keys.is_some() && !self.inner.handles_outlive_removal() {
-            let (volume, again) = (self.clone(), name.clone());
-            let open_again = Box::new(move || volume.open_any(&again));
-            return Ok(Arc::new(MovingBlob::new(name.clone(), blob, open_again)));
+        if self.keys.is_none() {
+            return Ok(self.open_any(name)?.blob);
         }
-        Ok(blob)
+        // Keys may be changed while it is open, and then it moves.
+        let (volume, again) = (self.clone(), name.clone());
+        let open_again = Box::new(move || volume.open_any(&again));
+        let outlives_removal = self.inner.handles_outlive_removal();
+        Ok(Arc::new(MovingBlob::open(&self.moves.open, name, open_again, outlives_removal)?))
     }
 
     fn list(

@@ -1,12 +1,11 @@
 //! Encrypts what was written before the repository was encrypted, or with data keys that are old. A crash leaves nothing
 //! that has to be kept: what was done shows on the volume.
 
-use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_engine::{Budget, Engine, Job, JobError, JobProgress, Load, Step};
-use holdfast_sealing::{Cause, Conversion, Converting, Surroundings};
+use holdfast_engine::{Budget, Engine, Job, JobError, JobProgress, Load, RewriteRoom, Step};
+use holdfast_sealing::{Cause, Conversion, Converting, Room, Surroundings};
 use holdfast_volume::{Blob, BlobName, Owner, VolumeError};
 
 use crate::repository::Tiers;
@@ -82,6 +81,19 @@ impl Job for EncryptRest {
     }
 }
 
+/// (W10) What is written counts as written.
+struct Promised(RewriteRoom);
+
+impl Room for Promised {
+    fn wrote(&mut self, bytes: u64) {
+        self.0.wrote(bytes);
+    }
+
+    fn sealed(self: Box<Self>, bytes: u64) {
+        self.0.sealed(bytes);
+    }
+}
+
 struct Around<'a> {
     engine: &'a Engine,
     budget: &'a Budget,
@@ -94,8 +106,8 @@ impl Surroundings for Around<'_> {
         Ok(self.engine.owner_of(name, blob)?)
     }
 
-    fn room(&self, bytes: u64) -> Result<Box<dyn Any>, Cause> {
-        Ok(Box::new(self.engine.room_to_rewrite(bytes)?))
+    fn room(&self, bytes: u64) -> Result<Box<dyn Room>, Cause> {
+        Ok(Box::new(Promised(self.engine.room_to_rewrite(bytes)?)))
     }
 
     fn write_failed(&self, error: &VolumeError) {

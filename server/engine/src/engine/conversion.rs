@@ -21,7 +21,20 @@ pub const BLOB_FOLDERS: [&str; 5] = ["containers", "index", "parity", "points", 
 /// Room on the volume for a blob that is written beside what the engine writes. Dropping it gives it back.
 #[derive(Debug)]
 pub struct RewriteRoom {
-    _grant: Grant,
+    grant: Grant,
+}
+
+impl RewriteRoom {
+    /// So many bytes of the blob are written.
+    pub fn wrote(&mut self, bytes: u64) {
+        self.grant.wrote(bytes);
+    }
+
+    /// The blob is on the volume, with so many bytes. What its other form gives back shows at the next look at the volume:
+    /// until then too little is promised to others, never too much.
+    pub fn sealed(self, bytes: u64) {
+        self.grant.sealed(bytes);
+    }
 }
 
 impl Engine {
@@ -73,7 +86,7 @@ impl Engine {
         self.core.check_writable()?;
         let mut grant = Grant::new(&self.core.ledger, Purpose::Reclaim);
         grant.cover(bytes)?;
-        Ok(RewriteRoom { _grant: grant })
+        Ok(RewriteRoom { grant })
     }
 
     /// (W9) A write to the volume below failed that the engine did not see.

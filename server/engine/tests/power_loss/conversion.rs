@@ -4,7 +4,6 @@
 //! read every blob as it was written, list each once, and come to its end; and once a table of keys says that nothing in the
 //! open is believed, nothing lies in the open any more (K2, K3).
 
-use std::any::Any;
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use std::sync::Arc;
 use holdfast_keys::slots::{NewSlot, SlotSecret};
 use holdfast_keys::{DataKeyState, OpenKeys, Owner as KeyOwner, Secret, SystemRandom};
 use holdfast_sealing::{
-    Cause, Conversion, Converting, Keys, KeysError, SealedVolume, Surroundings, inventory, read_table,
+    Cause, Conversion, Converting, Keys, KeysError, Room, SealedVolume, Surroundings, inventory, read_table,
     write_table,
 };
 use holdfast_types::clock::ManualClock;
@@ -137,6 +136,13 @@ impl Scene {
     }
 }
 
+struct NoLimit;
+
+impl Room for NoLimit {
+    fn wrote(&mut self, _: u64) {}
+    fn sealed(self: Box<Self>, _: u64) {}
+}
+
 /// Lets everything happen.
 struct Around;
 
@@ -146,8 +152,8 @@ impl Surroundings for Around {
         Ok(if is_index { Owner::REPOSITORY } else { Owner::namespace([7; 16]) })
     }
 
-    fn room(&self, _: u64) -> Result<Box<dyn Any>, Cause> {
-        Ok(Box::new(()))
+    fn room(&self, _: u64) -> Result<Box<dyn Room>, Cause> {
+        Ok(Box::new(NoLimit))
     }
 
     fn write_failed(&self, error: &VolumeError) {
