@@ -32,7 +32,7 @@ impl Holdfast {
     /// Builds it.
     pub(super) fn build(work: &Path, is_plain: bool) -> Result<Self> {
         let binaries = shell::binaries(Profile::Release)?;
-        let repository = work.join("repo.holdfast");
+        let repository = work.join(if is_plain { "repo.holdfast-plain" } else { "repo.holdfast" });
         Ok(Self { is_plain, binaries, work: work.to_owned(), repository, server: None, last_disk: None })
     }
 
