@@ -18,7 +18,8 @@ use crate::kinds::Kind;
 use crate::lease::Lease;
 use crate::record::{Record, RecordError};
 use crate::round::{Round, Stage};
-use crate::volume::{Shared, TieredVolume};
+use crate::shared::Shared;
+use crate::volume::TieredVolume;
 
 /// Names listed at a time.
 const PAGE: NonZeroUsize = NonZeroUsize::new(1024).unwrap();

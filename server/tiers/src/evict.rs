@@ -21,7 +21,7 @@ use crate::compare::{There, compare};
 use crate::kinds::Kind;
 use crate::lease::is_ours;
 use crate::record::RecordError;
-use crate::volume::Shared;
+use crate::shared::Shared;
 
 /// The folder of ends. It is neither listed as part of the repository nor copied.
 const FOLDER: &str = "ends";

@@ -17,7 +17,7 @@ use crate::error::CopyError;
 use crate::holder::Holder;
 use crate::kinds::Kind;
 use crate::record::{Record, RecordError};
-use crate::volume::Shared;
+use crate::shared::Shared;
 
 /// What the object is called.
 const NAME: &str = "lease";

@@ -9,6 +9,7 @@
 //! | `waiting.rs` | what was sealed and is not copied yet, in memory |
 //! | `merge.rs` | one listing of two |
 //! | `volume.rs` | [`TieredVolume`]: the volume of the engine, or below its encryption |
+//! | `shared.rs` | what these parts share |
 //! | `round.rs` | a round of copying: how far it is |
 //! | `lease.rs`, `holder.rs` | who writes to the bucket |
 //! | `error.rs` | why copying does not go on |
@@ -45,6 +46,7 @@ mod merge;
 mod record;
 mod remote;
 mod round;
+mod shared;
 mod survey;
 mod volume;
 mod waiting;
@@ -57,8 +59,9 @@ pub use fetch::{FetchError, Fetched};
 pub use holder::Holder;
 pub use record::{KindTotals, Record, RecordError};
 pub use remote::Remote;
+pub use shared::Travels;
 pub use survey::{SurveyError, survey};
-pub use volume::{TieredVolume, Travels};
+pub use volume::TieredVolume;
 
 #[cfg(test)]
 mod tests;

@@ -11,28 +11,8 @@ use crate::kinds::Kind;
 use crate::merge::merge;
 use crate::record::{Record, RecordError};
 use crate::remote::Remote;
+use crate::shared::{Shared, Travels};
 use crate::waiting::Waiting;
-
-/// Whether a blob may leave this machine, by its name.
-pub type Travels = fn(&BlobName) -> bool;
-
-/// What the volume and the copies share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) local: Arc<dyn Volume>,
-    pub(crate) remote: Remote,
-    pub(crate) record: Arc<Record>,
-    pub(crate) waiting: Waiting,
-    pub(crate) clock: Arc<dyn Clock>,
-    travels: Travels,
-}
-
-impl Shared {
-    /// What `name` is, if it is to be copied. What is not may still lie there, from a time when it was.
-    pub(crate) fn travels(&self, name: &BlobName) -> Option<Kind> {
-        Kind::of(name).filter(|_| (self.travels)(name))
-    }
-}
 
 /// See the crate's text.
 #[derive(Debug)]
@@ -50,7 +30,7 @@ impl TieredVolume {
         clock: Arc<dyn Clock>,
     ) -> Self {
         let waiting = Waiting::default();
-        Self { shared: Arc::new(Shared { local, remote, record, waiting, clock, travels }) }
+        Self { shared: Arc::new(Shared { local, remote, record, waiting, clock, may_travel: travels }) }
     }
 }
 

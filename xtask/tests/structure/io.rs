@@ -15,6 +15,7 @@ const FILES: &[&str] = &[
     "server/volume/src/",
     // Key files.
     "server/keys/src/source/key_file.rs",
+    "server/s3/src/credentials.rs",
     // The database's own file: its mode, and whether it exists.
     "server/catalog/src/sqlite/",
     // Configuration, certificates, the admin token, the data folder's lock.

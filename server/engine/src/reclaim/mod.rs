@@ -40,8 +40,7 @@ pub use attribution::{Attribution, BackupShare};
 pub use control::{Control, ControlProgress, Phase};
 pub use freed::Freed;
 pub(crate) use freed::freed_by_deleting;
-pub use moving::Moving;
-pub use report::{Incomplete, LIVE_SHARE_PCT, ReclaimOptions, ReclaimReport, Squeeze};
+pub use report::{Incomplete, LIVE_SHARE_PCT, Moving, ReclaimOptions, ReclaimReport, Squeeze};
 pub(crate) use round::run;
 #[cfg(test)]
 pub(crate) use round::{check_ready, run_watched};

@@ -11,22 +11,13 @@ use holdfast_volume::Volume as _;
 use super::control::{Control, Phase};
 use super::live::{Candidate, Candidates, Scope, WINDOW_BYTES, is_live_data};
 use super::mark::mark;
-use super::report::ReclaimReport;
+use super::report::{Moving, ReclaimReport};
 use super::roots::Roots;
 use crate::container::ContainerError;
 use crate::core::Core;
 use crate::error::EngineError;
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
-
-/// Which containers are given up here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Moving {
-    /// Those that no restore point needs that is younger.
-    pub min_age_days: u32,
-    /// While less than this share of the volume is free, in percent.
-    pub until_free_pct: u8,
-}
 
 /// Moves what may be moved.
 ///

@@ -2,8 +2,6 @@
 
 use holdfast_types::ids::{BackupId, NamespaceId};
 
-use super::moving::Moving;
-
 /// Containers of which less than this is live are copied forward, in percent. To free a byte of a container of which
 /// the share s is live, s/(1-s) bytes are written: at 85 %, six.
 pub const LIVE_SHARE_PCT: u8 = 85;
@@ -38,6 +36,15 @@ pub struct Squeeze {
     pub level: i32,
     /// Containers that were made at least so long ago.
     pub min_age_days: u32,
+}
+
+/// Which containers are given up here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moving {
+    /// Those that no restore point needs that is younger.
+    pub min_age_days: u32,
+    /// While less than this share of the volume is free, in percent.
+    pub until_free_pct: u8,
 }
 
 impl Default for ReclaimOptions {

@@ -6,10 +6,10 @@
 use std::sync::Arc;
 
 use holdfast_catalog::{
-    BackupInOrder, BackupRecord, CatalogWalk as _, DiskRecord, FalseDigest, WithinBackup,
+    BackupInOrder, BackupRecord, CatalogWalk as _, ContainerState, DiskRecord, FalseDigest, WithinBackup,
 };
 use holdfast_proto::limits::{EXTENT_BYTES, extent_len};
-use holdfast_types::ids::{BackupId, VmId};
+use holdfast_types::ids::{BackupId, ContainerClass, VmId};
 
 use crate::container::RecentDirectories;
 use crate::core::Core;
@@ -18,7 +18,6 @@ use crate::error::EngineError;
 use crate::format::recipe::{ExtentEntry, PAGE_EXTENTS};
 use crate::jobs::Budget;
 use crate::recipe::TreeReader;
-use crate::reclaim::live::is_live_data;
 use crate::store::NodeReader;
 
 /// Charged for an extent or a page that is not read: a comparison, and a share of reading two pages.
@@ -242,7 +241,8 @@ fn has_far_containers(core: &Core) -> Result<bool, EngineError> {
     for row in core.catalog.all_containers() {
         let row = row?;
         let open = || core.store.containers.get(row.id, row.class);
-        if is_live_data(&row) && open().is_ok_and(|container| !container.is_at_hand()) {
+        let is_data = row.class == ContainerClass::Data && row.state == ContainerState::Live;
+        if is_data && open().is_ok_and(|container| !container.is_at_hand()) {
             return Ok(true);
         }
     }

@@ -165,3 +165,16 @@ fn a_comparison_of_everything_leaves_moved_containers_where_they_are() {
     assert!(!is_here(&world, 1) && !is_here(&world, 9));
     assert_eq!(list(&process.volume, "containers").len(), 9);
 }
+
+/// (T9) Whoever writes there now may remove it.
+#[test]
+fn who_lost_the_bucket_keeps_what_is_here() {
+    let world = World::new();
+    let process = copied(&world);
+    let lease = name("lease");
+    world.stored.remove(&lease).unwrap();
+    put(&world.stored, "lease", b"another server's");
+    let error = process.volume.evict(&name(&container(1)), ENDS).unwrap_err();
+    assert!(error.to_string().contains("another server"), "{error}");
+    assert!(is_here(&world, 1));
+}

@@ -1,0 +1,32 @@
+//! What the volume, the copies, the lease and moving share.
+
+use std::sync::Arc;
+
+use holdfast_types::clock::Clock;
+use holdfast_volume::{BlobName, Volume};
+
+use crate::kinds::Kind;
+use crate::record::Record;
+use crate::remote::Remote;
+use crate::waiting::Waiting;
+
+/// Whether a blob may leave this machine, by its name.
+pub type Travels = fn(&BlobName) -> bool;
+
+/// What the volume and the copies share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) local: Arc<dyn Volume>,
+    pub(crate) remote: Remote,
+    pub(crate) record: Arc<Record>,
+    pub(crate) waiting: Waiting,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) may_travel: Travels,
+}
+
+impl Shared {
+    /// What `name` is, if it is to be copied. What is not may still lie there, from a time when it was.
+    pub(crate) fn travels(&self, name: &BlobName) -> Option<Kind> {
+        Kind::of(name).filter(|_| (self.may_travel)(name))
+    }
+}
