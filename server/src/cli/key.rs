@@ -14,6 +14,7 @@ use holdfast_engine::clock::{Clock, SystemClock, utc_text};
 use holdfast_keys::kit::KitPage;
 use holdfast_keys::slots::{NewSlot, SlotId, SlotInfo, SlotKind, SlotSecret};
 use holdfast_keys::{DataKeyState, KeyTable, OpenKeys, Owner, Secret, SecretBytes, SystemRandom};
+use holdfast_proto::ErrorCode;
 use holdfast_sealing::{Inventory, inventory};
 use serde_json::{Value, json};
 
@@ -282,8 +283,25 @@ fn export_kit(folder: &DataFolder) -> Result<(), Failure> {
         commands: &commands,
     };
     let text = page.text(&secret);
-    out::say(String::from_utf8_lossy(text.expose()).trim_end());
+    if let Err(error) = out::deliver(String::from_utf8_lossy(text.expose()).trim_end()) {
+        // A kit that no one has must not pass for one.
+        take_back(folder, id)?;
+        let text =
+            format!("the page could not be written ({error}): the kit is taken back; export another one");
+        return Err(Failure::new(ErrorCode::Internal, text));
+    }
     out::note("print the page, keep it elsewhere, and keep no file of it");
+    Ok(())
+}
+
+/// Removes a slot that was just added.
+fn take_back(folder: &DataFolder, slot: SlotId) -> Result<(), Failure> {
+    let (place, ..) = place::change(folder, |place| {
+        let mut open = place.open()?;
+        open.remove_slot(slot, now_ms()).map_err(refused)?;
+        Ok((open, ()))
+    })?;
+    place.note("key.remove", format!("slot {slot}: its page could not be written"));
     Ok(())
 }
 

@@ -2,7 +2,8 @@
 //!
 //! `holdfast-key-1`, a blank, the bits as 64 hexadecimal digits, a blank, a checksum of 8, a line feed.
 //!
-//! A crash while one is made leaves none, and perhaps a file `.NAME.….tmp` beside it with bits that nothing uses. Two
+//! A crash while one is made leaves none, and perhaps a file `.NAME.….tmp` beside it with bits that nothing uses: the file
+//! is renamed, so its bits have two names at no time, where the file system can rename without replacing. Two
 //! that make the same one at the same time: one does, the other is told that it exists.
 
 use std::ffi::OsString;
@@ -11,6 +12,8 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 use zeroize::Zeroizing;
 
 use crate::layout::crc32c;
@@ -55,12 +58,12 @@ pub fn create(path: &Path, random: &dyn SecretRandom) -> Result<Secret, KeyFileE
 /// Makes a file with this line, durably, that only its owner can read. As [`create`].
 pub(super) fn make(path: &Path, line: &[u8], random: &dyn SecretRandom) -> Result<(), KeyFileError> {
     let temporary = temporary(path, random)?;
-    let made = write(&temporary, line)
-        // Unlike a rename, this never replaces a file; and unlike making the file by its name, it is never half there.
-        .and_then(|()| fs::hard_link(&temporary, path));
-    // Whatever happened: its bits are in the key file, or of no use.
-    let removed = fs::remove_file(&temporary);
-    made.and(removed).and_then(|()| sync_folder(path)).map_err(|source| match source.kind() {
+    let made = write(&temporary, line).and_then(|()| rename_new(&temporary, path));
+    if made.is_err() {
+        // Its bits are of no use.
+        let _ = fs::remove_file(&temporary);
+    }
+    made.and_then(|()| sync_folder(path)).map_err(|source| match source.kind() {
         io::ErrorKind::AlreadyExists => KeyFileError::Exists { path: path.to_owned() },
         _ => KeyFileError::Io { path: path.to_owned(), action: "made", source },
     })
@@ -168,6 +171,15 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.set_permissions(Permissions::from_mode(MODE))?;
     file.write_all(bytes)?;
     file.sync_all()
+}
+
+/// Renames a file, and never replaces one. Unlike a file that is made by its name, it is never half there.
+fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // A file system that cannot: it has two names for a moment.
+        Err(Errno::INVAL | Errno::NOSYS) => fs::hard_link(from, to).and_then(|()| fs::remove_file(from)),
+        renamed => Ok(renamed?),
+    }
 }
 
 /// Makes the name of `path` durable.

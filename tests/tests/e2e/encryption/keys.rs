@@ -7,7 +7,7 @@ use holdfast_tests::disk::assert_same;
 use holdfast_tests::repository::files;
 use holdfast_tests::server::maintain;
 use holdfast_tests::web::get;
-use holdfast_tests::{Disk, Server};
+use holdfast_tests::{Disk, Server, program};
 use serde_json::Value;
 
 use super::{NAMESPACE, Scene, VM, repository_key, stop};
@@ -140,4 +140,19 @@ fn an_older_table_of_keys_is_noticed() {
     assert_eq!(status.code(), Some(4), "{said}");
     scene.key(&["accept-older"]);
     scene.restores();
+}
+
+/// A kit that no one has must not pass for one.
+#[test]
+fn a_kit_whose_page_cannot_be_written_is_taken_back() {
+    let scene = Scene::new(&["--encrypt"]);
+    let before = scene.status();
+    let mut export = program("holdfast-server");
+    export.args(["key", "export-kit", "--data-dir"]).arg(&scene.data_dir);
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = export.stdout(full).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("export another one"), "{said}");
+    let after = scene.status();
+    assert_eq!((&after["slots"], &after["recovery_kit"]), (&before["slots"], &false.into()));
 }
