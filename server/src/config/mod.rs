@@ -122,7 +122,7 @@ pub struct Layer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub s3: Option<String>,
 
-    /// Object store that is not Amazon's, such as https://minio.example:9000
+    /// URL of an object store that is not Amazon's
     #[arg(long, value_name = "URL")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub s3_endpoint: Option<String>,
