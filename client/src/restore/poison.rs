@@ -1,6 +1,6 @@
 //! Chunks that are not what their fingerprints say, in regions that are just what some agent sealed.
 //!
-//! The server cannot see these (N6): whoever has the key and finds one tells it, so that it is sent again.
+//! The server cannot see these (N6): an agent that has the key and finds one reports it, so that it is sent again.
 
 use std::collections::BTreeMap;
 

@@ -13,7 +13,7 @@ use holdfast_types::ids::{ContainerClass, NamespaceId};
 
 use crate::container::{ContainerError, RecentDirectories, scan_container};
 use crate::core::Core;
-use crate::digests::{self, Reach, ReadExtent};
+use crate::digests::{self, FarData, ReadExtent};
 use crate::error::EngineError;
 use crate::format::recipe::ExtentEntry;
 use crate::points;
@@ -385,7 +385,7 @@ fn check_digest(
         None => {
             let Some(node) = tree.extent_of(index, entry)? else { return Ok(()) };
             let domain = tree.source().domain();
-            let read = digests::digest_of(&core.store, domain, &node, recent, Reach::Everywhere)?;
+            let read = digests::digest_of(&core.store, domain, &node, recent, FarData::Read)?;
             // What cannot be read after all is reported with its container.
             if read == ReadExtent::Lacks {
                 return Ok(());

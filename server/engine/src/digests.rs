@@ -61,9 +61,9 @@ impl ReadExtent {
 
 /// Whether what lies far away is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reach {
-    Everywhere,
-    AtHand,
+pub(crate) enum FarData {
+    Read,
+    Leave,
 }
 
 /// Reads all of an extent.
@@ -72,7 +72,7 @@ pub(crate) fn digest_of(
     domain: &Domain,
     node: &ExtentNode,
     recent: &mut RecentDirectories,
-    reach: Reach,
+    far: FarData,
 ) -> Result<ReadExtent, EngineError> {
     const DATA: ContainerClass = ContainerClass::Data;
     let mut hasher = ExtentHasher::default();
@@ -82,9 +82,9 @@ pub(crate) fn digest_of(
             hasher.zeros(piece.bytes as usize);
             continue;
         }
-        let chunk = match reach {
-            Reach::Everywhere => store.read_stored(domain, DATA, &piece.fingerprint, recent)?,
-            Reach::AtHand => match store.read_at_hand(domain, DATA, &piece.fingerprint, recent)? {
+        let chunk = match far {
+            FarData::Read => store.read_stored(domain, DATA, &piece.fingerprint, recent)?,
+            FarData::Leave => match store.read_at_hand(domain, DATA, &piece.fingerprint, recent)? {
                 ReadFrom::Chunk(chunk) => Some(chunk),
                 ReadFrom::Lacks => None,
                 ReadFrom::Elsewhere => return Ok(ReadExtent::Far),
@@ -137,7 +137,7 @@ pub(crate) fn confirm(
         let Some((_, tree)) = &open else { break };
         let entry = tree.entry(*index)?;
         let Some(node) = tree.extent_of(*index, &entry)? else { break };
-        let read = digest_of(&core.store, &domain, &node, &mut recent, Reach::Everywhere)?;
+        let read = digest_of(&core.store, &domain, &node, &mut recent, FarData::Read)?;
         // (N3) Of what agents sealed only they can tell. Believing them costs no more than reading the extent again.
         let believed = read == ReadExtent::Sealed && is_claim(&entry.digest);
         if !believed && !read.disproves(&entry.digest) {

@@ -108,7 +108,7 @@ fn names(tree: &TreeReader<NodeReader>, chunk: &FalseChunk) -> Result<bool, Engi
     Ok(node.is_some_and(|node| node.pieces().iter().any(|piece| piece.fingerprint == chunk.fingerprint)))
 }
 
-/// Notes the copy of the chunk that lies in the region with that commitment; any other is none of the report's business,
+/// Notes the copy of the chunk that lies in the region with that commitment; any other is not what the report is about,
 /// such as one that was sent since. Whether that was news.
 fn suspect(core: &Core, domain: &Domain, chunk: &FalseChunk, who: &str) -> Result<bool, EngineError> {
     let class = ContainerClass::Data;

@@ -12,7 +12,7 @@ use holdfast_types::ids::{BackupId, NamespaceId};
 
 use crate::container::RecentDirectories;
 use crate::core::Core;
-use crate::digests::{Reach, ReadExtent, digest_of, keep};
+use crate::digests::{FarData, ReadExtent, digest_of, keep};
 use crate::error::EngineError;
 use crate::format::recipe::{ExtentEntry, ExtentNode};
 use crate::in_use::{InUse, Recipe};
@@ -149,7 +149,7 @@ impl Disk<'_> {
             Ok((_, None)) => return Ok(Extent::Sound(0)),
             Err(error) => return damage(error).map(Extent::Damaged),
         };
-        let read = match digest_of(&self.core.store, &self.domain, &node, recent, Reach::Everywhere) {
+        let read = match digest_of(&self.core.store, &self.domain, &node, recent, FarData::Read) {
             Ok(ReadExtent::Lacks) => {
                 return Ok(Extent::Damaged("a chunk is missing or damaged".to_owned()));
             }

@@ -73,7 +73,7 @@ impl Error for Explained {
 /// Bytes of causes that are shown: most are less than 300.
 const CAUSES_MAX_BYTES: usize = 1000;
 
-/// All causes down to the first one, such as "connection refused", each once: whoever reads the log has nothing else.
+/// All causes down to the first one, such as "connection refused", each once: those who read the log have nothing else.
 fn write_causes(f: &mut fmt::Formatter<'_>, first: &(dyn Error + 'static)) -> fmt::Result {
     let (mut cause, mut written) = (Some(first), String::new());
     while let Some(error) = cause {

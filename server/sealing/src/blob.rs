@@ -199,7 +199,7 @@ impl Open {
         self.blobs.lock().entry(held.name.clone()).or_default().push(Arc::downgrade(held));
     }
 
-    /// Takes note that one form of a blob was removed: whoever reads it goes on in the form that is left, so that the room
+    /// Takes note that one form of a blob was removed: its readers go on in the form that is left, so that the room
     /// of the one that is gone is free (K2). No one removes that meanwhile: the caller keeps others from it.
     pub(crate) fn form_removed(&self, name: &BlobName, form: Form, salt: Salt) {
         self.gone.fetch_add(1, Ordering::SeqCst);

@@ -59,7 +59,7 @@ fn tables(volume: &dyn Volume) -> Result<Vec<BlobName>, TableError> {
 /// How often a running server may replace the table while it is looked for.
 const TRIES: u32 = 8;
 
-/// The newest table on `volume` that is whole; `None`: there is none, so nothing is encrypted. Also beside a server that
+/// The newest table on `volume` that is whole; `None`: nothing is encrypted. Also beside a server that
 /// replaces it.
 ///
 /// # Errors

@@ -38,7 +38,7 @@ Example:
 pub(super) struct TakeOverArgs {
     #[command(flatten)]
     folder: DataFolder,
-    /// The server that is gone, as 'tier status' names it: whoever writes there instead is left in peace
+    /// The server that is gone, as 'tier status' names it: no other one is replaced
     #[arg(long, value_name = "NAME")]
     from: String,
 }

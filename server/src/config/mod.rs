@@ -168,7 +168,7 @@ pub struct Layer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub s3_sse: Option<String>,
 
-    /// Copy a repository that is not encrypted: whoever reads the bucket reads every disk [default: false]
+    /// Copy a repository that is not encrypted: anyone who reads the bucket reads every disk [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub s3_plain: Option<bool>,

@@ -17,7 +17,7 @@ pub(crate) struct Running {
     data_dir: PathBuf,
 }
 
-/// The server that has this data folder; `None`: there is none that can be asked.
+/// The server that has this data folder; `None`: no server can be asked.
 pub(crate) fn beside(data_dir: &Path) -> Option<Running> {
     let found = Running { data_dir: data_dir.to_owned() };
     found.progress().is_ok().then_some(found)

@@ -283,7 +283,7 @@ pub(crate) fn require_encryption(
         None => "is not encrypted",
     };
     Err(ServiceError::invalid(format!(
-        "copies are to go to {location}, but the repository {what}, and whoever reads the bucket would read every disk. Either start \
+        "copies are to go to {location}, but the repository {what}, and anyone who reads the bucket would read every disk. Either start \
          without s3 and with encryption = \"on\" until 'holdfast-server key status' says that all is encrypted (OPERATIONS, \
          \"Encryption\"), or set s3_plain = true to copy it as it is"
     )))

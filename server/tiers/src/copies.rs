@@ -326,7 +326,7 @@ impl Copies {
         batch: Vec<BlobName>,
         must_stop: &(dyn Fn() -> bool + Sync),
     ) -> Result<Worked, CopyError> {
-        let todo = Mutex::new(
+        let left = Mutex::new(
             batch
                 .into_iter()
                 .map(|name| {
@@ -341,12 +341,12 @@ impl Copies {
             for _ in 0..self.threads {
                 scope.spawn(|| {
                     while !must_stop() && failed.lock().is_none() {
-                        let Some((name, ask_first)) = todo.lock().pop() else { return };
+                        let Some((name, ask_first)) = left.lock().pop() else { return };
                         match self.copy_one(&name, ask_first, must_stop) {
                             Ok(copied) => done.lock().push((name, copied)),
                             Err(error) => {
                                 failed.lock().get_or_insert(error);
-                                todo.lock().push((name, ask_first));
+                                left.lock().push((name, ask_first));
                             }
                         }
                     }
@@ -371,7 +371,7 @@ impl Copies {
                 }
             }
         }
-        for (name, _) in todo.into_inner() {
+        for (name, _) in left.into_inner() {
             // Whether an earlier try got through, only the bucket knows.
             state.unsure.insert(name.clone());
             round.queue.push_front(name);

@@ -66,14 +66,14 @@ impl TieredVolume {
         threads: NonZeroUsize,
         fetched: &mut Fetched,
     ) -> Result<(), FetchError> {
-        let todo = Mutex::new(names);
+        let left = Mutex::new(names);
         let sum = Mutex::new(*fetched);
         let failed = Mutex::new(None);
         std::thread::scope(|scope| {
             for _ in 0..threads.get() {
                 scope.spawn(|| {
                     while failed.lock().is_none() {
-                        let Some(name) = todo.lock().pop() else { return };
+                        let Some(name) = left.lock().pop() else { return };
                         match self.fetch_one(&name) {
                             Ok(bytes) => {
                                 let mut sum = sum.lock();

@@ -166,7 +166,7 @@ impl Lease {
     }
 }
 
-/// (T8) How what lies there differs from what the record knows, of containers and restore points: whoever takes a bucket
+/// (T8) How what lies there differs from what the record knows, of containers and restore points: a server that takes a bucket
 /// over counts on the record from then on. Lists the bucket.
 fn changes(shared: &Shared) -> Result<Changes, CopyError> {
     let (mut more, mut fewer) = (0, 0);

@@ -58,7 +58,7 @@ pub trait RemoteVolume: Volume {
     /// As [`Volume::open`].
     fn tag(&self, name: &BlobName) -> Result<Option<String>, VolumeError>;
 
-    /// Changes it if it still has this tag, or makes it if there is none (`None`), in one step for everyone. Returns its
+    /// Changes it if it still has this tag, or makes it where nothing is (`None`), in one step for everyone. Returns its
     /// new tag; `None`: it is another by now.
     ///
     /// # Errors

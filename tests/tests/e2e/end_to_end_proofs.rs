@@ -110,7 +110,7 @@ fn a_poisoned_chunk_is_found_by_verify_and_sent_again_by_the_next_backup() {
     assert!(said.contains("is end-to-end encrypted, so its content is proved only by agents"), "{said}");
 }
 
-/// (N5) What is there stays, whoever sends something else under its name.
+/// (N5) What is there stays, whatever else is sent under its name.
 #[test]
 fn what_is_there_is_not_poisoned_afterwards() {
     let scene = Scene::new();

@@ -13,7 +13,7 @@ use holdfast_types::ids::{BackupId, ContainerClass, VmId};
 
 use crate::container::RecentDirectories;
 use crate::core::Core;
-use crate::digests::{self, Reach, ReadExtent};
+use crate::digests::{self, FarData, ReadExtent};
 use crate::error::EngineError;
 use crate::format::recipe::{ExtentEntry, PAGE_EXTENTS};
 use crate::jobs::Budget;
@@ -194,7 +194,7 @@ impl RestorePoint {
                 tree.source().domain(),
                 &node,
                 &mut self.recent,
-                Reach::AtHand,
+                FarData::Leave,
             ))?,
             None => None,
         };

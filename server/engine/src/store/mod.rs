@@ -8,7 +8,7 @@
 //! hand), [`losses`] (what is missing, and when that is too much to believe), [`reach`] (where recipes' chunks lie),
 //! [`index_repair_state`] (how far a repair of the index is), [`gone`] (containers on their way out), [`chunk_set`],
 //! [`leftovers`] (who counts on what, and what failed sessions left) → [`domain`] (a namespace's keys) → [`chunks`] (the store) → [`notes`] (taking note of damage, looking at it again),
-//! [`deletion`], [`moved`] (holds of what was copied), [`nodes`] (recipe nodes) → [`healing`] (damage that other copies make up for), [`index_repair`] (pages of the index
+//! [`read`] (checked bytes), [`deletion`], [`moved`] (holds of what was copied), [`nodes`] (recipe nodes) → [`healing`] (damage that other copies make up for), [`index_repair`] (pages of the index
 //! that cannot be read).
 
 mod chunk_set;
@@ -27,10 +27,11 @@ mod moved;
 mod nodes;
 mod notes;
 mod reach;
+mod read;
 mod salvage;
 mod salvage_cache;
 
-pub(crate) use chunks::{ChunkStore, ReadChunk, ReadFrom, StoreParts};
+pub(crate) use chunks::{ChunkStore, StoreParts};
 #[cfg(test)]
 pub(crate) use damage::LOOK_AGAIN_MS;
 pub(crate) use domain::Domain;
@@ -39,3 +40,4 @@ pub use losses::OnLoss;
 pub(crate) use nodes::NodeReader;
 pub(crate) use notes::region_is_sound;
 pub(crate) use reach::Reach;
+pub(crate) use read::{ReadChunk, ReadFrom};

@@ -117,7 +117,7 @@ pub(super) const fn checked_line_bytes(begin: &str, bytes: usize) -> usize {
     begin.len() + 2 * bytes + 1 + 8 + 1
 }
 
-/// Reads such a line, whose line feed may be gone, into all of `bytes`. `None`: it is none, or damaged.
+/// Reads such a line, whose line feed may be gone, into all of `bytes`. `None`: it is something else, or damaged.
 pub(super) fn parse_checked_line(line: &[u8], begin: &str, bytes: &mut [u8]) -> Option<()> {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     let (digits, checksum) = line.strip_prefix(begin.as_bytes())?.split_at_checked(2 * bytes.len())?;

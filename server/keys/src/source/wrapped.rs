@@ -116,7 +116,7 @@ impl WrappedKey {
         Ok(Some(Self { cost, raw }))
     }
 
-    /// Reads its file; `None`: it is none, or damaged.
+    /// Reads its file; `None`: it is something else, or damaged.
     ///
     /// # Errors
     /// As [`super::key_file::read`] and [`WrappedKey::parse`].
@@ -184,7 +184,7 @@ mod tests {
         );
         let short = WrappedKey::wrap(&secret, &phrase("short"), cheap(), &SystemRandom);
         assert!(matches!(short, Err(WrappedKeyError::ShortPassphrase { found: 5 })), "{short:?}");
-        // A key file is none, and the other way round.
+        // A key file is not one, and the other way round.
         assert!(super::super::key_file::parse(&text).is_none());
         assert_eq!(WrappedKey::parse(b"holdfast-key-1 00 00\n").unwrap(), None);
     }

@@ -55,7 +55,7 @@ impl Encryption {
     ///
     /// # Errors
     /// `Busy`: another one counts by now, so the change is to be made again; `Unauthenticated`: what the settings of this
-    /// server name does not open it; `Invalid`: it loses a data key, or is none. Nothing was changed then. The volume's.
+    /// server name does not open it; `Invalid`: it loses a data key, or is not a table. Nothing was changed then. The volume's.
     pub(crate) fn take_over(&self, based_on: u64, table: &[u8]) -> Result<(), ServiceError> {
         let table = KeyTable::decode(table).map_err(refused)?;
         // The next start must open it, and it has the same settings.

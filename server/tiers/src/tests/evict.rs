@@ -166,7 +166,7 @@ fn a_comparison_of_everything_leaves_moved_containers_where_they_are() {
     assert_eq!(list(&process.volume, "containers").len(), 9);
 }
 
-/// (T9) Whoever writes there now may remove it.
+/// (T9) The server that writes there now may remove it.
 #[test]
 fn who_lost_the_bucket_keeps_what_is_here() {
     let world = World::new();

@@ -166,7 +166,7 @@ fn a_poisoned_chunk_is_sent_again_once_an_agent_says_so() {
     assert_eq!((found.len(), found[0].fingerprint), (1, name));
     assert_eq!(scene.report(&id, &found).unwrap(), 1);
     assert_eq!(scene.report(&id, &found).unwrap(), 0, "it is known");
-    // It shows as damage does, whoever looks, and after a start.
+    // It shows as damage does, to every caller, and after a start.
     let scene = scene.reopened();
     for read_data in [false, true] {
         let report = scene.engine.check(crate::CheckOptions { read_data }, &crate::NoProgress).unwrap();

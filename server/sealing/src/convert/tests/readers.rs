@@ -1,4 +1,4 @@
-//! What readers hold open while blobs get other forms.
+//! What readers hold open, and find, while blobs get other forms.
 
 use std::sync::Weak;
 
@@ -44,7 +44,7 @@ impl Volume for Tracking {
     holdfast_volume::pass_on!(create_for, list, remove, discard_unfinished, space to 0);
 }
 
-/// (K2) Whoever has a blob open goes on in its new form, so that the room of the old one is free; and may go on when the blob
+/// (K2) Those who have a blob open go on in its new form, so that the room of the old one is free; and may go on when the blob
 /// is removed.
 #[test]
 fn readers_do_not_hold_what_was_removed() {
@@ -163,4 +163,90 @@ fn what_is_written_is_counted_before_the_room_goes_back() {
     wanted.sort_unstable();
     counted.sort_unstable();
     assert_eq!(counted, wanted);
+}
+
+/// A volume whose handles end with what they were opened for, as on S3.
+#[derive(Debug)]
+struct Brief(MemoryVolume);
+
+#[derive(Debug)]
+struct BriefBlob(MemoryVolume, BlobName, u64);
+
+impl Blob for BriefBlob {
+    fn len(&self) -> u64 {
+        self.2
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), VolumeError> {
+        self.0.open(&self.1)?.read_at(offset, buffer)
+    }
+}
+
+impl Volume for Brief {
+    fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
+        let len = self.0.open(name)?.len();
+        Ok(Arc::new(BriefBlob(self.0.clone(), name.clone(), len)))
+    }
+
+    fn handles_outlive_removal(&self) -> bool {
+        false
+    }
+
+    holdfast_volume::pass_on!(create_for, list, remove, discard_unfinished, space to 0);
+}
+
+#[test]
+fn handles_go_on_where_a_volume_ends_them() {
+    for start in [plain(), outdated()] {
+        let scene = Scene::open(Arc::new(Brief(start.snapshot())));
+        let blob = scene.volume.open(&name(CONTAINER)).unwrap();
+        scene.convert();
+        let read = blob.read_vec(&name(CONTAINER), 5, 60_000).unwrap();
+        assert!(read == contents()[CONTAINER][5..60_005]);
+        scene.volume.remove(&name(CONTAINER)).unwrap();
+        let gone = blob.read_vec(&name(CONTAINER), 5, 100).unwrap_err();
+        assert!(matches!(gone, VolumeError::NotFound { .. }), "{gone}");
+    }
+}
+
+/// Removes the plain form, whose sealed form was made meanwhile, right before it would be found.
+#[derive(Debug)]
+struct Racing(MemoryVolume, Moves, BlobName);
+
+/// What the conversion does between two looks.
+type Moves = Mutex<Option<(Arc<crate::volume::Moves>, BlobName, Vec<u8>)>>;
+
+impl Volume for Racing {
+    fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
+        if *name == self.2
+            && let Some((moves, sealed, bytes)) = self.1.lock().take()
+        {
+            self.0.replace(&sealed, bytes);
+            moves.moved();
+            self.0.remove(&self.2).unwrap();
+        }
+        self.0.open(name)
+    }
+
+    fn handles_outlive_removal(&self) -> bool {
+        true
+    }
+
+    holdfast_volume::pass_on!(create_for, list, remove, discard_unfinished, space to 0);
+}
+
+/// (K2) It goes from plain to sealed after its sealed form was looked for, and before its plain one is.
+#[test]
+fn a_blob_that_moves_while_it_is_looked_for_is_found() {
+    let start = plain();
+    let scene = Scene::open(Arc::new(Racing(start.clone(), Mutex::default(), name(CONTAINER))));
+    let sealed = Form::Sealed.of(&name(CONTAINER)).unwrap();
+    let mut writer = scene.volume.writer(&name(CONTAINER), Form::Sealed, OWNER).unwrap();
+    writer.append(&contents()[CONTAINER]).unwrap();
+    writer.seal().unwrap();
+    let bytes = start.get(&sealed).unwrap().to_vec();
+    start.remove(&sealed).unwrap();
+    *scene.below.1.lock() = Some((Arc::clone(&scene.volume.moves), sealed, bytes));
+    assert!(scene.read(CONTAINER).unwrap() == contents()[CONTAINER]);
+    assert!(scene.below.1.lock().is_none(), "it moved");
 }

@@ -1,0 +1,189 @@
+//! Reading what a look-up found: checked bytes of regions and chunks.
+
+use bytes::Bytes;
+use holdfast_proto::Fingerprint;
+use holdfast_proto::region::Codec;
+use holdfast_types::ids::{ContainerClass, Location};
+
+use super::chunks::{ChunkStore, Found};
+use super::domain::Domain;
+use crate::container::{CheckedBytes, ContainerError, OpenContainer, RecentDirectories, StoredRegion};
+use crate::error::EngineError;
+
+/// What came of reading a chunk where that is allowed.
+#[derive(Debug, Clone)]
+pub(crate) enum ReadFrom {
+    Chunk(ReadChunk),
+    /// It lies where it is not to be read.
+    Elsewhere,
+    /// There is no sound copy.
+    Lacks,
+}
+
+/// A chunk that was read and checked.
+#[derive(Debug, Clone)]
+pub(crate) enum ReadChunk {
+    Plain(Bytes),
+    /// The region it lies in, which only agents can decode, and where in its plain bytes.
+    Sealed {
+        stored: StoredRegion,
+        offset: u32,
+        bytes: u32,
+    },
+}
+
+impl ReadChunk {
+    /// Its plain length.
+    pub(crate) const fn len(&self) -> usize {
+        match self {
+            Self::Plain(bytes) => bytes.len(),
+            Self::Sealed { bytes, .. } => *bytes as usize,
+        }
+    }
+}
+
+impl ChunkStore {
+    /// The decoded, checked plain bytes of a region of `container`; of a sealed one what can be checked of it.
+    pub(crate) fn read_region(
+        &self,
+        container: &OpenContainer,
+        region: u16,
+    ) -> Result<CheckedBytes, ContainerError> {
+        // The regions of a salvaged container may have other numbers than those of the same container when it is whole.
+        if container.is_salvaged() {
+            return container.read_region(region)?.checked(container);
+        }
+        match self.decoded.get(container.id(), region) {
+            Some(checked) => Ok(checked),
+            None => self.check(container, &container.read_region(region)?),
+        }
+    }
+
+    /// As [`ChunkStore::read_region`] with the stored bytes at hand, which are not sealed.
+    pub(crate) fn decode_region(
+        &self,
+        container: &OpenContainer,
+        stored: &StoredRegion,
+    ) -> Result<Bytes, ContainerError> {
+        let checked = match self.decoded.get(container.id(), stored.region) {
+            Some(checked) => checked,
+            None => self.check(container, stored)?,
+        };
+        match checked {
+            CheckedBytes::Plain(plain) => Ok(plain),
+            // Says that it is sealed.
+            CheckedBytes::Sealed(_) => stored.decode_checked(container),
+        }
+    }
+
+    fn check(
+        &self,
+        container: &OpenContainer,
+        stored: &StoredRegion,
+    ) -> Result<CheckedBytes, ContainerError> {
+        // (R2) Checked against every fingerprint before any of it is handed out.
+        let checked = stored.checked(container)?;
+        self.decoded.insert(container.id(), stored.region, checked.clone());
+        Ok(checked)
+    }
+
+    /// Reads one chunk, from another copy when one is damaged. `Ok(None)`: there is no sound copy.
+    ///
+    /// # Errors
+    /// [`EngineError::Sealed`] for one that its agent sealed.
+    pub(crate) fn read_chunk(
+        &self,
+        domain: &Domain,
+        class: ContainerClass,
+        fingerprint: &Fingerprint,
+        recent: &mut RecentDirectories,
+    ) -> Result<Option<Bytes>, EngineError> {
+        match self.read_stored(domain, class, fingerprint, recent)? {
+            Some(ReadChunk::Plain(bytes)) => Ok(Some(bytes)),
+            Some(ReadChunk::Sealed { .. }) => Err(EngineError::Sealed),
+            None => Ok(None),
+        }
+    }
+
+    /// As [`ChunkStore::read_chunk`], also of chunks that agents sealed.
+    pub(crate) fn read_stored(
+        &self,
+        domain: &Domain,
+        class: ContainerClass,
+        fingerprint: &Fingerprint,
+        recent: &mut RecentDirectories,
+    ) -> Result<Option<ReadChunk>, EngineError> {
+        match self.read_from(domain, class, fingerprint, recent, |_| true)? {
+            ReadFrom::Chunk(chunk) => Ok(Some(chunk)),
+            ReadFrom::Lacks | ReadFrom::Elsewhere => Ok(None),
+        }
+    }
+
+    /// As [`ChunkStore::read_stored`], if nothing far away is asked for it.
+    pub(crate) fn read_at_hand(
+        &self,
+        domain: &Domain,
+        class: ContainerClass,
+        fingerprint: &Fingerprint,
+        recent: &mut RecentDirectories,
+    ) -> Result<ReadFrom, EngineError> {
+        self.read_from(domain, class, fingerprint, recent, OpenContainer::is_at_hand)
+    }
+
+    fn read_from(
+        &self,
+        domain: &Domain,
+        class: ContainerClass,
+        fingerprint: &Fingerprint,
+        recent: &mut RecentDirectories,
+        may_read: fn(&OpenContainer) -> bool,
+    ) -> Result<ReadFrom, EngineError> {
+        while let Some(found) = self.find_to_read(domain, class, fingerprint, recent)? {
+            let Location { container, region, .. } = found.location;
+            if !may_read(&found.container) {
+                return Ok(ReadFrom::Elsewhere);
+            }
+            match self.read_found(&found) {
+                Ok(chunk) => return Ok(ReadFrom::Chunk(chunk)),
+                // (R4) Another copy is used when there is one.
+                Err(error) if error.is_damage() => {
+                    self.note_failure(container, Some(region), &error);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let salvaged = self.read_salvaged(domain, class, fingerprint)?;
+        Ok(salvaged.map_or(ReadFrom::Lacks, ReadFrom::Chunk))
+    }
+
+    fn read_found(&self, found: &Found) -> Result<ReadChunk, ContainerError> {
+        let Found { container, chunk, .. } = found;
+        let region = found.location.region;
+        let place = |plain_bytes| container.chunk_range(region, chunk, plain_bytes);
+        match self.read_region(container, region)? {
+            CheckedBytes::Plain(plain) => Ok(ReadChunk::Plain(plain.slice(place(plain.len())?))),
+            CheckedBytes::Sealed(payload) => {
+                // It was just read by its record.
+                let plain_bytes = container.directory().region(region).map_or(0, |record| record.plain_bytes);
+                place(plain_bytes as usize)?;
+                let stored = StoredRegion { region, codec: Codec::Sealed, plain_bytes, payload };
+                Ok(ReadChunk::Sealed { stored, offset: chunk.offset, bytes: chunk.bytes })
+            }
+        }
+    }
+
+    /// Reads one chunk of a damaged container. `Ok(None)`: none has it.
+    fn read_salvaged(
+        &self,
+        domain: &Domain,
+        class: ContainerClass,
+        fingerprint: &Fingerprint,
+    ) -> Result<Option<ReadChunk>, EngineError> {
+        let Some(found) = self.find_salvaged(domain, class, fingerprint)? else { return Ok(None) };
+        match self.read_found(&found) {
+            Ok(chunk) => Ok(Some(chunk)),
+            Err(error) if error.is_damage() => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
