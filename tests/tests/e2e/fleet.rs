@@ -2,6 +2,7 @@
 //! another that breaks off.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use holdfast_tests::agent::Running;
 use holdfast_tests::proxy::Proxy;
@@ -11,7 +12,7 @@ use holdfast_tests::web::get;
 use holdfast_tests::{Agent, Disk, Server, wait_for};
 use rustix::process::Signal;
 use serde_json::Value;
-use tempfile::tempdir;
+use tempfile::{TempDir, tempdir};
 
 const DISK_BYTES: usize = 16 << 20;
 
@@ -141,28 +142,52 @@ fn an_agent_killed_while_others_count_on_it() {
     assert_sound(server);
 }
 
+/// A server, a disk, and a backup of it as `vm` that counted on an agent which is dead by now.
+struct AskedAgain {
+    server: Server,
+    disk: Disk,
+    proxy: Proxy,
+    run: Running,
+    /// What it had sent of what its disk is made of.
+    described_bytes: u64,
+    _folder: TempDir,
+}
+
+/// Agents and servers look after a silent wire when 20 seconds have passed, and give it up after as many again.
+const SILENCE: Duration = Duration::from_secs(35);
+
+/// Begins anew as long as the machine stood still for so long that `vm` may have been asked before the agent was killed.
+fn asked_again(hold_at_bytes: u64, more: &[&str]) -> AskedAgain {
+    wait_for("an attempt in time", || {
+        let folder = tempdir().unwrap();
+        let disk = Disk::of_noise(folder.path().join("disk.raw"), 1, DISK_BYTES);
+        let server = Server::start(&folder.path().join("repository"));
+        let begun = Instant::now();
+        let (wire, killed) = held_in_the_middle(&server, "killed", &disk);
+        let proxy = Proxy::holding(server.grpc(), hold_at_bytes);
+        let agent = server.agent().through(proxy.address());
+        let run = agent.start(&[&["backup", "--vm", "vm", disk.arg()], more].concat());
+        wait_until_described(&server, "vm");
+        let described_bytes = proxy.upstream_bytes();
+        let in_time = begun.elapsed() < SILENCE;
+        kill(killed, wire);
+        in_time.then_some(AskedAgain { server, disk, proxy, run, described_bytes, _folder: folder })
+    })
+}
+
 /// What the agent is asked for after Finish goes over lanes as well, and then Finish once more, over the stream itself.
 #[test]
 fn chunks_are_sent_again_over_four_connections() {
-    let folder = tempdir().unwrap();
-    let disk = Disk::of_noise(folder.path().join("disk.raw"), 1, DISK_BYTES);
-    let server = Server::start(&folder.path().join("repository"));
-    let (wire, killed) = held_in_the_middle(&server, "killed", &disk);
-    let proxy = Proxy::holding(server.grpc(), u64::MAX);
-    let agent = server.agent().through(proxy.address());
-    let run = agent.start(&["backup", "--vm", "vm", disk.arg(), "--connections", "4", "--retry-for", "0s"]);
-    wait_until_described(&server, "vm");
-    let described = proxy.upstream_bytes();
-    kill(killed, wire);
-    let ran = run.wait().ok();
+    let asked = asked_again(u64::MAX, &["--connections", "4", "--retry-for", "0s"]);
+    let ran = asked.run.wait().ok();
 
     assert!(ran.said().contains("extents read again"), "{}", ran.said());
     // One for short calls, one for the stream, and the lanes.
-    assert_eq!(proxy.connections(), 2 + 4);
-    let sent_again = proxy.upstream_bytes() - described;
+    assert_eq!(asked.proxy.connections(), 2 + 4);
+    let sent_again = asked.proxy.upstream_bytes() - asked.described_bytes;
     assert!(sent_again > DISK_BYTES as u64 / 2, "{sent_again} bytes were sent again");
-    assert_eq!(server.agent().read_back("vm"), disk.bytes());
-    assert_sound(server);
+    assert_eq!(asked.server.agent().read_back("vm"), asked.disk.bytes());
+    assert_sound(asked.server);
 }
 
 #[test]
@@ -194,24 +219,17 @@ fn a_connection_lost_while_chunks_are_sent_again() {
 /// backup has everything.
 #[test]
 fn an_agent_interrupted_while_chunks_are_sent_again() {
-    let folder = tempdir().unwrap();
-    let disk = Disk::of_noise(folder.path().join("disk.raw"), 1, DISK_BYTES);
-    let server = Server::start(&folder.path().join("repository"));
-    let agent = server.agent();
-    let (wire, killed) = held_in_the_middle(&server, "killed", &disk);
     // Until it is asked again it sends no data.
     let quarter = DISK_BYTES as u64 / 4;
-    let proxy = Proxy::holding(server.grpc(), quarter);
-    let run = start_through(&proxy, &agent, "vm", &disk);
-    wait_until_described(&server, "vm");
-    assert!(proxy.upstream_bytes() < quarter, "it has sent nothing but what its disk is made of");
-    kill(killed, wire);
+    let AskedAgain { server, disk, proxy, run, described_bytes, _folder } = asked_again(quarter, &[]);
+    assert!(described_bytes < quarter, "it has sent nothing but what its disk is made of");
     wait_until_held(&proxy, quarter);
     run.signal(Signal::INT);
     let ran = run.wait().fails(130, &[]);
     assert!(ran.said().contains("extents read again"), "{}", ran.said());
     drop(proxy);
 
+    let agent = server.agent();
     assert!(agent.backups("vm").is_empty());
     // The server may not have heard of the end: nothing passed the wire any more.
     agent.start(&["backup", "--vm", "vm", disk.arg(), "--take-over"]).wait().ok();
