@@ -14,7 +14,7 @@ use holdfast_volume::{BlobName, Owner, Volume, VolumeError};
 use parking_lot::{Mutex, RwLock};
 
 use crate::layout::SealedHeader;
-use crate::table::{TableError, remove_older, write_table};
+use crate::table::{Mended, TableError, settle_table, write_table};
 
 /// How often a new key may be made an old one before anyone has used it.
 const FIRST_TRIES: u32 = 3;
@@ -231,14 +231,14 @@ impl Keys {
         if let Some(watcher) = self.watcher.get() {
             watcher(&table);
         }
-        remove_older(&*self.volume, &table).map_err(failed)?;
+        settle_table(&*self.volume, &table).map_err(failed)?;
         Ok(answer)
     }
 
     /// (K1) Goes on with keys that someone else made of these: of the table with number `based_on`.
     ///
     /// # Errors
-    /// [`TakeOverError`]; nothing was changed then, unless it is of [`remove_older`].
+    /// [`TakeOverError`]; nothing was changed then, unless it is of [`settle_table`].
     pub fn take_over(&self, based_on: u64, keys: OpenKeys) -> Result<(), TakeOverError> {
         self.change(|present, _, _| {
             let sequence = present.table().sequence();
@@ -261,6 +261,16 @@ impl Keys {
             *present = keys;
             Ok(())
         })
+    }
+
+    /// (K8) Looks at the table on the volume, and writes anew what is damaged or missing of it, which is returned.
+    ///
+    /// # Errors
+    /// The volume's.
+    pub fn mend(&self) -> Result<Mended, TableError> {
+        let _changing = self.changing.lock();
+        let table = self.open.read().table().clone();
+        settle_table(&*self.volume, &table)
     }
 
     /// What seals one writing of the blob `name`, of `owner`.

@@ -30,7 +30,7 @@ pub use convert::{
 };
 pub use keys::{Keys, KeysError, TakeOverError};
 pub use layout::{SEALED_HEADER_BYTES, is_left_open, is_sealed_name, sealed_name};
-pub use table::{TableError, read_table, remove_older, write_table};
+pub use table::{Mended, TableError, read_table, settle_table, write_table};
 pub use volume::SealedVolume;
 
 #[cfg(test)]

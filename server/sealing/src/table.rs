@@ -1,10 +1,14 @@
-//! Where the table of keys lies: one small blob, `keys/` and its sequence number. It is replaced, never changed: the new
-//! one is durable before the older ones are removed, and the newest whole one counts.
+//! Where the table of keys lies: in two small blobs of the same bytes, `keys/` and its sequence number, and beside it the same
+//! with `.second`: without it nothing can be read, so one damaged sector must not be enough to lose it. It is replaced, never
+//! changed: the new one is durable before the older ones are removed, and the newest whole one counts.
 
 use holdfast_keys::{DecodeError, KEY_TABLE_MAX_BYTES, KeyTable};
 use holdfast_volume::{Blob, BlobName, Volume, VolumeError, list_all};
 
 const FOLDER: &str = "keys";
+
+/// Ends the name of the second blob of a table.
+const SECOND: &str = ".second";
 
 /// Why there is no table.
 #[derive(Debug, thiserror::Error)]
@@ -40,10 +44,16 @@ fn name(sequence: u64) -> Result<BlobName, TableError> {
     BlobName::new(text.clone()).ok_or(TableError::Name(text))
 }
 
-/// The names of all tables, oldest first.
+fn second_name(sequence: u64) -> Result<BlobName, TableError> {
+    let text = format!("{FOLDER}/{sequence:020}{SECOND}");
+    BlobName::new(text.clone()).ok_or(TableError::Name(text))
+}
+
+/// The names of all tables, and of their second blobs, oldest first.
 fn tables(volume: &dyn Volume) -> Result<Vec<BlobName>, TableError> {
     let is_table = |name: &BlobName| {
         let number = name.as_str().strip_prefix(FOLDER).and_then(|rest| rest.strip_prefix('/'));
+        let number = number.map(|number| number.strip_suffix(SECOND).unwrap_or(number));
         number.is_some_and(|number| number.len() == 20 && number.bytes().all(|byte| byte.is_ascii_digit()))
     };
     let mut found = Vec::new();
@@ -96,28 +106,62 @@ fn read_one(volume: &dyn Volume, name: &BlobName) -> Result<KeyTable, TableError
     KeyTable::decode(&bytes).map_err(|source| TableError::Damaged { name: name.clone(), source })
 }
 
-/// Makes `table` the one that counts, durably. [`remove_older`] comes after.
+/// Makes `table` the one that counts, durably. [`settle_table`] comes after.
 ///
 /// # Errors
 /// The volume's. [`VolumeError::Exists`]: someone else replaced it meanwhile.
 pub fn write_table(volume: &dyn Volume, table: &KeyTable) -> Result<(), TableError> {
-    let new = name(table.sequence())?;
-    let mut blob = volume.create(&new)?;
+    write(volume, &name(table.sequence())?, table)
+}
+
+fn write(volume: &dyn Volume, name: &BlobName, table: &KeyTable) -> Result<(), TableError> {
+    let mut blob = volume.create(name)?;
     blob.append(&table.encode())?;
     Ok(blob.seal()?)
 }
 
-/// Removes the tables before `table`. Who has one of their secrets could go on opening them.
+/// What [`settle_table`] found that was not as it should be, by name, and made right.
+pub type Mended = Vec<BlobName>;
+
+/// (K8) After [`write_table`], and while `table` counts: both blobs of it are on the volume, whole, and no table before it, nor
+/// the second blob of one: who has one of their secrets could go on opening them.
 ///
 /// # Errors
 /// The volume's; some may be left.
-pub fn remove_older(volume: &dyn Volume, table: &KeyTable) -> Result<(), TableError> {
+pub fn settle_table(volume: &dyn Volume, table: &KeyTable) -> Result<Mended, TableError> {
     let new = name(table.sequence())?;
+    let mended = mend(volume, table);
+    // (K4) Also where there is no room for the second blob.
     for old in tables(volume)?.into_iter().filter(|old| *old < new) {
         match volume.remove(&old) {
             Ok(()) | Err(VolumeError::NotFound { .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(())
+    mended
+}
+
+/// One that is missing is written before one that cannot be read is replaced: that one may be whole after all.
+fn mend(volume: &dyn Volume, table: &KeyTable) -> Result<Mended, TableError> {
+    let (mut missing, mut damaged) = (Vec::new(), Vec::new());
+    for name in [name(table.sequence())?, second_name(table.sequence())?] {
+        match read_one(volume, &name) {
+            Ok(found) if found == *table => {}
+            Err(TableError::Volume(VolumeError::NotFound { .. })) => missing.push(name),
+            Err(error) if !error.is_damage() => return Err(error),
+            Ok(_) | Err(_) => damaged.push(name),
+        }
+    }
+    for name in &missing {
+        write(volume, name, table)?;
+    }
+    for name in &damaged {
+        match volume.remove(name) {
+            Ok(()) | Err(VolumeError::NotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        write(volume, name, table)?;
+    }
+    missing.append(&mut damaged);
+    Ok(missing)
 }

@@ -183,7 +183,7 @@ fn keys_are_durable_before_they_are_used() {
     let table = read_table(&inner).unwrap().unwrap();
     let owner = KeyOwner::from_bytes(OWNER.to_bytes());
     assert!(table.data_keys().any(|key| key.owner == owner));
-    assert_eq!(holdfast_volume::testing::list(&inner, "keys").len(), 1, "the older table is gone");
+    assert_eq!(table_blobs(&inner).len(), 2, "the older table is gone, and its second blob");
     let mut begun = begun;
     begun.append(b"sealed").unwrap();
     begun.seal().unwrap();
@@ -193,6 +193,38 @@ fn keys_are_durable_before_they_are_used() {
     let again = Keys::new(open, Arc::new(inner.clone()), clock, random);
     let again = SealedVolume::new(Arc::new(inner.clone()), Arc::new(again));
     assert_eq!(read(&again, NAME).unwrap(), b"sealed");
+}
+
+fn table_blobs(inner: &MemoryVolume) -> Vec<BlobName> {
+    holdfast_volume::testing::list(inner, "keys").into_iter().map(|entry| entry.name).collect()
+}
+
+/// (K8) One damaged or missing blob is not noticed by readers, and both are written anew while the keys are in memory.
+#[test]
+fn a_table_that_is_damaged_or_deleted_is_written_anew() {
+    let inner = MemoryVolume::new();
+    let keys = keys(&inner, repository(1), false);
+    assert_eq!(keys.mend().unwrap().len(), 1, "the second blob follows");
+    let (table, blobs) = (read_table(&inner).unwrap().unwrap(), table_blobs(&inner));
+    assert_eq!((blobs.len(), keys.mend().unwrap().len()), (2, 0));
+    for hurt in [&blobs[..1], &blobs[1..], &blobs[..]] {
+        for damaged in [true, false] {
+            for name in hurt {
+                let mut bytes = read(&inner, name.as_str()).unwrap();
+                inner.remove(name).unwrap();
+                if damaged {
+                    bytes[100] ^= 1;
+                    put(&inner, name.as_str(), &bytes);
+                }
+            }
+            if hurt.len() == 1 {
+                assert_eq!(read_table(&inner).unwrap().unwrap(), table);
+            }
+            assert_eq!(keys.mend().unwrap().len(), hurt.len());
+            assert_eq!((table_blobs(&inner), keys.mend().unwrap().len()), (blobs.clone(), 0));
+            assert_eq!(read(&inner, blobs[0].as_str()).unwrap(), read(&inner, blobs[1].as_str()).unwrap());
+        }
+    }
 }
 
 #[test]

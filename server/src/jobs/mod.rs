@@ -7,7 +7,7 @@
 //! | `status` | what is told of a job |
 //! | `worker` | one job's loop |
 //! | `data_path` | whether backups or restores need the disk |
-//! | `leases`, `access`, `logins`, `audit_counts`, `conversion`, `bucket_copies` | jobs of the server |
+//! | `leases`, `access`, `logins`, `audit_counts`, `conversion`, `key_table`, `bucket_copies` | jobs of the server |
 //!
 //! Invariants:
 //! * A job has one task and one step at a time, on a thread that may block.
@@ -21,6 +21,7 @@ mod audit_counts;
 mod bucket_copies;
 mod conversion;
 mod data_path;
+mod key_table;
 mod leases;
 mod logins;
 mod pace;
@@ -42,6 +43,7 @@ pub(crate) use audit_counts::AuditCounts;
 pub(crate) use bucket_copies::BucketCopies;
 pub(crate) use conversion::EncryptRest;
 pub(crate) use data_path::DataPath;
+pub(crate) use key_table::KeyTableWatch;
 pub(crate) use leases::ExpiredLeases;
 pub(crate) use logins::EndedLogins;
 pub use pace::{Pace, Retry, Throttle};

@@ -20,7 +20,7 @@ use holdfast_keys::source::command;
 use holdfast_keys::source::key_file::{self, KeyFileError};
 use holdfast_keys::{KeyTable, OpenKeys, SecretBytes, SystemRandom};
 use holdfast_proto::ErrorCode;
-use holdfast_sealing::{Keys, SealedVolume, is_sealed_name, read_table, remove_older, write_table};
+use holdfast_sealing::{Keys, SealedVolume, is_sealed_name, read_table, settle_table, write_table};
 use holdfast_volume::{BlobName, LIST_PAGE_ENTRIES, Volume, list_all};
 
 use crate::config::{Encryption, Settings};
@@ -234,7 +234,8 @@ pub(crate) fn around(
             seen::check(&settings.data_dir, &table)?;
             let open = unlock(table, &source)?.0;
             // (K4) What a crash left of the tables before would open with the secrets of then.
-            remove_older(&**raw, open.table()).map_err(table_error)?;
+            let mended = settle_table(&**raw, open.table()).map_err(table_error)?;
+            tell_mended(&mended);
             open
         }
         Some(table) => {
@@ -350,7 +351,18 @@ fn read_kit(path: &Path) -> Result<Kit, ServiceError> {
 /// The volume's.
 pub(crate) fn replace_table(raw: &dyn Volume, open: &OpenKeys) -> Result<(), ServiceError> {
     write_table(raw, open.table()).map_err(table_error)?;
-    remove_older(raw, open.table()).map_err(table_error)
+    settle_table(raw, open.table()).map_err(table_error).map(drop)
+}
+
+/// (K8) Says what of the table of keys was not on the volume as it should be.
+pub(crate) fn tell_mended(mended: &[BlobName]) {
+    for name in mended {
+        tracing::error!(
+            %name,
+            "the table of keys was missing or damaged there, and was written anew: without it nothing can be read. Look at the \
+             disk, and at who can write to the volume"
+        );
+    }
 }
 
 /// Keys are not changed so.
@@ -391,7 +403,7 @@ fn switch_on(
     let slot = NewSlot::new(&secret, &label);
     let open = OpenKeys::create(id, &slot, has_data, clock.now_ms(), &SystemRandom).map_err(refused)?;
     // (K1) What opens it was durable before.
-    write_table(&**raw, open.table()).map_err(table_error)?;
+    replace_table(&**raw, &open)?;
     tracing::warn!(
         repository_key = %open.table().key(),
         "the repository is encrypted from now on, and the {source} opens it: without it nothing can be restored. Run \

@@ -9,7 +9,7 @@ use holdfast_volume::SystemTimer;
 use crate::app::App;
 use crate::config::Settings;
 use crate::jobs::{
-    AuditCounts, BucketCopies, DataPath, EncryptRest, EndedAccess, EndedLogins, ExpiredLeases, Pace, Retry,
+    AuditCounts, BucketCopies, DataPath, EncryptRest, EndedAccess, EndedLogins, ExpiredLeases, KeyTableWatch, Pace, Retry,
     Runner, Throttle,
 };
 use crate::repository::Tiers;
@@ -94,6 +94,8 @@ pub(super) fn start(app: &App, settings: &Settings, tiers: Option<&Arc<Tiers>>) 
         let conversion = Arc::clone(encryption.conversion());
         let (engine, tiers) = (Arc::clone(&app.engine), tiers.cloned());
         runner.start(Arc::new(EncryptRest { engine, conversion, load, tiers }), ENCRYPT);
+        let (engine, encryption) = (Arc::clone(&app.engine), Arc::clone(encryption));
+        runner.start(Arc::new(KeyTableWatch { engine, encryption }), HOUSEKEEPING);
     }
     runner.start(app.engine.snapshot_job(), SNAPSHOTS);
     if let Some(tiers) = tiers {

@@ -72,6 +72,15 @@ impl Encryption {
         })
     }
 
+    /// (K8) Writes anew what is damaged or missing of the table of keys on the volume.
+    ///
+    /// # Errors
+    /// The volume's.
+    pub(crate) fn mend(&self) -> Result<(), ServiceError> {
+        super::tell_mended(&self.keys.mend().map_err(table_error)?);
+        Ok(())
+    }
+
     /// What encrypts all that is not, or not with today's keys.
     pub(crate) const fn conversion(&self) -> &Arc<Conversion> {
         &self.conversion
