@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use holdfast_types::ids::ContainerId;
-use holdfast_volume::{BlobName, BlobWriter, Owner, Volume, VolumeError};
+use holdfast_volume::{BlobName, BlobWriter, Ends, Owner, Volume, VolumeError};
 use parking_lot::{Mutex, RwLock};
 use roaring::RoaringTreemap;
 
@@ -80,7 +80,13 @@ impl Volume for GuardedVolume {
         self.gate.pass(name, || self.inner.remove(name))
     }
 
-    holdfast_volume::pass_on!(open, list, discard_unfinished, space, remove_empty_folders, handles_outlive_removal, evict to inner);
+    /// Waits for a place far away, so closing does not wait for it; it ends with the tasks, which stop before.
+    fn evict(&self, name: &BlobName, ends: Ends) -> Result<bool, VolumeError> {
+        self.gate.pass(name, || Ok(()))?;
+        self.inner.evict(name, ends).inspect_err(|error| self.gate.health.volume_failed(Part::Data, error))
+    }
+
+    holdfast_volume::pass_on!(open, list, discard_unfinished, space, remove_empty_folders, handles_outlive_removal to inner);
 }
 
 #[derive(Debug)]

@@ -14,6 +14,7 @@ use holdfast_catalog::{ContainerRecord, ParityGroup};
 use holdfast_types::ids::{ContainerId, NamespaceId};
 use holdfast_volume::{Volume as _, VolumeError, list_all};
 use parking_lot::Mutex;
+use roaring::RoaringTreemap;
 
 use crate::container::{ContainerName, scan_container};
 use crate::container_repair;
@@ -71,6 +72,8 @@ struct State {
     after: Option<ContainerId>,
     /// Containers that could not be repaired, and when that was.
     failed: BTreeMap<ContainerId, i64>,
+    /// Containers that do not lie here, as was found out: another place keeps them.
+    far: RoaringTreemap,
 }
 
 /// See the module's text.
@@ -225,7 +228,10 @@ impl ParityJob {
         let now_ms = core.clock.now_ms();
         let free = core.catalog.without_parity(state.after, now_ms.saturating_sub(YOUNG_MS), FREE_MAX)?;
         let mut alike: BTreeMap<(NamespaceId, u32), Vec<&ContainerRecord>> = BTreeMap::new();
-        for record in free.iter().filter(|record| core.store.known_damage(record.id).is_empty()) {
+        let may_be_in = |record: &&ContainerRecord| {
+            core.store.known_damage(record.id).is_empty() && !state.far.contains(record.id.get())
+        };
+        for record in free.iter().filter(may_be_in) {
             let size = record.stored_bytes.max(1 << 16).next_power_of_two().trailing_zeros();
             alike.entry((record.namespace, size)).or_default().push(record);
         }
@@ -240,7 +246,19 @@ impl ParityJob {
             return Ok(state.after.is_some());
         };
         let chosen: Vec<&ContainerRecord> = chosen.iter().take(scheme.members.into()).copied().collect();
+        let far: Vec<u64> =
+            chosen.iter().filter(|record| self.is_far(record)).map(|record| record.id.get()).collect();
+        if !far.is_empty() {
+            state.far.extend(far);
+            return Ok(true);
+        }
         self.write(&chosen, scheme, budget)
+    }
+
+    /// Whether it lies in another place alone: reading it would cost more than parity is worth.
+    fn is_far(&self, record: &ContainerRecord) -> bool {
+        let name = ContainerName { id: record.id, class: record.class }.blob();
+        self.core.volume.open(&name).is_ok_and(|blob| !blob.is_at_hand())
     }
 
     fn write(

@@ -412,7 +412,12 @@ impl Conversion {
                 if around.must_stop() {
                     return Ok(Outcome::Stopped);
                 }
-                return Ok(Outcome::Left("it lies there twice, and the two are not the same".to_owned()));
+                return Ok(Outcome::Left(format!(
+                    "it lies there twice, and {} is not the same as {}: find out which is right, and move the other out of \
+                     the volume",
+                    below(name, *form),
+                    below(name, kept)
+                )));
             }
             self.drop_form(name, *form, salt)?;
         }
@@ -501,6 +506,11 @@ impl Conversion {
         let header = self.volume.header(name, form).map_err(Failed::Read)?;
         Ok(header.map(|header| (header.salt, header.key)))
     }
+}
+
+/// What a form of a blob is called on the volume below.
+fn below(name: &BlobName, form: Form) -> String {
+    form.of(name).unwrap_or_else(|| name.clone()).to_string()
 }
 
 /// Of what the pass removed here, how much is left in other places.

@@ -33,6 +33,10 @@ impl TableError {
             Self::Name(_) => false,
         }
     }
+
+    const fn is_of_newer_version(&self) -> bool {
+        matches!(self, Self::Damaged { source: DecodeError::Unsupported { .. }, .. })
+    }
 }
 
 fn folder() -> Result<BlobName, TableError> {
@@ -49,17 +53,19 @@ fn second_name(sequence: u64) -> Result<BlobName, TableError> {
     BlobName::new(text.clone()).ok_or(TableError::Name(text))
 }
 
+/// The sequence number in the name of a table or its second blob.
+fn number(name: &BlobName) -> Option<&str> {
+    let number = name.as_str().strip_prefix(FOLDER)?.strip_prefix('/')?;
+    let number = number.strip_suffix(SECOND).unwrap_or(number);
+    Some(number).filter(|number| number.len() == 20 && number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 /// The names of all tables, and of their second blobs, oldest first.
 fn tables(volume: &dyn Volume) -> Result<Vec<BlobName>, TableError> {
-    let is_table = |name: &BlobName| {
-        let number = name.as_str().strip_prefix(FOLDER).and_then(|rest| rest.strip_prefix('/'));
-        let number = number.map(|number| number.strip_suffix(SECOND).unwrap_or(number));
-        number.is_some_and(|number| number.len() == 20 && number.bytes().all(|byte| byte.is_ascii_digit()))
-    };
     let mut found = Vec::new();
     for entry in list_all(volume, &folder()?) {
         let name = entry?.name;
-        if is_table(&name) {
+        if number(&name).is_some() {
             found.push(name);
         }
     }
@@ -86,11 +92,19 @@ pub fn read_table(volume: &dyn Volume) -> Result<Option<KeyTable>, TableError> {
 
 fn read_newest(volume: &dyn Volume) -> Result<Option<KeyTable>, TableError> {
     let mut refused = None;
+    let mut newer_version: Option<u64> = None;
     for name in tables(volume)?.into_iter().rev() {
         match read_one(volume, &name) {
+            // What a newer version wrote counts, and is not passed by for what was before it.
+            Ok(table) if newer_version.is_some_and(|newer| newer > table.sequence()) => break,
             Ok(table) => return Ok(Some(table)),
             // The one before may be there still: a crash came between.
-            Err(error) if error.is_damage() => refused = refused.or(Some(error)),
+            Err(error) if error.is_damage() => {
+                if error.is_of_newer_version() {
+                    newer_version = newer_version.max(number(&name).and_then(|number| number.parse().ok()));
+                }
+                refused = refused.or(Some(error));
+            }
             Err(error) => return Err(error),
         }
     }

@@ -4,7 +4,7 @@
 mod place;
 
 use std::fs;
-use std::io::Read as _;
+use std::io::{BufRead as _, BufReader, IsTerminal as _, Read as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -23,7 +23,9 @@ use super::namespace::size;
 use super::{DataFolder, out};
 use crate::control::{self, Progress};
 use crate::error::ServiceError;
-use crate::repository::encryption::{self, KeySource, NO_KIT, no_key, refused, seen, wants_kit};
+use crate::repository::encryption::{
+    self, KeySource, NO_KIT, PASSPHRASE_MAX_BYTES, no_key, refused, seen, wants_kit,
+};
 use crate::repository::{BLOBS, FolderLock, copies_of};
 use place::Place;
 
@@ -129,6 +131,9 @@ pub(super) struct RotateArgs {
     /// Also begin a new data key for every namespace
     #[arg(long)]
     data_keys: bool,
+    /// Also begin a new data key for this namespace; may be repeated
+    #[arg(long, value_name = "NAMESPACE", conflicts_with = "data_keys")]
+    data_key_of: Vec<String>,
 }
 
 pub(super) fn run(command: &KeyCommand) -> Result<ExitCode, Failure> {
@@ -258,6 +263,8 @@ fn status_json(
 }
 
 fn export_kit(folder: &DataFolder) -> Result<(), Failure> {
+    // What may fail comes before the slot: a kit that no one has must not pass for one.
+    let copies = copies_of(&folder.resolve()?.settings.data_dir)?;
     let secret = Secret::random(&SystemRandom).map_err(ServiceError::defect)?;
     let kit = SlotSecret::recovery_kit(secret.clone());
     // Durable before the page is printed: what is printed opens the repository (K1).
@@ -269,7 +276,7 @@ fn export_kit(folder: &DataFolder) -> Result<(), Failure> {
     place.note("key.export-kit", format!("slot {id}: a recovery kit"));
     let mut volumes =
         vec![fs::canonicalize(place.settings.data_dir.join(BLOBS)).unwrap_or_default().display().to_string()];
-    volumes.extend(copies_of(&place.settings.data_dir)?.map(|(location, _)| location));
+    volumes.extend(copies.map(|(location, _)| location));
     let commands = [
         "holdfast-server recover --from FOLDER_OF_THE_VOLUME --data-dir /var/lib/holdfast --kit FILE_WITH_THE_WORDS"
             .to_owned(),
@@ -284,7 +291,6 @@ fn export_kit(folder: &DataFolder) -> Result<(), Failure> {
     };
     let text = page.text(&secret);
     if let Err(error) = out::deliver(String::from_utf8_lossy(text.expose()).trim_end()) {
-        // A kit that no one has must not pass for one.
         take_back(folder, id)?;
         let text =
             format!("the page could not be written ({error}): the kit is taken back; export another one");
@@ -308,7 +314,7 @@ fn take_back(folder: &DataFolder, slot: SlotId) -> Result<(), Failure> {
 fn add_passphrase(args: &PassphraseArgs) -> Result<(), Failure> {
     let secret = match &args.passphrase_file {
         Some(file) => KeySource::PassphraseFile(file.clone()).read()?,
-        None => SlotSecret::passphrase(read_line()?),
+        None => SlotSecret::passphrase(read_stdin()?),
     };
     let (place, _, id) = place::change(&args.folder, |place| {
         let mut open = place.open()?;
@@ -321,12 +327,19 @@ fn add_passphrase(args: &PassphraseArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn read_line() -> Result<SecretBytes, ServiceError> {
-    let mut bytes = Vec::with_capacity(4096);
-    std::io::stdin().lock().take(4096).read_to_end(&mut bytes).map_err(no_key)?;
-    let end = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')).unwrap_or(bytes.len());
-    bytes.truncate(end);
-    Ok(SecretBytes::new(bytes))
+/// A line that is typed, or all of what comes from a file or a pipe: what a passphrase file with the same bytes says.
+fn read_stdin() -> Result<SecretBytes, ServiceError> {
+    let stdin = std::io::stdin().lock();
+    let mut bytes = Vec::with_capacity(PASSPHRASE_MAX_BYTES + 1);
+    let mut limited = BufReader::new(stdin.take(PASSPHRASE_MAX_BYTES as u64 + 1));
+    let read = if std::io::stdin().is_terminal() {
+        limited.read_until(b'\n', &mut bytes)
+    } else {
+        limited.read_to_end(&mut bytes)
+    };
+    read.map_err(no_key)?;
+    encryption::passphrase(bytes)
+        .ok_or_else(|| no_key(format!("a passphrase has at most {PASSPHRASE_MAX_BYTES} bytes")))
 }
 
 fn import(args: &ImportArgs) -> Result<(), Failure> {
@@ -372,15 +385,20 @@ fn accept_older(folder: &FolderArgs) -> Result<(), Failure> {
 }
 
 fn rotate(args: &RotateArgs) -> Result<(), Failure> {
-    let (place, open, gone) = place::change(&args.folder, |place| rotated(place, args.data_keys))?;
+    let (place, open, gone) = place::change(&args.folder, |place| rotated(place, args))?;
     let (source, key) = (KeySource::of(&place.settings), open.table().key());
-    let what = if args.data_keys { "and new data keys " } else { "" };
+    let has_data_keys = args.data_keys || !args.data_key_of.is_empty();
+    let what = match &args.data_key_of[..] {
+        [] if args.data_keys => "and new data keys ".to_owned(),
+        [] => String::new(),
+        names => format!("and new data keys of {} ", names.join(", ")),
+    };
     place.note("key.rotate", format!("repository key {key} {what}in place of {}", place.table.key()));
     out::note(format_args!("the repository key is {key} now; the {source} opens it"));
     for slot in gone {
         out::note(format_args!("slot {} ({}, {}) no longer opens it", slot.id, slot.kind, slot.label));
     }
-    if args.data_keys {
+    if has_data_keys {
         out::note(
             "what is written from now on gets new data keys; a running server encrypts anew what is there ('holdfast-server \
              key status')",
@@ -393,18 +411,20 @@ fn rotate(args: &RotateArgs) -> Result<(), Failure> {
 }
 
 /// The keys of `place` with a new repository key, and what no longer opens it.
-fn rotated(place: &Place, data_keys: bool) -> Result<(OpenKeys, Vec<SlotInfo>), ServiceError> {
+fn rotated(place: &Place, args: &RotateArgs) -> Result<(OpenKeys, Vec<SlotInfo>), ServiceError> {
     let source = KeySource::of(&place.settings);
     let (mut open, opened_by) = encryption::unlock(place.table.clone(), &source)?;
     let (secret, label) = (source.read()?, source.label());
     let gone = open
         .rotate_repository_key(&[NewSlot::new(&secret, &label)], now_ms(), &SystemRandom)
         .map_err(refused)?;
-    if data_keys {
-        let owners: Vec<Owner> = open.table().data_keys().map(|key| key.owner).collect();
-        for owner in owners {
-            open.retire(owner, now_ms(), &SystemRandom).map_err(refused)?;
-        }
+    let owners = if args.data_keys {
+        open.table().data_keys().map(|key| key.owner).collect()
+    } else {
+        place.owners(&args.data_key_of)?
+    };
+    for owner in owners {
+        open.retire(owner, now_ms(), &SystemRandom).map_err(refused)?;
     }
     Ok((open, gone.into_iter().filter(|slot| slot.id != opened_by).collect()))
 }

@@ -79,8 +79,8 @@ pub(crate) fn destroy_namespace(
     // A key file that cannot be made is said before anything is deleted.
     let source = KeySource::of(settings);
     let secret = source.renew()?;
-    let (vms, restore_points) =
-        engine.empty_namespace(namespace, who, &format!("namespace {name:?} is destroyed"))?;
+    let emptied = engine.empty_namespace(namespace, who, &format!("namespace {name:?} is destroyed"));
+    let (vms, restore_points) = emptied.inspect_err(|_| source.drop_renewed())?;
     for policy in catalog.policies(Some(&[namespace]))? {
         catalog.remove_policy(policy.id, who)?;
     }

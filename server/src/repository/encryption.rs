@@ -7,7 +7,9 @@ mod at_work;
 pub(crate) mod seen;
 
 use std::fmt;
+use std::io::Read as _;
 use std::num::NonZeroUsize;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,8 +37,8 @@ const KEY_FILE: &str = "repository.key";
 /// A key command may ask a vault over the network.
 const COMMAND_LIMIT: Duration = Duration::from_secs(60);
 
-/// A passphrase file has one line.
-const PASSPHRASE_MAX_BYTES: u64 = 4 << 10;
+/// Of a passphrase, however it comes.
+pub(crate) const PASSPHRASE_MAX_BYTES: usize = 4 << 10;
 
 /// What opens the keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,6 +102,12 @@ impl KeySource {
         Ok(SlotSecret::key_file(key_file::create(&renewed, &SystemRandom).map_err(no_key)?))
     }
 
+    /// Takes [`KeySource::renew`] back, as long as nothing opens with it.
+    pub(crate) fn drop_renewed(&self) {
+        let Self::File(path) = self else { return };
+        let _ = std::fs::remove_file(renewed_path(path));
+    }
+
     /// Puts the renewed key file in the place of the one before.
     ///
     /// # Errors
@@ -154,15 +162,27 @@ pub(crate) fn no_key(why: impl std::fmt::Display) -> ServiceError {
 
 fn read_passphrase(path: &Path) -> Result<SecretBytes, ServiceError> {
     let failed = |why: String| no_key(format!("the passphrase file {}: {why}", path.display()));
-    let found = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?;
-    if found.len() > PASSPHRASE_MAX_BYTES {
-        return Err(failed(format!("it has more than {PASSPHRASE_MAX_BYTES} bytes")));
+    let file = std::fs::File::open(path).map_err(|error| failed(error.to_string()))?;
+    let found = file.metadata().map_err(|error| failed(error.to_string()))?;
+    // Where secrets are handed to containers they often have this mode, within a folder that is closed.
+    if found.permissions().mode() & 0o007 != 0 {
+        tracing::warn!(path = %path.display(), "everyone on this machine may read the passphrase file: run chmod 600 on it");
     }
-    let mut text = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
+    let mut text = Vec::with_capacity(PASSPHRASE_MAX_BYTES + 1);
+    let read = file.take(PASSPHRASE_MAX_BYTES as u64 + 1).read_to_end(&mut text);
+    read.map_err(|error| failed(error.to_string()))?;
+    passphrase(text).ok_or_else(|| failed(format!("it has more than {PASSPHRASE_MAX_BYTES} bytes")))
+}
+
+/// The passphrase that a file or a pipe has: all of it, but for line ends at its end. `None`: it is too long.
+pub(crate) fn passphrase(mut text: Vec<u8>) -> Option<SecretBytes> {
+    if text.len() > PASSPHRASE_MAX_BYTES {
+        return None;
+    }
     while matches!(text.last(), Some(b'\n' | b'\r')) {
         text.pop();
     }
-    Ok(SecretBytes::new(text))
+    Some(SecretBytes::new(text))
 }
 
 /// Opens a table.

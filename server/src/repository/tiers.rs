@@ -15,7 +15,7 @@ use holdfast_s3::{OpenError, RequestCounts, RequestKind, S3Config, S3Volume};
 use holdfast_sealing::{is_left_open, is_sealed_name};
 use holdfast_tiers::{
     AbsentVolume, Copies, FetchError, Fetched, Holder, Record, RecordError, Remote, SurveyError,
-    TieredVolume, Travels, has_moved_containers, moved_containers, survey,
+    TieredVolume, Travels, enter_moved, has_moved_containers, moved_containers, note_made_of_bucket, survey,
 };
 use holdfast_volume::{
     BlobName, CacheLimits, CacheVolume, LocalVolume, Rates, RetryPolicy, RetryVolume, SystemRandom,
@@ -84,6 +84,7 @@ pub(crate) fn bring(
     budget: &Budget,
     clock: &Arc<dyn Clock>,
 ) -> Result<(Arc<dyn Volume>, Brought), ServiceError> {
+    let made_here = Arc::clone(&local);
     let opened = open(local, settings, budget, clock)?;
     let Some((volume, tiers)) = opened else { return Err(ServiceError::defect("no bucket is named")) };
     let Some(bucket) = &tiers.bucket else { return Err(ServiceError::defect("no bucket is named")) };
@@ -98,6 +99,7 @@ pub(crate) fn bring(
         return Err(ServiceError::invalid(format!("{} holds nothing of a repository", tiers.location)));
     }
     let recipe = |name: &BlobName| name.as_str().trim_end_matches('-').ends_with(".recipe");
+    note_made_of_bucket(&*made_here).map_err(EngineError::from)?;
     let fetched = volume.fetch(recipe, FETCH_THREADS).map_err(|error| match error {
         FetchError::Volume(error) => unavailable(&error),
         FetchError::Record(error) => record_error(error),
@@ -144,7 +146,7 @@ fn open(
     clock: &Arc<dyn Clock>,
 ) -> Result<Option<(TieredVolume, Tiers)>, ServiceError> {
     let path = record_path(&settings.data_dir);
-    let lacks_record = !path.exists()
+    let lacks_record = !Record::is_at(&path).map_err(record_error)?
         && has_moved_containers(&*local)
             .map_err(|error| ServiceError::new(ErrorCode::Internal, error.to_string()))?;
     let (remote, record, bucket, location) = match s3_config(settings)? {
@@ -155,6 +157,14 @@ fn open(
                 make_record_anew(&path, &location, &bucket)?;
             }
             let record = Record::open_or_create(&path, &location).map_err(record_error)?;
+            let entered =
+                enter_moved(&*local, &*bucket, &record).map_err(|error| survey_error(error, &location))?;
+            if entered > 0 {
+                tracing::warn!(
+                    "tiers.db, the record of what lies in {location}, was older than the data folder: {entered} containers were \
+                     found in the bucket and entered"
+                );
+            }
             (remote(&bucket, settings, budget), record, Some(bucket), location)
         }
         None if lacks_record => {
@@ -200,26 +210,31 @@ fn make_record_anew(path: &Path, location: &str, bucket: &S3Volume) -> Result<()
     let failed = |error: std::io::Error| {
         ServiceError::new(ErrorCode::Internal, format!("cannot make {} anew: {error}", path.display()))
     };
-    for end in ["new", "new-wal", "new-shm"] {
+    for end in ["new", "new-wal", "new-shm", "db-wal", "db-shm"] {
         match std::fs::remove_file(path.with_extension(end)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
             _ => {}
         }
     }
     let record = Record::open_or_create(&unfinished, location).map_err(record_error)?;
-    survey(bucket, &record).map_err(|error| match error {
+    survey(bucket, &record).map_err(|error| survey_error(error, location))?;
+    // Closing it brings all of it into the one file.
+    drop(record);
+    std::fs::rename(&unfinished, path).map_err(failed)
+}
+
+/// The record lacks what lies in the bucket alone, and the bucket cannot be asked.
+fn survey_error(error: SurveyError, location: &str) -> ServiceError {
+    match error {
         SurveyError::Record(error) => record_error(error),
         SurveyError::Volume(error) => ServiceError::new(
             ErrorCode::Unavailable,
             format!(
-                "part of this repository lies in {location} alone, tiers.db, which knows which, is lost, and the bucket cannot \
-                 be listed to make it anew: {error}"
+                "part of this repository lies in {location} alone, tiers.db, which knows which, is lost or older than that, and \
+                 the bucket cannot be asked to bring it up to date: {error}"
             ),
         ),
-    })?;
-    // Closing it brings all of it into the one file.
-    drop(record);
-    std::fs::rename(&unfinished, path).map_err(failed)
+    }
 }
 
 /// Containers of a data folder that lie in its bucket alone.

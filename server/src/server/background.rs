@@ -9,8 +9,8 @@ use holdfast_volume::SystemTimer;
 use crate::app::App;
 use crate::config::Settings;
 use crate::jobs::{
-    AuditCounts, BucketCopies, DataPath, EncryptRest, EndedAccess, EndedLogins, ExpiredLeases, KeyTableWatch, Pace, Retry,
-    Runner, Throttle,
+    AuditCounts, BucketCopies, DataPath, EncryptRest, EndedAccess, EndedLogins, ExpiredLeases, KeyTableWatch,
+    Pace, Retry, Runner, Throttle,
 };
 use crate::repository::Tiers;
 

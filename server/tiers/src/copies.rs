@@ -33,6 +33,9 @@ const REMOVALS_MAX: usize = 1000;
 /// Blobs that cannot be read here and are remembered.
 const UNREADABLE_MAX: usize = 1000;
 
+/// They are tried again after so long: what failed may have been a cable.
+const UNREADABLE_AGAIN_MS: i64 = 3_600_000;
+
 /// What one call did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[must_use]
@@ -69,7 +72,6 @@ pub struct CopyStatus {
 pub struct Copies {
     shared: Arc<Shared>,
     threads: usize,
-    lease: Lease,
     state: Mutex<State>,
     status: Mutex<CopyStatus>,
 }
@@ -83,6 +85,8 @@ struct State {
     /// Sent, without an answer.
     unsure: HashSet<BlobName>,
     unreadable: BTreeMap<BlobName, String>,
+    /// When the first of these was found.
+    unreadable_since_ms: i64,
 }
 
 /// What became of a blob.
@@ -103,6 +107,7 @@ impl TieredVolume {
     /// The record's.
     pub fn copies(&self, threads: NonZeroUsize, name: &str) -> Result<Copies, RecordError> {
         let lease = Lease::new(name)?;
+        self.shared.lease.get_or_init(|| lease);
         let copied_up_to_ms = self.shared.record.said(COPIED_UP_TO)?.and_then(|text| text.parse().ok());
         let removals = self.shared.record.removals_count()?;
         let status = CopyStatus { copied_up_to_ms, removals, is_comparing: true, ..CopyStatus::default() };
@@ -112,11 +117,11 @@ impl TieredVolume {
             has_discarded: false,
             unsure: HashSet::new(),
             unreadable: BTreeMap::new(),
+            unreadable_since_ms: 0,
         };
         Ok(Copies {
             shared: Arc::clone(&self.shared),
             threads: threads.get(),
-            lease,
             state: Mutex::new(state),
             status: Mutex::new(status),
         })
@@ -145,7 +150,7 @@ impl Copies {
     /// # Errors
     /// When it cannot be asked.
     pub fn other_writer(&self) -> Result<Option<Holder>, CopyError> {
-        self.lease.other(&self.shared)
+        self.lease()?.other(&self.shared)
     }
 
     /// Does the next piece: at most a few blobs for each thread, or one request of removals.
@@ -193,6 +198,11 @@ impl Copies {
         state.is_whole_due |= waiting.take_lost();
         // (T1) (T2) Everything noted later is of the next round.
         let began_ms = clock.now_ms();
+        if began_ms.saturating_sub(state.unreadable_since_ms) >= UNREADABLE_AGAIN_MS {
+            for name in std::mem::take(&mut state.unreadable).into_keys() {
+                waiting.note(&name, 0, began_ms);
+            }
+        }
         let removals_up_to = record.last_removal()?;
         let up_to = waiting.last();
         if !state.is_whole_due && waiting.is_empty() && removals_up_to == 0 {
@@ -244,9 +254,13 @@ impl Copies {
         self.copy_batch(state, round, batch, must_stop)
     }
 
+    fn lease(&self) -> Result<&Lease, CopyError> {
+        self.shared.lease.get().ok_or(CopyError::Unnamed)
+    }
+
     /// (T8) This server is the one that writes there.
     fn may_write(&self, state: &mut State) -> Result<(), CopyError> {
-        self.lease.check(&self.shared)?;
+        self.lease()?.check(&self.shared)?;
         if !state.has_discarded {
             // Not every object store tells of them; a lifecycle rule removes them, too.
             if let Err(error) = self.shared.remote.store.discard_unfinished() {
@@ -267,7 +281,10 @@ impl Copies {
             let names = self.shared.waiting.first(kind, round.limit(kind), PAGE.get());
             // Those that are to go are copied once they are gone, if they are here again.
             for name in names {
-                if state.unreadable.contains_key(&name) || self.shared.record.is_to_go(&name)? {
+                let is_to_go = self.shared.record.is_to_go(&name)?;
+                // (T1) What of it is needed was written anew, and has a number by now.
+                round.went |= is_to_go && kind == Kind::Container;
+                if is_to_go || state.unreadable.contains_key(&name) {
                     self.shared.waiting.forget(&name);
                 } else {
                     round.queue.push_back(name);
@@ -311,7 +328,13 @@ impl Copies {
                 kind > Kind::Container && waiting.number(&name).is_some_and(|number| number > round.up_to);
             let is_known =
                 known_end.as_ref().is_some_and(|end| name > *end) && record.visible(&name)?.is_some();
-            if !is_later && !is_known && !record.is_to_go(&name)? {
+            if is_later || is_known {
+                continue;
+            }
+            if record.is_to_go(&name)? {
+                // (T1) As above, if it was not listed.
+                round.went |= kind == Kind::Container;
+            } else {
                 round.queue.push_back(name);
             }
         }
@@ -365,6 +388,9 @@ impl Copies {
                 Copied::Gone => round.went = true,
                 Copied::Unreadable(why) => {
                     tracing::error!(%name, %why, "cannot be read here, so it is not copied to the bucket");
+                    if state.unreadable.is_empty() {
+                        state.unreadable_since_ms = self.shared.clock.now_ms();
+                    }
                     if state.unreadable.len() < UNREADABLE_MAX {
                         state.unreadable.insert(name, why);
                     }
@@ -480,7 +506,7 @@ impl Copies {
         let names: Vec<BlobName> = gone.iter().map(|(_, name)| name.clone()).collect();
         if !names.is_empty() {
             // (T8) What another server counts on does not go.
-            self.lease.check(&self.shared)?;
+            self.lease()?.check(&self.shared)?;
             remote.store.remove_all(&names).map_err(CopyError::Remote)?;
         }
         record.removed(&gone)?;

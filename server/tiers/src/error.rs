@@ -14,6 +14,9 @@ pub enum CopyError {
     Local(#[source] VolumeError),
     #[error(transparent)]
     Record(#[from] RecordError),
+    /// This cannot be: what copies has made the lease.
+    #[error("it is not said who writes to the bucket")]
+    Unnamed,
     #[error(
         "the bucket holds copies of another repository there (its blob \"repository\" is not this repository's): name another \
          bucket or prefix; nothing was changed there"
@@ -38,6 +41,15 @@ pub enum CopyError {
 }
 
 impl CopyError {
+    /// As a failure to do `action` with the blob `name`.
+    pub(crate) fn of_blob(self, action: &'static str, name: &BlobName) -> VolumeError {
+        match self {
+            Self::Remote(error) | Self::Local(error) => error,
+            Self::Record(error) => error.of_blob(action, name),
+            error => VolumeError::NotReadableNow { name: name.to_string(), source: error.into() },
+        }
+    }
+
     /// Whether time may cure it.
     pub const fn is_passing(&self) -> bool {
         matches!(self, Self::Remote(_))

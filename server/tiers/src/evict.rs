@@ -3,30 +3,34 @@
 //! What is read of every container, its header and directory, stays in a blob of its own, so that looking for chunks asks
 //! nothing of the bucket:
 //!
-//! ```text
-//! 0              8           8 + head       length
-//! ┌──────────────┬───────────┬──────────────┐
-//! │ head, u64 LE │ its head  │ its tail     │
-//! └──────────────┴───────────┴──────────────┘
-//! ```
+//! | offset | bytes | field |
+//! |---:|---:|---|
+//! | 0 | 8 | length `H` of the head, little-endian as all |
+//! | 8 | 8 | length of the container |
+//! | 16 | `H` | its head |
+//! | … | … | its tail |
+//! | … | 8 | CRC-64/NVME of the container's name and everything before |
 //!
-//! Losing it costs requests and nothing else: then all of the container is read from the bucket.
+//! Losing or damaging it costs requests and nothing else: then all of the container is read from the bucket. Ends are of one
+//! writing of a container: they go before it is removed (T9), and are made anew whenever it is moved.
 
 use std::num::NonZeroUsize;
 use std::sync::{Arc, OnceLock};
 
-use holdfast_volume::{Blob, BlobName, Ends, Owner, Volume, VolumeError, list_all};
+use crc_fast::{CrcAlgorithm, Digest};
+use holdfast_volume::{Blob, BlobName, Ends, Owner, RemoteVolume, Volume, VolumeError, list_all};
 
-use crate::compare::{There, compare};
+use crate::compare::{There, compare, pieces};
 use crate::kinds::Kind;
-use crate::lease::is_ours;
-use crate::record::RecordError;
+use crate::record::{Record, RecordError};
 use crate::shared::Shared;
+use crate::survey::SurveyError;
 
 /// The folder of ends. It is neither listed as part of the repository nor copied.
 const FOLDER: &str = "ends";
 
-const HEAD_FIELD: usize = size_of::<u64>();
+const HEADER: usize = 2 * size_of::<u64>();
+const CHECKSUM: usize = size_of::<u64>();
 
 /// Most that is kept of one container: no directory is larger.
 const ENDS_MAX: u64 = 16 << 20;
@@ -39,11 +43,7 @@ pub(crate) fn ends_name(name: &BlobName) -> Option<BlobName> {
 /// (T9) Removes the local copy of a container, once more found to be the same as what lies in the bucket.
 pub(crate) fn evict(shared: &Shared, name: &BlobName, ends: Ends) -> Result<bool, VolumeError> {
     let Shared { local, remote, record, waiting, clock, .. } = shared;
-    let failed = |error: RecordError| VolumeError::Unavailable {
-        action: "move",
-        name: name.to_string(),
-        source: error.into(),
-    };
+    let failed = |error: RecordError| error.of_blob("move", name);
     if shared.travels(name) != Some(Kind::Container) {
         return Ok(false);
     }
@@ -55,14 +55,8 @@ pub(crate) fn evict(shared: &Shared, name: &BlobName, ends: Ends) -> Result<bool
         return Ok(false);
     }
     // Who else writes there may remove it.
-    if !is_ours(shared)? {
-        return Err(VolumeError::NotReadableNow {
-            name: name.to_string(),
-            source:
-                "its copy lies in a bucket that another server writes to (see `holdfast-server tier status`)"
-                    .into(),
-        });
-    }
+    let Some(lease) = shared.lease.get() else { return Ok(false) };
+    lease.check(shared).map_err(|error| error.of_blob("move", name))?;
     match compare(&*remote.store, name, &*here)? {
         There::Same => {}
         There::Nothing => {
@@ -75,19 +69,43 @@ pub(crate) fn evict(shared: &Shared, name: &BlobName, ends: Ends) -> Result<bool
             return Err(VolumeError::BadAnswer {
                 action: "move",
                 name: name.to_string(),
-                found: format!("another object of {len} bytes in the bucket, where its copy was"),
+                found: format!(
+                    "{len} bytes in the bucket and {} here that are not the same: one of them is not what was copied",
+                    here.len()
+                ),
             });
         }
     }
     keep_ends(&**local, name, &here, ends)?;
     match local.remove(name) {
-        Ok(()) => Ok(true),
-        // Removed meanwhile, there and here.
+        Ok(()) => {
+            // Removed meanwhile: who did so may have looked for ends before these were there.
+            if record.visible(name).map_err(failed)?.is_none() {
+                forget_ends(&**local, name)?;
+            }
+            Ok(true)
+        }
+        // The same, there and here.
         Err(VolumeError::NotFound { .. }) => {
             forget_ends(&**local, name)?;
             Ok(false)
         }
         Err(error) => Err(error),
+    }
+}
+
+/// In the folder of ends: this data folder was made of a bucket, where all containers lie.
+const MADE_OF_BUCKET: &str = "ends/made-of-a-bucket";
+
+/// Notes on `local` that it was made of a bucket, durably: without the record, what lies there alone would be missing.
+///
+/// # Errors
+/// The volume's.
+pub fn note_made_of_bucket(local: &dyn Volume) -> Result<(), VolumeError> {
+    let Some(mark) = BlobName::new(MADE_OF_BUCKET) else { return Ok(()) };
+    match local.create_for(&mark, Owner::REPOSITORY).and_then(|writer| writer.seal()) {
+        Err(VolumeError::Exists { .. }) => Ok(()),
+        made => made,
     }
 }
 
@@ -100,13 +118,71 @@ pub fn has_moved_containers(local: &dyn Volume) -> Result<bool, VolumeError> {
     Ok(!local.list(&folder, None, NonZeroUsize::MIN)?.entries.is_empty())
 }
 
+/// The container that a blob in the folder of ends is of.
+fn container_of(ends: &BlobName) -> Option<BlobName> {
+    let name = ends.as_str().strip_prefix(FOLDER)?.strip_prefix('/')?;
+    BlobName::new(name.to_owned()).filter(|name| Kind::of(name) == Some(Kind::Container))
+}
+
+/// Hands over the names of containers of which only the ends are here.
+fn each_moved<E: From<VolumeError>>(
+    local: &dyn Volume,
+    mut each: impl FnMut(BlobName) -> Result<(), E>,
+) -> Result<(), E> {
+    let Some(folder) = BlobName::new(FOLDER) else { return Ok(()) };
+    for entry in list_all(local, &folder) {
+        let Some(name) = container_of(&entry?.name) else { continue };
+        match local.open(&name) {
+            // A crash came before it went.
+            Ok(_) => {}
+            Err(VolumeError::NotFound { .. }) => each(name)?,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
 /// How many containers lie in a bucket alone, but for their ends.
 ///
 /// # Errors
 /// The volume's.
 pub fn moved_containers(local: &dyn Volume) -> Result<u64, VolumeError> {
-    let Some(folder) = BlobName::new(FOLDER) else { return Ok(0) };
-    list_all(local, &folder).try_fold(0, |count, entry| entry.map(|_| count + 1))
+    let mut count = 0;
+    each_moved(local, |_| {
+        count += 1;
+        Ok::<_, VolumeError>(())
+    })?;
+    Ok(count)
+}
+
+/// Enters containers of which only the ends are here and that `record` does not know of: it is older than they are. Returns
+/// how many that were. Asks the bucket for each.
+///
+/// # Errors
+/// When the bucket cannot be asked; the record's.
+pub fn enter_moved(
+    local: &dyn Volume,
+    remote: &dyn RemoteVolume,
+    record: &Record,
+) -> Result<u64, SurveyError> {
+    let mut entered = 0;
+    each_moved(local, |name| {
+        if record.visible(&name)?.is_some() || record.is_to_go(&name)? {
+            return Ok(());
+        }
+        match remote.stat(&name) {
+            Ok(stat) => {
+                record.add(&name, stat.len)?;
+                entered += 1;
+            }
+            Err(VolumeError::NotFound { .. }) => {
+                tracing::error!(%name, "only its ends are here, and the bucket does not have it");
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok::<_, SurveyError>(())
+    })?;
+    Ok(entered)
 }
 
 fn keep_ends(
@@ -116,20 +192,32 @@ fn keep_ends(
     ends: Ends,
 ) -> Result<(), VolumeError> {
     let Some(kept) = ends_name(name) else { return Ok(()) };
-    let head = ends.head.min(here.len()).min(ENDS_MAX);
-    let tail = ends.tail.min(here.len() - head).min(ENDS_MAX);
-    let mut writer = match local.create_for(&kept, Owner::REPOSITORY) {
-        Err(VolumeError::Exists { .. }) => return Ok(()),
-        writer => writer?,
-    };
-    writer.append(&head.to_le_bytes())?;
-    writer.append(&here.read_vec(name, 0, usize::try_from(head).unwrap_or_default())?)?;
-    writer.append(&here.read_vec(name, here.len() - tail, usize::try_from(tail).unwrap_or_default())?)?;
-    match writer.seal() {
-        // An earlier try left them: a blob never changes, so neither do its ends.
-        Err(VolumeError::Exists { .. }) => Ok(()),
-        sealed => sealed,
+    let len = here.len();
+    let head = ends.head.min(len).min(ENDS_MAX);
+    let tail = ends.tail.min(len - head).min(ENDS_MAX);
+    // What an earlier try left may be of another writing of the name.
+    forget_ends(local, name)?;
+    let mut writer = local.create_for(&kept, Owner::REPOSITORY)?;
+    let mut digest = digest_of(name);
+    let parts = [
+        head.to_le_bytes().to_vec(),
+        len.to_le_bytes().to_vec(),
+        here.read_vec(name, 0, usize::try_from(head).unwrap_or_default())?,
+        here.read_vec(name, len - tail, usize::try_from(tail).unwrap_or_default())?,
+    ];
+    for part in &parts {
+        digest.update(part);
+        writer.append(part)?;
     }
+    writer.append(&digest.finalize().to_le_bytes())?;
+    writer.seal()
+}
+
+/// Of the ends of this container and of no other.
+fn digest_of(name: &BlobName) -> Digest {
+    let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);
+    digest.update(name.as_str().as_bytes());
+    digest
 }
 
 /// Removes the ends of a container that is removed, if there are any.
@@ -161,30 +249,57 @@ struct KeptEnds {
 }
 
 impl KeptEnds {
-    /// `None`: there are none, or none that a blob of `len` bytes can have.
+    /// `None`: there are none that are whole and of a blob of this name and length.
     fn open(local: &dyn Volume, name: &BlobName, len: u64) -> Option<Self> {
         let blob = local.open(&ends_name(name)?).ok()?;
-        let mut field = [0; HEAD_FIELD];
-        blob.read_at(0, &mut field).ok()?;
-        let head = u64::from_le_bytes(field);
-        let tail = blob.len().checked_sub(HEAD_FIELD as u64)?.checked_sub(head)?;
+        let is_whole = is_whole(name, &*blob);
+        let mut header = [0; HEADER];
+        blob.read_at(0, &mut header).ok()?;
+        let (head, of) = header.split_first_chunk()?;
+        let (head, of) = (u64::from_le_bytes(*head), u64::from_le_bytes(of.try_into().ok()?));
+        let tail = blob.len().checked_sub((HEADER + CHECKSUM) as u64)?.checked_sub(head)?;
         let tail_at = len.checked_sub(tail).filter(|tail_at| *tail_at >= head)?;
+        if !is_whole || of != len {
+            tracing::warn!(%name, "the ends that were kept here are damaged, or of another: the bucket is read instead");
+            return None;
+        }
         Some(Self { head, tail_at, blob })
     }
 
     /// Whether the bytes from `offset` up to `end` are here and could be read.
     fn read(&self, offset: u64, end: u64, buffer: &mut [u8]) -> bool {
-        let field = HEAD_FIELD as u64;
         let place = if end <= self.head {
-            field + offset
+            HEADER as u64 + offset
         } else if offset >= self.tail_at {
-            field + self.head + (offset - self.tail_at)
+            HEADER as u64 + self.head + (offset - self.tail_at)
         } else {
             return false;
         };
         // Gone with its container, or not readable: the bucket has it all.
         self.blob.read_at(place, buffer).is_ok()
     }
+}
+
+/// Whether the checksum of kept ends is theirs.
+fn is_whole(name: &BlobName, blob: &dyn Blob) -> bool {
+    if !(HEADER + CHECKSUM..).contains(&usize::try_from(blob.len()).unwrap_or_default())
+        || blob.len() > 2 * ENDS_MAX + (HEADER + CHECKSUM) as u64
+    {
+        return false;
+    }
+    let mut digest = digest_of(name);
+    let mut last = Vec::with_capacity(CHECKSUM);
+    let checked = blob.len() - CHECKSUM as u64;
+    let mut offset = 0;
+    let read = pieces(blob, |piece| {
+        let inside = usize::try_from(checked.saturating_sub(offset)).unwrap_or(piece.len()).min(piece.len());
+        let (inside, checksum) = piece.split_at(inside);
+        digest.update(inside);
+        last.extend_from_slice(checksum);
+        offset += piece.len() as u64;
+        Ok(())
+    });
+    read.is_ok() && last == digest.finalize().to_le_bytes()
 }
 
 impl FarBlob {

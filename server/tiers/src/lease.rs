@@ -181,18 +181,5 @@ fn changes(shared: &Shared) -> Result<Changes, CopyError> {
     Ok(Changes { more, fewer })
 }
 
-/// (T9) Whether this server writes to the bucket, as the bucket says now.
-pub(crate) fn is_ours(shared: &Shared) -> Result<bool, VolumeError> {
-    let unknown = |error: RecordError| VolumeError::Unavailable {
-        action: "read",
-        name: NAME.to_owned(),
-        source: error.into(),
-    };
-    let Some(object) = BlobName::new(NAME) else { return Ok(false) };
-    let Some(found) = shared.remote.store.read_tagged(&object)? else { return Ok(false) };
-    let known = shared.record.lease().map_err(unknown)?;
-    Ok(known.is_ours(&String::from_utf8_lossy(&found.bytes)))
-}
-
 #[cfg(test)]
 mod tests;

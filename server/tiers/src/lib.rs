@@ -54,7 +54,7 @@ mod waiting;
 pub use absent::AbsentVolume;
 pub use copies::{Copies, CopyStatus, Worked};
 pub use error::CopyError;
-pub use evict::{has_moved_containers, moved_containers};
+pub use evict::{enter_moved, has_moved_containers, moved_containers, note_made_of_bucket};
 pub use fetch::{FetchError, Fetched};
 pub use holder::Holder;
 pub use record::{KindTotals, Record, RecordError};

@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use holdfast_volume::{BlobEntry, BlobName, ListPage};
+use holdfast_volume::{BlobEntry, BlobName, ListPage, VolumeError};
 use parking_lot::Mutex;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
 
@@ -52,6 +52,8 @@ const SCHEMA: &str = "
     ) STRICT, WITHOUT ROWID;
 ";
 
+const TABLES: &str = "SELECT count(*) FROM sqlite_schema";
+
 /// Names in `folder` that lie there and are not to go.
 const VISIBLE_IN: &str = "
     SELECT name, len FROM copied
@@ -85,8 +87,17 @@ pub enum RecordError {
 }
 
 impl RecordError {
+    /// As a failure to do `action` with the blob `name`: the record is on a local disk, but what it fails with concerns no
+    /// blob, and nothing was changed.
+    pub(crate) fn of_blob(self, action: &'static str, name: &BlobName) -> VolumeError {
+        if self.is_full() {
+            return VolumeError::Full { name: name.to_string(), source: self.into() };
+        }
+        VolumeError::Unavailable { action, name: name.to_string(), source: self.into() }
+    }
+
     /// Whether it is the disk that is full.
-    pub(crate) fn is_full(&self) -> bool {
+    fn is_full(&self) -> bool {
         matches!(
             self,
             Self::Sql { source: rusqlite::Error::SqliteFailure(failure, _), .. }
@@ -120,8 +131,7 @@ impl Record {
     pub fn open_or_create(path: &Path, location: &str) -> Result<Self, RecordError> {
         let mut connection =
             connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
-        let tables = "SELECT count(*) FROM sqlite_schema";
-        let tables: i64 = connection.query_row(tables, [], |row| row.get(0)).map_err(sql("open"))?;
+        let tables: i64 = connection.query_row(TABLES, [], |row| row.get(0)).map_err(sql("open"))?;
         if tables == 0 {
             let tx = connection.transaction().map_err(sql("create"))?;
             tx.execute_batch(SCHEMA).map_err(sql("create"))?;
@@ -136,6 +146,19 @@ impl Record {
             recorded if recorded == location => Ok(record),
             recorded => Err(RecordError::OtherPlace { recorded, wanted: location.to_owned() }),
         }
+    }
+
+    /// Whether there is a record at `path`: a file without any table is none.
+    ///
+    /// # Errors
+    /// When the database cannot be used.
+    pub fn is_at(path: &Path) -> Result<bool, RecordError> {
+        if !path.exists() {
+            return Ok(false);
+        }
+        let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        let tables: i64 = connection.query_row(TABLES, [], |row| row.get(0)).map_err(sql("open"))?;
+        Ok(tables > 0)
     }
 
     /// Opens a record that is there, whatever place it is of.

@@ -572,3 +572,48 @@ fn older_keys_do_not_wait_for_the_rest() {
     process.finish();
     assert!(world.is_there(&container(100)));
 }
+
+/// (T1) A container that is being removed while a round passes was copied forward before: what it went into comes before
+/// the points that need it.
+#[test]
+fn what_a_container_was_copied_into_comes_before_points() {
+    for is_whole in [false, true] {
+        let world = World::new();
+        let process = world.start();
+        if !is_whole {
+            process.finish();
+        }
+        put(&process.volume, &container(1), b"first");
+        put(&process.volume, "points/a/b/1", b"needs what container 1 has");
+        // The round begins; then it is copied forward, and its removal has been noted and not done.
+        let worked = process.copies.work(&|| false).unwrap();
+        assert!(worked.more);
+        put(&process.volume, &container(2), b"first, copied forward");
+        process.volume.shared.record.note_removal(&name(&container(1))).unwrap();
+        while !world.is_there("points/a/b/1") {
+            let worked = process.copies.work(&|| false).unwrap();
+            assert!(worked.more, "{is_whole}");
+        }
+        assert!(world.is_there(&container(2)), "{is_whole}");
+    }
+}
+
+/// What could not be read here is tried again later.
+#[test]
+fn what_could_not_be_read_is_tried_again() {
+    let world = World::new();
+    let faulty = Arc::new(FaultyVolume::new(world.local.clone()));
+    let process = world.start_on(Arc::<FaultyVolume<MemoryVolume>>::clone(&faulty) as Arc<dyn Volume>);
+    process.finish();
+    put(&process.volume, &container(1), b"one");
+    faulty.fail_next(OpKind::Read, 1, Fault::Io);
+    process.finish();
+    assert_eq!(process.copies.status().unreadable.len(), 1);
+    faulty.heal();
+    process.finish();
+    assert!(!world.is_there(&container(1)), "not at once");
+    world.clock.advance_ms(3_600_000);
+    process.finish();
+    assert!(world.is_there(&container(1)));
+    assert_eq!(process.copies.status().unreadable.len(), 0);
+}

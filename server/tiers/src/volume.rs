@@ -1,7 +1,7 @@
 //! The volume: what is here, and what lies only in the bucket.
 
 use std::num::NonZeroUsize;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use holdfast_types::clock::Clock;
 use holdfast_volume::{Blob, BlobName, BlobWriter, Ends, ListPage, Owner, Space, Volume, VolumeError};
@@ -29,17 +29,11 @@ impl TieredVolume {
         travels: Travels,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let waiting = Waiting::default();
-        Self { shared: Arc::new(Shared { local, remote, record, waiting, clock, may_travel: travels }) }
+        let (waiting, lease) = (Waiting::default(), OnceLock::new());
+        Self {
+            shared: Arc::new(Shared { local, remote, record, waiting, clock, may_travel: travels, lease }),
+        }
     }
-}
-
-/// The record is on a local disk, but what it fails with concerns no blob: nothing was changed.
-fn unavailable(action: &'static str, name: &BlobName, error: RecordError) -> VolumeError {
-    if error.is_full() {
-        return VolumeError::Full { name: name.to_string(), source: error.into() };
-    }
-    VolumeError::Unavailable { action, name: name.to_string(), source: error.into() }
 }
 
 impl Volume for TieredVolume {
@@ -48,7 +42,7 @@ impl Volume for TieredVolume {
         if Kind::of(name).is_none() {
             return Ok(inner);
         }
-        if self.shared.record.visible(name).map_err(|error| unavailable("create", name, error))?.is_some() {
+        if self.shared.record.visible(name).map_err(|error| error.of_blob("create", name))?.is_some() {
             return Err(VolumeError::Exists { name: name.clone() });
         }
         if self.shared.travels(name).is_none() {
@@ -69,7 +63,7 @@ impl Volume for TieredVolume {
                 Ok(Arc::new(FarBlob::open(&**local, &remote.reads, name, len)?))
             }
             Ok(None) => Err(VolumeError::NotFound { name: name.clone() }),
-            Err(error) => Err(unavailable("open", name, error)),
+            Err(error) => Err(error.of_blob("open", name)),
         }
     }
 
@@ -82,16 +76,16 @@ impl Volume for TieredVolume {
         let here = self.shared.local.list(prefix, after, limit)?;
         // (T4) The record is the listing of the bucket.
         let there = self.shared.record.page(prefix, after, limit.get());
-        Ok(merge(here, there.map_err(|error| unavailable("list", prefix, error))?, limit))
+        Ok(merge(here, there.map_err(|error| error.of_blob("list", prefix))?, limit))
     }
 
     fn remove(&self, name: &BlobName) -> Result<(), VolumeError> {
-        let Shared { local, record, waiting, .. } = &*self.shared;
+        let Shared { local, record, waiting, clock, .. } = &*self.shared;
         // Also what may not be copied (any more): it may have been.
         if Kind::of(name).is_none() {
             return local.remove(name);
         }
-        let failed = |error| unavailable("remove", name, error);
+        let failed = |error: RecordError| error.of_blob("remove", name);
         let lies_there = record.visible(name).map_err(failed)?.is_some();
         let _removing = waiting.removing(name);
         if !lies_there && matches!(local.open(name), Err(VolumeError::NotFound { .. })) {
@@ -100,11 +94,8 @@ impl Volume for TieredVolume {
         // (T3) Whatever happens from here on, it goes from the bucket, too. Also when the record does not know of a copy:
         // one may be on its way, or have been made right before a crash.
         record.note_removal(name).map_err(failed)?;
-        // (T9) Before its container: no crash leaves ends of nothing.
-        if let Err(error) = forget_ends(&**local, name) {
-            tracing::warn!(%name, %error, "cannot remove the ends that were kept of a container");
-        }
-        match local.remove(name) {
+        // (T9) Before its container: no crash leaves ends of nothing, which would be taken for those of another writing.
+        match forget_ends(&**local, name).and_then(|()| local.remove(name)) {
             Ok(()) => {
                 waiting.removed(name);
                 Ok(())
@@ -114,6 +105,10 @@ impl Volume for TieredVolume {
                 if !error.may_have_written() && !matches!(error, VolumeError::NotFound { .. }) {
                     // It is still here, and so stays there. If this fails, it goes from there and is copied again.
                     let _ = record.cancel_removal(name);
+                    if let Ok(blob) = local.open(name) {
+                        // A round may have passed it by.
+                        waiting.note(name, blob.len(), clock.now_ms());
+                    }
                 }
                 Err(error)
             }

@@ -401,6 +401,30 @@ fn keys_that_went_away_are_missed() {
     }
 }
 
+/// (K8) Of the two tables of keys one is enough, and the other is written anew.
+#[test]
+fn one_of_the_two_tables_of_keys_is_enough() {
+    let scene = Scene::encrypted();
+    let paths = scene.blobs("keys/");
+    let whole = fs::read(&paths[0]).unwrap();
+    assert_eq!(paths.len(), 2);
+    let flipped: Vec<u8> = whole.iter().enumerate().map(|(at, byte)| byte ^ u8::from(at == 100)).collect();
+    for path in &paths {
+        for damaged in [&flipped[..], &whole[..50], &[]] {
+            fs::write(path, damaged).unwrap();
+            scene.restores();
+            assert!(paths.iter().all(|path| fs::read(path).unwrap() == whole), "{}", path.display());
+        }
+        fs::remove_file(path).unwrap();
+        scene.restores();
+        assert!(paths.iter().all(|path| fs::read(path).unwrap() == whole), "{}", path.display());
+    }
+    paths.iter().for_each(|path| fs::write(path, &flipped).unwrap());
+    scene.refuses(&[], &["keys/", "damaged", "put a copy of it back"]);
+    fs::write(&paths[0], &whole).unwrap();
+    scene.restores();
+}
+
 /// Until everything is encrypted with the keys of today.
 fn wait_until_converted(scene: &Scene) {
     wait_for("everything to be encrypted", || {

@@ -5,15 +5,15 @@
 //! meanwhile refers to it where it then lies, and what lies far away is read from there.
 
 use holdfast_catalog::ContainerRecord;
-use holdfast_types::ids::ContainerClass;
-use holdfast_volume::Volume as _;
+use holdfast_types::ids::{ContainerClass, ContainerId};
+use holdfast_volume::{Volume as _, VolumeError};
 
 use super::control::{Control, Phase};
 use super::live::{Candidate, Candidates, Scope, WINDOW_BYTES, is_live_data};
 use super::mark::mark;
 use super::report::{Moving, ReclaimReport};
 use super::roots::Roots;
-use crate::container::ContainerError;
+use crate::container::{ContainerError, scan_container};
 use crate::core::Core;
 use crate::error::EngineError;
 
@@ -105,11 +105,26 @@ fn move_one(
             Ok(true)
         }
         Ok(false) => Ok(true),
+        // What lies here and there is not the same, or this cannot be read here. The others may go.
+        Err(error @ (VolumeError::BadAnswer { .. } | VolumeError::Io { .. })) => {
+            tracing::error!(container = %candidate.id, %error, "a container cannot be moved to the bucket");
+            note_damage(core, candidate.id);
+            report.moving_failed.get_or_insert_with(|| error.to_string());
+            Ok(true)
+        }
         Err(error) => {
             tracing::warn!(container = %candidate.id, %error, "moving containers to the bucket ends early");
             report.moving_failed = Some(error.to_string());
             Ok(false)
         }
+    }
+}
+
+/// Reads a container that may be damaged here, and notes what is.
+fn note_damage(core: &Core, id: ContainerId) {
+    let found = scan_container(&*core.volume, core.repository, id, ContainerClass::Data);
+    for error in found.findings.iter().filter(|error| error.is_damage()) {
+        core.store.note_failure(id, None, error);
     }
 }
 

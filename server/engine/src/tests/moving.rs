@@ -28,6 +28,10 @@ struct Tiered {
     read_far: Arc<Mutex<u64>>,
     /// How often moving still works.
     works: Arc<Mutex<usize>>,
+    /// What lies far away of it is another.
+    differs: Arc<Mutex<Option<BlobName>>>,
+    /// The volume does not say whether what it wrote is durable.
+    is_unsure: Arc<Mutex<bool>>,
     free_pct: u64,
 }
 
@@ -65,6 +69,16 @@ impl Volume for Tiered {
     }
 
     fn evict(&self, name: &BlobName, ends: Ends) -> Result<bool, VolumeError> {
+        if self.differs.lock().as_ref() == Some(name) {
+            return Err(VolumeError::BadAnswer {
+                action: "move",
+                name: name.to_string(),
+                found: "another".into(),
+            });
+        }
+        if *self.is_unsure.lock() {
+            return Err(VolumeError::NotDurable { name: name.to_string(), source: "a test".into() });
+        }
         let mut works = self.works.lock();
         let Some(left) = works.checked_sub(1) else {
             return Err(VolumeError::Unavailable {
@@ -100,6 +114,8 @@ impl Scene {
             ends: Arc::new(Mutex::new(Ends { head: 0, tail: 0 })),
             read_far: Arc::default(),
             works: Arc::new(Mutex::new(usize::MAX)),
+            differs: Arc::default(),
+            is_unsure: Arc::default(),
             free_pct: 50,
         };
         let engine = bench.open(Arc::new(volume.clone()));
@@ -211,4 +227,66 @@ fn moving_ends_when_the_far_place_is_away_and_goes_on_later() {
     for (backup, disk) in backups.iter().zip(&disks) {
         assert_eq!(restore(&scene.engine, backup, "root").unwrap(), *disk);
     }
+}
+
+/// One container that is damaged here keeps no other from going, and is known to be damaged.
+#[test]
+fn what_is_not_the_same_here_and_there_stays_and_the_others_go() {
+    let scene = Scene::new();
+    let disks: Vec<Vec<u8>> = (1..=3).map(|seed| noise(seed, 9 * MIB)).collect();
+    for (vm, disk) in ["a", "b", "c"].iter().zip(&disks) {
+        scene.backup(vm, disk);
+    }
+    scene.bench.clock.advance_ms(31 * DAY_MS);
+    let all = list_containers(&scene.volume.inner).unwrap().containers.into_iter().map(|(name, _)| name);
+    let first = all.filter(|name| name.class == ContainerClass::Data).min_by_key(|name| name.id).unwrap();
+    let mut bytes = scene.volume.inner.get(&first.blob()).unwrap().to_vec();
+    bytes[1 << 20] ^= 1;
+    scene.volume.inner.replace(&first.blob(), bytes);
+    *scene.volume.differs.lock() = Some(first.blob());
+    let report = scene.reclaim(100);
+    assert_eq!(report.moved_containers, 2);
+    assert!(report.moving_failed.is_some_and(|why| why.contains("another")));
+    assert!(!scene.engine.core().store.known_damage(first.id).is_empty());
+}
+
+/// (W9) Moving writes, so what it does not know to be durable stops all writing, and nothing is moved after that.
+#[test]
+fn a_failed_flush_while_moving_stops_writing() {
+    let scene = Scene::new();
+    scene.backup("web", &noise(1, 9 * MIB));
+    scene.bench.clock.advance_ms(31 * DAY_MS);
+    *scene.volume.is_unsure.lock() = true;
+    assert_eq!(scene.reclaim(100).moved_containers, 0);
+    assert!(scene.engine.core().health.read_only_reason().is_some());
+    *scene.volume.is_unsure.lock() = false;
+    let names = list_containers(&scene.volume.inner).unwrap().containers;
+    let (name, _) = names.into_iter().find(|(name, _)| name.class == ContainerClass::Data).unwrap();
+    scene.engine.core().volume.evict(&name.blob(), Ends { head: 0, tail: 0 }).unwrap_err();
+    assert_eq!(scene.data(), (1, 0));
+}
+
+/// Parity is made of what is here; what is not would have to be read as a whole.
+#[test]
+fn parity_is_made_of_what_is_here() {
+    #[derive(Debug)]
+    struct Never;
+    impl crate::scrub::Load for Never {
+        fn is_busy(&self) -> bool {
+            false
+        }
+    }
+    let scene = Scene::new();
+    scene.backup("a", &noise(1, 3 * MIB));
+    scene.backup("b", &noise(2, 3 * MIB));
+    scene.bench.clock.advance_ms(40 * DAY_MS);
+    assert_eq!(scene.reclaim(100).moved_containers, 2);
+    scene.backup("c", &noise(3, 3 * MIB));
+    scene.backup("d", &noise(4, 3 * MIB));
+    scene.bench.clock.advance_ms(2 * DAY_MS);
+    let job = scene.engine.parity_job(crate::parity_job::ParityScheme::new(2, 1), Arc::new(Never));
+    while job.step(&Budget::unlimited()).unwrap() == crate::jobs::Step::More {}
+    assert_eq!(scene.reads_far(), 0);
+    let totals = scene.engine.catalog().parity_totals().unwrap();
+    assert_eq!(totals.containers, 2 + 4, "data that is here, and recipes");
 }

@@ -12,7 +12,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use zeroize::Zeroizing;
 
@@ -36,6 +36,8 @@ pub enum KeyFileError {
     Exists { path: PathBuf },
     #[error("there is no key file {path}")]
     Missing { path: PathBuf },
+    #[error("{path} is no regular file, so it is no key file")]
+    NoFile { path: PathBuf },
     #[error("others may use the key file {path} (mode {mode:04o}): run chmod 600 on it")]
     Mode { path: PathBuf, mode: u32 },
     #[error("the key file {path} is no key file, or damaged: use a copy of it, or another source of the key")]
@@ -84,8 +86,14 @@ pub(super) fn read_up_to(path: &Path, most: usize) -> Result<Zeroizing<Vec<u8>>,
         io::ErrorKind::NotFound => KeyFileError::Missing { path: path.to_owned() },
         _ => KeyFileError::Io { path: path.to_owned(), action: "read", source },
     };
-    let file = File::open(path).map_err(failed)?;
-    let mode = file.metadata().map_err(failed)?.permissions().mode() & 0o7777;
+    // A pipe that no one writes to would be waited for.
+    let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(failed)?;
+    let found = file.metadata().map_err(failed)?;
+    if !found.is_file() {
+        return Err(KeyFileError::NoFile { path: path.to_owned() });
+    }
+    let mode = found.permissions().mode() & 0o7777;
     if mode & OTHERS != 0 {
         return Err(KeyFileError::Mode { path: path.to_owned(), mode });
     }

@@ -449,7 +449,8 @@ fn what_cannot_be_read_is_left_and_nothing_is_given_up() {
 
     let faulty = Arc::new(Faulty::new(plain()));
     let scene = Scene::open(Arc::clone(&faulty));
-    faulty.fail_next(OpKind::Read, 1, Fault::Io);
+    // The first is that of the table of keys.
+    faulty.fail_next(OpKind::Read, 2, Fault::Io);
     assert_eq!(scene.conversion.step(&Around::default()).unwrap(), Converting::Left(1));
     assert!(read_table(&*faulty).unwrap().unwrap().accepts_plain());
     scene.holds(&contents());
@@ -462,7 +463,8 @@ fn what_cannot_be_read_is_left_and_nothing_is_given_up() {
 fn what_reads_differently_is_not_replaced() {
     let faulty = Arc::new(Faulty::new(plain()));
     let scene = Scene::open(Arc::clone(&faulty));
-    faulty.fail_next(OpKind::Read, 1, Fault::Torn);
+    // The first is that of the table of keys.
+    faulty.fail_next(OpKind::Read, 2, Fault::Torn);
     let error = scene.conversion.step(&Around::default()).unwrap_err();
     assert!(matches!(error, ConvertError::Different { .. }), "{error}");
     scene.holds(&contents());

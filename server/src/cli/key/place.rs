@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use holdfast_engine::EngineError;
-use holdfast_engine::catalog::{Audit as _, AuditEntry, SqliteCatalog};
+use holdfast_engine::catalog::{Access as _, Audit as _, AuditEntry, SqliteCatalog};
 use holdfast_engine::clock::{Clock, SystemClock};
-use holdfast_keys::{KeyTable, OpenKeys};
+use holdfast_keys::{KeyTable, OpenKeys, Owner};
 use holdfast_proto::ErrorCode;
 use holdfast_sealing::read_table;
 use holdfast_volume::{LocalVolume, Volume};
@@ -85,6 +85,22 @@ impl Place {
 
     pub(super) fn open(&self) -> Result<OpenKeys, ServiceError> {
         Ok(encryption::unlock(self.table.clone(), &KeySource::of(&self.settings))?.0)
+    }
+
+    /// Whose data keys are those of the namespaces with these names.
+    pub(super) fn owners(&self, names: &[String]) -> Result<Vec<Owner>, ServiceError> {
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let catalog = SqliteCatalog::open(&catalog_path(&self.settings.data_dir), clock)?;
+        let owner = |name: &String| {
+            let found = catalog.namespace_by_name(name)?.ok_or_else(|| {
+                ServiceError::new(ErrorCode::NotFound, format!("there is no namespace {name:?}"))
+            })?;
+            Ok(Owner::Namespace(found.id))
+        };
+        names.iter().map(owner).collect()
     }
 
     /// (K1) Makes the changed keys those that count.

@@ -65,14 +65,14 @@ fn a_rotation_keeps_what_the_settings_name() {
     let path = folder.path();
     export_kit(&args(path).folder).unwrap();
     let before = table(path);
-    rotate(&RotateArgs { folder: args(path).folder, data_keys: false }).unwrap();
+    rotate(&RotateArgs { folder: args(path).folder, data_keys: false, data_key_of: Vec::new() }).unwrap();
     let after = table(path);
     assert_ne!(after.key(), before.key());
     assert_eq!(kinds(path), [SlotKind::KeyFile]);
     let states = |table: &KeyTable| table.data_keys().map(|key| (key.id, key.state)).collect::<Vec<_>>();
     assert_eq!(states(&after), states(&before));
     for _ in 0..2 {
-        rotate(&RotateArgs { folder: args(path).folder, data_keys: true }).unwrap();
+        rotate(&RotateArgs { folder: args(path).folder, data_keys: true, data_key_of: Vec::new() }).unwrap();
     }
     let all = states(&table(path));
     assert_eq!(all.len(), before.data_keys().count(), "new ones are made when they are needed");
@@ -88,7 +88,9 @@ fn keys_change_only_with_the_server_or_without_any() {
     let held = FolderLock::take(path).unwrap();
     assert!(export_kit(&args(path).folder).is_err());
     assert!(remove_slot(path, 1).is_err());
-    assert!(rotate(&RotateArgs { folder: args(path).folder, data_keys: true }).is_err());
+    assert!(
+        rotate(&RotateArgs { folder: args(path).folder, data_keys: true, data_key_of: Vec::new() }).is_err()
+    );
     for json in [true, false] {
         status(&StatusArgs { folder: args(path).folder, json }).unwrap();
     }

@@ -273,7 +273,11 @@ fn what_is_shredded_opens_with_nothing_of_today() {
     let volume = around(&raw, id(1), &settings, false, &clock()).unwrap();
     assert!(volume.open(&name).unwrap_err().is_unreadable_now());
     assert!(!renewed_path(&key_file).exists() && fs::read(&key_file).unwrap() != old_key);
-    assert_eq!(holdfast_volume::testing::list(&*raw, "keys").len(), 2, "(K8) both of today's, none of before");
+    assert_eq!(
+        holdfast_volume::testing::list(&*raw, "keys").len(),
+        2,
+        "(K8) both of today's, none of before"
+    );
     // One before the table: the file that was made for it does not count.
     fs::write(renewed_path(&key_file), "garbage").unwrap();
     around(&raw, id(1), &settings, false, &clock()).unwrap();

@@ -4,6 +4,16 @@ use rusqlite::params;
 
 use super::{Record, RecordError, sql};
 
+/// Between texts: none contains it.
+const BETWEEN: &str = "\u{1e}";
+
+/// Texts that are kept of tries that had no answer. No request stays on its way for so many.
+const WRITING_MAX: usize = 64;
+
+fn split(texts: Option<&str>) -> Vec<String> {
+    texts.into_iter().flat_map(|texts| texts.split(BETWEEN)).map(str::to_owned).collect()
+}
+
 /// What is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KnownLease {
@@ -11,8 +21,8 @@ pub(crate) struct KnownLease {
     pub(crate) server: String,
     /// What was written last.
     pub(crate) written: Option<String>,
-    /// What was about to be: it may have been.
-    pub(crate) writing: Option<String>,
+    /// What was about to be, since then: one of them may have been, however late.
+    pub(crate) writing: Vec<String>,
     /// What may be replaced, although another server wrote it.
     pub(crate) take_over: Option<String>,
 }
@@ -20,7 +30,7 @@ pub(crate) struct KnownLease {
 impl KnownLease {
     /// Whether this data folder wrote it.
     pub(crate) fn is_ours(&self, text: &str) -> bool {
-        [&self.written, &self.writing].into_iter().any(|ours| ours.as_deref() == Some(text))
+        self.written.iter().chain(&self.writing).any(|ours| ours == text)
     }
 }
 
@@ -31,7 +41,7 @@ impl Record {
             Ok(KnownLease {
                 server: row.get(0)?,
                 written: row.get(1)?,
-                writing: row.get(2)?,
+                writing: split(row.get_ref(2)?.as_str_or_null()?),
                 take_over: row.get(3)?,
             })
         });
@@ -40,7 +50,12 @@ impl Record {
 
     /// Durably noted before it is written there.
     pub(crate) fn lease_writing(&self, text: &str) -> Result<(), RecordError> {
-        self.lease_set("UPDATE lease SET writing = ?1 WHERE id = 1", text)
+        // A request that no one waits for any more may be carried out after the one that followed it.
+        let mut writing = self.lease()?.writing;
+        writing.push(text.to_owned());
+        let from = writing.len().saturating_sub(WRITING_MAX);
+        let kept = writing.split_off(from).join(BETWEEN);
+        self.lease_set("UPDATE lease SET writing = ?1 WHERE id = 1", &kept)
     }
 
     /// It lies there.
@@ -74,5 +89,28 @@ impl Record {
     pub(crate) fn random_text(&self) -> Result<String, RecordError> {
         let read = "SELECT lower(hex(randomblob(8)))";
         self.0.lock().query_row(read, [], |row| row.get(0)).map_err(sql("read"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A request without an answer may be carried out after another one.
+    #[test]
+    fn every_text_that_may_lie_there_is_ours_until_one_does() {
+        let folder = tempfile::tempdir().unwrap();
+        let record = Record::open_or_create(&folder.path().join("tiers.db"), "s3://here").unwrap();
+        assert_eq!(record.lease().unwrap().writing, [""; 0]);
+        let texts: Vec<String> = (0..70).map(|number| format!("number {number}\nname x\n")).collect();
+        for text in &texts {
+            record.lease_writing(text).unwrap();
+        }
+        let known = record.lease().unwrap();
+        assert!(texts[6..].iter().all(|text| known.is_ours(text)));
+        assert!(!known.is_ours(&texts[5]) && !known.is_ours(""));
+        record.lease_written(&texts[69]).unwrap();
+        let known = record.lease().unwrap();
+        assert!(known.is_ours(&texts[69]) && !known.is_ours(&texts[68]));
     }
 }

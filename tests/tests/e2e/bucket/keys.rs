@@ -72,6 +72,40 @@ fn a_conversion_takes_the_bucket_with_it() {
     stop(server);
 }
 
+/// Keys are changed while a server copies: nothing of the old ones stays in the bucket, and it makes a server with a new kit.
+#[test]
+fn a_rotation_takes_the_bucket_with_it() {
+    let site = Site::new();
+    let data_dir = site.path("repository");
+    let server = site.start(&data_dir);
+    let disk = Disk::of_noise(site.path("disk.raw"), 22, 6 << 20);
+    server.agent().back_up("web", &[disk.arg()]);
+    site.wait_up_to_date(&data_dir);
+    let before: Vec<Vec<u8>> =
+        site.copies("containers").iter().map(|key| site.bucket.object(key).unwrap().bytes.to_vec()).collect();
+    let (status, said) = site.maintain(&data_dir, "key", &["rotate", "--data-keys"]);
+    assert!(status.success(), "{said}");
+    wait_for("the end of it", || {
+        let keys = key_status(&site)["data_keys"].as_array().unwrap().clone();
+        keys.iter().all(|key| key["current"] == true).then_some(())
+    });
+    // The old keys went, so nothing needs them any more, there neither.
+    for key in site.copies("containers") {
+        let bytes = site.bucket.object(&key).unwrap().bytes.to_vec();
+        assert!(!before.contains(&bytes), "{key} is as it was");
+    }
+    site.wait_up_to_date(&data_dir);
+    stop(server);
+    site.assert_exact(&data_dir);
+    let kit = site.export_kit(&data_dir, "kit.txt");
+    let new = site.path("new");
+    let (status, said) = site.recover(&new, &kit);
+    assert!(status.success(), "{said}");
+    let server = site.start(&new);
+    assert_eq!(server.agent().read_back("web"), disk.bytes());
+    stop(server);
+}
+
 /// Destroying a namespace removes its containers, restore points and keys from the bucket, now or as soon as it is there.
 #[test]
 fn a_destroyed_namespace_goes_from_the_bucket() {
@@ -91,7 +125,7 @@ fn a_destroyed_namespace_goes_from_the_bucket() {
     let tables = |site: &Site| site.copies("keys");
     let points = site.copies("points").len();
     let (before, containers) = (tables(&site), site.copies("containers"));
-    assert_eq!(before.len(), 1);
+    assert_eq!(before.len(), 2, "(K8)");
 
     // At once.
     let destroy =
@@ -100,7 +134,11 @@ fn a_destroyed_namespace_goes_from_the_bucket() {
     assert!(status.success() && said.contains("went, too"), "{said}");
     assert_eq!(site.copies("points").len(), points - 1);
     assert!(site.copies("containers").len() < containers.len());
-    assert!(tables(&site).len() == 1 && tables(&site) != before, "{:?}", tables(&site));
+    assert!(
+        tables(&site).len() == 2 && tables(&site).iter().all(|table| !before.contains(table)),
+        "{:?}",
+        tables(&site)
+    );
     site.assert_exact(&data_dir);
 
     // The bucket is away: it is said, and the next server does it.
@@ -115,7 +153,11 @@ fn a_destroyed_namespace_goes_from_the_bucket() {
     assert_eq!(server.agent().read_back("web"), disk.bytes());
     stop(server);
     assert_eq!(site.copies("points").len(), points - 2);
-    assert!(tables(&site).len() == 1 && tables(&site) != between, "{:?}", tables(&site));
+    assert!(
+        tables(&site).len() == 2 && tables(&site).iter().all(|table| !between.contains(table)),
+        "{:?}",
+        tables(&site)
+    );
     site.assert_exact(&data_dir);
     // What opened the keys of then opens nothing that lies there.
     let (status, said) = site.recover(&site.path("new"), &old_kit);

@@ -10,7 +10,7 @@ use holdfast_tests::repository::files;
 use holdfast_tests::server::maintain;
 use holdfast_tests::web::get;
 use holdfast_tests::{Disk, Server, binaries, tasks};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::keys::copy_into;
 use super::{NAMESPACE, Scene, VM, read_back, repository_key, stop, wait_until_converted};
@@ -74,6 +74,22 @@ fn keys_are_changed_while_the_server_runs() {
     let args = ["restore", "latest", "--namespace", NAMESPACE, "--vm", "other", "--to", "-"];
     assert_same(&other.bytes(), &server.agent().run(&args).ok().stdout);
     assert_ne!(scene.status()["data_keys"], before["data_keys"]);
+
+    // The same for one namespace alone.
+    let keys_of_namespace = |status: &Value| {
+        let all = status["data_keys"].as_array().unwrap().clone();
+        let (of_it, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|key| !key["namespace"].is_null());
+        (json!(of_it), json!(others))
+    };
+    let before = keys_of_namespace(&scene.status());
+    let (status, said) = maintain(&scene.data_dir, "key", &["rotate", "--data-key-of", "absent"]);
+    assert!(!status.success() && said.contains("there is no namespace \"absent\""), "{said}");
+    assert_eq!(keys_of_namespace(&scene.status()), before);
+    scene.key(&["rotate", "--data-key-of", NAMESPACE]);
+    wait_until_converted(&scene);
+    let after = keys_of_namespace(&scene.status());
+    assert!(after.0 != before.0 && after.1 == before.1, "{before:?} {after:?}");
+    assert_same(&scene.disk.bytes(), &read_back(&server, "latest"));
 
     // The key file is lost, and a kit makes another: the server does not stop for it.
     let kit = scene.export_kit("new.txt");

@@ -35,6 +35,16 @@ fn a_key_file_is_its_owners_alone_and_read_back() {
 }
 
 #[test]
+fn what_is_no_file_is_refused_and_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    rustix::fs::mknodat(CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0).unwrap();
+    for path in [&pipe, folder.path()] {
+        assert!(matches!(read(path), Err(KeyFileError::NoFile { .. })), "{}", path.display());
+    }
+}
+
+#[test]
 fn a_key_file_is_never_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("repository.key");
