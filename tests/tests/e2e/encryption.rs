@@ -420,7 +420,9 @@ fn one_of_the_two_tables_of_keys_is_enough() {
         assert!(paths.iter().all(|path| fs::read(path).unwrap() == whole), "{}", path.display());
     }
     paths.iter().for_each(|path| fs::write(path, &flipped).unwrap());
-    scene.refuses(&[], &["keys/", "damaged", "put a copy of it back"]);
+    let (status, said) = Server::options().try_start(&scene.data_dir).unwrap_err();
+    assert_eq!(status.code(), Some(5), "{said}");
+    assert!(said.contains("keys/") && said.contains("put a copy of it back"), "{said}");
     fs::write(&paths[0], &whole).unwrap();
     scene.restores();
 }
