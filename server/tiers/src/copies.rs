@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use holdfast_volume::{BlobName, Owner, VolumeError};
 use parking_lot::Mutex;
@@ -74,6 +75,8 @@ pub struct Copies {
     threads: usize,
     state: Mutex<State>,
     status: Mutex<CopyStatus>,
+    /// The lowest number of a blob that was sealed by this process and could not be read since; `u64::MAX`: none.
+    unread_from: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -124,6 +127,7 @@ impl TieredVolume {
             threads: threads.get(),
             state: Mutex::new(state),
             status: Mutex::new(status),
+            unread_from: AtomicU64::new(u64::MAX),
         })
     }
 }
@@ -138,6 +142,20 @@ impl Copies {
             status.copied_up_to_ms = Some(waiting.since_ms.unwrap_or_else(|| self.shared.clock.now_ms()));
         }
         status
+    }
+
+    /// A mark of all that was sealed up to now, for [`Copies::has_up_to`].
+    pub fn mark(&self) -> u64 {
+        self.shared.waiting.last()
+    }
+
+    /// (T12) Whether the bucket has everything that was sealed before the mark, but for snapshots of the catalog. What could not
+    /// be read here it does not have.
+    pub fn has_up_to(&self, mark: u64) -> bool {
+        let status = self.status.lock();
+        !status.is_comparing
+            && self.unread_from.load(Ordering::Relaxed) > mark
+            && self.shared.waiting.has_none_up_to(mark)
     }
 
     /// The record of what lies there.
@@ -199,6 +217,7 @@ impl Copies {
         // (T1) (T2) Everything noted later is of the next round.
         let began_ms = clock.now_ms();
         if began_ms.saturating_sub(state.unreadable_since_ms) >= UNREADABLE_AGAIN_MS {
+            self.unread_from.store(u64::MAX, Ordering::Relaxed);
             for name in std::mem::take(&mut state.unreadable).into_keys() {
                 waiting.note(&name, 0, began_ms);
             }
@@ -379,6 +398,9 @@ impl Copies {
         let mut worked = Worked { more: true, ..Worked::default() };
         for (name, copied) in done.into_inner() {
             state.unsure.remove(&name);
+            if let (Copied::Unreadable(_), Some(number)) = (&copied, self.shared.waiting.number(&name)) {
+                self.unread_from.fetch_min(number, Ordering::Relaxed);
+            }
             self.shared.waiting.forget(&name);
             match copied {
                 Copied::Done(bytes) => {

@@ -617,3 +617,41 @@ fn what_could_not_be_read_is_tried_again() {
     assert!(world.is_there(&container(1)));
     assert_eq!(process.copies.status().unreadable.len(), 0);
 }
+
+/// (T12) What was sealed before the mark is in the bucket when it is said to be.
+#[test]
+fn a_mark_is_reached_when_all_before_it_is_there() {
+    let world = World::new();
+    let faulty = Arc::new(FaultyVolume::new(world.local.clone()));
+    let process = world.start_on(Arc::<FaultyVolume<MemoryVolume>>::clone(&faulty) as Arc<dyn Volume>);
+    put(&world.local, "points/a/b/0", b"of an earlier process");
+    assert!(!process.copies.has_up_to(process.copies.mark()), "nothing was compared yet");
+    process.finish();
+    assert!(process.copies.has_up_to(process.copies.mark()));
+
+    put(&process.volume, &container(1), b"one");
+    put(&process.volume, "points/a/b/1", b"needs it");
+    let mark = process.copies.mark();
+    put(&process.volume, &container(2), b"of a later one");
+    put(&process.volume, "snapshots/1", b"later still");
+    loop {
+        let has = process.copies.has_up_to(mark);
+        assert_eq!(has, world.is_there("points/a/b/1") && world.is_there(&container(1)));
+        if has {
+            break;
+        }
+        let worked = process.copies.work(&|| false).unwrap();
+        assert!(worked.more || process.copies.has_up_to(mark));
+    }
+
+    // What cannot be read here is not there, although no one waits for it.
+    put(&process.volume, &container(3), b"three");
+    let mark = process.copies.mark();
+    faulty.fail_next(OpKind::Read, 1, Fault::Io);
+    process.finish();
+    assert!(!process.copies.has_up_to(mark));
+    faulty.heal();
+    world.clock.advance_ms(3_600_000);
+    process.finish();
+    assert!(process.copies.has_up_to(mark));
+}

@@ -130,6 +130,15 @@ impl Waiting {
         self.0.lock().has_lost
     }
 
+    /// Whether nothing waits that has a number up to this, but for snapshots of the catalog, which come after all else.
+    pub(crate) fn has_none_up_to(&self, number: u64) -> bool {
+        let state = self.0.lock();
+        let waits = |(name, noted): (&BlobName, &Noted)| {
+            noted.number <= number && Kind::of(name) != Some(Kind::Snapshot)
+        };
+        !state.has_lost && !state.noted.iter().any(waits)
+    }
+
     pub(crate) fn totals(&self) -> WaitingTotals {
         let state = self.0.lock();
         let sealed = || state.noted.values().filter(|noted| noted.is_sealed);

@@ -162,9 +162,13 @@ impl Sessions {
         Ok(())
     }
 
-    /// Renews a lease; returns its length in seconds.
+    /// Renews a lease; returns its length in seconds. What was committed needs none: its agent may be waiting for the answer.
     pub(crate) fn keep_alive(&self, core: &Core, id: SessionId) -> Result<u32, EngineError> {
-        self.get(id)?.keep_alive(core);
+        match self.get(id) {
+            Ok(session) => session.keep_alive(core),
+            Err(gone) if core.catalog.backup_by_session(id)?.is_none() => return Err(gone),
+            Err(_) => {}
+        }
         Ok(core.lease_secs)
     }
 
