@@ -22,7 +22,7 @@ use crate::memory::Budget;
 use crate::metrics::Metrics;
 use crate::net::{Link, Origin, TooMany};
 use crate::readiness::Readiness;
-use crate::repository::Encryption;
+use crate::repository::{Beside, Encryption, Tiers};
 use crate::tasks::{Limits, PolicyWork, ReclaimWork, ScrubWork, Surroundings, TaskParts, Tasks, VerifyWork};
 
 /// The running server, shared by all calls. What only one protocol needs is in that protocol's own state.
@@ -31,6 +31,8 @@ pub struct App {
     pub engine: Arc<Engine>,
     /// Of a repository that is encrypted.
     pub(crate) encryption: Option<Arc<Encryption>>,
+    /// The bucket with copies of the repository.
+    pub(crate) tiers: Option<Arc<Tiers>>,
     pub auth: Arc<Authenticator>,
     pub clock: Arc<dyn Clock>,
     pub activity: Arc<Activity>,
@@ -72,10 +74,11 @@ impl App {
     /// `Internal` when no threads can be started; `Invalid` when there is too little memory.
     pub fn new(
         engine: Arc<Engine>,
-        encryption: Option<Arc<Encryption>>,
+        beside: Beside,
         settings: &Settings,
         addresses: Addresses,
     ) -> Result<Arc<Self>, ServiceError> {
+        let Beside { encryption, tiers } = beside;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let lookups = Lookups::start().map_err(|error| {
             ServiceError::new(ErrorCode::Internal, format!("cannot start threads: {error}"))
@@ -85,6 +88,9 @@ impl App {
             Readiness::new(Arc::clone(&engine), Arc::clone(&clock), addresses.certificate_expires_ms);
         let activity = Arc::new(Activity::new(&engine, &clock, settings, &budget));
         let metrics = Arc::new(Metrics::new(encryption.clone()));
+        if let Some(tiers) = &tiers {
+            metrics.watch_tiers(Arc::clone(tiers));
+        }
         let tasks = tasks(&engine, &clock, &activity, &metrics, settings);
         Ok(Arc::new(Self {
             readiness,
@@ -102,6 +108,7 @@ impl App {
             lookups,
             engine,
             encryption,
+            tiers,
             clock,
         }))
     }
@@ -231,6 +238,7 @@ fn tasks(
     let policy = PolicyWork { engine: Arc::clone(engine), activity: Arc::clone(activity) };
     let moving = settings
         .s3_move_after_days
+        .or(settings.s3_primary.then_some(0))
         .map(|min_age_days| Moving { min_age_days, until_free_pct: settings.s3_move_until_free });
     let reclaim = ReclaimWork { engine: Arc::clone(engine), moving };
     let scrub = ScrubWork { engine: Arc::clone(engine) };

@@ -183,6 +183,12 @@ pub struct Layer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub s3_rate: Option<ByteSize>,
 
+    /// The bucket is where data lives: a backup counts only when the bucket has it, and the volume is emptied as room is needed
+    /// [default: false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub s3_primary: Option<bool>,
+
     /// Keep in the bucket alone what only restore points older than this need; copied only unless set
     #[arg(long, value_name = "DAYS")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -292,6 +298,7 @@ impl Layer {
             // Fills a line of 1 Gbit/s at 30 ms.
             s3_copies: Some(4),
             s3_rate: Some(ByteSize(0)),
+            s3_primary: Some(false),
             s3_move_after_days: None,
             s3_move_until_free: Some(20),
             reserve: Some(Reserve::Auto),
@@ -345,6 +352,7 @@ pub struct Settings {
     pub s3_plain: bool,
     pub s3_copies: u32,
     pub s3_rate: ByteSize,
+    pub s3_primary: bool,
     pub s3_move_after_days: Option<u32>,
     pub s3_move_until_free: u8,
     pub reserve: Reserve,

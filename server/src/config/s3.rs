@@ -79,6 +79,9 @@ pub(super) fn check(settings: &Settings) -> Result<(), (&'static str, String)> {
     if settings.s3_move_after_days.is_some() && settings.s3.is_none() {
         return Err(("s3_move_after_days", "needs a bucket: set s3".to_owned()));
     }
+    if settings.s3_primary && settings.s3.is_none() {
+        return Err(("s3_primary", "needs a bucket: set s3".to_owned()));
+    }
     if settings.s3_move_until_free > 100 {
         return Err(("s3_move_until_free", "must be between 0 and 100".to_owned()));
     }

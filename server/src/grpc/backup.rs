@@ -13,6 +13,7 @@ use holdfast_proto::version::negotiate;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
+use super::acknowledge::until_kept;
 use super::call::{Stage, caller, own_session, parse_id, shown};
 use super::digests::ParentDigests;
 use super::ingest::{self, Lanes};
@@ -147,7 +148,7 @@ impl Backup for BackupService {
         &self,
         request: Request<v1::CommitRequest>,
     ) -> Result<Response<v1::CommitResponse>, Status> {
-        self.unary(request, Stage::Negotiated, |app, caller, message| {
+        let committed = self.unary(request, Stage::Negotiated, |app, caller, message| {
             let session = own_session(app, caller, &message.session_id)?;
             let _committing = app.begin_commit();
             // Returns when the transaction is durable; only then does the agent get its answer (W7).
@@ -157,8 +158,10 @@ impl Backup for BackupService {
             app.metrics.backup_done(session, &response);
             app.activity.note(Change::Backup);
             Ok(response)
-        })
-        .await
+        });
+        let committed = committed.await?;
+        until_kept(&self.app).await.map_err(ServiceError::into_status)?;
+        Ok(committed)
     }
 
     #[tracing::instrument(level = "info", skip_all, fields(session = shown::<SessionId>(&request.get_ref().session_id)))]

@@ -8,11 +8,13 @@
 //! | `messages` | how much of a message may come in, and when it must be complete |
 //! | `call` | what every call has in common: caller, protocol version, identifiers |
 //! | `ingest/` | a disk coming in |
+//! | `acknowledge` | when a backup is acknowledged |
 //! | `digests`, `outgoing` | streams going out |
 //! | `bounds` | what one agent may cost, with the arithmetic |
 //! | `count` | metrics and the log span of a call |
 //! | `status` | errors |
 
+mod acknowledge;
 mod backup;
 mod bounds;
 mod call;

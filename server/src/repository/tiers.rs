@@ -68,6 +68,8 @@ pub struct Tiers {
     /// Which, for people.
     pub(crate) location: String,
     pub(crate) copies: Copies,
+    /// A backup counts only when the bucket has it.
+    pub(crate) is_primary: bool,
     /// `None`: the settings name no bucket.
     pub(crate) bucket: Option<Arc<S3Volume>>,
     /// What was published last.
@@ -196,7 +198,8 @@ fn open(
     let threads =
         NonZeroUsize::new(usize::try_from(budget.bucket_copies).unwrap_or(1)).unwrap_or(NonZeroUsize::MIN);
     let copies = volume.copies(threads, &writer_name(&settings.data_dir)).map_err(record_error)?;
-    let tiers = Tiers { location, copies, bucket, published: Mutex::default() };
+    let is_primary = settings.s3_primary && bucket.is_some();
+    let tiers = Tiers { location, copies, is_primary, bucket, published: Mutex::default() };
     Ok(Some((volume, tiers)))
 }
 

@@ -12,7 +12,6 @@ use crate::jobs::{
     AuditCounts, BucketCopies, DataPath, EncryptRest, EndedAccess, EndedLogins, ExpiredLeases, KeyTableWatch,
     Pace, Retry, Runner, Throttle,
 };
-use crate::repository::Tiers;
 
 /// Backups have the disk to themselves three quarters of the time: a million containers are 250 steps, at 0.1 s a step
 /// 100 s. A disk that fails is asked again every five minutes.
@@ -63,7 +62,7 @@ const COPIES: Pace = Pace {
 };
 
 /// Starts all of them, as the settings say.
-pub(super) fn start(app: &App, settings: &Settings, tiers: Option<&Arc<Tiers>>) -> Runner {
+pub(super) fn start(app: &App, settings: &Settings) -> Runner {
     let mut runner = Runner::new(Arc::clone(&app.jobs), Arc::new(SystemTimer::new()), Arc::clone(&app.clock));
     let (auth, activity) = (&app.auth, &app.activity);
     let leases = ExpiredLeases {
@@ -92,13 +91,13 @@ pub(super) fn start(app: &App, settings: &Settings, tiers: Option<&Arc<Tiers>>) 
     if let Some(encryption) = &app.encryption {
         runner.start(app.engine.old_point_folders_job(), AUDIT);
         let conversion = Arc::clone(encryption.conversion());
-        let (engine, tiers) = (Arc::clone(&app.engine), tiers.cloned());
+        let (engine, tiers) = (Arc::clone(&app.engine), app.tiers.clone());
         runner.start(Arc::new(EncryptRest { engine, conversion, load, tiers }), ENCRYPT);
         let (engine, encryption) = (Arc::clone(&app.engine), Arc::clone(encryption));
         runner.start(Arc::new(KeyTableWatch { engine, encryption }), HOUSEKEEPING);
     }
     runner.start(app.engine.snapshot_job(), SNAPSHOTS);
-    if let Some(tiers) = tiers {
+    if let Some(tiers) = &app.tiers {
         let copies = BucketCopies { tiers: Arc::clone(tiers), clock: Arc::clone(&app.clock) };
         runner.start(Arc::new(copies), COPIES);
     }

@@ -34,7 +34,7 @@ use crate::jobs::Runner;
 use crate::limits::{COMMIT_GRACE, SHUTDOWN_GRACE};
 use crate::memory::Budget;
 use crate::net::Listener;
-use crate::repository::{Beside, Tiers, open_with_all, open_without_keys};
+use crate::repository::{Beside, open_with_all, open_without_keys};
 use crate::tasks::TaskRunner;
 use crate::tls::{Identity, TlsError};
 use crate::{files, grpc, http};
@@ -84,7 +84,6 @@ pub struct Server {
     tasks: JoinSet<()>,
     jobs: Runner,
     task_runner: Option<TaskRunner>,
-    tiers: Option<Arc<Tiers>>,
 }
 
 impl Server {
@@ -98,7 +97,7 @@ impl Server {
             source,
         })?;
         // First, because it takes the lock: two servers must not both create a certificate.
-        let (engine, Beside { encryption, tiers }) = open_engine(settings, &clock).await?;
+        let (engine, beside) = open_engine(settings, &clock).await?;
         let engine = Arc::new(engine);
         let identity = Identity::load_or_create(&settings.identity_source(), year(&*clock)?)?;
         let token_path = settings.data_dir.join(FIRST_TOKEN_FILE);
@@ -124,7 +123,7 @@ impl Server {
             fingerprint: fingerprint.clone(),
             certificate_expires_ms: identity.expires_ms(),
         };
-        let app = App::new(engine, encryption, settings, addresses)?;
+        let app = App::new(engine, beside, settings, addresses)?;
         tracing::info!(budget = %app.budget, "memory");
         for (name, listener) in [("grpc", &grpc_listener), ("http", &http_listener)] {
             app.metrics.watch(name, listener.traffic());
@@ -134,15 +133,12 @@ impl Server {
         tasks.spawn(grpc::serve(Arc::clone(&app), grpc_listener, app.stopping()));
         let state = HttpState::new(Arc::clone(&app), settings);
         tasks.spawn(http::serve(state, http_listener, app.stopping()));
-        if let Some(tiers) = &tiers {
-            app.metrics.watch_tiers(Arc::clone(tiers));
-        }
         if app.encryption.is_some()
             && let Some(control) = Control::bind(&settings.data_dir)
         {
             tasks.spawn(control.serve(Arc::clone(&app)));
         }
-        let jobs = background::start(&app, settings, tiers.as_ref());
+        let jobs = background::start(&app, settings);
         // (K6) Tasks work on the volume: those that wait, and those that schedules start, wait for a start with the keys.
         let task_runner = if app.engine.is_locked() { None } else { Some(TaskRunner::start(&app.tasks)) };
         Ok(Self {
@@ -154,7 +150,6 @@ impl Server {
             tasks,
             jobs,
             task_runner,
-            tiers,
         })
     }
 
@@ -175,7 +170,7 @@ impl Server {
     pub async fn stop(self) -> Result<(), ServiceError> {
         tracing::info!(streams = self.app.activity.streams.count(), "shutting down");
         self.app.stop();
-        if let Some(tiers) = &self.tiers {
+        if let Some(tiers) = &self.app.tiers {
             tiers.stop();
         }
         self.jobs.stop().await;

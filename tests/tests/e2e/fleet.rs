@@ -16,6 +16,12 @@ use tempfile::{TempDir, tempdir};
 
 const DISK_BYTES: usize = 16 << 20;
 
+/// Three extents of noise, and what they are wrapped in, are less.
+const HELD_NEAR_END_AT_BYTES: u64 = 13 << 20;
+
+/// What a disk is made of is told in less, and more than that was not sent when an agent was held near its end.
+const PART_BYTES: u64 = 1 << 20;
+
 /// An agent's connection and first question fit, and its whole disk's do not.
 const HELD_AT_BYTES: u64 = 16 << 10;
 
@@ -100,12 +106,12 @@ fn wait_until_described(server: &Server, vm: &str) {
     });
 }
 
-/// A backup that is held after a quarter of its data, and its wire.
-fn held_in_the_middle(server: &Server, vm: &str, disk: &Disk) -> (Proxy, Running) {
-    let quarter = DISK_BYTES as u64 / 4;
-    let proxy = Proxy::holding(server.grpc(), quarter);
+/// A backup that is held while it sends its disk's last extent of 4 MiB, and its wire: by then it was asked for all that the
+/// disk is made of, however slow it was in asking.
+fn held_near_its_end(server: &Server, vm: &str, disk: &Disk) -> (Proxy, Running) {
+    let proxy = Proxy::holding(server.grpc(), HELD_NEAR_END_AT_BYTES);
     let run = start_through(&proxy, &server.agent(), vm, disk);
-    wait_until_held(&proxy, quarter);
+    wait_until_held(&proxy, HELD_NEAR_END_AT_BYTES);
     (proxy, run)
 }
 
@@ -123,7 +129,7 @@ fn an_agent_killed_while_others_count_on_it() {
 
     let server = Server::start(&folder.path().join("repository"));
     let agent = server.agent();
-    let (wire, killed) = held_in_the_middle(&server, "killed", &disk);
+    let (wire, killed) = held_near_its_end(&server, "killed", &disk);
     let others = names(2);
     let runs: Vec<_> = others.iter().map(|vm| agent.start(&["backup", "--vm", vm, disk.arg()])).collect();
     others.iter().for_each(|vm| wait_until_described(&server, vm));
@@ -163,7 +169,7 @@ fn asked_again(hold_at_bytes: u64, more: &[&str]) -> AskedAgain {
         let disk = Disk::of_noise(folder.path().join("disk.raw"), 1, DISK_BYTES);
         let server = Server::start(&folder.path().join("repository"));
         let begun = Instant::now();
-        let (wire, killed) = held_in_the_middle(&server, "killed", &disk);
+        let (wire, killed) = held_near_its_end(&server, "killed", &disk);
         let proxy = Proxy::holding(server.grpc(), hold_at_bytes);
         let agent = server.agent().through(proxy.address());
         let run = agent.start(&[&["backup", "--vm", "vm", disk.arg()], more].concat());
@@ -185,7 +191,7 @@ fn chunks_are_sent_again_over_four_connections() {
     // One for short calls, one for the stream, and the lanes.
     assert_eq!(asked.proxy.connections(), 2 + 4);
     let sent_again = asked.proxy.upstream_bytes() - asked.described_bytes;
-    assert!(sent_again > DISK_BYTES as u64 / 2, "{sent_again} bytes were sent again");
+    assert!(sent_again > PART_BYTES, "{sent_again} bytes were sent again");
     assert_eq!(asked.server.agent().read_back("vm"), asked.disk.bytes());
     assert_sound(asked.server);
 }
@@ -196,9 +202,9 @@ fn a_connection_lost_while_chunks_are_sent_again() {
     let disk = Disk::of_noise(folder.path().join("disk.raw"), 1, DISK_BYTES);
     let server = Server::start(&folder.path().join("repository"));
     let agent = server.agent();
-    let (wire, killed) = held_in_the_middle(&server, "killed", &disk);
+    let (wire, killed) = held_near_its_end(&server, "killed", &disk);
     // Until it is asked again it sends no data.
-    let proxy = Proxy::cutting(server.grpc(), DISK_BYTES as u64 / 4, 2);
+    let proxy = Proxy::cutting(server.grpc(), PART_BYTES, 2);
     let run = start_through(&proxy, &agent, "vm", &disk);
     wait_until_described(&server, "vm");
     kill(killed, wire);
@@ -220,10 +226,9 @@ fn a_connection_lost_while_chunks_are_sent_again() {
 #[test]
 fn an_agent_interrupted_while_chunks_are_sent_again() {
     // Until it is asked again it sends no data.
-    let quarter = DISK_BYTES as u64 / 4;
-    let AskedAgain { server, disk, proxy, run, described_bytes, _folder } = asked_again(quarter, &[]);
-    assert!(described_bytes < quarter, "it has sent nothing but what its disk is made of");
-    wait_until_held(&proxy, quarter);
+    let AskedAgain { server, disk, proxy, run, described_bytes, _folder } = asked_again(PART_BYTES, &[]);
+    assert!(described_bytes < PART_BYTES, "it has sent nothing but what its disk is made of");
+    wait_until_held(&proxy, PART_BYTES);
     run.signal(Signal::INT);
     let ran = run.wait().fails(130, &[]);
     assert!(ran.said().contains("extents read again"), "{}", ran.said());

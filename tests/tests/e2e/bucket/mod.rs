@@ -7,12 +7,14 @@
 //! | `bad_days.rs` | a bucket that is gone, slow, read-only or full of surprises, and machines that end |
 //! | `keys.rs` | nothing plain stays there once all is encrypted, and nothing of a destroyed namespace |
 //! | `moved.rs` | what lies in the bucket alone |
+//! | `primary.rs` | data that lives in the bucket: a backup counts when it is there |
 //! | `writers.rs` | two servers and one bucket |
 
 mod bad_days;
 mod copies;
 mod keys;
 mod moved;
+mod primary;
 mod writers;
 
 use std::fs;
