@@ -9,7 +9,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use holdfast_volume::{BlobName, Owner, VolumeError};
+use holdfast_volume::{BlobName, Owner, Volume, VolumeError};
 use parking_lot::Mutex;
 
 use crate::compare::{There, compare, pieces};
@@ -161,6 +161,11 @@ impl Copies {
     /// The record of what lies there.
     pub fn record(&self) -> &Record {
         &self.shared.record
+    }
+
+    /// The volume here, and the record of what lies there.
+    pub(crate) fn parts(&self) -> (&dyn Volume, &Record) {
+        (&*self.shared.local, &self.shared.record)
     }
 
     /// Who else writes to the bucket; `None`: no one does. Asks it.

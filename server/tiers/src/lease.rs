@@ -31,6 +31,15 @@ impl Record {
         Ok(self.lease_of_other()?.as_deref().map(Holder::parse))
     }
 
+    /// How this data folder signed the lease when it had it last; `None`: it never had it. Another server may have it by now
+    /// ([`Record::other_writer`]).
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn own_lease(&self) -> Result<Option<Holder>, RecordError> {
+        Ok(self.lease()?.written.as_deref().map(Holder::parse))
+    }
+
     /// Has this server take the bucket over from that one at its next try, unless the lease has changed since it was
     /// seen.
     ///

@@ -13,10 +13,12 @@
 //! | `round.rs` | a round of copying: how far it is |
 //! | `lease.rs`, `holder.rs` | who writes to the bucket |
 //! | `error.rs` | why copying does not go on |
+//! | `prices.rs` | [`prices`]: what Amazon S3 asks for, by storage class |
 //! | `copies.rs` | [`Copies`]: does the copying and removing, a bounded piece a call |
 //! | `compare.rs` | whether what lies in the bucket is what lies here |
 //! | `evict.rs` | containers that lie there alone, but for their ends |
 //! | `absent.rs` | stands in for a bucket that is not configured any more |
+//! | `places.rs` | what lies where |
 //! | `survey.rs` | makes the record of a listing of the bucket |
 //! | `fetch.rs` | brings what should be at hand |
 //!
@@ -43,6 +45,8 @@ mod holder;
 mod kinds;
 mod lease;
 mod merge;
+mod places;
+pub mod prices;
 mod record;
 mod remote;
 mod round;
@@ -57,6 +61,7 @@ pub use error::CopyError;
 pub use evict::{enter_moved, has_moved_containers, moved_containers, note_made_of_bucket};
 pub use fetch::{FetchError, Fetched};
 pub use holder::Holder;
+pub use places::{Held, KindPlaces};
 pub use record::{KindTotals, Record, RecordError};
 pub use remote::Remote;
 pub use shared::Travels;

@@ -11,6 +11,7 @@ use holdfast_volume::{BlobName, MemoryVolume, Volume, VolumeError};
 use crate::{AbsentVolume, Copies, CopyError, Record, Remote, TieredVolume, survey};
 
 mod evict;
+mod places;
 
 type Bucket = FaultyVolume<MemoryVolume>;
 
