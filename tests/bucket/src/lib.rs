@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `store.rs` | the bucket, as `s3s` asks it |
 //! | `faults.rs` | what fails, and how |
+//! | `link.rs` | how long what is sent takes, and what passed |
 //! | `server.rs` | [`TestBucket`]: listens, and lets requests fail as planned |
 #![allow(
     clippy::unwrap_used,
@@ -18,9 +19,11 @@
 )]
 
 mod faults;
+mod link;
 mod server;
 mod store;
 
 pub use faults::{Fault, Op};
+pub use link::{Traffic, folder_of};
 pub use server::{ACCESS_KEY, BUCKET, SECRET_KEY, TestBucket};
 pub use store::Object;

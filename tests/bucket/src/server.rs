@@ -1,5 +1,6 @@
 //! Listens, and lets requests fail as planned.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,6 +11,7 @@ use futures_util::stream;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
+use hyper::header::{CONTENT_LENGTH, HeaderMap};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
@@ -21,6 +23,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
 use crate::faults::{Fault, Op, Plan};
+use crate::link::{InFlight, Traffic, Way, folder_of};
 use crate::store::{Object, Store};
 
 /// The one bucket there is.
@@ -41,6 +44,11 @@ struct Shared {
     asked: Mutex<Vec<(Op, String)>>,
     is_away: AtomicBool,
     latency_ms: AtomicU64,
+    /// In bytes a second, each way; 0: any.
+    rate: AtomicU64,
+    incoming: Way,
+    outgoing: Way,
+    gets: InFlight,
 }
 
 /// A bucket that listens on a port of this machine until it is dropped.
@@ -68,6 +76,10 @@ impl TestBucket {
             asked: Mutex::default(),
             is_away: AtomicBool::new(false),
             latency_ms: AtomicU64::new(0),
+            rate: AtomicU64::new(0),
+            incoming: Way::default(),
+            outgoing: Way::default(),
+            gets: InFlight::default(),
         });
         runtime.spawn(listen(listener, service, Arc::clone(&shared)));
         Self { endpoint, store, shared, runtime: Some(runtime) }
@@ -98,6 +110,29 @@ impl TestBucket {
     /// Every request takes so much longer.
     pub fn set_latency(&self, latency: Duration) {
         self.shared.latency_ms.store(latency.as_millis() as u64, Ordering::Release);
+    }
+
+    /// So many bytes pass in a second, each way; 0: any.
+    pub fn set_rate(&self, bytes_per_sec: u64) {
+        self.shared.rate.store(bytes_per_sec, Ordering::Release);
+    }
+
+    /// What passed so far.
+    pub fn take_traffic(&self) -> Traffic {
+        Traffic {
+            received_bytes: self.shared.incoming.bytes(),
+            sent_bytes: self.shared.outgoing.bytes(),
+            gets_in_flight_max: self.shared.gets.take_most(),
+        }
+    }
+
+    /// Requests so far, by the kind of blob they were about; see [`folder_of`].
+    pub fn by_folder(&self, op: Op) -> BTreeMap<String, u64> {
+        let mut found = BTreeMap::new();
+        for (_, path) in self.shared.asked.lock().iter().filter(|(asked, _)| *asked == op) {
+            *found.entry(folder_of(path).to_owned()).or_default() += 1;
+        }
+        found
     }
 
     /// Requests so far, failed ones included.
@@ -178,6 +213,9 @@ async fn answer(
 ) -> Result<Response<Body>, BoxError> {
     let op = Op::of(request.method(), request.uri());
     shared.asked.lock().push((op, request.uri().path().to_owned()));
+    let _under_way = (op == Op::Get).then(|| shared.gets.begin());
+    let rate = shared.rate.load(Ordering::Acquire);
+    shared.incoming.pass(length(request.headers()), rate).await;
     let latency = shared.latency_ms.load(Ordering::Acquire);
     if latency > 0 {
         tokio::time::sleep(Duration::from_millis(latency)).await;
@@ -202,6 +240,9 @@ async fn answer(
         _ => {}
     }
     let answered = service.call(request.map(s3s::Body::from)).await.map_err(|error| format!("{error:?}"))?;
+    if op != Op::Head {
+        shared.outgoing.pass(length(answered.headers()), rate).await;
+    }
     match fault {
         Some(Fault::LoseAnswer) => Err(broken()),
         Some(Fault::HoldAnswer) => {
@@ -219,6 +260,11 @@ async fn answer(
         _ => Ok(answered
             .map(|body| body.map_err(|error| -> BoxError { error.to_string().into() }).boxed_unsync())),
     }
+}
+
+/// Of the body, as its head says; 0: it does not.
+fn length(headers: &HeaderMap) -> u64 {
+    headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok()).unwrap_or(0)
 }
 
 fn broken() -> BoxError {

@@ -1,0 +1,110 @@
+//! The bucket of the tests as a program: for demonstrations, measurements and tests that are not written in Rust. What is in
+//! it is in memory, and gone when the program ends.
+//!
+//! `bucket_server [--latency-ms N] [--rate BYTES_A_SECOND] [--lines]` prints how to reach it as one JSON object, and `ready`. With
+//! `--lines` it then takes commands, a line each, answers each with a line, and ends when there are no more:
+//!
+//! | command | does |
+//! |---|---|
+//! | `counts` | tells what was asked of it, by request and first folder of the key, and what lies there |
+//! | `keys` | tells the keys of all objects |
+//! | `empty` | takes away all that lies there |
+//! | `latency N` | makes every request take N ms longer |
+//! | `rate N` | lets N bytes a second pass, each way; 0: any |
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a program for tests and demonstrations"
+)]
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, Write as _};
+use std::time::Duration;
+
+use holdfast_bucket::{ACCESS_KEY, BUCKET, Op, SECRET_KEY, TestBucket};
+
+fn main() {
+    let bucket = TestBucket::start();
+    let mut takes_lines = false;
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        let mut number = || {
+            args.next().and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{arg} needs a number"))
+        };
+        match arg.as_str() {
+            "--latency-ms" => bucket.set_latency(Duration::from_millis(number())),
+            "--rate" => bucket.set_rate(number()),
+            "--lines" => takes_lines = true,
+            _ => panic!("unknown argument {arg:?}"),
+        }
+    }
+    println!(
+        "{{\"endpoint\":\"{}\",\"bucket\":\"{BUCKET}\",\"access_key\":\"{ACCESS_KEY}\",\"secret_key\":\"{SECRET_KEY}\"}}",
+        bucket.endpoint()
+    );
+    println!("ready");
+    if !takes_lines {
+        loop {
+            std::thread::park();
+        }
+    }
+    for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+        let (command, rest) = line.split_once(' ').unwrap_or((&line, "0"));
+        match command {
+            "counts" => println!("{}", counts(&bucket)),
+            "latency" => {
+                bucket.set_latency(Duration::from_millis(rest.parse().unwrap()));
+                println!("{{}}");
+            }
+            "keys" => {
+                let keys: Vec<_> = bucket.keys().iter().map(|key| format!("\"{key}\"")).collect();
+                println!("[{}]", keys.join(","));
+            }
+            "empty" => {
+                bucket.keys().iter().for_each(|key| bucket.delete(key));
+                println!("{{}}");
+            }
+            "rate" => {
+                bucket.set_rate(rest.parse().unwrap());
+                println!("{{}}");
+            }
+            _ => println!("{{\"error\":\"unknown command\"}}"),
+        }
+        // Whoever asked waits for it.
+        std::io::stdout().flush().unwrap();
+    }
+}
+
+fn counts(bucket: &TestBucket) -> String {
+    let mut fields = Vec::new();
+    for (name, op) in [
+        ("put", Op::Put),
+        ("get", Op::Get),
+        ("head", Op::Head),
+        ("list", Op::List),
+        ("delete", Op::Delete),
+        ("parts", Op::Parts),
+    ] {
+        let by_folder: Vec<_> =
+            bucket.by_folder(op).iter().map(|(folder, count)| format!("\"{folder}\":{count}")).collect();
+        fields.push(format!("\"{name}\":{{{}}}", by_folder.join(",")));
+    }
+    let mut objects = BTreeMap::<String, (u64, u64)>::new();
+    for key in bucket.keys() {
+        let bytes = bucket.object(&key).map_or(0, |object| object.bytes.len() as u64);
+        let of_folder = objects.entry(holdfast_bucket::folder_of(&key).to_owned()).or_default();
+        *of_folder = (of_folder.0 + 1, of_folder.1 + bytes);
+    }
+    let objects: Vec<_> = objects
+        .iter()
+        .map(|(folder, (count, bytes))| format!("\"{folder}\":{{\"count\":{count},\"bytes\":{bytes}}}"))
+        .collect();
+    fields.push(format!("\"objects\":{{{}}}", objects.join(",")));
+    let traffic = bucket.take_traffic();
+    fields.push(format!(
+        "\"received_bytes\":{},\"sent_bytes\":{},\"gets_in_flight_max\":{}",
+        traffic.received_bytes, traffic.sent_bytes, traffic.gets_in_flight_max
+    ));
+    format!("{{{}}}", fields.join(","))
+}
