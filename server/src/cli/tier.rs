@@ -5,13 +5,17 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use holdfast_engine::clock::{Clock as _, SystemClock};
 use holdfast_proto::ErrorCode;
+use holdfast_tiers::prices::{AS_OF, CLASSES, ClassPrices, INTERNET_GB, LIST, REGION};
 use holdfast_tiers::{Holder, KindTotals, Record};
 use serde_json::{Value, json};
 
 use super::fail::Failure;
 use super::out;
 use super::{DataFolder, no_repository};
-use crate::repository::{is_repository, moved, published, record_error, record_path};
+use crate::repository::{
+    Month, MonthCost, Plan, Requests, cost, is_repository, moved, published, read_usage, record_error,
+    record_path,
+};
 
 pub(super) const EXAMPLES: &str = "\
 Example:
@@ -28,6 +32,20 @@ pub(super) enum TierCommand {
     /// is said; the first one stops writing when it looks next. A running server does it within a minute.
     #[command(after_help = TAKE_OVER_EXAMPLES)]
     TakeOver(TakeOverArgs),
+    /// Show the price list that costs are computed from
+    #[command(after_help = PRICES_EXAMPLES)]
+    Prices(PricesArgs),
+}
+
+const PRICES_EXAMPLES: &str = "\
+Example:
+  holdfast-server tier prices";
+
+#[derive(Debug, Args)]
+pub(super) struct PricesArgs {
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
 }
 
 const TAKE_OVER_EXAMPLES: &str = "\
@@ -56,6 +74,10 @@ pub(super) fn run(command: &TierCommand) -> Result<ExitCode, Failure> {
     match command {
         TierCommand::Status(args) => status(args),
         TierCommand::TakeOver(args) => take_over(args),
+        TierCommand::Prices(args) => {
+            prices(args);
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }
 
@@ -105,15 +127,21 @@ fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
     let location = record.location().map_err(record_error)?;
     let said = published(&record).map_err(record_error)?;
     let writer = record.other_writer().map_err(record_error)?;
-    let moved = moved(&args.folder.resolve()?.settings.data_dir)?;
+    let settings = args.folder.resolve()?.settings;
+    let (moved, plan, now_ms) = (moved(&settings.data_dir)?, Plan::of(&settings), SystemClock.now_ms());
+    let mut usage = read_usage(&record).map_err(record_error)?.unwrap_or_default();
+    usage.count(now_ms, Requests::default(), &totals);
+    let costs = cost(&usage.month, now_ms, |kind| plan.prices(kind));
     if args.json {
         let mut all = as_json(&location, &totals, removals, said, writer.as_ref());
         if let Some(all) = all.as_object_mut() {
             all.insert("moved_containers".to_owned(), moved.into());
+            all.insert("month".to_owned(), month_as_json(&usage.month, costs.as_ref()));
         }
         out::say(all);
     } else {
         show(&location, &totals, removals, said);
+        show_month(&usage.month, costs.as_ref(), &plan);
         if moved > 0 {
             out::say(format_args!("{moved} containers lie there alone, but for their directories"));
         }
@@ -122,6 +150,101 @@ fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn month_as_json(month: &Month, costs: Option<&MonthCost>) -> Value {
+    json!({
+        "month": month.name,
+        "since_ms": month.since_ms,
+        "requests": month.requests.by_kind(),
+        "sent_bytes": month.requests.sent_bytes,
+        "received_bytes": month.requests.received_bytes,
+        "dollars": costs.map(|costs| costs.so_far.sum().as_f64()),
+        "dollars_by_end": costs.and_then(|costs| costs.by_end).map(|costs| costs.sum().as_f64()),
+        "dollars_keeping": costs.map(|costs| costs.keeping.as_f64()),
+    })
+}
+
+fn show_month(month: &Month, costs: Option<&MonthCost>, plan: &Plan) {
+    let since = holdfast_engine::clock::utc_text(month.since_ms);
+    let requests: Vec<String> =
+        month.requests.by_kind().iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+    out::say(format_args!("requests in {}, counted since {since}: {}", month.name, requests.join(", ")));
+    let Some(costs) = costs else {
+        out::say(format_args!("the prices of the storage class {} are not known", plan.class));
+        return;
+    };
+    let by_end = costs.by_end.map_or(String::new(), |by_end| format!(", {} by its end", by_end.sum()));
+    let elsewhere = if plan.is_amazon { "" } else { " (the bucket is elsewhere)" };
+    out::say(format_args!(
+        "costs in {}: {} so far{by_end}; keeping what lies there: {} a month; by the list prices of Amazon S3 in {REGION} as of {AS_OF}\
+         {elsewhere}, class {}",
+        month.name,
+        costs.so_far.sum(),
+        costs.keeping,
+        plan.class
+    ));
+}
+
+fn prices(args: &PricesArgs) {
+    if args.json {
+        let classes: Vec<Value> = CLASSES.iter().map(class_as_json).collect();
+        out::say(json!({ "region": REGION, "as_of": AS_OF, "list_1000": LIST.times(1000).as_f64(),
+            "internet_gb": INTERNET_GB.as_f64(), "classes": classes }));
+        return;
+    }
+    out::say(format_args!(
+        "list prices of Amazon S3 in {REGION} as of {AS_OF}, in US dollars; a GB is 2^30 bytes"
+    ));
+    out::say(format_args!(
+        "{:<14} {:>12} {:>12} {:>12} {:>12} {:>10}",
+        "class", "GB a month", "1,000 PUT", "1,000 GET", "GB read", "days"
+    ));
+    for class in CLASSES {
+        out::say(format_args!(
+            "{:<14} {:>12.5} {:>12.4} {:>12.4} {:>12.4} {:>10}",
+            class.class,
+            class.gb_month.as_f64(),
+            class.put.times(1000).as_f64(),
+            class.get.times(1000).as_f64(),
+            class.read_gb.as_f64(),
+            class.days_min
+        ));
+        for thaw in class.thaws {
+            out::say(format_args!(
+                "  made readable {:<10} in {:>2} h: {:.4} for 1,000 requests, {:.4} a GB",
+                thaw.thaw.text(),
+                thaw.hours,
+                thaw.request.times(1000).as_f64(),
+                thaw.gb.as_f64()
+            ));
+        }
+    }
+    out::say(format_args!(
+        "1,000 LIST cost {:.4}; DELETE is free; a GB to the Internet costs {:.4}. days: what is removed earlier is paid for until then",
+        LIST.times(1000).as_f64(),
+        INTERNET_GB.as_f64()
+    ));
+}
+
+fn class_as_json(class: &ClassPrices) -> Value {
+    json!({
+        "class": class.class,
+        "gb_month": class.gb_month.as_f64(),
+        "put_1000": class.put.times(1000).as_f64(),
+        "get_1000": class.get.times(1000).as_f64(),
+        "read_gb": class.read_gb.as_f64(),
+        "days_min": class.days_min,
+        "bytes_min": class.bytes_min,
+        "overhead_bytes": class.overhead_bytes,
+        "standard_overhead_bytes": class.standard_overhead_bytes,
+        "thaws": class.thaws.iter().map(|thaw| json!({
+            "thaw": thaw.thaw.text(),
+            "request_1000": thaw.request.times(1000).as_f64(),
+            "gb": thaw.gb.as_f64(),
+            "hours": thaw.hours,
+        })).collect::<Vec<_>>(),
+    })
 }
 
 fn as_json(

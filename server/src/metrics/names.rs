@@ -200,6 +200,13 @@ metrics! {
     BUCKET_RECEIVED = Counter Bytes "holdfast_bucket_received_bytes_total" []
         "Bytes of blobs read from the bucket";
 
+    BUCKET_STORED = Gauge Count "holdfast_bucket_stored_blobs" ["kind"]
+        "Blobs in the bucket, by kind: containers, points, snapshots, keys or repository";
+    BUCKET_STORED_BYTES = Gauge Bytes "holdfast_bucket_stored_bytes" ["kind"]
+        "Bytes of these";
+    BUCKET_COST = Gauge Count "holdfast_bucket_cost_dollars" ["what"]
+        "US dollars by the built-in price list of Amazon S3, by what: month (this month so far), forecast (by its end) or keeping (what lies there, for a whole month); absent where a price is not known";
+
     INDEX_ENTRIES = Gauge Count "holdfast_index_entries" []
         "Entries of the chunk index, including duplicates that are not merged yet";
     INDEX_RUNS = Gauge Count "holdfast_index_runs" []

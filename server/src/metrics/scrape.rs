@@ -10,6 +10,10 @@ use crate::activity::Activity;
 use crate::error::ServiceError;
 use crate::readiness::{self, Reason};
 use crate::repository::Tiers;
+use holdfast_tiers::RecordError;
+
+/// Kinds of blobs that lie in a bucket.
+const BLOB_KINDS: [&str; 5] = ["containers", "points", "snapshots", "keys", "repository"];
 
 impl Metrics {
     /// The text of one scrape. Blocks.
@@ -96,6 +100,25 @@ fn add_tiers(tiers: &Tiers, now_ms: i64, samples: &mut Samples) {
     samples.whole(&n::BUCKET_REQUEST_FAILURES, &[], requests.failed);
     samples.whole(&n::BUCKET_SENT, &[], requests.sent_bytes);
     samples.whole(&n::BUCKET_RECEIVED, &[], requests.received_bytes);
+    if let Err(error) = add_stored(tiers, now_ms, samples) {
+        tracing::warn!(%error, "cannot look up what lies in the bucket for /metrics");
+    }
+}
+
+fn add_stored(tiers: &Tiers, now_ms: i64, samples: &mut Samples) -> Result<(), RecordError> {
+    for kind in tiers.totals(now_ms)? {
+        // What is not of ours has no label of its own.
+        let Some(known) = BLOB_KINDS.iter().find(|known| **known == kind.folder) else { continue };
+        samples.whole(&n::BUCKET_STORED, &[known], kind.blobs);
+        samples.whole(&n::BUCKET_STORED_BYTES, &[known], kind.bytes);
+    }
+    let Some(cost) = tiers.month_cost(now_ms)? else { return Ok(()) };
+    samples.float(&n::BUCKET_COST, &["month"], cost.so_far.sum().as_f64());
+    samples.float(&n::BUCKET_COST, &["keeping"], cost.keeping.as_f64());
+    if let Some(by_end) = cost.by_end {
+        samples.float(&n::BUCKET_COST, &["forecast"], by_end.sum().as_f64());
+    }
+    Ok(())
 }
 
 fn add_process(samples: &mut Samples) {

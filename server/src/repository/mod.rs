@@ -30,7 +30,10 @@ use crate::memory::Budget;
 pub use encryption::AtWork as Encryption;
 pub(crate) use lock::FolderLock;
 pub use tiers::{Brought, Tiers};
-pub(crate) use tiers::{Requests, copies_of, moved, published, record_error, record_path};
+pub(crate) use tiers::{
+    Cost, Month, MonthCost, Plan, Requests, copies_of, cost, moved, published, read_usage, record_error,
+    record_path,
+};
 pub(crate) use without_keys::open_without_keys;
 
 /// Folder of the volume within the data folder.

@@ -3,6 +3,10 @@
 //! A data folder that once had copies keeps the record of them (`tiers.db`) up to date even while the settings name no
 //! bucket: what is removed here must go from there, whenever it is back.
 
+mod cost;
+mod figures;
+mod usage;
+
 use std::collections::BTreeMap;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
@@ -22,11 +26,17 @@ use holdfast_volume::{
     SystemTimer, ThrottleVolume, Volume,
 };
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 
 use crate::config::{Encryption, Settings, server_encryption};
 use crate::error::ServiceError;
 use crate::memory::Budget;
 use crate::repository::BLOBS;
+
+pub(crate) use cost::{Cost, MonthCost, cost};
+use figures::Figures;
+pub(crate) use figures::{Plan, read_usage};
+pub(crate) use usage::Month;
 
 /// Name of the record within the data folder.
 const RECORD: &str = "tiers.db";
@@ -72,6 +82,8 @@ pub struct Tiers {
     pub(crate) is_primary: bool,
     /// `None`: the settings name no bucket.
     pub(crate) bucket: Option<Arc<S3Volume>>,
+    pub(crate) plan: Plan,
+    figures: Figures,
     /// What was published last.
     published: Mutex<String>,
 }
@@ -199,7 +211,9 @@ fn open(
         NonZeroUsize::new(usize::try_from(budget.bucket_copies).unwrap_or(1)).unwrap_or(NonZeroUsize::MIN);
     let copies = volume.copies(threads, &writer_name(&settings.data_dir)).map_err(record_error)?;
     let is_primary = settings.s3_primary && bucket.is_some();
-    let tiers = Tiers { location, copies, is_primary, bucket, published: Mutex::default() };
+    let figures = Figures::of(copies.record()).map_err(record_error)?;
+    let plan = Plan::of(settings);
+    let tiers = Tiers { location, copies, is_primary, bucket, plan, figures, published: Mutex::default() };
     Ok(Some((volume, tiers)))
 }
 
@@ -402,9 +416,12 @@ impl Tiers {
             "sent_bytes": self.requests().sent_bytes,
         })
         .to_string();
+        let usage = self.unwritten(now_ms)?;
         let mut published = self.published.lock();
-        if *published != text {
-            self.copies.record().say(&[(STATUS, text.clone()), ("at_ms", now_ms.to_string())])?;
+        if *published != text || usage.is_some() {
+            let mut said = vec![(STATUS, text.clone()), ("at_ms", now_ms.to_string())];
+            said.extend(usage);
+            self.copies.record().say(&said)?;
             *published = text;
         }
         Ok(())
@@ -422,8 +439,9 @@ pub(crate) fn published(record: &Record) -> Result<Option<(serde_json::Value, Op
 }
 
 /// Requests of one bucket, or of several processes' worth of them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Requests {
+    /// In the order of [`RequestKind::ALL`].
     made: [u64; 5],
     pub(crate) failed: u64,
     pub(crate) sent_bytes: u64,
@@ -449,6 +467,22 @@ impl Requests {
         self.sent_bytes += other.sent_bytes;
         self.received_bytes += other.received_bytes;
         self
+    }
+
+    /// What was made since `earlier`, which is of the same process.
+    fn since(mut self, earlier: &Self) -> Self {
+        for (made, before) in self.made.iter_mut().zip(earlier.made) {
+            *made = made.saturating_sub(before);
+        }
+        self.failed = self.failed.saturating_sub(earlier.failed);
+        self.sent_bytes = self.sent_bytes.saturating_sub(earlier.sent_bytes);
+        self.received_bytes = self.received_bytes.saturating_sub(earlier.received_bytes);
+        self
+    }
+
+    /// Of a kind.
+    pub(crate) fn made(&self, kind: RequestKind) -> u64 {
+        RequestKind::ALL.into_iter().zip(self.made).find(|(of, _)| *of == kind).map_or(0, |(_, made)| made)
     }
 
     /// Kind and number.

@@ -83,6 +83,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     get("/activity/events", REPORT),
     get("/storage", OPERATE),
     get("/storage/statistics", OPERATE),
+    get("/tiers", OPERATE),
     get("/tokens", TOKENS),
     post("/tokens", TOKENS),
     delete("/tokens/{id}", TOKENS),

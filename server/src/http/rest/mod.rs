@@ -24,6 +24,7 @@ mod server;
 mod session;
 mod storage;
 mod tasks;
+mod tiers;
 mod tokens;
 mod totals;
 mod vms;
@@ -70,6 +71,7 @@ fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(capacity::capacity))
         .routes(routes!(storage::storage))
         .routes(routes!(storage::statistics))
+        .routes(routes!(tiers::tiers))
         .routes(routes!(tokens::list, tokens::create))
         .routes(routes!(tokens::revoke))
         .routes(routes!(audit::list))

@@ -37,6 +37,8 @@ pub(super) struct ServerInfo {
     chunker: Chunker,
     /// Encryption at rest; null: the repository is not encrypted
     encryption: Option<EncryptionInfo>,
+    /// Whether copies of the repository are kept in a bucket
+    bucket: bool,
 }
 
 /// Encryption at rest
@@ -97,6 +99,7 @@ fn info(app: &App) -> Result<ServerInfo, ServiceError> {
         lease_seconds: app.lease_secs,
         format_version: repository.format_version,
         encryption: app.encryption.as_deref().map(encryption_info),
+        bucket: app.tiers.is_some(),
         chunker: Chunker {
             min_bytes: repository.chunker.min_bytes,
             avg_bytes: repository.chunker.avg_bytes,

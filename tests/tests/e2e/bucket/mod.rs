@@ -9,12 +9,14 @@
 //! | `moved.rs` | what lies in the bucket alone |
 //! | `primary.rs` | data that lives in the bucket: a backup counts when it is there |
 //! | `writers.rs` | two servers and one bucket |
+//! | `seen.rs` | what is told of it |
 
 mod bad_days;
 mod copies;
 mod keys;
 mod moved;
 mod primary;
+mod seen;
 mod writers;
 
 use std::fs;

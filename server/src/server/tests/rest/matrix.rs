@@ -69,6 +69,7 @@ const CALLS: &[(&str, &str, &str, Who, Foreign)] = &[
     ("GET", "/activity/events", "", EveryRole, Shown),
     ("GET", "/storage", "", Operators, Shown),
     ("GET", "/storage/statistics", "", Operators, Shown),
+    ("GET", "/tiers", "", Operators, Shown),
     ("GET", "/tokens", "", Admins, Shown),
     ("POST", "/tokens", "", Admins, Shown),
     ("DELETE", "/tokens/{id}", "", Admins, Shown),

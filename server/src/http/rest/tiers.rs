@@ -1,0 +1,325 @@
+//! The bucket with copies of the repository: what lies where, how far copies are, what is asked of it, what it costs.
+
+use axum::Json;
+use axum::extract::State;
+use holdfast_s3::RequestKind;
+use holdfast_tiers::prices::{AS_OF, ClassPrices, Dollars, REGION};
+use holdfast_tiers::{Held, Holder, KindPlaces};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::wire::{maybe_time, time};
+use crate::app::App;
+use crate::error::ServiceError;
+use crate::http::state::HttpState;
+use crate::repository::{Cost, Month, Requests, Tiers as Bucket, cost, record_error};
+
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Tiers)]
+pub(super) struct Tiers {
+    /// null: no copies are kept in a bucket
+    bucket: Option<BucketState>,
+}
+
+/// A bucket with copies of the repository
+#[derive(Debug, Serialize, ToSchema)]
+struct BucketState {
+    location: String,
+    /// Whether the settings still name it; otherwise nothing is copied, and what lies there alone cannot be read
+    configured: bool,
+    mode: Mode,
+    /// Days after which what only older restore points need is moved; null: nothing is
+    move_after_days: Option<u32>,
+    /// Percentage of the volume up to which is moved while less is free
+    move_until_free: Option<u8>,
+    /// Storage class of the copies
+    class: String,
+    copies: Copies,
+    /// By kind
+    places: Vec<Place>,
+    /// When that was found
+    places_found: String,
+    writer: Writer,
+    /// Why copying does not go on, and what to do; null: it does
+    failure: Option<String>,
+    /// Since the server started
+    requests: RequestTotals,
+    /// This month, as far as it was counted
+    month: MonthState,
+    /// The month before; null: it was not counted
+    last_month: Option<MonthState>,
+    prices: Prices,
+}
+
+/// What the bucket is for
+#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+#[schema(as = TierMode)]
+#[serde(rename_all = "snake_case")]
+enum Mode {
+    /// A copy of everything
+    Copy,
+    /// And old data lies there alone
+    Move,
+    /// Where data lives: a backup counts when the bucket has it
+    Primary,
+}
+
+/// How far copies are
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = TierCopies)]
+struct Copies {
+    /// Blobs that wait to be copied, as far as it is known
+    waiting_blobs: u64,
+    waiting_bytes: u64,
+    /// Everything written before this is in the bucket; null: it never was
+    copied_up_to: Option<String>,
+    /// How long ago that was: what a loss of this machine would cost; null: it never was
+    lag_seconds: Option<f64>,
+    /// Whether the data folder is being compared with the bucket: more may wait than is known
+    comparing: bool,
+    /// Blobs that were removed here and still lie in the bucket
+    removals: u64,
+    /// Blobs that cannot be read here, so they are not copied
+    unreadable: Vec<String>,
+    /// Since the server started
+    copied_blobs: u64,
+    copied_bytes: u64,
+}
+
+/// Where the blobs of a kind lie
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = TierPlace)]
+struct Place {
+    /// containers, points, snapshots, keys or repository
+    kind: &'static str,
+    /// In the data folder alone
+    local: Amount,
+    both: Amount,
+    /// In the bucket alone
+    bucket: Amount,
+}
+
+/// Blobs and their bytes
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = TierAmount)]
+struct Amount {
+    blobs: u64,
+    bytes: u64,
+}
+
+/// Who writes to the bucket
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = TierWriter)]
+struct Writer {
+    /// This server, as it signed the lease last; null: it never had it
+    own: Option<Signature>,
+    /// Another server that has the lease now; null: none has
+    other: Option<Signature>,
+}
+
+/// What a lease says
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = TierLease)]
+struct Signature {
+    name: String,
+    since: String,
+    /// One more each time that the lease changes hands, or a server starts
+    number: u64,
+}
+
+/// Requests, failed ones included
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = TierRequests)]
+struct RequestTotals {
+    since: String,
+    put: u64,
+    get: u64,
+    head: u64,
+    list: u64,
+    delete: u64,
+    /// Those that were refused or not answered
+    failed: u64,
+    /// Bytes of blobs
+    sent_bytes: u64,
+    received_bytes: u64,
+}
+
+/// A month's requests and costs
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = TierMonth)]
+struct MonthState {
+    /// Such as 2026-11, in UTC
+    month: String,
+    requests: RequestTotals,
+    /// So far, or of the whole month if it is over; null: the prices of the class are not known
+    cost: Option<Costs>,
+    /// By the end of the month, if what lies there stays and requests go on as they were; null: requests were not counted
+    /// for a day yet, or it is over
+    forecast: Option<Costs>,
+}
+
+/// In US dollars
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = TierCost)]
+struct Costs {
+    storage: f64,
+    requests: f64,
+    /// Reading from classes that ask for it by the byte
+    reading: f64,
+    sum: f64,
+}
+
+/// What costs are computed from: the price list of Amazon S3
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = TierPrices)]
+struct Prices {
+    region: &'static str,
+    /// Year and month of the price list
+    as_of: &'static str,
+    /// Whether the bucket is Amazon's; otherwise costs are what the same would cost there
+    applies: bool,
+    /// Of the class; null: not known
+    gb_month: Option<f64>,
+    put_1000: Option<f64>,
+    get_1000: Option<f64>,
+    /// A GB read
+    read_gb: Option<f64>,
+    /// Keeping what lies there now, for a month; null: not known
+    keeping_month: Option<f64>,
+}
+
+/// The bucket with copies of the repository
+///
+/// What lies where is found by comparing the data folder with the record of the bucket, which takes a moment where there are
+/// very many blobs, and is kept for a while. Nothing is asked of the bucket.
+#[utoipa::path(get, path = "/tiers", tag = "storage", responses((status = 200, description = "The bucket", body = Tiers)))]
+pub(super) async fn tiers(State(state): State<HttpState>) -> Result<Json<Tiers>, ServiceError> {
+    state.blocking(|state| look(&state.app)).await.map(Json)
+}
+
+fn look(app: &App) -> Result<Tiers, ServiceError> {
+    let bucket = app.tiers.as_deref().map(|bucket| describe(app, bucket)).transpose()?;
+    Ok(Tiers { bucket })
+}
+
+fn describe(app: &App, bucket: &Bucket) -> Result<BucketState, ServiceError> {
+    let now_ms = app.clock.now_ms();
+    let (places, places_ms) = bucket.places(now_ms)?;
+    let usage = bucket.usage(now_ms).map_err(record_error)?;
+    let record = bucket.copies.record();
+    let status = bucket.copies.status();
+    let lag = status.copied_up_to_ms.map(|up_to_ms| now_ms.saturating_sub(up_to_ms).max(0));
+    let own = record.own_lease().map_err(record_error)?;
+    let other = record.other_writer().map_err(record_error)?;
+    let price = |kind: &str| bucket.plan.prices(kind);
+    let this_month = cost(&usage.month, now_ms, price);
+    let moving = bucket.plan.moving;
+    Ok(BucketState {
+        location: bucket.location.clone(),
+        configured: bucket.bucket.is_some(),
+        mode: match moving {
+            _ if bucket.is_primary => Mode::Primary,
+            Some(_) => Mode::Move,
+            None => Mode::Copy,
+        },
+        move_after_days: moving.map(|(days, _)| days),
+        move_until_free: moving.map(|(_, share)| share),
+        class: bucket.plan.class.clone(),
+        copies: Copies {
+            waiting_blobs: status.waiting_blobs,
+            waiting_bytes: status.waiting_bytes,
+            copied_up_to: maybe_time(status.copied_up_to_ms),
+            lag_seconds: lag.map(seconds),
+            comparing: status.is_comparing,
+            removals: status.removals,
+            unreadable: status.unreadable.iter().map(ToString::to_string).collect(),
+            copied_blobs: status.copied_blobs,
+            copied_bytes: status.copied_bytes,
+        },
+        places: places.iter().map(Place::from).collect(),
+        places_found: time(places_ms),
+        writer: Writer { own: own.as_ref().map(Signature::from), other: other.as_ref().map(Signature::from) },
+        failure: status.failure,
+        requests: totals(&bucket.requests(), app.started_ms),
+        prices: prices(bucket, this_month.map(|month| month.keeping)),
+        month: MonthState {
+            month: usage.month.name.clone(),
+            requests: totals(&usage.month.requests, usage.month.since_ms),
+            cost: this_month.map(|month| (&month.so_far).into()),
+            forecast: this_month.and_then(|month| month.by_end).map(|cost| (&cost).into()),
+        },
+        last_month: usage.last.as_ref().map(|month| over(month, price)),
+    })
+}
+
+fn over<'a>(month: &Month, price: impl Fn(&str) -> Option<&'a ClassPrices>) -> MonthState {
+    // Its last moment, which is still of it.
+    let end_ms = month.until_ms.saturating_sub(1);
+    MonthState {
+        month: month.name.clone(),
+        requests: totals(&month.requests, month.since_ms),
+        cost: cost(month, end_ms, price).map(|cost| (&cost.so_far).into()),
+        forecast: None,
+    }
+}
+
+fn totals(requests: &Requests, since_ms: i64) -> RequestTotals {
+    RequestTotals {
+        since: time(since_ms),
+        put: requests.made(RequestKind::Put),
+        get: requests.made(RequestKind::Get),
+        head: requests.made(RequestKind::Head),
+        list: requests.made(RequestKind::List),
+        delete: requests.made(RequestKind::Delete),
+        failed: requests.failed,
+        sent_bytes: requests.sent_bytes,
+        received_bytes: requests.received_bytes,
+    }
+}
+
+fn prices(bucket: &Bucket, keeping: Option<Dollars>) -> Prices {
+    let of_class = bucket.plan.prices("containers");
+    Prices {
+        region: REGION,
+        as_of: AS_OF,
+        applies: bucket.plan.is_amazon,
+        gb_month: of_class.map(|prices| prices.gb_month.as_f64()),
+        put_1000: of_class.map(|prices| prices.put.times(1000).as_f64()),
+        get_1000: of_class.map(|prices| prices.get.times(1000).as_f64()),
+        read_gb: of_class.map(|prices| prices.read_gb.as_f64()),
+        keeping_month: keeping.map(Dollars::as_f64),
+    }
+}
+
+fn seconds(ms: i64) -> f64 {
+    std::time::Duration::from_millis(ms.unsigned_abs()).as_secs_f64()
+}
+
+impl From<&KindPlaces> for Place {
+    fn from(places: &KindPlaces) -> Self {
+        let amount = |held: Held| Amount { blobs: held.blobs, bytes: held.bytes };
+        Self {
+            kind: places.kind,
+            local: amount(places.local),
+            both: amount(places.both),
+            bucket: amount(places.bucket),
+        }
+    }
+}
+
+impl From<&Holder> for Signature {
+    fn from(holder: &Holder) -> Self {
+        Self { name: holder.name.clone(), since: time(holder.since_ms), number: holder.number }
+    }
+}
+
+impl From<&Cost> for Costs {
+    fn from(cost: &Cost) -> Self {
+        Self {
+            storage: cost.storage.as_f64(),
+            requests: cost.requests.as_f64(),
+            reading: cost.reading.as_f64(),
+            sum: cost.sum().as_f64(),
+        }
+    }
+}

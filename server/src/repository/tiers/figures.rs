@@ -1,0 +1,166 @@
+//! Figures of a bucket, for reports. What takes reading the whole record, or listing the data folder, is kept for a while.
+
+use std::time::{Duration, Instant};
+
+use holdfast_tiers::prices::{ClassPrices, DEFAULT_CLASS};
+use holdfast_tiers::{KindPlaces, KindTotals, Record, RecordError};
+use parking_lot::Mutex;
+
+use super::cost::{MonthCost, cost};
+use super::usage::Usage;
+use super::{Requests, Tiers};
+use crate::config::Settings;
+use crate::error::ServiceError;
+use holdfast_proto::ErrorCode;
+
+/// Under this key the record has what was used.
+const USAGE: &str = "usage";
+
+/// How long what was found is kept at least.
+const KEEP: Duration = Duration::from_secs(5);
+
+/// And longer when it took long, so that it takes at most one part in this many of the time.
+const SHARE: u32 = 20;
+
+/// What the settings say that figures depend on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// Storage class of what is put.
+    pub(crate) class: String,
+    /// Whether the prices are those of who keeps it.
+    pub(crate) is_amazon: bool,
+    /// Days after which containers are moved, and the share of the volume up to which.
+    pub(crate) moving: Option<(u32, u8)>,
+}
+
+impl Plan {
+    pub(crate) fn of(settings: &Settings) -> Self {
+        let endpoint = settings.s3_endpoint.as_deref();
+        Self {
+            class: settings.s3_class.clone().unwrap_or_else(|| DEFAULT_CLASS.to_owned()),
+            is_amazon: endpoint.is_none_or(|endpoint| endpoint.contains("amazonaws.com")),
+            moving: settings
+                .s3_move_after_days
+                .or(settings.s3_primary.then_some(0))
+                .map(|days| (days, settings.s3_move_until_free)),
+        }
+    }
+
+    /// The prices of a kind of blob; `None`: they are not known.
+    pub(crate) fn prices(&self, _kind: &str) -> Option<&'static ClassPrices> {
+        ClassPrices::of(&self.class)
+    }
+}
+
+/// What was found some time ago.
+#[derive(Debug)]
+struct Found<T> {
+    at: Instant,
+    took: Duration,
+    at_ms: i64,
+    value: T,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct Figures {
+    totals: Mutex<Option<Found<Vec<KindTotals>>>>,
+    places: Mutex<Option<Found<Vec<KindPlaces>>>>,
+    usage: Mutex<Counting>,
+}
+
+/// What was used, and which requests of this process are in it.
+#[derive(Debug)]
+struct Counting {
+    usage: Usage,
+    counted: Requests,
+    /// As it was written down last.
+    written: Requests,
+}
+
+fn recent<T: Clone, E>(
+    slot: &Mutex<Option<Found<T>>>,
+    now_ms: i64,
+    find: impl FnOnce() -> Result<T, E>,
+) -> Result<(T, i64), E> {
+    let mut slot = slot.lock();
+    if let Some(found) = &*slot
+        && found.at.elapsed() < KEEP.max(found.took.saturating_mul(SHARE))
+    {
+        return Ok((found.value.clone(), found.at_ms));
+    }
+    let begun = Instant::now();
+    let value = find()?;
+    *slot = Some(Found { at: Instant::now(), took: begun.elapsed(), at_ms: now_ms, value: value.clone() });
+    Ok((value, now_ms))
+}
+
+impl Figures {
+    /// Goes on with what the record says of the processes before.
+    pub(super) fn of(record: &Record) -> Result<Self, RecordError> {
+        let usage = read_usage(record)?.unwrap_or_default();
+        let counting = Counting { usage, counted: Requests::default(), written: Requests::default() };
+        Ok(Self { totals: Mutex::default(), places: Mutex::default(), usage: Mutex::new(counting) })
+    }
+}
+
+/// What was used, as the last process wrote it down.
+///
+/// # Errors
+/// The record's.
+pub(crate) fn read_usage(record: &Record) -> Result<Option<Usage>, RecordError> {
+    Ok(record.said(USAGE)?.and_then(|text| serde_json::from_str(&text).ok()))
+}
+
+impl Tiers {
+    /// What lies in the bucket, a line each kind, what is to go included. Blocks.
+    ///
+    /// # Errors
+    /// The record's.
+    pub(crate) fn totals(&self, now_ms: i64) -> Result<Vec<KindTotals>, RecordError> {
+        Ok(recent(&self.figures.totals, now_ms, || self.copies.record().totals())?.0)
+    }
+
+    /// What lies where, and when that was found. Blocks.
+    ///
+    /// # Errors
+    /// When the data folder cannot be listed.
+    pub(crate) fn places(&self, now_ms: i64) -> Result<(Vec<KindPlaces>, i64), ServiceError> {
+        let found = recent(&self.figures.places, now_ms, || self.copies.places());
+        found.map_err(|error| ServiceError::new(ErrorCode::Internal, error.to_string()))
+    }
+
+    /// What was used this month, up to now. Blocks.
+    ///
+    /// # Errors
+    /// The record's.
+    pub(crate) fn usage(&self, now_ms: i64) -> Result<Usage, RecordError> {
+        let totals = self.totals(now_ms)?;
+        let mut counting = self.figures.usage.lock();
+        let made = self.requests();
+        let more = made.since(&counting.counted);
+        counting.counted = made;
+        counting.usage.count(now_ms, more, &totals);
+        Ok(counting.usage.clone())
+    }
+
+    /// What this month costs; `None`: the prices of a class are not known.
+    ///
+    /// # Errors
+    /// The record's.
+    pub(crate) fn month_cost(&self, now_ms: i64) -> Result<Option<MonthCost>, RecordError> {
+        let usage = self.usage(now_ms)?;
+        Ok(cost(&usage.month, now_ms, |kind| self.plan.prices(kind)))
+    }
+
+    /// What was used, to be written down if requests were made since it was last.
+    pub(super) fn unwritten(&self, now_ms: i64) -> Result<Option<(&'static str, String)>, RecordError> {
+        if self.figures.usage.lock().written == self.requests() {
+            return Ok(None);
+        }
+        let usage = self.usage(now_ms)?;
+        let mut counting = self.figures.usage.lock();
+        counting.written = counting.counted;
+        Ok(serde_json::to_string(&usage).ok().map(|text| (USAGE, text)))
+    }
+}

@@ -1,0 +1,219 @@
+//! What a bucket is used for in a month: requests, bytes sent and received, and what is kept there for how long.
+//!
+//! It is written into the record with the state of the copies, whenever a request was made: at most once a second, and not
+//! at all while nothing happens, because what is kept is counted for all the time until the next look. A crash loses what was
+//! counted since the last look. What other commands ask of the bucket, such as a recovery, is not in it.
+
+use std::collections::BTreeMap;
+
+use holdfast_tiers::KindTotals;
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan as _};
+use serde::{Deserialize, Serialize};
+
+use super::Requests;
+
+/// Blobs and bytes of a kind, and for how long they were kept: times milliseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Kept {
+    pub(crate) blobs: u64,
+    pub(crate) bytes: u64,
+    pub(crate) blob_ms: u128,
+    pub(crate) byte_ms: u128,
+}
+
+/// A month, as far as it was counted.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Month {
+    /// Year and month in UTC, such as `2026-11`.
+    pub(crate) name: String,
+    /// When counting began: with the month, or later.
+    pub(crate) since_ms: i64,
+    /// Up to when what is kept was counted.
+    pub(crate) until_ms: i64,
+    pub(crate) requests: Requests,
+    pub(crate) kept: BTreeMap<String, Kept>,
+}
+
+/// This month, and the one before.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Usage {
+    pub(crate) month: Month,
+    pub(crate) last: Option<Month>,
+}
+
+/// A month of the calendar, in UTC.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) name: String,
+    pub(crate) begin_ms: i64,
+    pub(crate) end_ms: i64,
+}
+
+impl Span {
+    /// The month of a moment; `None`: the clock shows no time of this era.
+    pub(crate) fn of(at_ms: i64) -> Option<Self> {
+        let date = Timestamp::from_millisecond(at_ms).ok()?.to_zoned(TimeZone::UTC).date();
+        let first = date.first_of_month();
+        let next = first.checked_add(1.month()).ok()?;
+        let begin = |date: jiff::civil::Date| {
+            date.to_zoned(TimeZone::UTC).ok().map(|at| at.timestamp().as_millisecond())
+        };
+        let name = format!("{:04}-{:02}", first.year(), first.month());
+        Some(Self { name, begin_ms: begin(first)?, end_ms: begin(next)? })
+    }
+
+    pub(crate) fn len_ms(&self) -> u64 {
+        u64::try_from(self.end_ms - self.begin_ms).unwrap_or(1)
+    }
+}
+
+fn elapsed(from_ms: i64, to_ms: i64) -> u64 {
+    u64::try_from(to_ms.saturating_sub(from_ms)).unwrap_or(0)
+}
+
+impl Month {
+    /// Counted from now on.
+    fn begin(span: &Span, since_ms: i64, kept: &BTreeMap<String, Kept>) -> Self {
+        let fresh = |(kind, kept): (&String, &Kept)| {
+            (kind.clone(), Kept { blobs: kept.blobs, bytes: kept.bytes, ..Kept::default() })
+        };
+        Self {
+            name: span.name.clone(),
+            since_ms,
+            until_ms: since_ms,
+            requests: Requests::default(),
+            kept: kept.iter().map(fresh).collect(),
+        }
+    }
+
+    /// What was kept at the last look was kept until now.
+    fn pass(&mut self, now_ms: i64) {
+        let ms = u128::from(elapsed(self.until_ms, now_ms));
+        for kept in self.kept.values_mut() {
+            kept.blob_ms += u128::from(kept.blobs) * ms;
+            kept.byte_ms += u128::from(kept.bytes) * ms;
+        }
+        self.until_ms = self.until_ms.max(now_ms);
+    }
+
+    /// As if nothing happened until `now_ms`: for a look between two counts.
+    pub(crate) fn as_of(&self, now_ms: i64) -> Self {
+        let mut later = self.clone();
+        later.pass(now_ms);
+        later
+    }
+}
+
+impl Usage {
+    /// Time has passed, and these requests were made in it; `totals` are kept from now on. A clock that was set back counts
+    /// nothing until it is where it was.
+    pub(crate) fn count(&mut self, now_ms: i64, made: Requests, totals: &[KindTotals]) {
+        let Some(now) = Span::of(now_ms) else { return };
+        if self.month.name.is_empty() {
+            self.month = Month::begin(&now, now_ms, &BTreeMap::new());
+        }
+        // Months that no one looked at are passed one by one; a clock that was wrong may skip any number of them.
+        if self.month.name < now.name {
+            if let Some(span) = Span::of(self.month.until_ms) {
+                self.month.pass(span.end_ms);
+            }
+            let next = Month::begin(&now, now.begin_ms, &self.month.kept);
+            self.last = Some(std::mem::replace(&mut self.month, next));
+        }
+        self.month.pass(now_ms);
+        self.month.requests = self.month.requests.and(made);
+        let mut kept = std::mem::take(&mut self.month.kept);
+        for of_kind in kept.values_mut() {
+            (of_kind.blobs, of_kind.bytes) = (0, 0);
+        }
+        for KindTotals { folder, blobs, bytes } in totals {
+            let of_kind = kept.entry(folder.clone()).or_default();
+            (of_kind.blobs, of_kind.bytes) = (*blobs, *bytes);
+        }
+        self.month.kept = kept;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY_MS: i64 = 86_400_000;
+
+    fn at(text: &str) -> i64 {
+        text.parse::<Timestamp>().unwrap().as_millisecond()
+    }
+
+    fn totals(blobs: u64, bytes: u64) -> Vec<KindTotals> {
+        vec![KindTotals { folder: "containers".to_owned(), blobs, bytes }]
+    }
+
+    fn requests(made: u64) -> Requests {
+        Requests { made: [made; 5], failed: 0, sent_bytes: made * 10, received_bytes: 0 }
+    }
+
+    #[test]
+    fn months_are_those_of_the_calendar_in_utc() {
+        let span = Span::of(at("2028-02-29T23:59:59.999Z")).unwrap();
+        assert_eq!(span.name, "2028-02");
+        assert_eq!(span.len_ms(), 29 * 86_400_000);
+        assert_eq!(span.end_ms, at("2028-03-01T00:00:00Z"));
+        assert_eq!(Span::of(span.end_ms).unwrap().begin_ms, span.end_ms);
+        assert_eq!(Span::of(i64::MAX), None);
+    }
+
+    #[test]
+    fn what_is_kept_is_counted_for_as_long_as_it_is_kept() {
+        let begin = at("2026-11-10T00:00:00Z");
+        let mut usage = Usage::default();
+        usage.count(begin, requests(3), &totals(2, 100));
+        assert_eq!((usage.month.since_ms, usage.month.requests), (begin, requests(3)));
+        usage.count(begin + DAY_MS, requests(1), &totals(1, 70));
+        assert_eq!(usage.month.requests, requests(4));
+        let kept = usage.month.kept["containers"];
+        assert_eq!((kept.byte_ms, kept.blob_ms), (100 * 86_400_000, 2 * 86_400_000));
+        assert_eq!((kept.blobs, kept.bytes), (1, 70));
+        // Between two counts, and after all of a kind is gone.
+        let later = usage.month.as_of(begin + 2 * DAY_MS);
+        assert_eq!(later.kept["containers"].byte_ms, 170 * 86_400_000);
+        usage.count(begin + 2 * DAY_MS, requests(0), &[]);
+        assert_eq!(usage.month.as_of(begin + 9 * DAY_MS).kept["containers"].byte_ms, 170 * 86_400_000);
+    }
+
+    /// Also while the server is off.
+    #[test]
+    fn a_month_ends_at_its_end() {
+        let mut usage = Usage::default();
+        usage.count(at("2026-11-30T00:00:00Z"), requests(5), &totals(1, 100));
+        usage.count(at("2026-12-02T12:00:00Z"), requests(2), &totals(1, 100));
+        let last = usage.last.as_ref().unwrap();
+        assert_eq!((last.name.as_str(), last.requests), ("2026-11", requests(5)));
+        assert_eq!(last.kept["containers"].byte_ms, 100 * 86_400_000);
+        assert_eq!((usage.month.name.as_str(), usage.month.requests), ("2026-12", requests(2)));
+        assert_eq!(usage.month.since_ms, at("2026-12-01T00:00:00Z"));
+        assert_eq!(usage.month.kept["containers"].byte_ms, 150 * 86_400_000);
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_counts_nothing_twice() {
+        let mut usage = Usage::default();
+        usage.count(at("2026-12-02T00:00:00Z"), requests(1), &totals(1, 100));
+        usage.count(at("2026-11-30T00:00:00Z"), requests(1), &totals(1, 100));
+        assert_eq!((usage.month.name.as_str(), usage.last.clone()), ("2026-12", None));
+        assert_eq!(usage.month.kept["containers"].byte_ms, 0);
+        usage.count(at("2026-12-03T00:00:00Z"), requests(1), &totals(1, 100));
+        assert_eq!(usage.month.kept["containers"].byte_ms, 100 * 86_400_000);
+        assert_eq!(usage.month.requests, requests(3));
+    }
+
+    /// Whatever it comes to.
+    #[test]
+    fn it_is_read_as_it_was_written() {
+        let mut usage = Usage::default();
+        usage.count(at("2026-11-01T00:00:00Z"), requests(u64::MAX / 20), &totals(u64::MAX, u64::MAX));
+        usage.count(at("2026-12-30T00:00:00Z"), requests(1), &totals(1, 1));
+        let text = serde_json::to_string(&usage).unwrap();
+        assert_eq!(serde_json::from_str::<Usage>(&text).unwrap(), usage);
+    }
+}
