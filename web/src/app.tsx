@@ -24,6 +24,7 @@ const Namespaces = lazy(() => import("./pages/namespaces/Namespaces"));
 const Retention = lazy(() => import("./pages/retention/Retention"));
 const Tasks = lazy(() => import("./pages/tasks/Tasks"));
 const Storage = lazy(() => import("./pages/storage/Storage"));
+const Tiers = lazy(() => import("./pages/tiers/Tiers"));
 const Access = lazy(() => import("./pages/access/Access"));
 
 export function App({ client }: { client: QueryClient }) {
@@ -85,6 +86,7 @@ function Main() {
             <Route path="/retention">{page("catalog", <Retention />)}</Route>
             <Route path="/tasks">{page("operate", <Tasks />, true)}</Route>
             <Route path="/storage">{page("operate", <Storage />, true)}</Route>
+            <Route path="/bucket">{page("operate", <Tiers />, true)}</Route>
             <Route path="/access">{page("manage_tokens", <Access />)}</Route>
             <Route>
               <Empty title="Page not found">

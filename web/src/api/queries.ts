@@ -22,6 +22,9 @@ const FRESH_MS = 20_000;
 /** How often damage is asked for again: no event tells that a read met some. */
 const DAMAGE_MS = 60_000;
 
+/** How often the bucket is looked at again. */
+const TIERS_MS = 10_000;
+
 /** A client as the app uses it. Only passing failures are tried again. */
 export function makeQueryClient(): QueryClient {
   return new QueryClient({
@@ -105,6 +108,9 @@ export const useStorage = () => useGet("storage", "/storage");
 export const useStatistics = () => useGet("storage", "/storage/statistics");
 /** Whose the stored bytes are, as the last round of reclaim counted them. */
 export const useAttribution = (query: QueryOf<"/attribution">, enabled = true) => useGet("attribution", "/attribution", query, enabled);
+/** The bucket with copies of the repository; copies go on by themselves, and no event tells of them. */
+export const useTiers = () =>
+  useQuery({ queryKey: ["tiers"], queryFn: ({ signal }) => get("/tiers", { signal }), refetchInterval: TIERS_MS });
 export const useTokens = () => useGet("tokens", "/tokens");
 
 /** A page of a list with offset paging. */

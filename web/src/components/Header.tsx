@@ -3,7 +3,7 @@
 import { useState } from "react";
 import { Link, useLocation } from "wouter";
 
-import { useNamespaces } from "../api/queries";
+import { useNamespaces, useServer } from "../api/queries";
 import { coversAll, may, useLogout, useWho } from "../api/session";
 import type { Action } from "../api/schema";
 import { useLiveState } from "../api/useLive";
@@ -20,6 +20,8 @@ interface Place {
   action: Action;
   /** Only for tokens that cover every namespace. */
   whole?: boolean;
+  /** Only where copies are kept in a bucket. */
+  bucket?: boolean;
 }
 
 /** Every page with a link, and the action a role needs for it. */
@@ -31,6 +33,7 @@ export const PLACES: readonly Place[] = [
   { path: "/retention", label: "Retention", short: "Retention", icon: "keep", action: "catalog" },
   { path: "/tasks", label: "Tasks", short: "Tasks", icon: "tasks", action: "operate", whole: true },
   { path: "/storage", label: "Storage", short: "Storage", icon: "storage", action: "operate", whole: true },
+  { path: "/bucket", label: "Bucket", short: "Bucket", icon: "bucket", action: "operate", whole: true, bucket: true },
   { path: "/access", label: "Access", short: "Access", icon: "access", action: "manage_tokens" },
 ];
 
@@ -38,6 +41,8 @@ export function Header() {
   const session = useWho();
   const namespace = useNamespace();
   const [path] = useLocation();
+  // Until the answer is there, as without one.
+  const hasBucket = useServer().data?.bucket ?? false;
   return (
     <header className="header">
       <div className="header-row">
@@ -46,7 +51,7 @@ export function Header() {
           <span className="brand-name">Holdfast</span>
         </Link>
         <nav className="nav" aria-label="Pages">
-          {PLACES.filter((place) => may(session, place.action) && (place.whole !== true || coversAll(session))).map((place) => {
+          {PLACES.filter((place) => may(session, place.action) && (place.whole !== true || coversAll(session)) && (place.bucket !== true || hasBucket)).map((place) => {
             const here = place.path === "/" ? path === "/" : path === place.path || path.startsWith(`${place.path}/`);
             return (
               <Link

@@ -26,7 +26,7 @@ interface SimpleTableProps<Row> {
   rowKey: (row: Row) => string;
 }
 
-const NUMBERS: readonly Kind[] = ["bytes", "count", "factor", "percent", "seconds", "rate", "byte_rate"];
+const NUMBERS: readonly Kind[] = ["bytes", "count", "factor", "percent", "seconds", "rate", "byte_rate", "dollars"];
 
 export function SimpleTable<Row>({ caption, columns, rows, rowKey }: SimpleTableProps<Row>) {
   const table = useRef<HTMLTableElement>(null);

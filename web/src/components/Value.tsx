@@ -4,11 +4,11 @@ import type { ReactNode } from "react";
 
 import { bytes, exactBytes } from "../format/bytes";
 import { definition, type Term } from "../format/definitions";
-import { count, duration, factor, percent, rate } from "../format/numbers";
+import { count, dollars, duration, factor, percent, rate } from "../format/numbers";
 import { minute, relative } from "../format/time";
 import { glossaryId } from "./Tooltip";
 
-export type Kind = "bytes" | "count" | "factor" | "percent" | "seconds" | "rate" | "byte_rate" | "time" | "ago" | "text";
+export type Kind = "bytes" | "count" | "factor" | "percent" | "seconds" | "rate" | "byte_rate" | "dollars" | "time" | "ago" | "text";
 
 type Raw = number | string | null | undefined;
 
@@ -25,6 +25,8 @@ export function show(kind: Kind, value: Raw): string {
       return number === null || number === undefined ? "–" : `${bytes(number)}/s`;
     case "count":
       return count(number);
+    case "dollars":
+      return dollars(number);
     case "factor":
       return factor(number);
     case "percent":
@@ -43,6 +45,7 @@ export function exact(kind: Kind, value: Raw, term?: Term): string {
   if (typeof value !== "number") return "";
   if (kind === "bytes") return exactBytes(value);
   if (kind === "byte_rate") return `${exactBytes(value)} per second`;
+  if (kind === "dollars") return `$${value.toFixed(9).replace(/0{1,7}$/, "")}`;
   const unit = term === undefined ? "" : (definition(term).unit ?? "");
   const digits = value.toLocaleString("en-US", { maximumFractionDigits: 4 });
   return kind === "factor" ? `${digits}×` : unit === "" ? digits : `${digits} ${unit}`;

@@ -181,6 +181,48 @@ export const DEFINITIONS = define({
   regions: { label: "Regions", text: "Up to 256 KiB of new chunks compressed together; unit of compression and checksum.", unit: "regions" },
   raw_regions: { label: "Raw regions", text: "Regions stored uncompressed because compression saved less than 3 %.", unit: "regions" },
 
+  // The bucket.
+  tier_lag: {
+    label: "Behind",
+    text: "How long ago everything written until then was in the bucket: what a loss of this machine would cost.",
+    unit: "seconds",
+  },
+  tier_waiting_blobs: { label: "Waiting", text: "Blobs that are not copied yet, as far as it is known.", unit: "blobs" },
+  tier_waiting_bytes: { label: "Waiting", text: "Bytes of the blobs that are not copied yet.", unit: "bytes" },
+  tier_removals: { label: "To be removed there", text: "Blobs that were removed here and still lie in the bucket.", unit: "blobs" },
+  tier_copied: { label: "Copied", text: "Bytes copied since the server started.", unit: "bytes" },
+  tier_kind: {
+    label: "Kind",
+    text: "containers: chunks of disks, and recipes. points: restore points. snapshots: copies of the catalog. keys: tables of data keys, encrypted. repository: whose all of it is.",
+  },
+  tier_local: { label: "Here alone", text: "In the data folder and not in the bucket: not copied yet.", unit: "bytes" },
+  tier_both: { label: "In both", text: "In the data folder, and copied to the bucket.", unit: "bytes" },
+  tier_bucket: {
+    label: "In the bucket alone",
+    text: "Moved there, or of a data folder that was recovered from the bucket: reading it takes requests.",
+    unit: "bytes",
+  },
+  tier_put: { label: "PUT", text: "Requests that write an object, or a part of one.", unit: "requests" },
+  tier_get: { label: "GET", text: "Requests that read an object, or a part of one.", unit: "requests" },
+  tier_head: { label: "HEAD", text: "Requests that ask what lies under a name.", unit: "requests" },
+  tier_list: { label: "LIST", text: "Requests that list up to 1,000 objects.", unit: "requests" },
+  tier_delete: { label: "DELETE", text: "Requests that delete up to 1,000 objects; Amazon asks nothing for them.", unit: "requests" },
+  tier_failed: { label: "Failed", text: "Requests that were refused or not answered. They are counted in their column, too.", unit: "requests" },
+  tier_sent: { label: "Sent", text: "Bytes of blobs sent to the bucket.", unit: "bytes" },
+  tier_received: { label: "Received", text: "Bytes of blobs read from the bucket.", unit: "bytes" },
+  tier_cost_storage: {
+    label: "Storage",
+    text: "What lay there, for as long as it did, by the price of its storage class; with the sizes that the class counts for small objects.",
+    unit: "US dollars",
+  },
+  tier_cost_requests: { label: "Requests", text: "Counted requests by their prices.", unit: "US dollars" },
+  tier_cost_reading: { label: "Reading", text: "Bytes read, where the storage class asks for it.", unit: "US dollars" },
+  tier_cost: {
+    label: "Sum",
+    text: "Without taxes, contracts, what leaves Amazon's network, and what is removed earlier than the storage class wants it to be.",
+    unit: "US dollars",
+  },
+
   // Access.
   role: { label: "Role", text: "backup: back up, and read back within its namespaces. restore: list, report, restore, verify. operator: everything except tokens and deciding what is kept. admin: everything." },
   scope: { label: "Namespaces", text: "Namespaces that the token is limited to; all when none is listed." },

@@ -46,6 +46,15 @@ export function rate(megabytes: Maybe): string {
   return `${megabytes < 10 ? megabytes.toFixed(1) : Math.round(megabytes).toLocaleString("en-US")} MB/s`;
 }
 
+/** US dollars: two decimals, or four below a cent. What costs something never shows as nothing. */
+export function dollars(value: Maybe): string {
+  if (absent(value)) return NOTHING;
+  const step = value > 0 && value < 0.01 ? 10_000 : 100;
+  // A hair less, so that what a binary fraction adds to a whole number does not count as one more.
+  const up = Math.max(0, Math.ceil(value * step - 1e-6)) / step;
+  return `$${up.toLocaleString("en-US", { minimumFractionDigits: step === 100 ? 2 : 4 })}`;
+}
+
 /** `1 disk`, `2 disks`. */
 export function plural(value: number, one: string, many = `${one}s`): string {
   return `${count(value)} ${value === 1 ? one : many}`;

@@ -11,7 +11,7 @@ export function program(name: string): string {
   const path = join(BIN_DIR, name);
   if (!existsSync(path)) {
     const how = name.startsWith("examples/")
-      ? "cargo build -p holdfast-engine --example fill_details"
+      ? "cargo build -p holdfast-engine --example fill_details -p holdfast-bucket --example bucket_server"
       : "cargo build -p holdfast-server -p holdfast";
     throw new Error(`${path} is missing: run '${how}' after 'npm run build', or set HOLDFAST_BIN_DIR`);
   }

@@ -19,13 +19,16 @@ export interface Reach {
 
 export class Server {
   private child: ChildProcess | null = null;
-  private constructor(private state: Reach) {}
+  private constructor(
+    private state: Reach,
+    private readonly args: string[],
+  ) {}
 
-  /** Starts a server in a new data folder, which `prepare` may fill before. */
-  static async create(prepare?: (dataDir: string) => Promise<void>): Promise<Server> {
+  /** Starts a server in a new data folder, which `prepare` may fill before, with further arguments. */
+  static async create(prepare?: (dataDir: string) => Promise<void>, args: string[] = []): Promise<Server> {
     const dataDir = await mkdtemp(join(tmpdir(), "holdfast-web-"));
     await prepare?.(dataDir);
-    const server = new Server({ url: "", grpc: ANY_PORT, fingerprint: "", dataDir });
+    const server = new Server({ url: "", grpc: ANY_PORT, fingerprint: "", dataDir }, args);
     await server.start();
     return server;
   }
@@ -41,7 +44,7 @@ export class Server {
   /** Starts, on the addresses it had before if there were any, and waits until it says that it is ready. */
   async start(): Promise<void> {
     const http = this.state.url === "" ? ANY_PORT : this.state.url.replace("https://", "");
-    const args = ["serve", "--data-dir", this.state.dataDir, "--grpc", this.state.grpc, "--http", http];
+    const args = ["serve", "--data-dir", this.state.dataDir, "--grpc", this.state.grpc, "--http", http, ...this.args];
     const child = start("holdfast-server", args);
     this.child = child;
     const said = await untilReady(child);

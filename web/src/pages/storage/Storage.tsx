@@ -1,5 +1,7 @@
 /** Storage: what is on disk, the state of the index, sizes of chunks and compression of regions. */
 
+import { Link } from "wouter";
+
 import { useServer, useStatistics, useStorage } from "../../api/queries";
 import type { ContainerTotals, ServerInfo, Storage as StorageState } from "../../api/schema";
 import { FileSystemMeter } from "../../charts/Meter";
@@ -45,6 +47,9 @@ export default function Storage() {
               <Card title="Index" hint="Records where each chunk is stored. It can always be rebuilt from the containers.">
                 <Index state={state} />
               </Card>
+              <Card title="Bucket" hint="A second site: a copy of everything in a bucket.">
+                <Async query={server}>{(info) => <BucketLink has={info.bucket} />}</Async>
+              </Card>
               <Card title="Server">
                 <Async query={server}>{(info) => <Server info={info} />}</Async>
               </Card>
@@ -56,6 +61,18 @@ export default function Storage() {
         )}
       </Async>
     </div>
+  );
+}
+
+function BucketLink({ has }: { has: boolean }) {
+  return has ? (
+    <p>
+      <Link href="/bucket">What lies there, how far copies are, and what it costs</Link>
+    </p>
+  ) : (
+    <p>
+      No bucket is configured. <Link href="/bucket">How to set one up</Link>
+    </p>
   );
 }
 

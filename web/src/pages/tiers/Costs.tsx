@@ -1,0 +1,41 @@
+/** What the bucket costs. */
+
+import type { BucketState, TierCost } from "../../api/schema";
+import { SimpleTable, type SimpleColumn } from "../../components/SimpleTable";
+import { minute } from "../../format/time";
+
+interface Row {
+  name: string;
+  cost: TierCost;
+}
+
+const COLUMNS: SimpleColumn<Row>[] = [
+  { id: "name", header: "", render: (row) => row.name },
+  { id: "storage", term: "tier_cost_storage", kind: "dollars", value: (row) => row.cost.storage },
+  { id: "requests", term: "tier_cost_requests", kind: "dollars", value: (row) => row.cost.requests },
+  { id: "reading", term: "tier_cost_reading", kind: "dollars", value: (row) => row.cost.reading },
+  { id: "sum", term: "tier_cost", kind: "dollars", value: (row) => row.cost.sum },
+];
+
+export function Costs({ bucket }: { bucket: BucketState }) {
+  const { month, last_month: last, prices } = bucket;
+  if (month.cost === null) {
+    return <p>The prices of the storage class {bucket.class} are not known here.</p>;
+  }
+  const rows: Row[] = [{ name: `${month.month} so far`, cost: month.cost }];
+  if (month.forecast !== null) rows.push({ name: `${month.month}, by its end`, cost: month.forecast });
+  if (prices.keeping_month !== null) {
+    const { keeping_month: sum } = prices;
+    rows.push({ name: "A month of what lies there now", cost: { storage: sum, requests: 0, reading: 0, sum } });
+  }
+  if (last !== null && last.cost !== null) rows.push({ name: last.month, cost: last.cost });
+  return (
+    <>
+      <SimpleTable caption="Costs" columns={COLUMNS} rows={rows} rowKey={(row) => row.name} />
+      <p className="muted">
+        Counted since {minute(month.requests.since)}.
+        {month.forecast === null && " What the month comes to is told once a day was counted."}
+      </p>
+    </>
+  );
+}

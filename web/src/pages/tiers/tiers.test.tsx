@@ -1,0 +1,107 @@
+import { render, screen, within } from "@testing-library/react";
+import { beforeEach, describe, expect, it, vi } from "vitest";
+
+import { makeQueryClient } from "../../api/queries";
+import type { BucketState } from "../../api/schema";
+import { App } from "../../app";
+import { dollars } from "../../format/numbers";
+import { session } from "../../test/fixtures";
+import { serve } from "../../test/server";
+
+class SilentEvents {
+  onopen = null;
+  onerror = null;
+  addEventListener() {}
+  close() {}
+}
+
+const SERVER = { grpc_address: "0.0.0.0:7440", fingerprint: "ab:cd", encryption: null };
+const EMPTY = { items: [], total: 0, offset: 0 };
+const NONE = { blobs: 0, bytes: 0 };
+const made = (put: number) => ({ since: "2026-11-03T08:00:00.000Z", put, get: 2, head: 3, list: 4, delete: 5, failed: 1, sent_bytes: 33_554_432, received_bytes: 0 });
+
+const BUCKET: BucketState = {
+  location: "s3://backups/site",
+  configured: true,
+  mode: "copy",
+  move_after_days: null,
+  move_until_free: null,
+  class: "STANDARD",
+  copies: { waiting_blobs: 0, waiting_bytes: 0, copied_up_to: "2026-11-20T22:00:00.000Z", lag_seconds: 4, comparing: false, removals: 0, unreadable: [], copied_blobs: 9, copied_bytes: 1_048_576 },
+  places: [{ kind: "containers", local: { blobs: 1, bytes: 1_048_576 }, both: { blobs: 7, bytes: 33_554_432 }, bucket: NONE }],
+  places_found: "2026-11-20T22:00:00.000Z",
+  writer: { own: { name: "hv1:/srv", since: "2026-11-01T00:00:00.000Z", number: 1 }, other: null },
+  failure: null,
+  requests: made(12),
+  month: { month: "2026-11", requests: made(4321), cost: { storage: 23, requests: 0.0042, reading: 0, sum: 23.0042 }, forecast: null },
+  last_month: null,
+  prices: { region: "us-east-1", as_of: "2025-06", applies: true, gb_month: 0.023, put_1000: 0.005, get_1000: 0.0004, read_gb: 0, keeping_month: 23.5 },
+};
+
+const open = (bucket: BucketState | null, path = "/bucket") => {
+  serve({ "GET /session": session(), "GET /namespaces": EMPTY, "GET /server": { ...SERVER, bucket: bucket !== null }, "GET /tiers": { bucket } });
+  window.history.replaceState(null, "", path);
+  render(<App client={makeQueryClient()} />);
+};
+
+const table = async (name: string) => within(await screen.findByRole("table", { name }));
+
+describe("the bucket", () => {
+  beforeEach(() => vi.stubGlobal("EventSource", SilentEvents));
+
+  it("shows what lies where, what was asked and what it costs", async () => {
+    open(BUCKET);
+    const places = (await table("What lies where")).getByRole("row", { name: /^containers/ });
+    expect(within(places).getAllByRole("cell").map((cell) => cell.textContent)).toEqual(["1.00 MiB", "1", "32.0 MiB", "7", "0 B", "0", "33.0 MiB"]);
+    (await table("Requests")).getByText("4,321");
+    const costs = await table("Costs");
+    const row = costs.getByRole("row", { name: /^2026-11 so far/ });
+    expect(within(row).getAllByRole("cell").map((cell) => cell.textContent)).toEqual(["$23.00", "$0.0042", "$0.00", "$23.01"]);
+    expect(costs.queryByText(/by its end/)).toBeNull();
+    screen.getByText(/once a day was counted/);
+    screen.getByText(/list prices of Amazon S3 in us-east-1 as of 2025-06/);
+    expect(screen.queryByText(/this is what the same would cost/)).toBeNull();
+    expect(screen.queryByRole("alert")).toBeNull();
+  });
+
+  it("says what is wrong, and what to do", async () => {
+    const other = { name: "hv2:/srv", since: "2026-11-19T00:00:00.000Z", number: 2 };
+    open({ ...BUCKET, failure: "access was refused: the credentials need s3:PutObject", writer: { own: BUCKET.writer.own, other } });
+    await screen.findByText(/the credentials need s3:PutObject/);
+    screen.getByText("holdfast-server tier take-over --from hv2:/srv");
+    expect(screen.queryByText(/This server writes to the bucket/)).toBeNull();
+  });
+
+  it("makes no costs up", async () => {
+    const month = { ...BUCKET.month, cost: null };
+    open({ ...BUCKET, class: "COLDEST", month, prices: { ...BUCKET.prices, applies: false, keeping_month: null } });
+    expect(await screen.findByText("The prices of the storage class COLDEST are not known here.")).toBeTruthy();
+    expect(screen.getByText(/this is what the same would cost at Amazon/)).toBeTruthy();
+  });
+
+  it("says what moving does", async () => {
+    open({ ...BUCKET, mode: "move", move_after_days: 90, move_until_free: 20 });
+    expect(await screen.findByText(/older than 90 days need lies in the bucket alone, while less than 20 % of the volume is free/)).toBeTruthy();
+  });
+
+  it("is linked where there is one", async () => {
+    open(BUCKET);
+    const nav = await screen.findByRole("navigation", { name: "Pages" });
+    expect(await within(nav).findByRole("link", { name: "Bucket" })).toBeTruthy();
+  });
+
+  it("is explained where there is none", async () => {
+    open(null);
+    await screen.findByText("No bucket is configured");
+    expect(screen.getByLabelText("Settings").textContent).toContain("s3 = ");
+    expect(within(screen.getByRole("navigation", { name: "Pages" })).queryByRole("link", { name: "Bucket" })).toBeNull();
+  });
+});
+
+describe("dollars", () => {
+  it("never show as nothing what costs something", () => {
+    expect([0, 0.000_000_4, 0.0042, 0.01, 0.010_1, 23, 1234.5, null].map((value) => dollars(value))).toEqual([
+      "$0.00", "$0.0001", "$0.0042", "$0.01", "$0.02", "$23.00", "$1,234.50", "–",
+    ]);
+  });
+});
