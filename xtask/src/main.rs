@@ -15,6 +15,7 @@
 #![expect(clippy::print_stdout, reason = "a command line talks to its user")]
 
 mod bench;
+mod bucket;
 mod demo;
 mod fix;
 #[cfg(test)]

@@ -125,11 +125,19 @@ pub(crate) fn binaries(profile: Profile) -> Result<PathBuf> {
 /// # Errors
 /// When the build fails.
 pub(crate) fn example(name: &str) -> Result<PathBuf> {
+    example_of("holdfast-engine", name, Profile::Release)
+}
+
+/// The same of another crate.
+///
+/// # Errors
+/// When the build fails.
+pub(crate) fn example_of(package: &str, name: &str, profile: Profile) -> Result<PathBuf> {
     let folder = match std::env::var_os(BIN_DIR) {
         Some(folder) => PathBuf::from(folder),
         None => {
-            run(cargo().args(["build", "--release", "-p", "holdfast-engine", "--example", name]))?;
-            target_dir()?.join(Profile::Release.name())
+            run(cargo().args(["build", "--profile", profile.name(), "-p", package, "--example", name]))?;
+            target_dir()?.join(profile.name())
         }
     };
     Ok(folder.join("examples").join(name))

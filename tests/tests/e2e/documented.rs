@@ -11,13 +11,14 @@ use holdfast_tests::{Disk, Server, program, tools, xtask};
 use tempfile::{TempDir, tempdir};
 
 /// Options whose value is the reader's, and a value for here. Addresses are those of the test's own server.
-const VALUES: [(&str, &str); 7] = [
+const VALUES: [(&str, &str); 8] = [
     ("--grpc", "127.0.0.1:0"),
     ("--http", "127.0.0.1:0"),
     ("--entries", "4096"),
     ("--rows", "200"),
     ("--vms", "2"),
     ("--size-mib", "4"),
+    ("--containers", "6"),
     ("--tools", "holdfast"),
 ];
 

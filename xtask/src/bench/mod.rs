@@ -20,6 +20,7 @@ mod peers;
 mod reclaim;
 mod tables;
 mod targets;
+mod tiers;
 mod wan;
 
 use std::path::{Path, PathBuf};
@@ -75,6 +76,8 @@ enum Only {
     Fleet(fleet::Options),
     /// What it takes to get space back after restore points were deleted
     Reclaim(reclaim::Options),
+    /// Copies in a bucket: requests, what they cost, and what backups and restores take with them
+    Tiers(tiers::Options),
 }
 
 /// One way to back disks up.
@@ -102,6 +105,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         Some(Only::WanProbe(options)) => return wan::run_probe(options),
         Some(Only::Fleet(options)) => return fleet::run(options),
         Some(Only::Reclaim(options)) => return reclaim::run(options),
+        Some(Only::Tiers(options)) => return tiers::run(options),
         None => {}
     }
     let folder = options.corpus.as_deref().context("--corpus is needed")?;

@@ -1,10 +1,11 @@
 //! `cargo xtask demo`: Holdfast at work on this machine, from building it to the compression details.
 
 mod disks;
+mod site;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -20,6 +21,10 @@ pub(crate) struct Options {
     /// Leave the server running and the disks in place, and say how to look further
     #[arg(long)]
     keep: bool,
+    /// Keep copies in a bucket (an object store in memory, started for this), remove the server's data folder, and make the
+    /// server again of the bucket and a recovery kit
+    #[arg(long)]
+    s3: bool,
     /// Work below this folder instead of the system's folder for temporary files (needs about 3 GB)
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -32,6 +37,10 @@ struct Narrator {
 }
 
 impl Narrator {
+    fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
     fn step<T>(&mut self, title: &str, action: impl FnOnce() -> Result<T>) -> Result<T> {
         self.step += 1;
         println!("\n{}", shell::bold(&format!("{}. {title}", self.step)));
@@ -55,20 +64,27 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         bail!("{} missing; see above how to install", names.join(" and "));
     }
     let mut narrator = Narrator { started: Instant::now(), step: 0 };
-    narrator.step("Building the web interface", build_web)?;
+    if std::env::var_os(shell::BIN_DIR).is_none() {
+        narrator.step("Building the web interface", build_web)?;
+    }
     let binaries = narrator.step("Building Holdfast (the first time takes minutes)", || {
         let binaries = shell::binaries(Profile::Demo)?;
         println!("   {}/holdfast and holdfast-server", binaries.display());
         Ok(binaries)
     })?;
     let folder = temporary_folder(options.dir.as_deref())?;
-    let result = show(&mut narrator, &binaries, folder.path(), options.keep);
+    let result = if options.s3 {
+        site::show(&mut narrator, &binaries, folder.path(), options.keep)
+    } else {
+        show(&mut narrator, &binaries, folder.path(), options.keep)
+    };
     if options.keep {
         println!("   Folder: {}", folder.keep().display());
     } else if result.is_ok() {
         println!(
-            "   {} is removed. `cargo xtask demo --keep` leaves it all running.",
-            folder.path().display()
+            "   {} is removed. `cargo xtask demo --keep{}` leaves it all running.",
+            folder.path().display(),
+            if options.s3 { " --s3" } else { "" }
         );
     }
     result
@@ -122,7 +138,7 @@ fn show(narrator: &mut Narrator, binaries: &Path, folder: &Path, keep: bool) -> 
         println!("\n   What takes most room, worst first:");
         holdfast(&server, &["report", "--worst", "3"])
     })?;
-    println!("\n{}", shell::bold(&format!("All done in {}.", shell::time(narrator.started.elapsed()))));
+    println!("\n{}", shell::bold(&format!("All done in {}.", shell::time(narrator.elapsed()))));
     look_further(server, keep)
 }
 

@@ -36,19 +36,19 @@ pub(crate) struct Options {
 
 /// A figure, what it must be, and whether it is.
 #[derive(Debug)]
-struct Row {
+pub(super) struct Row {
     name: &'static str,
     measured: String,
     limit: String,
-    reached: Option<bool>,
+    pub(super) reached: Option<bool>,
 }
 
 impl Row {
-    fn new(name: &'static str, measured: String, limit: impl Into<String>, reached: bool) -> Self {
+    pub(super) fn new(name: &'static str, measured: String, limit: impl Into<String>, reached: bool) -> Self {
         Self { name, measured, limit: limit.into(), reached: Some(reached) }
     }
 
-    fn said(name: &'static str, measured: String) -> Self {
+    pub(super) fn said(name: &'static str, measured: String) -> Self {
         Self { name, measured, limit: String::new(), reached: None }
     }
 }
@@ -215,7 +215,8 @@ fn beside_restic(
     Ok(())
 }
 
-fn render(rows: &[Row]) -> String {
+/// As a table; the rows that have a target say whether it was reached.
+pub(super) fn render(rows: &[Row]) -> String {
     let lines = rows.iter().map(|row| {
         let verdict = match row.reached {
             Some(true) => "reached",
