@@ -170,7 +170,7 @@ fn the_compose_file_confines_its_services_and_names_files_that_exist() {
     let services = compose["services"].as_object().unwrap();
     assert_eq!(
         services.keys().map(String::as_str).collect::<Vec<_>>(),
-        ["grafana", "holdfast", "prometheus"]
+        ["grafana", "holdfast", "prometheus", "s3", "s3-bucket"]
     );
     for (name, service) in services {
         assert_eq!(service["read_only"], true, "{name}");
@@ -205,6 +205,41 @@ fn the_compose_file_confines_its_services_and_names_files_that_exist() {
     assert!(mounted("grafana", folder), "{folder}");
     let sources = yaml("deploy/grafana/provisioning/datasources/prometheus.yml");
     assert_eq!(sources["datasources"][0]["url"], "http://prometheus:9090");
+}
+
+/// The object store of the profile is one that the server is told of, and that tells the same secret; without the profile
+/// nothing of it runs.
+#[test]
+fn the_profile_with_a_bucket_fits_together() {
+    let compose = yaml("docker-compose.yml");
+    let services = compose["services"].as_object().unwrap();
+    for (name, service) in services {
+        let is_of_profile = service.get("profiles") == Some(&serde_json::json!(["s3"]));
+        assert_eq!(is_of_profile, name.starts_with("s3"), "{name}");
+    }
+    let file = text("deploy/s3.env");
+    let settings: std::collections::BTreeMap<&str, &str> =
+        file.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once('=')).collect();
+    let layer = serde_json::to_value(crate::config::Layer::defaults()).unwrap();
+    let known = |name: &str| {
+        let key = name.trim_start_matches("HOLDFAST_").to_lowercase();
+        layer.get(&key).is_some() || ["encryption", "s3", "s3_endpoint", "s3_region"].contains(&key.as_str())
+    };
+    let ours: Vec<_> = settings.keys().filter(|name| name.starts_with("HOLDFAST_")).collect();
+    assert!(ours.len() >= 5 && ours.iter().all(|name| known(name)), "{ours:?}");
+    assert_eq!(settings["AWS_ACCESS_KEY_ID"], settings["ROOT_ACCESS_KEY"]);
+    assert_eq!(settings["AWS_SECRET_ACCESS_KEY"], settings["ROOT_SECRET_KEY"]);
+    assert_eq!(settings["HOLDFAST_S3_ENDPOINT"], "http://s3:7070");
+    assert!(services["s3"]["command"].as_array().unwrap().contains(&":7070".into()));
+    let (bucket, _) = holdfast_s3::parse_location(settings["HOLDFAST_S3"]).unwrap();
+    assert!(services["s3-bucket"]["command"][0].as_str().unwrap().contains(&format!("--bucket {bucket}")));
+    for name in ["s3", "s3-bucket"] {
+        assert_eq!(services[name]["env_file"], "deploy/s3.env");
+        assert!(services[name].get("ports").is_none(), "{name} must not be reachable from outside");
+        assert_eq!(services[name]["networks"], serde_json::json!(["s3"]));
+    }
+    assert!(services["holdfast"]["networks"].as_array().unwrap().contains(&"s3".into()));
+    assert_eq!(compose["networks"]["s3"]["internal"], true);
 }
 
 #[test]
