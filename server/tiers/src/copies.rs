@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::num::NonZeroUsize;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use holdfast_volume::{BlobName, Owner, Volume, VolumeError};
 use parking_lot::Mutex;
@@ -73,6 +73,7 @@ pub struct CopyStatus {
 pub struct Copies {
     shared: Arc<Shared>,
     threads: usize,
+    lease: Arc<OnceLock<Lease>>,
     state: Mutex<State>,
     status: Mutex<CopyStatus>,
     /// The lowest number of a blob that was sealed by this process and could not be read since; `u64::MAX`: none.
@@ -110,7 +111,7 @@ impl TieredVolume {
     /// The record's.
     pub fn copies(&self, threads: NonZeroUsize, name: &str) -> Result<Copies, RecordError> {
         let lease = Lease::new(name)?;
-        self.shared.lease.get_or_init(|| lease);
+        self.lease.get_or_init(|| lease);
         let copied_up_to_ms = self.shared.record.said(COPIED_UP_TO)?.and_then(|text| text.parse().ok());
         let removals = self.shared.record.removals_count()?;
         let status = CopyStatus { copied_up_to_ms, removals, is_comparing: true, ..CopyStatus::default() };
@@ -125,6 +126,7 @@ impl TieredVolume {
         Ok(Copies {
             shared: Arc::clone(&self.shared),
             threads: threads.get(),
+            lease: Arc::clone(&self.lease),
             state: Mutex::new(state),
             status: Mutex::new(status),
             unread_from: AtomicU64::new(u64::MAX),
@@ -279,7 +281,7 @@ impl Copies {
     }
 
     fn lease(&self) -> Result<&Lease, CopyError> {
-        self.shared.lease.get().ok_or(CopyError::Unnamed)
+        self.lease.get().ok_or(CopyError::Unnamed)
     }
 
     /// (T8) This server is the one that writes there.

@@ -22,6 +22,7 @@ use holdfast_volume::{Blob, BlobName, Ends, Owner, RemoteVolume, Volume, VolumeE
 
 use crate::compare::{There, compare, pieces};
 use crate::kinds::Kind;
+use crate::lease::Lease;
 use crate::record::{Record, RecordError};
 use crate::shared::Shared;
 use crate::survey::SurveyError;
@@ -41,7 +42,12 @@ pub(crate) fn ends_name(name: &BlobName) -> Option<BlobName> {
 }
 
 /// (T9) Removes the local copy of a container, once more found to be the same as what lies in the bucket.
-pub(crate) fn evict(shared: &Shared, name: &BlobName, ends: Ends) -> Result<bool, VolumeError> {
+pub(crate) fn evict(
+    shared: &Shared,
+    lease: &Lease,
+    name: &BlobName,
+    ends: Ends,
+) -> Result<bool, VolumeError> {
     let Shared { local, remote, record, waiting, clock, .. } = shared;
     let failed = |error: RecordError| error.of_blob("move", name);
     if shared.travels(name) != Some(Kind::Container) {
@@ -55,7 +61,6 @@ pub(crate) fn evict(shared: &Shared, name: &BlobName, ends: Ends) -> Result<bool
         return Ok(false);
     }
     // Who else writes there may remove it.
-    let Some(lease) = shared.lease.get() else { return Ok(false) };
     lease.check(shared).map_err(|error| error.of_blob("move", name))?;
     match compare(&*remote.store, name, &*here)? {
         There::Same => {}

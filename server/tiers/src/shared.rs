@@ -1,12 +1,11 @@
 //! What the volume, the copies, the lease and moving share.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use holdfast_types::clock::Clock;
 use holdfast_volume::{BlobName, Volume};
 
 use crate::kinds::Kind;
-use crate::lease::Lease;
 use crate::record::Record;
 use crate::remote::Remote;
 use crate::waiting::Waiting;
@@ -23,8 +22,6 @@ pub(crate) struct Shared {
     pub(crate) waiting: Waiting,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) may_travel: Travels,
-    /// None before there is anything that writes to the bucket.
-    pub(crate) lease: OnceLock<Lease>,
 }
 
 impl Shared {

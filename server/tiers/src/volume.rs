@@ -8,6 +8,7 @@ use holdfast_volume::{Blob, BlobName, BlobWriter, Ends, ListPage, Owner, Space, 
 
 use crate::evict::{FarBlob, evict, forget_ends};
 use crate::kinds::Kind;
+use crate::lease::Lease;
 use crate::merge::merge;
 use crate::record::{Record, RecordError};
 use crate::remote::Remote;
@@ -18,6 +19,8 @@ use crate::waiting::Waiting;
 #[derive(Debug)]
 pub struct TieredVolume {
     pub(crate) shared: Arc<Shared>,
+    /// None before there is anything that writes to the bucket.
+    pub(crate) lease: Arc<OnceLock<Lease>>,
 }
 
 impl TieredVolume {
@@ -29,10 +32,9 @@ impl TieredVolume {
         travels: Travels,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let (waiting, lease) = (Waiting::default(), OnceLock::new());
-        Self {
-            shared: Arc::new(Shared { local, remote, record, waiting, clock, may_travel: travels, lease }),
-        }
+        let waiting = Waiting::default();
+        let shared = Arc::new(Shared { local, remote, record, waiting, clock, may_travel: travels });
+        Self { shared, lease: Arc::default() }
     }
 }
 
@@ -133,7 +135,7 @@ impl Volume for TieredVolume {
     }
 
     fn evict(&self, name: &BlobName, ends: Ends) -> Result<bool, VolumeError> {
-        evict(&self.shared, name, ends)
+        self.lease.get().map_or(Ok(false), |lease| evict(&self.shared, lease, name, ends))
     }
 
     fn handles_outlive_removal(&self) -> bool {
