@@ -30,8 +30,8 @@ pub(crate) const NUMBERS_PER_RESERVATION: u32 = 64;
 /// Threads that wait for fsync. They burn no CPU; four keep a disk's queue busy.
 pub(crate) const SEAL_THREADS: usize = 4;
 
-/// Threads that plan and read restore windows ahead.
-const READ_THREADS: usize = 4;
+/// Threads that plan and read restore windows ahead, from a local disk.
+pub(crate) const READ_THREADS: usize = 4;
 
 /// What the time of day may be corrected by without being taken for wrong.
 const CLOCK_SLACK_MS: i64 = 3_600_000;
@@ -101,6 +101,7 @@ pub(crate) struct CoreParts {
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) session_memory: Arc<MemoryPool>,
     pub(crate) read_ahead: Arc<ReadAhead>,
+    pub(crate) read_threads: usize,
     /// The highest commit number used.
     pub(crate) last_commit: u64,
     /// Reserved for this process already.
@@ -111,7 +112,8 @@ pub(crate) struct CoreParts {
 impl Core {
     pub(crate) fn new(parts: CoreParts) -> Result<Self, EngineError> {
         let CoreParts { repository, volume, catalog, store, clock, health, .. } = parts;
-        let CoreParts { lease_secs, reread_days, ledger, session_memory, read_ahead, .. } = parts;
+        let CoreParts { lease_secs, reread_days, ledger, session_memory, read_ahead, read_threads, .. } =
+            parts;
         let CoreParts { last_commit, numbers, unrecorded, .. } = parts;
         Ok(Self {
             repository,
@@ -124,7 +126,7 @@ impl Core {
             health,
             verify_pool: Arc::new(pool("verify", 0)?),
             seal_pool: pool("seal", SEAL_THREADS)?,
-            read_pool: pool("read", READ_THREADS)?,
+            read_pool: pool("read", read_threads)?,
             lease_secs,
             sealed: SealedRecords::default(),
             unrecorded,

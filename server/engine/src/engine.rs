@@ -23,7 +23,7 @@ use crate::audit::{Audit, AuditJob};
 use crate::check::{CheckOptions, CheckReport};
 use crate::container::{CacheLimits, SharedStats, list_containers};
 use crate::container_repair::{self, Repaired};
-use crate::core::Core;
+use crate::core::{Core, READ_THREADS};
 use crate::digest_stats::DigestStats;
 use crate::error::EngineError;
 use crate::health::{Health, Stopped};
@@ -72,6 +72,8 @@ pub struct EngineOptions {
     pub index: IndexOptions,
     /// What else may be kept in memory.
     pub memory: MemoryBounds,
+    /// Threads that read for restores. They wait more than they work: for a volume far away take more.
+    pub read_threads: usize,
     /// Where the containers lie, for messages.
     pub location: String,
     /// What follows from containers that are missing.
@@ -87,6 +89,7 @@ impl Default for EngineOptions {
             directories: CacheLimits::default(),
             index: IndexOptions::default(),
             memory: MemoryBounds::default(),
+            read_threads: READ_THREADS,
             location: "the volume".to_owned(),
             on_loss: OnLoss::Stop,
         }
@@ -194,6 +197,7 @@ impl Engine {
             directories: options.directories,
             index_options: options.index,
             memory: options.memory,
+            read_threads: options.read_threads,
             on_loss: options.on_loss,
             location: &options.location,
             rebuild,

@@ -41,6 +41,7 @@ pub(crate) struct Start<'a> {
     pub(crate) directories: CacheLimits,
     pub(crate) index_options: IndexOptions,
     pub(crate) memory: MemoryBounds,
+    pub(crate) read_threads: usize,
     /// See [`EngineOptions`](crate::EngineOptions).
     pub(crate) on_loss: OnLoss,
     pub(crate) location: &'a str,
@@ -167,7 +168,7 @@ fn core(
     ledger: Arc<Ledger>,
     (numbers, unrecorded): (Range<u64>, Unrecorded),
 ) -> Result<Core, EngineError> {
-    let Start { data, catalog, clock, health, lease_secs, reread_days, memory, .. } = start;
+    let Start { data, catalog, clock, health, lease_secs, reread_days, memory, read_threads, .. } = start;
     Core::new(CoreParts {
         repository,
         volume: Arc::new(GuardedVolume::new(data, Arc::clone(&health))),
@@ -181,6 +182,7 @@ fn core(
         ledger,
         session_memory: MemoryPool::new(memory.sessions_bytes),
         read_ahead: ReadAhead::new(memory.read_ahead_bytes / READ_BYTES_MAX),
+        read_threads,
         numbers,
         unrecorded,
     })

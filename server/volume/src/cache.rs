@@ -8,6 +8,7 @@
 //!   it reads again, or it is given the same bytes.
 
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -22,6 +23,10 @@ use blocks::{BlobId, Blocks};
 
 /// A read of more than this part of the cache goes past it, so that one scan does not empty it.
 const LARGEST_READ_DIVISOR: u64 = 8;
+
+/// A read that lacks this many neighbouring blocks is not rounded to whole blocks: restores read large pieces one behind the
+/// other, and each would bring what its neighbours bring as well.
+const EXACT_BLOCKS: u64 = 4;
 
 /// How much a cache may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,10 +123,15 @@ impl CacheBlob {
         (first..end).find(|block| blocks.has(self.id, *block)).unwrap_or(end)
     }
 
-    /// Reads the blocks from `first` to before `end` in one call, and remembers them.
-    fn fetch(&self, first: u64, end: u64) -> Result<Vec<u8>, VolumeError> {
-        let start = first * self.block_bytes();
-        let stop = end.saturating_mul(self.block_bytes()).min(self.inner.len());
+    /// Reads the blocks from `first` to before `end` in one call, and remembers those that it has whole: all, or, of many, what
+    /// of them is `asked` for. Returns where it begins.
+    fn fetch(&self, first: u64, end: u64, asked: &Range<u64>) -> Result<(u64, Vec<u8>), VolumeError> {
+        let block_bytes = self.block_bytes();
+        let mut start = first * block_bytes;
+        let mut stop = end.saturating_mul(block_bytes).min(self.inner.len());
+        if end - first >= EXACT_BLOCKS {
+            (start, stop) = (start.max(asked.start), stop.min(asked.end));
+        }
         let wanted = stop - start;
         let out_of_range = || VolumeError::OutOfRange {
             name: self.name.clone(),
@@ -132,17 +142,23 @@ impl CacheBlob {
         let bytes =
             self.inner.read_vec(&self.name, start, usize::try_from(wanted).map_err(|_| out_of_range())?)?;
         let mut blocks = self.cache.blocks.lock();
-        for (block, piece) in (first..end).zip(bytes.chunks(self.cache.limits.block_bytes.get())) {
+        for block in start.div_ceil(block_bytes)..end {
+            let block_end = (block + 1).saturating_mul(block_bytes).min(self.inner.len());
+            let within = |at: u64| usize::try_from(at.checked_sub(start)?).ok();
+            let range = within(block * block_bytes).zip(within(block_end));
+            let Some(piece) = range.and_then(|(from, to)| bytes.get(from..to)) else { break };
             // A copy each: a slice of the whole would keep all of it in memory after its neighbours have left.
             blocks.insert(self.id, block, Bytes::copy_from_slice(piece));
         }
-        Ok(bytes)
+        drop(blocks);
+        Ok((start, bytes))
     }
 
     fn read_through(&self, offset: u64, buffer: &mut [u8]) -> Result<(), VolumeError> {
         let block_bytes = self.block_bytes();
         // One behind the last: the range is inside the blob and not empty.
-        let end_block = (offset + buffer.len() as u64).div_ceil(block_bytes);
+        let asked = offset..offset + buffer.len() as u64;
+        let end_block = asked.end.div_ceil(block_bytes);
         let mut block = offset / block_bytes;
         while block < end_block {
             let known = self.cache.blocks.lock().get(self.id, block);
@@ -152,8 +168,8 @@ impl CacheBlob {
             } else {
                 // At least one, also when another thread has fetched it in the meantime.
                 let end = self.missing_from(block, end_block).max(block + 1);
-                let bytes = self.fetch(block, end)?;
-                copy_overlap(block * block_bytes, &bytes, offset, buffer);
+                let (start, bytes) = self.fetch(block, end, &asked)?;
+                copy_overlap(start, &bytes, offset, buffer);
                 block = end;
             }
         }

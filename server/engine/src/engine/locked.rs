@@ -38,6 +38,7 @@ impl Engine {
             directories: options.directories,
             index_options: options.index,
             memory: options.memory,
+            read_threads: options.read_threads,
             on_loss: options.on_loss,
             location: &options.location,
             rebuild: false,

@@ -122,6 +122,29 @@ fn an_open_that_overlaps_a_removal_shares_nothing() {
     assert_eq!(blocks.known_blobs(), 0);
 }
 
+/// Neighbours bring nothing twice; small reads still bring whole blocks.
+#[test]
+fn large_reads_bring_what_is_asked_for() {
+    let counters = Arc::new(crate::VolumeCounters::default());
+    let counted = crate::CountVolume::new(Arc::new(MemoryVolume::new()), Arc::clone(&counters));
+    let volume = CacheVolume::new(Arc::new(counted), limits(1 << 20, 1000));
+    let bytes: Vec<u8> = (0..20_500_u32).map(|at| u8::try_from(at % 251).unwrap()).collect();
+    put(&volume, "x", &bytes);
+    let blob = volume.open(&name("x")).unwrap();
+    let brought = || counters.snapshot().read.bytes;
+    for (offset, len) in [(300, 6000), (6300, 6000), (12_300, 8200)] {
+        assert_eq!(read(&*blob, offset, len), bytes[usize::try_from(offset).unwrap()..][..len]);
+    }
+    assert_eq!(brought(), 20_200);
+    // What was brought whole is remembered: also the last block, which is short.
+    assert_eq!(read(&*blob, 1000, 5000), bytes[1000..6000]);
+    assert_eq!(read(&*blob, 20_100, 400), bytes[20_100..20_500]);
+    assert_eq!(brought(), 20_200);
+    // A block of which each of two had a part is brought as a whole.
+    assert_eq!(read(&*blob, 6200, 200), bytes[6200..6400]);
+    assert_eq!(brought(), 21_200);
+}
+
 #[test]
 fn large_reads_go_past() {
     let (faulty, volume) = cached(limits(80_000, 1000));
