@@ -72,6 +72,8 @@ codes! {
     ReadOnly = "read-only", FailedPrecondition, 8;
     /// Stored data does not match its checksum or fingerprint.
     Damaged = "damaged", DataLoss, 5;
+    /// Part of what was asked for lies in an archive, and must be thawed before it can be read.
+    Archived = "archived", FailedPrecondition, 10;
     /// The server is shutting down or not ready; try again.
     Unavailable = "unavailable", Unavailable, 9;
     /// A defect or an I/O error at the server.

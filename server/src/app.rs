@@ -7,13 +7,14 @@ use std::time::Duration;
 use holdfast_engine::catalog::{Catalog, TaskKind, TaskRecord};
 use holdfast_engine::clock::{Clock, SystemClock};
 use holdfast_engine::ids::TokenId;
-use holdfast_engine::{Engine, Moving};
+use holdfast_engine::{Engine, Freezing, Moving};
 use holdfast_proto::ErrorCode;
 use holdfast_volume::SystemTimer;
 use tokio::sync::watch;
 use tracing::Span;
 
 use crate::activity::Activity;
+use crate::archive::Archives;
 use crate::auth::{Authenticator, Lookups};
 use crate::config::Settings;
 use crate::error::ServiceError;
@@ -23,7 +24,9 @@ use crate::metrics::Metrics;
 use crate::net::{Link, Origin, TooMany};
 use crate::readiness::Readiness;
 use crate::repository::{Beside, Encryption, Tiers};
-use crate::tasks::{Limits, PolicyWork, ReclaimWork, ScrubWork, Surroundings, TaskParts, Tasks, VerifyWork};
+use crate::tasks::{
+    Limits, PolicyWork, ReclaimWork, ScrubWork, Surroundings, TaskParts, Tasks, ThawWork, VerifyWork,
+};
 
 /// The running server, shared by all calls. What only one protocol needs is in that protocol's own state.
 #[derive(Debug)]
@@ -41,6 +44,8 @@ pub struct App {
     pub jobs: Arc<Jobs>,
     /// Long work that people and schedules start.
     pub(crate) tasks: Arc<Tasks>,
+    /// What lies in the archive of a bucket.
+    pub(crate) archives: Arc<Archives>,
     pub addresses: Addresses,
     pub started_ms: i64,
     /// What the server may use of memory, and for what.
@@ -91,7 +96,8 @@ impl App {
         if let Some(tiers) = &tiers {
             metrics.watch_tiers(Arc::clone(tiers));
         }
-        let tasks = tasks(&engine, &clock, &activity, &metrics, settings);
+        let archives = Arc::new(Archives::new(&engine, tiers.as_ref(), settings)?);
+        let tasks = tasks(&engine, &clock, &activity, &metrics, &archives, settings);
         Ok(Arc::new(Self {
             readiness,
             auth: Arc::new(Authenticator::new(Arc::clone(engine.catalog()), Arc::clone(&clock))),
@@ -99,6 +105,7 @@ impl App {
             metrics,
             jobs: Arc::default(),
             tasks,
+            archives,
             addresses,
             budget,
             started_ms: clock.now_ms(),
@@ -227,6 +234,7 @@ fn tasks(
     clock: &Arc<dyn Clock>,
     activity: &Arc<Activity>,
     metrics: &Arc<Metrics>,
+    archives: &Arc<Archives>,
     settings: &Settings,
 ) -> Arc<Tasks> {
     let verify = VerifyWork {
@@ -240,7 +248,9 @@ fn tasks(
         .s3_move_after_days
         .or(settings.s3_primary.then_some(0))
         .map(|min_age_days| Moving { min_age_days, until_free_pct: settings.s3_move_until_free });
-    let reclaim = ReclaimWork { engine: Arc::clone(engine), moving };
+    let freezing = settings.s3_archive_after_days.map(|min_age_days| Freezing { min_age_days });
+    let reclaim = ReclaimWork { engine: Arc::clone(engine), moving, freezing };
+    let thaw = ThawWork { engine: Arc::clone(engine), archives: Arc::clone(archives) };
     let scrub = ScrubWork { engine: Arc::clone(engine) };
     Tasks::new(TaskParts {
         catalog: Arc::clone(engine.catalog()),
@@ -248,7 +258,7 @@ fn tasks(
         timer: Arc::new(SystemTimer::new()),
         surroundings: Arc::clone(activity) as Arc<dyn Surroundings>,
         limits: Limits::of(settings),
-        works: vec![Arc::new(policy), Arc::new(reclaim), Arc::new(scrub), Arc::new(verify)],
+        works: vec![Arc::new(policy), Arc::new(reclaim), Arc::new(scrub), Arc::new(thaw), Arc::new(verify)],
     })
 }
 

@@ -21,11 +21,13 @@
 //! | `app` | what all calls share |
 //! | `control` | what commands on this machine ask of a running server |
 //! | `grpc`, `http` | the agents' protocol; REST API and web UI |
+//! | `archive` | what lies in the archive of a bucket, and what bringing it back costs |
 //! | `server` | start and shutdown |
 //! | `cli` | the command line |
 
 pub mod activity;
 pub mod app;
+mod archive;
 mod audit_log;
 pub mod auth;
 pub mod cli;

@@ -27,6 +27,7 @@ Exit codes:
     7  the versions of agent and server are incompatible
     8  the repository is full or read-only, or a quota is reached
     9  the server cannot be reached
+   10  what is to be restored lies in an archive and must be thawed first
   130  interrupted; a backup or restore leaves nothing behind that counts as complete
 
 Settings are taken from flags, then from the environment (HOLDFAST_SERVER, HOLDFAST_TOKEN or \
@@ -222,6 +223,7 @@ Examples:
   holdfast restore latest --vm db --to restored/        all disks, as restored/NAME.raw
   holdfast restore latest --vm web --to - | qemu-img convert -f raw -O qcow2 /dev/stdin web.qcow2
   holdfast restore latest --vm web --to web.raw --connections 16    over a line that loses packets
+  holdfast restore 01JQ --to old.raw --thaw bulk --yes             from an archive, when it is thawed
   holdfast restore latest --vm web --to web.raw --keep-going       what can be read of a damaged restore point
 
 A file is written as PATH.holdfast-partial and renamed when it is complete; every chunk is checked before \
@@ -259,11 +261,45 @@ pub(super) struct Restore {
     /// for a block device or stdout the disk's name, in the current folder]
     #[arg(long, value_name = "FILE", requires = "keep_going")]
     pub(super) bad_map: Option<PathBuf>,
+    /// Thaw what lies in an archive, at this speed, and wait for it; without this, what that takes is shown, and asked
+    #[arg(long, value_enum, value_name = "SPEED")]
+    pub(super) thaw: Option<ThawSpeed>,
+    /// Days for which what is thawed can be read [default: the server's choice]
+    #[arg(long, value_name = "DAYS", requires = "thaw")]
+    pub(super) thaw_days: Option<u32>,
+    /// Thaw without being asked
+    #[arg(long, requires = "thaw")]
+    pub(super) yes: bool,
+    /// Start to thaw, and do not wait for it: the same command restores later
+    #[arg(long, requires = "thaw")]
+    pub(super) no_wait: bool,
     /// Do not wait until the restored file has reached the disk
     #[arg(long)]
     pub(super) no_sync: bool,
     #[command(flatten)]
     pub(super) reading: Reading,
+}
+
+/// How fast, as Amazon calls it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum ThawSpeed {
+    /// Cheapest: within 12 hours, from DEEP_ARCHIVE 48
+    Bulk,
+    /// Within 5 hours, from DEEP_ARCHIVE 12
+    Standard,
+    /// Within minutes; not from DEEP_ARCHIVE
+    Expedited,
+}
+
+impl ThawSpeed {
+    /// As the server knows it.
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::Bulk => "bulk",
+            Self::Standard => "standard",
+            Self::Expedited => "expedited",
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

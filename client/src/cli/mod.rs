@@ -22,6 +22,7 @@ mod restore;
 mod retention_args;
 mod scrub;
 mod task;
+mod thaw;
 mod units;
 mod verify;
 mod verify_all;

@@ -76,10 +76,17 @@ fn outcome(task: &v1::Task, figures: &Value) -> Vec<String> {
             bytes(of("moved_bytes"))
         ));
     }
+    if of("frozen_containers") > 0 {
+        lines.push(format!(
+            "moved {} of {} to the archive: they must be thawed before they can be restored",
+            containers(of("frozen_containers")),
+            bytes(of("frozen_bytes"))
+        ));
+    }
     if of("containers_held") > 0 {
         lines.push(format!("{} stay until backups under way have ended", containers(of("containers_held"))));
     }
-    if of("incomplete") + of("moving_failed") > 0 {
+    if of("incomplete") + of("moving_failed") + of("freezing_failed") > 0 {
         lines.extend(task.log.iter().map(|line| escape_line(line).into_owned()));
     }
     lines

@@ -12,6 +12,7 @@ use super::Context;
 use super::args::{BadRanges, Restore};
 use super::display::Display;
 use super::reading::{Outcome, Task, disks, finish, read_all};
+use super::thaw::{self, Thawed};
 use crate::error::ClientError;
 use crate::repository::get_backup;
 use crate::restore::target::{FileOptions, PipeTarget, Target, open};
@@ -27,6 +28,10 @@ pub(super) async fn run(context: &Context, restore: &Restore) -> Result<ExitCode
     let (settings, connection, namespace) = context.connect_within(restore.reading.retry_for).await?;
     let backup = get_backup(&connection, &namespace, &restore.backup, &restore.vm).await?;
     let tasks = choose(&backup, restore)?;
+    let names = tasks.iter().map(|task| task.disk.disk.clone()).collect();
+    if thaw::make_ready(context, &connection, &backup, names, restore).await? == Thawed::Started {
+        return Ok(ExitCode::SUCCESS);
+    }
     let display = Display::start(context.output, tasks.iter().map(|task| task.disk.size_bytes).sum());
     let options = restore.reading.options(context.cipher()?);
     let reader = Reader::new(settings, connection, display.tally(), options)?;

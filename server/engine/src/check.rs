@@ -48,6 +48,8 @@ pub struct Problem {
 pub struct CheckReport {
     pub containers: u64,
     pub container_bytes: u64,
+    /// Containers that lie in an archive, of which nothing but the directory was looked at.
+    pub cold_containers: u64,
     pub backups: u64,
     /// Points on the volume.
     pub points: u64,
@@ -216,6 +218,7 @@ fn check_container(
     report: &mut CheckReport,
 ) -> Result<(), EngineError> {
     let id = record.id;
+    let mut is_cold = false;
     let mut tell = |what: String, code| {
         if code == ErrorCode::Damaged {
             damaged.push(Damage { record: record.clone(), what });
@@ -238,7 +241,9 @@ fn check_container(
         (Ok(_), None) => true,
         (Err(_), _) => false,
     };
-    if options.read_data {
+    // (T10) It is not thawed for this.
+    is_cold |= open.as_ref().is_ok_and(|open| open.cold().is_some_and(|place| !place.is_readable));
+    if options.read_data && !is_cold {
         for error in scan_container(&*core.volume, core.repository, id, record.class).findings {
             // What keeps the container from being opened was reported above.
             if open.is_err() && error.region().is_none() {
@@ -262,6 +267,7 @@ fn check_container(
             tell(format!("{place}{reason}"), ErrorCode::Damaged);
         }
     }
+    report.cold_containers += u64::from(is_cold);
     Ok(())
 }
 
@@ -385,7 +391,11 @@ fn check_digest(
         None => {
             let Some(node) = tree.extent_of(index, entry)? else { return Ok(()) };
             let domain = tree.source().domain();
-            let read = digests::digest_of(&core.store, domain, &node, recent, FarData::Read)?;
+            let read = match digests::digest_of(&core.store, domain, &node, recent, FarData::Read) {
+                // (T10) It is told with its container.
+                Err(EngineError::Archived(_)) => return Ok(()),
+                read => read?,
+            };
             // What cannot be read after all is reported with its container.
             if read == ReadExtent::Lacks {
                 return Ok(());

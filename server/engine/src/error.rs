@@ -79,6 +79,9 @@ pub enum EngineError {
     /// is not offered what is damaged, so what was lost is sent again.
     #[error("{0}")]
     FoundDamaged(String),
+    /// Part of what was asked for lies in an archive and must be brought back first.
+    #[error("{0}")]
+    Archived(String),
     /// A round of reclaim is in progress; there is one at a time.
     #[error("reclaim is running already; wait for it, or stop it")]
     RoundInProgress,
@@ -131,6 +134,7 @@ impl EngineError {
             Self::Quota(_) => ErrorCode::Quota,
             Self::ReadOnly(_) | Self::NoKeys(_) => ErrorCode::ReadOnly,
             Self::Damaged(_) => ErrorCode::Damaged,
+            Self::Archived(_) => ErrorCode::Archived,
             Self::Unavailable | Self::NotReclaimable(_) | Self::Stopped => ErrorCode::Unavailable,
             Self::Catalog(error) | Self::Locked(error) => error.code(),
             Self::Index(error) if error.is_full() => ErrorCode::Full,
@@ -152,6 +156,9 @@ impl EngineError {
 
 impl From<VolumeError> for EngineError {
     fn from(error: VolumeError) -> Self {
+        if error.is_archived() {
+            return Self::Archived(error.to_string());
+        }
         if error.is_full() {
             return Self::Full(format!(
                 "{error}: delete restore points and run 'holdfast reclaim', or add storage; then start the backup again"

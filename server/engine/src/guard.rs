@@ -86,6 +86,12 @@ impl Volume for GuardedVolume {
         self.inner.evict(name, ends).inspect_err(|error| self.gate.health.volume_failed(Part::Data, error))
     }
 
+    /// As [`Volume::evict`].
+    fn freeze(&self, name: &BlobName) -> Result<bool, VolumeError> {
+        self.gate.pass(name, || Ok(()))?;
+        self.inner.freeze(name).inspect_err(|error| self.gate.health.volume_failed(Part::Data, error))
+    }
+
     holdfast_volume::pass_on!(open, list, discard_unfinished, space, remove_empty_folders, handles_outlive_removal to inner);
 }
 

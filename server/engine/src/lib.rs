@@ -112,7 +112,7 @@ pub use points::{Comparison, EnteredPoint, PointProblem};
 pub use progress::{NoProgress, Progress};
 pub use readiness::NotReady;
 pub use reclaim::{
-    Attribution, BackupShare, Control as ReclaimControl, ControlProgress as ReclaimProgress, Freed,
+    Attribution, BackupShare, Control as ReclaimControl, ControlProgress as ReclaimProgress, Freed, Freezing,
     Incomplete, LIVE_SHARE_PCT, Moving, Phase as ReclaimPhase, ReclaimOptions, ReclaimReport, Squeeze,
 };
 pub use recover::{enter_points, repository_on, traces_of_repository};

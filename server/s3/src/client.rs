@@ -53,10 +53,12 @@ pub enum RequestKind {
     Head,
     List,
     Delete,
+    /// Brings an object back from an archive.
+    Restore,
 }
 
 impl RequestKind {
-    pub const ALL: [Self; 5] = [Self::Put, Self::Get, Self::Head, Self::List, Self::Delete];
+    pub const ALL: [Self; 6] = [Self::Put, Self::Get, Self::Head, Self::List, Self::Delete, Self::Restore];
 
     /// In lower case.
     pub const fn text(self) -> &'static str {
@@ -66,6 +68,7 @@ impl RequestKind {
             Self::Head => "head",
             Self::List => "list",
             Self::Delete => "delete",
+            Self::Restore => "restore",
         }
     }
 }
@@ -73,7 +76,7 @@ impl RequestKind {
 /// Requests made, failed ones included. Each number only grows.
 #[derive(Debug, Default)]
 pub struct RequestCounts {
-    made: [AtomicU64; 5],
+    made: [AtomicU64; RequestKind::ALL.len()],
     failed: AtomicU64,
     sent_bytes: AtomicU64,
     received_bytes: AtomicU64,
@@ -81,13 +84,14 @@ pub struct RequestCounts {
 
 impl RequestCounts {
     fn counter(&self, kind: RequestKind) -> &AtomicU64 {
-        let [put, get, head, list, delete] = &self.made;
+        let [put, get, head, list, delete, restore] = &self.made;
         match kind {
             RequestKind::Put => put,
             RequestKind::Get => get,
             RequestKind::Head => head,
             RequestKind::List => list,
             RequestKind::Delete => delete,
+            RequestKind::Restore => restore,
         }
     }
 

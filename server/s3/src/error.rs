@@ -167,6 +167,10 @@ fn by_code(call: &Call, status: u16, code: &str, source: Box<Explained>) -> Volu
     let (action, name) = (call.action, call.name.clone());
     let blob = BlobName::new(name.clone());
     match (status, code) {
+        (_, "InvalidObjectState") if call.intent == Intent::Read => VolumeError::archived(&name, source),
+        (_, "RestoreAlreadyInProgress") => {
+            VolumeError::Unavailable { action, name, source: Box::new(UnderWay(source)) }
+        }
         (_, "NoSuchKey") | (404, "NotFound" | "") if blob.is_some() => match blob {
             Some(name) => VolumeError::NotFound { name },
             None => VolumeError::Unavailable { action, name, source },
@@ -194,6 +198,27 @@ fn by_code(call: &Call, status: u16, code: &str, source: Box<Explained>) -> Volu
         _ if call.intent == Intent::Read => VolumeError::NotReadableNow { name, source },
         _ => VolumeError::Unavailable { action, name, source },
     }
+}
+
+/// What was asked for is being done already.
+#[derive(Debug)]
+struct UnderWay(Box<Explained>);
+
+impl fmt::Display for UnderWay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Error for UnderWay {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&*self.0)
+    }
+}
+
+/// Whether what was asked for is being done already.
+pub(crate) fn is_under_way(error: &VolumeError) -> bool {
+    matches!(error, VolumeError::Unavailable { source, .. } if source.is::<UnderWay>())
 }
 
 /// What to do; `None`: wait.
@@ -230,6 +255,9 @@ fn advice(call: &Call, status: u16, code: &str, region: Option<&str>) -> Option<
         (501, _) | (_, "NotImplemented" | "InvalidRequest" | "XAmzContentChecksumMismatch") => {
             "the object store may not know this kind of checksum: try s3_checksum = \"crc32c\" or \"off\"".to_owned()
         }
+        (_, "GlacierExpeditedRetrievalNotAvailable") => {
+            "the object store has no room for expedited thaws now: try again, or thaw it as standard or bulk".to_owned()
+        }
         (_, "InvalidStorageClass") => "the object store does not know this storage class: check s3_class".to_owned(),
         // The answer to HEAD has no body, and so no code.
         (400, "" | "BadRequest") => match region {
@@ -243,7 +271,7 @@ fn advice(call: &Call, status: u16, code: &str, region: Option<&str>) -> Option<
         },
         (403, _) => format!(
             "access was refused: the credentials need s3:ListBucket on bucket {bucket:?}, and s3:GetObject, s3:PutObject, \
-             s3:DeleteObject and s3:AbortMultipartUpload on its objects (OPERATIONS, \"Copies in a bucket\", has the policy); if they have these rights, see that the clock of \
+             s3:DeleteObject and s3:AbortMultipartUpload on its objects, and for an archive s3:RestoreObject (OPERATIONS, \"Copies in a bucket\", has the policy); if they have these rights, see that the clock of \
              this machine is right and that they have not ended"
         ),
         _ => return None,
@@ -284,6 +312,9 @@ mod tests {
             (Read, 403, "AccessDenied", later),
             (Write, 403, "AccessDenied", unavailable),
             (Read, 403, "InvalidObjectState", later),
+            (Read, 403, "InvalidObjectState", VolumeError::is_archived),
+            (Write, 409, "RestoreAlreadyInProgress", is_under_way),
+            (Write, 503, "GlacierExpeditedRetrievalNotAvailable", unavailable),
             (Read, 403, "RequestTimeTooSkewed", later),
             (Read, 400, "ExpiredToken", later),
             (Read, 412, "PreconditionFailed", missing),

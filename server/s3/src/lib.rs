@@ -9,6 +9,7 @@
 //! | `blob.rs` | a blob being read, by ranges |
 //! | `writer.rs` | a blob being written: one PUT, or parts of a large one |
 //! | `checksum.rs` | checksums as S3 writes them |
+//! | `classes.rs` | storage classes, and bringing objects back from an archive |
 //! | `error.rs` | what refusals mean, and what to do about them |
 //!
 //! A blob is the object PREFIX/NAME. It is put with `If-None-Match: *`, so nothing is ever replaced, and with a checksum
@@ -20,6 +21,7 @@
 
 mod blob;
 mod checksum;
+mod classes;
 mod client;
 mod config;
 mod credentials;

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use aws_sdk_s3::types::{ChecksumMode, ChecksumType, Delete, ObjectIdentifier};
 use holdfast_volume::{
-    Blob, BlobEntry, BlobName, BlobWriter, ListPage, Owner, RemoteStat, RemoteVolume, Space,
+    Blob, BlobEntry, BlobName, BlobWriter, ListPage, Owner, RemoteLook, RemoteStat, RemoteVolume, Space,
     TAGGED_MAX_BYTES, Tagged, Volume, VolumeError,
 };
 
 use crate::blob::S3Blob;
 use crate::checksum;
+use crate::classes;
 use crate::client::{RequestCounts, RequestKind, S3Client};
 use crate::config::{OpenError, S3Config};
 use crate::error::{Answer, Call, Intent, classify};
@@ -306,5 +307,20 @@ impl RemoteVolume for S3Volume {
 
     fn sign_with(&self, number: u64) {
         self.client.sign_with(number);
+    }
+
+    fn look(&self, name: &BlobName) -> Result<RemoteLook, VolumeError> {
+        match classes::look(&self.client, name, &self.key(name)) {
+            Err(VolumeError::NotFound { name }) => Err(self.missing(name)),
+            looked => looked,
+        }
+    }
+
+    fn set_class(&self, name: &BlobName, class: &str, tag: &str) -> Result<(), VolumeError> {
+        classes::set_class(&self.client, name, &self.key(name), class, tag)
+    }
+
+    fn ask_thaw(&self, name: &BlobName, days: u32, speed: &str) -> Result<(), VolumeError> {
+        classes::ask_thaw(&self.client, name, &self.key(name), days, speed)
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use holdfast_keys::{BlobKey, DamagedPage, DataKeyId, SALT_BYTES, TAG_BYTES};
-use holdfast_volume::{Blob, BlobName, VolumeError};
+use holdfast_volume::{Blob, BlobName, ColdPlace, VolumeError};
 use parking_lot::{Mutex, RwLock};
 
 use crate::layout::{Form, Geometry, HeaderError, SEALED_HEADER_BYTES, SealedHeader};
@@ -150,6 +150,10 @@ impl Blob for SealedBlob {
         self.inner.is_at_hand()
     }
 
+    fn cold(&self) -> Option<ColdPlace> {
+        self.inner.cold()
+    }
+
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), VolumeError> {
         let wanted = buffer.len() as u64;
         if offset.checked_add(wanted).is_none_or(|end| end > self.len) {
@@ -291,6 +295,10 @@ impl Blob for MovingBlob {
 
     fn is_at_hand(&self) -> bool {
         self.held.found.read().blob.is_at_hand()
+    }
+
+    fn cold(&self) -> Option<ColdPlace> {
+        self.held.found.read().blob.cold()
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), VolumeError> {

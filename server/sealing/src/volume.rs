@@ -263,6 +263,15 @@ impl Volume for SealedVolume {
         Ok(evicted)
     }
 
+    fn freeze(&self, name: &BlobName) -> Result<bool, VolumeError> {
+        let mut frozen = false;
+        for form in self.forms() {
+            let Some(name) = form.of(name) else { continue };
+            frozen |= self.inner.freeze(&name)?;
+        }
+        Ok(frozen)
+    }
+
     holdfast_volume::pass_on!(discard_unfinished, space, remove_empty_folders, handles_outlive_removal to inner);
 }
 

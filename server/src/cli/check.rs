@@ -132,6 +132,12 @@ fn show(report: &CheckReport, read_data: bool) {
         "checked {containers} containers ({container_bytes} bytes), {backups} backups ({disks} disks, {extents} \
          extents, {chunks} chunk references) and {points} points"
     ));
+    if report.cold_containers > 0 && read_data {
+        out::say(format_args!(
+            "{} containers lie in an archive: what is in them was not read",
+            report.cold_containers
+        ));
+    }
     match (report.code(), read_data) {
         (None, true) => out::say("no damage found"),
         (None, false) => out::say("no damage found; use --read-data to read every chunk as well"),
@@ -214,6 +220,7 @@ fn check_json(report: &CheckReport, found: &[OpenSummary], repaired: &[Repaired]
         "sound": report.is_sound(),
         "containers": report.containers,
         "container_bytes": report.container_bytes,
+        "cold_containers": report.cold_containers,
         "adopted_containers": sum(|found| found.adopted_containers),
         "replayed_containers": sum(|found| found.replayed_containers),
         "backups": report.backups,

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use holdfast_engine::clock::{Clock as _, SystemClock};
 use holdfast_proto::ErrorCode;
 use holdfast_tiers::prices::{AS_OF, CLASSES, ClassPrices, INTERNET_GB, LIST, REGION};
-use holdfast_tiers::{Holder, KindTotals, Record};
+use holdfast_tiers::{ColdTotals, Holder, KindTotals, Record};
 use serde_json::{Value, json};
 
 use super::fail::Failure;
@@ -127,6 +127,7 @@ fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
     let location = record.location().map_err(record_error)?;
     let said = published(&record).map_err(record_error)?;
     let writer = record.other_writer().map_err(record_error)?;
+    let cold = record.cold_totals().map_err(record_error)?;
     let settings = args.folder.resolve()?.settings;
     let (moved, plan, now_ms) = (moved(&settings.data_dir)?, Plan::of(&settings), SystemClock.now_ms());
     let mut usage = read_usage(&record).map_err(record_error)?.unwrap_or_default();
@@ -137,6 +138,7 @@ fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
         if let Some(all) = all.as_object_mut() {
             all.insert("moved_containers".to_owned(), moved.into());
             all.insert("month".to_owned(), month_as_json(&usage.month, costs.as_ref()));
+            all.insert("classes".to_owned(), cold.iter().map(cold_json).collect());
         }
         out::say(all);
     } else {
@@ -144,6 +146,11 @@ fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
         show_month(&usage.month, costs.as_ref(), &plan);
         if moved > 0 {
             out::say(format_args!("{moved} containers lie there alone, but for their directories"));
+        }
+        for ColdTotals { class, blobs, bytes, thawed } in cold {
+            out::say(format_args!(
+                "  {class:<12} {blobs:>10} blobs {bytes:>16} bytes, {thawed} thawed or under way"
+            ));
         }
         if let Some(writer) = writer {
             out::say(format_args!("another server writes there: {writer}"));
@@ -245,6 +252,11 @@ fn class_as_json(class: &ClassPrices) -> Value {
             "hours": thaw.hours,
         })).collect::<Vec<_>>(),
     })
+}
+
+fn cold_json(totals: &ColdTotals) -> Value {
+    let ColdTotals { class, blobs, bytes, thawed } = totals;
+    json!({ "class": class, "blobs": blobs, "bytes": bytes, "thawed": thawed })
 }
 
 fn as_json(

@@ -25,7 +25,7 @@ pub use encryption::Encryption;
 pub use parity::{NotParity, Parity};
 pub use resolve::{ConfigError, Origin, Resolved, resolve};
 pub use s3::S3Checksum;
-pub(crate) use s3::server_encryption;
+pub(crate) use s3::{DAYS_MAX, server_encryption};
 pub use size::{ByteSize, NotASize, Reserve};
 
 use crate::tls::IdentitySource;
@@ -199,6 +199,28 @@ pub struct Layer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub s3_move_until_free: Option<u8>,
 
+    /// Keep in an archive (s3_archive_class) what lies in the bucket alone and only restore points older than this need; it
+    /// must be thawed before it can be restored
+    #[arg(long, value_name = "DAYS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub s3_archive_after_days: Option<u32>,
+
+    /// Storage class of the archive: GLACIER, DEEP_ARCHIVE, or one that needs no thawing (GLACIER_IR, STANDARD_IA,
+    /// ONEZONE_IA) [default: GLACIER]
+    #[arg(long, value_name = "CLASS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub s3_archive_class: Option<String>,
+
+    /// Days for which what was thawed can be read, unless a restore asks for others [default: 7]
+    #[arg(long, value_name = "DAYS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub s3_thaw_days: Option<u32>,
+
+    /// File with the prices of thawing, instead of those of one region that are built in
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub s3_prices: Option<PathBuf>,
+
     /// Space to keep free on the volume, or "auto": 1GiB or 2 %, whichever is less [default: auto]
     #[arg(long, value_name = "SIZE")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -301,6 +323,10 @@ impl Layer {
             s3_primary: Some(false),
             s3_move_after_days: None,
             s3_move_until_free: Some(20),
+            s3_archive_after_days: None,
+            s3_archive_class: Some("GLACIER".to_owned()),
+            s3_thaw_days: Some(7),
+            s3_prices: None,
             reserve: Some(Reserve::Auto),
             memory: None,
             index_memory: Some(ByteSize(64 << 20)),
@@ -355,6 +381,10 @@ pub struct Settings {
     pub s3_primary: bool,
     pub s3_move_after_days: Option<u32>,
     pub s3_move_until_free: u8,
+    pub s3_archive_after_days: Option<u32>,
+    pub s3_archive_class: String,
+    pub s3_thaw_days: u32,
+    pub s3_prices: Option<PathBuf>,
     pub reserve: Reserve,
     pub memory: Option<ByteSize>,
     pub index_memory: ByteSize,

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use holdfast_s3::{ChecksumKind, ServerEncryption, parse_location};
+use holdfast_tiers::{days_min, is_archive};
 use serde::{Deserialize, Serialize};
 
 use super::Settings;
@@ -12,6 +13,9 @@ const COPIES_MAX: u32 = 32;
 
 /// A hundred years: nothing is older.
 const MOVE_DAYS_MAX: u32 = 36_500;
+
+/// What was thawed can be read for so long at most: a copy is paid for as long as it lies there.
+pub(crate) const DAYS_MAX: u32 = 365;
 
 /// The setting `s3_checksum`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, Serialize, Deserialize)]
@@ -84,6 +88,40 @@ pub(super) fn check(settings: &Settings) -> Result<(), (&'static str, String)> {
     }
     if settings.s3_move_until_free > 100 {
         return Err(("s3_move_until_free", "must be between 0 and 100".to_owned()));
+    }
+    if settings.s3_archive_after_days.is_some_and(|days| days > MOVE_DAYS_MAX) {
+        return Err(("s3_archive_after_days", format!("must be at most {MOVE_DAYS_MAX}")));
+    }
+    if settings.s3_archive_after_days.is_some()
+        && settings.s3_move_after_days.is_none()
+        && !settings.s3_primary
+    {
+        return Err((
+            "s3_archive_after_days",
+            "needs s3_move_after_days or s3_primary: only what was moved to the bucket goes to the archive"
+                .to_owned(),
+        ));
+    }
+    if days_min(&settings.s3_archive_class).is_none() {
+        let known = "GLACIER, DEEP_ARCHIVE, GLACIER_IR, STANDARD_IA or ONEZONE_IA";
+        return Err(("s3_archive_class", format!("must be {known}")));
+    }
+    if settings.s3_archive_after_days.is_some() && settings.s3_checksum == S3Checksum::Off {
+        return Err((
+            "s3_archive_after_days",
+            "needs checksums, or it could not be seen that containers stay what they are: set s3_checksum"
+                .to_owned(),
+        ));
+    }
+    if settings.s3_class.as_deref().is_some_and(is_archive) {
+        return Err((
+            "s3_class",
+            "must not be an archive: restore points, keys and recipes are read all the time; set s3_archive_after_days"
+                .to_owned(),
+        ));
+    }
+    if !(1..=DAYS_MAX).contains(&settings.s3_thaw_days) {
+        return Err(("s3_thaw_days", format!("must be between 1 and {DAYS_MAX}")));
     }
     if !(1..=COPIES_MAX).contains(&settings.s3_copies) {
         return Err(("s3_copies", format!("must be between 1 and {COPIES_MAX}")));

@@ -55,7 +55,7 @@ fn every_place_beats_the_ones_below_it() {
 #[test]
 fn every_key_can_come_from_every_place() {
     // One more key than a flag, a variable and a line of the file can carry would be a second precedence.
-    let keys: [(&str, &str, &str); 39] = [
+    let keys: [(&str, &str, &str); 42] = [
         ("data_dir", "/d", "\"/d\""),
         ("grpc", "0.0.0.0:1", "\"0.0.0.0:1\""),
         ("http", "[::]:2", "\"[::]:2\""),
@@ -82,6 +82,9 @@ fn every_key_can_come_from_every_place() {
         ("s3_rate", "7MiB", "\"7MiB\""),
         ("s3_primary", "true", "true"),
         ("s3_move_until_free", "35", "35"),
+        ("s3_archive_class", "DEEP_ARCHIVE", "\"DEEP_ARCHIVE\""),
+        ("s3_thaw_days", "9", "9"),
+        ("s3_prices", "/p", "\"/p\""),
         ("reserve", "3MiB", "\"3MiB\""),
         ("memory", "1GiB", "\"1GiB\""),
         ("index_memory", "8MiB", "8388608"),

@@ -26,9 +26,11 @@ mod ingest;
 mod manage;
 mod messages;
 mod outgoing;
+mod reading;
 mod refusals;
 mod restore;
 mod status;
+mod thaw;
 
 use std::sync::Arc;
 

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use holdfast_engine::catalog::token::Action;
 use holdfast_engine::catalog::{AuditEntry, BackupRecord};
 use holdfast_engine::ids::BackupId;
 use holdfast_proto::ErrorCode;
@@ -11,9 +10,10 @@ use holdfast_proto::v1::{self, restore_server::Restore};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-use super::call::{Stage, caller, parse_id, queued, shown};
+use super::call::{Stage, caller, queued, shown};
 use super::outgoing;
-use super::refusals;
+use super::reading::may_read;
+use super::thaw;
 use crate::activity::streams::{StreamKind, Subject};
 use crate::app::App;
 use crate::auth::{Caller, peer_text};
@@ -28,6 +28,17 @@ pub(super) struct RestoreService {
 impl RestoreService {
     pub(super) fn new(app: Arc<App>) -> Self {
         Self { app }
+    }
+
+    async fn unary<M: Send + 'static, A: Send + 'static>(
+        &self,
+        request: Request<M>,
+        work: fn(&Arc<App>, &Caller, M) -> Result<A, ServiceError>,
+    ) -> Result<Response<A>, Status> {
+        let caller = caller(&request, Stage::Negotiated)?;
+        let message = request.into_inner();
+        let answer = self.app.blocking(move |app| work(app, &caller, message)).await;
+        answer.map(Response::new).map_err(ServiceError::into_status)
     }
 }
 
@@ -117,6 +128,21 @@ impl Restore for RestoreService {
         let items = reader.map(move |item| item.inspect(&count).map_err(ServiceError::from));
         Ok(Response::new(outgoing::stream(guard, items)))
     }
+
+    async fn quote_thaw(
+        &self,
+        request: Request<v1::QuoteThawRequest>,
+    ) -> Result<Response<v1::ThawQuote>, Status> {
+        self.unary(request, thaw::quote).await
+    }
+
+    async fn start_thaw(&self, request: Request<v1::StartThawRequest>) -> Result<Response<v1::Task>, Status> {
+        self.unary(request, thaw::start).await
+    }
+
+    async fn get_thaw(&self, request: Request<v1::GetThawRequest>) -> Result<Response<v1::Task>, Status> {
+        self.unary(request, thaw::get).await
+    }
 }
 
 fn subject(backup: &BackupRecord, disk: &str) -> Subject {
@@ -144,19 +170,8 @@ fn range_bytes(message: &v1::ReadRangeResponse) -> u64 {
 
 /// The backup, when the caller may read it; noted in the audit log. Blocks.
 fn readable_backup(app: &App, caller: &Caller, id: &str, disk: &str) -> Result<BackupRecord, ServiceError> {
-    caller.check_role(Action::ReadBack)?;
-    let id: BackupId = parse_id("backup", id)?;
     check_name("disk", disk).map_err(ServiceError::invalid)?;
-    let backup = app
-        .catalog()
-        .backup(id)?
-        .filter(|backup| caller.may(Action::ReadBack, backup.namespace))
-        .ok_or_else(|| ServiceError::new(ErrorCode::NotFound, format!("there is no backup {id}")))?;
-    caller.check_contents(app.catalog(), &backup).inspect_err(|_| {
-        if let Ok(Some(namespace)) = app.catalog().namespace(backup.namespace) {
-            refusals::note_refusal(app, caller, "backup.read-refused", &namespace, &backup.vm);
-        }
-    })?;
+    let backup = may_read(app, caller, id)?;
     note(app, caller, &backup, disk);
     Ok(backup)
 }

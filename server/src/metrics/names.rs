@@ -192,7 +192,7 @@ metrics! {
     BUCKET_COPIED_BYTES = Counter Bytes "holdfast_bucket_copied_bytes_total" []
         "Bytes of these";
     BUCKET_REQUESTS = Counter Count "holdfast_bucket_requests_total" ["kind"]
-        "Requests to the bucket since the server started, failed ones included, by kind: put, get, head, list or delete";
+        "Requests to the bucket since the server started, failed ones included, by kind: put, get, head, list, delete or restore";
     BUCKET_REQUEST_FAILURES = Counter Count "holdfast_bucket_request_failures_total" []
         "Those that were refused or not answered";
     BUCKET_SENT = Counter Bytes "holdfast_bucket_sent_bytes_total" []

@@ -18,7 +18,7 @@ use holdfast_proto::ErrorCode;
 use holdfast_s3::{OpenError, RequestCounts, RequestKind, S3Config, S3Volume};
 use holdfast_sealing::{is_left_open, is_sealed_name};
 use holdfast_tiers::{
-    AbsentVolume, Copies, FetchError, Fetched, Holder, Record, RecordError, Remote, SurveyError,
+    AbsentVolume, Archive, Copies, FetchError, Fetched, Holder, Record, RecordError, Remote, SurveyError,
     TieredVolume, Travels, enter_moved, has_moved_containers, moved_containers, note_made_of_bucket, survey,
 };
 use holdfast_volume::{
@@ -80,6 +80,7 @@ pub struct Tiers {
     pub(crate) copies: Copies,
     /// A backup counts only when the bucket has it.
     pub(crate) is_primary: bool,
+    pub(crate) archive: Archive,
     /// `None`: the settings name no bucket.
     pub(crate) bucket: Option<Arc<S3Volume>>,
     pub(crate) plan: Plan,
@@ -209,11 +210,17 @@ fn open(
     let volume = TieredVolume::new(local, remote, Arc::new(record), travels, Arc::clone(clock));
     let threads =
         NonZeroUsize::new(usize::try_from(budget.bucket_copies).unwrap_or(1)).unwrap_or(NonZeroUsize::MIN);
+    let volume = match settings.s3_archive_after_days {
+        Some(_) => volume.archiving_to(&settings.s3_archive_class),
+        None => volume,
+    };
+    let archive = volume.archive();
     let copies = volume.copies(threads, &writer_name(&settings.data_dir)).map_err(record_error)?;
     let is_primary = settings.s3_primary && bucket.is_some();
     let figures = Figures::of(copies.record()).map_err(record_error)?;
     let plan = Plan::of(settings);
-    let tiers = Tiers { location, copies, is_primary, bucket, plan, figures, published: Mutex::default() };
+    let tiers =
+        Tiers { location, copies, archive, is_primary, bucket, plan, figures, published: Mutex::default() };
     Ok(Some((volume, tiers)))
 }
 
@@ -438,11 +445,24 @@ pub(crate) fn published(record: &Record) -> Result<Option<(serde_json::Value, Op
     Ok(status.map(|status| (status, at)))
 }
 
+impl Tiers {
+    /// (T10) The containers that lie in the archive, by their names for the engine.
+    ///
+    /// # Errors
+    /// The record's.
+    pub(crate) fn cold_containers(&self) -> Result<Vec<BlobName>, ServiceError> {
+        let names = self.archive.names().map_err(record_error)?;
+        // As encryption names them.
+        let plain = |name: &BlobName| BlobName::new(name.as_str().trim_end_matches('-'));
+        Ok(names.iter().filter_map(plain).collect())
+    }
+}
+
 /// Requests of one bucket, or of several processes' worth of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Requests {
     /// In the order of [`RequestKind::ALL`].
-    made: [u64; 5],
+    made: [u64; RequestKind::ALL.len()],
     pub(crate) failed: u64,
     pub(crate) sent_bytes: u64,
     pub(crate) received_bytes: u64,

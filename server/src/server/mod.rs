@@ -220,7 +220,12 @@ async fn open_engine(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<(Eng
             return Ok((Engine::assemble_locked(parts, &why)?, Beside { encryption: None, tiers: None }));
         }
         let (parts, beside) = open_with_all(&chosen, &clock)?;
-        Ok((Engine::assemble(parts)?, beside))
+        let engine = Engine::assemble(parts)?;
+        // (T10) Before there is any backup.
+        if let Some(tiers) = &beside.tiers {
+            engine.note_cold(&tiers.cold_containers()?);
+        }
+        Ok((engine, beside))
     };
     let opened =
         tokio::task::spawn_blocking(open).await.map_err(ServiceError::from).and_then(|opened| opened);

@@ -262,33 +262,35 @@ impl Board {
         entry.ok_or_else(|| ServiceError::defect(format!("task {id} vanished")))
     }
 
-    /// Of each kind without an attempt the oldest task that waits, begun with a control from `make`.
-    pub(super) fn begin(&mut self, make: impl Fn() -> Control) -> Vec<(TaskRecord, Arc<Control>)> {
+    /// Of each kind the oldest tasks that wait, as many as may work at once, begun with a control each from `make`.
+    pub(super) fn begin(
+        &mut self,
+        at_once: impl Fn(TaskKind) -> usize,
+        make: impl Fn() -> Control,
+    ) -> Vec<(TaskRecord, Arc<Control>)> {
         let mut begun = Vec::new();
         if self.stopping {
             return begun;
         }
         let now_ms = self.clock.now_ms();
         for kind in TaskKind::ALL {
-            let of_kind = |entry: &&mut Entry| entry.record.kind == kind;
-            if self.entries.iter().any(|entry| entry.record.kind == kind && entry.attempt.is_some()) {
-                continue;
+            let of_kind = |entry: &&Entry| entry.record.kind == kind && entry.attempt.is_some();
+            let room = at_once(kind).saturating_sub(self.entries.iter().filter(of_kind).count());
+            let waits =
+                |entry: &&mut Entry| entry.record.kind == kind && entry.record.status == TaskStatus::Queued;
+            for entry in self.entries.iter_mut().filter(waits).take(room) {
+                let control = Arc::new(make());
+                entry.record.status = TaskStatus::Running;
+                entry.record.started_ms = entry.record.started_ms.or(Some(now_ms));
+                entry.record.attempts = entry.record.attempts.saturating_add(1);
+                entry.attempt = Some(Arc::clone(&control));
+                let attempt = entry.record.attempts;
+                entry.note(
+                    now_ms,
+                    if attempt == 1 { "begun".to_owned() } else { format!("begun, attempt {attempt}") },
+                );
+                begun.push((entry.record.clone(), control));
             }
-            let mut waiting = self.entries.iter_mut().filter(of_kind);
-            let Some(entry) = waiting.find(|entry| entry.record.status == TaskStatus::Queued) else {
-                continue;
-            };
-            let control = Arc::new(make());
-            entry.record.status = TaskStatus::Running;
-            entry.record.started_ms = entry.record.started_ms.or(Some(now_ms));
-            entry.record.attempts = entry.record.attempts.saturating_add(1);
-            entry.attempt = Some(Arc::clone(&control));
-            let attempt = entry.record.attempts;
-            entry.note(
-                now_ms,
-                if attempt == 1 { "begun".to_owned() } else { format!("begun, attempt {attempt}") },
-            );
-            begun.push((entry.record.clone(), control));
         }
         if !begun.is_empty() {
             self.save_all(true);

@@ -137,6 +137,21 @@ impl Control {
         self.check()
     }
 
+    /// Waits for something far away that takes so long.
+    ///
+    /// # Errors
+    /// As [`Control::check`].
+    pub(crate) fn rest(&self, time: Duration) -> Result<(), Stopped> {
+        let mut left = time;
+        while !left.is_zero() {
+            self.check()?;
+            let nap = left.min(NAP);
+            self.timer.sleep(nap);
+            left -= nap;
+        }
+        self.check()
+    }
+
     /// So many of `unit` have to be done; 0: not known.
     pub(crate) fn expect(&self, total: u64, unit: &'static str) {
         self.told.lock().progress = TaskProgress { done: 0, total, unit: unit.to_owned() };

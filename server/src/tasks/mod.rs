@@ -9,10 +9,10 @@
 //! | `limits` | how fast tasks may be |
 //! | `due`, `calendar` | what schedules start, and when |
 //! | `runner` | the loop that begins attempts |
-//! | one file a kind | `policy`, `reclaim`, `scrub`, `verify` |
+//! | one file a kind | `policy`, `reclaim`, `scrub`, `thaw`, `verify` |
 //!
 //! Invariants:
-//! * Of each kind one attempt works at a time, on a thread that may block; the others wait in the order they were started.
+//! * Of each kind one attempt works at a time (of thaws several, which mostly wait), on a thread that may block; the others wait in the order they were started.
 //! * An attempt ends within a moment of being told to (a shutdown, a cancellation), and its task goes on later where its
 //!   kind can: work never depends on an attempt's end.
 //! * What a schedule starts is started once, and what was missed is made up for once.
@@ -31,6 +31,7 @@ mod runner;
 mod scrub;
 #[cfg(test)]
 mod tests;
+mod thaw;
 mod verify;
 mod work;
 
@@ -58,6 +59,7 @@ pub(crate) use policy::PolicyWork;
 pub(crate) use reclaim::ReclaimWork;
 pub(crate) use runner::TaskRunner;
 pub(crate) use scrub::ScrubWork;
+pub(crate) use thaw::{Options as ThawOptions, ThawWork};
 pub(crate) use verify::VerifyWork;
 use work::{DefaultSchedule, Order, OwnSchedule, Work, WorkError};
 
@@ -155,6 +157,14 @@ impl Tasks {
         let started = self.board.lock().add(new)?;
         self.changed();
         Ok(started)
+    }
+
+    /// Options in the one form that equal options have.
+    ///
+    /// # Errors
+    /// `Invalid`; `NotFound`: this server has no such kind.
+    pub(crate) fn checked(&self, kind: TaskKind, options: &str) -> Result<String, ServiceError> {
+        self.work(kind)?.check(options)
     }
 
     /// A task that does not begin by itself.
@@ -318,7 +328,8 @@ impl Tasks {
         }
         board.release_held();
         let (clock, timer) = (&self.parts.clock, &self.parts.timer);
-        let begun = board.begin(|| Control::new(Arc::clone(clock), Arc::clone(timer), throttle));
+        let at_once = |kind| self.work(kind).map_or(1, |work| work.at_once());
+        let begun = board.begin(at_once, || Control::new(Arc::clone(clock), Arc::clone(timer), throttle));
         let changed = board.save_all(false);
         drop(board);
         if changed || !begun.is_empty() {

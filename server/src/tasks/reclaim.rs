@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use holdfast_engine::catalog::{TaskKind, TaskProgress};
 use holdfast_engine::{
-    Engine, EngineError, Incomplete, Moving, ReclaimControl, ReclaimOptions, ReclaimPhase, ReclaimReport,
-    Squeeze,
+    Engine, EngineError, Freezing, Incomplete, Moving, ReclaimControl, ReclaimOptions, ReclaimPhase,
+    ReclaimReport, Squeeze,
 };
 use serde::{Deserialize, Serialize};
 
@@ -96,6 +96,9 @@ struct Figures {
     moved_bytes: u64,
     /// 1 if something failed before all was moved.
     moving_failed: u64,
+    frozen_containers: u64,
+    frozen_bytes: u64,
+    freezing_failed: u64,
     references: u64,
     marked_ms: u64,
     /// Recipes that could not be followed.
@@ -121,6 +124,9 @@ impl Figures {
             moved_containers: report.moved_containers,
             moved_bytes: report.moved_bytes,
             moving_failed: u64::from(report.moving_failed.is_some()),
+            frozen_containers: report.frozen_containers,
+            frozen_bytes: report.frozen_bytes,
+            freezing_failed: u64::from(report.freezing_failed.is_some()),
             references: report.references,
             marked_ms: report.marked_ms,
             incomplete: report.incomplete.len() as u64,
@@ -135,6 +141,8 @@ pub(crate) struct ReclaimWork {
     pub(crate) engine: Arc<Engine>,
     /// What each round moves to the bucket alone; `None`: nothing.
     pub(crate) moving: Option<Moving>,
+    /// What each round moves to the archive; `None`: nothing.
+    pub(crate) freezing: Option<Freezing>,
 }
 
 impl Work for ReclaimWork {
@@ -172,7 +180,7 @@ impl Work for ReclaimWork {
         let options = read(&order.options)?;
         let round = Arc::new(ReclaimControl::default());
         control.steer(Arc::new(Round(Arc::clone(&round))));
-        let asked = ReclaimOptions { moving: self.moving, ..options.for_engine() };
+        let asked = ReclaimOptions { moving: self.moving, freezing: self.freezing, ..options.for_engine() };
         let report = self.engine.reclaim(&asked, &round).map_err(ended)?;
         control.set_figures(&Figures::of(&report, options.dry_run));
         for one in report.incomplete.iter().take(INCOMPLETE_LINES) {
@@ -193,6 +201,13 @@ impl Work for ReclaimWork {
         }
         if let Some(why) = &report.moving_failed {
             control.log(format!("no more was moved to the bucket: {why}"));
+        }
+        if report.frozen_containers > 0 {
+            let (containers, bytes) = (report.frozen_containers, report.frozen_bytes);
+            control.log(format!("{containers} containers of {bytes} bytes lie in the archive now"));
+        }
+        if let Some(why) = &report.freezing_failed {
+            control.log(format!("no more was moved to the archive: {why}"));
         }
         match self.engine.attribute(&round) {
             Ok(_) => Ok(()),

@@ -68,9 +68,14 @@ pub(crate) struct DefaultSchedule {
     pub(crate) enabled: bool,
 }
 
-/// A kind of task. One attempt of a kind works at a time.
+/// A kind of task. One attempt of a kind works at a time, unless it says otherwise.
 pub(crate) trait Work: Send + Sync + fmt::Debug {
     fn kind(&self) -> TaskKind;
+
+    /// How many attempts may work at the same time.
+    fn at_once(&self) -> usize {
+        1
+    }
 
     /// The schedule of its kind; `None`: it has none, only [`Work::own_schedules`].
     fn default_schedule(&self) -> Option<DefaultSchedule> {

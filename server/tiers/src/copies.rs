@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 
 use crate::compare::{There, compare, pieces};
 use crate::error::CopyError;
+use crate::freeze::with_ends;
 use crate::holder::Holder;
 use crate::kinds::Kind;
 use crate::lease::Lease;
@@ -536,7 +537,7 @@ impl Copies {
         if !names.is_empty() {
             // (T8) What another server counts on does not go.
             self.lease()?.check(&self.shared)?;
-            remote.store.remove_all(&names).map_err(CopyError::Remote)?;
+            remote.store.remove_all(&with_ends(record, &names)?).map_err(CopyError::Remote)?;
         }
         record.removed(&gone)?;
         for name in names {

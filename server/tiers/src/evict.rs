@@ -21,14 +21,14 @@ use crc_fast::{CrcAlgorithm, Digest};
 use holdfast_volume::{Blob, BlobName, Ends, Owner, RemoteVolume, Volume, VolumeError, list_all};
 
 use crate::compare::{There, compare, pieces};
-use crate::kinds::Kind;
+use crate::kinds::{ENDS, Kind};
 use crate::lease::Lease;
 use crate::record::{Record, RecordError};
 use crate::shared::Shared;
 use crate::survey::SurveyError;
 
 /// The folder of ends. It is neither listed as part of the repository nor copied.
-const FOLDER: &str = "ends";
+const FOLDER: &str = ENDS;
 
 const HEADER: usize = 2 * size_of::<u64>();
 const CHECKSUM: usize = size_of::<u64>();

@@ -6,6 +6,7 @@ use holdfast_volume::{BlobName, Owner, VolumeError};
 use parking_lot::Mutex;
 
 use crate::compare::pieces;
+use crate::evict::ends_name;
 use crate::kinds::Kind;
 use crate::record::RecordError;
 use crate::volume::TieredVolume;
@@ -57,7 +58,16 @@ impl TieredVolume {
                 }
             }
         }
+        self.fetch_ends(threads, &mut fetched)?;
         Ok(fetched)
+    }
+
+    /// What is in containers that cannot be read without being thawed.
+    fn fetch_ends(&self, threads: NonZeroUsize, fetched: &mut Fetched) -> Result<(), FetchError> {
+        for names in self.archive().names()?.chunks(PAGE) {
+            self.fetch_all(names.iter().filter_map(ends_name).collect(), threads, fetched)?;
+        }
+        Ok(())
     }
 
     fn fetch_all(

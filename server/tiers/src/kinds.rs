@@ -3,6 +3,9 @@
 
 use holdfast_volume::BlobName;
 
+/// The folder of ends of containers, which are none of these kinds.
+pub(crate) const ENDS: &str = "ends";
+
 /// Kinds of blobs, in the order in which they are copied. (T1) Restore points come after what they need: containers, and
 /// before these the keys that they are encrypted with, without which the bucket would not be one of a repository. Snapshots
 /// of the catalog name restore points, so they come after those.

@@ -17,6 +17,9 @@
 //! | `copies.rs` | [`Copies`]: does the copying and removing, a bounded piece a call |
 //! | `compare.rs` | whether what lies in the bucket is what lies here |
 //! | `evict.rs` | containers that lie there alone, but for their ends |
+//! | `cold.rs` | what lies in an archive there, and reading it |
+//! | `freeze.rs` | containers that are given the storage class of an archive |
+//! | `thaw.rs` | [`Archive`]: brings back what lies in one |
 //! | `absent.rs` | stands in for a bucket that is not configured any more |
 //! | `places.rs` | what lies where |
 //! | `survey.rs` | makes the record of a listing of the bucket |
@@ -30,17 +33,20 @@
 //! - What lies in the bucket is known from the record alone; work never lists the bucket (T4).
 //! - One server writes to the bucket: the one whose lease lies there (T8).
 //! - The local copy of a container goes only after what lies in the bucket was once more found to be the same (T9).
+//! - What lies in an archive is data containers whose ends lie beside them, and the record says so before (T10).
 //! - The bucket being away fails reads of what only it has, and delays copies; nothing else (T5).
 //!
 //! A crash leaves blobs in the bucket that are not in the record: the next process finds out by asking for each blob
 //! that the record lacks, and takes those that are the same for copied.
 
 mod absent;
+mod cold;
 mod compare;
 mod copies;
 mod error;
 mod evict;
 mod fetch;
+mod freeze;
 mod holder;
 mod kinds;
 mod lease;
@@ -52,20 +58,23 @@ mod remote;
 mod round;
 mod shared;
 mod survey;
+mod thaw;
 mod volume;
 mod waiting;
 
 pub use absent::AbsentVolume;
+pub use cold::{ARCHIVES, days_min, is_archive};
 pub use copies::{Copies, CopyStatus, Worked};
 pub use error::CopyError;
 pub use evict::{enter_moved, has_moved_containers, moved_containers, note_made_of_bucket};
 pub use fetch::{FetchError, Fetched};
 pub use holder::Holder;
 pub use places::{Held, KindPlaces};
-pub use record::{KindTotals, Record, RecordError};
+pub use record::{ColdTotals, KindTotals, Record, RecordError};
 pub use remote::Remote;
 pub use shared::Travels;
 pub use survey::{SurveyError, survey};
+pub use thaw::{Archive, Thawing};
 pub use volume::TieredVolume;
 
 #[cfg(test)]

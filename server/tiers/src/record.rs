@@ -11,7 +11,11 @@ use holdfast_volume::{BlobEntry, BlobName, ListPage, VolumeError};
 use parking_lot::Mutex;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
 
+mod cold;
 mod lease;
+
+pub(crate) use cold::ColdRow;
+pub use cold::ColdTotals;
 
 /// Ours: "HFTR".
 const APPLICATION_ID: i32 = 0x4846_5452;
@@ -175,7 +179,11 @@ impl Record {
             other => return Err(RecordError::Foreign(format!("its application id is {other}"))),
         }
         match pragma(&connection, "user_version")? {
-            VERSION => Ok(Self(Mutex::new(connection))),
+            VERSION => {
+                let record = Self(Mutex::new(connection));
+                record.make_cold()?;
+                Ok(record)
+            }
             newer if newer > VERSION => Err(RecordError::Newer(newer)),
             other => Err(RecordError::Foreign(format!("its version is {other}"))),
         }

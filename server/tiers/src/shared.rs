@@ -1,10 +1,11 @@
 //! What the volume, the copies, the lease and moving share.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use holdfast_types::clock::Clock;
 use holdfast_volume::{BlobName, Volume};
 
+use crate::cold::Cold;
 use crate::kinds::Kind;
 use crate::record::Record;
 use crate::remote::Remote;
@@ -22,6 +23,9 @@ pub(crate) struct Shared {
     pub(crate) waiting: Waiting,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) may_travel: Travels,
+    pub(crate) cold: Cold,
+    /// The storage class of what is to be cold; none: nothing is.
+    pub(crate) archive_class: OnceLock<String>,
 }
 
 impl Shared {

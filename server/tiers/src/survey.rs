@@ -1,9 +1,10 @@
 //! Makes the record of a listing of the bucket: for a server that is made of the bucket alone, or whose record is lost.
 //! A request for each 1,000 blobs; nothing is opened, so nothing that lies in an archive is touched.
 
-use holdfast_volume::{RemoteVolume, VolumeError, list_all};
+use holdfast_volume::{BlobName, RemoteVolume, VolumeError, list_all};
 
-use crate::kinds::Kind;
+use crate::kinds::{ENDS, Kind};
+use crate::prices::DEFAULT_CLASS;
 use crate::record::{Record, RecordError};
 
 /// Entries that become durable together.
@@ -47,5 +48,22 @@ pub fn survey(remote: &dyn RemoteVolume, record: &Record) -> Result<u64, SurveyE
         }
         record.add_all(batch)?;
     }
+    survey_cold(remote, record)?;
     Ok(count)
+}
+
+/// (T10) What may be cold has its ends beside it; a request for each tells its storage class.
+fn survey_cold(remote: &dyn RemoteVolume, record: &Record) -> Result<(), SurveyError> {
+    let Some(folder) = BlobName::new(ENDS) else { return Ok(()) };
+    for entry in list_all(remote, &folder) {
+        let entry = entry?;
+        let name = entry.name.as_str().strip_prefix(ENDS).and_then(|rest| rest.strip_prefix('/'));
+        let Some(name) = name.and_then(BlobName::new) else { continue };
+        match remote.look(&name) {
+            Ok(look) => record.note_frozen(&name, look.class.as_deref().unwrap_or(DEFAULT_CLASS))?,
+            Err(VolumeError::NotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }

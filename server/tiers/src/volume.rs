@@ -6,7 +6,9 @@ use std::sync::{Arc, OnceLock};
 use holdfast_types::clock::Clock;
 use holdfast_volume::{Blob, BlobName, BlobWriter, Ends, ListPage, Owner, Space, Volume, VolumeError};
 
+use crate::cold::Cold;
 use crate::evict::{FarBlob, evict, forget_ends};
+use crate::freeze::freeze;
 use crate::kinds::Kind;
 use crate::lease::Lease;
 use crate::merge::merge;
@@ -33,8 +35,12 @@ impl TieredVolume {
         clock: Arc<dyn Clock>,
     ) -> Self {
         let waiting = Waiting::default();
-        let shared = Arc::new(Shared { local, remote, record, waiting, clock, may_travel: travels });
-        Self { shared, lease: Arc::default() }
+        let (cold, archive_class) = (Cold::new(&record, &clock), OnceLock::new());
+        // Nothing that lies in an archive is asked for by accident.
+        let remote = Remote { reads: cold.gate(remote.reads), ..remote };
+        let may_travel = travels;
+        let shared = Shared { local, remote, record, waiting, clock, may_travel, cold, archive_class };
+        Self { shared: Arc::new(shared), lease: Arc::default() }
     }
 }
 
@@ -62,7 +68,8 @@ impl Volume for TieredVolume {
         match self.shared.record.visible(name) {
             Ok(Some(len)) => {
                 let Shared { local, remote, .. } = &*self.shared;
-                Ok(Arc::new(FarBlob::open(&**local, &remote.reads, name, len)?))
+                let far = FarBlob::open(&**local, &remote.reads, name, len)?;
+                Ok(self.shared.cold.place(name, len, far))
             }
             Ok(None) => Err(VolumeError::NotFound { name: name.clone() }),
             Err(error) => Err(error.of_blob("open", name)),
@@ -136,6 +143,10 @@ impl Volume for TieredVolume {
 
     fn evict(&self, name: &BlobName, ends: Ends) -> Result<bool, VolumeError> {
         self.lease.get().map_or(Ok(false), |lease| evict(&self.shared, lease, name, ends))
+    }
+
+    fn freeze(&self, name: &BlobName) -> Result<bool, VolumeError> {
+        self.lease.get().map_or(Ok(false), |lease| freeze(&self.shared, lease, name))
     }
 
     fn handles_outlive_removal(&self) -> bool {

@@ -44,6 +44,17 @@ pub trait BlobWriter: Send + fmt::Debug {
     fn seal(self: Box<Self>) -> Result<(), VolumeError>;
 }
 
+/// A blob that lies in an archive, from where it must be brought back before it can be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ColdPlace {
+    /// As the place far away knows it.
+    pub name: BlobName,
+    /// Of what lies there, in bytes.
+    pub len: u64,
+    /// Whether a copy that was brought back can be read, for a while.
+    pub is_readable: bool,
+}
+
 /// A sealed blob. Its bytes never change, so any number of threads may read it at once.
 pub trait Blob: Send + Sync + fmt::Debug {
     /// Its length in bytes, known since it was opened: no request.
@@ -70,6 +81,11 @@ pub trait Blob: Send + Sync + fmt::Debug {
     /// Whether reading all of it asks nothing of a place far away.
     fn is_at_hand(&self) -> bool {
         true
+    }
+
+    /// Where it lies if that is an archive, as far as is known. A volume around a volume that has an archive passes it on.
+    fn cold(&self) -> Option<ColdPlace> {
+        None
     }
 }
 

@@ -95,7 +95,7 @@ impl Volume for CacheVolume {
         result
     }
 
-    crate::pass_on!(create_for, list, discard_unfinished, space, remove_empty_folders, handles_outlive_removal, evict to inner);
+    crate::pass_on!(create_for, list, discard_unfinished, space, remove_empty_folders, handles_outlive_removal, evict, freeze to inner);
 }
 
 #[derive(Debug)]

@@ -138,7 +138,7 @@ impl Volume for CountVolume {
         self.counters.space.count(0, self.inner.space())
     }
 
-    crate::pass_on!(handles_outlive_removal, evict to inner);
+    crate::pass_on!(handles_outlive_removal, evict, freeze to inner);
 }
 
 #[derive(Debug)]

@@ -60,7 +60,23 @@ pub enum VolumeError {
 #[error("{0}")]
 struct MissingKey(Cause);
 
+/// The cause of a [`VolumeError::NotReadableNow`]: it lies in an archive.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Archived(Cause);
+
 impl VolumeError {
+    /// The object is there, in an archive from which it must be brought back first: `source` says how.
+    pub fn archived(name: &impl fmt::Display, source: impl Into<Cause>) -> Self {
+        Self::NotReadableNow { name: name.to_string(), source: Archived(source.into()).into() }
+    }
+
+    /// Whether the object lies in an archive: it can be read once it was brought back.
+    #[must_use]
+    pub fn is_archived(&self) -> bool {
+        matches!(self, Self::NotReadableNow { source, .. } if source.is::<Archived>())
+    }
+
     /// The object is there, and the key that it was sealed with is not: `source` names it.
     pub fn without_key(name: &BlobName, source: impl Into<Cause>) -> Self {
         Self::NotReadableNow { name: name.to_string(), source: MissingKey(source.into()).into() }

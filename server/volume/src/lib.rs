@@ -40,7 +40,7 @@ mod throttle;
 mod timer;
 mod volume;
 
-pub use blob::{Blob, BlobWriter};
+pub use blob::{Blob, BlobWriter, ColdPlace};
 pub use cache::{CacheLimits, CacheVolume};
 pub use count::{CallCounts, CountVolume, VolumeCounters, VolumeCounts};
 pub use error::{Cause, VolumeError};
@@ -49,7 +49,7 @@ pub use list_all::{LIST_PAGE_ENTRIES, ListAll, list_all};
 pub use local::LocalVolume;
 pub use memory::MemoryVolume;
 pub use name::BlobName;
-pub use remote::{BlobChecksum, RemoteStat, RemoteVolume, TAGGED_MAX_BYTES, Tagged};
+pub use remote::{BlobChecksum, RemoteLook, RemoteStat, RemoteVolume, TAGGED_MAX_BYTES, Tagged, Thawed};
 pub use retry::{RetryPolicy, RetryVolume};
 pub use throttle::{Rates, ThrottleVolume};
 pub use timer::{Random, SystemRandom, SystemTimer, Timer};

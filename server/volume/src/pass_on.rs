@@ -69,6 +69,11 @@ macro_rules! pass_on {
             $crate::Volume::evict(&self.$inner, name, ends)
         }
     };
+    (@freeze $inner:tt) => {
+        fn freeze(&self, name: &$crate::BlobName) -> ::core::result::Result<bool, $crate::VolumeError> {
+            $crate::Volume::freeze(&self.$inner, name)
+        }
+    };
     (@handles_outlive_removal $inner:tt) => {
         fn handles_outlive_removal(&self) -> bool {
             $crate::Volume::handles_outlive_removal(&self.$inner)

@@ -21,6 +21,30 @@ pub struct RemoteStat {
     pub checksum: Option<BlobChecksum>,
 }
 
+/// Whether an object in an archive can be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Thawed {
+    #[default]
+    No,
+    /// It was asked for, and is not there yet.
+    UnderWay,
+    /// Until then, in milliseconds since the Unix epoch.
+    Until(i64),
+}
+
+/// What the far side tells of an object without sending it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemoteLook {
+    /// In bytes.
+    pub len: u64,
+    pub checksum: Option<BlobChecksum>,
+    /// Another one whenever another object is put under its name.
+    pub tag: Option<String>,
+    /// Its storage class, in the far side's words; `None`: the usual one.
+    pub class: Option<String>,
+    pub thawed: Thawed,
+}
+
 /// A small object that is changed in place, as it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tagged {
@@ -72,4 +96,35 @@ pub trait RemoteVolume: Volume {
 
     /// Whatever is written from now on carries this number: who wrote it.
     fn sign_with(&self, number: u64);
+
+    /// All that is told of what lies under `name`, without reading it.
+    ///
+    /// # Errors
+    /// As [`Volume::open`]; [`VolumeError::BadAnswer`] where there are no storage classes.
+    fn look(&self, name: &BlobName) -> Result<RemoteLook, VolumeError> {
+        Err(without_classes("look at", name))
+    }
+
+    /// Gives the object with this tag another storage class, in one step: it is never missing.
+    ///
+    /// # Errors
+    /// As [`crate::BlobWriter::seal`]; [`VolumeError::NotFound`] when it is another by now.
+    fn set_class(&self, name: &BlobName, class: &str, tag: &str) -> Result<(), VolumeError> {
+        let _ = (class, tag);
+        Err(without_classes("move", name))
+    }
+
+    /// Asks for a copy of an object in an archive that can be read for `days`, as fast as `speed` says in the far side's words.
+    /// Where it was asked for before, nothing is asked for twice.
+    ///
+    /// # Errors
+    /// [`VolumeError::NotFound`]; [`VolumeError::Unavailable`]: nothing was asked for; [`VolumeError::OutcomeUnknown`].
+    fn ask_thaw(&self, name: &BlobName, days: u32, speed: &str) -> Result<(), VolumeError> {
+        let _ = (days, speed);
+        Err(without_classes("thaw", name))
+    }
+}
+
+fn without_classes(action: &'static str, name: &BlobName) -> VolumeError {
+    VolumeError::BadAnswer { action, name: name.to_string(), found: "no storage classes".to_owned() }
 }

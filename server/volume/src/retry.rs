@@ -162,7 +162,7 @@ impl Volume for RetryVolume {
         self.retries.run(|| self.inner.space())
     }
 
-    crate::pass_on!(handles_outlive_removal, evict to inner);
+    crate::pass_on!(handles_outlive_removal, evict, freeze to inner);
 }
 
 #[derive(Debug)]

@@ -139,7 +139,7 @@ impl Volume for ThrottleVolume {
         self.inner.space()
     }
 
-    crate::pass_on!(handles_outlive_removal, evict to inner);
+    crate::pass_on!(handles_outlive_removal, evict, freeze to inner);
 }
 
 #[derive(Debug)]

@@ -161,6 +161,17 @@ pub trait Volume: Send + Sync + fmt::Debug {
         let _ = (name, ends);
         Ok(false)
     }
+
+    /// Puts a blob that lies far away alone (see [`Volume::evict`]) into an archive, if there is one for it. Whether it lies
+    /// there now that did not before. It stays what it was for every other call but for reads of more than its ends, which
+    /// may fail with [`VolumeError::NotReadableNow`] from now on ([`VolumeError::is_archived`]).
+    ///
+    /// # Errors
+    /// As [`Volume::open`]; after [`VolumeError::may_have_written`] it may lie there.
+    fn freeze(&self, name: &BlobName) -> Result<bool, VolumeError> {
+        let _ = name;
+        Ok(false)
+    }
 }
 
 /// A shared volume is a volume.
@@ -208,5 +219,9 @@ impl<V: Volume + ?Sized> Volume for Arc<V> {
 
     fn evict(&self, name: &BlobName, ends: Ends) -> Result<bool, VolumeError> {
         (**self).evict(name, ends)
+    }
+
+    fn freeze(&self, name: &BlobName) -> Result<bool, VolumeError> {
+        (**self).freeze(name)
     }
 }

@@ -10,6 +10,8 @@ pub enum Op {
     Head,
     List,
     Delete,
+    /// Bringing an object back from an archive.
+    Restore,
     /// Anything of uploads in parts.
     Parts,
     /// Whatever it is.
@@ -27,6 +29,7 @@ impl Op {
             Method::PUT => Self::Put,
             Method::HEAD => Self::Head,
             Method::DELETE => Self::Delete,
+            Method::POST if has("restore") => Self::Restore,
             Method::POST if has("delete") => Self::Delete,
             Method::GET if has("list-type") => Self::List,
             Method::GET => Self::Get,

@@ -26,4 +26,4 @@ mod store;
 pub use faults::{Fault, Op};
 pub use link::{Traffic, folder_of};
 pub use server::{ACCESS_KEY, BUCKET, SECRET_KEY, TestBucket};
-pub use store::Object;
+pub use store::{Object, ObjectThaw};

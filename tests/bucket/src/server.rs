@@ -24,7 +24,7 @@ use tokio::sync::watch;
 
 use crate::faults::{Fault, Op, Plan};
 use crate::link::{InFlight, Traffic, Way, folder_of};
-use crate::store::{Object, Store};
+use crate::store::{Object, ObjectThaw, Store};
 
 /// The one bucket there is.
 pub const BUCKET: &str = "holdfast";
@@ -168,7 +168,36 @@ impl TestBucket {
 
     /// Moves an object to an archive, as a lifecycle rule does.
     pub fn archive(&self, key: &str) {
-        self.store.0.lock().objects.get_mut(key).expect("no such object").is_archived = true;
+        self.set_class(key, "GLACIER");
+    }
+
+    /// Moves an object to another storage class, as a lifecycle rule does.
+    pub fn set_class(&self, key: &str, class: &str) {
+        self.store.0.lock().objects.get_mut(key).expect("no such object").set_class(class);
+    }
+
+    /// Objects that were asked to be brought back from an archive, whether they are or not, with what was asked for.
+    pub fn thaws(&self) -> Vec<(String, ObjectThaw)> {
+        let state = self.store.0.lock();
+        let objects = state.objects.iter();
+        objects.filter_map(|(key, object)| Some((key.clone(), object.thaw.clone()?))).collect()
+    }
+
+    /// What was asked to be brought back with `part` in its key can be read from now on.
+    pub fn finish_thaws(&self, part: &str) {
+        let mut state = self.store.0.lock();
+        for (_, object) in state.objects.iter_mut().filter(|(key, _)| key.contains(part)) {
+            if let Some(thaw) = &mut object.thaw {
+                thaw.is_done = true;
+            }
+        }
+    }
+
+    /// The copies that were brought back are gone, as after their days.
+    pub fn end_thaws(&self) {
+        for object in self.store.0.lock().objects.values_mut() {
+            object.thaw = None;
+        }
     }
 
     /// Tells no checksums of objects from now on, as simple servers do.

@@ -17,16 +17,57 @@ use crate::server::BUCKET;
 #[derive(Debug, Clone)]
 pub struct Object {
     pub bytes: Bytes,
-    /// As it was put.
+    /// As it was put, or moved since.
     pub class: Option<String>,
     /// Whether it must be brought back before it can be read.
     pub is_archived: bool,
+    /// That it is brought back from an archive.
+    pub thaw: Option<ObjectThaw>,
     /// Whether a checksum came with it.
     pub has_checksum: bool,
     /// What came with it under names that begin with `x-amz-meta-`.
     pub metadata: BTreeMap<String, String>,
     tag: String,
     modified: SystemTime,
+}
+
+/// An object being brought back from an archive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectThaw {
+    pub days: i32,
+    /// As it was asked for.
+    pub tier: String,
+    /// Until the test says so it cannot be read.
+    pub is_done: bool,
+}
+
+impl Object {
+    /// Whether it can be read.
+    fn is_readable(&self) -> bool {
+        !self.is_archived || self.thaw.as_ref().is_some_and(|thaw| thaw.is_done)
+    }
+
+    /// As the header `x-amz-restore` tells it. A hundred years are long enough for any test.
+    fn shown_thaw(&self) -> Option<String> {
+        let thaw = self.thaw.as_ref().filter(|_| self.is_archived)?;
+        Some(if thaw.is_done {
+            "ongoing-request=\"false\", expiry-date=\"Fri, 01 Jan 2126 00:00:00 GMT\"".to_owned()
+        } else {
+            "ongoing-request=\"true\"".to_owned()
+        })
+    }
+
+    /// Its storage class is this from now on.
+    pub(crate) fn set_class(&mut self, class: &str) {
+        self.class = Some(class.to_owned());
+        self.is_archived = is_archive(class);
+        self.thaw = None;
+    }
+}
+
+/// Whether objects of a storage class must be brought back before they can be read.
+fn is_archive(class: &str) -> bool {
+    matches!(class, "GLACIER" | "DEEP_ARCHIVE")
 }
 
 #[derive(Debug, Default)]
@@ -54,10 +95,12 @@ impl State {
     ) -> String {
         self.last += 1;
         let tag = format!("{:032x}", self.last);
-        let is_archived = class.as_deref().is_some_and(|class| matches!(class, "GLACIER" | "DEEP_ARCHIVE"));
+        let is_archived = class.as_deref().is_some_and(is_archive);
         let modified = SystemTime::now();
         let metadata = BTreeMap::new();
-        let object = Object { bytes, class, is_archived, has_checksum, metadata, tag: tag.clone(), modified };
+        let thaw = None;
+        let object =
+            Object { bytes, class, is_archived, thaw, has_checksum, metadata, tag: tag.clone(), modified };
         self.objects.insert(key.to_owned(), object);
         tag
     }
@@ -69,6 +112,11 @@ impl State {
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Store(pub(crate) Arc<Mutex<State>>);
+
+/// As listings tell it: of every object.
+fn shown_class(object: &Object) -> String {
+    object.class.clone().unwrap_or_else(|| "STANDARD".to_owned())
+}
 
 fn in_bucket(bucket: &str) -> S3Result<()> {
     if bucket == BUCKET { Ok(()) } else { Err(s3_error!(NoSuchBucket)) }
@@ -154,7 +202,7 @@ impl S3 for Store {
     async fn get_object(&self, req: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
         let input = req.input;
         let object = self.object(&input.bucket, &input.key)?;
-        if object.is_archived {
+        if !object.is_readable() {
             return Err(s3_error!(InvalidObjectState));
         }
         if let Some(ETagCondition::ETag(wanted)) = &input.if_match
@@ -187,15 +235,73 @@ impl S3 for Store {
     async fn head_object(&self, req: S3Request<HeadObjectInput>) -> S3Result<S3Response<HeadObjectOutput>> {
         let object = self.object(&req.input.bucket, &req.input.key)?;
         let checksum = self.shown_checksum(&object);
+        let restore = object.shown_thaw();
         Ok(S3Response::new(HeadObjectOutput {
             content_length: Some(object.bytes.len() as i64),
             checksum_type: checksum.is_some().then(|| ChecksumType::from_static(ChecksumType::FULL_OBJECT)),
             checksum_crc64nvme: checksum,
             e_tag: Some(ETag::Strong(object.tag)),
             last_modified: Some(object.modified.into()),
+            restore,
             storage_class: object.class.map(StorageClass::from),
             ..Default::default()
         }))
+    }
+
+    async fn copy_object(&self, req: S3Request<CopyObjectInput>) -> S3Result<S3Response<CopyObjectOutput>> {
+        let input = req.input;
+        in_bucket(&input.bucket)?;
+        let CopySource::Bucket { bucket, key, .. } = input.copy_source else {
+            return Err(s3_error!(NotImplemented));
+        };
+        let source = self.object(&bucket, &key)?;
+        if let Some(ETagCondition::ETag(wanted)) = &input.copy_source_if_match
+            && wanted.value() != source.tag
+        {
+            return Err(s3_error!(PreconditionFailed));
+        }
+        if !source.is_readable() {
+            return Err(s3_error!(InvalidObjectState));
+        }
+        let class = input.storage_class.map(|class| class.as_str().to_owned());
+        if *key == input.key && class == source.class {
+            // Nothing would change.
+            return Err(s3_error!(InvalidRequest));
+        }
+        let mut state = self.0.lock();
+        let tag = state.put(&input.key, source.bytes, class, source.has_checksum);
+        if let Some(object) = state.objects.get_mut(&input.key) {
+            object.metadata = source.metadata;
+        }
+        let result = CopyObjectResult { e_tag: Some(ETag::Strong(tag)), ..Default::default() };
+        Ok(S3Response::new(CopyObjectOutput { copy_object_result: Some(result), ..Default::default() }))
+    }
+
+    async fn restore_object(
+        &self,
+        req: S3Request<RestoreObjectInput>,
+    ) -> S3Result<S3Response<RestoreObjectOutput>> {
+        let input = req.input;
+        in_bucket(&input.bucket)?;
+        let wanted = input.restore_request.ok_or_else(|| s3_error!(MalformedXML))?;
+        let mut state = self.0.lock();
+        let object = state.objects.get_mut(&input.key).ok_or_else(|| s3_error!(NoSuchKey))?;
+        if !object.is_archived {
+            return Err(s3_error!(InvalidObjectState));
+        }
+        if object.thaw.as_ref().is_some_and(|thaw| !thaw.is_done) {
+            return Err(s3_error!(RestoreAlreadyInProgress));
+        }
+        let tier = wanted.glacier_job_parameters.map(|job| job.tier.as_str().to_owned());
+        let tier = tier.unwrap_or_else(|| "Standard".to_owned());
+        let is_deep = object.class.as_deref() == Some("DEEP_ARCHIVE");
+        if is_deep && tier == "Expedited" {
+            return Err(s3_error!(InvalidArgument));
+        }
+        let days = wanted.days.ok_or_else(|| s3_error!(MalformedXML))?;
+        let is_done = object.thaw.is_some();
+        object.thaw = Some(ObjectThaw { days, tier, is_done });
+        Ok(S3Response::new(RestoreObjectOutput::default()))
     }
 
     async fn head_bucket(&self, req: S3Request<HeadBucketInput>) -> S3Result<S3Response<HeadBucketOutput>> {
@@ -224,6 +330,7 @@ impl S3 for Store {
                 size: Some(object.bytes.len() as i64),
                 e_tag: Some(ETag::Strong(object.tag.clone())),
                 last_modified: Some(object.modified.into()),
+                storage_class: Some(shown_class(object).into()),
                 ..Default::default()
             })
             .collect();

@@ -17,11 +17,13 @@ pub enum TaskKind {
     Verify,
     /// Deletes the restore points that a retention policy does not keep.
     Policy,
+    /// Brings back from an archive what a restore needs.
+    Thaw,
 }
 
 impl TaskKind {
     /// Every kind.
-    pub const ALL: [Self; 4] = [Self::Reclaim, Self::Scrub, Self::Verify, Self::Policy];
+    pub const ALL: [Self; 5] = [Self::Reclaim, Self::Scrub, Self::Verify, Self::Policy, Self::Thaw];
 
     /// The word that is shown and kept.
     pub const fn word(self) -> &'static str {
@@ -30,6 +32,7 @@ impl TaskKind {
             Self::Scrub => "scrub",
             Self::Verify => "verify",
             Self::Policy => "policy",
+            Self::Thaw => "thaw",
         }
     }
 }
@@ -39,7 +42,9 @@ impl FromStr for TaskKind {
 
     fn from_str(text: &str) -> Result<Self, CatalogError> {
         Self::ALL.into_iter().find(|kind| kind.word() == text).ok_or_else(|| {
-            CatalogError::invalid(format!("{text:?} is no kind of task: reclaim, scrub, verify or policy"))
+            CatalogError::invalid(format!(
+                "{text:?} is no kind of task: reclaim, scrub, verify, policy or thaw"
+            ))
         })
     }
 }

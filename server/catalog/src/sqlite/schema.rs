@@ -36,6 +36,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0014_parity.sql"),
     include_str!("../../migrations/0015_end_to_end.sql"),
     include_str!("../../migrations/0016_agents_proofs.sql"),
+    include_str!("../../migrations/0017_task_kinds.sql"),
 ];
 
 /// The version this build writes.

@@ -9,7 +9,7 @@ use holdfast_proto::limits::CONTAINER_MAX_BYTES;
 use holdfast_proto::region::sealed::check_sealed;
 use holdfast_proto::region::{Codec, Decoder, RegionError, check_fingerprints};
 use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId, RepositoryId};
-use holdfast_volume::{Blob, BlobName, Ends, Volume, VolumeError};
+use holdfast_volume::{Blob, BlobName, ColdPlace, Ends, Volume, VolumeError};
 
 use super::{ChunkRef, ContainerError, ContainerName, Directory};
 use crate::format::checksum::crc32c;
@@ -240,6 +240,11 @@ impl OpenContainer {
     /// Whether reading its regions asks nothing of a place far away.
     pub fn is_at_hand(&self) -> bool {
         self.parts.blob.is_at_hand()
+    }
+
+    /// Where it lies if that is an archive.
+    pub fn cold(&self) -> Option<ColdPlace> {
+        self.parts.blob.cold()
     }
 
     /// What is read to open it.

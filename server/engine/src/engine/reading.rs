@@ -1,13 +1,15 @@
 //! Reading restore points: disks, ranges, histories, verification.
 
 use holdfast_types::ids::{BackupId, NamespaceId};
+use holdfast_volume::{BlobName, ColdPlace};
 
 use super::Engine;
+use crate::container::ContainerName;
 use crate::digests;
 use crate::error::EngineError;
 use crate::extent_history::{self, ExtentHistory};
 use crate::reports::{self, FalseChunk};
-use crate::restore::{DiskReader, OnDamage, RangeReader};
+use crate::restore::{DiskReader, OnDamage, RangeReader, cold_parts};
 use crate::statistics::{self, StorageStatistics};
 use crate::verify::{self, VerifyReport};
 
@@ -45,6 +47,32 @@ impl Engine {
         self.core.check_unlocked()?;
         let extents = (first_extent, extent_count);
         DiskReader::open(&self.core, namespace, backup, disk, extents, OnDamage::Report)
+    }
+
+    /// What of a disk lies in an archive: the containers that a restore would read from there, each once. `go_on` is asked
+    /// after each extent; `None`: it said no. Reads recipes and directories only.
+    ///
+    /// # Errors
+    /// As [`Engine::read_disk`].
+    pub fn cold_parts(
+        &self,
+        namespace: NamespaceId,
+        backup: BackupId,
+        disk: &str,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<Vec<ColdPlace>>, EngineError> {
+        self.core.check_unlocked()?;
+        cold_parts(&self.core, namespace, backup, disk, go_on)
+    }
+
+    /// Containers that lie in an archive, by the names of their blobs: backups count on nothing in them. To be told before
+    /// there is any backup.
+    pub fn note_cold<'a>(&self, names: impl IntoIterator<Item = &'a BlobName>) {
+        for name in names {
+            if let Some(name) = ContainerName::parse(name) {
+                self.core.store.leftovers.note_cold(name.id);
+            }
+        }
     }
 
     /// The answers that make up a byte range of a disk.

@@ -173,15 +173,18 @@ impl ParentDisk {
         self.is_sound(index, &entry, recent).then_some(entry)
     }
 
-    /// Whether every chunk of the extent can be found. Looking at every chunk is slow, and needed only while damage
-    /// that may concern the disk is open; once for each extent until more is.
+    /// Whether every chunk of the extent can be found, outside of an archive. Looking at every chunk is slow, and needed only
+    /// while damage that may concern the disk is open, or something of it may be cold; once for each extent until more is.
     fn is_sound(&self, index: u64, entry: &ExtentEntry, recent: &mut RecentDirectories) -> bool {
         let (store, namespace) = (self.tree.source().store(), self.tree.source().domain().namespace);
-        if !store.has_open_damage(namespace) {
+        // (T10) What lies in an archive, or may do so before the commit, is looked at chunk by chunk, and held.
+        let reach = self.reach.as_ref().map(|reach| &*reach.containers);
+        let may_be_cold = store.leftovers.may_be_cold(reach);
+        if !may_be_cold && !store.has_open_damage(namespace) {
             return true;
         }
         let generation = store.damage_generation(namespace);
-        if self.is_spared(generation) {
+        if !may_be_cold && self.is_spared(generation) {
             return true;
         }
         if self.sound_at(generation).extents.contains(index) {

@@ -16,6 +16,7 @@ mod bits;
 pub(crate) mod control;
 mod encoders;
 mod freed;
+mod freezing;
 pub(crate) mod live;
 pub(crate) mod mark;
 mod moving;
@@ -40,7 +41,7 @@ pub use attribution::{Attribution, BackupShare};
 pub use control::{Control, ControlProgress, Phase};
 pub use freed::Freed;
 pub(crate) use freed::freed_by_deleting;
-pub use report::{Incomplete, LIVE_SHARE_PCT, Moving, ReclaimOptions, ReclaimReport, Squeeze};
+pub use report::{Freezing, Incomplete, LIVE_SHARE_PCT, Moving, ReclaimOptions, ReclaimReport, Squeeze};
 pub(crate) use round::run;
 #[cfg(test)]
 pub(crate) use round::{check_ready, run_watched};

@@ -25,6 +25,8 @@ pub struct ReclaimOptions {
     pub squeeze: Option<Squeeze>,
     /// Gives up local copies of what only old restore points need, where there are others far away.
     pub moving: Option<Moving>,
+    /// Moves what lies far away alone to an archive.
+    pub freezing: Option<Freezing>,
     /// Says what a round would do, and changes nothing.
     pub dry_run: bool,
 }
@@ -47,6 +49,13 @@ pub struct Moving {
     pub until_free_pct: u8,
 }
 
+/// Which containers that lie far away alone are moved to an archive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Freezing {
+    /// Those that no restore point needs that is younger.
+    pub min_age_days: u32,
+}
+
 impl Default for ReclaimOptions {
     fn default() -> Self {
         Self {
@@ -55,6 +64,7 @@ impl Default for ReclaimOptions {
             merge: true,
             squeeze: None,
             moving: None,
+            freezing: None,
             dry_run: false,
         }
     }
@@ -89,6 +99,11 @@ pub struct ReclaimReport {
     pub moved_bytes: u64,
     /// Why no more were moved, if something failed.
     pub moving_failed: Option<String>,
+    /// Containers that lie in an archive now, and their bytes.
+    pub frozen_containers: u64,
+    pub frozen_bytes: u64,
+    /// Why no more were moved there, if something failed.
+    pub freezing_failed: Option<String>,
     /// References to chunks that were followed.
     pub references: u64,
     pub marked_ms: u64,

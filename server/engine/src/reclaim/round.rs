@@ -13,6 +13,7 @@ use holdfast_types::ids::NamespaceId;
 use roaring::RoaringTreemap;
 
 use super::control::Control;
+use super::freezing;
 use super::live::{Candidates, Scope, WINDOW_BYTES};
 use super::mark::{Finding, Marked, mark};
 use super::moving;
@@ -73,6 +74,9 @@ pub(crate) fn run_watched(
     }
     if let Some(moving) = options.moving.as_ref().filter(|_| !options.dry_run) {
         moving::run(core, moving, control, &mut report)?;
+    }
+    if let Some(freezing) = options.freezing.as_ref().filter(|_| !options.dry_run) {
+        freezing::run(core, freezing, || round.roots(), control, &mut report)?;
     }
     report.freed_bytes = report.deleted_bytes.saturating_sub(report.copied_bytes);
     Ok(report)

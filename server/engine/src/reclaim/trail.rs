@@ -150,7 +150,8 @@ impl<'a> Finder<'a> {
         Ok(Some((found.container, number)))
     }
 
-    /// Whether the round can count on a container: it is not one that may be given up, nor on its way out.
+    /// Whether the round can count on a container: it is not one that may be given up, nor on its way out, (T10) nor one in an
+    /// archive: where there is a copy that can be read, that is the one which stays.
     fn is_settled(&self, id: ContainerId) -> bool {
         self.scope.is_settled(id) && !self.core.store.leftovers.is_refused(id)
     }

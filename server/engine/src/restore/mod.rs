@@ -5,14 +5,16 @@
 //! the needed chunks are sent. Damaged regions are noted and another copy is used when there is one.
 //!
 //! Each file imports only from those before it: [`open`] → [`plan`] → [`read`] → [`disk`]; [`open`] →
-//! [`range`].
+//! [`range`]; [`plan`] → [`cold`].
 
+mod cold;
 mod disk;
 mod open;
 mod plan;
 mod range;
 mod read;
 
+pub(crate) use cold::cold_parts;
 pub use disk::DiskReader;
 pub use open::OnDamage;
 pub use range::RangeReader;

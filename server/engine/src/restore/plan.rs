@@ -72,7 +72,10 @@ pub(super) struct WindowPlan {
 }
 
 /// What the recipe says of an extent.
-fn described(disk: &OpenDisk, index: u64) -> Result<(Option<ExtentNode>, ExtentEntry), EngineError> {
+pub(super) fn described(
+    disk: &OpenDisk,
+    index: u64,
+) -> Result<(Option<ExtentNode>, ExtentEntry), EngineError> {
     let entry = disk.tree.entry(index)?;
     Ok((disk.tree.extent_of(index, &entry)?, entry))
 }

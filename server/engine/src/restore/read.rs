@@ -113,6 +113,11 @@ fn replace(
     cause: &ContainerError,
     found: &mut Found,
 ) -> Result<(), EngineError> {
+    if let ContainerError::Volume(error) = cause
+        && error.is_archived()
+    {
+        return Err(EngineError::Archived(error.to_string()));
+    }
     if cause.is_damage() {
         disk.core.store.note_failure(container, region, cause);
     } else if found.on_damage == OnDamage::End {

@@ -190,7 +190,10 @@ impl ChunkStore {
             let id = container.id();
             if self.leftovers.is_gone(id) {
                 recent.forget(id);
-            } else if !self.damage.contains(id, region) && !self.is_out(id, purpose) {
+            } else if !self.damage.contains(id, region)
+                && !self.is_out(id, purpose)
+                && (purpose != Use::Read || !self.is_unreadable(container))
+            {
                 return found(Arc::clone(container), region, slot).map(Some);
             }
         }
@@ -255,6 +258,11 @@ impl ChunkStore {
         Ok(None)
     }
 
+    /// Whether it lies in an archive and was not thawed: another copy is read where there is one.
+    fn is_unreadable(&self, container: &OpenContainer) -> bool {
+        self.leftovers.is_cold(container.id()) && container.cold().is_some_and(|place| !place.is_readable)
+    }
+
     /// (D2) Whether nothing in the container is an answer.
     fn is_out(&self, id: ContainerId, purpose: Use) -> bool {
         match purpose {
@@ -296,6 +304,7 @@ impl ChunkStore {
         let key = domain.key(class).of(fingerprint);
         let mut failure = None;
         let mut hit = None;
+        let (mut cold, mut archived) = (None, None);
         let accept = |location: Location| {
             if self.is_out(location.container, purpose) {
                 *met_out = true;
@@ -310,9 +319,18 @@ impl ChunkStore {
                     *met_out |= self.is_out(location.container, purpose);
                     false
                 }
+                Ok(Some(container)) if purpose == Use::Read && self.is_unreadable(&container) => {
+                    cold.get_or_insert((container, location));
+                    false
+                }
                 Ok(Some(container)) => {
                     hit = Some((container, location));
                     true
+                }
+                // Not even its directory can be read: then no one can count on it.
+                Err(error @ EngineError::Archived(_)) => {
+                    archived = Some(error).filter(|_| purpose == Use::Read);
+                    false
                 }
                 Err(error) => {
                     failure = Some(error);
@@ -321,7 +339,10 @@ impl ChunkStore {
             }
         };
         self.index.get(&key, accept)?;
-        failure.map_or(Ok(hit), Err)
+        match (failure, hit.or(cold), archived) {
+            (Some(error), _, _) | (None, None, Some(error)) => Err(error),
+            (None, hit, _) => Ok(hit),
+        }
     }
 
     /// A damaged container that once held a chunk, and what is wrong with it; `None` when the index knows of none.

@@ -3,6 +3,8 @@
 //! A container is *refused* while it is decided whether it goes: no one may begin to count on it, and readers go on
 //! reading. Then it is *gone*, and nothing is found in it, or it counts again. So a reader never misses a chunk of a
 //! container that stays. (D2)
+//!
+//! And which lie in an archive, or are on their way there: no one may begin to count on these either, and readers go on. (T10)
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -25,6 +27,8 @@ struct Sets {
     refused: RoaringTreemap,
     /// Numbers are never used again, so it only grows: a bit or two each.
     gone: RoaringTreemap,
+    /// In an archive, or about to be.
+    cold: RoaringTreemap,
 }
 
 impl Gone {
@@ -34,6 +38,31 @@ impl Gone {
         let is_news = !sets.gone.contains(id.get()) && sets.refused.insert(id.get());
         self.changed();
         is_news
+    }
+
+    /// From now on no one begins to count on the container, and it is not refused: it stays.
+    pub(super) fn freeze(&self, id: ContainerId) {
+        self.sets.write().cold.insert(id.get());
+        self.changed();
+    }
+
+    /// It does not go to the archive after all.
+    pub(super) fn keep_warm(&self, id: ContainerId) {
+        self.sets.write().cold.remove(id.get());
+        self.changed();
+    }
+
+    pub(super) fn is_cold(&self, id: ContainerId) -> bool {
+        self.any.load(Ordering::Acquire) && self.sets.read().cold.contains(id.get())
+    }
+
+    /// Whether any is.
+    pub(super) fn has_cold(&self) -> bool {
+        self.any.load(Ordering::Acquire) && !self.sets.read().cold.is_empty()
+    }
+
+    pub(super) fn has_cold_of(&self, containers: &RoaringTreemap) -> bool {
+        self.any.load(Ordering::Acquire) && !self.sets.read().cold.is_disjoint(containers)
     }
 
     /// It stays, and counts again.
@@ -67,7 +96,9 @@ impl Gone {
             return false;
         }
         let sets = self.sets.read();
-        sets.refused.contains(id.get()) || sets.gone.contains(id.get())
+        let id = id.get();
+        // (T10)
+        sets.refused.contains(id) || sets.gone.contains(id) || sets.cold.contains(id)
     }
 
     pub(super) fn has_any_of(&self, containers: &RoaringTreemap) -> bool {

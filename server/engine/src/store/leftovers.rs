@@ -37,6 +37,8 @@ pub(crate) struct Leftovers {
     /// Numbers below were handed out to earlier processes.
     first_own: AtomicU64,
     gone: Gone,
+    /// Rounds that are moving containers to an archive.
+    freezing: AtomicU64,
     /// Before a holder's set, which is before `gone`.
     state: Mutex<State>,
 }
@@ -111,6 +113,53 @@ impl Leftovers {
     /// it stays, or goes already.
     pub(crate) fn condemn_one(&self, id: ContainerId, spare: impl Fn(u32) -> bool) -> bool {
         self.condemn_among(&self.state.lock(), id, spare)
+    }
+
+    /// (T10) Rounds that move containers to an archive say so before they list what is used: backups hold what they count on
+    /// from then on, whatever their parents say.
+    pub(crate) fn begin_freezing(&self) {
+        self.freezing.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn end_freezing(&self) {
+        self.freezing.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// (T10) As [`Leftovers::condemn_one`] of a container that is to lie in an archive: from now on no one begins to count on
+    /// what is in it. `false`: someone does.
+    pub(crate) fn freeze(&self, id: ContainerId) -> bool {
+        let state = self.state.lock();
+        if !state.is_free(id, |_| false) {
+            return false;
+        }
+        self.gone.freeze(id);
+        // As when it is condemned: a hold from before is seen now, and a later one sees that it is cold.
+        let is_free = state.is_free(id, |_| false);
+        if !is_free {
+            self.gone.keep_warm(id);
+        }
+        is_free
+    }
+
+    /// It does not lie in an archive after all.
+    pub(crate) fn keep_warm(&self, id: ContainerId) {
+        self.gone.keep_warm(id);
+    }
+
+    /// An earlier process moved it to an archive.
+    pub(crate) fn note_cold(&self, id: ContainerId) {
+        self.gone.freeze(id);
+    }
+
+    pub(crate) fn is_cold(&self, id: ContainerId) -> bool {
+        self.gone.is_cold(id)
+    }
+
+    /// Whether what a backup counts on without looking may lie in one of these that is cold, or will be before it is
+    /// committed; `None`: in any container.
+    pub(crate) fn may_be_cold(&self, containers: Option<&RoaringTreemap>) -> bool {
+        self.freezing.load(Ordering::Acquire) > 0
+            || containers.map_or_else(|| self.gone.has_cold(), |containers| self.gone.has_cold_of(containers))
     }
 
     /// Whether [`Leftovers::condemn_one`] would do so now.

@@ -27,6 +27,7 @@ use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServiceError;
 use stream::Answers;
+pub(in crate::grpc) use tasks::wire as task_message;
 pub(in crate::grpc) use wire::protection;
 
 /// The service's calls.

@@ -141,7 +141,7 @@ fn kind(text: &str) -> Result<Option<TaskKind>, ServiceError> {
     Ok(Some(text.parse::<TaskKind>()?))
 }
 
-fn wire(task: TaskRecord, log: Vec<TaskLine>) -> v1::Task {
+pub(in crate::grpc) fn wire(task: TaskRecord, log: Vec<TaskLine>) -> v1::Task {
     let status = match task.status {
         TaskStatus::Queued => v1::TaskStatus::Queued,
         TaskStatus::Running => v1::TaskStatus::Running,

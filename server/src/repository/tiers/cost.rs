@@ -105,6 +105,8 @@ mod tests {
     }
 
     fn used(begin: &str, gb: u64, made: [u64; 5]) -> Month {
+        let [put, get, head, list, delete] = made;
+        let made = [put, get, head, list, delete, 0];
         let mut usage = Usage::default();
         let totals = [KindTotals { folder: "containers".to_owned(), blobs: gb * 32, bytes: gb * GB }];
         let requests = Requests { made, failed: 0, sent_bytes: gb * GB, received_bytes: GB };

@@ -150,7 +150,7 @@ mod tests {
     }
 
     fn requests(made: u64) -> Requests {
-        Requests { made: [made; 5], failed: 0, sent_bytes: made * 10, received_bytes: 0 }
+        Requests { made: [made; 6], failed: 0, sent_bytes: made * 10, received_bytes: 0 }
     }
 
     #[test]

@@ -261,7 +261,7 @@ impl<V: Volume + 'static> Volume for FaultyVolume<V> {
         limited.map_or_else(|| self.inner.space(), |space| Ok(Some(space)))
     }
 
-    crate::pass_on!(handles_outlive_removal, evict to inner);
+    crate::pass_on!(handles_outlive_removal, evict, freeze to inner);
 }
 
 #[derive(Debug)]

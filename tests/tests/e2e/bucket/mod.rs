@@ -4,6 +4,7 @@
 //! | file | what it tries |
 //! |---|---|
 //! | `copies.rs` | copies are made once, are the same, and make a server again |
+//! | `archived.rs` | what lies in the archive, and comes back |
 //! | `bad_days.rs` | a bucket that is gone, slow, read-only or full of surprises, and machines that end |
 //! | `keys.rs` | nothing plain stays there once all is encrypted, and nothing of a destroyed namespace |
 //! | `moved.rs` | what lies in the bucket alone |
@@ -11,6 +12,7 @@
 //! | `writers.rs` | two servers and one bucket |
 //! | `seen.rs` | what is told of it |
 
+mod archived;
 mod bad_days;
 mod copies;
 mod keys;

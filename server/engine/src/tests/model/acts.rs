@@ -262,6 +262,7 @@ impl World {
             merge: !self.random.one_in(3),
             squeeze,
             moving: None,
+            freezing: None,
             dry_run: self.random.one_in(10),
         };
         self.told(format!("reclaim: {options:?}"));

@@ -1,0 +1,283 @@
+//! Before a restore of what lies in an archive: what bringing it back takes, the question whether to, and the wait.
+
+use std::time::{Duration, Instant};
+
+use holdfast_proto::ErrorCode;
+use holdfast_proto::details::{bytes, escape_line, escape_text};
+use holdfast_proto::v1::{self, BackupInfo, TaskStatus};
+
+use super::args::{Restore, ThawSpeed};
+use super::{Context, ask, confirm};
+use crate::connect::Connection;
+use crate::error::ClientError;
+
+/// How often the server is asked how far it is, at first and at most: a thaw takes minutes, or days.
+const ASK_FIRST: Duration = Duration::from_millis(500);
+const ASK_LONGEST: Duration = Duration::from_secs(30);
+
+/// Between two lines for a log.
+const LINE_EVERY: Duration = Duration::from_secs(60);
+
+const NANO: u64 = 1_000_000_000;
+
+/// What comes of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Thawed {
+    /// All of it can be read.
+    Ready,
+    /// It was asked for, and no one waits.
+    Started,
+}
+
+/// Sees that what lies in an archive of these disks can be read, as `restore` says.
+///
+/// # Errors
+/// `Archived`: it has to be thawed, and no one said so.
+pub(super) async fn make_ready(
+    context: &Context,
+    connection: &Connection,
+    backup: &BackupInfo,
+    disks: Vec<String>,
+    restore: &Restore,
+) -> Result<Thawed, ClientError> {
+    let days = restore.thaw_days.unwrap_or(0);
+    let request = v1::QuoteThawRequest { backup_id: backup.id.clone(), disks: disks.clone(), days };
+    let quote = match connection.restore().quote_thaw(request).await {
+        Ok(quote) => quote.into_inner(),
+        // A server that knows no archive has none.
+        Err(status) if status.code() == tonic::Code::Unimplemented => return Ok(Thawed::Ready),
+        Err(status) => return Err(status.into()),
+    };
+    if quote.objects + quote.objects_under_way == 0 {
+        return Ok(Thawed::Ready);
+    }
+    let speed = decide(context, backup, &quote, restore)?;
+    let request = v1::StartThawRequest { backup_id: backup.id.clone(), disks, speed, days };
+    let task = connection.restore().start_thaw(request).await?.into_inner();
+    if restore.no_wait {
+        context.output.note(&format!(
+            "holdfast: thawing goes on at the server (task {}); when it is done, the same command restores",
+            escape_line(&task.id)
+        ));
+        return Ok(Thawed::Started);
+    }
+    wait(context, connection, task, restore.reading.retry_for).await?;
+    Ok(Thawed::Ready)
+}
+
+/// How fast to thaw.
+fn decide(
+    context: &Context,
+    backup: &BackupInfo,
+    quote: &v1::ThawQuote,
+    restore: &Restore,
+) -> Result<String, ClientError> {
+    let asks = confirm::is_asked(context.output, restore.yes);
+    if quote.objects > 0 {
+        context.output.note(&text(backup, quote));
+    }
+    let chosen = restore.thaw.map(ThawSpeed::word);
+    match chosen {
+        Some(speed) => {
+            let offer = quote.offers.iter().find(|offer| offer.speed == speed);
+            if quote.objects > 0 && offer.is_none() && !quote.offers.is_empty() {
+                let offered: Vec<&str> = quote.offers.iter().map(|offer| offer.speed.as_str()).collect();
+                let offered = escape_line(&offered.join(" or ")).into_owned();
+                return Err(ClientError::Usage(format!(
+                    "not all of this can be thawed as {speed}: choose {offered}"
+                )));
+            }
+            if quote.objects > 0 && asks {
+                confirm::ask("Thaw it, and wait?")?;
+            } else if quote.objects > 0 && !restore.yes {
+                return Err(refused(backup, quote, "add --yes to thaw it without being asked"));
+            }
+            Ok(speed.to_owned())
+        }
+        None if quote.objects == 0 => {
+            let (count, size) = (quote.objects_under_way, bytes(quote.bytes_under_way));
+            if !asks {
+                return Err(refused(backup, quote, "run it again later, or with --thaw bulk to wait for it"));
+            }
+            context.output.note(&format!("{count} objects of {size} are being thawed; waiting for them"));
+            // Nothing is asked for: the word does not matter.
+            Ok(ThawSpeed::Bulk.word().to_owned())
+        }
+        None if asks => {
+            let answer = ask::ask("Thaw it now? (bulk, standard, expedited; nothing: no) ")?;
+            let speed = answer.trim().to_ascii_lowercase();
+            if quote.offers.iter().any(|offer| offer.speed == speed) {
+                return Ok(speed);
+            }
+            Err(refused(backup, quote, "nothing was thawed"))
+        }
+        None => Err(refused(backup, quote, "thaw it with --thaw bulk --yes (or standard, expedited)")),
+    }
+}
+
+fn refused(backup: &BackupInfo, quote: &v1::ThawQuote, what_to_do: &str) -> ClientError {
+    let state = if quote.objects > 0 {
+        format!("{} objects ({}) must be thawed first", quote.objects, bytes(quote.bytes))
+    } else {
+        format!("{} objects ({}) are being thawed", quote.objects_under_way, bytes(quote.bytes_under_way))
+    };
+    ClientError::Refused {
+        code: ErrorCode::Archived,
+        message: format!(
+            "restore point {} of VM {} lies in the archive in part: {state}; {what_to_do}",
+            backup.id, backup.vm
+        ),
+        passes: false,
+    }
+}
+
+/// As people read it.
+fn text(backup: &BackupInfo, quote: &v1::ThawQuote) -> String {
+    let mut lines = vec![format!(
+        "Restore point {} of VM {} lies in the archive in part ({}).",
+        backup.id,
+        escape_text(&backup.vm),
+        escape_line(&quote.classes.join(", "))
+    )];
+    lines.push(format!("To thaw: {} objects, {} ({} bytes)", quote.objects, bytes(quote.bytes), quote.bytes));
+    if quote.objects_under_way + quote.objects_readable > 0 {
+        lines.push(format!(
+            "Thawed already or under way: {} objects, {}",
+            quote.objects_under_way + quote.objects_readable,
+            bytes(quote.bytes_under_way + quote.bytes_readable)
+        ));
+    }
+    for offer in &quote.offers {
+        lines.push(format!(
+            "  {:<10} within {} hours, about {}",
+            escape_line(&offer.speed),
+            offer.hours,
+            dollars(offer.nanodollars)
+        ));
+        for line in &offer.lines {
+            let extra = if line.is_extra { " (not in the sum)" } else { "" };
+            lines.push(format!("    {:>12}  {}{extra}", dollars(line.nanodollars), escape_line(&line.what)));
+        }
+    }
+    if quote.offers.is_empty() {
+        lines.push("  no price is known for this storage class: see s3_prices at the server".to_owned());
+    } else {
+        lines.push(format!(
+            "Prices of {}, {}; taxes and contracts are not in them. Readable for {} days.",
+            escape_line(&quote.region),
+            escape_line(&quote.as_of),
+            quote.days
+        ));
+    }
+    lines.join("\n")
+}
+
+/// To the cent; below one, to what shows something. Rounded up.
+fn dollars(nano: u64) -> String {
+    const CENT: u64 = NANO / 100;
+    const HUNDREDTH: u64 = CENT / 100;
+    if nano == 0 || nano > 99 * HUNDREDTH {
+        let cents = nano.div_ceil(CENT);
+        return format!("${}.{:02}", cents / 100, cents % 100);
+    }
+    format!("$0.{:04}", nano.div_ceil(HUNDREDTH))
+}
+
+/// Until the task has ended.
+async fn wait(
+    context: &Context,
+    connection: &Connection,
+    mut task: v1::Task,
+    retry_for: Duration,
+) -> Result<(), ClientError> {
+    let goes_on = |task: &v1::Task| {
+        context.output.note(&format!(
+            "holdfast: thawing goes on at the server (task {}); the same command waits for it again",
+            escape_line(&task.id)
+        ));
+    };
+    let (mut every, mut said, mut heard) = (ASK_FIRST, None::<Instant>, Instant::now());
+    loop {
+        match task.status() {
+            TaskStatus::Done => return Ok(()),
+            TaskStatus::Failed | TaskStatus::Cancelled => {
+                let why = if task.error.is_empty() { "it was cancelled" } else { &task.error };
+                return Err(ClientError::Refused {
+                    code: ErrorCode::Archived,
+                    message: format!("thawing ended: {}", escape_line(why)),
+                    passes: false,
+                });
+            }
+            _ => {}
+        }
+        if said.is_none_or(|said| said.elapsed() >= LINE_EVERY) {
+            said = Some(Instant::now());
+            context.output.note(&format!("thawing: {} of {} objects", task.done, task.total));
+        }
+        tokio::select! {
+            biased;
+            () = context.cancel.cancelled() => {
+                goes_on(&task);
+                return Err(ClientError::Interrupted);
+            }
+            () = tokio::time::sleep(every) => {}
+        }
+        every = (every * 2).min(ASK_LONGEST);
+        let request = v1::GetThawRequest { task_id: task.id.clone() };
+        match connection.restore().get_thaw(request).await.map_err(ClientError::from) {
+            Ok(answer) => {
+                task = answer.into_inner();
+                heard = Instant::now();
+            }
+            // It goes on at the server, whenever that is back.
+            Err(error) if error.is_connection_loss() && heard.elapsed() < retry_for => {}
+            Err(error) => {
+                goes_on(&task);
+                return Err(error);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quote_has_all_its_lines() {
+        let cost =
+            |what: &str, nanodollars, is_extra| v1::ThawCost { what: what.into(), nanodollars, is_extra };
+        let offer = v1::ThawOffer {
+            speed: "bulk".into(),
+            hours: 48,
+            nanodollars: 1_250_000_000,
+            lines: vec![cost("12 requests to thaw", 300_000, false), cost("traffic", 90_000_000, true)],
+        };
+        let quote = v1::ThawQuote {
+            objects: 12,
+            bytes: 12 << 25,
+            offers: vec![offer],
+            region: "us-east-1".into(),
+            as_of: "2025-06".into(),
+            classes: vec!["DEEP_ARCHIVE".into()],
+            days: 7,
+            ..v1::ThawQuote::default()
+        };
+        let backup = BackupInfo { id: "01B".into(), vm: "web".into(), ..BackupInfo::default() };
+        let text = text(&backup, &quote);
+        for part in [
+            "01B of VM web lies in the archive in part (DEEP_ARCHIVE)",
+            "12 objects",
+            "402653184 bytes",
+            "bulk       within 48 hours, about $1.25",
+            "$0.0003  12 requests to thaw",
+            "traffic (not in the sum)",
+            "us-east-1, 2025-06",
+        ] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        let error = refused(&backup, &quote, "thaw it with --thaw bulk --yes");
+        assert_eq!(error.exit_code(), 10);
+        assert!(error.to_string().contains("--thaw bulk --yes"), "{error}");
+    }
+}

@@ -1,0 +1,235 @@
+//! What lies far away in an archive: no one counts on it, reads it or calls it damaged.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use holdfast_types::ids::ContainerClass;
+use holdfast_volume::{Blob, BlobName, ColdPlace, Ends, MemoryVolume, Space, Volume, VolumeError};
+use parking_lot::Mutex;
+
+use super::agent::{backup, restore};
+use super::{Bench, noise};
+use crate::container::{RecentDirectories, list_containers};
+use crate::engine::Engine;
+use crate::error::EngineError;
+use crate::reclaim::{Control, Freezing, Moving, ReclaimOptions, ReclaimReport};
+
+const MIB: usize = 1 << 20;
+const DAY_MS: i64 = 24 * 3600 * 1000;
+
+#[derive(Debug, Default)]
+struct Places {
+    far: BTreeSet<BlobName>,
+    cold: BTreeSet<BlobName>,
+    thawed: bool,
+    ends: Option<Ends>,
+    /// Reads of what is cold that were tried.
+    refused: u64,
+}
+
+/// A volume whose containers can lie far away but for their ends, and there in an archive.
+#[derive(Debug, Clone)]
+struct Tiered {
+    inner: MemoryVolume,
+    places: Arc<Mutex<Places>>,
+}
+
+#[derive(Debug)]
+struct FarBlob {
+    name: BlobName,
+    inner: Arc<dyn Blob>,
+    places: Arc<Mutex<Places>>,
+}
+
+impl Blob for FarBlob {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), VolumeError> {
+        let mut places = self.places.lock();
+        let end = offset + buffer.len() as u64;
+        let ends = places.ends.unwrap();
+        let is_here = end <= ends.head || offset >= self.len().saturating_sub(ends.tail);
+        if !is_here && places.cold.contains(&self.name) && !places.thawed {
+            places.refused += 1;
+            return Err(VolumeError::archived(&self.name, "thaw it"));
+        }
+        drop(places);
+        self.inner.read_at(offset, buffer)
+    }
+
+    fn is_at_hand(&self) -> bool {
+        false
+    }
+
+    fn cold(&self) -> Option<ColdPlace> {
+        let places = self.places.lock();
+        let place = ColdPlace { name: self.name.clone(), len: self.len(), is_readable: places.thawed };
+        places.cold.contains(&self.name).then_some(place)
+    }
+}
+
+impl Volume for Tiered {
+    fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
+        let inner = self.inner.open(name)?;
+        if !self.places.lock().far.contains(name) {
+            return Ok(inner);
+        }
+        Ok(Arc::new(FarBlob { name: name.clone(), inner, places: Arc::clone(&self.places) }))
+    }
+
+    fn evict(&self, name: &BlobName, ends: Ends) -> Result<bool, VolumeError> {
+        let mut places = self.places.lock();
+        let most = places.ends.map_or(ends, |known| Ends { tail: known.tail.max(ends.tail), ..ends });
+        places.ends = Some(most);
+        Ok(places.far.insert(name.clone()))
+    }
+
+    fn freeze(&self, name: &BlobName) -> Result<bool, VolumeError> {
+        let mut places = self.places.lock();
+        assert!(places.far.contains(name), "{name} is here");
+        Ok(places.cold.insert(name.clone()))
+    }
+
+    fn space(&self) -> Result<Option<Space>, VolumeError> {
+        Ok(Some(Space { total_bytes: 100 << 33, free_bytes: 50 << 33 }))
+    }
+
+    holdfast_volume::pass_on!(create_for, list, remove, discard_unfinished, handles_outlive_removal to inner);
+}
+
+struct Scene {
+    bench: Bench,
+    volume: Tiered,
+    engine: Engine,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let bench = Bench::new();
+        let volume = Tiered { inner: MemoryVolume::new(), places: Arc::default() };
+        let engine = bench.open(Arc::new(volume.clone()));
+        Self { bench, volume, engine }
+    }
+
+    fn backup(&self, vm: &str, disk: &[u8]) -> String {
+        backup(&self.engine, vm, &[("root", disk)]).unwrap().backup_id
+    }
+
+    fn restore(&self, backup: &str) -> Result<Vec<u8>, EngineError> {
+        restore(&self.engine, backup, "root")
+    }
+
+    fn reclaim(&self) -> ReclaimReport {
+        let moving = Some(Moving { min_age_days: 30, until_free_pct: 100 });
+        let freezing = Some(Freezing { min_age_days: 30 });
+        let options = ReclaimOptions { moving, freezing, ..ReclaimOptions::default() };
+        self.engine.reclaim(&options, &Arc::new(Control::default())).unwrap()
+    }
+
+    fn cold_bytes(&self, backup: &str) -> u64 {
+        let id = backup.parse().unwrap();
+        let namespace = self.engine.catalog().backup(id).unwrap().unwrap().namespace;
+        let parts = self.engine.cold_parts(namespace, id, "root", &mut || true).unwrap().unwrap();
+        parts.iter().map(|part| part.len).sum()
+    }
+}
+
+/// (T10) Neither as chunks, nor as extents that did not change.
+#[test]
+fn no_backup_counts_on_what_is_cold() {
+    let scene = Scene::new();
+    let disk = noise(1, 9 * MIB);
+    let old = scene.backup("web", &disk);
+    assert_eq!(scene.reclaim().frozen_containers, 0, "it is young");
+    scene.bench.clock.advance_ms(40 * DAY_MS);
+    let report = scene.reclaim();
+    assert_eq!((report.frozen_containers, &report.freezing_failed), (1, &None));
+    assert!(report.frozen_bytes >= 9 * MIB as u64);
+    assert_eq!(scene.reclaim().frozen_containers, 0, "once");
+
+    assert!(scene.cold_bytes(&old) >= 9 * MIB as u64);
+    let refused = scene.restore(&old).unwrap_err();
+    assert!(matches!(refused, EngineError::Archived(_)), "{refused:?}");
+    assert!(scene.engine.catalog().damaged().unwrap().is_empty());
+
+    let again = scene.backup("web", &disk);
+    assert_eq!(scene.cold_bytes(&again), 0);
+    assert!(scene.restore(&again).unwrap() == disk);
+    // What is warm is read, where there is a choice.
+    assert_eq!(scene.cold_bytes(&old), 0);
+    assert!(scene.restore(&old).unwrap() == disk);
+    let other = scene.backup("db", &disk);
+    assert!(scene.restore(&other).unwrap() == disk);
+    // Of two copies the one that can be read stays.
+    let report = scene.reclaim();
+    assert!(report.deleted_bytes >= 9 * MIB as u64, "{report:?}");
+    for backup in [&old, &again, &other] {
+        assert!(scene.restore(backup).unwrap() == disk);
+    }
+}
+
+#[test]
+fn what_was_thawed_is_read() {
+    let scene = Scene::new();
+    let disk = noise(2, 9 * MIB);
+    let old = scene.backup("web", &disk);
+    scene.bench.clock.advance_ms(40 * DAY_MS);
+    assert_eq!(scene.reclaim().frozen_containers, 1);
+    scene.volume.places.lock().thawed = true;
+    assert!(scene.restore(&old).unwrap() == disk);
+    assert!(scene.cold_bytes(&old) > 0, "it is there still");
+    // Thawed or not, it will be cold again.
+    let again = scene.backup("db", &disk);
+    scene.volume.places.lock().thawed = false;
+    assert!(scene.restore(&again).unwrap() == disk);
+}
+
+/// (T10) What young restore points refer to stays, and so does what a backup in progress counts on.
+#[test]
+fn what_is_counted_on_stays_warm() {
+    let scene = Scene::new();
+    let (web, db) = (noise(3, 9 * MIB), noise(4, 9 * MIB));
+    scene.backup("web", &web);
+    scene.backup("db", &db);
+    scene.bench.clock.advance_ms(40 * DAY_MS);
+    let core = scene.engine.core();
+    let holds = &mut core.store.leftovers.holds();
+    let namespace = scene.engine.catalog().namespace_by_name("default").unwrap().unwrap().id;
+    let domain = core.store.domain(namespace);
+    let all = list_containers(&scene.volume).unwrap().containers;
+    let data = all.into_iter().map(|(name, _)| name).find(|name| name.class == ContainerClass::Data).unwrap();
+    let (class, recent) = (ContainerClass::Data, &mut RecentDirectories::default());
+    let chunk = *core.store.containers.get(data.id, class).unwrap().directory().fingerprint(0).unwrap();
+    assert!(core.store.find_and_hold(&domain, class, &chunk, recent, holds).unwrap().is_some());
+    assert_eq!(scene.reclaim().frozen_containers, 1, "the other one");
+    holds.release();
+    assert_eq!(scene.reclaim().frozen_containers, 1);
+    assert!(core.store.find_and_hold(&domain, class, &chunk, recent, holds).unwrap().is_none());
+}
+
+#[test]
+fn upkeep_and_verification_ask_nothing_of_it() {
+    let scene = Scene::new();
+    let disk = noise(5, 9 * MIB);
+    let old = scene.backup("web", &disk);
+    scene.bench.clock.advance_ms(40 * DAY_MS);
+    assert_eq!(scene.reclaim().frozen_containers, 1);
+    let found = scene.engine.scrub(&crate::jobs::Budget::unlimited(), &crate::progress::NoProgress).unwrap();
+    assert_eq!((found.far_containers, found.unsound_restore_points), (1, 0), "{found:?}");
+    scene.reclaim();
+    assert_eq!(scene.volume.places.lock().refused, 0);
+    // A server knows after a restart what is cold.
+    let id = old.parse().unwrap();
+    scene.engine.shutdown().unwrap();
+    drop(scene.engine);
+    let engine = scene.bench.open(Arc::new(scene.volume.clone()));
+    let cold: Vec<BlobName> = scene.volume.places.lock().cold.iter().cloned().collect();
+    engine.note_cold(&cold);
+    let again = backup(&engine, "web", &[("root", &disk)]).unwrap().backup_id;
+    assert!(restore(&engine, &again, "root").unwrap() == disk);
+    engine.delete_backups(&[id], "test", "not needed").unwrap();
+    let report = engine.reclaim(&ReclaimOptions::default(), &Arc::new(Control::default())).unwrap();
+    assert!(report.deleted_bytes >= 9 * MIB as u64, "dead is dead, cold or not: {report:?}");
+}

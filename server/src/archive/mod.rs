@@ -1,0 +1,138 @@
+//! What lies in the archive of the bucket: what of a restore point does, what bringing it back costs, and doing it.
+//!
+//! | file | open it for |
+//! |---|---|
+//! | `mod.rs` | [`Archives`]: the parts of a restore point that lie there |
+//! | `prices.rs` | what Amazon asks for, or what a file says |
+//! | `quote.rs` | objects, bytes, hours and amounts, before anything is asked for |
+//!
+//! What is thawed is what a restore would read: both look chunks up in the same way (`Engine::cold_parts`).
+
+mod prices;
+mod quote;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use holdfast_engine::Engine;
+use holdfast_engine::ids::{BackupId, NamespaceId};
+use holdfast_proto::ErrorCode;
+use holdfast_tiers::prices::Thaw;
+use holdfast_tiers::{Archive, Thawing};
+use holdfast_volume::BlobName;
+
+pub(crate) use prices::Prices;
+pub(crate) use quote::quote;
+
+use crate::config::{DAYS_MAX, Settings};
+use crate::error::ServiceError;
+use crate::repository::{Tiers, record_error};
+
+/// An object that lies in the archive and that a restore would read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) name: BlobName,
+    pub(crate) len: u64,
+    pub(crate) class: String,
+    pub(crate) thawing: Thawing,
+}
+
+/// What a person may ask for.
+pub(crate) fn speed(text: &str) -> Option<Thaw> {
+    Thaw::ALL.into_iter().find(|speed| speed.text().eq_ignore_ascii_case(text))
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct Archives {
+    engine: Arc<Engine>,
+    tiers: Option<Arc<Tiers>>,
+    pub(crate) prices: Prices,
+    /// Unless someone asks for others.
+    days: u32,
+}
+
+impl Archives {
+    /// # Errors
+    /// `Invalid`: the file of prices.
+    pub(crate) fn new(
+        engine: &Arc<Engine>,
+        tiers: Option<&Arc<Tiers>>,
+        settings: &Settings,
+    ) -> Result<Self, ServiceError> {
+        let prices = settings.s3_prices.as_deref().map_or_else(|| Ok(Prices::built_in()), Prices::read)?;
+        Ok(Self { engine: Arc::clone(engine), tiers: tiers.cloned(), prices, days: settings.s3_thaw_days })
+    }
+
+    /// The days for which something is thawed; 0: as the settings say.
+    ///
+    /// # Errors
+    /// `Invalid`.
+    pub(crate) fn days(&self, wanted: u32) -> Result<u32, ServiceError> {
+        match wanted {
+            0 => Ok(self.days),
+            1..=DAYS_MAX => Ok(wanted),
+            _ => {
+                Err(ServiceError::invalid(format!("what is thawed can be read for at most {DAYS_MAX} days")))
+            }
+        }
+    }
+
+    /// The archive.
+    ///
+    /// # Errors
+    /// `Invalid`: there is none.
+    pub(crate) fn archive(&self) -> Result<&Archive, ServiceError> {
+        self.tiers.as_ref().filter(|tiers| tiers.bucket.is_some()).map(|tiers| &tiers.archive).ok_or_else(
+            || ServiceError::invalid("the settings name no bucket, so nothing can be thawed: set s3"),
+        )
+    }
+
+    /// What of these disks of a restore point lies in the archive, each object once, by name. `go_on` is asked every now and
+    /// then; `None`: it said no.
+    ///
+    /// # Errors
+    /// The engine's and the record's.
+    pub(crate) fn parts(
+        &self,
+        namespace: NamespaceId,
+        backup: BackupId,
+        disks: &[String],
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<Vec<Part>>, ServiceError> {
+        let Some(tiers) = &self.tiers else { return Ok(Some(Vec::new())) };
+        // Where nothing is cold no one waits for a walk over the recipe.
+        if tiers.archive.totals().map_err(record_error)?.is_empty() {
+            return Ok(Some(Vec::new()));
+        }
+        let mut places = BTreeMap::new();
+        for disk in disks {
+            let Some(found) = self.engine.cold_parts(namespace, backup, disk, go_on)? else {
+                return Ok(None);
+            };
+            places.extend(found.into_iter().map(|place| (place.name, place.len)));
+        }
+        let mut parts = Vec::with_capacity(places.len());
+        for (name, len) in places {
+            if let Some((class, thawing)) = tiers.archive.known(&name).map_err(record_error)? {
+                parts.push(Part { name, len, class, thawing });
+            }
+        }
+        Ok(Some(parts))
+    }
+
+    /// The disks of a restore point that are meant: these, or all.
+    ///
+    /// # Errors
+    /// `NotFound`; the catalog's.
+    pub(crate) fn disks(&self, backup: BackupId, wanted: Vec<String>) -> Result<Vec<String>, ServiceError> {
+        if !wanted.is_empty() {
+            return Ok(wanted);
+        }
+        let found =
+            self.engine.catalog().backup(backup)?.ok_or_else(|| {
+                ServiceError::new(ErrorCode::NotFound, format!("there is no backup {backup}"))
+            })?;
+        Ok(found.disks.into_iter().map(|disk| disk.name).collect())
+    }
+}

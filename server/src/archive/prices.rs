@@ -1,0 +1,190 @@
+//! What bringing objects back from an archive costs: as Amazon publishes it for one region, or as a file of the
+//! administrator's says.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use holdfast_tiers::prices::{AS_OF, CLASSES, ClassPrices, Dollars, INTERNET_GB, REGION, Thaw};
+use serde::Deserialize;
+
+use crate::error::ServiceError;
+
+/// Above any table.
+const FILE_MAX_BYTES: u64 = 64 << 10;
+
+/// What making an object of a class readable costs at one speed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SpeedPrices {
+    pub(crate) request: Dollars,
+    pub(crate) gb: Dollars,
+    /// Within which it is done, as a rule.
+    pub(crate) hours: u32,
+}
+
+/// See the module's text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Prices {
+    pub(crate) region: String,
+    pub(crate) as_of: String,
+    /// A GB of copies that can be read, for a month.
+    pub(crate) copy_gb_month: Dollars,
+    pub(crate) get: Dollars,
+    /// A GB that leaves Amazon's network.
+    pub(crate) internet_gb: Dollars,
+    /// By class and speed.
+    pub(crate) thaws: BTreeMap<(String, Thaw), SpeedPrices>,
+}
+
+/// A price in a file, such as `"0.0025"`: text, so that it means what it says.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+struct Price(Dollars);
+
+impl TryFrom<String> for Price {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        parse(&text).map(Self).ok_or_else(|| {
+            format!(
+                "{text:?} is no price: write dollars as text, such as \"0.0025\", with nine decimals at most"
+            )
+        })
+    }
+}
+
+/// Dollars with at most nine decimals; `None`: it is something else.
+fn parse(text: &str) -> Option<Dollars> {
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || !is_number(whole) || !is_number(part) || part.len() > 9 {
+        return None;
+    }
+    let nanos: u64 = format!("{part:0<9}").parse().ok()?;
+    let whole: u64 = whole.parse().ok()?;
+    Some(Dollars(whole.checked_mul(1_000_000_000)?.checked_add(nanos)?))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SpeedTable {
+    per_1000: Price,
+    gb: Price,
+    hours: u32,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    region: String,
+    as_of: String,
+    copy_gb_month: Price,
+    get_per_1000: Price,
+    internet_gb: Price,
+    /// By class, then by speed.
+    thaw: BTreeMap<String, BTreeMap<String, SpeedTable>>,
+}
+
+impl Prices {
+    /// As published for one region.
+    pub(crate) fn built_in() -> Self {
+        let standard = ClassPrices::standard();
+        let mut thaws = BTreeMap::new();
+        for class in CLASSES {
+            for price in class.thaws {
+                let prices = SpeedPrices { request: price.request, gb: price.gb, hours: price.hours };
+                thaws.insert((class.class.to_owned(), price.thaw), prices);
+            }
+        }
+        Self {
+            region: REGION.to_owned(),
+            as_of: AS_OF.to_owned(),
+            copy_gb_month: standard.gb_month,
+            get: standard.get,
+            internet_gb: INTERNET_GB,
+            thaws,
+        }
+    }
+
+    /// As a file says.
+    ///
+    /// # Errors
+    /// `Invalid`, saying what is wrong with it.
+    pub(crate) fn read(path: &Path) -> Result<Self, ServiceError> {
+        let failed = |why: &dyn std::fmt::Display| {
+            ServiceError::invalid(format!("s3_prices {}: {why}", path.display()))
+        };
+        let found = std::fs::metadata(path).map_err(|error| failed(&error))?;
+        if found.len() > FILE_MAX_BYTES {
+            return Err(failed(&format_args!("it has more than {FILE_MAX_BYTES} bytes")));
+        }
+        let text = std::fs::read_to_string(path).map_err(|error| failed(&error))?;
+        Self::parse(&text).map_err(|why| failed(&why))
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let table: Table = toml::from_str(text).map_err(|error| error.to_string())?;
+        let mut thaws = BTreeMap::new();
+        for (class, speeds) in table.thaw {
+            for (speed, prices) in speeds {
+                let known = super::speed(&speed);
+                let known = known.ok_or_else(|| {
+                    format!("{class} cannot be thawed as {speed:?}: bulk, standard or expedited")
+                })?;
+                let SpeedTable { per_1000, gb, hours } = prices;
+                let request = Dollars(per_1000.0.0.div_ceil(1000));
+                thaws.insert((class.clone(), known), SpeedPrices { request, gb: gb.0, hours });
+            }
+        }
+        Ok(Self {
+            region: table.region,
+            as_of: table.as_of,
+            copy_gb_month: table.copy_gb_month.0,
+            get: Dollars(table.get_per_1000.0.0.div_ceil(1000)),
+            internet_gb: table.internet_gb.0,
+            thaws,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = r#"
+region = "eu-central-1"
+as_of = "2026-11"
+copy_gb_month = "0.0245"
+get_per_1000 = "0.00043"
+internet_gb = "0.09"
+
+[thaw.GLACIER]
+bulk = { per_1000 = "0", gb = "0", hours = 12 }
+
+[thaw.DEEP_ARCHIVE]
+bulk = { per_1000 = "0.03", gb = "0.003", hours = 48 }
+standard = { per_1000 = "0.12", gb = "0.024", hours = 12 }
+"#;
+
+    #[test]
+    fn a_file_says_what_counts() {
+        let prices = Prices::parse(FILE).unwrap();
+        assert_eq!((prices.region.as_str(), prices.thaws.len()), ("eu-central-1", 3));
+        let deep = prices.thaws[&("DEEP_ARCHIVE".to_owned(), Thaw::Bulk)];
+        assert_eq!(deep, SpeedPrices { request: Dollars(30_000), gb: Dollars(3_000_000), hours: 48 });
+        for (from, to) in [("0.0245", "a"), ("bulk", "slow"), ("region", "place"), ("\"0.003\"", "0.003")] {
+            assert!(Prices::parse(&FILE.replacen(from, to, 1)).is_err(), "{from} {to}");
+        }
+        let built_in = Prices::built_in();
+        assert_eq!(built_in.thaws.len(), 5);
+        assert!(!built_in.thaws.contains_key(&("DEEP_ARCHIVE".to_owned(), Thaw::Expedited)));
+    }
+
+    #[test]
+    fn prices_are_exact() {
+        assert_eq!(parse("0.0025"), Some(Dollars(2_500_000)));
+        assert_eq!(parse("12"), Some(Dollars(12_000_000_000)));
+        for bad in ["", ".5", "-1", "1.0000000001", "1,5", "1e3", "99999999999999"] {
+            assert_eq!(parse(bad), None, "{bad}");
+        }
+    }
+}

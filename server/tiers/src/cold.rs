@@ -1,0 +1,219 @@
+//! What of the bucket lies in an archive, and what reading it comes to.
+//!
+//! Reads of the bucket pass the [`Gate`], which refuses what the record says is cold before the bucket is asked: a
+//! repository's upkeep must never pay for that by accident, and the error says what to do. What the bucket refuses
+//! although the record knows nothing (a lifecycle rule, a crash) is entered, so that it can be thawed like the rest.
+
+use std::sync::Arc;
+
+use holdfast_types::clock::Clock;
+use holdfast_volume::{Blob, BlobName, ColdPlace, Volume, VolumeError};
+use parking_lot::RwLock;
+
+use crate::record::{ColdRow, Record, RecordError};
+
+/// Storage classes from which an object must be brought back before it can be read.
+pub const ARCHIVES: [&str; 2] = ["GLACIER", "DEEP_ARCHIVE"];
+
+/// What an object is taken to be in when the bucket says only that it lies in an archive.
+const UNKNOWN_ARCHIVE: &str = "GLACIER";
+
+/// Until so long before its end a thawed copy counts: a read that begins then must not end in the middle.
+const MARGIN_MS: i64 = 60_000;
+
+/// Storage classes that containers are given, and how long each is paid for at least, in days.
+const CLASSES: [(&str, u32); 5] =
+    [("STANDARD_IA", 30), ("ONEZONE_IA", 30), ("GLACIER_IR", 90), ("GLACIER", 90), ("DEEP_ARCHIVE", 180)];
+
+/// Whether objects of a storage class must be brought back before they can be read.
+pub fn is_archive(class: &str) -> bool {
+    ARCHIVES.contains(&class)
+}
+
+/// How long an object of a storage class that containers can be given is paid for at least, in days; `None`: it is none.
+pub fn days_min(class: &str) -> Option<u32> {
+    CLASSES.iter().find(|(known, _)| *known == class).map(|(_, days)| *days)
+}
+
+/// Whether a row says that an object cannot be read without being thawed, whatever was thawed since.
+fn is_cold(row: &ColdRow) -> bool {
+    is_archive(&row.class)
+}
+
+/// Whether it can be read at this moment, as far as is known.
+fn is_readable(row: &ColdRow, now_ms: i64) -> bool {
+    // What may have been moved there is asked for.
+    !is_cold(row)
+        || !row.is_done
+        || row.until_ms.is_some_and(|until| until.saturating_sub(MARGIN_MS) > now_ms)
+}
+
+fn refusal(name: &BlobName, row: &ColdRow) -> VolumeError {
+    let class = &row.class;
+    let what = match row.asked_ms {
+        Some(_) => format!(
+            "it lies in an archive (Glacier) as {class}, and is being thawed: 'holdfast restore' with --thaw waits for it"
+        ),
+        None => format!(
+            "it lies in an archive (Glacier) as {class}, and must be thawed first: 'holdfast restore' shows what that takes, and does it with \
+             --thaw"
+        ),
+    };
+    VolumeError::archived(name, what)
+}
+
+fn failed(name: &BlobName, error: RecordError) -> VolumeError {
+    VolumeError::Unavailable { action: "read", name: name.to_string(), source: error.into() }
+}
+
+/// What the parts of this file share.
+#[derive(Debug, Clone)]
+pub(crate) struct Cold {
+    record: Arc<Record>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Cold {
+    pub(crate) fn new(record: &Arc<Record>, clock: &Arc<dyn Clock>) -> Self {
+        Self { record: Arc::clone(record), clock: Arc::clone(clock) }
+    }
+
+    /// Fails when `name` cannot be read now.
+    fn admit(&self, name: &BlobName) -> Result<(), VolumeError> {
+        match self.record.cold(name).map_err(|error| failed(name, error))? {
+            Some(row) if !is_readable(&row, self.clock.now_ms()) => Err(refusal(name, &row)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The bucket says that it lies in an archive, whatever the record said.
+    fn found_cold(&self, name: &BlobName, error: VolumeError) -> VolumeError {
+        let known = self.record.cold(name).ok().flatten().map(|row| row.class);
+        let class = known.filter(|class| is_archive(class)).unwrap_or_else(|| UNKNOWN_ARCHIVE.to_owned());
+        if let Err(error) = self.record.note_frozen(name, &class) {
+            tracing::warn!(%name, %error, "cannot note that a blob lies in an archive");
+        }
+        error
+    }
+
+    /// A blob of `len` bytes that lies in the bucket, as the engine opens it.
+    pub(crate) fn place(&self, name: &BlobName, len: u64, inner: impl Blob + 'static) -> Arc<dyn Blob> {
+        Arc::new(Placed { inner: Box::new(inner), name: name.clone(), len, cold: self.clone() })
+    }
+
+    /// The bucket for readers.
+    pub(crate) fn gate(&self, reads: Arc<dyn Volume>) -> Arc<dyn Volume> {
+        Arc::new(Gate { inner: reads, cold: self.clone() })
+    }
+}
+
+/// A blob that knows whether it lies in an archive.
+#[derive(Debug)]
+struct Placed {
+    inner: Box<dyn Blob>,
+    name: BlobName,
+    len: u64,
+    cold: Cold,
+}
+
+impl Blob for Placed {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), VolumeError> {
+        self.inner.read_at(offset, buffer)
+    }
+
+    fn is_at_hand(&self) -> bool {
+        self.inner.is_at_hand()
+    }
+
+    fn cold(&self) -> Option<ColdPlace> {
+        let place = |is_readable| ColdPlace { name: self.name.clone(), len: self.len, is_readable };
+        match self.cold.record.cold(&self.name) {
+            Ok(row) => {
+                let row = row.filter(is_cold)?;
+                Some(place(is_readable(&row, self.cold.clock.now_ms())))
+            }
+            // It cannot be told: then no one counts on it, and reading it says what is wrong.
+            Err(_) => Some(place(true)),
+        }
+    }
+}
+
+/// See the module's text.
+#[derive(Debug)]
+struct Gate {
+    inner: Arc<dyn Volume>,
+    cold: Cold,
+}
+
+impl Volume for Gate {
+    fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
+        let blob = self.inner.open(name)?;
+        let len = blob.len();
+        let (inner, cold) = (Arc::clone(&self.inner), self.cold.clone());
+        Ok(Arc::new(GatedBlob { inner, cold, name: name.clone(), len, blob: RwLock::new(blob) }))
+    }
+
+    holdfast_volume::pass_on!(create_for, list, remove, discard_unfinished, space, handles_outlive_removal, evict, freeze to inner);
+}
+
+#[derive(Debug)]
+struct GatedBlob {
+    inner: Arc<dyn Volume>,
+    cold: Cold,
+    name: BlobName,
+    len: u64,
+    /// Opened anew when the object is another: it was given another storage class.
+    blob: RwLock<Arc<dyn Blob>>,
+}
+
+impl Blob for GatedBlob {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), VolumeError> {
+        self.cold.admit(&self.name)?;
+        let blob = Arc::clone(&*self.blob.read());
+        let read = match blob.read_at(offset, buffer) {
+            // Of the same bytes, whose tag is another: what was opened is never believed to be gone by its tag alone.
+            Err(VolumeError::NotFound { .. }) => {
+                let again = self.inner.open(&self.name)?;
+                if again.len() != self.len {
+                    return Err(VolumeError::NotFound { name: self.name.clone() });
+                }
+                *self.blob.write() = Arc::clone(&again);
+                again.read_at(offset, buffer)
+            }
+            read => read,
+        };
+        read.map_err(
+            |error| if error.is_archived() { self.cold.found_cold(&self.name, error) } else { error },
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_frozen_is_readable_while_it_is_thawed() {
+        let row = |class: &str, is_done, until_ms| ColdRow {
+            class: class.to_owned(),
+            is_done,
+            asked_ms: None,
+            until_ms,
+        };
+        assert!(!is_readable(&row("GLACIER", true, None), 0));
+        assert!(is_readable(&row("GLACIER_IR", true, None), 0));
+        assert!(is_readable(&row("DEEP_ARCHIVE", false, None), 0), "the bucket knows");
+        assert!(is_readable(&row("DEEP_ARCHIVE", true, Some(MARGIN_MS + 1)), 0));
+        assert!(!is_readable(&row("DEEP_ARCHIVE", true, Some(MARGIN_MS)), 0), "in time");
+        assert_eq!((days_min("DEEP_ARCHIVE"), days_min("STANDARD")), (Some(180), None));
+        assert!(ARCHIVES.iter().all(|class| days_min(class).is_some()));
+    }
+}

@@ -1,0 +1,136 @@
+//! Gives containers that lie in the bucket alone the storage class of an archive, as they are.
+//!
+//! (T10) Data containers only: recipes, points, keys and snapshots are read all the time, and what a recovery needs of a
+//! cold container, its ends, is put beside it first. The object is copied onto itself by the bucket, in one request, and
+//! looked at before and after. That it may be cold is in the record before.
+//!
+//! A crash leaves a container that counts as cold and may not be; it can be read, and the next round finds out.
+
+use holdfast_volume::{BlobName, Owner, RemoteLook, VolumeError};
+
+use crate::cold::is_archive;
+use crate::compare::{There, compare};
+use crate::evict::ends_name;
+use crate::kinds::Kind;
+use crate::lease::Lease;
+use crate::prices::DEFAULT_CLASS;
+use crate::record::{Record, RecordError};
+use crate::shared::Shared;
+
+/// Whether `name` is that of a container of disks' data.
+fn is_data(name: &BlobName) -> bool {
+    Kind::of(name) == Some(Kind::Container) && name.as_str().trim_end_matches('-').ends_with(".data")
+}
+
+/// See the module's text. Whether it has the class now that did not before.
+pub(crate) fn freeze(shared: &Shared, lease: &Lease, name: &BlobName) -> Result<bool, VolumeError> {
+    let Shared { local, remote, record, waiting, archive_class, .. } = shared;
+    let failed = |error: RecordError| error.of_blob("move", name);
+    let Some(class) = archive_class.get() else { return Ok(false) };
+    // (T10)
+    if !is_data(name) || shared.travels(name).is_none() {
+        return Ok(false);
+    }
+    let Some(len) = record.visible(name).map_err(failed)? else { return Ok(false) };
+    if waiting.is_removing(name) || !matches!(local.open(name), Err(VolumeError::NotFound { .. })) {
+        return Ok(false);
+    }
+    let known = record.cold(name).map_err(failed)?;
+    // What lies in an archive would have to be thawed for another one.
+    if known.as_ref().is_some_and(|row| row.is_done && (row.class == *class || is_archive(&row.class))) {
+        return Ok(false);
+    }
+    // Who else writes there may count on it.
+    lease.check(shared).map_err(|error| error.of_blob("move", name))?;
+    let before = remote.store.look(name)?;
+    let Some(tag) = checked(name, &before, len)? else {
+        return Err(VolumeError::BadAnswer {
+            action: "move",
+            name: name.to_string(),
+            found: "no checksum, without which it cannot be seen that it stays what it is (s3_checksum)"
+                .to_owned(),
+        });
+    };
+    // (T10) Before it may be cold, and before there is anything that goes with it.
+    record.note_freezing(name, class).map_err(failed)?;
+    if !put_ends(shared, name)? {
+        record.note_frozen(name, before.class.as_deref().unwrap_or(DEFAULT_CLASS)).map_err(failed)?;
+        return Ok(false);
+    }
+    if before.class.as_deref() == Some(class) || before.class.as_deref().is_some_and(is_archive) {
+        record.note_frozen(name, before.class.as_deref().unwrap_or(class)).map_err(failed)?;
+        return Ok(true);
+    }
+    if let Err(error) = remote.store.set_class(name, class, &tag) {
+        if !error.may_have_written() {
+            let class = before.class.as_deref().unwrap_or(DEFAULT_CLASS);
+            record.note_frozen(name, class).map_err(failed)?;
+        }
+        return Err(error);
+    }
+    let after = remote.store.look(name)?;
+    checked(name, &after, len)?;
+    if after.checksum != before.checksum || after.class.as_deref() != Some(class) {
+        return Err(VolumeError::BadAnswer {
+            action: "move",
+            name: name.to_string(),
+            found: format!(
+                "class {:?} and checksum {:?} after it was moved to {class}, where it had {:?}",
+                after.class, after.checksum, before.checksum
+            ),
+        });
+    }
+    record.note_frozen(name, class).map_err(failed)?;
+    Ok(true)
+}
+
+/// The tag of what lies there; `None`: it has no checksum.
+fn checked(name: &BlobName, look: &RemoteLook, len: u64) -> Result<Option<String>, VolumeError> {
+    if look.len != len {
+        return Err(VolumeError::BadAnswer {
+            action: "move",
+            name: name.to_string(),
+            found: format!("an object of {} bytes, where one of {len} was put", look.len),
+        });
+    }
+    Ok(look.tag.clone().filter(|_| look.checksum.is_some()))
+}
+
+/// The ends of the container lie in the bucket, in its usual class: a server that is made of the bucket alone must know
+/// what is in it without thawing it. Whether they do.
+fn put_ends(shared: &Shared, name: &BlobName) -> Result<bool, VolumeError> {
+    let Some(kept) = ends_name(name) else { return Ok(false) };
+    let here = match shared.local.open(&kept) {
+        // A server that was made of the bucket keeps none; what it cannot put beside a container stays warm.
+        Err(VolumeError::NotFound { .. }) => return Ok(false),
+        here => here?,
+    };
+    let put = || -> Result<bool, VolumeError> {
+        let mut writer = match shared.remote.writes.create_for(&kept, Owner::REPOSITORY) {
+            Err(VolumeError::Exists { .. }) => return Ok(false),
+            writer => writer?,
+        };
+        crate::compare::pieces(&*here, |piece| writer.append(piece))?;
+        match writer.seal() {
+            Err(VolumeError::Exists { .. }) => Ok(false),
+            sealed => sealed.map(|()| true),
+        }
+    };
+    if put()? || compare(&*shared.remote.store, &kept, &*here)? == There::Same {
+        return Ok(true);
+    }
+    // Of an earlier writing of that name.
+    shared.remote.store.remove_all(std::slice::from_ref(&kept))?;
+    if put()? { Ok(true) } else { Err(VolumeError::Exists { name: kept.clone() }) }
+}
+
+/// These, and the ends that lie beside those that may be cold.
+pub(crate) fn with_ends(record: &Record, names: &[BlobName]) -> Result<Vec<BlobName>, RecordError> {
+    let mut all = names.to_vec();
+    for name in names {
+        if record.cold(name)?.is_some() {
+            all.extend(ends_name(name));
+        }
+    }
+    Ok(all)
+}

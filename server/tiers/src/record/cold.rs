@@ -1,0 +1,146 @@
+//! What the record knows of objects that were given a storage class of their own, and of those that lie in an archive.
+
+use holdfast_volume::BlobName;
+use rusqlite::{OptionalExtension as _, params};
+
+use super::{Record, RecordError, sql, to_u64};
+
+/// Beside the tables of the record's first version: a build that does not know it asks the bucket, which refuses reads.
+const TABLE: &str = "
+    -- Objects with a storage class of their own.
+    CREATE TABLE IF NOT EXISTS cold (
+        name TEXT PRIMARY KEY,
+        class TEXT NOT NULL,
+        -- 0: it was asked for, and may have been done.
+        is_done INTEGER NOT NULL CHECK (is_done IN (0, 1)),
+        -- When it was asked to be thawed, and until when it is.
+        asked_ms INTEGER,
+        until_ms INTEGER
+    ) STRICT, WITHOUT ROWID;
+    CREATE TRIGGER IF NOT EXISTS cold_goes AFTER DELETE ON copied BEGIN
+        DELETE FROM cold WHERE name = OLD.name;
+    END;
+";
+
+/// What is known of one object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ColdRow {
+    pub(crate) class: String,
+    /// Whether it is known to have the class.
+    pub(crate) is_done: bool,
+    pub(crate) asked_ms: Option<i64>,
+    pub(crate) until_ms: Option<i64>,
+}
+
+/// How much has a storage class of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ColdTotals {
+    pub class: String,
+    pub blobs: u64,
+    pub bytes: u64,
+    /// Of these, blobs that were asked to be thawed, or are.
+    pub thawed: u64,
+}
+
+impl Record {
+    pub(super) fn make_cold(&self) -> Result<(), RecordError> {
+        self.0.lock().execute_batch(TABLE).map_err(sql("open"))
+    }
+
+    pub(crate) fn cold(&self, name: &BlobName) -> Result<Option<ColdRow>, RecordError> {
+        let read = "SELECT class, is_done, asked_ms, until_ms FROM cold WHERE name = ?1";
+        self.0
+            .lock()
+            .prepare_cached(read)
+            .and_then(|mut read| {
+                read.query_row([name.as_str()], |row| {
+                    Ok(ColdRow {
+                        class: row.get(0)?,
+                        is_done: row.get(1)?,
+                        asked_ms: row.get(2)?,
+                        until_ms: row.get(3)?,
+                    })
+                })
+                .optional()
+            })
+            .map_err(sql("read"))
+    }
+
+    /// (T10) It may have the class from now on.
+    pub(crate) fn note_freezing(&self, name: &BlobName, class: &str) -> Result<(), RecordError> {
+        self.set_cold(name, class, false)
+    }
+
+    /// It has the class.
+    pub(crate) fn note_frozen(&self, name: &BlobName, class: &str) -> Result<(), RecordError> {
+        self.set_cold(name, class, true)
+    }
+
+    /// Of what lies there no more nothing is kept: its name may be another's.
+    fn set_cold(&self, name: &BlobName, class: &str, is_done: bool) -> Result<(), RecordError> {
+        let set = "INSERT OR REPLACE INTO cold (name, class, is_done)
+            SELECT ?1, ?2, ?3 WHERE EXISTS (SELECT 1 FROM copied WHERE name = ?1)";
+        let set = self.0.lock().execute(set, params![name.as_str(), class, is_done]);
+        set.map(|_| ()).map_err(sql("write"))
+    }
+
+    /// A thaw was asked for.
+    pub(crate) fn note_thawing(&self, name: &BlobName, asked_ms: i64) -> Result<(), RecordError> {
+        let set = "UPDATE cold SET asked_ms = ?2, until_ms = NULL WHERE name = ?1";
+        let set = self.0.lock().execute(set, params![name.as_str(), asked_ms]);
+        set.map(|_| ()).map_err(sql("write"))
+    }
+
+    /// It can be read until then; `None`: it cannot, and nothing was asked for.
+    pub(crate) fn note_thawed(&self, name: &BlobName, until_ms: Option<i64>) -> Result<(), RecordError> {
+        let set = "UPDATE cold SET until_ms = ?2, asked_ms = NULL WHERE name = ?1";
+        let set = self.0.lock().execute(set, params![name.as_str(), until_ms]);
+        set.map(|_| ()).map_err(sql("write"))
+    }
+
+    /// A page of the names of all that lie in these classes.
+    pub(crate) fn names_in_classes(
+        &self,
+        classes: [&str; 2],
+        after: &str,
+        limit: u32,
+    ) -> Result<Vec<BlobName>, RecordError> {
+        let read = "SELECT name FROM cold WHERE class IN (?1, ?2) AND name > ?3 ORDER BY name LIMIT ?4";
+        let [first, second] = classes;
+        let connection = self.0.lock();
+        let mut read = connection.prepare_cached(read).map_err(sql("read"))?;
+        let rows = read
+            .query_map(params![first, second, after, limit], |row| row.get::<_, String>(0))
+            .map_err(sql("read"))?;
+        let mut names = Vec::new();
+        for row in rows {
+            names.extend(BlobName::new(row.map_err(sql("read"))?));
+        }
+        Ok(names)
+    }
+
+    /// What has a storage class of its own, a line each class. Reads all of it.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn cold_totals(&self) -> Result<Vec<ColdTotals>, RecordError> {
+        let connection = self.0.lock();
+        let mut read = connection
+            .prepare_cached(
+                "SELECT class, count(*), coalesce(sum(len), 0), count(coalesce(asked_ms, until_ms))
+                 FROM cold LEFT JOIN copied USING (name) WHERE class <> 'STANDARD' GROUP BY class ORDER BY class",
+            )
+            .map_err(sql("read"))?;
+        let rows = read
+            .query_map([], |row| {
+                Ok(ColdTotals {
+                    class: row.get(0)?,
+                    blobs: to_u64(row.get(1)?),
+                    bytes: to_u64(row.get(2)?),
+                    thawed: to_u64(row.get(3)?),
+                })
+            })
+            .map_err(sql("read"))?;
+        rows.collect::<Result<_, _>>().map_err(sql("read"))
+    }
+}

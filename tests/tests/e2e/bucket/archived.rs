@@ -1,0 +1,187 @@
+//! What lies in the archive: nothing reads it by accident, a restore says first what bringing it back takes, and once it is
+//! thawed it is what it was.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use holdfast_bucket::Op;
+use holdfast_tests::repository::files;
+use holdfast_tests::{Disk, Server, wait_for};
+
+use super::{Site, stop};
+
+/// Everything counts as old.
+const ARCHIVING: &str = "encryption = \"on\"\ns3_move_after_days = 0\ns3_move_until_free = 100\ns3_archive_after_days = 0\n\
+                         s3_archive_class = \"DEEP_ARCHIVE\"\n";
+
+fn reclaim(server: &Server) -> String {
+    server.agent().run(&["reclaim"]).ok().said()
+}
+
+/// A backup of a disk of noise, all of whose data lies in the archive.
+fn archived(site: &Site, data_dir: &Path) -> (Server, Disk) {
+    let server = site.start(data_dir);
+    let disk = Disk::of_noise(site.path("disk.raw"), 21, 72 << 20);
+    server.agent().back_up("web", &[disk.arg()]);
+    site.wait_up_to_date(data_dir);
+    let said = reclaim(&server);
+    assert!(said.contains("to the archive"), "{said}");
+    (server, disk)
+}
+
+fn class(site: &Site, key: &str) -> Option<String> {
+    site.bucket.object(key).unwrap().class
+}
+
+/// Keys of containers of data.
+fn data(site: &Site) -> Vec<String> {
+    site.copies("containers").into_iter().filter(|key| key.contains(".data")).collect()
+}
+
+/// A number before a word of what was said.
+fn figure(said: &str, after: &str, before: &str) -> u64 {
+    let from = said.split_once(after).unwrap_or_else(|| panic!("{after:?} is not in {said}")).1;
+    let text = from.split(before).next().unwrap();
+    let digits = text.rsplit(|c: char| !c.is_ascii_digit()).find(|part| !part.is_empty());
+    digits.unwrap_or_else(|| panic!("no number before {before:?} in {said}")).parse().unwrap()
+}
+
+const RESTORE: [&str; 4] = ["restore", "latest", "--vm", "web"];
+
+#[test]
+fn what_is_archived_is_quoted_thawed_and_restored() {
+    let site = Site::with(ARCHIVING);
+    let data_dir = site.path("repository");
+    let (server, disk) = archived(&site, &data_dir);
+    // (T10) Data alone is cold, and what is in it lies beside it.
+    for key in site.bucket.keys() {
+        let is_cold = class(&site, &key).as_deref() == Some("DEEP_ARCHIVE");
+        assert_eq!(is_cold, key.starts_with("site/containers/") && key.contains(".data"), "{key}");
+    }
+    for key in data(&site) {
+        assert!(site.bucket.object(&key.replacen("site/", "site/ends/", 1)).is_some(), "{key}");
+    }
+
+    // Refused, with a quote, and without asking for anything.
+    let (out, agent) = (site.path("out.raw"), server.agent());
+    let to = ["--to", out.to_str().unwrap()];
+    let refused = agent.run(&[&RESTORE[..], &to].concat());
+    let said = refused.said();
+    assert_eq!(refused.code, Some(10), "{said}");
+    assert!(said.contains("bulk       within 48 hours") && said.contains("--thaw bulk --yes"), "{said}");
+    assert!(!out.exists() && site.bucket.count(Op::Restore) == 0, "{said}");
+    let (objects, bytes) = (figure(&said, "To thaw: ", " objects"), figure(&said, "To thaw: ", " bytes"));
+    let refused = agent.run(&[&RESTORE[..], &to, &["--thaw", "expedited", "--yes"]].concat());
+    assert_eq!(refused.code, Some(2), "{}", refused.said());
+
+    // Upkeep goes by; nothing asks for what is cold, and nothing is called damaged.
+    let gets = site.bucket.requests(Op::Get, ".data");
+    reclaim(&server);
+    agent.run(&["scrub"]).ok();
+    let verified = agent.run(&["verify", "--at-server"]).ok().said();
+    assert!(verified.contains("archive"), "{verified}");
+    let verified = agent.run(&["verify", "latest", "--vm", "web"]);
+    assert_eq!(verified.code, Some(10), "{}", verified.said());
+    assert_eq!(site.bucket.requests(Op::Get, ".data"), gets);
+
+    // Asked for once, whoever asks again, and whatever becomes of the server.
+    let thaw = [&RESTORE[..], &to, &["--thaw", "bulk", "--yes"]].concat();
+    agent.run(&[&thaw[..], &["--thaw-days", "3", "--no-wait"]].concat()).ok();
+    wait_for("the requests", || (site.bucket.thaws().len() as u64 == objects).then_some(()));
+    for (key, thaw) in site.bucket.thaws() {
+        assert_eq!((thaw.days, thaw.tier.as_str()), (3, "Bulk"), "{key}");
+    }
+    let asked: u64 =
+        site.bucket.thaws().iter().map(|(key, _)| site.bucket.object(key).unwrap().bytes.len() as u64).sum();
+    assert!(bytes.abs_diff(asked) * 10 <= asked, "{bytes} bytes were quoted, and {asked} asked for");
+    let requests = site.bucket.count(Op::Restore);
+    assert_eq!(requests, objects);
+    stop(server);
+    let server = site.start(&data_dir);
+    let agent = server.agent();
+    let refused = agent.run(&[&RESTORE[..], &to].concat());
+    assert_eq!(refused.code, Some(10), "{}", refused.said());
+    assert!(refused.said().contains("are being thawed"), "{}", refused.said());
+    agent.run(&[&thaw[..], &["--no-wait"]].concat()).ok();
+    site.bucket.finish_thaws("");
+    agent.run(&thaw).ok();
+    assert!(fs::read(&out).unwrap() == disk.bytes());
+    assert_eq!(site.bucket.count(Op::Restore), requests, "nothing is asked for twice");
+    // Now it can be read without another word.
+    assert_eq!(agent.read_back("web"), disk.bytes());
+    stop(server);
+}
+
+/// (T10)
+#[test]
+fn a_backup_never_comes_to_need_the_archive() {
+    let site = Site::with(ARCHIVING);
+    let data_dir = site.path("repository");
+    let (server, disk) = archived(&site, &data_dir);
+    let agent = server.agent();
+    let old: BTreeSet<String> = data(&site).into_iter().collect();
+    // Unchanged since a parent that is cold, found as chunks that are, and after a restart that has to know.
+    agent.back_up("web", &[disk.arg()]);
+    assert_eq!(agent.read_back("web"), disk.bytes());
+    site.wait_up_to_date(&data_dir);
+    let added = data(&site).into_iter().filter(|key| !old.contains(key)).count();
+    assert!(added >= 2, "{added} containers of what was in the archive alone");
+    stop(server);
+    let server = site.start(&data_dir);
+    let agent = server.agent();
+    agent.back_up("web", &[disk.arg()]);
+    assert_eq!(agent.read_back("web"), disk.bytes());
+    assert_eq!(site.bucket.count(Op::Restore), 0);
+    // What lies there twice is not needed there: it goes, with its ends.
+    for backup in agent.backups("web") {
+        agent.run(&["delete", &backup, "--yes"]).ok();
+    }
+    reclaim(&server);
+    site.wait_up_to_date(&data_dir);
+    assert!(data(&site).is_empty() && site.copies("ends").is_empty(), "{:?}", site.bucket.keys());
+    assert!(files(&data_dir.join("blobs/ends")).is_empty());
+    stop(server);
+}
+
+#[test]
+fn an_archived_object_that_is_gone_is_named() {
+    let site = Site::with(ARCHIVING);
+    let data_dir = site.path("repository");
+    let (server, _) = archived(&site, &data_dir);
+    let gone = data(&site).pop().unwrap();
+    site.bucket.delete(&gone);
+    let out = site.path("out.raw");
+    let to = ["--to", out.to_str().unwrap(), "--thaw", "standard", "--yes"];
+    let ran = server.agent().run(&[&RESTORE[..], &to].concat());
+    assert_eq!(ran.code, Some(10), "{}", ran.said());
+    let name = gone.strip_prefix("site/").unwrap();
+    assert!(ran.said().contains(name) && ran.said().contains("no such object"), "{}", ran.said());
+    assert!(!out.exists());
+    stop(server);
+}
+
+/// A server that is made of the bucket alone knows what is in the archive, and what is cold.
+#[test]
+fn a_recovered_server_thaws_what_it_needs() {
+    let site = Site::with(ARCHIVING);
+    let data_dir = site.path("repository");
+    let (server, disk) = archived(&site, &data_dir);
+    stop(server);
+    let kit = site.export_kit(&data_dir, "kit");
+    let new = site.path("new");
+    let (status, said) = site.recover(&new, &kit);
+    assert!(status.success(), "{said}");
+    let server = site.start(&new);
+    let agent = server.agent();
+    let out = site.path("out.raw");
+    let to = ["--to", out.to_str().unwrap()];
+    let refused = agent.run(&[&RESTORE[..], &to].concat());
+    assert_eq!(refused.code, Some(10), "{}", refused.said());
+    agent.run(&[&RESTORE[..], &to, &["--thaw", "bulk", "--yes", "--no-wait"]].concat()).ok();
+    wait_for("the requests", || (site.bucket.thaws().len() == data(&site).len()).then_some(()));
+    site.bucket.finish_thaws("");
+    agent.run(&[&RESTORE[..], &to, &["--thaw", "bulk", "--yes"]].concat()).ok();
+    assert!(fs::read(&out).unwrap() == disk.bytes());
+    stop(server);
+}
