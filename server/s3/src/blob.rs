@@ -27,11 +27,14 @@ pub(crate) struct S3Blob {
     pub(crate) len: u64,
     /// Reads are of this object and no other of its name.
     pub(crate) tag: Option<String>,
+    /// Its storage class, for messages.
+    pub(crate) class: Option<String>,
 }
 
 impl S3Blob {
     fn fetch(&self, offset: u64, wanted: u64) -> Result<Vec<u8>, VolumeError> {
-        let call = self.client.call("read", &self.name, Intent::Read);
+        let mut call = self.client.call("read", &self.name, Intent::Read);
+        call.class.clone_from(&self.class);
         let mut request = self
             .client
             .sdk

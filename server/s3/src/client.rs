@@ -179,7 +179,8 @@ impl S3Client {
             Some(region) => format!("Amazon S3 in {region}"),
             None => "Amazon S3".to_owned(),
         });
-        Call { action, name: name.to_string(), intent, bucket: self.config.bucket.clone(), endpoint }
+        let bucket = self.config.bucket.clone();
+        Call { action, name: name.to_string(), intent, bucket, endpoint, class: None }
     }
 
     /// Ends requests under way that write, and refuses further ones.

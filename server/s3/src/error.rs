@@ -27,6 +27,8 @@ pub(crate) struct Call {
     pub(crate) bucket: String,
     /// Who is asked, for messages.
     pub(crate) endpoint: String,
+    /// The storage class of the object, if it is known, for messages.
+    pub(crate) class: Option<String>,
 }
 
 /// What the service said, or what happened in its place.
@@ -221,15 +223,22 @@ pub(crate) fn is_under_way(error: &VolumeError) -> bool {
     matches!(error, VolumeError::Unavailable { source, .. } if source.is::<UnderWay>())
 }
 
+/// What to do with an object that is in an archive.
+fn archived(call: &Call) -> String {
+    let class = call.class.as_deref().map_or_else(String::new, |class| format!(", in storage class {class}"));
+    format!(
+        "{} lies in an archive (Glacier){class}: a lifecycle rule of bucket {:?}, or someone, moved it there. Bring it back with the \
+         tools of the object store (restore-object), change the rule so that it leaves the objects of Holdfast where they are, and \
+         read again; nothing is lost. 'holdfast-server tier audit' names all such objects",
+        call.name, call.bucket
+    )
+}
+
 /// What to do; `None`: wait.
 fn advice(call: &Call, status: u16, code: &str, region: Option<&str>) -> Option<String> {
     let bucket = &call.bucket;
     Some(match (status, code) {
-        (_, "InvalidObjectState") => {
-            "the object is in an archive (Glacier): restore it with the tools of the object store first, and look for lifecycle \
-             rules of the bucket that move objects of Holdfast"
-                .to_owned()
-        }
+        (_, "InvalidObjectState") => archived(call),
         (_, "NoSuchBucket") => format!("there is no bucket {bucket:?} at this endpoint: check s3 and s3_endpoint"),
         (_, "RequestTimeTooSkewed" | "RequestExpired") => {
             "the clock of this machine is wrong by more than the object store accepts (15 minutes): set it".to_owned()
@@ -289,6 +298,7 @@ mod tests {
             intent,
             bucket: "abc".to_owned(),
             endpoint: "https://e:1".to_owned(),
+            class: Some("DEEP_ARCHIVE".to_owned()),
         };
         let answer = Answer::Refused { status, code: code.to_owned(), region: Some("eu-west-1".to_owned()) };
         classify(&call, &answer, None, "cause".into())
@@ -340,7 +350,7 @@ mod tests {
             (403, "AccessDenied", "s3:GetObject"),
             (301, "PermanentRedirect", "s3_region = \"eu-west-1\""),
             (404, "NoSuchBucket", "no bucket \"abc\""),
-            (403, "InvalidObjectState", "archive"),
+            (403, "InvalidObjectState", "c/x lies in an archive (Glacier), in storage class DEEP_ARCHIVE"),
             (403, "RequestTimeTooSkewed", "clock"),
             (400, "ExpiredToken", "credentials have ended"),
             (403, "SignatureDoesNotMatch", "secret key"),
@@ -369,6 +379,7 @@ mod tests {
             intent: Intent::Read,
             bucket: "abc".to_owned(),
             endpoint: "https://e:1".to_owned(),
+            class: None,
         };
         let error = classify(&call, &Answer::None, None, Box::new(causes)).to_string();
         assert!(error.contains("https://e:1"), "{error}");

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use aws_sdk_s3::types::{ChecksumMode, ChecksumType, Delete, ObjectIdentifier};
 use holdfast_volume::{
-    Blob, BlobEntry, BlobName, BlobWriter, ListPage, Owner, RemoteLook, RemoteStat, RemoteVolume, Space,
-    TAGGED_MAX_BYTES, Tagged, Volume, VolumeError,
+    Blob, BlobEntry, BlobName, BlobWriter, ListPage, Owner, RemoteLook, RemoteObject, RemotePage, RemoteStat,
+    RemoteVolume, Space, TAGGED_MAX_BYTES, Tagged, Volume, VolumeError,
 };
 
 use crate::blob::S3Blob;
@@ -31,6 +31,7 @@ struct Head {
     len: u64,
     tag: Option<String>,
     checksum: Option<holdfast_volume::BlobChecksum>,
+    class: Option<String>,
 }
 
 impl S3Volume {
@@ -65,11 +66,15 @@ impl S3Volume {
 
     /// The name of an object of this volume; `None`: it is not of ours.
     fn name(&self, key: &str) -> Option<BlobName> {
-        let rest = match self.client.config.prefix.as_str() {
-            "" => key,
-            prefix => key.strip_prefix(prefix)?.strip_prefix('/')?,
-        };
-        BlobName::new(rest)
+        BlobName::new(self.below(key)?)
+    }
+
+    /// A key without the prefix; `None`: it is not below that.
+    fn below<'a>(&self, key: &'a str) -> Option<&'a str> {
+        match self.client.config.prefix.as_str() {
+            "" => Some(key),
+            prefix => key.strip_prefix(prefix)?.strip_prefix('/'),
+        }
     }
 
     fn head(&self, action: &'static str, name: &BlobName) -> Result<Head, VolumeError> {
@@ -90,7 +95,8 @@ impl S3Volume {
         let is_whole = output.checksum_type.is_none_or(|kind| kind == ChecksumType::FullObject);
         let checksum =
             checksum::parse(output.checksum_crc64_nvme.as_deref(), output.checksum_crc32_c.as_deref());
-        Ok(Head { len, tag: output.e_tag, checksum: checksum.filter(|_| is_whole) })
+        let class = output.storage_class.map(|class| class.as_str().to_owned());
+        Ok(Head { len, tag: output.e_tag, checksum: checksum.filter(|_| is_whole), class })
     }
 
     /// The answer to HEAD has no body, so it does not tell whether the object is missing or the whole bucket: the former
@@ -120,9 +126,9 @@ impl Volume for S3Volume {
     }
 
     fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
-        let Head { len, tag, .. } = self.head("open", name)?;
+        let Head { len, tag, class, .. } = self.head("open", name)?;
         let (client, key) = (Arc::clone(&self.client), self.key(name));
-        Ok(Arc::new(S3Blob { client, name: name.clone(), key, len, tag }))
+        Ok(Arc::new(S3Blob { client, name: name.clone(), key, len, tag, class }))
     }
 
     fn list(
@@ -236,6 +242,47 @@ impl RemoteVolume for S3Volume {
         Ok(RemoteStat { len, checksum })
     }
 
+    fn list_objects(&self, after: Option<&str>) -> Result<RemotePage, VolumeError> {
+        let call = self.client.call("list", &"everything there", Intent::Read);
+        let prefix = match self.client.config.prefix.as_str() {
+            "" => String::new(),
+            prefix => format!("{prefix}/"),
+        };
+        let request = self
+            .client
+            .sdk
+            .list_objects_v2()
+            .bucket(self.bucket())
+            .prefix(&prefix)
+            .set_start_after(after.map(|after| format!("{prefix}{after}")))
+            .max_keys(i32::try_from(BATCH_MAX).unwrap_or(i32::MAX));
+        let output = self.client.request(RequestKind::List, &call, 0, request.send())?;
+        let mut page = RemotePage::default();
+        let mut last = None;
+        for object in output.contents.unwrap_or_default() {
+            let Some(below) = object.key.as_deref().and_then(|key| self.below(key)) else {
+                return Err(bad_answer(&call, "an object that is not below the prefix"));
+            };
+            last = Some(below.to_owned());
+            let Some(name) = BlobName::new(below) else {
+                page.strangers += 1;
+                continue;
+            };
+            let len = object.size.and_then(|size| u64::try_from(size).ok());
+            page.objects.push(RemoteObject {
+                name,
+                len: len.ok_or_else(|| bad_answer(&call, "no length"))?,
+                tag: object.e_tag,
+                class: object.storage_class.map(|class| class.as_str().to_owned()),
+            });
+        }
+        if output.is_truncated.unwrap_or(false) {
+            let nothing = || bad_answer(&call, "an empty page that is said not to be the last");
+            page.next = Some(last.ok_or_else(nothing)?);
+        }
+        Ok(page)
+    }
+
     fn remove_all(&self, names: &[BlobName]) -> Result<(), VolumeError> {
         for batch in names.chunks(BATCH_MAX) {
             let first = batch.first().map_or(String::new(), ToString::to_string);
@@ -273,7 +320,7 @@ impl RemoteVolume for S3Volume {
             let tag = tag.ok_or_else(|| bad_answer(&call, "no tag"))?;
             let wanted = usize::try_from(len.min(TAGGED_MAX_BYTES)).unwrap_or_default();
             let (client, key) = (Arc::clone(&self.client), self.key(name));
-            let blob = S3Blob { client, name: name.clone(), key, len, tag: Some(tag.clone()) };
+            let blob = S3Blob { client, name: name.clone(), key, len, tag: Some(tag.clone()), class: None };
             match <dyn Blob>::read_vec(&blob, name, 0, wanted) {
                 Ok(bytes) => return Ok(Some(Tagged { bytes, tag })),
                 // Changed since; it is not changed often.

@@ -5,7 +5,8 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use holdfast_volume::{
-    Blob, BlobName, BlobWriter, ListPage, Owner, RemoteStat, RemoteVolume, Space, Tagged, Volume, VolumeError,
+    Blob, BlobName, BlobWriter, ListPage, Owner, RemotePage, RemoteStat, RemoteVolume, Space, Tagged, Volume,
+    VolumeError,
 };
 
 /// Answers that it is not there.
@@ -64,6 +65,11 @@ impl Volume for AbsentVolume {
 impl RemoteVolume for AbsentVolume {
     fn stat(&self, name: &BlobName) -> Result<RemoteStat, VolumeError> {
         Err(self.absent("look at", name))
+    }
+
+    fn list_objects(&self, _: Option<&str>) -> Result<RemotePage, VolumeError> {
+        let source = self.why.clone().into();
+        Err(VolumeError::Unavailable { action: "list", name: "everything there".to_owned(), source })
     }
 
     fn remove_all(&self, names: &[BlobName]) -> Result<(), VolumeError> {

@@ -49,7 +49,9 @@ pub use list_all::{LIST_PAGE_ENTRIES, ListAll, list_all};
 pub use local::LocalVolume;
 pub use memory::MemoryVolume;
 pub use name::BlobName;
-pub use remote::{BlobChecksum, RemoteLook, RemoteStat, RemoteVolume, TAGGED_MAX_BYTES, Tagged, Thawed};
+pub use remote::{
+    BlobChecksum, RemoteLook, RemoteObject, RemotePage, RemoteStat, RemoteVolume, TAGGED_MAX_BYTES, Tagged, Thawed,
+};
 pub use retry::{RetryPolicy, RetryVolume};
 pub use throttle::{Rates, ThrottleVolume};
 pub use timer::{Random, SystemRandom, SystemTimer, Timer};

@@ -53,6 +53,29 @@ pub struct Tagged {
     pub tag: String,
 }
 
+/// An object, as a listing of everything tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemoteObject {
+    pub name: BlobName,
+    /// In bytes.
+    pub len: u64,
+    /// Another one whenever another object is put under the name, if the far side tells of such.
+    pub tag: Option<String>,
+    /// Its storage class, in the far side's words; `None`: it has none, or does not tell.
+    pub class: Option<String>,
+}
+
+/// A page of a listing of everything that lies there, whoever put it there.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RemotePage {
+    /// By name, ascending.
+    pub objects: Vec<RemoteObject>,
+    /// Further objects, whose names no blob can have.
+    pub strangers: u64,
+    /// Where the next page goes on, unless this was the last one.
+    pub next: Option<String>,
+}
+
 /// Most that an object changed in place has.
 pub const TAGGED_MAX_BYTES: u64 = 4096;
 
@@ -63,6 +86,13 @@ pub trait RemoteVolume: Volume {
     /// # Errors
     /// As [`Volume::open`].
     fn stat(&self, name: &BlobName) -> Result<RemoteStat, VolumeError>;
+
+    /// The page behind the name `after` (of a page before) of everything that lies there: one request, and at most 1,000
+    /// objects.
+    ///
+    /// # Errors
+    /// As [`Volume::list`].
+    fn list_objects(&self, after: Option<&str>) -> Result<RemotePage, VolumeError>;
 
     /// Removes all of `names` in as few requests as may be; those that are not there count as removed.
     ///

@@ -1,9 +1,16 @@
-//! Volumes of tests as volumes far away. The tag of what is changed in place is its text.
+//! Volumes of tests as volumes far away. The tag of what is changed in place is its text, in a listing its hash.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use bytes::Bytes;
 
 use super::{FaultyVolume, OpKind};
-use crate::{BlobName, MemoryVolume, RemoteStat, RemoteVolume, Tagged, Volume, VolumeError};
+use crate::{
+    BlobName, MemoryVolume, RemoteObject, RemotePage, RemoteStat, RemoteVolume, Tagged, Volume, VolumeError,
+};
+
+/// Objects of a page: fewer than there are in any test that is about pages.
+const PAGE: usize = 4;
 
 fn stat(volume: &dyn Volume, name: &BlobName) -> Result<RemoteStat, VolumeError> {
     Ok(RemoteStat { len: volume.open(name)?.len(), checksum: None })
@@ -22,6 +29,20 @@ fn remove_all(volume: &dyn Volume, names: &[BlobName]) -> Result<(), VolumeError
 impl RemoteVolume for MemoryVolume {
     fn stat(&self, name: &BlobName) -> Result<RemoteStat, VolumeError> {
         stat(self, name)
+    }
+
+    fn list_objects(&self, after: Option<&str>) -> Result<RemotePage, VolumeError> {
+        let object = |(name, bytes): (BlobName, Bytes)| {
+            let mut hasher = DefaultHasher::new();
+            bytes.hash(&mut hasher);
+            let tag = Some(format!("{:x}", hasher.finish()));
+            RemoteObject { name, len: bytes.len() as u64, tag, class: None }
+        };
+        let all = self.sealed().into_iter();
+        let mut behind = all.filter(|(name, _)| after.is_none_or(|after| name.as_str() > after)).map(object);
+        let objects: Vec<RemoteObject> = behind.by_ref().take(PAGE).collect();
+        let next = behind.next().and_then(|_| objects.last().map(|last| last.name.to_string()));
+        Ok(RemotePage { objects, strangers: 0, next })
     }
 
     fn remove_all(&self, names: &[BlobName]) -> Result<(), VolumeError> {
@@ -58,6 +79,11 @@ impl<V: RemoteVolume + 'static> RemoteVolume for FaultyVolume<V> {
         stat(self, name)
     }
 
+    fn list_objects(&self, after: Option<&str>) -> Result<RemotePage, VolumeError> {
+        self.admit(OpKind::List, &after.and_then(BlobName::new).unwrap_or_else(everything))?;
+        self.inner.list_objects(after)
+    }
+
     fn remove_all(&self, names: &[BlobName]) -> Result<(), VolumeError> {
         remove_all(self, names)
     }
@@ -85,4 +111,8 @@ impl<V: RemoteVolume + 'static> RemoteVolume for FaultyVolume<V> {
     fn sign_with(&self, number: u64) {
         self.inner.sign_with(number);
     }
+}
+
+fn everything() -> BlobName {
+    BlobName::new("everything").unwrap()
 }
