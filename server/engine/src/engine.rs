@@ -3,6 +3,7 @@
 
 mod backups;
 mod conversion;
+mod far;
 mod locked;
 mod reading;
 mod reclaim;

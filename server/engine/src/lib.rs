@@ -20,7 +20,7 @@
 //! - `audit`, `damage_job`, `damage_report`, `index_job`, `scrub`: what is looked at in the background
 //! - `points`: what the volume knows of each restore point; `snapshot`: copies of the catalog
 //! - `retention`: deleting restore points, and what keeps them
-//! - `ingest`, `restore`, `verify`, `check`, `lost_rows`, `container_repair`, `parity_job`, `extent_history`, `statistics`, `readiness`, `start`, `stop`, `recover`
+//! - `ingest`, `restore`, `verify`, `check`, `lost_rows`, `container_repair`, `parity_job`, `extent_history`, `statistics`, `needs`, `readiness`, `start`, `stop`, `recover`
 //! - `reclaim`: freeing what nothing refers to
 //! - `engine`, `bench`: the façade, and what benchmarks reach
 //!
@@ -60,6 +60,7 @@ mod ingest;
 mod jobs;
 mod lost_rows;
 mod memory;
+mod needs;
 mod parity;
 mod parity_job;
 mod points;
@@ -106,6 +107,7 @@ pub use ingest::{DiskStream, LiveDisk, LiveSession, StartBackup, Starter};
 pub use jobs::{Budget, Job, JobError, JobProgress, Step, StepLimits, StopFlag};
 pub use lost_rows::DroppedRows;
 pub use memory::MemoryBounds;
+pub use needs::NeedingPoint;
 pub use parity::ParityStats;
 pub use parity_job::ParityScheme;
 pub use points::{Comparison, EnteredPoint, PointProblem};

@@ -155,17 +155,26 @@ impl<S: NodeSource> TreeReader<S> {
         entry: &ExtentEntry,
     ) -> Result<Option<ExtentNode>, WalkError<S::Error>> {
         let node = entry.node;
-        if node.is_zero() {
-            return Ok(None);
-        }
-        let bytes = self.source.node(&node).map_err(WalkError::Source)?;
-        let extent = ExtentNode::decode(&bytes).map_err(|source| WalkError::Node { node, source })?;
+        let Some(extent) = self.extent_named(entry)? else { return Ok(None) };
         let expected = extent_len(self.size_bytes, index);
         if extent.extent_bytes() != expected {
             let (expected, found) = (expected.into(), extent.extent_bytes().into());
             return Err(WalkError::Shape { node, what: "bytes", expected, found });
         }
         Ok(Some(extent))
+    }
+
+    /// What the node of `entry` says, whichever extent of the disk it is.
+    pub(crate) fn extent_named(
+        &self,
+        entry: &ExtentEntry,
+    ) -> Result<Option<ExtentNode>, WalkError<S::Error>> {
+        let node = entry.node;
+        if node.is_zero() {
+            return Ok(None);
+        }
+        let bytes = self.source.node(&node).map_err(WalkError::Source)?;
+        ExtentNode::decode(&bytes).map(Some).map_err(|source| WalkError::Node { node, source })
     }
 
     fn page(&self, number: u64) -> Result<Arc<Page>, WalkError<S::Error>> {

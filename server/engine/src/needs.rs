@@ -1,0 +1,220 @@
+//! Which containers a restore point needs, and so which restore points need a container. Reads recipes, and of each what
+//! restore points share only once.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use holdfast_catalog::BackupRecord;
+use holdfast_proto::Fingerprint;
+use holdfast_types::ids::{BackupId, ContainerClass, ContainerId, NamespaceId};
+use parking_lot::Mutex;
+
+use crate::container::RecentDirectories;
+use crate::core::Core;
+use crate::error::EngineError;
+use crate::format::recipe::PAGE_EXTENTS;
+use crate::recipe::{NodeSource, TreeReader, WalkError};
+use crate::store::{Domain, NodeReader};
+
+/// Nodes of which is remembered what they need: 262,144 × (32 + 24 + some 10 × 8) bytes are 35 MiB. With more, it begins
+/// to forget, and some are read again.
+const KNOWN_MAX: usize = 1 << 18;
+
+/// Charged for a node that is read.
+const NODE_BYTES: u64 = 10 << 10;
+
+/// A restore point, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NeedingPoint {
+    pub backup: BackupId,
+    pub namespace: NamespaceId,
+    pub namespace_name: String,
+    pub vm: String,
+    pub started_ms: i64,
+}
+
+impl NeedingPoint {
+    pub(crate) fn of(record: &BackupRecord) -> Self {
+        let BackupRecord { id, namespace, namespace_name, vm, started_ms, .. } = record;
+        Self {
+            backup: *id,
+            namespace: *namespace,
+            namespace_name: namespace_name.clone(),
+            vm: vm.clone(),
+            started_ms: *started_ms,
+        }
+    }
+}
+
+/// The restore points that need each of `wanted`, the newest last. What of a recipe cannot be read is passed by: damage
+/// names itself.
+pub(crate) fn points_needing(
+    core: &Arc<Core>,
+    wanted: &BTreeSet<ContainerId>,
+    go_on: &mut dyn FnMut(u64) -> bool,
+) -> Result<BTreeMap<ContainerId, Vec<NeedingPoint>>, EngineError> {
+    let mut found: BTreeMap<ContainerId, Vec<NeedingPoint>> = BTreeMap::new();
+    let mut needs = Needs { core, wanted: Some(wanted), known: HashMap::new(), go_on };
+    let mut after = None;
+    while let Some(next) = core.catalog.backup_in_order(after)? {
+        after = Some((next.vm, next.number));
+        let Some(record) = core.catalog.backup(next.backup)? else { continue };
+        for container in needs.of(&record)? {
+            found.entry(container).or_default().push(NeedingPoint::of(&record));
+        }
+    }
+    Ok(found)
+}
+
+struct Needs<'a> {
+    core: &'a Arc<Core>,
+    /// `None`: all.
+    wanted: Option<&'a BTreeSet<ContainerId>>,
+    /// What pages and extents need that were met.
+    known: HashMap<(NamespaceId, Fingerprint), Arc<[ContainerId]>>,
+    go_on: &'a mut dyn FnMut(u64) -> bool,
+}
+
+/// Hands nodes on, and keeps which.
+struct Noting {
+    nodes: NodeReader,
+    met: Mutex<Vec<Fingerprint>>,
+}
+
+impl NodeSource for Noting {
+    type Error = EngineError;
+
+    fn node(&self, fingerprint: &Fingerprint) -> Result<Bytes, EngineError> {
+        self.met.lock().push(*fingerprint);
+        self.nodes.node(fingerprint)
+    }
+}
+
+type Tree = TreeReader<Noting>;
+
+/// Where a walk is.
+struct Place {
+    namespace: NamespaceId,
+    domain: Domain,
+    recent: RecentDirectories,
+}
+
+impl Needs<'_> {
+    /// The containers that a restore point needs, of those that are wanted.
+    fn of(&mut self, record: &BackupRecord) -> Result<BTreeSet<ContainerId>, EngineError> {
+        let domain = self.core.store.domain(record.namespace);
+        let mut place = Place { namespace: record.namespace, domain, recent: RecentDirectories::default() };
+        let mut needed = BTreeSet::new();
+        for disk in &record.disks {
+            let nodes = NodeReader::new(Arc::clone(&self.core.store), place.domain.clone());
+            let source = Noting { nodes, met: Mutex::default() };
+            let passes_by = |error: &WalkError<EngineError>| is_damage(error).then(|| error.to_string());
+            let opened = TreeReader::open_past(source, disk.root, disk.size_bytes, passes_by);
+            let Some(tree) = passed_by(opened)? else { continue };
+            self.note_met(&tree, &mut place, &mut needed)?;
+            let mut extent = tree.zero_until(0);
+            while extent < tree.extent_count() {
+                let page = extent / PAGE_EXTENTS as u64;
+                needed.extend(self.page(&tree, page, &mut place)?.iter().copied());
+                extent = tree.zero_until((page + 1) * PAGE_EXTENTS as u64);
+            }
+        }
+        Ok(needed)
+    }
+
+    fn page(
+        &mut self,
+        tree: &Tree,
+        number: u64,
+        place: &mut Place,
+    ) -> Result<Arc<[ContainerId]>, EngineError> {
+        let name = (place.namespace, tree.page_name(number));
+        if let Some(known) = self.known.get(&name) {
+            return Ok(Arc::clone(known));
+        }
+        let mut needed = BTreeSet::new();
+        if let Some(entries) = passed_by(tree.page_entries(number))? {
+            self.note_met(tree, place, &mut needed)?;
+            for entry in entries.iter().filter(|entry| !entry.node.is_zero()) {
+                let extent = (place.namespace, entry.node);
+                if let Some(known) = self.known.get(&extent) {
+                    needed.extend(known.iter().copied());
+                    continue;
+                }
+                let mut of_extent = BTreeSet::new();
+                let node = passed_by(tree.extent_named(entry))?.flatten();
+                self.note_met(tree, place, &mut of_extent)?;
+                for piece in node.iter().flat_map(|node| node.pieces()).filter(|piece| !piece.is_zero()) {
+                    self.look_up(ContainerClass::Data, &piece.fingerprint, place, &mut of_extent)?;
+                }
+                needed.extend(of_extent.iter().copied());
+                self.keep(extent, of_extent);
+            }
+        }
+        Ok(self.keep(name, needed))
+    }
+
+    /// Looks up the nodes that were read since the last call.
+    fn note_met(
+        &mut self,
+        tree: &Tree,
+        place: &mut Place,
+        needed: &mut BTreeSet<ContainerId>,
+    ) -> Result<(), EngineError> {
+        let met = std::mem::take(&mut *tree.source().met.lock());
+        for node in met {
+            if !(self.go_on)(NODE_BYTES) {
+                return Err(EngineError::Stopped);
+            }
+            self.look_up(ContainerClass::Recipe, &node, place, needed)?;
+        }
+        Ok(())
+    }
+
+    fn look_up(
+        &self,
+        class: ContainerClass,
+        fingerprint: &Fingerprint,
+        place: &mut Place,
+        needed: &mut BTreeSet<ContainerId>,
+    ) -> Result<(), EngineError> {
+        let found = self.core.store.find_to_read(&place.domain, class, fingerprint, &mut place.recent)?;
+        if let Some(found) = found {
+            let container = found.location.container;
+            if self.wanted.is_none_or(|wanted| wanted.contains(&container)) {
+                needed.insert(container);
+            }
+        }
+        Ok(())
+    }
+
+    fn keep(
+        &mut self,
+        name: (NamespaceId, Fingerprint),
+        needed: BTreeSet<ContainerId>,
+    ) -> Arc<[ContainerId]> {
+        if self.known.len() >= KNOWN_MAX {
+            self.known.clear();
+        }
+        let needed: Arc<[ContainerId]> = needed.into_iter().collect();
+        self.known.insert(name, Arc::clone(&needed));
+        needed
+    }
+}
+
+/// `None`: it cannot be read, and is passed by.
+fn passed_by<T>(read: Result<T, WalkError<EngineError>>) -> Result<Option<T>, EngineError> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(WalkError::Source(error)) if !matches!(error, EngineError::Damaged(_)) => Err(error),
+        Err(_) => Ok(None),
+    }
+}
+
+fn is_damage(error: &WalkError<EngineError>) -> bool {
+    match error {
+        WalkError::Source(source) => matches!(source, EngineError::Damaged(_)),
+        WalkError::Node { .. } | WalkError::Shape { .. } | WalkError::Above(_) => true,
+    }
+}
