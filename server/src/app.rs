@@ -25,7 +25,8 @@ use crate::net::{Link, Origin, TooMany};
 use crate::readiness::Readiness;
 use crate::repository::{Beside, Encryption, Tiers};
 use crate::tasks::{
-    Limits, PolicyWork, ReclaimWork, ScrubWork, Surroundings, TaskParts, Tasks, ThawWork, VerifyWork,
+    AuditWork, Limits, PolicyWork, ReclaimWork, ScrubWork, Surroundings, TaskParts, Tasks, ThawWork,
+    VerifyWork, Work,
 };
 
 /// The running server, shared by all calls. What only one protocol needs is in that protocol's own state.
@@ -97,7 +98,7 @@ impl App {
             metrics.watch_tiers(Arc::clone(tiers));
         }
         let archives = Arc::new(Archives::new(&engine, tiers.as_ref(), settings)?);
-        let tasks = tasks(&engine, &clock, &activity, &metrics, &archives, settings);
+        let tasks = tasks((&engine, tiers.as_ref()), &clock, &activity, &metrics, &archives, settings);
         Ok(Arc::new(Self {
             readiness,
             auth: Arc::new(Authenticator::new(Arc::clone(engine.catalog()), Arc::clone(&clock))),
@@ -230,7 +231,7 @@ impl App {
 
 /// The tasks of a server, one kind each.
 fn tasks(
-    engine: &Arc<Engine>,
+    (engine, tiers): (&Arc<Engine>, Option<&Arc<Tiers>>),
     clock: &Arc<dyn Clock>,
     activity: &Arc<Activity>,
     metrics: &Arc<Metrics>,
@@ -252,13 +253,19 @@ fn tasks(
     let reclaim = ReclaimWork { engine: Arc::clone(engine), moving, freezing };
     let thaw = ThawWork { engine: Arc::clone(engine), archives: Arc::clone(archives) };
     let scrub = ScrubWork { engine: Arc::clone(engine) };
+    let mut works: Vec<Arc<dyn Work>> =
+        vec![Arc::new(policy), Arc::new(reclaim), Arc::new(scrub), Arc::new(thaw), Arc::new(verify)];
+    if let Some(tiers) = tiers.filter(|tiers| tiers.bucket.is_some()) {
+        let (engine, tiers, clock) = (Arc::clone(engine), Arc::clone(tiers), Arc::clone(clock));
+        works.push(Arc::new(AuditWork { engine, tiers, clock }));
+    }
     Tasks::new(TaskParts {
         catalog: Arc::clone(engine.catalog()),
         clock: Arc::clone(clock),
         timer: Arc::new(SystemTimer::new()),
         surroundings: Arc::clone(activity) as Arc<dyn Surroundings>,
         limits: Limits::of(settings),
-        works: vec![Arc::new(policy), Arc::new(reclaim), Arc::new(scrub), Arc::new(thaw), Arc::new(verify)],
+        works,
     })
 }
 

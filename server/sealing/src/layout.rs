@@ -99,6 +99,11 @@ pub fn is_sealed_name(name: &BlobName) -> bool {
     Form::parse(name).1 != Form::Plain
 }
 
+/// What the blob that lies as `below`, sealed or not, is called above.
+pub fn name_above(below: &BlobName) -> BlobName {
+    Form::parse(below).0
+}
+
 /// How the bytes of a blob lie in its sealed form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Geometry {

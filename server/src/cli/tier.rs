@@ -1,5 +1,7 @@
 //! `holdfast-server tier`: what lies in the bucket, and what waits.
 
+mod audit;
+
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
@@ -13,8 +15,8 @@ use super::fail::Failure;
 use super::out;
 use super::{DataFolder, no_repository};
 use crate::repository::{
-    Month, MonthCost, Plan, Requests, cost, is_repository, moved, published, read_usage, record_error,
-    record_path,
+    Month, MonthCost, Plan, Requests, cost, is_repository, last_audit, moved, published, read_usage,
+    record_error, record_path,
 };
 
 pub(super) const EXAMPLES: &str = "\
@@ -32,6 +34,13 @@ pub(super) enum TierCommand {
     /// is said; the first one stops writing when it looks next. A running server does it within a minute.
     #[command(after_help = TAKE_OVER_EXAMPLES)]
     TakeOver(TakeOverArgs),
+    /// Compare what lies in the bucket with what is known of it, and put right what can be
+    ///
+    /// Lists the bucket (a request for each 1,000 objects) and finds objects that are gone, cut off, replaced or in an archive,
+    /// with the restore points that need them. What lies here, too, is copied again; what lies nowhere else is damage, and the
+    /// next backups send it again. Beside a running server it asks that server to do it.
+    #[command(after_help = audit::EXAMPLES)]
+    Audit(audit::AuditArgs),
     /// Show the price list that costs are computed from
     #[command(after_help = PRICES_EXAMPLES)]
     Prices(PricesArgs),
@@ -78,6 +87,7 @@ pub(super) fn run(command: &TierCommand) -> Result<ExitCode, Failure> {
             prices(args);
             Ok(ExitCode::SUCCESS)
         }
+        TierCommand::Audit(args) => audit::run(args),
     }
 }
 
@@ -133,12 +143,15 @@ fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
     let mut usage = read_usage(&record).map_err(record_error)?.unwrap_or_default();
     usage.count(now_ms, Requests::default(), &totals);
     let costs = cost(&usage.month, now_ms, |kind| plan.prices(kind));
+    let flaws = audit::flaws(&record)?;
     if args.json {
         let mut all = as_json(&location, &totals, removals, said, writer.as_ref());
         if let Some(all) = all.as_object_mut() {
             all.insert("moved_containers".to_owned(), moved.into());
             all.insert("month".to_owned(), month_as_json(&usage.month, costs.as_ref()));
             all.insert("classes".to_owned(), cold.iter().map(cold_json).collect());
+            all.insert("audit".to_owned(), last_audit(&record).map_err(record_error)?.unwrap_or_default());
+            all.insert("flaws".to_owned(), flaws.as_json());
         }
         out::say(all);
     } else {
@@ -151,6 +164,10 @@ fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
             out::say(format_args!(
                 "  {class:<12} {blobs:>10} blobs {bytes:>16} bytes, {thawed} thawed or under way"
             ));
+        }
+        flaws.show();
+        if let Some(audit) = last_audit(&record).map_err(record_error)? {
+            audit::show_last(&audit);
         }
         if let Some(writer) = writer {
             out::say(format_args!("another server writes there: {writer}"));

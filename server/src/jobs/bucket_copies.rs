@@ -1,21 +1,33 @@
 //! Copies what was sealed to the bucket, and removes there what was removed here.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_engine::clock::Clock;
 use holdfast_engine::{Budget, Job, JobError, Step};
 
+use crate::error::ServiceError;
 use crate::repository::Tiers;
 
 /// How long a blob may wait for the next look: copies lag behind by this and the time of their requests.
 const INTERVAL: Duration = Duration::from_secs(1);
+
+/// What begins an audit of the bucket.
+pub(crate) trait StartAudit: Send + Sync + fmt::Debug {
+    /// Starts one on behalf of `who`. Blocks.
+    ///
+    /// # Errors
+    /// When it cannot be written down.
+    fn start_audit(&self, who: &str) -> Result<(), ServiceError>;
+}
 
 /// A charge is a few blobs a thread, or a request of removals; a stop ends it (`Tiers::stop`).
 #[derive(Debug)]
 pub(crate) struct BucketCopies {
     pub(crate) tiers: Arc<Tiers>,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) audits: Arc<dyn StartAudit>,
 }
 
 impl Job for BucketCopies {
@@ -27,6 +39,7 @@ impl Job for BucketCopies {
         if self.tiers.bucket.is_none() {
             return Ok(Step::Finished);
         }
+        self.start_wanted_audit();
         let step = self.copy(budget);
         if let Err(error) = self.tiers.publish(self.clock.now_ms()) {
             tracing::warn!(%error, "cannot write down how the copies in the bucket are");
@@ -36,6 +49,18 @@ impl Job for BucketCopies {
 }
 
 impl BucketCopies {
+    /// A command asks for an audit by the record: it has no other way to the server.
+    fn start_wanted_audit(&self) {
+        let started = match self.tiers.take_wanted_audit() {
+            Ok(None) => return,
+            Ok(Some(who)) => self.audits.start_audit(&who),
+            Err(error) => Err(crate::repository::record_error(error)),
+        };
+        if let Err(error) = started {
+            tracing::warn!(%error, "cannot start the audit of the bucket that was asked for");
+        }
+    }
+
     fn copy(&self, budget: &Budget) -> Result<Step, JobError> {
         loop {
             let worked = self.tiers.copies.work(&|| budget.must_stop())?;

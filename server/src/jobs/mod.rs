@@ -40,7 +40,7 @@ use tokio::task::JoinSet;
 
 pub(crate) use access::EndedAccess;
 pub(crate) use audit_counts::AuditCounts;
-pub(crate) use bucket_copies::BucketCopies;
+pub(crate) use bucket_copies::{BucketCopies, StartAudit};
 pub(crate) use conversion::EncryptRest;
 pub(crate) use data_path::DataPath;
 pub(crate) use key_table::KeyTableWatch;

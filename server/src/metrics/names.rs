@@ -187,6 +187,8 @@ metrics! {
         "1 if the last try to copy failed";
     BUCKET_REMOVALS = Gauge Count "holdfast_bucket_removals" []
         "Blobs that were removed here and still lie in the bucket";
+    BUCKET_FLAWED = Gauge Count "holdfast_bucket_flawed_objects" []
+        "Objects of the bucket that the last audits, or readers, found gone, changed or archived and that were not put right since";
     BUCKET_COPIED = Counter Count "holdfast_bucket_copied_blobs_total" []
         "Blobs copied to the bucket since the server started";
     BUCKET_COPIED_BYTES = Counter Bytes "holdfast_bucket_copied_bytes_total" []
@@ -256,7 +258,7 @@ metrics! {
         "Runs of the last 24 hours, by outcome: done, partly (some disks failed) or failed";
 
     TASKS = Gauge Count "holdfast_tasks" ["kind", "status"]
-        "Tasks that have not ended, by kind (reclaim, scrub, verify, policy) and status: queued, running, paused or interrupted";
+        "Tasks that have not ended, by kind (reclaim, scrub, verify, policy, audit) and status: queued, running, paused or interrupted";
     TASK_AGE = Gauge Seconds "holdfast_task_last_done_age_seconds" ["kind"]
         "Time since the latest task of each kind was done; absent until there is one";
     RECLAIM_FREED = Gauge Bytes "holdfast_reclaim_last_freed_bytes" []

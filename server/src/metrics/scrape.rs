@@ -92,6 +92,10 @@ fn add_tiers(tiers: &Tiers, now_ms: i64, samples: &mut Samples) {
     }
     samples.whole(&n::BUCKET_FAILING, &[], status.failure.is_some().into());
     samples.whole(&n::BUCKET_REMOVALS, &[], status.removals);
+    // A record that cannot be read is told by the copies.
+    if let Ok(flawed) = tiers.copies.record().flaws_count() {
+        samples.whole(&n::BUCKET_FLAWED, &[], flawed);
+    }
     samples.whole(&n::BUCKET_COPIED, &[], status.copied_blobs);
     samples.whole(&n::BUCKET_COPIED_BYTES, &[], status.copied_bytes);
     for (kind, made) in requests.by_kind() {

@@ -3,6 +3,7 @@
 //! The order is that of ORDERING, "Starting": the folder's lock, then the catalog, then everything else, which
 //! the engine does.
 
+mod audit;
 pub(crate) mod destroy;
 pub(crate) mod encryption;
 mod lock;
@@ -27,6 +28,7 @@ use holdfast_volume::{LocalVolume, Volume};
 use crate::config::{ByteSize, Reserve, Settings};
 use crate::error::ServiceError;
 use crate::memory::Budget;
+pub(crate) use audit::{AuditPlace, AuditReport, AuditSteering, audit, last_audit, want_audit};
 pub use encryption::AtWork as Encryption;
 pub(crate) use lock::FolderLock;
 pub use tiers::{Brought, Tiers};

@@ -83,6 +83,8 @@ pub struct Tiers {
     pub(crate) archive: Archive,
     /// `None`: the settings name no bucket.
     pub(crate) bucket: Option<Arc<S3Volume>>,
+    /// The storage class that objects are put in.
+    pub(crate) class: Option<String>,
     pub(crate) plan: Plan,
     figures: Figures,
     /// What was published last.
@@ -219,8 +221,9 @@ fn open(
     let is_primary = settings.s3_primary && bucket.is_some();
     let figures = Figures::of(copies.record()).map_err(record_error)?;
     let plan = Plan::of(settings);
-    let tiers =
-        Tiers { location, copies, archive, is_primary, bucket, plan, figures, published: Mutex::default() };
+    let class = settings.s3_class.clone();
+    let published = Mutex::default();
+    let tiers = Tiers { location, copies, archive, is_primary, bucket, class, plan, figures, published };
     Ok(Some((volume, tiers)))
 }
 

@@ -10,7 +10,7 @@ use crate::app::App;
 use crate::config::Settings;
 use crate::jobs::{
     AuditCounts, BucketCopies, DataPath, EncryptRest, EndedAccess, EndedLogins, ExpiredLeases, KeyTableWatch,
-    Pace, Retry, Runner, Throttle,
+    Pace, Retry, Runner, StartAudit, Throttle,
 };
 
 /// Backups have the disk to themselves three quarters of the time: a million containers are 250 steps, at 0.1 s a step
@@ -98,7 +98,11 @@ pub(super) fn start(app: &App, settings: &Settings) -> Runner {
     }
     runner.start(app.engine.snapshot_job(), SNAPSHOTS);
     if let Some(tiers) = &app.tiers {
-        let copies = BucketCopies { tiers: Arc::clone(tiers), clock: Arc::clone(&app.clock) };
+        let copies = BucketCopies {
+            tiers: Arc::clone(tiers),
+            clock: Arc::clone(&app.clock),
+            audits: Arc::clone(&app.tasks) as Arc<dyn StartAudit>,
+        };
         runner.start(Arc::new(copies), COPIES);
     }
     runner

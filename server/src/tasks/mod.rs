@@ -9,7 +9,7 @@
 //! | `limits` | how fast tasks may be |
 //! | `due`, `calendar` | what schedules start, and when |
 //! | `runner` | the loop that begins attempts |
-//! | one file a kind | `policy`, `reclaim`, `scrub`, `thaw`, `verify` |
+//! | one file a kind | `audit`, `policy`, `reclaim`, `scrub`, `thaw`, `verify` |
 //!
 //! Invariants:
 //! * Of each kind one attempt works at a time (of thaws several, which mostly wait), on a thread that may block; the others wait in the order they were started.
@@ -20,6 +20,7 @@
 //!
 //! Background jobs (`jobs/`) are something else: they always run, in short steps, and leave no history.
 
+mod audit;
 mod board;
 mod calendar;
 mod control;
@@ -51,6 +52,7 @@ use tokio::sync::Notify;
 
 use crate::activity::{Activity, Change};
 use crate::error::ServiceError;
+pub(crate) use audit::AuditWork;
 use board::{Board, New};
 use control::Control;
 use due::{Due, Plan};
@@ -61,7 +63,8 @@ pub(crate) use runner::TaskRunner;
 pub(crate) use scrub::ScrubWork;
 pub(crate) use thaw::{Options as ThawOptions, ThawWork};
 pub(crate) use verify::VerifyWork;
-use work::{DefaultSchedule, Order, OwnSchedule, Work, WorkError};
+pub(crate) use work::Work;
+use work::{DefaultSchedule, Order, OwnSchedule, WorkError};
 
 /// Who starts what is due.
 const BY_SCHEDULE: &str = "schedule";

@@ -35,8 +35,7 @@ pub(crate) fn compare(
         return Ok(other);
     }
     let is_same = match stat.checksum {
-        Some(BlobChecksum::Crc64Nvme(there)) => checksum(here, CrcAlgorithm::Crc64Nvme)? == there,
-        Some(BlobChecksum::Crc32c(there)) => checksum(here, CrcAlgorithm::Crc32Iscsi)? == u64::from(there),
+        Some(there) => has_sum(here, there)?,
         None => {
             let there = remote.open(name)?;
             // 64 bits: enough against accidents. Who may write to the bucket can replace anything there, which
@@ -46,6 +45,14 @@ pub(crate) fn compare(
         }
     };
     Ok(if is_same { There::Same } else { other })
+}
+
+/// Whether a blob has this checksum. Reads it.
+pub(crate) fn has_sum(blob: &dyn Blob, sum: BlobChecksum) -> Result<bool, VolumeError> {
+    Ok(match sum {
+        BlobChecksum::Crc64Nvme(sum) => checksum(blob, CrcAlgorithm::Crc64Nvme)? == sum,
+        BlobChecksum::Crc32c(sum) => checksum(blob, CrcAlgorithm::Crc32Iscsi)? == u64::from(sum),
+    })
 }
 
 fn checksum(blob: &dyn Blob, algorithm: CrcAlgorithm) -> Result<u64, VolumeError> {

@@ -9,7 +9,8 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use holdfast_volume::{BlobName, Owner, Volume, VolumeError};
+use crc_fast::{CrcAlgorithm, Digest};
+use holdfast_volume::{BlobChecksum, BlobName, Owner, Volume, VolumeError};
 use parking_lot::Mutex;
 
 use crate::compare::{There, compare, pieces};
@@ -72,7 +73,7 @@ pub struct CopyStatus {
 /// See the module's text. One call of [`Copies::work`] at a time does anything.
 #[derive(Debug)]
 pub struct Copies {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     threads: usize,
     lease: Arc<OnceLock<Lease>>,
     state: Mutex<State>,
@@ -281,7 +282,7 @@ impl Copies {
         self.copy_batch(state, round, batch, must_stop)
     }
 
-    fn lease(&self) -> Result<&Lease, CopyError> {
+    pub(crate) fn lease(&self) -> Result<&Lease, CopyError> {
         self.lease.get().ok_or(CopyError::Unnamed)
     }
 
@@ -458,7 +459,10 @@ impl Copies {
             There::Nothing => match self.send(name, &*here, must_stop)? {
                 // (T6) Nothing is replaced: what lies there must be this blob.
                 Sent::Exists => compare(&*remote.store, name, &*here).map_err(CopyError::Remote)?,
-                Sent::Done => There::Same,
+                Sent::Done(sum) => {
+                    record.add_sent(name, len, sum)?;
+                    return Ok(Copied::Done(len));
+                }
                 Sent::Unreadable(why) => return Ok(Copied::Unreadable(why)),
             },
             there => there,
@@ -487,7 +491,9 @@ impl Copies {
             Err(error) => return Err(CopyError::Remote(error)),
         };
         let mut refused = None;
+        let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);
         let read = pieces(here, |piece| {
+            digest.update(piece);
             let appended = if must_stop() { Err(stopped(name)) } else { writer.append(piece) };
             appended.map_err(|error| {
                 let said = stopped(name);
@@ -502,7 +508,7 @@ impl Copies {
             (Ok(()), None) => {}
         }
         match writer.seal() {
-            Ok(()) => Ok(Sent::Done),
+            Ok(()) => Ok(Sent::Done(BlobChecksum::Crc64Nvme(digest.finalize()))),
             Err(VolumeError::Exists { .. }) => Ok(Sent::Exists),
             Err(error) => Err(CopyError::Remote(error)),
         }
@@ -554,7 +560,8 @@ impl Copies {
 
 /// What became of sending a blob.
 enum Sent {
-    Done,
+    /// And this is the checksum of what was sent.
+    Done(BlobChecksum),
     Exists,
     Unreadable(String),
 }

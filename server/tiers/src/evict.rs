@@ -23,7 +23,7 @@ use holdfast_volume::{Blob, BlobName, Ends, Owner, RemoteVolume, Volume, VolumeE
 use crate::compare::{There, compare, pieces};
 use crate::kinds::{ENDS, Kind};
 use crate::lease::Lease;
-use crate::record::{Record, RecordError};
+use crate::record::{Flaw, Record, RecordError};
 use crate::shared::Shared;
 use crate::survey::SurveyError;
 
@@ -58,6 +58,10 @@ pub(crate) fn evict(
         here => here?,
     };
     if record.visible(name).map_err(failed)?.is_none() || waiting.is_removing(name) {
+        return Ok(false);
+    }
+    // What is wrong with its copy is put right first (T13).
+    if record.flaw(name).map_err(failed)?.is_some() {
         return Ok(false);
     }
     // Who else writes there may remove it.
@@ -241,6 +245,7 @@ pub(crate) struct FarBlob {
     len: u64,
     ends: Option<KeptEnds>,
     reads: Arc<dyn Volume>,
+    shared: Arc<Shared>,
     /// Opened when something else is read.
     rest: OnceLock<Arc<dyn Blob>>,
 }
@@ -309,15 +314,10 @@ fn is_whole(name: &BlobName, blob: &dyn Blob) -> bool {
 
 impl FarBlob {
     /// The blob `name` of `len` bytes, as the record says.
-    pub(crate) fn open(
-        local: &dyn Volume,
-        reads: &Arc<dyn Volume>,
-        name: &BlobName,
-        len: u64,
-    ) -> Result<Self, VolumeError> {
-        let ends = KeptEnds::open(local, name, len);
-        let (name, reads) = (name.clone(), Arc::clone(reads));
-        let blob = Self { name, len, ends, reads, rest: OnceLock::new() };
+    pub(crate) fn open(shared: &Arc<Shared>, name: &BlobName, len: u64) -> Result<Self, VolumeError> {
+        let ends = KeptEnds::open(&*shared.local, name, len);
+        let (reads, shared) = (Arc::clone(&shared.remote.reads), Arc::clone(shared));
+        let blob = Self { name: name.clone(), len, ends, reads, shared, rest: OnceLock::new() };
         if blob.ends.is_none() {
             blob.rest()?;
         }
@@ -328,15 +328,45 @@ impl FarBlob {
         if let Some(rest) = self.rest.get() {
             return Ok(rest);
         }
-        let opened = self.reads.open(&self.name)?;
-        if opened.len() != self.len {
-            return Err(VolumeError::BadAnswer {
-                action: "read",
-                name: self.name.to_string(),
-                found: format!("an object of {} bytes, where one of {} was put", opened.len(), self.len),
-            });
+        // (T14) What was found wrong stays so until the bucket was seen to have it as it should be.
+        if let Ok(Some(flaw)) = self.shared.record.flaw(&self.name)
+            && flaw.is_loss()
+        {
+            return Err(self.lost(&flaw));
         }
-        Ok(self.rest.get_or_init(|| opened))
+        match self.reads.open(&self.name) {
+            Ok(opened) if opened.len() == self.len => Ok(self.rest.get_or_init(|| opened)),
+            Ok(opened) => Err(self.found(&Flaw::Length { there: opened.len() })),
+            Err(VolumeError::NotFound { .. }) => Err(self.found(&Flaw::Missing)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// (T14) A reader met what is wrong with the object.
+    fn found(&self, flaw: &Flaw) -> VolumeError {
+        let Shared { record, clock, .. } = &*self.shared;
+        // (G7) Removed meanwhile, here and there: that is a miss.
+        if !matches!(record.visible(&self.name), Ok(Some(_))) {
+            return VolumeError::NotFound { name: self.name.clone() };
+        }
+        tracing::error!(name = %self.name, what = flaw.text(), "a blob that lies in the bucket alone cannot be read");
+        if let Err(error) = record.note_flaw(&self.name, Some(flaw), clock.now_ms()) {
+            tracing::warn!(name = %self.name, %error, "cannot note what is wrong with an object of the bucket");
+        }
+        self.lost(flaw)
+    }
+
+    /// As a disk that cannot read it: damage, until it can be read again.
+    fn lost(&self, flaw: &Flaw) -> VolumeError {
+        VolumeError::Io {
+            action: "read",
+            name: self.name.to_string(),
+            source: format!(
+                "{}, and it lies nowhere else (if it is put back there: 'holdfast-server tier audit')",
+                flaw.text()
+            )
+            .into(),
+        }
     }
 }
 
@@ -352,7 +382,11 @@ impl Blob for FarBlob {
         };
         match &self.ends {
             Some(ends) if ends.read(offset, end, buffer) => Ok(()),
-            _ => self.rest()?.read_at(offset, buffer),
+            _ => match self.rest()?.read_at(offset, buffer) {
+                // It was there when it was opened.
+                Err(VolumeError::NotFound { .. }) => Err(self.found(&Flaw::Missing)),
+                read => read,
+            },
         }
     }
 

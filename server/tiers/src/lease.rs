@@ -50,6 +50,11 @@ impl Record {
     }
 }
 
+/// Whether a blob is the lease.
+pub(crate) fn is_lease(name: &BlobName) -> bool {
+    name.as_str() == NAME
+}
+
 /// The lease, as a process has it.
 #[derive(Debug)]
 pub(crate) struct Lease {

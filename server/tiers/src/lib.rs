@@ -20,6 +20,7 @@
 //! | `cold.rs` | what lies in an archive there, and reading it |
 //! | `freeze.rs` | containers that are given the storage class of an archive |
 //! | `thaw.rs` | [`Archive`]: brings back what lies in one |
+//! | `audit.rs` | the bucket against the record: what is gone, changed or archived there |
 //! | `absent.rs` | stands in for a bucket that is not configured any more |
 //! | `places.rs` | what lies where |
 //! | `survey.rs` | makes the record of a listing of the bucket |
@@ -34,12 +35,14 @@
 //! - One server writes to the bucket: the one whose lease lies there (T8).
 //! - The local copy of a container goes only after what lies in the bucket was once more found to be the same (T9).
 //! - What lies in an archive is data containers whose ends lie beside them, and the record says so before (T10).
+//! - What the bucket has lost is copied again from here (T13), or counts for nothing until it is back (T14).
 //! - The bucket being away fails reads of what only it has, and delays copies; nothing else (T5).
 //!
 //! A crash leaves blobs in the bucket that are not in the record: the next process finds out by asking for each blob
 //! that the record lacks, and takes those that are the same for copied.
 
 mod absent;
+mod audit;
 mod cold;
 mod compare;
 mod copies;
@@ -63,6 +66,7 @@ mod volume;
 mod waiting;
 
 pub use absent::AbsentVolume;
+pub use audit::{AuditEnd, AuditFinding, AuditWatch, Audited, Outcome};
 pub use cold::{ARCHIVES, days_min, is_archive};
 pub use copies::{Copies, CopyStatus, Worked};
 pub use error::CopyError;
@@ -70,7 +74,7 @@ pub use evict::{enter_moved, has_moved_containers, moved_containers, note_made_o
 pub use fetch::{FetchError, Fetched};
 pub use holder::Holder;
 pub use places::{Held, KindPlaces};
-pub use record::{ColdTotals, KindTotals, Record, RecordError};
+pub use record::{ColdTotals, Flaw, KindTotals, Record, RecordError};
 pub use remote::Remote;
 pub use shared::Travels;
 pub use survey::{SurveyError, survey};

@@ -13,6 +13,10 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
 
 mod cold;
 mod lease;
+mod objects;
+
+pub use objects::Flaw;
+pub(crate) use objects::Known;
 
 pub(crate) use cold::ColdRow;
 pub use cold::ColdTotals;
@@ -180,6 +184,7 @@ impl Record {
         }
         match pragma(&connection, "user_version")? {
             VERSION => {
+                objects::prepare(&connection)?;
                 let record = Self(Mutex::new(connection));
                 record.make_cold()?;
                 Ok(record)

@@ -10,6 +10,7 @@ use holdfast_volume::{BlobName, MemoryVolume, Volume, VolumeError};
 
 use crate::{AbsentVolume, Copies, CopyError, Record, Remote, TieredVolume, survey};
 
+mod audit;
 mod evict;
 mod places;
 

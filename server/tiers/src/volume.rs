@@ -67,8 +67,7 @@ impl Volume for TieredVolume {
         }
         match self.shared.record.visible(name) {
             Ok(Some(len)) => {
-                let Shared { local, remote, .. } = &*self.shared;
-                let far = FarBlob::open(&**local, &remote.reads, name, len)?;
+                let far = FarBlob::open(&self.shared, name, len)?;
                 Ok(self.shared.cold.place(name, len, far))
             }
             Ok(None) => Err(VolumeError::NotFound { name: name.clone() }),

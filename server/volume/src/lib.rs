@@ -50,7 +50,8 @@ pub use local::LocalVolume;
 pub use memory::MemoryVolume;
 pub use name::BlobName;
 pub use remote::{
-    BlobChecksum, RemoteLook, RemoteObject, RemotePage, RemoteStat, RemoteVolume, TAGGED_MAX_BYTES, Tagged, Thawed,
+    BlobChecksum, RemoteLook, RemoteObject, RemotePage, RemoteStat, RemoteVolume, TAGGED_MAX_BYTES, Tagged,
+    Thawed,
 };
 pub use retry::{RetryPolicy, RetryVolume};
 pub use throttle::{Rates, ThrottleVolume};

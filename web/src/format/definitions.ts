@@ -271,12 +271,13 @@ export const DEFINITIONS = define({
   live_bytes: { label: "In use", text: "Stored bytes of data containers that some restore point needs.", unit: "bytes" },
 
   // Tasks.
-  task: { label: "Task", text: "Long work that a person or a schedule starts: reclaim, scrub, verification, a run of a policy." },
+  task: { label: "Task", text: "Long work that a person or a schedule starts: reclaim, scrub, verification, a run of a policy, an audit of the bucket." },
   task_status: { label: "Status", text: "queued: waits for another of its kind. running: at work. paused: until it is resumed. interrupted: begins again by itself. done, failed, cancelled: over." },
   reclaim: { label: "Reclaim", text: "Frees what no restore point needs any more, beside backups and restores." },
   scrub: { label: "Scrub", text: "Reads everything that is stored and checks it, so that damage is known before a restore needs the data." },
   verification: { label: "Verification", text: "Reads the newest restore point of every VM back at the server, as a restore would." },
   policy_run: { label: "Policy run", text: "Deletes the restore points that a retention policy does not keep." },
+  bucket_audit: { label: "Audit of the bucket", text: "Finds objects in the bucket that are gone, changed or archived, and copies again what lies here." },
   task_progress: { label: "Progress", text: "How much of the task is done." },
   cleanable_bytes: { label: "Cleanable", text: "Bytes of containers that nothing needs any more, as the round found them.", unit: "bytes" },
   reclaimed_bytes: { label: "Freed", text: "Bytes that the task gave back to the file system.", unit: "bytes" },

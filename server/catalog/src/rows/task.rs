@@ -19,11 +19,14 @@ pub enum TaskKind {
     Policy,
     /// Brings back from an archive what a restore needs.
     Thaw,
+    /// Compares the bucket with what is known of it.
+    Audit,
 }
 
 impl TaskKind {
     /// Every kind.
-    pub const ALL: [Self; 5] = [Self::Reclaim, Self::Scrub, Self::Verify, Self::Policy, Self::Thaw];
+    pub const ALL: [Self; 6] =
+        [Self::Reclaim, Self::Scrub, Self::Verify, Self::Policy, Self::Thaw, Self::Audit];
 
     /// The word that is shown and kept.
     pub const fn word(self) -> &'static str {
@@ -33,6 +36,7 @@ impl TaskKind {
             Self::Verify => "verify",
             Self::Policy => "policy",
             Self::Thaw => "thaw",
+            Self::Audit => "audit",
         }
     }
 }
@@ -43,7 +47,7 @@ impl FromStr for TaskKind {
     fn from_str(text: &str) -> Result<Self, CatalogError> {
         Self::ALL.into_iter().find(|kind| kind.word() == text).ok_or_else(|| {
             CatalogError::invalid(format!(
-                "{text:?} is no kind of task: reclaim, scrub, verify, policy or thaw"
+                "{text:?} is no kind of task: reclaim, scrub, verify, policy, thaw or audit"
             ))
         })
     }

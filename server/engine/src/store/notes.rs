@@ -208,8 +208,10 @@ impl ChunkStore {
         let Ok(open) = self.open_afresh(&record) else { return Ok(()) };
         // (N6) Of what an agent reported the server sees only that it is what was sent.
         let reported = self.damage.reported(container);
+        // Of what lies far away the directory is here: that says nothing of the rest (T14).
+        let is_readable = open.is_at_hand() || open.read_region(0).is_ok();
         let is_sound = |region: &Option<u16>| {
-            region.is_none_or(|region| !reported.contains(&region) && region_is_sound(&open, region))
+            region.map_or(is_readable, |region| !reported.contains(&region) && region_is_sound(&open, region))
         };
         let sound: Vec<Option<u16>> = known.into_keys().filter(is_sound).collect();
         if sound.is_empty() {

@@ -13,6 +13,7 @@ mod deletion_crash;
 mod digests;
 mod end_to_end;
 mod extent_history;
+mod far;
 mod freezing;
 mod full_catalog;
 pub(crate) mod gone;

@@ -117,7 +117,7 @@ pub(super) struct TaskQuery {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct StartTask {
-    /// reclaim, scrub, verify or policy
+    /// reclaim, scrub, verify, policy or audit
     #[schema(value_type = words::TaskKind)]
     kind: String,
     /// What exactly to do; left out: all of it

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `copies.rs` | copies are made once, are the same, and make a server again |
 //! | `archived.rs` | what lies in the archive, and comes back |
+//! | `audit.rs` | objects that are gone, cut off, replaced or archived behind the server's back |
 //! | `bad_days.rs` | a bucket that is gone, slow, read-only or full of surprises, and machines that end |
 //! | `keys.rs` | nothing plain stays there once all is encrypted, and nothing of a destroyed namespace |
 //! | `moved.rs` | what lies in the bucket alone |
@@ -13,6 +14,7 @@
 //! | `seen.rs` | what is told of it |
 
 mod archived;
+mod audit;
 mod bad_days;
 mod copies;
 mod keys;

@@ -10,6 +10,7 @@ export const KINDS: Record<TaskKind, { term: Term; text: string }> = {
   scrub: { term: "scrub", text: "Read and check everything" },
   verify: { term: "verification", text: "Read the newest restore points back" },
   policy: { term: "policy_run", text: "Apply a retention policy" },
+  audit: { term: "bucket_audit", text: "Compare the bucket with what is known of it" },
 };
 
 /** Whether it is still to be done. */

@@ -1,0 +1,393 @@
+//! The audit: what the bucket has, by a listing of all of it, against what the record says. Objects that are gone, cut off,
+//! replaced, or in an archive by someone else's rule are found before a restore needs them.
+//!
+//! A listing tells lengths, tags and storage classes, 1,000 objects a request. An object whose tag is not the one it had
+//! when it was found to be what was sent is asked for its checksum: once after it was copied, and whenever it was put anew.
+//!
+//! What is wrong is put right where the blob lies here, too: it is copied again (T13). What lies nowhere else is noted, so
+//! that nothing counts on it until it is back (T14). What the record does not know is neither read nor removed.
+//!
+//! Copies and removals go on meanwhile: whatever looks wrong is asked for once more, and the record after that. The audit
+//! goes on from any key, so a stop costs nothing; a crash leaves findings noted, or objects that the next audit misses.
+
+use std::collections::BTreeMap;
+
+use holdfast_volume::{Blob, BlobChecksum, BlobName, RemoteObject, VolumeError};
+
+use crate::cold::is_archive;
+use crate::compare::{There, compare, has_sum};
+use crate::copies::Copies;
+use crate::error::CopyError;
+use crate::evict::ends_name;
+use crate::kinds::Kind;
+use crate::record::{Flaw, Known};
+use crate::shared::Shared;
+
+/// Rows of the record at a time.
+const BATCH: usize = 1024;
+
+/// Objects of ours that no one knows of which are named; more are counted.
+const STRAYS_NAMED: u64 = 20;
+
+/// What an audit looked at and found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Audited {
+    /// Objects of ours in the listing.
+    pub objects: u64,
+    pub bytes: u64,
+    /// Requests that list.
+    pub lists: u64,
+    /// Objects asked for their checksums.
+    pub asked: u64,
+    pub missing: u64,
+    pub wrong_length: u64,
+    pub wrong_content: u64,
+    pub cold: u64,
+    /// Of all these, those that are copied again.
+    pub copied_again: u64,
+    /// Those that lie nowhere else.
+    pub lost: u64,
+    /// Those that had been lost.
+    pub back: u64,
+    /// Objects of ours that the record did not know and took in.
+    pub taken_in: u64,
+    /// Objects of ours that neither record nor data folder know.
+    pub strays: u64,
+    /// Objects of others.
+    pub strangers: u64,
+}
+
+/// What becomes of a finding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// The blob lies here: it is copied again.
+    CopiedAgain,
+    /// It lies in an archive, and here: nothing needs it now.
+    AlsoHere,
+    /// The blob here is not what was sent, either.
+    DamagedHere,
+    /// It lies nowhere else.
+    Lost,
+    /// It lies nowhere else, and can be brought back.
+    Archived,
+}
+
+/// What is wrong with an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditFinding {
+    pub name: BlobName,
+    pub flaw: Flaw,
+    pub outcome: Outcome,
+}
+
+/// Who follows an audit, and knows what blobs hold.
+pub trait AuditWatch {
+    /// So many bytes were read since the last call. Whether to go on.
+    fn go_on(&mut self, bytes: u64) -> bool;
+
+    /// Reads the blob from wherever it lies: whether it is what it should be.
+    fn is_sound(&mut self, name: &BlobName) -> bool;
+
+    /// Something is wrong.
+    fn found(&mut self, finding: &AuditFinding);
+
+    /// An object that was lost is there again, as it should be.
+    fn is_back(&mut self, name: &BlobName);
+
+    /// An object of ours that neither the record nor the data folder knows.
+    fn stray(&mut self, name: &BlobName, bytes: u64);
+
+    /// All up to the key `place` was looked at.
+    fn told(&mut self, audited: &Audited, place: &str);
+}
+
+/// How an audit ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AuditEnd {
+    Done,
+    /// It was told to stop.
+    Stopped,
+}
+
+/// An audit under way.
+struct Audit<'a> {
+    copies: &'a Copies,
+    shared: &'a Shared,
+    /// The storage class that objects are put in.
+    class: Option<&'a str>,
+    audited: Audited,
+    watch: &'a mut dyn AuditWatch,
+}
+
+/// Whether the audit goes on.
+type Goes = Result<bool, CopyError>;
+
+impl Copies {
+    /// Compares the bucket with the record, from the key `place` on (empty: from the beginning), and puts right what can
+    /// be. `class`: the storage class that objects are put in, which is no finding.
+    ///
+    /// # Errors
+    /// [`CopyError::Leased`] when another server writes there: what lies there is its business. When the bucket or the
+    /// record cannot be asked; what was told stays, and a later audit goes on there.
+    pub fn audit(
+        &self,
+        place: &str,
+        audited: Audited,
+        class: Option<&str>,
+        watch: &mut dyn AuditWatch,
+    ) -> Result<AuditEnd, CopyError> {
+        let mut audit = Audit { copies: self, shared: &self.shared, class, audited, watch };
+        // (T8) Of a bucket that another server writes to, the record is out of date.
+        self.lease()?.check(&self.shared)?;
+        let mut after = place.to_owned();
+        loop {
+            let page =
+                self.shared.remote.store.list_objects(Some(after.as_str()).filter(|at| !at.is_empty()));
+            let page = page.map_err(CopyError::Remote)?;
+            audit.audited.lists += 1;
+            audit.audited.strangers += page.strangers;
+            let next = page.next;
+            if !audit.page(&after, next.as_deref(), page.objects)? {
+                return Ok(AuditEnd::Stopped);
+            }
+            let Some(next) = next else { break };
+            audit.watch.told(&audit.audited, &next);
+            after = next;
+        }
+        audit.watch.told(&audit.audited, "");
+        Ok(AuditEnd::Done)
+    }
+}
+
+impl Audit<'_> {
+    /// What lies behind `after` and up to `up_to`. The listing is older than what the record is asked now.
+    fn page(&mut self, after: &str, up_to: Option<&str>, objects: Vec<RemoteObject>) -> Goes {
+        let mut listed: BTreeMap<BlobName, RemoteObject> =
+            objects.into_iter().map(|object| (object.name.clone(), object)).collect();
+        let mut from = after.to_owned();
+        loop {
+            let known = self.shared.record.known(&from, up_to, BATCH)?;
+            let Some(last) = known.last() else { break };
+            last.name.as_str().clone_into(&mut from);
+            for known in known {
+                if !self.watch.go_on(0) {
+                    return Ok(false);
+                }
+                let object = listed.remove(&known.name);
+                self.one(&known, object)?;
+            }
+        }
+        for object in listed.into_values() {
+            self.unknown(object)?;
+        }
+        Ok(true)
+    }
+
+    /// An object that should be there.
+    fn one(&mut self, known: &Known, object: Option<RemoteObject>) -> Result<(), CopyError> {
+        let flaw = match object {
+            None => self.confirm_missing(&known.name)?,
+            Some(object) => {
+                self.audited.objects += 1;
+                self.audited.bytes += object.len;
+                self.judge(known, &object)?
+            }
+        };
+        match flaw {
+            Some(flaw) => self.act(known, flaw),
+            None if known.flaw.is_some() => {
+                self.shared.record.note_flaw(&known.name, None, 0)?;
+                self.audited.back += 1;
+                self.watch.is_back(&known.name);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// It may have been put there since the listing, or be removed now.
+    fn confirm_missing(&mut self, name: &BlobName) -> Result<Option<Flaw>, CopyError> {
+        self.audited.asked += 1;
+        match self.shared.remote.store.stat(name) {
+            Ok(_) => Ok(None),
+            Err(VolumeError::NotFound { .. }) => Ok(self.shared.record.visible(name)?.map(|_| Flaw::Missing)),
+            Err(error) => Err(CopyError::Remote(error)),
+        }
+    }
+
+    /// What is wrong with an object that is there.
+    fn judge(&mut self, known: &Known, object: &RemoteObject) -> Result<Option<Flaw>, CopyError> {
+        if object.len != known.len {
+            return Ok(Some(Flaw::Length { there: object.len }));
+        }
+        let was_lost = known.flaw.as_ref().is_some_and(Flaw::is_loss);
+        let is_same = known.tag.is_some() && known.tag == object.tag && !was_lost;
+        if !is_same && !self.has_content(known, object)? {
+            return Ok(Some(Flaw::Content));
+        }
+        let class = object.class.as_deref().filter(|class| is_archive(class));
+        // (T10) Where it was put there on purpose, the record says so.
+        let meant = self.shared.record.cold(&known.name)?.map(|cold| cold.class);
+        Ok(class
+            .filter(|class| self.class != Some(class) && meant.as_deref() != Some(class))
+            .map(|class| Flaw::Cold { class: class.to_owned() }))
+    }
+
+    /// Whether the object is what was sent, by its checksum.
+    fn has_content(&mut self, known: &Known, object: &RemoteObject) -> Result<bool, CopyError> {
+        let Shared { local, remote, record, .. } = self.shared;
+        self.audited.asked += 1;
+        let stat = match remote.store.stat(&known.name) {
+            Ok(stat) => stat,
+            // Removed since the listing; if not by us, the next audit misses it.
+            Err(VolumeError::NotFound { .. }) => return Ok(true),
+            Err(error) => return Err(CopyError::Remote(error)),
+        };
+        let is_first_look = known.tag.is_none() && known.flaw.is_none();
+        let same = match (stat.checksum, known.sum) {
+            (Some(there), Some(sent)) if is_comparable(there, sent) => there == sent,
+            // Nothing says what was sent but the blob itself, if it is here.
+            (there, _) => match local.open(&known.name) {
+                Ok(here) if there.is_some() || !is_first_look => {
+                    self.watch.go_on(here.len());
+                    compare(&*remote.store, &known.name, &*here).map_err(CopyError::Remote)? == There::Same
+                }
+                // It is not read for the first look: the bucket answered that it has it, whole (T4).
+                _ if is_first_look => true,
+                // It cannot be read, and got another tag as it got its class.
+                _ if record.cold(&known.name)?.is_some() => true,
+                _ => {
+                    // Or it could not be read.
+                    record.note_flaw(&known.name, None, 0)?;
+                    self.watch.is_sound(&known.name)
+                }
+            },
+        };
+        if same {
+            record.proved(&known.name, stat.checksum, object.tag.as_deref())?;
+        }
+        Ok(same)
+    }
+
+    /// Puts right what is wrong, or notes it.
+    fn act(&mut self, known: &Known, flaw: Flaw) -> Result<(), CopyError> {
+        let Shared { local, record, clock, .. } = self.shared;
+        let name = &known.name;
+        let outcome = match local.open(name) {
+            Ok(_) if !flaw.is_loss() => Outcome::AlsoHere,
+            Ok(here) if self.is_what_was_sent(known, &*here) => {
+                self.replace(known, &flaw)?;
+                Outcome::CopiedAgain
+            }
+            Ok(_) | Err(VolumeError::Io { .. }) => Outcome::DamagedHere,
+            Err(VolumeError::NotFound { .. }) => {
+                // (T3) Its removal is noted before the blob here goes.
+                if record.visible(name)?.is_none() {
+                    return Ok(());
+                }
+                if flaw.is_loss() { Outcome::Lost } else { Outcome::Archived }
+            }
+            Err(error) => return Err(CopyError::Local(error)),
+        };
+        if outcome != Outcome::CopiedAgain {
+            // (T14) Before anyone is told: nothing counts on it from now on.
+            record.note_flaw(name, Some(&flaw), clock.now_ms())?;
+        }
+        match &flaw {
+            Flaw::Missing => self.audited.missing += 1,
+            Flaw::Length { .. } => self.audited.wrong_length += 1,
+            Flaw::Content => self.audited.wrong_content += 1,
+            Flaw::Cold { .. } => self.audited.cold += 1,
+        }
+        self.audited.copied_again += u64::from(outcome == Outcome::CopiedAgain);
+        self.audited.lost += u64::from(outcome == Outcome::Lost);
+        self.watch.found(&AuditFinding { name: name.clone(), flaw, outcome });
+        Ok(())
+    }
+
+    /// (T13) Whether the blob here is fit to be copied again.
+    fn is_what_was_sent(&mut self, known: &Known, here: &dyn Blob) -> bool {
+        self.watch.go_on(here.len());
+        here.len() == known.len
+            && match known.sum {
+                Some(sum) => has_sum(here, sum).unwrap_or(false),
+                None => self.watch.is_sound(&known.name),
+            }
+    }
+
+    /// (T13) What lies there in its place goes, and the blob here is copied again.
+    fn replace(&mut self, known: &Known, flaw: &Flaw) -> Result<(), CopyError> {
+        let Shared { remote, record, waiting, clock, .. } = self.shared;
+        let name = &known.name;
+        if *flaw != Flaw::Missing {
+            // (T8)
+            self.copies.lease()?.check(self.shared)?;
+            // First: a crash in between leaves one that is missing.
+            remote.store.remove_all(std::slice::from_ref(name)).map_err(CopyError::Remote)?;
+        }
+        record.note_flaw(name, None, 0)?;
+        record.forget(name)?;
+        waiting.note(name, known.len, clock.now_ms());
+        Ok(())
+    }
+
+    /// Whether they are the ends that lie beside a container in an archive.
+    fn is_end(&self, name: &BlobName) -> Result<bool, CopyError> {
+        let container = name.as_str().strip_prefix("ends/").and_then(BlobName::new);
+        Ok(container.map_or(Ok(None), |container| self.shared.record.cold(&container))?.is_some())
+    }
+
+    /// An object that the record does not know.
+    fn unknown(&mut self, object: RemoteObject) -> Result<(), CopyError> {
+        let Shared { local, record, waiting, clock, .. } = self.shared;
+        let RemoteObject { name, len, .. } = object;
+        let Some(kind) = Kind::of(&name) else {
+            let is_ours = crate::lease::is_lease(&name) || self.is_end(&name)?;
+            self.audited.strangers += u64::from(!is_ours);
+            return Ok(());
+        };
+        self.audited.objects += 1;
+        self.audited.bytes += len;
+        // Copied since the listing, or about to be; or it is to go.
+        if record.recorded(&name)?.is_some() || record.is_to_go(&name)? {
+            return Ok(());
+        }
+        match local.open(&name) {
+            Ok(here) => {
+                // Copying asks for it, and takes it for the copy if it is the same (T6).
+                if self.shared.travels(&name).is_some() && waiting.number(&name).is_none() {
+                    waiting.note(&name, here.len(), clock.now_ms());
+                    self.audited.taken_in += 1;
+                }
+                return Ok(());
+            }
+            Err(VolumeError::NotFound { .. }) => {}
+            Err(error) => return Err(CopyError::Local(error)),
+        }
+        // Removed since the listing.
+        if matches!(self.shared.remote.store.stat(&name), Err(VolumeError::NotFound { .. })) {
+            return Ok(());
+        }
+        // (T15) A container whose ends are kept here lies there alone. Nothing else comes back: it may have been deleted.
+        let has_ends = ends_name(&name).is_some_and(|ends| local.open(&ends).is_ok());
+        if kind == Kind::Container && has_ends {
+            record.add(&name, len)?;
+            self.audited.taken_in += 1;
+            self.watch.is_back(&name);
+            return Ok(());
+        }
+        self.audited.strays += 1;
+        if self.audited.strays <= STRAYS_NAMED {
+            self.watch.stray(&name, len);
+        }
+        Ok(())
+    }
+}
+
+const fn is_comparable(there: BlobChecksum, sent: BlobChecksum) -> bool {
+    matches!(
+        (there, sent),
+        (BlobChecksum::Crc64Nvme(_), BlobChecksum::Crc64Nvme(_))
+            | (BlobChecksum::Crc32c(_), BlobChecksum::Crc32c(_))
+    )
+}
