@@ -41,6 +41,9 @@ struct Figures {
     restore_points: u64,
     sound: u64,
     damaged: u64,
+    /// Not read, because they lie in an archive in part.
+    #[serde(default)]
+    archived: u64,
     bytes: u64,
 }
 
@@ -92,13 +95,19 @@ impl Work for VerifyWork {
             control.set_place(serde_json::to_string(&place).map_err(ServiceError::defect)?);
             control.advance(1);
         }
-        let Figures { restore_points, damaged, bytes, .. } = place.figures;
+        let Figures { restore_points, damaged, archived, bytes, .. } = place.figures;
+        let left_out = match archived {
+            0 => String::new(),
+            count => format!(", {count} not read: they lie in the archive in part"),
+        };
         control.set_figures(&place.figures);
         // Said before the last line, which is the verdict.
         for found in self.engine.catalog().agents_proof_summaries()? {
             control.log(sentence(&found));
         }
-        control.log(format!("{restore_points} restore points and {bytes} bytes read, {damaged} damaged"));
+        control.log(format!(
+            "{restore_points} restore points and {bytes} bytes read, {damaged} damaged{left_out}"
+        ));
         Ok(())
     }
 }
@@ -149,6 +158,7 @@ impl VerifyWork {
             }
             // (T10) It is not thawed for this, and says nothing of the others.
             Err(error @ EngineError::Archived(_)) => {
+                figures.archived += 1;
                 control
                     .log(format!("VM {:?}, restore point {}, was not read: {error}", backup.vm, backup.id));
                 return Ok(());
