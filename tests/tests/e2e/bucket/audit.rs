@@ -146,7 +146,7 @@ fn what_lies_nowhere_else_is_damage_until_it_heals() {
         said = ran.said();
     }
     // The last one is the archived one: nothing of it is lost.
-    assert!(said.contains("in storage class DEEP_ARCHIVE"), "{said}");
+    assert!(said.contains("lies in an archive (Glacier)") && said.contains("--thaw"), "{said}");
 
     // One is sent again, one put back, one brought back; a restart forgets none of it.
     agent.back_up("gone", &[disks[0].arg()]);
