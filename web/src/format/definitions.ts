@@ -278,6 +278,7 @@ export const DEFINITIONS = define({
   verification: { label: "Verification", text: "Reads the newest restore point of every VM back at the server, as a restore would." },
   policy_run: { label: "Policy run", text: "Deletes the restore points that a retention policy does not keep." },
   bucket_audit: { label: "Audit of the bucket", text: "Finds objects in the bucket that are gone, changed or archived, and copies again what lies here." },
+  thaw: { label: "Thaw", text: "Brings back from the archive of the bucket what a restore needs; 'holdfast restore --thaw' starts it." },
   task_progress: { label: "Progress", text: "How much of the task is done." },
   cleanable_bytes: { label: "Cleanable", text: "Bytes of containers that nothing needs any more, as the round found them.", unit: "bytes" },
   reclaimed_bytes: { label: "Freed", text: "Bytes that the task gave back to the file system.", unit: "bytes" },

@@ -67,9 +67,10 @@ interface Choice {
   text: string;
 }
 
-/** What can be started. Reclaim also as a dry run, which only says what it would free. */
+/** What can be started. Reclaim also as a dry run, which only says what it would free; a thaw by a restore alone, which knows of what. */
 function choices(kinds: readonly TaskKind[]): Choice[] {
   return kinds.flatMap((kind) => {
+    if (kind === "thaw") return [];
     const { term, text } = KINDS[kind];
     const plain: Choice = { kind, options: {}, label: definition(term).label, text };
     if (kind !== "reclaim") return [plain];

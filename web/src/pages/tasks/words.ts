@@ -11,6 +11,7 @@ export const KINDS: Record<TaskKind, { term: Term; text: string }> = {
   verify: { term: "verification", text: "Read the newest restore points back" },
   policy: { term: "policy_run", text: "Apply a retention policy" },
   audit: { term: "bucket_audit", text: "Compare the bucket with what is known of it" },
+  thaw: { term: "thaw", text: "Bring back from the archive what a restore needs" },
 };
 
 /** Whether it is still to be done. */
