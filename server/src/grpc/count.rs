@@ -19,7 +19,7 @@ use crate::metrics::Counters;
 const PREFIX: &str = "/holdfast.v1.";
 
 /// Every method; a test compares this with the protocol.
-const METHODS: [&str; 32] = [
+const METHODS: [&str; 35] = [
     "Backup/Hello",
     "Backup/Start",
     "Backup/ParentDigests",
@@ -52,6 +52,9 @@ const METHODS: [&str; 32] = [
     "Manage/ControlTask",
     "Restore/ReadDisk",
     "Restore/ReadRange",
+    "Restore/QuoteThaw",
+    "Restore/StartThaw",
+    "Restore/GetThaw",
 ];
 
 /// The label of calls of a method that does not exist.

@@ -489,7 +489,7 @@ fn writes_that_fail_are_told() {
     }
 }
 
-/// How fast it is, which BENCHMARKS says: `HOLDFAST_BENCH_DIR=FOLDER cargo test --release -p holdfast-sealing --lib -- --ignored \
+/// How fast it is: `HOLDFAST_BENCH_DIR=FOLDER cargo test --release -p holdfast-sealing --lib -- --ignored \
 /// --nocapture speed_of_a_conversion`, on a disk of some importance with 4 GiB free.
 #[test]
 #[ignore = "takes its time; its figures are for machines that do nothing else"]
