@@ -20,6 +20,7 @@ use crate::copies::Copies;
 use crate::error::CopyError;
 use crate::evict::ends_name;
 use crate::kinds::Kind;
+use crate::prices::DEFAULT_CLASS;
 use crate::record::{Flaw, Known};
 use crate::shared::Shared;
 
@@ -227,10 +228,31 @@ impl Audit<'_> {
         }
         let class = object.class.as_deref().filter(|class| is_archive(class));
         // (T10) Where it was put there on purpose, the record says so.
-        let meant = self.shared.record.cold(&known.name)?.map(|cold| cold.class);
+        let meant = self.known_class(&known.name, class)?;
         Ok(class
             .filter(|class| self.class != Some(class) && meant.as_deref() != Some(class))
             .map(|class| Flaw::Cold { class: class.to_owned() }))
+    }
+
+    /// The class that the record has of an object which is listed as one of the archive `listed`, or of none: as it is now, when
+    /// someone brought it back or took it further.
+    fn known_class(&mut self, name: &BlobName, listed: Option<&str>) -> Result<Option<String>, CopyError> {
+        let Shared { remote, record, .. } = self.shared;
+        let Some(row) = record.cold(name)? else { return Ok(None) };
+        if !row.is_done || Some(row.class.as_str()).filter(|class| is_archive(class)) == listed {
+            return Ok(Some(row.class));
+        }
+        // It may have got its class since the listing.
+        self.audited.asked += 1;
+        let now = match remote.store.look(name) {
+            Ok(look) => look.class.unwrap_or_else(|| DEFAULT_CLASS.to_owned()),
+            Err(VolumeError::NotFound { .. }) => return Ok(Some(row.class)),
+            Err(error) => return Err(CopyError::Remote(error)),
+        };
+        if now != row.class {
+            record.note_frozen(name, &now)?;
+        }
+        Ok(Some(row.class))
     }
 
     /// Whether the object is what was sent, by its checksum.
