@@ -27,8 +27,8 @@
 //! proved: the last regions' plain bytes, 5 MiB, two extents of as much, and 256 that wait, 9 MiB.
 //!
 //! A disk going out ([`RESTORE_BYTES`]): one read of 2 MiB beside what all restores read ahead together; what is read
-//! and not sent, 3 MiB; a queue of 2 messages of 1 MiB, one being sent and one in the connection's buffer; the window's
-//! plan and the directories it met last, 4 MiB. Not all of it at once for each: what restores of clones read and send is
+//! and not sent, 3 MiB; a queue of 2 messages of 1 MiB, one being sent and one in the connection's buffer; the plans
+//! of two windows and the directories they met last, 4 MiB. Not all of it at once for each: what restores of clones read and send is
 //! the same memory.
 //!
 //! So at 2 GiB: fixed 96, slack 256, R = 1,696 MiB: index 64 + 424, directories 96, decoded 16, shared 53, read ahead

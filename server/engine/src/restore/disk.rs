@@ -3,15 +3,15 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use holdfast_proto::limits::{EXTENT_BYTES, WINDOW_EXTENTS, extent_count};
+use holdfast_proto::limits::{EXTENT_BYTES, extent_count};
 use holdfast_proto::{KeyId, v1};
 use holdfast_types::ids::{BackupId, NamespaceId, TokenId};
 use v1::read_disk_response::Kind;
 
 use super::open::{OnDamage, OpenDisk};
-use super::plan::{Lost, ReadJob, plan_window};
+use super::plan::{Lost, ReadJob};
 use super::read::{self, Found};
-use crate::container::RecentDirectories;
+use super::windows::Windows;
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::fair::Tenant;
@@ -30,9 +30,7 @@ type Outcome = Result<Found, EngineError>;
 /// The messages that carry a disk. Ends after the last window, or after the first error.
 pub struct DiskReader {
     disk: Arc<OpenDisk>,
-    next_extent: u64,
-    end_extent: u64,
-    recent: RecentDirectories,
+    windows: Windows,
     planned: VecDeque<Planned>,
     begun: VecDeque<Begun>,
     /// Of what all restores may read ahead: a read for each job that is under way.
@@ -65,7 +63,7 @@ impl std::fmt::Debug for DiskReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("DiskReader")
             .field("disk", &self.disk.name)
-            .field("next_extent", &self.next_extent)
+            .field("next_extent", &self.windows.next_extent())
             .finish_non_exhaustive()
     }
 }
@@ -89,11 +87,10 @@ impl DiskReader {
             data_bytes: disk.data_bytes,
             key_id: KeyId::field(disk.key_id),
         };
+        let disk = Arc::new(disk);
         Ok(Self {
-            disk: Arc::new(disk),
-            next_extent: first.min(end),
-            end_extent: end,
-            recent: RecentDirectories::default(),
+            windows: Windows::new(&disk, first.min(end), end, on_damage),
+            disk,
             planned: VecDeque::new(),
             begun: VecDeque::from([Begun::Message(Kind::Header(header))]),
             ahead: core.read_ahead.join(),
@@ -159,7 +156,7 @@ impl DiskReader {
         Kind::Regions(v1::Regions { regions })
     }
 
-    /// Keeps as many reads under way as it may, planning the next window when the last is used up.
+    /// Keeps as many reads under way as it may, from the next window on when the last is used up.
     fn top_up(&mut self) -> Result<(), EngineError> {
         while self.ahead.reads() < JOBS_IN_FLIGHT_MAX {
             match self.planned.pop_front() {
@@ -169,7 +166,7 @@ impl DiskReader {
                     self.planned.push_front(later);
                     break;
                 }
-                None if self.next_extent < self.end_extent && self.begun.len() < 4 * JOBS_IN_FLIGHT_MAX => {
+                None if self.begun.len() < 4 * JOBS_IN_FLIGHT_MAX && self.windows.has_more() => {
                     self.plan()?;
                 }
                 None => break,
@@ -179,10 +176,7 @@ impl DiskReader {
     }
 
     fn plan(&mut self) -> Result<(), EngineError> {
-        let count = (self.end_extent - self.next_extent).min(WINDOW_EXTENTS as u64);
-        let plan = plan_window(&self.disk, self.next_extent, count, &mut self.recent, self.on_damage)
-            .map_err(|error| self.disk.name_damage(error))?;
-        self.next_extent += count;
+        let Some(plan) = self.windows.next(self.tenant)? else { return Ok(()) };
         self.planned.push_back(Planned::Message(Kind::Window(plan.layout)));
         let mut lost = plan.lost;
         while !lost.is_empty() {

@@ -1,0 +1,73 @@
+//! Plans a disk's windows in their order, each while the one before is being read: where containers lie far away, their
+//! directories have to be fetched first, and reads would wait for that.
+
+use std::sync::Arc;
+
+use holdfast_proto::limits::WINDOW_EXTENTS;
+
+use super::open::{OnDamage, OpenDisk};
+use super::plan::{WindowPlan, plan_window};
+use crate::container::RecentDirectories;
+use crate::error::EngineError;
+use crate::fair::Tenant;
+use crate::task::{self, Task};
+
+/// See the module's text.
+pub(super) struct Windows {
+    disk: Arc<OpenDisk>,
+    next_extent: u64,
+    end_extent: u64,
+    on_damage: OnDamage,
+    planning: Option<Task<Planning>>,
+    /// What the window before met; with the planning while there is one.
+    recent: RecentDirectories,
+}
+
+struct Planning {
+    plan: Result<WindowPlan, EngineError>,
+    recent: RecentDirectories,
+}
+
+impl Windows {
+    pub(super) fn new(disk: &Arc<OpenDisk>, next_extent: u64, end_extent: u64, on_damage: OnDamage) -> Self {
+        let recent = RecentDirectories::default();
+        Self { disk: Arc::clone(disk), next_extent, end_extent, on_damage, planning: None, recent }
+    }
+
+    /// Where the next window that is not being planned begins.
+    pub(super) const fn next_extent(&self) -> u64 {
+        self.next_extent
+    }
+
+    /// Whether there is another window.
+    pub(super) const fn has_more(&self) -> bool {
+        self.planning.is_some() || self.next_extent < self.end_extent
+    }
+
+    /// The next window, once it is planned; `None` after the last. The one after it is begun.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    pub(super) fn next(&mut self, tenant: Tenant) -> Result<Option<WindowPlan>, EngineError> {
+        let Some(planning) = self.planning.take().or_else(|| self.begin(tenant)) else { return Ok(None) };
+        let Planning { plan, recent } = planning.wait()?;
+        self.recent = recent;
+        let plan = plan.map_err(|error| self.disk.name_damage(error))?;
+        self.planning = self.begin(tenant);
+        Ok(Some(plan))
+    }
+
+    fn begin(&mut self, tenant: Tenant) -> Option<Task<Planning>> {
+        let (disk, first, on_damage) = (Arc::clone(&self.disk), self.next_extent, self.on_damage);
+        let count = self.end_extent.saturating_sub(first).min(WINDOW_EXTENTS as u64);
+        if count == 0 {
+            return None;
+        }
+        self.next_extent += count;
+        let mut recent = std::mem::take(&mut self.recent);
+        Some(task::spawn(&self.disk.core.read_pool, tenant, "planning reads for a restore", move || {
+            let plan = plan_window(&disk, first, count, &mut recent, on_damage);
+            Planning { plan, recent }
+        }))
+    }
+}
