@@ -4,7 +4,7 @@ use holdfast_keys::slots::{NewSlot, SlotSecret};
 use holdfast_keys::{OpenKeys, Owner as KeyOwner, Secret, SystemRandom};
 use holdfast_types::clock::ManualClock;
 use holdfast_types::ids::RepositoryId;
-use holdfast_volume::testing::{put, volume_suite};
+use holdfast_volume::testing::{Fault, FaultyVolume, OpKind, put, volume_suite};
 use holdfast_volume::{BlobName, MemoryVolume, Owner, Volume, VolumeError};
 use proptest::prelude::*;
 
@@ -192,6 +192,32 @@ fn keys_are_durable_before_they_are_used() {
     let (clock, random) = (Arc::new(ManualClock::default()), Arc::new(SystemRandom));
     let again = Keys::new(open, Arc::new(inner.clone()), clock, random);
     let again = SealedVolume::new(Arc::new(inner.clone()), Arc::new(again));
+    assert_eq!(read(&again, NAME).unwrap(), b"sealed");
+}
+
+/// (K1) Nothing is written with a key that is in no table.
+#[test]
+fn a_key_that_could_not_be_made_durable_is_not_used() {
+    let inner = MemoryVolume::new();
+    let faulty = Arc::new(FaultyVolume::new(inner.clone()));
+    let slot_secret = secret();
+    let slot = NewSlot::new(&slot_secret, "a test");
+    let open = OpenKeys::create(repository(1), &slot, false, 0, &SystemRandom).unwrap();
+    crate::write_table(&inner, open.table()).unwrap();
+    let on = || Arc::<FaultyVolume<MemoryVolume>>::clone(&faulty);
+    let keys = Keys::new(open, on(), Arc::new(ManualClock::default()), Arc::new(SystemRandom));
+    let volume = SealedVolume::new(on(), Arc::new(keys));
+
+    faulty.fail_next(OpKind::Seal, 1, Fault::Io);
+    drop(volume.create_for(&name(NAME), OWNER).unwrap_err());
+    let mut blob = volume.create_for(&name(NAME), OWNER).unwrap();
+    blob.append(b"sealed").unwrap();
+    blob.seal().unwrap();
+
+    let (open, _) = read_table(&inner).unwrap().unwrap().unlock(&secret()).unwrap();
+    let (clock, random) = (Arc::new(ManualClock::default()), Arc::new(SystemRandom));
+    let again = Keys::new(open, Arc::new(inner.clone()), clock, random);
+    let again = SealedVolume::new(Arc::new(inner), Arc::new(again));
     assert_eq!(read(&again, NAME).unwrap(), b"sealed");
 }
 
