@@ -33,8 +33,11 @@ fn seen(data_dir: &Path, repository: RepositoryId) -> u64 {
             return 0;
         }
     };
-    let of_this = text.trim().split_once(' ').filter(|(id, _)| *id == repository.to_string());
-    of_this.and_then(|(_, number)| number.parse().ok()).unwrap_or(0)
+    let Some((id, Ok(number))) = text.trim().split_once(' ').map(|(id, number)| (id, number.parse())) else {
+        tracing::warn!(path = %path.display(), "does not say which table of keys was used last; it is written anew");
+        return 0;
+    };
+    if id == repository.to_string() { number } else { 0 }
 }
 
 /// (K5) Refuses a table that is older than the one that was used last.
