@@ -7,6 +7,7 @@
 
 mod encryption;
 mod parity;
+mod rate_window;
 mod resolve;
 mod s3;
 mod size;
@@ -23,6 +24,8 @@ use serde::{Deserialize, Serialize};
 
 pub use encryption::Encryption;
 pub use parity::{NotParity, Parity};
+pub(crate) use rate_window::SendRates;
+pub use rate_window::{NotAWindow, RateWindow};
 pub use resolve::{ConfigError, Origin, Resolved, resolve};
 pub use s3::S3Checksum;
 pub(crate) use s3::{DAYS_MAX, server_encryption};
@@ -183,6 +186,12 @@ pub struct Layer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub s3_rate: Option<ByteSize>,
 
+    /// Another rate at some time of the week: '[DAYS] FROM-TO [ZONE] RATE', such as 'mon-fri 08:00-18:00 5MiB' (repeatable; the
+    /// first that holds counts; hours are UTC unless a zone is named)
+    #[arg(long = "s3-rate-window", value_name = "WINDOW", value_delimiter = ',')]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub s3_rate_windows: Option<Vec<RateWindow>>,
+
     /// The bucket is where data lives: a backup counts only when the bucket has it, and the volume is emptied as room is needed
     /// [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
@@ -320,6 +329,7 @@ impl Layer {
             // Fills a line of 1 Gbit/s at 30 ms.
             s3_copies: Some(4),
             s3_rate: Some(ByteSize(0)),
+            s3_rate_windows: Some(Vec::new()),
             s3_primary: Some(false),
             s3_move_after_days: None,
             s3_move_until_free: Some(20),
@@ -378,6 +388,7 @@ pub struct Settings {
     pub s3_plain: bool,
     pub s3_copies: u32,
     pub s3_rate: ByteSize,
+    pub s3_rate_windows: Vec<RateWindow>,
     pub s3_primary: bool,
     pub s3_move_after_days: Option<u32>,
     pub s3_move_until_free: u8,

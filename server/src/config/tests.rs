@@ -52,53 +52,60 @@ fn every_place_beats_the_ones_below_it() {
     assert_eq!(origin(&resolved, "max_sessions"), Origin::Default);
 }
 
+/// One more key than a flag, a variable and a line of the file can carry would be a second precedence.
+const KEYS: [(&str, &str, &str); 43] = [
+    ("data_dir", "/d", "\"/d\""),
+    ("grpc", "0.0.0.0:1", "\"0.0.0.0:1\""),
+    ("http", "[::]:2", "\"[::]:2\""),
+    ("tls_cert", "/c", "\"/c\""),
+    ("tls_key", "/k", "\"/k\""),
+    ("tls_names", "a,b", "[\"a\", \"b\"]"),
+    ("lease_secs", "77", "77"),
+    ("reread_days", "9", "9"),
+    ("scrub_days", "8", "8"),
+    ("parity", "10+1", "\"10+1\""),
+    ("without_keys", "true", "true"),
+    ("s3", "s3://abc/x", "\"s3://abc/x\""),
+    ("s3_endpoint", "https://e:1", "\"https://e:1\""),
+    ("s3_region", "eu-west-1", "\"eu-west-1\""),
+    ("s3_path_style", "true", "true"),
+    ("s3_ca", "/a", "\"/a\""),
+    ("s3_credentials", "/b", "\"/b\""),
+    ("s3_profile", "p", "\"p\""),
+    ("s3_checksum", "crc32c", "\"crc32c\""),
+    ("s3_class", "STANDARD_IA", "\"STANDARD_IA\""),
+    ("s3_sse", "kms:k", "\"kms:k\""),
+    ("s3_plain", "true", "true"),
+    ("s3_copies", "9", "9"),
+    ("s3_rate", "7MiB", "\"7MiB\""),
+    (
+        "s3_rate_windows",
+        "mon 08:00-18:00 1MiB,22:00-06:00 0",
+        "[\"mon 08:00-18:00 1MiB\", \"22:00-06:00 0\"]",
+    ),
+    ("s3_primary", "true", "true"),
+    ("s3_move_until_free", "35", "35"),
+    ("s3_archive_class", "DEEP_ARCHIVE", "\"DEEP_ARCHIVE\""),
+    ("s3_thaw_days", "9", "9"),
+    ("s3_prices", "/p", "\"/p\""),
+    ("reserve", "3MiB", "\"3MiB\""),
+    ("memory", "1GiB", "\"1GiB\""),
+    ("index_memory", "8MiB", "8388608"),
+    ("max_sessions", "1", "1"),
+    ("max_streams", "2", "2"),
+    ("max_restores", "3", "3"),
+    ("max_connections", "4", "4"),
+    ("task_rate", "9MiB", "\"9MiB\""),
+    ("task_share", "50", "50"),
+    ("task_share_busy", "5", "5"),
+    ("metrics_open", "true", "true"),
+    ("log_level", "debug", "\"debug\""),
+    ("log_format", "json", "\"json\""),
+];
+
 #[test]
 fn every_key_can_come_from_every_place() {
-    // One more key than a flag, a variable and a line of the file can carry would be a second precedence.
-    let keys: [(&str, &str, &str); 42] = [
-        ("data_dir", "/d", "\"/d\""),
-        ("grpc", "0.0.0.0:1", "\"0.0.0.0:1\""),
-        ("http", "[::]:2", "\"[::]:2\""),
-        ("tls_cert", "/c", "\"/c\""),
-        ("tls_key", "/k", "\"/k\""),
-        ("tls_names", "a,b", "[\"a\", \"b\"]"),
-        ("lease_secs", "77", "77"),
-        ("reread_days", "9", "9"),
-        ("scrub_days", "8", "8"),
-        ("parity", "10+1", "\"10+1\""),
-        ("without_keys", "true", "true"),
-        ("s3", "s3://abc/x", "\"s3://abc/x\""),
-        ("s3_endpoint", "https://e:1", "\"https://e:1\""),
-        ("s3_region", "eu-west-1", "\"eu-west-1\""),
-        ("s3_path_style", "true", "true"),
-        ("s3_ca", "/a", "\"/a\""),
-        ("s3_credentials", "/b", "\"/b\""),
-        ("s3_profile", "p", "\"p\""),
-        ("s3_checksum", "crc32c", "\"crc32c\""),
-        ("s3_class", "STANDARD_IA", "\"STANDARD_IA\""),
-        ("s3_sse", "kms:k", "\"kms:k\""),
-        ("s3_plain", "true", "true"),
-        ("s3_copies", "9", "9"),
-        ("s3_rate", "7MiB", "\"7MiB\""),
-        ("s3_primary", "true", "true"),
-        ("s3_move_until_free", "35", "35"),
-        ("s3_archive_class", "DEEP_ARCHIVE", "\"DEEP_ARCHIVE\""),
-        ("s3_thaw_days", "9", "9"),
-        ("s3_prices", "/p", "\"/p\""),
-        ("reserve", "3MiB", "\"3MiB\""),
-        ("memory", "1GiB", "\"1GiB\""),
-        ("index_memory", "8MiB", "8388608"),
-        ("max_sessions", "1", "1"),
-        ("max_streams", "2", "2"),
-        ("max_restores", "3", "3"),
-        ("max_connections", "4", "4"),
-        ("task_rate", "9MiB", "\"9MiB\""),
-        ("task_share", "50", "50"),
-        ("task_share_busy", "5", "5"),
-        ("metrics_open", "true", "true"),
-        ("log_level", "debug", "\"debug\""),
-        ("log_format", "json", "\"json\""),
-    ];
+    let keys = &KEYS;
     let text: String = keys.iter().map(|(key, _, toml)| format!("{key} = {toml}\n")).collect();
     let config = file(&text);
     let from_file = with(&[], &[], Some(&config)).unwrap();
@@ -111,7 +118,11 @@ fn every_key_can_come_from_every_place() {
     let words: Vec<String> = keys
         .iter()
         .map(|(key, value, _)| {
-            let flag = if *key == "tls_names" { "tls-name".to_owned() } else { key.replace('_', "-") };
+            // What can be given several times has a flag for one.
+            let flag = match *key {
+                "tls_names" | "s3_rate_windows" => key.trim_end_matches('s').replace('_', "-"),
+                key => key.replace('_', "-"),
+            };
             format!("--{flag}={value}")
         })
         .collect();

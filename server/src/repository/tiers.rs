@@ -8,7 +8,7 @@ mod figures;
 mod usage;
 
 use std::collections::BTreeMap;
-use std::num::{NonZeroU64, NonZeroUsize};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ use holdfast_volume::{
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Encryption, Settings, server_encryption};
+use crate::config::{Encryption, SendRates, Settings, server_encryption};
 use crate::error::ServiceError;
 use crate::memory::Budget;
 use crate::repository::BLOBS;
@@ -182,7 +182,7 @@ fn open(
                      found in the bucket and entered"
                 );
             }
-            (remote(&bucket, settings, budget), record, Some(bucket), location)
+            (remote(&bucket, settings, budget, clock), record, Some(bucket), location)
         }
         None if lacks_record => {
             return Err(ServiceError::invalid(
@@ -282,7 +282,7 @@ fn writer_name(data_dir: &Path) -> String {
 }
 
 /// The bucket as readers and copies see it.
-fn remote(bucket: &Arc<S3Volume>, settings: &Settings, budget: &Budget) -> Remote {
+fn remote(bucket: &Arc<S3Volume>, settings: &Settings, budget: &Budget, clock: &Arc<dyn Clock>) -> Remote {
     let volume = || Arc::<S3Volume>::clone(bucket) as Arc<dyn Volume>;
     let timer = Arc::new(SystemTimer::new());
     let retried = RetryVolume::new(
@@ -292,10 +292,10 @@ fn remote(bucket: &Arc<S3Volume>, settings: &Settings, budget: &Budget) -> Remot
         Arc::new(SystemRandom),
     );
     let limits = CacheLimits { capacity_bytes: budget.bucket_cache_bytes, block_bytes: CACHE_BLOCK_BYTES };
-    let writes = match NonZeroU64::new(settings.s3_rate.0) {
-        Some(rate) => {
-            let rates = Rates { bytes_per_sec: Some(rate), requests_per_sec: None };
-            Arc::new(ThrottleVolume::new(volume(), Rates::default(), rates, timer)) as Arc<dyn Volume>
+    let writes = match SendRates::of(settings, clock) {
+        Some(rates) => {
+            let reads = Arc::new(Rates::default());
+            Arc::new(ThrottleVolume::scheduled(volume(), reads, Arc::new(rates), timer)) as Arc<dyn Volume>
         }
         None => volume(),
     };

@@ -54,6 +54,6 @@ pub use remote::{
     Thawed,
 };
 pub use retry::{RetryPolicy, RetryVolume};
-pub use throttle::{Rates, ThrottleVolume};
+pub use throttle::{RateSchedule, Rates, ThrottleVolume};
 pub use timer::{Random, SystemRandom, SystemTimer, Timer};
 pub use volume::{Ends, Owner, Space, Volume};

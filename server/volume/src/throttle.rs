@@ -5,6 +5,7 @@
 //! `discard_unfinished` of writing. `append` is charged for its bytes only: how many requests a volume makes of
 //! them is its own affair. A call that fails is charged all the same.
 
+use std::fmt;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,24 +27,31 @@ pub struct Rates {
     pub requests_per_sec: Option<NonZeroU64>,
 }
 
-/// A token bucket, kept as the time by which everything that has passed is paid for at the rate. A call begins
+/// Rates that may be others at another time of day.
+pub trait RateSchedule: Send + Sync + fmt::Debug {
+    /// What may pass now.
+    fn rates(&self) -> Rates;
+}
+
+impl RateSchedule for Rates {
+    fn rates(&self) -> Rates {
+        *self
+    }
+}
+
+/// A token bucket, kept as the time by which everything that has passed is paid for at the rate of its time. A call begins
 /// as soon as the debt is a burst at most, and then takes all it needs, also more than a burst: later calls wait
 /// for it. So no call is too large to pass, and none has to be cut.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Bucket {
-    per_sec: NonZeroU64,
     /// Up to when what has passed is paid for.
     paid_until: Mutex<Duration>,
 }
 
 impl Bucket {
-    fn new(per_sec: NonZeroU64) -> Self {
-        Self { per_sec, paid_until: Mutex::new(Duration::ZERO) }
-    }
-
     /// Takes `amount` and returns how long to wait before using it.
-    fn take(&self, amount: u64, now: Duration) -> Duration {
-        let cost_nanos = u128::from(amount) * NANOS_PER_SEC / u128::from(self.per_sec.get());
+    fn take(&self, amount: u64, per_sec: NonZeroU64, now: Duration) -> Duration {
+        let cost_nanos = u128::from(amount) * NANOS_PER_SEC / u128::from(per_sec.get());
         let cost = Duration::from_nanos(u64::try_from(cost_nanos).unwrap_or(u64::MAX));
         let mut paid_until = self.paid_until.lock();
         // Idle time does not add up: what has passed is paid for no further back than now.
@@ -59,26 +67,30 @@ impl Bucket {
 /// The buckets of one direction.
 #[derive(Debug)]
 struct Gate {
-    bytes: Option<Bucket>,
-    requests: Option<Bucket>,
+    schedule: Arc<dyn RateSchedule>,
+    bytes: Bucket,
+    requests: Bucket,
     timer: Arc<dyn Timer>,
 }
 
 impl Gate {
-    fn new(rates: Rates, timer: Arc<dyn Timer>) -> Arc<Self> {
-        let bytes = rates.bytes_per_sec.map(Bucket::new);
-        let requests = rates.requests_per_sec.map(Bucket::new);
-        Arc::new(Self { bytes, requests, timer })
+    fn new(schedule: Arc<dyn RateSchedule>, timer: Arc<dyn Timer>) -> Arc<Self> {
+        Arc::new(Self { schedule, bytes: Bucket::default(), requests: Bucket::default(), timer })
     }
 
     /// Waits until so much may pass.
     fn pass(&self, requests: u64, bytes: u64) {
+        let rates = self.schedule.rates();
         let now = self.timer.now();
-        let wait = |bucket: &Option<Bucket>, amount: u64| match bucket {
-            Some(bucket) if amount > 0 => bucket.take(amount, now),
+        let wait = |bucket: &Bucket, rate: Option<NonZeroU64>, amount: u64| match rate {
+            Some(rate) if amount > 0 => bucket.take(amount, rate, now),
             _ => Duration::ZERO,
         };
-        let wait = wait(&self.requests, requests).max(wait(&self.bytes, bytes));
+        let wait = wait(&self.requests, rates.requests_per_sec, requests).max(wait(
+            &self.bytes,
+            rates.bytes_per_sec,
+            bytes,
+        ));
         // No lock is held here: others queue up behind what this call has taken.
         if wait > Duration::ZERO {
             self.timer.sleep(wait);
@@ -97,6 +109,16 @@ pub struct ThrottleVolume {
 impl ThrottleVolume {
     /// Lets pass to `inner` what the rates allow.
     pub fn new(inner: Arc<dyn Volume>, reads: Rates, writes: Rates, timer: Arc<dyn Timer>) -> Self {
+        Self::scheduled(inner, Arc::new(reads), Arc::new(writes), timer)
+    }
+
+    /// Lets pass to `inner` what the rates allow at the time.
+    pub fn scheduled(
+        inner: Arc<dyn Volume>,
+        reads: Arc<dyn RateSchedule>,
+        writes: Arc<dyn RateSchedule>,
+        timer: Arc<dyn Timer>,
+    ) -> Self {
         Self { inner, reads: Gate::new(reads, Arc::clone(&timer)), writes: Gate::new(writes, timer) }
     }
 }

@@ -95,9 +95,37 @@ fn every_call_is_a_request_of_its_direction() {
 #[test]
 fn extreme_rates_and_amounts_do_not_overflow() {
     for (per_sec, amount) in [(1, u64::MAX), (u64::MAX, 1), (u64::MAX, u64::MAX)] {
-        let bucket = Bucket::new(NonZeroU64::new(per_sec).unwrap());
+        let bucket = Bucket::default();
         for _ in 0..3 {
-            bucket.take(amount, Duration::ZERO);
+            bucket.take(amount, NonZeroU64::new(per_sec).unwrap(), Duration::ZERO);
         }
     }
+}
+
+/// Another rate whenever a test says so.
+#[derive(Debug, Default)]
+struct Changing(Mutex<Rates>);
+
+impl RateSchedule for Changing {
+    fn rates(&self) -> Rates {
+        *self.0.lock()
+    }
+}
+
+#[test]
+fn another_rate_counts_from_the_next_call_on() {
+    let timer = Arc::new(ManualTimer::default());
+    let schedule = Arc::new(Changing(Mutex::new(rates(1000, 0))));
+    let volume = ThrottleVolume::scheduled(
+        Arc::new(MemoryVolume::new()),
+        Arc::new(Rates::default()),
+        Arc::<Changing>::clone(&schedule),
+        Arc::<ManualTimer>::clone(&timer),
+    );
+    let write = |name: &str| put(&volume, name, &[7; 1250]);
+    assert_eq!(waits(&timer, || (write("a"), write("b")).1), Duration::from_secs(1));
+    *schedule.0.lock() = rates(100, 0);
+    assert_eq!(waits(&timer, || (write("c"), write("d")).1), Duration::from_millis(12_250));
+    *schedule.0.lock() = Rates::default();
+    assert_eq!(waits(&timer, || (write("e"), write("f")).1), Duration::ZERO);
 }
