@@ -1,6 +1,7 @@
 //! `holdfast-server tier`: what lies in the bucket, and what waits.
 
 mod audit;
+mod month;
 
 use std::process::ExitCode;
 
@@ -8,15 +9,15 @@ use clap::{Args, Subcommand};
 use holdfast_engine::clock::{Clock as _, SystemClock};
 use holdfast_proto::ErrorCode;
 use holdfast_tiers::prices::{AS_OF, CLASSES, ClassPrices, INTERNET_GB, LIST, REGION};
-use holdfast_tiers::{ColdTotals, Holder, KindTotals, Record};
+use holdfast_tiers::{Holder, KindTotals, Record};
 use serde_json::{Value, json};
 
 use super::fail::Failure;
 use super::out;
 use super::{DataFolder, no_repository};
 use crate::repository::{
-    Month, MonthCost, Plan, Requests, cost, is_repository, last_audit, moved, published, read_usage,
-    record_error, record_path,
+    Asked, Plan, Totals, cost, is_repository, last_audit, moved, published, read_usage, record_error,
+    record_path, totals,
 };
 
 pub(super) const EXAMPLES: &str = "\
@@ -132,39 +133,40 @@ fn take_over(args: &TakeOverArgs) -> Result<ExitCode, Failure> {
 
 fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
     let record = open(&args.folder)?;
-    let (totals, removals) =
-        (record.totals().map_err(record_error)?, record.removals_count().map_err(record_error)?);
+    let removals = record.removals_count().map_err(record_error)?;
     let location = record.location().map_err(record_error)?;
     let said = published(&record).map_err(record_error)?;
     let writer = record.other_writer().map_err(record_error)?;
-    let cold = record.cold_totals().map_err(record_error)?;
     let settings = args.folder.resolve()?.settings;
     let (moved, plan, now_ms) = (moved(&settings.data_dir)?, Plan::of(&settings), SystemClock.now_ms());
+    let Totals { kinds, classes } = totals(&record, &plan).map_err(record_error)?;
     let mut usage = read_usage(&record).map_err(record_error)?.unwrap_or_default();
-    usage.count(now_ms, Requests::default(), &totals);
-    let costs = cost(&usage.month, now_ms, |kind| plan.prices(kind));
+    usage.count(now_ms, Asked::default(), &classes);
+    let costs = cost(&usage.month, now_ms, &plan.class);
     let flaws = audit::flaws(&record)?;
     if args.json {
-        let mut all = as_json(&location, &totals, removals, said, writer.as_ref());
+        let mut all = as_json(&location, &kinds, removals, said, writer.as_ref());
         if let Some(all) = all.as_object_mut() {
             all.insert("moved_containers".to_owned(), moved.into());
-            all.insert("month".to_owned(), month_as_json(&usage.month, costs.as_ref()));
-            all.insert("classes".to_owned(), cold.iter().map(cold_json).collect());
+            all.insert("month".to_owned(), month::as_json(&usage.month, costs.as_ref()));
+            all.insert(
+                "classes".to_owned(),
+                classes.iter().map(|class| month::class_as_json(class, costs.as_ref())).collect(),
+            );
             all.insert("audit".to_owned(), last_audit(&record).map_err(record_error)?.unwrap_or_default());
             all.insert("flaws".to_owned(), flaws.as_json());
         }
         out::say(all);
     } else {
-        show(&location, &totals, removals, said);
-        show_month(&usage.month, costs.as_ref(), &plan);
+        show(&location, &kinds, removals, said);
         if moved > 0 {
             out::say(format_args!("{moved} containers lie there alone, but for their directories"));
         }
-        for ColdTotals { class, blobs, bytes, thawed } in cold {
-            out::say(format_args!(
-                "  {class:<12} {blobs:>10} blobs {bytes:>16} bytes, {thawed} thawed or under way"
-            ));
+        out::say("by storage class, directories beside what is archived included:");
+        for class in &classes {
+            month::show_class(class, costs.as_ref());
         }
+        month::show(&usage.month, costs.as_ref(), &plan);
         flaws.show();
         if let Some(audit) = last_audit(&record).map_err(record_error)? {
             audit::show_last(&audit);
@@ -174,40 +176,6 @@ fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
         }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn month_as_json(month: &Month, costs: Option<&MonthCost>) -> Value {
-    json!({
-        "month": month.name,
-        "since_ms": month.since_ms,
-        "requests": month.requests.by_kind(),
-        "sent_bytes": month.requests.sent_bytes,
-        "received_bytes": month.requests.received_bytes,
-        "dollars": costs.map(|costs| costs.so_far.sum().as_f64()),
-        "dollars_by_end": costs.and_then(|costs| costs.by_end).map(|costs| costs.sum().as_f64()),
-        "dollars_keeping": costs.map(|costs| costs.keeping.as_f64()),
-    })
-}
-
-fn show_month(month: &Month, costs: Option<&MonthCost>, plan: &Plan) {
-    let since = holdfast_engine::clock::utc_text(month.since_ms);
-    let requests: Vec<String> =
-        month.requests.by_kind().iter().map(|(kind, count)| format!("{kind} {count}")).collect();
-    out::say(format_args!("requests in {}, counted since {since}: {}", month.name, requests.join(", ")));
-    let Some(costs) = costs else {
-        out::say(format_args!("the prices of the storage class {} are not known", plan.class));
-        return;
-    };
-    let by_end = costs.by_end.map_or(String::new(), |by_end| format!(", {} by its end", by_end.sum()));
-    let elsewhere = if plan.is_amazon { "" } else { " (the bucket is elsewhere)" };
-    out::say(format_args!(
-        "costs in {}: {} so far{by_end}; keeping what lies there: {} a month; by the list prices of Amazon S3 in {REGION} as of {AS_OF}\
-         {elsewhere}, class {}",
-        month.name,
-        costs.so_far.sum(),
-        costs.keeping,
-        plan.class
-    ));
 }
 
 fn prices(args: &PricesArgs) {
@@ -269,11 +237,6 @@ fn class_as_json(class: &ClassPrices) -> Value {
             "hours": thaw.hours,
         })).collect::<Vec<_>>(),
     })
-}
-
-fn cold_json(totals: &ColdTotals) -> Value {
-    let ColdTotals { class, blobs, bytes, thawed } = totals;
-    json!({ "class": class, "blobs": blobs, "bytes": bytes, "thawed": thawed })
 }
 
 fn as_json(

@@ -206,8 +206,16 @@ metrics! {
         "Blobs in the bucket, by kind: containers, points, snapshots, keys or repository";
     BUCKET_STORED_BYTES = Gauge Bytes "holdfast_bucket_stored_bytes" ["kind"]
         "Bytes of these";
+    BUCKET_CLASS = Gauge Count "holdfast_bucket_class_blobs" ["class"]
+        "Blobs in the bucket, by storage class, and the directories that lie beside what is archived";
+    BUCKET_CLASS_BYTES = Gauge Bytes "holdfast_bucket_class_bytes" ["class"]
+        "Bytes of these";
+    BUCKET_THAWED = Counter Count "holdfast_bucket_thawed_objects_total" []
+        "Objects of the archive that were asked to be thawed since the server started";
+    BUCKET_THAWED_BYTES = Counter Bytes "holdfast_bucket_thawed_bytes_total" []
+        "Bytes of these";
     BUCKET_COST = Gauge Count "holdfast_bucket_cost_dollars" ["what"]
-        "US dollars by the built-in price list of Amazon S3, by what: month (this month so far), forecast (by its end) or keeping (what lies there, for a whole month); absent where a price is not known";
+        "US dollars by the built-in price list of Amazon S3, by what: month (this month so far), thawing (the part of it that thaws cost), forecast (by its end) or keeping (what lies there, for a whole month); absent where a price is not known";
 
     INDEX_ENTRIES = Gauge Count "holdfast_index_entries" []
         "Entries of the chunk index, including duplicates that are not merged yet";

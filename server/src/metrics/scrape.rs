@@ -110,14 +110,25 @@ fn add_tiers(tiers: &Tiers, now_ms: i64, samples: &mut Samples) {
 }
 
 fn add_stored(tiers: &Tiers, now_ms: i64, samples: &mut Samples) -> Result<(), RecordError> {
-    for kind in tiers.totals(now_ms)? {
+    let totals = tiers.totals(now_ms)?;
+    for kind in totals.kinds {
         // What is not of ours has no label of its own.
         let Some(known) = BLOB_KINDS.iter().find(|known| **known == kind.folder) else { continue };
         samples.whole(&n::BUCKET_STORED, &[known], kind.blobs);
         samples.whole(&n::BUCKET_STORED_BYTES, &[known], kind.bytes);
     }
+    for class in &totals.classes {
+        samples.whole(&n::BUCKET_CLASS, &[&class.class], class.blobs);
+        samples.whole(&n::BUCKET_CLASS_BYTES, &[&class.class], class.bytes);
+    }
+    let (objects, bytes) = tiers.archive.asked().thaws.values().fold((0, 0), |(objects, bytes), asked| {
+        (asked.objects.saturating_add(objects), asked.bytes.saturating_add(bytes))
+    });
+    samples.whole(&n::BUCKET_THAWED, &[], objects);
+    samples.whole(&n::BUCKET_THAWED_BYTES, &[], bytes);
     let Some(cost) = tiers.month_cost(now_ms)? else { return Ok(()) };
     samples.float(&n::BUCKET_COST, &["month"], cost.so_far.sum().as_f64());
+    samples.float(&n::BUCKET_COST, &["thawing"], cost.so_far.thawing.as_f64());
     samples.float(&n::BUCKET_COST, &["keeping"], cost.keeping.as_f64());
     if let Some(by_end) = cost.by_end {
         samples.float(&n::BUCKET_COST, &["forecast"], by_end.sum().as_f64());

@@ -31,11 +31,11 @@ use crate::memory::Budget;
 pub(crate) use audit::{AuditPlace, AuditReport, AuditSteering, audit, last_audit, want_audit};
 pub use encryption::AtWork as Encryption;
 pub(crate) use lock::FolderLock;
-pub use tiers::{Brought, Tiers};
 pub(crate) use tiers::{
-    Cost, Month, MonthCost, Plan, Requests, copies_of, cost, moved, published, read_usage, record_error,
-    record_path,
+    Asked, ClassCost, Cost, Month, MonthCost, Plan, Requests, Totals, changing, copies_of, cost, moved,
+    published, read_usage, record_error, record_path, thawing, totals,
 };
+pub use tiers::{Brought, Tiers};
 pub(crate) use without_keys::open_without_keys;
 
 /// Reads of a bucket under way at once for restores: 16 of some 1 MiB fill 1 Gbit/s at 120 ms. What they hold is in the budget

@@ -33,10 +33,10 @@ use crate::error::ServiceError;
 use crate::memory::Budget;
 use crate::repository::BLOBS;
 
-pub(crate) use cost::{Cost, MonthCost, cost};
+pub(crate) use cost::{ClassCost, Cost, MonthCost, changing, cost, thawing};
 use figures::Figures;
-pub(crate) use figures::{Plan, read_usage};
-pub(crate) use usage::Month;
+pub(crate) use figures::{Plan, Totals, read_usage, totals};
+pub(crate) use usage::{Asked, Month};
 
 /// Name of the record within the data folder.
 const RECORD: &str = "tiers.db";

@@ -68,6 +68,7 @@ pub(crate) fn freeze(shared: &Shared, lease: &Lease, name: &BlobName) -> Result<
         }
         return Err(error);
     }
+    shared.asked.change(class);
     let after = remote.store.look(name)?;
     checked(name, &after, len)?;
     if after.checksum != before.checksum || after.class.as_deref() != Some(class) {
@@ -116,12 +117,15 @@ fn put_ends(shared: &Shared, name: &BlobName) -> Result<bool, VolumeError> {
             sealed => sealed.map(|()| true),
         }
     };
-    if put()? || compare(&*shared.remote.store, &kept, &*here)? == There::Same {
-        return Ok(true);
+    if !put()? && compare(&*shared.remote.store, &kept, &*here)? != There::Same {
+        // Of an earlier writing of that name.
+        shared.remote.store.remove_all(std::slice::from_ref(&kept))?;
+        if !put()? {
+            return Err(VolumeError::Exists { name: kept });
+        }
     }
-    // Of an earlier writing of that name.
-    shared.remote.store.remove_all(std::slice::from_ref(&kept))?;
-    if put()? { Ok(true) } else { Err(VolumeError::Exists { name: kept.clone() }) }
+    let noted = shared.record.note_beside(name, here.len());
+    noted.map_err(|error| error.of_blob("move", name)).map(|()| true)
 }
 
 /// These, and the ends that lie beside those that may be cold.

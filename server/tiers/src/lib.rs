@@ -20,6 +20,7 @@
 //! | `cold.rs` | what lies in an archive there, and reading it |
 //! | `freeze.rs` | containers that are given the storage class of an archive |
 //! | `thaw.rs` | [`Archive`]: brings back what lies in one |
+//! | `asked.rs` | what was asked of the archive, for its costs |
 //! | `audit.rs` | the bucket against the record: what is gone, changed or archived there |
 //! | `absent.rs` | stands in for a bucket that is not configured any more |
 //! | `places.rs` | what lies where |
@@ -42,6 +43,7 @@
 //! that the record lacks, and takes those that are the same for copied.
 
 mod absent;
+mod asked;
 mod audit;
 mod cold;
 mod compare;
@@ -66,6 +68,7 @@ mod volume;
 mod waiting;
 
 pub use absent::AbsentVolume;
+pub use asked::{ArchiveAsked, AskedThaws};
 pub use audit::{AuditEnd, AuditFinding, AuditWatch, Audited, Outcome};
 pub use cold::{ARCHIVES, days_min, is_archive};
 pub use copies::{Copies, CopyStatus, Worked};
@@ -74,7 +77,7 @@ pub use evict::{enter_moved, has_moved_containers, moved_containers, note_made_o
 pub use fetch::{FetchError, Fetched};
 pub use holder::Holder;
 pub use places::{Held, KindPlaces};
-pub use record::{ColdTotals, Flaw, KindTotals, Record, RecordError};
+pub use record::{ClassTotals, ColdTotals, Flaw, KindTotals, Record, RecordError};
 pub use remote::Remote;
 pub use shared::Travels;
 pub use survey::{SurveyError, survey};

@@ -19,7 +19,7 @@ pub use objects::Flaw;
 pub(crate) use objects::Known;
 
 pub(crate) use cold::ColdRow;
-pub use cold::ColdTotals;
+pub use cold::{ClassTotals, ColdTotals};
 
 /// Ours: "HFTR".
 const APPLICATION_ID: i32 = 0x4846_5452;

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use holdfast_types::clock::Clock;
 use holdfast_volume::{BlobName, Volume};
 
+use crate::asked::Asked;
 use crate::cold::Cold;
 use crate::kinds::Kind;
 use crate::record::Record;
@@ -26,6 +27,7 @@ pub(crate) struct Shared {
     pub(crate) cold: Cold,
     /// The storage class of what is to be cold; none: nothing is.
     pub(crate) archive_class: OnceLock<String>,
+    pub(crate) asked: Asked,
 }
 
 impl Shared {

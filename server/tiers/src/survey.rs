@@ -60,7 +60,10 @@ fn survey_cold(remote: &dyn RemoteVolume, record: &Record) -> Result<(), SurveyE
         let name = entry.name.as_str().strip_prefix(ENDS).and_then(|rest| rest.strip_prefix('/'));
         let Some(name) = name.and_then(BlobName::new) else { continue };
         match remote.look(&name) {
-            Ok(look) => record.note_frozen(&name, look.class.as_deref().unwrap_or(DEFAULT_CLASS))?,
+            Ok(look) => {
+                record.note_frozen(&name, look.class.as_deref().unwrap_or(DEFAULT_CLASS))?;
+                record.note_beside(&name, entry.len)?;
+            }
             Err(VolumeError::NotFound { .. }) => {}
             Err(error) => return Err(error.into()),
         }

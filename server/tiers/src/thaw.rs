@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use holdfast_volume::{BlobName, RemoteLook, Thawed, VolumeError};
 
+use crate::asked::ArchiveAsked;
 use crate::cold::{ARCHIVES, is_archive};
 use crate::prices::{DEFAULT_CLASS, Thaw};
 use crate::record::{ColdTotals, RecordError};
@@ -105,10 +106,24 @@ impl Archive {
         let thawing = self.look(name)?;
         if thawing == Thawing::Cold {
             self.shared.remote.store.ask_thaw(name, days, speed.text())?;
+            self.count(name, days, speed);
             let now_ms = self.shared.clock.now_ms();
             self.shared.record.note_thawing(name, now_ms).map_err(|error| noting(name, error))?;
         }
         Ok(thawing)
+    }
+
+    /// What was asked of it since the process began.
+    pub fn asked(&self) -> ArchiveAsked {
+        self.shared.asked.all()
+    }
+
+    fn count(&self, name: &BlobName, days: u32, speed: Thaw) {
+        let record = &self.shared.record;
+        // It was asked for, whatever can be told of it.
+        if let (Ok(Some(row)), Ok(len)) = (record.cold(name), record.recorded(name)) {
+            self.shared.asked.thaw(&row.class, speed, len.unwrap_or_default(), days);
+        }
     }
 
     /// The record knows what was seen.

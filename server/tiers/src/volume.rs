@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use holdfast_types::clock::Clock;
 use holdfast_volume::{Blob, BlobName, BlobWriter, Ends, ListPage, Owner, Space, Volume, VolumeError};
 
+use crate::asked::Asked;
 use crate::cold::Cold;
 use crate::evict::{FarBlob, evict, forget_ends};
 use crate::freeze::freeze;
@@ -35,11 +36,11 @@ impl TieredVolume {
         clock: Arc<dyn Clock>,
     ) -> Self {
         let waiting = Waiting::default();
-        let (cold, archive_class) = (Cold::new(&record, &clock), OnceLock::new());
+        let (cold, archive_class, asked) = (Cold::new(&record, &clock), OnceLock::new(), Asked::default());
         // Nothing that lies in an archive is asked for by accident.
         let remote = Remote { reads: cold.gate(remote.reads), ..remote };
         let may_travel = travels;
-        let shared = Shared { local, remote, record, waiting, clock, may_travel, cold, archive_class };
+        let shared = Shared { local, remote, record, waiting, clock, may_travel, cold, archive_class, asked };
         Self { shared: Arc::new(shared), lease: Arc::default() }
     }
 }

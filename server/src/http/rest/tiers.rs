@@ -1,18 +1,20 @@
 //! The bucket with copies of the repository: what lies where, how far copies are, what is asked of it, what it costs.
 
+mod month;
+
 use axum::Json;
 use axum::extract::State;
-use holdfast_s3::RequestKind;
-use holdfast_tiers::prices::{AS_OF, ClassPrices, Dollars, REGION};
-use holdfast_tiers::{Held, Holder, KindPlaces};
+use holdfast_tiers::prices::{AS_OF, Dollars, REGION};
+use holdfast_tiers::{ClassTotals, Held, Holder, KindPlaces, is_archive};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use self::month::{MonthState, RequestTotals};
 use super::wire::{maybe_time, time};
 use crate::app::App;
 use crate::error::ServiceError;
 use crate::http::state::HttpState;
-use crate::repository::{Cost, Month, Requests, Tiers as Bucket, cost, record_error};
+use crate::repository::{MonthCost, Tiers as Bucket, cost, record_error};
 
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Tiers)]
@@ -39,6 +41,8 @@ struct BucketState {
     places: Vec<Place>,
     /// When that was found
     places_found: String,
+    /// By storage class
+    classes: Vec<Class>,
     writer: Writer,
     /// Why copying does not go on, and what to do; null: it does
     failure: Option<String>,
@@ -99,6 +103,23 @@ struct Place {
     bucket: Amount,
 }
 
+/// What lies in the bucket in a storage class, what is to be removed included, and the directories beside what is archived
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = TierClass)]
+struct Class {
+    class: String,
+    blobs: u64,
+    bytes: u64,
+    /// Whether it must be thawed before it can be read
+    archive: bool,
+    /// Of the blobs, those that were asked to be thawed, or are
+    thawed: u64,
+    /// Keeping what lay there this month, so far, in US dollars; null: the prices of a class are not known
+    cost: Option<f64>,
+    /// Keeping what lies there now, for a month; null: not known
+    keeping_month: Option<f64>,
+}
+
 /// Blobs and their bytes
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = TierAmount)]
@@ -125,48 +146,6 @@ struct Signature {
     since: String,
     /// One more each time that the lease changes hands, or a server starts
     number: u64,
-}
-
-/// Requests, failed ones included
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = TierRequests)]
-struct RequestTotals {
-    since: String,
-    put: u64,
-    get: u64,
-    head: u64,
-    list: u64,
-    delete: u64,
-    /// Those that were refused or not answered
-    failed: u64,
-    /// Bytes of blobs
-    sent_bytes: u64,
-    received_bytes: u64,
-}
-
-/// A month's requests and costs
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = TierMonth)]
-struct MonthState {
-    /// Such as 2026-11, in UTC
-    month: String,
-    requests: RequestTotals,
-    /// So far, or of the whole month if it is over; null: the prices of the class are not known
-    cost: Option<Costs>,
-    /// By the end of the month, if what lies there stays and requests go on as they were; null: requests were not counted
-    /// for a day yet, or it is over
-    forecast: Option<Costs>,
-}
-
-/// In US dollars
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = TierCost)]
-struct Costs {
-    storage: f64,
-    requests: f64,
-    /// Reading from classes that ask for it by the byte
-    reading: f64,
-    sum: f64,
 }
 
 /// What costs are computed from: the price list of Amazon S3
@@ -211,8 +190,8 @@ fn describe(app: &App, bucket: &Bucket) -> Result<BucketState, ServiceError> {
     let lag = status.copied_up_to_ms.map(|up_to_ms| now_ms.saturating_sub(up_to_ms).max(0));
     let own = record.own_lease().map_err(record_error)?;
     let other = record.other_writer().map_err(record_error)?;
-    let price = |kind: &str| bucket.plan.prices(kind);
-    let this_month = cost(&usage.month, now_ms, price);
+    let this_month = cost(&usage.month, now_ms, &bucket.plan.class);
+    let totals = bucket.totals(now_ms).map_err(record_error)?;
     let moving = bucket.plan.moving;
     Ok(BucketState {
         location: bucket.location.clone(),
@@ -238,47 +217,31 @@ fn describe(app: &App, bucket: &Bucket) -> Result<BucketState, ServiceError> {
         },
         places: places.iter().map(Place::from).collect(),
         places_found: time(places_ms),
+        classes: totals.classes.iter().map(|of| class(of, this_month.as_ref())).collect(),
         writer: Writer { own: own.as_ref().map(Signature::from), other: other.as_ref().map(Signature::from) },
         failure: status.failure,
-        requests: totals(&bucket.requests(), app.started_ms),
-        prices: prices(bucket, this_month.map(|month| month.keeping)),
-        month: MonthState {
-            month: usage.month.name.clone(),
-            requests: totals(&usage.month.requests, usage.month.since_ms),
-            cost: this_month.map(|month| (&month.so_far).into()),
-            forecast: this_month.and_then(|month| month.by_end).map(|cost| (&cost).into()),
-        },
-        last_month: usage.last.as_ref().map(|month| over(month, price)),
+        requests: month::totals(&bucket.requests(), app.started_ms),
+        prices: prices(bucket, this_month.as_ref().map(|month| month.keeping)),
+        month: month::this(&usage.month, this_month.as_ref()),
+        last_month: usage.last.as_ref().map(|last| month::over(last, &bucket.plan.class)),
     })
 }
 
-fn over<'a>(month: &Month, price: impl Fn(&str) -> Option<&'a ClassPrices>) -> MonthState {
-    // Its last moment, which is still of it.
-    let end_ms = month.until_ms.saturating_sub(1);
-    MonthState {
-        month: month.name.clone(),
-        requests: totals(&month.requests, month.since_ms),
-        cost: cost(month, end_ms, price).map(|cost| (&cost.so_far).into()),
-        forecast: None,
-    }
-}
-
-fn totals(requests: &Requests, since_ms: i64) -> RequestTotals {
-    RequestTotals {
-        since: time(since_ms),
-        put: requests.made(RequestKind::Put),
-        get: requests.made(RequestKind::Get),
-        head: requests.made(RequestKind::Head),
-        list: requests.made(RequestKind::List),
-        delete: requests.made(RequestKind::Delete),
-        failed: requests.failed,
-        sent_bytes: requests.sent_bytes,
-        received_bytes: requests.received_bytes,
+fn class(totals: &ClassTotals, month: Option<&MonthCost>) -> Class {
+    let cost = month.and_then(|month| month.classes.iter().find(|cost| cost.class == totals.class));
+    Class {
+        class: totals.class.clone(),
+        blobs: totals.blobs,
+        bytes: totals.bytes,
+        archive: is_archive(&totals.class),
+        thawed: totals.thawed,
+        cost: cost.map(|cost| cost.so_far.as_f64()),
+        keeping_month: cost.map(|cost| cost.keeping.as_f64()),
     }
 }
 
 fn prices(bucket: &Bucket, keeping: Option<Dollars>) -> Prices {
-    let of_class = bucket.plan.prices("containers");
+    let of_class = bucket.plan.prices();
     Prices {
         region: REGION,
         as_of: AS_OF,
@@ -310,16 +273,5 @@ impl From<&KindPlaces> for Place {
 impl From<&Holder> for Signature {
     fn from(holder: &Holder) -> Self {
         Self { name: holder.name.clone(), since: time(holder.since_ms), number: holder.number }
-    }
-}
-
-impl From<&Cost> for Costs {
-    fn from(cost: &Cost) -> Self {
-        Self {
-            storage: cost.storage.as_f64(),
-            requests: cost.requests.as_f64(),
-            reading: cost.reading.as_f64(),
-            sum: cost.sum().as_f64(),
-        }
     }
 }

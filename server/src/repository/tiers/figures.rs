@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use holdfast_tiers::prices::{ClassPrices, DEFAULT_CLASS};
-use holdfast_tiers::{KindPlaces, KindTotals, Record, RecordError};
+use holdfast_tiers::{ClassTotals, KindPlaces, KindTotals, Record, RecordError};
 use parking_lot::Mutex;
 
+use super::Tiers;
 use super::cost::{MonthCost, cost};
-use super::usage::Usage;
-use super::{Requests, Tiers};
+use super::usage::{Asked, Usage};
 use crate::config::Settings;
 use crate::error::ServiceError;
 use holdfast_proto::ErrorCode;
@@ -46,8 +46,8 @@ impl Plan {
         }
     }
 
-    /// The prices of a kind of blob; `None`: they are not known.
-    pub(crate) fn prices(&self, _kind: &str) -> Option<&'static ClassPrices> {
+    /// The prices of what is put; `None`: they are not known.
+    pub(crate) fn prices(&self) -> Option<&'static ClassPrices> {
         ClassPrices::of(&self.class)
     }
 }
@@ -61,21 +61,28 @@ struct Found<T> {
     value: T,
 }
 
+/// What lies in the bucket, what is to go included.
+#[derive(Debug, Clone)]
+pub(crate) struct Totals {
+    pub(crate) kinds: Vec<KindTotals>,
+    pub(crate) classes: Vec<ClassTotals>,
+}
+
 /// See the module's text.
 #[derive(Debug)]
 pub(super) struct Figures {
-    totals: Mutex<Option<Found<Vec<KindTotals>>>>,
+    totals: Mutex<Option<Found<Totals>>>,
     places: Mutex<Option<Found<Vec<KindPlaces>>>>,
     usage: Mutex<Counting>,
 }
 
-/// What was used, and which requests of this process are in it.
+/// What was used, and what of that was asked by this process.
 #[derive(Debug)]
 struct Counting {
     usage: Usage,
-    counted: Requests,
+    counted: Asked,
     /// As it was written down last.
-    written: Requests,
+    written: Asked,
 }
 
 fn recent<T: Clone, E>(
@@ -99,9 +106,17 @@ impl Figures {
     /// Goes on with what the record says of the processes before.
     pub(super) fn of(record: &Record) -> Result<Self, RecordError> {
         let usage = read_usage(record)?.unwrap_or_default();
-        let counting = Counting { usage, counted: Requests::default(), written: Requests::default() };
+        let counting = Counting { usage, counted: Asked::default(), written: Asked::default() };
         Ok(Self { totals: Mutex::default(), places: Mutex::default(), usage: Mutex::new(counting) })
     }
+}
+
+/// What lies in the bucket.
+///
+/// # Errors
+/// The record's.
+pub(crate) fn totals(record: &Record, plan: &Plan) -> Result<Totals, RecordError> {
+    Ok(Totals { kinds: record.totals()?, classes: record.class_totals(&plan.class)? })
 }
 
 /// What was used, as the last process wrote it down.
@@ -113,12 +128,17 @@ pub(crate) fn read_usage(record: &Record) -> Result<Option<Usage>, RecordError> 
 }
 
 impl Tiers {
-    /// What lies in the bucket, a line each kind, what is to go included. Blocks.
+    /// What lies in the bucket. Blocks.
     ///
     /// # Errors
     /// The record's.
-    pub(crate) fn totals(&self, now_ms: i64) -> Result<Vec<KindTotals>, RecordError> {
-        Ok(recent(&self.figures.totals, now_ms, || self.copies.record().totals())?.0)
+    pub(crate) fn totals(&self, now_ms: i64) -> Result<Totals, RecordError> {
+        Ok(recent(&self.figures.totals, now_ms, || totals(self.copies.record(), &self.plan))?.0)
+    }
+
+    /// What was asked of the bucket since the process began.
+    fn asked(&self) -> Asked {
+        Asked { requests: self.requests(), archive: self.archive.asked() }
     }
 
     /// What lies where, and when that was found. Blocks.
@@ -137,10 +157,10 @@ impl Tiers {
     pub(crate) fn usage(&self, now_ms: i64) -> Result<Usage, RecordError> {
         let totals = self.totals(now_ms)?;
         let mut counting = self.figures.usage.lock();
-        let made = self.requests();
-        let more = made.since(&counting.counted);
-        counting.counted = made;
-        counting.usage.count(now_ms, more, &totals);
+        let asked = self.asked();
+        let more = asked.since(&counting.counted);
+        counting.counted = asked;
+        counting.usage.count(now_ms, more, &totals.classes);
         Ok(counting.usage.clone())
     }
 
@@ -150,17 +170,17 @@ impl Tiers {
     /// The record's.
     pub(crate) fn month_cost(&self, now_ms: i64) -> Result<Option<MonthCost>, RecordError> {
         let usage = self.usage(now_ms)?;
-        Ok(cost(&usage.month, now_ms, |kind| self.plan.prices(kind)))
+        Ok(cost(&usage.month, now_ms, &self.plan.class))
     }
 
     /// What was used, to be written down if requests were made since it was last.
     pub(super) fn unwritten(&self, now_ms: i64) -> Result<Option<(&'static str, String)>, RecordError> {
-        if self.figures.usage.lock().written == self.requests() {
+        if self.figures.usage.lock().written == self.asked() {
             return Ok(None);
         }
         let usage = self.usage(now_ms)?;
         let mut counting = self.figures.usage.lock();
-        counting.written = counting.counted;
+        counting.written = counting.counted.clone();
         Ok(serde_json::to_string(&usage).ok().map(|text| (USAGE, text)))
     }
 }

@@ -20,6 +20,14 @@ const TABLE: &str = "
     CREATE TRIGGER IF NOT EXISTS cold_goes AFTER DELETE ON copied BEGIN
         DELETE FROM cold WHERE name = OLD.name;
     END;
+    -- Lengths of the ends that lie beside them, in the usual class.
+    CREATE TABLE IF NOT EXISTS beside (
+        name TEXT PRIMARY KEY,
+        len INTEGER NOT NULL CHECK (len >= 0)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TRIGGER IF NOT EXISTS beside_goes AFTER DELETE ON copied BEGIN
+        DELETE FROM beside WHERE name = OLD.name;
+    END;
 ";
 
 /// What is known of one object.
@@ -40,6 +48,35 @@ pub struct ColdTotals {
     pub bytes: u64,
     /// Of these, blobs that were asked to be thawed, or are.
     pub thawed: u64,
+}
+
+/// What lies there in a storage class.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClassTotals {
+    pub class: String,
+    pub blobs: u64,
+    pub bytes: u64,
+    /// Of these, blobs that were asked to be thawed, or are.
+    pub thawed: u64,
+}
+
+/// A line each class: what has one of its own, and what has not, which is in the `usual` one.
+fn by_class(all: (u64, u64), beside: (u64, u64), cold: Vec<ColdTotals>, usual: &str) -> Vec<ClassTotals> {
+    let mut rest = ClassTotals { class: usual.to_owned(), blobs: all.0, bytes: all.1, thawed: 0 };
+    let mut classes = Vec::new();
+    for ColdTotals { class, blobs, bytes, thawed } in cold {
+        if class != usual {
+            rest.blobs = rest.blobs.saturating_sub(blobs);
+            rest.bytes = rest.bytes.saturating_sub(bytes);
+            classes.push(ClassTotals { class, blobs, bytes, thawed });
+        }
+    }
+    rest.blobs = rest.blobs.saturating_add(beside.0);
+    rest.bytes = rest.bytes.saturating_add(beside.1);
+    if rest.blobs > 0 {
+        classes.insert(0, rest);
+    }
+    classes
 }
 
 impl Record {
@@ -119,6 +156,29 @@ impl Record {
         Ok(names)
     }
 
+    /// Ends of so many bytes lie beside a blob, in the usual class.
+    pub(crate) fn note_beside(&self, name: &BlobName, len: u64) -> Result<(), RecordError> {
+        let set = "INSERT OR REPLACE INTO beside (name, len) VALUES (?1, ?2)";
+        let len = i64::try_from(len).unwrap_or(i64::MAX);
+        self.0.lock().execute(set, params![name.as_str(), len]).map(|_| ()).map_err(sql("write"))
+    }
+
+    /// What lies there, the usual storage class first, then a line each class that objects have of their own; what is to go
+    /// is in it, and what lies beside cold containers. Reads the whole record.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn class_totals(&self, usual: &str) -> Result<Vec<ClassTotals>, RecordError> {
+        let cold = self.cold_totals()?;
+        let sums = |table: &str| {
+            let read = format!("SELECT count(*), coalesce(sum(len), 0) FROM {table}");
+            let row =
+                self.0.lock().query_row(&read, [], |row| Ok((to_u64(row.get(0)?), to_u64(row.get(1)?))));
+            row.map_err(sql("read"))
+        };
+        Ok(by_class(sums("copied")?, sums("beside")?, cold, usual))
+    }
+
     /// What has a storage class of its own, a line each class. Reads all of it.
     ///
     /// # Errors
@@ -142,5 +202,42 @@ impl Record {
             })
             .map_err(sql("read"))?;
         rows.collect::<Result<_, _>>().map_err(sql("read"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_volume::BlobEntry;
+
+    use super::*;
+
+    fn totals(class: &str, blobs: u64, bytes: u64, thawed: u64) -> ClassTotals {
+        ClassTotals { class: class.to_owned(), blobs, bytes, thawed }
+    }
+
+    #[test]
+    fn every_blob_is_counted_once_in_its_class() {
+        let folder = tempfile::tempdir().unwrap();
+        let record = Record::open_or_create(&folder.path().join("tiers.db"), "s3://here").unwrap();
+        assert_eq!(record.class_totals("STANDARD").unwrap(), []);
+        let names: Vec<_> = (1..=6).map(|n| BlobName::new(format!("containers/{n}.data")).unwrap()).collect();
+        record.add_all(names.iter().map(|name| BlobEntry { name: name.clone(), len: 100 })).unwrap();
+        for name in &names[..3] {
+            record.note_frozen(name, "DEEP_ARCHIVE").unwrap();
+            record.note_beside(name, 7).unwrap();
+        }
+        record.note_thawing(&names[0], 1).unwrap();
+        record.note_frozen(&names[3], "GLACIER").unwrap();
+        record.note_frozen(&names[4], "STANDARD").unwrap();
+        let others = [totals("DEEP_ARCHIVE", 3, 300, 1), totals("GLACIER", 1, 100, 0)];
+        let found = record.class_totals("STANDARD").unwrap();
+        assert_eq!((&found[0], &found[1..]), (&totals("STANDARD", 2 + 3, 200 + 21, 0), &others[..]));
+        // What has the usual class is not told apart from it.
+        let found = record.class_totals("GLACIER").unwrap();
+        assert_eq!(found, [totals("GLACIER", 3 + 3, 300 + 21, 0), others[0].clone()]);
+        // What goes takes along what lay beside it.
+        record.removed(&[(1, names[0].clone())]).unwrap();
+        let found = record.class_totals("STANDARD").unwrap();
+        assert_eq!(found[..2], [totals("STANDARD", 2 + 2, 200 + 14, 0), totals("DEEP_ARCHIVE", 2, 200, 0)]);
     }
 }

@@ -63,6 +63,23 @@ fn what_is_archived_is_quoted_thawed_and_restored() {
         assert!(site.bucket.object(&key.replacen("site/", "site/ends/", 1)).is_some(), "{key}");
     }
 
+    // Everything is counted in the class it lies in.
+    let status = site.status(&data_dir);
+    for class in status["classes"].as_array().unwrap() {
+        let in_class = |key: &String| {
+            let object = site.bucket.object(key).unwrap();
+            let of = object.class.unwrap_or_else(|| "STANDARD".to_owned());
+            (of == class["class"] && !key.ends_with("/lease")).then_some(object.bytes.len())
+        };
+        let lengths: Vec<usize> = site.bucket.keys().iter().filter_map(in_class).collect();
+        assert_eq!(
+            (&class["blobs"], &class["bytes"]),
+            (&lengths.len().into(), &lengths.iter().sum::<usize>().into()),
+            "{class}"
+        );
+    }
+    assert_eq!(status["classes"].as_array().unwrap().len(), 2, "{status}");
+
     // Refused, with a quote, and without asking for anything.
     let (out, agent) = (site.path("out.raw"), server.agent());
     let to = ["--to", out.to_str().unwrap()];
@@ -97,6 +114,19 @@ fn what_is_archived_is_quoted_thawed_and_restored() {
     assert!(bytes.abs_diff(asked) * 10 <= asked, "{bytes} bytes were quoted, and {asked} asked for");
     let requests = site.bucket.count(Op::Restore);
     assert_eq!(requests, objects);
+    // The month has it, by the prices of the quote: requests, what is retrieved, and copies for 3 days.
+    let month = wait_for("the month to be written down", || {
+        let month = site.status(&data_dir)["month"].clone();
+        (month["thaws"][0]["objects"] == objects).then_some(month)
+    });
+    let thawed = &month["thaws"][0];
+    assert_eq!((&thawed["class"], &thawed["speed"]), (&"DEEP_ARCHIVE".into(), &"bulk".into()));
+    assert_eq!(thawed["bytes"], asked);
+    assert_eq!(month["class_changes"]["DEEP_ARCHIVE"], data(&site).len());
+    assert_eq!(month["dollars_thawing"], thawed["dollars"]);
+    let gb = asked as f64 / f64::from(1 << 30);
+    let expected = objects as f64 * 0.000_025 + gb * (0.0025 + 0.023 * 3.0 / 30.0);
+    assert!((thawed["dollars"].as_f64().unwrap() - expected).abs() < 1e-7, "{expected} in {month}");
     stop(server);
     let server = site.start(&data_dir);
     let agent = server.agent();

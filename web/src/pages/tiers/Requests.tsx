@@ -16,6 +16,7 @@ const COLUMNS: SimpleColumn<Row>[] = [
   { id: "head", term: "tier_head", kind: "count", value: (row) => row.made.head },
   { id: "list", term: "tier_list", kind: "count", value: (row) => row.made.list },
   { id: "delete", term: "tier_delete", kind: "count", value: (row) => row.made.delete },
+  { id: "restore", term: "tier_restore", kind: "count", value: (row) => row.made.restore },
   { id: "failed", term: "tier_failed", kind: "count", value: (row) => row.made.failed },
   { id: "sent", term: "tier_sent", kind: "bytes", value: (row) => row.made.sent_bytes },
   { id: "received", term: "tier_received", kind: "bytes", value: (row) => row.made.received_bytes },

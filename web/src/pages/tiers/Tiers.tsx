@@ -13,6 +13,7 @@ import { Fact, Facts, Stat } from "../../components/Stat";
 import { bytes } from "../../format/bytes";
 import { plural } from "../../format/numbers";
 import { minute, second } from "../../format/time";
+import { Classes } from "./Classes";
 import { Costs } from "./Costs";
 import { Requests } from "./Requests";
 import { SetUp } from "./SetUp";
@@ -39,6 +40,9 @@ function Bucket({ bucket }: { bucket: BucketState }) {
         </Card>
         <Card title="What lies where" className="wide" hint={`As of ${second(bucket.places_found)}, as the data folder and the record of the bucket say.`}>
           <SimpleTable caption="What lies where" columns={PLACES} rows={bucket.places} rowKey={(row) => row.kind} />
+        </Card>
+        <Card title="Storage classes" className="wide" hint={`What is copied is put into ${bucket.class}.`}>
+          <Classes bucket={bucket} />
         </Card>
         <Card title="Costs" className="wide" hint={<Prices bucket={bucket} />}>
           <Costs bucket={bucket} />
@@ -126,10 +130,10 @@ function mode({ mode: of, move_after_days: days, move_until_free: free }: Bucket
   return `Mode: move. What only restore points older than ${plural(days ?? 0, "day")} need lies in the bucket alone, while less than ${free} % of the volume is free.`;
 }
 
-function Prices({ bucket: { prices, class: name } }: { bucket: BucketState }) {
+function Prices({ bucket: { prices } }: { bucket: BucketState }) {
   return (
     <>
-      By the list prices of Amazon S3 in {prices.region} as of {prices.as_of}, storage class {name}.
+      By the list prices of Amazon S3 in {prices.region} as of {prices.as_of}, each storage class by its own.
       {!prices.applies && " The bucket is elsewhere: this is what the same would cost at Amazon."}
     </>
   );

@@ -18,7 +18,7 @@ class SilentEvents {
 const SERVER = { grpc_address: "0.0.0.0:7440", fingerprint: "ab:cd", encryption: null };
 const EMPTY = { items: [], total: 0, offset: 0 };
 const NONE = { blobs: 0, bytes: 0 };
-const made = (put: number) => ({ since: "2026-11-03T08:00:00.000Z", put, get: 2, head: 3, list: 4, delete: 5, failed: 1, sent_bytes: 33_554_432, received_bytes: 0 });
+const made = (put: number) => ({ since: "2026-11-03T08:00:00.000Z", put, get: 2, head: 3, list: 4, delete: 5, restore: 6, failed: 1, sent_bytes: 33_554_432, received_bytes: 0 });
 
 const BUCKET: BucketState = {
   location: "s3://backups/site",
@@ -30,10 +30,14 @@ const BUCKET: BucketState = {
   copies: { waiting_blobs: 0, waiting_bytes: 0, copied_up_to: "2026-11-20T22:00:00.000Z", lag_seconds: 4, comparing: false, removals: 0, unreadable: [], copied_blobs: 9, copied_bytes: 1_048_576 },
   places: [{ kind: "containers", local: { blobs: 1, bytes: 1_048_576 }, both: { blobs: 7, bytes: 33_554_432 }, bucket: NONE }],
   places_found: "2026-11-20T22:00:00.000Z",
+  classes: [
+    { class: "STANDARD", blobs: 5, bytes: 1_048_576, archive: false, thawed: 0, cost: 23, keeping_month: 20 },
+    { class: "DEEP_ARCHIVE", blobs: 3, bytes: 33_554_432, archive: true, thawed: 2, cost: 0.5, keeping_month: 3.5 },
+  ],
   writer: { own: { name: "hv1:/srv", since: "2026-11-01T00:00:00.000Z", number: 1 }, other: null },
   failure: null,
   requests: made(12),
-  month: { month: "2026-11", requests: made(4321), cost: { storage: 23, requests: 0.0042, reading: 0, sum: 23.0042 }, forecast: null },
+  month: { month: "2026-11", requests: made(4321), cost: { storage: 23, requests: 0.0042, reading: 0, thawing: 1.5, sum: 24.5042 }, forecast: null, thaws: [], class_changes: [] },
   last_month: null,
   prices: { region: "us-east-1", as_of: "2025-06", applies: true, gb_month: 0.023, put_1000: 0.005, get_1000: 0.0004, read_gb: 0, keeping_month: 23.5 },
 };
@@ -56,12 +60,24 @@ describe("the bucket", () => {
     (await table("Requests")).getByText("4,321");
     const costs = await table("Costs");
     const row = costs.getByRole("row", { name: /^2026-11 so far/ });
-    expect(within(row).getAllByRole("cell").map((cell) => cell.textContent)).toEqual(["$23.00", "$0.0042", "$0.00", "$23.01"]);
+    expect(within(row).getAllByRole("cell").map((cell) => cell.textContent)).toEqual(["$23.00", "$0.0042", "$0.00", "$1.50", "$24.51"]);
     expect(costs.queryByText(/by its end/)).toBeNull();
     screen.getByText(/once a day was counted/);
     screen.getByText(/list prices of Amazon S3 in us-east-1 as of 2025-06/);
     expect(screen.queryByText(/this is what the same would cost/)).toBeNull();
     expect(screen.queryByRole("alert")).toBeNull();
+  });
+
+  it("shows what lies in which storage class, and what was asked of the archive", async () => {
+    const thaws = [{ class: "DEEP_ARCHIVE", speed: "bulk", objects: 1250, bytes: 33_554_432, cost: 0.34 }];
+    open({ ...BUCKET, month: { ...BUCKET.month, thaws, class_changes: [{ class: "DEEP_ARCHIVE", objects: 3, cost: 0.000_15 }] } });
+    const classes = await table("Storage classes");
+    const cells = (name: RegExp) => within(classes.getByRole("row", { name })).getAllByRole("cell").map((cell) => cell.textContent);
+    expect(cells(/^STANDARD/)).toEqual(["at any time", "1.00 MiB", "5", "–", "$23.00", "$20.00"]);
+    expect(cells(/^DEEP_ARCHIVE/)).toEqual(["after thawing, which takes hours", "32.0 MiB", "3", "2", "$0.50", "$3.50"]);
+    const asked = await table("Asked of the archive");
+    asked.getByRole("row", { name: /^Thawed from DEEP_ARCHIVE \(bulk\)\s*1,250\s*32\.0 MiB\s*\$0\.34/ });
+    asked.getByRole("row", { name: /^Moved to DEEP_ARCHIVE\s*3\s*–\s*\$0\.0002/ });
   });
 
   it("says what is wrong, and what to do", async () => {
@@ -74,8 +90,9 @@ describe("the bucket", () => {
 
   it("makes no costs up", async () => {
     const month = { ...BUCKET.month, cost: null };
-    open({ ...BUCKET, class: "COLDEST", month, prices: { ...BUCKET.prices, applies: false, keeping_month: null } });
-    expect(await screen.findByText("The prices of the storage class COLDEST are not known here.")).toBeTruthy();
+    const classes = [{ class: "COLDEST", blobs: 5, bytes: 1, archive: false, thawed: 0, cost: null, keeping_month: null }];
+    open({ ...BUCKET, class: "COLDEST", classes, month, prices: { ...BUCKET.prices, applies: false, keeping_month: null } });
+    expect(await screen.findByText("The prices of a storage class are not known here: COLDEST.")).toBeTruthy();
     expect(screen.getByText(/this is what the same would cost at Amazon/)).toBeTruthy();
   });
 
