@@ -7,7 +7,7 @@ use std::time::Duration;
 use holdfast_engine::catalog::{Catalog, TaskKind, TaskRecord};
 use holdfast_engine::clock::{Clock, SystemClock};
 use holdfast_engine::ids::TokenId;
-use holdfast_engine::{Engine, Freezing, Moving};
+use holdfast_engine::{Engine, Moving};
 use holdfast_proto::ErrorCode;
 use holdfast_volume::SystemTimer;
 use tokio::sync::watch;
@@ -249,8 +249,8 @@ fn tasks(
         .s3_move_after_days
         .or(settings.s3_primary.then_some(0))
         .map(|min_age_days| Moving { min_age_days, until_free_pct: settings.s3_move_until_free });
-    let freezing = settings.s3_archive_after_days.map(|min_age_days| Freezing { min_age_days });
-    let reclaim = ReclaimWork { engine: Arc::clone(engine), moving, freezing };
+    let archive_after_days = settings.s3_archive_after_days;
+    let reclaim = ReclaimWork { engine: Arc::clone(engine), moving, archive_after_days };
     let thaw = ThawWork { engine: Arc::clone(engine), archives: Arc::clone(archives) };
     let scrub = ScrubWork { engine: Arc::clone(engine) };
     let mut works: Vec<Arc<dyn Work>> =

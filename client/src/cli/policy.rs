@@ -56,6 +56,7 @@ async fn set(context: &Context, wanted: &SetPolicy) -> Result<ExitCode, ClientEr
         schedule: wanted.schedule.clone(),
         time_zone: wanted.time_zone.clone(),
         lock_days: wanted.lock_days,
+        archive_after_days: wanted.archive_after_days,
         enabled: !wanted.disable,
         ..v1::Policy::default()
     };
@@ -73,10 +74,19 @@ async fn set(context: &Context, wanted: &SetPolicy) -> Result<ExitCode, ClientEr
             let name = &policy.name;
             let locks = match policy.lock_days {
                 0 => String::new(),
-                days => format!(" It locks each new restore point for {days} days, which no one can end early."),
+                days => {
+                    format!(" It locks each new restore point for {days} days, which no one can end early.")
+                }
+            };
+            let archive = match policy.archive_after_days {
+                None => String::new(),
+                Some(days) => {
+                    format!(" What only its restore points need may go to the archive after {days} days.")
+                }
             };
             format!(
-                "{word} policy {name}: {}. {next}; 'holdfast policy run {name} --dry-run' shows what it does.{locks}",
+                "{word} policy {name}: {}. {next}; 'holdfast policy run {name} --dry-run' shows what it \
+                 does.{locks}{archive}",
                 rules(&policy)
             )
         },
@@ -220,6 +230,7 @@ fn policy_json(policy: &v1::Policy) -> Value {
         "schedule": named(&policy.schedule),
         "time_zone": named(&policy.time_zone),
         "lock_days": policy.lock_days,
+        "archive_after_days": policy.archive_after_days,
         "enabled": policy.enabled,
         "updated": time(policy.updated_ms),
         "updated_by": policy.updated_by,

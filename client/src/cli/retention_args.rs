@@ -292,6 +292,10 @@ pub(super) struct SetPolicy {
     /// Lock each new restore point for this many days; no one can end such a lock early
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub(super) lock_days: u32,
+    /// Let data that only its restore points need go to the archive after this many days, instead of the server's
+    /// s3_archive_after_days; 36500 is never
+    #[arg(long, value_name = "N")]
+    pub(super) archive_after_days: Option<u32>,
     /// Switch it off: it deletes and locks nothing
     #[arg(long)]
     pub(super) disable: bool,

@@ -76,7 +76,8 @@ pub use reports::{
     TREND_POINTS, TotalsBy, TotalsOrder, TotalsSort, VmOverview, VmQuery, VmSort,
 };
 pub use retention::{
-    LOCK_CLOCK_CATCH_UP, LOCK_DAYS_MAX, POLICIES_PER_NAMESPACE_MAX, RETENTION_IDS_MAX, Retention,
+    ARCHIVE_DAYS_MAX, LOCK_CLOCK_CATCH_UP, LOCK_DAYS_MAX, POLICIES_PER_NAMESPACE_MAX, RETENTION_IDS_MAX,
+    Retention,
 };
 pub use rows::{
     AgentsProof, AgentsProofs, Attempt, AttributedBy, AttributedGroup, AttributionRecord, AttributionState,

@@ -14,7 +14,7 @@ use super::audit::AUDIT_REPEATS_MAX;
 use super::leases::{LEASE_MAX_MS, LEASE_NAME_MAX_BYTES};
 use super::points::COMMIT_NUMBER_MAX;
 use super::reports::{HISTORY_MAX, REPORT_PAGE_MAX, SEARCH_MAX_BYTES, TotalsBy};
-use super::retention::{LOCK_DAYS_MAX, RETENTION_IDS_MAX};
+use super::retention::{ARCHIVE_DAYS_MAX, LOCK_DAYS_MAX, RETENTION_IDS_MAX};
 use super::tasks::{SCHEDULE_TEXT_MAX_BYTES, TASK_TEXT_MAX_BYTES};
 use super::token::{Role, TokenSpec, VM_PATTERNS_MAX};
 use super::{
@@ -220,6 +220,9 @@ pub(super) fn policy(policy: &RetentionPolicy) -> Checked {
     policy.job.as_deref().map_or(Ok(()), |job| name("job", job))?;
     ensure(policy.lock_days <= LOCK_DAYS_MAX, || {
         format!("policy {:?} locks for {} days; the limit is {LOCK_DAYS_MAX}", policy.name, policy.lock_days)
+    })?;
+    ensure(policy.archive_after_days.is_none_or(|days| days <= ARCHIVE_DAYS_MAX), || {
+        format!("policy {:?} names more than {ARCHIVE_DAYS_MAX} days before the archive", policy.name)
     })?;
     for (what, text) in [("schedule", &policy.schedule), ("time zone", &policy.time_zone)] {
         ensure(text.len() <= NAME_MAX_BYTES && !text.contains(char::is_control), || {

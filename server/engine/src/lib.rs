@@ -115,7 +115,8 @@ pub use progress::{NoProgress, Progress};
 pub use readiness::NotReady;
 pub use reclaim::{
     Attribution, BackupShare, Control as ReclaimControl, ControlProgress as ReclaimProgress, Freed, Freezing,
-    Incomplete, LIVE_SHARE_PCT, Moving, Phase as ReclaimPhase, ReclaimOptions, ReclaimReport, Squeeze,
+    FreezingRule, Incomplete, LIVE_SHARE_PCT, Moving, Phase as ReclaimPhase, ReclaimOptions, ReclaimReport,
+    Squeeze,
 };
 pub use recover::{enter_points, repository_on, traces_of_repository};
 pub use recovery::OpenSummary;

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use holdfast_engine::catalog::{Catalog, LOCK_DAYS_MAX, RetentionPolicy};
+use holdfast_engine::FreezingRule;
+use holdfast_engine::catalog::{ARCHIVE_DAYS_MAX, Catalog, LOCK_DAYS_MAX, RetentionPolicy};
 use holdfast_engine::clock::Clock;
 use holdfast_engine::ids::{NamespaceId, PolicyId};
 use holdfast_proto::ErrorCode;
@@ -37,6 +38,8 @@ pub(crate) struct Wanted {
     pub(crate) schedule: String,
     pub(crate) time_zone: String,
     pub(crate) lock_days: u32,
+    /// `None`: as the settings say.
+    pub(crate) archive_after_days: Option<u32>,
     pub(crate) enabled: bool,
 }
 
@@ -67,6 +70,7 @@ impl Wanted {
             schedule: self.schedule,
             time_zone: self.time_zone,
             lock_days: self.lock_days,
+            archive_after_days: self.archive_after_days,
             enabled: self.enabled,
             updated_ms: 0,
             updated_by: String::new(),
@@ -83,7 +87,27 @@ pub(crate) fn governing<'a>(
     job: &str,
 ) -> Option<&'a RetentionPolicy> {
     let covering = policies.iter().filter(|policy| policy.covers(vm, job));
-    covering.max_by_key(|policy| (policy.vm.is_some(), policy.job.is_some(), std::cmp::Reverse(policy.id)))
+    covering.max_by_key(|policy| rank(policy))
+}
+
+fn rank(policy: &RetentionPolicy) -> (bool, bool, std::cmp::Reverse<PolicyId>) {
+    (policy.vm.is_some(), policy.job.is_some(), std::cmp::Reverse(policy.id))
+}
+
+/// What policies say of the archive, so that about each restore point the one that [governs](governing) it decides. One that
+/// is switched off does as well: what it kept from the archive stays where it is. Empty where none says anything.
+pub(crate) fn archive_rules(mut policies: Vec<RetentionPolicy>) -> Vec<FreezingRule> {
+    if policies.iter().all(|policy| policy.archive_after_days.is_none()) {
+        return Vec::new();
+    }
+    policies.sort_by_key(|policy| std::cmp::Reverse(rank(policy)));
+    let rule = |policy: RetentionPolicy| FreezingRule {
+        namespace: policy.namespace,
+        vm: policy.vm,
+        job: policy.job,
+        min_age_days: policy.archive_after_days,
+    };
+    policies.into_iter().map(rule).collect()
 }
 
 /// When a policy runs next; `None`: by hand only, or it is switched off.
@@ -146,6 +170,11 @@ pub(crate) fn check(catalog: &dyn Catalog, policy: &RetentionPolicy) -> Result<(
         let days = policy.lock_days;
         return Err(ServiceError::invalid(format!(
             "restore points can be locked for {LOCK_DAYS_MAX} days at most, not {days}"
+        )));
+    }
+    if let Some(days) = policy.archive_after_days.filter(|days| *days > ARCHIVE_DAYS_MAX) {
+        return Err(ServiceError::invalid(format!(
+            "data can be kept from the archive for {ARCHIVE_DAYS_MAX} days at most, not {days}"
         )));
     }
     let others = of_namespace(catalog, policy.namespace)?;

@@ -3,7 +3,7 @@
 use holdfast_engine::catalog::RetentionPolicy;
 use holdfast_engine::ids::{NamespaceId, PolicyId};
 
-use super::policies::{governing, next_run_ms, rules};
+use super::policies::{archive_rules, governing, next_run_ms, rules};
 
 fn policy(number: u8, vm: Option<&str>, job: Option<&str>) -> RetentionPolicy {
     RetentionPolicy {
@@ -22,6 +22,7 @@ fn policy(number: u8, vm: Option<&str>, job: Option<&str>) -> RetentionPolicy {
         schedule: "@daily".to_owned(),
         time_zone: String::new(),
         lock_days: 0,
+        archive_after_days: None,
         enabled: true,
         updated_ms: 0,
         updated_by: String::new(),
@@ -43,6 +44,31 @@ fn the_most_specific_policy_decides() {
     assert_eq!(decides("web", "nightly"), Some("p3"), "the VM before the job");
     assert_eq!(decides("web", "weekly"), Some("p4"));
     assert!(governing(&policies[2..4], "db", "weekly").is_none());
+}
+
+#[test]
+fn about_the_archive_the_same_policy_decides() {
+    let mut policies = vec![
+        policy(1, None, None),
+        policy(2, None, Some("nightly")),
+        policy(3, Some("web"), None),
+        policy(4, None, None),
+    ];
+    assert!(archive_rules(policies.clone()).is_empty(), "none says anything");
+    policies[0].archive_after_days = Some(90);
+    policies[2].archive_after_days = Some(400);
+    policies[2].enabled = false;
+    let rules = archive_rules(policies);
+    let said: Vec<_> =
+        rules.iter().map(|rule| (rule.vm.as_deref(), rule.job.as_deref(), rule.min_age_days)).collect();
+    let expected = [
+        (Some("web"), None, Some(400)),
+        // It decides about its restore points, and leaves this to the settings.
+        (None, Some("nightly"), None),
+        (None, None, Some(90)),
+        (None, None, None),
+    ];
+    assert_eq!(said, expected);
 }
 
 #[test]

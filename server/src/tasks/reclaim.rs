@@ -15,6 +15,7 @@ use super::control::{Control, Steered};
 use super::work::{DefaultSchedule, Order, Work, WorkError};
 use crate::error::ServiceError;
 use crate::jobs::Throttle;
+use crate::retention::policies::archive_rules;
 
 /// Daily at 10:00, after the night's backups: what policies deleted is freed before the next night needs the room.
 const SCHEDULE: DefaultSchedule = DefaultSchedule { expression: "0 10 * * *", enabled: true };
@@ -141,8 +142,17 @@ pub(crate) struct ReclaimWork {
     pub(crate) engine: Arc<Engine>,
     /// What each round moves to the bucket alone; `None`: nothing.
     pub(crate) moving: Option<Moving>,
-    /// What each round moves to the archive; `None`: nothing.
-    pub(crate) freezing: Option<Freezing>,
+    /// When each round moves something to the archive, unless a policy says otherwise; `None`: nothing is.
+    pub(crate) archive_after_days: Option<u32>,
+}
+
+impl ReclaimWork {
+    /// What policies say of the archive, as they are now.
+    fn freezing(&self) -> Result<Option<Freezing>, WorkError> {
+        let Some(min_age_days) = self.archive_after_days else { return Ok(None) };
+        let policies = self.engine.catalog().policies(None).map_err(EngineError::from).map_err(ended)?;
+        Ok(Some(Freezing { min_age_days, rules: archive_rules(policies) }))
+    }
 }
 
 impl Work for ReclaimWork {
@@ -180,7 +190,8 @@ impl Work for ReclaimWork {
         let options = read(&order.options)?;
         let round = Arc::new(ReclaimControl::default());
         control.steer(Arc::new(Round(Arc::clone(&round))));
-        let asked = ReclaimOptions { moving: self.moving, freezing: self.freezing, ..options.for_engine() };
+        let asked =
+            ReclaimOptions { moving: self.moving, freezing: self.freezing()?, ..options.for_engine() };
         let report = self.engine.reclaim(&asked, &round).map_err(ended)?;
         control.set_figures(&Figures::of(&report, options.dry_run));
         for one in report.incomplete.iter().take(INCOMPLETE_LINES) {

@@ -98,6 +98,9 @@ pub struct RetentionPolicy {
     /// Days for which each new restore point in its scope is locked, at most
     /// [`LOCK_DAYS_MAX`](crate::LOCK_DAYS_MAX); 0: it is not.
     pub lock_days: u32,
+    /// Days after which data that only restore points in its scope need may go to an archive, at most
+    /// [`ARCHIVE_DAYS_MAX`](crate::ARCHIVE_DAYS_MAX); `None`: as the server's settings say.
+    pub archive_after_days: Option<u32>,
     /// A policy that is not enabled deletes nothing and locks nothing.
     pub enabled: bool,
     /// When and by whom it was last set; written by the catalog.

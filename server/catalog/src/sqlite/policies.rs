@@ -58,6 +58,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<RetentionPolicy> {
         schedule: row.get("schedule")?,
         time_zone: row.get("time_zone")?,
         lock_days: row.get("lock_days")?,
+        archive_after_days: row.get("archive_after_days")?,
         enabled: row.get("enabled")?,
         updated_ms: row.get("updated_ms")?,
         updated_by: row.get("updated_by")?,
@@ -99,8 +100,8 @@ pub(super) fn set(
 fn write(tx: &Transaction<'_>, policy: &RetentionPolicy, now_ms: i64, who: &str) -> Result<()> {
     tx.execute(
         "INSERT OR REPLACE INTO retention_policies (id, namespace_id, name, vm, job, keep_last, keep_hourly, \
-         keep_daily, keep_weekly, keep_monthly, keep_yearly, keep_within_days, schedule, time_zone, lock_days, enabled, \
-         updated_ms, updated_by) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+         keep_daily, keep_weekly, keep_monthly, keep_yearly, keep_within_days, schedule, time_zone, lock_days, \
+         archive_after_days, enabled, updated_ms, updated_by) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         params![
             policy.id.to_bytes(),
             policy.namespace.to_bytes(),
@@ -117,6 +118,7 @@ fn write(tx: &Transaction<'_>, policy: &RetentionPolicy, now_ms: i64, who: &str)
             policy.schedule,
             policy.time_zone,
             policy.lock_days,
+            policy.archive_after_days,
             policy.enabled,
             now_ms,
             validate::clip(who),
@@ -149,7 +151,7 @@ fn in_words(policy: &RetentionPolicy) -> String {
         |name: &Option<String>| name.as_ref().map_or_else(|| "all".to_owned(), |name| format!("{name:?}"));
     format!(
         "{:?}, VM {}, job {}, keep last {}, hourly {}, daily {}, weekly {}, monthly {}, yearly {}, within {} days, \
-         lock {} days, schedule {:?} {}, {}",
+         lock {} days, {}schedule {:?} {}, {}",
         policy.name,
         scope(&policy.vm),
         scope(&policy.job),
@@ -161,6 +163,7 @@ fn in_words(policy: &RetentionPolicy) -> String {
         policy.keep_yearly,
         policy.keep_within_days,
         policy.lock_days,
+        policy.archive_after_days.map(|days| format!("archive after {days} days, ")).unwrap_or_default(),
         policy.schedule,
         policy.time_zone,
         if policy.enabled { "enabled" } else { "not enabled" }

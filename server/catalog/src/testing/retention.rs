@@ -6,8 +6,9 @@ use holdfast_types::ids::{BackupId, PolicyId};
 use super::cases;
 use super::fixture::{Fixture, all_pages};
 use crate::{
-    BackupCommit, BackupFilter, CatalogError, CatalogWalk, DiskQuery, LOCK_DAYS_MAX, PageRequest,
-    PointRecord, RETENTION_IDS_MAX, RetentionLock, RetentionPolicy, Verification, VmQuery, VmSort,
+    ARCHIVE_DAYS_MAX, BackupCommit, BackupFilter, CatalogError, CatalogWalk, DiskQuery, LOCK_DAYS_MAX,
+    PageRequest, PointRecord, RETENTION_IDS_MAX, RetentionLock, RetentionPolicy, Verification, VmQuery,
+    VmSort,
 };
 
 cases![
@@ -91,6 +92,7 @@ fn policy(f: &Fixture, name: &str, lock_days: u32) -> RetentionPolicy {
         schedule: "0 3 * * *".into(),
         time_zone: "Europe/Berlin".into(),
         lock_days,
+        archive_after_days: None,
         enabled: true,
         updated_ms: 0,
         updated_by: String::new(),
@@ -385,10 +387,11 @@ fn policies_are_kept_as_they_were_set(f: &Fixture) {
     let lab = f.ensure_namespace("lab").unwrap();
     let moved = RetentionPolicy { namespace: lab.id, ..a.clone() };
     assert!(matches!(f.set_policy(&moved, "admin"), Err(CatalogError::Invalid { .. })));
-    let wrong: [fn(&mut RetentionPolicy); 4] = [
+    let wrong: [fn(&mut RetentionPolicy); 5] = [
         |p| p.name = String::new(),
         |p| p.vm = Some("a\nb".into()),
         |p| p.lock_days = LOCK_DAYS_MAX + 1,
+        |p| p.archive_after_days = Some(ARCHIVE_DAYS_MAX + 1),
         |p| p.schedule = "x".repeat(1000),
     ];
     for change in wrong {

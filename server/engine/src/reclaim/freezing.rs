@@ -6,14 +6,16 @@
 //!
 //! A crash leaves containers that the volume says are cold, and may not be.
 
-use holdfast_catalog::ContainerRecord;
-use holdfast_types::ids::ContainerClass;
+use std::collections::HashSet;
+
+use holdfast_catalog::{BackupRecord, CatalogWalk as _, ContainerRecord};
+use holdfast_types::ids::{BackupId, ContainerClass};
 use holdfast_volume::Volume as _;
 
 use super::control::{Control, Phase};
 use super::live::{Candidate, Candidates, Scope, SlotSet, WINDOW_BYTES, is_live_data};
 use super::mark::mark;
-use super::report::{Freezing, ReclaimReport};
+use super::report::{Freezing, FreezingRule, ReclaimReport};
 use super::roots::{Root, Roots};
 use crate::container::ContainerError;
 use crate::core::Core;
@@ -38,6 +40,67 @@ impl Drop for UnderWay<'_> {
     }
 }
 
+impl FreezingRule {
+    fn covers(&self, point: &BackupRecord) -> bool {
+        self.namespace == point.namespace
+            && self.vm.as_ref().is_none_or(|vm| *vm == point.vm)
+            && self.job.as_ref().is_none_or(|job| *job == point.job)
+    }
+}
+
+impl Freezing {
+    /// How old a restore point must be.
+    fn days_of(&self, point: &BackupRecord) -> u32 {
+        let rule = self.rules.iter().find(|rule| rule.covers(point));
+        rule.and_then(|rule| rule.min_age_days).unwrap_or(self.min_age_days)
+    }
+
+    /// How old they must be at least.
+    fn days_min(&self) -> u32 {
+        self.rules
+            .iter()
+            .filter_map(|rule| rule.min_age_days)
+            .min()
+            .unwrap_or(u32::MAX)
+            .min(self.min_age_days)
+    }
+}
+
+fn before(now_ms: i64, days: u32) -> i64 {
+    now_ms.saturating_sub(i64::from(days).saturating_mul(DAY_MS))
+}
+
+/// The restore points that are old enough. What is committed from now on is not among them.
+#[derive(Debug)]
+enum Old {
+    /// Those committed before.
+    Before(i64),
+    These(HashSet<BackupId>),
+}
+
+impl Old {
+    fn of(core: &Core, freezing: &Freezing, now_ms: i64) -> Result<Self, EngineError> {
+        if freezing.rules.is_empty() {
+            return Ok(Self::Before(before(now_ms, freezing.min_age_days)));
+        }
+        let mut these = HashSet::new();
+        for id in core.catalog.all_backup_ids() {
+            let Some(point) = core.catalog.backup(id?)? else { continue };
+            if point.finished_ms < before(now_ms, freezing.days_of(&point)) {
+                these.insert(point.id);
+            }
+        }
+        Ok(Self::These(these))
+    }
+
+    fn has(&self, root: &Root) -> bool {
+        match self {
+            Self::Before(ms) => root.committed_ms < *ms,
+            Self::These(these) => these.contains(&root.backup),
+        }
+    }
+}
+
 /// Moves what may be moved; within a round. `roots`: everything that counts, what is in use included.
 ///
 /// # Errors
@@ -49,11 +112,13 @@ pub(super) fn run(
     control: &Control,
     report: &mut ReclaimReport,
 ) -> Result<(), EngineError> {
-    let age_ms = i64::from(freezing.min_age_days).saturating_mul(DAY_MS);
-    let young_ms = core.clock.now_ms().saturating_sub(age_ms);
-    let is_old = |row: &ContainerRecord| is_live_data(row) && row.created_ms < young_ms;
+    let now_ms = core.clock.now_ms();
+    // What was made later holds nothing of a restore point that is old enough.
+    let made_before_ms = before(now_ms, freezing.days_min());
+    let is_old = |row: &ContainerRecord| is_live_data(row) && row.created_ms < made_before_ms;
     // (T10) Before anything is listed.
     let _under_way = UnderWay::begin(&core.store);
+    let old = Old::of(core, freezing, now_ms)?;
     let mut after = None;
     loop {
         control.check()?;
@@ -68,7 +133,7 @@ pub(super) fn run(
         }
         let in_use = core.in_use.with(|| ()).0;
         let is_used = |root: &Root| in_use.iter().any(|recipe| recipe.root == root.fingerprint);
-        let (young, _) = roots()?.split(|root| root.committed_ms >= young_ms || is_used(root));
+        let (young, _) = roots()?.split(|root| !old.has(root) || is_used(root));
         let marked = mark(core, &young, &candidates, &Scope::all(), control)?;
         control.begin(Phase::Moving, far.len() as u64);
         for candidate in far {

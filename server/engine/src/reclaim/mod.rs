@@ -41,7 +41,9 @@ pub use attribution::{Attribution, BackupShare};
 pub use control::{Control, ControlProgress, Phase};
 pub use freed::Freed;
 pub(crate) use freed::freed_by_deleting;
-pub use report::{Freezing, Incomplete, LIVE_SHARE_PCT, Moving, ReclaimOptions, ReclaimReport, Squeeze};
+pub use report::{
+    Freezing, FreezingRule, Incomplete, LIVE_SHARE_PCT, Moving, ReclaimOptions, ReclaimReport, Squeeze,
+};
 pub(crate) use round::run;
 #[cfg(test)]
 pub(crate) use round::{check_ready, run_watched};

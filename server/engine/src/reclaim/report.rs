@@ -12,7 +12,7 @@ pub const LIVE_SHARE_PCT: u8 = 85;
 pub const COPIED_PER_FREED: u8 = 3;
 
 /// What a round does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReclaimOptions {
     /// Containers of which less than this is live, in percent, are copied forward; 0: only what is wholly dead goes.
     pub live_share_pct: u8,
@@ -49,11 +49,26 @@ pub struct Moving {
     pub until_free_pct: u8,
 }
 
-/// Which containers that lie far away alone are moved to an archive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Which containers that lie far away alone are moved to an archive: those that no restore point needs that is younger than
+/// its days.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Freezing {
-    /// Those that no restore point needs that is younger.
+    /// Of restore points that no rule is about.
     pub min_age_days: u32,
+    /// The first that covers a restore point counts.
+    pub rules: Vec<FreezingRule>,
+}
+
+/// The days of some restore points.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FreezingRule {
+    pub namespace: NamespaceId,
+    /// `None`: of every VM.
+    pub vm: Option<String>,
+    /// `None`: of every job.
+    pub job: Option<String>,
+    /// `None`: as of those that no rule is about.
+    pub min_age_days: Option<u32>,
 }
 
 impl Default for ReclaimOptions {

@@ -12,7 +12,7 @@ use super::{Bench, noise};
 use crate::container::{RecentDirectories, list_containers};
 use crate::engine::Engine;
 use crate::error::EngineError;
-use crate::reclaim::{Control, Freezing, Moving, ReclaimOptions, ReclaimReport};
+use crate::reclaim::{Control, Freezing, FreezingRule, Moving, ReclaimOptions, ReclaimReport};
 
 const MIB: usize = 1 << 20;
 const DAY_MS: i64 = 24 * 3600 * 1000;
@@ -103,6 +103,7 @@ struct Scene {
     bench: Bench,
     volume: Tiered,
     engine: Engine,
+    rules: Vec<FreezingRule>,
 }
 
 impl Scene {
@@ -110,7 +111,7 @@ impl Scene {
         let bench = Bench::new();
         let volume = Tiered { inner: MemoryVolume::new(), places: Arc::default() };
         let engine = bench.open(Arc::new(volume.clone()));
-        Self { bench, volume, engine }
+        Self { bench, volume, engine, rules: Vec::new() }
     }
 
     fn backup(&self, vm: &str, disk: &[u8]) -> String {
@@ -123,7 +124,7 @@ impl Scene {
 
     fn reclaim(&self) -> ReclaimReport {
         let moving = Some(Moving { min_age_days: 30, until_free_pct: 100 });
-        let freezing = Some(Freezing { min_age_days: 30 });
+        let freezing = Some(Freezing { min_age_days: 30, rules: self.rules.clone() });
         let options = ReclaimOptions { moving, freezing, ..ReclaimOptions::default() };
         self.engine.reclaim(&options, &Arc::new(Control::default())).unwrap()
     }
@@ -232,4 +233,43 @@ fn upkeep_and_verification_ask_nothing_of_it() {
     engine.delete_backups(&[id], "test", "not needed").unwrap();
     let report = engine.reclaim(&ReclaimOptions::default(), &Arc::new(Control::default())).unwrap();
     assert!(report.deleted_bytes >= 9 * MIB as u64, "dead is dead, cold or not: {report:?}");
+}
+
+/// The first rule that covers a restore point says when what it needs may go; what others need as well stays.
+#[test]
+fn rules_name_other_days_for_some() {
+    let mut scene = Scene::new();
+    let namespace = scene.engine.catalog().namespace_by_name("default").unwrap().unwrap().id;
+    let rule = |vm: Option<&str>, min_age_days| FreezingRule {
+        namespace,
+        vm: vm.map(str::to_owned),
+        job: None,
+        min_age_days,
+    };
+    let [early, late, plain] = [("early", 6), ("late", 7), ("plain", 8)].map(|(vm, seed)| {
+        let disk = noise(seed, 9 * MIB);
+        (scene.backup(vm, &disk), disk)
+    });
+    scene.backup("other", &early.1);
+    scene.rules = vec![
+        rule(Some("early"), Some(40)),
+        rule(Some("late"), Some(100)),
+        rule(Some("plain"), None),
+        rule(None, Some(50)),
+    ];
+    let pass = |scene: &Scene, days| scene.bench.clock.advance_ms(days * DAY_MS);
+    pass(&scene, 35);
+    assert_eq!(scene.reclaim().frozen_containers, 1, "as those that no rule is about");
+    assert!(scene.cold_bytes(&plain.0) > 0);
+    pass(&scene, 10);
+    assert_eq!(scene.reclaim().frozen_containers, 0, "another one needs it, too");
+    pass(&scene, 10);
+    assert_eq!(scene.reclaim().frozen_containers, 1);
+    assert!(scene.cold_bytes(&early.0) > 0);
+    pass(&scene, 40);
+    assert_eq!(scene.reclaim().frozen_containers, 0);
+    assert!(scene.restore(&late.0).unwrap() == late.1);
+    pass(&scene, 10);
+    assert_eq!(scene.reclaim().frozen_containers, 1);
+    assert!(scene.cold_bytes(&late.0) > 0);
 }

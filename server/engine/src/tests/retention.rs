@@ -85,6 +85,7 @@ fn policy(engine: &Engine, lock_days: u32) -> RetentionPolicy {
         schedule: String::new(),
         time_zone: "UTC".into(),
         lock_days,
+        archive_after_days: None,
         enabled: true,
         updated_ms: 0,
         updated_by: String::new(),

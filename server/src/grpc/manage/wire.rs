@@ -78,6 +78,7 @@ pub(super) fn policy(found: RetentionPolicy, namespace: String, now_ms: i64) -> 
         schedule: found.schedule,
         time_zone: found.time_zone,
         lock_days: found.lock_days,
+        archive_after_days: found.archive_after_days,
         enabled: found.enabled,
         updated_ms: found.updated_ms,
         updated_by: found.updated_by,
@@ -94,6 +95,7 @@ pub(super) fn wanted_policy(wanted: v1::Policy) -> policies::Wanted {
         schedule: wanted.schedule,
         time_zone: wanted.time_zone,
         lock_days: wanted.lock_days,
+        archive_after_days: wanted.archive_after_days,
         enabled: wanted.enabled,
     }
 }

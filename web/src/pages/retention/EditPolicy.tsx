@@ -16,6 +16,16 @@ import { NO_RULES, rulesOf, textsOf, type RuleTexts } from "./rules";
 /** A hundred years: the server locks nothing for longer. */
 const LOCK_DAYS_MAX = 36_500;
 
+/** A hundred years: never. */
+const ARCHIVE_DAYS_MAX = 36_500;
+
+/** A whole number of days up to `most`; null: an empty field; undefined: something else. */
+function daysOf(text: string, most: number): number | null | undefined {
+  const trimmed = text.trim();
+  if (trimmed === "") return null;
+  return /^\d+$/.test(trimmed) && Number(trimmed) <= most ? Number(trimmed) : undefined;
+}
+
 /** What an empty field stands for. */
 const orNull = (text: string): string | null => (text.trim() === "" ? null : text.trim());
 
@@ -31,17 +41,32 @@ export function EditPolicy({ policy, onClose }: { policy: Policy | null; onClose
   const [schedule, setSchedule] = useState(policy?.schedule ?? "@daily");
   const [zone, setZone] = useState(policy?.time_zone ?? ownZone());
   const [lockDays, setLockDays] = useState(() => (policy === null || policy.lock_days === 0 ? "" : String(policy.lock_days)));
+  const [archiveDays, setArchiveDays] = useState(() => policy?.archive_after_days?.toString() ?? "");
   const [enabled, setEnabled] = useState(policy?.enabled ?? true);
   const rules = rulesOf(texts);
-  const locks = /^\d*$/.test(lockDays.trim()) && Number(lockDays) <= LOCK_DAYS_MAX ? Number(lockDays) : undefined;
+  const wantedLocks = daysOf(lockDays, LOCK_DAYS_MAX);
+  const locks = wantedLocks === null ? 0 : wantedLocks;
+  const archiveAfter = daysOf(archiveDays, ARCHIVE_DAYS_MAX);
+  const isValid = name.trim() !== "" && rules !== undefined && locks !== undefined && archiveAfter !== undefined;
   // Until one is chosen it is the first, which the list shows.
   const where = namespace !== "" ? namespace : (known[0] ?? "");
   const keepsAll = rules !== undefined && Object.values(rules).every((value) => value === 0);
   const submit = (event: SubmitEvent) => {
     event.preventDefault();
-    if (rules === undefined || locks === undefined) return;
+    if (rules === undefined || locks === undefined || archiveAfter === undefined) return;
     set.mutate(
-      { name: name.trim(), namespace: where, vm: orNull(vm), job: orNull(job), rules, schedule: schedule.trim(), time_zone: zone.trim(), lock_days: locks, enabled },
+      {
+        name: name.trim(),
+        namespace: where,
+        vm: orNull(vm),
+        job: orNull(job),
+        rules,
+        schedule: schedule.trim(),
+        time_zone: zone.trim(),
+        lock_days: locks,
+        archive_after_days: archiveAfter,
+        enabled,
+      },
       { onSuccess: onClose },
     );
   };
@@ -84,6 +109,11 @@ export function EditPolicy({ policy, onClose }: { policy: Policy | null; onClose
           <input name="lock_days" inputMode="numeric" value={lockDays} placeholder="not at all" autoComplete="off" aria-invalid={locks === undefined} onChange={(event) => setLockDays(event.target.value)} />
           {locks !== undefined && locks > 0 && <span className="muted">No one can delete them before that, and no one can take the lock back.</span>}
         </label>
+        <label className="field">
+          <span>May go to the archive after days</span>
+          <input name="archive_after_days" inputMode="numeric" value={archiveDays} placeholder="as the server is set" autoComplete="off" aria-invalid={archiveAfter === undefined} onChange={(event) => setArchiveDays(event.target.value)} />
+          {typeof archiveAfter === "number" && <span className="muted">What only these restore points need takes hours to bring back from there. It counts where the server keeps an archive in its bucket.</span>}
+        </label>
         <label className="confirm">
           <input type="checkbox" checked={enabled} onChange={(event) => setEnabled(event.target.checked)} />
           <span>{enabled ? "On" : "Off: it deletes and locks nothing, and no broader policy decides in its place."}</span>
@@ -93,7 +123,7 @@ export function EditPolicy({ policy, onClose }: { policy: Policy | null; onClose
           <button type="button" className="button" onClick={onClose}>
             Cancel
           </button>
-          <button type="submit" className="button button-primary" disabled={set.isPending || name.trim() === "" || rules === undefined || locks === undefined}>
+          <button type="submit" className="button button-primary" disabled={set.isPending || !isValid}>
             {set.isPending ? "Saving…" : "Save"}
           </button>
         </div>

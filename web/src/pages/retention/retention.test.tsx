@@ -28,6 +28,7 @@ const POLICY: Policy = {
   schedule: "@daily",
   time_zone: "Europe/Berlin",
   lock_days: 30,
+  archive_after_days: null,
   enabled: true,
   updated: "2026-11-01T00:00:00.000Z",
   updated_by: "first",
@@ -89,6 +90,11 @@ describe("the page of policies", () => {
     expect(dialog.getByRole("button", { name: "Save" }).hasAttribute("disabled")).toBe(true);
     await user.clear(weekly);
     await user.type(weekly, "4");
+    const archive = dialog.getByLabelText(/go to the archive/);
+    await user.type(archive, "40000");
+    expect(dialog.getByRole("button", { name: "Save" }).hasAttribute("disabled")).toBe(true);
+    await user.clear(archive);
+    await user.type(archive, "180");
     await user.click(dialog.getByRole("button", { name: "Save" }));
     await waitFor(() => expect(screen.queryByRole("dialog")).toBeNull());
     expect(JSON.parse(log.find((each) => each.method === "PUT")?.body ?? "")).toEqual({
@@ -100,6 +106,7 @@ describe("the page of policies", () => {
       schedule: "@daily",
       time_zone: "Europe/Berlin",
       lock_days: 30,
+      archive_after_days: 180,
       enabled: true,
     });
   });

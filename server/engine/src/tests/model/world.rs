@@ -201,6 +201,7 @@ impl World {
             schedule: String::new(),
             time_zone: "UTC".into(),
             lock_days: 2,
+            archive_after_days: None,
             enabled: true,
             updated_ms: 0,
             updated_by: String::new(),

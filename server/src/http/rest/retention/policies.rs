@@ -95,6 +95,8 @@ pub(in crate::http::rest) struct Policy {
     time_zone: String,
     /// Each new restore point is locked for so many days
     lock_days: u32,
+    /// Data that only its restore points need may go to the archive after so many days; null: as the server's settings say
+    archive_after_days: Option<u32>,
     /// One that is switched off deletes and locks nothing
     enabled: bool,
     updated: String,
@@ -127,6 +129,9 @@ pub(in crate::http::rest) struct SetPolicy {
     time_zone: String,
     #[serde(default)]
     lock_days: u32,
+    /// null: as the server's settings say
+    #[serde(default)]
+    archive_after_days: Option<u32>,
     enabled: bool,
 }
 
@@ -387,9 +392,17 @@ fn set(
     namespace: NamespaceRecord,
     wanted: SetPolicy,
 ) -> Result<Json<Policy>, ServiceError> {
-    let SetPolicy { namespace: _, name, vm, job, rules, schedule, time_zone, lock_days, enabled } = wanted;
-    let wanted =
-        policies::Wanted { name, vm, job, rules: rules.into(), schedule, time_zone, lock_days, enabled };
+    let wanted = policies::Wanted {
+        name: wanted.name,
+        vm: wanted.vm,
+        job: wanted.job,
+        rules: wanted.rules.into(),
+        schedule: wanted.schedule,
+        time_zone: wanted.time_zone,
+        lock_days: wanted.lock_days,
+        archive_after_days: wanted.archive_after_days,
+        enabled: wanted.enabled,
+    };
     let record = wanted.into_policy(id, namespace.id);
     policies::set(app.catalog(), caller, &record)?;
     app.activity.note(Change::Policies);
@@ -410,6 +423,7 @@ fn shown(policy: RetentionPolicy, namespace: String, now_ms: i64) -> Policy {
         schedule: policy.schedule,
         time_zone: policy.time_zone,
         lock_days: policy.lock_days,
+        archive_after_days: policy.archive_after_days,
         enabled: policy.enabled,
         updated: time(policy.updated_ms),
         updated_by: policy.updated_by,

@@ -201,6 +201,7 @@ impl Seeded {
             schedule: String::new(),
             time_zone: String::new(),
             lock_days: 0,
+            archive_after_days: None,
             enabled: true,
             updated_ms: 0,
             updated_by: String::new(),

@@ -1,0 +1,2 @@
+-- When data of the restore points in a policy's scope may go to an archive; null: as the server's settings say.
+ALTER TABLE retention_policies ADD COLUMN archive_after_days INTEGER CHECK (archive_after_days >= 0);
