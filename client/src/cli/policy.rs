@@ -37,8 +37,9 @@ async fn list(context: &Context) -> Result<ExitCode, ClientError> {
             if policies.is_empty() {
                 return "No retention policies: everything is kept.".to_owned();
             }
-            let rows: Vec<[String; 8]> = policies.iter().map(row).collect();
-            let header = ["policy", "namespace", "vm", "job", "keeps", "runs", "next (UTC)", "locks"];
+            let rows: Vec<[String; 9]> = policies.iter().map(row).collect();
+            let header =
+                ["policy", "namespace", "vm", "job", "keeps", "runs", "next (UTC)", "locks", "archive"];
             draw_cells(&header, rows.iter().map(|row| row.iter().map(String::as_str)))
         },
     )?;
@@ -191,7 +192,7 @@ fn rules(policy: &v1::Policy) -> String {
     if texts.is_empty() { "keep everything".to_owned() } else { texts.join(", ") }
 }
 
-fn row(policy: &v1::Policy) -> [String; 8] {
+fn row(policy: &v1::Policy) -> [String; 9] {
     let or_all = |text: &str| if text.is_empty() { "all".to_owned() } else { text.to_owned() };
     let runs = match (policy.enabled, policy.schedule.as_str()) {
         (false, _) => "off".to_owned(),
@@ -208,6 +209,7 @@ fn row(policy: &v1::Policy) -> [String; 8] {
         runs,
         policy.next_run_ms.map(timestamp).unwrap_or_default(),
         locks,
+        policy.archive_after_days.map(|days| format!("after {days} days")).unwrap_or_default(),
     ]
 }
 

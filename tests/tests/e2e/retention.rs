@@ -196,7 +196,12 @@ fn policies_decide_by_their_scope() {
 fn a_policy_locks_what_comes() {
     let scene = Scene::new(1);
     let agent = scene.server.agent();
-    agent.run(&["policy", "set", "lock", "--vm", "web", "--lock-days", "3"]).ok();
+    agent
+        .run(&["policy", "set", "lock", "--vm", "web", "--lock-days", "3", "--archive-after-days", "90"])
+        .ok();
+    let listed = scene.json(&["policy", "list"]);
+    assert_eq!(listed["policies"][0]["archive_after_days"], 90);
+    agent.run(&["policy", "set", "lock", "--archive-after-days", "40000"]).fails(1, &["36500 days at most"]);
     agent.back_up("web", &[&format!("disk={}", scene.disk.arg())]);
     agent.run(&["policy", "remove", "lock"]).ok();
     let backups = scene.backups();

@@ -270,6 +270,11 @@ export const DEFINITIONS = define({
   time_zone: { label: "Time zone", text: "The zone of the schedule, and whose days, weeks and months count." },
   next_run: { label: "Next", text: "When the schedule comes next, in your time zone." },
   lock_days: { label: "Locks", text: "Each new restore point is locked for so many days from the moment it exists.", unit: "days" },
+  archive_after_days: {
+    label: "Archive",
+    text: "After so many days data that only its restore points need may go to the archive of the bucket, where there is one; else as the server is set.",
+    unit: "days",
+  },
   kept_points: { label: "Kept", text: "Restore points that exist on this day.", unit: "restore points" },
   kept_by: { label: "Kept by", text: "The rules that keep the restore point." },
 

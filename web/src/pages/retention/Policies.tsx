@@ -64,6 +64,11 @@ export function Policies({ policies, mayRun, mayEdit, onRun, onEdit, onRemove, o
     },
     { id: "lock", term: "lock_days", render: (policy) => (policy.lock_days === 0 ? <span className="muted">no</span> : plural(policy.lock_days, "day")) },
     {
+      id: "archive",
+      term: "archive_after_days",
+      render: (policy) => (policy.archive_after_days === null ? <span className="muted">as set</span> : `after ${plural(policy.archive_after_days, "day")}`),
+    },
+    {
       id: "state",
       header: "State",
       render: (policy) => (policy.enabled ? <Badge tone="good" icon="check">on</Badge> : <Badge tone="quiet" icon="stop">off</Badge>),
