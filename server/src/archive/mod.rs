@@ -5,11 +5,13 @@
 //! | `mod.rs` | [`Archives`]: the parts of a restore point that lie there |
 //! | `prices.rs` | what Amazon asks for, or what a file says |
 //! | `quote.rs` | objects, bytes, hours and amounts, before anything is asked for |
+//! | `walks.rs` | how many recipes are walked at once |
 //!
 //! What is thawed is what a restore would read: both look chunks up in the same way (`Engine::cold_parts`).
 
 mod prices;
 mod quote;
+mod walks;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,6 +25,7 @@ use holdfast_volume::BlobName;
 
 pub(crate) use prices::Prices;
 pub(crate) use quote::quote;
+use walks::Walks;
 
 use crate::config::{DAYS_MAX, Settings};
 use crate::error::ServiceError;
@@ -50,6 +53,7 @@ pub(crate) struct Archives {
     pub(crate) prices: Prices,
     /// Unless someone asks for others.
     days: u32,
+    walks: Walks,
 }
 
 impl Archives {
@@ -61,7 +65,8 @@ impl Archives {
         settings: &Settings,
     ) -> Result<Self, ServiceError> {
         let prices = settings.s3_prices.as_deref().map_or_else(|| Ok(Prices::built_in()), Prices::read)?;
-        Ok(Self { engine: Arc::clone(engine), tiers: tiers.cloned(), prices, days: settings.s3_thaw_days })
+        let (days, walks) = (settings.s3_thaw_days, Walks::default());
+        Ok(Self { engine: Arc::clone(engine), tiers: tiers.cloned(), prices, days, walks })
     }
 
     /// The days for which something is thawed; 0: as the settings say.
@@ -92,7 +97,7 @@ impl Archives {
     /// then; `None`: it said no.
     ///
     /// # Errors
-    /// The engine's and the record's.
+    /// `Limit`: too many wait to be told; the engine's and the record's.
     pub(crate) fn parts(
         &self,
         namespace: NamespaceId,
@@ -105,6 +110,7 @@ impl Archives {
         if tiers.archive.totals().map_err(record_error)?.is_empty() {
             return Ok(Some(Vec::new()));
         }
+        let Some(_walk) = self.walks.begin(go_on)? else { return Ok(None) };
         let mut places = BTreeMap::new();
         for disk in disks {
             let Some(found) = self.engine.cold_parts(namespace, backup, disk, go_on)? else {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_proto::ErrorCode;
+use holdfast_tiers::CopyStatus;
 use tokio::time::Instant;
 
 use crate::app::App;
@@ -36,7 +37,7 @@ async fn until_copied(app: &App, tiers: &Arc<Tiers>) -> Result<(), ServiceError>
     let mut stopping = app.stopping();
     let mut failing_since = None;
     while !tiers.copies.has_up_to(mark) {
-        match tiers.copies.status().failure {
+        match failing(&tiers.copies.status()) {
             None => failing_since = None,
             Some(why) if failing_since.get_or_insert_with(Instant::now).elapsed() >= FAILING => {
                 return Err(unkept(tiers, &why));
@@ -49,6 +50,13 @@ async fn until_copied(app: &App, tiers: &Arc<Tiers>) -> Result<(), ServiceError>
         }
     }
     Ok(())
+}
+
+/// Why copies do not get on.
+fn failing(status: &CopyStatus) -> Option<String> {
+    let unreadable =
+        || status.unreadable.first().map(|name| format!("{name} cannot be read here, so it is not copied"));
+    status.failure.clone().or_else(unreadable)
 }
 
 fn unkept(tiers: &Tiers, why: &str) -> ServiceError {

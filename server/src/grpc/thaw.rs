@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use holdfast_engine::catalog::{AuditEntry, PageRequest, TaskKind};
+use holdfast_engine::catalog::{AuditEntry, TaskKind};
 use holdfast_engine::ids::TaskId;
 use holdfast_proto::ErrorCode;
 use holdfast_proto::limits::check_name;
@@ -16,9 +16,6 @@ use crate::archive;
 use crate::auth::Caller;
 use crate::error::ServiceError;
 use crate::tasks::ThawOptions;
-
-/// Tasks looked through for one that does the same.
-const UNFINISHED_LOOKED_AT: u32 = 100;
 
 /// Lines of the log in one answer.
 const LINES: usize = 5;
@@ -55,10 +52,7 @@ pub(super) fn start(
     let v1::StartThawRequest { disks, speed, days, .. } = message;
     let options = ThawOptions { backup: backup.id.to_string(), disks, speed, days };
     let text = serde_json::to_string(&options).map_err(ServiceError::defect)?;
-    if let Some(id) = under_way(app, &text)? {
-        let (task, log) = app.tasks.get(id, LINES)?;
-        return Ok(task_message(task, log));
-    }
+    // One that does the same is shared.
     let task = app.start_task(TaskKind::Thaw, &text, &caller.token.name)?;
     let (vm, namespace) = (&backup.vm, &backup.namespace_name);
     let entry = AuditEntry {
@@ -69,7 +63,8 @@ pub(super) fn start(
     };
     let repeats = format!("{} {}", backup.id, task.id);
     app.auth.audit_log().note(entry, repeats);
-    Ok(task_message(task, Vec::new()))
+    let (task, log) = app.tasks.get(task.id, LINES)?;
+    Ok(task_message(task, log))
 }
 
 /// How far it is. Blocks.
@@ -87,13 +82,4 @@ pub(super) fn get(
     // Who may not read the restore point learns nothing of the task.
     may_read(app, caller, &ThawOptions::read(&task.options)?.backup)?;
     Ok(task_message(task, log))
-}
-
-/// A task that does the same and has not ended.
-fn under_way(app: &App, options: &str) -> Result<Option<TaskId>, ServiceError> {
-    let page = PageRequest { size: UNFINISHED_LOOKED_AT, token: "" };
-    let (tasks, _) = app.tasks.list(Some(TaskKind::Thaw), page)?;
-    let checked = app.tasks.checked(TaskKind::Thaw, options)?;
-    let same = tasks.into_iter().find(|task| !task.status.has_ended() && task.options == checked);
-    Ok(same.map(|task| task.id))
 }

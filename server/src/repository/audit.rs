@@ -246,9 +246,9 @@ impl AuditWatch for Watch<'_> {
         self.failed.is_none() && self.steering.go_on(bytes)
     }
 
-    fn is_sound(&mut self, name: &BlobName) -> bool {
+    fn is_sound(&mut self, name: &BlobName) -> Option<bool> {
         // What is no container has checks of its own wherever it is read.
-        let Some(container) = container_of(name) else { return true };
+        let Some(container) = container_of(name) else { return Some(true) };
         let read = self.engine.is_container_sound(container);
         self.or_fail(read)
     }

@@ -70,6 +70,9 @@ pub(super) struct New {
     pub(super) who: String,
     /// Of the schedule that starts it.
     pub(super) mark: Option<ScheduleMark>,
+    /// See [`super::work::Work`].
+    pub(super) unfinished_max: usize,
+    pub(super) is_shared: bool,
 }
 
 impl Entry {
@@ -152,7 +155,9 @@ impl Board {
         }
         let waits = |entry: &&mut Entry| {
             let record = &entry.record;
-            record.status == TaskStatus::Queued && record.kind == new.kind && record.options == new.options
+            let counts = record.status == TaskStatus::Queued
+                || (new.is_shared && !record.status.has_ended() && entry.cancelled_by.is_none());
+            counts && record.kind == new.kind && record.options == new.options
         };
         if let Some(entry) = self.entries.iter_mut().find(waits) {
             return Ok(entry.record.clone());
@@ -160,6 +165,13 @@ impl Board {
         if self.entries.len() >= UNFINISHED_TASKS_MAX as usize {
             return Err(ServiceError::at_capacity(format!(
                 "{UNFINISHED_TASKS_MAX} tasks have not ended, which is all there may be; cancel some"
+            )));
+        }
+        let of_kind = self.entries.iter().filter(|entry| entry.record.kind == new.kind).count();
+        if of_kind >= new.unfinished_max {
+            let kind = new.kind.word();
+            return Err(ServiceError::at_capacity(format!(
+                "{of_kind} tasks of kind {kind} have not ended, which is all there may be; wait for some, or cancel them"
             )));
         }
         let record = TaskRecord {

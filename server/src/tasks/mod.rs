@@ -150,31 +150,24 @@ impl Tasks {
         Arc::new(Self { board, next_look_ms: Mutex::new(i64::MIN), wake: Notify::new(), parts })
     }
 
-    /// Starts a task; one that waits to do exactly the same is returned instead. Blocks.
+    /// Starts a task; one that waits to do exactly the same, or is [shared](Work::is_shared) and does it, is returned instead.
+    /// Blocks.
     ///
     /// # Errors
     /// `Invalid`: the options; `NotFound`: this server has no such kind; `Limit`; the catalog's.
     pub(crate) fn start(&self, kind: TaskKind, options: &str, who: &str) -> Result<TaskRecord, ServiceError> {
-        let options = self.work(kind)?.check(options)?;
-        let new = New { kind, options, who: who.to_owned(), mark: None };
+        let work = self.work(kind)?;
+        let new = new(&**work, work.check(options)?, who, None);
         let started = self.board.lock().add(new)?;
         self.changed();
         Ok(started)
-    }
-
-    /// Options in the one form that equal options have.
-    ///
-    /// # Errors
-    /// `Invalid`; `NotFound`: this server has no such kind.
-    pub(crate) fn checked(&self, kind: TaskKind, options: &str) -> Result<String, ServiceError> {
-        self.work(kind)?.check(options)
     }
 
     /// A task that does not begin by itself.
     #[cfg(test)]
     pub(crate) fn start_paused(&self, kind: TaskKind, options: &str) -> TaskRecord {
         let mut board = self.board.lock();
-        let new = New { kind, options: options.to_owned(), who: "test".to_owned(), mark: None };
+        let new = new(&**self.work(kind).unwrap(), options.to_owned(), "test", None);
         let task = board.add(new).unwrap();
         board.pause(task.id, "test").unwrap()
     }
@@ -403,14 +396,15 @@ impl Tasks {
     }
 
     fn start_plan(&self, plan: &Plan, mark: ScheduleMark) -> Result<(), ServiceError> {
-        let options = self.work(plan.kind)?.check(&plan.options)?;
+        let work = self.work(plan.kind)?;
+        let options = work.check(&plan.options)?;
         let mut board = self.board.lock();
         if board.is_at(plan.kind, &options) {
             // What is under way does the same; two in a row would do nothing more.
             drop(board);
             return Ok(self.parts.catalog.set_schedule_mark(&mark)?);
         }
-        board.add(New { kind: plan.kind, options, who: BY_SCHEDULE.to_owned(), mark: Some(mark) })?;
+        board.add(new(&**work, options, BY_SCHEDULE, Some(mark)))?;
         drop(board);
         self.parts.surroundings.tasks_changed();
         Ok(())
@@ -430,6 +424,11 @@ impl Tasks {
         }
         Ok(plans)
     }
+}
+
+fn new(work: &dyn Work, options: String, who: &str, mark: Option<ScheduleMark>) -> New {
+    let (unfinished_max, is_shared) = (work.unfinished_max(), work.is_shared());
+    New { kind: work.kind(), options, who: who.to_owned(), mark, unfinished_max, is_shared }
 }
 
 /// A kind's schedule: what was set, else the default.

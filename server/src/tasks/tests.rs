@@ -24,6 +24,8 @@ struct Scripted {
     own: Mutex<Vec<OwnSchedule>>,
     run: Mutex<Arc<Run>>,
     orders: Mutex<Vec<Order>>,
+    /// How many may not have ended; then they are shared, too.
+    bounds: Mutex<Option<usize>>,
 }
 
 impl fmt::Debug for Scripted {
@@ -40,6 +42,7 @@ impl Scripted {
             own: Mutex::default(),
             run: Mutex::new(Arc::new(|_, _| Ok(()))),
             orders: Mutex::default(),
+            bounds: Mutex::default(),
         })
     }
 
@@ -55,6 +58,14 @@ impl Work for Scripted {
 
     fn default_schedule(&self) -> Option<DefaultSchedule> {
         self.default
+    }
+
+    fn unfinished_max(&self) -> usize {
+        self.bounds.lock().unwrap_or(usize::MAX)
+    }
+
+    fn is_shared(&self) -> bool {
+        self.bounds.lock().is_some()
     }
 
     fn own_schedules(&self) -> Result<Vec<OwnSchedule>, ServiceError> {
@@ -181,6 +192,25 @@ fn held(work: &Scripted) -> (mpsc::Receiver<()>, mpsc::Sender<()>) {
         Ok(())
     });
     (is_begun, go)
+}
+
+/// Many that people start leave room for others, and one that is under way is not started again.
+#[test]
+fn a_kind_may_be_bounded_and_shared() {
+    let bench = Bench::new();
+    *bench.reclaim.bounds.lock() = Some(2);
+    let first = bench.start(TaskKind::Reclaim, "1");
+    assert_eq!(bench.tasks.tick().len(), 1);
+    assert_eq!(bench.status(first), TaskStatus::Running);
+    assert_eq!(bench.start(TaskKind::Reclaim, "1"), first, "it is under way");
+    bench.start(TaskKind::Reclaim, "2");
+    let error = bench.tasks.start(TaskKind::Reclaim, "3", "op").unwrap_err();
+    assert_eq!(error.code, ErrorCode::Limit);
+    bench.start(TaskKind::Verify, "1");
+    // What is to end is no one's.
+    bench.tasks.cancel(first, "op").unwrap();
+    let error = bench.tasks.start(TaskKind::Reclaim, "1", "op").unwrap_err();
+    assert_eq!(error.code, ErrorCode::Limit);
 }
 
 #[test]

@@ -2,6 +2,9 @@
 //!
 //! What was asked for is in the record of what lies in the bucket, so a later attempt, or another task, asks only for what is
 //! still cold. A cancelled one takes nothing back: what was asked for comes, and is paid for.
+//!
+//! It ends, whatever the bucket does: one that never thaws what it was asked for, says that it does and never has it, or
+//! fails for a day ends the task, with what it waited for.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +14,7 @@ use holdfast_engine::catalog::TaskKind;
 use holdfast_engine::ids::BackupId;
 use holdfast_proto::ErrorCode;
 use holdfast_tiers::prices::Thaw;
-use holdfast_tiers::{Archive, Thawing};
+use holdfast_tiers::{Archive, Thawing, UNDER_WAY_MS};
 use holdfast_volume::VolumeError;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -20,9 +23,14 @@ use super::control::{Control, Stopped};
 use super::work::{Order, Work, WorkError};
 use crate::archive::{Archives, Part, speed};
 use crate::error::ServiceError;
+use crate::repository::record_error;
 
 /// Thaws that work at once: one that waits for two days must not hold another up that takes minutes.
-const AT_ONCE: usize = 16;
+const AT_ONCE: usize = 24;
+
+/// Thaws that have not ended, of the [`UNFINISHED_TASKS_MAX`](holdfast_engine::catalog::UNFINISHED_TASKS_MAX) of all kinds:
+/// whoever may restore starts them, and reclaim must always have a place.
+const UNFINISHED_MAX: usize = 48;
 
 /// Requests made side by side, of a batch that is between two looks at whether to go on.
 const THREADS: usize = 8;
@@ -31,6 +39,17 @@ const BATCH: usize = 64;
 /// Between two looks whether something came, at first and at most. A look costs a request.
 const LOOK_FIRST: Duration = Duration::from_secs(1);
 const LOOK_LONGEST: Duration = Duration::from_secs(60);
+
+/// How often an attempt asks for an object that the bucket does not thaw.
+const ASKS_MAX: u32 = 3;
+
+/// How long requests may fail, none in between being answered.
+const FAILING_LONGEST: Duration = Duration::from_secs(24 * 3600);
+
+/// How often what ended while the rest was waited for is asked for again.
+const PASSES_MAX: u32 = 3;
+
+const DAY_MS: u64 = 24 * 3_600_000;
 
 /// What to thaw.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,6 +113,14 @@ impl Work for ThawWork {
         AT_ONCE
     }
 
+    fn unfinished_max(&self) -> usize {
+        UNFINISHED_MAX
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
     fn check(&self, options: &str) -> Result<String, ServiceError> {
         let mut options = Options::read(options)?;
         options.backup()?;
@@ -112,10 +139,8 @@ impl Work for ThawWork {
             total_bytes: parts.iter().map(|part| part.len).sum(),
             ..Figures::default()
         };
-        let mut thawing = Attempt { archive, control, figures: &mut figures };
-        let speed = options.speed()?;
-        thawing.ask_all(&parts, options.days, speed)?;
-        thawing.wait_for_all(&parts, options.days, speed)?;
+        let wanted = Wanted { days: options.days, speed: options.speed()? };
+        Attempt { archive, control, figures: &mut figures, wanted, failing: Duration::ZERO }.run(&parts)?;
         let Figures { objects, total_bytes, .. } = figures;
         control
             .log(format!("{objects} objects of {total_bytes} bytes can be read for {} days", options.days));
@@ -139,20 +164,45 @@ impl ThawWork {
     }
 }
 
+/// How it is asked for.
+#[derive(Debug, Clone, Copy)]
+struct Wanted {
+    days: u32,
+    speed: Thaw,
+}
+
 /// One attempt.
 struct Attempt<'a> {
     archive: &'a Archive,
     control: &'a Control,
     figures: &'a mut Figures,
+    wanted: Wanted,
+    /// How long it has waited since a request was answered last.
+    failing: Duration,
 }
 
 impl Attempt<'_> {
+    fn run(mut self, parts: &[Part]) -> Result<(), WorkError> {
+        self.ask_all(parts)?;
+        for _ in 0..PASSES_MAX {
+            self.wait_for_all(parts)?;
+            // The first may have ended while the last was waited for.
+            if self.are_readable(parts)? {
+                return Ok(());
+            }
+        }
+        let days = self.wanted.days;
+        Err(end(format!(
+            "some of it ended, after {days} days, before the rest could be read: thaw it for more days, or faster"
+        )))
+    }
+
     fn told(&self, done: u64) {
         self.control.set_progress(done, self.figures.objects, "objects thawed");
         self.control.set_figures(self.figures);
     }
 
-    fn ask_all(&mut self, parts: &[Part], days: u32, speed: Thaw) -> Result<(), WorkError> {
+    fn ask_all(&mut self, parts: &[Part]) -> Result<(), WorkError> {
         let cold: Vec<&Part> = parts.iter().filter(|part| part.thawing == Thawing::Cold).collect();
         for batch in cold.chunks(BATCH) {
             self.told(0);
@@ -160,10 +210,14 @@ impl Attempt<'_> {
             let mut wait = LOOK_FIRST;
             while !left.is_empty() {
                 self.control.check()?;
-                let (asked, failed, error) = ask_batch(self.archive, left, days, speed);
+                let Asked { asked, answered, left: failed, error } =
+                    ask_batch(self.archive, left, self.wanted);
                 self.figures.asked_objects += asked.len() as u64;
                 self.figures.asked_bytes += asked.iter().map(|part| part.len).sum::<u64>();
                 left = failed;
+                if answered {
+                    self.failing = Duration::ZERO;
+                }
                 if let Some(error) = error {
                     wait = self.later(&error, wait)?;
                 }
@@ -178,56 +232,106 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// Asks for the first that did not come, and goes on when it has.
-    fn wait_for_all(&mut self, parts: &[Part], days: u32, speed: Thaw) -> Result<(), WorkError> {
-        let mut wait = LOOK_FIRST;
+    /// Waits until each of them could be read.
+    fn wait_for_all(&mut self, parts: &[Part]) -> Result<(), WorkError> {
         for (done, part) in (0_u64..).zip(parts) {
             self.figures.readable_objects = done;
             self.told(done);
-            loop {
-                self.control.check()?;
-                match self.archive.look(&part.name) {
-                    Ok(Thawing::Readable) => break,
-                    Ok(Thawing::UnderWay) => {
-                        self.control.rest(wait)?;
-                        wait = (wait * 2).min(LOOK_LONGEST);
-                    }
-                    // It was thawed, and its days were over before anyone looked.
-                    Ok(Thawing::Cold) => match self.archive.ask(&part.name, days, speed) {
-                        Ok(_) => {
-                            self.figures.asked_objects += 1;
-                            self.figures.asked_bytes += part.len;
-                        }
-                        Err(error) => wait = self.later(&gone(error), wait)?,
-                    },
-                    Err(error) => wait = self.later(&gone(error), wait)?,
-                }
-            }
-            wait = LOOK_FIRST;
+            self.wait_for(part)?;
         }
         self.figures.readable_objects = self.figures.objects;
         self.told(self.figures.objects);
         Ok(())
     }
 
+    fn wait_for(&mut self, part: &Part) -> Result<(), WorkError> {
+        let (mut wait, mut asks) = (LOOK_FIRST, 0);
+        loop {
+            self.control.check()?;
+            let answer = match self.archive.look(&part.name) {
+                // It was thawed, and its days were over before anyone looked; or it was never begun.
+                Ok(Thawing::Cold) if asks >= ASKS_MAX => {
+                    return Err(self.never(part, &format!("asked for {asks} times")));
+                }
+                Ok(Thawing::Cold) => {
+                    asks += 1;
+                    self.archive.ask(&part.name, self.wanted.days, self.wanted.speed)
+                }
+                seen => seen,
+            };
+            match answer.map_err(gone) {
+                Ok(Thawing::Readable) => {
+                    self.failing = Duration::ZERO;
+                    return Ok(());
+                }
+                Ok(answer) => {
+                    self.failing = Duration::ZERO;
+                    if answer == Thawing::Cold {
+                        self.figures.asked_objects += 1;
+                        self.figures.asked_bytes += part.len;
+                    }
+                    self.check_age(part)?;
+                    self.control.rest(wait)?;
+                    wait = (wait * 2).min(LOOK_LONGEST);
+                }
+                Err(error) => wait = self.later(&error, wait)?,
+            }
+        }
+    }
+
+    /// What was asked for longer ago than anything takes never comes.
+    fn check_age(&self, part: &Part) -> Result<(), WorkError> {
+        match self.archive.under_way_ms(&part.name).map_err(record_error)? {
+            Some(since_ms) if since_ms >= UNDER_WAY_MS => {
+                Err(self.never(part, &format!("asked for {} days ago", since_ms / DAY_MS)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn never(&self, part: &Part, what: &str) -> WorkError {
+        let Part { name, class, .. } = part;
+        let speed = self.wanted.speed.text();
+        end(format!(
+            "{name} ({class}) was {what} ({speed}), and the bucket does not have it thawed: look there how it is (head-object \
+             shows it as Restore), and start the thaw again"
+        ))
+    }
+
+    fn are_readable(&self, parts: &[Part]) -> Result<bool, ServiceError> {
+        for part in parts {
+            let known = self.archive.known(&part.name).map_err(record_error)?;
+            if known.is_some_and(|(_, thawing)| thawing != Thawing::Readable) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Whether it is worth trying again, and the wait after the next failure.
-    fn later(&self, error: &VolumeError, wait: Duration) -> Result<Duration, WorkError> {
-        if !error.is_retryable() {
-            return Err(WorkError::Failed(failed(error)));
+    fn later(&mut self, error: &VolumeError, wait: Duration) -> Result<Duration, WorkError> {
+        if !error.is_retryable() || self.failing >= FAILING_LONGEST {
+            return Err(end(error.to_string()));
         }
         self.control.log(format!("tried again: {error}"));
         self.control.rest(wait)?;
+        self.failing += wait;
         Ok((wait * 2).min(LOOK_LONGEST))
     }
 }
 
-/// Those that were asked for, those that were not, and why.
-fn ask_batch<'a>(
-    archive: &Archive,
-    parts: Vec<&'a Part>,
-    days: u32,
-    speed: Thaw,
-) -> (Vec<&'a Part>, Vec<&'a Part>, Option<VolumeError>) {
+/// What became of a batch.
+struct Asked<'a> {
+    asked: Vec<&'a Part>,
+    /// Whether any request was answered.
+    answered: bool,
+    left: Vec<&'a Part>,
+    error: Option<VolumeError>,
+}
+
+/// Asks for these, until something fails.
+fn ask_batch<'a>(archive: &Archive, parts: Vec<&'a Part>, wanted: Wanted) -> Asked<'a> {
+    let count = parts.len();
     let left = Mutex::new(parts);
     let asked = Mutex::new(Vec::new());
     let failed: Mutex<Option<VolumeError>> = Mutex::new(None);
@@ -236,7 +340,7 @@ fn ask_batch<'a>(
             scope.spawn(|| {
                 while failed.lock().is_none() {
                     let Some(part) = left.lock().pop() else { return };
-                    match archive.ask(&part.name, days, speed) {
+                    match archive.ask(&part.name, wanted.days, wanted.speed) {
                         Ok(Thawing::Cold) => asked.lock().push(part),
                         Ok(Thawing::UnderWay | Thawing::Readable) => {}
                         Err(error) => {
@@ -248,7 +352,8 @@ fn ask_batch<'a>(
             });
         }
     });
-    (asked.into_inner(), left.into_inner(), failed.into_inner())
+    let left = left.into_inner();
+    Asked { asked: asked.into_inner(), answered: left.len() < count, left, error: failed.into_inner() }
 }
 
 /// An object that is not there is named, and is worth no further try.
@@ -265,6 +370,9 @@ fn gone(error: VolumeError) -> VolumeError {
     }
 }
 
-fn failed(error: &VolumeError) -> ServiceError {
-    ServiceError::new(ErrorCode::Internal, error.to_string())
+fn end(why: String) -> WorkError {
+    WorkError::Failed(ServiceError::new(ErrorCode::Internal, why))
 }
+
+#[cfg(test)]
+mod tests;

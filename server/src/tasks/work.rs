@@ -3,7 +3,7 @@
 use std::fmt;
 
 use holdfast_engine::EngineError;
-use holdfast_engine::catalog::{CatalogError, TaskKind};
+use holdfast_engine::catalog::{CatalogError, TaskKind, UNFINISHED_TASKS_MAX};
 
 use super::control::{Control, Stopped};
 use crate::error::ServiceError;
@@ -75,6 +75,17 @@ pub(crate) trait Work: Send + Sync + fmt::Debug {
     /// How many attempts may work at the same time.
     fn at_once(&self) -> usize {
         1
+    }
+
+    /// How many of its tasks there may be that have not ended: less than [`UNFINISHED_TASKS_MAX`] where people start them who
+    /// must not keep others from starting theirs.
+    fn unfinished_max(&self) -> usize {
+        UNFINISHED_TASKS_MAX as usize
+    }
+
+    /// Whether what is asked for while a task is under way that does exactly that is this task.
+    fn is_shared(&self) -> bool {
+        false
     }
 
     /// The schedule of its kind; `None`: it has none, only [`Work::own_schedules`].

@@ -15,10 +15,10 @@ use std::collections::BTreeMap;
 use holdfast_volume::{Blob, BlobChecksum, BlobName, RemoteObject, VolumeError};
 
 use crate::cold::is_archive;
-use crate::compare::{There, compare, has_sum};
+use crate::compare::{There, compare, has_sum, is_comparable};
 use crate::copies::Copies;
 use crate::error::CopyError;
-use crate::evict::ends_name;
+use crate::evict::has_ends_of;
 use crate::kinds::Kind;
 use crate::prices::DEFAULT_CLASS;
 use crate::record::{Flaw, Known};
@@ -86,8 +86,8 @@ pub trait AuditWatch {
     /// So many bytes were read since the last call. Whether to go on.
     fn go_on(&mut self, bytes: u64) -> bool;
 
-    /// Reads the blob from wherever it lies: whether it is what it should be.
-    fn is_sound(&mut self, name: &BlobName) -> bool;
+    /// Reads the blob from wherever it lies: whether it is what it should be; `None`: that cannot be told now.
+    fn is_sound(&mut self, name: &BlobName) -> Option<bool>;
 
     /// Something is wrong.
     fn found(&mut self, finding: &AuditFinding);
@@ -108,6 +108,15 @@ pub enum AuditEnd {
     Done,
     /// It was told to stop.
     Stopped,
+}
+
+/// What was found of one object.
+enum Found {
+    /// It is what was sent.
+    Sound,
+    Flaw(Flaw),
+    /// It cannot be told now. What was known of it stays.
+    Nothing,
 }
 
 /// An audit under way.
@@ -187,51 +196,61 @@ impl Audit<'_> {
     /// An object that should be there.
     fn one(&mut self, known: &Known, object: Option<RemoteObject>) -> Result<(), CopyError> {
         let flaw = match object {
-            None => self.confirm_missing(&known.name)?,
+            None => self.confirm_missing(known)?,
             Some(object) => {
                 self.audited.objects += 1;
                 self.audited.bytes += object.len;
                 self.judge(known, &object)?
             }
         };
+        // Written anew since, or removed: what was listed was another.
+        let is_same = |now: &Known| (now.len, now.sum) == (known.len, known.sum);
+        if matches!(&flaw, Found::Flaw(_))
+            && !self.shared.record.known_one(&known.name)?.is_some_and(|now| is_same(&now))
+        {
+            return Ok(());
+        }
         match flaw {
-            Some(flaw) => self.act(known, flaw),
-            None if known.flaw.is_some() => {
+            Found::Flaw(flaw) => self.act(known, flaw),
+            // (T14)
+            Found::Sound if known.flaw.is_some() => {
                 self.shared.record.note_flaw(&known.name, None, 0)?;
                 self.audited.back += 1;
                 self.watch.is_back(&known.name);
                 Ok(())
             }
-            None => Ok(()),
+            Found::Sound | Found::Nothing => Ok(()),
         }
     }
 
     /// It may have been put there since the listing, or be removed now.
-    fn confirm_missing(&mut self, name: &BlobName) -> Result<Option<Flaw>, CopyError> {
+    fn confirm_missing(&mut self, known: &Known) -> Result<Found, CopyError> {
         self.audited.asked += 1;
-        match self.shared.remote.store.stat(name) {
-            Ok(_) => Ok(None),
-            Err(VolumeError::NotFound { .. }) => Ok(self.shared.record.visible(name)?.map(|_| Flaw::Missing)),
+        match self.shared.remote.store.stat(&known.name) {
+            // (T14) What was found wrong is looked at when it is listed, with its length and checksum.
+            Ok(_) => Ok(Found::Nothing),
+            Err(VolumeError::NotFound { .. }) => Ok(Found::Flaw(Flaw::Missing)),
             Err(error) => Err(CopyError::Remote(error)),
         }
     }
 
-    /// What is wrong with an object that is there.
-    fn judge(&mut self, known: &Known, object: &RemoteObject) -> Result<Option<Flaw>, CopyError> {
-        if object.len != known.len {
-            return Ok(Some(Flaw::Length { there: object.len }));
-        }
+    /// What is wrong with an object that is listed.
+    fn judge(&mut self, known: &Known, object: &RemoteObject) -> Result<Found, CopyError> {
         let was_lost = known.flaw.as_ref().is_some_and(Flaw::is_loss);
         let is_same = known.tag.is_some() && known.tag == object.tag && !was_lost;
-        if !is_same && !self.has_content(known, object)? {
-            return Ok(Some(Flaw::Content));
+        if object.len != known.len || !is_same {
+            match self.look_closer(known, object)? {
+                Found::Sound => {}
+                found => return Ok(found),
+            }
         }
         let class = object.class.as_deref().filter(|class| is_archive(class));
         // (T10) Where it was put there on purpose, the record says so.
         let meant = self.known_class(&known.name, class)?;
-        Ok(class
+        let flaw = class
             .filter(|class| self.class != Some(class) && meant.as_deref() != Some(class))
-            .map(|class| Flaw::Cold { class: class.to_owned() }))
+            .map(|class| Flaw::Cold { class: class.to_owned() });
+        Ok(flaw.map_or(Found::Sound, Found::Flaw))
     }
 
     /// The class that the record has of an object which is listed as one of the archive `listed`, or of none: as it is now, when
@@ -250,45 +269,69 @@ impl Audit<'_> {
             Err(error) => return Err(CopyError::Remote(error)),
         };
         if now != row.class {
-            record.note_frozen(name, &now)?;
+            record.note_seen(name, Some(&row), &now)?;
         }
         Ok(Some(row.class))
     }
 
-    /// Whether the object is what was sent, by its checksum.
-    fn has_content(&mut self, known: &Known, object: &RemoteObject) -> Result<bool, CopyError> {
-        let Shared { local, remote, record, .. } = self.shared;
+    /// Whether the object is what was sent, by its length and checksum as they are now: a listing may be old.
+    fn look_closer(&mut self, known: &Known, object: &RemoteObject) -> Result<Found, CopyError> {
         self.audited.asked += 1;
-        let stat = match remote.store.stat(&known.name) {
+        let stat = match self.shared.remote.store.stat(&known.name) {
             Ok(stat) => stat,
             // Removed since the listing; if not by us, the next audit misses it.
-            Err(VolumeError::NotFound { .. }) => return Ok(true),
+            Err(VolumeError::NotFound { .. }) => return Ok(Found::Nothing),
             Err(error) => return Err(CopyError::Remote(error)),
         };
-        let is_first_look = known.tag.is_none() && known.flaw.is_none();
-        let same = match (stat.checksum, known.sum) {
-            (Some(there), Some(sent)) if is_comparable(there, sent) => there == sent,
-            // Nothing says what was sent but the blob itself, if it is here.
-            (there, _) => match local.open(&known.name) {
-                Ok(here) if there.is_some() || !is_first_look => {
-                    self.watch.go_on(here.len());
-                    compare(&*remote.store, &known.name, &*here).map_err(CopyError::Remote)? == There::Same
-                }
-                // It is not read for the first look: the bucket answered that it has it, whole (T4).
-                _ if is_first_look => true,
-                // It cannot be read, and got another tag as it got its class.
-                _ if record.cold(&known.name)?.is_some() => true,
-                _ => {
-                    // Or it could not be read.
-                    record.note_flaw(&known.name, None, 0)?;
-                    self.watch.is_sound(&known.name)
-                }
-            },
-        };
-        if same {
-            record.proved(&known.name, stat.checksum, object.tag.as_deref())?;
+        if stat.len != known.len {
+            return Ok(Found::Flaw(Flaw::Length { there: stat.len }));
         }
-        Ok(same)
+        match self.has_content(known, stat.checksum)? {
+            Some(true) => {
+                // The tag is that of an older object, when the listing is: then it is looked at again.
+                let tag = object.tag.as_deref().filter(|_| object.len == stat.len);
+                self.shared.record.proved(&known.name, stat.checksum, tag)?;
+                Ok(Found::Sound)
+            }
+            Some(false) => Ok(Found::Flaw(Flaw::Content)),
+            None => Ok(Found::Nothing),
+        }
+    }
+
+    /// Whether an object of this checksum is what was sent; `None`: that cannot be told now.
+    fn has_content(&mut self, known: &Known, there: Option<BlobChecksum>) -> Result<Option<bool>, CopyError> {
+        let Shared { local, remote, record, clock, .. } = self.shared;
+        let is_first_look = known.tag.is_none() && known.flaw.is_none();
+        if let (Some(there), Some(sent)) = (there, known.sum)
+            && is_comparable(there, sent)
+        {
+            return Ok(Some(there == sent));
+        }
+        // Nothing says what was sent but the blob itself, if it is here.
+        match local.open(&known.name) {
+            Ok(here) if there.is_some() || !is_first_look => {
+                self.watch.go_on(here.len());
+                match compare(&*remote.store, &known.name, &*here) {
+                    Ok(found) => Ok(Some(found == There::Same)),
+                    // (T14) It cannot be read here: then nothing is known of it.
+                    Err(VolumeError::Io { .. }) => Ok(None),
+                    Err(error) => Err(CopyError::Remote(error)),
+                }
+            }
+            // It is not read for the first look: the bucket answered that it has it, whole (T4).
+            _ if is_first_look => Ok(Some(true)),
+            // It cannot be read, and got another tag as it got its class.
+            _ if record.cold(&known.name)?.is_some() => Ok(Some(true)),
+            _ => {
+                // Or it could not be read.
+                record.note_flaw(&known.name, None, 0)?;
+                let is_sound = self.watch.is_sound(&known.name);
+                if is_sound.is_none() && known.flaw.is_some() {
+                    record.note_flaw(&known.name, known.flaw.as_ref(), clock.now_ms())?;
+                }
+                Ok(is_sound)
+            }
+        }
     }
 
     /// Puts right what is wrong, or notes it.
@@ -297,11 +340,16 @@ impl Audit<'_> {
         let name = &known.name;
         let outcome = match local.open(name) {
             Ok(_) if !flaw.is_loss() => Outcome::AlsoHere,
-            Ok(here) if self.is_what_was_sent(known, &*here) => {
-                self.replace(known, &flaw)?;
-                Outcome::CopiedAgain
-            }
-            Ok(_) | Err(VolumeError::Io { .. }) => Outcome::DamagedHere,
+            Ok(here) => match self.is_what_was_sent(known, &*here) {
+                Some(true) => {
+                    self.replace(known, &flaw)?;
+                    Outcome::CopiedAgain
+                }
+                Some(false) => Outcome::DamagedHere,
+                // The next audit finds it again.
+                None => return Ok(()),
+            },
+            Err(VolumeError::Io { .. }) => Outcome::DamagedHere,
             Err(VolumeError::NotFound { .. }) => {
                 // (T3) Its removal is noted before the blob here goes.
                 if record.visible(name)?.is_none() {
@@ -327,14 +375,18 @@ impl Audit<'_> {
         Ok(())
     }
 
-    /// (T13) Whether the blob here is fit to be copied again.
-    fn is_what_was_sent(&mut self, known: &Known, here: &dyn Blob) -> bool {
+    /// (T13) Whether the blob here is fit to be copied again; `None`: that cannot be told now.
+    fn is_what_was_sent(&mut self, known: &Known, here: &dyn Blob) -> Option<bool> {
         self.watch.go_on(here.len());
-        here.len() == known.len
-            && match known.sum {
-                Some(sum) => has_sum(here, sum).unwrap_or(false),
-                None => self.watch.is_sound(&known.name),
-            }
+        if here.len() != known.len {
+            return Some(false);
+        }
+        match known.sum.map(|sum| has_sum(here, sum)) {
+            Some(Ok(is_same)) => Some(is_same),
+            Some(Err(VolumeError::Io { .. })) => Some(false),
+            Some(Err(_)) => None,
+            None => self.watch.is_sound(&known.name),
+        }
     }
 
     /// (T13) What lies there in its place goes, and the blob here is copied again.
@@ -386,12 +438,15 @@ impl Audit<'_> {
             Err(VolumeError::NotFound { .. }) => {}
             Err(error) => return Err(CopyError::Local(error)),
         }
-        // Removed since the listing.
-        if matches!(self.shared.remote.store.stat(&name), Err(VolumeError::NotFound { .. })) {
-            return Ok(());
+        match self.shared.remote.store.stat(&name) {
+            Ok(stat) if stat.len == len => {}
+            // Removed since the listing, or put anew.
+            Ok(_) | Err(VolumeError::NotFound { .. }) => return Ok(()),
+            Err(error) => return Err(CopyError::Remote(error)),
         }
-        // (T15) A container whose ends are kept here lies there alone. Nothing else comes back: it may have been deleted.
-        let has_ends = ends_name(&name).is_some_and(|ends| local.open(&ends).is_ok());
+        // (T15) A container whose ends are kept here, whole and of one of this length, lies there alone. Nothing else comes
+        // back: it may have been deleted.
+        let has_ends = has_ends_of(&**local, &name, len);
         if kind == Kind::Container && has_ends {
             record.add(&name, len)?;
             self.audited.taken_in += 1;
@@ -404,12 +459,4 @@ impl Audit<'_> {
         }
         Ok(())
     }
-}
-
-const fn is_comparable(there: BlobChecksum, sent: BlobChecksum) -> bool {
-    matches!(
-        (there, sent),
-        (BlobChecksum::Crc64Nvme(_), BlobChecksum::Crc64Nvme(_))
-            | (BlobChecksum::Crc32c(_), BlobChecksum::Crc32c(_))
-    )
 }

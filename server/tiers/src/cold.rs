@@ -19,7 +19,7 @@ pub const ARCHIVES: [&str; 2] = ["GLACIER", "DEEP_ARCHIVE"];
 const UNKNOWN_ARCHIVE: &str = "GLACIER";
 
 /// Until so long before its end a thawed copy counts: a read that begins then must not end in the middle.
-const MARGIN_MS: i64 = 60_000;
+pub(crate) const MARGIN_MS: i64 = 60_000;
 
 /// Storage classes that containers are given, and how long each is paid for at least, in days.
 const CLASSES: [(&str, u32); 5] =
@@ -130,14 +130,16 @@ impl Blob for Placed {
     }
 
     fn cold(&self) -> Option<ColdPlace> {
-        let place = |is_readable| ColdPlace { name: self.name.clone(), len: self.len, is_readable };
+        let place = |is_readable, is_certain| {
+            Some(ColdPlace { name: self.name.clone(), len: self.len, is_readable, is_certain })
+        };
         match self.cold.record.cold(&self.name) {
             Ok(row) => {
                 let row = row.filter(is_cold)?;
-                Some(place(is_readable(&row, self.cold.clock.now_ms())))
+                place(is_readable(&row, self.cold.clock.now_ms()), row.is_done)
             }
             // It cannot be told: then no one counts on it, and reading it says what is wrong.
-            Err(_) => Some(place(true)),
+            Err(_) => place(true, true),
         }
     }
 }

@@ -55,6 +55,15 @@ pub(crate) fn has_sum(blob: &dyn Blob, sum: BlobChecksum) -> Result<bool, Volume
     })
 }
 
+/// Whether two checksums are of one kind.
+pub(crate) const fn is_comparable(there: BlobChecksum, sent: BlobChecksum) -> bool {
+    matches!(
+        (there, sent),
+        (BlobChecksum::Crc64Nvme(_), BlobChecksum::Crc64Nvme(_))
+            | (BlobChecksum::Crc32c(_), BlobChecksum::Crc32c(_))
+    )
+}
+
 fn checksum(blob: &dyn Blob, algorithm: CrcAlgorithm) -> Result<u64, VolumeError> {
     let mut digest = Digest::new(algorithm);
     pieces(blob, |piece| {

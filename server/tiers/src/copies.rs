@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crc_fast::{CrcAlgorithm, Digest};
@@ -22,6 +21,7 @@ use crate::lease::Lease;
 use crate::record::{Record, RecordError};
 use crate::round::{Round, Stage};
 use crate::shared::Shared;
+use crate::unread::Unread;
 use crate::volume::TieredVolume;
 
 /// Names listed at a time.
@@ -78,8 +78,7 @@ pub struct Copies {
     lease: Arc<OnceLock<Lease>>,
     state: Mutex<State>,
     status: Mutex<CopyStatus>,
-    /// The lowest number of a blob that was sealed by this process and could not be read since; `u64::MAX`: none.
-    unread_from: AtomicU64,
+    unread: Mutex<Unread>,
 }
 
 #[derive(Debug)]
@@ -131,7 +130,7 @@ impl TieredVolume {
             lease: Arc::clone(&self.lease),
             state: Mutex::new(state),
             status: Mutex::new(status),
-            unread_from: AtomicU64::new(u64::MAX),
+            unread: Mutex::default(),
         })
     }
 }
@@ -157,9 +156,7 @@ impl Copies {
     /// be read here it does not have.
     pub fn has_up_to(&self, mark: u64) -> bool {
         let status = self.status.lock();
-        !status.is_comparing
-            && self.unread_from.load(Ordering::Relaxed) > mark
-            && self.shared.waiting.has_none_up_to(mark)
+        !status.is_comparing && self.unread.lock().is_above(mark) && self.shared.waiting.has_none_up_to(mark)
     }
 
     /// The record of what lies there.
@@ -226,10 +223,12 @@ impl Copies {
         // (T1) (T2) Everything noted later is of the next round.
         let began_ms = clock.now_ms();
         if began_ms.saturating_sub(state.unreadable_since_ms) >= UNREADABLE_AGAIN_MS {
-            self.unread_from.store(u64::MAX, Ordering::Relaxed);
-            for name in std::mem::take(&mut state.unreadable).into_keys() {
+            // (T12) They go on missing until they are there.
+            let unread = self.unread.lock().names();
+            for name in std::mem::take(&mut state.unreadable).into_keys().chain(unread) {
                 waiting.note(&name, 0, began_ms);
             }
+            state.unreadable_since_ms = began_ms;
         }
         let removals_up_to = record.last_removal()?;
         let up_to = waiting.last();
@@ -407,8 +406,10 @@ impl Copies {
         let mut worked = Worked { more: true, ..Worked::default() };
         for (name, copied) in done.into_inner() {
             state.unsure.remove(&name);
-            if let (Copied::Unreadable(_), Some(number)) = (&copied, self.shared.waiting.number(&name)) {
-                self.unread_from.fetch_min(number, Ordering::Relaxed);
+            match (&copied, self.shared.waiting.number(&name)) {
+                (Copied::Unreadable(_), Some(number)) => self.unread.lock().note(&name, number),
+                (Copied::Unreadable(_), None) => {}
+                (Copied::Done(_) | Copied::Gone, _) => self.unread.lock().forget(&name),
             }
             self.shared.waiting.forget(&name);
             match copied {

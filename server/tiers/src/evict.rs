@@ -290,6 +290,11 @@ impl KeptEnds {
     }
 }
 
+/// Whether the ends of a container of this name and length are kept, whole.
+pub(crate) fn has_ends_of(local: &dyn Volume, name: &BlobName, len: u64) -> bool {
+    KeptEnds::open(local, name, len).is_some()
+}
+
 /// Whether the checksum of kept ends is theirs.
 fn is_whole(name: &BlobName, blob: &dyn Blob) -> bool {
     if !(HEADER + CHECKSUM..).contains(&usize::try_from(blob.len()).unwrap_or_default())

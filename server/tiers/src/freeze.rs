@@ -4,12 +4,13 @@
 //! cold container, its ends, is put beside it first. The object is copied onto itself by the bucket, in one request, and
 //! looked at before and after. That it may be cold is in the record before.
 //!
-//! A crash leaves a container that counts as cold and may not be; it can be read, and the next round finds out.
+//! A crash, or an answer that was lost, leaves a container that counts as cold and may not be; it can be read, and the next
+//! round finds out.
 
-use holdfast_volume::{BlobName, Owner, RemoteLook, VolumeError};
+use holdfast_volume::{BlobChecksum, BlobName, Owner, RemoteLook, VolumeError};
 
 use crate::cold::is_archive;
-use crate::compare::{There, compare};
+use crate::compare::{There, compare, is_comparable};
 use crate::evict::ends_name;
 use crate::kinds::Kind;
 use crate::lease::Lease;
@@ -40,37 +41,47 @@ pub(crate) fn freeze(shared: &Shared, lease: &Lease, name: &BlobName) -> Result<
     if known.as_ref().is_some_and(|row| row.is_done && (row.class == *class || is_archive(&row.class))) {
         return Ok(false);
     }
+    // (T14) What is wrong with it is put right first.
+    let Some(sent) = record.known_one(name).map_err(failed)?.filter(|sent| sent.flaw.is_none()) else {
+        return Ok(false);
+    };
     // Who else writes there may count on it.
     lease.check(shared).map_err(|error| error.of_blob("move", name))?;
     let before = remote.store.look(name)?;
-    let Some(tag) = checked(name, &before, len)? else {
-        return Err(VolumeError::BadAnswer {
-            action: "move",
-            name: name.to_string(),
-            found: "no checksum, without which it cannot be seen that it stays what it is (s3_checksum)"
-                .to_owned(),
-        });
-    };
+    let tag = checked(name, &before, len, sent.sum)?;
     // (T10) Before it may be cold, and before there is anything that goes with it.
     record.note_freezing(name, class).map_err(failed)?;
-    if !put_ends(shared, name)? {
-        record.note_frozen(name, before.class.as_deref().unwrap_or(DEFAULT_CLASS)).map_err(failed)?;
-        return Ok(false);
+    let usual = before.class.as_deref().unwrap_or(DEFAULT_CLASS);
+    // A request of before whose answer was lost may yet be carried out: then it stays noted as one that may be cold.
+    let may_be_on_its_way = known.is_some_and(|row| !row.is_done) && !is_archive(usual);
+    let stays = |record: &Record| {
+        if may_be_on_its_way { Ok(()) } else { record.note_frozen(name, usual).map_err(failed) }
+    };
+    match put_ends(shared, name) {
+        Ok(true) => {}
+        // Nothing was asked for that could make it cold.
+        Ok(false) => {
+            stays(record)?;
+            return Ok(false);
+        }
+        Err(error) => {
+            stays(record)?;
+            return Err(error);
+        }
     }
-    if before.class.as_deref() == Some(class) || before.class.as_deref().is_some_and(is_archive) {
-        record.note_frozen(name, before.class.as_deref().unwrap_or(class)).map_err(failed)?;
+    if usual == class || is_archive(usual) {
+        stays(record)?;
         return Ok(true);
     }
     if let Err(error) = remote.store.set_class(name, class, &tag) {
         if !error.may_have_written() {
-            let class = before.class.as_deref().unwrap_or(DEFAULT_CLASS);
-            record.note_frozen(name, class).map_err(failed)?;
+            stays(record)?;
         }
         return Err(error);
     }
     shared.asked.change(class);
     let after = remote.store.look(name)?;
-    checked(name, &after, len)?;
+    checked(name, &after, len, sent.sum)?;
     if after.checksum != before.checksum || after.class.as_deref() != Some(class) {
         return Err(VolumeError::BadAnswer {
             action: "move",
@@ -85,16 +96,28 @@ pub(crate) fn freeze(shared: &Shared, lease: &Lease, name: &BlobName) -> Result<
     Ok(true)
 }
 
-/// The tag of what lies there; `None`: it has no checksum.
-fn checked(name: &BlobName, look: &RemoteLook, len: u64) -> Result<Option<String>, VolumeError> {
+/// (T10) The tag of what lies there, which has the length and checksum of what was sent.
+fn checked(
+    name: &BlobName,
+    look: &RemoteLook,
+    len: u64,
+    sent: Option<BlobChecksum>,
+) -> Result<String, VolumeError> {
+    let wrong = |found: String| VolumeError::BadAnswer { action: "move", name: name.to_string(), found };
     if look.len != len {
-        return Err(VolumeError::BadAnswer {
-            action: "move",
-            name: name.to_string(),
-            found: format!("an object of {} bytes, where one of {len} was put", look.len),
-        });
+        return Err(wrong(format!("an object of {} bytes, where one of {len} was put", look.len)));
     }
-    Ok(look.tag.clone().filter(|_| look.checksum.is_some()))
+    let (Some(tag), Some(there)) = (&look.tag, look.checksum) else {
+        return Err(wrong(
+            "no checksum, without which it cannot be seen that it stays what it is (s3_checksum)".to_owned(),
+        ));
+    };
+    match sent {
+        Some(sent) if is_comparable(there, sent) && there != sent => {
+            Err(wrong(format!("checksum {there:?}, where {sent:?} was put")))
+        }
+        _ => Ok(tag.clone()),
+    }
 }
 
 /// The ends of the container lie in the bucket, in its usual class: a server that is made of the bucket alone must know

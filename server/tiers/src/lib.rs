@@ -15,11 +15,12 @@
 //! | `error.rs` | why copying does not go on |
 //! | `prices.rs` | [`prices`]: what Amazon S3 asks for, by storage class |
 //! | `copies.rs` | [`Copies`]: does the copying and removing, a bounded piece a call |
+//! | `unread.rs` | what could not be read here, and is waited for |
 //! | `compare.rs` | whether what lies in the bucket is what lies here |
 //! | `evict.rs` | containers that lie there alone, but for their ends |
 //! | `cold.rs` | what lies in an archive there, and reading it |
 //! | `freeze.rs` | containers that are given the storage class of an archive |
-//! | `thaw.rs` | [`Archive`]: brings back what lies in one |
+//! | `thaw.rs`, `asking.rs` | [`Archive`]: brings back what lies in one, asking for each object once |
 //! | `asked.rs` | what was asked of the archive, for its costs |
 //! | `audit.rs` | the bucket against the record: what is gone, changed or archived there |
 //! | `absent.rs` | stands in for a bucket that is not configured any more |
@@ -44,6 +45,7 @@
 
 mod absent;
 mod asked;
+mod asking;
 mod audit;
 mod cold;
 mod compare;
@@ -64,6 +66,7 @@ mod round;
 mod shared;
 mod survey;
 mod thaw;
+mod unread;
 mod volume;
 mod waiting;
 
@@ -81,7 +84,7 @@ pub use record::{ClassTotals, ColdTotals, Flaw, KindTotals, Record, RecordError}
 pub use remote::Remote;
 pub use shared::Travels;
 pub use survey::{SurveyError, survey};
-pub use thaw::{Archive, Thawing};
+pub use thaw::{Archive, Thawing, UNDER_WAY_MS};
 pub use volume::TieredVolume;
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use holdfast_types::clock::Clock;
 use holdfast_volume::{BlobName, Volume};
 
 use crate::asked::Asked;
+use crate::asking::Asking;
 use crate::cold::Cold;
 use crate::kinds::Kind;
 use crate::record::Record;
@@ -28,6 +29,7 @@ pub(crate) struct Shared {
     /// The storage class of what is to be cold; none: nothing is.
     pub(crate) archive_class: OnceLock<String>,
     pub(crate) asked: Asked,
+    pub(crate) asking: Asking,
 }
 
 impl Shared {

@@ -10,7 +10,10 @@ use holdfast_volume::{BlobName, MemoryVolume, Volume, VolumeError};
 
 use crate::{AbsentVolume, Copies, CopyError, Record, Remote, TieredVolume, survey};
 
+mod answers;
+mod archive;
 mod audit;
+mod classed;
 mod evict;
 mod places;
 
@@ -646,14 +649,25 @@ fn a_mark_is_reached_when_all_before_it_is_there() {
         assert!(worked.more || process.copies.has_up_to(mark));
     }
 
+    process.finish();
+
     // What cannot be read here is not there, although no one waits for it.
     put(&process.volume, &container(3), b"three");
     let mark = process.copies.mark();
     faulty.fail_next(OpKind::Read, 1, Fault::Io);
     process.finish();
     assert!(!process.copies.has_up_to(mark));
+    // Also while it is tried again, and fails again.
+    world.clock.advance_ms(3_600_000);
+    faulty.fail_next(OpKind::Read, 1, Fault::Io);
+    while process.copies.work(&|| false).unwrap().more {
+        assert!(!process.copies.has_up_to(mark));
+    }
+    assert!(!process.copies.has_up_to(mark));
     faulty.heal();
     world.clock.advance_ms(3_600_000);
-    process.finish();
+    while process.copies.work(&|| false).unwrap().more {
+        assert_eq!(process.copies.has_up_to(mark), world.is_there(&container(3)));
+    }
     assert!(process.copies.has_up_to(mark));
 }

@@ -1,19 +1,29 @@
 //! Brings back what lies in an archive, for a while: asks the bucket for copies that can be read, and looks whether they are
-//! there. What was asked for, and until when it can be read, is in the record, so nothing is asked for twice.
+//! there. That something is going to be asked for is in the record before, and until when it can be read once that was seen:
+//! so nothing is asked for twice, whoever asks, and whatever becomes of an answer.
+//!
+//! A crash leaves objects that count as asked for and may not have been. The next look finds out; it counts
+//! [a minute](SHOWN_WITHIN_MS) after they were.
 
 use std::sync::Arc;
 
 use holdfast_volume::{BlobName, RemoteLook, Thawed, VolumeError};
 
 use crate::asked::ArchiveAsked;
-use crate::cold::{ARCHIVES, is_archive};
+use crate::cold::{ARCHIVES, MARGIN_MS, is_archive};
 use crate::prices::{DEFAULT_CLASS, Thaw};
-use crate::record::{ColdTotals, RecordError};
+use crate::record::{ColdRow, ColdTotals, RecordError};
 use crate::shared::Shared;
 use crate::volume::TieredVolume;
 
 /// Names looked up at a time.
 const PAGE: u32 = 4096;
+
+/// The bucket shows within this time that something was asked for. If it does not, it was not, and is asked for again.
+const SHOWN_WITHIN_MS: u64 = 60_000;
+
+/// After this long what was asked for has come, or never will: the slowest way takes two days.
+pub const UNDER_WAY_MS: u64 = 7 * 24 * 3_600_000;
 
 /// How a blob of an archive is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,8 +90,9 @@ impl Archive {
         let now_ms = self.shared.clock.now_ms();
         Ok(self.shared.record.cold(name)?.filter(|row| is_archive(&row.class)).map(|row| {
             let thawing = match (row.until_ms, row.asked_ms) {
-                (Some(until_ms), _) if until_ms > now_ms => Thawing::Readable,
-                (_, Some(_)) => Thawing::UnderWay,
+                (Some(until_ms), _) if until_ms.saturating_sub(MARGIN_MS) > now_ms => Thawing::Readable,
+                // Nothing was seen of it since: it came and went.
+                (_, Some(asked_ms)) if now_ms.abs_diff(asked_ms) < UNDER_WAY_MS => Thawing::UnderWay,
                 _ => Thawing::Cold,
             };
             (row.class, thawing)
@@ -93,8 +104,7 @@ impl Archive {
     /// # Errors
     /// The bucket's: [`VolumeError::NotFound`] when it lies there no more.
     pub fn look(&self, name: &BlobName) -> Result<Thawing, VolumeError> {
-        let look = self.shared.remote.store.look(name)?;
-        self.enter(name, &look)
+        self.see(name)
     }
 
     /// Asks for a copy of a blob that can be read for `days`, unless there is one or one was asked for. `Cold`: it was
@@ -103,12 +113,19 @@ impl Archive {
     /// # Errors
     /// The bucket's: [`VolumeError::NotFound`] when it lies there no more.
     pub fn ask(&self, name: &BlobName, days: u32, speed: Thaw) -> Result<Thawing, VolumeError> {
-        let thawing = self.look(name)?;
+        let Shared { remote, record, clock, asking, .. } = &*self.shared;
+        let _asks = asking.begin(name);
+        let thawing = self.see(name)?;
         if thawing == Thawing::Cold {
-            self.shared.remote.store.ask_thaw(name, days, speed.text())?;
-            self.count(name, days, speed);
-            let now_ms = self.shared.clock.now_ms();
-            self.shared.record.note_thawing(name, now_ms).map_err(|error| noting(name, error))?;
+            record.note_asking(name, clock.now_ms()).map_err(|error| noting(name, error))?;
+            let asked = remote.store.ask_thaw(name, days, speed.text());
+            // What may have been asked for may be paid for, and counts as asked for until the bucket was looked at.
+            if asked.as_ref().is_ok() || asked.as_ref().is_err_and(VolumeError::may_have_written) {
+                self.count(name, days, speed);
+            } else {
+                record.note_thawed(name, None).map_err(|error| noting(name, error))?;
+            }
+            asked?;
         }
         Ok(thawing)
     }
@@ -126,27 +143,53 @@ impl Archive {
         }
     }
 
-    /// The record knows what was seen.
-    fn enter(&self, name: &BlobName, look: &RemoteLook) -> Result<Thawing, VolumeError> {
+    /// For how long a blob that is under way has been so, in milliseconds.
+    ///
+    /// # Errors
+    /// The record's.
+    pub fn under_way_ms(&self, name: &BlobName) -> Result<Option<u64>, RecordError> {
+        let asked_ms = self.shared.record.cold(name)?.and_then(|row| row.asked_ms);
+        let now_ms = self.shared.clock.now_ms();
+        Ok(asked_ms.map(|asked_ms| u64::try_from(now_ms.saturating_sub(asked_ms)).unwrap_or_default()))
+    }
+
+    /// Looks, and has the record know what was seen.
+    fn see(&self, name: &BlobName) -> Result<Thawing, VolumeError> {
+        // Before the look: what is noted meanwhile is newer than what it shows.
+        let known = self.shared.record.cold(name).map_err(|error| noting(name, error))?;
+        let look = self.shared.remote.store.look(name)?;
+        self.enter(name, known, &look).map_err(|error| noting(name, error))
+    }
+
+    fn enter(
+        &self,
+        name: &BlobName,
+        known: Option<ColdRow>,
+        look: &RemoteLook,
+    ) -> Result<Thawing, RecordError> {
         let Shared { record, clock, .. } = &*self.shared;
-        let known = record.cold(name).map_err(|error| noting(name, error))?;
-        let class = look.class.as_deref().filter(|class| is_archive(class));
-        let Some(class) = class else {
-            // It never got there, or someone brought it back for good.
-            if known.is_some_and(|row| is_archive(&row.class)) {
-                record.note_frozen(name, DEFAULT_CLASS).map_err(|error| noting(name, error))?;
+        let Some(class) = look.class.as_deref().filter(|class| is_archive(class)) else {
+            // (T10) Someone brought it back for good. One that is about to get there stays noted.
+            if known.as_ref().is_some_and(|row| row.is_done && is_archive(&row.class)) {
+                record.note_seen(name, known.as_ref(), DEFAULT_CLASS)?;
             }
             return Ok(Thawing::Readable);
         };
-        if !known.is_some_and(|row| row.is_done && row.class == class) {
-            record.note_frozen(name, class).map_err(|error| noting(name, error))?;
+        if !known.as_ref().is_some_and(|row| row.is_done && row.class == class) {
+            record.note_seen(name, known.as_ref(), class)?;
         }
-        let noted = match look.thawed {
-            Thawed::Until(until_ms) => record.note_thawed(name, Some(until_ms)).map(|()| Thawing::Readable),
-            Thawed::UnderWay => record.note_thawing(name, clock.now_ms()).map(|()| Thawing::UnderWay),
-            Thawed::No => record.note_thawed(name, None).map(|()| Thawing::Cold),
-        };
-        noted.map_err(|error| noting(name, error))
+        let now_ms = clock.now_ms();
+        let is_asked =
+            |row: ColdRow| row.asked_ms.is_some_and(|asked_ms| now_ms.abs_diff(asked_ms) < SHOWN_WITHIN_MS);
+        match look.thawed {
+            Thawed::Until(until_ms) if until_ms.saturating_sub(MARGIN_MS) > now_ms => {
+                record.note_thawed(name, Some(until_ms)).map(|()| Thawing::Readable)
+            }
+            Thawed::UnderWay => record.note_thawing(name, now_ms).map(|()| Thawing::UnderWay),
+            Thawed::No if known.is_some_and(is_asked) => Ok(Thawing::UnderWay),
+            // What ends in a moment is as good as cold: asking again prolongs it.
+            Thawed::No | Thawed::Until(_) => record.note_thawed(name, None).map(|()| Thawing::Cold),
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use holdfast_types::clock::Clock;
 use holdfast_volume::{Blob, BlobName, BlobWriter, Ends, ListPage, Owner, Space, Volume, VolumeError};
 
 use crate::asked::Asked;
+use crate::asking::Asking;
 use crate::cold::Cold;
 use crate::evict::{FarBlob, evict, forget_ends};
 use crate::freeze::freeze;
@@ -40,7 +41,9 @@ impl TieredVolume {
         // Nothing that lies in an archive is asked for by accident.
         let remote = Remote { reads: cold.gate(remote.reads), ..remote };
         let may_travel = travels;
-        let shared = Shared { local, remote, record, waiting, clock, may_travel, cold, archive_class, asked };
+        let asking = Asking::default();
+        let shared =
+            Shared { local, remote, record, waiting, clock, may_travel, cold, archive_class, asked, asking };
         Self { shared: Arc::new(shared), lease: Arc::default() }
     }
 }

@@ -53,6 +53,8 @@ pub struct ColdPlace {
     pub len: u64,
     /// Whether a copy that was brought back can be read, for a while.
     pub is_readable: bool,
+    /// Whether it is known to lie there: moving it there may have been cut off.
+    pub is_certain: bool,
 }
 
 /// A sealed blob. Its bytes never change, so any number of threads may read it at once.

@@ -7,11 +7,10 @@ use holdfast_types::ids::ContainerId;
 use holdfast_volume::BlobName;
 
 use super::Engine;
-use crate::container::ContainerName;
+use crate::container::{ContainerError, ContainerName};
 use crate::error::EngineError;
 use crate::needs::{self, NeedingPoint};
 use crate::points::PointName;
-use crate::store::region_is_sound;
 
 impl Engine {
     /// The container that a blob holds; `None`: it holds none.
@@ -42,17 +41,30 @@ impl Engine {
         needs::points_needing(&self.core, containers, go_on)
     }
 
-    /// Reads all of a container, from wherever it lies: whether it is what it should be. What cannot be read now is not
-    /// called sound.
+    /// Reads all of a container, from wherever it lies: whether it is what it should be. `None`: that cannot be told now, or
+    /// the catalog does not know it.
     ///
     /// # Errors
     /// When the catalog cannot be asked.
-    pub fn is_container_sound(&self, container: ContainerId) -> Result<bool, EngineError> {
+    pub fn is_container_sound(&self, container: ContainerId) -> Result<Option<bool>, EngineError> {
         self.core.check_unlocked()?;
-        let Some(record) = self.core.catalog.container(container)? else { return Ok(false) };
-        let Ok(open) = self.core.store.open_afresh(&record) else { return Ok(false) };
+        let Some(record) = self.core.catalog.container(container)? else { return Ok(None) };
+        let judge = |error: &ContainerError| if error.is_damage() { Some(false) } else { None };
+        let open = match self.core.store.open_afresh(&record) {
+            Ok(open) => open,
+            Err(error) => return Ok(judge(&error)),
+        };
         let regions = u16::try_from(open.directory().region_count()).unwrap_or(u16::MAX);
-        Ok((0..regions).all(|region| region_is_sound(&open, region)))
+        let mut sound = Some(true);
+        for region in 0..regions {
+            match open.read_region(region).and_then(|stored| stored.checked(&open)) {
+                Ok(_) => {}
+                // (T14) What cannot be read now is no damage; damage elsewhere is.
+                Err(error) if error.is_damage() => return Ok(Some(false)),
+                Err(error) => sound = judge(&error),
+            }
+        }
+        Ok(sound)
     }
 
     /// (R4) Takes note that nothing of a container can be had, and why. Whether the catalog knows the container: of another

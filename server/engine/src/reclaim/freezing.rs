@@ -4,25 +4,31 @@
 //! points refer to that are young, or in use, is marked. Whatever else a backup counts on it holds, from before that was
 //! listed until the round ends (G1); and of a container that goes, no one begins to count on anything.
 //!
-//! A crash leaves containers that the volume says are cold, and may not be.
+//! A crash, or an answer that was lost, leaves containers that the volume says are cold, and may not be: they count as cold,
+//! and the next round asks again.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use holdfast_catalog::{BackupRecord, CatalogWalk as _, ContainerRecord};
 use holdfast_types::ids::{BackupId, ContainerClass};
-use holdfast_volume::Volume as _;
+use holdfast_volume::{Volume as _, VolumeError};
 
 use super::control::{Control, Phase};
 use super::live::{Candidate, Candidates, Scope, SlotSet, WINDOW_BYTES, is_live_data};
 use super::mark::mark;
 use super::report::{Freezing, FreezingRule, ReclaimReport};
 use super::roots::{Root, Roots};
-use crate::container::ContainerError;
+use crate::container::{ContainerError, OpenContainer};
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::store::ChunkStore;
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
+
+/// After this many objects with which something is wrong a round ends: more likely all of them have it, such as no checksums,
+/// and each costs a request.
+const WRONG_MAX: u64 = 100;
 
 /// Tells backups that it is under way.
 struct UnderWay<'a>(&'a ChunkStore);
@@ -148,15 +154,16 @@ pub(super) fn run(
     }
 }
 
-/// Whether it lies far away alone, where it can be read.
+/// Whether it lies far away alone, and is not known to be in the archive.
 fn is_far(core: &Core, candidate: &Candidate) -> bool {
     let store = &core.store;
-    !store.leftovers.is_cold(candidate.id)
-        && store.known_damage(candidate.id).is_empty()
-        && store
-            .containers
-            .get(candidate.id, ContainerClass::Data)
-            .is_ok_and(|container| !container.is_at_hand())
+    let is_far_and_warm = |container: Arc<OpenContainer>| {
+        let is_cold =
+            store.leftovers.is_cold(candidate.id) && container.cold().is_none_or(|place| place.is_certain);
+        !is_cold && !container.is_at_hand()
+    };
+    store.known_damage(candidate.id).is_empty()
+        && store.containers.get(candidate.id, ContainerClass::Data).is_ok_and(is_far_and_warm)
 }
 
 /// Whether to go on with others.
@@ -168,8 +175,8 @@ fn freeze_one(core: &Core, candidate: &Candidate, report: &mut ReclaimReport) ->
         Err(ContainerError::Structure { .. } | ContainerError::Volume { .. }) => return Ok(true),
         Err(error) => return Err(error.into()),
     };
-    // (T10) From now on no one begins to count on it.
-    if !store.leftovers.freeze(id) {
+    // (T10) From now on no one begins to count on it, unless no one may already.
+    if !store.leftovers.is_cold(id) && !store.leftovers.freeze(id) {
         return Ok(true);
     }
     let frozen = core.volume.freeze(container.name());
@@ -183,6 +190,13 @@ fn freeze_one(core: &Core, candidate: &Candidate, report: &mut ReclaimReport) ->
             Ok(true)
         }
         Ok(false) => Ok(true),
+        // Something is wrong with this object, which the audit finds out. The others may go.
+        Err(error @ (VolumeError::BadAnswer { .. } | VolumeError::NotFound { .. })) => {
+            tracing::error!(container = %id, %error, "a container cannot be moved to the archive");
+            report.freezing_failed.get_or_insert_with(|| error.to_string());
+            report.unfrozen_containers += 1;
+            Ok(report.unfrozen_containers < WRONG_MAX)
+        }
         Err(error) => {
             tracing::warn!(container = %id, %error, "moving containers to the archive ends early");
             report.freezing_failed = Some(error.to_string());

@@ -117,6 +117,8 @@ pub struct ReclaimReport {
     /// Containers that lie in an archive now, and their bytes.
     pub frozen_containers: u64,
     pub frozen_bytes: u64,
+    /// Containers with which something is wrong where they lie.
+    pub unfrozen_containers: u64,
     /// Why no more were moved there, if something failed.
     pub freezing_failed: Option<String>,
     /// References to chunks that were followed.

@@ -21,6 +21,10 @@ const DAY_MS: i64 = 24 * 3600 * 1000;
 struct Places {
     far: BTreeSet<BlobName>,
     cold: BTreeSet<BlobName>,
+    /// Of these, those that may not be.
+    unsure: BTreeSet<BlobName>,
+    /// Answers to freezing that fail, and what becomes of what was asked for.
+    failures: Vec<(VolumeError, bool)>,
     thawed: bool,
     ends: Option<Ends>,
     /// Reads of what is cold that were tried.
@@ -65,7 +69,9 @@ impl Blob for FarBlob {
 
     fn cold(&self) -> Option<ColdPlace> {
         let places = self.places.lock();
-        let place = ColdPlace { name: self.name.clone(), len: self.len(), is_readable: places.thawed };
+        let is_certain = !places.unsure.contains(&self.name);
+        let place =
+            ColdPlace { name: self.name.clone(), len: self.len(), is_readable: places.thawed, is_certain };
         places.cold.contains(&self.name).then_some(place)
     }
 }
@@ -89,7 +95,15 @@ impl Volume for Tiered {
     fn freeze(&self, name: &BlobName) -> Result<bool, VolumeError> {
         let mut places = self.places.lock();
         assert!(places.far.contains(name), "{name} is here");
-        Ok(places.cold.insert(name.clone()))
+        if let Some((error, may_be_cold)) = places.failures.pop() {
+            if may_be_cold {
+                places.cold.insert(name.clone());
+                places.unsure.insert(name.clone());
+            }
+            return Err(error);
+        }
+        let was_unsure = places.unsure.remove(name);
+        Ok(places.cold.insert(name.clone()) || was_unsure)
     }
 
     fn space(&self) -> Result<Option<Space>, VolumeError> {
@@ -208,6 +222,42 @@ fn what_is_counted_on_stays_warm() {
     holds.release();
     assert_eq!(scene.reclaim().frozen_containers, 1);
     assert!(core.store.find_and_hold(&domain, class, &chunk, recent, holds).unwrap().is_none());
+}
+
+/// (T10) After an answer that was lost a container counts as cold until the next round has asked again.
+#[test]
+fn what_may_be_cold_is_asked_for_again() {
+    let scene = Scene::new();
+    let disk = noise(6, 9 * MIB);
+    let old = scene.backup("web", &disk);
+    scene.bench.clock.advance_ms(40 * DAY_MS);
+    let lost =
+        VolumeError::OutcomeUnknown { action: "move", name: "it".to_owned(), source: "no answer".into() };
+    scene.volume.places.lock().failures.push((lost, true));
+    let report = scene.reclaim();
+    assert_eq!((report.frozen_containers, report.freezing_failed.is_some()), (0, true));
+    assert!(scene.cold_bytes(&old) > 0);
+    assert_eq!(scene.reclaim().frozen_containers, 1);
+    assert_eq!(scene.reclaim().frozen_containers, 0, "once");
+    let again = scene.backup("db", &disk);
+    assert_eq!(scene.cold_bytes(&again), 0, "nothing counts on it");
+    assert!(scene.restore(&again).unwrap() == disk);
+}
+
+/// One object with which something is wrong does not keep the others, and goes on being counted on.
+#[test]
+fn what_is_wrong_with_one_keeps_no_other() {
+    let scene = Scene::new();
+    for (number, vm) in (7..).zip(["web", "db", "mail"]) {
+        scene.backup(vm, &noise(number, 9 * MIB));
+    }
+    scene.bench.clock.advance_ms(40 * DAY_MS);
+    let wrong = VolumeError::BadAnswer { action: "move", name: "it".to_owned(), found: "9 bytes".to_owned() };
+    let gone = VolumeError::NotFound { name: BlobName::new("it").unwrap() };
+    scene.volume.places.lock().failures.extend([(wrong, false), (gone, false)]);
+    let report = scene.reclaim();
+    assert_eq!((report.frozen_containers, report.freezing_failed.is_some()), (1, true));
+    assert_eq!(scene.reclaim().frozen_containers, 2);
 }
 
 #[test]

@@ -121,9 +121,36 @@ impl Record {
         set.map(|_| ()).map_err(sql("write"))
     }
 
-    /// A thaw was asked for.
-    pub(crate) fn note_thawing(&self, name: &BlobName, asked_ms: i64) -> Result<(), RecordError> {
+    /// The bucket was seen to have it in this class, by a look that began while the record said `seen`: what was noted since
+    /// is newer, and stays.
+    pub(crate) fn note_seen(
+        &self,
+        name: &BlobName,
+        seen: Option<&ColdRow>,
+        class: &str,
+    ) -> Result<(), RecordError> {
+        let Some(seen) = seen else {
+            let set = "INSERT OR IGNORE INTO cold (name, class, is_done)
+                SELECT ?1, ?2, 1 WHERE EXISTS (SELECT 1 FROM copied WHERE name = ?1)";
+            let set = self.0.lock().execute(set, params![name.as_str(), class]);
+            return set.map(|_| ()).map_err(sql("write"));
+        };
+        let set = "UPDATE cold SET class = ?2, is_done = 1, asked_ms = NULL, until_ms = NULL
+            WHERE name = ?1 AND class = ?3 AND is_done = ?4";
+        let set = self.0.lock().execute(set, params![name.as_str(), class, seen.class, seen.is_done]);
+        set.map(|_| ()).map_err(sql("write"))
+    }
+
+    /// A thaw is going to be asked for.
+    pub(crate) fn note_asking(&self, name: &BlobName, asked_ms: i64) -> Result<(), RecordError> {
         let set = "UPDATE cold SET asked_ms = ?2, until_ms = NULL WHERE name = ?1";
+        let set = self.0.lock().execute(set, params![name.as_str(), asked_ms]);
+        set.map(|_| ()).map_err(sql("write"))
+    }
+
+    /// A thaw was asked for: at the latest now, if it is not known when.
+    pub(crate) fn note_thawing(&self, name: &BlobName, asked_ms: i64) -> Result<(), RecordError> {
+        let set = "UPDATE cold SET asked_ms = coalesce(asked_ms, ?2), until_ms = NULL WHERE name = ?1";
         let set = self.0.lock().execute(set, params![name.as_str(), asked_ms]);
         set.map(|_| ()).map_err(sql("write"))
     }

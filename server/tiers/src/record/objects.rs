@@ -43,6 +43,12 @@ const KNOWN: &str = "
         AND NOT EXISTS (SELECT 1 FROM removals WHERE removals.name = copied.name)
     ORDER BY copied.name LIMIT ?3";
 
+/// One of them.
+const KNOWN_ONE: &str = "
+    SELECT copied.name, len, sum, tag, what, detail FROM copied
+    LEFT JOIN objects ON objects.name = copied.name LEFT JOIN findings ON findings.name = copied.name
+    WHERE copied.name = ?1 AND NOT EXISTS (SELECT 1 FROM removals WHERE removals.name = ?1)";
+
 /// What is wrong with an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Flaw {
@@ -136,6 +142,14 @@ fn flaw_at(row: &Row<'_>, what: usize) -> rusqlite::Result<Option<Flaw>> {
     Ok(what.map(|what| Flaw::parse(&what, detail.unwrap_or_default())))
 }
 
+/// `None`: the name is none of a blob.
+fn known_at(row: &Row<'_>) -> rusqlite::Result<Option<Known>> {
+    let (len, sum, tag): (_, Option<String>, _) = (to_u64(row.get(1)?), row.get(2)?, row.get(3)?);
+    let (sum, flaw) = (sum.as_deref().and_then(sum_of), flaw_at(row, 4)?);
+    let name = BlobName::new(row.get::<_, String>(0)?);
+    Ok(name.map(|name| Known { name, len, sum, tag, flaw }))
+}
+
 impl Record {
     /// A blob lies there now, and this is the checksum of what was sent.
     pub(crate) fn add_sent(&self, name: &BlobName, len: u64, sum: BlobChecksum) -> Result<(), RecordError> {
@@ -159,23 +173,18 @@ impl Record {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let connection = self.0.lock();
         let mut read = connection.prepare_cached(KNOWN).map_err(sql("read"))?;
-        let rows = read
-            .query_map(params![after, up_to, limit], |row| {
-                let sum: Option<String> = row.get(2)?;
-                let known = |name| Known {
-                    name,
-                    len: 0,
-                    sum: sum.as_deref().and_then(sum_of),
-                    tag: None,
-                    flaw: None,
-                };
-                let known = BlobName::new(row.get::<_, String>(0)?).map(known);
-                let (len, tag) = (to_u64(row.get(1)?), row.get(3)?);
-                let flaw = flaw_at(row, 4)?;
-                Ok(known.map(|known| Known { len, tag, flaw, ..known }))
-            })
-            .map_err(sql("read"))?;
+        let rows = read.query_map(params![after, up_to, limit], known_at).map_err(sql("read"))?;
         rows.filter_map(Result::transpose).collect::<Result<_, _>>().map_err(sql("read"))
+    }
+
+    /// What is known of one that lies there and is not to go.
+    pub(crate) fn known_one(&self, name: &BlobName) -> Result<Option<Known>, RecordError> {
+        self.0
+            .lock()
+            .prepare_cached(KNOWN_ONE)
+            .and_then(|mut read| read.query_row([name.as_str()], known_at).optional())
+            .map(Option::flatten)
+            .map_err(sql("read"))
     }
 
     /// The object is what was sent.

@@ -14,17 +14,19 @@ fn content(number: u32) -> Vec<u8> {
 
 /// Follows an audit.
 #[derive(Default)]
-struct Watch {
-    found: Vec<AuditFinding>,
-    back: Vec<String>,
-    strays: Vec<String>,
-    audited: Audited,
-    place: String,
+pub(super) struct Watch {
+    pub(super) found: Vec<AuditFinding>,
+    pub(super) back: Vec<String>,
+    pub(super) strays: Vec<String>,
+    pub(super) audited: Audited,
+    pub(super) place: String,
     /// What is not sound.
-    unsound: Vec<String>,
+    pub(super) unsound: Vec<String>,
+    /// What cannot be read now.
+    pub(super) unread: Vec<String>,
     /// Objects after which it stops.
-    stop_after: Option<usize>,
-    looked: usize,
+    pub(super) stop_after: Option<usize>,
+    pub(super) looked: usize,
 }
 
 impl AuditWatch for Watch {
@@ -33,8 +35,9 @@ impl AuditWatch for Watch {
         self.stop_after.is_none_or(|most| self.looked <= most)
     }
 
-    fn is_sound(&mut self, name: &BlobName) -> bool {
-        !self.unsound.contains(&name.to_string())
+    fn is_sound(&mut self, name: &BlobName) -> Option<bool> {
+        let name = name.to_string();
+        if self.unread.contains(&name) { None } else { Some(!self.unsound.contains(&name)) }
     }
 
     fn found(&mut self, finding: &AuditFinding) {
@@ -56,13 +59,13 @@ impl AuditWatch for Watch {
 
 impl Watch {
     /// What was found: name, flaw and outcome.
-    fn findings(&self) -> Vec<(String, Flaw, Outcome)> {
+    pub(super) fn findings(&self) -> Vec<(String, Flaw, Outcome)> {
         self.found.iter().map(|one| (one.name.to_string(), one.flaw.clone(), one.outcome)).collect()
     }
 }
 
 impl Process {
-    fn audit(&self) -> Watch {
+    pub(super) fn audit(&self) -> Watch {
         self.audit_with(&[])
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use holdfast_bucket::Op;
+use holdfast_bucket::{Fault, Op};
 use holdfast_tests::repository::files;
 use holdfast_tests::{Disk, Server, wait_for};
 
@@ -171,6 +171,62 @@ fn a_backup_never_comes_to_need_the_archive() {
     site.wait_up_to_date(&data_dir);
     assert!(data(&site).is_empty() && site.copies("ends").is_empty(), "{:?}", site.bucket.keys());
     assert!(files(&data_dir.join("blobs/ends")).is_empty());
+    stop(server);
+}
+
+/// Answers that are lost and refusals cost time, never a second thaw: each is paid for.
+#[test]
+fn a_thaw_is_asked_for_once_whatever_becomes_of_its_answer() {
+    let site = Site::with(ARCHIVING);
+    let data_dir = site.path("repository");
+    let (server, disk) = archived(&site, &data_dir);
+    let objects = data(&site).len();
+    assert!(objects >= 2, "one whose answer is lost, and one that is refused");
+    site.bucket.fail(Op::Restore, "", 1, Fault::Refuse(503, "SlowDown"));
+    site.bucket.fail(Op::Restore, "", 1, Fault::LoseAnswer);
+    let out = site.path("out.raw");
+    let to = ["--to", out.to_str().unwrap(), "--thaw", "bulk", "--yes"];
+    // Two at the same time, of which the second one shares what the first one asks for.
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| server.agent().run(&[&RESTORE[..], &to, &["--no-wait"]].concat()).ok());
+        }
+    });
+    wait_for("the requests", || (site.bucket.thaws().len() == objects).then_some(()));
+    site.bucket.finish_thaws("");
+    server.agent().run(&[&RESTORE[..], &to].concat()).ok();
+    assert!(fs::read(&out).unwrap() == disk.bytes());
+    assert_eq!(site.bucket.count(Op::Restore), objects as u64 + 1, "the one that was refused");
+    stop(server);
+}
+
+/// The answer to a change of class is lost: it counts as cold, and the next round finds out.
+#[test]
+fn a_change_of_class_without_an_answer_is_finished_by_the_next_round() {
+    let site = Site::with(ARCHIVING);
+    let data_dir = site.path("repository");
+    let server = site.start(&data_dir);
+    let disk = Disk::of_noise(site.path("disk.raw"), 22, 8 << 20);
+    server.agent().back_up("web", &[disk.arg()]);
+    site.wait_up_to_date(&data_dir);
+    site.bucket.fail(Op::Put, "/containers/", 1, Fault::LoseAnswer);
+    let said = reclaim(&server);
+    assert!(said.contains("no answer came"), "{said}");
+    // A backup counts on nothing of it.
+    server.agent().back_up("db", &[disk.arg()]);
+    let read = site.bucket.requests(Op::Get, ".data");
+    assert_eq!(server.agent().read_back("db"), disk.bytes());
+    assert_eq!(site.bucket.requests(Op::Get, ".data"), read);
+    stop(server);
+    let server = site.start(&data_dir);
+    site.wait_up_to_date(&data_dir);
+    server.agent().run(&["delete", &server.agent().backups("db")[0], "--yes"]).ok();
+    reclaim(&server);
+    site.wait_up_to_date(&data_dir);
+    let cold = data(&site).iter().filter(|key| class(&site, key).as_deref() == Some("DEEP_ARCHIVE")).count();
+    assert!(cold >= 1);
+    let refused = server.agent().run(&[&RESTORE[..], &["--to", "-"]].concat());
+    assert_eq!(refused.code, Some(10), "{}", refused.said());
     stop(server);
 }
 

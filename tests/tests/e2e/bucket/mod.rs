@@ -7,6 +7,7 @@
 //! | `archived.rs` | what lies in the archive, and comes back |
 //! | `audit.rs` | objects that are gone, cut off, replaced or archived behind the server's back |
 //! | `bad_days.rs` | a bucket that is gone, slow, read-only or full of surprises, and machines that end |
+//! | `storms.rs` | the same in each way to use a bucket: refusals in masses, wrong clocks, outages in mid-backup |
 //! | `keys.rs` | nothing plain stays there once all is encrypted, and nothing of a destroyed namespace |
 //! | `moved.rs` | what lies in the bucket alone |
 //! | `primary.rs` | data that lives in the bucket: a backup counts when it is there |
@@ -21,6 +22,7 @@ mod keys;
 mod moved;
 mod primary;
 mod seen;
+mod storms;
 mod writers;
 
 use std::fs;

@@ -1,0 +1,253 @@
+//! Thaws of a bucket that does what the test says. Nothing waits for real time.
+
+use std::num::NonZeroUsize;
+
+use holdfast_engine::clock::{Clock as _, ManualClock};
+use holdfast_tiers::{Record, Remote, TieredVolume};
+use holdfast_volume::testing::{ManualTimer, put};
+use holdfast_volume::{
+    BlobChecksum, BlobName, Ends, MemoryVolume, RemoteLook, RemotePage, RemoteStat, RemoteVolume, Tagged,
+    Thawed, Volume,
+};
+
+use super::*;
+use crate::jobs::Throttle;
+
+const CLASS: &str = "GLACIER";
+const MINUTE_MS: i64 = 60_000;
+const DAY: i64 = 24 * 60 * MINUTE_MS;
+
+/// What the bucket does with what it is asked to thaw.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// It has it at the next look, for so long.
+    Thaws { for_ms: i64 },
+    /// It says yes, and never begins.
+    Never,
+    /// It begins, and never ends.
+    Endless,
+    /// It answers nothing.
+    Away,
+}
+
+#[derive(Debug)]
+struct State {
+    way: Way,
+    class: Vec<BlobName>,
+    asked: Vec<BlobName>,
+    until: Vec<(BlobName, i64)>,
+    looks: u32,
+}
+
+#[derive(Debug)]
+struct Bucket {
+    inner: MemoryVolume,
+    clock: Arc<ManualClock>,
+    /// Time that passes with each look.
+    step_ms: i64,
+    state: Mutex<State>,
+}
+
+impl Bucket {
+    fn answer(&self) -> Result<(), VolumeError> {
+        let away =
+            || VolumeError::Unavailable { action: "ask", name: "it".to_owned(), source: "away".into() };
+        if self.state.lock().way == Way::Away { Err(away()) } else { Ok(()) }
+    }
+}
+
+impl Volume for Bucket {
+    holdfast_volume::pass_on!(create_for, open, list, remove, discard_unfinished, space, handles_outlive_removal to inner);
+}
+
+impl RemoteVolume for Bucket {
+    fn stat(&self, name: &BlobName) -> Result<RemoteStat, VolumeError> {
+        self.inner.stat(name)
+    }
+
+    fn list_objects(&self, after: Option<&str>) -> Result<RemotePage, VolumeError> {
+        self.inner.list_objects(after)
+    }
+
+    fn remove_all(&self, names: &[BlobName]) -> Result<(), VolumeError> {
+        self.inner.remove_all(names)
+    }
+
+    fn read_tagged(&self, name: &BlobName) -> Result<Option<Tagged>, VolumeError> {
+        self.inner.read_tagged(name)
+    }
+
+    fn tag(&self, name: &BlobName) -> Result<Option<String>, VolumeError> {
+        self.inner.tag(name)
+    }
+
+    fn replace_tagged(
+        &self,
+        name: &BlobName,
+        bytes: &[u8],
+        tag: Option<&str>,
+    ) -> Result<Option<String>, VolumeError> {
+        self.inner.replace_tagged(name, bytes, tag)
+    }
+
+    fn sign_with(&self, _: u64) {}
+
+    fn look(&self, name: &BlobName) -> Result<RemoteLook, VolumeError> {
+        self.answer()?;
+        let len = self.stat(name)?.len;
+        self.clock.advance_ms(self.step_ms);
+        let now_ms = self.clock.now_ms();
+        let mut state = self.state.lock();
+        state.looks += 1;
+        let until = state.until.iter().rev().find(|(of, until)| of == name && *until > now_ms);
+        let thawed = match (until, state.way) {
+            (Some((_, until)), _) => Thawed::Until(*until),
+            (None, Way::Endless) if state.asked.contains(name) => Thawed::UnderWay,
+            _ => Thawed::No,
+        };
+        let class = state.class.contains(name).then(|| CLASS.to_owned());
+        // Of the same content whatever is asked.
+        let checksum = Some(BlobChecksum::Crc32c(1));
+        Ok(RemoteLook { len, checksum, tag: Some("tag".to_owned()), class, thawed })
+    }
+
+    fn set_class(&self, name: &BlobName, _: &str, _: &str) -> Result<(), VolumeError> {
+        self.state.lock().class.push(name.clone());
+        Ok(())
+    }
+
+    fn ask_thaw(&self, name: &BlobName, _: u32, _: &str) -> Result<(), VolumeError> {
+        self.answer()?;
+        let mut state = self.state.lock();
+        state.asked.push(name.clone());
+        if let Way::Thaws { for_ms } = state.way {
+            state.until.push((name.clone(), self.clock.now_ms() + for_ms));
+        }
+        Ok(())
+    }
+}
+
+struct Site {
+    _folder: tempfile::TempDir,
+    bucket: Arc<Bucket>,
+    archive: Archive,
+    control: Control,
+    parts: Vec<Part>,
+}
+
+impl Site {
+    /// Three containers in an archive.
+    fn new(way: Way, step_ms: i64) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Arc::new(ManualClock::new(1_763_700_000_000));
+        let state = State { way, class: Vec::new(), asked: Vec::new(), until: Vec::new(), looks: 0 };
+        let bucket = Arc::new(Bucket {
+            inner: MemoryVolume::new(),
+            clock: Arc::clone(&clock),
+            step_ms,
+            state: Mutex::new(state),
+        });
+        let record = Arc::new(Record::open_or_create(&folder.path().join("tiers.db"), "s3://here").unwrap());
+        let local = Arc::new(MemoryVolume::new());
+        put(&*local, "repository", b"this one");
+        let dyn_clock = Arc::<ManualClock>::clone(&clock);
+        let volume =
+            TieredVolume::new(local, Remote::plain(&bucket), record, |_| true, dyn_clock).archiving_to(CLASS);
+        let copies = volume.copies(NonZeroUsize::MIN, "here").unwrap();
+        let name = |number: u32| BlobName::new(format!("containers/0000000/{number:010}.data")).unwrap();
+        let names: Vec<BlobName> = (1..=3).map(name).collect();
+        for name in &names {
+            put(&volume, name.as_str(), &[7; 1000]);
+        }
+        while copies.work(&|| false).unwrap().more {}
+        bucket.state.lock().way = Way::Never;
+        for name in &names {
+            assert!(volume.evict(name, Ends { head: 16, tail: 16 }).unwrap());
+            assert!(volume.freeze(name).unwrap());
+        }
+        (bucket.state.lock().way, bucket.state.lock().looks) = (way, 0);
+        let part = |name| Part { name, len: 1000, class: CLASS.to_owned(), thawing: Thawing::Cold };
+        let control = Control::new(clock, Arc::<ManualTimer>::default(), Throttle::NONE);
+        let parts = names.into_iter().map(part).collect();
+        Self { _folder: folder, bucket, archive: volume.archive(), control, parts }
+    }
+
+    fn thaw(&self) -> Result<Figures, WorkError> {
+        let mut figures = Figures { objects: self.parts.len() as u64, ..Figures::default() };
+        let wanted = Wanted { days: 1, speed: Thaw::Bulk };
+        let (archive, control, failing) = (&self.archive, &self.control, Duration::ZERO);
+        Attempt { archive, control, figures: &mut figures, wanted, failing }.run(&self.parts)?;
+        Ok(figures)
+    }
+
+    /// Why it ends.
+    fn failure(&self) -> String {
+        match self.thaw() {
+            Err(WorkError::Failed(error)) => error.to_string(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn asked(&self) -> usize {
+        self.bucket.state.lock().asked.len()
+    }
+}
+
+#[test]
+fn each_object_is_asked_for_once_and_waited_for() {
+    let site = Site::new(Way::Thaws { for_ms: DAY }, MINUTE_MS);
+    let figures = site.thaw().unwrap();
+    assert_eq!((figures.asked_objects, figures.asked_bytes, figures.readable_objects), (3, 3000, 3));
+    assert_eq!(site.asked(), 3);
+    // A later attempt, or another restore.
+    assert_eq!(site.thaw().unwrap().asked_objects, 0);
+    assert_eq!(site.asked(), 3);
+}
+
+/// It is not asked, and paid, for ever.
+#[test]
+fn a_bucket_that_never_thaws_ends_the_task() {
+    let site = Site::new(Way::Never, MINUTE_MS);
+    let failure = site.failure();
+    assert!(
+        failure.contains("asked for 3 times") && failure.contains(site.parts[0].name.as_str()),
+        "{failure}"
+    );
+    assert_eq!(site.asked(), 3 + 3, "once each, then the first one until it is given up");
+    let looks = site.bucket.state.lock().looks;
+    assert!(looks < 100, "{looks} looks");
+}
+
+#[test]
+fn a_thaw_that_never_ends_is_given_up() {
+    let site = Site::new(Way::Endless, DAY / 2);
+    let failure = site.failure();
+    assert!(failure.contains("days ago") && failure.contains("does not have it thawed"), "{failure}");
+    assert_eq!(site.asked(), 3);
+}
+
+#[test]
+fn a_bucket_that_is_away_for_a_day_ends_the_task() {
+    let site = Site::new(Way::Away, 0);
+    let failure = site.failure();
+    assert!(failure.contains("away"), "{failure}");
+    assert_eq!(site.asked(), 0);
+}
+
+/// The first one ends while the others are waited for.
+#[test]
+fn what_ended_meanwhile_is_asked_for_again_and_not_for_ever() {
+    // Three looks, of ten minutes each, before the last can be read.
+    let site = Site::new(Way::Thaws { for_ms: 15 * MINUTE_MS }, 10 * MINUTE_MS);
+    let failure = site.failure();
+    assert!(failure.contains("thaw it for more days"), "{failure}");
+    assert!(site.asked() <= 3 + 3 * 3 * 3, "{}", site.asked());
+}
+
+#[test]
+fn one_that_is_cancelled_asks_for_nothing_more() {
+    let site = Site::new(Way::Endless, MINUTE_MS);
+    site.control.stop();
+    assert!(matches!(site.thaw(), Err(WorkError::Stopped)));
+    assert_eq!(site.asked(), 0);
+}
