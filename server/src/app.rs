@@ -249,8 +249,12 @@ fn tasks(
         .s3_move_after_days
         .or(settings.s3_primary.then_some(0))
         .map(|min_age_days| Moving { min_age_days, until_free_pct: settings.s3_move_until_free });
-    let archive_after_days = settings.s3_archive_after_days;
-    let reclaim = ReclaimWork { engine: Arc::clone(engine), moving, archive_after_days };
+    let reclaim = ReclaimWork {
+        engine: Arc::clone(engine),
+        tiers: tiers.cloned(),
+        moving,
+        archive_after_days: settings.s3_archive_after_days,
+    };
     let thaw = ThawWork { engine: Arc::clone(engine), archives: Arc::clone(archives) };
     let scrub = ScrubWork { engine: Arc::clone(engine) };
     let mut works: Vec<Arc<dyn Work>> =

@@ -19,6 +19,7 @@
 //! | `metrics` | metrics |
 //! | `jobs` | background work |
 //! | `app` | what all calls share |
+//! | `reading` | reading restore points back: who may, and thawing |
 //! | `control` | what commands on this machine ask of a running server |
 //! | `grpc`, `http` | the agents' protocol; REST API and web UI |
 //! | `archive` | what lies in the archive of a bucket, and what bringing it back costs |
@@ -46,6 +47,7 @@ mod metrics;
 mod net;
 mod process;
 mod readiness;
+mod reading;
 pub mod repository;
 mod retention;
 pub mod server;

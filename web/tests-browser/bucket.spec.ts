@@ -38,6 +38,8 @@ test("what lies in the bucket is shown as it gets there, with what it costs; the
   const requests = page.getByRole("table", { name: "Requests" });
   await expect(requests.getByRole("row", { name: /^Since the server started/ })).toBeVisible();
   await expect(page.getByRole("table", { name: "Costs" }).getByRole("row", { name: /so far/ })).toContainText("$0.0");
+  await expect(page.getByRole("table", { name: "Storage classes" }).getByRole("row", { name: /^STANDARD/ })).toContainText("at any time");
+  await expect(page.getByText("The bucket was not audited yet.")).toBeVisible();
   await expect(page.getByText("The bucket is elsewhere: this is what the same would cost at Amazon.")).toBeVisible();
   await expect(page.getByRole("alert")).toHaveCount(0);
 

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use holdfast_proto::details::bytes;
-use holdfast_proto::v1::BackupInfo;
+use holdfast_proto::v1::{BackupInfo, Places};
 use serde_json::{Value, json};
 
 use super::Context;
@@ -46,6 +46,7 @@ fn table(backups: &[BackupInfo]) -> String {
                 bytes(sum(|disk| disk.data_bytes)),
                 backup.exclusive_bytes.map(bytes).unwrap_or_default(),
                 backup.attributed_bytes.map(bytes).unwrap_or_default(),
+                tier(backup.places.as_ref()),
                 protection(backup.protection.as_ref()),
                 verified(backup),
             ]
@@ -61,6 +62,7 @@ fn table(backups: &[BackupInfo]) -> String {
         "data",
         "only it",
         "share",
+        "tier",
         "locked",
         "proved",
     ];
@@ -82,6 +84,24 @@ fn verified(backup: &BackupInfo) -> String {
         (false, _) => String::new(),
         (true, 0) => "only by agents: not yet".to_owned(),
         (true, at_ms) => format!("only by agents: {}", timestamp(at_ms)),
+    }
+}
+
+/// Where its data lies, most of it first.
+fn tier(places: Option<&Places>) -> String {
+    let Some(places) = places else { return String::new() };
+    let mut parts = [
+        (places.here_bytes, "here"),
+        (places.bucket_bytes, "in the bucket"),
+        (places.archive_bytes, "in the archive"),
+    ];
+    parts.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+    match parts {
+        [(_, place), (0, _), _] => place.to_owned(),
+        parts => {
+            let parts = parts.iter().filter(|(part, _)| *part > 0);
+            parts.map(|(part, place)| format!("{} {place}", bytes(*part))).collect::<Vec<_>>().join(", ")
+        }
     }
 }
 
@@ -128,6 +148,33 @@ fn backup_json(backup: &BackupInfo) -> Value {
         "vm_agent_verified": Some(backup.vm_agent_verified_ms).filter(|ms| *ms != 0).and_then(time),
         "exclusive_bytes": backup.exclusive_bytes,
         "attributed_bytes": backup.attributed_bytes,
+        "places": backup.places.as_ref().map(|places| json!({
+            "as_of": time(places.at_ms),
+            "here_bytes": places.here_bytes,
+            "bucket_bytes": places.bucket_bytes,
+            "archive_bytes": places.archive_bytes,
+        })),
         "protection": protection_json(backup.protection.as_ref()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tier_is_told_with_bytes_only_where_there_are_several() {
+        let places = |here_bytes, bucket_bytes, archive_bytes| Places {
+            at_ms: 1,
+            here_bytes,
+            bucket_bytes,
+            archive_bytes,
+        };
+        assert_eq!(tier(None), "");
+        assert_eq!(tier(Some(&places(5, 0, 0))), "here");
+        assert_eq!(tier(Some(&places(0, 0, 5))), "in the archive");
+        assert_eq!(tier(Some(&places(0, 0, 0))), "here", "zeros need no place");
+        let mixed = tier(Some(&places(1 << 30, 0, 3 << 30)));
+        assert_eq!(mixed, format!("{} in the archive, {} here", bytes(3 << 30), bytes(1 << 30)));
+    }
 }

@@ -2,7 +2,7 @@
 //! compression details, containers, tokens and the audit log.
 //!
 //! [`Catalog`] is the interface, put together from one trait for each kind of caller: [`Backups`],
-//! [`Points`], [`Trust`], [`Containers`], [`Scrubs`], [`Parities`], [`Attributions`], [`Access`], [`Quotas`],
+//! [`Points`], [`Trust`], [`Containers`], [`Scrubs`], [`Parities`], [`Attributions`], [`Places`], [`Access`], [`Quotas`],
 //! [`Leases`], [`Audit`], [`Reports`], [`Retention`], [`Tasks`], [`Upkeep`]. [`SqliteCatalog`] implements it on
 //! SQLite; every implementation passes the suite in `testing/`. What is kept is in `rows/`, as types of this
 //! crate; only `wire.rs` turns them into messages of the protocol.
@@ -37,6 +37,7 @@ mod leases;
 mod new_id;
 mod page;
 mod parity;
+mod places;
 mod points;
 mod quotas;
 mod reports;
@@ -67,6 +68,7 @@ pub use leases::{LEASE_MAX_MS, LEASE_NAME_MAX_BYTES, Leases};
 pub use new_id::new_id;
 pub use page::{Page, PageRequest};
 pub use parity::Parities;
+pub use places::Places;
 pub use points::{COMMIT_NUMBER_MAX, Points};
 pub use quotas::{FAILED_ROWS_PER_VM_MAX, JOBS_PER_NAMESPACE_MAX, Quotas, VMS_PER_NAMESPACE_MAX};
 pub use reports::{
@@ -81,11 +83,11 @@ pub use retention::{
 };
 pub use rows::{
     AgentsProof, AgentsProofs, Attempt, AttributedBy, AttributedGroup, AttributionRecord, AttributionState,
-    AuditEntry, AuditRecord, AuditRepeat, BackupCommit, BackupFilter, BackupInOrder, BackupRecord,
-    BackupShareRecord, ByteRange, ChunkerParams, CommitState, ContainerRecord, ContainerState, DamageChanges,
-    DamageRecord, DamageTotals, DamagedDisk, DeletionRecord, DetailFilter, DetailRow, DiskRecord,
-    ExpiringRecord, FailedRun, FalseDigest, LeaseRecord, LegalHold, LostRanges, NamedVm, NamespaceQuota,
-    NamespaceRecord, ParityGroup, ParityTotals, PointRecord, PointState, ProofSummary, Quota,
+    AuditEntry, AuditRecord, AuditRepeat, BackupCommit, BackupFilter, BackupInOrder, BackupPlaces,
+    BackupRecord, BackupShareRecord, ByteRange, ChunkerParams, CommitState, ContainerRecord, ContainerState,
+    DamageChanges, DamageRecord, DamageTotals, DamagedDisk, DeletionRecord, DetailFilter, DetailRow,
+    DiskRecord, ExpiringRecord, FailedRun, FalseDigest, LeaseRecord, LegalHold, LostRanges, NamedVm,
+    NamespaceQuota, NamespaceRecord, ParityGroup, ParityTotals, PointRecord, PointState, ProofSummary, Quota,
     RepositoryRecord, RetentionLock, RetentionPolicy, RootRecord, RowStatus, RunRecord, ScheduleMark,
     ScheduleRecord, ScrubPhase, ScrubState, Scrubbed, StartAccount, TaskKind, TaskLine, TaskProgress,
     TaskRecord, TaskStatus, Usage, Verification, VmOwner, VmRecord, WithinBackup,
@@ -123,6 +125,7 @@ pub trait Catalog:
     + Scrubs
     + Parities
     + Attributions
+    + Places
     + Access
     + Quotas
     + Leases
@@ -140,6 +143,7 @@ impl<
         + Trust
         + Containers
         + Attributions
+        + Places
         + Scrubs
         + Parities
         + Access

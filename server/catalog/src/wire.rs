@@ -117,6 +117,7 @@ impl BackupRecord {
             // Who asks tells these: they follow from more than the row.
             protection: None,
             exclusive_bytes: None,
+            places: None,
             attributed_bytes: None,
             end_to_end: false,
             agent_verified_ms: 0,

@@ -18,7 +18,6 @@ use super::call::{Stage, caller, own_session, parse_id, shown};
 use super::digests::ParentDigests;
 use super::ingest::{self, Lanes};
 use super::outgoing;
-use super::refusals;
 use crate::activity::Change;
 use crate::activity::streams::{StreamKind, Subject};
 use crate::app::App;
@@ -26,6 +25,7 @@ use crate::auth::Caller;
 use crate::auth::tokens::namespace_names;
 use crate::error::ServiceError;
 use crate::metrics::BackupEnd;
+use crate::reading::refusals;
 
 /// The service's calls.
 #[derive(Debug)]

@@ -19,11 +19,11 @@ use tonic::{Request, Response, Status};
 
 use super::call::{parse_id, shown, unary};
 use super::manage::protection;
-use super::refusals;
 use crate::activity::Change;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServiceError;
+use crate::reading::refusals;
 use crate::retention::choice::{self, LATEST};
 
 /// The service's calls.
@@ -142,6 +142,8 @@ fn described(app: &App, backups: &[BackupRecord]) -> Result<Vec<v1::BackupInfo>,
     let lock_time_ms = app.catalog().lock_time()?;
     let shares = app.catalog().backup_shares(&ids)?;
     let shares: HashMap<BackupId, _> = shares.into_iter().map(|share| (share.backup, share)).collect();
+    let places = app.catalog().backup_places(&ids)?;
+    let places: HashMap<BackupId, _> = places.into_iter().map(|found| (found.backup, found)).collect();
     let agents = app.catalog().agents_proofs(&ids)?;
     let agents: HashMap<BackupId, AgentsProof> =
         agents.into_iter().map(|found| (found.backup, found)).collect();
@@ -156,6 +158,12 @@ fn described(app: &App, backups: &[BackupRecord]) -> Result<Vec<v1::BackupInfo>,
         protection: protection(&backup.lock, lock_time_ms),
         exclusive_bytes: shares.get(&backup.id).map(|share| share.exclusive_bytes),
         attributed_bytes: shares.get(&backup.id).map(|share| share.attributed_bytes),
+        places: places.get(&backup.id).map(|found| v1::Places {
+            at_ms: found.at_ms,
+            here_bytes: found.here_bytes,
+            bucket_bytes: found.bucket_bytes,
+            archive_bytes: found.archive_bytes,
+        }),
         ..backup.info()
     });
     Ok(described.collect())

@@ -26,8 +26,6 @@ mod ingest;
 mod manage;
 mod messages;
 mod outgoing;
-mod reading;
-mod refusals;
 mod restore;
 mod status;
 mod thaw;

@@ -10,14 +10,14 @@ use holdfast_proto::v1::{self, restore_server::Restore};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-use super::call::{Stage, caller, queued, shown};
+use super::call::{Stage, caller, parse_id, queued, shown};
 use super::outgoing;
-use super::reading::may_read;
 use super::thaw;
 use crate::activity::streams::{StreamKind, Subject};
 use crate::app::App;
 use crate::auth::{Caller, peer_text};
 use crate::error::ServiceError;
+use crate::reading::may_read;
 
 /// The service's calls.
 #[derive(Debug)]
@@ -171,7 +171,7 @@ fn range_bytes(message: &v1::ReadRangeResponse) -> u64 {
 /// The backup, when the caller may read it; noted in the audit log. Blocks.
 fn readable_backup(app: &App, caller: &Caller, id: &str, disk: &str) -> Result<BackupRecord, ServiceError> {
     check_name("disk", disk).map_err(ServiceError::invalid)?;
-    let backup = may_read(app, caller, id)?;
+    let backup = may_read(app, caller, parse_id("backup", id)?)?;
     note(app, caller, &backup, disk);
     Ok(backup)
 }

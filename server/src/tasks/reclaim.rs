@@ -15,6 +15,7 @@ use super::control::{Control, Steered};
 use super::work::{DefaultSchedule, Order, Work, WorkError};
 use crate::error::ServiceError;
 use crate::jobs::Throttle;
+use crate::repository::Tiers;
 use crate::retention::policies::archive_rules;
 
 /// Daily at 10:00, after the night's backups: what policies deleted is freed before the next night needs the room.
@@ -140,6 +141,8 @@ impl Figures {
 #[derive(Debug)]
 pub(crate) struct ReclaimWork {
     pub(crate) engine: Arc<Engine>,
+    /// `None`: everything lies here.
+    pub(crate) tiers: Option<Arc<Tiers>>,
     /// What each round moves to the bucket alone; `None`: nothing.
     pub(crate) moving: Option<Moving>,
     /// When each round moves something to the archive, unless a policy says otherwise; `None`: nothing is.
@@ -220,14 +223,37 @@ impl Work for ReclaimWork {
         if let Some(why) = &report.freezing_failed {
             control.log(format!("no more was moved to the archive: {why}"));
         }
-        match self.engine.attribute(&round) {
-            Ok(_) => Ok(()),
-            Err(EngineError::Stopped) => Err(WorkError::Stopped),
-            // What was freed is freed: whose the rest is, the next round says.
+        // What was freed is freed: whose the rest is, and where it lies, the next round says.
+        let attributed = self.engine.attribute(&round).map(drop);
+        told(attributed, "whose the live bytes are", control)?;
+        let placed = self.note_places(&round, control);
+        told(placed, "where restore points lie", control)
+    }
+}
+
+impl ReclaimWork {
+    /// Where restore points lie is told where not all of them lie here.
+    fn note_places(&self, round: &ReclaimControl, control: &Control) -> Result<(), EngineError> {
+        let Some(tiers) = &self.tiers else { return Ok(()) };
+        match tiers.has_data_alone() {
+            Ok(true) => self.engine.note_places(round),
+            Ok(false) => self.engine.forget_places(),
             Err(error) => {
-                control.log(format!("whose the live bytes are could not be found out: {error}"));
+                control.log(format!("what lies in the bucket alone cannot be looked up: {error}"));
                 Ok(())
             }
+        }
+    }
+}
+
+/// What could not be found out is said, and fails nothing.
+fn told(found: Result<(), EngineError>, what: &str, control: &Control) -> Result<(), WorkError> {
+    match found {
+        Ok(()) => Ok(()),
+        Err(EngineError::Stopped) => Err(WorkError::Stopped),
+        Err(error) => {
+            control.log(format!("{what} could not be found out: {error}"));
+            Ok(())
         }
     }
 }
@@ -276,6 +302,7 @@ impl Steered for Round {
             ReclaimPhase::Copying => "batches copied",
             ReclaimPhase::Deleting => "containers deleted",
             ReclaimPhase::Moving => "containers looked at for moving",
+            ReclaimPhase::Placing => "restore points looked up in the bucket",
         };
         TaskProgress { done: progress.done, total: progress.total, unit: unit.to_owned() }
     }

@@ -44,7 +44,7 @@ const STALE_BY: Record<ChangedSubject, readonly string[]> = {
   details: ["details", "detail", "groups", "series", "totals", "vms", "vm", "jobs", "capacity", "storage", "damage"],
   backups: ["backups", "vms", "vm", "namespaces", "totals", "capacity", "storage", "jobs", "damage", "attribution"],
   tokens: ["tokens", "audit", "namespaces"],
-  tasks: ["tasks", "task", "schedules", "policies"],
+  tasks: ["tasks", "task", "schedules", "policies", "thaw"],
   policies: ["policies", "audit"],
 };
 

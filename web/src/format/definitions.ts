@@ -182,6 +182,10 @@ export const DEFINITIONS = define({
   raw_regions: { label: "Raw regions", text: "Regions stored uncompressed because compression saved less than 3 %.", unit: "regions" },
 
   // The bucket.
+  point_tier: {
+    label: "Lies",
+    text: "Where its data lies, as of the last reclaim. here: on this machine. bucket: in the bucket alone, where it can be read. archive: in the bucket's archive, where it has to be thawed before it can be restored.",
+  },
   tier_lag: {
     label: "Behind",
     text: "How long ago everything written until then was in the bucket: what a loss of this machine would cost.",

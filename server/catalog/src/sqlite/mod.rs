@@ -35,6 +35,7 @@ mod merge_failed;
 mod namespaces;
 mod overviews;
 mod parity;
+mod places;
 mod point_states;
 mod points;
 mod policies;

@@ -38,6 +38,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0016_agents_proofs.sql"),
     include_str!("../../migrations/0017_task_kinds.sql"),
     include_str!("../../migrations/0018_archive_by_policy.sql"),
+    include_str!("../../migrations/0019_places.sql"),
 ];
 
 /// The version this build writes.

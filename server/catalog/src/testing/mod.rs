@@ -25,6 +25,7 @@ mod expiring;
 pub mod fixture;
 mod leases;
 mod parity;
+mod places;
 mod points;
 mod quotas;
 mod refusals;
@@ -57,6 +58,7 @@ const CASES: &[&[Case]] = &[
     expiring::CASES,
     leases::CASES,
     parity::CASES,
+    places::CASES,
     points::CASES,
     quotas::CASES,
     refusals::CASES,

@@ -32,6 +32,23 @@ impl Engine {
         reclaim::attribution::attribute(&self.core, control)
     }
 
+    /// Where the data of each restore point lies. Walks all recipes, and keeps the answer in the catalog.
+    ///
+    /// # Errors
+    /// [`EngineError::Stopped`]; what cannot be read now.
+    pub fn note_places(&self, control: &ReclaimControl) -> Result<(), EngineError> {
+        self.core.check_unlocked()?;
+        reclaim::places::note(&self.core, control)
+    }
+
+    /// All data lies here, so there is nothing to tell of where it does.
+    ///
+    /// # Errors
+    /// The catalog's.
+    pub fn forget_places(&self) -> Result<(), EngineError> {
+        Ok(self.core.catalog.record_places(&[])?)
+    }
+
     /// Runs a round of reclaim to its end: frees what no restore point needs, beside everything else. With
     /// [`dry_run`](ReclaimOptions::dry_run) it only says what it would free. `control` watches, slows down and stops it;
     /// what was done until then stays done, and the next round goes on with what is left.

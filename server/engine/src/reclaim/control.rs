@@ -38,6 +38,8 @@ pub enum Phase {
     Squeezing,
     /// Giving up local copies of containers.
     Moving,
+    /// Looking up where the data of restore points lies.
+    Placing,
 }
 
 /// How far the work is.
@@ -144,7 +146,15 @@ impl Control {
     /// How far the work is.
     pub fn progress(&self) -> ControlProgress {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let phases = [Phase::Marking, Phase::Attributing, Phase::Copying, Phase::Deleting, Phase::Squeezing];
+        let phases = [
+            Phase::Marking,
+            Phase::Attributing,
+            Phase::Copying,
+            Phase::Deleting,
+            Phase::Squeezing,
+            Phase::Moving,
+            Phase::Placing,
+        ];
         let phase = self.phase.load(Ordering::Relaxed);
         let total = get(&self.total);
         ControlProgress {

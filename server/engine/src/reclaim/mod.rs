@@ -22,6 +22,7 @@ pub(crate) mod mark;
 mod moving;
 mod owners;
 mod pages;
+pub(crate) mod places;
 mod plan;
 pub(crate) mod repack;
 mod report;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use holdfast_types::clock::Clock as _;
 use holdfast_types::ids::ContainerClass;
 use holdfast_volume::{Blob, BlobName, ColdPlace, Ends, MemoryVolume, Space, Volume, VolumeError};
 use parking_lot::Mutex;
@@ -149,6 +150,43 @@ impl Scene {
         let parts = self.engine.cold_parts(namespace, id, "root", &mut || true).unwrap().unwrap();
         parts.iter().map(|part| part.len).sum()
     }
+}
+
+/// Plain bytes of a restore point here, far away and in the archive, as of now.
+fn places(scene: &Scene, backup: &str) -> (u64, u64, u64) {
+    scene.engine.note_places(&Control::default()).unwrap();
+    let found = scene.engine.catalog().backup_places(&[backup.parse().unwrap()]).unwrap().pop().unwrap();
+    assert_eq!(found.at_ms, scene.bench.clock.now_ms());
+    (found.here_bytes, found.bucket_bytes, found.archive_bytes)
+}
+
+/// Holes and zeros lie nowhere; what restore points share lies in one place for all of them.
+#[test]
+fn a_restore_point_knows_where_its_data_lies() {
+    let scene = Scene::new();
+    let all = 9 * MIB as u64;
+    let mut disk = noise(7, 9 * MIB);
+    disk.resize(14 * MIB, 0);
+    let old = scene.backup("web", &disk);
+    assert_eq!(places(&scene, &old), (all, 0, 0));
+    scene.bench.clock.advance_ms(40 * DAY_MS);
+    let moving = Some(Moving { min_age_days: 30, until_free_pct: 100 });
+    let options = ReclaimOptions { moving, ..ReclaimOptions::default() };
+    scene.engine.reclaim(&options, &Arc::new(Control::default())).unwrap();
+    assert_eq!(places(&scene, &old), (0, all, 0));
+    // What is far away and warm is counted on.
+    let mut changed = disk.clone();
+    changed[..4 * MIB].copy_from_slice(&noise(8, 4 * MIB));
+    let young = scene.backup("web", &changed);
+    assert_eq!(places(&scene, &young), (4 << 20, 5 << 20, 0));
+    scene.bench.clock.advance_ms(40 * DAY_MS);
+    assert!(scene.reclaim().frozen_containers > 0);
+    assert_eq!(places(&scene, &old), (0, 0, all));
+    // Of what is cold, a backup stores what it needs again, and the old restore point is read from there, too.
+    let again = scene.backup("web", &disk);
+    assert_eq!((places(&scene, &again), places(&scene, &old)), ((all, 0, 0), (all, 0, 0)));
+    scene.engine.forget_places().unwrap();
+    assert_eq!(scene.engine.catalog().backup_places(&[old.parse().unwrap()]).unwrap(), []);
 }
 
 /// (T10) Neither as chunks, nor as extents that did not change.

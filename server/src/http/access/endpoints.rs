@@ -45,6 +45,8 @@ const fn delete(path: &'static str, access: Access) -> Endpoint {
 }
 
 const CATALOG: Access = Access::May(Action::Catalog);
+/// Reading restore points back: within the token's namespaces, and of VMs whose contents it may have.
+const READ_BACK: Access = Access::May(Action::ReadBack);
 const REPORT: Access = Access::May(Action::Report);
 const OPERATE: Access = Access::Whole(Action::Operate);
 /// Running it within the token's namespaces.
@@ -70,6 +72,8 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     get("/jobs", CATALOG),
     get("/backups", CATALOG),
     get("/backups/{id}", CATALOG),
+    get("/backups/{id}/thaw", READ_BACK),
+    post("/backups/{id}/thaw", READ_BACK),
     get("/damage", CATALOG),
     get("/runs", REPORT),
     get("/attribution", REPORT),

@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use holdfast_engine::catalog::token::Action;
 use holdfast_engine::catalog::{
-    AgentsProof, BackupFilter, BackupRecord, BackupShareRecord, PageRequest, Verification,
+    AgentsProof, BackupFilter, BackupPlaces, BackupRecord, BackupShareRecord, PageRequest, Verification,
 };
 use holdfast_engine::ids::BackupId;
 use holdfast_proto::ErrorCode;
@@ -72,6 +72,8 @@ pub(super) struct Backup {
     exclusive_bytes: Option<u64>,
     /// Its part of the stored bytes of data: what several of a VM share is the oldest's; null: it is newer
     attributed_bytes: Option<u64>,
+    /// Where its data lies; null: all of it here, or it is newer than the last reclaim
+    places: Option<PointPlaces>,
     /// Its newest verification; null: none yet
     verify: Option<Verify>,
     /// Until when no one can delete it; null: it is not locked
@@ -80,6 +82,24 @@ pub(super) struct Backup {
     hold: Option<Hold>,
     /// The command that restores each disk
     restore_commands: Vec<RestoreCommand>,
+}
+
+/// Where the data of a restore point lies, as of the last reclaim: plain bytes without holes and zeros
+#[derive(Debug, Serialize, ToSchema)]
+struct PointPlaces {
+    as_of: String,
+    here_bytes: u64,
+    /// In the bucket alone, where they can be read
+    bucket_bytes: u64,
+    /// In the bucket alone, where they must be thawed before they can be read
+    archive_bytes: u64,
+}
+
+impl From<BackupPlaces> for PointPlaces {
+    fn from(found: BackupPlaces) -> Self {
+        let BackupPlaces { at_ms, here_bytes, bucket_bytes, archive_bytes, .. } = found;
+        Self { as_of: time(at_ms), here_bytes, bucket_bytes, archive_bytes }
+    }
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -178,6 +198,8 @@ fn describe(app: &App, backups: Vec<BackupRecord>) -> Result<Vec<Backup>, Servic
         app.catalog().agents_proofs(&ids)?.into_iter().map(|found| (found.backup, found)).collect();
     let shares: std::collections::HashMap<BackupId, BackupShareRecord> =
         app.catalog().backup_shares(&ids)?.into_iter().map(|share| (share.backup, share)).collect();
+    let mut places: std::collections::HashMap<BackupId, PointPlaces> =
+        app.catalog().backup_places(&ids)?.into_iter().map(|found| (found.backup, found.into())).collect();
     let lock_time_ms = app.catalog().lock_time()?;
     let with_lock = backups.into_iter().map(|backup| (kept_by(&backup.lock, lock_time_ms), backup));
     let with_cost = with_lock.zip(costs).zip(proofs);
@@ -189,6 +211,7 @@ fn describe(app: &App, backups: Vec<BackupRecord>) -> Result<Vec<Backup>, Servic
             agent_verified: maybe_time(agents.get(&backup.id).and_then(|found| found.point_ms)),
             exclusive_bytes: shares.get(&backup.id).map(|share| share.exclusive_bytes),
             attributed_bytes: shares.get(&backup.id).map(|share| share.attributed_bytes),
+            places: places.remove(&backup.id),
             locked_until,
             hold,
             verify: verified.remove(&backup.id),

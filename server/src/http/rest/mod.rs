@@ -24,6 +24,7 @@ mod server;
 mod session;
 mod storage;
 mod tasks;
+mod thaw;
 mod tiers;
 mod tokens;
 mod totals;
@@ -58,6 +59,7 @@ fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(disks::list))
         .routes(routes!(backups::list))
         .routes(routes!(backups::get))
+        .routes(routes!(thaw::quote, thaw::start))
         .routes(routes!(damage::list))
         .routes(routes!(attribution::get))
         .routes(routes!(details::list))

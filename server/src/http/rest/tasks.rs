@@ -73,7 +73,7 @@ pub(super) struct Task {
 }
 
 impl Task {
-    fn of((task, lines): (TaskRecord, Vec<catalog::TaskLine>)) -> Self {
+    pub(super) fn of((task, lines): (TaskRecord, Vec<catalog::TaskLine>)) -> Self {
         let catalog::TaskProgress { done, total, unit } = task.progress;
         let line =
             |line: catalog::TaskLine| TaskLine { number: line.number, at: time(line.at_ms), text: line.text };

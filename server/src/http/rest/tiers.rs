@@ -1,5 +1,6 @@
 //! The bucket with copies of the repository: what lies where, how far copies are, what is asked of it, what it costs.
 
+mod audit;
 mod month;
 
 use axum::Json;
@@ -9,6 +10,7 @@ use holdfast_tiers::{ClassTotals, Held, Holder, KindPlaces, is_archive};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use self::audit::AuditState;
 use self::month::{MonthState, RequestTotals};
 use super::wire::{maybe_time, time};
 use crate::app::App;
@@ -46,6 +48,7 @@ struct BucketState {
     writer: Writer,
     /// Why copying does not go on, and what to do; null: it does
     failure: Option<String>,
+    audit: AuditState,
     /// Since the server started
     requests: RequestTotals,
     /// This month, as far as it was counted
@@ -220,6 +223,7 @@ fn describe(app: &App, bucket: &Bucket) -> Result<BucketState, ServiceError> {
         classes: totals.classes.iter().map(|of| class(of, this_month.as_ref())).collect(),
         writer: Writer { own: own.as_ref().map(Signature::from), other: other.as_ref().map(Signature::from) },
         failure: status.failure,
+        audit: audit::look(record)?,
         requests: month::totals(&bucket.requests(), app.started_ms),
         prices: prices(bucket, this_month.as_ref().map(|month| month.keeping)),
         month: month::this(&usage.month, this_month.as_ref()),

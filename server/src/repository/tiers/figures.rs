@@ -150,6 +150,16 @@ impl Tiers {
         found.map_err(|error| ServiceError::new(ErrorCode::Internal, error.to_string()))
     }
 
+    /// Whether containers lie in the bucket alone, as of now. Blocks.
+    ///
+    /// # Errors
+    /// When the data folder cannot be listed.
+    pub(crate) fn has_data_alone(&self) -> Result<bool, ServiceError> {
+        let places = self.copies.places();
+        let places = places.map_err(|error| ServiceError::new(ErrorCode::Internal, error.to_string()))?;
+        Ok(places.iter().any(|kind| kind.kind == "containers" && kind.bucket.blobs > 0))
+    }
+
     /// What was used this month, up to now. Blocks.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use holdfast_tests::{Disk, Server, wait_for};
 use super::{Site, stop};
 
 /// Everything counts as old.
-const ARCHIVING: &str = "encryption = \"on\"\ns3_move_after_days = 0\ns3_move_until_free = 100\ns3_archive_after_days = 0\n\
+pub(super) const ARCHIVING: &str = "encryption = \"on\"\ns3_move_after_days = 0\ns3_move_until_free = 100\ns3_archive_after_days = 0\n\
                          s3_archive_class = \"DEEP_ARCHIVE\"\n";
 
 fn reclaim(server: &Server) -> String {
@@ -20,7 +20,7 @@ fn reclaim(server: &Server) -> String {
 }
 
 /// A backup of a disk of noise, all of whose data lies in the archive.
-fn archived(site: &Site, data_dir: &Path) -> (Server, Disk) {
+pub(super) fn archived(site: &Site, data_dir: &Path) -> (Server, Disk) {
     let server = site.start(data_dir);
     let disk = Disk::of_noise(site.path("disk.raw"), 21, 72 << 20);
     server.agent().back_up("web", &[disk.arg()]);
@@ -35,7 +35,7 @@ fn class(site: &Site, key: &str) -> Option<String> {
 }
 
 /// Keys of containers of data.
-fn data(site: &Site) -> Vec<String> {
+pub(super) fn data(site: &Site) -> Vec<String> {
     site.copies("containers").into_iter().filter(|key| key.contains(".data")).collect()
 }
 

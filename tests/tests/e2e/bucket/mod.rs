@@ -11,6 +11,7 @@
 //! | `keys.rs` | nothing plain stays there once all is encrypted, and nothing of a destroyed namespace |
 //! | `moved.rs` | what lies in the bucket alone |
 //! | `primary.rs` | data that lives in the bucket: a backup counts when it is there |
+//! | `thawed.rs` | the archive over REST |
 //! | `writers.rs` | two servers and one bucket |
 //! | `seen.rs` | what is told of it |
 
@@ -23,6 +24,7 @@ mod moved;
 mod primary;
 mod seen;
 mod storms;
+mod thawed;
 mod writers;
 
 use std::fs;

@@ -13,10 +13,12 @@ import { Fact, Facts, Stat } from "../../components/Stat";
 import { bytes } from "../../format/bytes";
 import { plural } from "../../format/numbers";
 import { minute, second } from "../../format/time";
+import { Audit } from "./Audit";
 import { Classes } from "./Classes";
 import { Costs } from "./Costs";
 import { Requests } from "./Requests";
 import { SetUp } from "./SetUp";
+import { Thaws } from "./Thaws";
 
 export default function Tiers() {
   const tiers = useTiers();
@@ -43,6 +45,14 @@ function Bucket({ bucket }: { bucket: BucketState }) {
         </Card>
         <Card title="Storage classes" className="wide" hint={`What is copied is put into ${bucket.class}.`}>
           <Classes bucket={bucket} />
+        </Card>
+        {bucket.classes.some((of) => of.archive) && (
+          <Card title="Being thawed" className="wide">
+            <Thaws />
+          </Card>
+        )}
+        <Card title="Audit" className="wide" hint="What someone deletes, cuts off or replaces in the bucket is found before a restore needs it.">
+          <Audit bucket={bucket} />
         </Card>
         <Card title="Costs" className="wide" hint={<Prices bucket={bucket} />}>
           <Costs bucket={bucket} />

@@ -36,14 +36,15 @@ const BUCKET: BucketState = {
   ],
   writer: { own: { name: "hv1:/srv", since: "2026-11-01T00:00:00.000Z", number: 1 }, other: null },
   failure: null,
+  audit: { last: { begun: "2026-11-15T10:00:00.000Z", verdict: "27 objects, all as they should be" }, flaws_count: 0, flaws: [] },
   requests: made(12),
   month: { month: "2026-11", requests: made(4321), cost: { storage: 23, requests: 0.0042, reading: 0, thawing: 1.5, sum: 24.5042 }, forecast: null, thaws: [], class_changes: [] },
   last_month: null,
   prices: { region: "us-east-1", as_of: "2025-06", applies: true, gb_month: 0.023, put_1000: 0.005, get_1000: 0.0004, read_gb: 0, keeping_month: 23.5 },
 };
 
-const open = (bucket: BucketState | null, path = "/bucket") => {
-  serve({ "GET /session": session(), "GET /namespaces": EMPTY, "GET /server": { ...SERVER, bucket: bucket !== null }, "GET /tiers": { bucket } });
+const open = (bucket: BucketState | null, path = "/bucket", answers: Record<string, unknown> = {}) => {
+  serve({ "GET /tasks": { items: [], next_page_token: null }, ...answers, "GET /session": session(), "GET /namespaces": EMPTY, "GET /server": { ...SERVER, bucket: bucket !== null }, "GET /tiers": { bucket } });
   window.history.replaceState(null, "", path);
   render(<App client={makeQueryClient()} />);
 };
@@ -78,6 +79,31 @@ describe("the bucket", () => {
     const asked = await table("Asked of the archive");
     asked.getByRole("row", { name: /^Thawed from DEEP_ARCHIVE \(bulk\)\s*1,250\s*32\.0 MiB\s*\$0\.34/ });
     asked.getByRole("row", { name: /^Moved to DEEP_ARCHIVE\s*3\s*–\s*\$0\.0002/ });
+  });
+
+  it("tells what the last audit said, and what is wrong", async () => {
+    const flaw = { name: "containers/0000000/0000000007.data", what: "it is gone from the bucket", lost: true, found: "2026-11-15T10:00:00.000Z" };
+    open({ ...BUCKET, audit: { ...BUCKET.audit, flaws_count: 3, flaws: [flaw] } });
+    await screen.findByText(/27 objects, all as they should be/);
+    screen.getByText("3 objects in the bucket are not as they should be");
+    screen.getByText(/it is gone from the bucket/);
+    expect(screen.getByText("And 2 more objects.")).toBeTruthy();
+  });
+
+  it("says how to audit before the first one", async () => {
+    open({ ...BUCKET, audit: { last: null, flaws_count: 0, flaws: [] } });
+    await screen.findByText("holdfast-server tier audit");
+    expect(screen.queryByText(/not as they should be/)).toBeNull();
+  });
+
+  it("shows what is being thawed where there is an archive", async () => {
+    const task = {
+      id: "01JTHAW", kind: "thaw", status: "running", who: "first", scheduled: false, options: {}, created: "2026-11-20T22:00:00.000Z", started: "2026-11-20T22:00:00.000Z",
+      finished: null, attempts: 1, progress: { done: 12, total: 40, unit: "objects thawed" }, figures: {}, error: "", log: [],
+    };
+    open(BUCKET, "/bucket", { "GET /tasks": { items: [task, { ...task, id: "01JOLD", status: "done" }], next_page_token: null } });
+    await screen.findByText("12 of 40 objects thawed");
+    expect(screen.getAllByRole("progressbar").length).toBe(1);
   });
 
   it("says what is wrong, and what to do", async () => {

@@ -13,8 +13,10 @@ import type { Term } from "../../format/definitions";
 import { plural } from "../../format/numbers";
 import { minute, second } from "../../format/time";
 import { DeletePoints } from "./DeletePoints";
+import { InArchive } from "./InArchive";
 import { Keeping } from "./Keeping";
 import { RestoreCommands } from "./RestoreCommands";
+import { tierExact, tierOf } from "./tier";
 
 /** Drawn at once; more on request. */
 const STEP = 20;
@@ -37,6 +39,8 @@ export function RestorePoints({ points }: { points: readonly Backup[] }) {
   const shown = points.slice(0, limit);
   // Only of what is on screen: what cannot be seen is not deleted.
   const selected = shown.filter((point) => chosen.has(point.id) && !isKept(point));
+  // Where all of it lies here there is nothing to tell.
+  const tiers = points.some((point) => point.places !== null);
   const free = shown.filter((point) => !isKept(point)).slice(0, CHOSEN_MAX);
   const choose = (id: string, on: boolean) => {
     const next = new Set(chosen);
@@ -91,6 +95,7 @@ export function RestorePoints({ points }: { points: readonly Backup[] }) {
               <th scope="col" className="number"><TermLabel term="new_bytes" /></th>
               <th scope="col" className="number"><TermLabel term="added_bytes" /></th>
               <th scope="col" className="number"><TermLabel term="exclusive_bytes" /></th>
+              {tiers && <th scope="col"><TermLabel term="point_tier" /></th>}
               <th scope="col"><TermLabel term="verify" /></th>
               <th scope="col"><TermLabel term="last_proven" /></th>
               <th scope="col">Restore</th>
@@ -102,6 +107,7 @@ export function RestorePoints({ points }: { points: readonly Backup[] }) {
               point={point}
               chosen={chosen.has(point.id)}
               mayKeep={mayDelete}
+              tiers={tiers}
               {...(mayAsk ? { onChoose: (on: boolean) => choose(point.id, on) } : {})}
             />
           ))}
@@ -132,11 +138,13 @@ interface PointProps {
   chosen: boolean;
   /** Whether the role locks and holds. */
   mayKeep: boolean;
+  /** Whether the table has a column of where data lies. */
+  tiers: boolean;
   /** Absent where the role may not even ask what deleting frees. */
   onChoose?: (on: boolean) => void;
 }
 
-function Point({ point, chosen, mayKeep, onChoose }: PointProps) {
+function Point({ point, chosen, mayKeep, tiers, onChoose }: PointProps) {
   const [open, setOpen] = useState(false);
   const data = point.disks.reduce((sum, disk) => sum + disk.data_bytes, 0);
   const kept = isKept(point);
@@ -164,6 +172,11 @@ function Point({ point, chosen, mayKeep, onChoose }: PointProps) {
         <Number term="new_bytes" kind="bytes" value={point.new_bytes} />
         <Number term="added_bytes" kind="bytes" value={point.post_lc + point.meta_bytes} />
         <Number term="exclusive_bytes" kind="bytes" value={point.exclusive_bytes} />
+        {tiers && (
+          <td data-term="point_tier" data-exact={point.places === null ? "Newer than the last reclaim" : tierExact(point.places)}>
+            {point.places === null ? <span className="muted">not yet known</span> : tierOf(point.places)}
+          </td>
+        )}
         <td><VerifyBadge verify={point.verify} endToEnd={point.end_to_end} /></td>
         <td className="nowrap" {...tip("last_proven", "time", proven)}>
           {proven === null ? <span className="muted">not yet</span> : show("ago", proven)}
@@ -178,11 +191,12 @@ function Point({ point, chosen, mayKeep, onChoose }: PointProps) {
       </tr>
       {open && (
         <tr className="point-more">
-          <td colSpan={onChoose === undefined ? 9 : 10}>
+          <td colSpan={9 + (tiers ? 1 : 0) + (onChoose === undefined ? 0 : 1)}>
             <p className="muted">
               Restore point <code>{point.id}</code>, run <code>{point.run}</code>, taken on {point.client_host}
             </p>
             {mayKeep && <Keeping point={point} />}
+            <InArchive point={point} />
             <RestoreCommands commands={point.restore_commands} />
             <p>To read it back and check every fingerprint:</p>
             <Command text={`holdfast verify ${point.id}`} label="Verify" />

@@ -4,7 +4,7 @@ import userEvent from "@testing-library/user-event";
 import { describe, expect, it } from "vitest";
 
 import { makeQueryClient } from "../../api/queries";
-import type { Backup, Session } from "../../api/schema";
+import type { Backup, Session, Task, Thaw } from "../../api/schema";
 import { SessionGate } from "../../api/session";
 import { backup, session } from "../../test/fixtures";
 import { serve, type Asked } from "../../test/server";
@@ -78,6 +78,22 @@ describe("restore points", () => {
     screen.getByText("3.00 MiB lost");
   });
 
+  it("say where their data lies once not all of it lies here", async () => {
+    const places = (here_bytes: number, bucket_bytes: number, archive_bytes: number) => ({ as_of: "2026-11-20T10:00:00.000Z", here_bytes, bucket_bytes, archive_bytes });
+    const MIB = 1_048_576;
+    open([backup(0), backup(1, { places: places(MIB, 0, 0) }), backup(2, { places: places(MIB, 0, 3 * MIB) }), backup(3, { places: places(0, 0, MIB) })]);
+    await screen.findByRole("columnheader", { name: "Lies" });
+    const cells = [...document.querySelectorAll("td[data-term=point_tier]")];
+    expect(cells.map((cell) => cell.textContent)).toEqual(["not yet known", "here", "archive 3.00 MiB, here 1.00 MiB", "archive"]);
+    expect(cells[2]?.getAttribute("data-exact")).toContain("in the archive 3,145,728");
+  });
+
+  it("say nothing of places where all data lies here", async () => {
+    open([backup(0)]);
+    await screen.findAllByRole("checkbox");
+    expect(screen.queryByRole("columnheader", { name: "Lies" })).toBeNull();
+  });
+
   it("that were locked meanwhile cannot be deleted", async () => {
     const log = open([backup(1)], { "POST /restore-points/freed": freed(0, [LOCKED]) });
     const user = userEvent.setup();
@@ -139,5 +155,103 @@ describe("restore points", () => {
       ["POST", "/restore-points/01JBACKUP0/hold", { reason: "audit" }],
       ["DELETE", "/restore-points/01JBACKUP2/hold", { reason: "closed" }],
     ]);
+  });
+});
+
+const LINE = { what: "1250 requests to thaw", cost: 0.04, extra: false };
+const QUOTE: Thaw = {
+  objects: 1250,
+  bytes: 41_943_040_000,
+  objects_under_way: 0,
+  bytes_under_way: 0,
+  objects_readable: 0,
+  bytes_readable: 0,
+  classes: ["DEEP_ARCHIVE"],
+  days: 7,
+  offers: [
+    { speed: "bulk", hours: 48, cost: 0.34, lines: [LINE] },
+    { speed: "standard", hours: 12, cost: 1.12, lines: [{ ...LINE, cost: 0.13 }, { what: "39.1 GB of traffic", cost: 3.52, extra: true }] },
+  ],
+  region: "us-east-1",
+  as_of: "2025-06",
+  task: null,
+};
+const THAWING: Task = {
+  id: "01JTHAW",
+  kind: "thaw",
+  status: "running",
+  who: "first",
+  scheduled: false,
+  options: {},
+  created: "2026-11-20T22:00:00.000Z",
+  started: "2026-11-20T22:00:00.000Z",
+  finished: null,
+  attempts: 1,
+  progress: { done: 12, total: 1250, unit: "objects thawed" },
+  figures: {},
+  error: "",
+  log: [],
+};
+const SERVER = { grpc_address: "0.0.0.0:7440", fingerprint: "ab:cd", encryption: null, bucket: true };
+const MAY = { actions: ["catalog", "report", "read_back", "restore"] } satisfies Partial<Session>;
+
+const openFirst = async (answers: Record<string, unknown>, who: Partial<Session> = MAY) => {
+  const log = open([backup(0)], answers, who);
+  const user = userEvent.setup();
+  await user.click(await screen.findByRole("button", { name: "Commands" }));
+  return { log, user };
+};
+
+describe("a restore point in the archive", () => {
+  it("is thawed after what that costs was shown", async () => {
+    let thaw: Thaw = QUOTE;
+    const { log, user } = await openFirst({
+      "GET /server": SERVER,
+      "GET /backups/01JBACKUP0/thaw": () => thaw,
+      "POST /backups/01JBACKUP0/thaw": () => {
+        thaw = { ...QUOTE, objects: 0, bytes: 0, objects_under_way: 1250, bytes_under_way: QUOTE.bytes, offers: [], task: THAWING };
+        return THAWING;
+      },
+    });
+    await screen.findByText("39.1 GiB of it lie in the archive");
+    await user.click(screen.getByRole("button", { name: "Thaw…" }));
+    const dialog = within(screen.getByRole("dialog"));
+    await dialog.findByRole("button", { name: "Thaw for about $0.34" });
+    await user.click(dialog.getByRole("radio", { name: /Within 12 hours/ }));
+    dialog.getByRole("row", { name: /39\.1 GB of traffic\s*\$3\.52\s*not in the sum/ });
+    await user.click(dialog.getByRole("button", { name: "Thaw for about $1.12" }));
+    await waitFor(() => expect(screen.queryByRole("dialog")).toBeNull());
+    await screen.findByText("39.1 GiB of it are being thawed");
+    screen.getByText(/12 of 1,250 objects can be read/);
+    expect(screen.queryByRole("button", { name: "Thaw…" })).toBeNull();
+    const asked = log.find((each) => each.method === "POST");
+    expect(JSON.parse(asked?.body ?? "")).toEqual({ speed: "standard" });
+  });
+
+  it("can be read for other days, at another price", async () => {
+    const { log, user } = await openFirst({
+      "GET /server": SERVER,
+      "GET /backups/01JBACKUP0/thaw": ({ params }: Asked) => ({ ...QUOTE, days: Number(params.get("days") ?? 7), offers: [{ ...QUOTE.offers[0], cost: params.has("days") ? 0.9 : 0.34 }] }),
+      "POST /backups/01JBACKUP0/thaw": THAWING,
+    });
+    await user.click(await screen.findByRole("button", { name: "Thaw…" }));
+    await user.type(screen.getByLabelText(/Days for which/), "30");
+    await user.click(await screen.findByRole("button", { name: "Thaw for about $0.90" }));
+    await waitFor(() => expect(screen.queryByRole("dialog")).toBeNull());
+    expect(JSON.parse(log.find((each) => each.method === "POST")?.body ?? "")).toEqual({ speed: "bulk", days: 30 });
+  });
+
+  it("is not spoken of where nothing is archived, nor to those who may not restore", async () => {
+    const nothing = { ...QUOTE, objects: 0, bytes: 0, offers: [] };
+    const { log } = await openFirst({ "GET /server": SERVER, "GET /backups/01JBACKUP0/thaw": nothing });
+    await waitFor(() => expect(log.some((each) => each.path.endsWith("/thaw"))).toBe(true));
+    await waitFor(() => expect(screen.queryByText(/Looking up/)).toBeNull());
+    expect(screen.queryByText(/archive/)).toBeNull();
+  });
+
+  it("is looked up for no one who may not restore it", async () => {
+    const { log } = await openFirst({ "GET /server": SERVER }, { role: "restore", actions: ["catalog", "report"] });
+    await waitFor(() => expect(log.some((each) => each.path === "/server")).toBe(true));
+    expect(log.some((each) => each.path.endsWith("/thaw"))).toBe(false);
   });
 });

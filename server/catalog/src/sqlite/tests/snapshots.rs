@@ -96,7 +96,7 @@ fn undo_later(raw: &rusqlite::Connection) {
          ALTER TABLE backups DROP COLUMN missing_disks; \
          ALTER TABLE damage DROP COLUMN healed_ms; DROP TABLE settled; DROP TABLE sealed_containers; \
          DROP TABLE attributed_backups; DROP TABLE attributed_vms; DROP TABLE attributed_jobs; \
-         DROP TABLE attribution; DROP TABLE squeezed; \
+         DROP TABLE attribution; DROP TABLE backup_places; DROP TABLE squeezed; \
          DROP TABLE task_log; DROP TABLE tasks; DROP TABLE schedules; DROP TABLE schedule_marks; \
          DROP INDEX backups_locked; DROP INDEX backups_with_stale_points; \
          ALTER TABLE backups DROP COLUMN locked_until_ms; ALTER TABLE backups DROP COLUMN hold_reason; \

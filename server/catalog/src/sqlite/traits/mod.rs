@@ -8,6 +8,7 @@ mod backups;
 mod containers;
 mod leases;
 mod parity;
+mod places;
 mod points;
 mod quotas;
 mod reports;

@@ -55,6 +55,8 @@ const CALLS: &[(&str, &str, &str, Who, Foreign)] = &[
     ("GET", "/jobs", "?namespace=mine", EveryRole, Forbidden),
     ("GET", "/backups", "?namespace=mine", EveryRole, Forbidden),
     ("GET", "/backups/{id}", "", EveryRole, Absent),
+    ("GET", "/backups/{id}/thaw", "", EveryRole, Absent),
+    ("POST", "/backups/{id}/thaw", "", EveryRole, Absent),
     ("GET", "/damage", "?namespace=mine", EveryRole, Forbidden),
     ("GET", "/runs", "?namespace=mine", EveryRole, Forbidden),
     ("GET", "/attribution", "?namespace=mine&by=job", EveryRole, Forbidden),
@@ -128,9 +130,10 @@ impl Seeded {
     /// The request, with everything it needs to succeed but the token.
     fn ask(&self, method: &str, path: &str, query: &str) -> Ask {
         let id = match path {
-            "/backups/{id}" | "/restore-points/{id}/lock" | "/restore-points/{id}/hold" => {
-                self.backup.clone()
-            }
+            "/backups/{id}"
+            | "/backups/{id}/thaw"
+            | "/restore-points/{id}/lock"
+            | "/restore-points/{id}/hold" => self.backup.clone(),
             "/policies/{id}" | "/policies/{id}/run" => self.policy(),
             "/details/{id}" => self.row.clone(),
             "/tokens/{id}" => {
@@ -167,6 +170,7 @@ impl Seeded {
                 ask.json(&json!({ "name": vm, "vm": vm, "enabled": true }))
             }
             ("POST", "/policies/simulate") => ask.json(&json!({ "schedule": "@daily", "days": 3 })),
+            ("POST", path) if path.ends_with("/thaw") => ask.json(&json!({ "speed": "bulk" })),
             ("POST", path) if path.ends_with("/run") => ask.json(&json!({ "dry_run": true })),
             ("POST", path) if path.ends_with("/owner") => ask.json(&json!({ "owner": "cluster" })),
             _ => ask,
@@ -220,7 +224,12 @@ impl Seeded {
         }
         let answer = self.fixture.ask(ask).await;
         if answer.status >= 400 {
-            answer.problem();
+            let code = answer.problem();
+            // There is no bucket here, which only those learn who may thaw.
+            if path.ends_with("/thaw") && answer.text().contains("the settings name no bucket") {
+                assert_eq!(code, "invalid");
+                return 200;
+            }
         }
         answer.status
     }

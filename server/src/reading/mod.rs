@@ -1,20 +1,29 @@
-//! Who may read a restore point back.
+//! Reading restore points back, whichever protocol asks: who may, and what has to be thawed before.
+//!
+//! | file | open it for |
+//! |---|---|
+//! | `mod.rs` | [`may_read`]: who may read a restore point |
+//! | `refusals.rs` | the record of whom a VM was refused to |
+//! | `thaw.rs` | what of a restore point lies in the archive, what bringing it back costs, and doing it |
+
+pub(crate) mod refusals;
+pub(crate) mod thaw;
 
 use holdfast_engine::catalog::BackupRecord;
 use holdfast_engine::catalog::token::Action;
 use holdfast_engine::ids::BackupId;
 use holdfast_proto::ErrorCode;
 
-use super::call::parse_id;
-use super::refusals;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServiceError;
 
 /// The backup, when the caller may read it. Blocks.
-pub(super) fn may_read(app: &App, caller: &Caller, id: &str) -> Result<BackupRecord, ServiceError> {
+///
+/// # Errors
+/// `Denied` and `NotFound`; the catalog's.
+pub(crate) fn may_read(app: &App, caller: &Caller, id: BackupId) -> Result<BackupRecord, ServiceError> {
     caller.check_role(Action::ReadBack)?;
-    let id: BackupId = parse_id("backup", id)?;
     let backup = app
         .catalog()
         .backup(id)?

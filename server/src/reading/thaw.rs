@@ -1,0 +1,134 @@
+//! What of a restore point lies in the archive, what bringing it back costs, and doing it. Who may restore it may do so.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use holdfast_engine::catalog::{AuditEntry, PageRequest, TaskKind, TaskLine, TaskRecord};
+use holdfast_engine::ids::{BackupId, TaskId};
+use holdfast_proto::ErrorCode;
+use holdfast_proto::limits::check_name;
+use holdfast_proto::v1;
+
+use super::may_read;
+use crate::app::App;
+use crate::archive;
+use crate::auth::Caller;
+use crate::error::ServiceError;
+use crate::tasks::ThawOptions;
+
+/// Tasks looked through for one of the same restore point.
+const LOOKED_AT: u32 = 100;
+
+/// Lines of the log in one answer.
+const LINES: usize = 5;
+
+/// A task, and the newest lines of its log.
+pub(crate) type Told = (TaskRecord, Vec<TaskLine>);
+
+/// What is to be thawed.
+#[derive(Debug, Clone)]
+pub(crate) struct Wanted {
+    pub(crate) backup: BackupId,
+    /// Empty: all.
+    pub(crate) disks: Vec<String>,
+    /// For which it can be read; 0: as the settings say.
+    pub(crate) days: u32,
+}
+
+impl Wanted {
+    fn check(&self) -> Result<(), ServiceError> {
+        self.disks.iter().try_for_each(|disk| check_name("disk", disk).map_err(ServiceError::invalid))
+    }
+}
+
+/// What it takes. Blocks for as long as a walk over the recipes takes, if anything is cold, and for `at_most`.
+///
+/// # Errors
+/// Those of [`may_read`]; `Invalid`; `Limit`: it takes longer.
+pub(crate) fn quote(
+    app: &App,
+    caller: &Caller,
+    wanted: Wanted,
+    at_most: Option<Duration>,
+) -> Result<v1::ThawQuote, ServiceError> {
+    let backup = may_read(app, caller, wanted.backup)?;
+    wanted.check()?;
+    let days = app.archives.days(wanted.days)?;
+    let disks = app.archives.disks(backup.id, wanted.disks)?;
+    let (mut stopping, begun) = (app.stopping(), Instant::now());
+    let mut is_late = false;
+    let mut go_on = || {
+        is_late = at_most.is_some_and(|at_most| begun.elapsed() > at_most);
+        !is_late && !*stopping.borrow_and_update()
+    };
+    let parts = app.archives.parts(backup.namespace, backup.id, &disks, &mut go_on)?;
+    match parts {
+        Some(parts) => Ok(archive::quote(&app.archives, &parts, days)),
+        None if is_late => Err(ServiceError::new(
+            ErrorCode::Limit,
+            format!(
+                "looking up what of it lies in the archive takes longer than a request may: 'holdfast restore {}' shows it",
+                backup.id
+            ),
+        )),
+        None => Err(ServiceError::shutting_down()),
+    }
+}
+
+/// Starts to bring it back, or finds the task that does. Blocks.
+///
+/// # Errors
+/// Those of [`may_read`]; `Invalid`; those of tasks.
+pub(crate) fn start(
+    app: &Arc<App>,
+    caller: &Caller,
+    wanted: Wanted,
+    speed: String,
+) -> Result<Told, ServiceError> {
+    let backup = may_read(app, caller, wanted.backup)?;
+    wanted.check()?;
+    let Wanted { disks, days, .. } = wanted;
+    let options = ThawOptions { backup: backup.id.to_string(), disks, speed, days };
+    let text = serde_json::to_string(&options).map_err(ServiceError::defect)?;
+    // One that does the same is shared.
+    let task = app.start_task(TaskKind::Thaw, &text, &caller.token.name)?;
+    let (vm, namespace) = (&backup.vm, &backup.namespace_name);
+    let entry = AuditEntry {
+        who: caller.token.name.clone(),
+        action: "backup.thaw".to_owned(),
+        object: backup.id.to_string(),
+        detail: format!("VM {vm:?} in namespace {namespace:?}, {}, task {}", options.speed, task.id),
+    };
+    let repeats = format!("{} {}", backup.id, task.id);
+    app.auth.audit_log().note(entry, repeats);
+    app.tasks.get(task.id, LINES)
+}
+
+/// How far it is. Blocks.
+///
+/// # Errors
+/// `NotFound`: it is no such task; those of [`may_read`].
+pub(crate) fn get(app: &App, caller: &Caller, id: TaskId) -> Result<Told, ServiceError> {
+    let (task, log) = app.tasks.get(id, LINES)?;
+    if task.kind != TaskKind::Thaw {
+        return Err(ServiceError::new(ErrorCode::NotFound, format!("task {id} thaws nothing")));
+    }
+    // Who may not read the restore point learns nothing of the task.
+    may_read(app, caller, ThawOptions::read(&task.options)?.backup()?)?;
+    Ok((task, log))
+}
+
+/// The newest task that thaws something of this restore point and has not ended. Blocks.
+///
+/// # Errors
+/// Those of [`may_read`]; the catalog's.
+pub(crate) fn task_of(app: &App, caller: &Caller, backup: BackupId) -> Result<Option<Told>, ServiceError> {
+    let backup = may_read(app, caller, backup)?.id.to_string();
+    let page = PageRequest { size: LOOKED_AT, token: "" };
+    let (tasks, _) = app.tasks.list(Some(TaskKind::Thaw), page)?;
+    let is_it = |task: &TaskRecord| {
+        !task.status.has_ended() && ThawOptions::read(&task.options).is_ok_and(|of| of.backup == backup)
+    };
+    let found = tasks.into_iter().find(is_it);
+    found.map(|task| app.tasks.get(task.id, LINES)).transpose()
+}

@@ -1,0 +1,95 @@
+/** How fast to thaw, for how many days, and what that costs. */
+
+import { useState, type SubmitEvent } from "react";
+
+import type { Backup, ThawLine, ThawOffer } from "../../api/schema";
+import { useStartThaw, useThaw } from "../../api/thaw";
+import { Dialog } from "../../components/Dialog";
+import { Async, ErrorNote } from "../../components/Feedback";
+import { SimpleTable, type SimpleColumn } from "../../components/SimpleTable";
+import { bytes } from "../../format/bytes";
+import { dollars, plural } from "../../format/numbers";
+import { minute } from "../../format/time";
+
+/** As the server takes them. */
+const DAYS_MAX = 365;
+
+const LINES: SimpleColumn<ThawLine>[] = [
+  { id: "what", header: "", render: (line) => line.what },
+  { id: "cost", term: "thaw_cost", kind: "dollars", value: (line) => line.cost },
+  { id: "extra", header: "", render: (line) => (line.extra ? "not in the sum" : "") },
+];
+
+export function ThawDialog({ point, onClose }: { point: Backup; onClose: () => void }) {
+  const [days, setDays] = useState("");
+  const [speed, setSpeed] = useState("");
+  const wanted = Math.trunc(Number(days));
+  const isValid = days === "" || (wanted >= 1 && wanted <= DAYS_MAX);
+  const thaw = useThaw(point.id, isValid ? wanted : 0);
+  const start = useStartThaw(point.id);
+  const offers = thaw.data?.offers ?? [];
+  const chosen = offers.find((offer) => offer.speed === speed) ?? offers[0];
+  const submit = (event: SubmitEvent) => {
+    event.preventDefault();
+    if (chosen !== undefined) start.mutate({ speed: chosen.speed, ...(days === "" ? {} : { days: wanted }) }, { onSuccess: onClose });
+  };
+  return (
+    <Dialog title={`Thaw the restore point of ${minute(point.finished)}`} onClose={onClose}>
+      <form className="form" onSubmit={submit}>
+        <Async query={thaw} lines={5} height={220}>
+          {(data) => (
+            <>
+              <p>
+                {bytes(data.bytes)} in {plural(data.objects, "object")} are brought back from the archive. Then the restore point can be restored for{" "}
+                {plural(data.days, "day")}.
+              </p>
+              {data.offers.length === 0 && <p>Nothing has to be thawed, or the prices of its storage class are not known: see OPERATIONS, s3_prices.</p>}
+              <fieldset className="field roles">
+                <legend>How fast</legend>
+                {data.offers.map((offer) => (
+                  <label key={offer.speed} className="role">
+                    <input type="radio" name="speed" value={offer.speed} checked={offer === chosen} onChange={() => setSpeed(offer.speed)} />
+                    <span>
+                      <strong>{within(offer)}</strong>
+                      <span className="muted">
+                        about {dollars(offer.cost)} ({offer.speed})
+                      </span>
+                    </span>
+                  </label>
+                ))}
+              </fieldset>
+              {chosen !== undefined && <SimpleTable caption="What it costs" columns={LINES} rows={chosen.lines} rowKey={(line) => line.what} />}
+              <p className="muted">
+                By the prices of {data.region} as of {data.as_of}, without taxes and contracts. It cannot be taken back: what was asked for comes, and is paid
+                for.
+              </p>
+            </>
+          )}
+        </Async>
+        <label className="field">
+          <span>Days for which it can be read</span>
+          <input
+            name="days"
+            type="number"
+            min={1}
+            max={DAYS_MAX}
+            value={days}
+            placeholder={thaw.data === undefined ? "" : String(thaw.data.days)}
+            onChange={(event) => setDays(event.target.value)}
+          />
+        </label>
+        {start.error !== null && <ErrorNote error={start.error} />}
+        <div className="form-actions">
+          <button type="button" className="button" onClick={onClose}>
+            Cancel
+          </button>
+          <button type="submit" className="button button-primary" disabled={chosen === undefined || !isValid || start.isPending || thaw.isPlaceholderData}>
+            {start.isPending ? "Starting…" : chosen === undefined ? "Thaw" : `Thaw for about ${dollars(chosen.cost)}`}
+          </button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}
+
+const within = ({ hours }: ThawOffer): string => `Within ${plural(hours, "hour")}`;
