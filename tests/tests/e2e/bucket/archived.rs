@@ -8,6 +8,7 @@ use std::path::Path;
 use holdfast_bucket::{Fault, Op};
 use holdfast_tests::repository::files;
 use holdfast_tests::{Disk, Server, wait_for};
+use serde_json::Value;
 
 use super::{Site, stop};
 
@@ -49,22 +50,8 @@ fn figure(said: &str, after: &str, before: &str) -> u64 {
 
 const RESTORE: [&str; 4] = ["restore", "latest", "--vm", "web"];
 
-#[test]
-fn what_is_archived_is_quoted_thawed_and_restored() {
-    let site = Site::with(ARCHIVING);
-    let data_dir = site.path("repository");
-    let (server, disk) = archived(&site, &data_dir);
-    // (T10) Data alone is cold, and what is in it lies beside it.
-    for key in site.bucket.keys() {
-        let is_cold = class(&site, &key).as_deref() == Some("DEEP_ARCHIVE");
-        assert_eq!(is_cold, key.starts_with("site/containers/") && key.contains(".data"), "{key}");
-    }
-    for key in data(&site) {
-        assert!(site.bucket.object(&key.replacen("site/", "site/ends/", 1)).is_some(), "{key}");
-    }
-
-    // Everything is counted in the class it lies in.
-    let status = site.status(&data_dir);
+/// Everything is counted in the class it lies in.
+fn is_counted_by_class(site: &Site, status: &Value) {
     for class in status["classes"].as_array().unwrap() {
         let in_class = |key: &String| {
             let object = site.bucket.object(key).unwrap();
@@ -79,6 +66,39 @@ fn what_is_archived_is_quoted_thawed_and_restored() {
         );
     }
     assert_eq!(status["classes"].as_array().unwrap().len(), 2, "{status}");
+}
+
+/// The month has what was thawed, by the prices of the quote: requests, what is retrieved, and copies for 3 days.
+fn is_in_the_month(site: &Site, data_dir: &Path, objects: u64, asked: u64) {
+    let month = wait_for("the month to be written down", || {
+        let month = site.status(data_dir)["month"].clone();
+        (month["thaws"][0]["objects"] == objects).then_some(month)
+    });
+    let thawed = &month["thaws"][0];
+    assert_eq!((&thawed["class"], &thawed["speed"]), (&"DEEP_ARCHIVE".into(), &"bulk".into()));
+    assert_eq!(thawed["bytes"], asked);
+    assert_eq!(month["class_changes"]["DEEP_ARCHIVE"], data(site).len());
+    assert_eq!(month["dollars_thawing"], thawed["dollars"]);
+    let gb = asked as f64 / f64::from(1 << 30);
+    let expected = objects as f64 * 0.000_025 + gb * (0.0025 + 0.023 * 3.0 / 30.0);
+    assert!((thawed["dollars"].as_f64().unwrap() - expected).abs() < 1e-7, "{expected} in {month}");
+}
+
+#[test]
+fn what_is_archived_is_quoted_thawed_and_restored() {
+    let site = Site::with(ARCHIVING);
+    let data_dir = site.path("repository");
+    let (server, disk) = archived(&site, &data_dir);
+    // (T10) Data alone is cold, and what is in it lies beside it.
+    for key in site.bucket.keys() {
+        let is_cold = class(&site, &key).as_deref() == Some("DEEP_ARCHIVE");
+        assert_eq!(is_cold, key.starts_with("site/containers/") && key.contains(".data"), "{key}");
+    }
+    for key in data(&site) {
+        assert!(site.bucket.object(&key.replacen("site/", "site/ends/", 1)).is_some(), "{key}");
+    }
+
+    is_counted_by_class(&site, &site.status(&data_dir));
 
     // Refused, with a quote, and without asking for anything.
     let (out, agent) = (site.path("out.raw"), server.agent());
@@ -114,19 +134,7 @@ fn what_is_archived_is_quoted_thawed_and_restored() {
     assert!(bytes.abs_diff(asked) * 10 <= asked, "{bytes} bytes were quoted, and {asked} asked for");
     let requests = site.bucket.count(Op::Restore);
     assert_eq!(requests, objects);
-    // The month has it, by the prices of the quote: requests, what is retrieved, and copies for 3 days.
-    let month = wait_for("the month to be written down", || {
-        let month = site.status(&data_dir)["month"].clone();
-        (month["thaws"][0]["objects"] == objects).then_some(month)
-    });
-    let thawed = &month["thaws"][0];
-    assert_eq!((&thawed["class"], &thawed["speed"]), (&"DEEP_ARCHIVE".into(), &"bulk".into()));
-    assert_eq!(thawed["bytes"], asked);
-    assert_eq!(month["class_changes"]["DEEP_ARCHIVE"], data(&site).len());
-    assert_eq!(month["dollars_thawing"], thawed["dollars"]);
-    let gb = asked as f64 / f64::from(1 << 30);
-    let expected = objects as f64 * 0.000_025 + gb * (0.0025 + 0.023 * 3.0 / 30.0);
-    assert!((thawed["dollars"].as_f64().unwrap() - expected).abs() < 1e-7, "{expected} in {month}");
+    is_in_the_month(&site, &data_dir, objects, asked);
     stop(server);
     let server = site.start(&data_dir);
     let agent = server.agent();
