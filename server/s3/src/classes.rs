@@ -13,6 +13,7 @@ use crate::checksum;
 use crate::client::{RequestKind, S3Client};
 use crate::config::ServerEncryption;
 use crate::error::{Intent, is_under_way};
+use crate::retention::retained;
 
 /// What HEAD tells, of an object that is there.
 pub(crate) fn look(client: &Arc<S3Client>, name: &BlobName, key: &str) -> Result<RemoteLook, VolumeError> {
@@ -37,6 +38,8 @@ pub(crate) fn look(client: &Arc<S3Client>, name: &BlobName, key: &str) -> Result
             None => Thawed::No,
             Some(text) => thawed(text).ok_or_else(|| bad_answer(&format!("x-amz-restore: {text}")))?,
         },
+        version: output.version_id,
+        retained: retained(output.object_lock_mode.as_ref(), output.object_lock_retain_until_date.as_ref()),
     })
 }
 

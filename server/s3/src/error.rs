@@ -8,6 +8,12 @@ use aws_sdk_s3::config::http::HttpResponse;
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use holdfast_volume::{BlobName, VolumeError};
 
+/// What is done about Object Lock, for messages; refusals of it have advice of their own.
+pub(crate) const OBJECT_LOCK_ACTION: &str = "set or read the retention of";
+
+/// As above, of versions that are removed.
+pub(crate) const REMOVE_VERSION_ACTION: &str = "remove a version of";
+
 /// What was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Intent {
@@ -170,10 +176,13 @@ fn by_code(call: &Call, status: u16, code: &str, source: Box<Explained>) -> Volu
     let blob = BlobName::new(name.clone());
     match (status, code) {
         (_, "InvalidObjectState") if call.intent == Intent::Read => VolumeError::archived(&name, source),
+        (_, "ObjectLockConfigurationNotFoundError") => {
+            VolumeError::NotReadableNow { name, source: Box::new(LockMissing(source)) }
+        }
         (_, "RestoreAlreadyInProgress") => {
             VolumeError::Unavailable { action, name, source: Box::new(UnderWay(source)) }
         }
-        (_, "NoSuchKey") | (404, "NotFound" | "") if blob.is_some() => match blob {
+        (_, "NoSuchKey" | "NoSuchVersion") | (404, "NotFound" | "") if blob.is_some() => match blob {
             Some(name) => VolumeError::NotFound { name },
             None => VolumeError::Unavailable { action, name, source },
         },
@@ -200,6 +209,27 @@ fn by_code(call: &Call, status: u16, code: &str, source: Box<Explained>) -> Volu
         _ if call.intent == Intent::Read => VolumeError::NotReadableNow { name, source },
         _ => VolumeError::Unavailable { action, name, source },
     }
+}
+
+/// The bucket has no Object Lock.
+#[derive(Debug)]
+struct LockMissing(Box<Explained>);
+
+impl fmt::Display for LockMissing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Error for LockMissing {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&*self.0)
+    }
+}
+
+/// Whether the bucket said that it has no Object Lock.
+pub(crate) fn is_lock_missing(error: &VolumeError) -> bool {
+    matches!(error, VolumeError::NotReadableNow { source, .. } if source.is::<LockMissing>())
 }
 
 /// What was asked for is being done already.
@@ -261,6 +291,18 @@ fn advice(call: &Call, status: u16, code: &str, region: Option<&str>) -> Option<
         (_, "KMS.DisabledException" | "KMS.NotFoundException" | "KMS.AccessDeniedException") => {
             "the key of the object store's own encryption cannot be used: check s3_sse and the key's policy".to_owned()
         }
+        (501, _) | (_, "NotImplemented" | "InvalidRequest") if call.action == OBJECT_LOCK_ACTION => {
+            "the object store, or this bucket, has no Object Lock: turn it on, or set s3_object_lock = \"off\"".to_owned()
+        }
+        (403, _) if call.action == OBJECT_LOCK_ACTION => format!(
+            "either the object is under a retention that no one may change so, or the credentials lack rights: they need \
+             s3:GetBucketObjectLockConfiguration and s3:ListBucketVersions on bucket {bucket:?}, and s3:PutObjectRetention and \
+             s3:GetObjectRetention on its objects (OPERATIONS, \"Retention in the bucket\", has the policy)"
+        ),
+        (403, _) if call.action == REMOVE_VERSION_ACTION => format!(
+            "the credentials need s3:DeleteObjectVersion and s3:GetObjectRetention on the objects of bucket {bucket:?} (OPERATIONS, \
+             \"Retention in the bucket\", has the policy), or someone holds the object"
+        ),
         (501, _) | (_, "NotImplemented" | "InvalidRequest" | "XAmzContentChecksumMismatch") => {
             "the object store may not know this kind of checksum: try s3_checksum = \"crc32c\" or \"off\"".to_owned()
         }

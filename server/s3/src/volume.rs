@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use aws_sdk_s3::types::{ChecksumMode, ChecksumType, Delete, ObjectIdentifier};
 use holdfast_volume::{
-    Blob, BlobEntry, BlobName, BlobWriter, ListPage, Owner, RemoteLook, RemoteObject, RemotePage, RemoteStat,
-    RemoteVolume, Space, TAGGED_MAX_BYTES, Tagged, Volume, VolumeError,
+    Blob, BlobEntry, BlobName, BlobWriter, Hold, ListPage, Owner, RemoteLook, RemoteObject, RemotePage,
+    RemoteStat, RemoteVolume, Retained, Space, TAGGED_MAX_BYTES, Tagged, Volume, VolumeError,
 };
 
 use crate::blob::S3Blob;
@@ -15,6 +15,7 @@ use crate::classes;
 use crate::client::{RequestCounts, RequestKind, S3Client};
 use crate::config::{OpenError, S3Config};
 use crate::error::{Answer, Call, Intent, classify};
+use crate::retention;
 use crate::writer::S3Writer;
 
 /// What one request lists, or deletes, at most.
@@ -369,5 +370,26 @@ impl RemoteVolume for S3Volume {
 
     fn ask_thaw(&self, name: &BlobName, days: u32, speed: &str) -> Result<(), VolumeError> {
         classes::ask_thaw(&self.client, name, &self.key(name), days, speed)
+    }
+
+    fn can_retain(&self) -> Result<bool, VolumeError> {
+        retention::can_retain(&self.client)
+    }
+
+    fn retain(&self, name: &BlobName, version: &str, wanted: Retained) -> Result<(), VolumeError> {
+        retention::retain(&self.client, name, &self.key(name), version, wanted)
+    }
+
+    fn remove_for_good(&self, names: &[BlobName]) -> Result<Vec<(BlobName, Hold)>, VolumeError> {
+        let mut held = Vec::new();
+        for batch in names.chunks(BATCH_MAX) {
+            let batch: Vec<_> = batch.iter().map(|name| (name.clone(), self.key(name))).collect();
+            held.extend(retention::remove_for_good(&self.client, &batch)?);
+        }
+        Ok(held)
+    }
+
+    fn uncover(&self, name: &BlobName, len: u64, tag: Option<&str>) -> Result<bool, VolumeError> {
+        retention::uncover(&self.client, name, &self.key(name), len, tag)
     }
 }

@@ -3,13 +3,14 @@
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use holdfast_bucket::{ACCESS_KEY, BUCKET, Fault, Op, SECRET_KEY, TestBucket};
 use holdfast_s3::{ChecksumKind, Credentials, RequestKind, S3Config, S3Volume};
-use holdfast_volume::testing::{FixedRandom, ManualTimer, list, put, volume_suite};
+use holdfast_volume::testing::{FixedRandom, ManualTimer, list, put, retention_suite, volume_suite};
 use holdfast_volume::{
-    BlobChecksum, BlobName, RemoteVolume as _, RetryPolicy, RetryVolume, Volume, VolumeError,
+    BlobChecksum, BlobName, LockMode, RemoteVolume as _, Retained, RetryPolicy, RetryVolume, Volume,
+    VolumeError,
 };
 
 fn name(text: &str) -> BlobName {
@@ -49,6 +50,61 @@ fn conforms() {
         };
         Box::new(S3Volume::open(config).unwrap())
     });
+}
+
+/// Objects that must stay, as what is in memory for tests keeps them.
+#[test]
+fn conforms_with_object_lock() {
+    let bucket = TestBucket::start_with_object_lock();
+    let volume = volume(&bucket);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    retention_suite(&volume, i64::try_from(now.as_millis()).unwrap(), &|more_ms| {
+        bucket.set_ahead(Duration::from_millis(u64::try_from(more_ms).unwrap()));
+    });
+    assert_eq!(volume.requests().made(RequestKind::Restore), 0);
+}
+
+/// What is missing is said, with what to do: Object Lock, or rights.
+#[test]
+fn a_bucket_without_object_lock_says_so() {
+    let bucket = TestBucket::start();
+    let plain = volume(&bucket);
+    assert!(!plain.can_retain().unwrap());
+    put(&plain, "c/x", b"bytes");
+    assert_eq!(plain.look(&name("c/x")).unwrap().version, None);
+    let wanted = Retained { mode: LockMode::Compliance, until_ms: 4_000_000_000_000 };
+    let error = plain.retain(&name("c/x"), "any", wanted).unwrap_err();
+    assert!(error.to_string().contains("no Object Lock"), "{error}");
+
+    let bucket = TestBucket::start_with_object_lock();
+    let locked = volume(&bucket);
+    assert!(locked.can_retain().unwrap());
+    put(&locked, "c/x", b"bytes");
+    let version = locked.look(&name("c/x")).unwrap().version.unwrap();
+    bucket.fail(Op::Retain, "", 1, Fault::Refuse(403, "AccessDenied"));
+    let error = locked.retain(&name("c/x"), &version, wanted).unwrap_err();
+    assert!(error.to_string().contains("s3:PutObjectRetention"), "{error}");
+    bucket.fail(Op::Get, "", 1, Fault::Refuse(403, "AccessDenied"));
+    let error = locked.can_retain().unwrap_err();
+    assert!(error.to_string().contains("s3:GetBucketObjectLockConfiguration"), "{error}");
+    // What stays for no reason of its own is no matter of time.
+    bucket.fail(Op::Delete, "", 1, Fault::Refuse(403, "AccessDenied"));
+    let error = locked.remove_for_good(&[name("c/x")]).unwrap_err();
+    assert!(error.to_string().contains("s3:DeleteObjectVersion"), "{error}");
+}
+
+/// Where versions are kept, removing for good takes no request an object more than a look.
+#[test]
+fn removing_for_good_is_a_look_each_and_one_request() {
+    let bucket = TestBucket::start_with_object_lock();
+    let volume = volume(&bucket);
+    let names: Vec<BlobName> = (0..20).map(|number| name(&format!("c/{number}"))).collect();
+    for one in &names {
+        put(&volume, one.as_str(), b"bytes");
+    }
+    assert_eq!(volume.remove_for_good(&names).unwrap(), []);
+    assert_eq!((bucket.count(Op::Head), bucket.count(Op::Delete), bucket.count(Op::List)), (20, 1, 0));
+    assert!(names.iter().all(|one| bucket.versions(&format!("site/{one}")).is_empty()), "not even a marker");
 }
 
 #[test]

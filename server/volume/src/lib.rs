@@ -6,7 +6,7 @@
 //! | `volume.rs` | the trait [`Volume`]: the contract, exact enough to implement another volume from |
 //! | `blob.rs` | [`BlobWriter`] and [`Blob`]: a blob being written, a blob being read |
 //! | `error.rs` | [`VolumeError`] and the questions callers ask of it |
-//! | `remote.rs` | what a volume far away does beyond the trait |
+//! | `remote.rs`, `retained.rs` | what a volume far away does beyond the trait; how long an object must stay there |
 //! | `list.rs`, `list_all.rs` | one page of a listing, and [`list_all`], which walks them |
 //! | `local.rs`, `memory.rs` | volumes that hold blobs: files below a folder, and memory |
 //! | `retry.rs`, `throttle.rs`, `count.rs`, `cache.rs` | volumes around a volume, one concern each |
@@ -33,6 +33,7 @@ mod memory;
 mod name;
 mod pass_on;
 mod remote;
+mod retained;
 mod retry;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -53,6 +54,7 @@ pub use remote::{
     BlobChecksum, RemoteLook, RemoteObject, RemotePage, RemoteStat, RemoteVolume, TAGGED_MAX_BYTES, Tagged,
     Thawed,
 };
+pub use retained::{Hold, LockMode, Retained};
 pub use retry::{RetryPolicy, RetryVolume};
 pub use throttle::{RateSchedule, Rates, ThrottleVolume};
 pub use timer::{Random, SystemRandom, SystemTimer, Timer};

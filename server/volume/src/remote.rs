@@ -1,6 +1,7 @@
 //! What a volume far away does beyond a [`Volume`]: tell what lies under a name without sending it, and remove many blobs
 //! in one request.
 
+use crate::retained::{Hold, Retained};
 use crate::{BlobName, Volume, VolumeError};
 
 /// A checksum of a whole blob, as the far side keeps it.
@@ -43,6 +44,10 @@ pub struct RemoteLook {
     /// Its storage class, in the far side's words; `None`: the usual one.
     pub class: Option<String>,
     pub thawed: Thawed,
+    /// Which of several objects of its name it is, where the far side keeps those that were replaced.
+    pub version: Option<String>,
+    /// How long it must stay; `None`: it may go, or the far side does not tell.
+    pub retained: Option<Retained>,
 }
 
 /// A small object that is changed in place, as it was read.
@@ -152,6 +157,46 @@ pub trait RemoteVolume: Volume {
     fn ask_thaw(&self, name: &BlobName, days: u32, speed: &str) -> Result<(), VolumeError> {
         let _ = (days, speed);
         Err(without_classes("thaw", name))
+    }
+
+    /// Whether objects can be made to stay.
+    ///
+    /// # Errors
+    /// As [`Volume::open`].
+    fn can_retain(&self) -> Result<bool, VolumeError> {
+        Ok(false)
+    }
+
+    /// Makes this version of an object stay for so long. One that must stay for longer, or in another mode, is refused.
+    ///
+    /// # Errors
+    /// [`VolumeError::NotFound`]; as [`crate::BlobWriter::seal`].
+    fn retain(&self, name: &BlobName, version: &str, wanted: Retained) -> Result<(), VolumeError> {
+        let _ = (version, wanted);
+        Err(VolumeError::BadAnswer {
+            action: "retain",
+            name: name.to_string(),
+            found: "no retention".to_owned(),
+        })
+    }
+
+    /// As [`RemoteVolume::remove_all`], and where objects that were replaced or removed are kept, these are removed for good.
+    /// Returns those that must stay; they are there still.
+    ///
+    /// # Errors
+    /// As [`RemoteVolume::remove_all`].
+    fn remove_for_good(&self, names: &[BlobName]) -> Result<Vec<(BlobName, Hold)>, VolumeError> {
+        self.remove_all(names).map(|()| Vec::new())
+    }
+
+    /// Brings back the newest object of this name, length and tag (`None`: any) that was removed or replaced and is kept: what
+    /// covers it goes. Whether it is what lies there now.
+    ///
+    /// # Errors
+    /// As [`Volume::open`] and [`Volume::remove`].
+    fn uncover(&self, name: &BlobName, len: u64, tag: Option<&str>) -> Result<bool, VolumeError> {
+        let _ = (name, len, tag);
+        Ok(false)
     }
 }
 

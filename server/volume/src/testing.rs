@@ -6,12 +6,16 @@
 use crate::{BlobEntry, BlobName, Volume, list_all};
 
 mod faulty;
+mod locked;
 mod memory;
 mod remote;
+mod retention;
 mod suite;
 mod timer;
 
 pub use faulty::{CrashPoint, Damage, Failure, Fault, FaultyVolume, InFlight, OpKind};
+pub use locked::LockingVolume;
+pub use retention::retention_suite;
 pub use suite::volume_suite;
 pub use timer::{FixedRandom, ManualTimer};
 

@@ -12,6 +12,8 @@ pub enum Op {
     Delete,
     /// Bringing an object back from an archive.
     Restore,
+    /// Extending how long an object must stay.
+    Retain,
     /// Anything of uploads in parts.
     Parts,
     /// Whatever it is.
@@ -26,12 +28,13 @@ impl Op {
             return Self::Parts;
         }
         match *method {
+            Method::PUT if has("retention") => Self::Retain,
             Method::PUT => Self::Put,
             Method::HEAD => Self::Head,
             Method::DELETE => Self::Delete,
             Method::POST if has("restore") => Self::Restore,
             Method::POST if has("delete") => Self::Delete,
-            Method::GET if has("list-type") => Self::List,
+            Method::GET if has("list-type") || has("versions") => Self::List,
             Method::GET => Self::Get,
             _ => Self::Any,
         }

@@ -6,6 +6,7 @@
 //! | `store.rs` | the bucket, as `s3s` asks it |
 //! | `faults.rs` | what fails, and how |
 //! | `link.rs` | how long what is sent takes, and what passed |
+//! | `versions.rs` | versions of objects and how long they must stay, where the bucket has Object Lock |
 //! | `server.rs` | [`TestBucket`]: listens, and lets requests fail as planned |
 #![allow(
     clippy::unwrap_used,
@@ -22,8 +23,10 @@ mod faults;
 mod link;
 mod server;
 mod store;
+mod versions;
 
 pub use faults::{Fault, Op};
 pub use link::{Traffic, folder_of};
 pub use server::{ACCESS_KEY, BUCKET, SECRET_KEY, TestBucket};
 pub use store::{Object, ObjectThaw};
+pub use versions::Retention;

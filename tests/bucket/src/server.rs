@@ -25,6 +25,7 @@ use tokio::sync::watch;
 use crate::faults::{Fault, Op, Plan};
 use crate::link::{InFlight, Traffic, Way, folder_of};
 use crate::store::{Object, ObjectThaw, Store};
+use crate::versions::Retention;
 
 /// The one bucket there is.
 pub const BUCKET: &str = "holdfast";
@@ -63,8 +64,18 @@ pub struct TestBucket {
 impl TestBucket {
     /// An empty one.
     pub fn start() -> Self {
-        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        Self::with(Store::default())
+    }
+
+    /// An empty one with Object Lock, and so with versions.
+    pub fn start_with_object_lock() -> Self {
         let store = Store::default();
+        store.0.lock().versions.is_on = true;
+        Self::with(store)
+    }
+
+    fn with(store: Store) -> Self {
+        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let mut builder = S3ServiceBuilder::new(store.clone());
         builder.set_auth(SimpleAuth::from_single(ACCESS_KEY, SECRET_KEY));
         let service = builder.build();
@@ -161,9 +172,35 @@ impl TestBucket {
         self.store.0.lock().put(key, bytes.into(), None, true);
     }
 
-    /// Deletes an object behind everyone's back.
+    /// Deletes an object behind everyone's back; where there are versions, a marker covers it.
     pub fn delete(&self, key: &str) {
-        self.store.0.lock().objects.remove(key).expect("no such object");
+        let mut state = self.store.0.lock();
+        assert!(state.objects.contains_key(key), "no such object");
+        state.delete(key);
+    }
+
+    /// How long an object stays, whatever anyone asks for.
+    pub fn retention(&self, key: &str) -> Option<Retention> {
+        self.object(key)?.retention
+    }
+
+    /// Changes that, as no one could who asks for it.
+    pub fn set_retention(&self, key: &str, retention: Option<Retention>) {
+        self.store.0.lock().objects.get_mut(key).expect("no such object").retention = retention;
+    }
+
+    /// The names of all versions of a key, markers included.
+    pub fn versions(&self, key: &str) -> Vec<String> {
+        let (objects, markers) = self.store.0.lock().versions_of(key);
+        let objects = objects.into_iter().map(|one| (one.key, one.version_id));
+        let markers = markers.into_iter().map(|one| (one.key, one.version_id));
+        let all = objects.chain(markers).filter(|(of, _)| of.as_deref() == Some(key));
+        all.filter_map(|(_, version)| version).collect()
+    }
+
+    /// It is so much later there from now on than this machine's clock says.
+    pub fn set_ahead(&self, ahead: Duration) {
+        self.store.0.lock().versions.ahead = ahead;
     }
 
     /// Moves an object to an archive, as a lifecycle rule does.

@@ -12,6 +12,7 @@ use s3s::dto::{Object as Object2, *};
 use s3s::{S3, S3Request, S3Response, S3Result, s3_error};
 
 use crate::server::BUCKET;
+use crate::versions::{Retention, Versions, timestamp};
 
 /// An object.
 #[derive(Debug, Clone)]
@@ -27,8 +28,11 @@ pub struct Object {
     pub has_checksum: bool,
     /// What came with it under names that begin with `x-amz-meta-`.
     pub metadata: BTreeMap<String, String>,
+    /// `None`: it may go whenever someone deletes it.
+    pub retention: Option<Retention>,
+    pub(crate) version: String,
     tag: String,
-    modified: SystemTime,
+    pub(crate) modified: SystemTime,
 }
 
 /// An object being brought back from an archive.
@@ -42,6 +46,10 @@ pub struct ObjectThaw {
 }
 
 impl Object {
+    pub(crate) fn e_tag(&self) -> ETag {
+        ETag::Strong(self.tag.clone())
+    }
+
     /// Whether it can be read.
     fn is_readable(&self) -> bool {
         !self.is_archived || self.thaw.as_ref().is_some_and(|thaw| thaw.is_done)
@@ -74,7 +82,8 @@ fn is_archive(class: &str) -> bool {
 pub(crate) struct State {
     pub(crate) objects: BTreeMap<String, Object>,
     uploads: BTreeMap<String, Upload>,
-    last: u64,
+    pub(crate) versions: Versions,
+    pub(crate) last: u64,
     pub(crate) keeps_no_checksums: bool,
 }
 
@@ -85,7 +94,7 @@ struct Upload {
 }
 
 impl State {
-    /// Puts an object in place of whatever is there.
+    /// Puts an object in place of whatever is there, which is covered where there are versions.
     pub(crate) fn put(
         &mut self,
         key: &str,
@@ -99,8 +108,19 @@ impl State {
         let modified = SystemTime::now();
         let metadata = BTreeMap::new();
         let thaw = None;
-        let object =
-            Object { bytes, class, is_archived, thaw, has_checksum, metadata, tag: tag.clone(), modified };
+        let object = Object {
+            bytes,
+            class,
+            is_archived,
+            thaw,
+            has_checksum,
+            metadata,
+            retention: None,
+            version: format!("v{tag}"),
+            tag: tag.clone(),
+            modified,
+        };
+        self.cover(key);
         self.objects.insert(key.to_owned(), object);
         tag
     }
@@ -234,9 +254,13 @@ impl S3 for Store {
     }
 
     async fn head_object(&self, req: S3Request<HeadObjectInput>) -> S3Result<S3Response<HeadObjectOutput>> {
-        let object = self.object(&req.input.bucket, &req.input.key)?;
+        in_bucket(&req.input.bucket)?;
+        let version = req.input.version_id.as_deref();
+        let object = self.0.lock().version_mut(&req.input.key, version)?.clone();
         let checksum = self.shown_checksum(&object);
         let restore = object.shown_thaw();
+        let has_versions = self.0.lock().versions.is_on;
+        let retention = object.retention.clone();
         Ok(S3Response::new(HeadObjectOutput {
             content_length: Some(object.bytes.len() as i64),
             checksum_type: checksum.is_some().then(|| ChecksumType::from_static(ChecksumType::FULL_OBJECT)),
@@ -244,6 +268,9 @@ impl S3 for Store {
             e_tag: Some(ETag::Strong(object.tag)),
             last_modified: Some(object.modified.into()),
             restore,
+            version_id: has_versions.then_some(object.version),
+            object_lock_mode: retention.as_ref().map(|found| ObjectLockMode::from(found.mode.clone())),
+            object_lock_retain_until_date: retention.map(|found| timestamp(found.until_ms)),
             storage_class: object.class.map(StorageClass::from),
             ..Default::default()
         }))
@@ -349,12 +376,73 @@ impl S3 for Store {
         }))
     }
 
+    async fn list_object_versions(
+        &self,
+        req: S3Request<ListObjectVersionsInput>,
+    ) -> S3Result<S3Response<ListObjectVersionsOutput>> {
+        in_bucket(&req.input.bucket)?;
+        let prefix = req.input.prefix.clone().unwrap_or_default();
+        let (versions, delete_markers) = self.0.lock().versions_of(&prefix);
+        Ok(S3Response::new(ListObjectVersionsOutput {
+            versions: Some(versions),
+            delete_markers: Some(delete_markers),
+            is_truncated: Some(false),
+            name: Some(req.input.bucket),
+            prefix: req.input.prefix,
+            ..Default::default()
+        }))
+    }
+
+    async fn get_object_lock_configuration(
+        &self,
+        req: S3Request<GetObjectLockConfigurationInput>,
+    ) -> S3Result<S3Response<GetObjectLockConfigurationOutput>> {
+        in_bucket(&req.input.bucket)?;
+        if !self.0.lock().versions.is_on {
+            return Err(s3_error!(ObjectLockConfigurationNotFoundError));
+        }
+        let enabled = ObjectLockEnabled::from_static(ObjectLockEnabled::ENABLED);
+        let found = ObjectLockConfiguration { object_lock_enabled: Some(enabled), rule: None };
+        let output = GetObjectLockConfigurationOutput { object_lock_configuration: Some(found) };
+        Ok(S3Response::new(output))
+    }
+
+    async fn get_object_retention(
+        &self,
+        req: S3Request<GetObjectRetentionInput>,
+    ) -> S3Result<S3Response<GetObjectRetentionOutput>> {
+        let input = req.input;
+        in_bucket(&input.bucket)?;
+        let mut state = self.0.lock();
+        let object = state.version_mut(&input.key, input.version_id.as_deref())?;
+        let retention = object.retention.as_ref().ok_or_else(|| s3_error!(NoSuchObjectLockConfiguration))?;
+        Ok(S3Response::new(GetObjectRetentionOutput { retention: Some(retention.told()) }))
+    }
+
+    async fn put_object_retention(
+        &self,
+        req: S3Request<PutObjectRetentionInput>,
+    ) -> S3Result<S3Response<PutObjectRetentionOutput>> {
+        // Amazon refuses a request without either.
+        let has_sum = req.input.content_md5.is_some()
+            || req.headers.keys().any(|key| key.as_str().starts_with("x-amz-checksum-"));
+        let input = req.input;
+        in_bucket(&input.bucket)?;
+        let wanted = input.retention.filter(|_| has_sum).ok_or_else(|| s3_error!(InvalidRequest))?;
+        self.0.lock().retain(&input.key, input.version_id.as_deref(), &wanted)?;
+        Ok(S3Response::new(PutObjectRetentionOutput::default()))
+    }
+
     async fn delete_object(
         &self,
         req: S3Request<DeleteObjectInput>,
     ) -> S3Result<S3Response<DeleteObjectOutput>> {
         in_bucket(&req.input.bucket)?;
-        self.0.lock().objects.remove(&req.input.key);
+        let mut state = self.0.lock();
+        match &req.input.version_id {
+            Some(version) => state.delete_version(&req.input.key, version)?,
+            None => state.delete(&req.input.key),
+        }
         Ok(S3Response::new(DeleteObjectOutput::default()))
     }
 
@@ -364,10 +452,23 @@ impl S3 for Store {
     ) -> S3Result<S3Response<DeleteObjectsOutput>> {
         in_bucket(&req.input.bucket)?;
         let mut state = self.0.lock();
+        let mut errors = Vec::new();
         for object in &req.input.delete.objects {
-            state.objects.remove(&object.key);
+            let Some(version) = &object.version_id else {
+                state.delete(&object.key);
+                continue;
+            };
+            if let Err(error) = state.delete_version(&object.key, version) {
+                errors.push(Error {
+                    code: Some(error.code().as_str().to_owned()),
+                    key: Some(object.key.clone()),
+                    message: error.message().map(str::to_owned),
+                    version_id: object.version_id.clone(),
+                });
+            }
         }
-        Ok(S3Response::new(DeleteObjectsOutput::default()))
+        let errors = Some(errors).filter(|errors| !errors.is_empty());
+        Ok(S3Response::new(DeleteObjectsOutput { errors, ..Default::default() }))
     }
 
     async fn create_multipart_upload(

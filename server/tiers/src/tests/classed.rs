@@ -137,7 +137,15 @@ impl RemoteVolume for Classed {
         {
             barrier.wait();
         }
-        Ok(RemoteLook { len, checksum, tag: Some("tag".to_owned()), class, thawed })
+        Ok(RemoteLook {
+            len,
+            checksum,
+            tag: Some("tag".to_owned()),
+            class,
+            thawed,
+            version: None,
+            retained: None,
+        })
     }
 
     fn set_class(&self, name: &BlobName, class: &str, _: &str) -> Result<(), VolumeError> {

@@ -12,6 +12,13 @@ use crate::{
 /// Objects of a page: fewer than there are in any test that is about pages.
 const PAGE: usize = 4;
 
+/// What tells bytes from others.
+pub(super) fn hash(bytes: &Bytes) -> String {
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    format!("{:x}", hasher.finish())
+}
+
 fn stat(volume: &dyn Volume, name: &BlobName) -> Result<RemoteStat, VolumeError> {
     Ok(RemoteStat { len: volume.open(name)?.len(), checksum: None })
 }
@@ -33,9 +40,7 @@ impl RemoteVolume for MemoryVolume {
 
     fn list_objects(&self, after: Option<&str>) -> Result<RemotePage, VolumeError> {
         let object = |(name, bytes): (BlobName, Bytes)| {
-            let mut hasher = DefaultHasher::new();
-            bytes.hash(&mut hasher);
-            let tag = Some(format!("{:x}", hasher.finish()));
+            let tag = Some(hash(&bytes));
             RemoteObject { name, len: bytes.len() as u64, tag, class: None }
         };
         let all = self.sealed().into_iter();

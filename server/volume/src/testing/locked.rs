@@ -1,0 +1,203 @@
+//! A volume in memory whose objects can be made to stay, as a bucket with Object Lock: what is removed or replaced is kept.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use crate::{
+    BlobName, Hold, MemoryVolume, RemoteLook, RemotePage, RemoteStat, RemoteVolume, Retained, Tagged, Thawed,
+    Volume, VolumeError,
+};
+
+/// See the module's text. Its clock stands until it is set.
+#[derive(Debug, Default)]
+pub struct LockingVolume {
+    inner: MemoryVolume,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    now_ms: i64,
+    retained: BTreeMap<BlobName, Retained>,
+    /// What was removed, and is kept; the newest last.
+    covered: BTreeMap<BlobName, Vec<(Bytes, Option<Retained>)>>,
+    /// How often anything was made to stay.
+    asked: u64,
+    /// Nothing can be made to stay.
+    has_none: bool,
+}
+
+impl LockingVolume {
+    /// Whose blobs `inner` holds.
+    pub fn new(inner: MemoryVolume) -> Self {
+        Self { inner, state: Mutex::default() }
+    }
+
+    /// It is that late there from now on.
+    pub fn set_now_ms(&self, now_ms: i64) {
+        self.state.lock().now_ms = now_ms;
+    }
+
+    /// How often anything was made to stay.
+    pub fn asked(&self) -> u64 {
+        self.state.lock().asked
+    }
+
+    /// How long an object stays.
+    pub fn retained(&self, name: &BlobName) -> Option<Retained> {
+        self.state.lock().retained.get(name).copied()
+    }
+
+    /// Changes that, as no one could who asks for it.
+    pub fn set_retained(&self, name: &BlobName, retained: Option<Retained>) {
+        let mut state = self.state.lock();
+        match retained {
+            Some(retained) => state.retained.insert(name.clone(), retained),
+            None => state.retained.remove(name),
+        };
+    }
+
+    /// From now on it has no way to make objects stay.
+    pub fn have_none(&self) {
+        self.state.lock().has_none = true;
+    }
+}
+
+impl Volume for LockingVolume {
+    fn remove(&self, name: &BlobName) -> Result<(), VolumeError> {
+        let bytes = self.inner.get(name).ok_or_else(|| VolumeError::NotFound { name: name.clone() })?;
+        let mut state = self.state.lock();
+        let retained = state.retained.remove(name);
+        state.covered.entry(name.clone()).or_default().push((bytes, retained));
+        self.inner.remove(name)
+    }
+
+    crate::pass_on!(create_for, open, list, discard_unfinished, space, handles_outlive_removal to inner);
+}
+
+impl RemoteVolume for LockingVolume {
+    fn stat(&self, name: &BlobName) -> Result<RemoteStat, VolumeError> {
+        self.inner.stat(name)
+    }
+
+    fn list_objects(&self, after: Option<&str>) -> Result<RemotePage, VolumeError> {
+        self.inner.list_objects(after)
+    }
+
+    fn remove_all(&self, names: &[BlobName]) -> Result<(), VolumeError> {
+        for name in names {
+            match self.remove(name) {
+                Ok(()) | Err(VolumeError::NotFound { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn read_tagged(&self, name: &BlobName) -> Result<Option<Tagged>, VolumeError> {
+        self.inner.read_tagged(name)
+    }
+
+    fn tag(&self, name: &BlobName) -> Result<Option<String>, VolumeError> {
+        self.inner.tag(name)
+    }
+
+    fn replace_tagged(
+        &self,
+        name: &BlobName,
+        bytes: &[u8],
+        tag: Option<&str>,
+    ) -> Result<Option<String>, VolumeError> {
+        self.inner.replace_tagged(name, bytes, tag)
+    }
+
+    fn sign_with(&self, _: u64) {}
+
+    fn look(&self, name: &BlobName) -> Result<RemoteLook, VolumeError> {
+        let bytes = self.inner.get(name).ok_or_else(|| VolumeError::NotFound { name: name.clone() })?;
+        Ok(RemoteLook {
+            len: bytes.len() as u64,
+            checksum: None,
+            tag: None,
+            class: None,
+            thawed: Thawed::No,
+            version: Some(super::remote::hash(&bytes)),
+            retained: self.retained(name),
+        })
+    }
+
+    fn can_retain(&self) -> Result<bool, VolumeError> {
+        Ok(!self.state.lock().has_none)
+    }
+
+    fn retain(&self, name: &BlobName, version: &str, wanted: Retained) -> Result<(), VolumeError> {
+        if self.look(name)?.version.as_deref() != Some(version) {
+            return Err(VolumeError::NotFound { name: name.clone() });
+        }
+        let mut state = self.state.lock();
+        state.asked += 1;
+        let now_ms = state.now_ms;
+        let in_force = state.retained.get(name).filter(|retained| retained.until_ms > now_ms);
+        if in_force
+            .is_some_and(|retained| retained.mode != wanted.mode || retained.until_ms > wanted.until_ms)
+        {
+            return Err(VolumeError::Unavailable {
+                action: "retain",
+                name: name.to_string(),
+                source: "it must stay for longer, or in another mode".into(),
+            });
+        }
+        state.retained.insert(name.clone(), wanted);
+        Ok(())
+    }
+
+    fn remove_for_good(&self, names: &[BlobName]) -> Result<Vec<(BlobName, Hold)>, VolumeError> {
+        let mut held = Vec::new();
+        for name in names {
+            let mut state = self.state.lock();
+            match state.retained.get(name).filter(|retained| retained.until_ms > state.now_ms) {
+                Some(retained) => held.push((name.clone(), Hold::Until(retained.until_ms))),
+                None => {
+                    state.retained.remove(name);
+                    drop(state);
+                    self.inner.remove_all(std::slice::from_ref(name))?;
+                }
+            }
+        }
+        Ok(held)
+    }
+
+    fn uncover(&self, name: &BlobName, len: u64, tag: Option<&str>) -> Result<bool, VolumeError> {
+        let mut state = self.state.lock();
+        let is_it = |bytes: &Bytes| {
+            bytes.len() as u64 == len && tag.is_none_or(|tag| super::remote::hash(bytes) == tag)
+        };
+        let covered = state.covered.entry(name.clone()).or_default();
+        let Some(at) = covered.iter().rposition(|(bytes, _)| is_it(bytes)) else { return Ok(false) };
+        let (bytes, retained) = covered.swap_remove(at);
+        covered.truncate(at);
+        state.retained.remove(name);
+        if let Some(retained) = retained {
+            state.retained.insert(name.clone(), retained);
+        }
+        self.inner.replace(name, bytes);
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{retention_suite, volume_suite};
+
+    #[test]
+    fn conforms() {
+        volume_suite(|| Box::new(LockingVolume::default()));
+        let volume = LockingVolume::default();
+        let now_ms = 1_000_000_000_000;
+        volume.set_now_ms(now_ms);
+        retention_suite(&volume, now_ms, &|more_ms| volume.set_now_ms(now_ms + more_ms));
+    }
+}

@@ -1,0 +1,220 @@
+//! Versions of objects, and their retention: what a bucket with Object Lock has.
+//!
+//! A newer object or a delete marker covers what was there; a version goes only by its own name, and not before its
+//! retention ends. No one here may bypass governance, so the two modes differ in nothing but their name.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use s3s::dto::{
+    DeleteMarkerEntry, ObjectLockRetention, ObjectLockRetentionMode, ObjectVersion, Timestamp,
+    TimestampFormat,
+};
+use s3s::{S3Result, s3_error};
+
+use crate::store::{Object, State};
+
+/// How long a version stays.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Retention {
+    /// `GOVERNANCE` or `COMPLIANCE`.
+    pub mode: String,
+    /// In milliseconds since the Unix epoch.
+    pub until_ms: u64,
+}
+
+/// What lies below the newest of a key.
+#[derive(Debug)]
+enum Covered {
+    Object(Box<Object>),
+    Marker(String),
+}
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(crate) struct Versions {
+    /// Whether the bucket has Object Lock, and so versions.
+    pub(crate) is_on: bool,
+    /// How much later than the clock of this machine it is there.
+    pub(crate) ahead: Duration,
+    /// The newest last; a marker is the newest of a key without an object.
+    covered: BTreeMap<String, Vec<Covered>>,
+}
+
+impl Versions {
+    fn now_ms(&self) -> u64 {
+        (SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + self.ahead).as_millis() as u64
+    }
+
+    fn is_locked(&self, object: &Object) -> bool {
+        object.retention.as_ref().is_some_and(|retention| retention.until_ms > self.now_ms())
+    }
+}
+
+/// As the protocol writes it.
+pub(crate) fn timestamp(ms: u64) -> Timestamp {
+    (UNIX_EPOCH + Duration::from_millis(ms)).into()
+}
+
+fn millis(at: &Timestamp) -> u64 {
+    let mut text = Vec::new();
+    at.format(TimestampFormat::EpochSeconds, &mut text).unwrap();
+    (String::from_utf8(text).unwrap().parse::<f64>().unwrap() * 1000.0).round() as u64
+}
+
+impl State {
+    /// What is there is no more the newest, if there are versions.
+    pub(crate) fn cover(&mut self, key: &str) {
+        let Some(object) = self.objects.remove(key).filter(|_| self.versions.is_on) else { return };
+        self.versions.covered.entry(key.to_owned()).or_default().push(Covered::Object(Box::new(object)));
+    }
+
+    /// Without a version: what is there is covered, or gone where there are no versions.
+    pub(crate) fn delete(&mut self, key: &str) {
+        self.cover(key);
+        if self.versions.is_on {
+            self.last += 1;
+            let marker = Covered::Marker(format!("m{:032x}", self.last));
+            self.versions.covered.entry(key.to_owned()).or_default().push(marker);
+        }
+    }
+
+    /// A version, for good.
+    pub(crate) fn delete_version(&mut self, key: &str, version: &str) -> S3Result<()> {
+        if let Some(object) = self.objects.get(key).filter(|object| object.version == version) {
+            if self.versions.is_locked(object) {
+                return Err(s3_error!(
+                    AccessDenied,
+                    "Access Denied because object protected by object lock."
+                ));
+            }
+            self.objects.remove(key);
+        } else if let Some(covered) = self.versions.covered.get(key) {
+            let found = covered.iter().position(|covered| match covered {
+                Covered::Object(object) => object.version == version,
+                Covered::Marker(id) => id == version,
+            });
+            let Some(at) = found else { return Ok(()) };
+            if let Covered::Object(object) = &covered[at]
+                && self.versions.is_locked(object)
+            {
+                return Err(s3_error!(
+                    AccessDenied,
+                    "Access Denied because object protected by object lock."
+                ));
+            }
+            self.versions.covered.get_mut(key).unwrap().remove(at);
+        }
+        self.uncover(key);
+        Ok(())
+    }
+
+    /// The newest version is what is there, unless it is a marker.
+    fn uncover(&mut self, key: &str) {
+        let Some(covered) = self.versions.covered.get_mut(key) else { return };
+        if !self.objects.contains_key(key)
+            && let Some(Covered::Object(object)) =
+                covered.pop_if(|newest| matches!(newest, Covered::Object(_)))
+        {
+            self.objects.insert(key.to_owned(), *object);
+        }
+        if self.versions.covered.get(key).is_some_and(Vec::is_empty) {
+            self.versions.covered.remove(key);
+        }
+    }
+
+    /// Extends the retention of a version, or of what is there.
+    pub(crate) fn retain(
+        &mut self,
+        key: &str,
+        version: Option<&str>,
+        wanted: &ObjectLockRetention,
+    ) -> S3Result<()> {
+        if !self.versions.is_on {
+            return Err(s3_error!(InvalidRequest, "Bucket is missing Object Lock Configuration"));
+        }
+        let (Some(mode), Some(until)) = (&wanted.mode, &wanted.retain_until_date) else {
+            return Err(s3_error!(MalformedXML));
+        };
+        let (mode, until_ms) = (mode.as_str().to_owned(), millis(until));
+        let now_ms = self.versions.now_ms();
+        if until_ms <= now_ms {
+            return Err(s3_error!(InvalidArgument, "The retain until date must be in the future!"));
+        }
+        let object = self.version_mut(key, version)?;
+        let in_force = object.retention.as_ref().filter(|retention| retention.until_ms > now_ms);
+        if in_force.is_some_and(|retention| retention.mode != mode || retention.until_ms > until_ms) {
+            return Err(s3_error!(AccessDenied, "Access Denied because object protected by object lock."));
+        }
+        object.retention = Some(Retention { mode, until_ms });
+        Ok(())
+    }
+
+    /// A version, or what is there.
+    pub(crate) fn version_mut(&mut self, key: &str, version: Option<&str>) -> S3Result<&mut Object> {
+        let is_it = |object: &Object| version.is_none_or(|version| object.version == version);
+        if self.objects.get(key).is_some_and(is_it) {
+            return Ok(self.objects.get_mut(key).unwrap());
+        }
+        if version.is_none() {
+            return Err(s3_error!(NoSuchKey));
+        }
+        let covered = self.versions.covered.get_mut(key).into_iter().flatten();
+        let mut objects = covered.filter_map(|covered| match covered {
+            Covered::Object(object) => Some(&mut **object),
+            Covered::Marker(_) => None,
+        });
+        objects.find(|object| is_it(object)).ok_or_else(|| s3_error!(NoSuchVersion))
+    }
+
+    /// All versions of all keys that begin so, as listings tell them: objects and markers, of each key the newest first.
+    pub(crate) fn versions_of(&self, prefix: &str) -> (Vec<ObjectVersion>, Vec<DeleteMarkerEntry>) {
+        let (mut objects, mut markers) = (Vec::new(), Vec::new());
+        let mut keys: Vec<&String> = self.objects.keys().chain(self.versions.covered.keys()).collect();
+        keys.retain(|key| key.starts_with(prefix));
+        keys.sort_unstable();
+        keys.dedup();
+        for key in keys {
+            let mut is_latest = true;
+            let mut object = |object: &Object, is_latest: bool| {
+                objects.push(ObjectVersion {
+                    key: Some(key.clone()),
+                    version_id: Some(object.version.clone()),
+                    is_latest: Some(is_latest),
+                    size: Some(object.bytes.len() as i64),
+                    e_tag: Some(object.e_tag()),
+                    last_modified: Some(object.modified.into()),
+                    ..Default::default()
+                });
+            };
+            if let Some(newest) = self.objects.get(key) {
+                object(newest, true);
+                is_latest = false;
+            }
+            for covered in self.versions.covered.get(key).into_iter().flatten().rev() {
+                match covered {
+                    Covered::Object(covered) => object(covered, is_latest),
+                    Covered::Marker(id) => markers.push(DeleteMarkerEntry {
+                        key: Some(key.clone()),
+                        version_id: Some(id.clone()),
+                        is_latest: Some(is_latest),
+                        last_modified: Some(timestamp(self.versions.now_ms())),
+                        ..Default::default()
+                    }),
+                }
+                is_latest = false;
+            }
+        }
+        (objects, markers)
+    }
+}
+
+impl Retention {
+    /// As the protocol has it.
+    pub(crate) fn told(&self) -> ObjectLockRetention {
+        ObjectLockRetention {
+            mode: Some(ObjectLockRetentionMode::from(self.mode.clone())),
+            retain_until_date: Some(timestamp(self.until_ms)),
+        }
+    }
+}
