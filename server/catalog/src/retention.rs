@@ -6,7 +6,7 @@ use std::fmt;
 use holdfast_types::ids::{BackupId, NamespaceId, PolicyId, VmId};
 
 use crate::Result;
-use crate::rows::{DeletionRecord, NamedVm, PointState, RetentionPolicy};
+use crate::rows::{DeletionRecord, NamedVm, PointState, RetentionLock, RetentionPolicy};
 
 /// Restore points that one call deletes, locks, holds or releases at most: each is a few rows of one transaction, which
 /// takes about a second then.
@@ -63,6 +63,8 @@ pub trait Retention: Send + Sync + fmt::Debug {
     fn advance_lock_clock(&self) -> Result<i64>;
     /// Whether any restore point is locked until a time that the lock clock has not passed.
     fn has_locks(&self) -> Result<bool>;
+    /// Up to `limit` restore points after `after`, by id, that are locked or held now, with what keeps them.
+    fn locked_backups(&self, after: Option<BackupId>, limit: u32) -> Result<Vec<(BackupId, RetentionLock)>>;
     /// Until when a restore point of this VM and job is locked by policies if it is made now; `None`: by none. Long
     /// enough for the days to pass whatever the lock clock lags behind, and at most twice as long.
     fn policy_lock(&self, namespace: NamespaceId, vm: &str, job: &str) -> Result<Option<i64>>;

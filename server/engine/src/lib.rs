@@ -20,7 +20,7 @@
 //! - `audit`, `damage_job`, `damage_report`, `index_job`, `scrub`: what is looked at in the background
 //! - `points`: what the volume knows of each restore point; `snapshot`: copies of the catalog
 //! - `retention`: deleting restore points, and what keeps them
-//! - `ingest`, `restore`, `verify`, `check`, `lost_rows`, `container_repair`, `parity_job`, `extent_history`, `statistics`, `needs`, `readiness`, `start`, `stop`, `recover`
+//! - `ingest`, `restore`, `verify`, `check`, `lost_rows`, `container_repair`, `parity_job`, `extent_history`, `statistics`, `needs`, `locked_needs`, `readiness`, `start`, `stop`, `recover`
 //! - `reclaim`: freeing what nothing refers to
 //! - `engine`, `bench`: the façade, and what benchmarks reach
 //!
@@ -58,6 +58,7 @@ mod index;
 mod index_job;
 mod ingest;
 mod jobs;
+mod locked_needs;
 mod lost_rows;
 mod memory;
 mod needs;
@@ -105,6 +106,7 @@ pub use health::{Health, Obstacle, Stopped, Work};
 pub use index::{IndexOptions, IndexStats};
 pub use ingest::{DiskStream, LiveDisk, LiveSession, StartBackup, Starter};
 pub use jobs::{Budget, Job, JobError, JobProgress, Step, StepLimits, StopFlag};
+pub use locked_needs::LockedNeeds;
 pub use lost_rows::DroppedRows;
 pub use memory::MemoryBounds;
 pub use needs::NeedingPoint;

@@ -67,13 +67,15 @@ pub(crate) fn points_needing(
     Ok(found)
 }
 
-struct Needs<'a> {
-    core: &'a Arc<Core>,
+/// What pages and extents need that were met.
+pub(crate) type Known = HashMap<(NamespaceId, Fingerprint), Arc<[ContainerId]>>;
+
+pub(crate) struct Needs<'a> {
+    pub(crate) core: &'a Arc<Core>,
     /// `None`: all.
-    wanted: Option<&'a BTreeSet<ContainerId>>,
-    /// What pages and extents need that were met.
-    known: HashMap<(NamespaceId, Fingerprint), Arc<[ContainerId]>>,
-    go_on: &'a mut dyn FnMut(u64) -> bool,
+    pub(crate) wanted: Option<&'a BTreeSet<ContainerId>>,
+    pub(crate) known: Known,
+    pub(crate) go_on: &'a mut dyn FnMut(u64) -> bool,
 }
 
 /// Hands nodes on, and keeps which.
@@ -102,7 +104,7 @@ struct Place {
 
 impl Needs<'_> {
     /// The containers that a restore point needs, of those that are wanted.
-    fn of(&mut self, record: &BackupRecord) -> Result<BTreeSet<ContainerId>, EngineError> {
+    pub(crate) fn of(&mut self, record: &BackupRecord) -> Result<BTreeSet<ContainerId>, EngineError> {
         let domain = self.core.store.domain(record.namespace);
         let mut place = Place { namespace: record.namespace, domain, recent: RecentDirectories::default() };
         let mut needed = BTreeSet::new();

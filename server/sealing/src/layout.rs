@@ -94,6 +94,11 @@ pub fn sealed_name(name: &BlobName) -> Option<BlobName> {
     Form::Sealed.of(name)
 }
 
+/// All names under which the blob that is called `name` above may lie below, sealed or not.
+pub fn names_below(name: &BlobName) -> impl Iterator<Item = BlobName> {
+    [Form::Sealed, Form::Resealed, Form::Plain].into_iter().filter_map(|form| form.of(name))
+}
+
 /// Whether `name` is that of a sealed blob.
 pub fn is_sealed_name(name: &BlobName) -> bool {
     Form::parse(name).1 != Form::Plain

@@ -4,8 +4,8 @@ use holdfast_types::clock::{Clock, utc_text};
 use holdfast_types::ids::BackupId;
 use rusqlite::{Connection, Transaction, params};
 
-use super::convert::OrCatalogError;
-use super::{audit, backups, lock_clock, point_states};
+use super::convert::{OrCatalogError, id};
+use super::{audit, backups, lock_clock, lock_row, point_states};
 use crate::retention::LOCK_DAYS_MAX;
 use crate::{AuditEntry, BackupRecord, CatalogError, LegalHold, Result, RetentionLock, validate};
 
@@ -41,6 +41,28 @@ pub(super) fn any(connection: &Connection) -> Result<bool> {
             "SELECT 1 FROM backups WHERE locked_until_ms > coalesce((SELECT now_ms FROM lock_clock), -1) LIMIT 1",
         )
         .and_then(|mut s| s.exists([]))
+        .or_error("read")
+}
+
+/// Those that are locked or held now.
+pub(super) fn list(
+    connection: &Connection,
+    after: Option<BackupId>,
+    limit: u32,
+) -> Result<Vec<(BackupId, RetentionLock)>> {
+    connection
+        .prepare_cached(
+            "SELECT id, locked_until_ms, hold_reason, hold_who, hold_since_ms FROM backups \
+             WHERE id > ? AND (hold_reason IS NOT NULL OR \
+             locked_until_ms > coalesce((SELECT now_ms FROM lock_clock), -1)) ORDER BY id LIMIT ?",
+        )
+        .and_then(|mut s| {
+            let after = after.map_or_else(Vec::new, |id| id.to_bytes().to_vec());
+            s.query_map(params![after, limit], |row| {
+                Ok((BackupId::from_bytes(id(row, "id")?), lock_row::read(row)?))
+            })?
+            .collect()
+        })
         .or_error("read")
 }
 

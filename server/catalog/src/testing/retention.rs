@@ -19,6 +19,7 @@ cases![
     one_locked_restore_point_refuses_all,
     a_lock_only_lengthens,
     a_hold_ends_by_release_only,
+    what_is_locked_or_held_is_listed,
     the_lock_clock_follows_slowly,
     a_lock_ends_when_the_lock_clock_says_so,
     a_policy_locks_what_is_committed,
@@ -248,6 +249,32 @@ fn a_lock_only_lengthens(f: &Fixture) {
     let error = f.lock_backups(&[id, BackupId(f.ulid())], now_ms + 9 * DAY_MS, "admin").unwrap_err();
     assert!(matches!(error, CatalogError::NotFound { .. }), "{error}");
     assert_eq!(lock_of(f, id).until_ms, Some(now_ms + 6 * DAY_MS), "all or none");
+}
+
+fn what_is_locked_or_held_is_listed(f: &Fixture) {
+    let mut ids: Vec<BackupId> = (0..6).map(|_| f.committed("web", "nightly").backup).collect();
+    let free = f.committed("web", "nightly").backup;
+    ids.sort_unstable();
+    let now_ms = f.advance_lock_clock().unwrap();
+    f.lock_backups(&ids[..4], now_ms + DAY_MS, "admin").unwrap();
+    f.hold_backups(&ids[3..], "case 17", "admin").unwrap();
+    let mut found = Vec::new();
+    loop {
+        let page = f.locked_backups(found.last().map(|(id, _)| *id), 4).unwrap();
+        assert!(page.len() <= 4);
+        if page.is_empty() {
+            break;
+        }
+        found.extend(page);
+    }
+    assert_eq!(found.iter().map(|(id, _)| *id).collect::<Vec<_>>(), ids);
+    for (id, lock) in found {
+        assert_eq!(lock, lock_of(f, id));
+        assert_ne!(id, free);
+    }
+    f.release_holds(&ids[4..], "closed", "admin").unwrap();
+    f.begin_deletion(&ids[4..5], "op", "x").unwrap();
+    assert_eq!(f.locked_backups(None, 9).unwrap().len(), 4);
 }
 
 fn a_hold_ends_by_release_only(f: &Fixture) {

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use holdfast_catalog::RetentionLock;
 use holdfast_types::ids::{BackupId, NamespaceId};
 
 use super::Engine;
 use crate::error::EngineError;
 use crate::jobs::Job;
+use crate::locked_needs::LockedNeeds;
 use crate::retention::{self, RetentionJob};
 
 impl Engine {
@@ -54,6 +56,27 @@ impl Engine {
         retention::advance_if_due(&self.core)?;
         let changed = self.core.catalog.lock_backups(ids, until_ms, who)?;
         retention::reseal(&self.core, &changed).map(|()| changed)
+    }
+
+    /// Up to `limit` restore points after `after`, by id, that are locked or held now.
+    ///
+    /// # Errors
+    /// The catalog's.
+    pub fn locked_backups(
+        &self,
+        after: Option<BackupId>,
+        limit: u32,
+    ) -> Result<Vec<(BackupId, RetentionLock)>, EngineError> {
+        Ok(self.core.catalog.locked_backups(after, limit)?)
+    }
+
+    /// What locked restore points need of the volume, for one pass over them.
+    ///
+    /// # Errors
+    /// The repository is locked: without its keys nothing can be read.
+    pub fn locked_needs(&self) -> Result<LockedNeeds, EngineError> {
+        self.core.check_unlocked()?;
+        Ok(LockedNeeds::new(&self.core))
     }
 
     /// Holds restore points without an end, as [`Engine::lock_backups`].

@@ -23,6 +23,7 @@ mod index_pages;
 mod keyless;
 mod live;
 mod locked;
+mod locked_needs;
 mod lost_rows;
 mod memory;
 mod model;

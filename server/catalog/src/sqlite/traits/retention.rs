@@ -3,7 +3,9 @@
 use holdfast_types::ids::{BackupId, NamespaceId, PolicyId, VmId};
 
 use super::super::{SqliteCatalog, deletions, lock_clock, locks, point_states, policies, renames};
-use crate::{DeletionRecord, NamedVm, PointState, Result, Retention, RetentionPolicy, validate};
+use crate::{
+    DeletionRecord, NamedVm, PointState, Result, Retention, RetentionLock, RetentionPolicy, validate,
+};
 
 impl Retention for SqliteCatalog {
     fn begin_deletion(&self, ids: &[BackupId], who: &str, reason: &str) -> Result<Vec<DeletionRecord>> {
@@ -53,6 +55,10 @@ impl Retention for SqliteCatalog {
 
     fn has_locks(&self) -> Result<bool> {
         self.look_up(locks::any)
+    }
+
+    fn locked_backups(&self, after: Option<BackupId>, limit: u32) -> Result<Vec<(BackupId, RetentionLock)>> {
+        self.report(|c| locks::list(c, after, limit))
     }
 
     fn policy_lock(&self, namespace: NamespaceId, vm: &str, job: &str) -> Result<Option<i64>> {

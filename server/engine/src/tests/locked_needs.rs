@@ -1,0 +1,83 @@
+//! What locked restore points need is all that a recovery of them needs.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use holdfast_catalog::SqliteCatalog;
+use holdfast_types::clock::{Clock as _, ManualClock};
+use holdfast_types::ids::BackupId;
+use holdfast_volume::testing::list;
+use holdfast_volume::{BlobName, MemoryVolume};
+
+use super::agent::{backup, restore};
+use super::{Bench, noise};
+use crate::engine::Engine;
+use crate::error::EngineError;
+use crate::progress::NoProgress;
+use crate::recover::{enter_points, repository_on};
+
+const MIB: usize = 1 << 20;
+const DAY_MS: i64 = 24 * 3600 * 1000;
+
+fn needed(engine: &Engine, id: &str) -> Vec<BlobName> {
+    let mut needs = engine.locked_needs().unwrap();
+    needs.of(id.parse().unwrap(), &mut |_| true).unwrap().unwrap()
+}
+
+#[test]
+fn what_is_named_is_enough_to_restore_and_no_more() {
+    let (bench, volume) = (Bench::new(), MemoryVolume::new());
+    let engine = bench.open(Arc::new(volume.clone()));
+    let web = noise(1, 4 * MIB);
+    let changed = [&web[..2 * MIB], &noise(3, 2 * MIB)[..]].concat();
+    let first = backup(&engine, "web", &[("root", &web)]).unwrap().backup_id;
+    backup(&engine, "db", &[("root", &noise(2, 4 * MIB))]).unwrap();
+    let second = backup(&engine, "web", &[("root", &changed)]).unwrap().backup_id;
+    let named: BTreeSet<BlobName> = needed(&engine, &second).into_iter().collect();
+    let shared = named.intersection(&needed(&engine, &first).into_iter().collect()).count();
+    assert!(shared > 0, "the first one's container");
+    assert_eq!(named.iter().filter(|name| name.as_str().starts_with("points/")).count(), 1);
+    let all = list(&volume, "containers").len() + list(&volume, "points").len();
+    assert!(named.len() < all, "not those of others: {named:?}");
+    engine.shutdown().unwrap();
+    drop(engine);
+
+    // A volume that has these, and whose it is.
+    let recovered = MemoryVolume::new();
+    for name in named.into_iter().chain(BlobName::new("repository")) {
+        recovered.replace(&name, volume.get(&name).unwrap());
+    }
+    let bench = Bench::new();
+    let repository = repository_on(&recovered).unwrap().unwrap();
+    let clock = Arc::<ManualClock>::clone(&bench.clock);
+    let catalog =
+        SqliteCatalog::create_for(&bench.folder.path().join("catalog.db"), clock, repository).unwrap();
+    assert_eq!(enter_points(&recovered, &catalog, &NoProgress).unwrap().problems, []);
+    drop(catalog);
+    let engine = bench.open(Arc::new(recovered.clone()));
+    assert_eq!(restore(&engine, &second, "root").unwrap(), changed);
+    assert!(restore(&engine, &first, "root").is_err(), "its point was not among them");
+}
+
+#[test]
+fn a_point_that_changes_is_named_when_it_is_sealed_anew() {
+    let (bench, volume) = (Bench::new(), MemoryVolume::new());
+    let engine = bench.open(Arc::new(volume.clone()));
+    let id = backup(&engine, "web", &[("root", &noise(1, MIB))]).unwrap().backup_id;
+    let backup: BackupId = id.parse().unwrap();
+    assert!(engine.locked_backups(None, 9).unwrap().is_empty());
+    let before = needed(&engine, &id);
+    engine.lock_backups(&[backup], bench.clock.now_ms() + DAY_MS, "admin").unwrap();
+    let locked = engine.locked_backups(None, 9).unwrap();
+    assert_eq!((locked.len(), locked[0].0), (1, backup));
+    let after = needed(&engine, &id);
+    assert_ne!(before.last(), after.last(), "the point says that it is locked");
+    assert_eq!(before[..before.len() - 1], after[..after.len() - 1]);
+    assert!(volume.get(after.last().unwrap()).is_some());
+    // While it is stale no name is right.
+    engine.catalog().mark_point_stale(backup, 0).unwrap();
+    let mut needs = engine.locked_needs().unwrap();
+    assert_eq!(needs.of(backup, &mut |_| true).unwrap(), None);
+    engine.catalog().note_point_sealed(backup, 9).unwrap();
+    assert!(matches!(needs.of(backup, &mut |_| false), Err(EngineError::Stopped)));
+}
