@@ -2,6 +2,7 @@
 
 mod audit;
 mod month;
+mod retention;
 
 use std::process::ExitCode;
 
@@ -144,6 +145,7 @@ fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
     usage.count(now_ms, Asked::default(), &classes);
     let costs = cost(&usage.month, now_ms, &plan.class);
     let flaws = audit::flaws(&record)?;
+    let retention = retention::Retention::of(&record, settings.s3_object_lock, said.as_ref(), now_ms)?;
     if args.json {
         let mut all = as_json(&location, &kinds, removals, said, writer.as_ref());
         if let Some(all) = all.as_object_mut() {
@@ -153,6 +155,7 @@ fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
                 "classes".to_owned(),
                 classes.iter().map(|class| month::class_as_json(class, costs.as_ref())).collect(),
             );
+            all.insert("retention".to_owned(), retention.as_json());
             all.insert("audit".to_owned(), last_audit(&record).map_err(record_error)?.unwrap_or_default());
             all.insert("flaws".to_owned(), flaws.as_json());
         }
@@ -167,6 +170,7 @@ fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
             month::show_class(class, costs.as_ref());
         }
         month::show(&usage.month, costs.as_ref(), &plan);
+        retention.show();
         flaws.show();
         if let Some(audit) = last_audit(&record).map_err(record_error)? {
             audit::show_last(&audit);

@@ -27,8 +27,8 @@ pub use parity::{NotParity, Parity};
 pub(crate) use rate_window::SendRates;
 pub use rate_window::{NotAWindow, RateWindow};
 pub use resolve::{ConfigError, Origin, Resolved, resolve};
-pub use s3::S3Checksum;
 pub(crate) use s3::{DAYS_MAX, server_encryption};
+pub use s3::{S3Checksum, S3ObjectLock};
 pub use size::{ByteSize, NotASize, Reserve};
 
 use crate::tls::IdentitySource;
@@ -225,6 +225,12 @@ pub struct Layer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub s3_thaw_days: Option<u32>,
 
+    /// Make what locked restore points need stay in the bucket as long as they are locked (Object Lock): off, governance or
+    /// compliance [default: off]
+    #[arg(long, value_name = "MODE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub s3_object_lock: Option<S3ObjectLock>,
+
     /// File with the prices of thawing, instead of those of one region that are built in
     #[arg(long, value_name = "FILE")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -336,6 +342,7 @@ impl Layer {
             s3_archive_after_days: None,
             s3_archive_class: Some("GLACIER".to_owned()),
             s3_thaw_days: Some(7),
+            s3_object_lock: Some(S3ObjectLock::Off),
             s3_prices: None,
             reserve: Some(Reserve::Auto),
             memory: None,
@@ -395,6 +402,7 @@ pub struct Settings {
     pub s3_archive_after_days: Option<u32>,
     pub s3_archive_class: String,
     pub s3_thaw_days: u32,
+    pub s3_object_lock: S3ObjectLock,
     pub s3_prices: Option<PathBuf>,
     pub reserve: Reserve,
     pub memory: Option<ByteSize>,

@@ -4,6 +4,7 @@ use std::fmt;
 
 use holdfast_s3::{ChecksumKind, ServerEncryption, parse_location};
 use holdfast_tiers::{days_min, is_archive};
+use holdfast_volume::LockMode;
 use serde::{Deserialize, Serialize};
 
 use super::Settings;
@@ -46,6 +47,40 @@ impl fmt::Display for S3Checksum {
             Self::Crc64nvme => "crc64nvme",
             Self::Crc32c => "crc32c",
             Self::Off => "off",
+        })
+    }
+}
+
+/// The setting `s3_object_lock`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum S3ObjectLock {
+    /// Nothing is made to stay there
+    #[default]
+    Off,
+    /// Those with a right of their own may delete it all the same, which the server's credentials should not have
+    Governance,
+    /// No one may delete it, not even the owner of the account
+    Compliance,
+}
+
+impl S3ObjectLock {
+    /// How objects are made to stay; `None`: they are not.
+    pub(crate) const fn mode(self) -> Option<LockMode> {
+        match self {
+            Self::Off => None,
+            Self::Governance => Some(LockMode::Governance),
+            Self::Compliance => Some(LockMode::Compliance),
+        }
+    }
+}
+
+impl fmt::Display for S3ObjectLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Off => "off",
+            Self::Governance => "governance",
+            Self::Compliance => "compliance",
         })
     }
 }
@@ -118,6 +153,15 @@ pub(super) fn check(settings: &Settings) -> Result<(), (&'static str, String)> {
             "s3_class",
             "must not be an archive: restore points, keys and recipes are read all the time; set s3_archive_after_days"
                 .to_owned(),
+        ));
+    }
+    if settings.s3_object_lock != S3ObjectLock::Off && settings.s3.is_none() {
+        return Err(("s3_object_lock", "needs a bucket: set s3".to_owned()));
+    }
+    if settings.s3_object_lock != S3ObjectLock::Off && settings.s3_checksum == S3Checksum::Off {
+        return Err((
+            "s3_object_lock",
+            "needs checksums, or it could not be seen that what is made to stay is what was sent: set s3_checksum".to_owned(),
         ));
     }
     if !(1..=DAYS_MAX).contains(&settings.s3_thaw_days) {

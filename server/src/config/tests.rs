@@ -53,7 +53,7 @@ fn every_place_beats_the_ones_below_it() {
 }
 
 /// One more key than a flag, a variable and a line of the file can carry would be a second precedence.
-const KEYS: [(&str, &str, &str); 43] = [
+const KEYS: [(&str, &str, &str); 44] = [
     ("data_dir", "/d", "\"/d\""),
     ("grpc", "0.0.0.0:1", "\"0.0.0.0:1\""),
     ("http", "[::]:2", "\"[::]:2\""),
@@ -87,6 +87,7 @@ const KEYS: [(&str, &str, &str); 43] = [
     ("s3_move_until_free", "35", "35"),
     ("s3_archive_class", "DEEP_ARCHIVE", "\"DEEP_ARCHIVE\""),
     ("s3_thaw_days", "9", "9"),
+    ("s3_object_lock", "governance", "\"governance\""),
     ("s3_prices", "/p", "\"/p\""),
     ("reserve", "3MiB", "\"3MiB\""),
     ("memory", "1GiB", "\"1GiB\""),
@@ -172,6 +173,22 @@ fn bad_values_name_their_place() {
         let error = with(&words, &[], None).unwrap_err();
         assert!(matches!(error, ConfigError::Value { origin: Origin::Flag, .. }), "{error}");
     }
+}
+
+/// What is to stay in a bucket needs one, and checksums that say that it is what was sent.
+#[test]
+fn retention_in_a_bucket_needs_what_it_stands_on() {
+    for (words, part) in [
+        (&["--s3-object-lock", "compliance"][..], "set s3"),
+        (&["--s3", "s3://abc", "--s3-object-lock", "governance", "--s3-checksum", "off"], "set s3_checksum"),
+    ] {
+        let message = with(words, &[], None).unwrap_err().to_string();
+        assert!(message.contains("s3_object_lock") && message.contains(part), "{message}");
+    }
+    for mode in ["off", "governance", "compliance"] {
+        with(&["--s3", "s3://abc", "--s3-object-lock", mode], &[], None).unwrap();
+    }
+    with(&["--s3-object-lock", "off"], &[], None).unwrap();
 }
 
 #[test]

@@ -7,7 +7,7 @@
 //! | `status` | what is told of a job |
 //! | `worker` | one job's loop |
 //! | `data_path` | whether backups or restores need the disk |
-//! | `leases`, `access`, `logins`, `audit_counts`, `conversion`, `key_table`, `bucket_copies` | jobs of the server |
+//! | `leases`, `access`, `logins`, `audit_counts`, `conversion`, `key_table`, `bucket_copies`, `bucket_retention` | jobs of the server |
 //!
 //! Invariants:
 //! * A job has one task and one step at a time, on a thread that may block.
@@ -19,6 +19,7 @@
 mod access;
 mod audit_counts;
 mod bucket_copies;
+mod bucket_retention;
 mod conversion;
 mod data_path;
 mod key_table;
@@ -41,6 +42,7 @@ use tokio::task::JoinSet;
 pub(crate) use access::EndedAccess;
 pub(crate) use audit_counts::AuditCounts;
 pub(crate) use bucket_copies::{BucketCopies, StartAudit};
+pub(crate) use bucket_retention::BucketRetention;
 pub(crate) use conversion::EncryptRest;
 pub(crate) use data_path::DataPath;
 pub(crate) use key_table::KeyTableWatch;

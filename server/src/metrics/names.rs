@@ -189,6 +189,12 @@ metrics! {
         "Blobs that were removed here and still lie in the bucket";
     BUCKET_FLAWED = Gauge Count "holdfast_bucket_flawed_objects" []
         "Objects of the bucket that the last audits, or readers, found gone, changed or archived and that were not put right since";
+    BUCKET_RETAINED = Gauge Count "holdfast_bucket_retained_objects" []
+        "Objects of the bucket that must stay (Object Lock), as the bucket said";
+    BUCKET_RETENTION_BEHIND = Gauge Count "holdfast_bucket_retention_behind_objects" []
+        "Objects that locked restore points need and that do not stay in the bucket as long as these are locked yet";
+    BUCKET_RETENTION_FAILING = Gauge Count "holdfast_bucket_retention_failing" []
+        "1 while what locked restore points need cannot be made to stay in the bucket, else 0";
     BUCKET_COPIED = Counter Count "holdfast_bucket_copied_blobs_total" []
         "Blobs copied to the bucket since the server started";
     BUCKET_COPIED_BYTES = Counter Bytes "holdfast_bucket_copied_bytes_total" []

@@ -96,6 +96,11 @@ fn add_tiers(tiers: &Tiers, now_ms: i64, samples: &mut Samples) {
     if let Ok(flawed) = tiers.copies.record().flaws_count() {
         samples.whole(&n::BUCKET_FLAWED, &[], flawed);
     }
+    if let Ok(retention) = tiers.retention(now_ms) {
+        samples.whole(&n::BUCKET_RETAINED, &[], retention.objects);
+        samples.whole(&n::BUCKET_RETENTION_BEHIND, &[], retention.behind);
+    }
+    samples.whole(&n::BUCKET_RETENTION_FAILING, &[], tiers.retention_failure().is_some().into());
     samples.whole(&n::BUCKET_COPIED, &[], status.copied_blobs);
     samples.whole(&n::BUCKET_COPIED_BYTES, &[], status.copied_bytes);
     for (kind, made) in requests.by_kind() {

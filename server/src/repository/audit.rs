@@ -64,6 +64,10 @@ pub(crate) struct AuditFigures {
     pub(crate) taken_in: u64,
     pub(crate) strays: u64,
     pub(crate) strangers: u64,
+    #[serde(default)]
+    pub(crate) short_retention: u64,
+    #[serde(default)]
+    pub(crate) brought_back: u64,
 }
 
 /// A finding whose restore points are named at the end.
@@ -185,7 +189,7 @@ fn copy_error(error: CopyError) -> ServiceError {
     let code = match &error {
         CopyError::Remote(_) => ErrorCode::Unavailable,
         CopyError::Leased(_) | CopyError::Changed { .. } => ErrorCode::Busy,
-        CopyError::OtherRepository | CopyError::Other { .. } => ErrorCode::Invalid,
+        CopyError::OtherRepository | CopyError::Other { .. } | CopyError::NoObjectLock => ErrorCode::Invalid,
         CopyError::Local(_) | CopyError::Record(_) | CopyError::Unnamed => ErrorCode::Internal,
     };
     ServiceError::new(code, error.to_string())
@@ -207,6 +211,8 @@ const fn audited(figures: &AuditFigures) -> Audited {
         taken_in: figures.taken_in,
         strays: figures.strays,
         strangers: figures.strangers,
+        short_retention: figures.short_retention,
+        brought_back: figures.brought_back,
     }
 }
 
@@ -309,6 +315,8 @@ impl AuditWatch for Watch<'_> {
             taken_in: audited.taken_in,
             strays: audited.strays,
             strangers: audited.strangers,
+            short_retention: audited.short_retention,
+            brought_back: audited.brought_back,
         };
         after.clone_into(&mut self.place.after);
         self.steering.progress(audited.objects, self.total.max(audited.objects));
@@ -320,6 +328,13 @@ impl AuditWatch for Watch<'_> {
 fn what_follows(flaw: &Flaw, outcome: Outcome) -> &'static str {
     match (outcome, flaw) {
         (Outcome::CopiedAgain, _) => "the blob here is sound and is copied again",
+        (Outcome::BroughtBack, _) => {
+            "what was put there lay below, and is there again: someone deleted or replaced it, find out who"
+        }
+        (Outcome::Extended, _) => "it was made to stay again: someone shortened that who may, find out who",
+        (Outcome::NotExtended, _) => {
+            "it could not be made to stay again: 'holdfast-server tier status' says why"
+        }
         (Outcome::AlsoHere, _) => {
             "it lies here, too, so nothing needs it now; but should this machine be lost it must be brought back first: change the \
              lifecycle rule that moved it"
@@ -397,6 +412,8 @@ fn verdict(figures: &AuditFigures, lost: DamageTotals) -> String {
         (figures.wrong_length, "of another length"),
         (figures.wrong_content, "of another content"),
         (figures.archived, "in an archive by a rule of others"),
+        (figures.short_retention, "that need not stay as long as promised"),
+        (figures.brought_back, "brought back from below"),
         (figures.copied_again, "of these copied again"),
         (figures.lost, "of these lie nowhere else"),
         (figures.damaged_here, "of these damaged here, too"),
@@ -405,7 +422,11 @@ fn verdict(figures: &AuditFigures, lost: DamageTotals) -> String {
         (figures.strays, "unknown, and kept"),
         (figures.strangers, "of others"),
     ];
-    let wrong = figures.missing + figures.wrong_length + figures.wrong_content + figures.archived;
+    let wrong = figures.missing
+        + figures.wrong_length
+        + figures.wrong_content
+        + figures.archived
+        + figures.short_retention;
     if wrong == 0 {
         text += ", all as they should be";
     }

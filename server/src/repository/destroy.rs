@@ -108,11 +108,18 @@ pub(crate) fn destroy_namespace(
     Ok(Destroyed { vms, restore_points, freed_bytes, left_bytes, keys, repository_key, slots, bucket })
 }
 
+/// Why blobs are left in the bucket that was asked to remove them.
+const MUST_STAY: &str = "they must stay there until their retention ends, and go then while a server runs";
+
 /// Has the bucket follow.
 fn in_bucket(tiers: &Tiers) -> Result<InBucket, ServiceError> {
     let settled = tiers.settle();
     let left = tiers.copies.record().removals_count().map_err(record_error)?;
-    let left = settled.err().map(|why| (left, why));
+    let left = match settled {
+        Err(why) => Some((left, why)),
+        Ok(()) if left > 0 => Some((left, MUST_STAY.to_owned())),
+        Ok(()) => None,
+    };
     Ok(InBucket { location: tiers.location.clone(), left })
 }
 

@@ -5,6 +5,7 @@
 
 mod cost;
 mod figures;
+mod retention;
 mod usage;
 
 use std::collections::BTreeMap;
@@ -87,6 +88,8 @@ pub struct Tiers {
     pub(crate) class: Option<String>,
     pub(crate) plan: Plan,
     figures: Figures,
+    /// Why nothing can be made to stay there.
+    retention_failure: Mutex<Option<String>>,
     /// What was published last.
     published: Mutex<String>,
 }
@@ -216,14 +219,28 @@ fn open(
         Some(_) => volume.archiving_to(&settings.s3_archive_class),
         None => volume,
     };
+    let volume = match settings.s3_object_lock.mode() {
+        Some(mode) => volume.retaining(mode),
+        None => volume,
+    };
     let archive = volume.archive();
     let copies = volume.copies(threads, &writer_name(&settings.data_dir)).map_err(record_error)?;
     let is_primary = settings.s3_primary && bucket.is_some();
     let figures = Figures::of(copies.record()).map_err(record_error)?;
     let plan = Plan::of(settings);
     let class = settings.s3_class.clone();
-    let published = Mutex::default();
-    let tiers = Tiers { location, copies, archive, is_primary, bucket, class, plan, figures, published };
+    let tiers = Tiers {
+        location,
+        copies,
+        archive,
+        is_primary,
+        bucket,
+        class,
+        plan,
+        figures,
+        retention_failure: Mutex::default(),
+        published: Mutex::default(),
+    };
     Ok(Some((volume, tiers)))
 }
 
@@ -422,6 +439,7 @@ impl Tiers {
             "waiting_bytes": status.waiting_bytes,
             "unreadable": status.unreadable.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "failure": status.failure,
+            "retention_failure": self.retention_failure(),
             "requests": self.requests().by_kind(),
             "sent_bytes": self.requests().sent_bytes,
         })

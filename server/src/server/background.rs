@@ -9,8 +9,8 @@ use holdfast_volume::SystemTimer;
 use crate::app::App;
 use crate::config::Settings;
 use crate::jobs::{
-    AuditCounts, BucketCopies, DataPath, EncryptRest, EndedAccess, EndedLogins, ExpiredLeases, KeyTableWatch,
-    Pace, Retry, Runner, StartAudit, Throttle,
+    AuditCounts, BucketCopies, BucketRetention, DataPath, EncryptRest, EndedAccess, EndedLogins,
+    ExpiredLeases, KeyTableWatch, Pace, Retry, Runner, StartAudit, Throttle,
 };
 
 /// Backups have the disk to themselves three quarters of the time: a million containers are 250 steps, at 0.1 s a step
@@ -61,6 +61,14 @@ const COPIES: Pace = Pace {
     retry: Retry { first: Duration::from_secs(1), longest: Duration::from_secs(60) },
 };
 
+/// A quarter of the time: reading recipes is work for the disk, and requests are waited for. A bucket that has no Object Lock,
+/// or refuses, is asked again every few minutes.
+const RETENTION: Pace = Pace {
+    limits: StepLimits::DEFAULT,
+    throttle: Throttle::share(25),
+    retry: Retry { first: Duration::from_secs(5), longest: Duration::from_secs(300) },
+};
+
 /// Starts all of them, as the settings say.
 pub(super) fn start(app: &App, settings: &Settings) -> Runner {
     let mut runner = Runner::new(Arc::clone(&app.jobs), Arc::new(SystemTimer::new()), Arc::clone(&app.clock));
@@ -104,6 +112,8 @@ pub(super) fn start(app: &App, settings: &Settings) -> Runner {
             audits: Arc::clone(&app.tasks) as Arc<dyn StartAudit>,
         };
         runner.start(Arc::new(copies), COPIES);
+        let (engine, clock) = (Arc::clone(&app.engine), Arc::clone(&app.clock));
+        runner.start(Arc::new(BucketRetention::new(Arc::clone(tiers), engine, clock)), RETENTION);
     }
     runner
 }

@@ -4,16 +4,20 @@
 //! A listing tells lengths, tags and storage classes, 1,000 objects a request. An object whose tag is not the one it had
 //! when it was found to be what was sent is asked for its checksum: once after it was copied, and whenever it was put anew.
 //!
-//! What is wrong is put right where the blob lies here, too: it is copied again (T13). What lies nowhere else is noted, so
-//! that nothing counts on it until it is back (T14). What the record does not know is neither read nor removed.
+//! What is wrong is put right where the blob lies here, too: it is copied again (T13); and where the bucket kept what was
+//! deleted or replaced, that is brought back (T19). What lies nowhere else is noted, so that nothing counts on it until it is
+//! back (T14). What the record does not know is neither read nor removed.
 //!
 //! Copies and removals go on meanwhile: whatever looks wrong is asked for once more, and the record after that. The audit
 //! goes on from any key, so a stop costs nothing; a crash leaves findings noted, or objects that the next audit misses.
+
+mod retained;
 
 use std::collections::BTreeMap;
 
 use holdfast_volume::{Blob, BlobChecksum, BlobName, RemoteObject, VolumeError};
 
+use self::retained::Brought;
 use crate::cold::is_archive;
 use crate::compare::{There, compare, has_sum, is_comparable};
 use crate::copies::Copies;
@@ -44,6 +48,10 @@ pub struct Audited {
     pub wrong_length: u64,
     pub wrong_content: u64,
     pub cold: u64,
+    /// Objects that need not stay as long as was promised.
+    pub short_retention: u64,
+    /// Of those that were missing or not what was sent, those that were brought back from below.
+    pub brought_back: u64,
     /// Of all these, those that are copied again.
     pub copied_again: u64,
     /// Those that lie nowhere else.
@@ -63,6 +71,12 @@ pub struct Audited {
 pub enum Outcome {
     /// The blob lies here: it is copied again.
     CopiedAgain,
+    /// It lay in the bucket below a delete marker or another object, and is there again.
+    BroughtBack,
+    /// It stays as long as was promised again.
+    Extended,
+    /// It does not.
+    NotExtended,
     /// It lies in an archive, and here: nothing needs it now.
     AlsoHere,
     /// The blob here is not what was sent, either.
@@ -211,16 +225,18 @@ impl Audit<'_> {
             return Ok(());
         }
         match flaw {
-            Found::Flaw(flaw) => self.act(known, flaw),
+            Found::Flaw(flaw) => return self.act(known, flaw),
             // (T14)
-            Found::Sound if known.flaw.is_some() => {
+            Found::Sound if known.flaw.as_ref().is_some_and(Flaw::is_of_content) => {
                 self.shared.record.note_flaw(&known.name, None, 0)?;
                 self.audited.back += 1;
                 self.watch.is_back(&known.name);
-                Ok(())
             }
-            Found::Sound | Found::Nothing => Ok(()),
+            Found::Sound if known.flaw.is_some() => self.shared.record.note_flaw(&known.name, None, 0)?,
+            Found::Sound => {}
+            Found::Nothing => return Ok(()),
         }
+        self.check_retention(&known.name)
     }
 
     /// It may have been put there since the listing, or be removed now.
@@ -338,7 +354,17 @@ impl Audit<'_> {
     fn act(&mut self, known: &Known, flaw: Flaw) -> Result<(), CopyError> {
         let Shared { local, record, clock, .. } = self.shared;
         let name = &known.name;
+        let (brought_back, flaw) = match self.bring_back(known, flaw)? {
+            Brought::Back(flaw) => (true, flaw),
+            Brought::Not(flaw) => (false, flaw),
+            // The next audit finds it there.
+            Brought::Unknown => return Ok(()),
+        };
         let outcome = match local.open(name) {
+            _ if brought_back => {
+                record.note_flaw(name, None, 0)?;
+                Outcome::BroughtBack
+            }
             Ok(_) if !flaw.is_loss() => Outcome::AlsoHere,
             Ok(here) => match self.is_what_was_sent(known, &*here) {
                 Some(true) => {
@@ -359,7 +385,7 @@ impl Audit<'_> {
             }
             Err(error) => return Err(CopyError::Local(error)),
         };
-        if outcome != Outcome::CopiedAgain {
+        if !matches!(outcome, Outcome::CopiedAgain | Outcome::BroughtBack) {
             // (T14) Before anyone is told: nothing counts on it from now on.
             record.note_flaw(name, Some(&flaw), clock.now_ms())?;
         }
@@ -368,10 +394,20 @@ impl Audit<'_> {
             Flaw::Length { .. } => self.audited.wrong_length += 1,
             Flaw::Content => self.audited.wrong_content += 1,
             Flaw::Cold { .. } => self.audited.cold += 1,
+            // Never judged so.
+            Flaw::Retention { .. } => {}
         }
         self.audited.copied_again += u64::from(outcome == Outcome::CopiedAgain);
         self.audited.lost += u64::from(outcome == Outcome::Lost);
         self.watch.found(&AuditFinding { name: name.clone(), flaw, outcome });
+        if brought_back {
+            if known.flaw.as_ref().is_some_and(Flaw::is_loss) {
+                self.audited.back += 1;
+                self.watch.is_back(name);
+            }
+            // It may be an older one, or someone's who knew what to put there.
+            self.check_retention(name)?;
+        }
         Ok(())
     }
 
@@ -416,9 +452,9 @@ impl Audit<'_> {
         let Shared { local, record, waiting, clock, .. } = self.shared;
         let RemoteObject { name, len, .. } = object;
         let Some(kind) = Kind::of(&name) else {
-            let is_ours = crate::lease::is_lease(&name) || self.is_end(&name)?;
-            self.audited.strangers += u64::from(!is_ours);
-            return Ok(());
+            let is_end = self.is_end(&name)?;
+            self.audited.strangers += u64::from(!is_end && !crate::lease::is_lease(&name));
+            return if is_end { self.check_retention(&name) } else { Ok(()) };
         };
         self.audited.objects += 1;
         self.audited.bytes += len;

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 
 use crate::compare::{There, compare, pieces};
 use crate::error::CopyError;
+use crate::evict::container_of;
 use crate::freeze::with_ends;
 use crate::holder::Holder;
 use crate::kinds::Kind;
@@ -32,6 +33,9 @@ const BLOBS_PER_THREAD: usize = 8;
 
 /// Most that one request removes.
 const REMOVALS_MAX: usize = 1000;
+
+/// What the bucket keeps is not tried to be removed again before.
+const HELD_AGAIN_MS: i64 = 3_600_000;
 
 /// Blobs that cannot be read here and are remembered.
 const UNREADABLE_MAX: usize = 1000;
@@ -230,7 +234,7 @@ impl Copies {
             }
             state.unreadable_since_ms = began_ms;
         }
-        let removals_up_to = record.last_removal()?;
+        let removals_up_to = record.last_due_removal(began_ms)?;
         let up_to = waiting.last();
         if !state.is_whole_due && waiting.is_empty() && removals_up_to == 0 {
             return Ok(None);
@@ -281,6 +285,11 @@ impl Copies {
         self.copy_batch(state, round, batch, must_stop)
     }
 
+    /// Side by side.
+    pub(crate) const fn threads(&self) -> usize {
+        self.threads
+    }
+
     pub(crate) fn lease(&self) -> Result<&Lease, CopyError> {
         self.lease.get().ok_or(CopyError::Unnamed)
     }
@@ -308,7 +317,7 @@ impl Copies {
             let names = self.shared.waiting.first(kind, round.limit(kind), PAGE.get());
             // Those that are to go are copied once they are gone, if they are here again.
             for name in names {
-                let is_to_go = self.shared.record.is_to_go(&name)?;
+                let is_to_go = self.is_to_go(&name)?;
                 // (T1) What of it is needed was written anew, and has a number by now.
                 round.went |= is_to_go && kind == Kind::Container;
                 if is_to_go || state.unreadable.contains_key(&name) {
@@ -358,7 +367,7 @@ impl Copies {
             if is_later || is_known {
                 continue;
             }
-            if record.is_to_go(&name)? {
+            if self.is_to_go(&name)? {
                 // (T1) As above, if it was not listed.
                 round.went |= kind == Kind::Container;
             } else {
@@ -366,6 +375,15 @@ impl Copies {
             }
         }
         Ok(())
+    }
+
+    /// Whether a blob that is here is to go there, which is then not put off: it is in the way of the new one.
+    fn is_to_go(&self, name: &BlobName) -> Result<bool, RecordError> {
+        let is_to_go = self.shared.record.is_to_go(name)?;
+        if is_to_go {
+            self.shared.record.try_held(name)?;
+        }
+        Ok(is_to_go)
     }
 
     /// Copies a few blobs side by side. What is not copied goes back to the queue.
@@ -517,7 +535,9 @@ impl Copies {
 
     /// (T2) Removes what was to go when the round began: everything sealed before that is in the bucket by now.
     fn remove_some(&self, round: &mut Round) -> Result<Worked, CopyError> {
-        let noted = self.shared.record.removals(round.removed_up_to, round.removals_up_to, REMOVALS_MAX)?;
+        let Shared { record, clock, .. } = &*self.shared;
+        let noted =
+            record.removals(round.removed_up_to, round.removals_up_to, clock.now_ms(), REMOVALS_MAX)?;
         let Some((last, _)) = noted.last() else {
             round.stage = Stage::Done;
             return Ok(Worked { more: true, ..Worked::default() });
@@ -531,21 +551,23 @@ impl Copies {
     /// (T7) Tables of keys that are to go, and before one that is there.
     fn remove_older_keys(&self) -> Result<(), CopyError> {
         let Some(folder) = Kind::Keys.folder() else { return Ok(()) };
-        let older = self.shared.record.removals_before_newest(&folder, REMOVALS_MAX)?;
+        let older =
+            self.shared.record.removals_before_newest(&folder, self.shared.clock.now_ms(), REMOVALS_MAX)?;
         if older.is_empty() { Ok(()) } else { self.carry_out(older) }
     }
 
     fn carry_out(&self, noted: Vec<(i64, BlobName)>) -> Result<(), CopyError> {
-        let Shared { local, remote, record, waiting, clock, .. } = &*self.shared;
+        let Shared { local, record, waiting, clock, .. } = &*self.shared;
         // A call is at it: whether it stays is not decided.
-        let gone: Vec<(i64, BlobName)> =
+        let mut gone: Vec<(i64, BlobName)> =
             noted.into_iter().filter(|(_, name)| !waiting.is_removing(name)).collect();
-        let names: Vec<BlobName> = gone.iter().map(|(_, name)| name.clone()).collect();
-        if !names.is_empty() {
+        if !gone.is_empty() {
             // (T8) What another server counts on does not go.
             self.lease()?.check(&self.shared)?;
-            remote.store.remove_all(&with_ends(record, &names)?).map_err(CopyError::Remote)?;
+            let held = self.remove_there(&gone)?;
+            gone.retain(|(_, name)| !held.contains(name));
         }
+        let names: Vec<BlobName> = gone.iter().map(|(_, name)| name.clone()).collect();
         record.removed(&gone)?;
         for name in names {
             // It was not removed here after all, or there is a new one of its name.
@@ -556,6 +578,36 @@ impl Copies {
             }
         }
         Ok(())
+    }
+}
+
+impl Copies {
+    /// Removes these in the bucket, and the ends beside them. Returns those that it keeps: they are tried again when it may let
+    /// them go, and no other removal waits for them.
+    fn remove_there(&self, gone: &[(i64, BlobName)]) -> Result<HashSet<BlobName>, CopyError> {
+        let Shared { remote, record, clock, local, retention, .. } = &*self.shared;
+        let names: Vec<BlobName> = gone.iter().map(|(_, name)| name.clone()).collect();
+        let all = with_ends(record, &names)?;
+        if retention.get().is_none() && !record.has_retained()? {
+            remote.store.remove_all(&all).map_err(CopyError::Remote)?;
+            return Ok(HashSet::new());
+        }
+        // What was replaced or deleted is kept there, and paid for, so it is removed for good.
+        let held = remote.store.remove_for_good(&all).map_err(CopyError::Remote)?;
+        let soonest_ms = clock.now_ms().saturating_add(HELD_AGAIN_MS);
+        let mut staying = HashSet::new();
+        for (name, hold) in held {
+            if self.shared.travels(&name).is_some() && local.open(&name).is_ok() {
+                // There is a new one of its name, which lies over it from now on.
+                remote.store.remove_all(std::slice::from_ref(&name)).map_err(CopyError::Remote)?;
+                continue;
+            }
+            // With its ends a container stays, or what is left of it.
+            let whole = container_of(&name).unwrap_or(name);
+            record.note_held(&whole, hold, soonest_ms)?;
+            staying.insert(whole);
+        }
+        Ok(staying)
     }
 }
 

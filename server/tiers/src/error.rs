@@ -23,6 +23,13 @@ pub enum CopyError {
     )]
     OtherRepository,
     #[error(
+        "the bucket has no Object Lock, which s3_object_lock needs, so nothing of locked restore points is made to stay there: turn \
+         it on (versioning first: 'aws s3api put-bucket-versioning --bucket BUCKET --versioning-configuration Status=Enabled', then \
+         'aws s3api put-object-lock-configuration --bucket BUCKET --object-lock-configuration ObjectLockEnabled=Enabled'), copy to a \
+         bucket that was made with it, or set s3_object_lock = \"off\""
+    )]
+    NoObjectLock,
+    #[error(
         "{0} writes to the bucket, and a bucket has one writer: nothing is copied or removed from here, and nothing else \
          suffers. When that server is gone for good: 'holdfast-server tier take-over'"
     )]

@@ -128,7 +128,7 @@ pub fn has_moved_containers(local: &dyn Volume) -> Result<bool, VolumeError> {
 }
 
 /// The container that a blob in the folder of ends is of.
-fn container_of(ends: &BlobName) -> Option<BlobName> {
+pub(crate) fn container_of(ends: &BlobName) -> Option<BlobName> {
     let name = ends.as_str().strip_prefix(FOLDER)?.strip_prefix('/')?;
     BlobName::new(name.to_owned()).filter(|name| Kind::of(name) == Some(Kind::Container))
 }

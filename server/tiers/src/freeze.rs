@@ -25,7 +25,7 @@ fn is_data(name: &BlobName) -> bool {
 
 /// See the module's text. Whether it has the class now that did not before.
 pub(crate) fn freeze(shared: &Shared, lease: &Lease, name: &BlobName) -> Result<bool, VolumeError> {
-    let Shared { local, remote, record, waiting, archive_class, .. } = shared;
+    let Shared { local, remote, record, waiting, archive_class, clock, .. } = shared;
     let failed = |error: RecordError| error.of_blob("move", name);
     let Some(class) = archive_class.get() else { return Ok(false) };
     // (T10)
@@ -45,6 +45,10 @@ pub(crate) fn freeze(shared: &Shared, lease: &Lease, name: &BlobName) -> Result<
     let Some(sent) = record.known_one(name).map_err(failed)?.filter(|sent| sent.flaw.is_none()) else {
         return Ok(false);
     };
+    // (T17) The object of another class would be another one, and the one that must stay would be paid for beside it.
+    if record.is_to_stay(name, clock.now_ms()).map_err(failed)? {
+        return Ok(false);
+    }
     // Who else writes there may count on it.
     lease.check(shared).map_err(|error| error.of_blob("move", name))?;
     let before = remote.store.look(name)?;

@@ -22,6 +22,7 @@
 //! | `freeze.rs` | containers that are given the storage class of an archive |
 //! | `thaw.rs`, `asking.rs` | [`Archive`]: brings back what lies in one, asking for each object once |
 //! | `asked.rs` | what was asked of the archive, for its costs |
+//! | `retain.rs` | makes what locked restore points need stay there (Object Lock) |
 //! | `audit.rs` | the bucket against the record: what is gone, changed or archived there |
 //! | `absent.rs` | stands in for a bucket that is not configured any more |
 //! | `places.rs` | what lies where |
@@ -38,6 +39,7 @@
 //! - The local copy of a container goes only after what lies in the bucket was once more found to be the same (T9).
 //! - What lies in an archive is data containers whose ends lie beside them, and the record says so before (T10).
 //! - What the bucket has lost is copied again from here (T13), or counts for nothing until it is back (T14).
+//! - What locked restore points need stays there as long as they do, and is only ever extended (T17, T18).
 //! - The bucket being away fails reads of what only it has, and delays copies; nothing else (T5).
 //!
 //! A crash leaves blobs in the bucket that are not in the record: the next process finds out by asking for each blob
@@ -62,6 +64,7 @@ mod places;
 pub mod prices;
 mod record;
 mod remote;
+mod retain;
 mod round;
 mod shared;
 mod survey;
@@ -80,8 +83,9 @@ pub use evict::{enter_moved, has_moved_containers, moved_containers, note_made_o
 pub use fetch::{FetchError, Fetched};
 pub use holder::Holder;
 pub use places::{Held, KindPlaces};
-pub use record::{ClassTotals, ColdTotals, Flaw, KindTotals, Record, RecordError};
+pub use record::{ClassTotals, ColdTotals, Flaw, KindTotals, Record, RecordError, RetentionTotals};
 pub use remote::Remote;
+pub use retain::{AHEAD_DAYS_MAX, Extended, Extending, Keep};
 pub use shared::Travels;
 pub use survey::{SurveyError, survey};
 pub use thaw::{Archive, Thawing, UNDER_WAY_MS};

@@ -14,9 +14,12 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
 mod cold;
 mod lease;
 mod objects;
+mod retention;
 
 pub use objects::Flaw;
 pub(crate) use objects::Known;
+pub use retention::RetentionTotals;
+pub(crate) use retention::{Behind, PromisedPoint};
 
 pub(crate) use cold::ColdRow;
 pub use cold::{ClassTotals, ColdTotals};
@@ -71,7 +74,9 @@ const VISIBLE_IN: &str = "
 /// Of a folder, those that are to go and come before the last one that stays.
 const OLDER: &str = "
     SELECT number, name FROM removals
-    WHERE name > ?1 AND name < ?2 AND name < (
+    WHERE name > ?1 AND name < ?2
+        AND NOT EXISTS (SELECT 1 FROM held WHERE held.name = removals.name AND again_ms > ?4)
+        AND name < (
         SELECT max(name) FROM copied
         WHERE name > ?1 AND name < ?2 AND NOT EXISTS (SELECT 1 FROM removals WHERE removals.name = copied.name))
     ORDER BY number LIMIT ?3";
@@ -185,6 +190,7 @@ impl Record {
         match pragma(&connection, "user_version")? {
             VERSION => {
                 objects::prepare(&connection)?;
+                retention::prepare(&connection)?;
                 let record = Self(Mutex::new(connection));
                 record.make_cold()?;
                 Ok(record)
@@ -324,20 +330,27 @@ impl Record {
         self.0.lock().query_row(read, [], |row| row.get(0)).map_err(sql("read"))
     }
 
-    /// The oldest that are to go, noted up to `number`.
+    /// The oldest that are to go now, noted up to `number`.
     pub(crate) fn removals(
         &self,
         after: i64,
         up_to: i64,
+        now_ms: i64,
         limit: usize,
     ) -> Result<Vec<(i64, BlobName)>, RecordError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let connection = self.0.lock();
         let mut read = connection
-            .prepare_cached("SELECT number, name FROM removals WHERE number > ?1 AND number <= ?2 ORDER BY number LIMIT ?3")
+            .prepare_cached(
+                "SELECT number, name FROM removals WHERE number > ?1 AND number <= ?2
+                     AND NOT EXISTS (SELECT 1 FROM held WHERE held.name = removals.name AND again_ms > ?4)
+                 ORDER BY number LIMIT ?3",
+            )
             .map_err(sql("read"))?;
         let rows = read
-            .query_map(params![after, up_to, limit], |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))
+            .query_map(params![after, up_to, limit, now_ms], |row| {
+                Ok((row.get(0)?, row.get::<_, String>(1)?))
+            })
             .map_err(sql("read"))?;
         named(rows)
     }
@@ -346,6 +359,7 @@ impl Record {
     pub(crate) fn removals_before_newest(
         &self,
         folder: &BlobName,
+        now_ms: i64,
         limit: usize,
     ) -> Result<Vec<(i64, BlobName)>, RecordError> {
         let (begin, end) = (format!("{folder}/"), format!("{folder}0"));
@@ -353,7 +367,7 @@ impl Record {
         let connection = self.0.lock();
         let mut read = connection.prepare_cached(OLDER).map_err(sql("read"))?;
         let rows = read
-            .query_map(params![begin, end, limit], |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))
+            .query_map(params![begin, end, limit, now_ms], |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))
             .map_err(sql("read"))?;
         named(rows)
     }
@@ -372,6 +386,8 @@ impl Record {
         let mut connection = self.0.lock();
         let tx = connection.transaction().map_err(sql("write"))?;
         for (number, name) in gone {
+            // Nothing that is needed moved.
+            tx.execute("DELETE FROM retained WHERE name = ?1", [name.as_str()]).map_err(sql("write"))?;
             tx.execute("DELETE FROM copied WHERE name = ?1", [name.as_str()]).map_err(sql("write"))?;
             tx.execute("DELETE FROM removals WHERE number = ?1", [number]).map_err(sql("write"))?;
         }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use holdfast_types::clock::Clock;
-use holdfast_volume::{BlobName, Volume};
+use holdfast_volume::{BlobName, LockMode, Volume};
 
 use crate::asked::Asked;
 use crate::asking::Asking;
@@ -30,6 +30,8 @@ pub(crate) struct Shared {
     pub(crate) archive_class: OnceLock<String>,
     pub(crate) asked: Asked,
     pub(crate) asking: Asking,
+    /// How what locked restore points need is made to stay; none: it is not.
+    pub(crate) retention: OnceLock<LockMode>,
 }
 
 impl Shared {

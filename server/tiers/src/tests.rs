@@ -16,6 +16,7 @@ mod audit;
 mod classed;
 mod evict;
 mod places;
+mod retention;
 
 type Bucket = FaultyVolume<MemoryVolume>;
 

@@ -41,9 +41,20 @@ impl TieredVolume {
         // Nothing that lies in an archive is asked for by accident.
         let remote = Remote { reads: cold.gate(remote.reads), ..remote };
         let may_travel = travels;
-        let asking = Asking::default();
-        let shared =
-            Shared { local, remote, record, waiting, clock, may_travel, cold, archive_class, asked, asking };
+        let (asking, retention) = (Asking::default(), OnceLock::new());
+        let shared = Shared {
+            local,
+            remote,
+            record,
+            waiting,
+            clock,
+            may_travel,
+            cold,
+            archive_class,
+            asked,
+            asking,
+            retention,
+        };
         Self { shared: Arc::new(shared), lease: Arc::default() }
     }
 }

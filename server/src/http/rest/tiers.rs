@@ -46,6 +46,7 @@ struct BucketState {
     /// By storage class
     classes: Vec<Class>,
     writer: Writer,
+    retention: Retention,
     /// Why copying does not go on, and what to do; null: it does
     failure: Option<String>,
     audit: AuditState,
@@ -91,6 +92,29 @@ struct Copies {
     /// Since the server started
     copied_blobs: u64,
     copied_bytes: u64,
+}
+
+/// What must stay in the bucket because locked restore points need it
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = TierRetention)]
+struct Retention {
+    /// governance or compliance; null: nothing is made to stay
+    mode: Option<String>,
+    /// Objects that must stay
+    objects: u64,
+    /// Until when the first and the last of them must; null: there are none
+    first: Option<String>,
+    last: Option<String>,
+    /// Objects that locked restore points need for longer than they must stay yet
+    behind: u64,
+    /// Locked restore points, as far as they were looked at
+    points: u64,
+    /// Those of them of which all that they need stays
+    kept_points: u64,
+    /// Objects that were removed here and must stay in the bucket for now
+    held: u64,
+    /// Why nothing can be made to stay, and what to do; null: it can
+    failure: Option<String>,
 }
 
 /// Where the blobs of a kind lie
@@ -222,12 +246,28 @@ fn describe(app: &App, bucket: &Bucket) -> Result<BucketState, ServiceError> {
         places_found: time(places_ms),
         classes: totals.classes.iter().map(|of| class(of, this_month.as_ref())).collect(),
         writer: Writer { own: own.as_ref().map(Signature::from), other: other.as_ref().map(Signature::from) },
+        retention: retention(bucket, now_ms)?,
         failure: status.failure,
         audit: audit::look(record)?,
         requests: month::totals(&bucket.requests(), app.started_ms),
         prices: prices(bucket, this_month.as_ref().map(|month| month.keeping)),
         month: month::this(&usage.month, this_month.as_ref()),
         last_month: usage.last.as_ref().map(|last| month::over(last, &bucket.plan.class)),
+    })
+}
+
+fn retention(bucket: &Bucket, now_ms: i64) -> Result<Retention, ServiceError> {
+    let found = bucket.retention(now_ms).map_err(record_error)?;
+    Ok(Retention {
+        mode: bucket.copies.retention().map(|mode| mode.to_string()),
+        objects: found.objects,
+        first: maybe_time(found.first_ms),
+        last: maybe_time(found.last_ms),
+        behind: found.behind,
+        points: found.points,
+        kept_points: found.kept_points,
+        held: found.held,
+        failure: bucket.retention_failure(),
     })
 }
 

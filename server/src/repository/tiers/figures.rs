@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use holdfast_tiers::prices::{ClassPrices, DEFAULT_CLASS};
-use holdfast_tiers::{ClassTotals, KindPlaces, KindTotals, Record, RecordError};
+use holdfast_tiers::{ClassTotals, KindPlaces, KindTotals, Record, RecordError, RetentionTotals};
 use parking_lot::Mutex;
 
 use super::Tiers;
@@ -73,6 +73,7 @@ pub(crate) struct Totals {
 pub(super) struct Figures {
     totals: Mutex<Option<Found<Totals>>>,
     places: Mutex<Option<Found<Vec<KindPlaces>>>>,
+    retention: Mutex<Option<Found<RetentionTotals>>>,
     usage: Mutex<Counting>,
 }
 
@@ -107,7 +108,21 @@ impl Figures {
     pub(super) fn of(record: &Record) -> Result<Self, RecordError> {
         let usage = read_usage(record)?.unwrap_or_default();
         let counting = Counting { usage, counted: Asked::default(), written: Asked::default() };
-        Ok(Self { totals: Mutex::default(), places: Mutex::default(), usage: Mutex::new(counting) })
+        Ok(Self {
+            totals: Mutex::default(),
+            places: Mutex::default(),
+            retention: Mutex::default(),
+            usage: Mutex::new(counting),
+        })
+    }
+
+    /// Retention as `find` finds it.
+    pub(super) fn retention(
+        &self,
+        now_ms: i64,
+        find: impl FnOnce() -> Result<RetentionTotals, RecordError>,
+    ) -> Result<RetentionTotals, RecordError> {
+        Ok(recent(&self.retention, now_ms, find)?.0)
     }
 }
 

@@ -4,6 +4,7 @@
 //! Tables of their own, made when the record is opened: a record of an earlier version has none of it, and the first audit
 //! learns what it can.
 
+use holdfast_types::clock::utc_text;
 use holdfast_volume::{BlobChecksum, BlobName};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
@@ -60,12 +61,19 @@ pub enum Flaw {
     Content,
     /// It lies in a storage class from which it must be brought back before it can be read.
     Cold { class: String },
+    /// It need not stay as long as was promised: only until then.
+    Retention { until_ms: i64 },
 }
 
 impl Flaw {
     /// Whether it cannot be read again by bringing it back.
     pub const fn is_loss(&self) -> bool {
-        !matches!(self, Self::Cold { .. })
+        !matches!(self, Self::Cold { .. } | Self::Retention { .. })
+    }
+
+    /// Whether it keeps the object from being read.
+    pub(crate) const fn is_of_content(&self) -> bool {
+        !matches!(self, Self::Retention { .. })
     }
 
     /// As people read it.
@@ -77,6 +85,13 @@ impl Flaw {
             Self::Cold { class } => {
                 format!("it lies in the storage class {class}, an archive, where it cannot be read")
             }
+            Self::Retention { until_ms: 0 } => {
+                "it was to stay in the bucket, and may be deleted there at any time".to_owned()
+            }
+            Self::Retention { until_ms } => format!(
+                "it need not stay in the bucket as long as it was to, but only until {}",
+                utc_text(*until_ms)
+            ),
         }
     }
 
@@ -86,6 +101,7 @@ impl Flaw {
             Self::Length { .. } => "length",
             Self::Content => "content",
             Self::Cold { .. } => "cold",
+            Self::Retention { .. } => "retention",
         }
     }
 
@@ -94,6 +110,7 @@ impl Flaw {
             Self::Missing | Self::Content => String::new(),
             Self::Length { there } => there.to_string(),
             Self::Cold { class } => class.clone(),
+            Self::Retention { until_ms } => until_ms.to_string(),
         }
     }
 
@@ -102,6 +119,7 @@ impl Flaw {
             "missing" => Self::Missing,
             "length" => Self::Length { there: detail.parse().unwrap_or_default() },
             "cold" => Self::Cold { class: detail },
+            "retention" => Self::Retention { until_ms: detail.parse().unwrap_or_default() },
             // Also what a later version found.
             _ => Self::Content,
         }
@@ -219,6 +237,19 @@ impl Record {
         done.map(|_| ()).map_err(sql("write"))
     }
 
+    /// The checksum of what was sent, if it is known.
+    pub(crate) fn sum(&self, name: &BlobName) -> Result<Option<BlobChecksum>, RecordError> {
+        let read = "SELECT sum FROM objects WHERE name = ?1";
+        self.0
+            .lock()
+            .prepare_cached(read)
+            .and_then(|mut read| {
+                read.query_row([name.as_str()], |row| row.get::<_, Option<String>>(0)).optional()
+            })
+            .map(|sum| sum.flatten().as_deref().and_then(sum_of))
+            .map_err(sql("read"))
+    }
+
     /// What is wrong with an object.
     pub(crate) fn flaw(&self, name: &BlobName) -> Result<Option<Flaw>, RecordError> {
         let read = "SELECT what, detail FROM findings WHERE name = ?1";
@@ -279,9 +310,13 @@ mod tests {
             assert_eq!(sum_of(&text_of(sum)), Some(sum));
         }
         assert_eq!(sum_of("md5:00"), None);
-        for flaw in
-            [Flaw::Missing, Flaw::Length { there: 3 }, Flaw::Content, Flaw::Cold { class: "X".to_owned() }]
-        {
+        for flaw in [
+            Flaw::Missing,
+            Flaw::Length { there: 3 },
+            Flaw::Content,
+            Flaw::Cold { class: "X".to_owned() },
+            Flaw::Retention { until_ms: 7 },
+        ] {
             assert_eq!(Flaw::parse(flaw.word(), flaw.detail()), flaw);
         }
     }

@@ -9,6 +9,7 @@
 //! | `bad_days.rs` | a bucket that is gone, slow, read-only or full of surprises, and machines that end |
 //! | `storms.rs` | the same in each way to use a bucket: refusals in masses, wrong clocks, outages in mid-backup |
 //! | `keys.rs` | nothing plain stays there once all is encrypted, and nothing of a destroyed namespace |
+//! | `locked.rs` | what locked restore points need stays there, in a bucket with Object Lock |
 //! | `moved.rs` | what lies in the bucket alone |
 //! | `primary.rs` | data that lives in the bucket: a backup counts when it is there |
 //! | `thawed.rs` | the archive over REST |
@@ -20,6 +21,7 @@ mod audit;
 mod bad_days;
 mod copies;
 mod keys;
+mod locked;
 mod moved;
 mod primary;
 mod seen;
@@ -57,8 +59,16 @@ impl Site {
     }
 
     fn with(settings: &str) -> Self {
+        Self::of(TestBucket::start(), settings)
+    }
+
+    /// Of a bucket with Object Lock.
+    fn locking(settings: &str) -> Self {
+        Self::of(TestBucket::start_with_object_lock(), settings)
+    }
+
+    fn of(bucket: TestBucket, settings: &str) -> Self {
         let folder = tempdir().unwrap();
-        let bucket = TestBucket::start();
         let config = folder.path().join("server.toml");
         let site = Self { folder, bucket, config };
         site.set_secret(SECRET_KEY);

@@ -35,6 +35,7 @@ const BUCKET: BucketState = {
     { class: "DEEP_ARCHIVE", blobs: 3, bytes: 33_554_432, archive: true, thawed: 2, cost: 0.5, keeping_month: 3.5 },
   ],
   writer: { own: { name: "hv1:/srv", since: "2026-11-01T00:00:00.000Z", number: 1 }, other: null },
+  retention: { mode: null, objects: 0, first: null, last: null, behind: 0, points: 0, kept_points: 0, held: 0, failure: null },
   failure: null,
   audit: { last: { begun: "2026-11-15T10:00:00.000Z", verdict: "27 objects, all as they should be" }, flaws_count: 0, flaws: [] },
   requests: made(12),

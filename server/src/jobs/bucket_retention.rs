@@ -1,0 +1,178 @@
+//! Makes what locked restore points need stay in the bucket as long as they are locked.
+//!
+//! It looks at locked restore points of which that is not known yet (their recipes say what they need), then extends what is
+//! behind in batches, again and again. Where it is, is in the record but for the place in a look, which begins anew after a
+//! stop. It runs when all is copied, or an hour after the last look where copies do not catch up.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_engine::clock::Clock;
+use holdfast_engine::ids::BackupId;
+use holdfast_engine::{Budget, Engine, EngineError, Job, JobError, LockedNeeds, Step};
+use holdfast_sealing::names_below;
+use holdfast_tiers::{Extending, Keep};
+use parking_lot::Mutex;
+
+use crate::repository::Tiers;
+
+/// Between two looks at least. A lock of a new restore point is some seconds old by then, and a day is what counts.
+const INTERVAL: Duration = Duration::from_secs(5);
+
+/// And longer when a look took long: one part in this many of the time.
+const SHARE: i64 = 20;
+
+/// A look is not put off for longer, however much waits to be copied.
+const LOOK_AT_LEAST_MS: i64 = 3_600_000;
+
+/// Locked restore points read from the catalog at a time.
+const PAGE: u32 = 256;
+
+/// See the module's text. A charge is a restore point, or a batch of objects.
+#[derive(Debug)]
+pub(crate) struct BucketRetention {
+    tiers: Arc<Tiers>,
+    engine: Arc<Engine>,
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Whether the bucket said that it can.
+    is_checked: bool,
+    looked_ms: Option<i64>,
+    phase: Phase,
+}
+
+#[derive(Default)]
+enum Phase {
+    #[default]
+    Waiting,
+    Looking(Look),
+    Extending(Extending),
+}
+
+/// A look at all locked restore points.
+struct Look {
+    needs: LockedNeeds,
+    after: Option<BackupId>,
+}
+
+impl fmt::Debug for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Waiting => "Waiting",
+            Self::Looking(_) => "Looking",
+            Self::Extending(_) => "Extending",
+        })
+    }
+}
+
+impl BucketRetention {
+    pub(crate) fn new(tiers: Arc<Tiers>, engine: Arc<Engine>, clock: Arc<dyn Clock>) -> Self {
+        Self { tiers, engine, clock, state: Mutex::default() }
+    }
+
+    /// Whether there is a reason to look now.
+    fn begin(&self, state: &mut State) -> Result<bool, JobError> {
+        let copies = &self.tiers.copies;
+        let status = copies.status();
+        let now_ms = self.clock.now_ms();
+        let is_overdue =
+            state.looked_ms.is_none_or(|looked_ms| now_ms.saturating_sub(looked_ms) >= LOOK_AT_LEAST_MS);
+        // Its own reasons are told by the copies.
+        if status.is_comparing || (status.waiting_blobs > 0 && !is_overdue) {
+            return Ok(false);
+        }
+        if !state.is_checked {
+            copies.check_retention()?;
+            state.is_checked = true;
+        }
+        copies.begin_locked_points()?;
+        state.looked_ms = Some(now_ms);
+        state.phase = Phase::Looking(Look { needs: self.engine.locked_needs()?, after: None });
+        Ok(true)
+    }
+
+    /// Looks at the next locked restore points. Whether these were all.
+    fn look(&self, look: &mut Look, budget: &Budget) -> Result<bool, JobError> {
+        let copies = &self.tiers.copies;
+        let page = self.engine.locked_backups(look.after, PAGE)?;
+        for (backup, lock) in &page {
+            if budget.must_stop() || budget.is_spent() {
+                return Ok(false);
+            }
+            let keep = Keep::of(lock.until_ms, lock.hold.is_some(), self.clock.now_ms());
+            let id = backup.to_string();
+            if let Some(keep) = keep
+                && copies.is_point_due(&id, keep)?
+            {
+                let needed = look.needs.of(*backup, &mut |_| !budget.must_stop());
+                let needed = match needed {
+                    Err(EngineError::Stopped) => return Ok(false),
+                    needed => needed?,
+                };
+                if let Some(needed) = needed {
+                    let needed: Vec<_> = needed.iter().map(|name| names_below(name).collect()).collect();
+                    copies.promise(&id, keep, &needed)?;
+                }
+                budget.charge(1, 0);
+            }
+            look.after = Some(*backup);
+        }
+        Ok(page.is_empty())
+    }
+
+    fn work(&self, state: &mut State, budget: &Budget) -> Result<Step, JobError> {
+        loop {
+            match &mut state.phase {
+                Phase::Waiting => {
+                    if !self.begin(state)? {
+                        return Ok(Step::Idle(INTERVAL));
+                    }
+                }
+                Phase::Looking(look) => {
+                    if self.look(look, budget)? {
+                        state.phase = Phase::Extending(Extending::default());
+                    }
+                }
+                Phase::Extending(extending) => {
+                    let extended = self.tiers.copies.extend_some(extending, &|| budget.must_stop())?;
+                    if !extended.more {
+                        state.phase = Phase::Waiting;
+                        let took_ms =
+                            self.clock.now_ms().saturating_sub(state.looked_ms.unwrap_or_default()).max(0);
+                        let wait = Duration::from_millis(took_ms.saturating_mul(SHARE).unsigned_abs());
+                        return Ok(Step::Idle(wait.clamp(INTERVAL, INTERVAL * 720)));
+                    }
+                    budget.charge(extended.objects.max(1), 0);
+                }
+            }
+            if budget.must_stop() || budget.is_spent() {
+                return Ok(Step::More);
+            }
+        }
+    }
+}
+
+impl Job for BucketRetention {
+    fn name(&self) -> &'static str {
+        "bucket-retention"
+    }
+
+    fn step(&self, budget: &Budget) -> Result<Step, JobError> {
+        if self.tiers.bucket.is_none() || self.tiers.copies.retention().is_none() {
+            return Ok(Step::Finished);
+        }
+        let mut state = self.state.lock();
+        let step = self.work(&mut state, budget);
+        if step.is_err() {
+            // From the beginning: what was done is in the record.
+            state.phase = Phase::Waiting;
+        }
+        self.tiers.note_retention_failure(step.as_ref().err().map(ToString::to_string));
+        step
+    }
+}

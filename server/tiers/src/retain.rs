@@ -1,0 +1,317 @@
+//! Makes what locked restore points need stay in the bucket (Object Lock), a bounded batch a call.
+//!
+//! (T17) An object is to stay as long as the longest lock of the restore points that need it, rounded up to whole days: only
+//! ever longer, and never more than [`AHEAD_DAYS_MAX`] from now. Whoever shares an object extends it, once.
+//!
+//! (T18) A restore point counts as kept when all it needs stays that long: its containers, the ends that lie beside those in
+//! an archive, its point, whose repository it is, and the newest table of keys.
+//!
+//! How long an object is to stay is in the record before it is asked for, and how long it does after the bucket said so. A
+//! crash in between leaves an object that stays and of which that is not known: it is looked at, and not asked for again.
+
+use holdfast_volume::{BlobChecksum, BlobName, LockMode, RemoteLook, Retained, VolumeError};
+use parking_lot::Mutex;
+
+use crate::copies::Copies;
+use crate::error::CopyError;
+use crate::evict::ends_name;
+use crate::kinds::Kind;
+use crate::record::{Behind, PromisedPoint};
+use crate::shared::Shared;
+use crate::volume::TieredVolume;
+
+const DAY_MS: i64 = 24 * 3600 * 1000;
+
+/// Ten years and a few days. No one can take back what a bucket in compliance mode was asked for, and a clock that was wrong
+/// when something was locked must not cost a century of storage. What is locked for longer is extended as time goes by.
+pub const AHEAD_DAYS_MAX: i64 = 3_655;
+
+/// Before an end that is only as far away as may be asked for comes so near, it is extended.
+const MARGIN_DAYS: i64 = 30;
+
+/// A hold has no end. What is held stays for so long at a time, and is extended halfway: so long it stays after it is released.
+const HOLD_DAYS: i64 = 30;
+
+/// Objects each thread asks for in one call.
+const OBJECTS_PER_THREAD: usize = 32;
+
+/// Something moved: looked at again after an hour, as reclaim moves things for longer than that.
+const MOVED_AFTER_MS: i64 = 3_600_000;
+
+/// And whatever happens, after a week.
+const AGAIN_AFTER_MS: i64 = 7 * DAY_MS;
+
+/// How long what a restore point needs is to stay, in milliseconds since the Unix epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keep {
+    /// What stays until then is kept.
+    at_least_ms: i64,
+    /// What does not is asked to.
+    ask_ms: i64,
+}
+
+/// The end of the day in which that is; a day's end itself stays what it is.
+const fn end_of_day(at_ms: i64) -> i64 {
+    at_ms.saturating_sub(1).div_euclid(DAY_MS).saturating_add(1).saturating_mul(DAY_MS)
+}
+
+impl Keep {
+    /// (T17) For a lock until then, and a hold. `None`: neither is in force by the time of day.
+    pub fn of(locked_until_ms: Option<i64>, is_held: bool, now_ms: i64) -> Option<Self> {
+        let days = |days: i64| end_of_day(now_ms.saturating_add(days.saturating_mul(DAY_MS)));
+        let locked = locked_until_ms.filter(|until_ms| *until_ms > now_ms).map(|until_ms| {
+            let until_ms = end_of_day(until_ms);
+            Self {
+                at_least_ms: until_ms.min(days(AHEAD_DAYS_MAX - MARGIN_DAYS)),
+                ask_ms: until_ms.min(days(AHEAD_DAYS_MAX)),
+            }
+        });
+        let held = is_held.then(|| Self { at_least_ms: days(HOLD_DAYS / 2), ask_ms: days(HOLD_DAYS) });
+        match (locked, held) {
+            (Some(locked), Some(held)) => Some(Self {
+                at_least_ms: locked.at_least_ms.max(held.at_least_ms),
+                ask_ms: locked.ask_ms.max(held.ask_ms),
+            }),
+            (locked, held) => locked.or(held),
+        }
+    }
+}
+
+/// What one call did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[must_use]
+pub struct Extended {
+    /// Objects that stay longer now, or were found to.
+    pub objects: u64,
+    /// Whether there is more to do now.
+    pub more: bool,
+}
+
+/// Where a walk over what is behind is.
+#[derive(Debug, Default)]
+pub struct Extending {
+    after: String,
+    /// The first of what could not be extended: the others come first.
+    failed: Option<CopyError>,
+}
+
+impl TieredVolume {
+    /// What locked restore points need is made to stay there.
+    #[must_use]
+    pub fn retaining(self, mode: LockMode) -> Self {
+        // Set once, right after it was made.
+        let _ = self.shared.retention.set(mode);
+        self
+    }
+}
+
+impl Copies {
+    /// How objects are made to stay; `None`: they are not.
+    pub fn retention(&self) -> Option<LockMode> {
+        self.shared.retention.get().copied()
+    }
+
+    /// Asks the bucket whether objects can be made to stay.
+    ///
+    /// # Errors
+    /// [`CopyError::NoObjectLock`]; when it cannot be asked.
+    pub fn check_retention(&self) -> Result<(), CopyError> {
+        match self.shared.remote.store.can_retain() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(CopyError::NoObjectLock),
+            Err(error) => Err(CopyError::Remote(error)),
+        }
+    }
+
+    /// Begins to look at all locked restore points.
+    ///
+    /// # Errors
+    /// The record's.
+    pub fn begin_locked_points(&self) -> Result<(), CopyError> {
+        let now_ms = self.shared.clock.now_ms();
+        Ok(self.shared.record.begin_pass(now_ms, MOVED_AFTER_MS, AGAIN_AFTER_MS)?)
+    }
+
+    /// Whether it is not known yet that all that a locked restore point needs stays that long.
+    ///
+    /// # Errors
+    /// The record's.
+    pub fn is_point_due(&self, backup: &str, keep: Keep) -> Result<bool, CopyError> {
+        Ok(self.shared.record.is_point_due(backup, keep.at_least_ms, self.shared.clock.now_ms())?)
+    }
+
+    /// Takes note of what a locked restore point needs, each blob by all names that it may have in the bucket; its point is the
+    /// last of them. Asks nothing of the bucket.
+    ///
+    /// # Errors
+    /// The record's.
+    pub fn promise(&self, backup: &str, keep: Keep, needed: &[Vec<BlobName>]) -> Result<(), CopyError> {
+        let Shared { record, clock, .. } = &*self.shared;
+        let (mut names, mut missing) = (Vec::new(), 0);
+        // What every restore point needs first, so that its own point is the last name.
+        let mark = Kind::Mark.folder().filter(|mark| matches!(record.visible(mark), Ok(Some(_))));
+        missing += u64::from(mark.is_none());
+        names.extend(mark);
+        if let Some(keys) = Kind::Keys.folder() {
+            names.extend(record.newest_in(&keys)?);
+        }
+        for forms in needed {
+            let before = names.len();
+            for name in forms {
+                if record.visible(name)?.is_none() {
+                    continue;
+                }
+                // Without its ends no recovery knows what is in it.
+                if record.cold(name)?.is_some() {
+                    names.extend(ends_name(name));
+                }
+                names.push(name.clone());
+            }
+            missing += u64::from(names.len() == before);
+        }
+        let blob = names.last().map_or("", |name| name.as_str()).to_owned();
+        let point = PromisedPoint { backup, blob: &blob, until_ms: keep.ask_ms, missing };
+        Ok(record.promise(&point, &names, clock.now_ms())?)
+    }
+
+    /// Extends the next objects that are to stay longer than they do. When there are none left, what was looked at counts as
+    /// kept.
+    ///
+    /// # Errors
+    /// [`CopyError::Leased`]; why an object cannot be extended, after all others were. The next call begins anew.
+    pub fn extend_some(
+        &self,
+        extending: &mut Extending,
+        must_stop: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Extended, CopyError> {
+        let Shared { record, clock, .. } = &*self.shared;
+        let Some(mode) = self.retention() else { return Ok(Extended::default()) };
+        let behind = record.behind(&extending.after, clock.now_ms(), self.threads() * OBJECTS_PER_THREAD)?;
+        let Some(last) = behind.last() else {
+            let Extending { failed, .. } = std::mem::take(extending);
+            record.settle_points(clock.now_ms())?;
+            return failed.map_or(Ok(Extended::default()), Err);
+        };
+        last.name.as_str().clone_into(&mut extending.after);
+        // (T8) Another server's objects are its own to keep.
+        self.lease()?.check(&self.shared)?;
+        let left = Mutex::new(behind);
+        let (done, failed) = (Mutex::new(0), Mutex::new(None));
+        std::thread::scope(|scope| {
+            for _ in 0..self.threads() {
+                scope.spawn(|| {
+                    while !must_stop() {
+                        let Some(next) = left.lock().pop() else { return };
+                        match extend(&self.shared, &next, mode) {
+                            Ok(()) => *done.lock() += 1,
+                            Err(error) => {
+                                failed.lock().get_or_insert(error);
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        if let Some(error) = failed.into_inner() {
+            // What concerns all of them, such as a bucket that is away, ends it here.
+            if error.is_passing() && done.into_inner() == 0 {
+                *extending = Extending::default();
+                return Err(error);
+            }
+            extending.failed.get_or_insert(error);
+            return Ok(Extended { objects: 0, more: true });
+        }
+        Ok(Extended { objects: done.into_inner(), more: true })
+    }
+}
+
+/// (T17) Makes an object stay as long as it is to.
+pub(crate) fn extend(shared: &Shared, behind: &Behind, mode: LockMode) -> Result<(), CopyError> {
+    let Shared { remote, record, clock, .. } = shared;
+    let name = &behind.name;
+    let look = remote.store.look(name).map_err(CopyError::Remote)?;
+    check_is_ours(shared, name, &look)?;
+    let in_force = look.retained.filter(|retained| retained.until_ms > clock.now_ms());
+    // (T17) Never shorter: whoever asked for more has it.
+    if let Some(found) = in_force.filter(|found| found.until_ms >= behind.wanted_ms) {
+        return Ok(record.note_retained(name, found.until_ms)?);
+    }
+    let version = look.version.ok_or_else(|| {
+        CopyError::Remote(VolumeError::BadAnswer {
+            action: "retain",
+            name: name.to_string(),
+            found: "no version, which every object has where Object Lock is on".to_owned(),
+        })
+    })?;
+    // One that stays is extended as it is: no one changes its mode.
+    let mode = in_force.map_or(mode, |found| found.mode);
+    let wanted = Retained { mode, until_ms: behind.wanted_ms };
+    remote.store.retain(name, &version, wanted).map_err(CopyError::Remote)?;
+    Ok(record.note_retained(name, behind.wanted_ms)?)
+}
+
+/// What is made to stay is what was put there.
+fn check_is_ours(shared: &Shared, name: &BlobName, look: &RemoteLook) -> Result<(), CopyError> {
+    // Ends are not in the record; they are compared before anything counts on them (T10).
+    let Some(len) = shared.record.recorded(name)? else { return Ok(()) };
+    let sent = shared.record.sum(name)?;
+    let is_same = match (look.checksum, sent) {
+        (Some(BlobChecksum::Crc64Nvme(there)), Some(BlobChecksum::Crc64Nvme(sent))) => there == sent,
+        (Some(BlobChecksum::Crc32c(there)), Some(BlobChecksum::Crc32c(sent))) => there == sent,
+        _ => true,
+    };
+    if look.len == len && is_same {
+        return Ok(());
+    }
+    Err(CopyError::Other { name: name.clone(), here: len, there: look.len })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: i64 = 1_700_000_000_000;
+
+    fn keep(locked: Option<i64>, is_held: bool) -> (i64, i64) {
+        let Keep { at_least_ms, ask_ms } = Keep::of(locked, is_held, NOW).unwrap();
+        (at_least_ms, ask_ms)
+    }
+
+    /// (T17)
+    #[test]
+    fn ends_are_rounded_up_to_whole_days() {
+        let day = NOW.div_euclid(DAY_MS) * DAY_MS;
+        for (until_ms, end) in [
+            (NOW + 1, day + DAY_MS),
+            (day + DAY_MS - 1, day + DAY_MS),
+            (day + DAY_MS, day + DAY_MS),
+            (day + DAY_MS + 1, day + 2 * DAY_MS),
+            (day + 30 * DAY_MS + 5, day + 31 * DAY_MS),
+        ] {
+            assert_eq!(keep(Some(until_ms), false), (end, end), "{until_ms}");
+        }
+        assert_eq!(Keep::of(None, false, NOW), None);
+        assert_eq!(Keep::of(Some(NOW), false, NOW), None, "it has ended");
+        assert_eq!(end_of_day(i64::MIN), end_of_day(i64::MIN), "no panic");
+        assert!(end_of_day(i64::MAX) > 0);
+    }
+
+    /// (T17)
+    #[test]
+    fn nothing_is_asked_for_a_century() {
+        let (at_least, ask) = keep(Some(i64::MAX), false);
+        assert!(ask <= NOW + (AHEAD_DAYS_MAX + 1) * DAY_MS);
+        assert!(ask - at_least == MARGIN_DAYS * DAY_MS, "and not a little more each day");
+        let far = NOW + (AHEAD_DAYS_MAX - 40) * DAY_MS;
+        assert_eq!(keep(Some(far), false), (end_of_day(far), end_of_day(far)));
+    }
+
+    #[test]
+    fn a_hold_lasts_a_month_at_a_time() {
+        let (at_least, ask) = keep(None, true);
+        assert_eq!((at_least, ask), (end_of_day(NOW + 15 * DAY_MS), end_of_day(NOW + 30 * DAY_MS)));
+        let locked = NOW + 20 * DAY_MS;
+        assert_eq!(keep(Some(locked), true), (end_of_day(locked), ask), "the longer of both");
+        assert_eq!(keep(Some(NOW - 1), true), (at_least, ask));
+    }
+}
