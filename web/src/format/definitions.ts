@@ -215,6 +215,7 @@ export const DEFINITIONS = define({
   tier_asked_objects: { label: "Objects", text: "Objects that were asked for this month.", unit: "objects" },
   tier_asked_bytes: { label: "Bytes", text: "Bytes of these objects.", unit: "bytes" },
   tier_asked_cost: { label: "Cost", text: "Of the requests, of what was retrieved, and of copies that can be read for as long as they were asked for.", unit: "US dollars" },
+  tier_archive: { label: "In the archive", text: "Of what lies in the bucket, what has to be thawed before it can be read.", unit: "bytes" },
   tier_put: { label: "PUT", text: "Requests that write an object, or a part of one.", unit: "requests" },
   tier_get: { label: "GET", text: "Requests that read an object, or a part of one.", unit: "requests" },
   tier_head: { label: "HEAD", text: "Requests that ask what lies under a name.", unit: "requests" },

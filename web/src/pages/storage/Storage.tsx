@@ -17,6 +17,7 @@ import { duration } from "../../format/numbers";
 import { second } from "../../format/time";
 import { Attribution } from "./Attribution";
 import { Lost } from "./Lost";
+import { Places } from "./Places";
 import { Scrub } from "./Scrub";
 import { Statistics } from "./Statistics";
 
@@ -66,9 +67,7 @@ export default function Storage() {
 
 function BucketLink({ has }: { has: boolean }) {
   return has ? (
-    <p>
-      <Link href="/bucket">What lies there, how far copies are, and what it costs</Link>
-    </p>
+    <Places />
   ) : (
     <p>
       No bucket is configured. <Link href="/bucket">How to set one up</Link>
