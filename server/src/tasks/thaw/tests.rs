@@ -108,7 +108,15 @@ impl RemoteVolume for Bucket {
         let class = state.class.contains(name).then(|| CLASS.to_owned());
         // Of the same content whatever is asked.
         let checksum = Some(BlobChecksum::Crc32c(1));
-        Ok(RemoteLook { len, checksum, tag: Some("tag".to_owned()), class, thawed })
+        Ok(RemoteLook {
+            len,
+            checksum,
+            tag: Some("tag".to_owned()),
+            class,
+            thawed,
+            version: None,
+            retained: None,
+        })
     }
 
     fn set_class(&self, name: &BlobName, _: &str, _: &str) -> Result<(), VolumeError> {
