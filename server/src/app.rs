@@ -25,8 +25,8 @@ use crate::net::{Link, Origin, TooMany};
 use crate::readiness::Readiness;
 use crate::repository::{Beside, Encryption, Tiers};
 use crate::tasks::{
-    AuditWork, Limits, PolicyWork, ReclaimWork, ScrubWork, Surroundings, TaskParts, Tasks, ThawWork,
-    VerifyWork, Work,
+    Archiving, AuditWork, Limits, PolicyWork, ReclaimWork, ScrubWork, Surroundings, TaskParts, Tasks,
+    ThawWork, VerifyWork, Work,
 };
 
 /// The running server, shared by all calls. What only one protocol needs is in that protocol's own state.
@@ -249,12 +249,15 @@ fn tasks(
         .s3_move_after_days
         .or(settings.s3_primary.then_some(0))
         .map(|min_age_days| Moving { min_age_days, until_free_pct: settings.s3_move_until_free });
-    let reclaim = ReclaimWork {
-        engine: Arc::clone(engine),
-        tiers: tiers.cloned(),
-        moving,
-        archive_after_days: settings.s3_archive_after_days,
-    };
+    let class = &settings.s3_archive_class;
+    let archiving = settings.s3_archive_after_days.zip(tiers).map(|(min_age_days, tiers)| Archiving {
+        min_age_days,
+        class: class.clone(),
+        minimum_days: archives.prices.minimum_days(class),
+        tiers: Arc::clone(tiers),
+        clock: Arc::clone(clock),
+    });
+    let reclaim = ReclaimWork { engine: Arc::clone(engine), tiers: tiers.cloned(), moving, archiving };
     let thaw = ThawWork { engine: Arc::clone(engine), archives: Arc::clone(archives) };
     let scrub = ScrubWork { engine: Arc::clone(engine) };
     let mut works: Vec<Arc<dyn Work>> =

@@ -9,6 +9,7 @@
 //! | `period` | the hour, day, week, month or year that a moment falls in |
 //! | `schedule` | calendar expressions in a time zone |
 //! | `simulate` | what would exist on each day |
+//! | `forecast` | what of what exists will be gone after some time |
 //!
 //! What is certain of [`decide()`]:
 //! * A restore point is deleted only when no rule keeps it, and never when it is the newest of those given, the newest
@@ -18,12 +19,14 @@
 //! * To decide again about what was kept deletes nothing more.
 
 mod decide;
+mod forecast;
 mod period;
 mod rules;
 mod schedule;
 mod simulate;
 
 pub use decide::{Decision, Reason, RestorePoint, decide};
+pub use forecast::{FORECAST_DAYS_MAX, leaving};
 pub use period::Period;
 pub use rules::{KEEP_MAX, KEEP_WITHIN_DAYS_MAX, Rules, RulesError};
 pub use schedule::{EXPRESSION_MAX_BYTES, Schedule, ScheduleError, ZONE_MAX_BYTES, zone};

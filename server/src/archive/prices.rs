@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use holdfast_retention::FORECAST_DAYS_MAX;
+use holdfast_tiers::days_min;
 use holdfast_tiers::prices::{AS_OF, CLASSES, ClassPrices, Dollars, INTERNET_GB, REGION, Thaw};
 use serde::Deserialize;
 
@@ -33,6 +35,8 @@ pub(crate) struct Prices {
     pub(crate) internet_gb: Dollars,
     /// By class and speed.
     pub(crate) thaws: BTreeMap<(String, Thaw), SpeedPrices>,
+    /// By class, in days: for how long what is put there is paid for at least, where that is not as Amazon has it.
+    minimum_days: BTreeMap<String, u32>,
 }
 
 /// A price in a file, such as `"0.0025"`: text, so that it means what it says.
@@ -82,6 +86,9 @@ struct Table {
     internet_gb: Price,
     /// By class, then by speed.
     thaw: BTreeMap<String, BTreeMap<String, SpeedTable>>,
+    /// By class.
+    #[serde(default)]
+    minimum_days: BTreeMap<String, u32>,
 }
 
 impl Prices {
@@ -102,7 +109,13 @@ impl Prices {
             get: standard.get,
             internet_gb: INTERNET_GB,
             thaws,
+            minimum_days: BTreeMap::new(),
         }
+    }
+
+    /// For how long what is put in a class is paid for at least, in days.
+    pub(crate) fn minimum_days(&self, class: &str) -> u32 {
+        self.minimum_days.get(class).copied().or_else(|| days_min(class)).unwrap_or(0)
     }
 
     /// As a file says.
@@ -135,6 +148,9 @@ impl Prices {
                 thaws.insert((class.clone(), known), SpeedPrices { request, gb: gb.0, hours });
             }
         }
+        if let Some((class, days)) = table.minimum_days.iter().find(|(_, days)| **days > FORECAST_DAYS_MAX) {
+            return Err(format!("minimum_days of {class} is {days}; it is 0 to {FORECAST_DAYS_MAX}"));
+        }
         Ok(Self {
             region: table.region,
             as_of: table.as_of,
@@ -142,6 +158,7 @@ impl Prices {
             get: Dollars(table.get_per_1000.0.0.div_ceil(1000)),
             internet_gb: table.internet_gb.0,
             thaws,
+            minimum_days: table.minimum_days,
         })
     }
 }
@@ -160,6 +177,10 @@ internet_gb = "0.09"
 [thaw.GLACIER]
 bulk = { per_1000 = "0", gb = "0", hours = 12 }
 
+[minimum_days]
+GLACIER = 30
+STANDARD_IA = 0
+
 [thaw.DEEP_ARCHIVE]
 bulk = { per_1000 = "0.03", gb = "0.003", hours = 48 }
 standard = { per_1000 = "0.12", gb = "0.024", hours = 12 }
@@ -171,10 +192,20 @@ standard = { per_1000 = "0.12", gb = "0.024", hours = 12 }
         assert_eq!((prices.region.as_str(), prices.thaws.len()), ("eu-central-1", 3));
         let deep = prices.thaws[&("DEEP_ARCHIVE".to_owned(), Thaw::Bulk)];
         assert_eq!(deep, SpeedPrices { request: Dollars(30_000), gb: Dollars(3_000_000), hours: 48 });
-        for (from, to) in [("0.0245", "a"), ("bulk", "slow"), ("region", "place"), ("\"0.003\"", "0.003")] {
+        for (from, to) in [
+            ("0.0245", "a"),
+            ("bulk", "slow"),
+            ("region", "place"),
+            ("\"0.003\"", "0.003"),
+            ("= 30", "= 367"),
+        ] {
             assert!(Prices::parse(&FILE.replacen(from, to, 1)).is_err(), "{from} {to}");
         }
+        let days =
+            ["GLACIER", "STANDARD_IA", "DEEP_ARCHIVE", "UNHEARD_OF"].map(|class| prices.minimum_days(class));
+        assert_eq!(days, [30, 0, 180, 0]);
         let built_in = Prices::built_in();
+        assert_eq!(built_in.minimum_days("GLACIER"), 90);
         assert_eq!(built_in.thaws.len(), 5);
         assert!(!built_in.thaws.contains_key(&("DEEP_ARCHIVE".to_owned(), Thaw::Expedited)));
     }

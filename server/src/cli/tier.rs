@@ -17,8 +17,8 @@ use super::fail::Failure;
 use super::out;
 use super::{DataFolder, no_repository};
 use crate::repository::{
-    Asked, Plan, Totals, cost, is_repository, last_audit, moved, published, read_usage, record_error,
-    record_path, totals,
+    Asked, KeptBack, Plan, Totals, cost, is_repository, kept_back, last_audit, moved, published, read_usage,
+    record_error, record_path, totals,
 };
 
 pub(super) const EXAMPLES: &str = "\
@@ -109,6 +109,20 @@ fn open(folder: &DataFolder) -> Result<Record, Failure> {
     Ok(Record::open(&path).map_err(record_error)?)
 }
 
+/// What the last round of reclaim kept out of the archive.
+fn show_kept_back(record: &Record) -> Result<(), Failure> {
+    let kept_back = kept_back(record).map_err(record_error)?;
+    if let Some(KeptBack { containers, bytes, class, minimum_days, .. }) = kept_back
+        && containers > 0
+    {
+        out::say(format_args!(
+            "kept out of the archive: {containers} containers of {bytes} bytes; what needs them will be deleted within the \
+             {minimum_days} days for which {class} is paid at least"
+        ));
+    }
+    Ok(())
+}
+
 fn take_over(args: &TakeOverArgs) -> Result<ExitCode, Failure> {
     let record = open(&args.folder)?;
     let location = record.location().map_err(record_error)?;
@@ -156,6 +170,8 @@ fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
                 classes.iter().map(|class| month::class_as_json(class, costs.as_ref())).collect(),
             );
             all.insert("retention".to_owned(), retention.as_json());
+            let kept_back = kept_back(&record).map_err(record_error)?;
+            all.insert("kept_back".to_owned(), json!(kept_back));
             all.insert("audit".to_owned(), last_audit(&record).map_err(record_error)?.unwrap_or_default());
             all.insert("flaws".to_owned(), flaws.as_json());
         }
@@ -171,6 +187,7 @@ fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
         }
         month::show(&usage.month, costs.as_ref(), &plan);
         retention.show();
+        show_kept_back(&record)?;
         flaws.show();
         if let Some(audit) = last_audit(&record).map_err(record_error)? {
             audit::show_last(&audit);

@@ -5,6 +5,7 @@
 
 mod cost;
 mod figures;
+mod kept_back;
 mod retention;
 mod usage;
 
@@ -37,6 +38,7 @@ use crate::repository::BLOBS;
 pub(crate) use cost::{ClassCost, Cost, MonthCost, changing, cost, thawing};
 use figures::Figures;
 pub(crate) use figures::{Plan, Totals, read_usage, totals};
+pub(crate) use kept_back::{KeptBack, kept_back};
 pub(crate) use usage::{Asked, Month};
 
 /// Name of the record within the data folder.

@@ -44,39 +44,13 @@ pub(crate) fn decide_vm(
     mine: &dyn Fn(&BackupRecord) -> bool,
     (rules, zone): (&Rules, &TimeZone),
 ) -> Result<Vec<Decided>, ServiceError> {
-    let lock_time_ms = catalog.lock_time()?;
-    let latest = catalog.latest_backup(namespace, vm)?.map(|latest| latest.id);
-    let filter = BackupFilter {
-        namespaces: Some(vec![namespace]),
-        vm: Some(vm.to_owned()),
-        ..BackupFilter::default()
-    };
-    let (mut points, mut jobs, mut token) = (Vec::new(), HashMap::new(), String::new());
-    loop {
-        let page = catalog.list_backups(&filter, PageRequest { size: PAGE, token: &token })?;
-        let ids: Vec<BackupId> = page.items.iter().map(|backup| backup.id).collect();
-        let damaged: HashMap<BackupId, u64> = catalog.lost_bytes(&ids)?.into_iter().collect();
-        for backup in page.items.iter().filter(|backup| mine(backup)) {
-            let lost_bytes = damaged.get(&backup.id).copied().unwrap_or(0);
-            points.push(RestorePoint {
-                whole: backup.missing_disks.is_empty() && lost_bytes == 0,
-                ..point(backup, latest, lock_time_ms)
-            });
+    let (mut points, mut jobs) = (Vec::new(), HashMap::new());
+    each_point(catalog, (namespace, vm), &mut |backup, point| {
+        if mine(backup) {
+            points.push(point);
             jobs.insert(backup.id, backup.job.clone());
         }
-        if points.len() > POINTS_PER_VM_MAX {
-            return Err(ServiceError::new(
-                ErrorCode::Limit,
-                format!(
-                    "VM {vm:?} has more than {POINTS_PER_VM_MAX} restore points; delete some by hand first"
-                ),
-            ));
-        }
-        match page.next {
-            Some(next) => token = next,
-            None => break,
-        }
-    }
+    })?;
     let decisions = decide(&points, rules, zone, now_ms);
     let named = decisions.into_iter().map(|decision| Decided {
         id: decision.id,
@@ -86,6 +60,48 @@ pub(crate) fn decide_vm(
         reasons: decision.reasons,
     });
     Ok(named.collect())
+}
+
+/// Hands over the restore points of a VM, as rules look at them. Blocks.
+///
+/// # Errors
+/// As [`decide_vm`].
+pub(super) fn each_point(
+    catalog: &dyn Catalog,
+    (namespace, vm): (NamespaceId, &str),
+    each: &mut dyn FnMut(&BackupRecord, RestorePoint<BackupId>),
+) -> Result<(), ServiceError> {
+    let lock_time_ms = catalog.lock_time()?;
+    let latest = catalog.latest_backup(namespace, vm)?.map(|latest| latest.id);
+    let filter = BackupFilter {
+        namespaces: Some(vec![namespace]),
+        vm: Some(vm.to_owned()),
+        ..BackupFilter::default()
+    };
+    let (mut count, mut token) = (0, String::new());
+    loop {
+        let page = catalog.list_backups(&filter, PageRequest { size: PAGE, token: &token })?;
+        let ids: Vec<BackupId> = page.items.iter().map(|backup| backup.id).collect();
+        let damaged: HashMap<BackupId, u64> = catalog.lost_bytes(&ids)?.into_iter().collect();
+        count += page.items.len();
+        for backup in &page.items {
+            let lost_bytes = damaged.get(&backup.id).copied().unwrap_or(0);
+            let whole = backup.missing_disks.is_empty() && lost_bytes == 0;
+            each(backup, RestorePoint { whole, ..point(backup, latest, lock_time_ms) });
+        }
+        if count > POINTS_PER_VM_MAX {
+            return Err(ServiceError::new(
+                ErrorCode::Limit,
+                format!(
+                    "VM {vm:?} has more than {POINTS_PER_VM_MAX} restore points; delete some by hand first"
+                ),
+            ));
+        }
+        match page.next {
+            Some(next) => token = next,
+            None => return Ok(()),
+        }
+    }
 }
 
 /// The lock of a restore point as far as it is in force: until when, and whether it is held.

@@ -162,7 +162,7 @@ pub(crate) fn run(
 }
 
 /// Goes on as long as `visit` says so.
-fn each_vm(
+pub(super) fn each_vm(
     engine: &Engine,
     namespace: NamespaceId,
     visit: &mut dyn FnMut(&str) -> Result<bool, ServiceError>,

@@ -58,7 +58,7 @@ use control::Control;
 use due::{Due, Plan};
 pub(crate) use limits::Limits;
 pub(crate) use policy::PolicyWork;
-pub(crate) use reclaim::ReclaimWork;
+pub(crate) use reclaim::{Archiving, ReclaimWork};
 pub(crate) use runner::TaskRunner;
 pub(crate) use scrub::ScrubWork;
 pub(crate) use thaw::{Options as ThawOptions, ThawWork};

@@ -2,20 +2,23 @@
 //!
 //! An attempt that was interrupted has kept what it freed; the next one marks anew and goes on with what is left.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use holdfast_engine::catalog::{TaskKind, TaskProgress};
+use holdfast_engine::clock::Clock;
 use holdfast_engine::{
     Engine, EngineError, Freezing, Incomplete, Moving, ReclaimControl, ReclaimOptions, ReclaimPhase,
     ReclaimReport, Squeeze,
 };
 use serde::{Deserialize, Serialize};
 
-use super::control::{Control, Steered};
+use super::control::{Control, Steered, Stopped};
 use super::work::{DefaultSchedule, Order, Work, WorkError};
 use crate::error::ServiceError;
 use crate::jobs::Throttle;
-use crate::repository::Tiers;
+use crate::repository::{KeptBack, Tiers};
+use crate::retention::leaving::leaving_within;
 use crate::retention::policies::archive_rules;
 
 /// Daily at 10:00, after the night's backups: what policies deleted is freed before the next night needs the room.
@@ -100,6 +103,9 @@ struct Figures {
     moving_failed: u64,
     frozen_containers: u64,
     frozen_bytes: u64,
+    /// Not moved to the archive: what needs them will be deleted before that has paid off.
+    kept_back_containers: u64,
+    kept_back_bytes: u64,
     freezing_failed: u64,
     references: u64,
     marked_ms: u64,
@@ -128,6 +134,8 @@ impl Figures {
             moving_failed: u64::from(report.moving_failed.is_some()),
             frozen_containers: report.frozen_containers,
             frozen_bytes: report.frozen_bytes,
+            kept_back_containers: report.kept_back_containers,
+            kept_back_bytes: report.kept_back_bytes,
             freezing_failed: u64::from(report.freezing_failed.is_some()),
             references: report.references,
             marked_ms: report.marked_ms,
@@ -145,16 +153,56 @@ pub(crate) struct ReclaimWork {
     pub(crate) tiers: Option<Arc<Tiers>>,
     /// What each round moves to the bucket alone; `None`: nothing.
     pub(crate) moving: Option<Moving>,
-    /// When each round moves something to the archive, unless a policy says otherwise; `None`: nothing is.
-    pub(crate) archive_after_days: Option<u32>,
+    /// What each round moves to the archive; `None`: nothing.
+    pub(crate) archiving: Option<Archiving>,
 }
 
-impl ReclaimWork {
-    /// What policies say of the archive, as they are now.
-    fn freezing(&self) -> Result<Option<Freezing>, WorkError> {
-        let Some(min_age_days) = self.archive_after_days else { return Ok(None) };
-        let policies = self.engine.catalog().policies(None).map_err(EngineError::from).map_err(ended)?;
-        Ok(Some(Freezing { min_age_days, rules: archive_rules(policies) }))
+/// What is moved to the archive, and who is told of it.
+#[derive(Debug)]
+pub(crate) struct Archiving {
+    pub(crate) min_age_days: u32,
+    pub(crate) class: String,
+    /// For which the class is paid at least.
+    pub(crate) minimum_days: u32,
+    pub(crate) tiers: Arc<Tiers>,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+impl Archiving {
+    /// What a round is asked for. Looks up what policies will delete soon.
+    fn freezing(&self, engine: &Engine, control: &Control) -> Result<Freezing, WorkError> {
+        let mut go_on = || control.check().is_ok();
+        let leaving = if self.minimum_days == 0 {
+            HashSet::new()
+        } else {
+            leaving_within(engine, self.minimum_days, &mut go_on)?.ok_or(Stopped)?
+        };
+        // As policies are now.
+        let policies = engine.catalog().policies(None).map_err(EngineError::from).map_err(ended)?;
+        let (rules, leaving) = (archive_rules(policies), Arc::new(leaving));
+        Ok(Freezing { min_age_days: self.min_age_days, rules, leaving })
+    }
+
+    /// Says what was kept back, in the task's log and for `tier status`.
+    fn tell(&self, report: &ReclaimReport, control: &Control) {
+        let (containers, bytes) = (report.kept_back_containers, report.kept_back_bytes);
+        let Self { class, minimum_days: days, .. } = self;
+        if containers > 0 {
+            control.log(format!(
+                "{containers} containers of {bytes} bytes stay out of the archive: policies will delete what needs them within \
+                 the {days} days for which {class} is paid at least"
+            ));
+        }
+        let kept_back = KeptBack {
+            at_ms: self.clock.now_ms(),
+            containers,
+            bytes,
+            class: class.clone(),
+            minimum_days: *days,
+        };
+        if let Err(error) = self.tiers.note_kept_back(&kept_back) {
+            tracing::warn!(%error, "cannot note what was kept out of the archive");
+        }
     }
 }
 
@@ -193,8 +241,9 @@ impl Work for ReclaimWork {
         let options = read(&order.options)?;
         let round = Arc::new(ReclaimControl::default());
         control.steer(Arc::new(Round(Arc::clone(&round))));
-        let asked =
-            ReclaimOptions { moving: self.moving, freezing: self.freezing()?, ..options.for_engine() };
+        let archiving = self.archiving.as_ref().filter(|_| !options.dry_run);
+        let freezing = archiving.map(|archiving| archiving.freezing(&self.engine, control)).transpose()?;
+        let asked = ReclaimOptions { moving: self.moving, freezing, ..options.for_engine() };
         let report = self.engine.reclaim(&asked, &round).map_err(ended)?;
         control.set_figures(&Figures::of(&report, options.dry_run));
         for one in report.incomplete.iter().take(INCOMPLETE_LINES) {
@@ -219,6 +268,9 @@ impl Work for ReclaimWork {
         if report.frozen_containers > 0 {
             let (containers, bytes) = (report.frozen_containers, report.frozen_bytes);
             control.log(format!("{containers} containers of {bytes} bytes lie in the archive now"));
+        }
+        if let Some(archiving) = archiving {
+            archiving.tell(&report, control);
         }
         if let Some(why) = &report.freezing_failed {
             control.log(format!("no more was moved to the archive: {why}"));

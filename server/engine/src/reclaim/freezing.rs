@@ -4,6 +4,9 @@
 //! points refer to that are young, or in use, is marked. Whatever else a backup counts on it holds, from before that was
 //! listed until the round ends (G1); and of a container that goes, no one begins to count on anything.
 //!
+//! What only restore points need that policies will delete within the time for which the archive is paid at least stays
+//! where it is, and is counted.
+//!
 //! A crash, or an answer that was lost, leaves containers that the volume says are cold, and may not be: they count as cold,
 //! and the next round asks again.
 
@@ -16,7 +19,7 @@ use holdfast_volume::{Volume as _, VolumeError};
 
 use super::control::{Control, Phase};
 use super::live::{Candidate, Candidates, Scope, SlotSet, WINDOW_BYTES, is_live_data};
-use super::mark::mark;
+use super::mark::{Marked, mark};
 use super::report::{Freezing, FreezingRule, ReclaimReport};
 use super::roots::{Root, Roots};
 use crate::container::{ContainerError, OpenContainer};
@@ -139,18 +142,56 @@ pub(super) fn run(
         }
         let in_use = core.in_use.with(|| ()).0;
         let is_used = |root: &Root| in_use.iter().any(|recipe| recipe.root == root.fingerprint);
-        let (young, _) = roots()?.split(|root| !old.has(root) || is_used(root));
+        let (young, rest) = roots()?.split(|root| !old.has(root) || is_used(root));
         let marked = mark(core, &young, &candidates, &Scope::all(), control)?;
+        let lasting = Lasting::find(core, freezing, rest, &candidates, control)?;
         control.begin(Phase::Moving, far.len() as u64);
         for candidate in far {
             control.check()?;
             let is_needed = marked.incomplete.contains_key(&candidate.namespace)
                 || !marked.live.get(candidate.id).is_some_and(SlotSet::is_empty);
-            if !is_needed && !freeze_one(core, candidate, report)? {
+            control.add_done(1);
+            // What may be cold already is finished.
+            if is_needed
+                || (!core.store.leftovers.is_cold(candidate.id) && lasting.keeps_back(candidate, report))
+            {
+                continue;
+            }
+            if !freeze_one(core, candidate, report)? {
                 return Ok(());
             }
-            control.add_done(1);
         }
+    }
+}
+
+/// What is needed by restore points that stay; `None`: all do.
+struct Lasting(Option<Marked>);
+
+impl Lasting {
+    fn find(
+        core: &Core,
+        freezing: &Freezing,
+        old: Roots,
+        candidates: &Candidates,
+        control: &Control,
+    ) -> Result<Self, EngineError> {
+        if freezing.leaving.is_empty() {
+            return Ok(Self(None));
+        }
+        let (_, staying) = old.split(|root| freezing.leaving.contains(&root.backup));
+        mark(core, &staying, candidates, &Scope::all(), control).map(|marked| Self(Some(marked)))
+    }
+
+    /// Whether only restore points need it that will be deleted soon: its class would be paid for longer than it is there.
+    fn keeps_back(&self, candidate: &Candidate, report: &mut ReclaimReport) -> bool {
+        let Some(Marked { incomplete, live, .. }) = &self.0 else { return false };
+        let lasts = live.get(candidate.id).is_some_and(|chunks| !chunks.is_empty());
+        // Where not all recipes could be followed, it cannot be told.
+        if !lasts && !incomplete.contains_key(&candidate.namespace) {
+            report.kept_back_containers += 1;
+            report.kept_back_bytes += candidate.stored_bytes;
+        }
+        !lasts
     }
 }
 

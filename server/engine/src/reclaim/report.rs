@@ -1,5 +1,8 @@
 //! What a round is asked for, and what it tells.
 
+use std::collections::HashSet;
+use std::sync::Arc;
+
 use holdfast_types::ids::{BackupId, NamespaceId};
 
 /// Containers of which less than this is live are copied forward, in percent. To free a byte of a container of which
@@ -57,6 +60,8 @@ pub struct Freezing {
     pub min_age_days: u32,
     /// The first that covers a restore point counts.
     pub rules: Vec<FreezingRule>,
+    /// Restore points that will be deleted so soon that the archive is not worth it: what no other needs stays.
+    pub leaving: Arc<HashSet<BackupId>>,
 }
 
 /// The days of some restore points.
@@ -117,6 +122,9 @@ pub struct ReclaimReport {
     /// Containers that lie in an archive now, and their bytes.
     pub frozen_containers: u64,
     pub frozen_bytes: u64,
+    /// Containers that stayed because only restore points need them that will be deleted soon, and their bytes.
+    pub kept_back_containers: u64,
+    pub kept_back_bytes: u64,
     /// Containers with which something is wrong where they lie.
     pub unfrozen_containers: u64,
     /// Why no more were moved there, if something failed.

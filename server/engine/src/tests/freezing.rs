@@ -1,10 +1,10 @@
 //! What lies far away in an archive: no one counts on it, reads it or calls it damaged.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use holdfast_types::clock::Clock as _;
-use holdfast_types::ids::ContainerClass;
+use holdfast_types::ids::{BackupId, ContainerClass};
 use holdfast_volume::{Blob, BlobName, ColdPlace, Ends, MemoryVolume, Space, Volume, VolumeError};
 use parking_lot::Mutex;
 
@@ -119,6 +119,8 @@ struct Scene {
     volume: Tiered,
     engine: Engine,
     rules: Vec<FreezingRule>,
+    /// Restore points that will be deleted soon.
+    leaving: Arc<HashSet<BackupId>>,
 }
 
 impl Scene {
@@ -126,7 +128,7 @@ impl Scene {
         let bench = Bench::new();
         let volume = Tiered { inner: MemoryVolume::new(), places: Arc::default() };
         let engine = bench.open(Arc::new(volume.clone()));
-        Self { bench, volume, engine, rules: Vec::new() }
+        Self { bench, volume, engine, rules: Vec::new(), leaving: Arc::default() }
     }
 
     fn backup(&self, vm: &str, disk: &[u8]) -> String {
@@ -139,7 +141,8 @@ impl Scene {
 
     fn reclaim(&self) -> ReclaimReport {
         let moving = Some(Moving { min_age_days: 30, until_free_pct: 100 });
-        let freezing = Some(Freezing { min_age_days: 30, rules: self.rules.clone() });
+        let (rules, leaving) = (self.rules.clone(), Arc::clone(&self.leaving));
+        let freezing = Some(Freezing { min_age_days: 30, rules, leaving });
         let options = ReclaimOptions { moving, freezing, ..ReclaimOptions::default() };
         self.engine.reclaim(&options, &Arc::new(Control::default())).unwrap()
     }
@@ -296,6 +299,27 @@ fn what_is_wrong_with_one_keeps_no_other() {
     let report = scene.reclaim();
     assert_eq!((report.frozen_containers, report.freezing_failed.is_some()), (1, true));
     assert_eq!(scene.reclaim().frozen_containers, 2);
+}
+
+/// What leaves before the archive has paid off stays where it is, with the sum told; what others need as well goes.
+#[test]
+fn what_will_be_deleted_soon_is_kept_back() {
+    let mut scene = Scene::new();
+    let (shared, only) = (noise(10, 9 * MIB), noise(11, 9 * MIB));
+    let stays = scene.backup("web", &shared);
+    let leaves = [scene.backup("copy", &shared), scene.backup("db", &only)];
+    scene.bench.clock.advance_ms(40 * DAY_MS);
+    scene.leaving = Arc::new(leaves.iter().map(|id| id.parse().unwrap()).collect());
+    let report = scene.reclaim();
+    assert_eq!((report.frozen_containers, report.kept_back_containers), (1, 1));
+    assert!(report.kept_back_bytes >= 9 * MIB as u64);
+    assert!(scene.cold_bytes(&stays) > 0 && scene.cold_bytes(&leaves[1]) == 0);
+    assert!(scene.restore(&leaves[1]).unwrap() == only);
+    // A policy that keeps more.
+    scene.leaving = Arc::default();
+    let report = scene.reclaim();
+    assert_eq!((report.frozen_containers, report.kept_back_containers), (1, 0));
+    assert!(scene.cold_bytes(&leaves[1]) > 0);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use super::wire::{maybe_time, time};
 use crate::app::App;
 use crate::error::ServiceError;
 use crate::http::state::HttpState;
-use crate::repository::{MonthCost, Tiers as Bucket, cost, record_error};
+use crate::repository::{KeptBack, MonthCost, Tiers as Bucket, cost, kept_back, record_error};
 
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Tiers)]
@@ -45,6 +45,8 @@ struct BucketState {
     places_found: String,
     /// By storage class
     classes: Vec<Class>,
+    /// What the last round of reclaim kept out of the archive; null: nothing is archived, or no round has ended
+    kept_back: Option<KeptOut>,
     writer: Writer,
     retention: Retention,
     /// Why copying does not go on, and what to do; null: it does
@@ -147,6 +149,26 @@ struct Class {
     keeping_month: Option<f64>,
 }
 
+/// Containers that stay in their usual class: policies will delete what needs them before the archive has paid off
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = TierKeptBack)]
+struct KeptOut {
+    containers: u64,
+    bytes: u64,
+    /// Of the archive
+    class: String,
+    /// For which that class is paid at least
+    minimum_days: u32,
+    found: String,
+}
+
+impl From<KeptBack> for KeptOut {
+    fn from(kept: KeptBack) -> Self {
+        let KeptBack { at_ms, containers, bytes, class, minimum_days } = kept;
+        Self { containers, bytes, class, minimum_days, found: time(at_ms) }
+    }
+}
+
 /// Blobs and their bytes
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = TierAmount)]
@@ -245,6 +267,7 @@ fn describe(app: &App, bucket: &Bucket) -> Result<BucketState, ServiceError> {
         places: places.iter().map(Place::from).collect(),
         places_found: time(places_ms),
         classes: totals.classes.iter().map(|of| class(of, this_month.as_ref())).collect(),
+        kept_back: kept_back(record).map_err(record_error)?.map(KeptOut::from),
         writer: Writer { own: own.as_ref().map(Signature::from), other: other.as_ref().map(Signature::from) },
         retention: retention(bucket, now_ms)?,
         failure: status.failure,

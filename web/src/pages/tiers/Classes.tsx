@@ -2,6 +2,8 @@
 
 import type { BucketState, TierClass } from "../../api/schema";
 import { SimpleTable, type SimpleColumn } from "../../components/SimpleTable";
+import { bytes as size } from "../../format/bytes";
+import { plural } from "../../format/numbers";
 
 const COLUMNS: SimpleColumn<TierClass>[] = [
   { id: "class", term: "tier_class", render: (row) => row.class },
@@ -29,7 +31,7 @@ const ASKED: SimpleColumn<Asked>[] = [
   { id: "cost", term: "tier_asked_cost", kind: "dollars", value: (row) => row.cost },
 ];
 
-export function Classes({ bucket: { classes, month } }: { bucket: BucketState }) {
+export function Classes({ bucket: { classes, month, kept_back } }: { bucket: BucketState }) {
   const asked: Asked[] = [
     ...month.thaws.map(({ class: from, speed, objects, bytes, cost }) => ({ what: `Thawed from ${from} (${speed})`, objects, bytes, cost })),
     ...month.class_changes.map(({ class: to, objects, cost }) => ({ what: `Moved to ${to}`, objects, bytes: null, cost })),
@@ -37,6 +39,12 @@ export function Classes({ bucket: { classes, month } }: { bucket: BucketState })
   return (
     <>
       <SimpleTable caption="Storage classes" columns={COLUMNS} rows={classes} rowKey={(row) => row.class} />
+      {kept_back != null && kept_back.containers > 0 && (
+        <p>
+          {plural(kept_back.containers, "container")} of {size(kept_back.bytes)} stay out of the archive: policies will delete what needs them within
+          the {kept_back.minimum_days} days for which {kept_back.class} is paid at least.
+        </p>
+      )}
       {asked.length > 0 && (
         <>
           <h3>In {month.month}</h3>

@@ -30,6 +30,7 @@ const BUCKET: BucketState = {
   copies: { waiting_blobs: 0, waiting_bytes: 0, copied_up_to: "2026-11-20T22:00:00.000Z", lag_seconds: 4, comparing: false, removals: 0, unreadable: [], copied_blobs: 9, copied_bytes: 1_048_576 },
   places: [{ kind: "containers", local: { blobs: 1, bytes: 1_048_576 }, both: { blobs: 7, bytes: 33_554_432 }, bucket: NONE }],
   places_found: "2026-11-20T22:00:00.000Z",
+  kept_back: { containers: 3, bytes: 100_663_296, class: "DEEP_ARCHIVE", minimum_days: 180, found: "2026-11-20T10:00:00.000Z" },
   classes: [
     { class: "STANDARD", blobs: 5, bytes: 1_048_576, archive: false, thawed: 0, cost: 23, keeping_month: 20 },
     { class: "DEEP_ARCHIVE", blobs: 3, bytes: 33_554_432, archive: true, thawed: 2, cost: 0.5, keeping_month: 3.5 },
@@ -77,6 +78,7 @@ describe("the bucket", () => {
     const cells = (name: RegExp) => within(classes.getByRole("row", { name })).getAllByRole("cell").map((cell) => cell.textContent);
     expect(cells(/^STANDARD/)).toEqual(["at any time", "1.00 MiB", "5", "–", "$23.00", "$20.00"]);
     expect(cells(/^DEEP_ARCHIVE/)).toEqual(["after thawing, which takes hours", "32.0 MiB", "3", "2", "$0.50", "$3.50"]);
+    screen.getByText(/3 containers of 96\.0 MiB stay out of the archive/);
     const asked = await table("Asked of the archive");
     asked.getByRole("row", { name: /^Thawed from DEEP_ARCHIVE \(bulk\)\s*1,250\s*32\.0 MiB\s*\$0\.34/ });
     asked.getByRole("row", { name: /^Moved to DEEP_ARCHIVE\s*3\s*–\s*\$0\.0002/ });

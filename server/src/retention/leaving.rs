@@ -1,0 +1,74 @@
+//! Restore points that policies will have deleted after some time: what only they need is not worth a storage class that is
+//! paid for longer.
+
+use std::collections::{HashMap, HashSet};
+
+use holdfast_engine::Engine;
+use holdfast_engine::catalog::{BackupRecord, RetentionPolicy};
+use holdfast_engine::ids::{BackupId, NamespaceId, PolicyId};
+use holdfast_retention::{RestorePoint, leaving, zone};
+
+use super::plan::each_point;
+use super::policies;
+use super::run::each_vm;
+use crate::error::ServiceError;
+
+/// What is known to leave at most: 16 bytes each, and more in the set. What is beyond counts as staying.
+const LEAVING_MAX: usize = 4_000_000;
+
+/// Restore points of a VM by the policy that decides about them.
+type Governed = HashMap<PolicyId, Vec<RestorePoint<BackupId>>>;
+
+/// See the module's text. `None`: `go_on` said no. Blocks.
+///
+/// # Errors
+/// Those of the catalog; `Invalid`: a policy whose time zone is not known any more.
+pub(crate) fn leaving_within(
+    engine: &Engine,
+    days: u32,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<Option<HashSet<BackupId>>, ServiceError> {
+    let now_ms = engine.deciding_time_ms();
+    let mut found = HashSet::new();
+    for namespace in engine.catalog().namespaces()? {
+        let policies = policies::of_namespace(engine.catalog().as_ref(), namespace.id)?;
+        if !policies.iter().any(|policy| policy.enabled) {
+            continue;
+        }
+        let mut stopped = false;
+        each_vm(engine, namespace.id, &mut |vm| {
+            stopped = !go_on();
+            if !stopped {
+                of_vm(engine, (namespace.id, vm), &policies, (now_ms, days), &mut found)?;
+            }
+            Ok(!stopped && found.len() < LEAVING_MAX)
+        })?;
+        if stopped {
+            return Ok(None);
+        }
+    }
+    Ok(Some(found))
+}
+
+fn of_vm(
+    engine: &Engine,
+    (namespace, vm): (NamespaceId, &str),
+    policies: &[RetentionPolicy],
+    (now_ms, days): (i64, u32),
+    found: &mut HashSet<BackupId>,
+) -> Result<(), ServiceError> {
+    let mut governed = Governed::new();
+    each_point(engine.catalog().as_ref(), (namespace, vm), &mut |backup: &BackupRecord, point| {
+        // One that is switched off keeps everything.
+        let policy = policies::governing(policies, &backup.vm, &backup.job).filter(|policy| policy.enabled);
+        if let Some(policy) = policy {
+            governed.entry(policy.id).or_default().push(point);
+        }
+    })?;
+    for policy in policies {
+        let Some(points) = governed.get(&policy.id) else { continue };
+        let zone = zone(&policy.time_zone).map_err(|error| ServiceError::invalid(error.to_string()))?;
+        found.extend(leaving(points, &policies::rules(policy), &zone, now_ms, days));
+    }
+    Ok(())
+}
