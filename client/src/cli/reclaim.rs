@@ -83,6 +83,13 @@ fn outcome(task: &v1::Task, figures: &Value) -> Vec<String> {
             bytes(of("frozen_bytes"))
         ));
     }
+    if of("kept_back_containers") > 0 {
+        lines.push(format!(
+            "kept {} of {} out of the archive: what needs them will be deleted before it has paid off",
+            containers(of("kept_back_containers")),
+            bytes(of("kept_back_bytes"))
+        ));
+    }
     if of("containers_held") > 0 {
         lines.push(format!("{} stay until backups under way have ended", containers(of("containers_held"))));
     }

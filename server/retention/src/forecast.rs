@@ -56,7 +56,11 @@ pub fn leaving<Id: Copy + Ord>(
 }
 
 /// When backups will be made, as far as the past tells.
-fn times_to_come<Id>(points: &[RestorePoint<Id>], now_ms: i64, until_ms: i64) -> impl Iterator<Item = i64> {
+fn times_to_come<Id>(
+    points: &[RestorePoint<Id>],
+    now_ms: i64,
+    until_ms: i64,
+) -> impl Iterator<Item = i64> + use<Id> {
     let mut times: Vec<i64> =
         points.iter().map(|point| point.at_ms).filter(|at_ms| *at_ms <= now_ms).collect();
     times.sort_unstable_by_key(|at_ms| std::cmp::Reverse(*at_ms));

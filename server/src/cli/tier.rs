@@ -309,6 +309,13 @@ fn show(location: &str, totals: &[KindTotals], removals: u64, said: Option<(Valu
             ));
         }
     }
+    if number("thawed_containers") > 0 {
+        out::say(format_args!(
+            "thawed and kept here: {} containers of {} bytes",
+            number("thawed_containers"),
+            number("thawed_bytes")
+        ));
+    }
     if let Some(failure) = said.get("failure").and_then(Value::as_str) {
         out::say(format_args!("failing: {failure}"));
     }

@@ -231,6 +231,17 @@ pub struct Layer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub s3_object_lock: Option<S3ObjectLock>,
 
+    /// Room in the data folder for what was thawed, so that a second restore reads it there; 0: none is kept
+    /// [default: 16GiB]
+    #[arg(long, value_name = "SIZE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub s3_thaw_cache: Option<ByteSize>,
+
+    /// Days for which it is kept there [default: 7]
+    #[arg(long, value_name = "DAYS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub s3_thaw_cache_days: Option<u32>,
+
     /// File with the prices of thawing, instead of those of one region that are built in
     #[arg(long, value_name = "FILE")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -343,6 +354,8 @@ impl Layer {
             s3_archive_class: Some("GLACIER".to_owned()),
             s3_thaw_days: Some(7),
             s3_object_lock: Some(S3ObjectLock::Off),
+            s3_thaw_cache: Some(ByteSize(16 << 30)),
+            s3_thaw_cache_days: Some(7),
             s3_prices: None,
             reserve: Some(Reserve::Auto),
             memory: None,
@@ -403,6 +416,8 @@ pub struct Settings {
     pub s3_archive_class: String,
     pub s3_thaw_days: u32,
     pub s3_object_lock: S3ObjectLock,
+    pub s3_thaw_cache: ByteSize,
+    pub s3_thaw_cache_days: u32,
     pub s3_prices: Option<PathBuf>,
     pub reserve: Reserve,
     pub memory: Option<ByteSize>,

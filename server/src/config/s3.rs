@@ -167,6 +167,9 @@ pub(super) fn check(settings: &Settings) -> Result<(), (&'static str, String)> {
     if !(1..=DAYS_MAX).contains(&settings.s3_thaw_days) {
         return Err(("s3_thaw_days", format!("must be between 1 and {DAYS_MAX}")));
     }
+    if !(1..=DAYS_MAX).contains(&settings.s3_thaw_cache_days) {
+        return Err(("s3_thaw_cache_days", format!("must be between 1 and {DAYS_MAX}")));
+    }
     if !(1..=COPIES_MAX).contains(&settings.s3_copies) {
         return Err(("s3_copies", format!("must be between 1 and {COPIES_MAX}")));
     }

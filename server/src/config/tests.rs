@@ -53,7 +53,7 @@ fn every_place_beats_the_ones_below_it() {
 }
 
 /// One more key than a flag, a variable and a line of the file can carry would be a second precedence.
-const KEYS: [(&str, &str, &str); 44] = [
+const KEYS: [(&str, &str, &str); 46] = [
     ("data_dir", "/d", "\"/d\""),
     ("grpc", "0.0.0.0:1", "\"0.0.0.0:1\""),
     ("http", "[::]:2", "\"[::]:2\""),
@@ -88,6 +88,8 @@ const KEYS: [(&str, &str, &str); 44] = [
     ("s3_archive_class", "DEEP_ARCHIVE", "\"DEEP_ARCHIVE\""),
     ("s3_thaw_days", "9", "9"),
     ("s3_object_lock", "governance", "\"governance\""),
+    ("s3_thaw_cache", "5GiB", "\"5GiB\""),
+    ("s3_thaw_cache_days", "3", "3"),
     ("s3_prices", "/p", "\"/p\""),
     ("reserve", "3MiB", "\"3MiB\""),
     ("memory", "1GiB", "\"1GiB\""),

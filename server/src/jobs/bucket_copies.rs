@@ -40,6 +40,10 @@ impl Job for BucketCopies {
             return Ok(Step::Finished);
         }
         self.start_wanted_audit();
+        // (T16) Backups come before what is kept for restores.
+        if let Err(error) = self.tiers.archive.trim_kept() {
+            tracing::warn!(%error, "cannot give up what was thawed and is kept here");
+        }
         let step = self.copy(budget);
         if let Err(error) = self.tiers.publish(self.clock.now_ms()) {
             tracing::warn!(%error, "cannot write down how the copies in the bucket are");

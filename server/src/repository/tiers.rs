@@ -21,7 +21,8 @@ use holdfast_s3::{OpenError, RequestCounts, RequestKind, S3Config, S3Volume};
 use holdfast_sealing::{is_left_open, is_sealed_name};
 use holdfast_tiers::{
     AbsentVolume, Archive, Copies, FetchError, Fetched, Holder, Record, RecordError, Remote, SurveyError,
-    TieredVolume, Travels, enter_moved, has_moved_containers, moved_containers, note_made_of_bucket, survey,
+    ThawCacheLimits, TieredVolume, Travels, enter_moved, has_moved_containers, moved_containers,
+    note_made_of_bucket, survey,
 };
 use holdfast_volume::{
     BlobName, CacheLimits, CacheVolume, LocalVolume, Rates, RetryPolicy, RetryVolume, SystemRandom,
@@ -40,6 +41,9 @@ use figures::Figures;
 pub(crate) use figures::{Plan, Totals, read_usage, totals};
 pub(crate) use kept_back::{KeptBack, kept_back};
 pub(crate) use usage::{Asked, Month};
+
+/// Name of the folder of what was thawed, within the data folder.
+const THAWED: &str = "thawed";
 
 /// Name of the record within the data folder.
 const RECORD: &str = "tiers.db";
@@ -225,6 +229,7 @@ fn open(
         Some(mode) => volume.retaining(mode),
         None => volume,
     };
+    let volume = keep_thawed(volume, settings)?;
     let archive = volume.archive();
     let copies = volume.copies(threads, &writer_name(&settings.data_dir)).map_err(record_error)?;
     let is_primary = settings.s3_primary && bucket.is_some();
@@ -244,6 +249,17 @@ fn open(
         published: Mutex::default(),
     };
     Ok(Some((volume, tiers)))
+}
+
+/// (T16) Keeps what is thawed in a folder of its own, within its limits. A folder that is not wanted any more is emptied.
+fn keep_thawed(volume: TieredVolume, settings: &Settings) -> Result<TieredVolume, ServiceError> {
+    let folder = settings.data_dir.join(THAWED);
+    let limits = ThawCacheLimits { bytes: settings.s3_thaw_cache.0, days: settings.s3_thaw_cache_days };
+    if limits.bytes == 0 && !folder.exists() {
+        return Ok(volume);
+    }
+    let folder = Arc::new(LocalVolume::open(folder).map_err(EngineError::from)?);
+    Ok(volume.keeping_thawed(folder, limits).map_err(EngineError::from)?)
 }
 
 /// The record is lost of a data folder of which part lies in the bucket alone: a listing makes it anew, as a whole or not at
@@ -434,7 +450,10 @@ impl Tiers {
     /// The record's.
     pub(crate) fn publish(&self, now_ms: i64) -> Result<(), RecordError> {
         let status = self.copies.status();
+        let kept = self.archive.kept();
         let text = serde_json::json!({
+            "thawed_containers": kept.map(|kept| kept.containers),
+            "thawed_bytes": kept.map(|kept| kept.bytes),
             "copied_up_to_ms": status.copied_up_to_ms.filter(|_| status.waiting_blobs > 0 || status.is_comparing),
             "comparing": status.is_comparing,
             "waiting_blobs": status.waiting_blobs,

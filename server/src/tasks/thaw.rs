@@ -95,6 +95,9 @@ struct Figures {
     asked_objects: u64,
     asked_bytes: u64,
     readable_objects: u64,
+    /// Of these, what is kept here for a while.
+    kept_objects: u64,
+    kept_bytes: u64,
 }
 
 /// See the module's text.
@@ -140,7 +143,8 @@ impl Work for ThawWork {
             ..Figures::default()
         };
         let wanted = Wanted { days: options.days, speed: options.speed()? };
-        Attempt { archive, control, figures: &mut figures, wanted, failing: Duration::ZERO }.run(&parts)?;
+        let (begun_ms, failing) = (archive.now_ms(), Duration::ZERO);
+        Attempt { archive, control, figures: &mut figures, wanted, begun_ms, failing }.run(&parts)?;
         let Figures { objects, total_bytes, .. } = figures;
         control
             .log(format!("{objects} objects of {total_bytes} bytes can be read for {} days", options.days));
@@ -177,6 +181,8 @@ struct Attempt<'a> {
     control: &'a Control,
     figures: &'a mut Figures,
     wanted: Wanted,
+    /// When it began.
+    begun_ms: i64,
     /// How long it has waited since a request was answered last.
     failing: Duration,
 }
@@ -185,6 +191,7 @@ impl Attempt<'_> {
     fn run(mut self, parts: &[Part]) -> Result<(), WorkError> {
         self.ask_all(parts)?;
         for _ in 0..PASSES_MAX {
+            (self.figures.kept_objects, self.figures.kept_bytes) = (0, 0);
             self.wait_for_all(parts)?;
             // The first may have ended while the last was waited for.
             if self.are_readable(parts)? {
@@ -238,9 +245,25 @@ impl Attempt<'_> {
             self.figures.readable_objects = done;
             self.told(done);
             self.wait_for(part)?;
+            self.keep(part)?;
         }
         self.figures.readable_objects = self.figures.objects;
         self.told(self.figures.objects);
+        Ok(())
+    }
+
+    /// Keeps it here, so that a later restore need not pay for it again. Where that fails, this one reads it in the bucket.
+    fn keep(&mut self, part: &Part) -> Result<(), WorkError> {
+        self.control.check()?;
+        match self.archive.keep(&part.name, self.begun_ms) {
+            Ok(true) => {
+                self.figures.kept_objects += 1;
+                self.figures.kept_bytes += part.len;
+                self.control.charge(part.len)?;
+            }
+            Ok(false) => {}
+            Err(error) => self.control.log(format!("not kept here: {error}")),
+        }
         Ok(())
     }
 

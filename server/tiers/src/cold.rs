@@ -136,7 +136,8 @@ impl Blob for Placed {
         match self.cold.record.cold(&self.name) {
             Ok(row) => {
                 let row = row.filter(is_cold)?;
-                place(is_readable(&row, self.cold.clock.now_ms()), row.is_done)
+                let is_kept = || self.inner.cold().is_some_and(|kept| kept.is_readable);
+                place(is_readable(&row, self.cold.clock.now_ms()) || is_kept(), row.is_done)
             }
             // It cannot be told: then no one counts on it, and reading it says what is wrong.
             Err(_) => place(true, true),

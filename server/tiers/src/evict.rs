@@ -18,7 +18,7 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, OnceLock};
 
 use crc_fast::{CrcAlgorithm, Digest};
-use holdfast_volume::{Blob, BlobName, Ends, Owner, RemoteVolume, Volume, VolumeError, list_all};
+use holdfast_volume::{Blob, BlobName, ColdPlace, Ends, Owner, RemoteVolume, Volume, VolumeError, list_all};
 
 use crate::compare::{There, compare, pieces};
 use crate::kinds::{ENDS, Kind};
@@ -329,16 +329,29 @@ impl FarBlob {
         Ok(blob)
     }
 
+    /// (T14) What was found wrong stays so until the bucket was seen to have it as it should be.
+    fn check_flaw(&self) -> Result<(), VolumeError> {
+        match self.shared.record.flaw(&self.name) {
+            Ok(Some(flaw)) if flaw.is_loss() => Err(self.lost(&flaw)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a thawed copy that is kept here had it.
+    fn read_kept(&self, offset: u64, buffer: &mut [u8]) -> Result<bool, VolumeError> {
+        let Some(thawed) = self.shared.thawed.get().filter(|thawed| thawed.has(&self.name, self.len)) else {
+            return Ok(false);
+        };
+        // (T16) It is no copy: it neither hides nor heals what was lost.
+        self.check_flaw()?;
+        Ok(thawed.read(&self.name, self.len, offset, buffer))
+    }
+
     fn rest(&self) -> Result<&Arc<dyn Blob>, VolumeError> {
         if let Some(rest) = self.rest.get() {
             return Ok(rest);
         }
-        // (T14) What was found wrong stays so until the bucket was seen to have it as it should be.
-        if let Ok(Some(flaw)) = self.shared.record.flaw(&self.name)
-            && flaw.is_loss()
-        {
-            return Err(self.lost(&flaw));
-        }
+        self.check_flaw()?;
         match self.reads.open(&self.name) {
             Ok(opened) if opened.len() == self.len => Ok(self.rest.get_or_init(|| opened)),
             Ok(opened) => Err(self.found(&Flaw::Length { there: opened.len() })),
@@ -387,6 +400,7 @@ impl Blob for FarBlob {
         };
         match &self.ends {
             Some(ends) if ends.read(offset, end, buffer) => Ok(()),
+            _ if self.read_kept(offset, buffer)? => Ok(()),
             _ => match self.rest()?.read_at(offset, buffer) {
                 // It was there when it was opened.
                 Err(VolumeError::NotFound { .. }) => Err(self.found(&Flaw::Missing)),
@@ -397,5 +411,12 @@ impl Blob for FarBlob {
 
     fn is_at_hand(&self) -> bool {
         false
+    }
+
+    /// Only whether it can be read although it lies in an archive.
+    fn cold(&self) -> Option<ColdPlace> {
+        let Self { name, len, .. } = self;
+        let is_kept = self.shared.thawed.get().is_some_and(|thawed| thawed.has(name, *len));
+        is_kept.then(|| ColdPlace { name: name.clone(), len: *len, is_readable: true, is_certain: true })
     }
 }

@@ -15,6 +15,7 @@
 //! | `error.rs` | why copying does not go on |
 //! | `prices.rs` | [`prices`]: what Amazon S3 asks for, by storage class |
 //! | `copies.rs` | [`Copies`]: does the copying and removing, a bounded piece a call |
+//! | `thawed.rs` | copies of what was thawed, kept here for a while |
 //! | `unread.rs` | what could not be read here, and is waited for |
 //! | `compare.rs` | whether what lies in the bucket is what lies here |
 //! | `evict.rs` | containers that lie there alone, but for their ends |
@@ -38,6 +39,7 @@
 //! - One server writes to the bucket: the one whose lease lies there (T8).
 //! - The local copy of a container goes only after what lies in the bucket was once more found to be the same (T9).
 //! - What lies in an archive is data containers whose ends lie beside them, and the record says so before (T10).
+//! - What was thawed and is kept here is checked whenever it is read, and counts as no copy (T16).
 //! - What the bucket has lost is copied again from here (T13), or counts for nothing until it is back (T14).
 //! - What locked restore points need stays there as long as they do, and is only ever extended (T17, T18).
 //! - The bucket being away fails reads of what only it has, and delays copies; nothing else (T5).
@@ -69,6 +71,7 @@ mod round;
 mod shared;
 mod survey;
 mod thaw;
+mod thawed;
 mod unread;
 mod volume;
 mod waiting;
@@ -89,6 +92,7 @@ pub use retain::{AHEAD_DAYS_MAX, Extended, Extending, Keep};
 pub use shared::Travels;
 pub use survey::{SurveyError, survey};
 pub use thaw::{Archive, Thawing, UNDER_WAY_MS};
+pub use thawed::{ThawCacheLimits, ThawCacheTotals};
 pub use volume::TieredVolume;
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ mod classed;
 mod evict;
 mod places;
 mod retention;
+mod thawed;
 
 type Bucket = FaultyVolume<MemoryVolume>;
 

@@ -7,13 +7,14 @@
 
 use std::sync::Arc;
 
-use holdfast_volume::{BlobName, RemoteLook, Thawed, VolumeError};
+use holdfast_volume::{BlobName, RemoteLook, Thawed, Volume, VolumeError};
 
 use crate::asked::ArchiveAsked;
 use crate::cold::{ARCHIVES, MARGIN_MS, is_archive};
 use crate::prices::{DEFAULT_CLASS, Thaw};
 use crate::record::{ColdRow, ColdTotals, RecordError};
 use crate::shared::Shared;
+use crate::thawed::{ThawCache, ThawCacheLimits, ThawCacheTotals};
 use crate::volume::TieredVolume;
 
 /// Names looked up at a time.
@@ -57,6 +58,23 @@ impl TieredVolume {
     }
 }
 
+impl TieredVolume {
+    /// What is thawed is kept in `folder`, and so is what an earlier process left there.
+    ///
+    /// # Errors
+    /// The folder's.
+    pub fn keeping_thawed(
+        self,
+        folder: Arc<dyn Volume>,
+        limits: ThawCacheLimits,
+    ) -> Result<Self, VolumeError> {
+        let cache = ThawCache::open(folder, limits, Arc::clone(&self.shared.clock))?;
+        // Set once, right after it was made.
+        let _ = self.shared.thawed.set(cache);
+        Ok(self)
+    }
+}
+
 impl Archive {
     /// What has a storage class of its own.
     ///
@@ -90,6 +108,7 @@ impl Archive {
         let now_ms = self.shared.clock.now_ms();
         Ok(self.shared.record.cold(name)?.filter(|row| is_archive(&row.class)).map(|row| {
             let thawing = match (row.until_ms, row.asked_ms) {
+                _ if self.shared.is_kept(name) => Thawing::Readable,
                 (Some(until_ms), _) if until_ms.saturating_sub(MARGIN_MS) > now_ms => Thawing::Readable,
                 // Nothing was seen of it since: it came and went.
                 (_, Some(asked_ms)) if now_ms.abs_diff(asked_ms) < UNDER_WAY_MS => Thawing::UnderWay,
@@ -143,6 +162,48 @@ impl Archive {
         }
     }
 
+    /// The time of day, for [`Archive::keep`].
+    pub fn now_ms(&self) -> i64 {
+        self.shared.clock.now_ms()
+    }
+
+    /// (T16) Keeps a thawed blob here for a while, if there is room without giving up what was kept since `begun_ms`. Whether
+    /// it is kept.
+    ///
+    /// # Errors
+    /// When it cannot be read there or written here; [`VolumeError::BadAnswer`]: it is not what was sent.
+    pub fn keep(&self, name: &BlobName, begun_ms: i64) -> Result<bool, VolumeError> {
+        let Shared { remote, record, thawed, .. } = &*self.shared;
+        let Some(thawed) = thawed.get() else { return Ok(false) };
+        let row = record.cold(name).map_err(|error| noting(name, error))?;
+        let known = record.known_one(name).map_err(|error| noting(name, error))?;
+        // (T14)
+        let known = known.filter(|known| known.flaw.as_ref().is_none_or(|flaw| !flaw.is_loss()));
+        let (Some(_), Some(known)) = (row.filter(|row| is_archive(&row.class)), known) else {
+            return Ok(false);
+        };
+        let is_kept = thawed.keep(&known, &*remote.store, begun_ms)?;
+        // Removed meanwhile, by one who found nothing kept.
+        if record.visible(name).map_err(|error| noting(name, error))?.is_none() {
+            thawed.forget(name)?;
+            return Ok(false);
+        }
+        Ok(is_kept)
+    }
+
+    /// What is kept here; `None`: nothing is to be.
+    pub fn kept(&self) -> Option<ThawCacheTotals> {
+        self.shared.thawed.get().map(ThawCache::totals)
+    }
+
+    /// Gives up what is kept here and has expired, or is in the way of backups.
+    ///
+    /// # Errors
+    /// The folder's.
+    pub fn trim_kept(&self) -> Result<(), VolumeError> {
+        self.shared.thawed.get().map_or(Ok(()), |thawed| thawed.trim(0, i64::MAX).map(drop))
+    }
+
     /// For how long a blob that is under way has been so, in milliseconds.
     ///
     /// # Errors
@@ -155,6 +216,9 @@ impl Archive {
 
     /// Looks, and has the record know what was seen.
     fn see(&self, name: &BlobName) -> Result<Thawing, VolumeError> {
+        if self.shared.is_kept(name) {
+            return Ok(Thawing::Readable);
+        }
         // Before the look: what is noted meanwhile is newer than what it shows.
         let known = self.shared.record.cold(name).map_err(|error| noting(name, error))?;
         let look = self.shared.remote.store.look(name)?;

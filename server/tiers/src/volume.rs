@@ -41,7 +41,7 @@ impl TieredVolume {
         // Nothing that lies in an archive is asked for by accident.
         let remote = Remote { reads: cold.gate(remote.reads), ..remote };
         let may_travel = travels;
-        let (asking, retention) = (Asking::default(), OnceLock::new());
+        let (asking, retention, thawed) = (Asking::default(), OnceLock::new(), OnceLock::new());
         let shared = Shared {
             local,
             remote,
@@ -54,6 +54,7 @@ impl TieredVolume {
             asked,
             asking,
             retention,
+            thawed,
         };
         Self { shared: Arc::new(shared), lease: Arc::default() }
     }
@@ -118,7 +119,8 @@ impl Volume for TieredVolume {
         // one may be on its way, or have been made right before a crash.
         record.note_removal(name).map_err(failed)?;
         // (T9) Before its container: no crash leaves ends of nothing, which would be taken for those of another writing.
-        match forget_ends(&**local, name).and_then(|()| local.remove(name)) {
+        let forgotten = self.shared.forget_kept(name).and_then(|()| forget_ends(&**local, name));
+        match forgotten.and_then(|()| local.remove(name)) {
             Ok(()) => {
                 waiting.removed(name);
                 Ok(())

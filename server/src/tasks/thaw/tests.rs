@@ -184,7 +184,8 @@ impl Site {
         let mut figures = Figures { objects: self.parts.len() as u64, ..Figures::default() };
         let wanted = Wanted { days: 1, speed: Thaw::Bulk };
         let (archive, control, failing) = (&self.archive, &self.control, Duration::ZERO);
-        Attempt { archive, control, figures: &mut figures, wanted, failing }.run(&self.parts)?;
+        let begun_ms = archive.now_ms();
+        Attempt { archive, control, figures: &mut figures, wanted, begun_ms, failing }.run(&self.parts)?;
         Ok(figures)
     }
 

@@ -1,0 +1,290 @@
+//! Copies of what was thawed, kept here: read instead of the bucket, and never instead of what is right.
+
+use holdfast_types::clock::Clock as _;
+use holdfast_volume::testing::{CrashPoint, InFlight};
+use holdfast_volume::{Ends, Thawed};
+use parking_lot::Mutex;
+
+use super::classed::Classed;
+use super::*;
+use crate::prices::Thaw;
+use crate::{Archive, Flaw, ThawCacheLimits, ThawCacheTotals, Thawing};
+
+const HOUR_MS: i64 = 3_600_000;
+const DAY_MS: i64 = 24 * HOUR_MS;
+
+/// More than one piece of what is checked at once.
+const LEN: usize = 600_000;
+
+/// Of one that is kept: three checksums and three numbers behind it.
+const FILE_LEN: u64 = LEN as u64 + 6 * 8;
+
+struct Site {
+    world: World,
+    bucket: Arc<Classed>,
+    folder: MemoryVolume,
+    limits: ThawCacheLimits,
+}
+
+fn content(number: u32) -> Vec<u8> {
+    (0..u32::try_from(LEN).unwrap()).map(|at| u8::try_from((at / 7 + number) % 251).unwrap()).collect()
+}
+
+fn one() -> BlobName {
+    name(&container(1))
+}
+
+impl Site {
+    /// Containers 1 to 4 lie in an archive, thawed for a day.
+    fn new(limits: ThawCacheLimits) -> (Self, Process) {
+        let world = World::new();
+        let inner = Arc::clone(&world.bucket);
+        let bucket = Arc::new(Classed { inner, classes: Mutex::default(), meeting: None });
+        let site = Self { world, bucket, folder: MemoryVolume::new(), limits };
+        let process = site.start();
+        for number in 1..=4 {
+            put(&process.volume, &container(number), &content(number));
+        }
+        process.finish();
+        for number in 1..=4 {
+            let name = name(&container(number));
+            assert!(process.volume.evict(&name, Ends { head: 16, tail: 100 }).unwrap());
+            assert!(process.volume.freeze(&name).unwrap());
+            process.volume.archive().ask(&name, 1, Thaw::Bulk).unwrap();
+        }
+        site.thaw_until(site.world.clock.now_ms() + DAY_MS);
+        for number in 1..=4 {
+            let looked = process.volume.archive().look(&name(&container(number))).unwrap();
+            assert_eq!(looked, Thawing::Readable);
+        }
+        (site, process)
+    }
+
+    fn with_room() -> (Self, Process) {
+        Self::new(ThawCacheLimits { bytes: 1 << 30, days: 7 })
+    }
+
+    fn start(&self) -> Process {
+        self.start_with(Arc::new(self.folder.clone()))
+    }
+
+    fn start_with(&self, folder: Arc<dyn Volume>) -> Process {
+        let clock = Arc::<ManualClock>::clone(&self.world.clock);
+        let local = Arc::new(self.world.local.clone());
+        let volume =
+            TieredVolume::new(local, Remote::plain(&self.bucket), self.world.record(), |_| true, clock)
+                .archiving_to("DEEP_ARCHIVE")
+                .keeping_thawed(folder, self.limits)
+                .unwrap();
+        let copies = volume.copies(NonZeroUsize::MIN, "here").unwrap();
+        Process { volume, copies }
+    }
+
+    fn thaw_until(&self, until_ms: i64) {
+        let mut classes = self.bucket.classes.lock();
+        for number in 1..=4 {
+            classes.thawed.insert(name(&container(number)), Thawed::Until(until_ms));
+        }
+    }
+
+    /// What was thawed is cold again in the bucket.
+    fn end_thaws(&self) {
+        self.bucket.classes.lock().thawed.clear();
+        self.world.clock.advance_ms(2 * DAY_MS);
+    }
+
+    fn is_kept(&self, number: u32) -> bool {
+        self.folder.get(&name(&container(number))).is_some()
+    }
+
+    /// Reads of objects so far.
+    fn read(&self) -> u64 {
+        self.world.bucket.count(OpKind::Read)
+    }
+}
+
+fn keep(process: &Process, number: u32) -> bool {
+    let archive = process.volume.archive();
+    archive.keep(&name(&container(number)), archive.now_ms()).unwrap()
+}
+
+fn known(archive: &Archive, number: u32) -> Thawing {
+    archive.known(&name(&container(number))).unwrap().unwrap().1
+}
+
+fn restore(process: &Process, number: u32) -> Result<Vec<u8>, VolumeError> {
+    let name = name(&container(number));
+    process.volume.open(&name)?.read_vec(&name, 0, LEN)
+}
+
+/// (T16) A second restore in the same week costs nothing, and a quote says so.
+#[test]
+fn what_was_thawed_once_is_read_here() {
+    let (site, process) = Site::with_room();
+    assert!(keep(&process, 1));
+    assert!(site.is_kept(1));
+    let read = site.read();
+    assert!(keep(&process, 1), "once");
+    site.end_thaws();
+    let archive = process.volume.archive();
+    assert_eq!((known(&archive, 1), known(&archive, 2)), (Thawing::Readable, Thawing::Cold));
+    assert_eq!(archive.ask(&one(), 1, Thaw::Bulk).unwrap(), Thawing::Readable);
+    assert!(process.volume.open(&one()).unwrap().cold().unwrap().is_readable);
+    assert!(!process.volume.open(&one()).unwrap().is_at_hand(), "it is no copy");
+    assert_eq!(restore(&process, 1).unwrap(), content(1));
+    let opened = process.volume.open(&one()).unwrap();
+    for (offset, len) in [(17, 1), (262_140, 9), (262_144, 262_144), (300_000, 250_000)] {
+        let bytes = opened.read_vec(&one(), offset, len).unwrap();
+        let from = usize::try_from(offset).unwrap();
+        assert_eq!(bytes, content(1)[from..from + len], "{offset}");
+    }
+    assert_eq!(site.read(), read, "nothing was asked for");
+    assert!(restore(&process, 2).unwrap_err().is_archived());
+    // The next process reads it, too, until it expires.
+    drop(process);
+    let process = site.start();
+    assert_eq!(process.volume.archive().kept(), Some(ThawCacheTotals { containers: 1, bytes: FILE_LEN }));
+    assert_eq!(restore(&process, 1).unwrap(), content(1));
+    site.world.clock.advance_ms(5 * DAY_MS);
+    assert_eq!(known(&process.volume.archive(), 1), Thawing::Cold);
+    assert!(restore(&process, 1).unwrap_err().is_archived());
+    process.volume.archive().trim_kept().unwrap();
+    assert!(!site.is_kept(1));
+}
+
+/// Golden bytes of what is behind a container; the checksums were made by another implementation of CRC-64/NVME.
+#[test]
+fn a_kept_copy_has_these_bytes() {
+    let (site, process) = Site::with_room();
+    assert!(keep(&process, 1));
+    let file = site.folder.get(&one()).unwrap();
+    assert_eq!(file.len() as u64, FILE_LEN);
+    let (content_there, behind) = file.split_at(LEN);
+    assert_eq!(content_there, content(1));
+    let number = |at: usize| u64::from_le_bytes(behind[at..at + 8].try_into().unwrap());
+    assert_eq!(number(24), u64::try_from(site.world.clock.now_ms() + 7 * DAY_MS).unwrap());
+    assert_eq!(number(32), LEN as u64);
+}
+
+/// (T16) A flipped bit is not given out, and costs nothing but a request.
+#[test]
+fn a_damaged_copy_is_not_believed() {
+    for at in [0, 5000, 262_143, 262_144, LEN - 1, LEN, LEN + 20, LEN + 30, LEN + 40] {
+        let (site, process) = Site::with_room();
+        assert!(keep(&process, 1));
+        let mut bytes = site.folder.get(&one()).unwrap().to_vec();
+        bytes[at] ^= 4;
+        site.folder.replace(&one(), bytes);
+        assert_eq!(restore(&process, 1).unwrap(), content(1), "{at}");
+        assert!(!site.is_kept(1), "{at}");
+        site.end_thaws();
+        assert!(restore(&process, 1).is_err(), "{at}");
+    }
+    // Another's, cut off, or of a later start.
+    let (site, process) = Site::with_room();
+    assert!(keep(&process, 1) && keep(&process, 2) && keep(&process, 3));
+    let of_two = site.folder.get(&name(&container(2))).unwrap().to_vec();
+    site.folder.replace(&one(), of_two.clone());
+    site.folder.replace(&name(&container(2)), of_two[..LEN].to_vec());
+    site.folder.replace(&name(&container(3)), Vec::<u8>::new());
+    let process = {
+        drop(process);
+        site.start()
+    };
+    assert_eq!(process.volume.archive().kept().unwrap().containers, 0);
+    for number in 1..=3 {
+        assert_eq!(restore(&process, number).unwrap(), content(number));
+        assert!(!site.is_kept(number));
+    }
+}
+
+/// (T16) What is fetched is what was once sent.
+#[test]
+fn another_content_is_not_kept() {
+    let (site, process) = Site::with_room();
+    site.world.stored.remove(&one()).unwrap();
+    put(&site.world.stored, &container(1), &content(9));
+    let archive = process.volume.archive();
+    let error = archive.keep(&one(), archive.now_ms()).unwrap_err();
+    assert!(matches!(error, VolumeError::BadAnswer { .. }), "{error}");
+    assert!(!site.is_kept(1));
+}
+
+/// (T16) What the bucket lost is lost, whatever is kept of it for a while: a backup must send it again.
+#[test]
+fn a_kept_copy_hides_no_loss() {
+    let (site, process) = Site::with_room();
+    assert!(keep(&process, 1));
+    site.world.record().note_flaw(&one(), Some(&Flaw::Missing), 0).unwrap();
+    assert!(matches!(restore(&process, 1), Err(VolumeError::Io { .. })));
+    assert!(!keep(&process, 1) || site.is_kept(1));
+}
+
+/// (T16) What is removed takes it along, before its name can be another's.
+#[test]
+fn it_goes_with_its_container() {
+    let (site, process) = Site::with_room();
+    assert!(keep(&process, 1) && keep(&process, 2));
+    process.volume.remove(&one()).unwrap();
+    assert!(!site.is_kept(1) && site.is_kept(2));
+    assert!(matches!(restore(&process, 1), Err(VolumeError::NotFound { .. })));
+    assert!(!keep(&process, 1), "it is no more");
+    process.finish();
+}
+
+/// There is room for so much, the oldest goes first, and what one restore has just fetched does not go for the rest of it.
+#[test]
+fn there_is_room_for_so_much() {
+    let (site, process) = Site::new(ThawCacheLimits { bytes: 2 * FILE_LEN + 100, days: 7 });
+    assert!(keep(&process, 1));
+    site.world.clock.advance_ms(HOUR_MS);
+    let archive = process.volume.archive();
+    let begun_ms = archive.now_ms();
+    let keep = |number: u32| archive.keep(&name(&container(number)), begun_ms).unwrap();
+    assert!(keep(2));
+    site.world.clock.advance_ms(1);
+    assert!(keep(3));
+    assert!(!site.is_kept(1) && site.is_kept(2) && site.is_kept(3));
+    assert!(!keep(4), "it would take what this restore reads");
+    assert!(site.is_kept(2) && site.is_kept(3));
+    // Less is wanted from now on, then nothing.
+    drop(process);
+    for (bytes, left) in [(FILE_LEN + 100, 1), (0, 0)] {
+        let site = Site { limits: ThawCacheLimits { bytes, days: 7 }, ..site_of(&site) };
+        let process = site.start();
+        assert_eq!(process.volume.archive().kept().unwrap().containers, left);
+        assert_eq!(site.is_kept(3), left == 1, "the oldest goes first");
+    }
+}
+
+fn site_of(site: &Site) -> Site {
+    let world = World {
+        folder: tempfile::tempdir().unwrap(),
+        local: site.world.local.clone(),
+        stored: site.world.stored.clone(),
+        bucket: Arc::clone(&site.world.bucket),
+        clock: Arc::clone(&site.world.clock),
+    };
+    Site { world, bucket: Arc::clone(&site.bucket), folder: site.folder.clone(), limits: site.limits }
+}
+
+/// (T16) After a crash there is all of it or nothing, and whatever fails here, the restore reads the bucket.
+#[test]
+fn a_crash_leaves_it_whole_or_not_at_all() {
+    for (after_mutations, in_flight) in
+        (0..6).flat_map(|after| [(after, InFlight::Done), (after, InFlight::Lost)])
+    {
+        let (site, process) = Site::with_room();
+        drop(process);
+        let folder = Arc::new(FaultyVolume::new(site.folder.clone()));
+        let process = site.start_with(Arc::<FaultyVolume<MemoryVolume>>::clone(&folder) as Arc<dyn Volume>);
+        folder.crash_at(CrashPoint { after_mutations, in_flight });
+        let archive = process.volume.archive();
+        let _ = archive.keep(&one(), archive.now_ms());
+        assert_eq!(restore(&process, 1).unwrap(), content(1), "{after_mutations}");
+        drop((archive, process));
+        let process = site.start();
+        assert_eq!(restore(&process, 1).unwrap(), content(1), "{after_mutations}");
+        assert!(keep(&process, 1));
+    }
+}
