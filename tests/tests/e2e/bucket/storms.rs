@@ -106,8 +106,8 @@ fn a_clock_that_is_off_by_a_day_is_explained() {
         site.bucket.fail(Op::Any, "", MANY, Fault::Refuse(403, "RequestTimeTooSkewed"));
         let disk = Disk::of_noise(site.path("disk.raw"), 44, 4 << 20);
         let run = server.agent().start(&["backup", "--vm", "web", disk.arg()]);
-        let failure = site.wait_for_failure(&data_dir, "clock");
-        assert!(!failure.contains("s3:PutObject"), "{failure}");
+        // Of a refused HEAD there is no body that says why: then the rights are named first.
+        site.wait_for_failure(&data_dir, "clock of this machine");
         wait_for("the restore point", || (server.agent().backups("web").len() == 1).then_some(()));
         assert_eq!(server.agent().read_back("web"), disk.bytes());
         site.bucket.heal();
