@@ -27,7 +27,7 @@ Exit codes:
     7  the versions of agent and server are incompatible
     8  the repository is full or read-only, or a quota is reached
     9  the server cannot be reached
-   10  what is to be restored lies in an archive and must be thawed first
+   10  what is to be restored or verified lies in an archive and must be thawed first
   130  interrupted; a backup or restore leaves nothing behind that counts as complete
 
 Settings are taken from flags, then from the environment (HOLDFAST_SERVER, HOLDFAST_TOKEN or \

@@ -76,7 +76,7 @@ fn offer(
     let copies = Dollars(prices.copy_gb_month.0.saturating_mul(u64::from(days)).div_ceil(MONTH_DAYS));
     let line =
         |what: String, amount: Dollars, is_extra| v1::ThawCost { what, nanodollars: amount.0, is_extra };
-    let gb = |bytes: u64| format!("{:.1} GB", gigabytes(bytes));
+    let gb = |bytes: u64| format!("{:.1} GiB", gibibytes(bytes));
     let lines = vec![
         line(format!("{} requests to thaw", all.objects), requests, false),
         line(format!("{} retrieved", gb(all.bytes)), retrieved, false),
@@ -94,7 +94,7 @@ fn offer(
 }
 
 #[expect(clippy::cast_precision_loss, reason = "for people")]
-fn gigabytes(bytes: u64) -> f64 {
+fn gibibytes(bytes: u64) -> f64 {
     bytes as f64 / GB as f64
 }
 

@@ -139,6 +139,9 @@ fn alerts_ask_for_metrics_that_exist_and_say_what_to_do() {
         "holdfast_open_damage",
         "holdfast_oldest_proof_age_seconds",
         "holdfast_last_run_failed_disks",
+        "holdfast_bucket_lag_seconds",
+        "holdfast_bucket_flawed_objects",
+        "holdfast_bucket_retention_failing",
     ] {
         assert!(used.contains(needed), "no alert on {needed}");
     }

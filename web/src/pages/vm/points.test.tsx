@@ -170,7 +170,7 @@ const QUOTE: Thaw = {
   days: 7,
   offers: [
     { speed: "bulk", hours: 48, cost: 0.34, lines: [LINE] },
-    { speed: "standard", hours: 12, cost: 1.12, lines: [{ ...LINE, cost: 0.13 }, { what: "39.1 GB of traffic", cost: 3.52, extra: true }] },
+    { speed: "standard", hours: 12, cost: 1.12, lines: [{ ...LINE, cost: 0.13 }, { what: "39.1 GiB of traffic", cost: 3.52, extra: true }] },
   ],
   region: "us-east-1",
   as_of: "2025-06",
@@ -218,7 +218,7 @@ describe("a restore point in the archive", () => {
     const dialog = within(screen.getByRole("dialog"));
     await dialog.findByRole("button", { name: "Thaw for about $0.34" });
     await user.click(dialog.getByRole("radio", { name: /Within 12 hours/ }));
-    dialog.getByRole("row", { name: /39\.1 GB of traffic\s*\$3\.52\s*not in the sum/ });
+    dialog.getByRole("row", { name: /39\.1 GiB of traffic\s*\$3\.52\s*not in the sum/ });
     await user.click(dialog.getByRole("button", { name: "Thaw for about $1.12" }));
     await waitFor(() => expect(screen.queryByRole("dialog")).toBeNull());
     await screen.findByText("39.1 GiB of it are being thawed");
