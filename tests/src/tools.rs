@@ -10,7 +10,7 @@ use std::process::Command;
 const SKIPPED_FILE: &str = "HOLDFAST_TESTS_SKIPPED";
 
 /// Says that the running test leaves something out, and why; a captured output would hide it.
-pub(crate) fn skip(why: &str) {
+pub fn skip(why: &str) {
     let thread = std::thread::current();
     let line = format!("{}: {why}\n", thread.name().unwrap_or("a test"));
     eprint!("SKIPPED {line}");
