@@ -186,8 +186,8 @@ pub struct Layer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub s3_rate: Option<ByteSize>,
 
-    /// Another rate at some time of the week: '[DAYS] FROM-TO [ZONE] RATE', such as 'mon-fri 08:00-18:00 5MiB' (repeatable; the
-    /// first that holds counts; hours are UTC unless a zone is named)
+    /// Another rate at some time of the week: 'DAYS FROM-TO ZONE RATE', such as 'mon-fri 08:00-18:00 5MiB'; without days it is
+    /// every day, without a zone UTC (repeatable; the first that holds counts)
     #[arg(long = "s3-rate-window", value_name = "WINDOW", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub s3_rate_windows: Option<Vec<RateWindow>>,
