@@ -20,7 +20,7 @@ use holdfast_engine::Engine;
 use holdfast_engine::ids::{BackupId, NamespaceId};
 use holdfast_proto::ErrorCode;
 use holdfast_tiers::prices::Thaw;
-use holdfast_tiers::{Archive, Thawing};
+use holdfast_tiers::{Archive, Thawing, is_archive};
 use holdfast_volume::BlobName;
 
 pub(crate) use prices::Prices;
@@ -43,6 +43,23 @@ pub(crate) struct Part {
 /// What a person may ask for.
 pub(crate) fn speed(text: &str) -> Option<Thaw> {
     Thaw::ALL.into_iter().find(|speed| speed.text().eq_ignore_ascii_case(text))
+}
+
+/// What lies in none of `classes` is not thawed at all.
+fn check_speed(prices: &Prices, classes: &[String], wanted: &str) -> Result<(), ServiceError> {
+    let offered =
+        |speed: Thaw| classes.iter().any(|class| prices.thaws.contains_key(&(class.clone(), speed)));
+    // What is no speed is refused with the rest of the options.
+    if classes.is_empty() || speed(wanted).is_none_or(offered) {
+        return Ok(());
+    }
+    let speeds = Thaw::ALL.into_iter().filter(|speed| offered(*speed));
+    let speeds: Vec<String> = speeds.map(|speed| speed.text().to_ascii_lowercase()).collect();
+    Err(ServiceError::invalid(format!(
+        "nothing that lies in the archive ({}) is thawed as {wanted}: {}",
+        classes.join(", "),
+        speeds.join(" or ")
+    )))
 }
 
 /// See the module's text.
@@ -93,6 +110,17 @@ impl Archives {
         )
     }
 
+    /// Refuses a speed that nothing in the archive is thawed at: the bucket would refuse each object, one by one.
+    ///
+    /// # Errors
+    /// `Invalid`, with the speeds that there are; the record's.
+    pub(crate) fn check_speed(&self, wanted: &str) -> Result<(), ServiceError> {
+        let Some(tiers) = &self.tiers else { return Ok(()) };
+        let totals = tiers.archive.totals().map_err(record_error)?;
+        let classes = totals.into_iter().map(|totals| totals.class).filter(|class| is_archive(class));
+        check_speed(&self.prices, &classes.collect::<Vec<_>>(), wanted)
+    }
+
     /// What of these disks of a restore point lies in the archive, each object once, by name. `go_on` is asked every now and
     /// then; `None`: it said no.
     ///
@@ -140,5 +168,28 @@ impl Archives {
                 ServiceError::new(ErrorCode::NotFound, format!("there is no backup {backup}"))
             })?;
         Ok(found.disks.into_iter().map(|disk| disk.name).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_speed_must_be_one_of_a_class_that_something_lies_in() {
+        let prices = Prices::built_in();
+        let check = |classes: &[&str], speed| {
+            let classes: Vec<String> = classes.iter().map(|class| (*class).to_owned()).collect();
+            check_speed(&prices, &classes, speed)
+        };
+        assert!(check(&["DEEP_ARCHIVE"], "Bulk").is_ok() && check(&[], "expedited").is_ok());
+        assert!(check(&["DEEP_ARCHIVE", "GLACIER"], "expedited").is_ok(), "of what lies in GLACIER");
+        let refused = check(&["DEEP_ARCHIVE"], "expedited").unwrap_err();
+        assert_eq!(refused.code, ErrorCode::Invalid);
+        assert!(
+            refused.message.ends_with("(DEEP_ARCHIVE) is thawed as expedited: bulk or standard"),
+            "{refused:?}"
+        );
+        assert!(check(&["DEEP_ARCHIVE"], "at once").is_ok(), "refused as no speed elsewhere");
     }
 }

@@ -87,6 +87,7 @@ pub(crate) fn start(
 ) -> Result<Told, ServiceError> {
     let backup = may_read(app, caller, wanted.backup)?;
     wanted.check()?;
+    app.archives.check_speed(&speed)?;
     let Wanted { disks, days, .. } = wanted;
     let options = ThawOptions { backup: backup.id.to_string(), disks, speed, days };
     let text = serde_json::to_string(&options).map_err(ServiceError::defect)?;

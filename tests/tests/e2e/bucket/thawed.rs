@@ -60,6 +60,9 @@ fn a_restore_point_is_quoted_and_thawed_over_rest() {
     assert!((sum - offers[0]["cost"].as_f64().unwrap()).abs() < 1e-9 && sum > 0.0, "{quote}");
     assert_eq!(api.post(&path, &json!({ "speed": "at once" })).0, 400);
     assert_eq!(api.post(&path, &json!({ "speed": "bulk", "days": 366 })).0, 400);
+    let (status, refused) = api.post(&path, &json!({ "speed": "expedited" }));
+    assert_eq!(status, 400, "{refused}");
+    assert!(refused["detail"].as_str().unwrap().contains("bulk or standard"), "{refused}");
     assert_eq!(site.bucket.count(Op::Restore), 0, "nothing was asked for yet");
 
     let (status, task) = api.post(&path, &json!({ "speed": "bulk", "days": 3 }));
