@@ -155,15 +155,7 @@ pub(super) fn check(settings: &Settings) -> Result<(), (&'static str, String)> {
                 .to_owned(),
         ));
     }
-    if settings.s3_object_lock != S3ObjectLock::Off && settings.s3.is_none() {
-        return Err(("s3_object_lock", "needs a bucket: set s3".to_owned()));
-    }
-    if settings.s3_object_lock != S3ObjectLock::Off && settings.s3_checksum == S3Checksum::Off {
-        return Err((
-            "s3_object_lock",
-            "needs checksums, or it could not be seen that what is made to stay is what was sent: set s3_checksum".to_owned(),
-        ));
-    }
+    check_object_lock(settings)?;
     if !(1..=DAYS_MAX).contains(&settings.s3_thaw_days) {
         return Err(("s3_thaw_days", format!("must be between 1 and {DAYS_MAX}")));
     }
@@ -172,6 +164,21 @@ pub(super) fn check(settings: &Settings) -> Result<(), (&'static str, String)> {
     }
     if !(1..=COPIES_MAX).contains(&settings.s3_copies) {
         return Err(("s3_copies", format!("must be between 1 and {COPIES_MAX}")));
+    }
+    Ok(())
+}
+
+/// What retention in the bucket stands on.
+fn check_object_lock(settings: &Settings) -> Result<(), (&'static str, String)> {
+    if settings.s3_object_lock == S3ObjectLock::Off {
+        return Ok(());
+    }
+    if settings.s3.is_none() {
+        return Err(("s3_object_lock", "needs a bucket: set s3".to_owned()));
+    }
+    if settings.s3_checksum == S3Checksum::Off {
+        let why = "needs checksums, or it could not be seen that what is made to stay is what was sent: set s3_checksum";
+        return Err(("s3_object_lock", why.to_owned()));
     }
     Ok(())
 }

@@ -221,14 +221,7 @@ fn open(
     let volume = TieredVolume::new(local, remote, Arc::new(record), travels, Arc::clone(clock));
     let threads =
         NonZeroUsize::new(usize::try_from(budget.bucket_copies).unwrap_or(1)).unwrap_or(NonZeroUsize::MIN);
-    let volume = match settings.s3_archive_after_days {
-        Some(_) => volume.archiving_to(&settings.s3_archive_class),
-        None => volume,
-    };
-    let volume = match settings.s3_object_lock.mode() {
-        Some(mode) => volume.retaining(mode),
-        None => volume,
-    };
+    let volume = as_set(volume, settings);
     let volume = keep_thawed(volume, settings)?;
     let archive = volume.archive();
     let copies = volume.copies(threads, &writer_name(&settings.data_dir)).map_err(record_error)?;
@@ -260,6 +253,18 @@ fn keep_thawed(volume: TieredVolume, settings: &Settings) -> Result<TieredVolume
     }
     let folder = Arc::new(LocalVolume::open(folder).map_err(EngineError::from)?);
     Ok(volume.keeping_thawed(folder, limits).map_err(EngineError::from)?)
+}
+
+/// What the settings say of objects in the bucket beyond copying them: cold ones, and ones that must stay.
+fn as_set(volume: TieredVolume, settings: &Settings) -> TieredVolume {
+    let volume = match settings.s3_archive_after_days {
+        Some(_) => volume.archiving_to(&settings.s3_archive_class),
+        None => volume,
+    };
+    match settings.s3_object_lock.mode() {
+        Some(mode) => volume.retaining(mode),
+        None => volume,
+    }
 }
 
 /// The record is lost of a data folder of which part lies in the bucket alone: a listing makes it anew, as a whole or not at
