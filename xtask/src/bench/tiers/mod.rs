@@ -75,6 +75,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     reclaim(&mut site, &mut rows)?;
     let restored = restore(&mut site, &disk, options, &mut rows)?;
     let table = costs::table(&binaries, &stored, &restored)?;
+    primary(&mut site, &disk, options, &mut rows)?;
     if options.containers > 0 {
         recovery_of_many(&mut site, options.containers, &mut rows)?;
     }
@@ -126,6 +127,39 @@ fn first_backups(site: &mut Site, disk: &Path, rounds: u32, rows: &mut Vec<Row>)
         "+5 %",
         slower < 0.05,
     ));
+    Ok(())
+}
+
+/// A backup that counts only when the bucket has it, against the slower of a backup without a bucket and the line: a first
+/// one, and one of a changed disk.
+fn primary(site: &mut Site, disk: &Path, options: &Options, rows: &mut Vec<Row>) -> Result<()> {
+    let len = disk.metadata()?.len();
+    let changed = (len / CHANGED_PART).next_multiple_of(4096);
+    let both = |site: &mut Site, seed: u64| -> Result<[Duration; 2]> {
+        let first = site.backup("web", disk)?;
+        write_noise(&File::options().write(true).open(disk)?, 0, changed, seed)?;
+        Ok([first, site.backup("web", disk)?])
+    };
+    site.begin_without_bucket()?;
+    let local = both(site, 200)?;
+    site.begin_primary()?;
+    let took = both(site, 201)?;
+    let cases = [("a first backup into the bucket", len), ("a daily one", changed)];
+    for (((name, bytes), local), took) in cases.into_iter().zip(local).zip(took) {
+        let line = ratio(bytes, options.rate());
+        let share = local.as_secs_f64().max(line) / took.as_secs_f64();
+        rows.push(Row::new(
+            name,
+            format!(
+                "{:.2} s; {:.2} s without a bucket, {line:.2} s of the line: {:.0} %",
+                took.as_secs_f64(),
+                local.as_secs_f64(),
+                share * 100.0
+            ),
+            "80 %",
+            share >= 0.80,
+        ));
+    }
     Ok(())
 }
 

@@ -116,12 +116,21 @@ impl Site {
 
     /// An empty repository and an empty bucket.
     pub(super) fn begin(&mut self) -> Result<()> {
+        self.begin_with("")
+    }
+
+    /// The same, where a backup counts only when the bucket has it.
+    pub(super) fn begin_primary(&mut self) -> Result<()> {
+        self.begin_with("s3_primary = true\n")
+    }
+
+    fn begin_with(&mut self, settings: &str) -> Result<()> {
         self.end()?;
         self.bucket.empty()?;
         let counts = self.bucket.counts()?;
         (self.puts_before, self.container_puts_before) =
             (counts.made("put"), counts.about("put", "containers"));
-        std::fs::write(&self.config, self.bucket.settings(PREFIX))?;
+        std::fs::write(&self.config, self.bucket.settings(PREFIX) + settings)?;
         self.start(vec!["--config".to_owned(), self.config.display().to_string()])
     }
 
