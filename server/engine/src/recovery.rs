@@ -10,22 +10,22 @@
 //!
 //! Every step can be interrupted and repeated.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod take_in;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use holdfast_catalog::{Catalog, CatalogError, ContainerRecord, ContainerState, NamespaceRecord};
-use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId, RepositoryId};
+use holdfast_catalog::{Catalog, ContainerRecord, ContainerState};
+use holdfast_types::ids::{ContainerClass, ContainerId, RepositoryId};
 use holdfast_volume::{BlobName, Volume, VolumeError, list_all};
 
+pub(crate) use take_in::{take_in, take_in_many};
+
 use crate::clean_stop::CleanStop;
-use crate::container::{ContainerError, ContainerListing, ContainerName, OpenContainer, list_containers};
+use crate::container::{ContainerError, ContainerListing, ContainerName, list_containers};
 use crate::error::EngineError;
 use crate::index::{Index, IndexOptions};
-use crate::progress::Progress;
 use crate::store::ChunkStore;
-
-/// Containers adopted in one transaction.
-const ADOPTED_PER_TRANSACTION: usize = 256;
 
 /// What opening a repository found and did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -282,132 +282,9 @@ pub(crate) fn look_again(store: &ChunkStore) -> Result<bool, EngineError> {
     Ok(all)
 }
 
-/// Makes catalog and index know these containers: adopts those without a row (their backup ended with the
-/// process; what is in them serves later ones), and reads the directories of those the index does not cover
-/// (I2), oldest first, because a lookup asks the newest entry first. All are indexed, also when the catalog takes no
-/// changes: then those left without a row are returned, and why.
-pub(crate) fn take_in(
-    catalog: &dyn Catalog,
-    store: &ChunkStore,
-    files: &Files,
-    summary: &mut OpenSummary,
-    progress: &dyn Progress,
-) -> Result<Option<(Files, CatalogError)>, EngineError> {
-    let total = files.len() as u64;
-    let mut adopting = Adopting { catalog, batch: Vec::new(), refused: None };
-    for (done, (&id, &file)) in (0..).zip(files) {
-        progress.step("containers indexed", done, total);
-        // (G7) After the look at the row, which goes last: one that was just deleted is not adopted again.
-        let record = catalog.container(id)?;
-        if store.leftovers.is_gone(id) {
-            continue;
-        }
-        let covered = store.index.is_covered(id);
-        if record.is_some() && covered {
-            continue;
-        }
-        let opened = match &record {
-            Some(record) => store.open_afresh(record),
-            None => store.containers.get(id, file.class),
-        };
-        match opened {
-            Ok(open) => {
-                if record.is_none() {
-                    adopting.add(adopted_record(&open, file), summary)?;
-                }
-                if !covered {
-                    store.index_container(&open)?;
-                    summary.replayed_containers += 1;
-                }
-            }
-            Err(_) if store.leftovers.is_gone(id) => {}
-            Err(error) if error.is_damage() => {
-                summary.damaged_containers += 1;
-                store.note_failure(id, None, &error);
-            }
-            Err(error) if error.lacks_key() => skip(id, &error, summary),
-            Err(error) => return Err(error.into()),
-        }
-    }
-    progress.step("containers indexed", total, total);
-    adopting.write(summary)?;
-    Ok(adopting.refused)
-}
-
-/// Containers that get their rows.
-struct Adopting<'a> {
-    catalog: &'a dyn Catalog,
-    batch: Vec<ContainerRecord>,
-    /// Those left without, since the catalog took no change.
-    refused: Option<(Files, CatalogError)>,
-}
-
-impl Adopting<'_> {
-    fn add(&mut self, record: ContainerRecord, summary: &mut OpenSummary) -> Result<(), EngineError> {
-        self.batch.push(record);
-        if self.batch.len() >= ADOPTED_PER_TRANSACTION { self.write(summary) } else { Ok(()) }
-    }
-
-    fn write(&mut self, summary: &mut OpenSummary) -> Result<(), EngineError> {
-        if self.refused.is_none() {
-            match adopt(self.catalog, &self.batch) {
-                Ok(()) => summary.adopted_containers += self.batch.len() as u64,
-                Err(error) if error.refuses_changes() => self.refused = Some((Files::new(), error)),
-                Err(error) => return Err(error.into()),
-            }
-        }
-        let batch = std::mem::take(&mut self.batch);
-        if let Some((left, _)) = &mut self.refused {
-            left.extend(batch.iter().map(|record| {
-                (record.id, ContainerFile { class: record.class, bytes: record.stored_bytes })
-            }));
-        }
-        Ok(())
-    }
-}
-
-fn adopt(catalog: &dyn Catalog, adopted: &[ContainerRecord]) -> Result<(), CatalogError> {
-    let namespaces: BTreeSet<NamespaceId> = adopted.iter().map(|container| container.namespace).collect();
-    for id in namespaces {
-        ensure_namespace(catalog, id)?;
-    }
-    catalog.add_containers(adopted)
-}
-
-/// A catalog put back from an older copy may lack the namespace of a container. No restore point is in it: those bring
-/// their namespaces with them.
-fn ensure_namespace(catalog: &dyn Catalog, id: NamespaceId) -> Result<(), CatalogError> {
-    if catalog.namespace(id)?.is_some() {
-        return Ok(());
-    }
-    let created_ms = i64::try_from(id.0.timestamp_ms()).unwrap_or(0);
-    let made = catalog.restore_namespace(&NamespaceRecord {
-        id,
-        name: format!("recovered-{id}"),
-        created_ms,
-        key_id: None,
-    })?;
-    tracing::warn!(namespace = made.name, "made a namespace for containers whose own is not known");
-    Ok(())
-}
-
 /// Whether a listing says of a container what the catalog does.
 pub(crate) fn agrees(record: &ContainerRecord, file: Option<ContainerFile>) -> bool {
     file.is_some_and(|file| file.class == record.class && file.bytes == record.stored_bytes)
-}
-
-fn adopted_record(open: &OpenContainer, file: ContainerFile) -> ContainerRecord {
-    ContainerRecord {
-        id: open.id(),
-        class: file.class,
-        namespace: open.namespace(),
-        stored_bytes: file.bytes,
-        plain_bytes: open.directory().plain_bytes(),
-        chunk_count: open.directory().chunk_count() as u64,
-        created_ms: open.created_ms(),
-        run: None,
-        state: ContainerState::Live,
-    }
 }
 
 #[cfg(test)]

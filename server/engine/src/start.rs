@@ -229,7 +229,7 @@ impl Look<'_> {
     ) -> Result<Option<u64>, EngineError> {
         let Self { volume, catalog, progress, .. } = *self;
         let files = recovery::uncovered_files(volume, store, catalog, known, catalog_is_older)?;
-        let left = recovery::take_in(catalog, store, &files, summary, progress)?;
+        let left = recovery::take_in_many(catalog, store, &files, summary, progress)?;
         // (S8)
         if let Some((left, error)) = left {
             (summary.waiting_containers, rest.files) = (left.len() as u64, Arc::new(left));

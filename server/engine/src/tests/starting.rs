@@ -1,14 +1,15 @@
 //! What a start looks at, after a clean stop and after a crash.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use holdfast_catalog::{CatalogWalk, ContainerRecord, ContainerState};
 use holdfast_proto::Fingerprint;
 use holdfast_proto::region::Encoder;
 use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId};
 use holdfast_volume::testing::{FaultyVolume, ManualTimer, OpKind};
-use holdfast_volume::{BlobName, MemoryVolume, Timer, Volume};
+use holdfast_volume::{Blob, BlobName, MemoryVolume, Timer, Volume, VolumeError};
+use parking_lot::{Condvar, Mutex};
 
 use super::agent::{backup, restore};
 use super::{Bench, namespace, noise};
@@ -266,4 +267,75 @@ fn startup_bench() {
     drop(engine);
     after_a_kill_in_a_first_full(&bench, &volume);
     assert!(BlobName::new("index").is_some());
+}
+
+/// Reads of containers end when several are under way.
+#[derive(Debug)]
+struct Reading {
+    /// Those under way, and the most there were.
+    counts: Mutex<(usize, usize)>,
+    more: Condvar,
+    deadline: Instant,
+}
+
+const AT_ONCE: usize = 4;
+
+#[derive(Debug)]
+struct Together(MemoryVolume, Arc<Reading>);
+
+#[derive(Debug)]
+struct TogetherBlob(Arc<dyn Blob>, Arc<Reading>);
+
+impl Volume for Together {
+    fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
+        let inner = self.0.open(name)?;
+        if !name.as_str().ends_with(".data") {
+            return Ok(inner);
+        }
+        Ok(Arc::new(TogetherBlob(inner, Arc::clone(&self.1))))
+    }
+
+    holdfast_volume::pass_on!(
+        create_for, list, remove, discard_unfinished, space, handles_outlive_removal to 0
+    );
+}
+
+impl Blob for TogetherBlob {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), VolumeError> {
+        let Reading { counts, more, deadline } = &*self.1;
+        let mut now = counts.lock();
+        now.0 += 1;
+        now.1 = now.1.max(now.0);
+        more.notify_all();
+        while now.1 < AT_ONCE && !more.wait_until(&mut now, *deadline).timed_out() {}
+        now.0 -= 1;
+        drop(now);
+        self.0.read_at(offset, buffer)
+    }
+}
+
+/// Where they lie far away each takes as long as its requests.
+#[test]
+fn a_start_reads_many_directories_side_by_side() {
+    let (bench, volume) = (Bench::new(), MemoryVolume::new());
+    let disks: Vec<Vec<u8>> = (0..8).map(|seed| noise(seed, MIB)).collect();
+    let engine = bench.open(Arc::new(volume.clone()));
+    let made: Vec<String> = (0..)
+        .zip(&disks)
+        .map(|(n, disk)| backup(&engine, &format!("vm{n}"), &[("root", disk)]).unwrap().backup_id)
+        .collect();
+    // Killed: nothing of it is in the index.
+    drop(engine);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let reading = Arc::new(Reading { counts: Mutex::default(), more: Condvar::new(), deadline });
+    let engine = bench.open(Arc::new(Together(volume, Arc::clone(&reading))));
+    assert_eq!(engine.opened().replayed_containers, 16, "a recipe's and a disk's each");
+    assert!(reading.counts.lock().1 >= AT_ONCE, "one after the other");
+    for (id, disk) in made.iter().zip(&disks) {
+        assert!(restore(&engine, id, "root").unwrap() == *disk);
+    }
 }
