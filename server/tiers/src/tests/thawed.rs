@@ -152,7 +152,16 @@ fn what_was_thawed_once_is_read_here() {
     assert!(!site.is_kept(1));
 }
 
-/// Golden bytes of what is behind a container; the checksums were made by another implementation of CRC-64/NVME.
+/// CRC-64/NVME, bit by bit.
+fn crc_64_nvme(bytes: &[u8]) -> u64 {
+    !bytes.iter().fold(u64::MAX, |sum, byte| {
+        (0..8).fold(sum ^ u64::from(*byte), |sum, _| {
+            if sum & 1 == 1 { (sum >> 1) ^ 0x9A6C_9329_AC4B_C9B5 } else { sum >> 1 }
+        })
+    })
+}
+
+/// What is behind a container, with checksums of another implementation.
 #[test]
 fn a_kept_copy_has_these_bytes() {
     let (site, process) = Site::with_room();
@@ -164,6 +173,12 @@ fn a_kept_copy_has_these_bytes() {
     let number = |at: usize| u64::from_le_bytes(behind[at..at + 8].try_into().unwrap());
     assert_eq!(number(24), u64::try_from(site.world.clock.now_ms() + 7 * DAY_MS).unwrap());
     assert_eq!(number(32), LEN as u64);
+    assert_eq!(crc_64_nvme(b"123456789"), 0xAE8B_1486_0A79_9888);
+    for (at, piece) in (0..).zip(content(1).chunks(256 << 10)) {
+        assert_eq!(number(at * 8), crc_64_nvme(piece), "{at}");
+    }
+    let told = [one().as_str().as_bytes(), &behind[..40]].concat();
+    assert_eq!((number(40), behind.len()), (crc_64_nvme(&told), 48));
 }
 
 /// (T16) A flipped bit is not given out, and costs nothing but a request.
