@@ -205,8 +205,8 @@ impl Needs<'_> {
     }
 }
 
-/// `None`: it cannot be read, and is passed by.
-fn passed_by<T>(read: Result<T, WalkError<EngineError>>) -> Result<Option<T>, EngineError> {
+/// `None`: it cannot be read, and is passed by: damage names itself.
+pub(crate) fn passed_by<T>(read: Result<T, WalkError<EngineError>>) -> Result<Option<T>, EngineError> {
     match read {
         Ok(read) => Ok(Some(read)),
         Err(WalkError::Source(error)) if !matches!(error, EngineError::Damaged(_)) => Err(error),
@@ -214,7 +214,8 @@ fn passed_by<T>(read: Result<T, WalkError<EngineError>>) -> Result<Option<T>, En
     }
 }
 
-fn is_damage(error: &WalkError<EngineError>) -> bool {
+/// Whether going on past it is right: nothing else is lost by it.
+pub(crate) fn is_damage(error: &WalkError<EngineError>) -> bool {
     match error {
         WalkError::Source(source) => matches!(source, EngineError::Damaged(_)),
         WalkError::Node { .. } | WalkError::Shape { .. } | WalkError::Above(_) => true,

@@ -9,9 +9,10 @@
 //! How long an object is to stay is in the record before it is asked for, and how long it does after the bucket said so. A
 //! crash in between leaves an object that stays and of which that is not known: it is looked at, and not asked for again.
 
-use holdfast_volume::{BlobChecksum, BlobName, LockMode, RemoteLook, Retained, VolumeError};
+use holdfast_volume::{BlobName, LockMode, RemoteLook, Retained, VolumeError};
 use parking_lot::Mutex;
 
+use crate::compare::is_comparable;
 use crate::copies::Copies;
 use crate::error::CopyError;
 use crate::evict::ends_name;
@@ -255,12 +256,8 @@ fn check_is_ours(shared: &Shared, name: &BlobName, look: &RemoteLook) -> Result<
     // Ends are not in the record; they are compared before anything counts on them (T10).
     let Some(len) = shared.record.recorded(name)? else { return Ok(()) };
     let sent = shared.record.sum(name)?;
-    let is_same = match (look.checksum, sent) {
-        (Some(BlobChecksum::Crc64Nvme(there)), Some(BlobChecksum::Crc64Nvme(sent))) => there == sent,
-        (Some(BlobChecksum::Crc32c(there)), Some(BlobChecksum::Crc32c(sent))) => there == sent,
-        _ => true,
-    };
-    if look.len == len && is_same {
+    let is_other = |(there, sent)| is_comparable(there, sent) && there != sent;
+    if look.len == len && !look.checksum.zip(sent).is_some_and(is_other) {
         return Ok(());
     }
     Err(CopyError::Other { name: name.clone(), here: len, there: look.len })

@@ -15,6 +15,7 @@ use crate::container::RecentDirectories;
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::format::recipe::{ExtentNode, PAGE_EXTENTS};
+use crate::needs::{is_damage, passed_by};
 use crate::recipe::{TreeReader, WalkError};
 use crate::store::{Domain, NodeReader};
 
@@ -149,21 +150,5 @@ impl Look<'_> {
         }
         self.known.insert(name, bytes);
         bytes
-    }
-}
-
-/// `None`: it cannot be read, and is passed by: damage names itself.
-fn passed_by<T>(read: Result<T, WalkError<EngineError>>) -> Result<Option<T>, EngineError> {
-    match read {
-        Ok(read) => Ok(Some(read)),
-        Err(WalkError::Source(error)) if !matches!(error, EngineError::Damaged(_)) => Err(error),
-        Err(_) => Ok(None),
-    }
-}
-
-fn is_damage(error: &WalkError<EngineError>) -> bool {
-    match error {
-        WalkError::Source(source) => matches!(source, EngineError::Damaged(_)),
-        WalkError::Node { .. } | WalkError::Shape { .. } | WalkError::Above(_) => true,
     }
 }
