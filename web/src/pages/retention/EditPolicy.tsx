@@ -11,20 +11,13 @@ import { useNamespace } from "../../components/location";
 import { ScheduleFields } from "../../components/ScheduleFields";
 import { ownZone } from "../../format/time";
 import { RuleFields } from "./RuleFields";
-import { NO_RULES, rulesOf, textsOf, type RuleTexts } from "./rules";
+import { NO_RULES, rulesOf, textsOf, wholeOf, type RuleTexts } from "./rules";
 
 /** A hundred years: the server locks nothing for longer. */
 const LOCK_DAYS_MAX = 36_500;
 
 /** A hundred years: never. */
 const ARCHIVE_DAYS_MAX = 36_500;
-
-/** A whole number of days up to `most`; null: an empty field; undefined: something else. */
-function daysOf(text: string, most: number): number | null | undefined {
-  const trimmed = text.trim();
-  if (trimmed === "") return null;
-  return /^\d+$/.test(trimmed) && Number(trimmed) <= most ? Number(trimmed) : undefined;
-}
 
 /** What an empty field stands for. */
 const orNull = (text: string): string | null => (text.trim() === "" ? null : text.trim());
@@ -44,9 +37,9 @@ export function EditPolicy({ policy, onClose }: { policy: Policy | null; onClose
   const [archiveDays, setArchiveDays] = useState(() => policy?.archive_after_days?.toString() ?? "");
   const [enabled, setEnabled] = useState(policy?.enabled ?? true);
   const rules = rulesOf(texts);
-  const wantedLocks = daysOf(lockDays, LOCK_DAYS_MAX);
+  const wantedLocks = wholeOf(lockDays, LOCK_DAYS_MAX);
   const locks = wantedLocks === null ? 0 : wantedLocks;
-  const archiveAfter = daysOf(archiveDays, ARCHIVE_DAYS_MAX);
+  const archiveAfter = wholeOf(archiveDays, ARCHIVE_DAYS_MAX);
   const isValid = name.trim() !== "" && rules !== undefined && locks !== undefined && archiveAfter !== undefined;
   // Until one is chosen it is the first, which the list shows.
   const where = namespace !== "" ? namespace : (known[0] ?? "");

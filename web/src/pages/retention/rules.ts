@@ -37,13 +37,17 @@ export const textsOf = (rules: Rules): RuleTexts => {
   return Object.fromEntries(RULES.map(([name]) => [name, text(name)])) as Record<RuleName, string>;
 };
 
+/** A whole number up to `most`; null: an empty field; undefined: something else. */
+export function wholeOf(text: string, most: number): number | null | undefined {
+  const typed = text.trim();
+  if (typed === "") return null;
+  return /^\d+$/.test(typed) && Number(typed) <= most ? Number(typed) : undefined;
+}
+
 /** The number of a rule; `undefined` when the server does not take it. */
 export function ruleOf(name: RuleName, text: string): number | undefined {
-  const typed = text.trim();
-  if (typed === "") return 0;
-  const value = Number(typed);
-  const most = name === "keep_within_days" ? WITHIN_DAYS_MAX : KEEP_MAX;
-  return /^\d+$/.test(typed) && value <= most ? value : undefined;
+  const value = wholeOf(text, name === "keep_within_days" ? WITHIN_DAYS_MAX : KEEP_MAX);
+  return value === null ? 0 : value;
 }
 
 /** The rules that were typed; `undefined` when one of them makes no sense. */

@@ -22,16 +22,24 @@ const LINES: SimpleColumn<ThawLine>[] = [
 
 export function ThawDialog({ point, onClose }: { point: Backup; onClose: () => void }) {
   const [days, setDays] = useState("");
+  // Which of them the server was asked about: each answer is a walk over all that the restore point needs, so not each key.
+  const [asked, setAsked] = useState("");
   const [speed, setSpeed] = useState("");
   const wanted = Math.trunc(Number(days));
   const isValid = days === "" || (wanted >= 1 && wanted <= DAYS_MAX);
-  const thaw = useThaw(point.id, isValid ? wanted : 0);
+  const thaw = useThaw(point.id, Math.trunc(Number(asked)));
   const start = useStartThaw(point.id);
   const offers = thaw.data?.offers ?? [];
   const chosen = offers.find((offer) => offer.speed === speed) ?? offers[0];
+  const isAsked = days === asked;
+  const ask = () => {
+    if (isValid) setAsked(days);
+  };
   const submit = (event: SubmitEvent) => {
     event.preventDefault();
-    if (chosen !== undefined) start.mutate({ speed: chosen.speed, ...(days === "" ? {} : { days: wanted }) }, { onSuccess: onClose });
+    if (!isAsked) return ask();
+    // What is shown meanwhile is the price of other days.
+    if (chosen !== undefined && !thaw.isPlaceholderData) start.mutate({ speed: chosen.speed, ...(days === "" ? {} : { days: wanted }) }, { onSuccess: onClose });
   };
   return (
     <Dialog title={`Thaw the restore point of ${minute(point.finished)}`} onClose={onClose}>
@@ -76,6 +84,7 @@ export function ThawDialog({ point, onClose }: { point: Backup; onClose: () => v
             value={days}
             placeholder={thaw.data === undefined ? "" : String(thaw.data.days)}
             onChange={(event) => setDays(event.target.value)}
+            onBlur={ask}
           />
         </label>
         {start.error !== null && <ErrorNote error={start.error} />}
@@ -84,7 +93,7 @@ export function ThawDialog({ point, onClose }: { point: Backup; onClose: () => v
             Cancel
           </button>
           <button type="submit" className="button button-primary" disabled={chosen === undefined || !isValid || start.isPending || thaw.isPlaceholderData}>
-            {start.isPending ? "Starting…" : chosen === undefined ? "Thaw" : `Thaw for about ${dollars(chosen.cost)}`}
+            {start.isPending ? "Starting…" : chosen === undefined ? "Thaw" : isAsked ? `Thaw for about ${dollars(chosen.cost)}` : "Show the price"}
           </button>
         </div>
       </form>

@@ -195,6 +195,14 @@ const THAWING: Task = {
 const SERVER = { grpc_address: "0.0.0.0:7440", fingerprint: "ab:cd", encryption: null, bucket: true };
 const MAY = { actions: ["catalog", "report", "read_back", "restore"] } satisfies Partial<Session>;
 
+/** Another price for days that were asked for. */
+const BY_DAYS = {
+  "GET /server": SERVER,
+  "GET /backups/01JBACKUP0/thaw": ({ params }: Asked) => ({ ...QUOTE, days: Number(params.get("days") ?? 7), offers: [{ ...QUOTE.offers[0], cost: params.has("days") ? 0.9 : 0.34 }] }),
+  "POST /backups/01JBACKUP0/thaw": THAWING,
+};
+const daysAsked = (log: readonly Asked[]) => log.flatMap(({ method, params }) => (method === "GET" && params.has("days") ? [params.get("days")] : []));
+
 const openFirst = async (answers: Record<string, unknown>, who: Partial<Session> = MAY) => {
   const log = open([backup(0)], answers, who);
   const user = userEvent.setup();
@@ -229,16 +237,26 @@ describe("a restore point in the archive", () => {
   });
 
   it("can be read for other days, at another price", async () => {
-    const { log, user } = await openFirst({
-      "GET /server": SERVER,
-      "GET /backups/01JBACKUP0/thaw": ({ params }: Asked) => ({ ...QUOTE, days: Number(params.get("days") ?? 7), offers: [{ ...QUOTE.offers[0], cost: params.has("days") ? 0.9 : 0.34 }] }),
-      "POST /backups/01JBACKUP0/thaw": THAWING,
-    });
+    const { log, user } = await openFirst(BY_DAYS);
     await user.click(await screen.findByRole("button", { name: "Thaw…" }));
+    await screen.findByRole("button", { name: "Thaw for about $0.34" });
     await user.type(screen.getByLabelText(/Days for which/), "30");
-    await user.click(await screen.findByRole("button", { name: "Thaw for about $0.90" }));
+    await user.click(screen.getByRole("button", { name: "Show the price" }));
+    const thaw = await screen.findByRole("button", { name: "Thaw for about $0.90" });
+    expect(daysAsked(log)).toEqual(["30"]);
+    await user.click(thaw);
     await waitFor(() => expect(screen.queryByRole("dialog")).toBeNull());
     expect(JSON.parse(log.find((each) => each.method === "POST")?.body ?? "")).toEqual({ speed: "bulk", days: 30 });
+  });
+
+  it("is not thawed by the key that asks for the price of other days", async () => {
+    const { log, user } = await openFirst(BY_DAYS);
+    await user.click(await screen.findByRole("button", { name: "Thaw…" }));
+    await screen.findByRole("button", { name: "Thaw for about $0.34" });
+    await user.type(screen.getByLabelText(/Days for which/), "30{Enter}");
+    await screen.findByRole("button", { name: "Thaw for about $0.90" });
+    expect(daysAsked(log)).toEqual(["30"]);
+    expect(log.some((each) => each.method === "POST")).toBe(false);
   });
 
   it("is not spoken of where nothing is archived, nor to those who may not restore", async () => {

@@ -2,6 +2,7 @@
 
 import type { PointPlaces } from "../../api/schema";
 import { bytes } from "../../format/bytes";
+import { count } from "../../format/numbers";
 import { minute } from "../../format/time";
 
 /** With bytes only where it lies in several places; most of it first. */
@@ -19,5 +20,3 @@ export function tierOf({ here_bytes: here, bucket_bytes: bucket, archive_bytes: 
 /** To the byte, and as of when. */
 export const tierExact = ({ as_of, here_bytes: here, bucket_bytes: bucket, archive_bytes: archive }: PointPlaces): string =>
   `Here ${count(here)} bytes, in the bucket alone ${count(bucket)}, in the archive ${count(archive)}; as of ${minute(as_of)}`;
-
-const count = (value: number): string => value.toLocaleString("en-US");
