@@ -206,6 +206,13 @@ impl Workers {
                 continue;
             };
             self.streams.give_back(span).await?;
+            if may_refuse && error.is_limit() {
+                if self.leaves(&mut worker, &error) {
+                    return Ok(());
+                }
+                // The one that waited for a turn was lost meanwhile: this one takes its place.
+                continue;
+            }
             if !error.is_limit() && !error.is_giving_way() {
                 self.set_client(&mut worker, None);
             }
