@@ -10,7 +10,11 @@ use holdfast_engine::{Budget, Job, JobError, Step};
 use crate::error::ServiceError;
 use crate::repository::Tiers;
 
-/// How long a blob may wait for the next look: copies lag behind by this and the time of their requests.
+/// The name of the job.
+pub(crate) const BUCKET_COPIES: &str = "bucket-copies";
+
+/// How long a blob may wait for the next look: copies lag behind by this and the time of their requests, unless the job is
+/// woken.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// What begins an audit of the bucket.
@@ -32,7 +36,7 @@ pub(crate) struct BucketCopies {
 
 impl Job for BucketCopies {
     fn name(&self) -> &'static str {
-        "bucket-copies"
+        BUCKET_COPIES
     }
 
     fn step(&self, budget: &Budget) -> Result<Step, JobError> {

@@ -41,7 +41,7 @@ use tokio::task::JoinSet;
 
 pub(crate) use access::EndedAccess;
 pub(crate) use audit_counts::AuditCounts;
-pub(crate) use bucket_copies::{BucketCopies, StartAudit};
+pub(crate) use bucket_copies::{BUCKET_COPIES, BucketCopies, StartAudit};
 pub(crate) use bucket_retention::BucketRetention;
 pub(crate) use conversion::EncryptRest;
 pub(crate) use data_path::DataPath;
@@ -73,6 +73,14 @@ impl Jobs {
     /// Ends a pause; a wait that is not over goes on. `false`: there is no such job.
     pub fn resume(&self, name: &str) -> bool {
         self.entry(name).map(|entry| entry.resume()).is_some()
+    }
+
+    /// Ends the wait of a job that has nothing to do, or the next such wait if it is at work. Does nothing to one that is
+    /// throttled, paused or waits after a failure, or that does not exist.
+    pub(crate) fn wake(&self, name: &str) {
+        if let Some(entry) = self.entry(name) {
+            entry.wake();
+        }
     }
 
     fn entry(&self, name: &str) -> Option<Arc<Entry>> {

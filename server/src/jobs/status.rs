@@ -2,7 +2,7 @@
 
 use holdfast_engine::{Job, JobProgress, StopFlag};
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 /// What a job is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +74,8 @@ pub(super) struct Entry {
     name: &'static str,
     shared: Mutex<Shared>,
     wish: watch::Sender<Wish>,
+    /// There is something to do.
+    woken: Notify,
 }
 
 impl Entry {
@@ -90,7 +92,7 @@ impl Entry {
             last_success_ms: None,
         };
         let shared = Mutex::new(Shared { status, step: None });
-        Self { name: job.name(), shared, wish: watch::Sender::new(Wish::Run) }
+        Self { name: job.name(), shared, wish: watch::Sender::new(Wish::Run), woken: Notify::new() }
     }
 
     pub(super) const fn name(&self) -> &'static str {
@@ -111,6 +113,15 @@ impl Entry {
 
     pub(super) fn stop(&self) {
         self.tell(Wish::Stop);
+    }
+
+    pub(super) fn wake(&self) {
+        self.woken.notify_one();
+    }
+
+    /// Resolves once for any number of calls of [`Entry::wake`] since it last did.
+    pub(super) async fn woken(&self) {
+        self.woken.notified().await;
     }
 
     fn tell(&self, wish: Wish) {

@@ -215,6 +215,35 @@ async fn a_pause_ends_the_step_under_way() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_job_is_woken_only_where_it_waits_for_work() {
+    let mut bench = Bench::new();
+    let job = bench.start("job", PACE, |call, _| match call {
+        2 => Err("no bucket".into()),
+        _ => Ok(Step::Idle(HOUR)),
+    });
+    sleep(Duration::from_secs(1)).await;
+    bench.jobs.wake("another");
+    assert_eq!(job.calls(), 1);
+    bench.jobs.wake("job");
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(job.calls(), 2);
+    assert!(bench.jobs.pause("job"));
+    bench.jobs.wake("job");
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(job.calls(), 2, "paused");
+    assert!(bench.jobs.resume("job"));
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(job.calls(), 3, "woken meanwhile");
+    bench.jobs.wake("job");
+    bench.jobs.wake("job");
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(job.calls(), 3, "it waits after a failure");
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(job.calls(), 5, "tried again, and then woken once");
+    bench.runner.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_finished_job_is_not_called_again() {
     let mut bench = Bench::new();
     let job = bench.start("job", PACE, |call, _| Ok(if call < 2 { Step::More } else { Step::Finished }));

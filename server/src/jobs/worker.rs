@@ -62,6 +62,8 @@ impl Worker {
                     tokio::select! {
                         _ = wishes.changed() => {}
                         () = tokio::time::sleep_until(due) => return true,
+                        // A throttle and the wait after a failure hold all the same.
+                        () = self.entry.woken(), if state == JobState::Idle => return true,
                     }
                 }
             }

@@ -9,8 +9,8 @@ use holdfast_volume::SystemTimer;
 use crate::app::App;
 use crate::config::Settings;
 use crate::jobs::{
-    AuditCounts, BucketCopies, BucketRetention, DataPath, EncryptRest, EndedAccess, EndedLogins,
-    ExpiredLeases, KeyTableWatch, Pace, Retry, Runner, StartAudit, Throttle,
+    AuditCounts, BUCKET_COPIES, BucketCopies, BucketRetention, DataPath, EncryptRest, EndedAccess,
+    EndedLogins, ExpiredLeases, KeyTableWatch, Pace, Retry, Runner, StartAudit, Throttle,
 };
 
 /// Backups have the disk to themselves three quarters of the time: a million containers are 250 steps, at 0.1 s a step
@@ -112,6 +112,11 @@ pub(super) fn start(app: &App, settings: &Settings) -> Runner {
             audits: Arc::clone(&app.tasks) as Arc<dyn StartAudit>,
         };
         runner.start(Arc::new(copies), COPIES);
+        if tiers.is_primary {
+            // (T12) A backup waits for it.
+            let jobs = Arc::clone(&app.jobs);
+            tiers.copies.on_sealed(move || jobs.wake(BUCKET_COPIES));
+        }
         let (engine, clock) = (Arc::clone(&app.engine), Arc::clone(&app.clock));
         runner.start(Arc::new(BucketRetention::new(Arc::clone(tiers), engine, clock)), RETENTION);
     }

@@ -151,6 +151,11 @@ impl Copies {
         status
     }
 
+    /// Calls `tell` whenever there is something to copy that was just sealed. It must not block.
+    pub fn on_sealed(&self, tell: impl Fn() + Send + Sync + 'static) {
+        self.shared.waiting.tell(Box::new(tell));
+    }
+
     /// A mark of all that was sealed up to now, for [`Copies::has_up_to`].
     pub fn mark(&self) -> u64 {
         self.shared.waiting.last()

@@ -2,6 +2,8 @@
 //! next process finds by comparing the local listing with the record.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::OnceLock;
 
 use holdfast_volume::BlobName;
 use parking_lot::Mutex;
@@ -32,9 +34,21 @@ pub(crate) struct WaitingTotals {
     pub(crate) since_ms: Option<i64>,
 }
 
+/// What is called when a blob was sealed.
+type Tell = Box<dyn Fn() + Send + Sync>;
+
 /// See the module's text.
-#[derive(Debug, Default)]
-pub(crate) struct Waiting(Mutex<State>);
+#[derive(Default)]
+pub(crate) struct Waiting {
+    state: Mutex<State>,
+    tell: OnceLock<Tell>,
+}
+
+impl fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waiting").field("state", &self.state).finish_non_exhaustive()
+    }
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -53,7 +67,7 @@ impl Waiting {
     /// A blob is going to be sealed. (T1) It gets its number before anyone can see it, and after all it needs was sealed.
     /// `false`: one of its name waits already, or there is no room for more.
     pub(crate) fn begin(&self, name: &BlobName, len: u64, now_ms: i64) -> bool {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         if state.noted.contains_key(name) {
             return false;
         }
@@ -69,9 +83,18 @@ impl Waiting {
 
     /// It was sealed.
     pub(crate) fn sealed(&self, name: &BlobName) {
-        if let Some(noted) = self.0.lock().noted.get_mut(name) {
+        if let Some(noted) = self.state.lock().noted.get_mut(name) {
             noted.is_sealed = true;
         }
+        if let Some(tell) = self.tell.get() {
+            tell();
+        }
+    }
+
+    /// What to call whenever something was sealed. It must not block.
+    pub(crate) fn tell(&self, tell: Tell) {
+        // Set once, right after it was made.
+        let _ = self.tell.set(tell);
     }
 
     /// A blob of `name` lies here, sealed.
@@ -82,13 +105,13 @@ impl Waiting {
 
     /// Everything sealed before this has a number up to it.
     pub(crate) fn last(&self) -> u64 {
-        self.0.lock().last
+        self.state.lock().last
     }
 
     /// The first blobs of a kind that were noted up to `number`.
     pub(crate) fn first(&self, kind: Kind, up_to: u64, limit: usize) -> Vec<BlobName> {
         let Some(from) = BlobName::new(kind.text()) else { return Vec::new() };
-        let state = self.0.lock();
+        let state = self.state.lock();
         let of_kind =
             state.noted.range(from..).take_while(|(name, _)| name.as_str().starts_with(kind.text()));
         let wanted = |(name, noted): &(&BlobName, &Noted)| {
@@ -99,17 +122,17 @@ impl Waiting {
 
     /// The number of a blob that waits.
     pub(crate) fn number(&self, name: &BlobName) -> Option<u64> {
-        self.0.lock().noted.get(name).map(|noted| noted.number)
+        self.state.lock().noted.get(name).map(|noted| noted.number)
     }
 
     /// It need not be copied (any more).
     pub(crate) fn forget(&self, name: &BlobName) {
-        self.0.lock().noted.remove(name);
+        self.state.lock().noted.remove(name);
     }
 
     /// It was removed.
     pub(crate) fn removed(&self, name: &BlobName) {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         if state.noted.remove(name).is_some() && Kind::of(name) == Some(Kind::Container) {
             state.has_removed = true;
         }
@@ -117,22 +140,22 @@ impl Waiting {
 
     /// Whether a container was removed before it was copied, since this was asked last.
     pub(crate) fn take_removed(&self) -> bool {
-        std::mem::take(&mut self.0.lock().has_removed)
+        std::mem::take(&mut self.state.lock().has_removed)
     }
 
     /// Whether not all could be noted, since this was asked last.
     pub(crate) fn take_lost(&self) -> bool {
-        std::mem::take(&mut self.0.lock().has_lost)
+        std::mem::take(&mut self.state.lock().has_lost)
     }
 
     /// Whether not all could be noted.
     pub(crate) fn has_lost(&self) -> bool {
-        self.0.lock().has_lost
+        self.state.lock().has_lost
     }
 
     /// Whether nothing waits that has a number up to this, but for snapshots of the catalog, which come after all else.
     pub(crate) fn has_none_up_to(&self, number: u64) -> bool {
-        let state = self.0.lock();
+        let state = self.state.lock();
         let waits = |(name, noted): (&BlobName, &Noted)| {
             noted.number <= number && Kind::of(name) != Some(Kind::Snapshot)
         };
@@ -140,7 +163,7 @@ impl Waiting {
     }
 
     pub(crate) fn totals(&self) -> WaitingTotals {
-        let state = self.0.lock();
+        let state = self.state.lock();
         let sealed = || state.noted.values().filter(|noted| noted.is_sealed);
         WaitingTotals {
             blobs: sealed().count() as u64,
@@ -151,18 +174,18 @@ impl Waiting {
 
     /// Whether nothing that was sealed waits.
     pub(crate) fn is_empty(&self) -> bool {
-        !self.0.lock().noted.values().any(|noted| noted.is_sealed)
+        !self.state.lock().noted.values().any(|noted| noted.is_sealed)
     }
 
     /// A call begins to remove `name`; it ends when what is returned is dropped.
     pub(crate) fn removing(&self, name: &BlobName) -> Removing<'_> {
-        *self.0.lock().removing.entry(name.clone()).or_default() += 1;
+        *self.state.lock().removing.entry(name.clone()).or_default() += 1;
         Removing { waiting: self, name: name.clone() }
     }
 
     /// Whether a call that removes `name` is under way.
     pub(crate) fn is_removing(&self, name: &BlobName) -> bool {
-        self.0.lock().removing.contains_key(name)
+        self.state.lock().removing.contains_key(name)
     }
 }
 
@@ -175,7 +198,7 @@ pub(crate) struct Removing<'a> {
 
 impl Drop for Removing<'_> {
     fn drop(&mut self) {
-        let mut state = self.waiting.0.lock();
+        let mut state = self.waiting.state.lock();
         let left = state.removing.get_mut(&self.name).map_or(0, |count| {
             *count -= 1;
             *count
@@ -183,5 +206,29 @@ impl Drop for Removing<'_> {
         if left == 0 {
             state.removing.remove(&self.name);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn it_tells_of_what_can_be_copied_now() {
+        let waiting = Arc::new(Waiting::default());
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let (of, into) = (Arc::downgrade(&waiting), Arc::clone(&seen));
+        waiting.tell(Box::new(move || {
+            let waiting = of.upgrade().unwrap();
+            into.lock().push(waiting.first(Kind::Container, u64::MAX, 9).len());
+        }));
+        let names = ["containers/00/1", "containers/00/2"].map(|name| BlobName::new(name).unwrap());
+        waiting.begin(&names[0], 1, 0);
+        assert!(seen.lock().is_empty(), "not sealed yet");
+        waiting.sealed(&names[0]);
+        waiting.note(&names[1], 1, 0);
+        assert_eq!(*seen.lock(), [1, 2]);
     }
 }
