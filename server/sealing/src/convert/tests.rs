@@ -392,7 +392,8 @@ fn keys_change_while_blobs_are_written() {
                 }
             };
             let around = Around { meanwhile: Some(&at), ..Around::default() };
-            while scene.conversion.step(&around).unwrap() != Converting::Waits {}
+            let waits = |_: &usize| scene.conversion.step(&around).unwrap() == Converting::Waits;
+            assert!((0..100).find(waits).is_some(), "it waits for what is being written");
             scene.holds(&contents());
             assert!(!scene.conversion.figures().done);
             assert_eq!(scene.keys.old().len(), 1, "all others are gone");
