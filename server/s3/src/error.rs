@@ -14,6 +14,9 @@ pub(crate) const OBJECT_LOCK_ACTION: &str = "set or read the retention of";
 /// As above, of versions that are removed.
 pub(crate) const REMOVE_VERSION_ACTION: &str = "remove a version of";
 
+/// As above, of looking for versions.
+pub(crate) const LIST_VERSIONS_ACTION: &str = "list the versions of";
+
 /// What was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Intent {
@@ -299,9 +302,10 @@ fn advice(call: &Call, status: u16, code: &str, region: Option<&str>) -> Option<
              s3:GetBucketObjectLockConfiguration and s3:ListBucketVersions on bucket {bucket:?}, and s3:PutObjectRetention and \
              s3:GetObjectRetention on its objects (OPERATIONS, \"Retention in the bucket\", has the policy)"
         ),
-        (403, _) if call.action == REMOVE_VERSION_ACTION => format!(
-            "the credentials need s3:DeleteObjectVersion and s3:GetObjectRetention on the objects of bucket {bucket:?} (OPERATIONS, \
-             \"Retention in the bucket\", has the policy), or someone holds the object"
+        (403, _) if matches!(call.action, REMOVE_VERSION_ACTION | LIST_VERSIONS_ACTION) => format!(
+            "the credentials need s3:ListBucketVersions, s3:DeleteObjectVersion, s3:GetObjectVersion, s3:GetObjectRetention and \
+             s3:GetObjectLegalHold on bucket {bucket:?} and its objects (OPERATIONS, \"Retention in the bucket\", has the policy), \
+             or someone holds the object"
         ),
         (501, _) | (_, "NotImplemented" | "InvalidRequest" | "XAmzContentChecksumMismatch") => {
             "the object store may not know this kind of checksum: try s3_checksum = \"crc32c\" or \"off\"".to_owned()

@@ -10,7 +10,9 @@
 //! | `writer.rs` | a blob being written: one PUT, or parts of a large one |
 //! | `checksum.rs` | checksums as S3 writes them |
 //! | `classes.rs` | storage classes, and bringing objects back from an archive |
-//! | `retention.rs` | Object Lock: how long objects must stay, and versions |
+//! | `retention.rs` | Object Lock: how long objects must stay |
+//! | `versions.rs` | what lies below an object, and bringing it back |
+//! | `removal.rs` | removing many, also for good |
 //! | `error.rs` | what refusals mean, and what to do about them |
 //!
 //! A blob is the object PREFIX/NAME. It is put with `If-None-Match: *`, so nothing is ever replaced, and with a checksum
@@ -27,7 +29,9 @@ mod client;
 mod config;
 mod credentials;
 mod error;
+mod removal;
 mod retention;
+mod versions;
 mod volume;
 mod writer;
 

@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use aws_sdk_s3::types::{ChecksumMode, ChecksumType, Delete, ObjectIdentifier};
+use aws_sdk_s3::types::{ChecksumMode, ChecksumType};
 use holdfast_volume::{
     Blob, BlobEntry, BlobName, BlobWriter, Hold, ListPage, Owner, RemoteLook, RemoteObject, RemotePage,
     RemoteStat, RemoteVolume, Retained, Space, TAGGED_MAX_BYTES, Tagged, Volume, VolumeError,
@@ -15,11 +15,13 @@ use crate::classes;
 use crate::client::{RequestCounts, RequestKind, S3Client};
 use crate::config::{OpenError, S3Config};
 use crate::error::{Answer, Call, Intent, classify};
+use crate::removal::{self, BATCH_MAX};
 use crate::retention;
+use crate::versions;
 use crate::writer::S3Writer;
 
-/// What one request lists, or deletes, at most.
-const BATCH_MAX: usize = 1000;
+/// What one request lists at most.
+const PAGE_MAX: usize = 1000;
 
 /// A volume in a bucket. See the crate's text.
 #[derive(Debug)]
@@ -139,7 +141,7 @@ impl Volume for S3Volume {
         limit: NonZeroUsize,
     ) -> Result<ListPage, VolumeError> {
         let call = self.client.call("list", prefix, Intent::Read);
-        let wanted = i32::try_from(limit.get().min(BATCH_MAX)).unwrap_or(i32::MAX);
+        let wanted = i32::try_from(limit.get().min(PAGE_MAX)).unwrap_or(i32::MAX);
         let mut after = after.map(|after| self.key(after));
         loop {
             let request = self
@@ -162,7 +164,7 @@ impl Volume for S3Volume {
             let more = output.is_truncated.unwrap_or(false);
             let objects = output.contents.unwrap_or_default();
             let last = objects.last().and_then(|object| object.key.clone());
-            let mut entries = Vec::with_capacity(objects.len().min(BATCH_MAX));
+            let mut entries = Vec::with_capacity(objects.len().min(PAGE_MAX));
             for object in objects {
                 // Objects of others are not ours to list.
                 let Some(name) = object.key.as_deref().and_then(|key| self.name(key)) else { continue };
@@ -256,7 +258,7 @@ impl RemoteVolume for S3Volume {
             .bucket(self.bucket())
             .prefix(&prefix)
             .set_start_after(after.map(|after| format!("{prefix}{after}")))
-            .max_keys(i32::try_from(BATCH_MAX).unwrap_or(i32::MAX));
+            .max_keys(i32::try_from(PAGE_MAX).unwrap_or(i32::MAX));
         let output = self.client.request(RequestKind::List, &call, 0, request.send())?;
         let mut page = RemotePage::default();
         let mut last = None;
@@ -288,23 +290,9 @@ impl RemoteVolume for S3Volume {
         for batch in names.chunks(BATCH_MAX) {
             let first = batch.first().map_or(String::new(), ToString::to_string);
             let call = self.client.call("remove", &first, Intent::Write);
-            let object = |name: &BlobName| ObjectIdentifier::builder().key(self.key(name)).build().ok();
-            let objects: Option<Vec<_>> = batch.iter().map(object).collect();
-            let delete = objects
-                .and_then(|objects| Delete::builder().set_objects(Some(objects)).quiet(true).build().ok());
-            let Some(delete) = delete else {
-                return Err(classify(&call, &Answer::NotSent, None, "the request cannot be written".into()));
-            };
-            let request = self.client.sdk.delete_objects().bucket(self.bucket()).delete(delete);
-            let output = self.client.request(RequestKind::Delete, &call, 0, request.send())?;
-            if let Some(error) = output.errors.unwrap_or_default().into_iter().find(|error| {
-                // Deleted already.
-                error.code.as_deref() != Some("NoSuchKey")
-            }) {
-                let code = error.code.clone().unwrap_or_default();
-                let answer = Answer::Refused { status: 403, code, region: None };
-                let said = error.message.clone();
-                return Err(classify(&call, &answer, said.as_deref(), "an object of a batch stays".into()));
+            let objects = batch.iter().map(|name| (self.key(name), None));
+            if let Some(refusal) = removal::remove_batch(&self.client, &call, objects)?.first() {
+                return Err(removal::refused(&call, refusal));
             }
         }
         Ok(())
@@ -381,15 +369,11 @@ impl RemoteVolume for S3Volume {
     }
 
     fn remove_for_good(&self, names: &[BlobName]) -> Result<Vec<(BlobName, Hold)>, VolumeError> {
-        let mut held = Vec::new();
-        for batch in names.chunks(BATCH_MAX) {
-            let batch: Vec<_> = batch.iter().map(|name| (name.clone(), self.key(name))).collect();
-            held.extend(retention::remove_for_good(&self.client, &batch)?);
-        }
-        Ok(held)
+        let names: Vec<_> = names.iter().map(|name| (name.clone(), self.key(name))).collect();
+        removal::remove_for_good(&self.client, &names)
     }
 
     fn uncover(&self, name: &BlobName, len: u64, tag: Option<&str>) -> Result<bool, VolumeError> {
-        retention::uncover(&self.client, name, &self.key(name), len, tag)
+        versions::uncover(&self.client, name, &self.key(name), len, tag)
     }
 }

@@ -9,7 +9,7 @@ use holdfast_bucket::{ACCESS_KEY, BUCKET, Fault, Op, SECRET_KEY, TestBucket};
 use holdfast_s3::{ChecksumKind, Credentials, RequestKind, S3Config, S3Volume};
 use holdfast_volume::testing::{FixedRandom, ManualTimer, list, put, retention_suite, volume_suite};
 use holdfast_volume::{
-    BlobChecksum, BlobName, LockMode, RemoteVolume as _, Retained, RetryPolicy, RetryVolume, Volume,
+    BlobChecksum, BlobName, Hold, LockMode, RemoteVolume as _, Retained, RetryPolicy, RetryVolume, Volume,
     VolumeError,
 };
 
@@ -93,9 +93,9 @@ fn a_bucket_without_object_lock_says_so() {
     assert!(error.to_string().contains("s3:DeleteObjectVersion"), "{error}");
 }
 
-/// Where versions are kept, removing for good takes no request an object more than a look.
+/// Where versions are kept, removing for good takes a listing an object, and looks at none that goes.
 #[test]
-fn removing_for_good_is_a_look_each_and_one_request() {
+fn removing_for_good_is_a_listing_each_and_one_request() {
     let bucket = TestBucket::start_with_object_lock();
     let volume = volume(&bucket);
     let names: Vec<BlobName> = (0..20).map(|number| name(&format!("c/{number}"))).collect();
@@ -103,8 +103,49 @@ fn removing_for_good_is_a_look_each_and_one_request() {
         put(&volume, one.as_str(), b"bytes");
     }
     assert_eq!(volume.remove_for_good(&names).unwrap(), []);
-    assert_eq!((bucket.count(Op::Head), bucket.count(Op::Delete), bucket.count(Op::List)), (20, 1, 0));
+    assert_eq!((bucket.count(Op::Head), bucket.count(Op::Delete), bucket.count(Op::List)), (0, 1, 20));
     assert!(names.iter().all(|one| bucket.versions(&format!("site/{one}")).is_empty()), "not even a marker");
+}
+
+/// An object that got another storage class lies over what it was before, and a delete marker over both.
+#[test]
+fn all_versions_and_markers_are_removed_for_good() {
+    let bucket = TestBucket::start_with_object_lock();
+    let volume = volume(&bucket);
+    put(&volume, "c/x", b"bytes");
+    put(&volume, "c/xy", b"bytes");
+    let tag = volume.look(&name("c/x")).unwrap().tag.unwrap();
+    volume.set_class(&name("c/x"), "GLACIER", &tag).unwrap();
+    assert_eq!(bucket.versions("site/c/x").len(), 2);
+    assert_eq!(volume.remove_for_good(&[name("c/x")]).unwrap(), []);
+    assert_eq!(bucket.versions("site/c/x"), Vec::<String>::new());
+    put(&volume, "c/x", b"bytes");
+    volume.remove(&name("c/x")).unwrap();
+    assert_eq!(bucket.versions("site/c/x").len(), 2);
+    assert_eq!(volume.remove_for_good(&[name("c/x")]).unwrap(), []);
+    assert_eq!(bucket.versions("site/c/x"), Vec::<String>::new());
+    assert_eq!(bucket.keys(), ["site/c/xy"], "a name that begins so is another");
+}
+
+/// However often someone replaced an object, it goes, and others do not wait for it.
+#[test]
+fn many_versions_are_removed_for_good() {
+    let bucket = TestBucket::start_with_object_lock();
+    let volume = volume(&bucket);
+    for _ in 0..2_300 {
+        bucket.replace("site/c/x", "another");
+    }
+    assert_eq!(volume.remove_for_good(&[name("c/x")]).unwrap(), []);
+    assert_eq!(bucket.versions("site/c/x").len(), 0);
+    for _ in 0..10_500 {
+        bucket.replace("site/c/x", "another");
+    }
+    put(&volume, "c/y", b"bytes");
+    let all = [name("c/x"), name("c/y")];
+    assert_eq!(volume.remove_for_good(&all).unwrap(), [(name("c/x"), Hold::Until(0))], "not all at once");
+    assert_eq!((bucket.versions("site/c/x").len(), bucket.versions("site/c/y").len()), (500, 0));
+    assert_eq!(volume.remove_for_good(&all).unwrap(), []);
+    assert_eq!(bucket.keys(), Vec::<String>::new());
 }
 
 #[test]

@@ -180,8 +180,9 @@ pub trait RemoteVolume: Volume {
         })
     }
 
-    /// As [`RemoteVolume::remove_all`], and where objects that were replaced or removed are kept, these are removed for good.
-    /// Returns those that must stay; they are there still.
+    /// As [`RemoteVolume::remove_all`], and where objects that were replaced or removed are kept, all that were ever put under
+    /// these names are removed for good. Returns the names of those that must stay: they are there still, and lie there again if
+    /// others covered them.
     ///
     /// # Errors
     /// As [`RemoteVolume::remove_all`].

@@ -28,10 +28,10 @@ pub struct Retained {
     pub until_ms: i64,
 }
 
-/// Until when an object cannot be removed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Until when an object cannot be removed; the longer one is greater.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Hold {
-    /// Its retention ends then.
+    /// Its retention ends then, in milliseconds since the Unix epoch.
     Until(i64),
     /// Someone holds it, without an end.
     Endless,

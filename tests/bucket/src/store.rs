@@ -382,11 +382,15 @@ impl S3 for Store {
     ) -> S3Result<S3Response<ListObjectVersionsOutput>> {
         in_bucket(&req.input.bucket)?;
         let prefix = req.input.prefix.clone().unwrap_or_default();
-        let (versions, delete_markers) = self.0.lock().versions_of(&prefix);
+        let after = req.input.key_marker.zip(req.input.version_id_marker);
+        let page = self.0.lock().page_of_versions(&prefix, after.as_ref());
+        let (next_key, next_version) = page.next.unzip();
         Ok(S3Response::new(ListObjectVersionsOutput {
-            versions: Some(versions),
-            delete_markers: Some(delete_markers),
-            is_truncated: Some(false),
+            versions: Some(page.objects),
+            delete_markers: Some(page.markers),
+            is_truncated: Some(next_key.is_some()),
+            next_key_marker: next_key,
+            next_version_id_marker: next_version,
             name: Some(req.input.bucket),
             prefix: req.input.prefix,
             ..Default::default()

@@ -30,6 +30,26 @@ enum Covered {
     Marker(String),
 }
 
+/// Of a listing of versions, in one answer.
+const PAGE: usize = 1000;
+
+/// A version in a listing.
+struct Entry<'a> {
+    key: &'a str,
+    id: &'a str,
+    is_latest: bool,
+    /// `None`: it is a marker.
+    object: Option<&'a Object>,
+}
+
+/// A page of a listing of versions, with the last one of it if there are more.
+#[derive(Debug, Default)]
+pub(crate) struct VersionPage {
+    pub(crate) objects: Vec<ObjectVersion>,
+    pub(crate) markers: Vec<DeleteMarkerEntry>,
+    pub(crate) next: Option<(String, String)>,
+}
+
 /// See the module's text.
 #[derive(Debug, Default)]
 pub(crate) struct Versions {
@@ -167,45 +187,65 @@ impl State {
         objects.find(|object| is_it(object)).ok_or_else(|| s3_error!(NoSuchVersion))
     }
 
-    /// All versions of all keys that begin so, as listings tell them: objects and markers, of each key the newest first.
-    pub(crate) fn versions_of(&self, prefix: &str) -> (Vec<ObjectVersion>, Vec<DeleteMarkerEntry>) {
-        let (mut objects, mut markers) = (Vec::new(), Vec::new());
+    /// All versions of all keys that begin so: of each key the newest first.
+    fn entries(&self, prefix: &str) -> Vec<Entry<'_>> {
         let mut keys: Vec<&String> = self.objects.keys().chain(self.versions.covered.keys()).collect();
         keys.retain(|key| key.starts_with(prefix));
         keys.sort_unstable();
         keys.dedup();
+        let mut entries = Vec::new();
         for key in keys {
-            let mut is_latest = true;
-            let mut object = |object: &Object, is_latest: bool| {
-                objects.push(ObjectVersion {
-                    key: Some(key.clone()),
-                    version_id: Some(object.version.clone()),
-                    is_latest: Some(is_latest),
+            let newest = self.objects.get(key).map(|object| (object.version.as_str(), Some(object)));
+            let covered = self.versions.covered.get(key).into_iter().flatten().rev();
+            let covered = covered.map(|covered| match covered {
+                Covered::Object(object) => (object.version.as_str(), Some(&**object)),
+                Covered::Marker(id) => (id.as_str(), None),
+            });
+            let all = newest.into_iter().chain(covered).enumerate();
+            entries.extend(all.map(|(at, (id, object))| Entry { key, id, is_latest: at == 0, object }));
+        }
+        entries
+    }
+
+    /// The names of all versions of a key, markers included, the newest first.
+    pub(crate) fn versions_of(&self, key: &str) -> Vec<String> {
+        let all = self.entries(key).into_iter().filter(|entry| entry.key == key);
+        all.map(|entry| entry.id.to_owned()).collect()
+    }
+
+    /// The versions behind this one of a key, of all keys that begin so, as S3 tells them: a thousand at most.
+    pub(crate) fn page_of_versions(&self, prefix: &str, after: Option<&(String, String)>) -> VersionPage {
+        let entries = self.entries(prefix);
+        let at =
+            after.and_then(|(key, id)| entries.iter().position(|entry| entry.key == key && entry.id == id));
+        let mut behind = entries.iter().skip(at.map_or(0, |at| at + 1));
+        let mut page = VersionPage::default();
+        let mut last = None;
+        for entry in behind.by_ref().take(PAGE) {
+            last = Some((entry.key.to_owned(), entry.id.to_owned()));
+            let (key, version_id) = (Some(entry.key.to_owned()), Some(entry.id.to_owned()));
+            let is_latest = Some(entry.is_latest);
+            match entry.object {
+                Some(object) => page.objects.push(ObjectVersion {
+                    key,
+                    version_id,
+                    is_latest,
                     size: Some(object.bytes.len() as i64),
                     e_tag: Some(object.e_tag()),
                     last_modified: Some(object.modified.into()),
                     ..Default::default()
-                });
-            };
-            if let Some(newest) = self.objects.get(key) {
-                object(newest, true);
-                is_latest = false;
-            }
-            for covered in self.versions.covered.get(key).into_iter().flatten().rev() {
-                match covered {
-                    Covered::Object(covered) => object(covered, is_latest),
-                    Covered::Marker(id) => markers.push(DeleteMarkerEntry {
-                        key: Some(key.clone()),
-                        version_id: Some(id.clone()),
-                        is_latest: Some(is_latest),
-                        last_modified: Some(timestamp(self.versions.now_ms())),
-                        ..Default::default()
-                    }),
-                }
-                is_latest = false;
+                }),
+                None => page.markers.push(DeleteMarkerEntry {
+                    key,
+                    version_id,
+                    is_latest,
+                    last_modified: Some(timestamp(self.versions.now_ms())),
+                    ..Default::default()
+                }),
             }
         }
-        (objects, markers)
+        page.next = last.filter(|_| behind.next().is_some());
+        page
     }
 }
 

@@ -157,13 +157,19 @@ impl RemoteVolume for LockingVolume {
         let mut held = Vec::new();
         for name in names {
             let mut state = self.state.lock();
-            match state.retained.get(name).filter(|retained| retained.until_ms > state.now_ms) {
-                Some(retained) => held.push((name.clone(), Hold::Until(retained.until_ms))),
-                None => {
-                    state.retained.remove(name);
-                    drop(state);
-                    self.inner.remove_all(std::slice::from_ref(name))?;
-                }
+            let now_ms = state.now_ms;
+            let mut all = state.covered.remove(name).unwrap_or_default();
+            let retained = state.retained.remove(name);
+            all.extend(self.inner.get(name).map(|bytes| (bytes, retained)));
+            all.retain(|(_, retained)| retained.is_some_and(|retained| retained.until_ms > now_ms));
+            self.inner.remove_all(std::slice::from_ref(name))?;
+            let until_ms = all.iter().filter_map(|(_, retained)| Some(retained.as_ref()?.until_ms)).max();
+            // The newest of what stays is what lies there.
+            if let (Some(until_ms), Some((bytes, Some(retained)))) = (until_ms, all.pop()) {
+                held.push((name.clone(), Hold::Until(until_ms)));
+                self.inner.replace(name, bytes);
+                state.retained.insert(name.clone(), retained);
+                state.covered.insert(name.clone(), all);
             }
         }
         Ok(held)

@@ -21,11 +21,12 @@ pub fn retention_suite(volume: &dyn RemoteVolume, now_ms: i64, later: &dyn Fn(i6
         let folder = mode.to_string();
         extends_and_never_shortens(volume, &folder, mode, day);
         what_must_stay_is_not_removed(volume, &folder, mode, day);
+        what_lies_below_is_removed_as_well(volume, &folder, mode, day);
         what_is_covered_comes_back(volume, &folder, mode, day);
     }
     later(20 * DAY_MS);
     for mode in [LockMode::Governance, LockMode::Compliance] {
-        let all = [name(&format!("{mode}/extended")), name(&format!("{mode}/held"))];
+        let all = ["extended", "held", "held-below"].map(|one| name(&format!("{mode}/{one}")));
         assert_eq!(volume.remove_for_good(&all).unwrap(), [], "its time is over");
         for one in &all {
             assert!(matches!(volume.look(one), Err(VolumeError::NotFound { .. })));
@@ -69,6 +70,35 @@ fn what_must_stay_is_not_removed(volume: &dyn RemoteVolume, folder: &str, mode: 
     assert_eq!(volume.stat(&held).unwrap().len, 5);
     assert!(matches!(volume.look(&free), Err(VolumeError::NotFound { .. })));
     assert!(!volume.uncover(&free, 5, None).unwrap(), "it is gone for good");
+}
+
+/// All that was ever put under a name goes with it: nothing of it lies there again.
+fn what_lies_below_is_removed_as_well(volume: &dyn RemoteVolume, folder: &str, mode: LockMode, day: i64) {
+    let [replaced, removed, held] =
+        ["replaced", "removed", "held-below"].map(|one| name(&format!("{folder}/{one}")));
+    let until_ms = day + 4 * DAY_MS;
+    for blob in [&replaced, &removed, &held] {
+        put(volume, blob.as_str(), b"these bytes");
+        if *blob == held {
+            volume.retain(blob, &version(volume, blob), Retained { mode, until_ms }).unwrap();
+        }
+        volume.remove_all(std::slice::from_ref(blob)).unwrap();
+    }
+    put(volume, replaced.as_str(), b"others");
+    put(volume, held.as_str(), b"others");
+    let other = name(&format!("{folder}/replaced-not"));
+    put(volume, other.as_str(), b"bytes");
+    let stay = volume.remove_for_good(&[replaced.clone(), removed.clone(), held.clone()]).unwrap();
+    assert_eq!(stay, [(held.clone(), Hold::Until(until_ms))]);
+    for blob in [&replaced, &removed] {
+        assert!(matches!(volume.look(blob), Err(VolumeError::NotFound { .. })));
+        for len in [6, 11] {
+            assert!(!volume.uncover(blob, len, None).unwrap(), "{blob} is gone for good");
+        }
+    }
+    assert_eq!(volume.stat(&held).unwrap().len, 11, "what must stay lies there again");
+    assert!(!volume.uncover(&held, 6, None).unwrap(), "what covered it is gone for good");
+    assert_eq!(volume.stat(&other).unwrap().len, 5, "a name that begins so is another");
 }
 
 fn what_is_covered_comes_back(volume: &dyn RemoteVolume, folder: &str, mode: LockMode, day: i64) {

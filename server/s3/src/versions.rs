@@ -1,0 +1,95 @@
+//! What lies under a name where the bucket keeps versions: objects and delete markers, the newest on top.
+
+use std::sync::Arc;
+
+use holdfast_volume::{BlobName, VolumeError};
+
+use crate::client::{RequestKind, S3Client};
+use crate::error::{Intent, LIST_VERSIONS_ACTION, REMOVE_VERSION_ACTION};
+
+/// Versions of one object that are looked through at once: no one but an attacker makes more.
+pub(crate) const VERSIONS_MAX: usize = 10_000;
+
+/// An object that lies there, or lies below another.
+#[derive(Debug)]
+pub(crate) struct Version {
+    pub(crate) id: String,
+    /// In bytes.
+    pub(crate) len: Option<u64>,
+    pub(crate) tag: Option<String>,
+}
+
+/// What there is of one key.
+#[derive(Debug, Default)]
+pub(crate) struct Versions {
+    /// The newest first.
+    pub(crate) objects: Vec<Version>,
+    /// Delete markers, by their names.
+    pub(crate) markers: Vec<String>,
+    /// There are more.
+    pub(crate) more: bool,
+}
+
+/// The versions of this very key, [`VERSIONS_MAX`] and at most a page more.
+pub(crate) fn versions(client: &S3Client, name: &BlobName, key: &str) -> Result<Versions, VolumeError> {
+    let call = client.call(LIST_VERSIONS_ACTION, name, Intent::Read);
+    let mut found = Versions::default();
+    let (mut key_marker, mut version_marker) = (None, None);
+    loop {
+        let request = client
+            .sdk
+            .list_object_versions()
+            .bucket(&client.config.bucket)
+            .prefix(key)
+            .set_key_marker(key_marker)
+            .set_version_id_marker(version_marker);
+        let output = client.request(RequestKind::List, &call, 0, request.send())?;
+        // Keys that only begin so are other objects, and come later.
+        let mut is_over = !output.is_truncated.unwrap_or(false);
+        for object in output.versions.unwrap_or_default() {
+            if object.key.as_deref() != Some(key) {
+                is_over = true;
+                continue;
+            }
+            let len = object.size.and_then(|len| u64::try_from(len).ok());
+            found.objects.extend(object.version_id.map(|id| Version { id, len, tag: object.e_tag }));
+        }
+        for marker in output.delete_markers.unwrap_or_default() {
+            if marker.key.as_deref() != Some(key) {
+                is_over = true;
+                continue;
+            }
+            found.markers.extend(marker.version_id);
+        }
+        (key_marker, version_marker) = (output.next_key_marker, output.next_version_id_marker);
+        if is_over || key_marker.is_none() {
+            return Ok(found);
+        }
+        if found.objects.len() + found.markers.len() >= VERSIONS_MAX {
+            found.more = true;
+            return Ok(found);
+        }
+    }
+}
+
+/// As [`holdfast_volume::RemoteVolume::uncover`]. Markers that lie below go, too: nothing hangs on them.
+pub(crate) fn uncover(
+    client: &Arc<S3Client>,
+    name: &BlobName,
+    key: &str,
+    len: u64,
+    tag: Option<&str>,
+) -> Result<bool, VolumeError> {
+    let Versions { objects, markers, .. } = versions(client, name, key)?;
+    let wanted = objects
+        .iter()
+        .position(|there| there.len == Some(len) && (tag.is_none() || there.tag.as_deref() == tag));
+    let Some(wanted) = wanted else { return Ok(false) };
+    let above = objects.iter().take(wanted).map(|above| &above.id);
+    for id in markers.iter().chain(above) {
+        let call = client.call(REMOVE_VERSION_ACTION, name, Intent::Write);
+        let request = client.sdk.delete_object().bucket(&client.config.bucket).key(key).version_id(id);
+        client.request(RequestKind::Delete, &call, 0, request.send())?;
+    }
+    Ok(true)
+}
