@@ -136,6 +136,11 @@ fn lacks_credentials(error: &(dyn Error + 'static)) -> bool {
     false
 }
 
+/// An answer that cannot be.
+pub(crate) fn bad_answer(call: &Call, found: &str) -> VolumeError {
+    VolumeError::BadAnswer { action: call.action, name: call.name.clone(), found: found.to_owned() }
+}
+
 /// What an answer means for the caller.
 pub(crate) fn classify(
     call: &Call,

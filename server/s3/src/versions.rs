@@ -5,7 +5,7 @@ use std::sync::Arc;
 use holdfast_volume::{BlobName, VolumeError};
 
 use crate::client::{RequestKind, S3Client};
-use crate::error::{Intent, LIST_VERSIONS_ACTION, REMOVE_VERSION_ACTION};
+use crate::error::{Intent, LIST_VERSIONS_ACTION, REMOVE_VERSION_ACTION, bad_answer};
 
 /// Versions of one object that are looked through at once: no one but an attacker makes more.
 pub(crate) const VERSIONS_MAX: usize = 10_000;
@@ -34,8 +34,10 @@ pub(crate) struct Versions {
 pub(crate) fn versions(client: &S3Client, name: &BlobName, key: &str) -> Result<Versions, VolumeError> {
     let call = client.call(LIST_VERSIONS_ACTION, name, Intent::Read);
     let mut found = Versions::default();
-    let (mut key_marker, mut version_marker) = (None, None);
+    let mut at = (None, None);
+    let mut entries = 0;
     loop {
+        let (key_marker, version_marker) = at.clone();
         let request = client
             .sdk
             .list_object_versions()
@@ -46,7 +48,11 @@ pub(crate) fn versions(client: &S3Client, name: &BlobName, key: &str) -> Result<
         let output = client.request(RequestKind::List, &call, 0, request.send())?;
         // Keys that only begin so are other objects, and come later.
         let mut is_over = !output.is_truncated.unwrap_or(false);
-        for object in output.versions.unwrap_or_default() {
+        let (objects, markers) =
+            (output.versions.unwrap_or_default(), output.delete_markers.unwrap_or_default());
+        let is_empty = objects.is_empty() && markers.is_empty();
+        entries += objects.len() + markers.len();
+        for object in objects {
             if object.key.as_deref() != Some(key) {
                 is_over = true;
                 continue;
@@ -54,21 +60,29 @@ pub(crate) fn versions(client: &S3Client, name: &BlobName, key: &str) -> Result<
             let len = object.size.and_then(|len| u64::try_from(len).ok());
             found.objects.extend(object.version_id.map(|id| Version { id, len, tag: object.e_tag }));
         }
-        for marker in output.delete_markers.unwrap_or_default() {
+        for marker in markers {
             if marker.key.as_deref() != Some(key) {
                 is_over = true;
                 continue;
             }
             found.markers.extend(marker.version_id);
         }
-        (key_marker, version_marker) = (output.next_key_marker, output.next_version_id_marker);
-        if is_over || key_marker.is_none() {
+        if is_over {
             return Ok(found);
         }
-        if found.objects.len() + found.markers.len() >= VERSIONS_MAX {
+        if entries >= VERSIONS_MAX {
             found.more = true;
             return Ok(found);
         }
+        let next = (output.next_key_marker, output.next_version_id_marker);
+        if is_empty || next.0.is_none() || next == at {
+            // It would be asked without end.
+            return Err(bad_answer(
+                &call,
+                "a page of versions that is said not to be the last, and leads nowhere",
+            ));
+        }
+        at = next;
     }
 }
 

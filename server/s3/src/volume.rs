@@ -14,7 +14,7 @@ use crate::checksum;
 use crate::classes;
 use crate::client::{RequestCounts, RequestKind, S3Client};
 use crate::config::{OpenError, S3Config};
-use crate::error::{Answer, Call, Intent, classify};
+use crate::error::{Answer, Intent, bad_answer, classify};
 use crate::removal::{self, BATCH_MAX};
 use crate::retention;
 use crate::versions;
@@ -116,10 +116,6 @@ impl S3Volume {
             Err(error) => error,
         }
     }
-}
-
-fn bad_answer(call: &Call, found: &str) -> VolumeError {
-    VolumeError::BadAnswer { action: call.action, name: call.name.clone(), found: found.to_owned() }
 }
 
 impl Volume for S3Volume {

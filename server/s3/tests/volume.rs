@@ -148,6 +148,36 @@ fn many_versions_are_removed_for_good() {
     assert_eq!(bucket.keys(), Vec::<String>::new());
 }
 
+/// A listing of versions that never ends is an error.
+#[test]
+fn a_listing_of_versions_that_leads_nowhere_is_an_error() {
+    let bucket = TestBucket::start_with_object_lock();
+    let volume = volume(&bucket);
+    put(&volume, "c/x", b"bytes");
+    let begin = "<ListVersionsResult><IsTruncated>true</IsTruncated>";
+    let entry = "<Version><Key>site/c/x</Key><VersionId>v1</VersionId><Size>5</Size></Version>";
+    let next = "<NextKeyMarker>site/c/x</NextKeyMarker><NextVersionIdMarker>v1</NextVersionIdMarker>";
+    for (page, times) in [
+        // Nothing on it.
+        (format!("{begin}{next}</ListVersionsResult>"), 1),
+        // The same again and again.
+        (format!("{begin}{next}{entry}</ListVersionsResult>"), 2),
+        // Not where it goes on.
+        (format!("{begin}{entry}</ListVersionsResult>"), 1),
+    ] {
+        let page: &'static str = page.leak();
+        for _ in 0..2 {
+            bucket.fail(Op::List, "", times, Fault::Answer(page));
+        }
+        let error = volume.uncover(&name("c/x"), 5, None).unwrap_err();
+        assert!(matches!(error, VolumeError::BadAnswer { .. }), "{page}: {error}");
+        let error = volume.remove_for_good(&[name("c/x")]).unwrap_err();
+        assert!(matches!(error, VolumeError::BadAnswer { .. }), "{page}: {error}");
+        bucket.heal();
+    }
+    assert_eq!(volume.stat(&name("c/x")).unwrap().len, 5);
+}
+
 #[test]
 fn a_whole_bucket_and_a_part_of_it_are_volumes() {
     let bucket = TestBucket::start();

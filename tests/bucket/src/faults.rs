@@ -46,6 +46,8 @@ impl Op {
 pub enum Fault {
     /// An answer of this status and code; nothing is done.
     Refuse(u16, &'static str),
+    /// This text as an answer; nothing is done.
+    Answer(&'static str),
     /// It is done, and the connection breaks before the answer.
     LoseAnswer,
     /// It is done, and no answer comes until all is healed; then the connection breaks.

@@ -299,6 +299,10 @@ async fn answer(
             let _ = request.into_body().collect().await;
             return Ok(refusal(*status, code));
         }
+        Some(Fault::Answer(text)) => {
+            let _ = request.into_body().collect().await;
+            return Ok(said(200, (*text).to_owned()));
+        }
         _ => {}
     }
     let answered = service.call(request.map(s3s::Body::from)).await.map_err(|error| format!("{error:?}"))?;
@@ -337,6 +341,10 @@ fn refusal(status: u16, code: &str) -> Response<Body> {
     let text = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{code}</Code><Message>planned</Message></Error>"
     );
+    said(status, text)
+}
+
+fn said(status: u16, text: String) -> Response<Body> {
     let body = Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed_unsync();
     Response::builder().status(status).header("content-type", "application/xml").body(body).unwrap()
 }
