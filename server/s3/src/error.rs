@@ -62,6 +62,8 @@ struct Explained {
     advice: Option<String>,
     /// Whether the causes say more than `what`: those of a refusal repeat it.
     shows_causes: bool,
+    /// Whether it is this request that is refused to these credentials: none of it is a matter of time.
+    is_denied: bool,
     source: Box<dyn Error + Send + Sync>,
 }
 
@@ -150,8 +152,10 @@ pub(crate) fn classify(
 ) -> VolumeError {
     let (action, name) = (call.action, call.name.clone());
     let shows_causes = !matches!(answer, Answer::Refused { .. });
-    let explained =
-        |what: String, advice: Option<String>| Box::new(Explained { what, advice, shows_causes, source });
+    let is_denied = matches!(answer, Answer::Refused { code, .. } if code == "AccessDenied");
+    let explained = |what: String, advice: Option<String>| {
+        Box::new(Explained { what, advice, shows_causes, is_denied, source })
+    };
     match answer {
         Answer::None => {
             let what = format!("no answer came from the object store ({})", call.endpoint);
@@ -259,6 +263,12 @@ impl Error for UnderWay {
 /// Whether what was asked for is being done already.
 pub(crate) fn is_under_way(error: &VolumeError) -> bool {
     matches!(error, VolumeError::Unavailable { source, .. } if source.is::<UnderWay>())
+}
+
+/// Whether the request was refused, to whoever makes it with these credentials.
+pub(crate) fn is_denied(error: &VolumeError) -> bool {
+    matches!(error, VolumeError::Unavailable { source, .. }
+        if source.downcast_ref::<Explained>().is_some_and(|explained| explained.is_denied))
 }
 
 /// What to do with an object that is in an archive.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use holdfast_volume::{BlobName, VolumeError};
 
 use crate::client::{RequestKind, S3Client};
-use crate::error::{Intent, LIST_VERSIONS_ACTION, REMOVE_VERSION_ACTION, bad_answer};
+use crate::error::{Intent, LIST_VERSIONS_ACTION, REMOVE_VERSION_ACTION, bad_answer, is_denied};
 
 /// Versions of one object that are looked through at once: no one but an attacker makes more.
 pub(crate) const VERSIONS_MAX: usize = 10_000;
@@ -103,7 +103,13 @@ pub(crate) fn uncover(
     for id in markers.iter().chain(above) {
         let call = client.call(REMOVE_VERSION_ACTION, name, Intent::Write);
         let request = client.sdk.delete_object().bucket(&client.config.bucket).key(key).version_id(id);
-        client.request(RequestKind::Delete, &call, 0, request.send())?;
+        match client.request(RequestKind::Delete, &call, 0, request.send()) {
+            // Someone made stay what lies above: it is there, and no waiting brings it back.
+            Err(error) if is_denied(&error) => {
+                return Err(VolumeError::NotReadableNow { name: name.to_string(), source: error.into() });
+            }
+            removed => removed.map(|_| ())?,
+        }
     }
     Ok(true)
 }

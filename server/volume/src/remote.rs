@@ -194,7 +194,7 @@ pub trait RemoteVolume: Volume {
     /// covers it goes. Whether it is what lies there now.
     ///
     /// # Errors
-    /// As [`Volume::open`] and [`Volume::remove`].
+    /// As [`Volume::open`] and [`Volume::remove`]; [`VolumeError::NotReadableNow`] when what covers it must stay.
     fn uncover(&self, name: &BlobName, len: u64, tag: Option<&str>) -> Result<bool, VolumeError> {
         let _ = (name, len, tag);
         Ok(false)

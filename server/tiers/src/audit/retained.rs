@@ -30,8 +30,16 @@ impl Audit<'_> {
         // (T8)
         self.copies.lease()?.check(self.shared)?;
         let uncovered = remote.store.uncover(&known.name, known.len, known.tag.as_deref());
-        if !uncovered.map_err(CopyError::Remote)? {
-            return Ok(Brought::Not(flaw));
+        match uncovered {
+            Ok(true) => {}
+            Ok(false) => return Ok(Brought::Not(flaw)),
+            // A bucket that is away ends the audit. One object that it keeps covered does not: someone may have made stay what
+            // lies above it.
+            Err(error) if error.is_retryable() => return Err(CopyError::Remote(error)),
+            Err(error) => {
+                tracing::warn!(name = %known.name, %error, "what was put into the bucket lies there, and cannot be brought back");
+                return Ok(Brought::Not(flaw));
+            }
         }
         self.audited.asked += 1;
         let look = match remote.store.look(&known.name) {

@@ -426,6 +426,35 @@ fn the_audit_brings_back_what_was_deleted() {
     assert_eq!(process.totals(now_ms).kept_points, 1);
 }
 
+/// (T19) What someone made to stay above it cannot be taken away: that is told, and the audit goes on.
+#[test]
+fn what_lies_below_something_that_must_stay_is_told() {
+    let locking = Locking::new();
+    let process = locking.start();
+    let now_ms = locking.now_ms();
+    let needed = process.back_up(1, &[1, 2]);
+    process.look_at(now_ms, &[(1, now_ms + 6 * DAY_MS, needed)]);
+    assert_eq!(process.extend().unwrap(), 4);
+    process.audit_retention();
+    let ends = holdfast_volume::Ends { head: 16, tail: 20 };
+    assert!(process.volume.evict(&name(&container(1)), ends).unwrap());
+    for gone in [container(1), container(2)] {
+        locking.bucket.remove(&name(&gone)).unwrap();
+    }
+    put(&*locking.bucket, &container(1), b"what someone else put there");
+    let stays = Retained { mode: LockMode::Compliance, until_ms: 90 * DAY_MS };
+    locking.bucket.set_retained(&name(&container(1)), Some(stays));
+    let (found, audited) = process.audit_retention();
+    let outcomes: Vec<_> = found.into_iter().map(|(name, _, outcome)| (name, outcome)).collect();
+    assert_eq!(outcomes, [(container(1), Outcome::Lost), (container(2), Outcome::BroughtBack)]);
+    assert_eq!((audited.brought_back, audited.lost), (1, 1));
+    // Once it may go, it goes.
+    locking.later(90 * DAY_MS);
+    let (found, _) = process.audit_retention();
+    assert_eq!(found.len(), 1);
+    assert_eq!((&found[0].0, found[0].2), (&container(1), Outcome::BroughtBack));
+}
+
 /// (T19) What lies below counts only when it is what was sent.
 #[test]
 fn what_was_replaced_before_it_was_deleted_is_copied_again() {

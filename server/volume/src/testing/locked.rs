@@ -180,10 +180,17 @@ impl RemoteVolume for LockingVolume {
         let is_it = |bytes: &Bytes| {
             bytes.len() as u64 == len && tag.is_none_or(|tag| super::remote::hash(bytes) == tag)
         };
-        let covered = state.covered.entry(name.clone()).or_default();
+        let mut covered = state.covered.get(name).cloned().unwrap_or_default();
         let Some(at) = covered.iter().rposition(|(bytes, _)| is_it(bytes)) else { return Ok(false) };
-        let (bytes, retained) = covered.swap_remove(at);
-        covered.truncate(at);
+        let above = covered.drain(at..).collect::<Vec<_>>();
+        let top = state.retained.get(name).copied();
+        let mut locks = above.iter().skip(1).filter_map(|(_, retained)| *retained).chain(top);
+        if locks.any(|retained| retained.until_ms > state.now_ms) {
+            let source = "what covers it must stay".into();
+            return Err(VolumeError::NotReadableNow { name: name.to_string(), source });
+        }
+        let Some((bytes, retained)) = above.into_iter().next() else { return Ok(false) };
+        state.covered.insert(name.clone(), covered);
         state.retained.remove(name);
         if let Some(retained) = retained {
             state.retained.insert(name.clone(), retained);

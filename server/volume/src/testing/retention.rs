@@ -23,6 +23,7 @@ pub fn retention_suite(volume: &dyn RemoteVolume, now_ms: i64, later: &dyn Fn(i6
         what_must_stay_is_not_removed(volume, &folder, mode, day);
         what_lies_below_is_removed_as_well(volume, &folder, mode, day);
         what_is_covered_comes_back(volume, &folder, mode, day);
+        what_lies_below_what_must_stay_does_not(volume, &folder, mode, day);
     }
     later(20 * DAY_MS);
     for mode in [LockMode::Governance, LockMode::Compliance] {
@@ -116,4 +117,23 @@ fn what_is_covered_comes_back(volume: &dyn RemoteVolume, folder: &str, mode: Loc
     assert_eq!(volume.look(&blob).unwrap().retained, Some(wanted), "with its retention");
     let bytes = volume.open(&blob).unwrap().read_vec(&blob, 0, 11).unwrap();
     assert_eq!(bytes, b"these bytes");
+}
+
+/// That is said, and not as something that passes.
+fn what_lies_below_what_must_stay_does_not(
+    volume: &dyn RemoteVolume,
+    folder: &str,
+    mode: LockMode,
+    day: i64,
+) {
+    let blob = name(&format!("{folder}/locked-over"));
+    put(volume, blob.as_str(), b"these bytes");
+    volume.remove_all(std::slice::from_ref(&blob)).unwrap();
+    put(volume, blob.as_str(), b"others");
+    let wanted = Retained { mode, until_ms: day + 2 * DAY_MS };
+    volume.retain(&blob, &version(volume, &blob), wanted).unwrap();
+    let error = volume.uncover(&blob, 11, None).unwrap_err();
+    assert!(error.is_unreadable_now() && !error.is_retryable(), "{error}");
+    assert_eq!(volume.stat(&blob).unwrap().len, 6);
+    assert_eq!(volume.look(&blob).unwrap().retained, Some(wanted));
 }
