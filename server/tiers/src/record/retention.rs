@@ -38,12 +38,21 @@ const SCHEMA: &str = "
         name TEXT PRIMARY KEY,
         again_ms INTEGER NOT NULL
     ) STRICT, WITHOUT ROWID;
-    -- (T18) What was to stay went here, or is another object there: what locked restore points need is looked at again.
-    CREATE TRIGGER IF NOT EXISTS retained_goes AFTER INSERT ON removals
+    -- (T18) What was to stay went here, or is another object there: what locked restore points need is looked at again. A
+    -- trigger that changes gets another name: those of an earlier version are in records that are there.
+    INSERT OR REPLACE INTO said (key, value)
+        SELECT 'retention_moved', '1' WHERE EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'retained_goes');
+    DROP TRIGGER IF EXISTS retained_goes;
+    CREATE TRIGGER IF NOT EXISTS retained_leaves AFTER INSERT ON removals
         WHEN EXISTS (SELECT 1 FROM retained WHERE name = new.name) BEGIN
         INSERT OR REPLACE INTO said (key, value)
-            SELECT 'retention_moved', '1' WHERE new.name GLOB 'containers/*';
+            SELECT 'retention_moved', '1' WHERE new.name GLOB 'containers/*' OR new.name GLOB 'keys/*';
         UPDATE locked_points SET is_kept = 0, again_ms = 0 WHERE blob = new.name;
+    END;
+    -- Of every restore point the newest table is needed.
+    CREATE TRIGGER IF NOT EXISTS keys_come AFTER INSERT ON copied
+        WHEN new.name GLOB 'keys/*' AND EXISTS (SELECT 1 FROM locked_points) BEGIN
+        INSERT OR REPLACE INTO said (key, value) VALUES ('retention_moved', '1');
     END;
     CREATE TRIGGER IF NOT EXISTS retained_anew AFTER INSERT ON copied
         WHEN EXISTS (SELECT 1 FROM retained WHERE name = new.name AND until_ms > 0) BEGIN

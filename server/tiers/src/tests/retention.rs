@@ -324,14 +324,83 @@ fn an_earlier_record_is_taken_over() {
     let connection = rusqlite::Connection::open(&path).unwrap();
     connection
         .execute_batch(
-            "DROP TRIGGER retained_goes; DROP TRIGGER retained_anew; DROP TRIGGER retained_lost;
-             DROP TABLE retained; DROP TABLE locked_points; DROP TABLE held;",
+            "DROP TRIGGER retained_leaves; DROP TRIGGER keys_come; DROP TRIGGER retained_anew;
+             DROP TRIGGER retained_lost; DROP TABLE retained; DROP TABLE locked_points; DROP TABLE held;",
         )
         .unwrap();
     drop(connection);
     let process = locking.start();
     process.look_at(locking.now_ms(), &[(1, locking.now_ms() + DAY_MS, needed)]);
     assert_eq!(process.extend().unwrap(), 3);
+}
+
+/// (T18) With a newer table of keys no restore point is kept before that stays as well.
+#[test]
+fn the_newest_table_of_keys_stays() {
+    let locking = Locking::new();
+    let process = locking.start();
+    let now_ms = locking.now_ms();
+    put(&process.volume, "keys/1", b"keys");
+    let needed = process.back_up(1, &[1]);
+    let one = (1, now_ms + 6 * DAY_MS, needed);
+    process.look_at(now_ms, std::slice::from_ref(&one));
+    assert_eq!((process.extend().unwrap(), process.totals(now_ms).kept_points), (4, 1));
+    put(&process.volume, "keys/2", b"newer keys");
+    process.finish();
+    assert_eq!(process.totals(now_ms).kept_points, 0, "a newer table came");
+    locking.later(3_600_000);
+    assert_eq!(process.look_at(now_ms, std::slice::from_ref(&one)), 1);
+    assert_eq!((process.extend().unwrap(), process.totals(now_ms).kept_points), (1, 1));
+    assert_eq!(locking.days("keys/2"), Some(7));
+    // And the newest one goes: then it is another.
+    process.volume.remove(&name("keys/2")).unwrap();
+    assert_eq!(process.totals(now_ms).kept_points, 0);
+    locking.later(3_600_000);
+    assert_eq!(process.look_at(now_ms, &[one]), 1);
+    assert_eq!((process.extend().unwrap(), process.totals(now_ms).kept_points), (0, 1));
+}
+
+/// (T18) A record of an earlier version, which did not look at tables of keys, learns to; and all is looked at once more.
+#[test]
+fn an_earlier_record_learns_to_look_at_tables_of_keys() {
+    let locking = Locking::new();
+    let process = locking.start();
+    let now_ms = locking.now_ms();
+    put(&process.volume, "keys/1", b"keys");
+    let needed = process.back_up(1, &[1]);
+    let one = (1, now_ms + 6 * DAY_MS, needed);
+    process.look_at(now_ms, std::slice::from_ref(&one));
+    assert_eq!(process.extend().unwrap(), 4);
+    drop(process);
+    let connection = rusqlite::Connection::open(locking.world.folder.path().join("tiers.db")).unwrap();
+    connection
+        .execute_batch(
+            "DROP TRIGGER retained_leaves; DROP TRIGGER keys_come;
+             CREATE TRIGGER retained_goes AFTER INSERT ON removals
+                 WHEN EXISTS (SELECT 1 FROM retained WHERE name = new.name) BEGIN
+                 INSERT OR REPLACE INTO said (key, value)
+                     SELECT 'retention_moved', '1' WHERE new.name GLOB 'containers/*';
+                 UPDATE locked_points SET is_kept = 0, again_ms = 0 WHERE blob = new.name;
+             END;",
+        )
+        .unwrap();
+    drop(connection);
+    let process = locking.start();
+    let look_again = || {
+        assert_eq!(process.totals(now_ms).kept_points, 0);
+        locking.later(3_600_000);
+        assert_eq!(process.look_at(now_ms, std::slice::from_ref(&one)), 1);
+        let _ = process.extend().unwrap();
+        assert_eq!(process.totals(now_ms).kept_points, 1);
+    };
+    look_again();
+    put(&process.volume, "keys/2", b"newer keys");
+    process.finish();
+    look_again();
+    process.volume.remove(&name("keys/2")).unwrap();
+    look_again();
+    drop(process);
+    assert_eq!(locking.start().totals(now_ms).kept_points, 1, "and not with every start");
 }
 
 impl Process {
