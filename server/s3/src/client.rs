@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use aws_config::BehaviorVersion;
 use aws_sdk_s3::Client;
@@ -19,7 +20,7 @@ use aws_sdk_s3::config::{
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore};
-use holdfast_volume::VolumeError;
+use holdfast_volume::{TokenBucket, VolumeError};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
@@ -136,6 +137,26 @@ pub(crate) struct S3Client {
     stop: watch::Sender<bool>,
     /// Goes with everything written; 0: none.
     writer: AtomicU64,
+    pace: Pace,
+}
+
+/// How many requests a second may begin.
+#[derive(Debug)]
+struct Pace {
+    per_sec: Option<NonZeroU64>,
+    begun: Instant,
+    bucket: TokenBucket,
+}
+
+impl Pace {
+    fn of(config: &S3Config) -> Self {
+        Self { per_sec: config.requests_per_sec, begun: Instant::now(), bucket: TokenBucket::default() }
+    }
+
+    /// How long the next one has to wait.
+    fn next(&self) -> Duration {
+        self.per_sec.map_or(Duration::ZERO, |per_sec| self.bucket.take(1, per_sec, self.begun.elapsed()))
+    }
 }
 
 impl S3Client {
@@ -147,6 +168,7 @@ impl S3Client {
             .build()
             .map_err(OpenError::Threads)?;
         let sdk = runtime.block_on(sdk(&config))?;
+        let pace = Pace::of(&config);
         Ok(Self {
             runtime: Some(runtime),
             sdk,
@@ -154,6 +176,7 @@ impl S3Client {
             counts: Arc::default(),
             stop: watch::Sender::new(false),
             writer: AtomicU64::new(0),
+            pace,
         })
     }
 
@@ -230,7 +253,7 @@ impl S3Client {
         let Some(runtime) = &self.runtime else { return failed(&Answer::NotSent, "it is closed") };
         self.counts.counter(kind).fetch_add(1, Ordering::Relaxed);
         let limit = REQUEST.saturating_add(Duration::from_secs(bytes / BYTES_PER_SEC_MIN));
-        let mut stop = self.stop.subscribe();
+        let (mut stop, turn) = (self.stop.subscribe(), self.pace.next());
         let may_be_stopped = call.intent == crate::error::Intent::Write;
         let (answered, answer) = mpsc::sync_channel(1);
         runtime.spawn(async move {
@@ -242,8 +265,13 @@ impl S3Client {
                     std::future::pending::<()>().await;
                 }
             };
+            // Its time begins with its turn.
+            let work = async {
+                tokio::time::sleep(turn).await;
+                tokio::time::timeout(limit, work).await
+            };
             let outcome = tokio::select! {
-                outcome = tokio::time::timeout(limit, work) => outcome.map_err(|_| "it took too long"),
+                outcome = work => outcome.map_err(|_| "it took too long"),
                 () = stopped => Err("the server is stopping"),
             };
             // Who waited for it may be gone.

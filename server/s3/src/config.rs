@@ -1,6 +1,7 @@
 //! Where the bucket is, who asks, and how blobs are put there.
 
 use std::fmt;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 use crate::checksum::Checksum;
@@ -80,6 +81,8 @@ pub struct S3Config {
     /// Storage class of what is put; `None`: the bucket's default.
     pub class: Option<String>,
     pub encryption: ServerEncryption,
+    /// Requests of all kinds; `None`: any number.
+    pub requests_per_sec: Option<NonZeroU64>,
 }
 
 /// Why a volume in a bucket cannot be opened. Nothing was asked of the service yet.
@@ -140,6 +143,7 @@ impl S3Config {
             checksum: ChecksumKind::default(),
             class: None,
             encryption: ServerEncryption::default(),
+            requests_per_sec: None,
         })
     }
 

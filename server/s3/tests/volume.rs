@@ -1,7 +1,7 @@
 //! The volume on an object store in this process: conformance, and bad days.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -463,4 +463,19 @@ fn a_stop_ends_a_put_under_way() {
     let error = writing.join().unwrap();
     assert!(error.may_have_written(), "{error}");
     assert!(begun.elapsed() < Duration::from_secs(3000), "it did not wait for the answer");
+}
+
+/// A service that answers 429 beyond so many requests a second, or bills them, is asked no faster.
+#[test]
+fn no_more_requests_a_second_begin_than_wanted() {
+    let bucket = TestBucket::start();
+    let mut config = config(&bucket, "site");
+    config.requests_per_sec = NonZeroU64::new(20);
+    let paced = S3Volume::open(config).unwrap();
+    let began = Instant::now();
+    for _ in 0..30 {
+        paced.stat(&name("c/x")).unwrap_err();
+    }
+    // A quarter of a second's worth passes at once.
+    assert!(began.elapsed() >= Duration::from_millis(29 * 50 - 250), "{:?}", began.elapsed());
 }

@@ -192,6 +192,11 @@ pub struct Layer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub s3_rate_windows: Option<Vec<RateWindow>>,
 
+    /// Requests a second to the bucket at most, of all kinds (0: any) [default: 0]
+    #[arg(long, value_name = "COUNT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub s3_requests: Option<u32>,
+
     /// The bucket is where data lives: a backup counts only when the bucket has it, and the volume is emptied as room is needed
     /// [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
@@ -347,6 +352,7 @@ impl Layer {
             s3_copies: Some(4),
             s3_rate: Some(ByteSize(0)),
             s3_rate_windows: Some(Vec::new()),
+            s3_requests: Some(0),
             s3_primary: Some(false),
             s3_move_after_days: None,
             s3_move_until_free: Some(20),
@@ -409,6 +415,7 @@ pub struct Settings {
     pub s3_copies: u32,
     pub s3_rate: ByteSize,
     pub s3_rate_windows: Vec<RateWindow>,
+    pub s3_requests: u32,
     pub s3_primary: bool,
     pub s3_move_after_days: Option<u32>,
     pub s3_move_until_free: u8,

@@ -53,7 +53,7 @@ fn every_place_beats_the_ones_below_it() {
 }
 
 /// One more key than a flag, a variable and a line of the file can carry would be a second precedence.
-const KEYS: [(&str, &str, &str); 46] = [
+const KEYS: [(&str, &str, &str); 47] = [
     ("data_dir", "/d", "\"/d\""),
     ("grpc", "0.0.0.0:1", "\"0.0.0.0:1\""),
     ("http", "[::]:2", "\"[::]:2\""),
@@ -83,6 +83,7 @@ const KEYS: [(&str, &str, &str); 46] = [
         "mon 08:00-18:00 1MiB,22:00-06:00 0",
         "[\"mon 08:00-18:00 1MiB\", \"22:00-06:00 0\"]",
     ),
+    ("s3_requests", "90", "90"),
     ("s3_primary", "true", "true"),
     ("s3_move_until_free", "35", "35"),
     ("s3_archive_class", "DEEP_ARCHIVE", "\"DEEP_ARCHIVE\""),

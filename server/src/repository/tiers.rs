@@ -10,7 +10,7 @@ mod retention;
 mod usage;
 
 use std::collections::BTreeMap;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -386,6 +386,7 @@ fn s3_config(settings: &Settings) -> Result<Option<S3Config>, ServiceError> {
     };
     config.checksum = settings.s3_checksum.into();
     config.class.clone_from(&settings.s3_class);
+    config.requests_per_sec = NonZeroU64::new(settings.s3_requests.into());
     config.encryption = server_encryption(settings.s3_sse.as_deref()).unwrap_or_default();
     Ok(Some(config))
 }

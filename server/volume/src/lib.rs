@@ -56,6 +56,6 @@ pub use remote::{
 };
 pub use retained::{Hold, LockMode, Retained};
 pub use retry::{RetryPolicy, RetryVolume};
-pub use throttle::{RateSchedule, Rates, ThrottleVolume};
+pub use throttle::{RateSchedule, Rates, ThrottleVolume, TokenBucket};
 pub use timer::{Random, SystemRandom, SystemTimer, Timer};
 pub use volume::{Ends, Owner, Space, Volume};

@@ -43,14 +43,14 @@ impl RateSchedule for Rates {
 /// as soon as the debt is a burst at most, and then takes all it needs, also more than a burst: later calls wait
 /// for it. So no call is too large to pass, and none has to be cut.
 #[derive(Debug, Default)]
-struct Bucket {
+pub struct TokenBucket {
     /// Up to when what has passed is paid for.
     paid_until: Mutex<Duration>,
 }
 
-impl Bucket {
-    /// Takes `amount` and returns how long to wait before using it.
-    fn take(&self, amount: u64, per_sec: NonZeroU64, now: Duration) -> Duration {
+impl TokenBucket {
+    /// Takes `amount` and returns how long to wait before using it. `now`: the time since some beginning.
+    pub fn take(&self, amount: u64, per_sec: NonZeroU64, now: Duration) -> Duration {
         let cost_nanos = u128::from(amount) * NANOS_PER_SEC / u128::from(per_sec.get());
         let cost = Duration::from_nanos(u64::try_from(cost_nanos).unwrap_or(u64::MAX));
         let mut paid_until = self.paid_until.lock();
@@ -68,21 +68,21 @@ impl Bucket {
 #[derive(Debug)]
 struct Gate {
     schedule: Arc<dyn RateSchedule>,
-    bytes: Bucket,
-    requests: Bucket,
+    bytes: TokenBucket,
+    requests: TokenBucket,
     timer: Arc<dyn Timer>,
 }
 
 impl Gate {
     fn new(schedule: Arc<dyn RateSchedule>, timer: Arc<dyn Timer>) -> Arc<Self> {
-        Arc::new(Self { schedule, bytes: Bucket::default(), requests: Bucket::default(), timer })
+        Arc::new(Self { schedule, bytes: TokenBucket::default(), requests: TokenBucket::default(), timer })
     }
 
     /// Waits until so much may pass.
     fn pass(&self, requests: u64, bytes: u64) {
         let rates = self.schedule.rates();
         let now = self.timer.now();
-        let wait = |bucket: &Bucket, rate: Option<NonZeroU64>, amount: u64| match rate {
+        let wait = |bucket: &TokenBucket, rate: Option<NonZeroU64>, amount: u64| match rate {
             Some(rate) if amount > 0 => bucket.take(amount, rate, now),
             _ => Duration::ZERO,
         };

@@ -95,7 +95,7 @@ fn every_call_is_a_request_of_its_direction() {
 #[test]
 fn extreme_rates_and_amounts_do_not_overflow() {
     for (per_sec, amount) in [(1, u64::MAX), (u64::MAX, 1), (u64::MAX, u64::MAX)] {
-        let bucket = Bucket::default();
+        let bucket = TokenBucket::default();
         for _ in 0..3 {
             bucket.take(amount, NonZeroU64::new(per_sec).unwrap(), Duration::ZERO);
         }
