@@ -17,8 +17,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use holdfast_engine::Engine;
+use holdfast_engine::catalog::DiskRecord;
 use holdfast_engine::ids::{BackupId, NamespaceId};
 use holdfast_proto::ErrorCode;
+use holdfast_proto::limits::{DISKS_PER_BACKUP_MAX, check_name};
 use holdfast_tiers::prices::Thaw;
 use holdfast_tiers::{Archive, Thawing, is_archive};
 use holdfast_volume::BlobName;
@@ -60,6 +62,29 @@ fn check_speed(prices: &Prices, classes: &[String], wanted: &str) -> Result<(), 
         classes.join(", "),
         speeds.join(" or ")
     )))
+}
+
+/// Of the disks `has` of a restore point those that are meant, each once and in its order: `wanted`, or all. A walk is made
+/// over the recipe of each.
+///
+/// # Errors
+/// `Invalid`: more names than a restore point has disks; `NotFound`: it has no such disk.
+pub(crate) fn disks<'a>(has: &'a [DiskRecord], wanted: &[String]) -> Result<Vec<&'a str>, ServiceError> {
+    if wanted.len() > DISKS_PER_BACKUP_MAX {
+        return Err(ServiceError::invalid(format!(
+            "{} disks are named; a restore point has at most {DISKS_PER_BACKUP_MAX}",
+            wanted.len()
+        )));
+    }
+    if let Some(name) = wanted.iter().find(|name| !has.iter().any(|disk| disk.name == **name)) {
+        check_name("disk", name).map_err(ServiceError::invalid)?;
+        return Err(ServiceError::new(
+            ErrorCode::NotFound,
+            format!("the restore point has no disk {name:?}"),
+        ));
+    }
+    let names = has.iter().map(|disk| disk.name.as_str());
+    Ok(names.filter(|has| wanted.is_empty() || wanted.iter().any(|name| name == has)).collect())
 }
 
 /// See the module's text.
@@ -130,7 +155,7 @@ impl Archives {
         &self,
         namespace: NamespaceId,
         backup: BackupId,
-        disks: &[String],
+        disks: &[&str],
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<Option<Vec<Part>>, ServiceError> {
         let Some(tiers) = &self.tiers else { return Ok(Some(Vec::new())) };
@@ -154,26 +179,33 @@ impl Archives {
         }
         Ok(Some(parts))
     }
-
-    /// The disks of a restore point that are meant: these, or all.
-    ///
-    /// # Errors
-    /// `NotFound`; the catalog's.
-    pub(crate) fn disks(&self, backup: BackupId, wanted: Vec<String>) -> Result<Vec<String>, ServiceError> {
-        if !wanted.is_empty() {
-            return Ok(wanted);
-        }
-        let found =
-            self.engine.catalog().backup(backup)?.ok_or_else(|| {
-                ServiceError::new(ErrorCode::NotFound, format!("there is no backup {backup}"))
-            })?;
-        Ok(found.disks.into_iter().map(|disk| disk.name).collect())
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use holdfast_proto::Fingerprint;
+
     use super::*;
+
+    #[test]
+    fn each_disk_is_walked_once_and_only_those_that_there_are() {
+        let disk = |name: &str| DiskRecord {
+            name: name.to_owned(),
+            size_bytes: 1,
+            data_bytes: 1,
+            extent_count: 1,
+            root: Fingerprint::from_bytes([0; 32]),
+        };
+        let has = ["vda", "vdb", "vdc"].map(disk);
+        let names = |names: &[&str]| -> Vec<String> { names.iter().map(|name| (*name).to_owned()).collect() };
+        assert_eq!(disks(&has, &[]).unwrap(), ["vda", "vdb", "vdc"]);
+        let repeated = names(&["vdb", "vda"].repeat(DISKS_PER_BACKUP_MAX / 2));
+        assert_eq!(disks(&has, &repeated).unwrap(), ["vda", "vdb"]);
+        let code = |wanted: &[String]| disks(&has, wanted).unwrap_err().code;
+        assert_eq!(code(&names(&["vda"; DISKS_PER_BACKUP_MAX + 1])), ErrorCode::Invalid);
+        assert_eq!(code(&names(&["vda", "vdd"])), ErrorCode::NotFound);
+        assert_eq!(code(&names(&["a\n"])), ErrorCode::Invalid);
+    }
 
     #[test]
     fn a_speed_must_be_one_of_a_class_that_something_lies_in() {

@@ -1,6 +1,7 @@
 //! Calls about what of a restore point lies in the archive.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use holdfast_proto::v1;
 
@@ -11,6 +12,9 @@ use crate::auth::Caller;
 use crate::error::ServiceError;
 use crate::reading::thaw::{self, Wanted};
 
+/// For which a walk over recipes may go on, whether or not anyone waits for it still: one over 10 TB takes minutes.
+const AT_MOST: Duration = Duration::from_secs(30 * 60);
+
 /// What it takes. Blocks for as long as a walk over the recipes takes, if anything is cold.
 pub(super) fn quote(
     app: &Arc<App>,
@@ -18,7 +22,7 @@ pub(super) fn quote(
     message: v1::QuoteThawRequest,
 ) -> Result<v1::ThawQuote, ServiceError> {
     let v1::QuoteThawRequest { backup_id, disks, days } = message;
-    thaw::quote(app, caller, Wanted { backup: parse_id("backup", &backup_id)?, disks, days }, None)
+    thaw::quote(app, caller, &Wanted { backup: parse_id("backup", &backup_id)?, disks, days }, AT_MOST)
 }
 
 /// Starts to bring it back, or finds the task that does. Blocks.

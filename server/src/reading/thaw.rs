@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use holdfast_engine::catalog::{AuditEntry, PageRequest, TaskKind, TaskLine, TaskRecord};
 use holdfast_engine::ids::{BackupId, TaskId};
 use holdfast_proto::ErrorCode;
-use holdfast_proto::limits::check_name;
 use holdfast_proto::v1;
 
 use super::may_read;
@@ -35,30 +34,23 @@ pub(crate) struct Wanted {
     pub(crate) days: u32,
 }
 
-impl Wanted {
-    fn check(&self) -> Result<(), ServiceError> {
-        self.disks.iter().try_for_each(|disk| check_name("disk", disk).map_err(ServiceError::invalid))
-    }
-}
-
 /// What it takes. Blocks for as long as a walk over the recipes takes, if anything is cold, and for `at_most`.
 ///
 /// # Errors
-/// Those of [`may_read`]; `Invalid`; `Limit`: it takes longer.
+/// Those of [`may_read`]; `Invalid`; `NotFound`: a disk; `Limit`: it takes longer.
 pub(crate) fn quote(
     app: &App,
     caller: &Caller,
-    wanted: Wanted,
-    at_most: Option<Duration>,
+    wanted: &Wanted,
+    at_most: Duration,
 ) -> Result<v1::ThawQuote, ServiceError> {
     let backup = may_read(app, caller, wanted.backup)?;
-    wanted.check()?;
     let days = app.archives.days(wanted.days)?;
-    let disks = app.archives.disks(backup.id, wanted.disks)?;
+    let disks = archive::disks(&backup.disks, &wanted.disks)?;
     let (mut stopping, begun) = (app.stopping(), Instant::now());
     let mut is_late = false;
     let mut go_on = || {
-        is_late = at_most.is_some_and(|at_most| begun.elapsed() > at_most);
+        is_late = begun.elapsed() > at_most;
         !is_late && !*stopping.borrow_and_update()
     };
     let parts = app.archives.parts(backup.namespace, backup.id, &disks, &mut go_on)?;
@@ -67,7 +59,9 @@ pub(crate) fn quote(
         None if is_late => Err(ServiceError::new(
             ErrorCode::Limit,
             format!(
-                "looking up what of it lies in the archive takes longer than a request may: 'holdfast restore {}' shows it",
+                "looking up what of it lies in the archive takes longer than the {} s that a request may: name fewer disks, or let \
+                 'holdfast restore {}' show it, which waits longest",
+                at_most.as_secs(),
                 backup.id
             ),
         )),
@@ -78,7 +72,7 @@ pub(crate) fn quote(
 /// Starts to bring it back, or finds the task that does. Blocks.
 ///
 /// # Errors
-/// Those of [`may_read`]; `Invalid`; those of tasks.
+/// Those of [`may_read`]; `Invalid`; `NotFound`: a disk; those of tasks.
 pub(crate) fn start(
     app: &Arc<App>,
     caller: &Caller,
@@ -86,7 +80,6 @@ pub(crate) fn start(
     speed: String,
 ) -> Result<Told, ServiceError> {
     let backup = may_read(app, caller, wanted.backup)?;
-    wanted.check()?;
     app.archives.check_speed(&speed)?;
     let Wanted { disks, days, .. } = wanted;
     let options = ThawOptions { backup: backup.id.to_string(), disks, speed, days };

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_engine::Engine;
-use holdfast_engine::catalog::TaskKind;
+use holdfast_engine::catalog::{BackupRecord, TaskKind};
 use holdfast_engine::ids::BackupId;
 use holdfast_proto::ErrorCode;
 use holdfast_tiers::prices::Thaw;
@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use super::control::{Control, Stopped};
 use super::work::{Order, Work, WorkError};
-use crate::archive::{Archives, Part, speed};
+use crate::archive::{Archives, Part, disks, speed};
 use crate::error::ServiceError;
 use crate::repository::record_error;
 
@@ -126,7 +126,11 @@ impl Work for ThawWork {
 
     fn check(&self, options: &str) -> Result<String, ServiceError> {
         let mut options = Options::read(options)?;
-        options.backup()?;
+        let found = self.found(options.backup()?)?;
+        let meant = disks(&found.disks, &options.disks)?;
+        // All by their names are all.
+        let names = if meant.len() < found.disks.len() { meant } else { Vec::new() };
+        options.disks = names.into_iter().map(str::to_owned).collect();
         options.speed = options.speed()?.text().to_ascii_lowercase();
         options.days = self.archives.days(options.days)?;
         self.archives.archive()?;
@@ -153,16 +157,20 @@ impl Work for ThawWork {
 }
 
 impl ThawWork {
+    fn found(&self, backup: BackupId) -> Result<BackupRecord, ServiceError> {
+        self.engine.catalog().backup(backup)?.ok_or_else(|| {
+            ServiceError::new(ErrorCode::NotFound, format!("there is no restore point {backup}, or no more"))
+        })
+    }
+
     fn parts(
         &self,
         options: &Options,
         backup: BackupId,
         control: &Control,
     ) -> Result<Option<Vec<Part>>, ServiceError> {
-        let found = self.engine.catalog().backup(backup)?.ok_or_else(|| {
-            ServiceError::new(ErrorCode::NotFound, format!("restore point {backup} was deleted"))
-        })?;
-        let disks = self.archives.disks(backup, options.disks.clone())?;
+        let found = self.found(backup)?;
+        let disks = disks(&found.disks, &options.disks)?;
         let mut go_on = || control.charge(0).is_ok();
         self.archives.parts(found.namespace, backup, &disks, &mut go_on)
     }

@@ -109,7 +109,7 @@ pub(super) async fn quote(
         let backup: BackupId = id("backup", &text)?;
         let disks = name("disk", query.disk)?.into_iter().collect();
         let wanted = Wanted { backup, disks, days: query.days.unwrap_or(0) };
-        let quote = thaw::quote(app, &caller, wanted, Some(AT_MOST))?;
+        let quote = thaw::quote(app, &caller, &wanted, AT_MOST)?;
         let task = thaw::task_of(app, &caller, backup)?;
         Ok(Json(described(quote, task.map(Task::of))))
     })
