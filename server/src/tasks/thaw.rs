@@ -150,8 +150,10 @@ impl Work for ThawWork {
         let (begun_ms, failing) = (archive.now_ms(), Duration::ZERO);
         Attempt { archive, control, figures: &mut figures, wanted, begun_ms, failing }.run(&parts)?;
         let Figures { objects, total_bytes, .. } = figures;
-        control
-            .log(format!("{objects} objects of {total_bytes} bytes can be read for {} days", options.days));
+        control.log(format!(
+            "{objects} objects of {total_bytes} bytes can be read: what this asked for in the bucket for {} days",
+            options.days
+        ));
         Ok(())
     }
 }

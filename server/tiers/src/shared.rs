@@ -38,11 +38,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Whether a thawed copy of the blob is kept here.
+    /// Whether a thawed copy of the blob is kept here, long enough for a restore that is yet to begin.
     pub(crate) fn is_kept(&self, name: &BlobName) -> bool {
         self.thawed.get().is_some_and(|thawed| {
             let len = self.record.visible(name).ok().flatten();
-            len.is_some_and(|len| thawed.has(name, len))
+            len.is_some_and(|len| thawed.has_for_long(name, len))
         })
     }
 

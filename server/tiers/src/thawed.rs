@@ -44,6 +44,10 @@ const CONTAINER_MAX: u64 = 1 << 30;
 
 const DAY_MS: i64 = 24 * 3_600_000;
 
+/// What is kept for less than this counts as cold (or half of what it is kept for, if that is less): a restore of terabytes takes
+/// a day, and one that is about to begin must not find in the middle that its copies have expired.
+const ENOUGH_MS: i64 = DAY_MS;
+
 /// Of the volume, at least this share stays free, in percent: backups come first.
 const FREE_MIN_PCT: u64 = 10;
 
@@ -132,10 +136,20 @@ impl ThawCache {
         Ok(cache)
     }
 
-    /// Whether a container of this length is kept, for a while at least.
+    /// Whether a container of this length can be read here now.
     pub(crate) fn has(&self, name: &BlobName, len: u64) -> bool {
+        self.lasts(name, len, MARGIN_MS)
+    }
+
+    /// Whether a container of this length is kept for long enough that a restore which is yet to begin need not thaw it.
+    pub(crate) fn has_for_long(&self, name: &BlobName, len: u64) -> bool {
+        let days_ms = i64::from(self.limits.days).saturating_mul(DAY_MS);
+        self.lasts(name, len, ENOUGH_MS.min(days_ms / 2))
+    }
+
+    fn lasts(&self, name: &BlobName, len: u64, at_least_ms: i64) -> bool {
         let now_ms = self.clock.now_ms();
-        let lasts = |entry: &Entry| entry.len == len && entry.until_ms.saturating_sub(MARGIN_MS) > now_ms;
+        let lasts = |entry: &Entry| entry.len == len && entry.until_ms.saturating_sub(at_least_ms) > now_ms;
         self.kept.lock().get(name).is_some_and(lasts)
     }
 
@@ -194,7 +208,7 @@ impl ThawCache {
     pub(crate) fn keep(&self, known: &Known, there: &dyn Volume, begun_ms: i64) -> Result<bool, VolumeError> {
         let Known { name, len, .. } = known;
         let _fetching = self.fetching.lock();
-        if self.has(name, *len) {
+        if self.has_for_long(name, *len) {
             return Ok(true);
         }
         let wanted = len.saturating_add(table_len(*len));

@@ -152,6 +152,32 @@ fn what_was_thawed_once_is_read_here() {
     assert!(!site.is_kept(1));
 }
 
+/// What expires within a day is asked for again, and then kept anew: no restore ends in the middle because it counted.
+#[test]
+fn a_copy_that_is_about_to_expire_is_thawed_again() {
+    for (days, enough_ms) in [(7, DAY_MS), (1, DAY_MS / 2)] {
+        let (site, process) = Site::new(ThawCacheLimits { bytes: 1 << 30, days });
+        assert!(keep(&process, 1));
+        let archive = process.volume.archive();
+        site.world.clock.advance_ms(i64::from(days) * DAY_MS - enough_ms - 1);
+        site.bucket.classes.lock().thawed.clear();
+        site.world.record().note_thawed(&one(), None).unwrap();
+        assert_eq!(known(&archive, 1), Thawing::Readable);
+        assert_eq!(archive.look(&one()).unwrap(), Thawing::Readable);
+        site.world.clock.advance_ms(1);
+        assert_eq!((known(&archive, 1), archive.look(&one()).unwrap()), (Thawing::Cold, Thawing::Cold));
+        assert_eq!(restore(&process, 1).unwrap(), content(1), "what reads it now still finds it");
+        assert_eq!(archive.ask(&one(), 1, Thaw::Bulk).unwrap(), Thawing::Cold, "asked for");
+        site.thaw_until(site.world.clock.now_ms() + DAY_MS);
+        assert_eq!(archive.look(&one()).unwrap(), Thawing::Readable);
+        let read = site.read();
+        assert!(keep(&process, 1) && site.read() > read, "fetched anew");
+        site.world.clock.advance_ms(enough_ms);
+        site.bucket.classes.lock().thawed.clear();
+        assert_eq!(restore(&process, 1).unwrap(), content(1));
+    }
+}
+
 /// CRC-64/NVME, bit by bit.
 fn crc_64_nvme(bytes: &[u8]) -> u64 {
     !bytes.iter().fold(u64::MAX, |sum, byte| {
