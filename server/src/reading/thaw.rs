@@ -82,7 +82,7 @@ pub(crate) fn start(
     let backup = may_read(app, caller, wanted.backup)?;
     app.archives.check_speed(&speed)?;
     let Wanted { disks, days, .. } = wanted;
-    let options = ThawOptions { backup: backup.id.to_string(), disks, speed, days };
+    let options = ThawOptions { backup: backup.id.to_string(), disks, speed, days, namespace: String::new() };
     let text = serde_json::to_string(&options).map_err(ServiceError::defect)?;
     // One that does the same is shared.
     let task = app.start_task(TaskKind::Thaw, &text, &caller.token.name)?;

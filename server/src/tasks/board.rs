@@ -21,6 +21,7 @@ use holdfast_engine::ids::TaskId;
 use holdfast_proto::ErrorCode;
 
 use super::control::Control;
+use super::work::Share;
 use crate::error::ServiceError;
 
 /// How often the progress of a task is written. A crash loses this much of it, and nothing of the work.
@@ -72,6 +73,7 @@ pub(super) struct New {
     pub(super) mark: Option<ScheduleMark>,
     /// See [`super::work::Work`].
     pub(super) unfinished_max: usize,
+    pub(super) shares: &'static [Share],
     pub(super) is_shared: bool,
 }
 
@@ -162,18 +164,7 @@ impl Board {
         if let Some(entry) = self.entries.iter_mut().find(waits) {
             return Ok(entry.record.clone());
         }
-        if self.entries.len() >= UNFINISHED_TASKS_MAX as usize {
-            return Err(ServiceError::at_capacity(format!(
-                "{UNFINISHED_TASKS_MAX} tasks have not ended, which is all there may be; cancel some"
-            )));
-        }
-        let of_kind = self.entries.iter().filter(|entry| entry.record.kind == new.kind).count();
-        if of_kind >= new.unfinished_max {
-            let kind = new.kind.word();
-            return Err(ServiceError::at_capacity(format!(
-                "{of_kind} tasks of kind {kind} have not ended, which is all there may be; wait for some, or cancel them"
-            )));
-        }
+        self.check_room(&new)?;
         let record = TaskRecord {
             id: TaskId(new_id(&*self.clock)?),
             kind: new.kind,
@@ -202,6 +193,34 @@ impl Board {
         }
         self.entries.push(entry);
         Ok(record)
+    }
+
+    /// Whether there may be one more.
+    fn check_room(&self, new: &New) -> Result<(), ServiceError> {
+        if self.entries.len() >= UNFINISHED_TASKS_MAX as usize {
+            return Err(ServiceError::at_capacity(format!(
+                "{UNFINISHED_TASKS_MAX} tasks have not ended, which is all there may be; cancel some"
+            )));
+        }
+        let kind = new.kind.word();
+        let of_kind = || self.entries.iter().filter(|entry| entry.record.kind == new.kind);
+        for Share { option, unfinished_max, what } in new.shares {
+            let wanted = value_of(&new.options, option);
+            let count = of_kind().filter(|of| wanted == value_of(&of.record.options, option)).count();
+            if wanted.is_some() && count >= *unfinished_max {
+                return Err(ServiceError::at_capacity(format!(
+                    "{count} tasks of kind {kind} of this {what} have not ended, which is all there may be of one; wait until one \
+                     has, or have an administrator cancel one"
+                )));
+            }
+        }
+        let of_kind = of_kind().count();
+        if of_kind >= new.unfinished_max {
+            return Err(ServiceError::at_capacity(format!(
+                "{of_kind} tasks of kind {kind} have not ended, which is all there may be; wait for some, or cancel them"
+            )));
+        }
+        Ok(())
     }
 
     /// Pauses a task. Does nothing to one that is paused.
@@ -386,6 +405,12 @@ impl Board {
     pub(super) fn unknown_to_catalog(&self) -> Vec<TaskRecord> {
         self.entries.iter().rev().filter(|entry| !entry.added).map(shown).collect()
     }
+}
+
+/// What a task's options say of one of them.
+fn value_of(options: &str, option: &str) -> Option<String> {
+    let options: serde_json::Value = serde_json::from_str(options).ok()?;
+    Some(options.get(option)?.as_str()?.to_owned())
 }
 
 fn shown(entry: &Entry) -> TaskRecord {

@@ -427,8 +427,8 @@ impl Tasks {
 }
 
 fn new(work: &dyn Work, options: String, who: &str, mark: Option<ScheduleMark>) -> New {
-    let (unfinished_max, is_shared) = (work.unfinished_max(), work.is_shared());
-    New { kind: work.kind(), options, who: who.to_owned(), mark, unfinished_max, is_shared }
+    let (unfinished_max, shares, is_shared) = (work.unfinished_max(), work.shares(), work.is_shared());
+    New { kind: work.kind(), options, who: who.to_owned(), mark, unfinished_max, shares, is_shared }
 }
 
 /// A kind's schedule: what was set, else the default.

@@ -14,6 +14,7 @@ use holdfast_volume::testing::ManualTimer;
 use super::*;
 use board::ATTEMPTS_MAX;
 use control::Steered;
+use work::Share;
 
 type Run = dyn Fn(&Order, &Control) -> Result<(), WorkError> + Send + Sync;
 
@@ -62,6 +63,10 @@ impl Work for Scripted {
 
     fn unfinished_max(&self) -> usize {
         self.bounds.lock().unwrap_or(usize::MAX)
+    }
+
+    fn shares(&self) -> &'static [Share] {
+        &[Share { option: "tenant", unfinished_max: 2, what: "tenant" }]
     }
 
     fn is_shared(&self) -> bool {
@@ -211,6 +216,27 @@ fn a_kind_may_be_bounded_and_shared() {
     bench.tasks.cancel(first, "op").unwrap();
     let error = bench.tasks.start(TaskKind::Reclaim, "1", "op").unwrap_err();
     assert_eq!(error.code, ErrorCode::Limit);
+}
+
+/// One tenant leaves room for others, also after a restart.
+#[test]
+fn a_tenant_has_a_share_of_the_places() {
+    let mut bench = Bench::new();
+    let of = |tenant: &str, number: u32| format!(r#"{{"tenant":"{tenant}","number":{number}}}"#);
+    let first = bench.start(TaskKind::Verify, &of("a", 1));
+    bench.start(TaskKind::Verify, &of("a", 2));
+    bench.restart();
+    let error = bench.tasks.start(TaskKind::Verify, &of("a", 3), "another").unwrap_err();
+    assert_eq!(error.code, ErrorCode::Limit);
+    assert!(error.message.starts_with("2 tasks of kind verify of this tenant"), "{}", error.message);
+    bench.start(TaskKind::Verify, &of("b", 1));
+    bench.start(TaskKind::Reclaim, &of("a", 3));
+    // What says nothing of a tenant is bounded by the kind alone.
+    for options in ["{}", r#"{"number":1}"#, r#"{"number":2}"#] {
+        bench.start(TaskKind::Verify, options);
+    }
+    bench.tasks.cancel(first, "op").unwrap();
+    bench.start(TaskKind::Verify, &of("a", 3));
 }
 
 #[test]

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::control::{Control, Stopped};
-use super::work::{Order, Work, WorkError};
+use super::work::{Order, Share, Work, WorkError};
 use crate::archive::{Archives, Part, disks, speed};
 use crate::error::ServiceError;
 use crate::repository::record_error;
@@ -31,6 +31,13 @@ const AT_ONCE: usize = 24;
 /// Thaws that have not ended, of the [`UNFINISHED_TASKS_MAX`](holdfast_engine::catalog::UNFINISHED_TASKS_MAX) of all kinds:
 /// whoever may restore starts them, and reclaim must always have a place.
 const UNFINISHED_MAX: usize = 48;
+
+/// Of these, what one restore point and one tenant may have: then there is always a place for another tenant, also among those
+/// that [work at once](AT_ONCE). More of a restore point are of other disks, speeds or days.
+const SHARES: [Share; 2] = [
+    Share { option: "backup", unfinished_max: 4, what: "restore point" },
+    Share { option: "namespace", unfinished_max: 16, what: "namespace" },
+];
 
 /// Requests made side by side, of a batch that is between two looks at whether to go on.
 const THREADS: usize = 8;
@@ -63,6 +70,9 @@ pub(crate) struct Options {
     /// For which it can be read; 0: as the settings say.
     #[serde(default)]
     pub(crate) days: u32,
+    /// The id of the restore point's, whatever is asked for.
+    #[serde(default)]
+    pub(crate) namespace: String,
 }
 
 impl Options {
@@ -120,6 +130,10 @@ impl Work for ThawWork {
         UNFINISHED_MAX
     }
 
+    fn shares(&self) -> &'static [Share] {
+        &SHARES
+    }
+
     fn is_shared(&self) -> bool {
         true
     }
@@ -130,6 +144,7 @@ impl Work for ThawWork {
         let meant = disks(&found.disks, &options.disks)?;
         // All by their names are all.
         let names = if meant.len() < found.disks.len() { meant } else { Vec::new() };
+        options.namespace = found.namespace.to_string();
         options.disks = names.into_iter().map(str::to_owned).collect();
         options.speed = options.speed()?.text().to_ascii_lowercase();
         options.days = self.archives.days(options.days)?;

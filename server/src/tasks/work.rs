@@ -68,6 +68,16 @@ pub(crate) struct DefaultSchedule {
     pub(crate) enabled: bool,
 }
 
+/// So many tasks of a kind that have not ended may have the same value of an option.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Share {
+    /// Of the options, as [`Work::check`] returns them. Tasks without it are not counted.
+    pub(crate) option: &'static str,
+    pub(crate) unfinished_max: usize,
+    /// What that is, as people call it.
+    pub(crate) what: &'static str,
+}
+
 /// A kind of task. One attempt of a kind works at a time, unless it says otherwise.
 pub(crate) trait Work: Send + Sync + fmt::Debug {
     fn kind(&self) -> TaskKind;
@@ -81,6 +91,11 @@ pub(crate) trait Work: Send + Sync + fmt::Debug {
     /// must not keep others from starting theirs.
     fn unfinished_max(&self) -> usize {
         UNFINISHED_TASKS_MAX as usize
+    }
+
+    /// Of these there may be even fewer that are for the same: one tenant must not take the places of the others.
+    fn shares(&self) -> &'static [Share] {
+        &[]
     }
 
     /// Whether what is asked for while a task is under way that does exactly that is this task.

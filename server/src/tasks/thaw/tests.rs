@@ -202,6 +202,23 @@ impl Site {
     }
 }
 
+/// Neither a restore point nor a tenant can take all places, and there is one that works at once for another.
+#[test]
+fn what_places_are_shared_by_is_in_the_options() {
+    let options = Options {
+        backup: "a".to_owned(),
+        disks: Vec::new(),
+        speed: "bulk".to_owned(),
+        days: 1,
+        namespace: "b".to_owned(),
+    };
+    let text = serde_json::to_value(&options).unwrap();
+    for Share { option, unfinished_max, .. } in SHARES {
+        assert!(text[option].is_string(), "{option}");
+        assert!(unfinished_max < AT_ONCE && AT_ONCE < UNFINISHED_MAX, "{option}");
+    }
+}
+
 #[test]
 fn each_object_is_asked_for_once_and_waited_for() {
     let site = Site::new(Way::Thaws { for_ms: DAY }, MINUTE_MS);
