@@ -155,6 +155,8 @@ impl Work for ThawWork {
     fn run(&self, order: &Order, control: &Control) -> Result<(), WorkError> {
         let options = Options::read(&order.options)?;
         let (backup, archive) = (options.backup()?, self.archives.archive()?);
+        // Before it finds anything kept here, which must not go then.
+        let begun_ms = archive.now_ms();
         let Some(parts) = self.parts(&options, backup, control)? else { return Err(Stopped.into()) };
         let mut figures = Figures {
             objects: parts.len() as u64,
@@ -162,7 +164,7 @@ impl Work for ThawWork {
             ..Figures::default()
         };
         let wanted = Wanted { days: options.days, speed: options.speed()? };
-        let (begun_ms, failing) = (archive.now_ms(), Duration::ZERO);
+        let failing = Duration::ZERO;
         Attempt { archive, control, figures: &mut figures, wanted, begun_ms, failing }.run(&parts)?;
         let Figures { objects, total_bytes, .. } = figures;
         control.log(format!(

@@ -167,7 +167,7 @@ impl Archive {
         self.shared.clock.now_ms()
     }
 
-    /// (T16) Keeps a thawed blob here for a while, if there is room without giving up what was kept since `begun_ms`. Whether
+    /// (T16) Keeps a thawed blob here for a while, if there is room without giving up what was kept, or found to be, since `begun_ms`. Whether
     /// it is kept.
     ///
     /// # Errors

@@ -4,7 +4,7 @@
 //! (T16) They never count as copies of anything: all that they hold lies in the archive, and losing the folder costs
 //! requests. Each is written as a whole, with the checksum of what was once sent, before it is read; each piece of it is
 //! checked whenever it is read; and it goes before its container does. There is room for so many bytes, for so many days,
-//! and only while the volume has plenty; the oldest go first.
+//! and only while the volume has plenty; what was of no use for longest goes first.
 //!
 //! | offset | bytes | field |
 //! |---:|---:|---|
@@ -70,6 +70,8 @@ struct Entry {
     /// Of the container.
     len: u64,
     until_ms: i64,
+    /// When it was last of use, as far as this process knows.
+    used_ms: i64,
 }
 
 impl Entry {
@@ -149,8 +151,10 @@ impl ThawCache {
 
     fn lasts(&self, name: &BlobName, len: u64, at_least_ms: i64) -> bool {
         let now_ms = self.clock.now_ms();
-        let lasts = |entry: &Entry| entry.len == len && entry.until_ms.saturating_sub(at_least_ms) > now_ms;
-        self.kept.lock().get(name).is_some_and(lasts)
+        let lasts =
+            |entry: &&mut Entry| entry.len == len && entry.until_ms.saturating_sub(at_least_ms) > now_ms;
+        // Who asks is going to count on it.
+        self.kept.lock().get_mut(name).filter(lasts).map(|entry| entry.used_ms = now_ms).is_some()
     }
 
     pub(crate) fn totals(&self) -> ThawCacheTotals {
@@ -200,7 +204,7 @@ impl ThawCache {
         Some(true)
     }
 
-    /// (T16) Fetches a container that can be read in the bucket. What was kept since `begun_ms` does not go for it. `false`:
+    /// (T16) Fetches a container that can be read in the bucket. What was kept or used since `begun_ms` does not go for it. `false`:
     /// there is no room.
     ///
     /// # Errors
@@ -220,7 +224,7 @@ impl ThawCache {
         let blob = there.open(name)?;
         let until_ms = self.clock.now_ms().saturating_add(i64::from(self.limits.days).saturating_mul(DAY_MS));
         self.write(known, &*blob, until_ms)?;
-        self.kept.lock().insert(name.clone(), Entry { len: *len, until_ms });
+        self.kept.lock().insert(name.clone(), Entry { len: *len, until_ms, used_ms: 0 });
         Ok(true)
     }
 
@@ -278,23 +282,25 @@ impl ThawCache {
         }
     }
 
-    /// Removes what has expired, and the oldest of what was kept before `begun_ms` until there is room for `wanted` bytes
-    /// more. Whether there is.
+    /// Removes what has expired, and of what was neither kept nor used since `begun_ms` what was not for longest, until there
+    /// is room for `wanted` bytes more. Whether there is.
     ///
     /// # Errors
     /// The folder's.
     pub(crate) fn trim(&self, wanted: u64, begun_ms: i64) -> Result<bool, VolumeError> {
         let now_ms = self.clock.now_ms();
         let days_ms = i64::from(self.limits.days).saturating_mul(DAY_MS);
-        let mut by_age: Vec<(i64, BlobName)> =
-            self.kept.lock().iter().map(|(name, entry)| (entry.until_ms, name.clone())).collect();
-        by_age.sort_unstable();
-        let mut has_room = self.has_room(wanted)?;
-        for (until_ms, name) in by_age {
+        let described = |(name, entry): (&BlobName, &Entry)| {
+            let made_ms = entry.until_ms.saturating_sub(days_ms);
             // Kept longer than is said: a clock was wrong, or the settings changed.
-            let has_expired = until_ms <= now_ms || until_ms.saturating_sub(days_ms) > now_ms;
-            let is_younger = until_ms.saturating_sub(days_ms) >= begun_ms;
-            if has_expired || (!has_room && !is_younger) {
+            let has_expired = entry.until_ms <= now_ms || made_ms > now_ms;
+            (made_ms.max(entry.used_ms), name.clone(), has_expired)
+        };
+        let mut by_use: Vec<(i64, BlobName, bool)> = self.kept.lock().iter().map(described).collect();
+        by_use.sort_unstable();
+        let mut has_room = self.has_room(wanted)?;
+        for (used_ms, name, has_expired) in by_use {
+            if has_expired || (!has_room && used_ms < begun_ms) {
                 self.forget(&name)?;
                 has_room = self.has_room(wanted)?;
             }
@@ -328,5 +334,5 @@ fn table(folder: &dyn Volume, name: &BlobName) -> Option<(Entry, Vec<u64>)> {
     }
     let sums = checked.get(..checked.len().checked_sub(2 * CHECKSUM)?)?.chunks_exact(CHECKSUM);
     let sums = sums.filter_map(|sum| number(sum, 0)).collect();
-    Some((Entry { len, until_ms: i64::try_from(until_ms).ok()? }, sums))
+    Some((Entry { len, until_ms: i64::try_from(until_ms).ok()?, used_ms: 0 }, sums))
 }

@@ -298,6 +298,30 @@ fn there_is_room_for_so_much() {
     }
 }
 
+/// What the restore found to be kept already it is going to read: that does not go for the rest of it, however old it is.
+#[test]
+fn what_a_restore_counts_on_does_not_go_for_the_rest_of_it() {
+    let (site, process) = Site::new(ThawCacheLimits { bytes: 2 * FILE_LEN + 100, days: 7 });
+    assert!(keep(&process, 1));
+    site.world.clock.advance_ms(HOUR_MS);
+    assert!(keep(&process, 2));
+    site.world.clock.advance_ms(HOUR_MS);
+    let archive = process.volume.archive();
+    let begun_ms = archive.now_ms();
+    let keep = |number: u32| archive.keep(&name(&container(number)), begun_ms).unwrap();
+    // It needs the older one, and one more.
+    assert_eq!(known(&archive, 1), Thawing::Readable);
+    assert!(keep(3));
+    assert!(site.is_kept(1) && !site.is_kept(2) && site.is_kept(3));
+    assert!(!keep(4) && site.is_kept(1));
+    // A later one may have its place; the other was read since.
+    site.world.clock.advance_ms(HOUR_MS);
+    assert_eq!(restore(&process, 1).unwrap(), content(1));
+    site.world.clock.advance_ms(1);
+    assert!(archive.keep(&name(&container(4)), archive.now_ms()).unwrap());
+    assert!(site.is_kept(1) && !site.is_kept(3) && site.is_kept(4));
+}
+
 fn site_of(site: &Site) -> Site {
     let world = World {
         folder: tempfile::tempdir().unwrap(),
