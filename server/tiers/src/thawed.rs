@@ -204,13 +204,14 @@ impl ThawCache {
         Some(true)
     }
 
-    /// (T16) Fetches a container that can be read in the bucket. What was kept or used since `begun_ms` does not go for it. `false`:
-    /// there is no room.
+    /// (T16) Fetches a container that can be read in the bucket. What was kept or used since `begun_ms` does not go for it.
+    /// `false`: there is no room, or no checksum of what was sent is known: nothing would tell it from something else.
     ///
     /// # Errors
     /// When it cannot be read there or written here; [`VolumeError::BadAnswer`]: it is not what was sent.
     pub(crate) fn keep(&self, known: &Known, there: &dyn Volume, begun_ms: i64) -> Result<bool, VolumeError> {
         let Known { name, len, .. } = known;
+        let Some(sum) = known.sum else { return Ok(false) };
         let _fetching = self.fetching.lock();
         if self.has_for_long(name, *len) {
             return Ok(true);
@@ -223,25 +224,29 @@ impl ThawCache {
         self.forget(name)?;
         let blob = there.open(name)?;
         let until_ms = self.clock.now_ms().saturating_add(i64::from(self.limits.days).saturating_mul(DAY_MS));
-        self.write(known, &*blob, until_ms)?;
+        self.write((name, *len, sum), &*blob, until_ms)?;
         self.kept.lock().insert(name.clone(), Entry { len: *len, until_ms, used_ms: 0 });
         Ok(true)
     }
 
-    fn write(&self, known: &Known, blob: &dyn Blob, until_ms: i64) -> Result<(), VolumeError> {
-        let Known { name, len, sum, .. } = known;
+    fn write(
+        &self,
+        (name, len, sum): (&BlobName, u64, BlobChecksum),
+        blob: &dyn Blob,
+        until_ms: i64,
+    ) -> Result<(), VolumeError> {
         let wrong = |found: String| VolumeError::BadAnswer { action: "keep", name: name.to_string(), found };
-        if blob.len() != *len {
+        if blob.len() != len {
             return Err(wrong(format!("{} bytes, where {len} were put", blob.len())));
         }
         let mut writer = self.folder.create_for(name, Owner::REPOSITORY)?;
         let (mut behind, mut offset) = (Vec::new(), 0_u64);
         let algorithm = match sum {
-            Some(BlobChecksum::Crc32c(_)) => CrcAlgorithm::Crc32Iscsi,
-            _ => CrcAlgorithm::Crc64Nvme,
+            BlobChecksum::Crc32c(_) => CrcAlgorithm::Crc32Iscsi,
+            BlobChecksum::Crc64Nvme(_) => CrcAlgorithm::Crc64Nvme,
         };
         let mut whole = Digest::new(algorithm);
-        while offset < *len {
+        while offset < len {
             let wanted = usize::try_from(len - offset).unwrap_or(FETCH_BYTES).min(FETCH_BYTES);
             let mut bytes = vec![0; wanted];
             blob.read_at(offset, &mut bytes)?;
@@ -254,9 +259,8 @@ impl ThawCache {
         }
         let found = whole.finalize();
         let is_same = match sum {
-            Some(BlobChecksum::Crc64Nvme(sum)) => *sum == found,
-            Some(BlobChecksum::Crc32c(sum)) => u64::from(*sum) == found,
-            None => true,
+            BlobChecksum::Crc64Nvme(sum) => sum == found,
+            BlobChecksum::Crc32c(sum) => u64::from(sum) == found,
         };
         // (T16)
         if !is_same {

@@ -251,6 +251,17 @@ fn another_content_is_not_kept() {
     assert!(!site.is_kept(1));
 }
 
+/// (T16) Nor what no one knows the checksum of: its record is of an earlier version, or was made anew from a listing.
+#[test]
+fn what_has_no_checksum_is_not_kept() {
+    let (site, process) = Site::with_room();
+    let record = site.world.record();
+    record.add(&one(), LEN as u64).unwrap();
+    assert_eq!(record.sum(&one()).unwrap(), None);
+    assert!(!keep(&process, 1) && !site.is_kept(1));
+    assert_eq!(restore(&process, 1).unwrap(), content(1), "read in the bucket");
+}
+
 /// (T16) What the bucket lost is lost, whatever is kept of it for a while: a backup must send it again.
 #[test]
 fn a_kept_copy_hides_no_loss() {
