@@ -222,7 +222,7 @@ fn open(
     let threads =
         NonZeroUsize::new(usize::try_from(budget.bucket_copies).unwrap_or(1)).unwrap_or(NonZeroUsize::MIN);
     let volume = as_set(volume, settings);
-    let volume = keep_thawed(volume, settings)?;
+    let volume = keep_thawed(volume, settings).map_err(record_error)?;
     let archive = volume.archive();
     let copies = volume.copies(threads, &writer_name(&settings.data_dir)).map_err(record_error)?;
     let is_primary = settings.s3_primary && bucket.is_some();
@@ -245,14 +245,14 @@ fn open(
 }
 
 /// (T16) Keeps what is thawed in a folder of its own, within its limits. A folder that is not wanted any more is emptied.
-fn keep_thawed(volume: TieredVolume, settings: &Settings) -> Result<TieredVolume, ServiceError> {
+fn keep_thawed(volume: TieredVolume, settings: &Settings) -> Result<TieredVolume, RecordError> {
     let folder = settings.data_dir.join(THAWED);
     let limits = ThawCacheLimits { bytes: settings.s3_thaw_cache.0, days: settings.s3_thaw_cache_days };
     if limits.bytes == 0 && !folder.exists() {
         return Ok(volume);
     }
-    let folder = Arc::new(LocalVolume::open(folder).map_err(EngineError::from)?);
-    Ok(volume.keeping_thawed(folder, limits).map_err(EngineError::from)?)
+    let folder = LocalVolume::open(folder).map(|folder| Arc::new(folder) as Arc<dyn Volume>);
+    volume.keeping_thawed(folder, limits)
 }
 
 /// What the settings say of objects in the bucket beyond copying them: cold ones, and ones that must stay.

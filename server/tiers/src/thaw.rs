@@ -26,6 +26,9 @@ const SHOWN_WITHIN_MS: u64 = 60_000;
 /// After this long what was asked for has come, or never will: the slowest way takes two days.
 pub const UNDER_WAY_MS: u64 = 7 * 24 * 3_600_000;
 
+/// Under this key the record says whether a process of late went without the folder of what was thawed.
+const WITHOUT_KEPT: &str = "without_kept";
+
 /// How a blob of an archive is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Thawing {
@@ -59,18 +62,31 @@ impl TieredVolume {
 }
 
 impl TieredVolume {
-    /// What is thawed is kept in `folder`, and so is what an earlier process left there.
+    /// What is thawed is kept in `folder`, and so is what an earlier process left there. Where the folder cannot be used, what
+    /// was thawed is read in the bucket: that is no reason for a server not to start.
     ///
     /// # Errors
-    /// The folder's.
+    /// The record's.
     pub fn keeping_thawed(
         self,
-        folder: Arc<dyn Volume>,
+        folder: Result<Arc<dyn Volume>, VolumeError>,
         limits: ThawCacheLimits,
-    ) -> Result<Self, VolumeError> {
-        let cache = ThawCache::open(folder, limits, Arc::clone(&self.shared.clock))?;
-        // Set once, right after it was made.
-        let _ = self.shared.thawed.set(cache);
+    ) -> Result<Self, RecordError> {
+        let Shared { record, clock, thawed, .. } = &*self.shared;
+        let was_without = record.said(WITHOUT_KEPT)?.is_some_and(|said| said == "1");
+        let open = |folder| ThawCache::open(folder, limits, Arc::clone(clock), !was_without);
+        let is_without = match folder.and_then(open) {
+            // Set once, right after it was made.
+            Ok(cache) => thawed.set(cache).is_err(),
+            Err(error) => {
+                tracing::warn!(%error, "the folder of what was thawed cannot be used: it is read in the bucket");
+                true
+            }
+        };
+        // (T16) From now on what is removed stays there.
+        if is_without != was_without {
+            record.say(&[(WITHOUT_KEPT, u8::from(is_without).to_string())])?;
+        }
         Ok(self)
     }
 }

@@ -113,7 +113,8 @@ fn number(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 impl ThawCache {
-    /// What an earlier process kept in `folder` is kept on, as far as it is whole.
+    /// What an earlier process kept in `folder` is kept on, as far as it is whole. (T16) Not if something may have been removed
+    /// since that is still in it (`is_up_to_date`): its name may be another's now.
     ///
     /// # Errors
     /// The folder's.
@@ -121,13 +122,14 @@ impl ThawCache {
         folder: Arc<dyn Volume>,
         limits: ThawCacheLimits,
         clock: Arc<dyn Clock>,
+        is_up_to_date: bool,
     ) -> Result<Self, VolumeError> {
         folder.discard_unfinished()?;
         let mut kept = BTreeMap::new();
         if let Some(containers) = Kind::Container.folder() {
             for entry in list_all(&*folder, &containers) {
                 let name = entry?.name;
-                match table(&*folder, &name) {
+                match table(&*folder, &name).filter(|_| is_up_to_date) {
                     Some((entry, _)) => drop(kept.insert(name, entry)),
                     None => folder.remove(&name)?,
                 }

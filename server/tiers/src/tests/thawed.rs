@@ -65,10 +65,10 @@ impl Site {
     }
 
     fn start(&self) -> Process {
-        self.start_with(Arc::new(self.folder.clone()))
+        self.start_with(Ok(Arc::new(self.folder.clone())))
     }
 
-    fn start_with(&self, folder: Arc<dyn Volume>) -> Process {
+    fn start_with(&self, folder: Result<Arc<dyn Volume>, VolumeError>) -> Process {
         let clock = Arc::<ManualClock>::clone(&self.world.clock);
         let local = Arc::new(self.world.local.clone());
         let volume =
@@ -272,6 +272,40 @@ fn a_kept_copy_hides_no_loss() {
     assert!(!keep(&process, 1) || site.is_kept(1));
 }
 
+/// (T16) A folder that cannot be used costs requests. What was removed meanwhile has not gone from it: what comes under its name
+/// is another's.
+#[test]
+fn a_server_starts_without_it_and_does_not_believe_it_later() {
+    let (site, process) = Site::with_room();
+    assert!(keep(&process, 1) && keep(&process, 2));
+    drop(process);
+    let faulty = || {
+        let folder = FaultyVolume::new(site.folder.clone());
+        folder.crash_at(CrashPoint { after_mutations: 0, in_flight: InFlight::Lost });
+        folder.remove(&one()).unwrap_err();
+        Arc::new(folder) as Arc<dyn Volume>
+    };
+    let away = || VolumeError::Io { action: "open", name: "thawed".to_owned(), source: "away".into() };
+    for folder in [Err(away()), Ok(faulty())] {
+        let process = site.start_with(folder);
+        assert_eq!(process.volume.archive().kept(), None);
+        assert!(!keep(&process, 1));
+        assert_eq!(restore(&process, 1).unwrap(), content(1), "read in the bucket");
+    }
+    // It is removed, and its name is used again.
+    let process = site.start_with(Err(away()));
+    process.volume.remove(&one()).unwrap();
+    assert!(site.is_kept(1));
+    drop(process);
+    let process = site.start();
+    assert!(!site.is_kept(1) && !site.is_kept(2));
+    assert_eq!(process.volume.archive().kept().unwrap().containers, 0);
+    // From then on it is believed again.
+    assert!(keep(&process, 2));
+    drop(process);
+    assert_eq!(site.start().volume.archive().kept().unwrap().containers, 1);
+}
+
 /// (T16) What is removed takes it along, before its name can be another's.
 #[test]
 fn it_goes_with_its_container() {
@@ -353,7 +387,8 @@ fn a_crash_leaves_it_whole_or_not_at_all() {
         let (site, process) = Site::with_room();
         drop(process);
         let folder = Arc::new(FaultyVolume::new(site.folder.clone()));
-        let process = site.start_with(Arc::<FaultyVolume<MemoryVolume>>::clone(&folder) as Arc<dyn Volume>);
+        let process =
+            site.start_with(Ok(Arc::<FaultyVolume<MemoryVolume>>::clone(&folder) as Arc<dyn Volume>));
         folder.crash_at(CrashPoint { after_mutations, in_flight });
         let archive = process.volume.archive();
         let _ = archive.keep(&one(), archive.now_ms());
