@@ -107,7 +107,7 @@ pub(super) fn prepare(connection: &Connection) -> Result<(), RecordError> {
 
 impl Record {
     /// (T17) These are to stay that long, or longer where they were to; and a restore point was looked at, of which so many blobs
-    /// are missing there.
+    /// are missing there. (T18) So are those that are to go by now: nothing else tells of a removal that was noted before.
     pub(crate) fn promise(
         &self,
         point: &PromisedPoint<'_>,
@@ -116,7 +116,14 @@ impl Record {
     ) -> Result<(), RecordError> {
         let mut connection = self.0.lock();
         let tx = connection.transaction().map_err(sql("write"))?;
+        let mut missing = i64::try_from(point.missing).unwrap_or(i64::MAX);
         for name in names {
+            let is_to_go = "SELECT EXISTS (SELECT 1 FROM removals WHERE name = ?1)";
+            let is_to_go: bool = tx
+                .prepare_cached(is_to_go)
+                .and_then(|mut read| read.query_row([name.as_str()], |row| row.get(0)))
+                .map_err(sql("read"))?;
+            missing = missing.saturating_add(i64::from(is_to_go));
             tx.prepare_cached(
                 "INSERT INTO retained (name, wanted_ms) VALUES (?1, ?2)
                  ON CONFLICT (name) DO UPDATE SET wanted_ms = max(wanted_ms, excluded.wanted_ms)",
@@ -130,7 +137,6 @@ impl Record {
             .optional()
             .map_err(sql("write"))?
             .unwrap_or(0);
-        let missing = i64::try_from(point.missing).unwrap_or(i64::MAX);
         tx.execute(
             "INSERT OR REPLACE INTO locked_points (backup, blob, until_ms, missing, is_kept, again_ms, looks)
              VALUES (?1, ?2, ?3, ?4, 0, ?5, ?6)",

@@ -5,6 +5,7 @@ use holdfast_volume::testing::LockingVolume;
 use holdfast_volume::{LockMode, RemoteVolume as _, Retained};
 
 use super::*;
+use crate::record::PromisedPoint;
 use crate::{AuditEnd, Audited, Extending, Flaw, Keep, Outcome, RetentionTotals};
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
@@ -171,6 +172,28 @@ fn nothing_is_shortened() {
     let asked = locking.bucket.asked();
     process.look_at(now_ms, &[(1, now_ms + DAY_MS, needed)]);
     assert_eq!((process.extend().unwrap(), locking.bucket.asked()), (0, asked));
+}
+
+/// (T18) Between a look at what a restore point needs and the note of it, something of that was removed.
+#[test]
+fn what_is_to_go_when_it_is_noted_is_missing() {
+    for goes in [false, true] {
+        let locking = Locking::new();
+        let process = locking.start();
+        let names: Vec<BlobName> =
+            [container(1), container(2), point(1)].iter().map(|one| name(one)).collect();
+        let _ = process.back_up(1, &[1, 2]);
+        let (record, now_ms, blob) = (process.copies.record(), locking.now_ms(), point(1));
+        if goes {
+            process.volume.remove(&names[0]).unwrap();
+        }
+        let until_ms = now_ms + DAY_MS;
+        let point = PromisedPoint { backup: "1", blob: &blob, until_ms, missing: 0 };
+        record.promise(&point, &names, now_ms).unwrap();
+        process.extend().unwrap();
+        let totals = process.totals(now_ms);
+        assert_eq!((totals.points, totals.kept_points), (1, u64::from(!goes)), "{goes}");
+    }
 }
 
 /// (T18) A restore point is not kept while anything it needs is missing there, or does not stay.
