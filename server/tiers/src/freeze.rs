@@ -78,11 +78,14 @@ pub(crate) fn freeze(shared: &Shared, lease: &Lease, name: &BlobName) -> Result<
         return Ok(true);
     }
     if let Err(error) = remote.store.set_class(name, class, &tag) {
-        if !error.may_have_written() {
+        if error.may_have_written() {
+            is_another(shared, name)?;
+        } else {
             stays(record)?;
         }
         return Err(error);
     }
+    is_another(shared, name)?;
     shared.asked.change(class);
     let after = remote.store.look(name)?;
     checked(name, &after, len, sent.sum)?;
@@ -98,6 +101,16 @@ pub(crate) fn freeze(shared: &Shared, lease: &Lease, name: &BlobName) -> Result<
     }
     record.note_frozen(name, class).map_err(failed)?;
     Ok(true)
+}
+
+/// (T18) A lock that came meanwhile may have made an object stay that this one replaced.
+fn is_another(shared: &Shared, name: &BlobName) -> Result<(), VolumeError> {
+    let Shared { record, clock, .. } = shared;
+    let failed = |error: RecordError| error.of_blob("move", name);
+    if record.is_to_stay(name, clock.now_ms()).map_err(failed)? {
+        record.note_short(name, 0).map_err(failed)?;
+    }
+    Ok(())
 }
 
 /// (T10) The tag of what lies there, which has the length and checksum of what was sent.

@@ -14,6 +14,7 @@ use crate::{Archive, Thawing, is_archive};
 
 const CLASS: &str = "DEEP_ARCHIVE";
 const HOUR_MS: i64 = 3_600_000;
+const DAY_MS: i64 = 24 * HOUR_MS;
 
 struct Site {
     world: World,
@@ -237,4 +238,22 @@ fn what_was_noted_since_a_look_stays() {
     record.note_seen(&one(), seen.as_ref(), "STANDARD").unwrap();
     record.note_seen(&one(), None, "STANDARD").unwrap();
     assert!(counts_as_cold(&process));
+}
+
+/// (T18) An object of another class is another one, which does not stay although the one before was made to right then.
+#[test]
+fn what_was_made_to_stay_while_it_was_moved_is_looked_at_again() {
+    for fate in [None, Some(Fate::AnswerLost), Some(Fate::RequestLost)] {
+        let site = Site::new();
+        let process = site.moved();
+        let (now_ms, record) = (site.world.clock.now_ms(), site.world.record());
+        let until_ms = now_ms + DAY_MS;
+        let mut classes = site.bucket.classes.lock();
+        (classes.fate, classes.retained_by) = (fate, Some((site.world.record(), until_ms)));
+        drop(classes);
+        assert_eq!(process.volume.freeze(&one()).is_ok(), fate.is_none(), "{fate:?}");
+        assert!(record.is_to_stay(&one(), now_ms).unwrap());
+        assert_eq!(record.retained_until(&one(), now_ms).unwrap(), None, "{fate:?}");
+        assert_eq!(record.behind("", now_ms, 9).unwrap().len(), 1, "{fate:?}");
+    }
 }

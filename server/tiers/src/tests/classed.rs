@@ -9,6 +9,7 @@ use holdfast_volume::{BlobChecksum, RemoteLook, RemotePage, RemoteStat, RemoteVo
 use parking_lot::Mutex;
 
 use super::*;
+use crate::record::PromisedPoint;
 
 /// What becomes of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub(super) struct Classes {
     pub(super) looks_fail_after: Option<usize>,
     /// Lengths that listings show, which are old; `None`: they leave it out.
     pub(super) listed: BTreeMap<BlobName, Option<u64>>,
+    /// Who makes what is given a class stay, right before it is.
+    pub(super) retained_by: Option<(Arc<Record>, i64)>,
     /// What is removed once it was listed.
     pub(super) gone_once_listed: Option<BlobName>,
 }
@@ -149,6 +152,11 @@ impl RemoteVolume for Classed {
     }
 
     fn set_class(&self, name: &BlobName, class: &str, _: &str) -> Result<(), VolumeError> {
+        if let Some((record, until_ms)) = self.classes.lock().retained_by.take() {
+            let point = PromisedPoint { backup: "1", blob: "points/n/v/1.1", until_ms, missing: 0 };
+            record.promise(&point, std::slice::from_ref(name), 0).unwrap();
+            record.note_retained(name, until_ms).unwrap();
+        }
         let is_answered = self.fate(name)?;
         self.classes.lock().of.insert(name.clone(), class.to_owned());
         if is_answered { Ok(()) } else { Err(lost(name)) }
