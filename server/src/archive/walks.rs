@@ -46,7 +46,7 @@ impl Walks {
             let mut goes_on = true;
             while goes_on && counts.walking >= AT_ONCE {
                 self.ended.wait_for(&mut counts, LOOK);
-                // It may take its time: a task that is paused waits in it.
+                // It may take its time: a task waits for its share in it.
                 goes_on = MutexGuard::unlocked(&mut counts, &mut *go_on);
             }
             counts.waiting -= 1;

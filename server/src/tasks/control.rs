@@ -114,6 +114,17 @@ impl Control {
     /// # Errors
     /// As [`Control::check`].
     pub(crate) fn charge(&self, bytes: u64) -> Result<(), Stopped> {
+        self.take_turns(bytes, || self.check())
+    }
+
+    /// The same for work that holds what others wait for: it gives that back during a pause. `false`: call [`Control::check`],
+    /// then begin it again.
+    pub(crate) fn goes_on(&self, bytes: u64) -> bool {
+        let check = || if *self.wish.lock() == Wish::Run { Ok(()) } else { Err(Stopped) };
+        self.take_turns(bytes, check).is_ok()
+    }
+
+    fn take_turns(&self, bytes: u64, check: impl Fn() -> Result<(), Stopped>) -> Result<(), Stopped> {
         let (took, moved) = {
             let mut slice = self.slice.lock();
             slice.bytes = slice.bytes.saturating_add(bytes);
@@ -130,11 +141,11 @@ impl Control {
                 let nap = left.min(NAP);
                 self.timer.sleep(nap);
                 waited += nap;
-                self.check()?;
+                check()?;
             }
             *self.slice.lock() = Slice { began: self.timer.now(), bytes: 0 };
         }
-        self.check()
+        check()
     }
 
     /// Waits for something far away that takes so long.

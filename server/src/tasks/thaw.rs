@@ -19,7 +19,7 @@ use holdfast_volume::VolumeError;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use super::control::{Control, Stopped};
+use super::control::Control;
 use super::work::{Order, Share, Work, WorkError};
 use crate::archive::{Archives, Part, disks, speed};
 use crate::error::ServiceError;
@@ -157,7 +157,7 @@ impl Work for ThawWork {
         let (backup, archive) = (options.backup()?, self.archives.archive()?);
         // Before it finds anything kept here, which must not go then.
         let begun_ms = archive.now_ms();
-        let Some(parts) = self.parts(&options, backup, control)? else { return Err(Stopped.into()) };
+        let parts = self.parts(&options, backup, control)?;
         let mut figures = Figures {
             objects: parts.len() as u64,
             total_bytes: parts.iter().map(|part| part.len).sum(),
@@ -182,16 +182,23 @@ impl ThawWork {
         })
     }
 
-    fn parts(
-        &self,
-        options: &Options,
-        backup: BackupId,
-        control: &Control,
-    ) -> Result<Option<Vec<Part>>, ServiceError> {
+    fn parts(&self, options: &Options, backup: BackupId, control: &Control) -> Result<Vec<Part>, WorkError> {
         let found = self.found(backup)?;
         let disks = disks(&found.disks, &options.disks)?;
-        let mut go_on = || control.charge(0).is_ok();
-        self.archives.parts(found.namespace, backup, &disks, &mut go_on)
+        between_pauses(control, |go_on| self.archives.parts(found.namespace, backup, &disks, go_on))
+    }
+}
+
+/// What `look` finds; it is ended by a pause, during which others may look, and begun again after it.
+fn between_pauses<T>(
+    control: &Control,
+    look: impl Fn(&mut dyn FnMut() -> bool) -> Result<Option<T>, ServiceError>,
+) -> Result<T, WorkError> {
+    loop {
+        control.check()?;
+        if let Some(found) = look(&mut || control.goes_on(0))? {
+            return Ok(found);
+        }
     }
 }
 

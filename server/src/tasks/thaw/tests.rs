@@ -1,6 +1,8 @@
 //! Thaws of a bucket that does what the test says. Nothing waits for real time.
 
 use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
 
 use holdfast_engine::clock::{Clock as _, ManualClock};
 use holdfast_tiers::{Record, Remote, TieredVolume};
@@ -268,6 +270,35 @@ fn what_ended_meanwhile_is_asked_for_again_and_not_for_ever() {
     let failure = site.failure();
     assert!(failure.contains("thaw it for more days"), "{failure}");
     assert!(site.asked() <= 3 + 3 * 3 * 3, "{}", site.asked());
+}
+
+/// A pause may last for days, and others look up, too.
+#[test]
+fn a_pause_ends_a_look_that_others_wait_for() {
+    let site = Site::new(Way::Never, 0);
+    let control = &site.control;
+    let (ended, is_ended) = mpsc::channel();
+    let looks = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            // Should it wait for that within the look, it ends all the same.
+            let in_time = is_ended.recv_timeout(Duration::from_secs(20));
+            control.pause(false);
+            assert!(in_time.is_ok(), "the pause was waited for within the look");
+        });
+        let found = between_pauses(control, |go_on| {
+            if looks.fetch_add(1, Ordering::Relaxed) > 0 {
+                return Ok(go_on().then_some(7));
+            }
+            control.pause(true);
+            let goes_on = go_on();
+            let _ = ended.send(());
+            Ok(goes_on.then_some(0))
+        });
+        assert_eq!((found.unwrap(), looks.load(Ordering::Relaxed)), (7, 2));
+    });
+    control.stop();
+    assert!(matches!(between_pauses(control, |_| Ok(Some(1))), Err(WorkError::Stopped)));
 }
 
 #[test]
