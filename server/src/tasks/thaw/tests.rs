@@ -9,7 +9,7 @@ use holdfast_tiers::{Record, Remote, TieredVolume};
 use holdfast_volume::testing::{ManualTimer, put};
 use holdfast_volume::{
     BlobChecksum, BlobName, Ends, MemoryVolume, RemoteLook, RemotePage, RemoteStat, RemoteVolume, Tagged,
-    Thawed, Volume,
+    Thawed, Timer, Volume,
 };
 
 use super::*;
@@ -137,11 +137,36 @@ impl RemoteVolume for Bucket {
     }
 }
 
+/// Stops a task in one of its naps.
+#[derive(Debug, Default)]
+struct Naps {
+    timer: ManualTimer,
+    /// After so many more.
+    stops: Mutex<Option<(Arc<Control>, u32)>>,
+}
+
+impl Timer for Naps {
+    fn now(&self) -> Duration {
+        self.timer.now()
+    }
+
+    fn sleep(&self, time: Duration) {
+        self.timer.sleep(time);
+        if let Some((control, left)) = &mut *self.stops.lock() {
+            *left = left.checked_sub(1).expect("it naps after it was stopped");
+            if *left == 0 {
+                control.stop();
+            }
+        }
+    }
+}
+
 struct Site {
     _folder: tempfile::TempDir,
     bucket: Arc<Bucket>,
     archive: Archive,
-    control: Control,
+    control: Arc<Control>,
+    naps: Arc<Naps>,
     parts: Vec<Part>,
 }
 
@@ -177,15 +202,16 @@ impl Site {
         }
         (bucket.state.lock().way, bucket.state.lock().looks) = (way, 0);
         let part = |name| Part { name, len: 1000, class: CLASS.to_owned(), thawing: Thawing::Cold };
-        let control = Control::new(clock, Arc::<ManualTimer>::default(), Throttle::NONE);
+        let naps = Arc::<Naps>::default();
+        let control = Control::new(clock, Arc::<Naps>::clone(&naps), Throttle::NONE);
         let parts = names.into_iter().map(part).collect();
-        Self { _folder: folder, bucket, archive: volume.archive(), control, parts }
+        Self { _folder: folder, bucket, archive: volume.archive(), control: Arc::new(control), naps, parts }
     }
 
     fn thaw(&self) -> Result<Figures, WorkError> {
         let mut figures = Figures { objects: self.parts.len() as u64, ..Figures::default() };
         let wanted = Wanted { days: 1, speed: Thaw::Bulk };
-        let (archive, control, failing) = (&self.archive, &self.control, Duration::ZERO);
+        let (archive, control, failing) = (&self.archive, &*self.control, Duration::ZERO);
         let begun_ms = archive.now_ms();
         Attempt { archive, control, figures: &mut figures, wanted, begun_ms, failing }.run(&self.parts)?;
         Ok(figures)
@@ -299,6 +325,16 @@ fn a_pause_ends_a_look_that_others_wait_for() {
     });
     control.stop();
     assert!(matches!(between_pauses(control, |_| Ok(Some(1))), Err(WorkError::Stopped)));
+}
+
+/// It waits for what was asked for: that is cut short, and nothing is looked at or asked for any more.
+#[test]
+fn one_that_is_cancelled_while_it_waits_ends_at_once() {
+    let site = Site::new(Way::Endless, 0);
+    // In the second wait for the first object, of two seconds.
+    *site.naps.stops.lock() = Some((Arc::clone(&site.control), 30));
+    assert!(matches!(site.thaw(), Err(WorkError::Stopped)));
+    assert_eq!((site.asked(), site.bucket.state.lock().looks), (3, 3 + 2));
 }
 
 #[test]
