@@ -97,7 +97,7 @@ struct Listing<'a>(&'a RecipesInUse);
 
 impl<'a> Listing<'a> {
     fn begin(all: &'a RecipesInUse) -> Self {
-        // Whoever is in the middle of a step enters what it found before anything is listed.
+        // A walk in the middle of a step enters what it found before anything is listed.
         let _step = all.steps.write();
         all.table.lock().ended = Some(Vec::new());
         Self(all)

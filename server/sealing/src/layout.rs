@@ -179,7 +179,7 @@ struct RawHeader {
     crc: U32,
 }
 
-/// Why a header is none.
+/// Why bytes are not a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum HeaderError {
     #[error("the header of an encrypted blob is damaged")]

@@ -30,7 +30,7 @@ pub fn is_archive(class: &str) -> bool {
     ARCHIVES.contains(&class)
 }
 
-/// How long an object of a storage class that containers can be given is paid for at least, in days; `None`: it is none.
+/// How long an object of a storage class that containers can be given is paid for at least, in days; `None`: no such class.
 pub fn days_min(class: &str) -> Option<u32> {
     CLASSES.iter().find(|(known, _)| *known == class).map(|(_, days)| *days)
 }

@@ -161,7 +161,7 @@ impl Record {
         }
     }
 
-    /// Whether there is a record at `path`: a file without any table is none.
+    /// Whether there is a record at `path`: a file without any table does not count as one.
     ///
     /// # Errors
     /// When the database cannot be used.

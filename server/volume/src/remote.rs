@@ -70,7 +70,7 @@ pub struct RemoteObject {
     pub class: Option<String>,
 }
 
-/// A page of a listing of everything that lies there, whoever put it there.
+/// A page of a listing of everything that lies there, no matter who put it there.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RemotePage {
     /// By name, ascending.

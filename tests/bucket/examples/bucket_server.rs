@@ -71,7 +71,7 @@ fn main() {
             }
             _ => println!("{{\"error\":\"unknown command\"}}"),
         }
-        // Whoever asked waits for it.
+        // The test that asked waits for it.
         std::io::stdout().flush().unwrap();
     }
 }

@@ -155,7 +155,7 @@ impl<'a> Round<'a> {
     ) -> Result<(), EngineError> {
         // Candidates before roots: what a session commits in between is not among them.
         let roots = self.roots()?;
-        // (P2) Whoever leaves a point says so before the recipes it used are in use no more: roots that were listed without
+        // (P2) A session that leaves a point says so before the recipes it used are in use no more: roots that were listed without
         // these do not tell what the point needs.
         if self.core.has_left_point() {
             return not_now(LEFT_POINT);

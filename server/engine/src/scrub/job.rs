@@ -86,7 +86,7 @@ impl ScrubJob {
     }
 
     fn look(&self, budget: &Budget) -> Result<Step, EngineError> {
-        // Whoever asked for a pass works on it.
+        // A task that asked for a pass works on it.
         let Some(mut work) = self.scrub.work.try_lock() else { return Ok(Step::Idle(BUSY_WAIT)) };
         let work = Scrub::loaded(&mut work, &self.core)?;
         if work.is_idle() {

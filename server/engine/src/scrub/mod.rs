@@ -6,7 +6,7 @@
 //! down to nothing while others need the disk, unless it is late (V4), or while the disk is full.
 //!
 //! A person may ask for a pass: one is begun anew and made without the rests. It is the same pass to all others: there is
-//! one at a time, whoever works on it, and whoever works on it holds it.
+//! one at a time, and what works on it, this job or a task, holds it.
 //!
 //! What is proved is kept in memory for a minute at most and written with the place in one transaction, so a crash
 //! costs reading the last minute's containers again and claims nothing that was not read. A container that is deleted
@@ -95,7 +95,7 @@ pub struct ScrubStatus {
 /// The scrub of one repository. One step at a time, no matter which caller asks for it.
 #[derive(Debug, Default)]
 pub(crate) struct Scrub {
-    /// Held by whoever works on the pass, for as long as it does.
+    /// Held by the job or the task that works on the pass, for as long as it does.
     work: Mutex<Option<Work>>,
     /// As of the last piece of work.
     status: Mutex<ScrubStatus>,

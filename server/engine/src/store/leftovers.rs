@@ -196,7 +196,7 @@ impl Leftovers {
         all
     }
 
-    /// (D1) Whoever has one of these sets counts on chunk `number` of a container, too. `false`: the container goes.
+    /// (D1) Each holder of one of these sets counts on chunk `number` of a container, too. `false`: the container goes.
     pub(super) fn hold_for(&self, holders: &[Held], id: ContainerId, number: u32) -> bool {
         let mut state = self.state.lock();
         // Also of those that have ended since, or will: restore points may come of them.
@@ -211,7 +211,7 @@ impl Leftovers {
         !self.gone.is_refused(id)
     }
 
-    /// As [`Leftovers::condemn_one`], whoever counts on it: the caller [moves](super::ChunkStore::move_holds) the holds.
+    /// As [`Leftovers::condemn_one`], even when a session counts on it: the caller [moves](super::ChunkStore::move_holds) the holds.
     /// `false`: someone else decides about it, or it is gone.
     pub(crate) fn condemn_unasked(&self, id: ContainerId) -> bool {
         self.gone.refuse(id)

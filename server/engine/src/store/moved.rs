@@ -12,7 +12,7 @@ use crate::container::{OpenContainer, RecentDirectories};
 use crate::error::EngineError;
 
 impl ChunkStore {
-    /// (D1) From now on whoever counts on a chunk of a container that is refused counts on another copy of it, one in
+    /// (D1) From now on a session that counts on a chunk of a container that is refused counts on another copy of it, one in
     /// `copies` where there is one. `false`: one of them has none, so the container must stay.
     ///
     /// # Errors

@@ -55,8 +55,8 @@ impl KitPage<'_> {
             "HOLDFAST RECOVERY KIT\n\n\
              The key below opens the encrypted backups of one repository. Print this page and keep it\n\
              apart from the server and its backups; keep no file of it. Without this page, the key file\n\
-             and every other source of the key, the backups cannot be read by anyone. Whoever has this\n\
-             page and a copy of the repository can read them all.\n\n",
+             and every other source of the key, no one can read the backups. Anyone who has this page\n\
+             and a copy of the repository can read them all.\n\n",
         );
         let _ = write!(
             page,

@@ -27,7 +27,7 @@ pub(super) fn word(bits: u16) -> [u8; WORD_LETTERS] {
     ]
 }
 
-/// The bits of a word, in either case; `None`: it is none.
+/// The bits of a word, in either case; `None`: no such word.
 pub(super) fn bits(word: [u8; WORD_LETTERS]) -> Option<u16> {
     let find =
         |letters: &[u8], letter: u8| letters.iter().position(|&known| known == letter.to_ascii_lowercase());

@@ -1,5 +1,5 @@
-//! Slots: the repository key, wrapped once for each secret that opens it. Whoever has one of the secrets and the slots has
-//! the repository key, so each opens everything. [`crate::KeyTable`] keeps them.
+//! Slots: the repository key, wrapped once for each secret that opens it. Anyone who has one of the secrets and the slots
+//! has the repository key, so each opens everything. [`crate::KeyTable`] keeps them.
 
 mod info;
 mod kdf;

@@ -6,7 +6,7 @@ use super::SlotError;
 use super::info::SlotKind;
 use crate::secret::{Secret, SecretBytes};
 
-/// A passphrase has at least so many bytes: it may have to withstand guessing by whoever has a copy of the slots.
+/// A passphrase has at least so many bytes: it may have to withstand guessing by someone who has a copy of the slots.
 pub const PASSPHRASE_MIN_BYTES: usize = 12;
 
 /// A secret with the kind of slot it opens.

@@ -14,7 +14,7 @@
 //! **Rotating the repository key** makes a table with a new key, in which all data keys are wrapped anew at once, so no
 //! state lies between. A slot is taken over only if its secret is at hand, because nothing in a table leads from an
 //! earlier repository key, or an earlier slot, to a later key. (A slot with a key pair, or with a key of its own that the
-//! repository key wraps, would spare typing passphrases; but then whoever ever saw a repository key would see all later
+//! repository key wraps, would spare typing passphrases; but then anyone who ever saw a repository key would see all later
 //! ones, and a kit that was given up would go on working.) Slots that are not taken over are named, so that the kit is
 //! exported and passphrases are added again.
 //!

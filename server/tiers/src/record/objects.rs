@@ -160,7 +160,7 @@ fn flaw_at(row: &Row<'_>, what: usize) -> rusqlite::Result<Option<Flaw>> {
     Ok(what.map(|what| Flaw::parse(&what, detail.unwrap_or_default())))
 }
 
-/// `None`: the name is none of a blob.
+/// `None`: the name is not a blob's.
 fn known_at(row: &Row<'_>) -> rusqlite::Result<Option<Known>> {
     let (len, sum, tag): (_, Option<String>, _) = (to_u64(row.get(1)?), row.get(2)?, row.get(3)?);
     let (sum, flaw) = (sum.as_deref().and_then(sum_of), flaw_at(row, 4)?);

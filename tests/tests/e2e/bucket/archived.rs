@@ -122,7 +122,7 @@ fn what_is_archived_is_quoted_thawed_and_restored() {
     assert_eq!(verified.code, Some(10), "{}", verified.said());
     assert_eq!(site.bucket.requests(Op::Get, ".data"), gets);
 
-    // Asked for once, whoever asks again, and whatever becomes of the server.
+    // Asked for once, even if another asks again, and whatever becomes of the server.
     let thaw = [&RESTORE[..], &to, &["--thaw", "bulk", "--yes"]].concat();
     agent.run(&[&thaw[..], &["--thaw-days", "3", "--no-wait"]].concat()).ok();
     wait_for("the requests", || (site.bucket.thaws().len() as u64 == objects).then_some(()));

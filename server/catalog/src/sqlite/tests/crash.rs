@@ -94,7 +94,7 @@ fn is_written_again(left: &Home, bytes: &[u8]) -> bool {
     std::fs::metadata(&log).unwrap().modified().unwrap() > std::time::SystemTime::UNIX_EPOCH
 }
 
-/// (W13) Its pages may be nowhere but in memory, if a flush failed before. Whoever changes something writes them again.
+/// (W13) Its pages may be nowhere but in memory, if a flush failed before. The next change writes them again.
 #[test]
 fn the_log_is_written_again_as_it_is_before_the_first_change() {
     let home = Home::new();

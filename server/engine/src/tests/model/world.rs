@@ -91,7 +91,7 @@ pub(super) struct World {
     pub(super) was_full: bool,
     /// Whether a policy locks what is made of one VM.
     has_policy: bool,
-    /// A round is in progress: whoever deletes is in it.
+    /// A round is in progress: what deletes now does so within it.
     pub(super) in_round: bool,
     /// Nothing more can be said of it.
     pub(super) is_over: bool,

@@ -10,7 +10,7 @@ pub(super) fn first_chunk(disk: &[u8]) -> Fingerprint {
     Fingerprint::of(&disk[..piece.len as usize])
 }
 
-/// Row: a chunk that went is asked for, by whoever asks later; one that was found stays.
+/// Row: an agent that offers a chunk that went is asked for it; one that was found stays.
 #[test]
 fn what_went_is_asked_for_and_what_was_found_stays() {
     let scene = Scene::new();

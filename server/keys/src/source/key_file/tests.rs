@@ -68,7 +68,7 @@ fn of_many_that_make_a_key_file_one_does() {
         let make = || {
             together.wait();
             let made = create(&path, &SystemRandom);
-            // Whoever made it, it is whole as soon as it is there.
+            // No matter which thread made it, it is whole as soon as it is there.
             (made, read(&path).unwrap())
         };
         let makers: Vec<_> = (0..MAKERS).map(|_| scope.spawn(make)).collect();
