@@ -1,10 +1,10 @@
-//! Which blobs a recovery of a locked restore point needs, so that whoever keeps copies can make them stay.
+//! Which blobs a recovery of a locked restore point needs, so that the keeper of copies can make them stay.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use holdfast_types::ids::{BackupId, ContainerId};
+use holdfast_types::ids::{BackupId, ContainerClass, ContainerId};
 use holdfast_volume::BlobName;
 
 use crate::container::ContainerName;
@@ -18,18 +18,19 @@ use crate::points::PointName;
 pub struct LockedNeeds {
     core: Arc<Core>,
     known: Known,
-    names: HashMap<ContainerId, BlobName>,
+    /// Of the containers that were named so far.
+    classes: HashMap<ContainerId, ContainerClass>,
 }
 
 impl fmt::Debug for LockedNeeds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LockedNeeds").field("containers", &self.names.len()).finish_non_exhaustive()
+        f.debug_struct("LockedNeeds").field("containers", &self.classes.len()).finish_non_exhaustive()
     }
 }
 
 impl LockedNeeds {
     pub(crate) fn new(core: &Arc<Core>) -> Self {
-        Self { core: Arc::clone(core), known: Known::new(), names: HashMap::new() }
+        Self { core: Arc::clone(core), known: Known::new(), classes: HashMap::new() }
     }
 
     /// The containers that a restore point needs, and its point: all but what every restore point needs, whose repository
@@ -56,15 +57,21 @@ impl LockedNeeds {
         self.known = needs.known;
         let mut blobs = Vec::new();
         for container in containers? {
-            if let Some(name) = self.names.get(&container) {
-                blobs.push(name.clone());
-            } else if let Some(row) = self.core.catalog.container(container)? {
-                let name = ContainerName { id: container, class: row.class }.blob();
-                self.names.insert(container, name.clone());
-                blobs.push(name);
+            if let Some(class) = self.class(container)? {
+                blobs.push(ContainerName { id: container, class }.blob());
             }
         }
         blobs.push(PointName { backup, revision: state.revision }.blob(&point));
         Ok(Some(blobs))
+    }
+
+    /// `None`: the catalog does not know the container.
+    fn class(&mut self, container: ContainerId) -> Result<Option<ContainerClass>, EngineError> {
+        if let Some(class) = self.classes.get(&container) {
+            return Ok(Some(*class));
+        }
+        let class = self.core.catalog.container(container)?.map(|row| row.class);
+        self.classes.extend(class.map(|class| (container, class)));
+        Ok(class)
     }
 }

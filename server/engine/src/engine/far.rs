@@ -7,7 +7,7 @@ use holdfast_types::ids::ContainerId;
 use holdfast_volume::BlobName;
 
 use super::Engine;
-use crate::container::{ContainerError, ContainerName};
+use crate::container::ContainerName;
 use crate::error::EngineError;
 use crate::needs::{self, NeedingPoint};
 use crate::points::PointName;
@@ -49,10 +49,9 @@ impl Engine {
     pub fn is_container_sound(&self, container: ContainerId) -> Result<Option<bool>, EngineError> {
         self.core.check_unlocked()?;
         let Some(record) = self.core.catalog.container(container)? else { return Ok(None) };
-        let judge = |error: &ContainerError| if error.is_damage() { Some(false) } else { None };
         let open = match self.core.store.open_afresh(&record) {
             Ok(open) => open,
-            Err(error) => return Ok(judge(&error)),
+            Err(error) => return Ok(error.is_damage().then_some(false)),
         };
         let regions = u16::try_from(open.directory().region_count()).unwrap_or(u16::MAX);
         let mut sound = Some(true);
@@ -61,7 +60,7 @@ impl Engine {
                 Ok(_) => {}
                 // (T14) What cannot be read now is no damage; damage elsewhere is.
                 Err(error) if error.is_damage() => return Ok(Some(false)),
-                Err(error) => sound = judge(&error),
+                Err(_) => sound = None,
             }
         }
         Ok(sound)
