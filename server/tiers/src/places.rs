@@ -7,6 +7,7 @@ use holdfast_volume::{BlobEntry, VolumeError, list_all};
 
 use crate::copies::Copies;
 use crate::error::CopyError;
+use crate::evict::has_moved_containers;
 use crate::kinds::Kind;
 use crate::record::Record;
 
@@ -70,6 +71,15 @@ impl Copies {
     /// When the data folder cannot be listed; the record's.
     pub fn places(&self) -> Result<Vec<KindPlaces>, CopyError> {
         Kind::ALL.into_iter().map(|kind| self.places_of(kind)).collect()
+    }
+
+    /// As [`crate::has_moved_containers`], of the data folder. Lists no more than a name.
+    ///
+    /// # Errors
+    /// When the data folder cannot be listed.
+    pub fn has_moved_containers(&self) -> Result<bool, VolumeError> {
+        let (local, _) = self.parts();
+        has_moved_containers(local)
     }
 
     fn places_of(&self, kind: Kind) -> Result<KindPlaces, CopyError> {

@@ -165,14 +165,13 @@ impl Tiers {
         found.map_err(|error| ServiceError::new(ErrorCode::Internal, error.to_string()))
     }
 
-    /// Whether containers lie in the bucket alone, as of now. Blocks.
+    /// Whether containers may lie in the bucket alone: some were moved there, or the data folder was made of it. Blocks.
     ///
     /// # Errors
     /// When the data folder cannot be listed.
     pub(crate) fn has_data_alone(&self) -> Result<bool, ServiceError> {
-        let places = self.copies.places();
-        let places = places.map_err(|error| ServiceError::new(ErrorCode::Internal, error.to_string()))?;
-        Ok(places.iter().any(|kind| kind.kind == "containers" && kind.bucket.blobs > 0))
+        let found = self.copies.has_moved_containers();
+        found.map_err(|error| ServiceError::new(ErrorCode::Internal, error.to_string()))
     }
 
     /// What was used this month, up to now. Blocks.

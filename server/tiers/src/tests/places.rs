@@ -26,6 +26,7 @@ fn each_blob_is_counted_once_where_it_lies() {
     process.finish();
     assert_eq!(places(&process, "repository").both, held(1, 8));
     assert_eq!(places(&process, "points").both, held(1, 10));
+    assert!(!process.copies.has_moved_containers().unwrap());
     // Moved, removed here and not there yet, and not copied yet.
     for number in [2, 5, 9] {
         let moved = process.volume.evict(&name(&container(number)), Ends { head: 8, tail: 8 });
@@ -36,6 +37,7 @@ fn each_blob_is_counted_once_where_it_lies() {
     let expected =
         KindPlaces { kind: "containers", local: held(1, 50), both: held(5, 500), bucket: held(3, 300) };
     assert_eq!(places(&process, "containers"), expected);
+    assert!(process.copies.has_moved_containers().unwrap());
     process.finish();
     let expected = KindPlaces { local: Held::default(), both: held(6, 550), ..expected };
     assert_eq!(places(&process, "containers"), expected);
