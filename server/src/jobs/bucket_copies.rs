@@ -44,10 +44,7 @@ impl Job for BucketCopies {
             return Ok(Step::Finished);
         }
         self.start_wanted_audit();
-        // (T16) Backups come before what is kept for restores.
-        if let Err(error) = self.tiers.archive.trim_kept() {
-            tracing::warn!(%error, "cannot give up what was thawed and is kept here");
-        }
+        self.trim_kept();
         let step = self.copy(budget);
         if let Err(error) = self.tiers.publish(self.clock.now_ms()) {
             tracing::warn!(%error, "cannot write down how the copies in the bucket are");
@@ -66,6 +63,17 @@ impl BucketCopies {
         };
         if let Err(error) = started {
             tracing::warn!(%error, "cannot start the audit of the bucket that was asked for");
+        }
+    }
+
+    /// (T16) Backups come before what is kept for restores.
+    fn trim_kept(&self) {
+        // Each second, and most servers keep nothing.
+        if self.tiers.archive.kept().is_none_or(|kept| kept.containers == 0) {
+            return;
+        }
+        if let Err(error) = self.tiers.archive.trim_kept() {
+            tracing::warn!(%error, "cannot give up what was thawed and is kept here");
         }
     }
 
