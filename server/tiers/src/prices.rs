@@ -114,6 +114,11 @@ impl Thaw {
             Self::Expedited => "Expedited",
         }
     }
+
+    /// The speed of this name, in either case.
+    pub fn named(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| known.text().eq_ignore_ascii_case(text))
+    }
 }
 
 /// What it takes to make an object of an archive readable.
@@ -317,6 +322,12 @@ mod tests {
         let ia = ClassPrices::of("STANDARD_IA").unwrap();
         assert_eq!(ia.paid_bytes(1000, 5_000), 1000 * (128 << 10), "small ones count as 128 KiB");
         assert_eq!(ia.paid_bytes(1, TB), TB);
+    }
+
+    #[test]
+    fn speeds_are_named_in_either_case() {
+        assert_eq!((Thaw::named("Bulk"), Thaw::named("expedited")), (Some(Thaw::Bulk), Some(Thaw::Expedited)));
+        assert_eq!(Thaw::named("at once"), None);
     }
 
     #[test]

@@ -66,8 +66,7 @@ fn keeping(prices: &ClassPrices, kept: &Kept, month_ms: u64) -> Dollars {
 
 /// What was thawed; `None`: a price is not known.
 pub(crate) fn thawing(class: &str, speed: &str, thawed: &Thawed) -> Option<Dollars> {
-    let speed = Thaw::ALL.into_iter().find(|known| known.text() == speed)?;
-    let asked = ClassPrices::of(class)?.thawing(speed, thawed.objects, thawed.bytes)?;
+    let asked = ClassPrices::of(class)?.thawing(Thaw::named(speed)?, thawed.objects, thawed.bytes)?;
     let days = u64::try_from(thawed.byte_days.div_ceil(THAWED_MONTH_DAYS)).unwrap_or(u64::MAX);
     Some(asked + ClassPrices::standard().gb_month.for_bytes(days))
 }
