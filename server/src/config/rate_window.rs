@@ -9,21 +9,12 @@ use std::sync::Arc;
 use holdfast_engine::clock::Clock;
 use holdfast_volume::{RateSchedule, Rates};
 use jiff::Timestamp;
-use jiff::civil::Weekday;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
 use super::{ByteSize, Settings};
 
-const DAYS: [(&str, Weekday); 7] = [
-    ("mon", Weekday::Monday),
-    ("tue", Weekday::Tuesday),
-    ("wed", Weekday::Wednesday),
-    ("thu", Weekday::Thursday),
-    ("fri", Weekday::Friday),
-    ("sat", Weekday::Saturday),
-    ("sun", Weekday::Sunday),
-];
+const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
 
 const DAY_MINUTES: u16 = 24 * 60;
 
@@ -92,7 +83,7 @@ fn parse(text: &str) -> Result<RateWindow, String> {
     let (time, zone, rate) = match rest {
         [time, rate] => (time, TimeZone::UTC, rate),
         [time, zone, rate] => {
-            (time, TimeZone::get(zone).map_err(|_| format!("there is no time zone {zone}"))?, rate)
+            (time, holdfast_retention::zone(zone).map_err(|error| error.to_string())?, rate)
         }
         _ => return Err("a time such as 08:00-18:00 and a rate are needed".to_owned()),
     };
@@ -110,7 +101,7 @@ fn parse(text: &str) -> Result<RateWindow, String> {
 fn days(text: &str) -> Result<[bool; 7], String> {
     let number = |name: &str| {
         DAYS.iter()
-            .position(|(known, _)| known.eq_ignore_ascii_case(name))
+            .position(|known| known.eq_ignore_ascii_case(name))
             .ok_or_else(|| format!("{name} is no day: mon, tue, wed, thu, fri, sat or sun"))
     };
     let (first, last) = text.split_once('-').unwrap_or((text, text));

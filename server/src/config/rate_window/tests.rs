@@ -84,7 +84,7 @@ fn what_is_no_window_says_why() {
         ("08:00-24:01 1MiB", "24:01 is no time"),
         ("08:00-08:00 1MiB", "has no length"),
         ("08:00 1MiB", "has no end"),
-        ("08:00-18:00 Berlin 1MiB", "no time zone Berlin"),
+        ("08:00-18:00 Berlin 1MiB", "no time zone \"Berlin\""),
         ("08:00-18:00 fast", "is not a size"),
     ] {
         let error = text.parse::<RateWindow>().unwrap_err().to_string();
