@@ -326,7 +326,10 @@ mod tests {
 
     #[test]
     fn speeds_are_named_in_either_case() {
-        assert_eq!((Thaw::named("Bulk"), Thaw::named("expedited")), (Some(Thaw::Bulk), Some(Thaw::Expedited)));
+        assert_eq!(
+            (Thaw::named("Bulk"), Thaw::named("expedited")),
+            (Some(Thaw::Bulk), Some(Thaw::Expedited))
+        );
         assert_eq!(Thaw::named("at once"), None);
     }
 
