@@ -126,7 +126,8 @@ impl Record {
             missing = missing.saturating_add(i64::from(is_to_go));
             tx.prepare_cached(
                 "INSERT INTO retained (name, wanted_ms) VALUES (?1, ?2)
-                 ON CONFLICT (name) DO UPDATE SET wanted_ms = max(wanted_ms, excluded.wanted_ms)",
+                 ON CONFLICT (name) DO UPDATE SET wanted_ms = excluded.wanted_ms
+                     WHERE excluded.wanted_ms > retained.wanted_ms",
             )
             .and_then(|mut insert| insert.execute(params![name.as_str(), point.until_ms]))
             .map_err(sql("write"))?;
@@ -170,7 +171,8 @@ impl Record {
     }
 
     /// Begins to look at all locked restore points. Where something moved, or `again_after_ms` have passed since that was
-    /// done last, each is looked at anew. What has ended is forgotten.
+    /// done last, each is looked at anew, and objects whose time is over are forgotten. Restore points whose lock has ended
+    /// always are.
     pub(crate) fn begin_pass(
         &self,
         now_ms: i64,
@@ -187,14 +189,12 @@ impl Record {
             tx.execute("UPDATE locked_points SET is_kept = 0, again_ms = 0, looks = 0", [])
                 .map_err(sql("write"))?;
             tx.execute("DELETE FROM said WHERE key = ?1", [MOVED]).map_err(sql("write"))?;
+            // As many as there are objects, and no one counts what has ended: no matter of every few seconds.
+            tx.execute("DELETE FROM retained WHERE max(wanted_ms, until_ms) <= ?1", [now_ms])
+                .map_err(sql("write"))?;
             say(&tx, PASS_BEGAN, now_ms)?;
         }
-        for ended in [
-            "DELETE FROM retained WHERE max(wanted_ms, until_ms) <= ?1",
-            "DELETE FROM locked_points WHERE until_ms <= ?1",
-        ] {
-            tx.execute(ended, [now_ms]).map_err(sql("write"))?;
-        }
+        tx.execute("DELETE FROM locked_points WHERE until_ms <= ?1", [now_ms]).map_err(sql("write"))?;
         tx.commit().map_err(sql("write"))
     }
 

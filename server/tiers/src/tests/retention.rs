@@ -246,6 +246,10 @@ fn a_point_is_kept_when_all_it_needs_is() {
     locking.later(4 * DAY_MS);
     process.look_at(locking.now_ms(), &[]);
     assert_eq!(process.totals(now_ms).points, 0);
+    // What it needed is forgotten when all is looked at anew.
+    locking.later(7 * DAY_MS);
+    process.look_at(locking.now_ms(), &[]);
+    assert!(!process.copies.record().has_retained().unwrap());
 }
 
 /// What the bucket keeps waits; nothing else does, and nothing is tried without end.
