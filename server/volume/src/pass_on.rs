@@ -1,7 +1,8 @@
 //! What a volume around a volume does not change.
 
-/// The methods of [`Volume`](crate::Volume) that a decorator hands to the volume in its field `inner` as they are:
-/// `pass_on!(list, space to inner);` within its `impl`.
+/// The methods of [`Volume`](crate::Volume) and [`RemoteVolume`](crate::RemoteVolume) that a decorator hands to the volume in
+/// its field `inner` as they are: `pass_on!(list, space to inner);` within its `impl`. `tagged`: all that is done with objects
+/// which are changed in place.
 #[macro_export]
 macro_rules! pass_on {
     ($($method:ident),+ to $inner:tt) => {
@@ -77,6 +78,56 @@ macro_rules! pass_on {
     (@handles_outlive_removal $inner:tt) => {
         fn handles_outlive_removal(&self) -> bool {
             $crate::Volume::handles_outlive_removal(&self.$inner)
+        }
+    };
+    (@stat $inner:tt) => {
+        fn stat(
+            &self,
+            name: &$crate::BlobName,
+        ) -> ::core::result::Result<$crate::RemoteStat, $crate::VolumeError> {
+            self.$inner.stat(name)
+        }
+    };
+    (@list_objects $inner:tt) => {
+        fn list_objects(
+            &self,
+            after: ::core::option::Option<&str>,
+        ) -> ::core::result::Result<$crate::RemotePage, $crate::VolumeError> {
+            self.$inner.list_objects(after)
+        }
+    };
+    (@remove_all $inner:tt) => {
+        fn remove_all(&self, names: &[$crate::BlobName]) -> ::core::result::Result<(), $crate::VolumeError> {
+            self.$inner.remove_all(names)
+        }
+    };
+    (@tagged $inner:tt) => {
+        fn read_tagged(
+            &self,
+            name: &$crate::BlobName,
+        ) -> ::core::result::Result<::core::option::Option<$crate::Tagged>, $crate::VolumeError> {
+            self.$inner.read_tagged(name)
+        }
+
+        fn tag(
+            &self,
+            name: &$crate::BlobName,
+        ) -> ::core::result::Result<::core::option::Option<::std::string::String>, $crate::VolumeError> {
+            self.$inner.tag(name)
+        }
+
+        fn replace_tagged(
+            &self,
+            name: &$crate::BlobName,
+            bytes: &[u8],
+            tag: ::core::option::Option<&str>,
+        ) -> ::core::result::Result<::core::option::Option<::std::string::String>, $crate::VolumeError> {
+            self.$inner.replace_tagged(name, bytes, tag)
+        }
+    };
+    (@sign_with $inner:tt) => {
+        fn sign_with(&self, number: u64) {
+            self.$inner.sign_with(number);
         }
     };
 }

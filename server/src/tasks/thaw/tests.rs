@@ -8,8 +8,7 @@ use holdfast_engine::clock::{Clock as _, ManualClock};
 use holdfast_tiers::{Record, Remote, TieredVolume};
 use holdfast_volume::testing::{ManualTimer, put};
 use holdfast_volume::{
-    BlobChecksum, BlobName, Ends, MemoryVolume, RemoteLook, RemotePage, RemoteStat, RemoteVolume, Tagged,
-    Thawed, Timer, Volume,
+    BlobChecksum, BlobName, Ends, MemoryVolume, RemoteLook, RemoteVolume, Thawed, Timer, Volume,
 };
 
 use super::*;
@@ -63,36 +62,7 @@ impl Volume for Bucket {
 }
 
 impl RemoteVolume for Bucket {
-    fn stat(&self, name: &BlobName) -> Result<RemoteStat, VolumeError> {
-        self.inner.stat(name)
-    }
-
-    fn list_objects(&self, after: Option<&str>) -> Result<RemotePage, VolumeError> {
-        self.inner.list_objects(after)
-    }
-
-    fn remove_all(&self, names: &[BlobName]) -> Result<(), VolumeError> {
-        self.inner.remove_all(names)
-    }
-
-    fn read_tagged(&self, name: &BlobName) -> Result<Option<Tagged>, VolumeError> {
-        self.inner.read_tagged(name)
-    }
-
-    fn tag(&self, name: &BlobName) -> Result<Option<String>, VolumeError> {
-        self.inner.tag(name)
-    }
-
-    fn replace_tagged(
-        &self,
-        name: &BlobName,
-        bytes: &[u8],
-        tag: Option<&str>,
-    ) -> Result<Option<String>, VolumeError> {
-        self.inner.replace_tagged(name, bytes, tag)
-    }
-
-    fn sign_with(&self, _: u64) {}
+    holdfast_volume::pass_on!(stat, list_objects, remove_all, tagged, sign_with to inner);
 
     fn look(&self, name: &BlobName) -> Result<RemoteLook, VolumeError> {
         self.answer()?;

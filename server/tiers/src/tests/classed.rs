@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crc_fast::{CrcAlgorithm, Digest};
-use holdfast_volume::{BlobChecksum, RemoteLook, RemotePage, RemoteStat, RemoteVolume, Tagged, Thawed};
+use holdfast_volume::{BlobChecksum, RemoteLook, RemotePage, RemoteStat, RemoteVolume, Thawed};
 use parking_lot::Mutex;
 
 use super::*;
@@ -98,30 +98,7 @@ impl RemoteVolume for Classed {
         Ok(page)
     }
 
-    fn remove_all(&self, names: &[BlobName]) -> Result<(), VolumeError> {
-        self.inner.remove_all(names)
-    }
-
-    fn read_tagged(&self, name: &BlobName) -> Result<Option<Tagged>, VolumeError> {
-        self.inner.read_tagged(name)
-    }
-
-    fn tag(&self, name: &BlobName) -> Result<Option<String>, VolumeError> {
-        self.inner.tag(name)
-    }
-
-    fn replace_tagged(
-        &self,
-        name: &BlobName,
-        bytes: &[u8],
-        tag: Option<&str>,
-    ) -> Result<Option<String>, VolumeError> {
-        self.inner.replace_tagged(name, bytes, tag)
-    }
-
-    fn sign_with(&self, number: u64) {
-        self.inner.sign_with(number);
-    }
+    holdfast_volume::pass_on!(remove_all, tagged, sign_with to inner);
 
     fn look(&self, name: &BlobName) -> Result<RemoteLook, VolumeError> {
         let RemoteStat { len, checksum } = self.stat(name)?;

@@ -5,10 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use crate::{
-    BlobName, Hold, MemoryVolume, RemoteLook, RemotePage, RemoteStat, RemoteVolume, Retained, Tagged, Thawed,
-    Volume, VolumeError,
-};
+use crate::{BlobName, Hold, MemoryVolume, RemoteLook, RemoteVolume, Retained, Thawed, Volume, VolumeError};
 
 /// See the module's text. Its clock stands until it is set.
 #[derive(Debug, Default)]
@@ -78,42 +75,11 @@ impl Volume for LockingVolume {
 }
 
 impl RemoteVolume for LockingVolume {
-    fn stat(&self, name: &BlobName) -> Result<RemoteStat, VolumeError> {
-        self.inner.stat(name)
-    }
-
-    fn list_objects(&self, after: Option<&str>) -> Result<RemotePage, VolumeError> {
-        self.inner.list_objects(after)
-    }
+    crate::pass_on!(stat, list_objects, tagged, sign_with to inner);
 
     fn remove_all(&self, names: &[BlobName]) -> Result<(), VolumeError> {
-        for name in names {
-            match self.remove(name) {
-                Ok(()) | Err(VolumeError::NotFound { .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
+        super::remote::remove_all(self, names)
     }
-
-    fn read_tagged(&self, name: &BlobName) -> Result<Option<Tagged>, VolumeError> {
-        self.inner.read_tagged(name)
-    }
-
-    fn tag(&self, name: &BlobName) -> Result<Option<String>, VolumeError> {
-        self.inner.tag(name)
-    }
-
-    fn replace_tagged(
-        &self,
-        name: &BlobName,
-        bytes: &[u8],
-        tag: Option<&str>,
-    ) -> Result<Option<String>, VolumeError> {
-        self.inner.replace_tagged(name, bytes, tag)
-    }
-
-    fn sign_with(&self, _: u64) {}
 
     fn look(&self, name: &BlobName) -> Result<RemoteLook, VolumeError> {
         let bytes = self.inner.get(name).ok_or_else(|| VolumeError::NotFound { name: name.clone() })?;

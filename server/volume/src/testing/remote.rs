@@ -23,7 +23,8 @@ fn stat(volume: &dyn Volume, name: &BlobName) -> Result<RemoteStat, VolumeError>
     Ok(RemoteStat { len: volume.open(name)?.len(), checksum: None })
 }
 
-fn remove_all(volume: &dyn Volume, names: &[BlobName]) -> Result<(), VolumeError> {
+/// One by one; what is not there counts as removed.
+pub(super) fn remove_all(volume: &dyn Volume, names: &[BlobName]) -> Result<(), VolumeError> {
     for name in names {
         match volume.remove(name) {
             Ok(()) | Err(VolumeError::NotFound { .. }) => {}
