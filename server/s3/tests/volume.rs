@@ -61,7 +61,6 @@ fn conforms_with_object_lock() {
     retention_suite(&volume, i64::try_from(now.as_millis()).unwrap(), &|more_ms| {
         bucket.set_ahead(Duration::from_millis(u64::try_from(more_ms).unwrap()));
     });
-    assert_eq!(volume.requests().made(RequestKind::Restore), 0);
 }
 
 /// What is missing is said, with what to do: Object Lock, or rights.

@@ -88,7 +88,7 @@ pub use holder::Holder;
 pub use places::{Held, KindPlaces};
 pub use record::{ClassTotals, ColdTotals, Flaw, KindTotals, Record, RecordError, RetentionTotals};
 pub use remote::Remote;
-pub use retain::{AHEAD_DAYS_MAX, Extended, Extending, Keep};
+pub use retain::{Extended, Extending, Keep};
 pub use shared::Travels;
 pub use survey::{SurveyError, survey};
 pub use thaw::{Archive, Thawing, UNDER_WAY_MS};

@@ -411,18 +411,6 @@ impl S3 for Store {
         Ok(S3Response::new(output))
     }
 
-    async fn get_object_retention(
-        &self,
-        req: S3Request<GetObjectRetentionInput>,
-    ) -> S3Result<S3Response<GetObjectRetentionOutput>> {
-        let input = req.input;
-        in_bucket(&input.bucket)?;
-        let mut state = self.0.lock();
-        let object = state.version_mut(&input.key, input.version_id.as_deref())?;
-        let retention = object.retention.as_ref().ok_or_else(|| s3_error!(NoSuchObjectLockConfiguration))?;
-        Ok(S3Response::new(GetObjectRetentionOutput { retention: Some(retention.told()) }))
-    }
-
     async fn put_object_retention(
         &self,
         req: S3Request<PutObjectRetentionInput>,

@@ -6,10 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use s3s::dto::{
-    DeleteMarkerEntry, ObjectLockRetention, ObjectLockRetentionMode, ObjectVersion, Timestamp,
-    TimestampFormat,
-};
+use s3s::dto::{DeleteMarkerEntry, ObjectLockRetention, ObjectVersion, Timestamp, TimestampFormat};
 use s3s::{S3Result, s3_error};
 
 use crate::store::{Object, State};
@@ -246,15 +243,5 @@ impl State {
         }
         page.next = last.filter(|_| behind.next().is_some());
         page
-    }
-}
-
-impl Retention {
-    /// As the protocol has it.
-    pub(crate) fn told(&self) -> ObjectLockRetention {
-        ObjectLockRetention {
-            mode: Some(ObjectLockRetentionMode::from(self.mode.clone())),
-            retain_until_date: Some(timestamp(self.until_ms)),
-        }
     }
 }
