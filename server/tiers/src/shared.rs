@@ -40,7 +40,8 @@ pub(crate) struct Shared {
 impl Shared {
     /// Whether a thawed copy of the blob is kept here, long enough for a restore that is yet to begin.
     pub(crate) fn is_kept(&self, name: &BlobName) -> bool {
-        self.thawed.get().is_some_and(|thawed| {
+        // Most are not, and the record need not be asked of them.
+        self.thawed.get().filter(|thawed| thawed.may_have(name)).is_some_and(|thawed| {
             let len = self.record.visible(name).ok().flatten();
             len.is_some_and(|len| thawed.has_for_long(name, len))
         })

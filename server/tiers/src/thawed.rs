@@ -140,6 +140,11 @@ impl ThawCache {
         Ok(cache)
     }
 
+    /// Whether anything is kept under this name, whatever it is.
+    pub(crate) fn may_have(&self, name: &BlobName) -> bool {
+        self.kept.lock().contains_key(name)
+    }
+
     /// Whether a container of this length can be read here now.
     pub(crate) fn has(&self, name: &BlobName, len: u64) -> bool {
         self.lasts(name, len, MARGIN_MS)
