@@ -20,8 +20,12 @@ use crate::repository::Tiers;
 /// Between two looks at least. A lock of a new restore point is some seconds old by then, and a day is what counts.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// And longer when a look took long: one part in this many of the time.
-const SHARE: i64 = 20;
+/// And after a look so many times as long as that took, with the waits of the job in it: of very many locked restore points a look
+/// is work, and finds little. Until then nothing new is made to stay.
+const REST: u32 = 20;
+
+/// But no longer than this.
+const REST_MAX: Duration = Duration::from_hours(1);
 
 /// A look is not put off for longer, however much waits to be copied.
 const LOOK_AT_LEAST_MS: i64 = 3_600_000;
@@ -43,6 +47,8 @@ struct State {
     /// Whether the bucket said that it can.
     is_checked: bool,
     looked_ms: Option<i64>,
+    /// How long the last look took.
+    look_took: Duration,
     phase: Phase,
 }
 
@@ -135,6 +141,8 @@ impl BucketRetention {
                 }
                 Phase::Looking(look) => {
                     if self.look(look, budget)? {
+                        let took_ms = self.clock.now_ms().saturating_sub(state.looked_ms.unwrap_or_default());
+                        state.look_took = Duration::from_millis(u64::try_from(took_ms).unwrap_or_default());
                         state.phase = Phase::Extending(Extending::default());
                     }
                 }
@@ -142,10 +150,8 @@ impl BucketRetention {
                     let extended = self.tiers.copies.extend_some(extending, &|| budget.must_stop())?;
                     if !extended.more {
                         state.phase = Phase::Waiting;
-                        let took_ms =
-                            self.clock.now_ms().saturating_sub(state.looked_ms.unwrap_or_default()).max(0);
-                        let wait = Duration::from_millis(took_ms.saturating_mul(SHARE).unsigned_abs());
-                        return Ok(Step::Idle(wait.clamp(INTERVAL, INTERVAL * 720)));
+                        let rest = state.look_took.saturating_mul(REST);
+                        return Ok(Step::Idle(rest.clamp(INTERVAL, REST_MAX)));
                     }
                     budget.charge(extended.objects.max(1), 0);
                 }
