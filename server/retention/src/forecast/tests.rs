@@ -65,11 +65,23 @@ fn it_is_bounded() {
     let last = Rules { keep_last: 1, ..Rules::default() };
     for gap_ms in [0, 1, HOUR_MS, 400 * DAY_MS] {
         let times = times_to_come(&points(9, gap_ms, 0), NOW_MS, NOW_MS + 366 * DAY_MS);
-        assert!(times.count() <= 24 * 366, "{gap_ms}");
+        assert!(times.take(24 * 366 + 1).count() <= 24 * 366, "{gap_ms}");
     }
-    for at_ms in [i64::MIN, -1, NOW_MS + 400 * DAY_MS, i64::MAX / 2] {
+    // Backups go on after a recent one only: not after one of long ago, or of a time that is yet to come.
+    for (at_ms, leave) in [
+        (NOW_MS, &[0][..]),
+        (NOW_MS - 4 * DAY_MS, &[]),
+        (i64::MIN, &[]),
+        (-1, &[]),
+        (NOW_MS + DAY_MS, &[]),
+        (i64::MAX / 2, &[]),
+    ] {
         let one = [RestorePoint { at_ms, ..points(1, DAY_MS, 0)[0] }];
-        assert!(leaving_in(&one, last, u32::MAX).len() <= 1, "{at_ms}");
+        assert_eq!(leaving_in(&one, last, u32::MAX), leave, "{at_ms}");
     }
+    // It looks no farther than a year ahead.
+    let until_ms = NOW_MS + 400 * DAY_MS;
+    let locked = [RestorePoint { locked_until_ms: Some(until_ms), ..points(1, DAY_MS, 0)[0] }];
+    assert_eq!(leaving_in(&locked, last, 500), []);
     assert_eq!(leaving_in(&[], last, 90), []);
 }
