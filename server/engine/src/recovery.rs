@@ -211,24 +211,37 @@ fn by_number(
         if probes > PROBES_MAX {
             return Ok(None);
         }
-        if let Some(file) = probe(volume, id)? {
-            files.insert(id, file);
+        match probe(volume, id)? {
+            Probe::Nothing => {}
+            Probe::At(file) => {
+                files.insert(id, file);
+            }
+            Probe::Far => return Ok(None),
         }
     }
     Ok(Some(files))
 }
 
-/// The file of a container, whichever its class.
-fn probe(volume: &dyn Volume, id: ContainerId) -> Result<Option<ContainerFile>, EngineError> {
+/// What looking for a container's file by its number comes to.
+enum Probe {
+    Nothing,
+    At(ContainerFile),
+    /// Each look asks a place far away. A listing does not.
+    Far,
+}
+
+/// Looks for the file of a container, whichever its class.
+fn probe(volume: &dyn Volume, id: ContainerId) -> Result<Probe, EngineError> {
     for class in [ContainerClass::Data, ContainerClass::Recipe] {
         match volume.open(&ContainerName { id, class }.blob()) {
-            Ok(blob) => return Ok(Some(ContainerFile { class, bytes: blob.len() })),
+            Ok(blob) if !blob.is_at_hand() => return Ok(Probe::Far),
+            Ok(blob) => return Ok(Probe::At(ContainerFile { class, bytes: blob.len() })),
             // One that the disk cannot read is met again when it is opened, and is damage then.
             Err(VolumeError::NotFound { .. } | VolumeError::Io { .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(None)
+    Ok(Probe::Nothing)
 }
 
 /// Opens a container that a listing or the lack of a file makes suspect: only what opening it meets is damage.

@@ -265,7 +265,7 @@ pub(crate) fn is_under_way(error: &VolumeError) -> bool {
     matches!(error, VolumeError::Unavailable { source, .. } if source.is::<UnderWay>())
 }
 
-/// Whether the request was refused, to whoever makes it with these credentials.
+/// Whether the request is refused to these credentials, whatever is tried.
 pub(crate) fn is_denied(error: &VolumeError) -> bool {
     matches!(error, VolumeError::Unavailable { source, .. }
         if source.downcast_ref::<Explained>().is_some_and(|explained| explained.is_denied))

@@ -196,6 +196,21 @@ fn row(number: u64, namespace: NamespaceId) -> ContainerRecord {
     }
 }
 
+/// A container of 64 regions; returns its bytes.
+fn write_container(engine: &Engine, volume: &MemoryVolume, number: u64) -> u64 {
+    let chunks: Vec<Vec<u8>> = (0..32).map(|number| noise(number, 100)).collect();
+    let chunks: Vec<(Fingerprint, &[u8])> =
+        chunks.iter().map(|one| (Fingerprint::of(one), &one[..])).collect();
+    let region = VerifiedRegion::encode(&chunks, &mut Encoder::new(1).unwrap()).unwrap();
+    let (id, class) = (ContainerId::new(number).unwrap(), ContainerClass::Data);
+    let (repository, namespace) = (engine.repository_id(), namespace(engine));
+    let mut writer = ContainerWriter::create(volume, repository, namespace, id, class, 1).unwrap();
+    for _ in 0..64 {
+        writer.append(&region).unwrap();
+    }
+    writer.seal().unwrap().stored_bytes
+}
+
 /// As a first full leaves it that is killed: nearly all containers have rows of no run and are in the index; the last
 /// ones, which the memtable held, have full directories to be read, and the very last no row.
 fn after_a_kill_in_a_first_full(bench: &Bench, volume: &MemoryVolume) {
@@ -203,22 +218,11 @@ fn after_a_kill_in_a_first_full(bench: &Bench, volume: &MemoryVolume) {
     const WITHOUT_ROW: u64 = 64;
     let engine = bench.open(Arc::new(volume.clone()));
     let namespace = namespace(&engine);
-    let chunks: Vec<Vec<u8>> = (0..32).map(|number| noise(number, 100)).collect();
-    let chunks: Vec<(Fingerprint, &[u8])> =
-        chunks.iter().map(|one| (Fingerprint::of(one), &one[..])).collect();
-    let region = VerifiedRegion::encode(&chunks, &mut Encoder::new(1).unwrap()).unwrap();
     let numbers = engine.catalog().reserve_container_numbers(u32::try_from(IN_MEMTABLE).unwrap()).unwrap();
     for number in numbers.clone() {
-        let id = ContainerId::new(number).unwrap();
-        let class = ContainerClass::Data;
-        let repository = engine.repository_id();
-        let mut writer = ContainerWriter::create(volume, repository, namespace, id, class, 1).unwrap();
-        for _ in 0..64 {
-            writer.append(&region).unwrap();
-        }
-        let sealed = writer.seal().unwrap();
+        let stored_bytes = write_container(&engine, volume, number);
         if number < numbers.end - WITHOUT_ROW {
-            let record = ContainerRecord { stored_bytes: sealed.stored_bytes, ..row(number, namespace) };
+            let record = ContainerRecord { stored_bytes, ..row(number, namespace) };
             engine.catalog().add_containers(&[record]).unwrap();
         }
     }
@@ -338,4 +342,56 @@ fn a_start_reads_many_directories_side_by_side() {
     for (id, disk) in made.iter().zip(&disks) {
         assert!(restore(&engine, id, "root").unwrap() == *disk);
     }
+}
+
+/// Everything in it lies far away; it counts how often data containers are asked for.
+#[derive(Debug)]
+struct Away(MemoryVolume, Arc<Mutex<u64>>);
+
+#[derive(Debug)]
+struct AwayBlob(Arc<dyn Blob>);
+
+impl Volume for Away {
+    fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
+        // What lies there is known here; only what does is asked for.
+        let inner = self.0.open(name)?;
+        *self.1.lock() += u64::from(name.as_str().ends_with(".data"));
+        Ok(Arc::new(AwayBlob(inner)))
+    }
+
+    holdfast_volume::pass_on!(
+        create_for, list, remove, discard_unfinished, space, handles_outlive_removal to 0
+    );
+}
+
+impl Blob for AwayBlob {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), VolumeError> {
+        self.0.read_at(offset, buffer)
+    }
+
+    fn is_at_hand(&self) -> bool {
+        false
+    }
+}
+
+/// A request for each number, one after the other, would be most of what a recovery takes.
+#[test]
+fn a_start_does_not_ask_a_place_far_away_for_one_number_after_the_other() {
+    const WITHOUT_ROW: u64 = 8;
+    let (bench, volume) = (Bench::new(), MemoryVolume::new());
+    let engine = bench.open(Arc::new(volume.clone()));
+    let numbers = engine.catalog().reserve_container_numbers(u32::try_from(WITHOUT_ROW).unwrap()).unwrap();
+    for number in numbers {
+        write_container(&engine, &volume, number);
+    }
+    // Killed.
+    drop(engine);
+    let asked = Arc::new(Mutex::new(0));
+    let engine = bench.open(Arc::new(Away(volume, Arc::clone(&asked))));
+    assert_eq!(engine.opened().adopted_containers, WITHOUT_ROW);
+    assert_eq!(*asked.lock(), WITHOUT_ROW + 1, "each for its directory, and one to see that it is far away");
 }
