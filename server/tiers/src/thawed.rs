@@ -129,8 +129,8 @@ impl ThawCache {
         if let Some(containers) = Kind::Container.folder() {
             for entry in list_all(&*folder, &containers) {
                 let name = entry?.name;
-                match table(&*folder, &name).filter(|_| is_up_to_date) {
-                    Some((entry, _)) => drop(kept.insert(name, entry)),
+                match entry_of(&*folder, &name).filter(|_| is_up_to_date) {
+                    Some(entry) => drop(kept.insert(name, entry)),
                     None => folder.remove(&name)?,
                 }
             }
@@ -187,9 +187,10 @@ impl ThawCache {
     }
 
     fn read_checked(&self, name: &BlobName, len: u64, offset: u64, buffer: &mut [u8]) -> Option<bool> {
-        let (entry, sums) = table(&*self.folder, name)?;
         let blob = self.folder.open(name).ok()?;
-        let end = offset.checked_add(buffer.len() as u64).filter(|end| *end <= len && entry.len == len)?;
+        // Anew each time: what is damaged since must not pass for the checksum of a piece.
+        let (_, sums) = table(&*blob, name, len)?;
+        let end = offset.checked_add(buffer.len() as u64).filter(|end| *end <= len)?;
         let mut piece = Vec::new();
         let mut at = offset;
         while at < end {
@@ -329,12 +330,19 @@ impl ThawCache {
     }
 }
 
-/// What is behind a kept container: what is known of it, and the checksums of its pieces. `None`: it is not whole.
-fn table(folder: &dyn Volume, name: &BlobName) -> Option<(Entry, Vec<u64>)> {
+/// What an earlier process kept. `None`: it is not whole.
+fn entry_of(folder: &dyn Volume, name: &BlobName) -> Option<Entry> {
     let blob = folder.open(name).ok()?;
     let mut trailer = [0; TRAILER];
     blob.read_at(blob.len().checked_sub(TRAILER as u64)?, &mut trailer).ok()?;
-    let (until_ms, len) = (number(&trailer, 0)?, number(&trailer, CHECKSUM)?);
+    let len = number(&trailer, CHECKSUM)?;
+    let (until_ms, _) = table(&*blob, name, len)?;
+    Some(Entry { len, until_ms, used_ms: 0 })
+}
+
+/// What is behind a kept container of this length: until when it is kept, and the checksums of its pieces. `None`: it is not
+/// whole.
+fn table(blob: &(dyn Blob + 'static), name: &BlobName, len: u64) -> Option<(i64, Vec<u64>)> {
     if len > CONTAINER_MAX || len.checked_add(table_len(len))? != blob.len() {
         return None;
     }
@@ -343,7 +351,7 @@ fn table(folder: &dyn Volume, name: &BlobName) -> Option<(Entry, Vec<u64>)> {
     if number(sum, 0)? != crc(&[name.as_str().as_bytes(), checked]) {
         return None;
     }
-    let sums = checked.get(..checked.len().checked_sub(2 * CHECKSUM)?)?.chunks_exact(CHECKSUM);
-    let sums = sums.filter_map(|sum| number(sum, 0)).collect();
-    Some((Entry { len, until_ms: i64::try_from(until_ms).ok()?, used_ms: 0 }, sums))
+    let (sums, told) = checked.split_at_checked(checked.len().checked_sub(2 * CHECKSUM)?)?;
+    let until_ms = i64::try_from(number(told, 0)?).ok().filter(|_| number(told, CHECKSUM) == Some(len))?;
+    Some((until_ms, sums.chunks_exact(CHECKSUM).filter_map(|sum| number(sum, 0)).collect()))
 }
