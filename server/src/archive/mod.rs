@@ -141,9 +141,9 @@ impl Archives {
     /// `Invalid`, with the speeds that there are; the record's.
     pub(crate) fn check_speed(&self, wanted: &str) -> Result<(), ServiceError> {
         let Some(tiers) = &self.tiers else { return Ok(()) };
-        let totals = tiers.archive.totals().map_err(record_error)?;
-        let classes = totals.into_iter().map(|totals| totals.class).filter(|class| is_archive(class));
-        check_speed(&self.prices, &classes.collect::<Vec<_>>(), wanted)
+        let mut classes = tiers.archive.classes().map_err(record_error)?;
+        classes.retain(|class| is_archive(class));
+        check_speed(&self.prices, &classes, wanted)
     }
 
     /// What of these disks of a restore point lies in the archive, each object once, by name. `go_on` is asked every now and
@@ -160,7 +160,7 @@ impl Archives {
     ) -> Result<Option<Vec<Part>>, ServiceError> {
         let Some(tiers) = &self.tiers else { return Ok(Some(Vec::new())) };
         // Where nothing is cold no one waits for a walk over the recipe.
-        if tiers.archive.totals().map_err(record_error)?.is_empty() {
+        if !tiers.archive.has_any().map_err(record_error)? {
             return Ok(Some(Vec::new()));
         }
         let Some(_walk) = self.walks.begin(go_on)? else { return Ok(None) };

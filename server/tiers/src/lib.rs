@@ -86,7 +86,7 @@ pub use evict::{enter_moved, has_moved_containers, moved_containers, note_made_o
 pub use fetch::{FetchError, Fetched};
 pub use holder::Holder;
 pub use places::{Held, KindPlaces};
-pub use record::{ClassTotals, ColdTotals, Flaw, KindTotals, Record, RecordError, RetentionTotals};
+pub use record::{ClassTotals, Flaw, KindTotals, Record, RecordError, RetentionTotals};
 pub use remote::Remote;
 pub use retain::{Extended, Extending, Keep};
 pub use shared::Travels;

@@ -21,8 +21,8 @@ pub(crate) use objects::Known;
 pub use retention::RetentionTotals;
 pub(crate) use retention::{Behind, PromisedPoint};
 
+pub use cold::ClassTotals;
 pub(crate) use cold::ColdRow;
-pub use cold::{ClassTotals, ColdTotals};
 
 /// Ours: "HFTR".
 const APPLICATION_ID: i32 = 0x4846_5452;

@@ -12,7 +12,7 @@ use holdfast_volume::{BlobName, RemoteLook, Thawed, Volume, VolumeError};
 use crate::asked::ArchiveAsked;
 use crate::cold::{ARCHIVES, MARGIN_MS, is_archive};
 use crate::prices::{DEFAULT_CLASS, Thaw};
-use crate::record::{ColdRow, ColdTotals, RecordError};
+use crate::record::{ColdRow, RecordError};
 use crate::shared::Shared;
 use crate::thawed::{ThawCache, ThawCacheLimits, ThawCacheTotals};
 use crate::volume::TieredVolume;
@@ -92,12 +92,20 @@ impl TieredVolume {
 }
 
 impl Archive {
-    /// What has a storage class of its own.
+    /// The storage classes that anything has of its own.
     ///
     /// # Errors
     /// The record's.
-    pub fn totals(&self) -> Result<Vec<ColdTotals>, RecordError> {
-        self.shared.record.cold_totals()
+    pub fn classes(&self) -> Result<Vec<String>, RecordError> {
+        self.shared.record.cold_classes()
+    }
+
+    /// Whether anything has a storage class of its own.
+    ///
+    /// # Errors
+    /// The record's.
+    pub fn has_any(&self) -> Result<bool, RecordError> {
+        self.shared.record.has_cold()
     }
 
     /// All that must be thawed before it can be read, as the record knows it.

@@ -40,16 +40,6 @@ pub(crate) struct ColdRow {
     pub(crate) until_ms: Option<i64>,
 }
 
-/// How much has a storage class of its own.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ColdTotals {
-    pub class: String,
-    pub blobs: u64,
-    pub bytes: u64,
-    /// Of these, blobs that were asked to be thawed, or are.
-    pub thawed: u64,
-}
-
 /// What lies there in a storage class.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClassTotals {
@@ -61,15 +51,13 @@ pub struct ClassTotals {
 }
 
 /// A line each class: what has one of its own, and what has not, which is in the `usual` one.
-fn by_class(all: (u64, u64), beside: (u64, u64), cold: Vec<ColdTotals>, usual: &str) -> Vec<ClassTotals> {
+fn by_class(all: (u64, u64), beside: (u64, u64), cold: Vec<ClassTotals>, usual: &str) -> Vec<ClassTotals> {
     let mut rest = ClassTotals { class: usual.to_owned(), blobs: all.0, bytes: all.1, thawed: 0 };
     let mut classes = Vec::new();
-    for ColdTotals { class, blobs, bytes, thawed } in cold {
-        if class != usual {
-            rest.blobs = rest.blobs.saturating_sub(blobs);
-            rest.bytes = rest.bytes.saturating_sub(bytes);
-            classes.push(ClassTotals { class, blobs, bytes, thawed });
-        }
+    for of_class in cold.into_iter().filter(|of_class| of_class.class != usual) {
+        rest.blobs = rest.blobs.saturating_sub(of_class.blobs);
+        rest.bytes = rest.bytes.saturating_sub(of_class.bytes);
+        classes.push(of_class);
     }
     rest.blobs = rest.blobs.saturating_add(beside.0);
     rest.bytes = rest.bytes.saturating_add(beside.1);
@@ -206,11 +194,23 @@ impl Record {
         Ok(by_class(sums("copied")?, sums("beside")?, cold, usual))
     }
 
+    /// The storage classes that anything has of its own.
+    pub(crate) fn cold_classes(&self) -> Result<Vec<String>, RecordError> {
+        let read = "SELECT DISTINCT class FROM cold WHERE class <> 'STANDARD' ORDER BY class";
+        let connection = self.0.lock();
+        let mut read = connection.prepare_cached(read).map_err(sql("read"))?;
+        let rows = read.query_map([], |row| row.get(0)).map_err(sql("read"))?;
+        rows.collect::<Result<_, _>>().map_err(sql("read"))
+    }
+
+    /// Whether anything has a storage class of its own.
+    pub(crate) fn has_cold(&self) -> Result<bool, RecordError> {
+        let read = "SELECT EXISTS (SELECT 1 FROM cold WHERE class <> 'STANDARD')";
+        self.0.lock().query_row(read, [], |row| row.get(0)).map_err(sql("read"))
+    }
+
     /// What has a storage class of its own, a line each class. Reads all of it.
-    ///
-    /// # Errors
-    /// The database's.
-    pub fn cold_totals(&self) -> Result<Vec<ColdTotals>, RecordError> {
+    fn cold_totals(&self) -> Result<Vec<ClassTotals>, RecordError> {
         let connection = self.0.lock();
         let mut read = connection
             .prepare_cached(
@@ -220,7 +220,7 @@ impl Record {
             .map_err(sql("read"))?;
         let rows = read
             .query_map([], |row| {
-                Ok(ColdTotals {
+                Ok(ClassTotals {
                     class: row.get(0)?,
                     blobs: to_u64(row.get(1)?),
                     bytes: to_u64(row.get(2)?),
@@ -247,6 +247,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let record = Record::open_or_create(&folder.path().join("tiers.db"), "s3://here").unwrap();
         assert_eq!(record.class_totals("STANDARD").unwrap(), []);
+        assert_eq!((record.has_cold().unwrap(), record.cold_classes().unwrap()), (false, vec![]));
         let names: Vec<_> = (1..=6).map(|n| BlobName::new(format!("containers/{n}.data")).unwrap()).collect();
         record.add_all(names.iter().map(|name| BlobEntry { name: name.clone(), len: 100 })).unwrap();
         for name in &names[..3] {
@@ -256,6 +257,8 @@ mod tests {
         record.note_thawing(&names[0], 1).unwrap();
         record.note_frozen(&names[3], "GLACIER").unwrap();
         record.note_frozen(&names[4], "STANDARD").unwrap();
+        assert!(record.has_cold().unwrap());
+        assert_eq!(record.cold_classes().unwrap(), ["DEEP_ARCHIVE", "GLACIER"]);
         let others = [totals("DEEP_ARCHIVE", 3, 300, 1), totals("GLACIER", 1, 100, 0)];
         let found = record.class_totals("STANDARD").unwrap();
         assert_eq!((&found[0], &found[1..]), (&totals("STANDARD", 2 + 3, 200 + 21, 0), &others[..]));
