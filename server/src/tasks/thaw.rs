@@ -305,25 +305,25 @@ impl Attempt<'_> {
         let (mut wait, mut asks) = (LOOK_FIRST, 0);
         loop {
             self.control.check()?;
-            let answer = match self.archive.look(&part.name) {
-                // It was thawed, and its days were over before anyone looked; or it was never begun.
-                Ok(Thawing::Cold) if asks >= ASKS_MAX => {
-                    return Err(self.never(part, &format!("asked for {asks} times")));
-                }
-                Ok(Thawing::Cold) => {
-                    asks += 1;
-                    self.archive.ask(&part.name, self.wanted.days, self.wanted.speed)
-                }
-                seen => seen,
+            // It looks, too.
+            let answer = if asks < ASKS_MAX {
+                self.archive.ask(&part.name, self.wanted.days, self.wanted.speed)
+            } else {
+                self.archive.look(&part.name)
             };
             match answer.map_err(gone) {
                 Ok(Thawing::Readable) => {
                     self.failing = Duration::ZERO;
                     return Ok(());
                 }
+                // It was thawed, and its days were over before anyone looked; or it was never begun.
+                Ok(Thawing::Cold) if asks >= ASKS_MAX => {
+                    return Err(self.never(part, &format!("asked for {asks} times")));
+                }
                 Ok(answer) => {
                     self.failing = Duration::ZERO;
                     if answer == Thawing::Cold {
+                        asks += 1;
                         self.figures.asked_objects += 1;
                         self.figures.asked_bytes += part.len;
                     }
