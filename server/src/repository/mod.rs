@@ -32,8 +32,8 @@ pub(crate) use audit::{AuditPlace, AuditReport, AuditSteering, audit, last_audit
 pub use encryption::AtWork as Encryption;
 pub(crate) use lock::FolderLock;
 pub(crate) use tiers::{
-    Asked, ClassCost, Cost, KeptBack, Month, MonthCost, Plan, Requests, Totals, changing, copies_of, cost,
-    kept_back, moved, published, read_usage, record_error, record_path, thawing, totals,
+    Asked, ClassCost, Cost, KeptBack, Month, MonthCost, Plan, Requests, Thawed, Totals, changing, copies_of,
+    cost, kept_back, moved, published, read_usage, record_error, record_path, thawing, totals,
 };
 pub use tiers::{Brought, Tiers};
 pub(crate) use without_keys::open_without_keys;

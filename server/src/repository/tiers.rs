@@ -40,7 +40,7 @@ pub(crate) use cost::{ClassCost, Cost, MonthCost, changing, cost, thawing};
 use figures::Figures;
 pub(crate) use figures::{Plan, Totals, read_usage, totals};
 pub(crate) use kept_back::{KeptBack, kept_back};
-pub(crate) use usage::{Asked, Month};
+pub(crate) use usage::{Asked, Month, Thawed};
 
 /// Name of the folder of what was thawed, within the data folder.
 const THAWED: &str = "thawed";

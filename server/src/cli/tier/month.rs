@@ -5,7 +5,7 @@ use holdfast_tiers::{ClassTotals, is_archive};
 use serde_json::{Value, json};
 
 use super::super::out;
-use crate::repository::{ClassCost, Month, MonthCost, Plan, changing, thawing};
+use crate::repository::{ClassCost, Month, MonthCost, Plan, Thawed, changing, thawing};
 
 pub(super) fn as_json(month: &Month, costs: Option<&MonthCost>) -> Value {
     json!({
@@ -24,34 +24,29 @@ pub(super) fn as_json(month: &Month, costs: Option<&MonthCost>) -> Value {
 }
 
 fn thaws_as_json(month: &Month) -> Value {
-    let mut all = Vec::new();
-    for (class, speeds) in &month.thaws {
-        for (speed, thawed) in speeds {
-            all.push(json!({
-                "class": class,
-                "speed": speed.to_ascii_lowercase(),
-                "objects": thawed.objects,
-                "bytes": thawed.bytes,
-                "dollars": thawing(class, speed, thawed).map(|cost| cost.as_f64()),
-            }));
-        }
-    }
-    all.into()
+    let as_json = |(class, speed, thawed): (&str, &str, &Thawed)| {
+        json!({
+            "class": class,
+            "speed": speed.to_ascii_lowercase(),
+            "objects": thawed.objects,
+            "bytes": thawed.bytes,
+            "dollars": thawing(class, speed, thawed).map(|cost| cost.as_f64()),
+        })
+    };
+    month.all_thaws().map(as_json).collect()
 }
 
 /// What was asked of the archive.
 fn show_archive(month: &Month) {
     let name = &month.name;
-    for (class, speeds) in &month.thaws {
-        for (speed, thawed) in speeds {
-            let cost = thawing(class, speed, thawed).map(|cost| format!(", {cost}")).unwrap_or_default();
-            out::say(format_args!(
-                "thawed in {name}: {} objects of {} bytes from {class}, {}{cost}",
-                thawed.objects,
-                thawed.bytes,
-                speed.to_ascii_lowercase()
-            ));
-        }
+    for (class, speed, thawed) in month.all_thaws() {
+        let cost = thawing(class, speed, thawed).map(|cost| format!(", {cost}")).unwrap_or_default();
+        out::say(format_args!(
+            "thawed in {name}: {} objects of {} bytes from {class}, {}{cost}",
+            thawed.objects,
+            thawed.bytes,
+            speed.to_ascii_lowercase()
+        ));
     }
     for (class, objects) in &month.changes {
         let cost = changing(class, *objects).map(|cost| format!(", {cost}")).unwrap_or_default();

@@ -102,8 +102,8 @@ fn asked(month: &Month, usual: &ClassPrices) -> Option<Cost> {
     let changed: u64 = month.changes.values().sum();
     let changes: Option<Vec<_>> =
         month.changes.iter().map(|(class, objects)| changing(class, *objects)).collect();
-    let thaws = month.thaws.iter().flat_map(|(class, speeds)| speeds.iter().map(move |of| (class, of)));
-    let thaws: Option<Vec<_>> = thaws.map(|(class, (speed, thawed))| thawing(class, speed, thawed)).collect();
+    let thaws: Option<Vec<_>> =
+        month.all_thaws().map(|(class, speed, thawed)| thawing(class, speed, thawed)).collect();
     let requests = usual.put.times(made(RequestKind::Put).saturating_sub(changed))
         + changes?.into_iter().sum()
         + usual.get.times(made(RequestKind::Head))

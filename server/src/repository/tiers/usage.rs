@@ -145,6 +145,13 @@ impl Month {
         }
     }
 
+    /// What was asked to be thawed: storage class, speed (as requests of S3 name it), and how much.
+    pub(crate) fn all_thaws(&self) -> impl Iterator<Item = (&str, &str, &Thawed)> {
+        self.thaws.iter().flat_map(|(class, speeds)| {
+            speeds.iter().map(move |(speed, thawed)| (class.as_str(), speed.as_str(), thawed))
+        })
+    }
+
     /// As if nothing happened until `now_ms`: for a look between two counts.
     pub(crate) fn as_of(&self, now_ms: i64) -> Self {
         let mut later = self.clone();

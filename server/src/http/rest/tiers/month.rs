@@ -95,15 +95,15 @@ pub(super) fn over(month: &Month, usual: &str) -> MonthState {
 }
 
 fn describe(month: &Month, so_far: Option<&Cost>, by_end: Option<&Cost>) -> MonthState {
-    let thaws = month.thaws.iter().flat_map(|(class, speeds)| speeds.iter().map(move |of| (class, of)));
     MonthState {
         month: month.name.clone(),
         requests: totals(&month.requests, month.since_ms),
         cost: so_far.map(Costs::from),
         forecast: by_end.map(Costs::from),
-        thaws: thaws
-            .map(|(class, (speed, thawed))| Thawed {
-                class: class.clone(),
+        thaws: month
+            .all_thaws()
+            .map(|(class, speed, thawed)| Thawed {
+                class: class.to_owned(),
                 speed: speed.to_ascii_lowercase(),
                 objects: thawed.objects,
                 bytes: thawed.bytes,
