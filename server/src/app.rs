@@ -250,11 +250,11 @@ fn tasks(
         .or(settings.s3_primary.then_some(0))
         .map(|min_age_days| Moving { min_age_days, until_free_pct: settings.s3_move_until_free });
     let class = &settings.s3_archive_class;
-    let archiving = settings.s3_archive_after_days.zip(tiers).map(|(min_age_days, tiers)| Archiving {
+    let archive_after_days = settings.s3_archive_after_days.filter(|_| tiers.is_some());
+    let archiving = archive_after_days.map(|min_age_days| Archiving {
         min_age_days,
         class: class.clone(),
         minimum_days: archives.prices.minimum_days(class),
-        tiers: Arc::clone(tiers),
         clock: Arc::clone(clock),
     });
     let reclaim = ReclaimWork { engine: Arc::clone(engine), tiers: tiers.cloned(), moving, archiving };

@@ -153,7 +153,7 @@ pub(crate) struct ReclaimWork {
     pub(crate) tiers: Option<Arc<Tiers>>,
     /// What each round moves to the bucket alone; `None`: nothing.
     pub(crate) moving: Option<Moving>,
-    /// What each round moves to the archive; `None`: nothing.
+    /// What each round moves to the archive, if there are tiers; `None`: nothing.
     pub(crate) archiving: Option<Archiving>,
 }
 
@@ -164,7 +164,6 @@ pub(crate) struct Archiving {
     pub(crate) class: String,
     /// For which the class is paid at least.
     pub(crate) minimum_days: u32,
-    pub(crate) tiers: Arc<Tiers>,
     pub(crate) clock: Arc<dyn Clock>,
 }
 
@@ -184,7 +183,7 @@ impl Archiving {
     }
 
     /// Says what was kept back, in the task's log and for `tier status`.
-    fn tell(&self, report: &ReclaimReport, control: &Control) {
+    fn tell(&self, tiers: &Tiers, report: &ReclaimReport, control: &Control) {
         let (containers, bytes) = (report.kept_back_containers, report.kept_back_bytes);
         let Self { class, minimum_days: days, .. } = self;
         if containers > 0 {
@@ -200,7 +199,7 @@ impl Archiving {
             class: class.clone(),
             minimum_days: *days,
         };
-        if let Err(error) = self.tiers.note_kept_back(&kept_back) {
+        if let Err(error) = tiers.note_kept_back(&kept_back) {
             tracing::warn!(%error, "cannot note what was kept out of the archive");
         }
     }
@@ -269,8 +268,8 @@ impl Work for ReclaimWork {
             let (containers, bytes) = (report.frozen_containers, report.frozen_bytes);
             control.log(format!("{containers} containers of {bytes} bytes lie in the archive now"));
         }
-        if let Some(archiving) = archiving {
-            archiving.tell(&report, control);
+        if let (Some(archiving), Some(tiers)) = (archiving, &self.tiers) {
+            archiving.tell(tiers, &report, control);
         }
         if let Some(why) = &report.freezing_failed {
             control.log(format!("no more was moved to the archive: {why}"));
