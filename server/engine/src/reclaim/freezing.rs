@@ -66,12 +66,7 @@ impl Freezing {
 
     /// How old they must be at least.
     fn days_min(&self) -> u32 {
-        self.rules
-            .iter()
-            .filter_map(|rule| rule.min_age_days)
-            .min()
-            .unwrap_or(u32::MAX)
-            .min(self.min_age_days)
+        self.rules.iter().filter_map(|rule| rule.min_age_days).fold(self.min_age_days, u32::min)
     }
 }
 
@@ -144,17 +139,23 @@ pub(super) fn run(
         let is_used = |root: &Root| in_use.iter().any(|recipe| recipe.root == root.fingerprint);
         let (young, rest) = roots()?.split(|root| !old.has(root) || is_used(root));
         let marked = mark(core, &young, &candidates, &Scope::all(), control)?;
-        let lasting = Lasting::find(core, freezing, rest, &candidates, control)?;
-        control.begin(Phase::Moving, far.len() as u64);
-        for candidate in far {
+        let is_needed = |candidate: &Candidate| {
+            marked.incomplete.contains_key(&candidate.namespace)
+                || !marked.live.get(candidate.id).is_some_and(SlotSet::is_empty)
+        };
+        let free: Vec<&Candidate> = far.into_iter().filter(|candidate| !is_needed(candidate)).collect();
+        // What may be cold already is finished.
+        let is_begun = |candidate: &Candidate| core.store.leftovers.is_cold(candidate.id);
+        let lasting = if free.iter().all(|candidate| is_begun(candidate)) {
+            Lasting(None)
+        } else {
+            Lasting::find(core, freezing, rest, &candidates, control)?
+        };
+        control.begin(Phase::Moving, free.len() as u64);
+        for candidate in free {
             control.check()?;
-            let is_needed = marked.incomplete.contains_key(&candidate.namespace)
-                || !marked.live.get(candidate.id).is_some_and(SlotSet::is_empty);
             control.add_done(1);
-            // What may be cold already is finished.
-            if is_needed
-                || (!core.store.leftovers.is_cold(candidate.id) && lasting.keeps_back(candidate, report))
-            {
+            if !is_begun(candidate) && lasting.keeps_back(candidate, report) {
                 continue;
             }
             if !freeze_one(core, candidate, report)? {
