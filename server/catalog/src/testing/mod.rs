@@ -29,6 +29,7 @@ mod places;
 mod points;
 mod quotas;
 mod refusals;
+mod renames;
 mod reports;
 mod retention;
 mod scrub;
@@ -62,6 +63,7 @@ const CASES: &[&[Case]] = &[
     points::CASES,
     quotas::CASES,
     refusals::CASES,
+    renames::CASES,
     retention::CASES,
     scrub::CASES,
     tasks::CASES,
