@@ -14,8 +14,6 @@ use parking_lot::Mutex;
 
 use crate::compare::{There, compare, pieces};
 use crate::error::CopyError;
-use crate::evict::container_of;
-use crate::freeze::with_ends;
 use crate::holder::Holder;
 use crate::kinds::Kind;
 use crate::lease::Lease;
@@ -25,17 +23,13 @@ use crate::shared::Shared;
 use crate::unread::Unread;
 use crate::volume::TieredVolume;
 
+mod removals;
+
 /// Names listed at a time.
 const PAGE: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 
 /// Blobs each thread copies in one call of [`Copies::work`].
 const BLOBS_PER_THREAD: usize = 8;
-
-/// Most that one request removes.
-const REMOVALS_MAX: usize = 1000;
-
-/// What the bucket keeps is not tried to be removed again before.
-const HELD_AGAIN_MS: i64 = 3_600_000;
 
 /// Blobs that cannot be read here and are remembered.
 const UNREADABLE_MAX: usize = 1000;
@@ -536,83 +530,6 @@ impl Copies {
             Err(VolumeError::Exists { .. }) => Ok(Sent::Exists),
             Err(error) => Err(CopyError::Remote(error)),
         }
-    }
-
-    /// (T2) Removes what was to go when the round began: everything sealed before that is in the bucket by now.
-    fn remove_some(&self, round: &mut Round) -> Result<Worked, CopyError> {
-        let Shared { record, clock, .. } = &*self.shared;
-        let noted =
-            record.removals(round.removed_up_to, round.removals_up_to, clock.now_ms(), REMOVALS_MAX)?;
-        let Some((last, _)) = noted.last() else {
-            round.stage = Stage::Done;
-            return Ok(Worked { more: true, ..Worked::default() });
-        };
-        let last = *last;
-        self.carry_out(noted)?;
-        round.removed_up_to = last;
-        Ok(Worked { more: true, ..Worked::default() })
-    }
-
-    /// (T7) Tables of keys that are to go, and before one that is there.
-    fn remove_older_keys(&self) -> Result<(), CopyError> {
-        let Some(folder) = Kind::Keys.folder() else { return Ok(()) };
-        let older =
-            self.shared.record.removals_before_newest(&folder, self.shared.clock.now_ms(), REMOVALS_MAX)?;
-        if older.is_empty() { Ok(()) } else { self.carry_out(older) }
-    }
-
-    fn carry_out(&self, noted: Vec<(i64, BlobName)>) -> Result<(), CopyError> {
-        let Shared { local, record, waiting, clock, .. } = &*self.shared;
-        // A call is at it: whether it stays is not decided.
-        let mut gone: Vec<(i64, BlobName)> =
-            noted.into_iter().filter(|(_, name)| !waiting.is_removing(name)).collect();
-        if !gone.is_empty() {
-            // (T8) What another server counts on does not go.
-            self.lease()?.check(&self.shared)?;
-            let held = self.remove_there(&gone)?;
-            gone.retain(|(_, name)| !held.contains(name));
-        }
-        let names: Vec<BlobName> = gone.iter().map(|(_, name)| name.clone()).collect();
-        record.removed(&gone)?;
-        for name in names {
-            // It was not removed here after all, or there is a new one of its name.
-            if self.shared.travels(&name).is_some()
-                && let Ok(blob) = local.open(&name)
-            {
-                waiting.note(&name, blob.len(), clock.now_ms());
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Copies {
-    /// Removes these in the bucket, and the ends beside them. Returns those that it keeps: they are tried again when it may let
-    /// them go, and no other removal waits for them.
-    fn remove_there(&self, gone: &[(i64, BlobName)]) -> Result<HashSet<BlobName>, CopyError> {
-        let Shared { remote, record, clock, local, retention, .. } = &*self.shared;
-        let names: Vec<BlobName> = gone.iter().map(|(_, name)| name.clone()).collect();
-        let all = with_ends(record, &names)?;
-        if retention.get().is_none() && !record.has_retained()? {
-            remote.store.remove_all(&all).map_err(CopyError::Remote)?;
-            return Ok(HashSet::new());
-        }
-        // What was replaced or deleted is kept there, and paid for, so it is removed for good.
-        let held = remote.store.remove_for_good(&all).map_err(CopyError::Remote)?;
-        let soonest_ms = clock.now_ms().saturating_add(HELD_AGAIN_MS);
-        let mut staying = HashSet::new();
-        for (name, hold) in held {
-            if self.shared.travels(&name).is_some() && local.open(&name).is_ok() {
-                // There is a new one of its name, which lies over it from now on.
-                remote.store.remove_all(std::slice::from_ref(&name)).map_err(CopyError::Remote)?;
-                continue;
-            }
-            // With its ends a container stays, or what is left of it.
-            let whole = container_of(&name).unwrap_or(name);
-            record.note_held(&whole, hold, soonest_ms)?;
-            staying.insert(whole);
-        }
-        Ok(staying)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Order, crashes, and a bucket that is away. The bucket is a volume in memory that fails on demand; what is here is
+//! Order and crashes. The bucket is a volume in memory that fails on demand; what is here is
 //! one, too, so that a test can crash.
 
 use std::num::NonZeroUsize;
@@ -13,8 +13,10 @@ use crate::{AbsentVolume, Copies, CopyError, Record, Remote, TieredVolume, surve
 mod answers;
 mod archive;
 mod audit;
+mod away;
 mod classed;
 mod evict;
+mod keys;
 mod places;
 mod retention;
 mod thawed;
@@ -375,41 +377,6 @@ fn a_name_used_again_gets_its_own_copy() {
     assert_eq!(record.totals().unwrap().iter().map(|kind| kind.blobs).sum::<u64>(), 2);
 }
 
-/// (T5) The bucket is away for as long as it likes.
-#[test]
-fn work_goes_on_while_the_bucket_is_away() {
-    let world = World::new();
-    let record = world.record();
-    let absent = Remote::plain(&Arc::new(AbsentVolume::new("it is away")));
-    let clock = Arc::<ManualClock>::clone(&world.clock);
-    let volume = TieredVolume::new(Arc::new(world.local.clone()), absent, record, |_| true, clock);
-    let copies = volume.copies(NonZeroUsize::MIN, "here").unwrap();
-    volume.discard_unfinished().unwrap();
-    put(&volume, &container(1), b"one");
-    put(&volume, &container(2), b"two");
-    volume.remove(&name(&container(1))).unwrap();
-    assert!(copies.work(&|| false).unwrap_err().is_passing() || copies.status().failure.is_some());
-    assert_eq!(list(&volume, "containers").len(), 1);
-    // It is back, in another process.
-    let process = world.start();
-    process.finish();
-    assert_eq!(world.there(), [container(2)]);
-}
-
-/// What was lost here is read from there, and the bucket being away is no damage.
-#[test]
-fn what_only_an_absent_bucket_has_cannot_be_read_now() {
-    let world = World::new();
-    let process = world.start();
-    put(&process.volume, &container(1), b"one");
-    process.finish();
-    world.local.remove(&name(&container(1))).unwrap();
-    world.bucket.fail_next(OpKind::Open, 1, Fault::Unavailable);
-    let error = process.volume.open(&name(&container(1))).unwrap_err();
-    assert!(error.is_unreadable_now(), "{error}");
-    assert!(process.volume.open(&name(&container(1))).is_ok());
-}
-
 #[test]
 fn a_record_that_is_lost_is_made_anew_of_the_bucket() {
     let world = World::new();
@@ -502,82 +469,6 @@ fn what_may_not_travel_any_more_goes_from_there() {
     while copies.work(&|| false).unwrap().more {}
     assert!(!world.is_there(&container(1)));
     assert_eq!(copies.record().removals_up_to(last).unwrap(), 0);
-}
-
-fn keys(number: u32) -> String {
-    format!("keys/{number:020}")
-}
-
-/// (T1) At no moment is there a container without the keys of its time, or no table at all, however often the keys change
-/// while a round is under way, and whether or not the tables between were ever copied.
-#[test]
-fn the_keys_of_everything_there_are_there() {
-    for is_whole in [true, false] {
-        for changes_at in 0..12 {
-            let world = World::new();
-            let process = world.start();
-            put(&process.volume, &keys(1), b"k");
-            put(&process.volume, &container(1), b"of keys 1");
-            if !is_whole {
-                process.finish();
-            }
-            let mut newest = 1;
-            let change = |newest: &mut u32| {
-                *newest += 1;
-                put(&process.volume, &keys(*newest), b"k");
-                process.volume.remove(&name(&keys(*newest - 1))).unwrap();
-                put(&process.volume, &container(*newest), b"of these keys");
-                put(&process.volume, &format!("points/n/v/{newest}.1"), b"p");
-            };
-            change(&mut newest);
-            for piece in 0.. {
-                let worked = process.copies.work(&|| false).unwrap();
-                if piece == changes_at || piece == changes_at + 1 {
-                    change(&mut newest);
-                }
-                let there = world.there();
-                let newest_of = |folder: &str| {
-                    let of_folder = there.iter().filter_map(|key| key.strip_prefix(folder));
-                    let number =
-                        |rest: &str| rest.trim_end_matches(".data").trim_end_matches(".1").parse().ok();
-                    of_folder.filter_map(number).max().unwrap_or(0_u32)
-                };
-                let (table, data) = (newest_of("keys/"), newest_of("containers/0000000/"));
-                assert!(table > 0 || data == 0, "{there:?}");
-                assert!(newest_of("points/n/v/") <= data.min(table), "{there:?}");
-                if !worked.more && piece > changes_at {
-                    break;
-                }
-            }
-            process.finish();
-            assert!(
-                world.is_there(&keys(newest)) && !world.is_there(&keys(newest - 1)),
-                "{:?}",
-                world.there()
-            );
-        }
-    }
-}
-
-/// (T7) Keys that were destroyed go from there first, whatever else waits.
-#[test]
-fn older_keys_do_not_wait_for_the_rest() {
-    let world = World::new();
-    let process = world.start();
-    put(&process.volume, &keys(1), b"destroyed");
-    process.finish();
-    for number in 1..=100 {
-        put(&process.volume, &container(number), b"bytes");
-    }
-    put(&process.volume, &keys(2), b"new");
-    process.volume.remove(&name(&keys(1))).unwrap();
-    while world.is_there(&keys(1)) {
-        assert!(process.copies.work(&|| false).unwrap().more);
-        assert!(world.is_there(&keys(1)) || world.is_there(&keys(2)), "never without any");
-    }
-    assert!(!world.is_there(&container(1)), "nothing else was copied yet");
-    process.finish();
-    assert!(world.is_there(&container(100)));
 }
 
 /// (T1) A container that is being removed while a round passes was copied forward before: what it went into comes before
