@@ -35,7 +35,11 @@ impl Worker {
         let (mut state, mut due) = (JobState::Idle, Instant::now());
         while self.wait(&mut wishes, state, due).await {
             // `None`: told otherwise in the meantime.
-            let Some(stop) = self.entry.begin_step() else { continue };
+            let Some(stop) = self.entry.begin_step() else {
+                // Its time had come, or it was woken: that holds for as long as the pause does.
+                due = Instant::now();
+                continue;
+            };
             let Some(next) = self.step(stop).await else {
                 self.entry.show(JobState::Finished);
                 return;
