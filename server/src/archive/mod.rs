@@ -44,7 +44,7 @@ pub(crate) struct Part {
 
 /// What a person may ask for.
 pub(crate) fn speed(text: &str) -> Option<Thaw> {
-    Thaw::ALL.into_iter().find(|speed| speed.text().eq_ignore_ascii_case(text))
+    Thaw::named(text)
 }
 
 /// What lies in none of `classes` is not thawed at all.

@@ -1,4 +1,4 @@
-//! How many recipes are walked at once: each walk reads pages and asks the index for every chunk of a disk, and whoever may
+//! How many recipes are walked at once: each walk reads pages and asks the index for every chunk of a disk, and anyone who may
 //! restore may start one.
 
 use std::time::Duration;

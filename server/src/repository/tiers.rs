@@ -54,8 +54,8 @@ const CA_MAX_BYTES: u64 = 4 << 20;
 /// What is read of the bucket at a time: a request costs the same whatever its size.
 const CACHE_BLOCK_BYTES: NonZeroUsize = NonZeroUsize::new(256 << 10).unwrap();
 
-/// Blobs brought at once: each holds a piece of 1 MiB.
-const FETCH_THREADS: NonZeroUsize = NonZeroUsize::new(8).unwrap();
+/// Blobs brought at once: each takes as long as its requests, however small it is, and holds a piece of 1 MiB.
+const FETCH_THREADS: NonZeroUsize = NonZeroUsize::new(32).unwrap();
 
 /// Under these keys the record says how the copies are, for `tier status`.
 const STATUS: &str = "status";

@@ -29,7 +29,7 @@ use crate::repository::record_error;
 const AT_ONCE: usize = 24;
 
 /// Thaws that have not ended, of the [`UNFINISHED_TASKS_MAX`](holdfast_engine::catalog::UNFINISHED_TASKS_MAX) of all kinds:
-/// whoever may restore starts them, and reclaim must always have a place.
+/// anyone who may restore starts them, and reclaim must always have a place.
 const UNFINISHED_MAX: usize = 48;
 
 /// Of these, what one restore point and one tenant may have: then there is always a place for another tenant, also among those

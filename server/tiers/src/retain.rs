@@ -1,7 +1,7 @@
 //! Makes what locked restore points need stay in the bucket (Object Lock), a bounded batch a call.
 //!
 //! (T17) An object is to stay as long as the longest lock of the restore points that need it, rounded up to whole days: only
-//! ever longer, and never more than ten years from now. Whoever shares an object extends it, once.
+//! ever longer, and never more than ten years from now. An object that several share is extended once.
 //!
 //! (T18) A restore point counts as kept when all it needs stays that long: its containers, the ends that lie beside those in
 //! an archive, its point, whose repository it is, and the newest table of keys.
@@ -233,7 +233,7 @@ pub(crate) fn extend(shared: &Shared, behind: &Behind, mode: LockMode) -> Result
     let look = remote.store.look(name).map_err(CopyError::Remote)?;
     check_is_ours(shared, name, &look)?;
     let in_force = look.retained.filter(|retained| retained.until_ms > clock.now_ms());
-    // (T17) Never shorter: whoever asked for more has it.
+    // (T17) Never shorter: what was asked for stays.
     if let Some(found) = in_force.filter(|found| found.until_ms >= behind.wanted_ms) {
         return Ok(record.note_retained(name, found.until_ms)?);
     }

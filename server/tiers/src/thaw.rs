@@ -1,6 +1,6 @@
 //! Brings back what lies in an archive, for a while: asks the bucket for copies that can be read, and looks whether they are
 //! there. That something is going to be asked for is in the record before, and until when it can be read once that was seen:
-//! so nothing is asked for twice, whoever asks, and whatever becomes of an answer.
+//! so nothing is asked for twice, by one or by several, and whatever becomes of an answer.
 //!
 //! A crash leaves objects that count as asked for and may not have been. The next look finds out; it counts
 //! [a minute](SHOWN_WITHIN_MS) after they were.

@@ -278,7 +278,7 @@ impl Record {
         found.map(|name| name.and_then(BlobName::new)).map_err(sql("read"))
     }
 
-    /// What is to go and must stay is left alone until then; `soonest_ms`: not before.
+    /// What is to go and must stay is not tried before then; `soonest_ms`: not before.
     pub(crate) fn note_held(&self, name: &BlobName, hold: Hold, soonest_ms: i64) -> Result<(), RecordError> {
         let again_ms = match hold {
             Hold::Until(until_ms) => until_ms.max(soonest_ms),
