@@ -14,7 +14,7 @@ use crate::checksum;
 use crate::classes;
 use crate::client::{RequestCounts, RequestKind, S3Client};
 use crate::config::{OpenError, S3Config};
-use crate::error::{Answer, Intent, bad_answer, classify};
+use crate::error::{Answer, Call, Intent, bad_answer, classify};
 use crate::removal::{self, BATCH_MAX};
 use crate::retention;
 use crate::versions;
@@ -118,6 +118,15 @@ impl S3Volume {
     }
 }
 
+/// It would be asked for without end.
+const LEADS_NOWHERE: &str = "a page that is said not to be the last, and leads nowhere";
+
+/// After which key the next page begins: the `last` of one that began after `after`.
+fn next_page(call: &Call, last: Option<String>, after: Option<&str>) -> Result<String, VolumeError> {
+    let goes_on = |last: &String| after.is_none_or(|after| last.as_str() > after);
+    last.filter(goes_on).ok_or_else(|| bad_answer(call, LEADS_NOWHERE))
+}
+
 impl Volume for S3Volume {
     fn create_for(&self, name: &BlobName, _: Owner) -> Result<Box<dyn BlobWriter>, VolumeError> {
         // Whether the name is taken, the PUT tells.
@@ -146,7 +155,7 @@ impl Volume for S3Volume {
                 .list_objects_v2()
                 .bucket(self.bucket())
                 .prefix(format!("{}/", self.key(prefix)))
-                .set_start_after(after)
+                .set_start_after(after.clone())
                 .max_keys(wanted);
             let output = match self.client.request(RequestKind::List, &call, 0, request.send()) {
                 // A folder that does not exist is empty, so it is the bucket that is missing.
@@ -171,8 +180,7 @@ impl Volume for S3Volume {
             if !more || !entries.is_empty() {
                 return Ok(ListPage { entries, more });
             }
-            after =
-                Some(last.ok_or_else(|| bad_answer(&call, "an empty page that is said not to be the last"))?);
+            after = Some(next_page(&call, last, after.as_deref())?);
         }
     }
 
@@ -191,8 +199,9 @@ impl Volume for S3Volume {
             prefix => Some(format!("{prefix}/")),
         };
         let mut count = 0;
-        let (mut key_marker, mut id_marker) = (None, None);
+        let mut at = (None, None);
         loop {
+            let (key_marker, id_marker) = at.clone();
             let request = self
                 .client
                 .sdk
@@ -216,13 +225,11 @@ impl Volume for S3Volume {
             if !output.is_truncated.unwrap_or(false) {
                 return Ok(count);
             }
-            (key_marker, id_marker) = (output.next_key_marker, output.next_upload_id_marker);
-            if key_marker.is_none() {
-                return Err(bad_answer(
-                    &call,
-                    "a page of uploads that is said not to be the last, without its end",
-                ));
+            let next = (output.next_key_marker, output.next_upload_id_marker);
+            if next.0.is_none() || next == at {
+                return Err(bad_answer(&call, LEADS_NOWHERE));
             }
+            at = next;
         }
     }
 
@@ -276,8 +283,7 @@ impl RemoteVolume for S3Volume {
             });
         }
         if output.is_truncated.unwrap_or(false) {
-            let nothing = || bad_answer(&call, "an empty page that is said not to be the last");
-            page.next = Some(last.ok_or_else(nothing)?);
+            page.next = Some(next_page(&call, last, after)?);
         }
         Ok(page)
     }

@@ -177,6 +177,39 @@ fn a_listing_of_versions_that_leads_nowhere_is_an_error() {
     assert_eq!(volume.stat(&name("c/x")).unwrap().len, 5);
 }
 
+/// Nor is a listing of objects or of uploads asked for again and again.
+#[test]
+fn a_listing_that_leads_nowhere_is_an_error() {
+    let bucket = TestBucket::start();
+    let volume = volume(&bucket);
+    let objects = |inside: &str| {
+        format!("<ListBucketResult><IsTruncated>true</IsTruncated>{inside}</ListBucketResult>").leak()
+    };
+    // A key that is none of ours: the listing goes on behind it.
+    let stranger = "<Contents><Key>site/c/a b</Key><Size>5</Size></Contents>";
+    for (page, times) in [(objects(""), 1), (objects(stranger), 2)] {
+        let page: &'static str = page;
+        let is_refused = |outcome: Result<(), VolumeError>| {
+            bucket.heal();
+            assert!(matches!(outcome, Err(VolumeError::BadAnswer { .. })), "{page}: {outcome:?}");
+        };
+        bucket.fail(Op::List, "", times, Fault::Answer(page));
+        is_refused(volume.list(&name("c"), None, NonZeroUsize::MIN).map(|_| ()));
+        bucket.fail(Op::List, "", 1, Fault::Answer(page));
+        is_refused(volume.list_objects(Some("c/a b")).map(|_| ()));
+    }
+    let next = "<NextKeyMarker>site/c/x</NextKeyMarker><NextUploadIdMarker>1</NextUploadIdMarker>";
+    for (inside, times) in [("", 1), (next, 2)] {
+        let page = format!(
+            "<ListMultipartUploadsResult><IsTruncated>true</IsTruncated>{inside}</ListMultipartUploadsResult>"
+        );
+        bucket.fail(Op::Parts, "", times, Fault::Answer(page.leak()));
+        let outcome = volume.discard_unfinished();
+        bucket.heal();
+        assert!(matches!(outcome, Err(VolumeError::BadAnswer { .. })), "{inside}: {outcome:?}");
+    }
+}
+
 #[test]
 fn a_whole_bucket_and_a_part_of_it_are_volumes() {
     let bucket = TestBucket::start();
