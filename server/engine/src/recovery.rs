@@ -152,7 +152,7 @@ impl Known {
 }
 
 /// (S6) without a mark: the files of containers the index does not cover. They are looked for by number, or by
-/// listing when that is less work or the catalog may be `older` than the volume.
+/// listing when that is less work, one of them lies far away, or the catalog may be `older` than the volume.
 pub(crate) fn uncovered_files(
     volume: &dyn Volume,
     store: &ChunkStore,
@@ -183,7 +183,8 @@ pub(crate) fn uncovered_files(
     Ok(files)
 }
 
-/// The files of uncovered containers below `next`, each looked for by its number; `None`: too many to do so.
+/// The files of uncovered containers below `next`, each looked for by its number; `None`: too many to do so, or one
+/// lies far away.
 fn by_number(
     volume: &dyn Volume,
     store: &ChunkStore,

@@ -287,7 +287,11 @@ impl S3Client {
     /// Starts something and does not wait for its outcome.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         if let Some(runtime) = &self.runtime {
-            runtime.spawn(work);
+            let turn = self.pace.next();
+            runtime.spawn(async move {
+                tokio::time::sleep(turn).await;
+                work.await;
+            });
         }
     }
 }

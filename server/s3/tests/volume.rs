@@ -185,7 +185,7 @@ fn a_listing_that_leads_nowhere_is_an_error() {
     let objects = |inside: &str| {
         format!("<ListBucketResult><IsTruncated>true</IsTruncated>{inside}</ListBucketResult>").leak()
     };
-    // A key that is none of ours: the listing goes on behind it.
+    // A stranger's key: the listing goes on behind it.
     let stranger = "<Contents><Key>site/c/a b</Key><Size>5</Size></Contents>";
     for (page, times) in [(objects(""), 1), (objects(stranger), 2)] {
         let page: &'static str = page;

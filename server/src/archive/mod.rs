@@ -42,17 +42,12 @@ pub(crate) struct Part {
     pub(crate) thawing: Thawing,
 }
 
-/// What a person may ask for.
-pub(crate) fn speed(text: &str) -> Option<Thaw> {
-    Thaw::named(text)
-}
-
 /// What lies in none of `classes` is not thawed at all.
 fn check_speed(prices: &Prices, classes: &[String], wanted: &str) -> Result<(), ServiceError> {
     let offered =
         |speed: Thaw| classes.iter().any(|class| prices.thaws.contains_key(&(class.clone(), speed)));
     // What is no speed is refused with the rest of the options.
-    if classes.is_empty() || speed(wanted).is_none_or(offered) {
+    if classes.is_empty() || Thaw::named(wanted).is_none_or(offered) {
         return Ok(());
     }
     let speeds = Thaw::ALL.into_iter().filter(|speed| offered(*speed));

@@ -139,7 +139,7 @@ impl Prices {
         let mut thaws = BTreeMap::new();
         for (class, speeds) in table.thaw {
             for (speed, prices) in speeds {
-                let known = super::speed(&speed);
+                let known = Thaw::named(&speed);
                 let known = known.ok_or_else(|| {
                     format!("{class} cannot be thawed as {speed:?}: bulk, standard or expedited")
                 })?;

@@ -15,8 +15,11 @@ use crate::app::App;
 use crate::error::ServiceError;
 use crate::repository::Tiers;
 
-/// Between two looks, which cost next to nothing: a request to the bucket takes longer.
+/// Between two looks whether all is there: a request to the bucket takes longer.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// Between two looks whether copies fail: each counts all that waits, and every backup that ends looks.
+const FAILURE_LOOK: Duration = Duration::from_secs(1);
 
 /// How long copies may fail before the agent is told why: it asks again for as long as its `--retry-for` says.
 const FAILING: Duration = Duration::from_secs(60);
@@ -35,14 +38,17 @@ pub(super) async fn until_kept(app: &App) -> Result<(), ServiceError> {
 async fn until_copied(app: &App, tiers: &Arc<Tiers>) -> Result<(), ServiceError> {
     let mark = tiers.copies.mark();
     let mut stopping = app.stopping();
-    let mut failing_since = None;
+    let (mut failing_since, mut looked) = (None, None::<Instant>);
     while !tiers.copies.has_up_to(mark) {
-        match failing(&tiers.copies.status()) {
-            None => failing_since = None,
-            Some(why) if failing_since.get_or_insert_with(Instant::now).elapsed() >= FAILING => {
-                return Err(unkept(tiers, &why));
+        if looked.is_none_or(|looked| looked.elapsed() >= FAILURE_LOOK) {
+            looked = Some(Instant::now());
+            match failing(&tiers.copies.status()) {
+                None => failing_since = None,
+                Some(why) if failing_since.get_or_insert_with(Instant::now).elapsed() >= FAILING => {
+                    return Err(unkept(tiers, &why));
+                }
+                Some(_) => {}
             }
-            Some(_) => {}
         }
         tokio::select! {
             () = tokio::time::sleep(LOOK) => {}

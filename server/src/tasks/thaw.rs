@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use super::control::Control;
 use super::work::{Order, Share, Work, WorkError};
-use crate::archive::{Archives, Part, disks, speed};
+use crate::archive::{Archives, Part, disks};
 use crate::error::ServiceError;
 use crate::repository::record_error;
 
@@ -91,7 +91,7 @@ impl Options {
     }
 
     fn speed(&self) -> Result<Thaw, ServiceError> {
-        speed(&self.speed).ok_or_else(|| {
+        Thaw::named(&self.speed).ok_or_else(|| {
             ServiceError::invalid(format!("{:?} is no speed: bulk, standard or expedited", self.speed))
         })
     }

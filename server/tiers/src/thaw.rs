@@ -191,8 +191,8 @@ impl Archive {
         self.shared.clock.now_ms()
     }
 
-    /// (T16) Keeps a thawed blob here for a while, if there is room without giving up what was kept, or found to be, since `begun_ms`. Whether
-    /// it is kept.
+    /// (T16) Keeps a thawed blob here for a while, if there is room without giving up what was kept, or found to be, since
+    /// `begun_ms`. Whether it is kept.
     ///
     /// # Errors
     /// When it cannot be read there or written here; [`VolumeError::BadAnswer`]: it is not what was sent.
