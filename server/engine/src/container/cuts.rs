@@ -2,8 +2,9 @@
 //!
 //! Lengths and fingerprints that a damaged directory still has are hints: lengths count when they fill the region,
 //! and a chunk that hashes to a fingerprint of the directory is proved. Where hints are missing, data is cut again,
-//! as the agent once did, and recipe nodes say themselves how long they are. A wrong cut harms nothing: chunks are
-//! named by the hash of their bytes, so one that never was is never asked for.
+//! as the agent once did, and recipe nodes say themselves how long they are. A wrong cut makes no wrong byte: chunks are
+//! named by the hash of their bytes, so one that never was is never asked for. But what was there under its right name
+//! is not found any more: only a proved cut says that nothing of a region is lost.
 
 use holdfast_proto::Fingerprint;
 use holdfast_proto::chunker::Chunker;
@@ -19,18 +20,29 @@ pub(super) struct Hints {
     pub(super) fingerprints: Vec<Fingerprint>,
 }
 
-/// The length of each chunk in `plain`, which is not empty. They fill it.
-pub(super) fn cut(plain: &[u8], class: ContainerClass, hints: &Hints) -> Vec<u32> {
+/// How a region is cut.
+pub(super) struct Cut {
+    /// The length of each chunk.
+    pub(super) lengths: Vec<u32>,
+    /// Whether these are the chunks that were stored: the directory has their lengths, which fill the region, or the
+    /// name of every one; or each is a recipe node, and there are as many as the region's header says.
+    pub(super) is_proved: bool,
+}
+
+/// Cuts `plain`, which is not empty, into the chunks of a region whose header says `chunk_count`. They fill it.
+pub(super) fn cut(plain: &[u8], class: ContainerClass, chunk_count: u16, hints: &Hints) -> Cut {
     let total: u64 = hints.lengths.iter().map(|length| u64::from(*length)).sum();
     if total == plain.len() as u64
         && hints.lengths.iter().all(|length| (1..=CHUNK_MAX_BYTES).contains(length))
     {
-        return hints.lengths.clone();
+        let is_proved = hints.lengths.len() == usize::from(chunk_count);
+        return Cut { lengths: hints.lengths.clone(), is_proved };
     }
     let mut lengths = Vec::new();
     let mut rest = plain;
     // One search that finds nothing means that the place is wrong, and so would be all that follow.
     let mut may_search = true;
+    let (mut named, mut nodes) = (0, 0);
     while !rest.is_empty() {
         let slot = lengths.len();
         let guess = guess(rest, class);
@@ -48,10 +60,14 @@ pub(super) fn cut(plain: &[u8], class: ContainerClass, hints: &Hints) -> Vec<u32
             None => guess,
         };
         let length = length.clamp(1, rest.len());
+        named += usize::from(hints.fingerprints.get(slot).is_some_and(|name| is(rest, length, name)));
+        nodes += usize::from(class == ContainerClass::Recipe && node_bytes(rest) == Some(length));
         lengths.push(u32::try_from(length).unwrap_or(CHUNK_MAX_BYTES));
         rest = rest.get(length..).unwrap_or_default();
     }
-    lengths
+    let is_proved =
+        lengths.len() == usize::from(chunk_count) && (lengths.len() == named || lengths.len() == nodes);
+    Cut { lengths, is_proved }
 }
 
 fn guess(rest: &[u8], class: ContainerClass) -> usize {

@@ -10,7 +10,7 @@ use holdfast_proto::region::{Codec, Decoder, check_chunks};
 use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId, RepositoryId};
 use holdfast_volume::Volume;
 
-use super::cuts::{Hints, cut};
+use super::cuts::{Cut, Hints, cut};
 use super::reader::Parts;
 use super::walk::{Walked, read_all, walk};
 use super::{ContainerError, ContainerName, Directory, OpenContainer};
@@ -36,7 +36,8 @@ pub struct Owner {
 pub struct Salvaged {
     /// Regions are numbered as they were found, which need not be as they once were.
     pub open: OpenContainer,
-    /// Whether every byte that belongs to regions was found in one.
+    /// Whether every byte that belongs to regions was found in one, and every region was cut into the chunks that were
+    /// stored in it.
     pub complete: bool,
 }
 
@@ -99,7 +100,7 @@ fn ends_at_directory(bytes: &[u8], id: ContainerId, walked: &Walked) -> bool {
         || walked.end + directory + FOOTER_BYTES == bytes.len()
 }
 
-/// Decodes every region and names its chunks; says whether a region that was found is lost all the same.
+/// Decodes every region and names its chunks; says whether something of a region that was found is lost all the same.
 fn contents(
     bytes: &[u8],
     walked: &Walked,
@@ -119,7 +120,10 @@ fn contents(
             lost = true;
             continue;
         };
-        let lengths = cut(&plain, class, &hints_for(hints.as_ref(), record, *number));
+        let hints = hints_for(hints.as_ref(), record, *number);
+        let Cut { lengths, is_proved } = cut(&plain, class, record.chunk_count, &hints);
+        // (R11) Chunks under other names than they were stored under are no proof that those are there.
+        lost |= !is_proved;
         let Ok(chunk_count) = u16::try_from(lengths.len()) else {
             lost = true;
             continue;
