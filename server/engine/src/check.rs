@@ -271,8 +271,8 @@ fn check_container(
     Ok(())
 }
 
-/// Whether every chunk of every restore point of a namespace is found, with the length its recipe says. Looks at
-/// directories, not at data.
+/// Whether every chunk of every restore point of a namespace has a copy that counts, with the length its recipe says.
+/// (R12) What can only be had of damaged containers, or of parity, needs them. Looks at directories, not at data.
 pub(crate) fn is_whole(
     core: &Arc<Core>,
     namespace: NamespaceId,
@@ -287,7 +287,8 @@ pub(crate) fn is_whole(
         }
         progress.step("disks", report.disks, report.disks + 1);
         report.disks += 1;
-        let looked = check_disk(core, namespace, &root, "", &mut seen, &mut report);
+        let nodes = NodeReader::of_sound_copies(Arc::clone(&core.store), core.store.domain(namespace));
+        let looked = check_disk(core, nodes, &root, "", &mut seen, &mut report);
         if looked.is_err() || !report.is_sound() {
             return Ok(false);
         }
@@ -315,7 +316,8 @@ fn check_recipes(
         let object = format!("disk {:?} of VM {:?}, backup {}", root.disk, backup.vm, root.backup);
         let seen = seen.entry(backup.namespace).or_insert_with(|| Seen::new(options));
         let before = report.problem_count();
-        if let Err(error) = check_disk(core, backup.namespace, &root, &object, seen, report) {
+        let nodes = NodeReader::new(Arc::clone(&core.store), core.store.domain(backup.namespace));
+        if let Err(error) = check_disk(core, nodes, &root, &object, seen, report) {
             report.add(object, error.to_string(), error.code());
         }
         if report.problem_count() > before {
@@ -329,13 +331,13 @@ fn check_recipes(
 /// Checks the extents of one disk; those whose nodes were found sound before are not looked at again.
 fn check_disk(
     core: &Arc<Core>,
-    namespace: NamespaceId,
+    nodes: NodeReader,
     root: &RootRecord,
     object: &str,
     seen: &mut Seen,
     report: &mut CheckReport,
 ) -> Result<(), EngineError> {
-    let nodes = NodeReader::new(Arc::clone(&core.store), core.store.domain(namespace));
+    let namespace = nodes.domain().namespace;
     let tree = TreeReader::open(nodes, root.root, root.size_bytes)?;
     let mut recent = RecentDirectories::default();
     let mut damaged = Vec::new();
@@ -452,7 +454,9 @@ fn check_extent(
         let fingerprint = &piece.fingerprint;
         let (store, domain) = (nodes.store(), nodes.domain());
         let found = match store.find_to_read(domain, ContainerClass::Data, fingerprint, recent)? {
-            None => store.find_salvaged(domain, ContainerClass::Data, fingerprint)?,
+            None if !nodes.is_sound_only() => {
+                store.find_salvaged(domain, ContainerClass::Data, fingerprint)?
+            }
             found => found,
         };
         match found {

@@ -19,11 +19,22 @@ pub(crate) struct NodeReader {
     store: Arc<ChunkStore>,
     domain: Domain,
     recent: Mutex<RecentDirectories>,
+    sound_only: bool,
 }
 
 impl NodeReader {
     pub(crate) fn new(store: Arc<ChunkStore>, domain: Domain) -> Self {
-        Self { store, domain, recent: Mutex::new(RecentDirectories::default()) }
+        Self { store, domain, recent: Mutex::new(RecentDirectories::default()), sound_only: false }
+    }
+
+    /// As [`NodeReader::new`]; what can only be had out of damaged containers, or of parity, is missing.
+    pub(crate) fn of_sound_copies(store: Arc<ChunkStore>, domain: Domain) -> Self {
+        Self { sound_only: true, ..Self::new(store, domain) }
+    }
+
+    /// Whether nothing out of damaged containers counts.
+    pub(crate) const fn is_sound_only(&self) -> bool {
+        self.sound_only
     }
 
     pub(crate) const fn domain(&self) -> &Domain {
@@ -40,9 +51,13 @@ impl NodeSource for NodeReader {
 
     fn node(&self, fingerprint: &Fingerprint) -> Result<Bytes, EngineError> {
         let mut recent = self.recent.lock();
-        self.store
-            .read_chunk(&self.domain, ContainerClass::Recipe, fingerprint, &mut recent)?
-            .ok_or_else(|| EngineError::Damaged(format!("recipe node {fingerprint} is missing or damaged")))
+        let (store, domain, class) = (&self.store, &self.domain, ContainerClass::Recipe);
+        let read = if self.sound_only {
+            store.read_sound_chunk(domain, class, fingerprint, &mut recent)
+        } else {
+            store.read_chunk(domain, class, fingerprint, &mut recent)
+        };
+        read?.ok_or_else(|| EngineError::Damaged(format!("recipe node {fingerprint} is missing or damaged")))
     }
 }
 

@@ -138,6 +138,39 @@ impl ChunkStore {
         recent: &mut RecentDirectories,
         may_read: fn(&OpenContainer) -> bool,
     ) -> Result<ReadFrom, EngineError> {
+        match self.read_copy(domain, class, fingerprint, recent, may_read)? {
+            ReadFrom::Lacks => {
+                let salvaged = self.read_salvaged(domain, class, fingerprint)?;
+                Ok(salvaged.map_or(ReadFrom::Lacks, ReadFrom::Chunk))
+            }
+            done => Ok(done),
+        }
+    }
+
+    /// As [`ChunkStore::read_chunk`], only of what counts as a copy: nothing out of damaged containers, nor what parity
+    /// makes again.
+    pub(super) fn read_sound_chunk(
+        &self,
+        domain: &Domain,
+        class: ContainerClass,
+        fingerprint: &Fingerprint,
+        recent: &mut RecentDirectories,
+    ) -> Result<Option<Bytes>, EngineError> {
+        match self.read_copy(domain, class, fingerprint, recent, |_| true)? {
+            ReadFrom::Chunk(ReadChunk::Plain(bytes)) => Ok(Some(bytes)),
+            ReadFrom::Chunk(ReadChunk::Sealed { .. }) => Err(EngineError::Sealed),
+            ReadFrom::Lacks | ReadFrom::Elsewhere => Ok(None),
+        }
+    }
+
+    fn read_copy(
+        &self,
+        domain: &Domain,
+        class: ContainerClass,
+        fingerprint: &Fingerprint,
+        recent: &mut RecentDirectories,
+        may_read: fn(&OpenContainer) -> bool,
+    ) -> Result<ReadFrom, EngineError> {
         while let Some(found) = self.find_to_read(domain, class, fingerprint, recent)? {
             let Location { container, region, .. } = found.location;
             if !may_read(&found.container) {
@@ -152,8 +185,7 @@ impl ChunkStore {
                 Err(error) => return Err(error.into()),
             }
         }
-        let salvaged = self.read_salvaged(domain, class, fingerprint)?;
-        Ok(salvaged.map_or(ReadFrom::Lacks, ReadFrom::Chunk))
+        Ok(ReadFrom::Lacks)
     }
 
     fn read_found(&self, found: &Found) -> Result<ReadChunk, ContainerError> {

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use holdfast_catalog::CatalogWalk as _;
-use holdfast_types::ids::{NamespaceId, SessionId};
+use holdfast_types::ids::{ContainerClass, NamespaceId, SessionId};
 use holdfast_volume::{BlobName, MemoryVolume, Volume as _};
 
 use super::agent::{backup, request, restore, send_disk, starter};
 use super::{Bench, namespace, noise};
 use crate::check::CheckOptions;
-use crate::container::list_containers;
+use crate::container::{ContainerName, list_containers};
 use crate::engine::Engine;
 use crate::ingest::StartBackup;
 use crate::progress::NoProgress;
@@ -127,4 +127,54 @@ fn a_recovery_of_a_volume_that_is_not_complete_does_no_harm() {
     engine.audit(&NoProgress).unwrap();
     assert_eq!((engine.not_ready(), engine.catalog().damaged().unwrap()), (vec![], vec![]));
     assert!(restore(&engine, &scene.kept.0, "root").unwrap() == scene.kept.1);
+}
+
+/// What parity could make again of a container that is lost would go with its row.
+#[test]
+fn a_row_stays_whose_container_only_parity_can_make_again() {
+    let (bench, volume) = (Bench::new(), MemoryVolume::new());
+    let engine = bench.open(Arc::new(volume.clone()));
+    let disks: Vec<Vec<u8>> = (0..3).map(|vm| noise(vm, 2 << 20)).collect();
+    let ids: Vec<String> = (0..)
+        .zip(&disks)
+        .map(|(vm, disk)| backup(&engine, &format!("vm-{vm}"), &[("root", disk)]).unwrap().backup_id)
+        .collect();
+    super::parity::work(&bench, &engine, super::parity::scheme(3, 1));
+    for class in [ContainerClass::Data, ContainerClass::Recipe] {
+        let of_class = |name: &&ContainerName| name.class == class;
+        let all: Vec<ContainerName> =
+            list_containers(&volume).unwrap().containers.into_iter().map(|(name, _)| name).collect();
+        volume.remove(&all.iter().find(of_class).unwrap().blob()).unwrap();
+    }
+    drop(engine);
+    let scene = Scene {
+        kept: (String::new(), vec![]),
+        berlin: NamespaceId(ulid::Ulid::nil()),
+        left: BTreeSet::new(),
+        bench,
+        volume,
+    };
+    assert_eq!(scene.recover(), DroppedRows { dropped: 0, kept: 2 });
+    let engine = scene.start();
+    assert_eq!(engine.catalog().parity_totals().unwrap().groups, 2);
+    super::parity::work(&scene.bench, &engine, super::parity::scheme(3, 1));
+    assert!(engine.check(CheckOptions { read_data: true }, &NoProgress).unwrap().is_sound());
+    for (id, disk) in ids.iter().zip(&disks) {
+        assert!(restore(&engine, id, "root").unwrap() == *disk);
+    }
+}
+
+/// What only a damaged container has needs that container; of the rows without a file it cannot be told what they had.
+#[test]
+fn rows_stay_where_a_restore_point_lives_on_what_is_left_of_a_damaged_container() {
+    let scene = scene();
+    for blob in &scene.left {
+        scene.volume.remove(blob).unwrap();
+    }
+    let needed = blobs(&scene.volume).into_iter().next().unwrap();
+    let mut bytes = scene.volume.get(&needed).unwrap().to_vec();
+    bytes[33] ^= 2;
+    scene.volume.replace(&needed, bytes);
+    let in_berlin = scene.left.len() as u64 / 2;
+    assert_eq!(scene.recover(), DroppedRows { dropped: in_berlin, kept: in_berlin });
 }

@@ -33,7 +33,7 @@ fn names(volume: &MemoryVolume, class: ContainerClass) -> Vec<ContainerName> {
     all.filter(|name| name.class == class).collect()
 }
 
-fn work(bench: &Bench, engine: &Engine, scheme: Option<ParityScheme>) {
+pub(super) fn work(bench: &Bench, engine: &Engine, scheme: Option<ParityScheme>) {
     bench.clock.advance_ms(2 * DAY_MS);
     let job = engine.parity_job(scheme, Arc::new(Never));
     while job.step(&Budget::unlimited()).unwrap() == Step::More {}
@@ -43,7 +43,7 @@ fn scrub(engine: &Engine) -> u64 {
     engine.scrub(&Budget::unlimited(), &NoProgress).unwrap().damaged_containers
 }
 
-fn scheme(members: u8, spares: u8) -> Option<ParityScheme> {
+pub(super) fn scheme(members: u8, spares: u8) -> Option<ParityScheme> {
     ParityScheme::new(members, spares)
 }
 
