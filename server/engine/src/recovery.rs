@@ -259,7 +259,7 @@ pub(crate) fn note_if_damaged(
             summary.damaged_containers += 1;
             store.note_failure(record.id, None, &error);
         }
-        Err(error) if error.lacks_key() => skip(record.id, &error, summary),
+        Err(error) if error.lacks_key() => skip(store, record.id, &error, summary),
         Err(error) => return Err(error.into()),
     }
     Ok(())
@@ -267,8 +267,8 @@ pub(crate) fn note_if_damaged(
 
 /// (K7) What no key opens keeps nothing else from being read. It is not damaged, and not counted as looked at: the next
 /// start, which may have its key, meets it again.
-fn skip(id: ContainerId, error: &ContainerError, summary: &mut OpenSummary) {
-    tracing::error!(container = %id, %error, "skipped a container: its key is missing");
+fn skip(store: &ChunkStore, id: ContainerId, error: &ContainerError, summary: &mut OpenSummary) {
+    store.note_without_key(id, error);
     summary.containers_without_key += 1;
 }
 

@@ -47,6 +47,11 @@ fn mark(core: &Core, audit: &Audit) -> Result<Option<CleanStop>, EngineError> {
         tracing::warn!("a container could not be read and has no row; the next start looks for it");
         return Ok(None);
     }
+    if core.store.met_without_key() {
+        // (K7) With the mark it would not be met again: the index may lack what is in it.
+        tracing::warn!("a container was skipped, because its key is missing; the next start looks for it");
+        return Ok(None);
+    }
     let mut audit_from = audit.from();
     // (D2) What was deleted since is neither in the index nor has a row.
     for id in core.volume.sealed().into_iter().filter(|id| !core.store.leftovers.is_gone(*id)) {

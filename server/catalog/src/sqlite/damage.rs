@@ -27,7 +27,7 @@ pub(super) fn mark(
         .execute(
             "INSERT INTO damage (container_id, region, reason, found_ms, reported) VALUES (?, ?, ?, ?, ?) \
              ON CONFLICT DO NOTHING",
-            params![number, region.map_or(-1, i64::from), validate::clip(reason), clock.now_ms(), reported],
+            params![number, stored_region(region), validate::clip(reason), clock.now_ms(), reported],
         )
         .or_error("write")?;
     if found == 0 { Ok(()) } else { note_change(tx, number) }
@@ -44,12 +44,27 @@ pub(super) fn heal(tx: &Transaction<'_>, clock: &dyn Clock, id: ContainerId) -> 
     if healed == 0 { Ok(()) } else { note_change(tx, number) }
 }
 
-pub(super) fn clear(tx: &Transaction<'_>, id: ContainerId) -> Result<()> {
+pub(super) fn clear(tx: &Transaction<'_>, id: ContainerId, sound: &[Option<u16>]) -> Result<()> {
     let number = known_number(tx, id)?;
-    let cleared = tx.execute("DELETE FROM damage WHERE container_id = ?", [number]).or_error("write")?;
-    tx.execute("UPDATE containers SET state = 'live' WHERE id = ? AND state = 'damaged'", [number])
-        .or_error("write")?;
+    let mut cleared = 0;
+    for region in sound {
+        cleared += tx
+            .execute(
+                "DELETE FROM damage WHERE container_id = ? AND region = ?",
+                [number, stored_region(*region)],
+            )
+            .or_error("write")?;
+    }
+    if sound.contains(&None) {
+        tx.execute("UPDATE containers SET state = 'live' WHERE id = ? AND state = 'damaged'", [number])
+            .or_error("write")?;
+    }
     if cleared == 0 { Ok(()) } else { note_change(tx, number) }
+}
+
+/// A region's number, as rows have it; -1: the container as a whole.
+fn stored_region(region: Option<u16>) -> i64 {
+    region.map_or(-1, i64::from)
 }
 
 /// Gives the container's damage the next number of a change.

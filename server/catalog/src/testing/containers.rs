@@ -184,17 +184,22 @@ fn damage_is_kept_until_cleared(f: &Fixture) {
         damage(ids[1], Some(4095), "checksum"),
     ];
     assert_eq!(f.damaged().unwrap(), expected);
-    f.clear_damage(ids[0]).unwrap();
+    // What is not named stays as it is.
+    f.clear_damage(ids[0], &[Some(0)]).unwrap();
+    assert_eq!((state(ids[0]), f.damaged().unwrap()), (ContainerState::Damaged, expected.to_vec()));
+    f.clear_damage(ids[0], &[None]).unwrap();
     assert_eq!(state(ids[0]), ContainerState::Live);
     assert_eq!(f.damaged().unwrap(), expected[1..]);
-    f.clear_damage(ids[1]).unwrap();
-    f.clear_damage(ids[1]).unwrap();
+    f.clear_damage(ids[1], &[None, Some(4095)]).unwrap();
+    assert_eq!(f.damaged().unwrap(), expected[1..2]);
+    f.clear_damage(ids[1], &[Some(3)]).unwrap();
+    f.clear_damage(ids[1], &[Some(3)]).unwrap();
     assert_eq!(f.damaged().unwrap(), []);
 
     let unknown = ContainerId::new(77).unwrap();
     assert!(matches!(f.mark_container_damaged(unknown, "x"), Err(CatalogError::NotFound { .. })));
     assert!(matches!(f.mark_region_damaged(unknown, 0, "x"), Err(CatalogError::NotFound { .. })));
-    assert!(matches!(f.clear_damage(unknown), Err(CatalogError::NotFound { .. })));
+    assert!(matches!(f.clear_damage(unknown, &[None]), Err(CatalogError::NotFound { .. })));
     assert!(matches!(f.mark_region_damaged(ids[0], 4096, "x"), Err(CatalogError::Invalid { .. })));
 }
 
@@ -250,7 +255,7 @@ fn damage_is_told_by_what_changed(f: &Fixture) {
 
     // What is known already is no change.
     f.mark_region_damaged(ids[1], 7, "again").unwrap();
-    f.clear_damage(ids[2]).unwrap();
+    f.clear_damage(ids[2], &[None]).unwrap();
     assert_eq!(since(all.last), DamageChanges { containers: vec![], damage: vec![], last: all.last });
 
     // Whatever the clock does, and wherever it was found before.
@@ -259,7 +264,7 @@ fn damage_is_told_by_what_changed(f: &Fixture) {
     let more = since(all.last);
     assert_eq!(more.containers, [ids[1]]);
     assert_eq!(more.damage.iter().map(|d| d.region).collect::<Vec<_>>(), [Some(3), Some(7)]);
-    f.clear_damage(ids[0]).unwrap();
+    f.clear_damage(ids[0], &[None]).unwrap();
     let cleared = since(more.last);
     assert_eq!((cleared.containers, cleared.damage), (vec![ids[0]], vec![]), "sound again");
     assert!(cleared.last > more.last && more.last > all.last);

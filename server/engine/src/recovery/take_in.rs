@@ -160,7 +160,7 @@ fn take_in_one(
             summary.damaged_containers += 1;
             store.note_failure(*id, None, &error);
         }
-        Err(error) if error.lacks_key() => skip(*id, &error, summary),
+        Err(error) if error.lacks_key() => skip(store, *id, &error, summary),
         Err(error) => return Err(error.into()),
     }
     Ok(())

@@ -1,6 +1,7 @@
 //! The chunk store: which stored chunk counts.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use holdfast_catalog::Catalog;
 use holdfast_proto::Fingerprint;
@@ -68,6 +69,8 @@ pub(crate) struct ChunkStore {
     /// Held while the catalog is told of damage found or cleared, so that it ends up knowing what `damage` does.
     pub(super) telling: Mutex<()>,
     pub(super) losses: Losses,
+    /// A container was passed by whose key is missing (K7).
+    pub(super) met_without_key: AtomicBool,
     /// Where the chunks of recent recipes lie.
     pub(crate) reach: ReachMemory,
     /// The repair of the index, when one is under way.
@@ -115,6 +118,7 @@ impl ChunkStore {
             damage,
             telling: Mutex::default(),
             losses,
+            met_without_key: AtomicBool::new(false),
             reach: ReachMemory::default(),
             repair: Mutex::default(),
             repair_progress: RepairProgress::default(),

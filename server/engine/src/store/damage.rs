@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use holdfast_catalog::Catalog;
-use holdfast_types::ids::{ContainerId, NamespaceId};
+use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId};
 use parking_lot::RwLock;
 
 use crate::error::EngineError;
@@ -32,6 +32,8 @@ struct Known {
     looked_ms: i64,
     /// Whose chunks are in it; `None`: not known, so possibly anyone's.
     namespace: Option<NamespaceId>,
+    /// Of which class they are; `None`: not known.
+    class: Option<ContainerClass>,
     /// The [generation](DamageSet::generation) of the latest finding; 0: found by an earlier process.
     found_in: u64,
     /// Every chunk of it has another sound copy.
@@ -73,12 +75,13 @@ impl State {
 
     /// Adds a finding; says whether it was news.
     fn insert(&mut self, container: ContainerId, found: Found<'_>) -> bool {
-        let Found { region, reason, namespace, now_ms, reported } = found;
+        let Found { region, reason, namespace, class, now_ms, reported } = found;
         let fresh = || Known {
             findings: Findings::new(),
             reported: BTreeSet::new(),
             looked_ms: 0,
             namespace,
+            class,
             found_in: 0,
             healed: true,
         };
@@ -106,6 +109,7 @@ pub(super) struct Found<'a> {
     pub(super) region: Option<u16>,
     pub(super) reason: &'a str,
     pub(super) namespace: Option<NamespaceId>,
+    pub(super) class: Option<ContainerClass>,
     pub(super) now_ms: i64,
     /// (N6) An agent says so, of a region that agents sealed.
     pub(super) reported: bool,
@@ -117,9 +121,10 @@ impl DamageSet {
         let records = catalog.damaged()?;
         let mut state = State::default();
         for record in &records {
-            let namespace = catalog.container(record.container)?.map(|container| container.namespace);
+            let owner = catalog.container(record.container)?.map(|found| (found.namespace, found.class));
+            let (namespace, class) = owner.unzip();
             let (region, reason, reported) = (record.region, record.reason.as_str(), record.reported);
-            state.insert(record.container, Found { region, reason, namespace, now_ms, reported });
+            state.insert(record.container, Found { region, reason, namespace, class, now_ms, reported });
         }
         let open: HashSet<ContainerId> =
             records.iter().filter(|one| !one.healed).map(|one| one.container).collect();
@@ -175,9 +180,13 @@ impl DamageSet {
         self.select(|known| !known.healed)
     }
 
-    /// The containers of which nothing counts, by number.
-    pub(super) fn containers_lost_as_a_whole(&self) -> Vec<ContainerId> {
-        self.select(|known| known.findings.contains_key(&None))
+    /// The containers that may have chunks of a namespace and class, and of which nothing counts, by number.
+    pub(super) fn lost_as_a_whole(&self, namespace: NamespaceId, class: ContainerClass) -> Vec<ContainerId> {
+        self.select(|known| {
+            known.findings.contains_key(&None)
+                && known.namespace.is_none_or(|of| of == namespace)
+                && known.class.is_none_or(|of| of == class)
+        })
     }
 
     fn select(&self, wanted: impl Fn(&Known) -> bool) -> Vec<ContainerId> {
@@ -236,18 +245,16 @@ impl DamageSet {
         due
     }
 
-    /// Forgets what proved sound; says what is left.
-    pub(super) fn clear(&self, container: ContainerId, sound: &[Option<u16>]) -> Findings {
+    /// Forgets what proved sound.
+    pub(super) fn clear(&self, container: ContainerId, sound: &[Option<u16>]) {
         let mut state = self.state.write();
-        let Some(known) = state.known.get_mut(&container) else { return Findings::new() };
+        let Some(known) = state.known.get_mut(&container) else { return };
         known.findings.retain(|region, _| !sound.contains(region));
         known.reported.retain(|region| !sound.contains(&Some(*region)));
-        let left = known.findings.clone();
-        if left.is_empty() {
+        if known.findings.is_empty() {
             state.remove(container);
         }
         self.count.store(state.known.len(), Ordering::Release);
-        left
     }
 
     /// Every chunk of these findings, which were all there were, has another sound copy. Whether that still was all.

@@ -126,6 +126,12 @@ impl ChunkStore {
                 self.note_failure(id, None, &error);
                 Ok(())
             }
+            Err(error) if error.lacks_key() => {
+                // (K7) As above: a start that has its key reads its directory.
+                self.index.forget_container(id);
+                self.note_without_key(id, &error);
+                Ok(())
+            }
             Err(error) => Err(error.into()),
         }
     }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use holdfast_catalog::{ContainerRecord, ContainerState};
-use holdfast_types::ids::{ContainerId, Location, NamespaceId};
+use holdfast_types::ids::{ContainerClass, ContainerId, Location, NamespaceId};
 
 use super::chunks::ChunkStore;
 use super::damage::Found;
@@ -136,8 +137,9 @@ impl ChunkStore {
     /// Whether it is news.
     fn observe(&self, container: ContainerId, region: Option<u16>, reason: &str, reported: bool) -> bool {
         let now_ms = self.clock.monotonic_ms();
-        let namespace = self.namespace_of(container);
-        let news = self.damage.insert(container, Found { region, reason, namespace, now_ms, reported });
+        let (namespace, class) = self.owner_of(container).unzip();
+        let news =
+            self.damage.insert(container, Found { region, reason, namespace, class, now_ms, reported });
         // Opened afresh the next time, even if it was known: what was read from it may be spoilt.
         self.containers.remove(container);
         // (G7) Looked at only now: a deletion forgets the damage after the container is gone.
@@ -148,9 +150,23 @@ impl ChunkStore {
         news
     }
 
-    /// Whose chunks a container holds; `None` when that cannot be told, so that its damage concerns everyone.
-    fn namespace_of(&self, container: ContainerId) -> Option<NamespaceId> {
-        self.catalog.container(container).ok().flatten().map(|record| record.namespace)
+    /// Whose chunks a container holds, and of which class; `None` when that cannot be told, so that its damage concerns
+    /// everyone.
+    fn owner_of(&self, container: ContainerId) -> Option<(NamespaceId, ContainerClass)> {
+        let record = self.catalog.container(container).ok().flatten()?;
+        Some((record.namespace, record.class))
+    }
+
+    /// (K7) Takes note that what no key opens was passed by: it is neither damaged nor looked at, and the next start, which
+    /// may have its key, has to meet it again.
+    pub(crate) fn note_without_key(&self, container: ContainerId, error: &ContainerError) {
+        tracing::error!(%container, %error, "skipped a container: its key is missing");
+        self.met_without_key.store(true, Ordering::Release);
+    }
+
+    /// (K7) Whether a container was passed by.
+    pub(crate) fn met_without_key(&self) -> bool {
+        self.met_without_key.load(Ordering::Acquire)
     }
 
     fn record(&self, container: ContainerId, region: Option<u16>, reason: &str, reported: bool) {
@@ -223,14 +239,10 @@ impl ChunkStore {
         }
         tracing::info!(%container, ?sound, "what was damaged is sound again");
         let _telling = self.telling.lock();
-        let left = self.damage.clear(container, &sound);
+        self.damage.clear(container, &sound);
         self.losses.is_back(container);
-        self.catalog.clear_damage(container)?;
-        for (region, reason) in left {
-            let reported = region.is_some_and(|region| reported.contains(&region));
-            self.record(container, region, &reason, reported);
-        }
-        Ok(())
+        // In one transaction, and nothing but this: no crash forgets what else is known (R4).
+        Ok(self.catalog.clear_damage(container, &sound)?)
     }
 
     /// Forgets what is known of a container that was condemned.

@@ -16,8 +16,9 @@ use crate::container::{OpenContainer, Owner, salvage};
 use crate::error::EngineError;
 use crate::parity;
 
-/// Damaged containers asked about one chunk at most. Reading one takes up to a second.
-const ASKED_MAX: usize = 64;
+/// Damaged containers asked about one chunk at most, of those that the index does not cover. Reading one takes up to a
+/// second, so what is found of all of them stays in memory.
+const ASKED_MAX: usize = KEPT_MAX / 2;
 
 impl ChunkStore {
     /// As [`ChunkStore::find`] among containers that are damaged, for reading only.
@@ -27,15 +28,14 @@ impl ChunkStore {
         class: ContainerClass,
         fingerprint: &Fingerprint,
     ) -> Result<Option<Found>, EngineError> {
-        if let Some(found) = self.find_with_parity(domain, class, fingerprint)? {
-            return Ok(Some(found));
+        let (indexed, by_index) = self.find_indexed(domain, class, fingerprint)?;
+        if indexed.is_some() {
+            return Ok(indexed);
         }
-        let damaged = self.damage.containers_lost_as_a_whole();
-        for container in damaged.into_iter().rev().take(ASKED_MAX) {
-            // What parity knows of was found by its entry in the index.
-            if self.index.is_covered(container) && self.catalog.parity_group_of(container)?.is_some() {
-                continue;
-            }
+        let damaged = self.damage.lost_as_a_whole(domain.namespace, class);
+        // (I2) What is in a container that the index covers was found by its entry there.
+        let unknown = damaged.into_iter().rev().filter(|id| !by_index || !self.index.is_covered(*id));
+        for container in unknown.take(ASKED_MAX) {
             let Some((open, _)) = self.salvaged(container)? else { continue };
             // (A6) Only of the namespace that asks.
             if open.namespace() != domain.namespace || open.class() != class {
@@ -53,23 +53,24 @@ impl ChunkStore {
         Ok(None)
     }
 
-    /// A chunk of a damaged place that the index knows, when parity can make its container again.
-    fn find_with_parity(
+    /// A chunk of a damaged place that the index knows, when parity can make its container again, or it is found in what
+    /// is left of it. The flag says whether the index could tell.
+    fn find_indexed(
         &self,
         domain: &Domain,
         class: ContainerClass,
         fingerprint: &Fingerprint,
-    ) -> Result<Option<Found>, EngineError> {
+    ) -> Result<(Option<Found>, bool), EngineError> {
         let mut damaged = Vec::new();
-        match self.search((domain, class), fingerprint, &mut damaged, Use::Read) {
-            Err(EngineError::Index(error)) if error.bad_page().is_some() => {}
-            done => drop(done?),
-        }
+        let by_index = match self.search((domain, class), fingerprint, &mut damaged, Use::Read) {
+            Err(EngineError::Index(error)) if error.bad_page().is_some() => false,
+            done => done.map(|_| true)?,
+        };
         for location in damaged {
             let container = location.container;
             // (N6) What parity makes again of a region that an agent reported is what was reported.
             if self.reported(container).contains(&location.region)
-                || self.catalog.parity_group_of(container)?.is_none()
+                || (!self.is_lost_as_a_whole(container) && self.catalog.parity_group_of(container)?.is_none())
             {
                 continue;
             }
@@ -80,10 +81,15 @@ impl ChunkStore {
                 && let Some((region, slot)) = open.directory().locate(fingerprint)
                 && self.is_readable(&open, region)?
             {
-                return found(open, region, slot).map(Some);
+                return found(open, region, slot).map(|found| (Some(found), by_index));
             }
         }
-        Ok(None)
+        Ok((None, by_index))
+    }
+
+    /// Whether nothing of a container counts.
+    pub(crate) fn is_lost_as_a_whole(&self, container: ContainerId) -> bool {
+        self.damage.findings(container).contains_key(&None)
     }
 
     /// (N6) As [`ChunkStore::find_salvaged`] among regions of which agents said that they are not what they should be: for

@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 
 use crate::container::OpenContainer;
 
-/// Damaged containers whose contents are kept in memory: some 100 KiB each, a few MiB of recipes.
-pub(super) const KEPT_MAX: usize = 32;
+/// Damaged containers of which is kept what was found: a directory of some 20 KiB each, of 168 KiB at most, so 21 MiB.
+pub(super) const KEPT_MAX: usize = 128;
 
 /// Of these, containers that parity made again: 32 MiB each.
 pub(super) const WHOLE_MAX: usize = 2;

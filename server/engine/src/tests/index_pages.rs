@@ -21,7 +21,7 @@ fn runs(volume: &MemoryVolume) -> Vec<BlobName> {
 }
 
 /// Flips a bit in the first pages of entries of every run.
-fn spoil(volume: &MemoryVolume, pages_max: usize) {
+pub(super) fn spoil(volume: &MemoryVolume, pages_max: usize) {
     for name in runs(volume) {
         let mut bytes = volume.get(&name).unwrap().to_vec();
         // A header page, then pages of entries; filters and fences come after them and are in memory.

@@ -193,3 +193,33 @@ fn a_spoilt_region_header_is_reported_but_takes_nothing_away() {
     assert_eq!(engine.catalog().damaged().unwrap(), [], "no chunk is lost by it");
     assert!(restore(&engine, &ids[0].0, "root").unwrap() == ids[0].1);
 }
+
+/// A crash as soon as one of two things known of a container was found sound again forgets no other.
+#[test]
+fn what_is_still_damaged_is_known_after_a_crash_in_a_look() {
+    let (bench, volume) = (Bench::new(), MemoryVolume::new());
+    let engine = bench.open(Arc::new(volume.clone()));
+    let ids = two_backups(&engine);
+    let victim = first(&volume, ContainerClass::Data);
+    let sound = volume.get(&victim.blob()).unwrap();
+    let place = {
+        let (core, _) = engine.parts();
+        let open = core.store.containers.get(victim.id, victim.class).unwrap();
+        core.store.note_damage(victim.id, Some(1), "passes");
+        open.directory().region(0).unwrap().payload_offset() as usize
+    };
+    flip(&volume, &victim.blob(), place + 7);
+    let (core, _) = engine.parts();
+    core.store.note_damage(victim.id, Some(0), "stays");
+    // Nothing of it was taken away and written again: the time it was found is the same.
+    let catalog = bench.catalog(&Arc::default()).unwrap();
+    bench.clock.advance_ms(7);
+    core.store.look_again(victim.id).unwrap();
+    let regions = |catalog: &dyn holdfast_catalog::Catalog| -> Vec<(Option<u16>, i64)> {
+        catalog.damaged().unwrap().into_iter().map(|one| (one.region, one.found_ms)).collect()
+    };
+    assert_eq!(regions(&catalog), [(Some(0), 1_700_000_000_000)]);
+    drop((catalog, engine));
+    volume.replace(&victim.blob(), sound);
+    assert_sound(&bench.open(Arc::new(volume)), &ids);
+}

@@ -4,14 +4,15 @@
 use std::sync::Arc;
 
 use holdfast_catalog::{CatalogWalk, ContainerState};
-use holdfast_types::ids::ContainerClass;
-use holdfast_volume::{BlobName, MemoryVolume};
+use holdfast_types::ids::{ContainerClass, SessionId};
+use holdfast_volume::{BlobName, CountVolume, MemoryVolume, Volume as _, VolumeCounters};
 
-use super::agent::{backup, restore, restore_past_damage};
+use super::agent::{backup, request, restore, restore_past_damage, send_disk, starter};
 use super::{Bench, namespace, noise};
 use crate::check::CheckOptions;
 use crate::container::{ContainerName, list_containers};
 use crate::engine::Engine;
+use crate::ingest::StartBackup;
 use crate::progress::NoProgress;
 
 const MIB: usize = 1 << 20;
@@ -206,4 +207,116 @@ fn a_repair_keeps_a_file_of_which_something_is_lost() {
     assert!(lost > 0 && lost <= 256 << 10 && image != scene.disk);
     let again = &engine.repair(&NoProgress).unwrap()[0];
     assert!(again.rewritten == 0 && again.into.is_empty(), "nothing is written twice: {again:?}");
+}
+
+/// The directory is zeroed, as by a lost write: what is cut again has other names than what was stored, so that all of it
+/// having copies says nothing.
+#[test]
+fn a_repair_keeps_a_file_of_which_chunks_were_only_guessed() {
+    let scene = Scene::new(ContainerClass::Data);
+    let directory = scene.sound.windows(4).rposition(|bytes| bytes == b"HFDR").unwrap();
+    scene.spoil(|bytes| bytes[directory..].fill(0));
+    let engine = scene.open();
+    engine.check(CheckOptions::default(), &NoProgress).unwrap();
+    for _ in 0..2 {
+        let repaired = engine.repair(&NoProgress).unwrap();
+        assert!(!repaired[0].complete, "{repaired:?}");
+    }
+    assert!(scene.volume.get(&scene.victim).is_some());
+    assert!(!engine.check(CheckOptions::default(), &NoProgress).unwrap().is_sound());
+    // The next backup sends what is lost.
+    let again = backup(&engine, "web", &[("root", &scene.disk)]).unwrap();
+    assert!(again.details[0].new_bytes > 0, "{:?}", again.details);
+    assert!(restore(&engine, &scene.id, "root").unwrap() == scene.disk);
+    assert!(restore(&engine, &again.backup_id, "root").unwrap() == scene.disk);
+}
+
+/// Nodes say themselves how long they are, and the region's header how many there are.
+#[test]
+fn a_recipe_container_without_directory_is_written_anew() {
+    let scene = Scene::new(ContainerClass::Recipe);
+    let directory = scene.sound.windows(4).rposition(|bytes| bytes == b"HFDR").unwrap();
+    scene.spoil(|bytes| bytes[directory..].fill(0));
+    let engine = scene.open();
+    engine.check(CheckOptions::default(), &NoProgress).unwrap();
+    let repaired = engine.repair(&NoProgress).unwrap();
+    assert!(repaired[0].complete, "{repaired:?}");
+    assert!(restore(&engine, &scene.id, "root").unwrap() == scene.disk);
+}
+
+const VMS: u64 = 70;
+
+/// As many VMs with a container of their own each, whose headers are all spoilt; where `indexed`, the index still knows
+/// what was in them.
+fn many_without_header(indexed: bool) -> (Bench, MemoryVolume, Vec<String>) {
+    let (bench, volume) = (Bench::new(), MemoryVolume::new());
+    let engine = bench.open(Arc::new(volume.clone()));
+    let one = |vm| backup(&engine, &format!("vm-{vm}"), &[("root", &noise(vm, 300_000))]).unwrap().backup_id;
+    let ids = (0..VMS).map(one).collect();
+    engine.shutdown().unwrap();
+    drop(engine);
+    for (name, _) in list_containers(&volume).unwrap().containers {
+        if name.class == ContainerClass::Data {
+            let mut bytes = volume.get(&name.blob()).unwrap().to_vec();
+            bytes[33] ^= 2;
+            volume.replace(&name.blob(), bytes);
+        }
+    }
+    if !indexed {
+        for entry in holdfast_volume::testing::list(&volume, "index") {
+            volume.remove(&entry.name).unwrap();
+        }
+    }
+    (bench, volume, ids)
+}
+
+/// A look-up among many damaged containers reads one of them, once.
+#[test]
+fn damaged_containers_are_not_read_again_for_each_chunk() {
+    for (indexed, restored) in [(true, 70), (false, 64)] {
+        let (bench, volume, ids) = many_without_header(indexed);
+        let counters = Arc::<VolumeCounters>::default();
+        let counted = CountVolume::new(Arc::new(volume), Arc::clone(&counters));
+        let engine = bench.open(Arc::new(counted));
+        engine.check(CheckOptions::default(), &NoProgress).unwrap();
+        let before = counters.snapshot().open.calls;
+        for (id, vm) in ids.iter().rev().zip((0..VMS).rev()).take(restored) {
+            assert!(restore(&engine, id, "root").unwrap() == noise(vm, 300_000), "{indexed}: {vm}");
+        }
+        let opened = counters.snapshot().open.calls - before;
+        assert!(opened <= 6 * VMS, "{indexed}: {opened} files opened for {restored} disks");
+    }
+}
+
+/// However many of another namespace are damaged, those of one's own are asked.
+#[test]
+fn damage_of_others_does_not_hide_what_is_left() {
+    let (bench, volume) = (Bench::new(), MemoryVolume::new());
+    let engine = bench.open(Arc::new(volume.clone()));
+    let disk = noise(1, 300_000);
+    let id = backup(&engine, "web", &[("root", &disk)]).unwrap().backup_id;
+    let berlin = engine.catalog().ensure_namespace("berlin").unwrap().id;
+    for vm in 0..VMS {
+        let disk = noise(100 + vm, 5000);
+        let request = request(&format!("vm-{vm}"), &[("root", &disk)]);
+        let asked = StartBackup { namespace: berlin, request, starter: starter(1) };
+        let session: SessionId = engine.start_backup(&asked).unwrap().session_id.parse().unwrap();
+        let stream = engine.open_stream(session, 0).unwrap();
+        send_disk(&engine, session, &stream, 0, &disk).unwrap();
+        engine.commit(session).unwrap();
+    }
+    engine.shutdown().unwrap();
+    drop(engine);
+    for (name, _) in list_containers(&volume).unwrap().containers {
+        if name.class == ContainerClass::Data {
+            let mut bytes = volume.get(&name.blob()).unwrap().to_vec();
+            bytes[33] ^= 2;
+            volume.replace(&name.blob(), bytes);
+        }
+    }
+    for entry in holdfast_volume::testing::list(&volume, "index") {
+        volume.remove(&entry.name).unwrap();
+    }
+    let engine = bench.open(Arc::new(volume));
+    assert!(restore(&engine, &id, "root").unwrap() == disk);
 }

@@ -109,7 +109,7 @@ impl Containers for SqliteCatalog {
         self.write(|tx| damage::heal(tx, self.clock.as_ref(), id))
     }
 
-    fn clear_damage(&self, id: ContainerId) -> Result<()> {
-        self.write(|tx| damage::clear(tx, id))
+    fn clear_damage(&self, id: ContainerId, sound: &[Option<u16>]) -> Result<()> {
+        self.write(|tx| damage::clear(tx, id, sound))
     }
 }
