@@ -23,6 +23,8 @@ struct State {
     cut_one_down_at: Option<u64>,
     /// Bytes that one connection may carry downstream before there are so many connections.
     ration: Option<(u64, u64)>,
+    /// Nothing passes any more, in neither direction: the proxy was dropped.
+    is_gone: bool,
 }
 
 #[derive(Debug, Default)]
@@ -37,7 +39,8 @@ impl Wire {
     }
 
     /// Counts bytes from an agent and cuts or holds when it is time to. The connection has carried `carried` in all.
-    fn upstream(&self, connection: u64, bytes: usize, carried: u64) {
+    /// False: they do not pass.
+    fn upstream(&self, connection: u64, bytes: usize, carried: u64) -> bool {
         let mut state = self.state();
         state.upstream_bytes += bytes as u64;
         if state.cut_one_at.is_some_and(|at| carried >= at) {
@@ -48,26 +51,41 @@ impl Wire {
             state.cuts_at.remove(0);
             state.cut(|_| true);
         }
-        while state.hold_at.is_some_and(|at| state.upstream_bytes > at) {
+        while !state.is_gone && state.hold_at.is_some_and(|at| state.upstream_bytes > at) {
             state = self.released.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+        !state.is_gone
     }
 
-    /// A connection has carried `carried` bytes from the server: cuts it when it is time to, or waits for others.
-    fn downstream(&self, connection: u64, carried: u64) {
+    /// A connection has carried `carried` bytes from the server: cuts it when it is time to, or waits for others. False:
+    /// they do not pass.
+    fn downstream(&self, connection: u64, carried: u64) -> bool {
         let mut state = self.state();
         if state.cut_one_down_at.is_some_and(|at| carried >= at) {
             state.cut_one_down_at = None;
             state.cut(|number| number == connection);
         }
-        while state.ration.is_some_and(|(ration, enough)| carried > ration && state.connections < enough) {
+        let is_short = |state: &State| {
+            state.ration.is_some_and(|(ration, enough)| carried > ration && state.connections < enough)
+        };
+        while !state.is_gone && is_short(&state) {
             state = self.released.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+        !state.is_gone
     }
 
     fn release(&self) {
         let mut state = self.state();
         (state.hold_at, state.ration) = (None, None);
+        drop(state);
+        self.released.notify_all();
+    }
+
+    /// Cuts everything at once. What is held has not passed, and never does: an agent that died had not sent it.
+    fn end(&self) {
+        let mut state = self.state();
+        state.is_gone = true;
+        state.cut(|_| true);
         drop(state);
         self.released.notify_all();
     }
@@ -82,7 +100,7 @@ impl State {
     }
 }
 
-/// Forwards connections to a server until it is dropped.
+/// Forwards connections to a server until it is dropped, which cuts them.
 #[derive(Debug)]
 pub struct Proxy {
     address: String,
@@ -143,7 +161,7 @@ impl Proxy {
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 // Gone: the proxy was dropped.
-                let Some(wire) = shared.upgrade() else { return };
+                let Some(wire) = shared.upgrade().filter(|wire| !wire.state().is_gone) else { return };
                 let Ok(upstream) = TcpStream::connect(&server) else { continue };
                 let number = {
                     let mut state = wire.state();
@@ -185,8 +203,7 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        self.wire.release();
-        self.wire.state().cut(|_| true);
+        self.wire.end();
         self.wire = Arc::default();
         // Wakes the listening thread so that it sees that it is not needed any more.
         drop(TcpStream::connect(&self.address));
@@ -212,12 +229,11 @@ fn forward(number: u64, mut from: TcpStream, mut to: TcpStream, wire: &Weak<Wire
     let mut carried = 0;
     while let Ok(read @ 1..) = from.read(&mut buffer) {
         carried += read as u64;
-        if let Some(wire) = wire.upgrade() {
-            if upstream {
-                wire.upstream(number, read, carried);
-            } else {
-                wire.downstream(number, carried);
-            }
+        let passes = wire.upgrade().is_some_and(|wire| {
+            if upstream { wire.upstream(number, read, carried) } else { wire.downstream(number, carried) }
+        });
+        if !passes {
+            break;
         }
         if to.write_all(buffer.get(..read).unwrap_or_default()).is_err() {
             break;
@@ -263,6 +279,27 @@ mod tests {
         assert!(received.try_recv().is_err());
         proxy.release();
         assert_eq!(received.recv().unwrap(), 500);
+    }
+
+    /// Over and over: what passed would be quicker than the cut only now and then.
+    #[test]
+    fn what_a_wire_holds_never_passes_once_it_is_gone() {
+        for _ in 0..100 {
+            let (server, received) = counting_server();
+            let proxy = Proxy::holding(&server, 1000);
+            let mut client = TcpStream::connect(proxy.address()).unwrap();
+            client.write_all(&[1; 1000]).unwrap();
+            let mut arrived = 0;
+            while arrived < 1000 {
+                arrived += received.recv().unwrap();
+            }
+            client.write_all(&[2; 500]).unwrap();
+            crate::wait_for("the wire to hold", || (proxy.upstream_bytes() == 1500).then_some(()));
+            drop(proxy);
+            // The next connection is read from when the first has ended.
+            TcpStream::connect(&server).unwrap().write_all(&[3; 7]).unwrap();
+            assert_eq!(received.recv().unwrap(), 7);
+        }
     }
 
     #[test]

@@ -93,17 +93,12 @@ fn eight_clones_at_the_same_moment() {
     assert_sound(server);
 }
 
-/// Waits until the server knows what all of the VM's disk is made of.
-fn wait_until_described(server: &Server, vm: &str) {
-    let token = server.admin_token();
-    wait_for("a backup to have described its disk", || {
-        let activity = get(server, "/api/v1/activity", &token).json();
-        let sessions = activity.get("sessions").and_then(Value::as_array).expect("a list").clone();
-        let session =
-            sessions.iter().find(|session| session.get("vm").and_then(Value::as_str) == Some(vm))?;
-        let done = session.get("bytes_done").and_then(Value::as_u64).expect("a number");
-        (done == DISK_BYTES as u64).then_some(())
-    });
+/// How much of its disk the server knows a VM's backup to be made of.
+fn described_bytes(server: &Server, vm: &str) -> Option<u64> {
+    let activity = get(server, "/api/v1/activity", &server.admin_token()).json();
+    let sessions = activity.get("sessions").and_then(Value::as_array).expect("a list").clone();
+    let session = sessions.iter().find(|session| session.get("vm").and_then(Value::as_str) == Some(vm))?;
+    Some(session.get("bytes_done").and_then(Value::as_u64).expect("a number"))
 }
 
 /// A backup that is held while it sends its disk's last extent of 4 MiB, and its wire: by then it was asked for all that the
@@ -115,10 +110,59 @@ fn held_near_its_end(server: &Server, vm: &str, disk: &Disk) -> (Proxy, Running)
     (proxy, run)
 }
 
-/// The server learns of it as of any host that crashed and is up again: the connection breaks.
-fn kill(agent: Running, wire: Proxy) {
-    agent.kill();
-    drop(wire);
+/// Agents and servers look after a silent wire when 20 seconds have passed, and give it up after as many again; a chunk is
+/// waited for a minute.
+const SILENCE: Duration = Duration::from_secs(35);
+
+/// A server, a disk, and backups of it that counted on an agent which is dead by now.
+struct CountedOn {
+    server: Server,
+    disk: Disk,
+    /// Each with its wire, in the order of the VMs.
+    others: Vec<(Proxy, Running)>,
+    _folder: TempDir,
+}
+
+/// Kills the agent "killed" when the server has told the backups of `vms` that another one brings what they lack: they have
+/// described their whole disk, and sent hardly anything. `wire` is what they are backed up over, with `more` arguments.
+///
+/// Begins anew as long as the machine stood still for so long that the server may have given the agent up before: then
+/// others are told to send.
+fn counted_on(vms: &[&str], wire: impl Fn(&str) -> Proxy, more: &[&str]) -> CountedOn {
+    wait_for("an attempt in time", || {
+        let folder = tempdir().unwrap();
+        let disk = Disk::of_noise(folder.path().join("disk.raw"), 1, DISK_BYTES);
+        let server = Server::start(&folder.path().join("repository"));
+        let begun = Instant::now();
+        let (dying_wire, killed) = held_near_its_end(&server, "killed", &disk);
+        let others: Vec<(Proxy, Running)> = vms
+            .iter()
+            .map(|vm| {
+                let proxy = wire(server.grpc());
+                let agent = server.agent().through(proxy.address());
+                let run = agent.start(&[&["backup", "--vm", vm, disk.arg()], more].concat());
+                (proxy, run)
+            })
+            .collect();
+        let is_late = || begun.elapsed() >= SILENCE;
+        for vm in vms {
+            wait_for("a backup to have described its disk", || {
+                (is_late() || described_bytes(&server, vm) == Some(DISK_BYTES as u64)).then_some(())
+            });
+        }
+        let sent: Vec<u64> = others.iter().map(|(proxy, _)| proxy.upstream_bytes()).collect();
+        // The server learns of it as of any host that crashed and is up again: the connection breaks.
+        killed.kill();
+        drop(dying_wire);
+        if is_late() {
+            return None;
+        }
+        assert!(
+            sent.iter().all(|bytes| *bytes < PART_BYTES),
+            "told that nothing is to be sent, they sent {sent:?}"
+        );
+        Some(CountedOn { server, disk, others, _folder: folder })
+    })
 }
 
 #[test]
@@ -127,17 +171,17 @@ fn an_agent_killed_while_others_count_on_it() {
     let disk = Disk::of_noise(folder.path().join("disk.raw"), 1, DISK_BYTES);
     let alone = one_after_another(&folder.path().join("alone"), &names(2), &disk);
 
-    let server = Server::start(&folder.path().join("repository"));
-    let agent = server.agent();
-    let (wire, killed) = held_near_its_end(&server, "killed", &disk);
-    let others = names(2);
-    let runs: Vec<_> = others.iter().map(|vm| agent.start(&["backup", "--vm", vm, disk.arg()])).collect();
-    others.iter().for_each(|vm| wait_until_described(&server, vm));
-    kill(killed, wire);
-    runs.into_iter().for_each(|run| drop(run.wait().ok()));
+    let vms = names(2);
+    let vms: Vec<&str> = vms.iter().map(String::as_str).collect();
+    let CountedOn { server, disk, others, _folder } =
+        counted_on(&vms, |server| Proxy::holding(server, u64::MAX), &[]);
+    let wires: Vec<Proxy> = others.into_iter().map(|(wire, run)| (wire, run.wait().ok()).0).collect();
 
+    let sent: u64 = wires.iter().map(Proxy::upstream_bytes).sum();
+    assert!(sent > 2 * PART_BYTES, "{sent} bytes were sent instead of those of the agent that was killed");
+    let agent = server.agent();
     assert!(agent.backups("killed").is_empty());
-    for vm in &others {
+    for vm in vms {
         assert_eq!(agent.read_back(vm), disk.bytes(), "{vm}");
     }
     let stored = container_bytes(server.data_dir(), Class::Data);
@@ -148,77 +192,46 @@ fn an_agent_killed_while_others_count_on_it() {
     assert_sound(server);
 }
 
-/// A server, a disk, and a backup of it as `vm` that counted on an agent which is dead by now.
-struct AskedAgain {
-    server: Server,
-    disk: Disk,
-    proxy: Proxy,
-    run: Running,
-    /// What it had sent of what its disk is made of.
-    described_bytes: u64,
-    _folder: TempDir,
-}
-
-/// Agents and servers look after a silent wire when 20 seconds have passed, and give it up after as many again.
-const SILENCE: Duration = Duration::from_secs(35);
-
-/// Begins anew as long as the machine stood still for so long that `vm` may have been asked before the agent was killed.
-fn asked_again(hold_at_bytes: u64, more: &[&str]) -> AskedAgain {
-    wait_for("an attempt in time", || {
-        let folder = tempdir().unwrap();
-        let disk = Disk::of_noise(folder.path().join("disk.raw"), 1, DISK_BYTES);
-        let server = Server::start(&folder.path().join("repository"));
-        let begun = Instant::now();
-        let (wire, killed) = held_near_its_end(&server, "killed", &disk);
-        let proxy = Proxy::holding(server.grpc(), hold_at_bytes);
-        let agent = server.agent().through(proxy.address());
-        let run = agent.start(&[&["backup", "--vm", "vm", disk.arg()], more].concat());
-        wait_until_described(&server, "vm");
-        let described_bytes = proxy.upstream_bytes();
-        let in_time = begun.elapsed() < SILENCE;
-        kill(killed, wire);
-        in_time.then_some(AskedAgain { server, disk, proxy, run, described_bytes, _folder: folder })
-    })
+/// One backup that counted on the agent that was killed, and its wire.
+fn asked_again(wire: impl Fn(&str) -> Proxy, more: &[&str]) -> (CountedOn, Proxy, Running) {
+    let mut counted = counted_on(&["vm"], wire, more);
+    let (proxy, run) = counted.others.remove(0);
+    (counted, proxy, run)
 }
 
 /// What the agent is asked for after Finish goes over lanes as well, and then Finish once more, over the stream itself.
 #[test]
 fn chunks_are_sent_again_over_four_connections() {
-    let asked = asked_again(u64::MAX, &["--connections", "4", "--retry-for", "0s"]);
-    let ran = asked.run.wait().ok();
+    let more = ["--connections", "4", "--retry-for", "0s"];
+    let (counted, proxy, run) = asked_again(|server| Proxy::holding(server, u64::MAX), &more);
+    let ran = run.wait().ok();
 
     assert!(ran.said().contains("extents read again"), "{}", ran.said());
     // One for short calls, one for the stream, and the lanes.
-    assert_eq!(asked.proxy.connections(), 2 + 4);
-    let sent_again = asked.proxy.upstream_bytes() - asked.described_bytes;
-    assert!(sent_again > PART_BYTES, "{sent_again} bytes were sent again");
-    assert_eq!(asked.server.agent().read_back("vm"), asked.disk.bytes());
-    assert_sound(asked.server);
+    assert_eq!(proxy.connections(), 2 + 4);
+    // Before it was asked again it had sent less than a part.
+    let sent = proxy.upstream_bytes();
+    assert!(sent > 2 * PART_BYTES, "{sent} bytes were sent");
+    assert_eq!(counted.server.agent().read_back("vm"), counted.disk.bytes());
+    assert_sound(counted.server);
 }
 
 #[test]
 fn a_connection_lost_while_chunks_are_sent_again() {
-    let folder = tempdir().unwrap();
-    let disk = Disk::of_noise(folder.path().join("disk.raw"), 1, DISK_BYTES);
-    let server = Server::start(&folder.path().join("repository"));
-    let agent = server.agent();
-    let (wire, killed) = held_near_its_end(&server, "killed", &disk);
     // Until it is asked again it sends no data.
-    let proxy = Proxy::cutting(server.grpc(), PART_BYTES, 2);
-    let run = start_through(&proxy, &agent, "vm", &disk);
-    wait_until_described(&server, "vm");
-    kill(killed, wire);
+    let (counted, proxy, run) = asked_again(|server| Proxy::cutting(server, PART_BYTES, 2), &[]);
     run.wait().ok();
 
     assert!(proxy.connections() > 2, "{} connections", proxy.connections());
+    let agent = counted.server.agent();
     assert_eq!(agent.backups("vm").len(), 1);
-    assert_eq!(agent.read_back("vm"), disk.bytes());
+    assert_eq!(agent.read_back("vm"), counted.disk.bytes());
     let row = agent.report().into_iter().find(|row| row.text("vm") == "vm").unwrap();
     assert_eq!(
         row.number("bytes"),
         row.number("unchanged_bytes") + row.number("new_bytes") + row.number("dup_bytes")
     );
-    assert_sound(server);
+    assert_sound(counted.server);
 }
 
 /// Ctrl-C in the second pass, of which a part has been sent: the agent ends without a restore point, and the VM's next
@@ -226,18 +239,17 @@ fn a_connection_lost_while_chunks_are_sent_again() {
 #[test]
 fn an_agent_interrupted_while_chunks_are_sent_again() {
     // Until it is asked again it sends no data.
-    let AskedAgain { server, disk, proxy, run, described_bytes, _folder } = asked_again(PART_BYTES, &[]);
-    assert!(described_bytes < PART_BYTES, "it has sent nothing but what its disk is made of");
+    let (counted, proxy, run) = asked_again(|server| Proxy::holding(server, PART_BYTES), &[]);
     wait_until_held(&proxy, PART_BYTES);
     run.signal(Signal::INT);
     let ran = run.wait().fails(130, &[]);
     assert!(ran.said().contains("extents read again"), "{}", ran.said());
     drop(proxy);
 
-    let agent = server.agent();
+    let agent = counted.server.agent();
     assert!(agent.backups("vm").is_empty());
     // The server may not have heard of the end: nothing passed the wire any more.
-    agent.start(&["backup", "--vm", "vm", disk.arg(), "--take-over"]).wait().ok();
-    assert_eq!(agent.read_back("vm"), disk.bytes());
-    assert_sound(server);
+    agent.start(&["backup", "--vm", "vm", counted.disk.arg(), "--take-over"]).wait().ok();
+    assert_eq!(agent.read_back("vm"), counted.disk.bytes());
+    assert_sound(counted.server);
 }
