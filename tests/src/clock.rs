@@ -6,7 +6,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::tools::skip;
+use crate::tools::lack;
 
 /// Below the folders of libraries; for programs with several threads.
 const LIBRARY: &str = "faketime/libfaketimeMT.so.1";
@@ -22,14 +22,14 @@ impl Clock {
     /// One that is right; `None`, said aloud, where there is no `libfaketime`.
     ///
     /// # Panics
-    /// When its file cannot be written.
+    /// When its file cannot be written, and when there is no `libfaketime` and no one counts what is skipped.
     pub fn new() -> Option<Self> {
         let folders = ["/usr/lib", "/usr/lib64", "/usr/local/lib"].map(Path::new);
         let below = folders.iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten();
         let below = below.filter_map(Result::ok).map(|entry| entry.path());
         let all = folders.iter().map(|folder| (*folder).to_owned()).chain(below);
         let Some(library) = all.map(|folder| folder.join(LIBRARY)).find(|file| file.exists()) else {
-            skip("libfaketime is not installed");
+            lack("libfaketime");
             return None;
         };
         let clock = Self { folder: tempfile::tempdir().expect("a temporary folder"), library };

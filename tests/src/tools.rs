@@ -1,5 +1,5 @@
-//! Programs of the system that some tests need, and things only root may do. A test that lacks them says so
-//! and returns; `cargo xtask test` installs them where it can and says what is missing where it cannot.
+//! Programs of the system that some tests need, and things only root may do. `cargo xtask test` installs programs where
+//! it can, and counts tests that lack something as skipped, by name. Without it a test that lacks a program fails.
 
 use std::fs::File;
 use std::io::Write;
@@ -9,7 +9,19 @@ use std::process::Command;
 /// Where `cargo xtask test` wants to be told what was skipped, one line each.
 const SKIPPED_FILE: &str = "HOLDFAST_TESTS_SKIPPED";
 
-/// Says that the running test leaves something out, and why; a captured output would hide it.
+/// Says that the running test lacks a program of the system.
+///
+/// # Panics
+/// When no one counts what is skipped: a test that tests nothing must not look as if it had passed.
+pub(crate) fn lack(program: &str) {
+    assert!(
+        std::env::var_os(SKIPPED_FILE).is_some(),
+        "{program} is not installed. `cargo xtask test` installs what tests need, or counts them as skipped"
+    );
+    skip(&format!("{program} is not installed"));
+}
+
+/// Says that the running test leaves out what this machine does not allow, and why; a captured output would hide it.
 pub fn skip(why: &str) {
     let thread = std::thread::current();
     let line = format!("{}: {why}\n", thread.name().unwrap_or("a test"));
@@ -21,7 +33,10 @@ pub fn skip(why: &str) {
     }
 }
 
-/// Where a program is, `/usr/sbin` and `/sbin` included; says what is skipped when it is nowhere.
+/// Where a program is, `/usr/sbin` and `/sbin` included. `None`, said aloud, when it is nowhere.
+///
+/// # Panics
+/// When it is nowhere and no one counts what is skipped.
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path)
@@ -29,7 +44,7 @@ pub fn find(program: &str) -> Option<PathBuf> {
         .map(|folder| folder.join(program))
         .find(|file| rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok());
     if found.is_none() {
-        skip(&format!("{program} is not installed"));
+        lack(program);
     }
     found
 }

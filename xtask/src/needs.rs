@@ -3,6 +3,8 @@
 
 use std::process::{Command, Stdio};
 
+use anyhow::{Result, bail};
+
 use crate::shell;
 
 /// A program, the Debian package that has it, and what it is needed for.
@@ -77,6 +79,22 @@ pub(crate) fn provide(needs: &[Need]) -> Vec<Need> {
         println!("  To install what is missing: sudo apt-get install {}", packages.join(" "));
     }
     still
+}
+
+/// Fails when something is missing that could have been installed here: then nothing excuses tests that leave it out.
+///
+/// # Errors
+/// Naming what is missing.
+pub(crate) fn insist(missing: &[Need]) -> Result<()> {
+    let names: Vec<_> = missing.iter().map(|need| need.program).collect();
+    if names.is_empty() {
+        println!("nothing is missing");
+    } else if installer().is_none() {
+        println!("{} cannot be installed from here; tests that lack it are skipped", names.join(", "));
+    } else {
+        bail!("{} could not be installed: see the beginning of the output", names.join(", "));
+    }
+    Ok(())
 }
 
 fn present(need: &Need) -> bool {

@@ -55,8 +55,8 @@ pub(crate) fn skipped(name: &'static str, why: &str) -> Step {
     Step { name, took: Duration::ZERO, outcome, tests: Tally::default() }
 }
 
-/// Says what became of all steps; success when none failed. The last line is `N passed, N failed` and nothing
-/// else, for programs.
+/// Says what became of all steps; success when none failed. The last line is `N passed, N failed`, with `, N skipped`
+/// behind it when something was, and nothing else, for programs.
 pub(crate) fn summarise(steps: &[Step], total: Duration) -> ExitCode {
     println!("\n{}", shell::bold("Summary"));
     for step in steps {
@@ -81,14 +81,17 @@ pub(crate) fn summarise(steps: &[Step], total: Duration) -> ExitCode {
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// All tests together. A step that failed without a failed test (a lint, a build, a crash) counts as one.
+/// All tests together. A step that failed without a failed test (a lint, a build, a crash) counts as one, and so does a
+/// step that was left out.
 fn closing_line(steps: &[Step]) -> String {
     let mut sum = Tally::default();
     for step in steps {
         sum += step.tests;
         sum.failed += u64::from(step.failed() && step.tests.failed == 0);
+        sum.skipped += u64::from(matches!(step.outcome, Outcome::Skipped(_)));
     }
-    format!("{} passed, {} failed", sum.passed, sum.failed)
+    let skipped = if sum.skipped > 0 { format!(", {} skipped", sum.skipped) } else { String::new() };
+    format!("{} passed, {} failed{skipped}", sum.passed, sum.failed)
 }
 
 #[cfg(test)]
@@ -99,7 +102,7 @@ mod tests {
 
     fn counting(passed: u64, failed: u64) -> impl FnOnce(&mut Tally) -> Result<()> {
         move |tally| {
-            *tally += Tally { passed, failed };
+            *tally += Tally { passed, failed, skipped: 0 };
             if failed > 0 {
                 bail!("{failed} tests failed");
             }
@@ -122,6 +125,16 @@ mod tests {
             // It did not build, so no test ran.
             tests("browser", |_| bail!("no build")),
         ];
-        assert_eq!(closing_line(&steps), "40 passed, 5 failed");
+        assert_eq!(closing_line(&steps), "40 passed, 5 failed, 1 skipped");
+    }
+
+    #[test]
+    fn a_test_that_lacked_something_has_not_passed() {
+        let lacking = |tally: &mut Tally| {
+            *tally += Tally { passed: 40, failed: 0, skipped: 1 };
+            tally.skip(2);
+            Ok(())
+        };
+        assert_eq!(closing_line(&[tests("rust", lacking)]), "38 passed, 0 failed, 3 skipped");
     }
 }

@@ -24,12 +24,15 @@ pub(crate) enum Runner {
 pub(crate) struct Tally {
     pub(crate) passed: u64,
     pub(crate) failed: u64,
+    /// Not counted as passed.
+    pub(crate) skipped: u64,
 }
 
 impl AddAssign for Tally {
     fn add_assign(&mut self, other: Self) {
         self.passed += other.passed;
         self.failed += other.failed;
+        self.skipped += other.skipped;
     }
 }
 
@@ -55,6 +58,12 @@ impl Tally {
         }
     }
 
+    /// Takes tests that said they left something out for skipped: their program counts them as passed.
+    pub(crate) fn skip(&mut self, tests: u64) {
+        self.passed = self.passed.saturating_sub(tests);
+        self.skipped += tests;
+    }
+
     /// Adds up parts such as "12 passed".
     fn of_counts<'a>(parts: impl IntoIterator<Item = &'a str>) -> Self {
         let mut tally = Self::default();
@@ -65,6 +74,7 @@ impl Tally {
                 // A test that passed only when it was repeated did pass.
                 Some("passed" | "flaky") => tally.passed += count,
                 Some("failed") => tally.failed += count,
+                Some("skipped") => tally.skipped += count,
                 _ => {}
             }
         }
@@ -124,6 +134,9 @@ mod tests {
     #[test]
     fn summaries_of_web_tests_are_counted() {
         assert_eq!(counted("      Tests  1 failed | 122 passed | 2 skipped (125)", Runner::Vitest), (122, 1));
+        let skipped = |line, runner| Tally::of_line(line, runner).skipped;
+        assert_eq!(skipped("      Tests  122 passed | 2 skipped (124)", Runner::Vitest), 2);
+        assert_eq!(skipped("  3 skipped", Runner::Playwright), 3);
         assert_eq!(counted(" Test Files  12 passed (12)", Runner::Vitest), (0, 0));
         let coloured = "\u{1b}[2m      Tests \u{1b}[22m \u{1b}[1m\u{1b}[32m9 passed\u{1b}[39m\u{1b}[22m (9)";
         assert_eq!(counted(coloured, Runner::Vitest), (9, 0));
@@ -143,6 +156,8 @@ mod tests {
         let script = "echo 'test result: FAILED. 3 passed; 1 failed'; echo 'test result: ok. 2 passed; 0 failed'; exit 101";
         let error = run(Command::new("sh").args(["-c", script]), Runner::Cargo, &mut tally).unwrap_err();
         assert!(error.to_string().contains("101"), "{error}");
-        assert_eq!(tally, Tally { passed: 5, failed: 1 });
+        assert_eq!(tally, Tally { passed: 5, failed: 1, skipped: 0 });
+        tally.skip(2);
+        assert_eq!(tally, Tally { passed: 3, failed: 1, skipped: 2 });
     }
 }
