@@ -5,7 +5,11 @@
 //! compile proves nothing. The command fails when a rule has no mutation, when a mutation no longer fits the code, and
 //! when one survives its test. That the list fits the rules and the code is also a quick test (`tests`), so that it
 //! cannot grow old between two runs.
+//!
+//! A whole run takes hours. What was killed is noted at once ([`record`]), so that a run that was interrupted goes on where
+//! it was, and one after a change tries what the change concerns.
 
+mod record;
 mod run;
 mod table;
 #[cfg(test)]
@@ -15,6 +19,8 @@ use anyhow::{Result, bail};
 use clap::Args;
 
 use crate::shell;
+use record::Record;
+use run::{Verdict, Workshop};
 use table::{Mutation, Table};
 
 #[derive(Debug, Args)]
@@ -25,14 +31,14 @@ pub(crate) struct Options {
     /// Show rules, mutations and tests, and run nothing
     #[arg(long)]
     list: bool,
+    /// Try those again, too, that were killed before and are the same, in a file that is the same
+    #[arg(long)]
+    fresh: bool,
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     let table = Table::load()?;
-    let problems = table.problems()?;
-    if !problems.is_empty() {
-        bail!("xtask/mutants.toml does not fit the rules and the code:\n{}", problems.join("\n"));
-    }
+    let uncovered = table.uncovered()?;
     let wanted = |mutation: &&Mutation| options.rule.as_ref().is_none_or(|rule| mutation.rule == *rule);
     let mutations: Vec<&Mutation> = table.mutations.iter().filter(wanted).collect();
     if mutations.is_empty() {
@@ -42,16 +48,48 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         mutations.iter().for_each(|mutation| println!("{}", mutation.line()));
         return Ok(());
     }
-    let mut failed = Vec::new();
-    let workshop = run::Workshop::open()?;
-    workshop.check_unchanged(&mutations)?;
-    for mutation in &mutations {
-        let verdict = workshop.run(mutation)?;
-        println!("{} → {}", mutation.line(), shell::bold(&verdict.to_string()));
-        if verdict != run::Verdict::Noticed {
-            failed.push(format!("{}: {verdict}", mutation.line()));
+    let mut record = Record::open(options.fresh)?;
+    let mut verdicts = Vec::new();
+    let (mut open, mut digests) = (Vec::new(), Vec::new());
+    for mutation in mutations {
+        if let Some(why) = mutation.misfit()? {
+            verdicts.push((mutation, Verdict::DoesNotFit(why)));
+            continue;
+        }
+        // As of now: files may be changed in the working tree while the copy is tried.
+        let digest = record::digest(mutation, &mutation.text()?);
+        if record.has(&digest) {
+            verdicts.push((mutation, Verdict::Killed));
+        } else {
+            digests.push(digest);
+            open.push(mutation);
         }
     }
-    println!("\n{} of {} mutations were noticed", mutations.len() - failed.len(), mutations.len());
-    if failed.is_empty() { Ok(()) } else { bail!("not noticed as they should be:\n{}", failed.join("\n")) }
+    println!("{} of them were killed before or do not fit; {} are tried now", verdicts.len(), open.len());
+    let workshop = Workshop::open()?;
+    workshop.check_unchanged(&open)?;
+    for (number, (mutation, digest)) in open.iter().copied().zip(&digests).enumerate() {
+        let verdict = workshop.run(mutation)?;
+        println!("{}/{} {} → {}", number + 1, open.len(), mutation.line(), shell::bold(&verdict.to_string()));
+        if verdict == Verdict::Killed {
+            record.add(digest, mutation)?;
+        }
+        verdicts.push((mutation, verdict));
+    }
+    summarise(&verdicts, uncovered)
+}
+
+/// Says what became of all mutations, and lists those that were not killed, kind by kind.
+fn summarise(verdicts: &[(&Mutation, Verdict)], uncovered: Vec<String>) -> Result<()> {
+    let mut failed = uncovered;
+    let kinds = ["killed", "survived", "not fitting", "not built", "broke the test program"];
+    println!();
+    for kind in kinds {
+        let of_it: Vec<_> = verdicts.iter().filter(|(_, verdict)| verdict.kind() == kind).collect();
+        println!("{:>4} {kind}", of_it.len());
+        if kind != "killed" {
+            failed.extend(of_it.iter().map(|(mutation, verdict)| format!("{}: {verdict}", mutation.line())));
+        }
+    }
+    if failed.is_empty() { Ok(()) } else { bail!("not killed as they should be:\n{}", failed.join("\n")) }
 }

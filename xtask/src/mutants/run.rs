@@ -11,22 +11,41 @@ use serde_json::Value;
 use super::table::{Mutation, Test};
 use crate::shell::{self, cargo};
 
+/// A test that a mutation keeps from ending is ended: `timeout` says so.
+const TIME_LIMIT: &str = "1h";
+
 /// What became of a mutation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The test failed, as it should.
-    Noticed,
+    Killed,
     Survived,
+    /// It cannot be made, or its test is not there.
+    DoesNotFit(String),
     DoesNotBuild,
-    /// It ended, but not as a test that fails does.
+    /// It ended, but not as a test that fails does, or did not end.
     Broke(String),
+}
+
+impl Verdict {
+    /// Without what is particular to this one.
+    pub(super) const fn kind(&self) -> &'static str {
+        match self {
+            Self::Killed => "killed",
+            Self::Survived => "survived",
+            Self::DoesNotFit(_) => "not fitting",
+            Self::DoesNotBuild => "not built",
+            Self::Broke(_) => "broke the test program",
+        }
+    }
 }
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Noticed => f.write_str("noticed"),
+            Self::Killed => f.write_str("killed"),
             Self::Survived => f.write_str("SURVIVED: the test passes without the rule"),
+            Self::DoesNotFit(why) => write!(f, "DOES NOT FIT: {why}"),
             Self::DoesNotBuild => f.write_str("DOES NOT BUILD, which proves nothing"),
             Self::Broke(how) => write!(f, "BROKE the test program: {how}"),
         }
@@ -114,7 +133,7 @@ impl Workshop {
         Ok(if passed {
             Verdict::Survived
         } else if output.contains("test result: FAILED") {
-            Verdict::Noticed
+            Verdict::Killed
         } else {
             Verdict::Broke(output.lines().last().unwrap_or_default().to_owned())
         })
@@ -146,7 +165,8 @@ impl Workshop {
 
     /// Whether the tests pass, and what they said.
     fn run_tests<'a>(program: &Program, names: impl IntoIterator<Item = &'a str>) -> Result<(bool, String)> {
-        let mut command = Command::new(&program.file);
+        let mut command = Command::new("timeout");
+        command.args(["--verbose", "--kill-after=10", TIME_LIMIT]).arg(&program.file);
         // Where cargo runs tests.
         command.current_dir(&program.folder).arg("--exact").args(names);
         command.env("RUST_BACKTRACE", "0").stdin(Stdio::null());

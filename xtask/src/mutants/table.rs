@@ -14,7 +14,7 @@ const INVARIANTS: &str = "docs/ARCHITECTURE.md";
 const FAILURES: &str = "### Failures and what they stop";
 
 /// One change that takes a rule out of the code.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Hash, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Mutation {
     /// The label of a rule or an invariant, or how a row of the table of failures begins.
@@ -30,7 +30,7 @@ pub(super) struct Mutation {
 }
 
 /// A test that must fail.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Test {
     pub(super) package: String,
@@ -62,14 +62,26 @@ impl Mutation {
     pub(super) fn apply(&self, text: &str) -> Result<String, String> {
         match text.matches(&self.find).count() {
             1 if self.find != self.replace => Ok(text.replacen(&self.find, &self.replace, 1)),
-            1 => Err(format!("{}: the mutation changes nothing", self.line())),
+            1 => Err("the mutation changes nothing".to_owned()),
             count => Err(format!(
-                "{}: the text to replace occurs {count} times in {}, not once:\n{}",
-                self.line(),
+                "the text to replace occurs {count} times in {}, not once:\n{}",
                 self.file.display(),
                 self.find
             )),
         }
+    }
+
+    /// The file it changes, as it is.
+    pub(super) fn text(&self) -> Result<String> {
+        read(self.file.to_str().context("a file's name is no text")?)
+    }
+
+    /// Why it cannot be made or tried; `None`: it can.
+    pub(super) fn misfit(&self) -> Result<Option<String>> {
+        if let Err(why) = self.apply(&self.text().unwrap_or_default()) {
+            return Ok(Some(why));
+        }
+        Ok((!self.test.exists()?).then(|| "there is no such test".to_owned()))
     }
 }
 
@@ -78,8 +90,8 @@ impl Table {
         toml::from_str(&read(LIST)?).with_context(|| format!("{LIST} is not a list of mutations"))
     }
 
-    /// What is missing or does not fit, for people.
-    pub(super) fn problems(&self) -> Result<Vec<String>> {
+    /// Rules without a mutation, and mutations without a rule, for people.
+    pub(super) fn uncovered(&self) -> Result<Vec<String>> {
         let mut known = rules(&read(RULES)?);
         let mut problems = Vec::new();
         for rule in &known {
@@ -91,11 +103,6 @@ impl Table {
         for mutation in &self.mutations {
             if !known.iter().any(|rule| rule.is(&mutation.rule)) {
                 problems.push(format!("{}: neither {RULES} nor {INVARIANTS} has it", mutation.line()));
-            }
-            let file = mutation.file.to_str().context("a file's name is no text")?;
-            problems.extend(mutation.apply(&read(file).unwrap_or_default()).err());
-            if !mutation.test.exists()? {
-                problems.push(format!("{}: there is no such test", mutation.line()));
             }
         }
         Ok(problems)
