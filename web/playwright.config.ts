@@ -14,8 +14,9 @@ export default defineConfig({
   workers: 1,
   fullyParallel: false,
   forbidOnly: process.env["CI"] !== undefined,
-  timeout: 120_000,
-  expect: { timeout: 20_000 },
+  // Only a test that fails waits so long.
+  timeout: 600_000,
+  expect: { timeout: 120_000 },
   reporter: [["list"]],
   use: {
     ignoreHTTPSErrors: true,

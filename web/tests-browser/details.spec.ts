@@ -16,7 +16,7 @@ async function largestFirst(page: Page, column: string, least: number): Promise<
     numbers = await exactNumbers(page, column);
     expect(numbers.length).toBeGreaterThanOrEqual(least);
     expect(numbers).toEqual(falling(numbers));
-  }).toPass({ timeout: 20_000 });
+  }).toPass();
   return numbers;
 }
 

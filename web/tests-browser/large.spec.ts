@@ -11,7 +11,6 @@ const DRAWN_MAX = 80;
 let server: Server;
 
 test.beforeAll(async () => {
-  test.setTimeout(600_000);
   server = await Server.create(async (dataDir) => {
     const output = await run("examples/fill_details", [dataDir, String(ROWS)]);
     expect(output.code, output.stderr).toBe(0);

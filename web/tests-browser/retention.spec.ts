@@ -12,7 +12,6 @@ let server: Server;
 let disks: string;
 
 test.beforeAll(async () => {
-  test.setTimeout(300_000);
   disks = await mkdtemp(join(tmpdir(), "holdfast-retention-"));
   server = await Server.create();
   const disk = join(disks, "app.raw");

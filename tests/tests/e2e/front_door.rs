@@ -16,7 +16,7 @@ use prost::Message as _;
 use tempfile::{TempDir, tempdir};
 
 /// Far beyond what any deadline of the server is; only a test that fails waits for it.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// What a write waits for when the server has stopped reading.
 const TAKES_NO_MORE: Duration = Duration::from_secs(2);
@@ -233,14 +233,11 @@ fn a_stalled_restore_ends_with_its_token() {
     let peers = stalled_restores(&server, &folder, &token);
     let (status, said) = server.tokens(&["revoke", "short"]);
     assert!(status.success(), "{said}");
-    let begun = Instant::now();
     // It takes some five seconds; without the rule, for ever.
-    while metric(&server, "holdfast_streams{kind=\"restore\"}") > 0
-        || !peers.iter().all(JoinHandle::is_finished)
-    {
-        assert!(begun.elapsed() < Duration::from_secs(60), "still open");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    wait_for("the restores to end", || {
+        let is_over = metric(&server, "holdfast_streams{kind=\"restore\"}") == 0;
+        (is_over && peers.iter().all(JoinHandle::is_finished)).then_some(())
+    });
     serves(&server);
 }
 
@@ -255,7 +252,8 @@ fn a_stalled_restore_does_not_hold_up_shutdown() {
     server.terminate();
     let status = server.wait();
     assert!(status.success(), "{status}\n{}", server.log());
-    assert!(begun.elapsed() < Duration::from_secs(20), "it took {:?}", begun.elapsed());
+    // It takes some five seconds; the peers stall for longer than that.
+    assert!(begun.elapsed() < PATIENCE / 2, "it took {:?}", begun.elapsed());
     drop((peers, silent, idle));
 }
 
