@@ -79,6 +79,8 @@ pub trait Containers: Send + Sync + fmt::Debug {
     /// Takes note that every chunk of the damage known of a container has another sound copy; damage found later is
     /// not healed by it. `NotFound`: no such container.
     fn heal_damage(&self, id: ContainerId) -> Result<()>;
+    /// Takes that back: something of it has no other copy after all. `NotFound`: no such container.
+    fn reopen_damage(&self, id: ContainerId) -> Result<()>;
     /// Forgets what is named of the damage of a container: regions, or the container as a whole (`None`). What else is
     /// known of it stays, with the time it was found. `NotFound`: no such container.
     fn clear_damage(&self, id: ContainerId, sound: &[Option<u16>]) -> Result<()>;

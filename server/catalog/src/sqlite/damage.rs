@@ -33,15 +33,16 @@ pub(super) fn mark(
     if found == 0 { Ok(()) } else { note_change(tx, number) }
 }
 
-pub(super) fn heal(tx: &Transaction<'_>, clock: &dyn Clock, id: ContainerId) -> Result<()> {
+/// `healed_ms`: when other copies were found of all that is known to be damaged of a container; `None`: there are none.
+pub(super) fn set_healed(tx: &Transaction<'_>, id: ContainerId, healed_ms: Option<i64>) -> Result<()> {
     let number = known_number(tx, id)?;
-    let healed = tx
+    let changed = tx
         .execute(
-            "UPDATE damage SET healed_ms = ? WHERE container_id = ? AND healed_ms IS NULL",
-            params![clock.now_ms(), number],
+            "UPDATE damage SET healed_ms = ?1 WHERE container_id = ?2 AND (healed_ms IS NULL) = (?1 IS NOT NULL)",
+            params![healed_ms, number],
         )
         .or_error("write")?;
-    if healed == 0 { Ok(()) } else { note_change(tx, number) }
+    if changed == 0 { Ok(()) } else { note_change(tx, number) }
 }
 
 pub(super) fn clear(tx: &Transaction<'_>, id: ContainerId, sound: &[Option<u16>]) -> Result<()> {

@@ -217,8 +217,14 @@ fn healed_damage_stays_known(f: &Fixture) {
     assert_eq!(f.damage_changed_since(before).unwrap().containers, [ids[0]], "another process learns it");
     f.mark_region_damaged(ids[0], 8, "checksum").unwrap();
     assert_eq!(healed(), [true, false, false], "what is found later is open");
+    let last = f.damage_changed_since(0).unwrap().last;
+    f.reopen_damage(ids[0]).unwrap();
+    f.reopen_damage(ids[0]).unwrap();
+    assert_eq!(healed(), [false, false, false], "the other copies are gone");
+    assert_eq!(f.damage_changed_since(last).unwrap().last, last + 1, "another process learns it, once");
     let unknown = ContainerId::new(4000).unwrap();
     assert!(matches!(f.heal_damage(unknown), Err(CatalogError::NotFound { .. })));
+    assert!(matches!(f.reopen_damage(unknown), Err(CatalogError::NotFound { .. })));
 }
 
 fn sealed_containers_count_for_nothing_until_they_are_taken(f: &Fixture) {

@@ -17,7 +17,7 @@ use v1::ingest_response::Kind as Response;
 use super::append::{ContainerAppender, SealedSummary};
 use super::chunks::{StreamChunks, split_fingerprints};
 use super::counters::Counters;
-use super::parent::ParentDisk;
+use super::parent::{ParentDisk, Placing};
 use super::progress::Position;
 use super::proof::Proofs;
 use super::recipe_writer::RecipeWriter;
@@ -29,7 +29,7 @@ use crate::error::EngineError;
 use crate::format::recipe::ExtentNode;
 use crate::memory::MemoryShare;
 use crate::quota::SessionCharge;
-use crate::store::{ChunkStore, Domain, Holds};
+use crate::store::{ChunkStore, Domain, Holds, Reach};
 
 /// See the module's text.
 #[derive(Debug)]
@@ -54,8 +54,8 @@ pub(super) struct DiskState {
     damage_seen: u64,
     /// Damage found later was not known when the first extent was accepted.
     sound_since: u64,
-    /// Whether it is known where everything lies that extents taken over unchanged refer to.
-    unchanged_is_placed: bool,
+    /// How it is known where everything lies that extents taken over unchanged refer to.
+    placing: Placing,
     acked: (u64, u64),
     failed: Option<Cow<'static, str>>,
     /// What was found at the commit instead of what the agent was told of.
@@ -94,7 +94,7 @@ impl DiskState {
             memory: core.session_memory.share(),
             damage_seen: core.store.damage_generation(domain.namespace),
             sound_since: core.store.damage_generation(domain.namespace),
-            unchanged_is_placed: true,
+            placing: Placing::Looked,
             acked: (0, 0),
             failed: None,
             held_also: Vec::new(),
@@ -467,18 +467,22 @@ impl DiskState {
         self.sound_since
     }
 
-    /// Takes note of an extent taken over unchanged; `placed`: its parent knows where what it refers to lies.
-    pub(super) const fn took_over(&mut self, placed: bool) {
-        self.unchanged_is_placed &= placed;
+    /// Takes note of an extent taken over unchanged, and of how its parent knows where what it refers to lies.
+    pub(super) fn took_over(&mut self, placing: Placing) {
+        self.placing = self.placing.max(placing);
     }
 
-    /// The containers everything the disk refers to lies in; `None` when that is not known.
-    pub(super) fn reach(&self, parent: Option<&ParentDisk>) -> Option<RoaringTreemap> {
+    /// Where everything lies that the disk refers to, and as of when that was sound; `None` when it is not known.
+    pub(super) fn reach(&self, parent: Option<&ParentDisk>) -> Option<Reach> {
         let mut containers = self.relies_on();
+        let mut sound_as_of = self.sound_since;
         if self.counters.unchanged_bytes > 0 {
-            containers |= parent.filter(|_| self.unchanged_is_placed)?.containers();
+            let (placed, as_of) = parent?.placed(self.placing)?;
+            containers |= placed;
+            // (R7) What rests on the parent's reach was not looked at since that was made.
+            sound_as_of = sound_as_of.min(as_of.unwrap_or(sound_as_of));
         }
-        Some(containers)
+        Some(Reach { containers: Arc::new(containers), sound_as_of })
     }
 
     pub(super) fn position(&self) -> Position {

@@ -78,7 +78,7 @@ fn accept_unchanged(
             continue;
         }
         let entry = parent.unchanged(at, state.size_bytes, &mut recent)?;
-        state.took_over(parent.places(at));
+        state.took_over(parent.placing(at));
         state.recipe.set(at, entry)?;
         state.counters.unchanged(entry.data_bytes, state.size_bytes)?;
         at += 1;

@@ -50,6 +50,16 @@ struct SoundExtents {
     extents: RoaringTreemap,
 }
 
+/// How it is known where all of an extent lies; the later, the less is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Placing {
+    /// It was looked at in this session, chunk by chunk.
+    Looked,
+    /// By the parent's reach, which is as old as that.
+    Remembered,
+    Unknown,
+}
+
 /// Extents that were looked at chunk by chunk, and the containers in which everything of them was found.
 #[derive(Debug)]
 struct Placed {
@@ -214,13 +224,17 @@ impl ParentDisk {
         is_spared
     }
 
-    /// Whether it is known in which containers all of an extent lies, of those that were found sound.
-    pub(super) fn places(&self, index: u64) -> bool {
-        self.reach.is_some() || self.placed.lock().extents.contains(index)
+    /// How it is known in which containers all of an extent lies, of those that were found sound.
+    pub(super) fn placing(&self, index: u64) -> Placing {
+        if self.placed.lock().extents.contains(index) {
+            return Placing::Looked;
+        }
+        if self.reach.is_some() { Placing::Remembered } else { Placing::Unknown }
     }
 
-    /// Containers in which what it refers to lies, as far as that is known.
-    pub(super) fn containers(&self) -> RoaringTreemap {
+    /// Containers in which extents lie of which that is known in this way; and, where that is not from this session, as of
+    /// when they were sound.
+    pub(super) fn placed(&self, placing: Placing) -> Option<(RoaringTreemap, Option<u64>)> {
         let mut containers = self.placed.lock().holds.containers().clone();
         if let Some(reach) = &self.reach {
             containers |= &*reach.containers;

@@ -2,7 +2,8 @@
 //!
 //! Damage found before an extent was accepted kept it from being accepted. What was found since is compared with where
 //! the session's chunks and nodes lie; only when the two meet, or when that is not known, is the recipe walked and every
-//! chunk looked up. Damage found after this is damage of a committed backup, as if found a moment after the commit.
+//! chunk looked up: also of what has healed, for the copies that healed it may be gone. Damage found after this is damage
+//! of a committed backup, as if found a moment after the commit.
 
 use std::sync::Arc;
 
@@ -47,14 +48,18 @@ fn check_disk(
     // Before anything is looked at: what is found from here on is news to the next backup.
     let sound_as_of = core.store.damage_generation(namespace);
     let reach = state.reach(slot.parent.as_ref());
-    let reach = reach.map(|containers| Reach { containers: Arc::new(containers), sound_as_of });
-    let damaged = core.store.damaged_since(namespace, state.sound_since());
-    let spared = damaged.is_empty()
-        || reach.as_ref().is_some_and(|reach| reach.is_spared(&damaged, &core.store.leftovers));
-    if spared || !core.store.has_open_damage(namespace) {
-        // Of what has healed only a look-up knows where the other copies are.
-        return Ok(reach.filter(|_| spared));
+    let is_spared = |reach: &Reach| {
+        let damaged = core.store.damaged_since(namespace, reach.sound_as_of);
+        reach.is_spared(&damaged, &core.store.leftovers)
+    };
+    if reach.as_ref().is_some_and(is_spared) {
+        return Ok(reach.map(|reach| Reach { sound_as_of, ..reach }));
     }
+    if core.store.damaged_since(namespace, state.sound_since()).is_empty() {
+        // (R7) What was found before may have healed by copies of which the parent does not know.
+        return Ok(reach);
+    }
+    // (R7) Also when nothing is open any more: only a look-up knows where the other copies are, and whether they are there.
     let holds = Walk::new(core, domain, slot).disk(root)?;
     let mut containers = holds.containers().clone();
     // (D1) Until the session ends: a round of reclaim that begins before the commit does not know what it refers to.

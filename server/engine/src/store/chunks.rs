@@ -170,13 +170,22 @@ impl ChunkStore {
         recent: &mut RecentDirectories,
         purpose: Use,
     ) -> Result<Option<Found>, EngineError> {
-        for _ in 0..REPAIRS_WAITED_FOR_MAX {
+        let mut repairs = 0;
+        loop {
             match self.look_up(place, fingerprint, recent, purpose) {
-                Err(EngineError::Index(error)) if error.bad_page().is_some() => self.repair_index_now()?,
+                Err(EngineError::Index(error))
+                    if error.bad_page().is_some() && repairs < REPAIRS_WAITED_FOR_MAX =>
+                {
+                    self.repair_index_now()?;
+                    repairs += 1;
+                }
+                Ok(None) => {
+                    self.reopen_healed(place, fingerprint);
+                    return Ok(None);
+                }
                 done => return done,
             }
         }
-        self.look_up(place, fingerprint, recent, purpose)
     }
 
     /// Finds a chunk; `recent` holds the containers this stream met last and answers for their neighbours.

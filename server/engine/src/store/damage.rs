@@ -101,6 +101,19 @@ impl State {
         self.latest.insert(namespace, self.generation);
         true
     }
+
+    /// Whether it had healed.
+    fn reopen(&mut self, container: ContainerId) -> bool {
+        let Some(known) = self.known.get_mut(&container).filter(|known| known.healed) else { return false };
+        known.healed = false;
+        // What was sound as of before rests on what is gone, maybe.
+        self.generation += 1;
+        known.found_in = self.generation;
+        let namespace = known.namespace;
+        self.count_open(namespace, true);
+        self.latest.insert(namespace, self.generation);
+        true
+    }
 }
 
 /// A finding.
@@ -255,6 +268,11 @@ impl DamageSet {
             state.remove(container);
         }
         self.count.store(state.known.len(), Ordering::Release);
+    }
+
+    /// Something of it has no other copy after all. Whether it had healed.
+    pub(super) fn reopen(&self, container: ContainerId) -> bool {
+        self.state.write().reopen(container)
     }
 
     /// Every chunk of these findings, which were all there were, has another sound copy. Whether that still was all.

@@ -1,9 +1,11 @@
 //! Damage by which nothing is lost any more: every chunk of it has another sound copy.
 
+use holdfast_proto::Fingerprint;
 use holdfast_types::ids::{ContainerClass, ContainerId};
 
-use super::chunks::ChunkStore;
+use super::chunks::{ChunkStore, Use};
 use super::damage::Findings;
+use super::domain::Domain;
 use super::leftovers::Holds;
 use crate::container::{OpenContainer, RecentDirectories};
 use crate::error::EngineError;
@@ -70,6 +72,29 @@ impl ChunkStore {
         tracing::info!(%container, "everything damaged in the container has other copies");
         self.catalog.heal_damage(container)?;
         Ok(true)
+    }
+
+    /// (R8) Opens the damage of containers again that had a chunk which someone relies on and which was found nowhere: what made
+    /// up for it is gone.
+    pub(super) fn reopen_healed(&self, place: (&Domain, ContainerClass), fingerprint: &Fingerprint) {
+        if self.damage.is_empty() {
+            return;
+        }
+        let mut damaged = Vec::new();
+        // What no one may begin to count on is a copy, too; and what cannot be asked now says nothing.
+        if !matches!(self.search(place, fingerprint, &mut damaged, Use::Read), Ok(None)) {
+            return;
+        }
+        for container in damaged.into_iter().map(|location| location.container) {
+            let _telling = self.telling.lock();
+            if !self.damage.reopen(container) {
+                continue;
+            }
+            tracing::error!(%container, "what made up for damage of the container is gone");
+            if let Err(error) = self.catalog.reopen_damage(container) {
+                tracing::warn!(%container, %error, "cannot note in the catalog that damage is open again");
+            }
+        }
     }
 
     /// Whether each chunk in the damaged regions is found; a place that is damaged is no find.

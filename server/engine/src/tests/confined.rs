@@ -8,7 +8,7 @@ use holdfast_types::ids::{ContainerClass, ContainerId, SessionId};
 use holdfast_volume::MemoryVolume;
 use holdfast_volume::testing::{FaultyVolume, OpKind};
 
-use super::agent::{backup, request, restore, send_disk, starter};
+use super::agent::{backup, request, restore, send_disk, start, starter};
 use super::{Bench, noise};
 use crate::container::{RecentDirectories, list_containers};
 use crate::engine::Engine;
@@ -150,6 +150,92 @@ fn the_copy_that_healed_damage_is_watched_in_its_turn() {
     let again = backup(&engine, "web", &[("root", &disk)]).unwrap();
     assert!(again.details[0].new_bytes > 0, "both copies are lost, so it was sent a third time");
     assert!(restore(&engine, &again.backup_id, "root").unwrap() == disk);
+}
+
+/// Data of web lies in D, which has rotted; another VM's backup, of another recipe, brought it again in H.
+struct Healed {
+    bench: Bench,
+    volume: MemoryVolume,
+    engine: Engine,
+    web: Vec<u8>,
+    copy: ContainerId,
+}
+
+impl Healed {
+    fn new() -> Self {
+        let (bench, volume) = (Bench::new(), MemoryVolume::new());
+        let engine = bench.open(Arc::new(volume.clone()));
+        let web = noise(1, 9 * MIB);
+        backup(&engine, "web", &[("root", &web)]).unwrap();
+        spoil(&engine, &volume, first(&volume, ContainerClass::Data));
+        let mut other = web.clone();
+        other[9 * MIB - 1] ^= 1;
+        backup(&engine, "copy", &[("root", &other)]).unwrap();
+        heal(&engine);
+        assert!(engine.catalog().damaged().unwrap()[0].healed);
+        let files = list_containers(&volume).unwrap().containers;
+        let data = files.iter().map(|(name, _)| name).filter(|name| name.class == ContainerClass::Data);
+        let copy = data.map(|name| name.id).max().unwrap();
+        Self { bench, volume, engine, web, copy }
+    }
+
+    fn start(&self) -> SessionId {
+        let started = start(&self.engine, request("web", &[("root", &self.web)])).unwrap();
+        let session = started.session_id.parse().unwrap();
+        let stream = self.engine.open_stream(session, 0).unwrap();
+        send_disk(&self.engine, session, &stream, 0, &self.web).unwrap();
+        session
+    }
+
+    fn lose_the_copy(&self) {
+        spoil(&self.engine, &self.volume, self.copy);
+    }
+
+    fn is_sent_again(&self) {
+        let again = backup(&self.engine, "web", &[("root", &self.web)]).unwrap();
+        assert!(again.details[0].new_bytes > 0, "both copies are lost, so it was sent a third time");
+        assert!(restore(&self.engine, &again.backup_id, "root").unwrap() == self.web);
+    }
+}
+
+/// (R7) What the second backup remembers is no newer than the reach it rests on.
+#[test]
+fn a_backup_after_a_healing_hides_no_loss_of_the_copy() {
+    let healed = Healed::new();
+    let between = backup(&healed.engine, "web", &[("root", &healed.web)]).unwrap();
+    assert_eq!(between.details[0].unchanged_bytes, between.details[0].bytes);
+    healed.lose_the_copy();
+    let report = healed.engine.damage_report_job();
+    while report.step(&Budget::unlimited()).unwrap() == Step::More {}
+    let named = healed.engine.catalog().damaged_disks(None, None, 1000).unwrap();
+    assert!(named.iter().any(|disk| disk.backup.to_string() == between.backup_id), "{named:?}");
+    healed.is_sent_again();
+}
+
+/// (R7) Accepted after the healing, and lost before the commit.
+#[test]
+fn a_commit_after_a_healing_sees_the_loss_of_the_copy() {
+    let healed = Healed::new();
+    let session = healed.start();
+    healed.lose_the_copy();
+    let error = healed.engine.commit(session).unwrap_err();
+    assert!(error.to_string().contains("start the backup again"), "{error}");
+    healed.is_sent_again();
+}
+
+/// A copy that was not lost costs a walk once, when something else is found damaged; then it is known.
+#[test]
+fn a_copy_that_healed_damage_is_known_after_one_look() {
+    let healed = Healed::new();
+    let sound = cost(&healed.engine, "web", &healed.web);
+    let other = noise(2, 9 * MIB);
+    backup(&healed.engine, "other", &[("root", &other)]).unwrap();
+    let files = list_containers(&healed.volume).unwrap().containers;
+    let data = files.iter().map(|(name, _)| name).filter(|name| name.class == ContainerClass::Data);
+    spoil(&healed.engine, &healed.volume, data.map(|name| name.id).max().unwrap());
+    assert!(cost(&healed.engine, "web", &healed.web) > sound, "it is not known where the copy lies");
+    assert_eq!(cost(&healed.engine, "web", &healed.web), sound);
+    drop(healed.bench);
 }
 
 #[test]

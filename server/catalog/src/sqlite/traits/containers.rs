@@ -106,7 +106,11 @@ impl Containers for SqliteCatalog {
     }
 
     fn heal_damage(&self, id: ContainerId) -> Result<()> {
-        self.write(|tx| damage::heal(tx, self.clock.as_ref(), id))
+        self.write(|tx| damage::set_healed(tx, id, Some(self.clock.now_ms())))
+    }
+
+    fn reopen_damage(&self, id: ContainerId) -> Result<()> {
+        self.write(|tx| damage::set_healed(tx, id, None))
     }
 
     fn clear_damage(&self, id: ContainerId, sound: &[Option<u16>]) -> Result<()> {

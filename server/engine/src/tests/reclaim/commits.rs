@@ -4,8 +4,9 @@ use holdfast_catalog::{Catalog, SqliteCatalog};
 use holdfast_proto::ErrorCode;
 
 use super::*;
-use crate::container::ContainerName;
+use crate::container::{ContainerName, RecentDirectories};
 use crate::health::Health;
+use crate::jobs::Budget;
 
 /// A session that has only to be committed. It counts on containers of which the data is known to be damaged since; there
 /// is another copy of all of it. No restore point needs either.
@@ -19,6 +20,11 @@ struct Waiting {
 
 impl Waiting {
     fn new() -> Self {
+        Self::with(None)
+    }
+
+    /// `rotten`: the region that is known to be damaged; `None`: all of the container.
+    fn with(rotten: Option<u16>) -> Self {
         let (bench, volume, health) = (Bench::new(), MemoryVolume::new(), Arc::<Health>::default());
         let catalog = Arc::new(bench.catalog(&health).unwrap());
         let shared: Arc<dyn Catalog> = Arc::<SqliteCatalog>::clone(&catalog);
@@ -43,8 +49,13 @@ impl Waiting {
         scene.delete(&one);
         scene.delete(&copy);
         let data = own.iter().find(|one| one.class == holdfast_types::ids::ContainerClass::Data).unwrap();
-        store.note_damage(data.id, None, "test");
         let damaged = ContainerName { id: data.id, class: data.class };
+        if rotten.is_some() {
+            let mut bytes = scene.volume.get(&damaged.blob()).unwrap().to_vec();
+            bytes[3000] ^= 1;
+            scene.volume.replace(&damaged.blob(), bytes);
+        }
+        store.note_damage(data.id, rotten, "test");
         Self { scene, catalog, session, disk, damaged }
     }
 
@@ -98,4 +109,50 @@ fn a_round_between_a_commit_s_look_and_its_transaction_keeps_what_it_found() {
     assert!(report.containers_held > 0, "{report:?}");
     let done = waiting.scene.commit(waiting.session);
     waiting.restores(&done.backup_id);
+}
+
+/// (R7) The damage has healed, and the copy that healed it went with a round: nothing needed it but the session.
+#[test]
+fn a_commit_after_a_healing_looks_for_the_copy() {
+    let waiting = Waiting::with(Some(0));
+    let Waiting { scene, session, disk, .. } = &waiting;
+    let is_healed = || scene.engine.catalog().damaged().unwrap()[0].healed;
+    scene.engine.damage_job().step(&Budget::unlimited()).unwrap();
+    assert!(is_healed());
+    scene.reclaim();
+    let error = scene.engine.commit(*session).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::SessionGone, "{error}");
+    // (R8) Nothing makes up for it any more.
+    assert!(!is_healed() && !scene.engine.parts().0.store.is_healed(waiting.damaged.id));
+    let again = scene.backup("new", disk);
+    scene.engine.damage_job().step(&Budget::unlimited()).unwrap();
+    assert!(is_healed());
+    assert!(scene.restores(&again, disk));
+}
+
+/// (R8) As long as nothing reads what is damaged nothing notices; a read that finds no copy does.
+#[test]
+fn a_read_that_finds_no_copy_opens_healed_damage_again() {
+    let waiting = Waiting::with(Some(0));
+    let Waiting { scene, damaged, .. } = &waiting;
+    let core = scene.engine.parts().0;
+    scene.engine.damage_job().step(&Budget::unlimited()).unwrap();
+    scene.reclaim();
+    assert!(core.store.is_healed(damaged.id));
+    let open = core.store.containers.get(damaged.id, damaged.class).unwrap();
+    let (name, _, _) = open.directory().iter().next().unwrap();
+    let domain = core.store.domain(open.namespace());
+    let generation = core.store.damage_generation(domain.namespace);
+    let mut recent = RecentDirectories::default();
+    let read = || core.store.read_chunk(&domain, damaged.class, &name, &mut RecentDirectories::default());
+    // Of a question whether it is there nothing follows: its agent sends it.
+    assert!(core.store.find(&domain, damaged.class, &name, &mut recent).unwrap().is_none());
+    assert!(core.store.is_healed(damaged.id));
+    assert_eq!(read().unwrap(), None);
+    assert!(!core.store.is_healed(damaged.id) && core.store.has_open_damage(domain.namespace));
+    assert!(!core.catalog.damaged().unwrap()[0].healed, "also after a restart");
+    assert!(
+        core.store.damage_generation(domain.namespace) > generation,
+        "what was sound before is looked at"
+    );
 }
