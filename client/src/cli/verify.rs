@@ -129,8 +129,8 @@ async fn tell_of_chunks(
 /// The result of a verification: everything sound, or damage. `None` when disks could not be read for another
 /// reason, which says nothing about them.
 fn found(outcomes: &[Outcome]) -> Option<Found> {
-    let read = outcomes.iter().filter_map(|outcome| outcome.result.as_ref().ok());
-    let bytes = read.map(|summary| summary.data_bytes).sum();
+    let read = || outcomes.iter().filter_map(|outcome| Some((&outcome.disk, outcome.result.as_ref().ok()?)));
+    let bytes = read().map(|(_, summary)| summary.data_bytes).sum();
     let failures = || outcomes.iter().filter_map(|outcome| outcome.result.as_ref().err());
     let mut damage: Vec<String> =
         failures().filter(|error| error.is_damage()).map(ToString::to_string).collect();
@@ -138,12 +138,49 @@ fn found(outcomes: &[Outcome]) -> Option<Found> {
     if damage.is_empty() && failures().next().is_some() {
         return None;
     }
-    let false_digests = failures().flat_map(|error| match error {
-        ClientError::FalseDigests { disk, extents, .. } => {
-            extents.iter().map(|extent| (disk.clone(), *extent)).collect()
-        }
-        _ => Vec::new(),
+    let alone = failures().filter_map(|error| match error {
+        ClientError::FalseDigests { disk, extents, .. } => Some((disk, extents)),
+        _ => None,
     });
+    // (R6) Beside ranges that cannot be read, too.
+    let lies = alone.chain(read().map(|(disk, summary)| (disk, &summary.false_digests)));
+    let false_digests = lies.flat_map(|(disk, extents)| extents.iter().map(|extent| (disk.clone(), *extent)));
     let false_digests = false_digests.collect();
     Some(Found { ok: damage.is_empty(), detail: damage.join("; "), bytes, false_digests })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::restore::{BadRange, ReadSummary};
+
+    fn outcome(disk: &str, result: Result<ReadSummary, ClientError>) -> Outcome {
+        Outcome { disk: disk.to_owned(), place: None, map: None, result }
+    }
+
+    /// (R6) The next backup reads them again, whatever else is wrong with the disk.
+    #[test]
+    fn false_digests_are_told_beside_bad_ranges() {
+        let bad = BadRange { offset: 0, len: 4096, reason: "checksum".into(), container: "".into() };
+        let read = |bad: Vec<BadRange>, false_digests: Vec<u64>| ReadSummary {
+            size_bytes: 9 << 20,
+            data_bytes: 9 << 20,
+            seconds: 1.0,
+            bad,
+            false_chunks: Vec::new(),
+            false_digests,
+        };
+        let extents = vec![5];
+        let alone = ClientError::FalseDigests { disk: "b".to_owned(), count: 1, extents };
+        let outcomes = [
+            outcome("a", Ok(read(vec![bad], vec![1, 2]))),
+            outcome("b", Err(alone)),
+            outcome("c", Ok(read(Vec::new(), Vec::new()))),
+        ];
+        let found = found(&outcomes).unwrap();
+        assert!(!found.ok && found.detail.contains("cannot be read"), "{}", found.detail);
+        let mut lies = found.false_digests;
+        lies.sort_unstable();
+        assert_eq!(lies, [("a".to_owned(), 1), ("a".to_owned(), 2), ("b".to_owned(), 5)]);
+    }
 }

@@ -62,4 +62,7 @@ pub struct ReadSummary {
     pub bad: Vec<BadRange>,
     /// Of that, what some agent sealed as it is.
     pub false_chunks: Vec<FalseChunk>,
+    /// The first extents that could be read and do not hash to what their backup recorded. Where nothing is bad, they end the
+    /// reading with [`ClientError::FalseDigests`](crate::error::ClientError::FalseDigests) instead.
+    pub false_digests: Vec<u64>,
 }

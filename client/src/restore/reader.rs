@@ -114,6 +114,7 @@ impl Reader {
         // Only now: what is there is all there is, and may be better than nothing.
         let (count, extents) = jobs.false_digests();
         if count > 0 {
+            let extents = extents.clone();
             let error = ClientError::FalseDigests { disk: disk.disk.clone(), count, extents };
             if bad.is_empty() {
                 return Err(error);
@@ -127,6 +128,7 @@ impl Reader {
             seconds: begun.elapsed().as_secs_f64(),
             bad,
             false_chunks: jobs.false_chunks(),
+            false_digests: extents,
         })
     }
 

@@ -31,7 +31,7 @@ pub(super) fn accept(
         state.recipe.set_zero(range)?;
     }
     for range in &message.unchanged {
-        accept_unchanged(parent, state, range)?;
+        accept_unchanged(core, parent, state, range)?;
     }
     for extent in &message.chunked {
         accept_chunked(core, state, extent)?;
@@ -57,7 +57,11 @@ fn checked_range(
     }
 }
 
+/// Extents taken over unchanged at a time.
+const BATCH: usize = 1024;
+
 fn accept_unchanged(
+    core: &Core,
     parent: Option<&ParentDisk>,
     state: &mut DiskState,
     range: &v1::ExtentRange,
@@ -66,6 +70,7 @@ fn accept_unchanged(
         return Err(EngineError::Invalid("extents cannot be unchanged: the disk has no parent".into()));
     };
     let mut recent = RecentDirectories::default();
+    let mut batch = Vec::new();
     let std::ops::Range { start: mut at, end } =
         checked_range(range, state.recipe.accepted(), state.size_bytes)?;
     while at < end {
@@ -77,11 +82,26 @@ fn accept_unchanged(
             at = zero_end;
             continue;
         }
-        let entry = parent.unchanged(at, state.size_bytes, &mut recent)?;
+        batch.push((at, parent.unchanged(at, state.size_bytes, &mut recent)?));
+        if batch.len() == BATCH {
+            take_over(core, parent, state, &mut batch)?;
+        }
+        at += 1;
+    }
+    take_over(core, parent, state, &mut batch)
+}
+
+fn take_over(
+    core: &Core,
+    parent: &ParentDisk,
+    state: &mut DiskState,
+    batch: &mut Vec<(u64, ExtentEntry)>,
+) -> Result<(), EngineError> {
+    parent.check_digests(&*core.catalog, batch)?;
+    for (at, entry) in batch.drain(..) {
         state.took_over(parent.placing(at));
         state.recipe.set(at, entry)?;
         state.counters.unchanged(entry.data_bytes, state.size_bytes)?;
-        at += 1;
     }
     Ok(())
 }

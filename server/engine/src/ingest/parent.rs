@@ -161,9 +161,7 @@ impl ParentDisk {
         let mut recent = RecentDirectories::default();
         let offered: Vec<Option<ExtentEntry>> =
             (first..end).map(|index| self.offered(index, &mut recent)).collect();
-        let claims: Vec<_> = offered.iter().flatten().map(|entry| (entry.node, entry.digest)).collect();
-        // (R6)
-        let mut are_false = catalog.are_false(self.tree.source().domain().namespace, &claims)?.into_iter();
+        let mut are_false = self.are_false(catalog, offered.iter().flatten())?.into_iter();
         let digest = |entry: &Option<ExtentEntry>| match entry {
             Some(entry) if are_false.next() == Some(false) => entry.digest,
             _ => Fingerprint::UNKNOWN,
@@ -171,6 +169,36 @@ impl ParentDisk {
         let digests: Vec<Fingerprint> = offered.iter().map(digest).collect();
         let digests: Vec<u8> = digests.iter().flat_map(|digest| *digest.as_bytes()).collect();
         Ok(Some(v1::DigestBlock { first_extent: first, digests: digests.into() }))
+    }
+
+    /// (R6) Which of these digests were found false.
+    fn are_false<'a>(
+        &self,
+        catalog: &dyn Catalog,
+        entries: impl Iterator<Item = &'a ExtentEntry>,
+    ) -> Result<Vec<bool>, EngineError> {
+        let claims: Vec<_> = entries.map(|entry| (entry.node, entry.digest)).collect();
+        Ok(catalog.are_false(self.tree.source().domain().namespace, &claims)?)
+    }
+
+    /// (R6) Asks once more which digests are false, of extents that are about to be taken over: they may have been found so
+    /// since they were offered.
+    ///
+    /// # Errors
+    /// [`EngineError::FoundDamaged`] when one is; the next backup is not given it.
+    pub(super) fn check_digests(
+        &self,
+        catalog: &dyn Catalog,
+        entries: &[(u64, ExtentEntry)],
+    ) -> Result<(), EngineError> {
+        let are_false = self.are_false(catalog, entries.iter().map(|(_, entry)| entry))?;
+        let Some(((index, _), _)) = entries.iter().zip(are_false).find(|(_, is_false)| *is_false) else {
+            return Ok(());
+        };
+        let backup = self.backup;
+        Err(EngineError::FoundDamaged(format!(
+            "extent {index} cannot be taken over unchanged: what backup {backup} says it hashes to was found false while this backup ran; start the backup again, and it is sent again"
+        )))
     }
 
     /// The extent's entry, when the agent may be told its digest.

@@ -124,6 +124,34 @@ fn a_lie_about_known_chunks_makes_the_next_agent_skip() {
     assert!(restored(&engine, &next) == noise(2, 2 * EXTENT + 77), "and the intruder's bytes come back");
 }
 
+/// (R6) The agent was offered the digests, and reads while another finds out that they are false.
+#[test]
+fn a_digest_found_false_after_it_was_offered_is_not_taken_over() {
+    let bench = Bench::new();
+    let engine = bench.open(Arc::new(MemoryVolume::new()));
+    let lied = poisoned(&engine);
+    let disk = honest_disk();
+    let started = start_as(&engine, request("web", &[("root", &disk)]), starter(1)).unwrap();
+    let session: SessionId = started.session_id.parse().unwrap();
+    let stream = engine.open_stream(session, 0).unwrap();
+    let offered = engine.parent_digests(session, 0, 0).unwrap().unwrap();
+    assert_eq!(offered.digests[..32], Fingerprint::of(&disk[..EXTENT]).as_bytes()[..]);
+    engine.confirm_false_digests(namespace(&engine), lied, &reported(1..2), "agent-1").unwrap();
+    let range = |first, count| v1::Extents {
+        unchanged: vec![v1::ExtentRange { first, count }],
+        ..v1::Extents::default()
+    };
+    stream.handle(Request::Extents(range(0, 1)), 10).unwrap();
+    let error = stream.handle(Request::Extents(range(1, 2)), 10).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::SessionGone, "{error}");
+    for words in ["extent 1", "found false", "start the backup again"] {
+        assert!(error.to_string().contains(words), "{words}: {error}");
+    }
+    engine.abort(session, "test").unwrap();
+    let partly = next_backup(&engine);
+    assert_eq!(partly.details[0].bytes - partly.details[0].unchanged_bytes, EXTENT as u64, "sent again");
+}
+
 #[test]
 fn a_confirmed_report_heals_the_next_backup() {
     let bench = Bench::new();
