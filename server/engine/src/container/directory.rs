@@ -1,5 +1,8 @@
 //! What a container holds, in memory: about 50 bytes a chunk, and any fingerprint found in one or two steps.
 
+use std::hash::{BuildHasher, RandomState};
+use std::sync::LazyLock;
+
 use holdfast_proto::Fingerprint;
 
 use crate::format::container::{Contents, RegionRecord};
@@ -172,10 +175,11 @@ impl Directory {
     }
 }
 
-/// Where to look first. A fingerprint is a hash already; its first bytes choose an index shard, so others serve.
+/// Where to look first. (I5) Who chooses the names of chunks, as agents that seal them can, must not choose their places in a
+/// table as well: all in one place would take minutes.
 fn home(fingerprint: &Fingerprint) -> usize {
-    let [.., a, b, c, d] = *fingerprint.as_bytes();
-    u32::from_le_bytes([a, b, c, d]) as usize
+    static SECRET: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    usize::try_from(SECRET.hash_one(fingerprint.as_bytes()) & u64::from(u32::MAX)).unwrap_or(0)
 }
 
 fn build_table(fingerprints: &[Fingerprint]) -> Vec<u32> {
@@ -188,12 +192,47 @@ fn build_table(fingerprints: &[Fingerprint]) -> Vec<u32> {
     for (number_plus_one, fingerprint) in (1u32..).zip(fingerprints) {
         let mut place = home(fingerprint) & (len - 1);
         while let Some(entry) = table.get_mut(place) {
-            if *entry == 0 {
+            let Some(other) = entry.checked_sub(1) else {
                 *entry = number_plus_one;
+                break;
+            };
+            // (I5) Of a chunk that is there twice the first is found.
+            if fingerprints.get(other as usize) == Some(fingerprint) {
                 break;
             }
             place = (place + 1) & (len - 1);
         }
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    /// (I5) Otherwise each would be passed by to find a place for the next.
+    #[test]
+    fn a_chunk_that_is_there_often_takes_one_place() {
+        let (one, other) = (Fingerprint::of(b"one"), Fingerprint::of(b"other"));
+        let mut all = vec![one; 4000];
+        all.insert(7, other);
+        let table = build_table(&all);
+        let mut taken: Vec<u32> = table.into_iter().filter(|entry| *entry != 0).collect();
+        taken.sort_unstable();
+        assert_eq!(taken, [1, 8], "the first of each");
+    }
+
+    /// (I5)
+    #[test]
+    fn names_that_end_alike_have_places_of_their_own() {
+        let alike = |number: u32| {
+            let mut bytes = [7; 32];
+            bytes[8..12].copy_from_slice(&number.to_be_bytes());
+            Fingerprint::from_bytes(bytes)
+        };
+        let homes: HashSet<usize> = (0..1000).map(|number| home(&alike(number))).collect();
+        assert!(homes.len() > 990, "{} places for 1,000 names", homes.len());
+    }
 }

@@ -68,8 +68,6 @@ struct Lookup<'k> {
     answers: [Option<Location>; GROUP],
     /// A bit for each key not answered yet.
     open: Mask,
-    /// Candidates of one key; kept for its memory.
-    found: Vec<u64>,
     /// Bad pages met, by the key they were asked about.
     bad: Vec<(usize, IndexError)>,
 }
@@ -101,15 +99,17 @@ impl Mask {
 impl<'k> Lookup<'k> {
     fn new(keys: &'k [IndexKey]) -> Self {
         let open = Mask(u32::MAX.unbounded_shr(u32::BITS.saturating_sub(count(keys))));
-        Self { keys, answers: [None; GROUP], open, found: Vec::new(), bad: Vec::new() }
+        Self { keys, answers: [None; GROUP], open, bad: Vec::new() }
     }
 
     fn search(&mut self, view: &View, accept: &mut Accept<'_>) -> Result<(), IndexError> {
         for table in std::iter::once(&view.active).chain(&view.frozen) {
             if table.len() > 0 {
-                self.step(self.open, accept, |key, found| {
-                    table.locations(key, found);
-                    Ok(())
+                let mut found = Vec::new();
+                self.step(self.open, accept, |key, accept| {
+                    found.clear();
+                    table.locations(key, &mut found);
+                    Ok(found.iter().copied().find(|&location| accept(location)))
                 })?;
             }
         }
@@ -133,26 +133,23 @@ impl<'k> Lookup<'k> {
             let run = self.keys.get(at).and_then(|key| Some((key, run_of(key)?)));
             passed.set(at, run.is_some_and(|(key, run)| run.may_contain(key.prefix())));
         }
-        self.step(passed, accept, |key, found| run_of(key).map_or(Ok(()), |run| run.locations(key, found)))
+        self.step(passed, accept, |key, accept| run_of(key).map_or(Ok(None), |run| run.find(key, accept)))
     }
 
-    /// Collects candidates for each of these keys and closes those of which one is accepted.
+    /// Asks for a candidate for each of these keys and closes those of which one is accepted.
     fn step(
         &mut self,
         keys: Mask,
         accept: &mut Accept<'_>,
-        mut collect: impl FnMut(&IndexKey, &mut Vec<u64>) -> Result<(), IndexError>,
+        mut find: impl FnMut(&IndexKey, &mut dyn FnMut(u64) -> bool) -> Result<Option<u64>, IndexError>,
     ) -> Result<(), IndexError> {
         for at in keys.iter() {
             let (Some(key), Some(answer)) = (self.keys.get(at), self.answers.get_mut(at)) else { continue };
-            self.found.clear();
-            match collect(key, &mut self.found) {
+            match find(key, &mut |packed| accept(at, Location::unpack(packed))) {
                 // Other runs may have the answer, or the rest of it.
                 Err(error) if error.bad_page().is_some() => self.bad.push((at, error)),
-                done => done?,
+                done => *answer = done?.map(Location::unpack),
             }
-            let mut candidates = self.found.iter().map(|&packed| Location::unpack(packed));
-            *answer = candidates.find(|&location| accept(at, location));
             self.open.set(at, answer.is_none());
         }
         Ok(())

@@ -150,6 +150,26 @@ fn a_key_with_more_copies_than_a_page_holds_keeps_them_all() {
     assert_eq!(index.stats().memtable_entries, 0, "they were read from pages");
 }
 
+/// (I5) Pages are read as long as nothing was accepted, one at a time.
+#[test]
+fn copies_are_asked_for_page_by_page() {
+    use holdfast_volume::testing::{FaultyVolume, OpKind};
+    let volume = Arc::new(FaultyVolume::new(MemoryVolume::new()));
+    let options = IndexOptions { write_buffer_bytes: 4 << 20, ..tiny() };
+    let index = Index::open(Arc::<FaultyVolume<MemoryVolume>>::clone(&volume), REPOSITORY, options).unwrap();
+    for number in 1..=2000 {
+        index.insert_container(container(number), [(key(0), location(number, 0))]).unwrap();
+    }
+    index.checkpoint().unwrap();
+    let reads = |wanted: u64| {
+        let before = volume.count(OpKind::Read);
+        assert_eq!(index.get(&key(0), |at| at.container.get() == wanted).unwrap(), Some(location(wanted, 0)));
+        volume.count(OpKind::Read) - before
+    };
+    assert_eq!(reads(2000), 1);
+    assert!(reads(1) >= 2000 / 204, "a page has some 200 entries");
+}
+
 #[test]
 fn shards_fill_and_merges_keep_everything() {
     let volume = MemoryVolume::new();

@@ -1,6 +1,6 @@
 //! The chunks one stream may refer to: its own, those it found in the repository, and those it was promised.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use holdfast_proto::Fingerprint;
 use holdfast_types::ids::{ContainerClass, Location};
@@ -88,12 +88,12 @@ impl StreamChunks {
         self.takes_pending
     }
 
-    /// Takes note of the chunks of a region that the agent sent. Returns the number and bytes of those that were
+    /// Takes note of the chunks of a region that the agent sent: each is in it once. Returns the number and bytes of those that were
     /// promised, which this stream has brought itself now.
     ///
     /// # Errors
-    /// [`EngineError::Invalid`] when too many wait for an extent to name them, or one has another length than the
-    /// extent that names it says.
+    /// [`EngineError::Invalid`] when one is in the region twice, too many wait for an extent to name them, or one has another
+    /// length than the extent that names it says.
     pub(super) fn sent(
         &mut self,
         fingerprints: &[Fingerprint],
@@ -103,6 +103,12 @@ impl StreamChunks {
             return Err(EngineError::Invalid(
                 "the region names a chunk with the fingerprint reserved for zeros".into(),
             ));
+        }
+        let mut names = HashSet::with_capacity(fingerprints.len());
+        // (I5) Copies in one region serve no one, and each would be a place to look at, for all who ask for the chunk.
+        if let Some(twice) = fingerprints.iter().find(|fingerprint| !names.insert(**fingerprint)) {
+            let message = format!("the region has chunk {twice} twice; send each chunk once");
+            return Err(EngineError::Invalid(message));
         }
         if self.unnamed.len() > UNNAMED_MAX {
             let message = format!("more than {UNNAMED_MAX} chunks were sent that no extent names");

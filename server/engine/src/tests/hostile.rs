@@ -83,6 +83,17 @@ fn lengths_that_lie() {
     refused_with(&refusal(10, [Request::Region(lie)]), "1 fingerprints but 2 lengths");
 }
 
+/// (I5)
+#[test]
+fn a_region_with_a_chunk_twice() {
+    let (one, other) = (noise(1, 100), noise(2, 100));
+    let chunks = [&one, &other, &one].map(|bytes| (Fingerprint::of(bytes), &bytes[..]));
+    let region = super::agent::region(&chunks, &mut Encoder::new(3).unwrap());
+    let error = refusal(300, [Request::Region(region)]);
+    refused_with(&error, "twice");
+    assert!(error.to_string().contains(&Fingerprint::of(&one).to_string()), "names the chunk: {error}");
+}
+
 #[test]
 fn a_decompression_bomb() {
     let zeros = vec![0u8; 256 << 10];
