@@ -274,7 +274,7 @@ impl StreamChunks {
         let bytes = self.own.capacity() * OWN_BYTES
             + self.unnamed.capacity() * UNNAMED_BYTES
             + self.found.capacity() * FOUND_BYTES;
-        bytes as u64 + self.promises.memory_bytes()
+        bytes as u64 + self.promises.memory_bytes() + self.holds.memory_bytes()
     }
 
     /// Forgets what can be looked up again.

@@ -381,12 +381,12 @@ impl DiskState {
     ///
     /// # Errors
     /// [`EngineError::Limit`] when all backups in progress together would take more than they may.
-    pub(super) fn account_memory(&mut self) -> Result<(), EngineError> {
-        if self.memory.set(self.memory_bytes()).is_ok() {
+    pub(super) fn account_memory(&mut self, parent: Option<&ParentDisk>) -> Result<(), EngineError> {
+        if self.memory.set(self.memory_bytes(parent)).is_ok() {
             return Ok(());
         }
         self.chunks.forget_found();
-        self.memory.set(self.memory_bytes()).map_err(|exhausted| {
+        self.memory.set(self.memory_bytes(parent)).map_err(|exhausted| {
             let (wanted, limit) = (exhausted.wanted_bytes >> 10, exhausted.limit_bytes >> 10);
             EngineError::Limit(format!(
                 "the backups in progress use up the {limit} KiB of memory the server has for them, and this one needs {wanted} KiB; try again when one of them is done, or give the server more memory"
@@ -394,8 +394,9 @@ impl DiskState {
         })
     }
 
-    fn memory_bytes(&self) -> u64 {
-        self.chunks.memory_bytes() + self.recipe.memory_bytes() + self.claims.memory_bytes()
+    fn memory_bytes(&self, parent: Option<&ParentDisk>) -> u64 {
+        let held = parent.map_or(0, ParentDisk::memory_bytes);
+        self.chunks.memory_bytes() + self.recipe.memory_bytes() + self.claims.memory_bytes() + held
     }
 
     /// Discards containers that will not be sealed: after a failure the session cannot be committed.
@@ -406,14 +407,14 @@ impl DiskState {
     }
 
     /// After a failure: gives back room and memory now, not when the lease runs out.
-    pub(super) fn fail(&mut self) {
+    pub(super) fn fail(&mut self, parent: Option<&ParentDisk>) {
         self.discard_open();
         self.verify.clear();
         self.proofs.finish();
         self.chunks.finish();
         self.recipe.clear(self.size_bytes);
         // Less than before.
-        let _ = self.memory.set(self.memory_bytes());
+        let _ = self.memory.set(self.memory_bytes(parent));
     }
 
     /// The disk's chunks on their way, for what must not wait for the stream.

@@ -264,10 +264,21 @@ impl ParentDisk {
     /// when they were sound.
     pub(super) fn placed(&self, placing: Placing) -> Option<(RoaringTreemap, Option<u64>)> {
         let mut containers = self.placed.lock().holds.containers().clone();
-        if let Some(reach) = &self.reach {
-            containers |= &*reach.containers;
-        }
-        containers
+        let as_of = match placing {
+            Placing::Looked => None,
+            Placing::Remembered => {
+                let reach = self.reach.as_ref()?;
+                containers |= &*reach.containers;
+                Some(reach.sound_as_of)
+            }
+            Placing::Unknown => return None,
+        };
+        Some((containers, as_of))
+    }
+
+    /// Memory of what was found of it, about.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.placed.lock().holds.memory_bytes()
     }
 
     /// What was found sound; empty when more became known since.

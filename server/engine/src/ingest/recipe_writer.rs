@@ -54,7 +54,7 @@ impl RecipeWriter {
     pub(super) fn memory_bytes(&self) -> u64 {
         const NODE_BYTES: usize = 96;
         let nodes = self.sink.own.len() * NODE_BYTES + self.sink.packed_bytes;
-        self.tree.memory_bytes() + nodes as u64
+        self.tree.memory_bytes() + nodes as u64 + self.sink.holds.memory_bytes()
     }
 
     /// Lets go of what was built, which will not be finished.

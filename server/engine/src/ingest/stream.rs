@@ -153,7 +153,7 @@ impl DiskStream {
         // Stays when the work panics: a state that was changed in part must not be committed.
         state.set_failure(Some(Cow::Borrowed("a message was not handled to its end")));
         let outcome = work(&self.core, slot, &mut state)
-            .and_then(|value| state.account_memory().map(|()| value))
+            .and_then(|value| state.account_memory(slot.parent.as_ref()).map(|()| value))
             .map_err(|error| name_disk(error, &slot.name));
         if let Err(error @ EngineError::FalseDigest { .. }) = &outcome {
             self.audit_lie(error);
@@ -164,7 +164,7 @@ impl DiskStream {
             self.session.progressed(&self.core);
         }
         if outcome.is_err() {
-            state.fail();
+            state.fail(slot.parent.as_ref());
         }
         state.set_failure(outcome.as_ref().err().map(|error| error.to_string().into()));
         if outcome.is_err() {

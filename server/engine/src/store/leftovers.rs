@@ -298,6 +298,11 @@ impl Holds {
         true
     }
 
+    /// Memory it takes, about.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.chunks.lock().memory_bytes()
+    }
+
     /// The containers of what is held.
     pub(crate) const fn containers(&self) -> &RoaringTreemap {
         &self.found_in

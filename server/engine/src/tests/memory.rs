@@ -9,6 +9,7 @@ use holdfast_volume::MemoryVolume;
 use v1::ingest_request::Kind as Request;
 
 use super::agent::{backup, request, start};
+use super::in_flight::agent as flight;
 use super::{Bench, noise};
 use crate::error::EngineError;
 use crate::{Engine, MemoryBounds};
@@ -46,6 +47,29 @@ fn backups_in_progress_share_one_bound() {
     assert_eq!(engine.expire_sessions(), 3);
     assert_eq!(core.session_memory.used_bytes(), 0);
     scatter(&engine, "four").unwrap();
+}
+
+/// (D3) Every third chunk of another VM's disk is found.
+#[test]
+fn what_a_backup_holds_counts_too() {
+    let bench = Bench::new();
+    let engine = bench.open(Arc::new(MemoryVolume::new()));
+    let disk = |every: usize| -> Vec<Vec<u64>> {
+        (0..8).map(|extent| (extent * 400..(extent + 1) * 400).step_by(every).collect()).collect()
+    };
+    flight::Agent::start(&engine, "web", &disk(1)).until(&flight::Next::Done);
+    let used = || engine.parts().0.session_memory.used_bytes();
+    // What a finished stream keeps, beside some bytes an extent, is what it holds.
+    let finished = |vm: &str, every: usize| {
+        let mut agent = flight::Agent::start(&engine, vm, &disk(every));
+        agent.until(&flight::Next::Commit);
+        let used = used();
+        agent.until(&flight::Next::Done);
+        used
+    };
+    let (few, third) = (finished("few", 400), finished("third", 3));
+    assert!(third > few + 8 * 100 * 2, "{third} bytes for 1,072 chunks, {few} for 8");
+    assert_eq!(used(), 0);
 }
 
 #[test]
