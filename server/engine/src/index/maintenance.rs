@@ -115,9 +115,21 @@ impl Shared {
     }
 
     /// Distributes wide runs to the shards. Flushes go on meanwhile: they only add newer wide runs.
-    fn split(&self, wide: &[Arc<SortedRun>], entries: u64) -> Result<(), IndexError> {
-        let mut old = wide.to_vec();
-        let mut new = Vec::new();
+    pub(super) fn split(&self, wide: &[Arc<SortedRun>], entries: u64) -> Result<(), IndexError> {
+        let (mut old, mut new) = (wide.to_vec(), Vec::new());
+        // What was written of it goes, whatever failed.
+        match self.distribute(wide, entries, (&mut old, &mut new)) {
+            Ok(()) => self.publish(&old, &new, None),
+            Err(error) => Err(self.abandon(numbers(&new), error)),
+        }
+    }
+
+    fn distribute(
+        &self,
+        wide: &[Arc<SortedRun>],
+        entries: u64,
+        (old, new): (&mut Vec<Arc<SortedRun>>, &mut Vec<Arc<SortedRun>>),
+    ) -> Result<(), IndexError> {
         for shard in 0..SHARDS {
             let Some(range) = ShardRange::new(shard, 1) else { continue };
             let runs = self.view().runs.clone();
@@ -127,23 +139,19 @@ impl Shared {
             let folded = existing.iter().take(policy::fold(entries / u64::from(SHARDS), &sizes));
             let inputs: Vec<_> = wide.iter().chain(folded.clone()).cloned().collect();
             old.extend(folded.cloned());
-            match self.merge_runs(&inputs, range) {
-                Ok(run) => new.extend(run),
-                Err(error) => return Err(self.abandon(&new, error)),
-            }
+            new.extend(self.merge_runs(&inputs, range)?);
             if runs.wide.len() < policy::WIDE_RUNS_STALL {
                 self.flush_frozen()?;
             }
         }
-        self.publish(&old, &new, None)
+        Ok(())
     }
 
     /// After a failure that may pass the same work is done again later, so what it wrote is removed now. After other
     /// errors nothing is touched any more; opening cleans up.
-    fn abandon(&self, new: &[Arc<SortedRun>], error: IndexError) -> IndexError {
+    fn abandon(&self, new: impl IntoIterator<Item = u64>, error: IndexError) -> IndexError {
         if (error.may_pass() || error.bad_page().is_some())
-            && let Err(worse) =
-                manifest::remove(self.volume.as_ref(), new.iter().map(|run| sorted_run_name(run.record.run)))
+            && let Err(worse) = manifest::remove(self.volume.as_ref(), new.into_iter().map(sorted_run_name))
         {
             return worse.into();
         }
@@ -230,7 +238,7 @@ impl Shared {
             room.sealed(record.bytes);
         }
         let open = |record| SortedRun::open(self.volume.as_ref(), record, self.repository).map(Arc::new);
-        record.map(open).transpose()
+        record.map(open).transpose().map_err(|error| self.abandon([run], error))
     }
 
     /// (W10) Room for a sorted run of at most `entries_max` entries, before it is begun.
@@ -271,7 +279,7 @@ impl Shared {
         };
         if let Err(error) = manifest::store(self.volume.as_ref(), &manifest) {
             self.coverage.lock().dirty = true;
-            return Err(self.abandon(new, error));
+            return Err(self.abandon(numbers(new), error));
         }
         if publisher.current > 0 {
             let replaced = publisher.current;
@@ -304,6 +312,10 @@ impl Shared {
         let flushed: Vec<(u64, _)> = flushed;
         coverage.covered.extend(flushed.into_iter().map(|(_, id)| id.get()));
     }
+}
+
+fn numbers(runs: &[Arc<SortedRun>]) -> impl Iterator<Item = u64> {
+    runs.iter().map(|run| run.record.run)
 }
 
 /// A sorted run's length at most: its pages, 8 bytes of fence for each of them, and 1.25 bytes of filter an entry.

@@ -3,6 +3,8 @@
 use holdfast_volume::testing::{CrashPoint, Failure, Fault, FaultyVolume, InFlight, OpKind};
 
 use super::*;
+use crate::index::memtable::Memtable;
+use crate::index::state::View;
 
 type Faulty = Arc<FaultyVolume<MemoryVolume>>;
 
@@ -110,6 +112,40 @@ fn a_write_that_may_not_be_durable_latches() {
     index.checkpoint().unwrap_err();
     assert_eq!(volume.count(OpKind::Seal), sealed, "nothing is retried");
     assert_eq!(index.get(&directories[&1][0].0, |_| true).unwrap(), Some(directories[&1][0].1));
+}
+
+/// A memtable fills while wide runs are distributed to the shards, and there is no room to write it.
+#[test]
+fn a_split_that_meets_a_full_disk_leaves_nothing_behind() {
+    let directories = directories(4, 30);
+    let volume = faulty();
+    let options = IndexOptions { split_entries: u64::MAX, ..tiny() };
+    let index = Index::open(volume.clone(), REPOSITORY, options).unwrap();
+    for number in 1..=3 {
+        insert(&index, &directories, number).unwrap();
+        index.checkpoint().unwrap();
+    }
+    insert(&index, &directories, 4).unwrap();
+    let shared = &index.shared;
+    shared.change_view(|view| View {
+        active: Arc::new(Memtable::new(view.active.generation + 1, 0).unwrap()),
+        frozen: Some(Arc::clone(&view.active)),
+        runs: Arc::clone(&view.runs),
+    });
+    let wide = shared.view().runs.wide.clone();
+    let files = || holdfast_volume::testing::list(&*volume, "index").len();
+    let before = files();
+    // The run of the first shard, then the memtable.
+    volume.fail_next(OpKind::Seal, 2, Fault::Full);
+    let error = shared.split(&wide, 90).unwrap_err();
+    assert!(error.is_full(), "{error}");
+    assert_eq!(files(), before, "the run of the first shard is gone");
+    volume.heal();
+    shared.split(&wide, 90).unwrap();
+    assert_all_found(&index, &directories);
+    index.checkpoint().unwrap();
+    drop(index);
+    assert_recovers(&volume.survivor(), &directories, "after a split on a full disk");
 }
 
 #[test]
