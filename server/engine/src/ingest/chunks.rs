@@ -209,6 +209,21 @@ impl StreamChunks {
         Ok(())
     }
 
+    /// (C7) Settles what is there of a region that was not taken. Where that is something the agent was asked for, it may be
+    /// asked for the rest once more: each time there is less of it.
+    ///
+    /// # Errors
+    /// As [`StreamChunks::settle`].
+    pub(super) fn not_taken(&mut self, store: &ChunkStore, sent: &[Fingerprint]) -> Result<(), EngineError> {
+        let asked: Vec<Fingerprint> =
+            sent.iter().copied().filter(|fingerprint| self.promises.is_open(fingerprint)).collect();
+        self.settle(store, &asked)?;
+        if asked.iter().any(|fingerprint| !self.promises.is_open(fingerprint)) {
+            self.promises.were_sent(sent);
+        }
+        Ok(())
+    }
+
     pub(super) const fn promises(&self) -> &Promises {
         &self.promises
     }

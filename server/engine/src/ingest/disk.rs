@@ -159,6 +159,7 @@ impl DiskState {
         let fingerprints = split_fingerprints(&region.fingerprints, "the region")?;
         // (N5) What of it is lacking is asked for again.
         if self.sealed && self.chunks.has_any_stored(&core.store, &fingerprints)? {
+            self.chunks.not_taken(&core.store, &fingerprints)?;
             return self.store_verified(false);
         }
         let (chunks, bytes) = self.chunks.sent(&fingerprints, &region.lengths)?;

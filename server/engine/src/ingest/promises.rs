@@ -162,6 +162,14 @@ impl Promises {
         )))
     }
 
+    /// It sent these when others had brought some of what it was asked for, so that none of them was taken: what is lacking is
+    /// asked for once more.
+    pub(super) fn were_sent(&mut self, fingerprints: &[Fingerprint]) {
+        for fingerprint in fingerprints {
+            self.asked.remove(fingerprint);
+        }
+    }
+
     /// The agent that was asked again is gone.
     pub(super) fn forget_asked(&mut self) {
         self.asked = HashSet::new();

@@ -149,6 +149,51 @@ fn what_a_region_lacks_that_is_not_taken_is_asked_for_again() {
     scene.is_sound();
 }
 
+/// (C7) Another backup brought some of what the agent was asked for before it came: the region is not taken (N5), and what is
+/// lacking of it is asked for once more.
+#[test]
+fn what_was_asked_again_and_not_taken_is_asked_once_more() {
+    let scene = Scene::new();
+    let (first, second) = (noise(1, 20_000), noise(2, 30_000));
+    let names = Names::Sealed;
+    let chunks = [(names.of_chunk(&first), &first[..]), (names.of_chunk(&second), &second[..])];
+    let bytes = [&first[..], &second].concat();
+    let session = scene.session("db", &bytes);
+    let stream = scene.engine.open_stream(session, 0).unwrap().taking_pending(true);
+    stream.handle(extent(&chunks), 1).unwrap();
+    let Response::Again(again) = finish(&stream) else { panic!("nothing is asked for again") };
+    assert_eq!(again.extents[0].fingerprints.len(), 64, "both");
+    scene.backup("web", &first);
+    stream.handle(sealed_region(&chunks), 1).unwrap();
+    let Response::Again(again) = finish(&stream) else { panic!("nothing is asked for again") };
+    assert_eq!(again.extents[0].fingerprints, chunks[1].0.as_bytes().to_vec(), "what is there is not");
+    stream.handle(sealed_region(&chunks[1..]), 1).unwrap();
+    assert!(matches!(finish(&stream), Response::Finished(_)));
+    let made = scene.engine.commit(session).unwrap();
+    assert_eq!((made.details[0].dup_bytes, made.details[0].new_bytes), (20_000, 30_000));
+    assert!(scene.restores(&made.backup_id, &bytes));
+    scene.is_sound();
+}
+
+/// (C7) An agent that sends the same again and again is not asked for ever.
+#[test]
+fn what_was_asked_again_and_sent_with_what_was_there_before_is_not_asked_once_more() {
+    let scene = Scene::new();
+    let (known, fresh) = (noise(1, 20_000), noise(2, 30_000));
+    scene.backup("web", &known);
+    let names = Names::Sealed;
+    let chunks = [(names.of_chunk(&known), &known[..]), (names.of_chunk(&fresh), &fresh[..])];
+    let bytes = [&known[..], &fresh].concat();
+    let session = scene.session("db", &bytes);
+    let stream = scene.engine.open_stream(session, 0).unwrap().taking_pending(true);
+    stream.handle(extent(&chunks), 1).unwrap();
+    assert!(matches!(finish(&stream), Response::Again(_)));
+    stream.handle(sealed_region(&chunks), 1).unwrap();
+    let finish = Request::Finish(v1::FinishStream { read_bytes: 1 });
+    let error = stream.handle(finish, 1).unwrap_err();
+    assert!(error.to_string().contains("asked for again"), "{error}");
+}
+
 /// (N6)
 #[test]
 fn a_poisoned_chunk_is_sent_again_once_an_agent_says_so() {
