@@ -6,7 +6,9 @@ CREATE TABLE parity_groups (
     -- Containers it was made of. One that is deleted takes its row below with it: then the group protects no more.
     members      INTEGER NOT NULL CHECK (members >= 1),
     stored_bytes INTEGER NOT NULL CHECK (stored_bytes >= 0),
-    created_ms   INTEGER NOT NULL
+    created_ms   INTEGER NOT NULL,
+    -- Whether its blob was found damaged or missing when it was read last.
+    damaged      INTEGER NOT NULL DEFAULT 0 CHECK (damaged IN (0, 1))
 ) STRICT;
 
 CREATE TABLE parity_members (

@@ -18,9 +18,18 @@ pub trait Parities: Send + Sync + fmt::Debug {
         before_ms: i64,
         limit: u32,
     ) -> Result<Vec<ContainerRecord>>;
-    /// Makes a group known whose blob is durable. `Exists`: the number is taken. `Invalid`: a container of it is not
-    /// known, is being deleted, or is in another group.
-    fn add_parity_group(&self, group: &ParityGroup) -> Result<()>;
+    /// Makes a group known whose blob is durable, in place of the group `replaced`. `Exists`: the number is taken.
+    /// `Invalid`: a container of it is not known, is being deleted, or is in another group.
+    fn add_parity_group(&self, group: &ParityGroup, replaced: Option<ContainerId>) -> Result<()>;
+    /// Up to `limit` groups by number, after `after`, that are not [broken](Self::broken_parity_groups), and whether each is
+    /// [marked](Self::mark_parity_group).
+    fn parity_groups(&self, after: Option<ContainerId>, limit: u32) -> Result<Vec<(ContainerId, bool)>>;
+    /// The containers of a group, those that are being deleted, too.
+    fn parity_members(&self, number: ContainerId) -> Result<Vec<ContainerRecord>>;
+    /// Whether a group's blob was found damaged or missing. A group that is not known is skipped.
+    fn mark_parity_group(&self, number: ContainerId, damaged: bool) -> Result<()>;
+    /// Up to `limit` groups that are marked.
+    fn damaged_parity_groups(&self, limit: u32) -> Result<Vec<ContainerId>>;
     /// The group a container is in.
     fn parity_group_of(&self, container: ContainerId) -> Result<Option<ContainerId>>;
     /// Whether there is such a group.

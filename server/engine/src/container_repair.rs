@@ -3,21 +3,25 @@
 //!
 //! Order: the new container is durable (W2) → its chunks are in the index (W3) → the catalog knows it → only then, and
 //! only when each chunk of the damaged one is found in others, which are held, the damaged one is condemned, dropped from
-//! the index and removed. A crash in between leaves both, and the next repair finds every chunk in a sound container.
+//! the index and removed. A crash in between leaves both, and the next repair finds every chunk in a sound container. Before it
+//! goes, what can be made again with it of the others of its group of parity was written anew (E7).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use holdfast_catalog::{ContainerRecord, ContainerState};
 use holdfast_proto::Fingerprint;
 use holdfast_proto::region::Decoder;
 use holdfast_types::ids::{ContainerClass, ContainerId};
 
-use crate::container::{OpenContainer, RecentDirectories, VerifiedRegion};
+use crate::container::{ContainerError, OpenContainer, RecentDirectories, VerifiedRegion, scan_container};
 use crate::core::Core;
 use crate::error::EngineError;
+use crate::parity;
 use crate::progress::Progress;
 use crate::rewrite::{self, Rewriter};
 use crate::space::Purpose;
-use crate::store::{Holds, Leftover};
+use crate::store::{Holds, Leftover, lost};
 
 /// What became of one damaged container.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,20 +60,85 @@ pub(crate) fn run(core: &Core, progress: &dyn Progress) -> Result<Vec<Repaired>,
 
 /// (E2) Writes what is damaged of one container anew, as parity makes it again: into new containers, like anything that
 /// is repaired, so that it counts once it was read, named by its own fingerprints (W1), durable (W2) and indexed (W3).
-/// A container that was damaged as a whole is removed then. `None`: no parity can make it again.
+/// A container that was damaged as a whole is removed then. `None`: parity cannot make all of it again.
 ///
 /// # Errors
 /// When a new container or the catalog cannot be written; what was written before stays.
 pub(crate) fn repair_with_parity(core: &Core, id: ContainerId) -> Result<Option<Repaired>, EngineError> {
     let Some(record) = core.catalog.container(id)? else { return Ok(None) };
-    let Some(open) = core.store.made_again(&record)? else { return Ok(None) };
     let as_a_whole = core.store.known_damage(id).iter().any(|(region, _)| region.is_none());
-    let repaired = repair(core, &Arc::new(open), true, as_a_whole)?;
+    make_again(core, &record, as_a_whole)
+}
+
+fn make_again(core: &Core, record: &ContainerRecord, removes: bool) -> Result<Option<Repaired>, EngineError> {
+    let Some((open, complete)) = core.store.made_again(record)? else { return Ok(None) };
+    let open = Arc::new(open);
+    let repaired = repair(core, &open, complete, removes)?;
     if repaired.complete {
-        core.store.close_healed(id)?;
+        core.store.close_by(&open)?;
         core.store.parity.repaired();
     }
     Ok(repaired.complete.then_some(repaired))
+}
+
+/// (E7) Writes anew what can be made again of the containers of a group, but of one: for who is about to take that one out
+/// of it, or gives the group up. They are read for it, as far as the group can make anything of them.
+///
+/// # Errors
+/// When they cannot be read now, or a new container or the catalog cannot be written.
+pub(crate) fn repair_others(
+    core: &Core,
+    number: ContainerId,
+    but: Option<ContainerId>,
+) -> Result<(), EngineError> {
+    let mut members = core.catalog.parity_members(number)?;
+    // (E3)
+    let is_gone = |row: &ContainerRecord| {
+        row.state == ContainerState::Condemned || core.store.leftovers.is_gone(row.id)
+    };
+    members.retain(|row| Some(row.id) != but && !is_gone(row));
+    let wanted: BTreeSet<ContainerId> = members.iter().map(|row| row.id).collect();
+    let found = match parity::repairable(&*core.volume, core.repository, number, &wanted) {
+        Err(EngineError::Damaged(error)) => {
+            tracing::warn!(%number, %error, "nothing can be made again with the parity of a group");
+            return Ok(());
+        }
+        found => found?,
+    };
+    for record in members.iter().filter(|row| found.contains(&row.id)) {
+        scan(core, record.id, record.class);
+        if core.store.open_damage().contains(&record.id) {
+            let repaired = make_again(core, record, false)?;
+            tracing::info!(container = %record.id, %number, complete = repaired.is_some(), "parity repaired a container while it could");
+        }
+    }
+    Ok(())
+}
+
+/// (E10) Writes a container anew that parity made again and the catalog does not know, as far as its chunks have no
+/// copies. Whether that was all of it.
+///
+/// # Errors
+/// When a new container or the catalog cannot be written.
+pub(crate) fn write_anew(core: &Core, open: OpenContainer, complete: bool) -> Result<bool, EngineError> {
+    Ok(repair(core, &Arc::new(open), complete, false)?.complete)
+}
+
+/// Reads all of a container and takes note of what of it is lost (R4). Returns what that is, what only cannot be read now
+/// among it, and how long its file is.
+pub(crate) fn scan(core: &Core, id: ContainerId, class: ContainerClass) -> (Vec<ContainerError>, u64) {
+    let report = scan_container(&*core.volume, core.repository, id, class);
+    let mut found = report.findings;
+    if !found.is_empty()
+        && let Ok(open) = OpenContainer::open(&*core.volume, core.repository, id, class)
+    {
+        found = lost(&open, found);
+    }
+    if !core.store.leftovers.is_gone(id) {
+        let damage = found.iter().filter(|error| error.is_damage());
+        damage.for_each(|error| core.store.note_failure(id, None, error));
+    }
+    (found, report.stored_bytes)
 }
 
 /// (E6) Writes what is left of a container anew of which the damage has healed, as far as it has no other copies, and
@@ -84,16 +153,16 @@ pub(crate) fn move_out(core: &Core, id: ContainerId) -> Result<bool, EngineError
     if core.store.leftovers.is_refused(id) || !core.store.is_healed(id) {
         return Ok(false);
     }
-    let open = match core.store.made_again(&record)? {
-        Some(open) => Arc::new(open),
+    let (open, complete) = match core.store.made_again(&record)? {
+        Some((open, complete)) => (Arc::new(open), complete),
         // What is damaged has other copies, and the rest can be read.
         None => match core.store.containers.get(id, record.class) {
-            Ok(open) => open,
+            Ok(open) => (open, true),
             Err(error) if error.is_damage() => return Ok(false),
             Err(error) => return Err(error.into()),
         },
     };
-    Ok(repair(core, &open, true, true)?.complete)
+    Ok(repair(core, &open, complete, true)?.complete)
 }
 
 /// `removes`: the damaged one, when everything in it has a sound copy. One of which only regions are damaged stays: what
@@ -226,6 +295,9 @@ impl<'a> Rewrite<'a> {
 /// Takes a damaged container away of which every chunk has a sound copy; whether it went.
 fn remove(core: &Core, open: &OpenContainer) -> Result<bool, EngineError> {
     let (id, class) = (open.id(), open.class());
+    if let Some(number) = core.catalog.parity_group_of(id)? {
+        repair_others(core, number, Some(id))?;
+    }
     if !core.store.leftovers.condemn_unasked(id) {
         return Ok(false);
     }

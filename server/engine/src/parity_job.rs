@@ -4,26 +4,32 @@
 //! Order: containers are read and found sound → their parity is sealed, durably → the catalog knows the group (E1). A
 //! group is forgotten by the catalog before its blob is removed (E4). A crash in between leaves a blob that the catalog
 //! does not know: the first step of the next process enters it, if every container of it is there and free, and removes
-//! it otherwise.
+//! it otherwise, once nothing can be lacking that it could bring back (E10). Parity that was found damaged is replaced: the
+//! new blob durable → the catalog knows it in place of the old one → that is removed (E8).
+//!
+//! | file | open it for |
+//! |---|---|
+//! | `group` | making groups, and making damaged ones anew |
+//! | `unknown` | blobs that the catalog does not know |
+
+mod group;
+mod unknown;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_catalog::{ContainerRecord, ParityGroup};
-use holdfast_types::ids::{ContainerId, NamespaceId};
-use holdfast_volume::{Volume as _, VolumeError, list_all};
+use holdfast_types::ids::ContainerId;
+use holdfast_volume::{Volume as _, VolumeError};
 use parking_lot::Mutex;
 use roaring::RoaringTreemap;
 
-use crate::container::{ContainerName, scan_container};
 use crate::container_repair;
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::jobs::{Budget, Job, JobError, Step};
 use crate::parity::{self, MEMBERS_MAX, SPARES_MAX};
 use crate::scrub::Load;
-use crate::space::{Grant, Purpose};
 
 /// How groups are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,16 +160,9 @@ impl ParityJob {
         if core.store.needs_parity(number)? {
             return Ok(false);
         }
-        let members = match parity::read_members(&*core.volume, core.repository, number) {
-            Ok((members, _)) => members,
-            Err(error) => {
-                tracing::warn!(%number, %error, "the parity of a damaged container cannot be read");
-                return Ok(false);
-            }
-        };
+        let members = core.catalog.parity_members(number)?;
         let mut due = 0;
-        for member in members.iter().filter(|member| core.store.known_damage(member.id).is_empty()) {
-            let Some(record) = core.catalog.container(member.id)? else { continue };
+        for record in members.iter().filter(|record| core.store.known_damage(record.id).is_empty()) {
             if core.clock.now_ms().saturating_sub(record.created_ms) < WAITED_MS {
                 return Ok(false);
             }
@@ -172,42 +171,23 @@ impl ParityJob {
         Ok(due != 1)
     }
 
-    /// Enters blobs that the catalog does not know, or removes them.
-    fn enter(&self) -> Result<(), EngineError> {
-        let core = &self.core;
-        for entry in list_all(&*core.volume, &parity::folder()) {
-            let name = entry?.name;
-            let Some(number) = parity::parse(&name) else {
-                tracing::warn!(%name, "ignored an unexpected file among the parity");
-                continue;
-            };
-            if core.catalog.has_parity_group(number)? {
-                continue;
-            }
-            let group = parity::read_members(&*core.volume, core.repository, number);
-            let (members, stored_bytes) = match group {
-                Ok(group) => group,
-                Err(EngineError::Unsupported(_)) => continue,
-                Err(EngineError::Damaged(_)) => (Vec::new(), 0),
-                Err(error) => return Err(error),
-            };
-            let mut known = !members.is_empty();
-            for member in &members {
-                let record = core.catalog.container(member.id)?;
-                known &= record.is_some_and(|record| record.stored_bytes == u64::from(member.stored_bytes));
-            }
-            let members = members.iter().map(|member| member.id).collect();
-            let group = ParityGroup { number, members, stored_bytes, created_ms: core.clock.now_ms() };
-            if known && core.catalog.add_parity_group(&group).is_ok() {
-                tracing::info!(%name, "entered parity that the catalog did not know");
-            } else {
-                self.remove_blob(number)?;
-            }
+    /// (E4) A group of which a container was deleted. (E5) Not while it can repair something, (E7) known or not.
+    fn give_up_if_spent(&self, number: ContainerId) -> Result<(), EngineError> {
+        let store = &self.core.store;
+        if store.needs_parity(number)? {
+            return Ok(());
         }
-        Ok(())
+        if let Err(error) = container_repair::repair_others(&self.core, number, None) {
+            tracing::warn!(%number, %error, "a group of parity is kept: it cannot be told what it repairs");
+            return Ok(());
+        }
+        if store.needs_parity(number)? {
+            return Ok(());
+        }
+        self.give_up(number)
     }
 
-    /// (E4) First the catalog forgets it.
+    /// First the catalog forgets it.
     fn give_up(&self, number: ContainerId) -> Result<(), EngineError> {
         self.core.catalog.remove_parity_group(number)?;
         self.remove_blob(number)
@@ -217,105 +197,6 @@ impl ParityJob {
         match self.core.volume.remove(&parity::name(number)) {
             Ok(()) | Err(VolumeError::NotFound { .. }) => Ok(()),
             Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Makes one group of free containers; whether there may be more. Containers of a size go together, because a group's
-    /// parity is as long as its longest container, unless they have waited for others in vain; and those of one namespace,
-    /// because parity tells of one container what the others leave over: it belongs to whom they belong to.
-    fn group(&self, state: &mut State, scheme: ParityScheme, budget: &Budget) -> Result<bool, EngineError> {
-        let core = &self.core;
-        let now_ms = core.clock.now_ms();
-        let free = core.catalog.without_parity(state.after, now_ms.saturating_sub(YOUNG_MS), FREE_MAX)?;
-        let mut alike: BTreeMap<(NamespaceId, u32), Vec<&ContainerRecord>> = BTreeMap::new();
-        let may_be_in = |record: &&ContainerRecord| {
-            core.store.known_damage(record.id).is_empty() && !state.far.contains(record.id.get())
-        };
-        for record in free.iter().filter(may_be_in) {
-            let size = record.stored_bytes.max(1 << 16).next_power_of_two().trailing_zeros();
-            alike.entry((record.namespace, size)).or_default().push(record);
-        }
-        let waited = |record: &&&ContainerRecord| now_ms.saturating_sub(record.created_ms) >= WAITED_MS;
-        let is_due = |group: &&Vec<&ContainerRecord>| {
-            group.len() >= usize::from(scheme.members) || group.iter().filter(waited).count() >= 2
-        };
-        let chosen = alike.values().find(is_due).cloned().or_else(|| left_alone(&alike, waited));
-        let Some(chosen) = chosen else {
-            // On to the next ones; at the end, from the beginning.
-            state.after = free.last().filter(|_| free.len() >= FREE_MAX as usize).map(|record| record.id);
-            return Ok(state.after.is_some());
-        };
-        let chosen: Vec<&ContainerRecord> = chosen.iter().take(scheme.members.into()).copied().collect();
-        let far: Vec<u64> =
-            chosen.iter().filter(|record| self.is_far(record)).map(|record| record.id.get()).collect();
-        if !far.is_empty() {
-            state.far.extend(far);
-            return Ok(true);
-        }
-        self.write(&chosen, scheme, budget)
-    }
-
-    /// Whether it lies in another place alone: reading it would cost more than parity is worth.
-    fn is_far(&self, record: &ContainerRecord) -> bool {
-        let name = ContainerName { id: record.id, class: record.class }.blob();
-        self.core.volume.open(&name).is_ok_and(|blob| !blob.is_at_hand())
-    }
-
-    fn write(
-        &self,
-        chosen: &[&ContainerRecord],
-        scheme: ParityScheme,
-        budget: &Budget,
-    ) -> Result<bool, EngineError> {
-        let core = &self.core;
-        core.check_writable()?;
-        let stop = || budget.must_stop() || self.load.is_busy();
-        let mut sources = Vec::with_capacity(chosen.len());
-        for record in chosen {
-            if stop() {
-                return Ok(false);
-            }
-            let (id, class) = (record.id, record.class);
-            // (E1) Parity of what is damaged would keep the damage.
-            let report = scan_container(&*core.volume, core.repository, id, class);
-            budget.charge(1, report.stored_bytes);
-            let length = u32::try_from(record.stored_bytes)
-                .ok()
-                .filter(|_| report.stored_bytes == record.stored_bytes);
-            let (Some(length), true) = (length, report.findings.is_empty()) else {
-                let mut damaged = report.findings.iter().filter(|error| error.is_damage()).peekable();
-                let noted = damaged.peek().is_some() && !core.store.leftovers.is_gone(id);
-                if noted {
-                    damaged.for_each(|error| core.store.note_failure(id, None, error));
-                }
-                // Without it there may be another group.
-                return Ok(noted);
-            };
-            sources.push((ContainerName { id, class }, length));
-        }
-        let longest: u64 = chosen.iter().map(|record| record.stored_bytes).max().unwrap_or(0);
-        let mut room = Grant::new(&core.ledger, Purpose::Data);
-        // (W10) Parity, and its table of at most 145 KiB.
-        core.cover(&mut room, longest.saturating_mul(scheme.spares.into()).saturating_add(256 << 10))?;
-        let number = core.next_container()?;
-        let Some(owner) = chosen.first().map(|record| record.namespace) else { return Ok(false) };
-        let created_ms = core.clock.now_ms();
-        let header =
-            parity::Group { repository: core.repository, owner, number, created_ms, spares: scheme.spares };
-        let written = parity::write(&*core.volume, &header, &sources, &stop)
-            .map_err(|error| core.write_failure(error))?;
-        let Some(written) = written else { return Ok(false) };
-        budget.charge(1, written.stored_bytes);
-        let members = chosen.iter().map(|record| record.id).collect();
-        let group = ParityGroup { number, members, stored_bytes: written.stored_bytes, created_ms };
-        // (E1) Only now; one that was deleted meanwhile ends it.
-        match core.catalog.add_parity_group(&group) {
-            Ok(()) => Ok(true),
-            Err(error) => {
-                tracing::info!(%number, %error, "a container of a group of parity went while it was written");
-                self.remove_blob(number)?;
-                Ok(true)
-            }
         }
     }
 
@@ -335,26 +216,20 @@ impl ParityJob {
         if state.looked_ms.is_some_and(|at_ms| now_ms.saturating_sub(at_ms) < TABLES_MS) {
             return Ok(Step::Idle(LOOK));
         }
-        for number in self.core.catalog.broken_parity_groups(FREE_MAX)? {
-            // (E5)
-            if !self.core.store.needs_parity(number)? {
-                self.give_up(number)?;
-            }
-        }
         if self.load.is_busy() {
             return Ok(Step::Idle(LOOK));
         }
+        for number in self.core.catalog.broken_parity_groups(FREE_MAX)? {
+            self.give_up_if_spent(number)?;
+        }
         if let Some(scheme) = self.scheme {
-            match self.renew(&mut state, budget) {
-                Ok(true) => return Ok(Step::More),
-                Ok(false) | Err(EngineError::Full(_)) => {}
-                Err(error) => return Err(error),
-            }
-            match self.group(&mut state, scheme, budget) {
-                Ok(true) => return Ok(Step::More),
-                // No room for parity is no failure: what is there goes on.
-                Ok(false) | Err(EngineError::Full(_)) => {}
-                Err(error) => return Err(error),
+            let renewed = self.renew(&mut state, budget);
+            // No room for parity is no failure: what is there goes on.
+            if has_done(renewed)?
+                || has_done(self.make_anew(&mut state, scheme, budget))?
+                || has_done(self.group(&mut state, scheme, budget))?
+            {
+                return Ok(Step::More);
             }
         }
         state.looked_ms = Some(now_ms);
@@ -362,17 +237,12 @@ impl ParityJob {
     }
 }
 
-/// Containers of a namespace that have waited for others of their size in vain: two of different sizes cost more parity
-/// than they should, and none would leave them without.
-fn left_alone<'a>(
-    alike: &BTreeMap<(NamespaceId, u32), Vec<&'a ContainerRecord>>,
-    waited: impl Fn(&&&'a ContainerRecord) -> bool,
-) -> Option<Vec<&'a ContainerRecord>> {
-    let mut of_namespaces: BTreeMap<NamespaceId, Vec<&ContainerRecord>> = BTreeMap::new();
-    for ((namespace, _), group) in alike {
-        of_namespaces.entry(*namespace).or_default().extend(group.iter().filter(|record| waited(record)));
+/// Whether there was something to do; there was nothing that could be done when there is no room.
+fn has_done(done: Result<bool, EngineError>) -> Result<bool, EngineError> {
+    match done {
+        Err(EngineError::Full(_)) => Ok(false),
+        done => done,
     }
-    of_namespaces.into_values().find(|group| group.len() >= 2)
 }
 
 impl Job for ParityJob {

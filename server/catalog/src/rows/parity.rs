@@ -20,4 +20,6 @@ pub struct ParityTotals {
     pub stored_bytes: u64,
     /// Containers in groups.
     pub containers: u64,
+    /// Groups whose parity was found damaged or missing, and not made anew yet.
+    pub damaged: u64,
 }

@@ -1,7 +1,7 @@
 //! Groups of containers that parity protects.
 
 use holdfast_types::ids::ContainerId;
-use rusqlite::{Connection, OptionalExtension, Transaction, params};
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use super::containers::{by_id, container_id, number, read};
 use super::convert::{OrCatalogError, count, int};
@@ -70,6 +70,48 @@ pub(super) fn has(connection: &Connection, group: ContainerId) -> Result<bool> {
         .or_error("read")
 }
 
+pub(super) fn groups(
+    connection: &Connection,
+    after: Option<ContainerId>,
+    limit: u32,
+) -> Result<Vec<(ContainerId, bool)>> {
+    let after = after.map_or(Ok(-1), number)?;
+    connection
+        .prepare_cached(
+            "SELECT g.number, g.damaged FROM parity_groups g WHERE g.number > ? AND g.members = (SELECT count(*) FROM \
+             parity_members m CROSS JOIN containers c ON c.id = m.container_id WHERE m.number = g.number \
+             AND c.state <> 'condemned') ORDER BY g.number LIMIT ?",
+        )
+        .and_then(|mut s| {
+            let group = |row: &Row<'_>| Ok((container_id(row, "number")?, row.get("damaged")?));
+            s.query_map(params![after, limit], group)?.collect()
+        })
+        .or_error("read")
+}
+
+pub(super) fn members(connection: &Connection, group: ContainerId) -> Result<Vec<ContainerRecord>> {
+    connection
+        .prepare_cached(
+            "SELECT c.* FROM parity_members m CROSS JOIN containers c ON c.id = m.container_id WHERE m.number = ? \
+             ORDER BY c.id",
+        )
+        .and_then(|mut s| s.query_map([number(group).unwrap_or(-1)], read)?.collect())
+        .or_error("read")
+}
+
+pub(super) fn mark(tx: &Transaction<'_>, group: ContainerId, damaged: bool) -> Result<()> {
+    tx.execute("UPDATE parity_groups SET damaged = ? WHERE number = ?", params![damaged, number(group)?])
+        .or_error("write")?;
+    Ok(())
+}
+
+pub(super) fn damaged(connection: &Connection, limit: u32) -> Result<Vec<ContainerId>> {
+    connection
+        .prepare_cached("SELECT number FROM parity_groups WHERE damaged = 1 ORDER BY number LIMIT ?")
+        .and_then(|mut s| s.query_map([limit], |row| container_id(row, "number"))?.collect())
+        .or_error("read")
+}
+
 pub(super) fn broken(connection: &Connection, limit: u32) -> Result<Vec<ContainerId>> {
     connection
         .prepare_cached(
@@ -89,7 +131,7 @@ pub(super) fn remove(tx: &Transaction<'_>, group: ContainerId) -> Result<()> {
 pub(super) fn totals(connection: &Connection) -> Result<ParityTotals> {
     connection
         .query_row(
-            "SELECT count(*) AS groups_, coalesce(sum(stored_bytes), 0) AS stored, \
+            "SELECT count(*) AS groups_, coalesce(sum(stored_bytes), 0) AS stored, coalesce(sum(damaged), 0) AS bad, \
              (SELECT count(*) FROM parity_members) AS members FROM parity_groups",
             [],
             |row| {
@@ -97,6 +139,7 @@ pub(super) fn totals(connection: &Connection) -> Result<ParityTotals> {
                     groups: count(row, "groups_")?,
                     stored_bytes: count(row, "stored")?,
                     containers: count(row, "members")?,
+                    damaged: count(row, "bad")?,
                 })
             },
         )

@@ -1,8 +1,8 @@
 //! Parity: a group of containers and a blob from which as many of them as it has spares can be made again.
 //!
 //! A blob is `parity/NUMBER`, ten hexadecimal digits. It is written for containers that were read and found sound, and
-//! never changes (A2). What is made of it is checked window by window, then as a whole, and is no copy until it was read
-//! as the container it must be (R1, R2).
+//! never changes (A2). What is made of it is checked window by window, and as a whole where all of it could be made, and is no
+//! copy until it was read as the container it must be (R1, R2).
 //!
 //! Nothing here knows the catalog, which says which container is in which group. A crash leaves an unfinished blob, which
 //! the start discards, or a blob that the catalog does not know.
@@ -17,7 +17,7 @@ use holdfast_volume::BlobName;
 pub use counts::{ParityCounters, ParityStats};
 #[cfg(test)]
 pub use read::reconstruct_bytes;
-pub use read::{read_members, reconstruct};
+pub use read::{prove, read_members, reconstruct, repairable};
 pub use write::{Group, write};
 
 pub use crate::format::parity::{MEMBERS_MAX, SPARES_MAX};

@@ -13,7 +13,8 @@ use super::live::{Candidate, Candidates, Scope, WINDOW_BYTES, is_live_data};
 use super::mark::mark;
 use super::report::{Moving, ReclaimReport};
 use super::roots::Roots;
-use crate::container::{ContainerError, scan_container};
+use crate::container::ContainerError;
+use crate::container_repair;
 use crate::core::Core;
 use crate::error::EngineError;
 
@@ -122,10 +123,7 @@ fn move_one(
 
 /// Reads a container that may be damaged here, and notes what is.
 fn note_damage(core: &Core, id: ContainerId) {
-    let found = scan_container(&*core.volume, core.repository, id, ContainerClass::Data);
-    for error in found.findings.iter().filter(|error| error.is_damage()) {
-        core.store.note_failure(id, None, error);
-    }
+    container_repair::scan(core, id, ContainerClass::Data);
 }
 
 fn has_room(core: &Core, moving: &Moving) -> Result<bool, EngineError> {

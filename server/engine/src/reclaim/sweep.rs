@@ -21,6 +21,7 @@ use super::roots::Roots;
 use super::shares::Shares;
 use super::squeeze;
 use super::watch::{RoundStep, Watch};
+use crate::container_repair;
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::store::Leftover;
@@ -415,6 +416,9 @@ impl<'a> Sweep<'a> {
     /// Whether the container may go; if so, no one begins to count on it any more.
     fn condemn(&mut self, one: &Doomed, copies: &[ContainerRecord]) -> bool {
         let store = &self.core.store;
+        if !self.releases(one.candidate.id) {
+            return false;
+        }
         // (D1) What is live was copied.
         if !store.leftovers.condemn_one(one.candidate.id, |number| one.live.contains(number)) {
             return false;
@@ -432,6 +436,22 @@ impl<'a> Sweep<'a> {
             return false;
         }
         true
+    }
+
+    /// (E7) Whether what is sound of a damaged container is nothing to the others of its group any more.
+    fn releases(&self, id: ContainerId) -> bool {
+        let core = self.core;
+        if core.store.known_damage(id).is_empty() {
+            return true;
+        }
+        let group = core.catalog.parity_group_of(id).map_err(EngineError::from);
+        let repaired = group.and_then(|group| {
+            group.map_or(Ok(()), |number| container_repair::repair_others(core, number, Some(id)))
+        });
+        if let Err(error) = &repaired {
+            tracing::warn!(container = %id, %error, "a container stays: the others of its group cannot be repaired");
+        }
+        repaired.is_ok()
     }
 
     /// (E5) Whether what is damaged can be made again only with this container.

@@ -5,7 +5,7 @@ use holdfast_catalog::{ContainerRecord, ContainerState};
 use crate::container::{ContainerError, OpenContainer, scan_container_while};
 use crate::core::Core;
 use crate::error::EngineError;
-use crate::store::region_is_sound;
+use crate::store::lost;
 
 /// What became of a container that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,14 +44,8 @@ pub(super) fn prove(
     };
     let scanned = scan_container_while(&*core.volume, core.repository, record.id, record.class, go_on);
     let Some(report) = scanned else { return Ok(Proof::Stopped) };
-    // A region that still decodes to its fingerprints has lost nothing: its header is needed only where there is no
-    // directory.
-    let is_lost = |error: &ContainerError| {
-        !error.is_damage() || error.region().is_none_or(|region| !region_is_sound(&open, region))
-    };
-    let lost: Vec<ContainerError> = report.findings.into_iter().filter(is_lost).collect();
     // (N6, V1) What agents say is not sound is not proved by reading it here.
-    match judge(core, record, lost)? {
+    match judge(core, record, lost(&open, report.findings))? {
         Proof::Sound if !core.store.reported(record.id).is_empty() => Ok(Proof::Damaged),
         proof => Ok(proof),
     }

@@ -58,11 +58,23 @@ impl ChunkStore {
     /// # Errors
     /// When the index or the catalog fails; the next call tries again.
     pub(crate) fn close_healed(&self, container: ContainerId) -> Result<bool, EngineError> {
-        let findings = self.damage.findings(container);
         let Some(record) = self.catalog.container(container)? else { return Ok(false) };
         // What was in a container without a directory is not known, so it cannot be looked for.
         let Ok(open) = self.containers.get(container, record.class) else { return Ok(false) };
-        if findings.is_empty() || !self.has_copies(&open, record.class, &findings)? {
+        self.close_by(&open)
+    }
+
+    /// (R4) As [`ChunkStore::close_healed`], by a directory that names all there was: of the container as it was, or, when
+    /// it is damaged as a whole, as parity makes it again.
+    ///
+    /// # Errors
+    /// As [`ChunkStore::close_healed`].
+    pub(crate) fn close_by(&self, open: &OpenContainer) -> Result<bool, EngineError> {
+        let container = open.id();
+        let findings = self.damage.findings(container);
+        // What was found again by walking has other numbers.
+        let is_known = !open.is_salvaged() || findings.contains_key(&None);
+        if findings.is_empty() || !is_known || !self.has_copies(open, open.class(), &findings)? {
             return Ok(false);
         }
         let _telling = self.telling.lock();

@@ -38,6 +38,6 @@ pub(crate) use domain::Domain;
 pub(crate) use leftovers::{Holds, Leftover, Leftovers};
 pub use losses::OnLoss;
 pub(crate) use nodes::NodeReader;
-pub(crate) use notes::region_is_sound;
+pub(crate) use notes::{lost, region_is_sound};
 pub(crate) use reach::Reach;
 pub(crate) use read::{ReadChunk, ReadFrom};

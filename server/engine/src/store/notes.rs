@@ -270,3 +270,12 @@ impl ChunkStore {
 pub(crate) fn region_is_sound(open: &OpenContainer, region: u16) -> bool {
     open.read_region(region).is_ok_and(|stored| stored.checked(open).is_ok())
 }
+
+/// (E9) By which of what a scan found something is lost. A region that still decodes to its fingerprints has lost nothing:
+/// its header is needed only where there is no directory.
+pub(crate) fn lost(open: &OpenContainer, found: Vec<ContainerError>) -> Vec<ContainerError> {
+    let is_lost = |error: &ContainerError| {
+        !error.is_damage() || error.region().is_none_or(|region| !region_is_sound(open, region))
+    };
+    found.into_iter().filter(is_lost).collect()
+}

@@ -145,11 +145,15 @@ impl ChunkStore {
         Ok(readable)
     }
 
-    /// A container made again of the others of its group of parity. `None`: it is in none, or too much is lost.
+    /// What can be made again of a container of the others of its group of parity, and whether its directory names all
+    /// there was. `None`: it is in none, or nothing can be.
     ///
     /// # Errors
     /// When the catalog or the volume cannot be asked.
-    pub(crate) fn made_again(&self, record: &ContainerRecord) -> Result<Option<OpenContainer>, EngineError> {
+    pub(crate) fn made_again(
+        &self,
+        record: &ContainerRecord,
+    ) -> Result<Option<(OpenContainer, bool)>, EngineError> {
         // (E3) What is deleted stays deleted.
         if record.state == ContainerState::Condemned || self.leftovers.is_gone(record.id) {
             return Ok(None);
@@ -157,9 +161,9 @@ impl ChunkStore {
         let container = record.id;
         let Some(number) = self.catalog.parity_group_of(container)? else { return Ok(None) };
         let (volume, repository) = (self.containers.volume(), self.containers.repository());
-        match parity::reconstruct(volume, repository, number, (container, record.class)) {
-            Ok(Some(open)) if open.stored_bytes() == record.stored_bytes => Ok(Some(open)),
-            Ok(_) => {
+        match parity::reconstruct(volume, repository, number, owner_of(record), record.stored_bytes) {
+            Ok(Some(made)) => Ok(Some(made)),
+            Ok(None) => {
                 tracing::warn!(%container, %number, "too much of a group of parity is lost to make a container again");
                 Ok(None)
             }
@@ -204,18 +208,12 @@ impl ChunkStore {
         if record.state == ContainerState::Condemned {
             return Ok((None, false));
         }
-        if let Some(open) = self.made_again(&record)? {
+        if let Some((open, complete)) = self.made_again(&record)? {
             self.parity.read();
-            tracing::warn!(%container, "reading a damaged container as parity makes it again");
-            return Ok((Some((Arc::new(open), true)), true));
+            tracing::warn!(%container, complete, "reading a damaged container as parity makes it again");
+            return Ok((Some((Arc::new(open), complete)), true));
         }
-        let owner = Owner {
-            id: record.id,
-            class: record.class,
-            namespace: record.namespace,
-            created_ms: record.created_ms,
-        };
-        match salvage(self.containers.volume(), self.containers.repository(), owner) {
+        match salvage(self.containers.volume(), self.containers.repository(), owner_of(&record)) {
             Ok(salvaged) => {
                 let regions = salvaged.open.directory().region_count();
                 tracing::warn!(%container, regions, complete = salvaged.complete, "reading what is left of a damaged container");
@@ -227,4 +225,9 @@ impl ChunkStore {
             }
         }
     }
+}
+
+const fn owner_of(record: &ContainerRecord) -> Owner {
+    let ContainerRecord { id, class, namespace, created_ms, .. } = *record;
+    Owner { id, class, namespace, created_ms }
 }

@@ -31,6 +31,7 @@ mod moving;
 mod old_folders;
 mod owners;
 mod parity;
+mod parity_groups;
 mod past_damage;
 mod points;
 mod quota;
