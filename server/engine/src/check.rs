@@ -16,6 +16,7 @@ use crate::core::Core;
 use crate::digests::{self, FarData, ReadExtent};
 use crate::error::EngineError;
 use crate::format::recipe::ExtentEntry;
+use crate::parity;
 use crate::points;
 use crate::progress::Progress;
 use crate::recipe::TreeReader;
@@ -120,6 +121,7 @@ pub(crate) fn run(
         report.add("index", error.to_string(), ErrorCode::Damaged);
     }
     let damaged = check_containers(core, options, progress, &mut report)?;
+    check_parity(core, options, &mut report)?;
     let hurt = check_recipes(core, options, progress, &mut report)?;
     tell_damage(core, damaged, &hurt, &mut report)?;
     let problem = |object, error: EngineError| report.add(object, error.to_string(), error.code());
@@ -208,6 +210,27 @@ fn check_containers(
         report.add("volume", reason, ErrorCode::Damaged);
     }
     Ok(damaged)
+}
+
+/// (V6) Header and table of the parity of every group, and with the data all of it.
+fn check_parity(core: &Core, options: CheckOptions, report: &mut CheckReport) -> Result<(), EngineError> {
+    for (number, was_damaged) in core.catalog.parity_groups(None, u32::MAX)? {
+        let proved = parity::prove(&*core.volume, core.repository, number, &mut |_| options.read_data);
+        let is_damaged = match proved {
+            Ok(all) => was_damaged && !all,
+            Err(error) => {
+                let is_damaged = matches!(error, EngineError::Damaged(_));
+                let help = "; the server makes it anew while the setting 'parity' is on";
+                let what = format!("{error}{}", if is_damaged { help } else { "" });
+                report.add(format!("parity {number}"), what, error.code());
+                is_damaged || was_damaged
+            }
+        };
+        if is_damaged != was_damaged && core.store.absence().is_none() {
+            core.catalog.mark_parity_group(number, is_damaged)?;
+        }
+    }
+    Ok(())
 }
 
 fn check_container(

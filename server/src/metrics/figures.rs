@@ -150,6 +150,7 @@ impl Figures {
             self.stats;
         samples.whole(&n::REPOSITORY_BYTES, &["parity"], self.parity.stored_bytes);
         samples.whole(&n::PARITY_CONTAINERS, &[], self.parity.containers);
+        samples.whole(&n::PARITY_DAMAGED, &[], self.parity.damaged);
         samples.whole(&n::PARITY_REPAIRS, &["read"], parity.read);
         samples.whole(&n::PARITY_REPAIRS, &["rewritten"], parity.repaired);
         samples.whole(&n::REPOSITORY_BYTES, &["catalog"], catalog_bytes);

@@ -168,6 +168,8 @@ metrics! {
         "What the scrub found since the server started: damaged_containers, unsound_restore_points or false_digests";
     PARITY_CONTAINERS = Gauge Count "holdfast_parity_containers" []
         "Containers that parity protects";
+    PARITY_DAMAGED = Gauge Count "holdfast_parity_damaged_groups" []
+        "Groups whose parity was found damaged or missing and was not made anew yet: what is in them cannot be repaired, or not all of it";
     PARITY_REPAIRS = Counter Count "holdfast_parity_repairs_total" ["what"]
         "Damaged containers that parity made again since the server started: read (for who needed them) or rewritten (into sound ones)";
     VOLUME_SIZE = Gauge Bytes "holdfast_volume_size_bytes" []

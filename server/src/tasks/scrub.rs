@@ -44,6 +44,9 @@ struct Figures {
     unsound_restore_points: u64,
     false_digests: u64,
     unclear: u64,
+    /// Groups whose parity is damaged or missing.
+    #[serde(default)]
+    damaged_parity: u64,
     /// What lies in the bucket alone, and was not read.
     #[serde(default)]
     far_containers: u64,
@@ -63,6 +66,7 @@ impl Figures {
             unsound_restore_points: self.unsound_restore_points + found.unsound_restore_points,
             false_digests: self.false_digests + found.false_digests,
             unclear: self.unclear + found.unclear,
+            damaged_parity: self.damaged_parity + found.damaged_parity,
             far_containers: self.far_containers + found.far_containers,
             far_restore_points: self.far_restore_points + found.far_restore_points,
             lost_bytes: self.lost_bytes,
@@ -186,6 +190,12 @@ fn verdict(figures: &Figures, lost: DamageTotals) -> String {
     if damaged_containers > 0 {
         return format!(
             "{read}{unclear}, {damaged_containers} containers damaged, and every restore point whole"
+        );
+    }
+    if figures.damaged_parity > 0 {
+        let groups = figures.damaged_parity;
+        return format!(
+            "{read}{unclear}, everything sound but the parity of {groups} groups, which is made anew while parity is on"
         );
     }
     if figures.unclear > 0 {

@@ -18,10 +18,12 @@
 //! | `job` | the job, and when it rests |
 //! | `work` | the place, and what is done in which order |
 //! | `containers` | proving a container |
+//! | `parity` | proving the parity of a group |
 //! | `restore_points` | proving a restore point |
 
 mod containers;
 mod job;
+mod parity;
 mod restore_points;
 mod work;
 
@@ -59,6 +61,8 @@ pub struct ScrubFindings {
     /// Of these, how many lack something or have a digest that is false.
     pub unsound_restore_points: u64,
     pub false_digests: u64,
+    /// Groups whose parity is damaged or missing.
+    pub damaged_parity: u64,
     /// Containers, and restore points of which something, lies far away alone: not read, and so neither proved nor
     /// damaged.
     pub far_containers: u64,
@@ -207,6 +211,7 @@ impl ScrubFindings {
             restore_points: self.restore_points.saturating_sub(before.restore_points),
             unsound_restore_points: self.unsound_restore_points.saturating_sub(before.unsound_restore_points),
             false_digests: self.false_digests.saturating_sub(before.false_digests),
+            damaged_parity: self.damaged_parity.saturating_sub(before.damaged_parity),
             far_containers: self.far_containers.saturating_sub(before.far_containers),
             far_restore_points: self.far_restore_points.saturating_sub(before.far_restore_points),
             unclear: self.unclear.saturating_sub(before.unclear),

@@ -1,4 +1,4 @@
-//! Where the scrub is, and what it does next: containers by number, then restore points by VM and commit number.
+//! Where the scrub is, and what it does next: containers and parity by number, then restore points by VM and commit number.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use holdfast_types::ids::{BackupId, ContainerId};
 
 use super::containers::{self, Proof};
 use super::restore_points::RestorePoint;
-use super::{ScrubFindings, ScrubStatus};
+use super::{ScrubFindings, ScrubStatus, parity};
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::jobs::Budget;
@@ -141,8 +141,16 @@ impl Work {
         go_on: &mut dyn FnMut(u64) -> bool,
     ) -> Result<Next, EngineError> {
         let after = self.state.container.checked_sub(1).and_then(ContainerId::new);
-        let record = core.catalog.containers(after, 1)?.pop();
-        let Some(record) = record.filter(|record| record.id.get() < self.state.end) else {
+        let is_next = |number: ContainerId| number.get() < self.state.end;
+        let record = core.catalog.containers(after, 1)?.pop().filter(|record| is_next(record.id));
+        // (V6) Their numbers are of one row.
+        let group = core.catalog.parity_groups(after, 1)?.pop().filter(|(number, _)| is_next(*number));
+        if let Some(group) = group
+            && record.as_ref().is_none_or(|record| group.0 < record.id)
+        {
+            return self.parity(core, group, budget, go_on);
+        }
+        let Some(record) = record else {
             let done = ScrubState {
                 phase: ScrubPhase::RestorePoints,
                 container: self.state.end,
@@ -191,6 +199,40 @@ impl Work {
         // (V1) Only now, so that a failure above repeats it.
         self.state.container = record.id.get() + 1;
         self.state.done += 1;
+        Ok(Next::More)
+    }
+
+    fn parity(
+        &mut self,
+        core: &Core,
+        group: (ContainerId, bool),
+        budget: &Budget,
+        go_on: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Next, EngineError> {
+        let (number, mut bytes) = (group.0, 0);
+        let proof = parity::prove(core, group, &mut |read| {
+            bytes += read;
+            go_on(read)
+        });
+        budget.charge(1, bytes);
+        match proof {
+            Ok((Proof::Stopped, _)) => return Ok(Next::More),
+            Ok((Proof::Damaged, reason)) => {
+                self.found.damaged_parity += 1;
+                self.tell(format!("the parity of group {number} is damaged: {reason}"));
+            }
+            Ok(_) => {}
+            Err(error) => {
+                self.failures += 1;
+                if self.failures < TRIES {
+                    return Err(error);
+                }
+                tracing::warn!(%number, %error, "the scrub cannot judge the parity of a group");
+                self.unclear(format!("the parity of group {number} cannot be judged now: {error}"));
+            }
+        }
+        self.failures = 0;
+        self.state.container = number.get() + 1;
         Ok(Next::More)
     }
 

@@ -192,14 +192,14 @@ const MATRIX: &[Row] = &[
     (Kind::ProtectedRecipe, Fault::Garbage, Opens, Names("0000000002"), Whole, Heals),
     (Kind::ProtectedRecipe, Fault::Eio, Opens, Names("0000000002"), Whole, Heals),
     (Kind::ProtectedRecipe, Fault::NoAccess, Opens, Names("0000000002"), NotNow, Fails(ErrorCode::Internal)),
-    (Kind::Parity, Fault::Flip, Opens, Sound, Whole, Heals),
-    (Kind::Parity, Fault::Truncate, Opens, Sound, Whole, Heals),
-    (Kind::Parity, Fault::Empty, Opens, Sound, Whole, Heals),
-    (Kind::Parity, Fault::Delete, Opens, Sound, Whole, Heals),
-    (Kind::Parity, Fault::Stale, Opens, Sound, Whole, Heals),
-    (Kind::Parity, Fault::Garbage, Opens, Sound, Whole, Heals),
-    (Kind::Parity, Fault::Eio, Opens, Sound, Whole, Heals),
-    (Kind::Parity, Fault::NoAccess, Opens, Sound, Whole, Heals),
+    (Kind::Parity, Fault::Flip, Opens, Names("parity 0"), Whole, Heals),
+    (Kind::Parity, Fault::Truncate, Opens, Names("parity 0"), Whole, Heals),
+    (Kind::Parity, Fault::Empty, Opens, Names("parity 0"), Whole, Heals),
+    (Kind::Parity, Fault::Delete, Opens, Names("parity 0"), Whole, Heals),
+    (Kind::Parity, Fault::Stale, Opens, Names("parity 0"), Whole, Heals),
+    (Kind::Parity, Fault::Garbage, Opens, Names("parity 0"), Whole, Heals),
+    (Kind::Parity, Fault::Eio, Opens, Names("parity 0"), Whole, Heals),
+    (Kind::Parity, Fault::NoAccess, Opens, Names("parity 0"), Whole, Heals),
 ];
 
 /// A volume some blobs of which cannot be read, for whichever reason.

@@ -47,6 +47,7 @@ const LABELS: Partial<Record<string, string>> = {
   moved_bytes: "Room gained by moving",
   moving_failed: "Moving ended early",
   far_containers: "Containers in the bucket alone, not read",
+  damaged_parity: "Groups with damaged parity",
   far_restore_points: "Restore points with data in the bucket alone, not read whole",
   total_bytes: "In the archive",
   asked_objects: "Objects asked for",
