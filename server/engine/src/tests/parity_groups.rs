@@ -370,3 +370,57 @@ fn an_older_catalog_takes_over_parity_that_was_made_anew() {
     volume.remove(&first.blob()).unwrap();
     assert!(whole(&engine, &ids));
 }
+
+/// Lives tried, unless told otherwise.
+const LIVES: u64 = 6;
+
+/// (E7) Whatever rots in different windows of a group, in whichever order it is met, nothing is lost; and when one of two
+/// spares has gone with what was deleted, neither.
+#[test]
+fn what_rots_in_different_windows_is_made_again_in_whichever_order_it_is_met() {
+    let told = std::env::var("HOLDFAST_MODEL_SEQUENCES").ok().and_then(|count| count.parse().ok());
+    for seed in 0..told.unwrap_or(LIVES) {
+        println!("seed {seed}");
+        let bytes = noise(9000 + seed, 4096);
+        let mut words = bytes.chunks(4).map(|word| u32::from_le_bytes(word.try_into().unwrap()) as usize);
+        let mut below = |bound: usize| words.next().unwrap() % bound;
+        let spares = 1 + below(2);
+        let (bench, volume, mut engine, ids) = protected(u8::try_from(spares).unwrap());
+        let all = names(&volume, ContainerClass::Data);
+        let mut hit = std::collections::BTreeSet::new();
+        let mut deleted = false;
+        for _ in 0..2 + below(4) {
+            let name = all[below(all.len())];
+            let Some(len) = volume.get(&name.blob()).map(|bytes| bytes.len()) else { continue };
+            let at = [IN_HEADER, len - 1 - below(3000), below(len), below(len)][below(4)];
+            // One that parity has not made again yet is enough for a window.
+            if is_protected(&engine, name.id) && hit.insert(at / WINDOW_BYTES as usize) {
+                println!("{} rots at {at} of {len}", name.blob());
+                flip(&volume, name, at);
+            }
+            match below(7) {
+                0 | 1 => drop(crate::container_repair::scan(engine.parts().0, name.id, name.class)),
+                2 => drop(scrub(&engine)),
+                3 | 4 => work(&bench, &engine, scheme(4, 1).filter(|_| at % 2 == 0)),
+                5 => {
+                    drop(engine);
+                    engine = bench.open(Arc::new(volume.clone()));
+                }
+                // What is sound goes when nothing is known to need it (E5).
+                _ if !deleted && scrub(&engine) < 9 => {
+                    deleted = true;
+                    engine.delete_backups(&[ids[3].parse().unwrap()], "test", "not needed").unwrap();
+                    super::reclaim::reclaim(&engine);
+                    if spares == 1 {
+                        work(&bench, &engine, scheme(4, 1));
+                    }
+                }
+                _ => {}
+            }
+        }
+        scrub(&engine);
+        work(&bench, &engine, scheme(4, 1));
+        let left = &ids[..if deleted { 3 } else { 4 }];
+        assert!(whole_without_parity(&engine, &volume, left), "seed {seed}");
+    }
+}

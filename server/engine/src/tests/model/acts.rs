@@ -41,6 +41,7 @@ impl World {
             92..95 => self.restart_somehow(),
             95..98 if self.hazards.damage => self.spoil(),
             98 if self.hazards.damage => self.bring_back(),
+            99 if self.hazards.damage && !self.random.one_in(3) => self.spoil_parity(),
             _ => self.verify(),
         }
         self.after();
@@ -329,7 +330,7 @@ impl World {
     }
 
     /// Parity is made, and repairs.
-    fn protect(&mut self) {
+    pub(super) fn protect(&mut self) {
         self.told("parity");
         self.bench.clock.advance_ms(*self.random.pick(&[0, 3_700_000, 2 * Self::day_ms()]));
         // As it does all the time, so that the time of a lock counts from when it is placed.

@@ -18,11 +18,13 @@
 //! | `truth` | what must be, and what is on the volume |
 //! | `world` | a repository from start to start, and what is checked after each step |
 //! | `acts` | what happens in a step |
+//! | `groups` | what happens to groups of parity |
 //! | `verify` | restoring everything, and the end |
 
 mod acts;
 mod agent;
 mod disks;
+mod groups;
 mod truth;
 mod verify;
 mod world;

@@ -147,6 +147,15 @@ impl Actor<'_> {
         std::fs::remove_file(path).unwrap();
         File::open(path.parent().unwrap()).unwrap().sync_all().unwrap();
     }
+
+    /// The parity of a group gets lost, at once.
+    fn lose_parity(&mut self) {
+        let folder = self.root.join("blobs/parity");
+        let files = std::fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path());
+        self.facts.spoiling.get_or_insert((self.position)());
+        std::fs::remove_file(files.min().unwrap()).unwrap();
+        File::open(folder).unwrap().sync_all().unwrap();
+    }
 }
 
 /// Restore points are deleted, locked, held and released, and their space freed, between backups and beside one whose
@@ -204,6 +213,9 @@ pub(super) fn repairs(life: &mut Actor<'_>) {
     }
     life.protect();
     assert_eq!(life.scrub(), 0);
+    life.lose_parity();
+    assert_eq!(life.scrub(), 0);
+    life.protect();
     life.rot();
     assert_eq!(life.scrub(), 1);
     life.protect();
