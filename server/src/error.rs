@@ -1,6 +1,7 @@
 //! What a call can be refused with, whichever protocol it came by: a code and a message for a person.
 
 use std::fmt;
+use std::io;
 use std::time::Duration;
 
 use holdfast_engine::EngineError;
@@ -65,6 +66,14 @@ impl ServiceError {
     }
 }
 
+/// The code of an I/O error on a file of ours.
+pub(crate) fn io_code(error: &io::Error) -> ErrorCode {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorCode::Full,
+        _ => ErrorCode::Internal,
+    }
+}
+
 impl From<EngineError> for ServiceError {
     fn from(error: EngineError) -> Self {
         match error {
@@ -87,5 +96,22 @@ impl From<tokio::task::JoinError> for ServiceError {
             return Self::shutting_down();
         }
         Self::new(ErrorCode::Internal, "the server failed with an internal error; its log says more")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// So that a command that needs more room ends with the code that says so.
+    #[test]
+    fn a_full_disk_is_full_whoever_meets_it() {
+        for (kind, code) in [
+            (io::ErrorKind::StorageFull, ErrorCode::Full),
+            (io::ErrorKind::QuotaExceeded, ErrorCode::Full),
+            (io::ErrorKind::PermissionDenied, ErrorCode::Internal),
+        ] {
+            assert_eq!(io_code(&io::Error::from(kind)), code);
+        }
     }
 }

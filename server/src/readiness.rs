@@ -116,6 +116,9 @@ const fn told(obstacle: Obstacle) -> &'static str {
         Obstacle::Locked => {
             "the server was started without the keys of its encrypted repository, for administration only: start it with them"
         }
+        Obstacle::NoBucket => {
+            "data lies in a bucket that the settings do not name, so it cannot be restored: set s3, then restart the server"
+        }
     }
 }
 

@@ -61,11 +61,13 @@ pub enum Obstacle {
     Catalog,
     /// It was started without its keys.
     Locked,
+    /// Data lies in a bucket alone that the settings do not name.
+    NoBucket,
 }
 
 impl Obstacle {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Stopped,
         Self::VolumeAbsent,
         Self::VolumeReadOnly,
@@ -73,6 +75,7 @@ impl Obstacle {
         Self::IndexDamaged,
         Self::Catalog,
         Self::Locked,
+        Self::NoBucket,
     ];
 
     /// The word for it.
@@ -85,6 +88,7 @@ impl Obstacle {
             Self::IndexDamaged => "index_damaged",
             Self::Catalog => "catalog",
             Self::Locked => "locked",
+            Self::NoBucket => "no_bucket",
         }
     }
 }
@@ -124,7 +128,7 @@ pub struct Health {
 impl Health {
     /// Reports that something keeps backups from being accepted (`Some` reason, for people), or no longer does
     /// (`None`). For parts that notice by themselves; the rest is looked at when readiness is asked for.
-    pub(crate) fn report(&self, obstacle: Obstacle, reason: Option<String>) {
+    pub fn report(&self, obstacle: Obstacle, reason: Option<String>) {
         let mut obstacles = self.obstacles.lock();
         match reason {
             Some(reason) => drop(obstacles.insert(obstacle, reason)),

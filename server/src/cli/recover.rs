@@ -16,9 +16,9 @@ use super::DataFolder;
 use super::fail::Failure;
 use super::out;
 use super::progress::Ticker;
-use crate::config::Settings;
+use crate::config::{ENV_PREFIX, Resolved, Settings};
 use crate::process::logging;
-use crate::repository::recover::{Recovered, Recovery, set_aside};
+use crate::repository::recover::{Needed, Recovered, Recovery, set_aside};
 use crate::repository::{Beside, Brought, Requests, open_with_all};
 use crate::server::{FIRST_TOKEN_FILE, create_recovery_token};
 
@@ -31,7 +31,8 @@ Examples:
   holdfast-server recover --from s3://bucket/prefix --kit kit.txt --data-dir /srv/holdfast   (the machine is lost)
 
 The volume stays where it is: a data folder elsewhere gets a link to it. Of a bucket, restore points, recipes and keys are
-copied; data is read from there, with the settings that name it (s3, s3_endpoint and so on), which the server needs, too. Afterwards, start the server, look at the tokens
+copied; data is read from there, with the settings that name it (s3, s3_endpoint and so on), which the server needs, too: they
+are put into the file that --config names, or printed. Afterwards, start the server, look at the tokens
 ('holdfast-server token list') and enable those that are still wanted ('holdfast-server token enable NAME').";
 
 #[derive(Debug, Args)]
@@ -63,18 +64,20 @@ struct Outcome {
     opened: OpenSummary,
     audited: OpenSummary,
     bucket: Option<(Brought, Requests, Duration)>,
+    needed: Option<Needed>,
 }
 
 pub(super) fn run(args: &RecoverArgs) -> Result<ExitCode, Failure> {
-    let mut settings = args.folder.resolve()?.settings;
-    logging::start(&settings);
+    let mut resolved = args.folder.resolve()?;
+    let settings = &mut resolved.settings;
+    logging::start(settings);
     if let Some(location) = args.from.to_str().filter(|from| from.starts_with("s3://")) {
         settings.s3 = Some(location.to_owned());
         // Whether what lies there is encrypted was decided when it was copied.
         settings.s3_plain = true;
     }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let outcome = recover(args, &settings, &clock)?;
+    let outcome = recover(args, &resolved, &clock)?;
     if args.json {
         out::say(as_json(&outcome));
     } else {
@@ -85,7 +88,8 @@ pub(super) fn run(args: &RecoverArgs) -> Result<ExitCode, Failure> {
     Ok(if lost { ExitCode::from(ErrorCode::Damaged.exit_code()) } else { ExitCode::SUCCESS })
 }
 
-fn recover(args: &RecoverArgs, settings: &Settings, clock: &Arc<dyn Clock>) -> Result<Outcome, Failure> {
+fn recover(args: &RecoverArgs, resolved: &Resolved, clock: &Arc<dyn Clock>) -> Result<Outcome, Failure> {
+    let settings = &resolved.settings;
     let progress = Ticker::new();
     let begun = Instant::now();
     let recovery = if args.from.to_str().is_some_and(|from| from.starts_with("s3://")) {
@@ -103,7 +107,15 @@ fn recover(args: &RecoverArgs, settings: &Settings, clock: &Arc<dyn Clock>) -> R
     recovery.finish(catalog)?;
     let (dropped, dropping) = drop_lost_rows(settings, clock, &progress)?;
     // From here on any start would do the same.
-    let (parts, Beside { tiers, .. }) = open_with_all(settings, clock)?;
+    let (parts, Beside { tiers, encryption }) = open_with_all(settings, clock)?;
+    // (S13) As soon as it is known what the server needs.
+    let bucket = settings.s3.as_deref().filter(|_| brought.is_some());
+    let config = args
+        .folder
+        .config
+        .clone()
+        .or_else(|| std::env::var_os(format!("{ENV_PREFIX}CONFIG")).map(PathBuf::from));
+    let needed = bucket.map(|bucket| Needed::keep(resolved, bucket, encryption.is_none(), config.as_deref()));
     let engine = Engine::assemble(parts)?;
     let audited = engine.audit(&progress)?;
     engine.write_points()?;
@@ -116,7 +128,7 @@ fn recover(args: &RecoverArgs, settings: &Settings, clock: &Arc<dyn Clock>) -> R
         let requests = brought.requests.and(dropping).and(opening);
         (brought, requests, begun.elapsed())
     });
-    Ok(Outcome { repository, data_dir, recovered, token, dropped, opened, audited, bucket })
+    Ok(Outcome { repository, data_dir, recovered, token, dropped, opened, audited, bucket, needed })
 }
 
 /// Drops the rows of containers that were deleted after the catalog's copy was made, so that they are not taken for lost.
@@ -190,7 +202,21 @@ fn show(outcome: &Outcome) {
     }
     let path = data_dir.join(FIRST_TOKEN_FILE);
     out::say(format_args!("new admin token {token:?} in {}", path.display()));
-    out::say(format_args!("next, start the server: holdfast-server serve --data-dir {folder}"));
+    if let Some(needed) = &outcome.needed {
+        show_settings(needed);
+    }
+    let arguments = outcome.needed.as_ref().map(Needed::arguments).unwrap_or_default();
+    out::say(format_args!("next, start the server: holdfast-server serve --data-dir {folder}{arguments}"));
+}
+
+fn show_settings(needed: &Needed) {
+    match &needed.file {
+        Some(file) => out::say(format_args!("the settings of the bucket are in {}", file.display())),
+        None => {
+            out::say("the server needs these settings, too; put them into its configuration file:");
+            needed.lines().for_each(|line| out::say(format_args!("  {line}")));
+        }
+    }
 }
 
 fn show_bucket(brought: &Brought, requests: &Requests, took: Duration) {
@@ -318,6 +344,8 @@ fn as_json(outcome: &Outcome) -> Value {
             "received_bytes": requests.received_bytes,
             "seconds": took.as_secs_f64(),
         })),
+        "settings": outcome.needed.as_ref().map(|needed| needed.settings.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect::<serde_json::Map<_, _>>()),
+        "settings_file": outcome.needed.as_ref().and_then(|needed| needed.file.clone()),
         "admin_token": outcome.token,
         "admin_token_file": token_file(&outcome.data_dir),
     })

@@ -7,7 +7,7 @@ use std::path::Path;
 use holdfast_proto::ErrorCode;
 use rustix::fs::{FlockOperation, flock};
 
-use crate::error::ServiceError;
+use crate::error::{ServiceError, io_code};
 
 /// Name of the lock file within the data folder.
 const FILE_NAME: &str = "repository.lock";
@@ -23,9 +23,8 @@ impl FolderLock {
     /// `Busy`, naming the process that has it; when the file cannot be opened.
     pub(crate) fn take(folder: &Path) -> Result<Self, ServiceError> {
         let path = folder.join(FILE_NAME);
-        let failed = |error| {
-            ServiceError::new(ErrorCode::Internal, format!("cannot open {}: {error}", path.display()))
-        };
+        let failed =
+            |error| ServiceError::new(io_code(&error), format!("cannot open {}: {error}", path.display()));
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
         let mut file = options.open(&path).map_err(failed)?;

@@ -20,13 +20,13 @@ use std::sync::Arc;
 use holdfast_engine::catalog::CatalogError;
 use holdfast_engine::catalog::{Catalog, SqliteCatalog};
 use holdfast_engine::clock::Clock;
-use holdfast_engine::{EngineError, EngineOptions, EngineParts, Health, traces_of_repository};
+use holdfast_engine::{EngineError, EngineOptions, EngineParts, Health, Obstacle, traces_of_repository};
 use holdfast_proto::ErrorCode;
 use holdfast_sealing::SealedVolume;
 use holdfast_volume::{LocalVolume, Volume};
 
 use crate::config::{ByteSize, Reserve, Settings};
-use crate::error::ServiceError;
+use crate::error::{ServiceError, io_code};
 use crate::memory::Budget;
 pub(crate) use audit::{AuditPlace, AuditReport, AuditSteering, audit, last_audit, want_audit};
 pub use encryption::AtWork as Encryption;
@@ -82,7 +82,7 @@ pub fn open_with_all(
 ) -> Result<(EngineParts, Beside), ServiceError> {
     let folder = &settings.data_dir;
     fs::create_dir_all(folder).map_err(|error| {
-        ServiceError::new(ErrorCode::Internal, format!("cannot create {}: {error}", folder.display()))
+        ServiceError::new(io_code(&error), format!("cannot create {}: {error}", folder.display()))
     })?;
     // (S1) The lock before anything is read.
     let lock = FolderLock::take(folder)?;
@@ -95,6 +95,8 @@ pub fn open_with_all(
     let has_data = traces.is_some();
     // One latch for both, so that a change of the catalog that fails stops the engine, whichever call made it.
     let health = Arc::<Health>::default();
+    // (S13) Told for as long as this process runs: it cannot come to know the bucket.
+    health.report(Obstacle::NoBucket, tiers.as_ref().and_then(|tiers| tiers.lacks_bucket.clone()));
     let latch = Arc::<Health>::clone(&health);
     // (S2) SQLite rolls its own log forward or back.
     let catalog: Arc<dyn Catalog> = match traces {
@@ -177,6 +179,7 @@ fn orphaned(error: CatalogError, path: &Path, blobs: &Path, traces: &str) -> Ser
 mod tests {
     use super::*;
     use crate::config::{Layer, resolve};
+    use holdfast_engine::Engine;
     use holdfast_engine::catalog::{CatalogError, Latch as _};
     use holdfast_engine::clock::SystemClock;
     use holdfast_volume::testing::put;
@@ -232,6 +235,26 @@ mod tests {
         parts.health.change_failed(&CatalogError::WriteFailed { action: "write", cause: "disk".into() });
         let refused = parts.catalog.reserve_container_numbers(1).unwrap_err();
         assert!(matches!(refused, CatalogError::ReadOnly { .. }), "{refused}");
+    }
+
+    /// (S13) Nothing of it could be restored.
+    #[test]
+    fn a_server_whose_settings_lack_the_bucket_says_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        drop(open_parts(&settings(folder.path()), &clock).unwrap());
+        let not_ready = || {
+            let engine = Engine::assemble(open_parts(&settings(folder.path()), &clock).unwrap()).unwrap();
+            engine.not_ready()
+        };
+        // Copies alone lack nothing.
+        drop(holdfast_tiers::Record::open_or_create(&record_path(folder.path()), "s3://b/x").unwrap());
+        assert_eq!(not_ready(), []);
+        let local = LocalVolume::open(folder.path().join(BLOBS)).unwrap();
+        holdfast_tiers::note_made_of_bucket(&local).unwrap();
+        let found = not_ready();
+        assert_eq!(found.len(), 1);
+        assert!(found[0].obstacle == Obstacle::NoBucket && found[0].reason.contains("s3://b/x"), "{found:?}");
     }
 
     #[test]

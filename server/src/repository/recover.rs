@@ -403,5 +403,8 @@ impl Blob for FileBlob {
     }
 }
 
+mod settings;
 #[cfg(test)]
 mod tests;
+
+pub use settings::Needed;

@@ -16,12 +16,11 @@ use std::sync::Arc;
 use holdfast_engine::catalog::{Points as _, SqliteCatalog, Upkeep as _};
 use holdfast_engine::clock::Clock;
 use holdfast_engine::{EngineError, SnapshotHeader, seal_snapshot};
-use holdfast_proto::ErrorCode;
 use holdfast_volume::{BlobName, LocalVolume, Volume as _, VolumeError};
 
 use super::catalog_path;
 use crate::config::Resolved;
-use crate::error::ServiceError;
+use crate::error::{ServiceError, io_code};
 use crate::files;
 use crate::tls::{CERTIFICATE_FILE, KEY_FILE};
 
@@ -117,5 +116,5 @@ pub(super) fn copy_small(from: &Path, to: &Path, mode: u32) -> Result<(), Servic
 
 pub(super) fn cannot(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ServiceError {
     let path = path.display().to_string();
-    move |error| ServiceError::new(ErrorCode::Internal, format!("cannot {action} {path}: {error}"))
+    move |error| ServiceError::new(io_code(&error), format!("cannot {action} {path}: {error}"))
 }

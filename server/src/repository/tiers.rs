@@ -90,6 +90,8 @@ pub struct Tiers {
     pub(crate) archive: Archive,
     /// `None`: the settings name no bucket.
     pub(crate) bucket: Option<Arc<S3Volume>>,
+    /// Why part of the data cannot be read: it lies in a bucket alone, which the settings do not name.
+    pub(crate) lacks_bucket: Option<String>,
     /// The storage class that objects are put in.
     pub(crate) class: Option<String>,
     pub(crate) plan: Plan,
@@ -172,9 +174,8 @@ fn open(
     clock: &Arc<dyn Clock>,
 ) -> Result<Option<(TieredVolume, Tiers)>, ServiceError> {
     let path = record_path(&settings.data_dir);
-    let lacks_record = !Record::is_at(&path).map_err(record_error)?
-        && has_moved_containers(&*local)
-            .map_err(|error| ServiceError::new(ErrorCode::Internal, error.to_string()))?;
+    let needs_bucket = has_moved_containers(&*local).map_err(EngineError::from)?;
+    let lacks_record = !Record::is_at(&path).map_err(record_error)? && needs_bucket;
     let (remote, record, bucket, location) = match s3_config(settings)? {
         Some(config) => {
             let location = config.location();
@@ -229,12 +230,19 @@ fn open(
     let figures = Figures::of(copies.record()).map_err(record_error)?;
     let plan = Plan::of(settings);
     let class = settings.s3_class.clone();
+    let lacks_bucket = (needs_bucket && bucket.is_none()).then(|| {
+        format!(
+            "data lies in {location} alone, and the settings name no bucket: set s3 (and what else the bucket needs), then restart \
+             the server"
+        )
+    });
     let tiers = Tiers {
         location,
         copies,
         archive,
         is_primary,
         bucket,
+        lacks_bucket,
         class,
         plan,
         figures,
@@ -415,6 +423,7 @@ pub(crate) fn record_error(error: RecordError) -> ServiceError {
         RecordError::OtherPlace { .. } => ErrorCode::Invalid,
         RecordError::Newer(_) => ErrorCode::Unsupported,
         RecordError::Foreign(_) => ErrorCode::Damaged,
+        error if error.is_full() => ErrorCode::Full,
         RecordError::Sql { .. } => ErrorCode::Internal,
     };
     ServiceError::new(code, error.to_string())

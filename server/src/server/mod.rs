@@ -28,7 +28,7 @@ use tokio::task::JoinSet;
 use crate::app::{Addresses, App};
 use crate::config::Settings;
 use crate::control::Control;
-use crate::error::ServiceError;
+use crate::error::{ServiceError, io_code};
 use crate::http::HttpState;
 use crate::jobs::Runner;
 use crate::limits::{COMMIT_GRACE, SHUTDOWN_GRACE};
@@ -60,11 +60,11 @@ pub enum StartError {
 
 impl StartError {
     /// For the exit code.
-    pub const fn code(&self) -> ErrorCode {
+    pub fn code(&self) -> ErrorCode {
         match self {
             Self::Open { source, .. } | Self::Service(source) => source.code,
             Self::Tls(_) | Self::Listen { .. } => ErrorCode::Invalid,
-            Self::Folder { .. } | Self::Token { .. } => ErrorCode::Internal,
+            Self::Folder { source, .. } | Self::Token { source, .. } => io_code(source),
         }
     }
 }

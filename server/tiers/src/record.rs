@@ -110,7 +110,7 @@ impl RecordError {
     }
 
     /// Whether it is the disk that is full.
-    fn is_full(&self) -> bool {
+    pub fn is_full(&self) -> bool {
         matches!(
             self,
             Self::Sql { source: rusqlite::Error::SqliteFailure(failure, _), .. }

@@ -61,7 +61,11 @@ pub fn read_snapshot_blob(
     let digest = match copy(&mut body, footer.plain_bytes, out) {
         Ok(digest) => digest,
         Err(Copying::Out(error)) => {
-            return Err(EngineError::Internal(format!("cannot write the catalog of {name}: {error}")));
+            let told = format!("cannot write the catalog of {name}: {error}");
+            return Err(match error.kind() {
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => EngineError::Full(told),
+                _ => EngineError::Internal(told),
+            });
         }
         Err(Copying::Body(error)) => {
             return Err(body.into_inner().failure.map_or_else(

@@ -1,0 +1,152 @@
+//! What a server made of a bucket needs to be told of it, so that it can read from there.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::config::{Origin, Resolved};
+
+/// The keys that say where the bucket is and how it is reached. None holds a secret: credentials are in a file, or come
+/// from the environment.
+const KEYS: [&str; 7] =
+    ["s3_ca", "s3_credentials", "s3_endpoint", "s3_path_style", "s3_plain", "s3_profile", "s3_region"];
+
+/// Settings that the server needs: what to call each, and its value as a configuration file says it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Needed {
+    pub settings: Vec<(&'static str, Value)>,
+    /// The configuration file that has them all.
+    pub file: Option<PathBuf>,
+}
+
+impl Needed {
+    /// What a recovery from `bucket` was told, put into `file` as far as it does not say it. (S13) `is_plain`: the
+    /// repository is not encrypted, which the server has to be told as well.
+    pub fn keep(resolved: &Resolved, bucket: &str, is_plain: bool, file: Option<&Path>) -> Self {
+        let mut settings = vec![("s3", Value::from(bucket))];
+        for key in KEYS {
+            let told =
+                resolved.entries().find(|(name, _, origin)| *name == key && **origin != Origin::Default);
+            let value = told.map(|(_, value, _)| value.clone());
+            let value = if key == "s3_plain" && is_plain { Some(Value::from(true)) } else { value };
+            settings.extend(value.map(|value| (key, value)));
+        }
+        let file = file.filter(|file| {
+            append(resolved, &settings, file)
+                .inspect_err(|error| {
+                    tracing::warn!(file = %file.display(), %error, "cannot put the settings of the bucket there");
+                })
+                .is_ok()
+        });
+        Self { settings, file: file.map(Path::to_path_buf) }
+    }
+
+    /// As lines of a configuration file.
+    pub fn lines(&self) -> impl Iterator<Item = String> {
+        self.settings.iter().map(|(key, value)| format!("{key} = {value}"))
+    }
+
+    /// The arguments with which the server knows them.
+    pub fn arguments(&self) -> String {
+        if let Some(file) = &self.file {
+            return format!(" --config {}", quoted(&file.display().to_string()));
+        }
+        let argument = |(key, value): &(&str, Value)| {
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            format!(" --{}={}", key.replace('_', "-"), quoted(&text))
+        };
+        self.settings.iter().map(argument).collect()
+    }
+}
+
+/// Appends what the file does not say. What it says otherwise is left to the administrator.
+fn append(resolved: &Resolved, settings: &[(&str, Value)], file: &Path) -> io::Result<()> {
+    let mut lines = String::new();
+    for (key, value) in settings {
+        let in_file =
+            resolved.entries().find(|(name, _, origin)| name == key && matches!(origin, Origin::File(_)));
+        match in_file {
+            Some((_, said, _)) if said == value => {}
+            Some((_, said, _)) => return Err(io::Error::other(format!("it says {key} = {said}"))),
+            None => lines.push_str(&format!("{key} = {value}\n")),
+        }
+    }
+    if lines.is_empty() {
+        return Ok(());
+    }
+    let before = fs::read_to_string(file)?;
+    let lines = format!("\n# The bucket that this server was made of by 'holdfast-server recover':\n{lines}");
+    toml::from_str::<crate::config::Layer>(&format!("{before}{lines}")).map_err(io::Error::other)?;
+    // In place: the file keeps its owner.
+    let mut file = OpenOptions::new().append(true).open(file)?;
+    file.write_all(lines.as_bytes())?;
+    file.sync_all()
+}
+
+/// For a shell.
+fn quoted(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/:._-=@,+".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Layer, resolve};
+
+    fn told(file: Option<&Path>) -> Resolved {
+        let env = |name: &str| match name {
+            "HOLDFAST_S3_ENDPOINT" => Some("https://store.example:9000".into()),
+            "HOLDFAST_S3_PATH_STYLE" => Some("true".into()),
+            "HOLDFAST_S3_PROFILE" => Some("it's mine".into()),
+            _ => None,
+        };
+        resolve(&Layer::default(), file, &env).unwrap()
+    }
+
+    #[test]
+    fn what_was_needed_is_in_the_file_afterwards() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("server.toml");
+        fs::write(&file, "lease_secs = 60\ns3_region = \"eu\"").unwrap();
+        let needed = Needed::keep(&told(Some(&file)), "s3://b/x", true, Some(&file));
+        assert_eq!(needed.file.as_deref(), Some(&*file));
+        assert!(needed.arguments().starts_with(" --config "));
+        // The file alone says it all; nothing is said twice.
+        let alone = resolve(&Layer::default(), Some(&file), &|_| None).unwrap().settings;
+        assert_eq!((alone.s3.as_deref(), alone.s3_region.as_deref()), (Some("s3://b/x"), Some("eu")));
+        assert_eq!(alone.s3_endpoint.as_deref(), Some("https://store.example:9000"));
+        assert_eq!(alone.s3_profile.as_deref(), Some("it's mine"));
+        assert!(alone.s3_path_style && alone.s3_plain && alone.lease_secs == 60);
+        let before = fs::read_to_string(&file).unwrap();
+        let again = Needed::keep(&told(Some(&file)), "s3://b/x", true, Some(&file));
+        assert!(again.file.is_some());
+        assert_eq!(fs::read_to_string(&file).unwrap(), before);
+    }
+
+    #[test]
+    fn what_a_file_says_otherwise_is_not_changed() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("server.toml");
+        fs::write(&file, "s3 = \"s3://other/x\"\n").unwrap();
+        let needed = Needed::keep(&told(Some(&file)), "s3://b/x", false, Some(&file));
+        assert_eq!(needed.file, None);
+        assert_eq!(fs::read_to_string(&file).unwrap(), "s3 = \"s3://other/x\"\n");
+    }
+
+    #[test]
+    fn without_a_file_the_command_that_starts_the_server_says_it() {
+        let needed = Needed::keep(&told(None), "s3://b/x", false, None);
+        assert_eq!(
+            needed.arguments(),
+            " --s3=s3://b/x --s3-endpoint=https://store.example:9000 --s3-path-style=true --s3-profile='it'\\''s mine'"
+        );
+        let lines: Vec<String> = needed.lines().collect();
+        assert_eq!(lines[..2], ["s3 = \"s3://b/x\"", "s3_endpoint = \"https://store.example:9000\""]);
+    }
+}
