@@ -93,7 +93,7 @@ pub use rows::{
     TaskRecord, TaskStatus, Usage, Verification, VmOwner, VmRecord, WithinBackup,
 };
 pub use scrub::{LISTED_RANGES_MAX, Scrubs};
-pub use sqlite::{SqliteCatalog, give_up_room};
+pub use sqlite::{SqliteCatalog, discard_copies, give_up_room};
 pub use tasks::{
     SCHEDULE_MARKS_MAX, SCHEDULE_TEXT_MAX_BYTES, TASK_LINES_MAX, TASK_TEXT_MAX_BYTES, Tasks,
     UNFINISHED_TASKS_MAX,

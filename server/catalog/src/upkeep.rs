@@ -2,6 +2,8 @@
 
 use std::fmt;
 use std::io::Read;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use crate::Result;
 use crate::rows::RepositoryRecord;
@@ -32,8 +34,9 @@ pub trait Upkeep: Send + Sync + fmt::Debug {
     fn checkpoint(&self) -> Result<()>;
     /// A whole copy of the catalog as of one moment, compact, as a stream of bytes; readers and writers go on. What it
     /// is made of is the implementation's affair: only the same one can open it. It takes as much room again
-    /// beside the catalog until it is dropped. `Full`: that room is not there.
-    fn snapshot(&self) -> Result<Box<dyn Read + Send>>;
+    /// beside the catalog until it is dropped. `Full`: that room is not there, and then nothing of it was taken. Fails soon
+    /// once `stop` is set.
+    fn snapshot(&self, stop: &Arc<AtomicBool>) -> Result<Box<dyn Read + Send>>;
     /// A number that differs from every earlier one of this process when anything was changed in between, by whichever
     /// process.
     fn change_mark(&self) -> Result<i64>;

@@ -29,7 +29,8 @@ struct Raw {
     manifest: U64,
     audit_from: U64,
     repository: [u8; 16],
-    zero_too: [u8; 12],
+    snapshot: U64,
+    zero_too: U32,
     crc: U32,
 }
 
@@ -43,6 +44,8 @@ pub(crate) struct CleanStop {
     pub(crate) manifest: u64,
     /// The audit has looked at all containers below this number; `u64::MAX`: at all.
     pub(crate) audit_from: u64,
+    /// The snapshot that holds the catalog as it is, if it is there: it is made after the mark.
+    pub(crate) snapshot: u64,
 }
 
 #[expect(clippy::expect_used, reason = "a constant")]
@@ -60,7 +63,8 @@ impl CleanStop {
             manifest: U64::new(self.manifest),
             audit_from: U64::new(self.audit_from),
             repository: self.repository.to_bytes(),
-            zero_too: [0; 12],
+            snapshot: U64::new(self.snapshot),
+            zero_too: U32::ZERO,
             crc: U32::ZERO,
         };
         let mut bytes: [u8; BYTES] = zerocopy::transmute!(raw);
@@ -80,6 +84,7 @@ impl CleanStop {
             next_container: raw.next_container.get(),
             manifest: raw.manifest.get(),
             audit_from: raw.audit_from.get(),
+            snapshot: raw.snapshot.get(),
         })
     }
 
@@ -127,8 +132,13 @@ mod tests {
     use ulid::Ulid;
 
     const REPOSITORY: RepositoryId = RepositoryId(Ulid(7));
-    const MARK: CleanStop =
-        CleanStop { repository: REPOSITORY, next_container: 0x1234, manifest: 5, audit_from: u64::MAX };
+    const MARK: CleanStop = CleanStop {
+        repository: REPOSITORY,
+        next_container: 0x1234,
+        manifest: 5,
+        audit_from: u64::MAX,
+        snapshot: 9,
+    };
 
     #[test]
     fn its_bytes_are_these() {
@@ -137,7 +147,8 @@ mod tests {
         golden.extend([0xff; 8]);
         golden.extend([0; 15]);
         golden.push(7);
-        golden.extend([0; 12]);
+        golden.push(9);
+        golden.extend([0; 11]);
         assert_eq!(bytes.get(..60), Some(golden.as_slice()));
         assert_eq!(bytes.get(60..), Some(crc32c(&golden).to_le_bytes().as_slice()));
         assert_eq!(CleanStop::decode(&bytes, REPOSITORY), Some(MARK));

@@ -203,9 +203,9 @@ impl Engine {
             location: &options.location,
             rebuild,
         };
-        let Started { core, audit, points, summary } = start::start(start, progress)?;
+        let Started { core, audit, points, snapshot, summary } = start::start(start, progress)?;
         crate::retention::advance_at_start(&core);
-        let snapshots = Snapshots::new(&core, summary.clean)?;
+        let snapshots = Snapshots::new(&core, snapshot)?;
         Ok(Self {
             core: Arc::new(core),
             audit: Arc::new(audit),
@@ -283,8 +283,12 @@ impl Engine {
         if let Err(error) = self.scrub.write(&self.core) {
             tracing::warn!(%error, "cannot keep what was scrubbed in the last minute; it is read again");
         }
-        self.last_snapshot();
-        stop::stop(&self.core, &self.audit, &*self.index_volume)
+        let snapshot = self.snapshots.number_at_stop(&self.core);
+        let number = snapshot.as_ref().map_or(u64::MAX, |(number, _)| *number);
+        let stopped = stop::stop(&self.core, &self.audit, &*self.index_volume, number);
+        // (W15) Last: a stop that is cut off in it was clean.
+        self.last_snapshot(snapshot.map(|(_, is_lacking)| is_lacking));
+        stopped
     }
 
     /// Background work: looks at the containers that the start did not look at, and repairs what catalog and index
@@ -343,10 +347,17 @@ impl Engine {
     }
 
     /// A stop goes on without it: what a snapshot holds is in the catalog as well.
-    fn last_snapshot(&self) {
-        if self.core.health.stopped().is_empty()
-            && let Err(error) = self.snapshot()
-        {
+    fn last_snapshot(&self, lacking: Result<bool, EngineError>) {
+        if !self.core.health.stopped().is_empty() {
+            return;
+        }
+        let done =
+            lacking.and_then(
+                |lacking| {
+                    if lacking { self.snapshots.take_last(&self.core).map(drop) } else { Ok(()) }
+                },
+            );
+        if let Err(error) = done {
             tracing::error!(%error, "cannot seal a snapshot of the catalog");
         }
     }

@@ -55,6 +55,8 @@ pub(crate) struct Started {
     pub(crate) audit: Audit,
     /// Restore points whose points are still to be written.
     pub(crate) points: MissingPoints,
+    /// The snapshot that holds the catalog as it is, by the mark of a clean stop.
+    pub(crate) snapshot: Option<u64>,
     pub(crate) summary: OpenSummary,
 }
 
@@ -123,7 +125,8 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
     let core = core(start, record.id, store, ledger, (numbers, Unrecorded::new(rest)))?;
     let (audit, points) =
         (Audit::new(audit_from, end.unwrap_or(0)), MissingPoints::new(missing.without_point));
-    Ok(Started { core, audit, points, summary })
+    let snapshot = trusted.map(|mark| mark.snapshot);
+    Ok(Started { core, audit, points, snapshot, summary })
 }
 
 /// (K6) The core of a repository whose volume is not looked at. `start.index` is empty.
@@ -137,7 +140,13 @@ pub(crate) fn locked(start: Start<'_>) -> Result<Started, EngineError> {
     let store = store(&start, id, opened, leftovers)?;
     // No number is reserved: nothing gets one.
     let core = core(start, id, store, ledger, (0..0, Unrecorded::new(Rest::default())))?;
-    Ok(Started { core, audit: Audit::new(0, 0), points: MissingPoints::new(Vec::new()), summary })
+    Ok(Started {
+        core,
+        audit: Audit::new(0, 0),
+        points: MissingPoints::new(Vec::new()),
+        snapshot: None,
+        summary,
+    })
 }
 
 /// What finds chunks.

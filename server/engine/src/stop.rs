@@ -10,8 +10,9 @@ use crate::core::Core;
 use crate::error::EngineError;
 use crate::health::Work;
 
-/// Makes the index and the catalog durable and writes the mark. The sessions have ended.
-pub(crate) fn stop(core: &Core, audit: &Audit, index: &dyn Volume) -> Result<(), EngineError> {
+/// Makes the index and the catalog durable and writes the mark. The sessions have ended. `snapshot`: the number of the one
+/// that holds the catalog as it is, or will.
+pub(crate) fn stop(core: &Core, audit: &Audit, index: &dyn Volume, snapshot: u64) -> Result<(), EngineError> {
     // From here on no container appears: what was sealed is known.
     core.volume.close();
     audit.close();
@@ -23,14 +24,14 @@ pub(crate) fn stop(core: &Core, audit: &Audit, index: &dyn Volume) -> Result<(),
     if core.health.reason(Work::Catalog).is_none() {
         core.catalog.checkpoint()?;
     }
-    if sound && let Some(mark) = mark(core, audit)? {
+    if sound && let Some(mark) = mark(core, audit, snapshot)? {
         mark.write(index)?;
     }
     Ok(())
 }
 
 /// The mark of the state as it is; `None` when there is something the next start has to look for.
-fn mark(core: &Core, audit: &Audit) -> Result<Option<CleanStop>, EngineError> {
+fn mark(core: &Core, audit: &Audit, snapshot: u64) -> Result<Option<CleanStop>, EngineError> {
     if let Some(reason) = core.unrecorded.reason() {
         // (S8) Only a start without the mark looks for it.
         tracing::warn!(reason, "the next start looks for what the catalog has not taken");
@@ -66,5 +67,5 @@ fn mark(core: &Core, audit: &Audit) -> Result<Option<CleanStop>, EngineError> {
     let manifest = core.store.index.manifest_sequence();
     // Takes a number, so that no other state of the catalog has the same next one.
     let next_container = core.catalog.reserve_container_numbers(1)?.end;
-    Ok(Some(CleanStop { repository: core.repository, next_container, manifest, audit_from }))
+    Ok(Some(CleanStop { repository: core.repository, next_container, manifest, audit_from, snapshot }))
 }

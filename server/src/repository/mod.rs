@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use holdfast_engine::catalog::CatalogError;
-use holdfast_engine::catalog::{Catalog, SqliteCatalog};
+use holdfast_engine::catalog::{Catalog, SqliteCatalog, discard_copies};
 use holdfast_engine::clock::Clock;
 use holdfast_engine::{EngineError, EngineOptions, EngineParts, Health, Obstacle, traces_of_repository};
 use holdfast_proto::ErrorCode;
@@ -86,10 +86,14 @@ pub fn open_with_all(
     })?;
     // (S1) The lock before anything is read.
     let lock = FolderLock::take(folder)?;
+    let path = catalog_path(folder);
+    // (W15) Of processes that were killed: no other has the folder now.
+    if let Err(error) = discard_copies(&path) {
+        tracing::warn!(%error, "cannot remove what is left of copies of the catalog");
+    }
     let budget = Budget::find(settings)?;
     let local: Arc<dyn Volume> = Arc::new(LocalVolume::open(folder.join(BLOBS)).map_err(EngineError::from)?);
     let (raw, tiers) = tiers::around(local, settings, &budget, clock)?;
-    let path = catalog_path(folder);
     // Encrypted or not.
     let traces = traces_of_repository(&SealedVolume::locked(Arc::clone(&raw)))?;
     let has_data = traces.is_some();
@@ -255,6 +259,16 @@ mod tests {
         let found = not_ready();
         assert_eq!(found.len(), 1);
         assert!(found[0].obstacle == Obstacle::NoBucket && found[0].reason.contains("s3://b/x"), "{found:?}");
+    }
+
+    #[test]
+    fn copies_of_the_catalog_that_a_killed_process_left_go_at_a_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let left = folder.path().join("catalog.db.copy-7");
+        fs::write(&left, b"half").unwrap();
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        drop(open_parts(&settings(folder.path()), &clock).unwrap());
+        assert!(!left.exists());
     }
 
     #[test]

@@ -58,7 +58,7 @@ fn write_catalog(catalog: &SqliteCatalog, clock: &Arc<dyn Clock>, to: &Path) -> 
         created_ms: clock.now_ms(),
         last_commit: catalog.commits()?.last,
     };
-    let mut copy = catalog.snapshot()?;
+    let mut copy = catalog.snapshot(&Arc::default())?;
     let volume = LocalVolume::open(to).map_err(EngineError::from)?;
     volume.discard_unfinished().map_err(EngineError::from)?;
     let unnamed = BlobName::new(format!("{CATALOG_FILE}.new"));
@@ -68,7 +68,7 @@ fn write_catalog(catalog: &SqliteCatalog, clock: &Arc<dyn Clock>, to: &Path) -> 
         Ok(()) | Err(VolumeError::NotFound { .. }) => {}
         Err(error) => return Err(EngineError::from(error).into()),
     }
-    let bytes = seal_snapshot(&volume, &unnamed, &header, &mut *copy)?;
+    let bytes = seal_snapshot(&volume, &unnamed, &header, &mut *copy, &mut |_| Ok(()))?;
     let path = to.join(CATALOG_FILE);
     files::rename_durably(&to.join(unnamed.as_str()), &path).map_err(cannot("write", &path))?;
     Ok(bytes)

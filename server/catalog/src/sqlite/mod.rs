@@ -71,6 +71,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 use self::convert::OrCatalogError;
 use self::pool::{LOOK_UPS_MAX, REPORTS_MAX, ReadPool};
 pub use self::room::give_up as give_up_room;
+pub use self::snapshot::discard_copies;
 use crate::{CatalogError, Latch, OwnLatch, Result, Upkeep};
 
 /// How long to wait for another process's transaction. Ours take milliseconds; a slow disk's fsync may

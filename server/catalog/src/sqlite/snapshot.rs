@@ -2,11 +2,13 @@
 //!
 //! The copy is made by `VACUUM INTO` under one read transaction: a database of its own, compact and without log. The
 //! live file is never copied: its log would be missing, or half there. The copy has no name once it can be read, so a
-//! crash leaves at most a file that the next copy removes.
+//! crash leaves at most a file that the next start removes.
 
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use rusqlite::Connection;
@@ -19,23 +21,60 @@ use crate::{CatalogError, Result};
 /// What the copy's name adds to the catalog's; the process's number follows.
 const SUFFIX: &str = ".copy-";
 
+/// Kept free beside a copy, where the catalog has a file system of its own: what its log may grow by.
+const LEFT_BYTES: u64 = 8 << 20;
+
+/// Steps of SQLite between two looks at whether to go on: a few milliseconds.
+const STEPS: i32 = 10_000;
+
 /// One copy of this process at a time.
 static COPYING: Mutex<()> = Mutex::new(());
 
+/// (W15) Whether a copy of so many bytes fits beside the database at `path`.
+pub(super) fn check_room(path: &Path, bytes: u64) -> Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let found =
+        rustix::fs::statvfs(folder).map_err(|error| CatalogError::io("copy", io::Error::from(error)))?;
+    let free_bytes = found.f_bavail.saturating_mul(found.f_frsize);
+    if free_bytes < bytes.saturating_add(LEFT_BYTES) { Err(CatalogError::Full) } else { Ok(()) }
+}
+
+/// Removes what earlier processes left of copies of the database at `path`. For who has the folder's lock. A copy that
+/// another process is making fails by it.
+///
+/// # Errors
+/// When the folder cannot be read, or a file not removed.
+pub fn discard_copies(path: &Path) -> io::Result<()> {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
+        return Ok(());
+    };
+    let prefix = format!("{name}{SUFFIX}");
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_name().to_str().is_some_and(|name| name.starts_with(&prefix)) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
 /// A copy of the database at `path`, to be read from its beginning.
-pub(super) fn take(path: &Path) -> Result<File> {
+pub(super) fn take(path: &Path, stop: &Arc<AtomicBool>) -> Result<File> {
     let _one = COPYING.lock();
     let copy = beside(path);
     remove(&copy)?;
-    let made = copy_to(path, &copy);
+    let made = copy_to(path, &copy, stop);
     // Opened before the name goes; whatever was made is gone when the last handle is.
     let opened = made.and_then(|()| File::open(&copy).map_err(|error| CatalogError::io("copy", error)));
     remove(&copy)?;
     opened
 }
 
-fn copy_to(path: &Path, copy: &Path) -> Result<()> {
-    let connection = open_reader(path, BUSY_TIMEOUT)?;
+fn copy_to(path: &Path, copy: &Path, stop: &Arc<AtomicBool>) -> Result<()> {
+    let mut connection = open_reader(path, BUSY_TIMEOUT)?;
+    let stop = Arc::clone(stop);
+    let is_stopped = move || stop.load(Ordering::Acquire);
+    connection.progress_handler(STEPS, Some(is_stopped)).or_error("copy")?;
     let target = copy
         .to_str()
         .ok_or_else(|| CatalogError::io("copy", format!("{} is not valid UTF-8", copy.display())))?;

@@ -5,6 +5,7 @@ use holdfast_types::clock::Clock as _;
 use holdfast_types::ids::{BackupId, NamespaceId};
 
 use std::io::Read as _;
+use std::sync::Arc;
 
 use super::cases;
 use super::fixture::{Fixture, row};
@@ -281,7 +282,7 @@ fn a_snapshot_is_whole_and_changes_are_noticed(f: &Fixture) {
     let before = f.change_mark().unwrap();
     assert_eq!(f.change_mark().unwrap(), before);
     let mut bytes = Vec::new();
-    f.snapshot().unwrap().read_to_end(&mut bytes).unwrap();
+    f.snapshot(&Arc::default()).unwrap().read_to_end(&mut bytes).unwrap();
     assert!(!bytes.is_empty());
     assert_eq!(f.change_mark().unwrap(), before, "reading changes nothing");
     f.committed("web", "nightly");

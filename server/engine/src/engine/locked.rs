@@ -43,8 +43,8 @@ impl Engine {
             location: &options.location,
             rebuild: false,
         };
-        let Started { core, audit, points, summary } = start::locked(start)?;
-        let snapshots = Snapshots::new(&core, false)?;
+        let Started { core, audit, points, snapshot, summary } = start::locked(start)?;
+        let snapshots = Snapshots::new(&core, snapshot)?;
         Ok(Self {
             core: Arc::new(core),
             audit: Arc::new(audit),

@@ -35,6 +35,11 @@ impl StopFlag {
         self.0.store(true, Ordering::Release);
     }
 
+    /// The flag itself, for what cannot ask this type.
+    pub const fn shared(&self) -> &Arc<AtomicBool> {
+        &self.0
+    }
+
     /// Whether it was set.
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Acquire)
@@ -98,6 +103,11 @@ impl Budget {
     /// [`Budget::is_spent`].
     pub fn must_stop(&self) -> bool {
         self.stop.is_set()
+    }
+
+    /// What tells the step to end.
+    pub const fn stop(&self) -> &StopFlag {
+        &self.stop
     }
 
     /// Items charged.

@@ -4,16 +4,18 @@
 //! tells of. Of the latter only the newest is kept: a later snapshot takes its place, so the others still go back for
 //! hours.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use holdfast_volume::{BlobName, Volume as _, VolumeError};
+use holdfast_proto::ErrorCode;
+use holdfast_volume::{BlobName, Volume, VolumeError};
 use parking_lot::Mutex;
 
 use super::{KEPT, SnapshotHeader, list_snapshots, name, read_snapshot_header, seal_snapshot};
 use crate::core::Core;
 use crate::error::EngineError;
-use crate::jobs::{Budget, Job, JobError, Step};
+use crate::jobs::{Budget, Job, JobError, Step, StopFlag};
+use crate::space::{Grant, Purpose};
 
 /// Between two snapshots of anything that changed.
 const INTERVAL_MS: i64 = 3_600_000;
@@ -29,6 +31,9 @@ const SETTLE_MS: i64 = 40_000;
 /// 10 s, about two minutes.
 const PAUSE_TIMES: i64 = 10;
 
+/// A snapshot for which there is no room is tried again after this.
+const NO_ROOM_WAIT_MS: i64 = 600_000;
+
 /// When the latest snapshot was made; one is made at a time.
 #[derive(Debug)]
 pub(crate) struct Snapshots(Mutex<Latest>);
@@ -37,8 +42,8 @@ pub(crate) struct Snapshots(Mutex<Latest>);
 struct Latest {
     /// The catalog's change mark; `None`: it holds something that no snapshot has.
     mark: Option<i64>,
-    /// Whether the mark is that of a start after a clean stop, and the snapshot of that stop was not looked at yet.
-    assumed: bool,
+    /// The mark is that of a start after a clean stop, and the snapshot of that stop was not looked at yet: its number.
+    assumed: Option<u64>,
     /// The audit log was looked at up to this entry.
     looked: u128,
     /// When a change of tokens, owners or quotas was seen first that it does not hold.
@@ -52,13 +57,13 @@ struct Latest {
 }
 
 impl Snapshots {
-    /// After a clean stop the catalog as it is counts as the latest snapshot: a stop seals one whenever something has
-    /// changed.
-    pub(crate) fn new(core: &Core, clean: bool) -> Result<Self, EngineError> {
-        let mark = if clean { Some(core.catalog.change_mark()?) } else { None };
+    /// `assumed`: the snapshot that, by the mark of a clean stop, holds the catalog as it is: if it is there, which is seen
+    /// when the next is due.
+    pub(crate) fn new(core: &Core, assumed: Option<u64>) -> Result<Self, EngineError> {
+        let mark = assumed.map(|_| core.catalog.change_mark()).transpose()?;
         Ok(Self(Mutex::new(Latest {
             mark,
-            assumed: clean,
+            assumed,
             looked: 0,
             waiting_since_ms: None,
             due_ms: None,
@@ -73,7 +78,30 @@ impl Snapshots {
     /// # Errors
     /// The volume's and the catalog's; the earlier snapshots are there then.
     pub(crate) fn take(&self, core: &Core) -> Result<Option<u64>, EngineError> {
-        take(&mut self.0.lock(), core, false)
+        let mut latest = self.0.lock();
+        let Some(older) = lacking(&mut latest, core)? else { return Ok(None) };
+        take(&mut latest, core, &older, &Making::now(core)).map(Some)
+    }
+
+    /// The number of the snapshot that holds the catalog as it is, and whether [`Snapshots::take_last`] has to make it.
+    ///
+    /// # Errors
+    /// The volume's and the catalog's.
+    pub(crate) fn number_at_stop(&self, core: &Core) -> Result<(u64, bool), EngineError> {
+        let lacking = lacking(&mut self.0.lock(), core)?;
+        let newest = || Ok(list_snapshots(&*core.volume)?.first().map_or(0, |(number, _)| *number));
+        lacking
+            .map_or_else(|| newest().map(|number| (number, false)), |older| Ok((next_number(&older), true)))
+    }
+
+    /// Seals the snapshot of a stop, after writing was closed.
+    ///
+    /// # Errors
+    /// As [`Snapshots::take`].
+    pub(crate) fn take_last(&self, core: &Core) -> Result<u64, EngineError> {
+        let older = list_snapshots(&*core.volume)?;
+        let making = Making { volume: &**core.ledger.volume(), ..Making::now(core) };
+        take(&mut self.0.lock(), core, &older, &making)
     }
 
     /// Seals a snapshot, whether anything has changed or not, and removes all others: they hold what is not to be known
@@ -83,8 +111,10 @@ impl Snapshots {
     /// As [`Snapshots::take`].
     pub(crate) fn renew(&self, core: &Core) -> Result<(), EngineError> {
         let mut latest = self.0.lock();
-        (latest.mark, latest.assumed, latest.extra) = (None, false, None);
-        take(&mut latest, core, false)?;
+        (latest.mark, latest.assumed, latest.extra) = (None, None, None);
+        let older = list_snapshots(&*core.volume)?;
+        // What is asked for by a person, and makes room, may use half of the reserve.
+        take(&mut latest, core, &older, &Making { purpose: Purpose::Recipe, ..Making::now(core) })?;
         // Newest first.
         for (_, older) in list_snapshots(&*core.volume)?.into_iter().skip(1) {
             match core.volume.remove(&older) {
@@ -95,77 +125,147 @@ impl Snapshots {
         Ok(())
     }
 
-    /// As [`Snapshots::take`], if it is time to.
-    fn take_if_due(&self, core: &Core) -> Result<Option<u64>, EngineError> {
+    /// As [`Snapshots::take`], if it is time to, and if there is room for it (W15).
+    fn take_if_due(&self, core: &Core, stop: &StopFlag) -> Result<Option<u64>, EngineError> {
         let mut latest = self.0.lock();
-        let now_ms = core.clock.monotonic_ms();
-        if latest.due_ms.is_none_or(|due_ms| now_ms >= due_ms) {
-            // Before the copy: what is changed meanwhile is looked at again. The whole log is not read for it.
-            let last = core.catalog.access_changed_since(u128::MAX)?.0;
-            let taken = take(&mut latest, core, false)?;
-            (latest.looked, latest.waiting_since_ms) = (last, None);
-            latest.due_ms = Some(now_ms.saturating_add(INTERVAL_MS));
-            return Ok(taken);
+        match take_if_due(&mut latest, core, stop) {
+            Err(error) if error.code() == ErrorCode::Full => {
+                let again_ms = core.clock.monotonic_ms().saturating_add(NO_ROOM_WAIT_MS);
+                tracing::warn!(%error, "no snapshot of the catalog is made for want of room; it is tried again");
+                latest.not_before_ms = again_ms;
+                latest.due_ms = latest.due_ms.map(|due_ms| due_ms.max(again_ms)).or(Some(again_ms));
+                Ok(None)
+            }
+            done => done,
         }
-        let (last, changed) = core.catalog.access_changed_since(latest.looked)?;
-        latest.looked = last;
-        if changed {
-            latest.waiting_since_ms.get_or_insert(now_ms);
-        }
-        let settled = latest
-            .waiting_since_ms
-            .is_some_and(|since_ms| !changed || now_ms.saturating_sub(since_ms) >= SETTLE_MS);
-        if settled && now_ms >= latest.not_before_ms {
-            let taken = take(&mut latest, core, true)?;
-            latest.waiting_since_ms = None;
-            return Ok(taken);
-        }
-        Ok(None)
     }
 }
 
-/// See [`Snapshots::take`]. `extra`: it is made out of turn.
-fn take(latest: &mut Latest, core: &Core, extra: bool) -> Result<Option<u64>, EngineError> {
-    let began_ms = core.clock.monotonic_ms();
-    let mark = core.catalog.change_mark()?;
-    if latest.mark == Some(mark) && !latest.assumed {
+fn take_if_due(latest: &mut Latest, core: &Core, stop: &StopFlag) -> Result<Option<u64>, EngineError> {
+    let now_ms = core.clock.monotonic_ms();
+    let making = Making { stop, ..Making::now(core) };
+    if latest.due_ms.is_none_or(|due_ms| now_ms >= due_ms) {
+        // Before the copy: what is changed meanwhile is looked at again. The whole log is not read for it.
+        let last = core.catalog.access_changed_since(u128::MAX)?.0;
+        let taken = match lacking(latest, core)? {
+            Some(older) => Some(take(latest, core, &older, &making)?),
+            None => None,
+        };
+        (latest.looked, latest.waiting_since_ms) = (last, None);
+        latest.due_ms = Some(now_ms.saturating_add(INTERVAL_MS));
+        return Ok(taken);
+    }
+    let (last, changed) = core.catalog.access_changed_since(latest.looked)?;
+    latest.looked = last;
+    if changed {
+        latest.waiting_since_ms.get_or_insert(now_ms);
+    }
+    let settled = latest
+        .waiting_since_ms
+        .is_some_and(|since_ms| !changed || now_ms.saturating_sub(since_ms) >= SETTLE_MS);
+    if settled && now_ms >= latest.not_before_ms {
+        let taken = match lacking(latest, core)? {
+            Some(older) => Some(take(latest, core, &older, &Making { extra: true, ..making })?),
+            None => None,
+        };
+        latest.waiting_since_ms = None;
+        return Ok(taken);
+    }
+    Ok(None)
+}
+
+/// How a snapshot is made.
+struct Making<'a> {
+    volume: &'a dyn Volume,
+    /// Out of turn.
+    extra: bool,
+    purpose: Purpose,
+    stop: &'a StopFlag,
+}
+
+/// Never set.
+static NEVER: LazyLock<StopFlag> = LazyLock::new(StopFlag::default);
+
+impl<'a> Making<'a> {
+    /// In turn, and to its end.
+    fn now(core: &'a Core) -> Self {
+        Self { volume: &*core.volume, extra: false, purpose: Purpose::Snapshot, stop: &NEVER }
+    }
+}
+
+/// The snapshots there are, the newest first, unless one of them holds the catalog as it is.
+fn lacking(latest: &mut Latest, core: &Core) -> Result<Option<Vec<(u64, BlobName)>>, EngineError> {
+    let unchanged = latest.mark == Some(core.catalog.change_mark()?);
+    if unchanged && latest.assumed.is_none() {
         return Ok(None);
     }
     let older = list_snapshots(&*core.volume)?;
-    let last_commit = core.catalog.commits()?.last;
-    if latest.mark == Some(mark) && holds(core, &older, last_commit) {
-        latest.assumed = false;
-        return Ok(None);
+    let newest = older.first().map_or(0, |(number, _)| *number);
+    let is_there = unchanged
+        && latest.assumed.is_some_and(|number| newest >= number)
+        && holds(core, &older, core.catalog.commits()?.last);
+    if is_there {
+        latest.assumed = None;
     }
+    Ok((!is_there).then_some(older))
+}
+
+fn next_number(older: &[(u64, BlobName)]) -> u64 {
+    older.first().map_or(1, |(number, _)| number.saturating_add(1))
+}
+
+/// Seals a snapshot beside the `older` ones, and removes the oldest of those that are not kept. Returns its length.
+fn take(
+    latest: &mut Latest,
+    core: &Core,
+    older: &[(u64, BlobName)],
+    making: &Making<'_>,
+) -> Result<u64, EngineError> {
+    let Making { volume, extra, purpose, stop } = *making;
+    let began_ms = core.clock.monotonic_ms();
+    let mark = core.catalog.change_mark()?;
     let header = SnapshotHeader {
-        number: older.first().map_or(1, |(number, _)| number.saturating_add(1)),
+        number: next_number(older),
         repository: core.repository,
         created_ms: core.clock.now_ms(),
-        last_commit,
+        last_commit: core.catalog.commits()?.last,
     };
-    let mut copy = core.catalog.snapshot()?;
+    // (W15) Room for the copy, which lies beside the volume as a rule, before it is made; and then for the snapshot.
+    let copy_bytes = core.catalog.size_bytes()?;
+    let mut room = Grant::new(&core.ledger, purpose);
+    room.cover(copy_bytes)?;
+    let mut copy = core.catalog.snapshot(stop.shared())?;
+    room.wrote(copy_bytes);
+    let mut blob_room = Grant::new(&core.ledger, purpose);
+    let mut allow = |bytes| {
+        if stop.is_set() {
+            return Err(EngineError::Unavailable);
+        }
+        Ok(blob_room.cover(bytes)?)
+    };
     let new = name(header.number);
-    let bytes = seal_snapshot(&*core.volume, &new, &header, &mut *copy)?;
+    let bytes = seal_snapshot(volume, &new, &header, &mut *copy, &mut allow)?;
+    blob_room.sealed(bytes);
     let superseded = std::mem::replace(&mut latest.extra, extra.then_some(new));
-    (latest.mark, latest.assumed) = (Some(mark), false);
+    (latest.mark, latest.assumed) = (Some(mark), None);
     let now_ms = core.clock.monotonic_ms();
     let pause_ms = now_ms.saturating_sub(began_ms).saturating_mul(PAUSE_TIMES);
     latest.not_before_ms = now_ms.saturating_add(pause_ms);
     tracing::info!(number = header.number, bytes, "sealed a snapshot of the catalog");
-    remove_older(core, &older, superseded.as_ref())?;
-    Ok(Some(bytes))
+    remove_older(volume, older, superseded.as_ref())?;
+    Ok(bytes)
 }
 
 /// Leaves the new one and those that are kept beside it.
 fn remove_older(
-    core: &Core,
+    volume: &dyn Volume,
     older: &[(u64, BlobName)],
     superseded: Option<&BlobName>,
 ) -> Result<(), EngineError> {
     let kept = older.iter().filter(|(_, old)| Some(old) != superseded);
     let beyond = kept.skip(KEPT - 1).map(|(_, old)| old);
     for old in superseded.into_iter().chain(beyond) {
-        match core.volume.remove(old) {
+        match volume.remove(old) {
             Ok(()) | Err(VolumeError::NotFound { .. }) => {}
             Err(error) => return Err(error.into()),
         }
@@ -180,7 +280,7 @@ fn holds(core: &Core, snapshots: &[(u64, BlobName)], last_commit: u64) -> bool {
 }
 
 /// A snapshot every hour in which something changed, and soon after tokens, owners or quotas did. A step is one snapshot
-/// at most: it copies the catalog once, and reads it once more.
+/// at most: it copies the catalog once, and reads it once more, and gives way to a stop.
 #[derive(Debug)]
 pub(crate) struct SnapshotJob {
     pub(crate) core: Arc<Core>,
@@ -193,10 +293,14 @@ impl Job for SnapshotJob {
     }
 
     fn step(&self, budget: &Budget) -> Result<Step, JobError> {
-        if self.core.health.read_only_reason().is_none()
-            && let Some(bytes) = self.snapshots.take_if_due(&self.core)?
-        {
-            budget.charge(1, bytes);
+        if self.core.health.read_only_reason().is_none() {
+            match self.snapshots.take_if_due(&self.core, budget.stop()) {
+                Ok(taken) => budget.charge(u64::from(taken.is_some()), taken.unwrap_or_default()),
+                Err(error) if budget.must_stop() => {
+                    tracing::info!(%error, "a snapshot of the catalog that was under way was given up");
+                }
+                Err(error) => return Err(error.into()),
+            }
         }
         Ok(Step::Idle(LOOK))
     }

@@ -1,17 +1,21 @@
 //! Snapshots that are whole, and everything else.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_catalog::AuditEntry;
+use holdfast_proto::ErrorCode;
 use holdfast_types::ids::RepositoryId;
-use holdfast_volume::MemoryVolume;
+use holdfast_volume::testing::FaultyVolume;
+use holdfast_volume::{BlobWriter, MemoryVolume, Owner};
 use ulid::Ulid;
 
 use super::*;
+use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::format::snapshot::{FOOTER_BYTES, HEADER_BYTES, SnapshotFooter};
-use crate::jobs::{Budget, Step};
+use crate::jobs::{Budget, Step, StepLimits, StopFlag};
 use crate::tests::{Bench, agent::backup, noise};
 
 const HEADER: SnapshotHeader =
@@ -19,7 +23,7 @@ const HEADER: SnapshotHeader =
 
 fn sealed(volume: &MemoryVolume, plain: &[u8]) -> BlobName {
     let name = name(HEADER.number);
-    seal_snapshot(volume, &name, &HEADER, &mut &*plain).unwrap();
+    seal_snapshot(volume, &name, &HEADER, &mut &*plain, &mut |_| Ok(())).unwrap();
     name
 }
 
@@ -63,6 +67,22 @@ fn no_changed_byte_and_no_cut_is_believed() {
         volume.replace(&name, bytes[..len].to_vec());
         assert!(matches!(read_all(&volume, &name), Err(EngineError::Damaged(_))), "{len} bytes");
     }
+}
+
+#[test]
+fn no_room_for_what_is_read_is_no_damage() {
+    struct Full;
+    impl io::Write for Full {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::StorageFull.into())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let volume = MemoryVolume::new();
+    let name = sealed(&volume, b"catalog");
+    assert_eq!(read_snapshot(&volume, &name, None, &mut Full).unwrap_err().code(), ErrorCode::Full);
 }
 
 #[test]
@@ -187,4 +207,103 @@ fn tokens_are_in_a_snapshot_within_a_minute() {
     assert_eq!(numbers(), [last + 2, last + 1, 1]);
     let header = read_snapshot_header(&*volume, &name(last + 2)).unwrap();
     assert_eq!(header.last_commit, engine.catalog().commits().unwrap().last);
+}
+
+fn numbers(volume: &dyn Volume) -> Vec<u64> {
+    list_snapshots(volume).unwrap().into_iter().map(|(number, _)| number).collect()
+}
+
+/// A copy of the catalog never takes what the catalog itself may need.
+#[test]
+fn without_room_above_the_reserve_no_copy_is_made_until_there_is() {
+    const RESERVE: u64 = 20 << 20;
+    let bench = Bench::new();
+    let volume = Arc::new(FaultyVolume::new(MemoryVolume::new()));
+    let mut parts = bench.parts(Arc::<FaultyVolume<MemoryVolume>>::clone(&volume)).unwrap();
+    parts.options.reserve_bytes = Some(RESERVE);
+    let engine = Engine::assemble(parts).unwrap();
+    let size = engine.catalog().size_bytes().unwrap();
+    volume.limit_capacity(RESERVE + size / 2);
+    let job = engine.snapshot_job();
+    let look = || assert!(matches!(job.step(&Budget::unlimited()).unwrap(), Step::Idle(_)));
+    look();
+    assert_eq!(numbers(&*volume), Vec::<u64>::new());
+    assert_eq!(engine.snapshot().unwrap_err().code(), ErrorCode::Full);
+    volume.limit_capacity(RESERVE + 4 * size);
+    look();
+    assert_eq!(numbers(&*volume), Vec::<u64>::new(), "not at every look");
+    bench.clock.advance_ms(600_000);
+    look();
+    assert_eq!(numbers(&*volume), [1]);
+    // What is asked for, and takes the place of all others, may use some of the reserve.
+    volume.limit_capacity(RESERVE);
+    engine.renew_snapshots().unwrap();
+    assert_eq!(numbers(&*volume), [2]);
+}
+
+#[test]
+fn a_snapshot_gives_way_to_a_stop() {
+    let bench = Bench::new();
+    let volume = Arc::new(MemoryVolume::new());
+    let engine = bench.open(Arc::<MemoryVolume>::clone(&volume));
+    let stop = StopFlag::default();
+    stop.set();
+    let timer = Arc::new(holdfast_volume::testing::ManualTimer::default());
+    let budget = Budget::new(StepLimits::DEFAULT, timer, stop);
+    assert!(matches!(engine.snapshot_job().step(&budget).unwrap(), Step::Idle(_)));
+    assert_eq!(numbers(&*volume), Vec::<u64>::new());
+    engine.snapshot_job().step(&Budget::unlimited()).unwrap();
+    assert_eq!(numbers(&*volume), [1], "made by a later step");
+}
+
+/// Takes no snapshots once it is told so; knows whether there was a mark of a clean stop then.
+#[derive(Debug, Default)]
+struct Cut {
+    inner: MemoryVolume,
+    is_cut: std::sync::atomic::AtomicBool,
+    marked: std::sync::atomic::AtomicBool,
+}
+
+impl Volume for Cut {
+    fn create_for(&self, blob: &BlobName, owner: Owner) -> Result<Box<dyn BlobWriter>, VolumeError> {
+        use std::sync::atomic::Ordering;
+        if blob.as_str().starts_with("snapshots/") && self.is_cut.load(Ordering::Acquire) {
+            let mark = BlobName::new("index/clean-stop").unwrap();
+            self.marked.store(self.inner.get(&mark).is_some(), Ordering::Release);
+            let source = "cut off".into();
+            return Err(VolumeError::Unavailable { action: "create", name: blob.to_string(), source });
+        }
+        self.inner.create_for(blob, owner)
+    }
+
+    holdfast_volume::pass_on!(open, list, remove, discard_unfinished, space, handles_outlive_removal to inner);
+}
+
+/// A stop that is cut off in its snapshot was clean, and the next process makes the snapshot.
+#[test]
+fn the_snapshot_of_a_stop_comes_last_and_is_not_taken_for_granted() {
+    let bench = Bench::new();
+    let volume = Arc::new(Cut::default());
+    let engine = bench.open(Arc::<Cut>::clone(&volume));
+    backup(&engine, "web", &[("root", &noise(1, 5000))]).unwrap();
+    engine.snapshot_job().step(&Budget::unlimited()).unwrap();
+    assert_eq!(numbers(&*volume), [1]);
+    // No restore point tells of this.
+    engine.catalog().ensure_namespace("berlin").unwrap();
+    volume.is_cut.store(true, std::sync::atomic::Ordering::Release);
+    engine.shutdown().unwrap();
+    assert!(volume.marked.load(std::sync::atomic::Ordering::Acquire), "the mark is there before");
+    drop(engine);
+    volume.is_cut.store(false, std::sync::atomic::Ordering::Release);
+    let engine = bench.open(Arc::<Cut>::clone(&volume));
+    assert!(engine.opened().clean);
+    engine.snapshot_job().step(&Budget::unlimited()).unwrap();
+    assert_eq!(numbers(&*volume), [2, 1]);
+    engine.shutdown().unwrap();
+    drop(engine);
+    // This one's is there.
+    let engine = bench.open(Arc::<Cut>::clone(&volume));
+    let before = numbers(&*volume);
+    engine.snapshot_job().step(&Budget::unlimited()).unwrap();
+    assert_eq!(numbers(&*volume), before);
 }

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 
-use holdfast_volume::{BlobName, BlobWriter, Volume, VolumeError};
+use holdfast_volume::{BlobName, BlobWriter, Volume};
 
 use crate::error::EngineError;
 use crate::format::snapshot::{SnapshotFooter, SnapshotHeader};
@@ -13,22 +13,24 @@ const LEVEL: i32 = 3;
 /// Read, compressed and appended at a time.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// Copies a catalog into a snapshot called `name`, durably. Returns its length.
+/// Copies a catalog into a snapshot called `name`, durably. Returns its length. `allow` is asked before the blob grows to
+/// so many bytes.
 ///
 /// # Errors
-/// The volume's; when `catalog` cannot be read.
+/// The volume's; what `allow` says; when `catalog` cannot be read.
 pub fn seal_snapshot(
     volume: &dyn Volume,
     name: &BlobName,
     header: &SnapshotHeader,
     catalog: &mut dyn Read,
+    allow: &mut dyn FnMut(u64) -> Result<(), EngineError>,
 ) -> Result<u64, EngineError> {
     let mut blob = volume.create(name)?;
     blob.append(&header.encode())?;
-    let mut sink = Sink { blob, stored_bytes: 0, failure: None };
+    let mut sink = Sink { blob, stored_bytes: 0, allow, failure: None };
     let footer = match compress(catalog, &mut sink) {
         Ok(footer) => footer,
-        Err(error) => return Err(sink.failure.map_or_else(|| cannot_copy(&error), EngineError::from)),
+        Err(error) => return Err(sink.failure.unwrap_or_else(|| cannot_copy(&error))),
     };
     let Sink { mut blob, .. } = sink;
     blob.append(&footer.encode())?;
@@ -41,7 +43,7 @@ fn cannot_copy(error: &io::Error) -> EngineError {
     EngineError::Internal(format!("cannot copy the catalog: {error}"))
 }
 
-fn compress(catalog: &mut dyn Read, sink: &mut Sink) -> io::Result<SnapshotFooter> {
+fn compress(catalog: &mut dyn Read, sink: &mut Sink<'_>) -> io::Result<SnapshotFooter> {
     let mut hasher = blake3::Hasher::new();
     let mut plain_bytes = 0;
     let mut encoder = zstd::stream::write::Encoder::new(&mut *sink, LEVEL)?;
@@ -62,16 +64,18 @@ fn compress(catalog: &mut dyn Read, sink: &mut Sink) -> io::Result<SnapshotFoote
     Ok(SnapshotFooter { plain_bytes, stored_bytes: sink.stored_bytes, digest: *hasher.finalize().as_bytes() })
 }
 
-/// Appends to a blob; keeps the volume's own error, which says more than an I/O error can.
-struct Sink {
+/// Appends to a blob; keeps the error itself, which says more than an I/O error can.
+struct Sink<'a> {
     blob: Box<dyn BlobWriter>,
     stored_bytes: u64,
-    failure: Option<VolumeError>,
+    allow: &'a mut dyn FnMut(u64) -> Result<(), EngineError>,
+    failure: Option<EngineError>,
 }
 
-impl Write for Sink {
+impl Write for Sink<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if let Err(error) = self.blob.append(bytes) {
+        let allowed = (self.allow)(self.blob.len() + bytes.len() as u64);
+        if let Err(error) = allowed.and_then(|()| Ok(self.blob.append(bytes)?)) {
             let told = io::Error::other(error.to_string());
             self.failure = Some(error);
             return Err(told);

@@ -10,6 +10,7 @@
 //! ```text
 //! free space ──────────────────────────┬── R + headroom ──┬── R/2 ───────┬── R/4 ───────┬── 0
 //!  data of backups, to here ───────────┘                  │              │              │
+//!  copies of the catalog, to R (W15)                      │              │              │
 //!  recipes, and the start of a backup, to here ───────────┘              │              │
 //!  copies that reclaim makes before it deletes, to here ─────────────────┘              │
 //!  sorted runs of the index, to here ───────────────────────────────────────────────────┘
@@ -32,6 +33,8 @@ pub(crate) use ledger::{Ledger, SpaceError};
 pub(crate) enum Purpose {
     /// Chunks: nothing of the reserve.
     Data,
+    /// Copies of the catalog and its snapshots: nothing of the reserve, which is for the catalog itself.
+    Snapshot,
     /// Recipe nodes, and the start of a backup: half of the reserve.
     Recipe,
     /// What reclaim copies, a container at a time, before it deletes more than that: three quarters of the reserve.
@@ -46,7 +49,7 @@ impl Purpose {
     const fn step_bytes(self) -> u64 {
         match self {
             Self::Data => 4 << 20,
-            Self::Recipe | Self::Reclaim => 256 << 10,
+            Self::Recipe | Self::Reclaim | Self::Snapshot => 256 << 10,
             // Asked for in one piece.
             Self::Index => 0,
         }
@@ -56,6 +59,7 @@ impl Purpose {
     fn floor_bytes(self, reserve: u64) -> u64 {
         match self {
             Self::Data => reserve.saturating_add(HEADROOM_BYTES.min(reserve)),
+            Self::Snapshot => reserve,
             Self::Recipe => reserve / 2,
             Self::Reclaim => reserve / 4,
             Self::Index => 0,

@@ -332,7 +332,7 @@ fn an_older_catalog_neither_loses_a_lock_nor_revives_what_was_deleted() {
     let folder = tempfile::tempdir().unwrap();
     let copy = folder.path().join("older.db");
     let mut bytes = Vec::new();
-    engine.catalog().snapshot().unwrap().read_to_end(&mut bytes).unwrap();
+    engine.catalog().snapshot(&Arc::default()).unwrap().read_to_end(&mut bytes).unwrap();
     std::fs::write(&copy, bytes).unwrap();
     let until_ms = bench.clock.now_ms() + 9 * DAY_MS;
     engine.lock_backups(&[id], until_ms, "admin").unwrap();

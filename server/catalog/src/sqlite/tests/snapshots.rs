@@ -5,12 +5,12 @@ use std::io::Read as _;
 use holdfast_types::ids::RepositoryId;
 
 use super::*;
-use crate::{CatalogWalk as _, DEFAULT_NAMESPACE};
+use crate::{CatalogWalk as _, DEFAULT_NAMESPACE, discard_copies};
 
 /// The copy as a catalog of its own.
 fn copied(fixture: &Fixture) -> Home {
     let mut bytes = Vec::new();
-    fixture.snapshot().unwrap().read_to_end(&mut bytes).unwrap();
+    fixture.snapshot(&Arc::default()).unwrap().read_to_end(&mut bytes).unwrap();
     let home = Home::new();
     std::fs::write(&home.path, bytes).unwrap();
     home
@@ -44,11 +44,48 @@ fn a_copy_leaves_no_file_behind() {
     let before = names();
     // What a crash in the middle of an earlier copy of this process's number left.
     std::fs::write(home.dir.path().join(format!("catalog.db.copy-{}", std::process::id())), b"half").unwrap();
-    let mut copy = fixture.snapshot().unwrap();
+    let mut copy = fixture.snapshot(&Arc::default()).unwrap();
     assert_eq!(names(), before, "it has no name while it is read");
     let mut bytes = Vec::new();
     copy.read_to_end(&mut bytes).unwrap();
     assert!(bytes.starts_with(b"SQLite format 3\0"));
+}
+
+/// A stop does not wait for a copy of a large catalog.
+#[test]
+fn a_copy_gives_way_to_a_stop() {
+    let home = Home::new();
+    let fixture = home.create();
+    // More than the steps between two looks.
+    home.raw()
+        .execute_batch(
+            "CREATE TABLE much AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 50000) \
+             SELECT i FROM n",
+        )
+        .unwrap();
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    assert!(fixture.snapshot(&stop).is_err());
+    let left = std::fs::read_dir(home.dir.path()).unwrap();
+    let copies =
+        left.filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().contains(".copy-"));
+    assert_eq!(copies.count(), 0);
+    assert!(fixture.snapshot(&Arc::default()).is_ok(), "and is made later");
+    assert_eq!(fixture.integrity_check().unwrap(), Vec::<String>::new());
+}
+
+/// Of whichever process.
+#[test]
+fn copies_that_were_left_go() {
+    let home = Home::new();
+    drop(home.create());
+    let path = |name: &str| home.dir.path().join(name);
+    for name in ["catalog.db.copy-1", "catalog.db.copy-77-journal", "catalog.db.copied", "other.copy-1"] {
+        std::fs::write(path(name), b"x").unwrap();
+    }
+    discard_copies(&home.path).unwrap();
+    assert!(!path("catalog.db.copy-1").exists() && !path("catalog.db.copy-77-journal").exists());
+    assert!(path("catalog.db.copied").exists() && path("other.copy-1").exists());
+    home.open().unwrap();
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! [`Upkeep`] on SQLite.
 
 use std::io::Read;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use super::super::convert::OrCatalogError as _;
 use super::super::{SqliteCatalog, audit, connection, namespaces, quotas, snapshot};
@@ -36,8 +38,9 @@ impl Upkeep for SqliteCatalog {
         self.change("checkpoint", |writer| connection::checkpoint(writer))
     }
 
-    fn snapshot(&self) -> Result<Box<dyn Read + Send>> {
-        Ok(Box::new(snapshot::take(&self.path)?))
+    fn snapshot(&self, stop: &Arc<AtomicBool>) -> Result<Box<dyn Read + Send>> {
+        snapshot::check_room(&self.path, self.size_bytes()?)?;
+        Ok(Box::new(snapshot::take(&self.path, stop)?))
     }
 
     fn change_mark(&self) -> Result<i64> {
