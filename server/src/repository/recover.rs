@@ -237,7 +237,10 @@ impl Recovery {
                 Err(error)
                     if matches!(
                         error.code,
-                        ErrorCode::Damaged | ErrorCode::Invalid | ErrorCode::Unsupported
+                        ErrorCode::Damaged
+                            | ErrorCode::Invalid
+                            | ErrorCode::Unsupported
+                            | ErrorCode::Unavailable
                     ) =>
                 {
                     tracing::warn!(%name, %error, "a catalog snapshot cannot be used; trying the one before it");
@@ -277,7 +280,13 @@ impl Recovery {
     ) -> Result<(SqliteCatalog, SnapshotHeader), ServiceError> {
         let file = OpenOptions::new().write(true).create_new(true).mode(files::MODE_SECRET).open(path);
         let mut out = BufWriter::new(file.map_err(cannot("create", path))?);
-        let header = read(&mut out)?;
+        let header = read(&mut out).map_err(|error| match error {
+            // (S12) Sealed with a missing key, in an archive, or not given: an older one may do.
+            EngineError::Volume(_) | EngineError::Archived(_) => {
+                ServiceError::new(ErrorCode::Unavailable, error.to_string())
+            }
+            error => error.into(),
+        })?;
         out.flush().and_then(|()| out.get_ref().sync_all()).map_err(cannot("write", path))?;
         drop(out);
         let catalog = SqliteCatalog::open(path, Arc::clone(clock))?;

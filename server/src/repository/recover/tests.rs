@@ -5,6 +5,7 @@ use holdfast_engine::catalog::{Catalog, TokenSpec};
 use holdfast_engine::clock::SystemClock;
 use holdfast_engine::ids::TokenId;
 use holdfast_engine::{Engine, NoProgress};
+use holdfast_volume::BlobName;
 
 use super::*;
 use crate::config::{Layer, Resolved, resolve};
@@ -223,4 +224,34 @@ fn the_backup_of_a_server_comes_back_with_its_certificate() {
     fs::write(target.path().join("letter.txt"), b"x").unwrap();
     let error = snapshot::write(&resolved(folder.path()), &clock(), target.path()).unwrap_err();
     assert!(error.message.contains("other files"), "{error}");
+}
+
+/// The newest snapshot cannot be read now.
+#[derive(Debug)]
+struct NewestLocked(Arc<dyn Volume>);
+
+impl Volume for NewestLocked {
+    fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
+        if name.as_str() == "snapshots/0000000000000003" {
+            return Err(VolumeError::without_key(name, "data key 7 is not among the keys"));
+        }
+        self.0.open(name)
+    }
+
+    holdfast_volume::pass_on!(create_for, list, remove, discard_unfinished, space, handles_outlive_removal to 0);
+}
+
+/// (S12)
+#[test]
+fn a_snapshot_without_its_key_is_named_and_the_one_before_it_is_used() {
+    let folder = tempfile::tempdir().unwrap();
+    repository(folder.path());
+    let disk = saved(folder.path());
+    let mut recovery = begin(&disk.path().join(BLOBS), disk.path()).unwrap();
+    recovery.volume = Arc::new(NewestLocked(recovery.volume));
+    let (_, recovered) = recovery.catalog(&clock(), None, &NoProgress).unwrap();
+    assert_eq!(recovered.snapshot.unwrap().1.number, 2);
+    let [(name, why)] = recovered.unusable.as_slice() else { panic!("{:?}", recovered.unusable) };
+    assert_eq!(name, "snapshots/0000000000000003");
+    assert!(why.contains("data key 7"), "{why}");
 }
