@@ -36,6 +36,7 @@ struct State {
     capacity_bytes: Option<u64>,
     used_bytes: u64,
     damaged: HashMap<BlobName, Bytes>,
+    refused: HashMap<BlobName, Fault>,
 }
 
 /// What is to become of one operation.
@@ -115,6 +116,16 @@ impl<V: Volume> FaultyVolume<V> {
         Ok(())
     }
 
+    /// Opening a blob fails in this way until it is [given](FaultyVolume::give).
+    pub fn refuse(&self, name: &BlobName, fault: Fault) {
+        self.state.lock().refused.insert(name.clone(), fault);
+    }
+
+    /// Every blob that was refused can be opened again.
+    pub fn give(&self) {
+        self.state.lock().refused.clear();
+    }
+
     /// What is on the volume: after a crash, what a restart finds.
     pub fn survivor(&self) -> Arc<V> {
         Arc::clone(&self.inner)
@@ -189,6 +200,9 @@ impl<V: Volume + 'static> Volume for FaultyVolume<V> {
 
     fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
         self.admit(OpKind::Open, name)?;
+        if let Some(fault) = self.state.lock().refused.get(name) {
+            return Err(fault.error(OpKind::Open, name));
+        }
         let inner = self.inner.open(name)?;
         let damaged_len = self.state.lock().damaged.get(name).map(|bytes| bytes.len() as u64);
         let len = damaged_len.unwrap_or_else(|| inner.len());

@@ -269,7 +269,7 @@ impl World {
         self.told(format!("reclaim: {options:?}"));
         let engine = self.engine();
         let (core, sessions) = engine.parts();
-        if let Err(error) = check_ready(core, engine.opened().unreadable_points == 0) {
+        if let Err(error) = check_ready(core) {
             self.excuse("a round", &error);
             return;
         }

@@ -17,6 +17,7 @@
 //! | `agent` | a backup, message by message |
 //! | `truth` | what must be, and what is on the volume |
 //! | `world` | a repository from start to start, and what is checked after each step |
+//! | `hidden` | what cannot be read for a while, across restarts |
 //! | `acts` | what happens in a step |
 //! | `groups` | what happens to groups of parity |
 //! | `verify` | restoring everything, and the end |
@@ -25,6 +26,7 @@ mod acts;
 mod agent;
 mod disks;
 mod groups;
+mod hidden;
 mod truth;
 mod verify;
 mod world;

@@ -8,8 +8,8 @@ use holdfast_catalog::{Access as _, CatalogWalk as _, RetentionPolicy, SqliteCat
 use holdfast_proto::{ErrorCode, Fingerprint};
 use holdfast_types::clock::{Clock as _, ManualClock};
 use holdfast_types::ids::{BackupId, ContainerClass, PolicyId, RepositoryId};
-use holdfast_volume::MemoryVolume;
-use holdfast_volume::testing::{CrashPoint, FaultyVolume, InFlight};
+use holdfast_volume::testing::{CrashPoint, Fault, FaultyVolume, InFlight};
+use holdfast_volume::{BlobName, MemoryVolume};
 use ulid::Ulid;
 
 use super::agent::{Agent, vm_name};
@@ -74,7 +74,7 @@ pub(super) struct World {
     pub(super) memory: MemoryVolume,
     pub(super) volume: Arc<FaultyVolume<MemoryVolume>>,
     pub(super) repository: RepositoryId,
-    engine: Option<Arc<Engine>>,
+    pub(super) engine: Option<Arc<Engine>>,
     parity: Option<Arc<dyn Job>>,
     pub(super) agents: Vec<Option<Agent>>,
     /// What each VM's disk was last.
@@ -95,6 +95,8 @@ pub(super) struct World {
     pub(super) in_round: bool,
     /// Nothing more can be said of it.
     pub(super) is_over: bool,
+    /// Blobs that the next process, or this one, cannot read.
+    pub(super) hidden: Vec<(BlobName, Fault)>,
 }
 
 /// (L4) As the server does first of all. A lock clock that was never set takes the time of day as it is, which may have been
@@ -139,6 +141,7 @@ impl World {
             has_policy,
             in_round: false,
             is_over: false,
+            hidden: Vec::new(),
         };
         set_lock_clock(&world.engine());
         world.set_policy();
@@ -294,10 +297,14 @@ impl World {
         }
         self.agents.iter_mut().for_each(|agent| *agent = None);
         drop(engine);
+        self.hide();
         if how == Restart::Recovery {
             self.recover();
         }
         self.start();
+        if !self.hidden.is_empty() {
+            self.live_with_hidden(how);
+        }
         if how == Restart::Recovery {
             self.set_policy();
             let engine = self.engine();
@@ -311,14 +318,21 @@ impl World {
         self.settle();
     }
 
-    fn start(&mut self) {
-        self.volume = Arc::new(FaultyVolume::new(self.memory.clone()));
+    /// The volume of the next process.
+    fn new_volume(&self) -> Arc<FaultyVolume<MemoryVolume>> {
+        let volume = FaultyVolume::new(self.memory.clone());
+        self.hidden.iter().for_each(|(name, fault)| volume.refuse(name, *fault));
+        Arc::new(volume)
+    }
+
+    pub(super) fn start(&mut self) {
+        self.volume = self.new_volume();
         let engine = Arc::new(self.bench.open(Arc::<FaultyVolume<MemoryVolume>>::clone(&self.volume)));
         let opened = *engine.opened();
-        assert_eq!(opened.unreadable_points, 0, "{opened:?}");
+        assert!(opened.unreadable_points == 0 || !self.hidden.is_empty(), "{opened:?}");
         self.engine = Some(Arc::clone(&engine));
         set_lock_clock(&engine);
-        if !self.hazards.damage && !self.has_ghosts() {
+        if !self.hazards.damage && self.hidden.is_empty() && !self.has_ghosts() {
             assert_eq!(opened.damaged_containers, 0, "{opened:?}");
         }
         // (S7)
@@ -352,12 +366,16 @@ impl World {
             None => SqliteCatalog::create_for(&path, clock(), repository).unwrap(),
         };
         catalog.disable_tokens().unwrap();
-        let found = enter_points(&self.memory, &catalog, &NoProgress).unwrap();
-        assert_eq!(found.problems, []);
+        let found = enter_points(&*self.new_volume(), &catalog, &NoProgress).unwrap();
+        assert!(found.problems.is_empty() || !self.hidden.is_empty(), "{:?}", found.problems);
         catalog.ensure_namespace("default").unwrap();
         catalog.checkpoint().unwrap();
         drop(catalog);
-        let mut parts = self.bench.parts(Arc::new(self.memory.clone())).unwrap();
+        self.drop_lost_rows();
+    }
+
+    pub(super) fn drop_lost_rows(&self) {
+        let mut parts = self.bench.parts(self.new_volume()).unwrap();
         parts.options.on_loss = OnLoss::Hold;
         let engine = Engine::assemble(parts).unwrap();
         engine.drop_lost_rows(&NoProgress).unwrap();
