@@ -37,7 +37,7 @@ pub(crate) struct Reason {
 impl Reason {
     /// What the engine says. `detail` is for the log.
     pub(crate) fn of(obstacle: Obstacle, detail: String) -> Self {
-        let backups_go_on = obstacle == Obstacle::IndexDamaged;
+        let backups_go_on = matches!(obstacle, Obstacle::IndexDamaged | Obstacle::PointsUnread);
         Self { word: obstacle.as_str(), told: told(obstacle), backups_go_on, detail }
     }
 }
@@ -113,6 +113,9 @@ const fn told(obstacle: Obstacle) -> &'static str {
             "pages of the chunk index are damaged: they are being rebuilt from the containers, and backups and restores go on"
         }
         Obstacle::Catalog => "the catalog takes no changes: the server's log says why",
+        Obstacle::PointsUnread => {
+            "restore points on the volume cannot be read: backups and restores go on, and nothing is freed; 'holdfast-server check' says why"
+        }
         Obstacle::Locked => {
             "the server was started without the keys of its encrypted repository, for administration only: start it with them"
         }

@@ -194,14 +194,15 @@ impl Look {
         }
         let files: Files =
             self.files.iter().filter(|(id, _)| inside(**id)).map(|(&id, &file)| (id, file)).collect();
-        let unread = |summary: &OpenSummary| summary.damaged_containers + summary.containers_without_key;
-        let before = unread(summary);
-        if let Some((_, error)) =
-            recovery::take_in(&*core.catalog, &core.store, &files, summary, &NoProgress)?
-        {
+        let before = summary.damaged_containers;
+        let left = recovery::take_in(&*core.catalog, &core.store, &files, summary, &NoProgress)?;
+        if let Some((_, error)) = left.refused {
             return Err(error.into());
         }
-        if unread(summary) > before {
+        let is_unread = summary.damaged_containers > before || !left.unread.is_empty();
+        // (S12) With a row or without: the index lacks them.
+        core.unrecorded.note_unread(|unread| unread.containers.extend(left.unread));
+        if is_unread {
             for &id in files.keys().filter(|id| !core.store.leftovers.is_gone(**id)) {
                 if core.catalog.container(id)?.is_none() {
                     return Ok(true);

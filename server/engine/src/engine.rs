@@ -35,7 +35,7 @@ use crate::jobs::{Budget, Job};
 use crate::lost_rows::{self, DroppedRows};
 use crate::memory::MemoryBounds;
 use crate::parity::ParityStats;
-use crate::points::{MissingPoints, OldFoldersJob, PointsJob, record_rest};
+use crate::points::{MissingPoints, OldFoldersJob, PointsJob, look_again, record_rest};
 use crate::progress::{NoProgress, Progress};
 use crate::readiness::{self, NotReady};
 use crate::reclaim::Rounds;
@@ -320,7 +320,8 @@ impl Engine {
     pub fn write_points(&self) -> Result<(), EngineError> {
         self.core.check_unlocked()?;
         record_rest(&self.core)?;
-        self.points.write(&self.core, &Budget::unlimited()).map(drop)
+        self.points.write(&self.core, &Budget::unlimited())?;
+        look_again(&self.core)
     }
 
     /// Background work: a snapshot of the catalog every hour in which it changed.
@@ -420,7 +421,7 @@ impl Engine {
     /// When the volume or the catalog cannot be asked or changed; any later start finds the rows that are left.
     pub fn drop_lost_rows(&self, progress: &dyn Progress) -> Result<DroppedRows, EngineError> {
         self.core.check_unlocked()?;
-        lost_rows::drop_unneeded(&self.core, self.opened.unreadable_points == 0, progress)
+        lost_rows::drop_unneeded(&self.core, progress)
     }
 
     /// Writes what can still be read of containers that are known to be damaged into new ones. Run a check before, so

@@ -88,6 +88,9 @@ pub enum EngineError {
     /// Reclaim cannot tell now what is dead. Says why.
     #[error("nothing can be reclaimed now: {0}")]
     NotReclaimable(String),
+    /// (P6) A point on the volume cannot be read, and may say what forbids this. Says which, and what to do.
+    #[error("{0}")]
+    UnreadPoint(String),
     /// The engine is shutting down.
     #[error("the server is shutting down; try again when it is back")]
     Unavailable,
@@ -135,7 +138,9 @@ impl EngineError {
             Self::ReadOnly(_) | Self::NoKeys(_) => ErrorCode::ReadOnly,
             Self::Damaged(_) => ErrorCode::Damaged,
             Self::Archived(_) => ErrorCode::Archived,
-            Self::Unavailable | Self::NotReclaimable(_) | Self::Stopped => ErrorCode::Unavailable,
+            Self::Unavailable | Self::NotReclaimable(_) | Self::UnreadPoint(_) | Self::Stopped => {
+                ErrorCode::Unavailable
+            }
             Self::Catalog(error) | Self::Locked(error) => error.code(),
             Self::Index(error) if error.is_full() => ErrorCode::Full,
             // Nothing is lost, but until it is repaired it is not found.
@@ -144,13 +149,6 @@ impl EngineError {
             Self::Limit(_) => ErrorCode::Limit,
             Self::Volume(_) | Self::Index(_) | Self::Internal(_) => ErrorCode::Internal,
         }
-    }
-}
-
-impl EngineError {
-    /// Whether what was read was sealed with a key that is not here.
-    pub(crate) fn lacks_key(&self) -> bool {
-        matches!(self, Self::Volume(error) if error.lacks_key())
     }
 }
 

@@ -59,6 +59,8 @@ pub enum Obstacle {
     IndexDamaged,
     /// The catalog takes no changes.
     Catalog,
+    /// Points on the volume cannot be read.
+    PointsUnread,
     /// It was started without its keys.
     Locked,
     /// Data lies in a bucket alone that the settings do not name.
@@ -74,6 +76,7 @@ impl Obstacle {
         Self::Full,
         Self::IndexDamaged,
         Self::Catalog,
+        Self::PointsUnread,
         Self::Locked,
         Self::NoBucket,
     ];
@@ -87,6 +90,7 @@ impl Obstacle {
             Self::Full => "full",
             Self::IndexDamaged => "index_damaged",
             Self::Catalog => "catalog",
+            Self::PointsUnread => "points_unread",
             Self::Locked => "locked",
             Self::NoBucket => "no_bucket",
         }

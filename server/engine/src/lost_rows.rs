@@ -30,20 +30,16 @@ pub struct DroppedRows {
     pub kept: u64,
 }
 
-/// See the module's text. `all_points_known`: not when a point could not be read, which may need anything.
-pub(crate) fn drop_unneeded(
-    core: &Arc<Core>,
-    all_points_known: bool,
-    progress: &dyn Progress,
-) -> Result<DroppedRows, EngineError> {
+/// See the module's text.
+pub(crate) fn drop_unneeded(core: &Arc<Core>, progress: &dyn Progress) -> Result<DroppedRows, EngineError> {
     let mut done = DroppedRows::default();
     if core.store.absence().is_some() {
         return Ok(done);
     }
     for (namespace, rows) in missing(core)? {
         let count = rows.len() as u64;
-        // (S8) A restore point that was not entered may need anything, too.
-        let all_known = all_points_known && core.unrecorded.rest().is_none();
+        // (S8, P6) A restore point that was not entered may need anything.
+        let all_known = core.unrecorded.check_all_known().is_ok();
         if all_known && check::is_whole(core, namespace, progress)? {
             drop_rows(core, &rows)?;
             done.dropped += count;

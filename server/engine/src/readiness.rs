@@ -46,6 +46,10 @@ pub(crate) fn obstacles(core: &Core) -> Vec<NotReady> {
     if let Some((obstacle, reason)) = volume(core) {
         add(obstacle, reason);
     }
+    // (P6)
+    if let Some(reason) = core.unrecorded.unread_points() {
+        add(Obstacle::PointsUnread, reason);
+    }
     if let Some(reason) = core.unrecorded.reason() {
         add(Obstacle::Catalog, reason);
         return found;

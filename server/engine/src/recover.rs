@@ -81,6 +81,6 @@ pub fn enter_points(
     progress: &dyn Progress,
 ) -> Result<Comparison, EngineError> {
     let repository = catalog.repository()?.id;
-    let between = Between { volume, catalog, repository, recovered: true };
+    let between = Between { volume, catalog, repository, recovered: true, only: None };
     points::compare(between, &mut |error| Err(error.into()), progress)
 }

@@ -42,6 +42,8 @@ pub struct OpenSummary {
     pub damaged_containers: u64,
     /// Containers sealed with a data key that is not among the keys: skipped.
     pub containers_without_key: u64,
+    /// Containers that cannot be read now for another reason, such as an archive: skipped.
+    pub unreadable_containers: u64,
     /// Whether the index was discarded and rebuilt.
     pub index_rebuilt: bool,
     /// Containers without a row that the catalog did not take yet.
@@ -227,7 +229,7 @@ fn by_number(
 enum Probe {
     Nothing,
     At(ContainerFile),
-    /// Each look asks a place far away. A listing does not.
+    /// Each look asks a place far away, or cannot tell how long the file is. A listing does.
     Far,
 }
 
@@ -237,8 +239,9 @@ fn probe(volume: &dyn Volume, id: ContainerId) -> Result<Probe, EngineError> {
         match volume.open(&ContainerName { id, class }.blob()) {
             Ok(blob) if !blob.is_at_hand() => return Ok(Probe::Far),
             Ok(blob) => return Ok(Probe::At(ContainerFile { class, bytes: blob.len() })),
-            // One that the disk cannot read is met again when it is opened, and is damage then.
-            Err(VolumeError::NotFound { .. } | VolumeError::Io { .. }) => {}
+            Err(VolumeError::NotFound { .. }) => {}
+            // (S12) One that cannot be read is met again when it is opened: it is damage then, or skipped.
+            Err(VolumeError::Io { .. } | VolumeError::NotReadableNow { .. }) => return Ok(Probe::Far),
             Err(error) => return Err(error.into()),
         }
     }
@@ -259,17 +262,22 @@ pub(crate) fn note_if_damaged(
             summary.damaged_containers += 1;
             store.note_failure(record.id, None, &error);
         }
-        Err(error) if error.lacks_key() => skip(store, record.id, &error, summary),
+        Err(error) if error.is_unreadable_now() => skip(record.id, &error, summary),
         Err(error) => return Err(error.into()),
     }
     Ok(())
 }
 
-/// (K7) What no key opens keeps nothing else from being read. It is not damaged, and not counted as looked at: the next
-/// start, which may have its key, meets it again.
-fn skip(store: &ChunkStore, id: ContainerId, error: &ContainerError, summary: &mut OpenSummary) {
-    store.note_without_key(id, error);
-    summary.containers_without_key += 1;
+/// (K7, S12) What no key opens, or what lies in an archive, keeps nothing else from being read. It is not damaged, and not
+/// counted as looked at: who can read it later meets it again.
+fn skip(id: ContainerId, error: &ContainerError, summary: &mut OpenSummary) {
+    if error.lacks_key() {
+        tracing::error!(container = %id, %error, "skipped a container: its key is missing");
+        summary.containers_without_key += 1;
+    } else {
+        tracing::error!(container = %id, %error, "skipped a container: it cannot be read now");
+        summary.unreadable_containers += 1;
+    }
 }
 
 /// Damaged containers looked at again by a start; the audit looks at the others.

@@ -34,6 +34,8 @@ pub(crate) fn delete(
     reason: &str,
 ) -> Result<Vec<BackupId>, EngineError> {
     core.check_writable()?;
+    // (P7)
+    core.unrecorded.check_known(ids)?;
     advance_if_due(core)?;
     let begun = core.catalog.begin_deletion(ids, who, reason);
     if let Err(error @ holdfast_catalog::CatalogError::Locked { .. }) = &begun {
@@ -66,6 +68,8 @@ fn finish_deletions(core: &Core) -> Result<(), EngineError> {
 
 /// (L5) Seals the points of restore points that changed; then the change is acknowledged.
 pub(crate) fn reseal(core: &Core, ids: &[BackupId]) -> Result<(), EngineError> {
+    // (P7)
+    core.unrecorded.check_known(ids)?;
     for id in ids {
         let _changing = core.changing_points.lock();
         points::reseal(&*core.volume, &*core.catalog, core.repository, *id)
@@ -74,15 +78,22 @@ pub(crate) fn reseal(core: &Core, ids: &[BackupId]) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// As [`reseal`], of all that changed.
-pub(crate) fn reseal_all(core: &Core) -> Result<(), EngineError> {
-    const BATCH: u32 = 1000;
+/// As [`reseal`], of all that changed, until the budget is spent. Whether that was all.
+pub(crate) fn reseal_all(core: &Core, budget: &Budget) -> Result<bool, EngineError> {
     let mut after = None;
     loop {
-        let batch = core.catalog.stale_points(after, BATCH)?;
-        let Some(last) = batch.last() else { return Ok(()) };
+        let batch = core.catalog.stale_points(after, STEP_POINTS)?;
+        let Some(last) = batch.last() else { return Ok(true) };
         after = Some(*last);
-        reseal(core, &batch)?;
+        // (P7) What was not read waits, and holds up no other.
+        let unread = core.unrecorded.unread();
+        for id in batch.into_iter().filter(|id| !unread.points.contains(id)) {
+            reseal(core, &[id])?;
+            budget.charge(1, 0);
+            if budget.is_spent() {
+                return Ok(false);
+            }
+        }
     }
 }
 
@@ -121,6 +132,8 @@ pub(crate) fn empty_namespace(
     reason: &str,
 ) -> Result<(u64, u64), EngineError> {
     core.check_writable()?;
+    // (P6) What was not read may be of this namespace, and locked.
+    core.unrecorded.check_all_known()?;
     advance_if_due(core)?;
     let mut vms: Vec<VmRecord> = Vec::new();
     let mut token = String::new();
@@ -217,16 +230,9 @@ impl Job for RetentionJob {
         }
         advance_if_due(core)?;
         finish_deletions(core)?;
-        for id in core.catalog.stale_points(None, STEP_POINTS)? {
-            reseal(core, &[id])?;
-            budget.charge(1, 0);
-            if budget.is_spent() {
-                return Ok(Step::More);
-            }
-        }
-        Ok(if core.catalog.stale_points(None, 1)?.is_empty() { Step::Idle(LOOK) } else { Step::More })
+        Ok(if reseal_all(core, budget)? { Step::Idle(LOOK) } else { Step::More })
     }
 }
 
-/// Points sealed in a step at most.
+/// Stale points read at a time.
 const STEP_POINTS: u32 = 256;

@@ -23,7 +23,7 @@ use crate::progress::Progress;
 use crate::recovery::{self, Known, OpenSummary};
 use crate::space::Ledger;
 use crate::store::{ChunkStore, Leftovers, OnLoss, StoreParts};
-use crate::unrecorded::{Rest, Unrecorded};
+use crate::unrecorded::{Rest, Unread, Unrecorded};
 
 /// Restore points named in one line of the log at most.
 const SHOWN: usize = 20;
@@ -103,13 +103,20 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
     let look = Look { volume: &*data, catalog: &*catalog, repository: record.id, progress };
     let missing = look.points(trusted.is_some(), &mut summary, &mut rest)?;
     summary.dropped_points = missing.deleted_count;
+    let mut unread = Unread::default();
+    points::note_found(&missing, &mut unread);
     // (L5) What changed and was not sealed.
-    settle("changes of restore points", points::reseal_stale(&*data, &*catalog, record.id));
+    settle("changes of restore points", points::reseal_stale(&*data, &*catalog, record.id, &unread.points));
     // (D2) Before containers are looked for: these must not be adopted again.
     finish_deletions(&store, &*data);
     let (mut numbers, mut end) = (numbers.unwrap_or(0..0), known.next);
     if trusted.is_none() {
-        let above = look.containers(&store, &known, missing.catalog_is_older, &mut summary, &mut rest)?;
+        let above = look.containers(
+            &store,
+            &known,
+            missing.catalog_is_older,
+            (&mut summary, &mut rest, &mut unread),
+        )?;
         if missing.catalog_is_older || above.is_some_and(|above| above > numbers.start) {
             // (W8) Numbers that are in use already; adopting them moved the catalog's next number.
             numbers = 0..0;
@@ -122,7 +129,7 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
     let all_looked_at = recovery::look_again(&store)?;
     let audit_from = trusted.filter(|_| all_looked_at).map_or(0, |mark| mark.audit_from);
     store.leftovers.begin_at(end.unwrap_or(0));
-    let core = core(start, record.id, store, ledger, (numbers, Unrecorded::new(rest)))?;
+    let core = core(start, record.id, store, ledger, (numbers, Unrecorded::new(rest, unread)))?;
     let (audit, points) =
         (Audit::new(audit_from, end.unwrap_or(0)), MissingPoints::new(missing.without_point));
     let snapshot = trusted.map(|mark| mark.snapshot);
@@ -139,7 +146,7 @@ pub(crate) fn locked(start: Start<'_>) -> Result<Started, EngineError> {
     let opened = recovery::open_index(start.index, id, &options, &mut summary)?;
     let store = store(&start, id, opened, leftovers)?;
     // No number is reserved: nothing gets one.
-    let core = core(start, id, store, ledger, (0..0, Unrecorded::new(Rest::default())))?;
+    let core = core(start, id, store, ledger, (0..0, Unrecorded::default()))?;
     Ok(Started {
         core,
         audit: Audit::new(0, 0),
@@ -219,7 +226,7 @@ impl Look<'_> {
             return Ok(Comparison::default());
         }
         // (S8)
-        let between = Between { volume, catalog, repository, recovered: false };
+        let between = Between { volume, catalog, repository, recovered: false, only: None };
         let found = points::compare(between, &mut |error| rest.refused(error), progress)?;
         rest.points = found.waiting_count;
         note_compared(catalog, written, &found, summary)?;
@@ -233,14 +240,14 @@ impl Look<'_> {
         store: &ChunkStore,
         known: &Known,
         catalog_is_older: bool,
-        summary: &mut OpenSummary,
-        rest: &mut Rest,
+        (summary, rest, unread): (&mut OpenSummary, &mut Rest, &mut Unread),
     ) -> Result<Option<u64>, EngineError> {
         let Self { volume, catalog, progress, .. } = *self;
         let files = recovery::uncovered_files(volume, store, catalog, known, catalog_is_older)?;
         let left = recovery::take_in_many(catalog, store, &files, summary, progress)?;
+        unread.containers = left.unread;
         // (S8)
-        if let Some((left, error)) = left {
+        if let Some((left, error)) = left.refused {
             (summary.waiting_containers, rest.files) = (left.len() as u64, Arc::new(left));
             rest.refused(error)?;
         }
@@ -258,7 +265,7 @@ fn note_compared(
 ) -> Result<(), EngineError> {
     summary.entered_points = found.entered_count;
     summary.waiting_points = found.waiting_count;
-    summary.unreadable_points = found.problem_count;
+    summary.unreadable_points = found.problem_count();
     summary.missing_points = found.without_point.len() as u64;
     if found.entered_count > 0 {
         tracing::warn!(entered = found.entered_count, "entered restore points that only the volume knew");

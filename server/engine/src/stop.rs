@@ -37,6 +37,11 @@ fn mark(core: &Core, audit: &Audit, snapshot: u64) -> Result<Option<CleanStop>, 
         tracing::warn!(reason, "the next start looks for what the catalog has not taken");
         return Ok(None);
     }
+    if !core.unrecorded.is_all_read() {
+        // (P6, S12) Only a start without the mark looks for it.
+        tracing::warn!("not everything on the volume could be read; the next start tries again");
+        return Ok(None);
+    }
     if core.has_left_point() {
         // (P3) Only a start without the mark compares points with rows.
         tracing::warn!(
@@ -48,9 +53,9 @@ fn mark(core: &Core, audit: &Audit, snapshot: u64) -> Result<Option<CleanStop>, 
         tracing::warn!("a container could not be read and has no row; the next start looks for it");
         return Ok(None);
     }
-    if core.store.met_without_key() {
+    if core.store.met_passed_by() {
         // (K7) With the mark it would not be met again: the index may lack what is in it.
-        tracing::warn!("a container was skipped, because its key is missing; the next start looks for it");
+        tracing::warn!("a container was skipped, because it could not be read; the next start looks for it");
         return Ok(None);
     }
     let mut audit_from = audit.from();

@@ -1,14 +1,20 @@
-//! What a start found on the volume and could not enter into the catalog, because the catalog took no changes: mostly a
-//! full disk after a kill.
+//! What a start found on the volume and could not enter into the catalog: because the catalog took no changes, mostly on a
+//! full disk after a kill; or because it could not be read.
 //!
 //! (S8) Reading needs none of it, so the server starts. Until all of it is entered no backup begins, no mark of a clean
 //! stop is written and no container counts as settled: the catalog may not know numbers that are in use, nor the
 //! newest restore point of a VM. The background work on restore points enters it ([`crate::points`]). A crash loses
 //! only this note: the next start finds the same on the volume.
+//!
+//! (P6) What could not be read keeps no backup from beginning. Until it was read, or an administrator gave it up, nothing is
+//! freed, no namespace is destroyed and no mark of a clean stop is written: a point may need anything, and without the mark
+//! the next start finds it again. The same background work looks at it now and then.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use holdfast_catalog::CatalogError;
+use holdfast_types::ids::BackupId;
 use parking_lot::Mutex;
 
 use crate::error::EngineError;
@@ -41,13 +47,27 @@ impl Rest {
     }
 }
 
+/// What lies on the volume and could not be read.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Unread {
+    /// Restore points of which a point could not be read or entered: not all that is to be known of them is.
+    pub(crate) points: BTreeSet<BackupId>,
+    /// The points, by the names of their blobs: the first 1,000.
+    pub(crate) names: Vec<String>,
+    /// Containers that the index lacks.
+    pub(crate) containers: Files,
+}
+
 /// See the module's text.
 #[derive(Debug, Default)]
-pub(crate) struct Unrecorded(Mutex<Option<Rest>>);
+pub(crate) struct Unrecorded {
+    rest: Mutex<Option<Rest>>,
+    unread: Mutex<Arc<Unread>>,
+}
 
 impl Unrecorded {
-    /// After a start; nothing is left when `rest` has no reason.
-    pub(crate) fn new(rest: Rest) -> Self {
+    /// After a start; nothing is left to enter when `rest` has no reason.
+    pub(crate) fn new(rest: Rest, unread: Unread) -> Self {
         if let Some(reason) = &rest.reason {
             tracing::error!(
                 reason,
@@ -57,17 +77,34 @@ impl Unrecorded {
                  begins until it does: free some space on the catalog's file system"
             );
         }
-        Self(Mutex::new(Some(rest).filter(|rest| rest.reason.is_some())))
+        let rest = Some(rest).filter(|rest| rest.reason.is_some());
+        Self { rest: Mutex::new(rest), unread: Mutex::new(Arc::new(unread)) }
     }
 
     /// What is left.
     pub(crate) fn rest(&self) -> Option<Rest> {
-        self.0.lock().clone()
+        self.rest.lock().clone()
     }
 
     /// All of it is in the catalog.
     pub(crate) fn clear(&self) {
-        *self.0.lock() = None;
+        *self.rest.lock() = None;
+    }
+
+    /// What could not be read.
+    pub(crate) fn unread(&self) -> Arc<Unread> {
+        Arc::clone(&self.unread.lock())
+    }
+
+    /// After another look.
+    pub(crate) fn note_unread(&self, change: impl FnOnce(&mut Unread)) {
+        change(Arc::make_mut(&mut *self.unread.lock()));
+    }
+
+    /// Whether everything was read.
+    pub(crate) fn is_all_read(&self) -> bool {
+        let unread = self.unread();
+        unread.points.is_empty() && unread.containers.is_empty()
     }
 
     /// Why nothing may be written that relies on the catalog knowing all; for operators.
@@ -81,8 +118,39 @@ impl Unrecorded {
         ))
     }
 
+    /// Why nothing may be freed; for operators.
+    pub(crate) fn unread_points(&self) -> Option<String> {
+        let unread = self.unread();
+        let (count, first) = (unread.points.len(), unread.points.first()?);
+        let name = unread.names.first().map_or_else(|| first.to_string(), Clone::clone);
+        Some(format!(
+            "{count} points on the volume cannot be read, and may need anything; the first is {name}. It is tried again \
+             every few minutes. 'holdfast-server check' says why; what is damaged for good is given up with \
+             'holdfast-server check --accept-loss NAME'"
+        ))
+    }
+
     /// Fails while something is left.
     pub(crate) fn check(&self) -> Result<(), EngineError> {
         self.reason().map_or(Ok(()), |reason| Err(EngineError::Full(reason)))
+    }
+
+    /// (P6) Fails while something is left, or a point was not read.
+    pub(crate) fn check_all_known(&self) -> Result<(), EngineError> {
+        self.check()?;
+        self.unread_points().map_or(Ok(()), |why| Err(EngineError::UnreadPoint(why)))
+    }
+
+    /// (P7) Fails when a point of one of these restore points was not read: it may say more than the catalog, such as a
+    /// lock.
+    pub(crate) fn check_known(&self, ids: &[BackupId]) -> Result<(), EngineError> {
+        let unread = self.unread();
+        match ids.iter().find(|id| unread.points.contains(id)) {
+            Some(id) => Err(EngineError::UnreadPoint(format!(
+                "restore point {id} cannot be changed or deleted now: a point of it on the volume cannot be read, and may \
+                 say more than the catalog. 'holdfast-server check' says which, and why"
+            ))),
+            None => Ok(()),
+        }
     }
 }

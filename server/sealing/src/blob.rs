@@ -82,14 +82,17 @@ fn header(inner: &dyn Blob, name: &BlobName, geometry: Geometry) -> Result<Seale
     };
     let end = inner.len().saturating_sub(const { SEALED_HEADER_BYTES as u64 });
     match at(0) {
-        Err(error @ VolumeError::Io { .. }) => at(end).map_err(|_| error),
+        // What proves nothing of one copy leaves open what the blob is.
+        Err(error @ VolumeError::Io { .. }) => {
+            at(end).map_err(|second| if error.proves_damage() { second } else { error })
+        }
         header => header,
     }
 }
 
 /// What was written is not what lies there: callers treat it as a disk that does not give it back.
 fn damaged(name: &BlobName, why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> VolumeError {
-    VolumeError::Io { action: "decrypt", name: name.to_string(), source: why.into() }
+    VolumeError::altered(name, why)
 }
 
 impl SealedBlob {

@@ -15,6 +15,7 @@ use super::DataFolder;
 use super::fail::Failure;
 use super::out;
 use super::progress::Ticker;
+use super::token::who;
 use crate::insight::agents::sentence;
 use crate::insight::lost::lost_text;
 
@@ -36,9 +37,10 @@ pub(super) struct CheckArgs {
     #[arg(long)]
     read_data: bool,
     /// Record missing containers as lost however many they are, and take over a volume that holds none: only
-    /// after making sure that every file system is mounted and every file put back
-    #[arg(long)]
-    accept_loss: bool,
+    /// after making sure that every file system is mounted and every file put back. With names of damaged points: give up
+    /// these instead, whatever they locked
+    #[arg(long, value_name = "POINT", num_args = 0..)]
+    accept_loss: Option<Vec<String>>,
     /// Write what can still be read of containers whose header, directory or footer is damaged into new ones, so that
     /// restores rely on sound copies again. A damaged file is removed once everything in it has a sound copy, and kept otherwise
     #[arg(long)]
@@ -50,13 +52,15 @@ pub(super) struct CheckArgs {
 
 pub(super) fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
     let mut parts = args.folder.parts()?;
-    if args.accept_loss {
+    let given_up = args.accept_loss.as_deref().unwrap_or_default();
+    if args.accept_loss.is_some() && given_up.is_empty() {
         parts.options.on_loss = OnLoss::Accept;
     }
     let engine = Engine::assemble(parts)?;
     let progress = Ticker::new();
     let audited = engine.audit(&progress)?;
     engine.write_points()?;
+    engine.give_up_points(given_up, &who())?;
     let options = CheckOptions { read_data: args.read_data };
     let checked = check(&engine, options, args.repair, &progress);
     progress.end();
@@ -66,11 +70,13 @@ pub(super) fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
     if args.json {
         let mut summary = check_json(&report, &[*engine.opened(), audited], &repaired, dropped);
         if let Value::Object(fields) = &mut summary {
+            fields.insert("given_up_points".to_owned(), json!(given_up));
             fields.insert("lost".to_owned(), lost.iter().map(lost_json).collect());
             fields.insert("proved_only_by_agents".to_owned(), agents.iter().map(agents_json).collect());
         }
         out::say(summary);
     } else {
+        given_up.iter().for_each(|name| out::say(format_args!("{name}: given up")));
         repaired.iter().for_each(show_repaired);
         if dropped > 0 {
             out::say(format_args!("missing containers that no restore point needs, forgotten: {dropped}"));

@@ -83,8 +83,9 @@ pub(super) fn run(args: &RecoverArgs) -> Result<ExitCode, Failure> {
     } else {
         show(&outcome);
     }
-    let lost =
-        outcome.recovered.points.problem_count > 0 || outcome.damaged() > 0 || outcome.without_key() > 0;
+    let lost = outcome.recovered.points.problem_count() > 0
+        || outcome.damaged() > 0
+        || outcome.without_key() + outcome.unreadable() > 0;
     Ok(if lost { ExitCode::from(ErrorCode::Damaged.exit_code()) } else { ExitCode::SUCCESS })
 }
 
@@ -156,6 +157,11 @@ impl Outcome {
     fn without_key(&self) -> u64 {
         self.opened.containers_without_key.max(self.audited.containers_without_key)
     }
+
+    /// As [`Outcome::without_key`].
+    fn unreadable(&self) -> u64 {
+        self.opened.unreadable_containers.max(self.audited.unreadable_containers)
+    }
 }
 
 fn show(outcome: &Outcome) {
@@ -188,6 +194,13 @@ fn show(outcome: &Outcome) {
              They are left over from a namespace that was destroyed; or the keys were copied before the containers, and \
              restore points in these cannot be read until a newer copy of blobs/keys is put there",
             outcome.without_key()
+        ));
+    }
+    if outcome.unreadable() > 0 {
+        out::say(format_args!(
+            "containers skipped, because they cannot be read now (the log names them, and says why): {}. Nothing says that they \
+             are damaged; they are looked at again while the server runs, and by each start",
+            outcome.unreadable()
         ));
     }
     let folder = data_dir.display();
@@ -292,8 +305,8 @@ fn show_points(recovered: &Recovered) {
     for problem in &points.problems {
         out::say(format_args!("{}: {}", problem.object, problem.what));
     }
-    if points.problem_count > points.problems.len() as u64 {
-        out::say(format_args!("and {} more points", points.problem_count - points.problems.len() as u64));
+    if points.problem_count() > points.problems.len() as u64 {
+        out::say(format_args!("and {} more points", points.problem_count() - points.problems.len() as u64));
     }
 }
 
@@ -327,13 +340,14 @@ fn as_json(outcome: &Outcome) -> Value {
         "entered": entered,
         "deleted_points": points.deleted_count,
         "deleted": points.deleted.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        "unreadable_points": points.problem_count,
+        "unreadable_points": points.problem_count(),
         "problems": problems,
         "disabled_tokens": recovered.disabled_tokens,
         "adopted_containers": outcome.adopted(),
         "dropped_containers": outcome.dropped.dropped,
         "damaged_containers": outcome.damaged(),
         "containers_without_key": outcome.without_key(),
+        "unreadable_containers": outcome.unreadable(),
         "bucket": outcome.bucket.as_ref().map(|(brought, requests, took)| json!({
             "blobs": brought.blobs,
             "copied_blobs": brought.fetched.blobs,

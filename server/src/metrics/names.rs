@@ -143,7 +143,7 @@ metrics! {
     READ_ONLY = Gauge Count "holdfast_read_only" []
         "1 if the repository accepts no writes after an I/O error, until the next start";
     NOT_READY = Gauge Count "holdfast_not_ready" ["reason"]
-        "1 if backups are not accepted for this reason: stopped, volume_absent, volume_read_only, full, index_damaged, catalog, locked, no_bucket or certificate";
+        "1 if backups are not accepted for this reason: stopped, volume_absent, volume_read_only, full, index_damaged, catalog, points_unread, locked, no_bucket or certificate";
     DAMAGED_CONTAINERS = Gauge Count "holdfast_damaged_containers" []
         "Containers known to be damaged as a whole";
     DAMAGED_REGIONS = Gauge Count "holdfast_damaged_regions" []

@@ -201,7 +201,10 @@ fn one_vm(
     }
     outcome.vms += 1;
     outcome.kept += decided.iter().filter(|point| point.keep()).count() as u64;
-    let doomed: Vec<BackupId> = decided.iter().filter(|point| !point.keep()).map(|point| point.id).collect();
+    // (P7) What was not read may lock one: it stays.
+    let unread = engine.unread_points();
+    let goes = |point: &&Decided| !point.keep() && !unread.contains(&point.id);
+    let doomed: Vec<BackupId> = decided.iter().filter(goes).map(|point| point.id).collect();
     if work.dry_run {
         outcome.deleted += doomed.len() as u64;
         outcome.doomed.extend(doomed);

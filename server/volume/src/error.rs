@@ -65,7 +65,29 @@ struct MissingKey(Cause);
 #[error("{0}")]
 struct Archived(Cause);
 
+/// The cause of a [`VolumeError::Io`]: what was read is not what was written, and reading it again will not change that.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Altered(Cause);
+
 impl VolumeError {
+    /// What was read of the object is not what was written: `source` says what shows it. Callers treat it as a disk that
+    /// does not give it back, unless they ask whether it is [proved](Self::proves_damage).
+    pub fn altered(name: &BlobName, source: impl Into<Cause>) -> Self {
+        Self::Io { action: "decrypt", name: name.to_string(), source: Altered(source.into()).into() }
+    }
+
+    /// Whether the object was read, and is not what was written. A disk that does not answer proves nothing: it may answer
+    /// the next time.
+    #[must_use]
+    pub fn proves_damage(&self) -> bool {
+        match self {
+            Self::OutOfRange { .. } => true,
+            Self::Io { source, .. } => source.is::<Altered>(),
+            _ => false,
+        }
+    }
+
     /// The object is there, in an archive from which it must be brought back first: `source` says how.
     pub fn archived(name: &impl fmt::Display, source: impl Into<Cause>) -> Self {
         Self::NotReadableNow { name: name.to_string(), source: Archived(source.into()).into() }

@@ -68,6 +68,12 @@ impl ContainerError {
         matches!(self, Self::Volume(error) if error.lacks_key())
     }
 
+    /// Whether it is there and cannot be read now, as long as nothing changes: it lies in an archive, access is refused, or
+    /// its key is not here. Nothing says that it is damaged.
+    pub const fn is_unreadable_now(&self) -> bool {
+        matches!(self, Self::Volume(VolumeError::NotReadableNow { .. }))
+    }
+
     /// Whether there is no such file: it may have been deleted.
     pub const fn is_missing(&self) -> bool {
         matches!(self, Self::Volume(VolumeError::NotFound { .. }))

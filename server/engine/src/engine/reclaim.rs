@@ -63,7 +63,6 @@ impl Engine {
     ) -> Result<ReclaimReport, EngineError> {
         self.core.check_unlocked()?;
         let _turn = self.rounds.begin(control)?;
-        let all_points_known = self.opened.unreadable_points == 0;
-        reclaim::run(&self.core, &self.sessions, all_points_known, options, control)
+        reclaim::run(&self.core, &self.sessions, options, control)
     }
 }

@@ -1,5 +1,6 @@
 //! Deleting restore points, what keeps them, and the names of VMs and jobs (L1 to L5).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use holdfast_catalog::RetentionLock;
@@ -7,8 +8,9 @@ use holdfast_types::ids::{BackupId, NamespaceId};
 
 use super::Engine;
 use crate::error::EngineError;
-use crate::jobs::Job;
+use crate::jobs::{Budget, Job};
 use crate::locked_needs::LockedNeeds;
+use crate::points;
 use crate::retention::{self, RetentionJob};
 
 impl Engine {
@@ -17,7 +19,7 @@ impl Engine {
     /// those that an earlier call had begun to delete are not among them.
     ///
     /// # Errors
-    /// [`EngineError::Locked`]: one of them is locked or held. There is no such restore point; more than
+    /// [`EngineError::Locked`]: one of them is locked or held. [`EngineError::UnreadPoint`]: that is not known. There is no such restore point; more than
     /// [`RETENTION_IDS_MAX`](holdfast_catalog::RETENTION_IDS_MAX). The catalog's. The volume's: then they are deleted
     /// all the same, and what is left of them is removed by the background work, or the next start.
     pub fn delete_backups(
@@ -27,6 +29,21 @@ impl Engine {
         reason: &str,
     ) -> Result<Vec<BackupId>, EngineError> {
         retention::delete(&self.core, ids, who, reason)
+    }
+
+    /// Gives up what damaged points said that a start could not read, by the names of their blobs: a restore point is what
+    /// the catalog says, if it knows it, and lost if not. `who` for the audit log.
+    ///
+    /// # Errors
+    /// [`EngineError::Invalid`]: there is nothing to give up. What cannot be read now, and so is not proved to be damaged.
+    pub fn give_up_points(&self, names: &[String], who: &str) -> Result<(), EngineError> {
+        self.core.check_unlocked()?;
+        points::give_up(&self.core, names, who)
+    }
+
+    /// Restore points of which a point on the volume could not be read or entered: they are neither changed nor deleted.
+    pub fn unread_points(&self) -> BTreeSet<BackupId> {
+        self.core.unrecorded.unread().points.clone()
     }
 
     /// (L6) The time by which rules decide what is deleted: the time of day, but no jump forward that happened since this
@@ -126,7 +143,7 @@ impl Engine {
         self.sessions.check_free(namespace, name)?;
         let found = retention::find_vm(&self.core, namespace, vm)?;
         self.core.catalog.rename_vm(found.id, name, who)?;
-        retention::reseal_all(&self.core)
+        retention::reseal_all(&self.core, &Budget::unlimited()).map(drop)
     }
 
     /// Gives a job another name, as [`Engine::rename_vm`].
@@ -142,7 +159,7 @@ impl Engine {
     ) -> Result<(), EngineError> {
         self.core.check_writable()?;
         self.core.catalog.rename_job(namespace, job, name, who)?;
-        retention::reseal_all(&self.core)
+        retention::reseal_all(&self.core, &Budget::unlimited()).map(drop)
     }
 
     /// Removes a VM, which then is in no list, no overview and never stale; its history stays. With

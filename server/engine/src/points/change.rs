@@ -7,6 +7,8 @@
 //! A restore point that is deleted loses its row first, then every revision of its point, then the record of the
 //! deletion (L1). A crash anywhere leaves that record, and the start finishes.
 
+use std::collections::BTreeSet;
+
 use holdfast_catalog::{Catalog, DeletionRecord};
 use holdfast_types::ids::{BackupId, RepositoryId};
 use holdfast_volume::{BlobName, Volume, VolumeError};
@@ -58,14 +60,14 @@ fn remove_points(volume: &dyn Volume, deletions: &[DeletionRecord]) -> Result<()
     Ok(())
 }
 
-fn remove(volume: &dyn Volume, name: &BlobName) -> Result<(), EngineError> {
+pub(super) fn remove(volume: &dyn Volume, name: &BlobName) -> Result<(), EngineError> {
     match volume.remove(name) {
         Ok(()) | Err(VolumeError::NotFound { .. }) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
-/// (L5) Seals the points anew whose rows say more. Returns how many.
+/// (L5) Seals the points anew whose rows say more, but for those that could not be read. Returns how many.
 ///
 /// # Errors
 /// The volume's and the catalog's; what is left is sealed by the next call.
@@ -73,13 +75,15 @@ pub(crate) fn reseal_stale(
     volume: &dyn Volume,
     catalog: &dyn Catalog,
     repository: RepositoryId,
+    unread: &BTreeSet<BackupId>,
 ) -> Result<u64, EngineError> {
     let (mut after, mut sealed) = (None, 0);
     loop {
         let batch = catalog.stale_points(after, BATCH)?;
         let Some(last) = batch.last() else { return Ok(sealed) };
         after = Some(*last);
-        for id in batch {
+        // (P7) What was not read may say more.
+        for id in batch.into_iter().filter(|id| !unread.contains(id)) {
             // What a crash left of a rename may lie anywhere.
             sealed += u64::from(reseal_looking(volume, catalog, repository, id, true)?);
         }

@@ -1,7 +1,7 @@
 //! All points against all rows: for a start that cannot be sure that the catalog is what the volume says, and for
 //! recovery.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use holdfast_catalog::{Catalog, CatalogError, PointRecord, PointState};
 use holdfast_types::ids::{BackupId, RepositoryId};
@@ -33,7 +33,7 @@ pub struct EnteredPoint {
     pub started_ms: i64,
 }
 
-/// A point that could not be entered.
+/// A point that could not be read or entered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PointProblem {
     /// The blob, or the backup.
@@ -49,7 +49,8 @@ pub struct Comparison {
     pub entered_count: u64,
     /// The first 1,000 of them.
     pub problems: Vec<PointProblem>,
-    pub problem_count: u64,
+    /// (P6) Restore points of which a point could not be read or entered.
+    pub unread: BTreeSet<BackupId>,
     /// Restore points of the catalog that have no point.
     pub without_point: Vec<BackupId>,
     /// Restore points of an older catalog that were deleted since, dropped: the first 1,000 of them.
@@ -63,10 +64,14 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    fn problem(&mut self, object: String, what: String) {
-        tracing::error!(object, what, "a restore point on the volume cannot be entered into the catalog");
-        self.problem_count += 1;
-        if self.problems.len() < LISTED_MAX {
+    /// How many problems there are: one for each restore point.
+    pub fn problem_count(&self) -> u64 {
+        self.unread.len() as u64
+    }
+
+    fn problem(&mut self, backup: BackupId, object: String, what: String) {
+        tracing::error!(%backup, object, what, "a point on the volume cannot be read or entered into the catalog");
+        if self.unread.insert(backup) && self.problems.len() < LISTED_MAX {
             self.problems.push(PointProblem { object, what });
         }
     }
@@ -99,6 +104,8 @@ pub(crate) struct Between<'a> {
     pub(crate) repository: RepositoryId,
     /// The catalog is known to be older than the volume, because it was made of a snapshot.
     pub(crate) recovered: bool,
+    /// Only these restore points: the points of others may be those of backups in progress.
+    pub(crate) only: Option<&'a BTreeSet<BackupId>>,
 }
 
 /// (P3) Enters every restore point that has a point and no row, and takes over what newer revisions of points say of
@@ -106,31 +113,35 @@ pub(crate) struct Between<'a> {
 /// names of those that are missing.
 ///
 /// # Errors
-/// When the volume or the catalog cannot be asked. A point that cannot be read is in the comparison. `refused` decides
-/// about a catalog that [takes no changes](CatalogError::refuses_changes): with `Ok` the others are read, and counted.
+/// When the volume cannot be listed or the catalog cannot be asked. A point that cannot be read, for whatever reason, is in
+/// the comparison (P6). `refused` decides about a catalog that [takes no changes](CatalogError::refuses_changes): with `Ok`
+/// the others are read, and counted.
 pub(crate) fn compare(
     between: Between<'_>,
     refused: &mut dyn FnMut(CatalogError) -> Result<(), EngineError>,
     progress: &dyn Progress,
 ) -> Result<Comparison, EngineError> {
-    let Between { volume, catalog, repository, recovered } = between;
+    let Between { volume, catalog, recovered, only, .. } = between;
     let mut comparison = Comparison::default();
     let commits = catalog.commits()?;
-    let mut found = Rows::read(catalog)?.against(places::count(volume)?);
-    // Those that are known first: they bring the names that VMs and jobs have now.
-    let all: Vec<BackupId> = found.differing.iter().chain(&found.missing).copied().collect();
-    let (total, asked) = (all.len() as u64, all.iter().copied().collect::<HashSet<BackupId>>());
+    let (mut rows, mut counts) = (Rows::read(catalog)?, places::count(volume)?);
+    if let Some(only) = only {
+        rows.states.retain(|backup, _| only.contains(backup));
+        counts.retain(|backup, _| only.contains(backup));
+    }
+    let Differences { differing, without_point } = rows.against(counts);
+    let asked: HashSet<BackupId> = differing.iter().map(|one| one.backup).collect();
     let mut names = if asked.is_empty() { BTreeMap::new() } else { places::all_of(volume, &asked)? };
-    let mut batch = Vec::new();
-    for (done, backup) in (0..).zip(&all) {
-        progress.step("restore points entered", done, total);
-        let names = names.remove(backup).unwrap_or_default();
-        let highest = names.first().map_or(0, |(revision, _)| *revision);
-        let Some(point) = highest_readable(volume, repository, *backup, names, &mut comparison)? else {
-            // One that has a row gets its point from that.
-            found.to_be_sealed.push((*backup, highest));
-            continue;
-        };
+    let (mut batch, mut to_be_sealed) = (Vec::new(), Vec::new());
+    for (done, one) in (0..).zip(&differing) {
+        progress.step("restore points entered", done, asked.len() as u64);
+        let names = names.remove(&one.backup).unwrap_or_default();
+        let point = highest_readable(between, one, names, &mut comparison);
+        // (P7) What was not read stays, and what is sealed above it would hide it.
+        if !comparison.unread.contains(&one.backup) && (point.is_none() || one.is_to_be_sealed()) {
+            to_be_sealed.push((one.backup, one.highest));
+        }
+        let Some(point) = point else { continue };
         comparison.catalog_is_older |= point.next_container > commits.next_container;
         batch.push(point);
         if batch.len() >= ENTERED_PER_TRANSACTION {
@@ -138,13 +149,13 @@ pub(crate) fn compare(
         }
     }
     enter(catalog, &mut batch, &mut comparison, refused)?;
-    for (backup, highest) in found.to_be_sealed {
+    for (backup, highest) in to_be_sealed {
         if let Err(error) = catalog.mark_point_stale(backup, highest) {
             refused(error)?;
             comparison.waiting_count += 1;
         }
     }
-    comparison.without_point = found.without_point;
+    comparison.without_point = without_point;
     if commits.points_written && (recovered || comparison.catalog_is_older) {
         drop_deleted(catalog, &mut comparison, refused)?;
     }
@@ -191,14 +202,33 @@ struct Rows {
 /// What is not as the catalog says.
 #[derive(Default)]
 struct Differences {
-    /// Points without a row.
-    missing: Vec<BackupId>,
-    /// Rows of whose points there is another revision than they say, or more than one.
-    differing: Vec<BackupId>,
-    /// Rows whose points are to be sealed anew, above the revision.
-    to_be_sealed: Vec<(BackupId, u32)>,
+    /// Points without a row, and rows of whose points there is another revision than they say, or more than one. Those that
+    /// are known first: they bring the names that VMs and jobs have now.
+    differing: Vec<Differing>,
     /// Rows without a point.
     without_point: Vec<BackupId>,
+}
+
+/// A restore point whose points are not as its row says.
+struct Differing {
+    backup: BackupId,
+    /// `None`: there is no row.
+    row: Option<PointState>,
+    /// Revisions on the volume.
+    count: u32,
+    highest: u32,
+}
+
+impl Differing {
+    /// Whether the lower revisions go by sealing it anew. One that is stale is sealed anew in any case.
+    fn is_to_be_sealed(&self) -> bool {
+        self.count > 1 && self.row.as_ref().is_none_or(|row| row.wanted == row.revision)
+    }
+
+    /// Whether the row says all that this revision of the point said.
+    fn is_known(&self, revision: u32) -> bool {
+        self.row.as_ref().is_some_and(|row| revision <= row.revision)
+    }
 }
 
 impl Rows {
@@ -224,58 +254,44 @@ impl Rows {
     fn against(mut self, counts: HashMap<BackupId, (u32, u32)>) -> Differences {
         let mut found = Differences::default();
         for (backup, (count, highest)) in counts {
+            // (L1)
             if self.deleting.contains(&backup) {
                 continue;
             }
-            let Some(state) = self.states.remove(&backup) else {
-                found.missing.push(backup);
-                // The lower revisions go when it is sealed anew.
-                if count > 1 {
-                    found.to_be_sealed.push((backup, highest));
-                }
-                continue;
-            };
-            let is_stale = state.wanted > state.revision;
-            if highest != state.revision || count > 1 {
-                found.differing.push(backup);
-                if !is_stale && count > 1 {
-                    found.to_be_sealed.push((backup, highest));
-                }
+            let row = self.states.remove(&backup);
+            if row.as_ref().is_none_or(|row| highest != row.revision || count > 1) {
+                found.differing.push(Differing { backup, row, count, highest });
             }
         }
         found.without_point = self.states.into_keys().collect();
-        for list in [&mut found.missing, &mut found.differing, &mut found.without_point] {
-            list.sort_unstable();
-        }
+        found.differing.sort_unstable_by_key(|one| (one.row.is_none(), one.backup));
+        found.without_point.sort_unstable();
         found
     }
 }
 
-/// The first of `names` that can be read; the others are named.
+/// The first of `names` that can be read. (P7) A higher one that cannot be is a problem, unless it is damaged for sure and
+/// the row says all that it said.
 fn highest_readable(
-    volume: &dyn Volume,
-    repository: RepositoryId,
-    backup: BackupId,
+    between: Between<'_>,
+    one: &Differing,
     names: Vec<(u32, BlobName)>,
     comparison: &mut Comparison,
-) -> Result<Option<PointRecord>, EngineError> {
-    let mut last = None;
-    for (_, name) in names {
-        match read(volume, repository, &name) {
-            Ok(point) => return Ok(Some(point)),
-            Err(error @ (EngineError::Damaged(_) | EngineError::Unsupported(_))) => {
-                tracing::warn!(%name, %error, "a point cannot be read");
-                last = Some((name, error));
+) -> Option<PointRecord> {
+    for (revision, name) in names {
+        match read(between.volume, between.repository, &name) {
+            Ok(point) => return Some(point),
+            Err(error @ EngineError::Damaged(_)) if one.is_known(revision) => {
+                tracing::warn!(%name, %error, "a point is damaged; the catalog knows what it said");
             }
-            // (K7)
-            Err(error) if error.lacks_key() => last = Some((name, error)),
-            Err(error) => return Err(error),
+            // (K7) Whatever is in the way.
+            Err(error) => {
+                let what = format!("restore point {} is not known, or not all of it: {error}", one.backup);
+                comparison.problem(one.backup, name.to_string(), what);
+            }
         }
     }
-    if let Some((name, error)) = last {
-        comparison.problem(name.to_string(), format!("restore point {backup} is not known: {error}"));
-    }
-    Ok(None)
+    None
 }
 
 fn enter(
@@ -295,7 +311,7 @@ fn enter(
                 match catalog.enter_points(std::slice::from_ref(point)) {
                     Ok(new) => entered(std::slice::from_ref(point), &new, comparison),
                     Err(error) if is_contradiction(&error) => {
-                        comparison.problem(point.backup.to_string(), error.to_string());
+                        comparison.problem(point.backup, point.backup.to_string(), error.to_string());
                     }
                     Err(error) => {
                         refused(error)?;

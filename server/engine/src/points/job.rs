@@ -1,6 +1,6 @@
 //! Writes the points of restore points that have none: those made by a version without points, and those whose points
-//! were lost; and enters those that the catalog did not take at the start (S8). Repeating it, or ending it anywhere, is
-//! fine: the next start finds what is still missing.
+//! were lost; enters those that the catalog did not take at the start (S8); and looks again at what could not be read
+//! (P6). Repeating it, or ending it anywhere, is fine: the next start finds what is still missing.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use holdfast_catalog::{CatalogError, PointRecord};
 use holdfast_types::ids::BackupId;
-use holdfast_volume::VolumeError;
+use holdfast_volume::{BlobName, VolumeError};
 use parking_lot::Mutex;
 
 use super::change::{reseal, reseal_looking};
-use super::compare::{Between, compare};
+use super::compare::{Between, Comparison, compare};
 use super::name::PointName;
+use super::store::read;
 use super::{encode, seal};
 use crate::core::Core;
 use crate::error::EngineError;
@@ -22,6 +23,10 @@ use crate::progress::NoProgress;
 use crate::recipe::TreeReader;
 use crate::recovery::{self, OpenSummary};
 use crate::store::NodeReader;
+use crate::unrecorded::Unread;
+
+/// Between two looks at what could not be read.
+const LOOK_AGAIN: Duration = Duration::from_secs(300);
 
 /// Extents of a recipe page: one look reads each page.
 const PAGE_STEP: usize = 512;
@@ -93,17 +98,19 @@ pub(crate) fn record_rest(core: &Core) -> Result<(), EngineError> {
             catalog: &*core.catalog,
             repository: core.repository,
             recovered: false,
+            only: None,
         };
         // (L1) A restore point that is deleted meanwhile would be entered again by what was read of its point before.
         let _changing = core.changing_points.lock();
-        compare(between, refused, &NoProgress)?;
+        let found = compare(between, refused, &NoProgress)?;
+        core.unrecorded.note_unread(|unread| note_found(&found, unread));
     }
     let mut summary = OpenSummary::default();
-    if let Some((_, error)) =
-        recovery::take_in(&*core.catalog, &core.store, &rest.files, &mut summary, &NoProgress)?
-    {
+    let left = recovery::take_in(&*core.catalog, &core.store, &rest.files, &mut summary, &NoProgress)?;
+    if let Some((_, error)) = left.refused {
         return Err(error.into());
     }
+    core.unrecorded.note_unread(|unread| unread.containers.extend(left.unread));
     core.raise_last_commit(core.catalog.commits()?.last);
     core.unrecorded.clear();
     tracing::info!(
@@ -114,10 +121,56 @@ pub(crate) fn record_rest(core: &Core) -> Result<(), EngineError> {
     Ok(())
 }
 
+/// (P6) Takes note of what comparing could not read.
+pub(crate) fn note_found(found: &Comparison, unread: &mut Unread) {
+    unread.points.clone_from(&found.unread);
+    unread.names = found.problems.iter().map(|problem| problem.object.clone()).collect();
+}
+
+/// (P6) Looks again at what could not be read. While backups are made, nothing else is compared.
+///
+/// # Errors
+/// When the catalog takes no changes: the next call tries again. The volume's.
+pub(crate) fn look_again(core: &Core) -> Result<(), EngineError> {
+    let before = core.unrecorded.unread();
+    let mut summary = OpenSummary::default();
+    let (catalog, files) = (&*core.catalog, &before.containers);
+    let left = recovery::take_in(catalog, &core.store, files, &mut summary, &NoProgress)?;
+    if let Some((_, error)) = left.refused {
+        return Err(error.into());
+    }
+    core.unrecorded.note_unread(|unread| {
+        unread.containers.retain(|id, _| !files.contains_key(id) || left.unread.contains_key(id));
+    });
+    // One read for each is little; a comparison lists all.
+    let is_other = |name: &String| {
+        let name = BlobName::new(name).filter(|name| PointName::parse(name).is_some());
+        name.is_some_and(|name| match read(&*core.volume, core.repository, &name) {
+            Err(EngineError::Volume(VolumeError::NotFound { .. })) => true,
+            read => read.is_ok(),
+        })
+    };
+    if before.names.iter().any(is_other) {
+        let (volume, repository) = (&*core.volume, core.repository);
+        let between = Between { volume, catalog, repository, recovered: false, only: Some(&before.points) };
+        let _changing = core.changing_points.lock();
+        let found = compare(between, &mut |error| Err(error.into()), &NoProgress)?;
+        core.raise_last_commit(catalog.commits()?.last);
+        core.unrecorded.note_unread(|unread| note_found(&found, unread));
+        let left = found.unread.len();
+        tracing::info!(before = before.points.len(), left, "looked again at points that could not be read");
+    }
+    Ok(())
+}
+
 /// (P4) Whether the point was written: not when the recipe cannot be read.
 fn write_one(core: &Core, id: BackupId) -> Result<bool, EngineError> {
     let _changing = core.changing_points.lock();
     let Some(point) = core.catalog.point(id)? else { return Ok(true) };
+    // (P7) It has one.
+    if core.unrecorded.unread().points.contains(&id) {
+        return Ok(false);
+    }
     if let Err(error) = read_recipes(core, &point) {
         let (vm, namespace) = (&point.attempt.vm, &point.namespace.name);
         tracing::error!(backup = %id, vm, namespace, %error, "a restore point has no point on the volume, and its recipe cannot be read");
@@ -144,6 +197,7 @@ fn write_first(core: &Core, point: &PointRecord) -> Result<(), EngineError> {
 
 /// Seals what the catalog says of a restore point, above every revision that there is and above `above`.
 pub(super) fn write_anew(core: &Core, id: BackupId, above: u32) -> Result<(), EngineError> {
+    core.unrecorded.check_known(&[id])?;
     core.catalog.mark_point_stale(id, above)?;
     reseal_looking(&*core.volume, &*core.catalog, core.repository, id, true).map(drop)
 }
@@ -177,7 +231,11 @@ impl Job for PointsJob {
             return Ok(Step::Idle(Duration::from_secs(60)));
         }
         record_rest(&self.core)?;
-        Ok(if self.missing.write(&self.core, budget)? { Step::More } else { Step::Finished })
+        if self.missing.write(&self.core, budget)? {
+            return Ok(Step::More);
+        }
+        look_again(&self.core)?;
+        Ok(if self.core.unrecorded.is_all_read() { Step::Finished } else { Step::Idle(LOOK_AGAIN) })
     }
 
     fn progress(&self) -> Option<JobProgress> {

@@ -17,6 +17,7 @@
 
 mod change;
 mod compare;
+mod give_up;
 mod job;
 mod name;
 mod old_folders;
@@ -30,7 +31,8 @@ mod verify;
 pub(crate) use change::{finish_deletions, reseal, reseal_stale};
 pub(crate) use compare::{Between, compare};
 pub use compare::{Comparison, EnteredPoint, PointProblem};
-pub(crate) use job::{MissingPoints, PointsJob, record_rest};
+pub(crate) use give_up::give_up;
+pub(crate) use job::{MissingPoints, PointsJob, look_again, note_found, record_rest};
 pub(crate) use name::{PointName, folder};
 pub(crate) use old_folders::OldFoldersJob;
 pub(crate) use record::encode;

@@ -60,6 +60,10 @@ impl Job for OldFoldersJob {
 fn move_point(core: &Core, point: PointName) -> Result<(), EngineError> {
     let _changing = core.changing_points.lock();
     core.check_writable()?;
+    // (P7) It is left, too, and its folder with it.
+    if core.unrecorded.unread().points.contains(&point.backup) {
+        return Ok(());
+    }
     core.catalog.mark_point_stale(point.backup, point.revision)?;
     reseal_looking(&*core.volume, &*core.catalog, core.repository, point.backup, true)
         .map(drop)

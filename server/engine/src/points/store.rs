@@ -33,14 +33,19 @@ pub(crate) fn seal(
 /// The point called `name`, checked against its name and the repository.
 ///
 /// # Errors
-/// [`EngineError::Damaged`] also when it cannot be read; `Unsupported` when it is newer; the volume's when it cannot
-/// be asked.
+/// [`EngineError::Damaged`] when what lies there was read twice and is no such point; `Unsupported` when it is newer; the
+/// volume's, which say nothing of what it is (P7).
 pub(super) fn read(
     volume: &dyn Volume,
     repository: RepositoryId,
     name: &BlobName,
 ) -> Result<PointRecord, EngineError> {
-    let (point, record) = record::decode(&read_bytes(volume, name)?)?;
+    let once = || record::decode(&read_bytes(volume, name)?);
+    let (point, record) = match once() {
+        // What passes is no damage.
+        Err(EngineError::Damaged(_)) => once()?,
+        read => read?,
+    };
     let told = PointName { backup: point.backup, revision: point.revision };
     if PointName::parse(name) != Some(told) {
         return Err(EngineError::Damaged(format!(
@@ -67,15 +72,14 @@ pub(crate) fn read_header(volume: &dyn Volume, name: &BlobName) -> Result<Reposi
 }
 
 fn read_bytes(volume: &dyn Volume, name: &BlobName) -> Result<Vec<u8>, EngineError> {
-    // Once more after an I/O error: a passing one is no damage.
+    // Once more after an I/O error, which may pass.
     let bytes = match try_read(volume, name) {
         Err(VolumeError::Io { .. }) => try_read(volume, name),
         read => read,
     };
     match bytes {
-        Err(
-            error @ (VolumeError::Io { .. } | VolumeError::OutOfRange { .. } | VolumeError::NotFound { .. }),
-        ) => Err(EngineError::Damaged(error.to_string())),
+        // (P7) What the disk does not give back now, it may give back the next time.
+        Err(error) if error.proves_damage() => Err(EngineError::Damaged(error.to_string())),
         Ok(bytes) if bytes.is_empty() => {
             Err(EngineError::Damaged("it is empty, or too long for a point".into()))
         }

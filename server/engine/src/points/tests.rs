@@ -2,7 +2,7 @@
 
 use holdfast_catalog::{
     Attempt, Backups as _, Catalog, CatalogWalk as _, DetailRow, DiskRecord, NamespaceRecord, PointRecord,
-    RetentionLock, RowStatus, SqliteCatalog,
+    Points as _, Retention as _, RetentionLock, RowStatus, SqliteCatalog,
 };
 use holdfast_proto::Fingerprint;
 use holdfast_types::ids::{BackupId, NamespaceId, RepositoryId, RunId, SessionId};
@@ -97,7 +97,7 @@ fn ids(catalog: &dyn Catalog) -> Vec<BackupId> {
 }
 
 fn compared(volume: &MemoryVolume, catalog: &SqliteCatalog) -> Result<Comparison, EngineError> {
-    let between = Between { volume, catalog, repository: REPOSITORY, recovered: false };
+    let between = Between { volume, catalog, repository: REPOSITORY, recovered: false, only: None };
     compare(between, &mut |error| Err(error.into()), &NoProgress)
 }
 
@@ -140,7 +140,7 @@ fn missing_rows_are_entered_and_nothing_twice() {
         sealed(&volume, point, 1);
     }
     let found = compared(&volume, &catalog).unwrap();
-    assert_eq!((found.entered_count, found.problem_count), (150, 0));
+    assert_eq!((found.entered_count, found.problem_count()), (150, 0));
     assert!(found.catalog_is_older && found.without_point.is_empty());
     assert_eq!(ids(&catalog), points.iter().map(|point| point.backup).collect::<Vec<_>>());
     assert_eq!(catalog.latest_backup(NamespaceId(Ulid(77)), "web").unwrap().unwrap().id, points[149].backup);
@@ -160,8 +160,49 @@ fn the_highest_readable_revision_counts() {
     let damaged = sealed(&volume, &newer, 11);
     volume.replace(&damaged, &b"garbage"[..]);
     let found = compared(&volume, &catalog).unwrap();
-    assert_eq!((found.entered_count, found.problem_count), (1, 0));
+    // (P7) The damaged one may have said more: it stays, and counts.
+    assert_eq!((found.entered_count, found.problem_count()), (1, 1));
     assert_eq!(catalog.backup(newer.backup).unwrap().unwrap().job, "weekly");
+    assert_eq!(catalog.stale_points(None, 10).unwrap(), []);
+    // Of what the row says already nothing is lost: it is sealed anew.
+    catalog.note_point_sealed(newer.backup, 11).unwrap();
+    assert_eq!(compared(&volume, &catalog).unwrap().problem_count(), 0);
+    assert_eq!(catalog.stale_points(None, 10).unwrap(), [newer.backup]);
+}
+
+/// (L1) What is being deleted is no restore point any more, whatever is left of its point.
+#[test]
+fn points_of_restore_points_that_are_being_deleted_are_not_looked_at() {
+    let (bench, volume) = (Bench::new(), MemoryVolume::new());
+    let catalog = catalog(&bench);
+    let point = point(1, "default");
+    let name = sealed(&volume, &point, 1);
+    compared(&volume, &catalog).unwrap();
+    catalog.begin_deletion(&[point.backup], "op", "x").unwrap();
+    volume.replace(&name, &b"garbage"[..]);
+    assert_eq!(compared(&volume, &catalog).unwrap(), Comparison::default());
+}
+
+/// (L1) A catalog that did not know all points to be there says nothing by a row without one.
+#[test]
+fn a_row_without_a_point_is_dropped_only_if_every_row_had_its_point() {
+    let (bench, volume) = (Bench::new(), MemoryVolume::new());
+    let catalog = catalog(&bench);
+    let old = point(1, "default");
+    let name = sealed(&volume, &old, 1);
+    compared(&volume, &catalog).unwrap();
+    volume.remove(&name).unwrap();
+    for (number, written) in [(2, false), (3, true)] {
+        catalog.set_points_written(written).unwrap();
+        // Of containers that the catalog never gave numbers for.
+        let newer = PointRecord { next_container: 1000 * number, ..point(number, "default") };
+        sealed(&volume, &newer, 1);
+        let found = compared(&volume, &catalog).unwrap();
+        assert!(found.catalog_is_older);
+        let (left, dropped) = (found.without_point, found.deleted);
+        let expected = if written { (vec![], vec![old.backup]) } else { (vec![old.backup], vec![]) };
+        assert_eq!((left, dropped), expected);
+    }
 }
 
 #[test]
@@ -177,7 +218,7 @@ fn a_damaged_point_is_named_and_its_neighbours_are_entered() {
     wrong.disks[0].extent_count = 7;
     sealed(&volume, &wrong, 1);
     let found = compared(&volume, &catalog).unwrap();
-    assert_eq!((found.entered_count, found.problem_count), (4, 2));
+    assert_eq!((found.entered_count, found.problem_count()), (4, 2));
     let objects: Vec<&str> = found.problems.iter().map(|problem| problem.object.as_str()).collect();
     assert_eq!(objects, [names[2].as_str(), wrong.backup.to_string().as_str()]);
     assert_eq!(ids(&catalog).len(), 4);
@@ -219,7 +260,7 @@ fn hostile_bodies_are_refused_and_cost_little() {
         change(&mut hostile);
         sealed(&volume, &hostile, 1);
         let found = compared(&volume, &catalog).unwrap();
-        assert_eq!((found.entered_count, found.problem_count), (0, 1), "{n}");
+        assert_eq!((found.entered_count, found.problem_count()), (0, 1), "{n}");
     }
     let volume = MemoryVolume::new();
     let name = PointName { backup: point(1, "default").backup, revision: 1 }.blob(&point(1, "default"));

@@ -50,12 +50,16 @@ pub(crate) fn verify(
         let highest = found.as_ref().map_or(0, |found| found.highest);
         let Err(error) = judge(core, &row, found)? else { continue };
         let object = format!("point of backup {id}, VM {:?}", row.attempt.vm);
-        // Not over a point that a newer version wrote: it may say more than this one knows.
+        // (P7) Only over what is damaged for sure, and said no more than the row.
         let repaired = match &error {
-            EngineError::Damaged(what) => match write_anew_locked(core, id, highest) {
-                Ok(()) => EngineError::Damaged(format!("{what}; written again from the catalog")),
-                Err(failed) => EngineError::Damaged(format!("{what}; it cannot be written again: {failed}")),
-            },
+            EngineError::Damaged(what) if highest <= row.revision => {
+                match write_anew_locked(core, id, highest) {
+                    Ok(()) => EngineError::Damaged(format!("{what}; written again from the catalog")),
+                    Err(failed) => {
+                        EngineError::Damaged(format!("{what}; it cannot be written again: {failed}"))
+                    }
+                }
+            }
             _ => error,
         };
         report(object, repaired);
@@ -63,7 +67,8 @@ pub(crate) fn verify(
     for (id, Found { name, .. }) in points {
         let what =
             format!("the catalog has no restore point {id}; start the server again, so that it is entered");
-        report(name.to_string(), EngineError::Damaged(what));
+        let error = read(&*core.volume, core.repository, &name).err().unwrap_or(EngineError::Damaged(what));
+        report(name.to_string(), error);
     }
     Ok(total)
 }
@@ -111,9 +116,8 @@ fn judge(
     let Some(Found { name, revisions, .. }) = found else { return damaged("it is missing".into()) };
     let point = match read(&*core.volume, core.repository, &name) {
         Ok(point) => point,
-        Err(error @ EngineError::Damaged(_)) => return damaged(format!("{name}: {error}")),
-        Err(error @ EngineError::Unsupported(_)) => return Ok(Err(error)),
-        Err(error) => return Err(error),
+        Err(EngineError::Damaged(what)) => return damaged(format!("{name}: {what}")),
+        Err(error) => return Ok(Err(error)),
     };
     if row.lock.stricter(&point.lock) != row.lock {
         core.catalog.enter_points(std::slice::from_ref(&point))?;

@@ -29,19 +29,17 @@ use crate::ingest::Sessions;
 /// Findings told of at most.
 const FINDINGS_MAX: usize = 256;
 
-/// Runs a round to its end. `all_points_known`: not when a restore point may be on the volume that the catalog does not
-/// know.
+/// Runs a round to its end.
 ///
 /// # Errors
 /// [`EngineError::Stopped`], and what cannot be read or written: what was done until then stays done.
 pub(crate) fn run(
     core: &Core,
     sessions: &Sessions,
-    all_points_known: bool,
     options: &ReclaimOptions,
     control: &Control,
 ) -> Result<ReclaimReport, EngineError> {
-    check_ready(core, all_points_known)?;
+    check_ready(core)?;
     run_watched(core, sessions, options, control, &|_| {})
 }
 
@@ -90,13 +88,12 @@ fn not_now<T>(why: &str) -> Result<T, EngineError> {
 }
 
 /// (G5) Whether anything can be told of what is dead.
-pub(crate) fn check_ready(core: &Core, all_points_known: bool) -> Result<(), EngineError> {
+pub(crate) fn check_ready(core: &Core) -> Result<(), EngineError> {
     // (S8)
     core.unrecorded.check()?;
-    if !all_points_known {
-        return not_now(
-            "a restore point on the volume cannot be read and may need anything: run `holdfast-server check`",
-        );
+    // (P6)
+    if let Some(why) = core.unrecorded.unread_points() {
+        return not_now(&why);
     }
     // (P2)
     if core.has_left_point() {

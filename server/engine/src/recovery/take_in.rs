@@ -22,6 +22,15 @@ const OPENED_AT_ONCE: usize = 32;
 /// Containers looked up before their directories are read, where many have to be: up to 16 MiB of directories.
 const OPENED_TOGETHER: usize = 128;
 
+/// What could not be taken in.
+#[derive(Debug, Default)]
+pub(crate) struct LeftOut {
+    /// Those left without a row, since the catalog took no change, and why.
+    pub(crate) refused: Option<(Files, CatalogError)>,
+    /// (S12) Those that cannot be read now.
+    pub(crate) unread: Files,
+}
+
 /// As [`take_in`], of many containers, while nothing else looks at the repository.
 pub(crate) fn take_in_many(
     catalog: &dyn Catalog,
@@ -29,21 +38,21 @@ pub(crate) fn take_in_many(
     files: &Files,
     summary: &mut OpenSummary,
     progress: &dyn Progress,
-) -> Result<Option<(Files, CatalogError)>, EngineError> {
+) -> Result<LeftOut, EngineError> {
     take_in_by(OPENED_TOGETHER, (catalog, store), files, summary, progress)
 }
 
 /// Makes catalog and index know these containers: adopts those without a row (their backup ended with the
 /// process; what is in them serves later ones), and reads the directories of those the index does not cover
-/// (I2), oldest first, because a lookup asks the newest entry first. All are indexed, also when the catalog takes no
-/// changes: then those left without a row are returned, and why.
+/// (I2), oldest first, because a lookup asks the newest entry first. All that can be read are indexed, also when the
+/// catalog takes no changes. Says what was left out.
 pub(crate) fn take_in(
     catalog: &dyn Catalog,
     store: &ChunkStore,
     files: &Files,
     summary: &mut OpenSummary,
     progress: &dyn Progress,
-) -> Result<Option<(Files, CatalogError)>, EngineError> {
+) -> Result<LeftOut, EngineError> {
     take_in_by(1, (catalog, store), files, summary, progress)
 }
 
@@ -53,9 +62,9 @@ fn take_in_by(
     files: &Files,
     summary: &mut OpenSummary,
     progress: &dyn Progress,
-) -> Result<Option<(Files, CatalogError)>, EngineError> {
+) -> Result<LeftOut, EngineError> {
     let total = files.len() as u64;
-    let mut adopting = Adopting { catalog, batch: Vec::new(), refused: None };
+    let mut adopting = Adopting { catalog, batch: Vec::new(), left: LeftOut::default() };
     let mut done = 0;
     let mut left = files.iter();
     loop {
@@ -75,7 +84,7 @@ fn take_in_by(
     }
     progress.step("containers indexed", total, total);
     adopting.write(summary)?;
-    Ok(adopting.refused)
+    Ok(adopting.left)
 }
 
 /// A container that catalog or index do not know.
@@ -160,7 +169,10 @@ fn take_in_one(
             summary.damaged_containers += 1;
             store.note_failure(*id, None, &error);
         }
-        Err(error) if error.lacks_key() => skip(store, *id, &error, summary),
+        Err(error) if error.is_unreadable_now() => {
+            skip(*id, &error, summary);
+            adopting.left.unread.insert(*id, *file);
+        }
         Err(error) => return Err(error.into()),
     }
     Ok(())
@@ -170,8 +182,7 @@ fn take_in_one(
 struct Adopting<'a> {
     catalog: &'a dyn Catalog,
     batch: Vec<ContainerRecord>,
-    /// Those left without, since the catalog took no change.
-    refused: Option<(Files, CatalogError)>,
+    left: LeftOut,
 }
 
 impl Adopting<'_> {
@@ -181,15 +192,15 @@ impl Adopting<'_> {
     }
 
     fn write(&mut self, summary: &mut OpenSummary) -> Result<(), EngineError> {
-        if self.refused.is_none() {
+        if self.left.refused.is_none() {
             match adopt(self.catalog, &self.batch) {
                 Ok(()) => summary.adopted_containers += self.batch.len() as u64,
-                Err(error) if error.refuses_changes() => self.refused = Some((Files::new(), error)),
+                Err(error) if error.refuses_changes() => self.left.refused = Some((Files::new(), error)),
                 Err(error) => return Err(error.into()),
             }
         }
         let batch = std::mem::take(&mut self.batch);
-        if let Some((left, _)) = &mut self.refused {
+        if let Some((left, _)) = &mut self.left.refused {
             left.extend(batch.iter().map(|record| {
                 (record.id, ContainerFile { class: record.class, bytes: record.stored_bytes })
             }));

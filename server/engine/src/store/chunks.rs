@@ -70,7 +70,7 @@ pub(crate) struct ChunkStore {
     pub(super) telling: Mutex<()>,
     pub(super) losses: Losses,
     /// A container was passed by whose key is missing (K7).
-    pub(super) met_without_key: AtomicBool,
+    pub(super) met_passed_by: AtomicBool,
     /// Where the chunks of recent recipes lie.
     pub(crate) reach: ReachMemory,
     /// The repair of the index, when one is under way.
@@ -118,7 +118,7 @@ impl ChunkStore {
             damage,
             telling: Mutex::default(),
             losses,
-            met_without_key: AtomicBool::new(false),
+            met_passed_by: AtomicBool::new(false),
             reach: ReachMemory::default(),
             repair: Mutex::default(),
             repair_progress: RepairProgress::default(),

@@ -126,10 +126,10 @@ impl ChunkStore {
                 self.note_failure(id, None, &error);
                 Ok(())
             }
-            Err(error) if error.lacks_key() => {
-                // (K7) As above: a start that has its key reads its directory.
+            Err(error) if error.is_unreadable_now() => {
+                // (K7, S12) As above: a start that can read it reads its directory.
                 self.index.forget_container(id);
-                self.note_without_key(id, &error);
+                self.note_passed_by(id, &error);
                 Ok(())
             }
             Err(error) => Err(error.into()),

@@ -157,16 +157,16 @@ impl ChunkStore {
         Some((record.namespace, record.class))
     }
 
-    /// (K7) Takes note that what no key opens was passed by: it is neither damaged nor looked at, and the next start, which
-    /// may have its key, has to meet it again.
-    pub(crate) fn note_without_key(&self, container: ContainerId, error: &ContainerError) {
-        tracing::error!(%container, %error, "skipped a container: its key is missing");
-        self.met_without_key.store(true, Ordering::Release);
+    /// (K7, S12) Takes note that what cannot be read now was passed by: it is neither damaged nor looked at, and the next
+    /// start, which may have its key, has to meet it again.
+    pub(crate) fn note_passed_by(&self, container: ContainerId, error: &ContainerError) {
+        tracing::error!(%container, %error, "skipped a container: it cannot be read now");
+        self.met_passed_by.store(true, Ordering::Release);
     }
 
     /// (K7) Whether a container was passed by.
-    pub(crate) fn met_without_key(&self) -> bool {
-        self.met_without_key.load(Ordering::Acquire)
+    pub(crate) fn met_passed_by(&self) -> bool {
+        self.met_passed_by.load(Ordering::Acquire)
     }
 
     fn record(&self, container: ContainerId, region: Option<u16>, reason: &str, reported: bool) {

@@ -50,6 +50,7 @@ mod shared;
 mod starting;
 mod statistics;
 mod stopping;
+mod unread;
 mod verify;
 
 use std::sync::Arc;

@@ -163,7 +163,7 @@ fn a_volume_alone_makes_a_catalog() {
     let clock = Arc::clone(&bench.clock);
     let catalog = SqliteCatalog::create_for(&database(&bench), clock, id).unwrap();
     let found = enter_points(&volume, &catalog, &NoProgress).unwrap();
-    assert_eq!((found.entered_count, found.entered.len(), found.problem_count), (7, 7, 0));
+    assert_eq!((found.entered_count, found.entered.len(), found.problem_count()), (7, 7, 0));
     assert!(found.catalog_is_older);
     drop(catalog);
     let engine = bench.open(Arc::new(volume));

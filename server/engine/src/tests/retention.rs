@@ -348,7 +348,7 @@ fn an_older_catalog_neither_loses_a_lock_nor_revives_what_was_deleted() {
     assert_eq!((backup.lock.until_ms, backup.vm.as_str()), (Some(until_ms), "www"));
     assert!(matches!(older.begin_deletion(&[id], "admin", "x"), Err(CatalogError::Locked { .. })));
     let again = enter_points(&volume, &older, &NoProgress).unwrap();
-    assert_eq!((again.entered_count, again.deleted_count, again.problem_count), (0, 0, 0));
+    assert_eq!((again.entered_count, again.deleted_count, again.problem_count()), (0, 0, 0));
 }
 
 #[test]
