@@ -133,12 +133,14 @@ pub(crate) fn marked(volume: &dyn Volume) -> Result<Option<RepositoryId>, Engine
     }
 }
 
-/// Whether the volume is there and this repository's, as far as its mark says. A damaged mark says nothing.
+/// Whether the volume is there and this repository's, as far as its mark says. A damaged mark says nothing. (S3) What lies
+/// far away does not say that a file system is mounted here.
 ///
 /// # Errors
 /// What is wrong, for people.
 pub(crate) fn is_present(volume: &dyn Volume, repository: RepositoryId) -> Result<(), String> {
-    match read(volume) {
+    let here = volume.here();
+    match read(here.as_deref().unwrap_or(volume)) {
         Ok(Mark::Of(found)) if found == repository => Ok(()),
         Ok(Mark::Damaged) => Ok(()),
         Ok(Mark::Of(found)) => Err(format!("it belongs to repository {found}, not to {repository}")),
@@ -161,7 +163,10 @@ pub(crate) fn ensure(
     location: &str,
     accept_loss: bool,
 ) -> Result<(), EngineError> {
-    let what = match read(volume)? {
+    // (S3) The copies in a bucket are there whether the file system is mounted here or not.
+    let near = volume.here();
+    let here = near.as_deref().unwrap_or(volume);
+    let what = match read(here)? {
         Mark::Of(found) if found == repository => return Ok(()),
         Mark::Of(found) => {
             return Err(EngineError::Damaged(format!(
@@ -177,13 +182,15 @@ pub(crate) fn ensure(
         Mark::Missing => "is missing",
         Mark::Damaged => "is damaged",
     };
-    if !accept_loss && !is_ours(volume, catalog, repository)? {
+    if !accept_loss && !is_ours(here, catalog, repository)? {
         return Err(EngineError::Damaged(format!(
             "{location} does not hold the containers of repository {repository}: the file {location}/{} {what}, and no container of this repository is there, though the catalog knows some; is the file system mounted? Mount it (or put the files back) and start again; nothing was changed. If the containers are lost for good, run `holdfast-server check --accept-loss`",
             name()
         )));
     }
-    match write(volume, repository) {
+    // One that lies far away already is the same, and stays.
+    let is_far = near.is_some() && matches!(read(volume), Ok(Mark::Of(found)) if found == repository);
+    match write(if is_far { here } else { volume }, repository) {
         Ok(()) => tracing::info!(location, %repository, "marked the volume as this repository's"),
         // What is stored can be read all the same; the next start tries again.
         Err(error) if error.is_full() => tracing::warn!(location, %error, "cannot mark the volume"),

@@ -263,6 +263,11 @@ impl Volume for SealedVolume {
         Ok(evicted)
     }
 
+    fn here(&self) -> Option<Arc<dyn Volume>> {
+        let inner = self.inner.here()?;
+        Some(Arc::new(Self { inner, keys: self.keys.clone(), moves: Arc::clone(&self.moves) }))
+    }
+
     fn freeze(&self, name: &BlobName) -> Result<bool, VolumeError> {
         let mut frozen = false;
         for form in self.forms() {

@@ -157,6 +157,10 @@ impl Volume for TieredVolume {
         self.shared.local.remove_empty_folders(below, is_left)
     }
 
+    fn here(&self) -> Option<Arc<dyn Volume>> {
+        Some(Arc::clone(&self.shared.local))
+    }
+
     fn evict(&self, name: &BlobName, ends: Ends) -> Result<bool, VolumeError> {
         self.lease.get().map_or(Ok(false), |lease| evict(&self.shared, lease, name, ends))
     }

@@ -61,6 +61,11 @@ macro_rules! pass_on {
             $crate::Volume::remove_empty_folders(&self.$inner, below, is_left)
         }
     };
+    (@here $inner:tt) => {
+        fn here(&self) -> ::core::option::Option<::std::sync::Arc<dyn $crate::Volume>> {
+            $crate::Volume::here(&self.$inner)
+        }
+    };
     (@evict $inner:tt) => {
         fn evict(
             &self,

@@ -152,6 +152,11 @@ pub trait Volume: Send + Sync + fmt::Debug {
     /// decorator answers what the volume inside it answers.
     fn handles_outlive_removal(&self) -> bool;
 
+    /// What of this volume lies on this machine, where other blobs lie far away; `None`: all of it is in one place.
+    fn here(&self) -> Option<Arc<dyn Volume>> {
+        None
+    }
+
     /// Gives up the local copy of a blob that has another far away, proved to be the same; `ends` of it stay at hand.
     /// Whether it did: `false` where there is no other copy, or none yet. The blob stays what it was for every other call.
     ///
@@ -215,6 +220,10 @@ impl<V: Volume + ?Sized> Volume for Arc<V> {
 
     fn handles_outlive_removal(&self) -> bool {
         (**self).handles_outlive_removal()
+    }
+
+    fn here(&self) -> Option<Arc<dyn Volume>> {
+        (**self).here()
     }
 
     fn evict(&self, name: &BlobName, ends: Ends) -> Result<bool, VolumeError> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use holdfast_proto::ErrorCode;
-use holdfast_volume::{BlobName, MemoryVolume, Volume};
+use holdfast_volume::{BlobName, MemoryVolume, Volume, list_all};
 
 use super::agent::{backup, restore};
 use super::{Bench, noise};
@@ -48,6 +48,45 @@ fn without(volume: &MemoryVolume, keep: usize) -> MemoryVolume {
         less.remove(&name.blob()).unwrap();
     }
     less
+}
+
+/// A volume of which copies lie far away: whatever is asked for is found there, also while nothing is mounted here.
+#[derive(Debug)]
+struct WithFar {
+    inner: MemoryVolume,
+    local: MemoryVolume,
+}
+
+impl Volume for WithFar {
+    fn here(&self) -> Option<Arc<dyn Volume>> {
+        Some(Arc::new(self.local.clone()))
+    }
+
+    holdfast_volume::pass_on!(create_for, open, list, remove, discard_unfinished, space, handles_outlive_removal to inner);
+}
+
+/// (S3) The mark and the containers are in the bucket: that says nothing of the file system.
+#[test]
+fn copies_far_away_do_not_stand_for_the_volume() {
+    let (bench, volume) = (Bench::new(), MemoryVolume::new());
+    let ids = stored(&bench, &volume, 2);
+    let (before, empty) = (volume.snapshot(), MemoryVolume::new());
+    let far = || Arc::new(WithFar { inner: volume.clone(), local: empty.clone() });
+    let error = bench.try_open(far()).unwrap_err();
+    assert!(error.to_string().contains("is the file system mounted"), "{error}");
+    assert_eq!(
+        list_all(&volume, &BlobName::new("index").unwrap()).count(),
+        list_all(&before, &BlobName::new("index").unwrap()).count()
+    );
+    // Its mark alone makes it this volume: what lies in it may lie far away.
+    empty.replace(&mark(), volume.get(&mark()).unwrap());
+    let engine = bench.open(far());
+    assert!(engine.opened().clean, "the mark of the clean stop was left");
+    assert_all_restore(&engine, &ids);
+    assert_eq!(engine.not_ready(), []);
+    empty.remove(&mark()).unwrap();
+    let reasons = engine.not_ready();
+    assert!(reasons.iter().any(|one| one.obstacle == crate::Obstacle::VolumeAbsent), "{reasons:?}");
 }
 
 #[test]
