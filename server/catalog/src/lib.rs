@@ -100,7 +100,7 @@ pub use tasks::{
 };
 pub use token::{TokenRecord, TokenSpec, VM_PATTERNS_MAX};
 pub use trust::Trust;
-pub use upkeep::{INTEGRITY_PROBLEMS_MAX, REPOSITORY_FORMAT, Upkeep};
+pub use upkeep::{GoOn, INTEGRITY_PROBLEMS_MAX, REPOSITORY_FORMAT, Upkeep};
 pub use walk::CatalogWalk;
 
 /// Namespaces one filter may name.

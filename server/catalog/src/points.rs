@@ -18,6 +18,8 @@ pub trait Points: Send + Sync + fmt::Debug {
     fn commits(&self) -> Result<CommitState>;
     /// Records whether every backup is known to have its point on the volume.
     fn set_points_written(&self, written: bool) -> Result<()>;
+    /// The volume is at this generation: a copy that is older than the volume agrees with it from now on.
+    fn note_generation(&self, generation: u64) -> Result<()>;
     /// Up to `limit` backups after `after`, by id; see
     /// [`CatalogWalk::all_backup_ids`](crate::CatalogWalk::all_backup_ids).
     fn backup_ids(&self, after: Option<BackupId>, limit: u32) -> Result<Vec<BackupId>>;

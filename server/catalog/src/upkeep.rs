@@ -15,6 +15,9 @@ pub const REPOSITORY_FORMAT: u32 = 1;
 /// Problems [`Upkeep::integrity_check`] names at most.
 pub const INTEGRITY_PROBLEMS_MAX: u32 = 100;
 
+/// Whether to go on with what takes long.
+pub type GoOn = Box<dyn FnMut() -> bool + Send>;
+
 /// Asked at start, by checks and for metrics. Across processes: nothing here changes rows, and none of it
 /// keeps another process from reading or writing.
 pub trait Upkeep: Send + Sync + fmt::Debug {
@@ -23,6 +26,13 @@ pub trait Upkeep: Send + Sync + fmt::Debug {
     /// Checks the database, its references and the sums kept of namespaces; returns what is wrong, at most
     /// [`INTEGRITY_PROBLEMS_MAX`] problems. Empty: sound. Reads everything.
     fn integrity_check(&self) -> Result<Vec<String>>;
+    /// Checks the database, its references, and that every restore point has all its rows; the sums aside, which keep
+    /// nothing. `None`: `go_on`, asked every few milliseconds, said no.
+    fn damage_check(&self, go_on: GoOn) -> Result<Option<Vec<String>>>;
+    /// Makes anew, in one transaction, what follows from other rows: indexes and sums; and drops what is left of restore
+    /// points that lost rows, so that their points can be entered again. Returns what is wrong then; if anything is, nothing
+    /// was changed. Not possible where rows were lost that no point tells of.
+    fn heal(&self) -> Result<Vec<String>>;
     /// Bytes the database takes up, its log aside.
     fn size_bytes(&self) -> Result<u64>;
     /// Whether a change could be begun now: the lock can be had and the database takes a change, which is taken back at

@@ -58,6 +58,8 @@ pub(crate) struct Core {
     /// What namespaces may take.
     pub(crate) quotas: Arc<Quotas>,
     pub(crate) lease_secs: u32,
+    /// Where the volume lies, for messages.
+    pub(crate) location: String,
     /// Sealed containers the catalog does not know yet.
     pub(crate) sealed: SealedRecords,
     /// What the start found and the catalog has not taken yet.
@@ -77,6 +79,9 @@ pub(crate) struct Core {
     pub(crate) in_use: Arc<RecipesInUse>,
     /// The highest commit number used.
     last_commit: AtomicU64,
+    /// When the catalog was last looked through and found sound, on the clock that never jumps; `None`: not by this process,
+    /// or something was found since.
+    catalog_sound_ms: Mutex<Option<i64>>,
     /// Whether a session ended whose point is, or may be, on the volume without a row.
     left_point: AtomicBool,
     numbers: Mutex<Range<u64>>,
@@ -97,6 +102,7 @@ pub(crate) struct CoreParts {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) health: Arc<Health>,
     pub(crate) lease_secs: u32,
+    pub(crate) location: String,
     pub(crate) reread_days: u32,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) session_memory: Arc<MemoryPool>,
@@ -114,7 +120,7 @@ impl Core {
         let CoreParts { repository, volume, catalog, store, clock, health, .. } = parts;
         let CoreParts { lease_secs, reread_days, ledger, session_memory, read_ahead, read_threads, .. } =
             parts;
-        let CoreParts { last_commit, numbers, unrecorded, .. } = parts;
+        let CoreParts { last_commit, numbers, unrecorded, location, .. } = parts;
         Ok(Self {
             repository,
             volume,
@@ -128,6 +134,7 @@ impl Core {
             seal_pool: pool("seal", SEAL_THREADS)?,
             read_pool: pool("read", read_threads)?,
             lease_secs,
+            location,
             sealed: SealedRecords::default(),
             unrecorded,
             reread_days,
@@ -138,6 +145,7 @@ impl Core {
             claims: ClaimTables::default(),
             in_use: Arc::default(),
             last_commit: AtomicU64::new(last_commit),
+            catalog_sound_ms: Mutex::default(),
             left_point: AtomicBool::new(false),
             numbers: Mutex::new(numbers),
             deleting: Mutex::default(),
@@ -274,6 +282,22 @@ impl Core {
     /// Restore points were entered that a start had left out.
     pub(crate) fn raise_last_commit(&self, last: u64) {
         self.last_commit.fetch_max(last, Ordering::Relaxed);
+    }
+
+    /// (S9) The catalog was looked through, and is sound.
+    pub(crate) fn trust_catalog(&self) {
+        *self.catalog_sound_ms.lock() = Some(self.clock.monotonic_ms());
+    }
+
+    /// (G9) It lacks something that is on the volume.
+    pub(crate) fn doubt_catalog(&self) {
+        *self.catalog_sound_ms.lock() = None;
+    }
+
+    /// (S9) How long ago it was [found sound](Core::trust_catalog), in milliseconds.
+    pub(crate) fn catalog_trusted_for(&self) -> Option<i64> {
+        let sound_ms = *self.catalog_sound_ms.lock();
+        sound_ms.map(|sound_ms| self.clock.monotonic_ms().saturating_sub(sound_ms))
     }
 
     /// (P3) Takes note that a session ended and left a point that the catalog does not know: the next start has to

@@ -21,12 +21,14 @@ use holdfast_volume::{Space, Volume};
 use parking_lot::Mutex;
 
 use crate::audit::{Audit, AuditJob};
+use crate::catalog_check::{self, CatalogCheckJob};
 use crate::check::{CheckOptions, CheckReport};
 use crate::container::{CacheLimits, SharedStats, list_containers};
 use crate::container_repair::{self, Repaired};
 use crate::core::{Core, READ_THREADS};
 use crate::digest_stats::DigestStats;
 use crate::error::EngineError;
+use crate::generation;
 use crate::health::{Health, Stopped};
 use crate::index::{IndexOptions, IndexStats};
 use crate::index_job::IndexRepairJob;
@@ -154,7 +156,7 @@ pub struct Engine {
     snapshots: Arc<Snapshots>,
     scrub: Arc<Scrub>,
     index_volume: Arc<dyn Volume>,
-    sessions: Sessions,
+    sessions: Arc<Sessions>,
     rounds: Rounds,
     opened: OpenSummary,
     _lock: Option<Box<dyn Debug + Send + Sync>>,
@@ -185,6 +187,52 @@ impl Engine {
         rebuild: bool,
         progress: &dyn Progress,
     ) -> Result<Self, EngineError> {
+        let Some(generation) = generation::of_newer_volume(&*parts.data, &*parts.catalog)? else {
+            return Self::assemble_once(parts, rebuild, false, progress);
+        };
+        let (catalog, location) = (Arc::clone(&parts.catalog), parts.options.location.clone());
+        tracing::error!(
+            location,
+            "the catalog is an older copy: what was deleted since it was made is dropped from it. Whatever was changed since, \
+             tokens that were revoked among it, is as it was then: look through 'holdfast-server token list'"
+        );
+        let first = Self::settle_older(&parts, progress)?;
+        // (S10) Only now: a crash before begins anew.
+        catalog.note_generation(generation)?;
+        let mut engine = Self::assemble_once(parts, rebuild, false, progress)?;
+        engine.opened.entered_points += first.entered_points;
+        engine.opened.dropped_points += first.dropped_points;
+        Ok(engine)
+    }
+
+    /// (S10) As after a recovery: drops restore points that were deleted since, and rows of containers that are gone and that
+    /// nothing needs.
+    fn settle_older(parts: &EngineParts, progress: &dyn Progress) -> Result<OpenSummary, EngineError> {
+        let EngineParts { data, index, catalog, clock, health, options, lock: _ } = parts;
+        let engine = Self::assemble_once(
+            EngineParts {
+                data: Arc::clone(data),
+                index: Arc::clone(index),
+                catalog: Arc::clone(catalog),
+                clock: Arc::clone(clock),
+                health: Arc::clone(health),
+                options: EngineOptions { on_loss: OnLoss::Hold, ..options.clone() },
+                lock: None,
+            },
+            false,
+            true,
+            progress,
+        )?;
+        engine.drop_lost_rows(progress)?;
+        Ok(engine.opened)
+    }
+
+    fn assemble_once(
+        parts: EngineParts,
+        rebuild: bool,
+        older: bool,
+        progress: &dyn Progress,
+    ) -> Result<Self, EngineError> {
         let EngineParts { data, index, catalog, clock, health, options, lock } = parts;
         let start = Start {
             reserve_bytes: reserve_bytes(options.reserve_bytes, &*data)?,
@@ -202,8 +250,11 @@ impl Engine {
             on_loss: options.on_loss,
             location: &options.location,
             rebuild,
+            older,
         };
-        let Started { core, audit, points, snapshot, summary } = start::start(start, progress)?;
+        let started = start::start(start, progress);
+        let Started { core, audit, points, snapshot, summary } =
+            started.map_err(|error| catalog_check::explain(error, &options.location))?;
         crate::retention::advance_at_start(&core);
         let snapshots = Snapshots::new(&core, snapshot)?;
         Ok(Self {
@@ -213,7 +264,7 @@ impl Engine {
             snapshots: Arc::new(snapshots),
             scrub: Arc::default(),
             index_volume: index,
-            sessions: Sessions::default(),
+            sessions: Arc::default(),
             rounds: Rounds::default(),
             opened: summary,
             _lock: lock,
@@ -295,6 +346,11 @@ impl Engine {
     /// do not know. Each call returns the same work.
     pub fn audit_job(&self) -> Arc<dyn Job> {
         Arc::new(AuditJob { core: Arc::clone(&self.core), audit: Arc::clone(&self.audit) })
+    }
+
+    /// Background work that never ends: looks through the catalog once a day, and heals it.
+    pub fn catalog_check_job(&self) -> Arc<dyn Job> {
+        Arc::new(CatalogCheckJob { core: Arc::clone(&self.core), sessions: Arc::clone(&self.sessions) })
     }
 
     /// Background work that never ends: rebuilds pages of the index that cannot be read.
@@ -399,8 +455,8 @@ impl Engine {
 
     /// What tests look into.
     #[cfg(test)]
-    pub(crate) const fn parts(&self) -> (&Arc<Core>, &Sessions) {
-        (&self.core, &self.sessions)
+    pub(crate) fn parts(&self) -> (&Arc<Core>, &Sessions) {
+        (&self.core, &*self.sessions)
     }
 
     /// Walks everything and reports what is wrong.

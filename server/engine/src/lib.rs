@@ -5,7 +5,7 @@
 //! - `progress`, `health`, `memory`, `space`
 //! - `format`: bytes to structs and back, pure
 //! - `container`, `index`
-//! - `error`, `guard`, `clean_stop`, `identity`
+//! - `error`, `guard`, `clean_stop`, `identity`, `generation`
 //! - `parity`: making containers again of the others of their group
 //! - `digest_stats`: how many extent digests were proved
 //! - `fair`: whose work comes next; `task`: work on a pool of threads; `jobs`: what background work is
@@ -20,7 +20,7 @@
 //! - `audit`, `damage_job`, `damage_report`, `index_job`, `scrub`: what is looked at in the background
 //! - `points`: what the volume knows of each restore point; `snapshot`: copies of the catalog
 //! - `retention`: deleting restore points, and what keeps them
-//! - `ingest`, `restore`, `verify`, `check`, `lost_rows`, `container_repair`, `parity_job`, `extent_history`, `statistics`, `needs`, `locked_needs`, `readiness`, `start`, `stop`, `recover`
+//! - `ingest`, `catalog_check`, `restore`, `verify`, `check`, `lost_rows`, `container_repair`, `parity_job`, `extent_history`, `statistics`, `needs`, `locked_needs`, `readiness`, `start`, `stop`, `recover`
 //! - `reclaim`: freeing what nothing refers to
 //! - `engine`, `bench`: the façade, and what benchmarks reach
 //!
@@ -35,6 +35,7 @@
 mod audit;
 #[doc(hidden)]
 pub mod bench;
+mod catalog_check;
 mod check;
 mod claims;
 mod clean_stop;
@@ -50,6 +51,7 @@ mod error;
 mod extent_history;
 mod fair;
 mod format;
+mod generation;
 mod guard;
 mod health;
 mod identity;

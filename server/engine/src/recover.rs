@@ -9,6 +9,7 @@ use holdfast_volume::{BlobName, Volume, list_all};
 
 use crate::container::{ContainerName, read_header};
 use crate::error::EngineError;
+use crate::generation;
 use crate::identity;
 use crate::points::{self, Between, Comparison};
 use crate::progress::Progress;
@@ -82,5 +83,10 @@ pub fn enter_points(
 ) -> Result<Comparison, EngineError> {
     let repository = catalog.repository()?.id;
     let between = Between { volume, catalog, repository, recovered: true, only: None };
-    points::compare(between, &mut |error| Err(error.into()), progress)
+    let found = points::compare(between, &mut |error| Err(error.into()), progress)?;
+    // (G10) From here on they agree.
+    if let Some(generation) = generation::of_newer_volume(volume, catalog)? {
+        catalog.note_generation(generation)?;
+    }
+    Ok(found)
 }

@@ -9,6 +9,7 @@ use holdfast_types::ids::RepositoryId;
 use holdfast_volume::Volume;
 
 use crate::audit::Audit;
+use crate::catalog_check::{self, Looked};
 use crate::clean_stop::CleanStop;
 use crate::container::{CacheLimits, ContainerCache};
 use crate::core::{Core, CoreParts, NUMBERS_PER_RESERVATION};
@@ -47,6 +48,8 @@ pub(crate) struct Start<'a> {
     pub(crate) location: &'a str,
     /// Discard the index first.
     pub(crate) rebuild: bool,
+    /// (S10) The catalog is an older copy.
+    pub(crate) older: bool,
 }
 
 /// What a start leads to.
@@ -73,10 +76,11 @@ fn checkpoint_if(rebuilt: bool, store: &ChunkStore) -> Result<(), EngineError> {
 /// Starts: see [`crate::recovery`] for the steps.
 pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started, EngineError> {
     let (data, catalog) = (Arc::clone(&start.data), Arc::clone(&start.catalog));
-    let Start { index, rebuild, .. } = start;
+    let Start { index, rebuild, older, .. } = start;
     let record = catalog.repository()?;
     // (S3) Nothing was changed so far.
     identity::ensure(&*data, &*catalog, record.id, start.location, start.on_loss == OnLoss::Accept)?;
+    let looked = catalog_check::at_start(&*catalog, &start.health, start.location);
     let mut summary = OpenSummary {
         discarded_unfinished: data.discard_unfinished()? + index.discard_unfinished()?,
         index_rebuilt: rebuild,
@@ -84,15 +88,16 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
     };
     // (S4) Before anything changes that the mark speaks of.
     let mark = CleanStop::take(&**index, record.id)?;
-    let numbers = first_numbers(&*catalog)?;
-    let known = Known { mark, next: numbers.as_ref().map(|numbers| numbers.start) };
+    // (W8) As the catalog says it, before anything is reserved: points may know higher ones.
+    let known = Known { mark, next: Some(catalog.commits()?.next_container) };
     // (S5)
     discard_if(rebuild, &**index)?;
     let leftovers = Arc::new(Leftovers::default());
     let ledger = Ledger::new(Arc::clone(&data), start.reserve_bytes);
     let options = index_options(&start.index_options, &start.health, &ledger, &leftovers, start.memory);
     let opened = recovery::open_index(index, record.id, &options, &mut summary)?;
-    let trusted = known.trusted(&opened);
+    // (S9) After a healing, the restore points that were lost are among those that are compared.
+    let trusted = known.trusted(&opened).filter(|_| looked != Looked::Healed && !older);
     summary.clean = trusted.is_some();
     let store = store(&start, record.id, opened, leftovers)?;
     let mut rest = Rest::default();
@@ -100,24 +105,23 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
     // (L1) Before points are compared: what is left of a deleted restore point must not be entered.
     settle("deletions of restore points", points::finish_deletions(&*data, &*catalog));
     // (S6) Restore points first: they bring the namespaces their containers belong to.
-    let look = Look { volume: &*data, catalog: &*catalog, repository: record.id, progress };
+    let look = Look { volume: &*data, catalog: &*catalog, repository: record.id, older, progress };
     let missing = look.points(trusted.is_some(), &mut summary, &mut rest)?;
     summary.dropped_points = missing.deleted_count;
     let mut unread = Unread::default();
     points::note_found(&missing, &mut unread);
+    let numbers = first_numbers(&*catalog)?;
+    let known = Known { next: numbers.as_ref().map(|numbers| numbers.start), ..known };
     // (L5) What changed and was not sealed.
     settle("changes of restore points", points::reseal_stale(&*data, &*catalog, record.id, &unread.points));
     // (D2) Before containers are looked for: these must not be adopted again.
     finish_deletions(&store, &*data);
     let (mut numbers, mut end) = (numbers.unwrap_or(0..0), known.next);
     if trusted.is_none() {
-        let above = look.containers(
-            &store,
-            &known,
-            missing.catalog_is_older,
-            (&mut summary, &mut rest, &mut unread),
-        )?;
-        if missing.catalog_is_older || above.is_some_and(|above| above > numbers.start) {
+        let older = older || missing.catalog_is_older;
+        let above =
+            look.containers(&store, &known, older, (&mut summary, &mut rest, &mut unread))?;
+        if older || above.is_some_and(|above| above > numbers.start) {
             // (W8) Numbers that are in use already; adopting them moved the catalog's next number.
             numbers = 0..0;
         }
@@ -130,6 +134,9 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
     let audit_from = trusted.filter(|_| all_looked_at).map_or(0, |mark| mark.audit_from);
     store.leftovers.begin_at(end.unwrap_or(0));
     let core = core(start, record.id, store, ledger, (numbers, Unrecorded::new(rest, unread)))?;
+    if matches!(looked, Looked::Sound | Looked::Healed) {
+        core.trust_catalog();
+    }
     let (audit, points) =
         (Audit::new(audit_from, end.unwrap_or(0)), MissingPoints::new(missing.without_point));
     let snapshot = trusted.map(|mark| mark.snapshot);
@@ -184,7 +191,8 @@ fn core(
     ledger: Arc<Ledger>,
     (numbers, unrecorded): (Range<u64>, Unrecorded),
 ) -> Result<Core, EngineError> {
-    let Start { data, catalog, clock, health, lease_secs, reread_days, memory, read_threads, .. } = start;
+    let Start { data, catalog, clock, health, lease_secs, reread_days, .. } = start;
+    let Start { memory, read_threads, location, .. } = start;
     Core::new(CoreParts {
         repository,
         volume: Arc::new(GuardedVolume::new(data, Arc::clone(&health))),
@@ -194,6 +202,7 @@ fn core(
         clock,
         health,
         lease_secs,
+        location: location.to_owned(),
         reread_days,
         ledger,
         session_memory: MemoryPool::new(memory.sessions_bytes),
@@ -209,6 +218,7 @@ struct Look<'a> {
     volume: &'a dyn Volume,
     catalog: &'a dyn Catalog,
     repository: RepositoryId,
+    older: bool,
     progress: &'a dyn Progress,
 }
 
@@ -220,13 +230,13 @@ impl Look<'_> {
         summary: &mut OpenSummary,
         rest: &mut Rest,
     ) -> Result<Comparison, EngineError> {
-        let Self { volume, catalog, repository, progress } = *self;
+        let Self { volume, catalog, repository, older, progress } = *self;
         let written = catalog.commits()?.points_written;
         if clean && written {
             return Ok(Comparison::default());
         }
         // (S8)
-        let between = Between { volume, catalog, repository, recovered: false, only: None };
+        let between = Between { volume, catalog, repository, recovered: older, only: None };
         let found = points::compare(between, &mut |error| rest.refused(error), progress)?;
         rest.points = found.waiting_count;
         note_compared(catalog, written, &found, summary)?;

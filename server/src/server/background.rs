@@ -90,6 +90,7 @@ pub(super) fn start(app: &App, settings: &Settings) -> Runner {
     runner.start(app.engine.audit_job(), AUDIT);
     runner.start(app.engine.damage_job(), AUDIT);
     runner.start(app.engine.index_repair_job(), AUDIT);
+    runner.start(app.engine.catalog_check_job(), AUDIT);
     runner.start(app.engine.points_job(), AUDIT);
     runner.start(app.engine.retention_job(), HOUSEKEEPING);
     runner.start(app.engine.damage_report_job(), AUDIT);

@@ -162,6 +162,18 @@ fn what_is_only_there_is_listed_read_and_removed_as_if_it_were_here() {
 }
 
 /// (T1) A bucket in which every blob of the work below may be the last one that got through.
+/// (S3) What only the bucket has does not say that anything is mounted here.
+#[test]
+fn what_is_here_is_what_the_folder_has() {
+    let world = World::new();
+    let process = world.start();
+    process.finish();
+    world.local.remove(&name("repository")).unwrap();
+    assert!(process.volume.open(&name("repository")).is_ok(), "it is read from the bucket");
+    let here = process.volume.here().expect("some of it lies far away");
+    assert!(matches!(here.open(&name("repository")), Err(VolumeError::NotFound { .. })));
+}
+
 #[test]
 fn a_point_never_comes_before_what_it_needs() {
     let work = |volume: &TieredVolume| {

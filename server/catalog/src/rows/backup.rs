@@ -110,6 +110,8 @@ pub struct CommitState {
     pub points_written: bool,
     /// The lowest container number never handed out.
     pub next_container: u64,
+    /// How often deletions of restore points or containers were begun.
+    pub generation: u64,
 }
 
 /// An attempt no backup came of.

@@ -12,15 +12,28 @@ pub(super) fn state(connection: &Connection) -> Result<CommitState> {
             last: count(row, "last_commit")?,
             points_written: row.get("points_written")?,
             next_container: count(row, "next_container")?,
+            generation: count(row, "generation")?,
         })
     };
     connection
-        .query_row("SELECT last_commit, points_written, next_container FROM repository", [], read)
+        .query_row("SELECT last_commit, points_written, next_container, generation FROM repository", [], read)
         .or_error("read")
 }
 
 pub(super) fn set_written(tx: &Transaction<'_>, written: bool) -> Result<()> {
     tx.execute("UPDATE repository SET points_written = ?", [written]).or_error("write")?;
+    Ok(())
+}
+
+/// (G10) Something is going to be deleted.
+pub(super) fn raise_generation(tx: &Transaction<'_>) -> Result<()> {
+    tx.execute("UPDATE repository SET generation = generation + 1", []).or_error("write")?;
+    Ok(())
+}
+
+pub(super) fn note_generation(tx: &Transaction<'_>, generation: u64) -> Result<()> {
+    let generation = int("generation", generation)?;
+    tx.execute("UPDATE repository SET generation = max(generation, ?)", [generation]).or_error("write")?;
     Ok(())
 }
 

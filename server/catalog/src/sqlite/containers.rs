@@ -6,7 +6,7 @@ use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId, RunId};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use super::convert::{OrCatalogError, bad_value, count, id, int};
-use super::namespaces;
+use super::{commit_numbers, namespaces};
 use crate::{CatalogError, ContainerRecord, ContainerState, Result};
 
 pub(super) fn reserve(tx: &Transaction<'_>, numbers: u32) -> Result<Range<u64>> {
@@ -154,7 +154,14 @@ fn take_over(tx: &Transaction<'_>, known: &ContainerRecord, told: &ContainerReco
     Ok(())
 }
 
-pub(super) fn condemn(tx: &Transaction<'_>, id: ContainerId) -> Result<()> {
+pub(super) fn condemn_all(tx: &Transaction<'_>, ids: &[ContainerId]) -> Result<()> {
+    if !ids.is_empty() {
+        commit_numbers::raise_generation(tx)?;
+    }
+    ids.iter().try_for_each(|id| condemn(tx, *id))
+}
+
+fn condemn(tx: &Transaction<'_>, id: ContainerId) -> Result<()> {
     tx.prepare_cached("UPDATE containers SET state = 'condemned' WHERE id = ?")
         .and_then(|mut s| s.execute([number(id).unwrap_or(-1)]))
         .or_error("write")?;

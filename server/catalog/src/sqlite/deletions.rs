@@ -6,7 +6,7 @@ use holdfast_types::ids::{BackupId, NamespaceId};
 use rusqlite::{Connection, Row, Transaction, params};
 
 use super::convert::{OrCatalogError, id};
-use super::{audit, backups, lock_clock, locks, namespaces};
+use super::{audit, backups, commit_numbers, lock_clock, locks, namespaces};
 use crate::{AuditEntry, CatalogError, DeletionRecord, NamespaceRecord, Result};
 
 /// (L1) Nothing is changed before all of them were found to be free.
@@ -48,6 +48,9 @@ pub(super) fn begin(
         };
         audit::add(tx, clock, &entry)?;
         begun.extend(one(tx, id)?);
+    }
+    if !begun.is_empty() {
+        commit_numbers::raise_generation(tx)?;
     }
     Ok(begun)
 }

@@ -25,6 +25,7 @@ mod damage;
 mod deletions;
 mod details;
 mod expiring;
+mod heal;
 mod leases;
 mod lock_clock;
 mod lock_row;

@@ -127,6 +127,16 @@ pub(super) fn count_session(tx: &Transaction<'_>, clock: &dyn Clock, namespace: 
     Ok(true)
 }
 
+/// Adds the sums up anew.
+pub(super) const ADD_UP: &str = "UPDATE namespace_usage AS u SET \
+     stored_bytes = (SELECT coalesce(sum(c.stored_bytes), 0) FROM containers c WHERE c.namespace_id = u.namespace_id), \
+     protected_bytes = (SELECT coalesce(sum(k.data_bytes), 0) FROM vms v JOIN backups b ON b.vm_id = v.id \
+         AND b.ordinal = (SELECT max(l.ordinal) FROM backups l WHERE l.vm_id = v.id) \
+         JOIN disks k ON k.backup_id = b.id WHERE v.namespace_id = u.namespace_id), \
+     restore_points = (SELECT count(*) FROM backups b WHERE b.namespace_id = u.namespace_id), \
+     vms = (SELECT count(*) FROM vms v WHERE v.namespace_id = u.namespace_id), \
+     jobs = (SELECT count(*) FROM jobs j WHERE j.namespace_id = u.namespace_id)";
+
 /// Sums that are not what they should be, for the integrity check: the rows themselves are added up.
 pub(super) fn problems(connection: &Connection) -> Result<Vec<String>> {
     let sql = "SELECT n.name, u.stored_bytes, u.protected_bytes, u.restore_points, u.vms, u.jobs, \

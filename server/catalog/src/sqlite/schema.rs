@@ -39,6 +39,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0017_task_kinds.sql"),
     include_str!("../../migrations/0018_archive_by_policy.sql"),
     include_str!("../../migrations/0019_places.sql"),
+    include_str!("../../migrations/0020_generation.sql"),
 ];
 
 /// The version this build writes.

@@ -106,7 +106,10 @@ fn a_point_makes_everything_it_names(f: &Fixture) {
     assert_eq!((backup.id, &backup.disks, backup.job.as_str()), (point.backup, &point.disks, "weekly"));
     assert_eq!(f.session_details(point.attempt.session).unwrap(), point.details);
     assert_eq!(f.run(point.attempt.run).unwrap().unwrap().job, "weekly");
-    assert_eq!(f.commits().unwrap(), CommitState { last: 12, points_written: false, next_container: 5000 });
+    assert_eq!(
+        f.commits().unwrap(),
+        CommitState { last: 12, points_written: false, next_container: 5000, generation: 0 }
+    );
     assert_eq!(f.reserve_container_numbers(1).unwrap(), 5000..5001);
     let log = f.list_audit(PageRequest::FIRST).unwrap().items;
     assert!(

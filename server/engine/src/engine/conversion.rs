@@ -16,7 +16,7 @@ use crate::parity;
 use crate::space::{Grant, Purpose};
 
 /// The folders of all blobs but the repository's mark.
-pub const BLOB_FOLDERS: [&str; 5] = ["containers", "index", "parity", "points", "snapshots"];
+pub const BLOB_FOLDERS: [&str; 6] = ["containers", "generation", "index", "parity", "points", "snapshots"];
 
 /// Room on the volume for a blob that is written beside what the engine writes. Dropping it gives it back.
 #[derive(Debug)]

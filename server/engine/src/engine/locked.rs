@@ -11,7 +11,6 @@ use holdfast_volume::{MemoryVolume, Volume};
 
 use super::{Engine, EngineParts, reserve_bytes};
 use crate::error::EngineError;
-use crate::ingest::Sessions;
 use crate::reclaim::Rounds;
 use crate::snapshot::Snapshots;
 use crate::start::{self, Start, Started};
@@ -42,6 +41,7 @@ impl Engine {
             on_loss: options.on_loss,
             location: &options.location,
             rebuild: false,
+            older: false,
         };
         let Started { core, audit, points, snapshot, summary } = start::locked(start)?;
         let snapshots = Snapshots::new(&core, snapshot)?;
@@ -52,7 +52,7 @@ impl Engine {
             snapshots: Arc::new(snapshots),
             scrub: Arc::default(),
             index_volume: index,
-            sessions: Sessions::default(),
+            sessions: Arc::default(),
             rounds: Rounds::default(),
             opened: summary,
             _lock: lock,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use holdfast_types::ids::BackupId;
 
 use super::Engine;
+use crate::catalog_check;
 use crate::error::EngineError;
 use crate::reclaim::{self, Attribution, Control as ReclaimControl, Freed, ReclaimOptions, ReclaimReport};
 
@@ -63,6 +64,14 @@ impl Engine {
     ) -> Result<ReclaimReport, EngineError> {
         self.core.check_unlocked()?;
         let _turn = self.rounds.begin(control)?;
+        // (S9) Once in a process, and whenever something was found to be lost.
+        if self.core.catalog_trusted_for().is_none() {
+            let steering = Arc::clone(control);
+            let go_on = Box::new(move || !steering.is_stopped());
+            if !catalog_check::run(&self.core, &self.sessions, go_on)? {
+                return Err(EngineError::Stopped);
+            }
+        }
         reclaim::run(&self.core, &self.sessions, options, control)
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use holdfast_catalog::{AuditEntry, RowStatus};
 use holdfast_proto::limits::{REASON_MAX_BYTES, plain_text};
 use holdfast_proto::v1;
-use holdfast_types::ids::{NamespaceId, SessionId, TokenId};
+use holdfast_types::ids::{BackupId, NamespaceId, SessionId, TokenId};
 use parking_lot::Mutex;
 
 use super::commit;
@@ -149,6 +149,11 @@ impl Sessions {
         let mut live: Vec<LiveSession> = sessions.iter().map(|session| session.live()).collect();
         live.sort_by_key(|session| (session.started_ms, session.session));
         live
+    }
+
+    /// Whether a session that has not ended makes this restore point.
+    pub(crate) fn makes(&self, backup: BackupId) -> bool {
+        self.0.lock().by_id.values().any(|session| session.backup == backup)
     }
 
     /// The sessions in progress.

@@ -17,6 +17,7 @@ use super::name::{PointName, vm_folder};
 use super::places::{Expected, revisions};
 use super::{encode, seal};
 use crate::error::EngineError;
+use crate::generation;
 
 /// Records of deletions read at a time: some 200 KiB.
 const BATCH: u32 = 1000;
@@ -36,6 +37,8 @@ pub(crate) fn finish_deletions(volume: &dyn Volume, catalog: &dyn Catalog) -> Re
         if batch.is_empty() {
             return Ok(finished);
         }
+        // (G10) Before: a catalog from before the deletion began would bring these back.
+        generation::raise(volume, catalog)?;
         remove_points(volume, &batch)?;
         let ids: Vec<BackupId> = batch.iter().map(|one| one.backup).collect();
         // Only now: a point that is left would be entered by the next start (L1, P3).

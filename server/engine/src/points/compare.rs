@@ -162,6 +162,24 @@ pub(crate) fn compare(
     Ok(comparison)
 }
 
+/// (P3) As [`compare`], of these restore points alone: what their points say is entered.
+pub(super) fn enter_these(
+    between: Between<'_>,
+    asked: &HashSet<BackupId>,
+    refused: &mut dyn FnMut(CatalogError) -> Result<(), EngineError>,
+) -> Result<Comparison, EngineError> {
+    let Between { volume, catalog, repository, .. } = between;
+    let (mut comparison, mut batch) = (Comparison::default(), Vec::new());
+    for (backup, names) in places::all_of(volume, asked)? {
+        batch.extend(highest_readable(volume, repository, backup, names, &mut comparison)?);
+        if batch.len() >= ENTERED_PER_TRANSACTION {
+            enter(catalog, &mut batch, &mut comparison, refused)?;
+        }
+    }
+    enter(catalog, &mut batch, &mut comparison, refused)?;
+    Ok(comparison)
+}
+
 /// (L1) A catalog that is older than the volume has rows of restore points that were deleted since: of all its restore
 /// points it knew the points to be there. Those that are locked cannot have been deleted, so they lost their points.
 fn drop_deleted(
@@ -197,6 +215,17 @@ struct Rows {
     states: HashMap<BackupId, PointState>,
     /// Restore points that are being deleted: their points do not count.
     deleting: HashSet<BackupId>,
+}
+
+/// Restore points that are being deleted.
+pub(super) fn deleting(catalog: &dyn Catalog) -> Result<HashSet<BackupId>, EngineError> {
+    let (mut deleting, mut after) = (HashSet::new(), None);
+    loop {
+        let page = catalog.deletions(after, ROWS_PER_PAGE)?;
+        let Some(last) = page.last() else { return Ok(deleting) };
+        after = Some(last.backup);
+        deleting.extend(page.into_iter().map(|one| one.backup));
+    }
 }
 
 /// What is not as the catalog says.
@@ -240,14 +269,7 @@ impl Rows {
             after = Some(last.backup);
             states.extend(page.into_iter().map(|state| (state.backup, state)));
         }
-        let (mut deleting, mut after) = (HashSet::new(), None);
-        loop {
-            let page = catalog.deletions(after, ROWS_PER_PAGE)?;
-            let Some(last) = page.last() else { break };
-            after = Some(last.backup);
-            deleting.extend(page.into_iter().map(|one| one.backup));
-        }
-        Ok(Self { states, deleting })
+        Ok(Self { states, deleting: deleting(catalog)? })
     }
 
     /// `counts`: of each restore point, how many revisions there are on the volume, and the highest.

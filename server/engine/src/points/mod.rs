@@ -3,8 +3,8 @@
 //!
 //! Read in this order: [`record`] (what a point says) → [`name`] (where it lies) → [`store`] (sealing and reading one)
 //! → [`change`] (points that change, and points that go) → [`places`] (where revisions lie) → [`compare`] (catalog
-//! against volume, at a start) → [`job`] (points of restore points that have none) →
-//! [`verify`] (for `check`).
+//! against volume, at a start) → [`lost`](mod@lost) (rows that got lost) → [`job`] (points of restore points that have none)
+//! → [`verify`] (for `check`).
 //!
 //! Invariants:
 //! - **The point is the commit** (P1): everything it refers to is durable before it is sealed, and the catalog's
@@ -19,6 +19,7 @@ mod change;
 mod compare;
 mod give_up;
 mod job;
+mod lost;
 mod name;
 mod old_folders;
 mod places;
@@ -33,6 +34,7 @@ pub(crate) use compare::{Between, compare};
 pub use compare::{Comparison, EnteredPoint, PointProblem};
 pub(crate) use give_up::give_up;
 pub(crate) use job::{MissingPoints, PointsJob, look_again, note_found, record_rest};
+pub(crate) use lost::{enter_again, lacks_rows, listed, lost};
 pub(crate) use name::{PointName, folder};
 pub(crate) use old_folders::OldFoldersJob;
 pub(crate) use record::encode;

@@ -54,7 +54,7 @@ impl Roots {
         let mut names = HashMap::new();
         let mut roots = Vec::new();
         for id in core.catalog.all_backup_ids() {
-            // Deleted since: then it counts no more.
+            // Deleted since: then it counts no more. If its row is lost, its point tells (G9).
             let Some(backup) = core.catalog.backup(id?)? else { continue };
             roots.extend(of_backup(&backup, &mut names));
         }
@@ -82,6 +82,14 @@ impl Roots {
         // In place: all of them are hundreds of MiB of a repository with millions of disks.
         self.0.extend(more.0);
         self.0.into_iter().collect()
+    }
+
+    /// The restore points they are of, by id.
+    pub(crate) fn restore_points(&self) -> Vec<BackupId> {
+        let mut ids: Vec<BackupId> = self.0.iter().map(|root| root.backup).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        ids
     }
 
     /// In two: those `first` says yes to, and the others.

@@ -25,6 +25,7 @@ use crate::core::Core;
 use crate::error::EngineError;
 use crate::in_use::Recipe;
 use crate::ingest::Sessions;
+use crate::points;
 
 /// Findings told of at most.
 const FINDINGS_MAX: usize = 256;
@@ -112,18 +113,20 @@ pub(crate) fn check_ready(core: &Core) -> Result<(), EngineError> {
 /// A round in progress.
 struct Round<'a> {
     core: &'a Core,
+    sessions: &'a Sessions,
     scope: Scope,
     watch: Watch<'a>,
 }
 
 impl<'a> Round<'a> {
-    fn begin(core: &'a Core, sessions: &Sessions, watch: Watch<'a>) -> Result<Self, EngineError> {
+    fn begin(core: &'a Core, sessions: &'a Sessions, watch: Watch<'a>) -> Result<Self, EngineError> {
         // (G1) Before anything is listed.
         if !core.store.leftovers.begin_round() {
             return Err(EngineError::RoundInProgress);
         }
         // From here on dropping it ends the round.
-        let mut round = Self { core, scope: Scope { below: 0, unsettled: RoaringTreemap::new() }, watch };
+        let scope = Scope { below: 0, unsettled: RoaringTreemap::new() };
+        let mut round = Self { core, sessions, scope, watch };
         round.scope.below = core.next_number()?;
         // (G3) The bound first: what a session fills after it was asked has a number above.
         for session in sessions.all() {
@@ -139,8 +142,18 @@ impl<'a> Round<'a> {
 
     /// Everything that counts, as of one moment. (G2)
     fn roots(&self) -> Result<Roots, EngineError> {
+        // (G9) The points say what is live; before the rows, which follow them.
+        let listed = points::listed(&*self.core.volume)?;
         let (in_use, committed) = self.core.in_use.with(|| Roots::load(self.core));
-        Ok(committed?.and(in_use.into_iter().map(root).collect()))
+        let committed = committed?;
+        let lost =
+            points::lost(self.core, &listed, &committed.restore_points(), &|id| self.sessions.makes(id))?;
+        // (P2) One that a session left is none of these.
+        if !lost.is_empty() && !self.core.has_left_point() {
+            self.core.doubt_catalog();
+            return Err(points::lacks_rows(&lost));
+        }
+        Ok(committed.and(in_use.into_iter().map(root).collect()))
     }
 
     fn window(

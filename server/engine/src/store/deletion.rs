@@ -10,6 +10,7 @@ use super::Leftover;
 use super::chunks::ChunkStore;
 use crate::container::ContainerName;
 use crate::error::EngineError;
+use crate::generation;
 
 impl ChunkStore {
     /// (D2) Deletes containers that [were given up](super::Leftovers::condemn).
@@ -87,6 +88,8 @@ impl ChunkStore {
         if containers.is_empty() {
             return Ok(());
         }
+        // (G10) Before: a catalog from before the condemnation would take these for lost.
+        generation::raise(volume, &*self.catalog)?;
         for &(id, class) in containers {
             self.index.forget_container(id);
             self.forget_damaged(id);

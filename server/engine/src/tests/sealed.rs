@@ -57,8 +57,8 @@ fn a_kill_in_a_long_first_backup_leaves_few_containers_to_look_for() {
     let engine = bench.open(Arc::<FaultyVolume<MemoryVolume>>::clone(&watched));
     let lists = watched.count(OpKind::List);
     assert_eq!(
-        lists, 4,
-        "the index, the points, the last folder with numbers handed out, and the one after it"
+        lists, 5,
+        "the index, generations, the points, the last folder with numbers handed out, and the one after it"
     );
     assert!(engine.catalog().all_containers().count() >= 3, "what was noted is known");
     engine.audit(&NoProgress).unwrap();

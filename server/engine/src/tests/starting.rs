@@ -73,7 +73,7 @@ fn after_a_clean_stop_no_container_is_looked_for() {
     let watched = faulty(&volume);
     let engine = bench.open(Arc::<FaultyVolume<MemoryVolume>>::clone(&watched));
     assert!(engine.opened().clean && engine.audit_finished());
-    assert_eq!(watched.count(OpKind::List), 1, "the index's folder, not the containers'");
+    assert_eq!(watched.count(OpKind::List), 2, "the folders of the index and of generations");
     assert!(restore(&engine, &id, "root").unwrap() == disk);
     drop(engine);
     assert!(!bench.open(Arc::new(volume)).opened().clean, "the mark counts once");

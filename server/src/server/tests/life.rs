@@ -138,6 +138,7 @@ async fn background_jobs_are_listed_and_end_with_the_server() {
             "audit",
             "damage",
             "index-repair",
+            "catalog-check",
             "restore-points",
             "retention",
             "damage-report",

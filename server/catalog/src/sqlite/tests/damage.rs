@@ -89,3 +89,91 @@ fn overwritten_pages_are_noticed() {
 fn open_any(path: &Path) -> Result<SqliteCatalog, CatalogError> {
     SqliteCatalog::open(path, Arc::new(ManualClock::new(START_MS)))
 }
+
+/// A bit of every part of the file: nothing that hides a row passes, and what was healed is whole.
+#[test]
+fn a_flipped_bit_that_hides_a_restore_point_is_noticed() {
+    let whole = built();
+    let bytes = std::fs::read(&whole.path).unwrap();
+    let all: Vec<_> = whole.open().unwrap().all_backup_ids().map(Result::unwrap).collect();
+    let joined = |catalog: &SqliteCatalog| -> Result<Vec<_>, CatalogError> {
+        let rows = |id: &holdfast_types::ids::BackupId| catalog.backup(*id).transpose();
+        all.iter().filter_map(rows).collect()
+    };
+    let rows = joined(&open_any(&whole.path).unwrap()).unwrap();
+    let (mut hidden, mut noticed, mut healed) = (0, 0, 0);
+    // Every 911th byte, a different bit each.
+    for at in (100..bytes.len()).step_by(911) {
+        let home = Home::new();
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 1 << (at % 8);
+        std::fs::write(&home.path, damaged).unwrap();
+        let Ok(catalog) = open_any(&home.path) else { continue };
+        let is_hidden = joined(&catalog).map_or(true, |found| found.len() < all.len());
+        let found = catalog.damage_check(Box::new(|| true)).unwrap_or(Some(vec!["error".into()])).unwrap();
+        hidden += u32::from(is_hidden);
+        noticed += u32::from(!found.is_empty());
+        assert!(!is_hidden || !found.is_empty(), "byte {at} hides a restore point");
+        if !found.is_empty() && catalog.heal().is_ok_and(|left| left.is_empty()) {
+            healed += 1;
+            assert_eq!(catalog.integrity_check().unwrap(), Vec::<String>::new(), "byte {at}");
+            for row in joined(&catalog).unwrap() {
+                assert!(rows.contains(&row), "byte {at}: {row:?}");
+            }
+        }
+    }
+    assert!(hidden > 5 && healed > 20, "{hidden} hid a row, {noticed} were noticed, {healed} healed");
+    println!("{hidden} hid a row, {noticed} were noticed, {healed} healed");
+}
+
+#[test]
+fn a_look_for_damage_can_be_stopped() {
+    let home = built();
+    let catalog = home.open().unwrap();
+    assert_eq!(catalog.damage_check(Box::new(|| false)).unwrap(), None);
+    let mut left = 1;
+    let go_on = move || std::mem::replace(&mut left, 0) > 0;
+    // It is small: so few steps are one piece, and it ends.
+    assert_eq!(catalog.damage_check(Box::new(go_on)).unwrap(), Some(Vec::new()));
+}
+
+/// What an index lost, and what is left of a restore point whose row is gone.
+#[test]
+fn indexes_and_rests_of_restore_points_are_healed() {
+    let home = built();
+    let raw = home.raw();
+    let id: [u8; 16] = raw.query_row("SELECT id FROM backups LIMIT 1", [], |row| row.get(0)).unwrap();
+    raw.pragma_update(None, "foreign_keys", false).unwrap();
+    raw.execute("DELETE FROM backups WHERE id = ?", [id]).unwrap();
+    drop(raw);
+    let catalog = home.open().unwrap();
+    let found = catalog.damage_check(Box::new(|| true)).unwrap().unwrap();
+    assert!(found.iter().any(|one| one.contains("disks")), "{found:?}");
+    assert_eq!(catalog.heal().unwrap(), Vec::<String>::new());
+    assert_eq!(catalog.integrity_check().unwrap(), Vec::<String>::new());
+    assert_eq!(catalog.all_backup_ids().count(), 39);
+}
+
+/// A disk that is gone takes its restore point along: the point brings both back.
+#[test]
+fn a_restore_point_that_lost_a_disk_is_incomplete() {
+    let home = built();
+    home.raw().execute("DELETE FROM disks WHERE backup_id = (SELECT id FROM backups LIMIT 1)", []).unwrap();
+    let catalog = home.open().unwrap();
+    assert!(!catalog.damage_check(Box::new(|| true)).unwrap().unwrap().is_empty());
+    assert_eq!(catalog.heal().unwrap(), Vec::<String>::new());
+    assert_eq!(catalog.all_backup_ids().count(), 39);
+}
+
+/// What no point tells of cannot be healed from points.
+#[test]
+fn rows_that_only_the_catalog_had_are_not_healed() {
+    let home = built();
+    let raw = home.raw();
+    raw.pragma_update(None, "foreign_keys", false).unwrap();
+    raw.execute("DELETE FROM vms", []).unwrap();
+    drop(raw);
+    let catalog = home.open().unwrap();
+    assert!(!catalog.heal().unwrap().is_empty());
+    assert_eq!(catalog.all_backup_ids().count(), 40, "nothing was changed");
+}

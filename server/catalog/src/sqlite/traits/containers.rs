@@ -48,13 +48,13 @@ impl Containers for SqliteCatalog {
     }
 
     fn condemn_containers(&self, ids: &[ContainerId]) -> Result<()> {
-        self.write_on_full_disk(|tx| ids.iter().try_for_each(|id| containers::condemn(tx, *id)))
+        self.write_on_full_disk(|tx| containers::condemn_all(tx, ids))
     }
 
     fn replace_containers(&self, new: &[ContainerRecord], condemned: &[ContainerId]) -> Result<()> {
         self.write_on_full_disk(|tx| {
             new.iter().try_for_each(|container| containers::adopt(tx, container))?;
-            condemned.iter().try_for_each(|id| containers::condemn(tx, *id))
+            containers::condemn_all(tx, condemned)
         })
     }
 

@@ -17,6 +17,10 @@ impl Points for SqliteCatalog {
         self.write(|tx| commit_numbers::set_written(tx, written))
     }
 
+    fn note_generation(&self, generation: u64) -> Result<()> {
+        self.write(|tx| commit_numbers::note_generation(tx, generation))
+    }
+
     fn backup_ids(&self, after: Option<BackupId>, limit: u32) -> Result<Vec<BackupId>> {
         self.report(|c| points::ids(c, after, limit))
     }

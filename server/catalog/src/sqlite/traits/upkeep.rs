@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::super::convert::OrCatalogError as _;
-use super::super::{SqliteCatalog, audit, connection, namespaces, quotas, snapshot};
-use crate::{INTEGRITY_PROBLEMS_MAX, RepositoryRecord, Result, Upkeep};
+use super::super::{SqliteCatalog, audit, connection, heal, namespaces, quotas, snapshot};
+use crate::{GoOn, INTEGRITY_PROBLEMS_MAX, RepositoryRecord, Result, Upkeep};
 
 impl Upkeep for SqliteCatalog {
     fn repository(&self) -> Result<RepositoryRecord> {
@@ -15,11 +15,19 @@ impl Upkeep for SqliteCatalog {
 
     fn integrity_check(&self) -> Result<Vec<String>> {
         self.report(|c| {
-            let mut problems = connection::problems(c, INTEGRITY_PROBLEMS_MAX)?;
+            let mut problems = heal::problems(c)?;
             problems.extend(quotas::problems(c)?);
             problems.truncate(usize::try_from(INTEGRITY_PROBLEMS_MAX).unwrap_or(usize::MAX));
             Ok(problems)
         })
+    }
+
+    fn damage_check(&self, go_on: GoOn) -> Result<Option<Vec<String>>> {
+        heal::look(&self.path, go_on)
+    }
+
+    fn heal(&self) -> Result<Vec<String>> {
+        self.change("write", heal::heal)
     }
 
     fn size_bytes(&self) -> Result<u64> {

@@ -35,7 +35,8 @@ impl World {
             77..80 => self.protect(),
             80..83 => self.snapshot(),
             83..85 => self.pass_time(),
-            85..88 => self.forget(),
+            85..87 => self.forget(),
+            87 => self.lose_a_row(),
             88..90 => self.run_short(),
             90..92 => self.look_after_damage(),
             92..95 => self.restart_somehow(),
@@ -356,6 +357,41 @@ impl World {
         if let Err(error) = self.engine().snapshot() {
             self.excuse("a snapshot", &error);
         }
+        if self.hazards.crashes && self.random.one_in(4) {
+            self.keep_catalog();
+        }
+    }
+
+    /// (G9, S9) The catalog loses a restore point, as by a flipped bit: no round goes on without it, and it comes back.
+    fn lose_a_row(&mut self) {
+        let free: Vec<BackupId> = self
+            .points
+            .iter()
+            .filter(|point| !point.may_stay() && !point.doubtful)
+            .map(|point| point.id)
+            .collect();
+        if self.in_round || free.is_empty() {
+            return;
+        }
+        let (id, with_disks) = (*self.random.pick(&free), self.random.one_in(2));
+        self.told(format!("the catalog loses {id}"));
+        let raw = self.raw_catalog();
+        raw.pragma_update(None, "foreign_keys", with_disks).unwrap();
+        raw.execute("DELETE FROM backups WHERE id = ?", [id.to_bytes()]).unwrap();
+        drop(raw);
+        let engine = self.engine();
+        if self.random.one_in(2) {
+            let (core, sessions) = engine.parts();
+            let (options, control) = (ReclaimOptions::default(), Control::default());
+            let done = run_watched(core, sessions, &options, &control, &|_| {});
+            assert!(done.is_err(), "a round went on without {id}");
+        }
+        core_doubts(&engine);
+        if let Err(error) = engine.catalog_check_job().step(&Budget::unlimited()) {
+            self.told(format!("it is not entered again: {error}"));
+            assert!(self.has_crashed() || self.was_full || self.hazards.damage, "{error}");
+            self.restart(Restart::Kill);
+        }
     }
 
     fn pass_time(&mut self) {
@@ -408,9 +444,10 @@ impl World {
         if !self.hazards.crashes || self.random.one_in(3) {
             return self.restart(Restart::Clean);
         }
-        match self.random.below(4) {
+        match self.random.below(5) {
             0 => self.restart(Restart::Kill),
             1 => self.restart(Restart::Recovery),
+            2 => self.restart(Restart::OlderCatalog),
             _ => {
                 let after = self.random.below(30) as u64;
                 self.told(format!("power fails after {after} more"));
@@ -480,6 +517,11 @@ impl World {
         self.memory.replace(&blob, hurt.bytes.clone());
         let _ = self.volume.damage(&blob, &Damage::Replace { bytes: hurt.bytes.to_vec() });
     }
+}
+
+/// As after a day.
+fn core_doubts(engine: &crate::engine::Engine) {
+    engine.parts().0.doubt_catalog();
 }
 
 /// What is before a region's payload.

@@ -1,6 +1,7 @@
 //! One repository, those who use it, and what must be true of it: its life from start to start.
 
 use std::collections::BTreeSet;
+use std::io::Read as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -62,6 +63,8 @@ pub(super) enum Restart {
     Kill,
     /// With nothing but the volume.
     Recovery,
+    /// With a copy of the catalog that was kept some time before.
+    OlderCatalog,
 }
 
 /// See the module's text.
@@ -91,6 +94,8 @@ pub(super) struct World {
     pub(super) was_full: bool,
     /// Whether a policy locks what is made of one VM.
     has_policy: bool,
+    /// A copy of the catalog.
+    copy: Option<Vec<u8>>,
     /// A round is in progress: what deletes now does so within it.
     pub(super) in_round: bool,
     /// Nothing more can be said of it.
@@ -139,6 +144,7 @@ impl World {
             sound: BTreeSet::new(),
             was_full: false,
             has_policy,
+            copy: None,
             in_round: false,
             is_over: false,
             hidden: Vec::new(),
@@ -298,14 +304,19 @@ impl World {
         self.agents.iter_mut().for_each(|agent| *agent = None);
         drop(engine);
         self.hide();
-        if how == Restart::Recovery {
-            self.recover();
-        }
+        let is_older = match how {
+            Restart::Recovery => {
+                self.recover();
+                true
+            }
+            Restart::OlderCatalog => self.put_back(),
+            Restart::Clean | Restart::Kill => false,
+        };
         self.start();
         if !self.hidden.is_empty() {
             self.live_with_hidden(how);
         }
-        if how == Restart::Recovery {
+        if is_older {
             self.set_policy();
             let engine = self.engine();
             self.census.recovered(&self.memory, &|id| engine.catalog().container(id).unwrap().is_some());
@@ -344,6 +355,28 @@ impl World {
 
     fn database(&self) -> PathBuf {
         self.bench.folder.path().join("catalog.db")
+    }
+
+    pub(super) fn raw_catalog(&self) -> rusqlite::Connection {
+        rusqlite::Connection::open(self.database()).unwrap()
+    }
+
+    /// Keeps a copy of the catalog as it is.
+    pub(super) fn keep_catalog(&mut self) {
+        let mut copy = Vec::new();
+        self.engine().catalog().snapshot().unwrap().read_to_end(&mut copy).unwrap();
+        self.told("a copy of the catalog is kept");
+        self.copy = Some(copy);
+    }
+
+    /// (S10) The copy is put back, if there is one.
+    fn put_back(&mut self) -> bool {
+        let Some(copy) = &self.copy else { return false };
+        for file in ["catalog.db-wal", "catalog.db-shm"] {
+            let _ = std::fs::remove_file(self.bench.folder.path().join(file));
+        }
+        std::fs::write(self.database(), copy).unwrap();
+        true
     }
 
     /// As `holdfast-server recover`: the newest snapshot that can be read, then every point, then the rows of what was

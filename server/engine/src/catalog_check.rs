@@ -1,0 +1,139 @@
+//! (S9) The catalog is looked through: at the start, for as long as that may take; in the background once a day, or right
+//! away when the start did not get to its end; and before the first round of reclaim.
+//!
+//! A database with a flipped bit answers as if rows had never been there. What other rows tell is made anew; restore
+//! points are entered again from their points (P3). What cannot be healed stops every change of the catalog: what it says
+//! is not to be built on. Reading goes on.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use holdfast_catalog::{Catalog, CatalogError, CatalogWalk as _, GoOn};
+use holdfast_types::ids::BackupId;
+
+use crate::core::Core;
+use crate::error::EngineError;
+use crate::health::{Health, Part};
+use crate::ingest::Sessions;
+use crate::jobs::{Budget, Job, JobError, Step};
+use crate::points;
+
+/// What a start takes for it at most: enough for some 200 MB.
+const AT_START: Duration = Duration::from_secs(2);
+
+/// Between two looks, and how often is asked whether one is due.
+const INTERVAL_MS: i64 = 24 * 3_600_000;
+const LOOK: Duration = Duration::from_secs(60);
+
+/// What looking through the database came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Looked {
+    /// It was told to stop before the end.
+    Stopped,
+    Sound,
+    /// It is sound now, and may lack restore points.
+    Healed,
+    /// It takes no changes from now on.
+    Damaged,
+}
+
+/// (S9) The look of a start, before anything is changed. What keeps it from looking does not end the start.
+pub(crate) fn at_start(catalog: &dyn Catalog, health: &Health, location: &str) -> Looked {
+    let begun = Instant::now();
+    let looked = look(catalog, health, location, Box::new(move || begun.elapsed() < AT_START));
+    looked.unwrap_or_else(|error| {
+        tracing::warn!(%error, "cannot look through the catalog; it is tried again in the background");
+        Looked::Stopped
+    })
+}
+
+fn look(catalog: &dyn Catalog, health: &Health, location: &str, go_on: GoOn) -> Result<Looked, EngineError> {
+    let Some(found) = catalog.damage_check(go_on)? else { return Ok(Looked::Stopped) };
+    let Some(first) = found.first() else { return Ok(Looked::Sound) };
+    tracing::error!(problems = ?found, "the catalog is damaged");
+    let left = match catalog.heal() {
+        Ok(left) => left.first().map_or_else(String::new, Clone::clone),
+        // Nothing was changed, and nothing says that it could not be.
+        Err(error @ (CatalogError::Full | CatalogError::Busy)) => return Err(error.into()),
+        Err(error) => error.to_string(),
+    };
+    if left.is_empty() {
+        tracing::warn!(
+            first,
+            "the catalog is sound again: what was damaged followed from other rows, or is in points"
+        );
+        return Ok(Looked::Healed);
+    }
+    health.stop(Part::Catalog, &damaged(&left, location));
+    Ok(Looked::Damaged)
+}
+
+/// What is wrong and what to do.
+fn damaged(what: &str, location: &str) -> String {
+    format!(
+        "the catalog is damaged ({what}). Stop the server, move catalog.db away, and run 'holdfast-server recover --from \
+         {location}': it makes a new one of what the volume knows"
+    )
+}
+
+/// Says what to do about a start that failed by a damaged catalog.
+pub(crate) fn explain(error: EngineError, location: &str) -> EngineError {
+    match error {
+        EngineError::Catalog(CatalogError::Corrupt { detail }) => {
+            EngineError::Damaged(damaged(&detail, location))
+        }
+        other => other,
+    }
+}
+
+/// Looks through the catalog, heals it, and enters the restore points again that it lost (G9). `false`: `go_on` said no.
+///
+/// # Errors
+/// [`EngineError::ReadOnly`] when it is damaged for good; `Damaged` when restore points cannot be entered again; the
+/// catalog's and the volume's.
+pub(crate) fn run(core: &Core, sessions: &Sessions, go_on: GoOn) -> Result<bool, EngineError> {
+    let location = core.location.as_str();
+    match look(&*core.catalog, &core.health, location, go_on)? {
+        Looked::Stopped => return Ok(false),
+        Looked::Damaged => core.check_writable()?,
+        Looked::Sound | Looked::Healed => {}
+    }
+    let lost = || {
+        let listed = points::listed(&*core.volume)?;
+        let known: Vec<BackupId> = core.catalog.all_backup_ids().collect::<Result<_, _>>()?;
+        points::lost(core, &listed, &known, &|id| sessions.makes(id))
+    };
+    let found = lost()?;
+    // (P2) What sessions left is entered by the next start.
+    if !found.is_empty() && !core.has_left_point() {
+        points::enter_again(core, &found)?;
+        let left = lost()?;
+        if !left.is_empty() {
+            return Err(points::lacks_rows(&left));
+        }
+    }
+    core.trust_catalog();
+    Ok(true)
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct CatalogCheckJob {
+    pub(crate) core: Arc<Core>,
+    pub(crate) sessions: Arc<Sessions>,
+}
+
+impl Job for CatalogCheckJob {
+    fn name(&self) -> &'static str {
+        "catalog-check"
+    }
+
+    fn step(&self, budget: &Budget) -> Result<Step, JobError> {
+        let is_due = self.core.catalog_trusted_for().is_none_or(|for_ms| for_ms >= INTERVAL_MS);
+        if is_due && self.core.health.read_only_reason().is_none() {
+            let stop = budget.stop().clone();
+            run(&self.core, &self.sessions, Box::new(move || !stop.is_set()))?;
+        }
+        Ok(Step::Idle(LOOK))
+    }
+}
