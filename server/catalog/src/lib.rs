@@ -86,11 +86,11 @@ pub use rows::{
     AuditEntry, AuditRecord, AuditRepeat, BackupCommit, BackupFilter, BackupInOrder, BackupPlaces,
     BackupRecord, BackupShareRecord, ByteRange, ChunkerParams, CommitState, ContainerRecord, ContainerState,
     DamageChanges, DamageRecord, DamageTotals, DamagedDisk, DeletionRecord, DetailFilter, DetailRow,
-    DiskRecord, ExpiringRecord, FailedRun, FalseDigest, LeaseRecord, LegalHold, LostRanges, NamedVm,
-    NamespaceQuota, NamespaceRecord, ParityGroup, ParityTotals, PointRecord, PointState, ProofSummary, Quota,
-    RepositoryRecord, RetentionLock, RetentionPolicy, RootRecord, RowStatus, RunRecord, ScheduleMark,
-    ScheduleRecord, ScrubPhase, ScrubState, Scrubbed, StartAccount, TaskKind, TaskLine, TaskProgress,
-    TaskRecord, TaskStatus, Usage, Verification, VmOwner, VmRecord, WithinBackup,
+    DiskRecord, ExpiringRecord, FailedRun, FalseDigest, LeaseRecord, LegalHold, LockChange, LostRanges,
+    Named, NamedVm, NamespaceQuota, NamespaceRecord, ParityGroup, ParityTotals, PointRecord, PointState,
+    ProofSummary, Quota, Rename, RepositoryRecord, RetentionLock, RetentionPolicy, RootRecord, RowStatus,
+    RunRecord, ScheduleMark, ScheduleRecord, ScrubPhase, ScrubState, Scrubbed, StartAccount, TaskKind,
+    TaskLine, TaskProgress, TaskRecord, TaskStatus, Usage, Verification, VmOwner, VmRecord, WithinBackup,
 };
 pub use scrub::{LISTED_RANGES_MAX, Scrubs};
 pub use sqlite::{SqliteCatalog, discard_copies, give_up_room};

@@ -5,7 +5,7 @@ use std::fmt;
 use holdfast_types::ids::BackupId;
 
 use crate::Result;
-use crate::rows::{CommitState, NamespaceRecord, PointRecord};
+use crate::rows::{CommitState, NamespaceRecord, PointRecord, Rename};
 
 /// The highest commit number: a thousand commits a second for 8,900 years.
 pub const COMMIT_NUMBER_MAX: u64 = 1 << 48;
@@ -30,8 +30,12 @@ pub trait Points: Send + Sync + fmt::Debug {
     /// namespace, VM, job and run, and an entry in the audit log. One replaces the record of a failure of the same
     /// session. Within its VM it takes the place its commit number says. Container numbers below the point's are not
     /// handed out afterwards. Says of each whether it was missing; one that was not stays as it is. `Exists`: a
-    /// backup is another session's. `Invalid`: one contradicts itself, or its run is of another job or namespace.
+    /// backup is another session's. `Invalid`: one contradicts itself, or its run is of another owner or namespace.
     fn enter_points(&self, points: &[PointRecord]) -> Result<Vec<bool>>;
+    /// (P10) Gives VMs and jobs the names that newer points say, all in one transaction, with entries in the audit log:
+    /// names may have gone round. Policies follow, and points become stale. Where another has the name still, both are one
+    /// from now on. What is not there by its old name is skipped. `Invalid`: not a name.
+    fn follow_names(&self, renames: &[Rename]) -> Result<()>;
     /// The namespace of this id; when there is none it is created, with the id added to its name where another has the
     /// name. `Invalid`: not a name.
     fn restore_namespace(&self, namespace: &NamespaceRecord) -> Result<NamespaceRecord>;

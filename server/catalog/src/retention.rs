@@ -6,7 +6,9 @@ use std::fmt;
 use holdfast_types::ids::{BackupId, NamespaceId, PolicyId, VmId};
 
 use crate::Result;
-use crate::rows::{DeletionRecord, NamedVm, PointState, RetentionLock, RetentionPolicy};
+use crate::rows::{
+    DeletionRecord, LockChange, NamedVm, PointRecord, PointState, RetentionLock, RetentionPolicy,
+};
 
 /// Restore points that one call deletes, locks, holds or releases at most: each is a few rows of one transaction, which
 /// takes about a second then.
@@ -44,15 +46,13 @@ pub trait Retention: Send + Sync + fmt::Debug {
     /// deleted is skipped.
     fn finish_deletion(&self, ids: &[BackupId]) -> Result<()>;
 
-    /// Locks restore points until `until_ms`, unless they are locked for longer: a lock never gets shorter. Each change
-    /// has an entry in the audit log, and makes the point stale. Returns those that changed. `NotFound`; `Invalid`: the
-    /// lock clock has passed that time, or it is more than [`LOCK_DAYS_MAX`] ahead.
-    fn lock_backups(&self, ids: &[BackupId], until_ms: i64, who: &str) -> Result<Vec<BackupId>>;
-    /// Holds restore points, as [`lock_backups`](Retention::lock_backups) does, without an end. One that is held stays
-    /// as it is. `NotFound`; `Invalid`: no reason.
-    fn hold_backups(&self, ids: &[BackupId], reason: &str, who: &str) -> Result<Vec<BackupId>>;
-    /// Releases holds; locks stay. Returns those that were held. `NotFound`; `Invalid`: no reason.
-    fn release_holds(&self, ids: &[BackupId], reason: &str, who: &str) -> Result<Vec<BackupId>>;
+    /// Changes the locks of restore points, all of them or none; a lock never gets shorter. Each change has an entry in the
+    /// audit log, and makes the point stale. Returns those that changed. `NotFound`; `Invalid`: no reason, the lock clock
+    /// has passed that time, or it is more than [`LOCK_DAYS_MAX`] ahead.
+    fn change_locks(&self, ids: &[BackupId], change: &LockChange, who: &str) -> Result<Vec<BackupId>>;
+    /// What the point of a restore point says, under its next revision, once [`change_locks`](Retention::change_locks) has
+    /// changed it; `None`: that changes nothing. Fails as that does, and changes nothing.
+    fn rehearse_lock(&self, id: BackupId, change: &LockChange) -> Result<Option<PointRecord>>;
 
     /// The time that locks are compared with; `None`: it was never advanced, and every lock is in force.
     fn lock_time(&self) -> Result<Option<i64>>;
@@ -104,6 +104,8 @@ pub trait Retention: Send + Sync + fmt::Debug {
     /// that it led to stay. `NotFound`: no such namespace. `Exists`: another of the namespace has the name. `Invalid`:
     /// not a name, more days than [`LOCK_DAYS_MAX`], another namespace than before, too many.
     fn set_policy(&self, policy: &RetentionPolicy, who: &str) -> Result<()>;
+    /// (P10) Makes all policies rest that are enabled, until someone sets them. Says how many did not rest before.
+    fn rest_policies(&self) -> Result<u64>;
     /// Removes a policy; locks that it led to stay. `NotFound`.
     fn remove_policy(&self, id: PolicyId, who: &str) -> Result<()>;
 }

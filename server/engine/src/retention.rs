@@ -7,7 +7,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_catalog::{AuditEntry, CatalogError, NamedVm, PageRequest, RETENTION_IDS_MAX, VmRecord};
+use holdfast_catalog::{
+    AuditEntry, CatalogError, LockChange, NamedVm, PageRequest, RETENTION_IDS_MAX, VmRecord,
+};
+use holdfast_proto::ErrorCode;
 use holdfast_types::ids::{BackupId, NamespaceId};
 
 use crate::core::Core;
@@ -66,6 +69,63 @@ fn finish_deletions(core: &Core) -> Result<(), EngineError> {
     Ok(())
 }
 
+/// How often a change of a lock goes past a revision of a point that is there already.
+const TRIES: u32 = 8;
+
+/// (L8) Points first, then rows: what is refused, for want of room most of all, is not in force. Of what a crash leaves
+/// between the two the stricter counts (L5).
+pub(crate) fn change_locks(
+    core: &Core,
+    ids: &[BackupId],
+    change: &LockChange,
+    who: &str,
+) -> Result<Vec<BackupId>, EngineError> {
+    // (P7)
+    core.unrecorded.check_known(ids)?;
+    let _changing = core.changing_points.lock();
+    let (volume, catalog) = (&*core.volume, &*core.catalog);
+    let mut ahead = Vec::new();
+    for id in ids {
+        match seal_changed(core, *id, change) {
+            Ok(sealed) => ahead.extend(sealed),
+            Err(error) => {
+                points::unseal(volume, catalog, &ahead);
+                return Err(core.write_failure(error));
+            }
+        }
+    }
+    let changed = match catalog.change_locks(ids, change, who) {
+        Ok(changed) => changed,
+        Err(error) => {
+            // Where it is unknown what the catalog holds, the stricter of both counts at the next start.
+            if !error.stops_writes() {
+                points::unseal(volume, catalog, &ahead);
+            }
+            return Err(error.into());
+        }
+    };
+    points::settle(volume, catalog, &ahead).map_err(|error| core.write_failure(error))?;
+    Ok(changed)
+}
+
+/// Seals what the point of a restore point says once its lock is changed; `None`: the change is none.
+fn seal_changed(
+    core: &Core,
+    id: BackupId,
+    change: &LockChange,
+) -> Result<Option<points::Ahead>, EngineError> {
+    let (volume, catalog) = (&*core.volume, &*core.catalog);
+    for _ in 0..TRIES {
+        let Some(point) = catalog.rehearse_lock(id, change)? else { return Ok(None) };
+        if let Some(ahead) = points::seal_ahead(volume, catalog, core.repository, &point)? {
+            return Ok(Some(ahead));
+        }
+    }
+    Err(EngineError::Internal(format!(
+        "the point of restore point {id} cannot be sealed: its revisions are taken"
+    )))
+}
+
 /// (L5) Seals the points of restore points that changed; then the change is acknowledged.
 pub(crate) fn reseal(core: &Core, ids: &[BackupId]) -> Result<(), EngineError> {
     // (P7)
@@ -76,6 +136,18 @@ pub(crate) fn reseal(core: &Core, ids: &[BackupId]) -> Result<(), EngineError> {
             .map_err(|error| core.write_failure(error))?;
     }
     Ok(())
+}
+
+/// (L8) As [`reseal_all`], after a rename. That is done, and snapshots of the catalog tell of it: where there is no room for
+/// points they follow later, so that nothing is refused that is in force.
+pub(crate) fn reseal_renamed(core: &Core) -> Result<(), EngineError> {
+    match reseal_all(core, &Budget::unlimited()) {
+        Err(error) if error.code() == ErrorCode::Full => {
+            tracing::warn!(%error, "renamed; points follow once there is room");
+            Ok(())
+        }
+        done => done.map(drop),
+    }
 }
 
 /// As [`reseal`], of all that changed, until the budget is spent. Whether that was all.

@@ -72,6 +72,7 @@ impl Wanted {
             lock_days: self.lock_days,
             archive_after_days: self.archive_after_days,
             enabled: self.enabled,
+            resting_since_ms: None,
             updated_ms: 0,
             updated_by: String::new(),
         }
@@ -110,9 +111,9 @@ pub(crate) fn archive_rules(mut policies: Vec<RetentionPolicy>) -> Vec<FreezingR
     policies.into_iter().map(rule).collect()
 }
 
-/// When a policy runs next; `None`: by hand only, or it is switched off.
+/// When a policy runs next; `None`: by hand only, or it is switched off or rests.
 pub(crate) fn next_run_ms(policy: &RetentionPolicy, now_ms: i64) -> Option<i64> {
-    if !policy.enabled || policy.schedule.is_empty() {
+    if !policy.is_at_work() || policy.schedule.is_empty() {
         return None;
     }
     Schedule::parse(&policy.schedule, &policy.time_zone).ok()?.next_after_ms(now_ms)

@@ -1,8 +1,14 @@
 //! Which policy decides.
 
-use holdfast_engine::catalog::RetentionPolicy;
-use holdfast_engine::ids::{NamespaceId, PolicyId};
+use std::sync::Arc;
 
+use holdfast_catalog::testing::fixture::Fixture;
+use holdfast_engine::catalog::{RetentionPolicy, SqliteCatalog};
+use holdfast_engine::clock::Clock as _;
+use holdfast_engine::ids::{NamespaceId, PolicyId};
+use holdfast_retention::{Rules, TimeZone};
+
+use super::plan::decide_vm;
 use super::policies::{archive_rules, governing, next_run_ms, rules};
 
 fn policy(number: u8, vm: Option<&str>, job: Option<&str>) -> RetentionPolicy {
@@ -24,6 +30,7 @@ fn policy(number: u8, vm: Option<&str>, job: Option<&str>) -> RetentionPolicy {
         lock_days: 0,
         archive_after_days: None,
         enabled: true,
+        resting_since_ms: None,
         updated_ms: 0,
         updated_by: String::new(),
     }
@@ -79,4 +86,42 @@ fn one_that_is_switched_off_decides_and_keeps() {
     assert_eq!(next_run_ms(&policies[1], 0), None);
     assert_eq!(next_run_ms(&policies[0], 0), Some(86_400_000));
     assert_eq!(rules(&policies[0]).to_string(), "keep-daily 7");
+}
+
+/// (L7) One night's clock was five days ahead, and that night's restore point lacks a disk. The ones after it are
+/// partial as well, but for one.
+#[test]
+fn the_newest_whole_one_is_told_by_no_clock() {
+    const DAY_MS: i64 = 86_400_000;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("catalog.db");
+    let fixture = Fixture::new(&|clock| {
+        SqliteCatalog::create(&path, clock).map(|catalog| Arc::new(catalog) as _).unwrap()
+    });
+    let commit = |days_ahead: i64, is_whole: bool| {
+        fixture.clock.advance_ms(DAY_MS);
+        let mut commit = fixture.commit("web", "nightly");
+        commit.attempt.started_ms += days_ahead * DAY_MS;
+        commit.attempt.finished_ms += days_ahead * DAY_MS;
+        for row in &mut commit.details {
+            (row.started_ms, row.finished_ms) = (commit.attempt.started_ms, commit.attempt.finished_ms);
+        }
+        if !is_whole {
+            commit.missing_disks = vec!["swap".into()];
+        }
+        fixture.commit_backup(&commit).unwrap();
+        commit.backup
+    };
+    let (_old, _ahead, last_whole) = (commit(0, true), commit(5, true), commit(0, true));
+    for _ in 0..9 {
+        commit(0, false);
+    }
+    let now_ms = fixture.clock.now_ms();
+    let rules = Rules { keep_last: 1, ..Rules::default() };
+    let subject = (fixture.default.id, "web");
+    let decided = decide_vm(&*fixture.catalog, now_ms, subject, &|_| true, (&rules, &TimeZone::UTC));
+    let decided = decided.unwrap().unwrap();
+    let kept: Vec<_> = decided.iter().filter(|point| point.keep()).map(|point| point.id).collect();
+    assert!(kept.contains(&last_whole), "{decided:?}");
+    assert_eq!(kept.len(), 2, "{decided:?}");
 }

@@ -147,6 +147,8 @@ pub struct BackupRecord {
     pub vm: String,
     pub job: String,
     pub run: RunId,
+    /// Its commit number, which orders the restore points of a VM whatever the clocks did.
+    pub ordinal: u64,
     pub client_host: String,
     /// The VM's owner when it was committed: whose claims its extent digests are.
     pub owner: String,

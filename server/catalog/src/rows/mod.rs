@@ -34,7 +34,9 @@ pub use parity::{ParityGroup, ParityTotals};
 pub use places::BackupPlaces;
 pub use quota::{NamespaceQuota, Quota, StartAccount, Usage};
 pub use repository::{ChunkerParams, NamespaceRecord, RepositoryRecord};
-pub use retention::{DeletionRecord, LegalHold, NamedVm, PointState, RetentionLock, RetentionPolicy};
+pub use retention::{
+    DeletionRecord, LegalHold, LockChange, Named, NamedVm, PointState, Rename, RetentionLock, RetentionPolicy,
+};
 pub use scrub::{
     BackupInOrder, ByteRange, DamageTotals, DamagedDisk, LostRanges, ProofSummary, ScrubPhase, ScrubState,
     Scrubbed, WithinBackup,

@@ -40,6 +40,17 @@ pub struct LegalHold {
     pub since_ms: i64,
 }
 
+/// Another lock of restore points.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LockChange {
+    /// Locks those until then that are not locked for as long.
+    Lock { until_ms: i64 },
+    /// Holds those that are not held.
+    Hold(LegalHold),
+    /// Releases those that are held; locks stay.
+    Release { reason: String },
+}
+
 /// A restore point that is being deleted: its point on the volume may still be there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeletionRecord {
@@ -70,6 +81,22 @@ pub struct NamedVm {
     pub id: VmId,
     pub namespace: NamespaceId,
     pub name: String,
+}
+
+/// What can get another name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Named {
+    Vm,
+    Job,
+}
+
+/// Another name of a VM or job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rename {
+    pub namespace: NamespaceId,
+    pub kind: Named,
+    pub from: String,
+    pub to: String,
 }
 
 /// What is kept of the restore points in its scope, when the others are deleted, and for how long new ones are locked.
@@ -103,12 +130,20 @@ pub struct RetentionPolicy {
     pub archive_after_days: Option<u32>,
     /// A policy that is not enabled deletes nothing and locks nothing.
     pub enabled: bool,
+    /// Since when it rests, because the catalog was an older copy: it deletes nothing until someone sets it, and locks on.
+    /// Written by the catalog.
+    pub resting_since_ms: Option<i64>,
     /// When and by whom it was last set; written by the catalog.
     pub updated_ms: i64,
     pub updated_by: String,
 }
 
 impl RetentionPolicy {
+    /// Whether it deletes anything.
+    pub const fn is_at_work(&self) -> bool {
+        self.enabled && self.resting_since_ms.is_none()
+    }
+
     /// Whether a restore point of this VM and job is in its scope, namespaces aside.
     pub fn covers(&self, vm: &str, job: &str) -> bool {
         self.vm.as_deref().is_none_or(|only| only == vm) && self.job.as_deref().is_none_or(|only| only == job)

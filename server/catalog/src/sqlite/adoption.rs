@@ -1,13 +1,13 @@
-//! What a point says of a restore point that the catalog knows: of the newer and the stricter, the catalog takes over.
+//! What a point says of a restore point that the catalog knows: the catalog takes the stricter lock over.
 
 use holdfast_types::clock::Clock;
 use rusqlite::Transaction;
 
-use super::{audit, locks, point_states, renames};
+use super::{audit, locks, point_states};
 use crate::{AuditEntry, BackupRecord, PointRecord, PointState, Result};
 
-/// (L5) Takes over what a point says of a restore point that is known: the stricter lock always, and its names when its
-/// revision is newer than the row. A row that says more than the point then is stale.
+/// (L5) Takes over what a point says of a restore point that is known: the stricter lock always. A row that says more
+/// than the point then is stale. (P10) Names were taken over before, of all restore points at once.
 pub(super) fn adopt(
     tx: &Transaction<'_>,
     clock: &dyn Clock,
@@ -15,30 +15,23 @@ pub(super) fn adopt(
     known: &BackupRecord,
 ) -> Result<()> {
     let Some(PointState { revision, wanted, .. }) = point_states::of(tx, known.id)? else { return Ok(()) };
-    let is_stale = wanted > revision;
     let lock = point.lock.stricter(&known.lock);
-    let mut detail = Vec::new();
     if lock != known.lock {
         locks::write(tx, known.id, &lock)?;
-        detail.push("its lock".to_owned());
-    }
-    if point.revision > revision && !is_stale {
-        detail.extend(renames::follow(tx, clock, point, known)?);
+        let entry = AuditEntry {
+            who: "engine".to_owned(),
+            action: "backup.adopt".to_owned(),
+            object: known.id.to_string(),
+            detail: format!("taken over from revision {} of its point: its lock", point.revision),
+        };
+        audit::add(tx, clock, &entry)?;
     }
     if point.revision > revision {
         point_states::note_sealed(tx, known.id, point.revision)?;
     }
-    if is_stale || lock != point.lock || point.revision < revision {
+    let has_names = point.attempt.vm == known.vm && point.attempt.job == known.job;
+    if lock != point.lock || !has_names || point.revision < revision.max(wanted) {
         point_states::mark_stale(tx, known.id, point.revision)?;
     }
-    if detail.is_empty() {
-        return Ok(());
-    }
-    let entry = AuditEntry {
-        who: "engine".to_owned(),
-        action: "backup.adopt".to_owned(),
-        object: known.id.to_string(),
-        detail: format!("taken over from revision {} of its point: {}", point.revision, detail.join(", ")),
-    };
-    audit::add(tx, clock, &entry)
+    Ok(())
 }

@@ -268,6 +268,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<BackupRecord> {
         vm: row.get("vm")?,
         job: row.get("job")?,
         run: RunId::from_bytes(id(row, "run_id")?),
+        ordinal: count(row, "ordinal")?,
         client_host: row.get("client_host")?,
         owner: row.get("owner")?,
         started_ms: row.get("started_ms")?,

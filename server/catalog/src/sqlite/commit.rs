@@ -2,16 +2,17 @@
 
 use holdfast_types::clock::Clock;
 use holdfast_types::ids::BackupId;
-use rusqlite::{Transaction, params};
+use rusqlite::{Connection, Transaction, params};
 
 use super::attempt_refs::AttemptRefs;
 use super::convert::{OrCatalogError, int};
 use super::{
-    audit, backups, commit_numbers, containers, details, locks, merge_failed, namespaces, policies, trust,
+    audit, backups, commit_numbers, containers, details, locks, merge_failed, namespaces, point_states,
+    policies, trust,
 };
 use crate::{
     Attempt, AuditEntry, BackupCommit, CatalogError, ContainerRecord, DetailRow, DiskRecord, FailedRun,
-    Result, RowStatus, new_id, validate,
+    Result, RowStatus, RunRecord, new_id, validate,
 };
 
 /// Writes a backup whose commit was validated.
@@ -33,7 +34,11 @@ pub(super) fn backup(tx: &Transaction<'_>, clock: &dyn Clock, commit: &BackupCom
     let ordinal = number.max(commit_numbers::latest_of_vm(tx, &refs)?.saturating_add(1));
     insert_backup(tx, attempt, *backup, &refs, missing_disks, ordinal)?;
     locks::write_new(tx, *backup, lock)?;
-    policies::lock_new(tx, clock, attempt, *backup, lock)?;
+    policies::lock_new(tx, clock, (attempt, &refs.job_name), *backup, lock)?;
+    if refs.job_name != attempt.job {
+        // (P9, L5) The point was sealed with the name that the job had before.
+        point_states::mark_stale(tx, *backup, 0)?;
+    }
     for (position, disk) in (0u32..).zip(disks) {
         insert_disk(tx, *backup, position, disk)?;
     }
@@ -87,26 +92,25 @@ fn write_refs(
     write_names(tx, clock, attempt)
 }
 
-/// VM, job and run; created when they are new.
+/// VM, job and run; created when they are new. (P9) A run that is known brings its job: it may have got another name
+/// since the attempt began.
 pub(super) fn write_names(tx: &Transaction<'_>, clock: &dyn Clock, attempt: &Attempt) -> Result<AttemptRefs> {
-    let refs = ensure_names(tx, clock, attempt)?;
-    write_run(tx, attempt, refs.job)?;
-    Ok(refs)
-}
-
-/// VM and job; created when they are new.
-pub(super) fn ensure_names(
-    tx: &Transaction<'_>,
-    clock: &dyn Clock,
-    attempt: &Attempt,
-) -> Result<AttemptRefs> {
     let vm = ensure_named(tx, clock, "vms", attempt, &attempt.vm)?;
     // A removed VM is in use again.
     tx.prepare_cached("UPDATE vms SET removed_ms = NULL WHERE id = ? AND removed_ms IS NOT NULL")
         .and_then(|mut s| s.execute([vm]))
         .or_error("write")?;
-    let job = ensure_named(tx, clock, "jobs", attempt, &attempt.job)?;
-    Ok(AttemptRefs { vm, job })
+    let refs = match known_run(tx, attempt)? {
+        Some(run) => AttemptRefs { vm, job: run.job_id.to_bytes(), job_name: run.job },
+        None => AttemptRefs { vm, job: ensure_job(tx, clock, attempt)?, job_name: attempt.job.clone() },
+    };
+    write_run(tx, attempt, refs.job)?;
+    Ok(refs)
+}
+
+/// The attempt's job by name; created when it is new.
+pub(super) fn ensure_job(tx: &Transaction<'_>, clock: &dyn Clock, attempt: &Attempt) -> Result<[u8; 16]> {
+    ensure_named(tx, clock, "jobs", attempt, &attempt.job)
 }
 
 fn ensure_named(
@@ -129,16 +133,23 @@ fn ensure_named(
     Ok(id)
 }
 
-fn write_run(tx: &Transaction<'_>, attempt: &Attempt, job: [u8; 16]) -> Result<()> {
-    if let Some(run) = backups::run(tx, attempt.run)?
-        && (run.namespace != attempt.namespace || run.job_id.to_bytes() != job || run.owner != attempt.owner)
-    {
+/// The run of the attempt, unless it is new.
+///
+/// # Errors
+/// `Invalid` when it is of another owner or namespace.
+pub(super) fn known_run(connection: &Connection, attempt: &Attempt) -> Result<Option<RunRecord>> {
+    let Some(run) = backups::run(connection, attempt.run)? else { return Ok(None) };
+    if run.namespace != attempt.namespace || run.owner != attempt.owner {
         // Says nothing of the job or the namespace the run belongs to: the agent may not be allowed to know.
         return Err(CatalogError::invalid(format!(
-            "run {} is not of job {:?} and owner {:?} in namespace {}, so it cannot be joined by it",
-            run.id, attempt.job, attempt.owner, attempt.namespace
+            "run {} is not of owner {:?} in namespace {}, so it cannot be joined by it",
+            run.id, attempt.owner, attempt.namespace
         )));
     }
+    Ok(Some(run))
+}
+
+fn write_run(tx: &Transaction<'_>, attempt: &Attempt, job: [u8; 16]) -> Result<()> {
     tx.prepare_cached(
         "INSERT INTO runs (id, namespace_id, job_id, started_ms, finished_ms, owner) VALUES (?, ?, ?, ?, ?, ?) \
          ON CONFLICT (id) DO UPDATE SET started_ms = min(started_ms, excluded.started_ms), \
@@ -158,7 +169,6 @@ fn write_run(tx: &Transaction<'_>, attempt: &Attempt, job: [u8; 16]) -> Result<(
     Ok(())
 }
 
-/// A backup that becomes the latest of its VM, whatever number it brings.
 /// A backup of this ordinal.
 pub(super) fn insert_backup(
     tx: &Transaction<'_>,

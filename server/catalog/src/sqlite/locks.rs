@@ -5,9 +5,12 @@ use holdfast_types::ids::BackupId;
 use rusqlite::{Connection, Transaction, params};
 
 use super::convert::{OrCatalogError, id};
-use super::{audit, backups, lock_clock, lock_row, point_states};
+use super::{audit, backups, lock_clock, lock_row, point_states, points};
 use crate::retention::LOCK_DAYS_MAX;
-use crate::{AuditEntry, BackupRecord, CatalogError, LegalHold, Result, RetentionLock, validate};
+use crate::{
+    AuditEntry, BackupRecord, CatalogError, LegalHold, LockChange, PointRecord, Result, RetentionLock,
+    validate,
+};
 
 pub(super) const DAY_MS: i64 = 24 * 3600 * 1000;
 
@@ -80,86 +83,39 @@ pub(super) fn refuse_locked(backup: &BackupRecord, lock_time_ms: Option<i64>) ->
     })
 }
 
-pub(super) fn lock(
+/// What the point of a restore point says once the change is made; `None`: it changes nothing.
+pub(super) fn rehearse(
+    connection: &Connection,
+    clock: &dyn Clock,
+    id: BackupId,
+    change: &LockChange,
+) -> Result<Option<PointRecord>> {
+    check(connection, clock, change)?;
+    let mut point =
+        points::read(connection, id)?.ok_or_else(|| CatalogError::not_found("restore point", id))?;
+    let Some((lock, _)) = changes(&point.lock, change) else { return Ok(None) };
+    (point.lock, point.revision) = (lock, point.revision.saturating_add(1));
+    Ok(Some(point))
+}
+
+/// Makes the change, with an entry in the audit log for each; points become stale.
+pub(super) fn change(
     tx: &Transaction<'_>,
     clock: &dyn Clock,
     ids: &[BackupId],
-    until_ms: i64,
+    change: &LockChange,
     who: &str,
 ) -> Result<Vec<BackupId>> {
-    let now_ms = lock_clock::shows(tx)?.unwrap_or_else(|| clock.now_ms());
-    let latest_ms = now_ms.max(clock.now_ms()).saturating_add(i64::from(LOCK_DAYS_MAX) * DAY_MS);
-    if until_ms <= now_ms || until_ms > latest_ms {
-        return Err(CatalogError::invalid(format!(
-            "cannot lock until {}: it must be after {}, which the lock clock shows, and not after {}",
-            utc_text(until_ms),
-            utc_text(now_ms),
-            utc_text(latest_ms)
-        )));
-    }
-    change(tx, clock, ids, who, "backup.lock", |before| {
-        // (L3) Never shorter.
-        if before.until_ms.is_some_and(|before_ms| before_ms >= until_ms) {
-            return None;
-        }
-        let had = before.until_ms.map_or_else(|| "not locked".to_owned(), utc_text);
-        let after = RetentionLock { until_ms: Some(until_ms), ..before.clone() };
-        Some((after, format!("until {}, before: {had}", utc_text(until_ms))))
-    })
-}
-
-pub(super) fn hold(
-    tx: &Transaction<'_>,
-    clock: &dyn Clock,
-    ids: &[BackupId],
-    reason: &str,
-    who: &str,
-) -> Result<Vec<BackupId>> {
-    check_reason(reason)?;
-    let hold = LegalHold { reason: reason.to_owned(), who: who.to_owned(), since_ms: clock.now_ms() };
-    change(tx, clock, ids, who, "backup.hold", |before| {
-        let after = RetentionLock { hold: Some(hold.clone()), ..before.clone() };
-        before.hold.is_none().then(|| (after, reason.to_owned()))
-    })
-}
-
-pub(super) fn release(
-    tx: &Transaction<'_>,
-    clock: &dyn Clock,
-    ids: &[BackupId],
-    reason: &str,
-    who: &str,
-) -> Result<Vec<BackupId>> {
-    check_reason(reason)?;
-    change(tx, clock, ids, who, "backup.release", |before| {
-        let held = before.hold.as_ref()?;
-        let after = RetentionLock { hold: None, ..before.clone() };
-        Some((after, format!("{reason}; it was held by {} for: {}", held.who, held.reason)))
-    })
-}
-
-fn check_reason(reason: &str) -> Result<()> {
-    if reason.trim().is_empty() {
-        return Err(CatalogError::invalid(
-            "a legal hold is placed and released with a reason; none was given",
-        ));
-    }
-    Ok(())
-}
-
-/// Makes `change` of each that wants one, with an entry in the audit log; it makes the point stale.
-fn change(
-    tx: &Transaction<'_>,
-    clock: &dyn Clock,
-    ids: &[BackupId],
-    who: &str,
-    action: &str,
-    change: impl Fn(&RetentionLock) -> Option<(RetentionLock, String)>,
-) -> Result<Vec<BackupId>> {
+    check(tx, clock, change)?;
+    let action = match change {
+        LockChange::Lock { .. } => "backup.lock",
+        LockChange::Hold(_) => "backup.hold",
+        LockChange::Release { .. } => "backup.release",
+    };
     let mut changed = Vec::new();
     for id in ids {
         let backup = backups::by_id(tx, *id)?.ok_or_else(|| CatalogError::not_found("restore point", id))?;
-        let Some((after, detail)) = change(&backup.lock) else { continue };
+        let Some((after, detail)) = changes(&backup.lock, change) else { continue };
         write(tx, *id, &after)?;
         // (L5) In the transaction that changes the row.
         point_states::mark_stale(tx, *id, 0)?;
@@ -173,4 +129,54 @@ fn change(
         changed.push(*id);
     }
     Ok(changed)
+}
+
+fn check(connection: &Connection, clock: &dyn Clock, change: &LockChange) -> Result<()> {
+    let until_ms = match change {
+        LockChange::Lock { until_ms } => *until_ms,
+        LockChange::Hold(LegalHold { reason, .. }) | LockChange::Release { reason } => {
+            return check_reason(reason);
+        }
+    };
+    let now_ms = lock_clock::shows(connection)?.unwrap_or_else(|| clock.now_ms());
+    let latest_ms = now_ms.max(clock.now_ms()).saturating_add(i64::from(LOCK_DAYS_MAX) * DAY_MS);
+    if until_ms <= now_ms || until_ms > latest_ms {
+        return Err(CatalogError::invalid(format!(
+            "cannot lock until {}: it must be after {}, which the lock clock shows, and not after {}",
+            utc_text(until_ms),
+            utc_text(now_ms),
+            utc_text(latest_ms)
+        )));
+    }
+    Ok(())
+}
+
+/// The lock afterwards, and what is told of it; `None`: it stays as it is.
+fn changes(before: &RetentionLock, change: &LockChange) -> Option<(RetentionLock, String)> {
+    match change {
+        // (L3) Never shorter.
+        LockChange::Lock { until_ms } => (before.until_ms < Some(*until_ms)).then(|| {
+            let had = before.until_ms.map_or_else(|| "not locked".to_owned(), utc_text);
+            let after = RetentionLock { until_ms: Some(*until_ms), ..before.clone() };
+            (after, format!("until {}, before: {had}", utc_text(*until_ms)))
+        }),
+        LockChange::Hold(hold) => before.hold.is_none().then(|| {
+            let kept = |text: &str| validate::clip(text).to_owned();
+            let hold = LegalHold { reason: kept(&hold.reason), who: kept(&hold.who), ..hold.clone() };
+            (RetentionLock { hold: Some(hold.clone()), ..before.clone() }, hold.reason)
+        }),
+        LockChange::Release { reason } => before.hold.as_ref().map(|held| {
+            let detail = format!("{reason}; it was held by {} for: {}", held.who, held.reason);
+            (RetentionLock { hold: None, ..before.clone() }, detail)
+        }),
+    }
+}
+
+fn check_reason(reason: &str) -> Result<()> {
+    if reason.trim().is_empty() {
+        return Err(CatalogError::invalid(
+            "a legal hold is placed and released with a reason; none was given",
+        ));
+    }
+    Ok(())
 }

@@ -96,6 +96,7 @@ pub(super) fn enter(tx: &Transaction<'_>, clock: &dyn Clock, point: &PointRecord
         return Err(CatalogError::exists("backup", other.id));
     }
     namespaces::restore(tx, namespace)?;
+    move_run(tx, clock, point)?;
     let refs = commit::write_names(tx, clock, attempt)?;
     // The newest restore point says whose the VM is: a catalog that does not know it is older. Unless an operator
     // decided after the restore point was made, and before its row was written: a crash came in between.
@@ -108,6 +109,10 @@ pub(super) fn enter(tx: &Transaction<'_>, clock: &dyn Clock, point: &PointRecord
     commit::insert_backup(tx, attempt, *backup, &refs, missing_disks, ordinal)?;
     locks::write_new(tx, *backup, &point.lock)?;
     point_states::set(tx, *backup, point.revision)?;
+    if refs.job_name != attempt.job {
+        // (P9, L5)
+        point_states::mark_stale(tx, *backup, point.revision)?;
+    }
     // The point is the commit: what was recorded of a failure of this session came after it.
     tx.execute("DELETE FROM details WHERE session_id = ?", [attempt.session.to_bytes()]).or_error("write")?;
     for (position, (disk, row)) in (0u32..).zip(disks.iter().zip(details)) {
@@ -120,6 +125,27 @@ pub(super) fn enter(tx: &Transaction<'_>, clock: &dyn Clock, point: &PointRecord
     let detail = format!("VM {}, job {}, run {}, commit {number}", attempt.vm, attempt.job, attempt.run);
     commit::write_audit(tx, clock, &by_engine(attempt), "backup.enter", backup.to_string(), &detail)?;
     Ok(true)
+}
+
+/// (P9) A point that was sealed anew more often than those of its run says the name that the run's job has now.
+fn move_run(tx: &Transaction<'_>, clock: &dyn Clock, point: &PointRecord) -> Result<()> {
+    let Some(run) = commit::known_run(tx, &point.attempt)? else { return Ok(()) };
+    let sealed: u32 = tx
+        .prepare_cached("SELECT coalesce(max(point_revision), 0) FROM backups WHERE run_id = ?")
+        .and_then(|mut s| s.query_row([run.id.to_bytes()], |row| row.get(0)))
+        .or_error("read")?;
+    if run.job == point.attempt.job || point.revision <= sealed {
+        return Ok(());
+    }
+    let job = commit::ensure_job(tx, clock, &point.attempt)?;
+    for (table, column) in [("runs", "id"), ("backups", "run_id"), ("details", "run_id")] {
+        tx.execute(
+            &format!("UPDATE {table} SET job_id = ? WHERE {column} = ?"),
+            params![job, run.id.to_bytes()],
+        )
+        .or_error("write")?;
+    }
+    point_states::mark_all_stale(tx, "run_id", run.id.to_bytes())
 }
 
 /// The number itself unless another backup of the VM has it; then one above all of them.

@@ -9,7 +9,9 @@ use super::locks::{self, DAY_MS};
 use super::select::Conditions;
 use super::{audit, lock_clock, namespaces, point_states};
 use crate::retention::POLICIES_PER_NAMESPACE_MAX;
-use crate::{Attempt, AuditEntry, CatalogError, Result, RetentionLock, RetentionPolicy, validate};
+use crate::{
+    Attempt, AuditEntry, CatalogError, Named, Rename, Result, RetentionLock, RetentionPolicy, validate,
+};
 
 /// A commit may be tried again for that long without its lock being counted anew.
 const COMMIT_TAKES_MS: i64 = 3600 * 1000;
@@ -60,6 +62,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<RetentionPolicy> {
         lock_days: row.get("lock_days")?,
         archive_after_days: row.get("archive_after_days")?,
         enabled: row.get("enabled")?,
+        resting_since_ms: row.get("resting_since_ms")?,
         updated_ms: row.get("updated_ms")?,
         updated_by: row.get("updated_by")?,
     })
@@ -97,6 +100,7 @@ pub(super) fn set(
     tell(tx, clock, who, "policy.set", policy.id, detail)
 }
 
+/// It rests no more.
 fn write(tx: &Transaction<'_>, policy: &RetentionPolicy, now_ms: i64, who: &str) -> Result<()> {
     tx.execute(
         "INSERT OR REPLACE INTO retention_policies (id, namespace_id, name, vm, job, keep_last, keep_hourly, \
@@ -170,20 +174,37 @@ fn in_words(policy: &RetentionPolicy) -> String {
     )
 }
 
-/// Policies that name what has another name now follow it. `column`: `vm` or `job`.
-pub(super) fn rename(
-    tx: &Transaction<'_>,
-    column: &str,
-    namespace: NamespaceId,
-    from: &str,
-    to: &str,
-) -> Result<()> {
-    tx.execute(
-        &format!("UPDATE retention_policies SET {column} = ? WHERE {column} = ? AND namespace_id = ?"),
-        params![to, from, namespace.to_bytes()],
-    )
-    .or_error("write")?;
+/// (P10) Policies that name what has another name now follow it, each once, whatever names were swapped.
+pub(super) fn rename(tx: &Transaction<'_>, renames: &[Rename]) -> Result<()> {
+    for mut policy in list(tx, None)? {
+        let follow = |kind: Named, name: &mut Option<String>| {
+            let of = |one: &&Rename| {
+                one.kind == kind && one.namespace == policy.namespace && name.as_deref() == Some(&*one.from)
+            };
+            let renamed = renames.iter().find(of).map(|one| one.to.clone());
+            renamed.map(|to| *name = Some(to)).is_some()
+        };
+        let (vm, job) = (follow(Named::Vm, &mut policy.vm), follow(Named::Job, &mut policy.job));
+        if vm || job {
+            tx.execute(
+                "UPDATE retention_policies SET vm = ?, job = ? WHERE id = ?",
+                params![policy.vm, policy.job, policy.id.to_bytes()],
+            )
+            .or_error("write")?;
+        }
+    }
     Ok(())
+}
+
+/// (P10) All policies rest until someone sets them. Returns how many.
+pub(super) fn rest(tx: &Transaction<'_>, now_ms: i64) -> Result<u64> {
+    let changed = tx
+        .execute(
+            "UPDATE retention_policies SET resting_since_ms = ? WHERE enabled = 1 AND resting_since_ms IS NULL",
+            [now_ms],
+        )
+        .or_error("write")?;
+    Ok(u64::try_from(changed).unwrap_or(u64::MAX))
 }
 
 /// (L3) Until when a restore point that is made now is locked. After that many days of real time the lock clock shows
@@ -216,11 +237,11 @@ pub(super) fn lock_until(
 pub(super) fn lock_new(
     tx: &Transaction<'_>,
     clock: &dyn Clock,
-    attempt: &Attempt,
+    (attempt, job): (&Attempt, &str),
     backup: BackupId,
     lock: &RetentionLock,
 ) -> Result<()> {
-    let wanted = lock_until(tx, clock, attempt.namespace, &attempt.vm, &attempt.job)?;
+    let wanted = lock_until(tx, clock, attempt.namespace, &attempt.vm, job)?;
     if let Some(until_ms) = wanted
         && lock.until_ms.is_none_or(|has_ms| has_ms < until_ms.saturating_sub(COMMIT_TAKES_MS))
     {

@@ -137,6 +137,18 @@ pub(super) const ADD_UP: &str = "UPDATE namespace_usage AS u SET \
      vms = (SELECT count(*) FROM vms v WHERE v.namespace_id = u.namespace_id), \
      jobs = (SELECT count(*) FROM jobs j WHERE j.namespace_id = u.namespace_id)";
 
+/// Adds the protected bytes of a namespace up anew: restore points of a VM became another's.
+pub(super) fn sum_protected(tx: &Transaction<'_>, namespace: NamespaceId) -> Result<()> {
+    tx.execute(
+        "UPDATE namespace_usage SET protected_bytes = (SELECT coalesce(sum(k.data_bytes), 0) FROM vms v \
+         JOIN backups b ON b.vm_id = v.id AND b.ordinal = (SELECT max(l.ordinal) FROM backups l WHERE l.vm_id = v.id) \
+         JOIN disks k ON k.backup_id = b.id WHERE v.namespace_id = ?1) WHERE namespace_id = ?1",
+        [namespace.to_bytes()],
+    )
+    .or_error("write")?;
+    Ok(())
+}
+
 /// Sums that are not what they should be, for the integrity check: the rows themselves are added up.
 pub(super) fn problems(connection: &Connection) -> Result<Vec<String>> {
     let sql = "SELECT n.name, u.stored_bytes, u.protected_bytes, u.restore_points, u.vms, u.jobs, \

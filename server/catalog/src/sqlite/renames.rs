@@ -3,11 +3,12 @@
 use holdfast_types::clock::Clock;
 use holdfast_types::ids::{BackupId, NamespaceId, VmId};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
+use ulid::Ulid;
 
 use super::convert::{OrCatalogError, id};
 use super::select::named;
-use super::{audit, commit, namespaces, point_states, policies};
-use crate::{AuditEntry, BackupRecord, CatalogError, NamedVm, PointRecord, Result};
+use super::{audit, namespaces, point_states, policies, quotas};
+use crate::{AuditEntry, CatalogError, Named, NamedVm, Rename, Result};
 
 pub(super) fn vm(connection: &Connection, namespace: NamespaceId, vm: &str) -> Result<Option<NamedVm>> {
     connection
@@ -91,9 +92,13 @@ fn write_vm_name(tx: &Transaction<'_>, found: &NamedVm, name: &str) -> Result<()
         join(tx, "vms", "vm_id", &["details"], other, id)?;
     }
     tx.execute("UPDATE vms SET name = ? WHERE id = ?", params![name, id]).or_error("write")?;
-    policies::rename(tx, "vm", found.namespace, &found.name, name)?;
+    policies::rename(tx, &[rename(found.namespace, Named::Vm, &found.name, name)])?;
     // (L5) In the same transaction.
     point_states::mark_all_stale(tx, "vm_id", id)
+}
+
+fn rename(namespace: NamespaceId, kind: Named, from: &str, to: &str) -> Rename {
+    Rename { namespace, kind, from: from.to_owned(), to: to.to_owned() }
 }
 
 /// Gives what refers to `from` to `to`, and drops `from`.
@@ -130,14 +135,14 @@ pub(super) fn rename_job(
         return Err(CatalogError::exists("job", format!("{name:?}")));
     }
     tx.execute("UPDATE jobs SET name = ? WHERE id = ?", params![name, id]).or_error("write")?;
-    policies::rename(tx, "job", namespace, job, name)?;
+    policies::rename(tx, &[rename(namespace, Named::Job, job, name)])?;
     // (L5) In the same transaction.
     point_states::mark_all_stale(tx, "job_id", id)?;
     let named = namespaces::by_id(tx, namespace)?.map_or_else(String::new, |record| record.name);
     let entry = AuditEntry {
         who: who.to_owned(),
         action: "job.rename".to_owned(),
-        object: ulid::Ulid::from_bytes(id).to_string(),
+        object: Ulid::from_bytes(id).to_string(),
         detail: format!("job {job:?} in namespace {named:?}: renamed to {name:?}"),
     };
     audit::add(tx, clock, &entry)
@@ -157,55 +162,68 @@ fn tell(
     audit::add(tx, clock, &AuditEntry { who: who.to_owned(), action: action.to_owned(), object, detail })
 }
 
-/// Gives a restore point the VM and job that a newer revision of its point names: they were renamed, and the catalog is
-/// an older copy. What changed, in words.
-pub(super) fn follow(
-    tx: &Transaction<'_>,
-    clock: &dyn Clock,
-    point: &PointRecord,
-    known: &BackupRecord,
-) -> Result<Vec<String>> {
-    let mut changed = Vec::new();
-    let (vm, job) = (&point.attempt.vm, &point.attempt.job);
-    if *vm == known.vm && *job == known.job {
-        return Ok(changed);
+/// (P10) Gives VMs and jobs the names that newer revisions of their points say: the catalog is an older copy. All leave
+/// their names before any takes another, for names may have gone round. Policies follow.
+pub(super) fn follow(tx: &Transaction<'_>, clock: &dyn Clock, renames: &[Rename]) -> Result<()> {
+    let mut found = Vec::new();
+    for one in renames {
+        if let Some(&id) = named(tx, table(one.kind), &one.from, Some(&[one.namespace]))?.first() {
+            found.push((id, one));
+        }
     }
-    if *vm != known.vm {
-        changed.push(format!("the VM's name {vm:?} in place of {:?}", known.vm));
-        rename_if_free(tx, "vms", known.namespace, &known.vm, vm)?;
+    for (id, one) in &found {
+        // No name has a line break.
+        write_name(tx, one.kind, *id, &format!("\n{}", Ulid::from_bytes(*id)))?;
     }
-    if *job != known.job {
-        changed.push(format!("the job's name {job:?} in place of {:?}", known.job));
-        rename_if_free(tx, "jobs", known.namespace, &known.job, job)?;
+    for (id, one) in &found {
+        if let Some(&other) = named(tx, table(one.kind), &one.to, Some(&[one.namespace]))?.first() {
+            merge(tx, one, other, *id)?;
+        }
+        write_name(tx, one.kind, *id, &one.to)?;
+        // (L5) Of those whose points say so already it is noted when these are read.
+        point_states::mark_all_stale(tx, column(one.kind), *id)?;
+        let entry = AuditEntry {
+            who: "engine".to_owned(),
+            action: if one.kind == Named::Vm { "vm.rename" } else { "job.rename" }.to_owned(),
+            object: Ulid::from_bytes(*id).to_string(),
+            detail: format!("{:?} renamed to {:?}, as newer restore points say", one.from, one.to),
+        };
+        audit::add(tx, clock, &entry)?;
     }
-    // The run is of one job: that of the point's.
-    let refs = commit::ensure_names(tx, clock, &point.attempt)?;
-    tx.execute("UPDATE runs SET job_id = ? WHERE id = ?", params![refs.job, known.run.to_bytes()])
-        .or_error("write")?;
-    for table in ["backups", "details"] {
-        tx.execute(
-            &format!("UPDATE {table} SET vm_id = ?, job_id = ? WHERE session_id = ?"),
-            params![refs.vm, refs.job, known.session.to_bytes()],
-        )
-        .or_error("write")?;
-    }
-    Ok(changed)
+    policies::rename(tx, renames)
 }
 
-/// The name was that of one VM, or job, and is again.
-fn rename_if_free(
-    tx: &Transaction<'_>,
-    table: &str,
-    namespace: NamespaceId,
-    from: &str,
-    to: &str,
-) -> Result<()> {
-    if let (Some(id), true) = (
-        named(tx, table, from, Some(&[namespace]))?.first(),
-        named(tx, table, to, Some(&[namespace]))?.is_empty(),
-    ) {
-        tx.execute(&format!("UPDATE {table} SET name = ? WHERE id = ?"), params![to, id])
-            .or_error("write")?;
-    }
+const fn table(kind: Named) -> &'static str {
+    if matches!(kind, Named::Vm) { "vms" } else { "jobs" }
+}
+
+const fn column(kind: Named) -> &'static str {
+    if matches!(kind, Named::Vm) { "vm_id" } else { "job_id" }
+}
+
+fn write_name(tx: &Transaction<'_>, kind: Named, id: [u8; 16], name: &str) -> Result<()> {
+    tx.execute(&format!("UPDATE {} SET name = ? WHERE id = ?", table(kind)), params![name, id])
+        .or_error("write")?;
     Ok(())
+}
+
+/// Another has the name still: its restore points were deleted since, or theirs say the same. It is one from now on.
+fn merge(tx: &Transaction<'_>, rename: &Rename, from: [u8; 16], to: [u8; 16]) -> Result<()> {
+    if rename.kind == Named::Job {
+        return join(tx, "jobs", "job_id", &["backups", "details", "runs"], from, to);
+    }
+    // A number that both have is taken once.
+    tx.execute(
+        "UPDATE backups SET ordinal = ordinal + (SELECT max(ordinal) FROM backups WHERE vm_id IN (?1, ?2)) \
+         WHERE vm_id = ?1 AND ordinal IN (SELECT ordinal FROM backups WHERE vm_id = ?2)",
+        params![from, to],
+    )
+    .or_error("write")?;
+    join(tx, "vms", "vm_id", &["backups", "details"], from, to)?;
+    tx.execute(
+        "UPDATE repository SET last_commit = max(last_commit, (SELECT max(ordinal) FROM backups))",
+        [],
+    )
+    .or_error("write")?;
+    quotas::sum_protected(tx, rename.namespace)
 }

@@ -5,9 +5,10 @@ use ulid::Ulid;
 
 use super::cases;
 use super::fixture::{Fixture, all_pages};
+use super::retention::policy;
 use crate::{
     Attempt, BackupCommit, BackupFilter, BackupRecord, CatalogError, CatalogWalk, DetailFilter, DetailRow,
-    DiskRecord, PageRequest, RowStatus,
+    DiskRecord, PageRequest, RetentionPolicy, RowStatus,
 };
 
 cases![
@@ -16,7 +17,8 @@ cases![
     a_repeated_commit_does_nothing,
     a_session_ends_once,
     a_vanished_namespace_is_named,
-    runs_are_joined_within_their_job_only,
+    runs_are_joined_by_their_owner_in_their_namespace,
+    a_known_run_brings_its_job,
     the_latest_is_the_last_committed,
     earlier_backups_are_in_order_of_commit,
     backups_are_found_by_prefix,
@@ -38,6 +40,7 @@ fn a_commit_is_read_back_whole(f: &Fixture) {
         vm: "web".into(),
         job: "nightly".into(),
         run: attempt.run,
+        ordinal: 1,
         client_host: "hv-1.example".into(),
         owner: "default".into(),
         started_ms: attempt.started_ms,
@@ -140,7 +143,7 @@ fn join(commit: &mut BackupCommit, run: RunId) {
     commit.containers.iter_mut().for_each(|container| container.run = Some(run));
 }
 
-fn runs_are_joined_within_their_job_only(f: &Fixture) {
+fn runs_are_joined_by_their_owner_in_their_namespace(f: &Fixture) {
     let first = f.committed("web", "nightly");
     let run = first.attempt.run;
     let mut second = f.commit("db", "nightly");
@@ -150,11 +153,12 @@ fn runs_are_joined_within_their_job_only(f: &Fixture) {
     assert_eq!(record.started_ms, first.attempt.started_ms);
     assert_eq!(record.finished_ms, second.attempt.finished_ms, "widened");
 
-    let mut other_job = f.commit("build", "weekly");
-    join(&mut other_job, run);
-    let error = f.commit_backup(&other_job).unwrap_err().to_string();
+    let mut other_owner = f.commit("build", "nightly");
+    other_owner.attempt.owner = "berlin".into();
+    join(&mut other_owner, run);
+    let error = f.commit_backup(&other_owner).unwrap_err().to_string();
     assert!(
-        error.contains("weekly") && !error.contains("nightly"),
+        error.contains("berlin") && !error.contains("nightly"),
         "tells nothing of the run's own: {error}"
     );
 
@@ -165,6 +169,31 @@ fn runs_are_joined_within_their_job_only(f: &Fixture) {
     assert!(matches!(f.commit_backup(&other_namespace), Err(CatalogError::Invalid { .. })));
     assert_eq!(f.backup(other_namespace.backup).unwrap(), None);
     assert_eq!(f.run(run).unwrap().unwrap(), record, "a refused session does not widen it");
+}
+
+/// (P9) The job gets another name while the run is in progress.
+fn a_known_run_brings_its_job(f: &Fixture) {
+    let first = f.committed("web", "nightly");
+    let late = RetentionPolicy { job: Some("daily".into()), ..policy(f, "daily", 3) };
+    f.set_policy(&late, "admin").unwrap();
+    f.rename_job(f.default.id, "nightly", "daily", "admin").unwrap();
+    let mut second = f.commit("db", "nightly");
+    join(&mut second, first.attempt.run);
+    f.commit_backup(&second).unwrap();
+    let found = f.backup(second.backup).unwrap().unwrap();
+    assert_eq!(found.job, "daily");
+    assert!(found.lock.until_ms.is_some(), "(L3) by the policy of the job that it has");
+    assert!(f.stale_points(None, 10).unwrap().contains(&second.backup), "its point says the old name");
+    assert_eq!(f.session_details(second.attempt.session).unwrap()[0].job, "daily");
+    let point = f.point(second.backup).unwrap().unwrap();
+    assert_eq!((point.attempt.job.as_str(), point.details[0].job.as_str()), ("daily", "daily"));
+    let mut failed = f.failed("mail", "nightly", RowStatus::Failed);
+    failed.attempt.run = first.attempt.run;
+    failed.details.iter_mut().for_each(|row| row.run = first.attempt.run.to_string());
+    failed.containers.iter_mut().for_each(|container| container.run = Some(first.attempt.run));
+    f.record_failed_run(&failed).unwrap();
+    let jobs: Vec<String> = f.job_overviews(None).unwrap().into_iter().map(|job| job.job).collect();
+    assert_eq!(jobs, ["daily"], "no job of the old name is made");
 }
 
 pub fn move_to(commit: &mut BackupCommit, namespace: holdfast_types::ids::NamespaceId, name: &str) {

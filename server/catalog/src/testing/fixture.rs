@@ -12,7 +12,8 @@ use ulid::Ulid;
 
 use crate::{
     Attempt, BackupCommit, Catalog, ContainerRecord, ContainerState, DEFAULT_NAMESPACE, DetailRow,
-    DiskRecord, FailedRun, NamespaceRecord, Page, PageRequest, Result, RetentionLock, RowStatus,
+    DiskRecord, FailedRun, LegalHold, LockChange, NamespaceRecord, Page, PageRequest, Result, RetentionLock,
+    RowStatus,
 };
 
 pub const START_MS: i64 = 1_763_700_000_000;
@@ -48,6 +49,19 @@ impl Fixture {
     pub fn ulid(&self) -> Ulid {
         let number = self.names.fetch_add(1, Ordering::Relaxed);
         Ulid::from_parts(self.clock.now_ms().try_into().unwrap(), number.into())
+    }
+
+    pub fn lock_backups(&self, ids: &[BackupId], until_ms: i64, who: &str) -> Result<Vec<BackupId>> {
+        self.change_locks(ids, &LockChange::Lock { until_ms }, who)
+    }
+
+    pub fn hold_backups(&self, ids: &[BackupId], reason: &str, who: &str) -> Result<Vec<BackupId>> {
+        let hold = LegalHold { reason: reason.into(), who: who.into(), since_ms: self.clock.now_ms() };
+        self.change_locks(ids, &LockChange::Hold(hold), who)
+    }
+
+    pub fn release_holds(&self, ids: &[BackupId], reason: &str, who: &str) -> Result<Vec<BackupId>> {
+        self.change_locks(ids, &LockChange::Release { reason: reason.into() }, who)
     }
 
     pub fn attempt(&self, vm: &str, job: &str) -> Attempt {

@@ -2,7 +2,7 @@
 
 use holdfast_proto::KeyId;
 use holdfast_types::clock::Clock as _;
-use holdfast_types::ids::{BackupId, NamespaceId};
+use holdfast_types::ids::{BackupId, NamespaceId, RunId};
 
 use std::io::Read as _;
 use std::sync::Arc;
@@ -24,6 +24,7 @@ cases![
     a_point_replaces_the_record_of_a_failure,
     a_point_that_contradicts_itself_is_refused,
     points_are_entered_together_or_not_at_all,
+    points_of_a_run_that_name_two_jobs_are_all_entered,
     a_namespace_comes_back_under_its_id,
     an_end_to_end_namespace_comes_back_with_its_key,
     whether_points_are_written_is_remembered,
@@ -296,12 +297,38 @@ fn points_are_entered_together_or_not_at_all(f: &Fixture) {
     let (one, two, mut bad) = (foreign(f, 1, "mail"), foreign(f, 2, "mail"), foreign(f, 3, "mail"));
     assert_eq!(f.enter_points(&[one.clone(), two.clone(), one.clone()]).unwrap(), [true, true, false]);
     bad.attempt.run = two.attempt.run;
-    for row in &mut bad.details {
-        row.run = bad.attempt.run.to_string();
-        row.job = "other".into();
-    }
-    bad.attempt.job = "other".into();
+    bad.details.iter_mut().for_each(|row| row.run = bad.attempt.run.to_string());
+    bad.attempt.owner = "other".into();
     let refused = f.enter_points(&[foreign(f, 4, "mail"), bad]);
     assert!(matches!(refused, Err(CatalogError::Invalid { .. })), "{refused:?}");
     assert_eq!(f.catalog.all_backup_ids().count(), 2);
+}
+
+/// (P9) The job was renamed while the run was in progress; the catalog is lost before every point was sealed anew.
+fn points_of_a_run_that_name_two_jobs_are_all_entered(f: &Fixture) {
+    let named = |number: u64, run: RunId, job: &str, revision: u32| {
+        let mut point = foreign(f, number, &format!("vm-{number}"));
+        (point.attempt.run, point.attempt.job, point.revision) = (run, job.into(), revision);
+        for row in &mut point.details {
+            (row.run, row.job) = (run.to_string(), job.into());
+        }
+        point
+    };
+    for (n, old_first) in [(0, true), (10, false)] {
+        let run = RunId(f.ulid());
+        let mut points =
+            [named(n + 1, run, "nightly", 1), named(n + 2, run, "daily", 2), named(n + 3, run, "nightly", 1)];
+        if !old_first {
+            points.reverse();
+            points.swap(0, 1);
+        }
+        assert_eq!(f.enter_points(&points).unwrap(), [true; 3]);
+        assert_eq!(f.run(run).unwrap().unwrap().job, "daily");
+        for point in &points {
+            assert_eq!(f.backup(point.backup).unwrap().unwrap().job, "daily");
+            assert_eq!(f.session_details(point.attempt.session).unwrap()[0].job, "daily");
+            let is_stale = f.stale_points(None, 100).unwrap().contains(&point.backup);
+            assert!(is_stale || point.attempt.job == "daily", "(L5) its point says the old name");
+        }
+    }
 }

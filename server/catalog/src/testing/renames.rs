@@ -6,13 +6,16 @@ use holdfast_types::ids::BackupId;
 use super::cases;
 use super::fixture::Fixture;
 use super::retention::{DAY_MS, audited, listed, policy, query, revision_of};
-use crate::{CatalogError, PageRequest, RetentionPolicy, VmQuery};
+use crate::{CatalogError, Named, PageRequest, PointRecord, Rename, RetentionPolicy, VmQuery};
 
 cases![
     a_renamed_vm_keeps_everything,
     a_vm_takes_the_name_of_a_removed_one,
     a_renamed_job_keeps_everything,
     a_newer_point_brings_its_names,
+    names_that_went_round_are_followed_at_once,
+    a_name_that_another_has_still_joins_them,
+    policies_rest_until_someone_sets_them,
     a_removed_vm_is_in_no_overview,
     a_vm_with_restore_points_is_not_removed,
 ];
@@ -76,21 +79,27 @@ fn a_renamed_job_keeps_everything(f: &Fixture) {
     assert_eq!(audited(f, "job.rename"), 1);
 }
 
+/// A newer revision of a restore point's point, after VM and job were renamed.
+fn renamed(f: &Fixture, id: BackupId, vm: &str, job: &str) -> PointRecord {
+    let mut point = f.point(id).unwrap().unwrap();
+    point.revision = 3;
+    (point.attempt.vm, point.attempt.job) = (vm.into(), job.into());
+    for row in &mut point.details {
+        (row.vm, row.job) = (vm.into(), job.into());
+    }
+    point
+}
+
+fn rename(f: &Fixture, kind: Named, from: &str, to: &str) -> Rename {
+    Rename { namespace: f.default.id, kind, from: from.into(), to: to.into() }
+}
+
 fn a_newer_point_brings_its_names(f: &Fixture) {
     let (first, second) = (f.committed("web", "nightly"), f.committed("web", "nightly"));
-    // The catalog is an older copy: both were renamed, VM and job.
-    let renamed = |id: BackupId| {
-        let mut point = f.point(id).unwrap().unwrap();
-        point.revision = 3;
-        point.attempt.vm = "www".into();
-        point.attempt.job = "daily".into();
-        for row in &mut point.details {
-            row.vm = "www".into();
-            row.job = "daily".into();
-        }
-        point
-    };
-    let points = [renamed(first.backup), renamed(second.backup)];
+    let left = f.committed("web", "nightly").backup;
+    // The catalog is an older copy: both were renamed, VM and job. Of one restore point a crash left the old point.
+    let points = [first.backup, second.backup].map(|id| renamed(f, id, "www", "daily"));
+    f.follow_names(&[rename(f, Named::Vm, "web", "www"), rename(f, Named::Job, "nightly", "daily")]).unwrap();
     assert_eq!(f.enter_points(&points).unwrap(), [false, false]);
     for commit in [&first, &second] {
         let backup = f.backup(commit.backup).unwrap().unwrap();
@@ -99,12 +108,71 @@ fn a_newer_point_brings_its_names(f: &Fixture) {
         assert_eq!(revision_of(f, commit.backup), (3, 3));
     }
     assert_eq!(f.list_vms(None, PageRequest::FIRST).unwrap().items.len(), 1, "it is one VM");
-    // An older revision brings none.
-    let mut older = f.point(first.backup).unwrap().unwrap();
-    (older.revision, older.attempt.vm) = (1, "old".into());
-    older.details.iter_mut().for_each(|row| row.vm = "old".into());
+    assert_eq!(f.stale_points(None, 10).unwrap(), [left], "(L5) its point says the old name");
+    // A point that says another name than all others brings none.
+    let mut older = renamed(f, first.backup, "old", "daily");
+    older.revision = 4;
     f.enter_points(std::slice::from_ref(&older)).unwrap();
     assert_eq!(f.backup(first.backup).unwrap().unwrap().vm, "www");
+    assert!(f.stale_points(None, 10).unwrap().contains(&first.backup));
+}
+
+/// (P10) B was renamed to C, then A to B; another time, two changed their names.
+fn names_that_went_round_are_followed_at_once(f: &Fixture) {
+    let of = |id: BackupId| f.backup(id).unwrap().unwrap().vm;
+    let (a, b) = (f.committed("a", "nightly").backup, f.committed("b", "nightly").backup);
+    let keeps = |vm: &str| RetentionPolicy { vm: Some(vm.into()), ..policy(f, vm, 3) };
+    let (of_a, of_b) = (keeps("a"), keeps("b"));
+    f.set_policy(&of_a, "admin").unwrap();
+    f.set_policy(&of_b, "admin").unwrap();
+    f.follow_names(&[rename(f, Named::Vm, "a", "b"), rename(f, Named::Vm, "b", "c")]).unwrap();
+    assert_eq!((of(a).as_str(), of(b).as_str()), ("b", "c"));
+    let is_for = |id| f.policy(id).unwrap().unwrap().vm.unwrap();
+    assert_eq!((is_for(of_a.id).as_str(), is_for(of_b.id).as_str()), ("b", "c"), "policies follow");
+    f.follow_names(&[rename(f, Named::Vm, "c", "b"), rename(f, Named::Vm, "b", "c")]).unwrap();
+    assert_eq!((of(a).as_str(), of(b).as_str()), ("c", "b"));
+    assert_eq!((is_for(of_a.id).as_str(), is_for(of_b.id).as_str()), ("c", "b"));
+    assert_eq!(audited(f, "vm.rename"), 4);
+    assert_eq!(f.integrity_check().unwrap(), Vec::<String>::new());
+    f.follow_names(&[rename(f, Named::Vm, "none", "x")]).unwrap();
+    assert!(f.follow_names(&[rename(f, Named::Vm, "b", "a\nb")]).is_err());
+}
+
+/// (P10) The name is that of a VM of the older catalog, whose restore points were deleted since.
+fn a_name_that_another_has_still_joins_them(f: &Fixture) {
+    let (old, other) = (f.committed("www", "daily"), f.committed("web", "nightly"));
+    let number = f.backup(old.backup).unwrap().unwrap().ordinal;
+    // Numbers of another lineage may be the same.
+    let mut twin = renamed(f, other.backup, "web", "nightly");
+    (twin.number, twin.revision) = (number, 1);
+    (twin.backup, twin.attempt.session) = (BackupId(f.ulid()), holdfast_types::ids::SessionId(f.ulid()));
+    twin.details.iter_mut().for_each(|row| row.backup = twin.backup.to_string());
+    f.enter_points(std::slice::from_ref(&twin)).unwrap();
+    f.follow_names(&[rename(f, Named::Vm, "web", "www"), rename(f, Named::Job, "nightly", "daily")]).unwrap();
+    for id in [old.backup, other.backup, twin.backup] {
+        let found = f.backup(id).unwrap().unwrap();
+        assert_eq!((found.vm.as_str(), found.job.as_str()), ("www", "daily"));
+    }
+    assert_eq!(f.list_vms(None, PageRequest::FIRST).unwrap().items.len(), 1);
+    assert_eq!(f.run(old.attempt.run).unwrap().unwrap().job, "daily");
+    assert_eq!(f.integrity_check().unwrap(), Vec::<String>::new(), "sums follow");
+    let next = f.committed("www", "daily").backup;
+    assert_eq!(f.latest_backup(f.default.id, "www").unwrap().unwrap().id, next);
+}
+
+/// (P10)
+fn policies_rest_until_someone_sets_them(f: &Fixture) {
+    let on = RetentionPolicy { vm: Some("web".into()), ..policy(f, "on", 3) };
+    let off = RetentionPolicy { enabled: false, job: Some("x".into()), ..policy(f, "off", 3) };
+    f.set_policy(&on, "admin").unwrap();
+    f.set_policy(&off, "admin").unwrap();
+    assert_eq!((f.rest_policies().unwrap(), f.rest_policies().unwrap()), (1, 0));
+    let now = |id| f.policy(id).unwrap().unwrap();
+    assert!(now(on.id).resting_since_ms.is_some() && !now(on.id).is_at_work() && now(on.id).enabled);
+    assert_eq!(now(off.id).resting_since_ms, None);
+    assert!(f.policy_lock(f.default.id, "web", "nightly").unwrap().is_some(), "it locks on (L3)");
+    f.set_policy(&now(on.id), "admin").unwrap();
+    assert!(now(on.id).is_at_work());
 }
 
 fn a_removed_vm_is_in_no_overview(f: &Fixture) {

@@ -89,6 +89,7 @@ pub(super) fn policy(f: &Fixture, name: &str, lock_days: u32) -> RetentionPolicy
         lock_days,
         archive_after_days: None,
         enabled: true,
+        resting_since_ms: None,
         updated_ms: 0,
         updated_by: String::new(),
     }

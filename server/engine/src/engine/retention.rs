@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use holdfast_catalog::RetentionLock;
+use holdfast_catalog::{LegalHold, LockChange, RetentionLock};
 use holdfast_types::ids::{BackupId, NamespaceId};
 
 use super::Engine;
@@ -61,8 +61,8 @@ impl Engine {
     /// so that losing the catalog loses no lock. Returns those that changed.
     ///
     /// # Errors
-    /// As [`Retention::lock_backups`](holdfast_catalog::Retention::lock_backups); the volume's: they are locked all the
-    /// same, and their points follow.
+    /// As [`Retention::change_locks`](holdfast_catalog::Retention::change_locks); the volume's. None of them is locked then,
+    /// unless an I/O error leaves it open what the disk holds.
     pub fn lock_backups(
         &self,
         ids: &[BackupId],
@@ -71,8 +71,7 @@ impl Engine {
     ) -> Result<Vec<BackupId>, EngineError> {
         self.core.check_writable()?;
         retention::advance_if_due(&self.core)?;
-        let changed = self.core.catalog.lock_backups(ids, until_ms, who)?;
-        retention::reseal(&self.core, &changed).map(|()| changed)
+        retention::change_locks(&self.core, ids, &LockChange::Lock { until_ms }, who)
     }
 
     /// Up to `limit` restore points after `after`, by id, that are locked or held now.
@@ -107,8 +106,9 @@ impl Engine {
         who: &str,
     ) -> Result<Vec<BackupId>, EngineError> {
         self.core.check_writable()?;
-        let changed = self.core.catalog.hold_backups(ids, reason, who)?;
-        retention::reseal(&self.core, &changed).map(|()| changed)
+        let (reason, since_ms) = (reason.to_owned(), self.core.clock.now_ms());
+        let hold = LegalHold { reason, who: who.to_owned(), since_ms };
+        retention::change_locks(&self.core, ids, &LockChange::Hold(hold), who)
     }
 
     /// Releases holds; locks stay.
@@ -122,15 +122,15 @@ impl Engine {
         who: &str,
     ) -> Result<Vec<BackupId>, EngineError> {
         self.core.check_writable()?;
-        let changed = self.core.catalog.release_holds(ids, reason, who)?;
-        retention::reseal(&self.core, &changed).map(|()| changed)
+        retention::change_locks(&self.core, ids, &LockChange::Release { reason: reason.to_owned() }, who)
     }
 
     /// Gives a VM another name; its restore points, history and policies follow.
     ///
     /// # Errors
     /// A backup of either name is in progress; as [`Retention::rename_vm`](holdfast_catalog::Retention::rename_vm); the
-    /// volume's: it is renamed all the same, and the points follow.
+    /// volume's: it is renamed all the same, and the points follow. They also follow where there is no room for them now,
+    /// which is no error.
     pub fn rename_vm(
         &self,
         namespace: NamespaceId,
@@ -143,7 +143,7 @@ impl Engine {
         self.sessions.check_free(namespace, name)?;
         let found = retention::find_vm(&self.core, namespace, vm)?;
         self.core.catalog.rename_vm(found.id, name, who)?;
-        retention::reseal_all(&self.core, &Budget::unlimited()).map(drop)
+        retention::reseal_renamed(&self.core)
     }
 
     /// Gives a job another name, as [`Engine::rename_vm`].
@@ -159,7 +159,7 @@ impl Engine {
     ) -> Result<(), EngineError> {
         self.core.check_writable()?;
         self.core.catalog.rename_job(namespace, job, name, who)?;
-        retention::reseal_all(&self.core, &Budget::unlimited()).map(drop)
+        retention::reseal_renamed(&self.core)
     }
 
     /// Removes a VM, which then is in no list, no overview and never stale; its history stays. With

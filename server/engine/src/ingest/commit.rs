@@ -126,11 +126,14 @@ fn prepare(core: &Core, session: &Session) -> Result<Prepared, EngineError> {
         containers.extend(container_records(session, &state));
     }
     // (L3) A restore point that a policy locks is locked from the beginning.
-    let until_ms = core.catalog.policy_lock(session.namespace.id, &session.vm, &session.job)?;
+    // (P9) The run's job may have got another name since the session began.
+    let job = core.catalog.run(session.run)?.map_or_else(|| session.job.clone(), |run| run.job);
+    details.iter_mut().for_each(|row| row.job.clone_from(&job));
+    let until_ms = core.catalog.policy_lock(session.namespace.id, &session.vm, &job)?;
     let point = PointRecord {
         number: core.next_commit(),
         namespace: session.namespace.clone(),
-        attempt: attempt(core, session, &session.starter.name),
+        attempt: Attempt { job, ..attempt(core, session, &session.starter.name) },
         backup: session.backup,
         parent: session.disks.iter().find_map(|disk| disk.parent.as_ref()).map(ParentDisk::backup),
         disks,

@@ -48,7 +48,7 @@ impl Sessions {
         self.enter(&session)?;
         // Again: a session that claimed the run may have ended since the first look. From now on, none can.
         let owner = &session.starter.owner;
-        let checked = start::check_run(core, session.run, &session.namespace, &session.job, owner);
+        let checked = start::check_run(core, session.run, &session.namespace, owner);
         // Last: what is refused for another reason does not count.
         if let Err(error) = checked.and_then(|()| session.charge.count_today()) {
             self.remove(&session);

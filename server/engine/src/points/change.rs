@@ -9,7 +9,7 @@
 
 use std::collections::BTreeSet;
 
-use holdfast_catalog::{Catalog, DeletionRecord};
+use holdfast_catalog::{Catalog, DeletionRecord, PointRecord};
 use holdfast_types::ids::{BackupId, RepositoryId};
 use holdfast_volume::{BlobName, Volume, VolumeError};
 
@@ -91,6 +91,69 @@ pub(crate) fn reseal_stale(
             sealed += u64::from(reseal_looking(volume, catalog, repository, id, true)?);
         }
     }
+}
+
+/// A revision that was sealed ahead of its row.
+#[derive(Debug)]
+pub(crate) struct Ahead {
+    of: Expected,
+    name: BlobName,
+}
+
+/// (L8) Seals the next revision of a point, and leaves the older ones. `None`: that revision is there already and says
+/// something else; the row is told, and wants the one after.
+///
+/// # Errors
+/// The volume's: it is not left then, unless that fails as well.
+pub(crate) fn seal_ahead(
+    volume: &dyn Volume,
+    catalog: &dyn Catalog,
+    repository: RepositoryId,
+    point: &PointRecord,
+) -> Result<Option<Ahead>, EngineError> {
+    let PointRecord { backup, revision, namespace, .. } = point;
+    let name = PointName { backup: *backup, revision: *revision }.blob(point);
+    let folder = vm_folder(namespace, &point.attempt.vm);
+    let of = Expected { backup: *backup, folder, revision: *revision, scattered: false };
+    let ahead = Ahead { of, name };
+    match seal(volume, namespace.id, &ahead.name, &encode(repository, *revision, point)?) {
+        Ok(()) => Ok(Some(ahead)),
+        Err(EngineError::Volume(VolumeError::Exists { .. }) | EngineError::Damaged(_)) => {
+            catalog.mark_point_stale(*backup, *revision)?;
+            Ok(None)
+        }
+        Err(error) => {
+            unseal(volume, catalog, &[ahead]);
+            Err(error)
+        }
+    }
+}
+
+/// (L8) Removes what [`seal_ahead`] sealed of a change that is refused. What cannot be removed the row is sealed above.
+pub(crate) fn unseal(volume: &dyn Volume, catalog: &dyn Catalog, ahead: &[Ahead]) {
+    for Ahead { of, name } in ahead {
+        if let Err(error) = remove(volume, name) {
+            let is_noted = catalog.mark_point_stale(of.backup, of.revision).is_ok();
+            tracing::error!(%name, %error, is_noted, "cannot remove the point of a change that was refused");
+        }
+    }
+}
+
+/// (L5) After the rows: removes what is older than what [`seal_ahead`] sealed, and takes the marks away.
+///
+/// # Errors
+/// The volume's and the catalog's; what is left is removed when the points are sealed anew.
+pub(crate) fn settle(volume: &dyn Volume, catalog: &dyn Catalog, ahead: &[Ahead]) -> Result<(), EngineError> {
+    let expected: Vec<Expected> = ahead.iter().map(|one| one.of.clone()).collect();
+    let mut found = revisions(volume, &expected)?;
+    for of in expected {
+        let names = found.remove(&of.backup).unwrap_or_default();
+        for (_, older) in names.iter().filter(|(revision, _)| *revision < of.revision) {
+            remove(volume, older)?;
+        }
+        catalog.note_point_sealed(of.backup, of.revision)?;
+    }
+    Ok(())
 }
 
 /// (L5) As [`reseal_stale`], of one. Whether it was stale.

@@ -7,8 +7,8 @@ use holdfast_catalog::{Catalog, CatalogError, PointRecord, PointState};
 use holdfast_types::ids::{BackupId, RepositoryId};
 use holdfast_volume::{BlobName, Volume};
 
-use super::places;
 use super::store::read;
+use super::{places, renames};
 use crate::error::EngineError;
 use crate::progress::Progress;
 
@@ -61,6 +61,8 @@ pub struct Comparison {
     /// The volume holds restore points of containers that the catalog never gave numbers for: it is an older copy, or
     /// lost its log.
     pub catalog_is_older: bool,
+    /// Retention policies that rest from now on, because the catalog is older.
+    pub resting_policies: u64,
 }
 
 impl Comparison {
@@ -132,17 +134,34 @@ pub(crate) fn compare(
     let Differences { differing, without_point } = rows.against(counts);
     let asked: HashSet<BackupId> = differing.iter().map(|one| one.backup).collect();
     let mut names = if asked.is_empty() { BTreeMap::new() } else { places::all_of(volume, &asked)? };
+    let total = differing.len() as u64;
+    if recovered && !rest_policies(catalog, &mut comparison, refused)? {
+        comparison.waiting_count = total;
+        return Ok(comparison);
+    }
+    // (P10) Before any of them is entered.
+    let renames = renames::newest(between, &differing, &names)?;
+    if !renames.is_empty()
+        && let Err(error) = catalog.follow_names(&renames)
+    {
+        refused(error)?;
+        comparison.waiting_count = total;
+        return Ok(comparison);
+    }
     let (mut batch, mut to_be_sealed) = (Vec::new(), Vec::new());
     for (done, one) in (0..).zip(&differing) {
-        progress.step("restore points entered", done, asked.len() as u64);
+        progress.step("restore points entered", done, total);
         let names = names.remove(&one.backup).unwrap_or_default();
         let point = highest_readable(between, one, names, &mut comparison);
         // (P7) What was not read stays, and what is sealed above it would hide it.
-        if !comparison.unread.contains(&one.backup) && (point.is_none() || one.is_to_be_sealed()) {
+        if !comparison.unread.contains(&one.backup) && (point.is_none() || one.count > 1) {
             to_be_sealed.push((one.backup, one.highest));
         }
         let Some(point) = point else { continue };
-        comparison.catalog_is_older |= point.next_container > commits.next_container;
+        if point.next_container > commits.next_container && !comparison.catalog_is_older {
+            comparison.catalog_is_older = true;
+            rest_policies(catalog, &mut comparison, refused)?;
+        }
         batch.push(point);
         if batch.len() >= ENTERED_PER_TRANSACTION {
             enter(catalog, &mut batch, &mut comparison, refused)?;
@@ -168,16 +187,39 @@ pub(super) fn enter_these(
     asked: &HashSet<BackupId>,
     refused: &mut dyn FnMut(CatalogError) -> Result<(), EngineError>,
 ) -> Result<Comparison, EngineError> {
-    let Between { volume, catalog, repository, .. } = between;
+    let Between { volume, catalog, .. } = between;
     let (mut comparison, mut batch) = (Comparison::default(), Vec::new());
     for (backup, names) in places::all_of(volume, asked)? {
-        batch.extend(highest_readable(volume, repository, backup, names, &mut comparison)?);
+        let highest = names.first().map_or(0, |(revision, _)| *revision);
+        let one = Differing { backup, row: None, count: 1, highest };
+        batch.extend(highest_readable(between, &one, names, &mut comparison));
         if batch.len() >= ENTERED_PER_TRANSACTION {
             enter(catalog, &mut batch, &mut comparison, refused)?;
         }
     }
     enter(catalog, &mut batch, &mut comparison, refused)?;
     Ok(comparison)
+}
+
+/// (P10) Whether policies of an older catalog rest now: names, scopes and rules may have changed since.
+fn rest_policies(
+    catalog: &dyn Catalog,
+    comparison: &mut Comparison,
+    refused: &mut dyn FnMut(CatalogError) -> Result<(), EngineError>,
+) -> Result<bool, EngineError> {
+    match catalog.rest_policies() {
+        Ok(count) => {
+            if count > 0 {
+                tracing::warn!(
+                    count,
+                    "retention policies rest, because the catalog is an older copy, until someone enables them"
+                );
+            }
+            comparison.resting_policies += count;
+            Ok(true)
+        }
+        Err(error) => refused(error).map(|()| false),
+    }
 }
 
 /// (L1) A catalog that is older than the volume has rows of restore points that were deleted since: of all its restore
@@ -239,21 +281,17 @@ struct Differences {
 }
 
 /// A restore point whose points are not as its row says.
-struct Differing {
-    backup: BackupId,
+pub(super) struct Differing {
+    pub(super) backup: BackupId,
     /// `None`: there is no row.
-    row: Option<PointState>,
-    /// Revisions on the volume.
+    pub(super) row: Option<PointState>,
+    /// Revisions on the volume: where there are several, the lower ones go by sealing it anew, also of one that is stale,
+    /// whose highest revision may be all that it wants.
     count: u32,
     highest: u32,
 }
 
 impl Differing {
-    /// Whether the lower revisions go by sealing it anew. One that is stale is sealed anew in any case.
-    fn is_to_be_sealed(&self) -> bool {
-        self.count > 1 && self.row.as_ref().is_none_or(|row| row.wanted == row.revision)
-    }
-
     /// Whether the row says all that this revision of the point said.
     fn is_known(&self, revision: u32) -> bool {
         self.row.as_ref().is_some_and(|row| revision <= row.revision)

@@ -68,11 +68,17 @@ pub(crate) fn enter_again(core: &Core, lost: &HashSet<BackupId>) -> Result<Compa
         catalog: &*core.catalog,
         repository: core.repository,
         recovered: false,
+        only: None,
     };
     // (L1) As for the rest of a start: nothing is deleted between the look at a point and its row.
     let _changing = core.changing_points.lock();
     let found = enter_these(between, lost, &mut |error| Err(error.into()))?;
     core.raise_last_commit(core.catalog.commits()?.last);
+    // (P6)
+    core.unrecorded.note_unread(|unread| {
+        unread.points.extend(&found.unread);
+        unread.names.extend(found.problems.iter().map(|problem| problem.object.clone()));
+    });
     Ok(found)
 }
 

@@ -24,12 +24,13 @@ mod name;
 mod old_folders;
 mod places;
 mod record;
+mod renames;
 mod store;
 #[cfg(test)]
 mod tests;
 mod verify;
 
-pub(crate) use change::{finish_deletions, reseal, reseal_stale};
+pub(crate) use change::{Ahead, finish_deletions, reseal, reseal_stale, seal_ahead, settle, unseal};
 pub(crate) use compare::{Between, compare};
 pub use compare::{Comparison, EnteredPoint, PointProblem};
 pub(crate) use give_up::give_up;

@@ -4,9 +4,10 @@ use std::io::Read as _;
 use std::sync::Arc;
 
 use holdfast_catalog::{
-    AuditEntry, Backups as _, CatalogError, CatalogWalk as _, PageRequest, Retention as _, RetentionLock,
-    RetentionPolicy, SqliteCatalog,
+    AuditEntry, Backups as _, CatalogError, CatalogWalk as _, LockChange, PageRequest, Retention as _,
+    RetentionLock, RetentionPolicy, SqliteCatalog,
 };
+use holdfast_proto::{ErrorCode, v1};
 use holdfast_types::clock::{Clock as _, ManualClock};
 use holdfast_types::ids::{BackupId, PolicyId};
 use holdfast_volume::testing::{Fault, FaultyVolume, OpKind};
@@ -87,6 +88,7 @@ fn policy(engine: &Engine, lock_days: u32) -> RetentionPolicy {
         lock_days,
         archive_after_days: None,
         enabled: true,
+        resting_since_ms: None,
         updated_ms: 0,
         updated_by: String::new(),
     }
@@ -189,19 +191,81 @@ fn a_lock_is_on_the_volume_before_it_is_acknowledged() {
     sound(&engine, 2);
 }
 
+/// (L8)
 #[test]
-fn a_lock_whose_point_could_not_be_sealed_follows_later() {
+fn what_is_refused_for_want_of_room_is_not_in_force() {
+    let (bench, volume) = (Bench::new(), Arc::new(FaultyVolume::new(MemoryVolume::new())));
+    let engine = bench.open(Arc::<FaultyVolume<MemoryVolume>>::clone(&volume));
+    let ids = [made(&engine, "web", 1), made(&engine, "db", 2)];
+    let until_ms = bench.clock.now_ms() + DAY_MS;
+    let sealed = |id| sealed_lock(&bench, &volume.survivor(), id);
+    // No room for the first, or only for that.
+    for room in [0, 1] {
+        volume.fail_next(OpKind::Create, room + 1, Fault::Full);
+        let error = engine.lock_backups(&ids, until_ms, "admin").unwrap_err();
+        assert_eq!(error.code(), ErrorCode::Full, "{error}");
+        volume.heal();
+        for id in ids {
+            assert_eq!((lock_of(&engine, id), sealed(id)), Default::default(), "{room}");
+        }
+        assert_eq!(points(&volume.survivor()).len(), 2);
+    }
+    // A hold, and its release.
+    volume.fail_next(OpKind::Create, 1, Fault::Full);
+    engine.hold_backups(&ids, "case", "admin").unwrap_err();
+    assert!(lock_of(&engine, ids[0]).hold.is_none() && sealed(ids[0]).hold.is_none());
+    engine.hold_backups(&ids, "case", "admin").unwrap();
+    volume.fail_next(OpKind::Create, 1, Fault::Full);
+    engine.release_holds(&ids, "closed", "admin").unwrap_err();
+    for id in ids {
+        assert!(lock_of(&engine, id).hold.is_some() && sealed(id).hold.is_some(), "it is held");
+        assert!(is_locked(&engine.delete_backups(&[id], "admin", "x")));
+    }
+    assert_eq!(engine.catalog().stale_points(None, 10).unwrap(), []);
+    // What the catalog refuses is not on the volume either.
+    let gone = BackupId(Ulid(1));
+    engine.lock_backups(&[ids[0], gone], until_ms, "admin").unwrap_err();
+    assert_eq!((lock_of(&engine, ids[0]).until_ms, sealed(ids[0]).until_ms), (None, None));
+    sound(&engine, 2);
+}
+
+/// (L8) A rename is done once the catalog has it; points follow.
+#[test]
+fn a_rename_without_room_for_points_is_done() {
     let (bench, volume) = (Bench::new(), Arc::new(FaultyVolume::new(MemoryVolume::new())));
     let engine = bench.open(Arc::<FaultyVolume<MemoryVolume>>::clone(&volume));
     let id = made(&engine, "web", 1);
-    volume.limit_capacity(1);
-    let until_ms = bench.clock.now_ms() + DAY_MS;
-    engine.lock_backups(&[id], until_ms, "admin").unwrap_err();
-    assert_eq!(lock_of(&engine, id).until_ms, Some(until_ms), "stricter, never weaker");
-    volume.heal();
+    volume.fail_next(OpKind::Create, 1, Fault::Full);
+    engine.rename_vm(namespace(&engine), "web", "www", "admin").unwrap();
+    assert_eq!(engine.catalog().stale_points(None, 10).unwrap(), [id]);
     engine.retention_job().step(&Budget::unlimited()).unwrap();
-    assert_eq!(sealed_lock(&bench, &volume.survivor(), id).until_ms, Some(until_ms));
-    assert_eq!(points(&volume.survivor()).len(), 1);
+    let (catalog, _folder) = recovered(&bench, &volume.survivor());
+    assert_eq!(catalog.backup(id).unwrap().unwrap().vm, "www");
+    sound(&engine, 1);
+}
+
+/// (L8) A crash between the point and the row leaves the stricter of both.
+#[test]
+fn a_crash_in_a_change_of_locks_leaves_the_stricter() {
+    let (bench, volume) = (Bench::new(), MemoryVolume::new());
+    let engine = bench.open(Arc::new(volume.clone()));
+    let ids = [made(&engine, "web", 1), made(&engine, "db", 2)];
+    engine.hold_backups(&ids[1..], "case", "admin").unwrap();
+    let until_ms = bench.clock.now_ms() + DAY_MS;
+    let changes = [LockChange::Lock { until_ms }, LockChange::Release { reason: "closed".into() }];
+    for (id, change) in ids.iter().zip(&changes) {
+        let point = engine.catalog().rehearse_lock(*id, change).unwrap().unwrap();
+        let (catalog, repository) = (&**engine.catalog(), engine.repository_id());
+        assert!(crate::points::seal_ahead(&volume, catalog, repository, &point).unwrap().is_some());
+    }
+    drop(engine);
+    let engine = bench.open(Arc::new(volume.clone()));
+    assert_eq!(lock_of(&engine, ids[0]).until_ms, Some(until_ms));
+    assert!(lock_of(&engine, ids[1]).hold.is_some());
+    for id in ids {
+        assert_eq!(sealed_lock(&bench, &volume, id), lock_of(&engine, id));
+    }
+    sound(&engine, 2);
 }
 
 #[test]
@@ -475,4 +539,101 @@ fn rules_do_not_follow_a_clock_that_jumps() {
     assert_eq!(engine.deciding_time_ms() - start_ms, 6 * DAY_MS + HOUR_MS);
     bench.clock.set_by_ms(-2000 * DAY_MS);
     assert!(engine.deciding_time_ms() < start_ms, "set back, more is in the future");
+}
+
+/// A copy of the catalog as it is now, as a snapshot or an administrator keeps it.
+fn copied(engine: &Engine, folder: &tempfile::TempDir) -> std::path::PathBuf {
+    let copy = folder.path().join("older.db");
+    let mut bytes = Vec::new();
+    engine.catalog().snapshot().unwrap().read_to_end(&mut bytes).unwrap();
+    std::fs::write(&copy, bytes).unwrap();
+    copy
+}
+
+/// (P9) The next VM's backup began before the rename, and one after it says the old name as well.
+#[test]
+fn a_job_is_renamed_while_its_run_is_in_progress() {
+    let (bench, volume) = (Bench::new(), MemoryVolume::new());
+    let engine = bench.open(Arc::new(volume.clone()));
+    let begin = |vm: &str, run: &str, disk: &[u8]| {
+        let request = super::agent::request(vm, &[("root", disk)]);
+        let job = "nightly".to_owned();
+        super::agent::start(&engine, v1::StartRequest { job, run_id: run.into(), ..request }).unwrap()
+    };
+    let finish = |started: &v1::StartResponse, disk: &[u8]| -> BackupId {
+        let session = started.session_id.parse().unwrap();
+        let stream = engine.open_stream(session, 0).unwrap();
+        super::agent::send_disk(&engine, session, &stream, 0, disk).unwrap();
+        engine.commit(session).unwrap().backup_id.parse().unwrap()
+    };
+    let disks = [noise(1, SIZE), noise(2, SIZE), noise(3, SIZE)];
+    let first = begin("web", "", &disks[0]);
+    let second = begin("db", &first.run_id, &disks[1]);
+    let mut ids = vec![finish(&first, &disks[0])];
+    engine.rename_job(namespace(&engine), "nightly", "daily", "admin").unwrap();
+    let third = begin("mail", &first.run_id, &disks[2]);
+    ids.extend([finish(&second, &disks[1]), finish(&third, &disks[2])]);
+    assert_eq!(engine.catalog().stale_points(None, 10).unwrap(), [], "the points say the name that it has");
+    let check = |catalog: &dyn holdfast_catalog::Catalog| {
+        for id in &ids {
+            assert_eq!(catalog.backup(*id).unwrap().unwrap().job, "daily");
+        }
+    };
+    check(&**engine.catalog());
+    check(&recovered(&bench, &volume).0);
+    sound(&engine, 3);
+}
+
+/// (P10) As `recover` does it: the snapshot is older than two renames and a change of locks, which went round.
+#[test]
+fn names_are_taken_over_from_points_all_at_once() {
+    let (bench, volume) = (Bench::new(), MemoryVolume::new());
+    let engine = bench.open(Arc::new(volume.clone()));
+    let mut of_a = vec![made(&engine, "a", 1), made(&engine, "a", 2)];
+    let mut of_b = vec![made(&engine, "b", 3), made(&engine, "b", 4)];
+    let only_a = RetentionPolicy { vm: Some("a".into()), ..policy(&engine, 0) };
+    engine.catalog().set_policy(&only_a, "admin").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let copy = copied(&engine, &folder);
+    let default = namespace(&engine);
+    engine.rename_vm(default, "b", "c", "admin").unwrap();
+    engine.rename_vm(default, "a", "b", "admin").unwrap();
+    of_a.push(made(&engine, "b", 5));
+    of_b.push(made(&engine, "c", 6));
+    let older = SqliteCatalog::open(&copy, Arc::<ManualClock>::clone(&bench.clock)).unwrap();
+    let found = enter_points(&volume, &older, &NoProgress).unwrap();
+    assert_eq!((found.entered_count, found.problem_count, found.resting_policies), (2, 0, 1));
+    let vms = |ids: &[BackupId]| -> Vec<String> {
+        ids.iter().map(|id| older.backup(*id).unwrap().unwrap().vm).collect()
+    };
+    assert_eq!((vms(&of_a), vms(&of_b)), (vec!["b".to_owned(); 3], vec!["c".to_owned(); 3]));
+    let now = older.policy(only_a.id).unwrap().unwrap();
+    assert_eq!(now.vm.as_deref(), Some("b"), "it follows");
+    assert!(!now.is_at_work());
+    assert_eq!(older.stale_points(None, 10).unwrap(), []);
+    let again = enter_points(&volume, &older, &NoProgress).unwrap();
+    assert_eq!((again.entered_count, again.resting_policies), (0, 0));
+}
+
+/// (P10) A start beside an older catalog that someone put back.
+#[test]
+fn policies_rest_beside_an_older_catalog() {
+    let (bench, volume) = (Bench::new(), MemoryVolume::new());
+    let engine = bench.open(Arc::new(volume.clone()));
+    made(&engine, "web", 1);
+    engine.write_points().unwrap();
+    engine.catalog().set_policy(&policy(&engine, 0), "admin").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let copy = copied(&engine, &folder);
+    engine.catalog().reserve_container_numbers(640).unwrap();
+    made(&engine, "web", 2);
+    drop(engine);
+    for file in ["catalog.db", "catalog.db-wal", "catalog.db-shm"] {
+        let _ = std::fs::remove_file(bench.folder.path().join(file));
+    }
+    std::fs::copy(&copy, bench.folder.path().join("catalog.db")).unwrap();
+    let engine = bench.open(Arc::new(volume));
+    assert_eq!(engine.opened().entered_points, 1);
+    let policy = engine.catalog().policies(None).unwrap().remove(0);
+    assert!(policy.resting_since_ms.is_some());
 }

@@ -2,8 +2,8 @@
 
 use holdfast_types::ids::BackupId;
 
-use super::super::{SqliteCatalog, commit_numbers, namespaces, points};
-use crate::{CommitState, NamespaceRecord, PointRecord, Points, Result, validate};
+use super::super::{SqliteCatalog, commit_numbers, namespaces, points, renames};
+use crate::{CommitState, NamespaceRecord, PointRecord, Points, Rename, Result, validate};
 
 impl Points for SqliteCatalog {
     fn commits(&self) -> Result<CommitState> {
@@ -32,6 +32,11 @@ impl Points for SqliteCatalog {
     fn enter_points(&self, points: &[PointRecord]) -> Result<Vec<bool>> {
         points.iter().try_for_each(validate::point)?;
         self.write(|tx| points.iter().map(|point| points::enter(tx, self.clock.as_ref(), point)).collect())
+    }
+
+    fn follow_names(&self, renames: &[Rename]) -> Result<()> {
+        renames.iter().try_for_each(|one| validate::name("VM or job", &one.to))?;
+        self.write(|tx| renames::follow(tx, self.clock.as_ref(), renames))
     }
 
     fn restore_namespace(&self, namespace: &NamespaceRecord) -> Result<NamespaceRecord> {

@@ -4,7 +4,8 @@ use holdfast_types::ids::{BackupId, NamespaceId, PolicyId, VmId};
 
 use super::super::{SqliteCatalog, deletions, lock_clock, locks, point_states, policies, renames};
 use crate::{
-    DeletionRecord, NamedVm, PointState, Result, Retention, RetentionLock, RetentionPolicy, validate,
+    DeletionRecord, LockChange, NamedVm, PointRecord, PointState, Result, Retention, RetentionLock,
+    RetentionPolicy, validate,
 };
 
 impl Retention for SqliteCatalog {
@@ -24,19 +25,13 @@ impl Retention for SqliteCatalog {
         self.write_on_full_disk(|tx| deletions::finish(tx, ids))
     }
 
-    fn lock_backups(&self, ids: &[BackupId], until_ms: i64, who: &str) -> Result<Vec<BackupId>> {
+    fn change_locks(&self, ids: &[BackupId], change: &LockChange, who: &str) -> Result<Vec<BackupId>> {
         validate::retention_ids(ids)?;
-        self.write(|tx| locks::lock(tx, self.clock.as_ref(), ids, until_ms, who))
+        self.write(|tx| locks::change(tx, self.clock.as_ref(), ids, change, who))
     }
 
-    fn hold_backups(&self, ids: &[BackupId], reason: &str, who: &str) -> Result<Vec<BackupId>> {
-        validate::retention_ids(ids)?;
-        self.write(|tx| locks::hold(tx, self.clock.as_ref(), ids, reason, who))
-    }
-
-    fn release_holds(&self, ids: &[BackupId], reason: &str, who: &str) -> Result<Vec<BackupId>> {
-        validate::retention_ids(ids)?;
-        self.write(|tx| locks::release(tx, self.clock.as_ref(), ids, reason, who))
+    fn rehearse_lock(&self, id: BackupId, change: &LockChange) -> Result<Option<PointRecord>> {
+        self.look_up(|c| locks::rehearse(c, self.clock.as_ref(), id, change))
     }
 
     fn lock_time(&self) -> Result<Option<i64>> {
@@ -119,6 +114,11 @@ impl Retention for SqliteCatalog {
     fn set_policy(&self, policy: &RetentionPolicy, who: &str) -> Result<()> {
         validate::policy(policy)?;
         self.write(|tx| policies::set(tx, self.clock.as_ref(), policy, who))
+    }
+
+    fn rest_policies(&self) -> Result<u64> {
+        let now_ms = self.clock.now_ms();
+        self.write(|tx| policies::rest(tx, now_ms))
     }
 
     fn remove_policy(&self, id: PolicyId, who: &str) -> Result<()> {

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use holdfast_types::clock::Clock as _;
 use holdfast_types::ids::{BackupId, ContainerId};
 use holdfast_volume::Volume as _;
 use holdfast_volume::testing::{Damage, Fault, ManualTimer, OpKind};
@@ -34,7 +33,9 @@ impl World {
             73..77 => self.scrub(),
             77..80 => self.protect(),
             80..83 => self.snapshot(),
-            83..85 => self.pass_time(),
+            83 => self.pass_time(),
+            84 if self.random.one_in(2) => self.set_clock(),
+            84 => self.rename_job(),
             85..87 => self.forget(),
             87 => self.lose_a_row(),
             88..90 => self.run_short(),
@@ -67,6 +68,8 @@ impl World {
                 4 => self.forget(),
                 5 if self.hazards.damage => self.spoil(),
                 6 => self.scrub(),
+                7 => self.rename_job(),
+                8 => self.set_clock(),
                 _ => self.some_agent(),
             }
             if self.has_crashed() {
@@ -116,8 +119,13 @@ impl World {
         self.disks[vm].clone_from(&disk);
         let together = 1 + self.random.below(6);
         self.told(format!("{}: begins {:?}", vm_name(vm), disk.0));
-        match Agent::start(&self.engine(), vm, &disk, together) {
-            Ok(agent) => self.agents[vm] = Some(agent),
+        // Several of a night are one run.
+        let run = if self.random.one_in(3) { String::new() } else { self.run.clone() };
+        match Agent::start(&self.engine(), vm, &disk, (together, &run)) {
+            Ok(agent) => {
+                self.run.clone_from(&agent.run);
+                self.agents[vm] = Some(agent);
+            }
             Err(error) => self.excuse("a backup begins", &error),
         }
     }
@@ -228,7 +236,7 @@ impl World {
         }
         let place = self.random.below(self.points.len());
         let (id, engine) = (self.points[place].id, self.engine());
-        let (now_ms, monotonic_ms) = (self.bench.clock.now_ms(), self.monotonic_ms());
+        let (now_ms, monotonic_ms) = (self.lock_clock_ms(), self.monotonic_ms());
         let what = self.random.below(4);
         let until_ms = now_ms + i64::try_from(1 + self.random.below(200)).unwrap() * 3_600_000;
         self.told(format!("{} {id}", ["lock", "hold", "release", "release"][what]));
@@ -253,6 +261,30 @@ impl World {
         if let Err(error) = done {
             self.excuse("a lock", &error);
         }
+    }
+
+    /// (P9) Agents go on with the name that they were told.
+    fn rename_job(&mut self) {
+        let engine = self.engine();
+        let jobs = engine.catalog().job_overviews(None).unwrap();
+        if jobs.is_empty() {
+            return;
+        }
+        let job = self.random.pick(&jobs).job.clone();
+        self.renamed += 1;
+        let name = format!("job-{}", self.renamed);
+        self.told(format!("job {job} is {name} now"));
+        if let Err(error) = engine.rename_job(super::super::namespace(&engine), &job, &name, "model") {
+            self.excuse("a rename", &error);
+        }
+    }
+
+    /// (L7) One night's clock is days ahead, and then right again.
+    fn set_clock(&mut self) {
+        let by_ms = if self.ahead_ms == 0 { 5 * Self::day_ms() } else { -self.ahead_ms };
+        self.told(format!("the clock is set by {by_ms} ms"));
+        self.bench.clock.set_by_ms(by_ms);
+        self.ahead_ms += by_ms;
     }
 
     fn reclaim(&mut self) {

@@ -38,6 +38,7 @@ enum Next {
 pub(super) struct Agent {
     pub(super) session: SessionId,
     pub(super) disk: Disk,
+    pub(super) run: String,
     stream: Option<DiskStream>,
     /// The parent's digests of extents, as far as they are offered.
     parent: Vec<Fingerprint>,
@@ -56,13 +57,15 @@ impl Agent {
         engine: &Engine,
         vm: usize,
         disk: &Disk,
-        together: usize,
+        (together, run): (usize, &str),
     ) -> Result<Self, EngineError> {
         let mut wanted = request(&vm_name(vm), &[("root", &[])]);
         wanted.disks[0].size_bytes = disk.size_bytes();
-        let session: SessionId = start(engine, wanted)?.session_id.parse().unwrap();
-        let (disk, next) = (disk.clone(), VecDeque::new());
-        Ok(Self { session, disk, stream: None, parent: Vec::new(), next, together })
+        run.clone_into(&mut wanted.run_id);
+        let started = start(engine, wanted)?;
+        let session: SessionId = started.session_id.parse().unwrap();
+        let (disk, next, run) = (disk.clone(), VecDeque::new(), started.run_id);
+        Ok(Self { session, disk, run, stream: None, parent: Vec::new(), next, together })
     }
 
     /// As a connection that is lost, and made again later.

@@ -63,7 +63,7 @@ impl World {
         engine.write_points().unwrap();
         let (core, _) = engine.parts();
         assert!(core.unrecorded.is_all_read(), "{:?}", core.unrecorded.unread());
-        if how == Restart::Recovery {
+        if matches!(how, Restart::Recovery | Restart::OlderCatalog) {
             // It kept rows that it could not judge.
             engine.shutdown().unwrap();
             self.engine = None;

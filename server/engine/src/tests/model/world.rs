@@ -102,6 +102,12 @@ pub(super) struct World {
     pub(super) is_over: bool,
     /// Blobs that the next process, or this one, cannot read.
     pub(super) hidden: Vec<(BlobName, Fault)>,
+    /// The last run that an agent began or joined.
+    pub(super) run: String,
+    /// Names that jobs got.
+    pub(super) renamed: u64,
+    /// How far the clock is ahead.
+    pub(super) ahead_ms: i64,
 }
 
 /// (L4) As the server does first of all. A lock clock that was never set takes the time of day as it is, which may have been
@@ -148,6 +154,9 @@ impl World {
             in_round: false,
             is_over: false,
             hidden: Vec::new(),
+            run: String::new(),
+            renamed: 0,
+            ahead_ms: 0,
         };
         set_lock_clock(&world.engine());
         world.set_policy();
@@ -164,6 +173,12 @@ impl World {
 
     pub(super) fn monotonic_ms(&self) -> i64 {
         self.bench.clock.monotonic_ms()
+    }
+
+    /// What the lock clock shows at most: the clock may have been ahead.
+    pub(super) fn lock_clock_ms(&self) -> i64 {
+        let shown_ms = self.engine().catalog().lock_time().unwrap();
+        self.bench.clock.now_ms().max(shown_ms.unwrap_or_default())
     }
 
     pub(super) fn has_crashed(&self) -> bool {
@@ -212,6 +227,7 @@ impl World {
             lock_days: 2,
             archive_after_days: None,
             enabled: true,
+            resting_since_ms: None,
             updated_ms: 0,
             updated_by: String::new(),
         };
@@ -229,7 +245,7 @@ impl World {
         let lock = Lock {
             until_ms,
             asked: false,
-            at_ms: self.bench.clock.now_ms(),
+            at_ms: self.lock_clock_ms(),
             at_monotonic_ms: self.monotonic_ms(),
         };
         let root = row.disks[0].root;
@@ -427,6 +443,13 @@ impl World {
         let engine = self.engine();
         self.reconcile();
         self.unanswered.clear();
+        // (L7) Whatever clocks and names were: the order of commits.
+        let mut last = vec![0; EXTENTS.len()];
+        for point in &self.points {
+            let ordinal = engine.catalog().backup(point.id).unwrap().expect("reconciled").ordinal;
+            assert!(ordinal > last[point.vm], "{} of {} is out of order", point.id, vm_name(point.vm));
+            last[point.vm] = ordinal;
+        }
         for point in &mut self.points {
             point.doubtful = false;
             let row = engine.catalog().backup(point.id).unwrap().expect("reconciled");

@@ -207,6 +207,7 @@ impl Seeded {
             lock_days: 0,
             archive_after_days: None,
             enabled: true,
+            resting_since_ms: None,
             updated_ms: 0,
             updated_by: String::new(),
         };
