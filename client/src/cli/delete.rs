@@ -31,6 +31,7 @@ pub(super) async fn run(context: &Context, delete: &Delete) -> Result<ExitCode, 
     let request = v1::DeleteRequest {
         selection: Some(v1::Selection { backups: backups.clone(), ..selection }),
         reason: delete.reason.clone(),
+        others: false,
     };
     let deleted = connection.manage().delete(request).await?.into_inner().deleted;
     context.output.summary(

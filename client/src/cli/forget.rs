@@ -13,7 +13,7 @@ use super::confirm;
 use super::delete::{counted, frees, time};
 use super::output::{draw_cells, timestamp};
 use crate::connect::Connection;
-use crate::error::ClientError;
+use crate::error::{ClientError, EXIT_PARTLY};
 
 /// Decisions that are held in memory to be shown at most.
 const DECISIONS_MAX: usize = 1_000_000;
@@ -48,9 +48,31 @@ pub(super) async fn run(context: &Context, forget: &Forget) -> Result<ExitCode, 
     }
     confirm::ask(&format!("Delete {} for good?", counted(decided.summary.deleted)))?;
     let reason = if forget.reason.is_empty() { "forget" } else { &forget.reason };
-    let deleted = delete_decided(&connection, &namespace, &decided, reason).await?;
-    context.output.text(&format!("Deleted {}. 'holdfast reclaim' frees the space.", counted(deleted)))?;
-    Ok(ExitCode::SUCCESS)
+    let summary = delete_decided(&connection, &namespace, &decided, reason).await?;
+    let deleted = counted(summary.deleted);
+    context
+        .output
+        .text(&format!("Deleted {deleted}. 'holdfast reclaim' frees the space.{}", left(&summary)))?;
+    Ok(exit_code(&summary))
+}
+
+/// Partly done when something is left that was to be deleted, or to be decided about.
+fn exit_code(summary: &v1::ForgetSummary) -> ExitCode {
+    let is_whole = summary.refused == 0 && summary.skipped_vms.is_empty();
+    if is_whole { ExitCode::SUCCESS } else { ExitCode::from(EXIT_PARTLY) }
+}
+
+/// What was left, by name.
+fn left(summary: &v1::ForgetSummary) -> String {
+    let mut text = String::new();
+    if summary.refused > 0 {
+        let (count, names) = (counted(summary.refused), summary.refused_backups.join(" "));
+        text += &format!("\nLocked or held meanwhile, and not deleted: {count}: {names}");
+    }
+    for vm in &summary.skipped_vms {
+        text += &format!("\nVM {vm} was skipped: it has too many restore points; delete some by hand first.");
+    }
+    text
 }
 
 /// Deletes exactly what was shown, whatever rules would say by now.
@@ -59,16 +81,21 @@ async fn delete_decided(
     namespace: &str,
     decided: &Decided,
     reason: &str,
-) -> Result<u64, ClientError> {
+) -> Result<v1::ForgetSummary, ClientError> {
     let doomed: Vec<&v1::Decision> = decided.decisions.iter().filter(|one| one.reasons.is_empty()).collect();
-    let mut deleted = 0;
+    let mut summary =
+        v1::ForgetSummary { skipped_vms: decided.summary.skipped_vms.clone(), ..Default::default() };
     for batch in doomed.chunks(SELECTION_MAX) {
         let backups = batch.iter().map(|decision| decision.backup.clone()).collect();
         let selection = v1::Selection { namespace: namespace.to_owned(), backups, vm: String::new() };
-        let request = v1::DeleteRequest { selection: Some(selection), reason: reason.to_owned() };
-        deleted += connection.manage().delete(request).await?.into_inner().deleted;
+        let request =
+            v1::DeleteRequest { selection: Some(selection), reason: reason.to_owned(), others: true };
+        let answer = connection.manage().delete(request).await?.into_inner();
+        summary.deleted += answer.deleted;
+        summary.refused += answer.refused.len() as u64;
+        summary.refused_backups.extend(answer.refused);
     }
-    Ok(deleted)
+    Ok(summary)
 }
 
 /// All of an answer.
@@ -99,7 +126,7 @@ impl Decided {
     /// As the result of a command.
     pub(super) fn show(&self, context: &Context, dry_run: bool) -> Result<ExitCode, ClientError> {
         context.output.summary(|| self.json(dry_run), || self.text(dry_run))?;
-        Ok(ExitCode::SUCCESS)
+        Ok(exit_code(&self.summary))
     }
 
     /// Every restore point with the rules that keep it, and what comes of the others.
@@ -118,10 +145,10 @@ impl Decided {
             .collect();
         let header = ["backup", "vm", "job", "started (UTC)", "decision"];
         let table = draw_cells(&header, rows.iter().map(|row| row.iter().map(String::as_str)));
-        let v1::ForgetSummary { kept, deleted, refused, freed_bytes, .. } = self.summary;
+        let v1::ForgetSummary { kept, deleted, freed_bytes, .. } = self.summary;
         let end = match (dry_run, deleted) {
             (_, 0) if self.decisions.is_empty() => {
-                return "There is no restore point to decide about.".to_owned();
+                return format!("There is no restore point to decide about.{}", left(&self.summary));
             }
             (_, 0) => format!("Nothing is to be deleted: {} kept.", counted(kept)),
             (true, _) => {
@@ -135,12 +162,7 @@ impl Decided {
                 )
             }
         };
-        let refused = if refused > 0 {
-            format!("\n{} were locked or held meanwhile, and stay.", counted(refused))
-        } else {
-            String::new()
-        };
-        format!("{table}\n{end}{refused}")
+        format!("{table}\n{end}{}", left(&self.summary))
     }
 
     fn json(&self, dry_run: bool) -> Value {
@@ -160,6 +182,8 @@ impl Decided {
             "kept": self.summary.kept,
             "deleted": self.summary.deleted,
             "refused": self.summary.refused,
+            "refused_backups": self.summary.refused_backups,
+            "skipped_vms": self.summary.skipped_vms,
             "freed_bytes": self.summary.freed_bytes,
         })
     }

@@ -21,6 +21,7 @@ pub(super) async fn run(context: &Context, policy: &Policy) -> Result<ExitCode, 
     match &policy.command {
         PolicyCommand::List => list(context).await,
         PolicyCommand::Set(wanted) => set(context, wanted).await,
+        PolicyCommand::Enable { name } => enable(context, name).await,
         PolicyCommand::Remove { name } => remove(context, name).await,
         PolicyCommand::Simulate(wanted) => simulate(context, wanted).await,
         PolicyCommand::Run(wanted) => run_policy(context, wanted).await,
@@ -88,6 +89,32 @@ async fn set(context: &Context, wanted: &SetPolicy) -> Result<ExitCode, ClientEr
             format!(
                 "{word} policy {name}: {}. {next}; 'holdfast policy run {name} --dry-run' shows what it \
                  does.{locks}{archive}",
+                rules(&policy)
+            )
+        },
+    )?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Sets the policy to what it says already: then it is on, and rests no more.
+async fn enable(context: &Context, name: &str) -> Result<ExitCode, ClientError> {
+    let (_, connection, namespace) = context.connect().await?;
+    let request = v1::ListPoliciesRequest { namespace: namespace.clone() };
+    let policies = connection.manage().list_policies(request).await?.into_inner().policies;
+    let mut named = policies.into_iter().filter(|policy| policy.name == name);
+    let (Some(policy), None) = (named.next(), named.next()) else {
+        let message = format!(
+            "not one policy is called {name:?}; 'holdfast policy list' lists them; --namespace says of which namespace"
+        );
+        return Err(ClientError::Usage(message));
+    };
+    let request = v1::SetPolicyRequest { policy: Some(v1::Policy { enabled: true, ..policy }) };
+    let policy = connection.manage().set_policy(request).await?.into_inner().policy.unwrap_or_default();
+    context.output.summary(
+        || json!({ "enabled": policy_json(&policy) }),
+        || {
+            format!(
+                "Enabled policy {name}: {}. 'holdfast policy run {name} --dry-run' shows what it does.",
                 rules(&policy)
             )
         },
@@ -196,6 +223,7 @@ fn row(policy: &v1::Policy) -> [String; 9] {
     let or_all = |text: &str| if text.is_empty() { "all".to_owned() } else { text.to_owned() };
     let runs = match (policy.enabled, policy.schedule.as_str()) {
         (false, _) => "off".to_owned(),
+        (true, _) if policy.resting_since_ms.is_some() => "rests".to_owned(),
         (true, "") => "by hand".to_owned(),
         (true, schedule) => format!("{schedule} {}", policy.time_zone).trim_end().to_owned(),
     };
@@ -234,6 +262,7 @@ fn policy_json(policy: &v1::Policy) -> Value {
         "lock_days": policy.lock_days,
         "archive_after_days": policy.archive_after_days,
         "enabled": policy.enabled,
+        "resting_since": policy.resting_since_ms.and_then(time),
         "updated": time(policy.updated_ms),
         "updated_by": policy.updated_by,
         "next_run": policy.next_run_ms.and_then(time),

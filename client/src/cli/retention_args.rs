@@ -259,6 +259,11 @@ pub(super) enum PolicyCommand {
     List,
     /// Creates a policy, or replaces all that the one of this name says
     Set(SetPolicy),
+    /// Switches a policy on as it is, also one that rests because the catalog was an older copy
+    Enable {
+        /// Name of the policy
+        name: String,
+    },
     /// Removes a policy; what it locked stays locked
     Remove {
         /// Name of the policy

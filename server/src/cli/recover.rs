@@ -213,6 +213,13 @@ fn show(outcome: &Outcome) {
             recovered.disabled_tokens
         ));
     }
+    if recovered.points.resting_policies > 0 {
+        out::say(format_args!(
+            "retention policies that rest, and delete nothing, because names and rules may have changed since: {}; see 'holdfast \
+             policy list', then 'holdfast policy enable NAME' for each that is still wanted",
+            recovered.points.resting_policies
+        ));
+    }
     let path = data_dir.join(FIRST_TOKEN_FILE);
     out::say(format_args!("new admin token {token:?} in {}", path.display()));
     if let Some(needed) = &outcome.needed {
@@ -343,6 +350,7 @@ fn as_json(outcome: &Outcome) -> Value {
         "unreadable_points": points.problem_count(),
         "problems": problems,
         "disabled_tokens": recovered.disabled_tokens,
+        "resting_policies": points.resting_policies,
         "adopted_containers": outcome.adopted(),
         "dropped_containers": outcome.dropped.dropped,
         "damaged_containers": outcome.damaged(),

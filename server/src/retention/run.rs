@@ -1,9 +1,10 @@
 //! Rules carried out, or only shown, VM by VM: what is in memory is one VM's restore points, and 16 bytes for each that
 //! goes.
 
-use holdfast_engine::Engine;
-use holdfast_engine::catalog::{BackupRecord, Catalog, PageRequest, RetentionPolicy};
+use holdfast_engine::catalog::{BackupRecord, Catalog, CatalogError, PageRequest, RetentionPolicy};
+use holdfast_engine::clock::utc_text;
 use holdfast_engine::ids::{BackupId, NamespaceId, PolicyId};
+use holdfast_engine::{Engine, EngineError};
 use holdfast_proto::ErrorCode;
 use holdfast_retention::{Rules, TimeZone, zone};
 
@@ -50,7 +51,9 @@ pub(crate) struct Outcome {
     /// Deleted; of a dry run: to be deleted.
     pub(crate) deleted: u64,
     /// Not deleted after all: locked or held since it was decided.
-    pub(crate) refused: u64,
+    pub(crate) refused: Vec<BackupId>,
+    /// VMs with too many restore points, which were not decided about.
+    pub(crate) skipped: Vec<String>,
     /// VMs that have restore points which were decided about.
     pub(crate) vms: u64,
     /// Of a dry run: which would be deleted.
@@ -77,6 +80,14 @@ impl Work {
             ServiceError::new(ErrorCode::NotFound, format!("policy {:?} was removed", policy.name))
         })?;
         let name = &policy.name;
+        // (P10)
+        if let Some(since_ms) = policy.resting_since_ms.filter(|_| policy.enabled && !dry_run) {
+            return Err(ServiceError::invalid(format!(
+                "policy {name:?} rests since {}, when the catalog was found to be an older copy. See that it still names the \
+                 right VMs and jobs, then 'holdfast policy enable {name}', or try it with --dry-run",
+                utc_text(since_ms)
+            )));
+        }
         if !policy.enabled && !dry_run {
             return Err(ServiceError::invalid(format!(
                 "policy {name:?} is switched off; switch it on with 'holdfast policy set', or try it with --dry-run"
@@ -193,6 +204,11 @@ fn one_vm(
 ) -> Result<bool, ServiceError> {
     let (catalog, mine) = (engine.catalog().as_ref(), |backup: &BackupRecord| work.subject.has(backup));
     let decided = decide_vm(catalog, now_ms, (work.namespace, vm), &mine, (&work.rules, &work.zone))?;
+    // (L9) It keeps no other VM from being decided about.
+    let Some(decided) = decided else {
+        outcome.skipped.push(vm.to_owned());
+        return Ok(true);
+    };
     if decided.is_empty() {
         return Ok(true);
     }
@@ -211,15 +227,46 @@ fn one_vm(
         return Ok(true);
     }
     for batch in doomed.chunks(BATCH) {
-        match engine.delete_backups(batch, &work.who, &work.reason) {
-            Ok(_) => outcome.deleted += batch.len() as u64,
-            // Someone locked one of them meanwhile: the next run decides anew.
-            Err(error) if error.code() == ErrorCode::Forbidden => {
-                tracing::info!(vm, "restore points were not deleted: {error}");
-                outcome.refused += batch.len() as u64;
-            }
-            Err(error) => return Err(error.into()),
-        }
+        let (deleted, refused) = delete_free(engine, batch, (&work.who, &work.reason))?;
+        outcome.deleted += deleted;
+        outcome.refused.extend(refused);
     }
     Ok(true)
+}
+
+/// (L9) Deletes those of `ids` that are not locked or held, nor gone, by now: how many, and which were locked or held. Blocks.
+///
+/// # Errors
+/// Those of the engine.
+pub(crate) fn delete_free(
+    engine: &Engine,
+    ids: &[BackupId],
+    (who, reason): (&str, &str),
+) -> Result<(u64, Vec<BackupId>), ServiceError> {
+    let (mut free, mut refused) = (ids.to_vec(), Vec::new());
+    loop {
+        let error = match engine.delete_backups(&free, who, reason) {
+            Ok(deleted) => return Ok((deleted.len() as u64, refused)),
+            Err(error @ (EngineError::Locked(_) | EngineError::Catalog(CatalogError::NotFound { .. }))) => {
+                error
+            }
+            Err(error) => return Err(error.into()),
+        };
+        tracing::info!("a restore point was not deleted, and the others are: {error}");
+        let before = free.len();
+        let lock_time_ms = engine.catalog().lock_time()?;
+        for id in std::mem::take(&mut free) {
+            match engine.catalog().backup(id)? {
+                Some(found) if found.lock.is_in_force(lock_time_ms) => refused.push(id),
+                Some(_) => free.push(id),
+                None => {}
+            }
+        }
+        if free.len() == before {
+            return Err(error.into());
+        }
+        if free.is_empty() {
+            return Ok((0, refused));
+        }
+    }
 }

@@ -16,7 +16,11 @@ use super::control::Control;
 use super::work::{Order, OwnSchedule, Work, WorkError};
 use crate::activity::{Activity, Change};
 use crate::error::ServiceError;
+use crate::retention::plan::too_many;
 use crate::retention::run::{Work as Run, run};
+
+/// Restore points, and VMs, that the log names at most.
+const NAMED_LINES: usize = 20;
 
 /// Which policy to carry out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +36,8 @@ struct Figures {
     kept: u64,
     deleted: u64,
     refused: u64,
+    /// VMs with too many restore points.
+    skipped: u64,
 }
 
 /// See the module's text.
@@ -52,7 +58,7 @@ impl Work for PolicyWork {
 
     fn own_schedules(&self) -> Result<Vec<OwnSchedule>, ServiceError> {
         let policies = self.engine.catalog().policies(None)?;
-        let runs = policies.into_iter().filter(|policy| policy.enabled && !policy.schedule.is_empty());
+        let runs = policies.into_iter().filter(|policy| policy.is_at_work() && !policy.schedule.is_empty());
         runs.map(own_schedule).collect()
     }
 
@@ -83,14 +89,26 @@ impl Work for PolicyWork {
             vms: outcome.vms,
             kept: outcome.kept,
             deleted: outcome.deleted,
-            refused: outcome.refused,
+            refused: outcome.refused.len() as u64,
+            skipped: outcome.skipped.len() as u64,
         };
         control.set_figures(&figures);
-        let Figures { vms, kept, deleted, refused } = figures;
+        let Figures { vms, kept, deleted, refused, skipped } = figures;
         control
             .log(format!("{vms} VMs: {deleted} restore points deleted, {kept} kept, {refused} locked since"));
+        for id in outcome.refused.iter().take(NAMED_LINES) {
+            control.log(format!("{id} was locked or held since, and stays"));
+        }
+        for vm in outcome.skipped.iter().take(NAMED_LINES) {
+            control.log(too_many(vm));
+        }
         if deleted > 0 {
             self.activity.note(Change::Backup);
+        }
+        if skipped > 0 {
+            // Said once all others were done: no one reads the log of what went well.
+            let why = format!("{skipped} VMs with too many restore points were skipped; the log names them");
+            return Err(ServiceError::new(ErrorCode::Limit, why).into());
         }
         Ok(())
     }

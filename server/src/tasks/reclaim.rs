@@ -2,7 +2,6 @@
 //!
 //! An attempt that was interrupted has kept what it freed; the next one marks anew and goes on with what is left.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use holdfast_engine::catalog::{TaskKind, TaskProgress};
@@ -18,7 +17,8 @@ use super::work::{DefaultSchedule, Order, Work, WorkError};
 use crate::error::ServiceError;
 use crate::jobs::Throttle;
 use crate::repository::{KeptBack, Tiers};
-use crate::retention::leaving::leaving_within;
+use crate::retention::leaving::{Leaving, leaving_within};
+use crate::retention::plan::too_many;
 use crate::retention::policies::archive_rules;
 
 /// Daily at 10:00, after the night's backups: what policies deleted is freed before the next night needs the room.
@@ -172,13 +172,16 @@ impl Archiving {
     fn freezing(&self, engine: &Engine, control: &Control) -> Result<Freezing, WorkError> {
         let mut go_on = || control.check().is_ok();
         let leaving = if self.minimum_days == 0 {
-            HashSet::new()
+            Leaving::default()
         } else {
             leaving_within(engine, self.minimum_days, &mut go_on)?.ok_or(Stopped)?
         };
+        for vm in leaving.skipped.iter().take(INCOMPLETE_LINES) {
+            control.log(too_many(vm));
+        }
         // As policies are now.
         let policies = engine.catalog().policies(None).map_err(EngineError::from).map_err(ended)?;
-        let (rules, leaving) = (archive_rules(policies), Arc::new(leaving));
+        let (rules, leaving) = (archive_rules(policies), Arc::new(leaving.points));
         Ok(Freezing { min_age_days: self.min_age_days, rules, leaving })
     }
 

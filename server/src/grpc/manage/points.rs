@@ -10,6 +10,7 @@ use crate::activity::Change;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServiceError;
+use crate::retention::run::delete_free;
 use crate::retention::{choice, freed};
 
 fn chosen(
@@ -50,9 +51,15 @@ pub(super) fn delete(
 ) -> Result<v1::DeleteResponse, ServiceError> {
     let points = chosen(app, caller, Action::Retain, message.selection)?;
     choice::check_reason(&message.reason, false)?;
-    app.engine.delete_backups(&ids(&points), &caller.token.name, &message.reason)?;
+    let (ids, of) = (ids(&points), (caller.token.name.as_str(), message.reason.as_str()));
+    let (deleted, refused) = if message.others {
+        delete_free(&app.engine, &ids, of)?
+    } else {
+        app.engine.delete_backups(&ids, of.0, of.1)?;
+        (ids.len() as u64, Vec::new())
+    };
     app.activity.note(Change::Backup);
-    Ok(v1::DeleteResponse { deleted: points.len() as u64 })
+    Ok(v1::DeleteResponse { deleted, refused: texts(&refused) })
 }
 
 pub(super) fn lock(

@@ -15,6 +15,9 @@ use crate::retention::plan::Decided;
 use crate::retention::run::{Subject, Work, run};
 use crate::retention::{choice, freed, policies};
 
+/// Restore points, and VMs, that a summary names at most.
+const NAMED_MAX: usize = 1000;
+
 type Forgotten = Answer<v1::ForgetResponse>;
 
 /// Rules that the caller makes up: to delete by them is deleting by hand.
@@ -96,7 +99,9 @@ fn carry_out(app: &App, work: &Work, without_bytes: bool, answer: &Forgotten) ->
         deleted: outcome.deleted,
         freed_bytes,
         vms: outcome.vms,
-        refused: outcome.refused,
+        refused: outcome.refused.len() as u64,
+        refused_backups: outcome.refused.iter().take(NAMED_MAX).map(ToString::to_string).collect(),
+        skipped_vms: outcome.skipped.into_iter().take(NAMED_MAX).collect(),
     };
     answer.send(v1::ForgetResponse { kind: Some(Kind::Summary(summary)) });
     Ok(())

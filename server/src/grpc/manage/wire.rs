@@ -80,6 +80,7 @@ pub(super) fn policy(found: RetentionPolicy, namespace: String, now_ms: i64) -> 
         lock_days: found.lock_days,
         archive_after_days: found.archive_after_days,
         enabled: found.enabled,
+        resting_since_ms: found.resting_since_ms,
         updated_ms: found.updated_ms,
         updated_by: found.updated_by,
     }

@@ -93,7 +93,7 @@ async fn call(client: &Client, name: &str, backup: &str, vm: &str) -> Result<(),
         "delete" => {
             // One that is not there: who may delete is told so.
             let selection = Some(selected("01ARZ3NDEKTSV4RRFFQ69G5FAV"));
-            let message = v1::DeleteRequest { selection, reason };
+            let message = v1::DeleteRequest { selection, reason, others: false };
             manage.delete(client.request(message)).await.map(drop)
         }
         "forget dry" => all(manage.forget(client.request(forget(true))).await).await,
@@ -206,7 +206,11 @@ async fn deleting_is_told_by_name_and_audited() {
         Some(v1::Selection { namespace: "mine".into(), backups, vm: String::new() })
     };
     let delete = |names: &[&str], reason: &str| {
-        admin.request(v1::DeleteRequest { selection: selection(names), reason: reason.to_owned() })
+        admin.request(v1::DeleteRequest {
+            selection: selection(names),
+            reason: reason.to_owned(),
+            others: false,
+        })
     };
     for (names, reason, expected) in [
         (&[][..], "", ErrorCode::Invalid),
@@ -384,5 +388,127 @@ async fn a_run_ends_when_policies_change() {
     let left = admin.list_backups("mine").await.unwrap();
     let of = |vm: &str| left.iter().filter(|backup| backup.vm == vm).count();
     assert_eq!((of("a"), of("b")), (1, 2), "the VM at hand is done, no other begun");
+    fixture.server.stop().await.unwrap();
+}
+
+/// What keeps the last restore point of `vm` only.
+fn last_only(vm: &str, name: &str) -> v1::Policy {
+    v1::Policy {
+        namespace: "mine".into(),
+        name: name.into(),
+        vm: vm.into(),
+        rules: Some(v1::RetentionRules { keep_last: 1, ..v1::RetentionRules::default() }),
+        enabled: true,
+        ..v1::Policy::default()
+    }
+}
+
+/// (L9) Some are held after it was decided: the others go, over every way of deleting by rules.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_held_meanwhile_keeps_no_other_from_being_deleted() {
+    let fixture = Fixture::start().await;
+    let admin = fixture.admin().await;
+    fixture.catalog().ensure_namespace("mine").unwrap();
+    let mut made = Vec::new();
+    for _ in 0..6 {
+        made.push(admin.back_up("mine", "vm").await.unwrap().backup_id);
+    }
+    let mut manage = ManageClient::new(admin.channel.clone());
+    let set = v1::SetPolicyRequest { policy: Some(last_only("", "all")) };
+    manage.set_policy(admin.request(set)).await.unwrap();
+    let (app, held, gone) = (Arc::clone(fixture.server.app()), made[2].clone(), made[3].clone());
+    let outcome = app.blocking(move |app| {
+        let policy = app.catalog().policies(None)?.remove(0);
+        let work = Work::of_policy(app.catalog(), &policy, "op", false)?;
+        let (held, gone) = (held.parse().unwrap(), gone.parse().unwrap());
+        let mut tell = |_: &[Decided]| {
+            app.engine.hold_backups(&[held], "case", "admin").unwrap();
+            app.engine.delete_backups(&[gone], "admin", "by hand").unwrap();
+            true
+        };
+        run(&app.engine, &work, &|| false, &mut tell)
+    });
+    let outcome = outcome.await.unwrap();
+    let refused: Vec<String> = outcome.refused.iter().map(ToString::to_string).collect();
+    assert_eq!((outcome.deleted, refused.as_slice()), (3, &made[2..3]));
+    // As `forget` does once someone has said yes, and as one that names them does.
+    let more = admin.back_up("mine", "vm").await.unwrap().backup_id;
+    let selection = v1::Selection {
+        namespace: "mine".into(),
+        backups: vec![made[2].clone(), made[5].clone()],
+        vm: String::new(),
+    };
+    let delete = |others| {
+        let selection = Some(selection.clone());
+        admin.request(v1::DeleteRequest { selection, reason: String::new(), others })
+    };
+    let refused = manage.delete(delete(false)).await.unwrap_err();
+    assert_eq!(ErrorCode::of_status(&refused), Some(ErrorCode::Forbidden), "{refused:?}");
+    let answer = manage.delete(delete(true)).await.unwrap().into_inner();
+    assert_eq!((answer.deleted, answer.refused), (1, vec![made[2].clone()]));
+    let left = admin.list_backups("mine").await.unwrap();
+    let mut left: Vec<&str> = left.iter().map(|backup| backup.id.as_str()).collect();
+    left.sort_unstable();
+    assert_eq!(left, [made[2].as_str(), more.as_str()]);
+    fixture.server.stop().await.unwrap();
+}
+
+/// (L9) The limit is lower in tests.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_vm_with_too_many_restore_points_is_skipped_and_named() {
+    let fixture = Fixture::start().await;
+    let admin = fixture.admin().await;
+    fixture.catalog().ensure_namespace("mine").unwrap();
+    for (vm, count) in [("many", 21), ("web", 2)] {
+        for _ in 0..count {
+            admin.back_up("mine", vm).await.unwrap();
+        }
+    }
+    let mut manage = ManageClient::new(admin.channel.clone());
+    let set = v1::SetPolicyRequest { policy: Some(last_only("", "all")) };
+    manage.set_policy(admin.request(set)).await.unwrap();
+    let app = Arc::clone(fixture.server.app());
+    let leaving =
+        app.blocking(|app| crate::retention::leaving::leaving_within(&app.engine, 30, &mut || true));
+    let leaving = leaving.await.unwrap().unwrap();
+    assert_eq!((leaving.points.len(), leaving.skipped), (1, vec!["many".to_owned()]));
+    let run = v1::RunPolicyRequest { namespace: "mine".into(), name: "all".into(), ..Default::default() };
+    let answer = manage.run_policy(admin.request(run)).await.unwrap().into_inner();
+    let messages: Vec<v1::ForgetResponse> = answer.map(Result::unwrap).collect().await;
+    let Some(v1::forget_response::Kind::Summary(summary)) = messages.last().unwrap().kind.clone() else {
+        panic!("{messages:?}")
+    };
+    assert_eq!((summary.deleted, summary.skipped_vms), (1, vec!["many".to_owned()]));
+    assert_eq!(admin.list_backups("mine").await.unwrap().len(), 22);
+    fixture.server.stop().await.unwrap();
+}
+
+/// (P10)
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_that_rests_deletes_nothing_until_it_is_set() {
+    let fixture = Fixture::start().await;
+    let admin = fixture.admin().await;
+    fixture.catalog().ensure_namespace("mine").unwrap();
+    for _ in 0..2 {
+        admin.back_up("mine", "vm").await.unwrap();
+    }
+    let mut manage = ManageClient::new(admin.channel.clone());
+    let policy = v1::Policy { schedule: "@daily".into(), ..last_only("", "all") };
+    let set = |policy: &v1::Policy| admin.request(v1::SetPolicyRequest { policy: Some(policy.clone()) });
+    manage.set_policy(set(&policy)).await.unwrap();
+    assert_eq!(fixture.catalog().rest_policies().unwrap(), 1);
+    let list = || admin.request(v1::ListPoliciesRequest { namespace: "mine".into() });
+    let resting = manage.list_policies(list()).await.unwrap().into_inner().policies.remove(0);
+    assert!(resting.enabled && resting.resting_since_ms.is_some() && resting.next_run_ms.is_none());
+    let run = || v1::RunPolicyRequest { namespace: "mine".into(), name: "all".into(), ..Default::default() };
+    let refused = all(manage.run_policy(admin.request(run())).await).await.unwrap_err();
+    assert!(refused.message().contains("policy enable"), "{refused:?}");
+    let shown = fixture.get(&admin.token, "/api/v1/policies?namespace=mine").await.ok();
+    assert!(shown["items"][0]["resting_since"].is_string(), "{shown}");
+    assert_eq!(admin.list_backups("mine").await.unwrap().len(), 2);
+    // As `holdfast policy enable` does.
+    manage.set_policy(set(&resting)).await.unwrap();
+    all(manage.run_policy(admin.request(run())).await).await.unwrap();
+    assert_eq!(admin.list_backups("mine").await.unwrap().len(), 1);
     fixture.server.stop().await.unwrap();
 }

@@ -111,6 +111,9 @@ export function EditPolicy({ policy, onClose }: { policy: Policy | null; onClose
           <input type="checkbox" checked={enabled} onChange={(event) => setEnabled(event.target.checked)} />
           <span>{enabled ? "On" : "Off: it deletes and locks nothing, and no broader policy decides in its place."}</span>
         </label>
+        {policy !== null && policy.resting_since !== null && enabled && (
+          <p className="muted">It rests, because the catalog was an older copy: names and rules may have changed since. Saving it ends that.</p>
+        )}
         {set.error !== null && <ErrorNote error={set.error} />}
         <div className="form-actions">
           <button type="button" className="button" onClick={onClose}>

@@ -71,7 +71,7 @@ export function Policies({ policies, mayRun, mayEdit, onRun, onEdit, onRemove, o
     {
       id: "state",
       header: "State",
-      render: (policy) => (policy.enabled ? <Badge tone="good" icon="check">on</Badge> : <Badge tone="quiet" icon="stop">off</Badge>),
+      render: (policy) => <State policy={policy} />,
     },
   ];
   const actions: SimpleColumn<Policy> = {
@@ -87,6 +87,16 @@ export function Policies({ policies, mayRun, mayEdit, onRun, onEdit, onRemove, o
     ),
   };
   return <SimpleTable caption="Policies" columns={mayRun ? [...columns, actions] : columns} rows={policies} rowKey={(policy) => policy.id} />;
+}
+
+function State({ policy }: { policy: Policy }) {
+  if (!policy.enabled) return <Badge tone="quiet" icon="stop">off</Badge>;
+  if (policy.resting_since === null) return <Badge tone="good" icon="check">on</Badge>;
+  return (
+    <span data-exact={`Rests since ${second(policy.resting_since)}, when the catalog was found to be an older copy: names and rules may have changed since. It deletes nothing until it is edited and saved.`}>
+      <Badge tone="warn" icon="stop">rests</Badge>
+    </span>
+  );
 }
 
 function Action({ word, policy, onClick, danger = false }: { word: string; policy: Policy; onClick: (policy: Policy) => void; danger?: boolean }) {

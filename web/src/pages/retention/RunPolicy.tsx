@@ -58,6 +58,9 @@ export function RunPolicy({ policy, onClose }: { policy: Policy; onClose: () => 
                   )}
                 </div>
                 {run.error !== null && <ErrorNote error={run.error} />}
+                {policy.enabled && policy.resting_since !== null && (
+                  <p className="muted">The policy rests, because the catalog was an older copy. To enable it, see that its VM and job are right, and save it.</p>
+                )}
                 {!policy.enabled && <p className="muted">The policy is off; this is what it would do if it were run by hand.</p>}
                 <Decisions run={found} />
               </>
@@ -77,7 +80,12 @@ function Done({ run, onClose }: { run: PolicyRun; onClose: () => void }) {
       <p className="all-well">
         <Icon name="check" /> {plural(run.deleted, "restore point")} deleted, {count(run.kept)} kept. The space comes back with the next reclaim.
       </p>
-      {run.refused > 0 && <p>{plural(run.refused, "restore point")} could not be deleted: locked or held meanwhile.</p>}
+      {run.refused > 0 && (
+        <p className="break">
+          {plural(run.refused, "restore point")} could not be deleted: locked or held meanwhile: {run.refused_points.join(", ")}
+        </p>
+      )}
+      {run.skipped_vms.length > 0 && <p className="break">Skipped, with too many restore points to decide about: {run.skipped_vms.join(", ")}</p>}
       <div className="form-actions">
         <button type="button" className="button button-primary" onClick={onClose}>
           Close

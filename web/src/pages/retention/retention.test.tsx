@@ -30,6 +30,7 @@ const POLICY: Policy = {
   lock_days: 30,
   archive_after_days: null,
   enabled: true,
+  resting_since: null,
   updated: "2026-11-01T00:00:00.000Z",
   updated_by: "first",
   next_run: null,
@@ -64,9 +65,9 @@ describe("the page of policies", () => {
 
   it("runs a policy only after a dry run", async () => {
     const decision = (id: string, keep: boolean, ...reasons: string[]) => ({ id, vm: "web", job: "nightly", started: "2026-11-20T22:00:00Z", keep, reasons });
-    const dry = { dry_run: true, kept: 1, deleted: 1, refused: 0, freed_bytes: 1_048_576, decisions: [decision("a", true, "daily", "latest"), decision("b", false)] };
+    const dry = { dry_run: true, kept: 1, deleted: 1, refused: 0, refused_points: [], skipped_vms: [], freed_bytes: 1_048_576, decisions: [decision("a", true, "daily", "latest"), decision("b", false)] };
     const log = open({
-      "POST /policies/01JPOLICY/run": ({ body }: { body: string }) => ((JSON.parse(body) as { dry_run: boolean }).dry_run ? dry : { ...dry, dry_run: false }),
+      "POST /policies/01JPOLICY/run": ({ body }: { body: string }) => ((JSON.parse(body) as { dry_run: boolean }).dry_run ? dry : { ...dry, dry_run: false, refused: 1, refused_points: ["01JHELD"] }),
     });
     const user = userEvent.setup();
     await user.click(await screen.findByRole("button", { name: "Run daily" }));
@@ -77,6 +78,7 @@ describe("the page of policies", () => {
     expect(runs()).toEqual(['{"dry_run":true}']);
     await user.click(within(dialog).getByRole("button", { name: "Delete 1 restore point" }));
     await within(dialog).findByText(/1 restore point deleted/);
+    within(dialog).getByText(/held meanwhile: 01JHELD/);
     expect(runs()).toEqual(['{"dry_run":true}', '{"dry_run":false}']);
   });
 

@@ -99,6 +99,8 @@ pub(in crate::http::rest) struct Policy {
     archive_after_days: Option<u32>,
     /// One that is switched off deletes and locks nothing
     enabled: bool,
+    /// Since when it rests, because the catalog was an older copy: it deletes nothing until it is set again. null: never
+    resting_since: Option<String>,
     updated: String,
     /// A token's name
     updated_by: String,
@@ -189,6 +191,10 @@ pub(in crate::http::rest) struct PolicyRun {
     deleted: u64,
     /// Not deleted after all: locked or held since it was decided
     refused: u64,
+    /// Which they are; at most 10000
+    refused_points: Vec<String>,
+    /// VMs with too many restore points to decide about; at most 10000
+    skipped_vms: Vec<String>,
     /// Of a dry run: what deleting frees, to the byte; null: not known
     freed_bytes: Option<u64>,
     /// VM by VM, newest first; at most 10000
@@ -360,7 +366,9 @@ pub(in crate::http::rest) async fn run(
             dry_run: wanted.dry_run,
             kept: outcome.kept,
             deleted: outcome.deleted,
-            refused: outcome.refused,
+            refused: outcome.refused.len() as u64,
+            refused_points: outcome.refused.iter().take(DECISIONS_MAX).map(ToString::to_string).collect(),
+            skipped_vms: outcome.skipped.into_iter().take(DECISIONS_MAX).collect(),
             freed_bytes,
             decisions,
         }))
@@ -425,6 +433,7 @@ fn shown(policy: RetentionPolicy, namespace: String, now_ms: i64) -> Policy {
         lock_days: policy.lock_days,
         archive_after_days: policy.archive_after_days,
         enabled: policy.enabled,
+        resting_since: maybe_time(policy.resting_since_ms),
         updated: time(policy.updated_ms),
         updated_by: policy.updated_by,
     }
